@@ -1,0 +1,84 @@
+"""A step repeated many times: the one place with a loop over steps."""
+
+import functools
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Int
+
+from attlas.errors import InputError
+
+State = TypeVar("State")
+CHUNK = 32
+"""Records a compiled call makes. Every call makes this many, the last with idle ones, so that one program serves all."""
+
+
+class Trajectory(NamedTuple):
+    """What `scan` saw: `steps` [record], observations with axes [record, repeat, ...], the last state, and `survived`
+    [repeat], the number of steps after which a repeat was still finite (all of them unless it diverged)."""
+
+    steps: Int[np.ndarray, " record"]
+    observed: Any
+    last: Any
+    survived: Int[np.ndarray, " repeat"]
+
+
+def scan(
+    step: Callable[[Array, State, Any], State],
+    observe: Callable[[Array, State, Any], Any],
+    state: State,
+    args: Any,
+    *,
+    steps: int,
+    record_every: int,
+    progress: Callable[[int, int], None] | None = None,
+) -> Trajectory:
+    """Apply `state = step(t, state, args)` for t = 0, ..., steps - 1 and record `observe(t, state, args)`.
+
+    Records are taken before the first step, after every `record_every` steps and after the last. Each leaf of
+    `state` has a leading axis of repeats. `step` and `observe` must be module-level functions, whose settings travel
+    in `args`: then one compiled program serves every setting, number of steps and way of recording.
+    `progress(done, steps)` is called after each compiled chunk.
+    """
+    for name, value, least in (("steps", steps, 0), ("record_every", record_every, 1)):
+        if not isinstance(value, int | np.integer) or value < least:
+            raise InputError(f"{name} = {value!r}: it must be a whole number, at least {least}")
+    times = np.unique(np.append(np.arange(0, steps, record_every), steps))
+    trips = np.diff(times, prepend=0)
+    trips = np.pad(trips, (0, -len(trips) % CHUNK))
+
+    survived = jnp.zeros(jax.tree.leaves(state)[0].shape[:1], jnp.int32)
+    chunks, t = [], 0
+    for chunk in np.split(trips, len(trips) // CHUNK):
+        state, survived, observed = _chunk(step, observe, state, survived, args, t, chunk)
+        chunks.append(jax.tree.map(np.asarray, observed))
+        t += int(chunk.sum())
+        if progress is not None:
+            progress(t, steps)
+    joined = jax.tree.map(lambda *parts: np.concatenate(parts)[: len(times)], *chunks)
+    return Trajectory(times, joined, jax.tree.map(np.asarray, state), np.asarray(survived))
+
+
+@functools.partial(jax.jit, static_argnames=("step", "observe"))
+def _chunk(step: Any, observe: Any, state: Any, survived: Array, args: Any, start: Array, trips: Array) -> Any:
+    def advance(t: Array, carry: tuple[Any, Array]) -> tuple[Any, Array]:
+        state, survived = carry
+        state = step(t, state, args)
+        return state, survived + _finite(state)
+
+    def record(carry: tuple[Any, Array, Array], trips: Array) -> tuple[tuple[Any, Array, Array], Any]:
+        state, survived, t = carry
+        state, survived = jax.lax.fori_loop(t, t + trips, advance, (state, survived))
+        return (state, survived, t + trips), observe(t + trips, state, args)
+
+    (state, survived, _), observed = jax.lax.scan(record, (state, survived, start), trips)
+    return state, survived, observed
+
+
+def _finite(state: Any) -> Array:
+    """Whether each repeat is finite [repeat], as 0 or 1."""
+    leaves = [jnp.isfinite(leaf).reshape(leaf.shape[0], -1).all(1) for leaf in jax.tree.leaves(state)]
+    return functools.reduce(jnp.logical_and, leaves).astype(jnp.int32)

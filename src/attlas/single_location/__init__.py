@@ -1,0 +1,41 @@
+"""Single-location regression: one token decides, its place is latent, attention finds it (Marion et al. 2025)."""
+
+from attlas.gaussian import Estimate
+from attlas.single_location.descent import (
+    Constant,
+    InverseDecay,
+    descend,
+    descend_vectors,
+    manifold_start,
+    sphere_start,
+)
+from attlas.single_location.population import (
+    ORACLE,
+    Overlaps,
+    RiskTerms,
+    risk,
+    risk_gradient,
+    risk_terms,
+    sampled_risk,
+)
+from attlas.single_location.task import Batch, SingleLocation, predict
+
+__all__ = [
+    "ORACLE",
+    "Batch",
+    "Constant",
+    "Estimate",
+    "InverseDecay",
+    "Overlaps",
+    "RiskTerms",
+    "SingleLocation",
+    "descend",
+    "descend_vectors",
+    "manifold_start",
+    "predict",
+    "risk",
+    "risk_gradient",
+    "risk_terms",
+    "sampled_risk",
+    "sphere_start",
+]

@@ -1,0 +1,203 @@
+r"""Projected gradient descent on two spheres, and its exact five-dimensional form (Marion et al. 2025, Definition 1).
+
+$$k^+ = N(k - \alpha (I - k k^\top) \nabla_k R),\qquad v^+ = N(v - \alpha (I - v v^\top) \nabla_v R)$$
+
+with $N$ the normalisation. Because $R$ depends on the five overlaps alone, so does the next value of each of them:
+a step costs the same in every dimension.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import xarray as xr
+from jaxtyping import Array, ArrayLike, Float
+
+from attlas.errors import InputError
+from attlas.gaussian import float64
+from attlas.scan import Trajectory, scan
+from attlas.single_location.population import Overlaps, partials_of_risk, total_risk
+from attlas.single_location.task import Constants, SingleLocation
+
+
+class Constant(NamedTuple):
+    """A sharpness that stays."""
+
+    value: ArrayLike
+
+    def __call__(self, t: Array) -> ArrayLike:
+        return self.value
+
+
+class InverseDecay(NamedTuple):
+    r"""The paper's schedule, $\lambda_t = \lambda_0 / (1 + \text{rate}\cdot t)$."""
+
+    start: ArrayLike
+    rate: ArrayLike = 1e-4
+
+    def __call__(self, t: Array) -> ArrayLike:
+        return self.start / (1 + self.rate * t)
+
+
+Schedule = Callable[[Array], ArrayLike]
+
+
+@float64
+def descend(
+    task: SingleLocation,
+    start: Overlaps,
+    *,
+    lam: ArrayLike | Schedule,
+    step_size: ArrayLike,
+    steps: int,
+    record_every: int = 100,
+    progress: Callable[[int, int], None] | None = None,
+) -> xr.Dataset:
+    r"""Descend the population risk from each of `start` [repeat], on the five overlaps.
+
+    `lam` is a number, an array over repeats, or a schedule $t \mapsto \lambda_t$ (`InverseDecay`, or a function of
+    yours that JAX can trace). Returns a Dataset over (repeat, step) with the overlaps, `risk` and `distance`, all
+    after the same number of steps and at that step's $\lambda_t$, and `status` over repeat: "completed", or
+    "diverged" with the step in `survived`. The path is the d-dimensional one to rounding while
+    $\alpha\lambda_{\max} < 2$ for the Hessian's largest eigenvalue; beyond that rounding decides between phases.
+    """
+    overlaps = Overlaps(*(jnp.atleast_1d(x) for x in np.broadcast_arrays(*map(np.asarray, start.checked()))))
+    overlaps = Overlaps(*(jnp.asarray(x, float) for x in overlaps))
+    args = (task.constants, _schedule(lam), jnp.asarray(step_size, float))
+    path = scan(step_overlaps, observe_overlaps, overlaps, args, steps=steps, record_every=record_every, progress=progress)
+    return _dataset(path, steps)
+
+
+@float64
+def descend_vectors(
+    task: SingleLocation,
+    k: Float[Array, "repeat dim"],
+    v: Float[Array, "repeat dim"],
+    *,
+    lam: ArrayLike | Schedule,
+    step_size: ArrayLike,
+    steps: int,
+    record_every: int = 100,
+    direction: str = "gradient",
+) -> xr.Dataset:
+    """The same descent on the vectors themselves, with gradients by automatic differentiation: the reference.
+
+    `direction="sign"` moves each coordinate by the sign of its gradient instead, which no rotation commutes with.
+    """
+    if direction not in _DIRECTIONS:
+        raise InputError(f"direction = {direction!r}: it must be one of {', '.join(_DIRECTIONS)}")
+    state = tuple(jnp.atleast_2d(jnp.asarray(x, float)) for x in (k, v))
+    if any(x.shape[-1] != task.dim for x in state):
+        raise InputError(f"k and v have widths {state[0].shape[-1]} and {state[1].shape[-1]}: the task has dim = {task.dim}")
+    args = (task.constants, task.k_star, task.v_star, _schedule(lam), jnp.asarray(step_size, float))
+    path = scan(_DIRECTIONS[direction], observe_vectors, state, args, steps=steps, record_every=record_every)
+    return _dataset(path, steps)
+
+
+def step_overlaps(t: Array, x: Overlaps, args: tuple[Constants, Schedule, Array]) -> Overlaps:
+    """One step of descent, written in the five overlaps; `a, b, c, e, f` are the partials of the risk."""
+    constants, lam, alpha = args
+    kappa, nu, theta, eta, rho = x
+    a, b, c, e, f = partials_of_risk(constants, x, lam(t))
+    # Tangential gradients u_k and u_v, through their products with the stars, with each other and with k and v.
+    along_k = kappa * a + eta * e + rho * f
+    along_v = nu * b + theta * c + rho * f
+    uk_ks, uk_vs, uk_v = a + f * theta - along_k * kappa, e + f * nu - along_k * eta, a * theta + e * nu + f - along_k * rho
+    uv_ks, uv_vs, uv_k = c + f * kappa - along_v * theta, b + f * eta - along_v * nu, b * eta + c * kappa + f - along_v * rho
+    uk_uk = a * uk_ks + e * uk_vs + f * uk_v
+    uv_uv = b * uv_vs + c * uv_ks + f * uv_k
+    uk_uv = b * uk_vs + c * uk_ks - along_v * uk_v
+    norm_k, norm_v = jnp.sqrt(1 + alpha**2 * uk_uk), jnp.sqrt(1 + alpha**2 * uv_uv)
+    return Overlaps(
+        kappa=(kappa - alpha * uk_ks) / norm_k,
+        nu=(nu - alpha * uv_vs) / norm_v,
+        theta=(theta - alpha * uv_ks) / norm_v,
+        eta=(eta - alpha * uk_vs) / norm_k,
+        rho=(rho - alpha * (uk_v + uv_k) + alpha**2 * uk_uv) / (norm_k * norm_v),
+    )
+
+
+def observe_overlaps(t: Array, x: Overlaps, args: tuple[Constants, Schedule, Array]) -> dict[str, Array]:
+    constants, lam, _ = args
+    return {**x._asdict(), "risk": total_risk(constants, x, lam(t)), "distance": x.distance}
+
+
+def observe_vectors(t: Array, x: tuple[Array, Array], args: Any) -> dict[str, Array]:
+    constants, k_star, v_star, lam, alpha = args
+    return observe_overlaps(t, Overlaps._of(*x, k_star, v_star), (constants, lam, alpha))
+
+
+def _vector_gradients(t: Array, x: tuple[Array, Array], args: Any) -> tuple[Array, Array]:
+    constants, k_star, v_star, lam, _ = args
+    return jax.grad(lambda x: total_risk(constants, Overlaps._of(*x, k_star, v_star), lam(t)).sum())(x)
+
+
+def _move(x: Array, direction: Array, alpha: Array) -> Array:
+    moved = x - alpha * (direction - (x * direction).sum(-1, keepdims=True) * x)
+    return moved / jnp.linalg.norm(moved, axis=-1, keepdims=True)
+
+
+def step_vectors(t: Array, x: tuple[Array, Array], args: Any) -> tuple[Array, Array]:
+    k, v = (_move(vector, gradient, args[-1]) for vector, gradient in zip(x, _vector_gradients(t, x, args), strict=True))
+    return k, v
+
+
+def step_signs(t: Array, x: tuple[Array, Array], args: Any) -> tuple[Array, Array]:
+    gradients = _vector_gradients(t, x, args)
+    k, v = (_move(vector, jnp.sign(gradient), args[-1]) for vector, gradient in zip(x, gradients, strict=True))
+    return k, v
+
+
+_DIRECTIONS = {"gradient": step_vectors, "sign": step_signs}
+
+
+def _schedule(lam: ArrayLike | Schedule) -> Schedule:
+    """A schedule that can travel through `jit`: numbers as data, a plain function as itself."""
+    if isinstance(lam, Constant | InverseDecay):
+        return jax.tree.map(lambda x: jnp.asarray(x, float), lam)
+    return jax.tree_util.Partial(lam) if callable(lam) else Constant(jnp.asarray(lam, float))
+
+
+def _dataset(path: Trajectory, steps: int) -> xr.Dataset:
+    variables = {name: (("step", "repeat"), values) for name, values in path.observed.items()}
+    status = np.where(path.survived == steps, "completed", "diverged")
+    data = xr.Dataset(
+        {**variables, "status": ("repeat", status), "survived": ("repeat", path.survived)}, coords={"step": path.steps}
+    )
+    return data.transpose("repeat", "step")
+
+
+@float64
+def sphere_start(task: SingleLocation, key: Array, repeats: int) -> Overlaps:
+    """Overlaps of k and v uniform on the sphere, in their exact law and without any vector of length dim."""
+    k, v = _frame(task, key, repeats)
+    return _gram_overlaps(k, v)
+
+
+@float64
+def manifold_start(task: SingleLocation, key: Array, repeats: int) -> Overlaps:
+    r"""The paper's start on the manifold: k uniform among the unit vectors orthogonal to v*, then v uniform among
+    those orthogonal to k* and k."""
+    k, v = _frame(task, key, repeats)
+    return _gram_overlaps(k.at[1].set(0), v.at[0].set(0).at[2].set(0))
+
+
+def _frame(task: SingleLocation, key: Array, repeats: int) -> tuple[Array, Array]:
+    """Gaussian k and v in the frame (k*, v*, rest of k, rest of v): coordinates [4, repeat] with exact laws."""
+    keys = jax.vmap(lambda i: jax.random.fold_in(key, i))(jnp.arange(repeats))
+
+    def draw(key: Array) -> tuple[Array, Array]:
+        planes, rest_k, rest_v = jax.random.split(key, 3)
+        g = jax.random.normal(planes, (5,))
+        chi_k = jnp.sqrt(2 * jax.random.gamma(rest_k, (task.dim - 2) / 2))
+        chi_v = jnp.sqrt(2 * jax.random.gamma(rest_v, (task.dim - 3) / 2))
+        return jnp.array([g[0], g[1], chi_k, 0.0]), jnp.array([g[2], g[3], g[4], chi_v])
+
+    return jax.vmap(draw, out_axes=1)(keys)
+
+
+def _gram_overlaps(k: Array, v: Array) -> Overlaps:
+    k, v = k / jnp.linalg.norm(k, axis=0), v / jnp.linalg.norm(v, axis=0)
+    return Overlaps(k[0], v[1], v[0], k[1], (k * v).sum(0))

@@ -1,0 +1,222 @@
+r"""The population risk of the head (k, v): a function of five overlaps (Marion et al. 2025, Theorem 1)."""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, ArrayLike, Float
+
+from attlas.errors import InputError
+from attlas.gaussian import Estimate, float64, monte_carlo, smoothed_erf, zeta, zeta_derivatives
+from attlas.single_location.task import Constants, SingleLocation
+
+
+class Overlaps(NamedTuple):
+    r"""Inner products of a head's unit vectors with the stars and each other, arrays of one shape.
+
+    $\kappa = \langle k, k^*\rangle$, $\nu = \langle v, v^*\rangle$, $\theta = \langle v, k^*\rangle$,
+    $\eta = \langle k, v^*\rangle$, $\rho = \langle k, v\rangle$. The manifold of the paper is $\theta = \eta = \rho = 0$.
+    """
+
+    kappa: ArrayLike
+    nu: ArrayLike
+    theta: ArrayLike
+    eta: ArrayLike
+    rho: ArrayLike
+
+    @classmethod
+    @float64
+    def of(cls, k: Float[Array, "*s dim"], v: Float[Array, "*s dim"], task: SingleLocation) -> "Overlaps":
+        """The overlaps of vectors `k` and `v` with the stars of `task`."""
+        k, v = jnp.asarray(k), jnp.asarray(v)
+        return cls._of(k, v, task.k_star, task.v_star)
+
+    @classmethod
+    def _of(cls, k: Array, v: Array, k_star: Array, v_star: Array) -> "Overlaps":
+        return cls(k @ k_star, v @ v_star, v @ k_star, k @ v_star, (k * v).sum(-1))
+
+    @property
+    def distance(self) -> Float[Array, "*s"]:
+        r"""Distance to the manifold, $\sqrt{\theta^2 + \eta^2 + \rho^2}$."""
+        return jnp.sqrt(jnp.asarray(self.theta) ** 2 + jnp.asarray(self.eta) ** 2 + jnp.asarray(self.rho) ** 2)
+
+    def gram(self) -> Float[np.ndarray, "*s 4 4"]:
+        """Gram matrix of (k*, v*, k, v)."""
+        kappa, nu, theta, eta, rho = np.broadcast_arrays(*(np.asarray(x, float) for x in self))
+        one, zero = np.ones_like(kappa), np.zeros_like(kappa)
+        rows = [[one, zero, kappa, theta], [zero, one, eta, nu], [kappa, eta, one, rho], [theta, nu, rho, one]]
+        return np.moveaxis(np.array(rows), (0, 1), (-2, -1))
+
+    def checked(self) -> "Overlaps":
+        """These overlaps, if some pair of unit vectors has them; an `InputError` that shows the offender if not."""
+        if any(isinstance(x, jax.core.Tracer) for x in self):
+            return self
+        gram = self.gram()
+        if not np.isfinite(gram).all():
+            raise InputError(f"overlaps {_show(self, ~np.isfinite(gram).all((-2, -1)))} are not finite")
+        # Rounding in the last digits of unit vectors moves an eigenvalue by as much.
+        broken = np.linalg.eigvalsh(gram)[..., 0] < -1e-9
+        if broken.any():
+            raise InputError(
+                f"overlaps {_show(self, broken)} belong to no unit vectors k and v: "
+                "the Gram matrix of (k*, v*, k, v) must be positive semidefinite"
+            )
+        return self
+
+
+ORACLE = Overlaps(1.0, 1.0, 0.0, 0.0, 0.0)
+
+
+def _show(overlaps: Overlaps, where: np.ndarray) -> str:
+    values = (np.broadcast_to(np.asarray(x, float), where.shape)[where].flat[0] for x in overlaps)
+    return "(" + ", ".join(f"{name}={x:g}" for name, x in zip(overlaps._fields, values, strict=True)) + ")"
+
+
+class RiskTerms(NamedTuple):
+    """The risk as a sum; what each part of the mechanism costs or earns."""
+
+    target: Array  # predicting 0
+    signal: Array  # product of the target with the informative token's contribution
+    informative: Array  # square of the informative token's contribution
+    background: Array  # squares of the other tokens' contributions
+    coupling: Array  # products of contributions of two different tokens
+
+
+@float64
+def risk(task: SingleLocation, overlaps: Overlaps, lam: Float[ArrayLike, "*s"]) -> Float[Array, "*s"]:
+    r"""Expected squared error $E(Y - \sum_l \mathrm{erf}(\lambda\langle X_l,k\rangle)\langle X_l,v\rangle)^2$, noise included.
+
+    Theorem 1, in closed form, any shape; `sampled_risk` is its twin and `risk_terms` its parts.
+    """
+    return total_risk(task.constants, overlaps.checked(), _positive(lam))
+
+
+@float64
+def risk_terms(task: SingleLocation, overlaps: Overlaps, lam: Float[ArrayLike, "*s"]) -> RiskTerms:
+    """The parts of `risk`, which sum to it."""
+    return terms_of_risk(task.constants, overlaps.checked(), _positive(lam))
+
+
+@float64
+def risk_gradient(task: SingleLocation, overlaps: Overlaps, lam: Float[ArrayLike, "*s"]) -> Overlaps:
+    """Partial derivatives of `risk` in the five overlaps, in closed form."""
+    return partials_of_risk(task.constants, overlaps.checked(), _positive(lam))
+
+
+def total_risk(c: Constants, overlaps: Overlaps, lam: ArrayLike) -> Array:
+    return sum(terms_of_risk(c, overlaps, lam), start=jnp.zeros(()))
+
+
+def terms_of_risk(c: Constants, overlaps: Overlaps, lam: ArrayLike) -> RiskTerms:
+    r"""Condition on the place and apply Stein's lemma to every product of Gaussians.
+
+    The informative token gives $(a, b, y)$ with means $(m\kappa, m\theta, 0)$ and covariance $\gamma^2$ times
+    $(\rho, \eta, \nu)$; another token gives $(a, b)$ of correlation $\rho$; products of two tokens factor.
+    """
+    kappa, nu, theta, eta, rho = (jnp.asarray(x) for x in overlaps)
+    m, gamma, length, noise = c
+    e0, e1, e2, _ = smoothed_erf(lam * m * kappa, lam * gamma)
+    z_t, z_tt, _ = zeta_derivatives(lam * m * kappa, lam * gamma)
+    s = lam * gamma**2
+    mean, square = _background(lam)
+    return RiskTerms(
+        target=jnp.asarray(noise**2 + gamma**2 + 0 * kappa),
+        signal=-2 * gamma**2 * (nu * e0 + lam * eta * (m * theta * e1 + s * rho * e2)),
+        informative=((m * theta) ** 2 + gamma**2) * zeta(lam * m * kappa, lam * gamma)
+        + 2 * s * rho * m * theta * z_t
+        + (s * rho) ** 2 * z_tt,
+        background=(length - 1) * (zeta(0.0, lam) + square * rho**2),
+        coupling=(length - 1) * mean * rho * (2 * (m * theta * e0 + s * rho * e1) + (length - 2) * mean * rho),
+    )
+
+
+def partials_of_risk(c: Constants, overlaps: Overlaps, lam: ArrayLike) -> Overlaps:
+    kappa, nu, theta, eta, rho = (jnp.asarray(x) for x in overlaps)
+    m, gamma, length, _ = c
+    e0, e1, e2, e3 = smoothed_erf(lam * m * kappa, lam * gamma)
+    z = zeta(lam * m * kappa, lam * gamma)
+    z_t, z_tt, z_ttt = zeta_derivatives(lam * m * kappa, lam * gamma)
+    mt, s, g2 = m * theta, lam * gamma**2, gamma**2
+    mean, square = _background(lam)
+    others = (length - 1) * mean
+    in_kappa = (
+        -2 * g2 * (nu * e1 + lam * eta * (mt * e2 + s * rho * e3))
+        + (mt**2 + g2) * z_t
+        + 2 * s * mt * rho * z_tt
+        + (s * rho) ** 2 * z_ttt
+        + 2 * others * rho * (mt * e1 + s * rho * e2)
+    )
+    return Overlaps(
+        kappa=lam * m * in_kappa,
+        nu=-2 * g2 * e0,
+        theta=2 * m * (-s * eta * e1 + mt * z + s * rho * z_t + others * rho * e0),
+        eta=-2 * s * (mt * e1 + s * rho * e2),
+        rho=2
+        * (
+            -(s**2) * eta * e2
+            + s * mt * z_t
+            + s**2 * rho * z_tt
+            + rho * ((length - 1) * square + (length - 2) * others * mean)
+            + others * (mt * e0 + 2 * s * rho * e1)
+        ),
+    )
+
+
+def _background(lam: ArrayLike) -> tuple[Array, Array]:
+    r"""For $a, b$ standard with correlation $\rho$: the factors $C, Q$ of $E[\mathrm{erf}(\lambda a) b] = C\rho$ and
+    $E[\mathrm{erf}(\lambda a)^2 b^2] = \zeta(0, \lambda) + Q \rho^2$."""
+    d2, e = 1 + 2 * jnp.asarray(lam) ** 2, jnp.sqrt(1 + 4 * jnp.asarray(lam) ** 2)
+    mean = 2 * lam / jnp.sqrt(jnp.pi * d2)
+    return mean, 2 * mean**2 / e
+
+
+@float64
+def sampled_risk(task: SingleLocation, overlaps: Overlaps, lam: ArrayLike, key: Array, samples: int) -> Estimate:
+    """`risk` by simulation of the projections on k, v and v*, which is exact in law and costs O(length) a sample.
+
+    All points share their random numbers, so that differences between them are sharper than either.
+    """
+    if not isinstance(samples, int | np.integer) or samples < 2:
+        raise InputError(f"samples = {samples!r}: it must be a whole number, at least 2")
+    arrays = jnp.broadcast_arrays(*(jnp.asarray(x, float) for x in (*overlaps.checked(), _positive(lam))))
+    return monte_carlo(draw_loss, key, samples, task.constants, Overlaps(*arrays[:5]), arrays[5])
+
+
+def draw_loss(key: Array, block: int, c: Constants, overlaps: Overlaps, lam: Array) -> Float[Array, "*s n"]:
+    prediction, target = draw_projected(key, block, c, overlaps, lam)
+    return (prediction - target) ** 2
+
+
+def draw_projected(
+    key: Array, block: int, c: Constants, overlaps: Overlaps, lam: Array
+) -> tuple[Float[Array, "*s n"], Float[Array, "*s n"]]:
+    """Predictions and targets of `block` sequences, drawn through the projections of each token on k, v and v*."""
+    kappa, nu, theta, eta, rho = (x[..., None] for x in overlaps)
+    lam = lam[..., None]
+    one = jnp.ones_like(rho)
+    gram = jnp.stack([jnp.stack(row, -1) for row in ([one, rho, eta], [rho, one, nu], [eta, nu, one])], -2)
+    values, vectors = jnp.linalg.eigh(gram)  # a root that also exists where the Gram matrix is singular
+    root = vectors * jnp.sqrt(jnp.maximum(values, 0))[..., None, :]
+
+    noise, first = jax.random.split(jax.random.fold_in(key, 0))
+    white = jax.random.normal(first, (3, block))
+    a, b, y = (c.gamma * sum(root[..., i, j] * white[j] for j in range(3)) for i in range(3))
+    prediction = jax.lax.erf(lam * (c.m * kappa + a)) * (c.m * theta + b)
+    target = y + c.noise * jax.random.normal(noise, (block,))
+
+    def add_token(token: Array, prediction: Array) -> Array:
+        a, g = jax.random.normal(jax.random.fold_in(key, token), (2, block))
+        b = rho * a + jnp.sqrt(jnp.maximum(1 - rho**2, 0)) * g
+        return prediction + jax.lax.erf(lam * a) * b
+
+    return jax.lax.fori_loop(1, c.length, add_token, prediction), target
+
+
+def _positive(lam: ArrayLike) -> ArrayLike:
+    if not isinstance(lam, jax.core.Tracer):
+        values = np.asarray(lam, float)
+        if not (np.isfinite(values) & (values > 0)).all():
+            worst = values[~(np.isfinite(values) & (values > 0))].flat[0]
+            raise InputError(f"lam = {worst:g}: it must be a positive number")
+    return lam
