@@ -1,7 +1,10 @@
-"""What a caller may have done wrong."""
+"""What a caller may have done wrong, said in one sentence."""
 
 import difflib
 from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
 
 
 class InputError(ValueError):
@@ -15,3 +18,22 @@ def near(name: str, known: Iterable[str]) -> str:
     """`" Did you mean x or y?"` for the known names closest to a misspelt one, else nothing."""
     matches = difflib.get_close_matches(name, list(known), n=3, cutoff=0.5)
     return f" Did you mean {' or '.join(matches)}?" if matches else ""
+
+
+def whole(name: str, value: Any, least: int) -> int:
+    """`value`, if it is a whole number and at least `least`."""
+    if isinstance(value, bool | np.bool_) or not isinstance(value, int | np.integer) or value < least:
+        raise InputError(f"{name} = {value!r}: it must be a whole number, at least {least}")
+    return int(value)
+
+
+def positive(name: str, value: Any) -> Any:
+    """`value`, if it is a finite number above 0, or an array of such; what JAX is tracing passes unseen."""
+    from jax.core import Tracer  # here, because this module is on the way to `attlas --help`
+
+    if not isinstance(value, Tracer):
+        numbers = np.atleast_1d(np.asarray(value, float))
+        wrong = numbers[~(np.isfinite(numbers) & (numbers > 0))]
+        if wrong.size:
+            raise InputError(f"{name} = {wrong[0]:g}: it must be a positive number")
+    return value

@@ -43,7 +43,7 @@ class Estimate(NamedTuple):
 
 
 @functools.partial(jax.jit, static_argnames="draw")
-def monte_carlo(draw: Callable[..., Array], key: Array, samples: ArrayLike, *args: Any) -> Estimate:
+def monte_carlo(draw: Callable[..., Array], key: Array, samples: int | Array, *args: Any) -> Estimate:
     """Mean over `samples` draws of `draw(key, BLOCK, *args)`, which returns `[..., BLOCK]` independent values.
 
     Draws come in blocks whose keys depend on their number alone, so memory does not grow with `samples`, one
@@ -65,6 +65,7 @@ def monte_carlo(draw: Callable[..., Array], key: Array, samples: ArrayLike, *arg
     return Estimate(mean, jnp.sqrt(variance / samples))
 
 
+@jax.jit
 def zeta(t: Float[ArrayLike, "*s"], spread: Float[ArrayLike, "*s"]) -> Float[Array, "*s"]:
     r"""Mean square of a smoothed erf, $\zeta(t, s) = E[\mathrm{erf}(t + sG)^2]$ with $G \sim N(0, 1)$.
 
@@ -84,6 +85,7 @@ def zeta(t: Float[ArrayLike, "*s"], spread: Float[ArrayLike, "*s"]) -> Float[Arr
     return 1 - 4 / jnp.pi * slope * tail
 
 
+@jax.jit
 def zeta_derivatives(t: Float[ArrayLike, "*s"], spread: Float[ArrayLike, "*s"]) -> tuple[Array, Array, Array]:
     r"""$\zeta_t, \zeta_{tt}, \zeta_{ttt}$ in closed form; $\zeta_s = s\,\zeta_{tt}$ gives the other direction.
 
@@ -91,7 +93,7 @@ def zeta_derivatives(t: Float[ArrayLike, "*s"], spread: Float[ArrayLike, "*s"]) 
     """
     d = jnp.sqrt(1 + 2 * jnp.asarray(spread) ** 2)
     e = jnp.sqrt(1 + 4 * jnp.asarray(spread) ** 2)
-    f0, f1, f2, f3 = erf_derivatives(t / d)
+    _, f1, f2, f3 = erf_derivatives(t / d)
     g0, g1, g2, _ = erf_derivatives(t / (d * e))
     return (
         2 / d * f1 * g0,

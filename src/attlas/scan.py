@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Int
 
-from attlas.errors import InputError
+from attlas.errors import whole
 
 State = TypeVar("State")
 CHUNK = 32
@@ -43,9 +43,7 @@ def scan(
     in `args`: then one compiled program serves every setting, number of steps and way of recording.
     `progress(done, steps)` is called after each compiled chunk.
     """
-    for name, value, least in (("steps", steps, 0), ("record_every", record_every, 1)):
-        if not isinstance(value, int | np.integer) or value < least:
-            raise InputError(f"{name} = {value!r}: it must be a whole number, at least {least}")
+    steps, record_every = whole("steps", steps, 0), whole("record_every", record_every, 1)
     times = np.unique(np.append(np.arange(0, steps, record_every), steps))
     trips = np.diff(times, prepend=0)
     trips = np.pad(trips, (0, -len(trips) % CHUNK))

@@ -19,29 +19,29 @@ from attlas.errors import InputError
 from attlas.gaussian import float64
 from attlas.scan import Trajectory, scan
 from attlas.single_location.population import Overlaps, partials_of_risk, total_risk
-from attlas.single_location.task import Constants, SingleLocation
+from attlas.single_location.task import Constants, Real, SingleLocation
 
 
 class Constant(NamedTuple):
     """A sharpness that stays."""
 
-    value: ArrayLike
+    value: Real
 
-    def __call__(self, t: Array) -> ArrayLike:
+    def __call__(self, t: Array) -> Real:
         return self.value
 
 
 class InverseDecay(NamedTuple):
     r"""The paper's schedule, $\lambda_t = \lambda_0 / (1 + \text{rate}\cdot t)$."""
 
-    start: ArrayLike
-    rate: ArrayLike = 1e-4
+    start: Real
+    rate: Real = 1e-4
 
-    def __call__(self, t: Array) -> ArrayLike:
+    def __call__(self, t: Array) -> Real:
         return self.start / (1 + self.rate * t)
 
 
-Schedule = Callable[[Array], ArrayLike]
+Schedule = Callable[[Array], Real]
 
 
 @float64
@@ -66,7 +66,9 @@ def descend(
     overlaps = Overlaps(*(jnp.atleast_1d(x) for x in np.broadcast_arrays(*map(np.asarray, start.checked()))))
     overlaps = Overlaps(*(jnp.asarray(x, float) for x in overlaps))
     args = (task.constants, _schedule(lam), jnp.asarray(step_size, float))
-    path = scan(step_overlaps, observe_overlaps, overlaps, args, steps=steps, record_every=record_every, progress=progress)
+    path = scan(
+        step_overlaps, observe_overlaps, overlaps, args, steps=steps, record_every=record_every, progress=progress
+    )
     return _dataset(path, steps)
 
 
@@ -88,10 +90,18 @@ def descend_vectors(
     """
     if direction not in _DIRECTIONS:
         raise InputError(f"direction = {direction!r}: it must be one of {', '.join(_DIRECTIONS)}")
-    state = tuple(jnp.atleast_2d(jnp.asarray(x, float)) for x in (k, v))
+    state = (jnp.atleast_2d(jnp.asarray(k, float)), jnp.atleast_2d(jnp.asarray(v, float)))
     if any(x.shape[-1] != task.dim for x in state):
-        raise InputError(f"k and v have widths {state[0].shape[-1]} and {state[1].shape[-1]}: the task has dim = {task.dim}")
-    args = (task.constants, task.k_star, task.v_star, _schedule(lam), jnp.asarray(step_size, float))
+        raise InputError(
+            f"k and v have widths {state[0].shape[-1]} and {state[1].shape[-1]}: the task has dim = {task.dim}"
+        )
+    args = (
+        task.constants,
+        jnp.asarray(task.k_star),
+        jnp.asarray(task.v_star),
+        _schedule(lam),
+        jnp.asarray(step_size, float),
+    )
     path = scan(_DIRECTIONS[direction], observe_vectors, state, args, steps=steps, record_every=record_every)
     return _dataset(path, steps)
 
@@ -104,8 +114,16 @@ def step_overlaps(t: Array, x: Overlaps, args: tuple[Constants, Schedule, Array]
     # Tangential gradients u_k and u_v, through their products with the stars, with each other and with k and v.
     along_k = kappa * a + eta * e + rho * f
     along_v = nu * b + theta * c + rho * f
-    uk_ks, uk_vs, uk_v = a + f * theta - along_k * kappa, e + f * nu - along_k * eta, a * theta + e * nu + f - along_k * rho
-    uv_ks, uv_vs, uv_k = c + f * kappa - along_v * theta, b + f * eta - along_v * nu, b * eta + c * kappa + f - along_v * rho
+    uk_ks, uk_vs, uk_v = (
+        a + f * theta - along_k * kappa,
+        e + f * nu - along_k * eta,
+        a * theta + e * nu + f - along_k * rho,
+    )
+    uv_ks, uv_vs, uv_k = (
+        c + f * kappa - along_v * theta,
+        b + f * eta - along_v * nu,
+        b * eta + c * kappa + f - along_v * rho,
+    )
     uk_uk = a * uk_ks + e * uk_vs + f * uk_v
     uv_uv = b * uv_vs + c * uv_ks + f * uv_k
     uk_uv = b * uk_vs + c * uk_ks - along_v * uk_v
@@ -126,12 +144,12 @@ def observe_overlaps(t: Array, x: Overlaps, args: tuple[Constants, Schedule, Arr
 
 def observe_vectors(t: Array, x: tuple[Array, Array], args: Any) -> dict[str, Array]:
     constants, k_star, v_star, lam, alpha = args
-    return observe_overlaps(t, Overlaps._of(*x, k_star, v_star), (constants, lam, alpha))
+    return observe_overlaps(t, Overlaps._of(x[0], x[1], k_star, v_star), (constants, lam, alpha))
 
 
 def _vector_gradients(t: Array, x: tuple[Array, Array], args: Any) -> tuple[Array, Array]:
     constants, k_star, v_star, lam, _ = args
-    return jax.grad(lambda x: total_risk(constants, Overlaps._of(*x, k_star, v_star), lam(t)).sum())(x)
+    return jax.grad(lambda x: total_risk(constants, Overlaps._of(x[0], x[1], k_star, v_star), lam(t)).sum())(x)
 
 
 def _move(x: Array, direction: Array, alpha: Array) -> Array:
@@ -140,7 +158,9 @@ def _move(x: Array, direction: Array, alpha: Array) -> Array:
 
 
 def step_vectors(t: Array, x: tuple[Array, Array], args: Any) -> tuple[Array, Array]:
-    k, v = (_move(vector, gradient, args[-1]) for vector, gradient in zip(x, _vector_gradients(t, x, args), strict=True))
+    k, v = (
+        _move(vector, gradient, args[-1]) for vector, gradient in zip(x, _vector_gradients(t, x, args), strict=True)
+    )
     return k, v
 
 
@@ -157,7 +177,9 @@ def _schedule(lam: ArrayLike | Schedule) -> Schedule:
     """A schedule that can travel through `jit`: numbers as data, a plain function as itself."""
     if isinstance(lam, Constant | InverseDecay):
         return jax.tree.map(lambda x: jnp.asarray(x, float), lam)
-    return jax.tree_util.Partial(lam) if callable(lam) else Constant(jnp.asarray(lam, float))
+    if callable(lam):
+        return jax.tree_util.Partial(lam)
+    return Constant(jnp.asarray(lam, float))  # type: ignore[return-value]
 
 
 def _dataset(path: Trajectory, steps: int) -> xr.Dataset:

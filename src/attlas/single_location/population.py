@@ -7,9 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float
 
-from attlas.errors import InputError
+from attlas.errors import InputError, positive, whole
 from attlas.gaussian import Estimate, float64, monte_carlo, smoothed_erf, zeta, zeta_derivatives
-from attlas.single_location.task import Constants, SingleLocation
+from attlas.single_location.task import Constants, Real, SingleLocation
 
 
 class Overlaps(NamedTuple):
@@ -19,18 +19,18 @@ class Overlaps(NamedTuple):
     $\eta = \langle k, v^*\rangle$, $\rho = \langle k, v\rangle$. The manifold of the paper is $\theta = \eta = \rho = 0$.
     """
 
-    kappa: ArrayLike
-    nu: ArrayLike
-    theta: ArrayLike
-    eta: ArrayLike
-    rho: ArrayLike
+    kappa: Real
+    nu: Real
+    theta: Real
+    eta: Real
+    rho: Real
 
     @classmethod
     @float64
     def of(cls, k: Float[Array, "*s dim"], v: Float[Array, "*s dim"], task: SingleLocation) -> "Overlaps":
         """The overlaps of vectors `k` and `v` with the stars of `task`."""
         k, v = jnp.asarray(k), jnp.asarray(v)
-        return cls._of(k, v, task.k_star, task.v_star)
+        return cls._of(k, v, jnp.asarray(task.k_star), jnp.asarray(task.v_star))
 
     @classmethod
     def _of(cls, k: Array, v: Array, k_star: Array, v_star: Array) -> "Overlaps":
@@ -89,26 +89,28 @@ def risk(task: SingleLocation, overlaps: Overlaps, lam: Float[ArrayLike, "*s"]) 
 
     Theorem 1, in closed form, any shape; `sampled_risk` is its twin and `risk_terms` its parts.
     """
-    return total_risk(task.constants, overlaps.checked(), _positive(lam))
+    return total_risk(task.constants, overlaps.checked(), positive("lam", lam))
 
 
 @float64
 def risk_terms(task: SingleLocation, overlaps: Overlaps, lam: Float[ArrayLike, "*s"]) -> RiskTerms:
     """The parts of `risk`, which sum to it."""
-    return terms_of_risk(task.constants, overlaps.checked(), _positive(lam))
+    return terms_of_risk(task.constants, overlaps.checked(), positive("lam", lam))
 
 
 @float64
 def risk_gradient(task: SingleLocation, overlaps: Overlaps, lam: Float[ArrayLike, "*s"]) -> Overlaps:
     """Partial derivatives of `risk` in the five overlaps, in closed form."""
-    return partials_of_risk(task.constants, overlaps.checked(), _positive(lam))
+    return partials_of_risk(task.constants, overlaps.checked(), positive("lam", lam))
 
 
-def total_risk(c: Constants, overlaps: Overlaps, lam: ArrayLike) -> Array:
+@jax.jit
+def total_risk(c: Constants, overlaps: Overlaps, lam: Real) -> Array:
     return sum(terms_of_risk(c, overlaps, lam), start=jnp.zeros(()))
 
 
-def terms_of_risk(c: Constants, overlaps: Overlaps, lam: ArrayLike) -> RiskTerms:
+@jax.jit
+def terms_of_risk(c: Constants, overlaps: Overlaps, lam: Real) -> RiskTerms:
     r"""Condition on the place and apply Stein's lemma to every product of Gaussians.
 
     The informative token gives $(a, b, y)$ with means $(m\kappa, m\theta, 0)$ and covariance $\gamma^2$ times
@@ -131,7 +133,8 @@ def terms_of_risk(c: Constants, overlaps: Overlaps, lam: ArrayLike) -> RiskTerms
     )
 
 
-def partials_of_risk(c: Constants, overlaps: Overlaps, lam: ArrayLike) -> Overlaps:
+@jax.jit
+def partials_of_risk(c: Constants, overlaps: Overlaps, lam: Real) -> Overlaps:
     kappa, nu, theta, eta, rho = (jnp.asarray(x) for x in overlaps)
     m, gamma, length, _ = c
     e0, e1, e2, e3 = smoothed_erf(lam * m * kappa, lam * gamma)
@@ -163,7 +166,7 @@ def partials_of_risk(c: Constants, overlaps: Overlaps, lam: ArrayLike) -> Overla
     )
 
 
-def _background(lam: ArrayLike) -> tuple[Array, Array]:
+def _background(lam: Real) -> tuple[Array, Array]:
     r"""For $a, b$ standard with correlation $\rho$: the factors $C, Q$ of $E[\mathrm{erf}(\lambda a) b] = C\rho$ and
     $E[\mathrm{erf}(\lambda a)^2 b^2] = \zeta(0, \lambda) + Q \rho^2$."""
     d2, e = 1 + 2 * jnp.asarray(lam) ** 2, jnp.sqrt(1 + 4 * jnp.asarray(lam) ** 2)
@@ -177,10 +180,8 @@ def sampled_risk(task: SingleLocation, overlaps: Overlaps, lam: ArrayLike, key: 
 
     All points share their random numbers, so that differences between them are sharper than either.
     """
-    if not isinstance(samples, int | np.integer) or samples < 2:
-        raise InputError(f"samples = {samples!r}: it must be a whole number, at least 2")
-    arrays = jnp.broadcast_arrays(*(jnp.asarray(x, float) for x in (*overlaps.checked(), _positive(lam))))
-    return monte_carlo(draw_loss, key, samples, task.constants, Overlaps(*arrays[:5]), arrays[5])
+    arrays = jnp.broadcast_arrays(*(jnp.asarray(x, float) for x in (*overlaps.checked(), positive("lam", lam))))
+    return monte_carlo(draw_loss, key, whole("samples", samples, 2), task.constants, Overlaps(*arrays[:5]), arrays[5])
 
 
 def draw_loss(key: Array, block: int, c: Constants, overlaps: Overlaps, lam: Array) -> Float[Array, "*s n"]:
@@ -211,12 +212,3 @@ def draw_projected(
         return prediction + jax.lax.erf(lam * a) * b
 
     return jax.lax.fori_loop(1, c.length, add_token, prediction), target
-
-
-def _positive(lam: ArrayLike) -> ArrayLike:
-    if not isinstance(lam, jax.core.Tracer):
-        values = np.asarray(lam, float)
-        if not (np.isfinite(values) & (values > 0)).all():
-            worst = values[~(np.isfinite(values) & (values > 0))].flat[0]
-            raise InputError(f"lam = {worst:g}: it must be a positive number")
-    return lam

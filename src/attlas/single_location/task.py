@@ -3,15 +3,17 @@
 import functools
 import math
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float, Int
 
-from attlas.errors import InputError
-from attlas.gaussian import float64
+from attlas.errors import InputError, positive, whole
+
+Real = Any
+"""A number, or an array of numbers: NumPy's, JAX's, or one that JAX is tracing."""
 
 
 class Batch(NamedTuple):
@@ -25,10 +27,10 @@ class Batch(NamedTuple):
 class Constants(NamedTuple):
     """All that the population quantities take from a task; arrays where many tasks are computed at once."""
 
-    m: ArrayLike
-    gamma: ArrayLike
-    length: ArrayLike
-    noise: ArrayLike
+    m: Real
+    gamma: Real
+    length: Real
+    noise: Real
 
 
 @dataclass(frozen=True)
@@ -49,12 +51,9 @@ class SingleLocation:
     key: Array | None = None
 
     def __post_init__(self) -> None:
-        for name, least in (("dim", 4), ("length", 2)):
-            value = getattr(self, name)
-            if not isinstance(value, int | np.integer) or value < least:
-                raise InputError(f"{name} = {value!r}: it must be a whole number, at least {least}")
-        if not (math.isfinite(self.gamma) and self.gamma > 0):
-            raise InputError(f"gamma = {self.gamma!r}: it must be a positive number")
+        whole("dim", self.dim, 4)
+        whole("length", self.length, 2)
+        positive("gamma", self.gamma)
         if not (math.isfinite(self.noise) and self.noise >= 0):
             raise InputError(f"noise = {self.noise!r}: it must be a number, 0 or larger")
 
@@ -68,36 +67,30 @@ class SingleLocation:
         return Constants(self.m, self.gamma, self.length, self.noise)
 
     @functools.cached_property
-    def _stars(self) -> tuple[Array, Array]:
-        with jax.enable_x64(True):
-            if self.key is None:
-                basis = jnp.eye(2, self.dim)
-                return basis[0], basis[1]
-            k, v = jax.random.normal(self.key, (2, self.dim))
-            k /= jnp.linalg.norm(k)
-            v -= (v @ k) * k
-            return k, v / jnp.linalg.norm(v)
+    def _stars(self) -> tuple[np.ndarray, np.ndarray]:
+        if self.key is None:
+            k, v = np.eye(2, self.dim)
+            return k, v
+        # Evaluated at once even inside a function that JAX is tracing, so that the task can keep them.
+        with jax.enable_x64(True), jax.ensure_compile_time_eval():
+            k, v = np.array(jax.random.normal(self.key, (2, self.dim)))
+        k /= np.linalg.norm(k)
+        v -= (v @ k) * k
+        return k, v / np.linalg.norm(v)
 
     @property
-    def k_star(self) -> Float[Array, " dim"]:
+    def k_star(self) -> Float[np.ndarray, " dim"]:
         return self._stars[0]
 
     @property
-    def v_star(self) -> Float[Array, " dim"]:
+    def v_star(self) -> Float[np.ndarray, " dim"]:
         return self._stars[1]
 
     def sample(self, key: Array, samples: int, dtype: jnp.dtype | type = jnp.float32) -> Batch:
         """Draw `samples` independent sequences."""
+        shape = (whole("samples", samples, 1), self.length, self.dim)
         with jax.enable_x64(True):
-            places, background, noise = jax.random.split(key, 3)
-            location = jax.random.randint(places, (samples,), 0, self.length, jnp.int32)
-            tokens = jax.random.normal(background, (samples, self.length, self.dim), dtype)
-            informative = (jnp.arange(self.length) == location[:, None])[..., None]
-            k_star, v_star = (star.astype(dtype) for star in self._stars)
-            tokens = jnp.where(informative, self.m * k_star + self.gamma * tokens, tokens)
-            decisive = jnp.take_along_axis(tokens, location[:, None, None], axis=1)[:, 0]
-            target = decisive @ v_star + self.noise * jax.random.normal(noise, (samples,), dtype)
-        return Batch(tokens, target, location)
+            return _sample(key, shape, dtype, self.constants, self.k_star.astype(dtype), self.v_star.astype(dtype))
 
     def bayes_logits(self, tokens: Float[Array, "*n length dim"]) -> Float[Array, "*n length"]:
         r"""Log posterior of the place up to a constant, $\frac{m}{\gamma^2}\langle x_l, k^*\rangle
@@ -130,13 +123,27 @@ class SingleLocation:
 
         return risk(self, ORACLE, lam)
 
-    @float64
     def best_lam(self) -> float:
-        """The sharpness at which the oracle's risk is least, to about eight digits."""
-        from scipy.optimize import minimize_scalar
+        """The sharpness at which the oracle's risk is least, to about eight digits (the risk is flat there)."""
+        low, high = math.log(1e-6), math.log(1e2)
+        for _ in range(3):  # each pass narrows the bracket five-hundredfold
+            grid = np.linspace(low, high, 1001)
+            best = int(np.argmin(self.oracle_risk(np.exp(grid))))
+            low, high = grid[max(best - 1, 0)], grid[min(best + 1, 1000)]
+        return math.exp((low + high) / 2)
 
-        found = minimize_scalar(lambda x: float(self.oracle_risk(math.exp(x))), bounds=(-12, 3), method="bounded")
-        return math.exp(found.x)
+
+@functools.partial(jax.jit, static_argnames=("shape", "dtype"))
+def _sample(key: Array, shape: tuple[int, int, int], dtype: Any, c: Constants, k_star: Array, v_star: Array) -> Batch:
+    samples, length, _ = shape
+    places, background, noise = jax.random.split(key, 3)
+    location = jax.random.randint(places, (samples,), 0, length, jnp.int32)
+    tokens = jax.random.normal(background, shape, dtype)
+    informative = (jnp.arange(length) == location[:, None])[..., None]
+    tokens = jnp.where(informative, c.m * k_star + c.gamma * tokens, tokens).astype(dtype)
+    decisive = jnp.take_along_axis(tokens, location[:, None, None], axis=1)[:, 0]
+    target = decisive @ v_star + c.noise * jax.random.normal(noise, (samples,), dtype)
+    return Batch(tokens, target.astype(dtype), location)
 
 
 def predict(

@@ -1,0 +1,102 @@
+"""The house style of figures: Vega-Lite through Altair, drawn from stored evidence and nothing else."""
+
+from typing import Any
+
+import altair as alt
+import numpy as np
+import pandas as pd
+import xarray as xr
+
+# Okabe and Ito's palette, which colour-blind readers can tell apart; black is kept for theory.
+PALETTE = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#999999"]
+THEORY = "#222222"
+WIDTH, HEIGHT = 460, 300
+
+alt.data_transformers.disable_max_rows()
+
+
+def table(evidence: xr.Dataset, *names: str, rows: int = 4000) -> pd.DataFrame:
+    """The variables `names` as a table with one row a value, thinned evenly to about `rows` rows."""
+    frame = evidence[list(names)].to_dataframe().reset_index()
+    return frame.iloc[:: max(1, len(frame) // rows)]
+
+
+def finish(chart: Any, title: str, subtitle: str = "") -> Any:
+    """The chart with its title and the house style."""
+    heading = alt.TitleParams(title, subtitle=subtitle or alt.Undefined, anchor="start", offset=14)
+    return (
+        chart.properties(title=heading)
+        .configure(font="system-ui, -apple-system, Segoe UI, Helvetica, Arial, sans-serif", background="white")
+        .configure_title(fontSize=14, fontWeight=600, subtitleColor="#555", subtitleFontSize=12)
+        .configure_axis(labelFontSize=11, titleFontSize=12, titleFontWeight="normal", grid=True, gridColor="#eee")
+        .configure_legend(labelFontSize=11, titleFontSize=11, titleFontWeight="normal", symbolStrokeWidth=2)
+        .configure_header(labelFontSize=11, titleFontSize=12, titleFontWeight="normal")
+        .configure_view(stroke="#ddd")
+        .configure_range(category=PALETTE)
+    )
+
+
+def colour(field: str, title: str | None, **options: Any) -> alt.Color:
+    return alt.Color(field, title=title, scale=alt.Scale(range=PALETTE), **options)
+
+
+def error_bars(points: alt.Chart, x: Any, low: str, high: str, title: str, **options: Any) -> alt.Chart:
+    """Intervals of the shown columns `low` and `high`, under the points of the same chart."""
+    return points.mark_rule(strokeWidth=1, opacity=0.7).encode(
+        x=x, y=alt.Y(f"{low}:Q", title=title), y2=f"{high}:Q", **options
+    )
+
+
+def rule_at(value: float, words: str = "", dash: bool = True) -> alt.LayerChart | alt.Chart:
+    """A horizontal line of the theory, with its name at the right."""
+    data = alt.Data(values=[{"level": value, "words": words}])
+    line = alt.Chart(data).mark_rule(color=THEORY, strokeDash=[5, 4] if dash else [1, 0]).encode(y="level:Q")
+    if not words:
+        return line
+    text = alt.Chart(data).mark_text(align="right", dx=-4, dy=-7, color=THEORY, fontSize=11)
+    return line + text.encode(y="level:Q", x=alt.value("width"), text="words:N")
+
+
+def agreement(evidence: xr.Dataset, title: str, by: str | None = None, by_title: str = "", what: str = "value") -> Any:
+    """Measured against predicted with the line on which they agree, and below it what is left between them: in
+    standard errors where the measurement is sampled, in absolute terms where it is exact."""
+    frame = table(evidence, "predicted", "measured", "error")
+    exact = not (frame["error"] > 0).any()
+    frame["low"], frame["high"] = frame["measured"] - 2 * frame["error"], frame["measured"] + 2 * frame["error"]
+    difference = frame["measured"] - frame["predicted"]
+    frame["residual"] = difference if exact else difference / frame["error"]
+    span = [float(frame["predicted"].min()), float(frame["predicted"].max())]
+    line = alt.Chart(pd.DataFrame({"predicted": span, "measured": span})).mark_line(color=THEORY, strokeWidth=1.2)
+    groups = {"color": colour(f"{by}:N", by_title)} if by else {"color": alt.value(PALETTE[0])}
+    base = alt.Chart(frame)
+    x = alt.X("predicted:Q", title=f"{what}, closed form")
+    points = base.mark_point(filled=True, size=36, opacity=0.85).encode(
+        x=x,
+        y=alt.Y("measured:Q", title=f"{what}, {'second route' if exact else 'simulated'}"),
+        tooltip=[alt.Tooltip(f"{name}:Q", format=".6g") for name in ("predicted", "measured", "error")],
+        **groups,
+    )
+    top = line.encode(x=x, y="measured:Q") + points
+    if not exact:
+        top = error_bars(base, x, "low", "high", f"{what}, simulated", **groups) + top
+    bottom = base.mark_point(filled=True, size=24, opacity=0.85).encode(
+        x=x,
+        y=alt.Y(
+            "residual:Q",
+            title="difference" if exact else "difference / error",
+            axis=alt.Axis(format=".1e" if exact else "g"),
+        ),
+        **groups,
+    )
+    return finish(
+        alt.vconcat(
+            top.properties(width=WIDTH, height=HEIGHT), (bottom + rule_at(0)).properties(width=WIDTH, height=90)
+        ),
+        title,
+        "below: what is left between the two" + ("" if exact else ", in standard errors"),
+    )
+
+
+def log_floor(values: xr.DataArray, floor: float) -> xr.DataArray:
+    """`values` with those below `floor`, exact zeros among them, shown at the floor of a logarithmic axis."""
+    return xr.where(values > floor, values, floor).fillna(np.nan)

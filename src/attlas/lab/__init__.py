@@ -1,0 +1,1 @@
+"""Where claims are run, stored and shown."""

@@ -1,0 +1,251 @@
+"""Claims about projected gradient descent: the exact reduction, the manifold, convergence."""
+
+from collections.abc import Sequence
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import xarray as xr
+from jaxtyping import Array, Float
+
+from attlas.claims import Control, Hypothesis, Setting, claim, drawn_by, key_for, together
+from attlas.single_location.claims.shared import FIGURES, HEAD, PAPER, ROOT_HALF, STEP, TASK, task_of
+from attlas.single_location.descent import (
+    descend,
+    descend_vectors,
+    manifold_start,
+    sphere_start,
+)
+from attlas.single_location.population import (
+    Overlaps,
+    total_risk,
+)
+from attlas.statistics import Agreement, Convergence
+
+
+def reduced_path(
+    start: Overlaps, cell: Setting, step_size: float, every: int
+) -> Float[np.ndarray, "overlap repeat step"]:
+    path = descend(task_of(cell), start, lam=cell.lam, step_size=step_size, steps=cell.steps, record_every=every)
+    return np.stack([path[name].values for name in Overlaps._fields])
+
+
+@claim(
+    "single-location/exact-reduction",
+    source="attlas",
+    reference="Definition 1 in five dimensions",
+    statement=r"Projected gradient descent on $(k, v) \in (S^{d-1})^2$ closes on $(\kappa,\nu,\theta,\eta,\rho)$ for every"
+    r" $d \ge 4$: the five overlaps of the next iterate are functions of the present five.",
+    words="Descent in any dimension is a map of five numbers, exactly.",
+    hypotheses=(*TASK, HEAD, STEP),
+    quick=Setting(
+        dim=(4, 5, 40, 400),
+        step_size=(1e-2, 1e-2, 4e-3, 1e-3),
+        lam=0.7,
+        length=10,
+        gamma=ROOT_HALF,
+        noise=0.0,
+        repeats=8,
+        steps=400,
+    ),
+    paper=Setting(
+        dim=(4, 5, 40, 400),
+        step_size=(1e-2, 1e-2, 4e-3, 1e-3),
+        lam=0.7,
+        length=10,
+        gamma=ROOT_HALF,
+        noise=0.0,
+        repeats=30,
+        steps=2000,
+    ),
+    rule=Agreement(rounding=1e-10),
+    control=Control("a step size 0.1 % larger on the overlaps", lambda e: e.assign(predicted=e["larger_step"])),
+    figure=drawn_by(f"{FIGURES}:path_agreement"),
+    cells=together("dim", "step_size"),
+    budget="repeats",
+    needs=("single-location/risk-gradient",),
+    origin="ours",
+)
+def exact_reduction(cells: Sequence[Setting], seed: int) -> xr.Dataset:
+    (cell,) = cells
+    id = "single-location/exact-reduction"
+    task = task_of(cell, key_for(seed, id, "stars"))
+    k, v = vectors(key_for(seed, id, "start"), cell.repeats, cell.dim)
+    every = max(1, cell.steps // 40)
+    walked = descend_vectors(task, k, v, lam=cell.lam, step_size=cell.step_size, steps=cell.steps, record_every=every)
+    start = Overlaps.of(k, v, task)
+    axes = ("cell", "overlap", "repeat", "step")
+    return xr.Dataset(
+        {
+            "predicted": (axes, reduced_path(start, cell, cell.step_size, every)[None]),
+            "measured": (axes, np.stack([walked[name].values for name in Overlaps._fields])[None]),
+            "larger_step": (axes, reduced_path(start, cell, 1.001 * cell.step_size, every)[None]),
+            "error": 0.0,
+        },
+        coords={"overlap": list(Overlaps._fields), "step": walked["step"].values},
+    )
+
+
+def vectors(key: Array, repeats: int, dim: int) -> Float[Array, "2 repeat dim"]:
+    """Unit vectors k and v, uniform and independent; a repeat's do not depend on how many there are."""
+    keys = jax.vmap(lambda i: jax.random.fold_in(key, i))(jnp.arange(repeats))
+    pairs = jax.vmap(lambda key: jax.random.normal(key, (2, dim)), out_axes=1)(keys)
+    return pairs / jnp.linalg.norm(pairs, axis=-1, keepdims=True)
+
+
+def without(x: Array, *directions: Array) -> Array:
+    """Unit vectors along the part of `x` [repeat, dim] orthogonal to `directions`, orthonormal among themselves."""
+    for direction in directions:
+        x = x - (x * direction).sum(-1, keepdims=True) * direction
+    return x / jnp.linalg.norm(x, axis=-1, keepdims=True)
+
+
+@claim(
+    "single-location/manifold-invariant",
+    source=PAPER,
+    reference="Lemma 4",
+    statement=r"The manifold $\{\theta = \eta = \rho = 0\}$ is invariant under projected gradient descent.",
+    words="If at the start neither vector looks where the other should, this stays so for ever.",
+    hypotheses=(
+        *TASK,
+        HEAD,
+        STEP,
+        Hypothesis("descent follows the gradient (direction = gradient)", lambda s: s.direction == "gradient"),
+    ),
+    quick=Setting(
+        dim=(5, 400),
+        lam=0.1,
+        step_size=4e-3,
+        length=10,
+        gamma=ROOT_HALF,
+        noise=0.0,
+        repeats=8,
+        steps=1000,
+        direction="gradient",
+    ),
+    paper=Setting(
+        dim=(5, 400),
+        lam=0.1,
+        step_size=4e-3,
+        length=10,
+        gamma=ROOT_HALF,
+        noise=0.0,
+        repeats=30,
+        steps=20_000,
+        direction="gradient",
+    ),
+    rule=Agreement(rounding=1e-12),
+    control=Control(
+        "descent by the sign of each coordinate's gradient, which no rotation commutes with",
+        lambda s: s.replace(direction="sign"),
+        on="setting",
+    ),
+    figure=drawn_by(f"{FIGURES}:distance_curves"),
+    cells=together("dim"),
+    budget="repeats",
+    needs=("single-location/exact-reduction", "single-location/risk-symmetries"),
+)
+def manifold_invariant(cells: Sequence[Setting], seed: int) -> xr.Dataset:
+    (cell,) = cells
+    id = "single-location/manifold-invariant"
+    task = task_of(cell, key_for(seed, id, "stars"))
+    k, v = vectors(key_for(seed, id, "start"), cell.repeats, cell.dim)
+    k_star, v_star = jnp.asarray(task.k_star), jnp.asarray(task.v_star)
+    k = without(k, v_star)
+    v = without(v, k_star, without(k, k_star))
+    every = max(1, cell.steps // 40)
+    options = {"lam": cell.lam, "step_size": cell.step_size, "steps": cell.steps, "record_every": every}
+    walked = descend_vectors(task, k, v, **options, direction=cell.direction)
+    start = Overlaps.of(k, v, task)
+    zero = jnp.zeros(cell.repeats)
+    reduced = descend(task, start._replace(theta=zero, eta=zero, rho=zero), **options)
+    distance = np.stack([walked["distance"].values, reduced["distance"].values])
+    return xr.Dataset(
+        {
+            "predicted": 0.0,
+            "measured": (("cell", "route", "repeat", "step"), distance[None]),
+            "error": 0.0,
+        },
+        coords={"route": ["vectors", "overlaps"], "step": walked["step"].values},
+    )
+
+
+STARTS = {"manifold": manifold_start, "sphere": sphere_start}
+
+
+@claim(
+    "single-location/manifold-convergence",
+    source=PAPER,
+    reference="Theorem 5, Figure 3b",
+    statement=r"From almost every start on the manifold, projected gradient descent with constant $\lambda$ and small"
+    r" $\alpha$ tends to $\pm(k^*, v^*)$; here: $\kappa\nu > 0$ and $|\kappa|, |\nu| > 0.95$ at the last step in more"
+    r" than 95 % of runs.",
+    words="Gradient descent from the manifold finds the decisive token.",
+    hypotheses=(
+        *TASK,
+        HEAD,
+        STEP,
+        Hypothesis("start = manifold or sphere", lambda s: s.start in STARTS, defining=True),
+        Hypothesis("the start lies on the manifold (start = manifold)", lambda s: s.start == "manifold"),
+    ),
+    quick=Setting(
+        dim=400,
+        length=10,
+        gamma=ROOT_HALF,
+        noise=0.0,
+        lam=0.1,
+        step_size=4e-3,
+        steps=20_000,
+        repeats=300,
+        start="manifold",
+    ),
+    paper=Setting(
+        dim=400,
+        length=10,
+        gamma=ROOT_HALF,
+        noise=0.0,
+        lam=0.1,
+        step_size=4e-3,
+        steps=20_000,
+        repeats=1000,
+        start="manifold",
+    ),
+    rule=Convergence(share=0.95),
+    control=Control(
+        "starts uniform on the sphere, at the same lambda", lambda s: s.replace(start="sphere"), on="setting"
+    ),
+    figure=drawn_by(f"{FIGURES}:manifold_panels"),
+    budget="repeats",
+    needs=("single-location/exact-reduction", "single-location/manifold-invariant"),
+    origin="our reading",
+)
+def manifold_convergence(cells: Sequence[Setting], seed: int) -> xr.Dataset:
+    (cell,) = cells
+    task = task_of(cell)
+    start = STARTS[cell.start](task, key_for(seed, "single-location/manifold-convergence", "start"), cell.repeats)
+    every = max(1, cell.steps // 100)
+    path = descend(task, start, lam=cell.lam, step_size=cell.step_size, steps=cell.steps, record_every=every)
+    kappa, nu = path["kappa"], path["nu"]
+    arrived = (kappa * nu > 0) & (abs(kappa) > 0.95) & (abs(nu) > 0.95)
+    curves = xr.Dataset(
+        {
+            "excess_risk": path["risk"] - task.noise**2,
+            "kappa_size": abs(kappa),
+            "nu_size": abs(nu),
+            "distance": path["distance"],
+        }
+    )
+    band = curves.map(
+        lambda c: xr.DataArray(
+            np.quantile(c, (0.025, 0.5, 0.975), axis=0), dims=("band", "step"), coords={"step": c["step"]}
+        )
+    )
+    return (
+        band.assign(
+            arrived=arrived.isel(step=-1, drop=True),
+            oracle=float(task.oracle_risk(cell.lam)) - task.noise**2,
+            origin=float(total_risk(task.constants, Overlaps(0.0, 0.0, 0.0, 0.0, 0.0), cell.lam)) - task.noise**2,
+        )
+        .assign_coords(band=["low", "median", "high"])
+        .expand_dims("cell")
+    )

@@ -1,0 +1,280 @@
+"""Claims about how good the head can be: baselines and asymptotic optimality."""
+
+import functools
+from collections.abc import Sequence
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import xarray as xr
+from jaxtyping import Array, Float
+from scipy import optimize
+
+from attlas.claims import Control, Hypothesis, Setting, claim, drawn_by, key_for, together
+from attlas.gaussian import BLOCK, monte_carlo, zeta
+from attlas.single_location.baselines import Baselines, draw_baselines, excess_bound
+from attlas.single_location.claims.shared import (
+    FIGURES,
+    PAPER,
+    ROOT_HALF,
+    TASK,
+    column,
+    constants_of,
+    sampled_over_cells,
+    task_of,
+)
+from attlas.single_location.population import (
+    ORACLE,
+    Overlaps,
+    draw_loss,
+    total_risk,
+)
+from attlas.single_location.task import Constants, SingleLocation
+from attlas.statistics import Approximation, Bound, Order, Rate
+
+
+def one_token_more(evidence: xr.Dataset) -> xr.Dataset:
+    gamma2, length = evidence["gamma"] ** 2, evidence["length"]
+    return evidence.assign(predicted=evidence["noise"] ** 2 + gamma2 - gamma2**2 / (gamma2 + length))
+
+
+@claim(
+    "single-location/best-linear",
+    source=PAPER,
+    reference="Proposition 3",
+    statement=r"The best linear predictor has risk $\varepsilon^2 + \gamma^2 - \frac{\gamma^4}{\gamma^2 + L - 1}$; least"
+    r" squares on fresh samples comes within 2 % of it.",
+    words="A linear model hardly beats predicting nothing: it cannot know where to look.",
+    hypotheses=TASK,
+    quick=Setting(dim=(4, 6, 8), length=(2, 3, 5), gamma=(ROOT_HALF, 1.0, 1.3), noise=0.1, samples=400_000),
+    paper=Setting(dim=(4, 6, 8), length=(2, 3, 5), gamma=(ROOT_HALF, 1.0, 1.3), noise=0.1, samples=1_000_000),
+    rule=Approximation(margin=0.02),
+    control=Control("one uninformative token more, L in place of L - 1", one_token_more),
+    figure=drawn_by(f"{FIGURES}:linear_risks"),
+    cells=together("dim", "length", "gamma"),
+    budget="samples",
+)
+def best_linear(cells: Sequence[Setting], seed: int) -> xr.Dataset:
+    (cell,) = cells
+    task = task_of(cell)
+    keys = (key_for(seed, "single-location/best-linear", purpose) for purpose in ("train", "test"))
+    mean, error = fitted_risk(task, *keys, cell.samples)
+    variables = {"predicted": task.linear_risk(), "measured": mean, "error": error, "constant": task.constant_risk()}
+    return xr.Dataset({name: ("cell", [float(value)]) for name, value in variables.items()})
+
+
+@functools.partial(jax.jit, static_argnames="task")
+def fitted_risk(task: SingleLocation, train: Array, test: Array, samples: int) -> tuple[Array, Array]:
+    """Risk of least squares on all L d coordinates and an intercept, fitted on `samples` and tested on as many."""
+
+    def design(key: Array) -> tuple[Array, Array]:
+        batch = task.sample(key, BLOCK, jnp.float64)
+        return jnp.pad(batch.tokens.reshape(BLOCK, -1), ((0, 0), (0, 1)), constant_values=1), batch.target
+
+    def add(i: Array, moments: tuple[Array, Array]) -> tuple[Array, Array]:
+        x, y = design(jax.random.fold_in(train, i))
+        return moments[0] + x.T @ x, moments[1] + x.T @ y
+
+    width = task.length * task.dim + 1
+    gram, product = jax.lax.fori_loop(0, -(-samples // BLOCK), add, (jnp.zeros((width, width)), jnp.zeros(width)))
+    weights = jax.scipy.linalg.solve(gram, product, assume_a="pos")
+
+    def loss(key: Array, block: int, weights: Array) -> Array:
+        x, y = design(key)
+        return (x @ weights - y) ** 2
+
+    return monte_carlo(loss, test, samples, weights)
+
+
+@claim(
+    "single-location/linear-oracle-bayes",
+    source=PAPER,
+    reference="Corollary 2 and Proposition 3",
+    statement=r"At the $\lambda$ that suits it, the oracle head has a risk below that of the best linear predictor and"
+    r" above that of the Bayes predictor $E[Y \mid X]$, which knows $k^*$ and $v^*$ but not the place.",
+    words="Attention beats every linear model, and at finite dimension it is not yet optimal.",
+    hypotheses=(
+        *TASK,
+        Hypothesis("sharpness > 0", lambda s: s.sharpness > 0, defining=True),
+        Hypothesis("lam is the oracle's best (sharpness = 1)", lambda s: s.sharpness == 1),
+    ),
+    quick=Setting(dim=(10, 20, 40, 80), length=10, gamma=ROOT_HALF, noise=0.0, sharpness=1.0, samples=60_000),
+    paper=Setting(dim=(10, 20, 40, 80, 400), length=10, gamma=ROOT_HALF, noise=0.0, sharpness=1.0, samples=1_000_000),
+    rule=Order(),
+    control=Control(
+        "a head twenty times too sharp, whose gate passes every token",
+        lambda s: s.replace(sharpness=20.0),
+        on="setting",
+    ),
+    figure=drawn_by(f"{FIGURES}:ordered_risks"),
+    cells=together("dim"),
+    shape=("length", "samples"),
+    budget="samples",
+    needs=("single-location/closed-form-risk", "single-location/best-linear"),
+)
+def linear_oracle_bayes(cells: Sequence[Setting], seed: int) -> xr.Dataset:
+    lam = jnp.asarray([cell.sharpness * task_of(cell).best_lam() for cell in cells])
+    key = key_for(seed, "single-location/linear-oracle-bayes", "samples")
+    mean, error = contest(
+        key, cells[0].samples, constants_of(cells), column(cells, "dim"), jnp.arange(cells[0].length), lam
+    )
+    risks = Baselines(*mean.T[:4])
+    return xr.Dataset(
+        {
+            "lower": (("pair", "cell"), jnp.stack([risks.bayes, risks.oracle])),
+            "upper": (("pair", "cell"), jnp.stack([risks.oracle, risks.linear])),
+            "error": (("pair", "cell"), error.T[4:]),
+            "risk": (("predictor", "cell"), mean.T[:4]),
+            "risk_error": (("predictor", "cell"), error.T[:4]),
+            "oracle_formula": ("cell", total_risk(constants_of(cells), ORACLE, lam)),
+            "linear_formula": ("cell", [task_of(cell).linear_risk() for cell in cells]),
+        },
+        coords={"pair": ["Bayes below oracle", "oracle below linear"], "predictor": list(Baselines._fields)},
+    )
+
+
+@jax.jit
+def contest(key, samples, constants, dims, tokens, lam):  # type: ignore[no-untyped-def]
+    """Mean losses of the four baselines and their paired differences, for each cell in turn: [cell, 6]."""
+    return jax.lax.map(
+        lambda cell: monte_carlo(draw_contest, key, samples, cell[0], cell[1], tokens, cell[2]), (constants, dims, lam)
+    )
+
+
+def draw_contest(key: Array, block: int, c: Constants, dim: Array, tokens: Array, lam: Array) -> Array:
+    losses = draw_baselines(key, block, c, dim, tokens, lam)
+    bayes, oracle, linear, _ = losses
+    return jnp.concatenate([losses, jnp.stack([oracle - bayes, linear - oracle])])
+
+
+def ladder(setting: Setting) -> list[Setting]:
+    return together("dim")(setting)
+
+
+def length_on_ladder(cell: Setting) -> int:
+    return max(2, round(cell.dim**cell.growth))
+
+
+@claim(
+    "single-location/oracle-optimality",
+    source=PAPER,
+    reference="Corollary 2",
+    statement=r"Along $d \to \infty$ with $L = o(d)$, $\lambda\sqrt d \to \infty$ and $\lambda\sqrt L \to 0$ the oracle's"
+    r" excess risk vanishes. On the ladder $L = d^{1/4}$, $\lambda = (dL)^{-1/4}$ it falls with the exponent of the closed"
+    r" form, which tends to that of $\frac4\pi\sqrt{L/d}$.",
+    words="The longer the tokens are wide, the closer attention comes to the best possible prediction.",
+    hypotheses=(
+        Hypothesis("dim >= 4", lambda s: s.dim >= 4, defining=True),
+        Hypothesis("gamma > 0", lambda s: s.gamma > 0, defining=True),
+        Hypothesis("growth < 1: L = o(d)", lambda s: s.growth < 1),
+        Hypothesis("power (1 + growth) < 1/2: lam sqrt(d) grows", lambda s: s.power * (1 + s.growth) < 0.5),
+        Hypothesis(
+            "power (1 + growth) > growth/2: lam sqrt(L) vanishes", lambda s: s.power * (1 + s.growth) > s.growth / 2
+        ),
+    ),
+    quick=Setting(dim=(100, 400, 1600, 6400, 25_600), growth=0.25, power=0.25, gamma=ROOT_HALF, samples=100_000),
+    paper=Setting(
+        dim=(100, 400, 1600, 6400, 25_600, 102_400, 409_600, 1_638_400),
+        growth=0.25,
+        power=0.25,
+        gamma=ROOT_HALF,
+        samples=1_000_000,
+    ),
+    rule=Rate(margin=0.02),
+    control=Control(
+        "the noise of one uninformative token only, where there are L - 1",
+        lambda e: e.assign(predicted=e["predicted"] - (e["tokens"] - 2) * e["token_noise"]),
+    ),
+    figure=drawn_by(f"{FIGURES}:ladder_rate"),
+    cells=ladder,
+    shape=("samples",),
+    budget="samples",
+    needs=("single-location/closed-form-risk",),
+)
+def oracle_optimality(cells: Sequence[Setting], seed: int) -> xr.Dataset:
+    tokens = jnp.asarray([length_on_ladder(cell) for cell in cells])
+    dims = column(cells, "dim")
+    lam = (dims * tokens) ** -column(cells, "power")
+    constants = Constants(jnp.sqrt(dims / 2), column(cells, "gamma"), tokens, jnp.zeros(len(cells)))
+    oracle = Overlaps(*(jnp.asarray([value]) for value in ORACLE))
+    key = key_for(seed, "single-location/oracle-optimality", "samples")
+    sampled = sampled_over_cells(draw_loss, key, cells[0].samples, constants, oracle, lam[:, None])
+    return xr.Dataset(
+        {
+            "x": ("cell", dims),
+            "measured": ("cell", sampled.mean[:, 0]),
+            "error": ("cell", sampled.error[:, 0]),
+            "predicted": ("cell", total_risk(constants, ORACLE, lam)),
+            "tokens": ("cell", tokens),
+            "lam": ("cell", lam),
+            "token_noise": ("cell", zeta(0.0, lam)),
+            "limit": ("cell", 4 / np.pi * (tokens / dims) ** 0.5),
+        }
+    )
+
+
+@claim(
+    "single-location/oracle-excess-bound",
+    source="attlas",
+    reference="explicit form of Corollary 2",
+    statement=r"The oracle's excess risk is at most $\gamma^2\big[\frac1E e^{-2\lambda^2m^2/E^2} + 4\Phi(-\frac m\gamma)\big]"
+    r" + \frac4\pi(L-1)\lambda^2$ with $m^2 = \frac d2$, $E^2 = 1 + 4\lambda^2\gamma^2$, for all $d, L, \gamma, \lambda$.",
+    words="How far the oracle is from perfect, in one line that holds at every size.",
+    quick=Setting(largest_dim=1e6, largest_length=1e3, points=512, generations=60),
+    paper=Setting(largest_dim=1e8, largest_length=1e4, points=4096, generations=300),
+    hypotheses=(
+        Hypothesis("largest_dim >= 4", lambda s: s.largest_dim >= 4, defining=True),
+        Hypothesis("largest_length >= 2", lambda s: s.largest_length >= 2, defining=True),
+    ),
+    rule=Bound(),
+    control=Control(
+        r"a head whose v is turned away from v* by 18 degrees (nu = 0.95)", lambda e: e.assign(measured=e["turned"])
+    ),
+    figure=drawn_by(f"{FIGURES}:bound_scatter"),
+    budget="points",
+    needs=("single-location/closed-form-risk",),
+    origin="ours",
+)
+def bound_on_excess(cells: Sequence[Setting], seed: int) -> xr.Dataset:
+    (cell,) = cells
+    box = np.log([[4, cell.largest_dim], [2, cell.largest_length], [0.05, 5.0], [1e-5, 5.0]])
+    key = key_for(seed, "single-location/oracle-excess-bound", "points")
+    uniform = np.asarray(jax.random.uniform(key, (4, cell.points)))
+    points = box[:, :1] + (box[:, 1:] - box[:, :1]) * uniform
+    generator = np.random.default_rng(int(jax.random.randint(jax.random.fold_in(key, 1), (), 0, 2**31 - 1)))
+    found = optimize.differential_evolution(
+        lambda x: -np.asarray(tightness(x)), box, vectorized=True, updating="deferred", init=points[:, :64].T,
+        maxiter=cell.generations, rng=generator, polish=False,
+    )  # fmt: skip
+    searched = np.concatenate([points, found.population.T, found.x[:, None]], axis=1)
+    excess, bound, turned = (np.asarray(x) for x in bound_and_excess(searched))
+    axes = ("cell", "point")
+    return xr.Dataset(
+        {
+            "bound": (axes, bound[None]),
+            "measured": (axes, excess[None]),
+            "error": 0.0,
+            "turned": (axes, turned[None]),
+            "place": (("cell", "parameter", "point"), np.exp(searched)[None]),
+        },
+        coords={
+            "parameter": ["dim", "length", "gamma", "lam"],
+            "found": ("point", np.repeat(["at random", "by search"], [cell.points, searched.shape[1] - cell.points])),
+        },
+    )
+
+
+@jax.jit
+def bound_and_excess(log_place: Float[Array, "4 n"]) -> tuple[Array, Array, Array]:
+    dim, length, gamma, lam = jnp.exp(log_place)
+    constants = Constants(jnp.sqrt(dim / 2), gamma, length, 0.0)
+    return (
+        total_risk(constants, ORACLE, lam),
+        excess_bound(constants, lam),
+        total_risk(constants, ORACLE._replace(nu=0.95), lam),
+    )
+
+
+def tightness(log_place: Float[Array, "4 n"]) -> Float[Array, " n"]:
+    excess, bound, _ = bound_and_excess(log_place)
+    return excess / bound

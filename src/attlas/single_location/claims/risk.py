@@ -1,0 +1,220 @@
+"""Claims about the population risk: its closed form, symmetries, gradient and sampler."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import xarray as xr
+from jaxtyping import Array, Float
+
+from attlas.claims import Control, Setting, claim, drawn_by, key_for, together
+from attlas.gaussian import BLOCK
+from attlas.single_location.claims.shared import (
+    FIGURES,
+    HEAD,
+    PAPER,
+    ROOT_HALF,
+    TASK,
+    column,
+    constants_of,
+    overlaps_of,
+    random_heads,
+    sampled_over_cells,
+    task_of,
+)
+from attlas.single_location.population import (
+    Overlaps,
+    draw_loss,
+    draw_projected,
+    partials_of_risk,
+    terms_of_risk,
+    total_risk,
+)
+from attlas.single_location.task import Constants, predict
+from attlas.statistics import Agreement, SameLaw
+
+TASKS: dict[str, Any] = {
+    "dim": (5, 40, 200),
+    "length": (2, 6, 12),
+    "gamma": (ROOT_HALF, 1.3, 0.4),
+    "noise": (0.0, 0.1, 0.5),
+    "lam": (1.5, 0.5, 0.1),
+}
+
+
+@claim(
+    "single-location/closed-form-risk",
+    source=PAPER,
+    reference="Theorem 1",
+    statement=r"The risk $E\big(Y - \sum_l \mathrm{erf}(\lambda\langle X_l, k\rangle)\langle X_l, v\rangle\big)^2$ is a"
+    r" closed-form function of $\kappa = \langle k, k^*\rangle$, $\nu = \langle v, v^*\rangle$,"
+    r" $\theta = \langle v, k^*\rangle$, $\eta = \langle k, v^*\rangle$ and $\rho = \langle k, v\rangle$.",
+    words="The expected error of the attention layer depends on five overlaps only, through an explicit formula.",
+    hypotheses=(*TASK, HEAD),
+    quick=Setting(**TASKS, points=8, samples=60_000),
+    paper=Setting(**TASKS, points=24, samples=1_000_000),
+    rule=Agreement(),
+    control=Control(
+        "the term that couples two tokens is dropped", lambda e: e.assign(predicted=e["predicted"] - e["coupling"])
+    ),
+    figure=drawn_by(f"{FIGURES}:risk_agreement"),
+    cells=together("dim", "length", "gamma", "noise", "lam"),
+    shape=("points", "samples"),
+    budget="samples",
+    needs=("single-location/zeta",),
+)
+def closed_form_risk(cells: Sequence[Setting], seed: int) -> xr.Dataset:
+    overlaps = overlaps_of(random_heads(key_for(seed, "single-location/closed-form-risk", "heads"), cells[0].points))
+    constants, lam = constants_of(cells), column(cells, "lam")
+    lams = jnp.broadcast_to(lam[:, None], (len(cells), cells[0].points))
+    key = key_for(seed, "single-location/closed-form-risk", "samples")
+    sampled = sampled_over_cells(draw_loss, key, cells[0].samples, constants, overlaps, lams)
+    terms = terms_of_risk(Constants(*(c[:, None] for c in constants)), overlaps, lams)
+    axes = ("cell", "point")
+    return xr.Dataset(
+        {
+            "predicted": (axes, sum(terms)),
+            "measured": (axes, sampled.mean),
+            "error": (axes, sampled.error),
+            "coupling": (axes, terms.coupling),
+            **{name: ("point", value) for name, value in overlaps._asdict().items()},
+        }
+    )
+
+
+def flipped(overlaps: Overlaps, *names: str) -> Overlaps:
+    return overlaps._replace(**{name: -getattr(overlaps, name) for name in names})
+
+
+@claim(
+    "single-location/risk-symmetries",
+    source=PAPER,
+    reference="Theorem 1 (symmetries)",
+    statement=r"$R(\kappa,\nu,\theta,\eta,\rho) = R(-\kappa,-\nu,-\theta,-\eta,\rho) = R(\kappa,\nu,-\theta,-\eta,-\rho)$:"
+    r" the head $(-k,-v)$ is as good as $(k,v)$, and so is the mirror image in the target's direction.",
+    words="The optimum is a pair, and the risk is even across the manifold, which is why descent cannot leave it.",
+    hypotheses=(*TASK, HEAD),
+    quick=Setting(**TASKS, points=64),
+    paper=Setting(**TASKS, points=64),
+    rule=Agreement(rounding=1e-12),
+    control=Control("flipping the sign of k alone", lambda e: e.assign(measured=e["one_sign"] + 0 * e["measured"])),
+    figure=drawn_by(f"{FIGURES}:symmetry_agreement"),
+    cells=together("dim", "length", "gamma", "noise", "lam"),
+    shape=("points",),
+    budget="points",
+    needs=("single-location/closed-form-risk",),
+    origin="ours",
+)
+def risk_symmetries(cells: Sequence[Setting], seed: int) -> xr.Dataset:
+    x = overlaps_of(random_heads(key_for(seed, "single-location/risk-symmetries", "heads"), cells[0].points))
+    constants, lam = Constants(*(c[:, None] for c in constants_of(cells))), column(cells, "lam")[:, None]
+    both, mirror = flipped(x, "kappa", "nu", "theta", "eta"), flipped(x, "theta", "eta", "rho")
+    one_sign = total_risk(constants, flipped(x, "kappa", "eta", "rho"), lam)
+    return xr.Dataset(
+        {
+            "predicted": (("cell", "point"), total_risk(constants, x, lam)),
+            "measured": (
+                ("symmetry", "cell", "point"),
+                jnp.stack([total_risk(constants, y, lam) for y in (both, mirror)]),
+            ),
+            "error": 0.0,
+            "one_sign": (("cell", "point"), one_sign),
+        },
+        coords={"symmetry": ["(-k, -v)", "mirror"]},
+    )
+
+
+@claim(
+    "single-location/risk-gradient",
+    source=PAPER,
+    reference="Theorem 1 (gradient)",
+    statement=r"The partial derivatives $R_\kappa, R_\nu, R_\theta, R_\eta, R_\rho$ in closed form equal those of the"
+    r" closed-form risk, differentiated jointly in all five overlaps.",
+    words="The gradient that descent follows is known exactly.",
+    hypotheses=(*TASK, HEAD),
+    quick=Setting(**TASKS, points=64),
+    paper=Setting(**TASKS, points=64),
+    rule=Agreement(rounding=1e-12),
+    control=Control(r"every partial derivative 0.1 % too large", lambda e: e.assign(predicted=1.001 * e["predicted"])),
+    figure=drawn_by(f"{FIGURES}:gradient_agreement"),
+    cells=together("dim", "length", "gamma", "noise", "lam"),
+    shape=("points",),
+    budget="points",
+    needs=("single-location/closed-form-risk", "single-location/zeta-derivatives"),
+    origin="ours",
+)
+def gradient_of_risk(cells: Sequence[Setting], seed: int) -> xr.Dataset:
+    x = overlaps_of(random_heads(key_for(seed, "single-location/risk-gradient", "heads"), cells[0].points))
+    constants, lam = Constants(*(c[:, None] for c in constants_of(cells))), column(cells, "lam")[:, None]
+    each = Overlaps(*(jnp.broadcast_to(y, (len(cells), cells[0].points)) for y in x))
+    automatic = jax.grad(lambda y: total_risk(constants, y, lam).sum())(each)
+    axes = ("overlap", "cell", "point")
+    return xr.Dataset(
+        {
+            "predicted": (axes, jnp.stack(jnp.broadcast_arrays(*partials_of_risk(constants, each, lam)))),
+            "measured": (axes, jnp.stack(automatic)),
+            "error": 0.0,
+        },
+        coords={"overlap": list(Overlaps._fields)},
+    )
+
+
+def padded_heads(heads: Float[Array, "2 points 4"], dim: int) -> Float[Array, "2 points dim"]:
+    return jnp.pad(heads, ((0, 0), (0, 0), (0, dim - 4)))
+
+
+@claim(
+    "single-location/projected-sampler",
+    source="attlas",
+    reference="law of the loss",
+    statement=r"The pair (prediction, target) of $L$ tokens in $\mathbf{R}^d$ has the law of the one drawn from the"
+    r" projections of each token on $k$, $v$ and $v^*$ alone.",
+    words="Losses can be sampled at a cost that does not know the dimension.",
+    hypotheses=(*TASK, HEAD),
+    quick=Setting(dim=(4, 30), length=6, gamma=ROOT_HALF, noise=0.1, lam=0.5, heads=3, draws=40_000),
+    paper=Setting(dim=(4, 30, 400), length=10, gamma=ROOT_HALF, noise=0.1, lam=0.5, heads=3, draws=100_000),
+    rule=SameLaw(),
+    control=Control(
+        "gamma is 20 % too large in the projections", lambda e: e.assign(sample_a=e["sample_c"]).drop_vars("sample_c")
+    ),
+    figure=drawn_by(f"{FIGURES}:quantile_agreement"),
+    cells=together("dim"),
+    budget="draws",
+    origin="ours",
+)
+def projected_sampler(cells: Sequence[Setting], seed: int) -> xr.Dataset:
+    (cell,) = cells
+    id = "single-location/projected-sampler"
+    task = task_of(cell)
+    heads = random_heads(key_for(seed, id, "heads"), cell.heads)
+    overlaps, lam = overlaps_of(heads), jnp.full(cell.heads, cell.lam)
+    key = key_for(seed, id, "projections")
+    wrong = task.constants._replace(gamma=1.2 * task.gamma)
+    blocks = -(-cell.draws // BLOCK)
+    # Blocks of the size that every other simulation draws, so that memory is bounded in the dimension too.
+    a, c, b = [], [], []
+    for block in range(blocks):
+        here = jax.random.fold_in(key, block)
+        a.append(draw_statistics(here, task.constants, overlaps, lam))
+        c.append(draw_statistics(here, wrong, overlaps, lam))
+        batch = task.sample(jax.random.fold_in(key_for(seed, id, "tokens"), block), BLOCK, jnp.float64)
+        k, v = padded_heads(heads, cell.dim)
+        predictions = jax.vmap(predict, (None, 0, 0, 0))(batch.tokens, k, v, lam)
+        b.append(statistics_of(predictions, jnp.broadcast_to(batch.target, predictions.shape)))
+    axes = ("cell", "statistic", "head", "draw")
+    joined = (jnp.concatenate(parts, -1)[None, ..., : cell.draws] for parts in (a, b, c))
+    return xr.Dataset(
+        {name: (axes, sample) for name, sample in zip(("sample_a", "sample_b", "sample_c"), joined, strict=True)},
+        coords={"statistic": ["prediction", "target", "product", "squared error"]},
+    )
+
+
+@jax.jit
+def draw_statistics(key: Array, constants: Constants, overlaps: Overlaps, lam: Array) -> Array:
+    prediction, target = draw_projected(key, BLOCK, constants, overlaps, lam)
+    return statistics_of(prediction, target)
+
+
+def statistics_of(prediction: Array, target: Array) -> Float[Array, "statistic head draw"]:
+    return jnp.stack([prediction, target, prediction * target, (prediction - target) ** 2])

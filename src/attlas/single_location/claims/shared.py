@@ -1,0 +1,62 @@
+"""What the claims of this map share: settings as tasks, random heads, the conditions under which all is defined."""
+
+import functools
+from collections.abc import Sequence
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from attlas.claims import Hypothesis, Setting
+from attlas.gaussian import monte_carlo
+from attlas.single_location.population import (
+    Overlaps,
+)
+from attlas.single_location.task import Constants, SingleLocation
+
+PAPER = "marion2025"
+ROOT_HALF = 0.5**0.5
+FIGURES = "attlas.single_location.figures"
+
+TASK = (
+    Hypothesis("dim >= 4", lambda s: s.dim >= 4, defining=True),
+    Hypothesis("length >= 2", lambda s: s.length >= 2, defining=True),
+    Hypothesis("gamma > 0", lambda s: s.gamma > 0, defining=True),
+    Hypothesis("noise >= 0", lambda s: s.noise >= 0, defining=True),
+)
+HEAD = Hypothesis("lam > 0", lambda s: s.lam > 0, defining=True)
+STEP = Hypothesis("step_size > 0", lambda s: s.step_size > 0, defining=True)
+
+
+def task_of(cell: Setting, key: Array | None = None) -> SingleLocation:
+    return SingleLocation(cell.dim, cell.length, cell.gamma, cell.noise, key)
+
+
+def constants_of(cells: Sequence[Setting]) -> Constants:
+    """The cells' tasks as one, with arrays [cell]."""
+    return Constants(
+        *(jnp.asarray(column) for column in zip(*(task_of(cell).constants for cell in cells), strict=True))
+    )
+
+
+def column(cells: Sequence[Setting], name: str) -> Float[Array, " cell"]:
+    return jnp.asarray([cell[name] for cell in cells], float)
+
+
+def random_heads(key: Array, points: int) -> Float[Array, "2 points 4"]:
+    """Unit vectors k and v, uniform on the sphere of R^4 around the stars e_1, e_2: overlaps far from the manifold,
+    which some pair has in every dimension from 4 on."""
+    keys = jax.vmap(lambda i: jax.random.fold_in(key, i))(jnp.arange(points))
+    pairs = jax.vmap(lambda key: jax.random.normal(key, (2, 4)), out_axes=1)(keys)
+    return pairs / jnp.linalg.norm(pairs, axis=-1, keepdims=True)
+
+
+def overlaps_of(heads: Float[Array, "2 points 4"]) -> Overlaps:
+    k, v = heads
+    return Overlaps(k[:, 0], v[:, 1], v[:, 0], k[:, 1], (k * v).sum(-1))
+
+
+@functools.partial(jax.jit, static_argnames="draw")
+def sampled_over_cells(draw, key, samples, constants, overlaps, lam):  # type: ignore[no-untyped-def]
+    """`monte_carlo` for each cell in turn, so that a cell's numbers do not depend on its neighbours."""
+    return jax.lax.map(lambda cell: monte_carlo(draw, key, samples, cell[0], overlaps, cell[1]), (constants, lam))
