@@ -1,3 +1,23 @@
-"""Attention theory that runs."""
+"""Attention theory that runs: definitions are functions, theorems are claims with verdicts, figures are commands."""
+
+from typing import TYPE_CHECKING, Any
+
+from attlas.errors import InputError
+
+if TYPE_CHECKING:
+    from attlas.claims import catalogue
+    from attlas.lab.runner import run
 
 __version__ = "0.1.0"
+__all__ = ["InputError", "__version__", "catalogue", "run"]
+
+# Loaded on first use: importing the package imports no JAX.
+_HOMES = {"catalogue": "attlas.claims", "run": "attlas.lab.runner"}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'attlas' has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(_HOMES[name]), name)

@@ -2,9 +2,8 @@
 
 import difflib
 from collections.abc import Iterable
+from numbers import Integral
 from typing import Any
-
-import numpy as np
 
 
 class InputError(ValueError):
@@ -22,14 +21,16 @@ def near(name: str, known: Iterable[str]) -> str:
 
 def whole(name: str, value: Any, least: int) -> int:
     """`value`, if it is a whole number and at least `least`."""
-    if isinstance(value, bool | np.bool_) or not isinstance(value, int | np.integer) or value < least:
+    if isinstance(value, bool) or not isinstance(value, Integral) or int(value) < least:
         raise InputError(f"{name} = {value!r}: it must be a whole number, at least {least}")
     return int(value)
 
 
 def positive(name: str, value: Any) -> Any:
     """`value`, if it is a finite number above 0, or an array of such; what JAX is tracing passes unseen."""
-    from jax.core import Tracer  # here, because this module is on the way to `attlas --help`
+    # Imported here, because this module lies on the way to `attlas --help`.
+    import numpy as np
+    from jax.core import Tracer
 
     if not isinstance(value, Tracer):
         numbers = np.atleast_1d(np.asarray(value, float))

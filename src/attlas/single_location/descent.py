@@ -6,6 +6,7 @@ with $N$ the normalisation. Because $R$ depends on the five overlaps alone, so d
 a step costs the same in every dimension.
 """
 
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -15,7 +16,7 @@ import numpy as np
 import xarray as xr
 from jaxtyping import Array, ArrayLike, Float
 
-from attlas.errors import InputError
+from attlas.errors import InputError, whole
 from attlas.gaussian import float64
 from attlas.scan import Trajectory, scan
 from attlas.single_location.population import Overlaps, partials_of_risk, total_risk
@@ -194,32 +195,33 @@ def _dataset(path: Trajectory, steps: int) -> xr.Dataset:
 @float64
 def sphere_start(task: SingleLocation, key: Array, repeats: int) -> Overlaps:
     """Overlaps of k and v uniform on the sphere, in their exact law and without any vector of length dim."""
-    k, v = _frame(task, key, repeats)
-    return _gram_overlaps(k, v)
+    k, v = _frame(key, whole("repeats", repeats, 1), task.dim)
+    return _overlaps_in_frame(k, v)
 
 
 @float64
 def manifold_start(task: SingleLocation, key: Array, repeats: int) -> Overlaps:
     r"""The paper's start on the manifold: k uniform among the unit vectors orthogonal to v*, then v uniform among
     those orthogonal to k* and k."""
-    k, v = _frame(task, key, repeats)
-    return _gram_overlaps(k.at[1].set(0), v.at[0].set(0).at[2].set(0))
+    k, v = _frame(key, whole("repeats", repeats, 1), task.dim)
+    return _overlaps_in_frame(k.at[1].set(0), v.at[0].set(0).at[2].set(0))
 
 
-def _frame(task: SingleLocation, key: Array, repeats: int) -> tuple[Array, Array]:
-    """Gaussian k and v in the frame (k*, v*, rest of k, rest of v): coordinates [4, repeat] with exact laws."""
+@functools.partial(jax.jit, static_argnames="repeats")
+def _frame(key: Array, repeats: int, dim: int) -> tuple[Float[Array, "4 repeat"], Float[Array, "4 repeat"]]:
+    """Gaussian k and v in coordinates (k*, v*, the rest of k, the rest of v), whose lengths are chi variables."""
     keys = jax.vmap(lambda i: jax.random.fold_in(key, i))(jnp.arange(repeats))
 
     def draw(key: Array) -> tuple[Array, Array]:
-        planes, rest_k, rest_v = jax.random.split(key, 3)
+        planes, rest = jax.random.split(key)
         g = jax.random.normal(planes, (5,))
-        chi_k = jnp.sqrt(2 * jax.random.gamma(rest_k, (task.dim - 2) / 2))
-        chi_v = jnp.sqrt(2 * jax.random.gamma(rest_v, (task.dim - 3) / 2))
-        return jnp.array([g[0], g[1], chi_k, 0.0]), jnp.array([g[2], g[3], g[4], chi_v])
+        chi = jnp.sqrt(2 * jax.random.gamma(rest, jnp.array([dim - 2, dim - 3]) / 2))
+        return jnp.array([g[0], g[1], chi[0], 0.0]), jnp.array([g[2], g[3], g[4], chi[1]])
 
     return jax.vmap(draw, out_axes=1)(keys)
 
 
-def _gram_overlaps(k: Array, v: Array) -> Overlaps:
+@jax.jit
+def _overlaps_in_frame(k: Array, v: Array) -> Overlaps:
     k, v = k / jnp.linalg.norm(k, axis=0), v / jnp.linalg.norm(v, axis=0)
     return Overlaps(k[0], v[1], v[0], k[1], (k * v).sum(0))

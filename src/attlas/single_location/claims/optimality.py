@@ -46,7 +46,7 @@ def one_token_more(evidence: xr.Dataset) -> xr.Dataset:
     r" squares on fresh samples comes within 2 % of it.",
     words="A linear model hardly beats predicting nothing: it cannot know where to look.",
     hypotheses=TASK,
-    quick=Setting(dim=(4, 6, 8), length=(2, 3, 5), gamma=(ROOT_HALF, 1.0, 1.3), noise=0.1, samples=400_000),
+    quick=Setting(dim=(4, 8), length=(2, 5), gamma=(ROOT_HALF, 1.3), noise=0.1, samples=400_000),
     paper=Setting(dim=(4, 6, 8), length=(2, 3, 5), gamma=(ROOT_HALF, 1.0, 1.3), noise=0.1, samples=1_000_000),
     rule=Approximation(margin=0.02),
     control=Control("one uninformative token more, L in place of L - 1", one_token_more),

@@ -191,17 +191,14 @@ def projected_sampler(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     overlaps, lam = overlaps_of(heads), jnp.full(cell.heads, cell.lam)
     key = key_for(seed, id, "projections")
     wrong = task.constants._replace(gamma=1.2 * task.gamma)
-    blocks = -(-cell.draws // BLOCK)
+    a, b, c = [], [], []
     # Blocks of the size that every other simulation draws, so that memory is bounded in the dimension too.
-    a, c, b = [], [], []
-    for block in range(blocks):
+    for block in range(-(-cell.draws // BLOCK)):
         here = jax.random.fold_in(key, block)
-        a.append(draw_statistics(here, task.constants, overlaps, lam))
-        c.append(draw_statistics(here, wrong, overlaps, lam))
+        a.append(projected_statistics(here, task.constants, overlaps, lam))
+        c.append(projected_statistics(here, wrong, overlaps, lam))
         batch = task.sample(jax.random.fold_in(key_for(seed, id, "tokens"), block), BLOCK, jnp.float64)
-        k, v = padded_heads(heads, cell.dim)
-        predictions = jax.vmap(predict, (None, 0, 0, 0))(batch.tokens, k, v, lam)
-        b.append(statistics_of(predictions, jnp.broadcast_to(batch.target, predictions.shape)))
+        b.append(token_statistics(batch.tokens, batch.target, padded_heads(heads, cell.dim), lam))
     axes = ("cell", "statistic", "head", "draw")
     joined = (jnp.concatenate(parts, -1)[None, ..., : cell.draws] for parts in (a, b, c))
     return xr.Dataset(
@@ -211,9 +208,15 @@ def projected_sampler(cells: Sequence[Setting], seed: int) -> xr.Dataset:
 
 
 @jax.jit
-def draw_statistics(key: Array, constants: Constants, overlaps: Overlaps, lam: Array) -> Array:
-    prediction, target = draw_projected(key, BLOCK, constants, overlaps, lam)
-    return statistics_of(prediction, target)
+def projected_statistics(key: Array, constants: Constants, overlaps: Overlaps, lam: Array) -> Array:
+    return statistics_of(*draw_projected(key, BLOCK, constants, overlaps, lam))
+
+
+@jax.jit
+def token_statistics(tokens: Array, target: Array, heads: Float[Array, "2 head dim"], lam: Array) -> Array:
+    k, v = heads
+    prediction = jax.vmap(predict, (None, 0, 0, 0))(tokens, k, v, lam)
+    return statistics_of(prediction, jnp.broadcast_to(target, prediction.shape))
 
 
 def statistics_of(prediction: Array, target: Array) -> Float[Array, "statistic head draw"]:

@@ -43,6 +43,7 @@ def column(cells: Sequence[Setting], name: str) -> Float[Array, " cell"]:
     return jnp.asarray([cell[name] for cell in cells], float)
 
 
+@functools.partial(jax.jit, static_argnames="points")
 def random_heads(key: Array, points: int) -> Float[Array, "2 points 4"]:
     """Unit vectors k and v, uniform on the sphere of R^4 around the stars e_1, e_2: overlaps far from the manifold,
     which some pair has in every dimension from 4 on."""
@@ -51,6 +52,7 @@ def random_heads(key: Array, points: int) -> Float[Array, "2 points 4"]:
     return pairs / jnp.linalg.norm(pairs, axis=-1, keepdims=True)
 
 
+@jax.jit
 def overlaps_of(heads: Float[Array, "2 points 4"]) -> Overlaps:
     k, v = heads
     return Overlaps(k[:, 0], v[:, 1], v[:, 0], k[:, 1], (k * v).sum(-1))

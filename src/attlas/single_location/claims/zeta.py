@@ -101,7 +101,7 @@ def derivatives_of_zeta(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     automatic = []
     for _ in range(3):
         derivative = jax.grad(derivative)
-        automatic.append(jnp.vectorize(derivative)(t, spread))
+        automatic.append(jax.jit(jnp.vectorize(derivative))(t, spread))
     d, e = jnp.sqrt(1 + 2 * spread**2), jnp.sqrt(1 + 4 * spread**2)
     u = t / d
     bell = 4 / jnp.pi * jnp.exp(-(u**2) * (1 + e**-2))
@@ -142,7 +142,7 @@ def derivatives_of_zeta(cells: Sequence[Setting], seed: int) -> xr.Dataset:
 )
 def heat_identity(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     t, spread = zeta_points(cells, key_for(seed, "single-location/heat-identity", "points"))
-    _, in_spread = jnp.vectorize(jax.grad(zeta, argnums=(0, 1)))(t, spread)
+    _, in_spread = jax.jit(jnp.vectorize(jax.grad(zeta, argnums=(0, 1))))(t, spread)
     axes = ("cell", "point")
     return xr.Dataset(
         {

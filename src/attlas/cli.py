@@ -1,0 +1,403 @@
+"""The command line. Answers go to stdout, progress and notes to stderr; heavy imports happen inside the verbs."""
+
+import contextlib
+import json
+import os
+import sys
+import tempfile
+import traceback
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from attlas import __version__
+from attlas.errors import InputError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from attlas.claims import Claim
+    from attlas.lab.runner import Progress, Result
+    from attlas.lab.store import Store
+
+EXIT_REFUTED, EXIT_USAGE, EXIT_UNDECIDED, EXIT_BUG, EXIT_INTERRUPTED = 1, 2, 3, 70, 130
+FIGURE_FORMATS = (".svg", ".pdf", ".png", ".html")
+
+_scale = click.option("--scale", type=click.Choice(["quick", "paper"]), default="quick", show_default=True, help="Seconds, or the paper's own parameters.")  # fmt: skip
+_seed = click.option("--seed", type=click.IntRange(0, 2**31 - 1), default=0, show_default=True, help="Where all random numbers come from.")  # fmt: skip
+_store = click.option("--store", type=click.Path(file_okay=False), help="Folder of stored evidence. [default: $ATTLAS_STORE or the user's cache]")  # fmt: skip
+_files = click.option("--claims", "files", multiple=True, type=click.Path(dir_okay=False), help="A Python file with claims of yours.")  # fmt: skip
+_fresh = click.option("--fresh", is_flag=True, help="Compute again what is stored.")
+_json = click.option("--json", "as_json", is_flag=True, help="One JSON object and nothing else.")
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.version_option(__version__, prog_name="attlas")
+def cli() -> None:
+    """The atlas of attention theory that runs: every theorem a claim, checked against simulation, with a verdict."""
+
+
+@cli.command("list")
+@click.argument("pattern", required=False)
+@click.option("--source", help="Only claims of this source, as in marion2025.")
+@_files
+@_json
+def list_claims(pattern: str | None, source: str | None, files: Sequence[str], as_json: bool) -> None:
+    """The catalogue of claims; PATTERN is an id, a map, or a glob such as '*risk*'."""
+    found = _select([pattern] if pattern else [], files, source)
+    if as_json:
+        _print_json({"claims": [_describe(claim) for claim in found]})
+        return
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for heading in ("claim", "reference", "in words"):
+        table.add_column(heading, no_wrap=heading == "claim")
+    for claim in found:
+        table.add_row(claim.id, f"{claim.source}, {claim.reference}", claim.words)
+    _stdout().print(table)
+
+
+@cli.command()
+@click.argument("claim")
+@_store
+@_files
+@_json
+def show(claim: str, store: str | None, files: Sequence[str], as_json: bool) -> None:
+    """Statement, hypotheses, parameters at both scales, and the last verdict on CLAIM."""
+    from attlas.lab.store import Store
+
+    found = _select([claim], files)
+    if len(found) > 1:
+        raise InputError(f"{claim!r} matches {len(found)} claims; name one: {', '.join(c.id for c in found)}")
+    last = Store(store).recorded(found[0].id)
+    if as_json:
+        _print_json({**_describe(found[0]), "last": last})
+        return
+    _show_claim(found[0], last)
+
+
+@cli.command()
+@click.argument("patterns", nargs=-1, required=True)
+@_scale
+@click.option("--set", "settings", multiple=True, metavar="NAME=VALUE", help="Change a parameter; lists as 1,2,3.")
+@_seed
+@click.option("--figure", type=click.Path(dir_okay=False), help=f"Draw the claim's figure to a file: {', '.join(FIGURE_FORMATS)}.")  # fmt: skip
+@_files
+@_store
+@_fresh
+@_json
+def run(
+    patterns: Sequence[str],
+    scale: str,
+    settings: Sequence[str],
+    seed: int,
+    figure: str | None,
+    files: Sequence[str],
+    store: str | None,
+    fresh: bool,
+    as_json: bool,
+) -> None:
+    """Test the claims that match PATTERNS: evidence, verdict, and the verdict on each control.
+
+    Exit code: 0 all confirmed (claims outside their hypotheses are counted apart), 1 something refuted,
+    3 something undecided, 2 bad input, 130 interrupted.
+    """
+    found = _select(patterns, files)
+    _check_figure(figure, found)
+    shared = _distribute(settings, found)
+    opened = _open_store(store)
+    results = []
+    for result in _run_all(found, opened, as_json, scale=scale, seed=seed, fresh=fresh, settings=shared):
+        results.append(result)
+        if not as_json:
+            _print_result(result)
+    if figure:
+        _draw(results[0], Path(figure))
+    if as_json:
+        _print_json({"claims": [result.to_dict() for result in results]})
+    else:
+        _print_counts(results)
+    sys.exit(_exit_code(results))
+
+
+@cli.command()
+@click.option(
+    "--out", type=click.Path(file_okay=False), default="atlas", show_default=True, help="Folder of the pages."
+)
+@_scale
+@_seed
+@_files
+@_store
+@_fresh
+@click.option("--strict", is_flag=True, help="Exit as `run` does, by the verdicts.")
+@_json
+def atlas(
+    out: str, scale: str, seed: int, files: Sequence[str], store: str | None, fresh: bool, strict: bool, as_json: bool
+) -> None:
+    """Test every claim and write the atlas: pages that open from disk, without a network."""
+    from attlas.lab import pages
+
+    folder = pages.check_folder(Path(out))
+    found = _select([], files)
+    opened = _open_store(store)
+    results = list(_run_all(found, opened, as_json, scale=scale, seed=seed, fresh=fresh))
+    _stderr().print("Drawing the pages ...")
+    index = pages.write_atlas(results, folder)
+    if as_json:
+        _print_json({"index": str(index), "claims": [result.to_dict() for result in results]})
+    else:
+        _print_counts(results)
+        click.echo(index)
+    sys.exit(_exit_code(results) if strict else 0)
+
+
+@cli.command()
+@click.argument("claims", nargs=-1)
+@_files
+@_json
+def cite(claims: Sequence[str], files: Sequence[str], as_json: bool) -> None:
+    """BibTeX of what CLAIMS rest on (all of them, if none is named), and of Attlas itself."""
+    from attlas.references import bibtex
+
+    sources = sorted({claim.source for claim in _select(claims, files)} | {"attlas"})
+    entries = {source: bibtex(source) for source in sources}
+    if as_json:
+        _print_json({"entries": entries})
+    else:
+        click.echo("\n\n".join(entries.values()))
+
+
+# --- running --------------------------------------------------------------------------------------------------------
+
+
+def _select(patterns: Sequence[str], files: Sequence[str], source: str | None = None) -> "list[Claim]":
+    from attlas.claims import load_file, select
+
+    for file in files:
+        load_file(file)
+    return select(patterns, source)
+
+
+def _open_store(folder: str | None) -> "Store":
+    """The store, with JAX's compilation cache in it."""
+    import jax
+
+    from attlas.lab.store import Store
+
+    store = Store(folder)
+    jax.config.update("jax_compilation_cache_dir", str(store.folder / "compiled"))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
+    return store
+
+
+def _distribute(settings: Sequence[str], claims: "list[Claim]") -> dict[str, list[str]]:
+    """Which of `settings` each claim takes. Every name must be a parameter of at least one of them."""
+    shared: dict[str, list[str]] = {claim.id: [] for claim in claims}
+    for text in settings:
+        name = text.partition("=")[0].strip()
+        takers = [claim for claim in claims if name in claim.quick]
+        if not takers:  # let the only claim, or the first of several, say which names there are
+            claims[0].quick.parse([text])
+        for claim in takers:
+            claim.quick.parse([text])
+            shared[claim.id].append(text)
+        if len(takers) < len(claims):
+            others = len(claims) - len(takers)
+            _stderr().print(
+                f"{name} is a parameter of {len(takers)} of these claims; the other {others} run without it."
+            )
+    return shared
+
+
+def _run_all(
+    claims: "list[Claim]", store: "Store", quiet: bool, settings: dict[str, list[str]] | None = None, **options: Any
+) -> "Iterator[Result]":
+    from attlas.lab.runner import run as run_claim
+
+    told = 0
+    with _progress(len(claims), quiet) as (progress, advance):
+        for claim in claims:
+            yield run_claim(
+                claim, store=store, settings=(settings or {}).get(claim.id, ()), progress=progress, **options
+            )
+            advance()
+            for note in store.notes[told:]:
+                _stderr().print(note)
+            told = len(store.notes)
+
+
+@contextlib.contextmanager
+def _progress(claims: int, quiet: bool) -> Iterator[tuple["Progress | None", Any]]:
+    """A progress bar on a terminal, nothing elsewhere."""
+    console = _stderr()
+    if quiet or not console.is_terminal:
+        yield None, lambda: None
+        return
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True) as bar:
+        task = bar.add_task("", total=claims)
+
+        def tell(claim: str, done: int, cells: int) -> None:
+            bar.update(task, description=f"{claim}, cell {min(done + 1, cells)} of {cells}")
+
+        yield tell, lambda: bar.advance(task)
+
+
+def _exit_code(results: "Sequence[Result]") -> int:
+    words = {result.verdict.word for result in results}
+    return EXIT_REFUTED if "refuted" in words else EXIT_UNDECIDED if "undecided" in words else 0
+
+
+# --- figures --------------------------------------------------------------------------------------------------------
+
+
+def _check_figure(figure: str | None, claims: "list[Claim]") -> None:
+    if figure is None:
+        return
+    path = Path(figure)
+    if path.suffix not in FIGURE_FORMATS:
+        raise InputError(f"figure {figure!r}: its name must end in one of {', '.join(FIGURE_FORMATS)}")
+    if not path.parent.is_dir():
+        raise InputError(f"figure {figure!r}: the folder {str(path.parent)!r} does not exist")
+    if len(claims) > 1:
+        raise InputError(f"--figure draws one claim, and {len(claims)} were selected")
+    if claims[0].figure is None:
+        raise InputError(f"{claims[0].id} has no figure")
+
+
+def _draw(result: "Result", path: Path) -> None:
+    if not result.evidence:
+        _stderr().print(f"No figure: {result.verdict.reason}")
+        return
+    formats: dict[str, dict[str, Any]] = {".html": {"inline": True}, ".png": {"ppi": 144}}
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=".under-way-", suffix=path.suffix)
+    os.close(handle)
+    try:
+        result.figure().save(name, **formats.get(path.suffix, {}))
+        os.chmod(name, 0o644)
+        os.replace(name, path)
+    finally:
+        Path(name).unlink(missing_ok=True)
+    _stderr().print(f"Figure: {path}")
+
+
+# --- printing -------------------------------------------------------------------------------------------------------
+
+STYLES = {"confirmed": "green", "refuted": "red", "undecided": "yellow", "outside": "blue"}
+
+
+def _stdout() -> "Console":
+    from rich.console import Console
+
+    return Console(highlight=False, width=None if sys.stdout.isatty() else 200)
+
+
+def _stderr() -> "Console":
+    from rich.console import Console
+
+    return Console(stderr=True, highlight=False, soft_wrap=True)
+
+
+def _print_json(content: Any) -> None:
+    click.echo(json.dumps(content, indent=1, allow_nan=False, ensure_ascii=False))
+
+
+def _print_result(result: "Result") -> None:
+    from rich.markup import escape
+
+    verdict, control = result.verdict, result.control
+    cost = "stored, nothing was computed" if result.cached else f"{result.seconds:.1f} s"
+    console = _stdout()
+    style = STYLES[verdict.word]
+    console.print(f"[{style}]{verdict.word:<10}[/] [bold]{result.claim.id}[/]  ({cost})")
+    console.print(f"           {escape(verdict.reason)}", style="default")
+    if result.first:
+        console.print(f"           At first sight refuted: {escape(result.first.reason)} Repeated with a fresh seed and four times the budget.")  # fmt: skip
+    if control:
+        console.print(f"           control {control.word}: {escape(result.claim.control.words)}.")
+
+
+def _print_counts(results: "Sequence[Result]") -> None:
+    counts = {word: sum(r.verdict.word == word for r in results) for word in STYLES}
+    click.echo(", ".join(f"{n} {word}" for word, n in counts.items() if n or word == "confirmed"))
+
+
+def _describe(claim: "Claim") -> dict[str, Any]:
+    return {
+        "id": claim.id,
+        "source": claim.source,
+        "reference": claim.reference,
+        "origin": claim.origin,
+        "statement": claim.statement,
+        "words": claim.words,
+        "hypotheses": [hypothesis.words for hypothesis in claim.hypotheses],
+        "rule": str(claim.rule),
+        "control": claim.control.words,
+        "needs": list(claim.needs),
+        "quick": dict(claim.quick),
+        "paper": dict(claim.paper),
+    }
+
+
+def _show_claim(claim: "Claim", last: dict[str, Any] | None) -> None:
+    from rich.markup import escape
+    from rich.table import Table
+
+    console = _stdout()
+    console.print(f"[bold]{claim.id}[/]   {claim.source}, {escape(claim.reference)} ({claim.origin})\n")
+    console.print(f"{escape(claim.statement)}\n\n{escape(claim.words)}\n")
+    if claim.hypotheses:
+        console.print("Holds for: " + "; ".join(hypothesis.words for hypothesis in claim.hypotheses) + ".")
+    console.print(f"Rule: {escape(str(claim.rule))}")
+    console.print(f"Control: {escape(claim.control.words)}.")
+    if claim.needs:
+        console.print(f"Rests on: {', '.join(claim.needs)}.")
+    table = Table("parameter", "quick", "paper", box=None, pad_edge=False, header_style="bold")
+    for name in claim.quick:
+        table.add_row(name, *(", ".join(f"{v:g}" if isinstance(v, float) else str(v) for v in (x if isinstance(x, tuple) else (x,))) for x in (claim.quick[name], claim.paper[name])))  # fmt: skip
+    console.print()
+    console.print(table)
+    console.print()
+    if last is None:
+        console.print(f"No verdict yet: attlas run {claim.id}")
+    else:
+        console.print(f"Last verdict, {last['when']}, scale {last['scale']}, seed {last['seed']}: {last['verdict']}. {escape(last['reason'])}")  # fmt: skip
+
+
+# --- the way out ----------------------------------------------------------------------------------------------------
+
+
+def main() -> None:
+    """Run the command line, and turn what can go wrong into one sentence and an exit code."""
+    try:
+        cli.main(standalone_mode=False)
+    except InputError as error:
+        _fail(str(error), EXIT_USAGE)
+    except click.exceptions.Abort:
+        _fail("Interrupted; finished batches are kept.", EXIT_INTERRUPTED)
+    except KeyboardInterrupt:
+        _fail("Interrupted; finished batches are kept.", EXIT_INTERRUPTED)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(EXIT_USAGE)
+    except BrokenPipeError:  # the reader of our answers has gone, as in `attlas list | head`
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115
+        sys.exit(0)
+    except Exception as error:  # noqa: BLE001 - the last stop: a bug is reported with its traceback in a file
+        with tempfile.NamedTemporaryFile("w", prefix="attlas-", suffix=".log", delete=False) as file:
+            traceback.print_exception(error, file=file)
+        _fail(f"A bug in Attlas: {type(error).__name__}: {error}. The traceback is in {file.name}.", EXIT_BUG)
+
+
+def _fail(sentence: str, code: int) -> None:
+    click.echo(f"attlas: {sentence}", err=True)
+    sys.exit(code)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,161 @@
+"""The atlas as pages: self-contained HTML that opens from disk and asks nothing of a network."""
+
+import html
+import json
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import jinja2
+import vl_convert
+from latex2mathml import converter
+from latex2mathml.exceptions import (
+    DenominatorNotFoundError,
+    DoubleSubscriptsError,
+    DoubleSuperscriptsError,
+    ExtraLeftOrMissingRightError,
+    InvalidAlignmentError,
+    InvalidStyleForGenfracError,
+    InvalidWidthError,
+    LimitsMustFollowMathOperatorError,
+    MissingEndError,
+    MissingSuperScriptOrSubscriptError,
+    NoAvailableTokensError,
+    NumeratorNotFoundError,
+)
+
+import attlas
+from attlas.errors import InputError
+from attlas.lab.runner import Result
+from attlas.references import bibtex
+
+MARK = "claims.json"
+"""The file by which a folder is known as an atlas, and may be replaced by a newer one."""
+
+_TEX_ERRORS = (
+    DenominatorNotFoundError,
+    DoubleSubscriptsError,
+    DoubleSuperscriptsError,
+    ExtraLeftOrMissingRightError,
+    InvalidAlignmentError,
+    InvalidStyleForGenfracError,
+    InvalidWidthError,
+    LimitsMustFollowMathOperatorError,
+    MissingEndError,
+    MissingSuperScriptOrSubscriptError,
+    NoAvailableTokensError,
+    NumeratorNotFoundError,
+)
+
+
+def check_folder(folder: Path) -> Path:
+    """`folder`, if an atlas may be written there: it does not exist, is empty, or holds an atlas."""
+    if folder.is_dir() and any(folder.iterdir()) and not (folder / MARK).exists():
+        raise InputError(f"the folder {str(folder)!r} holds other things; name an empty or new one with --out")
+    if folder.exists() and not folder.is_dir():
+        raise InputError(f"{str(folder)!r} is a file; name a folder with --out")
+    return folder
+
+
+def write_atlas(results: Sequence[Result], folder: Path) -> Path:
+    """Write all pages and return the index. An older atlas in `folder` stays until the new one is complete."""
+    folder = check_folder(folder).resolve()
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        fresh = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}-"))
+    except OSError as error:
+        raise InputError(f"the folder {str(folder)!r} cannot be written: {error.strerror or error}") from error
+    try:
+        _write_pages(results, fresh)
+        fresh.chmod(0o755)
+        _swap(fresh, folder)
+    finally:
+        shutil.rmtree(fresh, ignore_errors=True)
+    return folder / "index.html"
+
+
+def _write_pages(results: Sequence[Result], folder: Path) -> None:
+    templates = jinja2.Environment(
+        loader=jinja2.PackageLoader("attlas.lab"), autoescape=True, trim_blocks=True, lstrip_blocks=True
+    )
+    templates.filters["mathml"] = mathml
+    templates.filters["value"] = show_value
+    templates.globals["version"] = attlas.__version__
+    (folder / "vega.js").write_text(vl_convert.javascript_bundle(), encoding="utf-8")
+    page = templates.get_template("claim.html")
+    known = {result.claim.id for result in results}
+    for result in results:
+        path = folder / f"{result.claim.id}.html"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(page.render(known=known, **_page_context(result)), encoding="utf-8")
+    index = templates.get_template("index.html").render(groups=_groups(results), counts=_counts(results))
+    (folder / "index.html").write_text(index, encoding="utf-8")
+    content = {"attlas": attlas.__version__, "claims": [result.to_dict() for result in results]}
+    (folder / MARK).write_text(json.dumps(content, indent=1, allow_nan=False), encoding="utf-8")
+
+
+def _swap(fresh: Path, folder: Path) -> None:
+    """Put `fresh` in the place of `folder`."""
+    older = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}-"))
+    try:
+        if folder.exists():
+            os.replace(folder, older)
+        os.replace(fresh, folder)
+    finally:
+        shutil.rmtree(older, ignore_errors=True)
+
+
+def _page_context(result: Result) -> dict[str, Any]:
+    context: dict[str, Any] = {"result": result, "claim": result.claim, "bibtex": bibtex_of(result)}
+    if result.claim.figure is not None and result.evidence:
+        chart = result.figure()
+        # "<" is written so that no text of the data can end the script element it stands in.
+        context["spec"] = chart.to_json(indent=None).replace("<", "\\u003c")
+        context["svg"] = vl_convert.vegalite_to_svg(chart.to_dict())
+    return context
+
+
+def bibtex_of(result: Result) -> str:
+    """BibTeX of the claim's source; empty for a claim of somebody else's whose source we do not know."""
+    try:
+        return bibtex(result.claim.source)
+    except InputError:
+        return ""
+
+
+def _groups(results: Sequence[Result]) -> dict[str, list[Result]]:
+    groups: dict[str, list[Result]] = {}
+    for result in results:
+        groups.setdefault(result.claim.map, []).append(result)
+    return groups
+
+
+def _counts(results: Sequence[Result]) -> dict[str, int]:
+    words = [result.verdict.word for result in results]
+    return {word: words.count(word) for word in ("confirmed", "refuted", "undecided", "outside")}
+
+
+def mathml(text: str) -> str:
+    """HTML of a sentence whose formulas stand between $ signs."""
+    parts = re.split(r"\$(.+?)\$", text)
+    pieces = []
+    for i, part in enumerate(parts):
+        if i % 2 == 0:
+            pieces.append(html.escape(part))
+            continue
+        try:
+            pieces.append(converter.convert(part))
+        except _TEX_ERRORS as error:
+            raise InputError(f"the formula ${part}$ cannot be read: {type(error).__name__}") from error
+    return jinja2.filters.Markup("".join(pieces))
+
+
+def show_value(value: Any) -> str:
+    """A parameter as a reader would write it."""
+    if isinstance(value, tuple):
+        return ", ".join(show_value(item) for item in value)
+    return f"{value:.6g}" if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else str(value)

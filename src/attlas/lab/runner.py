@@ -1,0 +1,276 @@
+"""From a claim to a verdict: measure what is not stored, gather, judge, and judge the control by the same rule."""
+
+import hashlib
+import platform
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import jax
+import xarray as xr
+
+import attlas
+from attlas.claims import Claim, Setting, catalogue, select
+from attlas.errors import InputError
+from attlas.lab.store import Address, Store
+from attlas.statistics import Verdict
+
+REPETITION = 4
+"""How much more is spent on a repetition than on the first sight of a refutation."""
+
+Progress = Callable[[str, int, int], None]
+"""Called with a claim's id, the cells done and the cells to do."""
+
+
+@dataclass(frozen=True)
+class Gathered:
+    """Evidence with its cost: seconds to compile and to run, and how many of its cells came from the store."""
+
+    evidence: xr.Dataset
+    seed: int
+    seconds: float
+    compile_seconds: float
+    stored: int
+    cells: int
+    code: str
+
+
+@dataclass(frozen=True)
+class Result:
+    """A claim's verdict with all it rests on.
+
+    `verdict` is the answer; `first` is the refutation at first sight, where there was one, which `verdict` repeats
+    with a fresh seed and `REPETITION` times the budget. `control` is the verdict on the false variant. `evidence`
+    is what `verdict` was read from; `figure()` draws it.
+    """
+
+    claim: Claim
+    scale: str
+    setting: Setting
+    seed: int
+    verdict: Verdict
+    control: Verdict | None = None
+    evidence: xr.Dataset = field(default_factory=xr.Dataset)
+    first: Verdict | None = None
+    seconds: float = 0.0
+    compile_seconds: float = 0.0
+    cached: bool = False
+    provenance: dict[str, Any] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+    def figure(self) -> Any:
+        """The claim's figure, an Altair chart, drawn from the evidence alone."""
+        if self.claim.figure is None or not self.evidence:
+            raise InputError(f"{self.claim.id} has no figure{'' if self.evidence else ': nothing was measured'}")
+        return self.claim.figure(self.evidence)
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain data, for JSON."""
+        return {
+            "id": self.claim.id,
+            "verdict": self.verdict.word,
+            "control": self.control.word if self.control else None,
+            **{key: value for key, value in self.verdict.to_dict().items() if key != "word"},
+            "control_reason": self.control.reason if self.control else None,
+            "first_sight": self.first.to_dict() if self.first else None,
+            "scale": self.scale,
+            "setting": dict(self.setting),
+            "seed": self.seed,
+            "seconds": round(self.seconds, 3),
+            "compile_seconds": round(self.compile_seconds, 3),
+            "cached": self.cached,
+            "notes": list(self.notes),
+            "provenance": self.provenance,
+        }
+
+
+def run(
+    claim: str | Claim,
+    *,
+    scale: str = "quick",
+    seed: int = 0,
+    settings: Sequence[str] | dict[str, Any] = (),
+    store: Store | str | Path | None = None,
+    fresh: bool = False,
+    progress: Progress | None = None,
+) -> Result:
+    """Test one claim: `run("single-location/zeta")`.
+
+    `settings` changes parameters, as a dict or as texts `"name=value"`. Evidence that the store holds is not computed
+    again unless `fresh`; what is computed is stored batch by batch, so that an interruption loses one batch.
+    """
+    if isinstance(claim, str):
+        known = catalogue()
+        claim = known[claim] if claim in known else _one(claim)
+    if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**31:
+        raise InputError(f"seed = {seed!r}: it must be a whole number from 0 to {2**31 - 1}")
+    setting = claim.setting(scale)
+    setting = setting.replace(**settings) if isinstance(settings, dict) else setting.parse(settings)
+    bench = _Bench(claim, store if isinstance(store, Store) else Store(store), fresh, progress)
+    result = bench.test(scale, setting, seed)
+    bench.store.record(claim.id, {"attlas": attlas.__version__, "when": _now(), **result.to_dict()})
+    return result
+
+
+def _one(pattern: str) -> Claim:
+    found = select([pattern])
+    if len(found) > 1:
+        raise InputError(f"{pattern!r} matches {len(found)} claims; name one: {', '.join(c.id for c in found)}")
+    return found[0]
+
+
+@dataclass
+class _Bench:
+    """One claim under test."""
+
+    claim: Claim
+    store: Store
+    fresh: bool
+    progress: Progress | None
+
+    def test(self, scale: str, setting: Setting, seed: int) -> Result:
+        cells = self.claim.cells(setting)
+        broken = self.claim.broken(cells)
+        if broken:
+            verdict = Verdict("outside", f"The setting breaks a hypothesis: {'; '.join(broken)}.")
+            return Result(self.claim, scale, setting, seed, verdict)
+        gathered = [self.gather(setting, seed)]
+        first: Verdict | None = None
+        verdict = self.claim.rule.judge(gathered[0].evidence)
+        used = setting
+        if verdict.word == "refuted":
+            first = verdict
+            used = self._larger(setting)
+            gathered.append(self.gather(used, fresh_seed(seed)))
+            verdict = self.claim.rule.judge(gathered[-1].evidence)
+        evidence = gathered[-1].evidence
+        control, more = self._control(evidence, used, gathered[-1].seed)
+        gathered += more
+        if verdict.word == "confirmed" and control.word != "refuted":
+            reason = f"The control was not refuted on this budget ({control.reason}), so agreement says nothing."
+            verdict = Verdict("undecided", reason, verdict.statistic, verdict.threshold, verdict.predicted, verdict.measured, verdict.detectable)  # fmt: skip
+        return Result(
+            self.claim,
+            scale,
+            setting,
+            seed,
+            verdict,
+            control,
+            evidence,
+            first,
+            sum(g.seconds for g in gathered),
+            sum(g.compile_seconds for g in gathered),
+            all(g.stored == g.cells for g in gathered),
+            self._provenance(gathered),
+            tuple(self.store.notes),
+        )
+
+    def _larger(self, setting: Setting) -> Setting:
+        budget = self.claim.budget
+        return setting if budget is None else setting.replace(**{budget: REPETITION * setting[budget]})
+
+    def _control(self, evidence: xr.Dataset, setting: Setting, seed: int) -> tuple[Verdict, list[Gathered]]:
+        control = self.claim.control
+        if control.on == "evidence":
+            return self.claim.rule.judge(control.alter(evidence)), []
+        gathered = self.gather(control.alter(setting), seed)
+        return self.claim.rule.judge(gathered.evidence), [gathered]
+
+    def gather(self, setting: Setting, seed: int) -> Gathered:
+        """The evidence of all cells of `setting`, from the store or measured now and stored batch by batch."""
+        cells = self.claim.cells(setting)
+        address = Address.of(self.claim, seed)
+        have = {} if self.fresh else self.store.load(self.store.find(address, cells))
+        stored = len(have)
+        seconds = compiling = 0.0
+        self._tell(len(have), len(cells))
+        for batch in self.claim.batches([cell for cell in cells if cell not in have]):
+            clock = _Clock()
+            with clock, jax.enable_x64(self.claim.precision == "float64"):
+                evidence = self._measure(batch, seed)
+            facts = {**machine(), "seconds": clock.seconds, "compile_seconds": clock.compiling, "when": _now()}
+            self.store.save(address, batch, evidence, facts)
+            have.update({cell: evidence.isel({"cell": [i]}) for i, cell in enumerate(batch)})
+            seconds, compiling = seconds + clock.seconds, compiling + clock.compiling
+            self._tell(len(have), len(cells))
+        joined = _join([have[cell] for cell in cells], cells)
+        return Gathered(joined, seed, seconds, compiling, stored, len(cells), address.code)
+
+    def _measure(self, batch: list[Setting], seed: int) -> xr.Dataset:
+        evidence = self.claim.measure(batch, seed)
+        if not isinstance(evidence, xr.Dataset) or evidence.sizes.get("cell") != len(batch):
+            what = dict(evidence.sizes) if isinstance(evidence, xr.Dataset) else type(evidence).__name__
+            raise InputError(
+                f"{self.claim.id} measured {len(batch)} cells and returned {what}: it must return a Dataset with an axis "
+                f"'cell' of that length"
+            )
+        # NumPy from here on: outside the scoped precision JAX would compute with these numbers in single.
+        return evidence.as_numpy()
+
+    def _tell(self, done: int, cells: int) -> None:
+        if self.progress is not None:
+            self.progress(self.claim.id, done, cells)
+
+    def _provenance(self, gathered: list[Gathered]) -> dict[str, Any]:
+        return {
+            **machine(),
+            "code": gathered[-1].code[:16],
+            "precision": self.claim.precision,
+            "seed": gathered[-1].seed,
+            "cells": sum(g.cells for g in gathered),
+            "cells_from_store": sum(g.stored for g in gathered),
+        }
+
+
+def _join(parts: list[xr.Dataset], cells: Sequence[Setting]) -> xr.Dataset:
+    """The cells' evidence along one axis, in their order, with the parameters of each as coordinates."""
+    joined = xr.concat(parts, dim="cell", data_vars="minimal", coords="minimal", compat="override", join="override")
+    names = [name for name in cells[0] if name not in joined and name not in joined.dims]
+    return joined.assign_coords(
+        {name: ("cell", [cell[name] for cell in cells]) for name in names if _plain(cells, name)}
+    )
+
+
+def _plain(cells: Sequence[Setting], name: str) -> bool:
+    return not any(isinstance(cell[name], tuple) for cell in cells)
+
+
+def fresh_seed(seed: int) -> int:
+    """The seed of a repetition: fixed by the first, and unrelated to the ones a user would try next."""
+    return int.from_bytes(hashlib.sha256(f"again {seed}".encode()).digest()[:4], "little") % 2**31
+
+
+def machine() -> dict[str, str]:
+    """What the numbers may depend on besides the code."""
+    return {
+        "attlas": attlas.__version__,
+        "jax": version("jax"),
+        "numpy": version("numpy"),
+        "python": platform.python_version(),
+        "system": f"{platform.system()} {platform.machine()}",
+        "device": jax.devices()[0].device_kind,
+    }
+
+
+def _now() -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+
+
+class _Clock:
+    """Seconds that pass inside it, and those of them that JAX spends compiling."""
+
+    def __enter__(self) -> "_Clock":
+        self.compiling, self._start = 0.0, time.perf_counter()
+        jax.monitoring.register_event_duration_secs_listener(self._listen)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.seconds = time.perf_counter() - self._start
+        jax.monitoring.unregister_event_duration_listener(self._listen)
+
+    def _listen(self, event: str, duration_secs: float, **_: str | int) -> None:
+        if event.startswith("/jax/core/compile/"):
+            self.compiling += duration_secs

@@ -1,0 +1,231 @@
+"""Finished batches on disk: written whole or not at all, found again by what they hold.
+
+A block is a netCDF file with the evidence of one batch of cells, and a small JSON index beside it that lists the cells
+and the checksum of the file it belongs to. The index is written last, under a temporary name, and renamed: what has an
+index is finished. Processes may share a store without locks, because a block's data file carries its own checksum in
+its name and is never written twice with different contents.
+"""
+
+import functools
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import platformdirs
+import xarray as xr
+
+import attlas
+from attlas.claims import Claim, Setting
+from attlas.errors import InputError
+
+ROOT = Path(attlas.__file__).parent
+
+
+def _sha(*parts: str | bytes) -> str:
+    digest = hashlib.sha256()
+    for part in parts:
+        data = part.encode() if isinstance(part, str) else part
+        digest.update(len(data).to_bytes(8, "little") + data)
+    return digest.hexdigest()
+
+
+@functools.cache
+def _code(file: Path) -> str:
+    """Digest of all that can change a claim's numbers: the sources of its map (figures apart, which only draw) or of
+    its own file, those of the root modules, and the versions of JAX and NumPy."""
+    folder = next((f for f in file.parents if f.parent == ROOT), None)
+    if folder is None:
+        own = sorted(file.parent.glob("*.py")) if (file.parent / "__init__.py").exists() else [file]
+    else:
+        own = sorted(path for path in folder.rglob("*.py") if path.name != "figures.py")
+    root = sorted(path for path in ROOT.glob("*.py") if path.name not in ("cli.py", "drawing.py", "__init__.py"))
+    sources = [part for path in (*own, *root) for part in (path.name, path.read_bytes())]
+    return _sha(*sources, version("jax"), version("numpy"))
+
+
+@dataclass(frozen=True)
+class Address:
+    """What the evidence of a claim depends on besides its cells."""
+
+    claim: str
+    seed: int
+    precision: str
+    code: str
+
+    @classmethod
+    def of(cls, claim: Claim, seed: int) -> "Address":
+        return cls(claim.id, seed, claim.precision, _code(claim.file))
+
+    def cell(self, setting: Setting) -> str:
+        return _sha(self.claim, str(self.seed), self.precision, self.code, setting.canonical())
+
+    def block(self, cells: Sequence[Setting]) -> str:
+        return _sha(*(self.cell(cell) for cell in cells))[:32]
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a cell's evidence lies: an index file and the number of the cell in its block."""
+
+    index: Path
+    number: int
+
+
+class Store:
+    """A folder of blocks. `notes` collects sentences about what was found damaged and set aside."""
+
+    def __init__(self, folder: str | Path | None = None) -> None:
+        chosen = folder or os.environ.get("ATTLAS_STORE") or platformdirs.user_cache_dir("attlas")
+        self.folder = Path(chosen).expanduser()
+        self.notes: list[str] = []
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryFile(dir=self.folder):
+                pass
+        except OSError as error:
+            raise InputError(f"the store {str(self.folder)!r} cannot be written: {error.strerror or error}") from error
+
+    def find(self, address: Address, cells: Sequence[Setting]) -> dict[Setting, Place]:
+        """The places of those of `cells` that are stored."""
+        wanted = {address.cell(cell): cell for cell in cells}
+        found = {}
+        for path in sorted(self._claim_folder(address.claim).glob("*.json")):
+            index = self._read_index(path)
+            for number, name in enumerate(index["cells"] if index else ()):
+                if name in wanted:
+                    found[wanted[name]] = Place(path, number)
+        return found
+
+    def load(self, places: Mapping[Setting, Place]) -> dict[Setting, xr.Dataset]:
+        """The evidence at `places`, each with a `cell` axis of length one. A damaged block is named in `notes`, set
+        aside and left out."""
+        loaded: dict[Setting, xr.Dataset] = {}
+        for path in {place.index for place in places.values()}:
+            block = self._read_block(path)
+            if block is None:
+                continue
+            for setting, place in places.items():
+                if place.index == path:
+                    loaded[setting] = block.isel({"cell": [place.number]})
+        return loaded
+
+    def save(self, address: Address, cells: Sequence[Setting], evidence: xr.Dataset, facts: Mapping[str, Any]) -> None:
+        """Write one finished batch."""
+        folder = self._claim_folder(address.claim)
+        name = address.block(cells)
+        kept = evidence.assign_attrs(
+            claim=address.claim, seed=address.seed, precision=address.precision, code=address.code
+        )
+        kept.attrs["cells"] = json.dumps([dict(cell) for cell in cells])
+        kept.attrs["facts"] = json.dumps(dict(facts))
+        with self._told():
+            folder.mkdir(parents=True, exist_ok=True)
+            with _temporary(folder, ".nc") as temporary:
+                kept.to_netcdf(temporary, engine="h5netcdf", encoding=_compressed(kept))
+                checksum = hashlib.sha256(temporary.read_bytes()).hexdigest()
+                data = folder / f"{name}.{checksum[:16]}.nc"
+                _flush(temporary)
+                os.replace(temporary, data)
+            index = {
+                "claim": address.claim,
+                "data": data.name,
+                "sha256": checksum,
+                "cells": [address.cell(cell) for cell in cells],
+                "facts": dict(facts),
+            }
+            self._write_json(folder / f"{name}.json", index)
+            for older in folder.glob(f"{name}.*.nc"):
+                if older != data and older.stat().st_mtime < data.stat().st_mtime - 60:
+                    older.unlink(missing_ok=True)
+
+    def record(self, claim: str, verdict: Mapping[str, Any]) -> None:
+        """Remember the last verdict on a claim."""
+        with self._told():
+            self._write_json(self._verdict_path(claim), verdict)
+
+    def recorded(self, claim: str) -> dict[str, Any] | None:
+        """The last verdict on a claim, if there is one."""
+        path = self._verdict_path(claim)
+        return self._read_index(path) if path.exists() else None
+
+    def _claim_folder(self, claim: str) -> Path:
+        return self.folder / "blocks" / claim
+
+    def _verdict_path(self, claim: str) -> Path:
+        return self.folder / "verdicts" / f"{claim}.json"
+
+    def _write_json(self, path: Path, content: Mapping[str, Any]) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with _temporary(path.parent, ".tmp") as temporary:
+            temporary.write_text(json.dumps(content, indent=1))
+            _flush(temporary)
+            os.replace(temporary, path)
+
+    def _read_index(self, path: Path) -> dict[str, Any] | None:
+        try:
+            return json.loads(path.read_text())
+        except FileNotFoundError:  # another process has set it aside
+            return None
+        except (json.JSONDecodeError, UnicodeDecodeError):
+            self._set_aside(path, "its index cannot be read")
+            return None
+
+    def _read_block(self, path: Path) -> xr.Dataset | None:
+        index = self._read_index(path)
+        if index is None:
+            return None
+        data = path.parent / index["data"]
+        if not data.exists():
+            # Another process may have replaced the block between the two reads.
+            index = self._read_index(path) or index
+            data = path.parent / index["data"]
+        if not data.exists():
+            self._set_aside(path, f"its data file {data.name} is missing")
+            return None
+        if hashlib.sha256(data.read_bytes()).hexdigest() != index["sha256"]:
+            self._set_aside(path, "its contents do not match their checksum", data)
+            return None
+        with xr.open_dataset(data, engine="h5netcdf") as block:
+            return block.load()
+
+    def _set_aside(self, index: Path, why: str, *others: Path) -> None:
+        for path in (index, *others):
+            if path.exists():
+                os.replace(path, path.with_name(path.name + ".damaged"))
+        self.notes.append(f"The block {index} is damaged: {why}. It was set aside as *.damaged and is computed again.")
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise InputError(f"the store {str(self.folder)!r} cannot be written: {error.strerror or error}") from error
+
+
+@contextmanager
+def _temporary(folder: Path, suffix: str) -> Iterator[Path]:
+    """A name in `folder` for a file under way; whatever is left under it is removed."""
+    handle, name = tempfile.mkstemp(dir=folder, prefix=".under-way-", suffix=suffix)
+    os.close(handle)
+    try:
+        yield Path(name)
+    finally:
+        Path(name).unlink(missing_ok=True)
+
+
+def _flush(path: Path) -> None:
+    with path.open("rb+") as file:
+        os.fsync(file.fileno())
+
+
+def _compressed(data: xr.Dataset) -> dict[str, dict[str, Any]]:
+    large = (name for name, v in data.data_vars.items() if v.size > 4096 and np.issubdtype(v.dtype, np.number))
+    return {str(name): {"zlib": True, "complevel": 1} for name in large}
