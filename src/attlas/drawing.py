@@ -3,7 +3,6 @@
 from typing import Any
 
 import altair as alt
-import numpy as np
 import pandas as pd
 import xarray as xr
 
@@ -15,10 +14,10 @@ WIDTH, HEIGHT = 460, 300
 alt.data_transformers.disable_max_rows()
 
 
-def table(evidence: xr.Dataset, *names: str, rows: int = 4000) -> pd.DataFrame:
+def table(evidence: xr.Dataset, *names: str, rows: int = 2000) -> pd.DataFrame:
     """The variables `names` as a table with one row a value, thinned evenly to about `rows` rows."""
     frame = evidence[list(names)].to_dataframe().reset_index()
-    return frame.iloc[:: max(1, len(frame) // rows)]
+    return frame.iloc[:: max(1, -(-len(frame) // rows))]
 
 
 def finish(chart: Any, title: str, subtitle: str = "") -> Any:
@@ -60,7 +59,7 @@ def rule_at(value: float, words: str = "", dash: bool = True) -> alt.LayerChart 
 def agreement(evidence: xr.Dataset, title: str, by: str | None = None, by_title: str = "", what: str = "value") -> Any:
     """Measured against predicted with the line on which they agree, and below it what is left between them: in
     standard errors where the measurement is sampled, in absolute terms where it is exact."""
-    frame = table(evidence, "predicted", "measured", "error")
+    frame = table(evidence, "predicted", "measured", "error", rows=600)
     exact = not (frame["error"] > 0).any()
     frame["low"], frame["high"] = frame["measured"] - 2 * frame["error"], frame["measured"] + 2 * frame["error"]
     difference = frame["measured"] - frame["predicted"]
@@ -99,4 +98,4 @@ def agreement(evidence: xr.Dataset, title: str, by: str | None = None, by_title:
 
 def log_floor(values: xr.DataArray, floor: float) -> xr.DataArray:
     """`values` with those below `floor`, exact zeros among them, shown at the floor of a logarithmic axis."""
-    return xr.where(values > floor, values, floor).fillna(np.nan)
+    return values.clip(min=floor)

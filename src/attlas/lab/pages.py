@@ -12,21 +12,8 @@ from typing import Any
 
 import jinja2
 import vl_convert
-from latex2mathml import converter
-from latex2mathml.exceptions import (
-    DenominatorNotFoundError,
-    DoubleSubscriptsError,
-    DoubleSuperscriptsError,
-    ExtraLeftOrMissingRightError,
-    InvalidAlignmentError,
-    InvalidStyleForGenfracError,
-    InvalidWidthError,
-    LimitsMustFollowMathOperatorError,
-    MissingEndError,
-    MissingSuperScriptOrSubscriptError,
-    NoAvailableTokensError,
-    NumeratorNotFoundError,
-)
+from latex2mathml import converter, exceptions
+from markupsafe import Markup
 
 import attlas
 from attlas.errors import InputError
@@ -36,20 +23,12 @@ from attlas.references import bibtex
 MARK = "claims.json"
 """The file by which a folder is known as an atlas, and may be replaced by a newer one."""
 
-_TEX_ERRORS = (
-    DenominatorNotFoundError,
-    DoubleSubscriptsError,
-    DoubleSuperscriptsError,
-    ExtraLeftOrMissingRightError,
-    InvalidAlignmentError,
-    InvalidStyleForGenfracError,
-    InvalidWidthError,
-    LimitsMustFollowMathOperatorError,
-    MissingEndError,
-    MissingSuperScriptOrSubscriptError,
-    NoAvailableTokensError,
-    NumeratorNotFoundError,
+
+_TEX_ERRORS = tuple(
+    kind for kind in vars(exceptions).values() if isinstance(kind, type) and issubclass(kind, Exception)
 )
+# An operator keeps its distance from its neighbours; a star in the exponent and the bars of a modulus are none.
+_TIGHT = {"<mo>&#x0002A;</mo>": "<mi>*</mi>", '<mo stretchy="false">&#x0007C;</mo>': '<mo stretchy="false" lspace="0" rspace="0">|</mo>'}  # fmt: skip
 
 
 def check_folder(folder: Path) -> Path:
@@ -85,7 +64,7 @@ def _write_pages(results: Sequence[Result], folder: Path) -> None:
     templates.filters["mathml"] = mathml
     templates.filters["value"] = show_value
     templates.globals["version"] = attlas.__version__
-    (folder / "vega.js").write_text(vl_convert.javascript_bundle(), encoding="utf-8")
+    (folder / "vega.js").write_text(vl_convert.javascript_bundle(), encoding="utf-8")  # type: ignore[call-arg]
     page = templates.get_template("claim.html")
     known = {result.claim.id for result in results}
     for result in results:
@@ -148,10 +127,13 @@ def mathml(text: str) -> str:
             pieces.append(html.escape(part))
             continue
         try:
-            pieces.append(converter.convert(part))
+            formula = converter.convert(part)
         except _TEX_ERRORS as error:
             raise InputError(f"the formula ${part}$ cannot be read: {type(error).__name__}") from error
-    return jinja2.filters.Markup("".join(pieces))
+        for loose, tight in _TIGHT.items():
+            formula = formula.replace(loose, tight)
+        pieces.append(formula)
+    return Markup("".join(pieces))
 
 
 def show_value(value: Any) -> str:

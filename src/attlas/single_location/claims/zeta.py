@@ -21,10 +21,11 @@ ARGUMENTS = (
 
 
 def zeta_points(cells: Sequence[Setting], key: Array) -> tuple[Float[Array, "cell point"], Float[Array, "cell point"]]:
-    """Arguments (t, s) of zeta: s the cell's spread, t uniform up to `reach` widths of the smoothed step."""
+    """Arguments (t, s) of zeta: s the cell's spread, t random in even strata up to `reach` widths of the smoothed step."""
     spread = jnp.broadcast_to(column(cells, "spread")[:, None], (len(cells), cells[0].points))
-    widths = column(cells, "reach")[:, None] * jax.random.uniform(key, (cells[0].points,), minval=-1, maxval=1)
-    return widths * jnp.sqrt(1 + 2 * spread**2), spread
+    points = cells[0].points
+    uniform = (jnp.arange(points) + jax.random.uniform(key, (points,))) / points
+    return column(cells, "reach")[:, None] * (2 * uniform - 1) * jnp.sqrt(1 + 2 * spread**2), spread
 
 
 def wrong_slope(evidence: xr.Dataset) -> xr.Dataset:
