@@ -19,26 +19,39 @@ R = TypeVar("R")
 # Gauss-Legendre on [0, 1]. Owen's T is integrated over [0, a] with a <= 1, where twelve nodes reach float64.
 _NODES, _WEIGHTS = (np.polynomial.legendre.leggauss(12) + np.array([[1], [0]])) / 2
 
+Real = Any
+"""A number, or an array of numbers: NumPy's, JAX's, or one that JAX is tracing."""
+
 BLOCK = 1 << 14
 """Samples drawn at a time by `monte_carlo`; fixed, because the block number enters the random key."""
 
 
 def float64(function: Callable[P, R]) -> Callable[P, R]:
-    """Run `function` in double precision without touching JAX's global configuration."""
+    """Run `function` in double precision without touching JAX's global configuration.
+
+    What comes back is NumPy's: outside the scope JAX would go on with it in single precision. Values that JAX is
+    tracing (under `grad`, `jit`, `vmap`) come back as they are.
+    """
 
     @functools.wraps(function)
     def scoped(*args: P.args, **kwargs: P.kwargs) -> R:
         with jax.enable_x64(True):
-            return function(*args, **kwargs)
+            return jax.tree.map(_settled, function(*args, **kwargs))
 
     return scoped
+
+
+def _settled(value: Any) -> Any:
+    if not isinstance(value, jax.Array) or isinstance(value, jax.core.Tracer):
+        return value
+    return np.asarray(value)[()]
 
 
 class Estimate(NamedTuple):
     """A Monte-Carlo mean and its standard error."""
 
-    mean: Float[Array, "*s"]
-    error: Float[Array, "*s"]
+    mean: Real
+    error: Real
 
 
 @functools.partial(jax.jit, static_argnames="draw")
@@ -65,7 +78,7 @@ def monte_carlo(draw: Callable[..., Array], key: Array, samples: int | Array, *a
 
 
 @jax.jit
-def zeta(t: Float[ArrayLike, "*s"], spread: Float[ArrayLike, "*s"]) -> Float[Array, "*s"]:
+def zeta(t: Float[ArrayLike, "*#s"], spread: Float[ArrayLike, "*#s"]) -> Float[Array, "*s"]:
     r"""Mean square of a smoothed erf, $\zeta(t, s) = E[\mathrm{erf}(t + sG)^2]$ with $G \sim N(0, 1)$.
 
     $\zeta(t, s) = 1 - 8\,T(\sqrt2 t / D,\ 1 / E)$ with Owen's $T$, $D^2 = 1 + 2s^2$ and $E^2 = 1 + 4s^2$; even in
@@ -81,7 +94,7 @@ def zeta(t: Float[ArrayLike, "*s"], spread: Float[ArrayLike, "*s"]) -> Float[Arr
 
 
 @jax.jit
-def zeta_derivatives(t: Float[ArrayLike, "*s"], spread: Float[ArrayLike, "*s"]) -> tuple[Array, Array, Array]:
+def zeta_derivatives(t: Float[ArrayLike, "*#s"], spread: Float[ArrayLike, "*#s"]) -> tuple[Array, Array, Array]:
     r"""$\zeta_t, \zeta_{tt}, \zeta_{ttt}$ in closed form; $\zeta_s = s\,\zeta_{tt}$ gives the other direction.
 
     With $u = t/D$: $\zeta_t = \frac2D\,\mathrm{erf}'(u)\,\mathrm{erf}(u/E)$, and its derivatives by Leibniz' rule.
@@ -97,21 +110,21 @@ def zeta_derivatives(t: Float[ArrayLike, "*s"], spread: Float[ArrayLike, "*s"]) 
     )
 
 
-def erf_derivatives(x: Float[ArrayLike, "*s"]) -> tuple[Array, Array, Array, Array]:
+def erf_derivatives(x: Float[ArrayLike, "*#s"]) -> tuple[Array, Array, Array, Array]:
     """erf and its first three derivatives."""
     x = jnp.asarray(x)
     first = 2 / np.sqrt(np.pi).item() * jnp.exp(-(x**2))
     return jax.lax.erf(x), first, -2 * x * first, (4 * x**2 - 2) * first
 
 
-def smoothed_erf(t: Float[ArrayLike, "*s"], spread: Float[ArrayLike, "*s"]) -> tuple[Array, Array, Array, Array]:
+def smoothed_erf(t: Float[ArrayLike, "*#s"], spread: Float[ArrayLike, "*#s"]) -> tuple[Array, Array, Array, Array]:
     r"""$E[\mathrm{erf}^{(j)}(t + sG)] = D^{-j}\,\mathrm{erf}^{(j)}(t/D)$ for $j = 0, \dots, 3$, $D^2 = 1 + 2s^2$."""
     d = jnp.sqrt(1 + 2 * jnp.asarray(spread) ** 2)
     e0, e1, e2, e3 = erf_derivatives(t / d)
     return e0, e1 / d, e2 / d**2, e3 / d**3
 
 
-def sampled_zeta(t: Float[ArrayLike, "*s"], spread: Float[ArrayLike, "*s"], key: Array, samples: int) -> Estimate:
+def sampled_zeta(t: Float[ArrayLike, "*#s"], spread: Float[ArrayLike, "*#s"], key: Array, samples: int) -> Estimate:
     """`zeta` by simulation; all points share their random numbers."""
     return monte_carlo(_draw_zeta, key, samples, jnp.asarray(t), jnp.asarray(spread))
 

@@ -144,7 +144,7 @@ class Agreement(Rule):
         if exact:
             detectable = f"{self.rounding:g} of max(1, |predicted|): rounding"
         else:
-            shift = (z + special.ndtri(POWER)) * error / np.maximum(abs(predicted), np.finfo(float).tiny)
+            shift = (z * unit + special.ndtri(POWER) * error) / np.maximum(abs(predicted), np.finfo(float).tiny)
             detectable = (
                 f"{shift.min():.2g} of the predicted value at the most precise of {_count(n, 'comparison')}, "
                 f"{shift.max():.2g} at the least"

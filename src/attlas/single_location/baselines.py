@@ -7,8 +7,8 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from attlas.errors import positive, whole
-from attlas.gaussian import Estimate, float64, monte_carlo
-from attlas.single_location.task import Constants, Real, SingleLocation
+from attlas.gaussian import Estimate, Real, float64, monte_carlo
+from attlas.single_location.task import Constants, SingleLocation
 
 
 class Baselines(NamedTuple):
@@ -55,14 +55,15 @@ def draw_baselines(key: Array, block: int, c: Constants, dim: Real, tokens: Arra
     return (jnp.stack(predictions) - target) ** 2
 
 
-def oracle_excess_bound(task: SingleLocation, lam: Real) -> Array:
+@float64
+def oracle_excess_bound(task: SingleLocation, lam: Real) -> Real:
     r"""An explicit bound on the oracle's excess risk, from which Corollary 2 follows at once:
 
     $$\gamma^2\Big[\tfrac1E e^{-2\lambda^2 m^2/E^2} + 4\Phi(-m/\gamma)\Big] + \tfrac4\pi (L-1)\lambda^2,\qquad E^2 = 1 + 4\lambda^2\gamma^2,$$
 
     by $1 - \mathrm{erf}(x) \le e^{-x^2}$ for $x \ge 0$, $\le 2$ elsewhere, and $\mathrm{erf}(x)^2 \le 4x^2/\pi$.
     """
-    return excess_bound(task.constants, lam)
+    return excess_bound(task.constants, positive("lam", lam))
 
 
 @jax.jit

@@ -16,11 +16,11 @@ import numpy as np
 import xarray as xr
 from jaxtyping import Array, ArrayLike, Float
 
-from attlas.errors import InputError, whole
-from attlas.gaussian import float64
+from attlas.errors import InputError, positive, whole
+from attlas.gaussian import Real, float64
 from attlas.scan import Trajectory, scan
 from attlas.single_location.population import Overlaps, partials_of_risk, total_risk
-from attlas.single_location.task import Constants, Real, SingleLocation
+from attlas.single_location.task import Constants, SingleLocation
 
 
 class Constant(NamedTuple):
@@ -66,7 +66,7 @@ def descend(
     """
     overlaps = Overlaps(*(jnp.atleast_1d(x) for x in np.broadcast_arrays(*map(np.asarray, start.checked()))))
     overlaps = Overlaps(*(jnp.asarray(x, float) for x in overlaps))
-    args = (task.constants, _schedule(lam), jnp.asarray(step_size, float))
+    args = (task.constants, _schedule(lam), jnp.asarray(positive("step_size", step_size), float))
     path = scan(
         step_overlaps, observe_overlaps, overlaps, args, steps=steps, record_every=record_every, progress=progress
     )
@@ -76,8 +76,8 @@ def descend(
 @float64
 def descend_vectors(
     task: SingleLocation,
-    k: Float[Array, "repeat dim"],
-    v: Float[Array, "repeat dim"],
+    k: Float[ArrayLike, "repeat dim"],
+    v: Float[ArrayLike, "repeat dim"],
     *,
     lam: ArrayLike | Schedule,
     step_size: ArrayLike,
@@ -180,7 +180,7 @@ def _schedule(lam: ArrayLike | Schedule) -> Schedule:
         return jax.tree.map(lambda x: jnp.asarray(x, float), lam)
     if callable(lam):
         return jax.tree_util.Partial(lam)
-    return Constant(jnp.asarray(lam, float))  # type: ignore[return-value]
+    return Constant(jnp.asarray(positive("lam", lam), float))  # type: ignore[return-value]
 
 
 def _dataset(path: Trajectory, steps: int) -> xr.Dataset:
@@ -208,7 +208,7 @@ def manifold_start(task: SingleLocation, key: Array, repeats: int) -> Overlaps:
 
 
 @functools.partial(jax.jit, static_argnames="repeats")
-def _frame(key: Array, repeats: int, dim: int) -> tuple[Float[Array, "4 repeat"], Float[Array, "4 repeat"]]:
+def _frame(key: Array, repeats: int, dim: int | Array) -> tuple[Float[Array, "4 repeat"], Float[Array, "4 repeat"]]:
     """Gaussian k and v in coordinates (k*, v*, the rest of k, the rest of v), whose lengths are chi variables."""
     keys = jax.vmap(lambda i: jax.random.fold_in(key, i))(jnp.arange(repeats))
 

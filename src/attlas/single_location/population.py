@@ -8,8 +8,8 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Float
 
 from attlas.errors import InputError, positive, whole
-from attlas.gaussian import Estimate, float64, monte_carlo, smoothed_erf, zeta, zeta_derivatives
-from attlas.single_location.task import Constants, Real, SingleLocation
+from attlas.gaussian import Estimate, Real, float64, monte_carlo, smoothed_erf, zeta, zeta_derivatives
+from attlas.single_location.task import Constants, SingleLocation
 
 
 class Overlaps(NamedTuple):
@@ -27,7 +27,7 @@ class Overlaps(NamedTuple):
 
     @classmethod
     @float64
-    def of(cls, k: Float[Array, "*s dim"], v: Float[Array, "*s dim"], task: SingleLocation) -> "Overlaps":
+    def of(cls, k: Float[ArrayLike, "*s dim"], v: Float[ArrayLike, "*s dim"], task: SingleLocation) -> "Overlaps":
         """The overlaps of vectors `k` and `v` with the stars of `task`."""
         k, v = jnp.asarray(k), jnp.asarray(v)
         return cls._of(k, v, jnp.asarray(task.k_star), jnp.asarray(task.v_star))
@@ -37,7 +37,8 @@ class Overlaps(NamedTuple):
         return cls(k @ k_star, v @ v_star, v @ k_star, k @ v_star, (k * v).sum(-1))
 
     @property
-    def distance(self) -> Float[Array, "*s"]:
+    @float64
+    def distance(self) -> Real:
         r"""Distance to the manifold, $\sqrt{\theta^2 + \eta^2 + \rho^2}$."""
         return jnp.sqrt(jnp.asarray(self.theta) ** 2 + jnp.asarray(self.eta) ** 2 + jnp.asarray(self.rho) ** 2)
 
@@ -68,8 +69,8 @@ class Overlaps(NamedTuple):
 ORACLE = Overlaps(1.0, 1.0, 0.0, 0.0, 0.0)
 
 
-def _show(overlaps: Overlaps, where: np.ndarray) -> str:
-    values = (np.broadcast_to(np.asarray(x, float), where.shape)[where].flat[0] for x in overlaps)
+def _show(overlaps: Overlaps, where: np.ndarray | np.bool_) -> str:
+    values = (np.broadcast_to(np.asarray(x, float), where.shape)[where].ravel()[0] for x in overlaps)
     return "(" + ", ".join(f"{name}={x:g}" for name, x in zip(overlaps._fields, values, strict=True)) + ")"
 
 
@@ -84,7 +85,7 @@ class RiskTerms(NamedTuple):
 
 
 @float64
-def risk(task: SingleLocation, overlaps: Overlaps, lam: Float[ArrayLike, "*s"]) -> Float[Array, "*s"]:
+def risk(task: SingleLocation, overlaps: Overlaps, lam: Float[ArrayLike, "*#s"]) -> Real:
     r"""Expected squared error $E(Y - \sum_l \mathrm{erf}(\lambda\langle X_l,k\rangle)\langle X_l,v\rangle)^2$, noise included.
 
     Theorem 1, in closed form, any shape; `sampled_risk` is its twin and `risk_terms` its parts.
@@ -93,13 +94,13 @@ def risk(task: SingleLocation, overlaps: Overlaps, lam: Float[ArrayLike, "*s"]) 
 
 
 @float64
-def risk_terms(task: SingleLocation, overlaps: Overlaps, lam: Float[ArrayLike, "*s"]) -> RiskTerms:
+def risk_terms(task: SingleLocation, overlaps: Overlaps, lam: Float[ArrayLike, "*#s"]) -> RiskTerms:
     """The parts of `risk`, which sum to it."""
     return terms_of_risk(task.constants, overlaps.checked(), positive("lam", lam))
 
 
 @float64
-def risk_gradient(task: SingleLocation, overlaps: Overlaps, lam: Float[ArrayLike, "*s"]) -> Overlaps:
+def risk_gradient(task: SingleLocation, overlaps: Overlaps, lam: Float[ArrayLike, "*#s"]) -> Overlaps:
     """Partial derivatives of `risk` in the five overlaps, in closed form."""
     return partials_of_risk(task.constants, overlaps.checked(), positive("lam", lam))
 

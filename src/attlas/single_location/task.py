@@ -11,9 +11,7 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Float, Int
 
 from attlas.errors import InputError, positive, whole
-
-Real = Any
-"""A number, or an array of numbers: NumPy's, JAX's, or one that JAX is tracing."""
+from attlas.gaussian import Real
 
 
 class Batch(NamedTuple):
@@ -117,7 +115,7 @@ class SingleLocation:
         r"""Risk of the best linear predictor, $\varepsilon^2 + \gamma^2 - \gamma^4 / (\gamma^2 + L - 1)$ (Proposition 3)."""
         return self.constant_risk() - self.gamma**4 / (self.gamma**2 + self.length - 1)
 
-    def oracle_risk(self, lam: Float[ArrayLike, "*s"]) -> Float[Array, "*s"]:
+    def oracle_risk(self, lam: Float[ArrayLike, "*#s"]) -> Real:
         r"""Risk of the head with $k = k^*$ and $v = v^*$ (Theorem 1 at the oracle)."""
         from attlas.single_location.population import ORACLE, risk
 
@@ -147,7 +145,7 @@ def _sample(key: Array, shape: tuple[int, int, int], dtype: Any, c: Constants, k
 
 
 def predict(
-    tokens: Float[Array, "*n length dim"], k: Float[Array, " dim"], v: Float[Array, " dim"], lam: ArrayLike
+    tokens: Float[Array, "*n length dim"], k: Float[ArrayLike, " dim"], v: Float[ArrayLike, " dim"], lam: ArrayLike
 ) -> Float[Array, "*n"]:
     r"""The simplified attention layer, $\sum_l \mathrm{erf}(\lambda \langle x_l, k\rangle) \langle x_l, v\rangle$."""
     k, v = jnp.asarray(k, tokens.dtype), jnp.asarray(v, tokens.dtype)

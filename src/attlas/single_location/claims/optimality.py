@@ -162,7 +162,7 @@ def length_on_ladder(cell: Setting) -> int:
     statement=r"Along $d \to \infty$ with $L = o(d)$, $\lambda\sqrt d \to \infty$ and $\lambda\sqrt L \to 0$ the oracle's"
     r" excess risk vanishes. On the ladder $L = d^{1/4}$, $\lambda = (dL)^{-1/4}$ it falls with the exponent of the closed"
     r" form, which tends to that of $\frac4\pi\sqrt{L/d}$.",
-    words="The longer the tokens are wide, the closer attention comes to the best possible prediction.",
+    words="The wider the tokens, the closer attention comes to the best possible prediction.",
     hypotheses=(
         Hypothesis("dim >= 4", lambda s: s.dim >= 4, defining=True),
         Hypothesis("gamma > 0", lambda s: s.gamma > 0, defining=True),

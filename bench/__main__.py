@@ -1,0 +1,34 @@
+"""Run every benchmark and print one table of ratios, which describe and are never asserted."""
+
+import sys
+
+from rich.console import Console
+from rich.table import Table
+
+from bench.descent import BENCHMARKS
+from bench.timing import Row
+
+
+def main() -> None:
+    progress = Console(stderr=True, highlight=False)
+    rows = []
+    for number, benchmark in enumerate(BENCHMARKS, 1):
+        progress.print(f"{number} of {len(BENCHMARKS)}: {benchmark.__name__.replace('_', ' ')} ...")
+        rows.append(benchmark())
+    Console(highlight=False, width=None if sys.stdout.isatty() else 160).print(table_of(rows))
+
+
+def table_of(rows: list[Row]) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("what")
+    for heading in ("this (s)", "against (s)", "ratio"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("expected ratio")
+    for row in rows:
+        ratio = f"{row.ratio:,.0f}" if row.ratio >= 100 else f"{row.ratio:.2f}"
+        table.add_row(row.what, f"{row.this:.3g}", f"{row.against:.3g}", ratio, row.expected)
+    return table
+
+
+if __name__ == "__main__":
+    main()

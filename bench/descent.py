@@ -1,0 +1,99 @@
+"""Benchmarks of the descent and of the function zeta inside it: each returns one `Row`."""
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import xarray as xr
+from jaxtyping import Array, Float
+
+from attlas.gaussian import float64, zeta
+from attlas.single_location.descent import descend, descend_vectors, manifold_start
+from attlas.single_location.population import Overlaps
+from attlas.single_location.task import SingleLocation
+from bench import plain
+from bench.timing import Row, compare
+
+DIM, REPEATS, STEPS = 400, 30, 20_000
+LAM, STEP_SIZE = 0.1, 4e-3
+LOOP_STEPS = 30
+POINTS, QUADRATURES = 10_000, 100
+
+
+def against_vectors() -> Row:
+    task, start = _start(DIM)
+    k, v = heads_with(start, DIM)
+    return compare(
+        f"{REPEATS} descents of {STEPS:,} steps at d = {DIM} on five overlaps, against the same on vectors (vectorised)",
+        _descent(DIM),
+        lambda: descend_vectors(task, k, v, lam=LAM, step_size=STEP_SIZE, steps=STEPS),
+        expected="15 or more",
+    )
+
+
+def across_dimensions() -> Row:
+    small, large = 100, 10**6
+    return compare(
+        f"{REPEATS} descents of {STEPS:,} steps on five overlaps at d = {small}, against d = {large:,}",
+        _descent(small),
+        _descent(large),
+        expected="about 1: flat in d",
+    )
+
+
+def against_plain_loop() -> Row:
+    task, start = _start(DIM)
+    k, v = (np.asarray(x[0]) for x in heads_with(start, DIM))
+    return compare(
+        f"{REPEATS} descents of {STEPS:,} steps at d = {DIM} on five overlaps, against a NumPy loop with quadrature "
+        f"(1 descent of {LOOP_STEPS} steps, scaled)",
+        _descent(DIM),
+        lambda: plain.plain_descent(task, k, v, lam=LAM, step_size=STEP_SIZE, steps=LOOP_STEPS),
+        expected="500 or more",
+        scale=REPEATS * STEPS / LOOP_STEPS,
+    )
+
+
+def zeta_against_quadrature() -> Row:
+    rng = np.random.default_rng(0)
+    t, spread = rng.uniform(-4, 4, POINTS), rng.uniform(0.01, 2, POINTS)
+    few = list(zip(t[:QUADRATURES].tolist(), spread[:QUADRATURES].tolist(), strict=True))
+    return compare(
+        f"zeta at {POINTS:,} points in closed form, against adaptive quadrature ({QUADRATURES} points, scaled)",
+        lambda: jax.block_until_ready(float64(zeta)(t, spread)),
+        lambda: [plain.zeta(*point) for point in few],
+        expected="500 or more",
+        scale=POINTS / QUADRATURES,
+        rounds=21,  # each takes milliseconds
+    )
+
+
+BENCHMARKS: tuple[Callable[[], Row], ...] = (
+    against_vectors,
+    across_dimensions,
+    against_plain_loop,
+    zeta_against_quadrature,
+)
+
+
+@float64
+def heads_with(overlaps: Overlaps, dim: int) -> tuple[Float[Array, "repeat dim"], Float[Array, "repeat dim"]]:
+    """Unit vectors k and v with the given overlaps around the stars e_1 and e_2."""
+    kappa, nu, theta, eta, rho = (np.asarray(x, float) for x in overlaps)
+    k, v = np.zeros((2, len(kappa), dim))
+    k[:, 0], k[:, 1], v[:, 0], v[:, 1] = kappa, eta, theta, nu
+    k[:, 2] = np.sqrt(1 - kappa**2 - eta**2)
+    v[:, 2] = (rho - kappa * theta - eta * nu) / k[:, 2]
+    v[:, 3] = np.sqrt(1 - (v**2).sum(-1))
+    return jnp.asarray(k), jnp.asarray(v)
+
+
+def _start(dim: int) -> tuple[SingleLocation, Overlaps]:
+    task = SingleLocation(dim)
+    return task, manifold_start(task, jax.random.key(0), REPEATS)
+
+
+def _descent(dim: int) -> Callable[[], xr.Dataset]:
+    task, start = _start(dim)
+    return lambda: descend(task, start, lam=LAM, step_size=STEP_SIZE, steps=STEPS)

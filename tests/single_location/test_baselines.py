@@ -1,0 +1,44 @@
+import jax
+import numpy as np
+import pytest
+from pytest import approx
+
+from attlas.single_location import ORACLE, SingleLocation, predict, risk
+from attlas.single_location.baselines import oracle_excess_bound, sampled_baselines
+
+
+@pytest.mark.parametrize("samples", [3_000, 30_000, 300_000])
+def test_sampled_baselines_are_the_closed_forms(samples):
+    task = SingleLocation(dim=30, length=6, gamma=0.9, noise=0.2)
+    found = sampled_baselines(task, 0.2, jax.random.key(5), samples)
+    expected = {"constant": task.constant_risk(), "linear": task.linear_risk(), "oracle": float(task.oracle_risk(0.2))}
+    for name, value in expected.items():
+        assert abs(float(found[name].mean) - value) < 4.5 * float(found[name].error)
+
+
+def test_the_projected_bayes_risk_is_that_of_the_bayes_predictor():
+    task = SingleLocation(dim=10, length=5, gamma=0.7, noise=0.1)
+    batch = task.sample(jax.random.key(6), 200_000)
+    losses = {
+        "bayes": np.asarray((task.bayes_predict(batch.tokens) - batch.target) ** 2, float),
+        "linear": np.asarray((task.linear_predict(batch.tokens) - batch.target) ** 2, float),
+        "oracle": np.asarray((predict(batch.tokens, task.k_star, task.v_star, 0.3) - batch.target) ** 2, float),
+    }
+    found = sampled_baselines(task, 0.3, jax.random.key(7), 200_000)
+    for name, loss in losses.items():
+        error = np.hypot(loss.std() / np.sqrt(len(loss)), float(found[name].error))
+        assert abs(loss.mean() - float(found[name].mean)) < 4.5 * error
+
+
+def test_bayes_risk_at_known_sizes():
+    # At gamma = 1, L = 10, d = 20 the Bayes excess is .1116; at gamma^2 = 1/2, d = 10 it is .1086.
+    found = sampled_baselines(SingleLocation(20, 10, 1.0), 0.1, jax.random.key(8), 400_000)["bayes"]
+    assert float(found.mean) == approx(0.1116, abs=0.003)
+    found = sampled_baselines(SingleLocation(10, 10), 0.1, jax.random.key(8), 400_000)["bayes"]
+    assert float(found.mean) == approx(0.1086, abs=0.003)
+
+
+def test_the_excess_bound_holds_and_its_parts_do():
+    for dim, length, gamma, lam in ((4, 2, 0.3, 1.0), (400, 10, 0.7, 0.06), (10**6, 100, 1.0, 0.002)):
+        task = SingleLocation(dim, length, gamma)
+        assert float(risk(task, ORACLE, lam)) <= float(oracle_excess_bound(task, lam))

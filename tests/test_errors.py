@@ -1,0 +1,30 @@
+import jax
+import numpy as np
+import pytest
+
+from attlas.errors import InputError, near, positive, whole
+
+
+def test_near_offers_the_closest_names_and_nothing_for_a_stranger():
+    assert near("gama", ["gamma", "steps"]) == " Did you mean gamma?"
+    assert near("xyzzy", ["gamma", "lam"]) == ""
+
+
+@pytest.mark.parametrize("value", [0, 1.5, "3", True, None, -2])
+def test_whole_names_the_thing_and_the_value(value):
+    with pytest.raises(InputError, match=rf"steps = {value!r}: it must be a whole number, at least 1"):
+        whole("steps", value, 1)
+
+
+def test_whole_takes_numpy_integers():
+    assert whole("steps", np.int64(3), 1) == 3
+
+
+@pytest.mark.parametrize("value", [0.0, -1.0, np.nan, np.inf, [1.0, -2.0]])
+def test_positive_refuses_what_is_not(value):
+    with pytest.raises(InputError, match="lam = "):
+        positive("lam", value)
+
+
+def test_positive_lets_tracers_pass():
+    assert float(jax.jit(lambda x: positive("lam", x))(-1.0)) == -1

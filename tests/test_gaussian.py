@@ -1,0 +1,114 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis.strategies import floats
+from pytest import approx
+from scipy import special
+
+from attlas.gaussian import (
+    BLOCK,
+    erf_derivatives,
+    float64,
+    monte_carlo,
+    sampled_zeta,
+    smoothed_erf,
+    zeta,
+    zeta_derivatives,
+)
+
+arguments = given(t=floats(-12, 12), spread=floats(0.01, 3))
+quickly = settings(max_examples=50, deadline=None, derandomize=True)
+
+
+def test_zeta_is_owens_t_to_the_last_digit(float64):
+    rng = np.random.default_rng(1)
+    t, spread = rng.uniform(-15, 15, 10_000), rng.uniform(0.01, 2, 10_000)
+    owen = 1 - 8 * special.owens_t(np.sqrt(2) * t / np.sqrt(1 + 2 * spread**2), 1 / np.sqrt(1 + 4 * spread**2))
+    assert np.abs(np.asarray(zeta(t, spread)) - owen).max() < 2e-15
+
+
+def test_zeta_at_zero_is_an_arcsine(float64):
+    spread = np.linspace(0.01, 5, 100)
+    assert np.asarray(zeta(np.zeros(100), spread)) == approx(
+        2 / np.pi * np.arcsin(2 * spread**2 / (1 + 2 * spread**2)), abs=1e-15
+    )
+    assert np.all(np.asarray(zeta(np.zeros(100), spread)) <= 4 * spread**2 / np.pi)
+
+
+def test_zeta_is_even_and_tends_to_one(float64):
+    t = np.linspace(0, 40, 200)
+    assert np.array_equal(zeta(t, 0.7), zeta(-t, 0.7))
+    assert float(zeta(1e6, 0.7)) == 1.0
+
+
+@arguments
+@quickly
+def test_zeta_solves_the_heat_equation(t, spread):
+    with jax.enable_x64(True):
+        in_spread = jax.grad(zeta, 1)(t, spread)
+        assert float(in_spread) == approx(spread * float(jax.grad(jax.grad(zeta))(t, spread)), abs=1e-12)
+
+
+@arguments
+@quickly
+def test_derivatives_of_zeta_are_those_of_zeta(t, spread):
+    with jax.enable_x64(True):
+        derivative = zeta
+        for closed in zeta_derivatives(t, spread):
+            derivative = jax.grad(derivative)
+            assert float(closed) == approx(float(derivative(t, spread)), abs=1e-11)
+
+
+def test_zeta_differentiates_jointly_in_both_arguments(float64):
+    t, spread, h = 0.8, 0.6, 1e-5
+    both = jax.grad(lambda x: zeta(x[0], x[1]))(jnp.array([t, spread]))
+    finite = [
+        float(zeta(t + h, spread) - zeta(t - h, spread)) / (2 * h),
+        float(zeta(t, spread + h) - zeta(t, spread - h)) / (2 * h),
+    ]
+    assert np.asarray(both) == approx(finite, abs=1e-9)
+
+
+def test_erf_and_its_smoothing_have_these_derivatives(float64):
+    for function in (erf_derivatives, lambda x: smoothed_erf(x, 0.4)):
+        derivative = lambda x: function(x)[0]  # noqa: E731, B023
+        for closed in function(0.3)[1:]:
+            derivative = jax.grad(derivative)
+            assert float(closed) == approx(float(derivative(0.3)), abs=1e-13)
+
+
+@pytest.mark.parametrize("samples", [1_000, 30_000, 400_000])
+def test_zeta_analytic_equals_sampled(float64, samples):
+    t, spread = np.array([0.0, 0.5, 1.0, -1.5]), np.array([0.3, 1.0, 0.5, 2.0])
+    mean, error = sampled_zeta(t, spread, jax.random.key(11), samples)
+    assert np.all(np.abs(np.asarray(mean - zeta(t, spread))) < 4.5 * np.asarray(error))
+    assert np.all(np.asarray(error) < 0.5 / np.sqrt(samples))
+
+
+def _normals(key, block, shift):
+    return shift + jax.random.normal(key, (block,))
+
+
+def test_monte_carlo_reports_the_error_it_makes(float64):
+    keys = jax.random.split(jax.random.key(3), 400)
+    mean, error = jax.vmap(lambda key: monte_carlo(_normals, key, 500, 2.0))(keys)
+    z = (np.asarray(mean) - 2) / np.asarray(error)
+    assert np.asarray(error).mean() == approx(1 / np.sqrt(500), rel=0.02)
+    assert z.std() == approx(1, abs=0.15)
+
+
+def test_monte_carlo_counts_exactly_as_many_samples_as_asked(float64):
+    key = jax.random.key(5)
+    drawn = [np.asarray(_normals(jax.random.fold_in(key, i), BLOCK, 0.0)) for i in range(2)]
+    for samples in (10, BLOCK, BLOCK + 7):
+        expected = np.concatenate(drawn)[:samples]
+        mean, error = monte_carlo(_normals, key, samples, 0.0)
+        assert float(mean) == approx(expected.mean(), abs=1e-14)
+        assert float(error) == approx(expected.std(ddof=1) / np.sqrt(samples), rel=1e-10)
+
+
+def test_precision_is_scoped():
+    assert float64(lambda: jnp.ones(()).dtype)() == jnp.float64
+    assert jnp.ones(()).dtype == jnp.float32
