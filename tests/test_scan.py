@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 
 from attlas.errors import InputError
-from attlas.scan import scan
+from attlas.scan import iterate
 
 TRACES = []
 
@@ -22,7 +22,7 @@ def look(t, x, args):
 
 
 def test_records_come_before_the_first_step_regularly_and_after_the_last():
-    path = scan(add, look, jnp.zeros(2), jnp.array([1.0, 2.0]), steps=10, record_every=4)
+    path = iterate(add, look, jnp.zeros(2), jnp.array([1.0, 2.0]), steps=10, record_every=4)
     assert path.steps.tolist() == [0, 4, 8, 10]
     assert path.observed["x"].tolist() == [[0, 0], [4, 8], [8, 16], [10, 20]]
     assert path.observed["t"][:, 0].tolist() == [0, 4, 8, 10]
@@ -30,32 +30,32 @@ def test_records_come_before_the_first_step_regularly_and_after_the_last():
 
 
 def test_no_steps_record_the_start():
-    path = scan(add, look, jnp.zeros(1), 1.0, steps=0, record_every=5)
+    path = iterate(add, look, jnp.zeros(1), 1.0, steps=0, record_every=5)
     assert path.steps.tolist() == [0] and path.observed["x"].shape == (1, 1)
 
 
 def test_one_program_serves_every_number_of_steps_and_every_setting():
-    scan(add, look, jnp.zeros(3), 1.0, steps=3, record_every=1)
+    iterate(add, look, jnp.zeros(3), 1.0, steps=3, record_every=1)
     before = len(TRACES)
     for steps, every in ((7, 2), (1000, 10), (333, 100)):
-        path = scan(add, look, jnp.zeros(3), 2.0, steps=steps, record_every=every)
+        path = iterate(add, look, jnp.zeros(3), 2.0, steps=steps, record_every=every)
         assert path.last[0] == 2 * steps
     assert len(TRACES) == before
 
 
 def test_divergence_is_a_result_with_its_step():
-    path = scan(square, look, jnp.array([1.0, 1e10]), None, steps=20, record_every=5)
+    path = iterate(square, look, jnp.array([1.0, 1e10]), None, steps=20, record_every=5)
     # 1e10 -> 1e20 -> inf in single precision: finite after one step only.
     assert path.survived.tolist() == [20, 1]
 
 
 def test_progress_is_told_and_ends_at_the_last_step():
     seen = []
-    scan(add, look, jnp.zeros(1), 1.0, steps=1000, record_every=1, progress=lambda done, of: seen.append((done, of)))
+    iterate(add, look, jnp.zeros(1), 1.0, steps=1000, record_every=1, progress=lambda done, of: seen.append((done, of)))
     assert seen[-1] == (1000, 1000) and len(seen) > 10 and np.all(np.diff([done for done, _ in seen]) > 0)
 
 
 @pytest.mark.parametrize("options", [{"steps": -1, "record_every": 1}, {"steps": 5, "record_every": 0}])
 def test_counts_must_be_counts(options):
     with pytest.raises(InputError, match="whole number"):
-        scan(add, look, jnp.zeros(1), 1.0, **options)
+        iterate(add, look, jnp.zeros(1), 1.0, **options)

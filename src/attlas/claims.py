@@ -4,7 +4,6 @@ import contextlib
 import fnmatch
 import importlib
 import importlib.util
-import inspect
 import itertools
 import json
 import math
@@ -229,8 +228,8 @@ class Claim:
 
     @property
     def file(self) -> Path:
-        """The file that holds `measure`."""
-        return Path(inspect.getsourcefile(self.measure) or "")
+        """The file in which `measure` is defined."""
+        return Path(sys.modules[self.measure.__module__].__file__ or "")
 
     def setting(self, scale: str = "quick") -> Setting:
         if scale not in ("quick", "paper"):

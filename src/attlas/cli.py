@@ -35,11 +35,11 @@ _json = click.option("--json", "as_json", is_flag=True, help="One JSON object an
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
 @click.version_option(__version__, prog_name="attlas")
-def cli() -> None:
+def commands() -> None:
     """The atlas of attention theory that runs: every theorem a claim, checked against simulation, with a verdict."""
 
 
-@cli.command("list")
+@commands.command("list")
 @click.argument("pattern", required=False)
 @click.option("--source", help="Only claims of this source, as in marion2025.")
 @_files
@@ -60,7 +60,7 @@ def list_claims(pattern: str | None, source: str | None, files: Sequence[str], a
     _stdout().print(table)
 
 
-@cli.command()
+@commands.command()
 @click.argument("claim")
 @_store
 @_files
@@ -79,7 +79,7 @@ def show(claim: str, store: str | None, files: Sequence[str], as_json: bool) -> 
     _show_claim(found[0], last)
 
 
-@cli.command()
+@commands.command()
 @click.argument("patterns", nargs=-1, required=True)
 @_scale
 @click.option("--set", "settings", multiple=True, metavar="NAME=VALUE", help="Change a parameter; lists as 1,2,3.")
@@ -123,7 +123,7 @@ def run(
     sys.exit(_exit_code(results))
 
 
-@cli.command()
+@commands.command()
 @click.option(
     "--out", type=click.Path(file_okay=False), default="atlas", show_default=True, help="Folder of the pages."
 )
@@ -154,7 +154,7 @@ def atlas(
     sys.exit(_exit_code(results) if strict else 0)
 
 
-@cli.command()
+@commands.command()
 @click.argument("claims", nargs=-1)
 @_files
 @_json
@@ -375,7 +375,7 @@ def _show_claim(claim: "Claim", last: dict[str, Any] | None) -> None:
 def main() -> None:
     """Run the command line, and turn what can go wrong into one sentence and an exit code."""
     try:
-        cli.main(standalone_mode=False)
+        commands.main(prog_name="attlas", standalone_mode=False)
     except InputError as error:
         _fail(str(error), EXIT_USAGE)
     except click.exceptions.Abort:

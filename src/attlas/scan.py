@@ -17,7 +17,7 @@ CHUNK = 32
 
 
 class Trajectory(NamedTuple):
-    """What `scan` saw: `steps` [record], observations with axes [record, repeat, ...], the last state, and `survived`
+    """What `iterate` saw: `steps` [record], observations with axes [record, repeat, ...], the last state, and `survived`
     [repeat], the number of steps after which a repeat was still finite (all of them unless it diverged)."""
 
     steps: Int[np.ndarray, " record"]
@@ -26,7 +26,7 @@ class Trajectory(NamedTuple):
     survived: Int[np.ndarray, " repeat"]
 
 
-def scan(
+def iterate(
     step: Callable[[Array, State, Any], State],
     observe: Callable[[Array, State, Any], Any],
     state: State,

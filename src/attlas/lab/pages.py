@@ -32,22 +32,25 @@ _TIGHT = {"<mo>&#x0002A;</mo>": "<mi>*</mi>", '<mo stretchy="false">&#x0007C;</m
 
 
 def check_folder(folder: Path) -> Path:
-    """`folder`, if an atlas may be written there: it does not exist, is empty, or holds an atlas."""
-    if folder.is_dir() and any(folder.iterdir()) and not (folder / MARK).exists():
-        raise InputError(f"the folder {str(folder)!r} holds other things; name an empty or new one with --out")
+    """`folder`, if an atlas may be written there: it can be, and it is new, empty, or an atlas already."""
+    folder = folder.resolve()
     if folder.exists() and not folder.is_dir():
         raise InputError(f"{str(folder)!r} is a file; name a folder with --out")
+    if folder.is_dir() and any(folder.iterdir()) and not (folder / MARK).exists():
+        raise InputError(f"the folder {str(folder)!r} holds other things; name an empty or new one with --out")
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder.parent):
+            pass
+    except OSError as error:
+        raise InputError(f"the folder {str(folder)!r} cannot be written: {error.strerror or error}") from error
     return folder
 
 
 def write_atlas(results: Sequence[Result], folder: Path) -> Path:
     """Write all pages and return the index. An older atlas in `folder` stays until the new one is complete."""
-    folder = check_folder(folder).resolve()
-    try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        fresh = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}-"))
-    except OSError as error:
-        raise InputError(f"the folder {str(folder)!r} cannot be written: {error.strerror or error}") from error
+    folder = check_folder(folder)
+    fresh = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}-"))
     try:
         _write_pages(results, fresh)
         fresh.chmod(0o755)

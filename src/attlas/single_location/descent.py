@@ -18,7 +18,7 @@ from jaxtyping import Array, ArrayLike, Float
 
 from attlas.errors import InputError, positive, whole
 from attlas.gaussian import Real, float64
-from attlas.scan import Trajectory, scan
+from attlas.scan import Trajectory, iterate
 from attlas.single_location.population import Overlaps, partials_of_risk, total_risk
 from attlas.single_location.task import Constants, SingleLocation
 
@@ -67,7 +67,7 @@ def descend(
     overlaps = Overlaps(*(jnp.atleast_1d(x) for x in np.broadcast_arrays(*map(np.asarray, start.checked()))))
     overlaps = Overlaps(*(jnp.asarray(x, float) for x in overlaps))
     args = (task.constants, _schedule(lam), jnp.asarray(positive("step_size", step_size), float))
-    path = scan(
+    path = iterate(
         step_overlaps, observe_overlaps, overlaps, args, steps=steps, record_every=record_every, progress=progress
     )
     return _dataset(path, steps)
@@ -103,7 +103,7 @@ def descend_vectors(
         _schedule(lam),
         jnp.asarray(step_size, float),
     )
-    path = scan(_DIRECTIONS[direction], observe_vectors, state, args, steps=steps, record_every=record_every)
+    path = iterate(_DIRECTIONS[direction], observe_vectors, state, args, steps=steps, record_every=record_every)
     return _dataset(path, steps)
 
 

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import xarray as xr
-from jaxtyping import Array, Float
+from jaxtyping import Array, ArrayLike, Float
 from scipy import optimize
 
 from attlas.claims import Control, Hypothesis, Setting, claim, drawn_by, key_for, together
@@ -20,6 +20,7 @@ from attlas.single_location.claims.shared import (
     TASK,
     column,
     constants_of,
+    over_cells,
     sampled_over_cells,
     task_of,
 )
@@ -64,7 +65,7 @@ def best_linear(cells: Sequence[Setting], seed: int) -> xr.Dataset:
 
 
 @functools.partial(jax.jit, static_argnames="task")
-def fitted_risk(task: SingleLocation, train: Array, test: Array, samples: int) -> tuple[Array, Array]:
+def fitted_risk(task: SingleLocation, train: Array, test: Array, samples: int | Array) -> tuple[Array, Array]:
     """Risk of least squares on all L d coordinates and an intercept, fitted on `samples` and tested on as many."""
 
     def design(key: Array) -> tuple[Array, Array]:
@@ -126,7 +127,7 @@ def linear_oracle_bayes(cells: Sequence[Setting], seed: int) -> xr.Dataset:
             "error": (("pair", "cell"), error.T[4:]),
             "risk": (("predictor", "cell"), mean.T[:4]),
             "risk_error": (("predictor", "cell"), error.T[:4]),
-            "oracle_formula": ("cell", total_risk(constants_of(cells), ORACLE, lam)),
+            "oracle_formula": ("cell", over_cells(total_risk, constants_of(cells), ORACLE, lam)),
             "linear_formula": ("cell", [task_of(cell).linear_risk() for cell in cells]),
         },
         coords={"pair": ["Bayes below oracle", "oracle below linear"], "predictor": list(Baselines._fields)},
@@ -204,10 +205,10 @@ def oracle_optimality(cells: Sequence[Setting], seed: int) -> xr.Dataset:
             "x": ("cell", dims),
             "measured": ("cell", sampled.mean[:, 0]),
             "error": ("cell", sampled.error[:, 0]),
-            "predicted": ("cell", total_risk(constants, ORACLE, lam)),
+            "predicted": ("cell", over_cells(total_risk, constants, ORACLE, lam)),
             "tokens": ("cell", tokens),
             "lam": ("cell", lam),
-            "token_noise": ("cell", zeta(0.0, lam)),
+            "token_noise": ("cell", zeta(jnp.zeros_like(lam), lam)),
             "limit": ("cell", 4 / np.pi * (tokens / dims) ** 0.5),
         }
     )
@@ -265,7 +266,7 @@ def bound_on_excess(cells: Sequence[Setting], seed: int) -> xr.Dataset:
 
 
 @jax.jit
-def bound_and_excess(log_place: Float[Array, "4 n"]) -> tuple[Array, Array, Array]:
+def bound_and_excess(log_place: Float[ArrayLike, "4 n"]) -> tuple[Array, Array, Array]:
     dim, length, gamma, lam = jnp.exp(log_place)
     constants = Constants(jnp.sqrt(dim / 2), gamma, length, 0.0)
     return (
@@ -275,6 +276,6 @@ def bound_and_excess(log_place: Float[Array, "4 n"]) -> tuple[Array, Array, Arra
     )
 
 
-def tightness(log_place: Float[Array, "4 n"]) -> Float[Array, " n"]:
+def tightness(log_place: Float[ArrayLike, "4 n"]) -> Float[Array, " n"]:
     excess, bound, _ = bound_and_excess(log_place)
     return excess / bound

@@ -5,6 +5,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import xarray as xr
 from jaxtyping import Array, Float
 
@@ -18,6 +19,7 @@ from attlas.single_location.claims.shared import (
     TASK,
     column,
     constants_of,
+    over_cells,
     overlaps_of,
     random_heads,
     sampled_over_cells,
@@ -70,11 +72,11 @@ def closed_form_risk(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     lams = jnp.broadcast_to(lam[:, None], (len(cells), cells[0].points))
     key = key_for(seed, "single-location/closed-form-risk", "samples")
     sampled = sampled_over_cells(draw_loss, key, cells[0].samples, constants, overlaps, lams)
-    terms = terms_of_risk(Constants(*(c[:, None] for c in constants)), overlaps, lams)
+    terms = over_cells(terms_of_risk, constants, overlaps, lam)
     axes = ("cell", "point")
     return xr.Dataset(
         {
-            "predicted": (axes, sum(terms)),
+            "predicted": (axes, np.sum(np.stack(terms), axis=0)),
             "measured": (axes, sampled.mean),
             "error": (axes, sampled.error),
             "coupling": (axes, terms.coupling),
@@ -108,15 +110,15 @@ def flipped(overlaps: Overlaps, *names: str) -> Overlaps:
 )
 def risk_symmetries(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     x = overlaps_of(random_heads(key_for(seed, "single-location/risk-symmetries", "heads"), cells[0].points))
-    constants, lam = Constants(*(c[:, None] for c in constants_of(cells))), column(cells, "lam")[:, None]
+    constants, lam = constants_of(cells), column(cells, "lam")
     both, mirror = flipped(x, "kappa", "nu", "theta", "eta"), flipped(x, "theta", "eta", "rho")
-    one_sign = total_risk(constants, flipped(x, "kappa", "eta", "rho"), lam)
+    one_sign = over_cells(total_risk, constants, flipped(x, "kappa", "eta", "rho"), lam)
     return xr.Dataset(
         {
-            "predicted": (("cell", "point"), total_risk(constants, x, lam)),
+            "predicted": (("cell", "point"), over_cells(total_risk, constants, x, lam)),
             "measured": (
                 ("symmetry", "cell", "point"),
-                jnp.stack([total_risk(constants, y, lam) for y in (both, mirror)]),
+                jnp.stack([over_cells(total_risk, constants, y, lam) for y in (both, mirror)]),
             ),
             "error": 0.0,
             "one_sign": (("cell", "point"), one_sign),
@@ -146,18 +148,21 @@ def risk_symmetries(cells: Sequence[Setting], seed: int) -> xr.Dataset:
 )
 def gradient_of_risk(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     x = overlaps_of(random_heads(key_for(seed, "single-location/risk-gradient", "heads"), cells[0].points))
-    constants, lam = Constants(*(c[:, None] for c in constants_of(cells))), column(cells, "lam")[:, None]
-    each = Overlaps(*(jnp.broadcast_to(y, (len(cells), cells[0].points)) for y in x))
-    automatic = jax.grad(lambda y: total_risk(constants, y, lam).sum())(each)
+    constants, lam = constants_of(cells), column(cells, "lam")
     axes = ("overlap", "cell", "point")
     return xr.Dataset(
         {
-            "predicted": (axes, jnp.stack(jnp.broadcast_arrays(*partials_of_risk(constants, each, lam)))),
-            "measured": (axes, jnp.stack(automatic)),
+            "predicted": (axes, jnp.stack(over_cells(partials_of_risk, constants, x, lam))),
+            "measured": (axes, jnp.stack(over_cells(automatic_partials, constants, x, lam))),
             "error": 0.0,
         },
         coords={"overlap": list(Overlaps._fields)},
     )
+
+
+@jax.jit
+def automatic_partials(constants: Constants, overlaps: Overlaps, lam: Array) -> Overlaps:
+    return jax.grad(lambda x: total_risk(constants, x, lam).sum())(overlaps)
 
 
 def padded_heads(heads: Float[Array, "2 points 4"], dim: int) -> Float[Array, "2 points dim"]:

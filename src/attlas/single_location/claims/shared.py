@@ -1,7 +1,8 @@
 """What the claims of this map share: settings as tasks, random heads, the conditions under which all is defined."""
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -62,3 +63,13 @@ def overlaps_of(heads: Float[Array, "2 points 4"]) -> Overlaps:
 def sampled_over_cells(draw, key, samples, constants, overlaps, lam):  # type: ignore[no-untyped-def]
     """`monte_carlo` for each cell in turn, so that a cell's numbers do not depend on its neighbours."""
     return jax.lax.map(lambda cell: monte_carlo(draw, key, samples, cell[0], overlaps, cell[1]), (constants, lam))
+
+
+def over_cells(
+    formula: Callable[..., Any], constants: Constants, overlaps: Overlaps, lam: Float[Array, " cell"]
+) -> Any:
+    """`formula(constants, overlaps, lam)` for each cell, stacked. One program of one shape for every cell, because
+    a vectorised one would round the last digit by how many cells it was given."""
+    tasks = (Constants(*(column[i] for column in constants)) for i in range(len(lam)))
+    values = [formula(task, overlaps, lam[i]) for i, task in enumerate(tasks)]
+    return jax.tree.map(lambda *parts: jnp.stack(parts), *values)

@@ -1,0 +1,118 @@
+import json
+import re
+from html.parser import HTMLParser
+
+import pytest
+
+from attlas.claims import catalogue
+from attlas.errors import InputError
+from attlas.lab.pages import check_folder, mathml, show_value, write_atlas
+
+
+class Reader(HTMLParser):
+    """Links, sources and ids of a page."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.links, self.sources, self.text = [], [], []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attributes):
+        attributes = dict(attributes)
+        self.links += [attributes["href"]] if "href" in attributes and tag == "a" else []
+        self.sources += [attributes[name] for name in ("src", "data") if name in attributes]
+        self.sources += [attributes["href"]] if tag == "link" else []
+
+    def handle_data(self, data):
+        self.text.append(data)
+
+
+@pytest.fixture(scope="module")
+def atlas(tested, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("pages") / "atlas"
+    return write_atlas([tested(id) for id in catalogue()], folder).parent
+
+
+def test_every_claim_has_a_page_and_a_row(atlas):
+    index = Reader((atlas / "index.html").read_text())
+    assert sorted(index.links) == sorted(f"{id}.html" for id in catalogue())
+    assert "".join(index.text).count("confirmed") >= len(catalogue())
+
+
+def test_links_and_scripts_resolve_and_nothing_leaves_the_folder(atlas):
+    for page in atlas.rglob("*.html"):
+        text = page.read_text()
+        reader = Reader(text)
+        for target in (*reader.links, *reader.sources):
+            assert not re.match(r"\w+:|//", target), f"{page.name} asks for {target}"
+            assert (page.parent / target).resolve().is_relative_to(atlas) and (page.parent / target).exists()
+        assert "@import" not in text and "url(" not in text
+        assert page.stat().st_size < 500_000
+
+
+def test_a_page_shows_all_that_a_reader_needs(atlas, tested):
+    result = tested("single-location/closed-form-risk")
+    text = (atlas / "single-location/closed-form-risk.html").read_text()
+    for part in (
+        "<math", "stated in the paper", "Theorem 1", result.verdict.measured, "smallest detectable deviation",
+        result.claim.control.words, "attlas run single-location/closed-form-risk", "@inproceedings{marion2025", "gamma &gt; 0",
+        "vegaEmbed", "<svg", "jax",
+    ):  # fmt: skip
+        assert part in text, part
+    spec = json.loads(re.search(r'<script id="spec" type="application/json">(.*?)</script>', text, re.S)[1])
+    assert spec["$schema"].startswith("https://vega.github.io/schema/vega-lite")
+
+
+def test_the_machine_readable_list_stands_beside_the_index(atlas):
+    content = json.loads((atlas / "claims.json").read_text())
+    assert {claim["id"] for claim in content["claims"]} == set(catalogue())
+
+
+def test_an_older_atlas_is_replaced_whole(tested, tmp_path):
+    folder = tmp_path / "atlas"
+    one = [tested("single-location/heat-identity")]
+    write_atlas(one, folder)
+    (folder / "single-location" / "gone.html").write_text("")
+    write_atlas(one, folder)
+    assert not (folder / "single-location" / "gone.html").exists()
+    assert [path.name for path in tmp_path.iterdir()] == ["atlas"]
+
+
+def test_a_failed_build_leaves_the_old_pages(tested, tmp_path, monkeypatch):
+    folder = tmp_path / "atlas"
+    one = [tested("single-location/heat-identity")]
+    before = write_atlas(one, folder).read_text()
+
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("attlas.lab.pages._page_context", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        write_atlas(one, folder)
+    assert (folder / "index.html").read_text() == before
+    assert [path.name for path in tmp_path.iterdir()] == ["atlas"]
+
+
+def test_a_folder_with_other_things_is_left_alone(tmp_path):
+    (tmp_path / "thesis.tex").write_text("")
+    with pytest.raises(InputError, match="holds other things"):
+        check_folder(tmp_path)
+    with pytest.raises(InputError, match="is a file"):
+        check_folder(tmp_path / "thesis.tex")
+
+
+def test_formulas_become_mathml_and_text_is_escaped():
+    assert mathml("if $x^2 < 1$ & y").startswith("if <math") and mathml("a & b") == "a &amp; b"
+    with pytest.raises(InputError, match="cannot be read"):
+        mathml(r"$\frac$")
+
+
+def test_every_statement_is_readable_tex():
+    for claim in catalogue().values():
+        assert "\\" not in re.sub(r"<[^>]*>", "", mathml(claim.statement)), claim.id
+
+
+def test_values_are_shown_as_a_reader_writes_them():
+    assert (
+        show_value((1000, 2)) == "1,000, 2" and show_value(0.5**0.5) == "0.707107" and show_value("sphere") == "sphere"
+    )

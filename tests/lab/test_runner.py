@@ -1,0 +1,145 @@
+import numpy as np
+import pytest
+import xarray as xr
+
+from attlas.claims import Claim, Control, Hypothesis, Setting
+from attlas.errors import InputError
+from attlas.lab.runner import fresh_seed, run
+from attlas.statistics import Agreement
+
+
+def made(measure, **parts):
+    setting = Setting(n=(1, 2, 3), samples=10)
+    whole = {
+        "id": "test/claim", "source": "attlas", "reference": "here", "statement": "s.", "words": "w.", "measure": measure,
+        "quick": setting, "paper": setting, "rule": Agreement(), "budget": "samples",
+        "control": Control("off by one", lambda e: e.assign(predicted=e["predicted"] + 1)),
+        "cells": lambda s: [s.at(n=n) for n in s.n], "shape": ("samples",), "batch": 2,
+    }  # fmt: skip
+    return Claim(**{**whole, **parts})
+
+
+class Measure:
+    """Evidence that agrees, or disagrees where `wrong` says so; remembers what it was asked."""
+
+    def __init__(self, wrong=lambda cell, seed: False):
+        self.wrong, self.calls = wrong, []
+
+    def __call__(self, cells, seed):
+        self.calls.append(([cell.n for cell in cells], seed, cells[0].samples))
+        off = [float(self.wrong(cell, seed)) for cell in cells]
+        return xr.Dataset(
+            {"predicted": ("cell", [1.0] * len(cells)), "measured": ("cell", 1 + np.array(off)), "error": 0.0}
+        )
+
+
+def test_a_true_claim_is_confirmed_in_batches_and_the_second_run_computes_nothing(store):
+    measure = Measure()
+    first = run(made(measure), seed=5, store=store)
+    assert (first.verdict.word, first.control.word, first.cached) == ("confirmed", "refuted", False)
+    assert measure.calls == [([1, 2], 5, 10), ([3], 5, 10)]
+    assert first.evidence["n"].values.tolist() == [1, 2, 3]
+    second = run(made(measure), seed=5, store=store)
+    assert second.cached and second.seconds == 0 and len(measure.calls) == 2
+    xr.testing.assert_identical(first.evidence.drop_attrs(), second.evidence.drop_attrs())
+
+
+def test_fresh_another_seed_and_another_setting_compute_again(store):
+    measure = Measure()
+    for options in ({}, {"fresh": True}, {"seed": 1}, {"settings": {"samples": 20}}):
+        assert not run(made(measure), store=store, **options).cached
+    assert len(measure.calls) == 8
+
+
+def test_only_missing_cells_are_computed(store):
+    measure = Measure()
+    run(made(measure), store=store, settings={"n": (2,)})
+    run(made(measure), store=store)
+    assert [call[0] for call in measure.calls] == [[2], [1, 3]]
+
+
+def test_a_refutation_at_first_sight_is_repeated_with_a_fresh_seed_and_four_times_the_budget(store):
+    fluke = Measure(wrong=lambda cell, seed: seed == 0)
+    result = run(made(fluke), store=store)
+    assert result.first.word == "refuted" and result.verdict.word == "confirmed"
+    assert fluke.calls[-1][1:] == (fresh_seed(0), 40)
+    always = Measure(wrong=lambda cell, seed: True)
+    result = run(made(always, id="test/false"), store=store)
+    assert result.first.word == result.verdict.word == "refuted"
+    assert result.to_dict()["first_sight"]["word"] == "refuted"
+
+
+def test_a_claim_whose_control_is_not_refuted_is_undecided(store):
+    toothless = Control("nothing changes", lambda evidence: evidence)
+    result = run(made(Measure(), control=toothless), store=store)
+    assert result.verdict.word == "undecided" and "control was not refuted" in result.verdict.reason
+    assert result.control.word == "confirmed"
+
+
+def test_a_control_may_be_another_setting(store):
+    measure = Measure(wrong=lambda cell, seed: cell.n == 9)
+    result = run(made(measure, control=Control("n is 9", lambda s: s.replace(n=(9,)), on="setting")), store=store)
+    assert (result.verdict.word, result.control.word) == ("confirmed", "refuted")
+    assert [call[0] for call in measure.calls] == [[1, 2], [3], [9]]
+
+
+def test_outside_the_hypotheses_nothing_is_measured(store):
+    measure = Measure()
+    claim = made(measure, hypotheses=(Hypothesis("n < 3", lambda s: s.n < 3),))
+    result = run(claim, store=store)
+    assert result.verdict.word == "outside" and result.control is None and measure.calls == []
+    with pytest.raises(InputError, match="nothing was measured"):
+        result.figure()
+
+
+def test_an_interruption_keeps_finished_batches(store):
+    def interrupted(cells, seed):
+        if cells[0].n == 3:
+            raise KeyboardInterrupt
+        return Measure()(cells, seed)
+
+    with pytest.raises(KeyboardInterrupt):
+        run(made(interrupted), store=store)
+    measure = Measure()
+    assert run(made(measure), store=store).verdict.word == "confirmed"
+    assert measure.calls == [([3], 0, 10)]
+
+
+def test_damaged_blocks_are_computed_again_and_told(store):
+    run(made(Measure()), store=store)
+    for data in (store.folder / "blocks").rglob("*.nc"):
+        data.write_bytes(data.read_bytes()[:100])
+    measure = Measure()
+    result = run(made(measure), store=store)
+    assert result.verdict.word == "confirmed" and len(result.notes) == 2 and len(measure.calls) == 2
+
+
+@pytest.mark.parametrize("returned", [None, xr.Dataset(), xr.Dataset({"x": ("cell", [1.0])})])
+def test_evidence_of_the_wrong_form_is_an_input_error(store, returned):
+    with pytest.raises(InputError, match="axis 'cell'"):
+        run(made(lambda cells, seed: returned), store=store)
+
+
+@pytest.mark.parametrize("seed", [-1, 1.5, 2**31, True])
+def test_a_seed_is_a_whole_number(store, seed):
+    with pytest.raises(InputError, match="seed = "):
+        run(made(Measure()), store=store, seed=seed)
+
+
+def test_progress_counts_cells(store):
+    seen = []
+    run(made(Measure()), store=store, progress=lambda *told: seen.append(told))
+    assert seen == [("test/claim", 0, 3), ("test/claim", 2, 3), ("test/claim", 3, 3)]
+
+
+def test_a_pattern_must_name_one_claim(store):
+    with pytest.raises(InputError, match="matches"):
+        run("single-location", store=store)
+    with pytest.raises(InputError, match="Did you mean"):
+        run("single-location/zetta", store=store)
+
+
+def test_provenance_says_what_the_numbers_depend_on(store):
+    result = run(made(Measure()), store=store)
+    assert {"jax", "numpy", "python", "device", "precision", "seed", "code"} <= set(result.provenance)
+    assert store.recorded("test/claim")["verdict"] == "confirmed"

@@ -1,0 +1,224 @@
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+import jax
+import pytest
+
+from attlas import claims, cli
+from attlas.claims import catalogue
+
+ATTLAS = [sys.executable, "-m", "attlas.cli"]
+FAST = "single-location/heat-identity"
+
+
+class Answer(NamedTuple):
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+@pytest.fixture
+def attlas(tmp_path, monkeypatch, capsys):
+    """The command line, called in this process as its entry point calls it, with a store of its own."""
+    catalogue()
+    monkeypatch.setattr(claims, "_REGISTRY", dict(claims._REGISTRY))
+    monkeypatch.setenv("ATTLAS_STORE", str(tmp_path / "store"))
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.chdir(tmp_path)
+    names = ("jax_compilation_cache_dir", "jax_persistent_cache_min_compile_time_secs")
+    kept = {name: getattr(jax.config, name) for name in names}
+
+    def call(*words):
+        monkeypatch.setattr(sys, "argv", ["attlas", *map(str, words)])
+        code = 0
+        try:
+            cli.main()
+        except SystemExit as exit:
+            code = int(exit.code or 0)
+        return Answer(code, *capsys.readouterr())
+
+    yield call
+    for name, value in kept.items():
+        jax.config.update(name, value)
+
+
+CLAIMS = """
+import time
+from pathlib import Path
+import xarray as xr
+from attlas.claims import Control, Hypothesis, Setting, claim
+from attlas.statistics import Agreement
+
+def register(slug, off=0.0, **more):
+    parts = dict(
+        source="attlas", reference="here", statement="$x = x$.", words="It is.", quick=Setting(n=(1, 2, 3), wait=0.0, size=1.0),
+        paper=Setting(n=(1, 2, 3), wait=0.0, size=1.0), rule=Agreement(), cells=lambda s: [s.at(n=n) for n in s.n],
+        control=Control("off by one", lambda e: e.assign(predicted=e["predicted"] + 1)),
+        hypotheses=(Hypothesis("size > 0", lambda s: s.size > 0),),
+    )
+    @claim(f"test/{slug}", **{**parts, **more})
+    def measure(cells, seed):
+        time.sleep(cells[0].wait)
+        return xr.Dataset({"predicted": ("cell", [1.0]), "measured": ("cell", [1.0 + off]), "error": 0.0})
+
+register("true")
+register("false", off=0.1)
+register("toothless", control=Control("nothing", lambda e: e))
+
+@claim("test/bug", source="attlas", reference="here", statement="x.", words="x.", quick=Setting(n=1), paper=Setting(n=1),
+       rule=Agreement(), control=Control("none", lambda e: e))
+def bug(cells, seed):
+    raise RuntimeError("broken inside")
+"""
+
+
+@pytest.fixture
+def file(tmp_path):
+    path = tmp_path / "mine.py"
+    path.write_text(CLAIMS)
+    return path
+
+
+def test_help_names_the_verbs(attlas):
+    answer = attlas("--help")
+    assert answer.returncode == 0 and all(verb in answer.stdout for verb in ("list", "show", "run", "atlas", "cite"))
+
+
+def test_list_prints_the_catalogue(attlas):
+    assert "single-location/zeta" in attlas("list").stdout
+    claims = json.loads(attlas("list", "--json").stdout)["claims"]
+    assert {"id", "source", "reference", "statement"} <= set(claims[0]) and len(claims) >= 14
+    assert {c["source"] for c in json.loads(attlas("list", "--source", "attlas", "--json").stdout)["claims"]} == {
+        "attlas"
+    }
+
+
+def test_run_twice_computes_once_and_show_remembers(attlas):
+    first = attlas("run", FAST)
+    assert first.returncode == 0 and "confirmed" in first.stdout and "control refuted" in first.stdout
+    again = attlas("run", FAST, "--json")
+    (claim,) = json.loads(again.stdout)["claims"]
+    assert claim["cached"] is True and claim["verdict"] == "confirmed" and claim["control"] == "refuted"
+    assert {"id", "reason", "statistic", "threshold", "seconds", "setting", "seed"} <= set(claim)
+    assert "nothing was computed" in attlas("run", FAST).stdout
+    shown = attlas("show", FAST).stdout
+    assert "Last verdict" in shown and "heat" in shown and "points" in shown
+
+
+@pytest.mark.parametrize("suffix", [".svg", ".pdf", ".png", ".html"])
+def test_figures_in_every_format(attlas, tmp_path, suffix):
+    answer = attlas("run", FAST, "--figure", f"figure{suffix}")
+    content = (tmp_path / f"figure{suffix}").read_bytes()
+    marks = {".svg": b"<svg", ".pdf": b"%PDF", ".png": b"\x89PNG", ".html": b"<!DOCTYPE html>"}
+    assert answer.returncode == 0 and content.startswith(marks[suffix])
+    assert not list(tmp_path.glob(".under-way*"))
+
+
+def test_exit_codes_tell_the_verdicts(attlas, file):
+    assert attlas("run", "test/true", "--claims", file).returncode == 0
+    refuted = attlas("run", "test/false", "test/toothless", "--claims", file)
+    assert refuted.returncode == 1 and "At first sight refuted" in refuted.stdout
+    assert attlas("run", "test/toothless", "test/true", "--claims", file).returncode == 3
+    outside = attlas("run", "test/true", "--claims", file, "--set", "size=-1", "--json")
+    assert outside.returncode == 0 and json.loads(outside.stdout)["claims"][0]["verdict"] == "outside"
+
+
+def test_a_bug_leaves_its_traceback_in_a_file(attlas, file):
+    answer = attlas("run", "test/bug", "--claims", file)
+    assert answer.returncode == 70 and "Traceback" not in answer.stderr
+    log = Path(answer.stderr.rsplit(" ", 1)[1].strip().rstrip("."))
+    assert "broken inside" in log.read_text()
+    log.unlink()
+
+
+BAD = [
+    (["run", "single-location/zetta"], "Did you mean single-location/zeta"),
+    (["run", FAST, "--set", "point=3"], "unknown parameter 'point'. Did you mean points"),
+    (["run", FAST, "--set", "points=many"], "points = 'many'"),
+    (["run", FAST, "--set", "points=-3"], "points = '-3'"),
+    (["run", FAST, "--set", "spread=-1"], "spread = -1.0"),
+    (["run", "single-location/closed-form-risk", "--set", "gamma=0"], "gamma = 0.0"),
+    (["run", "single-location/closed-form-risk", "--set", "length=1"], "length = 1"),
+    (["run", "single-location/exact-reduction", "--set", "dim=3"], "dim = 3"),
+    (["run", "single-location/exact-reduction", "--set", "steps=-1"], "steps = '-1'"),
+    (["run", "single-location/exact-reduction", "--set", "dim=5,6"], "must have 1 or 3"),
+    (["run", FAST, "--seed", "-1"], "--seed"),
+    (["run", FAST, "--scale", "huge"], "--scale"),
+    (["run", FAST, "--figure", "figure.bmp"], "must end in one of"),
+    (["run", FAST, "--figure", "nowhere/figure.svg"], "does not exist"),
+    (["run", "single-location", "--figure", "figure.svg"], "draws one claim"),
+    (["run", FAST, "--claims", "gone.py"], "does not exist"),
+    (["run", FAST, "--store", "/proc/nowhere"], "cannot be written"),
+    (["run"], "Missing argument"),
+    (["show", "single-location"], "name one"),
+    (["list", "--source", "marion"], "no claim has the source 'marion'"),
+    (["cite", "single-location/zetta"], "Did you mean"),
+    (["atlas", "--out", "/proc/nowhere"], "cannot be written"),
+    (["dance"], "No such command"),
+]
+
+
+@pytest.mark.parametrize(("words", "says"), BAD, ids=[" ".join(words) for words, _ in BAD])
+def test_bad_input_is_one_sentence_and_exit_code_2(attlas, words, says, tmp_path, monkeypatch):
+    if words[0] == "atlas":
+        monkeypatch.setattr(cli, "_run_all", lambda *_, **__: pytest.fail("run before the folder was checked"))
+    answer = attlas(*words)
+    assert answer.returncode == 2 and says in answer.stderr and answer.stdout == "" and "Traceback" not in answer.stderr
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
+
+
+def test_a_parameter_that_some_claims_lack_is_said(attlas, file):
+    answer = attlas("run", "test/true", "test/bug", "--claims", file, "--set", "size=-1")
+    assert "size is a parameter of 1 of these claims" in answer.stderr
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
+def test_an_interrupted_run_keeps_finished_batches(attlas, file, tmp_path, how):
+    words = ["run", "test/true", "--claims", str(file), "--set", "wait=1.5"]
+    environment = {**os.environ, "ATTLAS_STORE": str(tmp_path / "store")}
+    process = subprocess.Popen([*ATTLAS, *words], env=environment, stderr=subprocess.PIPE, text=True)
+    blocks = tmp_path / "store" / "blocks"
+    while not list(blocks.rglob("*.json")) and process.poll() is None:
+        time.sleep(0.02)
+    process.send_signal(how)
+    _, told = process.communicate(timeout=60)
+    if how == signal.SIGINT:
+        assert process.returncode == 130 and told.strip().endswith("Interrupted; finished batches are kept.")
+    kept = len(list(blocks.rglob("*.json")))
+    assert 1 <= kept < 3
+    answer = attlas(*words, "--json")
+    (claim,) = json.loads(answer.stdout)["claims"]
+    assert claim["verdict"] == "confirmed" and claim["provenance"]["cells_from_store"] == kept
+    assert not list((tmp_path / "store").rglob(".under-way-*.json"))
+
+
+def test_damage_is_told_and_mended(attlas, tmp_path):
+    attlas("run", FAST)
+    (data,) = (tmp_path / "store").rglob("*.nc")
+    data.write_bytes(data.read_bytes()[:-100])
+    answer = attlas("run", FAST)
+    assert answer.returncode == 0 and "damaged" in answer.stderr and "confirmed" in answer.stdout
+
+
+def test_cite_prints_bibtex(attlas):
+    answer = attlas("cite", "single-location/zeta")
+    assert "@inproceedings{marion2025" in answer.stdout and "@software{attlas" in answer.stdout
+
+
+def test_atlas_writes_pages_and_exits_by_the_verdicts_only_when_strict(attlas, file, tmp_path, monkeypatch):
+    monkeypatch.setattr(claims, "MAPS", ())
+    file.write_text(CLAIMS.partition('@claim("test/bug"')[0])
+    claims._REGISTRY.clear()
+    for words, code in (((), 0), (("--strict",), 1)):
+        answer = attlas("atlas", "--claims", file, "--out", tmp_path / "out", *words)
+        assert answer.returncode == code and answer.stdout.strip().endswith("index.html")
+        assert "1 confirmed, 1 refuted, 1 undecided" in answer.stdout
+    assert sorted(path.stem for path in (tmp_path / "out" / "test").iterdir()) == ["false", "toothless", "true"]
+    content = json.loads((tmp_path / "out" / "claims.json").read_text())
+    assert [c["verdict"] for c in content["claims"]] == ["refuted", "undecided", "confirmed"]
