@@ -81,9 +81,9 @@ def signs(n: int) -> np.ndarray:
 
 def around_a_prediction(distance: np.ndarray, rng: np.random.Generator | None = None) -> xr.Dataset:
     n = distance.size
-    predicted = signs(n) * 10.0 ** (np.arange(n) % 7 - 3)
+    predicted = -signs(n) * 10.0 ** (np.arange(n) % 7 - 3)
     error = np.abs(predicted) * MARGIN / (40 + np.arange(n))
-    away = signs(n + 1)[1:] * (MARGIN * np.abs(predicted) + error * (distance + noise(rng, n)))
+    away = signs(n // 2 + 1).repeat(2)[:n] * (MARGIN * np.abs(predicted) + error * (distance + noise(rng, n)))
     return compared(predicted, predicted + away, error)
 
 
@@ -107,10 +107,9 @@ def around_an_exponent(distance: np.ndarray, rng: np.random.Generator | None = N
     predicted = -0.5 * np.arange(n)
     true = x ** (predicted + signs(n) * (MARGIN + slope_error * distance))
     measured = true * (1 + relative * noise(rng, SIZES.size, n))
-    variables = {"x": ("cell", SIZES), "predicted": ("series", predicted)}
-    return xr.Dataset(
-        {**variables, **{k: (("cell", "series"), v) for k, v in (("measured", measured), ("error", relative * true))}}
-    )
+    both = ("cell", "series")
+    values = {"measured": (both, measured), "error": (both, relative * true)}
+    return xr.Dataset({"x": ("cell", SIZES), "predicted": ("series", predicted), **values})
 
 
 # Rule at a level, its world, and the tails that its quantile is shared over.
@@ -155,7 +154,8 @@ def test_a_false_statement_at_its_border_is_confirmed_no_more_often_than_the_lev
 def test_one_deviation_of_the_detectable_size_is_refuted_with_the_stated_power(make, world, sides):
     rng, claims = np.random.default_rng(4), 80
     detectable = quantile(RAISED, COMPARISONS, sides) + norm.ppf(POWER)
-    words = count(make(RAISED), (world(places(detectable, deep=COMPARISONS - 1), rng) for _ in range(claims)))
+    distance = places(detectable, deep=COMPARISONS - 1)
+    words = count(make(RAISED), (world(rng.permutation(distance), rng) for _ in range(claims)))
     assert at_least(words["refuted"], claims, POWER)
 
 
@@ -196,6 +196,17 @@ def test_repeating_one_comparison_takes_nothing_from_the_level_and_costs_power(m
     between = (one + many) / 2
     assert make(RAISED).judge(world(places(between))).word == "refuted"
     assert make(RAISED).judge(world(np.full(COMPARISONS, between))).word == "undecided"
+
+
+def test_a_refutation_shows_the_comparison_that_refutes_not_a_vaguer_one_further_off():
+    verdict = Approximation(MARGIN).judge(compared([1.0, 1.0], [9.0, 1.5], [5.0, 0.01]))
+    assert (verdict.word, verdict.statistic) == ("refuted", 0.5)
+    verdict = Order().judge(evidence(lower=[9.0, 1.5], upper=[1.0, 1.0], error=[5.0, 0.01]))
+    assert (verdict.word, verdict.statistic) == ("refuted", -0.5)
+    measured = SIZES[:, None] ** [3, 1]
+    seen = evidence(("cell", "series"), x=SIZES, measured=measured, error=measured * [0.2, 1e-3])
+    verdict = Rate(2.9).judge(seen.assign(predicted=("series", [0.0, -1.95])))
+    assert (verdict.word, verdict.statistic) == ("refuted", pytest.approx(1))
 
 
 def test_a_rate_is_confirmed_no_more_often_than_the_level_when_its_margin_is_zero():
@@ -277,8 +288,8 @@ def test_exact_values_agree_to_rounding(predicted):
 
 def test_an_exact_comparison_among_sampled_ones_is_held_to_rounding():
     predicted, error = np.ones(3), np.array([0.0, 0.1, 0.1])
-    assert Agreement().judge(compared(predicted, [1, 1.2, 0.9], error)).word == "confirmed"
-    assert Agreement().judge(compared(predicted, [1 + 1e-9, 1.2, 0.9], error)).word == "refuted"
+    assert Agreement().judge(compared(predicted, [1 + 0.9e-12, 1.2, 0.9], error)).word == "confirmed"
+    assert Agreement().judge(compared(predicted, [1 + 1.1e-12, 1.2, 0.9], error)).word == "refuted"
 
 
 # Convergence
@@ -354,6 +365,15 @@ def test_two_samples_of_one_law_are_told_apart_no_more_often_than_the_joint_leve
     words = count(rule, (samples(*rng.normal(size=(2, draws, statistics))) for _ in range(claims)))
     assert at_most(words["refuted"], claims, RAISED)
     assert at_least(words["refuted"], claims, RAISED / 2)
+
+
+def test_the_level_is_shared_over_the_statistics():
+    a, b = np.random.default_rng(23).normal([[[0.0]], [[0.3]]], size=(2, 100, 1))
+    p = SameLaw().judge(samples(a, b)).statistic
+    for statistics in (1, 2, 5):
+        seen = samples(np.hstack([a, *[b] * (statistics - 1)]), np.hstack([b] * statistics))
+        assert SameLaw(level=0.9 * statistics * p).judge(seen).word == "confirmed"
+        assert SameLaw(level=1.1 * statistics * p).judge(seen).word == "refuted"
 
 
 def test_two_laws_a_stated_distance_apart_in_one_of_several_statistics_are_told_apart():
@@ -448,17 +468,19 @@ def test_a_finite_size_prediction_holds_whatever_its_constant():
     assert Rate(0.02).judge(seen).word == "confirmed"
 
 
-@pytest.mark.parametrize(("size", "word"), [(8, "confirmed"), (1, "undecided")])
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize(("size", "word"), [(8, "confirmed"), (2, "confirmed"), (1, "undecided")])
 def test_a_rate_needs_two_sizes(size, word):
     x = 2.0 ** np.arange(size)
     assert Rate(MARGIN).judge(evidence(x=x, measured=x, error=0 * x, predicted=1.0)).word == word
 
 
-@pytest.mark.parametrize("change", [{"measured": 1e-9}, {"measured": -1.0}, {"x": 0.0}, {"predicted": 0.0}])
-def test_what_is_not_positive_beyond_its_error_has_no_exponent(change):
-    values = {name: SIZES.copy() for name in ("x", "measured", "predicted")}
-    for name, value in change.items():
-        values[name][2] = value
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize(("name", "value"), [("measured", 0.03), ("measured", -1.0), ("x", 0.0), ("predicted", 0.0)])
+def test_what_is_not_positive_beyond_its_error_has_no_exponent(name, value):
+    values = {"x": SIZES, "measured": SIZES, "predicted": SIZES**3}
+    assert Rate(MARGIN).judge(evidence(**values, error=0.01)).word == "refuted"
+    values[name] = np.array([value, *values[name][1:]])
     assert Rate(MARGIN).judge(evidence(**values, error=0.01)).word == "undecided"
 
 
@@ -469,6 +491,8 @@ def test_a_rate_runs_along_the_axis_it_names():
     assert Rate(MARGIN, along="length").judge(seen).word == "confirmed"
     assert Rate(MARGIN, along="length").judge(seen.assign(predicted=("kind", [1.0, 1.0]))).word == "refuted"
     assert Rate(MARGIN).judge(seen).word == "undecided"
+    seen["x"] = seen["x"] * xr.DataArray([1.0, 3.0], dims="kind").rename("x")
+    assert Rate(MARGIN, along="length").judge(seen.transpose("kind", "length")).word == "confirmed"
 
 
 # Every rule
@@ -529,7 +553,7 @@ def test_evidence_that_lacks_a_variable_is_bad_input_that_names_it(name, variabl
 def test_a_negative_error_is_bad_input(name):
     rule, true = EVERY[name]
     with pytest.raises(InputError, match="negative error"):
-        rule.judge(true.assign(error=-true["error"]))
+        rule.judge(true.assign(error=true["error"] - true["error"].mean()))
 
 
 @by_every_rule

@@ -59,7 +59,7 @@ def rule_at(value: float, words: str = "", dash: bool = True) -> alt.LayerChart 
 def agreement(evidence: xr.Dataset, title: str, by: str | None = None, by_title: str = "", what: str = "value") -> Any:
     """Measured against predicted with the line on which they agree, and below it what is left between them: in
     standard errors where the measurement is sampled, in absolute terms where it is exact."""
-    frame = table(evidence, "predicted", "measured", "error", rows=600)
+    frame = table(evidence, "predicted", "measured", "error", rows=400)
     exact = not (frame["error"] > 0).any()
     frame["low"], frame["high"] = frame["measured"] - 2 * frame["error"], frame["measured"] + 2 * frame["error"]
     difference = frame["measured"] - frame["predicted"]
