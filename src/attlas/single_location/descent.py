@@ -107,34 +107,61 @@ def descend_vectors(
     return _dataset(path, steps)
 
 
-def step_overlaps(t: Array, x: Overlaps, args: tuple[Constants, Schedule, Array]) -> Overlaps:
-    """One step of descent, written in the five overlaps; `a, b, c, e, f` are the partials of the risk."""
-    constants, lam, alpha = args
+class Tangents(NamedTuple):
+    """Inner products of the tangential gradients u_k and u_v with the stars, with k and v, and with each other."""
+
+    k_kstar: Array
+    k_vstar: Array
+    k_v: Array
+    v_kstar: Array
+    v_vstar: Array
+    v_k: Array
+    k_k: Array
+    v_v: Array
+    k_u: Array  # u_k with u_v
+
+
+def tangents(constants: Constants, x: Overlaps, lam: Real) -> Tangents:
+    """The tangential gradients at `x`; `a, b, c, e, f` are the partials of the risk, in the order of `Overlaps`."""
     kappa, nu, theta, eta, rho = x
-    a, b, c, e, f = partials_of_risk(constants, x, lam(t))
-    # Tangential gradients u_k and u_v, through their products with the stars, with each other and with k and v.
+    a, b, c, e, f = partials_of_risk(constants, x, lam)
     along_k = kappa * a + eta * e + rho * f
     along_v = nu * b + theta * c + rho * f
-    uk_ks, uk_vs, uk_v = (
+    k_kstar, k_vstar, k_v = (
         a + f * theta - along_k * kappa,
         e + f * nu - along_k * eta,
         a * theta + e * nu + f - along_k * rho,
     )
-    uv_ks, uv_vs, uv_k = (
+    v_kstar, v_vstar, v_k = (
         c + f * kappa - along_v * theta,
         b + f * eta - along_v * nu,
         b * eta + c * kappa + f - along_v * rho,
     )
-    uk_uk = a * uk_ks + e * uk_vs + f * uk_v
-    uv_uv = b * uv_vs + c * uv_ks + f * uv_k
-    uk_uv = b * uk_vs + c * uk_ks - along_v * uk_v
-    norm_k, norm_v = jnp.sqrt(1 + alpha**2 * uk_uk), jnp.sqrt(1 + alpha**2 * uv_uv)
+    return Tangents(
+        k_kstar,
+        k_vstar,
+        k_v,
+        v_kstar,
+        v_vstar,
+        v_k,
+        k_k=a * k_kstar + e * k_vstar + f * k_v,
+        v_v=b * v_vstar + c * v_kstar + f * v_k,
+        k_u=b * k_vstar + c * k_kstar - along_v * k_v,
+    )
+
+
+def step_overlaps(t: Array, x: Overlaps, args: tuple[Constants, Schedule, Array]) -> Overlaps:
+    """One step of descent, written in the five overlaps."""
+    constants, lam, alpha = args
+    kappa, nu, theta, eta, rho = x
+    u = tangents(constants, x, lam(t))
+    norm_k, norm_v = jnp.sqrt(1 + alpha**2 * u.k_k), jnp.sqrt(1 + alpha**2 * u.v_v)
     return Overlaps(
-        kappa=(kappa - alpha * uk_ks) / norm_k,
-        nu=(nu - alpha * uv_vs) / norm_v,
-        theta=(theta - alpha * uv_ks) / norm_v,
-        eta=(eta - alpha * uk_vs) / norm_k,
-        rho=(rho - alpha * (uk_v + uv_k) + alpha**2 * uk_uv) / (norm_k * norm_v),
+        kappa=(kappa - alpha * u.k_kstar) / norm_k,
+        nu=(nu - alpha * u.v_vstar) / norm_v,
+        theta=(theta - alpha * u.v_kstar) / norm_v,
+        eta=(eta - alpha * u.k_vstar) / norm_k,
+        rho=(rho - alpha * (u.k_v + u.v_k) + alpha**2 * u.k_u) / (norm_k * norm_v),
     )
 
 

@@ -122,7 +122,7 @@ def terms_of_risk(c: Constants, overlaps: Overlaps, lam: Real) -> RiskTerms:
     e0, e1, e2, _ = smoothed_erf(lam * m * kappa, lam * gamma)
     z_t, z_tt, _ = zeta_derivatives(lam * m * kappa, lam * gamma)
     s = lam * gamma**2
-    mean, square = _background(lam)
+    mean, square = background_factors(lam)
     return RiskTerms(
         target=jnp.asarray(noise**2 + gamma**2 + 0 * kappa),
         signal=-2 * gamma**2 * (nu * e0 + lam * eta * (m * theta * e1 + s * rho * e2)),
@@ -142,7 +142,7 @@ def partials_of_risk(c: Constants, overlaps: Overlaps, lam: Real) -> Overlaps:
     z = zeta(lam * m * kappa, lam * gamma)
     z_t, z_tt, z_ttt = zeta_derivatives(lam * m * kappa, lam * gamma)
     mt, s, g2 = m * theta, lam * gamma**2, gamma**2
-    mean, square = _background(lam)
+    mean, square = background_factors(lam)
     others = (length - 1) * mean
     in_kappa = (
         -2 * g2 * (nu * e1 + lam * eta * (mt * e2 + s * rho * e3))
@@ -167,7 +167,7 @@ def partials_of_risk(c: Constants, overlaps: Overlaps, lam: Real) -> Overlaps:
     )
 
 
-def _background(lam: Real) -> tuple[Array, Array]:
+def background_factors(lam: Real) -> tuple[Array, Array]:
     r"""For $a, b$ standard with correlation $\rho$: the factors $C, Q$ of $E[\mathrm{erf}(\lambda a) b] = C\rho$ and
     $E[\mathrm{erf}(\lambda a)^2 b^2] = \zeta(0, \lambda) + Q \rho^2$."""
     d2, e = 1 + 2 * jnp.asarray(lam) ** 2, jnp.sqrt(1 + 4 * jnp.asarray(lam) ** 2)

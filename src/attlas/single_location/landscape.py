@@ -1,0 +1,137 @@
+r"""The landscape of the risk on two spheres: gradient flow, fixed points, and what is stable where.
+
+The flow is the limit of descent for small steps, $\dot k = -(I - kk^\top)\nabla_k R$ and likewise for $v$, written in the
+five overlaps. On the manifold $\theta = \eta = \rho = 0$ it is two-dimensional (Marion et al. 2025, Section 4, Figure
+5); what happens across the manifold the paper does not say, and is derived here.
+"""
+
+import math
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, ArrayLike, Float
+
+from attlas.errors import InputError, positive
+from attlas.gaussian import Real, float64, smoothed_erf, zeta, zeta_derivatives
+from attlas.single_location.descent import tangents
+from attlas.single_location.population import ORACLE, Overlaps, background_factors, partials_of_risk
+from attlas.single_location.task import Constants, SingleLocation
+
+
+@float64
+def flow(task: SingleLocation, overlaps: Overlaps, lam: Float[ArrayLike, "*#s"]) -> Overlaps:
+    """Velocity of the gradient flow in the five overlaps."""
+    return velocity(task.constants, overlaps.checked(), positive("lam", lam))
+
+
+@jax.jit
+def velocity(c: Constants, x: Overlaps, lam: Real) -> Overlaps:
+    u = tangents(c, x, lam)
+    return Overlaps(-u.k_kstar, -u.v_vstar, -u.v_kstar, -u.k_vstar, -(u.k_v + u.v_k))
+
+
+@jax.jit
+def jacobian(c: Constants, x: Overlaps, lam: Real) -> Float[Array, "5 5"]:
+    """Derivative of the velocity at one point, by automatic differentiation; rows and columns as in `Overlaps`."""
+    point = jnp.stack([jnp.asarray(value, float) for value in x])
+    return jax.jacfwd(lambda y: jnp.stack(velocity(c, Overlaps(*y), lam)))(point)
+
+
+@float64
+def transverse_matrix(task: SingleLocation, kappa: Real, nu: Real, lam: Real) -> Real:
+    r"""Decay of $(\theta, \eta, \rho)$ near the manifold: $\dot x = -(BH + K)x$ at $(\kappa, \nu)$.
+
+    $H$ is the Hessian of the risk in $(\theta, \eta, \rho)$, $B$ the metric of the two spheres in these coordinates,
+    and $K$ comes from the gradient along the manifold. Where all eigenvalues have a positive real part the manifold
+    attracts.
+    """
+    m, g2, others = task.m, task.gamma**2, task.length - 1
+    e0, e1, e2, _ = smoothed_erf(lam * m * kappa, lam * task.gamma)
+    z = zeta(lam * m * kappa, lam * task.gamma)
+    z_t, z_tt, _ = zeta_derivatives(lam * m * kappa, lam * task.gamma)
+    mean, square = background_factors(lam)
+    s = lam * g2
+    cross = 2 * s * m * z_t + 2 * others * mean * m * e0
+    own = 2 * s**2 * z_tt + 2 * others * (square + (others - 1) * mean**2) + 4 * others * mean * s * e1
+    hessian = jnp.array(
+        [
+            [2 * m**2 * z, -2 * s * m * e1, cross],
+            [-2 * s * m * e1, 0.0, -2 * s**2 * e2],
+            [cross, -2 * s**2 * e2, own],
+        ]
+    )
+    metric = jnp.array([[1.0, 0.0, kappa], [0.0, 1.0, nu], [kappa, nu, 2.0]])
+    gradient = partials_of_risk(task.constants, Overlaps(kappa, nu, 0.0, 0.0, 0.0), lam)
+    r_k, r_n = gradient.kappa, gradient.nu
+    drift = jnp.array([[-nu * r_n, 0.0, 0.0], [0.0, -kappa * r_k, 0.0], [r_k, r_n, -(kappa * r_k + nu * r_n)]])
+    return metric @ hessian + drift
+
+
+def critical_lam(task: SingleLocation) -> float:
+    r"""The sharpness beyond which the manifold repels at the oracle, once the gate has saturated there:
+
+    $\sqrt{1 + 4\lambda_c^2} = 2(d + 2\gamma^2) / (d - 2\gamma^2(L - 2))$, so $\lambda_c \to \sqrt3/2$ as $d \to \infty$.
+    Beyond it the oracle is not even a local minimum: turning k against v lowers the noise of the other tokens.
+    """
+    room = task.dim - 2 * task.gamma**2 * (task.length - 2)
+    if room <= 0:
+        raise InputError(
+            f"dim = {task.dim}: a critical lam exists for dim above 2 gamma^2 (length - 2) = {task.dim - room:g} only"
+        )
+    ratio = 2 * (task.dim + 2 * task.gamma**2) / room
+    return math.sqrt(ratio**2 - 1) / 2
+
+
+@float64
+def swapped_point(task: SingleLocation, lam: Float[ArrayLike, "*#s"]) -> Overlaps:
+    r"""The spurious attractor: k carries the value, v the location.
+
+    $\kappa = \nu = \rho = 0$, $\eta = 1$, $\theta = \min\big(1, \frac{2\gamma^2\lambda}{\sqrt\pi D m\,\zeta(0, \lambda\gamma)}\big)$
+    with $D^2 = 1 + 2\lambda^2\gamma^2$; its mirror image has both signs turned.
+    """
+    s = lam * task.gamma
+    theta = 2 * task.gamma * s / (math.sqrt(math.pi) * jnp.sqrt(1 + 2 * s**2) * task.m * zeta(0.0, s))
+    zero = jnp.zeros_like(theta)
+    return Overlaps(zero, zero, jnp.minimum(1.0, theta), zero + 1, zero)
+
+
+class Escape(NamedTuple):
+    """Exponential rates at which the flow leaves the origin, towards the oracle and towards the swapped point."""
+
+    oracle: Real
+    swapped: Real
+
+
+@float64
+def escape_rates(task: SingleLocation, lam: Float[ArrayLike, "*#s"]) -> Escape:
+    r"""$\frac12(-h + \sqrt{h^2 + 4c^2})$ with $c = 4\gamma^2\lambda m / (\sqrt\pi D)$, and for the oracle
+    $h = 8\gamma^2\lambda^2m^2 / (\pi D^2 E)$, for the swapped point $h = 2m^2\zeta(0, \lambda\gamma)$."""
+    m, g2, s = task.m, task.gamma**2, lam * task.gamma
+    d2, e = 1 + 2 * s**2, jnp.sqrt(1 + 4 * s**2)
+    c = 4 * g2 * lam * m / jnp.sqrt(math.pi * d2)
+    rate = lambda h: (-h + jnp.sqrt(h**2 + 4 * c**2)) / 2  # noqa: E731
+    return Escape(rate(8 * g2 * (lam * m) ** 2 / (math.pi * d2 * e)), rate(2 * m**2 * zeta(0.0, s)))
+
+
+@float64
+def corner_rate(task: SingleLocation, lam: Float[ArrayLike, "*#s"]) -> Real:
+    r"""Rate of $1 - \kappa$ near the oracle, $\frac{4\gamma^2\lambda m}{D}\mathrm{erf}'(A)\,\mathrm{erfc}(A/E)$ with
+    $A = \lambda m/D$: it vanishes like $e^{-2A^2}$, which is why a large constant sharpness stalls."""
+    s = lam * task.gamma
+    d, e = jnp.sqrt(1 + 2 * s**2), jnp.sqrt(1 + 4 * s**2)
+    a = lam * task.m / d
+    bell = 2 / math.sqrt(math.pi) * jnp.exp(-(a**2))
+    return 4 * task.gamma**2 * lam * task.m / d * bell * jax.scipy.special.erfc(a / e)
+
+
+@float64
+def stability(task: SingleLocation, overlaps: Overlaps, lam: float) -> Float[np.ndarray, " 5"]:
+    """Real parts of the eigenvalues of the flow's derivative at a fixed point, ascending: all negative where it attracts."""
+    return np.sort(np.linalg.eigvals(np.asarray(jacobian(task.constants, overlaps.checked(), lam))).real)
+
+
+def stable_step(task: SingleLocation, lam: float) -> float:
+    """The largest step size at which descent near the oracle does not flip: two over the fastest rate of decay there."""
+    return -2 / float(stability(task, ORACLE, lam)[0])
