@@ -2,8 +2,6 @@
 
 from attlas.gaussian import Estimate
 from attlas.single_location.descent import (
-    Constant,
-    InverseDecay,
     descend,
     descend_vectors,
     manifold_start,
@@ -18,6 +16,7 @@ from attlas.single_location.population import (
     risk_terms,
     sampled_risk,
 )
+from attlas.single_location.schedules import Constant, GeometricDecay, InverseDecay
 from attlas.single_location.task import Batch, SingleLocation, predict
 
 __all__ = [
@@ -25,6 +24,7 @@ __all__ = [
     "Batch",
     "Constant",
     "Estimate",
+    "GeometricDecay",
     "InverseDecay",
     "Overlaps",
     "RiskTerms",

@@ -16,33 +16,12 @@ import numpy as np
 import xarray as xr
 from jaxtyping import Array, ArrayLike, Float
 
-from attlas.errors import InputError, positive, whole
+from attlas.errors import InputError, whole
 from attlas.gaussian import Real, float64
 from attlas.scan import Trajectory, iterate
 from attlas.single_location.population import Overlaps, partials_of_risk, total_risk
+from attlas.single_location.schedules import Schedule, as_schedule
 from attlas.single_location.task import Constants, SingleLocation
-
-
-class Constant(NamedTuple):
-    """A sharpness that stays."""
-
-    value: Real
-
-    def __call__(self, t: Array) -> Real:
-        return self.value
-
-
-class InverseDecay(NamedTuple):
-    r"""The paper's schedule, $\lambda_t = \lambda_0 / (1 + \text{rate}\cdot t)$."""
-
-    start: Real
-    rate: Real = 1e-4
-
-    def __call__(self, t: Array) -> Real:
-        return self.start / (1 + self.rate * t)
-
-
-Schedule = Callable[[Array], Real]
 
 
 @float64
@@ -51,22 +30,28 @@ def descend(
     start: Overlaps,
     *,
     lam: ArrayLike | Schedule,
-    step_size: ArrayLike,
+    step_size: ArrayLike | Schedule,
     steps: int,
     record_every: int = 100,
+    penalty: float = 0.0,
     progress: Callable[[int, int], None] | None = None,
 ) -> xr.Dataset:
     r"""Descend the population risk from each of `start` [repeat], on the five overlaps.
 
-    `lam` is a number, an array over repeats, or a schedule $t \mapsto \lambda_t$ (`InverseDecay`, or a function of
-    yours that JAX can trace). Returns a Dataset over (repeat, step) with the overlaps, `risk` and `distance`, all
+    `lam` and `step_size` are numbers, arrays over repeats, or schedules $t \mapsto \lambda_t$ (`InverseDecay`,
+    `GeometricDecay`, or a function of yours that JAX can trace). `penalty` adds its multiple of
+    $\langle v, E[\tfrac1L\sum_l X_l]\rangle^2 = (m\theta/L)^2$ to what is descended, not to what is reported. Returns a Dataset over (repeat, step) with the overlaps, `risk` and `distance`, all
     after the same number of steps and at that step's $\lambda_t$, and `status` over repeat: "completed", or
     "diverged" with the step in `survived`. The path is the d-dimensional one to rounding while
     $\alpha\lambda_{\max} < 2$ for the Hessian's largest eigenvalue; beyond that rounding decides between phases.
     """
     overlaps = Overlaps(*(jnp.atleast_1d(x) for x in np.broadcast_arrays(*map(np.asarray, start.checked()))))
     overlaps = Overlaps(*(jnp.asarray(x, float) for x in overlaps))
-    args = (task.constants, _schedule(lam), jnp.asarray(positive("step_size", step_size), float))
+    if not (np.isfinite(penalty) and penalty >= 0):
+        raise InputError(f"penalty = {penalty!r}: it must be a number, 0 or larger")
+    steps = whole("steps", steps, 0)
+    weight = jnp.asarray(2 * penalty * (task.m / task.length) ** 2)
+    args = (task.constants, as_schedule("lam", lam, steps), as_schedule("step_size", step_size, steps), weight)
     path = iterate(
         step_overlaps, observe_overlaps, overlaps, args, steps=steps, record_every=record_every, progress=progress
     )
@@ -80,7 +65,7 @@ def descend_vectors(
     v: Float[ArrayLike, "repeat dim"],
     *,
     lam: ArrayLike | Schedule,
-    step_size: ArrayLike,
+    step_size: ArrayLike | Schedule,
     steps: int,
     record_every: int = 100,
     direction: str = "gradient",
@@ -96,13 +81,9 @@ def descend_vectors(
         raise InputError(
             f"k and v have widths {state[0].shape[-1]} and {state[1].shape[-1]}: the task has dim = {task.dim}"
         )
-    args = (
-        task.constants,
-        jnp.asarray(task.k_star),
-        jnp.asarray(task.v_star),
-        _schedule(lam),
-        jnp.asarray(step_size, float),
-    )
+    steps = whole("steps", steps, 0)
+    schedules = as_schedule("lam", lam, steps), as_schedule("step_size", step_size, steps)
+    args = (task.constants, jnp.asarray(task.k_star), jnp.asarray(task.v_star), *schedules)
     path = iterate(_DIRECTIONS[direction], observe_vectors, state, args, steps=steps, record_every=record_every)
     return _dataset(path, steps)
 
@@ -121,10 +102,12 @@ class Tangents(NamedTuple):
     k_u: Array  # u_k with u_v
 
 
-def tangents(constants: Constants, x: Overlaps, lam: Real) -> Tangents:
-    """The tangential gradients at `x`; `a, b, c, e, f` are the partials of the risk, in the order of `Overlaps`."""
+def tangents(constants: Constants, x: Overlaps, lam: Real, penalty: Real = 0.0) -> Tangents:
+    r"""The tangential gradients at `x` of the risk and of `penalty` times $\theta^2 / 2$; `a, b, c, e, f` are the partial
+    derivatives in the order of `Overlaps`."""
     kappa, nu, theta, eta, rho = x
     a, b, c, e, f = partials_of_risk(constants, x, lam)
+    c = c + penalty * theta
     along_k = kappa * a + eta * e + rho * f
     along_v = nu * b + theta * c + rho * f
     k_kstar, k_vstar, k_v = (
@@ -150,11 +133,12 @@ def tangents(constants: Constants, x: Overlaps, lam: Real) -> Tangents:
     )
 
 
-def step_overlaps(t: Array, x: Overlaps, args: tuple[Constants, Schedule, Array]) -> Overlaps:
+def step_overlaps(t: Array, x: Overlaps, args: tuple[Constants, Schedule, Schedule, Array]) -> Overlaps:
     """One step of descent, written in the five overlaps."""
-    constants, lam, alpha = args
+    constants, lam, step_size, penalty = args
     kappa, nu, theta, eta, rho = x
-    u = tangents(constants, x, lam(t))
+    alpha = step_size(t)
+    u = tangents(constants, x, lam(t), penalty)
     norm_k, norm_v = jnp.sqrt(1 + alpha**2 * u.k_k), jnp.sqrt(1 + alpha**2 * u.v_v)
     return Overlaps(
         kappa=(kappa - alpha * u.k_kstar) / norm_k,
@@ -165,49 +149,41 @@ def step_overlaps(t: Array, x: Overlaps, args: tuple[Constants, Schedule, Array]
     )
 
 
-def observe_overlaps(t: Array, x: Overlaps, args: tuple[Constants, Schedule, Array]) -> dict[str, Array]:
-    constants, lam, _ = args
-    return {**x._asdict(), "risk": total_risk(constants, x, lam(t)), "distance": x.distance}
+def observe_overlaps(t: Array, x: Overlaps, args: tuple[Constants, Schedule, Schedule, Array]) -> dict[str, Array]:
+    return _observed(x, args[0], args[1](t))
+
+
+def _observed(x: Overlaps, constants: Constants, lam: Real) -> dict[str, Array]:
+    return {**x._asdict(), "risk": total_risk(constants, x, lam), "distance": x.distance}
 
 
 def observe_vectors(t: Array, x: tuple[Array, Array], args: Any) -> dict[str, Array]:
-    constants, k_star, v_star, lam, alpha = args
-    return observe_overlaps(t, Overlaps._of(x[0], x[1], k_star, v_star), (constants, lam, alpha))
+    constants, k_star, v_star, lam, _ = args
+    return _observed(Overlaps._of(x[0], x[1], k_star, v_star), constants, lam(t))
 
 
-def _vector_gradients(t: Array, x: tuple[Array, Array], args: Any) -> tuple[Array, Array]:
+def _gradients(t: Array, x: tuple[Array, Array], args: Any) -> tuple[Array, Array]:
     constants, k_star, v_star, lam, _ = args
     return jax.grad(lambda x: total_risk(constants, Overlaps._of(x[0], x[1], k_star, v_star), lam(t)).sum())(x)
 
 
-def _move(x: Array, direction: Array, alpha: Array) -> Array:
+def _move(x: Array, direction: Array, alpha: Real) -> Array:
+    alpha = jnp.asarray(alpha)[..., None]
     moved = x - alpha * (direction - (x * direction).sum(-1, keepdims=True) * x)
     return moved / jnp.linalg.norm(moved, axis=-1, keepdims=True)
 
 
 def step_vectors(t: Array, x: tuple[Array, Array], args: Any) -> tuple[Array, Array]:
-    k, v = (
-        _move(vector, gradient, args[-1]) for vector, gradient in zip(x, _vector_gradients(t, x, args), strict=True)
-    )
-    return k, v
+    in_k, in_v = _gradients(t, x, args)
+    return _move(x[0], in_k, args[-1](t)), _move(x[1], in_v, args[-1](t))
 
 
 def step_signs(t: Array, x: tuple[Array, Array], args: Any) -> tuple[Array, Array]:
-    gradients = _vector_gradients(t, x, args)
-    k, v = (_move(vector, jnp.sign(gradient), args[-1]) for vector, gradient in zip(x, gradients, strict=True))
-    return k, v
+    in_k, in_v = _gradients(t, x, args)
+    return _move(x[0], jnp.sign(in_k), args[-1](t)), _move(x[1], jnp.sign(in_v), args[-1](t))
 
 
 _DIRECTIONS = {"gradient": step_vectors, "sign": step_signs}
-
-
-def _schedule(lam: ArrayLike | Schedule) -> Schedule:
-    """A schedule that can travel through `jit`: numbers as data, a plain function as itself."""
-    if isinstance(lam, Constant | InverseDecay):
-        return jax.tree.map(lambda x: jnp.asarray(x, float), lam)
-    if callable(lam):
-        return jax.tree_util.Partial(lam)
-    return Constant(jnp.asarray(positive("lam", lam), float))  # type: ignore[return-value]
 
 
 def _dataset(path: Trajectory, steps: int) -> xr.Dataset:

@@ -1,0 +1,74 @@
+"""How the sharpness, or the step size, changes with the step: small functions of the number of steps done."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+from attlas.errors import InputError, near
+from attlas.gaussian import Real
+
+Schedule = Callable[[Array], Real]
+
+
+class Constant(NamedTuple):
+    """A value that stays."""
+
+    value: Real
+
+    def __call__(self, t: Array) -> Real:
+        return self.value
+
+
+class InverseDecay(NamedTuple):
+    r"""The paper's schedule, $\lambda_t = \lambda_0 / (1 + \text{rate}\cdot t)$."""
+
+    start: Real
+    rate: Real = 1e-4
+
+    def __call__(self, t: Array) -> Real:
+        return self.start / (1 + self.rate * t)
+
+
+class GeometricDecay(NamedTuple):
+    r"""From `start` to `end` over `steps` by equal factors, then constant: $\lambda_t = \lambda_0 (\lambda_1/\lambda_0)^{\min(t/n, 1)}$."""
+
+    start: Real
+    end: Real
+    steps: Real
+
+    def __call__(self, t: Array) -> Real:
+        return self.start * (self.end / self.start) ** jnp.minimum(t / self.steps, 1.0)
+
+
+def as_schedule(name: str, value: Any, steps: int) -> Schedule:
+    """`value` as a schedule that can travel through `jit`: a number or array as data, a plain function as itself.
+
+    It must be positive and finite on the way; that is looked up at a thousand steps before anything is computed.
+    """
+    if isinstance(value, Constant | InverseDecay | GeometricDecay):
+        schedule: Any = jax.tree.map(lambda x: jnp.asarray(x, float), value)
+    else:
+        schedule = jax.tree_util.Partial(value) if callable(value) else Constant(jnp.asarray(value, float))
+    for t in np.unique(np.linspace(0, steps, 1 if isinstance(schedule, Constant) else 1001).astype(int)):
+        here = np.atleast_1d(np.asarray(schedule(jnp.asarray(t)), float))
+        wrong = here[~(np.isfinite(here) & (here > 0))]
+        if wrong.size:
+            where = "" if isinstance(schedule, Constant) else f" at step {t}"
+            raise InputError(f"{name} = {wrong[0]:g}{where}: it must be a positive number")
+    return schedule
+
+
+def named_schedule(kind: str, start: float, *, end: float, rate: float, steps: int) -> Schedule:
+    """The schedule called `kind`: constant, inverse or geometric; each takes of the other arguments what it needs."""
+    kinds: dict[str, Any] = {
+        "constant": Constant(start),
+        "inverse": InverseDecay(start, rate),
+        "geometric": GeometricDecay(start, end, steps),
+    }
+    if kind not in kinds:
+        raise InputError(f"schedule = {kind!r}: it must be one of {', '.join(kinds)}.{near(kind, kinds)}")
+    return kinds[kind]
