@@ -8,7 +8,6 @@ false one. Shares are held against their level by an exact binomial tail.
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable
-from functools import partial
 from math import comb
 
 import numpy as np
@@ -206,9 +205,9 @@ def test_a_refutation_shows_the_comparison_that_refutes_not_a_vaguer_one_further
     verdict = Order().judge(evidence(lower=[9.0, 1.5], upper=[1.0, 1.0], error=[5.0, 0.01]))
     assert (verdict.word, verdict.statistic) == ("refuted", -0.5)
     measured = SIZES[:, None] ** [3, 1]
-    seen = evidence(("cell", "series"), x=SIZES, measured=measured, error=measured * [0.2, 1e-3])
-    verdict = Rate(2.9).judge(seen.assign(predicted=("series", [0.0, -1.95])))
-    assert (verdict.word, verdict.statistic) == ("refuted", pytest.approx(1))
+    seen = evidence(("cell", "series"), x=SIZES, measured=measured, error=measured * [0.02, 1e-4])
+    verdict = Rate(2.99).judge(seen.assign(predicted=("series", [0.0, -1.995])))
+    assert (verdict.word, verdict.statistic) == ("refuted", pytest.approx(2.995))
 
 
 def test_a_rate_without_a_margin_is_never_confirmed_and_attains_its_level():
@@ -448,7 +447,7 @@ def test_a_margin_relative_to_zero_decides_nothing():
 def test_the_exponent_of_exact_values_is_decided_without_an_interval(exponent, word):
     verdict = Rate(MARGIN).judge(evidence(x=SIZES, measured=7 * SIZES**exponent, error=0.0, predicted=-1.5))
     assert verdict.word == word
-    assert verdict.statistic == pytest.approx(exponent)
+    assert verdict.statistic == pytest.approx(abs(exponent + 1.5), abs=1e-12)
 
 
 # Rate
@@ -691,20 +690,16 @@ def test_the_error_of_a_slope_through_two_points_is_that_of_their_ratio():
     assert (slope, error) == (0, pytest.approx(0.05))
 
 
-# Known defects: each test says what should be; `strict` makes its mark fall with the defect.
-
-defect = partial(pytest.mark.xfail, strict=True, raises=(AssertionError, ValueError, pytest.fail.Exception))
+# Edges: where rounding, few draws, noise or bad values could mislead a rule.
 
 
 @pytest.mark.parametrize("draws", [1, 2, 4, 8])
-@defect(reason="SameLaw takes the asymptotic p-value, which is 0 at distance 1 and NaN for one draw")
 def test_samples_that_lie_apart_by_chance_more_often_than_the_level_are_not_told_apart(draws):
     apart = samples(np.arange(draws)[:, None], draws + np.arange(draws)[:, None])
     assert 2 / comb(2 * draws, draws) > LEVEL
     assert SameLaw().judge(apart).word != "refuted"
 
 
-@defect(reason="SameLaw pairs its tests by position, not by name")
 def test_samples_are_paired_by_the_names_of_their_axes():
     rng = np.random.default_rng(20)
     a, b = rng.normal(np.arange(4.0).reshape(2, 2, 1), size=(2, 2, 2, 300))
@@ -714,21 +709,19 @@ def test_samples_are_paired_by_the_names_of_their_axes():
     assert SameLaw().judge(seen).word == "confirmed"
 
 
-@defect(reason="zip(strict=True) speaks of its arguments")
 def test_one_sample_is_compared_with_each_of_several():
     one, several = np.random.default_rng(21).normal(size=(2, 300, 3))
     assert SameLaw().judge(samples(one[:, 0], several)).word == "confirmed"
 
 
-@defect(reason="SameLaw.detectable is its critical distance, found with power 0.8")
 def test_two_laws_at_the_distance_called_detectable_are_told_apart_with_the_stated_power():
     rng, claims, draws = np.random.default_rng(22), CLAIMS, 400
-    shift = 2 * norm.ppf((1 + kolmogi(RAISED) * np.sqrt(2 / draws)) / 2)
+    distance = (kolmogi(RAISED) + norm.ppf(POWER) / 2) * np.sqrt(2 / draws)
+    shift = 2 * norm.ppf((1 + distance) / 2)
     words = count(SameLaw(level=RAISED), (samples(g[0] + shift, g[1]) for g in rng.normal(size=(claims, 2, draws, 1))))
     assert at_least(words["refuted"], claims, POWER)
 
 
-@defect(reason="Rate takes the error of a logarithm for that of a small relative error, and too small where y is large")
 @pytest.mark.parametrize("relative", [0.05, 0.2])
 def test_a_rate_holds_its_level_where_one_size_is_measured_badly(relative):
     x, error = np.array([1.0, 2.0, 4.0]), np.array([0, 0, relative])
@@ -748,43 +741,35 @@ def test_a_rate_holds_its_level_where_one_size_is_measured_badly(relative):
     assert norm.sf(high) <= LEVEL
 
 
-@defect(reason="the largest of 0/0 and 1/0 is 0/0")
 def test_agreement_without_rounding_sees_every_difference():
     assert Agreement(rounding=0).judge(compared([1.0, 2.0], [1.0, 3.0], 0.0)).word == "refuted"
 
 
-@defect(reason="rounding is absolute below 1, and is granted to sampled values too")
 def test_numbers_far_below_one_are_held_to_their_own_scale():
     assert Agreement().judge(compared([1e-14], [2e-13], [1e-16])).word == "refuted"
     assert Bound().judge(evidence(bound=[1e-14], measured=[5e-13], error=[1e-16])).word == "refuted"
 
 
-@defect(reason="Approximation and Rate allow no rounding at the margin")
 @pytest.mark.parametrize("margin", [0.05, 0.1])
 def test_an_exact_deviation_equal_to_the_margin_is_not_refuted(margin):
     assert Approximation(margin).judge(compared([1.0], [1 + margin], [0.0])).word != "refuted"
 
 
-@defect(reason="Order allows no rounding")
 def test_rounding_puts_nothing_in_order():
     assert Order().judge(evidence(lower=[0.3], upper=[0.1 + 0.2], error=[0.0])).word == "undecided"
 
 
-@defect(reason="the statistic of Bound is the tightness, which passes over bounds that are not positive")
 def test_the_statistic_of_a_refuted_bound_exceeds_its_threshold():
     verdict = Bound().judge(evidence(bound=[-1.0, 10.0], measured=[0.0, 5.0], error=0.0))
     assert verdict.word == "refuted"
     assert verdict.statistic > verdict.threshold
 
 
-@defect(reason="Convergence sums what it is given")
 def test_a_run_arrives_or_does_not():
     with pytest.raises(InputError, match="arrived"):
         Convergence(0.9).judge(evidence("repeat", arrived=np.repeat([0.0, 2.0], 500)))
 
 
-@pytest.mark.filterwarnings("ignore:Casting complex")
-@defect(reason="astype(float) drops the imaginary part")
 def test_what_is_not_real_confirms_nothing():
     with pytest.raises(InputError, match="measured"):
         Agreement().judge(compared([1.0], [1 + 5j], [0.0]))

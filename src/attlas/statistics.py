@@ -68,10 +68,19 @@ def log_slope(x: np.ndarray, y: np.ndarray, error: np.ndarray) -> tuple[np.ndarr
 
 
 class Rule(ABC):
-    """A decision about a Dataset. Subclasses are frozen dataclasses that name what they read."""
+    """A decision about a Dataset. Subclasses are frozen dataclasses that name what they read.
+
+    A sampled value comes with its standard error, taken as known: it should rest on a thousand samples or more.
+    """
 
     reads: ClassVar[tuple[str, ...]]
     level: float
+
+    def __post_init__(self) -> None:
+        for name, most in (("level", 1.0), ("share", 1.0), ("margin", np.inf), ("rounding", 1.0)):
+            value = getattr(self, name, 0.5)
+            if not (0 <= value <= most and np.isfinite(value)):
+                raise InputError(f"{name} = {value!r}: {type(self).__name__} takes a number from 0 to {most:g}")
 
     def judge(self, evidence: xr.Dataset) -> Verdict:
         """The verdict on `evidence`. Evidence that is empty or not finite is undecided, never confirmed."""
@@ -81,13 +90,17 @@ class Rule(ABC):
                 f"the evidence lacks {', '.join(missing)}: {type(self).__name__} reads {', '.join(self.reads)}, "
                 f"and there is {', '.join(map(str, evidence.data_vars)) or 'nothing'}"
             )
-        values = [evidence[name].astype(float) for name in self.reads]
+        values = [evidence[name] for name in self.reads]
+        for name, value in zip(self.reads, values, strict=True):
+            if value.dtype.kind not in "buif":
+                raise InputError(f"the evidence's {name} has the type {value.dtype}: it must be real numbers")
+        values = [value.astype(float) for value in values]
         if not all(v.size for v in values):
             return Verdict("undecided", "Nothing was measured.")
-        broken = sum(int((~np.isfinite(v)).sum()) for v in values)
+        broken = sum(int((~np.isfinite(v.values)).sum()) for v in values)
         if broken:
             return Verdict("undecided", f"{_count(broken, 'value')} of the evidence {_are(broken)} not finite.")
-        if "error" in evidence and (evidence["error"] < 0).any():
+        if "error" in self.reads and (evidence["error"].values < 0).any():
             raise InputError("the evidence has a negative error: a standard error is 0 (exact) or positive")
         return self._judge(*values)
 
@@ -97,6 +110,10 @@ class Rule(ABC):
     @abstractmethod
     def __str__(self) -> str:
         """The rule in a sentence, as a page shows it."""
+
+
+EDGE = 1 + 1e-9
+"""What a margin may be exceeded by before it counts: exact values that touch it are not beyond it."""
 
 
 def _flat(*values: xr.DataArray) -> list[np.ndarray]:
@@ -125,29 +142,34 @@ class Agreement(Rule):
 
     def __str__(self) -> str:
         return (
-            f"Agreement: every difference is within {self.rounding:g} of max(1, |predicted|) where the measurement is "
-            f"exact, and within its sampling error at joint level {self.level:g} where it is not."
+            f"Agreement: every difference is within its sampling error at joint level {self.level:g}; where both sides "
+            f"are exact, within {self.rounding:g} of max(1, |predicted|)."
         )
 
     def _judge(self, *values: xr.DataArray) -> Verdict:
         predicted, measured, error = _flat(*values)
         n = predicted.size
         z = normal_quantile(self.level, n)
-        scale = np.maximum(1, abs(predicted))
+        # What rounding may do, exact values to an absolute scale and sampled ones to their own.
+        scale = np.where(error > 0, abs(predicted), np.maximum(1, abs(predicted)))
         difference = abs(measured - predicted)
         exact = not error.any()
         # One unit of allowed deviation per z: the standard error, plus the rounding shared out over z.
         unit = error + self.rounding * scale / z
-        worst = int(np.argmax(difference / unit))
-        statistic = float(difference[worst] / (scale[worst] if exact else unit[worst]))
+        with np.errstate(divide="ignore", invalid="ignore"):
+            units = np.where(difference > 0, difference / unit, 0.0)
+        worst = int(np.argmax(units))
+        statistic = float(difference[worst] / scale[worst] if exact else units[worst])
         threshold = self.rounding if exact else z
         if exact:
             detectable = f"{self.rounding:g} of max(1, |predicted|): rounding"
         else:
-            shift = (z * unit + special.ndtri(POWER) * error) / np.maximum(abs(predicted), np.finfo(float).tiny)
+            shift = z * unit + special.ndtri(POWER) * error
+            relative = predicted.all()
+            shift = shift / abs(predicted) if relative else shift
             detectable = (
-                f"{shift.min():.2g} of the predicted value at the most precise of {_count(n, 'comparison')}, "
-                f"{shift.max():.2g} at the least"
+                f"{shift.min():.2g}{' of the predicted value' if relative else ''} at the most precise of "
+                f"{_count(n, 'comparison')}, {shift.max():.2g} at the least"
             )
         agrees = statistic <= threshold
         what = "the relative difference" if exact else "the difference in standard errors"
@@ -189,9 +211,9 @@ class Approximation(Rule):
         off, half = abs(measured - predicted) / scale, z * error / scale
         word: Word = "undecided"
         worst = int(np.argmax(off + half))
-        if (off + half <= self.margin).all():
+        if (off + half <= EDGE * self.margin).all():
             word = "confirmed"
-        elif (off - half > self.margin).any():
+        elif (off - half > EDGE * self.margin).any():
             word, worst = "refuted", int(np.argmax(off - half))
         reach = self.margin + (z + special.ndtri(POWER)) * (error / scale)
         return Verdict(
@@ -215,32 +237,38 @@ class Bound(Rule):
     reads: ClassVar = ("bound", "measured", "error")
 
     def __str__(self) -> str:
-        return f"Bound: the upper limit of every measurement (joint level {self.level:g}) stays below the bound."
+        return (
+            f"Bound: the upper limit of every measurement (joint level {self.level:g}) stays below the bound, to rounding "
+            f"({self.rounding:g} of it)."
+        )
 
     def _judge(self, *values: xr.DataArray) -> Verdict:
         bound, measured, error = _flat(*values)
         z = normal_quantile(self.level, bound.size, sides=1)
-        slack = self.rounding * np.maximum(1, abs(bound))
+        slack = self.rounding * abs(bound)
         above, half = measured - bound - slack, z * error
+        # How near the bound is, in its own size: 1 where it is attained.
+        with np.errstate(divide="ignore", invalid="ignore"):
+            reached = 1 + (measured - bound) / abs(bound)
+            reach = (slack + (z + special.ndtri(POWER)) * error) / abs(bound)
+        reached = np.where(bound != 0, reached, np.where(measured > 0, np.inf, 1.0))
         word: Word = "undecided"
-        worst = int(np.argmax(above + half))
+        shown = int(np.argmax(reached))
         if (above + half <= 0).all():
             word = "confirmed"
         elif (above - half > 0).any():
-            word, worst = "refuted", int(np.argmax(above - half))
-        with np.errstate(divide="ignore", invalid="ignore"):
-            tightness = np.where(bound > 0, measured / bound, np.nan)
-            reach = (slack + (z + special.ndtri(POWER)) * error) / abs(bound)
-        tightest = float(np.nanmax(tightness)) if np.isfinite(tightness).any() else float("nan")
-        shown = worst if word == "refuted" or not np.isfinite(tightness).any() else int(np.nanargmax(tightness))
+            word, shown = "refuted", int(np.argmax(above - half))
+        else:
+            shown = int(np.argmax(above + half))
         return Verdict(
             word,
-            f"The measured value reaches {tightest:.4g} of the bound at its tightest, in {_count(bound.size, 'comparison')}.",
-            tightest,
+            f"The measured value reaches {reached[shown]:.5g} of the bound"
+            f"{' at its tightest' if word == 'confirmed' else ''}, in {_count(bound.size, 'comparison')}.",
+            float(reached[shown]),
             1.0,
             f"≤ {bound[shown]:.6g}",
             _with_error(measured[shown], error[shown]),
-            f"an excess of {np.nanmin(reach):.2g} of the bound",
+            f"an excess of {np.nanmin(reach):.2g} of the bound" if bound.all() else "any excess over a bound of 0",
         )
 
 
@@ -249,7 +277,8 @@ class Rate(Rule):
     """The measurement scales as predicted: slope of log measured against log x.
 
     `predicted` is an exponent (without the axis `along`), or the finite-size prediction itself; then the slope of
-    log(measured / predicted), which has no curvature to average over, is compared with 0.
+    log(measured / predicted), which has no curvature to average over, is compared with 0. Errors count as
+    independent along `along`; where sizes share random numbers and have like relative errors the true one is smaller.
     """
 
     margin: float
@@ -268,23 +297,27 @@ class Rate(Rule):
             v.transpose(self.along, ...).values.reshape(v.sizes[self.along], -1) for v in xr.broadcast(*values)
         )
         z = normal_quantile(self.level, x.shape[1])
-        if (y - z * error <= 0).any() or (x <= 0).any() or (finite_size and (predicted <= 0).any()):
-            return Verdict("undecided", "A value is not positive beyond its error, so its logarithm says nothing.")
+        if (y <= 0).any() or (x <= 0).any() or (finite_size and (predicted <= 0).any()):
+            return Verdict("undecided", "A value is not positive, so it has no logarithm.")
+        if (z * error > y / 10).any():  # beyond this the logarithm is skewed enough to cost level
+            return Verdict("undecided", "A value is too noisy for its logarithm: its interval exceeds a tenth of it.")
+        if (np.ptp(x, axis=0) == 0).any():
+            return Verdict("undecided", "A rate needs at least two different sizes.")
         slope, se = log_slope(x, y, error)
         expected = log_slope(x, predicted, 0 * error)[0] if finite_size else predicted[0]
         off, half = abs(slope - expected), z * se
         word: Word = "undecided"
         worst = int(np.argmax(off + half))
-        if (off + half <= self.margin).all():
+        if (off + half <= EDGE * self.margin).all():
             word = "confirmed"
-        elif (off - half > self.margin).any():
+        elif (off - half > EDGE * self.margin).any():
             word, worst = "refuted", int(np.argmax(off - half))
         reach = self.margin + (z + special.ndtri(POWER)) * se
         return Verdict(
             word,
             f"The exponent is {slope[worst]:.4g} ± {half[worst]:.2g} and {expected[worst]:.4g} is predicted; "
             f"the margin is {self.margin:g}.",
-            float(slope[worst]),
+            float(off[worst]),
             self.margin,
             f"exponent {expected[worst]:.4g}",
             f"{slope[worst]:.4g} ± {se[worst]:.2g}",
@@ -310,6 +343,8 @@ class Convergence(Rule):
         (arrived,) = values
         if "repeat" not in arrived.dims:
             raise InputError(f"the evidence's 'arrived' has axes {arrived.dims}: Convergence counts along 'repeat'")
+        if not np.isin(arrived.values, (0, 1)).all():
+            raise InputError("the evidence's 'arrived' has values other than 0 and 1: a run arrives or does not")
         n = arrived.sizes["repeat"]
         k = arrived.sum("repeat").values.ravel()
         lower, upper = binomial_limits(k, n, self.level / k.size)
@@ -343,6 +378,7 @@ class Convergence(Rule):
 class Order(Rule):
     """One quantity is below the other. `error` is that of the difference, paired where possible."""
 
+    rounding: float = 1e-12
     level: float = LEVEL
     reads: ClassVar = ("lower", "upper", "error")
 
@@ -352,7 +388,8 @@ class Order(Rule):
     def _judge(self, *values: xr.DataArray) -> Verdict:
         lower, upper, error = _flat(*values)
         z = normal_quantile(self.level, lower.size)
-        gap, half = upper - lower, z * error
+        gap = upper - lower
+        half = z * error + self.rounding * np.maximum(abs(lower), abs(upper))
         word: Word = "undecided"
         worst = int(np.argmin(gap - half))
         if (gap - half > 0).all():
@@ -386,19 +423,24 @@ class SameLaw(Rule):
 
         if any(self.along not in v.dims for v in values):
             raise InputError(f"the samples have axes {values[0].dims}: SameLaw compares along '{self.along}'")
-        a, b = (v.transpose(..., self.along).values.reshape(-1, v.sizes[self.along]) for v in values)
-        tests = [ks_2samp(*pair, method="asymp") for pair in zip(a, b, strict=True)]
+        # Pair by name; the draws of the two samples have nothing to do with each other.
+        a, b = xr.broadcast(values[0], values[1].rename({self.along: "other"}), exclude=(self.along, "other"))
+        a, b = (
+            v.transpose(..., draws).values.reshape(-1, v.sizes[draws]) for v, draws in ((a, self.along), (b, "other"))
+        )
+        tests = [ks_2samp(*pair, method="auto") for pair in zip(a, b, strict=True)]
         threshold = self.level / len(tests)
         worst = min(tests, key=lambda test: test.pvalue)
         sizes = a.shape[1] * b.shape[1] / (a.shape[1] + b.shape[1])
-        reach = special.kolmogi(threshold) / np.sqrt(sizes)
+        critical = special.kolmogi(threshold) / np.sqrt(sizes)
+        reach = min(1.0, critical + special.ndtri(POWER) / 2 / np.sqrt(sizes))
         return Verdict(
             "confirmed" if worst.pvalue >= threshold else "refuted",
             f"The smallest of {_count(len(tests), 'p-value')} is {worst.pvalue:.2g}, at a distance of "
             f"{worst.statistic:.3g}; below {threshold:.2g} rejects.",
             float(worst.pvalue),
             threshold,
-            f"distance < {reach:.3g}",
+            f"distance < {min(1.0, critical):.3g}",
             f"distance {worst.statistic:.3g}",
             f"two distribution functions about {reach:.2g} apart",
         )
