@@ -424,10 +424,9 @@ class SameLaw(Rule):
         if any(self.along not in v.dims for v in values):
             raise InputError(f"the samples have axes {values[0].dims}: SameLaw compares along '{self.along}'")
         # Pair by name; the draws of the two samples have nothing to do with each other.
-        a, b = xr.broadcast(values[0], values[1].rename({self.along: "other"}), exclude=(self.along, "other"))
-        a, b = (
-            v.transpose(..., draws).values.reshape(-1, v.sizes[draws]) for v, draws in ((a, self.along), (b, "other"))
-        )
+        named = xr.broadcast(values[0], values[1].rename({self.along: "other"}), exclude=(self.along, "other"))
+        axes = zip(named, (self.along, "other"), strict=True)
+        a, b = (v.transpose(..., draws).values.reshape(-1, v.sizes[draws]) for v, draws in axes)
         tests = [ks_2samp(*pair, method="auto") for pair in zip(a, b, strict=True)]
         threshold = self.level / len(tests)
         worst = min(tests, key=lambda test: test.pvalue)
