@@ -2,6 +2,8 @@
 
 import contextlib
 import fnmatch
+import functools
+import hashlib
 import importlib
 import importlib.util
 import itertools
@@ -11,8 +13,8 @@ import sys
 import traceback
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from importlib.metadata import entry_points
+from dataclasses import dataclass, field, replace
+from importlib.metadata import entry_points, version
 from pathlib import Path
 from typing import Any, Literal
 
@@ -50,6 +52,9 @@ class Setting(Mapping[str, Value]):
     """
 
     def __init__(self, **values: Value) -> None:
+        taken = [name for name in values if hasattr(type(self), name)]
+        if taken:
+            raise InputError(f"a parameter cannot be called {taken[0]!r}: a setting has a method of that name")
         object.__setattr__(self, "_values", values)
 
     def __getitem__(self, name: str) -> Value:
@@ -73,6 +78,9 @@ class Setting(Mapping[str, Value]):
     def __repr__(self) -> str:
         return f"Setting({', '.join(f'{k}={v!r}' for k, v in self.items())})"
 
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Setting) and self.canonical() == other.canonical()
+
     def __hash__(self) -> int:
         return hash(self.canonical())
 
@@ -87,6 +95,8 @@ class Setting(Mapping[str, Value]):
             name, equals, value = text.partition("=")
             if not equals:
                 raise InputError(f"{text!r}: a parameter is set as name=value")
+            if name.strip() in changes:
+                raise InputError(f"{name.strip()} is set twice")
             changes[name.strip()] = value.strip()
         return self.replace(**changes)
 
@@ -105,10 +115,10 @@ class Setting(Mapping[str, Value]):
         if not isinstance(old, tuple):
             return _coerce(name, value, old)
         if isinstance(value, str):
-            value = [part for part in value.split(",") if part.strip()]
+            value = [part.strip() for part in value.split(",")] if value.strip() else []
         values = value if isinstance(value, list | tuple) else (value,)
         if not values:
-            raise InputError(f"{name} = {value!r}: it needs at least one value")
+            raise InputError(f"{name} is empty: it needs at least one value")
         return tuple(_coerce(name, item, old[0]) for item in values)
 
 
@@ -195,7 +205,8 @@ class Claim:
 
     `measure(cells, seed)` returns the evidence for a batch of cells, a Dataset with a leading axis `cell`. Cells that
     agree in the parameters `shape` have arrays of one shape and may be measured together; by default each is
-    measured by itself. `budget` names the count that a repetition multiplies by four.
+    measured by itself. `budget` names the count that a repetition multiplies by four. `code` is the digest of the
+    sources that its numbers depend on, as they were when it was registered.
     """
 
     id: str
@@ -217,6 +228,7 @@ class Claim:
     batch: int = 8
     budget: str | None = None
     precision: Literal["float64", "float32"] = "float64"
+    code: str = ""
 
     @property
     def map(self) -> str:
@@ -268,6 +280,7 @@ def claim(id: str, **parts: Any) -> Callable[[Callable[[Sequence[Setting], int],
     def register(measure: Callable[[Sequence[Setting], int], xr.Dataset]) -> Claim:
         made = Claim(id=id, measure=measure, **parts)
         _check(made)
+        made = replace(made, code=_digest(made.file))
         _REGISTRY[id] = made
         return made
 
@@ -278,14 +291,41 @@ def _check(new: Claim) -> None:
     where = f"{new.file.name}: claim {new.id!r}"
     if not (new.map and new.slug) or new.id != new.id.lower() or " " in new.id or new.id.count("/") != 1:
         raise InputError(f"{where}: an id has the form map/slug, in lower case and without spaces")
-    old = _REGISTRY.get(new.id)
-    if old is not None and old.file != new.file:
-        raise InputError(f"{where} exists already, in {old.file}; choose another id")
+    if new.id in _REGISTRY:
+        raise InputError(f"{where} exists already, in {_REGISTRY[new.id].file}; choose another id")
     if set(new.quick) != set(new.paper):
         raise InputError(f"{where}: the scales quick and paper have different parameters")
     unknown = {*(new.shape or ()), *([new.budget] if new.budget else [])} - set(new.quick)
     if unknown:
         raise InputError(f"{where}: {', '.join(sorted(unknown))} is no parameter of its setting")
+
+
+_SILENT = ("figures.py", "drawing.py", "cli.py")
+"""Sources that draw and print; no number depends on them."""
+
+
+def _digest(file: Path) -> str:
+    """Digest of what a claim's numbers depend on: the sources of its map and of the root modules, for a claim of somebody
+    else's those of all maps and of every module loaded from beside it, and the versions of what computes."""
+    package = Path(__file__).parent
+    root = list(package.glob("*.py"))
+    home = next((folder for folder in file.parents if folder.parent == package), None)
+    if home is not None:
+        own = list(home.rglob("*.py"))
+    else:
+        loaded = (getattr(module, "__file__", None) for module in list(sys.modules.values()))
+        beside = {Path(name) for name in loaded if name and Path(name).is_relative_to(file.parent)}
+        own = [file, *beside, *(path for name in MAPS for path in (package / name).rglob("*.py"))]
+    sources = sorted({path for path in (*root, *own) if path.suffix == ".py" and path.name not in _SILENT})
+    digest = hashlib.sha256(" ".join(version(name) for name in ("jax", "jaxlib", "numpy", "scipy")).encode())
+    for path in sources:
+        digest.update(_source_digest(path, path.stat().st_mtime_ns))
+    return digest.hexdigest()
+
+
+@functools.cache
+def _source_digest(path: Path, changed: int) -> bytes:
+    return hashlib.sha256(path.name.encode() + path.read_bytes()).digest()
 
 
 def catalogue() -> dict[str, Claim]:
@@ -305,6 +345,8 @@ def load_file(path: str | Path) -> list[Claim]:
         raise InputError(f"claim file {str(path)!r} does not exist")
     catalogue()
     before = dict(_REGISTRY)
+    for id in [id for id, made in before.items() if made.file == path]:  # the file is loaded again
+        del _REGISTRY[id]
     name = f"attlas_claims_{path.stem}_{zlib.crc32(str(path).encode()):08x}"
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
@@ -340,14 +382,16 @@ def _told_as_input_error(what: str, path: Path | None = None) -> Iterator[None]:
 
 
 def select(patterns: Sequence[str], source: str | None = None) -> list[Claim]:
-    """Claims whose id matches one of `patterns` (an id, a map, or a glob like `*risk*`); all of them if there is none."""
+    """Claims whose id matches one of `patterns` (an id, a slug, a map, or a glob like `*risk*`); all if none is given."""
     known = catalogue()
     found: dict[str, Claim] = {}
     for pattern in patterns or ("*",):
-        matches = [i for i in known if fnmatch.fnmatchcase(i, pattern) or i.startswith(pattern.rstrip("/") + "/")]
+        wanted = pattern.rstrip("/").replace("_", "-")
+        matches = [i for i, c in known.items() if fnmatch.fnmatchcase(i, wanted) or wanted in (c.map, c.slug)]
         if not matches:
-            names = [*known, *(c.slug for c in known.values()), *{c.map for c in known.values()}]
-            raise InputError(f"no claim matches {pattern!r}.{near(pattern, names)} `attlas list` shows all.")
+            names = [*known, *(c.map for c in known.values())]
+            close = near(pattern, names) or near(f"{next(iter(known), '').partition('/')[0]}/{pattern}", names)
+            raise InputError(f"no claim matches {pattern!r}.{close} `attlas list` shows all.")
         found.update((i, known[i]) for i in matches)
     if source is not None:
         sources = {c.source for c in known.values()}

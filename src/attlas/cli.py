@@ -1,12 +1,14 @@
 """The command line. Answers go to stdout, progress and notes to stderr; heavy imports happen inside the verbs."""
 
 import contextlib
+import errno
 import json
 import os
+import signal
 import sys
 import tempfile
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -72,7 +74,7 @@ def show(claim: str, store: str | None, files: Sequence[str], as_json: bool) -> 
     found = _select([claim], files)
     if len(found) > 1:
         raise InputError(f"{claim!r} matches {len(found)} claims; name one: {', '.join(c.id for c in found)}")
-    last = Store(store).recorded(found[0].id)
+    last = Store(store, reading=True).recorded(found[0].id)
     if as_json:
         _print_json({**_describe(found[0]), "last": last})
         return
@@ -170,9 +172,6 @@ def cite(claims: Sequence[str], files: Sequence[str], as_json: bool) -> None:
         click.echo("\n\n".join(entries.values()))
 
 
-# --- running --------------------------------------------------------------------------------------------------------
-
-
 def _select(patterns: Sequence[str], files: Sequence[str], source: str | None = None) -> "list[Claim]":
     from attlas.claims import load_file, select
 
@@ -230,6 +229,27 @@ def _run_all(
 
 
 @contextlib.contextmanager
+def _interruptible() -> Iterator[Callable[[], None]]:
+    """Remember Ctrl-C: raised inside one of JAX's callbacks it is swallowed, and must be raised again at the next check."""
+    pressed = False
+
+    def press(*_: object) -> None:
+        nonlocal pressed
+        pressed = True
+        raise KeyboardInterrupt
+
+    def check() -> None:
+        if pressed:
+            raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGINT, press)
+    try:
+        yield check
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+@contextlib.contextmanager
 def _progress(claims: int, quiet: bool) -> Iterator[tuple["Progress | None", Any]]:
     """A progress bar on a terminal, nothing elsewhere."""
     console = _stderr()
@@ -251,9 +271,6 @@ def _progress(claims: int, quiet: bool) -> Iterator[tuple["Progress | None", Any
 def _exit_code(results: "Sequence[Result]") -> int:
     words = {result.verdict.word for result in results}
     return EXIT_REFUTED if "refuted" in words else EXIT_UNDECIDED if "undecided" in words else 0
-
-
-# --- figures --------------------------------------------------------------------------------------------------------
 
 
 def _check_figure(figure: str | None, claims: "list[Claim]") -> None:
@@ -285,8 +302,6 @@ def _draw(result: "Result", path: Path) -> None:
         Path(name).unlink(missing_ok=True)
     _stderr().print(f"Figure: {path}")
 
-
-# --- printing -------------------------------------------------------------------------------------------------------
 
 STYLES = {"confirmed": "green", "refuted": "red", "undecided": "yellow", "outside": "blue"}
 
@@ -344,6 +359,11 @@ def _describe(claim: "Claim") -> dict[str, Any]:
     }
 
 
+def _plain(value: Any) -> Any:
+    """A parameter as JSON gives it back."""
+    return list(value) if isinstance(value, tuple) else value
+
+
 def _show_claim(claim: "Claim", last: dict[str, Any] | None) -> None:
     from rich.markup import escape
     from rich.table import Table
@@ -366,10 +386,14 @@ def _show_claim(claim: "Claim", last: dict[str, Any] | None) -> None:
     if last is None:
         console.print(f"No verdict yet: attlas run {claim.id}")
     else:
-        console.print(f"Last verdict, {last['when']}, scale {last['scale']}, seed {last['seed']}: {last['verdict']}. {escape(last['reason'])}")  # fmt: skip
-
-
-# --- the way out ----------------------------------------------------------------------------------------------------
+        changed = {
+            name: value
+            for name, value in last["setting"].items()
+            if value != _plain(claim.setting(last["scale"])[name])
+        }
+        with_changes = "".join(f", {name} = {value}" for name, value in changed.items())
+        console.print(f"Last verdict, {last['when']}, scale {last['scale']}, seed {last['seed']}{with_changes}:")
+        console.print(f"{last['verdict']}. {escape(last['reason'])}")
 
 
 def main() -> None:
@@ -378,25 +402,32 @@ def main() -> None:
         commands.main(prog_name="attlas", standalone_mode=False)
     except InputError as error:
         _fail(str(error), EXIT_USAGE)
-    except click.exceptions.Abort:
-        _fail("Interrupted; finished batches are kept.", EXIT_INTERRUPTED)
-    except KeyboardInterrupt:
-        _fail("Interrupted; finished batches are kept.", EXIT_INTERRUPTED)
     except click.ClickException as error:
-        error.show()
-        sys.exit(EXIT_USAGE)
+        _fail(error.format_message().replace("\n", " "), EXIT_USAGE)
+    except (KeyboardInterrupt, click.exceptions.Abort):
+        click.echo("attlas: Interrupted; finished batches are kept.", err=True)
+        _leave(EXIT_INTERRUPTED)
     except BrokenPipeError:  # the reader of our answers has gone, as in `attlas list | head`
-        sys.stdout = open(os.devnull, "w")  # noqa: SIM115
-        sys.exit(0)
+        _leave(0)
     except Exception as error:  # noqa: BLE001 - the last stop: a bug is reported with its traceback in a file
+        if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+            _fail("The disk is full.", EXIT_USAGE)
         with tempfile.NamedTemporaryFile("w", prefix="attlas-", suffix=".log", delete=False) as file:
             traceback.print_exception(error, file=file)
-        _fail(f"A bug in Attlas: {type(error).__name__}: {error}. The traceback is in {file.name}.", EXIT_BUG)
+        what = f"{type(error).__name__}: {error}"
+        _fail(f"A bug, in Attlas or in a claim file: {what}. The traceback is in {file.name}.", EXIT_BUG)
 
 
 def _fail(sentence: str, code: int) -> None:
     click.echo(f"attlas: {sentence}", err=True)
     sys.exit(code)
+
+
+def _leave(code: int) -> None:
+    """End at once: threads of XLA that still compile would crash an orderly exit, and a closed pipe spoil it."""
+    with contextlib.suppress(OSError):
+        sys.stdout.flush()
+    os._exit(code)
 
 
 if __name__ == "__main__":

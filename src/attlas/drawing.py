@@ -68,10 +68,12 @@ def agreement(evidence: xr.Dataset, title: str, by: str | None = None, by_title:
     line = alt.Chart(pd.DataFrame({"predicted": span, "measured": span})).mark_line(color=THEORY, strokeWidth=1.2)
     groups = {"color": colour(f"{by}:N", by_title)} if by else {"color": alt.value(PALETTE[0])}
     base = alt.Chart(frame)
-    x = alt.X("predicted:Q", title=f"{what}, closed form")
+    wide = frame["predicted"].min() > 0 and frame["predicted"].max() > 30 * frame["predicted"].min()
+    scale = alt.Scale(type="log") if wide else alt.Scale()
+    x = alt.X("predicted:Q", title=f"{what}, closed form", scale=scale)
     points = base.mark_point(filled=True, size=36, opacity=0.85).encode(
         x=x,
-        y=alt.Y("measured:Q", title=f"{what}, {'second route' if exact else 'simulated'}"),
+        y=alt.Y("measured:Q", title=f"{what}, {'second route' if exact else 'simulated'}", scale=scale),
         tooltip=[alt.Tooltip(f"{name}:Q", format=".6g") for name in ("predicted", "measured", "error")],
         **groups,
     )

@@ -1,4 +1,4 @@
-r"""Exact Gaussian expectations, each with its sampled twin.
+r"""Exact Gaussian expectations with their sampled twins, and how to sample.
 
 Closed forms are plain JAX: they broadcast, differentiate in every argument jointly, and follow the precision of
 the context they are called in. Use `float64` (or `jax.enable_x64`) where digits matter.
@@ -62,19 +62,22 @@ def monte_carlo(draw: Callable[..., Array], key: Array, samples: int | Array, *a
     compiled program serves every budget, and a longer run begins with the numbers of a shorter one.
     """
     blocks = (samples + BLOCK - 1) // BLOCK
-
-    def add(i: Array, sums: tuple[Array, Array]) -> tuple[Array, Array]:
-        value = draw(jax.random.fold_in(key, i), BLOCK, *args)
-        used = jnp.arange(BLOCK) < samples - i * BLOCK
-        value = jnp.where(used, value, 0)
-        return sums[0] + value.sum(-1), sums[1] + (value**2).sum(-1)
-
     shape = jax.eval_shape(lambda: draw(key, BLOCK, *args))
     zero = jnp.zeros(shape.shape[:-1], shape.dtype)
-    total, squares = jax.lax.fori_loop(0, blocks, add, (zero, zero))
-    mean = total / samples
-    variance = jnp.maximum(squares / samples - mean**2, 0) * samples / jnp.maximum(samples - 1, 1)
-    return Estimate(mean, jnp.sqrt(variance / samples))
+
+    def add(i: Array, so_far: tuple[Array, Array]) -> tuple[Array, Array]:
+        """Join a block's mean and sum of squared deviations to those before it (Chan's formula)."""
+        mean, squares = so_far
+        value = draw(jax.random.fold_in(key, i), BLOCK, *args)
+        before, count = i * BLOCK, jnp.minimum(BLOCK, samples - i * BLOCK)
+        used = jnp.arange(BLOCK) < count
+        here = jnp.where(used, value, 0).sum(-1) / count
+        spread = jnp.where(used, (value - here[..., None]) ** 2, 0).sum(-1)
+        share = count / (before + count)
+        return mean + (here - mean) * share, squares + spread + (here - mean) ** 2 * before * share
+
+    mean, squares = jax.lax.fori_loop(0, blocks, add, (zero, zero))
+    return Estimate(mean, jnp.sqrt(squares / jnp.maximum(samples - 1, 1) / samples))
 
 
 @jax.jit

@@ -27,7 +27,8 @@ class Verdict:
     """A word, the number that decided it, the number it was held against, and why, in a sentence.
 
     `predicted` and `measured` show the comparison that decided; `detectable` is the smallest deviation that this
-    budget would have refuted with probability `POWER`.
+    budget would have refuted with probability `POWER`. `exact` says that no sampling error entered the comparison: a
+    refutation is then a counterexample, which no repetition takes back.
     """
 
     word: Word
@@ -37,6 +38,7 @@ class Verdict:
     predicted: str = ""
     measured: str = ""
     detectable: str = ""
+    exact: bool = False
 
     def __str__(self) -> str:
         return self.word
@@ -186,6 +188,7 @@ class Agreement(Rule):
             f"{predicted[worst]:.6g}",
             _with_error(measured[worst], error[worst]),
             detectable,
+            exact=bool(error[worst] == 0),
         )
 
 
@@ -218,13 +221,14 @@ class Approximation(Rule):
         reach = self.margin + (z + special.ndtri(POWER)) * (error / scale)
         return Verdict(
             word,
-            f"The worst of {_count(off.size, 'comparison')} is off by {off[worst]:.3g} ± {half[worst]:.2g}; "
+            f"The worst of {_count(off.size, 'comparison')} is off by {off[worst]:.3g} (interval ± {half[worst]:.2g}); "
             f"the margin is {self.margin:g}.",
             float(off[worst]),
             self.margin,
             f"{predicted[worst]:.6g}",
             _with_error(measured[worst], error[worst]),
             f"a deviation of {reach.min():.2g} {'of the prediction' if self.relative else ''}".strip(),
+            exact=bool(error[worst] == 0),
         )
 
 
@@ -262,13 +266,14 @@ class Bound(Rule):
             shown = int(np.argmax(above + half))
         return Verdict(
             word,
-            f"The measured value reaches {reached[shown]:.5g} of the bound"
+            f"The measured value reaches {reached[shown]:.7g} of the bound"
             f"{' at its tightest' if word == 'confirmed' else ''}, in {_count(bound.size, 'comparison')}.",
             float(reached[shown]),
             1.0,
             f"≤ {bound[shown]:.6g}",
             _with_error(measured[shown], error[shown]),
             f"an excess of {np.nanmin(reach):.2g} of the bound" if bound.all() else "any excess over a bound of 0",
+            exact=bool(error[shown] == 0),
         )
 
 
@@ -315,13 +320,14 @@ class Rate(Rule):
         reach = self.margin + (z + special.ndtri(POWER)) * se
         return Verdict(
             word,
-            f"The exponent is {slope[worst]:.4g} ± {half[worst]:.2g} and {expected[worst]:.4g} is predicted; "
+            f"The exponent is {slope[worst]:.4g} (interval ± {half[worst]:.2g}) and {expected[worst]:.4g} is predicted; "
             f"the margin is {self.margin:g}.",
             float(off[worst]),
             self.margin,
             f"exponent {expected[worst]:.4g}",
-            f"{slope[worst]:.4g} ± {se[worst]:.2g}",
+            f"exponent {slope[worst]:.4g} ± {se[worst]:.2g}",
             f"an exponent off by {reach.min():.2g}",
+            exact=bool(se[worst] == 0),
         )
 
 
@@ -398,12 +404,13 @@ class Order(Rule):
             word, worst = "refuted", int(np.argmin(gap + half))
         return Verdict(
             word,
-            f"The narrowest of {_count(gap.size, 'difference')} is {gap[worst]:.4g} ± {half[worst]:.2g}.",
+            f"The narrowest of {_count(gap.size, 'difference')} is {gap[worst]:.4g} (interval ± {half[worst]:.2g}).",
             float(gap[worst]),
             0.0,
             f"{lower[worst]:.5g} < {upper[worst]:.5g}",
             _with_error(gap[worst], error[worst]),
             f"an inversion by {((z + special.ndtri(POWER)) * error).min():.2g}",
+            exact=bool(error[worst] == 0),
         )
 
 

@@ -20,8 +20,8 @@ from attlas.errors import InputError
 from attlas.lab.runner import Result
 from attlas.references import bibtex
 
-MARK = "claims.json"
-"""The file by which a folder is known as an atlas, and may be replaced by a newer one."""
+LIST = "claims.json"
+"""The machine-readable list beside the index. It names every file of the atlas, by which a folder is known as one."""
 
 
 _TEX_ERRORS = tuple(
@@ -36,8 +36,12 @@ def check_folder(folder: Path) -> Path:
     folder = folder.resolve()
     if folder.exists() and not folder.is_dir():
         raise InputError(f"{str(folder)!r} is a file; name a folder with --out")
-    if folder.is_dir() and any(folder.iterdir()) and not (folder / MARK).exists():
-        raise InputError(f"the folder {str(folder)!r} holds other things; name an empty or new one with --out")
+    if folder.is_dir():
+        strangers = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()} - _files_of(folder)
+        if strangers:
+            raise InputError(
+                f"the folder {str(folder)!r} holds other things ({min(strangers)}); name an empty or new one with --out"
+            )
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder.parent):
@@ -45,6 +49,15 @@ def check_folder(folder: Path) -> Path:
     except OSError as error:
         raise InputError(f"the folder {str(folder)!r} cannot be written: {error.strerror or error}") from error
     return folder
+
+
+def _files_of(folder: Path) -> set[str]:
+    """The files that the atlas in `folder` says are its own; none where there is no atlas."""
+    try:
+        content = json.loads((folder / LIST).read_text(encoding="utf-8"))
+    except (FileNotFoundError, json.JSONDecodeError, UnicodeDecodeError):
+        return set()
+    return set(content["files"]) if isinstance(content, dict) and "attlas" in content and "files" in content else set()
 
 
 def write_atlas(results: Sequence[Result], folder: Path) -> Path:
@@ -76,19 +89,24 @@ def _write_pages(results: Sequence[Result], folder: Path) -> None:
         path.write_text(page.render(known=known, **_page_context(result)), encoding="utf-8")
     index = templates.get_template("index.html").render(groups=_groups(results), counts=_counts(results))
     (folder / "index.html").write_text(index, encoding="utf-8")
-    content = {"attlas": attlas.__version__, "claims": [result.to_dict() for result in results]}
-    (folder / MARK).write_text(json.dumps(content, indent=1, allow_nan=False), encoding="utf-8")
+    files = sorted([LIST, *(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())])
+    content = {"attlas": attlas.__version__, "files": files, "claims": [result.to_dict() for result in results]}
+    (folder / LIST).write_text(json.dumps(content, indent=1, allow_nan=False), encoding="utf-8")
 
 
 def _swap(fresh: Path, folder: Path) -> None:
-    """Put `fresh` in the place of `folder`."""
-    older = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}-"))
-    try:
-        if folder.exists():
-            os.replace(folder, older)
+    """Put `fresh` in the place of `folder`; if that fails the old one is put back."""
+    if not folder.exists():
         os.replace(fresh, folder)
-    finally:
-        shutil.rmtree(older, ignore_errors=True)
+        return
+    older = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}-"))
+    os.replace(folder, older)
+    try:
+        os.replace(fresh, folder)
+    except BaseException:
+        os.replace(older, folder)
+        raise
+    shutil.rmtree(older, ignore_errors=True)
 
 
 def _page_context(result: Result) -> dict[str, Any]:

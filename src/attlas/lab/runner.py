@@ -1,10 +1,11 @@
 """From a claim to a verdict: measure what is not stored, gather, judge, and judge the control by the same rule."""
 
 import hashlib
+import json
 import platform
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -27,18 +28,20 @@ Progress = Callable[[str, int, int], None]
 
 @dataclass(frozen=True)
 class Gathered:
-    """Evidence with its cost: seconds to compile and to run, and how many of its cells came from the store."""
+    """Evidence with its cost: seconds of this run, those of them that went into compiling, seconds `spent` on it in
+    this and earlier runs, and how many of its cells came from the store."""
 
     evidence: xr.Dataset
     seed: int
     seconds: float
     compile_seconds: float
+    spent: float
     stored: int
     cells: int
     code: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Result:
     """A claim's verdict with all it rests on.
 
@@ -57,9 +60,14 @@ class Result:
     first: Verdict | None = None
     seconds: float = 0.0
     compile_seconds: float = 0.0
+    spent: float = 0.0
     cached: bool = False
     provenance: dict[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        control = f"; control {self.control.word}: {self.claim.control.words}" if self.control else ""
+        return f"{self.claim.id}: {self.verdict.word}. {self.verdict.reason}{control}"
 
     def figure(self) -> Any:
         """The claim's figure, an Altair chart, drawn from the evidence alone."""
@@ -81,6 +89,7 @@ class Result:
             "seed": self.seed,
             "seconds": round(self.seconds, 3),
             "compile_seconds": round(self.compile_seconds, 3),
+            "seconds_spent": round(self.spent, 3),
             "cached": self.cached,
             "notes": list(self.notes),
             "provenance": self.provenance,
@@ -132,6 +141,7 @@ class _Bench:
     progress: Progress | None
 
     def test(self, scale: str, setting: Setting, seed: int) -> Result:
+        told = len(self.store.notes)
         cells = self.claim.cells(setting)
         broken = self.claim.broken(cells)
         if broken:
@@ -141,7 +151,7 @@ class _Bench:
         first: Verdict | None = None
         verdict = self.claim.rule.judge(gathered[0].evidence)
         used = setting
-        if verdict.word == "refuted":
+        if verdict.word == "refuted" and not verdict.exact:
             first = verdict
             used = self._larger(setting)
             gathered.append(self.gather(used, fresh_seed(seed)))
@@ -149,9 +159,9 @@ class _Bench:
         evidence = gathered[-1].evidence
         control, more = self._control(evidence, used, gathered[-1].seed)
         gathered += more
-        if verdict.word == "confirmed" and control.word != "refuted":
-            reason = f"The control was not refuted on this budget ({control.reason}), so agreement says nothing."
-            verdict = Verdict("undecided", reason, verdict.statistic, verdict.threshold, verdict.predicted, verdict.measured, verdict.detectable)  # fmt: skip
+        if control.word != "refuted":
+            reason = f"The control was not refuted on this budget ({control.reason}), so the evidence says nothing."
+            verdict = replace(verdict, word="undecided", reason=reason)
         return Result(
             self.claim,
             scale,
@@ -163,9 +173,10 @@ class _Bench:
             first,
             sum(g.seconds for g in gathered),
             sum(g.compile_seconds for g in gathered),
+            sum(g.spent for g in gathered),
             all(g.stored == g.cells for g in gathered),
             self._provenance(gathered),
-            tuple(self.store.notes),
+            tuple(self.store.notes[told:]),
         )
 
     def _larger(self, setting: Setting) -> Setting:
@@ -185,6 +196,7 @@ class _Bench:
         address = Address.of(self.claim, seed)
         have = {} if self.fresh else self.store.load(self.store.find(address, cells))
         stored = len(have)
+        earlier = sum(json.loads(part.attrs["facts"])["seconds"] / part.attrs["batch"] for part in have.values())
         seconds = compiling = 0.0
         self._tell(len(have), len(cells))
         for batch in self.claim.batches([cell for cell in cells if cell not in have]):
@@ -197,10 +209,15 @@ class _Bench:
             seconds, compiling = seconds + clock.seconds, compiling + clock.compiling
             self._tell(len(have), len(cells))
         joined = _join([have[cell] for cell in cells], cells)
-        return Gathered(joined, seed, seconds, compiling, stored, len(cells), address.code)
+        return Gathered(joined, seed, seconds, compiling, earlier + seconds, stored, len(cells), address.code)
 
     def _measure(self, batch: list[Setting], seed: int) -> xr.Dataset:
-        evidence = self.claim.measure(batch, seed)
+        try:
+            evidence = self.claim.measure(batch, seed)
+        except jax.errors.JaxRuntimeError as error:
+            if "RESOURCE_EXHAUSTED" not in str(error):
+                raise
+            raise InputError(f"{self.claim.id} does not fit into memory with {batch[0]}") from error
         if not isinstance(evidence, xr.Dataset) or evidence.sizes.get("cell") != len(batch):
             what = dict(evidence.sizes) if isinstance(evidence, xr.Dataset) else type(evidence).__name__
             raise InputError(
@@ -227,7 +244,12 @@ class _Bench:
 
 def _join(parts: list[xr.Dataset], cells: Sequence[Setting]) -> xr.Dataset:
     """The cells' evidence along one axis, in their order, with the parameters of each as coordinates."""
-    joined = xr.concat(parts, dim="cell", data_vars="minimal", coords="minimal", compat="override", join="override")
+    try:
+        joined = xr.concat(parts, dim="cell", data_vars="minimal", coords="minimal", compat="equals", join="exact")
+    except ValueError as error:
+        raise InputError(
+            f"the evidence of {len(parts)} cells does not fit together; what differs between cells needs the axis 'cell': {error}"
+        ) from error
     names = [name for name in cells[0] if name not in joined and name not in joined.dims]
     return joined.assign_coords(
         {name: ("cell", [cell[name] for cell in cells]) for name in names if _plain(cells, name)}

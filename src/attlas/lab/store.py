@@ -6,15 +6,14 @@ index is finished. Processes may share a store without locks, because a block's 
 its name and is never written twice with different contents.
 """
 
-import functools
 import hashlib
+import io
 import json
 import os
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +21,18 @@ import numpy as np
 import platformdirs
 import xarray as xr
 
-import attlas
 from attlas.claims import Claim, Setting
 from attlas.errors import InputError
 
-ROOT = Path(attlas.__file__).parent
+
+def _parse_index(text: str) -> dict[str, Any] | None:
+    """The index that `text` holds, or None where it holds something else."""
+    try:
+        index = json.loads(text)
+    except json.JSONDecodeError:
+        return None
+    whole = isinstance(index, dict) and {"data", "sha256", "cells"} <= set(index) and isinstance(index["cells"], list)
+    return index if whole else None
 
 
 def _sha(*parts: str | bytes) -> str:
@@ -35,20 +41,6 @@ def _sha(*parts: str | bytes) -> str:
         data = part.encode() if isinstance(part, str) else part
         digest.update(len(data).to_bytes(8, "little") + data)
     return digest.hexdigest()
-
-
-@functools.cache
-def _code(file: Path) -> str:
-    """Digest of all that can change a claim's numbers: the sources of its map (figures apart, which only draw) or of
-    its own file, those of the root modules, and the versions of JAX and NumPy."""
-    folder = next((f for f in file.parents if f.parent == ROOT), None)
-    if folder is None:
-        own = sorted(file.parent.glob("*.py")) if (file.parent / "__init__.py").exists() else [file]
-    else:
-        own = sorted(path for path in folder.rglob("*.py") if path.name != "figures.py")
-    root = sorted(path for path in ROOT.glob("*.py") if path.name not in ("cli.py", "drawing.py", "__init__.py"))
-    sources = [part for path in (*own, *root) for part in (path.name, path.read_bytes())]
-    return _sha(*sources, version("jax"), version("numpy"))
 
 
 @dataclass(frozen=True)
@@ -62,7 +54,7 @@ class Address:
 
     @classmethod
     def of(cls, claim: Claim, seed: int) -> "Address":
-        return cls(claim.id, seed, claim.precision, _code(claim.file))
+        return cls(claim.id, seed, claim.precision, claim.code)
 
     def cell(self, setting: Setting) -> str:
         return _sha(self.claim, str(self.seed), self.precision, self.code, setting.canonical())
@@ -80,12 +72,15 @@ class Place:
 
 
 class Store:
-    """A folder of blocks. `notes` collects sentences about what was found damaged and set aside."""
+    """A folder of blocks, made if need be and found writable unless it is only for `reading`. `notes` collects
+    sentences about what was found damaged and set aside."""
 
-    def __init__(self, folder: str | Path | None = None) -> None:
+    def __init__(self, folder: str | Path | None = None, *, reading: bool = False) -> None:
         chosen = folder or os.environ.get("ATTLAS_STORE") or platformdirs.user_cache_dir("attlas")
         self.folder = Path(chosen).expanduser()
         self.notes: list[str] = []
+        if reading:
+            return
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             with tempfile.TemporaryFile(dir=self.folder):
@@ -126,6 +121,7 @@ class Store:
         )
         kept.attrs["cells"] = json.dumps([dict(cell) for cell in cells])
         kept.attrs["facts"] = json.dumps(dict(facts))
+        kept.attrs["batch"] = len(cells)
         with self._told():
             folder.mkdir(parents=True, exist_ok=True)
             with _temporary(folder, ".nc") as temporary:
@@ -141,10 +137,11 @@ class Store:
                 "cells": [address.cell(cell) for cell in cells],
                 "facts": dict(facts),
             }
-            self._write_json(folder / f"{name}.json", index)
-            for older in folder.glob(f"{name}.*.nc"):
-                if older != data and older.stat().st_mtime < data.stat().st_mtime - 60:
-                    older.unlink(missing_ok=True)
+            path = folder / f"{name}.json"
+            older = self._read_index(path)
+            self._write_json(path, index)
+            if older is not None and older["data"] != data.name:
+                (folder / older["data"]).unlink(missing_ok=True)
 
     def record(self, claim: str, verdict: Mapping[str, Any]) -> None:
         """Remember the last verdict on a claim."""
@@ -152,9 +149,12 @@ class Store:
             self._write_json(self._verdict_path(claim), verdict)
 
     def recorded(self, claim: str) -> dict[str, Any] | None:
-        """The last verdict on a claim, if there is one."""
-        path = self._verdict_path(claim)
-        return self._read_index(path) if path.exists() else None
+        """The last verdict on a claim, if there is one that can be read."""
+        try:
+            found = json.loads(self._verdict_path(claim).read_text())
+        except (FileNotFoundError, json.JSONDecodeError, UnicodeDecodeError):
+            return None
+        return found if isinstance(found, dict) else None
 
     def _claim_folder(self, claim: str) -> Path:
         return self.folder / "blocks" / claim
@@ -171,34 +171,37 @@ class Store:
 
     def _read_index(self, path: Path) -> dict[str, Any] | None:
         try:
-            return json.loads(path.read_text())
-        except FileNotFoundError:  # another process has set it aside
+            text = path.read_text()
+        except FileNotFoundError:  # it never was, or another process has set it aside
             return None
-        except (json.JSONDecodeError, UnicodeDecodeError):
+        except UnicodeDecodeError:
+            text = ""
+        index = _parse_index(text)
+        if index is None:
             self._set_aside(path, "its index cannot be read")
-            return None
+        return index
 
     def _read_block(self, path: Path) -> xr.Dataset | None:
-        index = self._read_index(path)
-        if index is None:
-            return None
-        data = path.parent / index["data"]
-        if not data.exists():
-            # Another process may have replaced the block between the two reads.
-            index = self._read_index(path) or index
+        for _ in range(2):  # twice, because another process may replace the block between the two reads
+            index = self._read_index(path)
+            if index is None:
+                return None
             data = path.parent / index["data"]
-        if not data.exists():
-            self._set_aside(path, f"its data file {data.name} is missing")
-            return None
-        if hashlib.sha256(data.read_bytes()).hexdigest() != index["sha256"]:
-            self._set_aside(path, "its contents do not match their checksum", data)
-            return None
-        with xr.open_dataset(data, engine="h5netcdf") as block:
-            return block.load()
+            try:
+                content = data.read_bytes()
+            except FileNotFoundError:
+                continue
+            if hashlib.sha256(content).hexdigest() != index["sha256"]:
+                self._set_aside(path, "its contents do not match their checksum", data)
+                return None
+            with xr.open_dataset(io.BytesIO(content), engine="h5netcdf") as block:
+                return block.load()
+        self._set_aside(path, "its data file is missing")
+        return None
 
     def _set_aside(self, index: Path, why: str, *others: Path) -> None:
         for path in (index, *others):
-            if path.exists():
+            with suppress(FileNotFoundError):  # another process was quicker
                 os.replace(path, path.with_name(path.name + ".damaged"))
         self.notes.append(f"The block {index} is damaged: {why}. It was set aside as *.damaged and is computed again.")
 
@@ -222,6 +225,7 @@ def _temporary(folder: Path, suffix: str) -> Iterator[Path]:
 
 
 def _flush(path: Path) -> None:
+    path.chmod(0o644)  # a temporary file is its owner's alone; a store may be shared
     with path.open("rb+") as file:
         os.fsync(file.fileno())
 

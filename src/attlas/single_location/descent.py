@@ -19,7 +19,7 @@ from jaxtyping import Array, ArrayLike, Float
 from attlas.errors import InputError, whole
 from attlas.gaussian import Real, float64
 from attlas.scan import Trajectory, iterate
-from attlas.single_location.population import Overlaps, partials_of_risk, total_risk
+from attlas.single_location.population import Overlaps, partials_of_risk, total_risk, unit_vectors
 from attlas.single_location.schedules import Schedule, as_schedule
 from attlas.single_location.task import Constants, SingleLocation
 
@@ -29,8 +29,8 @@ def descend(
     task: SingleLocation,
     start: Overlaps,
     *,
-    lam: ArrayLike | Schedule,
-    step_size: ArrayLike | Schedule,
+    lam: Real | Schedule,
+    step_size: Real | Schedule,
     steps: int,
     record_every: int = 100,
     penalty: float = 0.0,
@@ -42,20 +42,29 @@ def descend(
     `GeometricDecay`, or a function of yours that JAX can trace). `penalty` adds its multiple of
     $\langle v, E[\tfrac1L\sum_l X_l]\rangle^2 = (m\theta/L)^2$ to what is descended, not to what is reported. Returns a Dataset over (repeat, step) with the overlaps, `risk` and `distance`, all
     after the same number of steps and at that step's $\lambda_t$, and `status` over repeat: "completed", or
-    "diverged" with the step in `survived`. The path is the d-dimensional one to rounding while
-    $\alpha\lambda_{\max} < 2$ for the Hessian's largest eigenvalue; beyond that rounding decides between phases.
+    "diverged" with the step in `survived`. The path is the d-dimensional one to rounding where descent is stable (a step
+    size below `landscape.stable_step`, a sharpness at which the oracle attracts); elsewhere rounding grows.
     """
     overlaps = Overlaps(*(jnp.atleast_1d(x) for x in np.broadcast_arrays(*map(np.asarray, start.checked()))))
     overlaps = Overlaps(*(jnp.asarray(x, float) for x in overlaps))
     if not (np.isfinite(penalty) and penalty >= 0):
         raise InputError(f"penalty = {penalty!r}: it must be a number, 0 or larger")
     steps = whole("steps", steps, 0)
+    for name, value in (("lam", lam), ("step_size", step_size)):
+        if not callable(value) and np.shape(value) not in ((), (1,), overlaps.kappa.shape):
+            raise InputError(
+                f"{name} has the shape {np.shape(value)}: one value, or one for each of {len(overlaps.kappa)} starts"
+            )
     weight = jnp.asarray(2 * penalty * (task.m / task.length) ** 2)
     args = (task.constants, as_schedule("lam", lam, steps), as_schedule("step_size", step_size, steps), weight)
     path = iterate(
         step_overlaps, observe_overlaps, overlaps, args, steps=steps, record_every=record_every, progress=progress
     )
-    return _dataset(path, steps)
+    data = _dataset(path, steps)
+    data.attrs.update(
+        dim=task.dim, length=task.length, gamma=task.gamma, noise=task.noise, lam=str(lam), step_size=str(step_size)
+    )
+    return data
 
 
 @float64
@@ -64,8 +73,8 @@ def descend_vectors(
     k: Float[ArrayLike, "repeat dim"],
     v: Float[ArrayLike, "repeat dim"],
     *,
-    lam: ArrayLike | Schedule,
-    step_size: ArrayLike | Schedule,
+    lam: Real | Schedule,
+    step_size: Real | Schedule,
     steps: int,
     record_every: int = 100,
     direction: str = "gradient",
@@ -81,6 +90,7 @@ def descend_vectors(
         raise InputError(
             f"k and v have widths {state[0].shape[-1]} and {state[1].shape[-1]}: the task has dim = {task.dim}"
         )
+    unit_vectors(*state)
     steps = whole("steps", steps, 0)
     schedules = as_schedule("lam", lam, steps), as_schedule("step_size", step_size, steps)
     args = (task.constants, jnp.asarray(task.k_star), jnp.asarray(task.v_star), *schedules)
@@ -208,6 +218,13 @@ def manifold_start(task: SingleLocation, key: Array, repeats: int) -> Overlaps:
     those orthogonal to k* and k."""
     k, v = _frame(key, whole("repeats", repeats, 1), task.dim)
     return _overlaps_in_frame(k.at[1].set(0), v.at[0].set(0).at[2].set(0))
+
+
+@float64
+def gaussian_start(task: SingleLocation, key: Array, repeats: int) -> Overlaps:
+    r"""The law that `sphere_start` tends to as dim grows: five independent $N(0, 1/d)$, from the same random numbers."""
+    k, v = _frame(key, whole("repeats", repeats, 1), task.dim)
+    return Overlaps(*(x / np.sqrt(task.dim) for x in (k[0], v[1], v[0], k[1], v[2])))
 
 
 @functools.partial(jax.jit, static_argnames="repeats")

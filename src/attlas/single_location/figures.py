@@ -123,45 +123,289 @@ def distance_curves(evidence: xr.Dataset) -> Any:
     return finish(chart, "Starts on the manifold stay on it", "exact zeros are drawn at 1e-20")
 
 
-def manifold_panels(evidence: xr.Dataset) -> Any:
-    """The paper's Figure 3b: excess risk, alignments, distance to the manifold; median and 95 % band over runs."""
+LEVELS = {"oracle_level": "oracle", "swapped_level": "swapped", "origin_level": "origin"}
+
+
+def _bands(one: xr.Dataset, names: dict[str, str], title: str, scale: alt.Scale, log: bool = False) -> alt.LayerChart:
+    """Median and 95 % band over runs of the curves `names`, which maps variables to what a legend calls them."""
+    parts = []
+    for name, label in names.items():
+        curve = log_floor(one[name], FLOOR) if log else one[name]
+        parts.append(curve.to_dataset("band").to_dataframe().reset_index().assign(curve=label))
+    axis = alt.Axis(format=".0e", tickCount=6) if log else alt.Axis()
+    base = alt.Chart(pd.concat(parts)).encode(x=alt.X("step:Q", title="step", axis=alt.Axis(tickCount=4, format="~s")))
+    legend = alt.Legend(orient="top") if len(names) > 1 else None
+    hue = alt.Color("curve:N", title=None, scale=alt.Scale(range=PALETTE), legend=legend)
+    y = alt.Y("median:Q", scale=scale, title=title, axis=axis)
+    band = base.mark_area(opacity=0.25).encode(
+        y=alt.Y("low:Q", scale=scale, title=title, axis=axis), y2="high:Q", color=hue
+    )
+    return band + base.mark_line().encode(y=y, color=hue)
+
+
+FLOOR = 1e-20
+
+
+def run_panels(evidence: xr.Dataset) -> Any:
+    """The paper's panels of a population run: excess risk, alignments, trajectories, distance to the manifold."""
     one = evidence.isel(cell=0)
-    floor = 1e-20
-
-    def panel(names: dict[str, str], title: str, scale: alt.Scale, log: bool = False) -> alt.LayerChart:
-        axis = alt.Axis(format=".0e", tickCount=6) if log else alt.Axis()
-        parts = []
-        for name, label in names.items():
-            curve = log_floor(one[name], floor) if log else one[name]
-            wide = curve.to_dataset("band").to_dataframe().reset_index()
-            parts.append(wide.assign(curve=label))
-        base = alt.Chart(pd.concat(parts)).encode(x=alt.X("step:Q", title="step"))
-        hue = alt.Color(
-            "curve:N",
-            title=None,
-            scale=alt.Scale(range=PALETTE),
-            legend=alt.Legend(orient="top") if len(names) > 1 else None,
-        )
-        band = base.mark_area(opacity=0.25).encode(
-            y=alt.Y("low:Q", scale=scale, title=title, axis=axis), y2="high:Q", color=hue
-        )
-        return band + base.mark_line().encode(y=alt.Y("median:Q", scale=scale, title=title, axis=axis), color=hue)
-
-    risk = panel({"excess_risk": "excess risk"}, "excess risk", alt.Scale())
-    risk = risk + rule_at(float(one["oracle"]), "oracle") + rule_at(float(one["origin"]), "saddle at the origin")
-    aligned = panel(
-        {"kappa_size": "|κ| = |⟨k, k*⟩|", "nu_size": "|ν| = |⟨v, v*⟩|"}, "alignment", alt.Scale(domain=[0, 1])
+    top = float(max(one["excess_risk"].sel(band="high").max(), one["origin_level"].max()))
+    risk = _bands(one, {"excess_risk": "excess risk"}, "excess risk", alt.Scale(domain=[0, top], nice=True))
+    levels = one[list(LEVELS)].rename(LEVELS).to_dataframe().reset_index().melt("step", list(LEVELS.values()))
+    dashes = alt.StrokeDash("variable:N", title=None, legend=alt.Legend(orient="top"))
+    theory = (
+        alt.Chart(levels)
+        .mark_line(color=THEORY, strokeWidth=1.2, clip=True)
+        .encode(x="step:Q", y="value:Q", strokeDash=dashes)
     )
-    aligned = aligned + rule_at(0.95, "arrived")
-    distance = panel(
-        {"distance": "distance"}, "distance to the manifold", alt.Scale(type="log", domain=[floor, 10]), log=True
+    aligned = _bands(one, {"kappa_size": "|κ|", "nu_size": "|ν|"}, "alignment", alt.Scale(domain=[0, 1]))
+    distance = _bands(
+        one, {"distance": "distance"}, "distance to the manifold", alt.Scale(type="log", domain=[FLOOR, 10]), log=True
     )
-    panels = (chart.properties(width=250, height=230) for chart in (risk, aligned, distance))
-    runs = one.sizes["repeat"]
+    paths = one[["kappa_path", "nu_path"]].to_dataframe().reset_index()
+    square = alt.Scale(domain=[-1, 1])
+    trajectories = (
+        alt.Chart(paths)
+        .mark_trail(opacity=0.7)
+        .encode(
+            x=alt.X("kappa_path:Q", title="κ", scale=square),
+            y=alt.Y("nu_path:Q", title="ν", scale=square),
+            detail="run:N",
+            order="step:Q",
+            size=alt.Size("step:Q", scale=alt.Scale(range=[0.3, 3]), legend=None),
+            color=alt.value(PALETTE[0]),
+        )
+    )
+    ends = pd.DataFrame({"kappa_path": [1, -1], "nu_path": [1, -1]})
+    optima = alt.Chart(ends).mark_point(shape="cross", size=90, color=THEORY).encode(x="kappa_path:Q", y="nu_path:Q")
+    rows = [[risk + theory, aligned + rule_at(0.9)], [trajectories + optima, distance]]
+    chart = alt.vconcat(
+        *(
+            alt.hconcat(*(panel.properties(width=290, height=200) for panel in row)).resolve_scale(color="independent")
+            for row in rows
+        )
+    )
+    runs = int(one.sizes["repeat"])
     return finish(
-        alt.hconcat(*panels).resolve_scale(color="independent"),
-        "Descent from the manifold",
-        f"median and 95 % band of {runs} runs; {int(one['arrived'].sum())} arrive; a distance of 0 is drawn at 1e-20",
+        chart,
+        "Descent of the population risk",
+        f"median and 95 % band of {runs} runs, {int(one['arrived'].sum())} of which do what is claimed; dashed: theory at λ_t",
+    )
+
+
+def schedule_comparison(evidence: xr.Dataset) -> Any:
+    frame = evidence[["failed", "final_risk"]].isel(cell=0).to_dataframe().reset_index()
+    frame["outcome"] = np.where(frame["failed"], "fails", "oracle")
+    chart = (
+        alt.Chart(frame)
+        .mark_bar(opacity=0.85)
+        .encode(
+            x=alt.X("final_risk:Q", bin=alt.Bin(maxbins=40), title="excess risk at the last step"),
+            y=alt.Y("count():Q", title="runs", scale=alt.Scale(type="symlog")),
+            color=colour("outcome:N", None),
+            row=alt.Row("schedule:N", title=None),
+        )
+        .properties(width=WIDTH, height=130)
+    )
+    return finish(chart, "Two schedules from the same starts", "where the runs end; logarithmic counts")
+
+
+def fixed_point_rates(evidence: xr.Dataset) -> Any:
+    rates = evidence.sel(quantity=["slow rate", "fast rate"])
+    frame = table(rates, "predicted", "measured")
+    frame["setting"] = [f"λ={r.lam:g}, d={r.dim}" for r in frame.itertuples()]
+    base = alt.Chart(frame)
+    x = alt.X("place:N", title="fixed point (κ, ν)", axis=alt.Axis(labelAngle=0))
+    y = alt.Y("predicted:Q", title="rate of the flow", scale=alt.Scale(type="symlog", constant=0.1))
+    closed = base.mark_tick(thickness=2, size=36, color=THEORY).encode(x=x, y=y)
+    found = base.mark_point(filled=True, size=30).encode(x=x, y="measured:Q", color=colour("setting:N", "setting"))
+    chart = (closed + found + rule_at(0)).properties(width=WIDTH, height=HEIGHT)
+    return finish(
+        chart, "Fixed points on the manifold", "ticks: closed form; points: automatic differentiation; below 0 attracts"
+    )
+
+
+def phase_portrait(evidence: xr.Dataset) -> Any:
+    """The paper's Figure 5: field, fixed points by type, the stable curve of the saddle, the basins."""
+    one = evidence.isel(cell=0)
+    frame = one[["kappa", "nu", "velocity_kappa", "velocity_nu", "ends_up", "arrived"]].to_dataframe().reset_index()
+    frame["basin"] = np.where(frame["ends_up"], "(1, 1)", "(−1, −1)")
+    few = frame.iloc[:: max(1, len(frame) // 400)].copy()
+    speed = np.hypot(few["velocity_kappa"], few["velocity_nu"])
+    few["angle"] = np.degrees(np.arctan2(few["velocity_kappa"], few["velocity_nu"]))
+    few["speed"] = speed
+    square = alt.Scale(domain=[-1, 1])
+    x, y = alt.X("kappa:Q", title="κ = ⟨k, k*⟩", scale=square), alt.Y("nu:Q", title="ν = ⟨v, v*⟩", scale=square)
+    basins = (
+        alt.Chart(frame.iloc[:: max(1, len(frame) // 1600)])
+        .mark_square(size=70, opacity=0.22)
+        .encode(x=x, y=y, color=colour("basin:N", "ends at"))
+    )
+    arrows = (
+        alt.Chart(few)
+        .mark_point(shape="wedge", filled=True, color=THEORY)
+        .encode(
+            x=x,
+            y=y,
+            angle=alt.Angle("angle:Q", scale=alt.Scale(domain=[0, 360], range=[0, 360])),
+            size=alt.Size("speed:Q", title="speed", scale=alt.Scale(type="log", range=[8, 110])),
+        )
+    )
+    curve = one[["curve_kappa", "curve_nu"]].to_dataframe().reset_index()
+    line = (
+        alt.Chart(curve)
+        .mark_line(color=THEORY, strokeWidth=2)
+        .encode(x="curve_kappa:Q", y="curve_nu:Q", order="curve_kappa:Q")
+    )
+    points = pd.DataFrame(
+        {
+            "kappa": [0, 1, -1, 1, -1],
+            "nu": [0, 1, -1, -1, 1],
+            "type": ["saddle", "minimum", "minimum", "maximum", "maximum"],
+        }
+    )
+    marks = (
+        alt.Chart(points)
+        .mark_point(filled=True, size=160, stroke="white")
+        .encode(x=x, y=y, shape=alt.Shape("type:N", title="fixed point"), color=alt.value(PALETTE[2]))
+    )
+    chart = (basins + arrows + line + marks).properties(width=420, height=420)
+    return finish(chart, "The flow on the manifold", "line: the stable curve of the saddle, which separates the basins")
+
+
+def _curves(frame: pd.DataFrame, x: str, y: str, by: str, titles: tuple[str, str, str], log: bool = True) -> alt.Chart:
+    scale = alt.Scale(type="log") if log else alt.Scale()
+    return alt.Chart(frame).mark_line(point=alt.OverlayMarkDef(size=18)).encode(
+        x=alt.X(f"{x}:Q", title=titles[0], scale=scale, axis=alt.Axis(format="~g")), y=alt.Y(f"{y}:Q", title=titles[1]), color=colour(f"{by}:N", titles[2])
+    )  # fmt: skip
+
+
+def transverse_spectrum(evidence: xr.Dataset) -> Any:
+    frame = table(evidence.isel(row=0), "rate")
+    chart = _curves(frame, "lam", "rate", "place", ("λ", "slowest decay off the manifold", "(κ, ν)"))
+    return finish(
+        (chart + rule_at(0, "below this the manifold repels")).properties(width=WIDTH, height=HEIGHT),
+        "Stability across the manifold",
+    )
+
+
+def critical_sharpness(evidence: xr.Dataset) -> Any:
+    frame = table(evidence, "predicted", "measured")
+    frame["task"] = [f"d={r.dim}, L={r.length}, γ={r.gamma:.2g}" for r in frame.itertuples()]
+    base = alt.Chart(frame)
+    y = alt.Y("task:N", title=None, sort=None)
+    closed = base.mark_tick(thickness=2, size=18, color=THEORY).encode(
+        x=alt.X("predicted:Q", title="critical λ", scale=alt.Scale(zero=False)), y=y
+    )
+    found = base.mark_point(filled=True, size=45).encode(x="measured:Q", y=y, color=alt.value(PALETTE[0]))
+    limit = alt.Chart(alt.Data(values=[{"x": 3**0.5 / 2}])).mark_rule(strokeDash=[5, 4], color=THEORY).encode(x="x:Q")
+    return finish(
+        (closed + found + limit).properties(width=WIDTH, height=200),
+        "Where the oracle stops to attract",
+        "ticks: formula; points: zero of the smallest eigenvalue; dashed: √3/2",
+    )
+
+
+def swapped_positions(evidence: xr.Dataset) -> Any:
+    return agreement(evidence, "The swapped attractor: formula and end of descent", "overlap", "overlap", "overlap")
+
+
+def swapped_spectrum(evidence: xr.Dataset) -> Any:
+    frame = table(evidence, "lower", "sharpness")
+    chart = _curves(frame, "sharpness", "lower", "dim", ("λ", "largest real part of the spectrum", "d"))
+    return finish(
+        (chart + rule_at(0, "above this it would be unstable")).properties(width=WIDTH, height=HEIGHT),
+        "The swapped point is a minimum",
+    )
+
+
+def swapped_risks(evidence: xr.Dataset) -> Any:
+    frame = evidence["curve"].isel(cell=[0, -1]).to_dataframe().reset_index()
+    x = alt.X("sharpness:Q", title="λ", scale=alt.Scale(type="log"), axis=alt.Axis(format="~g"))
+    y = alt.Y("curve:Q", title="risk", scale=alt.Scale(type="log"), axis=alt.Axis(format="~g"))
+    lines = (
+        alt.Chart(frame)
+        .mark_line()
+        .encode(x=x, y=y, color=colour("solution:N", "solution"), strokeDash=alt.StrokeDash("dim:N", title="d"))
+    )
+    places = table(evidence, "lower", "upper")
+    dots = (
+        alt.Chart(places)
+        .mark_rule(color=THEORY, strokeWidth=2)
+        .encode(x=alt.X("lam:Q"), y=alt.Y("lower:Q"), y2="upper:Q")
+    )
+    return finish(
+        (lines + dots).properties(width=WIDTH, height=HEIGHT),
+        "Oracle and swapped solution",
+        "bars: where the claim compares them",
+    )
+
+
+def corner_rates(evidence: xr.Dataset) -> Any:
+    frame = table(evidence, "predicted", "measured")
+    x = alt.X("lam:Q", title="λ", scale=alt.Scale(type="log"), axis=alt.Axis(format="~g"))
+    y = alt.Y("predicted:Q", title="rate of 1 − κ", scale=alt.Scale(type="log"), axis=alt.Axis(format=".0e"))
+    base = alt.Chart(frame)
+    chart = base.mark_line(color=THEORY).encode(x=x, y=y) + base.mark_point(
+        filled=True, size=45, color=PALETTE[0]
+    ).encode(x=x, y="measured:Q")
+    return finish(
+        chart.properties(width=WIDTH, height=HEIGHT),
+        "The last stretch slows down",
+        "line: closed form; points: quadrature of the definition",
+    )
+
+
+def flips(evidence: xr.Dataset) -> Any:
+    frame = evidence["rho_path"].isel(cell=0).to_dataframe().reset_index()
+    chart = alt.Chart(frame).mark_line(point=alt.OverlayMarkDef(size=14)).encode(
+        x=alt.X("step:Q", title="step", scale=alt.Scale(zero=False)), y=alt.Y("rho_path:Q", title="ρ = ⟨k, v⟩"), color=colour("run:N", "run")
+    )  # fmt: skip
+    return finish(
+        chart.properties(width=WIDTH, height=HEIGHT),
+        "Two states in turn",
+        "the last sixty steps of four runs; on the manifold ρ = 0",
+    )
+
+
+def flow_limit(evidence: xr.Dataset) -> Any:
+    frame = table(evidence, "x", "measured")
+    frame["first order"] = frame["measured"].iloc[-1] * frame["x"] / frame["x"].iloc[-1]
+    x = alt.X("x:Q", title="step size α", scale=alt.Scale(type="log"), axis=alt.Axis(format=".0e"))
+    y = alt.Y("first order:Q", title="distance to the flow", scale=alt.Scale(type="log"), axis=alt.Axis(format=".0e"))
+    base = alt.Chart(frame)
+    chart = base.mark_line(color=THEORY, strokeDash=[5, 4]).encode(x=x, y=y) + base.mark_point(
+        filled=True, size=45, color=PALETTE[0]
+    ).encode(x=x, y="measured:Q")
+    return finish(chart.properties(width=WIDTH, height=HEIGHT), "Descent follows the flow", "dashed: proportional to α")
+
+
+def failure_shares(evidence: xr.Dataset) -> Any:
+    frame = table(evidence, "lower", "upper", "error")
+    frame["pair"] = [f"λ={r.than_lam:g}, d={r.than_dim} → λ={r.lam:g}, d={r.dim}" for r in frame.itertuples()]
+    y = alt.Y("pair:N", title=None, sort=None, axis=alt.Axis(labelLimit=240))
+    base = alt.Chart(frame)
+    line = base.mark_rule(strokeWidth=3, color="#ccc").encode(
+        y=y, x=alt.X("lower:Q", title="share of starts on the swapped branch"), x2="upper:Q"
+    )
+    ends = base.transform_fold(["upper", "lower"], as_=["side", "share"]).mark_point(filled=True, size=70)
+    dots = ends.encode(y=y, x="share:Q", color=colour("side:N", None))
+    return finish((line + dots).properties(width=WIDTH, height=150), "Failures fall with sharpness and with dimension")
+
+
+def basin_shares(evidence: xr.Dataset) -> Any:
+    frame = table(evidence, "predicted", "measured", "leading_order")
+    base = alt.Chart(frame).transform_fold(["measured", "predicted", "leading_order"], as_=["what", "share"])
+    chart = base.mark_point(filled=True, size=70).encode(
+        x=alt.X("lam:N", title="λ", axis=alt.Axis(labelAngle=0)),
+        xOffset="what:N",
+        y=alt.Y("share:Q", title="share of failing starts", scale=alt.Scale(domain=[0, 0.6])),
+        color=colour("what:N", None),
+    )
+    return finish(
+        chart.properties(width=WIDTH, height=HEIGHT),
+        "Failure is the measure of a basin",
+        "measured: on the sphere; predicted: Gaussian overlaps; the leading-order law is off",
     )
 
 
@@ -234,12 +478,27 @@ def ladder_rate(evidence: xr.Dataset) -> Any:
         .encode(x=x, y="measured:Q", color=key, tooltip=["x:Q", "tokens:Q", "lam:Q", "measured:Q", "error:Q"])
     )
     return finish(
-        (theory + limit + dots).properties(width=WIDTH, height=HEIGHT), "The oracle becomes optimal", "L = d^¼, λ = (dL)^(−¼); two standard errors are smaller than a point"
+        (theory + limit + dots).properties(width=WIDTH, height=HEIGHT), "The oracle becomes optimal", "points: simulation, whose errors are smaller than a point"
     )  # fmt: skip
 
 
+def ladder_order(evidence: xr.Dataset) -> Any:
+    frame = table(evidence, "lower", "upper", "error")
+    x = alt.X("dim:Q", title="d of the lower rung", scale=alt.Scale(type="log"), axis=alt.Axis(format="~s"))
+    base = alt.Chart(frame)
+    y = alt.Y("lower:Q", title="excess risk of the oracle", scale=alt.Scale(zero=True))
+    bars = base.mark_rule(color="#bbb", strokeWidth=2).encode(x=x, y=y, y2="upper:Q")
+    ends = base.transform_fold(["upper", "lower"], as_=["side", "risk"]).transform_calculate(
+        rung="datum.side == 'upper' ? 'at d' : 'at 4d'"
+    )
+    dots = ends.mark_point(filled=True, size=60).encode(x=x, y="risk:Q", color=colour("rung:N", None))
+    return finish(
+        (bars + dots).properties(width=WIDTH, height=HEIGHT), "Rung by rung", "each bar: the excess risk at d and at 4d"
+    )
+
+
 def bound_scatter(evidence: xr.Dataset) -> Any:
-    frame = table(evidence, "bound", "measured")
+    frame = table(evidence, "bound", "measured", rows=900)
     ends = [float(frame["bound"].min()), float(frame["bound"].max())]
     log = alt.Scale(type="log")
     line = (
@@ -253,7 +512,8 @@ def bound_scatter(evidence: xr.Dataset) -> Any:
         .encode(
             x=alt.X("bound:Q", title="bound", scale=log, axis=alt.Axis(format="~g")),
             y=alt.Y("measured:Q", title="excess risk of the oracle", scale=log, axis=alt.Axis(format="~g")),
-            color=colour("found:N", "place chosen"),
+            color=colour("part:N", "part"),
+            shape=alt.Shape("found:N", title="place chosen"),
         )
     )
     return finish(

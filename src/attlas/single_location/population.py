@@ -12,6 +12,17 @@ from attlas.gaussian import Estimate, Real, float64, monte_carlo, smoothed_erf, 
 from attlas.single_location.task import Constants, SingleLocation
 
 
+def unit_vectors(k: Array, v: Array) -> None:
+    """Refuse k and v that are not of unit length; what JAX is tracing passes unseen."""
+    for name, x in (("k", k), ("v", v)):
+        if isinstance(x, jax.core.Tracer):
+            continue
+        norms = np.atleast_1d(np.linalg.norm(np.asarray(x), axis=-1))
+        worst = norms[np.argmax(abs(norms - 1))]
+        if not abs(worst - 1) < 1e-5:
+            raise InputError(f"{name} has length {worst:g}: it must be a unit vector")
+
+
 class Overlaps(NamedTuple):
     r"""Inner products of a head's unit vectors with the stars and each other, arrays of one shape.
 
@@ -30,6 +41,7 @@ class Overlaps(NamedTuple):
     def of(cls, k: Float[ArrayLike, "*s dim"], v: Float[ArrayLike, "*s dim"], task: SingleLocation) -> "Overlaps":
         """The overlaps of vectors `k` and `v` with the stars of `task`."""
         k, v = jnp.asarray(k), jnp.asarray(v)
+        unit_vectors(k, v)
         return cls._of(k, v, jnp.asarray(task.k_star), jnp.asarray(task.v_star))
 
     @classmethod

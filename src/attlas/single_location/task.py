@@ -122,7 +122,7 @@ class SingleLocation:
         return risk(self, ORACLE, lam)
 
     def best_lam(self) -> float:
-        """The sharpness at which the oracle's risk is least, to about eight digits (the risk is flat there)."""
+        """The sharpness at which the oracle's risk is least, to about seven digits (the risk is flat there)."""
         low, high = math.log(1e-6), math.log(1e2)
         for _ in range(3):  # each pass narrows the bracket five-hundredfold
             grid = np.linspace(low, high, 1001)

@@ -7,16 +7,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import xarray as xr
-from jaxtyping import Array, ArrayLike, Float
-from scipy import optimize
+from jaxtyping import Array, Float
+from scipy import integrate, optimize, special
 
 from attlas.claims import Control, Hypothesis, Setting, claim, drawn_by, key_for, together
-from attlas.gaussian import BLOCK, monte_carlo, zeta
+from attlas.gaussian import BLOCK, Estimate, monte_carlo, zeta
 from attlas.single_location.baselines import Baselines, draw_baselines, excess_bound
 from attlas.single_location.claims.shared import (
     FIGURES,
     PAPER,
     ROOT_HALF,
+    SAMPLES,
     TASK,
     column,
     constants_of,
@@ -45,8 +46,8 @@ def one_token_more(evidence: xr.Dataset) -> xr.Dataset:
     reference="Proposition 3",
     statement=r"The best linear predictor has risk $\varepsilon^2 + \gamma^2 - \frac{\gamma^4}{\gamma^2 + L - 1}$; least"
     r" squares on fresh samples comes within 2 % of it.",
-    words="A linear model hardly beats predicting nothing: it cannot know where to look.",
-    hypotheses=TASK,
+    words="A linear model cannot know where to look, and gains ever less over predicting nothing as the sequence grows.",
+    hypotheses=(*TASK, SAMPLES),
     quick=Setting(dim=(4, 8), length=(2, 5), gamma=(ROOT_HALF, 1.3), noise=0.1, samples=400_000),
     paper=Setting(dim=(4, 6, 8), length=(2, 3, 5), gamma=(ROOT_HALF, 1.0, 1.3), noise=0.1, samples=1_000_000),
     rule=Approximation(margin=0.02),
@@ -66,7 +67,8 @@ def best_linear(cells: Sequence[Setting], seed: int) -> xr.Dataset:
 
 @functools.partial(jax.jit, static_argnames="task")
 def fitted_risk(task: SingleLocation, train: Array, test: Array, samples: int | Array) -> tuple[Array, Array]:
-    """Risk of least squares on all L d coordinates and an intercept, fitted on `samples` and tested on as many."""
+    """Risk of least squares on all L d coordinates and an intercept, fitted on `samples`, rounded up to whole blocks, and
+    tested on as many."""
 
     def design(key: Array) -> tuple[Array, Array]:
         batch = task.sample(key, BLOCK, jnp.float64)
@@ -89,18 +91,23 @@ def fitted_risk(task: SingleLocation, train: Array, test: Array, samples: int | 
 
 @claim(
     "single-location/linear-oracle-bayes",
-    source=PAPER,
-    reference="Corollary 2 and Proposition 3",
+    source="attlas",
+    reference="three predictors in order",
     statement=r"At the $\lambda$ that suits it, the oracle head has a risk below that of the best linear predictor and"
     r" above that of the Bayes predictor $E[Y \mid X]$, which knows $k^*$ and $v^*$ but not the place.",
     words="Attention beats every linear model, and at finite dimension it is not yet optimal.",
     hypotheses=(
         *TASK,
+        SAMPLES,
         Hypothesis("sharpness > 0", lambda s: s.sharpness > 0, defining=True),
+        Hypothesis(
+            "gamma <= 1 and dim >= 10: elsewhere a linear predictor can be better",
+            lambda s: s.gamma <= 1 and s.dim >= 10,
+        ),
         Hypothesis("lam is the oracle's best (sharpness = 1)", lambda s: s.sharpness == 1),
     ),
     quick=Setting(dim=(10, 20, 40, 80), length=10, gamma=ROOT_HALF, noise=0.0, sharpness=1.0, samples=60_000),
-    paper=Setting(dim=(10, 20, 40, 80, 400), length=10, gamma=ROOT_HALF, noise=0.0, sharpness=1.0, samples=1_000_000),
+    paper=Setting(dim=(10, 20, 40, 80, 400), length=10, gamma=ROOT_HALF, noise=0.0, sharpness=1.0, samples=300_000),
     rule=Order(),
     control=Control(
         "a head twenty times too sharp, whose gate passes every token",
@@ -112,6 +119,7 @@ def fitted_risk(task: SingleLocation, train: Array, test: Array, samples: int | 
     shape=("length", "samples"),
     budget="samples",
     needs=("single-location/closed-form-risk", "single-location/best-linear"),
+    origin="ours",
 )
 def linear_oracle_bayes(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     lam = jnp.asarray([cell.sharpness * task_of(cell).best_lam() for cell in cells])
@@ -148,12 +156,12 @@ def draw_contest(key: Array, block: int, c: Constants, dim: Array, tokens: Array
     return jnp.concatenate([losses, jnp.stack([oracle - bayes, linear - oracle])])
 
 
-def ladder(setting: Setting) -> list[Setting]:
-    return together("dim")(setting)
-
-
-def length_on_ladder(cell: Setting) -> int:
-    return max(2, round(cell.dim**cell.growth))
+LADDER = (
+    Hypothesis("dim >= 4", lambda s: s.dim >= 4, defining=True),
+    Hypothesis("gamma > 0", lambda s: s.gamma > 0, defining=True),
+    Hypothesis("growth >= 0", lambda s: s.growth >= 0, defining=True),
+    SAMPLES,
+)
 
 
 @claim(
@@ -165,8 +173,7 @@ def length_on_ladder(cell: Setting) -> int:
     r" form, which tends to that of $\frac4\pi\sqrt{L/d}$.",
     words="The wider the tokens, the closer attention comes to the best possible prediction.",
     hypotheses=(
-        Hypothesis("dim >= 4", lambda s: s.dim >= 4, defining=True),
-        Hypothesis("gamma > 0", lambda s: s.gamma > 0, defining=True),
+        *LADDER,
         Hypothesis("growth < 1: L = o(d)", lambda s: s.growth < 1),
         Hypothesis("power (1 + growth) < 1/2: lam sqrt(d) grows", lambda s: s.power * (1 + s.growth) < 0.5),
         Hypothesis(
@@ -187,19 +194,15 @@ def length_on_ladder(cell: Setting) -> int:
         lambda e: e.assign(predicted=e["predicted"] - (e["tokens"] - 2) * e["token_noise"]),
     ),
     figure=drawn_by(f"{FIGURES}:ladder_rate"),
-    cells=ladder,
+    cells=together("dim"),
     shape=("samples",),
     budget="samples",
     needs=("single-location/closed-form-risk",),
 )
 def oracle_optimality(cells: Sequence[Setting], seed: int) -> xr.Dataset:
-    tokens = jnp.asarray([length_on_ladder(cell) for cell in cells])
-    dims = column(cells, "dim")
-    lam = (dims * tokens) ** -column(cells, "power")
-    constants = Constants(jnp.sqrt(dims / 2), column(cells, "gamma"), tokens, jnp.zeros(len(cells)))
-    oracle = Overlaps(*(jnp.asarray([value]) for value in ORACLE))
-    key = key_for(seed, "single-location/oracle-optimality", "samples")
-    sampled = sampled_over_cells(draw_loss, key, cells[0].samples, constants, oracle, lam[:, None])
+    constants, lam = on_ladder(cells, column(cells, "dim"))
+    sampled = sampled_oracle(cells, seed, "single-location/oracle-optimality", constants, lam)
+    dims, tokens = column(cells, "dim"), constants.length
     return xr.Dataset(
         {
             "x": ("cell", dims),
@@ -214,22 +217,74 @@ def oracle_optimality(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     )
 
 
+def on_ladder(cells: Sequence[Setting], dims: Float[Array, " cell"]) -> tuple[Constants, Float[Array, " cell"]]:
+    """Tasks with L = d^growth tokens (two at least) and lam = (d L)^(-power)."""
+    tokens = jnp.maximum(2, jnp.round(dims ** column(cells, "growth"))).astype(int)
+    constants = Constants(jnp.sqrt(dims / 2), column(cells, "gamma"), tokens, jnp.zeros(len(cells)))
+    return constants, (dims * tokens) ** -column(cells, "power")
+
+
+def sampled_oracle(cells: Sequence[Setting], seed: int, id: str, constants: Constants, lam: Array) -> Estimate:
+    oracle = Overlaps(*(jnp.asarray([value]) for value in ORACLE))
+    return sampled_over_cells(
+        draw_loss, key_for(seed, id, "samples"), cells[0].samples, constants, oracle, lam[:, None]
+    )
+
+
+@claim(
+    "single-location/oracle-improves",
+    source=PAPER,
+    reference="Corollary 2",
+    statement=r"Along a ladder with $L = d^{1/4}$ and $\lambda = (dL)^{-1/4}$, so that $L = o(d)$, $\lambda\sqrt d \to \infty$ and"
+    r" $\lambda\sqrt L \to 0$, every fourfold increase of $d$ lowers the oracle's excess risk.",
+    words="On the way that the corollary describes the excess risk does fall, rung by rung.",
+    hypotheses=LADDER,
+    quick=Setting(dim=(100, 400, 1600, 6400), growth=0.25, power=0.25, gamma=ROOT_HALF, samples=100_000),
+    paper=Setting(
+        dim=(100, 400, 1600, 6400, 25_600, 102_400, 409_600),
+        growth=0.25,
+        power=0.25,
+        gamma=ROOT_HALF,
+        samples=1_000_000,
+    ),
+    rule=Order(),
+    control=Control(
+        "a ladder that breaks a hypothesis, L = d^(1/2) and lambda = (dL)^(-1/10), where lambda sqrt(L) grows",
+        lambda s: s.replace(growth=0.5, power=0.1),
+        on="setting",
+    ),
+    figure=drawn_by(f"{FIGURES}:ladder_order"),
+    cells=together("dim"),
+    shape=("samples",),
+    budget="samples",
+    needs=("single-location/oracle-optimality",),
+)
+def oracle_improves(cells: Sequence[Setting], seed: int) -> xr.Dataset:
+    id, dims = "single-location/oracle-improves", column(cells, "dim")
+    here, above = (sampled_oracle(cells, seed, id, *on_ladder(cells, d)) for d in (dims, 4 * dims))
+    return xr.Dataset(
+        {
+            "lower": ("cell", above.mean[:, 0]),
+            "upper": ("cell", here.mean[:, 0]),
+            "error": ("cell", jnp.hypot(here.error[:, 0], above.error[:, 0])),
+        }
+    )
+
+
 @claim(
     "single-location/oracle-excess-bound",
     source="attlas",
     reference="explicit form of Corollary 2",
     statement=r"The oracle's excess risk is at most $\gamma^2\big[\frac1E e^{-2\lambda^2m^2/E^2} + 4\Phi(-\frac m\gamma)\big]"
-    r" + \frac4\pi(L-1)\lambda^2$ with $m^2 = \frac d2$, $E^2 = 1 + 4\lambda^2\gamma^2$, for all $d, L, \gamma, \lambda$.",
+    r" + \frac4\pi(L-1)\lambda^2$ with $m^2 = \frac d2$, $E^2 = 1 + 4\lambda^2\gamma^2$, for all $d, L, \gamma, \lambda$: each of"
+    r" its two parts bounds its own.",
     words="How far the oracle is from perfect, in one line that holds at every size.",
-    quick=Setting(largest_dim=1e6, largest_length=1e3, points=512, generations=60),
-    paper=Setting(largest_dim=1e8, largest_length=1e4, points=4096, generations=300),
-    hypotheses=(
-        Hypothesis("largest_dim >= 4", lambda s: s.largest_dim >= 4, defining=True),
-        Hypothesis("largest_length >= 2", lambda s: s.largest_length >= 2, defining=True),
-    ),
+    quick=Setting(points=512, generations=40),
+    paper=Setting(points=4096, generations=200),
+    hypotheses=(Hypothesis("points >= 64", lambda s: s.points >= 64, defining=True),),
     rule=Bound(),
     control=Control(
-        r"a head whose v is turned away from v* by 18 degrees (nu = 0.95)", lambda e: e.assign(measured=e["turned"])
+        "a head whose v is turned away from v* by 18 degrees (nu = 0.95)", lambda e: e.assign(measured=e["turned"])
     ),
     figure=drawn_by(f"{FIGURES}:bound_scatter"),
     budget="points",
@@ -238,44 +293,56 @@ def oracle_optimality(cells: Sequence[Setting], seed: int) -> xr.Dataset:
 )
 def bound_on_excess(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     (cell,) = cells
-    box = np.log([[4, cell.largest_dim], [2, cell.largest_length], [0.05, 5.0], [1e-5, 5.0]])
     key = key_for(seed, "single-location/oracle-excess-bound", "points")
-    uniform = np.asarray(jax.random.uniform(key, (4, cell.points)))
-    points = box[:, :1] + (box[:, 1:] - box[:, :1]) * uniform
     generator = np.random.default_rng(int(jax.random.randint(jax.random.fold_in(key, 1), (), 0, 2**31 - 1)))
-    found = optimize.differential_evolution(
-        lambda x: -np.asarray(tightness(x)), box, vectorized=True, updating="deferred", init=points[:, :64].T,
-        maxiter=cell.generations, rng=generator, polish=False,
-    )  # fmt: skip
-    searched = np.concatenate([points, found.population.T, found.x[:, None]], axis=1)
-    excess, bound, turned = (np.asarray(x) for x in bound_and_excess(searched))
-    axes = ("cell", "point")
+    parts, places = [], []
+    for i, (part, box) in enumerate(PARTS.items()):
+        uniform = np.asarray(jax.random.uniform(jax.random.fold_in(key, i + 2), (2, cell.points)))
+        points = box[:, :1] + (box[:, 1:] - box[:, :1]) * uniform
+        worst = optimize.differential_evolution(
+            lambda x, part=part: -np.divide(*part(x)[:2]), box, init=points[:, :64].T, maxiter=cell.generations, tol=0,
+            rng=generator, polish=False, vectorized=True, updating="deferred",
+        )  # fmt: skip
+        searched = np.concatenate([points, worst.population.T, worst.x[:, None]], axis=1)
+        parts.append(part(searched))
+        places.append(np.exp(searched))
+    found = np.repeat(["at random", "by search"], [cell.points, places[0].shape[1] - cell.points])
+    excess, bound, turned = (np.stack(column)[None] for column in zip(*parts, strict=True))
+    axes = ("cell", "part", "point")
     return xr.Dataset(
         {
-            "bound": (axes, bound[None]),
-            "measured": (axes, excess[None]),
+            "bound": (axes, bound),
+            "measured": (axes, excess),
             "error": 0.0,
-            "turned": (axes, turned[None]),
-            "place": (("cell", "parameter", "point"), np.exp(searched)[None]),
+            "turned": (axes, turned),
+            "place": (("cell", "part", "axis", "point"), np.stack(places)[None]),
         },
-        coords={
-            "parameter": ["dim", "length", "gamma", "lam"],
-            "found": ("point", np.repeat(["at random", "by search"], [cell.points, searched.shape[1] - cell.points])),
-        },
+        coords={"part": ["informative token", "another token"], "found": ("point", found)},
     )
 
 
-@jax.jit
-def bound_and_excess(log_place: Float[ArrayLike, "4 n"]) -> tuple[Array, Array, Array]:
-    dim, length, gamma, lam = jnp.exp(log_place)
-    constants = Constants(jnp.sqrt(dim / 2), gamma, length, 0.0)
-    return (
-        total_risk(constants, ORACLE, lam),
-        excess_bound(constants, lam),
-        total_risk(constants, ORACLE._replace(nu=0.95), lam),
-    )
+def informative_part(log_place: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    r"""$E[(1 - \mathrm{erf}(x))^2]$ with $x = u + \frac ur G$, $u = \lambda m$, $r = \frac m\gamma$, by the trapezoidal rule; its
+    bound; and its value for a head with $\nu = 0.95$. All of $d, \gamma, \lambda$ that matters is in (r, u)."""
+    r, u = np.exp(np.atleast_2d(log_place.T).T)
+    g = np.linspace(-12, 12, 2001)
+    x = u[..., None] * (1 + g / r[..., None])
+    density = np.exp(-(g**2) / 2) / np.sqrt(2 * np.pi)
+    excess = integrate.trapezoid(special.erfc(x) ** 2 * density, g)
+    bound = excess_bound(Constants(r, 1.0, 1, 0.0), u / r)
+    mean = integrate.trapezoid(special.erf(x) * density, g)
+    return excess, np.asarray(bound), excess + 2 * (1 - 0.95) * mean
 
 
-def tightness(log_place: Float[ArrayLike, "4 n"]) -> Float[Array, " n"]:
-    excess, bound, _ = bound_and_excess(log_place)
-    return excess / bound
+def background_part(log_place: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    r"""$\zeta(0, \lambda)$, its bound $4\lambda^2/\pi$, and again itself: turning v does not touch it."""
+    lam = np.exp(np.atleast_2d(log_place.T).T)[1]
+    square = 2 / np.pi * np.arcsin(2 * lam**2 / (1 + 2 * lam**2))
+    return square, 4 / np.pi * lam**2, square
+
+
+# In logarithms: (m / gamma, lam m) for the informative token, (unused, lam) for another.
+PARTS = {
+    informative_part: np.log([[0.2, 8.0], [0.01, 5.0]]),
+    background_part: np.log([[0.5, 1.0], [1e-3, 5.0]]),
+}

@@ -10,9 +10,8 @@ from jaxtyping import Array, Float
 
 from attlas.claims import Hypothesis, Setting
 from attlas.gaussian import monte_carlo
-from attlas.single_location.population import (
-    Overlaps,
-)
+from attlas.single_location.landscape import stability, stable_step
+from attlas.single_location.population import ORACLE, Overlaps
 from attlas.single_location.task import Constants, SingleLocation
 
 PAPER = "marion2025"
@@ -26,7 +25,17 @@ TASK = (
     Hypothesis("noise >= 0", lambda s: s.noise >= 0, defining=True),
 )
 HEAD = Hypothesis("lam > 0", lambda s: s.lam > 0, defining=True)
+SAMPLES = Hypothesis("samples >= 1000", lambda s: s.samples >= 1000, defining=True)  # for an error to be one
 STEP = Hypothesis("step_size > 0", lambda s: s.step_size > 0, defining=True)
+
+
+# Where descent is unstable rounding grows to any size, and a path says nothing about a theorem.
+STABLE = (
+    Hypothesis(
+        "step_size is below the flip threshold at the oracle", lambda s: s.step_size < stable_step(task_of(s), s.lam)
+    ),
+    Hypothesis("the oracle attracts at this lam", lambda s: float(stability(task_of(s), ORACLE, s.lam)[-1]) < 0),
+)
 
 
 def task_of(cell: Setting, key: Array | None = None) -> SingleLocation:
