@@ -16,6 +16,20 @@ SEED = 20_260
 """The seed of the tests; none of the settings was chosen while looking at it."""
 
 
+HEAVY = {
+    f"single-location/{slug}"
+    for slug in (
+        "basin-measure",
+        "failure-falls",
+        "large-lambda-stalls",
+        "recommended-schedule",
+        "schedule-run",
+        "small-lambda-coin",
+    )
+}
+"""Claims that take seconds even at quick scale: tested with the long tests."""
+
+
 @pytest.fixture
 def float64():
     with jax.enable_x64(True):

@@ -127,6 +127,7 @@ def test_patterns_select_by_id_map_and_glob():
     assert [c.slug for c in select(["single-location/zeta"])] == ["zeta"]
     assert len(select(["single-location"])) == len(select([])) == len(select(["*"]))
     assert {c.slug for c in select(["*zeta*"])} >= {"zeta", "zeta-derivatives"}
+    assert [c.slug for c in select(["zeta"])] == ["zeta"] and select(["single_location"]) == select(["single-location"])
     assert {c.source for c in select([], source="attlas")} == {"attlas"}
 
 
@@ -183,6 +184,41 @@ def test_a_file_with_an_error_adds_nothing(registry, tmp_path, text, says):
 def test_a_missing_file_is_named(tmp_path):
     with pytest.raises(InputError, match=r"gone.py' does not exist"):
         load_file(tmp_path / "gone.py")
+
+
+def test_the_code_of_a_claim_is_what_was_loaded(registry, tmp_path, monkeypatch):
+    file, helper = tmp_path / "mine.py", tmp_path / "helper_of_mine.py"
+    helper.write_text("x = 1\n")
+    file.write_text("import helper_of_mine\n" + CLAIM_FILE.format(slug="first"))
+    monkeypatch.syspath_prepend(tmp_path)
+    (first,) = load_file(file)
+    file.write_text(file.read_text() + "# changed\n")
+    assert catalogue()["mine/first"].code == first.code
+    (second,) = load_file(file)
+    helper.write_text("x = 2 + 2\n")
+    (third,) = load_file(file)
+    assert len({first.code, second.code, third.code}) == 3
+
+
+def test_the_code_of_a_map_is_its_sources_and_the_root_but_nothing_that_only_draws(tmp_path, monkeypatch):
+    read = []
+    monkeypatch.setattr(claims, "_source_digest", lambda path, changed: read.append(path.name) or b"")
+    claims._digest(catalogue()["single-location/zeta"].file)
+    assert {"gaussian.py", "statistics.py", "zeta.py", "descent.py"} <= set(read)
+    assert not {"figures.py", "cli.py", "drawing.py", "pages.py"} & set(read)
+
+
+def test_settings_that_differ_in_type_differ_and_methods_are_no_parameters():
+    assert Setting(n=1) != Setting(n=1.0) and Setting(n=1) == Setting(n=1)
+    with pytest.raises(InputError, match="cannot be called 'values'"):
+        Setting(values=3)
+
+
+def test_one_id_twice_in_a_file_is_a_clash(registry, tmp_path):
+    file = tmp_path / "twice.py"
+    file.write_text(CLAIM_FILE.format(slug="x") + CLAIM_FILE.format(slug="x"))
+    with pytest.raises(InputError, match="exists already"):
+        load_file(file)
 
 
 def test_installed_packages_add_claims_by_entry_point(registry, monkeypatch, tmp_path):

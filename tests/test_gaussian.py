@@ -109,6 +109,11 @@ def test_monte_carlo_counts_exactly_as_many_samples_as_asked(float64):
         assert float(error) == approx(expected.std(ddof=1) / np.sqrt(samples), rel=1e-10)
 
 
+def test_monte_carlo_keeps_the_error_of_a_small_spread_around_a_large_mean(float64):
+    _, error = monte_carlo(_normals, jax.random.key(6), 50_000, 1e8)
+    assert float(error) == approx(1 / np.sqrt(50_000), rel=0.02)
+
+
 def test_precision_is_scoped():
     assert float64(lambda: jnp.ones(()).dtype)() == jnp.float64
     assert jnp.ones(()).dtype == jnp.float32

@@ -1,3 +1,4 @@
+import jax
 import numpy as np
 import pytest
 import xarray as xr
@@ -22,14 +23,14 @@ def made(measure, **parts):
 class Measure:
     """Evidence that agrees, or disagrees where `wrong` says so; remembers what it was asked."""
 
-    def __init__(self, wrong=lambda cell, seed: False):
-        self.wrong, self.calls = wrong, []
+    def __init__(self, wrong=lambda cell, seed: False, error=0.0):
+        self.wrong, self.error, self.calls = wrong, error, []
 
     def __call__(self, cells, seed):
         self.calls.append(([cell.n for cell in cells], seed, cells[0].samples))
-        off = [float(self.wrong(cell, seed)) for cell in cells]
+        off = [0.5 * self.wrong(cell, seed) for cell in cells]
         return xr.Dataset(
-            {"predicted": ("cell", [1.0] * len(cells)), "measured": ("cell", 1 + np.array(off)), "error": 0.0}
+            {"predicted": ("cell", [1.0] * len(cells)), "measured": ("cell", 1 + np.array(off)), "error": self.error}
         )
 
 
@@ -40,7 +41,9 @@ def test_a_true_claim_is_confirmed_in_batches_and_the_second_run_computes_nothin
     assert measure.calls == [([1, 2], 5, 10), ([3], 5, 10)]
     assert first.evidence["n"].values.tolist() == [1, 2, 3]
     second = run(made(measure), seed=5, store=store)
-    assert second.cached and second.seconds == 0 and len(measure.calls) == 2
+    assert (
+        second.cached and second.seconds == 0 and second.spent == pytest.approx(first.spent) and len(measure.calls) == 2
+    )
     xr.testing.assert_identical(first.evidence.drop_attrs(), second.evidence.drop_attrs())
 
 
@@ -59,14 +62,50 @@ def test_only_missing_cells_are_computed(store):
 
 
 def test_a_refutation_at_first_sight_is_repeated_with_a_fresh_seed_and_four_times_the_budget(store):
-    fluke = Measure(wrong=lambda cell, seed: seed == 0)
+    fluke = Measure(wrong=lambda cell, seed: seed == 0, error=0.01)
     result = run(made(fluke), store=store)
     assert result.first.word == "refuted" and result.verdict.word == "confirmed"
     assert fluke.calls[-1][1:] == (fresh_seed(0), 40)
-    always = Measure(wrong=lambda cell, seed: True)
+    always = Measure(wrong=lambda cell, seed: True, error=0.01)
     result = run(made(always, id="test/false"), store=store)
     assert result.first.word == result.verdict.word == "refuted"
     assert result.to_dict()["first_sight"]["word"] == "refuted"
+
+
+def test_a_computed_counterexample_is_not_looked_away_from(store):
+    once = Measure(wrong=lambda cell, seed: seed == 0)
+    result = run(made(once), store=store)
+    assert result.verdict.word == "refuted" and result.first is None and len(once.calls) == 2
+
+
+def test_evidence_that_differs_between_cells_needs_their_axis(store):
+    def scalar(cells, seed):
+        return Measure(error=float(cells[0].n))(cells, seed)
+
+    with pytest.raises(InputError, match="does not fit together"):
+        run(made(scalar), store=store)
+
+
+def test_a_setting_that_does_not_fit_into_memory_is_bad_input(store):
+    def greedy(cells, seed):
+        raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory")
+
+    with pytest.raises(InputError, match="does not fit into memory"):
+        run(made(greedy), store=store)
+
+
+def test_a_refuted_claim_whose_control_is_not_is_undecided_too(store):
+    result = run(
+        made(
+            Measure(wrong=lambda cell, seed: True), control=Control("true", lambda e: e.assign(predicted=e["measured"]))
+        ),
+        store=store,
+    )
+    assert result.verdict.word == "undecided"
+
+
+def test_a_result_reads_in_one_line(store):
+    assert repr(run(made(Measure()), store=store)).startswith("test/claim: confirmed. ")
 
 
 def test_a_claim_whose_control_is_not_refuted_is_undecided(store):

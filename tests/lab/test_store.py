@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from attlas.claims import Setting, catalogue
+from attlas.claims import Setting
 from attlas.errors import InputError
 from attlas.lab.store import Address, Store
 
@@ -75,7 +75,7 @@ def test_damaged_data_are_named_set_aside_and_left_out(store, damage):
     assert set(read(store)) == set(CELLS)
 
 
-@pytest.mark.parametrize("text", ["{ half", ""])
+@pytest.mark.parametrize("text", ["{ half", "", "[1]", '{"a": 1}'])
 def test_a_damaged_index_is_set_aside(store, text):
     store.save(ADDRESS, CELLS, evidence(CELLS), {})
     store.find(ADDRESS, CELLS)[CELLS[0]].index.write_text(text)
@@ -130,17 +130,6 @@ def test_the_store_is_where_the_environment_says(tmp_path, monkeypatch):
     monkeypatch.setenv("ATTLAS_STORE", str(tmp_path / "there"))
     assert Store().folder == tmp_path / "there"
     assert Store(tmp_path / "here").folder == tmp_path / "here"
-
-
-def test_code_is_the_claims_map_and_the_root_but_not_its_figures(tmp_path, monkeypatch):
-    from attlas.lab import store as module
-
-    claim = catalogue()["single-location/zeta"]
-    files = []
-    monkeypatch.setattr(module.Path, "read_bytes", lambda self: files.append(self.name) or b"")
-    module._code.__wrapped__(claim.file)
-    assert {"gaussian.py", "statistics.py", "zeta.py", "descent.py"} <= set(files)
-    assert not {"figures.py", "cli.py", "drawing.py", "pages.py"} & set(files)
 
 
 def test_the_last_verdict_is_remembered(store):

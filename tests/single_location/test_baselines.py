@@ -2,6 +2,7 @@ import jax
 import numpy as np
 import pytest
 from pytest import approx
+from scipy import special
 
 from attlas.single_location import ORACLE, SingleLocation, predict, risk
 from attlas.single_location.baselines import oracle_excess_bound, sampled_baselines
@@ -36,6 +37,35 @@ def test_bayes_risk_at_known_sizes():
     assert float(found.mean) == approx(0.1116, abs=0.003)
     found = sampled_baselines(SingleLocation(10, 10), 0.1, jax.random.key(8), 400_000)["bayes"]
     assert float(found.mean) == approx(0.1086, abs=0.003)
+
+
+def test_the_excess_bound_fails_with_any_smaller_constant():
+    # Where the mean is lost in the noise, gamma >> m, the term 4 Phi(-m/gamma) is needed nearly whole.
+    task = SingleLocation(4, 2, 5.0)
+    excess, bound = float(risk(task, ORACLE, 1.0)), float(oracle_excess_bound(task, 1.0))
+    tail = 25.0 * special.ndtr(-task.m / 5.0)
+    assert bound - 0.8 * tail < excess < bound
+    # And for a soft gate the other tokens' term is attained.
+    soft = SingleLocation(10**6, 1000, 0.01)
+    assert float(risk(soft, ORACLE, 0.01)) > 0.99 * float(oracle_excess_bound(soft, 0.01))
+
+
+def test_the_best_linear_weight_is_that_of_least_squares():
+    task = SingleLocation(dim=4, length=3, gamma=1.0)
+    batch = task.sample(jax.random.key(12), 400_000)
+    summed = np.asarray(batch.tokens.sum(1), float)
+    fitted = np.linalg.lstsq(summed, np.asarray(batch.target, float), rcond=None)[0]
+    assert fitted == approx(task.gamma**2 / (task.gamma**2 + task.length - 1) * task.v_star, abs=0.006)
+    ones = np.asarray(task.linear_predict(batch.tokens), float)
+    assert ones == approx(summed @ task.v_star / 3, abs=1e-4)
+
+
+def test_oracle_below_linear_wherever_the_claim_says_so():
+    for dim in (10, 20, 100):
+        for length in (2, 5, 30):
+            for gamma in (0.1, 0.5, 1.0):
+                task = SingleLocation(dim, length, gamma)
+                assert float(task.oracle_risk(task.best_lam())) < task.linear_risk()
 
 
 def test_the_excess_bound_holds_and_its_parts_do():
