@@ -166,13 +166,12 @@ def run_panels(evidence: xr.Dataset) -> Any:
     square = alt.Scale(domain=[-1, 1])
     trajectories = (
         alt.Chart(paths)
-        .mark_trail(opacity=0.7)
+        .mark_line(opacity=0.7, strokeWidth=1.5)
         .encode(
             x=alt.X("kappa_path:Q", title="κ", scale=square),
             y=alt.Y("nu_path:Q", title="ν", scale=square),
             detail="run:N",
             order="step:Q",
-            size=alt.Size("step:Q", scale=alt.Scale(range=[0.3, 3]), legend=None),
             color=alt.value(PALETTE[0]),
         )
     )

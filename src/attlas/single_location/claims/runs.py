@@ -28,7 +28,7 @@ RUN = (
     Hypothesis(f"schedule is one of {', '.join(KINDS)}", lambda s: s.schedule in KINDS, defining=True),
     Hypothesis("start is manifold or sphere", lambda s: s.start in STARTS, defining=True),
 )
-SHOWN = 12
+SHOWN = 10
 """Runs whose path a figure draws."""
 
 
