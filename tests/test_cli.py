@@ -151,7 +151,7 @@ BAD = [
     (["run", "single-location/closed-form-risk", "--set", "length=1"], "length = 1"),
     (["run", "single-location/exact-reduction", "--set", "dim=3"], "dim = 3"),
     (["run", "single-location/exact-reduction", "--set", "steps=-1"], "steps = '-1'"),
-    (["run", "single-location/exact-reduction", "--set", "dim=5,6"], "must have 1 or 3"),
+    (["run", "single-location/exact-reduction", "--set", "dim=5,6,7"], "must have 1 or 3"),
     (["run", FAST, "--seed", "-1"], "--seed"),
     (["run", FAST, "--scale", "huge"], "--scale"),
     (["run", FAST, "--figure", "figure.bmp"], "must end in one of"),

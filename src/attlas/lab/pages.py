@@ -112,10 +112,10 @@ def _swap(fresh: Path, folder: Path) -> None:
 def _page_context(result: Result) -> dict[str, Any]:
     context: dict[str, Any] = {"result": result, "claim": result.claim, "bibtex": bibtex_of(result)}
     if result.claim.figure is not None and result.evidence:
-        chart = result.figure()
+        spec = result.figure().to_dict()
         # "<" is written so that no text of the data can end the script element it stands in.
-        context["spec"] = chart.to_json(indent=None).replace("<", "\\u003c")
-        context["svg"] = vl_convert.vegalite_to_svg(chart.to_dict())
+        context["spec"] = json.dumps(spec, separators=(",", ":")).replace("<", "\\u003c")
+        context["svg"] = vl_convert.vegalite_to_svg(spec)
     return context
 
 

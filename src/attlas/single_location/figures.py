@@ -229,15 +229,15 @@ def phase_portrait(evidence: xr.Dataset) -> Any:
     one = evidence.isel(cell=0)
     frame = one[["kappa", "nu", "velocity_kappa", "velocity_nu", "ends_up", "arrived"]].to_dataframe().reset_index()
     frame["basin"] = np.where(frame["ends_up"], "(1, 1)", "(−1, −1)")
-    few = frame.iloc[:: max(1, len(frame) // 400)].copy()
+    few = frame.iloc[:: max(1, len(frame) // 250)].copy()
     speed = np.hypot(few["velocity_kappa"], few["velocity_nu"])
     few["angle"] = np.degrees(np.arctan2(few["velocity_kappa"], few["velocity_nu"]))
     few["speed"] = speed
     square = alt.Scale(domain=[-1, 1])
     x, y = alt.X("kappa:Q", title="κ = ⟨k, k*⟩", scale=square), alt.Y("nu:Q", title="ν = ⟨v, v*⟩", scale=square)
     basins = (
-        alt.Chart(frame.iloc[:: max(1, len(frame) // 1600)])
-        .mark_square(size=70, opacity=0.22)
+        alt.Chart(frame.iloc[:: max(1, len(frame) // 500)])
+        .mark_circle(size=150, opacity=0.25)
         .encode(x=x, y=y, color=colour("basin:N", "ends at"))
     )
     arrows = (
@@ -247,7 +247,7 @@ def phase_portrait(evidence: xr.Dataset) -> Any:
             x=x,
             y=y,
             angle=alt.Angle("angle:Q", scale=alt.Scale(domain=[0, 360], range=[0, 360])),
-            size=alt.Size("speed:Q", title="speed", scale=alt.Scale(type="log", range=[8, 110])),
+            size=alt.Size("speed:Q", title="speed", scale=alt.Scale(type="log", range=[30, 260])),
         )
     )
     curve = one[["curve_kappa", "curve_nu"]].to_dataframe().reset_index()

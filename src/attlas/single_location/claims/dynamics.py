@@ -37,8 +37,8 @@ def reduced_path(
     words="Descent in any dimension is a map of five numbers, exactly.",
     hypotheses=(*TASK, HEAD, STEP, *STABLE),
     quick=Setting(
-        dim=(4, 5, 400),
-        step_size=(1e-2, 1e-2, 1e-3),
+        dim=(4, 400),
+        step_size=(1e-2, 1e-3),
         lam=0.7,
         length=10,
         gamma=ROOT_HALF,
@@ -115,7 +115,7 @@ def without(x: Array, *directions: Array) -> Array:
         Hypothesis("descent follows the gradient (direction = gradient)", lambda s: s.direction == "gradient"),
     ),
     quick=Setting(
-        dim=(5, 400),
+        dim=(4, 400),
         lam=0.1,
         step_size=4e-3,
         length=10,
@@ -126,7 +126,7 @@ def without(x: Array, *directions: Array) -> Array:
         direction="gradient",
     ),
     paper=Setting(
-        dim=(5, 400),
+        dim=(4, 400),
         lam=0.1,
         step_size=4e-3,
         length=10,

@@ -79,7 +79,7 @@ def panels(path: xr.Dataset, task: SingleLocation, lam: Schedule) -> xr.Dataset:
 def run_once(cell: Setting, seed: int, id: str, **options: Any) -> tuple[xr.Dataset, SingleLocation, Schedule]:
     task, lam = task_of(cell), schedule_of(cell)
     start = STARTS[cell.start](task, key_for(seed, id, "start"), cell.repeats)
-    every = max(1, cell.steps // 100)
+    every = max(1, cell.steps // 60)
     path = descend(task, start, lam=lam, step_size=cell.step_size, steps=cell.steps, record_every=every, **options)
     return path, task, lam
 
@@ -134,7 +134,7 @@ def manifold_convergence(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     r" ends at the oracle in more than 80 % of runs, and not in all of them.",
     words="With a sharpness that shrinks, nearly every random start finds the decisive token; a few end swapped.",
     hypotheses=RUN,
-    quick=run_setting(schedule="inverse", lam=1.0, steps=120_000, repeats=300),
+    quick=run_setting(schedule="inverse", lam=1.0, steps=120_000, repeats=200),
     paper=run_setting(schedule="inverse", lam=1.0, steps=120_000, repeats=1000),
     rule=Convergence(share=0.8),
     control=Control(
@@ -160,7 +160,7 @@ def schedule_run(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     r" stalls below $\frac12$.",
     words="A gate that is too sharp gives no gradient, and beyond a threshold the manifold even repels.",
     hypotheses=RUN,
-    quick=run_setting(lam=0.9, step_size=1e-3, steps=120_000, repeats=100),
+    quick=run_setting(lam=0.9, step_size=1e-3, steps=60_000, repeats=100),
     paper=run_setting(lam=0.9, step_size=1e-3, steps=120_000, repeats=300),
     rule=Convergence(share=0.9),
     control=Control(
@@ -187,7 +187,7 @@ def large_lambda_stalls(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     r" otherwise at the swapped point, where $k$ carries the value and $v$ the location.",
     words="A soft gate cannot tell key from value: which of two mirror solutions is found is the toss of a coin.",
     hypotheses=RUN,
-    quick=run_setting(repeats=2000),
+    quick=run_setting(repeats=1500),
     paper=run_setting(repeats=10_000),
     rule=Approximation(margin=0.1, relative=False),
     control=Control("three runs out of four", lambda e: e.assign(predicted=0 * e["predicted"] + 0.75)),
@@ -245,7 +245,7 @@ def penalty_cure(cells: Sequence[Setting], seed: int) -> xr.Dataset:
         Hypothesis("step_size > 0", lambda s: s.step_size > 0, defining=True),
     ),
     quick=Setting(
-        dim=400, length=10, gamma=ROOT_HALF, noise=0.0, largest=3.0, step_size=1.5e-3, steps=30_000, repeats=500
+        dim=400, length=10, gamma=ROOT_HALF, noise=0.0, largest=3.0, step_size=1.5e-3, steps=20_000, repeats=400
     ),
     paper=Setting(
         dim=400, length=10, gamma=ROOT_HALF, noise=0.0, largest=3.0, step_size=1.5e-3, steps=120_000, repeats=2000
