@@ -3,6 +3,7 @@
 import hashlib
 import json
 import platform
+import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -285,7 +286,7 @@ class _Clock:
     """Seconds that pass inside it, and those of them that JAX spends compiling."""
 
     def __enter__(self) -> "_Clock":
-        self.compiling, self._start = 0.0, time.perf_counter()
+        self.compiling, self._start, self._thread = 0.0, time.perf_counter(), threading.get_ident()
         jax.monitoring.register_event_duration_secs_listener(self._listen)
         return self
 
@@ -294,5 +295,5 @@ class _Clock:
         jax.monitoring.unregister_event_duration_listener(self._listen)
 
     def _listen(self, event: str, duration_secs: float, **_: str | int) -> None:
-        if event.startswith("/jax/core/compile/"):
+        if event.startswith("/jax/core/compile/") and threading.get_ident() == self._thread:
             self.compiling += duration_secs
