@@ -20,19 +20,24 @@ def table(evidence: xr.Dataset, *names: str, rows: int = 2000) -> pd.DataFrame:
     return frame.iloc[:: max(1, -(-len(frame) // rows))]
 
 
+CONFIG: dict[str, Any] = {
+    "font": "system-ui, -apple-system, Segoe UI, Helvetica, Arial, sans-serif",
+    "background": "white",
+    "title": {"fontSize": 14, "fontWeight": 600, "subtitleColor": "#555", "subtitleFontSize": 12},
+    "axis": {"labelFontSize": 11, "titleFontSize": 12, "titleFontWeight": "normal", "gridColor": "#eee"},
+    "legend": {"labelFontSize": 11, "titleFontSize": 11, "titleFontWeight": "normal", "symbolStrokeWidth": 2},
+    "header": {"labelFontSize": 11, "titleFontSize": 12, "titleFontWeight": "normal"},
+    "view": {"stroke": "#ddd"},
+    "range": {"category": PALETTE},
+}
+
+
 def finish(chart: Any, title: str, subtitle: str = "") -> Any:
     """The chart with its title and the house style."""
-    heading = alt.TitleParams(title, subtitle=subtitle or alt.Undefined, anchor="start", offset=14)
-    return (
-        chart.properties(title=heading)
-        .configure(font="system-ui, -apple-system, Segoe UI, Helvetica, Arial, sans-serif", background="white")
-        .configure_title(fontSize=14, fontWeight=600, subtitleColor="#555", subtitleFontSize=12)
-        .configure_axis(labelFontSize=11, titleFontSize=12, titleFontWeight="normal", grid=True, gridColor="#eee")
-        .configure_legend(labelFontSize=11, titleFontSize=11, titleFontWeight="normal", symbolStrokeWidth=2)
-        .configure_header(labelFontSize=11, titleFontSize=12, titleFontWeight="normal")
-        .configure_view(stroke="#ddd")
-        .configure_range(category=PALETTE)
-    )
+    chart = chart.copy(deep=False)  # Altair's own way copies all the data, once for each setting
+    chart.title = alt.TitleParams(title, subtitle=subtitle or alt.Undefined, anchor="start", offset=14)
+    chart.config = CONFIG
+    return chart
 
 
 def colour(field: str, title: str | None, **options: Any) -> alt.Color:

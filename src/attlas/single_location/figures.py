@@ -233,10 +233,11 @@ def phase_portrait(evidence: xr.Dataset) -> Any:
     speed = np.hypot(few["velocity_kappa"], few["velocity_nu"])
     few["angle"] = np.degrees(np.arctan2(few["velocity_kappa"], few["velocity_nu"]))
     few["speed"] = speed
+    few = few[["kappa", "nu", "angle", "speed"]].round(4)
     square = alt.Scale(domain=[-1, 1])
     x, y = alt.X("kappa:Q", title="κ = ⟨k, k*⟩", scale=square), alt.Y("nu:Q", title="ν = ⟨v, v*⟩", scale=square)
     basins = (
-        alt.Chart(frame.iloc[:: max(1, len(frame) // 500)])
+        alt.Chart(frame.iloc[:: max(1, len(frame) // 500)][["kappa", "nu", "basin"]].round(4))
         .mark_circle(size=150, opacity=0.25)
         .encode(x=x, y=y, color=colour("basin:N", "ends at"))
     )

@@ -139,7 +139,7 @@ def manifold_convergence(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     rule=Convergence(share=0.8),
     control=Control(
         "the same run at a small constant sharpness, lambda = 0.1",
-        lambda s: s.replace(schedule="constant", lam=0.1),
+        lambda s: s.replace(schedule="constant", lam=0.1, steps=20_000),
         on="setting",
     ),
     figure=drawn_by(f"{FIGURES}:run_panels"),
@@ -160,7 +160,7 @@ def schedule_run(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     r" stalls below $\frac12$.",
     words="A gate that is too sharp gives no gradient, and beyond a threshold the manifold even repels.",
     hypotheses=RUN,
-    quick=run_setting(lam=0.9, step_size=1e-3, steps=30_000, repeats=100),
+    quick=run_setting(lam=0.9, step_size=1e-3, steps=60_000, repeats=100),
     paper=run_setting(lam=0.9, step_size=1e-3, steps=120_000, repeats=300),
     rule=Convergence(share=0.9),
     control=Control(
