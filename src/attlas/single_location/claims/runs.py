@@ -131,7 +131,7 @@ def manifold_convergence(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     source=PAPER,
     reference="Figure 3a",
     statement=r"From starts uniform on the sphere, with $\lambda_t = 1/(1 + 10^{-4}t)$ and $\alpha = 4\cdot10^{-3}$, descent"
-    r" ends at the oracle in more than 80 % of runs, and not in all of them.",
+    r" ends at the oracle in more than 80 % of runs.",
     words="With a sharpness that shrinks, nearly every random start finds the decisive token; a few end swapped.",
     hypotheses=RUN,
     quick=run_setting(schedule="inverse", lam=1.0, steps=120_000, repeats=200),
