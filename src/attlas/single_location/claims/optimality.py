@@ -241,11 +241,11 @@ def sampled_oracle(cells: Sequence[Setting], seed: int, id: str, constants: Cons
     hypotheses=LADDER,
     quick=Setting(dim=(100, 400, 1600, 6400), growth=0.25, power=0.25, gamma=ROOT_HALF, samples=100_000),
     paper=Setting(
-        dim=(100, 400, 1600, 6400, 25_600, 102_400, 409_600),
+        dim=(100, 400, 1600, 6400, 25_600),
         growth=0.25,
         power=0.25,
         gamma=ROOT_HALF,
-        samples=1_000_000,
+        samples=300_000,
     ),
     rule=Order(),
     control=Control(
