@@ -7,6 +7,7 @@ from attlas.errors import InputError, near, positive, whole
 
 def test_near_offers_the_closest_names_and_nothing_for_a_stranger():
     assert near("gama", ["gamma", "steps"]) == " Did you mean gamma?"
+    assert near("gama", ["gamma", "gamma"]) == " Did you mean gamma?"
     assert near("xyzzy", ["gamma", "lam"]) == ""
 
 

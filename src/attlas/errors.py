@@ -15,7 +15,7 @@ class InputError(ValueError):
 
 def near(name: str, known: Iterable[str]) -> str:
     """`" Did you mean x or y?"` for the known names closest to a misspelt one, else nothing."""
-    matches = difflib.get_close_matches(name, list(known), n=3, cutoff=0.5)
+    matches = difflib.get_close_matches(name, list(dict.fromkeys(known)), n=3, cutoff=0.5)
     return f" Did you mean {' or '.join(matches)}?" if matches else ""
 
 
