@@ -2,10 +2,17 @@ import jax
 import numpy as np
 import pytest
 from pytest import approx
-from scipy import special
+from scipy import integrate, special
 
 from attlas.single_location import ORACLE, SingleLocation, predict, risk
-from attlas.single_location.baselines import oracle_excess_bound, sampled_baselines
+from attlas.single_location.baselines import (
+    bayes_gap,
+    log_bayes_asymptote,
+    log_softmax_asymptote,
+    oracle_excess_bound,
+    sampled_baselines,
+    softmax_gap,
+)
 
 
 @pytest.mark.parametrize("samples", [3_000, 30_000, 300_000])
@@ -72,3 +79,42 @@ def test_the_excess_bound_holds_and_its_parts_do():
     for dim, length, gamma, lam in ((4, 2, 0.3, 1.0), (400, 10, 0.7, 0.06), (10**6, 100, 1.0, 0.002)):
         task = SingleLocation(dim, length, gamma)
         assert float(risk(task, ORACLE, lam)) <= float(oracle_excess_bound(task, lam))
+
+
+@pytest.mark.parametrize("prior", [None, (0.4, 0.3, 0.2, 0.05, 0.05)])
+def test_the_tilted_bayes_risk_is_that_of_plain_sampling_where_both_see_it(prior):
+    task = SingleLocation(14, 5, 0.8, prior=prior)
+    plain = sampled_baselines(task, 0.1, jax.random.key(5), 400_000)["bayes"]
+    log, error = bayes_gap(task, jax.random.key(6), 200_000)
+    assert abs(plain.mean - np.exp(log)) < 4.5 * np.hypot(plain.error, np.exp(log) * error)
+
+
+def test_rare_risks_at_known_sizes():
+    # At d = 80 and gamma^2 = 1/2, by an independent sampler: 9.24e-9 +- 8e-11 and 1.300e-6 +- 5e-9.
+    task = SingleLocation(80, 10)
+    for gap, value, error in ((bayes_gap, 9.24e-9, 8e-11), (softmax_gap, 1.300e-6, 5e-9)):
+        log, relative = gap(task, jax.random.key(9), 300_000)
+        assert abs(np.exp(log) - value) < 4 * np.hypot(error, relative * value)
+
+
+@pytest.mark.parametrize("dim, beta", [(40, None), (40, 0.3), (400, None), (400, 2.0)])
+def test_the_softmax_gap_of_two_tokens_is_one_integral(dim, beta):
+    task = SingleLocation(dim, 2, 0.7)
+    spread = np.sqrt(1 + 0.7**2)
+
+    def loss(x):  # of the difference of the two scores, N(m, spread^2)
+        return spread**2 * special.expit(-(beta or task.m) * x) ** 2 * np.exp(-(((x - task.m) / spread) ** 2) / 2)
+
+    at = [0.0, max(task.m - 2 * (beta or task.m) * spread**2, 0.0)]
+    area = integrate.quad(loss, -30, 60, points=at, limit=500, epsabs=0)[0] / np.sqrt(2 * np.pi) / spread
+    log, error = softmax_gap(task, jax.random.key(2), 200_000, beta)
+    assert abs(log - np.log(area)) < 4.5 * error
+
+
+def test_large_dimension_formulas_have_the_right_constant():
+    # What is left is of order 1/d: 5 % at d = 80, half a percent at d = 640.
+    for gamma in (0.5**0.5, 1.0, 1.3):
+        task = SingleLocation(1280, 10, gamma)
+        for gap, asymptote in ((bayes_gap, log_bayes_asymptote), (softmax_gap, log_softmax_asymptote)):
+            log, error = gap(task, jax.random.key(10), 400_000)
+            assert abs(log - float(asymptote(task.constants, 1280.0))) < 4 * error + 0.01

@@ -100,3 +100,39 @@ def test_the_best_sharpness_is_a_minimum():
     best = task.best_lam()
     risks = np.asarray(task.oracle_risk(best * np.array([0.99, 1.0, 1.01])))
     assert risks[1] < risks[0] and risks[1] < risks[2]
+
+
+def test_the_place_follows_its_prior():
+    prior = (0.5, 0.3, 0.0, 0.2)
+    task = SingleLocation(dim=6, length=4, prior=prior)
+    location = np.asarray(task.sample(jax.random.key(4), 20_000).location)
+    counts = np.bincount(location, minlength=4)
+    assert counts[2] == 0 and counts / 20_000 == approx(np.array(prior), abs=0.015)
+
+
+def test_with_a_prior_the_bayes_predictor_leaves_out_impossible_places(float64):
+    task = SingleLocation(dim=6, length=3, gamma=0.8, prior=(0.0, 1.0, 0.0))
+    tokens = task.sample(jax.random.key(4), 10, jnp.float64).tokens
+    assert np.asarray(task.bayes_predict(tokens)) == approx(np.asarray(tokens[:, 1] @ task.v_star), abs=1e-12)
+    assert np.asarray(task.linear_predict(tokens)) == approx(np.asarray(tokens[:, 1] @ task.v_star), abs=1e-12)
+    assert task.linear_risk() == approx(0.0, abs=1e-15)
+
+
+def test_a_uniform_prior_is_none():
+    plain, said = SingleLocation(20, 4), SingleLocation(20, 4, prior=(0.25,) * 4)
+    assert said.linear_risk() == plain.linear_risk()
+    assert plain.linear_risk() == approx(0.5 - 0.25 / 3.5, abs=1e-15)
+
+
+@pytest.mark.parametrize(
+    "prior, words",
+    [
+        ((0.5, 0.5), "one probability for each of 3 places"),
+        ((0.5, 0.6, 0.1), "with the sum 1"),
+        ((1.5, -0.5, 0.0), "0 or larger"),
+        ((float("nan"), 0.5, 0.5), "must be probabilities"),
+    ],
+)
+def test_a_prior_that_is_none_is_refused(prior, words):
+    with pytest.raises(InputError, match=words):
+        SingleLocation(20, 3, prior=prior)

@@ -1,4 +1,5 @@
-"""What the head is measured against: the constant, the best linear and the Bayes predictor, and an explicit bound."""
+"""What the head is measured against: the constant, the best linear, the softmax and the Bayes predictor, whose risks are
+far too small for plain sampling, and an explicit bound."""
 
 from typing import NamedTuple
 
@@ -25,34 +26,168 @@ def sampled_baselines(task: SingleLocation, lam: float, key: Array, samples: int
     """Risks of the Bayes predictor, the oracle head, the best linear and the constant predictor, on the same samples.
 
     The Bayes risk has no closed form; the others are the twins of `SingleLocation.oracle_risk`, `linear_risk` and
-    `constant_risk`. Costs O(length) a sample: norms enter through their chi-square law.
+    `constant_risk`. Costs O(length) a sample: norms enter through their chi-square law. Where the Bayes predictor
+    errs too rarely to be seen so, `bayes_gap` sees it.
     """
-    args = (task.constants, task.dim, jnp.arange(task.length), jnp.asarray(positive("lam", lam), float))
+    args = (task.constants, task.dim, jnp.asarray(task.location_law), jnp.asarray(positive("lam", lam), float))
     mean, error = monte_carlo(draw_baselines, key, whole("samples", samples, 2), *args)
     return {name: Estimate(mean[i], error[i]) for i, name in enumerate(Baselines._fields)}
 
 
-def draw_baselines(key: Array, block: int, c: Constants, dim: Real, tokens: Array, lam: Array) -> Array:
-    """Losses [4, n] in the order of `Baselines`; the informative token is `tokens[0]`, which no predictor uses."""
-
-    def projections(token: Array) -> tuple[Array, Array, Array]:
-        plane, rest = jax.random.split(jax.random.fold_in(key, token))
-        a, b = jax.random.normal(plane, (2, block))
-        scale = jnp.where(token == 0, c.gamma, 1.0)
-        square = 2 * jax.random.gamma(rest, (dim - 2) / 2, (block,))
-        return jnp.where(token == 0, c.m, 0.0) + scale * a, scale * b, scale**2 * square
-
-    along_k, along_v, rest = jax.vmap(projections)(tokens)
-    noise = jax.random.normal(jax.random.fold_in(key, len(tokens)), (block,))
+def draw_baselines(key: Array, block: int, c: Constants, dim: Real, law: Array, lam: Array) -> Array:
+    """Losses [4, n] in the order of `Baselines`."""
+    place = places(key, block, law)
+    mean, scale = first(len(law), c.m, 0.0), first(len(law), c.gamma, 1.0)
+    along_k, along_v, rest = projections(key, block, dim, mean, scale)
+    noise = jax.random.normal(jax.random.fold_in(key, len(law)), (block,))
     target = along_v[0] + c.noise * noise
-    logits = c.m / c.gamma**2 * along_k - (c.gamma**-2 - 1) / 2 * (along_k**2 + along_v**2 + rest)
+    logits = log_odds(c, along_k, along_k**2 + along_v**2 + rest) + jnp.log(law)[place]
+    weights = (law * c.gamma**2 / (law * c.gamma**2 + 1 - law))[place]
     predictions = Baselines(
         bayes=(jax.nn.softmax(logits, axis=0) * along_v).sum(0),
         oracle=(jax.lax.erf(lam * along_k) * along_v).sum(0),
-        linear=c.gamma**2 / (c.gamma**2 + c.length - 1) * along_v.sum(0),
+        linear=(weights * along_v).sum(0),
         constant=jnp.zeros(block),
     )
     return (jnp.stack(predictions) - target) ** 2
+
+
+def log_odds(c: Constants, along_k: Array, square: Array) -> Array:
+    r"""Log likelihood ratio of a token to be the informative one, up to a constant."""
+    return c.m / c.gamma**2 * along_k - (c.gamma**-2 - 1) / 2 * square
+
+
+def first(length: int, here: Real, elsewhere: Real, count: int = 1) -> Array:
+    """One value for the first `count` of `length` tokens and another for the rest: [length]."""
+    return jnp.where(jnp.arange(length) < count, here, elsewhere)
+
+
+def projections(key: Array, block: int, dim: Real, mean: Array, scale: Array) -> tuple[Array, Array, Array]:
+    """Of tokens N(mean k*, scale^2 I): their products with k* and v*, and the square of what is left, each [length, n].
+    A token's numbers do not depend on how many there are."""
+
+    def one(token: Array, mean: Array, scale: Array) -> tuple[Array, Array, Array]:
+        plane, rest = jax.random.split(jax.random.fold_in(key, token))
+        a, b = jax.random.normal(plane, (2, block))
+        return mean + scale * a, scale * b, scale**2 * 2 * jax.random.gamma(rest, (dim - 2) / 2, (block,))
+
+    return jax.vmap(one)(jnp.arange(len(mean)), mean, scale)
+
+
+def places(key: Array, block: int, law: Array) -> Array:
+    """Where in the sequence each token stands, [length, n]: the first at a place drawn from `law`, since it is the
+    informative one, the second at any other, the rest behind it."""
+    length = len(law)
+    key, other = jax.random.split(jax.random.fold_in(key, length + 1))
+    location = jax.random.choice(key, length, (block,), p=law)
+    shift = jax.random.randint(other, (block,), 0, length - 1)
+    behind = 1 + (jnp.arange(length - 1)[:, None] + shift) % (length - 1)
+    return jnp.concatenate([location[None], (location + behind) % length])
+
+
+class LogEstimate(NamedTuple):
+    """Natural logarithm of a Monte-Carlo mean, and its standard error, which is the mean's relative one."""
+
+    log: Real
+    error: Real
+
+
+@float64
+def bayes_gap(task: SingleLocation, key: Array, samples: int) -> LogEstimate:
+    r"""Risk of the Bayes predictor less $\varepsilon^2$, however small, in logarithm.
+
+    It errs where another token looks as informative as the informative one. So both are drawn from the geometric
+    mean of the two laws, $N(\frac{m}{1+\gamma^2} k^*, \frac{2\gamma^2}{1+\gamma^2} I)$, and reweighted by
+    $Z^2 e^{(\ell_0 - \ell_1)/2}$, with the log odds $\ell$ and $Z$ the Bhattacharyya coefficient of the laws. The
+    other token can be the second one throughout: $E f = (L - 1)\,E\big[f\,\frac{w_1}{1 - w_0}\big]$ for every loss $f$
+    that does not depend on their order.
+    """
+    law = jnp.asarray(task.location_law)
+    return log_bayes_gap(key, whole("samples", samples, 2), task.constants, jnp.asarray(task.dim, float), law)
+
+
+@float64
+def softmax_gap(task: SingleLocation, key: Array, samples: int, beta: float | None = None) -> LogEstimate:
+    r"""Risk of the softmax head $\sum_l \mathrm{softmax}(\beta\langle x, k^*\rangle)_l \langle x_l, v^*\rangle$ less
+    $\varepsilon^2$, in logarithm; $\beta = m$ unless given.
+
+    As in `bayes_gap`, with the law tilted by $e^{-\tau(a_0 - a_1)}$ in the projections $a$ on $k^*$ alone: no other
+    direction matters. $\tau = \min(\frac{m}{1+\gamma^2}, 2\beta)$ is where the exponent is stationary.
+    """
+    beta = task.m if beta is None else positive("beta", beta)
+    tokens = jnp.arange(task.length)
+    return log_softmax_gap(key, whole("samples", samples, 2), task.constants, tokens, jnp.asarray(beta, float))
+
+
+@jax.jit
+def log_bayes_gap(key: Array, samples: int | Array, c: Constants, dim: Array, law: Array) -> LogEstimate:
+    mean, error = monte_carlo(draw_bayes_gap, key, samples, c, dim, law)
+    return LogEstimate(jnp.log(mean) + jnp.log(c.length - 1) - dim * bayes_exponent(c.gamma), error / mean)
+
+
+def draw_bayes_gap(key: Array, block: int, c: Constants, dim: Array, law: Array) -> Array:
+    spread = 1 + c.gamma**2
+    mean = first(len(law), c.m / spread, 0.0, count=2)
+    scale = first(len(law), jnp.sqrt(2 / spread) * c.gamma, 1.0, count=2)
+    along_k, along_v, rest = projections(key, block, dim, mean, scale)
+    odds = log_odds(c, along_k, along_k**2 + along_v**2 + rest)
+    # The sign of <x, v*> is independent of all else, so that products of two of them vanish in the mean.
+    return _reweighted(odds + jnp.log(law)[places(key, block, law)], along_v**2, (odds[0] - odds[1]) / 2)
+
+
+@jax.jit
+def log_softmax_gap(key: Array, samples: int | Array, c: Constants, tokens: Array, beta: Array) -> LogEstimate:
+    tilt = jnp.minimum(c.m / (1 + c.gamma**2), 2 * beta)
+    mean, error = monte_carlo(draw_softmax_gap, key, samples, c, tokens, beta, tilt)
+    log_scale = jnp.log(c.length - 1) - tilt * c.m + tilt**2 * (1 + c.gamma**2) / 2
+    return LogEstimate(jnp.log(mean) + log_scale, error / mean)
+
+
+def draw_softmax_gap(key: Array, block: int, c: Constants, tokens: Array, beta: Array, tilt: Array) -> Array:
+    noise = jax.vmap(lambda token: jax.random.normal(jax.random.fold_in(key, token), (block,)))(tokens)
+    mean = jnp.where(tokens == 0, c.m - c.gamma**2 * tilt, jnp.where(tokens == 1, tilt, 0.0))
+    scale = first(len(tokens), c.gamma, 1.0)
+    along_k = mean[:, None] + scale[:, None] * noise
+    return _reweighted(beta * along_k, scale[:, None] ** 2, tilt * (along_k[0] - along_k[1]))
+
+
+def _reweighted(logits: Array, squares: Array, log_weight: Array) -> Array:
+    r"""$\big[(1 - w_0)^2 y_0^2 + \sum_{l>0} w_l^2 y_l^2\big]\,\frac{w_1}{1 - w_0}\,e^{\text{log\_weight}}$, w the softmax of
+    the logits [length, n]: the squared error of $\sum_l w_l y_l$ for $y_0$, in logarithms until the end."""
+    log_w = jax.nn.log_softmax(logits, axis=0)
+    missed = jax.nn.logsumexp(log_w[1:], axis=0)
+    parts = jnp.concatenate([missed[None], log_w[1:]])
+    loss = jax.nn.logsumexp(2 * parts + jnp.log(squares), axis=0)
+    return jnp.exp(loss + log_w[1] - missed + log_weight)
+
+
+def bayes_exponent(gamma: Real) -> Real:
+    r"""Rate in d at which the Bayes gap vanishes, $\frac{1}{4(1+\gamma^2)} + \ln\frac{1+\gamma^2}{2\gamma}$: twice the
+    Bhattacharyya distance of the two tokens' laws, a dimension."""
+    return softmax_exponent(gamma) + jnp.log((1 + gamma**2) / (2 * gamma))
+
+
+def softmax_exponent(gamma: Real) -> Real:
+    r"""Rate in d at which the softmax gap vanishes, $\frac{1}{4(1+\gamma^2)}$, for every $\beta \ge \frac{m}{2(1+\gamma^2)}$."""
+    return 1 / (4 * (1 + gamma**2))
+
+
+def log_bayes_asymptote(c: Constants, dim: Real) -> Real:
+    r"""The Bayes gap for large d, with its constant, in logarithm: $(L-1)\,\frac{4\gamma^2}{1+\gamma^2}\,\frac\pi2\,
+    (2\pi V)^{-1/2} e^{-rd}$, $r$ the `bayes_exponent` and $V = 2d\big[\frac{4\gamma^2}{(1+\gamma^2)^3} +
+    \frac{2(1-\gamma^2)^2}{(1+\gamma^2)^2}\big]$ the variance of $\ell_0 - \ell_1$ where both tokens look alike."""
+    square = c.gamma**2
+    variance = 2 * dim * (4 * square / (1 + square) ** 3 + 2 * ((1 - square) / (1 + square)) ** 2)
+    constant = (c.length - 1) * 2 * jnp.pi * square / (1 + square) / jnp.sqrt(2 * jnp.pi * variance)
+    return jnp.log(constant) - dim * bayes_exponent(c.gamma)
+
+
+def log_softmax_asymptote(c: Constants, dim: Real) -> Real:
+    r"""The softmax gap at $\beta = m$ for large d, with its constant, in logarithm: $(L-1)\,\sqrt{\frac{1+\gamma^2}{2\pi}}\,
+    \frac{B(q, 2-q)}{m} e^{-rd}$, $q = \frac{1}{1+\gamma^2}$, $r = \frac q4$ and Euler's $B$."""
+    q = 1 / (1 + c.gamma**2)
+    beta = jax.scipy.special.betaln(q, 2 - q)
+    return jnp.log((c.length - 1) / c.m) + beta - jnp.log(2 * jnp.pi * q) / 2 - dim * q / 4
 
 
 @float64

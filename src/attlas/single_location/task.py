@@ -38,8 +38,9 @@ class SingleLocation:
     $$X_{J_0} \sim N(m k^*, \gamma^2 I),\quad m = \sqrt{d/2},\qquad X_l \sim N(0, I)\ (l \ne J_0),\qquad
       Y = \langle X_{J_0}, v^* \rangle + \varepsilon N(0, 1)$$
 
-    with $J_0$ uniform and $k^* \perp v^*$ of unit length: $e_1$ and $e_2$, unless `key` draws them. At
-    $\gamma^2 = 1/2$ all tokens have the same mean square norm, so that norms do not give the place away.
+    with $k^* \perp v^*$ of unit length, $e_1$ and $e_2$ unless `key` draws them, and $J_0$ of law `prior`, uniform unless
+    given; only the linear and the Bayes predictor depend on it. At $\gamma^2 = 1/2$ all tokens have the same mean
+    square norm, so that norms do not give the place away.
     """
 
     dim: int = 400
@@ -47,6 +48,7 @@ class SingleLocation:
     gamma: float = 0.5**0.5
     noise: float = 0.0
     key: Array | None = None
+    prior: tuple[float, ...] | None = None
 
     def __post_init__(self) -> None:
         whole("dim", self.dim, 4)
@@ -54,6 +56,8 @@ class SingleLocation:
         positive("gamma", self.gamma)
         if not (math.isfinite(self.noise) and self.noise >= 0):
             raise InputError(f"noise = {self.noise!r}: it must be a number, 0 or larger")
+        if self.prior is not None:
+            object.__setattr__(self, "prior", _probabilities(self.prior, self.length))
 
     @property
     def m(self) -> float:
@@ -63,6 +67,11 @@ class SingleLocation:
     @property
     def constants(self) -> Constants:
         return Constants(self.m, self.gamma, self.length, self.noise)
+
+    @property
+    def location_law(self) -> Float[np.ndarray, " length"]:
+        """Probability of each place to be the informative one."""
+        return np.full(self.length, 1 / self.length) if self.prior is None else np.asarray(self.prior)
 
     @functools.cached_property
     def _stars(self) -> tuple[np.ndarray, np.ndarray]:
@@ -88,13 +97,15 @@ class SingleLocation:
         """Draw `samples` independent sequences."""
         shape = (whole("samples", samples, 1), self.length, self.dim)
         with jax.enable_x64(True):
-            return _sample(key, shape, dtype, self.constants, self.k_star.astype(dtype), self.v_star.astype(dtype))
+            law = None if self.prior is None else jnp.asarray(self.prior)
+            return _sample(key, shape, dtype, self.constants, self.k_star.astype(dtype), self.v_star.astype(dtype), law)
 
     def bayes_logits(self, tokens: Float[Array, "*n length dim"]) -> Float[Array, "*n length"]:
-        r"""Log posterior of the place up to a constant, $\frac{m}{\gamma^2}\langle x_l, k^*\rangle
+        r"""Log posterior of the place up to a constant, $\log p_l + \frac{m}{\gamma^2}\langle x_l, k^*\rangle
         - \frac12(\gamma^{-2} - 1)|x_l|^2$: softmax attention with a norm term, and without one at $\gamma = 1$."""
-        k_star = self.k_star.astype(tokens.dtype)
-        return self.m / self.gamma**2 * tokens @ k_star - (self.gamma**-2 - 1) / 2 * (tokens**2).sum(-1)
+        scores = self.m / self.gamma**2 * tokens @ self.k_star.astype(tokens.dtype)
+        norms = (self.gamma**-2 - 1) / 2 * (tokens**2).sum(-1)
+        return scores - norms if self.prior is None else scores - norms + jnp.log(jnp.asarray(self.prior, tokens.dtype))
 
     def bayes_predict(self, tokens: Float[Array, "*n length dim"]) -> Float[Array, "*n"]:
         r"""The best prediction that knows $k^*, v^*$ but not the place:
@@ -102,18 +113,24 @@ class SingleLocation:
         weights = jax.nn.softmax(self.bayes_logits(tokens), axis=-1)
         return (weights * (tokens @ self.v_star.astype(tokens.dtype))).sum(-1)
 
+    def linear_weights(self) -> Float[np.ndarray, " length"]:
+        r"""The best linear prediction is $\sum_l c_l \langle x_l, v^*\rangle$ with
+        $c_l = \frac{p_l\gamma^2}{p_l\gamma^2 + 1 - p_l}$."""
+        p = self.location_law
+        return p * self.gamma**2 / (p * self.gamma**2 + 1 - p)
+
     def linear_predict(self, tokens: Float[Array, "*n length dim"]) -> Float[Array, "*n"]:
-        r"""The best linear prediction, $\frac{\gamma^2}{\gamma^2 + L - 1} \sum_l \langle x_l, v^*\rangle$."""
-        weight = self.gamma**2 / (self.gamma**2 + self.length - 1)
-        return weight * (tokens @ self.v_star.astype(tokens.dtype)).sum(-1)
+        """The best linear prediction, with the `linear_weights`."""
+        return (tokens @ self.v_star.astype(tokens.dtype)) @ self.linear_weights().astype(tokens.dtype)
 
     def constant_risk(self) -> float:
         r"""Risk of predicting 0, $\varepsilon^2 + \gamma^2$."""
         return self.noise**2 + self.gamma**2
 
     def linear_risk(self) -> float:
-        r"""Risk of the best linear predictor, $\varepsilon^2 + \gamma^2 - \gamma^4 / (\gamma^2 + L - 1)$ (Proposition 3)."""
-        return self.constant_risk() - self.gamma**4 / (self.gamma**2 + self.length - 1)
+        r"""Risk of the best linear predictor, $\varepsilon^2 + \gamma^2 - \sum_l p_l\gamma^2 c_l$ with its weights $c$;
+        $\varepsilon^2 + \gamma^2 - \frac{\gamma^4}{\gamma^2 + L - 1}$ where the place is uniform (Proposition 3)."""
+        return self.constant_risk() - self.gamma**2 * float(self.location_law @ self.linear_weights())
 
     def oracle_risk(self, lam: Float[ArrayLike, "*#s"]) -> Real:
         r"""Risk of the head with $k = k^*$ and $v = v^*$ (Theorem 1 at the oracle)."""
@@ -131,11 +148,25 @@ class SingleLocation:
         return math.exp((low + high) / 2)
 
 
+def _probabilities(prior: Any, length: int) -> tuple[float, ...]:
+    p = np.asarray(prior, float)
+    if p.shape != (length,):
+        raise InputError(f"prior has the shape {p.shape}: it must have one probability for each of {length} places")
+    if not ((p >= 0).all() and abs(p.sum() - 1) < 1e-9):
+        raise InputError(f"prior = {prior!r}: it must be probabilities, 0 or larger with the sum 1")
+    return tuple(p.tolist())
+
+
 @functools.partial(jax.jit, static_argnames=("shape", "dtype"))
-def _sample(key: Array, shape: tuple[int, int, int], dtype: Any, c: Constants, k_star: Array, v_star: Array) -> Batch:
+def _sample(
+    key: Array, shape: tuple[int, int, int], dtype: Any, c: Constants, k_star: Array, v_star: Array, law: Array | None
+) -> Batch:
     samples, length, _ = shape
     places, background, noise = jax.random.split(key, 3)
-    location = jax.random.randint(places, (samples,), 0, length, jnp.int32)
+    if law is None:
+        location = jax.random.randint(places, (samples,), 0, length, jnp.int32)
+    else:
+        location = jax.random.choice(places, length, (samples,), p=law).astype(jnp.int32)
     tokens = jax.random.normal(background, shape, dtype)
     informative = (jnp.arange(length) == location[:, None])[..., None]
     tokens = jnp.where(informative, c.m * k_star + c.gamma * tokens, tokens).astype(dtype)

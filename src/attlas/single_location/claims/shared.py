@@ -6,6 +6,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 from attlas.claims import Hypothesis, Setting
@@ -24,6 +25,7 @@ TASK = (
     Hypothesis("gamma > 0", lambda s: s.gamma > 0, defining=True),
     Hypothesis("noise >= 0", lambda s: s.noise >= 0, defining=True),
 )
+PRIOR = Hypothesis("ratio > 0", lambda s: s.ratio > 0, defining=True)
 HEAD = Hypothesis("lam > 0", lambda s: s.lam > 0, defining=True)
 SAMPLES = Hypothesis("samples >= 1000", lambda s: s.samples >= 1000, defining=True)  # for an error to be one
 STEP = Hypothesis("step_size > 0", lambda s: s.step_size > 0, defining=True)
@@ -39,7 +41,12 @@ STABLE = (
 
 
 def task_of(cell: Setting, key: Array | None = None) -> SingleLocation:
-    return SingleLocation(cell.dim, cell.length, cell.gamma, cell.noise, key)
+    """The task of a cell; where it has a `ratio`, each place is that many times as likely as the one before."""
+    prior = None
+    if cell.get("ratio", 1.0) != 1:
+        weights = cell.ratio ** np.arange(cell.length)
+        prior = tuple(weights / weights.sum())
+    return SingleLocation(cell.dim, cell.length, cell.gamma, cell.noise, key, prior)
 
 
 def constants_of(cells: Sequence[Setting]) -> Constants:
