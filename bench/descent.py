@@ -8,12 +8,16 @@ import numpy as np
 import xarray as xr
 from jaxtyping import Array, Float
 
+import attlas
+from attlas.claims import select
 from attlas.gaussian import float64, zeta
-from attlas.single_location.descent import descend, descend_vectors, manifold_start
+from attlas.single_location.descent import descend, descend_vectors, manifold_start, sphere_start
 from attlas.single_location.population import Overlaps
+from attlas.single_location.schedules import InverseDecay
 from attlas.single_location.task import SingleLocation
 from bench import plain
-from bench.timing import Row, compare
+from bench.soak import FIRST, temporary_store
+from bench.timing import Row, compare, seconds
 
 DIM, REPEATS, STEPS = 400, 30, 20_000
 LAM, STEP_SIZE = 0.1, 4e-3
@@ -55,6 +59,63 @@ def against_plain_loop() -> Row:
     )
 
 
+POPULATION_RUNS = (  # the paper's: start, lam, step size, steps
+    (manifold_start, 0.1, 4e-3, 20_000),
+    (sphere_start, 0.1, 4e-3, 20_000),
+    (sphere_start, 0.9, 1e-3, 120_000),
+    (sphere_start, InverseDecay(1.0, 1e-4), 4e-3, 120_000),
+)
+
+
+def four_population_runs() -> Row:
+    task, some = SingleLocation(DIM), 500
+    total = sum(steps for *_, steps in POPULATION_RUNS)
+    k, v = heads_with(sphere_start(task, jax.random.key(0), REPEATS), DIM)
+
+    def runs() -> None:
+        for start, lam, step_size, steps in POPULATION_RUNS:
+            heads = start(task, jax.random.key(0), REPEATS)
+            descend(task, heads, lam=lam, step_size=step_size, steps=steps, record_every=200)
+
+    return compare(
+        f"the four population runs of the paper, {REPEATS} repeats each, {total:,} steps in all, against the same on "
+        f"vectors ({some} steps, scaled)",
+        runs,
+        lambda: descend_vectors(task, k, v, lam=LAM, step_size=STEP_SIZE, steps=some),
+        expected="15 or more; about two seconds",
+        scale=total / some,
+        rounds=3,
+    )
+
+
+def ensemble() -> Row:
+    task, repeats, steps, some = SingleLocation(DIM), 2000, 120_000, 20
+    start = sphere_start(task, jax.random.key(1), repeats)
+    k, v = heads_with(start, DIM)
+    schedule = InverseDecay(1.0, 1e-4)
+    return compare(
+        f"{repeats:,} starts of the {steps:,}-step scheduled run on five overlaps, against vectors ({some} steps, scaled)",
+        lambda: descend(task, start, lam=schedule, step_size=STEP_SIZE, steps=steps, record_every=steps),
+        lambda: descend_vectors(task, k, v, lam=LAM, step_size=STEP_SIZE, steps=some),
+        expected="15 or more; well under two minutes",
+        scale=steps / some,
+        rounds=1,
+    )
+
+
+def whole_map() -> Row:
+    """Every claim of the map on two seeds in turn: the first compiles, the second need not."""
+    claims = select(["single-location"])
+    with temporary_store() as store:
+
+        def tested(seed: int) -> float:
+            return seconds(lambda: [attlas.run(claim.id, seed=seed, store=store) for claim in claims])
+
+        cold, warm = tested(FIRST), tested(FIRST + 1)
+    what = "all claims of single-location at quick scale with compiled programs at hand, against compiling them"
+    return Row(what, warm, cold, "1 or more; half a minute")
+
+
 def zeta_against_quadrature() -> Row:
     rng = np.random.default_rng(0)
     t, spread = rng.uniform(-4, 4, POINTS), rng.uniform(0.01, 2, POINTS)
@@ -73,6 +134,9 @@ BENCHMARKS: tuple[Callable[[], Row], ...] = (
     against_vectors,
     across_dimensions,
     against_plain_loop,
+    four_population_runs,
+    ensemble,
+    whole_map,
     zeta_against_quadrature,
 )
 

@@ -147,7 +147,7 @@ def stable_curve(task: SingleLocation, lam: float, steps: int = 4000) -> tuple[n
     r" point attracts: a start above it ends at $(1,1)$, one below it at $(-1,-1)$, in more than 99 % of a grid.",
     words="Which of the two mirror optima is found is decided by one curve through the saddle.",
     hypotheses=(*TASK, HEAD, STEP),
-    quick=Setting(dim=400, length=10, gamma=ROOT_HALF, noise=0.0, lam=0.1, step_size=4e-3, steps=12_000, side=32),
+    quick=Setting(dim=400, length=10, gamma=ROOT_HALF, noise=0.0, lam=0.1, step_size=4e-3, steps=12_000, side=40),
     paper=Setting(dim=400, length=10, gamma=ROOT_HALF, noise=0.0, lam=0.1, step_size=4e-3, steps=20_000, side=100),
     rule=Convergence(share=0.99),
     control=Control("the diagonal nu = -kappa in place of the curve", lambda e: e.assign(arrived=e["by_diagonal"])),
@@ -577,28 +577,29 @@ def gradient_flow(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     control=Control("the order turned round", lambda e: e.assign(lower=e["upper"], upper=e["lower"])),
     figure=drawn_by(f"{FIGURES}:failure_shares"),
     cells=together("lam", "than_dim", "than_lam"),
+    shape=("repeats", "time"),
     budget="repeats",
     needs=("single-location/swapped-attractor",),
     origin="ours",
 )
 def failure_falls(cells: Sequence[Setting], seed: int) -> xr.Dataset:
-    (cell,) = cells
     key = key_for(seed, "single-location/failure-falls", "start")
-    here, there = task_of(cell), task_of(cell.at(dim=cell.than_dim))
-    takes = [
-        takes_swapped(task, sphere_start(task, key, cell.repeats), lam, cell.time)
-        for task, lam in ((here, cell.lam), (there, cell.than_lam))
-    ]
-    lower, upper, error = paired_shares(*takes)
-    ratios = [
-        rates.oracle / rates.swapped for rates in (escape_rates(here, cell.lam), escape_rates(there, cell.than_lam))
-    ]
+    pairs = [
+        ((task_of(cell), cell.lam), (task_of(cell.at(dim=cell.than_dim)), cell.than_lam)) for cell in cells
+    ]  # the lower share first
+    (repeats,), (time,) = {cell.repeats for cell in cells}, {cell.time for cell in cells}
+    takes = {
+        (task, lam): takes_swapped(task, sphere_start(task, key, repeats), lam, time)
+        for task, lam in dict.fromkeys(side for pair in pairs for side in pair)
+    }
+    lower, upper, error = zip(*(paired_shares(takes[a], takes[b]) for a, b in pairs), strict=True)
+    races = [[rates.oracle / rates.swapped for rates in (escape_rates(*side) for side in pair)] for pair in pairs]
     return xr.Dataset(
         {
-            "lower": ("cell", [lower]),
-            "upper": ("cell", [upper]),
-            "error": ("cell", [error]),
-            "race": (("cell", "side"), [ratios]),
+            "lower": ("cell", list(lower)),
+            "upper": ("cell", list(upper)),
+            "error": ("cell", list(error)),
+            "race": (("cell", "side"), races),
         },
         coords={"side": ["lower", "upper"]},
     )

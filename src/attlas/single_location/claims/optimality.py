@@ -262,7 +262,7 @@ def sampled_oracle(cells: Sequence[Setting], seed: int, id: str, constants: Cons
     r" $\lambda\sqrt L \to 0$, every fourfold increase of $d$ lowers the oracle's excess risk.",
     words="On the way that the corollary describes the excess risk does fall, rung by rung.",
     hypotheses=LADDER,
-    quick=Setting(dim=(100, 400, 1600, 6400), growth=0.25, power=0.25, gamma=ROOT_HALF, samples=100_000),
+    quick=Setting(dim=(100, 400, 1600, 6400), growth=0.25, power=0.25, gamma=ROOT_HALF, samples=40_000),
     paper=Setting(
         dim=(100, 400, 1600, 6400, 25_600),
         growth=0.25,
