@@ -76,6 +76,57 @@ def _chunk(step: Any, observe: Any, state: Any, survived: Array, args: Any, star
     return state, survived, observed
 
 
+def drive(
+    step: Callable[[State, Any, Any], State],
+    prepare: Callable[[Array, Any, Any], Any],
+    state: State,
+    args: Any,
+    draw: Callable[[int], Any],
+    *,
+    steps: int,
+    block: int,
+    record_every: int,
+    progress: Callable[[int], None] | None = None,
+) -> Trajectory:
+    """Apply `state = step(state, inputs[t], args)` to inputs that come from outside, `block` steps at a time, and record
+    the state as `iterate` does.
+
+    `draw(i)` makes the raw numbers of block i on the host, while the compiled program works on the block before;
+    `prepare(first step, raw, args)` turns them into inputs with a leading axis [block], all at once. The last block is
+    whole: `prepare` has to see to it that steps beyond the last leave the state alone.
+    """
+    times = np.unique(np.append(np.arange(0, steps, record_every), steps))
+    survived = jnp.zeros(jax.tree.leaves(state)[0].shape[:1], jnp.int32)
+    rows, waiting = [jax.tree.map(lambda x: np.asarray(x)[None], state)], []
+
+    def collect(first: int, path: Any) -> None:
+        wanted = times[(times > first) & (times <= first + block)] - first - 1
+        rows.append(jax.tree.map(lambda x: np.asarray(x)[wanted], path))
+
+    for first in range(0, steps, block):
+        raw = draw(first // block)
+        state, survived, path = _driven(step, prepare, state, survived, args, first, raw)
+        waiting.append((first, path))
+        if len(waiting) > 1:  # more in flight would only fill the memory
+            collect(*waiting.pop(0))
+        if progress is not None:
+            progress(min(block, steps - first))
+    for part in waiting:
+        collect(*part)
+    joined = jax.tree.map(lambda *parts: np.concatenate(parts), *rows)
+    return Trajectory(times, joined, jax.tree.map(np.asarray, state), np.minimum(np.asarray(survived), steps))
+
+
+@functools.partial(jax.jit, static_argnames=("step", "prepare"))
+def _driven(step: Any, prepare: Any, state: Any, survived: Array, args: Any, first: Array, raw: Any) -> Any:
+    def advance(carry: tuple[Any, Array], inputs: Any) -> tuple[tuple[Any, Array], Any]:
+        state = step(carry[0], inputs, args)
+        return (state, carry[1] + _finite(state)), state
+
+    (state, survived), path = jax.lax.scan(advance, (state, survived), prepare(first, raw, args))
+    return state, survived, path
+
+
 def _finite(state: Any) -> Array:
     """Whether each repeat is finite [repeat], as 0 or 1."""
     leaves = [jnp.isfinite(leaf).reshape(leaf.shape[0], -1).all(1) for leaf in jax.tree.leaves(state)]

@@ -7,34 +7,41 @@ from attlas.single_location.descent import (
     manifold_start,
     sphere_start,
 )
+from attlas.single_location.gates import Gate, predict
+from attlas.single_location.online import descend_online, descend_online_vectors
 from attlas.single_location.population import (
     ORACLE,
     Overlaps,
     RiskTerms,
     risk,
     risk_gradient,
+    risk_quadrature,
     risk_terms,
     sampled_risk,
 )
 from attlas.single_location.schedules import Constant, GeometricDecay, InverseDecay
-from attlas.single_location.task import Batch, SingleLocation, predict
+from attlas.single_location.task import Batch, SingleLocation
 
 __all__ = [
     "ORACLE",
     "Batch",
     "Constant",
     "Estimate",
+    "Gate",
     "GeometricDecay",
     "InverseDecay",
     "Overlaps",
     "RiskTerms",
     "SingleLocation",
     "descend",
+    "descend_online",
+    "descend_online_vectors",
     "descend_vectors",
     "manifold_start",
     "predict",
     "risk",
     "risk_gradient",
+    "risk_quadrature",
     "risk_terms",
     "sampled_risk",
     "sphere_start",

@@ -19,7 +19,8 @@ from jaxtyping import Array, ArrayLike, Float
 from attlas.errors import InputError, whole
 from attlas.gaussian import Real, float64
 from attlas.scan import Trajectory, iterate
-from attlas.single_location.population import Overlaps, partials_of_risk, total_risk, unit_vectors
+from attlas.single_location.gates import Activation, Gate, as_gate
+from attlas.single_location.population import Overlaps, closed, partials_of_risk, total_risk, unit_vectors
 from attlas.single_location.schedules import Schedule, as_schedule
 from attlas.single_location.task import Constants, SingleLocation
 
@@ -34,19 +35,20 @@ def descend(
     steps: int,
     record_every: int = 100,
     penalty: float = 0.0,
+    activation: str | Activation | Gate = "erf",
     progress: Callable[[int, int], None] | None = None,
 ) -> xr.Dataset:
-    r"""Descend the population risk from each of `start` [repeat], on the five overlaps.
+    r"""Descend the population risk of the head with this `activation` from each of `start` [repeat], on the five overlaps.
 
     `lam` and `step_size` are numbers, arrays over repeats, or schedules $t \mapsto \lambda_t$ (`InverseDecay`,
     `GeometricDecay`, or a function of yours that JAX can trace). `penalty` adds its multiple of
-    $\langle v, E[\tfrac1L\sum_l X_l]\rangle^2 = (m\theta/L)^2$ to what is descended, not to what is reported. Returns a Dataset over (repeat, step) with the overlaps, `risk` and `distance`, all
-    after the same number of steps and at that step's $\lambda_t$, and `status` over repeat: "completed", or
-    "diverged" with the step in `survived`. The path is the d-dimensional one to rounding where descent is stable (a step
-    size below `landscape.stable_step`, a sharpness at which the oracle attracts); elsewhere rounding grows.
+    $\langle v, E[\tfrac1L\sum_l X_l]\rangle^2 = (m\theta/L)^2$ to what is descended, not to what is reported. Returns a
+    Dataset over (repeat, step) with the overlaps, `risk` and `distance`, all after the same number of steps and at that
+    step's $\lambda_t$, and `status` over repeat: "completed", or "diverged" with the step in `survived`. The path is the
+    d-dimensional one to rounding where descent is stable (a step size below `landscape.stable_step`, a sharpness at
+    which the oracle attracts); elsewhere rounding grows.
     """
-    overlaps = Overlaps(*(jnp.atleast_1d(x) for x in np.broadcast_arrays(*map(np.asarray, start.checked()))))
-    overlaps = Overlaps(*(jnp.asarray(x, float) for x in overlaps))
+    gate, overlaps = closed(as_gate(activation)), as_starts(start)
     if not (np.isfinite(penalty) and penalty >= 0):
         raise InputError(f"penalty = {penalty!r}: it must be a number, 0 or larger")
     steps = whole("steps", steps, 0)
@@ -56,15 +58,21 @@ def descend(
                 f"{name} has the shape {np.shape(value)}: one value, or one for each of {len(overlaps.kappa)} starts"
             )
     weight = jnp.asarray(2 * penalty * (task.m / task.length) ** 2)
-    args = (task.constants, as_schedule("lam", lam, steps), as_schedule("step_size", step_size, steps), weight)
+    args = (task.constants, as_schedule("lam", lam, steps), as_schedule("step_size", step_size, steps), weight, gate)
     path = iterate(
         step_overlaps, observe_overlaps, overlaps, args, steps=steps, record_every=record_every, progress=progress
     )
-    data = _dataset(path, steps)
-    data.attrs.update(
-        dim=task.dim, length=task.length, gamma=task.gamma, noise=task.noise, lam=str(lam), step_size=str(step_size)
-    )
-    return data
+    return with_settings(_dataset(path, steps), task, lam=lam, step_size=step_size)
+
+
+def as_starts(start: Overlaps) -> Overlaps:
+    """`start`, checked, as float64 arrays [repeat]."""
+    return Overlaps(*(jnp.atleast_1d(x) for x in np.broadcast_arrays(*(np.asarray(x, float) for x in start.checked()))))
+
+
+def with_settings(data: xr.Dataset, task: SingleLocation, **settings: Any) -> xr.Dataset:
+    words = {name: value if isinstance(value, int | float) else str(value) for name, value in settings.items()}
+    return data.assign_attrs(dim=task.dim, length=task.length, gamma=task.gamma, noise=task.noise, **words)
 
 
 @float64
@@ -112,11 +120,11 @@ class Tangents(NamedTuple):
     k_u: Array  # u_k with u_v
 
 
-def tangents(constants: Constants, x: Overlaps, lam: Real, penalty: Real = 0.0) -> Tangents:
+def tangents(constants: Constants, x: Overlaps, lam: Real, penalty: Real = 0.0, gate: Gate | None = None) -> Tangents:
     r"""The tangential gradients at `x` of the risk and of `penalty` times $\theta^2 / 2$; `a, b, c, e, f` are the partial
     derivatives in the order of `Overlaps`."""
     kappa, nu, theta, eta, rho = x
-    a, b, c, e, f = partials_of_risk(constants, x, lam)
+    a, b, c, e, f = partials_of_risk(constants, x, lam, gate)
     c = c + penalty * theta
     along_k = kappa * a + eta * e + rho * f
     along_v = nu * b + theta * c + rho * f
@@ -143,12 +151,15 @@ def tangents(constants: Constants, x: Overlaps, lam: Real, penalty: Real = 0.0) 
     )
 
 
-def step_overlaps(t: Array, x: Overlaps, args: tuple[Constants, Schedule, Schedule, Array]) -> Overlaps:
+Settings = tuple[Constants, Schedule, Schedule, Array, Gate | None]
+
+
+def step_overlaps(t: Array, x: Overlaps, args: Settings) -> Overlaps:
     """One step of descent, written in the five overlaps."""
-    constants, lam, step_size, penalty = args
+    constants, lam, step_size, penalty, gate = args
     kappa, nu, theta, eta, rho = x
     alpha = step_size(t)
-    u = tangents(constants, x, lam(t), penalty)
+    u = tangents(constants, x, lam(t), penalty, gate)
     norm_k, norm_v = jnp.sqrt(1 + alpha**2 * u.k_k), jnp.sqrt(1 + alpha**2 * u.v_v)
     return Overlaps(
         kappa=(kappa - alpha * u.k_kstar) / norm_k,
@@ -159,12 +170,12 @@ def step_overlaps(t: Array, x: Overlaps, args: tuple[Constants, Schedule, Schedu
     )
 
 
-def observe_overlaps(t: Array, x: Overlaps, args: tuple[Constants, Schedule, Schedule, Array]) -> dict[str, Array]:
-    return _observed(x, args[0], args[1](t))
+def observe_overlaps(t: Array, x: Overlaps, args: Settings) -> dict[str, Array]:
+    return _observed(x, args[0], args[1](t), args[-1])
 
 
-def _observed(x: Overlaps, constants: Constants, lam: Real) -> dict[str, Array]:
-    return {**x._asdict(), "risk": total_risk(constants, x, lam), "distance": x.distance}
+def _observed(x: Overlaps, constants: Constants, lam: Real, gate: Gate | None = None) -> dict[str, Array]:
+    return {**x._asdict(), "risk": total_risk(constants, x, lam, gate), "distance": x.distance}
 
 
 def observe_vectors(t: Array, x: tuple[Array, Array], args: Any) -> dict[str, Array]:
@@ -177,7 +188,7 @@ def _gradients(t: Array, x: tuple[Array, Array], args: Any) -> tuple[Array, Arra
     return jax.grad(lambda x: total_risk(constants, Overlaps._of(x[0], x[1], k_star, v_star), lam(t)).sum())(x)
 
 
-def _move(x: Array, direction: Array, alpha: Real) -> Array:
+def move(x: Array, direction: Array, alpha: Real) -> Array:
     alpha = jnp.asarray(alpha)[..., None]
     moved = x - alpha * (direction - (x * direction).sum(-1, keepdims=True) * x)
     return moved / jnp.linalg.norm(moved, axis=-1, keepdims=True)
@@ -185,12 +196,12 @@ def _move(x: Array, direction: Array, alpha: Real) -> Array:
 
 def step_vectors(t: Array, x: tuple[Array, Array], args: Any) -> tuple[Array, Array]:
     in_k, in_v = _gradients(t, x, args)
-    return _move(x[0], in_k, args[-1](t)), _move(x[1], in_v, args[-1](t))
+    return move(x[0], in_k, args[-1](t)), move(x[1], in_v, args[-1](t))
 
 
 def step_signs(t: Array, x: tuple[Array, Array], args: Any) -> tuple[Array, Array]:
     in_k, in_v = _gradients(t, x, args)
-    return _move(x[0], jnp.sign(in_k), args[-1](t)), _move(x[1], jnp.sign(in_v), args[-1](t))
+    return move(x[0], jnp.sign(in_k), args[-1](t)), move(x[1], jnp.sign(in_v), args[-1](t))
 
 
 _DIRECTIONS = {"gradient": step_vectors, "sign": step_signs}

@@ -1,5 +1,7 @@
 r"""The population risk of the head (k, v): a function of five overlaps (Marion et al. 2025, Theorem 1)."""
 
+import functools
+import warnings
 from typing import NamedTuple
 
 import jax
@@ -8,7 +10,8 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Float
 
 from attlas.errors import InputError, positive, whole
-from attlas.gaussian import Estimate, Real, float64, monte_carlo, smoothed_erf, zeta, zeta_derivatives
+from attlas.gaussian import Estimate, Quadrature, Real, float64, monte_carlo, smoothed_erf, zeta, zeta_derivatives
+from attlas.single_location.gates import ERF, Activation, Gate, as_gate, as_head, gated_partials, gated_terms
 from attlas.single_location.task import Constants, SingleLocation
 
 
@@ -97,38 +100,82 @@ class RiskTerms(NamedTuple):
 
 
 @float64
-def risk(task: SingleLocation, overlaps: Overlaps, lam: Float[ArrayLike, "*#s"]) -> Real:
-    r"""Expected squared error $E(Y - \sum_l \mathrm{erf}(\lambda\langle X_l,k\rangle)\langle X_l,v\rangle)^2$, noise included.
+def risk(
+    task: SingleLocation,
+    overlaps: Overlaps,
+    lam: Float[ArrayLike, "*#s"],
+    activation: str | Activation | Gate = "erf",
+) -> Real:
+    r"""Expected squared error $E(Y - \sum_l g(\lambda\langle X_l,k\rangle)\langle X_l,v\rangle)^2$, noise included, any shape.
 
-    Theorem 1, in closed form, any shape; `sampled_risk` is its twin and `risk_terms` its parts.
+    With $g = \mathrm{erf}$ in closed form (Theorem 1); with another gate (a name, a function, or a `Gate` with an
+    offset) by quadrature, whose error `risk_quadrature` reports. `sampled_risk` is its twin, `risk_terms` its parts.
     """
-    return total_risk(task.constants, overlaps.checked(), positive("lam", lam))
+    gate = closed(as_gate(activation))
+    value = total_risk(task.constants, overlaps.checked(), positive("lam", lam), gate)
+    if gate is not None and not isinstance(value, jax.core.Tracer):
+        error = abs(value - total_risk(task.constants, overlaps, lam, gate, panels=COARSE))
+        if not (error <= 1e-6 * (1 + abs(value))).all():
+            warnings.warn(f"the quadrature of this gate is off by up to {float(jnp.max(error)):.1g}", stacklevel=3)
+    return value
 
 
 @float64
-def risk_terms(task: SingleLocation, overlaps: Overlaps, lam: Float[ArrayLike, "*#s"]) -> RiskTerms:
+def risk_quadrature(
+    task: SingleLocation, overlaps: Overlaps, lam: Float[ArrayLike, "*#s"], activation: str | Activation | Gate
+) -> Quadrature:
+    """`risk` by quadrature, for erf too, with an estimate of the quadrature's error: its change with fewer nodes."""
+    gate, lam = as_gate(activation), positive("lam", lam)
+    fine, coarse = (total_risk(task.constants, overlaps.checked(), lam, gate, panels=n) for n in (8, COARSE))
+    return Quadrature(fine, abs(fine - coarse))
+
+
+COARSE = 6
+
+
+@float64
+def risk_terms(
+    task: SingleLocation,
+    overlaps: Overlaps,
+    lam: Float[ArrayLike, "*#s"],
+    activation: str | Activation | Gate = "erf",
+) -> RiskTerms:
     """The parts of `risk`, which sum to it."""
-    return terms_of_risk(task.constants, overlaps.checked(), positive("lam", lam))
+    gate = closed(as_gate(activation))
+    return terms_of_risk(task.constants, overlaps.checked(), positive("lam", lam), gate)
 
 
 @float64
-def risk_gradient(task: SingleLocation, overlaps: Overlaps, lam: Float[ArrayLike, "*#s"]) -> Overlaps:
-    """Partial derivatives of `risk` in the five overlaps, in closed form."""
-    return partials_of_risk(task.constants, overlaps.checked(), positive("lam", lam))
+def risk_gradient(
+    task: SingleLocation,
+    overlaps: Overlaps,
+    lam: Float[ArrayLike, "*#s"],
+    activation: str | Activation | Gate = "erf",
+) -> Overlaps:
+    """Partial derivatives of `risk` in the five overlaps, in closed form or by the same quadrature."""
+    gate = closed(as_gate(activation))
+    return partials_of_risk(task.constants, overlaps.checked(), positive("lam", lam), gate)
 
 
-@jax.jit
-def total_risk(c: Constants, overlaps: Overlaps, lam: Real) -> Array:
-    return sum(terms_of_risk(c, overlaps, lam), start=jnp.zeros(()))
+def closed(gate: Gate) -> Gate | None:
+    """The gate, or nothing where the closed forms of erf apply."""
+    return None if gate.activation == "erf" and isinstance(gate.offset, int | float) and gate.offset == 0 else gate
 
 
-@jax.jit
-def terms_of_risk(c: Constants, overlaps: Overlaps, lam: Real) -> RiskTerms:
+@functools.partial(jax.jit, static_argnames="panels")
+def total_risk(c: Constants, overlaps: Overlaps, lam: Real, gate: Gate | None = None, panels: int = 8) -> Array:
+    return sum(terms_of_risk(c, overlaps, lam, gate, panels), start=jnp.zeros(()))
+
+
+@functools.partial(jax.jit, static_argnames="panels")
+def terms_of_risk(c: Constants, overlaps: Overlaps, lam: Real, gate: Gate | None = None, panels: int = 8) -> RiskTerms:
     r"""Condition on the place and apply Stein's lemma to every product of Gaussians.
 
     The informative token gives $(a, b, y)$ with means $(m\kappa, m\theta, 0)$ and covariance $\gamma^2$ times
     $(\rho, \eta, \nu)$; another token gives $(a, b)$ of correlation $\rho$; products of two tokens factor.
     """
+    if gate is not None:
+        return RiskTerms(*gated_terms(c, overlaps, lam, gate, panels))
     kappa, nu, theta, eta, rho = (jnp.asarray(x) for x in overlaps)
     m, gamma, length, noise = c
     e0, e1, e2, _ = smoothed_erf(lam * m * kappa, lam * gamma)
@@ -147,7 +194,9 @@ def terms_of_risk(c: Constants, overlaps: Overlaps, lam: Real) -> RiskTerms:
 
 
 @jax.jit
-def partials_of_risk(c: Constants, overlaps: Overlaps, lam: Real) -> Overlaps:
+def partials_of_risk(c: Constants, overlaps: Overlaps, lam: Real, gate: Gate | None = None) -> Overlaps:
+    if gate is not None:
+        return Overlaps(*gated_partials(c, overlaps, lam, gate))
     kappa, nu, theta, eta, rho = (jnp.asarray(x) for x in overlaps)
     m, gamma, length, _ = c
     e0, e1, e2, e3 = smoothed_erf(lam * m * kappa, lam * gamma)
@@ -188,40 +237,79 @@ def background_factors(lam: Real) -> tuple[Array, Array]:
 
 
 @float64
-def sampled_risk(task: SingleLocation, overlaps: Overlaps, lam: ArrayLike, key: Array, samples: int) -> Estimate:
-    """`risk` by simulation of the projections on k, v and v*, which is exact in law and costs O(length) a sample.
+def sampled_risk(
+    task: SingleLocation,
+    overlaps: Overlaps,
+    lam: ArrayLike,
+    key: Array,
+    samples: int,
+    activation: str | Activation | Gate = "erf",
+) -> Estimate:
+    """`risk` by simulation of the projections on k, v and v*, which is exact in law and costs O(length) a sample; of
+    the "softmax" head too, whose risk has no formula, with inverse temperature `lam`.
 
     All points share their random numbers, so that differences between them are sharper than either.
     """
+    head = as_head(activation)
     arrays = jnp.broadcast_arrays(*(jnp.asarray(x, float) for x in (*overlaps.checked(), positive("lam", lam))))
-    return monte_carlo(draw_loss, key, whole("samples", samples, 2), task.constants, Overlaps(*arrays[:5]), arrays[5])
+    args = (task.constants, Overlaps(*arrays[:5]), arrays[5])
+    if head is None:
+        return monte_carlo(draw_softmax_loss, key, whole("samples", samples, 2), *args)
+    return monte_carlo(draw_loss, key, whole("samples", samples, 2), *args, head)
 
 
-def draw_loss(key: Array, block: int, c: Constants, overlaps: Overlaps, lam: Array) -> Float[Array, "*s n"]:
-    prediction, target = draw_projected(key, block, c, overlaps, lam)
+def draw_loss(
+    key: Array, block: int, c: Constants, overlaps: Overlaps, lam: Array, gate: Gate = ERF
+) -> Float[Array, "*s n"]:
+    prediction, target = draw_projected(key, block, c, overlaps, lam, gate)
     return (prediction - target) ** 2
 
 
 def draw_projected(
-    key: Array, block: int, c: Constants, overlaps: Overlaps, lam: Array
+    key: Array, block: int, c: Constants, overlaps: Overlaps, lam: Array, gate: Gate = ERF
 ) -> tuple[Float[Array, "*s n"], Float[Array, "*s n"]]:
     """Predictions and targets of `block` sequences, drawn through the projections of each token on k, v and v*."""
-    kappa, nu, theta, eta, rho = (x[..., None] for x in overlaps)
     lam = lam[..., None]
+    a, b, target = _draw_informative(key, block, c, overlaps)
+
+    def add_token(token: Array, prediction: Array) -> Array:
+        a, b = _draw_other(key, token, block, overlaps)
+        return prediction + gate(a, lam) * b
+
+    return jax.lax.fori_loop(1, c.length, add_token, gate(a, lam) * b), target
+
+
+def draw_softmax_loss(key: Array, block: int, c: Constants, overlaps: Overlaps, lam: Array) -> Float[Array, "*s n"]:
+    """Squared errors of the softmax head, its sums carried relative to the largest score so far."""
+    lam = lam[..., None]
+    a, b, target = _draw_informative(key, block, c, overlaps)
+
+    def add_token(token: Array, sums: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+        top, total, weighted = sums
+        a, b = _draw_other(key, token, block, overlaps)
+        new = jnp.maximum(top, lam * a)
+        old, here = jnp.exp(top - new), jnp.exp(lam * a - new)
+        return new, total * old + here, weighted * old + here * b
+
+    _, total, weighted = jax.lax.fori_loop(1, c.length, add_token, (lam * a, jnp.ones_like(b), b))
+    return (weighted / total - target) ** 2
+
+
+def _draw_informative(key: Array, block: int, c: Constants, overlaps: Overlaps) -> tuple[Array, Array, Array]:
+    """Products of the informative token with k and v, and the target."""
+    kappa, nu, theta, eta, rho = (x[..., None] for x in overlaps)
     one = jnp.ones_like(rho)
     gram = jnp.stack([jnp.stack(row, -1) for row in ([one, rho, eta], [rho, one, nu], [eta, nu, one])], -2)
     values, vectors = jnp.linalg.eigh(gram)  # a root that also exists where the Gram matrix is singular
     root = vectors * jnp.sqrt(jnp.maximum(values, 0))[..., None, :]
-
     noise, first = jax.random.split(jax.random.fold_in(key, 0))
     white = jax.random.normal(first, (3, block))
     a, b, y = (c.gamma * sum(root[..., i, j] * white[j] for j in range(3)) for i in range(3))
-    prediction = jax.lax.erf(lam * (c.m * kappa + a)) * (c.m * theta + b)
-    target = y + c.noise * jax.random.normal(noise, (block,))
+    return c.m * kappa + a, c.m * theta + b, y + c.noise * jax.random.normal(noise, (block,))
 
-    def add_token(token: Array, prediction: Array) -> Array:
-        a, g = jax.random.normal(jax.random.fold_in(key, token), (2, block))
-        b = rho * a + jnp.sqrt(jnp.maximum(1 - rho**2, 0)) * g
-        return prediction + jax.lax.erf(lam * a) * b
 
-    return jax.lax.fori_loop(1, c.length, add_token, prediction), target
+def _draw_other(key: Array, token: Array, block: int, overlaps: Overlaps) -> tuple[Array, Array]:
+    """Products of another token with k and v."""
+    rho = overlaps.rho[..., None]
+    a, g = jax.random.normal(jax.random.fold_in(key, token), (2, block))
+    return a + 0 * rho, rho * a + jnp.sqrt(jnp.maximum(1 - rho**2, 0)) * g

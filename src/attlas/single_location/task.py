@@ -98,7 +98,9 @@ class SingleLocation:
         shape = (whole("samples", samples, 1), self.length, self.dim)
         with jax.enable_x64(True):
             law = None if self.prior is None else jnp.asarray(self.prior)
-            return _sample(key, shape, dtype, self.constants, self.k_star.astype(dtype), self.v_star.astype(dtype), law)
+            return draw_batch(
+                key, shape, dtype, self.constants, self.k_star.astype(dtype), self.v_star.astype(dtype), law
+            )
 
     def bayes_logits(self, tokens: Float[Array, "*n length dim"]) -> Float[Array, "*n length"]:
         r"""Log posterior of the place up to a constant, $\log p_l + \frac{m}{\gamma^2}\langle x_l, k^*\rangle
@@ -158,7 +160,7 @@ def _probabilities(prior: Any, length: int) -> tuple[float, ...]:
 
 
 @functools.partial(jax.jit, static_argnames=("shape", "dtype"))
-def _sample(
+def draw_batch(
     key: Array, shape: tuple[int, int, int], dtype: Any, c: Constants, k_star: Array, v_star: Array, law: Array | None
 ) -> Batch:
     samples, length, _ = shape
@@ -173,11 +175,3 @@ def _sample(
     decisive = jnp.take_along_axis(tokens, location[:, None, None], axis=1)[:, 0]
     target = decisive @ v_star + c.noise * jax.random.normal(noise, (samples,), dtype)
     return Batch(tokens, target.astype(dtype), location)
-
-
-def predict(
-    tokens: Float[Array, "*n length dim"], k: Float[ArrayLike, " dim"], v: Float[ArrayLike, " dim"], lam: ArrayLike
-) -> Float[Array, "*n"]:
-    r"""The simplified attention layer, $\sum_l \mathrm{erf}(\lambda \langle x_l, k\rangle) \langle x_l, v\rangle$."""
-    k, v = jnp.asarray(k, tokens.dtype), jnp.asarray(v, tokens.dtype)
-    return (jax.lax.erf(lam * (tokens @ k)) * (tokens @ v)).sum(-1)

@@ -26,6 +26,7 @@ from attlas.single_location.claims.shared import (
     sampled_over_cells,
     task_of,
 )
+from attlas.single_location.gates import predict
 from attlas.single_location.population import (
     Overlaps,
     draw_loss,
@@ -34,7 +35,7 @@ from attlas.single_location.population import (
     terms_of_risk,
     total_risk,
 )
-from attlas.single_location.task import Constants, predict
+from attlas.single_location.task import Constants
 from attlas.statistics import Agreement, SameLaw
 
 TASKS: dict[str, Any] = {

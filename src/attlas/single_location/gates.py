@@ -1,0 +1,177 @@
+r"""Heads with another gate than erf: the population risk of $\sum_l g(\lambda\langle X_l, k\rangle - c)\langle X_l, v\rangle$.
+
+For every pointwise gate $g$ the risk depends on the same five overlaps. Given its product with $k$, a token's products
+with $v$ and $v^*$ are Gaussian with known means and variances, so that what is left is one-dimensional.
+"""
+
+import functools
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, ArrayLike, Float
+
+from attlas.errors import InputError, near
+from attlas.gaussian import Real, gaussian_moments
+from attlas.single_location.task import Constants
+
+Activation = Callable[[Array], Array]
+
+ACTIVATIONS: dict[str, Activation] = {
+    "erf": jax.lax.erf,
+    "tanh": jnp.tanh,
+    "sigmoid": jax.nn.sigmoid,
+    "relu": jax.nn.relu,
+    "step": lambda x: (x > 0).astype(x.dtype),
+    "identity": lambda x: x,
+}
+
+
+@functools.partial(jax.tree_util.register_dataclass, data_fields=["offset"], meta_fields=["activation"])
+@dataclass(frozen=True)
+class Gate:
+    r"""$a \mapsto g(\lambda a - c)$ with `activation` $g$, by name (`ACTIVATIONS`) or a function that JAX can trace, and
+    `offset` $c$. Odd gates need none; the others pass every token halfway or more without one."""
+
+    activation: str | Activation
+    offset: Real = field(default=0.0)
+
+    @property
+    def function(self) -> Activation:
+        return ACTIVATIONS[self.activation] if isinstance(self.activation, str) else self.activation
+
+    def __call__(self, along_k: Array, lam: Real) -> Array:
+        return self.function(lam * along_k - self.offset)
+
+
+SOFTMAX = "softmax"
+
+
+def as_gate(activation: "str | Activation | Gate") -> Gate:
+    """`activation` as a gate, once it is known to map finite numbers to as many finite numbers."""
+    gate = activation if isinstance(activation, Gate) else Gate(activation)
+    if gate.activation == SOFTMAX:
+        raise InputError("softmax is no pointwise gate and its risk has no formula: use sampled_risk or descend_online")
+    if isinstance(gate.activation, str) and gate.activation not in ACTIVATIONS:
+        raise InputError(
+            f"unknown activation {gate.activation!r}.{near(gate.activation, ACTIVATIONS)} There are: {', '.join(ACTIVATIONS)}."
+        )
+    if not callable(gate.function):
+        raise InputError(f"activation = {activation!r}: it must be a name or a function")
+    offset = gate.offset
+    if not isinstance(offset, jax.core.Tracer) and not np.isfinite(np.asarray(offset, float)).all():
+        raise InputError(f"offset = {offset!r}: it must be a finite number")
+    _probed(gate.function)
+    return gate
+
+
+@functools.cache
+def _probed(function: Activation) -> None:
+    probe = np.linspace(-8, 8, 33).astype(np.float32)
+    with jax.ensure_compile_time_eval():
+        value = jnp.asarray(function(jnp.asarray(probe)))
+    if value.shape != probe.shape:
+        raise InputError(f"activation maps {probe.shape} to {value.shape}: it must act on each number by itself")
+    if not (jnp.issubdtype(value.dtype, jnp.floating) and bool(jnp.isfinite(value).all())):
+        raise InputError("activation is not finite and real on all of [-8, 8]: it must be")
+
+
+ERF = Gate("erf")
+
+
+def as_head(activation: "str | Activation | Gate") -> Gate | None:
+    """`as_gate`, or nothing for the softmax head, whose weights are not pointwise."""
+    return None if isinstance(activation, str) and activation == SOFTMAX else as_gate(activation)
+
+
+def gated_terms(c: Constants, overlaps: Any, lam: Real, gate: Gate, panels: int = 8) -> tuple[Array, ...]:
+    r"""The risk's five parts, in the order of `RiskTerms`.
+
+    With $G_{ij} = E[g^i Z^j]$ at the informative token, $H_{ij}$ at another, and $\mu = m\theta$:
+    $E[gby] = \gamma\eta(\mu G_{11} + \gamma\rho G_{12}) + \gamma^2(\nu - \rho\eta) G_{10}$,
+    $E[g^2b^2] = (\mu^2 + \gamma^2(1-\rho^2)) G_{20} + 2\mu\gamma\rho G_{21} + \gamma^2\rho^2 G_{22}$.
+    """
+    (g1, g2), (h1, h2) = _moments(c, overlaps.kappa, lam, gate, panels)
+    _, nu, theta, eta, rho = (jnp.asarray(x) for x in overlaps)
+    gamma, length, mu = c.gamma, c.length, c.m * theta
+    product = gamma * eta * (mu * g1[1] + gamma * rho * g1[2]) + gamma**2 * (nu - rho * eta) * g1[0]
+    square = (mu**2 + gamma**2 * (1 - rho**2)) * g2[0] + 2 * mu * gamma * rho * g2[1] + (gamma * rho) ** 2 * g2[2]
+    here, elsewhere = mu * g1[0] + gamma * rho * g1[1], rho * h1[1]
+    return (
+        jnp.asarray(c.noise**2 + gamma**2 + 0 * nu),
+        -2 * product,
+        square,
+        (length - 1) * ((1 - rho**2) * h2[0] + rho**2 * h2[2]),
+        (length - 1) * elsewhere * (2 * here + (length - 2) * elsewhere),
+    )
+
+
+def gated_partials(c: Constants, overlaps: Any, lam: Real, gate: Gate, panels: int = 8) -> tuple[Array, ...]:
+    r"""Partial derivatives of the risk in the order of `Overlaps`. In $\kappa$ by parts,
+    $\partial_\kappa G_{ij} = \frac m\gamma(G_{i,j+1} - jG_{i,j-1})$, which a threshold has too."""
+    (g1, g2), (h1, h2) = _moments(c, overlaps.kappa, lam, gate, panels)
+    _, nu, theta, eta, rho = (jnp.asarray(x) for x in overlaps)
+    gamma, m, length, mu = c.gamma, c.m, c.length, c.m * theta
+    d1, d2 = (m / gamma * jnp.stack([g[1], g[2] - g[0], g[3] - 2 * g[1]]) for g in (g1, g2))
+    square = gamma**2 * (1 - rho**2) + mu**2
+    here = mu * g1[0] + gamma * rho * g1[1]
+    others = 2 * (length - 1)
+    return (
+        -2 * (gamma * eta * (mu * d1[1] + gamma * rho * d1[2]) + gamma**2 * (nu - rho * eta) * d1[0])
+        + square * d2[0]
+        + 2 * mu * gamma * rho * d2[1]
+        + (gamma * rho) ** 2 * d2[2]
+        + others * rho * h1[1] * (mu * d1[0] + gamma * rho * d1[1]),
+        -2 * gamma**2 * g1[0],
+        2 * m * (-gamma * eta * g1[1] + mu * g2[0] + gamma * rho * g2[1] + (length - 1) * rho * h1[1] * g1[0]),
+        -2 * (gamma * (mu * g1[1] + gamma * rho * g1[2]) - gamma**2 * rho * g1[0]),
+        -2 * gamma**2 * eta * (g1[2] - g1[0])
+        + 2 * mu * gamma * g2[1]
+        + 2 * gamma**2 * rho * (g2[2] - g2[0])
+        + others * (rho * (h2[2] - h2[0]) + h1[1] * (here + rho * gamma * g1[1] + (length - 2) * rho * h1[1])),
+    )
+
+
+def _moments(c: Constants, kappa: Real, lam: Real, gate: Gate, panels: int) -> tuple[Array, Array]:
+    lam = jnp.asarray(lam, float)
+    here = gaussian_moments(gate.function, lam * c.m * kappa - gate.offset, lam * c.gamma, panels)
+    return here, gaussian_moments(gate.function, -gate.offset + 0 * lam, lam, panels)
+
+
+def best_gate_excess(c: Constants) -> float:
+    r"""Excess risk at the oracle of the best pointwise gate whatever,
+    $\gamma^2\int\frac{(L-1)\,p_1 p_0}{\gamma^2 p_1 + (L-1) p_0}$, which is attained by
+    $g(a) = \frac{\gamma^2 p_1(a)}{\gamma^2 p_1(a) + (L-1) p_0(a)}$, $p_1 = N(m, \gamma^2)$ and $p_0 = N(0, 1)$ the laws of
+    $\langle x, k^*\rangle$: a sigmoid of the log odds, linear in $a$ at $\gamma = 1$."""
+    from scipy import integrate
+
+    m, gamma, length = float(c.m), float(c.gamma), float(c.length)
+
+    def integrand(a: np.ndarray) -> np.ndarray:
+        log_p1 = -(((a - m) / gamma) ** 2) / 2 - math.log(gamma)
+        log_p0 = -(a**2) / 2
+        log_harmonic = -np.logaddexp(-log_p1 - 2 * math.log(gamma), -log_p0 - math.log(length - 1))
+        return np.exp(log_harmonic) / math.sqrt(2 * math.pi)
+
+    a = np.linspace(-12, m + 12 * max(gamma, 1.0), 20_001)
+    return float(integrate.simpson(integrand(a), x=a))
+
+
+def predict(
+    tokens: Float[Array, "*n length dim"],
+    k: Float[ArrayLike, " dim"],
+    v: Float[ArrayLike, " dim"],
+    lam: ArrayLike,
+    activation: str | Activation | Gate = "erf",
+) -> Float[Array, "*n"]:
+    r"""The simplified attention layer, $\sum_l g(\lambda \langle x_l, k\rangle) \langle x_l, v\rangle$ with $g = \mathrm{erf}$
+    unless another is named; for "softmax" the weights are $\mathrm{softmax}_l(\lambda \langle x_l, k\rangle)$."""
+    head = as_head(activation)
+    k, v = jnp.asarray(k, tokens.dtype), jnp.asarray(v, tokens.dtype)
+    along_k = tokens @ k
+    weights = jax.nn.softmax(lam * along_k, axis=-1) if head is None else head(along_k, lam)
+    return (weights * (tokens @ v)).sum(-1)

@@ -1,0 +1,399 @@
+r"""Online descent: every step sees a fresh batch (Marion et al. 2025, Figure 4).
+
+With $r = \frac2B(T - y)$, the gradients on a batch are $g_k = \sum w^k_l X_l$ and $g_v = \sum w^v_l X_l$ over its tokens, where the
+weights $w^v = rE$, $w^k = rD$ (with $E$ the head's weight of a token and $D = \partial T/\partial a$) depend on the products
+$a = \langle X, k\rangle$, $b = \langle X, v\rangle$ and on $y$ alone. Given those, the rest of the tokens is Gaussian and
+independent, so that the gradients' parts in the two directions of the stars outside span(k, v) are Gaussian, and the Gram
+matrix of their parts in the $d - 4$ others is Wishart. The five overlaps are therefore a Markov chain that is simulated
+exactly with 2L + 1 Gaussians an example, whatever d.
+
+A step works in the frame $e_1 = k$, $e_2 = (v - \rho k)/q$, $e_3$ the rest of $v^*$, $e_4$ the rest of $k^*$:
+$v^* = (\eta, \nu', n, 0)$, $k^* = (\kappa, \theta', f_3, f_4)$.
+"""
+
+import functools
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import xarray as xr
+from jaxtyping import Array, ArrayLike, Float
+
+from attlas.errors import InputError, whole
+from attlas.gaussian import Real, float64
+from attlas.scan import Trajectory, drive, iterate
+from attlas.single_location.descent import as_starts, move, with_settings
+from attlas.single_location.gates import Activation, Gate, as_head, predict
+from attlas.single_location.population import (
+    Overlaps,
+    closed,
+    draw_loss,
+    draw_softmax_loss,
+    total_risk,
+    unit_vectors,
+)
+from attlas.single_location.schedules import Constant, Schedule, as_schedule
+from attlas.single_location.task import Constants, SingleLocation, draw_batch
+
+LANES, BLOCK = 16, 500
+"""Repeats in a group and steps in a block. They fix the format of the random streams, one for each (group, block), and
+the shape of the one compiled program: results depend neither on the number of threads nor on how many repeats there are."""
+
+TEST_SAMPLES = 1000
+"""Sequences in the batch on which the risk of a softmax head is reported."""
+
+
+def descend_online(
+    task: SingleLocation,
+    start: Overlaps,
+    *,
+    batch_size: int,
+    lam: Real | Schedule,
+    step_size: Real | Schedule,
+    steps: int,
+    seed: int = 0,
+    record_every: int = 100,
+    activation: str | Activation | Gate = "erf",
+    progress: Callable[[int, int], None] | None = None,
+) -> xr.Dataset:
+    """Stochastic descent from each of `start` [repeat], a fresh batch of `batch_size` sequences a step, exact in law.
+
+    Returns what `descend` does. `activation` is a gate, or "softmax", for which `lam` is the inverse temperature and
+    `risk` is that on a fixed batch of 1,000 sequences. In single precision: the chain contracts and does not drift.
+    """
+    head, overlaps = as_head(activation), as_starts(start)
+    _differentiable(head)
+    batch_size, steps = whole("batch_size", batch_size, 1), whole("steps", steps, 0)
+    record_every, seed = whole("record_every", record_every, 1), whole("seed", seed, 0)
+    schedules = _single(lam=as_schedule("lam", lam, steps), step_size=as_schedule("step_size", step_size, steps))
+    path = simulate(task, overlaps, head, schedules, batch_size, steps, seed, record_every, progress)
+    data = _reported(path, task, head, schedules[0], steps)
+    return with_settings(data, task, lam=lam, step_size=step_size, batch_size=batch_size, seed=seed)
+
+
+def descend_online_vectors(
+    task: SingleLocation,
+    k: Float[ArrayLike, "repeat dim"],
+    v: Float[ArrayLike, "repeat dim"],
+    *,
+    batch_size: int,
+    lam: Real | Schedule,
+    step_size: Real | Schedule,
+    steps: int,
+    seed: int = 0,
+    record_every: int = 100,
+    activation: str | Activation | Gate = "erf",
+) -> xr.Dataset:
+    """The same descent on the vectors themselves, with whole tokens and automatic gradients: the reference."""
+    head = as_head(activation)
+    _differentiable(head)
+    state = (jnp.atleast_2d(jnp.asarray(k, jnp.float32)), jnp.atleast_2d(jnp.asarray(v, jnp.float32)))
+    if any(x.shape[-1] != task.dim for x in state):
+        raise InputError(
+            f"k and v have widths {state[0].shape[-1]} and {state[1].shape[-1]}: the task has dim = {task.dim}"
+        )
+    unit_vectors(*state)
+    steps = whole("steps", steps, 0)
+    schedules = _single(lam=as_schedule("lam", lam, steps), step_size=as_schedule("step_size", step_size, steps))
+    shape = jnp.zeros((whole("batch_size", batch_size, 1), task.length, 0))
+    keys = jax.vmap(lambda i: jax.random.fold_in(jax.random.key(whole("seed", seed, 0)), i))(jnp.arange(len(state[0])))
+    stars = jnp.asarray(task.k_star, jnp.float32), jnp.asarray(task.v_star, jnp.float32)
+    law = None if task.prior is None else jnp.asarray(task.prior)
+    args = (keys, shape, task.constants, *stars, law, head, *schedules)
+    path = iterate(step_vectors, observe_vectors, state, args, steps=steps, record_every=record_every)
+    return _reported(path, task, head, schedules[0], steps)
+
+
+def _differentiable(head: Gate | None) -> None:
+    if head is not None and head.activation == "step":
+        raise InputError("activation = 'step': it has no derivative, and descent on samples would never move k")
+
+
+def _single(**schedules: Any) -> tuple[Schedule, Schedule]:
+    for name, schedule in schedules.items():
+        if isinstance(schedule, Constant) and np.ndim(schedule.value):
+            raise InputError(
+                f"{name} has the shape {np.shape(schedule.value)}: online descent takes one value for all starts"
+            )
+    return schedules["lam"], schedules["step_size"]
+
+
+# --- on the five overlaps ------------------------------------------------------------------------------------------
+
+
+class Raw(NamedTuple):
+    """The random numbers of a block: 32-bit words in pairs, and the lengths of two Gaussian vectors."""
+
+    words: Any  # [2, BLOCK, pair, LANES]
+    chi: Any  # [2, BLOCK, LANES], of d - 4 and d - 5 degrees of freedom
+
+
+class Inputs(NamedTuple):
+    """What one step takes; token arrays are [length, sample * LANES + lane], flat because short axes are slow."""
+
+    z1: Array
+    z2: Array
+    zy: Array  # [sample * LANES]
+    z5: Array  # [5, LANES]
+    chi: Array  # [2, LANES]
+    lam: Array
+    alpha: Array
+
+
+class Args(NamedTuple):
+    constants: Constants
+    tokens: Any  # [length, batch_size], for its shape
+    head: Gate | None
+    lam: Schedule
+    step_size: Schedule
+    steps: Any
+    complement: Any  # 1, or 0 to leave the d - 4 other directions out, which is wrong
+
+
+def simulate(
+    task: SingleLocation,
+    start: Overlaps,
+    head: Gate | None,
+    schedules: tuple[Schedule, Schedule],
+    batch_size: int,
+    steps: int,
+    seed: int,
+    record_every: int,
+    progress: Callable[[int, int], None] | None = None,
+    complement: bool = True,
+) -> Trajectory:
+    """The overlaps [record, repeat] of every start, groups of `LANES` in two threads."""
+    repeats = len(start.kappa)
+    groups = -(-repeats // LANES)
+    # Padding lanes repeat the first start and are thrown away.
+    lanes = np.pad(
+        np.stack([np.asarray(x, np.float32) for x in start]), ((0, 0), (0, groups * LANES - repeats)), "edge"
+    )
+    args = Args(
+        Constants(*(np.float32(x) for x in task.constants)),
+        np.zeros((task.length, batch_size), np.float32),
+        None if head is None else Gate(head.activation, np.float32(head.offset)),
+        jax.tree.map(np.float32, schedules[0]),
+        jax.tree.map(np.float32, schedules[1]),
+        np.int32(steps),
+        np.float32(complement),
+    )
+    count = _Count(progress, groups * steps)
+
+    def group(number: int) -> Trajectory:
+        state = Overlaps(*lanes[:, number * LANES : (number + 1) * LANES])
+        draw = functools.partial(_draw, seed, number, batch_size, task)
+        return drive(
+            step, prepare, state, args, draw, steps=steps, block=BLOCK, record_every=record_every, progress=count.add
+        )
+
+    with ThreadPoolExecutor(2) as pool:
+        paths = list(pool.map(group, range(groups)))
+    joined = Overlaps(*(np.concatenate(x, -1)[:, :repeats] for x in zip(*(p.observed for p in paths), strict=True)))
+    survived = np.concatenate([p.survived for p in paths])[:repeats]
+    return Trajectory(paths[0].steps, joined, jax.tree.map(lambda x: x[-1], joined), survived)
+
+
+class _Count:
+    """Steps done by all threads together, told to `progress`."""
+
+    def __init__(self, progress: Callable[[int, int], None] | None, total: int) -> None:
+        self.progress, self.total, self.done, self.lock = progress, total, 0, threading.Lock()
+
+    def add(self, steps: int) -> None:
+        if self.progress is not None:
+            with self.lock:
+                self.done += steps
+                self.progress(self.done, self.total)
+
+
+def _draw(seed: int, group: int, batch_size: int, task: SingleLocation, block: int) -> Raw:
+    """Numbers of one block from a stream of their own. One pair of words makes two Gaussians: one for each token, then
+    one for each example's target with one of the five of the frame."""
+    stream = np.random.SFC64(np.random.SeedSequence(seed, spawn_key=(group, block)))
+    generator = np.random.Generator(stream)
+    halves = [max(task.dim - n, 0) / 2 for n in (4, 5)]
+    chi = np.stack([np.sqrt(2 * generator.standard_gamma(half, (BLOCK, LANES), np.float32)) for half in halves])
+    pairs = batch_size * task.length + max(batch_size, 5)
+    words = stream.random_raw(BLOCK * pairs * LANES).view(np.uint32).reshape(2, BLOCK, pairs, LANES)
+    return Raw(words, chi)
+
+
+def prepare(first: Array, raw: Raw, args: Args) -> Inputs:
+    length, batch_size = args.tokens.shape
+    a, b = gaussian_pairs(*raw.words)
+    flat = (BLOCK, length, batch_size * LANES)
+    cut = length * batch_size
+    # In four dimensions there is no complement, not even the fifth Gaussian.
+    fifth = (raw.chi[0] > 0).astype(jnp.float32) * args.complement
+    z5 = b[:, cut : cut + 5].at[:, 4].multiply(fifth)
+    t = first + jnp.arange(BLOCK)
+    alpha = jax.vmap(lambda t: jnp.asarray(args.step_size(t), jnp.float32))(t)
+    return Inputs(
+        a[:, :cut].reshape(flat),
+        b[:, :cut].reshape(flat),
+        a[:, cut : cut + batch_size].reshape(BLOCK, -1),
+        z5,
+        jnp.moveaxis(raw.chi, 0, 1) * args.complement,
+        jax.vmap(lambda t: jnp.asarray(args.lam(t), jnp.float32))(t),
+        jnp.where(t < args.steps, alpha, 0),
+    )
+
+
+def gaussian_pairs(angle: Array, radius: Array) -> tuple[Array, Array]:
+    """Two independent Gaussians from two 32-bit words (Box and Muller): two bits choose a quarter turn, thirty an angle
+    within it, where short polynomials give its sine and cosine to single precision."""
+    length = jnp.sqrt(jnp.maximum(-2 * jnp.log((radius.astype(jnp.float32) + 0.5) * 2.0**-32), 0))
+    x = (angle << 2).astype(jnp.int32).astype(jnp.float32) * (np.pi / 4 / 2**31)
+    z = x * x
+    sine = x + x * z * (-1.6666654611e-1 + z * (8.3321608736e-3 - 1.9515295891e-4 * z))
+    cosine = 1 - z / 2 + z * z * (4.1666645683e-2 + z * (-1.3887316255e-3 + 2.4433157118e-5 * z))
+    quarter = angle >> 30
+    odd = (quarter & 1) == 1
+    length = jnp.where(quarter >= 2, -length, length)
+    return length * jnp.where(odd, -sine, cosine), length * jnp.where(odd, cosine, sine)
+
+
+def token_weights(head: Gate | None, a: Array, b: Array, lam: Array) -> tuple[Array, Array]:
+    """A head's weights E of the tokens, over axis 0, and the derivatives D of its prediction sum(E b) in a."""
+    if head is None:
+        weights = jax.nn.softmax(lam * a, axis=0)
+        return weights, lam * weights * (b - (weights * b).sum(0))
+    x = lam * a - head.offset
+    weights, slope = jax.jvp(head.function, (x,), (jnp.ones_like(x),))
+    return weights, lam * slope * b
+
+
+def step(state: Overlaps, inputs: Inputs, args: Args) -> Overlaps:
+    kappa, nu, theta, eta, rho = state
+    z1, z2, zy, z5, chi, lam, alpha = inputs
+    m, gamma, _, noise = args.constants
+    batch_size = args.tokens.shape[1]
+
+    # The frame. Where a direction has no rest its unit vector is arbitrary, and carries no overlap.
+    q = jnp.sqrt(jnp.maximum((1 - rho) * (1 + rho), 1e-12))
+    nu_, theta_ = (nu - rho * eta) / q, (theta - rho * kappa) / q
+    n = jnp.sqrt(jnp.maximum((1 - eta) * (1 + eta) - nu_**2, 1e-14))
+    f3 = jnp.clip(-(kappa * eta + theta_ * nu_) / n, -1, 1)
+    f4 = jnp.sqrt(jnp.maximum((1 - kappa) * (1 + kappa) - theta_**2 - f3**2, 0))
+    # The target is gamma (eta z1 + nu' z2) + tau zy, and zy tells of the third coordinate of its token.
+    tau2 = (gamma * n) ** 2 + noise**2
+    tau = jnp.sqrt(tau2)
+    told, untold = gamma * n / tau, noise**2 / tau2
+
+    def each(x: Array) -> Array:
+        return jnp.tile(x, batch_size)
+
+    def total(x: Array) -> Array:
+        return x.reshape(batch_size, LANES).sum(0)
+
+    x1 = jnp.concatenate([(each(m * kappa) + gamma * z1[0])[None], z1[1:]])
+    x2 = jnp.concatenate([(each(m * theta_) + gamma * z2[0])[None], z2[1:]])
+    target = gamma * (each(eta) * z1[0] + each(nu_) * z2[0]) + each(tau) * zy
+    b = each(rho) * x1 + each(q) * x2
+    e, d = token_weights(args.head, x1, b, lam)
+    r = 2 / batch_size * ((e * b).sum(0) - target)
+    # Tangential parts in span(k, v): of g_k along e_2, of g_v along (-q, rho).
+    g_k = total(r * (d * x2).sum(0))
+    g_v = total(r * (e * (each(rho) * x2 - each(q) * x1)).sum(0))
+    # Second moments of the weights, of the informative tokens and of the others; never one as a difference.
+    r2 = r * r
+    others = [total(r2 * (x[1:] * y[1:]).sum(0)) for x, y in ((d, d), (d, e), (e, e))]
+    w_k, w_v = r * d[0], r * e[0]
+    own = [gamma**2 * total(x * y) for x, y in ((w_k, w_k), (w_k, w_v), (w_v, w_v))]
+    sum_k, sum_v, told_k, told_v = total(w_k), total(w_v), total(w_k * zy), total(w_v * zy)
+
+    l11, l21, l22 = _cholesky(*(x + untold * y for x, y in zip(others, own, strict=True)))
+    k3 = m * f3 * sum_k + gamma * told * told_k + l11 * z5[0]
+    v3 = m * f3 * sum_v + gamma * told * told_v + l21 * z5[0] + l22 * z5[1]
+    l11, l21, l22 = _cholesky(*(x + y for x, y in zip(others, own, strict=True)))
+    k4 = m * f4 * sum_k + l11 * z5[2]
+    v4 = m * f4 * sum_v + l21 * z5[2] + l22 * z5[3]
+    k_rest, v_rest, v_other = l11 * chi[0], l21 * chi[0] + l22 * z5[4], l22 * chi[1]
+
+    scale_k = jax.lax.rsqrt(1 + alpha**2 * (g_k**2 + k3**2 + k4**2 + k_rest**2))
+    scale_v = jax.lax.rsqrt(1 + alpha**2 * (g_v**2 + v3**2 + v4**2 + v_rest**2 + v_other**2))
+    product = rho * g_k * g_v + k3 * v3 + k4 * v4 + k_rest * v_rest
+    return Overlaps(
+        kappa=(kappa - alpha * (theta_ * g_k + f3 * k3 + f4 * k4)) * scale_k,
+        nu=(nu - alpha * ((rho * nu_ - q * eta) * g_v + n * v3)) * scale_v,
+        theta=(theta - alpha * ((rho * theta_ - q * kappa) * g_v + f3 * v3 + f4 * v4)) * scale_v,
+        eta=(eta - alpha * (nu_ * g_k + n * k3)) * scale_k,
+        rho=(rho - alpha * q * (g_k - g_v) + alpha**2 * product) * scale_k * scale_v,
+    )
+
+
+def _cholesky(xx: Array, xy: Array, yy: Array) -> tuple[Array, Array, Array]:
+    l11 = jnp.sqrt(jnp.maximum(xx, 1e-30))
+    l21 = xy / l11
+    return l11, l21, jnp.sqrt(jnp.maximum(yy - l21**2, 0))
+
+
+# --- on vectors ----------------------------------------------------------------------------------------------------
+
+
+def step_vectors(t: Array, x: tuple[Array, Array], args: Any) -> tuple[Array, Array]:
+    keys, shape, constants, k_star, v_star, law, head, lam, step_size = args
+
+    def loss(x: tuple[Array, Array], key: Array) -> Array:
+        batch = draw_batch(key, (*shape.shape[:2], len(k_star)), jnp.float32, constants, k_star, v_star, law)
+        prediction = predict(batch.tokens, x[0], x[1], lam(t), "softmax" if head is None else head)
+        return ((prediction - batch.target) ** 2).mean()
+
+    gradients = jax.vmap(jax.grad(loss))(x, jax.vmap(lambda key: jax.random.fold_in(key, t))(keys))
+    return move(x[0], gradients[0], step_size(t)), move(x[1], gradients[1], step_size(t))
+
+
+def observe_vectors(t: Array, x: tuple[Array, Array], args: Any) -> Overlaps:
+    return Overlaps._of(x[0], x[1], args[3], args[4])
+
+
+# --- what is reported ----------------------------------------------------------------------------------------------
+
+
+@float64
+def _reported(path: Trajectory, task: SingleLocation, head: Gate | None, lam: Schedule, steps: int) -> xr.Dataset:
+    overlaps = Overlaps(*(np.asarray(x, float) for x in path.observed))
+    lams = np.broadcast_to([float(lam(jnp.asarray(t))) for t in path.steps], len(path.steps))[:, None]
+    if head is None:
+        risk = batch_risk(task, overlaps, lams, jax.random.key(0), TEST_SAMPLES, "softmax")
+    else:
+        risk = total_risk(task.constants, overlaps, lams, closed(head))
+    variables = {**overlaps._asdict(), "risk": np.asarray(risk), "distance": overlaps.distance}
+    data = xr.Dataset(
+        {name: (("step", "repeat"), value) for name, value in variables.items()}, coords={"step": path.steps}
+    )
+    data["status"] = ("repeat", np.where(path.survived == steps, "completed", "diverged"))
+    data["survived"] = ("repeat", path.survived)
+    return data.transpose("repeat", "step")
+
+
+@float64
+def batch_risk(
+    task: SingleLocation,
+    overlaps: Overlaps,
+    lam: ArrayLike,
+    key: Array,
+    samples: int,
+    activation: str | Activation | Gate = "erf",
+) -> Float[np.ndarray, "step repeat"]:
+    """Mean loss of heads with these overlaps [step, repeat] on one batch of `samples` sequences, the same for all."""
+    head = as_head(activation)
+    shape = np.shape(overlaps.kappa)
+    lams = np.broadcast_to(np.asarray(lam, float), shape)
+    rows = (Overlaps(*map(jnp.asarray, overlaps)), jnp.asarray(lams))
+    return np.asarray(_batch_risks(rows, task.constants, key, whole("samples", samples, 1), head))
+
+
+@functools.partial(jax.jit, static_argnames="samples")
+def _batch_risks(rows: Any, c: Constants, key: Array, samples: int, head: Gate | None) -> Array:
+    def one(row: tuple[Overlaps, Array]) -> Array:
+        if head is None:
+            return draw_softmax_loss(key, samples, c, *row).mean(-1)
+        return draw_loss(key, samples, c, *row, head).mean(-1)
+
+    return jax.lax.map(one, rows)
