@@ -3,16 +3,14 @@
 from collections.abc import Callable
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import xarray as xr
-from jaxtyping import Array, Float
 
 import attlas
 from attlas.claims import select
 from attlas.gaussian import float64, zeta
 from attlas.single_location.descent import descend, descend_vectors, manifold_start, sphere_start
-from attlas.single_location.population import Overlaps
+from attlas.single_location.population import Overlaps, heads_with
 from attlas.single_location.schedules import InverseDecay
 from attlas.single_location.task import SingleLocation
 from bench import plain
@@ -139,18 +137,6 @@ BENCHMARKS: tuple[Callable[[], Row], ...] = (
     whole_map,
     zeta_against_quadrature,
 )
-
-
-@float64
-def heads_with(overlaps: Overlaps, dim: int) -> tuple[Float[Array, "repeat dim"], Float[Array, "repeat dim"]]:
-    """Unit vectors k and v with the given overlaps around the stars e_1 and e_2."""
-    kappa, nu, theta, eta, rho = (np.asarray(x, float) for x in overlaps)
-    k, v = np.zeros((2, len(kappa), dim))
-    k[:, 0], k[:, 1], v[:, 0], v[:, 1] = kappa, eta, theta, nu
-    k[:, 2] = np.sqrt(1 - kappa**2 - eta**2)
-    v[:, 2] = (rho - kappa * theta - eta * nu) / k[:, 2]
-    v[:, 3] = np.sqrt(1 - (v**2).sum(-1))
-    return jnp.asarray(k), jnp.asarray(v)
 
 
 def _start(dim: int) -> tuple[SingleLocation, Overlaps]:

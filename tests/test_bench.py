@@ -6,7 +6,6 @@ import jax
 import numpy as np
 import pytest
 from bench import plain
-from bench.descent import heads_with
 from bench.soak import Outcome, soak, tally
 from bench.timing import compare
 from click.testing import CliRunner
@@ -27,13 +26,6 @@ def test_plain_loop_follows_the_descent():
     reduced = np.stack([path[name].values[0] for name in Overlaps._fields], axis=-1)
     assert abs(reduced[-1] - reduced[0]).max() > 1e-2
     np.testing.assert_allclose(walked, reduced, rtol=0, atol=1e-9)
-
-
-def test_heads_have_the_overlaps_they_were_made_for():
-    pairs = np.random.default_rng(1).normal(size=(2, 7, 20))
-    task, (k, v) = SingleLocation(dim=20), pairs / np.linalg.norm(pairs, axis=-1, keepdims=True)
-    overlaps = Overlaps.of(k, v, task)
-    np.testing.assert_allclose(Overlaps.of(*heads_with(overlaps, 20), task), overlaps, rtol=0, atol=1e-14)
 
 
 def test_ratio_is_that_of_the_times_and_counts_the_scale():

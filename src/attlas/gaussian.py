@@ -144,8 +144,8 @@ def _draw_zeta(key: Array, block: int, t: Array, spread: Array) -> Array:
     return jax.lax.erf(t[..., None] + spread[..., None] * noise) ** 2
 
 
-REACH = 9.0
-"""Standard deviations at which Gaussian integrals end; the weight beyond is 2e-19."""
+REACH = 11.0
+"""Standard deviations at which Gaussian integrals end; the weight beyond is 4e-28."""
 
 
 def gaussian_moments(

@@ -16,6 +16,7 @@ from attlas.single_location import (
     risk_terms,
     sampled_risk,
 )
+from attlas.single_location.population import heads_with
 
 
 def random_overlaps(seed, points=8):
@@ -122,3 +123,10 @@ def test_random_numbers_do_not_depend_on_the_company_of_a_point():
     together, _ = sampled_risk(task, overlaps, lam, jax.random.key(2), 20_000)
     alone, _ = sampled_risk(task, Overlaps(*(x[3:4] for x in overlaps)), lam, jax.random.key(2), 20_000)
     assert np.asarray(together)[3] == approx(np.asarray(alone)[0], rel=1e-13)
+
+
+def test_heads_have_the_overlaps_they_were_made_for():
+    pairs = np.random.default_rng(1).normal(size=(2, 7, 20))
+    task, (k, v) = SingleLocation(dim=20), pairs / np.linalg.norm(pairs, axis=-1, keepdims=True)
+    overlaps = Overlaps.of(k, v, task)
+    np.testing.assert_allclose(Overlaps.of(*heads_with(overlaps, 20), task), overlaps, rtol=0, atol=1e-14)

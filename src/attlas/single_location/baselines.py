@@ -1,10 +1,12 @@
 """What the head is measured against: the constant, the best linear, the softmax and the Bayes predictor, whose risks are
 far too small for plain sampling, and an explicit bound."""
 
+import math
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array
 
 from attlas.errors import positive, whole
@@ -117,6 +119,34 @@ def softmax_gap(task: SingleLocation, key: Array, samples: int, beta: float | No
     beta = task.m if beta is None else positive("beta", beta)
     tokens = jnp.arange(task.length)
     return log_softmax_gap(key, whole("samples", samples, 2), task.constants, tokens, jnp.asarray(beta, float))
+
+
+@float64
+def tuned_softmax(task: SingleLocation, key: Array, samples: int) -> tuple[float, LogEstimate]:
+    """The inverse temperature at which the softmax head's risk is least, and its gap there, from other samples than those
+    that chose it."""
+    search, final = jax.random.split(key)
+    tokens, low, high = jnp.arange(task.length), math.log(task.m / 8), math.log(4 * task.m / task.gamma**2)
+    for _ in range(3):  # common random numbers: the curve is smooth, and each pass narrows it fourfold
+        betas = np.exp(np.linspace(low, high, 13))
+        logs = softmax_gaps(search, whole("samples", samples, 2), task.constants, tokens, jnp.asarray(betas)).log
+        best = math.log(betas[int(np.argmin(logs))])
+        low, high = best - (high - low) / 8, best + (high - low) / 8
+    return math.exp(best), log_softmax_gap(final, samples, task.constants, tokens, jnp.asarray(math.exp(best)))
+
+
+@jax.jit
+def softmax_gaps(key: Array, samples: int | Array, c: Constants, tokens: Array, betas: Array) -> LogEstimate:
+    return jax.lax.map(lambda beta: log_softmax_gap(key, samples, c, tokens, beta), betas)
+
+
+def linear_attention(task: SingleLocation) -> tuple[float, float]:
+    r"""The best linear attention $\lambda\sum_l \langle x_l, k^*\rangle\langle x_l, v^*\rangle$: its
+    $\lambda = \frac{\gamma^2 m}{\gamma^2(m^2 + \gamma^2) + L - 1}$ and its excess risk
+    $\gamma^2 \frac{\gamma^4 + L - 1}{\gamma^2(m^2 + \gamma^2) + L - 1}$."""
+    square, others = task.gamma**2, task.length - 1
+    whole_square = square * (task.m**2 + square) + others
+    return square * task.m / whole_square, square * (square**2 + others) / whole_square
 
 
 @jax.jit

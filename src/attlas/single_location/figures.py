@@ -150,7 +150,10 @@ def run_panels(evidence: xr.Dataset) -> Any:
     """The paper's panels of a population run: excess risk, alignments, trajectories, distance to the manifold."""
     one = evidence.isel(cell=0)
     top = float(max(one["excess_risk"].sel(band="high").max(), one["origin_level"].max()))
-    risk = _bands(one, {"excess_risk": "excess risk"}, "excess risk", alt.Scale(domain=[0, top], nice=True))
+    curves = (
+        {"excess_risk": "closed form", "test_risk": "test batch"} if "test_risk" in one else {"excess_risk": "runs"}
+    )
+    risk = _bands(one, curves, "excess risk", alt.Scale(domain=[0, top], nice=True))
     levels = one[list(LEVELS)].rename(LEVELS).to_dataframe().reset_index().melt("step", list(LEVELS.values()))
     dashes = alt.StrokeDash("variable:N", title=None, legend=alt.Legend(orient="top"))
     theory = (
@@ -590,4 +593,229 @@ def bound_scatter(evidence: xr.Dataset) -> Any:
         (dots + line).properties(width=WIDTH, height=HEIGHT),
         "The bound and what it bounds",
         "on the line the bound would be attained",
+    )
+
+
+def law_quantiles(evidence: xr.Dataset) -> Any:
+    levels = np.linspace(0.01, 0.99, 50)
+    both = evidence[["sample_a", "sample_b", "without_complement"]].isel(cell=-1).quantile(levels, "draw")
+    names = {"sample_a": "five overlaps", "without_complement": "without the complement"}
+    frame = both.to_dataframe().reset_index().rename(columns=names)
+    long = frame.melt(["statistic", "sample_b"], list(names.values()), "simulation")
+    line = alt.Chart().mark_line(color=THEORY, strokeWidth=1).encode(x="sample_b:Q", y="sample_b:Q")
+    dots = alt.Chart().mark_point(filled=True, size=12).encode(
+        x=alt.X("sample_b:Q", title="quantile, vectors", axis=alt.Axis(tickCount=4)), y=alt.Y("value:Q", title="quantile, simulation", axis=alt.Axis(tickCount=4)),
+        color=colour("simulation:N", None),
+    )  # fmt: skip
+    columns = [name for name in ("statistic", "sample_b", "simulation", "value")]
+    panels = alt.layer(line, dots, data=long[columns].round(5)).properties(width=150, height=120)
+    one = evidence.isel(cell=-1)
+    return finish(
+        panels.facet(facet=alt.Facet("statistic:N", title=None), columns=4).resolve_scale(
+            x="independent", y="independent"
+        ),
+        "Online descent on vectors and on five overlaps",
+        f"quantiles from 1 % to 99 % after {int(one['steps'])} steps, d = {int(one['dim'])}, batches of {int(one['batch_size'])}",
+    )
+
+
+def online_risk_agreement(evidence: xr.Dataset) -> Any:
+    return agreement(evidence, "Closed-form risk along online runs", "step", "step", "risk")
+
+
+def quadrature_errors(evidence: xr.Dataset) -> Any:
+    scale = np.maximum(1, abs(evidence["predicted"]))
+    routes = {"measured": "graded panels", "hermite": "64 Gauss-Hermite nodes"}
+    worst = {
+        words: (abs(evidence[name] - evidence["predicted"]) / scale).max("point") for name, words in routes.items()
+    }
+    frame = log_floor(xr.Dataset(worst).to_dataarray("route", "off"), 1e-16).to_dataframe("off").reset_index()
+    chart = (
+        alt.Chart(frame)
+        .mark_line(point=alt.OverlayMarkDef(size=20))
+        .encode(
+            x=alt.X("lam:Q", title="λ", scale=alt.Scale(type="log"), axis=alt.Axis(format="~g")),
+            y=alt.Y("off:Q", title="largest difference from the closed form", scale=alt.Scale(type="log"), axis=alt.Axis(format=".0e", tickCount=8)),
+            color=colour("quantity:N", None),
+            strokeDash=alt.StrokeDash("route:N", title=None),
+        )
+    )  # fmt: skip
+    return finish(
+        (chart + rule_at(1e-8, "what the rule allows")).properties(width=WIDTH, height=HEIGHT),
+        "Quadrature of the risk and its derivatives",
+        "relative to max(1, closed form); differences below 1e-16 are drawn there",
+    )
+
+
+def gate_agreement(evidence: xr.Dataset) -> Any:
+    return agreement(evidence, "Risk of other gates against simulation", "activation", "gate", "risk")
+
+
+def swap_agreement(evidence: xr.Dataset) -> Any:
+    pairs = {"linear attention": ("predicted", "measured"), "erf attention": ("erf", "erf_swapped")}
+    frames = [
+        table(evidence, *names, rows=400)
+        .rename(columns=dict(zip(names, ("here", "swapped"), strict=True)))
+        .assign(head=head)
+        for head, names in pairs.items()
+    ]
+    frame = pd.concat(frames)[["here", "swapped", "head"]].round(5)
+    log = alt.Scale(type="log")
+    base = alt.Chart(frame)
+    line = base.mark_line(color=THEORY, strokeWidth=1).encode(
+        x=alt.X("here:Q", scale=log), y=alt.Y("here:Q", scale=log)
+    )
+    dots = base.mark_point(filled=True, size=20, opacity=0.8).encode(
+        x=alt.X("here:Q", title="risk", scale=log, axis=alt.Axis(format="~g")),
+        y=alt.Y("swapped:Q", title="risk with k and v exchanged", scale=log, axis=alt.Axis(format="~g")),
+        color=colour("head:N", None),
+    )
+    return finish((line + dots).properties(width=WIDTH, height=HEIGHT), "Exchanging the two vectors of a head")
+
+
+def best_gate_shape(evidence: xr.Dataset) -> Any:
+    """The best gates themselves, with the two laws of the score that they tell apart."""
+    rows = []
+    for cell in evidence["cell"].values:
+        one = evidence.sel(cell=cell)
+        dim, length = int(one["dim"]), int(one["length"])
+        m = np.sqrt(dim / 2)
+        a = np.linspace(-3, m + 3, 200)
+        gate = 1 / (1 + np.exp(-(m * a - m**2 / 2 - np.log(length - 1))))
+        for name, y in (("gate", gate), ("other tokens", np.exp(-(a**2) / 2)), ("informative token", np.exp(-((a - m) ** 2) / 2))):  # fmt: skip
+            rows.append(pd.DataFrame({"a": a, "y": y, "curve": name, "task": f"d={dim}, L={length}"}))
+    frame = pd.concat(rows).round(4)
+    chart = (
+        alt.Chart(frame)
+        .mark_line()
+        .encode(
+            x=alt.X("a:Q", title="⟨x, k*⟩"),
+            y=alt.Y("y:Q", title=None),
+            color=colour("curve:N", None),
+            column=alt.Column("task:N", title=None, sort=None),
+        )
+        .properties(width=180, height=170)
+        .resolve_scale(x="independent")
+    )
+    return finish(
+        chart, "The best gate", "the laws of the score, each scaled to height 1, and the sigmoid between them"
+    )
+
+
+def _excess_lines(frame: pd.DataFrame, by: str, x: alt.X, floor: float) -> alt.LayerChart:
+    frame = frame.assign(excess=frame["excess"].clip(lower=floor))
+    y = alt.Y("excess:Q", title="excess risk", scale=alt.Scale(type="log"), axis=alt.Axis(format=".0e", tickCount=8))
+    order = list(dict.fromkeys(frame[by]))
+    base = alt.Chart(frame).encode(x=x, y=y, color=colour(f"{by}:N", None, sort=order))
+    return base.mark_line() + base.mark_point(filled=True, size=30)
+
+
+def gate_order(evidence: xr.Dataset) -> Any:
+    frame = table(evidence, "excess", "lam", "threshold").replace({"gate": {"identity": "linear attention"}})
+    x = alt.X("dim:Q", title="d", scale=alt.Scale(type="log"), axis=alt.Axis(format="~g"))
+    return finish(
+        _excess_lines(frame, "gate", x, 1e-20).properties(width=WIDTH, height=HEIGHT),
+        "Six gates at their best",
+        "k = k*, v = v*; values below 1e-20 are drawn there",
+    )
+
+
+def heads_order(evidence: xr.Dataset) -> Any:
+    frame = table(evidence, "excess")
+    lengths, dims = frame["length"].mode()[0], frame["dim"].mode()[0]
+    against_d = _excess_lines(
+        frame[frame["length"] == lengths].sort_values(["dim"], kind="stable"), "head",
+        alt.X("dim:Q", title=f"d, at L = {lengths}", scale=alt.Scale(type="log"), axis=alt.Axis(format="~g")), 1e-20,
+    )  # fmt: skip
+    against_l = _excess_lines(
+        frame[frame["dim"] == dims].sort_values(["length"], kind="stable"), "head",
+        alt.X("length:Q", title=f"L, at d = {dims}", scale=alt.Scale(type="log"), axis=alt.Axis(format="~g")), 1e-20,
+    )  # fmt: skip
+    return finish(
+        alt.hconcat(against_d.properties(width=280, height=HEIGHT), against_l.properties(width=280, height=HEIGHT)),
+        "What each head can do",
+        "each at its best, with k = k* and v = v*; values below 1e-20 are drawn there",
+    )
+
+
+def trained_paths(evidence: xr.Dataset) -> Any:
+    one = evidence.isel(cell=0)
+    paths = one[["kappa", "nu"]].to_dataframe().reset_index()[["run", "step", "kappa", "nu"]].round(4)
+    square = alt.Scale(domain=[-1, 1])
+    lines = (
+        alt.Chart(paths)
+        .mark_line(opacity=0.7, strokeWidth=1.3)
+        .encode(
+            x=alt.X("kappa:Q", title="κ", scale=square), y=alt.Y("nu:Q", title="ν", scale=square),
+            detail="run:N", order="step:Q", color=alt.value(PALETTE[0]),
+        )
+    )  # fmt: skip
+    oracle = alt.Chart(pd.DataFrame({"kappa": [1], "nu": [1]})).mark_point(shape="cross", size=90, color=THEORY)
+    bands = one["excess"].to_dataset("band").to_dataframe().reset_index()
+    base = alt.Chart(bands).encode(x=alt.X("step:Q", title="step", axis=alt.Axis(tickCount=4, format="~s")))
+    y = alt.Y("low:Q", title="excess risk", scale=alt.Scale(type="log", clamp=True), axis=alt.Axis(format="~g"))
+    risk = base.mark_area(opacity=0.25).encode(y=y, y2="high:Q") + base.mark_line().encode(y="median:Q")
+    return finish(
+        alt.hconcat(
+            (lines + oracle.encode(x="kappa:Q", y="nu:Q")).properties(width=290, height=HEIGHT),
+            risk.properties(width=290, height=HEIGHT),
+        ),
+        "Training the softmax head",
+        f"left: {one.sizes['run']} runs, first the value (ν) and then the place (κ); right: median and 95 % band of all",
+    )
+
+
+def trained_risks(evidence: xr.Dataset) -> Any:
+    frame = evidence["excess"].isel(cell=0).to_dataset("band").to_dataframe().reset_index()
+    frame[["low", "median", "high"]] = frame[["low", "median", "high"]].clip(lower=1e-4)
+    base = alt.Chart(frame).encode(
+        x=alt.X("step:Q", title="step", axis=alt.Axis(tickCount=5, format="~s")), color=colour("head:N", None)
+    )
+    y = alt.Y("low:Q", title="excess risk", scale=alt.Scale(type="log"), axis=alt.Axis(format="~g"))
+    chart = base.mark_area(opacity=0.2).encode(y=y, y2="high:Q") + base.mark_line().encode(y="median:Q")
+    return finish(
+        chart.properties(width=WIDTH, height=HEIGHT), "Three heads trained alike", "median and 95 % band of the runs"
+    )
+
+
+def basin_diagram(evidence: xr.Dataset) -> Any:
+    ends = {"oracle": "oracle", "swapped": "swapped", "sliding": "on its way"}
+    rest = evidence["sliding"] & ~(evidence["oracle"] | evidence["swapped"])
+    shares = evidence[["oracle", "swapped"]].assign(sliding=rest).mean("repeat").rename(ends)
+    frame = shares.to_dataframe().reset_index().melt(["dim", "lam"], list(ends.values()), "end", "share")
+    bars = (
+        alt.Chart(frame)
+        .mark_bar()
+        .encode(
+            x=alt.X("lam:O", title="λ", axis=alt.Axis(labelAngle=0)),
+            y=alt.Y("share:Q", title="share of starts", scale=alt.Scale(domain=[0, 1])),
+            color=colour("end:N", "ends", sort=list(ends.values())),
+            column=alt.Column("dim:N", title="d"),
+        )
+        .properties(width=max(90, 26 * frame["lam"].nunique()), height=170)
+    )
+    cell = int(np.argmin(abs(shares["oracle"] - 0.5).values))
+    one = evidence.isel(cell=cell)
+    starts = one[["nu_start", "eta_start", "oracle", "swapped"]].to_dataframe().reset_index()
+    starts["end"] = np.where(starts["oracle"], "oracle", np.where(starts["swapped"], "swapped", "on its way"))
+    log = alt.Scale(type="log")
+    dots = (
+        alt.Chart(starts[["nu_start", "eta_start", "end"]].iloc[:400].round(6))
+        .mark_point(filled=True, size=22)
+        .encode(
+            x=alt.X("nu_start:Q", title="|ν| at the start", scale=log, axis=alt.Axis(format="~g")),
+            y=alt.Y("eta_start:Q", title="|η| at the start", scale=log, axis=alt.Axis(format="~g")),
+            color=colour("end:N", "ends", sort=list(ends.values())),
+        )
+    )
+    eta = np.geomspace(float(starts["eta_start"].min()), float(starts["eta_start"].max()), 40)
+    race = pd.DataFrame({"eta_start": eta, "nu_start": eta ** float(one["race"])})
+    line = alt.Chart(race).mark_line(color=THEORY, strokeDash=[5, 4], clip=True).encode(x="nu_start:Q", y="eta_start:Q")
+    below = (line + dots).properties(
+        width=360, height=240, title=alt.TitleParams(f"d = {int(one['dim'])}, λ = {float(one['lam']):g}: which starts end where", fontSize=12)
+    )  # fmt: skip
+    return finish(
+        alt.vconcat(bars, below),
+        "Where descent at a constant sharpness ends",
+        "dashed: |ν| = |η|^r, the race from the origin to leading order",
     )

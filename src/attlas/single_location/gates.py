@@ -8,16 +8,17 @@ import functools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float
+from scipy import integrate
 
-from attlas.errors import InputError, near
-from attlas.gaussian import Real, gaussian_moments
-from attlas.single_location.task import Constants
+from attlas.errors import InputError, near, positive
+from attlas.gaussian import Real, float64, gaussian_moments
+from attlas.single_location.task import Constants, SingleLocation
 
 Activation = Callable[[Array], Array]
 
@@ -142,23 +143,65 @@ def _moments(c: Constants, kappa: Real, lam: Real, gate: Gate, panels: int) -> t
     return here, gaussian_moments(gate.function, -gate.offset + 0 * lam, lam, panels)
 
 
-def best_gate_excess(c: Constants) -> float:
+@float64
+def oracle_excess(task: SingleLocation, lam: Real, activation: str | Activation | Gate) -> Real:
+    r"""Risk at the oracle less $\varepsilon^2$, $\gamma^2 E[(1 - g(\lambda a_1 - c))^2] + (L - 1) E[g(\lambda a_0 - c)^2]$ with
+    $a_1 \sim N(m, \gamma^2)$, $a_0 \sim N(0, 1)$: a sum without cancellation, to all its digits however small."""
+    return gate_excess(task.constants, positive("lam", lam), as_gate(activation))
+
+
+@jax.jit
+def gate_excess(c: Constants, lam: Real, gate: Gate) -> Array:
+    lam = jnp.asarray(lam, float)
+    missed = gaussian_moments(lambda x: 1 - gate.function(x), lam * c.m - gate.offset, lam * c.gamma)[1, 0]
+    passed = gaussian_moments(gate.function, 0 * lam - gate.offset, lam)[1, 0]
+    return c.gamma**2 * missed + (c.length - 1) * passed
+
+
+class Tuned(NamedTuple):
+    """The best gate of its kind: with its offset, its sharpness, and the oracle's excess risk with it."""
+
+    gate: Gate
+    lam: float
+    excess: float
+
+
+@float64
+def tuned_gate(task: SingleLocation, activation: str | Activation, offset: bool = True) -> Tuned:
+    """The sharpness, and the threshold offset / lam between 0 and about m, at which the oracle's risk is least: by a grid that
+    narrows onto its best point."""
+    c, activation = task.constants, as_gate(activation).activation
+    low, high = (
+        np.array([math.log(0.1 / task.m), 0.0]),
+        np.array([math.log(4 * task.m / task.gamma**2), 1.5 * task.m + 2]),
+    )
+    sides = (61, 41) if offset else (201, 1)
+    for _ in range(7):  # each narrows the box fivefold or more
+        lam = np.linspace(low[0], high[0], sides[0])
+        threshold = np.linspace(low[1], high[1], sides[1]) if offset else np.zeros(1)
+        lams, thresholds = np.meshgrid(np.exp(lam), threshold, indexing="ij")
+        excess = np.asarray(gate_excess(c, jnp.asarray(lams), Gate(activation, jnp.asarray(lams * thresholds))))
+        i, j = np.unravel_index(np.argmin(excess), excess.shape)
+        best = Tuned(Gate(activation, float(lams[i, j] * thresholds[i, j])), float(lams[i, j]), float(excess[i, j]))
+        width = (high - low) / 10
+        centre = np.array([lam[i], thresholds[i, j]])
+        low, high = centre - width, centre + width
+    return best
+
+
+@float64
+def best_gate_excess(task: SingleLocation) -> float:
     r"""Excess risk at the oracle of the best pointwise gate whatever,
-    $\gamma^2\int\frac{(L-1)\,p_1 p_0}{\gamma^2 p_1 + (L-1) p_0}$, which is attained by
+    $\int\frac{\gamma^2 p_1\,(L-1) p_0}{\gamma^2 p_1 + (L-1) p_0}$, which is attained by
     $g(a) = \frac{\gamma^2 p_1(a)}{\gamma^2 p_1(a) + (L-1) p_0(a)}$, $p_1 = N(m, \gamma^2)$ and $p_0 = N(0, 1)$ the laws of
-    $\langle x, k^*\rangle$: a sigmoid of the log odds, linear in $a$ at $\gamma = 1$."""
-    from scipy import integrate
-
-    m, gamma, length = float(c.m), float(c.gamma), float(c.length)
-
-    def integrand(a: np.ndarray) -> np.ndarray:
-        log_p1 = -(((a - m) / gamma) ** 2) / 2 - math.log(gamma)
-        log_p0 = -(a**2) / 2
-        log_harmonic = -np.logaddexp(-log_p1 - 2 * math.log(gamma), -log_p0 - math.log(length - 1))
-        return np.exp(log_harmonic) / math.sqrt(2 * math.pi)
-
+    $\langle x, k^*\rangle$: a sigmoid of their log odds, linear in $a$ at $\gamma = 1$, where $\lambda = m$ and
+    $c = \frac{m^2}{2} + \ln(L-1)$."""
+    m, gamma, others = task.m, task.gamma, task.length - 1
     a = np.linspace(-12, m + 12 * max(gamma, 1.0), 20_001)
-    return float(integrate.simpson(integrand(a), x=a))
+    log_p1 = -(((a - m) / gamma) ** 2) / 2 + math.log(gamma)  # times gamma^2
+    log_p0 = -(a**2) / 2 + math.log(others)
+    product = np.exp(-np.logaddexp(-log_p1, -log_p0)) / math.sqrt(2 * math.pi)
+    return float(integrate.simpson(product, x=a))
 
 
 def predict(

@@ -40,8 +40,11 @@ from attlas.single_location.schedules import Constant, Schedule, as_schedule
 from attlas.single_location.task import Constants, SingleLocation, draw_batch
 
 LANES, BLOCK = 16, 500
-"""Repeats in a group and steps in a block. They fix the format of the random streams, one for each (group, block), and
-the shape of the one compiled program: results depend neither on the number of threads nor on how many repeats there are."""
+"""Repeats in a group and steps in a block. They fix the format of the random streams, two for each (group, block), and
+the shape of the compiled program: results depend neither on the number of threads nor on how many repeats there are."""
+
+SHORT = (16, 64)
+"""Blocks of runs that need no whole one; they begin with the same numbers."""
 
 TEST_SAMPLES = 1000
 """Sequences in the batch on which the risk of a softmax head is reported."""
@@ -128,8 +131,8 @@ def _single(**schedules: Any) -> tuple[Schedule, Schedule]:
 class Raw(NamedTuple):
     """The random numbers of a block: 32-bit words in pairs, and the lengths of two Gaussian vectors."""
 
-    words: Any  # [2, BLOCK, pair, LANES]
-    chi: Any  # [2, BLOCK, LANES], of d - 4 and d - 5 degrees of freedom
+    words: Any  # [step, 2, pair, LANES]
+    chi: Any  # [step, 2, LANES], of d - 4 and d - 5 degrees of freedom
 
 
 class Inputs(NamedTuple):
@@ -158,7 +161,7 @@ def simulate(
     task: SingleLocation,
     start: Overlaps,
     head: Gate | None,
-    schedules: tuple[Schedule, Schedule],
+    schedules: tuple[Any, Any],
     batch_size: int,
     steps: int,
     seed: int,
@@ -183,12 +186,13 @@ def simulate(
         np.float32(complement),
     )
     count = _Count(progress, groups * steps)
+    block = next((size for size in SHORT if steps <= size), BLOCK)
 
     def group(number: int) -> Trajectory:
         state = Overlaps(*lanes[:, number * LANES : (number + 1) * LANES])
-        draw = functools.partial(_draw, seed, number, batch_size, task)
+        draw = functools.partial(_draw, seed, number, block, batch_size, task)
         return drive(
-            step, prepare, state, args, draw, steps=steps, block=BLOCK, record_every=record_every, progress=count.add
+            step, prepare, state, args, draw, steps=steps, block=block, record_every=record_every, progress=count.add
         )
 
     with ThreadPoolExecutor(2) as pool:
@@ -211,34 +215,31 @@ class _Count:
                 self.progress(self.done, self.total)
 
 
-def _draw(seed: int, group: int, batch_size: int, task: SingleLocation, block: int) -> Raw:
-    """Numbers of one block from a stream of their own. One pair of words makes two Gaussians: one for each token, then
-    one for each example's target with one of the five of the frame."""
-    stream = np.random.SFC64(np.random.SeedSequence(seed, spawn_key=(group, block)))
-    generator = np.random.Generator(stream)
-    halves = [max(task.dim - n, 0) / 2 for n in (4, 5)]
-    chi = np.stack([np.sqrt(2 * generator.standard_gamma(half, (BLOCK, LANES), np.float32)) for half in halves])
+def _draw(seed: int, group: int, steps: int, batch_size: int, task: SingleLocation, block: int) -> Raw:
+    """Numbers of one block from streams of their own, step after step. One pair of words makes two Gaussians: one pair for
+    each token, then one for each example's target with one of the five of the frame."""
+    stream, lengths = (np.random.SFC64(np.random.SeedSequence(seed, spawn_key=(group, block, use))) for use in (0, 1))
+    halves = np.array([[max(task.dim - n, 0) / 2] for n in (4, 5)])
+    chi = np.sqrt(2 * np.random.Generator(lengths).standard_gamma(halves, (steps, 2, LANES))).astype(np.float32)
     pairs = batch_size * task.length + max(batch_size, 5)
-    words = stream.random_raw(BLOCK * pairs * LANES).view(np.uint32).reshape(2, BLOCK, pairs, LANES)
+    words = stream.random_raw(steps * pairs * LANES).view(np.uint32).reshape(steps, 2, pairs, LANES)
     return Raw(words, chi)
 
 
 def prepare(first: Array, raw: Raw, args: Args) -> Inputs:
     length, batch_size = args.tokens.shape
-    a, b = gaussian_pairs(*raw.words)
-    flat = (BLOCK, length, batch_size * LANES)
-    cut = length * batch_size
+    a, b = gaussian_pairs(raw.words[:, 0], raw.words[:, 1])
+    steps, cut = len(a), length * batch_size
     # In four dimensions there is no complement, not even the fifth Gaussian.
-    fifth = (raw.chi[0] > 0).astype(jnp.float32) * args.complement
-    z5 = b[:, cut : cut + 5].at[:, 4].multiply(fifth)
-    t = first + jnp.arange(BLOCK)
+    fifth = (raw.chi[:, 0] > 0).astype(jnp.float32) * args.complement
+    t = first + jnp.arange(steps)
     alpha = jax.vmap(lambda t: jnp.asarray(args.step_size(t), jnp.float32))(t)
     return Inputs(
-        a[:, :cut].reshape(flat),
-        b[:, :cut].reshape(flat),
-        a[:, cut : cut + batch_size].reshape(BLOCK, -1),
-        z5,
-        jnp.moveaxis(raw.chi, 0, 1) * args.complement,
+        a[:, :cut].reshape(steps, length, -1),
+        b[:, :cut].reshape(steps, length, -1),
+        a[:, cut : cut + batch_size].reshape(steps, -1),
+        b[:, cut : cut + 5].at[:, 4].multiply(fifth),
+        raw.chi * args.complement,
         jax.vmap(lambda t: jnp.asarray(args.lam(t), jnp.float32))(t),
         jnp.where(t < args.steps, alpha, 0),
     )

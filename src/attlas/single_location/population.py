@@ -81,6 +81,19 @@ class Overlaps(NamedTuple):
         return self
 
 
+def heads_with(overlaps: Overlaps, dim: int) -> tuple[Float[np.ndarray, "*s dim"], Float[np.ndarray, "*s dim"]]:
+    """Unit vectors k and v with the given overlaps around the stars e_1 and e_2."""
+    gram = overlaps.checked().gram()
+    kappa, nu, theta, eta, rho = np.broadcast_arrays(*(np.asarray(x, float) for x in overlaps))
+    k, v = np.zeros((2, *gram.shape[:-2], whole("dim", dim, 4)))
+    k[..., 0], k[..., 1], v[..., 0], v[..., 1] = kappa, eta, theta, nu
+    k[..., 2] = np.sqrt(np.maximum(1 - kappa**2 - eta**2, 0))
+    rest = rho - kappa * theta - eta * nu  # where k has no third coordinate, neither has this
+    v[..., 2] = np.divide(rest, k[..., 2], out=np.zeros_like(rest), where=k[..., 2] > 1e-12)
+    v[..., 3] = np.sqrt(np.maximum(1 - (v**2).sum(-1), 0))
+    return k, v
+
+
 ORACLE = Overlaps(1.0, 1.0, 0.0, 0.0, 0.0)
 
 

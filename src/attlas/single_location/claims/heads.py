@@ -1,0 +1,256 @@
+"""Claims that compare softmax, linear and erf attention on the task: at their best, and trained."""
+
+import itertools
+from collections.abc import Sequence
+
+import jax
+import numpy as np
+import xarray as xr
+
+from attlas.claims import Control, Hypothesis, Setting, claim, drawn_by, key_for, together
+from attlas.single_location.baselines import bayes_gap, linear_attention, softmax_gap, tuned_softmax
+from attlas.single_location.claims.runs import outcomes
+from attlas.single_location.claims.shared import (
+    FIGURES,
+    HEAD,
+    ROOT_HALF,
+    SAMPLES,
+    STEP,
+    TASK,
+    overlaps_of,
+    random_heads,
+    task_of,
+)
+from attlas.single_location.descent import sphere_start
+from attlas.single_location.gates import ACTIVATIONS, ERF, Gate, best_gate_excess
+from attlas.single_location.online import descend_online
+from attlas.single_location.population import Overlaps, total_risk
+from attlas.statistics import Agreement, Convergence, Order
+
+HEADS = ("Bayes", "softmax", "best gate", "linear attention", "erf", "best linear")
+
+
+@claim(
+    "single-location/heads-in-order",
+    source="attlas",
+    reference="normalised, gated, linear",
+    statement=r"Each at its best and with $k = k^*$, $v = v^*$, the excess risks are in the order: Bayes, softmax attention, the"
+    r" best pointwise gate, linear attention, erf attention, the best linear predictor; at every $d$ and $L$ tested, for"
+    r" $\gamma^2 = \frac12$.",
+    words="Normalising the weights is worth more than any gate; erf attention loses to attention without a gate.",
+    hypotheses=(
+        *TASK,
+        SAMPLES,
+        Hypothesis("temperature > 0", lambda s: s.temperature > 0, defining=True),
+        Hypothesis("gamma < 1: at 1 softmax is Bayes", lambda s: s.gamma < 1),
+        Hypothesis("the softmax is tuned (temperature = 1)", lambda s: s.temperature == 1),
+    ),
+    quick=Setting(
+        dim=(10, 20, 80, 400, 80, 80), length=(10, 10, 10, 10, 2, 30), gamma=ROOT_HALF, noise=0.0, temperature=1.0,
+        samples=20_000,
+    ),
+    paper=Setting(
+        dim=(10, 20, 40, 80, 160, 400, 80, 80, 80, 80), length=(10, 10, 10, 10, 10, 10, 2, 5, 30, 100), gamma=ROOT_HALF,
+        noise=0.0, temperature=1.0, samples=200_000,
+    ),
+    rule=Order(),
+    control=Control(
+        "a softmax ten times too hot, which averages where it should choose",
+        lambda s: s.replace(temperature=10.0),
+        on="setting",
+    ),
+    figure=drawn_by(f"{FIGURES}:heads_order"),
+    cells=together("dim", "length"),
+    budget="samples",
+    needs=("single-location/softmax-gap", "single-location/bayes-gap", "single-location/best-gate"),
+    origin="ours",
+)  # fmt: skip
+def heads_in_order(cells: Sequence[Setting], seed: int) -> xr.Dataset:
+    (cell,) = cells
+    task, id = task_of(cell), "single-location/heads-in-order"
+    beta, softmax = tuned_softmax(task, key_for(seed, id, "softmax"), cell.samples)
+    if cell.temperature != 1:
+        beta /= cell.temperature
+        softmax = softmax_gap(task, key_for(seed, id, "softmax"), cell.samples, beta)
+    bayes = bayes_gap(task, key_for(seed, id, "bayes"), cell.samples)
+    square = task.noise**2
+    excess = np.array(
+        [
+            np.exp(bayes.log),
+            np.exp(softmax.log),
+            best_gate_excess(task),
+            linear_attention(task)[1],
+            float(task.oracle_risk(task.best_lam())) - square,
+            task.linear_risk() - square,
+        ]
+    )
+    error = np.array([excess[0] * bayes.error, excess[1] * softmax.error, 0, 0, 0, 0])
+    pairs = [f"{a} below {b}" for a, b in itertools.pairwise(HEADS)]
+    return xr.Dataset(
+        {
+            "lower": (("cell", "pair"), excess[None, :-1]),
+            "upper": (("cell", "pair"), excess[None, 1:]),
+            "error": (("cell", "pair"), np.hypot(error[:-1], error[1:])[None]),
+            "excess": (("cell", "head"), excess[None]),
+            "excess_error": (("cell", "head"), error[None]),
+            "beta": ("cell", [beta / task.m]),
+        },
+        coords={"pair": pairs, "head": list(HEADS)},
+    )
+
+
+@claim(
+    "single-location/linear-attention-swaps",
+    source="attlas",
+    reference="the symmetry of linear attention",
+    statement=r"The risk of linear attention $\lambda\sum_l\langle X_l, k\rangle\langle X_l, v\rangle$ does not change when $k$ and $v$"
+    r" are exchanged, $(\kappa, \nu, \theta, \eta, \rho) \mapsto (\theta, \eta, \kappa, \nu, \rho)$: it has the swapped point for a"
+    r" second optimum.",
+    words="Without a gate nothing tells the vector that looks from the vector that reads.",
+    hypotheses=(*TASK, HEAD, Hypothesis("points >= 2", lambda s: s.points >= 2, defining=True)),
+    quick=Setting(dim=400, length=10, gamma=ROOT_HALF, noise=0.0, lam=0.1, points=200),
+    paper=Setting(dim=400, length=10, gamma=ROOT_HALF, noise=0.0, lam=0.1, points=2000),
+    rule=Agreement(rounding=1e-9),
+    control=Control(
+        "erf attention of the same sharpness, whose two vectors do different things",
+        lambda e: e.assign(predicted=e["erf"], measured=e["erf_swapped"]),
+    ),
+    figure=drawn_by(f"{FIGURES}:swap_agreement"),
+    budget="points",
+    needs=("single-location/gate-quadrature", "single-location/swapped-attractor"),
+    origin="ours",
+)
+def linear_attention_swaps(cells: Sequence[Setting], seed: int) -> xr.Dataset:
+    (cell,) = cells
+    heads = overlaps_of(random_heads(key_for(seed, "single-location/linear-attention-swaps", "heads"), cell.points))
+    swapped = Overlaps(heads.theta, heads.eta, heads.kappa, heads.nu, heads.rho)
+    values = {
+        "predicted": (heads, Gate("identity")),
+        "measured": (swapped, Gate("identity")),
+        "erf": (heads, ERF),
+        "erf_swapped": (swapped, ERF),
+    }
+    c = task_of(cell).constants
+    risks = {name: (("cell", "point"), total_risk(c, x, cell.lam, gate)[None]) for name, (x, gate) in values.items()}
+    return xr.Dataset(risks | {"error": 0.0})
+
+
+TRAINED = (
+    *TASK,
+    HEAD,
+    STEP,
+    Hypothesis("batch_size >= 1", lambda s: s.batch_size >= 1, defining=True),
+)
+GATED = Hypothesis(
+    f"activation is softmax or one of {', '.join(ACTIVATIONS)}",
+    lambda s: s.activation == "softmax" or s.activation in ACTIVATIONS,
+    defining=True,
+)
+
+
+@claim(
+    "single-location/softmax-training",
+    source="attlas",
+    reference="training of the softmax head",
+    statement=r"Online descent of the softmax head at a constant temperature, from starts uniform on the sphere, ends at the"
+    r" oracle ($\kappa, \nu > 0.9$) in more than 90 % of runs: no schedule, no swapped branch.",
+    words="With normalised weights the value is learnt first and then the place, and no random start goes astray.",
+    hypotheses=(*TRAINED, GATED, Hypothesis("the weights are a softmax", lambda s: s.activation == "softmax")),
+    quick=Setting(
+        dim=80, length=10, gamma=ROOT_HALF, noise=0.1, activation="softmax", lam=1.0, step_size=1e-2, batch_size=5,
+        steps=8_000, repeats=128,
+    ),
+    paper=Setting(
+        dim=80, length=10, gamma=ROOT_HALF, noise=0.1, activation="softmax", lam=1.0, step_size=5e-3, batch_size=5,
+        steps=20_000, repeats=512,
+    ),
+    rule=Convergence(share=0.9),
+    control=Control(
+        "erf in place of softmax, at its own best sharpness: the same training, without the normalisation",
+        lambda s: s.replace(activation="erf", lam=0.0925),
+        on="setting",
+    ),
+    figure=drawn_by(f"{FIGURES}:trained_paths"),
+    budget="repeats",
+    needs=("single-location/online-law",),
+    origin="ours",
+)  # fmt: skip
+def softmax_training(cells: Sequence[Setting], seed: int) -> xr.Dataset:
+    (cell,) = cells
+    id = "single-location/softmax-training"
+    path = trained(cell, cell.activation, cell.lam, seed, id)
+    few = path[["kappa", "nu", "eta", "theta"]].isel(repeat=slice(24)).rename(repeat="run")
+    ends = outcomes(path)
+    arrived = (
+        ends["oracle"].values & (path["kappa"].isel(step=-1).values > 0)
+        if cell.activation == "softmax"
+        else ends["oracle"].values
+    )
+    risks = np.quantile(path["risk"] - cell.noise**2, (0.025, 0.5, 0.975), axis=0)
+    return (
+        few.assign(arrived=("repeat", arrived), excess=(("band", "step"), risks))
+        .assign_coords(band=["low", "median", "high"])
+        .expand_dims("cell")
+    )
+
+
+def trained(cell: Setting, activation: str, lam: float, seed: int, id: str) -> xr.Dataset:
+    task = task_of(cell)
+    start = sphere_start(task, key_for(seed, id, "start"), cell.repeats)
+    stream = int(jax.random.randint(key_for(seed, id, "batches"), (), 0, 2**31 - 1))
+    return descend_online(
+        task, start, batch_size=cell.batch_size, lam=lam, step_size=cell.step_size, steps=cell.steps, seed=stream,
+        record_every=max(1, cell.steps // 40), activation=activation,
+    )  # fmt: skip
+
+
+@claim(
+    "single-location/trained-heads",
+    source="attlas",
+    reference="three heads trained alike",
+    statement=r"After the same online training from the same starts the softmax head has a smaller mean risk than linear"
+    r" attention and than erf attention, each at its own best sharpness.",
+    words="What the heads can do at their best is what they do after training.",
+    hypotheses=(*TRAINED, Hypothesis("lam is not too small for the softmax to choose", lambda s: s.lam >= 0.5)),
+    quick=Setting(
+        dim=80, length=10, gamma=ROOT_HALF, noise=0.1, lam=1.0, step_size=1e-2, batch_size=5, steps=8_000, repeats=32
+    ),
+    paper=Setting(
+        dim=80, length=10, gamma=ROOT_HALF, noise=0.1, lam=1.0, step_size=5e-3, batch_size=5, steps=20_000, repeats=128
+    ),
+    rule=Order(),
+    control=Control(
+        "a softmax head of inverse temperature 0.02, which averages all tokens",
+        lambda s: s.replace(lam=0.02),
+        on="setting",
+    ),
+    figure=drawn_by(f"{FIGURES}:trained_risks"),
+    budget="repeats",
+    needs=("single-location/softmax-training", "single-location/heads-in-order"),
+    origin="ours",
+)
+def trained_heads(cells: Sequence[Setting], seed: int) -> xr.Dataset:
+    (cell,) = cells
+    task, id = task_of(cell), "single-location/trained-heads"
+    sharpness = {"softmax": cell.lam, "identity": linear_attention(task)[0], "erf": task.best_lam()}
+    paths = {name: trained(cell, name, lam, seed, id)["risk"] - task.noise**2 for name, lam in sharpness.items()}
+    last = {name: path.isel(step=-1).values for name, path in paths.items()}
+    others = ("identity", "erf")
+    gaps = np.stack([last[name] - last["softmax"] for name in others])
+    return xr.Dataset(
+        {
+            "lower": (("cell", "pair"), np.full((1, 2), last["softmax"].mean())),
+            "upper": (("cell", "pair"), [[last[name].mean() for name in others]]),
+            "error": (("cell", "pair"), gaps.std(1, ddof=1)[None] / np.sqrt(cell.repeats)),
+            "excess": (
+                ("cell", "head", "band", "step"),
+                [[np.quantile(path, (0.025, 0.5, 0.975), axis=0) for path in paths.values()]],
+            ),
+        },
+        coords={
+            "pair": ["softmax below linear attention", "softmax below erf"],
+            "head": ["softmax", "linear attention", "erf"],
+            "band": ["low", "median", "high"],
+            "step": paths["erf"]["step"].values,
+        },
+    )
