@@ -1,0 +1,194 @@
+"""The worked examples run, and what their prose says is so."""
+
+import importlib
+import json
+import random
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from tests.conftest import SEED
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+NAMESPACES = {"http://www.w3.org/1998/Math/MathML", "http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"}
+
+
+def load(name):
+    """The example as a module; it finds what it shares with the other beside itself, as a script does."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(EXAMPLES))
+        return importlib.import_module(name)
+
+
+@pytest.fixture(scope="module")
+def sentence():
+    return load("sentence")
+
+
+@pytest.fixture(scope="module")
+def events():
+    return load("events")
+
+
+@pytest.fixture(scope="module")
+def lesson(sentence):
+    return sentence.learn(SEED, repeats=2)
+
+
+@pytest.fixture(scope="module")
+def pages(sentence, events, lesson, tmp_path_factory):
+    """Both pages, as the commands write them."""
+    folder, texts = tmp_path_factory.mktemp("pages") / "new", {}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sentence, "learn", lambda seed: lesson)
+        for name, module in {"sentence": sentence, "events": events}.items():
+            told = CliRunner().invoke(module.main, ["--out", str(folder / f"{name}.html"), "--seed", str(SEED)])
+            assert told.exit_code == 0, told.output
+            assert "softmax head" in told.output and "±" in told.output
+            texts[name] = (folder / f"{name}.html").read_text(encoding="utf-8")
+    return texts
+
+
+def test_the_softmax_head_finds_the_word_that_decides(lesson):
+    softmax = lesson[0].sel(predictor="softmax head")
+    assert softmax.error.max() < 0.1
+    assert softmax.found.min() > 0.95
+
+
+def test_a_linear_model_errs_unless_it_is_told_the_place(lesson):
+    error = lesson[0].error
+    assert error.sel(predictor=["linear", "linear, sum of tokens"]).min() > 0.5
+    assert error.sel(predictor="linear, told the place").max() < 1e-6
+    assert (error.sel(predictor="linear") > 10 * error.sel(predictor="softmax head")).all()
+
+
+def test_the_erf_head_lies_between(lesson):
+    erf, softmax, linear = (lesson[0].error.sel(predictor=name) for name in ("erf head", "softmax head", "linear"))
+    assert (softmax < erf / 5).all() and (erf < linear).all()
+
+
+def test_an_erf_gives_half_to_one_property_and_a_softmax_next_to_nothing(sentence, lesson):
+    _, world, predictors = lesson
+    (neither, second), (feeling, both) = sentence.mean_scores(world.vectors, predictors["softmax head"].k)
+    assert neither < min(second, feeling) and np.exp(max(second, feeling) - both) < 0.05
+    a, b = np.random.default_rng(SEED).exponential(size=(2, 1000))
+    assert (jax.lax.erf(a + b) <= jax.lax.erf(a) + jax.lax.erf(b) + 1e-6).all()
+
+
+def test_no_test_sentence_occurs_in_training_and_new_words_are_new(sentence):
+    world = sentence.draw_world(SEED, 0, 300, 300)
+    assert len(world.training.target) == 300
+    adjectives = [sentence.KNOWN["adjective"], sentence.NEW["adjective"]]
+    assert not set(adjectives[0]) & set(adjectives[1])
+    words = [{w for texts in slots.values() for text in texts for w in text.split()} for slots in (sentence.KNOWN, sentence.NEW)]  # fmt: skip
+    assert words[0] & words[1] <= {"the"}
+    rng = random.Random(SEED)
+    seen = sentence.draw_sentences(rng, sentence.KNOWN, 2000)
+    assert not set(seen) & set(sentence.draw_sentences(rng, sentence.KNOWN, 2000, avoid=set(seen)))
+
+
+def test_the_place_of_the_word_that_decides_varies(sentence):
+    drawn = sentence.draw_sentences(random.Random(SEED), sentence.KNOWN, 2000)
+    counts = np.bincount([s.place for s in drawn])
+    assert (counts > 0).sum() >= 10 and counts.max() < 0.25 * len(drawn)
+    assert max(len(s.words) for s in drawn) == sentence.LENGTH
+    for words, second, place in drawn:
+        assert [l for l in range(second, len(words)) if words[l] in sentence.STRENGTH] == [place]
+        assert sum(word in sentence.STRENGTH for word in words[:second]) == 1
+
+
+CHOICES = [
+    ("adjective last", {"verdict": "dirty", "colour": "blue", "adjective": "nice"}),
+    ("adjective first", {"opening": "as everyone here knows", "adjective": "dreadful", "degree": "very"}),
+    ("adjective first", {"opening": "by the way", "animal": "eagle", "adjective": "foul", "verdict": "lovely"}),
+]
+
+
+@pytest.fixture
+def said(sentence, lesson):
+    """Slots, order, and what Python makes of them: weights, head's and linear prediction, truth."""
+    _, world, predictors = lesson
+    cases = []
+    for order, change in CHOICES:
+        slots = {slot: texts[0] for slot, texts in sentence.KNOWN.items()} | change
+        drawn = sentence.sentence(slots, order)
+        tokens = sentence.tokenise([drawn], world.vectors)
+        data = sentence.Data(tokens, tokens[0, [drawn.place], sentence.VALUE], np.array([drawn.place]))
+        answers = [float(predictors[name](data)[0]) for name in ("softmax head", "linear")]
+        weights = predictors["softmax head"].weights(data)[0, : len(drawn.words)]
+        cases.append((slots, order, [*weights, *answers, float(data.target[0])]))
+    return cases
+
+
+def element(page, id):
+    return re.search(rf'<script id="{id}"[^>]*>(.*?)</script>', page, re.S)[1]
+
+
+def test_the_page_holds_what_was_trained(sentence, pages, said):
+    model = json.loads(element(pages["sentence"], "model"))
+    for slots, order, expected in said:
+        words, second, place = sentence.sentence(slots, order)
+        tokens = np.array([model["vectors"][word] for word in words])
+        tokens[second:, model["part"]] += model["mean"]
+        weights = np.exp(tokens @ model["k"])
+        weights /= weights.sum()
+        linear = (tokens * np.array(model["linear"])[: len(words)]).sum() + model["constant"]
+        said_here = [*weights, weights @ tokens @ model["v"], linear, tokens[place, model["value"]]]
+        assert said_here == pytest.approx(expected, abs=2e-3)
+
+
+@pytest.mark.skipif(not shutil.which("node"), reason="needs node")
+def test_the_page_computes_as_python_does(pages, said):
+    page = pages["sentence"]
+    program = f"""
+        const model = {element(page, "model")};
+        {element(page, "compute")}
+        const answers = {json.dumps([case[:2] for case in said])}.map(([slots, order]) => {{
+          const sentence = arrange(model, slots, order), tokens = tokenise(model, sentence), a = attend(model, tokens);
+          return [...a.weights, a.head, a.linear, tokens[sentence.place][model.value]];
+        }});
+        console.log(JSON.stringify(answers));
+    """
+    answers = json.loads(subprocess.run(["node", "-e", program], capture_output=True, text=True, check=True).stdout)
+    for answer, (_, _, expected) in zip(answers, said, strict=True):
+        assert answer == pytest.approx(expected, abs=2e-3)
+
+
+@pytest.mark.parametrize("name", ["sentence", "events"])
+def test_a_page_is_one_file_and_asks_nothing_of_a_network(pages, name):
+    page = pages[name]
+    assert len(page.encode()) < 500_000
+    assert set(re.findall(r"https?://[^\"'\s<)]*", page)) <= NAMESPACES
+    assert not re.search(r"<(link|img|iframe)\b|\bsrc\s*=|url\(|@import|fetch\(|XMLHttpRequest", page)
+
+
+def test_the_head_on_events_is_near_the_best_possible_and_far_from_linear(events):
+    measured, (k, _), _ = events.learn(SEED, repeats=3, count=3000)
+    error = measured.error.mean("repeat")
+    best, head, linear = (float(error.sel(predictor=name)) for name in ("best possible", "softmax head", "linear regression"))  # fmt: skip
+    assert best < head < 2 * best < linear / 5
+    assert linear == pytest.approx(events.TASK.linear_risk(), abs=0.08)
+    assert measured.found.sel(predictor="softmax head").min() > 0.95
+    assert k @ events.K_STAR / np.linalg.norm(k) > 0.95
+
+
+def test_the_events_are_the_papers_task(events):
+    assert np.linalg.norm(events.K_STAR) == pytest.approx(1) and events.K_STAR @ events.V_STAR == 0
+    records = events.draw_records(np.random.default_rng(SEED), 20_000)
+    here = records.tokens[np.arange(20_000), records.place]
+    assert (here @ events.K_STAR).mean() == pytest.approx(events.TASK.m, abs=0.05)
+    assert (here @ events.V_STAR).std() == pytest.approx(1, abs=0.03)
+    assert np.bincount(records.place, minlength=10) == pytest.approx(2000, abs=220)
+
+
+@pytest.mark.parametrize("name", ["sentence", "events"])
+@pytest.mark.parametrize("words", [["--seed", "-1"], ["--seed", "one"], ["--out", "."], ["--out", "/dev/null/x.html"]])
+def test_bad_input_is_one_sentence_and_exit_code_2(name, words):
+    told = CliRunner().invoke(load(name).main, words)
+    assert told.exit_code == 2 and "Invalid value" in told.output and "Traceback" not in told.output
