@@ -18,7 +18,9 @@ def test_the_published_schedule_and_the_geometric_one():
     [
         (-0.1, "lam = -0.1: it must be a positive number"),
         (np.array([0.1, np.nan]), "lam = nan"),
-        (lambda t: 1.0 - 0.01 * t, "at step 100"),
+        (lambda t: 0.995 - 0.01 * t, "at step 100"),
+        (lambda t: jnp.where(t == 7, -1.0, 1.0), "lam = -1 at step 7"),
+        ("soft", "lam = 'soft': it must be a positive number or a schedule"),
         (lambda t: jnp.where(t > 150, jnp.inf, 1.0), "lam = inf at step 151"),
         (InverseDecay(-1.0), "lam = -1 at step 0"),
         (Constant(0.0), "lam = 0: it must be"),

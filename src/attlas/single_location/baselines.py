@@ -105,6 +105,8 @@ def bayes_gap(task: SingleLocation, key: Array, samples: int) -> LogEstimate:
     that does not depend on their order.
     """
     law = jnp.asarray(task.location_law)
+    if np.max(law) == 1:  # nothing to find out
+        return LogEstimate(-math.inf, 0.0)
     return log_bayes_gap(key, whole("samples", samples, 2), task.constants, jnp.asarray(task.dim, float), law)
 
 
@@ -129,14 +131,14 @@ def tuned_softmax(task: SingleLocation, key: Array, samples: int) -> tuple[float
     tokens, low, high = jnp.arange(task.length), math.log(task.m / 8), math.log(4 * task.m / task.gamma**2)
     for _ in range(3):  # common random numbers: the curve is smooth, and each pass narrows it fourfold
         betas = np.exp(np.linspace(low, high, 13))
-        logs = softmax_gaps(search, whole("samples", samples, 2), task.constants, tokens, jnp.asarray(betas)).log
+        logs = softmax_curve(search, whole("samples", samples, 2), task.constants, tokens, jnp.asarray(betas)).log
         best = math.log(betas[int(np.argmin(logs))])
         low, high = best - (high - low) / 8, best + (high - low) / 8
     return math.exp(best), log_softmax_gap(final, samples, task.constants, tokens, jnp.asarray(math.exp(best)))
 
 
 @jax.jit
-def softmax_gaps(key: Array, samples: int | Array, c: Constants, tokens: Array, betas: Array) -> LogEstimate:
+def softmax_curve(key: Array, samples: int | Array, c: Constants, tokens: Array, betas: Array) -> LogEstimate:
     return jax.lax.map(lambda beta: log_softmax_gap(key, samples, c, tokens, beta), betas)
 
 

@@ -127,7 +127,7 @@ LEVELS = {"oracle_level": "oracle", "swapped_level": "swapped", "origin_level": 
 
 
 def _bands(one: xr.Dataset, names: dict[str, str], title: str, scale: alt.Scale, log: bool = False) -> alt.LayerChart:
-    """Median and 95 % band over runs of the curves `names`, which maps variables to what a legend calls them."""
+    """Mean and 95 % band over runs of the curves `names`, which maps variables to what a legend calls them."""
     parts = []
     for name, label in names.items():
         curve = log_floor(one[name], FLOOR) if log else one[name]
@@ -136,7 +136,7 @@ def _bands(one: xr.Dataset, names: dict[str, str], title: str, scale: alt.Scale,
     base = alt.Chart(pd.concat(parts)).encode(x=alt.X("step:Q", title="step", axis=alt.Axis(tickCount=4, format="~s")))
     legend = alt.Legend(orient="top") if len(names) > 1 else None
     hue = alt.Color("curve:N", title=None, scale=alt.Scale(range=PALETTE), legend=legend)
-    y = alt.Y("median:Q", scale=scale, title=title, axis=axis)
+    y = alt.Y("mean:Q", scale=scale, title=title, axis=axis)
     band = base.mark_area(opacity=0.25).encode(
         y=alt.Y("low:Q", scale=scale, title=title, axis=axis), y2="high:Q", color=hue
     )
@@ -190,8 +190,8 @@ def run_panels(evidence: xr.Dataset) -> Any:
     runs = int(one.sizes["repeat"])
     return finish(
         chart,
-        "Descent of the population risk",
-        f"median and 95 % band of {runs} runs, {int(one['arrived'].sum())} of which do what is claimed; dashed: theory at λ_t",
+        "Online descent" if "test_risk" in one else "Descent of the population risk",
+        f"mean and 95 % band of {runs} runs, {int(one['arrived'].sum())} of which do what is claimed; dashed: theory at λ_t",
     )
 
 
@@ -518,6 +518,21 @@ def gap_curves(evidence: xr.Dataset) -> Any:
     )
 
 
+def gap_ratios(evidence: xr.Dataset) -> Any:
+    frame = table(evidence, "predicted", "measured", "error")
+    frame["ratio"], spread = frame["measured"] / frame["predicted"], 2 * frame["error"] / frame["predicted"]
+    frame["low"], frame["high"] = frame["ratio"] - spread, frame["ratio"] + spread
+    frame["task"] = [f"{row.predictor}, γ={row.gamma:.2g}, L={row.length}" for row in frame.itertuples()]
+    x = alt.X("dim:Q", title="d", scale=alt.Scale(type="log"), axis=alt.Axis(format="~g"))
+    base, hue = alt.Chart(frame), colour("task:N", None)
+    bars = error_bars(base, x, "low", "high", "sampled / formula", color=hue)
+    dots = base.mark_line(point=alt.OverlayMarkDef(size=30)).encode(
+        x=x, y=alt.Y("ratio:Q", scale=alt.Scale(domain=[0.88, 1.12])), color=hue
+    )
+    lines = rule_at(0.9, "the margin") + rule_at(1.0) + rule_at(1.1)
+    return finish((lines + bars + dots).properties(width=WIDTH, height=HEIGHT), "The gaps with their constants")
+
+
 def erf_gap_curve(evidence: xr.Dataset) -> Any:
     frame = table(evidence, "predicted", "measured", "error", "lam")
     x = alt.X("dim:Q", title="d", scale=alt.Scale(type="log"), axis=alt.Axis(format="~s"))
@@ -607,7 +622,7 @@ def law_quantiles(evidence: xr.Dataset) -> Any:
         x=alt.X("sample_b:Q", title="quantile, vectors", axis=alt.Axis(tickCount=4)), y=alt.Y("value:Q", title="quantile, simulation", axis=alt.Axis(tickCount=4)),
         color=colour("simulation:N", None),
     )  # fmt: skip
-    columns = [name for name in ("statistic", "sample_b", "simulation", "value")]
+    columns = ["statistic", "sample_b", "simulation", "value"]
     panels = alt.layer(line, dots, data=long[columns].round(5)).properties(width=150, height=120)
     one = evidence.isel(cell=-1)
     return finish(
@@ -754,27 +769,27 @@ def trained_paths(evidence: xr.Dataset) -> Any:
     bands = one["excess"].to_dataset("band").to_dataframe().reset_index()
     base = alt.Chart(bands).encode(x=alt.X("step:Q", title="step", axis=alt.Axis(tickCount=4, format="~s")))
     y = alt.Y("low:Q", title="excess risk", scale=alt.Scale(type="log", clamp=True), axis=alt.Axis(format="~g"))
-    risk = base.mark_area(opacity=0.25).encode(y=y, y2="high:Q") + base.mark_line().encode(y="median:Q")
+    risk = base.mark_area(opacity=0.25).encode(y=y, y2="high:Q") + base.mark_line().encode(y="mean:Q")
     return finish(
         alt.hconcat(
             (lines + oracle.encode(x="kappa:Q", y="nu:Q")).properties(width=290, height=HEIGHT),
             risk.properties(width=290, height=HEIGHT),
         ),
         "Training the softmax head",
-        f"left: {one.sizes['run']} runs, first the value (ν) and then the place (κ); right: median and 95 % band of all",
+        f"left: {one.sizes['run']} runs, first the value (ν) and then the place (κ); right: mean and 95 % band of all",
     )
 
 
 def trained_risks(evidence: xr.Dataset) -> Any:
     frame = evidence["excess"].isel(cell=0).to_dataset("band").to_dataframe().reset_index()
-    frame[["low", "median", "high"]] = frame[["low", "median", "high"]].clip(lower=1e-4)
+    frame[["low", "mean", "high"]] = frame[["low", "mean", "high"]].clip(lower=1e-4)
     base = alt.Chart(frame).encode(
         x=alt.X("step:Q", title="step", axis=alt.Axis(tickCount=5, format="~s")), color=colour("head:N", None)
     )
     y = alt.Y("low:Q", title="excess risk", scale=alt.Scale(type="log"), axis=alt.Axis(format="~g"))
-    chart = base.mark_area(opacity=0.2).encode(y=y, y2="high:Q") + base.mark_line().encode(y="median:Q")
+    chart = base.mark_area(opacity=0.2).encode(y=y, y2="high:Q") + base.mark_line().encode(y="mean:Q")
     return finish(
-        chart.properties(width=WIDTH, height=HEIGHT), "Three heads trained alike", "median and 95 % band of the runs"
+        chart.properties(width=WIDTH, height=HEIGHT), "Three heads trained alike", "mean and 95 % band of the runs"
     )
 
 

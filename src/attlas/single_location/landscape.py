@@ -91,6 +91,7 @@ def swapped_point(task: SingleLocation, lam: Float[ArrayLike, "*#s"]) -> Overlap
     $\kappa = \nu = \rho = 0$, $\eta = 1$, $\theta = \min\big(1, \frac{2\gamma^2\lambda}{\sqrt\pi D m\,\zeta(0, \lambda\gamma)}\big)$
     with $D^2 = 1 + 2\lambda^2\gamma^2$; its mirror image has both signs turned.
     """
+    lam = positive("lam", lam)
     s = lam * task.gamma
     theta = 2 * task.gamma * s / (math.sqrt(math.pi) * jnp.sqrt(1 + 2 * s**2) * task.m * zeta(0.0, s))
     zero = jnp.zeros_like(theta)
@@ -108,6 +109,7 @@ class Escape(NamedTuple):
 def escape_rates(task: SingleLocation, lam: Float[ArrayLike, "*#s"]) -> Escape:
     r"""$\frac12(-h + \sqrt{h^2 + 4c^2})$ with $c = 4\gamma^2\lambda m / (\sqrt\pi D)$, and for the oracle
     $h = 8\gamma^2\lambda^2m^2 / (\pi D^2 E)$, for the swapped point $h = 2m^2\zeta(0, \lambda\gamma)$."""
+    lam = positive("lam", lam)
     m, g2, s = task.m, task.gamma**2, lam * task.gamma
     d2, e = 1 + 2 * s**2, jnp.sqrt(1 + 4 * s**2)
     c = 4 * g2 * lam * m / jnp.sqrt(math.pi * d2)
@@ -118,7 +120,8 @@ def escape_rates(task: SingleLocation, lam: Float[ArrayLike, "*#s"]) -> Escape:
 @float64
 def corner_rate(task: SingleLocation, lam: Float[ArrayLike, "*#s"]) -> Real:
     r"""Rate of $1 - \kappa$ near the oracle, $\frac{4\gamma^2\lambda m}{D}\mathrm{erf}'(A)\,\mathrm{erfc}(A/E)$ with
-    $A = \lambda m/D$: it vanishes like $e^{-2A^2}$, which is why a large constant sharpness stalls."""
+    $A = \lambda m/D$: it vanishes like $e^{-(1 + E^{-2})A^2}$, which is why a large constant sharpness stalls."""
+    lam = positive("lam", lam)
     s = lam * task.gamma
     d, e = jnp.sqrt(1 + 2 * s**2), jnp.sqrt(1 + 4 * s**2)
     a = lam * task.m / d
@@ -134,4 +137,5 @@ def stability(task: SingleLocation, overlaps: Overlaps, lam: float) -> Float[np.
 
 def stable_step(task: SingleLocation, lam: float) -> float:
     """The largest step size at which descent near the oracle does not flip: two over the fastest rate of decay there."""
+    lam = float(positive("lam", lam))
     return -2 / float(stability(task, ORACLE, lam)[0])

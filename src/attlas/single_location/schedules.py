@@ -47,19 +47,34 @@ class GeometricDecay(NamedTuple):
 def as_schedule(name: str, value: Any, steps: int) -> Schedule:
     """`value` as a schedule that can travel through `jit`: a number or array as data, a plain function as itself.
 
-    It must be positive and finite on the way; that is looked up at a thousand steps before anything is computed.
+    It must be positive and finite at every step; that is looked up before anything else is computed.
     """
     if isinstance(value, Constant | InverseDecay | GeometricDecay):
         schedule: Any = jax.tree.map(lambda x: jnp.asarray(x, float), value)
+    elif callable(value):
+        schedule = jax.tree_util.Partial(value)
     else:
-        schedule = jax.tree_util.Partial(value) if callable(value) else Constant(jnp.asarray(value, float))
-    for t in np.unique(np.linspace(0, steps, 1 if isinstance(schedule, Constant) else 1001).astype(int)):
-        here = np.atleast_1d(np.asarray(schedule(jnp.asarray(t)), float))
-        wrong = here[~(np.isfinite(here) & (here > 0))]
+        try:
+            schedule = Constant(jnp.asarray(value, float))
+        except (TypeError, ValueError):
+            raise InputError(f"{name} = {value!r}: it must be a positive number or a schedule") from None
+    last = 0 if isinstance(schedule, Constant) else steps
+    for first in range(0, last + 1, LOOKED_UP):
+        here = np.asarray(_values(schedule, jnp.asarray(first)))[: last + 1 - first]
+        wrong = np.argwhere(~(np.isfinite(here) & (here > 0)))
         if wrong.size:
-            where = "" if isinstance(schedule, Constant) else f" at step {t}"
-            raise InputError(f"{name} = {wrong[0]:g}{where}: it must be a positive number")
+            where = "" if isinstance(schedule, Constant) else f" at step {first + wrong[0][0]}"
+            raise InputError(f"{name} = {here[tuple(wrong[0])]:g}{where}: it must be a positive number")
     return schedule
+
+
+LOOKED_UP = 2048
+
+
+@jax.jit
+def _values(schedule: Any, first: Array) -> Array:
+    """The schedule at `LOOKED_UP` steps."""
+    return jax.lax.map(lambda t: jnp.asarray(schedule(t), float), first + jnp.arange(LOOKED_UP))
 
 
 def named_schedule(kind: str, start: float, *, end: float, rate: float, steps: int) -> Schedule:

@@ -151,11 +151,14 @@ class SingleLocation:
 
 
 def _probabilities(prior: Any, length: int) -> tuple[float, ...]:
-    p = np.asarray(prior, float)
+    try:
+        p = np.asarray(prior, float)
+    except (TypeError, ValueError):
+        raise InputError(f"prior = {prior!r}: it must be a list of {length} probabilities") from None
     if p.shape != (length,):
         raise InputError(f"prior has the shape {p.shape}: it must have one probability for each of {length} places")
     if not ((p >= 0).all() and abs(p.sum() - 1) < 1e-9):
-        raise InputError(f"prior = {prior!r}: it must be probabilities, 0 or larger with the sum 1")
+        raise InputError(f"prior = {p.tolist()}: it must be probabilities, 0 or larger with the sum 1")
     return tuple(p.tolist())
 
 

@@ -10,7 +10,7 @@ import xarray as xr
 from attlas.claims import Control, Hypothesis, Setting, claim, drawn_by, key_for, together
 from attlas.gaussian import float64
 from attlas.single_location.claims.runs import outcomes
-from attlas.single_location.claims.shared import FIGURES, HEAD, ROOT_HALF, TASK, task_of
+from attlas.single_location.claims.shared import FIGURES, HEAD, ROOT_HALF, TASK, TIME, task_of
 from attlas.single_location.descent import descend, sphere_start
 from attlas.single_location.landscape import critical_lam, escape_rates, stable_step
 from attlas.single_location.population import Overlaps, partials_of_risk
@@ -29,7 +29,7 @@ from attlas.statistics import Convergence
     hypotheses=(
         *TASK,
         HEAD,
-        Hypothesis("time > 0", lambda s: s.time > 0, defining=True),
+        TIME,
         Hypothesis("lam < lambda_c", lambda s: s.lam < critical_lam(task_of(s))),
     ),
     quick=Setting(

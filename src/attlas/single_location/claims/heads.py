@@ -9,7 +9,7 @@ import xarray as xr
 
 from attlas.claims import Control, Hypothesis, Setting, claim, drawn_by, key_for, together
 from attlas.single_location.baselines import bayes_gap, linear_attention, softmax_gap, tuned_softmax
-from attlas.single_location.claims.runs import outcomes
+from attlas.single_location.claims.runs import band, outcomes
 from attlas.single_location.claims.shared import (
     FIGURES,
     HEAD,
@@ -186,10 +186,10 @@ def softmax_training(cells: Sequence[Setting], seed: int) -> xr.Dataset:
         if cell.activation == "softmax"
         else ends["oracle"].values
     )
-    risks = np.quantile(path["risk"] - cell.noise**2, (0.025, 0.5, 0.975), axis=0)
+    risks = band(path["risk"] - cell.noise**2)
     return (
         few.assign(arrived=("repeat", arrived), excess=(("band", "step"), risks))
-        .assign_coords(band=["low", "median", "high"])
+        .assign_coords(band=["low", "mean", "high"])
         .expand_dims("cell")
     )
 
@@ -244,13 +244,13 @@ def trained_heads(cells: Sequence[Setting], seed: int) -> xr.Dataset:
             "error": (("cell", "pair"), gaps.std(1, ddof=1)[None] / np.sqrt(cell.repeats)),
             "excess": (
                 ("cell", "head", "band", "step"),
-                [[np.quantile(path, (0.025, 0.5, 0.975), axis=0) for path in paths.values()]],
+                [[band(path) for path in paths.values()]],
             ),
         },
         coords={
             "pair": ["softmax below linear attention", "softmax below erf"],
             "head": ["softmax", "linear attention", "erf"],
-            "band": ["low", "median", "high"],
+            "band": ["low", "mean", "high"],
             "step": paths["erf"]["step"].values,
         },
     )

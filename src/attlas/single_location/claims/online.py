@@ -8,7 +8,7 @@ import numpy as np
 import xarray as xr
 
 from attlas.claims import Control, Hypothesis, Setting, claim, drawn_by, key_for, together
-from attlas.single_location.claims.runs import KINDS, outcomes, panels, schedule_of
+from attlas.single_location.claims.runs import KINDS, band, outcomes, panels, schedule_of
 from attlas.single_location.claims.shared import FIGURES, HEAD, PAPER, ROOT_HALF, SAMPLES, STEP, TASK, task_of
 from attlas.single_location.descent import sphere_start
 from attlas.single_location.gates import as_head, predict
@@ -133,8 +133,7 @@ def online_run(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     states = Overlaps(*(path[name].values.T for name in Overlaps._fields))
     lams = np.array([float(lam(jnp.asarray(t))) for t in path["step"].values])[:, None]
     tested = batch_risk(task, states, lams, key_for(seed, id, "test batch"), TEST_SAMPLES) - task.noise**2
-    bands = np.quantile(tested, (0.025, 0.5, 0.975), axis=1)
-    shown = panels(path, task, lam).assign(test_risk=(("band", "step"), bands))
+    shown = panels(path, task, lam).assign(test_risk=(("band", "step"), band(tested.T)))
     return shown.assign(arrived=outcomes(path)["oracle"]).expand_dims("cell")
 
 

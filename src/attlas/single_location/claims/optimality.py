@@ -41,7 +41,7 @@ from attlas.statistics import Approximation, Bound, Order, Rate
     source=PAPER,
     reference="Proposition 3",
     statement=r"The best linear predictor has risk $\varepsilon^2 + \gamma^2 - \sum_l \frac{p_l^2\gamma^4}{p_l\gamma^2 + 1 - p_l}$"
-    r" where $p$ is the law of the place, $\varepsilon^2 + \gamma^2 - \frac{\gamma^4}{\gamma^2 + L - 1}$ where it is uniform;"
+    r" where $p$ is the law of the place, and the paper's $\varepsilon^2 + \gamma^2 - \frac{\gamma^4}{\gamma^2 + L - 1}$ where it is uniform;"
     r" least squares on fresh samples comes within 2 % of it.",
     words="A linear model cannot know where to look, and gains ever less over predicting nothing as the sequence grows.",
     hypotheses=(*TASK, PRIOR, SAMPLES),
@@ -64,6 +64,7 @@ from attlas.statistics import Approximation, Bound, Order, Rate
     figure=drawn_by(f"{FIGURES}:linear_risks"),
     cells=together("dim", "length", "gamma", "ratio"),
     budget="samples",
+    origin="our reading",
 )
 def best_linear(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     (cell,) = cells

@@ -28,6 +28,7 @@ TASK = (
 PRIOR = Hypothesis("ratio > 0", lambda s: s.ratio > 0, defining=True)
 HEAD = Hypothesis("lam > 0", lambda s: s.lam > 0, defining=True)
 SAMPLES = Hypothesis("samples >= 1000", lambda s: s.samples >= 1000, defining=True)  # for an error to be one
+TIME = Hypothesis("time > 0", lambda s: s.time > 0, defining=True)
 STEP = Hypothesis("step_size > 0", lambda s: s.step_size > 0, defining=True)
 
 
