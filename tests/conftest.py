@@ -20,11 +20,17 @@ HEAVY = {
     f"single-location/{slug}"
     for slug in (
         "basin-measure",
+        "basins",
         "failure-falls",
+        "heads-in-order",
         "large-lambda-stalls",
+        "online-law",
+        "online-run",
         "recommended-schedule",
         "schedule-run",
         "small-lambda-coin",
+        "softmax-training",
+        "trained-heads",
     )
 }
 """Claims that take seconds even at quick scale: tested with the long tests."""

@@ -11,6 +11,7 @@ from attlas.gaussian import (
     BLOCK,
     erf_derivatives,
     float64,
+    gaussian_moments,
     monte_carlo,
     sampled_zeta,
     smoothed_erf,
@@ -117,3 +118,23 @@ def test_monte_carlo_keeps_the_error_of_a_small_spread_around_a_large_mean(float
 def test_precision_is_scoped():
     assert float64(lambda: jnp.ones(()).dtype)() == jnp.float64
     assert jnp.ones(()).dtype == jnp.float32
+
+
+@pytest.mark.parametrize(("mean", "spread"), [(0.3, 0.01), (-1.2, 1.0), (5.0, 30.0), (0.0, 1000.0), (40.0, 0.5)])
+def test_gaussian_moments_of_a_jump_and_a_kink(float64, mean, spread):
+    z = -mean / spread
+    tail, bell = special.ndtr(-z), np.exp(-(z**2) / 2) / np.sqrt(2 * np.pi)
+    jump = gaussian_moments(lambda x: (x > 0) * 1.0, mean, spread)
+    exact = [tail, bell, tail + z * bell, (z**2 + 2) * bell]
+    for power in range(2):
+        np.testing.assert_allclose(jump[power], exact, rtol=0, atol=1e-11)
+    kink = gaussian_moments(lambda x: jnp.maximum(x, 0), mean, spread)[0]
+    np.testing.assert_allclose(kink[0], mean * tail + spread * bell, rtol=1e-10, atol=1e-12)
+
+
+def test_gaussian_moments_follow_the_mean_by_parts(float64):
+    moments = lambda mean: gaussian_moments(jnp.tanh, mean, 0.7)  # noqa: E731
+    slope = (moments(0.4 + 1e-5) - moments(0.4 - 1e-5)) / 2e-5
+    m = moments(0.4)
+    by_parts = jnp.stack([m[:, 1], m[:, 2] - m[:, 0], m[:, 3] - 2 * m[:, 1]], axis=1) / 0.7
+    np.testing.assert_allclose(slope[:, :3], by_parts, atol=1e-9)

@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 
 from attlas.errors import InputError
-from attlas.scan import iterate
+from attlas.scan import drive, iterate
 
 TRACES = []
 
@@ -59,3 +59,28 @@ def test_progress_is_told_and_ends_at_the_last_step():
 def test_counts_must_be_counts(options):
     with pytest.raises(InputError, match="whole number"):
         iterate(add, look, jnp.zeros(1), 1.0, **options)
+
+
+def push(state, inputs, args):
+    return state + inputs * args
+
+
+def doubled(first, raw, args):
+    return jnp.where(first + jnp.arange(4) < 10, 2 * raw, 0)[:, None] + jnp.zeros(3)
+
+
+def test_driven_steps_take_their_inputs_block_by_block():
+    drawn, told = [], []
+
+    def draw(block):
+        drawn.append(block)
+        return jnp.full(4, 1.0 + block)
+
+    path = drive(
+        push, doubled, jnp.zeros(3), jnp.array([1.0, 10.0, jnp.inf]), draw, steps=10, block=4, record_every=3, progress=told.append
+    )  # fmt: skip
+    assert drawn == [0, 1, 2] and told == [4, 4, 2]
+    assert path.steps.tolist() == [0, 3, 6, 9, 10]
+    np.testing.assert_array_equal(path.observed[:, 0], [0, 6, 16, 30, 36])
+    np.testing.assert_array_equal(path.observed[:, 1], 10 * path.observed[:, 0])
+    assert path.last[0] == 36 and path.survived.tolist() == [10, 10, 0]

@@ -180,7 +180,7 @@ def bayes_gap_rate(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     words="Not only how fast the gaps close but how large they are is known.",
     hypotheses=(*LADDER, Hypothesis("dim >= 160", lambda s: s.dim >= 160)),
     quick=Setting(
-        dim=(160, 640, 160, 640), length=(10, 10, 5, 5), gamma=(ROOT_HALF, ROOT_HALF, 1.0, 1.0), noise=0.0, samples=60_000
+        dim=(160, 320, 160, 320), length=(10, 10, 5, 5), gamma=(ROOT_HALF, ROOT_HALF, 1.0, 1.0), noise=0.0, samples=100_000
     ),
     paper=Setting(
         dim=(160, 640, 1280, 160, 640, 1280), length=(10, 10, 10, 5, 5, 5),

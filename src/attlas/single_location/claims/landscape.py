@@ -530,7 +530,9 @@ def period_two(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     r" overlaps, with an error of order $\alpha$.",
     words="Short steps follow the flow, and halving the step halves the distance to it.",
     hypotheses=(*TASK, HEAD, STEP, TIME),
-    quick=Setting(dim=40, length=10, gamma=ROOT_HALF, noise=0.0, lam=0.5, step_size=(2e-3, 1e-3, 5e-4, 2.5e-4), time=2.0),
+    quick=Setting(
+        dim=40, length=10, gamma=ROOT_HALF, noise=0.0, lam=0.5, step_size=(2e-3, 1e-3, 5e-4, 2.5e-4), time=2.0
+    ),
     paper=Setting(
         dim=400, length=10, gamma=ROOT_HALF, noise=0.0, lam=0.5, step_size=(8e-4, 4e-4, 2e-4, 1e-4, 5e-5), time=2.0
     ),

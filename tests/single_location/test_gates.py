@@ -1,0 +1,152 @@
+import math
+import warnings
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from pytest import approx
+from scipy import special
+
+from attlas.errors import InputError
+from attlas.single_location import (
+    ORACLE,
+    Gate,
+    Overlaps,
+    SingleLocation,
+    descend,
+    predict,
+    risk,
+    risk_gradient,
+    risk_quadrature,
+    risk_terms,
+    sampled_risk,
+    sphere_start,
+)
+from attlas.single_location.gates import ACTIVATIONS, best_gate_excess, oracle_excess, tuned_gate
+from attlas.single_location.population import heads_with
+
+HEADS = Overlaps(*(np.array(x) for x in ([0.3, -0.5], [0.6, 0.2], [0.2, 0.4], [-0.4, 0.3], [0.1, -0.3])))
+TASK = SingleLocation(dim=30, length=6, gamma=0.9, noise=0.2)
+
+
+@pytest.mark.parametrize("lam", [0.001, 0.1, 3.0, 300.0])
+def test_the_quadrature_of_erf_is_the_closed_form(lam):
+    value, error = risk_quadrature(TASK, HEADS, lam, "erf")
+    assert value == approx(risk(TASK, HEADS, lam), rel=1e-11)
+    assert (error < 1e-7).all()
+    closed, numeric = risk_gradient(TASK, HEADS, lam), risk_gradient(TASK, HEADS, lam, Gate("erf", np.zeros(2)))
+    for name in Overlaps._fields:
+        assert getattr(numeric, name) == approx(getattr(closed, name), rel=1e-8, abs=1e-9)
+
+
+@pytest.mark.parametrize("activation", ["tanh", "sigmoid", "relu", "step", "identity", jnp.sin])
+def test_the_risk_of_a_gate_is_the_mean_loss_on_tokens(activation):
+    gate = Gate(activation, 0.4)
+    k, v = heads_with(HEADS, TASK.dim)
+    batch = TASK.sample(jax.random.key(1), 200_000)
+    for i in range(2):
+        loss = np.asarray((predict(batch.tokens, k[i], v[i], 0.8, gate) - batch.target) ** 2, float)
+        exact = risk(TASK, HEADS, 0.8, gate)[i]
+        assert abs(loss.mean() - exact) < 4.5 * loss.std() / np.sqrt(len(loss))
+
+
+def test_the_sampled_twin_draws_projections_of_the_same_law():
+    sampled = sampled_risk(TASK, HEADS, 0.8, jax.random.key(2), 200_000, Gate("relu", 0.2))
+    assert (abs(sampled.mean - risk(TASK, HEADS, 0.8, Gate("relu", 0.2))) < 4.5 * sampled.error).all()
+    k, v = heads_with(HEADS, TASK.dim)
+    batch = TASK.sample(jax.random.key(3), 200_000)
+    softmax = sampled_risk(TASK, HEADS, 2.0, jax.random.key(4), 200_000, "softmax")
+    for i in range(2):
+        loss = np.asarray((predict(batch.tokens, k[i], v[i], 2.0, "softmax") - batch.target) ** 2, float)
+        error = np.hypot(loss.std() / np.sqrt(len(loss)), softmax.error[i])
+        assert abs(loss.mean() - softmax.mean[i]) < 4.5 * error
+
+
+@pytest.mark.parametrize("activation", ["tanh", "sigmoid", "relu", "step"])
+def test_derivatives_are_those_of_the_risk_for_a_jump_too(activation):
+    gate, h = Gate(activation, 0.3), 1e-5
+    partials = risk_gradient(TASK, HEADS, 0.7, gate)
+    for name in Overlaps._fields:
+        there, back = (HEADS._replace(**{name: getattr(HEADS, name) + s * h}) for s in (1, -1))
+        slope = (risk(TASK, there, 0.7, gate) - risk(TASK, back, 0.7, gate)) / (2 * h)
+        assert getattr(partials, name) == approx(slope, rel=1e-6, abs=1e-6)
+
+
+def test_terms_sum_to_the_risk():
+    assert sum(risk_terms(TASK, HEADS, 0.7, "tanh")) == approx(risk(TASK, HEADS, 0.7, "tanh"), rel=1e-12)
+
+
+def test_linear_attention_is_a_gate_in_closed_form():
+    from attlas.single_location.baselines import linear_attention
+
+    for task in (SingleLocation(80, 10), SingleLocation(20, 4, 1.3)):
+        lam, excess = linear_attention(task)
+        assert risk(task, ORACLE, lam, "identity") == approx(excess, rel=1e-10)
+        assert risk(task, ORACLE, 1.01 * lam, "identity") > excess < risk(task, ORACLE, 0.99 * lam, "identity")
+        assert tuned_gate(task, "identity", offset=False).excess == approx(excess, rel=1e-8)
+
+
+def test_a_threshold_has_a_closed_form_at_the_oracle():
+    # Missed with probability Phi(-(m - t)/gamma), passed by another token with Phi(-t).
+    task, t = SingleLocation(80, 10), 3.5
+    exact = task.gamma**2 * special.ndtr(-(task.m - t) / task.gamma) + 9 * special.ndtr(-t)
+    assert oracle_excess(task, 2.0, Gate("step", 2.0 * t)) == approx(exact, rel=1e-10)
+    best = tuned_gate(task, "step")
+    grid = task.gamma**2 * special.ndtr(-(task.m - np.linspace(2, 6, 4001)) / task.gamma) + 9 * special.ndtr(
+        -np.linspace(2, 6, 4001)
+    )
+    assert best.excess == approx(grid.min(), rel=1e-6)
+
+
+def test_the_oracle_excess_is_the_risk_without_cancellation():
+    for name in ACTIVATIONS:
+        gate = Gate(name, 1.0)
+        assert oracle_excess(TASK, 0.6, gate) + TASK.noise**2 == approx(risk(TASK, ORACLE, 0.6, gate), rel=1e-10)
+
+
+def test_no_gate_beats_the_best():
+    for gamma in (0.5**0.5, 1.0, 1.4):
+        task = SingleLocation(40, 10, gamma)
+        best = best_gate_excess(task)
+        for name in ("sigmoid", "relu", "step", "erf", "tanh"):
+            assert tuned_gate(task, name).excess >= best * (1 - 1e-9)
+    at_one = SingleLocation(40, 10, 1.0)
+    sigmoid = oracle_excess(at_one, at_one.m, Gate("sigmoid", at_one.m**2 / 2 + math.log(9)))
+    assert sigmoid == approx(best_gate_excess(at_one), rel=1e-10)
+
+
+def test_descent_works_with_a_gate_and_goes_downhill():
+    task = SingleLocation(40, 5)
+    best = tuned_gate(task, "sigmoid")
+    start = sphere_start(task, jax.random.key(0), 3)
+    path = descend(task, start, lam=1.0, step_size=2e-3, steps=400, activation=Gate("sigmoid", 2.0))
+    assert (path["risk"].isel(step=-1) < path["risk"].isel(step=0)).all()
+    assert (np.diff(path["risk"].values, axis=1) <= 1e-9).all()
+    near = Overlaps(*(np.array([x]) for x in (0.99, 0.99, 0.0, 0.0, 0.0)))
+    path = descend(task, near, lam=best.lam, step_size=1e-3, steps=2000, activation=best.gate)
+    assert path["risk"].isel(step=-1).item() < 1.05 * best.excess + 1e-3
+
+
+@pytest.mark.parametrize(
+    ("activation", "says"),
+    [
+        ("tahn", "unknown activation 'tahn'. Did you mean tanh"),
+        ("softmax", "softmax is no pointwise gate"),
+        (lambda x: x.sum(), r"maps \(33,\) to \(\)"),
+        (lambda x: 1 / (x - 0.5), "not finite"),
+        (lambda x: x > 0, "not finite and real"),
+        (Gate("tanh", float("nan")), "offset = nan"),
+    ],
+)
+def test_a_bad_activation_is_one_sentence(activation, says):
+    with pytest.raises(InputError, match=says):
+        risk(TASK, HEADS, 0.5, activation)
+
+
+def test_a_gate_too_rough_for_the_quadrature_is_told():
+    with pytest.warns(UserWarning, match="quadrature of this gate is off"):
+        risk(TASK, HEADS, 5.0, lambda x: jnp.sin(40 * x) + jnp.where(x > 7.3, 1.0, 0.0))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        risk(TASK, HEADS, 5.0, "step")

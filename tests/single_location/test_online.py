@@ -1,0 +1,185 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from pytest import approx
+from scipy import stats
+
+from attlas.errors import InputError
+from attlas.single_location import (
+    Gate,
+    InverseDecay,
+    Overlaps,
+    SingleLocation,
+    descend,
+    descend_online,
+    descend_online_vectors,
+    risk,
+    sphere_start,
+)
+from attlas.single_location.gates import as_head
+from attlas.single_location.online import batch_risk, gaussian_pairs, simulate
+from attlas.single_location.population import heads_with
+from attlas.single_location.schedules import Constant
+
+TASK = SingleLocation(dim=20, length=4, noise=0.1)
+RUN = {"batch_size": 3, "lam": 1.0, "step_size": 0.01, "record_every": 50}
+
+
+def starts(task, repeats, seed=0):
+    return sphere_start(task, jax.random.key(seed), repeats)
+
+
+def test_gaussian_pairs_are_gaussian_and_independent():
+    words = np.random.default_rng(0).integers(0, 2**32, (2, 400_000), dtype=np.uint32)
+    a, b = (np.asarray(x, float) for x in gaussian_pairs(*map(jnp.asarray, words)))
+    for x in (a, b):
+        assert stats.kstest(x, "norm").pvalue > 1e-4
+        assert x.var() == approx(1, abs=0.01) and (x**4).mean() == approx(3, abs=0.1)
+    assert abs(np.corrcoef(a, b)[0, 1]) < 0.007 and abs(np.corrcoef(a**2, b**2)[0, 1]) < 0.007
+    # The polynomials are the circle functions to single precision.
+    angle = np.arange(0, 2**32, 2**20, dtype=np.uint32)
+    c, s = (np.asarray(x, float) for x in gaussian_pairs(jnp.asarray(angle), jnp.full_like(angle, 2**31)))
+    assert np.hypot(c, s) == approx(np.full(len(angle), np.sqrt(2 * np.log(2))), rel=1e-6)
+
+
+def test_results_do_not_depend_on_how_many_repeats_or_steps_are_run_or_how_it_is_recorded():
+    start = starts(TASK, 40)
+    whole = descend_online(TASK, start, steps=1100, seed=5, **RUN)
+    few = descend_online(TASK, Overlaps(*(x[:7] for x in start)), steps=1100, seed=5, **RUN)
+    short = descend_online(TASK, start, steps=50, seed=5, **RUN)
+    sparse = descend_online(TASK, start, steps=1100, seed=5, **{**RUN, "record_every": 1100})
+    for name in Overlaps._fields:
+        np.testing.assert_array_equal(whole[name][:7], few[name])
+        np.testing.assert_array_equal(whole[name].sel(step=50), short[name].sel(step=50))
+        np.testing.assert_array_equal(whole[name].sel(step=1100), sparse[name].sel(step=1100))
+    assert not np.array_equal(whole["kappa"], descend_online(TASK, start, steps=1100, seed=6, **RUN)["kappa"])
+    assert (whole["status"] == "completed").all() and (whole["survived"] == 1100).all()
+
+
+def test_overlaps_stay_those_of_unit_vectors():
+    path = descend_online(TASK, starts(TASK, 16), steps=2000, seed=1, **{**RUN, "step_size": 0.05})
+    states = Overlaps(*(path[name].values for name in Overlaps._fields))
+    assert np.linalg.eigvalsh(states.gram()).min() > -1e-5
+
+
+def test_the_expected_step_is_that_of_the_population_gradient():
+    # A step so short that the normalisation does not matter: its mean over batches is the gradient's.
+    task = SingleLocation(dim=12, length=3, noise=0.3)
+    one = Overlaps(*(np.asarray(x) for x in starts(task, 1, 3)))
+    many = Overlaps(*(np.repeat(x, 20_000) for x in one))
+    alpha = 1e-3
+    args = {"lam": 0.8, "step_size": alpha, "steps": 1, "record_every": 1}
+    noisy = descend_online(task, many, batch_size=4, seed=2, **args)
+    exact = descend(task, one, **args)
+    for name in ("kappa", "nu", "theta", "eta"):
+        moves = (noisy[name][:, 1] - noisy[name][:, 0]).values / alpha
+        expected = float(exact[name][0, 1] - exact[name][0, 0]) / alpha
+        assert abs(moves.mean() - expected) < 5 * moves.std() / np.sqrt(len(moves)) + 0.02 * abs(expected) + 0.01
+
+
+@pytest.mark.parametrize(
+    ("dim", "length", "batch_size", "step_size", "steps", "activation"),
+    [(4, 2, 1, 0.5, 1, "erf"), (5, 3, 1, 0.2, 8, "tanh"), (12, 4, 2, 0.05, 16, "softmax"), (10, 3, 6, 0.05, 16, Gate("sigmoid", 1.0))],
+)  # fmt: skip
+def test_same_law_as_descent_on_vectors(dim, length, batch_size, step_size, steps, activation):
+    task, n = SingleLocation(dim, length, gamma=1.0, noise=0.2), 4000
+    k, v = (x / np.linalg.norm(x) for x in np.random.default_rng(dim).normal(size=(2, dim)))
+    k, v = np.tile(k, (n, 1)), np.tile(v, (n, 1))
+    options = {"batch_size": batch_size, "lam": 1.0, "step_size": step_size, "steps": steps, "record_every": steps}
+    here = descend_online(task, Overlaps.of(k, v, task), seed=1, activation=activation, **options).isel(step=-1)
+    there = descend_online_vectors(task, k, v, seed=2, activation=activation, **options).isel(step=-1)
+    for name in Overlaps._fields:
+        assert stats.ks_2samp(here[name], there[name]).pvalue > 1e-4
+
+
+def test_the_law_is_wrong_without_what_the_target_tells_of_the_third_direction():
+    # In four dimensions, one example a step: no average hides a wrong direction.
+    task, n = SingleLocation(4, 2, gamma=1.0, noise=0.2), 20_000
+    k, v = (x / np.linalg.norm(x) for x in np.random.default_rng(4).normal(size=(2, 4)))
+    k, v = np.tile(k, (n, 1)), np.tile(v, (n, 1))
+    options = {"batch_size": 1, "lam": 1.0, "step_size": 0.5, "steps": 1, "record_every": 1}
+    there = descend_online_vectors(task, k, v, seed=2, **options).isel(step=-1)
+    exact = descend_online(task, Overlaps.of(k, v, task), seed=3, **options).isel(step=-1)
+    deaf = SingleLocation(4, 2, gamma=1.0, noise=20.0)  # noise drowns what the target tells
+    wrong = descend_online(deaf, Overlaps.of(k, v, task), seed=3, **options).isel(step=-1)
+    assert min(stats.ks_2samp(exact[x], there[x]).pvalue for x in Overlaps._fields) > 1e-4
+    assert min(stats.ks_2samp(wrong[x], there[x]).pvalue for x in Overlaps._fields) < 1e-9
+
+
+def test_without_the_complement_the_law_is_another():
+    start = Overlaps(*(np.repeat(np.asarray(x), 2000) for x in starts(TASK, 1)))
+    schedules = (Constant(1.0), Constant(0.05))
+    whole, without = (
+        simulate(TASK, start, as_head("erf"), schedules, 3, 16, 1, 16, complement=complement).last
+        for complement in (True, False)
+    )
+    assert min(stats.ks_2samp(a, b).pvalue for a, b in zip(whole, without, strict=True)) < 1e-12
+
+
+@pytest.mark.parametrize(
+    "place", [(1, 1, 0, 0, 0), (0, 0, 1, 1, 0), (0.6, 0.0, 0.6, 0.0, 1), (0.6, 0.0, -0.6, 0.0, -1), (1, 0, 1, 0, 1)]
+)
+@pytest.mark.parametrize("noise", [0.0, 0.1])
+def test_degenerate_starts_stay_finite(place, noise):
+    task = SingleLocation(dim=12, length=3, noise=noise)
+    start = Overlaps(*(np.full(4, float(x)) for x in place))
+    path = descend_online(task, start, steps=16, seed=1, **{**RUN, "record_every": 1})
+    states = Overlaps(*(path[name].values for name in Overlaps._fields))
+    assert np.isfinite(np.stack(states)).all() and np.linalg.eigvalsh(states.gram()).min() > -1e-5
+
+
+def test_the_reported_risk_is_that_of_the_state():
+    path = descend_online(TASK, starts(TASK, 3), steps=100, seed=1, **{**RUN, "lam": InverseDecay(2.0, 1e-2)})
+    states = Overlaps(*(path[name].values for name in Overlaps._fields))
+    lams = 2.0 / (1 + 1e-2 * path["step"].values)
+    assert path["risk"].values == approx(risk(TASK, states, lams), rel=1e-6)
+    batch = batch_risk(TASK, Overlaps(*(x.T for x in states)), lams[:, None], jax.random.key(3), 100_000)
+    assert approx(path["risk"].values, rel=0.05) == batch.T
+
+
+def test_softmax_is_learnt_without_a_schedule():
+    task = SingleLocation(dim=40, length=5, noise=0.1)
+    path = descend_online(
+        task,
+        starts(task, 16),
+        batch_size=5,
+        lam=1.5,
+        step_size=1e-2,
+        steps=4000,
+        record_every=4000,
+        activation="softmax",
+    ).isel(step=-1)
+    assert (path["kappa"] > 0.9).all() and (path["nu"] > 0.9).all()
+    assert (path["risk"] < 0.1).all()
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"batch_size": 0}, "batch_size = 0"),
+        ({"lam": -1.0}, "lam = -1"),
+        ({"lam": np.ones(3)}, "one value for all starts"),
+        ({"step_size": 0.0}, "step_size = 0"),
+        ({"activation": "step"}, "it has no derivative"),
+        ({"activation": "sofmax"}, "unknown activation 'sofmax'"),
+        ({"seed": -1}, "seed = -1"),
+        ({"record_every": 0}, "record_every = 0"),
+    ],
+)
+def test_bad_input_is_one_sentence_before_anything_is_computed(change, says):
+    with pytest.raises(InputError, match=says):
+        descend_online(TASK, starts(TASK, 3), steps=100, **{**RUN, **change})
+
+
+def test_vectors_of_another_width_are_refused():
+    k, v = heads_with(starts(TASK, 2), 21)
+    with pytest.raises(InputError, match="the task has dim = 20"):
+        descend_online_vectors(TASK, k, v, steps=1, **RUN)
+
+
+def test_progress_counts_the_steps_of_all_groups():
+    seen = []
+    descend_online(TASK, starts(TASK, 20), steps=600, progress=lambda done, total: seen.append((done, total)), **RUN)
+    assert seen[-1] == (1200, 1200) and len(seen) == 4
+    assert jnp.zeros(()).dtype == jnp.float32
