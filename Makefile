@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 OUT    ?= build/atlas
 
-.PHONY: atlas test test-long setup lint bench soak lock clean
+.PHONY: atlas test test-long setup lint bench soak examples lock clean
 
 atlas: $(STAMP)
 	$(BIN)/attlas atlas --out $(OUT)
@@ -28,6 +28,10 @@ bench: $(STAMP)
 
 soak: $(STAMP)
 	$(BIN)/python -m bench.soak
+
+examples: $(STAMP)
+	$(BIN)/python examples/sentence.py
+	$(BIN)/python examples/events.py
 
 $(STAMP): requirements.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \

@@ -5,8 +5,11 @@ import sys
 from rich.console import Console
 from rich.table import Table
 
-from bench.descent import BENCHMARKS
+from bench import descent, online
 from bench.timing import Row
+
+
+BENCHMARKS = descent.BENCHMARKS + online.BENCHMARKS
 
 
 def main() -> None:
