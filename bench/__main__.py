@@ -8,7 +8,6 @@ from rich.table import Table
 from bench import descent, online
 from bench.timing import Row
 
-
 BENCHMARKS = descent.BENCHMARKS + online.BENCHMARKS
 
 

@@ -466,7 +466,7 @@ def ordered_risks(evidence: xr.Dataset) -> Any:
 
 
 def bayes_per_sequence(evidence: xr.Dataset) -> Any:
-    frame = table(evidence, "predicted", "measured", "without_norms", rows=800)
+    frame = table(evidence, "predicted", "measured", "without_norms", rows=400)
     frame["task"] = [
         f"d={row.dim}, γ={row.gamma:.2g}" + (f", ratio {row.ratio:g}" if row.ratio != 1 else "")
         for row in frame.itertuples()
@@ -695,7 +695,7 @@ def best_gate_shape(evidence: xr.Dataset) -> Any:
         one = evidence.sel(cell=cell)
         dim, length = int(one["dim"]), int(one["length"])
         m = np.sqrt(dim / 2)
-        a = np.linspace(-3, m + 3, 200)
+        a = np.linspace(-3, m + 3, 90)
         gate = 1 / (1 + np.exp(-(m * a - m**2 / 2 - np.log(length - 1))))
         for name, y in (("gate", gate), ("other tokens", np.exp(-(a**2) / 2)), ("informative token", np.exp(-((a - m) ** 2) / 2))):  # fmt: skip
             rows.append(pd.DataFrame({"a": a, "y": y, "curve": name, "task": f"d={dim}, L={length}"}))
