@@ -6,11 +6,13 @@ from attlas.single_location.claims import (
     dynamics,
     gates,
     heads,
-    landscape,
+    manifold,
     online,
     optimality,
     risk,
     runs,
+    speed,
+    swapped,
     zeta,
 )
 
@@ -20,10 +22,12 @@ __all__ = [
     "dynamics",
     "gates",
     "heads",
-    "landscape",
+    "manifold",
     "online",
     "optimality",
     "risk",
     "runs",
+    "speed",
+    "swapped",
     "zeta",
 ]

@@ -51,7 +51,7 @@ from attlas.statistics import Convergence
     needs=("single-location/swapped-attractor", "single-location/failure-falls"),
     origin="ours",
 )  # fmt: skip
-def basins(cells: Sequence[Setting], seed: int) -> xr.Dataset:
+def three_ends(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     (cell,) = cells
     task = task_of(cell)
     start = sphere_start(task, key_for(seed, "single-location/basins", "start"), cell.repeats)
