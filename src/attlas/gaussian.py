@@ -55,7 +55,7 @@ class Estimate(NamedTuple):
 
 
 class Quadrature(NamedTuple):
-    """An integral and an estimate of its error, which is nearly always too large."""
+    """An integral and an estimate of its error, from other nodes and further ends."""
 
     value: Real
     error: Real
@@ -149,7 +149,11 @@ REACH = 11.0
 
 
 def gaussian_moments(
-    function: Callable[[Array], Array], mean: Float[ArrayLike, "*#s"], spread: Float[ArrayLike, "*#s"], panels: int = 8
+    function: Callable[[Array], Array],
+    mean: Float[ArrayLike, "*#s"],
+    spread: Float[ArrayLike, "*#s"],
+    panels: int = 8,
+    reach: float = REACH,
 ) -> Float[Array, "2 4 *s"]:
     r"""$E[f(\mu + sZ)^i Z^j]$ for $i = 1, 2$ and $j = 0, \dots, 3$, of an elementwise $f$ with its details near 0.
 
@@ -160,12 +164,12 @@ def gaussian_moments(
     $\partial_\mu E[f Z^j] = \frac1s E[f (Z^{j+1} - jZ^{j-1})]$.
     """
     mean, spread = jnp.broadcast_arrays(jnp.asarray(mean, float), jnp.asarray(spread, float))
-    centre = jnp.clip(-mean / spread, -REACH, REACH)[..., None]
+    centre = jnp.clip(-mean / spread, -reach, reach)[..., None]
     width = jnp.minimum(1, 1 / spread)[..., None]
     nodes, weights = _panelled(panels)
     z, dz = [], []
     for sign in (-1.0, 1.0):
-        whole = REACH - sign * centre  # from the centre to the end
+        whole = reach - sign * centre  # from the centre to the end
         near = jnp.minimum(whole, 1)
         end = jnp.arcsinh(near / width)
         z += [centre + sign * width * jnp.sinh(end * nodes), centre + sign * (near + (whole - near) * nodes)]

@@ -30,6 +30,19 @@ HEADS = Overlaps(*(np.array(x) for x in ([0.3, -0.5], [0.6, 0.2], [0.2, 0.4], [-
 TASK = SingleLocation(dim=30, length=6, gamma=0.9, noise=0.2)
 
 
+def test_a_gate_is_tuned_for_long_sequences_too():
+    from attlas.single_location.baselines import linear_attention
+
+    task = SingleLocation(40, 1000)
+    assert tuned_gate(task, "identity", offset=False).excess == approx(linear_attention(task)[1], rel=1e-8)
+    assert tuned_gate(task, "erf", offset=False).excess == approx(float(task.oracle_risk(task.best_lam())), rel=1e-6)
+
+
+def test_the_quadrature_sees_its_own_tails():
+    value, error = risk_quadrature(SingleLocation(10, 3), HEADS, 6.0, jnp.exp)
+    assert not (error < 0.1 * abs(value)).any()
+
+
 @pytest.mark.parametrize("lam", [0.001, 0.1, 3.0, 300.0])
 def test_the_quadrature_of_erf_is_the_closed_form(lam):
     value, error = risk_quadrature(TASK, HEADS, lam, "erf")
@@ -133,9 +146,15 @@ def test_descent_works_with_a_gate_and_goes_downhill():
     [
         ("tahn", "unknown activation 'tahn'. Did you mean tanh"),
         ("softmax", "softmax is no pointwise gate"),
-        (lambda x: x.sum(), r"maps \(33,\) to \(\)"),
-        (lambda x: 1 / (x - 0.5), "not finite"),
-        (lambda x: x > 0, "not finite and real"),
+        (lambda x: x.sum(), r"maps \(121,\) to \(\)"),
+        (lambda x: 1 / (x - 0.5), "not finite at 0.5"),
+        (lambda x: x > 0, "values of the type bool"),
+        (jax.nn.softmax, "looks at other numbers than its own"),
+        (lambda x: x / jnp.abs(x).max(), "looks at other numbers"),
+        (np.tanh, "cannot be traced by JAX.*use jax.numpy"),
+        (math.tanh, "cannot be traced by JAX"),
+        (lambda x, y: x, "cannot be traced by JAX"),
+        (Gate("tanh", "a"), "offset = 'a'"),
         (Gate("tanh", float("nan")), "offset = nan"),
     ],
 )

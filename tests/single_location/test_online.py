@@ -117,6 +117,22 @@ def test_without_the_complement_the_law_is_another():
     assert min(stats.ks_2samp(a, b).pvalue for a, b in zip(whole, without, strict=True)) < 1e-12
 
 
+@pytest.mark.parametrize(("angle", "place"), [(2e-4, "k = v"), (1e-5, "k = v"), (1e-4, "v = v*"), (1e-6, "v = v*")])
+def test_nearly_degenerate_starts_move_as_vectors_do(angle, place):
+    task, n = SingleLocation(dim=12, length=3, noise=0.1), 3000
+    rng = np.random.default_rng(1)
+    k, other = (x / np.linalg.norm(x) for x in rng.normal(size=(2, 12)))
+    base = k if place == "k = v" else task.v_star
+    other = other - (other @ base) * base
+    v = np.cos(angle) * base + np.sin(angle) * other / np.linalg.norm(other)
+    k, v = np.tile(k, (n, 1)), np.tile(v, (n, 1))
+    options = {"batch_size": 2, "lam": 1.0, "step_size": 0.02, "steps": 1, "record_every": 1}
+    here = descend_online(task, Overlaps.of(k, v, task), seed=1, **options).isel(step=-1)
+    there = descend_online_vectors(task, k, v, seed=2, **options).isel(step=-1)
+    for name in Overlaps._fields:
+        assert stats.ks_2samp(here[name].round(5), there[name].round(5)).pvalue > 1e-5
+
+
 @pytest.mark.parametrize(
     "place", [(1, 1, 0, 0, 0), (0, 0, 1, 1, 0), (0.6, 0.0, 0.6, 0.0, 1), (0.6, 0.0, -0.6, 0.0, -1), (1, 0, 1, 0, 1)]
 )
@@ -162,7 +178,9 @@ def test_softmax_is_learnt_without_a_schedule():
         ({"lam": np.ones(3)}, "one value for all starts"),
         ({"step_size": 0.0}, "step_size = 0"),
         ({"activation": "step"}, "it has no derivative"),
-        ({"activation": "sofmax"}, "unknown activation 'sofmax'"),
+        ({"activation": Gate("tanh", np.ones(3))}, "offset has the shape"),
+        ({"lam": lambda t: jnp.ones(3) + 0 * t}, "one value for all starts"),
+        ({"activation": "sofmax"}, "unknown activation 'sofmax'. Did you mean softmax"),
         ({"seed": -1}, "seed = -1"),
         ({"record_every": 0}, "record_every = 0"),
     ],

@@ -128,12 +128,12 @@ def tuned_softmax(task: SingleLocation, key: Array, samples: int) -> tuple[float
     """The inverse temperature at which the softmax head's risk is least, and its gap there, from other samples than those
     that chose it."""
     search, final = jax.random.split(key)
-    tokens, low, high = jnp.arange(task.length), math.log(task.m / 8), math.log(4 * task.m / task.gamma**2)
-    for _ in range(3):  # common random numbers: the curve is smooth, and each pass narrows it fourfold
-        betas = np.exp(np.linspace(low, high, 13))
+    tokens, low, high = jnp.arange(task.length), math.log(task.m / 20), math.log(4 * task.m * max(1, task.gamma**-2))
+    for _ in range(3):  # common random numbers: the curve is smooth, and each pass narrows it threefold
+        betas = np.exp(np.linspace(low, high, 9))
         logs = softmax_curve(search, whole("samples", samples, 2), task.constants, tokens, jnp.asarray(betas)).log
         best = math.log(betas[int(np.argmin(logs))])
-        low, high = best - (high - low) / 8, best + (high - low) / 8
+        low, high = best - (high - low) / 6, best + (high - low) / 6
     return math.exp(best), log_softmax_gap(final, samples, task.constants, tokens, jnp.asarray(math.exp(best)))
 
 

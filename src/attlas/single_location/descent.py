@@ -48,7 +48,7 @@ def descend(
     d-dimensional one to rounding where descent is stable (a step size below `landscape.stable_step`, a sharpness at
     which the oracle attracts); elsewhere rounding grows.
     """
-    gate, overlaps = closed(as_gate(activation)), as_starts(start)
+    gate, overlaps = closed(as_gate(activation)), Overlaps(*map(jnp.asarray, as_starts(start)))
     if not (np.isfinite(penalty) and penalty >= 0):
         raise InputError(f"penalty = {penalty!r}: it must be a number, 0 or larger")
     steps = whole("steps", steps, 0)
@@ -66,8 +66,8 @@ def descend(
 
 
 def as_starts(start: Overlaps) -> Overlaps:
-    """`start`, checked, as float64 arrays [repeat]."""
-    return Overlaps(*(jnp.atleast_1d(x) for x in np.broadcast_arrays(*(np.asarray(x, float) for x in start.checked()))))
+    """`start`, checked, as NumPy's float64 arrays [repeat], whatever the precision of the context."""
+    return Overlaps(*(np.atleast_1d(x) for x in np.broadcast_arrays(*(np.asarray(x, float) for x in start.checked()))))
 
 
 def with_settings(data: xr.Dataset, task: SingleLocation, **settings: Any) -> xr.Dataset:

@@ -17,7 +17,7 @@ from jaxtyping import Array, ArrayLike, Float
 from scipy import integrate
 
 from attlas.errors import InputError, near, positive
-from attlas.gaussian import Real, float64, gaussian_moments
+from attlas.gaussian import REACH, Real, float64, gaussian_moments
 from attlas.single_location.task import Constants, SingleLocation
 
 Activation = Callable[[Array], Array]
@@ -55,8 +55,10 @@ SOFTMAX = "softmax"
 def as_gate(activation: "str | Activation | Gate") -> Gate:
     """`activation` as a gate, once it is known to map finite numbers to as many finite numbers."""
     gate = activation if isinstance(activation, Gate) else Gate(activation)
-    if gate.activation == SOFTMAX:
-        raise InputError("softmax is no pointwise gate and its risk has no formula: use sampled_risk or descend_online")
+    if isinstance(gate.activation, str) and gate.activation == SOFTMAX:
+        raise InputError(
+            'softmax is no pointwise gate and its risk has no formula: say activation="softmax" in sampled_risk or descend_online'
+        )
     if isinstance(gate.activation, str) and gate.activation not in ACTIVATIONS:
         raise InputError(
             f"unknown activation {gate.activation!r}.{near(gate.activation, ACTIVATIONS)} There are: {', '.join(ACTIVATIONS)}."
@@ -64,7 +66,9 @@ def as_gate(activation: "str | Activation | Gate") -> Gate:
     if not callable(gate.function):
         raise InputError(f"activation = {activation!r}: it must be a name or a function")
     offset = gate.offset
-    if not isinstance(offset, jax.core.Tracer) and not np.isfinite(np.asarray(offset, float)).all():
+    if not isinstance(offset, jax.core.Tracer | jax.Array | np.ndarray | int | float | np.number):
+        raise InputError(f"offset = {offset!r}: it must be a finite number")
+    if not isinstance(offset, jax.core.Tracer) and not np.isfinite(offset).all():
         raise InputError(f"offset = {offset!r}: it must be a finite number")
     _probed(gate.function)
     return gate
@@ -72,13 +76,25 @@ def as_gate(activation: "str | Activation | Gate") -> Gate:
 
 @functools.cache
 def _probed(function: Activation) -> None:
-    probe = np.linspace(-8, 8, 33).astype(np.float32)
+    probe = np.linspace(-30, 30, 121).astype(np.float32)
+    try:
+        traced = jax.eval_shape(function, probe)  # as it will be called: on an array without values
+    except (TypeError, ValueError, AttributeError) as error:
+        raise InputError(f"activation cannot be traced by JAX ({str(error).splitlines()[0]}): use jax.numpy") from None
+    if getattr(traced, "shape", None) != probe.shape:
+        raise InputError(
+            f"activation maps {probe.shape} to {getattr(traced, 'shape', traced)}: it must act on each number by itself"
+        )
     with jax.ensure_compile_time_eval():
-        value = jnp.asarray(function(jnp.asarray(probe)))
-    if value.shape != probe.shape:
-        raise InputError(f"activation maps {probe.shape} to {value.shape}: it must act on each number by itself")
-    if not (jnp.issubdtype(value.dtype, jnp.floating) and bool(jnp.isfinite(value).all())):
-        raise InputError("activation is not finite and real on all of [-8, 8]: it must be")
+        value, turned, alone = (np.asarray(function(jnp.asarray(x))) for x in (probe, probe[::-1], probe[40:41]))
+    if not jnp.issubdtype(value.dtype, jnp.floating):
+        raise InputError(f"activation gives values of the type {value.dtype}: they must be real numbers")
+    if not np.isfinite(value).all():
+        raise InputError(
+            f"activation is not finite at {probe[~np.isfinite(value)][0]:g}: it must be on all of [-30, 30]"
+        )
+    if not (np.allclose(turned[::-1], value, atol=1e-5) and np.allclose(alone, value[40:41], atol=1e-5)):
+        raise InputError("activation looks at other numbers than its own: it must act on each number by itself")
 
 
 ERF = Gate("erf")
@@ -86,17 +102,27 @@ ERF = Gate("erf")
 
 def as_head(activation: "str | Activation | Gate") -> Gate | None:
     """`as_gate`, or nothing for the softmax head, whose weights are not pointwise."""
-    return None if isinstance(activation, str) and activation == SOFTMAX else as_gate(activation)
+    if not isinstance(activation, str):
+        return as_gate(activation)
+    if activation not in (known := (*ACTIVATIONS, SOFTMAX)):
+        raise InputError(f"unknown activation {activation!r}.{near(activation, known)} There are: {', '.join(known)}.")
+    return None if activation == SOFTMAX else as_gate(activation)
 
 
-def gated_terms(c: Constants, overlaps: Any, lam: Real, gate: Gate, panels: int = 8) -> tuple[Array, ...]:
+Nodes = tuple[int, float]
+FINE: Nodes = (8, REACH)
+CHECKS: tuple[Nodes, ...] = ((6, REACH), (13, 1.5 * REACH))
+"""Panels and ends of the quadrature, and of the two others that its error is read from."""
+
+
+def gated_terms(c: Constants, overlaps: Any, lam: Real, gate: Gate, nodes: Nodes = FINE) -> tuple[Array, ...]:
     r"""The risk's five parts, in the order of `RiskTerms`.
 
     With $G_{ij} = E[g^i Z^j]$ at the informative token, $H_{ij}$ at another, and $\mu = m\theta$:
     $E[gby] = \gamma\eta(\mu G_{11} + \gamma\rho G_{12}) + \gamma^2(\nu - \rho\eta) G_{10}$,
     $E[g^2b^2] = (\mu^2 + \gamma^2(1-\rho^2)) G_{20} + 2\mu\gamma\rho G_{21} + \gamma^2\rho^2 G_{22}$.
     """
-    (g1, g2), (h1, h2) = _moments(c, overlaps.kappa, lam, gate, panels)
+    (g1, g2), (h1, h2) = _moments(c, overlaps.kappa, lam, gate, nodes)
     _, nu, theta, eta, rho = (jnp.asarray(x) for x in overlaps)
     gamma, length, mu = c.gamma, c.length, c.m * theta
     product = gamma * eta * (mu * g1[1] + gamma * rho * g1[2]) + gamma**2 * (nu - rho * eta) * g1[0]
@@ -111,10 +137,10 @@ def gated_terms(c: Constants, overlaps: Any, lam: Real, gate: Gate, panels: int 
     )
 
 
-def gated_partials(c: Constants, overlaps: Any, lam: Real, gate: Gate, panels: int = 8) -> tuple[Array, ...]:
+def gated_partials(c: Constants, overlaps: Any, lam: Real, gate: Gate, nodes: Nodes = FINE) -> tuple[Array, ...]:
     r"""Partial derivatives of the risk in the order of `Overlaps`. In $\kappa$ by parts,
     $\partial_\kappa G_{ij} = \frac m\gamma(G_{i,j+1} - jG_{i,j-1})$, which a threshold has too."""
-    (g1, g2), (h1, h2) = _moments(c, overlaps.kappa, lam, gate, panels)
+    (g1, g2), (h1, h2) = _moments(c, overlaps.kappa, lam, gate, nodes)
     _, nu, theta, eta, rho = (jnp.asarray(x) for x in overlaps)
     gamma, m, length, mu = c.gamma, c.m, c.length, c.m * theta
     d1, d2 = (m / gamma * jnp.stack([g[1], g[2] - g[0], g[3] - 2 * g[1]]) for g in (g1, g2))
@@ -137,10 +163,10 @@ def gated_partials(c: Constants, overlaps: Any, lam: Real, gate: Gate, panels: i
     )
 
 
-def _moments(c: Constants, kappa: Real, lam: Real, gate: Gate, panels: int) -> tuple[Array, Array]:
+def _moments(c: Constants, kappa: Real, lam: Real, gate: Gate, nodes: Nodes) -> tuple[Array, Array]:
     lam = jnp.asarray(lam, float)
-    here = gaussian_moments(gate.function, lam * c.m * kappa - gate.offset, lam * c.gamma, panels)
-    return here, gaussian_moments(gate.function, -gate.offset + 0 * lam, lam, panels)
+    here = gaussian_moments(gate.function, lam * c.m * kappa - gate.offset, lam * c.gamma, *nodes)
+    return here, gaussian_moments(gate.function, -gate.offset + 0 * lam, lam, *nodes)
 
 
 @float64
@@ -171,12 +197,11 @@ def tuned_gate(task: SingleLocation, activation: str | Activation, offset: bool 
     """The sharpness, and the threshold offset / lam between 0 and about m, at which the oracle's risk is least: by a grid that
     narrows onto its best point."""
     c, activation = task.constants, as_gate(activation).activation
-    low, high = (
-        np.array([math.log(0.1 / task.m), 0.0]),
-        np.array([math.log(4 * task.m / task.gamma**2), 1.5 * task.m + 2]),
-    )
-    sides = (61, 41) if offset else (201, 1)
-    for _ in range(7):  # each narrows the box fivefold or more
+    # From a tenth of the best linear gate's sharpness, the softest that can be best, to four times the log odds'.
+    softest = task.gamma**2 * task.m / (task.gamma**2 * (task.m**2 + task.gamma**2) + task.length - 1) / 10
+    low, high = np.array([math.log(softest), 0.0]), np.array([math.log(4 * task.m / task.gamma**2), 1.5 * task.m + 2])
+    sides = (41, 25) if offset else (81, 1)
+    for _ in range(8):  # each narrows the box fivefold
         lam = np.linspace(low[0], high[0], sides[0])
         threshold = np.linspace(low[1], high[1], sides[1]) if offset else np.zeros(1)
         lams, thresholds = np.meshgrid(np.exp(lam), threshold, indexing="ij")

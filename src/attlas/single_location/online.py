@@ -5,7 +5,8 @@ weights $w^v = rE$, $w^k = rD$ (with $E$ the head's weight of a token and $D = \
 $a = \langle X, k\rangle$, $b = \langle X, v\rangle$ and on $y$ alone. Given those, the rest of the tokens is Gaussian and
 independent, so that the gradients' parts in the two directions of the stars outside span(k, v) are Gaussian, and the Gram
 matrix of their parts in the $d - 4$ others is Wishart. The five overlaps are therefore a Markov chain that is simulated
-exactly with 2L + 1 Gaussians an example, whatever d.
+exactly with 2L + 1 Gaussians an example, whatever d. Tokens are in single precision; the overlaps and the frame are in
+double, because near the oracle the frame's vectors are small differences of them.
 
 A step works in the frame $e_1 = k$, $e_2 = (v - \rho k)/q$, $e_3$ the rest of $v^*$, $e_4$ the rest of $k^*$:
 $v^* = (\eta, \nu', n, 0)$, $k^* = (\kappa, \theta', f_3, f_4)$.
@@ -36,7 +37,7 @@ from attlas.single_location.population import (
     total_risk,
     unit_vectors,
 )
-from attlas.single_location.schedules import Constant, Schedule, as_schedule
+from attlas.single_location.schedules import Schedule, as_schedule
 from attlas.single_location.task import Constants, SingleLocation, draw_batch
 
 LANES, BLOCK = 16, 500
@@ -66,7 +67,7 @@ def descend_online(
     """Stochastic descent from each of `start` [repeat], a fresh batch of `batch_size` sequences a step, exact in law.
 
     Returns what `descend` does. `activation` is a gate, or "softmax", for which `lam` is the inverse temperature and
-    `risk` is that on a fixed batch of 1,000 sequences. In single precision: the chain contracts and does not drift.
+    `risk` is that on a batch of 1,000 sequences, the same at every step.
     """
     head, overlaps = as_head(activation), as_starts(start)
     _differentiable(head)
@@ -74,7 +75,7 @@ def descend_online(
     record_every, seed = whole("record_every", record_every, 1), whole("seed", seed, 0)
     schedules = _single(lam=as_schedule("lam", lam, steps), step_size=as_schedule("step_size", step_size, steps))
     path = simulate(task, overlaps, head, schedules, batch_size, steps, seed, record_every, progress)
-    data = _reported(path, task, head, schedules[0], steps)
+    data = _reported(path, task, head, schedules[0], steps, seed)
     return with_settings(data, task, lam=lam, step_size=step_size, batch_size=batch_size, seed=seed)
 
 
@@ -94,6 +95,22 @@ def descend_online_vectors(
     """The same descent on the vectors themselves, with whole tokens and automatic gradients: the reference."""
     head = as_head(activation)
     _differentiable(head)
+    with jax.enable_x64(False):
+        return _descend_vectors(task, k, v, head, batch_size, lam, step_size, steps, seed, record_every)
+
+
+def _descend_vectors(
+    task: SingleLocation,
+    k: Any,
+    v: Any,
+    head: Gate | None,
+    batch_size: int,
+    lam: Real | Schedule,
+    step_size: Real | Schedule,
+    steps: int,
+    seed: int,
+    record_every: int,
+) -> xr.Dataset:
     state = (jnp.atleast_2d(jnp.asarray(k, jnp.float32)), jnp.atleast_2d(jnp.asarray(v, jnp.float32)))
     if any(x.shape[-1] != task.dim for x in state):
         raise InputError(
@@ -108,20 +125,21 @@ def descend_online_vectors(
     law = None if task.prior is None else jnp.asarray(task.prior)
     args = (keys, shape, task.constants, *stars, law, head, *schedules)
     path = iterate(step_vectors, observe_vectors, state, args, steps=steps, record_every=record_every)
-    return _reported(path, task, head, schedules[0], steps)
+    return _reported(path, task, head, schedules[0], steps, seed)
 
 
 def _differentiable(head: Gate | None) -> None:
     if head is not None and head.activation == "step":
         raise InputError("activation = 'step': it has no derivative, and descent on samples would never move k")
+    if head is not None and np.ndim(head.offset):
+        raise InputError(f"offset has the shape {np.shape(head.offset)}: online descent takes one value for all starts")
 
 
 def _single(**schedules: Any) -> tuple[Schedule, Schedule]:
     for name, schedule in schedules.items():
-        if isinstance(schedule, Constant) and np.ndim(schedule.value):
-            raise InputError(
-                f"{name} has the shape {np.shape(schedule.value)}: online descent takes one value for all starts"
-            )
+        shape = np.shape(schedule(jnp.asarray(0)))
+        if shape:
+            raise InputError(f"{name} has the shape {shape}: online descent takes one value for all starts")
     return schedules["lam"], schedules["step_size"]
 
 
@@ -172,23 +190,26 @@ def simulate(
     """The overlaps [record, repeat] of every start, groups of `LANES` in two threads."""
     repeats = len(start.kappa)
     groups = -(-repeats // LANES)
-    # Padding lanes repeat the first start and are thrown away.
-    lanes = np.pad(
-        np.stack([np.asarray(x, np.float32) for x in start]), ((0, 0), (0, groups * LANES - repeats)), "edge"
-    )
+    # Padding lanes repeat the last start and are thrown away.
+    lanes = np.pad(np.stack([np.asarray(x, float) for x in start]), ((0, 0), (0, groups * LANES - repeats)), "edge")
     args = Args(
-        Constants(*(np.float32(x) for x in task.constants)),
+        Constants(*(float(x) for x in task.constants)),
         np.zeros((task.length, batch_size), np.float32),
         None if head is None else Gate(head.activation, np.float32(head.offset)),
-        jax.tree.map(np.float32, schedules[0]),
-        jax.tree.map(np.float32, schedules[1]),
+        jax.tree.map(float, schedules[0]),
+        jax.tree.map(float, schedules[1]),
         np.int32(steps),
         np.float32(complement),
     )
     count = _Count(progress, groups * steps)
-    block = next((size for size in SHORT if steps <= size), BLOCK)
+    whole = BLOCK if batch_size * (task.length + 1) <= 1000 else SHORT[1]  # or a block would fill the memory
+    block = next((size for size in SHORT if steps <= size), whole)
 
     def group(number: int) -> Trajectory:
+        with jax.enable_x64(True):  # known to this thread alone
+            return in_double(number)
+
+    def in_double(number: int) -> Trajectory:
         state = Overlaps(*lanes[:, number * LANES : (number + 1) * LANES])
         draw = functools.partial(_draw, seed, number, block, batch_size, task)
         return drive(
@@ -233,7 +254,7 @@ def prepare(first: Array, raw: Raw, args: Args) -> Inputs:
     # In four dimensions there is no complement, not even the fifth Gaussian.
     fifth = (raw.chi[:, 0] > 0).astype(jnp.float32) * args.complement
     t = first + jnp.arange(steps)
-    alpha = jax.vmap(lambda t: jnp.asarray(args.step_size(t), jnp.float32))(t)
+    alpha = jax.vmap(lambda t: jnp.asarray(args.step_size(t), float))(t)
     return Inputs(
         a[:, :cut].reshape(steps, length, -1),
         b[:, :cut].reshape(steps, length, -1),
@@ -266,7 +287,7 @@ def token_weights(head: Gate | None, a: Array, b: Array, lam: Array) -> tuple[Ar
         return weights, lam * weights * (b - (weights * b).sum(0))
     x = lam * a - head.offset
     weights, slope = jax.jvp(head.function, (x,), (jnp.ones_like(x),))
-    return weights, lam * slope * b
+    return weights.astype(a.dtype), lam * slope.astype(a.dtype) * b
 
 
 def step(state: Overlaps, inputs: Inputs, args: Args) -> Overlaps:
@@ -275,26 +296,28 @@ def step(state: Overlaps, inputs: Inputs, args: Args) -> Overlaps:
     m, gamma, _, noise = args.constants
     batch_size = args.tokens.shape[1]
 
-    # The frame. Where a direction has no rest its unit vector is arbitrary, and carries no overlap.
-    q = jnp.sqrt(jnp.maximum((1 - rho) * (1 + rho), 1e-12))
-    nu_, theta_ = (nu - rho * eta) / q, (theta - rho * kappa) / q
-    n = jnp.sqrt(jnp.maximum((1 - eta) * (1 + eta) - nu_**2, 1e-14))
-    f3 = jnp.clip(-(kappa * eta + theta_ * nu_) / n, -1, 1)
-    f4 = jnp.sqrt(jnp.maximum((1 - kappa) * (1 + kappa) - theta_**2 - f3**2, 0))
+    # The frame. Where a direction has no rest its unit vector is arbitrary; no coordinate exceeds the room that is left.
+    q = jnp.sqrt(jnp.maximum((1 - rho) * (1 + rho), 1e-14))
+    room_v, room_k = ((1 - x) * (1 + x) for x in (eta, kappa))
+    nu_, theta_ = _within((nu - rho * eta) / q, room_v), _within((theta - rho * kappa) / q, room_k)
+    n = jnp.sqrt(jnp.maximum(room_v - nu_**2, 1e-14))
+    f3 = _within(-(kappa * eta + theta_ * nu_) / n, room_k - theta_**2)
+    f4 = jnp.sqrt(jnp.maximum(room_k - theta_**2 - f3**2, 0))
     # The target is gamma (eta z1 + nu' z2) + tau zy, and zy tells of the third coordinate of its token.
     tau2 = (gamma * n) ** 2 + noise**2
     tau = jnp.sqrt(tau2)
     told, untold = gamma * n / tau, noise**2 / tau2
 
     def each(x: Array) -> Array:
-        return jnp.tile(x, batch_size)
+        return jnp.tile(x.astype(jnp.float32), batch_size)
 
     def total(x: Array) -> Array:
-        return x.reshape(batch_size, LANES).sum(0)
+        return x.reshape(batch_size, LANES).sum(0).astype(float)
 
-    x1 = jnp.concatenate([(each(m * kappa) + gamma * z1[0])[None], z1[1:]])
-    x2 = jnp.concatenate([(each(m * theta_) + gamma * z2[0])[None], z2[1:]])
-    target = gamma * (each(eta) * z1[0] + each(nu_) * z2[0]) + each(tau) * zy
+    spread = gamma.astype(jnp.float32)
+    x1 = jnp.concatenate([(each(m * kappa) + spread * z1[0])[None], z1[1:]])
+    x2 = jnp.concatenate([(each(m * theta_) + spread * z2[0])[None], z2[1:]])
+    target = spread * (each(eta) * z1[0] + each(nu_) * z2[0]) + each(tau) * zy
     b = each(rho) * x1 + each(q) * x2
     e, d = token_weights(args.head, x1, b, lam)
     r = 2 / batch_size * ((e * b).sum(0) - target)
@@ -328,6 +351,12 @@ def step(state: Overlaps, inputs: Inputs, args: Args) -> Overlaps:
     )
 
 
+def _within(x: Array, room: Array) -> Array:
+    """`x`, cut to a square of at most `room`."""
+    end = jnp.sqrt(jnp.maximum(room, 0))
+    return jnp.clip(x, -end, end)
+
+
 def _cholesky(xx: Array, xy: Array, yy: Array) -> tuple[Array, Array, Array]:
     l11 = jnp.sqrt(jnp.maximum(xx, 1e-30))
     l21 = xy / l11
@@ -357,11 +386,13 @@ def observe_vectors(t: Array, x: tuple[Array, Array], args: Any) -> Overlaps:
 
 
 @float64
-def _reported(path: Trajectory, task: SingleLocation, head: Gate | None, lam: Schedule, steps: int) -> xr.Dataset:
+def _reported(
+    path: Trajectory, task: SingleLocation, head: Gate | None, lam: Schedule, steps: int, seed: int
+) -> xr.Dataset:
     overlaps = Overlaps(*(np.asarray(x, float) for x in path.observed))
     lams = np.broadcast_to([float(lam(jnp.asarray(t))) for t in path.steps], len(path.steps))[:, None]
     if head is None:
-        risk = batch_risk(task, overlaps, lams, jax.random.key(0), TEST_SAMPLES, "softmax")
+        risk = batch_risk(task, overlaps, lams, jax.random.key(seed), TEST_SAMPLES, "softmax")
     else:
         risk = total_risk(task.constants, overlaps, lams, closed(head))
     variables = {**overlaps._asdict(), "risk": np.asarray(risk), "distance": overlaps.distance}

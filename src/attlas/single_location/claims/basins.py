@@ -23,8 +23,9 @@ from attlas.statistics import Convergence
     source="attlas",
     reference="three ends of descent",
     statement=r"Descent at a constant $\lambda < \lambda_c$ from a random start ends, after a time $T$, at the oracle, at the swapped"
-    r" point, or on its way along $\nu = \pm1$, where $|\kappa|$ is within 0.05 of the flow $\dot\kappa = -(1-\kappa^2)R_\kappa(\kappa,"
-    r" 1)$ on the manifold: in more than 90 % of runs at every $\lambda$ and $d$ tested.",
+    r" point, or on its way along $\nu = \pm1$, where since $|\nu| > 0.9999$ it has moved in $|\kappa|$ as far as the flow"
+    r" $\dot\kappa = -(1-\kappa^2)R_\kappa(\kappa, 1)$ on the manifold, to 5 %: in more than 80 % of runs at every $\lambda$ and $d$"
+    r" tested.",
     words="A start finds the token, mistakes the value for the place, or learns the value and then hardly moves.",
     hypotheses=(
         *TASK,
@@ -40,10 +41,10 @@ from attlas.statistics import Convergence
         dim=(40,) * 5 + (100,) * 5 + (400,) * 5 + (1600,) * 5, lam=(0.05, 0.1, 0.2, 0.4, 0.8) * 4, length=10,
         gamma=ROOT_HALF, noise=0.0, time=60.0, repeats=500,
     ),
-    rule=Convergence(share=0.9),
+    rule=Convergence(share=0.8),
     control=Control(
-        "no third end: every run has reached one of the two points",
-        lambda e: e.assign(arrived=e["oracle"] | e["swapped"]),
+        "a flow along the manifold that is twice as fast",
+        lambda e: e.assign(arrived=e["oracle"] | e["swapped"] | e["twice_as_fast"]),
     ),
     figure=drawn_by(f"{FIGURES}:basin_diagram"),
     cells=together("dim", "lam"),
@@ -58,7 +59,8 @@ def three_ends(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     alpha = 0.5 * stable_step(task, cell.lam)
     steps = round(cell.time / alpha)
     path = descend(task, start, lam=cell.lam, step_size=alpha, steps=steps, record_every=max(1, steps // 100))
-    ends, sliding = outcomes(path), slides(task, path, cell.lam, alpha)
+    ends = outcomes(path)
+    sliding, faster = (slides(task, path, cell.lam, alpha, speed) for speed in (1.0, 2.0))
     rates = escape_rates(task, cell.lam)
     runs = ("cell", "repeat")
     return xr.Dataset(
@@ -66,6 +68,7 @@ def three_ends(cells: Sequence[Setting], seed: int) -> xr.Dataset:
             "oracle": (runs, ends["oracle"].values[None]),
             "swapped": (runs, ends["swapped"].values[None]),
             "sliding": (runs, sliding[None]),
+            "twice_as_fast": (runs, faster[None]),
             "arrived": (runs, (ends["oracle"].values | ends["swapped"].values | sliding)[None]),
             "nu_start": (runs, abs(np.asarray(start.nu))[None]),
             "eta_start": (runs, abs(np.asarray(start.eta))[None]),
@@ -74,15 +77,16 @@ def three_ends(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     )
 
 
-def slides(task: SingleLocation, path: xr.Dataset, lam: float, alpha: float) -> np.ndarray:
-    """Whether each run that has come to |nu| > 0.98 has since moved in |kappa| as the flow on the manifold at nu = 1."""
+def slides(task: SingleLocation, path: xr.Dataset, lam: float, alpha: float, speed: float) -> np.ndarray:
+    """Whether each run, since it came to |nu| > 0.9999 in the first four fifths of its time, has moved in |kappa| as far as
+    the flow at nu = 1 would in `speed` times the time that was left, to 5 %."""
     kappa, nu = abs(path["kappa"].values), abs(path["nu"].values)
-    on_edge = nu > 0.98
-    first = np.where(on_edge.any(1), on_edge.argmax(1), len(path["step"]) - 1)
-    runs = np.arange(len(kappa))
-    left = (path["step"].values[-1] - path["step"].values[first]) * alpha
-    predicted = slid(task, kappa[runs, first], lam, left)
-    return on_edge[:, -1] & (abs(predicted - kappa[:, -1]) < 0.05) & (first < len(path["step"]) - 10)
+    there = nu > 0.9999
+    first, runs, steps = there.argmax(1), np.arange(len(kappa)), path["step"].values
+    left = (steps[-1] - steps[first]) * alpha
+    moved = kappa[:, -1] - kappa[runs, first]
+    predicted = slid(task, kappa[runs, first], lam, speed * left) - kappa[runs, first]
+    return there[:, -1] & (first < 0.8 * len(steps)) & (abs(predicted - moved) < 0.05 * moved)
 
 
 @float64

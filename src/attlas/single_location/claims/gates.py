@@ -11,7 +11,7 @@ import xarray as xr
 from jaxtyping import Array
 
 from attlas.claims import Control, Hypothesis, Setting, claim, drawn_by, key_for, together
-from attlas.gaussian import monte_carlo
+from attlas.gaussian import Estimate, monte_carlo
 from attlas.single_location.claims.shared import (
     FIGURES,
     HEAD,
@@ -25,9 +25,9 @@ from attlas.single_location.claims.shared import (
 from attlas.single_location.gates import ACTIVATIONS, ERF, Gate, best_gate_excess, oracle_excess, tuned_gate
 from attlas.single_location.population import (
     Overlaps,
+    RiskTerms,
     draw_loss,
     partials_of_risk,
-    risk_quadrature,
     terms_of_risk,
     total_risk,
 )
@@ -101,12 +101,12 @@ def hermite_risk(c: Constants, overlaps: Overlaps, lam: float) -> Array:
     source="attlas",
     reference="Theorem 1 for any gate",
     statement=r"For every pointwise gate $g$ the risk of $\sum_l g(\lambda\langle X_l, k\rangle - c)\langle X_l, v\rangle$ depends on"
-    r" the five overlaps alone; for tanh, the sigmoid, ReLU and a threshold the quadrature agrees with simulation.",
+    r" the five overlaps alone; for a sigmoid, ReLU, a threshold and others the quadrature agrees with simulation.",
     words="Nothing in the theorem is special to erf, except that its integrals have a name.",
     hypotheses=(*TASK, HEAD, POINTS, SAMPLES, NAMED),
     quick=Setting(
         dim=40, length=5, gamma=0.8, noise=0.1, lam=0.7, offset=0.5, points=6, samples=60_000,
-        activation=("tanh", "sigmoid", "relu", "step"),
+        activation=("sigmoid", "relu", "step"),
     ),
     paper=Setting(
         dim=400, length=10, gamma=ROOT_HALF, noise=0.1, lam=0.7, offset=0.5, points=16, samples=1_000_000,
@@ -128,11 +128,7 @@ def gate_risk(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     id, gate = "single-location/gate-risk", Gate(cell.activation, cell.offset)
     overlaps = overlaps_of(random_heads(key_for(seed, id, "heads"), cell.points))
     task, lam = task_of(cell), jnp.full(cell.points, cell.lam)
-    terms = terms_of_risk(task.constants, overlaps, lam, gate)
-    mean, error = monte_carlo(
-        draw_loss, key_for(seed, id, "samples"), cell.samples, task.constants, overlaps, lam, gate
-    )
-    quadrature = risk_quadrature(task, overlaps, lam, gate)
+    terms, (mean, error) = both_ways(task.constants, overlaps, lam, gate, key_for(seed, id, "samples"), cell.samples)
     axes = ("cell", "point")
     return xr.Dataset(
         {
@@ -140,9 +136,16 @@ def gate_risk(cells: Sequence[Setting], seed: int) -> xr.Dataset:
             "measured": (axes, mean[None]),
             "error": (axes, error[None]),
             "coupling": (axes, terms.coupling[None]),
-            "quadrature_error": (axes, quadrature.error[None]),
         }
     )
+
+
+@jax.jit
+def both_ways(
+    c: Constants, overlaps: Overlaps, lam: Array, gate: Gate, key: Array, samples: int | Array
+) -> tuple[RiskTerms, Estimate]:
+    """The risk's parts by quadrature, and the mean loss by simulation."""
+    return terms_of_risk(c, overlaps, lam, gate), monte_carlo(draw_loss, key, samples, c, overlaps, lam, gate)
 
 
 @claim(
@@ -184,14 +187,13 @@ WITH_OFFSET = ("sigmoid", "step", "relu")
     source="attlas",
     reference="which gate solves the task",
     statement=r"From $d = 40$ on, with its best sharpness and threshold, each gate has a smaller excess risk at the oracle than"
-    r" the next: sigmoid, threshold, ReLU, linear attention, erf, tanh. The first two fall exponentially in $d$, the others"
-    r" like a power.",
+    r" the next: the best gate of all, sigmoid, threshold, ReLU, linear attention, erf, tanh.",
     words="A gate that can stay shut beats one that only saturates, and erf is not even better than no gate at all.",
     hypotheses=(
         *TASK,
         Hypothesis("dim >= 40: below, ReLU can beat a threshold", lambda s: s.dim >= 40),
     ),
-    quick=Setting(dim=(40, 80, 160, 400), length=10, gamma=ROOT_HALF, noise=0.0, offset=True),
+    quick=Setting(dim=(40, 80, 400), length=10, gamma=ROOT_HALF, noise=0.0, offset=True),
     paper=Setting(dim=(40, 80, 160, 400, 1600), length=10, gamma=ROOT_HALF, noise=0.0, offset=True),
     rule=Order(),
     control=Control(
@@ -208,14 +210,14 @@ def gates_in_order(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     (cell,) = cells
     task = task_of(cell)
     tuned = [tuned_gate(task, name, offset=cell.offset and name in WITH_OFFSET) for name in ORDER]
-    excess = [one.excess for one in tuned]
-    pairs = [f"{a} below {b}" for a, b in itertools.pairwise(ORDER)]
+    excess = [best_gate_excess(task), *(one.excess for one in tuned)]
+    pairs = [f"{a} below {b}" for a, b in itertools.pairwise(("best", *ORDER))]
     return xr.Dataset(
         {
             "lower": (("cell", "pair"), [excess[:-1]]),
             "upper": (("cell", "pair"), [excess[1:]]),
             "error": 0.0,
-            "excess": (("cell", "gate"), [excess]),
+            "excess": (("cell", "gate"), [excess[1:]]),
             "lam": (("cell", "gate"), [[one.lam for one in tuned]]),
             "threshold": (("cell", "gate"), [[one.gate.offset / one.lam for one in tuned]]),
             "best": ("cell", [best_gate_excess(task)]),

@@ -11,7 +11,7 @@ from attlas.claims import Control, Hypothesis, Setting, claim, drawn_by, key_for
 from attlas.single_location.claims.runs import KINDS, band, outcomes, panels, schedule_of
 from attlas.single_location.claims.shared import FIGURES, HEAD, PAPER, ROOT_HALF, SAMPLES, STEP, TASK, task_of
 from attlas.single_location.descent import sphere_start
-from attlas.single_location.gates import as_head, predict
+from attlas.single_location.gates import ACTIVATIONS, as_head, predict
 from attlas.single_location.online import (
     TEST_SAMPLES,
     batch_risk,
@@ -25,6 +25,8 @@ from attlas.single_location.task import SingleLocation
 from attlas.statistics import Agreement, Convergence, SameLaw
 
 BATCH = Hypothesis("batch_size >= 1", lambda s: s.batch_size >= 1, defining=True)
+GATES = ("softmax", *(name for name in ACTIVATIONS if name != "step"))
+TRAINABLE = Hypothesis(f"activation is one of {', '.join(GATES)}", lambda s: s.activation in GATES, defining=True)
 DRAWS = Hypothesis("draws >= 200", lambda s: s.draws >= 200, defining=True)
 
 
@@ -35,8 +37,8 @@ DRAWS = Hypothesis("draws >= 200", lambda s: s.draws >= 200, defining=True)
     statement=r"Online descent moves the five overlaps as a Markov chain that is simulated exactly with $2L + 1$ Gaussians an"
     r" example: after some steps all five, and the products $\kappa\nu$ and $\theta\eta$, have the law that descent on"
     r" $d$-dimensional tokens gives them, for erf and softmax heads.",
-    words="A step on whole sequences and a step on five numbers cannot be told apart by any statistic of the run.",
-    hypotheses=(*TASK, HEAD, STEP, BATCH, DRAWS),
+    words="A run on whole sequences and a run on five numbers have the same law, whatever the dimension.",
+    hypotheses=(*TASK, HEAD, STEP, BATCH, DRAWS, TRAINABLE),
     quick=Setting(
         dim=(4, 12, 24), length=(2, 4, 10), batch_size=(1, 2, 5), step_size=(0.5, 0.05, 0.02), steps=(1, 16, 16),
         activation=("erf", "softmax", "erf"), lam=1.0, gamma=ROOT_HALF, noise=0.2, draws=3000,
@@ -66,18 +68,14 @@ def online_law(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     start = Overlaps.of(k, v, task)
     streams = [int(x) for x in jax.random.randint(key_for(seed, id, "batches"), (3,), 0, 2**31 - 1)]
     head, schedules = as_head(cell.activation), (Constant(cell.lam), Constant(cell.step_size))
-    # Training is in single precision.
-    with jax.enable_x64(False):
-        exact, without = (
-            simulate(
-                task, start, head, schedules, cell.batch_size, cell.steps, stream, cell.steps, complement=whole
-            ).last
-            for stream, whole in ((streams[0], True), (streams[1], False))
-        )
-        reference = descend_online_vectors(
-            task, k, v, batch_size=cell.batch_size, lam=cell.lam, step_size=cell.step_size, steps=cell.steps,
-            seed=streams[2], record_every=cell.steps, activation=cell.activation,
-        ).isel(step=-1)  # fmt: skip
+    exact, without = (
+        simulate(task, start, head, schedules, cell.batch_size, cell.steps, stream, cell.steps, complement=whole).last
+        for stream, whole in ((streams[0], True), (streams[1], False))
+    )
+    reference = descend_online_vectors(
+        task, k, v, batch_size=cell.batch_size, lam=cell.lam, step_size=cell.step_size, steps=cell.steps,
+        seed=streams[2], record_every=cell.steps, activation=cell.activation,
+    ).isel(step=-1)  # fmt: skip
     plain = Overlaps(*(reference[name].values for name in Overlaps._fields))
     samples = {"sample_a": exact, "sample_b": plain, "without_complement": without}
     return xr.Dataset(
@@ -87,7 +85,8 @@ def online_law(cells: Sequence[Setting], seed: int) -> xr.Dataset:
 
 
 def statistics(x: Overlaps) -> np.ndarray:
-    return np.stack([*(np.asarray(part, float) for part in x), x.kappa * x.nu, x.theta * x.eta])
+    """To five digits: a head that a batch does not move stands still, but rounds otherwise on vectors."""
+    return np.stack([*(np.asarray(part, float) for part in x), x.kappa * x.nu, x.theta * x.eta]).round(5)
 
 
 @claim(
@@ -95,7 +94,7 @@ def statistics(x: Overlaps) -> np.ndarray:
     source=PAPER,
     reference="Figure 4",
     statement=r"Online descent on batches of 5, at $d = 80$ from starts uniform on the sphere, with $\lambda_t$ falling from 2"
-    r" (as $2/(1 + 10^{-4}t)$ at the paper's scale, geometrically to 0.1 at the quick one), ends at the oracle ($|\kappa|, |\nu| > 0.9$, of one sign) in more than 70 % of runs.",
+    r" (as $2/(1 + 10^{-4}t)$ at the paper's scale, geometrically to 0.1 at the quick one), ends at the oracle ($|\kappa|, |\nu| > 0.9$, of one sign) in more than 75 % of runs.",
     words="The head is found from the data as they come, one small batch at a time.",
     hypotheses=(
         *TASK,
@@ -103,23 +102,25 @@ def statistics(x: Overlaps) -> np.ndarray:
         STEP,
         BATCH,
         Hypothesis("rate >= 0", lambda s: s.rate >= 0, defining=True),
+        Hypothesis("end > 0", lambda s: s.end > 0, defining=True),
         Hypothesis(f"schedule is one of {', '.join(KINDS)}", lambda s: s.schedule in KINDS, defining=True),
     ),
     quick=Setting(
         dim=80, length=10, gamma=ROOT_HALF, noise=0.1, schedule="geometric", lam=2.0, rate=1e-4, end=0.1, step_size=1e-3,
-        batch_size=5, steps=60_000, repeats=30,
+        batch_size=5, steps=60_000, repeats=48,
     ),
     paper=Setting(
         dim=80, length=10, gamma=ROOT_HALF, noise=0.1, schedule="inverse", lam=2.0, rate=1e-4, end=0.1, step_size=1e-3,
-        batch_size=5, steps=200_000, repeats=30,
+        batch_size=5, steps=200_000, repeats=48,
     ),
-    rule=Convergence(share=0.7),
+    rule=Convergence(share=0.75),
     control=Control(
         "a sharpness that stays at 2", lambda s: s.replace(schedule="constant"), on="setting"
     ),
     figure=drawn_by(f"{FIGURES}:run_panels"),
     budget="repeats",
     needs=("single-location/online-law", "single-location/closed-form-risk"),
+    origin="our reading",
 )  # fmt: skip
 def online_run(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     (cell,) = cells
