@@ -146,7 +146,11 @@ def atlas(
     folder = pages.check_folder(Path(out))
     found = _select([], files)
     opened = _open_store(store)
-    results = list(_run_all(found, opened, as_json, scale=scale, seed=seed, fresh=fresh))
+    results = []
+    for result in _run_all(found, opened, as_json, scale=scale, seed=seed, fresh=fresh):
+        results.append(result)
+        if not (as_json or _stderr().is_terminal):  # a log, which has no progress bar
+            _stderr().print(f"{len(results)} of {len(found)}: {result.claim.id} {result.verdict.word}")
     _stderr().print("Drawing the pages ...")
     index = pages.write_atlas(results, folder)
     if as_json:

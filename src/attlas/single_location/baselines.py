@@ -134,7 +134,9 @@ def tuned_softmax(task: SingleLocation, key: Array, samples: int) -> tuple[float
         logs = softmax_curve(search, whole("samples", samples, 2), task.constants, tokens, jnp.asarray(betas)).log
         best = math.log(betas[int(np.argmin(logs))])
         low, high = best - (high - low) / 6, best + (high - low) / 6
-    return math.exp(best), log_softmax_gap(final, samples, task.constants, tokens, jnp.asarray(math.exp(best)))
+    # By the program that searched, at one point.
+    found = softmax_curve(final, samples, task.constants, tokens, jnp.full(len(betas), math.exp(best)))
+    return math.exp(best), LogEstimate(found.log[0], found.error[0])
 
 
 @jax.jit

@@ -200,12 +200,13 @@ def tuned_gate(task: SingleLocation, activation: str | Activation, offset: bool 
     # From a tenth of the best linear gate's sharpness, the softest that can be best, to four times the log odds'.
     softest = task.gamma**2 * task.m / (task.gamma**2 * (task.m**2 + task.gamma**2) + task.length - 1) / 10
     low, high = np.array([math.log(softest), 0.0]), np.array([math.log(4 * task.m / task.gamma**2), 1.5 * task.m + 2])
-    sides = (41, 25) if offset else (81, 1)
+    sides = (41, 25) if offset else (41 * 25, 1)  # of one size, for one compiled program
     for _ in range(8):  # each narrows the box fivefold
         lam = np.linspace(low[0], high[0], sides[0])
         threshold = np.linspace(low[1], high[1], sides[1]) if offset else np.zeros(1)
         lams, thresholds = np.meshgrid(np.exp(lam), threshold, indexing="ij")
-        excess = np.asarray(gate_excess(c, jnp.asarray(lams), Gate(activation, jnp.asarray(lams * thresholds))))
+        flat = jnp.asarray(lams.ravel())
+        excess = np.asarray(gate_excess(c, flat, Gate(activation, flat * thresholds.ravel()))).reshape(lams.shape)
         i, j = np.unravel_index(np.argmin(excess), excess.shape)
         best = Tuned(Gate(activation, float(lams[i, j] * thresholds[i, j])), float(lams[i, j]), float(excess[i, j]))
         width = (high - low) / 10

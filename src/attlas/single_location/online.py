@@ -37,7 +37,7 @@ from attlas.single_location.population import (
     total_risk,
     unit_vectors,
 )
-from attlas.single_location.schedules import Schedule, as_schedule
+from attlas.single_location.schedules import Schedule, as_schedule, values_of
 from attlas.single_location.task import Constants, SingleLocation, draw_batch
 
 LANES, BLOCK = 16, 500
@@ -151,6 +151,8 @@ class Raw(NamedTuple):
 
     words: Any  # [step, 2, pair, LANES]
     chi: Any  # [step, 2, LANES], of d - 4 and d - 5 degrees of freedom
+    lam: Any  # [step], as the schedules say
+    alpha: Any  # [step], 0 beyond the last step
 
 
 class Inputs(NamedTuple):
@@ -169,9 +171,6 @@ class Args(NamedTuple):
     constants: Constants
     tokens: Any  # [length, batch_size], for its shape
     head: Gate | None
-    lam: Schedule
-    step_size: Schedule
-    steps: Any
     complement: Any  # 1, or 0 to leave the d - 4 other directions out, which is wrong
 
 
@@ -196,12 +195,11 @@ def simulate(
         Constants(*(float(x) for x in task.constants)),
         np.zeros((task.length, batch_size), np.float32),
         None if head is None else Gate(head.activation, np.float32(head.offset)),
-        jax.tree.map(float, schedules[0]),
-        jax.tree.map(float, schedules[1]),
-        np.int32(steps),
         np.float32(complement),
     )
     count = _Count(progress, groups * steps)
+    # As arrays, so that one compiled program serves every schedule.
+    lam, alpha = (values_of(schedule, steps) for schedule in schedules)
     whole = BLOCK if batch_size * (task.length + 1) <= 1000 else SHORT[1]  # or a block would fill the memory
     block = next((size for size in SHORT if steps <= size), whole)
 
@@ -211,7 +209,7 @@ def simulate(
 
     def in_double(number: int) -> Trajectory:
         state = Overlaps(*lanes[:, number * LANES : (number + 1) * LANES])
-        draw = functools.partial(_draw, seed, number, block, batch_size, task)
+        draw = functools.partial(_draw, seed, number, block, batch_size, task, lam, alpha)
         return drive(
             step, prepare, state, args, draw, steps=steps, block=block, record_every=record_every, progress=count.add
         )
@@ -236,7 +234,16 @@ class _Count:
                 self.progress(self.done, self.total)
 
 
-def _draw(seed: int, group: int, steps: int, batch_size: int, task: SingleLocation, block: int) -> Raw:
+def _draw(
+    seed: int,
+    group: int,
+    steps: int,
+    batch_size: int,
+    task: SingleLocation,
+    lam: np.ndarray,
+    alpha: np.ndarray,
+    block: int,
+) -> Raw:
     """Numbers of one block from streams of their own, step after step. One pair of words makes two Gaussians: one pair for
     each token, then one for each example's target with one of the five of the frame."""
     stream, lengths = (np.random.SFC64(np.random.SeedSequence(seed, spawn_key=(group, block, use))) for use in (0, 1))
@@ -244,7 +251,9 @@ def _draw(seed: int, group: int, steps: int, batch_size: int, task: SingleLocati
     chi = np.sqrt(2 * np.random.Generator(lengths).standard_gamma(halves, (steps, 2, LANES))).astype(np.float32)
     pairs = batch_size * task.length + max(batch_size, 5)
     words = stream.random_raw(steps * pairs * LANES).view(np.uint32).reshape(steps, 2, pairs, LANES)
-    return Raw(words, chi)
+    here = slice(block * steps, (block + 1) * steps)
+    short = (0, steps - len(alpha[here]))
+    return Raw(words, chi, np.pad(lam[here], short, "edge").astype(np.float32), np.pad(alpha[here], short))
 
 
 def prepare(first: Array, raw: Raw, args: Args) -> Inputs:
@@ -253,16 +262,14 @@ def prepare(first: Array, raw: Raw, args: Args) -> Inputs:
     steps, cut = len(a), length * batch_size
     # In four dimensions there is no complement, not even the fifth Gaussian.
     fifth = (raw.chi[:, 0] > 0).astype(jnp.float32) * args.complement
-    t = first + jnp.arange(steps)
-    alpha = jax.vmap(lambda t: jnp.asarray(args.step_size(t), float))(t)
     return Inputs(
         a[:, :cut].reshape(steps, length, -1),
         b[:, :cut].reshape(steps, length, -1),
         a[:, cut : cut + batch_size].reshape(steps, -1),
         b[:, cut : cut + 5].at[:, 4].multiply(fifth),
         raw.chi * args.complement,
-        jax.vmap(lambda t: jnp.asarray(args.lam(t), jnp.float32))(t),
-        jnp.where(t < args.steps, alpha, 0),
+        raw.lam,
+        raw.alpha,
     )
 
 

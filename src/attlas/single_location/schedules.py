@@ -77,6 +77,14 @@ def _values(schedule: Any, first: Array) -> Array:
     return jax.lax.map(lambda t: jnp.asarray(schedule(t), float), first + jnp.arange(LOOKED_UP))
 
 
+def values_of(schedule: Any, steps: int) -> np.ndarray:
+    """The schedule at steps 0, ..., steps - 1."""
+    if isinstance(schedule, Constant):
+        return np.full(steps, float(schedule.value))
+    blocks = [np.asarray(_values(schedule, jnp.asarray(first)), float) for first in range(0, steps, LOOKED_UP)]
+    return np.concatenate([np.empty(0), *blocks])[:steps]
+
+
 def named_schedule(kind: str, start: float, *, end: float, rate: float, steps: int) -> Schedule:
     """The schedule called `kind`: constant, inverse or geometric; each takes of the other arguments what it needs."""
     kinds: dict[str, Any] = {

@@ -14,7 +14,7 @@ from attlas.single_location.claims.shared import FIGURES, HEAD, ROOT_HALF, TASK,
 from attlas.single_location.descent import descend, sphere_start
 from attlas.single_location.landscape import critical_lam, escape_rates, stable_step
 from attlas.single_location.population import Overlaps, partials_of_risk
-from attlas.single_location.task import SingleLocation
+from attlas.single_location.task import Constants, SingleLocation
 from attlas.statistics import Convergence
 
 
@@ -91,19 +91,20 @@ def slides(task: SingleLocation, path: xr.Dataset, lam: float, alpha: float, spe
 
 @float64
 def slid(task: SingleLocation, kappa: np.ndarray, lam: float, time: np.ndarray) -> np.ndarray:
-    """Where the flow along nu = 1 takes each kappa in its time; by Heun's rule, fine enough for two digits."""
+    """Where the flow along nu = 1 takes each kappa in its time."""
+    return np.asarray(_slid(task.constants, jnp.asarray(kappa), jnp.asarray(lam), jnp.asarray(time)))
 
-    @jax.jit
-    def integrate(kappa: jax.Array, time: jax.Array) -> jax.Array:
-        def speed(kappa: jax.Array) -> jax.Array:
-            zero = jnp.zeros_like(kappa)
-            at = Overlaps(kappa, zero + 1, zero, zero, zero)
-            return -(1 - kappa**2) * partials_of_risk(task.constants, at, lam).kappa
 
-        def step(_: int, kappa: jax.Array) -> jax.Array:
-            h = time / 4000
-            return kappa + h * (speed(kappa) + speed(kappa + h * speed(kappa))) / 2
+@jax.jit
+def _slid(c: Constants, kappa: jax.Array, lam: jax.Array, time: jax.Array) -> jax.Array:
+    """By Heun's rule, to three digits or more."""
 
-        return jax.lax.fori_loop(0, 4000, step, kappa)
+    def speed(kappa: jax.Array) -> jax.Array:
+        zero = jnp.zeros_like(kappa)
+        return -(1 - kappa**2) * partials_of_risk(c, Overlaps(kappa, zero + 1, zero, zero, zero), lam).kappa
 
-    return np.asarray(integrate(jnp.asarray(kappa), jnp.asarray(time)))
+    def step(_: int, kappa: jax.Array) -> jax.Array:
+        h = time / 4000
+        return kappa + h * (speed(kappa) + speed(kappa + h * speed(kappa))) / 2
+
+    return jax.lax.fori_loop(0, 4000, step, kappa)

@@ -62,12 +62,7 @@ NAMED = Hypothesis(
 def gate_quadrature(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     (cell,) = cells
     overlaps = overlaps_of(random_heads(key_for(seed, "single-location/gate-quadrature", "heads"), cell.points))
-    c, lam = task_of(cell).constants, cell.lam
-    closed, quadrature = (
-        jnp.stack([total_risk(c, overlaps, lam, gate), *partials_of_risk(c, overlaps, lam, gate)])
-        for gate in (None, ERF)
-    )
-    hermite = jnp.stack([hermite_risk(c, overlaps, lam), *jax.grad(lambda o: hermite_risk(c, o, lam).sum())(overlaps)])
+    closed, quadrature, hermite = three_routes(task_of(cell).constants, overlaps, jnp.asarray(cell.lam))
     axes = ("cell", "quantity", "point")
     return xr.Dataset(
         {
@@ -80,7 +75,18 @@ def gate_quadrature(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     )
 
 
-def hermite_risk(c: Constants, overlaps: Overlaps, lam: float) -> Array:
+@jax.jit
+def three_routes(c: Constants, overlaps: Overlaps, lam: Array) -> tuple[Array, Array, Array]:
+    """Risk and its five derivatives, [6, point]: in closed form, by the quadrature, by Gauss and Hermite's."""
+    closed, quadrature = (
+        jnp.stack([total_risk(c, overlaps, lam, gate), *partials_of_risk(c, overlaps, lam, gate)])
+        for gate in (None, ERF)
+    )
+    hermite = jax.grad(lambda o: hermite_risk(c, o, lam).sum())(overlaps)
+    return closed, quadrature, jnp.stack([hermite_risk(c, overlaps, lam), *hermite])
+
+
+def hermite_risk(c: Constants, overlaps: Overlaps, lam: Array) -> Array:
     """The risk with its Gaussian expectations by Gauss-Hermite quadrature, as one would write it first."""
     nodes, weights = np.polynomial.hermite_e.hermegauss(64)
     weights = weights / weights.sum()

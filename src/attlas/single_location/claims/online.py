@@ -40,11 +40,11 @@ DRAWS = Hypothesis("draws >= 200", lambda s: s.draws >= 200, defining=True)
     words="A run on whole sequences and a run on five numbers have the same law, whatever the dimension.",
     hypotheses=(*TASK, HEAD, STEP, BATCH, DRAWS, TRAINABLE),
     quick=Setting(
-        dim=(4, 12, 24), length=(2, 4, 10), batch_size=(1, 2, 5), step_size=(0.5, 0.05, 0.02), steps=(1, 16, 16),
+        dim=(4, 12, 24), length=4, batch_size=(1, 2, 2), step_size=(0.5, 0.05, 0.02), steps=(1, 16, 16),
         activation=("erf", "softmax", "erf"), lam=1.0, gamma=ROOT_HALF, noise=0.2, draws=3000,
     ),
     paper=Setting(
-        dim=(4, 5, 8, 12, 24, 40, 80), length=(2, 3, 5, 4, 10, 6, 10), batch_size=(1, 1, 3, 2, 5, 5, 5),
+        dim=(4, 5, 8, 12, 24, 40, 80), length=6, batch_size=(1, 1, 3, 2, 5, 5, 5),
         step_size=(0.5, 0.2, 0.05, 0.05, 0.02, 0.02, 0.01), steps=(1, 10, 20, 30, 40, 40, 64),
         activation=("erf", "erf", "erf", "softmax", "erf", "softmax", "erf"), lam=1.0, gamma=ROOT_HALF, noise=0.2,
         draws=8000,
@@ -55,7 +55,7 @@ DRAWS = Hypothesis("draws >= 200", lambda s: s.draws >= 200, defining=True)
         lambda e: e.assign(sample_a=e["without_complement"]),
     ),
     figure=drawn_by(f"{FIGURES}:law_quantiles"),
-    cells=together("dim", "length", "batch_size", "step_size", "steps", "activation"),
+    cells=together("dim", "batch_size", "step_size", "steps", "activation"),
     budget="draws",
     needs=("single-location/exact-reduction",),
     origin="ours",

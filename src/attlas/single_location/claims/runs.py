@@ -267,9 +267,9 @@ def penalty_cure(cells: Sequence[Setting], seed: int) -> xr.Dataset:
         noise=0.0,
         largest=3.0,
         step_size=1.5e-3,
-        steps=20_000,
+        steps=10_000,
         published_steps=10_000,
-        repeats=2000,
+        repeats=1200,
     ),
     paper=Setting(
         dim=400,
