@@ -530,10 +530,11 @@ def gap_ratios(evidence: xr.Dataset) -> Any:
     frame["task"] = [f"{row.predictor}, γ={row.gamma:.2g}, L={row.length}" for row in frame.itertuples()]
     x = alt.X("dim:Q", title="d", scale=alt.Scale(type="log"), axis=alt.Axis(format="~g"))
     base, hue = alt.Chart(frame), colour("task:N", None)
-    bars = error_bars(base, x, "low", "high", "sampled / formula", color=hue)
-    dots = base.mark_line(point=alt.OverlayMarkDef(size=30)).encode(
-        x=x, y=alt.Y("ratio:Q", scale=alt.Scale(domain=[0.88, 1.12])), color=hue
+    scale = alt.Scale(domain=[0.88, 1.12])
+    bars = base.mark_rule(opacity=0.7).encode(
+        x=x, y=alt.Y("low:Q", title="sampled / formula", scale=scale), y2="high:Q", color=hue
     )
+    dots = base.mark_line(point=alt.OverlayMarkDef(size=30)).encode(x=x, y=alt.Y("ratio:Q", scale=scale), color=hue)
     lines = rule_at(0.9, "the margin") + rule_at(1.0) + rule_at(1.1)
     return finish((bars + dots + lines).properties(width=WIDTH, height=HEIGHT), "The gaps with their constants")
 
