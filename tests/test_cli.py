@@ -90,6 +90,11 @@ def test_help_names_the_verbs(attlas):
     assert answer.returncode == 0 and all(verb in answer.stdout for verb in ("list", "show", "run", "atlas", "cite"))
 
 
+def test_without_a_verb_the_help_keeps_its_lines(attlas):
+    answer = attlas()
+    assert answer.returncode == 2 and answer.stderr.startswith("Usage: attlas") and answer.stderr.count("\n") > 8
+
+
 def test_list_prints_the_catalogue(attlas):
     assert "single-location/zeta" in attlas("list").stdout
     claims = json.loads(attlas("list", "--json").stdout)["claims"]

@@ -421,6 +421,9 @@ def main() -> None:
         commands.main(prog_name="attlas", standalone_mode=False)
     except InputError as error:
         _fail(str(error), EXIT_USAGE)
+    except click.exceptions.NoArgsIsHelpError as error:  # no verb: its message is the help, as it stands
+        click.echo(error.format_message(), err=True)
+        sys.exit(EXIT_USAGE)
     except click.ClickException as error:
         _fail(error.format_message().replace("\n", " "), EXIT_USAGE)
     except (KeyboardInterrupt, click.exceptions.Abort):
