@@ -34,6 +34,9 @@ from attlas.single_location.population import (
 from attlas.single_location.task import Constants
 from attlas.statistics import Agreement, Approximation, Order
 
+WITHIN_REACH = Hypothesis(
+    "dim <= 400: beyond, a gate errs further out than the quadrature reaches", lambda s: s.dim <= 400
+)
 POINTS = Hypothesis("points >= 2", lambda s: s.points >= 2, defining=True)
 NAMED = Hypothesis(
     f"activation is one of {', '.join(ACTIVATIONS)}", lambda s: s.activation in ACTIVATIONS, defining=True
@@ -162,9 +165,9 @@ def both_ways(
     r" $\sigma(\lambda a - c)$ with $\lambda = m$ and $c = \frac{m^2}2 + \ln(L - 1)$, and its excess risk is"
     r" $\int\frac{p_1\,(L-1)p_0}{p_1 + (L-1)p_0}$.",
     words="Of all gates that look at one token at a time, a sigmoid with the right threshold is the best.",
-    hypotheses=(*TASK, Hypothesis("gamma = 1: the log odds are linear", lambda s: s.gamma == 1)),
+    hypotheses=(*TASK, Hypothesis("gamma = 1: the log odds are linear", lambda s: s.gamma == 1), WITHIN_REACH),
     quick=Setting(dim=(10, 80, 400), length=(10, 10, 50), gamma=1.0, noise=0.0),
-    paper=Setting(dim=(10, 20, 80, 400, 400, 1600), length=(10, 2, 10, 50, 10, 10), gamma=1.0, noise=0.0),
+    paper=Setting(dim=(10, 20, 80, 160, 400, 400), length=(10, 2, 10, 10, 50, 10), gamma=1.0, noise=0.0),
     rule=Approximation(margin=1e-8),
     control=Control(
         "a threshold that does not count the tokens, without ln(L - 1)",
@@ -198,9 +201,10 @@ WITH_OFFSET = ("sigmoid", "step", "relu")
     hypotheses=(
         *TASK,
         Hypothesis("dim >= 40: below, ReLU can beat a threshold", lambda s: s.dim >= 40),
+        WITHIN_REACH,
     ),
     quick=Setting(dim=(40, 80, 400), length=10, gamma=ROOT_HALF, noise=0.0, offset=True),
-    paper=Setting(dim=(40, 80, 160, 400, 1600), length=10, gamma=ROOT_HALF, noise=0.0, offset=True),
+    paper=Setting(dim=(40, 60, 80, 120, 160, 250, 400), length=10, gamma=ROOT_HALF, noise=0.0, offset=True),
     rule=Order(),
     control=Control(
         "no thresholds: every gate centred at 0, where the sigmoid passes half of every token",
