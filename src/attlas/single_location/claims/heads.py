@@ -50,7 +50,7 @@ HEADS = ("Bayes", "softmax", "best gate", "linear attention", "erf", "best linea
     ),
     paper=Setting(
         dim=(10, 20, 40, 80, 160, 400, 80, 80, 80, 80), length=(10, 10, 10, 10, 10, 10, 2, 5, 30, 100), gamma=ROOT_HALF,
-        noise=0.0, temperature=1.0, samples=200_000,
+        noise=0.0, temperature=1.0, samples=40_000,
     ),
     rule=Order(),
     control=Control(
