@@ -78,7 +78,7 @@ def _chunk(step: Any, observe: Any, state: Any, survived: Array, args: Any, star
 
 def drive(
     step: Callable[[State, Any, Any], State],
-    prepare: Callable[[Array, Any, Any], Any],
+    prepare: Callable[[Any, Any], Any],
     state: State,
     args: Any,
     draw: Callable[[int], Any],
@@ -92,8 +92,8 @@ def drive(
     the state as `iterate` does.
 
     `draw(i)` makes the raw numbers of block i on the host, while the compiled program works on the block before;
-    `prepare(first step, raw, args)` turns them into inputs with a leading axis [block], all at once. The last block is
-    whole: `prepare` has to see to it that steps beyond the last leave the state alone.
+    `prepare(raw, args)` turns them into inputs with a leading axis [block], all at once. The last block is whole: `draw`
+    has to see to it that steps beyond the last leave the state alone.
     """
     times = np.unique(np.append(np.arange(0, steps, record_every), steps))
     survived = jnp.zeros(jax.tree.leaves(state)[0].shape[:1], jnp.int32)
@@ -105,7 +105,7 @@ def drive(
 
     for first in range(0, steps, block):
         raw = draw(first // block)
-        state, survived, path = _driven(step, prepare, state, survived, args, first, raw)
+        state, survived, path = _driven(step, prepare, state, survived, args, raw)
         waiting.append((first, path))
         if len(waiting) > 1:  # more in flight would only fill the memory
             collect(*waiting.pop(0))
@@ -118,12 +118,12 @@ def drive(
 
 
 @functools.partial(jax.jit, static_argnames=("step", "prepare"))
-def _driven(step: Any, prepare: Any, state: Any, survived: Array, args: Any, first: Array, raw: Any) -> Any:
+def _driven(step: Any, prepare: Any, state: Any, survived: Array, args: Any, raw: Any) -> Any:
     def advance(carry: tuple[Any, Array], inputs: Any) -> tuple[tuple[Any, Array], Any]:
         state = step(carry[0], inputs, args)
         return (state, carry[1] + _finite(state)), state
 
-    (state, survived), path = jax.lax.scan(advance, (state, survived), prepare(first, raw, args))
+    (state, survived), path = jax.lax.scan(advance, (state, survived), prepare(raw, args))
     return state, survived, path
 
 

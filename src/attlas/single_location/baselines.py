@@ -11,7 +11,7 @@ from jaxtyping import Array
 
 from attlas.errors import positive, whole
 from attlas.gaussian import Estimate, Real, float64, monte_carlo
-from attlas.single_location.task import Constants, SingleLocation
+from attlas.single_location.task import Constants, SingleLocation, best_weights
 
 
 class Baselines(NamedTuple):
@@ -44,7 +44,7 @@ def draw_baselines(key: Array, block: int, c: Constants, dim: Real, law: Array, 
     noise = jax.random.normal(jax.random.fold_in(key, len(law)), (block,))
     target = along_v[0] + c.noise * noise
     logits = log_odds(c, along_k, along_k**2 + along_v**2 + rest) + jnp.log(law)[place]
-    weights = (law * c.gamma**2 / (law * c.gamma**2 + 1 - law))[place]
+    weights = best_weights(law, c.gamma)[place]
     predictions = Baselines(
         bayes=(jax.nn.softmax(logits, axis=0) * along_v).sum(0),
         oracle=(jax.lax.erf(lam * along_k) * along_v).sum(0),

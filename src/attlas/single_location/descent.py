@@ -62,12 +62,23 @@ def descend(
     path = iterate(
         step_overlaps, observe_overlaps, overlaps, args, steps=steps, record_every=record_every, progress=progress
     )
-    return with_settings(_dataset(path, steps), task, lam=lam, step_size=step_size)
+    return with_settings(as_dataset(path, steps), task, lam=lam, step_size=step_size)
 
 
 def as_starts(start: Overlaps) -> Overlaps:
     """`start`, checked, as NumPy's float64 arrays [repeat], whatever the precision of the context."""
     return Overlaps(*(np.atleast_1d(x) for x in np.broadcast_arrays(*(np.asarray(x, float) for x in start.checked()))))
+
+
+def as_vectors(task: SingleLocation, k: ArrayLike, v: ArrayLike, dtype: Any) -> tuple[Array, Array]:
+    """Vectors [repeat, dim] of unit length and of the task's width."""
+    state = (jnp.atleast_2d(jnp.asarray(k, dtype)), jnp.atleast_2d(jnp.asarray(v, dtype)))
+    if any(x.shape[-1] != task.dim for x in state):
+        raise InputError(
+            f"k and v have widths {state[0].shape[-1]} and {state[1].shape[-1]}: the task has dim = {task.dim}"
+        )
+    unit_vectors(*state)
+    return state
 
 
 def with_settings(data: xr.Dataset, task: SingleLocation, **settings: Any) -> xr.Dataset:
@@ -93,17 +104,12 @@ def descend_vectors(
     """
     if direction not in _DIRECTIONS:
         raise InputError(f"direction = {direction!r}: it must be one of {', '.join(_DIRECTIONS)}")
-    state = (jnp.atleast_2d(jnp.asarray(k, float)), jnp.atleast_2d(jnp.asarray(v, float)))
-    if any(x.shape[-1] != task.dim for x in state):
-        raise InputError(
-            f"k and v have widths {state[0].shape[-1]} and {state[1].shape[-1]}: the task has dim = {task.dim}"
-        )
-    unit_vectors(*state)
+    state = as_vectors(task, k, v, float)
     steps = whole("steps", steps, 0)
     schedules = as_schedule("lam", lam, steps), as_schedule("step_size", step_size, steps)
     args = (task.constants, jnp.asarray(task.k_star), jnp.asarray(task.v_star), *schedules)
     path = iterate(_DIRECTIONS[direction], observe_vectors, state, args, steps=steps, record_every=record_every)
-    return _dataset(path, steps)
+    return as_dataset(path, steps)
 
 
 class Tangents(NamedTuple):
@@ -207,7 +213,7 @@ def step_signs(t: Array, x: tuple[Array, Array], args: Any) -> tuple[Array, Arra
 _DIRECTIONS = {"gradient": step_vectors, "sign": step_signs}
 
 
-def _dataset(path: Trajectory, steps: int) -> xr.Dataset:
+def as_dataset(path: Trajectory, steps: int) -> xr.Dataset:
     variables = {name: (("step", "repeat"), values) for name, values in path.observed.items()}
     status = np.where(path.survived == steps, "completed", "diverged")
     data = xr.Dataset(

@@ -18,6 +18,7 @@ from scipy import integrate
 
 from attlas.errors import InputError, near, positive
 from attlas.gaussian import REACH, Real, float64, gaussian_moments
+from attlas.single_location.baselines import linear_attention
 from attlas.single_location.task import Constants, SingleLocation
 
 Activation = Callable[[Array], Array]
@@ -199,7 +200,7 @@ def tuned_gate(task: SingleLocation, activation: str | Activation, offset: bool 
     narrows onto its best point."""
     c, activation = task.constants, as_gate(activation).activation
     # From a tenth of the best linear gate's sharpness, the softest that can be best, to four times the log odds'.
-    softest = task.gamma**2 * task.m / (task.gamma**2 * (task.m**2 + task.gamma**2) + task.length - 1) / 10
+    softest = linear_attention(task)[0] / 10
     low, high = np.array([math.log(softest), 0.0]), np.array([math.log(4 * task.m / task.gamma**2), 1.5 * task.m + 2])
     sides = (41, 25) if offset else (41 * 25, 1)  # of one size, for one compiled program
     for _ in range(8):  # each narrows the box fivefold

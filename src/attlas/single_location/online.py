@@ -27,7 +27,7 @@ from jaxtyping import Array, ArrayLike, Float
 from attlas.errors import InputError, whole
 from attlas.gaussian import Real, float64
 from attlas.scan import Trajectory, drive, iterate
-from attlas.single_location.descent import as_starts, move, with_settings
+from attlas.single_location.descent import as_dataset, as_starts, as_vectors, move, with_settings
 from attlas.single_location.gates import Activation, Gate, as_head, predict
 from attlas.single_location.population import (
     Overlaps,
@@ -35,7 +35,6 @@ from attlas.single_location.population import (
     draw_loss,
     draw_softmax_loss,
     total_risk,
-    unit_vectors,
 )
 from attlas.single_location.schedules import Schedule, as_schedule, values_of
 from attlas.single_location.task import Constants, SingleLocation, draw_batch
@@ -95,37 +94,17 @@ def descend_online_vectors(
     """The same descent on the vectors themselves, with whole tokens and automatic gradients: the reference."""
     head = as_head(activation)
     _differentiable(head)
-    with jax.enable_x64(False):
-        return _descend_vectors(task, k, v, head, batch_size, lam, step_size, steps, seed, record_every)
-
-
-def _descend_vectors(
-    task: SingleLocation,
-    k: Any,
-    v: Any,
-    head: Gate | None,
-    batch_size: int,
-    lam: Real | Schedule,
-    step_size: Real | Schedule,
-    steps: int,
-    seed: int,
-    record_every: int,
-) -> xr.Dataset:
-    state = (jnp.atleast_2d(jnp.asarray(k, jnp.float32)), jnp.atleast_2d(jnp.asarray(v, jnp.float32)))
-    if any(x.shape[-1] != task.dim for x in state):
-        raise InputError(
-            f"k and v have widths {state[0].shape[-1]} and {state[1].shape[-1]}: the task has dim = {task.dim}"
-        )
-    unit_vectors(*state)
-    steps = whole("steps", steps, 0)
-    schedules = _single(lam=as_schedule("lam", lam, steps), step_size=as_schedule("step_size", step_size, steps))
-    shape = jnp.zeros((whole("batch_size", batch_size, 1), task.length, 0))
-    keys = jax.vmap(lambda i: jax.random.fold_in(jax.random.key(whole("seed", seed, 0)), i))(jnp.arange(len(state[0])))
-    stars = jnp.asarray(task.k_star, jnp.float32), jnp.asarray(task.v_star, jnp.float32)
-    law = None if task.prior is None else jnp.asarray(task.prior)
-    args = (keys, shape, task.constants, *stars, law, head, *schedules)
-    path = iterate(step_vectors, observe_vectors, state, args, steps=steps, record_every=record_every)
-    return _reported(path, task, head, schedules[0], steps, seed)
+    batch_size, steps, seed = whole("batch_size", batch_size, 1), whole("steps", steps, 0), whole("seed", seed, 0)
+    with jax.enable_x64(False):  # training is in single precision
+        state = as_vectors(task, k, v, jnp.float32)
+        schedules = _single(lam=as_schedule("lam", lam, steps), step_size=as_schedule("step_size", step_size, steps))
+        keys = jax.vmap(lambda i: jax.random.fold_in(jax.random.key(seed), i))(jnp.arange(len(state[0])))
+        stars = (jnp.asarray(star, jnp.float32) for star in (task.k_star, task.v_star))
+        law = None if task.prior is None else jnp.asarray(task.prior)
+        shape = jnp.zeros((batch_size, task.length, 0))
+        args = (keys, shape, task.constants, *stars, law, head, *schedules)
+        path = iterate(step_vectors, observe_vectors, state, args, steps=steps, record_every=record_every)
+        return _reported(path, task, head, schedules[0], steps, seed)
 
 
 def _differentiable(head: Gate | None) -> None:
@@ -256,7 +235,7 @@ def _draw(
     return Raw(words, chi, np.pad(lam[here], short, "edge").astype(np.float32), np.pad(alpha[here], short))
 
 
-def prepare(first: Array, raw: Raw, args: Args) -> Inputs:
+def prepare(raw: Raw, args: Args) -> Inputs:
     length, batch_size = args.tokens.shape
     a, b = gaussian_pairs(raw.words[:, 0], raw.words[:, 1])
     steps, cut = len(a), length * batch_size
@@ -402,13 +381,8 @@ def _reported(
         risk = batch_risk(task, overlaps, lams, jax.random.key(seed), TEST_SAMPLES, "softmax")
     else:
         risk = total_risk(task.constants, overlaps, lams, closed(head))
-    variables = {**overlaps._asdict(), "risk": np.asarray(risk), "distance": overlaps.distance}
-    data = xr.Dataset(
-        {name: (("step", "repeat"), value) for name, value in variables.items()}, coords={"step": path.steps}
-    )
-    data["status"] = ("repeat", np.where(path.survived == steps, "completed", "diverged"))
-    data["survived"] = ("repeat", path.survived)
-    return data.transpose("repeat", "step")
+    observed = {**overlaps._asdict(), "risk": np.asarray(risk), "distance": overlaps.distance}
+    return as_dataset(path._replace(observed=observed), steps)
 
 
 @float64

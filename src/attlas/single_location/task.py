@@ -118,8 +118,7 @@ class SingleLocation:
     def linear_weights(self) -> Float[np.ndarray, " length"]:
         r"""The best linear prediction is $\sum_l c_l \langle x_l, v^*\rangle$ with
         $c_l = \frac{p_l\gamma^2}{p_l\gamma^2 + 1 - p_l}$."""
-        p = self.location_law
-        return p * self.gamma**2 / (p * self.gamma**2 + 1 - p)
+        return best_weights(self.location_law, self.gamma)
 
     def linear_predict(self, tokens: Float[Array, "*n length dim"]) -> Float[Array, "*n"]:
         """The best linear prediction, with the `linear_weights`."""
@@ -148,6 +147,11 @@ class SingleLocation:
             best = int(np.argmin(self.oracle_risk(np.exp(grid))))
             low, high = grid[max(best - 1, 0)], grid[min(best + 1, 1000)]
         return math.exp((low + high) / 2)
+
+
+def best_weights(law: Real, gamma: Real) -> Real:
+    r"""$\frac{p\gamma^2}{p\gamma^2 + 1 - p}$: regression of the target on a token that decides with probability p."""
+    return law * gamma**2 / (law * gamma**2 + 1 - law)
 
 
 def _probabilities(prior: Any, length: int) -> tuple[float, ...]:
