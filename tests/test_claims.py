@@ -202,10 +202,12 @@ def test_the_code_of_a_claim_is_what_was_loaded(registry, tmp_path, monkeypatch)
 
 def test_the_code_of_a_map_is_its_sources_and_the_root_but_nothing_that_only_draws(tmp_path, monkeypatch):
     read = []
-    monkeypatch.setattr(claims, "_source_digest", lambda path, changed: read.append(path.name) or b"")
+    monkeypatch.setattr(claims, "_source_digest", lambda path, changed: read.append(path) or b"")
     claims._digest(catalogue()["single-location/zeta"].file)
-    assert {"gaussian.py", "statistics.py", "zeta.py", "descent.py"} <= set(read)
-    assert not {"figures.py", "cli.py", "drawing.py", "pages.py"} & set(read)
+    names = {path.name for path in read}
+    assert {"gaussian.py", "statistics.py", "zeta.py", "descent.py"} <= names
+    assert not {"cli.py", "drawing.py", "pages.py"} & names
+    assert "figures" not in {path.parent.name for path in read}
 
 
 def test_settings_that_differ_in_type_differ_and_methods_are_no_parameters():

@@ -300,8 +300,8 @@ def _check(new: Claim) -> None:
         raise InputError(f"{where}: {', '.join(sorted(unknown))} is no parameter of its setting")
 
 
-_SILENT = ("figures.py", "drawing.py", "cli.py")
-"""Sources that draw and print; no number depends on them."""
+_SILENT = {"figures", "figures.py", "drawing.py", "cli.py"}
+"""Sources that draw and print, files or folders; no number depends on them."""
 
 
 def _digest(file: Path) -> str:
@@ -316,7 +316,9 @@ def _digest(file: Path) -> str:
         loaded = (getattr(module, "__file__", None) for module in list(sys.modules.values()))
         beside = {Path(name) for name in loaded if name and Path(name).is_relative_to(file.parent)}
         own = [file, *beside, *(path for name in MAPS for path in (package / name).rglob("*.py"))]
-    sources = sorted({path for path in (*root, *own) if path.suffix == ".py" and path.name not in _SILENT})
+    sources = sorted(
+        {path for path in (*root, *own) if path.suffix == ".py" and not _SILENT & {path.name, path.parent.name}}
+    )
     digest = hashlib.sha256(" ".join(version(name) for name in ("jax", "jaxlib", "numpy", "scipy")).encode())
     for path in sources:
         digest.update(_source_digest(path, path.stat().st_mtime_ns))

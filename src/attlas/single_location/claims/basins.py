@@ -46,7 +46,7 @@ from attlas.statistics import Convergence
         "a flow along the manifold that is twice as fast",
         lambda e: e.assign(arrived=e["oracle"] | e["swapped"] | e["twice_as_fast"]),
     ),
-    figure=drawn_by(f"{FIGURES}:basin_diagram"),
+    figure=drawn_by(f"{FIGURES}.landscape:basin_diagram"),
     cells=together("dim", "lam"),
     budget="repeats",
     needs=("single-location/swapped-attractor", "single-location/failure-falls"),
@@ -103,7 +103,7 @@ def _slid(c: Constants, kappa: jax.Array, lam: jax.Array, time: jax.Array) -> ja
         zero = jnp.zeros_like(kappa)
         return -(1 - kappa**2) * partials_of_risk(c, Overlaps(kappa, zero + 1, zero, zero, zero), lam).kappa
 
-    def step(_: int, kappa: jax.Array) -> jax.Array:
+    def step(_: jax.Array, kappa: jax.Array) -> jax.Array:
         h = time / 4000
         return kappa + h * (speed(kappa) + speed(kappa + h * speed(kappa))) / 2
 

@@ -57,7 +57,7 @@ NAMED = Hypothesis(
     ),
     rule=Agreement(rounding=1e-8),
     control=Control("64 Gauss-Hermite nodes, whatever the sharpness", lambda e: e.assign(measured=e["hermite"])),
-    figure=drawn_by(f"{FIGURES}:quadrature_errors"),
+    figure=drawn_by(f"{FIGURES}.heads:quadrature_errors"),
     cells=together("lam"),
     needs=("single-location/closed-form-risk",),
     origin="ours",
@@ -126,7 +126,7 @@ def hermite_risk(c: Constants, overlaps: Overlaps, lam: Array) -> Array:
         "the term that couples two tokens is dropped",
         lambda e: e.assign(predicted=e["predicted"] - e["coupling"]),
     ),
-    figure=drawn_by(f"{FIGURES}:gate_agreement"),
+    figure=drawn_by(f"{FIGURES}.heads:gate_agreement"),
     cells=together("activation"),
     budget="samples",
     needs=("single-location/gate-quadrature",),
@@ -173,7 +173,7 @@ def both_ways(
         "a threshold that does not count the tokens, without ln(L - 1)",
         lambda e: e.assign(measured=e["without_count"]),
     ),
-    figure=drawn_by(f"{FIGURES}:best_gate_shape"),
+    figure=drawn_by(f"{FIGURES}.heads:best_gate_shape"),
     cells=together("dim", "length"),
     origin="ours",
 )
@@ -184,7 +184,17 @@ def best_gate(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     offsets = {"measured": task.m**2 / 2 + count, "without_count": task.m**2 / 2}
     found = {name: oracle_excess(task, task.m, Gate("sigmoid", offset)) for name, offset in offsets.items()}
     values = {"predicted": best_gate_excess(task), **found, "error": 0.0}
-    return xr.Dataset({name: ("cell", [float(value)]) for name, value in values.items()})
+    score = np.linspace(-3, task.m + 3, 90)
+    curves = {
+        "gate": np.asarray(Gate("sigmoid", offsets["measured"])(jnp.asarray(score), task.m)),
+        "other tokens": np.exp(-(score**2) / 2),
+        "informative token": np.exp(-((score - task.m) ** 2) / 2),
+    }
+    return xr.Dataset(
+        {name: ("cell", [float(value)]) for name, value in values.items()}
+        | {"score": (("cell", "along"), score[None]), "height": (("cell", "curve", "along"), [list(curves.values())])},
+        coords={"curve": list(curves)},
+    )
 
 
 ORDER = ("sigmoid", "step", "relu", "identity", "erf", "tanh")
@@ -211,7 +221,7 @@ WITH_OFFSET = ("sigmoid", "step", "relu")
         lambda s: s.replace(offset=False),
         on="setting",
     ),
-    figure=drawn_by(f"{FIGURES}:gate_order"),
+    figure=drawn_by(f"{FIGURES}.heads:gate_order"),
     cells=together("dim"),
     needs=("single-location/best-gate", "single-location/gate-quadrature"),
     origin="ours",

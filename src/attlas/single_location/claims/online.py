@@ -54,7 +54,7 @@ DRAWS = Hypothesis("draws >= 200", lambda s: s.draws >= 200, defining=True)
         "the directions outside the span of k, v and the stars left out",
         lambda e: e.assign(sample_a=e["without_complement"]),
     ),
-    figure=drawn_by(f"{FIGURES}:law_quantiles"),
+    figure=drawn_by(f"{FIGURES}.descent:law_quantiles"),
     cells=together("dim", "batch_size", "step_size", "steps", "activation"),
     budget="draws",
     needs=("single-location/exact-reduction",),
@@ -117,7 +117,7 @@ def statistics(x: Overlaps) -> np.ndarray:
     control=Control(
         "a sharpness that stays at 2", lambda s: s.replace(schedule="constant"), on="setting"
     ),
-    figure=drawn_by(f"{FIGURES}:run_panels"),
+    figure=drawn_by(f"{FIGURES}.descent:run_panels"),
     budget="repeats",
     needs=("single-location/online-law", "single-location/closed-form-risk"),
     origin="our reading",
@@ -159,7 +159,7 @@ def online_run(cells: Sequence[Setting], seed: int) -> xr.Dataset:
         "the variance of the label noise left out",
         lambda e: e.assign(predicted=e["predicted"] - e["noise"] ** 2),
     ),
-    figure=drawn_by(f"{FIGURES}:online_risk_agreement"),
+    figure=drawn_by(f"{FIGURES}.descent:online_risk_agreement"),
     budget="samples",
     needs=("single-location/closed-form-risk", "single-location/online-law"),
     origin="ours",

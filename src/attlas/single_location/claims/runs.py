@@ -124,7 +124,7 @@ def population_run(cell: Setting, seed: int, id: str) -> tuple[xr.Dataset, xr.Da
     control=Control(
         "starts uniform on the sphere, at the same lambda", lambda s: s.replace(start="sphere"), on="setting"
     ),
-    figure=drawn_by(f"{FIGURES}:run_panels"),
+    figure=drawn_by(f"{FIGURES}.descent:run_panels"),
     budget="repeats",
     needs=("single-location/exact-reduction", "single-location/manifold-invariant"),
     origin="our reading",
@@ -151,7 +151,7 @@ def manifold_convergence(cells: Sequence[Setting], seed: int) -> xr.Dataset:
         lambda s: s.replace(schedule="constant", lam=0.1, steps=20_000),
         on="setting",
     ),
-    figure=drawn_by(f"{FIGURES}:run_panels"),
+    figure=drawn_by(f"{FIGURES}.descent:run_panels"),
     budget="repeats",
     needs=("single-location/exact-reduction",),
     origin="our reading",
@@ -181,7 +181,7 @@ def schedule_run(cells: Sequence[Setting], seed: int) -> xr.Dataset:
         lambda s: s.replace(schedule="inverse"),
         on="setting",
     ),
-    figure=drawn_by(f"{FIGURES}:run_panels"),
+    figure=drawn_by(f"{FIGURES}.descent:run_panels"),
     budget="repeats",
     needs=("single-location/exact-reduction", "single-location/critical-lambda", "single-location/corner-rate"),
     origin="our reading",
@@ -204,7 +204,7 @@ def large_lambda_stalls(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     paper=run_setting(repeats=10_000),
     rule=Approximation(margin=0.1, relative=False),
     control=Control("three runs out of four", lambda e: e.assign(predicted=0 * e["predicted"] + 0.75)),
-    figure=drawn_by(f"{FIGURES}:run_panels"),
+    figure=drawn_by(f"{FIGURES}.descent:run_panels"),
     budget="repeats",
     needs=("single-location/exact-reduction", "single-location/swapped-attractor"),
     origin="our reading",
@@ -234,7 +234,7 @@ def small_lambda_coin(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     paper=run_setting(penalty=5.0, repeats=2000),
     rule=Convergence(share=0.95),
     control=Control("no penalty", lambda s: s.replace(penalty=0.0), on="setting"),
-    figure=drawn_by(f"{FIGURES}:run_panels"),
+    figure=drawn_by(f"{FIGURES}.descent:run_panels"),
     budget="repeats",
     needs=("single-location/small-lambda-coin",),
     origin="ours",
@@ -243,6 +243,19 @@ def penalty_cure(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     (cell,) = cells
     path, task, lam = run_once(cell, seed, "single-location/penalty-cure", penalty=cell.penalty)
     return panels(path, task, lam).assign(arrived=outcomes(path)["oracle"]).expand_dims("cell")
+
+
+RECOMMENDED = Setting(
+    dim=400,
+    length=10,
+    gamma=ROOT_HALF,
+    noise=0.0,
+    largest=3.0,
+    step_size=1.5e-3,
+    steps=10_000,
+    published_steps=10_000,
+    repeats=1200,
+)
 
 
 @claim(
@@ -260,31 +273,11 @@ def penalty_cure(cells: Sequence[Setting], seed: int) -> xr.Dataset:
         Hypothesis("step_size is below the flip threshold", lambda s: s.step_size < stable_step(task_of(s), s.largest)),
         Hypothesis("published_steps >= 10,000: the branch is settled", lambda s: s.published_steps >= 10_000),
     ),
-    quick=Setting(
-        dim=400,
-        length=10,
-        gamma=ROOT_HALF,
-        noise=0.0,
-        largest=3.0,
-        step_size=1.5e-3,
-        steps=10_000,
-        published_steps=10_000,
-        repeats=1200,
-    ),
-    paper=Setting(
-        dim=400,
-        length=10,
-        gamma=ROOT_HALF,
-        noise=0.0,
-        largest=3.0,
-        step_size=1.5e-3,
-        steps=120_000,
-        published_steps=120_000,
-        repeats=2000,
-    ),
+    quick=RECOMMENDED,
+    paper=RECOMMENDED.replace(steps=120_000, published_steps=120_000, repeats=2000),
     rule=Order(),
     control=Control("the same steps from a soft start, lambda = 0.3", lambda s: s.replace(largest=0.3), on="setting"),
-    figure=drawn_by(f"{FIGURES}:schedule_comparison"),
+    figure=drawn_by(f"{FIGURES}.descent:schedule_comparison"),
     budget="repeats",
     needs=("single-location/schedule-run",),
     origin="ours",

@@ -52,7 +52,7 @@ from attlas.statistics import Agreement, Approximation, Order
     control=Control(
         "the small-lambda value sqrt(pi) / (2 lambda m) of theta", lambda e: e.assign(predicted=e["small_lambda"])
     ),
-    figure=drawn_by(f"{FIGURES}:swapped_positions"),
+    figure=drawn_by(f"{FIGURES}.landscape:swapped_positions"),
     cells=together("dim", "lam", "step_size"),
     needs=("single-location/exact-reduction",),
     origin="ours",
@@ -99,7 +99,7 @@ def swapped_attractor(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     paper=Setting(dim=(80, 400, 1600), length=10, gamma=ROOT_HALF, noise=0.0, smallest=0.03, lam=0.85, points=1000),
     rule=Order(),
     control=Control("the saddle at the origin in its place", lambda e: e.assign(lower=e["at_origin"])),
-    figure=drawn_by(f"{FIGURES}:swapped_spectrum"),
+    figure=drawn_by(f"{FIGURES}.landscape:swapped_spectrum"),
     cells=together("dim"),
     budget="points",
     needs=("single-location/swapped-attractor",),
@@ -139,7 +139,7 @@ def swapped_minimum(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     control=Control(
         "twice the sharpness, where the oracle wins", lambda s: s.at(lam=tuple(2 * x for x in s.lam)), on="setting"
     ),
-    figure=drawn_by(f"{FIGURES}:swapped_risks"),
+    figure=drawn_by(f"{FIGURES}.landscape:swapped_risks"),
     cells=together("dim", "lam"),
     needs=("single-location/swapped-attractor", "single-location/closed-form-risk"),
     origin="ours",
@@ -160,6 +160,19 @@ def swapped_beats_oracle(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     )
 
 
+FAILURES = Setting(
+    dim=400,
+    length=10,
+    gamma=ROOT_HALF,
+    noise=0.0,
+    lam=(0.5, 1.0, 1.0),
+    than_dim=(400, 400, 40),
+    than_lam=(0.1, 0.5, 1.0),
+    time=15.0,
+    repeats=1000,
+)
+
+
 @claim(
     "single-location/failure-falls",
     source="attlas",
@@ -168,31 +181,11 @@ def swapped_beats_oracle(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     r" grows ($\lambda = 0.1, 0.5, 1$ at $d = 400$), and at $\lambda = 1$ as the dimension grows ($d = 40, 400$).",
     words="A sharper beginning and a higher dimension both help the right solution to win the race from the origin.",
     hypotheses=(*TASK, HEAD, TIME),
-    quick=Setting(
-        dim=400,
-        length=10,
-        gamma=ROOT_HALF,
-        noise=0.0,
-        lam=(0.5, 1.0, 1.0),
-        than_dim=(400, 400, 40),
-        than_lam=(0.1, 0.5, 1.0),
-        time=15.0,
-        repeats=1000,
-    ),
-    paper=Setting(
-        dim=400,
-        length=10,
-        gamma=ROOT_HALF,
-        noise=0.0,
-        lam=(0.5, 1.0, 1.0),
-        than_dim=(400, 400, 40),
-        than_lam=(0.1, 0.5, 1.0),
-        time=15.0,
-        repeats=3000,
-    ),
+    quick=FAILURES,
+    paper=FAILURES.replace(repeats=3000),
     rule=Order(),
     control=Control("the order turned round", lambda e: e.assign(lower=e["upper"], upper=e["lower"])),
-    figure=drawn_by(f"{FIGURES}:failure_shares"),
+    figure=drawn_by(f"{FIGURES}.landscape:failure_shares"),
     cells=together("lam", "than_dim", "than_lam"),
     shape=("repeats", "time"),
     budget="repeats",
@@ -251,7 +244,7 @@ def paired_shares(a: np.ndarray, b: np.ndarray) -> tuple[float, float, float]:
     paper=Setting(dim=400, length=10, gamma=ROOT_HALF, noise=0.0, lam=(0.3, 0.5, 1.0), time=15.0, repeats=3000),
     rule=Approximation(margin=0.03, relative=False),
     control=Control("a share larger by 0.06", lambda e: e.assign(predicted=e["predicted"] + 0.06)),
-    figure=drawn_by(f"{FIGURES}:basin_shares"),
+    figure=drawn_by(f"{FIGURES}.landscape:basin_shares"),
     cells=together("lam"),
     budget="repeats",
     needs=("single-location/failure-falls",),

@@ -52,7 +52,7 @@ def wrong_slope(evidence: xr.Dataset) -> xr.Dataset:
     paper=Setting(spread=(0.1, 0.5, 1.0, 2.0), reach=1.5, points=32, samples=2_000_000),
     rule=Agreement(rounding=1e-13),
     control=Control("the second argument of Owen's T is 5 % too large", wrong_slope),
-    figure=drawn_by(f"{FIGURES}:zeta_curves"),
+    figure=drawn_by(f"{FIGURES}.risk:zeta_curves"),
     cells=together("spread"),
     shape=("points", "samples"),
     budget="samples",
@@ -94,7 +94,7 @@ def one_cross_term(evidence: xr.Dataset) -> xr.Dataset:
     paper=Setting(spread=(0.1, 0.5, 1.0, 2.0), reach=4.0, points=64),
     rule=Agreement(rounding=1e-12),
     control=Control("the mixed term of the third derivative is counted once instead of twice", one_cross_term),
-    figure=drawn_by(f"{FIGURES}:zeta_derivative_curves"),
+    figure=drawn_by(f"{FIGURES}.risk:zeta_derivative_curves"),
     cells=together("spread"),
     shape=("points",),
     budget="points",
@@ -139,7 +139,7 @@ def derivatives_of_zeta(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     control=Control(
         "the heat equation with its constant 0.1 % off", lambda e: e.assign(predicted=1.001 * e["predicted"])
     ),
-    figure=drawn_by(f"{FIGURES}:heat_curves"),
+    figure=drawn_by(f"{FIGURES}.risk:heat_curves"),
     cells=together("spread"),
     shape=("points",),
     budget="points",

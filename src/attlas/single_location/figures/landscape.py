@@ -1,0 +1,263 @@
+"""Figures of the landscape: fixed points, stability, the swapped point, where descent ends."""
+
+from typing import Any
+
+import altair as alt
+import numpy as np
+import pandas as pd
+import xarray as xr
+
+from attlas.drawing import (
+    HEIGHT,
+    PALETTE,
+    THEORY,
+    WIDTH,
+    agreement,
+    colour,
+    finish,
+    rule_at,
+    table,
+)
+
+
+def fixed_point_rates(evidence: xr.Dataset) -> Any:
+    rates = evidence.sel(quantity=["slow rate", "fast rate"])
+    frame = table(rates, "predicted", "measured")
+    frame["setting"] = [f"λ={r.lam:g}, d={r.dim}" for r in frame.itertuples()]
+    base = alt.Chart(frame)
+    x = alt.X("place:N", title="fixed point (κ, ν)", axis=alt.Axis(labelAngle=0))
+    y = alt.Y("predicted:Q", title="rate of the flow", scale=alt.Scale(type="symlog", constant=0.1))
+    closed = base.mark_tick(thickness=2, size=36, color=THEORY).encode(x=x, y=y)
+    found = base.mark_point(filled=True, size=30).encode(x=x, y="measured:Q", color=colour("setting:N", "setting"))
+    chart = (closed + found + rule_at(0)).properties(width=WIDTH, height=HEIGHT)
+    return finish(
+        chart, "Fixed points on the manifold", "ticks: closed form; points: automatic differentiation; below 0 attracts"
+    )
+
+
+def phase_portrait(evidence: xr.Dataset) -> Any:
+    """The paper's Figure 5: field, fixed points by type, the stable curve of the saddle, the basins."""
+    one = evidence.isel(cell=0)
+    frame = one[["kappa", "nu", "velocity_kappa", "velocity_nu", "ends_up", "arrived"]].to_dataframe().reset_index()
+    frame["basin"] = np.where(frame["ends_up"], "(1, 1)", "(−1, −1)")
+    few = frame.iloc[:: max(1, len(frame) // 250)].copy()
+    speed = np.hypot(few["velocity_kappa"], few["velocity_nu"])
+    few["angle"] = np.degrees(np.arctan2(few["velocity_kappa"], few["velocity_nu"]))
+    few["speed"] = speed
+    few = few[["kappa", "nu", "angle", "speed"]].round(4)
+    square = alt.Scale(domain=[-1, 1])
+    x, y = alt.X("kappa:Q", title="κ = ⟨k, k*⟩", scale=square), alt.Y("nu:Q", title="ν = ⟨v, v*⟩", scale=square)
+    basins = (
+        alt.Chart(frame.iloc[:: max(1, len(frame) // 500)][["kappa", "nu", "basin"]].round(4))
+        .mark_circle(size=150, opacity=0.25)
+        .encode(x=x, y=y, color=colour("basin:N", "ends at"))
+    )
+    arrows = (
+        alt.Chart(few)
+        .mark_point(shape="wedge", filled=True, color=THEORY)
+        .encode(
+            x=x,
+            y=y,
+            angle=alt.Angle("angle:Q", scale=alt.Scale(domain=[0, 360], range=[0, 360])),
+            size=alt.Size("speed:Q", title="speed", scale=alt.Scale(type="log", range=[30, 260])),
+        )
+    )
+    curve = one[["curve_kappa", "curve_nu"]].to_dataframe().reset_index()
+    line = (
+        alt.Chart(curve)
+        .mark_line(color=THEORY, strokeWidth=2)
+        .encode(x="curve_kappa:Q", y="curve_nu:Q", order="curve_kappa:Q")
+    )
+    points = pd.DataFrame(
+        {
+            "kappa": [0, 1, -1, 1, -1],
+            "nu": [0, 1, -1, -1, 1],
+            "type": ["saddle", "minimum", "minimum", "maximum", "maximum"],
+        }
+    )
+    marks = (
+        alt.Chart(points)
+        .mark_point(filled=True, size=160, stroke="white")
+        .encode(x=x, y=y, shape=alt.Shape("type:N", title="fixed point"), color=alt.value(PALETTE[2]))
+    )
+    chart = (basins + arrows + line + marks).properties(width=420, height=420)
+    return finish(chart, "The flow on the manifold", "line: the stable curve of the saddle, which separates the basins")
+
+
+def _curves(frame: pd.DataFrame, x: str, y: str, by: str, titles: tuple[str, str, str], log: bool = True) -> alt.Chart:
+    scale = alt.Scale(type="log") if log else alt.Scale()
+    return alt.Chart(frame).mark_line(point=alt.OverlayMarkDef(size=18)).encode(
+        x=alt.X(f"{x}:Q", title=titles[0], scale=scale, axis=alt.Axis(format="~g")), y=alt.Y(f"{y}:Q", title=titles[1]), color=colour(f"{by}:N", titles[2])
+    )  # fmt: skip
+
+
+def transverse_spectrum(evidence: xr.Dataset) -> Any:
+    frame = table(evidence.isel(row=0), "rate")
+    chart = _curves(frame, "lam", "rate", "place", ("λ", "slowest decay off the manifold", "(κ, ν)"))
+    return finish(
+        (chart + rule_at(0, "below this the manifold repels")).properties(width=WIDTH, height=HEIGHT),
+        "Stability across the manifold",
+    )
+
+
+def critical_sharpness(evidence: xr.Dataset) -> Any:
+    frame = table(evidence, "predicted", "measured")
+    frame["task"] = [f"d={r.dim}, L={r.length}, γ={r.gamma:.2g}" for r in frame.itertuples()]
+    base = alt.Chart(frame)
+    y = alt.Y("task:N", title=None, sort=None)
+    closed = base.mark_tick(thickness=2, size=18, color=THEORY).encode(
+        x=alt.X("predicted:Q", title="critical λ", scale=alt.Scale(zero=False)), y=y
+    )
+    found = base.mark_point(filled=True, size=45).encode(x="measured:Q", y=y, color=alt.value(PALETTE[0]))
+    limit = alt.Chart(alt.Data(values=[{"x": 3**0.5 / 2}])).mark_rule(strokeDash=[5, 4], color=THEORY).encode(x="x:Q")
+    return finish(
+        (closed + found + limit).properties(width=WIDTH, height=200),
+        "Where the oracle stops to attract",
+        "ticks: formula; points: zero of the smallest eigenvalue; dashed: √3/2",
+    )
+
+
+def swapped_positions(evidence: xr.Dataset) -> Any:
+    return agreement(evidence, "The swapped attractor: formula and end of descent", "overlap", "overlap", "overlap")
+
+
+def swapped_spectrum(evidence: xr.Dataset) -> Any:
+    frame = table(evidence, "lower", "sharpness")
+    chart = _curves(frame, "sharpness", "lower", "dim", ("λ", "largest real part of the spectrum", "d"))
+    return finish(
+        (chart + rule_at(0, "above this it would be unstable")).properties(width=WIDTH, height=HEIGHT),
+        "The swapped point is a minimum",
+    )
+
+
+def swapped_risks(evidence: xr.Dataset) -> Any:
+    frame = evidence["curve"].isel(cell=[0, -1]).to_dataframe().reset_index()
+    x = alt.X("sharpness:Q", title="λ", scale=alt.Scale(type="log"), axis=alt.Axis(format="~g"))
+    y = alt.Y("curve:Q", title="risk", scale=alt.Scale(type="log"), axis=alt.Axis(format="~g"))
+    lines = (
+        alt.Chart(frame)
+        .mark_line()
+        .encode(x=x, y=y, color=colour("solution:N", "solution"), strokeDash=alt.StrokeDash("dim:N", title="d"))
+    )
+    places = table(evidence, "lower", "upper")
+    dots = (
+        alt.Chart(places)
+        .mark_rule(color=THEORY, strokeWidth=2)
+        .encode(x=alt.X("lam:Q"), y=alt.Y("lower:Q"), y2="upper:Q")
+    )
+    return finish(
+        (lines + dots).properties(width=WIDTH, height=HEIGHT),
+        "Oracle and swapped solution",
+        "bars: where the claim compares them",
+    )
+
+
+def corner_rates(evidence: xr.Dataset) -> Any:
+    frame = table(evidence, "predicted", "measured")
+    x = alt.X("lam:Q", title="λ", scale=alt.Scale(type="log"), axis=alt.Axis(format="~g"))
+    y = alt.Y("predicted:Q", title="rate of 1 − κ", scale=alt.Scale(type="log"), axis=alt.Axis(format=".0e"))
+    base = alt.Chart(frame)
+    chart = base.mark_line(color=THEORY).encode(x=x, y=y) + base.mark_point(
+        filled=True, size=45, color=PALETTE[0]
+    ).encode(x=x, y="measured:Q")
+    return finish(
+        chart.properties(width=WIDTH, height=HEIGHT),
+        "The last stretch slows down",
+        "line: closed form; points: quadrature of the definition",
+    )
+
+
+def flips(evidence: xr.Dataset) -> Any:
+    frame = evidence["rho_path"].isel(cell=0).to_dataframe().reset_index()
+    chart = alt.Chart(frame).mark_line(point=alt.OverlayMarkDef(size=14)).encode(
+        x=alt.X("step:Q", title="step", scale=alt.Scale(zero=False)), y=alt.Y("rho_path:Q", title="ρ = ⟨k, v⟩"), color=colour("run:N", "run")
+    )  # fmt: skip
+    return finish(
+        chart.properties(width=WIDTH, height=HEIGHT),
+        "Two states in turn",
+        "the last sixty steps of four runs; on the manifold ρ = 0",
+    )
+
+
+def flow_limit(evidence: xr.Dataset) -> Any:
+    frame = table(evidence, "x", "measured")
+    frame["first order"] = frame["measured"].iloc[-1] * frame["x"] / frame["x"].iloc[-1]
+    x = alt.X("x:Q", title="step size α", scale=alt.Scale(type="log"), axis=alt.Axis(format=".0e"))
+    y = alt.Y("first order:Q", title="distance to the flow", scale=alt.Scale(type="log"), axis=alt.Axis(format=".0e"))
+    base = alt.Chart(frame)
+    chart = base.mark_line(color=THEORY, strokeDash=[5, 4]).encode(x=x, y=y) + base.mark_point(
+        filled=True, size=45, color=PALETTE[0]
+    ).encode(x=x, y="measured:Q")
+    return finish(chart.properties(width=WIDTH, height=HEIGHT), "Descent follows the flow", "dashed: proportional to α")
+
+
+def failure_shares(evidence: xr.Dataset) -> Any:
+    frame = table(evidence, "lower", "upper", "error")
+    frame["pair"] = [f"λ={r.than_lam:g}, d={r.than_dim} → λ={r.lam:g}, d={r.dim}" for r in frame.itertuples()]
+    y = alt.Y("pair:N", title=None, sort=None, axis=alt.Axis(labelLimit=240))
+    base = alt.Chart(frame)
+    line = base.mark_rule(strokeWidth=3, color="#ccc").encode(
+        y=y, x=alt.X("lower:Q", title="share of starts on the swapped branch"), x2="upper:Q"
+    )
+    ends = base.transform_fold(["upper", "lower"], as_=["side", "share"]).mark_point(filled=True, size=70)
+    dots = ends.encode(y=y, x="share:Q", color=colour("side:N", None))
+    return finish((line + dots).properties(width=WIDTH, height=150), "Failures fall with sharpness and with dimension")
+
+
+def basin_shares(evidence: xr.Dataset) -> Any:
+    frame = table(evidence, "predicted", "measured", "leading_order")
+    base = alt.Chart(frame).transform_fold(["measured", "predicted", "leading_order"], as_=["what", "share"])
+    chart = base.mark_point(filled=True, size=70).encode(
+        x=alt.X("lam:N", title="λ", axis=alt.Axis(labelAngle=0)),
+        xOffset="what:N",
+        y=alt.Y("share:Q", title="share of failing starts", scale=alt.Scale(domain=[0, 0.6])),
+        color=colour("what:N", None),
+    )
+    return finish(
+        chart.properties(width=WIDTH, height=HEIGHT),
+        "Failure is the measure of a basin",
+        "measured: on the sphere; predicted: Gaussian overlaps; the leading-order law is off",
+    )
+
+
+def basin_diagram(evidence: xr.Dataset) -> Any:
+    ends = {"oracle": "oracle", "swapped": "swapped", "sliding": "on its way"}
+    rest = evidence["sliding"] & ~(evidence["oracle"] | evidence["swapped"])
+    shares = evidence[["oracle", "swapped"]].assign(sliding=rest).mean("repeat").rename(ends)
+    frame = shares.to_dataframe().reset_index().melt(["dim", "lam"], list(ends.values()), "end", "share")
+    bars = (
+        alt.Chart(frame)
+        .mark_bar()
+        .encode(
+            x=alt.X("lam:O", title="λ", axis=alt.Axis(labelAngle=0)),
+            y=alt.Y("share:Q", title="share of starts", scale=alt.Scale(domain=[0, 1])),
+            color=colour("end:N", "ends", sort=list(ends.values())),
+            column=alt.Column("dim:N", title="d"),
+        )
+        .properties(width=max(90, 26 * frame["lam"].nunique()), height=170)
+    )
+    cell = int(np.argmin(abs(shares["oracle"] - 0.5).values))
+    one = evidence.isel(cell=cell)
+    starts = one[["nu_start", "eta_start", "oracle", "swapped"]].to_dataframe().reset_index()
+    starts["end"] = np.where(starts["oracle"], "oracle", np.where(starts["swapped"], "swapped", "on its way"))
+    log = alt.Scale(type="log")
+    dots = (
+        alt.Chart(starts[["nu_start", "eta_start", "end"]].iloc[:400].round(6))
+        .mark_point(filled=True, size=22)
+        .encode(
+            x=alt.X("nu_start:Q", title="|ν| at the start", scale=log, axis=alt.Axis(format="~g")),
+            y=alt.Y("eta_start:Q", title="|η| at the start", scale=log, axis=alt.Axis(format="~g")),
+            color=colour("end:N", "ends", sort=list(ends.values())),
+        )
+    )
+    eta = np.geomspace(float(starts["eta_start"].min()), float(starts["eta_start"].max()), 40)
+    race = pd.DataFrame({"eta_start": eta, "nu_start": eta ** float(one["race"])})
+    line = alt.Chart(race).mark_line(color=THEORY, strokeDash=[5, 4], clip=True).encode(x="nu_start:Q", y="eta_start:Q")
+    below = (line + dots).properties(
+        width=360, height=240, title=alt.TitleParams(f"d = {int(one['dim'])}, λ = {float(one['lam']):g}: which starts end where", fontSize=12)
+    )  # fmt: skip
+    return finish(
+        alt.vconcat(bars, below),
+        "Where descent at a constant sharpness ends",
+        "dashed: |ν| = |η|^r, the race from the origin to leading order",
+    )
