@@ -1,0 +1,263 @@
+r"""Attention: a mixture of the values of a context, weighted by how well their keys answer a query.
+
+Functions on queries, keys and values, and small modules that compose: heads (general, Transformer, several), blocks that map
+sequences to sequences (a head at every token, residual, projected, stacked) and the scalar read at [CLS]. Sequences are rows,
+[length, dim]; a matrix of weights acts as $x \mapsto W^\top x$, [in, out]. Batches are made with `jax.vmap`.
+Edelman et al. 2022, Section 3.
+"""
+
+from abc import abstractmethod
+from collections.abc import Callable
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+from attlas.errors import InputError, positive
+from attlas.gaussian import Real
+
+Mask = Bool[Array, "..."]
+"""True where a token may be attended to; an axis of queries may come before that of tokens."""
+
+
+def softmax(scores: Float[Array, "*s n"], mask: Mask | None = None) -> Float[Array, "*s n"]:
+    r"""$e^{s_t} / \sum_\tau e^{s_\tau}$ over the tokens that `mask` admits; all weights are 0 where it admits none."""
+    if mask is None:
+        return jax.nn.softmax(scores)
+    admitted = jnp.where(mask, scores, -jnp.inf)
+    top = jnp.max(admitted, -1, keepdims=True)
+    powers = jnp.exp(admitted - jnp.where(jnp.isfinite(top), top, 0))
+    total = powers.sum(-1, keepdims=True)
+    return powers / jnp.where(total > 0, total, 1)
+
+
+def softmax_attention(
+    queries: Float[Array, "*s q d"],
+    keys: Float[Array, "*s n d"],
+    values: Float[Array, "*s n k"],
+    *,
+    temperature: Real = 1.0,
+    mask: Mask | None = None,
+) -> Float[Array, "*s q k"]:
+    r"""$V^\top\mathrm{softmax}(Kq/\text{temperature})$ for each query q. On the sphere this is the Nadaraya-Watson estimate with
+    the Gaussian kernel of squared bandwidth `temperature` (Zhang et al. 2022)."""
+    scores = queries @ jnp.swapaxes(keys, -1, -2) / positive("temperature", temperature)
+    return softmax(scores, mask) @ values
+
+
+def linear_attention(
+    queries: Float[Array, "*s q d"],
+    keys: Float[Array, "*s n d"],
+    values: Float[Array, "*s n k"],
+    *,
+    temperature: Real = 1.0,
+    mask: Mask | None = None,
+) -> Float[Array, "*s q k"]:
+    r"""$\sum_t \langle q, k_t\rangle v_t / \text{temperature}$ for each query q: the weights are not normalised, so that nothing but
+    the sum $\sum_t k_t v_t^\top$ is needed, whatever the number of queries."""
+    scale = positive("temperature", temperature)
+    if mask is None or mask.ndim == 1:
+        kept = values if mask is None else values * mask[:, None]
+        return queries @ (jnp.swapaxes(keys, -1, -2) @ kept) / scale
+    return jnp.where(mask, queries @ jnp.swapaxes(keys, -1, -2), 0) @ values / scale
+
+
+def onto_ball(x: Float[Array, "*s d"]) -> Float[Array, "*s d"]:
+    r"""$\Pi(x) = x / \max(1, |x|)$, the projection of each row on the unit ball: what stands for layer norm in the theory."""
+    square = jnp.sum(x**2, -1, keepdims=True)
+    return x / jnp.sqrt(jnp.maximum(1, square))
+
+
+class Head(eqx.Module):
+    r"""$\phi_{out}\big(\sum_t \mathrm{Norm}(\mathrm{Score}(x_1, z), \dots, \mathrm{Score}(x_T, z))_t\, \phi_{in}(x_t)\big)$ for tokens $x_t$ and a context
+    $z$ (Definition 3.1). Subclasses say what the score, the normaliser and the position-wise maps are."""
+
+    @abstractmethod
+    def scores(self, tokens: Float[Array, "n d"], context: Float[Array, " d"]) -> Float[Array, " n"]: ...
+
+    @abstractmethod
+    def inner(self, tokens: Float[Array, "n d"]) -> Float[Array, "n k"]: ...
+
+    @abstractmethod
+    def outer(self, mixture: Float[Array, " k"]) -> Float[Array, " o"]: ...
+
+    def normalise(self, scores: Float[Array, " n"], mask: Mask | None = None) -> Float[Array, " n"]:
+        return softmax(scores, mask)
+
+    def weights(
+        self, tokens: Float[Array, "n d"], context: Float[Array, " d"], mask: Mask | None = None
+    ) -> Float[Array, " n"]:
+        """What share of the attention each token has."""
+        return self.normalise(self.scores(tokens, context), mask)
+
+    def __call__(
+        self, tokens: Float[Array, "n d"], context: Float[Array, " d"], mask: Mask | None = None
+    ) -> Float[Array, " o"]:
+        return self.outer(self.weights(tokens, context, mask) @ self.inner(tokens))
+
+
+class GeneralHead(Head):
+    """A head of any score(x, z), normaliser(scores, mask) and position-wise maps."""
+
+    score: Callable[[Array, Array], Array]
+    phi_in: Callable[[Array], Array]
+    phi_out: Callable[[Array], Array]
+    normaliser: Callable[[Array, Mask | None], Array] = softmax
+
+    def scores(self, tokens: Float[Array, "n d"], context: Float[Array, " d"]) -> Float[Array, " n"]:
+        return jax.vmap(self.score, (0, None))(tokens, context)
+
+    def normalise(self, scores: Float[Array, " n"], mask: Mask | None = None) -> Float[Array, " n"]:
+        return self.normaliser(scores, mask)
+
+    def inner(self, tokens: Float[Array, "n d"]) -> Float[Array, "n k"]:
+        return jax.vmap(self.phi_in)(tokens)
+
+    def outer(self, mixture: Float[Array, " k"]) -> Float[Array, " o"]:
+        return self.phi_out(mixture)
+
+
+def identity(x: Array) -> Array:
+    return x
+
+
+class TransformerHead(Head):
+    r"""$W_C^\top\sigma\big(W_V^\top X^\top \mathrm{softmax}(X W_K W_Q^\top z)\big)$, with $W_K, W_Q$ [d, r], $W_V$ [d, k], $W_C$ [k, o].
+
+    The factor $1/\sqrt r$ of common code is part of $W_Q$ here. `activation` acts on each entry and vanishes at 0;
+    `lipschitz` is its constant. With `project`, $\sigma$ sees the mixture's projection on the unit ball.
+    """
+
+    key: Float[Array, "d r"]
+    query: Float[Array, "d r"]
+    value: Float[Array, "d k"]
+    out: Float[Array, "k o"]
+    activation: Callable[[Array], Array] = eqx.field(static=True, default=identity)
+    lipschitz: float = eqx.field(static=True, default=1.0)
+    project: bool = eqx.field(static=True, default=False)
+
+    def __check_init__(self) -> None:
+        shapes = {name: jnp.shape(getattr(self, name)) for name in ("key", "query", "value", "out")}
+        for name, shape in shapes.items():
+            if len(shape) != 2:
+                raise InputError(f"{name} has the shape {shape}: it must be a matrix")
+        if shapes["key"] != shapes["query"] or shapes["key"][0] != shapes["value"][0]:
+            raise InputError(
+                f"key {shapes['key']}, query {shapes['query']} and value {shapes['value']} do not fit: key and query have one"
+                " shape, and value as many rows"
+            )
+        if shapes["value"][1] != shapes["out"][0]:
+            raise InputError(f"value {shapes['value']} and out {shapes['out']} do not fit: out has a row for each value")
+
+    def scores(self, tokens: Float[Array, "n d"], context: Float[Array, " d"]) -> Float[Array, " n"]:
+        return tokens @ (self.key @ (self.query.T @ context))
+
+    def inner(self, tokens: Float[Array, "n d"]) -> Float[Array, "n k"]:
+        return tokens @ self.value
+
+    def outer(self, mixture: Float[Array, " k"]) -> Float[Array, " o"]:
+        return self.activation(onto_ball(mixture) if self.project else mixture) @ self.out
+
+
+class MultiHead(eqx.Module):
+    """The sum of several heads on the same tokens and context; itself a head."""
+
+    heads: tuple[Head, ...]
+
+    def __check_init__(self) -> None:
+        if not self.heads:
+            raise InputError("heads is empty: there must be at least one")
+
+    def __call__(
+        self, tokens: Float[Array, "n d"], context: Float[Array, " d"], mask: Mask | None = None
+    ) -> Float[Array, " o"]:
+        return sum((head(tokens, context, mask) for head in self.heads[1:]), self.heads[0](tokens, context, mask))
+
+
+class Block(eqx.Module):
+    """A map from sequences to sequences."""
+
+    @abstractmethod
+    def __call__(self, tokens: Float[Array, "n d"], mask: Mask | None = None) -> Float[Array, "n o"]: ...
+
+
+class Layer(Block):
+    """The head at every token, each being its own context (Definition 3.2). `mask` is [length], or [length, length] with a row
+    for each context, as a causal mask is."""
+
+    head: Head | MultiHead
+
+    def __call__(self, tokens: Float[Array, "n d"], mask: Mask | None = None) -> Float[Array, "n o"]:
+        rows = 0 if mask is not None and mask.ndim == 2 else None
+        return jax.vmap(self.head, (None, 0, rows))(tokens, tokens, mask)
+
+
+class Residual(Block):
+    """$X + f(X)$."""
+
+    block: Block
+
+    def __call__(self, tokens: Float[Array, "n d"], mask: Mask | None = None) -> Float[Array, "n d"]:
+        return tokens + self.block(tokens, mask)
+
+
+class Projected(Block):
+    r"""$\Pi f(X)$, each row on the unit ball."""
+
+    block: Block
+
+    def __call__(self, tokens: Float[Array, "n d"], mask: Mask | None = None) -> Float[Array, "n o"]:
+        return onto_ball(self.block(tokens, mask))
+
+
+class Stack(Block):
+    """One block after the other."""
+
+    blocks: tuple[Block, ...]
+
+    def __check_init__(self) -> None:
+        if not self.blocks:
+            raise InputError("blocks is empty: there must be at least one")
+
+    def __call__(self, tokens: Float[Array, "n d"], mask: Mask | None = None) -> Float[Array, "n o"]:
+        for block in self.blocks:
+            tokens = block(tokens, mask)
+        return tokens
+
+
+class ReadOut(eqx.Module):
+    r"""$w^\top [f([X; x_{CLS}])]_{CLS}$, a number for a sequence (Definition 3.3). With `attend` off, [CLS] is a context and no key;
+    the bounds do not care."""
+
+    block: Block
+    cls: Float[Array, " d"]
+    weight: Float[Array, " o"]
+    attend: bool = eqx.field(static=True, default=True)
+
+    def __call__(self, tokens: Float[Array, "n d"], mask: Mask | None = None) -> Float[Array, ""]:
+        sequence = jnp.concatenate([tokens, self.cls[None]])
+        if mask is not None or not self.attend:
+            mask = jnp.append(jnp.ones(len(tokens), bool) if mask is None else mask, self.attend)
+        if isinstance(self.block, Layer):  # one layer: only the context [CLS] is read
+            return self.block.head(sequence, self.cls, mask) @ self.weight
+        return self.block(sequence, mask)[-1] @ self.weight
+
+
+def random_head(
+    key: Array,
+    dim: int,
+    width: int | None = None,
+    *,
+    scale: float = 1.0,
+    activation: Callable[[Array], Array] = jax.nn.relu,
+    project: bool = False,
+) -> TransformerHead:
+    r"""A Transformer head with independent normal weights of variance $\text{scale}^2/d$, from `dim` to `dim` through `width`."""
+    width = dim if width is None else width
+    shapes = ((dim, width), (dim, width), (dim, width), (width, dim))
+    keys = jax.random.split(key, 4)
+    weights = (
+        scale / jnp.sqrt(dim) * jax.random.normal(k, shape) for k, shape in zip(keys, shapes, strict=True)
+    )
+    return TransformerHead(*weights, activation=activation, project=project)

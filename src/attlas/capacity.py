@@ -1,0 +1,580 @@
+r"""How large a class of functions is: norms, covers, Dudley's integral, bounds on the risk.
+
+A cover of a class on given points is a finite set of functions such that every member is within $\epsilon$ of one of them at all the
+points; the logarithm of the least size is the class's entropy $H(\epsilon)$, in nats. A `Capacity` bounds it by a sum of terms, one for
+each bounded weight: how far the output moves over that weight's whole ball, and at how many points that must be controlled.
+
+Blocks compose as modules do (`head_block`, `multi_head`, `residual`, `projected`, `stacked`), and `capacity_of` measures those of
+`attlas.attention`. Everything is kept in logarithms, so that nothing overflows, and broadcasts, so that a grid of settings is
+one call. Edelman et al. 2022, Sections 2 and 4, with explicit constants.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import ArrayLike, Float
+
+from attlas import attention
+from attlas.errors import InputError, positive
+from attlas.gaussian import Real
+
+CONSTANTS = {"paper": 2.0, "sharp": 1.0}
+r"""Lipschitz constants of softmax from $\ell_\infty$ to $\ell_1$: the paper's, and the least there is."""
+
+
+# --- norms ---------------------------------------------------------------------------------------------------------
+
+
+def spectral_norm(w: Float[ArrayLike, "rows columns"]) -> float:
+    """The largest singular value."""
+    return float(np.linalg.norm(_matrix(w), 2))
+
+
+def column_norm(w: Float[ArrayLike, "rows columns"]) -> float:
+    r"""$\|W\|_{2,1}$, the sum over columns of their lengths. For a map $x \mapsto W^\top x$ the columns are the output units; a
+    matrix that is stored [out, in] and applied as $Wx$ has to be transposed first."""
+    return float(np.linalg.norm(_matrix(w), axis=0).sum())
+
+
+def token_radius(tokens: Float[ArrayLike, "*s length dim"]) -> float:
+    r"""$\|X^\top\|_{2,\infty}$, the length of the longest token."""
+    return float(np.linalg.norm(np.asarray(tokens, float), axis=-1).max())
+
+
+def _matrix(w: Any) -> np.ndarray:
+    w = np.asarray(w, float)
+    if w.ndim != 2:
+        raise InputError(f"a matrix has the shape {w.shape}: it must have two axes")
+    if not np.isfinite(w).all():
+        raise InputError("a matrix has an entry that is not finite")
+    return w
+
+
+def as_norm(name: str, value: Real) -> Real:
+    """`value`, if it is a norm: finite and 0 or larger."""
+    numbers = np.atleast_1d(np.asarray(value, float))
+    wrong = numbers[~(np.isfinite(numbers) & (numbers >= 0))]
+    if wrong.size:
+        raise InputError(f"{name} = {wrong[0]:g}: a norm is a finite number, 0 or larger")
+    return np.asarray(value, float)[()]
+
+
+def between(name: str, value: Real, low: float = 0.0, high: float = 1.0) -> Real:
+    """`value`, if it lies strictly between `low` and `high`."""
+    numbers = np.atleast_1d(np.asarray(value, float))
+    wrong = numbers[~((numbers > low) & (numbers < high))]
+    if wrong.size:
+        raise InputError(f"{name} = {wrong[0]:g}: it must lie between {low:g} and {high:g}")
+    return value
+
+
+def _log(value: Real) -> Real:
+    with np.errstate(divide="ignore"):
+        return np.log(np.asarray(value, float))[()]
+
+
+# --- covers of linear classes --------------------------------------------------------------------------------------
+
+
+ROUNDED, SPARED = 1.1, 0.1
+r"""The ratio $\rho$ between the levels that columns' lengths are rounded up to, and the share $\beta$ of $\epsilon^2$ given to columns that
+are left out: any values above 1 and in (0, 1) give a cover."""
+
+
+def linear_entropy(size: Real, eps: Real, points: Real, dim: Real = np.inf) -> Real:
+    r"""Bound on the entropy of $\{x \mapsto \langle w, x\rangle : |w| \le a\}$ on n points $|x| \le b$, with `size` $A = ab$:
+    $\min\big\{36\frac{A^2}{\epsilon^2}\ln(2\lceil 4A/\epsilon + 2\rceil n + 1),\ d\ln(1 + 2A/\epsilon)\big\}$, and 0 where $\epsilon \ge A$.
+
+    The first is Zhang's (2002, Theorem 4) and knows no dimension, the second counts parameters. Nats.
+    """
+    ratio = _log(as_norm("size", size)) - _log(positive("eps", eps))
+    return np.exp(_log_entropy(ratio, _log(positive("points", points)), 1, dim))
+
+
+def matrix_entropy(size: Real, eps: Real, points: Real, outputs: Real, inputs: Real = np.inf) -> Real:
+    r"""Bound on the entropy of $\{x \mapsto W^\top x : \|W\|_{2,1} \le B\}$ on N points $|x| \le b$ in the Euclidean distance, with `size`
+    $A = Bb$ and $d_1 \times d_2$ `outputs` and `inputs`; 0 where $\epsilon \ge A$.
+
+    Columns shorter than $\tau = \beta\epsilon^2/(Bb^2)$ become 0, so that at most $M = \min(d_1, A^2/\beta\epsilon^2)$ are left; their
+    lengths are rounded up to one of $\log_\rho(B/\tau)$ levels $B, B/\rho, \dots$ and each is covered as a linear class:
+    $\frac{36\rho^2A^2}{(1-\beta)\epsilon^2}\ln\big(2\lceil\frac{4\sqrt\rho A}{\sqrt{1-\beta}\,\epsilon} + 2\rceil N + 1\big) + M\ln(1 + d_1\cdot\text{levels})$,
+    or the parametric $d_1d_2\ln(1 + 2A/\epsilon)$ if it is smaller. Lemma 4.6 with constants.
+    """
+    ratio = _log(as_norm("size", size)) - _log(positive("eps", eps))
+    return np.exp(_log_entropy(ratio, _log(positive("points", points)), positive("outputs", outputs), inputs))
+
+
+def _log_entropy(log_ratio: Real, log_points: Real, outputs: Real, inputs: Real) -> Real:
+    r"""The logarithm of `matrix_entropy`, of `linear_entropy` where there is one output, at $\ln(A/\epsilon)$; -inf where it is 0."""
+    log_ratio, log_points, outputs, inputs = np.broadcast_arrays(log_ratio, log_points, outputs, inputs)
+    one, inside = outputs == 1, np.maximum(log_ratio, 0.0)
+    stretch = np.where(one, 0.0, math.log(ROUNDED / (1 - SPARED)) / 2)
+    factor = np.where(one, math.log(36), math.log(36 * ROUNDED**2 / (1 - SPARED)))
+    # ceil(x + 2) <= x + 3, which no float can overflow.
+    count = math.log(2) + log_points + np.logaddexp(math.log(4) + inside + stretch, math.log(3))
+    log_linear = factor + 2 * inside + np.log(np.logaddexp(count, 0.0))
+    if not one.all():
+        kept = np.minimum(outputs, np.exp(np.minimum(2 * inside - math.log(SPARED), 700.0)))
+        levels = np.ceil((2 * inside - math.log(SPARED)) / math.log(ROUNDED))
+        chosen = np.log(kept) + np.log(np.log1p(outputs * levels))
+        log_linear = np.where(one, log_linear, np.logaddexp(log_linear, chosen))
+    with np.errstate(invalid="ignore"):
+        parametric = np.log(outputs) + np.log(inputs) + np.log(np.logaddexp(0.0, math.log(2) + inside))
+    return np.where(log_ratio > 0, np.minimum(log_linear, parametric), -np.inf)[()]
+
+
+def best_split(sizes: Float[ArrayLike, "*s k"]) -> tuple[Real, Float[np.ndarray, "*s k"]]:
+    r"""The least $\sum_k A_k^2/\beta_k^2$ over shares $\beta_k \ge 0$ that sum to 1, which is $(\sum_k A_k^{2/3})^3$, and the shares
+    $\beta_k \propto A_k^{2/3}$ at which it is attained; over the last axis. How Theorem 4.2 splits its distance."""
+    sizes = np.asarray(as_norm("sizes", sizes), float)
+    largest = sizes.max(-1, keepdims=True)
+    thirds = (sizes / largest) ** (2 / 3)
+    total = thirds.sum(-1, keepdims=True)
+    return (total[..., 0] ** 3 * largest[..., 0] ** 2)[()], thirds / total
+
+
+# --- classes -------------------------------------------------------------------------------------------------------
+
+
+class Term(NamedTuple):
+    r"""One bounded weight of a class: `log_size` is $\ln A$, with A how far the output moves over the weight's whole ball; `tokens`
+    is at how many points a sample; a matrix has `outputs` and `inputs`, a vector one output."""
+
+    name: str
+    log_size: Real
+    tokens: Real = 1
+    outputs: Real = 1
+    inputs: Real = np.inf
+
+    def scaled(self, log_factor: Real) -> "Term":
+        return self._replace(log_size=self.log_size + log_factor)
+
+
+class Growth(NamedTuple):
+    r"""What a block makes of tokens in a ball: logarithms of the radius of what comes out and of its Lipschitz constant in
+    $\|\cdot\|_{2,\infty}$, and the terms of its weights, measured at the output."""
+
+    log_radius: Real
+    log_lipschitz: Real
+    terms: tuple[Term, ...]
+    layers: tuple[Real, ...] = ()
+
+
+Block = Callable[[Real], Growth]
+"""From the logarithm of the tokens' radius to what becomes of them."""
+
+
+class HeadNorms(NamedTuple):
+    r"""Norms of $W_C^\top\sigma(W_V^\top X^\top\mathrm{softmax}(XW_KW_Q^\top z))$: spectral norms of $W_V$, $W_{QK} = W_KW_Q^\top$ and $W_C$, their 2,1-norms (sums
+    over columns; for $W_{QK}$ columns or rows, whichever is smaller), the constant of $\sigma$, and the sizes. `score` is $|W_{QK}x_{CLS}|$,
+    for a head that is read at a fixed context. Values may be arrays of one shape."""
+
+    value: Real
+    value_21: Real
+    query_key: Real
+    query_key_21: Real
+    out: Real
+    out_21: Real
+    dim: int
+    width: int
+    out_dim: int
+    lipschitz: Real = 1.0
+    score: Real | None = None
+    project: bool = False
+
+    def checked(self) -> "HeadNorms":
+        for name in ("value", "value_21", "query_key", "query_key_21", "out", "out_21", "lipschitz"):
+            as_norm(name, getattr(self, name))
+        if self.score is not None:
+            as_norm("score", self.score)
+        for name in ("dim", "width", "out_dim"):
+            positive(name, getattr(self, name))
+        return self
+
+
+def _constant(name: str) -> float:
+    if name not in CONSTANTS:
+        raise InputError(f"constant = {name!r}: it must be {' or '.join(CONSTANTS)}")
+    return CONSTANTS[name]
+
+
+def head_block(norms: HeadNorms, length: Real, constant: str = "paper") -> Block:
+    r"""A head at every one of `length` tokens of radius B, or at one fixed context if `norms.score` is given. Its output moves by
+
+    - $C L_\sigma B_C B_V B_{QK}^{21}B^3$ over the ball of $W_{QK}$ ($C L_\sigma B_C B_V |u| B^2$ over that of $u = W_{QK}x_{CLS}$),
+    - $L_\sigma B_C B_V^{21}B$ over that of $W_V$ and $B_C^{21}L_\sigma B_V B$ over that of $W_C$,
+
+    and with the tokens by $L_\sigma B_C B_V(1 + 2C B_{QK}B^2)$ at most. Lemma 4.3, Corollary 4.5, Theorem 4.7.
+    """
+    norms, c = norms.checked(), _constant(constant)
+    length = positive("length", length)
+
+    def grow(log_radius: Real) -> Growth:
+        gain = _log(norms.lipschitz) + _log(norms.out)
+        log_mixture = _log(norms.value) + log_radius
+        seen = np.minimum(log_mixture, 0.0) if norms.project else log_mixture
+        if norms.score is None:
+            score = Term("query-key", _log(norms.query_key_21) + 2 * log_radius, length, norms.dim, norms.dim)
+            out_tokens: Real = length
+        else:
+            score = Term("score", _log(norms.score) + log_radius, length, 1, norms.dim)
+            out_tokens = 1
+        terms = (
+            score.scaled(math.log(c) + gain + log_mixture),
+            Term("value", gain + _log(norms.value_21) + log_radius, length, norms.width, norms.dim),
+            Term("out", _log(norms.out_21) + _log(norms.lipschitz) + seen, out_tokens, norms.out_dim, norms.width),
+        )
+        attends = np.logaddexp(0.0, math.log(2 * c) + _log(norms.query_key) + 2 * log_radius)
+        log_lipschitz = gain + _log(norms.value) + attends
+        return Growth(gain + seen, log_lipschitz, terms, (log_lipschitz,))
+
+    return grow
+
+
+def collapsed_head(score: Real, value: Real, length: Real, dim: Real = np.inf, constant: str = "paper") -> Block:
+    r"""The scalar head $v^\top X^\top\mathrm{softmax}(Xu)$, $|u| \le$ `score`, $|v| \le$ `value`: what a linear read-out at [CLS] comes to."""
+    c, score, value = _constant(constant), as_norm("score", score), as_norm("value", value)
+    length = positive("length", length)
+
+    def grow(log_radius: Real) -> Growth:
+        log_value = _log(value) + log_radius
+        terms = (
+            Term("score", math.log(c) + _log(score) + log_value + log_radius, length, 1, dim),
+            Term("value", log_value, length, 1, dim),
+        )
+        return Growth(log_value, log_value - log_radius + np.log1p(c * score * np.exp(log_radius)), terms)
+
+    return grow
+
+
+def multi_head(*blocks: Block) -> Block:
+    """The sum of blocks."""
+
+    def grow(log_radius: Real) -> Growth:
+        grown = [block(log_radius) for block in blocks]
+        terms = [
+            term._replace(name=f"head {h + 1}: {term.name}") if len(grown) > 1 else term
+            for h, growth in enumerate(grown)
+            for term in growth.terms
+        ]
+        log_lipschitz = _sum_of_logs([growth.log_lipschitz for growth in grown])
+        return Growth(_sum_of_logs([g.log_radius for g in grown]), log_lipschitz, tuple(terms), (log_lipschitz,))
+
+    return grow
+
+
+def residual(block: Block) -> Block:
+    r"""$X + f(X)$: one more in the Lipschitz constant, the input's radius more in the output's, no further term."""
+
+    def grow(log_radius: Real) -> Growth:
+        inner = block(log_radius)
+        log_lipschitz = np.logaddexp(inner.log_lipschitz, 0.0)
+        return inner._replace(
+            log_radius=np.logaddexp(inner.log_radius, log_radius), log_lipschitz=log_lipschitz, layers=(log_lipschitz,)
+        )
+
+    return grow
+
+
+def projected(block: Block) -> Block:
+    """Each row of the output on the unit ball."""
+
+    def grow(log_radius: Real) -> Growth:
+        inner = block(log_radius)
+        return inner._replace(log_radius=np.minimum(inner.log_radius, 0.0))
+
+    return grow
+
+
+def stacked(*blocks: Block) -> Block:
+    """One block after the other: an error made in a block is multiplied by the Lipschitz constants of those above it."""
+
+    def grow(log_radius: Real) -> Growth:
+        terms: list[Term] = []
+        layers: list[Real] = []
+        total: Real = 0.0
+        for i, block in enumerate(blocks):
+            step = block(log_radius)
+            own = [t._replace(name=f"layer {i + 1}: {t.name}") if len(blocks) > 1 else t for t in step.terms]
+            terms = [term.scaled(step.log_lipschitz) for term in terms] + own
+            layers.append(step.log_lipschitz)
+            log_radius, total = step.log_radius, total + step.log_lipschitz
+        return Growth(log_radius, total, tuple(terms), tuple(layers))
+
+    return grow
+
+
+def _sum_of_logs(logs: list[Real]) -> Real:
+    return np.logaddexp.reduce(np.stack(np.broadcast_arrays(*logs)))[()]
+
+
+# --- bounds --------------------------------------------------------------------------------------------------------
+
+
+class RiskBound(NamedTuple):
+    r"""With probability $1 - \delta$, for every member of a class: the share of errors exceeds the share of margins below $\gamma$ on the
+    sample by at most `value` $= 2R/\gamma + 3\sqrt{\ln(2/\delta)/2m}$. From 1 on it says nothing, and is `vacuous`."""
+
+    value: Real
+    complexity: Real
+    confidence: Real
+
+    @property
+    def vacuous(self) -> Any:
+        return self.value >= 1
+
+
+FRACTIONS = np.geomspace(1e-5, 1, 122)
+"""Distances at which Dudley's integral looks at the entropy, in units of the largest value; each a tenth above the last."""
+
+
+@dataclass(frozen=True)
+class Capacity:
+    """A bound on the entropy of a class on any m samples of `length` tokens, by terms; `log_reach` bounds the functions' values,
+    `layers` are the logarithms of the blocks' Lipschitz constants, `constant` says which one of softmax was used."""
+
+    terms: tuple[Term, ...]
+    log_reach: Real
+    constant: str = "paper"
+    layers: tuple[Real, ...] = ()
+
+    def log_entropies(self, eps: Real, samples: Real, *, exact: bool = True) -> tuple[Real, Real]:
+        r"""Logarithm of the nats of each term at distance `eps`, and the terms' shares of the distance, both [..., term].
+
+        Shares are those at which the sum is least. Where entropies fall like $A_k^2\ln n_k/(\beta_k\epsilon)^2$ they are $\propto (A_k^2\ln n_k)^{1/3}$,
+        where parameters are counted $\propto d_1d_2$; of the two the better is taken, and then followed to where all terms'
+        derivatives are equal, unless `exact` is off (any shares give a bound)."""
+        return self._log_entropies(_log(positive("eps", eps)), _log(positive("samples", samples)), 60 if exact else 0)
+
+    def log_entropy(self, eps: Real, samples: Real) -> Real:
+        """Logarithm of the nats of a cover at distance `eps`: -inf where one function suffices."""
+        return self._total(_log(positive("eps", eps)), _log(positive("samples", samples)), 60)
+
+    def entropy(self, eps: Real, samples: Real) -> Real:
+        """Nats of a cover at distance `eps`; infinite only where a float cannot hold it."""
+        with np.errstate(over="ignore"):
+            return np.exp(self.log_entropy(eps, samples))
+
+    def _stacked(self) -> tuple[np.ndarray, ...]:
+        columns = zip(*((t.log_size, t.tokens, t.outputs, t.inputs) for t in self.terms), strict=True)
+        return tuple(np.stack(np.broadcast_arrays(*(np.asarray(x, float) for x in column)), -1) for column in columns)
+
+    def _shape(self, *others: Real) -> tuple[int, ...]:
+        """The shape of the settings that this bound is for, with those of `others`."""
+        return np.broadcast_shapes(
+            np.shape(self.log_reach), self._stacked()[0].shape[:-1], *(np.shape(other) for other in others)
+        )
+
+    def _log_entropies(self, log_eps: Real, log_samples: Real, rounds: int) -> tuple[np.ndarray, np.ndarray]:
+        sizes, tokens, outputs, inputs = self._stacked()
+        ratio = sizes - np.asarray(log_eps)[..., None]
+        log_points = np.asarray(log_samples)[..., None] + np.log(tokens)
+
+        def cover(log_shares: np.ndarray) -> np.ndarray:
+            return _log_entropy(ratio - log_shares, log_points, outputs, inputs)
+
+        def normal(weights: np.ndarray) -> np.ndarray:
+            top = weights.max(-1, keepdims=True)
+            weights = weights - np.where(np.isfinite(top), top, 0.0)
+            return weights - np.log(np.exp(weights).sum(-1, keepdims=True))
+
+        inside = np.maximum(ratio, 0.0)
+        shares = normal((2 * sizes + np.log(log_points + math.log(8) + inside)) / 3)
+        logs = cover(shares)
+        if np.isfinite(inputs).all():
+            counted = normal(np.broadcast_to(np.where(np.isfinite(sizes), np.log(outputs * inputs), -np.inf), ratio.shape))
+            by_count = cover(counted)
+            better = (_sum_last(by_count) < _sum_last(logs))[..., None]
+            shares, logs = np.where(better, counted, shares), np.where(better, by_count, logs)
+        for _ in range(rounds):
+            # Equal derivatives mean shares in proportion to share * |derivative|; a third of the way converges at once for a square.
+            with np.errstate(invalid="ignore", divide="ignore"):
+                slope = (logs - cover(shares + 1e-3)) / 1e-3
+                moved = normal(np.where(np.isfinite(logs), (2 * shares + logs + np.log(np.maximum(slope, 1e-3))) / 3, shares))
+            after = cover(moved)
+            better = (_sum_last(after) < _sum_last(logs))[..., None]
+            shares, logs = np.where(better, moved, shares), np.where(better, after, logs)
+        return logs, np.exp(shares)
+
+    def _total(self, log_eps: Real, log_samples: Real, rounds: int) -> Real:
+        total = _sum_last(self._log_entropies(log_eps, log_samples, rounds)[0])
+        return np.where(log_eps >= self.log_reach, -np.inf, total)[()]
+
+    def log_rademacher(self, samples: Real) -> Real:
+        return self._log_rademacher(_log(positive("samples", samples)))
+
+    def rademacher(self, samples: Real) -> Real:
+        r"""Bound on the empirical Rademacher complexity by Dudley's integral, $\inf_a\{4a + \frac{12}{\sqrt m}\int_a^R\sqrt{H(\epsilon)}\,d\epsilon\}$, by an
+        upper sum, over a grid of a; and never more than the largest value R."""
+        with np.errstate(over="ignore"):
+            return np.exp(self.log_rademacher(samples))
+
+    def _log_rademacher(self, log_samples: Real, cap: bool = True) -> Real:
+        log_samples = np.broadcast_to(log_samples, self._shape(log_samples))
+        distances = FRACTIONS.reshape(-1, *[1] * log_samples.ndim)
+        logs = self._total(self.log_reach + np.log(distances[:-1]), log_samples, 0)
+        logs = np.minimum.accumulate(logs - log_samples)  # the entropy falls in the distance
+        with np.errstate(over="ignore"):
+            tails = np.cumsum((np.exp(logs / 2) * np.diff(distances, axis=0))[::-1], 0)[::-1]
+            least = np.log((4 * distances[:-1] + 12 * tails).min(0))
+        return self.log_reach + (np.minimum(least, 0.0) if cap else least)
+
+    def risk_bound(self, samples: Real, *, margin: Real, delta: Real = 0.05) -> RiskBound:
+        """The margin bound for classification from m samples; see `RiskBound`."""
+        return self._risk_bound(_log(positive("samples", samples)), positive("margin", margin), between("delta", delta))
+
+    def _risk_bound(self, log_samples: Real, margin: Real, delta: Real, cap: bool = True) -> RiskBound:
+        with np.errstate(over="ignore"):
+            complexity = np.exp(math.log(2) + self._log_rademacher(log_samples, cap) - _log(margin))
+            confidence = 3 * np.sqrt(np.log(2 / np.asarray(delta)) / 2) * np.exp(-np.asarray(log_samples) / 2)
+        return RiskBound(complexity + confidence, complexity, confidence)
+
+    def log_samples_for(self, gap: Real, *, margin: Real, delta: Real = 0.05) -> Real:
+        """Logarithm of the number of samples from which on `risk_bound` is below `gap`."""
+        between("gap", gap), positive("margin", margin), between("delta", delta)
+        log_samples = np.zeros(self._shape(gap, margin, delta))
+        for _ in range(200):
+            # The bound falls like one over the root of m, nearly: a fixed point that contracts fast.
+            bound = self._risk_bound(log_samples, margin, delta, cap=False).value
+            step = 2 * (np.log(np.minimum(bound, 1e300)) - np.log(gap))
+            log_samples = np.maximum(log_samples + step, 0.0)
+            if np.all(abs(step) < 1e-9):
+                break
+        return log_samples[()]
+
+    def samples_for(self, gap: Real, *, margin: Real, delta: Real = 0.05) -> Real:
+        """The number of samples from which on `risk_bound` is below `gap`; infinite only where a float cannot hold it."""
+        with np.errstate(over="ignore"):
+            return np.exp(self.log_samples_for(gap, margin=margin, delta=delta))
+
+    def scaling(self, eps: Real, samples: Real) -> dict[str, Real]:
+        """Exponents of the entropy at fixed norms: in the length, in the number of samples, in 1/eps; and with `depth`, what a layer
+        more multiplies it by, in nats (twice the mean logarithm of the layers' Lipschitz constants)."""
+        log_eps, log_samples, h = _log(positive("eps", eps)), _log(positive("samples", samples)), 1e-3
+        base = self._total(log_eps, log_samples, 60)
+        longer = Capacity(tuple(t._replace(tokens=t.tokens * (math.exp(h) if np.any(t.tokens != 1) else 1)) for t in self.terms), self.log_reach)  # fmt: skip
+        found = {
+            "length": (longer._total(log_eps, log_samples, 60) - base) / h,
+            "samples": (self._total(log_eps, log_samples + h, 60) - base) / h,
+            "1/eps": (self._total(log_eps - h, log_samples, 60) - base) / h,
+        }
+        return found | ({"depth": 2 * sum(self.layers) / len(self.layers)} if self.layers else {})
+
+    def report(self, eps: float, samples: int) -> str:
+        """The terms as a table: how far each moves the output, its share of the distance, its nats; logarithms to base 10."""
+        logs, shares = self.log_entropies(eps, samples)
+        width = max(len(t.name) for t in self.terms)
+        lines = [f"{'weight':{width}}  log10 size   share  log10 nats"]
+        for term, log, share in zip(self.terms, logs, shares, strict=True):
+            nats = f"{log / math.log(10):10.2f}" if np.isfinite(log) else "      none"
+            lines.append(f"{term.name:{width}}  {float(term.log_size) / math.log(10):10.2f}  {share:6.3f}  {nats}")
+        total = self.log_entropy(eps, samples) / math.log(10)
+        lines.append(f"{'all':{width}}  {'':10}  {'':6}  {total:10.2f}")
+        scaling = ", ".join(f"{name} {value:.3g}" for name, value in self.scaling(eps, samples).items())
+        lines.append(f"constant of softmax: {CONSTANTS[self.constant]:g} ({self.constant}); exponents: {scaling}")
+        return "\n".join(lines)
+
+
+def _sum_last(logs: np.ndarray) -> Real:
+    return np.logaddexp.reduce(logs, -1)
+
+
+def class_of(block: Block, radius: Real = 1.0, *, constant: str = "paper") -> Capacity:
+    """The capacity of a block on tokens in the ball of `radius`; `constant` is only noted, the block has it already."""
+    grown = block(_log(positive("radius", radius)))
+    return Capacity(grown.terms, grown.log_radius, constant, grown.layers)
+
+
+def read_out(block: Block, weight: Real, radius: Real = 1.0, *, out_dim: Real = np.inf, constant: str = "paper") -> Capacity:
+    r"""The capacity of $w^\top f(X)_{CLS}$ with $|w| \le$ `weight`: one further term, and every other $|w|$ times as large."""
+    grown = block(_log(positive("radius", radius)))
+    log_weight = _log(as_norm("weight", weight))
+    terms = tuple(term.scaled(log_weight) for term in grown.terms)
+    reach = log_weight + grown.log_radius
+    return Capacity((*terms, Term("read-out", reach, 1, 1, out_dim)), reach, constant, grown.layers)
+
+
+def occam_samples(log_hypotheses: Real, error: Real, delta: Real = 0.05) -> Real:
+    r"""Samples after which every consistent hypothesis of a finite class errs with probability at most `error`, with probability
+    $1 - \delta$: $(\ln|\mathcal{H}| + \ln\frac1\delta)/\text{error}$."""
+    return (np.asarray(log_hypotheses, float) - np.log(between("delta", delta))) / between("error", error)
+
+
+# --- modules -------------------------------------------------------------------------------------------------------
+
+
+def head_norms(head: attention.TransformerHead, context: Float[ArrayLike, " dim"] | None = None) -> HeadNorms:
+    """The norms of a head's weights, at a fixed `context` if there is one. The product of query and key is never formed: its
+    norms come through triangular factors of its thin ones."""
+    key, query, value, out = (_matrix(w) for w in (head.key, head.query, head.value, head.out))
+    by_key, by_query = np.linalg.qr(key, mode="r"), np.linalg.qr(query, mode="r")
+    columns = float(np.linalg.norm(by_key @ query.T, axis=0).sum())
+    rows = float(np.linalg.norm(by_query @ key.T, axis=0).sum())
+    return HeadNorms(
+        value=spectral_norm(value),
+        value_21=column_norm(value),
+        query_key=spectral_norm(by_key @ by_query.T),
+        query_key_21=min(columns, rows),
+        out=spectral_norm(out),
+        out_21=column_norm(out),
+        dim=key.shape[0],
+        width=value.shape[1],
+        out_dim=out.shape[1],
+        lipschitz=head.lipschitz,
+        score=None if context is None else float(np.linalg.norm(key @ (query.T @ np.asarray(context, float)))),
+        project=head.project,
+    )
+
+
+def block_of(module: Any, length: int, *, constant: str = "paper") -> Block:
+    """The block that a module of `attlas.attention` is, with the norms of its weights."""
+    match module:
+        case attention.TransformerHead():
+            return head_block(head_norms(module), length, constant)
+        case attention.MultiHead():
+            return multi_head(*(block_of(head, length, constant=constant) for head in module.heads))
+        case attention.Layer():
+            return block_of(module.head, length, constant=constant)
+        case attention.Residual():
+            return residual(block_of(module.block, length, constant=constant))
+        case attention.Projected():
+            return projected(block_of(module.block, length, constant=constant))
+        case attention.Stack():
+            return stacked(*(block_of(block, length, constant=constant) for block in module.blocks))
+    raise InputError(
+        f"{type(module).__name__} has no known norms: a bound is known for TransformerHead, MultiHead, Layer, Residual, Projected,"
+        " Stack and ReadOut"
+    )
+
+
+def capacity_of(module: Any, length: int, *, radius: float = 1.0, constant: str = "paper") -> Capacity:
+    r"""The capacity of all modules built like this one whose weights have its norms, on sequences of `length` tokens in the ball of
+    `radius` (make it `token_radius` of your data, [CLS] included).
+
+    A read-out of one layer has a fixed context, so that its score is linear in the tokens; with linear heads without
+    projection, $W_V$, $W_C$ and $w$ are one vector.
+    """
+    _constant(constant)
+    if not isinstance(module, attention.ReadOut):
+        return class_of(block_of(module, length, constant=constant), radius, constant=constant)
+    tokens = length + module.attend
+    weight = np.asarray(module.weight, float)
+    if not isinstance(module.block, attention.Layer):
+        block = block_of(module.block, length + 1, constant=constant)
+        return read_out(block, float(np.linalg.norm(weight)), radius, out_dim=weight.size, constant=constant)
+    inner = module.block.head
+    heads = inner.heads if isinstance(inner, attention.MultiHead) else (inner,)
+    unknown = next((head for head in heads if not isinstance(head, attention.TransformerHead)), None)
+    if unknown is not None:
+        block_of(unknown, length)
+    cls = np.asarray(module.cls, float)
+    norms = [head_norms(head, cls) for head in heads]
+    if all(head.activation is attention.identity and not head.project for head in heads):
+        values = [np.linalg.norm(np.asarray(head.value, float) @ (np.asarray(head.out, float) @ weight)) for head in heads]
+        each = [collapsed_head(n.score, v, tokens, n.dim, constant) for n, v in zip(norms, values, strict=True)]
+        return class_of(multi_head(*each), radius, constant=constant)
+    block = multi_head(*(head_block(n, tokens, constant) for n in norms))
+    return read_out(block, float(np.linalg.norm(weight)), radius, out_dim=weight.size, constant=constant)

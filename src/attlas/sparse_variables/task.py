@@ -1,0 +1,268 @@
+"""The task: a Boolean function of a few bits among many (Edelman et al. 2022, Sections 4 and 5)."""
+
+import functools
+import itertools
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int, UInt8
+from scipy import optimize, stats
+
+from attlas.errors import InputError, near, whole
+
+FUNCTIONS = {
+    "and": lambda ones, s: ones == s,
+    "or": lambda ones, s: ones >= 1,
+    "majority": lambda ones, s: ones >= s // 2 + 1,
+    "parity": lambda ones, s: ones % 2 == 1,
+}
+"""Functions of the number of ones among s bits."""
+
+MOST = 20
+"""The largest sparsity: a truth table has two to that power entries."""
+
+
+class Batch(NamedTuple):
+    """Sequences of bits and the function's values on them."""
+
+    bits: UInt8[Array, "n length"]
+    label: UInt8[Array, " n"]
+
+
+@dataclass(frozen=True)
+class SparseBoolean:
+    r"""$y = f(b_{i_1}, \dots, b_{i_s})$ for bits $b_1, \dots, b_T$, independent and each 1 with probability `bias`.
+
+    `support` holds $i_1, \dots, i_s$, counted from 0. `function` is and, or, majority or parity, or a truth table of $2^s$ zeros and
+    ones, in which the entry $\sum_j 2^{j-1} b_{i_j}$ is the value. The bias is the one that balances the labels: $2^{-1/s}$ for and, 1/2
+    for parity; where none does, the one that comes nearest, closest to 1/2.
+    """
+
+    length: int
+    support: tuple[int, ...]
+    function: str | tuple[int, ...] = "and"
+
+    def __post_init__(self) -> None:
+        whole("length", self.length, 1)
+        support = tuple(whole("support", i, 0) for i in self.support)
+        object.__setattr__(self, "support", support)
+        if not 1 <= len(support) <= MOST:
+            raise InputError(f"support = {support}: it must hold between 1 and {MOST} places")
+        if len(set(support)) < len(support):
+            twice = next(i for i in support if support.count(i) > 1)
+            raise InputError(f"support = {support}: place {twice} is repeated")
+        if max(support) >= self.length:
+            raise InputError(f"support = {support}: place {max(support)} lies outside a context of {self.length} bits, 0 to {self.length - 1}")  # fmt: skip
+        if isinstance(self.function, str):
+            if self.function not in FUNCTIONS:
+                raise InputError(f"function = {self.function!r}: it must be {', '.join(FUNCTIONS)} or a truth table.{near(self.function, FUNCTIONS)}")  # fmt: skip
+            return
+        values = tuple(int(v) if v in (0, 1) else v for v in np.asarray(self.function).ravel().tolist())
+        object.__setattr__(self, "function", values)
+        if len(values) != 2 ** len(support):
+            raise InputError(f"the truth table has {len(values)} entries: a function of {len(support)} bits has {2 ** len(support)}")  # fmt: skip
+        if set(values) - {0, 1}:
+            raise InputError(f"the truth table has the entry {next(v for v in values if v not in (0, 1))!r}: it must be 0 or 1")  # fmt: skip
+
+    @classmethod
+    def random(cls, key: Array, length: int, sparsity: int, function: str | tuple[int, ...] | None = None) -> "SparseBoolean":  # fmt: skip
+        """A support drawn uniformly, in increasing order, and a truth table of fair coins unless `function` says otherwise: a random junta."""
+        if not 1 <= whole("sparsity", sparsity, 1) <= min(whole("length", length, 1), MOST):
+            raise InputError(f"sparsity = {sparsity}: it must be between 1 and {min(length, MOST)}, of {length} bits")
+        places, coins = jax.random.split(key)
+        support = np.sort(np.asarray(jax.random.permutation(places, length)[:sparsity]))
+        if function is None:
+            function = tuple(np.asarray(jax.random.bernoulli(coins, shape=(2**sparsity,)), int).tolist())
+        return cls(length, tuple(support.tolist()), function)
+
+    @property
+    def sparsity(self) -> int:
+        return len(self.support)
+
+    @functools.cached_property
+    def table(self) -> UInt8[np.ndarray, " patterns"]:
+        """The function's values, [2^s], by the code of the relevant bits."""
+        if isinstance(self.function, str):
+            ones = patterns(self.sparsity).sum(1)
+            return FUNCTIONS[self.function](ones, self.sparsity).astype(np.uint8)
+        return np.asarray(self.function, np.uint8)
+
+    @property
+    def symmetric(self) -> bool:
+        """Whether the value depends on the number of ones alone."""
+        return self.by_count() is not None
+
+    def by_count(self) -> tuple[int, ...] | None:
+        """The values at 0, ..., s ones, if that is all they depend on."""
+        ones = patterns(self.sparsity).sum(1)
+        values = [set(self.table[ones == k].tolist()) for k in range(self.sparsity + 1)]
+        return tuple(v.pop() for v in values) if all(len(v) == 1 for v in values) else None
+
+    def label(self, bits: UInt8[Array, "*n length"]) -> UInt8[Array, "*n"]:
+        """The function's value on each sequence."""
+        if bits.shape[-1] != self.length:
+            raise InputError(f"bits have the shape {bits.shape}: the last axis must be {self.length} long")
+        code = sum(bits[..., i].astype(jnp.int32) << j for j, i in enumerate(self.support))
+        return jnp.asarray(self.table)[code]
+
+    @functools.cached_property
+    def bias(self) -> float:
+        """The probability of a bit to be 1."""
+
+        def excess(p: float) -> float:
+            return float(probabilities(self.sparsity, p) @ self.table) - 0.5
+
+        grid = np.linspace(0, 1, 201)[1:-1]
+        values = np.array([excess(p) for p in grid])
+        crossings = np.flatnonzero(np.sign(values[:-1]) * np.sign(values[1:]) <= 0)
+        if not crossings.size:
+            closest = abs(values) <= abs(values).min() + 1e-12
+            return float(min(grid[closest], key=lambda p: abs(p - 0.5)))
+        roots = [optimize.brentq(excess, grid[i], grid[i + 1], xtol=1e-15) if values[i] * values[i + 1] < 0 else grid[i if values[i] == 0 else i + 1] for i in crossings]  # fmt: skip
+        return float(min(roots, key=lambda p: abs(p - 0.5)))
+
+    def sample(self, key: Array, samples: int) -> Batch:
+        """Independent sequences with balanced labels."""
+        bits = draw_bits(key, whole("samples", samples, 1), self.length, self.bias)
+        return Batch(bits, self.label(bits))
+
+    def sample_unique(self, key: Array, samples: int, tries: int = 1000) -> tuple[Batch, int]:
+        """A batch with which no other support is consistent, and how often it was drawn again to get there."""
+        for attempt in range(tries):
+            batch = self.sample(jax.random.fold_in(key, attempt), samples)
+            if self.consistent(batch, most=2) == 1:
+                return batch, attempt
+        raise InputError(f"samples = {samples}: none of {tries} batches singles out the support; ask for {self.floor():.0f} or more")
+
+    @functools.cached_property
+    def variants(self) -> list[tuple[int, ...]]:
+        """The different functions that come of permuting the arguments, this one first; a symmetric one has no other."""
+        codes = patterns(self.sparsity)
+        weights = 1 << np.arange(self.sparsity)
+        if self.sparsity > 7 and not self.symmetric:
+            raise InputError(f"sparsity = {self.sparsity}: the orders of the support of a function that is not symmetric are looked through up to 7 places")  # fmt: skip
+        orders = [range(self.sparsity)] if self.symmetric else itertools.permutations(range(self.sparsity))
+        return list(dict.fromkeys(tuple(self.table[codes[:, order] @ weights].tolist()) for order in map(list, orders)))
+
+    @property
+    def log_hypotheses(self) -> float:
+        r"""Logarithm of the number of functions that differ from this one in their support alone, $\ln\binom Ts$ for a symmetric one."""
+        s, t = self.sparsity, self.length
+        return math.lgamma(t + 1) - math.lgamma(s + 1) - math.lgamma(t - s + 1) + math.log(len(self.variants))
+
+    def consistent(self, batch: Batch, most: int | None = None) -> int:
+        """How many of those functions agree with all of `batch`; counting stops at `most`."""
+        bits, label = np.asarray(batch.bits), np.asarray(batch.label)
+        tables = np.asarray(self.variants, np.uint8)
+        found = 0
+        for places in self._candidates(bits, label):
+            codes = np.zeros((len(places), 1), np.int32)
+            alive = np.repeat(np.arange(len(places))[:, None], len(tables), 1).ravel()
+            which = np.tile(np.arange(len(tables)), len(places))
+            # A few samples at a time: most candidates are gone after the first.
+            for first in range(0, len(label), 8):
+                rows = slice(first, first + 8)
+                codes = sum(bits[rows][:, places[alive, j]].astype(np.int32) << j for j in range(self.sparsity))
+                keep = (tables[which, codes] == label[rows, None]).all(0)
+                alive, which = alive[keep], which[keep]
+                if not alive.size:
+                    break
+            found += len(alive)
+            if most is not None and found >= most:
+                return most
+        return found
+
+    def _candidates(self, bits: np.ndarray, label: np.ndarray) -> Iterator[Int[np.ndarray, "k s"]]:
+        """Supports that may be consistent, in chunks. For `and`, `or`: only places that are 1 (0) wherever the label is."""
+        places = np.arange(self.length)
+        if self.function == "and" and (label == 1).any():
+            places = places[bits[label == 1].all(0)]
+        if self.function == "or" and (label == 0).any():
+            places = places[~bits[label == 0].any(0)]
+        count = math.comb(len(places), self.sparsity)
+        if count > 2e8:
+            raise InputError(f"{count:,} supports may be consistent with the batch: at most 200,000,000 can be looked through")
+        sets = itertools.combinations(places.tolist(), self.sparsity)
+        while chunk := list(itertools.islice(sets, 1 << 16)):
+            yield np.asarray(chunk)
+
+    def log_rivals(self, samples: float) -> float:
+        r"""Logarithm of the expected number of those functions, but for this one, that agree with `samples` samples:
+        $\ln\sum_r n_r a_r^m$, with $a_r$ the probability to agree with one sample."""
+        counts, agree = self._rivals
+        if not counts.size:
+            return -math.inf
+        return float(np.logaddexp.reduce(np.log(counts) + samples * np.log(agree)))
+
+    @functools.cached_property
+    def _rivals(self) -> tuple[np.ndarray, np.ndarray]:
+        """How many rivals there are of each kind, by the places that they share, and the probability of each to agree."""
+        found = list(self._symmetric_rivals() if self.symmetric else self._ordered_rivals())
+        counts, agree = np.asarray(found, float).reshape(-1, 2).T
+        if (agree > 1 - 1e-12).any():
+            raise InputError(f"the function does not depend on every place of its support {self.support}: no sample singles it out")  # fmt: skip
+        return counts[agree > 0], agree[agree > 0]
+
+    def _symmetric_rivals(self) -> Iterator[tuple[float, float]]:
+        s, values = self.sparsity, np.asarray(self.by_count())
+        for shared in range(max(0, 2 * s - self.length), s):
+            both, alone = stats.binom(shared, self.bias), stats.binom(s - shared, self.bias)
+            agree = 0.0
+            for k in range(shared + 1):
+                # The two see k ones in common; each value is then a matter of the ones it sees alone.
+                one = alone.pmf(np.arange(s - shared + 1)) @ values[k : k + s - shared + 1]
+                agree += both.pmf(k) * (one**2 + (1 - one) ** 2)
+            yield math.comb(s, shared) * math.comb(self.length - s, s - shared), agree
+
+    def _ordered_rivals(self) -> Iterator[tuple[float, float]]:
+        s = self.sparsity
+        codes = patterns(s)
+        law, own = probabilities(s, self.bias), self.table.astype(float)
+        for kept in range(2**s):
+            shared = [j for j in range(s) if kept >> j & 1]
+            count = math.comb(self.length - s, s - len(shared))
+            # Conditional mean of each function given the bits that both see.
+            group = codes[:, shared].astype(int) @ (1 << np.arange(len(shared)))
+            mass = np.bincount(group, law)
+            mean = np.bincount(group, law * own) / mass
+            for table in self.variants:
+                if count == 0 or (len(shared) == s and table == self.variants[0]):
+                    continue
+                if len(shared) == s:
+                    yield count, float(law @ (own == table))
+                    continue
+                other = np.bincount(group, law * np.asarray(table)) / mass
+                yield count, float(mass @ (mean * other + (1 - mean) * (1 - other)))
+
+    def floor(self, probability: float = 0.8) -> float:
+        r"""The statistical floor: samples from which on no rival is left with `probability`, were their number Poisson:
+        $\sum_r n_r a_r^m = \ln(1/\text{probability})$. For and nearly $\ln\big(s(T-s)/\ln\frac1{\text{probability}}\big)/\ln\frac1{\text{bias}}$."""
+        if not 0 < probability < 1:
+            raise InputError(f"probability = {probability!r}: it must lie between 0 and 1")
+        if self.length == self.sparsity and len(self.variants) == 1:
+            return 0.0
+        target = math.log(-math.log(probability))
+        if self.log_rivals(0) <= target:
+            return 0.0
+        return float(optimize.brentq(lambda m: self.log_rivals(m) - target, 0, 1e9, xtol=1e-9))
+
+
+def patterns(bits: int) -> UInt8[np.ndarray, "patterns bits"]:
+    """All patterns of so many bits, the first bit fastest."""
+    return (np.arange(2**bits)[:, None] >> np.arange(bits) & 1).astype(np.uint8)
+
+
+def probabilities(bits: int, bias: float) -> Float[np.ndarray, " patterns"]:
+    """The probability of each of `patterns`."""
+    ones = patterns(bits).sum(1).astype(float)
+    return bias**ones * (1 - bias) ** (bits - ones)
+
+
+@functools.partial(jax.jit, static_argnums=(1, 2))
+def draw_bits(key: Array, samples: int, length: int, bias: float) -> UInt8[Array, "n length"]:
+    return jax.random.bernoulli(key, bias, (samples, length)).astype(jnp.uint8)
