@@ -1,0 +1,113 @@
+r"""Empirical Rademacher complexity of attention heads, measured.
+
+For the scalar head $f(X) = v^\top X^\top\mathrm{softmax}(Xu)$ with $|u| \le B_u$, $|v| \le B_v$ and signs $\sigma$, the supremum over v is explicit:
+$$\frac1m\sup_{u, v}\sum_i \sigma_i f(X_i) = B_v\sup_{|u| \le B_u}\Big|\frac1m\sum_i\sigma_i X_i^\top\mathrm{softmax}(X_iu)\Big|.$$
+Ascent over u estimates it from below in any dimension; in the plane a polar grid and the Lipschitz constant of the mixture in u, which
+is $B_X^2$ at most, enclose it.
+"""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from attlas.errors import InputError, whole
+from attlas.gaussian import Estimate, float64
+from attlas.search import climb
+
+
+class Enclosure(NamedTuple):
+    """A supremum for each draw of the signs, from below and from above [draw]."""
+
+    lower: Float[np.ndarray, " draw"]
+    upper: Float[np.ndarray, " draw"]
+
+
+def draw_signs(key: Array, draws: int, samples: int) -> Float[Array, "draws samples"]:
+    return jax.random.rademacher(key, (whole("draws", draws, 1), whole("samples", samples, 1)), jnp.float64)
+
+
+def correlation(u: Float[Array, " d"], tokens: Float[Array, "m n d"], signs: Float[Array, " m"]) -> Float[Array, ""]:
+    r"""$|\frac1m\sum_i\sigma_i X_i^\top\mathrm{softmax}(X_iu)|$."""
+    mixture = jnp.einsum("mn,mnd->md", jax.nn.softmax(tokens @ u), tokens)
+    mean = signs @ mixture / len(signs)
+    return jnp.sqrt(jnp.maximum(mean @ mean, 1e-300))
+
+
+@float64
+def head_complexity(
+    tokens: Float[Any, "m n d"],
+    signs: Float[Any, "draws m"],
+    *,
+    query_norm: float,
+    value_norm: float = 1.0,
+    key: Array,
+    starts: int = 8,
+    steps: int = 150,
+) -> Float[np.ndarray, " draws"]:
+    """The supremum for each draw of the signs, from below: the best of `starts` ascents, the origin among them."""
+    tokens, signs = jnp.asarray(tokens, float), jnp.asarray(signs, float)
+    draws, dim = len(signs), tokens.shape[-1]
+    direction = jax.random.normal(key, (draws, starts, dim))
+    radius = query_norm * jnp.linspace(0, 1, starts)[:, None]
+    start = radius * direction / jnp.linalg.norm(direction, axis=-1, keepdims=True)
+    point = {"u": start.reshape(draws * starts, dim)}
+    which = {"signs": jnp.repeat(signs, starts, axis=0)}
+    found = climb(_objective, _into_ball, point | which, (tokens, query_norm), steps=steps)
+    return value_norm * found.value.reshape(draws, starts).max(1)
+
+
+def _objective(point: Any, args: Any) -> Array:
+    return correlation(point["u"], args[0], jax.lax.stop_gradient(point["signs"]))
+
+
+def _into_ball(point: Any, args: Any) -> Any:
+    u, radius = point["u"], args[1]
+    length = jnp.sqrt(jnp.maximum(u @ u, 1e-300))
+    return {"u": u * jnp.minimum(1, radius / length), "signs": point["signs"]}
+
+
+@float64
+def planar_complexity(
+    tokens: Float[Any, "m n 2"], signs: Float[Any, "draws m"], *, query_norm: float, value_norm: float = 1.0, rings: int = 64
+) -> Enclosure:
+    r"""The supremum in the plane: the best node of a polar grid, and that plus what the mixture can rise to between nodes,
+    $B_X^2$ times the distance to the nearest one."""
+    tokens = np.asarray(tokens, float)
+    if tokens.shape[-1] != 2:
+        raise InputError(f"tokens have the dimension {tokens.shape[-1]}: the certificate is for the plane, 2")
+    rings = whole("rings", rings, 1)
+    spokes = max(8, int(np.ceil(2 * np.pi * rings)))
+    radii = query_norm * (np.arange(rings) + 0.5) / rings
+    angles = 2 * np.pi * np.arange(spokes) / spokes
+    nodes = jnp.asarray((radii[:, None, None] * np.stack([np.cos(angles), np.sin(angles)], -1)).reshape(-1, 2))
+    distance = np.hypot(query_norm / rings / 2, query_norm * np.pi / spokes)
+    radius = np.linalg.norm(tokens, axis=-1).max()
+    lower = value_norm * np.asarray(_best_node(nodes, jnp.asarray(tokens), jnp.asarray(signs, float)))
+    return Enclosure(lower, lower + value_norm * radius**2 * distance)
+
+
+@jax.jit
+def _best_node(nodes: Array, tokens: Array, signs: Array) -> Array:
+    def at(node: Array) -> Array:
+        mixture = jnp.einsum("mn,mnd->md", jax.nn.softmax(tokens @ node), tokens)
+        return jnp.linalg.norm(signs @ mixture, axis=-1) / signs.shape[1]
+
+    return jax.lax.map(at, nodes, batch_size=16).max(0)
+
+
+def concatenated_complexity(
+    tokens: Float[Any, "m n d"], signs: Float[Any, "draws m"], *, norm: float = 1.0
+) -> Float[np.ndarray, " draws"]:
+    r"""The supremum for a linear map on the concatenated sequence, $\frac{B}{m}|\sum_i\sigma_iX_i|_F$: about $B B_X\sqrt{T/m}$."""
+    tokens = np.asarray(tokens)
+    flat = tokens.reshape(len(tokens), -1)
+    return norm * np.linalg.norm(np.asarray(signs) @ flat, axis=1) / len(tokens)
+
+
+def mean_of(draws: Float[Any, "*s draws"]) -> Estimate:
+    """The complexity from draws of the signs: mean and standard error over the last axis."""
+    draws = np.asarray(draws)
+    return Estimate(draws.mean(-1), draws.std(-1, ddof=1) / np.sqrt(draws.shape[-1]))

@@ -1,0 +1,20 @@
+"""What the claims of this map share."""
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from attlas.claims import Hypothesis
+
+PAPER = "edelman2022"
+FIGURES = "attlas.sparse_variables.figures"
+
+TOKENS = Hypothesis("length >= 2", lambda s: s.length >= 2, defining=True)
+SEARCH = Hypothesis("starts >= 2", lambda s: s.starts >= 2, defining=True)
+SHARP = Hypothesis("sharpness > 1", lambda s: s.sharpness > 1)
+
+
+def unit_tokens(key: Array, *shape: int) -> Float[Array, "..."]:
+    """Independent directions, uniform on the sphere of the last axis."""
+    x = jax.random.normal(key, shape)
+    return x / jnp.linalg.norm(x, axis=-1, keepdims=True)
