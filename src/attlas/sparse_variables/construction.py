@@ -29,6 +29,9 @@ SPECIAL = 3
 CHUNK = 4096
 """Places that are looked at together; fixed, because its number enters the random key of their embeddings."""
 
+KEPT = 1 << 23
+"""Numbers that an embedding keeps; a larger one is drawn again, chunk by chunk, whenever it is looked at."""
+
 
 class Embedding(ABC):
     """Unit vectors for T places, two bits and [CLS]."""
@@ -102,9 +105,18 @@ class RandomDirections(Embedding):
     def special(self) -> Float[np.ndarray, "3 dim"]:
         return self._drawn(0, SPECIAL)
 
+    @functools.cached_property
+    def _kept(self) -> Float[np.ndarray, "length dim"]:
+        return np.concatenate([self._block(block) for block in range(-(-self.length // CHUNK))])
+
+    def _block(self, block: int) -> Float[np.ndarray, "n dim"]:
+        return self._drawn(1 + block, min(CHUNK, self.length - block * CHUNK))
+
     def places(self, first: int, last: int) -> Float[np.ndarray, "n dim"]:
+        if self.length * self.dim <= KEPT:
+            return self._kept[first:last]
         blocks = range(first // CHUNK, -(-last // CHUNK))
-        rows = np.concatenate([self._drawn(1 + block, CHUNK) for block in blocks])
+        rows = np.concatenate([self._block(block) for block in blocks])
         return rows[first - blocks[0] * CHUNK :][: last - first]
 
 

@@ -39,13 +39,14 @@ class SparseBoolean:
     r"""$y = f(b_{i_1}, \dots, b_{i_s})$ for bits $b_1, \dots, b_T$, independent and each 1 with probability `bias`.
 
     `support` holds $i_1, \dots, i_s$, counted from 0. `function` is and, or, majority or parity, or a truth table of $2^s$ zeros and
-    ones, in which the entry $\sum_j 2^{j-1} b_{i_j}$ is the value. The bias is the one that balances the labels: $2^{-1/s}$ for and, 1/2
-    for parity; where none does, the one that comes nearest, closest to 1/2.
+    ones, in which the entry $\sum_j 2^{j-1} b_{i_j}$ is the value. Unless given, the bias is the one that balances the labels: $2^{-1/s}$
+    for and, 1/2 for parity; where none does, the one that comes nearest, closest to 1/2.
     """
 
     length: int
     support: tuple[int, ...]
     function: str | tuple[int, ...] = "and"
+    bias: float = None  # type: ignore[assignment]
 
     def __post_init__(self) -> None:
         whole("length", self.length, 1)
@@ -61,7 +62,15 @@ class SparseBoolean:
         if isinstance(self.function, str):
             if self.function not in FUNCTIONS:
                 raise InputError(f"function = {self.function!r}: it must be {', '.join(FUNCTIONS)} or a truth table.{near(self.function, FUNCTIONS)}")  # fmt: skip
-            return
+        else:
+            self._check_table()
+        if self.bias is None:
+            object.__setattr__(self, "bias", self._balancing())
+        if not 0 < self.bias < 1:
+            raise InputError(f"bias = {self.bias!r}: it must lie between 0 and 1")
+
+    def _check_table(self) -> None:
+        support = self.support
         values = tuple(int(v) if v in (0, 1) else v for v in np.asarray(self.function).ravel().tolist())
         object.__setattr__(self, "function", values)
         if len(values) != 2 ** len(support):
@@ -110,21 +119,17 @@ class SparseBoolean:
         code = sum(bits[..., i].astype(jnp.int32) << j for j, i in enumerate(self.support))
         return jnp.asarray(self.table)[code]
 
-    @functools.cached_property
-    def bias(self) -> float:
-        """The probability of a bit to be 1."""
-
+    def _balancing(self) -> float:
         def excess(p: float) -> float:
             return float(probabilities(self.sparsity, p) @ self.table) - 0.5
 
         grid = np.linspace(0, 1, 201)[1:-1]
         values = np.array([excess(p) for p in grid])
-        crossings = np.flatnonzero(np.sign(values[:-1]) * np.sign(values[1:]) <= 0)
-        if not crossings.size:
-            closest = abs(values) <= abs(values).min() + 1e-12
-            return float(min(grid[closest], key=lambda p: abs(p - 0.5)))
-        roots = [optimize.brentq(excess, grid[i], grid[i + 1], xtol=1e-15) if values[i] * values[i + 1] < 0 else grid[i if values[i] == 0 else i + 1] for i in crossings]  # fmt: skip
-        return float(min(roots, key=lambda p: abs(p - 0.5)))
+        exact = grid[abs(values) < 1e-12]
+        signs = np.flatnonzero(values[:-1] * values[1:] < 0)
+        roots = [*exact, *(optimize.brentq(excess, grid[i], grid[i + 1], xtol=1e-15) for i in signs)]
+        nearest = grid[abs(values) <= abs(values).min() + 1e-12]
+        return float(min(roots or nearest, key=lambda p: abs(p - 0.5)))
 
     def sample(self, key: Array, samples: int) -> Batch:
         """Independent sequences with balanced labels."""

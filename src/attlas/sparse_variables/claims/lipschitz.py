@@ -1,5 +1,6 @@
 """Claims about head, layer and read-out, and how much they can change: constants without the length in them."""
 
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -299,10 +300,13 @@ def head_lipschitz(cells: Sequence[Setting], seed: int) -> xr.Dataset:
 # --- layers --------------------------------------------------------------------------------------------------------
 
 
-def built(kind: str, key: Array, depth: int, dim: int) -> attention.Block:
-    """A random stack of so many layers: plain, with two heads each, residual, or projected."""
+KINDS = ("plain", "two heads", "residual", "projected")
 
-    def layer(key: Array) -> attention.Block:
+
+def built(kind: str, key: Array, depth: int, dim: int) -> attention.Block:
+    """A random stack of so many layers: plain, with two heads each, residual, or projected; or of each in turn."""
+
+    def layer(key: Array, kind: str) -> attention.Block:
         a, b = jax.random.split(key)
         head = random_head(a, dim, scale=1.0)
         if kind == "two heads":
@@ -313,7 +317,8 @@ def built(kind: str, key: Array, depth: int, dim: int) -> attention.Block:
             return Projected(Layer(TransformerHead(head.key, head.query, head.value, head.out, jax.nn.relu, project=True)))
         return Layer(head)
 
-    return Stack(tuple(layer(k) for k in jax.random.split(key, depth)))
+    kinds = itertools.cycle(KINDS if kind == "mixed" else [kind])
+    return Stack(tuple(layer(k, kind) for k, kind in zip(jax.random.split(key, depth), kinds, strict=False)))
 
 
 def layer_ratio(point: Any, block: attention.Block) -> Array:
@@ -355,9 +360,9 @@ def adding(block: Any) -> Any:
     statement=r"On tokens in a ball of radius B a layer is Lipschitz in $\max_t|x_t|$ with $L_\sigma B_CB_V(1 + 2CB_{QK}B^2)$, C = 1 for softmax; heads add,"
     r" a residual adds 1, a projection on the ball nothing, and constants multiply with depth.",
     words="What a stack of layers can do to a small change is a product of norms, and the length is not among them.",
-    hypotheses=(TOKENS, SEARCH),
-    quick=Setting(kind=("plain", "two heads", "residual", "projected"), depth=(1, 2, 2, 3), length=24, dim=6, starts=16, steps=150),
-    paper=Setting(kind=("plain", "two heads", "residual", "projected") * 3, depth=(1,) * 4 + (2,) * 4 + (4,) * 4, length=64, dim=16, starts=32, steps=300),
+    hypotheses=(TOKENS, SEARCH, Hypothesis(f"kind is one of {', '.join(KINDS)}, mixed", lambda s: s.kind in (*KINDS, "mixed"), defining=True)),
+    quick=Setting(kind=("plain", "mixed"), depth=(1, 4), length=24, dim=6, starts=16, steps=150),
+    paper=Setting(kind=KINDS * 3, depth=(1,) * 4 + (2,) * 4 + (4,) * 4, length=64, dim=16, starts=32, steps=300),
     rule=Bound(),
     control=Control("heads that add up instead of averaging", lambda e: e.assign(measured=e["unnormalised"])),
     figure=drawn_by(f"{FIGURES}.heads:depth_constants"),
