@@ -148,7 +148,9 @@ class TransformerHead(Head):
                 " shape, and value as many rows"
             )
         if shapes["value"][1] != shapes["out"][0]:
-            raise InputError(f"value {shapes['value']} and out {shapes['out']} do not fit: out has a row for each value")
+            raise InputError(
+                f"value {shapes['value']} and out {shapes['out']} do not fit: out has a row for each value"
+            )
 
     def scores(self, tokens: Float[Array, "n d"], context: Float[Array, " d"]) -> Float[Array, " n"]:
         return tokens @ (self.key @ (self.query.T @ context))
@@ -255,9 +257,16 @@ def random_head(
 ) -> TransformerHead:
     r"""A Transformer head with independent normal weights of variance $\text{scale}^2/d$, from `dim` to `dim` through `width`."""
     width = dim if width is None else width
-    shapes = ((dim, width), (dim, width), (dim, width), (width, dim))
     keys = jax.random.split(key, 4)
-    weights = (
-        scale / jnp.sqrt(dim) * jax.random.normal(k, shape) for k, shape in zip(keys, shapes, strict=True)
+
+    def normal(i: int, *shape: int) -> Array:
+        return scale / jnp.sqrt(dim) * jax.random.normal(keys[i], shape)
+
+    return TransformerHead(
+        key=normal(0, dim, width),
+        query=normal(1, dim, width),
+        value=normal(2, dim, width),
+        out=normal(3, width, dim),
+        activation=activation,
+        project=project,
     )
-    return TransformerHead(*weights, activation=activation, project=project)

@@ -126,10 +126,10 @@ def _log_entropy(log_ratio: Real, log_points: Real, outputs: Real, inputs: Real)
     return np.where(log_ratio > 0, np.minimum(log_linear, parametric), -np.inf)[()]
 
 
-def best_split(sizes: Float[ArrayLike, "*s k"]) -> tuple[Real, Float[np.ndarray, "*s k"]]:
+def best_split(sizes: Any) -> tuple[Real, Float[np.ndarray, "*s k"]]:
     r"""The least $\sum_k A_k^2/\beta_k^2$ over shares $\beta_k \ge 0$ that sum to 1, which is $(\sum_k A_k^{2/3})^3$, and the shares
-    $\beta_k \propto A_k^{2/3}$ at which it is attained; over the last axis. How Theorem 4.2 splits its distance."""
-    sizes = np.asarray(as_norm("sizes", sizes), float)
+    $\beta_k \propto A_k^{2/3}$ at which it is attained; for `sizes` [..., term]. How Theorem 4.2 splits its distance."""
+    sizes = np.atleast_1d(as_norm("sizes", sizes))
     largest = sizes.max(-1, keepdims=True)
     thirds = (sizes / largest) ** (2 / 3)
     total = thirds.sum(-1, keepdims=True)
@@ -178,9 +178,9 @@ class HeadNorms(NamedTuple):
     query_key_21: Real
     out: Real
     out_21: Real
-    dim: int
-    width: int
-    out_dim: int
+    dim: Real
+    width: Real
+    out_dim: Real
     lipschitz: Real = 1.0
     score: Real | None = None
     project: bool = False
@@ -190,8 +190,7 @@ class HeadNorms(NamedTuple):
             as_norm(name, getattr(self, name))
         if self.score is not None:
             as_norm("score", self.score)
-        for name in ("dim", "width", "out_dim"):
-            positive(name, getattr(self, name))
+        positive("width", self.width), positive("out_dim", self.out_dim)
         return self
 
 
@@ -385,7 +384,9 @@ class Capacity:
         shares = normal((2 * sizes + np.log(log_points + math.log(8) + inside)) / 3)
         logs = cover(shares)
         if np.isfinite(inputs).all():
-            counted = normal(np.broadcast_to(np.where(np.isfinite(sizes), np.log(outputs * inputs), -np.inf), ratio.shape))
+            counted = normal(
+                np.broadcast_to(np.where(np.isfinite(sizes), np.log(outputs * inputs), -np.inf), ratio.shape)
+            )
             by_count = cover(counted)
             better = (_sum_last(by_count) < _sum_last(logs))[..., None]
             shares, logs = np.where(better, counted, shares), np.where(better, by_count, logs)
@@ -393,7 +394,9 @@ class Capacity:
             # Equal derivatives mean shares in proportion to share * |derivative|; a third of the way converges at once for a square.
             with np.errstate(invalid="ignore", divide="ignore"):
                 slope = (logs - cover(shares + 1e-3)) / 1e-3
-                moved = normal(np.where(np.isfinite(logs), (2 * shares + logs + np.log(np.maximum(slope, 1e-3))) / 3, shares))
+                moved = normal(
+                    np.where(np.isfinite(logs), (2 * shares + logs + np.log(np.maximum(slope, 1e-3))) / 3, shares)
+                )
             after = cover(moved)
             better = (_sum_last(after) < _sum_last(logs))[..., None]
             shares, logs = np.where(better, moved, shares), np.where(better, after, logs)
@@ -488,7 +491,9 @@ def class_of(block: Block, radius: Real = 1.0, *, constant: str = "paper") -> Ca
     return Capacity(grown.terms, grown.log_radius, constant, grown.layers)
 
 
-def read_out(block: Block, weight: Real, radius: Real = 1.0, *, out_dim: Real = np.inf, constant: str = "paper") -> Capacity:
+def read_out(
+    block: Block, weight: Real, radius: Real = 1.0, *, out_dim: Real = np.inf, constant: str = "paper"
+) -> Capacity:
     r"""The capacity of $w^\top f(X)_{CLS}$ with $|w| \le$ `weight`: one further term, and every other $|w|$ times as large."""
     grown = block(_log(positive("radius", radius)))
     log_weight = _log(as_norm("weight", weight))
@@ -510,7 +515,7 @@ def head_norms(head: attention.TransformerHead, context: Float[ArrayLike, " dim"
     """The norms of a head's weights, at a fixed `context` if there is one. The product of query and key is never formed: its
     norms come through triangular factors of its thin ones."""
     key, query, value, out = (_matrix(w) for w in (head.key, head.query, head.value, head.out))
-    by_key, by_query = np.linalg.qr(key, mode="r"), np.linalg.qr(query, mode="r")
+    by_key, by_query = np.linalg.qr(key)[1], np.linalg.qr(query)[1]
     columns = float(np.linalg.norm(by_key @ query.T, axis=0).sum())
     rows = float(np.linalg.norm(by_query @ key.T, axis=0).sum())
     return HeadNorms(
@@ -544,7 +549,11 @@ def block_of(module: Any, length: int, *, constant: str = "paper") -> Block:
             return projected(block_of(module.block, length, constant=constant))
         case attention.Stack():
             return stacked(*(block_of(block, length, constant=constant) for block in module.blocks))
-    raise InputError(
+    raise _unknown(module)
+
+
+def _unknown(module: Any) -> InputError:
+    return InputError(
         f"{type(module).__name__} has no known norms: a bound is known for TransformerHead, MultiHead, Layer, Residual, Projected,"
         " Stack and ReadOut"
     )
@@ -567,13 +576,15 @@ def capacity_of(module: Any, length: int, *, radius: float = 1.0, constant: str 
         return read_out(block, float(np.linalg.norm(weight)), radius, out_dim=weight.size, constant=constant)
     inner = module.block.head
     heads = inner.heads if isinstance(inner, attention.MultiHead) else (inner,)
-    unknown = next((head for head in heads if not isinstance(head, attention.TransformerHead)), None)
-    if unknown is not None:
-        block_of(unknown, length)
+    known = []
+    for head in heads:
+        if not isinstance(head, attention.TransformerHead):
+            raise _unknown(head)
+        known.append(head)
     cls = np.asarray(module.cls, float)
-    norms = [head_norms(head, cls) for head in heads]
-    if all(head.activation is attention.identity and not head.project for head in heads):
-        values = [np.linalg.norm(np.asarray(head.value, float) @ (np.asarray(head.out, float) @ weight)) for head in heads]
+    norms = [head_norms(head, cls) for head in known]
+    if all(head.activation is attention.identity and not head.project for head in known):
+        values = [float(np.linalg.norm(_matrix(head.value) @ (_matrix(head.out) @ weight))) for head in known]
         each = [collapsed_head(n.score, v, tokens, n.dim, constant) for n, v in zip(norms, values, strict=True)]
         return class_of(multi_head(*each), radius, constant=constant)
     block = multi_head(*(head_block(n, tokens, constant) for n in norms))

@@ -71,7 +71,12 @@ def _into_ball(point: Any, args: Any) -> Any:
 
 @float64
 def planar_complexity(
-    tokens: Float[Any, "m n 2"], signs: Float[Any, "draws m"], *, query_norm: float, value_norm: float = 1.0, rings: int = 64
+    tokens: Float[Any, "m n 2"],
+    signs: Float[Any, "draws m"],
+    *,
+    query_norm: float,
+    value_norm: float = 1.0,
+    rings: int = 64,
 ) -> Enclosure:
     r"""The supremum in the plane: the best node of a polar grid, and that plus what the mixture can rise to between nodes,
     $B_X^2$ times the distance to the nearest one."""

@@ -55,7 +55,9 @@ class Embedding(ABC):
         anchors = self.anchors(support)
         return anchors @ anchors.T
 
-    def products(self, support: Sequence[int], coefficients: Float[np.ndarray, "s+3 n"]) -> Float[np.ndarray, "length+3 n"]:
+    def products(
+        self, support: Sequence[int], coefficients: Float[np.ndarray, "s+3 n"]
+    ) -> Float[np.ndarray, "length+3 n"]:
         """Inner products of combinations of the anchors with every place and the special vectors."""
         weights = self.anchors(support).T @ coefficients
         chunks = [self.places(i, min(i + CHUNK, self.length)) @ weights for i in range(0, self.length, CHUNK)]
@@ -81,7 +83,9 @@ class Orthonormal(Embedding):
     def gram(self, support: Sequence[int]) -> Float[np.ndarray, "s+3 s+3"]:
         return np.eye(len(support) + SPECIAL)
 
-    def products(self, support: Sequence[int], coefficients: Float[np.ndarray, "s+3 n"]) -> Float[np.ndarray, "length+3 n"]:
+    def products(
+        self, support: Sequence[int], coefficients: Float[np.ndarray, "s+3 n"]
+    ) -> Float[np.ndarray, "length+3 n"]:
         found = np.zeros((self.length + SPECIAL, coefficients.shape[1]))
         found[[*support, *range(self.length, self.length + SPECIAL)]] = coefficients
         return found
@@ -141,7 +145,9 @@ class Construction:
     attend: bool = False
 
     @functools.cached_property
-    def _tables(self) -> tuple[Float[np.ndarray, "2 length"], Float[np.ndarray, "2 length r"], Float[np.ndarray, " r+1"]]:
+    def _tables(
+        self,
+    ) -> tuple[Float[np.ndarray, "2 length"], Float[np.ndarray, "2 length r"], Float[np.ndarray, " r+1"]]:
         r"""Weights $e^{score}$ and values of each (bit, place), relative to the largest weight, and of [CLS]."""
         columns = np.column_stack([self.score, self.read])
         found = self.embedding.products(self.task.support, columns)
@@ -223,7 +229,9 @@ class Construction:
         low, high = self.range_of(self.mix @ self.out)
         return float(np.where(signs > 0, low, -high).min())
 
-    def range_of(self, column: Float[np.ndarray, " r"]) -> tuple[Float[np.ndarray, " patterns"], Float[np.ndarray, " patterns"]]:
+    def range_of(
+        self, column: Float[np.ndarray, " r"]
+    ) -> tuple[Float[np.ndarray, " patterns"], Float[np.ndarray, " patterns"]]:
         r"""The least and the largest value of a combination of the mixture for each pattern of the relevant bits, over all fillings of
         the other places.
 
@@ -263,7 +271,8 @@ class Construction:
         activation = jax.nn.relu if self.relu else attention.identity
         with jax.enable_x64(True):
             key, query, value, out = map(
-                jnp.asarray, (anchors @ self.score[:, None], anchors[:, -1:], anchors @ self.read @ self.mix, self.out[:, None])
+                jnp.asarray,
+                (anchors @ self.score[:, None], anchors[:, -1:], anchors @ self.read @ self.mix, self.out[:, None]),
             )
             head = attention.TransformerHead(key, query, value, out, activation)
             return attention.ReadOut(attention.Layer(head), query[:, 0] / 2, jnp.ones(1), attend=self.attend)
@@ -306,7 +315,12 @@ def _embedding(task: SparseBoolean, embedding: Embedding | None) -> Embedding:
 
 
 def _sharp(
-    task: SparseBoolean, embedding: Embedding, base: np.ndarray, extra: np.ndarray, advantage: Callable[[np.ndarray, float], float], most: float = 1.0
+    task: SparseBoolean,
+    embedding: Embedding,
+    base: np.ndarray,
+    extra: np.ndarray,
+    advantage: Callable[[np.ndarray, float], float],
+    most: float = 1.0,
 ) -> np.ndarray:
     r"""The score $\beta\cdot$`base` + `extra`, both as wanted products with the anchors, with the $\beta$ at which `advantage`(products, $\beta$) is 0."""
     gram = embedding.gram(task.support)
@@ -334,7 +348,9 @@ def _outweighs(sharpness: float) -> Callable[[np.ndarray, float], float]:
 
 def _needs_others(task: SparseBoolean) -> None:
     if task.length <= task.sparsity:
-        raise InputError(f"length = {task.length}: it must exceed the sparsity {task.sparsity}, or there is nothing to attend away from")
+        raise InputError(
+            f"length = {task.length}: it must exceed the sparsity {task.sparsity}, or there is nothing to attend away from"
+        )
 
 
 def _level_reader(
@@ -361,7 +377,9 @@ def threshold_head(task: SparseBoolean, *, sharpness: float = 2.0, embedding: Em
     values = task.by_count()
     steps = () if values is None else tuple(k for k in range(1, task.sparsity + 1) if values[k] != values[k - 1])
     if values is None or values[0] != 0 or len(steps) != 1:
-        raise InputError(f"function = {task.function!r}: a threshold head computes 'at least k ones' only, as and, or and majority are")
+        raise InputError(
+            f"function = {task.function!r}: a threshold head computes 'at least k ones' only, as and, or and majority are"
+        )
     _needs_others(task)
     s, c, embedding = task.sparsity, positive("sharpness", sharpness), _embedding(task, embedding)
     base = np.append(np.ones(s), np.zeros(SPECIAL))
@@ -404,7 +422,9 @@ def symmetric_head(task: SparseBoolean, *, sharpness: float = 2.0, embedding: Em
     staircase of 2s ReLUs whose steps rise where no level lies. Norms grow like a power of s: for parity $|\text{out}| \approx 2\sqrt{2s}\,\frac{sc+1}{c-1}$."""
     values = task.by_count()
     if values is None:
-        raise InputError(f"function = {task.function!r}: it is not symmetric, so that the number of ones does not decide it")
+        raise InputError(
+            f"function = {task.function!r}: it is not symmetric, so that the number of ones does not decide it"
+        )
     return _staircase(task, np.zeros(task.sparsity), values, sharpness, embedding)
 
 
@@ -447,4 +467,3 @@ def head_for(task: SparseBoolean, *, sharpness: float = 2.0, embedding: Embeddin
     else:
         build = threshold_head if sorted(values) == list(values) and len(set(values)) == 2 else symmetric_head
     return build(task, sharpness=sharpness, embedding=embedding)
-

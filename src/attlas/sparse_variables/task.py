@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, UInt8
-from scipy import optimize, stats
+from scipy import optimize
 
 from attlas.errors import InputError, near, whole
 
@@ -142,7 +142,9 @@ class SparseBoolean:
             batch = self.sample(jax.random.fold_in(key, attempt), samples)
             if self.consistent(batch, most=2) == 1:
                 return batch, attempt
-        raise InputError(f"samples = {samples}: none of {tries} batches singles out the support; ask for {self.floor():.0f} or more")
+        raise InputError(
+            f"samples = {samples}: none of {tries} batches singles out the support; ask for {self.floor()} or more"
+        )
 
     @functools.cached_property
     def variants(self) -> list[tuple[int, ...]]:
@@ -166,13 +168,12 @@ class SparseBoolean:
         tables = np.asarray(self.variants, np.uint8)
         found = 0
         for places in self._candidates(bits, label):
-            codes = np.zeros((len(places), 1), np.int32)
             alive = np.repeat(np.arange(len(places))[:, None], len(tables), 1).ravel()
             which = np.tile(np.arange(len(tables)), len(places))
             # A few samples at a time: most candidates are gone after the first.
             for first in range(0, len(label), 8):
                 rows = slice(first, first + 8)
-                codes = sum(bits[rows][:, places[alive, j]].astype(np.int32) << j for j in range(self.sparsity))
+                codes = (bits[rows][:, places[alive]].astype(np.int32) << np.arange(self.sparsity)).sum(-1)
                 keep = (tables[which, codes] == label[rows, None]).all(0)
                 alive, which = alive[keep], which[keep]
                 if not alive.size:
@@ -191,70 +192,75 @@ class SparseBoolean:
             places = places[~bits[label == 0].any(0)]
         count = math.comb(len(places), self.sparsity)
         if count > 2e8:
-            raise InputError(f"{count:,} supports may be consistent with the batch: at most 200,000,000 can be looked through")
+            raise InputError(
+                f"{count:,} supports may be consistent with the batch: at most 200,000,000 can be looked through"
+            )
         sets = itertools.combinations(places.tolist(), self.sparsity)
         while chunk := list(itertools.islice(sets, 1 << 16)):
             yield np.asarray(chunk)
+
+    @functools.cached_property
+    def _rivals(self) -> tuple[Float[np.ndarray, " r"], Float[np.ndarray, "r patterns"]]:
+        """How many rivals there are of each kind, by the places that they share with this function, and with what probability each
+        agrees with it given the relevant bits."""
+        s, tables = self.sparsity, np.asarray(self.variants, float)
+        if 4**s * len(tables) > 4e6:
+            raise InputError(f"sparsity = {s}: the rivals of such a function are too many to be told apart; it may be at most {8 if self.symmetric else 5}")  # fmt: skip
+        codes, law, own = patterns(s).astype(int), probabilities(s, self.bias), self.table.astype(float)
+        counts, agree = [], []
+        for kept in range(2**s):
+            shared = [j for j in range(s) if kept >> j & 1]
+            count = math.comb(self.length - s, s - len(shared))
+            others = tables[1:] if len(shared) == s else tables
+            if count == 0 or not len(others):
+                continue
+            # What a rival says is a coin given the bits that both see.
+            group = codes[:, shared] @ (1 << np.arange(len(shared)))
+            coin = np.stack([np.bincount(group, law * other) / np.bincount(group, law) for other in others])[:, group]
+            counts.append(np.full(len(others), float(count)))
+            agree.append(np.where(own == 1, coin, 1 - coin))
+        if not counts:
+            return np.zeros(0), np.zeros((0, 2**s))
+        found = np.concatenate(agree)
+        if (found @ law > 1 - 1e-12).any():
+            raise InputError(f"the function does not depend on every place of its support {self.support}: no sample singles it out")  # fmt: skip
+        return np.concatenate(counts), found
 
     def log_rivals(self, samples: float) -> float:
         r"""Logarithm of the expected number of those functions, but for this one, that agree with `samples` samples:
         $\ln\sum_r n_r a_r^m$, with $a_r$ the probability to agree with one sample."""
         counts, agree = self._rivals
-        if not counts.size:
-            return -math.inf
-        return float(np.logaddexp.reduce(np.log(counts) + samples * np.log(agree)))
+        mean = agree @ probabilities(self.sparsity, self.bias)
+        with np.errstate(divide="ignore"):
+            return float(np.logaddexp.reduce(np.log(counts) + samples * np.log(mean), initial=-np.inf))
 
-    @functools.cached_property
-    def _rivals(self) -> tuple[np.ndarray, np.ndarray]:
-        """How many rivals there are of each kind, by the places that they share, and the probability of each to agree."""
-        found = list(self._symmetric_rivals() if self.symmetric else self._ordered_rivals())
-        counts, agree = np.asarray(found, float).reshape(-1, 2).T
-        if (agree > 1 - 1e-12).any():
-            raise InputError(f"the function does not depend on every place of its support {self.support}: no sample singles it out")  # fmt: skip
-        return counts[agree > 0], agree[agree > 0]
+    def unique_probability(self, samples: int, draws: int = 4096) -> float:
+        r"""The probability that no other support is consistent with `samples` samples, to a percent or so:
+        $E\exp\big(-\sum_r n_r\prod_{i \le m} a_r(x_i)\big)$ over the relevant bits $x_i$, given which rivals are nearly independent.
 
-    def _symmetric_rivals(self) -> Iterator[tuple[float, float]]:
-        s, values = self.sparsity, np.asarray(self.by_count())
-        for shared in range(max(0, 2 * s - self.length), s):
-            both, alone = stats.binom(shared, self.bias), stats.binom(s - shared, self.bias)
-            agree = 0.0
-            for k in range(shared + 1):
-                # The two see k ones in common; each value is then a matter of the ones it sees alone.
-                one = alone.pmf(np.arange(s - shared + 1)) @ values[k : k + s - shared + 1]
-                agree += both.pmf(k) * (one**2 + (1 - one) ** 2)
-            yield math.comb(s, shared) * math.comb(self.length - s, s - shared), agree
+        Without the condition, $\exp(-\sum_r n_ra_r^m)$ is too small by up to a third: rivals come together, when a place happens not to
+        decide any sample. The mean is over `draws` sets of samples, always the same.
+        """
+        counts, agree = self._rivals
+        with np.errstate(divide="ignore"):
+            logs = np.maximum(np.log(agree), -1e9)
+        drawn = np.random.default_rng(0).multinomial(
+            whole("samples", samples, 1), probabilities(self.sparsity, self.bias), draws
+        )
+        return float(np.exp(-(np.exp(drawn @ logs.T) @ counts)).mean())
 
-    def _ordered_rivals(self) -> Iterator[tuple[float, float]]:
-        s = self.sparsity
-        codes = patterns(s)
-        law, own = probabilities(s, self.bias), self.table.astype(float)
-        for kept in range(2**s):
-            shared = [j for j in range(s) if kept >> j & 1]
-            count = math.comb(self.length - s, s - len(shared))
-            # Conditional mean of each function given the bits that both see.
-            group = codes[:, shared].astype(int) @ (1 << np.arange(len(shared)))
-            mass = np.bincount(group, law)
-            mean = np.bincount(group, law * own) / mass
-            for table in self.variants:
-                if count == 0 or (len(shared) == s and table == self.variants[0]):
-                    continue
-                if len(shared) == s:
-                    yield count, float(law @ (own == table))
-                    continue
-                other = np.bincount(group, law * np.asarray(table)) / mass
-                yield count, float(mass @ (mean * other + (1 - mean) * (1 - other)))
-
-    def floor(self, probability: float = 0.8) -> float:
-        r"""The statistical floor: samples from which on no rival is left with `probability`, were their number Poisson:
-        $\sum_r n_r a_r^m = \ln(1/\text{probability})$. For and nearly $\ln\big(s(T-s)/\ln\frac1{\text{probability}}\big)/\ln\frac1{\text{bias}}$."""
+    def floor(self, probability: float = 0.8) -> int:
+        """The statistical floor: the fewest samples with which the support is the only consistent one with `probability`."""
         if not 0 < probability < 1:
             raise InputError(f"probability = {probability!r}: it must lie between 0 and 1")
-        if self.length == self.sparsity and len(self.variants) == 1:
-            return 0.0
-        target = math.log(-math.log(probability))
-        if self.log_rivals(0) <= target:
-            return 0.0
-        return float(optimize.brentq(lambda m: self.log_rivals(m) - target, 0, 1e9, xtol=1e-9))
+        high = 1
+        while self.unique_probability(high) < probability:
+            high *= 2
+        low = high // 2
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (low, middle) if self.unique_probability(middle) >= probability else (middle, high)
+        return high
 
 
 def patterns(bits: int) -> UInt8[np.ndarray, "patterns bits"]:

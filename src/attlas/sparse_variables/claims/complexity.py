@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import xarray as xr
-from jaxtyping import Array, Float
+from jaxtyping import Array
 
 from attlas.capacity import class_of, collapsed_head
 from attlas.claims import Control, Hypothesis, Setting, claim, drawn_by, key_for, product, together
@@ -30,6 +30,12 @@ DRAWS = Hypothesis("draws >= 8", lambda s: s.draws >= 8, defining=True)
 def planar_data(cell: Setting, seed: int, id: str) -> tuple[Array, Array]:
     tokens = unit_tokens(key_for(seed, id, "tokens"), cell.samples, cell.length, 2)
     return tokens, draw_signs(key_for(seed, id, "signs"), cell.draws, cell.samples)
+
+
+@functools.cache
+def planar_bound(cell: Setting) -> float:
+    head = collapsed_head(cell.query_norm, 1.0, cell.length, 2, "sharp")
+    return float(class_of(head, constant="sharp").rademacher(cell.samples))
 
 
 @claim(
@@ -56,7 +62,8 @@ def complexity_certificate(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     key = key_for(seed, id, "starts")
     exact = planar_complexity(tokens, signs, query_norm=cell.query_norm, rings=cell.rings)
     ascent, start = (
-        head_complexity(tokens, signs, query_norm=cell.query_norm, key=key, starts=16, steps=steps) for steps in (150, 1)
+        head_complexity(tokens, signs, query_norm=cell.query_norm, key=key, starts=16, steps=steps)
+        for steps in (150, 1)
     )
     return xr.Dataset(
         {
@@ -109,12 +116,6 @@ def complexity_bound(cells: Sequence[Setting], seed: int) -> xr.Dataset:
             "spread": ("cell", [concatenated.error]),
         }
     )
-
-
-@functools.cache
-def planar_bound(cell: Setting) -> float:
-    head = collapsed_head(cell.query_norm, 1.0, cell.length, 2, "sharp")
-    return float(class_of(head, constant="sharp").rademacher(cell.samples))
 
 
 @claim(

@@ -66,7 +66,9 @@ def threshold_margin(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     functions, kinds = ("and", "or", "majority"), embeddings(cell.length, seed)
     built = [
         [
-            threshold_head(drawn(cell, seed, "sparse-variables/threshold-margin", f), sharpness=cell.sharpness, embedding=e)
+            threshold_head(
+                drawn(cell, seed, "sparse-variables/threshold-margin", f), sharpness=cell.sharpness, embedding=e
+            )
             for e in kinds.values()
         ]
         for f in functions
@@ -324,7 +326,7 @@ def table_exact(cells: Sequence[Setting], seed: int) -> xr.Dataset:
         key = key_for(seed, "sparse-variables/table-exact", purpose)
         task = SparseBoolean.random(key, cell.length, cell.sparsity)
         table = (0, 1, *task.table[2:].tolist())
-        tasks.append(replace(task, function=table, bias=None))
+        tasks.append(SparseBoolean(task.length, task.support, table))
     return staircase_evidence([table_head(task, sharpness=cell.sharpness) for task in tasks])
 
 

@@ -122,7 +122,10 @@ def sparse_packing(size: float, eps: float, points: int) -> float:
     r"""Nats of an explicit packing on n orthonormal points: weights with k entries $\pm a/\sqrt k$ differ by that much or more somewhere, which
     exceeds $2\epsilon$ while $k < a^2/4\epsilon^2$; there are $\binom nk2^k$ of them."""
     k = min(points, math.ceil(size**2 / (4 * eps**2)) - 1)
-    counts = [math.lgamma(points + 1) - math.lgamma(j + 1) - math.lgamma(points - j + 1) + j * math.log(2) for j in range(k + 1)]
+    counts = [
+        math.lgamma(points + 1) - math.lgamma(j + 1) - math.lgamma(points - j + 1) + j * math.log(2)
+        for j in range(k + 1)
+    ]
     return max(counts)
 
 
@@ -155,15 +158,20 @@ def cover_composition(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     alpha = best_split([scores * values, values])[1][0]
     fine, coarse = alpha * cell.eps / values, 4 * alpha * cell.eps / values
     value_net = net(values, (1 - alpha) * cell.eps)
-    u, v = scores * disc(key_for(seed, id, "scores"), cell.members), values * disc(key_for(seed, id, "values"), cell.members)
+    u, v = (
+        scores * disc(key_for(seed, id, "scores"), cell.members),
+        values * disc(key_for(seed, id, "values"), cell.members),
+    )
     # The members hardest to reach lie where four centres meet.
-    u = np.concatenate([u, corners(scores, fine)]), np.concatenate([u, corners(scores, coarse)])
     found = []
-    for members, width in zip(u, (fine, coarse), strict=True):
+    for width in (fine, coarse):
+        members = np.concatenate([u, corners(scores, width)])
         partner = np.resize(np.concatenate([v, corners(values, (1 - alpha) * cell.eps)]), (len(members), 2))
         found.append(worst_distance(tokens, members, partner, net(scores, width), value_net))
     size = math.log(len(net(scores, fine))) + math.log(len(value_net))
-    bound = linear_entropy(scores * values, alpha * cell.eps, 1, 2) + linear_entropy(values, (1 - alpha) * cell.eps, 1, 2)
+    bound = linear_entropy(scores * values, alpha * cell.eps, 1, 2) + linear_entropy(
+        values, (1 - alpha) * cell.eps, 1, 2
+    )
     return xr.Dataset(
         {
             "bound": ("cell", [cell.eps]),

@@ -314,7 +314,9 @@ def built(kind: str, key: Array, depth: int, dim: int) -> attention.Block:
         if kind == "residual":
             return Residual(Layer(head))
         if kind == "projected":
-            return Projected(Layer(TransformerHead(head.key, head.query, head.value, head.out, jax.nn.relu, project=True)))
+            return Projected(
+                Layer(TransformerHead(head.key, head.query, head.value, head.out, jax.nn.relu, project=True))
+            )
         return Layer(head)
 
     kinds = itertools.cycle(KINDS if kind == "mixed" else [kind])

@@ -1,0 +1,232 @@
+"""Claims about samples: how many a bound asks for, how many any learner needs, and how loose each bound is."""
+
+import functools
+import math
+from collections.abc import Sequence
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import xarray as xr
+
+from attlas import attention
+from attlas.capacity import Capacity, class_of, collapsed_head, linear_entropy, occam_samples
+from attlas.claims import Control, Hypothesis, Setting, claim, drawn_by, key_for, product
+from attlas.rademacher import concatenated_complexity, draw_signs, planar_complexity
+from attlas.sparse_variables.claims.complexity import planar_bound
+from attlas.sparse_variables.claims.covers import sparse_packing
+from attlas.sparse_variables.claims.shared import FIGURES, PAPER, unit_tokens
+from attlas.sparse_variables.construction import sink_head, threshold_head
+from attlas.sparse_variables.task import Batch, SparseBoolean, draw_bits
+from attlas.statistics import Approximation, Bound
+
+GAP, DELTA = 0.5, 0.05
+
+
+def implied(capacity: Capacity, margin: float) -> float:
+    return float(capacity.log_samples_for(GAP, margin=margin, delta=DELTA))
+
+
+def concatenated_samples(length: int, sparsity: int) -> float:
+    r"""Logarithm of the samples that a linear map of the concatenated sequence needs by the same bound. And is $\mathrm{sign}(\sum_{i \in I}b_i - s + \frac12)$: with unit
+    tokens a map of norm $\sqrt{2s}$ and margin 1/2, whose complexity is $\sqrt{2s}\sqrt{T/m}$."""
+    return math.log(2 * math.sqrt(2 * sparsity * length) / (0.5 * GAP)) * 2
+
+
+@claim(
+    "sparse-variables/implied-samples",
+    source=PAPER,
+    reference="Section 4, sample complexity",
+    statement=r"The number m of samples that the bound asks for before a head of the norms of the construction generalises grows like a power of"
+    r" $\ln T$: $\frac{d\ln m}{d\ln\ln T} \le 3$, one for the points and two for the norm of the scores.",
+    words="Doubling the context adds to the samples that the theory asks for; it never doubles them.",
+    hypotheses=(Hypothesis("length > sparsity", lambda s: min(s.length) > s.sparsity, defining=True),),
+    quick=Setting(length=(50, 100, 200, 400, 800, 10_000, 1_000_000), sparsity=3),
+    paper=Setting(length=(50, 100, 200, 400, 800, 10_000, 1_000_000), sparsity=3),
+    rule=Bound(),
+    control=Control(
+        "a linear map of the concatenated sequence, for which m grows like T", lambda e: e.assign(measured=e["concatenated_exponent"])
+    ),
+    figure=drawn_by(f"{FIGURES}.bounds:samples_asked_for"),
+    needs=("sparse-variables/complexity-bound", "sparse-variables/threshold-margin", "sparse-variables/sink-margin"),
+    origin="our reading",
+)  # fmt: skip
+def implied_samples(cells: Sequence[Setting], seed: int) -> xr.Dataset:
+    (cell,) = cells
+    support, kinds, constants = (
+        tuple(range(cell.sparsity)),
+        {"threshold": threshold_head, "sink": sink_head},
+        ("paper", "sharp"),
+    )
+    logs = np.zeros((len(kinds), len(constants), len(cell.length)))
+    parameters, occam, floor = np.zeros((3, len(cell.length)))
+    for t, length in enumerate(cell.length):
+        task = SparseBoolean(length, support, "and")
+        for k, build in enumerate(kinds.values()):
+            head = build(task)
+            for c, constant in enumerate(constants):
+                logs[k, c, t] = implied(head.capacity(constant, count_parameters=False), head.margin)
+        parameters[t] = implied(threshold_head(task).capacity("sharp"), threshold_head(task).margin)
+        occam[t], floor[t] = math.log(occam_samples(task.log_hypotheses, GAP, DELTA)), math.log(task.floor())
+    linear = np.array([concatenated_samples(length, cell.sparsity) for length in cell.length])
+    scale = np.diff(np.log(np.log(cell.length)))
+    axes = ("cell", "head", "constant", "step")
+    sizes = ("cell", "size")
+    return xr.Dataset(
+        {
+            "bound": ("cell", [3.0]),
+            "measured": (axes, (np.diff(logs) / scale)[None]),
+            "error": 0.0,
+            "concatenated_exponent": (("cell", "step"), (np.diff(linear) / scale)[None]),
+            "log_samples": (("cell", "head", "constant", "size"), logs[None]),
+            "log_parameters": (sizes, parameters[None]),
+            "log_concatenated": (sizes, linear[None]),
+            "log_occam": (sizes, occam[None]),
+            "log_floor": (sizes, floor[None]),
+            "tokens": (sizes, [list(cell.length)]),
+        },
+        coords={"head": list(kinds), "constant": list(constants)},
+    )
+
+
+def any_support(cell: Setting) -> SparseBoolean:
+    return SparseBoolean(cell.length, tuple(range(cell.sparsity)), "and")
+
+
+@claim(
+    "sparse-variables/statistical-floor",
+    source=PAPER,
+    reference="Section 5, unique consistent hypothesis",
+    statement=r"The support of a sparse and of s of T bits is the only one consistent with m balanced samples with probability"
+    r" $E\exp(-\sum_r n_r\prod_{i \le m} a_r(x_i))$, to 0.1: $n_r$ rivals of kind r agree with a sample whose relevant bits are $x_i$ with probability $a_r(x_i)$; where that is a half or more.",
+    words="No learner can do with fewer samples than single out the support, and that takes the logarithm of the length.",
+    hypotheses=(
+        Hypothesis("length > sparsity", lambda s: s.length > s.sparsity, defining=True),
+        Hypothesis("samples make it a half or more", lambda s: any_support(s).unique_probability(s.samples) >= 0.5),
+    ),
+    quick=Setting(length=(50, 300), samples=(34, 44), sparsity=3, repeats=1200),
+    paper=Setting(length=(50, 300, 800), samples=(34, 38, 42, 50), sparsity=3, repeats=2000),
+    rule=Approximation(margin=0.1, relative=False),
+    control=Control("bits that are fair coins", lambda e: e.assign(predicted=e["fair"])),
+    figure=drawn_by(f"{FIGURES}.bounds:unique_support"),
+    cells=product("length", "samples"),
+    budget="repeats",
+    origin="ours",
+)  # fmt: skip
+def statistical_floor(cells: Sequence[Setting], seed: int) -> xr.Dataset:
+    (cell,) = cells
+    id = "sparse-variables/statistical-floor"
+    task = SparseBoolean.random(key_for(seed, id, "support"), cell.length, cell.sparsity, "and")
+    fair = SparseBoolean(task.length, task.support, "and", bias=0.5)
+    unique = np.empty(cell.repeats)
+    for first in range(0, cell.repeats, 100):
+        key = jax.random.fold_in(key_for(seed, id, "bits"), first)
+        count = min(100, cell.repeats - first)
+        bits = draw_bits(key, 100 * cell.samples, cell.length, task.bias).reshape(100, cell.samples, cell.length)
+        labels = np.asarray(task.label(bits))
+        batches = zip(np.asarray(bits)[:count], labels[:count], strict=True)
+        unique[first : first + count] = [task.consistent(Batch(*batch), most=2) == 1 for batch in batches]
+    share = unique.mean()
+    return xr.Dataset(
+        {
+            "predicted": ("cell", [task.unique_probability(cell.samples)]),
+            "fair": ("cell", [fair.unique_probability(cell.samples)]),
+            "measured": ("cell", [share]),
+            # With a share of 0 or 1 the error is that of the least that could have been seen.
+            "error": ("cell", [math.sqrt(max(share * (1 - share), 1 / cell.repeats) / cell.repeats)]),
+            "independent": ("cell", [math.exp(-math.exp(task.log_rivals(cell.samples)))]),
+            "floor": ("cell", [task.floor()]),
+        }
+    )
+
+
+# --- the ledger ----------------------------------------------------------------------------------------------------
+
+
+@claim(
+    "sparse-variables/tightness",
+    source="attlas",
+    reference="a ledger of the bounds",
+    statement=r"Over a grid of lengths, samples and norms every bound of this map holds: the softmax constant, the Lipschitz constant of a head, the entropy of its linear"
+    r" parts, its Rademacher complexity, and the samples asked for against those needed to single out the support.",
+    words="Each bound beside what it bounds: the constants of the Lipschitz steps are nearly attained, those of the covers are loose.",
+    hypotheses=(Hypothesis("length >= 4", lambda s: s.length >= 4, defining=True), Hypothesis("norm > 0", lambda s: s.norm > 0, defining=True)),
+    quick=Setting(length=(4, 256, 2048), samples=(1024, 4096), norm=(0.5, 4.0), draws=4, rings=2),
+    paper=Setting(length=(4, 64, 1024, 4096), samples=(1024, 4096, 16384), norm=(0.5, 1.0, 4.0), draws=8, rings=2),
+    rule=Bound(),
+    control=Control(
+        "sums in place of means: exponentials, linear attention, a linear map of the whole sequence", lambda e: e.assign(measured=e["summed"])
+    ),
+    figure=drawn_by(f"{FIGURES}.bounds:tightness_ledger"),
+    cells=product("length", "samples", "norm"),
+    budget="draws",
+    needs=(
+        "sparse-variables/softmax-sharp",
+        "sparse-variables/head-lipschitz",
+        "sparse-variables/linear-cover",
+        "sparse-variables/complexity-bound",
+        "sparse-variables/implied-samples",
+    ),
+    origin="ours",
+)  # fmt: skip
+def tightness(cells: Sequence[Setting], seed: int) -> xr.Dataset:
+    (cell,) = cells
+    rows = ledger(cell, seed)
+    bound, measured, summed = np.array(list(rows.values())).T
+    axes = ("cell", "quantity")
+    return xr.Dataset(
+        {
+            "bound": (axes, bound[None]),
+            "measured": (axes, measured[None]),
+            "summed": (axes, summed[None]),
+            "error": 0.0,
+        },
+        coords={"quantity": list(rows)},
+    )
+
+
+def ledger(cell: Setting, seed: int) -> dict[str, tuple[float, float, float]]:
+    """Each quantity with its bound, its measured value, and what it is where nothing is normalised (itself, if there is no such)."""
+    found: dict[str, tuple[float, float, float]] = {}
+    moved, summed = blocks_apart(cell.length, cell.norm)
+    found["softmax, paper's constant"] = (2 * cell.norm, moved, summed)
+    found["softmax, sharp constant"] = (cell.norm, moved, summed)
+    # A head on two opposite tokens, T/2 times each, reads off how far the attention moved.
+    found["head, Lemma 4.3"] = (cell.norm, moved, cell.norm * cell.length)
+    eps, points = 0.1 * cell.norm, cell.samples * cell.length
+    packed = sparse_packing(cell.norm, eps, points)
+    found["entropy of the scores at a tenth"] = (float(linear_entropy(cell.norm, eps, points)), packed, packed)
+    tokens, signs = ledger_data(cell.length, cell.samples, cell.draws, seed)
+    complexity = planar_complexity(tokens, signs, query_norm=cell.norm, rings=cell.rings).lower.mean()
+    linear = linear_complexity(cell.length, cell.samples, cell.draws, seed)
+    free = class_of(collapsed_head(cell.norm, 1.0, cell.length, constant="sharp"), constant="sharp")
+    found["complexity, dimension free"] = (float(free.rademacher(cell.samples)), complexity, complexity)
+    found["complexity, parameters counted"] = (planar_bound(Setting(query_norm=cell.norm, length=cell.length, samples=cell.samples)), complexity, linear)  # fmt: skip
+    task = SparseBoolean(cell.length, (0, 1, 2), "and")
+    head = threshold_head(task)
+    floor = task.floor()
+    for name, capacity in (
+        ("samples, dimension free", head.capacity("sharp", count_parameters=False)),
+        ("samples, parameters counted", head.capacity("sharp")),
+    ):
+        found[name] = (math.exp(implied(capacity, head.margin)), floor, floor)
+    found["samples, Occam"] = (float(occam_samples(task.log_hypotheses, 0.05, 0.2)), floor, floor)
+    return found
+
+
+def blocks_apart(length: int, distance: float) -> tuple[float, float]:
+    """How far softmax, and exponentials, move in l_1 when two equal blocks of scores part by `distance` in all."""
+    u = jnp.where(jnp.arange(length) < length // 2, distance / 2, -distance / 2)
+    exponentials = abs(jnp.exp(u) - jnp.exp(-u)).sum()
+    return float(abs(attention.softmax(u) - attention.softmax(-u)).sum()), float(exponentials)
+
+
+@functools.lru_cache(maxsize=2)
+def ledger_data(length: int, samples: int, draws: int, seed: int) -> tuple[jax.Array, jax.Array]:
+    id = "sparse-variables/tightness"
+    tokens = unit_tokens(key_for(seed, id, "tokens"), samples, length, 2)
+    return tokens, draw_signs(key_for(seed, id, "signs"), draws, samples)
+
+
+def linear_complexity(length: int, samples: int, draws: int, seed: int) -> float:
+    return float(concatenated_complexity(*ledger_data(length, samples, draws, seed)).mean())

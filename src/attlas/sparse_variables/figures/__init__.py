@@ -1,0 +1,1 @@
+"""Figures of sparse variables, drawn from stored evidence, by subject."""
