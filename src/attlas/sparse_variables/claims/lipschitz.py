@@ -1,9 +1,10 @@
 """Claims about head, layer and read-out, and how much they can change: constants without the length in them."""
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -122,50 +123,50 @@ def softmax_jacobian(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     )
 
 
-def gap(point: Any) -> Array:
-    return abs(point["u"] - point["v"]).max()
+def moved_pair(point: Any) -> tuple[Array, Array]:
+    """Scores u, and v, which differ from them by a given distance in the maximum."""
+    return point["u"], point["u"] + jax.lax.stop_gradient(point["distance"]) * point["direction"]
 
 
-def softmax_ratio(point: Any, _: Any) -> Array:
-    """How far softmax moves in l_1, in units of the move of the scores in l_inf."""
-    moved = abs(attention.softmax(point["u"]) - attention.softmax(point["v"])).sum()
-    return moved / jnp.maximum(gap(point), 1e-9)
+def softmax_move(point: Any, _: Any) -> Array:
+    """How far softmax moves in l_1."""
+    u, v = moved_pair(point)
+    return abs(attention.softmax(u) - attention.softmax(v)).sum()
 
 
-def softmax_reach(point: Any, _: Any) -> Array:
-    """The same in units of 2 tanh of half that move."""
-    moved = abs(attention.softmax(point["u"]) - attention.softmax(point["v"])).sum()
-    return moved / (2 * jnp.tanh(jnp.maximum(gap(point), 1e-9) / 2))
-
-
-def unchanged(point: Any, _: Any) -> Any:
-    return point
+def unit_direction(point: Any, _: Any) -> Any:
+    return point | {"direction": point["direction"] / jnp.maximum(abs(point["direction"]).max(), 1e-9)}
 
 
 def score_pairs(key: Array, starts: int, length: int) -> dict[str, Array]:
-    """Pairs of scores to start from: random ones near and far from each other, and one of two balanced blocks."""
+    """Pairs of scores to start from: random ones near and far from each other, and two blocks in balance that part."""
     a, b = jax.random.split(key)
-    u = 2 * jax.random.normal(a, (starts, length))
-    v = u + jnp.geomspace(0.01, 4, starts)[:, None] * jax.random.normal(b, (starts, length))
-    sides = jnp.where(jnp.arange(length) < length // 2, 1.0, -1.0) / 2
+    distance = jnp.geomspace(0.05, 8, starts)
     half = length // 2
-    balance = jnp.where(jnp.arange(length) < half, 0.0, jnp.log(half / (length - half)))
-    return {"u": u.at[0].set(balance + sides), "v": v.at[0].set(balance - sides)}
+    first = jnp.arange(length) < half
+    balance = jnp.where(first, 0.0, jnp.log(half / (length - half)))
+    # Every other start has the blocks, placed so that the move goes through their balance.
+    even = (jnp.arange(starts) % 2 == 0)[:, None]
+    sides = jnp.where(first, 1.0, -1.0)
+    return {
+        "u": jnp.where(even, balance - distance[:, None] * sides, 2 * jax.random.normal(a, (starts, length))),
+        "direction": jnp.where(even, sides, jax.random.normal(b, (starts, length))),
+        "distance": distance,
+    }
 
 
-def attacked(cells: Sequence[Setting], seed: int, id: str, objective: Callable[..., Array]) -> xr.Dataset:
+def attacked(cells: Sequence[Setting], seed: int, id: str) -> xr.Dataset:
+    """The worst pairs that an ascent finds, at distances from near to far."""
     (cell,) = cells
     start = score_pairs(key_for(seed, id, "scores"), cell.starts, cell.length)
-    found = climb(objective, unchanged, start, None, steps=cell.steps)
-    u, v = found.point["u"], found.point["v"]
-    without = abs(np.exp(u) - np.exp(v)).sum(-1) / abs(u - v).max(-1)
+    found = climb(softmax_move, unit_direction, start, None, steps=cell.steps)
+    u, v = jax.vmap(moved_pair)(found.point)
     axes = ("cell", "start")
     return xr.Dataset(
         {
             "measured": (axes, found.value[None]),
-            "unnormalised": (axes, without[None]),
-            "distance": (axes, abs(u - v).max(-1)[None]),
-            "moved": (axes, abs(np.asarray(attention.softmax(u) - attention.softmax(v))).sum(-1)[None]),
+            "unnormalised": (axes, abs(jnp.exp(u) - jnp.exp(v)).sum(-1)[None]),
+            "distance": (axes, found.point["distance"][None]),
             "error": 0.0,
         }
     )
@@ -197,7 +198,8 @@ PAIRS = {
     origin="our reading",
 )  # fmt: skip
 def softmax_lipschitz(cells: Sequence[Setting], seed: int) -> xr.Dataset:
-    return attacked(cells, seed, "sparse-variables/softmax-lipschitz", softmax_ratio).assign(bound=2.0)
+    found = attacked(cells, seed, "sparse-variables/softmax-lipschitz")
+    return found.assign(bound=2 * found["distance"])
 
 
 @claim(
@@ -219,7 +221,8 @@ def softmax_lipschitz(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     origin="ours",
 )  # fmt: skip
 def softmax_sharp(cells: Sequence[Setting], seed: int) -> xr.Dataset:
-    return attacked(cells, seed, "sparse-variables/softmax-sharp", softmax_reach).assign(bound=1.0)
+    found = attacked(cells, seed, "sparse-variables/softmax-sharp")
+    return found.assign(bound=2 * np.tanh(found["distance"] / 2))
 
 
 # --- the head ------------------------------------------------------------------------------------------------------
@@ -323,15 +326,67 @@ def built(kind: str, key: Array, depth: int, dim: int) -> attention.Block:
     return Stack(tuple(layer(k, kind) for k, kind in zip(jax.random.split(key, depth), kinds, strict=False)))
 
 
-def layer_ratio(point: Any, block: attention.Block) -> Array:
-    r"""How far the rows move, in units of how far those of the input do, both in $\|\cdot\|_{2,\infty}$."""
+def row_move(block: attention.Block, point: Any) -> Array:
+    r"""How far the rows of the output move, in units of how far those of the input do, both in $\|\cdot\|_{2,\infty}$."""
     x, y = point["x"], point["y"]
     moved = jnp.sqrt(((block(x) - block(y)) ** 2).sum(-1).max())
     return moved / jnp.maximum(jnp.sqrt(((x - y) ** 2).sum(-1).max()), 1e-6)
 
 
-def rows_in_ball(point: Any, _: Any) -> Any:
-    return {name: attention.onto_ball(x) for name, x in point.items()}
+def constant_of(block: Any, radius: Array) -> tuple[Array, Array]:
+    """The Lipschitz constant of a block on tokens of that radius, with C = 1, and the radius of what comes out; `capacity.block_of` in
+    a form that can be differentiated in the weights."""
+    match block:
+        case TransformerHead():
+            out, value = jnp.linalg.norm(block.out, 2), jnp.linalg.norm(block.value, 2)
+            sharp = jnp.linalg.norm(block.key @ block.query.T, 2)
+            seen = jnp.minimum(value * radius, 1) if block.project else value * radius
+            return out * value * (1 + 2 * sharp * radius**2), out * seen
+        case MultiHead():
+            each = [constant_of(head, radius) for head in block.heads]
+            return sum(e[0] for e in each), sum(e[1] for e in each)  # type: ignore[return-value]
+        case Layer():
+            return constant_of(block.head, radius)
+        case Residual():
+            constant, reach = constant_of(block.block, radius)
+            return constant + 1, reach + radius
+        case Projected():
+            constant, reach = constant_of(block.block, radius)
+            return constant, jnp.minimum(reach, 1)
+    total = jnp.ones(())
+    for inner in block.blocks:
+        constant, radius = constant_of(inner, radius)
+        total = total * constant
+    return total, radius
+
+
+def layer_share(point: Any, _: Any) -> Array:
+    """How much of its constant a block uses up, as a logarithm: that of a product of layers is then one too."""
+    return jnp.log(row_move(point["block"], point) + 1e-12) - jnp.log(constant_of(point["block"], jnp.ones(()))[0])
+
+
+def unit_norms(block: Any) -> Any:
+    """The block with every spectral norm, that of query times key among them, brought to 1: no term of a constant can vanish."""
+
+    def scaled(head: Any) -> Any:
+        if not isinstance(head, TransformerHead):
+            return head
+        weights = (
+            head.key / jnp.linalg.norm(head.key @ head.query.T, 2),
+            head.value / jnp.linalg.norm(head.value, 2),
+            head.out / jnp.linalg.norm(head.out, 2),
+        )
+        return eqx.tree_at(lambda h: (h.key, h.value, h.out), head, weights)
+
+    return jax.tree.map(scaled, block, is_leaf=lambda x: isinstance(x, TransformerHead))
+
+
+def in_balls(point: Any, _: Any) -> Any:
+    return {
+        "x": attention.onto_ball(point["x"]),
+        "y": attention.onto_ball(point["y"]),
+        "block": unit_norms(point["block"]),
+    }
 
 
 def adding(block: Any) -> Any:
@@ -360,7 +415,7 @@ def adding(block: Any) -> Any:
     source=PAPER,
     reference="Theorem 4.7, the constant of a layer",
     statement=r"On tokens in a ball of radius B a layer is Lipschitz in $\max_t|x_t|$ with $L_\sigma B_CB_V(1 + 2CB_{QK}B^2)$, C = 1 for softmax; heads add,"
-    r" a residual adds 1, a projection on the ball nothing, and constants multiply with depth.",
+    r" a residual adds 1, a projection on the ball nothing, and constants multiply with depth; sought among weights of spectral norm 1.",
     words="What a stack of layers can do to a small change is a product of norms, and the length is not among them.",
     hypotheses=(TOKENS, SEARCH, Hypothesis(f"kind is one of {', '.join(KINDS)}, mixed", lambda s: s.kind in (*KINDS, "mixed"), defining=True)),
     quick=Setting(kind=("plain", "mixed"), depth=(1, 4), length=24, dim=6, starts=16, steps=150),
@@ -376,17 +431,24 @@ def adding(block: Any) -> Any:
 def layer_lipschitz(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     (cell,) = cells
     key, tokens, near = jax.random.split(key_for(seed, "sparse-variables/layer-lipschitz", "layers"), 3)
-    block = built(cell.kind, key, cell.depth, cell.dim)
+    blocks = jax.vmap(lambda key: built(cell.kind, key, cell.depth, cell.dim))(jax.random.split(key, cell.starts))
     x = unit_tokens(tokens, cell.starts, cell.length, cell.dim)
     y = x + jnp.geomspace(0.01, 1, cell.starts)[:, None, None] * unit_tokens(near, *x.shape)
-    found = climb(layer_ratio, rows_in_ball, {"x": x, "y": y}, block, steps=cell.steps)
-    without = jax.vmap(layer_ratio, (0, None))(found.point, adding(block))
-    bound = np.exp(block_of(block, cell.length, constant="sharp")(0.0).log_lipschitz)
+    found = climb(layer_share, in_balls, {"x": x, "y": y, "block": blocks}, None, steps=cell.steps, largest=0.1).point
+    moved, without = jax.vmap(lambda p: (row_move(p["block"], p), row_move(adding(p["block"]), p)))(found)
+    bounds = [
+        np.exp(
+            block_of(jax.tree.map(lambda w, i=i: w[i], found["block"]), cell.length, constant="sharp")(
+                0.0
+            ).log_lipschitz
+        )
+        for i in range(cell.starts)
+    ]
     axes = ("cell", "start")
     return xr.Dataset(
         {
-            "bound": ("cell", [bound]),
-            "measured": (axes, found.value[None]),
+            "bound": (axes, [bounds]),
+            "measured": (axes, np.asarray(moved)[None]),
             "unnormalised": (axes, np.asarray(without)[None]),
             "error": 0.0,
         }

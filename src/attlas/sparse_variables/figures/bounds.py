@@ -228,7 +228,7 @@ def tightness_ledger(evidence: xr.Dataset) -> Any:
     return finish(
         alt.hconcat(
             (one + points).properties(width=WIDTH, height=height),
-            text.properties(width=120, height=height, title="range"),
+            text.properties(width=120, height=height, title="range", view=alt.ViewBackground(stroke=None)),
             spacing=8,
         ),
         "Which slack is whose",

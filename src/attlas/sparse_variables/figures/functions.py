@@ -58,16 +58,15 @@ def permutation_agreement(evidence: xr.Dataset) -> Any:
 
 def random_embeddings(evidence: xr.Dataset) -> Any:
     frame = table(evidence, "score_norm", "dimension", "basis_norm").dropna()
-    points = alt.Chart(frame).mark_boxplot(color=PALETTE[0], extent="min-max", size=24).encode(
-        x=alt.X("length:N", title=LENGTH, axis=alt.Axis(labelAngle=0)), y=alt.Y("score_norm:Q", title="norm of the scores, |u|", scale=alt.Scale(zero=False))
+    frame["size"] = [f"T = {t:,}, d = {d:.0f}" for t, d in zip(frame["length"], frame["dimension"], strict=True)]
+    x = alt.X("size:N", title=None, sort=list(dict.fromkeys(frame["size"])), axis=alt.Axis(labelAngle=0))
+    points = alt.Chart(frame).mark_boxplot(color=PALETTE[0], size=24, outliers={"size": 12}).encode(
+        x=x, y=alt.Y("score_norm:Q", title="norm of the scores, |u|", scale=alt.Scale(type="log", zero=False))
     )  # fmt: skip
-    single = frame.groupby("length", as_index=False).first()
-    basis = alt.Chart(single).mark_tick(color=THEORY, thickness=2, size=34).encode(x="length:N", y="basis_norm:Q")
-    text = alt.Chart(single.assign(words="d = " + single["dimension"].astype(str))).mark_text(dy=16, color="#555").encode(
-        x="length:N", y="basis_norm:Q", text="words:N"
-    )  # fmt: skip
+    single = frame.groupby("size", as_index=False).first()
+    basis = alt.Chart(single).mark_tick(color=THEORY, thickness=2, size=34).encode(x=x, y="basis_norm:Q")
     return finish(
-        (points + basis + text).properties(width=WIDTH, height=HEIGHT),
+        (points + basis).properties(width=WIDTH, height=HEIGHT),
         "Random directions in place of a basis",
         "boxes: draws of the embedding, in dimension d; black: orthonormal embeddings, in dimension T + 3",
     )

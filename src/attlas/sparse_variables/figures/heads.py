@@ -52,23 +52,17 @@ def jacobian_agreement(evidence: xr.Dataset) -> Any:
 
 
 def softmax_moves(evidence: xr.Dataset) -> Any:
-    frame = table(evidence, "distance", "moved", rows=2000)
-    frame = frame[frame["distance"] < 8]
+    frame = table(evidence, "distance", "measured", rows=2000)
     grid = [8 * i / 160 for i in range(161)]
     curves = pd.DataFrame(
-        [
-            {"distance": d, "moved": min(y, 2.2), "what": what}
-            for d in grid
-            for what, y in bounds_at(d).items()
-            if y < 2.2
-        ]
+        [{"distance": d, "measured": y, "what": what} for d in grid for what, y in bounds_at(d).items() if y < 2.2]
     )
     x = alt.X("distance:Q", title="largest move of a score")
     lines = alt.Chart(curves).mark_line(color=THEORY, strokeWidth=1.3).encode(
-        x=x, y=alt.Y("moved:Q", title="move of the attention, sum over tokens"), strokeDash=alt.StrokeDash("what:N", title="bound")
+        x=x, y=alt.Y("measured:Q", title="move of the attention, sum over tokens"), strokeDash=alt.StrokeDash("what:N", title="bound")
     )  # fmt: skip
     points = alt.Chart(frame).mark_point(filled=True, size=30, opacity=0.8).encode(
-        x=x, y="moved:Q", color=colour("length:N", LENGTH), tooltip=["length:N", "distance:Q", "moved:Q"]
+        x=x, y="measured:Q", color=colour("length:N", LENGTH), tooltip=["length:N", "distance:Q", "measured:Q"]
     )  # fmt: skip
     return finish(
         (lines + points).properties(width=WIDTH, height=HEIGHT),
