@@ -6,7 +6,8 @@ import jax
 import pytest
 from jaxtyping import install_import_hook
 
-install_import_hook(["attlas.gaussian", "attlas.scan", "attlas.single_location"], "beartype.beartype")
+CHECKED = ("attention", "capacity", "gaussian", "rademacher", "scan", "search", "single_location", "sparse_variables")
+install_import_hook([f"attlas.{name}" for name in CHECKED], "beartype.beartype")
 
 # What one test run compiles the next need not.
 jax.config.update("jax_compilation_cache_dir", str(Path(__file__).parents[1] / "build" / "compiled"))
@@ -17,6 +18,11 @@ SEED = 20_260
 
 
 HEAVY = {
+    "sparse-variables/complexity-bound",
+    "sparse-variables/complexity-length",
+    "sparse-variables/layer-lipschitz",
+    "sparse-variables/tightness",
+} | {
     f"single-location/{slug}"
     for slug in (
         "basin-measure",
@@ -34,6 +40,16 @@ HEAVY = {
     )
 }
 """Claims that take seconds even at quick scale: tested with the long tests."""
+
+
+def pytest_generate_tests(metafunc):
+    """`claim_id` runs through the claims of the map that the module names; heavy ones are tested with the long tests."""
+    if "claim_id" not in metafunc.fixturenames:
+        return
+    from attlas.claims import catalogue
+
+    ids = [id for id, claim in catalogue().items() if claim.map == metafunc.module.MAP]
+    metafunc.parametrize("claim_id", [pytest.param(id, marks=[pytest.mark.long] if id in HEAVY else []) for id in ids])
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import pytest
 import attlas
 
 ROOT = Path(attlas.__file__).parent
-MAPS = ("single_location",)
+MAPS = ("single_location", "sparse_variables")
 LAYERS = {"claims": 1, **dict.fromkeys(MAPS, 2), "lab": 3, "estimators": 3, "audit": 3, "cli": 4}
 FILES = sorted(ROOT.rglob("*.py"))
 
@@ -52,7 +52,7 @@ def test_tests_mirror_the_modules():
     tests = Path(__file__).parent
     for path in FILES:
         parts = path.relative_to(ROOT).parts
-        if path.name == "__init__.py" or {"claims", "figures"} & set(parts[:-1]):  # one test for all of them
+        if path.name == "__init__.py" or {"claims", "figures"} & set(parts[:-1]):  # see tests/maps.py
             continue
         assert (tests.joinpath(*parts[:-1]) / f"test_{path.name}").exists(), f"no test mirrors {path.relative_to(ROOT)}"
 

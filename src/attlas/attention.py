@@ -129,10 +129,10 @@ class TransformerHead(Head):
     `lipschitz` is its constant. With `project`, $\sigma$ sees the mixture's projection on the unit ball.
     """
 
-    key: Float[Array, "d r"]
-    query: Float[Array, "d r"]
-    value: Float[Array, "d k"]
-    out: Float[Array, "k o"]
+    key: Array
+    query: Array
+    value: Array
+    out: Array
     activation: Callable[[Array], Array] = eqx.field(static=True, default=identity)
     lipschitz: float = eqx.field(static=True, default=1.0)
     project: bool = eqx.field(static=True, default=False)

@@ -28,19 +28,19 @@ r"""Lipschitz constants of softmax from $\ell_\infty$ to $\ell_1$: the paper's, 
 # --- norms ---------------------------------------------------------------------------------------------------------
 
 
-def spectral_norm(w: Float[ArrayLike, "rows columns"]) -> float:
-    """The largest singular value."""
+def spectral_norm(w: Any) -> float:
+    """The largest singular value of a matrix [rows, columns]."""
     return float(np.linalg.norm(_matrix(w), 2))
 
 
-def column_norm(w: Float[ArrayLike, "rows columns"]) -> float:
-    r"""$\|W\|_{2,1}$, the sum over columns of their lengths. For a map $x \mapsto W^\top x$ the columns are the output units; a
+def column_norm(w: Any) -> float:
+    r"""$\|W\|_{2,1}$ of a matrix [rows, columns], the sum over columns of their lengths. For a map $x \mapsto W^\top x$ the columns are the output units; a
     matrix that is stored [out, in] and applied as $Wx$ has to be transposed first."""
     return float(np.linalg.norm(_matrix(w), axis=0).sum())
 
 
-def token_radius(tokens: Float[ArrayLike, "*s length dim"]) -> float:
-    r"""$\|X^\top\|_{2,\infty}$, the length of the longest token."""
+def token_radius(tokens: Any) -> float:
+    r"""$\|X^\top\|_{2,\infty}$, the length of the longest of the tokens [..., length, dim]."""
     return float(np.linalg.norm(np.asarray(tokens, float), axis=-1).max())
 
 
@@ -88,7 +88,8 @@ def linear_entropy(size: Real, eps: Real, points: Real, dim: Real = np.inf) -> R
     r"""Bound on the entropy of $\{x \mapsto \langle w, x\rangle : |w| \le a\}$ on n points $|x| \le b$, with `size` $A = ab$:
     $\min\big\{36\frac{A^2}{\epsilon^2}\ln(2\lceil 4A/\epsilon + 2\rceil n + 1),\ d\ln(1 + 2A/\epsilon)\big\}$, and 0 where $\epsilon \ge A$.
 
-    The first is Zhang's (2002, Theorem 4) and knows no dimension, the second counts parameters. Nats.
+    The first is Zhang's (2002, Theorem 4) and knows no dimension, the second counts parameters. Nats. In the logarithm,
+    $2n(4A/\epsilon + 3.5)$ is used for $2\lceil 4A/\epsilon + 2\rceil n + 1$, which it bounds.
     """
     ratio = _log(as_norm("size", size)) - _log(positive("eps", eps))
     return np.exp(_log_entropy(ratio, _log(positive("points", points)), 1, dim))
@@ -109,21 +110,23 @@ def matrix_entropy(size: Real, eps: Real, points: Real, outputs: Real, inputs: R
 
 def _log_entropy(log_ratio: Real, log_points: Real, outputs: Real, inputs: Real) -> Real:
     r"""The logarithm of `matrix_entropy`, of `linear_entropy` where there is one output, at $\ln(A/\epsilon)$; -inf where it is 0."""
-    log_ratio, log_points, outputs, inputs = np.broadcast_arrays(log_ratio, log_points, outputs, inputs)
-    one, inside = outputs == 1, np.maximum(log_ratio, 0.0)
-    stretch = np.where(one, 0.0, math.log(ROUNDED / (1 - SPARED)) / 2)
+    one = np.asarray(outputs) == 1
+    inside = np.maximum(log_ratio, 0.0)
+    ratio = np.exp(np.minimum(inside, 600.0))
+    beyond = np.maximum(inside - 600.0, 0.0)  # what a float could not hold
+    stretch = np.where(one, 1.0, math.sqrt(ROUNDED / (1 - SPARED)))
     factor = np.where(one, math.log(36), math.log(36 * ROUNDED**2 / (1 - SPARED)))
-    # ceil(x + 2) <= x + 3, which no float can overflow.
-    count = math.log(2) + log_points + np.logaddexp(math.log(4) + inside + stretch, math.log(3))
-    log_linear = factor + 2 * inside + np.log(np.logaddexp(count, 0.0))
+    # 2 ceil(x + 2) n + 1 <= 2n(x + 3.5).
+    count = math.log(2) + log_points + np.log(4 * stretch * ratio + 3.5) + beyond
+    log_linear = factor + 2 * inside + np.log(count)
     if not one.all():
         kept = np.minimum(outputs, np.exp(np.minimum(2 * inside - math.log(SPARED), 700.0)))
         levels = np.ceil((2 * inside - math.log(SPARED)) / math.log(ROUNDED))
         chosen = np.log(kept) + np.log(np.log1p(outputs * levels))
         log_linear = np.where(one, log_linear, np.logaddexp(log_linear, chosen))
-    with np.errstate(invalid="ignore"):
-        parametric = np.log(outputs) + np.log(inputs) + np.log(np.logaddexp(0.0, math.log(2) + inside))
-    return np.where(log_ratio > 0, np.minimum(log_linear, parametric), -np.inf)[()]
+    if np.isfinite(inputs).any():
+        log_linear = np.minimum(log_linear, np.log(outputs * np.asarray(inputs)) + np.log(np.log1p(2 * ratio) + beyond))
+    return np.where(log_ratio > 0, log_linear, -np.inf)[()]
 
 
 def best_split(sizes: Any) -> tuple[Real, Float[np.ndarray, "*s k"]]:
@@ -358,8 +361,10 @@ class Capacity:
             return np.exp(self.log_entropy(eps, samples))
 
     def _stacked(self) -> tuple[np.ndarray, ...]:
-        columns = zip(*((t.log_size, t.tokens, t.outputs, t.inputs) for t in self.terms), strict=True)
-        return tuple(np.stack(np.broadcast_arrays(*(np.asarray(x, float) for x in column)), -1) for column in columns)
+        """Sizes, tokens, outputs and inputs of the terms, each [*settings, term]."""
+        flat = [x for term in self.terms for x in (term.log_size, term.tokens, term.outputs, term.inputs)]
+        whole = np.broadcast_arrays(*(np.asarray(x, float) for x in flat))
+        return tuple(np.stack(whole[i::4], -1) for i in range(4))
 
     def _shape(self, *others: Real) -> tuple[int, ...]:
         """The shape of the settings that this bound is for, with those of `others`."""
@@ -369,6 +374,7 @@ class Capacity:
 
     def _log_entropies(self, log_eps: Real, log_samples: Real, rounds: int) -> tuple[np.ndarray, np.ndarray]:
         sizes, tokens, outputs, inputs = self._stacked()
+        sizes = np.maximum(sizes, -1e200)  # a weight that is 0, kept finite: it gets no share and needs none
         ratio = sizes - np.asarray(log_eps)[..., None]
         log_points = np.asarray(log_samples)[..., None] + np.log(tokens)
 
@@ -384,9 +390,7 @@ class Capacity:
         shares = normal((2 * sizes + np.log(log_points + math.log(8) + inside)) / 3)
         logs = cover(shares)
         if np.isfinite(inputs).all():
-            counted = normal(
-                np.broadcast_to(np.where(np.isfinite(sizes), np.log(outputs * inputs), -np.inf), ratio.shape)
-            )
+            counted = normal(np.where(sizes > -1e199, np.log(outputs * inputs), -1e200))
             by_count = cover(counted)
             better = (_sum_last(by_count) < _sum_last(logs))[..., None]
             shares, logs = np.where(better, counted, shares), np.where(better, by_count, logs)
@@ -418,7 +422,9 @@ class Capacity:
     def _log_rademacher(self, log_samples: Real, cap: bool = True) -> Real:
         log_samples = np.broadcast_to(log_samples, self._shape(log_samples))
         distances = FRACTIONS.reshape(-1, *[1] * log_samples.ndim)
-        logs = self._total(self.log_reach + np.log(distances[:-1]), log_samples, 0)
+        # A few distances at a time, so that what is worked on stays in the processor's cache.
+        chunks = np.array_split(distances[:-1], 1 + log_samples.size * len(distances) * len(self.terms) // (1 << 15))
+        logs = np.concatenate([self._total(self.log_reach + np.log(c), log_samples, 0) for c in chunks if len(c)])
         logs = np.minimum.accumulate(logs - log_samples)  # the entropy falls in the distance
         with np.errstate(over="ignore"):
             tails = np.cumsum((np.exp(logs / 2) * np.diff(distances, axis=0))[::-1], 0)[::-1]

@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from attlas.errors import InputError, whole
-from attlas.gaussian import Estimate, float64
+from attlas.gaussian import Estimate, Real, float64
 from attlas.search import climb
 
 
@@ -41,8 +41,8 @@ def head_complexity(
     tokens: Float[Any, "m n d"],
     signs: Float[Any, "draws m"],
     *,
-    query_norm: float,
-    value_norm: float = 1.0,
+    query_norm: Real,
+    value_norm: Real = 1.0,
     key: Array,
     starts: int = 8,
     steps: int = 150,
@@ -71,11 +71,11 @@ def _into_ball(point: Any, args: Any) -> Any:
 
 @float64
 def planar_complexity(
-    tokens: Float[Any, "m n 2"],
+    tokens: Float[Any, "m n d"],
     signs: Float[Any, "draws m"],
     *,
-    query_norm: float,
-    value_norm: float = 1.0,
+    query_norm: Real,
+    value_norm: Real = 1.0,
     rings: int = 64,
 ) -> Enclosure:
     r"""The supremum in the plane: the best node of a polar grid, and that plus what the mixture can rise to between nodes,
@@ -104,7 +104,7 @@ def _best_node(nodes: Array, tokens: Array, signs: Array) -> Array:
 
 
 def concatenated_complexity(
-    tokens: Float[Any, "m n d"], signs: Float[Any, "draws m"], *, norm: float = 1.0
+    tokens: Float[Any, "m n d"], signs: Float[Any, "draws m"], *, norm: Real = 1.0
 ) -> Float[np.ndarray, " draws"]:
     r"""The supremum for a linear map on the concatenated sequence, $\frac{B}{m}|\sum_i\sigma_iX_i|_F$: about $B B_X\sqrt{T/m}$."""
     tokens = np.asarray(tokens)
@@ -112,7 +112,7 @@ def concatenated_complexity(
     return norm * np.linalg.norm(np.asarray(signs) @ flat, axis=1) / len(tokens)
 
 
-def mean_of(draws: Float[Any, "*s draws"]) -> Estimate:
-    """The complexity from draws of the signs: mean and standard error over the last axis."""
+def mean_of(draws: Any) -> Estimate:
+    """The complexity from draws of the signs: mean and standard error over the last axis of [..., draw]."""
     draws = np.asarray(draws)
     return Estimate(draws.mean(-1), draws.std(-1, ddof=1) / np.sqrt(draws.shape[-1]))

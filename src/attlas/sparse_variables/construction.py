@@ -47,17 +47,17 @@ class Embedding(ABC):
     def places(self, first: int, last: int) -> Float[np.ndarray, "n dim"]:
         """The vectors of the places `first`, ..., `last` - 1."""
 
-    def anchors(self, support: Sequence[int]) -> Float[np.ndarray, "s+3 dim"]:
+    def anchors(self, support: Sequence[int]) -> Float[np.ndarray, "anchors dim"]:
         """The vectors of the places of `support` and the three special ones: what weights are made of."""
         return np.concatenate([*(self.places(i, i + 1) for i in support), self.special()])
 
-    def gram(self, support: Sequence[int]) -> Float[np.ndarray, "s+3 s+3"]:
+    def gram(self, support: Sequence[int]) -> Float[np.ndarray, "anchors anchors"]:
         anchors = self.anchors(support)
         return anchors @ anchors.T
 
     def products(
-        self, support: Sequence[int], coefficients: Float[np.ndarray, "s+3 n"]
-    ) -> Float[np.ndarray, "length+3 n"]:
+        self, support: Sequence[int], coefficients: Float[np.ndarray, "anchors n"]
+    ) -> Float[np.ndarray, "rows n"]:
         """Inner products of combinations of the anchors with every place and the special vectors."""
         weights = self.anchors(support).T @ coefficients
         chunks = [self.places(i, min(i + CHUNK, self.length)) @ weights for i in range(0, self.length, CHUNK)]
@@ -80,12 +80,12 @@ class Orthonormal(Embedding):
     def places(self, first: int, last: int) -> Float[np.ndarray, "n dim"]:
         return np.eye(last - first, self.dim, first)
 
-    def gram(self, support: Sequence[int]) -> Float[np.ndarray, "s+3 s+3"]:
+    def gram(self, support: Sequence[int]) -> Float[np.ndarray, "anchors anchors"]:
         return np.eye(len(support) + SPECIAL)
 
     def products(
-        self, support: Sequence[int], coefficients: Float[np.ndarray, "s+3 n"]
-    ) -> Float[np.ndarray, "length+3 n"]:
+        self, support: Sequence[int], coefficients: Float[np.ndarray, "anchors n"]
+    ) -> Float[np.ndarray, "rows n"]:
         found = np.zeros((self.length + SPECIAL, coefficients.shape[1]))
         found[[*support, *range(self.length, self.length + SPECIAL)]] = coefficients
         return found
@@ -147,7 +147,7 @@ class Construction:
     @functools.cached_property
     def _tables(
         self,
-    ) -> tuple[Float[np.ndarray, "2 length"], Float[np.ndarray, "2 length r"], Float[np.ndarray, " r+1"]]:
+    ) -> tuple[Float[np.ndarray, "2 length"], Float[np.ndarray, "2 length r"], Float[np.ndarray, " columns"]]:
         r"""Weights $e^{score}$ and values of each (bit, place), relative to the largest weight, and of [CLS]."""
         columns = np.column_stack([self.score, self.read])
         found = self.embedding.products(self.task.support, columns)
@@ -169,7 +169,7 @@ class Construction:
             total = total + (1 - part) @ here[0] + part @ here[1]
         return total[..., 1:] / total[..., :1]
 
-    def weights(self, bits: ArrayLike) -> Float[np.ndarray, "*n length+1"]:
+    def weights(self, bits: ArrayLike) -> Float[np.ndarray, "*n keys"]:
         """The attention on each place, and last on [CLS]."""
         bits = self._checked(bits)
         weight, _, cls = self._tables

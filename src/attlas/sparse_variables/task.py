@@ -5,7 +5,7 @@ import itertools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -14,6 +14,7 @@ from jaxtyping import Array, Float, Int, UInt8
 from scipy import optimize
 
 from attlas.errors import InputError, near, whole
+from attlas.gaussian import Real
 
 FUNCTIONS = {
     "and": lambda ones, s: ones == s,
@@ -30,8 +31,8 @@ MOST = 20
 class Batch(NamedTuple):
     """Sequences of bits and the function's values on them."""
 
-    bits: UInt8[Array, "n length"]
-    label: UInt8[Array, " n"]
+    bits: UInt8[Any, "n length"]
+    label: UInt8[Any, " n"]
 
 
 @dataclass(frozen=True)
@@ -112,8 +113,8 @@ class SparseBoolean:
         values = [set(self.table[ones == k].tolist()) for k in range(self.sparsity + 1)]
         return tuple(v.pop() for v in values) if all(len(v) == 1 for v in values) else None
 
-    def label(self, bits: UInt8[Array, "*n length"]) -> UInt8[Array, "*n"]:
-        """The function's value on each sequence."""
+    def label(self, bits: Array | np.ndarray) -> UInt8[Array, "*n"]:
+        """The function's value on each sequence of bits [*n, length]."""
         if bits.shape[-1] != self.length:
             raise InputError(f"bits have the shape {bits.shape}: the last axis must be {self.length} long")
         code = sum(bits[..., i].astype(jnp.int32) << j for j, i in enumerate(self.support))
@@ -205,7 +206,7 @@ class SparseBoolean:
         agrees with it given the relevant bits."""
         s, tables = self.sparsity, np.asarray(self.variants, float)
         if 4**s * len(tables) > 4e6:
-            raise InputError(f"sparsity = {s}: the rivals of such a function are too many to be told apart; it may be at most {8 if self.symmetric else 5}")  # fmt: skip
+            raise InputError(f"sparsity = {s}: the rivals of such a function are too many to be told apart; it may be at most {10 if self.symmetric else 6}")  # fmt: skip
         codes, law, own = patterns(s).astype(int), probabilities(s, self.bias), self.table.astype(float)
         counts, agree = [], []
         for kept in range(2**s):
@@ -226,7 +227,7 @@ class SparseBoolean:
             raise InputError(f"the function does not depend on every place of its support {self.support}: no sample singles it out")  # fmt: skip
         return np.concatenate(counts), found
 
-    def log_rivals(self, samples: float) -> float:
+    def log_rivals(self, samples: Real) -> float:
         r"""Logarithm of the expected number of those functions, but for this one, that agree with `samples` samples:
         $\ln\sum_r n_r a_r^m$, with $a_r$ the probability to agree with one sample."""
         counts, agree = self._rivals
@@ -275,5 +276,5 @@ def probabilities(bits: int, bias: float) -> Float[np.ndarray, " patterns"]:
 
 
 @functools.partial(jax.jit, static_argnums=(1, 2))
-def draw_bits(key: Array, samples: int, length: int, bias: float) -> UInt8[Array, "n length"]:
+def draw_bits(key: Array, samples: int, length: int, bias: Real) -> UInt8[Array, "n length"]:
     return jax.random.bernoulli(key, bias, (samples, length)).astype(jnp.uint8)

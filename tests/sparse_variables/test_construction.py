@@ -1,0 +1,140 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from pytest import approx
+
+from attlas.capacity import capacity_of, head_norms
+from attlas.errors import InputError
+from attlas.sparse_variables import (
+    Orthonormal,
+    RandomDirections,
+    SparseBoolean,
+    head_for,
+    sink_head,
+    symmetric_head,
+    table_head,
+    threshold_head,
+)
+from attlas.sparse_variables.task import patterns
+
+ALL = patterns(9)
+EVERY = [
+    (threshold_head, "and"),
+    (threshold_head, "or"),
+    (threshold_head, "majority"),
+    (sink_head, "and"),
+    (sink_head, "or"),
+    (symmetric_head, "parity"),
+    (symmetric_head, "majority"),
+    (table_head, (0, 1, 1, 0, 0, 0, 1, 0)),
+    (table_head, "parity"),
+]
+
+
+@pytest.mark.parametrize("embedding", [None, RandomDirections(9, 300, 4)], ids=["orthonormal", "random"])
+@pytest.mark.parametrize(("build", "function"), EVERY)
+def test_every_input_is_right_and_the_worst_margin_is_the_least_there_is(build, function, embedding):
+    task = SparseBoolean(9, (7, 0, 4), function)
+    head = build(task, embedding=embedding)
+    label = np.asarray(task.label(ALL))
+    assert (head.predict(ALL) == label).all()
+    assert (
+        ((2.0 * label - 1) * head(ALL)).min() == approx(head.worst_margin(), abs=1e-12) == approx(head.margin, abs=1e-9)
+    )
+
+
+@pytest.mark.parametrize("embedding", [None, RandomDirections(9, 300, 4)], ids=["orthonormal", "random"])
+@pytest.mark.parametrize(("build", "function"), EVERY)
+def test_the_module_computes_what_the_tables_do(build, function, embedding):
+    head = build(SparseBoolean(9, (7, 0, 4), function), embedding=embedding)
+    with jax.enable_x64(True):
+        module = head.module()
+        tokens = jnp.asarray(head.embed(ALL[::7]))
+        assert np.asarray(jax.vmap(module)(tokens)) == approx(head(ALL[::7]), abs=1e-9)
+        inner = module.block.head
+        seen = jax.vmap(lambda x: inner.weights(x, module.cls))(jnp.concatenate([tokens, jnp.broadcast_to(module.cls, (len(tokens), 1, head.embedding.dim))], 1))  # fmt: skip
+    if head.attend:
+        assert head.weights(ALL[::7]) == approx(np.asarray(seen), abs=1e-12)
+    norms = head_norms(inner, module.cls)
+    assert norms.score == approx(head.score_norm) and norms.value == approx(head.value_spectral)
+    assert norms.value_21 == approx(head.value_norms.sum()) and norms.out == approx(head.out_norm)
+
+
+@pytest.mark.parametrize(("build", "function"), EVERY)
+def test_the_capacity_is_that_of_the_module(build, function):
+    head = build(SparseBoolean(9, (7, 0, 4), function))
+    own, of_module = head.capacity("sharp"), capacity_of(head.module(), 9, constant="sharp")
+    assert own.log_entropy(0.01, 100) == approx(of_module.log_entropy(0.01, 100))
+    assert head.capacity("sharp", count_parameters=False).log_entropy(0.01, 100) >= own.log_entropy(0.01, 100)
+
+
+def test_stated_margins_and_norms():
+    task = SparseBoolean(100, (1, 5, 9))
+    head = threshold_head(task)
+    assert head.margin == approx(1 / 14) and head.score_norm == approx(np.sqrt(6) * np.log(2 * 97))
+    sink = sink_head(task)
+    assert sink.margin == approx(0.6) and sink.score_norm == approx(2 * np.log(400) * np.sqrt(12.5))
+    weights = head.weights(np.zeros(100, int))
+    assert weights[[1, 5, 9]] == approx([2 / 7] * 3) and weights.sum() == approx(1) and weights[-1] == 0
+
+
+def test_below_the_threshold_some_filling_fools_the_head():
+    task = SparseBoolean(9, (7, 0, 4), "majority")
+    label = np.asarray(task.label(ALL))
+    assert (threshold_head(task, sharpness=1.01).predict(ALL) == label).all()
+    fooled = threshold_head(task, sharpness=0.99)
+    assert fooled.margin < 0 and not (fooled.predict(ALL) == label).all()
+
+
+def test_a_hundred_thousand_bits():
+    task = SparseBoolean(100_000, (17, 40_000, 99_999), "parity")
+    rng = np.random.default_rng(0)
+    bits = rng.integers(0, 2, (20, 100_000)).astype(np.uint8)
+    assert symmetric_head(task)(bits) == approx(2.0 * np.asarray(task.label(bits)) - 1, abs=1e-9)
+
+
+def test_random_directions_are_the_same_however_they_are_looked_at(monkeypatch):
+    embedding = RandomDirections(9000, 20, 3)
+    whole = embedding.places(0, 9000)
+    monkeypatch.setattr("attlas.sparse_variables.construction.KEPT", 0)
+    again = RandomDirections(9000, 20, 3)
+    assert (again.places(4000, 4200) == whole[4000:4200]).all() and (again.places(8999, 9000) == whole[8999:]).all()
+    assert np.linalg.norm(whole, axis=1) == approx(np.ones(9000))
+    support, coefficients = (3, 8000), np.arange(10.0).reshape(5, 2)
+    assert again.products(support, coefficients) == approx(embedding.products(support, coefficients))
+
+
+def test_orthonormal_products_need_no_vectors():
+    embedding = Orthonormal(6)
+    coefficients = np.arange(10.0).reshape(5, 2)
+    by_hand = np.concatenate([embedding.places(0, 6), embedding.special()]) @ embedding.anchors((4, 1)).T @ coefficients
+    assert embedding.products((4, 1), coefficients) == approx(by_hand)
+    assert embedding.gram((4, 1)) == approx(embedding.anchors((4, 1)) @ embedding.anchors((4, 1)).T)
+
+
+def test_the_cheapest_construction_is_chosen():
+    assert not head_for(SparseBoolean(9, (1, 2), "or")).relu
+    assert head_for(SparseBoolean(9, (1, 2), "parity")).mix.shape[1] == 5
+    assert head_for(SparseBoolean(9, (1, 2), (0, 1, 0, 0))).relu
+
+
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        (lambda: threshold_head(SparseBoolean(9, (1, 2), "parity")), "a threshold head computes 'at least k ones' only"),
+        (lambda: sink_head(SparseBoolean(9, (1, 2, 3), "majority")), "a sink head computes and, or"),
+        (lambda: symmetric_head(SparseBoolean(9, (1, 2), (0, 1, 0, 0))), "it is not symmetric"),
+        (lambda: symmetric_head(SparseBoolean(9, (1, 2)), sharpness=1.0), "sharpness = 1: it must exceed 1"),
+        (lambda: threshold_head(SparseBoolean(9, (1, 2)), sharpness=-1.0), "sharpness = -1: it must be a positive number"),
+        (lambda: threshold_head(SparseBoolean(2, (0, 1))), "length = 2: it must exceed the sparsity 2"),
+        (lambda: threshold_head(SparseBoolean(9, (1, 2)), embedding=Orthonormal(8)), "the embedding has 8 places: the task has 9"),
+        (lambda: threshold_head(SparseBoolean(300, (1, 2, 3)), embedding=RandomDirections(300, 8)), "dim = 8: an irrelevant place has the product"),
+        (lambda: threshold_head(SparseBoolean(9, (1, 2)))(np.zeros(8)), r"bits have the shape \(8,\)"),
+        (lambda: threshold_head(SparseBoolean(9, (1, 2)))(np.full(9, 0.5)), "bits have the value"),
+        (lambda: RandomDirections(9, 1), "dim = 1: it must be a whole number, at least 2"),
+    ],
+)  # fmt: skip
+def test_bad_input(call, says):
+    with pytest.raises(InputError, match=says):
+        call()

@@ -1,0 +1,59 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from pytest import approx
+
+from attlas.errors import InputError
+from attlas.rademacher import (
+    concatenated_complexity,
+    draw_signs,
+    head_complexity,
+    mean_of,
+    planar_complexity,
+)
+
+
+@pytest.fixture
+def plane(float64):
+    x = jax.random.normal(jax.random.key(0), (24, 5, 2))
+    return x / jnp.linalg.norm(x, axis=-1, keepdims=True), draw_signs(jax.random.key(1), 6, 24)
+
+
+def test_without_scores_the_supremum_is_the_length_of_a_mean(plane):
+    tokens, signs = plane
+    by_hand = np.linalg.norm(np.asarray(signs @ tokens.mean(1)), axis=1) / 24
+    found = planar_complexity(tokens, signs, query_norm=1e-9, value_norm=2.0, rings=2)
+    assert found.lower == approx(2 * by_hand) and found.upper == approx(2 * by_hand)
+    assert head_complexity(tokens, signs, query_norm=1e-9, key=jax.random.key(2), steps=2) == approx(by_hand)
+
+
+def test_ascent_lies_in_the_enclosure_and_a_finer_grid_narrows_it(plane):
+    tokens, signs = plane
+    coarse, fine = (planar_complexity(tokens, signs, query_norm=3.0, rings=rings) for rings in (16, 128))
+    ascent = head_complexity(tokens, signs, query_norm=3.0, key=jax.random.key(3), starts=12)
+    assert (ascent <= fine.upper).all() and ascent.mean() == approx(fine.lower.mean(), rel=0.01)
+    assert (fine.lower <= coarse.upper).all() and ((fine.upper - fine.lower) < (coarse.upper - coarse.lower) / 7).all()
+
+
+def test_a_larger_ball_has_a_larger_supremum(plane):
+    tokens, signs = plane
+    sizes = [planar_complexity(tokens, signs, query_norm=b, rings=64) for b in (0.5, 2.0, 8.0)]
+    assert (sizes[0].lower < sizes[1].upper).all() and (sizes[1].lower < sizes[2].upper).all()
+
+
+def test_the_linear_map_grows_like_the_root_of_the_length(float64):
+    rng = np.random.default_rng(0)
+    signs = np.asarray(draw_signs(jax.random.key(1), 50, 64))
+    short, long = (concatenated_complexity(rng.choice([-1.0, 1.0], (64, t, 1)), signs).mean() for t in (16, 1024))
+    assert long / short == approx(8, rel=0.1) and short == approx(np.sqrt(16 / 64), rel=0.1)
+
+
+def test_mean_over_signs():
+    estimate = mean_of([[1.0, 2.0, 3.0]])
+    assert estimate.mean == approx([2.0]) and estimate.error == approx([1 / np.sqrt(3)])
+
+
+def test_the_certificate_is_for_the_plane(float64):
+    with pytest.raises(InputError, match="the certificate is for the plane"):
+        planar_complexity(np.ones((2, 3, 3)), np.ones((1, 2)), query_norm=1.0)
