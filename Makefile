@@ -32,6 +32,7 @@ soak: $(STAMP)
 examples: $(STAMP)
 	$(BIN)/python examples/sentence.py
 	$(BIN)/python examples/events.py
+	$(BIN)/python examples/bound.py
 
 $(STAMP): requirements.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \

@@ -192,3 +192,14 @@ def test_the_events_are_the_papers_task(events):
 def test_bad_input_is_one_sentence_and_exit_code_2(name, words):
     told = CliRunner().invoke(load(name).main, words)
     assert told.exit_code == 2 and "Invalid value" in told.output and "Traceback" not in told.output
+
+
+def test_the_bound_says_what_its_prose_says():
+    told = CliRunner().invoke(load("bound").main, ["--length", "500"])
+    assert told.exit_code == 0, told.output
+    assert "layer 3: query-key" in told.output and "vacuous" in told.output
+    growth = {row[2:28].strip(): float(row.split("x ")[1]) for row in told.output.splitlines() if " x " in row}
+    assert growth["no dimension"] < 1.3 and growth["parameters, d = 12 ln T"] < 1.3 and growth["Occam"] < 1.2
+    assert growth["parameters, d = T + 3"] > 1.9
+    wrong = CliRunner().invoke(load("bound").main, ["--length", "2"])
+    assert wrong.exit_code == 2 and "place 1 is repeated" in wrong.output

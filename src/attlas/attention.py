@@ -229,20 +229,20 @@ class Stack(Block):
 
 
 class ReadOut(eqx.Module):
-    r"""$w^\top [f([X; x_{CLS}])]_{CLS}$, a number for a sequence (Definition 3.3). With `attend` off, [CLS] is a context and no key;
+    r"""$w^\top [f([X; x_{CLS}])]_{CLS}$, a number for a sequence (Definition 3.3); $x_{CLS}$ is `context`. With `attend` off, [CLS] is a context and no key;
     the bounds do not care."""
 
     block: Block
-    cls: Float[Array, " d"]
+    context: Float[Array, " d"]
     weight: Float[Array, " o"]
     attend: bool = eqx.field(static=True, default=True)
 
     def __call__(self, tokens: Float[Array, "n d"], mask: Mask | None = None) -> Float[Array, ""]:
-        sequence = jnp.concatenate([tokens, self.cls[None]])
+        sequence = jnp.concatenate([tokens, self.context[None]])
         if mask is not None or not self.attend:
             mask = jnp.append(jnp.ones(len(tokens), bool) if mask is None else mask, self.attend)
         if isinstance(self.block, Layer):  # one layer: only the context [CLS] is read
-            return self.block.head(sequence, self.cls, mask) @ self.weight
+            return self.block.head(sequence, self.context, mask) @ self.weight
         return self.block(sequence, mask)[-1] @ self.weight
 
 

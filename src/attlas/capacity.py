@@ -587,7 +587,7 @@ def capacity_of(module: Any, length: int, *, radius: float = 1.0, constant: str 
         if not isinstance(head, attention.TransformerHead):
             raise _unknown(head)
         known.append(head)
-    cls = np.asarray(module.cls, float)
+    cls = np.asarray(module.context, float)
     norms = [head_norms(head, cls) for head in known]
     if all(head.activation is attention.identity and not head.project for head in known):
         values = [float(np.linalg.norm(_matrix(head.value) @ (_matrix(head.out) @ weight))) for head in known]

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from pytest import approx
 
-from attlas.capacity import capacity_of, head_norms
+from attlas.capacity import capacity_of, head_norms, token_radius
 from attlas.errors import InputError
 from attlas.sparse_variables import (
     Orthonormal,
@@ -53,18 +53,20 @@ def test_the_module_computes_what_the_tables_do(build, function, embedding):
         tokens = jnp.asarray(head.embed(ALL[::7]))
         assert np.asarray(jax.vmap(module)(tokens)) == approx(head(ALL[::7]), abs=1e-9)
         inner = module.block.head
-        seen = jax.vmap(lambda x: inner.weights(x, module.cls))(jnp.concatenate([tokens, jnp.broadcast_to(module.cls, (len(tokens), 1, head.embedding.dim))], 1))  # fmt: skip
+        seen = jax.vmap(lambda x: inner.weights(x, module.context))(jnp.concatenate([tokens, jnp.broadcast_to(module.context, (len(tokens), 1, head.embedding.dim))], 1))  # fmt: skip
     if head.attend:
         assert head.weights(ALL[::7]) == approx(np.asarray(seen), abs=1e-12)
-    norms = head_norms(inner, module.cls)
+    norms = head_norms(inner, module.context)
     assert norms.score == approx(head.score_norm) and norms.value == approx(head.value_spectral)
     assert norms.value_21 == approx(head.value_norms.sum()) and norms.out == approx(head.out_norm)
 
 
 @pytest.mark.parametrize(("build", "function"), EVERY)
-def test_the_capacity_is_that_of_the_module(build, function):
-    head = build(SparseBoolean(9, (7, 0, 4), function))
-    own, of_module = head.capacity("sharp"), capacity_of(head.module(), 9, constant="sharp")
+@pytest.mark.parametrize("embedding", [None, RandomDirections(9, 300, 4)], ids=["orthonormal", "random"])
+def test_the_capacity_is_that_of_the_module(build, function, embedding):
+    head = build(SparseBoolean(9, (7, 0, 4), function), embedding=embedding)
+    assert head.radius == approx(token_radius(head.embed(np.stack([np.zeros(9), np.ones(9)]))))
+    own, of_module = head.capacity("sharp"), capacity_of(head.module(), 9, radius=head.radius, constant="sharp")
     assert own.log_entropy(0.01, 100) == approx(of_module.log_entropy(0.01, 100))
     assert head.capacity("sharp", count_parameters=False).log_entropy(0.01, 100) >= own.log_entropy(0.01, 100)
 

@@ -211,6 +211,13 @@ class Construction:
         units = self.read @ self.mix
         return np.sqrt(2 * np.einsum("ik,ij,jk->k", units, gram, units))
 
+    @functools.cached_property
+    def radius(self) -> float:
+        r"""The length of the longest token, $\max_{t,b}\sqrt{1 + \langle v_t, e_b\rangle}$: 1 with orthonormal embeddings."""
+        bits = np.eye(self.task.sparsity + SPECIAL)[:, self.task.sparsity : -1]
+        found = self.embedding.products(self.task.support, bits)[: self.task.length]
+        return float(np.sqrt(1 + max(found.max(), 0.0)))
+
     @property
     def value_spectral(self) -> float:
         """The spectral norm of the matrix of value units, for tokens of unit length."""
@@ -288,7 +295,9 @@ class Construction:
         dim = self.embedding.dim if count_parameters else np.inf
         if not self.relu:
             value = self._norm(self.read @ self.mix @ self.out)
-            return class_of(collapsed_head(self.score_norm, value, tokens, dim, constant), constant=constant)
+            return class_of(
+                collapsed_head(self.score_norm, value, tokens, dim, constant), self.radius, constant=constant
+            )
         norms = HeadNorms(
             value=self.value_spectral,
             value_21=self.value_norms.sum(),
@@ -301,7 +310,7 @@ class Construction:
             out_dim=1,
             score=self.score_norm,
         )
-        return read_out(head_block(norms, tokens, constant), 1.0, out_dim=1, constant=constant)
+        return read_out(head_block(norms, tokens, constant), 1.0, self.radius, out_dim=1, constant=constant)
 
 
 Builder = Callable[..., Construction]

@@ -357,7 +357,7 @@ def construction_norms(cells: Sequence[Setting], seed: int) -> xr.Dataset:
         "parity": symmetric_head(drawn(cell, seed, id, "parity"), sharpness=c),
         "table": table_head(drawn(cell, seed, id, "parity"), sharpness=c),
     }
-    norms = {name: head_norms(m.block.head, m.cls) for name, m in ((n, h.module()) for n, h in heads.items())}  # type: ignore[attr-defined]
+    norms = {name: head_norms(m.block.head, m.context) for name, m in ((n, h.module()) for n, h in heads.items())}  # type: ignore[attr-defined]
     beta = np.log(c * (t - s))
     predicted = {
         "threshold": np.sqrt(2 * s) * beta,
