@@ -138,3 +138,17 @@ def test_nothing_to_compose_and_a_bad_temperature():
         Stack(())
     with pytest.raises(InputError, match="temperature = 0: it must be a positive number"):
         softmax_attention(jnp.ones((1, 2)), jnp.ones((3, 2)), jnp.ones((3, 1)), temperature=0.0)
+
+
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        (lambda h: h(jnp.ones((3, 4)), jnp.ones(4)), "tokens have the dimension 4: this head takes 5"),
+        (lambda h: h(jnp.ones((3, 5)), jnp.ones(5), jnp.ones(4, bool)), r"the mask has the shape \(4,\): its last axis must be 3"),
+        (lambda h: ReadOut(Layer(h), jnp.ones(5), jnp.ones((5, 1))), r"weight has the shape \(5, 1\): it must be a vector"),
+        (lambda h: ReadOut(Layer(h), jnp.ones(5), jnp.ones(5))(jnp.ones((3, 4))), "the context has 5"),
+    ],
+)  # fmt: skip
+def test_inputs_that_do_not_fit(call, says):
+    with pytest.raises(InputError, match=says):
+        call(random_head(KEYS[1], 5))

@@ -25,6 +25,10 @@ def softmax(scores: Float[Array, "*s n"], mask: Mask | None = None) -> Float[Arr
     r"""$e^{s_t} / \sum_\tau e^{s_\tau}$ over the tokens that `mask` admits; all weights are 0 where it admits none."""
     if mask is None:
         return jax.nn.softmax(scores)
+    if mask.shape[-1] != scores.shape[-1]:
+        raise InputError(
+            f"the mask has the shape {mask.shape}: its last axis must be {scores.shape[-1]} long, one for each token"
+        )
     admitted = jnp.where(mask, scores, -jnp.inf)
     top = jnp.max(admitted, -1, keepdims=True)
     powers = jnp.exp(admitted - jnp.where(jnp.isfinite(top), top, 0))
@@ -153,6 +157,8 @@ class TransformerHead(Head):
             )
 
     def scores(self, tokens: Float[Array, "n d"], context: Float[Array, " d"]) -> Float[Array, " n"]:
+        if tokens.shape[-1] != self.key.shape[0]:
+            raise InputError(f"tokens have the dimension {tokens.shape[-1]}: this head takes {self.key.shape[0]}")
         return tokens @ (self.key @ (self.query.T @ context))
 
     def inner(self, tokens: Float[Array, "n d"]) -> Float[Array, "n k"]:
@@ -165,7 +171,7 @@ class TransformerHead(Head):
 class MultiHead(eqx.Module):
     """The sum of several heads on the same tokens and context; itself a head."""
 
-    heads: tuple[Head, ...]
+    heads: tuple[Head, ...] = eqx.field(converter=tuple)
 
     def __check_init__(self) -> None:
         if not self.heads:
@@ -216,7 +222,7 @@ class Projected(Block):
 class Stack(Block):
     """One block after the other."""
 
-    blocks: tuple[Block, ...]
+    blocks: tuple[Block, ...] = eqx.field(converter=tuple)
 
     def __check_init__(self) -> None:
         if not self.blocks:
@@ -233,11 +239,18 @@ class ReadOut(eqx.Module):
     the bounds do not care."""
 
     block: Block
-    context: Float[Array, " d"]
-    weight: Float[Array, " o"]
+    context: Array
+    weight: Array
     attend: bool = eqx.field(static=True, default=True)
 
+    def __check_init__(self) -> None:
+        for name, shape in (("context", jnp.shape(self.context)), ("weight", jnp.shape(self.weight))):
+            if len(shape) != 1:
+                raise InputError(f"{name} has the shape {shape}: it must be a vector")
+
     def __call__(self, tokens: Float[Array, "n d"], mask: Mask | None = None) -> Float[Array, ""]:
+        if tokens.shape[-1] != len(self.context):
+            raise InputError(f"tokens have the dimension {tokens.shape[-1]}: the context has {len(self.context)}")
         sequence = jnp.concatenate([tokens, self.context[None]])
         if mask is not None or not self.attend:
             mask = jnp.append(jnp.ones(len(tokens), bool) if mask is None else mask, self.attend)

@@ -89,6 +89,15 @@ def test_below_the_threshold_some_filling_fools_the_head():
     assert fooled.margin < 0 and not (fooled.predict(ALL) == label).all()
 
 
+def test_samples_grow_with_the_logarithm_of_the_length_and_a_power_of_the_sparsity():
+    free = threshold_head(SparseBoolean(1000, (1, 5, 9))).samples_scaling()
+    assert 0.2 < free["length"] < 0.35 and 2.5 < free["sparsity"] < 4
+    counted = threshold_head(SparseBoolean(1000, (1, 5, 9))).samples_scaling(count_parameters=True)
+    assert counted["length"] == approx(1, abs=0.1)
+    by_table = table_head(SparseBoolean(1000, (1, 5), (0, 1, 0, 0))).samples_scaling()
+    assert set(by_table) == {"length"} and by_table["length"] < 0.4
+
+
 def test_a_hundred_thousand_bits():
     task = SparseBoolean(100_000, (17, 40_000, 99_999), "parity")
     rng = np.random.default_rng(0)

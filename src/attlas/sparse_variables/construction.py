@@ -141,6 +141,7 @@ class Construction:
     mix: Float[np.ndarray, "r k"]
     out: Float[np.ndarray, " k"]
     margin: float
+    builder: "Builder"
     relu: bool = False
     attend: bool = False
 
@@ -312,6 +313,26 @@ class Construction:
         )
         return read_out(head_block(norms, tokens, constant), 1.0, self.radius, out_dim=1, constant=constant)
 
+    def samples_scaling(
+        self, gap: float = 0.5, delta: float = 0.05, constant: str = "paper", *, count_parameters: bool = False
+    ) -> dict[str, float]:
+        """Exponents of the samples that the bound asks for, in the length and in the sparsity: from this head to the one of the same
+        kind for twice the length, and for one relevant place more where the function has a name. Orthonormal embeddings."""
+
+        def asked(task: SparseBoolean) -> float:
+            head = self.builder(task, sharpness=self.sharpness)
+            capacity = head.capacity(constant, count_parameters=count_parameters)
+            return float(capacity.log_samples_for(gap, margin=head.margin, delta=delta))
+
+        here, task = asked(self.task), self.task
+        longer = replace(task, length=2 * task.length)
+        found = {"length": (asked(longer) - here) / np.log(2)}
+        if isinstance(task.function, str):
+            free = next(i for i in range(longer.length) if i not in task.support)
+            wider = SparseBoolean(longer.length, (*task.support, free), task.function)
+            found["sparsity"] = (asked(wider) - asked(longer)) / np.log((task.sparsity + 1) / task.sparsity)
+        return {name: float(value) for name, value in found.items()}
+
 
 Builder = Callable[..., Construction]
 
@@ -398,7 +419,7 @@ def threshold_head(task: SparseBoolean, *, sharpness: float = 2.0, embedding: Em
     middle = each * (steps[0] - 1) + (each + leak) / 2
     threshold = (middle + added[0]) / (1 + added[1])
     mix = np.array([[1.0], [-threshold]])
-    return Construction(task, embedding, c, score, read, mix, np.ones(1), margin=(each - leak) / 2)
+    return Construction(task, embedding, c, score, read, mix, np.ones(1), (each - leak) / 2, threshold_head)
 
 
 def sink_head(task: SparseBoolean, *, sharpness: float = 4.0, embedding: Embedding | None = None) -> Construction:
@@ -422,7 +443,7 @@ def sink_head(task: SparseBoolean, *, sharpness: float = 4.0, embedding: Embeddi
     sign = 1.0 if task.function == "and" else -1.0
     wanted = np.append(np.zeros(s), [-sign, -sign, sign])
     read = np.linalg.solve(embedding.gram(task.support), wanted[:, None])
-    built = Construction(task, embedding, c, score, read, np.ones((1, 1)), np.ones(1), 0.0, attend=True)
+    built = Construction(task, embedding, c, score, read, np.ones((1, 1)), np.ones(1), 0.0, sink_head, attend=True)
     return replace(built, margin=built.worst_margin())
 
 
@@ -434,17 +455,23 @@ def symmetric_head(task: SparseBoolean, *, sharpness: float = 2.0, embedding: Em
         raise InputError(
             f"function = {task.function!r}: it is not symmetric, so that the number of ones does not decide it"
         )
-    return _staircase(task, np.zeros(task.sparsity), values, sharpness, embedding)
+    return _staircase(symmetric_head, task, np.zeros(task.sparsity), values, sharpness, embedding)
 
 
 def table_head(task: SparseBoolean, *, sharpness: float = 2.0, embedding: Embedding | None = None) -> Construction:
     r"""Any function, with values -1 and 1 exactly: relevant place j has $2^{j-1}$ times the attention of the first, so that the level is the
     code of the pattern, and a staircase with a step for each pattern reads it. Norms grow like $2^s$."""
-    return _staircase(task, np.arange(task.sparsity) * np.log(2), task.table.tolist(), sharpness, embedding)
+    offsets = np.arange(task.sparsity) * np.log(2)
+    return _staircase(table_head, task, offsets, task.table.tolist(), sharpness, embedding)
 
 
 def _staircase(
-    task: SparseBoolean, offsets: np.ndarray, values: Sequence[int], sharpness: float, embedding: Embedding | None
+    builder: Builder,
+    task: SparseBoolean,
+    offsets: np.ndarray,
+    values: Sequence[int],
+    sharpness: float,
+    embedding: Embedding | None,
 ) -> Construction:
     """The function with `values` at the levels that attention with these `offsets` of the scores has."""
     if not positive("sharpness", sharpness) > 1:
@@ -465,7 +492,7 @@ def _staircase(
     corners = (np.concatenate([low, high]) + added[0]) / (1 + added[1])
     mix = np.concatenate([[[0.0], [1.0]], np.stack([np.ones_like(corners), -corners])], 1)
     out = np.concatenate([[signs[0] / (1 + added[1])], slopes, -slopes])
-    return Construction(task, embedding, sharpness, score, read, mix, out, margin=1.0, relu=True)
+    return Construction(task, embedding, sharpness, score, read, mix, out, 1.0, builder, relu=True)
 
 
 def head_for(task: SparseBoolean, *, sharpness: float = 2.0, embedding: Embedding | None = None) -> Construction:

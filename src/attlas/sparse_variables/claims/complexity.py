@@ -90,7 +90,7 @@ def complexity_certificate(cells: Sequence[Setting], seed: int) -> xr.Dataset:
         Hypothesis("samples is large enough for the bound to be below the trivial one", lambda s: float(planar_bound(s)) < 1),
     ),
     quick=Setting(length=(4, 2048), query_norm=(0.5,), samples=4096, draws=8, rings=3),
-    paper=Setting(length=(4, 64, 4096), query_norm=(0.5, 2.0), samples=4096, draws=16, rings=3),
+    paper=Setting(length=(4, 64, 2048), query_norm=(0.5, 2.0), samples=4096, draws=16, rings=3),
     rule=Bound(),
     control=Control(
         "a linear map of the concatenated sequence, of the same norm", lambda e: e.assign(measured=e["concatenated"], error=e["spread"])
