@@ -100,7 +100,8 @@ def _best_node(nodes: Array, tokens: Array, signs: Array) -> Array:
         mixture = jnp.einsum("mn,mnd->md", jax.nn.softmax(tokens @ node), tokens)
         return jnp.linalg.norm(signs @ mixture, axis=-1) / signs.shape[1]
 
-    return jax.lax.map(at, nodes, batch_size=16).max(0)
+    together = min(64, max(1, (1 << 22) // tokens[..., 0].size))  # some 32 MB of scores at a time
+    return jax.lax.map(at, nodes, batch_size=together).max(0)
 
 
 def concatenated_complexity(

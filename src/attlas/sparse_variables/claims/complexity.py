@@ -47,7 +47,7 @@ def planar_bound(cell: Setting) -> float:
     words="Where the complexity of a class of heads is known, the search that estimates it elsewhere finds it.",
     hypotheses=(TOKENS, NORM, DRAWS),
     quick=Setting(length=(4, 32), query_norm=(1.0, 4.0), samples=48, draws=32, rings=96),
-    paper=Setting(length=(4, 32, 128), query_norm=(1.0, 4.0), samples=128, draws=64, rings=192),
+    paper=Setting(length=(4, 64), query_norm=(1.0, 4.0), samples=64, draws=64, rings=128),
     rule=Approximation(margin=0.02),
     control=Control("no ascent: the best of the 16 starts", lambda e: e.assign(measured=e["starts"])),
     figure=drawn_by(f"{FIGURES}.bounds:certificate"),
@@ -127,7 +127,7 @@ def complexity_bound(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     words="A head that may attend more sharply can fit more coin flips.",
     hypotheses=(TOKENS, DRAWS),
     quick=Setting(length=(4, 16, 64), samples=64, draws=64, rings=64),
-    paper=Setting(length=(4, 16, 64, 256), samples=128, draws=200, rings=96),
+    paper=Setting(length=(4, 16, 64), samples=128, draws=200, rings=64),
     rule=Order(),
     control=Control(
         "a head whose attention does not follow its scores", lambda e: e.assign(upper=e["uniform"], lower=1.5 * e["uniform"], error=e["uniform_error"])
