@@ -2,7 +2,7 @@
 
     python examples/bound.py            # or with the knobs: --length 5000 --depth 6 --scale 0.5
 
-Three questions, answered in a second.
+Three questions.
 
 1. How many samples does the theory ask for before a head that computes the "and" of three of T bits generalises? We build
    that head, read its norms off, and look at the same question through four bounds. The first knows no dimension and grows like a
@@ -11,7 +11,8 @@ Three questions, answered in a second.
    dimensions: small and slow. Occam's bound knows what the heads do not, that only C(T, 3) functions are in question.
 2. Which weight of a deep model is to blame? Each term of the bound is how far one weight matrix can move the output; what a layer
    does is multiplied by the Lipschitz constants of those above it.
-3. Does the bound know the length? By its exponent: T enters through a logarithm.
+3. Does the bound know the length? Counting parameters it does not at all. The covers of the theorem, which know norms alone, have a
+   logarithm of it in them: its exponent is printed beside.
 """
 
 import click
@@ -60,6 +61,8 @@ def main(length: int, depth: int, dim: int, scale: float) -> None:
         capacity = capacity_of(deep_model(depth, dim, scale), length, constant="sharp")
         print(f"\nA model of {depth} layers, on 10,000 sequences of {length:,} unit tokens, at a tenth of its reach:\n")
         print(capacity.report(0.1 * float(np.exp(capacity.log_reach)), 10_000))
+        scaling = capacity.dimension_free().scaling(0.1 * float(np.exp(capacity.log_reach)), 10_000)
+        print(f"by norms alone, without counting parameters: exponent {scaling['length']:.3g} in the length")
         bound = capacity.risk_bound(10_000, margin=0.1)
         print(f"\nbound on the excess error at margin 0.1: {bound.value:.3g}{', vacuous' if bound.vacuous else ''}")
     except InputError as error:

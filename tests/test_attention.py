@@ -105,8 +105,10 @@ def test_the_read_out_of_one_layer_is_the_whole_layer_at_cls(float64, attend):
     sequence = jnp.concatenate([x, cls[None]])
     slow = Layer(head)(sequence, jnp.append(MASK, attend))[-1] @ weight
     assert fast == approx(float(slow), abs=1e-12)
-    stacked = ReadOut(Stack((Layer(head),)), cls, weight, attend)(x, MASK)
-    assert stacked == approx(float(slow), abs=1e-12)
+    deep = ReadOut(Stack((Layer(head),)), cls, weight, attend)
+    assert deep(x, MASK) == approx(float(slow), abs=1e-12)
+    causal = jnp.tril(jnp.ones((7, 7), bool))
+    assert deep(x, causal) == approx(float(ReadOut(Layer(head), cls, weight, attend)(x, causal)), abs=1e-12)
 
 
 def test_modules_are_batched_with_vmap_and_differentiate(float64):

@@ -21,7 +21,6 @@ from attlas.attention import (
     random_head,
 )
 from attlas.capacity import (
-    FRACTIONS,
     HeadNorms,
     best_split,
     block_of,
@@ -130,15 +129,14 @@ def test_dudley_is_near_its_closed_form_where_the_entropy_is_a_square():
     assert closed <= capacity.rademacher(m) <= 1.4 * closed
 
 
-def test_dudley_is_the_least_over_its_grid_and_is_capped():
+def test_dudley_is_the_integral_and_is_capped():
     capacity = class_of(collapsed_head(3.0, 2.0, 40, 5))
-    m = 5000
-    entropies = [capacity._total(np.log(2 * f), np.log(m), 0) for f in FRACTIONS[:-1]]
-    by_hand = min(
-        4 * 2 * FRACTIONS[i] + 12 / math.sqrt(m) * sum(np.exp(entropies[j] / 2) * 2 * (FRACTIONS[j + 1] - FRACTIONS[j]) for j in range(i, len(entropies)))
-        for i in range(0, len(entropies), 1)
-    )  # fmt: skip
-    assert capacity.rademacher(m) == approx(min(by_hand, 2.0))
+    m = 50_000
+    eps = np.geomspace(1e-7, 2, 4000)
+    roots = np.sqrt([capacity.entropy(e, m) for e in eps])
+    tails = np.cumsum((np.diff(eps) * (roots[1:] + roots[:-1]) / 2)[::-1])[::-1]
+    integral = (4 * eps[:-1] + 12 / math.sqrt(m) * tails).min()
+    assert integral <= capacity.rademacher(m) <= 1.1 * integral < 2
     assert capacity.rademacher(10) == approx(2.0) and capacity.risk_bound(10, margin=0.1).vacuous
 
 
@@ -156,20 +154,32 @@ def test_samples_for_is_where_the_bound_reaches_the_gap():
         )
 
 
+def test_samples_for_holds_far_out_too():
+    """Tiny gaps and margins, and stacks whose values may be astronomically larger than the margin."""
+    for gap, margin in ((1e-4, 1e-4), (0.5, 1e-9), (1e-9, 1.0)):
+        capacity = class_of(collapsed_head(2.0, 1.0, 30, 6))
+        samples = capacity.samples_for(gap, margin=margin)
+        assert capacity.risk_bound(samples, margin=margin).value == approx(gap, rel=1e-6)
+    deep = read_out(stacked(*[residual(head_block(NORMS, 20))] * 8), 1.0)
+    assert deep.risk_bound(deep.samples_for(0.5, margin=0.1), margin=0.1).value == approx(0.5, rel=1e-6)
+
+
 def test_a_grid_of_settings_is_the_settings_one_by_one():
     lengths, norms = np.array([10.0, 100.0, 1e6])[:, None], np.array([0.5, 8.0])
     grid = class_of(collapsed_head(norms, 1.0, lengths, constant="sharp"))
     found, samples = grid.rademacher(1e9), grid.samples_for(0.3, margin=0.2)
     for i, j in np.ndindex(3, 2):
         one = class_of(collapsed_head(norms[j], 1.0, lengths[i, 0], constant="sharp"))
-        assert found[i, j] == approx(one.rademacher(1e9)) and samples[i, j] == approx(one.samples_for(0.3, margin=0.2))
+        # The grid of distances is as fine as the hardest setting needs: others have it finer than by themselves.
+        assert found[i, j] == approx(one.rademacher(1e9), rel=0.02)
+        assert samples[i, j] == approx(one.samples_for(0.3, margin=0.2), rel=0.04)
 
 
 def test_a_thousand_layers_do_not_overflow():
     deep = stacked(*[head_block(NORMS._replace(value=30.0), 100)] * 1000)
     capacity = read_out(deep, 1.0)
     assert np.isfinite(capacity.log_entropy(1.0, 100)) and capacity.log_entropy(1.0, 100) > 1000
-    assert capacity.rademacher(100) == np.inf or capacity.rademacher(100) > 1e300
+    assert capacity.rademacher(100) > 1e300
     assert np.isfinite(capacity.log_samples_for(0.5, margin=1.0)) and capacity.entropy(1.0, 100) == np.inf
 
 
@@ -238,6 +248,9 @@ def test_modules_of_every_kind_have_a_bound():
     capacity = capacity_of(ReadOut(deep, jnp.ones(4) / 2, jnp.ones(4)), 10, constant="sharp")
     assert len(capacity.terms) == 10 and capacity.constant == "sharp"
     text = capacity.report(0.1, 100)
+    assert "parameters" in text and "norms" in capacity.dimension_free().report(0.1, 100)
+    longer = [capacity_of(ReadOut(deep, jnp.ones(4) / 2, jnp.ones(4)), t, count_parameters=False).log_entropy(0.1, 100) for t in (10, 1000)]  # fmt: skip
+    assert longer[1] > longer[0]
     assert "layer 1: head 2: query-key" in text and "constant of softmax: 1 (sharp)" in text and "depth" in text
     paper = capacity_of(ReadOut(deep, jnp.ones(4) / 2, jnp.ones(4)), 10)
     assert paper.log_entropy(0.1, 100) > capacity.log_entropy(0.1, 100)
@@ -257,6 +270,10 @@ def test_occam():
     assert occam_samples(math.log(1000), 0.1, 0.05) == approx((math.log(1000) + math.log(20)) / 0.1)
 
 
+def read(size):
+    return ReadOut(Layer(random_head(jax.random.key(0), 4)), size * jnp.ones(4), jnp.ones(4))
+
+
 @pytest.mark.parametrize(
     ("call", "says"),
     [
@@ -271,9 +288,21 @@ def test_occam():
         (lambda: class_of(collapsed_head(1.0, 1.0, 10)).risk_bound(100, margin=0.1, delta=1.0), "delta = 1: it must lie between 0 and 1"),
         (lambda: class_of(collapsed_head(1.0, 1.0, 10)).samples_for(2.0, margin=0.1), "gap = 2: it must lie between 0 and 1"),
         (lambda: class_of(collapsed_head(1.0, 1.0, 10)).entropy(-1.0, 10), "eps = -1: it must be a positive number"),
+        (lambda: occam_samples(-3.0, 0.1), "log_hypotheses = -3: a norm"),
+        (lambda: linear_entropy(1.0, 0.1, 10, -1), "dim = -1: it must be a positive number, or infinite"),
+        (lambda: linear_entropy("x", 0.1, 10), "size = 'x': it must be a number"),
+        (lambda: class_of(collapsed_head(1.0, 1.0, 10)).rademacher("many"), "samples = 'many': it must be a positive number"),
+        (lambda: class_of(collapsed_head(1.0, 1.0, np.ones(3))).report(0.1, 10), "a report is for one setting"),
+        (lambda: class_of(collapsed_head(1.0, 1.0, 10)).report(2.0, 10), "eps = 2.0: it must be below the largest value of the class, 1"),
+        (lambda: capacity_of(read(4.0), 10), r"radius = 1: \[CLS\] is a token too, and has the length 8"),
+        (lambda: capacity_of(read(0.1), -3), "length = -3: it must be a whole number, at least 1"),
+        (lambda: capacity_of(random_head(jax.random.key(0), 4, activation=jax.nn.gelu), 10), "the activation has a slope of 1.129"),
+        (lambda: capacity_of(random_head(jax.random.key(0), 4, activation=jax.nn.sigmoid), 10), "activation is 0.5 at 0"),
+        (lambda: capacity_of(Stack((Layer(random_head(jax.random.key(0), 4)), Layer(random_head(jax.random.key(0), 5)))), 10), "tokens have the dimension 4: this head takes 5"),
+        (lambda: capacity_of(ReadOut(Layer(random_head(jax.random.key(0), 4)), jnp.ones(4) / 4, jnp.ones(3)), 10), "the weights of this ReadOut do not fit each other"),
         (lambda: occam_samples(3.0, 0.0), "error = 0: it must lie between 0 and 1"),
         (lambda: capacity_of(3, 10), "int has no known norms"),
-        (lambda: capacity_of(ReadOut(Layer(GeneralHead(jnp.dot, identity, identity)), jnp.ones(2), jnp.ones(2)), 3), "GeneralHead has no known norms"),
+        (lambda: capacity_of(ReadOut(Layer(GeneralHead(jnp.dot, identity, identity)), jnp.ones(2) / 2, jnp.ones(2)), 3), "GeneralHead has no known norms"),
     ],
 )  # fmt: skip
 def test_bad_input(call, says):

@@ -173,6 +173,12 @@ class MultiHead(eqx.Module):
 
     heads: tuple[Head, ...] = eqx.field(converter=tuple)
 
+    def weights(
+        self, tokens: Float[Array, "n d"], context: Float[Array, " d"], mask: Mask | None = None
+    ) -> Float[Array, "h n"]:
+        """What share of each head's attention each token has."""
+        return jnp.stack([head.weights(tokens, context, mask) for head in self.heads])
+
     def __check_init__(self) -> None:
         if not self.heads:
             raise InputError("heads is empty: there must be at least one")
@@ -253,9 +259,15 @@ class ReadOut(eqx.Module):
             raise InputError(f"tokens have the dimension {tokens.shape[-1]}: the context has {len(self.context)}")
         sequence = jnp.concatenate([tokens, self.context[None]])
         if mask is not None or not self.attend:
-            mask = jnp.append(jnp.ones(len(tokens), bool) if mask is None else mask, self.attend)
+            given = jnp.ones(len(tokens), bool) if mask is None else mask
+            if given.ndim == 2:  # a row for each context, and one for [CLS], which sees all
+                given = jnp.concatenate([given, jnp.ones((1, len(tokens)), bool)])
+            mask = jnp.concatenate([given, jnp.full((*given.shape[:-1], 1), self.attend)], -1)
         if isinstance(self.block, Layer):  # one layer: only the context [CLS] is read
-            return self.block.head(sequence, self.context, mask) @ self.weight
+            return (
+                self.block.head(sequence, self.context, mask if mask is None else mask.reshape(-1, len(sequence))[-1])
+                @ self.weight
+            )
         return self.block(sequence, mask)[-1] @ self.weight
 
 
@@ -266,6 +278,7 @@ def random_head(
     *,
     scale: float = 1.0,
     activation: Callable[[Array], Array] = jax.nn.relu,
+    lipschitz: float = 1.0,
     project: bool = False,
 ) -> TransformerHead:
     r"""A Transformer head with independent normal weights of variance $\text{scale}^2/d$, from `dim` to `dim` through `width`."""
@@ -281,5 +294,6 @@ def random_head(
         value=normal(2, dim, width),
         out=normal(3, width, dim),
         activation=activation,
+        lipschitz=lipschitz,
         project=project,
     )

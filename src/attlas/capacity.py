@@ -11,14 +11,16 @@ one call. Edelman et al. 2022, Sections 2 and 4, with explicit constants.
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import ArrayLike, Float
 
 from attlas import attention
-from attlas.errors import InputError, positive
+from attlas.errors import InputError, positive, whole
 from attlas.gaussian import Real
 
 CONSTANTS = {"paper": 2.0, "sharp": 1.0}
@@ -55,7 +57,7 @@ def _matrix(w: Any) -> np.ndarray:
 
 def as_norm(name: str, value: Real) -> Real:
     """`value`, if it is a norm: finite and 0 or larger."""
-    numbers = np.atleast_1d(np.asarray(value, float))
+    numbers = _numbers(name, value)
     wrong = numbers[~(np.isfinite(numbers) & (numbers >= 0))]
     if wrong.size:
         raise InputError(f"{name} = {wrong[0]:g}: a norm is a finite number, 0 or larger")
@@ -64,11 +66,18 @@ def as_norm(name: str, value: Real) -> Real:
 
 def between(name: str, value: Real, low: float = 0.0, high: float = 1.0) -> Real:
     """`value`, if it lies strictly between `low` and `high`."""
-    numbers = np.atleast_1d(np.asarray(value, float))
+    numbers = _numbers(name, value)
     wrong = numbers[~((numbers > low) & (numbers < high))]
     if wrong.size:
         raise InputError(f"{name} = {wrong[0]:g}: it must lie between {low:g} and {high:g}")
     return value
+
+
+def _numbers(name: str, value: Any) -> np.ndarray:
+    try:
+        return np.atleast_1d(np.asarray(value, float))
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{name} = {value!r}: it must be a number") from error
 
 
 def _log(value: Real) -> Real:
@@ -92,7 +101,7 @@ def linear_entropy(size: Real, eps: Real, points: Real, dim: Real = np.inf) -> R
     $2n(4A/\epsilon + 3.5)$ is used for $2\lceil 4A/\epsilon + 2\rceil n + 1$, which it bounds.
     """
     ratio = _log(as_norm("size", size)) - _log(positive("eps", eps))
-    return np.exp(_log_entropy(ratio, _log(positive("points", points)), 1, dim))
+    return np.exp(_log_entropy(ratio, _log(positive("points", points)), 1, _dimension("dim", dim)))
 
 
 def matrix_entropy(size: Real, eps: Real, points: Real, outputs: Real, inputs: Real = np.inf) -> Real:
@@ -105,7 +114,18 @@ def matrix_entropy(size: Real, eps: Real, points: Real, outputs: Real, inputs: R
     or the parametric $d_1d_2\ln(1 + 2A/\epsilon)$ if it is smaller. Lemma 4.6 with constants.
     """
     ratio = _log(as_norm("size", size)) - _log(positive("eps", eps))
-    return np.exp(_log_entropy(ratio, _log(positive("points", points)), positive("outputs", outputs), inputs))
+    return np.exp(
+        _log_entropy(
+            ratio, _log(positive("points", points)), positive("outputs", outputs), _dimension("inputs", inputs)
+        )
+    )
+
+
+def _dimension(name: str, value: Real) -> Real:
+    """`value`, if it is a positive number or infinite."""
+    if not (_numbers(name, value) > 0).all():
+        raise InputError(f"{name} = {value!r}: it must be a positive number, or infinite")
+    return value
 
 
 def _log_entropy(log_ratio: Real, log_points: Real, outputs: Real, inputs: Real) -> Real:
@@ -134,7 +154,7 @@ def best_split(sizes: Any) -> tuple[Real, Float[np.ndarray, "*s k"]]:
     $\beta_k \propto A_k^{2/3}$ at which it is attained; for `sizes` [..., term]. How Theorem 4.2 splits its distance."""
     sizes = np.atleast_1d(as_norm("sizes", sizes))
     largest = sizes.max(-1, keepdims=True)
-    thirds = (sizes / largest) ** (2 / 3)
+    thirds = np.where(largest > 0, sizes / np.where(largest > 0, largest, 1), 1.0) ** (2 / 3)
     total = thirds.sum(-1, keepdims=True)
     return (total[..., 0] ** 3 * largest[..., 0] ** 2)[()], thirds / total
 
@@ -329,8 +349,8 @@ class RiskBound(NamedTuple):
         return self.value >= 1
 
 
-FRACTIONS = np.geomspace(1e-5, 1, 122)
-"""Distances at which Dudley's integral looks at the entropy, in units of the largest value; each a tenth above the last."""
+RATIO, MOST = 1.1, 2000
+"""Dudley's integral looks at the entropy at distances of this ratio to each other, but at no more than so many."""
 
 
 @dataclass(frozen=True)
@@ -359,6 +379,10 @@ class Capacity:
         """Nats of a cover at distance `eps`; infinite only where a float cannot hold it."""
         with np.errstate(over="ignore"):
             return np.exp(self.log_entropy(eps, samples))
+
+    def dimension_free(self) -> "Capacity":
+        """The same bound without counting parameters: by covers that know norms and the number of points alone."""
+        return replace(self, terms=tuple(term._replace(inputs=np.inf) for term in self.terms))
 
     def _stacked(self) -> tuple[np.ndarray, ...]:
         """Sizes, tokens, outputs and inputs of the terms, each [*settings, term]."""
@@ -415,44 +439,47 @@ class Capacity:
 
     def rademacher(self, samples: Real) -> Real:
         r"""Bound on the empirical Rademacher complexity by Dudley's integral, $\inf_a\{4a + \frac{12}{\sqrt m}\int_a^R\sqrt{H(\epsilon)}\,d\epsilon\}$, by an
-        upper sum, over a grid of a; and never more than the largest value R."""
+        upper sum over a geometric grid of distances; and never more than the largest value R."""
         with np.errstate(over="ignore"):
             return np.exp(self.log_rademacher(samples))
 
     def _log_rademacher(self, log_samples: Real, cap: bool = True) -> Real:
         log_samples = np.broadcast_to(log_samples, self._shape(log_samples))
-        distances = FRACTIONS.reshape(-1, *[1] * log_samples.ndim)
+        # The best a is about 3 sqrt(a^2 H(a) / m); below a hundredth of that nothing is gained.
+        tenth = self._total(self.log_reach + math.log(0.1), log_samples, 0)
+        lowest = np.minimum(math.log(0.003) + (tenth - log_samples) / 2, math.log(0.1))
+        lowest = np.where(np.isfinite(lowest), lowest, math.log(1e-6))
+        count = min(MOST, 1 + math.ceil(-lowest.min() / math.log(RATIO)))
+        logs = np.linspace(1, 0, count + 1).reshape(-1, *[1] * log_samples.ndim) * lowest
         # A few distances at a time, so that what is worked on stays in the processor's cache.
-        chunks = np.array_split(distances[:-1], 1 + log_samples.size * len(distances) * len(self.terms) // (1 << 15))
-        logs = np.concatenate([self._total(self.log_reach + np.log(c), log_samples, 0) for c in chunks if len(c)])
-        logs = np.minimum.accumulate(logs - log_samples)  # the entropy falls in the distance
-        with np.errstate(over="ignore"):
-            tails = np.cumsum((np.exp(logs / 2) * np.diff(distances, axis=0))[::-1], 0)[::-1]
-            least = np.log((4 * distances[:-1] + 12 * tails).min(0))
+        chunks = np.array_split(logs[:-1], 1 + logs.size * len(self.terms) // (1 << 15))
+        entropy = np.concatenate([self._total(self.log_reach + c, log_samples, 0) for c in chunks if len(c)])
+        entropy = np.minimum.accumulate(entropy - log_samples)  # it falls in the distance
+        with np.errstate(divide="ignore"):
+            pieces = entropy / 2 + logs[:-1] + np.log(np.expm1(np.diff(logs, axis=0)))
+        tails = np.logaddexp.accumulate(pieces[::-1])[::-1]
+        least = np.logaddexp(math.log(4) + logs[:-1], math.log(12) + tails).min(0)
         return self.log_reach + (np.minimum(least, 0.0) if cap else least)
 
     def risk_bound(self, samples: Real, *, margin: Real, delta: Real = 0.05) -> RiskBound:
         """The margin bound for classification from m samples; see `RiskBound`."""
-        return self._risk_bound(_log(positive("samples", samples)), positive("margin", margin), between("delta", delta))
-
-    def _risk_bound(self, log_samples: Real, margin: Real, delta: Real, cap: bool = True) -> RiskBound:
-        with np.errstate(over="ignore"):
-            complexity = np.exp(math.log(2) + self._log_rademacher(log_samples, cap) - _log(margin))
-            confidence = 3 * np.sqrt(np.log(2 / np.asarray(delta)) / 2) * np.exp(-np.asarray(log_samples) / 2)
+        complexity = 2 * self.rademacher(samples) / positive("margin", margin)
+        confidence = 3 * np.sqrt(np.log(2 / np.asarray(between("delta", delta))) / (2 * np.asarray(samples)))
         return RiskBound(complexity + confidence, complexity, confidence)
 
     def log_samples_for(self, gap: Real, *, margin: Real, delta: Real = 0.05) -> Real:
         """Logarithm of the number of samples from which on `risk_bound` is below `gap`."""
         between("gap", gap), positive("margin", margin), between("delta", delta)
         log_samples = np.zeros(self._shape(gap, margin, delta))
-        for _ in range(200):
+        for _ in range(500):
             # The bound falls like one over the root of m, nearly: a fixed point that contracts fast.
-            bound = self._risk_bound(log_samples, margin, delta, cap=False).value
-            step = 2 * (np.log(np.minimum(bound, 1e300)) - np.log(gap))
+            log_complexity = math.log(2) + self._log_rademacher(log_samples, cap=False) - _log(margin)
+            log_confidence = np.log(3 * np.sqrt(np.log(2 / np.asarray(delta)) / 2)) - log_samples / 2
+            step = 2 * (np.logaddexp(log_complexity, log_confidence) - np.log(gap))
             log_samples = np.maximum(log_samples + step, 0.0)
-            if np.all(abs(step) < 1e-9):
-                break
-        return log_samples[()]
+            if np.all((abs(step) < 1e-9) | (log_samples == 0)):
+                return log_samples[()]
+        raise ArithmeticError("the number of samples that the bound asks for did not settle")
 
     def samples_for(self, gap: Real, *, margin: Real, delta: Real = 0.05) -> Real:
         """The number of samples from which on `risk_bound` is below `gap`; infinite only where a float cannot hold it."""
@@ -463,27 +490,47 @@ class Capacity:
         """Exponents of the entropy at fixed norms: in the length, in the number of samples, in 1/eps; and with `depth`, what a layer
         more multiplies it by, in nats (twice the mean logarithm of the layers' Lipschitz constants)."""
         log_eps, log_samples, h = _log(positive("eps", eps)), _log(positive("samples", samples)), 1e-3
+        if np.any(log_eps >= self.log_reach):
+            raise InputError(
+                f"eps = {eps!r}: it must be below the largest value of the class, {np.exp(np.min(self.log_reach)):.4g}"
+            )
         base = self._total(log_eps, log_samples, 60)
-        longer = Capacity(tuple(t._replace(tokens=t.tokens * (math.exp(h) if np.any(t.tokens != 1) else 1)) for t in self.terms), self.log_reach)  # fmt: skip
+        stretched = [
+            term._replace(tokens=term.tokens * math.exp(h)) if np.any(term.tokens != 1) else term for term in self.terms
+        ]
         found = {
-            "length": (longer._total(log_eps, log_samples, 60) - base) / h,
+            "length": (replace(self, terms=tuple(stretched))._total(log_eps, log_samples, 60) - base) / h,
             "samples": (self._total(log_eps, log_samples + h, 60) - base) / h,
             "1/eps": (self._total(log_eps - h, log_samples, 60) - base) / h,
         }
         return found | ({"depth": 2 * sum(self.layers) / len(self.layers)} if self.layers else {})
 
     def report(self, eps: float, samples: int) -> str:
-        """The terms as a table: how far each moves the output, its share of the distance, its nats; logarithms to base 10."""
+        """The terms as a table: how far each weight moves the output, its share of the distance, its nats, and whether its cover goes by
+        norms or by the number of parameters. Logarithms to base 10. For one setting, not for a grid."""
+        if self._shape(eps, samples):
+            raise InputError(
+                f"a report is for one setting: this bound, eps and samples have the shape {self._shape(eps, samples)}"
+            )
+        scaling = self.scaling(eps, samples)
         logs, shares = self.log_entropies(eps, samples)
+        free = _log_entropy(
+            np.array([t.log_size for t in self.terms], float) - np.log(eps * np.maximum(shares, 1e-300)),
+            np.log(samples * np.array([t.tokens for t in self.terms], float)),
+            np.array([t.outputs for t in self.terms], float),
+            np.inf,
+        )
         width = max(len(t.name) for t in self.terms)
-        lines = [f"{'weight':{width}}  log10 size   share  log10 nats"]
-        for term, log, share in zip(self.terms, logs, shares, strict=True):
+        lines = [f"{'weight':{width}}  log10 size   share  log10 nats  cover"]
+        for term, log, share, by_norms in zip(self.terms, logs, shares, free, strict=True):
             nats = f"{log / math.log(10):10.2f}" if np.isfinite(log) else "      none"
-            lines.append(f"{term.name:{width}}  {float(term.log_size) / math.log(10):10.2f}  {share:6.3f}  {nats}")
+            size = f"{float(term.log_size) / math.log(10):10.2f}" if np.isfinite(term.log_size) else "      none"
+            cover = "-" if not np.isfinite(log) else "norms" if log >= by_norms - 1e-12 else "parameters"
+            lines.append(f"{term.name:{width}}  {size}  {share:6.3f}  {nats}  {cover}")
         total = self.log_entropy(eps, samples) / math.log(10)
         lines.append(f"{'all':{width}}  {'':10}  {'':6}  {total:10.2f}")
-        scaling = ", ".join(f"{name} {value:.3g}" for name, value in self.scaling(eps, samples).items())
-        lines.append(f"constant of softmax: {CONSTANTS[self.constant]:g} ({self.constant}); exponents: {scaling}")
+        exponents = ", ".join(f"{name} {value:.3g}" for name, value in scaling.items())
+        lines.append(f"constant of softmax: {CONSTANTS[self.constant]:g} ({self.constant}); exponents: {exponents}")
         return "\n".join(lines)
 
 
@@ -511,7 +558,7 @@ def read_out(
 def occam_samples(log_hypotheses: Real, error: Real, delta: Real = 0.05) -> Real:
     r"""Samples after which every consistent hypothesis of a finite class errs with probability at most `error`, with probability
     $1 - \delta$: $(\ln|\mathcal{H}| + \ln\frac1\delta)/\text{error}$."""
-    return (np.asarray(log_hypotheses, float) - np.log(between("delta", delta))) / between("error", error)
+    return (as_norm("log_hypotheses", log_hypotheses) - np.log(between("delta", delta))) / between("error", error)
 
 
 # --- modules -------------------------------------------------------------------------------------------------------
@@ -520,6 +567,7 @@ def occam_samples(log_hypotheses: Real, error: Real, delta: Real = 0.05) -> Real
 def head_norms(head: attention.TransformerHead, context: Float[ArrayLike, " dim"] | None = None) -> HeadNorms:
     """The norms of a head's weights, at a fixed `context` if there is one. The product of query and key is never formed: its
     norms come through triangular factors of its thin ones."""
+    _check_activation(head)
     key, query, value, out = (_matrix(w) for w in (head.key, head.query, head.value, head.out))
     by_key, by_query = np.linalg.qr(key)[1], np.linalg.qr(query)[1]
     columns = float(np.linalg.norm(by_key @ query.T, axis=0).sum())
@@ -538,6 +586,19 @@ def head_norms(head: attention.TransformerHead, context: Float[ArrayLike, " dim"
         score=None if context is None else float(np.linalg.norm(key @ (query.T @ np.asarray(context, float)))),
         project=head.project,
     )
+
+
+def _check_activation(head: attention.TransformerHead) -> None:
+    """The bounds hold for an activation that vanishes at 0 and has the Lipschitz constant that the head says."""
+    x = np.linspace(-8, 8, 3201)
+    y = np.asarray(head.activation(jnp.asarray(x)), float)
+    if abs(y[1600]) > 1e-6:
+        raise InputError(f"activation is {y[1600]:g} at 0: the bounds are for one that vanishes there")
+    steepest = float(abs(np.diff(y) / np.diff(x)).max())
+    if steepest > 1.001 * head.lipschitz:
+        raise InputError(
+            f"lipschitz = {head.lipschitz:g}: the activation has a slope of {steepest:.4g}; say so with lipschitz="
+        )
 
 
 def block_of(module: Any, length: int, *, constant: str = "paper") -> Block:
@@ -565,14 +626,53 @@ def _unknown(module: Any) -> InputError:
     )
 
 
-def capacity_of(module: Any, length: int, *, radius: float = 1.0, constant: str = "paper") -> Capacity:
+def capacity_of(
+    module: Any, length: int, *, radius: float = 1.0, constant: str = "paper", count_parameters: bool = True
+) -> Capacity:
     r"""The capacity of all modules built like this one whose weights have its norms, on sequences of `length` tokens in the ball of
     `radius` (make it `token_radius` of your data, [CLS] included).
 
     A read-out of one layer has a fixed context, so that its score is linear in the tokens; with linear heads without
-    projection, $W_V$, $W_C$ and $w$ are one vector.
+    projection, $W_V$, $W_C$ and $w$ are one vector. Without `count_parameters`, covers know norms and points alone, as in the paper:
+    larger in most models, but with the length in them.
     """
-    _constant(constant)
+    whole("length", length, 1), _constant(constant)
+    _check_fit(module, positive("radius", radius))
+    capacity = _capacity_of(module, length, radius, constant)
+    return capacity if count_parameters else capacity.dimension_free()
+
+
+def _check_fit(module: Any, radius: float) -> None:
+    """Shapes fit, and [CLS] lies in the ball of the tokens where it is one of them."""
+    if isinstance(module, attention.ReadOut):
+        dim = len(module.context)
+        size = float(np.linalg.norm(np.asarray(module.context, float)))
+        if size > (1 + 1e-6) * radius and (module.attend or not isinstance(module.block, attention.Layer)):
+            raise InputError(f"radius = {radius:g}: [CLS] is a token too, and has the length {size:.4g}")
+        arguments: tuple[Any, ...] = (jnp.zeros((2, dim)),)
+    else:
+        head = next((x for x in _parts(module) if isinstance(x, attention.TransformerHead)), None)
+        dim = 1 if head is None else head.key.shape[0]
+        arguments = (jnp.zeros((2, dim)),)
+        if isinstance(module, attention.Head | attention.MultiHead):
+            arguments = (*arguments, jnp.zeros(dim))
+        elif not isinstance(module, attention.Block):
+            raise _unknown(module)
+    try:
+        jax.eval_shape(module, *arguments)
+    except (TypeError, ValueError) as error:
+        if isinstance(error, InputError):
+            raise
+        raise InputError(
+            f"the weights of this {type(module).__name__} do not fit each other: {str(error).splitlines()[0]}"
+        ) from error
+
+
+def _parts(module: Any) -> list[Any]:
+    return jax.tree.leaves(module, is_leaf=lambda x: isinstance(x, attention.TransformerHead))
+
+
+def _capacity_of(module: Any, length: int, radius: float, constant: str) -> Capacity:
     if not isinstance(module, attention.ReadOut):
         return class_of(block_of(module, length, constant=constant), radius, constant=constant)
     tokens = length + module.attend

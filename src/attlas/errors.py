@@ -33,7 +33,10 @@ def positive(name: str, value: Any) -> Any:
     from jax.core import Tracer
 
     if not isinstance(value, Tracer):
-        numbers = np.atleast_1d(np.asarray(value, float))
+        try:
+            numbers = np.atleast_1d(np.asarray(value, float))
+        except (TypeError, ValueError) as error:
+            raise InputError(f"{name} = {value!r}: it must be a positive number") from error
         wrong = numbers[~(np.isfinite(numbers) & (numbers > 0))]
         if wrong.size:
             raise InputError(f"{name} = {wrong[0]:g}: it must be a positive number")

@@ -124,7 +124,19 @@ def test_orthonormal_products_need_no_vectors():
     assert embedding.gram((4, 1)) == approx(embedding.anchors((4, 1)) @ embedding.anchors((4, 1)).T)
 
 
-def test_the_cheapest_construction_is_chosen():
+def test_a_construction_says_what_it_is():
+    head = symmetric_head(SparseBoolean(9, (1, 2), "parity"))
+    assert repr(head).startswith("symmetric_head(SparseBoolean(length=9") and "5 value units, margin 1" in repr(head)
+    assert head == head and len({head, symmetric_head(head.task)}) == 2
+
+
+def test_a_sink_reads_and_from_its_table():
+    assert sink_head(SparseBoolean(9, (1, 2), (0, 0, 0, 1))).margin == approx(0.6)
+    assert sink_head(SparseBoolean(9, (1, 2), (0, 1, 1, 1))).margin == approx(0.6)
+    assert sink_head(SparseBoolean(9, (1,), "or")).margin == approx(0.6)
+
+
+def test_the_simplest_construction_is_chosen():
     assert not head_for(SparseBoolean(9, (1, 2), "or")).relu
     assert head_for(SparseBoolean(9, (1, 2), "parity")).mix.shape[1] == 5
     assert head_for(SparseBoolean(9, (1, 2), (0, 1, 0, 0))).relu
@@ -143,6 +155,7 @@ def test_the_cheapest_construction_is_chosen():
         (lambda: threshold_head(SparseBoolean(300, (1, 2, 3)), embedding=RandomDirections(300, 8)), "dim = 8: an irrelevant place has the product"),
         (lambda: threshold_head(SparseBoolean(9, (1, 2)))(np.zeros(8)), r"bits have the shape \(8,\)"),
         (lambda: threshold_head(SparseBoolean(9, (1, 2)))(np.full(9, 0.5)), "bits have the value"),
+        (lambda: threshold_head(SparseBoolean(50_000, (1, 2))).embed(np.zeros(50_000)), "the tokens are 2,500,150,000 numbers"),
         (lambda: RandomDirections(9, 1), "dim = 1: it must be a whole number, at least 2"),
     ],
 )  # fmt: skip

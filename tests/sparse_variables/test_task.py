@@ -127,7 +127,7 @@ def test_a_unique_batch_singles_out_the_support():
     [
         (lambda: SparseBoolean(5, (1, 5)), r"support = \(1, 5\): place 5 lies outside a context of 5 bits, 0 to 4"),
         (lambda: SparseBoolean(5, (1, 1)), "place 1 is repeated"),
-        (lambda: SparseBoolean(5, (-1,)), "support = -1: it must be a whole number, at least 0"),
+        (lambda: SparseBoolean(5, (-1,)), "a place of the support = -1: it must be a whole number, at least 0"),
         (lambda: SparseBoolean(5, ()), "it must hold between 1 and 20 places"),
         (lambda: SparseBoolean(5, (1, 2), (0, 1, 1)), "the truth table has 3 entries: a function of 2 bits has 4"),
         (lambda: SparseBoolean(5, (1,), (0, 2)), "the truth table has the entry 2: it must be 0 or 1"),

@@ -70,6 +70,9 @@ class Orthonormal(Embedding):
 
     length: int
 
+    def __post_init__(self) -> None:
+        whole("length", self.length, 1)
+
     @property
     def dim(self) -> int:  # type: ignore[override]
         return self.length + SPECIAL
@@ -124,7 +127,7 @@ class RandomDirections(Embedding):
         return rows[first - blocks[0] * CHUNK :][: last - first]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Construction:
     r"""A head that computes a sparse function: $f(b) = \text{out}^\top\sigma\big(\text{mix}^\top\sum_t p_t\,\text{read}(x_t)\big)$, the sign being the label.
 
@@ -144,6 +147,12 @@ class Construction:
     builder: "Builder"
     relu: bool = False
     attend: bool = False
+
+    def __repr__(self) -> str:
+        return (
+            f"{self.builder.__name__}({self.task}, sharpness={self.sharpness:g}, embedding={self.embedding}): {len(self.out)} value units,"
+            f" margin {self.margin:.4g}, norm of the scores {self.score_norm:.4g}, of the read-out {self.out_norm:.4g}"
+        )
 
     @functools.cached_property
     def _tables(
@@ -274,7 +283,9 @@ class Construction:
         return float(np.linalg.norm(self.out))
 
     def module(self) -> attention.ReadOut:
-        """The head as a module on tokens of dimension d, read at [CLS]: key, query and value matrices are thin."""
+        """The head as a module on tokens of dimension d, read at [CLS]: key, query and value matrices are thin.
+
+        Weights are in double precision, which staircases of more than a few bits need: call it inside `jax.enable_x64(True)`."""
         anchors = np.sqrt(2) * self.embedding.anchors(self.task.support).T
         activation = jax.nn.relu if self.relu else attention.identity
         with jax.enable_x64(True):
@@ -288,6 +299,11 @@ class Construction:
     def embed(self, bits: ArrayLike) -> Float[np.ndarray, "*n length dim"]:
         r"""The tokens $(v_t + e_{b_t})/\sqrt2$; of size T d each, so for short contexts."""
         bits = self._checked(bits)
+        size = bits.size * self.embedding.dim
+        if size > 1 << 27:
+            raise InputError(
+                f"the tokens are {size:,} numbers: at most {1 << 27:,} are written out; the head itself needs none of them"
+            )
         return (self.embedding.places(0, self.task.length) + self.embedding.special()[bits.astype(int)]) / np.sqrt(2)
 
     def capacity(self, constant: str = "paper", *, count_parameters: bool = True) -> Capacity:
@@ -361,7 +377,7 @@ def _sharp(
     if coherence >= most:
         raise InputError(
             f"dim = {embedding.dim}: an irrelevant place has the product {coherence:.2f} with the direction of the relevant ones, whose own is"
-            f" 1, and it must be below {most:g}; random directions need more dimensions"
+            f" 1, and it must be below {most:g}; 4 s ln T = {4 * task.sparsity * np.log(task.length):.0f} dimensions or more will do for a threshold"
         )
     beta = optimize.brentq(lambda beta: advantage(others, beta), -50.0, 1e6, xtol=1e-13, rtol=1e-15)
     return coefficients @ np.array([beta, 1.0])
@@ -428,10 +444,12 @@ def sink_head(task: SparseBoolean, *, sharpness: float = 4.0, embedding: Embeddi
     For and: a relevant 0 scores $2\beta$, [CLS] $\frac32\beta$, a relevant 1 or another 0 $\beta$, another 1 nothing; $\beta = 2\ln cT$. [CLS] has the value 1, any
     bit -1. The margin is $\frac{c-1}{c+1}$ with orthonormal embeddings; $|u| = \beta\sqrt{2s + 6.5}$ for unit tokens. For or the bits change places.
     """
-    if task.function not in ("and", "or"):
+    ones = sum(task.by_count() or ())
+    if ones not in (1, task.sparsity) or (task.by_count() or (1,))[0] or not (task.by_count() or (0,))[-1]:
         raise InputError(f"function = {task.function!r}: a sink head computes and, or")
+    conjunction = ones == 1
     s, c, embedding = task.sparsity, positive("sharpness", sharpness), _embedding(task, embedding)
-    decides = [1.0, 0.0] if task.function == "and" else [0.0, 1.0]
+    decides = [1.0, 0.0] if conjunction else [0.0, 1.0]
     base = np.array([1.0] * s + decides + [1.5])
 
     def advantage(others: np.ndarray, beta: float) -> float:
@@ -440,7 +458,7 @@ def sink_head(task: SparseBoolean, *, sharpness: float = 4.0, embedding: Embeddi
         return float(1.5 * beta - special.logsumexp(tokens) - np.log(c))
 
     score = _sharp(task, embedding, base, 0 * base, advantage, most=0.5)
-    sign = 1.0 if task.function == "and" else -1.0
+    sign = 1.0 if conjunction else -1.0
     wanted = np.append(np.zeros(s), [-sign, -sign, sign])
     read = np.linalg.solve(embedding.gram(task.support), wanted[:, None])
     built = Construction(task, embedding, c, score, read, np.ones((1, 1)), np.ones(1), 0.0, sink_head, attend=True)
@@ -460,7 +478,7 @@ def symmetric_head(task: SparseBoolean, *, sharpness: float = 2.0, embedding: Em
 
 def table_head(task: SparseBoolean, *, sharpness: float = 2.0, embedding: Embedding | None = None) -> Construction:
     r"""Any function, with values -1 and 1 exactly: relevant place j has $2^{j-1}$ times the attention of the first, so that the level is the
-    code of the pattern, and a staircase with a step for each pattern reads it. Norms grow like $2^s$."""
+    code of the pattern, and a staircase with a step for each pattern reads it. Norms grow like $2^{3s/2}$."""
     offsets = np.arange(task.sparsity) * np.log(2)
     return _staircase(table_head, task, offsets, task.table.tolist(), sharpness, embedding)
 
@@ -496,7 +514,7 @@ def _staircase(
 
 
 def head_for(task: SparseBoolean, *, sharpness: float = 2.0, embedding: Embedding | None = None) -> Construction:
-    """The construction with the smallest norms that computes `task`: threshold, else symmetric, else by table."""
+    """The simplest construction that computes `task`: threshold, else symmetric, else by table."""
     values = task.by_count()
     if values is None:
         build: Builder = table_head

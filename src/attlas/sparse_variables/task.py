@@ -3,7 +3,7 @@
 import functools
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -51,7 +51,9 @@ class SparseBoolean:
 
     def __post_init__(self) -> None:
         whole("length", self.length, 1)
-        support = tuple(whole("support", i, 0) for i in self.support)
+        if not isinstance(self.support, Iterable):
+            raise InputError(f"support = {self.support!r}: it must be a list of places")
+        support = tuple(whole("a place of the support", i, 0) for i in self.support)
         object.__setattr__(self, "support", support)
         if not 1 <= len(support) <= MOST:
             raise InputError(f"support = {support}: it must hold between 1 and {MOST} places")

@@ -81,7 +81,7 @@ def complexity_certificate(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     source=PAPER,
     reference="Lemma 2.2 and Corollary 4.5, with constants",
     statement=r"The Rademacher complexity of $\{v^\top X^\top\mathrm{softmax}(Xu) : |u| \le B_u, |v| \le 1\}$ on m sequences of unit tokens is at most"
-    r" $\inf_a\big\{4a + \frac{12}{\sqrt m}\int_a^1\sqrt{H(\epsilon)}\,d\epsilon\big\}$ with the entropy H of the head, a number without T in the plane.",
+    r" $\inf_a\{4a + \frac{12}{\sqrt m}\int_a^1\sqrt{H(\epsilon)}\,d\epsilon\}$ with the entropy H of the head, a number without T in the plane.",
     words="How well a head can fit coin flips stays below the bound that its norms give, where the bound says something.",
     hypotheses=(
         TOKENS,
@@ -126,7 +126,7 @@ def complexity_bound(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     r" it is 1.5 times as large at $B_u = 8$ as at $B_u = \frac12$, or more.",
     words="A head that may attend more sharply can fit more coin flips.",
     hypotheses=(TOKENS, DRAWS),
-    quick=Setting(length=(4, 16, 64), samples=64, draws=64, rings=64),
+    quick=Setting(length=(4, 16, 64), samples=64, draws=256, rings=64),
     paper=Setting(length=(4, 16, 64), samples=128, draws=200, rings=64),
     rule=Order(),
     control=Control(

@@ -24,6 +24,10 @@ from attlas.sparse_variables.construction import (
 from attlas.sparse_variables.task import SparseBoolean
 from attlas.statistics import Agreement, Convergence, Order
 
+STEPS = (
+    Hypothesis("sharpness >= 1.1: below it levels are so near that rounding shows", lambda s: s.sharpness >= 1.1),
+    Hypothesis("sparsity <= 10: beyond it rounding shows", lambda s: s.sparsity <= 10),
+)
 ROOM = Hypothesis("length > sparsity", lambda s: s.length > s.sparsity, defining=True)
 GROWTH = {"length": (20, 100, 500, 500, 100_000), "sparsity": (2, 3, 5, 8, 3)}
 SIZES = Setting(length=(20, 100, 500), sparsity=(2, 3, 5), sharpness=2.0)
@@ -47,7 +51,7 @@ def embeddings(length: int, seed: int) -> dict[str, Embedding]:
     source=PAPER,
     reference="Section 4, sparse threshold functions",
     statement=r"One head computes and, or, majority of s of T bits: $\mathrm{sign}\,v^\top X^\top\mathrm{softmax}(Xu)$ is right on all $2^T$ inputs, with the margin"
-    r" $\frac{c-1}{2(sc+1)}$ where $e^\beta = c\sum_{t \notin I}e^{\beta\langle u_0, v_t\rangle}$, $u = \beta u_0$; with orthonormal embeddings $\beta = \ln c(T-s)$.",
+    r" $\frac{c-1}{2(sc+1)}$ where $e^\beta = c\sum_{t \notin I}e^{\beta\langle u_0, v_t\rangle}$, $u = \beta u_0$; with orthonormal embeddings $\beta = \ln(c(T-s))$.",
     words="A head that looks at the relevant places, a little harder than the logarithm of the length, computes any threshold of them.",
     hypotheses=(ROOM, SHARP),
     quick=SIZES,
@@ -100,7 +104,7 @@ def threshold_margin(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     reference="how sharp the attention must be",
     statement=r"The head $u = \beta\sum_{i \in I}v_i$ with the best threshold separates 'at least k ones' from 'fewer' if and only if $\beta > \ln(T - s)$.",
     words="The logarithm of the length is exactly what it takes to look away from the rest.",
-    hypotheses=(ROOM,),
+    hypotheses=(ROOM, SHARP),
     quick=Setting(length=(20, 100, 500, 100_000), sparsity=(2, 3, 5, 3), sharpness=1.01),
     paper=Setting(length=(20, 100, 500, 500, 100_000), sparsity=(2, 3, 5, 8, 3), sharpness=1.001),
     rule=Order(),
@@ -171,7 +175,7 @@ def position_free(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     statement=r"With embeddings drawn uniformly from the sphere of dimension $4s\ln T$ the threshold head exists, with the same margin, in more than"
     r" 90 % of draws.",
     words="Places need no directions of their own: a dimension that grows with the logarithm of their number suffices.",
-    hypotheses=(ROOM, Hypothesis("ratio > 0", lambda s: s.ratio > 0, defining=True)),
+    hypotheses=(ROOM, Hypothesis("ratio > 0", lambda s: s.ratio > 0, defining=True), Hypothesis("ratio >= 4", lambda s: s.ratio >= 4)),
     quick=Setting(length=(50, 300, 2000), sparsity=3, ratio=4.0, repeats=150),
     paper=Setting(length=(50, 500, 5000, 30_000), sparsity=3, ratio=4.0, repeats=200),
     rule=Convergence(share=0.9),
@@ -213,7 +217,7 @@ def head_margin(sparsity: int, sharpness: float = 2.0) -> float:
     source="attlas",
     reference="a head with a sink at [CLS]",
     statement=r"And, or of s of T bits are computed by a head that attends to a relevant bit which decides, and else to [CLS], on all inputs and with the"
-    r" margin $\frac{c-1}{c+1}$, whatever s and T; $\beta = 2\ln cT$.",
+    r" margin $\frac{c-1}{c+1}$, whatever s and T; $\beta = 2\ln(cT)$.",
     words="A head that looks for a counterexample has a margin that does not fall with the number of bits.",
     hypotheses=(ROOM, SHARP),
     quick=Setting(length=(20, 100, 500), sparsity=(2, 3, 8), sharpness=4.0),
@@ -281,7 +285,7 @@ def staircase_evidence(heads: Sequence[Construction]) -> xr.Dataset:
     statement=r"Every function of the number of ones among s of T bits, parity too, is $\pm1$ exactly on all inputs for one head with 2s + 1 ReLU value"
     r" units or fewer.",
     words="One head with a few units computes parity, and any other count, of bits that it picks from a long context.",
-    hypotheses=(ROOM, SHARP),
+    hypotheses=(ROOM, *STEPS),
     quick=SIZES,
     paper=PAPER_SIZES,
     rule=Agreement(rounding=1e-9),
@@ -308,8 +312,8 @@ def symmetric_exact(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     reference="Section 4, arbitrary functions",
     statement=r"Every function of s of T bits is $\pm1$ exactly on all inputs for one head with fewer than $2^{s+1}$ ReLU value units, whose scores give relevant place j"
     r" the attention $2^{j-1}$.",
-    words="Any function of a few bits is within reach of one head, at a price that doubles with each bit.",
-    hypotheses=(ROOM, SHARP),
+    words="Any function of a few bits is within reach of one head, at a price that grows exponentially with their number.",
+    hypotheses=(ROOM, *STEPS),
     quick=SIZES,
     paper=PAPER_SIZES.replace(sparsity=(2, 3, 5, 7, 3)),
     rule=Agreement(rounding=1e-9),
@@ -334,8 +338,8 @@ def table_exact(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     "sparse-variables/construction-norms",
     source=PAPER,
     reference="Section 4, norms of the constructions",
-    statement=r"For unit tokens $\|W_{QK}x_{CLS}\|$ is $\sqrt{2s}\ln c(T-s)$ for thresholds and symmetric functions, $2\ln(cT)\sqrt{2s + 6.5}$ for the sink, and"
-    r" $\sqrt2\,|(\ln c(T-s) + j\ln2)_{j<s}|$ for tables; parity has $\|W_C\|^2 = 1 + 8s\big(\frac{sc+1}{c-1}\big)^2$.",
+    statement=r"For unit tokens $\|W_{QK}x_{CLS}\|$ is $\sqrt{2s}\ln(c(T-s))$ for thresholds and symmetric functions, $2\ln(cT)\sqrt{2s + 6.5}$ for the sink, and"
+    r" $\sqrt2\,|(\ln(c(T-s)) + j\ln2)_{j<s}|$ for tables; parity has $\|W_C\|^2 = 1 + 8s\big(\frac{sc+1}{c-1}\big)^2$.",
     words="Norms grow with the logarithm of the length, and with a power of the number of bits where it alone decides.",
     hypotheses=(ROOM, SHARP),
     quick=Setting(length=(20, 60, 60), sparsity=(2, 3, 5), sharpness=2.0),

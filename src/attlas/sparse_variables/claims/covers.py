@@ -22,7 +22,7 @@ DISTANCE = Hypothesis("0 < eps < 1", lambda s: 0 < s.eps < 1, defining=True)
     "sparse-variables/best-split",
     source=PAPER,
     reference="Theorem 4.2, the infimum over the split",
-    statement=r"$\min\big\{\sum_k A_k^2/\beta_k^2 : \beta_k \ge 0,\ \sum_k\beta_k = 1\big\} = \big(\sum_k A_k^{2/3}\big)^3$, at $\beta_k \propto A_k^{2/3}$.",
+    statement=r"$\min\{\sum_k A_k^2/\beta_k^2 : \beta_k \ge 0,\ \sum_k\beta_k = 1\} = \big(\sum_k A_k^{2/3}\big)^3$, at $\beta_k \propto A_k^{2/3}$.",
     words="The distance is best shared among the weights by the two-thirds power of what each can move.",
     hypotheses=(Hypothesis("terms >= 2", lambda s: s.terms >= 2, defining=True),),
     quick=Setting(terms=(2, 3, 6), points=12),
@@ -68,7 +68,7 @@ def searched_split(sizes: Float[np.ndarray, " k"]) -> float:
     source=PAPER,
     reference="Lemma 4.6 and Zhang 2002, Theorem 4",
     statement=r"$\{x \mapsto \langle w, x\rangle : |w| \le a\}$ has covers at distance $\epsilon$ on n points $|x| \le b$ of"
-    r" $\min\big\{36\frac{a^2b^2}{\epsilon^2}\ln(2\lceil\frac{4ab}\epsilon + 2\rceil n + 1),\ d\ln(1 + \frac{2ab}\epsilon)\big\}$ nats or less: never fewer than the largest set of"
+    r" $\min\{36\frac{a^2b^2}{\epsilon^2}\ln(2\lceil\frac{4ab}\epsilon + 2\rceil n + 1),\ d\ln(1 + \frac{2ab}\epsilon)\}$ nats or less: never fewer than the largest set of"
     r" members that are pairwise further apart than $2\epsilon$.",
     words="The covers that the bounds rest on are at least as large as the packings that can be exhibited.",
     hypotheses=(DISTANCE, Hypothesis("points >= 8", lambda s: s.points >= 8, defining=True)),

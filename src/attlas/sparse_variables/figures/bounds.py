@@ -10,6 +10,7 @@ import xarray as xr
 from attlas.drawing import HEIGHT, PALETTE, THEORY, WIDTH, agreement, colour, error_bars, finish, rule_at, table
 
 LENGTH = "length T"
+STROKES = alt.Legend(symbolType="stroke", symbolSize=300, symbolFillColor="transparent")
 
 
 def split_agreement(evidence: xr.Dataset) -> Any:
@@ -23,8 +24,8 @@ def packings(evidence: xr.Dataset) -> Any:
     lines = alt.Chart(long).mark_line(point=True).encode(
         x=alt.X("eps:Q", title="distance ε", scale=alt.Scale(type="log")),
         y=alt.Y("nats:Q", title="nats", scale=alt.Scale(type="log")),
-        color=colour("class:N", "class"),
-        strokeDash=alt.StrokeDash("what:N", title=None),
+        color=colour("class:N", "class", legend=alt.Legend(labelLimit=260)),
+        strokeDash=alt.StrokeDash("what:N", title=None, legend=STROKES),
         tooltip=["class:N", "what:N", "eps:Q", alt.Tooltip("nats:Q", format=".4g")],
     )  # fmt: skip
     return finish(
@@ -46,7 +47,7 @@ def composed_covers(evidence: xr.Dataset) -> Any:
     sizes = frame.melt(id_vars="eps", value_vars=["nats_built", "nats_bound"], var_name="what", value_name="nats")
     sizes["what"] = sizes["what"].map({"nats_built": "net that was built", "nats_bound": "bound"})
     right = alt.Chart(sizes).mark_line(point=True).encode(
-        x=x, y=alt.Y("nats:Q", title="nats of the product net"), strokeDash=alt.StrokeDash("what:N", title=None), color=alt.value(PALETTE[0])
+        x=x, y=alt.Y("nats:Q", title="nats of the product net"), strokeDash=alt.StrokeDash("what:N", title=None, legend=STROKES), color=alt.value(PALETTE[0])
     )  # fmt: skip
     return finish(
         alt.hconcat((line + points).properties(width=300, height=260), right.properties(width=300, height=260)),
@@ -112,7 +113,7 @@ def growth_with_norms(evidence: xr.Dataset) -> Any:
     return finish(
         lines.properties(width=WIDTH, height=HEIGHT),
         "A head that may be sharper is richer",
-        "random directions in the plane; with more of them a mean has less to choose from",
+        "random directions in the plane; claimed: the uppermost line is at least 1.5 times the one below it",
     )
 
 
@@ -171,7 +172,7 @@ def samples_asked_for(evidence: xr.Dataset) -> Any:
         x=alt.X("T:Q", title=LENGTH, scale=alt.Scale(type="log")),
         y=alt.Y("log10 m:Q", title="samples, log10"),
         color=colour("what:N", None, sort=list(dict.fromkeys(row["what"] for row in rows)), legend=alt.Legend(labelLimit=260)),
-        strokeDash=alt.StrokeDash("constant:N", title="constant of softmax", sort=["sharp", "paper"]),
+        strokeDash=alt.StrokeDash("constant:N", title="constant of softmax", sort=["sharp", "paper"], legend=STROKES),
         tooltip=["what:N", "constant:N", "T:Q", alt.Tooltip("log10 m:Q", format=".2f")],
     )  # fmt: skip
     return finish(
@@ -191,7 +192,7 @@ def unique_support(evidence: xr.Dataset) -> Any:
     )
     long["formula"] = long["formula"].map({"predicted": "given the relevant bits", "independent": "rivals independent"})
     lines = alt.Chart(long).mark_line().encode(
-        x=x, y=alt.Y("value:Q", title="probability of a unique support"), strokeDash=alt.StrokeDash("formula:N", title="formula"), **groups
+        x=x, y=alt.Y("value:Q", title="probability of a unique support", scale=alt.Scale(zero=False)), strokeDash=alt.StrokeDash("formula:N", title="formula", legend=STROKES), **groups
     )  # fmt: skip
     base = alt.Chart(frame)
     points = base.mark_point(filled=True, size=50).encode(
@@ -231,6 +232,6 @@ def tightness_ledger(evidence: xr.Dataset) -> Any:
             text.properties(width=120, height=height, title="range", view=alt.ViewBackground(stroke=None)),
             spacing=8,
         ),
-        "Which slack is whose",
-        "1: attained; a complexity that is capped at the trivial value 1 has the slack of that value",
+        "How loose each bound is",
+        "1: attained; two rows a quantity where samples differ; a complexity capped at the trivial value 1 has that slack",
     )

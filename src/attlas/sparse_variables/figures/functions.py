@@ -41,7 +41,7 @@ def tight_margins(evidence: xr.Dataset) -> Any:
     points = alt.Chart(frame).mark_line(point=True).encode(
         x=alt.X("ladder:Q", title="c, with β = ln c(T − s)", scale=alt.Scale(type="log")),
         y=alt.Y("margin:Q", title="worst margin over all inputs"),
-        color=colour("size:N", None),
+        color=colour("size:N", None, sort=list(dict.fromkeys(frame["size"]))),
         tooltip=["size:N", "ladder:Q", alt.Tooltip("margin:Q", format=".5f")],
     )  # fmt: skip
     wall = alt.Chart(pd.DataFrame({"c": [1.0]})).mark_rule(color=THEORY, strokeDash=[5, 4]).encode(x="c:Q")
@@ -58,7 +58,13 @@ def permutation_agreement(evidence: xr.Dataset) -> Any:
 
 def random_embeddings(evidence: xr.Dataset) -> Any:
     frame = table(evidence, "score_norm", "dimension", "basis_norm").dropna()
-    frame["size"] = [f"T = {t:,}, d = {d:.0f}" for t, d in zip(frame["length"], frame["dimension"], strict=True)]
+    share = {
+        int(t): f"{int(a.sum())} of {a.size}"
+        for t, a in zip(evidence["length"].values, evidence["arrived"].values, strict=True)
+    }
+    frame["size"] = [
+        f"T = {t:,}, d = {d:.0f}: {share[t]}" for t, d in zip(frame["length"], frame["dimension"], strict=True)
+    ]
     x = alt.X("size:N", title=None, sort=list(dict.fromkeys(frame["size"])), axis=alt.Axis(labelAngle=0))
     points = alt.Chart(frame).mark_boxplot(color=PALETTE[0], size=24, outliers={"size": 12}).encode(
         x=x, y=alt.Y("score_norm:Q", title="norm of the scores, |u|", scale=alt.Scale(type="log", zero=False))
@@ -68,7 +74,7 @@ def random_embeddings(evidence: xr.Dataset) -> Any:
     return finish(
         (points + basis).properties(width=WIDTH, height=HEIGHT),
         "Random directions in place of a basis",
-        "boxes: draws of the embedding, in dimension d; black: orthonormal embeddings, in dimension T + 3",
+        "boxes: draws of the embedding in dimension d, and how many of them gave a head; black: orthonormal, dimension T + 3",
     )
 
 
@@ -90,7 +96,7 @@ def sink_margins(evidence: xr.Dataset) -> Any:
     return finish(
         (points + rule_at(level, "(c − 1)/(c + 1)")).properties(width=WIDTH, height=HEIGHT),
         "A sink keeps the margin",
-        "or and and; the threshold head's margin falls with the number of relevant bits",
+        "functions and, or; the threshold head's margin falls with the number of relevant bits",
     )
 
 
