@@ -111,6 +111,15 @@ def test_the_read_out_of_one_layer_is_the_whole_layer_at_cls(float64, attend):
     assert deep(x, causal) == approx(float(ReadOut(Layer(head), cls, weight, attend)(x, causal)), abs=1e-12)
 
 
+def test_the_activation_sees_the_projected_mixture(float64):
+    head = random_head(KEYS[1], 5, scale=9.0, project=True)
+    x = jnp.asarray(TOKENS)
+    mixture = head.weights(x, x[0]) @ x @ head.value
+    assert np.linalg.norm(mixture) > 1
+    expected = jax.nn.relu(mixture / jnp.linalg.norm(mixture)) @ head.out
+    assert head(x, x[0]) == approx(np.asarray(expected), abs=1e-12)
+
+
 def test_modules_are_batched_with_vmap_and_differentiate(float64):
     module = ReadOut(Layer(random_head(KEYS[1], 5)), jnp.ones(5), jnp.ones(5))
     many = jax.random.normal(KEYS[3], (4, 7, 5))

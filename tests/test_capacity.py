@@ -22,6 +22,7 @@ from attlas.attention import (
 )
 from attlas.capacity import (
     HeadNorms,
+    _log_entropy,
     best_split,
     block_of,
     capacity_of,
@@ -105,10 +106,8 @@ def test_the_split_of_a_capacity_is_where_no_other_is_better():
     ):
         logs, shares = capacity.log_entropies(0.05, 1000)
         best = np.logaddexp.reduce(logs)
-        assert shares.sum() == approx(1) and best <= capacity.log_entropies(0.05, 1000, exact=False)[0].max() + 2
+        assert shares.sum() == approx(1)
         sizes, tokens, outputs, inputs = capacity._stacked()
-        from attlas.capacity import _log_entropy
-
         rng = np.random.default_rng(0)
         for _ in range(50):
             other = shares * np.exp(0.3 * rng.standard_normal(len(shares)))
@@ -133,7 +132,7 @@ def test_dudley_is_the_integral_and_is_capped():
     capacity = class_of(collapsed_head(3.0, 2.0, 40, 5))
     m = 50_000
     eps = np.geomspace(1e-7, 2, 4000)
-    roots = np.sqrt([capacity.entropy(e, m) for e in eps])
+    roots = np.sqrt(capacity.entropy(eps, m))
     tails = np.cumsum((np.diff(eps) * (roots[1:] + roots[:-1]) / 2)[::-1])[::-1]
     integral = (4 * eps[:-1] + 12 / math.sqrt(m) * tails).min()
     assert integral <= capacity.rademacher(m) <= 1.1 * integral < 2
@@ -143,7 +142,7 @@ def test_dudley_is_the_integral_and_is_capped():
 def test_samples_for_is_where_the_bound_reaches_the_gap():
     for capacity in (
         class_of(collapsed_head(9.0, 1.2, 50)),
-        class_of(collapsed_head(9.0, 1.2, 50, 4), constant="sharp"),
+        class_of(collapsed_head(9.0, 1.2, 50, 4, "sharp")),
     ):
         samples = capacity.samples_for(0.5, margin=0.1)
         assert capacity.risk_bound(samples, margin=0.1).value == approx(0.5, rel=1e-6)
@@ -175,10 +174,10 @@ def test_a_grid_of_settings_is_the_settings_one_by_one():
         assert samples[i, j] == approx(one.samples_for(0.3, margin=0.2), rel=0.04)
 
 
-def test_a_thousand_layers_do_not_overflow():
-    deep = stacked(*[head_block(NORMS._replace(value=30.0), 100)] * 1000)
+def test_a_hundred_layers_do_not_overflow():
+    deep = stacked(*[head_block(NORMS._replace(value=3000.0), 100)] * 100)
     capacity = read_out(deep, 1.0)
-    assert np.isfinite(capacity.log_entropy(1.0, 100)) and capacity.log_entropy(1.0, 100) > 1000
+    assert np.isfinite(capacity.log_entropy(1.0, 100)) and capacity.log_entropy(1.0, 100) > 700
     assert capacity.rademacher(100) > 1e300
     assert np.isfinite(capacity.log_samples_for(0.5, margin=1.0)) and capacity.entropy(1.0, 100) == np.inf
 
@@ -197,6 +196,47 @@ def test_the_recursion_by_hand():
     assert sizes["layer 2: value"] == approx(3 * 0.5 * 3.0) and sizes["layer 2: out"] == approx(3 * 0.7 * 2.0)
     assert sizes["layer 1: value"] == approx(3 * lip * 0.5 * 3.0) and sizes["read-out"] == approx(3.0)
     assert capacity.scaling(0.1, 100)["depth"] == approx(2 * math.log(lip))
+
+
+def test_every_factor_of_a_head_by_hand():
+    """At a radius, a Lipschitz constant and norms that are all different from 1, and from each other."""
+    norms = NORMS._replace(lipschitz=1.2, out=3.0, project=False)
+    grown = head_block(norms, 20, "sharp")(math.log(1.7))
+    sizes = {term.name: (math.exp(term.log_size), term.tokens, term.outputs, term.inputs) for term in grown.terms}
+    assert sizes["query-key"] == (approx(1.2 * 3 * 2 * 2.5 * 1.7**3), 20, 8, 8)
+    assert sizes["value"] == (approx(1.2 * 3 * 3.0 * 1.7), 20, 4, 8)
+    assert sizes["out"] == (approx(0.7 * 1.2 * 2 * 1.7), 20, 8, 4)
+    assert math.exp(grown.log_radius) == approx(1.2 * 3 * 2 * 1.7)
+    assert math.exp(grown.log_lipschitz) == approx(1.2 * 3 * 2 * (1 + 2 * 1.5 * 1.7**2))
+    inner = head_block(norms._replace(project=True), 20, "sharp")(math.log(1.7))
+    assert math.exp(inner.log_radius) == approx(1.2 * 3) and math.exp(inner.terms[2].log_size) == approx(0.7 * 1.2)
+    fixed = head_block(norms._replace(score=5.0), 20)(math.log(1.7))
+    assert (
+        fixed.terms[0][1:] == (approx(math.log(2 * 1.2 * 3 * 2 * 5 * 1.7**2)), 20, 1, 8) and fixed.terms[2].tokens == 1
+    )
+    ball = projected(head_block(norms, 20))(math.log(1.7))
+    assert ball.log_radius == 0 and ball.log_lipschitz == approx(math.log(1.2 * 3 * 2 * (1 + 4 * 1.5 * 1.7**2)))
+    scalar = collapsed_head(5.0, 2.0, 20, 8)(math.log(1.7))
+    assert [math.exp(term.log_size) for term in scalar.terms] == approx([2 * 5 * 2 * 1.7**2, 2 * 1.7])
+    assert math.exp(scalar.log_lipschitz) == approx(2 * (1 + 2 * 5 * 1.7))
+
+
+def test_few_columns_are_kept_where_they_are_long():
+    """A matrix of many columns, of which no more than A^2/(beta eps^2) are longer than what may be left out."""
+    by_hand = 36 * 1.21 / 0.9 * math.log(2 * (4 * math.sqrt(1.1 / 0.9) * 1.5 + 3.5) * 10) * 2.25 + 22.5 * math.log(
+        1 + 1000 * math.ceil(math.log(22.5) / math.log(1.1))
+    )
+    assert matrix_entropy(1.5, 1.0, 10, 1000) == approx(by_hand)
+
+
+def test_the_risk_bound_by_hand():
+    capacity = class_of(collapsed_head(0.5, 1.0, 9, 2, "sharp"))
+    bound = capacity.risk_bound(20_000, margin=0.4, delta=0.1)
+    assert bound.complexity == approx(2 * capacity.rademacher(20_000) / 0.4)
+    assert bound.confidence == approx(3 * math.sqrt(math.log(20) / 40_000))
+    assert bound.value == approx(bound.complexity + bound.confidence) and capacity.constant == "sharp"
+    wide = class_of(collapsed_head(3.0, 1.0, 100))  # a margin so large that the trivial bound decides
+    assert wide.risk_bound(wide.samples_for(0.25, margin=10.0), margin=10.0).value == approx(0.25)
 
 
 def test_residual_and_heads_are_bookkeeping():

@@ -36,6 +36,15 @@ def test_ascent_lies_in_the_enclosure_and_a_finer_grid_narrows_it(plane):
     assert (fine.lower <= coarse.upper).all() and ((fine.upper - fine.lower) < (coarse.upper - coarse.lower) / 7).all()
 
 
+def test_the_enclosure_holds_between_the_nodes(plane):
+    """A coarse grid's upper limits against the best of many points of the disc, and how far they may be from its nodes."""
+    tokens, signs = plane
+    coarse, fine = (planar_complexity(tokens, signs, query_norm=20.0, rings=rings) for rings in (2, 200))
+    assert (fine.lower <= coarse.upper).all() and (fine.lower > coarse.lower).any()
+    gap = coarse.upper - coarse.lower
+    assert gap == approx(np.hypot(20 / 2 / 2, 20 * np.pi / 13)), "the nearest node is half a ring and half a spoke away"
+
+
 def test_a_larger_ball_has_a_larger_supremum(plane):
     tokens, signs = plane
     sizes = [planar_complexity(tokens, signs, query_norm=b, rings=64) for b in (0.5, 2.0, 8.0)]

@@ -121,6 +121,12 @@ def matrix_entropy(size: Real, eps: Real, points: Real, outputs: Real, inputs: R
     )
 
 
+def _samples(value: Real) -> Real:
+    if not (_numbers("samples", positive("samples", value)) >= 1).all():
+        raise InputError(f"samples = {value!r}: it must be at least 1")
+    return value
+
+
 def _dimension(name: str, value: Real) -> Real:
     """`value`, if it is a positive number or infinite."""
     if not (_numbers(name, value) > 0).all():
@@ -178,11 +184,12 @@ class Term(NamedTuple):
 
 class Growth(NamedTuple):
     r"""What a block makes of tokens in a ball: logarithms of the radius of what comes out and of its Lipschitz constant in
-    $\|\cdot\|_{2,\infty}$, and the terms of its weights, measured at the output."""
+    $\|\cdot\|_{2,\infty}$, the terms of its weights, measured at the output, and which constant of softmax was used."""
 
     log_radius: Real
     log_lipschitz: Real
     terms: tuple[Term, ...]
+    constant: str
     layers: tuple[Real, ...] = ()
 
 
@@ -213,7 +220,8 @@ class HeadNorms(NamedTuple):
             as_norm(name, getattr(self, name))
         if self.score is not None:
             as_norm("score", self.score)
-        positive("width", self.width), positive("out_dim", self.out_dim)
+        for name in ("dim", "width", "out_dim"):
+            _dimension(name, getattr(self, name))
         return self
 
 
@@ -251,7 +259,7 @@ def head_block(norms: HeadNorms, length: Real, constant: str = "paper") -> Block
         )
         attends = np.logaddexp(0.0, math.log(2 * c) + _log(norms.query_key) + 2 * log_radius)
         log_lipschitz = gain + _log(norms.value) + attends
-        return Growth(gain + seen, log_lipschitz, terms, (log_lipschitz,))
+        return Growth(gain + seen, log_lipschitz, terms, constant, (log_lipschitz,))
 
     return grow
 
@@ -259,7 +267,7 @@ def head_block(norms: HeadNorms, length: Real, constant: str = "paper") -> Block
 def collapsed_head(score: Real, value: Real, length: Real, dim: Real = np.inf, constant: str = "paper") -> Block:
     r"""The scalar head $v^\top X^\top\mathrm{softmax}(Xu)$, $|u| \le$ `score`, $|v| \le$ `value`: what a linear read-out at [CLS] comes to."""
     c, score, value = _constant(constant), as_norm("score", score), as_norm("value", value)
-    length = positive("length", length)
+    length, dim = positive("length", length), _dimension("dim", dim)
 
     def grow(log_radius: Real) -> Growth:
         log_value = _log(value) + log_radius
@@ -267,7 +275,8 @@ def collapsed_head(score: Real, value: Real, length: Real, dim: Real = np.inf, c
             Term("score", math.log(c) + _log(score) + log_value + log_radius, length, 1, dim),
             Term("value", log_value, length, 1, dim),
         )
-        return Growth(log_value, log_value - log_radius + np.log1p(c * score * np.exp(log_radius)), terms)
+        log_lipschitz = log_value - log_radius + np.log1p(c * score * np.exp(log_radius))
+        return Growth(log_value, log_lipschitz, terms, constant)
 
     return grow
 
@@ -277,13 +286,14 @@ def multi_head(*blocks: Block) -> Block:
 
     def grow(log_radius: Real) -> Growth:
         grown = [block(log_radius) for block in blocks]
+        if len(grown) == 1:
+            return grown[0]
         terms = [
-            term._replace(name=f"head {h + 1}: {term.name}") if len(grown) > 1 else term
-            for h, growth in enumerate(grown)
-            for term in growth.terms
+            term._replace(name=f"head {h + 1}: {term.name}") for h, growth in enumerate(grown) for term in growth.terms
         ]
         log_lipschitz = _sum_of_logs([growth.log_lipschitz for growth in grown])
-        return Growth(_sum_of_logs([g.log_radius for g in grown]), log_lipschitz, tuple(terms), (log_lipschitz,))
+        log_sum = _sum_of_logs([growth.log_radius for growth in grown])
+        return Growth(log_sum, log_lipschitz, tuple(terms), grown[0].constant, (log_lipschitz,))
 
     return grow
 
@@ -324,7 +334,7 @@ def stacked(*blocks: Block) -> Block:
             terms = [term.scaled(step.log_lipschitz) for term in terms] + own
             layers.append(step.log_lipschitz)
             log_radius, total = step.log_radius, total + step.log_lipschitz
-        return Growth(log_radius, total, tuple(terms), tuple(layers))
+        return Growth(log_radius, total, tuple(terms), step.constant, tuple(layers))
 
     return grow
 
@@ -368,12 +378,12 @@ class Capacity:
 
         Shares are those at which the sum is least. Where entropies fall like $A_k^2\ln n_k/(\beta_k\epsilon)^2$ they are $\propto (A_k^2\ln n_k)^{1/3}$,
         where parameters are counted $\propto d_1d_2$; of the two the better is taken, and then followed to where all terms'
-        derivatives are equal, unless `exact` is off (any shares give a bound)."""
-        return self._log_entropies(_log(positive("eps", eps)), _log(positive("samples", samples)), 60 if exact else 0)
+        derivatives are equal, a minimum but perhaps a local one, unless `exact` is off (any shares give a bound)."""
+        return self._log_entropies(_log(positive("eps", eps)), _log(_samples(samples)), 60 if exact else 0)
 
     def log_entropy(self, eps: Real, samples: Real) -> Real:
         """Logarithm of the nats of a cover at distance `eps`: -inf where one function suffices."""
-        return self._total(_log(positive("eps", eps)), _log(positive("samples", samples)), 60)
+        return self._total(_log(positive("eps", eps)), _log(_samples(samples)), 60)
 
     def entropy(self, eps: Real, samples: Real) -> Real:
         """Nats of a cover at distance `eps`; infinite only where a float cannot hold it."""
@@ -435,7 +445,7 @@ class Capacity:
         return np.where(log_eps >= self.log_reach, -np.inf, total)[()]
 
     def log_rademacher(self, samples: Real) -> Real:
-        return self._log_rademacher(_log(positive("samples", samples)))
+        return self._log_rademacher(_log(_samples(samples)))
 
     def rademacher(self, samples: Real) -> Real:
         r"""Bound on the empirical Rademacher complexity by Dudley's integral, $\inf_a\{4a + \frac{12}{\sqrt m}\int_a^R\sqrt{H(\epsilon)}\,d\epsilon\}$, by an
@@ -443,23 +453,24 @@ class Capacity:
         with np.errstate(over="ignore"):
             return np.exp(self.log_rademacher(samples))
 
-    def _log_rademacher(self, log_samples: Real, cap: bool = True) -> Real:
+    def _log_rademacher(self, log_samples: Real) -> Real:
         log_samples = np.broadcast_to(log_samples, self._shape(log_samples))
         # The best a is about 3 sqrt(a^2 H(a) / m); below a hundredth of that nothing is gained.
         tenth = self._total(self.log_reach + math.log(0.1), log_samples, 0)
-        lowest = np.minimum(math.log(0.003) + (tenth - log_samples) / 2, math.log(0.1))
-        lowest = np.where(np.isfinite(lowest), lowest, math.log(1e-6))
-        count = min(MOST, 1 + math.ceil(-lowest.min() / math.log(RATIO)))
-        logs = np.linspace(1, 0, count + 1).reshape(-1, *[1] * log_samples.ndim) * lowest
+        lowest = math.log(0.003) + (tenth - log_samples) / 2
+        lowest = float(np.min(lowest, where=np.isfinite(lowest), initial=math.log(0.1)))
+        # Always the same ladder, further down or not, so that the bound does not jump as m changes; coarser only over absurd ranges.
+        rung = math.log(RATIO) * 2 ** max(0, math.ceil(math.log2(-lowest / (MOST * math.log(RATIO)))))
+        logs = -rung * np.arange(math.ceil(-lowest / rung), -1, -1.0).reshape(-1, *[1] * log_samples.ndim)
         # A few distances at a time, so that what is worked on stays in the processor's cache.
-        chunks = np.array_split(logs[:-1], 1 + logs.size * len(self.terms) // (1 << 15))
+        chunks = np.array_split(logs[:-1], 1 + logs.size * log_samples.size * len(self.terms) // (1 << 15))
         entropy = np.concatenate([self._total(self.log_reach + c, log_samples, 0) for c in chunks if len(c)])
         entropy = np.minimum.accumulate(entropy - log_samples)  # it falls in the distance
         with np.errstate(divide="ignore"):
             pieces = entropy / 2 + logs[:-1] + np.log(np.expm1(np.diff(logs, axis=0)))
         tails = np.logaddexp.accumulate(pieces[::-1])[::-1]
         least = np.logaddexp(math.log(4) + logs[:-1], math.log(12) + tails).min(0)
-        return self.log_reach + (np.minimum(least, 0.0) if cap else least)
+        return self.log_reach + np.minimum(least, 0.0)
 
     def risk_bound(self, samples: Real, *, margin: Real, delta: Real = 0.05) -> RiskBound:
         """The margin bound for classification from m samples; see `RiskBound`."""
@@ -473,13 +484,15 @@ class Capacity:
         log_samples = np.zeros(self._shape(gap, margin, delta))
         for _ in range(500):
             # The bound falls like one over the root of m, nearly: a fixed point that contracts fast.
-            log_complexity = math.log(2) + self._log_rademacher(log_samples, cap=False) - _log(margin)
+            log_complexity = math.log(2) + self._log_rademacher(log_samples) - _log(margin)
             log_confidence = np.log(3 * np.sqrt(np.log(2 / np.asarray(delta)) / 2)) - log_samples / 2
             step = 2 * (np.logaddexp(log_complexity, log_confidence) - np.log(gap))
             log_samples = np.maximum(log_samples + step, 0.0)
-            if np.all((abs(step) < 1e-9) | (log_samples == 0)):
-                return log_samples[()]
-        raise ArithmeticError("the number of samples that the bound asks for did not settle")
+            if np.all((abs(step) < 1e-9) | ((log_samples == 0) & (step <= 0))):
+                break
+        if np.any((abs(step) > 1e-4) & (log_samples > 0)):
+            raise ArithmeticError("the number of samples that the bound asks for did not settle")
+        return log_samples[()]
 
     def samples_for(self, gap: Real, *, margin: Real, delta: Real = 0.05) -> Real:
         """The number of samples from which on `risk_bound` is below `gap`; infinite only where a float cannot hold it."""
@@ -489,7 +502,7 @@ class Capacity:
     def scaling(self, eps: Real, samples: Real) -> dict[str, Real]:
         """Exponents of the entropy at fixed norms: in the length, in the number of samples, in 1/eps; and with `depth`, what a layer
         more multiplies it by, in nats (twice the mean logarithm of the layers' Lipschitz constants)."""
-        log_eps, log_samples, h = _log(positive("eps", eps)), _log(positive("samples", samples)), 1e-3
+        log_eps, log_samples, h = _log(positive("eps", eps)), _log(_samples(samples)), 1e-3
         if np.any(log_eps >= self.log_reach):
             raise InputError(
                 f"eps = {eps!r}: it must be below the largest value of the class, {np.exp(np.min(self.log_reach)):.4g}"
@@ -538,21 +551,20 @@ def _sum_last(logs: np.ndarray) -> Real:
     return np.logaddexp.reduce(logs, -1)
 
 
-def class_of(block: Block, radius: Real = 1.0, *, constant: str = "paper") -> Capacity:
-    """The capacity of a block on tokens in the ball of `radius`; `constant` is only noted, the block has it already."""
+def class_of(block: Block, radius: Real = 1.0) -> Capacity:
+    """The capacity of a block on tokens in the ball of `radius`."""
     grown = block(_log(positive("radius", radius)))
-    return Capacity(grown.terms, grown.log_radius, constant, grown.layers)
+    return Capacity(grown.terms, grown.log_radius, grown.constant, grown.layers)
 
 
-def read_out(
-    block: Block, weight: Real, radius: Real = 1.0, *, out_dim: Real = np.inf, constant: str = "paper"
-) -> Capacity:
+def read_out(block: Block, weight: Real, radius: Real = 1.0, *, out_dim: Real = np.inf) -> Capacity:
     r"""The capacity of $w^\top f(X)_{CLS}$ with $|w| \le$ `weight`: one further term, and every other $|w|$ times as large."""
     grown = block(_log(positive("radius", radius)))
     log_weight = _log(as_norm("weight", weight))
     terms = tuple(term.scaled(log_weight) for term in grown.terms)
     reach = log_weight + grown.log_radius
-    return Capacity((*terms, Term("read-out", reach, 1, 1, out_dim)), reach, constant, grown.layers)
+    last = Term("read-out", reach, 1, 1, _dimension("out_dim", out_dim))
+    return Capacity((*terms, last), reach, grown.constant, grown.layers)
 
 
 def occam_samples(log_hypotheses: Real, error: Real, delta: Real = 0.05) -> Real:
@@ -674,12 +686,12 @@ def _parts(module: Any) -> list[Any]:
 
 def _capacity_of(module: Any, length: int, radius: float, constant: str) -> Capacity:
     if not isinstance(module, attention.ReadOut):
-        return class_of(block_of(module, length, constant=constant), radius, constant=constant)
+        return class_of(block_of(module, length, constant=constant), radius)
     tokens = length + module.attend
     weight = np.asarray(module.weight, float)
     if not isinstance(module.block, attention.Layer):
         block = block_of(module.block, length + 1, constant=constant)
-        return read_out(block, float(np.linalg.norm(weight)), radius, out_dim=weight.size, constant=constant)
+        return read_out(block, float(np.linalg.norm(weight)), radius, out_dim=weight.size)
     inner = module.block.head
     heads = inner.heads if isinstance(inner, attention.MultiHead) else (inner,)
     known = []
@@ -692,6 +704,6 @@ def _capacity_of(module: Any, length: int, radius: float, constant: str) -> Capa
     if all(head.activation is attention.identity and not head.project for head in known):
         values = [float(np.linalg.norm(_matrix(head.value) @ (_matrix(head.out) @ weight))) for head in known]
         each = [collapsed_head(n.score, v, tokens, n.dim, constant) for n, v in zip(norms, values, strict=True)]
-        return class_of(multi_head(*each), radius, constant=constant)
+        return class_of(multi_head(*each), radius)
     block = multi_head(*(head_block(n, tokens, constant) for n in norms))
-    return read_out(block, float(np.linalg.norm(weight)), radius, out_dim=weight.size, constant=constant)
+    return read_out(block, float(np.linalg.norm(weight)), radius, out_dim=weight.size)

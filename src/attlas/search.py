@@ -50,7 +50,11 @@ def climb(
     ratio = (least / largest) ** (1 / max(1, steps - 1))
     step, observe = _steps(objective, project)
     path = iterate(step, observe, _State(start, start, value), (args, largest, ratio), steps=steps, record_every=max(1, steps), progress=progress)  # fmt: skip
-    return Summit(path.last.best, path.last.value)
+    last = path.last.point
+    ends = np.asarray(jax.vmap(objective, (0, None))(last, args))
+    better = ends > path.last.value
+    best = jax.tree.map(lambda new, old: np.where(_along(better, new), new, old), last, path.last.best)
+    return Summit(best, np.maximum(ends, path.last.value))
 
 
 @functools.cache
@@ -71,7 +75,7 @@ def _steps(objective: Any, project: Any) -> tuple[Any, Any]:
     return step, observe
 
 
-def _along(flags: Array, like: Array) -> Array:
+def _along(flags: Any, like: Any) -> Any:
     return flags.reshape(-1, *[1] * (like.ndim - 1))
 
 

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -16,6 +18,7 @@ from attlas.sparse_variables import (
     table_head,
     threshold_head,
 )
+from attlas.sparse_variables.claims.samples import closed_norms
 from attlas.sparse_variables.task import patterns
 
 ALL = patterns(9)
@@ -87,6 +90,20 @@ def test_below_the_threshold_some_filling_fools_the_head():
     assert (threshold_head(task, sharpness=1.01).predict(ALL) == label).all()
     fooled = threshold_head(task, sharpness=0.99)
     assert fooled.margin < 0 and not (fooled.predict(ALL) == label).all()
+
+
+def test_a_staircase_that_overshoots_is_seen():
+    head = table_head(SparseBoolean(9, (7, 0, 4), (0, 1, 1, 0, 0, 0, 1, 0)))
+    out = head.out.copy()
+    out[1] *= 3
+    assert replace(head, out=out).worst_error() > 0.5
+
+
+@pytest.mark.parametrize(("kind", "build"), [("threshold", threshold_head), ("sink", sink_head)])
+def test_norms_in_closed_form_are_those_of_the_head(kind, build):
+    head = build(SparseBoolean(60, (1, 5, 9)))
+    score, value, margin = closed_norms(kind, 60, 3)
+    assert (head.score_norm, head.value_norms[0], head.margin) == (approx(score), approx(value), approx(margin))
 
 
 def test_samples_grow_with_the_logarithm_of_the_length_and_a_power_of_the_sparsity():

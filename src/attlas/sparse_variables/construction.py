@@ -3,7 +3,7 @@ r"""Heads that provably compute sparse functions: weights, margins and norms in 
 A bit at place t is the token $x_t = (v_t + e_{b_t})/\sqrt2$. All weights lie in the span of the embeddings of the relevant places, of
 the two bits and of [CLS], and are given by the inner products that they must have with these: $\beta$ with the relevant places, 0 with
 the bits, and so on. With orthonormal embeddings they have none with other places. With random ones they have a little, which the
-sharpness of the attention makes up for, so that margins are the same and only norms grow.
+sharpness of the attention makes up for, so that thresholds and staircases have the same margins and only larger norms.
 
 A head sees a sequence through these products alone: T + 2 numbers instead of a product of dimension d for each token.
 """
@@ -238,13 +238,26 @@ class Construction:
         """The least output, times the sign of the label, over all inputs: every pattern of the relevant bits with the filling of the
         other places that does most harm to it."""
         signs = 2.0 * self.task.table - 1
-        if self.relu:  # the output follows the level, flat at either end of its range
-            ends = np.stack(self.range_of(np.eye(len(self.mix))[0]))
-            constant = self.range_of(np.eye(len(self.mix))[1])[0]
-            units = np.stack([ends, np.broadcast_to(constant, ends.shape)], -1) @ self.mix
-            return float((signs * (np.maximum(units, 0) @ self.out)).min())
+        if self.relu:
+            return float((signs * self._at_levels()).min())
         low, high = self.range_of(self.mix @ self.out)
         return float(np.where(signs > 0, low, -high).min())
+
+    def worst_error(self) -> float:
+        """The largest distance of the output from the sign of the label, over all inputs; for staircases, which give the signs themselves."""
+        return float(abs(self._at_levels() - (2.0 * self.task.table - 1)).max())
+
+    def _at_levels(self) -> Float[np.ndarray, "k patterns"]:
+        """The output of a staircase for each pattern at the ends of its range of levels and at the corners that lie inside; between
+        these it is linear. The reading of the constant does not depend on the bits, since the attention does not."""
+        level, constant = np.eye(len(self.mix))[:2]
+        low, high = self.range_of(level)
+        ones = self.range_of(constant)[0]
+        corners = -self.mix[1, 1:, None] * ones
+        inside = np.clip(corners, low, high)
+        levels = np.concatenate([[low, high], inside])
+        units = np.stack([levels, np.broadcast_to(ones, levels.shape)], -1) @ self.mix
+        return np.maximum(units, 0) @ self.out
 
     def range_of(
         self, column: Float[np.ndarray, " r"]
@@ -308,26 +321,25 @@ class Construction:
 
     def capacity(self, constant: str = "paper", *, count_parameters: bool = True) -> Capacity:
         """The bound for all heads with these norms; without `count_parameters`, by covers that know no dimension."""
-        tokens = self.task.length + self.attend
-        dim = self.embedding.dim if count_parameters else np.inf
-        if not self.relu:
-            value = self._norm(self.read @ self.mix @ self.out)
-            return class_of(
-                collapsed_head(self.score_norm, value, tokens, dim, constant), self.radius, constant=constant
+        tokens, dim = self.task.length + self.attend, self.embedding.dim
+        if self.relu:
+            norms = HeadNorms(
+                value=self.value_spectral,
+                value_21=self.value_norms.sum(),
+                query_key=np.sqrt(2) * self.score_norm,
+                query_key_21=np.sqrt(2) * self.score_norm,
+                out=self.out_norm,
+                out_21=self.out_norm,
+                dim=dim,
+                width=len(self.out),
+                out_dim=1,
+                score=self.score_norm,
             )
-        norms = HeadNorms(
-            value=self.value_spectral,
-            value_21=self.value_norms.sum(),
-            query_key=np.sqrt(2) * self.score_norm,
-            query_key_21=np.sqrt(2) * self.score_norm,
-            out=self.out_norm,
-            out_21=self.out_norm,
-            dim=dim,
-            width=len(self.out),
-            out_dim=1,
-            score=self.score_norm,
-        )
-        return read_out(head_block(norms, tokens, constant), 1.0, self.radius, out_dim=1, constant=constant)
+            found = read_out(head_block(norms, tokens, constant), 1.0, self.radius, out_dim=1)
+        else:
+            value = self._norm(self.read @ self.mix @ self.out)
+            found = class_of(collapsed_head(self.score_norm, value, tokens, dim, constant), self.radius)
+        return found if count_parameters else found.dimension_free()
 
     def samples_scaling(
         self, gap: float = 0.5, delta: float = 0.05, constant: str = "paper", *, count_parameters: bool = False

@@ -70,7 +70,7 @@ def certificate(evidence: xr.Dataset) -> Any:
     )  # fmt: skip
     return finish(
         (enclosure + points).properties(width=WIDTH, height=HEIGHT),
-        "Ascent finds the complexity where it is known",
+        "Ascent finds the complexity where one can look everywhere",
         "grey: enclosure by a polar grid, from its best node up to what the Lipschitz constant allows between nodes",
     )
 
@@ -79,7 +79,7 @@ def complexity_bound(evidence: xr.Dataset) -> Any:
     frame = table(evidence, "bound", "measured", "lower", "concatenated")
     names = {
         "bound": "bound",
-        "measured": "head, from above",
+        "measured": "head, from above (slack of the grid included)",
         "lower": "head, from below",
         "concatenated": "linear map of the sequence",
     }
@@ -156,24 +156,24 @@ def growth_with_length(evidence: xr.Dataset) -> Any:
 def samples_asked_for(evidence: xr.Dataset) -> Any:
     cell = evidence.isel(cell=0)
     rows = []
-    tokens = cell["tokens"].values
+    tokens = cell["log_tokens"].values / np.log(10)
     for head in cell["head"].values:
         for constant in cell["constant"].values:
             logs = cell["log_samples"].sel(head=head, constant=constant).values
-            rows += [{"T": t, "log10 m": v / np.log(10), "what": f"{head} head", "constant": constant} for t, v in zip(tokens, logs, strict=True)]  # fmt: skip
+            rows += [{"log10 T": t, "log10 m": v / np.log(10), "what": f"{head} head", "constant": constant} for t, v in zip(tokens, logs, strict=True)]  # fmt: skip
     for name, what in (
         ("log_parameters", "threshold head, parameters counted"),
         ("log_concatenated", "linear map of the sequence"),
         ("log_occam", "Occam, finite class"),
         ("log_floor", "statistical floor"),
     ):
-        rows += [{"T": t, "log10 m": v / np.log(10), "what": what, "constant": "sharp"} for t, v in zip(tokens, cell[name].values, strict=True)]  # fmt: skip
+        rows += [{"log10 T": t, "log10 m": v / np.log(10), "what": what, "constant": "sharp"} for t, v in zip(tokens, cell[name].values, strict=True)]  # fmt: skip
     lines = alt.Chart(pd.DataFrame(rows)).mark_line(point=alt.OverlayMarkDef(size=24)).encode(
-        x=alt.X("T:Q", title=LENGTH, scale=alt.Scale(type="log")),
-        y=alt.Y("log10 m:Q", title="samples, log10"),
+        x=alt.X("log10 T:Q", title="length T, log10", scale=alt.Scale(type="log")),
+        y=alt.Y("log10 m:Q", title="samples, log10", scale=alt.Scale(domain=[0, 30], clamp=True)),
         color=colour("what:N", None, sort=list(dict.fromkeys(row["what"] for row in rows)), legend=alt.Legend(labelLimit=260)),
         strokeDash=alt.StrokeDash("constant:N", title="constant of softmax", sort=["sharp", "paper"], legend=STROKES),
-        tooltip=["what:N", "constant:N", "T:Q", alt.Tooltip("log10 m:Q", format=".2f")],
+        tooltip=["what:N", "constant:N", "log10 T:Q", alt.Tooltip("log10 m:Q", format=".2f")],
     )  # fmt: skip
     return finish(
         lines.properties(width=WIDTH, height=HEIGHT + 40),
