@@ -65,33 +65,33 @@ class Architecture:
         """Independent normal weights; biases 0, gains 1."""
         whole("length", length, 1)
         d, h, k = self.dim, self.heads, self.dim // self.heads
-        keys = iter(jax.random.split(key, 9))
-
-        def normal(scale: float, *shape: int) -> Array:
-            return scale * jax.random.normal(next(keys), shape)
-
-        model = Transformer(
-            tokens=normal(self.token_scale, 3, d),
-            positions=normal(self.position_scale, length + 1, d),
-            query=normal(self.weight_scale, d, h, k),
-            key=normal(self.weight_scale, d, h, k),
-            value=normal(self.weight_scale, d, h, k),
-            out=normal(self.weight_scale, h, k, d),
+        weights = {
+            "query": (d, h, k),
+            "key": (d, h, k),
+            "value": (d, h, k),
+            "out": (h, k, d),
+            "first": (d, self.hidden),
+            "second": (self.hidden, d),
+            "read": (d, CLASSES),
+        }
+        shapes = {**weights, "tokens": (3, d), "positions": (length + 1, d)}
+        # One draw, which compiles fast; positions come last, so that all else is the same at every length.
+        ends = np.cumsum([np.prod(shape) for shape in shapes.values()])
+        parts = jnp.split(jax.random.normal(key, (ends[-1],)), ends[:-1])
+        drawn = {name: part.reshape(shape) for (name, shape), part in zip(shapes.items(), parts, strict=True)}
+        drawn = {name: (self.weight_scale if name in weights else 1) * part for name, part in drawn.items()}
+        first, second = drawn.pop("first"), drawn.pop("second")
+        if self.pairs:
+            drawn["value"] = jnp.concatenate([drawn["value"][:, : h // 2]] * 2, 1)
+            drawn["out"] = jnp.concatenate([drawn["out"][: h // 2], -drawn["out"][: h // 2]])
+        drawn["tokens"], drawn["positions"] = self.token_scale * drawn["tokens"], self.position_scale * drawn["positions"]
+        return Transformer(
+            **drawn,
             out_bias=jnp.zeros(d),
-            mlp=None,
+            mlp=Perceptron(first, jnp.zeros(self.hidden), second, jnp.zeros(d)) if self.mlp else None,
             norms=tuple(Norm(jnp.ones(d), jnp.zeros(d)) for _ in range(3)) if self.norms else None,
-            read=normal(self.weight_scale, d, CLASSES),
             architecture=self,
         )
-        if self.pairs:
-            value = jnp.concatenate([model.value[:, : h // 2]] * 2, 1)
-            out = jnp.concatenate([model.out[: h // 2], -model.out[: h // 2]])
-            model = eqx.tree_at(lambda m: (m.value, m.out), model, (value, out))
-        if self.mlp:
-            first, second = normal(self.weight_scale, d, self.hidden), normal(self.weight_scale, self.hidden, d)
-            mlp = Perceptron(first, jnp.zeros(self.hidden), second, jnp.zeros(d))
-            model = eqx.tree_at(lambda m: m.mlp, model, mlp, is_leaf=lambda x: x is None)
-        return model
 
 
 class Norm(eqx.Module):

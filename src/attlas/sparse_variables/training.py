@@ -10,6 +10,7 @@ of the label, and the model then fits its training set with whatever places lead
 position table by one number, the mean square of its largest row, and moves everything else 300 times more slowly.
 """
 
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -19,7 +20,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import xarray as xr
-from jaxtyping import Array, Bool, Float, Int, UInt8
+from jaxtyping import Array, Bool, Float, Int, UInt8, UInt32
 
 from attlas.errors import InputError, positive, whole
 from attlas.scan import iterate
@@ -180,7 +181,8 @@ class Data(NamedTuple):
     chosen: Float[Array, "lane m rows"]
     label: UInt8[Array, "lane m"]
     weight: Float[Array, "lane m"]
-    key: Any  # [lane], for dropout
+    screen: UInt8[Array, "lane n"]  # labels of the first validation sequences
+    key: UInt32[Array, "lane words"]  # for dropout
 
 
 def begin(model: Any, recipe: Recipe) -> State:
@@ -204,7 +206,7 @@ def _shared(path: Any, recipe: Recipe) -> bool:
 def step(t: Array, state: State, args: tuple[Data, Recipe]) -> State:
     """One step of Adam in every lane."""
     data, recipe = args
-    keys = jax.vmap(jax.random.fold_in)(data.key, state.step.astype(jnp.int32))
+    keys = jax.vmap(jax.random.fold_in)(jax.random.wrap_key_data(data.key), state.step.astype(jnp.int32))
     gradient = jax.grad(lambda model: losses(model, data, keys).sum())(state.model)
     count = state.step + 1
 
@@ -255,11 +257,11 @@ class Seen(NamedTuple):
 
 
 @jax.jit
-def _evaluate(model: Any, data: Data, bits: UInt8[Array, "n length"], label: UInt8[Array, "lane n"]) -> Seen:
+def _evaluate(model: Any, data: Data, bits: UInt8[Array, "n length"]) -> Seen:
     trained = jnp.where(data.weight > 0, right(model, data.chosen, data.label), True)
     padding = (data.weight == 0).sum(-1)
     train_accuracy = (trained.sum(-1) - padding) / (trained.shape[-1] - padding)
-    return Seen(losses(model, data), train_accuracy, right(model, choose(bits), label).mean(-1))
+    return Seen(losses(model, data), train_accuracy, right(model, choose(bits), data.screen).mean(-1))
 
 
 @jax.jit
@@ -345,7 +347,7 @@ def run_all(sets: TrainingSets, recipe: Recipe, key: Array, steps: int, every: i
     runs = [(trial, m) for trial in range(len(sets.tasks)) for m in sets.samples]
     for size in sorted({padded(m) for m in sets.samples}):
         together = [run for run in runs if padded(run[1]) == size]
-        yield from _run_lanes(_Source(sets, recipe, key, size), together, steps, every, stop)
+        yield from _run_lanes(sets, recipe, key, together, steps, every, stop)
 
 
 def padded(samples: int) -> int:
@@ -354,61 +356,56 @@ def padded(samples: int) -> int:
     return -(-samples // unit) * unit
 
 
-@dataclass(frozen=True)
-class _Source:
-    """Where runs come from: state and data of each at its beginning."""
-
-    sets: TrainingSets
-    recipe: Recipe
-    key: Array
-    size: int
-
-    def run(self, trial: int, samples: int) -> tuple[State, Data, UInt8[np.ndarray, " n"]]:
-        start, dropout = jax.random.split(jax.random.fold_in(self.key, trial))
-        rows = slice(0, samples)
-        padding = (0, self.size - samples)
-        data = Data(
-            choose(np.pad(self.sets.bits[trial, rows], (padding, (0, 0)))),
-            jnp.asarray(np.pad(self.sets.label[trial, rows], padding)),
-            jnp.asarray(np.pad(np.full(samples, 1 / samples, np.float32), padding)),
-            dropout,
-        )
-        state = begin(self.recipe.architecture.initialise(self.sets.length, start), self.recipe)
-        return state, data, self.sets.validation_label[trial, :SCREEN]
-
-
-@jax.jit
-def _placed(lanes: Any, lane: Array, run: Any) -> Any:
-    return jax.tree.map(lambda x, new: x.at[lane].set(new), lanes, run)
-
-
 def _run_lanes(
-    source: _Source, runs: Sequence[tuple[int, int]], steps: int, every: int, stop: bool
+    sets: TrainingSets, recipe: Recipe, key: Array, runs: Sequence[tuple[int, int]], steps: int, every: int, stop: bool
 ) -> Iterator[Outcome]:
     """Runs of one padded size. A lane whose run has ended takes the next; at the very end some go on idly."""
     waiting = list(runs)
+    start = functools.partial(_start, sets, recipe, key)
     active: list[tuple[int, int] | None] = [waiting.pop(0) for _ in range(min(LANES, len(waiting)))]
-    begun = [source.run(*run) for run in active if run is not None]
-    state, data, label = jax.tree.map(lambda *x: jnp.stack([jnp.asarray(part) for part in x]), *begun)
+    state, data = jax.tree.map(lambda *x: np.stack(x), *(start(*run) for run in active if run is not None))
     curves: list[list[Seen]] = [[] for _ in active]
-    screen = source.sets.validation[:SCREEN]
     while any(active):
-        path = iterate(step, observe, state, (data, source.recipe), steps=every, record_every=every)
+        path = iterate(step, observe, state, (data, recipe), steps=every, record_every=every)
         state = path.last
-        seen = jax.tree.map(np.asarray, _evaluate(state.model, data, screen, label))
+        seen = jax.tree.map(np.asarray, _evaluate(state.model, data, sets.validation[:SCREEN]))
         for lane, run in enumerate(active):
             if run is None:
                 continue
             model = jax.tree.map(lambda x, lane=lane: x[lane], state.model)
             finite = path.survived[lane] == every
-            found = _confirmed(source.sets, run[0], model, Seen(*(float(x[lane]) for x in seen)))
-            curves[lane].append(found)
-            if finite and len(curves[lane]) * every < steps and not (stop and found.accuracy == 1):
+            curves[lane].append(_confirmed(sets, run[0], model, Seen(*(float(x[lane]) for x in seen))))
+            if finite and len(curves[lane]) * every < steps and not (stop and curves[lane][-1].accuracy == 1):
                 continue
-            yield _outcome(source.sets, run, model, curves[lane], every, finite)
-            curves[lane], active[lane] = [], waiting.pop(0) if waiting else None
-            if active[lane] is not None:
-                state, data, label = _placed((state, data, label), lane, source.run(*active[lane]))
+            yield _outcome(sets, run, model, curves[lane], every, finite)
+            curves[lane], active[lane] = [], None
+            if waiting:
+                active[lane] = waiting.pop(0)
+                state, data = _placed((state, data), lane, start(*active[lane]))
+
+
+def _start(
+    sets: TrainingSets, recipe: Recipe, key: Array, trial: int, samples: int
+) -> tuple[State, Data]:
+    """State and data of a run at its beginning."""
+    padding = (0, padded(samples) - samples)
+    bits = np.pad(sets.bits[trial, :samples], (padding, (0, 0)))
+    weight = np.pad(np.full(samples, 1 / samples, np.float32), padding)
+    label, screen = np.pad(sets.label[trial, :samples], padding), sets.validation_label[trial, :SCREEN]
+    state, chosen, dropout = _begun(recipe, jax.random.fold_in(key, trial), bits)
+    return state, Data(chosen, label, weight, screen, dropout)
+
+
+@jax.jit
+def _begun(recipe: Recipe, key: Array, bits: UInt8[Array, "m length"]) -> tuple[State, Array, Array]:
+    start, dropout = jax.random.split(key)
+    model = recipe.architecture.initialise(bits.shape[-1], start)
+    return begin(model, recipe), choose(bits), jax.random.key_data(dropout)
+
+
+def _placed(lanes: Any, lane: int, run: Any) -> Any:
+    """`lanes` with another run in one of them; by NumPy, which has nothing to compile."""
+    return jax.tree.map(lambda x, new: np.concatenate([x[:lane], np.asarray(new)[None], x[lane + 1 :]]), lanes, run)
 
 
 def _confirmed(sets: TrainingSets, trial: int, model: Any, seen: Seen) -> Seen:
