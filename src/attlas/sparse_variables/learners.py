@@ -6,7 +6,7 @@ with uniform attention do not. The last two are trained as the Transformer is: `
 
 import dataclasses
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -18,12 +18,12 @@ from jaxtyping import Array, Bool, Float
 from attlas.errors import whole
 from attlas.scan import iterate
 from attlas.sparse_variables.model import CLASSES, Perceptron
-from attlas.sparse_variables.training import RECIPE_R, SCREEN, Recipe, TrainingSets
+from attlas.sparse_variables.training import RECIPE_R, SCREEN, Recipe, TrainingSets, padded
 
 PENALTIES = np.geomspace(0.7, 0.003, 12)
 """L1 penalties, as shares of the smallest with which all weights are 0."""
 
-ITERATIONS = 600
+ITERATIONS = 400
 
 
 # --- screening -------------------------------------------------------------------------------------------------------
@@ -70,28 +70,36 @@ def l1_path(sets: TrainingSets, iterations: int = ITERATIONS) -> xr.Dataset:
 class Iterate(NamedTuple):
     """Weights [trial, length + 1, penalty] with the intercept last, the point where the gradient is taken, and the momentum."""
 
-    weights: Float[Array, "trial rows penalty"]
-    ahead: Float[Array, "trial rows penalty"]
-    momentum: Float[Array, " trial"]
+    weights: Any
+    ahead: Any
+    momentum: Any  # [trial]
 
 
 class Regression(NamedTuple):
-    bits: Float[Array, "trial m rows"]  # centred, with a column of ones
-    sign: Float[Array, "trial m"]
-    penalty: Float[Array, "trial rows penalty"]
-    step_size: Float[Array, " trial"]
+    bits: Any  # [trial, m, length + 1], centred, with a column of ones
+    sign: Any  # [trial, m]
+    weight: Any  # [m], 1/m and 0 on padding
+    penalty: Any  # [trial, length + 1, penalty]
+    step_size: Any  # [trial]
 
 
 def _l1_path(sets: TrainingSets, samples: int, iterations: int) -> tuple[np.ndarray, np.ndarray]:
     bias = sets.tasks[0].bias
+    padding = (0, padded(sets.samples[-1]) - samples)  # one program for all
     bits = sets.bits[:, :samples].astype(np.float32) - np.float32(bias)
     bits = np.concatenate([bits, np.ones_like(bits[..., :1])], -1)
     label = sets.label[:, :samples].astype(np.float32)
     # With all weights 0 the intercept makes the mean right, and the gradient is the covariance.
     slope = np.einsum("nm,nmt->nt", label - label.mean(1, keepdims=True), bits[..., :-1]) / samples
     penalty = abs(slope).max(1)[:, None, None] * PENALTIES * np.append(np.ones(sets.length), 0)[:, None]
-    step_size = 4 * samples / np.linalg.norm(bits, 2, axis=(1, 2)) ** 2
-    args = Regression(bits, 2 * label - 1, penalty.astype(np.float32), step_size.astype(np.float32))
+    step_size = 4 * samples / np.linalg.eigvalsh(bits @ bits.swapaxes(1, 2))[:, -1]
+    args = Regression(
+        np.pad(bits, ((0, 0), padding, (0, 0))),
+        np.pad(2 * label - 1, ((0, 0), padding)),
+        np.pad(np.full(samples, 1 / samples, np.float32), padding),
+        penalty.astype(np.float32),
+        step_size.astype(np.float32),
+    )
     zero = np.zeros(penalty.shape, np.float32)
     start = Iterate(zero, zero, np.ones(len(bits), np.float32))
     weights = iterate(descend_l1, forget, start, args, steps=iterations, record_every=iterations).last.weights
@@ -117,7 +125,7 @@ def _oracle_accuracy(sets: TrainingSets, weights: Float[np.ndarray, "trial rows 
 def descend_l1(t: Array, state: Iterate, args: Regression) -> Iterate:
     """One step of FISTA (Beck and Teboulle 2009) in every trial and for every penalty."""
     margin = (args.bits @ state.ahead) * args.sign[..., None]
-    pull = -args.sign[..., None] * jax.nn.sigmoid(-margin) / args.bits.shape[1]
+    pull = -(args.sign * args.weight)[..., None] * jax.nn.sigmoid(-margin)
     size = args.step_size[:, None, None]
     moved = state.ahead - size * (jnp.swapaxes(args.bits, 1, 2) @ pull)
     weights = jnp.sign(moved) * jnp.maximum(jnp.abs(moved) - size * args.penalty, 0)

@@ -84,7 +84,10 @@ class Architecture:
         if self.pairs:
             drawn["value"] = jnp.concatenate([drawn["value"][:, : h // 2]] * 2, 1)
             drawn["out"] = jnp.concatenate([drawn["out"][: h // 2], -drawn["out"][: h // 2]])
-        drawn["tokens"], drawn["positions"] = self.token_scale * drawn["tokens"], self.position_scale * drawn["positions"]
+        drawn["tokens"], drawn["positions"] = (
+            self.token_scale * drawn["tokens"],
+            self.position_scale * drawn["positions"],
+        )
         return Transformer(
             **drawn,
             out_bias=jnp.zeros(d),
@@ -130,7 +133,7 @@ class Transformer(eqx.Module):
     out: Float[Array, "*n h k d"]
     out_bias: Float[Array, "*n d"]
     mlp: Perceptron | None
-    norms: tuple[Norm, Norm, Norm] | None  # before attention, before the MLP, before the read-out
+    norms: tuple[Norm, ...] | None  # before attention, before the MLP, before the read-out
     read: Float[Array, "*n d 2"]
     architecture: Architecture = eqx.field(static=True)
 

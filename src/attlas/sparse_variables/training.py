@@ -20,7 +20,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import xarray as xr
-from jaxtyping import Array, Bool, Float, Int, UInt8, UInt32
+from jaxtyping import Array, Bool, Float, Int, UInt8
 
 from attlas.errors import InputError, positive, whole
 from attlas.scan import iterate
@@ -88,31 +88,31 @@ def draw_sets(
             _draw_trial(jax.random.fold_in(key, 1 + trial), length, grid, function, sparsity, unique)
             for trial in range(trials)
         ]
-        tasks = tuple(task for task, _, _ in drawn)
+        tasks = tuple(task for task, *_ in drawn)
         shared = _draw_blocks(jax.random.fold_in(key, 0), validation, length, tasks[0].bias)
-        labels = np.stack([np.asarray(task.label(shared)) for task in tasks])
-    return TrainingSets(
-        tasks,
-        grid,
-        np.stack([batch.bits for _, batch, _ in drawn]),
-        np.stack([batch.label for _, batch, _ in drawn]),
-        np.array([attempt for _, _, attempt in drawn]),
-        shared,
-        labels,
-    )
+        labels = np.stack([_label(task, shared) for task in tasks])
+    bits, label, redrawn = (np.array(x) for x in list(zip(*drawn, strict=True))[1:])
+    return TrainingSets(tasks, grid, bits, label, redrawn, shared, labels)
 
 
 def _draw_trial(
     key: Array, length: int, grid: tuple[int, ...], function: Any, sparsity: int, unique: bool
-) -> tuple[SparseBoolean, Batch, int]:
+) -> tuple[SparseBoolean, np.ndarray, np.ndarray, int]:
     place, sequences = jax.random.split(key)
     task = SparseBoolean.random(place, length, sparsity, function)
     for attempt in range(TRIES):
         bits = _draw_blocks(jax.random.fold_in(sequences, attempt), grid[-1], length, task.bias)
-        batch = Batch(bits, np.asarray(task.label(bits)))
-        if not unique or task.consistent(Batch(*(x[: grid[0]] for x in batch)), most=2) == 1:
-            return task, batch, attempt
-    raise InputError(f"samples = {grid[0]}: none of {TRIES} sets singles out the support; ask for {task.floor()} or more")
+        label = _label(task, bits)
+        smallest = Batch(jnp.asarray(bits[: grid[0]]), jnp.asarray(label[: grid[0]]))
+        if not unique or task.consistent(smallest, most=2) == 1:
+            return task, bits, label, attempt
+    raise InputError(
+        f"samples = {grid[0]}: none of {TRIES} sets singles out the support; ask for {task.floor()} or more"
+    )
+
+
+def _label(task: SparseBoolean, bits: UInt8[np.ndarray, "n length"]) -> UInt8[np.ndarray, " n"]:
+    return np.asarray(task.label(jnp.asarray(bits)))
 
 
 def _draw_blocks(key: Array, samples: int, length: int, bias: float) -> UInt8[np.ndarray, "n length"]:
@@ -178,11 +178,11 @@ class State(NamedTuple):
 class Data(NamedTuple):
     """What each lane is trained on; `weight` is 1/m on its samples and 0 on padding."""
 
-    chosen: Float[Array, "lane m rows"]
-    label: UInt8[Array, "lane m"]
-    weight: Float[Array, "lane m"]
-    screen: UInt8[Array, "lane n"]  # labels of the first validation sequences
-    key: UInt32[Array, "lane words"]  # for dropout
+    chosen: Any  # [lane, m, 2 length + 1]
+    label: Any  # [lane, m]
+    weight: Any  # [lane, m]
+    screen: Any  # [lane, n], labels of the first validation sequences
+    key: Any  # [lane, words], for dropout
 
 
 def begin(model: Any, recipe: Recipe) -> State:
@@ -249,30 +249,29 @@ def right(model: Any, chosen: Float[Array, "*n m rows"], label: UInt8[Array, "la
 
 
 class Seen(NamedTuple):
-    """What an evaluation finds, in one run or in each lane."""
+    """What an evaluation of a run finds."""
 
-    loss: Any
-    train_accuracy: Any
-    accuracy: Any
-
-
-@jax.jit
-def _evaluate(model: Any, data: Data, bits: UInt8[Array, "n length"]) -> Seen:
-    trained = jnp.where(data.weight > 0, right(model, data.chosen, data.label), True)
-    padding = (data.weight == 0).sum(-1)
-    train_accuracy = (trained.sum(-1) - padding) / (trained.shape[-1] - padding)
-    return Seen(losses(model, data), train_accuracy, right(model, choose(bits), data.screen).mean(-1))
+    loss: float
+    train_accuracy: float
+    accuracy: float
 
 
 @jax.jit
-def _accuracy(model: Any, bits: UInt8[Array, "n length"], label: UInt8[Array, " n"]) -> Array:
-    return right(model, choose(bits), label).mean()
+def _evaluate(model: Any, data: Data, bits: UInt8[Array, "n length"]) -> tuple[Array, Array, Array]:
+    """The loss of each lane, and how many sequences are right among its own and among `bits`."""
+    own = right(model, data.chosen, data.label) & (data.weight > 0)
+    return losses(model, data), own.sum(-1), right(model, choose(bits), data.screen).sum(-1)
+
+
+@jax.jit
+def _count_right(model: Any, bits: UInt8[Array, "n length"], label: UInt8[Array, " n"]) -> Array:
+    return right(model, choose(bits), label).sum()
 
 
 def full_accuracy(model: Any, bits: UInt8[np.ndarray, "n length"], label: UInt8[np.ndarray, " n"]) -> float:
     """The accuracy of one model on many sequences, some at a time."""
     parts = [slice(i, i + SCREEN) for i in range(0, len(label), SCREEN)]
-    return float(np.average([_accuracy(model, bits[p], label[p]) for p in parts], weights=[len(label[p]) for p in parts]))
+    return sum(int(_count_right(model, bits[part], label[part])) for part in parts) / len(label)
 
 
 @jax.jit
@@ -368,25 +367,22 @@ def _run_lanes(
     while any(active):
         path = iterate(step, observe, state, (data, recipe), steps=every, record_every=every)
         state = path.last
-        seen = jax.tree.map(np.asarray, _evaluate(state.model, data, sets.validation[:SCREEN]))
-        for lane, run in enumerate(active):
-            if run is None:
-                continue
+        loss, own, screened = map(np.asarray, _evaluate(state.model, data, sets.validation[:SCREEN]))
+        for lane, run in [(lane, run) for lane, run in enumerate(active) if run is not None]:
             model = jax.tree.map(lambda x, lane=lane: x[lane], state.model)
             finite = path.survived[lane] == every
-            curves[lane].append(_confirmed(sets, run[0], model, Seen(*(float(x[lane]) for x in seen))))
+            seen = Seen(float(loss[lane]), own[lane] / run[1], screened[lane] / data.screen.shape[1])
+            curves[lane].append(_confirmed(sets, run[0], model, seen))
             if finite and len(curves[lane]) * every < steps and not (stop and curves[lane][-1].accuracy == 1):
                 continue
             yield _outcome(sets, run, model, curves[lane], every, finite)
             curves[lane], active[lane] = [], None
             if waiting:
-                active[lane] = waiting.pop(0)
-                state, data = _placed((state, data), lane, start(*active[lane]))
+                active[lane] = following = waiting.pop(0)
+                state, data = _placed((state, data), lane, start(*following))
 
 
-def _start(
-    sets: TrainingSets, recipe: Recipe, key: Array, trial: int, samples: int
-) -> tuple[State, Data]:
+def _start(sets: TrainingSets, recipe: Recipe, key: Array, trial: int, samples: int) -> tuple[State, Data]:
     """State and data of a run at its beginning."""
     padding = (0, padded(samples) - samples)
     bits = np.pad(sets.bits[trial, :samples], (padding, (0, 0)))
@@ -424,7 +420,7 @@ def _outcome(
     return Outcome(
         trial,
         samples,
-        status="solved" if solved else "unsolved" if finite else "diverged",
+        status="diverged" if not finite else "solved" if solved else "unsolved",
         first_step=float(every * (1 + accuracy.argmax())) if solved else float("nan"),
         best_accuracy=float(accuracy.max()),
         train_accuracy=curve[-1].train_accuracy,
@@ -437,7 +433,11 @@ def _outcome(
 
 
 def _as_dataset(
-    sets: TrainingSets, recipe: Recipe, outcomes: dict[tuple[int, int], Outcome], steps: Int[np.ndarray, " k"], curves: bool
+    sets: TrainingSets,
+    recipe: Recipe,
+    outcomes: dict[tuple[int, int], Outcome],
+    steps: Int[np.ndarray, " k"],
+    curves: bool,
 ) -> xr.Dataset:
     grid = [[outcomes[trial, m] for m in sets.samples] for trial in range(len(sets.tasks))]
     names = ("status", "first_step", "best_accuracy", "train_accuracy", "loss", "support_mass", "steps")
@@ -448,8 +448,9 @@ def _as_dataset(
     if curves:
         for name in Seen._fields:
             values = np.full((len(grid), len(sets.samples), len(steps)), np.nan)
-            for (i, j, _), outcome in zip(np.ndindex(*values.shape[:2], 1), sum(grid, []), strict=True):
-                values[i, j, : len(outcome.curve)] = [getattr(seen, name) for seen in outcome.curve]
+            for i, j in np.ndindex(*values.shape[:2]):
+                curve = grid[i][j].curve
+                values[i, j, : len(curve)] = [getattr(seen, name) for seen in curve]
             variables[f"{name}_curve"] = (("trial", "samples", "step"), values)
     variables["support"] = (("trial", "place"), np.array([task.support for task in sets.tasks]))
     variables["redrawn"] = ("trial", sets.redrawn)

@@ -1,0 +1,180 @@
+import dataclasses
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from pytest import approx
+
+from attlas.errors import InputError
+from attlas.sparse_variables.model import (
+    Architecture,
+    attention_weights,
+    choose,
+    logits,
+    logits_full,
+    logits_query,
+    mixture,
+    tables,
+)
+
+SMALL = Architecture(dim=16, heads=4, hidden=8, weight_scale=0.3, token_scale=0.5, position_scale=0.5)
+LENGTH, SEQUENCES = 9, 14
+
+
+def drawn(architecture=SMALL, stretch=1.0, trials=None, seed=0):
+    """A model, or several, whose scores are multiplied by `stretch`, and bits."""
+    keys = jax.random.key(seed) if trials is None else jax.random.split(jax.random.key(seed), trials)
+    build = lambda key: architecture.initialise(LENGTH, key)
+    model = build(keys) if trials is None else jax.vmap(build)(keys)
+    shape = (SEQUENCES, LENGTH) if trials is None else (trials, SEQUENCES, LENGTH)
+    bits = np.random.default_rng(seed).integers(0, 2, shape)
+    return eqx.tree_at(lambda m: m.query, model, stretch * model.query), bits
+
+
+def gradient(form, model, bits):
+    """Of some function of the logits that is different for each sequence."""
+    factor = jnp.cos(jnp.arange(bits.shape[-2] * 2.0)).reshape(-1, 2)
+    return jax.jit(jax.grad(lambda m: (jnp.tanh(form(m, bits)) * factor).sum()))(model)
+
+
+def apart(a, b):
+    """The largest difference, relative to the largest number."""
+    leaves = list(zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True))
+    return max(float(abs(x - y).max()) for x, y in leaves) / max(float(abs(y).max()) for _, y in leaves)
+
+
+@pytest.mark.parametrize(
+    "architecture",
+    [
+        SMALL,
+        dataclasses.replace(SMALL, norms=True),
+        dataclasses.replace(SMALL, mlp=False, heads=1),
+        dataclasses.replace(SMALL, uniform=True, norms=True),
+        dataclasses.replace(SMALL, pairs=True),
+    ],
+    ids=["plain", "norms", "one head without MLP", "uniform", "pairs"],
+)
+@pytest.mark.parametrize("trials", [None, 3])
+def test_the_three_forms_are_one_map(architecture, trials, float64):
+    model, bits = drawn(architecture, trials=trials)
+    reference, slope = logits_full(model, bits), gradient(logits_full, model, bits)
+    for form in (logits, logits_query):
+        assert apart(form(model, bits), reference) < 1e-13
+        assert apart(gradient(form, model, bits), slope) < 1e-12
+
+
+@pytest.mark.parametrize("norms", [False, True])
+@pytest.mark.parametrize("stretch", [3.0, 30.0, 300.0, 3000.0])
+def test_the_table_is_right_however_far_apart_the_scores_are(norms, stretch):
+    """A gradient through scores that are `stretch` times larger has errors that are as much larger."""
+    architecture = dataclasses.replace(SMALL, norms=norms)
+    with jax.enable_x64(True):
+        model, bits = drawn(architecture, stretch, trials=4)
+        scores = tables(model)[0]
+        assert stretch < 3000 or float((scores.max(-2) - scores.min(-2)).max()) > 1e4
+        reference, slope = logits_full(model, bits), gradient(logits_full, model, bits)
+        assert apart(logits(model, bits), reference) < 1e-10
+        assert apart(gradient(logits, model, bits), slope) < 1e-15 * max(stretch, 100)
+    with jax.enable_x64(False):
+        single = jax.tree.map(lambda x: x.astype(jnp.float32), model)
+        # The scores themselves are rounded: compare with what single precision makes of them.
+        reference, slope = logits_query(single, bits), gradient(logits_query, single, bits)
+        assert apart(logits(single, bits), reference) < 1e-7 * max(stretch, 50)
+        assert apart(gradient(logits, single, bits), slope) < 1e-6 * max(stretch, 10)
+
+
+@pytest.mark.parametrize("gap", [10.0, 110.0, 125.0, 1e4])
+def test_a_score_that_no_sequence_has_may_be_as_large_as_it_likes(gap):
+    scores = jnp.zeros((2 * LENGTH + 1, 2)).at[0].set(jnp.array([gap, 1.0])).at[3].set(5.0)
+    values = jnp.asarray(np.random.default_rng(0).normal(size=(2 * LENGTH + 1, 2, 3)), jnp.float32)
+    bits = np.random.default_rng(1).integers(0, 2, (SEQUENCES, LENGTH))
+    bits[:, 0] = 1  # so that the row of the large score is never chosen
+    rows = np.where(bits == 1, LENGTH, 0) + np.arange(LENGTH)
+    rows = np.concatenate([rows, np.full((SEQUENCES, 1), 2 * LENGTH)], 1)
+
+    def direct(scores, values):
+        return jnp.einsum("mrh,mrhk->mhk", jax.nn.softmax(scores[rows], 1), values[rows])
+
+    def table(scores, values):
+        return mixture(scores, values, choose(bits))
+
+    assert apart(table(scores, values), direct(scores, values)) < 1e-6
+    ours, theirs = (
+        jax.grad(lambda s, v, f=f: (f(s, v) ** 2).sum(), (0, 1))(scores, values) for f in (table, direct)
+    )
+    assert apart(ours, theirs) < 3e-6
+
+
+def test_trials_do_not_touch_each_other_even_if_one_has_scores_beyond_the_table():
+    model, bits = drawn(dataclasses.replace(SMALL, norms=True), trials=3)
+    wild = eqx.tree_at(lambda m: m.query, model, model.query.at[1].multiply(1e4))
+    calm, mixed = logits(model, bits), logits(wild, bits)
+    np.testing.assert_array_equal(mixed[np.array([0, 2])], calm[np.array([0, 2])])
+    assert np.isfinite(mixed).all()
+
+
+def test_shared_bits_serve_every_trial():
+    model, bits = drawn(trials=3)
+    shared = logits(model, bits[0])
+    assert apart(shared, logits(model, np.broadcast_to(bits[0], bits.shape))) < 1e-6
+
+
+def test_attention_weights_are_shares_and_give_the_values(float64):
+    model, bits = drawn(trials=2)
+    weights = attention_weights(model, bits)
+    assert weights.shape == (2, SEQUENCES, 4, LENGTH + 1)
+    assert weights.sum(-1) == approx(np.ones(weights.shape[:-1]))
+    uniform = attention_weights(*drawn(dataclasses.replace(SMALL, uniform=True)))
+    assert uniform == approx(np.full(uniform.shape, 1 / (LENGTH + 1)))
+
+
+def test_heads_in_pairs_cancel_at_the_start():
+    model, bits = drawn(dataclasses.replace(SMALL, pairs=True, position_scale=0.0))
+    assert (model.positions == 0).all()
+    np.testing.assert_array_equal(model.value[:, :2], model.value[:, 2:])
+    np.testing.assert_array_equal(model.out[:2], -model.out[2:])
+    heads = eqx.tree_at(lambda m: (m.query, m.key), model, (0 * model.query, 0 * model.key))
+    assert np.ptp(logits(heads, bits), axis=0) == approx(0, abs=1e-6)  # equal scores: the bits are not seen
+
+
+def test_weights_are_the_same_at_every_length():
+    short, long = (SMALL.initialise(length, jax.random.key(3)) for length in (5, 11))
+    for name in ("query", "out", "tokens", "read"):
+        np.testing.assert_array_equal(getattr(short, name), getattr(long, name))
+    np.testing.assert_array_equal(short.positions, long.positions[:6])
+
+
+def test_dropout_needs_a_key_and_keeps_the_mean():
+    architecture = dataclasses.replace(SMALL, dropout=0.25, mlp=False)
+    model, bits = drawn(architecture)
+    plain = logits(model, bits)
+    np.testing.assert_array_equal(plain, logits_query(model, bits).round(5) * 0 + plain)
+    keys = jax.random.split(jax.random.key(0), 4000)
+    many = jax.tree.map(lambda x: jnp.broadcast_to(x, (4000, *x.shape)), model)
+    dropped = logits(many, bits, keys)
+    assert np.ptp(dropped, axis=0).max() > 0.1
+    assert dropped.mean(0) == approx(np.asarray(plain), abs=6 * float(dropped.std(0).max()) / 4000**0.5)
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        ({"dim": 10, "heads": 4}, "heads = 4: they must divide the dimension 10"),
+        ({"heads": 1, "pairs": True}, "heads = 1: pairs of heads need an even number"),
+        ({"hidden": 0}, "hidden = 0: it must be a whole number, at least 1"),
+        ({"token_scale": -1.0}, "token_scale = -1.0: it must be a finite number, at least 0"),
+        ({"dropout": 1.0}, "dropout = 1.0: it must lie between 0 and 1, and not be 1"),
+    ],
+)
+def test_impossible_architectures_are_named(settings, sentence):
+    with pytest.raises(InputError) as caught:
+        Architecture(**settings)
+    assert str(caught.value) == sentence
+
+
+def test_bits_of_another_length_are_named():
+    model, bits = drawn()
+    with pytest.raises(InputError, match=r"bits have the shape \(14, 8\): they must be \[sequences, 9\]"):
+        logits(model, bits[:, :-1])
