@@ -7,6 +7,7 @@ import pytest
 from pytest import approx
 
 from attlas.errors import InputError
+from attlas.sparse_variables import training
 from attlas.sparse_variables.model import Architecture
 from attlas.sparse_variables.task import Batch
 from attlas.sparse_variables.training import (
@@ -28,10 +29,9 @@ START = jax.random.key(1)
 @pytest.fixture(scope="module")
 def short():
     """A few steps on every set, and the models that came of them."""
-    models = {}
-    keep = lambda outcome: models.update({(outcome.trial, outcome.samples): outcome.model})
-    data = train(SETS, TINY, key=START, steps=20, every=10, stop=False, curves=True, finished=keep)
-    return data, models
+    outcomes = []
+    data = train(SETS, TINY, key=START, steps=20, every=10, stop=False, curves=True, finished=outcomes.append)
+    return data, {(outcome.trial, outcome.samples): outcome.model for outcome in outcomes}
 
 
 def subset(sets, trials, samples):
@@ -70,8 +70,6 @@ def test_a_run_does_not_depend_on_the_others(short):
 
 def test_padding_changes_nothing(short):
     """Samples with weight 0 may be anything."""
-    from attlas.sparse_variables import training
-
     state, data = training._start(SETS, TINY, START, 0, 24)
     state, data = jax.tree.map(lambda x: np.asarray(x)[None], (state, data))
     other = data._replace(chosen=np.concatenate([data.chosen[:, :24], 1 - data.chosen[:, 24:]], 1))
@@ -90,25 +88,20 @@ def test_what_is_reported_is_what_the_models_do(short):
         here = data.sel(trial=trial, samples=samples)
         assert here["train_accuracy"] == full_accuracy(model, SETS.bits[trial, :samples], SETS.label[trial, :samples])
         last = full_accuracy(model, SETS.validation[:1000], SETS.validation_label[trial, :1000])
-        assert (
-            here["accuracy_curve"][-1] == last == approx(here["best_accuracy"], abs=1e-9)
-            or last < here["best_accuracy"]
-        )
+        assert here["accuracy_curve"][-1] == last
+        assert here["best_accuracy"] == here["accuracy_curve"].max()
         np.testing.assert_array_equal(here["support"], SETS.tasks[trial].support)
 
 
 def test_the_step_is_adam_with_one_normaliser_for_the_positions():
-    from attlas.sparse_variables import training
-
     state, data = jax.tree.map(lambda x: np.asarray(x)[None], training._start(SETS, TINY, START, 0, 16))
-    gradient = jax.grad(lambda model: training.losses(model, data).sum())
+    g = jax.jit(jax.grad(lambda model: training.losses(model, data).sum()))(state.model)
     first = None
     for recipe in (TINY, dataclasses.replace(TINY, normaliser="coordinate")):
         begun = training.begin(jax.tree.map(lambda x: x[0], state.model), recipe)
         begun = jax.tree.map(lambda x: np.asarray(x)[None], begun)
-        moved = training.step(jnp.asarray(0), begun, (data, recipe))
+        moved = jax.jit(training.step)(jnp.asarray(0), begun, (data, recipe))
         # After one step both moving averages, corrected, are the gradient and its square.
-        g = gradient(state.model)
         size = np.sqrt((g.positions**2).mean(-1).max()) if recipe is TINY else np.abs(g.positions)
         assert moved.model.positions == approx(
             np.asarray(-recipe.position_rate * g.positions / (size + 1e-8)), rel=1e-4, abs=1e-9
@@ -166,12 +159,13 @@ def test_impossible_recipes_are_named(settings, sentence):
     assert str(caught.value) == sentence
 
 
-def test_impossible_sets_and_runs_are_named():
+def test_impossible_sets_and_runs_are_named(monkeypatch):
+    monkeypatch.setattr(training, "TRIES", 3)
     with pytest.raises(InputError, match="samples is empty"):
         draw_sets(jax.random.key(0), 12, [], 2)
     with pytest.raises(InputError, match="trials = 0: it must be a whole number, at least 1"):
         draw_sets(jax.random.key(0), 12, [16], 0)
-    with pytest.raises(InputError, match=r"samples = 2: none of \d+ sets singles out the support; ask for \d+ or more"):
-        draw_sets(jax.random.key(0), 200, [2], 1, validation=10)
+    with pytest.raises(InputError, match=r"samples = 2: none of 3 sets singles out the support; ask for \d+ or more"):
+        draw_sets(jax.random.key(0), 12, [2], 1, validation=10)
     with pytest.raises(InputError, match="steps = 30: it must be a multiple of every = 20"):
         train(SETS, key=START, steps=30, every=20)
