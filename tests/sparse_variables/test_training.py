@@ -94,7 +94,7 @@ def test_what_is_reported_is_what_the_models_do(short):
 
 
 def test_the_step_is_adam_with_one_normaliser_for_the_positions():
-    state, data = jax.tree.map(lambda x: np.asarray(x)[None], training._start(SETS, TINY, START, 0, 16))
+    state, data = jax.tree.map(lambda x: jnp.asarray(x)[None], training._start(SETS, TINY, START, 0, 16))
     g = jax.jit(jax.grad(lambda model: training.losses(model, data).sum()))(state.model)
     first = None
     for recipe in (TINY, dataclasses.replace(TINY, normaliser="coordinate")):

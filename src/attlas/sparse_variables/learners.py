@@ -168,7 +168,7 @@ class DenseNetwork(eqx.Module):
     inner_bias: Float[Array, "*n hidden"]
     rest: Perceptron
 
-    def logits(self, chosen: Float[Array, "*n m rows"], key: Array | None = None) -> Float[Array, "*n m 2"]:
+    def logits(self, chosen: Float[Array, "*b m rows"], key: Array | None = None) -> Float[Array, "*n m 2"]:
         """As `Transformer.logits`; there is no dropout."""
         length = self.inner.shape[-2]
         signs = chosen[..., length : 2 * length] - chosen[..., :length]

@@ -74,20 +74,17 @@ class Architecture:
             "second": (self.hidden, d),
             "read": (d, CLASSES),
         }
-        shapes = {**weights, "tokens": (3, d), "positions": (length + 1, d)}
+        shapes = weights | {"tokens": (3, d), "positions": (length + 1, d)}
+        scales = dict.fromkeys(weights, self.weight_scale)
+        scales |= {"tokens": self.token_scale, "positions": self.position_scale}
         # One draw, which compiles fast; positions come last, so that all else is the same at every length.
         ends = np.cumsum([np.prod(shape) for shape in shapes.values()])
-        parts = jnp.split(jax.random.normal(key, (ends[-1],)), ends[:-1])
-        drawn = {name: part.reshape(shape) for (name, shape), part in zip(shapes.items(), parts, strict=True)}
-        drawn = {name: (self.weight_scale if name in weights else 1) * part for name, part in drawn.items()}
+        parts = jnp.split(jax.random.normal(key, (int(ends[-1]),)), ends[:-1])
+        drawn = {name: scales[name] * part.reshape(shapes[name]) for name, part in zip(shapes, parts, strict=True)}
         first, second = drawn.pop("first"), drawn.pop("second")
         if self.pairs:
             drawn["value"] = jnp.concatenate([drawn["value"][:, : h // 2]] * 2, 1)
             drawn["out"] = jnp.concatenate([drawn["out"][: h // 2], -drawn["out"][: h // 2]])
-        drawn["tokens"], drawn["positions"] = (
-            self.token_scale * drawn["tokens"],
-            self.position_scale * drawn["positions"],
-        )
         return Transformer(
             **drawn,
             out_bias=jnp.zeros(d),
@@ -126,14 +123,14 @@ class Transformer(eqx.Module):
     """The parameters; leading axes *n, if any, are the same for all of them."""
 
     tokens: Float[Array, "*n 3 d"]  # bit 0, bit 1, [CLS]
-    positions: Float[Array, "*n length+1 d"]
+    positions: Float[Array, "*n places d"]  # T of them and that of [CLS]
     query: Float[Array, "*n d h k"]
     key: Float[Array, "*n d h k"]
     value: Float[Array, "*n d h k"]
     out: Float[Array, "*n h k d"]
     out_bias: Float[Array, "*n d"]
     mlp: Perceptron | None
-    norms: tuple[Norm, ...] | None  # before attention, before the MLP, before the read-out
+    norms: tuple[Norm, ...] | None  # before attention, MLP and read-out
     read: Float[Array, "*n d 2"]
     architecture: Architecture = eqx.field(static=True)
 
@@ -141,7 +138,7 @@ class Transformer(eqx.Module):
     def length(self) -> int:
         return self.positions.shape[-2] - 1
 
-    def logits(self, chosen: Float[Array, "*n m rows"], key: Array | None = None) -> Float[Array, "*n m 2"]:
+    def logits(self, chosen: Float[Array, "*b m rows"], key: Array | None = None) -> Float[Array, "*n m 2"]:
         """The table form, for rows that `choose` made of the bits."""
         scores, values, cls = tables(self)
         mixed = mixture(scores, values, chosen)
@@ -202,14 +199,14 @@ def tables(
     return (jnp.zeros_like(scores) if model.architecture.uniform else scores), values, cls
 
 
-def _rows(tokens: Float[Array, "*n 3 c"], positions: Float[Array, "*n length+1 c"]) -> Float[Array, "*n rows c"]:
+def _rows(tokens: Float[Array, "*n 3 c"], positions: Float[Array, "*n places c"]) -> Float[Array, "*n rows c"]:
     """Sums of token and position in the order of `choose`."""
     bits = [positions[..., :-1, :] + tokens[..., i : i + 1, :] for i in range(2)]
     return jnp.concatenate([*bits, positions[..., -1:, :] + tokens[..., 2:, :]], -2)
 
 
 def mixture(
-    scores: Float[Array, "*n rows h"], values: Float[Array, "*n rows h k"], chosen: Float[Array, "*#n m rows"]
+    scores: Float[Array, "*n rows h"], values: Float[Array, "*n rows h k"], chosen: Float[Array, "*b m rows"]
 ) -> Float[Array, "*n m h k"]:
     r"""$\sum_{r \in C_i} e^{s_r} v_r / \sum_{r \in C_i} e^{s_r}$ for the chosen rows $C_i$ of each sequence and for each head: two sums
     of nonnegative multiples, $[N, D] = C[e^{s - c}v,\, e^{s - c}]$, and a quotient.
@@ -219,7 +216,8 @@ def mixture(
     with F the largest number of the precision, keeps every sum in range and loses nothing above rounding as long as
     $G - L \le 1.44\ln F - 8$: 119 in single precision, 1014 in double. Without layer norms $G - L$ is at most the difference between the
     scores of the two bits. Heads of trials for which it is larger are computed with a softmax for each sequence, some five times
-    slower, so that the result and its gradients are right for any finite scores.
+    slower, so that the result and its gradients are right for any finite scores (and values below a billion). As in any softmax,
+    the error of a gradient in the scores is that of rounding relative to the values and to what comes from above, not to itself.
     """
     half = 0.72 * float(np.log(float(jnp.finfo(scores.dtype).max)))
     top, least = _range(jax.lax.stop_gradient(scores))
@@ -241,7 +239,7 @@ def _range(scores: Float[Array, "*n rows h"]) -> tuple[Float[Array, "*n h"], Flo
 
 
 def _summed(
-    scores: Float[Array, "*n rows h"], values: Float[Array, "*n rows h k"], chosen: Float[Array, "*#n m rows"]
+    scores: Float[Array, "*n rows h"], values: Float[Array, "*n rows h k"], chosen: Float[Array, "*b m rows"]
 ) -> Float[Array, "*n m h k"]:
     h, k = values.shape[-2:]
     powers = jnp.exp(scores)
@@ -254,13 +252,13 @@ def _summed(
 
 
 def _gathered(
-    scores: Float[Array, "*n rows h"], values: Float[Array, "*n rows h k"], chosen: Float[Array, "*#n m rows"]
+    scores: Float[Array, "*n rows h"], values: Float[Array, "*n rows h k"], chosen: Float[Array, "*b m rows"]
 ) -> Float[Array, "*n m h k"]:
     """The same by a softmax over the chosen rows of each sequence: m x 2T x h numbers."""
     return jnp.einsum("...mhr,...rhk->...mhk", _row_weights(scores, chosen), values)
 
 
-def _row_weights(scores: Float[Array, "*n rows h"], chosen: Float[Array, "*#n m rows"]) -> Float[Array, "*n m h rows"]:
+def _row_weights(scores: Float[Array, "*n rows h"], chosen: Float[Array, "*b m rows"]) -> Float[Array, "*n m h rows"]:
     return softmax(jnp.swapaxes(scores, -1, -2)[..., None, :, :], chosen[..., None, :] > 0)
 
 
@@ -284,7 +282,7 @@ def logits_full(model: Transformer, bits: ArrayLike) -> Float[Array, "*n m 2"]:
     return _block(model, tokens, tokens)[..., -1, :]
 
 
-def attention_weights(model: Transformer, bits: ArrayLike) -> Float[Array, "*n m h length+1"]:
+def attention_weights(model: Transformer, bits: ArrayLike) -> Float[Array, "*n m h places"]:
     """What share of each head's attention each place has in each sequence, and last [CLS]."""
     bits = _checked(model, bits)
     weights = _row_weights(tables(model)[0], choose(bits, model.tokens.dtype))
@@ -299,7 +297,7 @@ def _checked(model: Transformer, bits: ArrayLike) -> Array:
     return bits
 
 
-def _embedded(model: Transformer, bits: ArrayLike) -> Float[Array, "*n m length+1 d"]:
+def _embedded(model: Transformer, bits: ArrayLike) -> Float[Array, "*n m places d"]:
     bits = _checked(model, bits)
     zero, one, cls = (model.tokens[..., None, None, i, :] for i in range(3))
     drawn = jnp.where(bits[..., None] == 1, one, zero)
@@ -308,7 +306,7 @@ def _embedded(model: Transformer, bits: ArrayLike) -> Float[Array, "*n m length+
 
 
 def _block(
-    model: Transformer, contexts: Float[Array, "*n m q d"], tokens: Float[Array, "*n m length+1 d"]
+    model: Transformer, contexts: Float[Array, "*n m q d"], tokens: Float[Array, "*n m places d"]
 ) -> Float[Array, "*n m q 2"]:
     """The logits at `contexts`, tokens of sequences that attend to all `tokens` of theirs."""
     each = jax.tree.map(lambda x: jnp.expand_dims(x, model.tokens.ndim - 2), model)

@@ -242,7 +242,7 @@ def observe(t: Array, state: State, args: Any) -> tuple[()]:
 # --- evaluation ------------------------------------------------------------------------------------------------------
 
 
-def right(model: Any, chosen: Float[Array, "*n m rows"], label: UInt8[Array, "lane m"]) -> Bool[Array, "lane m"]:
+def right(model: Any, chosen: Float[Array, "*b m rows"], label: UInt8[Array, "*n m"]) -> Bool[Array, "*n m"]:
     """Whether each sequence is given its label; what is not finite is wrong."""
     logits = model.logits(chosen)
     return ((logits[..., 1] > logits[..., 0]) == label) & jnp.isfinite(logits).all(-1)
@@ -369,9 +369,9 @@ def _run_lanes(
         state = path.last
         loss, own, screened = map(np.asarray, _evaluate(state.model, data, sets.validation[:SCREEN]))
         for lane, run in [(lane, run) for lane, run in enumerate(active) if run is not None]:
-            model = jax.tree.map(lambda x, lane=lane: x[lane], state.model)
-            finite = path.survived[lane] == every
-            seen = Seen(float(loss[lane]), own[lane] / run[1], screened[lane] / data.screen.shape[1])
+            model = jax.tree.map(lambda x, lane=lane: jnp.asarray(x[lane]), state.model)
+            finite = bool(path.survived[lane] == every)
+            seen = Seen(float(loss[lane]), float(own[lane] / run[1]), float(screened[lane] / data.screen.shape[1]))
             curves[lane].append(_confirmed(sets, run[0], model, seen))
             if finite and len(curves[lane]) * every < steps and not (stop and curves[lane][-1].accuracy == 1):
                 continue
@@ -456,5 +456,10 @@ def _as_dataset(
     variables["redrawn"] = ("trial", sets.redrawn)
     coords = {"samples": list(sets.samples), "trial": range(len(grid)), **({"step": steps} if curves else {})}
     task = sets.tasks[0]
-    settings = {"length": sets.length, "sparsity": task.sparsity, "function": str(task.function), "recipe": str(recipe)}
+    settings = {
+        "length": sets.length,
+        "sparsity": task.sparsity,
+        "function": str(task.function),
+        "recipe": " ".join(str(recipe).split()),
+    }
     return xr.Dataset(variables, coords=coords, attrs=settings | {"validation": len(sets.validation)})
