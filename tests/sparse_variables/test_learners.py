@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from attlas.errors import InputError
+from attlas.scan import iterate
 from attlas.sparse_variables.learners import (
     MLP,
     PENALTIES,
@@ -30,8 +31,7 @@ def test_screening_finds_the_support_with_many_samples():
 
 def test_leaders_leave_ties_out():
     size = np.array([[3.0, 1, 2, 5], [1, 1, 1, 1]])
-    three = dataclasses.replace(SETS, tasks=SETS.tasks)
-    np.testing.assert_array_equal(leaders(size, three), [[True, False, True, True], [False] * 4])
+    np.testing.assert_array_equal(leaders(size, SETS), [[True, False, True, True], [False] * 4])
 
 
 def test_few_samples_are_enough_for_an_l1_penalty():
@@ -43,8 +43,6 @@ def test_few_samples_are_enough_for_an_l1_penalty():
 
 def test_the_path_ends_where_the_gradient_is_within_the_penalty():
     """The optimality conditions: |slope| at most the penalty, and equal to it, with the other sign, at weights that are not 0."""
-    from attlas.scan import iterate
-
     bits = np.random.default_rng(0).integers(0, 2, (1, 30, 6)).astype(np.float32) - 0.5
     bits[..., -1] = 1
     sign = np.where(bits[..., 0] + bits[..., 1] > 0, 1, -1).astype(np.float32)
@@ -63,12 +61,16 @@ def test_the_path_ends_where_the_gradient_is_within_the_penalty():
     np.testing.assert_allclose(slope[used], (-np.sign(weights) * penalty)[used], atol=1e-6)
 
 
-def test_networks_without_attention_memorise():
+def test_an_mlp_memorises():
     some = dataclasses.replace(SETS, samples=(30,), bits=SETS.bits[:, :30], label=SETS.label[:, :30])
     dense = train(some, MLP, key=jax.random.key(1), steps=50)
     assert (dense["train_accuracy"] == 1).all() and (dense["status"] == "unsolved").all()
     assert dense["support_mass"].isnull().all()
-    uniform = train(some, UNIFORM, key=jax.random.key(1), steps=50)
+
+
+@pytest.mark.long
+def test_uniform_attention_learns_nothing():
+    uniform = train(SETS, UNIFORM, key=jax.random.key(1), steps=100)
     assert (uniform["status"] == "unsolved").all() and (uniform["best_accuracy"] < 0.8).all()
     assert (uniform["support_mass"] < 0.2).all()
 

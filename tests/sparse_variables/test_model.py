@@ -81,6 +81,8 @@ def test_the_table_is_right_however_far_apart_the_scores_are(norms, stretch):
         (found, own_slope), _, (reference, slope) = every_form(model, bits)
         assert apart(found, reference) < 1e-10
         assert apart(own_slope, slope) < 1e-15 * max(stretch, 100)
+    if not norms:  # in single precision the more difficult case will do
+        return
     with jax.enable_x64(False):
         single = jax.tree.map(lambda x: x.astype(jnp.float32), model)
         (found, own_slope), (reference, slope) = every_form(single, bits, (logits, logits_query))
@@ -129,13 +131,11 @@ def test_shared_bits_serve_every_trial():
     assert apart(jax.jit(logits)(model, bits[0]), jax.jit(logits)(model, repeated)) < 1e-6
 
 
-def test_attention_weights_are_shares_and_give_the_values(float64):
-    model, bits = drawn(trials=2)
-    weights = attention_weights(model, bits)
-    assert weights.shape == (2, SEQUENCES, 4, LENGTH + 1)
-    assert weights.sum(-1) == approx(np.ones(weights.shape[:-1]))
-    uniform = attention_weights(*drawn(dataclasses.replace(SMALL, uniform=True), trials=0))
-    assert uniform == approx(np.full(uniform.shape, 1 / (LENGTH + 1)))
+def test_attention_weights_are_shares():
+    model, bits = drawn()
+    weights = jax.jit(attention_weights)(model, bits)
+    assert weights.shape == (3, SEQUENCES, 4, LENGTH + 1)
+    assert weights.sum(-1) == approx(np.ones(weights.shape[:-1]), rel=1e-5)
 
 
 def test_heads_in_pairs_cancel_at_the_start():
@@ -144,7 +144,7 @@ def test_heads_in_pairs_cancel_at_the_start():
     np.testing.assert_array_equal(model.value[:, :2], model.value[:, 2:])
     np.testing.assert_array_equal(model.out[:2], -model.out[2:])
     heads = eqx.tree_at(lambda m: (m.query, m.key), model, (0 * model.query, 0 * model.key))
-    assert np.ptp(logits(heads, bits), axis=0) == approx(0, abs=1e-6)  # equal scores: the bits are not seen
+    assert np.ptp(jax.jit(logits)(heads, bits), axis=0) == approx(0, abs=1e-6)  # equal scores: the bits are not seen
 
 
 def test_weights_are_the_same_at_every_length():
@@ -157,7 +157,7 @@ def test_weights_are_the_same_at_every_length():
 def test_dropout_needs_a_key_and_keeps_the_mean():
     architecture = dataclasses.replace(SMALL, dropout=0.25, mlp=False)
     model, bits = drawn(architecture, trials=0)
-    plain = logits(model, bits)
+    plain = jax.jit(logits)(model, bits)
     keys = jax.random.split(jax.random.key(0), 4000)
     many = jax.tree.map(lambda x: jnp.broadcast_to(x, (4000, *x.shape)), model)
     dropped = jax.jit(logits)(many, bits, keys)
