@@ -1,0 +1,320 @@
+r"""A Transformer of one layer that is read at [CLS], as it is trained on sparse functions (Edelman et al. 2022, Section 5).
+
+Bits $b_1, \dots, b_T$ become tokens $x_t = e_{b_t} + p_t$, followed by [CLS], $c = e_2 + p_{T+1}$. One block without bias in the
+attention's own maps, then two logits: $o = c + \sum_h A_h(c) W_O^h + b_O$, $y = o + \mathrm{GELU}(oW_1 + c_1)W_2 + c_2$, logits $yW$.
+With `norms` a trained layer norm stands before attention, MLP and read-out.
+
+There are three forms of the same map. `logits_full` computes the block at every token, `logits_query` only at [CLS], and `logits` uses
+that the layer sees no more than 2T + 1 different tokens, whatever the number m of sequences: scores and values are tables, and a
+sequence is a choice of rows. That costs two products of m x T x (d + h) numbers instead of m T d^2.
+
+Arrays may have leading axes (of trials, say), the same in the parameters and in the bits, or in the parameters alone. They are written
+out rather than left to `jax.vmap`, under which a branch that is rarely needed is always computed.
+"""
+
+from dataclasses import dataclass
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, ArrayLike, Float
+
+from attlas.attention import softmax
+from attlas.errors import InputError, whole
+
+CLASSES = 2
+
+
+@dataclass(frozen=True)
+class Architecture:
+    r"""What is built and how it begins, at any length.
+
+    `norms`: the three layer norms. `mlp`: the two-layer network after attention. `uniform`: all attention weights are equal. `pairs`:
+    the second half of the heads has the value maps of the first and minus its output maps, so that attention adds nothing at first and
+    half of the heads have the useful sign. `weight_scale`, `token_scale`, `position_scale`: standard deviations at the start.
+    `dropout` acts on what attention and MLP add, in training.
+    """
+
+    dim: int = 64
+    heads: int = 4
+    hidden: int = 64
+    norms: bool = False
+    mlp: bool = True
+    uniform: bool = False
+    pairs: bool = False
+    weight_scale: float = 0.02
+    token_scale: float = 0.02
+    position_scale: float = 0.02
+    dropout: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name in ("dim", "heads", "hidden"):
+            whole(name, getattr(self, name), 1)
+        if self.dim % self.heads:
+            raise InputError(f"heads = {self.heads}: they must divide the dimension {self.dim}")
+        if self.pairs and self.heads % 2:
+            raise InputError(f"heads = {self.heads}: pairs of heads need an even number")
+        for name in ("weight_scale", "token_scale", "position_scale"):
+            if not 0 <= getattr(self, name) < np.inf:
+                raise InputError(f"{name} = {getattr(self, name)!r}: it must be a finite number, at least 0")
+        if not 0 <= self.dropout < 1:
+            raise InputError(f"dropout = {self.dropout!r}: it must lie between 0 and 1, and not be 1")
+
+    def initialise(self, length: int, key: Array) -> "Transformer":
+        """Independent normal weights; biases 0, gains 1."""
+        whole("length", length, 1)
+        d, h, k = self.dim, self.heads, self.dim // self.heads
+        weights = {
+            "query": (d, h, k),
+            "key": (d, h, k),
+            "value": (d, h, k),
+            "out": (h, k, d),
+            "first": (d, self.hidden),
+            "second": (self.hidden, d),
+            "read": (d, CLASSES),
+        }
+        shapes = weights | {"tokens": (3, d), "positions": (length + 1, d)}
+        scales = dict.fromkeys(weights, self.weight_scale)
+        scales |= {"tokens": self.token_scale, "positions": self.position_scale}
+        # One draw, which compiles fast; positions come last, so that all else is the same at every length.
+        ends = np.cumsum([np.prod(shape) for shape in shapes.values()])
+        parts = jnp.split(jax.random.normal(key, (int(ends[-1]),)), ends[:-1])
+        drawn = {name: scales[name] * part.reshape(shapes[name]) for name, part in zip(shapes, parts, strict=True)}
+        first, second = drawn.pop("first"), drawn.pop("second")
+        if self.pairs:
+            drawn["value"] = jnp.concatenate([drawn["value"][:, : h // 2]] * 2, 1)
+            drawn["out"] = jnp.concatenate([drawn["out"][: h // 2], -drawn["out"][: h // 2]])
+        return Transformer(
+            **drawn,
+            out_bias=jnp.zeros(d),
+            mlp=Perceptron(first, jnp.zeros(self.hidden), second, jnp.zeros(d)) if self.mlp else None,
+            norms=tuple(Norm(jnp.ones(d), jnp.zeros(d)) for _ in range(3)) if self.norms else None,
+            architecture=self,
+        )
+
+
+class Norm(eqx.Module):
+    """Layer norm with a gain and a shift for each coordinate."""
+
+    gain: Float[Array, "*n d"]
+    shift: Float[Array, "*n d"]
+
+    def __call__(self, x: Float[Array, "*n m d"]) -> Float[Array, "*n m d"]:
+        centred = x - x.mean(-1, keepdims=True)
+        scale = jax.lax.rsqrt((centred**2).mean(-1, keepdims=True) + 1e-5)
+        return centred * scale * self.gain[..., None, :] + self.shift[..., None, :]
+
+
+class Perceptron(eqx.Module):
+    """GELU(x W_1 + c_1) W_2 + c_2."""
+
+    first: Float[Array, "*n d hidden"]
+    first_bias: Float[Array, "*n hidden"]
+    second: Float[Array, "*n hidden o"]
+    second_bias: Float[Array, "*n o"]
+
+    def __call__(self, x: Float[Array, "*n m d"]) -> Float[Array, "*n m o"]:
+        units = jax.nn.gelu(x @ self.first + self.first_bias[..., None, :])
+        return units @ self.second + self.second_bias[..., None, :]
+
+
+class Transformer(eqx.Module):
+    """The parameters; leading axes *n, if any, are the same for all of them."""
+
+    tokens: Float[Array, "*n 3 d"]  # bit 0, bit 1, [CLS]
+    positions: Float[Array, "*n places d"]  # T of them and that of [CLS]
+    query: Float[Array, "*n d h k"]
+    key: Float[Array, "*n d h k"]
+    value: Float[Array, "*n d h k"]
+    out: Float[Array, "*n h k d"]
+    out_bias: Float[Array, "*n d"]
+    mlp: Perceptron | None
+    norms: tuple[Norm, ...] | None  # before attention, MLP and read-out
+    read: Float[Array, "*n d 2"]
+    architecture: Architecture = eqx.field(static=True)
+
+    @property
+    def length(self) -> int:
+        return self.positions.shape[-2] - 1
+
+    def logits(self, chosen: Float[Array, "*b m rows"], key: Array | None = None) -> Float[Array, "*n m 2"]:
+        """The table form, for rows that `choose` made of the bits."""
+        scores, values, cls = tables(self)
+        mixed = mixture(scores, values, chosen)
+        return self._read(cls[..., None, :], mixed.reshape(*mixed.shape[:-2], -1), key)
+
+    def _norm(self, i: int, x: Float[Array, "*n m d"]) -> Float[Array, "*n m d"]:
+        return x if self.norms is None else self.norms[i](x)
+
+    def _read(
+        self, tokens: Float[Array, "*n #m d"], mixed: Float[Array, "*n m d"], key: Array | None = None
+    ) -> Float[Array, "*n m 2"]:
+        """From what the heads gathered for each token to its logits."""
+        out = self.out.reshape(*self.out.shape[:-3], -1, self.out.shape[-1])
+        keys = (None, None) if key is None else _split(key)
+        tokens = tokens + self._dropped(keys[0], mixed @ out + self.out_bias[..., None, :])
+        if self.mlp is not None:
+            tokens = tokens + self._dropped(keys[1], self.mlp(self._norm(1, tokens)))
+        return self._norm(2, tokens) @ self.read
+
+    def _dropped(self, key: Array | None, x: Float[Array, "*n m d"]) -> Float[Array, "*n m d"]:
+        rate = self.architecture.dropout
+        if key is None or rate == 0:
+            return x
+        coins = jax.vmap(lambda k: jax.random.bernoulli(k, 1 - rate, x.shape[-2:]))(key.reshape(-1))
+        return jnp.where(coins.reshape(x.shape), x / (1 - rate), 0)
+
+
+def _split(key: Array) -> tuple[Array, Array]:
+    """Two keys of every key, of any shape."""
+    both = jax.vmap(jax.random.split)(key.reshape(-1))
+    return both[:, 0].reshape(key.shape), both[:, 1].reshape(key.shape)
+
+
+# --- the table -------------------------------------------------------------------------------------------------------
+
+
+def choose(bits: ArrayLike, dtype: jnp.dtype | None = None) -> Float[Array, "*n m rows"]:
+    """Which of the 2T + 1 tokens a sequence has, as zeros and ones: bit 0 at each place, bit 1 at each place, [CLS]."""
+    bits = jnp.asarray(bits)
+    own = jnp.ones((*bits.shape[:-1], 1), bool)
+    return jnp.concatenate([bits == 0, bits == 1, own], -1).astype(dtype or jnp.zeros(()).dtype)
+
+
+def tables(
+    model: Transformer,
+) -> tuple[Float[Array, "*n rows h"], Float[Array, "*n rows h k"], Float[Array, "*n d"]]:
+    r"""Scores $\langle W_K^\top x, W_Q^\top c\rangle/\sqrt k$ and values of the 2T + 1 tokens, and the token [CLS]."""
+    d, h, k = model.value.shape[-3:]
+    cls = model.tokens[..., 2, :] + model.positions[..., -1, :]
+    query = jnp.einsum("...d,...dhk->...hk", model._norm(0, cls[..., None, :])[..., 0, :], model.query)
+    score = jnp.einsum("...dhk,...hk->...dh", model.key, query) / k**0.5
+    maps = jnp.concatenate([model.value.reshape(*model.value.shape[:-2], h * k), score], -1)
+    if model.norms is None:  # the map of a sum is the sum of the maps: half the work
+        found = _rows(model.tokens @ maps, model.positions @ maps)
+    else:
+        found = model._norm(0, _rows(model.tokens, model.positions)) @ maps
+    values, scores = found[..., :d].reshape(*found.shape[:-1], h, k), found[..., d:]
+    return (jnp.zeros_like(scores) if model.architecture.uniform else scores), values, cls
+
+
+def _rows(tokens: Float[Array, "*n 3 c"], positions: Float[Array, "*n places c"]) -> Float[Array, "*n rows c"]:
+    """Sums of token and position in the order of `choose`."""
+    bits = [positions[..., :-1, :] + tokens[..., i : i + 1, :] for i in range(2)]
+    return jnp.concatenate([*bits, positions[..., -1:, :] + tokens[..., 2:, :]], -2)
+
+
+def mixture(
+    scores: Float[Array, "*n rows h"], values: Float[Array, "*n rows h k"], chosen: Float[Array, "*b m rows"]
+) -> Float[Array, "*n m h k"]:
+    r"""$\sum_{r \in C_i} e^{s_r} v_r / \sum_{r \in C_i} e^{s_r}$ for the chosen rows $C_i$ of each sequence and for each head: two sums
+    of nonnegative multiples, $[N, D] = C[e^{s - c}v,\, e^{s - c}]$, and a quotient.
+
+    One offset c has to serve all sequences. The largest score G may be chosen by none of them, but every sequence has a score of at
+    least $L = \max(s_{CLS}, \max_t\min_b s_{b,t})$: it contains [CLS] and, at each place, one of two tokens. So $c = \max(L, G - 0.72\ln F)$,
+    with F the largest number of the precision, keeps every sum in range and loses nothing above rounding as long as
+    $G - L \le 1.44\ln F - 8$: 119 in single precision, 1014 in double. Without layer norms $G - L$ is at most the difference between the
+    scores of the two bits. Heads of trials for which it is larger are computed with a softmax for each sequence, some five times
+    slower, so that the result and its gradients are right for any finite scores (and values below a billion). As in any softmax,
+    the error of a gradient in the scores is that of rounding relative to the values and to what comes from above, not to itself.
+    """
+    half = 0.72 * float(np.log(float(jnp.finfo(scores.dtype).max)))
+    top, least = _range(jax.lax.stop_gradient(scores))
+    wide = top - least > 2 * half - 8
+    safe = jnp.where(wide[..., None, :], 0, scores - jnp.maximum(least, top - half)[..., None, :])
+    mixed = _summed(safe, values, chosen)
+
+    def mended(scores: Array, values: Array) -> Array:
+        return jnp.where(wide[..., None, :, None], _gathered(scores, values, chosen), mixed)
+
+    return jax.lax.cond(wide.any(), jax.checkpoint(mended), lambda *_: mixed, scores, values)
+
+
+def _range(scores: Float[Array, "*n rows h"]) -> tuple[Float[Array, "*n h"], Float[Array, "*n h"]]:
+    """The largest score, and the largest that every sequence is sure to reach."""
+    length = scores.shape[-2] // 2
+    zero, one, cls = scores[..., :length, :], scores[..., length:-1, :], scores[..., -1, :]
+    return scores.max(-2), jnp.maximum(cls, jnp.minimum(zero, one).max(-2))
+
+
+def _summed(
+    scores: Float[Array, "*n rows h"], values: Float[Array, "*n rows h k"], chosen: Float[Array, "*b m rows"]
+) -> Float[Array, "*n m h k"]:
+    h, k = values.shape[-2:]
+    powers = jnp.exp(scores)
+    columns = (powers[..., None] * values).reshape(*powers.shape[:-1], h * k)
+    sums = chosen @ jnp.concatenate([columns, powers], -1)
+    above, below = sums[..., : h * k].reshape(*sums.shape[:-1], h, k), sums[..., h * k :, None]
+    # Brought to size 1 first: the derivative of a quotient has the square of what is below.
+    scale = jax.lax.stop_gradient(1 / below)
+    return (above * scale) / (below * scale)
+
+
+def _gathered(
+    scores: Float[Array, "*n rows h"], values: Float[Array, "*n rows h k"], chosen: Float[Array, "*b m rows"]
+) -> Float[Array, "*n m h k"]:
+    """The same by a softmax over the chosen rows of each sequence: m x 2T x h numbers."""
+    return jnp.einsum("...mhr,...rhk->...mhk", _row_weights(scores, chosen), values)
+
+
+def _row_weights(scores: Float[Array, "*n rows h"], chosen: Float[Array, "*b m rows"]) -> Float[Array, "*n m h rows"]:
+    return softmax(jnp.swapaxes(scores, -1, -2)[..., None, :, :], chosen[..., None, :] > 0)
+
+
+# --- three forms -----------------------------------------------------------------------------------------------------
+
+
+def logits(model: Transformer, bits: ArrayLike, key: Array | None = None) -> Float[Array, "*n m 2"]:
+    """Two logits for each sequence of `bits` [*n, m, T], by the table. With `key`, a key for each of *n, there is dropout."""
+    return model.logits(choose(_checked(model, bits), model.tokens.dtype), key)
+
+
+def logits_query(model: Transformer, bits: ArrayLike) -> Float[Array, "*n m 2"]:
+    """The same with a key and a value for every token of every sequence, and the query of [CLS] alone."""
+    tokens = _embedded(model, bits)
+    return _block(model, tokens[..., -1:, :], tokens)[..., 0, :]
+
+
+def logits_full(model: Transformer, bits: ArrayLike) -> Float[Array, "*n m 2"]:
+    """The same with the whole block computed at every token: the reference."""
+    tokens = _embedded(model, bits)
+    return _block(model, tokens, tokens)[..., -1, :]
+
+
+def attention_weights(model: Transformer, bits: ArrayLike) -> Float[Array, "*n m h places"]:
+    """What share of each head's attention each place has in each sequence, and last [CLS]."""
+    bits = _checked(model, bits)
+    weights = _row_weights(tables(model)[0], choose(bits, model.tokens.dtype))
+    length = model.length
+    return jnp.concatenate([weights[..., :length] + weights[..., length:-1], weights[..., -1:]], -1)
+
+
+def _checked(model: Transformer, bits: ArrayLike) -> Array:
+    bits = jnp.asarray(bits)
+    if bits.ndim < 2 or bits.shape[-1] != model.length:
+        raise InputError(f"bits have the shape {bits.shape}: they must be [sequences, {model.length}]")
+    return bits
+
+
+def _embedded(model: Transformer, bits: ArrayLike) -> Float[Array, "*n m places d"]:
+    bits = _checked(model, bits)
+    zero, one, cls = (model.tokens[..., None, None, i, :] for i in range(3))
+    drawn = jnp.where(bits[..., None] == 1, one, zero)
+    own = jnp.broadcast_to(cls, (*drawn.shape[:-2], 1, drawn.shape[-1]))
+    return jnp.concatenate([drawn, own], -2) + model.positions[..., None, :, :]
+
+
+def _block(
+    model: Transformer, contexts: Float[Array, "*n m q d"], tokens: Float[Array, "*n m places d"]
+) -> Float[Array, "*n m q 2"]:
+    """The logits at `contexts`, tokens of sequences that attend to all `tokens` of theirs."""
+    each = jax.tree.map(lambda x: jnp.expand_dims(x, model.tokens.ndim - 2), model)
+    queries, keys, values = (
+        jnp.einsum("...td,...dhk->...thk", each._norm(0, x), w)
+        for x, w in ((contexts, each.query), (tokens, each.key), (tokens, each.value))
+    )
+    scores = jnp.einsum("...qhk,...thk->...hqt", queries, keys) / queries.shape[-1] ** 0.5
+    weights = softmax(jnp.zeros_like(scores) if model.architecture.uniform else scores)
+    mixed = jnp.einsum("...hqt,...thk->...qhk", weights, values)
+    return each._read(contexts, mixed.reshape(*mixed.shape[:-2], -1))

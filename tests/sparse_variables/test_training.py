@@ -1,0 +1,171 @@
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from pytest import approx
+
+from attlas.errors import InputError
+from attlas.sparse_variables import training
+from attlas.sparse_variables.model import Architecture
+from attlas.sparse_variables.task import Batch
+from attlas.sparse_variables.training import (
+    ADAM,
+    LANES,
+    RECIPE_R,
+    Recipe,
+    draw_sets,
+    full_accuracy,
+    padded,
+    train,
+)
+
+TINY = dataclasses.replace(RECIPE_R, architecture=dataclasses.replace(RECIPE_R.architecture, dim=8, hidden=8))
+SETS = draw_sets(jax.random.key(0), 12, [16, 24], 5, sparsity=2, validation=1200)
+START = jax.random.key(1)
+
+
+@pytest.fixture(scope="module")
+def short():
+    """A few steps on every set, and the models that came of them."""
+    outcomes = []
+    data = train(SETS, TINY, key=START, steps=20, every=10, stop=False, curves=True, finished=outcomes.append)
+    return data, {(outcome.trial, outcome.samples): outcome.model for outcome in outcomes}
+
+
+def subset(sets, trials, samples):
+    """The same sets of some trials, at some numbers of samples."""
+    return dataclasses.replace(
+        sets,
+        tasks=tuple(sets.tasks[i] for i in trials),
+        samples=samples,
+        bits=sets.bits[trials],
+        label=sets.label[trials],
+        redrawn=sets.redrawn[trials],
+        validation_label=sets.validation_label[trials],
+    )
+
+
+def test_training_sets_are_nested_and_single_out_their_support():
+    more = draw_sets(jax.random.key(0), 12, [16, 24, 100], 3, sparsity=2, validation=70)
+    np.testing.assert_array_equal(more.bits[:, :24], SETS.bits[:3])
+    np.testing.assert_array_equal(more.validation, SETS.validation[:70])
+    assert len({task.support for task in SETS.tasks}) > 1
+    for trial, task in enumerate(SETS.tasks):
+        smallest = Batch(SETS.bits[trial, :16], SETS.label[trial, :16])
+        np.testing.assert_array_equal(task.label(jnp.asarray(smallest.bits)), smallest.label)
+        np.testing.assert_array_equal(task.label(jnp.asarray(SETS.validation)), SETS.validation_label[trial])
+        assert task.consistent(smallest) == 1
+
+
+def test_a_run_does_not_depend_on_the_others(short):
+    """One lane or several, whichever other trials and numbers of samples there are."""
+    assert len(SETS.tasks) * len(SETS.samples) > LANES
+    data, _ = short
+    alone = train(subset(SETS, [0], (24,)), TINY, key=START, steps=20, every=10, stop=False, curves=True)
+    for name in ("loss_curve", "accuracy_curve", "support_mass"):
+        assert alone[name].values[0, 0] == approx(data[name].values[0, 1], rel=1e-5)
+
+
+def test_padding_changes_nothing(short):
+    """Samples with weight 0 may be anything."""
+    state, data = training._start(SETS, TINY, START, 0, 24)
+    state, data = jax.tree.map(lambda x: np.asarray(x)[None], (state, data))
+    other = data._replace(chosen=np.concatenate([data.chosen[:, :24], 1 - data.chosen[:, 24:]], 1))
+    args = [(x, TINY) for x in (data, other)]
+    ours, theirs = (jax.jit(training.step)(jnp.asarray(0), state, x) for x in args)
+    assert data.chosen.shape[1] == padded(24) == 32
+    for a, b in zip(jax.tree.leaves(ours), jax.tree.leaves(theirs), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-9)
+
+
+def test_what_is_reported_is_what_the_models_do(short):
+    data, models = short
+    assert data["accuracy_curve"].dims == ("trial", "samples", "step")
+    assert (data["steps"] == 20).all() and (data["status"] == "unsolved").all() and data["first_step"].isnull().all()
+    for (trial, samples), model in models.items():
+        here = data.sel(trial=trial, samples=samples)
+        assert here["train_accuracy"] == full_accuracy(model, SETS.bits[trial, :samples], SETS.label[trial, :samples])
+        last = full_accuracy(model, SETS.validation[:1000], SETS.validation_label[trial, :1000])
+        assert here["accuracy_curve"][-1] == last
+        assert here["best_accuracy"] == here["accuracy_curve"].max()
+        np.testing.assert_array_equal(here["support"], SETS.tasks[trial].support)
+
+
+def test_the_step_is_adam_with_one_normaliser_for_the_positions():
+    state, data = jax.tree.map(lambda x: jnp.asarray(x)[None], training._start(SETS, TINY, START, 0, 16))
+    g = jax.jit(jax.grad(lambda model: training.losses(model, data).sum()))(state.model)
+    first = None
+    for recipe in (TINY, dataclasses.replace(TINY, normaliser="coordinate")):
+        begun = training.begin(jax.tree.map(lambda x: x[0], state.model), recipe)
+        begun = jax.tree.map(lambda x: np.asarray(x)[None], begun)
+        moved = jax.jit(training.step)(jnp.asarray(0), begun, (data, recipe))
+        # After one step both moving averages, corrected, are the gradient and its square.
+        size = np.sqrt((g.positions**2).mean(-1).max()) if recipe is TINY else np.abs(g.positions)
+        assert moved.model.positions == approx(
+            np.asarray(-recipe.position_rate * g.positions / (size + 1e-8)), rel=1e-4, abs=1e-9
+        )
+        expected = state.model.key - recipe.rate * (np.sign(g.key) * (abs(g.key) > 0) + recipe.decay * state.model.key)
+        clear = abs(g.key) > 1e-5
+        assert np.asarray(moved.model.key)[clear] == approx(np.asarray(expected)[clear], rel=1e-5)
+        assert first is None or not np.array_equal(first, moved.model.positions)
+        first = moved.model.positions
+
+
+def test_the_recipe_learns_and_a_run_stops_when_it_does():
+    sets = draw_sets(jax.random.key(2), 20, [48], 4, validation=2000)
+    calls = []
+    data = train(sets, key=START, steps=250, progress=lambda *x: calls.append(x))
+    assert (data["status"] == "solved").sum() >= 3
+    solved = data.where(data["status"] == "solved")
+    assert (solved["steps"] == solved["first_step"]).sum() >= 3 and solved["best_accuracy"].max() == 1
+    assert float(solved["support_mass"].median()) > 0.4
+    assert calls == [(i, 4) for i in range(1, 5)]
+
+
+def test_runs_that_are_not_finite_are_recorded_and_leave_the_others_alone(short):
+    wild = dataclasses.replace(TINY, rate=1e30)
+    data = train(SETS, wild, key=START, steps=20, every=10)
+    assert (data["status"] == "diverged").all() and (data["steps"] == 10).all()
+    assert data["first_step"].isnull().all()
+
+
+def test_dropout_is_repeatable():
+    recipe = dataclasses.replace(ADAM, architecture=Architecture(dim=8, heads=2, hidden=8, dropout=0.3))
+    some = subset(SETS, [0, 1], (16,))
+    a, b, c = (train(some, recipe, key=jax.random.key(k), steps=10, every=10)["loss"] for k in (0, 0, 1))
+    np.testing.assert_array_equal(a, b)
+    assert (a != c).all()
+
+
+def test_sizes_are_padded_to_a_handful():
+    assert [padded(m) for m in (1, 32, 33, 66, 128, 129, 200, 300, 2000)] == [32, 32, 64, 96, 128, 192, 256, 384, 2048]
+    assert all(m <= padded(m) <= max(32, 2 * m) for m in range(1, 3000))
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        ({"normaliser": "rows"}, "normaliser = 'rows': it must be row maximum or coordinate"),
+        ({"rate": 0.0}, "rate = 0: it must be a positive number"),
+        ({"beta2": 1.0}, "beta2 = 1.0: it must lie between 0 and 1, and not be 1"),
+        ({"decay": -1.0}, "decay = -1.0: it must be a finite number, at least 0"),
+    ],
+)
+def test_impossible_recipes_are_named(settings, sentence):
+    with pytest.raises(InputError) as caught:
+        Recipe(Architecture(), **settings)
+    assert str(caught.value) == sentence
+
+
+def test_impossible_sets_and_runs_are_named(monkeypatch):
+    monkeypatch.setattr(training, "TRIES", 3)
+    with pytest.raises(InputError, match="samples is empty"):
+        draw_sets(jax.random.key(0), 12, [], 2)
+    with pytest.raises(InputError, match="trials = 0: it must be a whole number, at least 1"):
+        draw_sets(jax.random.key(0), 12, [16], 0)
+    with pytest.raises(InputError, match=r"samples = 2: none of 3 sets singles out the support; ask for \d+ or more"):
+        draw_sets(jax.random.key(0), 12, [2], 1, validation=10)
+    with pytest.raises(InputError, match="steps = 30: it must be a multiple of every = 20"):
+        train(SETS, key=START, steps=30, every=20)
