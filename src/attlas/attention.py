@@ -21,7 +21,7 @@ Mask = Bool[Array, "..."]
 """True where a token may be attended to; an axis of queries may come before that of tokens."""
 
 
-def softmax(scores: Float[Array, "*s n"], mask: Mask | None = None) -> Float[Array, "*s n"]:
+def softmax(scores: Float[Array, "... n"], mask: Mask | None = None) -> Float[Array, "... n"]:
     r"""$e^{s_t} / \sum_\tau e^{s_\tau}$ over the tokens that `mask` admits; all weights are 0 where it admits none."""
     if mask is None:
         return jax.nn.softmax(scores)
