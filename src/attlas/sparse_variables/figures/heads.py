@@ -51,6 +51,11 @@ def jacobian_agreement(evidence: xr.Dataset) -> Any:
     return agreement(evidence, "The Jacobian of softmax", by="length", by_title=LENGTH, what="sum of |J|")
 
 
+def table_agreement(evidence: xr.Dataset) -> Any:
+    what = "logit, or derivative in a direction"
+    return agreement(evidence, "The table form is the whole Transformer", by="form", by_title="", what=what)
+
+
 def softmax_moves(evidence: xr.Dataset) -> Any:
     frame = table(evidence, "distance", "measured", rows=2000)
     grid = [8 * i / 160 for i in range(161)]

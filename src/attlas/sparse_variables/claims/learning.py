@@ -1,0 +1,89 @@
+"""Claims about the model that is trained: its table form is the whole Transformer."""
+
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import xarray as xr
+from jaxtyping import Array
+
+from attlas.claims import Control, Hypothesis, Setting, claim, drawn_by, key_for, together
+from attlas.sparse_variables.claims.shared import FIGURES, TOKENS
+from attlas.sparse_variables.model import Architecture, Transformer, choose, logits, logits_full, logits_query
+from attlas.statistics import Agreement
+
+DIRECTIONS = 16
+
+
+@claim(
+    "sparse-variables/table-form",
+    source="attlas",
+    reference="2T + 1 tokens, one query",
+    statement=r"One layer read at [CLS] sees 2T + 1 different tokens, whatever the number of sequences: its logits and their gradients are those of two sums over"
+    r" rows of a table, $\sum_{r \in C}e^{s_r}v_r / \sum_{r \in C}e^{s_r}$, and equal those of attention at every token.",
+    words="What a one-layer Transformer makes of bits can be looked up, and training it so is the same training.",
+    hypotheses=(
+        TOKENS,
+        Hypothesis("dim is a multiple of heads", lambda s: s.dim % s.heads == 0, defining=True),
+        Hypothesis("samples >= 2", lambda s: s.samples >= 2, defining=True),
+    ),
+    quick=Setting(length=(12, 12), norms=(False, True), samples=16, dim=16, heads=4),
+    paper=Setting(length=(50, 50), norms=(False, True), samples=64, dim=64, heads=16),
+    rule=Agreement(rounding=1e-9),
+    control=Control("[CLS] does not attend to itself", lambda e: e.assign(measured=e["without"])),
+    figure=drawn_by(f"{FIGURES}.heads:table_agreement"),
+    cells=together("length", "norms"),
+    needs=("sparse-variables/definitions",),
+    origin="ours",
+)  # fmt: skip
+def table_form(cells: Sequence[Setting], seed: int) -> xr.Dataset:
+    (cell,) = cells
+    id = "sparse-variables/table-form"
+    built = Architecture(
+        dim=cell.dim,
+        heads=cell.heads,
+        hidden=cell.dim,
+        norms=cell.norms,
+        weight_scale=0.3,
+        token_scale=1.0,
+        position_scale=1.0,
+    )
+    model = built.initialise(cell.length, key_for(seed, id, "weights"))
+    bits = jax.random.bernoulli(key_for(seed, id, "bits"), 0.5, (cell.samples, cell.length)).astype(jnp.uint8)
+    key = key_for(seed, id, "directions")
+    full, query, table, without = (
+        np.asarray(looked_at(form, model, bits, key)) for form in (logits_full, logits_query, logits, without_itself)
+    )
+    axes = ("form", "cell", "entry")
+    return xr.Dataset(
+        {
+            "predicted": (axes[1:], full[None]),
+            "measured": (axes, np.stack([query[None], table[None]])),
+            "without": (axes[1:], without[None]),
+            "error": 0.0,
+        },
+        coords={"form": ["query of [CLS] alone", "table"]},
+    )
+
+
+def without_itself(model: Transformer, bits: Array) -> Array:
+    rows = choose(bits, model.tokens.dtype)
+    return model.logits(rows.at[..., -1].set(0))
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def looked_at(form: Any, model: Transformer, bits: Array, key: Array) -> Array:
+    """The logits of all sequences, and the derivative of their mean square in some random directions of the weights, of length one."""
+
+    def value(model: Transformer) -> tuple[Array, Array]:
+        found = form(model, bits)
+        return (found**2).mean(), found
+
+    (_, found), gradient = jax.value_and_grad(value, has_aux=True)(model)
+    flat = jnp.concatenate([leaf.ravel() for leaf in jax.tree.leaves(gradient)])
+    directions = jax.random.normal(key, (DIRECTIONS, flat.size))
+    directions = directions / jnp.linalg.norm(directions, axis=1, keepdims=True)
+    return jnp.concatenate([found.ravel(), directions @ flat])
