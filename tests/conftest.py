@@ -21,6 +21,7 @@ HEAVY = {
     "sparse-variables/complexity-bound",
     "sparse-variables/complexity-length",
     "sparse-variables/layer-lipschitz",
+    "sparse-variables/table-form",
     "sparse-variables/tightness",
 } | {
     f"single-location/{slug}"
