@@ -205,7 +205,7 @@ def place_complexity(bits: Array, signs: Array, query_norm: float, key: Array, s
     words="A longer context makes a head of given norms hardly richer.",
     hypotheses=(Hypothesis("length >= 2", lambda s: min(s.length) >= 2, defining=True), DRAWS, NORM),
     quick=Setting(length=(16, 90, 512), query_norm=20.0, samples=32, draws=32, starts=4, steps=80),
-    paper=Setting(length=(16, 64, 256, 1024, 4096), query_norm=20.0, samples=64, draws=48, starts=6, steps=120),
+    paper=Setting(length=(16, 64, 256, 1024), query_norm=20.0, samples=64, draws=32, starts=4, steps=80),
     rule=Bound(),
     control=Control(
         "a linear map of the concatenated sequence, whose exponent is a half", lambda e: e.assign(measured=e["concatenated_exponent"], error=e["concatenated_error"])

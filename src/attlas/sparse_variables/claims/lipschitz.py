@@ -173,7 +173,7 @@ def attacked(cells: Sequence[Setting], seed: int, id: str) -> xr.Dataset:
 
 PAIRS = {
     "quick": Setting(length=(2, 7, 64, 1024), starts=32, steps=300),
-    "paper": Setting(length=(2, 7, 64, 1024, 16384), starts=64, steps=600),
+    "paper": Setting(length=(2, 7, 64, 1024, 8192), starts=64, steps=300),
 }
 
 
@@ -261,7 +261,7 @@ def into_balls(point: Any, _: Any) -> Any:
     words="A head changes by no more than its worst score and its worst value do, however many tokens there are.",
     hypotheses=(TOKENS, SEARCH, Hypothesis("dim >= 2", lambda s: s.dim >= 2, defining=True)),
     quick=Setting(length=(2, 16, 256), dim=3, starts=24, steps=300),
-    paper=Setting(length=(2, 16, 256, 4096), dim=4, starts=64, steps=600),
+    paper=Setting(length=(2, 16, 256, 4096), dim=4, starts=32, steps=300),
     rule=Bound(),
     control=Control(
         "a head that adds up instead of averaging (linear attention)", lambda e: e.assign(measured=e["unnormalised"])
@@ -390,7 +390,7 @@ def adding(block: Any) -> Any:
     words="What a stack of layers can do to a small change is a product of norms, and the length is not among them.",
     hypotheses=(TOKENS, SEARCH, Hypothesis(f"kind is one of {', '.join(KINDS)}", lambda s: s.kind in KINDS, defining=True)),
     quick=Setting(kind=("plain", "residual", "plain"), depth=(1, 1, 2), length=24, dim=6, starts=16, steps=150),
-    paper=Setting(kind=KINDS * 2, depth=(1,) * 4 + (2,) * 4, length=64, dim=16, starts=32, steps=300),
+    paper=Setting(kind=(*KINDS, "residual"), depth=(1, 1, 1, 1, 2), length=64, dim=16, starts=32, steps=300),
     rule=Bound(),
     control=Control("heads that add up instead of averaging", lambda e: e.assign(measured=e["unnormalised"])),
     figure=drawn_by(f"{FIGURES}.heads:depth_constants"),
