@@ -44,13 +44,16 @@ HEAVY = {
 
 
 def pytest_generate_tests(metafunc):
-    """`claim_id` runs through the claims of the map that the module names; heavy ones are tested with the long tests."""
-    if "claim_id" not in metafunc.fixturenames:
+    """`claim_id` runs through the claims of the map that the module names, `batched_claim_id` through those whose
+    cells are measured together; heavy ones are tested with the long tests."""
+    name = next((name for name in ("claim_id", "batched_claim_id") if name in metafunc.fixturenames), None)
+    if name is None:
         return
     from attlas.claims import catalogue
 
-    ids = [id for id, claim in catalogue().items() if claim.map == metafunc.module.MAP]
-    metafunc.parametrize("claim_id", [pytest.param(id, marks=[pytest.mark.long] if id in HEAVY else []) for id in ids])
+    claims = [claim for claim in catalogue().values() if claim.map == metafunc.module.MAP]
+    ids = [claim.id for claim in claims if name == "claim_id" or claim.shape is not None]
+    metafunc.parametrize(name, [pytest.param(id, marks=[pytest.mark.long] if id in HEAVY else []) for id in ids])
 
 
 @pytest.fixture

@@ -671,7 +671,8 @@ def _check_fit(module: Any, radius: float) -> None:
         elif not isinstance(module, attention.Block):
             raise _unknown(module)
     try:
-        jax.eval_shape(module, *arguments)
+        with jax.enable_x64(True):  # weights may be in double precision
+            jax.eval_shape(module, *arguments)
     except (TypeError, ValueError) as error:
         if isinstance(error, InputError):
             raise
