@@ -6,7 +6,17 @@ import jax
 import pytest
 from jaxtyping import install_import_hook
 
-CHECKED = ("attention", "capacity", "gaussian", "rademacher", "scan", "search", "single_location", "sparse_variables")
+CHECKED = (
+    "attention",
+    "capacity",
+    "covers",
+    "gaussian",
+    "rademacher",
+    "scan",
+    "search",
+    "single_location",
+    "sparse_variables",
+)
 install_import_hook([f"attlas.{name}" for name in CHECKED], "beartype.beartype")
 
 # What one test run compiles the next need not.

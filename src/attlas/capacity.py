@@ -1,8 +1,7 @@
-r"""How large a class of functions is: norms, covers, Dudley's integral, bounds on the risk.
+r"""How large a class of functions is: heads and layers by their norms, Dudley's integral, bounds on the risk.
 
-A cover of a class on given points is a finite set of functions such that every member is within $\epsilon$ of one of them at all the
-points; the logarithm of the least size is the class's entropy $H(\epsilon)$, in nats. A `Capacity` bounds it by a sum of terms, one for
-each bounded weight: how far the output moves over that weight's whole ball, and at how many points that must be controlled.
+A `Capacity` bounds the entropy of a class (see `attlas.covers`) by a sum of terms, one for each bounded weight: how far the output moves
+over that weight's whole ball, and at how many points that must be controlled.
 
 Blocks compose as modules do (`head_block`, `multi_head`, `residual`, `projected`, `stacked`), and `capacity_of` measures those of
 `attlas.attention`. Everything is kept in logarithms, so that nothing overflows, and broadcasts, so that a grid of settings is
@@ -18,151 +17,25 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import ArrayLike, Float
+from scipy.special import log_softmax
 
 from attlas import attention
+from attlas.covers import (
+    as_dimension,
+    as_matrix,
+    as_norm,
+    as_numbers,
+    between,
+    column_norm,
+    log_entropy_at,
+    log_of,
+    spectral_norm,
+)
 from attlas.errors import InputError, positive, whole
 from attlas.gaussian import Real
 
 CONSTANTS = {"paper": 2.0, "sharp": 1.0}
 r"""Lipschitz constants of softmax from $\ell_\infty$ to $\ell_1$: the paper's, and the least there is."""
-
-
-# --- norms ---------------------------------------------------------------------------------------------------------
-
-
-def spectral_norm(w: Any) -> float:
-    """The largest singular value of a matrix [rows, columns]."""
-    return float(np.linalg.norm(_matrix(w), 2))
-
-
-def column_norm(w: Any) -> float:
-    r"""$\|W\|_{2,1}$ of a matrix [rows, columns], the sum over columns of their lengths. For a map $x \mapsto W^\top x$ the columns are the output units; a
-    matrix that is stored [out, in] and applied as $Wx$ has to be transposed first."""
-    return float(np.linalg.norm(_matrix(w), axis=0).sum())
-
-
-def token_radius(tokens: Any) -> float:
-    r"""$\|X^\top\|_{2,\infty}$, the length of the longest of the tokens [..., length, dim]."""
-    return float(np.linalg.norm(np.asarray(tokens, float), axis=-1).max())
-
-
-def _matrix(w: Any) -> np.ndarray:
-    w = np.asarray(w, float)
-    if w.ndim != 2:
-        raise InputError(f"a matrix has the shape {w.shape}: it must have two axes")
-    if not np.isfinite(w).all():
-        raise InputError("a matrix has an entry that is not finite")
-    return w
-
-
-def as_norm(name: str, value: Real) -> Real:
-    """`value`, if it is a norm: finite and 0 or larger."""
-    numbers = _numbers(name, value)
-    wrong = numbers[~(np.isfinite(numbers) & (numbers >= 0))]
-    if wrong.size:
-        raise InputError(f"{name} = {wrong[0]:g}: a norm is a finite number, 0 or larger")
-    return np.asarray(value, float)[()]
-
-
-def between(name: str, value: Real, low: float = 0.0, high: float = 1.0) -> Real:
-    """`value`, if it lies strictly between `low` and `high`."""
-    numbers = _numbers(name, value)
-    wrong = numbers[~((numbers > low) & (numbers < high))]
-    if wrong.size:
-        raise InputError(f"{name} = {wrong[0]:g}: it must lie between {low:g} and {high:g}")
-    return value
-
-
-def _numbers(name: str, value: Any) -> np.ndarray:
-    try:
-        return np.atleast_1d(np.asarray(value, float))
-    except (TypeError, ValueError) as error:
-        raise InputError(f"{name} = {value!r}: it must be a number") from error
-
-
-def _log(value: Real) -> Real:
-    with np.errstate(divide="ignore"):
-        return np.log(np.asarray(value, float))[()]
-
-
-# --- covers of linear classes --------------------------------------------------------------------------------------
-
-
-ROUNDED, SPARED = 1.1, 0.1
-r"""The ratio $\rho$ between the levels that columns' lengths are rounded up to, and the share $\beta$ of $\epsilon^2$ given to columns that
-are left out: any values above 1 and in (0, 1) give a cover."""
-
-
-def linear_entropy(size: Real, eps: Real, points: Real, dim: Real = np.inf) -> Real:
-    r"""Bound on the entropy of $\{x \mapsto \langle w, x\rangle : |w| \le a\}$ on n points $|x| \le b$, with `size` $A = ab$:
-    $\min\big\{36\frac{A^2}{\epsilon^2}\ln(2\lceil 4A/\epsilon + 2\rceil n + 1),\ d\ln(1 + 2A/\epsilon)\big\}$, and 0 where $\epsilon \ge A$.
-
-    The first is Zhang's (2002, Theorem 4) and knows no dimension, the second counts parameters. Nats. In the logarithm,
-    $2n(4A/\epsilon + 3.5)$ is used for $2\lceil 4A/\epsilon + 2\rceil n + 1$, which it bounds.
-    """
-    ratio = _log(as_norm("size", size)) - _log(positive("eps", eps))
-    return np.exp(_log_entropy(ratio, _log(positive("points", points)), 1, _dimension("dim", dim)))
-
-
-def matrix_entropy(size: Real, eps: Real, points: Real, outputs: Real, inputs: Real = np.inf) -> Real:
-    r"""Bound on the entropy of $\{x \mapsto W^\top x : \|W\|_{2,1} \le B\}$ on N points $|x| \le b$ in the Euclidean distance, with `size`
-    $A = Bb$ and $d_1 \times d_2$ `outputs` and `inputs`; 0 where $\epsilon \ge A$.
-
-    Columns shorter than $\tau = \beta\epsilon^2/(Bb^2)$ become 0, so that at most $M = \min(d_1, A^2/\beta\epsilon^2)$ are left; their
-    lengths are rounded up to one of $\log_\rho(B/\tau)$ levels $B, B/\rho, \dots$ and each is covered as a linear class:
-    $\frac{36\rho^2A^2}{(1-\beta)\epsilon^2}\ln\big(2\lceil\frac{4\sqrt\rho A}{\sqrt{1-\beta}\,\epsilon} + 2\rceil N + 1\big) + M\ln(1 + d_1\cdot\text{levels})$,
-    or the parametric $d_1d_2\ln(1 + 2A/\epsilon)$ if it is smaller. Lemma 4.6 with constants.
-    """
-    ratio = _log(as_norm("size", size)) - _log(positive("eps", eps))
-    return np.exp(
-        _log_entropy(
-            ratio, _log(positive("points", points)), positive("outputs", outputs), _dimension("inputs", inputs)
-        )
-    )
-
-
-def _samples(value: Real) -> Real:
-    if not (_numbers("samples", positive("samples", value)) >= 1).all():
-        raise InputError(f"samples = {value!r}: it must be at least 1")
-    return value
-
-
-def _dimension(name: str, value: Real) -> Real:
-    """`value`, if it is a positive number or infinite."""
-    if not (_numbers(name, value) > 0).all():
-        raise InputError(f"{name} = {value!r}: it must be a positive number, or infinite")
-    return value
-
-
-def _log_entropy(log_ratio: Real, log_points: Real, outputs: Real, inputs: Real) -> Real:
-    r"""The logarithm of `matrix_entropy`, of `linear_entropy` where there is one output, at $\ln(A/\epsilon)$; -inf where it is 0."""
-    one = np.asarray(outputs) == 1
-    inside = np.maximum(log_ratio, 0.0)
-    ratio = np.exp(np.minimum(inside, 600.0))
-    beyond = np.maximum(inside - 600.0, 0.0)  # what a float could not hold
-    stretch = np.where(one, 1.0, math.sqrt(ROUNDED / (1 - SPARED)))
-    factor = np.where(one, math.log(36), math.log(36 * ROUNDED**2 / (1 - SPARED)))
-    # 2 ceil(x + 2) n + 1 <= 2n(x + 3.5).
-    count = math.log(2) + log_points + np.log(4 * stretch * ratio + 3.5) + beyond
-    log_linear = factor + 2 * inside + np.log(count)
-    if not one.all():
-        kept = np.minimum(outputs, np.exp(np.minimum(2 * inside - math.log(SPARED), 700.0)))
-        levels = np.ceil((2 * inside - math.log(SPARED)) / math.log(ROUNDED))
-        chosen = np.log(kept) + np.log(np.log1p(outputs * levels))
-        log_linear = np.where(one, log_linear, np.logaddexp(log_linear, chosen))
-    if np.isfinite(inputs).any():
-        log_linear = np.minimum(log_linear, np.log(outputs * np.asarray(inputs)) + np.log(np.log1p(2 * ratio) + beyond))
-    return np.where(log_ratio > 0, log_linear, -np.inf)[()]
-
-
-def best_split(sizes: Any) -> tuple[Real, Float[np.ndarray, "*s k"]]:
-    r"""The least $\sum_k A_k^2/\beta_k^2$ over shares $\beta_k \ge 0$ that sum to 1, which is $(\sum_k A_k^{2/3})^3$, and the shares
-    $\beta_k \propto A_k^{2/3}$ at which it is attained; for `sizes` [..., term]. How Theorem 4.2 splits its distance."""
-    sizes = np.atleast_1d(as_norm("sizes", sizes))
-    largest = sizes.max(-1, keepdims=True)
-    thirds = np.where(largest > 0, sizes / np.where(largest > 0, largest, 1), 1.0) ** (2 / 3)
-    total = thirds.sum(-1, keepdims=True)
-    return (total[..., 0] ** 3 * largest[..., 0] ** 2)[()], thirds / total
 
 
 # --- classes -------------------------------------------------------------------------------------------------------
@@ -221,7 +94,7 @@ class HeadNorms(NamedTuple):
         if self.score is not None:
             as_norm("score", self.score)
         for name in ("dim", "width", "out_dim"):
-            _dimension(name, getattr(self, name))
+            as_dimension(name, getattr(self, name))
         return self
 
 
@@ -243,22 +116,22 @@ def head_block(norms: HeadNorms, length: Real, constant: str = "paper") -> Block
     length = positive("length", length)
 
     def grow(log_radius: Real) -> Growth:
-        gain = _log(norms.lipschitz) + _log(norms.out)
-        log_mixture = _log(norms.value) + log_radius
+        gain = log_of(norms.lipschitz) + log_of(norms.out)
+        log_mixture = log_of(norms.value) + log_radius
         seen = np.minimum(log_mixture, 0.0) if norms.project else log_mixture
         if norms.score is None:
-            score = Term("query-key", _log(norms.query_key_21) + 2 * log_radius, length, norms.dim, norms.dim)
+            score = Term("query-key", log_of(norms.query_key_21) + 2 * log_radius, length, norms.dim, norms.dim)
             out_tokens: Real = length
         else:
-            score = Term("score", _log(norms.score) + log_radius, length, 1, norms.dim)
+            score = Term("score", log_of(norms.score) + log_radius, length, 1, norms.dim)
             out_tokens = 1
         terms = (
             score.scaled(math.log(c) + gain + log_mixture),
-            Term("value", gain + _log(norms.value_21) + log_radius, length, norms.width, norms.dim),
-            Term("out", _log(norms.out_21) + _log(norms.lipschitz) + seen, out_tokens, norms.out_dim, norms.width),
+            Term("value", gain + log_of(norms.value_21) + log_radius, length, norms.width, norms.dim),
+            Term("out", log_of(norms.out_21) + log_of(norms.lipschitz) + seen, out_tokens, norms.out_dim, norms.width),
         )
-        attends = np.logaddexp(0.0, math.log(2 * c) + _log(norms.query_key) + 2 * log_radius)
-        log_lipschitz = gain + _log(norms.value) + attends
+        attends = np.logaddexp(0.0, math.log(2 * c) + log_of(norms.query_key) + 2 * log_radius)
+        log_lipschitz = gain + log_of(norms.value) + attends
         return Growth(gain + seen, log_lipschitz, terms, constant, (log_lipschitz,))
 
     return grow
@@ -267,12 +140,12 @@ def head_block(norms: HeadNorms, length: Real, constant: str = "paper") -> Block
 def collapsed_head(score: Real, value: Real, length: Real, dim: Real = np.inf, constant: str = "paper") -> Block:
     r"""The scalar head $v^\top X^\top\mathrm{softmax}(Xu)$, $|u| \le$ `score`, $|v| \le$ `value`: what a linear read-out at [CLS] comes to."""
     c, score, value = _constant(constant), as_norm("score", score), as_norm("value", value)
-    length, dim = positive("length", length), _dimension("dim", dim)
+    length, dim = positive("length", length), as_dimension("dim", dim)
 
     def grow(log_radius: Real) -> Growth:
-        log_value = _log(value) + log_radius
+        log_value = log_of(value) + log_radius
         terms = (
-            Term("score", math.log(c) + _log(score) + log_value + log_radius, length, 1, dim),
+            Term("score", math.log(c) + log_of(score) + log_value + log_radius, length, 1, dim),
             Term("value", log_value, length, 1, dim),
         )
         log_lipschitz = log_value - log_radius + np.log1p(c * score * np.exp(log_radius))
@@ -343,6 +216,12 @@ def _sum_of_logs(logs: list[Real]) -> Real:
     return np.logaddexp.reduce(np.stack(np.broadcast_arrays(*logs)))[()]
 
 
+def _samples(value: Real) -> Real:
+    if not (as_numbers("samples", positive("samples", value)) >= 1).all():
+        raise InputError(f"samples = {value!r}: it must be at least 1")
+    return value
+
+
 # --- bounds --------------------------------------------------------------------------------------------------------
 
 
@@ -379,11 +258,11 @@ class Capacity:
         Shares are those at which the sum is least. Where entropies fall like $A_k^2\ln n_k/(\beta_k\epsilon)^2$ they are $\propto (A_k^2\ln n_k)^{1/3}$,
         where parameters are counted $\propto d_1d_2$; of the two the better is taken, and then followed to where all terms'
         derivatives are equal, a minimum but perhaps a local one, unless `exact` is off (any shares give a bound)."""
-        return self._log_entropies(_log(positive("eps", eps)), _log(_samples(samples)), 60 if exact else 0)
+        return self._log_entropies(log_of(positive("eps", eps)), log_of(_samples(samples)), 60 if exact else 0)
 
     def log_entropy(self, eps: Real, samples: Real) -> Real:
         """Logarithm of the nats of a cover at distance `eps`: -inf where one function suffices."""
-        return self._total(_log(positive("eps", eps)), _log(_samples(samples)), 60)
+        return self._total(log_of(positive("eps", eps)), log_of(_samples(samples)), 60)
 
     def entropy(self, eps: Real, samples: Real) -> Real:
         """Nats of a cover at distance `eps`; infinite only where a float cannot hold it."""
@@ -413,18 +292,13 @@ class Capacity:
         log_points = np.asarray(log_samples)[..., None] + np.log(tokens)
 
         def cover(log_shares: np.ndarray) -> np.ndarray:
-            return _log_entropy(ratio - log_shares, log_points, outputs, inputs)
-
-        def normal(weights: np.ndarray) -> np.ndarray:
-            top = weights.max(-1, keepdims=True)
-            weights = weights - np.where(np.isfinite(top), top, 0.0)
-            return weights - np.log(np.exp(weights).sum(-1, keepdims=True))
+            return log_entropy_at(ratio - log_shares, log_points, outputs, inputs)
 
         inside = np.maximum(ratio, 0.0)
-        shares = normal((2 * sizes + np.log(log_points + math.log(8) + inside)) / 3)
+        shares = log_softmax((2 * sizes + np.log(log_points + math.log(8) + inside)) / 3, axis=-1)
         logs = cover(shares)
         if np.isfinite(inputs).all():
-            counted = normal(np.where(sizes > -1e199, np.log(outputs * inputs), -1e200))
+            counted = log_softmax(np.where(sizes > -1e199, np.log(outputs * inputs), -1e200), axis=-1)
             by_count = cover(counted)
             better = (_sum_last(by_count) < _sum_last(logs))[..., None]
             shares, logs = np.where(better, counted, shares), np.where(better, by_count, logs)
@@ -432,8 +306,9 @@ class Capacity:
             # Equal derivatives mean shares in proportion to share * |derivative|; a third of the way converges at once for a square.
             with np.errstate(invalid="ignore", divide="ignore"):
                 slope = (logs - cover(shares + 1e-3)) / 1e-3
-                moved = normal(
-                    np.where(np.isfinite(logs), (2 * shares + logs + np.log(np.maximum(slope, 1e-3))) / 3, shares)
+                moved = log_softmax(
+                    np.where(np.isfinite(logs), (2 * shares + logs + np.log(np.maximum(slope, 1e-3))) / 3, shares),
+                    axis=-1,
                 )
             after = cover(moved)
             better = (_sum_last(after) < _sum_last(logs))[..., None]
@@ -445,7 +320,7 @@ class Capacity:
         return np.where(log_eps >= self.log_reach, -np.inf, total)[()]
 
     def log_rademacher(self, samples: Real) -> Real:
-        return self._log_rademacher(_log(_samples(samples)))
+        return self._log_rademacher(log_of(_samples(samples)))
 
     def rademacher(self, samples: Real) -> Real:
         r"""Bound on the empirical Rademacher complexity by Dudley's integral, $\inf_a\{4a + \frac{12}{\sqrt m}\int_a^R\sqrt{H(\epsilon)}\,d\epsilon\}$, by an
@@ -484,7 +359,7 @@ class Capacity:
         log_samples = np.zeros(self._shape(gap, margin, delta))
         for _ in range(500):
             # The bound falls like one over the root of m, nearly: a fixed point that contracts fast.
-            log_complexity = math.log(2) + self._log_rademacher(log_samples) - _log(margin)
+            log_complexity = math.log(2) + self._log_rademacher(log_samples) - log_of(margin)
             log_confidence = np.log(3 * np.sqrt(np.log(2 / np.asarray(delta)) / 2)) - log_samples / 2
             step = 2 * (np.logaddexp(log_complexity, log_confidence) - np.log(gap))
             log_samples = np.maximum(log_samples + step, 0.0)
@@ -502,7 +377,7 @@ class Capacity:
     def scaling(self, eps: Real, samples: Real) -> dict[str, Real]:
         """Exponents of the entropy at fixed norms: in the length, in the number of samples, in 1/eps; and with `depth`, what a layer
         more multiplies it by, in nats (twice the mean logarithm of the layers' Lipschitz constants)."""
-        log_eps, log_samples, h = _log(positive("eps", eps)), _log(_samples(samples)), 1e-3
+        log_eps, log_samples, h = log_of(positive("eps", eps)), log_of(_samples(samples)), 1e-3
         if np.any(log_eps >= self.log_reach):
             raise InputError(
                 f"eps = {eps!r}: it must be below the largest value of the class, {np.exp(np.min(self.log_reach)):.4g}"
@@ -527,11 +402,9 @@ class Capacity:
             )
         scaling = self.scaling(eps, samples)
         logs, shares = self.log_entropies(eps, samples)
-        free = _log_entropy(
-            np.array([t.log_size for t in self.terms], float) - np.log(eps * np.maximum(shares, 1e-300)),
-            np.log(samples * np.array([t.tokens for t in self.terms], float)),
-            np.array([t.outputs for t in self.terms], float),
-            np.inf,
+        sizes, tokens, outputs, _ = self._stacked()
+        free = log_entropy_at(
+            sizes - np.log(eps * np.maximum(shares, 1e-300)), np.log(samples * tokens), outputs, np.inf
         )
         width = max(len(t.name) for t in self.terms)
         lines = [f"{'weight':{width}}  log10 size   share  log10 nats  cover"]
@@ -553,17 +426,17 @@ def _sum_last(logs: np.ndarray) -> Real:
 
 def class_of(block: Block, radius: Real = 1.0) -> Capacity:
     """The capacity of a block on tokens in the ball of `radius`."""
-    grown = block(_log(positive("radius", radius)))
+    grown = block(log_of(positive("radius", radius)))
     return Capacity(grown.terms, grown.log_radius, grown.constant, grown.layers)
 
 
 def read_out(block: Block, weight: Real, radius: Real = 1.0, *, out_dim: Real = np.inf) -> Capacity:
     r"""The capacity of $w^\top f(X)_{CLS}$ with $|w| \le$ `weight`: one further term, and every other $|w|$ times as large."""
-    grown = block(_log(positive("radius", radius)))
-    log_weight = _log(as_norm("weight", weight))
+    grown = block(log_of(positive("radius", radius)))
+    log_weight = log_of(as_norm("weight", weight))
     terms = tuple(term.scaled(log_weight) for term in grown.terms)
     reach = log_weight + grown.log_radius
-    last = Term("read-out", reach, 1, 1, _dimension("out_dim", out_dim))
+    last = Term("read-out", reach, 1, 1, as_dimension("out_dim", out_dim))
     return Capacity((*terms, last), reach, grown.constant, grown.layers)
 
 
@@ -580,7 +453,7 @@ def head_norms(head: attention.TransformerHead, context: Float[ArrayLike, " dim"
     """The norms of a head's weights, at a fixed `context` if there is one. The product of query and key is never formed: its
     norms come through triangular factors of its thin ones."""
     _check_activation(head)
-    key, query, value, out = (_matrix(w) for w in (head.key, head.query, head.value, head.out))
+    key, query, value, out = (as_matrix(w) for w in (head.key, head.query, head.value, head.out))
     by_key, by_query = np.linalg.qr(key)[1], np.linalg.qr(query)[1]
     columns = float(np.linalg.norm(by_key @ query.T, axis=0).sum())
     rows = float(np.linalg.norm(by_query @ key.T, axis=0).sum())
@@ -703,7 +576,7 @@ def _capacity_of(module: Any, length: int, radius: float, constant: str) -> Capa
     cls = np.asarray(module.context, float)
     norms = [head_norms(head, cls) for head in known]
     if all(head.activation is attention.identity and not head.project for head in known):
-        values = [float(np.linalg.norm(_matrix(head.value) @ (_matrix(head.out) @ weight))) for head in known]
+        values = [float(np.linalg.norm(as_matrix(head.value) @ (as_matrix(head.out) @ weight))) for head in known]
         each = [collapsed_head(n.score, v, tokens, n.dim, constant) for n, v in zip(norms, values, strict=True)]
         return class_of(multi_head(*each), radius)
     block = multi_head(*(head_block(n, tokens, constant) for n in norms))

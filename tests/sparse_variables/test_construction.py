@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from pytest import approx
 
-from attlas.capacity import capacity_of, head_norms, token_radius
+from attlas.capacity import capacity_of, head_norms
+from attlas.covers import token_radius
 from attlas.errors import InputError
 from attlas.sparse_variables import (
     Orthonormal,

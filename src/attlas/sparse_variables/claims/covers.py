@@ -10,8 +10,8 @@ import xarray as xr
 from jaxtyping import Array, Float
 from scipy import optimize
 
-from attlas.capacity import best_split, linear_entropy
 from attlas.claims import Control, Hypothesis, Setting, claim, drawn_by, key_for, product, together
+from attlas.covers import best_split, linear_entropy
 from attlas.sparse_variables.claims.shared import FIGURES, PAPER, unit_tokens
 from attlas.statistics import Agreement, Bound
 

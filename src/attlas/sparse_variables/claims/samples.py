@@ -10,8 +10,9 @@ import numpy as np
 import xarray as xr
 
 from attlas import attention
-from attlas.capacity import Capacity, class_of, collapsed_head, linear_entropy, matrix_entropy, occam_samples
+from attlas.capacity import Capacity, class_of, collapsed_head, occam_samples
 from attlas.claims import Control, Hypothesis, Setting, claim, drawn_by, key_for, product
+from attlas.covers import linear_entropy, matrix_entropy
 from attlas.rademacher import concatenated_complexity, draw_signs, planar_complexity
 from attlas.sparse_variables.claims.complexity import planar_bound
 from attlas.sparse_variables.claims.covers import sparse_packing
