@@ -59,6 +59,19 @@ def test_training_sets_are_nested_and_single_out_their_support():
         assert task.consistent(smallest) == 1
 
 
+def test_a_support_may_be_given():
+    sets = draw_sets(jax.random.key(0), 50, [40], 2, support=(5, 20, 30), validation=100)
+    assert [task.support for task in sets.tasks] == [(5, 20, 30)] * 2
+    np.testing.assert_array_equal(sets.label, sets.bits[..., [5, 20, 30]].all(-1))
+    assert not np.array_equal(sets.bits[0], sets.bits[1])
+
+
+def test_tables_that_do_not_fit_are_refused_before_training():
+    wide = dataclasses.replace(ADAM, architecture=Architecture(dim=2**30, heads=1, hidden=1))
+    with pytest.raises(InputError, match="length = 12: 4 tables of tokens and their moments would take"):
+        train(SETS, wide, key=START)
+
+
 def test_a_run_does_not_depend_on_the_others(short):
     """One lane or several, whichever other trials and numbers of samples there are."""
     assert len(SETS.tasks) * len(SETS.samples) > LANES
@@ -167,5 +180,19 @@ def test_impossible_sets_and_runs_are_named(monkeypatch):
         draw_sets(jax.random.key(0), 12, [16], 0)
     with pytest.raises(InputError, match=r"samples = 2: none of 3 sets singles out the support; ask for \d+ or more"):
         draw_sets(jax.random.key(0), 12, [2], 1, validation=10)
+    with pytest.raises(InputError, match="samples = 1: it must be a whole number, at least 2"):
+        draw_sets(jax.random.key(0), 12, [1, 16], 1)
+    with pytest.raises(InputError, match="sparsity = 4: it must be between 1 and 3, of 3 bits"):
+        draw_sets(jax.random.key(0), 3, [16], 1, sparsity=4)
+    with pytest.raises(
+        InputError, match=r"validation = 1: all sequences of trial 0 have the label [01]; both labels must occur"
+    ):
+        draw_sets(jax.random.key(0), 12, [40], 1, validation=1)
+    with pytest.raises(InputError, match="all sequences of trial 0 have the label 1; both labels must occur"):
+        draw_sets(jax.random.key(0), 12, [40], 1, function=(1,) * 8, unique=False)
+    with pytest.raises(
+        InputError, match=r"length = 1000000000: the sequences would take [\d,]+ GB, and there are \d+ GB"
+    ):
+        draw_sets(jax.random.key(0), 10**9, [100], 10)
     with pytest.raises(InputError, match="steps = 30: it must be a multiple of every = 20"):
         train(SETS, key=START, steps=30, every=20)

@@ -11,6 +11,7 @@ position table by one number, the mean square of its largest row, and moves ever
 """
 
 import functools
+import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -75,31 +76,44 @@ def draw_sets(
     *,
     function: str | tuple[int, ...] = "and",
     sparsity: int = 3,
+    support: Sequence[int] | None = None,
     validation: int = 10_000,
     unique: bool = True,
 ) -> TrainingSets:
-    """Training sets for `trials` supports, drawn uniformly. With `unique`, the smallest of a trial already singles out its support."""
-    grid = tuple(sorted({whole("samples", m, 1) for m in samples}))
+    """Training sets of `trials` trials, with `support` or each with one of `sparsity` places, drawn uniformly. With `unique`, the
+    smallest of a trial already singles out its support."""
+    grid = tuple(sorted({whole("samples", m, 2) for m in samples}))
     if not grid:
         raise InputError("samples is empty: there must be at least one number of samples")
-    whole("trials", trials, 1), whole("validation", validation, 1)
+    whole("length", length, 1), whole("trials", trials, 1), whole("validation", validation, 1)
+    rows = LANES * padded(grid[-1]) + SCREEN  # what is made of the bits for one compiled call
+    _fits(length, "the sequences", length * (trials * grid[-1] + validation) + 4 * (2 * length + 1) * rows)
     with jax.enable_x64(False):
         drawn = [
-            _draw_trial(jax.random.fold_in(key, 1 + trial), length, grid, function, sparsity, unique)
+            _draw_trial(jax.random.fold_in(key, 1 + trial), length, grid, function, sparsity, support, unique)
             for trial in range(trials)
         ]
         tasks = tuple(task for task, *_ in drawn)
         shared = _draw_blocks(jax.random.fold_in(key, 0), validation, length, tasks[0].bias)
         labels = np.stack([_label(task, shared) for task in tasks])
+    single = np.flatnonzero(labels.min(1) == labels.max(1))
+    if single.size:
+        raise InputError(
+            f"validation = {validation}: all sequences of trial {single[0]} have the label {labels[single[0], 0]}; "
+            "both labels must occur"
+        )
     bits, label, redrawn = (np.array(x) for x in list(zip(*drawn, strict=True))[1:])
     return TrainingSets(tasks, grid, bits, label, redrawn, shared, labels)
 
 
 def _draw_trial(
-    key: Array, length: int, grid: tuple[int, ...], function: Any, sparsity: int, unique: bool
+    key: Array, length: int, grid: tuple[int, ...], function: Any, sparsity: int, support: Any, unique: bool
 ) -> tuple[SparseBoolean, np.ndarray, np.ndarray, int]:
     place, sequences = jax.random.split(key)
-    task = SparseBoolean.random(place, length, sparsity, function)
+    if support is None:
+        task = SparseBoolean.random(place, length, sparsity, function)
+    else:
+        task = SparseBoolean(length, tuple(support), function)
     for attempt in range(TRIES):
         bits = _draw_blocks(jax.random.fold_in(sequences, attempt), grid[-1], length, task.bias)
         label = _label(task, bits)
@@ -109,6 +123,16 @@ def _draw_trial(
     raise InputError(
         f"samples = {grid[0]}: none of {TRIES} sets singles out the support; ask for {task.floor()} or more"
     )
+
+
+def _fits(length: int, what: str, size: int) -> None:
+    """Bad input if so many bytes are more than there are; where a system does not say, nothing is refused."""
+    if hasattr(os, "sysconf"):
+        memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        if size > memory:
+            raise InputError(
+                f"length = {length}: {what} would take {size / 1e9:,.0f} GB, and there are {memory / 1e9:,.0f} GB of memory"
+            )
 
 
 def _label(task: SparseBoolean, bits: UInt8[np.ndarray, "n length"]) -> UInt8[np.ndarray, " n"]:
@@ -330,6 +354,7 @@ def train(
     steps, every = whole("steps", steps, 1), whole("every", every, 1)
     if steps % every:
         raise InputError(f"steps = {steps}: it must be a multiple of every = {every}")
+    fits_memory(recipe, sets.length, LANES)
     outcomes: dict[tuple[int, int], Outcome] = {}
     with jax.enable_x64(False):  # training is in single precision
         for outcome in run_all(sets, recipe, key, steps, every, stop):
@@ -339,6 +364,13 @@ def train(
             if progress is not None:
                 progress(len(outcomes), len(sets.tasks) * len(sets.samples))
     return _as_dataset(sets, recipe, outcomes, np.arange(every, steps + every, every), curves)
+
+
+def fits_memory(recipe: Recipe, length: int, lanes: int) -> None:
+    """Bad input if the state of so many lanes, three numbers for each parameter, and a gradient do not fit into memory."""
+    model = jax.eval_shape(lambda key: recipe.architecture.initialise(length, key), jax.random.key(0))
+    numbers = sum(leaf.size for leaf in jax.tree.leaves(model))
+    _fits(length, f"{lanes} tables of tokens and their moments", 16 * lanes * numbers)
 
 
 def run_all(sets: TrainingSets, recipe: Recipe, key: Array, steps: int, every: int, stop: bool) -> Iterator[Outcome]:

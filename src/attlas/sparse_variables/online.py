@@ -1,0 +1,194 @@
+r"""Training with a fresh batch at every step, several runs at once (Edelman et al. 2022, Section 5, Figure 4).
+
+A parity of s bits is independent of any s - 1 of them, so at first nothing seems to be learnt; and what is never seen again cannot be
+memorised. A run arrives when every sequence of bits gets its label, where the length is short enough to look at all of them.
+"""
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import xarray as xr
+from jaxtyping import Array, Bool, Float, UInt8
+
+from attlas.errors import InputError, whole
+from attlas.scan import iterate
+from attlas.sparse_variables import training
+from attlas.sparse_variables.model import Architecture, choose
+from attlas.sparse_variables.task import SparseBoolean, draw_bits, patterns, probabilities
+from attlas.sparse_variables.training import (
+    Data,
+    Recipe,
+    State,
+    begin,
+    fits_memory,
+    full_accuracy,
+    losses,
+    observe,
+    right,
+)
+
+PARITY = Recipe(
+    Architecture(heads=16, hidden=256, norms=True, weight_scale=0.125, token_scale=0.5, position_scale=0.5), decay=0.0
+)
+"""As `training.ADAM`, but weights begin at the size one over the square root of the dimension: from small ones parity takes long."""
+
+EXHAUSTIVE = 16
+"""Up to this length every sequence is looked at."""
+
+SAMPLED = 10_000
+"""Sequences that are looked at beyond it."""
+
+SCREEN = 1024
+"""Of these, in random order, what every evaluation sees; only where all of it is right, the rest is looked at too."""
+
+
+class Stream(NamedTuple):
+    """Where the batches of each lane come from."""
+
+    support: Any  # [lane, sparsity]
+    table: Any  # [2^sparsity], the function's values
+    bias: Any
+    weight: Any  # [batch], one over the size of a batch
+    key: Any  # [lane, words]
+
+
+class Validation(NamedTuple):
+    """Sequences in random order, the first of which are the screen, and the weights of the screen."""
+
+    bits: UInt8[np.ndarray, "n length"]
+    weight: Float[np.ndarray, " screen"]
+
+
+def step(t: Array, state: State, args: tuple[Stream, Recipe]) -> State:
+    """One step of Adam in every lane, on a batch of its own."""
+    stream, recipe = args
+    keys = jax.vmap(jax.random.fold_in)(jax.random.wrap_key_data(stream.key), state.step.astype(jnp.int32))
+    batch, dropout = jnp.unstack(jax.vmap(jax.random.split)(keys), axis=1)
+    shape = stream.weight.shape[0], state.model.length
+    bits = jax.vmap(lambda key: draw_bits(key, *shape, stream.bias))(batch)
+    data = Data(choose(bits), labels(stream, bits), stream.weight, None, jax.random.key_data(dropout))
+    return training.step(t, state, (data, recipe))
+
+
+def labels(stream: Stream, bits: UInt8[Array, "*lane m length"]) -> UInt8[Array, "lane m"]:
+    """The values of each lane's function, on sequences of its own or on the same for all."""
+    lanes, sparsity = stream.support.shape
+    bits = jnp.broadcast_to(bits, (lanes, *bits.shape[-2:]))
+    relevant = jnp.take_along_axis(bits, stream.support[:, None, :], -1).astype(jnp.int32)
+    return jnp.asarray(stream.table)[(relevant << jnp.arange(sparsity)).sum(-1)]
+
+
+@jax.jit
+def _look(
+    model: Any, stream: Stream, bits: UInt8[Array, "n length"], weight: Float[Array, " n"]
+) -> tuple[Float[Array, " lane"], Bool[Array, "lane n"]]:
+    """The loss of each lane on weighted sequences, and which of them are right."""
+    chosen, label = choose(bits), labels(stream, bits)
+    return losses(model, Data(chosen, label, weight, None, None)), right(model, chosen, label)
+
+
+def train_online(
+    tasks: Sequence[SparseBoolean],
+    recipe: Recipe = PARITY,
+    *,
+    key: Array,
+    batch_size: int = 128,
+    steps: int = 1000,
+    every: int = 10,
+    progress: Callable[[int, int], None] | None = None,
+) -> xr.Dataset:
+    """Train on each task, which may differ in their supports, from starts and on batches of their own.
+
+    Runs are evaluated every `every` steps, and go on until all have arrived or `steps` are done. The Dataset over (trial, step) has
+    `loss` and `accuracy` on validation (its first 1,024 sequences unless these are all right, and nan after the end), and over trial
+    `arrival`, the first evaluation at which all sequences were right, or nan, `status` (solved, unsolved or diverged) and `support`.
+    Validation is on all sequences up to the length 16, and on 10,000 beyond. `progress(done, steps)` is called at each evaluation.
+    """
+    batch_size, steps, every = whole("batch_size", batch_size, 1), whole("steps", steps, 1), whole("every", every, 1)
+    if steps % every:
+        raise InputError(f"steps = {steps}: it must be a multiple of every = {every}")
+    _alike(tasks)
+    fits_memory(recipe, tasks[0].length, len(tasks))
+    times = np.arange(every, steps + every, every)
+    loss, accuracy = np.full((2, len(tasks), len(times)), np.nan)
+    arrival, finite = np.full(len(tasks), np.nan), np.ones(len(tasks), bool)
+    with jax.enable_x64(False):  # training is in single precision
+        validation = validate_on(tasks[0], jax.random.fold_in(key, 0))
+        state, stream = _start(tasks, recipe, jax.random.fold_in(key, 1), batch_size)
+        for i, time in enumerate(times):
+            path = iterate(step, observe, state, (stream, recipe), steps=every, record_every=every)
+            state, finite = path.last, finite & (path.survived == every)
+            loss[:, i], found = map(np.asarray, _look(state.model, stream, validation.bits[:SCREEN], validation.weight))
+            accuracy[:, i] = np.where(found.all(1), 1, found @ validation.weight)
+            for lane in np.flatnonzero(found.all(1) & np.isnan(arrival)):
+                model = jax.tree.map(lambda x, lane=lane: x[lane], state.model)
+                label = np.asarray(tasks[lane].label(validation.bits))
+                accuracy[lane, i] = full_accuracy(model, validation.bits, label)
+                arrival[lane] = time if accuracy[lane, i] == 1 else np.nan
+            if progress is not None:
+                progress(int(time), steps)
+            if (~finite | ~np.isnan(arrival)).all():
+                break
+    status = np.where(~finite, "diverged", np.where(np.isnan(arrival), "unsolved", "solved"))
+    task = tasks[0]
+    return xr.Dataset(
+        {
+            "loss": (("trial", "step"), loss),
+            "accuracy": (("trial", "step"), accuracy),
+            "arrival": ("trial", arrival),
+            "status": ("trial", status),
+            "support": (("trial", "place"), np.array([task.support for task in tasks])),
+        },
+        coords={"trial": range(len(tasks)), "step": times},
+        attrs={
+            "length": task.length,
+            "sparsity": task.sparsity,
+            "function": str(task.function),
+            "batch_size": batch_size,
+            "recipe": " ".join(str(recipe).split()),
+            "validation": len(validation.bits),
+        },
+    )
+
+
+def _alike(tasks: Sequence[SparseBoolean]) -> None:
+    if not tasks:
+        raise InputError("tasks is empty: there must be at least one")
+    for name in ("length", "sparsity", "function", "bias"):
+        found = {getattr(task, name) for task in tasks}
+        if len(found) > 1:
+            raise InputError(f"the tasks have {len(found)} values of {name}: they may differ in their supports only")
+
+
+def validate_on(task: SparseBoolean, key: Array) -> Validation:
+    """All sequences of bits in random order, weighted as they occur; or, of longer ones, 10,000 as they occur."""
+    if task.length > EXHAUSTIVE:
+        bits = np.asarray(draw_bits(key, SAMPLED, task.length, task.bias))
+        weight = np.ones(SCREEN)
+    else:
+        order = np.asarray(jax.random.permutation(key, 2**task.length))
+        bits = patterns(task.length)[order]
+        weight = probabilities(task.length, task.bias)[order][:SCREEN]
+    return Validation(bits, (weight / weight.sum()).astype(np.float32))
+
+
+def _start(tasks: Sequence[SparseBoolean], recipe: Recipe, key: Array, batch_size: int) -> tuple[State, Stream]:
+    """Each lane with a key of its own, whatever their number."""
+    keys = jax.vmap(lambda i: jax.random.split(jax.random.fold_in(key, i)))(jnp.arange(len(tasks)))
+    stream = Stream(
+        support=np.array([task.support for task in tasks]),
+        table=tasks[0].table,
+        bias=np.float32(tasks[0].bias),
+        weight=np.full(batch_size, 1 / batch_size, np.float32),
+        key=np.asarray(jax.random.key_data(keys[:, 1])),
+    )
+    return _begun(recipe, tasks[0].length, keys[:, 0]), stream
+
+
+@functools.partial(jax.jit, static_argnums=1)
+def _begun(recipe: Recipe, length: int, keys: Array) -> State:
+    return jax.vmap(lambda key: begin(recipe.architecture.initialise(length, key), recipe))(keys)
