@@ -126,7 +126,7 @@ def train_online(
             accuracy[:, i] = np.where(found.all(1), 1, found @ validation.weight)
             for lane in np.flatnonzero(found.all(1) & np.isnan(arrival)):
                 model = jax.tree.map(lambda x, lane=lane: x[lane], state.model)
-                label = np.asarray(tasks[lane].label(validation.bits))
+                label = np.asarray(tasks[int(lane)].label(validation.bits))
                 accuracy[lane, i] = full_accuracy(model, validation.bits, label)
                 arrival[lane] = time if accuracy[lane, i] == 1 else np.nan
             if progress is not None:
