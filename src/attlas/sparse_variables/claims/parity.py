@@ -15,14 +15,15 @@ from attlas.statistics import Convergence
 CHANCE, LEARNT = 0.6, 0.1
 """Losses: above the first a run is at chance, where the loss is ln 2; below the second the function is learnt."""
 
-PLATEAU = 2 / 3
+PLATEAU = 0.5
+"""The part of the time until a function is learnt that a run is at chance, at least."""
 
 HYPOTHESES = (
     Hypothesis("length > sparsity", lambda s: s.length > s.sparsity, defining=True),
     Hypothesis(f"function is one of {', '.join(FUNCTIONS)}", lambda s: s.function in FUNCTIONS, defining=True),
 )
 RUNS = Setting(
-    length=(10,), sparsity=(3,), function="parity", batch_size=128, steps=600, every=10, repeats=20
+    length=(10,), sparsity=(3,), function="parity", batch_size=128, steps=600, every=5, repeats=20
 )  # fmt: skip
 PAPER_RUNS = RUNS.replace(length=(10, 15), steps=1200, repeats=24)
 
@@ -72,8 +73,8 @@ def parity_arrives(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     "sparse-variables/parity-plateau",
     source=PAPER,
     reference="Figure 4",
-    statement=r"The loss on parity stays at chance, $\ln(2) \approx 0.69$, and then falls fast: in more than half of the runs it first falls below 0.6 after more than two"
-    r" thirds of the steps after which it first falls below 0.1.",
+    statement=r"The loss on parity stays at chance, $\ln(2) \approx 0.69$, and then falls fast: in more than half of the runs more than half of the steps until it first"
+    r" falls below 0.1 are over when it first falls below 0.6.",
     words="For most of the time nothing seems to be learnt, and then everything is.",
     hypotheses=HYPOTHESES,
     quick=RUNS,

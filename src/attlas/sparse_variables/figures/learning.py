@@ -77,12 +77,12 @@ def parity_plateaus(evidence: xr.Dataset) -> Any:
         color=hue,
         tooltip=[alt.Tooltip("part:Q", format=".3f")],
     )  # fmt: skip
-    wall = alt.Chart(pd.DataFrame({"part": [2 / 3]})).mark_rule(color=THEORY, strokeDash=[5, 4]).encode(x="part:Q")
+    wall = alt.Chart(pd.DataFrame({"part": [0.5]})).mark_rule(color=THEORY, strokeDash=[5, 4]).encode(x="part:Q")
     top = (lines + rule_at(float(np.log(2)), "chance, ln 2")).properties(width=WIDTH, height=HEIGHT - 60)
     return finish(
         alt.vconcat(top, (dots + wall).properties(width=WIDTH, height=34 * len(cells))),
         "Nothing, and then everything",
-        f"above: {SHOWN} runs a length; below: all runs, and the two thirds that are claimed",
+        f"above: {SHOWN} runs a length; below: all runs, and the half that is claimed",
     )
 
 
@@ -93,8 +93,10 @@ def accuracy_curves(evidence: xr.Dataset) -> Any:
     """Figure 3, left: accuracy in training and on validation, above and below the threshold."""
     cell = evidence.isel(cell=0)
     names = {"accuracy_curve": "validation", "train_accuracy_curve": "training"}
-    curves = table(cell.isel(repeat=slice(SHOWN)), *names, rows=20_000).rename(columns=names)
-    long = curves.melt(["recipe", "samples", "repeat", "step"], list(names.values()), "on", "accuracy").dropna()
+    curves = table(cell.isel(repeat=slice(SHOWN)), *names, rows=20_000)
+    long = curves.melt(["recipe", "samples", "repeat", "step"], list(names), "on", "accuracy").dropna()
+    long["on"] = long["on"].map(names)
+    steps = alt.Scale(domain=[0, int(cell["step"].max())])
     rows = []
     for recipe in cell["recipe"].values.tolist():
         panels = []
@@ -102,7 +104,7 @@ def accuracy_curves(evidence: xr.Dataset) -> Any:
             here = long[(long["recipe"] == recipe) & (long["samples"] == samples)]
             overfit = int(cell["overfit"].sel(recipe=recipe, samples=samples).sum())
             lines = alt.Chart(here).mark_line(strokeWidth=1.3, opacity=0.7).encode(
-                x=alt.X("step:Q", title="step"),
+                x=alt.X("step:Q", title="step", scale=steps),
                 y=alt.Y("accuracy:Q", title="accuracy", scale=alt.Scale(domain=[0.4, 1])),
                 color=colour("on:N", None, sort=["validation", "training"]),
                 detail="repeat:N",
@@ -120,7 +122,7 @@ def accuracy_curves(evidence: xr.Dataset) -> Any:
 def attention_map(evidence: xr.Dataset) -> Any:
     """Figure 3, right: what each place has of the head's attention in some sequences; and the mean weights of all trials."""
     cell = evidence.isel(cell=0)
-    support = cell["support"].values.tolist()
+    support = cell["places"].values.tolist()
     frame = table(cell, "weights", "bits", rows=100_000)
     frame["label"] = cell["bits"].isel(place=support).values.all(1)[frame["example"]].astype(int)
     place = alt.X(
@@ -144,9 +146,7 @@ def attention_map(evidence: xr.Dataset) -> Any:
     dots = alt.Chart(read).mark_point(filled=True, size=18, opacity=0.6, color=PALETTE[0]).encode(
         x=x, y=alt.Y("read:Q", title="mean weight", scale=alt.Scale(domain=[0, 1])), tooltip=[alt.Tooltip("read:Q", format=".3f")]
     )  # fmt: skip
-    level = (
-        alt.Chart(table(cell, "predicted")).mark_tick(color=THEORY, thickness=2, size=34).encode(x=x, y="predicted:Q")
-    )
+    level = alt.Chart(table(cell, "ideal")).mark_tick(color=THEORY, thickness=2, size=34).encode(x=x, y="ideal:Q")
     tall = 12 * cell.sizes["example"]
     return finish(
         alt.hconcat(
