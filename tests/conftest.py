@@ -30,7 +30,11 @@ SEED = 20_260
 HEAVY = {
     "sparse-variables/complexity-bound",
     "sparse-variables/complexity-length",
+    "sparse-variables/falsifying-zeros",
     "sparse-variables/layer-lipschitz",
+    "sparse-variables/overfits-below",
+    "sparse-variables/parity-arrives",
+    "sparse-variables/parity-plateau",
     "sparse-variables/table-form",
     "sparse-variables/tightness",
 } | {

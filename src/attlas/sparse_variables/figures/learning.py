@@ -124,7 +124,7 @@ def attention_map(evidence: xr.Dataset) -> Any:
     cell = evidence.isel(cell=0)
     support = cell["places"].values.tolist()
     frame = table(cell, "weights", "bits", rows=100_000)
-    frame["label"] = cell["bits"].isel(place=support).values.all(1)[frame["example"]].astype(int)
+    frame["label"] = cell["bits"].isel(place=support).min("place").values[frame["example"]]
     place = alt.X(
         "place:O",
         title="place",
