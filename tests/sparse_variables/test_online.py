@@ -111,6 +111,18 @@ def test_the_loss_is_exact_where_all_sequences_are_seen():
             assert right[lane].mean() == approx((logs.argmax(1) == label).mean())
 
 
+def test_a_mistake_is_found_wherever_it_is():
+    with jax.enable_x64(False):
+        state, _ = online._start([SparseBoolean(12, (1, 4), "parity")], SMALL, KEY, 4)
+        model = jax.tree.map(lambda x: x[0], state.model)
+        bits = validate_on(SparseBoolean(12, (1, 4), "parity"), KEY).bits
+        said = np.asarray(logits_full(model, bits).argmax(-1)).astype(np.uint8)
+        assert online.accuracy_until_wrong(model, bits, said) == 1
+        for place, seen in ((10, 1000), (2500, 3000), (4095, 4096)):
+            other = np.where(np.arange(4096) == place, 1 - said, said).astype(np.uint8)
+            assert online.accuracy_until_wrong(model, bits, other) == approx(1 - 1 / seen)
+
+
 def test_runs_that_are_not_finite_are_recorded():
     wild = dataclasses.replace(SMALL, rate=1e30)
     data = train_online(TASKS, wild, key=KEY, batch_size=64, steps=40, every=20)

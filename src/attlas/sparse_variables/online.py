@@ -104,7 +104,7 @@ def train_online(
     """Train on each task, which may differ in their supports, from starts and on batches of their own.
 
     Runs are evaluated every `every` steps, and go on until all have arrived or `steps` are done. The Dataset over (trial, step) has
-    `loss` and `accuracy` on validation (its first 1,024 sequences unless these are all right, and nan after the end), and over trial
+    `loss` and `accuracy` on validation (its first 1,024 sequences, or as many as it takes to find a mistake; nan after the end), and over trial
     `arrival`, the first evaluation at which all sequences were right, or nan, `status` (solved, unsolved or diverged) and `support`.
     Validation is on all sequences up to the length 16, and on 10,000 beyond. `progress(done, steps)` is called at each evaluation.
     """
@@ -127,7 +127,7 @@ def train_online(
             for lane in np.flatnonzero(found.all(1) & np.isnan(arrival)):
                 model = jax.tree.map(lambda x, lane=lane: x[lane], state.model)
                 label = np.asarray(tasks[int(lane)].label(validation.bits))
-                accuracy[lane, i] = full_accuracy(model, validation.bits, label)
+                accuracy[lane, i] = accuracy_until_wrong(model, validation.bits, label)
                 arrival[lane] = time if accuracy[lane, i] == 1 else np.nan
             if progress is not None:
                 progress(int(time), steps)
@@ -174,6 +174,16 @@ def validate_on(task: SparseBoolean, key: Array) -> Validation:
         bits = patterns(task.length)[order]
         weight = probabilities(task.length, task.bias)[order][:SCREEN]
     return Validation(bits, (weight / weight.sum()).astype(np.float32))
+
+
+def accuracy_until_wrong(model: Any, bits: UInt8[np.ndarray, "n length"], label: UInt8[np.ndarray, " n"]) -> float:
+    """The accuracy of one model on all sequences, or on the first thousands up to its first mistake: a run may be nearly right for long."""
+    for end in range(training.SCREEN, len(label) + training.SCREEN, training.SCREEN):
+        part = slice(end - training.SCREEN, end)
+        wrong = 1 - full_accuracy(model, bits[part], label[part])
+        if wrong > 0:
+            return 1 - wrong * len(label[part]) / min(end, len(label))
+    return 1.0
 
 
 def _start(tasks: Sequence[SparseBoolean], recipe: Recipe, key: Array, batch_size: int) -> tuple[State, Stream]:
