@@ -205,8 +205,10 @@ class Claim:
 
     `measure(cells, seed)` returns the evidence for a batch of cells, a Dataset with a leading axis `cell`. Cells that
     agree in the parameters `shape` have arrays of one shape and may be measured together; by default each is
-    measured by itself. `budget` names the count that a repetition multiplies by four. `code` is the digest of the
-    sources that its numbers depend on, as they were when it was registered.
+    measured by itself. `fit` makes what the rule reads of the evidence of all cells, where that takes more than one of
+    them. `budget` names the count that a repetition multiplies by four. `code` is the digest of the sources that its
+    numbers depend on, as they were when it was registered. Claims that are measured by one function share its
+    evidence: it is kept under the id of the first of them, `evidence`.
     """
 
     id: str
@@ -228,7 +230,9 @@ class Claim:
     batch: int = 8
     budget: str | None = None
     precision: Literal["float64", "float32"] = "float64"
+    fit: Callable[[xr.Dataset], xr.Dataset] = field(default=lambda evidence: evidence)
     code: str = ""
+    evidence: str = ""
 
     @property
     def map(self) -> str:
@@ -280,7 +284,8 @@ def claim(id: str, **parts: Any) -> Callable[[Callable[[Sequence[Setting], int],
     def register(measure: Callable[[Sequence[Setting], int], xr.Dataset]) -> Claim:
         made = Claim(id=id, measure=measure, **parts)
         _check(made)
-        made = replace(made, code=_digest(made.file))
+        first = next((known.id for known in _REGISTRY.values() if known.measure is measure), id)
+        made = replace(made, code=_digest(made.file), evidence=first)
         _REGISTRY[id] = made
         return made
 

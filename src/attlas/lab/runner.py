@@ -5,6 +5,7 @@ import json
 import platform
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.metadata import version
@@ -22,6 +23,8 @@ from attlas.statistics import Verdict
 
 REPETITION = 4
 """How much more is spent on a repetition than on the first sight of a refutation."""
+
+_LOCKS: defaultdict[Address, threading.Lock] = defaultdict(threading.Lock)
 
 Progress = Callable[[str, int, int], None]
 """Called with a claim's id, the cells done and the cells to do."""
@@ -193,8 +196,12 @@ class _Bench:
 
     def gather(self, setting: Setting, seed: int) -> Gathered:
         """The evidence of all cells of `setting`, from the store or measured now and stored batch by batch."""
-        cells = self.claim.cells(setting)
         address = Address.of(self.claim, seed)
+        with _LOCKS[address]:  # a claim that shares its measurement with one under way waits, and then finds it stored
+            return self._gather(setting, seed, address)
+
+    def _gather(self, setting: Setting, seed: int, address: Address) -> Gathered:
+        cells = self.claim.cells(setting)
         have = {} if self.fresh else self.store.load(self.store.find(address, cells))
         stored = len(have)
         earlier = sum(json.loads(part.attrs["facts"])["seconds"] / part.attrs["batch"] for part in have.values())
@@ -209,7 +216,7 @@ class _Bench:
             have.update({cell: evidence.isel({"cell": [i]}) for i, cell in enumerate(batch)})
             seconds, compiling = seconds + clock.seconds, compiling + clock.compiling
             self._tell(len(have), len(cells))
-        joined = _join([have[cell] for cell in cells], cells)
+        joined = self.claim.fit(_join([have[cell] for cell in cells], cells))
         return Gathered(joined, seed, seconds, compiling, earlier + seconds, stored, len(cells), address.code)
 
     def _measure(self, batch: list[Setting], seed: int) -> xr.Dataset:

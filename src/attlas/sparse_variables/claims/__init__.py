@@ -9,6 +9,17 @@ from attlas.sparse_variables.claims import (
     lipschitz,
     parity,
     samples,
+    thresholds,
 )
 
-__all__ = ["complexity", "constructions", "covers", "generalisation", "learning", "lipschitz", "parity", "samples"]
+__all__ = [
+    "complexity",
+    "constructions",
+    "covers",
+    "generalisation",
+    "learning",
+    "lipschitz",
+    "parity",
+    "samples",
+    "thresholds",
+]

@@ -1,0 +1,183 @@
+r"""How many samples a learner needs (Edelman et al. 2022, Section 5, Figure 2).
+
+A trial with m samples is a support, a training set that no other support explains, and a start; it is solved if all validation
+sequences are right at some evaluation. The threshold is the smallest m at which 80 % of trials are solved. Whether a trial is solved at
+m depends on nothing but the key, the length, m and its number: which m are looked at may be decided on the way.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import numpy as np
+from jaxtyping import Array, Bool, Float
+from scipy.optimize import isotonic_regression
+
+from attlas.errors import InputError, near, whole
+from attlas.sparse_variables.learners import MLP, UNIFORM, l1_path, screen_by_covariance
+from attlas.sparse_variables.task import SparseBoolean
+from attlas.sparse_variables.training import ADAM, RECIPE_R, Recipe, TrainingSets, draw_sets, train
+
+LEVEL = 0.8
+"""The share of trials that must be solved."""
+
+FIRST, RATIO = 10, 1.2
+"""The sizes of training sets that are looked at: ceil(FIRST RATIO^k)."""
+
+REPLICATES = 400
+"""Bootstrap samples of the trials."""
+
+Learner = Callable[[TrainingSets, Array, int], Bool[np.ndarray, " trial"]]
+"""From training sets of one size, a key and a number of steps to the trials that are solved."""
+
+
+# --- learners --------------------------------------------------------------------------------------------------------
+
+
+def trained_by(recipe: Recipe) -> Learner:
+    def solve(sets: TrainingSets, key: Array, steps: int) -> Bool[np.ndarray, " trial"]:
+        return train(sets, recipe, key=key, steps=steps)["status"].values[:, 0] == "solved"
+
+    return solve
+
+
+LEARNERS: dict[str, Learner] = {
+    "attention": trained_by(RECIPE_R),
+    "plain Adam": trained_by(ADAM),
+    "uniform attention": trained_by(UNIFORM),
+    "MLP": trained_by(MLP),
+    "L1 logistic": lambda sets, key, steps: l1_path(sets)["solved"].values[:, 0],
+    "screening": lambda sets, key, steps: screen_by_covariance(sets)["solved"].values[:, 0],
+}
+
+
+def learner(name: str) -> Learner:
+    if name not in LEARNERS:
+        raise InputError(
+            f"learner = {name!r}: there is none of that name.{near(name, LEARNERS)} There are: {', '.join(LEARNERS)}."
+        )
+    return LEARNERS[name]
+
+
+# --- the sizes that are looked at ------------------------------------------------------------------------------------
+
+
+def sizes(most: int) -> list[int]:
+    """Sizes of training sets in steps of a fifth, up to `most`."""
+    count = 1 + math.floor(math.log(whole("most", most, FIRST) / FIRST, RATIO) + 1e-9)
+    return [math.ceil(FIRST * RATIO**k - 1e-9) for k in range(count)]
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """Which trials are solved at the sizes that were looked at, in rising order, of all `sizes`."""
+
+    length: int
+    samples: tuple[int, ...]
+    solved: Bool[np.ndarray, "trial size"]
+
+    @property
+    def share(self) -> Float[np.ndarray, " size"]:
+        return self.solved.mean(0)
+
+    @property
+    def censored(self) -> bool:
+        """Whether the threshold lies beyond the largest size: it is then a lower limit."""
+        return bool(isotonic_regression(self.share).x[-1] < LEVEL)
+
+    @property
+    def log_threshold(self) -> float:
+        return crossing(self.samples, self.share)
+
+    def replicates(self, seed: int = 0) -> Float[np.ndarray, " replicate"]:
+        """`log_threshold` of trials drawn with replacement; a trial keeps its outcomes at all sizes."""
+        trials = len(self.solved)
+        counts = np.random.default_rng(seed).multinomial(trials, np.full(trials, 1 / trials), REPLICATES)
+        return np.array([crossing(self.samples, share) for share in counts @ self.solved / trials])
+
+
+def crossing(samples: tuple[int, ...], share: Float[np.ndarray, " size"]) -> float:
+    """Logarithm of the size at which the monotone fit of `share` reaches `LEVEL`, between two sizes by interpolation in logarithms."""
+    fit, logs = isotonic_regression(share).x, np.log(samples)
+    above = np.flatnonzero(fit >= LEVEL)
+    if not above.size or above[0] == 0:
+        return float(logs[0] if above.size else logs[-1])
+    k = above[0]
+    return float(logs[k - 1] + (LEVEL - fit[k - 1]) / (fit[k] - fit[k - 1]) * (logs[k] - logs[k - 1]))
+
+
+def sweep(
+    key: Array,
+    length: int,
+    solve: Learner | str = "attention",
+    *,
+    trials: int = 40,
+    most: int = 2000,
+    start: int | None = None,
+    steps: int = 500,
+    function: Any = "and",
+    sparsity: int = 3,
+    validation: int = 10_000,
+) -> Sweep:
+    """Trials at the sizes around the threshold, from `start` or a quarter above the statistical floor: strides that double until it is enclosed, bisection down to neighbours, and one size
+    further on either side. Sizes at which hardly any set singles out its support are below every learner's threshold and not tried."""
+    solve = learner(solve) if isinstance(solve, str) else solve
+    whole("trials", trials, 1)
+    grid = sizes(most)
+    any_task = SparseBoolean(length, tuple(range(sparsity)), function)
+    bottom = next((k for k, m in enumerate(grid) if any_task.unique_probability(m) > 0.02), len(grid) - 1)
+    found: dict[int, np.ndarray] = {}
+
+    def enough(k: int) -> bool:
+        if k not in found:
+            data, weights = jax.random.split(jax.random.fold_in(key, length))
+            sets = draw_sets(
+                data, length, [grid[k]], trials, function=function, sparsity=sparsity, validation=validation
+            )
+            found[k] = solve(sets, weights, steps)
+        return bool(found[k].mean() >= LEVEL)
+
+    top = len(grid) - 1
+    low = high = min(max(bottom, int(np.searchsorted(grid, start or 1.25 * any_task.floor()))), top)
+    stride = 1
+    while low > bottom and enough(low):
+        low, high, stride = max(bottom, low - stride), low, 2 * stride
+    while high < top and not enough(high):
+        low, high, stride = high, min(top, high + stride), 2 * stride
+    enough(low), enough(high)
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if enough(middle) else (middle, high)
+    enough(max(bottom, low - 1)), enough(min(top, high + 1))
+    order = sorted(found)
+    return Sweep(length, tuple(grid[k] for k in order), np.stack([found[k] for k in order], 1))
+
+
+# --- how thresholds grow ---------------------------------------------------------------------------------------------
+
+LAWS: dict[str, tuple[Callable[..., Any], np.ndarray]] = {
+    "logarithm": (lambda logs, t: np.log(logs - logs[0] + t), np.geomspace(1e-2, 1e3, 600)),
+    "power": (lambda logs, t: t * logs, np.linspace(-0.5, 2.0, 600)),
+}
+"""ln m of m = b (ln T - ln T_0 + t) and of m = b T^t, but for ln b, with the t that are tried."""
+
+
+def fit_law(
+    law: str,
+    lengths: Float[np.ndarray, " length"],
+    log_thresholds: Float[np.ndarray, "*n length"],
+    errors: Float[np.ndarray, " length"],
+) -> tuple[Float[np.ndarray, "*n"], Float[np.ndarray, "*n length"]]:
+    r"""The smallest $\sum_T (\ln m_T - \ln m(T))^2/\mathrm{error}_T^2$, minus twice the log-likelihood of `law`, and $\ln m(T)$ where it is attained.
+    ln b is the weighted mean of what the shape leaves; the shape runs through a grid."""
+    shape, values = LAWS[law]
+    weights = errors**-2.0 / (errors**-2.0).sum()
+    curves = shape(np.log(lengths), values[:, None])
+    left = log_thresholds[..., None, :] - curves
+    left = left - (left * weights).sum(-1, keepdims=True)
+    misfit = ((left / errors) ** 2).sum(-1)
+    best = misfit.argmin(-1)[..., None]
+    residual = np.take_along_axis(left, best[..., None], -2)[..., 0, :]
+    return np.take_along_axis(misfit, best, -1)[..., 0], log_thresholds - residual
