@@ -54,7 +54,7 @@ class Address:
 
     @classmethod
     def of(cls, claim: Claim, seed: int) -> "Address":
-        return cls(claim.evidence, seed, claim.precision, claim.code)
+        return cls(claim.evidence or claim.id, seed, claim.precision, claim.code)
 
     def cell(self, setting: Setting) -> str:
         return _sha(self.claim, str(self.seed), self.precision, self.code, setting.canonical())

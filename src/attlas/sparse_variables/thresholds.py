@@ -13,7 +13,7 @@ from typing import Any
 import jax
 import numpy as np
 from jaxtyping import Array, Bool, Float
-from scipy.optimize import isotonic_regression
+from scipy import special
 
 from attlas.errors import InputError, near, whole
 from attlas.sparse_variables.learners import MLP, UNIFORM, l1_path, screen_by_covariance
@@ -23,8 +23,14 @@ from attlas.sparse_variables.training import ADAM, RECIPE_R, Recipe, TrainingSet
 LEVEL = 0.8
 """The share of trials that must be solved."""
 
+CLEARLY = 0.1
+"""How far from it a share must be for a size to lie beyond the threshold."""
+
 FIRST, RATIO = 10, 1.2
 """The sizes of training sets that are looked at: ceil(FIRST RATIO^k)."""
+
+WIDEST, NEWTON = 20.0, 40
+"""Standard deviation of the prior of a curve's rise in ln m, and steps of Newton's method."""
 
 REPLICATES = 400
 """Bootstrap samples of the trials."""
@@ -84,28 +90,39 @@ class Sweep:
 
     @property
     def censored(self) -> bool:
-        """Whether the threshold lies beyond the largest size: it is then a lower limit."""
-        return bool(isotonic_regression(self.share).x[-1] < LEVEL)
+        """Whether fewer are solved even with the largest size: the threshold is then a lower limit."""
+        return bool(self.share[-1] < LEVEL)
 
     @property
     def log_threshold(self) -> float:
-        return crossing(self.samples, self.share)
+        return float(crossing(self.samples, self.share, len(self.solved)))
 
     def replicates(self, seed: int = 0) -> Float[np.ndarray, " replicate"]:
         """`log_threshold` of trials drawn with replacement; a trial keeps its outcomes at all sizes."""
         trials = len(self.solved)
         counts = np.random.default_rng(seed).multinomial(trials, np.full(trials, 1 / trials), REPLICATES)
-        return np.array([crossing(self.samples, share) for share in counts @ self.solved / trials])
+        return crossing(self.samples, counts @ self.solved / trials, trials)
 
 
-def crossing(samples: tuple[int, ...], share: Float[np.ndarray, " size"]) -> float:
-    """Logarithm of the size at which the monotone fit of `share` reaches `LEVEL`, between two sizes by interpolation in logarithms."""
-    fit, logs = isotonic_regression(share).x, np.log(samples)
-    above = np.flatnonzero(fit >= LEVEL)
-    if not above.size or above[0] == 0:
-        return float(logs[0] if above.size else logs[-1])
-    k = above[0]
-    return float(logs[k - 1] + (LEVEL - fit[k - 1]) / (fit[k] - fit[k - 1]) * (logs[k] - logs[k - 1]))
+def crossing(samples: tuple[int, ...], share: Float[np.ndarray, "*n size"], trials: int) -> Float[np.ndarray, "*n"]:
+    r"""Logarithm of the size at which the rising curve $q(m) = 1/(1 + e^{-a - b\ln m})$ that is likeliest for `share` reaches `LEVEL`.
+
+    By Newton's method; b has a normal prior so wide that it only matters where a step from none to all would make it infinite. No
+    crossing is sought further than one size beyond those that were looked at.
+    """
+    x = np.log(samples) - np.mean(np.log(samples))
+    design = np.stack([np.ones_like(x), x], -1)
+    prior = np.diag([1e-6, WIDEST**-2.0])
+    found = np.zeros((*share.shape[:-1], 2))
+    for _ in range(NEWTON):
+        q = special.expit(found @ design.T)
+        pull = (trials * (share - q)) @ design - found @ prior
+        curve = np.einsum("...k,ki,kj->...ij", trials * q * (1 - q), design, design) + prior
+        step = np.linalg.solve(curve, pull[..., None])[..., 0]
+        found = found + step / np.maximum(1, abs(step).max(-1, keepdims=True) / 2)
+    rise = np.maximum(found[..., 1], 1e-3)
+    at = (special.logit(LEVEL) - found[..., 0]) / rise
+    return np.asarray(np.clip(at, x[0] - np.log(RATIO), x[-1] + np.log(RATIO)) + np.mean(np.log(samples)))
 
 
 def sweep(
@@ -121,36 +138,36 @@ def sweep(
     sparsity: int = 3,
     validation: int = 10_000,
 ) -> Sweep:
-    """Trials at the sizes around the threshold, from `start` or a quarter above the statistical floor: strides that double until it is enclosed, bisection down to neighbours, and one size
-    further on either side. Sizes at which hardly any set singles out its support are below every learner's threshold and not tried."""
+    """Trials at the sizes around the threshold. From `start`, or a quarter above the statistical floor, with strides that double, up to a
+    size where clearly more and down to one where clearly fewer than `LEVEL` are solved; then sizes between, until neighbours enclose the
+    threshold. Sizes at which hardly any set singles out its support are below every learner's threshold and not tried."""
     solve = learner(solve) if isinstance(solve, str) else solve
     whole("trials", trials, 1)
     grid = sizes(most)
-    any_task = SparseBoolean(length, tuple(range(sparsity)), function)
-    bottom = next((k for k, m in enumerate(grid) if any_task.unique_probability(m) > 0.02), len(grid) - 1)
+    task = SparseBoolean(length, tuple(range(sparsity)), function)
+    bottom = next((k for k, m in enumerate(grid) if task.unique_probability(m) > 0.02), len(grid) - 1)
+    top = len(grid) - 1
     found: dict[int, np.ndarray] = {}
 
-    def enough(k: int) -> bool:
+    def share(k: int) -> float:
         if k not in found:
             data, weights = jax.random.split(jax.random.fold_in(key, length))
-            sets = draw_sets(
+            drawn = draw_sets(
                 data, length, [grid[k]], trials, function=function, sparsity=sparsity, validation=validation
             )
-            found[k] = solve(sets, weights, steps)
-        return bool(found[k].mean() >= LEVEL)
+            found[k] = solve(drawn, weights, steps)
+        return float(found[k].mean())
 
-    top = len(grid) - 1
-    low = high = min(max(bottom, int(np.searchsorted(grid, start or 1.25 * any_task.floor()))), top)
+    low = high = min(max(bottom, int(np.searchsorted(grid, start or 1.25 * task.floor()))), top)
     stride = 1
-    while low > bottom and enough(low):
-        low, high, stride = max(bottom, low - stride), low, 2 * stride
-    while high < top and not enough(high):
-        low, high, stride = high, min(top, high + stride), 2 * stride
-    enough(low), enough(high)
+    while share(high) < LEVEL + CLEARLY and high < top:
+        high, stride = min(top, high + stride), 2 * stride
+    stride = 1
+    while share(low) > LEVEL - CLEARLY and low > bottom:
+        low, stride = max(bottom, low - stride), 2 * stride
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (low, middle) if enough(middle) else (middle, high)
-    enough(max(bottom, low - 1)), enough(min(top, high + 1))
+        low, high = (low, middle) if share(middle) >= LEVEL else (middle, high)
     order = sorted(found)
     return Sweep(length, tuple(grid[k] for k in order), np.stack([found[k] for k in order], 1))
 
@@ -180,4 +197,4 @@ def fit_law(
     misfit = ((left / errors) ** 2).sum(-1)
     best = misfit.argmin(-1)[..., None]
     residual = np.take_along_axis(left, best[..., None], -2)[..., 0, :]
-    return np.take_along_axis(misfit, best, -1)[..., 0], log_thresholds - residual
+    return np.asarray(np.take_along_axis(misfit, best, -1)[..., 0]), log_thresholds - residual
