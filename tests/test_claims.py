@@ -1,3 +1,5 @@
+import dataclasses
+
 import jax
 import pytest
 import xarray as xr
@@ -243,3 +245,14 @@ def test_keys_differ_by_seed_claim_and_purpose():
     keys = [key_for(*where) for where in ((0, "a/b", "x"), (1, "a/b", "x"), (0, "a/c", "x"), (0, "a/b", "y"))]
     assert len({tuple(jax.random.key_data(key).tolist()) for key in keys}) == 4
     assert jax.random.key_data(key_for(0, "a/b", "x")).tolist() == jax.random.key_data(keys[0]).tolist()
+
+
+def test_claims_of_one_function_name_the_first_as_holder_of_the_evidence(registry):
+    def measure(cells, seed):
+        raise AssertionError("nothing is measured here")
+
+    parts = {f.name: getattr(made(), f.name) for f in dataclasses.fields(claims.Claim)}
+    for name in ("id", "measure", "code", "evidence"):
+        del parts[name]
+    first, second = (claims.claim(f"mine/{slug}", **parts)(measure) for slug in ("first", "second"))
+    assert (first.evidence, second.evidence) == ("mine/first", "mine/first")

@@ -1,3 +1,5 @@
+from concurrent.futures import ThreadPoolExecutor
+
 import jax
 import numpy as np
 import pytest
@@ -182,3 +184,28 @@ def test_provenance_says_what_the_numbers_depend_on(store):
     result = run(made(Measure()), store=store)
     assert {"jax", "numpy", "python", "device", "precision", "seed", "code"} <= set(result.provenance)
     assert store.recorded("test/claim")["verdict"] == "confirmed"
+
+
+def test_claims_of_one_measurement_share_its_evidence(store):
+    measure = Measure()
+    first, second = (made(measure, id=id, evidence="test/first") for id in ("test/first", "test/second"))
+    assert not run(first, store=store).cached
+    assert run(second, store=store).cached and len(measure.calls) == 2
+
+
+def test_claims_of_one_measurement_that_are_tested_at_once_measure_it_once(store):
+    measure = Measure()
+    claims = [made(measure, id=f"test/{i}", evidence="test/0") for i in range(4)]
+    with ThreadPoolExecutor(4) as pool:
+        results = list(pool.map(lambda claim: run(claim, store=store), claims))
+    assert len(measure.calls) == 2 and sum(not result.cached for result in results) == 1
+
+
+def test_the_rule_reads_what_is_fitted_to_all_cells(store):
+    def mean(evidence):
+        return evidence.assign(measured=evidence["measured"].mean("cell"), predicted=1.0)
+
+    wrong = Measure(wrong=lambda cell, seed: (cell.n - 2) / 0.5)
+    assert run(made(wrong), store=store).verdict.word == "refuted"
+    fitted = run(made(wrong, fit=mean), store=store)
+    assert fitted.verdict.word == "confirmed" and "cell" not in fitted.evidence["measured"].dims
