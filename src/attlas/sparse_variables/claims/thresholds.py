@@ -23,6 +23,8 @@ HALF = 0.5
 SMALLEST = 0.1
 BESIDE = ("L1 logistic", "screening")
 UNIFORM_TRIALS = 8
+STARTS = {"MLP": 250}
+"""Where a search begins, for a learner that needs many more samples than the floor."""
 
 LONG_ENOUGH = Hypothesis("length > sparsity", lambda s: s.length > s.sparsity, defining=True)
 KNOWN = Hypothesis(f"learner is one of {', '.join(LEARNERS)}", lambda s: s.learner in LEARNERS, defining=True)
@@ -49,7 +51,7 @@ def as_evidence(sweeps: dict[str, Sweep], most: int) -> dict[str, Any]:
 
 def sweeps_of(cell: Setting, names: Sequence[str], key: Array) -> dict[str, Sweep]:
     options: dict[str, Any] = {name: cell[name] for name in ("trials", "most", "steps", "function", "sparsity")}
-    return {name: sweep(key, cell.length, name, **options) for name in names}
+    return {name: sweep(key, cell.length, name, start=STARTS.get(name), **options) for name in names}
 
 
 def threshold_curve(cells: Sequence[Setting], seed: int) -> xr.Dataset:
@@ -198,8 +200,8 @@ def exponents_compared(evidence: xr.Dataset) -> xr.Dataset:
     r" attention by more than a half.",
     words="What attention gains is not a constant: a network without it pays ever more for a longer context.",
     hypotheses=(LONG_ENOUGH, TRIALS),
-    quick=Setting(length=(8, 12, 16), trials=20, most=1200, steps=500, function="and", sparsity=3),
-    paper=Setting(length=(8, 12, 16, 24, 32), trials=40, most=4000, steps=500, function="and", sparsity=3),
+    quick=Setting(length=(8, 12, 16), trials=20, most=1200, steps=400, function="and", sparsity=3),
+    paper=Setting(length=(8, 11, 16, 22), trials=32, most=2400, steps=400, function="and", sparsity=3),
     rule=Order(),
     fit=exponents_compared,
     control=Control("by more than ten", lambda e: e.assign(lower=e["lower"] + 10 - HALF)),
