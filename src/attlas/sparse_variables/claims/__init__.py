@@ -1,5 +1,5 @@
 """The claims of sparse variables (Edelman et al. 2022), by subject."""
 
-from attlas.sparse_variables.claims import complexity, constructions, covers, learning, lipschitz, samples
+from attlas.sparse_variables.claims import complexity, constructions, covers, learned, learning, lipschitz, samples
 
-__all__ = ["complexity", "constructions", "covers", "learning", "lipschitz", "samples"]
+__all__ = ["complexity", "constructions", "covers", "learned", "learning", "lipschitz", "samples"]
