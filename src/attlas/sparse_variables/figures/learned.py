@@ -9,7 +9,7 @@ import xarray as xr
 
 from attlas.drawing import HEIGHT, PALETTE, THEORY, WIDTH, colour, finish, table
 
-LENGTH = alt.X("length:Q", title="length T", scale=alt.Scale(type="log"))
+LENGTH = alt.X("length:Q", title="length T", scale=alt.Scale(type="log", nice=False, padding=12))
 
 
 def attention_against_length(evidence: xr.Dataset) -> Any:
@@ -102,10 +102,13 @@ def ledger(evidence: xr.Dataset) -> Any:
     frame = table(evidence, "samples")
     frame = frame[np.isfinite(frame["samples"])]
     order = list(evidence["row"].values)[::-1]
+    colours = {"statistical floor": THEORY, "Occam's bound": PALETTE[6], "needed": PALETTE[1]}
+    others = iter([PALETTE[0], PALETTE[5], PALETTE[2], PALETTE[3]])
     lines = alt.Chart(frame).mark_line(point=True).encode(
         x=LENGTH,
         y=alt.Y("samples:Q", title="samples", scale=alt.Scale(type="log"), axis=alt.Axis(format=".0e", tickCount=8)),
-        color=colour("row:N", None, sort=order, legend=alt.Legend(labelLimit=220)),
+        color=alt.Color("row:N", title=None, sort=order, scale=alt.Scale(domain=order, range=[colours.get(name) or next(others) for name in order]), legend=alt.Legend(labelLimit=220)),
+        strokeDash=alt.condition("datum.row == 'statistical floor'", alt.value([5, 4]), alt.value([1, 0])),
         tooltip=["row:N", "length:Q", alt.Tooltip("samples:Q", format=".3g")],
     )  # fmt: skip
     return finish(
