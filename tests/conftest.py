@@ -31,6 +31,10 @@ HEAVY = {
     "sparse-variables/complexity-bound",
     "sparse-variables/complexity-length",
     "sparse-variables/layer-lipschitz",
+    "sparse-variables/learned-certificate",
+    "sparse-variables/learned-head",
+    "sparse-variables/learned-ledger",
+    "sparse-variables/learned-norms",
     "sparse-variables/table-form",
     "sparse-variables/tightness",
 } | {
