@@ -28,31 +28,44 @@ SEED = 20_260
 
 
 HEAVY = {
-    "sparse-variables/complexity-bound",
-    "sparse-variables/complexity-length",
-    "sparse-variables/falsifying-zeros",
-    "sparse-variables/layer-lipschitz",
-    "sparse-variables/overfits-below",
-    "sparse-variables/parity-arrives",
-    "sparse-variables/parity-plateau",
-    "sparse-variables/table-form",
-    "sparse-variables/tightness",
-} | {
-    f"single-location/{slug}"
-    for slug in (
-        "basin-measure",
-        "basins",
-        "failure-falls",
-        "heads-in-order",
-        "large-lambda-stalls",
-        "online-law",
-        "online-run",
-        "recommended-schedule",
-        "schedule-run",
-        "small-lambda-coin",
-        "softmax-training",
-        "trained-heads",
-    )
+    f"{name}/{slug}"
+    for name, slugs in {
+        "single-location": (
+            "basin-measure",
+            "basins",
+            "failure-falls",
+            "heads-in-order",
+            "large-lambda-stalls",
+            "online-law",
+            "online-run",
+            "recommended-schedule",
+            "schedule-run",
+            "small-lambda-coin",
+            "softmax-training",
+            "trained-heads",
+        ),
+        "sparse-variables": (
+            "above-the-floor",
+            "complexity-bound",
+            "complexity-length",
+            "falsifying-zeros",
+            "layer-lipschitz",
+            "learned-certificate",
+            "learned-head",
+            "learned-ledger",
+            "learned-norms",
+            "mlp-exponent",
+            "one-normaliser",
+            "overfits-below",
+            "parity-arrives",
+            "parity-plateau",
+            "samples-exponent",
+            "samples-law",
+            "table-form",
+            "tightness",
+        ),
+    }.items()
+    for slug in slugs
 }
 """Claims that take seconds even at quick scale: tested with the long tests."""
 

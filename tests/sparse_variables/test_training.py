@@ -16,6 +16,7 @@ from attlas.sparse_variables.training import (
     RECIPE_R,
     Recipe,
     draw_sets,
+    first_model,
     full_accuracy,
     padded,
     train,
@@ -91,6 +92,12 @@ def test_padding_changes_nothing(short):
     assert data.chosen.shape[1] == padded(24) == 32
     for a, b in zip(jax.tree.leaves(ours), jax.tree.leaves(theirs), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-9)
+
+
+def test_a_trial_begins_with_its_first_model(float64):
+    begun = training._start(SETS, TINY, START, 2, 24)[0].model
+    for ours, theirs in zip(jax.tree.leaves(first_model(TINY, START, 2, 12)), jax.tree.leaves(begun), strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-6)
 
 
 def test_what_is_reported_is_what_the_models_do(short):

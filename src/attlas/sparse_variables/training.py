@@ -414,6 +414,17 @@ def _run_lanes(
                 state, data = _placed((state, data), lane, start(*following))
 
 
+def first_model(recipe: Recipe, key: Array, trial: int, length: int) -> Any:
+    """The model with which a trial of `train` begins."""
+    with jax.enable_x64(False):
+        return _initial(recipe, jax.random.fold_in(key, trial), length)
+
+
+@functools.partial(jax.jit, static_argnums=2)
+def _initial(recipe: Recipe, key: Array, length: int) -> Any:
+    return recipe.architecture.initialise(length, jax.random.split(key)[0])
+
+
 def _start(sets: TrainingSets, recipe: Recipe, key: Array, trial: int, samples: int) -> tuple[State, Data]:
     """State and data of a run at its beginning."""
     padding = (0, padded(samples) - samples)
