@@ -1,7 +1,7 @@
 """Claims about parity, learnt from fresh batches: it is found at once, after a time in which nothing seems to happen (Figure 4)."""
 
-import functools
 from collections.abc import Sequence
+from typing import Any
 
 import jax
 import xarray as xr
@@ -28,75 +28,65 @@ RUNS = Setting(
 PAPER_RUNS = RUNS.replace(length=(10, 15), steps=1200, repeats=24)
 
 
-@functools.lru_cache(maxsize=4)
-def runs(cell: Setting, seed: int) -> xr.Dataset:
-    """Runs from starts of their own, each with a support of its own; both claims are about the same."""
-    id = "sparse-variables/parity-arrives"
-    places = jax.random.split(key_for(seed, id, "supports"), cell.repeats)
+ARRIVES = "sparse-variables/parity-arrives"
+PARTS: dict[str, Any] = {
+    "source": PAPER,
+    "reference": "Figure 4",
+    "hypotheses": HYPOTHESES,
+    "quick": RUNS,
+    "paper": PAPER_RUNS,
+    "rule": Convergence(share=0.5),
+    "cells": together("length", "sparsity"),
+    "budget": "repeats",
+    "origin": "our reading",
+}
+
+
+def parity_runs(cells: Sequence[Setting], seed: int) -> xr.Dataset:
+    """Runs from starts of their own, each with a support of its own."""
+    (cell,) = cells
+    places = jax.random.split(key_for(seed, ARRIVES, "supports"), cell.repeats)
     tasks = [SparseBoolean.random(key, cell.length, cell.sparsity, cell.function) for key in places]
-    found = train_online(
-        tasks,
-        key=key_for(seed, id, "runs"),
-        batch_size=cell.batch_size,
-        steps=cell.steps,
-        every=cell.every,
-    )
+    options: dict[str, Any] = {name: cell[name] for name in ("batch_size", "steps", "every")}
+    found = train_online(tasks, key=key_for(seed, ARRIVES, "runs"), **options)
     kept = found[["loss", "accuracy", "arrival"]].rename(trial="repeat").drop_vars("repeat")
     return kept.expand_dims("cell").assign_coords(length=("cell", [cell.length]), sparsity=("cell", [cell.sparsity]))
 
 
-@claim(
-    "sparse-variables/parity-arrives",
-    source=PAPER,
-    reference="Figure 4",
+claim(
+    ARRIVES,
     statement=r"A Transformer of one layer learns the parity of 3 among T bits from batches of 128 uniform sequences: in more than half of the runs every one of the"
     r" $2^T$ sequences (of 10,000 where $T > 16$) gets its label at some evaluation within the steps given, for T = 10 and 15.",
     words="From fresh batches a small Transformer learns a parity without one mistake.",
-    hypotheses=HYPOTHESES,
-    quick=RUNS,
-    paper=PAPER_RUNS,
-    rule=Convergence(share=0.5),
+    fit=lambda e: e.assign(arrived=e["arrival"].notnull()),
     control=Control("a tenth of the steps", lambda e: e.assign(arrived=e["arrival"] <= int(e["step"].max()) / 10)),
     figure=drawn_by(f"{FIGURES}.learning:parity_runs"),
-    cells=together("length", "sparsity"),
-    budget="repeats",
     needs=("sparse-variables/table-form",),
-    origin="our reading",
-)  # fmt: skip
-def parity_arrives(cells: Sequence[Setting], seed: int) -> xr.Dataset:
-    (cell,) = cells
-    found = runs(cell, seed)
-    return found.assign(arrived=found["arrival"].notnull())
-
-
-@claim(
-    "sparse-variables/parity-plateau",
-    source=PAPER,
-    reference="Figure 4",
-    statement=r"The loss on parity stays at chance, $\ln(2) \approx 0.69$, and then falls fast: in more than half of the runs more than half of the steps until it first"
-    r" falls below 0.1 are over when it first falls below 0.6.",
-    words="For most of the time nothing seems to be learnt, and then everything is.",
-    hypotheses=HYPOTHESES,
-    quick=RUNS,
-    paper=PAPER_RUNS,
-    rule=Convergence(share=0.5),
-    control=Control(
-        "a majority of as many bits, each of which is correlated with the label", lambda s: s.replace(function="majority"), on="setting"
-    ),
-    figure=drawn_by(f"{FIGURES}.learning:parity_plateaus"),
-    cells=together("length", "sparsity"),
-    budget="repeats",
-    needs=("sparse-variables/parity-arrives",),
-    origin="our reading",
-)  # fmt: skip
-def parity_plateau(cells: Sequence[Setting], seed: int) -> xr.Dataset:
-    (cell,) = cells
-    found = runs(cell, seed)
-    left, learnt = (first_below(found, level) for level in (CHANCE, LEARNT))
-    return found.assign(left=left, learnt=learnt, arrived=left > PLATEAU * learnt)
+    **PARTS,
+)(parity_runs)  # fmt: skip
 
 
 def first_below(found: xr.Dataset, level: float) -> xr.DataArray:
     """The first evaluation with a loss below `level`, nan if there is none."""
     below = found["loss"] < level
     return found["step"][below.argmax("step")].where(below.any("step")).drop_vars("step")
+
+
+def plateau(found: xr.Dataset) -> xr.Dataset:
+    left, learnt = (first_below(found, level) for level in (CHANCE, LEARNT))
+    return found.assign(left=left, learnt=learnt, arrived=left > PLATEAU * learnt)
+
+
+claim(
+    "sparse-variables/parity-plateau",
+    statement=r"The loss on parity stays at chance, $\ln(2) \approx 0.69$, and then falls fast: in more than half of the runs more than half of the steps until it first"
+    r" falls below 0.1 are over when it first falls below 0.6.",
+    words="For most of the time nothing seems to be learnt, and then everything is.",
+    fit=plateau,
+    control=Control(
+        "a majority of as many bits, each of which is correlated with the label", lambda s: s.replace(function="majority"), on="setting"
+    ),
+    figure=drawn_by(f"{FIGURES}.learning:parity_plateaus"),
+    needs=(ARRIVES,),
+    **PARTS,
+)(parity_runs)  # fmt: skip
