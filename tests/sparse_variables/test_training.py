@@ -95,7 +95,8 @@ def test_padding_changes_nothing(short):
 
 
 def test_a_trial_begins_with_its_first_model(float64):
-    begun = training._start(SETS, TINY, START, 2, 24)[0].model
+    with jax.enable_x64(False):  # as `train` does
+        begun = training._start(SETS, TINY, START, 2, 24)[0].model
     for ours, theirs in zip(jax.tree.leaves(first_model(TINY, START, 2, 12)), jax.tree.leaves(begun), strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=1e-6)
 
