@@ -25,7 +25,7 @@ HYPOTHESES = (
 RUNS = Setting(
     length=(10,), sparsity=(3,), function="parity", batch_size=128, steps=600, every=5, repeats=20
 )  # fmt: skip
-PAPER_RUNS = RUNS.replace(length=(10, 15), steps=1200, repeats=24)
+PAPER_RUNS = RUNS.replace(length=(10, 15), steps=1200)
 
 
 ARRIVES = "sparse-variables/parity-arrives"
