@@ -357,17 +357,20 @@ class Capacity:
         """Logarithm of the number of samples from which on `risk_bound` is below `gap`."""
         between("gap", gap), positive("margin", margin), between("delta", delta)
         log_samples = np.zeros(self._shape(gap, margin, delta))
+        low, high = np.zeros_like(log_samples), np.full_like(log_samples, np.inf)
         for _ in range(500):
-            # The bound falls like one over the root of m, nearly: a fixed point that contracts fast.
             log_complexity = math.log(2) + self._log_rademacher(log_samples) - log_of(margin)
             log_confidence = np.log(3 * np.sqrt(np.log(2 / np.asarray(delta)) / 2)) - log_samples / 2
             step = 2 * (np.logaddexp(log_complexity, log_confidence) - np.log(gap))
-            log_samples = np.maximum(log_samples + step, 0.0)
-            if np.all((abs(step) < 1e-9) | ((log_samples == 0) & (step <= 0))):
+            low, high = np.where(step > 0, log_samples, low), np.where(step > 0, high, log_samples)
+            if np.all((abs(step) < 1e-9) | (high - low < 1e-9)):
                 break
-        if np.any((abs(step) > 1e-4) & (log_samples > 0)):
-            raise ArithmeticError("the number of samples that the bound asks for did not settle")
-        return log_samples[()]
+            # The bound falls like one over the root of m, nearly, so that this step contracts fast; but it may fall by leaps, where
+            # another cover becomes the smaller one, and there an interval is halved.
+            ahead = log_samples + step
+            inside = (low < ahead) & (ahead < high)
+            log_samples = np.where(inside, ahead, (low + np.minimum(high, 1e6)) / 2)
+        return np.where(abs(step) < 1e-9, log_samples, high)[()]
 
     def samples_for(self, gap: Real, *, margin: Real, delta: Real = 0.05) -> Real:
         """The number of samples from which on `risk_bound` is below `gap`; infinite only where a float cannot hold it."""

@@ -180,3 +180,11 @@ def test_the_simplest_construction_is_chosen():
 def test_bad_input(call, says):
     with pytest.raises(InputError, match=says):
         call()
+
+
+def test_samples_are_found_where_the_bound_falls_by_a_leap():
+    head = sink_head(SparseBoolean(50, (0, 1, 2), "and"))
+    capacity = head.capacity("sharp")
+    needed = capacity.samples_for(0.5, margin=head.margin)
+    assert capacity.risk_bound(1.0001 * needed, margin=head.margin).value < 0.5
+    assert capacity.risk_bound(0.9999 * needed, margin=head.margin).value > 0.5
