@@ -13,7 +13,7 @@ on one long context, exactly or approximately, and says what it did and how far 
 
 import functools
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import equinox as eqx
@@ -22,17 +22,15 @@ import jax.numpy as jnp
 import numpy as np
 import scipy.linalg
 from jax.core import Tracer
-from jaxtyping import Array, Bool, Float, Shaped
+from jaxtyping import Array, Float, Shaped
 
 from attlas.errors import InputError, near, positive, whole
 from attlas.gaussian import Real
 
-Kernel = Callable[[Array, Array], Array]
+Kernel = Callable[[Any, Any], Array]
 """From points [*s n d] and [*s m d] to the matrix [*s n m] of their kernel; symmetric and positive semi-definite."""
 
-Points = Float[Array | np.ndarray, "*#s n d"]
-Vectors = Float[np.ndarray, "n k"]
-Method = Literal["auto", "exact", "nystrom", "conjugate"]
+Numbers = Array | np.ndarray
 
 
 def _parameter(value: Any) -> Any:
@@ -92,13 +90,13 @@ class Linear(eqx.Module):
 
 
 def cme_attention(
-    queries: Shaped[Array | np.ndarray, "*#s q d"],
-    keys: Shaped[Array | np.ndarray, "*#s n e"],
-    values: Shaped[Array | np.ndarray, "*#s m k"],
+    queries: Shaped[Numbers, "*#s q d"],
+    keys: Shaped[Numbers, "*#s n e"],
+    values: Shaped[Numbers, "*#s m k"],
     *,
     ridge: Real,
     kernel: Kernel,
-    mask: Shaped[Array | np.ndarray, "..."] | None = None,
+    mask: Shaped[Numbers, "..."] | None = None,
     clip: Real | Literal["values"] | None = None,
 ) -> Float[Array, "*s q k"]:
     r"""$V^\top(G + \text{ridge}\,I)^{-1}g_q$ for each query, the conditional mean of the values as the kernel sees it.
@@ -121,7 +119,8 @@ def cme_attention(
             raise InputError(f"clip = {clip!r}: it must be a positive number or 'values'")
         seen = True if mask is None else mask[..., None]
         low, high = (
-            f(values, -2, keepdims=True, where=seen, initial=end) for f, end in ((jnp.min, jnp.inf), (jnp.max, -jnp.inf))
+            f(values, -2, keepdims=True, where=seen, initial=end)
+            for f, end in ((jnp.min, jnp.inf), (jnp.max, -jnp.inf))
         )
         return jnp.clip(mean, low, high)
     size = jnp.sqrt(jnp.sum(mean**2, -1, keepdims=True))
@@ -129,12 +128,12 @@ def cme_attention(
 
 
 def cme_weights(
-    queries: Shaped[Array | np.ndarray, "*#s q d"],
-    keys: Shaped[Array | np.ndarray, "*#s n e"],
+    queries: Shaped[Numbers, "*#s q d"],
+    keys: Shaped[Numbers, "*#s n e"],
     *,
     ridge: Real,
     kernel: Kernel,
-    mask: Shaped[Array | np.ndarray, "..."] | None = None,
+    mask: Shaped[Numbers, "..."] | None = None,
     law: bool = False,
 ) -> Float[Array, "*s q n"]:
     r"""$(G + \text{ridge}\,I)^{-1}g_q$ for each query: what each token counts for. These weights are signed and need not sum to 1; with `law`
@@ -150,13 +149,13 @@ def cme_weights(
 
 
 def cme_variance(
-    queries: Shaped[Array | np.ndarray, "*#s q d"],
-    keys: Shaped[Array | np.ndarray, "*#s n e"],
+    queries: Shaped[Numbers, "*#s q d"],
+    keys: Shaped[Numbers, "*#s n e"],
     *,
     ridge: Real,
     kernel: Kernel,
     prior: Real = 1.0,
-    mask: Shaped[Array | np.ndarray, "..."] | None = None,
+    mask: Shaped[Numbers, "..."] | None = None,
     joint: bool = False,
 ) -> Float[Array, "*s q"] | Float[Array, "*s q q"]:
     r"""Predictive variance of each coordinate of a value at each query, $\tau^2[\text{ridge} + k(q, q) - g_q^\top(G + \text{ridge}\,I)^{-1}g_q]$, where
@@ -175,13 +174,15 @@ def cme_variance(
     return prior * (noise + _diagonal(kernel, queries) - jnp.sum(known**2, -1))
 
 
-def _diagonal(kernel: Kernel, points: Array) -> Array:
+def _diagonal(kernel: Kernel, points: Numbers) -> Array:
     """k(x, x) of each point, [*s n]."""
     return jax.vmap(lambda x: kernel(x[..., None, :], x[..., None, :])[..., 0, 0], -2, -1)(points)
 
 
 @eqx.filter_jit
-def _system(kernel: Kernel, queries: Array, keys: Array, ridge: Array, mask: Array | None) -> tuple[Array, Array]:
+def _system(
+    kernel: Kernel, queries: Numbers, keys: Numbers, ridge: Numbers, mask: Numbers | None
+) -> tuple[Array, Array]:
     gram, cross = kernel(keys, keys), kernel(queries, keys)
     lift = jnp.broadcast_to(ridge[..., None], gram.shape[:-1])
     if mask is not None:
@@ -192,7 +193,7 @@ def _system(kernel: Kernel, queries: Array, keys: Array, ridge: Array, mask: Arr
 
 
 def _conditioned(
-    kernel: Kernel, queries: Array, keys: Array, ridge: Real, mask: Array | None
+    kernel: Kernel, queries: Numbers, keys: Numbers, ridge: Real, mask: Numbers | None
 ) -> tuple[Float[Array, "*s q n"], Float[Array, "*s n n"]]:
     r"""$g$ for each query, and the lower factor of $G + \text{ridge}\,I$."""
     if mask is not None:  # before the kernel, lest a gradient meet what a padded token holds
@@ -209,7 +210,7 @@ def _conditioned(
     return cross, factor
 
 
-def _solve(factor: Array, right: Array) -> Array:
+def _solve(factor: Array, right: Numbers) -> Array:
     return jax.scipy.linalg.cho_solve((factor, True), right)
 
 
@@ -222,7 +223,9 @@ def _ridge(ridge: Real) -> Real:
         raise InputError(f"ridge = {ridge!r}: it must be a number, 0 or more") from error
     wrong = numbers[~(np.isfinite(numbers) & (numbers >= 0))]
     if wrong.size:
-        raise InputError(f"ridge = {wrong[0]:g}: it must be a number, 0 or more, and 0 only where no key's kernel is a combination of the others'")
+        raise InputError(
+            f"ridge = {wrong[0]:g}: it must be a number, 0 or more, and 0 only where no key's kernel is a combination of the others'"
+        )
     return ridge
 
 
@@ -246,7 +249,11 @@ def _checked(queries: Any, keys: Any, values: Any, mask: Any) -> tuple[Array, Ar
     arrays = {name: jnp.asarray(x) for name, x in named.items()}
     for name, x in arrays.items():
         if x.ndim < 2 or 0 in x.shape[-2:]:
-            what = "the context is empty" if name == "keys" and x.ndim > 1 and x.shape[-2] == 0 else "it must be rows of numbers"
+            what = (
+                "the context is empty"
+                if name == "keys" and x.ndim > 1 and x.shape[-2] == 0
+                else "it must be rows of numbers"
+            )
             raise InputError(f"{name} has the shape {x.shape}: {what}")
         if not jnp.issubdtype(x.dtype, jnp.floating):
             arrays[name] = x.astype(float)
@@ -286,17 +293,20 @@ def _finite(name: str, x: np.ndarray, mask: np.ndarray | None = None) -> None:
         raise InputError(f"{name} has a NaN or an infinity in row {where}: all numbers must be finite")
 
 
+METHODS = ("auto", "exact", "nystrom", "conjugate")
 ROWS = 4096
 """Tokens whose kernel is held at a time."""
-SAMPLE = 128
-"""Keys at which `fit_cme` estimates its error."""
-SHORT = 5_000
-"""Contexts up to this length `method="auto"` solves exactly: that takes a second or so."""
-FEWEST, MOST = 256, 2048
-"""Centres with which `method="auto"` begins, and at which it stops doubling them."""
-LONGEST = 200_000
-"""Contexts up to this length it hands to conjugate gradients; each step computes the kernel of all pairs."""
-REFINEMENTS = 4
+SAMPLE, POOL = 128, 4096
+"""Keys drawn at random: those at which the error is estimated, and, apart from them, those among which centres are chosen."""
+MOST = 2048
+"""Centres at most, unless the caller asks for more."""
+CUT = 1e-12
+"""Share of the largest pivot below which what is left of a kernel matrix is rounding."""
+SHORT, LONGEST = 5_000, 200_000
+"""Tokens up to which "auto" solves exactly at once, which takes a second or so, and up to which it uses conjugate gradients, each step of
+which computes the kernel of all pairs."""
+REFINEMENTS = 3
+"""Corrections at most of the solution on the centres; none is needed unless the ridge is minute."""
 
 
 @dataclass(frozen=True)
@@ -317,8 +327,8 @@ class CME:
     error: float
     tolerance: float
     basis: Float[np.ndarray, "b d"] = field(repr=False)
-    whiten: Float[np.ndarray, "b r"] | None = field(repr=False)
-    factor: Float[np.ndarray, "r r"] = field(repr=False)
+    triangle: Float[np.ndarray, "b b"] | None = field(repr=False)
+    factor: Float[np.ndarray, "b b"] = field(repr=False)
     residuals: tuple[float, ...] = ()
     """Of conjugate gradients, before each step and after the last, as shares of the root mean square of the values."""
 
@@ -335,46 +345,48 @@ class CME:
         verdict = "within" if self.reached else "which misses"
         return f"solved {way}; estimated error {self.error:.1e}, {verdict} the tolerance {self.tolerance:g}"
 
-    def mean(self, queries: Shaped[Array | np.ndarray, "q d"]) -> Float[np.ndarray, "q k"]:
+    def mean(self, queries: Shaped[Numbers, "q d"]) -> Float[np.ndarray, "q k"]:
         """The conditional mean at each query."""
         with jax.enable_x64(True):
             return _apply(self.kernel, self._queries(queries), self.centres, self.coefficients)
 
-    def variance(self, queries: Shaped[Array | np.ndarray, "q d"], prior: float = 1.0) -> Float[np.ndarray, " q"]:
+    def variance(self, queries: Shaped[Numbers, "q d"], prior: float = 1.0) -> Float[np.ndarray, " q"]:
         """Predictive variance of a value at each query, as `cme_variance` has it. After Nystrom's method and conjugate gradients it is that of
         the model in which the kernel of two keys is what the centres say of it, and a query's own is exact."""
         queries = self._queries(queries)
         with jax.enable_x64(True):
             own = np.asarray(_own(self.kernel, queries))
-            cross = _matrix(self.kernel, queries, self.basis)
-        if self.whiten is None:
-            known = _known(self.factor, cross)
+            cross = _matrix(self.kernel, queries, self.basis).T
+        if self.triangle is None:
+            known = np.sum(_under(self.factor, cross) ** 2, 0)
         else:
-            features = cross @ self.whiten
-            known = np.sum(features**2, -1) - self.ridge * _known(self.factor, features)
+            features = _under(self.triangle, cross)
+            known = np.sum(features**2 - self.ridge * _under(self.factor, features) ** 2, 0)
         return prior * (self.ridge + own - known)
 
     def _queries(self, queries: Any) -> np.ndarray:
         queries = np.asarray(queries, float)
         if queries.ndim != 2 or queries.shape[1] != self.centres.shape[1]:
-            raise InputError(f"queries has the shape {queries.shape}: it must be rows of {self.centres.shape[1]} numbers")
+            raise InputError(
+                f"queries has the shape {queries.shape}: it must be rows of {self.centres.shape[1]} numbers"
+            )
         _finite("queries", queries)
         return queries
 
 
-def _known(factor: np.ndarray, cross: np.ndarray) -> np.ndarray:
-    """The squared norm of C^-1 g for each row g."""
-    return np.sum(scipy.linalg.solve_triangular(factor, cross.T, lower=True, check_finite=False) ** 2, 0)
+def _under(triangle: np.ndarray, right: np.ndarray, transpose: bool = False) -> np.ndarray:
+    """T^-1 right, or with the transpose of the lower triangle T."""
+    return scipy.linalg.solve_triangular(triangle, right, lower=True, trans=int(transpose), check_finite=False)
 
 
 def fit_cme(
-    keys: Shaped[Array | np.ndarray, "n d"],
-    values: Shaped[Array | np.ndarray, "m k"],
+    keys: Shaped[Numbers, "n d"],
+    values: Shaped[Numbers, "m k"],
     *,
     ridge: float,
     kernel: Kernel,
-    mask: Bool[Array | np.ndarray, " n"] | None = None,
-    method: Method = "auto",
+    mask: Shaped[Numbers, "..."] | None = None,
+    method: str = "auto",
     tolerance: float = 1e-3,
     centres: int | None = None,
     memory: float = 1.5e9,
@@ -384,41 +396,37 @@ def fit_cme(
     r"""CME attention conditioned on one context of any length, to be asked at any queries.
 
     - "exact": Cholesky; $n^3/3$ operations and one matrix [n n].
-    - "nystrom": functions in the span of `centres` keys drawn at random, whitened by the eigenvectors of their Gram matrix above
-      1e-12 (single precision: 1e-7) of the largest; $n\,\text{centres}^2$ operations.
+    - "nystrom": functions in the span of `centres` keys, chosen among `POOL` drawn at random by a Cholesky factor with pivots, cut off
+      where the rest is rounding; $n\,\text{centres}^2$ operations. Without `centres`, about as many as `tolerance` asks for.
     - "conjugate": conjugate gradients on $G + \text{ridge}\,I$, whose products compute the kernel of all pairs and store none,
       preconditioned by the Nystrom approximation, until the residual is within `tolerance` or after `iterations`.
-    - "auto": exact up to `SHORT` tokens; beyond, Nystrom with twice the centres until the estimated error is within `tolerance`,
-      and where `MOST` do not suffice, exact if its matrix fits in `memory` (bytes), else conjugate gradients up to `LONGEST` tokens.
+    - "auto": exact up to `SHORT` tokens; beyond, Nystrom; and where that misses `tolerance`, exact if its matrix fits in
+      `memory` (bytes), else conjugate gradients up to `LONGEST` tokens.
 
-    `tolerance` and the estimate `CME.error` are shares of the root mean square of the values. Keys in single precision make the matrices be
-    computed in it; vectors and what is small stay in double precision.
+    `tolerance` and the estimate `CME.error` are shares of the root mean square of the values. For keys in single precision the Gram matrix of
+    all pairs is computed in it; vectors and whatever is whitened, which would magnify rounding, stay in double precision.
     """
     keys, values, ridge = _context(keys, values, ridge, mask)
     positive("tolerance", tolerance)
-    if method not in ("auto", "exact", "nystrom", "conjugate"):
-        raise InputError(f"method = {method!r}: it must be auto, exact, nystrom or conjugate.{near(method, ('auto', 'exact', 'nystrom', 'conjugate'))}")
-    length = len(keys)
-    if method not in ("auto", "exact"):
+    if method not in METHODS:
+        raise InputError(f"method = {method!r}: it must be one of {', '.join(METHODS)}.{near(method, METHODS)}")
+    if method in ("nystrom", "conjugate"):
         positive("ridge", ridge)
-    given = whole("centres", FEWEST if centres is None else centres, 1)
-    draw = np.random.default_rng(whole("seed", seed, 0)).permutation(length)
-    task = _Task(kernel, keys, values, ridge, tolerance, draw[::-1][:SAMPLE], memory)
+    if centres is not None:
+        whole("centres", centres, 1)
+    draw = np.random.default_rng(whole("seed", seed, 0)).permutation(len(keys))
+    apart = SAMPLE if len(keys) > 4 * SAMPLE else 0  # a short context is sampled whole
+    task = _Task(kernel, keys, values, ridge, tolerance, draw[:SAMPLE] if apart else draw, draw[apart:][:POOL])
+    auto = method == "auto"
     with jax.enable_x64(True):
-        if method == "exact" or (method == "auto" and length <= SHORT):
+        if method == "exact" or (auto and len(keys) <= SHORT):
             return task.exact()
-        while True:
-            rough, count = task.nystrom(draw[:given]), min(2 * given, length)
-            if method == "nystrom" or rough.reached or centres is not None or given >= min(MOST, length):
-                break
-            given = count
-        if method == "nystrom" or (method == "auto" and rough.reached):
+        rough = task.nystrom(centres, max(tolerance, 0.1) if method == "conjugate" else tolerance)
+        if method == "nystrom" or (auto and rough.reached):
             return rough
-        if method == "auto" and length**2 * keys.itemsize <= memory:
+        if auto and len(keys) ** 2 * keys.itemsize <= memory:
             return task.exact()
-        if method == "auto" and length > LONGEST:
-            return rough
-        return task.conjugate(rough, iterations)
+        return rough if auto and len(keys) > LONGEST else task.conjugate(rough, whole("iterations", iterations, 1))
 
 
 @dataclass(frozen=True)
@@ -431,7 +439,7 @@ class _Task:
     ridge: float
     tolerance: float
     sample: np.ndarray
-    memory: float
+    pool: np.ndarray
 
     @property
     def scale(self) -> float:
@@ -445,61 +453,88 @@ class _Task:
         length = len(self.keys)
         gram = np.empty((length, length), self.keys.dtype)
         for rows in _blocks(length):
-            gram[rows] = _block(self.kernel, self.keys[rows], self.keys)
+            gram[rows] = _matrix(self.kernel, self.keys[rows], self.keys)
         gram[np.diag_indices(length)] += self.ridge
         try:  # the transpose of a symmetric matrix is the column-major one that LAPACK overwrites in place
             factor, _ = scipy.linalg.cho_factor(gram.T, lower=True, overwrite_a=True, check_finite=False)
         except np.linalg.LinAlgError:
             factor = np.full((1, 1), np.nan, gram.dtype)
         _definite(np.diagonal(factor), self.ridge)
-        alpha = scipy.linalg.cho_solve((factor, True), self.values.astype(gram.dtype), check_finite=False).astype(float)
-        return CME(
-            self.kernel, self.ridge, self.fine, alpha, "exact", self.error(alpha), self.tolerance, self.fine, None, factor
+        alpha = _solve_with(factor, self.values.astype(gram.dtype)).astype(float)
+        return self.result(
+            alpha,
+            method="exact",
+            centres=self.fine,
+            coefficients=alpha,
+            basis=self.fine,
+            triangle=None,
+            factor=factor,
         )
 
-    def nystrom(self, chosen: np.ndarray) -> CME:
-        r"""With features $F = k(K, Z)W$, $W$ whitening $k(Z, Z)$: $\hat m = F y$ and $(F^\top F + \text{ridge}\,I)y = F^\top V$."""
-        centres = self.fine[chosen]
-        spectrum, vectors = scipy.linalg.eigh(_matrix(self.kernel, centres, centres), check_finite=False)
-        kept = spectrum > (1e-7 if self.keys.dtype == np.float32 else 1e-12) * spectrum[-1]
-        whiten = vectors[:, kept] / np.sqrt(spectrum[kept])
-        rank = whiten.shape[1]
-        square, right = np.zeros((rank, rank)), np.zeros((rank, self.values.shape[1]))
-        coarse = centres.astype(self.keys.dtype), whiten.astype(self.keys.dtype)
-        for rows in _blocks(len(self.keys), self._rows(len(centres))):
-            more = _moments(self.kernel, self.keys[rows], *coarse, self.values[rows].astype(self.keys.dtype))
-            square += np.asarray(more[0])
-            right += np.asarray(more[1])
-        square[np.diag_indices(rank)] += self.ridge
+    def spread(self) -> tuple[np.ndarray, np.ndarray]:
+        r"""Keys $Z$ of the pool, each the one about which those before it say least, and the factor of $k(Z, Z) = TT^\top$ (Cholesky with
+        pivots). It ends where what is left is rounding: there one key more would make $k(Z, Z)$ singular."""
+        pool = self.fine[self.pool]
+        gram = _matrix(self.kernel, pool, pool)
+        factor, order, rank, _ = scipy.linalg.lapack.dpstrf(gram.T, tol=CUT * gram.diagonal().max(), lower=1)
+        return pool[order[:rank] - 1], np.tril(factor[:rank, :rank])
+
+    def enough(self, pivots: np.ndarray, tolerance: float) -> int:
+        r"""How many centres should make the error `tolerance`: the first $m$ with $\sqrt{n/m}\,p_{m+1} / \text{ridge} \le 3\,\text{tolerance}$, as if what
+        the centres leave of the kernel were the next pivot $p_{m+1}$ among the $n/m$ nearest tokens, and the values noise; measured errors
+        are a fourth to an eighth of that."""
+        counts = np.arange(32, min(MOST, len(pivots)), 32)
+        rest = np.sqrt(len(self.keys) / counts) * pivots[counts] / self.ridge
+        return int(next(iter(counts[rest <= 3 * tolerance]), min(MOST, len(pivots))))
+
+    def nystrom(self, count: int | None, tolerance: float) -> CME:
+        r"""With features $F = k(K, Z)T^{-\top}$: $\hat m = F y$ and $(F^\top F + \text{ridge}\,I)y = F^\top V$."""
+        centres, triangle = self.spread()
+        count = min(len(centres), count or self.enough(np.diagonal(triangle) ** 2, tolerance))
+        centres, triangle = centres[:count], np.asfortranarray(triangle[:count, :count])
+        square, right = self.ridge * np.eye(count, order="F"), np.zeros((count, self.values.shape[1]))
+        for rows in _blocks(len(self.keys)):
+            block = _matrix(self.kernel, self.fine[rows], centres).T
+            features = scipy.linalg.blas.dtrsm(1.0, triangle, block, lower=1)
+            square = scipy.linalg.blas.dsyrk(1.0, features, 1.0, square, lower=1, overwrite_c=1)
+            right += features @ self.values[rows]
         factor = scipy.linalg.cholesky(square, lower=True, overwrite_a=True, check_finite=False)
-        y = scipy.linalg.cho_solve((factor, True), right, check_finite=False)
-        # The moments carry the rounding of their precision; the residual, in double, corrects it and gives alpha too.
+        y = _solve_with(factor, right)
         for _ in range(REFINEMENTS):
-            alpha, back = self._rest(centres, whiten @ y)
-            step = self.ridge * scipy.linalg.cho_solve((factor, True), whiten.T @ back - y, check_finite=False)
-            if np.linalg.norm(step) <= 1e-9 * np.linalg.norm(y):
+            alpha, back = self._rest(centres, _under(triangle, y, transpose=True))
+            step = self.ridge * _solve_with(factor, _under(triangle, back) - y)
+            if np.linalg.norm(step) <= 1e-8 * np.linalg.norm(y):
                 break
             y += step
-        return CME(
-            self.kernel, self.ridge, centres, whiten @ y, "nystrom", self.error(alpha), self.tolerance, centres, whiten, factor
+        return self.result(
+            alpha,
+            method="nystrom",
+            centres=centres,
+            coefficients=_under(triangle, y, transpose=True),
+            basis=centres,
+            triangle=triangle,
+            factor=factor,
         )
 
-    def _rest(self, centres: np.ndarray, coefficients: np.ndarray) -> tuple[Vectors, Vectors]:
+    def _rest(self, centres: np.ndarray, coefficients: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         r"""$\alpha = (V - k(K, Z)c) / \text{ridge}$ and $k(Z, K)\alpha$, in double precision."""
         alpha, back = np.empty_like(self.values), np.zeros_like(coefficients)
         for rows in _blocks(len(self.keys)):
-            here, more = _rest(self.kernel, self.fine[rows], centres, coefficients, self.values[rows], self.ridge)
+            here, more = _rest(
+                self.kernel, self.fine[rows], centres, coefficients, self.values[rows], np.asarray(self.ridge)
+            )
             alpha[rows] = here
             back += np.asarray(more)
         return alpha, back
 
     def conjugate(self, rough: CME, iterations: int) -> CME:
         r"""Every column of values by its own conjugate gradients; the preconditioner is $(x - F(F^\top F + \text{ridge}\,I)^{-1}F^\top x)/\text{ridge}$."""
+        triangle = rough.triangle
+        assert triangle is not None
 
-        def precondition(x: Vectors) -> Vectors:
-            features = rough.whiten.T @ _apply(self.kernel, rough.basis, self.fine, x)
-            y = scipy.linalg.cho_solve((rough.factor, True), features, check_finite=False)
-            return (x - _apply(self.kernel, self.fine, rough.basis, rough.whiten @ y)) / self.ridge
+        def precondition(x: np.ndarray) -> np.ndarray:
+            y = _solve_with(rough.factor, _under(triangle, _apply(self.kernel, rough.basis, self.fine, x)))
+            return (x - _apply(self.kernel, self.fine, rough.basis, _under(triangle, y, transpose=True))) / self.ridge
 
         alpha, left = np.zeros_like(self.values), self.values.copy()
         residuals = [float(np.sqrt(np.mean(left**2))) / self.scale]
@@ -507,58 +542,62 @@ class _Task:
         power = np.sum(left * towards, 0)
         while len(residuals) <= iterations and residuals[-1] > self.tolerance:
             image = _apply(self.kernel, self.keys, self.keys, along) + self.ridge * along
-            size = power / np.sum(along * image, 0)
+            size = power / _nonzero(np.sum(along * image, 0))
             alpha, left = alpha + size * along, left - size * image
             residuals.append(float(np.sqrt(np.mean(left**2))) / self.scale)
             towards = precondition(left)
             before, power = power, np.sum(left * towards, 0)
-            along = towards + power / before * along
-        return replace(
-            rough,
+            along = towards + power / _nonzero(before) * along
+        return self.result(
+            alpha,
+            method="conjugate",
             centres=self.fine,
             coefficients=alpha,
-            method="conjugate",
-            error=self.error(alpha),
+            basis=rough.basis,
+            triangle=triangle,
+            factor=rough.factor,
             residuals=tuple(residuals),
         )
 
-    def error(self, alpha: Vectors) -> float:
+    def result(self, alpha: np.ndarray, **parts: Any) -> CME:
+        return CME(kernel=self.kernel, ridge=self.ridge, error=self.error(alpha), tolerance=self.tolerance, **parts)
+
+    def error(self, alpha: np.ndarray) -> float:
         rows = self.sample
         image = _apply(self.kernel, self.fine[rows], self.fine, alpha) + self.ridge * alpha[rows]
         return float(np.sqrt(np.mean((self.values[rows] - image) ** 2))) / self.scale
 
-    def _rows(self, width: int) -> int:
-        return int(np.clip(self.memory / (64 * width), 256, 4 * ROWS))
-
 
 @eqx.filter_jit
-def _block(kernel: Kernel, x: Array, y: Array) -> Array:
+def _block(kernel: Kernel, x: Numbers, y: Numbers) -> Array:
     return kernel(x, y)
 
 
 @eqx.filter_jit
-def _own(kernel: Kernel, x: Array) -> Array:
+def _own(kernel: Kernel, x: Numbers) -> Array:
     return _diagonal(kernel, x)
 
 
 @eqx.filter_jit
-def _mixed(kernel: Kernel, x: Array, y: Array, right: Array) -> Array:
+def _mixed(kernel: Kernel, x: Numbers, y: Numbers, right: Numbers) -> Array:
     return kernel(x, y) @ right
 
 
 @eqx.filter_jit
-def _moments(kernel: Kernel, x: Array, centres: Array, whiten: Array, values: Array) -> tuple[Array, Array]:
-    features = kernel(x, centres) @ whiten
-    return features.T @ features, features.T @ values
-
-
-@eqx.filter_jit
 def _rest(
-    kernel: Kernel, x: Array, centres: Array, coefficients: Array, values: Array, ridge: Array
+    kernel: Kernel, x: Numbers, centres: Numbers, coefficients: Numbers, values: Numbers, ridge: Numbers
 ) -> tuple[Array, Array]:
     block = kernel(x, centres)
-    alpha = (values - block @ coefficients) / ridge
+    alpha = (jnp.asarray(values) - block @ coefficients) / ridge
     return alpha, block.T @ alpha
+
+
+def _nonzero(x: np.ndarray) -> np.ndarray:
+    return np.where(x == 0, 1, x)  # a column that is solved stays as it is
+
+
+def _solve_with(factor: np.ndarray, right: np.ndarray) -> np.ndarray:
+    return scipy.linalg.cho_solve((factor, True), right, check_finite=False)
 
 
 def _blocks(length: int, size: int = ROWS) -> Iterator[slice]:
@@ -569,7 +608,7 @@ def _matrix(kernel: Kernel, x: np.ndarray, y: np.ndarray) -> np.ndarray:
     return np.asarray(_block(kernel, x, y))
 
 
-def _apply(kernel: Kernel, x: np.ndarray, y: np.ndarray, right: Vectors) -> Vectors:
+def _apply(kernel: Kernel, x: np.ndarray, y: np.ndarray, right: np.ndarray) -> np.ndarray:
     """k(x, y) @ right, tile by tile; the sum over tiles is in double precision."""
     result = np.zeros((len(x), right.shape[1]))
     right = right.astype(x.dtype)
