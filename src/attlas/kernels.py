@@ -31,6 +31,8 @@ Kernel = Callable[[Any, Any], Array]
 """From points [*s n d] and [*s m d] to the matrix [*s n m] of their kernel; symmetric and positive semi-definite."""
 
 Numbers = Array | np.ndarray
+Rows = Shaped[Numbers, "..."]
+"""Queries [*s q d], keys [*s n d] or values [*s n k]; that they fit is checked, and said, by the functions."""
 
 
 def _parameter(value: Any) -> Any:
@@ -38,8 +40,8 @@ def _parameter(value: Any) -> Any:
     return value if isinstance(value, jax.Array) else np.asarray(value, float)
 
 
-def _products(x: Array, y: Array) -> Array:
-    return x @ jnp.swapaxes(y, -1, -2)
+def _products(x: Numbers, y: Numbers) -> Array:
+    return jnp.asarray(x) @ jnp.swapaxes(y, -1, -2)
 
 
 class _Tempered(eqx.Module):
@@ -57,14 +59,14 @@ class Exponential(_Tempered):
     r"""$e^{(\langle x, y\rangle - 1)/\text{temperature}}$, the kernel of softmax attention, scaled to 1 at $x = y$ on the sphere, where it
     equals `Gaussian`. Without the scale, $e^{\langle x, y\rangle/\text{temperature}}$ needs a ridge $e^{1/\text{temperature}}$ times as large."""
 
-    def __call__(self, x: Array, y: Array) -> Array:
+    def __call__(self, x: Numbers, y: Numbers) -> Array:
         return jnp.exp(self._over(_products(x, y) - 1))
 
 
 class Gaussian(_Tempered):
     r"""$e^{-|x - y|^2 / (2\,\text{temperature})}$: the temperature is the squared bandwidth."""
 
-    def __call__(self, x: Array, y: Array) -> Array:
+    def __call__(self, x: Numbers, y: Numbers) -> Array:
         squares = jnp.sum(x**2, -1)[..., :, None] + jnp.sum(y**2, -1)[..., None, :] - 2 * _products(x, y)
         return jnp.exp(-self._over(jnp.maximum(squares, 0)) / 2)
 
@@ -78,25 +80,26 @@ class Polynomial(eqx.Module):
     def __check_init__(self) -> None:
         whole("degree", self.degree, 1)
 
-    def __call__(self, x: Array, y: Array) -> Array:
-        return (_products(x, y) + jnp.asarray(self.offset, x.dtype)) ** self.degree
+    def __call__(self, x: Numbers, y: Numbers) -> Array:
+        products = _products(x, y)
+        return (products + jnp.asarray(self.offset, products.dtype)) ** self.degree
 
 
 class Linear(eqx.Module):
     r"""$\langle x, y\rangle$: Bayesian linear regression."""
 
-    def __call__(self, x: Array, y: Array) -> Array:
+    def __call__(self, x: Numbers, y: Numbers) -> Array:
         return _products(x, y)
 
 
 def cme_attention(
-    queries: Shaped[Numbers, "*#s q d"],
-    keys: Shaped[Numbers, "*#s n e"],
-    values: Shaped[Numbers, "*#s m k"],
+    queries: Rows,
+    keys: Rows,
+    values: Rows,
     *,
     ridge: Real,
     kernel: Kernel,
-    mask: Shaped[Numbers, "..."] | None = None,
+    mask: Rows | None = None,
     clip: Real | Literal["values"] | None = None,
 ) -> Float[Array, "*s q k"]:
     r"""$V^\top(G + \text{ridge}\,I)^{-1}g_q$ for each query, the conditional mean of the values as the kernel sees it.
@@ -128,12 +131,12 @@ def cme_attention(
 
 
 def cme_weights(
-    queries: Shaped[Numbers, "*#s q d"],
-    keys: Shaped[Numbers, "*#s n e"],
+    queries: Rows,
+    keys: Rows,
     *,
     ridge: Real,
     kernel: Kernel,
-    mask: Shaped[Numbers, "..."] | None = None,
+    mask: Rows | None = None,
     law: bool = False,
 ) -> Float[Array, "*s q n"]:
     r"""$(G + \text{ridge}\,I)^{-1}g_q$ for each query: what each token counts for. These weights are signed and need not sum to 1; with `law`
@@ -149,13 +152,13 @@ def cme_weights(
 
 
 def cme_variance(
-    queries: Shaped[Numbers, "*#s q d"],
-    keys: Shaped[Numbers, "*#s n e"],
+    queries: Rows,
+    keys: Rows,
     *,
     ridge: Real,
     kernel: Kernel,
     prior: Real = 1.0,
-    mask: Shaped[Numbers, "..."] | None = None,
+    mask: Rows | None = None,
     joint: bool = False,
 ) -> Float[Array, "*s q"] | Float[Array, "*s q q"]:
     r"""Predictive variance of each coordinate of a value at each query, $\tau^2[\text{ridge} + k(q, q) - g_q^\top(G + \text{ridge}\,I)^{-1}g_q]$, where
@@ -345,12 +348,12 @@ class CME:
         verdict = "within" if self.reached else "which misses"
         return f"solved {way}; estimated error {self.error:.1e}, {verdict} the tolerance {self.tolerance:g}"
 
-    def mean(self, queries: Shaped[Numbers, "q d"]) -> Float[np.ndarray, "q k"]:
+    def mean(self, queries: Rows) -> Float[np.ndarray, "q k"]:
         """The conditional mean at each query."""
         with jax.enable_x64(True):
             return _apply(self.kernel, self._queries(queries), self.centres, self.coefficients)
 
-    def variance(self, queries: Shaped[Numbers, "q d"], prior: float = 1.0) -> Float[np.ndarray, " q"]:
+    def variance(self, queries: Rows, prior: float = 1.0) -> Float[np.ndarray, " q"]:
         """Predictive variance of a value at each query, as `cme_variance` has it. After Nystrom's method and conjugate gradients it is that of
         the model in which the kernel of two keys is what the centres say of it, and a query's own is exact."""
         queries = self._queries(queries)
@@ -380,12 +383,12 @@ def _under(triangle: np.ndarray, right: np.ndarray, transpose: bool = False) -> 
 
 
 def fit_cme(
-    keys: Shaped[Numbers, "n d"],
-    values: Shaped[Numbers, "m k"],
+    keys: Rows,
+    values: Rows,
     *,
     ridge: float,
     kernel: Kernel,
-    mask: Shaped[Numbers, "..."] | None = None,
+    mask: Rows | None = None,
     method: str = "auto",
     tolerance: float = 1e-3,
     centres: int | None = None,
