@@ -69,7 +69,7 @@ def test_eigenvalues_are_the_kernels_projections_and_sum_to_its_trace(dim, tempe
 @pytest.mark.parametrize("dim", DIMS)
 def test_multipliers_are_what_softmax_attention_does_to_harmonics(float64, dim):
     rng = np.random.default_rng(0)
-    keys = rng.normal(size=(400_000, dim))
+    keys = rng.normal(size=(200_000, dim))
     keys = jnp.asarray(keys / np.linalg.norm(keys, axis=1, keepdims=True))
     values = jnp.stack([zonal(1, dim, keys[:, 0]), zonal(2, dim, keys[:, 0])], 1)
     for temperature in (1.0, 0.25, 0.04):
@@ -120,13 +120,14 @@ def test_predicted_error_of_softmax_attention(float64, dim, temperature, mixture
     assert abs(errors.mean() - predicted) < 4 * errors.std() / np.sqrt(count) + 0.02 * predicted
 
 
-@pytest.mark.parametrize(("dim", "length"), [(2, 400), (3, 400)])
+@pytest.mark.parametrize(("dim", "length"), [(2, 300), (3, 300)])
 def test_predicted_error_of_cme_attention(float64, dim, length):
-    queries, keys, values, truth = draws(dim, length, 20, seed=1)
+    count = 60
+    queries, keys, values, truth = draws(dim, length, count, seed=4, queries=100)
     seen = cme_attention(queries, keys, values, ridge=0.25, kernel=Exponential(0.5))
     errors = np.asarray(((seen - truth) ** 2).mean((1, 2)))
     predicted = cme_error(length, ridge=0.25, temperature=0.5, dim=dim, powers=powers_of(dim), noise=0.5)
-    assert abs(np.sqrt(errors.mean() / predicted) - 1) < 0.1
+    assert abs(errors.mean() - predicted) < 4 * errors.std() / np.sqrt(count) + 0.05 * predicted
 
 
 def test_error_of_cme_attention_at_great_length():
@@ -134,18 +135,18 @@ def test_error_of_cme_attention_at_great_length():
     for dim, rmse in ((2, 0.0273), (3, 0.0478), (6, 0.1127)):
         settings = {"ridge": 0.25, "temperature": 0.5, "dim": dim, "powers": powers_of(dim), "noise": 0.5}
         assert np.sqrt(cme_error(4096, **settings)) == approx(rmse, abs=1e-4)
-        near, far = cme_error(np.array([4e3, 8e3]), **settings), cme_error(np.array([1e6, 1e7]), **settings)
+        near, far = cme_error(np.array([2e3, 4e3]), **settings), cme_error(np.array([1e6, 1e7]), **settings)
         assert 0.5 * np.log2(near[1] / near[0]) == approx({2: -0.456, 3: -0.411, 6: -0.306}[dim], abs=0.01)
         assert 0.5 * np.log10(far[1] / far[0]) == approx({2: -0.476, 3: -0.453, 6: -0.389}[dim], abs=0.01)
 
 
 def test_effective_dimension_is_the_trace_of_the_smoother(float64):
     rng = np.random.default_rng(2)
-    keys = rng.normal(size=(2000, 3))
+    keys = rng.normal(size=(800, 3))
     keys /= np.linalg.norm(keys, axis=1, keepdims=True)
     spectrum = np.linalg.eigvalsh(np.asarray(Exponential(0.5)(keys, keys)))
-    predicted = effective_dimension(2000, ridge=0.25, temperature=0.5, dim=3)
-    assert np.sum(spectrum / (spectrum + 0.25)) == approx(float(predicted), rel=0.02)
+    predicted = effective_dimension(800, ridge=0.25, temperature=0.5, dim=3)
+    assert np.sum(spectrum / (spectrum + 0.25)) == approx(float(predicted), rel=0.03)
 
 
 def test_the_optimal_temperature_minimises_the_predicted_error_at_great_length():
@@ -173,6 +174,7 @@ def test_zonal_harmonics_take_jax_arrays(float64):
     ("call", "says"),
     [
         (lambda: mercer(1, 0.0, 3), "temperature = 0"),
+        (lambda: funk_hecke(1, -1.0, 3), "temperature = -1"),
         (lambda: mercer(1, 0.5, 1), "dim = 1: it must be a whole number, at least 2"),
         (lambda: softmax_error(9, temperature=0.1, dim=3, powers=[-1.0], noise=1.0), "powers"),
         (lambda: optimal_temperature(9, dim=3, powers=[1.0], noise=1.0), "infinite"),

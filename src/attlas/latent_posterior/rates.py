@@ -60,7 +60,8 @@ def funk_hecke(degree: Real, temperature: Real, dim: int) -> Float[np.ndarray, "
 
     $a_1$ is also the constant of smoothing on a sphere of values: $\int v\,e^{\langle v, b\rangle/\gamma}dv = a_1\,b \int e^{\langle v, b\rangle/\gamma}dv$ for $|b| = 1$.
     """
-    return mercer(degree, temperature, dim) / mercer(0, temperature, dim)
+    order, inverse = _dim(dim) / 2 - 1, 1 / np.asarray(positive("temperature", temperature), float)
+    return ive(np.asarray(degree) + order, inverse) / ive(order, inverse)
 
 
 def effective_dimension(
