@@ -8,8 +8,8 @@ import attlas.kernels as module
 from attlas.attention import linear_attention
 from attlas.errors import InputError
 from attlas.kernels import (
+    RBF,
     Exponential,
-    Gaussian,
     Linear,
     Polynomial,
     cme_attention,
@@ -52,14 +52,14 @@ def own(x, y):
     return 1 / (1 + ((x[..., :, None, :] - y[..., None, :, :]) ** 2).sum(-1))
 
 
-KERNELS = [Exponential(0.25), Gaussian(0.5), Linear(), Polynomial(3, 0.5), own]
+KERNELS = [Exponential(0.25), RBF(0.5), Linear(), Polynomial(3, 0.5), own]
 
 
 @pytest.mark.parametrize(
     ("kernel", "formula"),
     [
         (Exponential(0.3), lambda x, y: np.exp((x @ y - 1) / 0.3)),
-        (Gaussian(0.3), lambda x, y: np.exp(-((x - y) ** 2).sum() / 0.6)),
+        (RBF(0.3), lambda x, y: np.exp(-((x - y) ** 2).sum() / 0.6)),
         (Linear(), lambda x, y: x @ y),
         (Polynomial(3, 0.5), lambda x, y: (x @ y + 0.5) ** 3),
     ],
@@ -97,7 +97,7 @@ def test_cme_is_bayesian_regression_in_weight_space(float64):
 def test_order_of_the_tokens_is_nothing(float64):
     queries, keys, values = problem()
     order = np.random.default_rng(3).permutation(60)
-    settings = {"ridge": RIDGE, "kernel": Gaussian(0.3)}
+    settings = {"ridge": RIDGE, "kernel": RBF(0.3)}
     assert cme_attention(queries, keys[order], values[order], **settings) == approx(
         np.asarray(cme_attention(queries, keys, values, **settings)), abs=1e-11
     )
@@ -105,7 +105,7 @@ def test_order_of_the_tokens_is_nothing(float64):
 
 def test_on_the_sphere_the_exponential_kernel_is_the_gaussian_one_and_a_scale_is_a_ridge(float64):
     queries, keys, values = problem()
-    gaussian = np.asarray(cme_attention(queries, keys, values, ridge=RIDGE, kernel=Gaussian(0.25)))
+    gaussian = np.asarray(cme_attention(queries, keys, values, ridge=RIDGE, kernel=RBF(0.25)))
     assert cme_attention(queries, keys, values, ridge=RIDGE, kernel=Exponential(0.25)) == approx(gaussian, abs=1e-10)
     bare = cme_attention(
         queries, keys, values, ridge=RIDGE * np.exp(1 / 0.25), kernel=lambda x, y: jnp.exp(x @ y.T / 0.25)
@@ -123,7 +123,7 @@ def test_equal_keys_average_the_values(float64):
     _queries, keys, values = problem()
     keys = np.broadcast_to(keys[:1], keys.shape)
     expected = np.broadcast_to(values.sum(0) / (60 + RIDGE), (1, 2))
-    assert cme_attention(keys[:1], keys, values, ridge=RIDGE, kernel=Gaussian(0.3)) == approx(expected, abs=1e-12)
+    assert cme_attention(keys[:1], keys, values, ridge=RIDGE, kernel=RBF(0.3)) == approx(expected, abs=1e-12)
 
 
 @pytest.mark.parametrize("kernel", KERNELS, ids=lambda k: getattr(k, "__name__", type(k).__name__))
@@ -151,12 +151,12 @@ def test_sequences_and_heads_are_leading_axes_each_with_its_ridge_and_temperatur
     queries, keys, values = problem(20, 5, leading=(2, 2))
     mask = np.random.default_rng(5).random((2, 1, 20)) < 0.8
     ridge, temperature = np.array([[0.1], [0.4]]), np.array([0.3, 0.6])
-    together = cme_attention(queries, keys, values, ridge=ridge, kernel=Gaussian(temperature), mask=mask)
-    spread = cme_variance(queries, keys, ridge=ridge, kernel=Gaussian(temperature), mask=mask)
+    together = cme_attention(queries, keys, values, ridge=ridge, kernel=RBF(temperature), mask=mask)
+    spread = cme_variance(queries, keys, ridge=ridge, kernel=RBF(temperature), mask=mask)
     assert together.shape == (2, 2, 5, 2) and spread.shape == (2, 2, 5)
     for i in range(2):
         for h in range(2):
-            one = {"ridge": ridge[i, 0], "kernel": Gaussian(temperature[h]), "mask": mask[i, 0]}
+            one = {"ridge": ridge[i, 0], "kernel": RBF(temperature[h]), "mask": mask[i, 0]}
             assert together[i, h] == approx(
                 np.asarray(cme_attention(queries[i, h], keys[i, h], values[i, h], **one)), abs=1e-11
             )
@@ -170,13 +170,13 @@ def test_sequences_and_heads_are_leading_axes_each_with_its_ridge_and_temperatur
 def test_a_mask_with_a_row_for_each_query_is_causal(float64):
     _, keys, values = problem(8)
     causal = np.tril(np.ones((8, 8), bool))
-    rows = cme_attention(keys[:, None], keys, values, ridge=0.2, kernel=Gaussian(0.5), mask=causal)[:, 0]
-    assert rows[4] == approx(plain(keys[4:5], keys[:5], values[:5], Gaussian(0.5), 0.2)[0], abs=1e-11)
+    rows = cme_attention(keys[:, None], keys, values, ridge=0.2, kernel=RBF(0.5), mask=causal)[:, 0]
+    assert rows[4] == approx(plain(keys[4:5], keys[:5], values[:5], RBF(0.5), 0.2)[0], abs=1e-11)
 
 
 def test_weights_give_the_mean_and_as_a_law_lie_on_the_simplex(float64):
     queries, keys, values = problem()
-    settings = {"ridge": 0.01, "kernel": Gaussian(0.3)}
+    settings = {"ridge": 0.01, "kernel": RBF(0.3)}
     weights = np.asarray(cme_weights(queries, keys, **settings))
     assert weights.min() < -0.01
     assert weights @ values == approx(np.asarray(cme_attention(queries, keys, values, **settings)), abs=1e-11)
@@ -193,11 +193,11 @@ def test_clipping_to_a_ball_that_holds_the_truth_never_adds_error(float64):
     keys[:, 0] = abs(keys[:, 0])  # half the sphere has no keys
     truth, values = sphere(rng, 200, 2), sphere(rng, 50, 2)
     free, held = (
-        np.asarray(cme_attention(queries, keys, values, ridge=0.001, kernel=Gaussian(1.0), clip=c)) for c in (None, 1.0)
+        np.asarray(cme_attention(queries, keys, values, ridge=0.001, kernel=RBF(1.0), clip=c)) for c in (None, 1.0)
     )
     assert np.linalg.norm(free, axis=1).max() > 2 and np.linalg.norm(held, axis=1).max() <= 1 + 1e-12
     assert np.all(((held - truth) ** 2).sum(1) <= ((free - truth) ** 2).sum(1) + 1e-12)
-    boxed = cme_attention(queries, keys, values, ridge=0.001, kernel=Gaussian(1.0), clip="values")
+    boxed = cme_attention(queries, keys, values, ridge=0.001, kernel=RBF(1.0), clip="values")
     assert boxed == approx(np.clip(free, values.min(0), values.max(0)))
 
 
@@ -206,7 +206,7 @@ def test_gradients_are_those_of_finite_differences(float64):
     mask = jnp.arange(12) < 10
 
     def loss(queries, keys, values, ridge, temperature):
-        settings = {"ridge": ridge, "kernel": Gaussian(temperature), "mask": mask}
+        settings = {"ridge": ridge, "kernel": RBF(temperature), "mask": mask}
         mean = cme_attention(queries, keys, values, **settings)
         return (mean**2).sum() + cme_variance(queries, keys, **settings).sum()
 
@@ -231,7 +231,7 @@ def test_single_precision():
 def test_the_exact_fit_is_the_attention_and_its_error_is_rounding(float64):
     queries, keys, values = problem(200)
     mask = np.arange(200) < 150
-    settings = {"ridge": RIDGE, "kernel": Gaussian(0.3), "mask": mask}
+    settings = {"ridge": RIDGE, "kernel": RBF(0.3), "mask": mask}
     fit = fit_cme(keys, values, **settings)
     assert fit.method == "exact" and fit.reached and fit.error < 1e-12
     assert fit.mean(queries) == approx(np.asarray(cme_attention(queries, keys, values, **settings)), abs=1e-11)
@@ -246,8 +246,8 @@ def test_the_exact_fit_is_the_attention_and_its_error_is_rounding(float64):
 @pytest.mark.parametrize("tolerance", [1e-2, 1e-4])
 def test_approximations_are_as_close_as_they_say(method, tolerance):
     queries, keys, values = long_problem(2000)
-    exact = fit_cme(keys, values, ridge=0.09, kernel=Gaussian(0.2), method="exact")
-    fit = fit_cme(keys, values, ridge=0.09, kernel=Gaussian(0.2), method=method, tolerance=tolerance)
+    exact = fit_cme(keys, values, ridge=0.09, kernel=RBF(0.2), method="exact")
+    fit = fit_cme(keys, values, ridge=0.09, kernel=RBF(0.2), method=method, tolerance=tolerance)
     scale = np.sqrt(np.mean(values**2))
     true = np.sqrt(np.mean((fit.mean(keys) - exact.mean(keys)) ** 2)) / scale
     assert fit.reached and fit.error <= tolerance
@@ -259,7 +259,7 @@ def test_approximations_are_as_close_as_they_say(method, tolerance):
 
 def test_enough_centres_give_the_exact_answer():
     queries, keys, values = long_problem(1000)
-    settings = {"ridge": 0.09, "kernel": Gaussian(0.2)}
+    settings = {"ridge": 0.09, "kernel": RBF(0.2)}
     exact = fit_cme(keys, values, **settings, method="exact")
     fit = fit_cme(keys, values, **settings, method="nystrom", centres=800)  # more than the numerical rank
     assert len(fit.centres) < 800 and fit.mean(queries) == approx(exact.mean(queries), abs=1e-6)
@@ -271,7 +271,7 @@ def test_enough_centres_give_the_exact_answer():
 def test_the_residual_of_conjugate_gradients_falls_and_a_tolerance_that_is_missed_is_said():
     _, keys, values = long_problem(1500)
     values = np.concatenate([values, np.zeros_like(values), values**2], 1)
-    settings = {"ridge": 0.09, "kernel": Gaussian(0.1), "method": "conjugate", "centres": 150}
+    settings = {"ridge": 0.09, "kernel": RBF(0.1), "method": "conjugate", "centres": 150}
     fit = fit_cme(keys, values, **settings, tolerance=1e-9)
     assert fit.reached and np.all(np.diff(np.log(fit.residuals[1:])) < -np.log(2))
     early = fit_cme(keys, values, **settings, tolerance=1e-9, iterations=2)
@@ -283,7 +283,7 @@ def test_the_residual_of_conjugate_gradients_falls_and_a_tolerance_that_is_misse
 
 def test_auto_chooses_by_size_memory_and_tolerance(monkeypatch):
     _, keys, values = long_problem(1200)
-    settings = {"ridge": 0.09, "kernel": Gaussian(0.2)}
+    settings = {"ridge": 0.09, "kernel": RBF(0.2)}
     assert fit_cme(keys, values, **settings).method == "exact"
     monkeypatch.setattr(module, "SHORT", 500)
     assert fit_cme(keys, values, **settings).method == "nystrom"
@@ -299,7 +299,7 @@ def test_auto_chooses_by_size_memory_and_tolerance(monkeypatch):
 def test_a_fit_depends_on_its_seed_alone():
     queries, keys, values = long_problem(800)
     one, two, other = (
-        fit_cme(keys, values, ridge=0.1, kernel=Gaussian(0.1), method="nystrom", centres=40, seed=s).mean(queries)
+        fit_cme(keys, values, ridge=0.1, kernel=RBF(0.1), method="nystrom", centres=40, seed=s).mean(queries)
         for s in (1, 1, 2)
     )
     assert np.array_equal(one, two) and not np.allclose(one, other, atol=1e-6)
@@ -322,7 +322,7 @@ BAD = [
 
 @pytest.mark.parametrize(("change", "says"), BAD)
 def test_bad_input_is_named(float64, change, says):
-    good = {"keys": ONES, "values": np.ones((3, 2)), "ridge": 0.1, "kernel": Gaussian(0.5)}
+    good = {"keys": ONES, "values": np.ones((3, 2)), "ridge": 0.1, "kernel": RBF(0.5)}
     with pytest.raises(InputError, match=says):
         cme_attention(ONES, **(good | change))
     with pytest.raises(InputError, match=says):
@@ -332,7 +332,7 @@ def test_bad_input_is_named(float64, change, says):
 @pytest.mark.parametrize(
     ("call", "says"),
     [
-        (lambda: Gaussian(0.0), "temperature = 0: it must be a positive number"),
+        (lambda: RBF(0.0), "temperature = 0: it must be a positive number"),
         (lambda: Exponential(-1.0), "temperature = -1"),
         (lambda: Polynomial(0), "degree = 0"),
         (lambda: cme_attention(ONES[:, :2], ONES, ONES, ridge=1.0, kernel=Linear()), "queries have the width 2 and keys 3"),
@@ -352,14 +352,12 @@ def test_other_bad_input_is_named(call, says):
 
 def test_no_ridge_interpolates_where_the_gram_matrix_allows(float64):
     _, keys, values = problem(10)
-    assert cme_attention(keys, keys, values, ridge=0.0, kernel=Gaussian(0.1)) == approx(values, abs=1e-8)
-    assert fit_cme(keys, values, ridge=0.0, kernel=Gaussian(0.1)).mean(keys) == approx(values, abs=1e-8)
+    assert cme_attention(keys, keys, values, ridge=0.0, kernel=RBF(0.1)) == approx(values, abs=1e-8)
+    assert fit_cme(keys, values, ridge=0.0, kernel=RBF(0.1)).mean(keys) == approx(values, abs=1e-8)
 
 
 def test_nothing_is_checked_while_jax_traces(float64):
     queries, keys, values = problem(10)
-    attend = jax.jit(
-        lambda k, ridge, mask: cme_attention(queries, k, values, ridge=ridge, kernel=Gaussian(0.3), mask=mask)
-    )
+    attend = jax.jit(lambda k, ridge, mask: cme_attention(queries, k, values, ridge=ridge, kernel=RBF(0.3), mask=mask))
     assert not attend(keys, 0.1, jnp.zeros(10, bool)).any()
     assert np.isnan(attend(jnp.full_like(keys, jnp.nan), 0.1, jnp.ones(10, bool))).all()

@@ -57,13 +57,13 @@ class _Tempered(eqx.Module):
 
 class Exponential(_Tempered):
     r"""$e^{(\langle x, y\rangle - 1)/\text{temperature}}$, the kernel of softmax attention, scaled to 1 at $x = y$ on the sphere, where it
-    equals `Gaussian`. Without the scale, $e^{\langle x, y\rangle/\text{temperature}}$ needs a ridge $e^{1/\text{temperature}}$ times as large."""
+    equals `RBF`. Without the scale, $e^{\langle x, y\rangle/\text{temperature}}$ needs a ridge $e^{1/\text{temperature}}$ times as large."""
 
     def __call__(self, x: Numbers, y: Numbers) -> Array:
         return jnp.exp(self._over(_products(x, y) - 1))
 
 
-class Gaussian(_Tempered):
+class RBF(_Tempered):
     r"""$e^{-|x - y|^2 / (2\,\text{temperature})}$: the temperature is the squared bandwidth."""
 
     def __call__(self, x: Numbers, y: Numbers) -> Array:

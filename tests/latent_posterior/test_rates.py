@@ -108,15 +108,13 @@ def draws(dim, length, count, seed=0, queries=200):
 
 
 @pytest.mark.parametrize(("dim", "temperature"), [(2, 0.25), (3, 0.25), (3, 0.05), (6, 0.3)])
-@pytest.mark.parametrize("mixture", [((1.0, 1.0),), PAIR], ids=["head", "pair"])
-def test_predicted_error_of_softmax_attention(float64, dim, temperature, mixture):
+@pytest.mark.parametrize("heads", [((1.0, 1.0),), PAIR], ids=["head", "pair"])
+def test_predicted_error_of_softmax_attention(float64, dim, temperature, heads):
     length, count = 1000, 60
     queries, keys, values, truth = (jnp.asarray(x) for x in draws(dim, length, count))
-    seen = sum(c * softmax_attention(queries, keys, values, temperature=m * temperature) for c, m in mixture)
+    seen = sum(c * softmax_attention(queries, keys, values, temperature=m * temperature) for c, m in heads)
     errors = np.asarray(((seen - truth) ** 2).mean((1, 2)))
-    predicted = softmax_error(
-        length, temperature=temperature, dim=dim, powers=powers_of(dim), noise=0.5, mixture=mixture
-    )
+    predicted = softmax_error(length, temperature=temperature, dim=dim, powers=powers_of(dim), noise=0.5, heads=heads)
     assert abs(errors.mean() - predicted) < 4 * errors.std() / np.sqrt(count) + 0.02 * predicted
 
 

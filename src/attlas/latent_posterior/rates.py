@@ -16,11 +16,11 @@ from scipy.special import comb, gamma, ive
 from attlas.errors import InputError, positive, whole
 from attlas.gaussian import Real
 
-Mixture = tuple[tuple[float, float], ...]
+Heads = tuple[tuple[float, float], ...]
 """Heads of softmax attention that are added: the factor of each, and its temperature as a multiple of the common one."""
 
-HEAD: Mixture = ((1.0, 1.0),)
-PAIR: Mixture = ((2.0, 1.0), (-1.0, 2.0))
+HEAD: Heads = ((1.0, 1.0),)
+PAIR: Heads = ((2.0, 1.0), (-1.0, 2.0))
 """Twice a head less one of double temperature: the bias of first order in the temperature cancels."""
 
 DEGREES = 1000
@@ -96,23 +96,23 @@ def cme_error(
 
 
 def softmax_error(
-    length: Real, *, temperature: Real, dim: int, powers: Real, noise: float, mixture: Mixture = HEAD
+    length: Real, *, temperature: Real, dim: int, powers: Real, noise: float, heads: Heads = HEAD
 ) -> Float[np.ndarray, "..."]:
     r"""Mean square error of softmax attention, with every term of order 1 / length; at infinite length the floor of a fixed temperature.
 
     With $\mu_l, a_l$ of the kernel and $\nu_l$ those of its square, that is of half the temperature, a head has
     $\sum_l (1 - a_l)^2|m_l|^2 + \frac{1}{L\mu_0^2}\left[\sigma^2\nu_0 + \sum_l |m_l|^2\{\nu_0(1 + a_l^2) - 2a_l\nu_l + 2(1 - a_l)(\nu_l - a_l\nu_0)\}\right]$:
     the limit's bias; the noise, and the spread of m among the tokens that are averaged; and the bias of a ratio of two averages.
-    A `mixture` of heads takes the same with one kernel's square replaced by the product of two.
+    Several `heads` take the same with one kernel's square replaced by the product of two.
     """
     powers, length = _powers(powers), np.asarray(length, float)[..., None]
     temperature = np.asarray(positive("temperature", temperature), float)[..., None]
     degrees = np.arange(len(powers))
-    limits = [funk_hecke(degrees, multiple * temperature, dim) for _, multiple in mixture]
-    bias = 1 - sum(factor * a for (factor, _), a in zip(mixture, limits, strict=True))
+    limits = [funk_hecke(degrees, multiple * temperature, dim) for _, multiple in heads]
+    bias = 1 - sum(factor * a for (factor, _), a in zip(heads, limits, strict=True))
     spread: Any = 0
-    for (one, first), a in zip(mixture, limits, strict=True):
-        for (other, second), b in zip(mixture, limits, strict=True):
+    for (one, first), a in zip(heads, limits, strict=True):
+        for (other, second), b in zip(heads, limits, strict=True):
             # the product of two exponential kernels is one of their harmonic mean temperature, halved
             joint = temperature / (1 / first + 1 / second)
             nu, rest = (
@@ -121,16 +121,16 @@ def softmax_error(
             )
             here = noise**2 * nu[..., :1] / len(powers) + powers * (nu[..., :1] * (1 + a * b) - (a + b) * nu)
             spread = spread + one * other * here / rest
-    for (factor, multiple), a in zip(mixture, limits, strict=True):
+    for (factor, multiple), a in zip(heads, limits, strict=True):
         nu = mercer(degrees, multiple * temperature / 2, dim)
         drift = (nu - a * nu[..., :1]) / mercer(0, multiple * temperature, dim) ** 2
         spread = spread + 2 * factor * bias * drift * powers
     return np.sum(bias**2 * powers + spread / length, -1)
 
 
-def softmax_bias(temperature: Real, dim: int, powers: Real, mixture: Mixture = HEAD) -> Float[np.ndarray, "..."]:
+def softmax_bias(temperature: Real, dim: int, powers: Real, heads: Heads = HEAD) -> Float[np.ndarray, "..."]:
     r"""$\sqrt{\sum_l (1 - a_l)^2|m_l|^2}$: the root mean square error that softmax attention of a fixed temperature keeps at any length."""
-    return np.sqrt(softmax_error(np.inf, temperature=temperature, dim=dim, powers=powers, noise=0.0, mixture=mixture))
+    return np.sqrt(softmax_error(np.inf, temperature=temperature, dim=dim, powers=powers, noise=0.0, heads=heads))
 
 
 def optimal_temperature(length: Real, *, dim: int, powers: Real, noise: float) -> Float[np.ndarray, "..."]:
