@@ -494,14 +494,13 @@ class _Task:
         r"""With features $F = k(K, Z)T^{-\top}$: $\hat m = F y$ and $(F^\top F + \text{ridge}\,I)y = F^\top V$."""
         centres, triangle = self.spread()
         count = min(len(centres), count or self.enough(np.diagonal(triangle) ** 2, tolerance))
-        centres, triangle = centres[:count], np.asfortranarray(triangle[:count, :count])
-        square, right = self.ridge * np.eye(count, order="F"), np.zeros((count, self.values.shape[1]))
+        centres, triangle = centres[:count], triangle[:count, :count]
+        whiten = _under(triangle, np.eye(count)).T
+        sums: Any = self.ridge * np.eye(count), np.zeros((count, self.values.shape[1]))
         for rows in _blocks(len(self.keys)):
-            block = _matrix(self.kernel, self.fine[rows], centres).T
-            features = scipy.linalg.blas.dtrsm(1.0, triangle, block, lower=1)
-            square = scipy.linalg.blas.dsyrk(1.0, features, 1.0, square, lower=1, overwrite_c=1)
-            right += features @ self.values[rows]
-        factor = scipy.linalg.cholesky(square, lower=True, overwrite_a=True, check_finite=False)
+            sums = _moments(self.kernel, self.fine[rows], centres, whiten, self.values[rows], *sums)
+        square, right = map(np.asarray, sums)
+        factor = scipy.linalg.cholesky(square, lower=True, check_finite=False)
         y = _solve_with(factor, right)
         for _ in range(REFINEMENTS):
             alpha, back = self._rest(centres, _under(triangle, y, transpose=True))
@@ -584,6 +583,14 @@ def _own(kernel: Kernel, x: Numbers) -> Array:
 @eqx.filter_jit
 def _mixed(kernel: Kernel, x: Numbers, y: Numbers, right: Numbers) -> Array:
     return kernel(x, y) @ right
+
+
+@eqx.filter_jit
+def _moments(
+    kernel: Kernel, x: Numbers, centres: Numbers, whiten: Numbers, values: Numbers, square: Numbers, right: Numbers
+) -> tuple[Array, Array]:
+    features = kernel(x, centres) @ whiten
+    return jnp.asarray(square) + features.T @ features, jnp.asarray(right) + features.T @ values
 
 
 @eqx.filter_jit
