@@ -5,10 +5,10 @@ import sys
 from rich.console import Console
 from rich.table import Table
 
-from bench import capacity, descent, model, online
+from bench import capacity, descent, kernels, model, online
 from bench.timing import Row
 
-BENCHMARKS = descent.BENCHMARKS + online.BENCHMARKS + capacity.BENCHMARKS + model.BENCHMARKS
+BENCHMARKS = descent.BENCHMARKS + online.BENCHMARKS + capacity.BENCHMARKS + model.BENCHMARKS + kernels.BENCHMARKS
 
 
 def main() -> None:

@@ -11,6 +11,7 @@ CHECKED = (
     "capacity",
     "covers",
     "gaussian",
+    "kernels",
     "rademacher",
     "scan",
     "search",

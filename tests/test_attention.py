@@ -63,6 +63,14 @@ def test_linear_attention_of_batches(float64):
     assert linear_attention(q, k, v, temperature=4.0) == approx(by_hand, abs=1e-12)
 
 
+@pytest.mark.parametrize("attend", [softmax_attention, linear_attention])
+def test_each_head_may_have_its_temperature(float64, attend):
+    q, k, v = (jax.random.normal(key, (2, 7, 5)) for key in KEYS[:3])
+    both = attend(q, k, v, temperature=np.array([0.5, 3.0]))
+    for i, temperature in enumerate((0.5, 3.0)):
+        assert both[i] == approx(np.asarray(attend(q[i], k[i], v[i], temperature=temperature)), abs=1e-12)
+
+
 def test_large_scores_neither_overflow_nor_lose_the_largest():
     assert softmax(jnp.array([1e4, 0.0, -1e4])) == approx([1, 0, 0])
     assert softmax(jnp.array([1e4, 0.0, -1e4]), jnp.array([False, True, True])) == approx([0, 1, 0])

@@ -45,9 +45,14 @@ def softmax_attention(
     mask: Mask | None = None,
 ) -> Float[Array, "*s q k"]:
     r"""$V^\top\mathrm{softmax}(Kq/\text{temperature})$ for each query q. On the sphere this is the Nadaraya-Watson estimate with
-    the Gaussian kernel of squared bandwidth `temperature` (Zhang et al. 2022)."""
-    scores = queries @ jnp.swapaxes(keys, -1, -2) / positive("temperature", temperature)
+    the Gaussian kernel of squared bandwidth `temperature` [*s], which may differ between sequences or heads (Zhang et al. 2022)."""
+    scores = queries @ jnp.swapaxes(keys, -1, -2) / _each(temperature)
     return softmax(scores, mask) @ values
+
+
+def _each(temperature: Real) -> Array:
+    """One temperature for all, or one for each of the leading axes."""
+    return jnp.asarray(positive("temperature", temperature))[..., None, None]
 
 
 def linear_attention(
@@ -60,7 +65,7 @@ def linear_attention(
 ) -> Float[Array, "*s q k"]:
     r"""$\sum_t \langle q, k_t\rangle v_t / \text{temperature}$ for each query q: the weights are not normalised, so that nothing but
     the sum $\sum_t k_t v_t^\top$ is needed, whatever the number of queries."""
-    scale = positive("temperature", temperature)
+    scale = _each(temperature)
     if mask is None or mask.ndim == 1:
         kept = values if mask is None else values * mask[:, None]
         return queries @ (jnp.swapaxes(keys, -1, -2) @ kept) / scale

@@ -1,0 +1,164 @@
+r"""How fast attention finds the conditional mean: limits and finite-length errors on the sphere, in closed form.
+
+Keys are uniform on the sphere $S^{p-1}$ of $\mathbb R^p$, p = `dim` and $s = p - 1$ its own dimension; values are $m(k)$ plus noise of the standard
+deviation `noise`. Both mechanisms are then diagonal in spherical harmonics: only `powers`, $|m_l|^2$ for $l = 0, 1, \dots$, the mean
+square of the degree-l part of m, enter their mean square error over a uniform query. `temperature` is that of the kernel
+$e^{(t - 1)/\text{temperature}}$, $t = \langle q, k\rangle$. Everything is NumPy's, in double precision, and broadcasts over `length`.
+Zhang et al. 2022; the constants are ours.
+"""
+
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+from scipy.special import comb, gamma, ive
+
+from attlas.errors import InputError, positive, whole
+from attlas.gaussian import Real
+
+Heads = tuple[tuple[float, float], ...]
+"""Heads of softmax attention that are added: the factor of each, and its temperature as a multiple of the common one."""
+
+HEAD: Heads = ((1.0, 1.0),)
+PAIR: Heads = ((2.0, 1.0), (-1.0, 2.0))
+"""Twice a head less one of double temperature: the bias of first order in the temperature cancels."""
+
+DEGREES = 1000
+"""Degrees of the expansion at most; beyond them a kernel must have nothing left."""
+
+
+def multiplicity(degree: Real, dim: int) -> Float[np.ndarray, "..."]:
+    r"""$N_l = \binom{l+p-1}{p-1} - \binom{l+p-3}{p-1}$ independent harmonics of degree l on $S^{p-1}$; 1 for l = 0."""
+    degree, dim = np.asarray(degree), _dim(dim)
+    return comb(degree + dim - 1, dim - 1) - np.where(degree < 2, 0, comb(np.maximum(degree, 2) + dim - 3, dim - 1))
+
+
+def zonal(degree: int, dim: int, t: Any) -> Any:
+    r"""$P_l(t)$, the harmonic of degree l that depends on $t = \langle x, e\rangle$ alone, with $P_l(1) = 1$ and mean square $1/N_l$.
+
+    Gegenbauer's polynomial over its value at 1, or $\cos(l \arccos t)$ for p = 2, by
+    $(l + p - 2)P_{l+1} = (2l + p - 2)\,t\,P_l - l\,P_{l-1}$. NumPy's arrays or JAX's.
+    """
+    before, here = 1 + 0 * t, t
+    if whole("degree", degree, 0) == 0:
+        return before
+    for l in range(1, degree):
+        before, here = here, ((2 * l + _dim(dim) - 2) * t * here - l * before) / (l + dim - 2)
+    return here
+
+
+def mercer(degree: Real, temperature: Real, dim: int) -> Float[np.ndarray, "..."]:
+    r"""Eigenvalue of the kernel on harmonics of degree l under the uniform law,
+    $\mu_l = \Gamma(p/2)\,(2\gamma)^{p/2-1}\,e^{-1/\gamma}\,I_{l+p/2-1}(1/\gamma)$ with $\gamma$ the temperature; $\sum_l N_l\,\mu_l = 1$."""
+    temperature, half = np.asarray(positive("temperature", temperature), float), _dim(dim) / 2
+    return gamma(half) * (2 * temperature) ** (half - 1) * ive(np.asarray(degree) + half - 1, 1 / temperature)
+
+
+def funk_hecke(degree: Real, temperature: Real, dim: int) -> Float[np.ndarray, "..."]:
+    r"""What softmax attention over infinitely many uniform keys makes of a harmonic of degree l: it multiplies it by
+    $a_l = I_{l+p/2-1}(1/\gamma) / I_{p/2-1}(1/\gamma) = 1 - \gamma\,l(l+p-2)/2 + O(\gamma^2)$.
+
+    $a_1$ is also the constant of smoothing on a sphere of values: $\int v\,e^{\langle v, b\rangle/\gamma}dv = a_1\,b \int e^{\langle v, b\rangle/\gamma}dv$ for $|b| = 1$.
+    """
+    order, inverse = _dim(dim) / 2 - 1, 1 / np.asarray(positive("temperature", temperature), float)
+    return ive(np.asarray(degree) + order, inverse) / ive(order, inverse)
+
+
+def effective_dimension(
+    length: Real, *, ridge: Real, temperature: float, dim: int, power: int = 1
+) -> Float[np.ndarray, "..."]:
+    r"""$\sum_l N_l\,(\mu_l / (\mu_l + \rho))^{\text{power}}$ with $\rho = \text{ridge} / \text{length}$: how many directions CME attention takes from the data
+    (`power` 1), and how much of their noise (2)."""
+    degrees = np.arange(DEGREES)
+    counts, mu = multiplicity(degrees, dim), mercer(degrees, temperature, dim)
+    rho = _rho(length, ridge)[..., None]
+    terms = counts * (mu / (mu + rho)) ** power
+    if np.any(terms[..., -1] > 1e-12 * terms.sum(-1)):
+        raise InputError(
+            f"temperature = {temperature:g}: it is too small for {DEGREES} degrees at this ridge and length"
+        )
+    return terms.sum(-1)
+
+
+def cme_error(
+    length: Real, *, ridge: Real, temperature: float, dim: int, powers: Real, noise: float
+) -> Float[np.ndarray, "..."]:
+    r"""Mean square error of CME attention, to leading order in 1 / length:
+
+    $\frac{\sigma^2}{L}\sum_l N_l\left(\frac{\mu_l}{\mu_l + \rho}\right)^2 + \sum_l \left(\frac{\rho}{\mu_l + \rho}\right)^2 |m_l|^2$ with $\rho = \text{ridge}/L$.
+
+    The empirical covariance of the keys stands as that of the population, which asks for a length well above the effective dimension.
+    """
+    powers = _powers(powers)
+    mu, rho = mercer(np.arange(len(powers)), temperature, dim), _rho(length, ridge)[..., None]
+    known = effective_dimension(length, ridge=ridge, temperature=temperature, dim=dim, power=2)
+    return noise**2 / np.asarray(length) * known + np.sum((rho / (mu + rho)) ** 2 * powers, -1)
+
+
+def softmax_error(
+    length: Real, *, temperature: Real, dim: int, powers: Real, noise: float, heads: Heads = HEAD
+) -> Float[np.ndarray, "..."]:
+    r"""Mean square error of softmax attention, with every term of order 1 / length; at infinite length the floor of a fixed temperature.
+
+    With $\mu_l, a_l$ of the kernel and $\nu_l$ those of its square, that is of half the temperature, a head has
+    $\sum_l (1 - a_l)^2|m_l|^2 + \frac{1}{L\mu_0^2}\left[\sigma^2\nu_0 + \sum_l |m_l|^2\{\nu_0(1 + a_l^2) - 2a_l\nu_l + 2(1 - a_l)(\nu_l - a_l\nu_0)\}\right]$:
+    the limit's bias; the noise, and the spread of m among the tokens that are averaged; and the bias of a ratio of two averages.
+    Several `heads` take the same with one kernel's square replaced by the product of two.
+    """
+    powers, length = _powers(powers), np.asarray(length, float)[..., None]
+    temperature = np.asarray(positive("temperature", temperature), float)[..., None]
+    degrees = np.arange(len(powers))
+    limits = [funk_hecke(degrees, multiple * temperature, dim) for _, multiple in heads]
+    bias = 1 - sum(factor * a for (factor, _), a in zip(heads, limits, strict=True))
+    spread: Any = 0
+    for (one, first), a in zip(heads, limits, strict=True):
+        for (other, second), b in zip(heads, limits, strict=True):
+            # the product of two exponential kernels is one of their harmonic mean temperature, halved
+            joint = temperature / (1 / first + 1 / second)
+            nu, rest = (
+                mercer(degrees, joint, dim),
+                mercer(0, first * temperature, dim) * mercer(0, second * temperature, dim),
+            )
+            here = noise**2 * nu[..., :1] / len(powers) + powers * (nu[..., :1] * (1 + a * b) - (a + b) * nu)
+            spread = spread + one * other * here / rest
+    for (factor, multiple), a in zip(heads, limits, strict=True):
+        nu = mercer(degrees, multiple * temperature / 2, dim)
+        drift = (nu - a * nu[..., :1]) / mercer(0, multiple * temperature, dim) ** 2
+        spread = spread + 2 * factor * bias * drift * powers
+    return np.sum(bias**2 * powers + spread / length, -1)
+
+
+def softmax_bias(temperature: Real, dim: int, powers: Real, heads: Heads = HEAD) -> Float[np.ndarray, "..."]:
+    r"""$\sqrt{\sum_l (1 - a_l)^2|m_l|^2}$: the root mean square error that softmax attention of a fixed temperature keeps at any length."""
+    return np.sqrt(softmax_error(np.inf, temperature=temperature, dim=dim, powers=powers, noise=0.0, heads=heads))
+
+
+def optimal_temperature(length: Real, *, dim: int, powers: Real, noise: float) -> Float[np.ndarray, "..."]:
+    r"""The temperature that minimises the error of a softmax head at great length,
+    $\gamma = \left[\frac{s\,\sigma^2 |S^s| (4\pi)^{-s/2}}{4 B^2 L}\right]^{2/(s+4)}$, $B^2 = \sum_l \left(\frac{l(l+p-2)}{2}\right)^2 |m_l|^2$, $|S^s|$ the sphere's area.
+
+    It balances the squared bias $\gamma^2B^2$ and the variance $\sigma^2|S^s|(4\pi\gamma)^{-s/2}/L$; the error then falls as $L^{-4/(s+4)}$.
+    """
+    powers, s = _powers(powers), _dim(dim) - 1
+    degrees = np.arange(len(powers))
+    curvature = np.sum((degrees * (degrees + s - 1) / 2) ** 2 * powers)
+    if not curvature > 0:
+        raise InputError("powers are those of a constant: the best temperature is then infinite")
+    area = 2 * np.pi ** (dim / 2) / gamma(dim / 2)
+    variance = s * positive("noise", noise) ** 2 * area * (4 * np.pi) ** (-s / 2)
+    return (variance / (4 * curvature * np.asarray(length, float))) ** (2 / (s + 4))
+
+
+def _rho(length: Real, ridge: Real) -> np.ndarray:
+    return np.asarray(positive("ridge", ridge), float) / np.asarray(length, float)
+
+
+def _powers(powers: Real) -> np.ndarray:
+    powers = np.asarray(powers, float)
+    if powers.ndim != 1 or not len(powers) or not np.all(powers >= 0):
+        raise InputError(f"powers = {powers}: they must be numbers, 0 or more, one for each degree from 0")
+    return powers
+
+
+def _dim(dim: int) -> int:
+    return whole("dim", dim, 2)

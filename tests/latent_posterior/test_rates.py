@@ -1,0 +1,185 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from pytest import approx
+from scipy.integrate import quad
+from scipy.special import eval_gegenbauer
+
+from attlas.attention import softmax_attention
+from attlas.errors import InputError
+from attlas.kernels import Exponential, cme_attention
+from attlas.latent_posterior.rates import (
+    PAIR,
+    cme_error,
+    effective_dimension,
+    funk_hecke,
+    mercer,
+    multiplicity,
+    optimal_temperature,
+    softmax_bias,
+    softmax_error,
+    zonal,
+)
+
+DIMS = (2, 3, 6)
+WEIGHTS = (0.0, 1.0, 0.7, 0.5)
+
+
+def powers_of(dim):
+    """Of the sum of the zonal harmonics of degrees 1, 2, 3 with the weights above."""
+    return np.square(WEIGHTS) / multiplicity(np.arange(4), dim)
+
+
+def mean_of(f, dim):
+    """Of f(t) over t = <x, e>, x uniform on the sphere."""
+    ends = (0, np.pi)
+    area = quad(lambda a: np.sin(a) ** (dim - 2), *ends)[0]
+    return quad(lambda a: f(np.cos(a)) * np.sin(a) ** (dim - 2), *ends, epsabs=1e-13)[0] / area
+
+
+def test_multiplicities_count_the_harmonics():
+    assert multiplicity(np.arange(5), 2) == approx([1, 2, 2, 2, 2])
+    assert multiplicity(np.arange(5), 3) == approx([1, 3, 5, 7, 9])
+    assert multiplicity(np.arange(3), 6) == approx([1, 6, 20])
+
+
+@pytest.mark.parametrize("dim", DIMS)
+def test_zonal_harmonics_are_gegenbauers_and_orthogonal(dim):
+    t = np.linspace(-1, 1, 9)
+    for l in range(6):
+        half = (dim - 2) / 2
+        expected = np.cos(l * np.arccos(t)) if dim == 2 else eval_gegenbauer(l, half, t) / eval_gegenbauer(l, half, 1.0)
+        assert zonal(l, dim, t) == approx(expected, abs=1e-12)
+        for other in range(l + 1):
+            inner = mean_of(lambda t, l=l, other=other: zonal(l, dim, t) * zonal(other, dim, t), dim)
+            assert inner == approx(1 / multiplicity(l, dim) if l == other else 0, abs=1e-10)
+
+
+@pytest.mark.parametrize("dim", DIMS)
+@pytest.mark.parametrize("temperature", [1.0, 0.25, 0.04])
+def test_eigenvalues_are_the_kernels_projections_and_sum_to_its_trace(dim, temperature):
+    for l in range(4):
+        projected = mean_of(lambda t, l=l: np.exp((t - 1) / temperature) * zonal(l, dim, t), dim)
+        assert mercer(l, temperature, dim) == approx(projected, rel=1e-8)
+    degrees = np.arange(200)
+    assert np.sum(multiplicity(degrees, dim) * mercer(degrees, temperature, dim)) == approx(1, abs=1e-12)
+
+
+@pytest.mark.parametrize("dim", DIMS)
+def test_multipliers_are_what_softmax_attention_does_to_harmonics(float64, dim):
+    rng = np.random.default_rng(0)
+    keys = rng.normal(size=(200_000, dim))
+    keys = jnp.asarray(keys / np.linalg.norm(keys, axis=1, keepdims=True))
+    values = jnp.stack([zonal(1, dim, keys[:, 0]), zonal(2, dim, keys[:, 0])], 1)
+    for temperature in (1.0, 0.25, 0.04):
+        seen = softmax_attention(jnp.eye(dim)[:1], keys, values, temperature=temperature)[0]
+        assert np.asarray(seen) == approx(funk_hecke(np.array([1, 2]), temperature, dim), abs=0.01)
+
+
+@pytest.mark.parametrize("dim", DIMS)
+def test_the_bias_is_first_order_in_the_temperature_and_no_temperature_is_too_small(dim):
+    degrees = np.arange(1, 4)
+    slopes = degrees * (degrees + dim - 2) / 2
+    assert (1 - funk_hecke(degrees, 1e-4, dim)) / 1e-4 == approx(slopes, rel=1e-2)
+    assert np.isfinite(funk_hecke(degrees, 1e-6, dim)).all()
+    single = np.array([0.0, 0.0, 1.0])
+    ratio = softmax_bias(1e-3, dim, single, PAIR) / softmax_bias(5e-4, dim, single, PAIR)
+    assert np.log2(ratio) == approx(2, abs=0.05)
+
+
+def test_the_first_multiplier_is_the_constant_of_a_sphere_of_values():
+    for width in (2, 3, 5):
+        total = mean_of(lambda t: np.exp(t / 0.3), width)
+        assert mean_of(lambda t: t * np.exp(t / 0.3), width) / total == approx(funk_hecke(1, 0.3, width), rel=1e-10)
+
+
+def draws(dim, length, count, seed=0, queries=200):
+    rng = np.random.default_rng(seed)
+    keys = rng.normal(size=(count, length, dim))
+    keys /= np.linalg.norm(keys, axis=-1, keepdims=True)
+    asked = rng.normal(size=(count, queries, dim))
+    asked /= np.linalg.norm(asked, axis=-1, keepdims=True)
+
+    def mean(x):
+        return sum(w * zonal(l, dim, x[..., :1]) for l, w in enumerate(WEIGHTS))
+
+    return asked, keys, mean(keys) + 0.5 * rng.normal(size=(count, length, 1)), mean(asked)
+
+
+@pytest.mark.parametrize(("dim", "temperature"), [(2, 0.25), (3, 0.25), (3, 0.05), (6, 0.3)])
+@pytest.mark.parametrize("heads", [((1.0, 1.0),), PAIR], ids=["head", "pair"])
+def test_predicted_error_of_softmax_attention(float64, dim, temperature, heads):
+    length, count = 1000, 60
+    queries, keys, values, truth = (jnp.asarray(x) for x in draws(dim, length, count))
+    seen = sum(c * softmax_attention(queries, keys, values, temperature=m * temperature) for c, m in heads)
+    errors = np.asarray(((seen - truth) ** 2).mean((1, 2)))
+    predicted = softmax_error(length, temperature=temperature, dim=dim, powers=powers_of(dim), noise=0.5, heads=heads)
+    assert abs(errors.mean() - predicted) < 4 * errors.std() / np.sqrt(count) + 0.02 * predicted
+
+
+@pytest.mark.parametrize(("dim", "length"), [(2, 300), (3, 300)])
+def test_predicted_error_of_cme_attention(float64, dim, length):
+    count = 60
+    queries, keys, values, truth = draws(dim, length, count, seed=4, queries=100)
+    seen = cme_attention(queries, keys, values, ridge=0.25, kernel=Exponential(0.5))
+    errors = np.asarray(((seen - truth) ** 2).mean((1, 2)))
+    predicted = cme_error(length, ridge=0.25, temperature=0.5, dim=dim, powers=powers_of(dim), noise=0.5)
+    assert abs(errors.mean() - predicted) < 4 * errors.std() / np.sqrt(count) + 0.05 * predicted
+
+
+def test_error_of_cme_attention_at_great_length():
+    """Slopes and values of the specification's table: gamma = 0.5, noise = 0.5, ridge = noise^2."""
+    for dim, rmse in ((2, 0.0273), (3, 0.0478), (6, 0.1127)):
+        settings = {"ridge": 0.25, "temperature": 0.5, "dim": dim, "powers": powers_of(dim), "noise": 0.5}
+        assert np.sqrt(cme_error(4096, **settings)) == approx(rmse, abs=1e-4)
+        near, far = cme_error(np.array([2e3, 4e3]), **settings), cme_error(np.array([1e6, 1e7]), **settings)
+        assert 0.5 * np.log2(near[1] / near[0]) == approx({2: -0.456, 3: -0.411, 6: -0.306}[dim], abs=0.01)
+        assert 0.5 * np.log10(far[1] / far[0]) == approx({2: -0.476, 3: -0.453, 6: -0.389}[dim], abs=0.01)
+
+
+def test_effective_dimension_is_the_trace_of_the_smoother(float64):
+    rng = np.random.default_rng(2)
+    keys = rng.normal(size=(800, 3))
+    keys /= np.linalg.norm(keys, axis=1, keepdims=True)
+    spectrum = np.linalg.eigvalsh(np.asarray(Exponential(0.5)(keys, keys)))
+    predicted = effective_dimension(800, ridge=0.25, temperature=0.5, dim=3)
+    assert np.sum(spectrum / (spectrum + 0.25)) == approx(float(predicted), rel=0.03)
+
+
+def test_the_optimal_temperature_minimises_the_predicted_error_at_great_length():
+    for dim in DIMS:
+        length, powers = 1e12, powers_of(dim)
+        best = optimal_temperature(length, dim=dim, powers=powers, noise=0.5)
+        grid = best * np.geomspace(0.5, 2, 81)
+        errors = softmax_error(length, temperature=grid, dim=dim, powers=powers, noise=0.5)
+        assert grid[np.argmin(errors)] == approx(best, rel=0.1)
+        s = dim - 1
+        variance = 0.25 * (4 * np.pi * best) ** (-s / 2) * mean_area(dim) / length
+        limit = softmax_bias(best, dim, powers) ** 2 + variance
+        assert errors.min() == approx(float(limit), rel=0.05)
+
+
+def mean_area(dim):
+    return {2: 2 * np.pi, 3: 4 * np.pi, 6: np.pi**3}[dim]
+
+
+def test_zonal_harmonics_take_jax_arrays(float64):
+    assert jax.jit(lambda t: zonal(3, 3, t))(0.5) == approx((5 * 0.125 - 3 * 0.5) / 2)
+
+
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        (lambda: mercer(1, 0.0, 3), "temperature = 0"),
+        (lambda: funk_hecke(1, -1.0, 3), "temperature = -1"),
+        (lambda: mercer(1, 0.5, 1), "dim = 1: it must be a whole number, at least 2"),
+        (lambda: softmax_error(9, temperature=0.1, dim=3, powers=[-1.0], noise=1.0), "powers"),
+        (lambda: optimal_temperature(9, dim=3, powers=[1.0], noise=1.0), "infinite"),
+        (lambda: effective_dimension(1e6, ridge=0.1, temperature=1e-7, dim=3), "too small"),
+        (lambda: cme_error(9, ridge=0.0, temperature=0.5, dim=3, powers=[1.0], noise=1.0), "ridge = 0"),
+    ],
+)
+def test_bad_input_is_named(call, says):
+    with pytest.raises(InputError, match=says):
+        call()
