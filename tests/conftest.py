@@ -11,6 +11,7 @@ CHECKED = (
     "capacity",
     "covers",
     "gaussian",
+    "latent_posterior",
     "rademacher",
     "scan",
     "search",
