@@ -10,9 +10,11 @@ from attlas.latent_posterior.models import (
     Mixture,
     Sequences,
 )
+from attlas.latent_posterior.transfer import ConditionNumber, condition_number, coverage_number
 
 __all__ = [
     "BayesianRegression",
+    "ConditionNumber",
     "Contexts",
     "FiniteLatent",
     "Gaussian",
@@ -20,4 +22,6 @@ __all__ = [
     "GaussianMixture",
     "Mixture",
     "Sequences",
+    "condition_number",
+    "coverage_number",
 ]

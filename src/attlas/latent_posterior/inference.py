@@ -11,7 +11,7 @@ from jaxtyping import Float, Int
 from scipy import special
 
 from attlas.errors import InputError, whole
-from attlas.gaussian import float64
+from attlas.gaussian import Real
 from attlas.latent_posterior.models import MOST, FiniteLatent, compositions, log_ways
 
 # --- laws of sequences -----------------------------------------------------------------------------------------------
@@ -24,10 +24,9 @@ def sequences(letters: int, length: int) -> Int[np.ndarray, "n length"]:
     return np.indices((letters,) * length).reshape(length, -1).T
 
 
-@float64
 def likelihoods(model: FiniteLatent, length: int) -> Float[np.ndarray, "n m"]:
-    """$P(X \\mid z)$ for all sequences X and latents z."""
-    return np.exp(np.asarray(model.log_likelihood(sequences(model.vocabulary, length))))
+    r"""$P(X \mid z) = \prod_i P(x_i \mid z)$ for all sequences X and latents z."""
+    return np.asarray(model.words)[:, sequences(model.vocabulary, length)].prod(-1).T
 
 
 def mixture_law(model: FiniteLatent, length: int) -> Float[np.ndarray, "..."]:
@@ -35,13 +34,13 @@ def mixture_law(model: FiniteLatent, length: int) -> Float[np.ndarray, "..."]:
     return (likelihoods(model, length) @ np.asarray(model.prior)).reshape((model.vocabulary,) * length)
 
 
-def urn_law(balls: Any, length: int, added: float = 1.0) -> Float[np.ndarray, "..."]:
+def urn_law(balls: Any, length: int, added: Real = 1.0) -> Float[np.ndarray, "..."]:
     """The colours of `length` balls drawn one after the other from an urn with `balls`[c] of colour c, each put back with `added` more
     of its colour: Polya's urn at 1, a fixed law at 0, draws without replacement at -1."""
     return np.exp(urn_log_probability(balls, sequences(len(balls), length), added)).reshape((len(balls),) * length)
 
 
-def urn_log_probability(balls: Any, drawn: Int[np.ndarray, "n length"], added: float = 1.0) -> Float[np.ndarray, " n"]:
+def urn_log_probability(balls: Any, drawn: Int[np.ndarray, "n length"], added: Real = 1.0) -> Float[np.ndarray, " n"]:
     """Logarithm of the probability of each sequence of colours, draw by draw."""
     balls = np.asarray(balls, float)
     before = np.cumsum(drawn[..., None] == np.arange(len(balls)), axis=1) - 1.0
@@ -91,7 +90,7 @@ def urn_distance(balls: Any, draws: int) -> float:
 # --- what a statistic keeps ------------------------------------------------------------------------------------------
 
 
-def classes(statistic: Float[Any, "n ..."], tolerance: float = 1e-9) -> Int[np.ndarray, " n"]:
+def classes(statistic: Any, tolerance: float = 1e-9) -> Int[np.ndarray, " n"]:
     """The partition that a statistic [n, ...] makes: rows are in one class where every entry is equal but for rounding, that is, joined by
     steps below `tolerance`."""
     columns = np.asarray(statistic, float).reshape(len(statistic), -1)

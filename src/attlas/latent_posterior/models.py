@@ -102,6 +102,7 @@ class GaussianLocation(Model):
         positive("noise", self.noise)
         positive("scale", self.scale)
 
+    @eqx.filter_jit
     def sample(self, key: Array, samples: int, length: int) -> Sequences:
         """Latents [n, dim] and tokens [n, length, dim]."""
         latents, noises = jax.random.split(key)
@@ -112,11 +113,13 @@ class GaussianLocation(Model):
     def log_likelihood(self, tokens: Float[Any, "*#n length dim"], z: Float[Any, "*#n dim"]) -> Float[Array, "*n"]:
         return normal_log_density(tokens, z[..., None, :], self.noise).sum(-1)
 
+    @eqx.filter_jit
     def posterior(self, tokens: Float[Any, "*n length dim"]) -> Gaussian:
         r"""$N\big(\frac{\tau^2}{\sigma^2 + L\tau^2}\sum_i x_i,\ \frac{\sigma^2\tau^2}{\sigma^2 + L\tau^2} I\big)$."""
         variance = self._variance(tokens.shape[-2])
         return Gaussian(variance / self.noise**2 * tokens.sum(-2), jnp.asarray(variance))
 
+    @eqx.filter_jit
     def predictive(self, tokens: Float[Any, "*n length dim"]) -> Gaussian:
         """The law of the next token."""
         mean, variance = self.posterior(tokens)
@@ -184,6 +187,7 @@ class BayesianRegression(Model):
         x = jax.random.normal(key, (*shape, self.dim))
         return x / jnp.linalg.norm(x, axis=-1, keepdims=True)
 
+    @eqx.filter_jit
     def sample(self, key: Array, samples: int, length: int, queries: int = 1) -> Contexts:
         """Contexts [n, length] with `queries` queries each."""
         size = whole("length", length, 1) + whole("queries", queries, 1)
@@ -211,6 +215,7 @@ class BayesianRegression(Model):
     ) -> Float[Array, "*n"]:
         return normal_log_density(values, self.features(keys) @ z, self.noise).sum(-1)
 
+    @eqx.filter_jit
     def posterior(self, keys: Float[Any, "*n length dim"], values: Float[Any, "*n length o"]) -> Gaussian:
         r"""Mean $(\Phi^\top\Phi + \lambda I)^{-1}\Phi^\top V$ [D, outputs] and the covariance $\sigma^2(\Phi^\top\Phi + \lambda I)^{-1}$ of every
         output: $\Phi^\top\Phi$ and $\Phi^\top V$ are all that is needed of the context."""
@@ -221,6 +226,7 @@ class BayesianRegression(Model):
         covariance = jnp.linalg.inv(transposed @ phi + self.ridge * jnp.eye(phi.shape[-1]))
         return Gaussian(covariance @ (transposed @ values), self.noise**2 * covariance)
 
+    @eqx.filter_jit
     def predictive(
         self,
         keys: Float[Any, "*n length dim"],
@@ -267,6 +273,7 @@ class FiniteModel(Model):
     def log_likelihood(self, tokens: Any) -> Float[Array, "*n m"]:
         """Of the sequence, for each latent."""
 
+    @eqx.filter_jit
     def posterior(self, tokens: Any) -> Float[Array, "*n m"]:
         return posterior_of(self.prior, self.log_likelihood(tokens))
 
@@ -295,6 +302,7 @@ class FiniteLatent(FiniteModel):
     def vocabulary(self) -> int:
         return self.words.shape[1]
 
+    @eqx.filter_jit
     def sample(self, key: Array, samples: int, length: int) -> Sequences:
         """Latents [n] and words [n, length], numbered from 0."""
         latents, words = jax.random.split(key)
@@ -312,6 +320,7 @@ class FiniteLatent(FiniteModel):
     def log_likelihood_of_counts(self, counts: Float[Any, "*n vocabulary"]) -> Float[Array, "*n m"]:
         return xlogy(counts[..., None, :], self.words).sum(-1)
 
+    @eqx.filter_jit
     def predictive(self, tokens: Int[Any, "*n length"]) -> Float[Array, "*n vocabulary"]:
         """The probability of each word to come next."""
         return self.posterior(tokens) @ self.words
@@ -344,6 +353,7 @@ class GaussianMixture(FiniteModel):
         self.means = _matrix("means", means, (len(self.prior), None))
         self.noise = positive("noise", noise)
 
+    @eqx.filter_jit
     def sample(self, key: Array, samples: int, length: int) -> Sequences:
         """Latents [n] and tokens [n, length, dim]."""
         latents, noises = jax.random.split(key)
@@ -354,6 +364,7 @@ class GaussianMixture(FiniteModel):
     def log_likelihood(self, tokens: Float[Any, "*n length dim"]) -> Float[Array, "*n m"]:
         return normal_log_density(tokens[..., None, :], self.means, self.noise).sum(-2)
 
+    @eqx.filter_jit
     def predictive(self, tokens: Float[Any, "*n length dim"]) -> Mixture:
         """The law of the next token."""
         return Mixture(self.posterior(tokens), self.means, self.noise)

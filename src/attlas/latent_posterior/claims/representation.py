@@ -12,7 +12,7 @@ from jaxtyping import Array, Float
 from attlas.attention import softmax_attention
 from attlas.claims import Control, Hypothesis, Setting, claim, drawn_by, key_for, together
 from attlas.gaussian import monte_carlo
-from attlas.latent_posterior.claims.shared import FIGURES, PAPER, TOKENS, random_topics
+from attlas.latent_posterior.claims.shared import FIGURES, PAPER, TOKENS, random_laws, random_topics
 from attlas.latent_posterior.inference import (
     asymmetry,
     beta_coins,
@@ -244,9 +244,9 @@ def no_mixture(cells: Sequence[Setting], seed: int) -> xr.Dataset:
 
     return xr.Dataset(
         {
-            "lower": ("cell", [covariance(-1)]),
+            "lower": ("cell", [covariance(-1.0)]),
             "upper": ("cell", [0.0]),
-            "polya": ("cell", [covariance(1)]),
+            "polya": ("cell", [covariance(1.0)]),
             "formula": ("cell", [1 / (4 * (cell.balls - 1))]),
             "error": 0.0,
         }
@@ -284,7 +284,7 @@ def sufficient(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     kept, lost = [], []
     for model, label in zip(draws_of(seed, id, "topics", cell.models), draws_of(seed, id, "labels", cell.models), strict=True):  # fmt: skip
         topics = random_topics(model, cell.latents, cell.vocabulary)
-        labels = {"z": np.eye(cell.latents), "y": np.asarray(jax.random.dirichlet(label, jnp.ones(4), (cell.latents,)))}
+        labels = {"z": np.eye(cell.latents), "y": random_laws(label, cell.latents, 4)}
         posterior = np.asarray(topics.posterior(tokens))
         statistics = [posterior, topics.counts(tokens), posterior.argmax(1)[:, None], tokens[:, :1]]
         partitions = [classes(statistic) for statistic in statistics]
@@ -462,7 +462,7 @@ def restricted_tasks(cells: Sequence[Setting], seed: int) -> xr.Dataset:
         topics = both(*halves)
         tokens = sequences(topics.vocabulary, cell.length)
         reads = np.kron(np.eye(2), np.ones(2))  # which first half each latent has
-        label = np.asarray(jax.random.dirichlet(jax.random.fold_in(key, 7), jnp.ones(3), (2,)))
+        label = random_laws(jax.random.fold_in(key, 7), 2, 3)
         partition = classes(np.asarray(topics.posterior(tokens)) @ reads.T)
         joint = likelihoods(topics, cell.length) * topics.prior
         found.append([conditional_information(joint @ law, partition) for law in (reads.T @ label, np.eye(4))])

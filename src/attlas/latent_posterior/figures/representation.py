@@ -140,7 +140,7 @@ def class_counts(evidence: xr.Dataset) -> Any:
         xOffset=alt.XOffset("pairs:N", sort=list(names.values())),
         y=alt.Y("value:Q", title="pairs of counts", scale=alt.Scale(type="log")),
         color=colour("pairs:N", "pairs", sort=list(names.values())),
-        shape=alt.Shape("pairs:N", sort=list(names.values())),
+        shape=alt.Shape("pairs:N", sort=list(names.values()), legend=None),
         tooltip=["pairs:N", "value:Q"],
     )  # fmt: skip
     return finish(
