@@ -12,6 +12,7 @@ CHECKED = (
     "covers",
     "gaussian",
     "kernels",
+    "latent_posterior",
     "rademacher",
     "scan",
     "search",

@@ -127,7 +127,7 @@ def test_every_rule_is_used_in_earnest():
 
 def test_patterns_select_by_id_map_and_glob():
     assert [c.slug for c in select(["single-location/zeta"])] == ["zeta"]
-    maps = ["single-location", "sparse-variables"]
+    maps = ["single-location", "sparse-variables", "latent-posterior"]
     assert sum(len(select([name])) for name in maps) == len(select(maps)) == len(select([])) == len(select(["*"]))
     assert {c.slug for c in select(["*zeta*"])} >= {"zeta", "zeta-derivatives"}
     assert [c.slug for c in select(["zeta"])] == ["zeta"] and select(["single_location"]) == select(["single-location"])

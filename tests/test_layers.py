@@ -10,7 +10,7 @@ import pytest
 import attlas
 
 ROOT = Path(attlas.__file__).parent
-MAPS = ("single_location", "sparse_variables")
+MAPS = ("single_location", "sparse_variables", "latent_posterior")
 LAYERS = {"claims": 1, **dict.fromkeys(MAPS, 2), "lab": 3, "estimators": 3, "audit": 3, "cli": 4}
 FILES = sorted(ROOT.rglob("*.py"))
 

@@ -40,7 +40,7 @@ __all__ = [
 ]
 
 Value = int | float | str | bool | tuple[Any, ...]
-MAPS = ("single_location", "sparse_variables")
+MAPS = ("single_location", "sparse_variables", "latent_posterior")
 GROUP = "attlas.claims"
 Origin = Literal["paper", "our reading", "ours"]
 

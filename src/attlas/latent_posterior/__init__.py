@@ -1,1 +1,27 @@
-"""Attention as inference of a latent posterior from exchangeable tokens (Zhang et al. 2022)."""
+"""Latent posterior: exchangeable tokens have a latent, its posterior is what a sequence says, and attention infers it (Zhang et al. 2022)."""
+
+from attlas.latent_posterior.models import (
+    BayesianRegression,
+    Contexts,
+    FiniteLatent,
+    Gaussian,
+    GaussianLocation,
+    GaussianMixture,
+    Mixture,
+    Sequences,
+)
+from attlas.latent_posterior.transfer import ConditionNumber, condition_number, coverage_number
+
+__all__ = [
+    "BayesianRegression",
+    "ConditionNumber",
+    "Contexts",
+    "FiniteLatent",
+    "Gaussian",
+    "GaussianLocation",
+    "GaussianMixture",
+    "Mixture",
+    "Sequences",
+    "condition_number",
+    "coverage_number",
+]

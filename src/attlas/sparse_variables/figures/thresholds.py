@@ -9,7 +9,7 @@ import xarray as xr
 
 from attlas.drawing import HEIGHT, PALETTE, THEORY, WIDTH, colour, error_bars, finish, rule_at, table
 
-LENGTH = alt.X("length:Q", title="length T", scale=alt.Scale(type="log"))
+LENGTH = alt.X("length:Q", title="length T", scale=alt.Scale(type="log", nice=False, padding=12))
 ASKED = "samples for 80 % of trials"
 
 
@@ -29,7 +29,7 @@ def curves(frame: pd.DataFrame, y: alt.Y) -> alt.LayerChart:
     points = base.mark_point(filled=True, size=55).encode(
         x=LENGTH,
         y=y,
-        shape=alt.Shape("kind:N", title=None, scale=alt.Scale(domain=["threshold", "lower limit"], range=["circle", "triangle-up"])),
+        shape=alt.Shape("kind:N", legend=None, scale=alt.Scale(domain=["threshold", "lower limit"], range=["circle", "triangle-up"])),
         tooltip=["learner:N", "length:Q", "kind:N", *(alt.Tooltip(f"{name}:Q", format=".3g") for name in ("threshold", "low", "high"))],
         **group,
     )  # fmt: skip
@@ -44,7 +44,7 @@ def success(evidence: xr.Dataset) -> Any:
     """The share of trials that are solved against the number of samples, a line for each length."""
     frame = table(evidence.isel(learner=0), "share", "samples").dropna(subset="share")
     lines = alt.Chart(frame).mark_line(point=True).encode(
-        x=alt.X("samples:Q", title="samples m", scale=alt.Scale(type="log")),
+        x=alt.X("samples:Q", title="samples m", scale=alt.Scale(type="log", nice=False, padding=12)),
         y=alt.Y("share:Q", title="share of trials solved", scale=alt.Scale(domain=[0, 1])),
         color=alt.Color("length:O", title="length T", scale=alt.Scale(scheme="viridis")),
         tooltip=["length:O", "samples:Q", alt.Tooltip("share:Q", format=".3f")],

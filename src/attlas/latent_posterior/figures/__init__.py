@@ -1,0 +1,1 @@
+"""Figures of the latent posterior, drawn from stored evidence, by subject."""

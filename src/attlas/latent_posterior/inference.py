@@ -1,0 +1,129 @@
+r"""What a sequence says: laws of exchangeable sequences, and what a statistic of one keeps of a label.
+
+Everything is by enumeration in double precision. The law of a sequence over c letters is an array [c, ..., c] with an axis for each
+token; a statistic is a partition of the sequences, given by the number of the class that each lies in.
+"""
+
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float, Int
+from scipy import special
+
+from attlas.errors import InputError, whole
+from attlas.gaussian import Real
+from attlas.latent_posterior.models import MOST, FiniteLatent, compositions, log_ways
+
+# --- laws of sequences -----------------------------------------------------------------------------------------------
+
+
+def sequences(letters: int, length: int) -> Int[np.ndarray, "n length"]:
+    """All sequences of `length` letters, the last place fastest."""
+    if whole("letters", letters, 1) ** whole("length", length, 1) * length > 4 * MOST:
+        raise InputError(f"length = {length}: there are {letters}^{length} sequences, too many to list")
+    return np.indices((letters,) * length).reshape(length, -1).T
+
+
+def likelihoods(model: FiniteLatent, length: int) -> Float[np.ndarray, "n m"]:
+    r"""$P(X \mid z) = \prod_i P(x_i \mid z)$ for all sequences X and latents z."""
+    return np.asarray(model.words)[:, sequences(model.vocabulary, length)].prod(-1).T
+
+
+def mixture_law(model: FiniteLatent, length: int) -> Float[np.ndarray, "..."]:
+    r"""$P(x_1, \dots, x_L) = \sum_z p_z\prod_i P(x_i \mid z)$ (de Finetti)."""
+    return (likelihoods(model, length) @ np.asarray(model.prior)).reshape((model.vocabulary,) * length)
+
+
+def urn_law(balls: Any, length: int, added: Real = 1.0) -> Float[np.ndarray, "..."]:
+    """The colours of `length` balls drawn one after the other from an urn with `balls`[c] of colour c, each put back with `added` more
+    of its colour: Polya's urn at 1, a fixed law at 0, draws without replacement at -1."""
+    return np.exp(urn_log_probability(balls, sequences(len(balls), length), added)).reshape((len(balls),) * length)
+
+
+def urn_log_probability(balls: Any, drawn: Int[np.ndarray, "n length"], added: Real = 1.0) -> Float[np.ndarray, " n"]:
+    """Logarithm of the probability of each sequence of colours, draw by draw."""
+    balls = np.asarray(balls, float)
+    before = np.cumsum(drawn[..., None] == np.arange(len(balls)), axis=1) - 1.0
+    seen = np.take_along_axis(before, drawn[..., None], -1)[..., 0]
+    with np.errstate(divide="ignore"):
+        chances = np.log(np.maximum(balls[drawn] + added * seen, 0))
+        return (chances - np.log(balls.sum() + added * np.arange(drawn.shape[1]))).sum(1)
+
+
+def chain_law(stay: float, length: int) -> Float[np.ndarray, "..."]:
+    """A letter of two that stays with probability `stay`: a law whose order matters."""
+    same = sequences(2, length)
+    stays = (same[:, 1:] == same[:, :-1]).sum(1)
+    return (0.5 * stay**stays * (1 - stay) ** (length - 1 - stays)).reshape((2,) * length)
+
+
+def asymmetry(law: Float[np.ndarray, "..."]) -> float:
+    """The largest total variation between the law and itself with two neighbouring tokens exchanged; 0 if and only if it is exchangeable,
+    because such exchanges make up all permutations. No exchangeable law is nearer than half of it."""
+    swaps = [abs(law - np.swapaxes(law, i, i + 1)).sum() / 2 for i in range(law.ndim - 1)]
+    return float(max(swaps, default=0.0))
+
+
+def beta_coins(a: float, b: float, length: int) -> FiniteLatent:
+    r"""The mixture of coins whose bias is Beta(a, b), for sequences of up to `length` tosses: $P(X \mid z)$ is a polynomial of that degree in
+    the bias, so that Gauss and Jacobi's $\lfloor L/2\rfloor + 1$ coins give all such probabilities exactly."""
+    nodes, weights = special.roots_jacobi(whole("length", length, 1) // 2 + 1, b - 1, a - 1)
+    ones = (1 + nodes) / 2
+    return FiniteLatent(weights / weights.sum(), np.stack([1 - ones, ones], 1))
+
+
+def urn_distance(balls: Any, draws: int) -> float:
+    """Total variation between `draws` draws without and with replacement: exact, by the counts, which are sufficient for both."""
+    balls = np.asarray(balls, float)
+    total = balls.sum()
+    if whole("draws", draws, 1) > total:
+        raise InputError(f"draws = {draws}: the urn holds {total:g} balls")
+    counts = compositions(draws, len(balls))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        choose = special.gammaln(balls + 1) - special.gammaln(counts + 1) - special.gammaln(balls - counts + 1)
+    log_all = special.gammaln(total + 1) - special.gammaln(draws + 1) - special.gammaln(total - draws + 1)
+    without = np.where((counts <= balls).all(1), np.exp(choose.sum(1) - log_all), 0.0)
+    replaced = np.exp(log_ways(counts) + special.xlogy(counts, balls / total).sum(1))
+    return float(abs(without - replaced).sum() / 2)
+
+
+# --- what a statistic keeps ------------------------------------------------------------------------------------------
+
+
+def classes(statistic: Any, tolerance: float = 1e-9) -> Int[np.ndarray, " n"]:
+    """The partition that a statistic [n, ...] makes: rows are in one class where every entry is equal but for rounding, that is, joined by
+    steps below `tolerance`."""
+    columns = np.asarray(statistic, float).reshape(len(statistic), -1)
+    order = np.argsort(columns, axis=0)
+    with np.errstate(invalid="ignore"):  # infinities are equal to each other
+        steps = np.diff(np.take_along_axis(columns, order, 0), axis=0) > tolerance
+    ranks = np.concatenate([np.zeros((1, columns.shape[1]), int), np.cumsum(steps, axis=0)])
+    labels = np.empty_like(ranks)
+    np.put_along_axis(labels, order, ranks, 0)
+    return np.unique(labels, axis=0, return_inverse=True)[1].reshape(-1)
+
+
+def conditional_information(joint: Float[np.ndarray, "n y"], partition: Int[np.ndarray, " n"]) -> float:
+    r"""$I(y; X \mid S(X)) = \sum_{X, y}P(X, y)\ln\frac{P(y \mid X)}{P(y \mid S(X))}$ in nats, from the joint law of X and y and the class of each
+    X: what X says about the label beyond the statistic, 0 if and only if the statistic is sufficient for it."""
+    pooled = np.zeros((partition.max() + 1, joint.shape[1]))
+    np.add.at(pooled, partition, joint)
+
+    def given(law: np.ndarray) -> np.ndarray:
+        total = law.sum(1, keepdims=True)
+        return np.divide(law, total, out=np.zeros_like(law), where=total > 0)
+
+    beyond = special.rel_entr(given(joint), given(pooled)[partition])
+    return float((joint.sum(1, keepdims=True) * beyond).sum())
+
+
+def null_space(contrasts: Float[Any, "others vocabulary"]) -> Float[np.ndarray, "vocabulary free"]:
+    """Orthonormal directions of counts that the contrasts do not see, and so no posterior."""
+    _, sizes, axes = np.linalg.svd(np.asarray(contrasts, float))
+    rank = int((sizes > 1e-10 * sizes.max(initial=1e-300)).sum())
+    return axes[rank:].T
+
+
+def both(first: FiniteLatent, second: FiniteLatent) -> FiniteLatent:
+    """Two independent latents and tokens that are pairs of words, one of each: the posterior is the product of the two."""
+    return FiniteLatent(np.kron(first.prior, second.prior), np.kron(first.words, second.words))

@@ -1,0 +1,462 @@
+r"""Models with a known posterior: tokens that are independent and alike given a latent z (Zhang et al. 2022).
+
+Each model draws sequences of any length and has the law of z given a sequence, the law of what comes next, and the Bayes risk: the
+least mean square error with which the latent can be told from `length` tokens, noise of the target not included. That risk is
+exact (`bayes_risk`: a closed form, a sum over counts or a quadrature, as each says) and has a sampled twin (`sampled_bayes_risk`).
+Models are pytrees: `jax.vmap` runs over their arrays, and what is computed follows the precision of the context.
+"""
+
+import functools
+import itertools
+import math
+from abc import abstractmethod
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.scipy.special import xlogy
+from jaxtyping import Array, Float, Int
+from scipy import special
+
+from attlas.errors import InputError, positive, whole
+from attlas.gaussian import Estimate, Real, float64, monte_carlo
+
+MOST = 2_000_000
+"""The most terms that an exact sum may have."""
+
+
+class Sequences(NamedTuple):
+    """Sequences and the latents they were drawn from, which a learner does not see."""
+
+    latent: Any
+    tokens: Any
+
+
+class Contexts(NamedTuple):
+    """Pairs of keys and values, and queries with the noiseless values there."""
+
+    keys: Float[Any, "n length dim"]
+    values: Float[Any, "n length outputs"]
+    queries: Float[Any, "n queries dim"]
+    targets: Float[Array, "n queries outputs"]
+
+
+class Gaussian(NamedTuple):
+    """A Gaussian law: its mean, and the variance of each entry, or the covariance that all columns share."""
+
+    mean: Float[Array, "..."]
+    variance: Float[Array, "..."]
+
+
+class Mixture(NamedTuple):
+    """Gaussian laws N(means_z, noise^2 I) with weights [*n, m]."""
+
+    weights: Float[Array, "*n m"]
+    means: Float[Any, "m dim"]
+    noise: Real
+
+    def log_density(self, at: Float[Any, "*n dim"]) -> Float[Array, "*n"]:
+        return jax.nn.logsumexp(jnp.log(self.weights) + normal_log_density(at[..., None, :], self.means, self.noise), axis=-1)  # fmt: skip
+
+
+def normal_log_density(x: Float[Any, "*#s dim"], mean: Float[Any, "*#s dim"], noise: Real) -> Float[Array, "*s"]:
+    """Log density of N(mean, noise^2 I)."""
+    return -((x - mean) ** 2).sum(-1) / (2 * noise**2) - x.shape[-1] * jnp.log(math.sqrt(2 * math.pi) * noise)
+
+
+class Model(eqx.Module):
+    """What all models share: they can be drawn from, and their exact Bayes risk has a sampled twin."""
+
+    @abstractmethod
+    def sample(self, key: Array, samples: int, length: int) -> Any: ...
+
+    @abstractmethod
+    def squared_errors(self, drawn: Any) -> Float[Array, " n"]:
+        """Squared distance of the posterior mean to the truth, for each of the drawn sequences."""
+
+    @abstractmethod
+    def bayes_risk(self, length: int) -> Real: ...
+
+    def sampled_bayes_risk(self, length: int, key: Array, samples: int) -> Estimate:
+        """`bayes_risk` by simulation."""
+        return monte_carlo(_draw_errors, key, samples, self, jnp.zeros(whole("length", length, 1)))
+
+
+def _draw_errors(key: Array, block: int, model: Model, places: Array) -> Array:
+    return model.squared_errors(model.sample(key, block, len(places)))
+
+
+class GaussianLocation(Model):
+    r"""$x_i = z + \varepsilon_i$ with $z \sim N(0, \tau^2 I)$ and $\varepsilon_i \sim N(0, \sigma^2 I)$ in dimension `dim`; $\tau$ is `scale`,
+    $\sigma$ `noise`. The posterior needs the sum of the tokens and their number, whatever that is."""
+
+    dim: int = eqx.field(static=True)
+    noise: Real = 1.0
+    scale: Real = 1.0
+
+    def __check_init__(self) -> None:
+        whole("dim", self.dim, 1)
+        positive("noise", self.noise)
+        positive("scale", self.scale)
+
+    @eqx.filter_jit
+    def sample(self, key: Array, samples: int, length: int) -> Sequences:
+        """Latents [n, dim] and tokens [n, length, dim]."""
+        latents, noises = jax.random.split(key)
+        z = self.scale * jax.random.normal(latents, (whole("samples", samples, 1), self.dim))
+        noise = jax.random.normal(noises, (samples, whole("length", length, 1), self.dim))
+        return Sequences(z, z[:, None] + self.noise * noise)
+
+    def log_likelihood(self, tokens: Float[Any, "*#n length dim"], z: Float[Any, "*#n dim"]) -> Float[Array, "*n"]:
+        return normal_log_density(tokens, z[..., None, :], self.noise).sum(-1)
+
+    @eqx.filter_jit
+    def posterior(self, tokens: Float[Any, "*n length dim"]) -> Gaussian:
+        r"""$N\big(\frac{\tau^2}{\sigma^2 + L\tau^2}\sum_i x_i,\ \frac{\sigma^2\tau^2}{\sigma^2 + L\tau^2} I\big)$."""
+        variance = self._variance(tokens.shape[-2])
+        return Gaussian(variance / self.noise**2 * tokens.sum(-2), jnp.asarray(variance))
+
+    @eqx.filter_jit
+    def predictive(self, tokens: Float[Any, "*n length dim"]) -> Gaussian:
+        """The law of the next token."""
+        mean, variance = self.posterior(tokens)
+        return Gaussian(mean, variance + self.noise**2)
+
+    def _variance(self, length: int) -> Real:
+        return self.noise**2 * self.scale**2 / (self.noise**2 + length * self.scale**2)
+
+    def bayes_risk(self, length: int) -> Real:
+        r"""$d\,\frac{\sigma^2\tau^2}{\sigma^2 + L\tau^2}$, in closed form."""
+        return self.dim * self._variance(whole("length", length, 1))
+
+    def pooling_excess(self, length: int) -> Real:
+        r"""How much more the mean of the tokens errs than the posterior mean: $\frac{d\,\sigma^4}{L(\sigma^2 + L\tau^2)}$, of order $L^{-2}$."""
+        return self.noise**2 / self.scale**2 * self.bayes_risk(length) / length
+
+    def squared_errors(self, drawn: Sequences) -> Float[Array, " n"]:
+        """Squared distances of the posterior mean to the latent."""
+        return ((self.posterior(drawn.tokens).mean - drawn.latent) ** 2).sum(-1)
+
+
+def identity(x: Array) -> Array:
+    return x
+
+
+class BayesianRegression(Model):
+    r"""$v_i = z^\top\phi(k_i) + \varepsilon_i$: values that depend linearly on features of keys, $z$ with entries $N(0, \tau^2)$ and
+    $\varepsilon \sim N(0, \sigma^2 I)$; or, with a `kernel` in place of `features`, a Gaussian process of covariance $\tau^2 k(k, k')$.
+
+    Keys are uniform on the sphere of dimension `dim`, or on the rows of `points`. `features` maps [..., dim] to [..., D], `kernel` maps
+    [..., i, dim] and [..., j, dim] to [..., i, j]; both must be hashable. The ridge is $\lambda = \sigma^2/\tau^2$.
+    """
+
+    dim: int = eqx.field(static=True)
+    features: Callable[[Array], Array] = eqx.field(static=True, default=identity)
+    kernel: Callable[[Array, Array], Array] | None = eqx.field(static=True, default=None)
+    outputs: int = eqx.field(static=True, default=1)
+    noise: Real = 0.3
+    scale: Real = 1.0
+    points: Float[Any, "points dim"] | None = None
+
+    def __check_init__(self) -> None:
+        whole("dim", self.dim, 1)
+        whole("outputs", self.outputs, 1)
+        positive("noise", self.noise)
+        positive("scale", self.scale)
+        if self.kernel is not None and self.features is not identity:
+            raise InputError("features and kernel are both given: a regression has the one or the other")
+        if self.points is not None and self.points.shape[1:] != (self.dim,):
+            raise InputError(f"points have the shape {self.points.shape}: they must be rows of width {self.dim}")
+
+    @property
+    def ridge(self) -> Real:
+        return self.noise**2 / self.scale**2
+
+    def gram(self, a: Float[Any, "*#n i dim"], b: Float[Any, "*#n j dim"]) -> Float[Array, "*n i j"]:
+        r"""$\langle\phi(a_i), \phi(b_j)\rangle$."""
+        if self.kernel is not None:
+            return self.kernel(a, b)
+        return self.features(a) @ jnp.swapaxes(self.features(b), -1, -2)
+
+    def draw_keys(self, key: Array, *shape: int) -> Float[Array, "*shape dim"]:
+        if self.points is not None:
+            return jnp.asarray(self.points)[jax.random.randint(key, shape, 0, len(self.points))]
+        x = jax.random.normal(key, (*shape, self.dim))
+        return x / jnp.linalg.norm(x, axis=-1, keepdims=True)
+
+    @eqx.filter_jit
+    def sample(self, key: Array, samples: int, length: int, queries: int = 1) -> Contexts:
+        """Contexts [n, length] with `queries` queries each."""
+        size = whole("length", length, 1) + whole("queries", queries, 1)
+        contexts, noises = jax.random.split(key)
+        # One context at a time: batched factorisations of one program that do not wait for each other can block for good (JAX 0.10, CPU).
+        draws = jax.random.split(contexts, whole("samples", samples, 1))
+        keys, values = jax.lax.map(lambda k: self._draw(k, size), draws)
+        noise = self.noise * jax.random.normal(noises, (samples, length, self.outputs))
+        return Contexts(keys[:, :length], values[:, :length] + noise, keys[:, length:], values[:, length:])
+
+    def _draw(self, key: Array, size: int) -> tuple[Float[Array, "size dim"], Float[Array, "size o"]]:
+        """Keys, and a function at them."""
+        places, weights = jax.random.split(key)
+        keys = self.draw_keys(places, size)
+        if self.kernel is None:
+            root = self.features(keys)
+        else:
+            gram = self.gram(keys, keys)
+            # Lifted by its rounding error, because a smooth kernel's matrix is singular to rounding.
+            root = jnp.linalg.cholesky(gram + 10 * jnp.finfo(gram.dtype).eps * jnp.trace(gram) * jnp.eye(size))
+        return keys, root @ (self.scale * jax.random.normal(weights, (root.shape[-1], self.outputs)))
+
+    def log_likelihood(
+        self, keys: Float[Any, "*#n length dim"], values: Float[Any, "*#n length o"], z: Float[Any, "*#n D o"]
+    ) -> Float[Array, "*n"]:
+        return normal_log_density(values, self.features(keys) @ z, self.noise).sum(-1)
+
+    @eqx.filter_jit
+    def posterior(self, keys: Float[Any, "*n length dim"], values: Float[Any, "*n length o"]) -> Gaussian:
+        r"""Mean $(\Phi^\top\Phi + \lambda I)^{-1}\Phi^\top V$ [D, outputs] and the covariance $\sigma^2(\Phi^\top\Phi + \lambda I)^{-1}$ of every
+        output: $\Phi^\top\Phi$ and $\Phi^\top V$ are all that is needed of the context."""
+        if self.kernel is not None:
+            raise InputError("the latent of a kernel is a function: its posterior is the `predictive` law at queries")
+        phi = self.features(keys)
+        transposed = jnp.swapaxes(phi, -1, -2)
+        covariance = jnp.linalg.inv(transposed @ phi + self.ridge * jnp.eye(phi.shape[-1]))
+        return Gaussian(covariance @ (transposed @ values), self.noise**2 * covariance)
+
+    @eqx.filter_jit
+    def predictive(
+        self,
+        keys: Float[Any, "*n length dim"],
+        values: Float[Any, "*n length o"],
+        queries: Float[Any, "*n queries dim"],
+    ) -> Gaussian:
+        r"""The law of a value at each query: mean $g_q^\top(G + \lambda I)^{-1}V$ [queries, outputs], variance [queries]
+        $\sigma^2 + \tau^2\,[k(q, q) - g_q^\top(G + \lambda I)^{-1}g_q]$ of every output."""
+        cross = self.gram(keys, queries)
+        factor = jnp.linalg.cholesky(self.gram(keys, keys) + self.ridge * jnp.eye(keys.shape[-2]))
+        both = jnp.concatenate([cross, values], -1)
+        half, white = jnp.split(jax.scipy.linalg.solve_triangular(factor, both, lower=True), [queries.shape[-2]], -1)
+        own = self.gram(queries[..., None, :], queries[..., None, :])[..., 0, 0]
+        return Gaussian(jnp.swapaxes(half, -1, -2) @ white, self.noise**2 + self.scale**2 * (own - (half**2).sum(-2)))
+
+    @float64
+    def bayes_risk(self, length: int) -> Real:
+        r"""Of the value at a fresh key, where keys are rows of `points`: exact, by the sum over how often each was seen, of
+        $\mathrm{tr}\,(I + C N/\sigma^2)^{-1}C$ for the counts $N$ and the prior covariance $C$ of the function at the points."""
+        if self.points is None:
+            raise InputError(
+                "keys on the sphere have no finite law to sum over: give points, or take sampled_bayes_risk"
+            )
+        counts = compositions(whole("length", length, 1), len(self.points))
+        law = np.exp(log_ways(counts) - length * np.log(len(self.points)))
+        prior = self.scale**2 * np.asarray(self.gram(jnp.asarray(self.points), jnp.asarray(self.points)))
+        seen = np.eye(len(prior)) + prior * counts[:, None, :] / self.noise**2
+        covariance = np.linalg.solve(seen, np.broadcast_to(prior, seen.shape))
+        return self.outputs * law @ np.trace(covariance, axis1=-2, axis2=-1) / len(prior)
+
+    def squared_errors(self, drawn: Contexts) -> Float[Array, " n"]:
+        """Squared distances of the predictive mean to the noiseless value, averaged over the queries."""
+        mean = self.predictive(*drawn[:3]).mean
+        return ((mean - drawn.targets) ** 2).sum(-1).mean(-1)
+
+
+class FiniteModel(Model):
+    """Models whose latent is one of m classes of law `prior`; `values` [m, o] is what is to be told of it."""
+
+    prior: Float[Any, " m"]
+    values: Float[Any, "m o"]
+
+    @abstractmethod
+    def log_likelihood(self, tokens: Any) -> Float[Array, "*n m"]:
+        """Of the sequence, for each latent."""
+
+    @eqx.filter_jit
+    def posterior(self, tokens: Any) -> Float[Array, "*n m"]:
+        return posterior_of(self.prior, self.log_likelihood(tokens))
+
+    def squared_errors(self, drawn: Sequences) -> Float[Array, " n"]:
+        values = jnp.asarray(self.values)
+        return ((self.posterior(drawn.tokens) @ values - values[drawn.latent]) ** 2).sum(-1)
+
+    def draw_latents(self, key: Array, samples: int) -> Int[Array, " n"]:
+        return jax.random.categorical(key, jnp.log(jnp.asarray(self.prior)), shape=(whole("samples", samples, 1),))
+
+
+class FiniteLatent(FiniteModel):
+    r"""A topic model: $z \in \{1, \dots, m\}$ of law `prior`, tokens independent words of law `words`[z], [m, vocabulary].
+
+    The posterior $\mathrm{softmax}(\ln p + \ln P \cdot \mathrm{counts})$ sees the counts only through the contrasts
+    $\ln P_z - \ln P_1$. `values` [m, o] is what is to be told of z, z itself (one-hot) unless given.
+    """
+
+    words: Float[Any, "m vocabulary"]
+
+    def __init__(self, prior: Any, words: Any, values: Any = None) -> None:
+        self.prior, self.values = _classes(prior, values)
+        self.words = _stochastic("words", words, (len(self.prior), None))
+
+    @property
+    def vocabulary(self) -> int:
+        return self.words.shape[1]
+
+    @eqx.filter_jit
+    def sample(self, key: Array, samples: int, length: int) -> Sequences:
+        """Latents [n] and words [n, length], numbered from 0."""
+        latents, words = jax.random.split(key)
+        z = self.draw_latents(latents, samples)
+        logits = jnp.log(jnp.asarray(self.words))[z][:, None]
+        drawn = jax.random.categorical(words, logits, shape=(samples, whole("length", length, 1)))
+        return Sequences(z, drawn.astype(jnp.int32))
+
+    def counts(self, tokens: Int[Any, "*n length"]) -> Float[Array, "*n vocabulary"]:
+        return jax.nn.one_hot(tokens, self.vocabulary, dtype=float).sum(-2)
+
+    def log_likelihood(self, tokens: Int[Any, "*n length"]) -> Float[Array, "*n m"]:
+        return self.log_likelihood_of_counts(self.counts(tokens))
+
+    def log_likelihood_of_counts(self, counts: Float[Any, "*n vocabulary"]) -> Float[Array, "*n m"]:
+        return xlogy(counts[..., None, :], self.words).sum(-1)
+
+    @eqx.filter_jit
+    def predictive(self, tokens: Int[Any, "*n length"]) -> Float[Array, "*n vocabulary"]:
+        """The probability of each word to come next."""
+        return self.posterior(tokens) @ self.words
+
+    @property
+    def contrasts(self) -> Float[Any, "others vocabulary"]:
+        r"""$\ln P_z - \ln P_1$ for the other latents: what a word says about z."""
+        logs = jnp.log(jnp.asarray(self.words))
+        return logs[1:] - logs[:1]
+
+    @float64
+    def bayes_risk(self, length: int) -> Real:
+        """Exact, by the sum over the counts of the words."""
+        counts = compositions(whole("length", length, 1), self.vocabulary)
+        likelihood = self.log_likelihood_of_counts(counts.astype(float)) + log_ways(counts)[:, None]
+        evidence = jnp.exp(likelihood) @ self.prior
+        return evidence @ posterior_variance(posterior_of(self.prior, likelihood), self.values)
+
+
+class GaussianMixture(FiniteModel):
+    r"""$x_i \sim N(\mu_z, \sigma^2 I)$ with $z$ of law `prior` and `means` [m, dim]: the posterior is
+    $\mathrm{softmax}\big(\ln p_z + (\langle S, \mu_z\rangle - L|\mu_z|^2/2)/\sigma^2\big)$, $S = \sum_i x_i$, and sees S only in the span of the
+    differences of the means. `values` [m, o] is what is to be told of z, z itself (one-hot) unless given."""
+
+    means: Float[Any, "m dim"]
+    noise: Real
+
+    def __init__(self, prior: Any, means: Any, noise: Real = 1.0, values: Any = None) -> None:
+        self.prior, self.values = _classes(prior, values)
+        self.means = _matrix("means", means, (len(self.prior), None))
+        self.noise = positive("noise", noise)
+
+    @eqx.filter_jit
+    def sample(self, key: Array, samples: int, length: int) -> Sequences:
+        """Latents [n] and tokens [n, length, dim]."""
+        latents, noises = jax.random.split(key)
+        z = self.draw_latents(latents, samples)
+        noise = jax.random.normal(noises, (samples, whole("length", length, 1), self.means.shape[1]))
+        return Sequences(z, jnp.asarray(self.means)[z][:, None] + self.noise * noise)
+
+    def log_likelihood(self, tokens: Float[Any, "*n length dim"]) -> Float[Array, "*n m"]:
+        return normal_log_density(tokens[..., None, :], self.means, self.noise).sum(-2)
+
+    @eqx.filter_jit
+    def predictive(self, tokens: Float[Any, "*n length dim"]) -> Mixture:
+        """The law of the next token."""
+        return Mixture(self.posterior(tokens), self.means, self.noise)
+
+    @property
+    def contrasts(self) -> Float[Any, "others dim"]:
+        r"""$(\mu_z - \mu_1)/\sigma^2$ for the other latents: what a token says about z."""
+        return (self.means[1:] - self.means[:1]) / self.noise**2
+
+    @float64
+    def bayes_risk(self, length: int) -> Real:
+        r"""By the trapezoidal rule in the span of the differences of the means, to 1e-13: the standardised sum is $N(0, I)$ there, and
+        the posterior is analytic in it within a strip of $\pi/a$, where $a$ is the largest distance of two means in standard errors, so
+        that the rule with step h errs by $e^{-\pi^2/(ah)}$ within half of that strip."""
+        scale = math.sqrt(whole("length", length, 1)) / float(self.noise)
+        centred = scale * (self.means - self.means[:1])
+        _, sizes, axes = np.linalg.svd(centred, full_matrices=False)
+        means = centred @ axes[: np.sum(sizes > 1e-12 * max(sizes.max(), 1e-300))].T
+        farthest = np.sqrt(((means[:, None] - means) ** 2).sum(-1)).max(initial=0)
+        step = min(0.3, math.pi**2 / (32 * max(farthest, 1.0)))
+        line = np.arange(-math.ceil(9 / step), math.ceil(9 / step) + 1) * step
+        rank = means.shape[1]
+        if len(self.prior) * float(len(line)) ** rank > 4 * MOST:
+            raise InputError(
+                f"length = {length}: a quadrature in {rank} dimensions over means {farthest:.3g} standard errors apart has too many"
+                " nodes; take sampled_bayes_risk"
+            )
+        grid = np.stack(np.meshgrid(*[line] * rank, indexing="ij"), -1).reshape(-1, rank) if rank else np.zeros((1, 0))
+        weight = np.exp(-(grid**2).sum(-1) / 2)
+        weight /= weight.sum()
+        risk = 0.0
+        for p, mean in zip(self.prior, means, strict=True):
+            posterior = posterior_of(self.prior, -((grid[:, None] + mean - means) ** 2).sum(-1) / 2)
+            risk += p * weight @ posterior_variance(posterior, self.values)
+        return risk
+
+
+def posterior_of(prior: Float[Any, " m"], log_likelihood: Float[Any, "*n m"]) -> Float[Array, "*n m"]:
+    r"""$\mathrm{softmax}(\ln p + \ell)$ for the log likelihood $\ell$ of each of m latents."""
+    return jax.nn.softmax(jnp.log(jnp.asarray(prior)) + log_likelihood, axis=-1)
+
+
+def posterior_variance(posterior: Float[Any, "*n m"], values: Float[Any, "m o"]) -> Float[Array, "*n"]:
+    r"""$\frac12\sum_{z, w}\pi_z\pi_w|c_z - c_w|^2$, the mean squared distance of $c_z$ to its mean; small values keep their digits."""
+    distances = ((values[:, None] - values) ** 2).sum(-1)
+    return ((posterior @ distances) * posterior).sum(-1) / 2
+
+
+@functools.lru_cache(maxsize=16)
+def compositions(total: int, parts: int) -> Int[np.ndarray, "n parts"]:
+    """All ways to write `total` as an ordered sum of `parts` whole numbers, 0 among them."""
+    number = math.comb(total + parts - 1, parts - 1)
+    if number > MOST:
+        raise InputError(f"{total} tokens of {parts} kinds can be counted in {number:,} ways: at most {MOST:,} are summed over")  # fmt: skip
+    chosen = itertools.chain.from_iterable(itertools.combinations(range(total + parts - 1), parts - 1))
+    bars = np.fromiter(chosen, int, number * (parts - 1)).reshape(number, parts - 1)
+    ends = np.column_stack([np.full(number, -1), bars, np.full(number, total + parts - 1)])
+    return np.diff(ends, axis=1) - 1
+
+
+def log_ways(counts: Int[np.ndarray, "n parts"]) -> Float[np.ndarray, " n"]:
+    """Logarithm of the number of sequences with these counts (the multinomial coefficient)."""
+    return special.gammaln(counts.sum(1) + 1) - special.gammaln(counts + 1).sum(1)
+
+
+def _matrix(name: str, value: Any, shape: tuple[int | None, ...]) -> Any:
+    """`value` as real numbers of a shape in which None stands for any length; what JAX is tracing passes unread."""
+    if not isinstance(value, jax.Array):
+        try:
+            value = np.asarray(value, float)
+        except (TypeError, ValueError):
+            raise InputError(f"{name} = {value!r}: it must be numbers") from None
+    fits = len(value.shape) == len(shape) and all(n in (None, k) and k for n, k in zip(shape, value.shape, strict=True))
+    if not fits:
+        wanted = ", ".join("any" if n is None else str(n) for n in shape)
+        raise InputError(f"{name} has the shape {value.shape}: it must be ({wanted})")
+    if not isinstance(value, jax.core.Tracer) and not np.isfinite(np.asarray(value)).all():
+        raise InputError(f"{name} has an entry that is not a finite number")
+    return value
+
+
+def _stochastic(name: str, value: Any, shape: tuple[int | None, ...]) -> Any:
+    """`_matrix`, if its rows are probabilities."""
+    value = _matrix(name, value, shape)
+    if not isinstance(value, jax.core.Tracer):
+        sums, least = np.asarray(value).sum(-1), float(np.min(value))
+        if least < 0 or (abs(sums - 1) > 1e-6).any():
+            worst = np.atleast_1d(sums)[np.argmax(abs(np.atleast_1d(sums) - 1))]
+            raise InputError(f"{name} has the least entry {least:g} and a row with the sum {worst:g}: it must be probabilities")  # fmt: skip
+    return value
+
+
+def _classes(prior: Any, values: Any) -> tuple[Any, Any]:
+    prior = _stochastic("prior", prior, (None,))
+    return prior, np.eye(len(prior)) if values is None else _matrix("values", values, (len(prior), None))

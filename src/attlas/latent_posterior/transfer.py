@@ -1,0 +1,102 @@
+r"""From pretraining to a task: how much of what pretraining got wrong the task can see.
+
+Both read an error $\delta = \hat\pi - \pi$ of a representation linearly: pretraining as $T\delta$, the task as $D\delta$. Their excess risks are
+$E|T\delta|^2$ and $E|D\delta|^2$, and the condition number is the largest ratio of the two.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+
+from attlas.errors import InputError
+
+RANK = 1e-10
+"""Singular values below this share of the largest count as 0."""
+
+
+class ConditionNumber(NamedTuple):
+    r"""$\kappa = \sup_\delta |D\delta|^2/|T\delta|^2$ and where it comes from.
+
+    `witness` is a direction that attains it, `loose` the classical $\sigma_{max}(D)^2/\sigma_{min}(T)^2 \ge \kappa$, `rank` that of T on the tangent
+    space of dimension `dim`. Where pretraining is blind to what the task reads, `value` is infinite and `reason` says so.
+    """
+
+    value: float
+    witness: Float[np.ndarray, " m"]
+    loose: float
+    rank: int
+    dim: int
+    reason: str = ""
+
+
+def condition_number(
+    pretraining: Any,
+    downstream: Any,
+    *,
+    features: Any = None,
+    simplex: bool = False,
+) -> ConditionNumber:
+    r"""$\kappa = \sup_\delta\frac{|D\delta|^2}{|T\delta|^2} = \sigma_{max}(DT^+)^2 = \inf\{|A|^2 : D = AT\}$, so that the downstream excess is at most
+    $\kappa$ times the pretraining excess, whatever the error of the representation.
+
+    `pretraining` is T [p, m] and `downstream` D [q, m], operators on a representation with m entries; with `features` [n, m] they are targets
+    [n, p] and [n, q] instead, and the operators are fitted to them by least squares. `simplex` restricts $\delta$ to directions that
+    sum to 0, as the difference of two probability vectors does. Our computable form of the condition number of Zhang et al. 2022.
+    """
+    t, d = (_matrix(name, value) for name, value in (("pretraining", pretraining), ("downstream", downstream)))
+    if features is not None:
+        x = _matrix("features", features)
+        for name, targets in (("pretraining", t), ("downstream", d)):
+            if len(targets) != len(x):
+                raise InputError(f"{name} has {len(targets)} rows and features have {len(x)}: there must be one target for each")  # fmt: skip
+        if np.linalg.matrix_rank(x) < x.shape[1]:
+            raise InputError(
+                f"features have the shape {x.shape} and not full rank: the operators on them cannot be told"
+            )
+        t, d = (np.linalg.lstsq(x, targets)[0].T for targets in (t, d))
+    if t.shape[1] != d.shape[1]:
+        raise InputError(f"pretraining reads {t.shape[1]} entries and downstream {d.shape[1]}: they must read the same representation")  # fmt: skip
+    m = t.shape[1]
+    tangent = np.eye(m) if not simplex else np.linalg.svd(np.ones((1, m)))[2][1:].T
+    a, b = t @ tangent, d @ tangent
+    left, sizes, right = np.linalg.svd(a)
+    dim = tangent.shape[1]
+    rank = int((sizes > RANK * sizes.max(initial=0)).sum())
+    strongest = float(np.linalg.norm(b, 2)) if dim else 0.0
+    loose = strongest**2 / sizes[dim - 1] ** 2 if rank == dim and dim else np.inf
+    blind = right[rank:].T
+    read = np.linalg.svd(b @ blind) if blind.shape[1] else None
+    if read is not None and read[1].max(initial=0) > RANK * strongest:
+        return ConditionNumber(
+            np.inf, tangent @ blind @ read[2][0], np.inf, rank, dim,
+            f"pretraining sees {rank} of {dim} directions, and downstream reads one that it does not see",
+        )  # fmt: skip
+    inverse = right[:rank].T / sizes[:rank] @ left[:, :rank].T
+    _, gains, inputs = np.linalg.svd(b @ inverse)
+    return ConditionNumber(float(gains[0] ** 2), tangent @ inverse @ inputs[0], float(loose), rank, dim)
+
+
+def coverage_number(pretraining: Any, downstream: Any) -> float:
+    r"""$\sup\frac{dP_{down}}{dP_{pre}}$ of two laws on the same k sequences: a non-negative loss has a mean downstream at most this times its mean in
+    pretraining. Infinite where the task meets what pretraining never does. The laws' own transfer number, beside that of the operators."""
+    before, after = (np.asarray(law, float) for law in (pretraining, downstream))
+    if before.shape != after.shape or before.ndim != 1:
+        raise InputError(
+            f"the laws have the shapes {before.shape} and {after.shape}: they must be two lists of one length"
+        )
+    for name, law in (("pretraining", before), ("downstream", after)):
+        if not (law.min(initial=0) >= 0 and abs(law.sum() - 1) < 1e-6):
+            raise InputError(f"{name} has the least entry {law.min(initial=0):g} and the sum {law.sum():g}: it must be probabilities")  # fmt: skip
+    met = after > 0
+    with np.errstate(divide="ignore"):
+        return float((after[met] / before[met]).max())
+
+
+def _matrix(name: str, value: Any) -> np.ndarray:
+    matrix = np.atleast_2d(np.asarray(value, float))
+    if matrix.ndim != 2 or not matrix.size:
+        raise InputError(f"{name} has the shape {matrix.shape}: it must be a matrix")
+    if not np.isfinite(matrix).all():
+        raise InputError(f"{name} has an entry that is not a finite number")
+    return matrix
