@@ -382,9 +382,9 @@ def run_all(sets: TrainingSets, recipe: Recipe, key: Array, steps: int, every: i
 
 
 def padded(samples: int) -> int:
-    """The size to which a training set is padded: a multiple of 32, or of a quarter of the next power of two where that is more."""
-    unit = max(32, 2 ** (samples - 1).bit_length() // 4)
-    return -(-samples // unit) * unit
+    """The size to which a training set is padded, so that a sweep compiles a handful of programs: 32, or a power of two or three halves of one."""
+    power = 2 ** (max(samples, 32) - 1).bit_length()
+    return 3 * power // 4 if power > 64 and samples <= 3 * power // 4 else power
 
 
 def _run_lanes(
@@ -417,12 +417,7 @@ def _run_lanes(
 def first_model(recipe: Recipe, key: Array, trial: int, length: int) -> Any:
     """The model with which a trial of `train` begins."""
     with jax.enable_x64(False):
-        return _initial(recipe, jax.random.fold_in(key, trial), length)
-
-
-@functools.partial(jax.jit, static_argnums=2)
-def _initial(recipe: Recipe, key: Array, length: int) -> Any:
-    return recipe.architecture.initialise(length, jax.random.split(key)[0])
+        return _begun(recipe, length, jax.random.split(jax.random.fold_in(key, trial))[0]).model
 
 
 def _start(sets: TrainingSets, recipe: Recipe, key: Array, trial: int, samples: int) -> tuple[State, Data]:
@@ -431,15 +426,14 @@ def _start(sets: TrainingSets, recipe: Recipe, key: Array, trial: int, samples: 
     bits = np.pad(sets.bits[trial, :samples], (padding, (0, 0)))
     weight = np.pad(np.full(samples, 1 / samples, np.float32), padding)
     label, screen = np.pad(sets.label[trial, :samples], padding), sets.validation_label[trial, :SCREEN]
-    state, chosen, dropout = _begun(recipe, jax.random.fold_in(key, trial), bits)
-    return state, Data(chosen, label, weight, screen, dropout)
+    start, dropout = jax.random.split(jax.random.fold_in(key, trial))
+    state = _begun(recipe, sets.length, start)
+    return state, Data(np.asarray(choose(bits)), label, weight, screen, np.asarray(jax.random.key_data(dropout)))
 
 
-@jax.jit
-def _begun(recipe: Recipe, key: Array, bits: UInt8[Array, "m length"]) -> tuple[State, Array, Array]:
-    start, dropout = jax.random.split(key)
-    model = recipe.architecture.initialise(bits.shape[-1], start)
-    return begin(model, recipe), choose(bits), jax.random.key_data(dropout)
+@functools.partial(jax.jit, static_argnums=1)
+def _begun(recipe: Recipe, length: int, key: Array) -> State:
+    return begin(recipe.architecture.initialise(length, key), recipe)
 
 
 def _placed(lanes: Any, lane: int, run: Any) -> Any:
