@@ -132,7 +132,7 @@ def attention_map(evidence: xr.Dataset) -> Any:
     )
     row = alt.Y("example:O", title="sequence", axis=None)
     cells = alt.Chart(frame).mark_rect().encode(
-        x=place, y=row, color=alt.Color("weights:Q", title="attention", scale=alt.Scale(scheme="blues", domain=[0, 1])),
+        x=place, y=row, color=alt.Color("weights:Q", title="attention", scale=alt.Scale(range=["white", "#08306b"], domain=[0, 1])),
         tooltip=["place:O", "bits:N", "label:N", alt.Tooltip("weights:Q", format=".4f")],
     )  # fmt: skip
     relevant = frame[frame["place"].isin(support)]
