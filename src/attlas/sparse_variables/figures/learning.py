@@ -86,7 +86,7 @@ def parity_plateaus(evidence: xr.Dataset) -> Any:
     )
 
 
-RECIPES = {"adam": "Adam", "R": "one normaliser for positions"}
+RECIPES = {"adam": "Adam", "R": "one normaliser"}
 
 
 def accuracy_curves(evidence: xr.Dataset) -> Any:
