@@ -73,8 +73,8 @@ def parity_arrives(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     "sparse-variables/parity-plateau",
     source=PAPER,
     reference="Figure 4",
-    statement=r"The loss on parity stays at chance, $\ln(2) \approx 0.69$, and then falls fast: in more than half of the runs more than half of the steps until it first"
-    r" falls below 0.1 are over when it first falls below 0.6.",
+    statement=r"The loss on parity stays at chance, $\ln(2) \approx 0.69$, and then falls fast: in more than half of the runs more than half of the steps until the function"
+    r" is learnt (the loss falls below 0.1, or every sequence is right) are over when the loss first falls below 0.6.",
     words="For most of the time nothing seems to be learnt, and then everything is.",
     hypotheses=HYPOTHESES,
     quick=RUNS,
@@ -93,6 +93,9 @@ def parity_plateau(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     (cell,) = cells
     found = runs(cell, seed)
     left, learnt = (first_below(found, level) for level in (CHANCE, LEARNT))
+    learnt = np.fmin(
+        learnt, found["arrival"]
+    )  # runs end with the last arrival, when that one's loss may still be falling
     return found.assign(left=left, learnt=learnt, arrived=left > PLATEAU * learnt)
 
 

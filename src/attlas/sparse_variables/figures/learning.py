@@ -66,7 +66,7 @@ def parity_plateaus(evidence: xr.Dataset) -> Any:
     parts = pd.concat([cell["part"].to_dataframe().reset_index().assign(size=name) for name, cell in cells]).dropna()
     hue = colour("size:N", None, sort=order)
     lines = alt.Chart(curves[curves["time"] <= 1.5]).mark_line(strokeWidth=1, opacity=0.7).encode(
-        x=alt.X("time:Q", title="step / first step with a loss below 0.1"),
+        x=alt.X("time:Q", title="step / step at which the function is learnt"),
         y=alt.Y("loss:Q", title="loss on validation"),
         color=hue,
         detail=["repeat:N"],
