@@ -4,6 +4,7 @@ import functools
 from collections.abc import Sequence
 
 import jax
+import numpy as np
 import xarray as xr
 
 from attlas.claims import Control, Hypothesis, Setting, claim, drawn_by, key_for, together
