@@ -93,7 +93,7 @@ def parity_arrives(cells: Sequence[Setting], seed: int) -> xr.Dataset:
 def parity_plateau(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     (cell,) = cells
     found = runs(cell, seed)
-    left, learnt = (first_below(found, level) for level in (CHANCE, LEARNT))
+    left = first_below(found, CHANCE)
     learnt = np.fmin(
         learnt, found["arrival"]
     )  # runs end with the last arrival, when that one's loss may still be falling
