@@ -94,9 +94,8 @@ def parity_plateau(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     (cell,) = cells
     found = runs(cell, seed)
     left = first_below(found, CHANCE)
-    learnt = np.fmin(
-        learnt, found["arrival"]
-    )  # runs end with the last arrival, when that one's loss may still be falling
+    # Runs end with the last arrival, when that one's loss may still be falling.
+    learnt: xr.DataArray = xr.apply_ufunc(np.fmin, first_below(found, LEARNT), found["arrival"])
     return found.assign(left=left, learnt=learnt, arrived=left > PLATEAU * learnt)
 
 
