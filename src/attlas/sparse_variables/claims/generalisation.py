@@ -75,8 +75,8 @@ def overfits_below(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     source=PAPER,
     reference="Figure 3, right",
     statement=r"The head of a model trained on a 3-sparse and attends to the relevant bits that are 0: on average over trials a relevant 0 has more than twice the weight of a"
-    r" relevant 1, and the support more than 0.8 of the attention. Weight on relevant zeros alone, and on all relevant bits alike where there are none, would give"
-    r" $E\frac1{1 + B} \approx 0.808$, with B the number of other relevant zeros, and $p^{s-1}/s \approx 0.210$.",
+    r" relevant 1, and the support more than 0.8 of the attention. A head that attends to the relevant zeros alone, and to relevant bits where"
+    r" there are none, would give $\frac{1 - p^s}{s(1 - p)} \approx 0.808$ and $p^{s-1}/s \approx 0.210$.",
     words="One zero among the relevant bits makes the function false, and that is the bit the head looks at.",
     hypotheses=(
         Hypothesis("support lies within length", lambda s: max(s.support) < s.length, defining=True),
@@ -116,8 +116,7 @@ def falsifying_zeros(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     head = weights[..., list(task.support)].sum(-1).mean(0).argmax()
     zero, one, support = read.T
     s, p = task.sparsity, task.bias
-    others = np.arange(s)
-    ideal = [stats.binom.pmf(others, s - 1, 1 - p) @ (1 / (1 + others)), p ** (s - 1) / s, 1.0]
+    ideal = [(1 - p**s) / (s * (1 - p)), p ** (s - 1) / s, 1.0]
     axes = ("cell", "comparison")
     return xr.Dataset(
         {

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import jax
+import numpy as np
 import xarray as xr
 
 from attlas.claims import Control, Hypothesis, Setting, claim, drawn_by, key_for, together
@@ -23,7 +24,7 @@ HYPOTHESES = (
     Hypothesis(f"function is one of {', '.join(FUNCTIONS)}", lambda s: s.function in FUNCTIONS, defining=True),
 )
 RUNS = Setting(
-    length=(10,), sparsity=(3,), function="parity", batch_size=128, steps=600, every=5, repeats=20
+    length=(10,), sparsity=(3,), function="parity", batch_size=128, steps=600, every=5, repeats=24
 )  # fmt: skip
 PAPER_RUNS = RUNS.replace(length=(10, 15), steps=1200)
 
@@ -73,14 +74,16 @@ def first_below(found: xr.Dataset, level: float) -> xr.DataArray:
 
 
 def plateau(found: xr.Dataset) -> xr.Dataset:
-    left, learnt = (first_below(found, level) for level in (CHANCE, LEARNT))
+    left = first_below(found, CHANCE)
+    # Runs end with the last arrival, when that one's loss may still be falling.
+    learnt: xr.DataArray = xr.apply_ufunc(np.fmin, first_below(found, LEARNT), found["arrival"])
     return found.assign(left=left, learnt=learnt, arrived=left > PLATEAU * learnt)
 
 
 claim(
     "sparse-variables/parity-plateau",
-    statement=r"The loss on parity stays at chance, $\ln(2) \approx 0.69$, and then falls fast: in more than half of the runs more than half of the steps until it first"
-    r" falls below 0.1 are over when it first falls below 0.6.",
+    statement=r"The loss on parity stays at chance, $\ln(2) \approx 0.69$, and then falls fast: in more than half of the runs more than half of the steps until the function"
+    r" is learnt (the loss falls below 0.1, or every sequence is right) are over when the loss first falls below 0.6.",
     words="For most of the time nothing seems to be learnt, and then everything is.",
     fit=plateau,
     control=Control(

@@ -66,7 +66,7 @@ def parity_plateaus(evidence: xr.Dataset) -> Any:
     parts = pd.concat([cell["part"].to_dataframe().reset_index().assign(size=name) for name, cell in cells]).dropna()
     hue = colour("size:N", None, sort=order)
     lines = alt.Chart(curves[curves["time"] <= 1.5]).mark_line(strokeWidth=1, opacity=0.7).encode(
-        x=alt.X("time:Q", title="step / first step with a loss below 0.1"),
+        x=alt.X("time:Q", title="step / step at which the function is learnt"),
         y=alt.Y("loss:Q", title="loss on validation"),
         color=hue,
         detail=["repeat:N"],
@@ -86,7 +86,7 @@ def parity_plateaus(evidence: xr.Dataset) -> Any:
     )
 
 
-RECIPES = {"adam": "Adam", "R": "one normaliser for positions"}
+RECIPES = {"adam": "Adam", "R": "one normaliser"}
 
 
 def accuracy_curves(evidence: xr.Dataset) -> Any:
@@ -132,7 +132,7 @@ def attention_map(evidence: xr.Dataset) -> Any:
     )
     row = alt.Y("example:O", title="sequence", axis=None)
     cells = alt.Chart(frame).mark_rect().encode(
-        x=place, y=row, color=alt.Color("weights:Q", title="attention", scale=alt.Scale(scheme="blues", domain=[0, 1])),
+        x=place, y=row, color=alt.Color("weights:Q", title="attention", scale=alt.Scale(range=["white", "#08306b"], domain=[0, 1])),
         tooltip=["place:O", "bits:N", "label:N", alt.Tooltip("weights:Q", format=".4f")],
     )  # fmt: skip
     relevant = frame[frame["place"].isin(support)]
