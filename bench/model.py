@@ -1,4 +1,4 @@
-"""Benchmarks of the trained model's table form: each returns one `Row`."""
+"""Benchmarks of the trained model's table form and of its training: each returns one `Row`."""
 
 from collections.abc import Callable
 from typing import Any
@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from attlas.sparse_variables.model import Architecture, logits, logits_full, logits_query
+from attlas.sparse_variables.training import LANES, draw_sets, train
 from bench.timing import Row, compare
 
 LENGTH, SAMPLES = 300, 100
@@ -33,6 +34,32 @@ def against_full_attention() -> Row:
     )
 
 
+def runs_together() -> Row:
+    return compare(
+        f"{4 * LANES} training runs of 50 steps, {LANES} at a time, T = {LENGTH}, m = {SAMPLES}, against one after another",
+        _trained(LENGTH, 4 * LANES),
+        _trained(LENGTH, 1),
+        expected="more than 1",
+        scale=4 * LANES,
+        rounds=3,
+    )
+
+
+def growth() -> Row:
+    return compare(
+        "four training runs of 50 steps at T = 400, against T = 1600: the exponent of the time is the ratio's logarithm to base 4",
+        _trained(400, 4),
+        _trained(1600, 4),
+        expected="about 4: linear in the length",
+        rounds=3,
+    )
+
+
+def _trained(length: int, trials: int) -> Callable[[], object]:
+    sets = draw_sets(jax.random.key(0), length, [SAMPLES], trials, validation=100)
+    return lambda: train(sets, key=jax.random.key(1), steps=50, every=50, stop=False)
+
+
 def _what(other: str) -> str:
     return f"value and gradient of the one-layer Transformer by its table, T = {LENGTH}, m = {SAMPLES}, d = 64, 16 heads, against {other}"
 
@@ -44,4 +71,4 @@ def _run(form: Callable[..., Any], samples: int = SAMPLES) -> Callable[[], objec
     return lambda: jax.block_until_ready(step(model))
 
 
-BENCHMARKS: tuple[Callable[[], Row], ...] = (against_query_alone, against_full_attention)
+BENCHMARKS: tuple[Callable[[], Row], ...] = (against_query_alone, against_full_attention, runs_together, growth)

@@ -10,17 +10,31 @@ from attlas.sparse_variables.construction import (
     table_head,
     threshold_head,
 )
+from attlas.sparse_variables.learned import Heads, certify
+from attlas.sparse_variables.online import train_online
 from attlas.sparse_variables.task import Batch, SparseBoolean
+from attlas.sparse_variables.thresholds import LEARNERS, sweep
+from attlas.sparse_variables.training import ADAM, RECIPE_R, Recipe, draw_sets, train
 
 __all__ = [
+    "ADAM",
+    "LEARNERS",
+    "RECIPE_R",
     "Batch",
     "Construction",
+    "Heads",
     "Orthonormal",
     "RandomDirections",
+    "Recipe",
     "SparseBoolean",
+    "certify",
+    "draw_sets",
     "head_for",
     "sink_head",
+    "sweep",
     "symmetric_head",
     "table_head",
     "threshold_head",
+    "train",
+    "train_online",
 ]
