@@ -82,7 +82,7 @@ def overfits_below(cells: Sequence[Setting], seed: int) -> xr.Dataset:
         Hypothesis("support lies within length", lambda s: max(s.support) < s.length, defining=True),
         Hypothesis("heads divide 64", lambda s: 64 % s.heads == 0, defining=True),
     ),
-    quick=Setting(length=20, samples=100, support=(2, 8, 12), heads=1, steps=200, repeats=16),
+    quick=Setting(length=20, samples=100, support=(2, 8, 12), heads=1, steps=200, repeats=40),
     paper=Setting(length=50, samples=300, support=(5, 20, 30), heads=1, steps=200, repeats=20),
     rule=Order(),
     control=Control("the same attention spread over the relevant bits alike, whatever they are", lambda e: e.assign(lower=e["alike_lower"], upper=e["alike_upper"])),

@@ -13,7 +13,7 @@ LENGTH = alt.X("length:Q", title="length T", scale=alt.Scale(type="log", nice=Fa
 ASKED = "samples for 80 % of trials"
 
 
-def thresholds(evidence: xr.Dataset) -> pd.DataFrame:
+def threshold_table(evidence: xr.Dataset) -> pd.DataFrame:
     """One row a length and learner: its threshold with two standard errors."""
     frame = table(evidence, "log_threshold", "log_error", "censored")
     frame["threshold"] = np.exp(frame["log_threshold"])
@@ -61,7 +61,7 @@ def floor_line(evidence: xr.Dataset) -> alt.LayerChart:
 
 def threshold_curve(evidence: xr.Dataset) -> Any:
     y = alt.Y("threshold:Q", title=ASKED)
-    left = curves(thresholds(evidence), y) + floor_line(evidence)
+    left = curves(threshold_table(evidence), y) + floor_line(evidence)
     slope, error = float(evidence["measured"]), float(evidence["error"])
     uniform = (
         "solves none"
@@ -82,7 +82,7 @@ def task_in_words(evidence: xr.Dataset) -> str:
 
 
 def above_floor(evidence: xr.Dataset) -> Any:
-    frame = thresholds(evidence.isel(learner=[0]))
+    frame = threshold_table(evidence.isel(learner=[0]))
     chart = curves(frame, alt.Y("threshold:Q", title=ASKED, scale=alt.Scale(zero=True))) + floor_line(evidence)
     return finish(
         chart.properties(width=WIDTH, height=HEIGHT),
@@ -92,7 +92,7 @@ def above_floor(evidence: xr.Dataset) -> Any:
 
 
 def laws_compared(evidence: xr.Dataset) -> Any:
-    frame = thresholds(evidence.isel(learner=[0]))
+    frame = threshold_table(evidence.isel(learner=[0]))
     fits = table(evidence, "log_curve")
     fits["threshold"] = np.exp(fits["log_curve"])
     fits["law"] = fits["law"].map({"logarithm": "a + b ln T", "power": "c T^α"})
@@ -116,7 +116,7 @@ def rivals(evidence: xr.Dataset) -> Any:
     )
     words = ", ".join(f"{name} {slope:.2f} ± {2 * error:.2f}" for name, slope, error in slopes)
     return finish(
-        curves(thresholds(evidence), y).properties(width=WIDTH, height=HEIGHT),
+        curves(threshold_table(evidence), y).properties(width=WIDTH, height=HEIGHT),
         "A network without attention pays for the length",
         f"exponents: {words}; triangles are lower limits",
     )
