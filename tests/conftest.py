@@ -29,6 +29,7 @@ SEED = 20_260
 
 
 HEAVY = {
+    "latent-posterior/bayes-risk",
     "sparse-variables/complexity-bound",
     "sparse-variables/complexity-length",
     "sparse-variables/layer-lipschitz",
