@@ -32,6 +32,7 @@ SEED = 20_260
 HEAVY = {
     f"{name}/{slug}"
     for name, slugs in {
+        "latent-posterior": ("bayes-risk",),
         "single-location": (
             "basin-measure",
             "basins",
@@ -72,6 +73,13 @@ HEAVY = {
 """Claims that take seconds even at quick scale: tested with the long tests."""
 
 
+VAST = {
+    f"sparse-variables/{slug}"
+    for slug in ("above-the-floor", "mlp-exponent", "one-normaliser", "samples-exponent", "samples-law")
+}
+"""Claims that take many minutes at the paper's scale, where no test runs them: `attlas run CLAIM --scale paper` does."""
+
+
 def pytest_generate_tests(metafunc):
     """`claim_id` runs through the claims of the map that the module names, `batched_claim_id` through those whose
     cells are measured together; heavy ones are tested with the long tests."""
@@ -82,6 +90,8 @@ def pytest_generate_tests(metafunc):
 
     claims = [claim for claim in catalogue().values() if claim.map == metafunc.module.MAP]
     ids = [claim.id for claim in claims if name == "claim_id" or claim.shape is not None]
+    if "papers_scale" in metafunc.function.__name__:
+        ids = [id for id in ids if id not in VAST]
     metafunc.parametrize(name, [pytest.param(id, marks=[pytest.mark.long] if id in HEAVY else []) for id in ids])
 
 

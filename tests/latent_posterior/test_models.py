@@ -95,12 +95,13 @@ def test_weights_and_functions_are_two_views_of_one_regression():
 
 
 def test_the_posterior_of_a_regression_is_proportional_to_prior_times_likelihood():
-    keys, values, *_ = LINEAR.sample(KEY, 1, 6)
-    mean, covariance = LINEAR.posterior(keys[0], values[0])
+    model = BayesianRegression(2, features, outputs=2, noise=0.4, scale=1.5)
+    keys, values, *_ = model.sample(KEY, 1, 12)
+    mean, covariance = model.posterior(keys[0], values[0])
     z = RNG.normal(size=(5, 4, 2))
-    log_joint = np.asarray(LINEAR.log_likelihood(keys[0], values[0], jnp.asarray(z))) + stats.norm.logpdf(
-        z, 0, 1.5
-    ).sum((1, 2))
+    log_joint = np.asarray(model.log_likelihood(keys[0], values[0], jnp.asarray(z))) + stats.norm.logpdf(z, 0, 1.5).sum(
+        (1, 2)
+    )
     log_posterior = sum(
         stats.multivariate_normal.logpdf(z[:, :, j], np.asarray(mean[:, j]), np.asarray(covariance)) for j in range(2)
     )

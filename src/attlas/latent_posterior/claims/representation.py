@@ -232,22 +232,21 @@ def finite_length(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     control=Control("Polya's urn, which is a mixture", lambda e: e.assign(lower=e["polya"])),
     figure=drawn_by(f"{FIGURES}.representation:covariances"),
     cells=together("balls"),
+    shape=(),
     needs=("latent-posterior/finite-length",),
     origin="ours",
 )  # fmt: skip
 def no_mixture(cells: Sequence[Setting], seed: int) -> xr.Dataset:
-    (cell,) = cells
-
-    def covariance(added: float) -> float:
-        law = urn_law([cell.balls / 2] * 2, 2, added)
+    def covariance(balls: int, added: float) -> float:
+        law = urn_law([balls / 2] * 2, 2, added)
         return float(law[1, 1] - law[1].sum() * law[:, 1].sum())
 
     return xr.Dataset(
         {
-            "lower": ("cell", [covariance(-1.0)]),
-            "upper": ("cell", [0.0]),
-            "polya": ("cell", [covariance(1.0)]),
-            "formula": ("cell", [1 / (4 * (cell.balls - 1))]),
+            "lower": ("cell", [covariance(cell.balls, -1.0) for cell in cells]),
+            "upper": ("cell", [0.0 for _ in cells]),
+            "polya": ("cell", [covariance(cell.balls, 1.0) for cell in cells]),
+            "formula": ("cell", [1 / (4 * (cell.balls - 1)) for cell in cells]),
             "error": 0.0,
         }
     )
@@ -571,7 +570,7 @@ def class_routes(model: Any, x: Array, by_posterior: Array, last: np.ndarray) ->
     words="How well anything can do, known exactly, for four models.",
     hypotheses=(ENOUGH,),
     quick=Setting(length=(2, 8), samples=16_384),
-    paper=Setting(length=(2, 8, 32), samples=400_000),
+    paper=Setting(length=(2, 8, 32), samples=100_000),
     rule=Agreement(),
     control=Control("one token more", lambda e: e.assign(predicted=e["longer"])),
     figure=drawn_by(f"{FIGURES}.representation:bayes_risks"),
@@ -614,7 +613,7 @@ def bayes_risks(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     words="Averaging tokens forgets the prior, and the longer the sequence the less it matters.",
     hypotheses=(ENOUGH, *SPREADS),
     quick=Setting(length=(1, 4, 16, 64), dim=3, noise=1.0, scale=0.7, samples=65_536),
-    paper=Setting(length=(1, 4, 16, 64, 256), dim=3, noise=1.0, scale=0.7, samples=1_000_000),
+    paper=Setting(length=(1, 4, 16, 64, 256), dim=3, noise=1.0, scale=0.7, samples=200_000),
     rule=Agreement(),
     control=Control("its leading order, σ⁴/(Lτ)², in its place", lambda e: e.assign(predicted=e["leading"])),
     figure=drawn_by(f"{FIGURES}.representation:pooling_curve"),

@@ -49,8 +49,14 @@ def as_evidence(sweeps: dict[str, Sweep], most: int) -> dict[str, Any]:
     }
 
 
+def steps_at(cell: Setting) -> int:
+    """Longer contexts take more steps: `cell.steps` up to the length 800, and beyond it in proportion to the root of the length."""
+    return 25 * math.ceil(cell.steps * max(1.0, math.sqrt(cell.length / 800)) / 25)
+
+
 def sweeps_of(cell: Setting, names: Sequence[str], key: Array) -> dict[str, Sweep]:
-    options: dict[str, Any] = {name: cell[name] for name in ("trials", "most", "steps", "function", "sparsity")}
+    options: dict[str, Any] = {name: cell[name] for name in ("trials", "most", "function", "sparsity")}
+    options["steps"] = steps_at(cell)
     return {name: sweep(key, cell.length, name, start=STARTS.get(name), **options) for name in names}
 
 
@@ -69,7 +75,7 @@ def threshold_curve(cells: Sequence[Setting], seed: int) -> xr.Dataset:
         as_evidence(sweeps, cell.most)
         | {
             "floor": ("cell", [task.floor()]),
-            "uniform": ("cell", [LEARNERS["uniform attention"](few, start, cell.steps).mean()]),
+            "uniform": ("cell", [LEARNERS["uniform attention"](few, start, steps_at(cell)).mean()]),
         },
         coords={"learner": list(sweeps)},
     )
@@ -98,7 +104,7 @@ CURVE_PARTS: dict[str, Any] = {
 }
 SHORT = Setting(length=(10, 60, 360), trials=32, most=400, steps=500, function="and", sparsity=3, learner="attention")
 LONG = SHORT.replace(length=(25, 50, 100, 200, 400, 800), trials=40)
-WIDE = LONG.replace(length=(25, 50, 100, 200, 400, 800, 1600, 3200, 6400), trials=60, steps=1000)
+WIDE = LONG.replace(length=(25, 50, 100, 200, 400, 800, 1600, 3200, 6400))
 
 
 def below_a_square_root(evidence: xr.Dataset) -> xr.Dataset:
@@ -253,7 +259,7 @@ def normalisers_compared(evidence: xr.Dataset) -> xr.Dataset:
     words="Adam moves every place equally fast; what tells a relevant bit from noise is the size of its gradient, and that is divided away.",
     hypotheses=(LONG_ENOUGH, TRIALS),
     quick=Setting(length=100, samples=(50,), trials=60, sparsity=3, function="and", steps=300),
-    paper=Setting(length=300, samples=(60, 75, 107, 155, 222), trials=40, sparsity=3, function="and", steps=500),
+    paper=Setting(length=300, samples=(62, 90, 155), trials=40, sparsity=3, function="and", steps=500),
     rule=Order(),
     fit=normalisers_compared,
     control=Control("at least 0.95 more", lambda e: e.assign(lower=0.95)),
