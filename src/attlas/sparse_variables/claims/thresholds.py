@@ -143,7 +143,7 @@ claim(
     paper=LONG,
     rule=Order(),
     fit=above_floor,
-    control=Control("a floor of twice the samples", lambda e: e.assign(lower=e["lower"] + math.log(2))),
+    control=Control("a floor of three times the samples", lambda e: e.assign(lower=e["lower"] + math.log(3))),
     figure=drawn_by(f"{FIGURES}.thresholds:above_floor"),
     needs=("sparse-variables/statistical-floor",),
     **CURVE_PARTS,
