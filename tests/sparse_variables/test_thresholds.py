@@ -57,7 +57,7 @@ def test_the_threshold_of_a_known_learner_is_enclosed_by_neighbours_without_look
 def test_a_threshold_beyond_the_largest_size_is_a_lower_limit():
     solve, _ = needing(np.full(8, 1000))
     found = sweep(KEY, 30, solve, trials=8, validation=10, most=200)
-    assert found.censored and np.exp(found.log_threshold) == pytest.approx(1.2 * sizes(200)[-1])
+    assert found.censored and np.exp(found.log_threshold) == pytest.approx(sizes(200)[-1])
 
 
 def test_crossing_is_that_of_the_likeliest_logistic_curve():

@@ -95,13 +95,17 @@ class Sweep:
 
     @property
     def log_threshold(self) -> float:
-        return float(crossing(self.samples, self.share, len(self.solved)))
+        return float(self._crossing(self.share))
 
     def replicates(self, seed: int = 0) -> Float[np.ndarray, " replicate"]:
         """`log_threshold` of trials drawn with replacement; a trial keeps its outcomes at all sizes."""
         trials = len(self.solved)
         counts = np.random.default_rng(seed).multinomial(trials, np.full(trials, 1 / trials), REPLICATES)
-        return crossing(self.samples, counts @ self.solved / trials, trials)
+        return self._crossing(counts @ self.solved / trials)
+
+    def _crossing(self, share: Float[np.ndarray, "*n size"]) -> Float[np.ndarray, "*n"]:
+        found = crossing(self.samples, share, len(self.solved))
+        return np.asarray(np.minimum(found, np.log(self.samples[-1]))) if self.censored else found
 
 
 def crossing(samples: tuple[int, ...], share: Float[np.ndarray, "*n size"], trials: int) -> Float[np.ndarray, "*n"]:
