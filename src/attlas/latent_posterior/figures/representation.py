@@ -18,13 +18,10 @@ from attlas.drawing import (
     log_floor,
     table,
 )
+from attlas.latent_posterior.figures.shared import against, log_axis
 
 FLOOR = 1e-18
 """Where an exact 0 stands on a logarithmic axis."""
-
-
-def _log(name: str, title: str, **options: Any) -> alt.Y:
-    return alt.Y(name, title=title, scale=alt.Scale(type="log"), axis=alt.Axis(format="~e", tickCount=6), **options)
 
 
 def asymmetries(evidence: xr.Dataset) -> Any:
@@ -36,7 +33,7 @@ def asymmetries(evidence: xr.Dataset) -> Any:
     )
     points = alt.Chart(frame).mark_line(point=alt.OverlayMarkDef(filled=True, size=60)).encode(
         x=alt.X("length:O", title="tokens L", axis=alt.Axis(labelAngle=0)),
-        y=_log("value:Q", "total variation when two tokens are exchanged"),
+        y=log_axis("value:Q", "total variation when two tokens are exchanged"),
         color=colour("law:N", None),
         tooltip=["law:N", "length:O", alt.Tooltip("value:Q", format=".2e")],
     )  # fmt: skip
@@ -62,7 +59,7 @@ def urn_distances(evidence: xr.Dataset) -> Any:
     frame["letters"] = frame["letters"].map(lambda c: f"{c} letters")
     lines = alt.Chart(frame).mark_line(point=alt.OverlayMarkDef(filled=True, size=45)).encode(
         x=alt.X("balls:Q", title="tokens in all, N", scale=alt.Scale(type="log")),
-        y=_log("value:Q", "total variation"),
+        y=log_axis("value:Q", "total variation"),
         color=colour("what:N", None, sort=list(names.values())),
         strokeDash=alt.StrokeDash("letters:N", title=None),
         tooltip=["what:N", "balls:Q", alt.Tooltip("value:Q", format=".3g")],
@@ -82,7 +79,7 @@ def covariances(evidence: xr.Dataset) -> Any:
     x = alt.X("balls:Q", title="balls N, half of them white", scale=alt.Scale(type="log"))
     dots = alt.Chart(long).mark_point(filled=True, size=70).encode(
         x=x,
-        y=_log("value:Q", "covariance of two draws, its size"),
+        y=log_axis("value:Q", "covariance of two draws, its size"),
         color=colour("urn:N", "urn, and sign"),
         tooltip=["urn:N", "balls:Q", alt.Tooltip("value:Q", format=".3g")],
     )  # fmt: skip
@@ -98,7 +95,7 @@ def _strips(frame: pd.DataFrame, x: str, hue: str, title: str, order: list[str])
     return alt.Chart(frame).mark_point(filled=True, size=40, opacity=0.8).encode(
         x=alt.X(f"{x}:N", title=None, sort=order, axis=alt.Axis(labelAngle=0)),
         xOffset=alt.XOffset(f"{hue}:N"),
-        y=_log("value:Q", title),
+        y=log_axis("value:Q", title),
         color=colour(f"{hue}:N", "tokens L"),
         tooltip=[alt.Tooltip("value:Q", format=".2e")],
     ).properties(width=WIDTH, height=HEIGHT)  # fmt: skip
@@ -151,42 +148,23 @@ def class_counts(evidence: xr.Dataset) -> Any:
 
 
 def moved_posteriors(evidence: xr.Dataset) -> Any:
-    return _against(evidence, "elsewhere", "Counts moved where no contrast sees it", "probability of a latent",
+    return against(evidence, "Counts moved where no contrast sees it", "probability of a latent",
                     {"measured": "in the null space", "elsewhere": "elsewhere, as far"}, "moved")  # fmt: skip
 
 
 def averaged_evidence(evidence: xr.Dataset) -> Any:
-    return _against(evidence, "average", "The posterior from attention's average", "probability of a latent",
+    return against(evidence, "The posterior from attention's average", "probability of a latent",
                     {"measured": "times the length", "average": "as it is"}, "average log likelihood")  # fmt: skip
 
 
 def rotated_contexts(evidence: xr.Dataset) -> Any:
-    return _against(evidence, "apart", "Contexts with equal statistics", "mean or variance at a query",
+    return against(evidence, "Contexts with equal statistics", "mean or variance at a query",
                     {"measured": "keys and values", "apart": "keys alone"}, "rotated")  # fmt: skip
 
 
 def predictive_densities(evidence: xr.Dataset) -> Any:
-    return _against(evidence, "plugged", "Prediction is the average over the posterior", "log probability of the next token, average over the posterior",
+    return against(evidence, "Prediction is the average over the posterior", "log probability of the next token, average over the posterior",
                     {"measured": "ratio of joint laws", "plugged": "most probable latent"}, "route")  # fmt: skip
-
-
-def _against(evidence: xr.Dataset, other: str, title: str, what: str, names: dict[str, str], legend: str) -> Any:
-    """Measured and control against predicted, with the line on which they agree."""
-    frame = table(evidence, "predicted", *names, rows=300)
-    long = frame.melt("predicted", list(names), "name")
-    long[legend] = long["name"].map(names)
-    span = [float(frame["predicted"].min()), float(frame["predicted"].max())]
-    line = alt.Chart(pd.DataFrame({"x": span})).mark_line(color=THEORY, strokeWidth=1.2).encode(x="x:Q", y="x:Q")
-    dots = alt.Chart(long).mark_point(filled=True, size=28, opacity=0.75).encode(
-        x=alt.X("predicted:Q", title=what),
-        y=alt.Y("value:Q", title="the same, otherwise"),
-        color=colour(f"{legend}:N", legend, sort=list(names.values())),
-        tooltip=[alt.Tooltip(f"{n}:Q", format=".6g") for n in ("predicted", "value")],
-    )  # fmt: skip
-    left = float(abs(evidence["measured"] - evidence["predicted"]).max())
-    return finish(
-        (line + dots).properties(width=WIDTH, height=HEIGHT), title, f"{names['measured']}: off by at most {left:.1e}"
-    )
 
 
 def bayes_risks(evidence: xr.Dataset) -> Any:
@@ -201,7 +179,7 @@ def pooling_curve(evidence: xr.Dataset) -> Any:
 
     def line(field: str, words: str, dash: list[int]) -> alt.Chart:
         return base.transform_calculate(what=f"'{words}'").mark_line(strokeDash=dash).encode(
-            x=x, y=_log(f"{field}:Q", "mean square error"), color=key
+            x=x, y=log_axis(f"{field}:Q", "mean square error"), color=key
         )  # fmt: skip
 
     lines = line("bayes", "posterior mean", [1, 0]) + line("predicted", "excess of the mean, formula", [1, 0])
