@@ -102,7 +102,7 @@ def test_a_broken_hypothesis_is_outside_and_a_broken_definition_is_bad_input():
     )
     assert claim.broken([SETTING]) == []
     assert claim.broken([SETTING, SETTING.replace(lam=3)]) == ["lam < 1"]
-    with pytest.raises(InputError, match=r"steps = 1: a/b is defined for steps >= 2 only"):
+    with pytest.raises(InputError, match=r"steps = 1: a/b is defined only where steps >= 2"):
         claim.broken([SETTING.replace(steps=1)])
 
 

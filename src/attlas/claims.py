@@ -270,7 +270,7 @@ class Claim:
                 continue
             if hypothesis.defining:
                 values = ", ".join(f"{k} = {v!r}" for k, v in offender.items() if k in hypothesis.words)
-                raise InputError(f"{values or offender}: {self.id} is defined for {hypothesis.words} only")
+                raise InputError(f"{values or offender}: {self.id} is defined only where {hypothesis.words}")
             found.append(hypothesis.words)
         return found
 

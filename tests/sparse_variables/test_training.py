@@ -186,8 +186,10 @@ def test_impossible_sets_and_runs_are_named(monkeypatch):
         draw_sets(jax.random.key(0), 12, [], 2)
     with pytest.raises(InputError, match="trials = 0: it must be a whole number, at least 1"):
         draw_sets(jax.random.key(0), 12, [16], 0)
-    with pytest.raises(InputError, match=r"samples = 2: none of 3 sets singles out the support; ask for \d+ or more"):
+    with pytest.raises(InputError, match=r"samples = 2: hardly a set singles out the support; ask for \d+ or more"):
         draw_sets(jax.random.key(0), 12, [2], 1, validation=10)
+    with pytest.raises(InputError, match=r"samples = 10: none of 3 sets singles out the support; ask for \d+ or more"):
+        draw_sets(jax.random.key(0), 20, [10], 1, validation=10)
     with pytest.raises(InputError, match="samples = 1: it must be a whole number, at least 2"):
         draw_sets(jax.random.key(0), 12, [1, 16], 1)
     with pytest.raises(InputError, match="sparsity = 4: it must be between 1 and 3, of 3 bits"):
@@ -199,7 +201,7 @@ def test_impossible_sets_and_runs_are_named(monkeypatch):
     with pytest.raises(InputError, match="all sequences of trial 0 have the label 1; both labels must occur"):
         draw_sets(jax.random.key(0), 12, [40], 1, function=(1,) * 8, unique=False)
     with pytest.raises(
-        InputError, match=r"length = 1000000000: the sequences would take [\d,]+ GB, and there are \d+ GB"
+        InputError, match=r"length = 1000000000: 10 training sets of 100 .* would take [\d,]+ GB, and there are \d+ GB"
     ):
         draw_sets(jax.random.key(0), 10**9, [100], 10)
     with pytest.raises(InputError, match="steps = 30: it must be a multiple of every = 20"):

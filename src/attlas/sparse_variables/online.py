@@ -133,6 +133,7 @@ def train_online(
                 progress(int(time), steps)
             if (~finite | ~np.isnan(arrival)).all():
                 break
+    arrival[~finite] = np.nan  # what ends in no number has failed, whatever it was on the way
     status = np.where(~finite, "diverged", np.where(np.isnan(arrival), "unsolved", "solved"))
     task = tasks[0]
     return xr.Dataset(

@@ -24,6 +24,9 @@ FUNCTIONS = {
 }
 """Functions of the number of ones among s bits."""
 
+CHUNK = 1 << 16
+"""Supports that are looked at together."""
+
 MOST = 20
 """The largest sparsity: a truth table has two to that power entries."""
 
@@ -168,20 +171,15 @@ class SparseBoolean:
     def consistent(self, batch: Batch, most: int | None = None) -> int:
         """How many of those functions agree with all of `batch`; counting stops at `most`."""
         bits, label = np.asarray(batch.bits), np.asarray(batch.label)
-        tables = np.asarray(self.variants, np.uint8)
+        columns, answer = _packed(bits.T), _packed(label[None])[0]
         found = 0
         for places in self._candidates(bits, label):
-            alive = np.repeat(np.arange(len(places))[:, None], len(tables), 1).ravel()
-            which = np.tile(np.arange(len(tables)), len(places))
-            # A few samples at a time: most candidates are gone after the first.
-            for first in range(0, len(label), 8):
-                rows = slice(first, first + 8)
-                codes = (bits[rows][:, places[alive]].astype(np.int32) << np.arange(self.sparsity)).sum(-1)
-                keep = (tables[which, codes] == label[rows, None]).all(0)
-                alive, which = alive[keep], which[keep]
-                if not alive.size:
-                    break
-            found += len(alive)
+            for table in self.variants:
+                alive = places
+                # A word of 64 samples at a time: most candidates are gone after the first.
+                for column, right in zip(columns.T, answer, strict=True):
+                    alive = alive[_outputs(column[alive], table) == right]
+                found += len(alive)
             if most is not None and found >= most:
                 return most
         return found
@@ -198,9 +196,10 @@ class SparseBoolean:
             raise InputError(
                 f"{count:,} supports may be consistent with the batch: at most 200,000,000 can be looked through"
             )
-        sets = itertools.combinations(places.tolist(), self.sparsity)
-        while chunk := list(itertools.islice(sets, 1 << 16)):
-            yield np.asarray(chunk)
+        sets = itertools.chain.from_iterable(itertools.combinations(places.tolist(), self.sparsity))
+        for first in range(0, count, CHUNK):
+            size = min(CHUNK, count - first)
+            yield np.fromiter(sets, np.intp, size * self.sparsity).reshape(size, self.sparsity)
 
     @functools.cached_property
     def _rivals(self) -> tuple[Float[np.ndarray, " r"], Float[np.ndarray, "r patterns"]]:
@@ -265,6 +264,21 @@ class SparseBoolean:
             middle = (low + high) // 2
             low, high = (low, middle) if self.unique_probability(middle) >= probability else (middle, high)
         return high
+
+
+def _packed(bits: UInt8[np.ndarray, "rows m"]) -> np.ndarray:
+    """Rows of bits as words of 64, [rows, words], the last filled with copies of the last bit: a sample seen twice says no more."""
+    filled = np.pad(np.ascontiguousarray(bits), ((0, 0), (0, -bits.shape[1] % 64)), mode="edge")
+    return np.ascontiguousarray(np.packbits(filled, axis=1)).view(np.uint64)
+
+
+def _outputs(words: np.ndarray, table: tuple[int, ...]) -> np.ndarray:
+    """The values of a function of s bits for words of 64 of each, [k, s], as words [k]."""
+    result = np.zeros(len(words), np.uint64)
+    for code in np.flatnonzero(table):
+        literals = (words[:, j] if code >> j & 1 else ~words[:, j] for j in range(words.shape[1]))
+        result |= functools.reduce(np.bitwise_and, literals)
+    return result
 
 
 def patterns(bits: int) -> UInt8[np.ndarray, "patterns bits"]:

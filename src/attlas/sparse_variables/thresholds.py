@@ -1,7 +1,7 @@
 r"""How many samples a learner needs (Edelman et al. 2022, Section 5, Figure 2).
 
 A trial with m samples is a support, a training set that no other support explains, and a start; it is solved if all validation
-sequences are right at some evaluation. The threshold is the smallest m at which 80 % of trials are solved. Whether a trial is solved at
+sequences are right at some evaluation. The threshold is where the share of solved trials, by the likeliest rising curve, is 80 %. Whether a trial is solved at
 m depends on nothing but the key, the length, m and its number: which m are looked at may be decided on the way.
 """
 
@@ -18,7 +18,7 @@ from scipy import special
 from attlas.errors import InputError, near, whole
 from attlas.sparse_variables.learners import MLP, UNIFORM, l1_path, screen_by_covariance
 from attlas.sparse_variables.task import SparseBoolean
-from attlas.sparse_variables.training import ADAM, RECIPE_R, Recipe, TrainingSets, draw_sets, train
+from attlas.sparse_variables.training import ADAM, RECIPE_R, Recipe, TrainingSets, draw_sets, fits, train
 
 LEVEL = 0.8
 """The share of trials that must be solved."""
@@ -42,9 +42,12 @@ Learner = Callable[[TrainingSets, Array, int], Bool[np.ndarray, " trial"]]
 # --- learners --------------------------------------------------------------------------------------------------------
 
 
-def trained_by(recipe: Recipe) -> Learner:
+def trained_by(recipe: Recipe, accuracy: float = 1.0) -> Learner:
+    """Trials are solved if they reach `accuracy` on validation at some evaluation and stay finite."""
+
     def solve(sets: TrainingSets, key: Array, steps: int) -> Bool[np.ndarray, " trial"]:
-        return train(sets, recipe, key=key, steps=steps)["status"].values[:, 0] == "solved"
+        ends = train(sets, recipe, key=key, steps=steps).isel(samples=0)
+        return ((ends["best_accuracy"] >= accuracy) & (ends["status"] != "diverged")).values
 
     return solve
 
@@ -78,7 +81,7 @@ def sizes(most: int) -> list[int]:
 
 @dataclass(frozen=True)
 class Sweep:
-    """Which trials are solved at the sizes that were looked at, in rising order, of all `sizes`."""
+    """Which trials are solved at those of `sizes` that were looked at, in rising order."""
 
     length: int
     samples: tuple[int, ...]
@@ -97,11 +100,20 @@ class Sweep:
     def log_threshold(self) -> float:
         return float(self._crossing(self.share))
 
+    @property
+    def threshold(self) -> float:
+        return math.exp(self.log_threshold)
+
     def replicates(self, seed: int = 0) -> Float[np.ndarray, " replicate"]:
         """`log_threshold` of trials drawn with replacement; a trial keeps its outcomes at all sizes."""
         trials = len(self.solved)
-        counts = np.random.default_rng(seed).multinomial(trials, np.full(trials, 1 / trials), REPLICATES)
+        counts = np.random.default_rng([self.length, seed]).multinomial(trials, np.full(trials, 1 / trials), REPLICATES)
         return self._crossing(counts @ self.solved / trials)
+
+    @property
+    def error(self) -> float:
+        """Standard error of `log_threshold`, no finer than the sizes are apart."""
+        return max(float(self.replicates().std()), math.log(RATIO) / math.sqrt(12))
 
     def _crossing(self, share: Float[np.ndarray, "*n size"]) -> Float[np.ndarray, "*n"]:
         found = crossing(self.samples, share, len(self.solved))
@@ -144,9 +156,12 @@ def sweep(
 ) -> Sweep:
     """Trials at the sizes around the threshold. From `start`, or a quarter above the statistical floor, with strides that double, up to a
     size where clearly more and down to one where clearly fewer than `LEVEL` are solved; then sizes between, until neighbours enclose the
-    threshold. Sizes at which hardly any set singles out its support are below every learner's threshold and not tried."""
+    threshold. Sizes at which hardly any set singles out its support are not tried: there is hardly a training set to be had."""
     solve = learner(solve) if isinstance(solve, str) else solve
     whole("trials", trials, 1)
+    if whole("sparsity", sparsity, 1) > whole("length", length, 1):
+        raise InputError(f"sparsity = {sparsity}: it must be at most the length, {length}")
+    fits(length, f"{trials} training sets and {validation} sequences of validation", length * (trials + validation))
     grid = sizes(most)
     task = SparseBoolean(length, tuple(range(sparsity)), function)
     bottom = next((k for k, m in enumerate(grid) if task.unique_probability(m) > 0.02), len(grid) - 1)
@@ -179,7 +194,7 @@ def sweep(
 # --- how thresholds grow ---------------------------------------------------------------------------------------------
 
 LAWS: dict[str, tuple[Callable[..., Any], np.ndarray]] = {
-    "logarithm": (lambda logs, t: np.log(logs - logs[0] + t), np.geomspace(1e-2, 1e3, 600)),
+    "logarithm": (lambda logs, t: np.log(logs - logs.min() + t), np.geomspace(1e-2, 1e3, 600)),
     "power": (lambda logs, t: t * logs, np.linspace(-0.5, 2.0, 600)),
 }
 """ln m of m = b (ln T - ln T_0 + t) and of m = b T^t, but for ln b, with the t that are tried."""

@@ -87,7 +87,8 @@ def draw_sets(
         raise InputError("samples is empty: there must be at least one number of samples")
     whole("length", length, 1), whole("trials", trials, 1), whole("validation", validation, 1)
     rows = LANES * padded(grid[-1]) + SCREEN  # what is made of the bits for one compiled call
-    _fits(length, "the sequences", length * (trials * grid[-1] + validation) + 4 * (2 * length + 1) * rows)
+    what = f"{trials} training sets of {grid[-1]} sequences and {validation} of validation"
+    fits(length, what, length * (trials * grid[-1] + validation) + 4 * (2 * length + 1) * rows)
     with jax.enable_x64(False):
         drawn = [
             _draw_trial(jax.random.fold_in(key, 1 + trial), length, grid, function, sparsity, support, unique)
@@ -114,6 +115,8 @@ def _draw_trial(
         task = SparseBoolean.random(place, length, sparsity, function)
     else:
         task = SparseBoolean(length, tuple(support), function)
+    if unique and task.unique_probability(grid[0]) < 1e-3 / TRIES:
+        raise InputError(f"samples = {grid[0]}: hardly a set singles out the support; ask for {task.floor()} or more")
     for attempt in range(TRIES):
         bits = _draw_blocks(jax.random.fold_in(sequences, attempt), grid[-1], length, task.bias)
         label = _label(task, bits)
@@ -125,7 +128,7 @@ def _draw_trial(
     )
 
 
-def _fits(length: int, what: str, size: int) -> None:
+def fits(length: int, what: str, size: int) -> None:
     """Bad input if so many bytes are more than there are; where a system does not say, nothing is refused."""
     if hasattr(os, "sysconf"):
         memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
@@ -368,9 +371,11 @@ def train(
 
 def fits_memory(recipe: Recipe, length: int, lanes: int) -> None:
     """Bad input if the state of so many lanes, three numbers for each parameter, and a gradient do not fit into memory."""
+    what = f"{lanes} tables of tokens and their moments"
+    fits(length, what, 16 * lanes * length)  # before JAX is asked for a shape that it cannot count
     model = jax.eval_shape(lambda key: recipe.architecture.initialise(length, key), jax.random.key(0))
     numbers = sum(leaf.size for leaf in jax.tree.leaves(model))
-    _fits(length, f"{lanes} tables of tokens and their moments", 16 * lanes * numbers)
+    fits(length, what, 16 * lanes * numbers)
 
 
 def run_all(sets: TrainingSets, recipe: Recipe, key: Array, steps: int, every: int, stop: bool) -> Iterator[Outcome]:

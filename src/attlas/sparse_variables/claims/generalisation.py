@@ -34,8 +34,9 @@ FILLINGS = 64
     r" than with 200 samples that contain them and from the same starts.",
     words="Below the threshold the training set is learnt as well as above it, but not the function.",
     hypotheses=(
+        Hypothesis("repeats >= 8", lambda s: s.repeats >= 8, defining=True),
         Hypothesis("samples are two different numbers", lambda s: len(set(s.samples)) == 2, defining=True),
-        Hypothesis(f"recipe is of {', '.join(RECIPES)}", lambda s: set(s.recipe) <= set(RECIPES), defining=True),
+        Hypothesis(f"recipe is one of {', '.join(RECIPES)}", lambda s: set(s.recipe) <= set(RECIPES), defining=True),
     ),
     quick=Setting(length=100, samples=(32, 128), recipe=("adam",), steps=150, every=25, validation=2000, repeats=16),
     paper=Setting(length=300, samples=(50, 200), recipe=("adam", "R"), steps=200, every=25, validation=10_000, repeats=30),

@@ -9,10 +9,11 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 import xarray as xr
-from jaxtyping import ArrayLike, Bool, Float
+from jaxtyping import ArrayLike, Bool, Float, Int
 
 from attlas.capacity import Capacity, class_of, collapsed_head, occam_samples
 from attlas.claims import Control, Hypothesis, Setting, claim, drawn_by, key_for, product, together
+from attlas.errors import InputError
 from attlas.gaussian import Real
 from attlas.sparse_variables.claims.samples import DELTA, GAP
 from attlas.sparse_variables.claims.shared import FIGURES
@@ -30,14 +31,12 @@ from attlas.sparse_variables.learned import (
 )
 from attlas.sparse_variables.model import choose
 from attlas.sparse_variables.task import Batch, SparseBoolean
+from attlas.sparse_variables.thresholds import LEVEL as SHARE
 from attlas.sparse_variables.training import MASS, RECIPE_R, Outcome, TrainingSets, draw_sets, first_model, train
 from attlas.statistics import LEVEL, Approximation, Bound, Convergence, Order
 
 LINEAR = dataclasses.replace(RECIPE_R, architecture=dataclasses.replace(RECIPE_R.architecture, mlp=False))
 """The recipe without the MLP: a sum of linear heads."""
-
-SOLVED = 0.8
-"""The share of runs that must be right everywhere for their samples to be enough."""
 
 VALIDATION = 2000
 
@@ -116,7 +115,7 @@ def trained(
     "sparse-variables/learned-head",
     source="attlas",
     reference="trained heads beside the constructed ones",
-    statement=r"After 150 steps or more on m samples of an and of s bits, a head puts more than $\frac{cs}{cs+1}$, $c = 2$, of its attention on the support when the label is 0,"
+    statement=r"After 150 steps (200 at the paper's scale) on m samples of an and of s bits, a head puts more than $\frac{cs}{cs+1}$, $c = 2$, of its attention on the support when the label is 0,"
     r" what the constructed threshold head puts there; in more than half of the runs, at every length (recipe R without MLP).",
     words="Training ends with a head that looks at the relevant bits, and at little else, when one of them is 0.",
     hypotheses=(EMBEDDED, ENOUGH),
@@ -162,6 +161,21 @@ def learned_head(cells: Sequence[Setting], seed: int) -> xr.Dataset:
 # --- how large it is -------------------------------------------------------------------------------------------------
 
 
+def spread_of(values: Float[np.ndarray, " run"]) -> float:
+    """Standard error of a mean."""
+    return float(values.std(ddof=1) / math.sqrt(len(values)))
+
+
+def enough_solved(runs: Runs, margins: Float[np.ndarray, " trial"], cell: Setting) -> Int[np.ndarray, " solved"]:
+    """The runs that have learned the function; of fewer than two nothing can be said."""
+    solved = np.flatnonzero(runs.solved[:, -1] & (margins > 0))
+    if len(solved) < 2:
+        raise InputError(
+            f"samples = {cell.samples}, steps = {cell.steps}: {len(solved)} of {len(margins)} runs learn the function; ask for more"
+        )
+    return solved
+
+
 def decades(capacity: Capacity, margin: Real) -> Any:
     """Decimal logarithm of the samples that the bound asks for."""
     return capacity.log_samples_for(GAP, margin=margin, delta=DELTA) / math.log(10)
@@ -178,7 +192,7 @@ def blunter(head: Construction) -> Capacity:
     source="attlas",
     reference="trained heads beside the constructed ones",
     statement=r"For the norms and the margin of a network that has learned the and of s bits, the bound of this map asks for as many samples as for the constructed threshold head,"
-    r" to a factor of ten in the geometric mean over runs, at every length (recipe R without MLP, 150 steps or more).",
+    r" to a factor of ten in the geometric mean over runs, at every length (recipe R without MLP; 150 steps, 200 at the paper's scale).",
     words="The theory is not loose because its heads are larger than learned ones: training finds heads of about that size.",
     hypotheses=(EMBEDDED, ENOUGH),
     quick=Setting(length=(50, 200), samples=(80, 80), sparsity=3, repeats=24, steps=150),
@@ -195,7 +209,7 @@ def learned_norms(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     (cell,) = cells
     runs = trained(cell.length, cell.sparsity, (cell.samples,), cell.repeats, cell.steps, seed)
     margins = runs.margins()
-    solved = np.flatnonzero(runs.solved[:, -1] & (margins > 0))
+    solved = enough_solved(runs, margins, cell)
     heads = Heads(runs.heads.score[solved], runs.heads.value[solved])
     score, value = heads.norms()
     asked = decades(heads.capacity(), margins[solved])
@@ -207,7 +221,7 @@ def learned_norms(cells: Sequence[Setting], seed: int) -> xr.Dataset:
             "blunter": ("cell", [decades(blunter(built), built.margin)]),
             "sink": ("cell", [decades(sink.capacity("sharp", count_parameters=False), sink.margin)]),
             "measured": ("cell", [asked.mean()]),
-            "error": ("cell", [asked.std(ddof=1) / math.sqrt(asked.size)]),
+            "error": ("cell", [spread_of(asked)]),
             "asked": (("cell", "quantile"), np.quantile(asked, QUANTILES)[None]),
             "score_norm": (("cell", "quantile"), np.quantile(score.max(1), QUANTILES)[None]),
             "value_norm": (("cell", "quantile"), np.quantile(value.sum(1) / margins[solved], QUANTILES)[None]),
@@ -226,7 +240,8 @@ def learned_norms(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     source="attlas",
     reference="PAC-Bayes for trained heads",
     statement=r"Heads with normal noise on scores and values err with probability at most $\mathrm{kl}^{-1}(\hat e, \frac1m(\frac{|u-u_0|^2}{2\sigma_u^2} + \frac{|v-v_0|^2}{2\sigma_v^2} + \ln\frac{2\sqrt m}{\delta}))$,"
-    r" with $\hat e$ their error on the m training samples and $u_0, v_0$ the heads with which training began: those that have learned and those that have memorised coins.",
+    r" with $\hat e$ an upper limit of their error on the m training samples, $u_0, v_0$ the heads with which training began, and $\sigma$ from 25 pairs that share $\delta$:"
+    r" those that have learned and those that have memorised coins.",
     words="How far training has moved a head, against the noise that the head bears, certifies its error without a look at other data.",
     hypotheses=(EMBEDDED,),
     quick=Setting(length=(50, 50), samples=(64, 1024), coins=(True, False), sparsity=3, trials=3, steps=150, draws=200),
@@ -274,12 +289,13 @@ def learned_certificate(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     "sparse-variables/learned-ledger",
     source="attlas",
     reference="a ledger of what was needed and what is asked for",
-    statement=r"Statistical floor < samples with which at least 0.8 of the runs are right everywhere < samples at which a PAC-Bayes bound would certify each learned network an error below a half <"
-    r" samples that the bound for the class of its norms asks for, at every length; and Occam's bound for the finite class asks for fewer than PAC-Bayes.",
+    statement=r"Samples with which at least 0.8 of the runs are right on all of validation < samples at which a PAC-Bayes bound, with the distances and the noise that training ended with,"
+    r" would certify an error below a half < samples that the bound for the class of the learned norms asks for, in the geometric mean over runs and at every length; and Occam's bound"
+    r" for the finite class asks for fewer than PAC-Bayes.",
     words="What learning takes is near the floor, what its outcome's own noise tolerance certifies is some ten times that, and what its norms certify is beyond any data set.",
     hypotheses=(
         EMBEDDED,
-        Hypothesis("samples up to twice the statistical floor or more", lambda s: max(s.samples) > 1.5 * any_and(s).floor()),
+        Hypothesis("the largest of samples exceeds the statistical floor by a half", lambda s: max(s.samples) > 1.5 * any_and(s).floor()),
     ),
     quick=Setting(length=(50, 200), samples=(48, 96), sparsity=3, trials=8, steps=150, draws=200),
     paper=Setting(length=(50, 200, 800), samples=(32, 64, 128), sparsity=3, trials=10, steps=200, draws=1000),
@@ -296,14 +312,14 @@ def learned_ledger(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     id = "sparse-variables/learned-ledger"
     runs = trained(cell.length, cell.sparsity, cell.samples, cell.trials, cell.steps, seed)
     sets, task, margins = runs.sets, any_and(cell), runs.margins()
-    enough = [m for m, share in zip(sets.samples, runs.solved.mean(0), strict=True) if share >= SOLVED]
-    solved = runs.solved[:, -1] & (margins > 0)
+    enough = [m for m, share in zip(sets.samples, runs.solved.mean(0), strict=True) if share >= SHARE]
+    solved = enough_solved(runs, margins, cell)
     heads, start = (Heads(x.score[solved], x.value[solved]) for x in (runs.heads, runs.start))
     batch = Batch(sets.bits[solved], sets.label[solved])
     found = certify(heads, start, batch, key_for(seed, id, "noise"), gap=GAP, delta=DELTA, draws=cell.draws)
     share = DELTA / 2 / len(SPREADS) ** 2
     free = pac_bayes_samples(found.empirical, 0.0, GAP, share)
-    learned = 10 ** decades(heads.capacity(), margins[solved])
+    learned = decades(heads.capacity(), margins[solved])
     built = threshold_head(task)
     sink = Heads.of_construction(sink_head(sets.tasks[0]))
     # Errors do not see the scale of the values; that of the learned ones has noise of the same sizes.
@@ -319,23 +335,24 @@ def learned_ledger(cells: Sequence[Setting], seed: int) -> xr.Dataset:
         "needed": needed,
         "PAC-Bayes, learned": float(np.median(found.samples)),
         "PAC-Bayes, constructed": float(constructed.samples[0]),
-        "norms, learned": float(np.median(learned)),
+        "norms, learned": 10 ** float(np.median(learned)),
         "norms, constructed": 10 ** float(decades(built.capacity("sharp", count_parameters=False), built.margin)),
     }
+    # Logarithms to base 10, and for the bounds, which are numbers of each run, mean and standard error over the runs.
+    ours, uncounted, norms = (np.log10(found.samples), np.log10(free), learned)
     pairs = {
-        "floor < needed": (floor, needed, needed),
-        "needed < PAC-Bayes": (needed, found.samples.min(), free.min()),
-        "Occam < PAC-Bayes": (occam, found.samples.min(), free.min()),
-        "PAC-Bayes < norms": (found.samples.max(), learned.min(), learned.min()),
+        "needed < PAC-Bayes": (math.log10(needed), ours.mean(), uncounted.mean(), spread_of(ours)),
+        "Occam < PAC-Bayes": (math.log10(occam), ours.mean(), uncounted.mean(), spread_of(ours)),
+        "PAC-Bayes < norms": (ours.mean(), norms.mean(), norms.mean(), spread_of(norms - ours)),
     }
-    lower, upper, uncounted = np.log10(np.array(list(pairs.values()))).T
+    lower, upper, without, error = np.array(list(pairs.values())).T
     axes = ("cell", "pair")
     return xr.Dataset(
         {
             "lower": (axes, lower[None]),
             "upper": (axes, upper[None]),
-            "uncounted": (axes, uncounted[None]),
-            "error": 0.0,
+            "uncounted": (axes, without[None]),
+            "error": (axes, error[None]),
             "samples": (("cell", "row"), np.array(list(rows.values()))[None]),
             "solved": (("cell", "m"), runs.solved.mean(0)[None]),
         },

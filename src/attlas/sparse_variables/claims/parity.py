@@ -9,8 +9,9 @@ import xarray as xr
 
 from attlas.claims import Control, Hypothesis, Setting, claim, drawn_by, key_for, together
 from attlas.sparse_variables.claims.shared import FIGURES, PAPER
-from attlas.sparse_variables.online import train_online
+from attlas.sparse_variables.online import PARITY, train_online
 from attlas.sparse_variables.task import FUNCTIONS, SparseBoolean
+from attlas.sparse_variables.training import fits_memory
 from attlas.statistics import Convergence
 
 CHANCE, LEARNT = 0.6, 0.1
@@ -46,6 +47,7 @@ PARTS: dict[str, Any] = {
 def parity_runs(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     """Runs from starts of their own, each with a support of its own."""
     (cell,) = cells
+    fits_memory(PARITY, cell.length, cell.repeats)
     places = jax.random.split(key_for(seed, ARRIVES, "supports"), cell.repeats)
     tasks = [SparseBoolean.random(key, cell.length, cell.sparsity, cell.function) for key in places]
     options: dict[str, Any] = {name: cell[name] for name in ("batch_size", "steps", "every")}

@@ -50,7 +50,7 @@ def parity_runs(evidence: xr.Dataset) -> Any:
     return finish(
         alt.hconcat(*columns),
         "Parity is learnt at once, after a long time at chance",
-        f"{SHOWN} runs; points: the first evaluation at which every sequence is right",
+        f"{min(SHOWN, evidence.sizes['repeat'])} runs; points: the first evaluation at which every sequence is right",
     )
 
 
@@ -82,7 +82,7 @@ def parity_plateaus(evidence: xr.Dataset) -> Any:
     return finish(
         alt.vconcat(top, (dots + wall).properties(width=WIDTH, height=34 * len(cells))),
         "Nothing, and then everything",
-        f"above: {SHOWN} runs a length; below: all runs, and the half that is claimed",
+        f"above: {min(SHOWN, evidence.sizes['repeat'])} runs a length; below: all runs, and the half that is claimed",
     )
 
 

@@ -68,7 +68,8 @@ def threshold_curve(evidence: xr.Dataset) -> Any:
         if not evidence["uniform"].values.any()
         else f"solves up to {evidence['uniform'].values.max():.0%}"
     )
-    words = f"{task_in_words(evidence)}: T to the power {slope:.2f} ± {2 * error:.2f}; uniform attention {uniform} with as many samples"
+    power = f"T to the power {slope:.2f} ± {2 * error:.2f}; " if np.isfinite(slope) else ""
+    words = f"{task_in_words(evidence)}: {power}uniform attention {uniform} with as many samples; bars: two standard errors; triangles: lower limits"
     return finish(
         alt.hconcat(left.properties(width=WIDTH, height=HEIGHT), success(evidence)).resolve_scale(color="independent"),
         "Samples that training needs, against the length",
@@ -86,7 +87,7 @@ def above_floor(evidence: xr.Dataset) -> Any:
     chart = curves(frame, alt.Y("threshold:Q", title=ASKED, scale=alt.Scale(zero=True))) + floor_line(evidence)
     return finish(
         chart.properties(width=WIDTH, height=HEIGHT),
-        "No fewer samples than single out the support",
+        "Training and the statistical floor",
         f"{task_in_words(evidence)}; bars: two standard errors",
     )
 
@@ -105,7 +106,7 @@ def laws_compared(evidence: xr.Dataset) -> Any:
     return finish(
         (lines + curves(frame, y)).properties(width=WIDTH, height=HEIGHT),
         "A logarithm or a power of the length",
-        f"the logarithm's log-likelihood is {abs(behind):.2g} ± {error:.2g} {better} the power's",
+        f"{task_in_words(evidence)}: the logarithm's log-likelihood is {abs(behind):.2g} ± {2 * error:.2g} {better} the power's",
     )
 
 
@@ -118,7 +119,7 @@ def rivals(evidence: xr.Dataset) -> Any:
     return finish(
         curves(threshold_table(evidence), y).properties(width=WIDTH, height=HEIGHT),
         "A network without attention pays for the length",
-        f"exponents: {words}; triangles are lower limits",
+        f"to 99 % of validation; exponents: {words}; triangles: lower limits",
     )
 
 
