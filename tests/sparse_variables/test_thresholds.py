@@ -3,9 +3,11 @@ import itertools
 import jax
 import numpy as np
 import pytest
+import xarray as xr
 from scipy import optimize, special
 
 from attlas.errors import InputError
+from attlas.sparse_variables.claims import thresholds as claims
 from attlas.sparse_variables.learners import screen_by_covariance
 from attlas.sparse_variables.thresholds import (
     LAWS,
@@ -18,6 +20,7 @@ from attlas.sparse_variables.thresholds import (
     sweep,
 )
 from attlas.sparse_variables.training import draw_sets
+from attlas.statistics import Bound, Order
 
 KEY = jax.random.key(3)
 
@@ -132,3 +135,84 @@ def test_fits_of_many_curves_are_those_of_each():
 def test_an_unknown_learner_is_named():
     with pytest.raises(InputError, match=r"MPL.*MLP"):
         learner("MPL")
+
+
+# --- what the claims make of thresholds ------------------------------------------------------------------------------
+
+
+def found_at(lengths, *thresholds, error=0.05, censored=()):
+    """Evidence of learners with these thresholds; `censored` lists (length number, learner number)."""
+    logs = np.log(np.array(thresholds, float).T)
+    flags = np.zeros(logs.shape, bool)
+    for place in censored:
+        flags[place] = True
+    noise = np.random.default_rng(0).normal(0, error, (*logs.shape, 400))
+    axes = ("cell", "learner")
+    variables = {
+        "log_threshold": (axes, logs),
+        "log_error": (axes, np.full(logs.shape, error)),
+        "censored": (axes, flags),
+        "replicates": ((*axes, "replicate"), logs[..., None] + noise),
+        "floor": ("cell", np.full(len(lengths), 20)),
+    }
+    return xr.Dataset(variables, coords={"length": ("cell", np.array(lengths))})
+
+
+LENGTHS = np.array([16, 80, 400])
+
+
+def test_the_exponent_is_that_of_the_thresholds_and_its_error_shrinks_with_the_span():
+    fitted = claims.below_a_square_root(found_at(LENGTHS, 20 * LENGTHS**0.2))
+    assert float(fitted["measured"]) == pytest.approx(0.2)
+    assert float(fitted["error"]) == pytest.approx(0.05 * np.sqrt(2) / np.log(25))
+    assert float(claims.in_proportion(fitted)["measured"]) == pytest.approx(1)
+
+
+def test_a_threshold_that_is_only_known_to_be_larger_confirms_no_upper_bound():
+    evidence = found_at(LENGTHS, [25, 40, 72], censored=[(2, 0)])
+    for fit in (claims.below_a_square_root, claims.laws_compared):
+        assert Bound().judge(fit(evidence)).word == "undecided"
+
+
+@pytest.mark.parametrize(
+    ("censored", "word"),
+    [([], "confirmed"), ([(2, 1)], "confirmed"), ([(0, 1)], "undecided"), ([(2, 0)], "undecided")],
+)
+def test_lower_limits_enter_the_comparison_where_they_make_it_harder(censored, word):
+    evidence = found_at(LENGTHS, 20 * LENGTHS**0.2, 10.0 * LENGTHS, censored=censored)
+    assert Order().judge(claims.exponents_compared(evidence)).word == word
+
+
+def test_a_steep_power_is_no_logarithm():
+    wide = np.array([25, 100, 400, 1600, 6400])
+    logarithm, power = (claims.laws_compared(found_at(wide, y)) for y in (-12 + 11.7 * np.log(wide), 2.0 * wide**0.7))
+    assert float(logarithm["measured"]) < 0.5 < 3 < float(power["measured"])
+    assert float(claims.steeper(logarithm)["measured"]) > 3
+
+
+def test_the_floor_is_compared_in_the_geometric_mean():
+    fitted = claims.above_floor(found_at(LENGTHS, [20, 40, 80]))
+    assert float(fitted["upper"] - fitted["lower"]) == pytest.approx(np.log(2))
+    assert float(fitted["error"]) == pytest.approx(0.05 / np.sqrt(3))
+
+
+def test_normalisers_are_compared_in_pairs():
+    solved = np.array([[1, 1, 1, 0], [0, 1, 0, 0]], bool)
+    lead = np.array([[3.0, 3, 3, 3], [1.5, 1.5, 1.5, 1.5]])
+    axes = ("cell", "recipe", "repeat")
+    coords = {"recipe": [claims.ONE, claims.EACH]}
+    evidence = xr.Dataset({"solved": (axes, solved[None]), "lead": (axes, lead[None])}, coords=coords)
+    fitted = claims.normalisers_compared(evidence)
+    np.testing.assert_allclose(fitted["upper"].squeeze(), [0.5, np.log(2)])
+    np.testing.assert_allclose(fitted["error"].squeeze(), [np.std([1, 0, 1, 0], ddof=1) / 2, 0.25])
+
+
+def test_the_lead_is_a_ratio_of_movements():
+    moved = np.full((1, 5, 3), 2.0)
+    moved[0, [1, 3]] = 6.0
+    assert claims.lead_of_support(moved, [(1, 3)]) == pytest.approx(3)
+
+
+def test_longer_contexts_get_more_steps():
+    setting = claims.SHORT
+    assert [claims.steps_at(setting.at(length=t)) for t in (16, 800, 3200)] == [500, 500, 1000]
