@@ -11,10 +11,10 @@ atlas: $(STAMP)
 	$(BIN)/attlas atlas --out $(OUT)
 
 test: lint
-	$(BIN)/python -m pytest -m "not long"
+	$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not long"
 
 test-long: $(STAMP)
-	$(BIN)/python -m pytest -m long
+	$(BIN)/python -m pytest -n 2 --dist loadgroup -m long
 
 setup: $(STAMP)
 

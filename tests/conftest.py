@@ -92,7 +92,9 @@ def pytest_generate_tests(metafunc):
     ids = [claim.id for claim in claims if name == "claim_id" or claim.shape is not None]
     if "papers_scale" in metafunc.function.__name__:
         ids = [id for id in ids if id not in VAST]
-    metafunc.parametrize(name, [pytest.param(id, marks=[pytest.mark.long] if id in HEAVY else []) for id in ids])
+    together = {claim.id: pytest.mark.xdist_group(claim.evidence) for claim in claims}  # one process measures, once
+    marks = {id: [together[id], *([pytest.mark.long] if id in HEAVY else [])] for id in ids}
+    metafunc.parametrize(name, [pytest.param(id, marks=marks[id]) for id in ids])
 
 
 @pytest.fixture
