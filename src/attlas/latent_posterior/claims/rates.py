@@ -1,0 +1,568 @@
+"""Claims about how attention finds the conditional mean: limits, finite-length errors, rates, and the conditional law."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import xarray as xr
+from jaxtyping import Array, Float
+from scipy.special import roots_jacobi
+
+from attlas.attention import softmax
+from attlas.claims import Control, Hypothesis, Setting, claim, drawn_by, key_for, together
+from attlas.kernels import Exponential, cme_weights
+from attlas.latent_posterior.claims.shared import FIGURES, PAPER, SPHERE, powers_of
+from attlas.latent_posterior.rates import (
+    HEAD,
+    PAIR,
+    cme_error,
+    difference_error,
+    funk_hecke,
+    mercer,
+    optimal_temperature,
+    softmax_bias,
+    softmax_error,
+    softmax_limit,
+    zonal,
+)
+from attlas.statistics import Agreement, Approximation, Bound, Order, Rate
+
+WEIGHTS = (0.0, 1.0, 0.7, 0.5)
+"""Of the zonal harmonics of degrees 0 to 3 in the conditional mean."""
+LINEAR = (0.0, 1.0)
+
+DRAWS = Hypothesis("draws >= 20", lambda s: s.draws >= 20, defining=True)
+LADDER = Hypothesis("length has at least two values", lambda s: len(s.length) >= 2, defining=True)
+NOISY = Hypothesis("noise > 0", lambda s: s.noise > 0, defining=True)
+LONG = Hypothesis("length >= 256: well above the effective dimension", lambda s: min(s.length) >= 256)
+
+# --- errors against length -------------------------------------------------------------------------------------------
+
+BAYES, ROOT, PROOF, BEST, FIXED, APART = MECHANISMS = (
+    "CME, λ = σ²",
+    "CME, λ = √L",
+    "CME, λ = L^¾",
+    "softmax, best γ",
+    "softmax, fixed γ",
+    "softmax − CME",
+)
+AMBIENT = 6
+"""Spheres lie in a space of at least this many dimensions, so that one compiled program serves several."""
+
+
+def draw_context(
+    key: Array, sizes: tuple[int, int], present: Float[Array, " ambient"], curve: Float[Array, " c"]
+) -> tuple[Array, Array, Array, Array]:
+    """Queries, keys, and the conditional mean at both: points of the sphere in the coordinates `present`, a polynomial of their first."""
+    points = jax.random.normal(key, (sum(sizes), len(present))) * present
+    points = points / jnp.linalg.norm(points, axis=1, keepdims=True)
+    means = jnp.polyval(curve, points[:, 0])
+    asked = sizes[0]
+    return points[:asked], points[asked:], means[:asked], means[asked:]
+
+
+def sphere_of(dim: int, weights: Sequence[float]) -> tuple[Float[np.ndarray, " ambient"], Float[np.ndarray, " c"]]:
+    """What `draw_context` takes for the sphere of R^dim and the mean with these weights of zonal harmonics."""
+    nodes = np.cos(np.pi * (np.arange(len(weights)) + 0.5) / len(weights))
+    values = sum(w * zonal(l, dim, nodes) for l, w in enumerate(weights))
+    return (np.arange(max(AMBIENT, dim)) < dim).astype(float), np.polyfit(nodes, values, len(weights) - 1)
+
+
+class Mix(NamedTuple):
+    """Rows of factors of heads, those with a ridge first; and whether the row estimates the conditional mean, or 0."""
+
+    factors: Float[np.ndarray, "row head"]
+    aims: Float[np.ndarray, " row"]
+
+
+@eqx.filter_jit
+def squared_errors(
+    keys: Array,
+    sizes: tuple[int, int],
+    sphere: tuple[Array, Array],
+    noise: Array,
+    kernel: Exponential,
+    ridges: Float[Array, " r"],
+    temperatures: Float[Array, " t"],
+    mix: Mix,
+) -> Float[Array, "draw row"]:
+    r"""Mean squares over the queries of each draw, and exactly over the noise: $(w^\top m(K) - m(q))^2 + \sigma^2|w|^2$ for the weights w that each row of
+    the mix makes of CME attention with each ridge and softmax attention at each temperature."""
+
+    def one(key: Array) -> Array:
+        queries, context, truth, means = draw_context(key, sizes, *sphere)
+        weights = jax.lax.map(lambda t: softmax(queries @ context.T / t), temperatures)
+        if len(ridges):
+            inferring = jax.lax.map(lambda r: cme_weights(queries, context, ridge=r, kernel=kernel), ridges)
+            weights = jnp.concatenate([inferring, weights])
+        mixed = jnp.tensordot(mix.factors, weights, 1)
+        return ((mixed @ means - mix.aims[:, None] * truth) ** 2 + noise**2 * (mixed**2).sum(-1)).mean(-1)
+
+    return jax.lax.map(one, keys)
+
+
+def root(squares: Float[np.ndarray, "draw *n"]) -> tuple[np.ndarray, np.ndarray]:
+    """The root of the mean over draws, and its standard error."""
+    squares = np.asarray(squares)
+    mean, error = squares.mean(0), squares.std(0, ddof=1) / np.sqrt(len(squares))
+    return np.sqrt(mean), error / (2 * np.sqrt(mean))
+
+
+def schedules(length: Any, noise: float) -> list[Any]:
+    return [noise**2 + 0 * length, np.sqrt(length), length**0.75]
+
+
+def curves(cells: Sequence[Setting], seed: int) -> xr.Dataset:
+    """Root mean square errors of five mechanisms and of the difference of two of them, at each length; and what the formulas say."""
+    (cell,) = cells
+    lengths = np.array(cell.length, float)
+    given: dict[str, Any] = {"dim": cell.dim, "powers": powers_of(cell.weights, cell.dim), "noise": cell.noise}
+    best = optimal_temperature(lengths, **given)
+    sphere, kernel = sphere_of(cell.dim, cell.weights), Exponential(cell.temperature)
+    draws = jax.random.split(key_for(seed, FORMULA, "contexts"), cell.draws)
+    mix = Mix(np.append(np.eye(5), [[1, 0, 0, -1, 0]], 0), np.array([1.0, 1, 1, 1, 1, 0]))
+    found = []
+    for length, temperature in zip(cell.length, best, strict=True):
+        ridges, temperatures = np.array(schedules(float(length), cell.noise)), np.array([temperature, cell.fixed])
+        sizes, noise = (cell.queries, length), np.asarray(cell.noise)
+        found.append(root(squared_errors(draws, sizes, sphere, noise, kernel, ridges, temperatures, mix)))
+    rmse, spread = np.array(found).swapaxes(0, 1)[:, None]
+    inferred = [
+        cme_error(lengths, ridge=ridge, temperature=cell.temperature, **given)
+        for ridge in schedules(lengths, cell.noise)
+    ]
+    smoothed = [softmax_error(lengths, temperature=t, **given) for t in (best, cell.fixed)]
+    apart = difference_error(lengths, ridge=cell.noise**2, kernel=cell.temperature, temperature=best, **given)
+    axes = ("cell", "length", "mechanism")
+    return xr.Dataset(
+        {
+            "rmse": (axes, rmse),
+            "spread": (axes, spread),
+            "formula": (axes, np.sqrt(np.stack([*inferred, *smoothed, apart], 1))[None]),
+            "floor": ("cell", [softmax_bias(cell.fixed, cell.dim, given["powers"])]),
+        },
+        coords={"mechanism": list(MECHANISMS), "length": list(cell.length), "s": ("cell", [cell.dim - 1])},
+    )
+
+
+FORMULA = "latent-posterior/cme-error"
+SHORT = Setting(
+    length=(256, 512), dim=(2, 3, 6), weights=WEIGHTS, temperature=0.5, fixed=0.25, noise=0.5, draws=24, queries=128
+)
+CURVES: dict[str, Any] = {
+    "quick": SHORT,
+    "paper": SHORT.replace(length=(256, 512, 1024, 2048), draws=24),
+    "hypotheses": (SPHERE, DRAWS, LADDER, NOISY),
+    "cells": together("dim"),
+    "budget": "draws",
+}
+
+
+def of(mechanism: str, evidence: xr.Dataset) -> dict[str, xr.DataArray]:
+    """What the rules read of one mechanism."""
+    one = evidence.sel(mechanism=mechanism, drop=True)
+    return {"measured": one["rmse"], "error": one["spread"], "predicted": one["formula"]}
+
+
+claim(
+    FORMULA,
+    source="attlas",
+    reference="finite-length error of CME attention",
+    statement=r"For uniform keys on $S^{p-1}$ CME attention with $\lambda = \sigma^2$ has the mean square error"
+    r" $\frac{\sigma^2}{L}\sum_l N_l\left(\frac{\mu_l}{\mu_l + \rho}\right)^2 + \sum_l\left(\frac{\rho}{\mu_l + \rho}\right)^2|m_l|^2$, $\rho = \lambda/L$, to 15 % of its root"
+    r" for $L \ge 256$ and $p = 2, 3, 6$.",
+    words="The kernel's spectrum says how much attention still errs.",
+    rule=Approximation(margin=0.15),
+    fit=lambda e: e.assign(of(BAYES, e)),
+    control=Control("one degree of freedom in place of the effective dimension", lambda e: e.assign(predicted=0 * e["predicted"] + e["noise"] / np.sqrt(e["length"]))),
+    figure=drawn_by(f"{FIGURES}.rates:errors"),
+    needs=("latent-posterior/cme-is-posterior-mean",),
+    origin="ours",
+    **{**CURVES, "hypotheses": (*CURVES["hypotheses"], LONG)},
+)(curves)  # fmt: skip
+
+
+def sloped(evidence: xr.Dataset, **parts: Any) -> xr.Dataset:
+    return evidence.assign(x=evidence["length"].astype(float), **parts)
+
+
+claim(
+    "latent-posterior/cme-converges",
+    source=PAPER,
+    reference="CME attention tends to the conditional mean",
+    statement=r"CME attention with $\lambda = \sigma^2$ tends to $m(q) = E[v \mid k = q]$: its root mean square error falls with the exponent of the finite-length formula, to 0.08.",
+    words="Given enough tokens, attention that infers the latent knows the conditional mean.",
+    rule=Rate(margin=0.08, along="length"),
+    fit=lambda e: sloped(e, **of(BAYES, e)),
+    control=Control("the exponent −1/4", lambda e: e.assign(predicted=xr.zeros_like(e["floor"]) - 0.1)),
+    figure=drawn_by(f"{FIGURES}.rates:errors"),
+    needs=(FORMULA,),
+    origin="our reading",
+    **CURVES,
+)(curves)  # fmt: skip
+
+
+def schedules_ordered(evidence: xr.Dataset) -> xr.Dataset:
+    """Each schedule below the next. Draws are shared, and the differences not the smaller for it: errors add."""
+    below, above = evidence.sel(mechanism=[BAYES, ROOT]), evidence.sel(mechanism=[ROOT, PROOF])
+    pairs = {"mechanism": "pair"}
+    lower, upper = (part[["rmse", "spread"]].drop_vars("mechanism").rename(pairs) for part in (below, above))
+    return evidence.assign(lower=lower["rmse"], upper=upper["rmse"], error=lower["spread"] + upper["spread"])
+
+
+claim(
+    "latent-posterior/bayes-ridge",
+    source="attlas",
+    reference="ridges that grow with the length",
+    statement=r"At every length $\lambda = \sigma^2$ errs less than $\lambda = \sqrt{L}$, and that less than $\lambda = L^{3/4}$.",
+    words="The ridge of the proof is a device: Bayes' own does not grow with the context.",
+    rule=Order(),
+    fit=schedules_ordered,
+    control=Control("the other way about", lambda e: e.assign(lower=e["upper"], upper=e["lower"])),
+    figure=drawn_by(f"{FIGURES}.rates:errors"),
+    needs=(FORMULA,),
+    origin="ours",
+    **CURVES,
+)(curves)  # fmt: skip
+
+
+def below_proof(evidence: xr.Dataset) -> xr.Dataset:
+    r"""$\mathrm{RMSE}^2 \le \rho^2\sum_l|m_l|^2/\mu_l^2 + \sigma^2/(4\rho L)$, because $x^2/(1 + x)^2 \le x/4$ and $\sum_l N_l\mu_l = 1$; here $\rho = L^{-1/4}$."""
+    powers = np.array([powers_of(LINEAR, dim)[1] for dim in evidence["dim"].values])
+    eigenvalues = np.array(
+        [mercer(1, t, d) for t, d in zip(evidence["temperature"].values, evidence["dim"].values, strict=True)]
+    )
+    constant = xr.DataArray(np.sqrt(powers / eigenvalues**2 + evidence["noise"].values ** 2 / 4), dims="cell")
+    one = of(PROOF, evidence)
+    return evidence.assign(one, constant=constant, bound=constant * evidence["length"] ** -0.25)
+
+
+claim(
+    "latent-posterior/proof-schedule",
+    source=PAPER,
+    reference="rate of CME attention",
+    statement=r"With $\lambda = L^{3/4}$ CME attention errs by at most $C L^{-1/4}$ in root mean square, $C^2 = \sum_l|m_l|^2/\mu_l^2 + \sigma^2/4$, for a linear conditional mean.",
+    words="The ridge with which the rate is proved keeps its promise.",
+    rule=Bound(),
+    fit=below_proof,
+    control=Control("the same constant with L^{-1/2}", lambda e: e.assign(bound=e["constant"] * e["length"] ** -0.5)),
+    figure=drawn_by(f"{FIGURES}.rates:proof_schedule"),
+    needs=(FORMULA,),
+    origin="our reading",
+    **{**CURVES, "quick": SHORT.replace(weights=LINEAR, length=(64, 256)), "paper": CURVES["paper"].replace(weights=LINEAR)},
+    # fmt: skip
+)(curves)  # fmt: skip
+
+
+claim(
+    "latent-posterior/softmax-cme-difference",
+    source="attlas",
+    reference="finite-length difference of softmax and CME attention",
+    statement=r"Softmax attention at the best temperature and CME attention with $\lambda = \sigma^2$ filter harmonics by $a_l$ and $c_l = \mu_l/(\mu_l + \rho)$, and differ in mean square by"
+    r" $\sum_l(a_l - c_l)^2(|m_l|^2 + \sigma^2N_l/L)$ and the spread of $m$ among the tokens averaged, to 15 % of its root for $L \ge 256$.",
+    words="How far two ways to attend are apart is known too.",
+    rule=Approximation(margin=0.15),
+    fit=lambda e: e.assign(of(APART, e)),
+    control=Control("errors that are independent: the root of the sum of their squares", lambda e: e.assign(predicted=np.hypot(e["formula"].sel(mechanism=BAYES, drop=True), e["formula"].sel(mechanism=BEST, drop=True)))),
+    figure=drawn_by(f"{FIGURES}.rates:apart"),
+    needs=(FORMULA, "latent-posterior/softmax-rate"),
+    origin="ours",
+    **{**CURVES, "hypotheses": (*CURVES["hypotheses"], LONG)},
+)(curves)  # fmt: skip
+
+claim(
+    "latent-posterior/difference-vanishes",
+    source=PAPER,
+    reference="agreement of softmax and CME attention",
+    statement=r"The difference of softmax attention at the best temperature and CME attention with $\lambda = \sigma^2$ vanishes with the exponent of its finite-length formula, to 0.08;"
+    r" at great length that is $-2/(s + 4)$.",
+    words="The longer the context, the less it matters which of the two attends.",
+    rule=Rate(margin=0.08, along="length"),
+    fit=lambda e: sloped(e, **of(APART, e)),
+    control=Control("by an exponent of 0.3 more, either way", lambda e: e.assign(measured=e["measured"] * (e["length"] / 256) ** 0.3)),
+    figure=drawn_by(f"{FIGURES}.rates:apart"),
+    needs=("latent-posterior/softmax-cme-difference",),
+    origin="our reading",
+    **CURVES,
+)(curves)  # fmt: skip
+
+FALL = 0.95
+"""What is left of an error, at most, when the length is doubled or more."""
+
+
+def fallen(evidence: xr.Dataset, *mechanisms: str) -> xr.Dataset:
+    ends = evidence[["rmse", "spread"]].sel(mechanism=list(mechanisms)).rename(mechanism="falling")
+    first, last = ends.isel(length=0, drop=True), ends.isel(length=-1, drop=True)
+    error = np.hypot(FALL * first["spread"], last["spread"])
+    return evidence.assign(lower=last["rmse"], upper=FALL * first["rmse"], error=error)
+
+
+claim(
+    "latent-posterior/error-falls",
+    source=PAPER,
+    reference="approximation error",
+    statement=r"The error that is left without any error of learning falls with the length: from the shortest context to the longest, twice as long or more, by more than 5 %, for CME"
+    r" attention with $\lambda = \sigma^2$ and $\sqrt{L}$ and for softmax attention at the best temperature.",
+    words="Longer contexts make attention a better approximation.",
+    rule=Order(),
+    fit=lambda e: fallen(e, BAYES, ROOT, BEST, APART),
+    control=Control("softmax attention at a fixed temperature, too", lambda e: fallen(e, FIXED)),
+    figure=drawn_by(f"{FIGURES}.rates:errors"),
+    needs=(FORMULA,),
+    origin="our reading",
+    **CURVES,
+)(curves)  # fmt: skip
+
+# --- softmax attention on long contexts ------------------------------------------------------------------------------
+
+HEADS = {"one head, best γ": HEAD, "a pair, γ ~ L^(−2/(s+8))": PAIR, "one head, fixed γ": HEAD}
+ONE, TWO, STILL = HEADS
+RATE = "latent-posterior/softmax-rate"
+
+
+def head_temperatures(cell: Setting, lengths: np.ndarray) -> Float[np.ndarray, "3 length"]:
+    """Of each mechanism of `HEADS`: the pair's has the order at which its bias, of second order, balances the variance."""
+    best = optimal_temperature(lengths, dim=cell.dim, powers=powers_of(cell.weights, cell.dim), noise=cell.noise)
+    s = cell.dim - 1
+    return np.stack([best, 0.5 * lengths ** (-2 / (s + 8)), np.full_like(lengths, cell.fixed)])
+
+
+def head_curves(cells: Sequence[Setting], seed: int) -> xr.Dataset:
+    """Root mean square errors of heads and pairs of heads at each length, and what the formula says."""
+    (cell,) = cells
+    lengths = np.array(cell.length, float)
+    powers = powers_of(cell.weights, cell.dim)
+    chosen = head_temperatures(cell, lengths)
+    draws = jax.random.split(key_for(seed, RATE, "contexts"), cell.draws)
+    sphere, kernel = sphere_of(cell.dim, cell.weights), Exponential(1.0)
+    mix = Mix(np.array([[1.0, 0, 0, 0], [0, 2, -1, 0], [0, 0, 0, 1]]), np.ones(3))
+    found = []
+    for length, (one, two, still) in zip(cell.length, chosen.T, strict=True):
+        temperatures, sizes = np.array([one, two, 2 * two, still]), (cell.queries, length)
+        noise = np.asarray(cell.noise)
+        found.append(root(squared_errors(draws, sizes, sphere, noise, kernel, np.zeros(0), temperatures, mix)))
+    rmse, spread = np.array(found).swapaxes(0, 1)[:, None]
+    formula = [
+        softmax_error(lengths, temperature=t, dim=cell.dim, powers=powers, noise=cell.noise, heads=heads)
+        for t, heads in zip(chosen, HEADS.values(), strict=True)
+    ]
+    axes = ("cell", "length", "mechanism")
+    return xr.Dataset(
+        {
+            "rmse": (axes, rmse),
+            "spread": (axes, spread),
+            "formula": (axes, np.sqrt(np.stack(formula, 1))[None]),
+            "floor": ("cell", [softmax_bias(cell.fixed, cell.dim, powers)]),
+        },
+        coords={"mechanism": list(HEADS), "length": list(cell.length), "s": ("cell", [cell.dim - 1])},
+    )
+
+
+LONGER = Setting(length=(500, 2000, 8000), dim=(2, 3, 6), weights=WEIGHTS, fixed=0.25, noise=0.5, draws=24, queries=64)
+HEADED: dict[str, Any] = {
+    "quick": LONGER,
+    "paper": LONGER.replace(length=(500, 2000, 8000, 32_000), draws=40),
+    "hypotheses": (SPHERE, DRAWS, LADDER, NOISY),
+    "cells": together("dim"),
+    "budget": "draws",
+}
+
+claim(
+    RATE,
+    source="attlas",
+    reference="rate of softmax attention",
+    statement=r"With temperatures $\gamma \sim L^{-2/(s+4)}$ the root mean square error of softmax attention falls with the exponent of the finite-length formula to 0.03; at great length that is"
+    r" $-2/(s + 4)$.",
+    words="Softmax attention finds the conditional mean if its temperature falls with the length, more slowly on larger spheres.",
+    rule=Rate(margin=0.03, along="length"),
+    fit=lambda e: sloped(e, **of(ONE, e)),
+    control=Control("the exponent −1/2", lambda e: e.assign(predicted=xr.zeros_like(e["floor"]) - 0.5)),
+    figure=drawn_by(f"{FIGURES}.rates:head_errors"),
+    needs=("latent-posterior/softmax-is-nadaraya-watson",),
+    origin="ours",
+    **HEADED,
+)(head_curves)  # fmt: skip
+
+claim(
+    "latent-posterior/softmax-floor",
+    source="attlas",
+    reference="softmax attention at a fixed temperature",
+    statement=r"At a fixed temperature softmax attention keeps the error $\sqrt{\sum_l(1 - a_l)^2|m_l|^2}$, $a_l = I_{l+p/2-1}(1/\gamma)/I_{p/2-1}(1/\gamma)$, at any length: to 5 % at the longest.",
+    words="Without a temperature that falls, more tokens do not help.",
+    rule=Approximation(margin=0.05),
+    fit=lambda e: e.assign(
+        predicted=e["floor"],
+        measured=e["rmse"].sel(mechanism=STILL, drop=True).isel(length=-1, drop=True),
+        error=e["spread"].sel(mechanism=STILL, drop=True).isel(length=-1, drop=True),
+    ),
+    control=Control("it converges, as one whose temperature falls", lambda e: e.assign(predicted=e["formula"].sel(mechanism=ONE, drop=True).isel(length=-1, drop=True))),
+    figure=drawn_by(f"{FIGURES}.rates:head_errors"),
+    needs=(RATE,),
+    origin="ours",
+    **HEADED,
+)(head_curves)  # fmt: skip
+
+claim(
+    "latent-posterior/temperature-pairs",
+    source="attlas",
+    reference="two heads that cancel the leading bias",
+    statement=r"$2\,\mathrm{attn}_\gamma - \mathrm{attn}_{2\gamma}$ has a bias of second order in $\gamma$; with $\gamma \sim L^{-2/(s+8)}$ its error falls with the exponent of its finite-length formula"
+    r" to 0.03, at great length $-4/(s + 8)$.",
+    words="A second head of twice the temperature, subtracted, makes softmax attention converge faster.",
+    rule=Rate(margin=0.03, along="length"),
+    fit=lambda e: sloped(e, **of(TWO, e)),
+    control=Control("one head of that temperature", lambda e: e.assign(predicted=alone(e))),
+    figure=drawn_by(f"{FIGURES}.rates:head_errors"),
+    needs=(RATE,),
+    origin="ours",
+    **HEADED,
+)(head_curves)  # fmt: skip
+
+
+def alone(evidence: xr.Dataset) -> xr.DataArray:
+    """What one head would err by at the temperatures of the pair."""
+    lengths = evidence["length"].values.astype(float)
+    found = [
+        np.sqrt(softmax_error(lengths, temperature=0.5 * lengths ** (-2 / (d + 7)), dim=int(d), powers=powers_of(WEIGHTS, int(d)), noise=float(n)))
+        for d, n in zip(evidence["dim"].values, evidence["noise"].values, strict=True)
+    ]  # fmt: skip
+    return xr.DataArray(np.array(found), dims=("cell", "length"))
+
+
+# --- limits, in closed form ------------------------------------------------------------------------------------------
+
+FAR = 10.0 ** np.arange(20, 25)
+
+
+@claim(
+    "latent-posterior/exponents",
+    source="attlas",
+    reference="rates at great length",
+    statement=r"By the finite-length formulas the root mean square error falls, at great length, like $L^{-2/(s+4)}$ for softmax attention, $L^{-4/(s+8)}$ for a pair of heads and"
+    r" $L^{-1/4}$ for CME attention with $\lambda = L^{3/4}$; like $L^{-1/2}$, up to logarithms, with $\lambda = \sigma^2$.",
+    words="What the rates become when contexts are longer than any that will be read.",
+    hypotheses=(SPHERE, NOISY),
+    quick=Setting(dim=(2, 3, 6), weights=WEIGHTS, temperature=0.5, fixed=0.25, noise=0.5),
+    paper=Setting(dim=(2, 3, 4, 5, 6, 8), weights=WEIGHTS, temperature=0.5, fixed=0.25, noise=0.5),
+    rule=Rate(margin=0.05, along="length"),
+    control=Control("L^{-1/3} with the ridge of the proof", lambda e: e.assign(predicted=e["predicted"].where(e["mechanism"] != PROOF, -1 / 3))),
+    figure=drawn_by(f"{FIGURES}.rates:exponents"),
+    cells=together("dim"),
+    needs=(FORMULA, RATE),
+    origin="ours",
+)  # fmt: skip
+def exponents(cells: Sequence[Setting], seed: int) -> xr.Dataset:
+    (cell,) = cells
+    s = cell.dim - 1
+    lengths = 10.0 ** np.arange(2, 25)
+    given: dict[str, Any] = {"dim": cell.dim, "powers": powers_of(cell.weights, cell.dim), "noise": cell.noise}
+    one, two, _ = head_temperatures(cell, lengths)
+    inferring = {"temperature": cell.temperature, **given}
+    squares = {
+        ONE: softmax_error(lengths, temperature=one, **given),
+        TWO: softmax_error(lengths, temperature=two, heads=PAIR, **given),
+        PROOF: cme_error(lengths, ridge=lengths**0.75, **inferring),
+        BAYES: cme_error(lengths, ridge=cell.noise**2, **inferring),
+    }
+    found = np.sqrt(np.stack(list(squares.values()), 1))[None]
+    axes = ("cell", "length", "mechanism")
+    return xr.Dataset(
+        {
+            "x": ("length", FAR),
+            "measured": (axes, found[:, -len(FAR) :]),
+            "local": (("cell", "place", "mechanism"), np.gradient(np.log(found), np.log(lengths), axis=1)),
+            "predicted": (("cell", "mechanism"), [[-2 / (s + 4), -4 / (s + 8), -1 / 4, -1 / 2]]),
+            "error": 0.0,
+        },
+        coords={"mechanism": list(squares), "place": np.log10(lengths), "s": ("cell", [s])},
+    )
+
+
+ANGLES = np.cos(np.linspace(0.05, 3.09, 41))
+
+
+def constant_between(limit: np.ndarray, mean: np.ndarray) -> tuple[float, float]:
+    """The best C in mean = C limit, and the share of the mean that it leaves."""
+    best = limit @ mean / (limit @ limit)
+    return float(best), float(np.linalg.norm(mean - best * limit) / np.linalg.norm(mean))
+
+
+@claim(
+    "latent-posterior/one-constant",
+    source=PAPER,
+    reference="the constant between the limits of softmax and CME attention",
+    statement=r"The limits of CME and softmax attention at a fixed temperature are proportional, $m = C\lim\mathrm{attn}_\gamma$, where keys are uniform on the sphere and $m$ has a single degree"
+    r" $l$; then $C = 1/a_l$.",
+    words="One number turns softmax attention's limit into the conditional mean, but only for the simplest of means.",
+    hypotheses=(SPHERE, Hypothesis("temperature > 0", lambda s: s.temperature > 0, defining=True)),
+    quick=Setting(dim=(2, 3, 6), temperature=0.5),
+    paper=Setting(dim=(2, 3, 4, 6, 10), temperature=0.5),
+    rule=Agreement(rounding=1e-9),
+    control=Control("two degrees, or keys of another density", lambda e: e.assign(measured=e["other"], predicted=0.0)),
+    figure=drawn_by(f"{FIGURES}.rates:constants"),
+    cells=together("dim"),
+    needs=("latent-posterior/softmax-is-nadaraya-watson",),
+    origin="our reading",
+)  # fmt: skip
+def one_constant(cells: Sequence[Setting], seed: int) -> xr.Dataset:
+    (cell,) = cells
+    given: dict[str, Any] = {"temperature": cell.temperature, "dim": cell.dim}
+
+    def mean(*degrees: int) -> Callable[[np.ndarray], np.ndarray]:
+        return lambda t: sum(zonal(l, cell.dim, t) for l in degrees)
+
+    degrees = (1, 2, 3)
+    single = [constant_between(softmax_limit(mean(l), ANGLES, **given), mean(l)(ANGLES)) for l in degrees]
+    others = {
+        "degrees 1 and 2": (mean(1, 2), np.ones_like),
+        "degrees 1 and 3": (mean(1, 3), np.ones_like),
+        "degree 1, denser keys at e": (mean(1), lambda t: 1 + 0.5 * t),
+    }
+    other = [constant_between(softmax_limit(m, ANGLES, density=f, **given), m(ANGLES)) for m, f in others.values()]
+    axes = ("cell", "degree", "number")
+    return xr.Dataset(
+        {
+            "measured": (axes, np.array([single])),
+            "predicted": (axes, [[[1 / funk_hecke(l, cell.temperature, cell.dim), 0.0] for l in degrees]]),
+            "other": (("cell", "case"), [[left for _, left in other]]),
+            "error": 0.0,
+        },
+        coords={"degree": list(degrees), "number": ["constant", "residual"], "case": list(others)},
+    )
+
+
+@claim(
+    "latent-posterior/value-sphere",
+    source=PAPER,
+    reference="smoothing on the sphere of values",
+    statement=r"$\int v\,e^{\langle v, b\rangle/\gamma}dv = A\,b\int e^{\langle v, b\rangle/\gamma}dv$ over the unit sphere of $\mathbb{R}^d$, $|b| = 1$, with"
+    r" $A = I_{d/2}(1/\gamma)/I_{d/2-1}(1/\gamma)$, which tends to 1 as $\gamma \to 0$.",
+    words="The constant that a kernel on the values brings, and why it disappears when the temperature does.",
+    hypotheses=(SPHERE,),
+    quick=Setting(dim=(2, 3, 6)),
+    paper=Setting(dim=(2, 3, 4, 6, 10, 30)),
+    rule=Agreement(rounding=1e-9),
+    control=Control("the constant of one dimension more", lambda e: e.assign(predicted=e["beside"])),
+    figure=drawn_by(f"{FIGURES}.rates:value_constants"),
+    cells=together("dim"),
+    needs=("latent-posterior/one-constant",),
+    origin="our reading",
+)  # fmt: skip
+def value_sphere(cells: Sequence[Setting], seed: int) -> xr.Dataset:
+    (cell,) = cells
+    temperatures = np.array([2.0, 1.0, 0.5, 0.2, 0.1, 0.05, 0.02])
+    nodes, weights = roots_jacobi(400, (cell.dim - 3) / 2, (cell.dim - 3) / 2)
+    tilted = weights * np.exp((nodes - 1) / temperatures[:, None])
+    axes = ("cell", "temperature")
+    return xr.Dataset(
+        {
+            "measured": (axes, (tilted @ nodes / tilted.sum(1))[None]),
+            "predicted": (axes, funk_hecke(1, temperatures, cell.dim)[None]),
+            "beside": (axes, funk_hecke(1, temperatures, cell.dim + 1)[None]),
+            "error": 0.0,
+        },
+        coords={"temperature": temperatures},
+    )
