@@ -53,22 +53,33 @@ AMBIENT = 6
 """Spheres lie in a space of at least this many dimensions, so that one compiled program serves several."""
 
 
-def draw_context(
-    key: Array, sizes: tuple[int, int], present: Float[Array, " ambient"], curve: Float[Array, " c"]
-) -> tuple[Array, Array, Array, Array]:
-    """Queries, keys, and the conditional mean at both: points of the sphere in the coordinates `present`, a polynomial of their first."""
-    points = jax.random.normal(key, (sum(sizes), len(present))) * present
-    points = points / jnp.linalg.norm(points, axis=1, keepdims=True)
-    means = jnp.polyval(curve, points[:, 0])
-    asked = sizes[0]
-    return points[:asked], points[asked:], means[:asked], means[asked:]
+class Sphere(NamedTuple):
+    """Of R^dim: which coordinates it has, the conditional mean as a polynomial of the first, and nodes and weights of Gauss and Jacobi's quadrature
+    for the first coordinate of a query."""
+
+    present: Float[Array, " ambient"]
+    curve: Float[Array, " c"]
+    nodes: Float[Array, " q"]
+    law: Float[Array, " q"]
 
 
-def sphere_of(dim: int, weights: Sequence[float]) -> tuple[Float[np.ndarray, " ambient"], Float[np.ndarray, " c"]]:
-    """What `draw_context` takes for the sphere of R^dim and the mean with these weights of zonal harmonics."""
-    nodes = np.cos(np.pi * (np.arange(len(weights)) + 0.5) / len(weights))
-    values = sum(w * zonal(l, dim, nodes) for l, w in enumerate(weights))
-    return (np.arange(max(AMBIENT, dim)) < dim).astype(float), np.polyfit(nodes, values, len(weights) - 1)
+def sphere_of(dim: int, weights: Sequence[float], queries: int) -> Sphere:
+    """With the mean that has these weights of zonal harmonics. Everything else is symmetric about its axis, so that errors at the nodes
+    give the mean over uniform queries."""
+    places = np.cos(np.pi * (np.arange(len(weights)) + 0.5) / len(weights))
+    values = sum(w * zonal(l, dim, places) for l, w in enumerate(weights))
+    nodes, law = roots_jacobi(queries, (dim - 3) / 2, (dim - 3) / 2)
+    present = (np.arange(max(AMBIENT, dim)) < dim).astype(float)
+    return Sphere(present, np.polyfit(places, values, len(weights) - 1), nodes, law / law.sum())
+
+
+def draw_context(key: Array, length: int, sphere: Sphere) -> tuple[Array, Array]:
+    """Queries at the nodes, each turned about the axis at random, and uniform keys."""
+    queries = len(sphere.nodes)
+    drawn = jax.random.normal(key, (queries + length, len(sphere.present))) * sphere.present
+    across = drawn[:queries].at[:, 0].set(0)
+    across, keys = (x / jnp.linalg.norm(x, axis=1, keepdims=True) for x in (across, drawn[queries:]))
+    return (across * jnp.sqrt(1 - sphere.nodes[:, None] ** 2)).at[:, 0].set(sphere.nodes), keys
 
 
 class Mix(NamedTuple):
@@ -81,25 +92,27 @@ class Mix(NamedTuple):
 @eqx.filter_jit
 def squared_errors(
     keys: Array,
-    sizes: tuple[int, int],
-    sphere: tuple[Array, Array],
+    length: int,
+    sphere: Sphere,
     noise: Array,
     kernel: Exponential,
     ridges: Float[Array, " r"],
     temperatures: Float[Array, " t"],
     mix: Mix,
 ) -> Float[Array, "draw row"]:
-    r"""Mean squares over the queries of each draw, and exactly over the noise: $(w^\top m(K) - m(q))^2 + \sigma^2|w|^2$ for the weights w that each row of
+    r"""Mean squares over queries and noise, exactly, for each draw of the keys: $(w^\top m(K) - m(q))^2 + \sigma^2|w|^2$ for the weights w that each row of
     the mix makes of CME attention with each ridge and softmax attention at each temperature."""
 
     def one(key: Array) -> Array:
-        queries, context, truth, means = draw_context(key, sizes, *sphere)
+        queries, context = draw_context(key, length, sphere)
+        truth, means = (jnp.polyval(sphere.curve, x[:, 0]) for x in (queries, context))
         weights = jax.lax.map(lambda t: softmax(queries @ context.T / t), temperatures)
         if len(ridges):
             inferring = jax.lax.map(lambda r: cme_weights(queries, context, ridge=r, kernel=kernel), ridges)
             weights = jnp.concatenate([inferring, weights])
         mixed = jnp.tensordot(mix.factors, weights, 1)
-        return ((mixed @ means - mix.aims[:, None] * truth) ** 2 + noise**2 * (mixed**2).sum(-1)).mean(-1)
+        squares = (mixed @ means - mix.aims[:, None] * truth) ** 2 + noise**2 * (mixed**2).sum(-1)
+        return squares @ sphere.law
 
     return jax.lax.map(one, keys)
 
@@ -125,14 +138,14 @@ def curves(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     lengths = np.array(cell.length, float)
     given: dict[str, Any] = {"dim": cell.dim, "powers": powers_of(cell.weights, cell.dim), "noise": cell.noise}
     best = optimal_temperature(lengths, **given)
-    sphere, kernel = sphere_of(cell.dim, cell.weights), Exponential(cell.temperature)
+    sphere, kernel = sphere_of(cell.dim, cell.weights, cell.queries), Exponential(cell.temperature)
     draws = jax.random.split(key_for(seed, FORMULA, "contexts"), cell.draws)
     mix = Mix(np.append(np.eye(5), [[1, 0, 0, -1, 0]], 0), np.array([1.0, 1, 1, 1, 1, 0]))
     found = []
     for length, temperature in zip(cell.length, best, strict=True):
         ridges, temperatures = np.array(schedules(float(length), cell.noise)), np.array([temperature, cell.fixed])
-        sizes, noise = (cell.queries, length), np.asarray(cell.noise)
-        found.append(squared_errors(draws, sizes, sphere, noise, kernel, ridges, temperatures, mix))
+        noise = np.asarray(cell.noise)
+        found.append(squared_errors(draws, length, sphere, noise, kernel, ridges, temperatures, mix))
     inferred = [
         cme_error(lengths, ridge=ridge, temperature=cell.temperature, **given)
         for ridge in schedules(lengths, cell.noise)
@@ -152,7 +165,7 @@ def curves(cells: Sequence[Setting], seed: int) -> xr.Dataset:
 
 FORMULA = "latent-posterior/cme-error"
 SHORT = Setting(
-    length=(128, 256), dim=(2, 3, 6), weights=WEIGHTS, temperature=0.5, fixed=0.25, noise=0.5, draws=64, queries=64
+    length=(128, 256), dim=(2, 3, 6), weights=WEIGHTS, temperature=0.5, fixed=0.25, noise=0.5, draws=48, queries=32
 )
 CURVES: dict[str, Any] = {
     "quick": SHORT,
@@ -352,13 +365,13 @@ def head_curves(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     powers = powers_of(cell.weights, cell.dim)
     chosen = head_temperatures(cell, lengths)
     draws = jax.random.split(key_for(seed, RATE, "contexts"), cell.draws)
-    sphere, kernel = sphere_of(cell.dim, cell.weights), Exponential(1.0)
+    sphere, kernel = sphere_of(cell.dim, cell.weights, cell.queries), Exponential(1.0)
     mix = Mix(np.array([[1.0, 0, 0, 0], [0, 2, -1, 0], [0, 0, 0, 1]]), np.ones(3))
     found = []
     for length, (one, two, still) in zip(cell.length, chosen.T, strict=True):
-        temperatures, sizes = np.array([one, two, 2 * two, still]), (cell.queries, length)
+        temperatures = np.array([one, two, 2 * two, still])
         noise = np.asarray(cell.noise)
-        found.append(squared_errors(draws, sizes, sphere, noise, kernel, np.zeros(0), temperatures, mix))
+        found.append(squared_errors(draws, length, sphere, noise, kernel, np.zeros(0), temperatures, mix))
     formula = [
         softmax_error(lengths, temperature=t, dim=cell.dim, powers=powers, noise=cell.noise, heads=heads)
         for t, heads in zip(chosen, HEADS.values(), strict=True)
@@ -374,7 +387,7 @@ def head_curves(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     )
 
 
-LONGER = Setting(length=(500, 2000, 8000), dim=(2, 3, 6), weights=WEIGHTS, fixed=0.25, noise=0.5, draws=24, queries=64)
+LONGER = Setting(length=(500, 2000, 8000), dim=(2, 3, 6), weights=WEIGHTS, fixed=0.25, noise=0.5, draws=24, queries=32)
 HEADED: dict[str, Any] = {
     "quick": LONGER,
     "paper": LONGER.replace(length=(500, 2000, 8000, 32_000), draws=40),
@@ -645,8 +658,8 @@ def conditional_laws(cells: Sequence[Setting], seed: int) -> xr.Dataset:
 
 
 LETTERED: dict[str, Any] = {
-    "quick": Setting(length=(64, 256), fixed=0.5, draws=200, queries=32),
-    "paper": Setting(length=(64, 256, 1024), fixed=0.5, draws=200, queries=64),
+    "quick": Setting(length=(64, 256), fixed=2.0, draws=400, queries=32),
+    "paper": Setting(length=(64, 256, 1024), fixed=2.0, draws=400, queries=32),
     "hypotheses": (DRAWS, Hypothesis("length >= 64", lambda s: s.length >= 64)),
     "cells": together("length"),
     "budget": "draws",

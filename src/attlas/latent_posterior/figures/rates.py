@@ -108,7 +108,8 @@ def exponents(evidence: xr.Dataset) -> Any:
 
 def spectrum(evidence: xr.Dataset) -> pd.DataFrame:
     """What each mechanism keeps of a harmonic of each degree."""
-    dim, length = int(evidence["dim"].values[0]), [64, 1024, 16_384]
+    dim, fixed = (evidence[name].values[0].item() for name in ("dim", "fixed"))
+    length = [64, 1024, 16_384]
     degrees = np.arange(13)
     mu = mercer(degrees, 0.5, dim)
     rows = [
@@ -117,8 +118,8 @@ def spectrum(evidence: xr.Dataset) -> pd.DataFrame:
         for d, k in zip(degrees, mu / (mu + 0.25 / n), strict=True)
     ]
     rows += [
-        {"degree": d, "kept": k, "mechanism": "softmax, γ = 0.25"}
-        for d, k in zip(degrees, funk_hecke(degrees, 0.25, dim), strict=True)
+        {"degree": d, "kept": k, "mechanism": f"softmax, γ = {fixed:g}"}
+        for d, k in zip(degrees, funk_hecke(degrees, fixed, dim), strict=True)
     ]
     return pd.DataFrame(rows).assign(degree=lambda f: f["degree"].astype(int), kept=lambda f: f["kept"].astype(float))
 
