@@ -57,10 +57,10 @@ class Sphere(NamedTuple):
     """Of R^dim: which coordinates it has, the conditional mean as a polynomial of the first, and nodes and weights of Gauss and Jacobi's quadrature
     for the first coordinate of a query."""
 
-    present: Float[Array, " ambient"]
-    curve: Float[Array, " c"]
-    nodes: Float[Array, " q"]
-    law: Float[Array, " q"]
+    present: Float[Any, " ambient"]
+    curve: Float[Any, " c"]
+    nodes: Float[Any, " q"]
+    law: Float[Any, " q"]
 
 
 def sphere_of(dim: int, weights: Sequence[float], queries: int) -> Sphere:
@@ -94,10 +94,10 @@ def squared_errors(
     keys: Array,
     length: int,
     sphere: Sphere,
-    noise: Array,
+    noise: Float[Any, ""],
     kernel: Exponential,
-    ridges: Float[Array, " r"],
-    temperatures: Float[Array, " t"],
+    ridges: Float[Any, " r"],
+    temperatures: Float[Any, " t"],
     mix: Mix,
 ) -> Float[Array, "draw row"]:
     r"""Mean squares over queries and noise, exactly, for each draw of the keys: $(w^\top m(K) - m(q))^2 + \sigma^2|w|^2$ for the weights w that each row of
@@ -125,7 +125,8 @@ def mean_of(squares: xr.DataArray) -> tuple[xr.DataArray, xr.DataArray]:
 def root_of(squares: xr.DataArray) -> tuple[xr.DataArray, xr.DataArray]:
     """The root of the mean over draws, with its standard error."""
     mean, error = mean_of(squares)
-    return np.sqrt(mean), error / (2 * np.sqrt(mean))
+    root = mean**0.5
+    return root, error / (2 * root)
 
 
 def schedules(length: Any, noise: float) -> list[Any]:
@@ -165,11 +166,11 @@ def curves(cells: Sequence[Setting], seed: int) -> xr.Dataset:
 
 FORMULA = "latent-posterior/cme-error"
 SHORT = Setting(
-    length=(128, 256), dim=(2, 3, 6), weights=WEIGHTS, temperature=0.5, fixed=0.25, noise=0.5, draws=48, queries=32
+    length=(128, 256), dim=(2, 3, 6), weights=WEIGHTS, temperature=0.5, fixed=0.25, noise=0.5, draws=96, queries=32
 )
 CURVES: dict[str, Any] = {
     "quick": SHORT,
-    "paper": SHORT.replace(length=(128, 256, 512, 1024)),
+    "paper": SHORT.replace(length=(128, 256, 512, 1024), draws=48),
     "hypotheses": (SPHERE, DRAWS, LADDER, NOISY),
     "cells": together("dim"),
     "budget": "draws",
@@ -211,7 +212,7 @@ def sloped(mechanism: str, evidence: xr.Dataset) -> xr.Dataset:
     squares = evidence["square"].sel(mechanism=mechanism, drop=True)
     _, error = mean_of((weights * squares / squares.mean("draw")).sum("length") / 2)
     found["error"] = found["measured"] * error / np.sqrt((weights**2).sum())
-    return evidence.assign(x=lengths, **found)
+    return evidence.assign({**found, "x": lengths})
 
 
 claim(
@@ -260,7 +261,9 @@ def below_proof(evidence: xr.Dataset) -> xr.Dataset:
         [mercer(1, t, d) for t, d in zip(evidence["temperature"].values, evidence["dim"].values, strict=True)]
     )
     constant = xr.DataArray(np.sqrt(powers / eigenvalues**2 + evidence["noise"].values ** 2 / 4), dims="cell")
-    return evidence.assign(**of(PROOF, evidence), constant=constant, bound=constant * evidence["length"] ** -0.25)
+    return evidence.assign(
+        {**of(PROOF, evidence), "constant": constant, "bound": constant * evidence["length"] ** -0.25}
+    )
 
 
 claim(
@@ -311,7 +314,7 @@ claim(
     **CURVES,
 )(curves)  # fmt: skip
 
-FALL = 0.95
+FALL = 0.9
 """What is left of an error, at most, when the length is doubled or more."""
 
 
@@ -332,11 +335,11 @@ claim(
     "latent-posterior/error-falls",
     source=PAPER,
     reference="approximation error",
-    statement=r"The error that is left without any error of learning falls with the length: from the shortest context to the longest, twice as long or more, by more than 5 %, for CME"
-    r" attention with $\lambda = \sigma^2$ and $\sqrt{L}$ and for softmax attention at the best temperature.",
+    statement=r"The error that is left without any error of learning falls with the length: from the shortest context to the longest, twice as long or more, by more than a tenth, for CME"
+    r" attention with $\lambda = \sigma^2$ and for softmax attention at the best temperature.",
     words="Longer contexts make attention a better approximation.",
     rule=Order(),
-    fit=lambda e: fallen(e, BAYES, ROOT, BEST, APART),
+    fit=lambda e: fallen(e, BAYES, BEST),
     control=Control("softmax attention at a fixed temperature, too", lambda e: fallen(e, FIXED)),
     figure=drawn_by(f"{FIGURES}.rates:errors"),
     needs=(FORMULA,),
@@ -387,10 +390,10 @@ def head_curves(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     )
 
 
-LONGER = Setting(length=(500, 2000, 8000), dim=(2, 3, 6), weights=WEIGHTS, fixed=0.25, noise=0.5, draws=24, queries=32)
+LONGER = Setting(length=(500, 2000, 8000), dim=(2, 3, 6), weights=WEIGHTS, fixed=0.25, noise=0.5, draws=64, queries=32)
 HEADED: dict[str, Any] = {
     "quick": LONGER,
-    "paper": LONGER.replace(length=(500, 2000, 8000, 32_000), draws=40),
+    "paper": LONGER.replace(length=(500, 2000, 8000, 32_000)),
     "hypotheses": (SPHERE, DRAWS, LADDER, NOISY),
     "cells": together("dim"),
     "budget": "draws",
@@ -538,7 +541,7 @@ def one_constant(cells: Sequence[Setting], seed: int) -> xr.Dataset:
 
     degrees = (1, 2, 3)
     single = [constant_between(softmax_limit(mean(l), ANGLES, **given), mean(l)(ANGLES)) for l in degrees]
-    others = {
+    others: dict[str, tuple[Any, Any]] = {
         "degrees 1 and 2": (mean(1, 2), np.ones_like),
         "degrees 1 and 3": (mean(1, 3), np.ones_like),
         "degree 1, denser keys at e": (mean(1), lambda t: 1 + 0.5 * t),
@@ -608,7 +611,7 @@ def cumulative_powers() -> tuple[Float[np.ndarray, "letter degree"], Float[np.nd
 
 @eqx.filter_jit
 def law_distances(
-    keys: Array, sizes: tuple[int, int], ridge: Array, temperatures: Float[Array, " 2"], kernel: Exponential
+    keys: Array, sizes: tuple[int, int], ridge: Float[Any, ""], temperatures: Float[Any, " 2"], kernel: Exponential
 ) -> tuple[Float[Array, "draw law"], Float[Array, "draw law"], Float[Array, "draw law"]]:
     """Of each law to the true one, means over queries: excess CRPS and L1 distance; and the worst failure to be a law."""
 
