@@ -26,7 +26,12 @@ def _with_roots(evidence: xr.Dataset) -> pd.DataFrame:
 
 
 def _curves(frame: pd.DataFrame, title: str, subtitle: str, y: str = "root mean square error") -> Any:
-    x = alt.X("length:Q", title="tokens L", scale=alt.Scale(type="log"), axis=alt.Axis(format="~s", tickCount=4))
+    x = alt.X(
+        "length:Q",
+        title="tokens L",
+        scale=alt.Scale(type="log", nice=False, padding=12),
+        axis=alt.Axis(format="~s", tickCount=4),
+    )
     base, key = alt.Chart(frame), colour("mechanism:N", None, sort=None)
     axis = alt.Axis(format="~g", tickCount=5)
     line = base.mark_line(strokeWidth=1.5).encode(
@@ -69,7 +74,12 @@ def proof_schedule(evidence: xr.Dataset) -> Any:
     frame = table(evidence, "measured", "error", "bound")
     frame["panel"] = [f"s = {s}" for s in frame["s"]]
     frame["low"], frame["high"] = frame["measured"] - 2 * frame["error"], frame["measured"] + 2 * frame["error"]
-    x = alt.X("length:Q", title="tokens L", scale=alt.Scale(type="log"), axis=alt.Axis(format="~s", tickCount=4))
+    x = alt.X(
+        "length:Q",
+        title="tokens L",
+        scale=alt.Scale(type="log", nice=False, padding=12),
+        axis=alt.Axis(format="~s", tickCount=4),
+    )
     base, key = alt.Chart(frame), colour("panel:N", None)
     line = base.mark_line(strokeDash=[5, 4]).encode(x=x, y=log_axis("bound:Q", "root mean square error"), color=key)
     dots = base.mark_line(point=alt.OverlayMarkDef(filled=True, size=45)).encode(x=x, y="measured:Q", color=key)
@@ -179,7 +189,7 @@ def _laws(evidence: xr.Dataset, name: str, y: str, title: str, subtitle: str) ->
     error = draws.std("draw", ddof=1) / np.sqrt(draws.sizes["draw"])
     mean = draws.mean("draw")
     frame = table(evidence.assign(value=mean, low=mean - 2 * error, high=mean + 2 * error), "value", "low", "high")
-    x = alt.X("length:Q", title="tokens L", scale=alt.Scale(type="log"))
+    x = alt.X("length:Q", title="tokens L", scale=alt.Scale(type="log", nice=False, padding=12))
     base, key = alt.Chart(frame), colour("law:N", None, sort=None)
     dots = base.mark_line(point=alt.OverlayMarkDef(filled=True, size=45)).encode(
         x=x, y=alt.Y("value:Q", title=y, scale=alt.Scale(type="log"), axis=alt.Axis(format="~g")), color=key
