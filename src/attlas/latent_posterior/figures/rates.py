@@ -46,19 +46,18 @@ def _curves(frame: pd.DataFrame, title: str, subtitle: str, y: str = "root mean 
 
 
 def errors(evidence: xr.Dataset) -> Any:
-    frame = _with_roots(evidence)
     return _curves(
-        frame[frame["mechanism"] != "softmax − CME"],
+        _with_roots(evidence),
         "Attention and the conditional mean",
         "points: simulated; lines: the formulas; uniform keys on a sphere of dimension s",
     )
 
 
 def apart(evidence: xr.Dataset) -> Any:
-    frame = _with_roots(evidence)
-    kept = frame["mechanism"].isin(["softmax − CME", "softmax, best γ", "CME, λ = σ²"])
     return _curves(
-        frame[kept], "Softmax and CME attention agree", "their difference and the errors of both; lines: the formulas"
+        _with_roots(evidence),
+        "Softmax and CME attention agree",
+        "their difference and the errors of both; lines: the formulas",
     )
 
 
