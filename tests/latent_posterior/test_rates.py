@@ -12,6 +12,7 @@ from attlas.kernels import Exponential, cme_attention
 from attlas.latent_posterior.rates import (
     PAIR,
     cme_error,
+    difference_error,
     effective_dimension,
     funk_hecke,
     mercer,
@@ -19,6 +20,7 @@ from attlas.latent_posterior.rates import (
     optimal_temperature,
     softmax_bias,
     softmax_error,
+    softmax_limit,
     zonal,
 )
 
@@ -183,3 +185,33 @@ def test_zonal_harmonics_take_jax_arrays(float64):
 def test_bad_input_is_named(call, says):
     with pytest.raises(InputError, match=says):
         call()
+
+
+@pytest.mark.parametrize("dim", DIMS)
+def test_the_limit_by_quadrature_is_funk_and_heckes(dim):
+    at = np.array([-0.9, 0.1, 0.7])
+    for degree in (1, 2, 3):
+        limit = softmax_limit(lambda t, l=degree: zonal(l, dim, t), at, temperature=0.3, dim=dim)
+        assert limit == approx(funk_hecke(degree, 0.3, dim) * zonal(degree, dim, at), abs=1e-12)
+
+
+def test_the_limit_sees_the_density_of_the_keys(float64):
+    at, draws = np.array([0.6]), np.random.default_rng(2)
+    keys = draws.normal(size=(400_000, 3))
+    keys /= np.linalg.norm(keys, axis=1, keepdims=True)
+    weights = np.exp(keys @ [0.6, 0.8, 0.0] / 0.3) * (1 + 0.5 * keys[:, 0])
+    limit = softmax_limit(lambda t: t, at, temperature=0.3, dim=3, density=lambda t: 1 + 0.5 * t)
+    assert limit[0] == approx(weights @ keys[:, 0] / weights.sum(), abs=0.004)
+
+
+@pytest.mark.parametrize("dim", (2, 3))
+def test_predicted_difference_of_softmax_and_cme_attention(float64, dim):
+    length, count = 300, 60
+    queries, keys, values, _ = (jnp.asarray(x) for x in draws(dim, length, count, seed=7, queries=100))
+    inferred = cme_attention(queries, keys, values, ridge=0.25, kernel=Exponential(0.5))
+    smoothed = softmax_attention(queries, keys, values, temperature=0.1)
+    squares = np.asarray(((inferred - smoothed) ** 2).mean((1, 2)))
+    predicted = difference_error(
+        length, ridge=0.25, kernel=0.5, temperature=0.1, dim=dim, powers=powers_of(dim), noise=0.5
+    )
+    assert abs(squares.mean() - predicted) < 4 * squares.std() / np.sqrt(count) + 0.08 * predicted

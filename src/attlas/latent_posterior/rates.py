@@ -7,11 +7,12 @@ $e^{(t - 1)/\text{temperature}}$, $t = \langle q, k\rangle$. Everything is NumPy
 Zhang et al. 2022; the constants are ours.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from jaxtyping import Float
-from scipy.special import comb, gamma, ive
+from scipy.special import comb, gamma, ive, roots_jacobi
 
 from attlas.errors import InputError, positive, whole
 from attlas.gaussian import Real
@@ -22,6 +23,9 @@ Heads = tuple[tuple[float, float], ...]
 HEAD: Heads = ((1.0, 1.0),)
 PAIR: Heads = ((2.0, 1.0), (-1.0, 2.0))
 """Twice a head less one of double temperature: the bias of first order in the temperature cancels."""
+
+NODES = 128
+"""Of each quadrature over the sphere."""
 
 DEGREES = 1000
 """Degrees of the expansion at most; beyond them a kernel must have nothing left."""
@@ -62,6 +66,28 @@ def funk_hecke(degree: Real, temperature: Real, dim: int) -> Float[np.ndarray, "
     """
     order, inverse = _dim(dim) / 2 - 1, 1 / np.asarray(positive("temperature", temperature), float)
     return ive(np.asarray(degree) + order, inverse) / ive(order, inverse)
+
+
+def softmax_limit(
+    mean: Callable[[np.ndarray], np.ndarray],
+    at: Float[np.ndarray, " q"],
+    *,
+    temperature: float,
+    dim: int,
+    density: Callable[[np.ndarray], np.ndarray] = np.ones_like,
+) -> Float[np.ndarray, " q"]:
+    r"""$\frac{\int e^{\langle q, k\rangle/\gamma} m(k)\,f(k)\,dk}{\int e^{\langle q, k\rangle/\gamma} f(k)\,dk}$, what softmax attention tends to, where m and the density f of the keys are
+    functions of $\langle k, e\rangle$, at queries with $\langle q, e\rangle$ = `at`.
+
+    By quadrature: $k = tq + \sqrt{1 - t^2}\,u$ with $u \perp q$, Gauss and Jacobi's in t and in the cosine of u with e's part across q.
+    """
+    order = (_dim(dim) - 3) / 2
+    t, across = roots_jacobi(NODES, order, order)
+    c, around = (np.array([-1.0, 1.0]), np.ones(2)) if dim == 2 else roots_jacobi(NODES, order - 0.5, order - 0.5)
+    at = np.asarray(at, float)[:, None, None]
+    places = t[:, None] * at + np.sqrt((1 - t**2)[:, None] * (1 - at**2)) * c
+    weights = density(places) * (across * np.exp((t - 1) / positive("temperature", temperature)))[:, None] * around
+    return (weights * mean(places)).sum((1, 2)) / weights.sum((1, 2))
 
 
 def effective_dimension(
@@ -126,6 +152,24 @@ def softmax_error(
         drift = (nu - a * nu[..., :1]) / mercer(0, multiple * temperature, dim) ** 2
         spread = spread + 2 * factor * bias * drift * powers
     return np.sum(bias**2 * powers + spread / length, -1)
+
+
+def difference_error(
+    length: Real, *, ridge: Real, kernel: float, temperature: Real, dim: int, powers: Real, noise: float
+) -> Float[np.ndarray, "..."]:
+    r"""Mean square of the difference of softmax attention and CME attention with the kernel's temperature `kernel`, to leading order in 1 / length:
+    $\sum_l (a_l - c_l)^2\left(|m_l|^2 + \frac{\sigma^2N_l}{L}\right) + \frac{1}{L\mu_0^2}\sum_l |m_l|^2\{\nu_0(1 + a_l^2) - 2a_l\nu_l\}$ with $c_l = \mu_l/(\mu_l + \rho)$ of the kernel and
+    the rest as in `softmax_error`: both filter harmonics, and the second term is the spread of m among the tokens that softmax attention averages."""
+    powers, length = _powers(powers), np.asarray(length, float)[..., None]
+    temperature = np.asarray(positive("temperature", temperature), float)[..., None]
+    degrees = np.arange(DEGREES)
+    padded = np.pad(powers, (0, DEGREES - len(powers)))
+    mu, a = mercer(degrees, kernel, dim), funk_hecke(degrees, temperature, dim)
+    filtered = a - mu / (mu + _rho(length, np.asarray(ridge)[..., None]))
+    apart = np.sum(filtered**2 * (padded + noise**2 * multiplicity(degrees, dim) / length), -1)
+    nu, a = mercer(degrees[: len(powers)], temperature / 2, dim), a[..., : len(powers)]
+    design = np.sum(powers * (nu[..., :1] * (1 + a**2) - 2 * a * nu), -1) / mercer(0, temperature[..., 0], dim) ** 2
+    return apart + design / length[..., 0]
 
 
 def softmax_bias(temperature: Real, dim: int, powers: Real, heads: Heads = HEAD) -> Float[np.ndarray, "..."]:

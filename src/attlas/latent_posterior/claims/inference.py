@@ -1,6 +1,7 @@
 """Claims about attention that infers: identities of CME and softmax attention, probes, bounds, and solvers for long contexts."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -52,7 +53,7 @@ def harmonics(x: Float[Array, "*n 2"]) -> Float[Array, "*n D"]:
     return jnp.concatenate([sizes * jnp.cos(angles), sizes * jnp.sin(angles)], -1)
 
 
-KERNELS: dict[str, tuple[Kernel, object]] = {
+KERNELS: dict[str, tuple[Kernel, Callable[[Array], Array]]] = {
     "linear": (Linear(), identity),
     "quadratic": (Polynomial(2), monomials),
     "exponential": (Exponential(TEMPERATURE), harmonics),
@@ -89,7 +90,7 @@ def conditioning(cells: Sequence[Setting], seed: int) -> xr.Dataset:
         attention = cme_attention(queries, keys, values, ridge=ridge, kernel=kernel)[:, 0]
         means.append([asked @ latent.mean[:, 0], attention, process[0], asked @ least])
         spread = variance + np.einsum("qi,ij,qj->q", asked, latent.variance, asked)
-        narrow = np.sum(np.linalg.lstsq(np.linalg.qr(lifted, "r").T, asked.T, rcond=None)[0] ** 2, 0)
+        narrow = np.sum(np.linalg.lstsq(np.transpose(np.linalg.qr(lifted)[1]), asked.T, rcond=None)[0] ** 2, 0)
         exact = cme_variance(queries, keys, ridge=ridge, kernel=kernel, prior=prior)
         variances.append([spread, exact, process[1], variance * (1 + narrow)])
         other.append(cme_attention(queries, keys, values, ridge=cell.length * ridge, kernel=kernel)[:, 0])
@@ -229,7 +230,7 @@ def one_kernel(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     ridge, scale = 0.3, np.exp(1 / cell.temperature)
 
     @eqx.filter_jit
-    def both(*given: Array) -> tuple[Array, Array]:
+    def both(*given: Any) -> tuple[Array, Array]:
         def bare(x: Array, y: Array) -> Array:
             return scale * Exponential(cell.temperature)(x, y)
 
@@ -276,10 +277,10 @@ def masks(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     seen = mask[:, None]
 
     @eqx.filter_jit
-    def answers(keys: Array, values: Array, mask: Array | None = None) -> Array:
-        options = {"ridge": 0.2, "kernel": RBF(0.3), "mask": mask}
+    def answers(keys: Any, values: Any, mask: Any = None) -> Array:
+        options: dict[str, Any] = {"ridge": 0.2, "kernel": RBF(0.3), "mask": mask}
         mean = cme_attention(queries, keys, values, **options)
-        softmax = softmax_attention(queries, keys, values, temperature=0.3, mask=mask)
+        softmax = softmax_attention(jnp.asarray(queries), keys, values, temperature=0.3, mask=mask)
         return jnp.stack([mean[:, 0], cme_variance(queries, keys, **options), softmax[:, 0]])[None]
 
     axes = ("cell", "mechanism", "query")
@@ -424,7 +425,7 @@ def output_norm(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     ridges = np.array([0.01, 0.09, 1.0, cell.length])
 
     @eqx.filter_jit
-    def norm(keys: Array, ridge: Array, kernel: Kernel) -> Array:
+    def norm(keys: Any, ridge: Any, kernel: Kernel) -> Array:
         return abs(cme_weights(queries, keys, ridge=ridge, kernel=kernel)).sum(-1).max()
 
     kernels = [RBF(temperature) for temperature in (0.1, 0.25, 1.0)]
@@ -470,7 +471,7 @@ def clipping(cells: Sequence[Setting], seed: int) -> xr.Dataset:
 
     @eqx.filter_jit
     def outputs(clip: Array) -> tuple[Array, Array]:
-        def one(given: Context) -> tuple[Array, Array]:
+        def one(given: Any) -> Any:
             return tuple(cme_attention(*given, ridge=0.09, kernel=RBF(0.25), clip=radius) for radius in (None, clip))
 
         return jax.lax.map(one, (queries, keys, signal + cell.noise * noise))
@@ -495,9 +496,9 @@ def solvers(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     answers, true, told, exact = [], [], [], []
     for draw in jax.random.split(key_for(seed, SOLVERS, "contexts"), cell.draws):
         asked, places, noises = jax.random.split(draw, 3)
-        keys, queries = on_sphere(places, cell.length, 3), np.asarray(on_sphere(asked, cell.queries, 3))
-        values = zonal_mean((0.0, 1.0, 0.7, 0.5), keys) + cell.noise * jax.random.normal(noises, (cell.length, 1))
-        keys, values = np.asarray(keys), np.asarray(values)
+        keys, queries = (np.asarray(on_sphere(k, n, 3)) for k, n in ((places, cell.length), (asked, cell.queries)))
+        noise = np.asarray(jax.random.normal(noises, (cell.length, 1)))
+        values = zonal_mean((0.0, 1.0, 0.7, 0.5), keys) + cell.noise * noise
         reference = fit_cme(keys, values, ridge=ridge, kernel=kernel, method="exact")
         here = reference.mean(keys)
         scale = np.sqrt(np.mean(values**2))

@@ -37,7 +37,7 @@ def on_sphere(key: Array, *shape: int) -> Float[Array, "..."]:
     return x / jnp.linalg.norm(x, axis=-1, keepdims=True)
 
 
-def zonal_mean(weights: Sequence[float], x: Float[Array, "*n dim"]) -> Float[Array, "*n 1"]:
+def zonal_mean(weights: Sequence[float], x: Float[Any, "*n dim"]) -> Float[Any, "*n 1"]:
     r"""$m(x) = \sum_l w_l P_l(x_1)$, the conditional mean of the claims on the sphere."""
     terms: Any = (w * zonal(l, x.shape[-1], x[..., :1]) for l, w in enumerate(weights))
     return sum(terms)

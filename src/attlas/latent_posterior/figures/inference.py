@@ -37,13 +37,12 @@ def masked(evidence: xr.Dataset) -> Any:
 def linear_limit(evidence: xr.Dataset) -> Any:
     frame = table(evidence, "x", "measured", "normalised").melt(["length", "x"], ["measured", "normalised"], "name")
     frame["limit"] = frame["name"].map({"measured": "the sum, linear attention", "normalised": "the mean"})
-    frame["guide"] = frame["length"] / frame["x"]
     x = alt.X("x:Q", title="ridge λ", scale=alt.Scale(type="log"), axis=alt.Axis(format="~e", tickCount=6))
     dots = alt.Chart(frame).mark_line(point=alt.OverlayMarkDef(filled=True, size=40)).encode(
         x=x,
         y=log_axis("value:Q", "relative distance of λ CME to it"),
         color=colour("limit:N", None),
-        strokeDash=alt.StrokeDash("length:N", title="tokens L"),
+        strokeDash=alt.StrokeDash("length:N", title="tokens L", legend=alt.Legend(symbolType="stroke")),
     )  # fmt: skip
     return finish(
         dots.properties(width=WIDTH, height=HEIGHT),
@@ -70,7 +69,7 @@ def probes(evidence: xr.Dataset) -> Any:
 def output_norms(evidence: xr.Dataset) -> Any:
     frame = table(evidence, "measured", "bound")
     frame["ridge"] = "λ = " + frame["ridge"]
-    x = alt.X("length:Q", title="tokens L", scale=alt.Scale(type="log"))
+    x = alt.X("length:Q", title="tokens L", scale=alt.Scale(type="log", nice=False, padding=12))
     base = alt.Chart(frame)
     dots = base.mark_line(point=alt.OverlayMarkDef(filled=True, size=45)).encode(
         x=x, y=log_axis("measured:Q", "largest sum of |weights|"), color=colour("support:N", "keys on")
