@@ -31,7 +31,7 @@ DEGREES = 1000
 """Degrees of the expansion at most; beyond them a kernel must have nothing left."""
 
 
-def multiplicity(degree: Real, dim: int) -> Float[np.ndarray, "..."]:
+def multiplicity(degree: Real, dim: int) -> Real:
     r"""$N_l = \binom{l+p-1}{p-1} - \binom{l+p-3}{p-1}$ independent harmonics of degree l on $S^{p-1}$; 1 for l = 0."""
     degree, dim = np.asarray(degree), _dim(dim)
     return comb(degree + dim - 1, dim - 1) - np.where(degree < 2, 0, comb(np.maximum(degree, 2) + dim - 3, dim - 1))
@@ -51,14 +51,14 @@ def zonal(degree: int, dim: int, t: Any) -> Any:
     return here
 
 
-def mercer(degree: Real, temperature: Real, dim: int) -> Float[np.ndarray, "..."]:
+def mercer(degree: Real, temperature: Real, dim: int) -> Real:
     r"""Eigenvalue of the kernel on harmonics of degree l under the uniform law,
     $\mu_l = \Gamma(p/2)\,(2\gamma)^{p/2-1}\,e^{-1/\gamma}\,I_{l+p/2-1}(1/\gamma)$ with $\gamma$ the temperature; $\sum_l N_l\,\mu_l = 1$."""
     temperature, half = np.asarray(positive("temperature", temperature), float), _dim(dim) / 2
     return gamma(half) * (2 * temperature) ** (half - 1) * ive(np.asarray(degree) + half - 1, 1 / temperature)
 
 
-def funk_hecke(degree: Real, temperature: Real, dim: int) -> Float[np.ndarray, "..."]:
+def funk_hecke(degree: Real, temperature: Real, dim: int) -> Real:
     r"""What softmax attention over infinitely many uniform keys makes of a harmonic of degree l: it multiplies it by
     $a_l = I_{l+p/2-1}(1/\gamma) / I_{p/2-1}(1/\gamma) = 1 - \gamma\,l(l+p-2)/2 + O(\gamma^2)$.
 
@@ -90,9 +90,7 @@ def softmax_limit(
     return (weights * mean(places)).sum((1, 2)) / weights.sum((1, 2))
 
 
-def effective_dimension(
-    length: Real, *, ridge: Real, temperature: float, dim: int, power: int = 1
-) -> Float[np.ndarray, "..."]:
+def effective_dimension(length: Real, *, ridge: Real, temperature: float, dim: int, power: int = 1) -> Real:
     r"""$\sum_l N_l\,(\mu_l / (\mu_l + \rho))^{\text{power}}$ with $\rho = \text{ridge} / \text{length}$: how many directions CME attention takes from the data
     (`power` 1), and how much of their noise (2)."""
     degrees = np.arange(DEGREES)
@@ -106,9 +104,7 @@ def effective_dimension(
     return terms.sum(-1)
 
 
-def cme_error(
-    length: Real, *, ridge: Real, temperature: float, dim: int, powers: Real, noise: float
-) -> Float[np.ndarray, "..."]:
+def cme_error(length: Real, *, ridge: Real, temperature: float, dim: int, powers: Real, noise: float) -> Real:
     r"""Mean square error of CME attention, to leading order in 1 / length:
 
     $\frac{\sigma^2}{L}\sum_l N_l\left(\frac{\mu_l}{\mu_l + \rho}\right)^2 + \sum_l \left(\frac{\rho}{\mu_l + \rho}\right)^2 |m_l|^2$ with $\rho = \text{ridge}/L$.
@@ -123,7 +119,7 @@ def cme_error(
 
 def softmax_error(
     length: Real, *, temperature: Real, dim: int, powers: Real, noise: float, heads: Heads = HEAD
-) -> Float[np.ndarray, "..."]:
+) -> Real:
     r"""Mean square error of softmax attention, with every term of order 1 / length; at infinite length the floor of a fixed temperature.
 
     With $\mu_l, a_l$ of the kernel and $\nu_l$ those of its square, that is of half the temperature, a head has
@@ -156,7 +152,7 @@ def softmax_error(
 
 def difference_error(
     length: Real, *, ridge: Real, kernel: float, temperature: Real, dim: int, powers: Real, noise: float
-) -> Float[np.ndarray, "..."]:
+) -> Real:
     r"""Mean square of the difference of softmax attention and CME attention with the kernel's temperature `kernel`, to leading order in 1 / length:
     $\sum_l (a_l - c_l)^2\left(|m_l|^2 + \frac{\sigma^2N_l}{L}\right) + \frac{1}{L\mu_0^2}\sum_l |m_l|^2\{\nu_0(1 + a_l^2) - 2a_l\nu_l\}$ with $c_l = \mu_l/(\mu_l + \rho)$ of the kernel and
     the rest as in `softmax_error`: both filter harmonics, and the second term is the spread of m among the tokens that softmax attention averages."""
@@ -172,12 +168,12 @@ def difference_error(
     return apart + design / length[..., 0]
 
 
-def softmax_bias(temperature: Real, dim: int, powers: Real, heads: Heads = HEAD) -> Float[np.ndarray, "..."]:
+def softmax_bias(temperature: Real, dim: int, powers: Real, heads: Heads = HEAD) -> Real:
     r"""$\sqrt{\sum_l (1 - a_l)^2|m_l|^2}$: the root mean square error that softmax attention of a fixed temperature keeps at any length."""
     return np.sqrt(softmax_error(np.inf, temperature=temperature, dim=dim, powers=powers, noise=0.0, heads=heads))
 
 
-def optimal_temperature(length: Real, *, dim: int, powers: Real, noise: float) -> Float[np.ndarray, "..."]:
+def optimal_temperature(length: Real, *, dim: int, powers: Real, noise: float) -> Real:
     r"""The temperature that minimises the error of a softmax head at great length,
     $\gamma = \left[\frac{s\,\sigma^2 |S^s| (4\pi)^{-s/2}}{4 B^2 L}\right]^{2/(s+4)}$, $B^2 = \sum_l \left(\frac{l(l+p-2)}{2}\right)^2 |m_l|^2$, $|S^s|$ the sphere's area.
 
