@@ -158,7 +158,7 @@ claim(
     words="Training needs somewhat more than what tells the support from every other.",
     quick=SHORT,
     paper=LONG,
-    rule=Order(),
+    rule=Order(level=1e-2),
     fit=above_floor,
     control=Control("a floor of twice the samples", lambda e: e.assign(lower=e["lower"] + math.log(2))),
     figure=drawn_by(f"{FIGURES}.thresholds:above_floor"),
