@@ -190,7 +190,7 @@ def optimal_temperature(length: Real, *, dim: int, powers: Real, noise: float) -
 
 
 def _rho(length: Real, ridge: Real) -> np.ndarray:
-    return np.asarray(positive("ridge", ridge), float) / np.asarray(length, float)
+    return np.asarray(np.asarray(positive("ridge", ridge), float) / np.asarray(length, float))
 
 
 def _powers(powers: Real) -> np.ndarray:
