@@ -14,12 +14,11 @@ from attlas.sparse_variables.learners import (
     Iterate,
     Regression,
     descend_l1,
-    forget,
     l1_path,
     leaders,
     screen_by_covariance,
 )
-from attlas.sparse_variables.training import draw_sets, train
+from attlas.sparse_variables.training import draw_sets, observe, train
 
 SETS = draw_sets(jax.random.key(0), 40, [30, 300], 8, validation=1500)
 
@@ -53,7 +52,7 @@ def test_the_path_ends_where_the_gradient_is_within_the_penalty():
     zero = np.zeros((1, 6, len(PENALTIES)))
     with jax.enable_x64(True):
         start = Iterate(zero, zero, np.ones(1))
-        weights = iterate(descend_l1, forget, start, args, steps=4000, record_every=4000).last.weights[0]
+        weights = iterate(descend_l1, observe, start, args, steps=4000, record_every=4000).last.weights[0]
     margin = (bits[0] @ weights) * sign[0, :, None]
     slope = -(bits[0] * sign[0, :, None]).T @ (1 / (1 + np.exp(margin))) / 30
     assert (abs(slope) <= penalty + 1e-6).all()

@@ -18,7 +18,7 @@ from jaxtyping import Array, Bool, Float
 from attlas.errors import whole
 from attlas.scan import iterate
 from attlas.sparse_variables.model import CLASSES, Perceptron
-from attlas.sparse_variables.training import RECIPE_R, SCREEN, Recipe, TrainingSets, padded
+from attlas.sparse_variables.training import RECIPE_R, SCREEN, Recipe, TrainingSets, observe, padded
 
 PENALTIES = np.geomspace(0.7, 0.003, 12)
 """L1 penalties, as shares of the smallest with which all weights are 0."""
@@ -102,7 +102,7 @@ def _l1_path(sets: TrainingSets, samples: int, iterations: int) -> tuple[np.ndar
     )
     zero = np.zeros(penalty.shape, np.float32)
     start = Iterate(zero, zero, np.ones(len(bits), np.float32))
-    weights = iterate(descend_l1, forget, start, args, steps=iterations, record_every=iterations).last.weights
+    weights = iterate(descend_l1, observe, start, args, steps=iterations, record_every=iterations).last.weights
 
     support = np.zeros((len(bits), sets.length), bool)
     for trial, task in enumerate(sets.tasks):
@@ -132,11 +132,6 @@ def descend_l1(t: Array, state: Iterate, args: Regression) -> Iterate:
     momentum = (1 + jnp.sqrt(1 + 4 * state.momentum**2)) / 2
     ahead = weights + ((state.momentum - 1) / momentum)[:, None, None] * (weights - state.weights)
     return Iterate(weights, ahead, momentum)
-
-
-def forget(t: Array, state: Iterate, args: Regression) -> tuple[()]:
-    """Nothing is recorded on the way."""
-    return ()
 
 
 # --- networks --------------------------------------------------------------------------------------------------------

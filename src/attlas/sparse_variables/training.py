@@ -261,7 +261,7 @@ def losses(model: Any, data: Data, keys: Array | None = None) -> Float[Array, " 
     return (jax.nn.softplus(-margin) * data.weight).sum(-1)
 
 
-def observe(t: Array, state: State, args: Any) -> tuple[()]:
+def observe(t: Array, state: Any, args: Any) -> tuple[()]:
     """Nothing: a run is looked at between calls, and then on other sequences than it is trained on."""
     return ()
 
