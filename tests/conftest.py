@@ -32,7 +32,27 @@ SEED = 20_260
 HEAVY = {
     f"{name}/{slug}"
     for name, slugs in {
-        "latent-posterior": ("bayes-risk",),
+        "latent-posterior": (
+            "bayes-ridge",
+            "bayes-risk",
+            "clipping",
+            "cme-converges",
+            "cme-error",
+            "cme-is-posterior-mean",
+            "cme-variance",
+            "difference-vanishes",
+            "error-falls",
+            "law-clipped",
+            "law-crps",
+            "law-distance",
+            "proof-schedule",
+            "softmax-cme-difference",
+            "softmax-floor",
+            "softmax-rate",
+            "solvers-agree",
+            "solvers-tell",
+            "temperature-pairs",
+        ),
         "single-location": (
             "basin-measure",
             "basins",

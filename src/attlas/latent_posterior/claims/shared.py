@@ -1,16 +1,22 @@
 """What the claims of this map share."""
 
+from collections.abc import Sequence
+from typing import Any
+
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
 from attlas.claims import Hypothesis
 from attlas.latent_posterior.models import FiniteLatent
+from attlas.latent_posterior.rates import multiplicity, zonal
 
 PAPER = "zhang2022"
 FIGURES = "attlas.latent_posterior.figures"
 
 TOKENS = Hypothesis("length >= 2", lambda s: s.length >= 2, defining=True)
+SPHERE = Hypothesis("dim >= 2", lambda s: s.dim >= 2, defining=True)
 
 
 def random_laws(key: Array, rows: int, size: int) -> Float[np.ndarray, "rows size"]:
@@ -23,3 +29,20 @@ def random_topics(key: Array, latents: int, vocabulary: int) -> FiniteLatent:
     """Topics with random words, and a prior between a uniform and a random one."""
     law, words = jax.random.split(key)
     return FiniteLatent((1 / latents + random_laws(law, 1, latents)[0]) / 2, random_laws(words, latents, vocabulary))
+
+
+def on_sphere(key: Array, *shape: int) -> Float[Array, "..."]:
+    """Uniform points of the unit sphere, the last axis their coordinates."""
+    x = jax.random.normal(key, shape)
+    return x / jnp.linalg.norm(x, axis=-1, keepdims=True)
+
+
+def zonal_mean(weights: Sequence[float], x: Float[Any, "*n dim"]) -> Float[Any, "*n 1"]:
+    r"""$m(x) = \sum_l w_l P_l(x_1)$, the conditional mean of the claims on the sphere."""
+    terms: Any = (w * zonal(l, x.shape[-1], x[..., :1]) for l, w in enumerate(weights))
+    return sum(terms)
+
+
+def powers_of(weights: Sequence[float], dim: int) -> Float[np.ndarray, " degree"]:
+    r"""$|m_l|^2 = w_l^2/N_l$ of `zonal_mean`."""
+    return np.square(weights) / multiplicity(np.arange(len(weights)), dim)

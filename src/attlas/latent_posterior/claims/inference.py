@@ -1,0 +1,570 @@
+"""Claims about attention that infers: identities of CME and softmax attention, probes, bounds, and solvers for long contexts."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import xarray as xr
+from jaxtyping import Array, Float
+from scipy.special import ndtr
+
+from attlas.attention import linear_attention, softmax_attention
+from attlas.claims import Control, Hypothesis, Setting, claim, drawn_by, key_for, together
+from attlas.kernels import (
+    RBF,
+    Exponential,
+    Kernel,
+    Linear,
+    Polynomial,
+    cme_attention,
+    cme_variance,
+    cme_weights,
+    fit_cme,
+)
+from attlas.latent_posterior.claims.shared import FIGURES, PAPER, SPHERE, TOKENS, on_sphere, zonal_mean
+from attlas.latent_posterior.models import BayesianRegression, identity
+from attlas.latent_posterior.rates import mercer, multiplicity
+from attlas.statistics import Agreement, Bound, Rate
+
+NORMALISED = Hypothesis("spread = 0, which puts the keys on the sphere", lambda s: s.spread == 0)
+NOISY = Hypothesis("noise > 0 and scale > 0", lambda s: s.noise > 0 and s.scale > 0, defining=True)
+WARM = Hypothesis("temperature > 0", lambda s: s.temperature > 0, defining=True)
+
+# --- conditioning, by four routes ------------------------------------------------------------------------------------
+
+TEMPERATURE = 0.25
+DEGREES = np.arange(48)
+"""Beyond these the kernel of the temperature above has less than rounding on the circle."""
+
+
+def monomials(x: Float[Array, "*n d"]) -> Float[Array, "*n D"]:
+    r"""$(1, x) \otimes (1, x)$, whose inner products are $(1 + \langle x, y\rangle)^2$."""
+    raised = jnp.concatenate([jnp.ones((*x.shape[:-1], 1)), x], -1)
+    return (raised[..., :, None] * raised[..., None, :]).reshape(*x.shape[:-1], -1)
+
+
+def harmonics(x: Float[Array, "*n 2"]) -> Float[Array, "*n D"]:
+    r"""$\sqrt{N_l\,\mu_l}\,(\cos l\theta, \sin l\theta)$, whose inner products are the exponential kernel on the circle (Mercer)."""
+    angles = jnp.arctan2(x[..., 1], x[..., 0])[..., None] * DEGREES
+    sizes = np.sqrt(multiplicity(DEGREES, 2) * mercer(DEGREES, TEMPERATURE, 2))
+    return jnp.concatenate([sizes * jnp.cos(angles), sizes * jnp.sin(angles)], -1)
+
+
+KERNELS: dict[str, tuple[Kernel, Callable[[Array], Array]]] = {
+    "linear": (Linear(), identity),
+    "quadratic": (Polynomial(2), monomials),
+    "exponential": (Exponential(TEMPERATURE), harmonics),
+}
+ROUTES = ("posterior", "attention", "Gaussian process", "least squares")
+
+
+def by_precision(
+    covariance: Float[np.ndarray, "m m"], values: Float[np.ndarray, " n"]
+) -> tuple[Float[np.ndarray, " q"], Float[np.ndarray, " q"]]:
+    r"""Mean $-\Lambda_{qq}^{-1}\Lambda_{qv}V$ and variances, the diagonal of $\Lambda_{qq}^{-1}$, of what comes after the n given values, from the joint precision $\Lambda$."""
+    precision = np.linalg.inv(covariance)[len(values) :]
+    spread = np.linalg.inv(precision[:, len(values) :])
+    return -spread @ precision[:, : len(values)] @ values, np.diagonal(spread)
+
+
+def conditioning(cells: Sequence[Setting], seed: int) -> xr.Dataset:
+    """Predictive means and variances on the circle, by each route; and means with the ridge of the other convention."""
+    (cell,) = cells
+    variance, prior = cell.noise**2, cell.scale**2
+    ridge = variance / prior
+    means, variances, other = [], [], []
+    for kernel, features in KERNELS.values():
+        model = BayesianRegression(2, features=features, noise=cell.noise, scale=cell.scale)
+        drawn = model.sample(key_for(seed, GAUSSIAN, "context"), 1, cell.length, cell.queries)
+        keys, values, queries, _ = (a[0] for a in drawn)
+        latent = model.posterior(keys, values)
+        phi, asked = np.asarray(model.features(keys)), np.asarray(model.features(queries))
+        every = jnp.concatenate([keys, queries])
+        joint = prior * np.asarray(kernel(every, every)) + variance * np.eye(len(every))
+        process = by_precision(joint, np.asarray(values[:, 0]))
+        lifted = np.concatenate([phi, np.sqrt(ridge) * np.eye(phi.shape[1])])
+        least = np.linalg.lstsq(lifted, np.append(values[:, 0], np.zeros(phi.shape[1])), rcond=None)[0]
+        attention = cme_attention(queries, keys, values, ridge=ridge, kernel=kernel)[:, 0]
+        means.append([asked @ latent.mean[:, 0], attention, process[0], asked @ least])
+        spread = variance + np.einsum("qi,ij,qj->q", asked, latent.variance, asked)
+        narrow = np.sum(np.linalg.lstsq(np.transpose(np.linalg.qr(lifted)[1]), asked.T, rcond=None)[0] ** 2, 0)
+        exact = cme_variance(queries, keys, ridge=ridge, kernel=kernel, prior=prior)
+        variances.append([spread, exact, process[1], variance * (1 + narrow)])
+        other.append(cme_attention(queries, keys, values, ridge=cell.length * ridge, kernel=kernel)[:, 0])
+    axes = ("cell", "kernel", "route", "query")
+    return xr.Dataset(
+        {
+            "mean": (axes, np.array(means)[None]),
+            "variance": (axes, np.array(variances)[None]),
+            "other": (("cell", "kernel", "query"), np.array(other)[None]),
+            "error": 0.0,
+        },
+        coords={"kernel": list(KERNELS), "route": list(ROUTES)},
+    )
+
+
+GAUSSIAN = "latent-posterior/cme-is-posterior-mean"
+CONDITIONING = {
+    "hypotheses": (TOKENS, NOISY),
+    "quick": Setting(length=(5, 60), noise=0.6, scale=1.3, queries=20),
+    "paper": Setting(length=(5, 60, 300, 1000), noise=0.6, scale=1.3, queries=50),
+    "rule": Agreement(rounding=1e-8),
+    "cells": together("length"),
+}
+
+
+def routes_compared(evidence: xr.Dataset, what: str) -> xr.Dataset:
+    found = evidence[what]
+    others = found.drop_sel(route="posterior").rename(route="by")
+    return evidence.assign(predicted=found.sel(route="posterior", drop=True), measured=others)
+
+
+claim(
+    GAUSSIAN,
+    source=PAPER,
+    reference="attention from conditional mean embedding",
+    statement=r"Where $v = z^\top\phi(k) + \varepsilon$ with $z \sim N(0, \tau^2 I)$ and $\varepsilon \sim N(0, \sigma^2 I)$, the posterior mean of $z$ applied to $\phi(q)$, CME attention"
+    r" $V^\top(G + \lambda I)^{-1}g_q$ with $\lambda = \sigma^2/\tau^2$, the conditioned Gaussian process and ridge regression are one.",
+    words="Kernel attention with the right ridge is exact Bayesian inference of the latent.",
+    fit=lambda e: routes_compared(e, "mean"),
+    control=Control(
+        "λ as the ridge of the covariance operator, which is Lλ for the Gram matrix", lambda e: e.assign(measured=e["other"])
+    ),
+    figure=drawn_by(f"{FIGURES}.inference:routes"),
+    needs=("latent-posterior/predictive",),
+    origin="our reading",
+    **CONDITIONING,
+)(conditioning)  # fmt: skip
+
+claim(
+    "latent-posterior/cme-variance",
+    source="attlas",
+    reference="predictive variance of CME attention",
+    statement=r"$\mathrm{Var}(v \mid q, X) = \sigma^2 + \tau^2[k(q, q) - g_q^\top(G + \lambda I)^{-1}g_q]$ is the posterior's $\sigma^2 + \phi(q)^\top\Sigma\,\phi(q)$, the inverse of"
+    r" the joint precision, and what least squares gives.",
+    words="CME attention also knows how sure it is.",
+    fit=lambda e: routes_compared(e, "variance"),
+    control=Control("the noise counted twice", lambda e: e.assign(measured=e["measured"] + e["noise"] ** 2)),
+    figure=drawn_by(f"{FIGURES}.inference:variances"),
+    needs=(GAUSSIAN,),
+    origin="ours",
+    **CONDITIONING,
+)(conditioning)  # fmt: skip
+
+
+# --- softmax and linear attention ------------------------------------------------------------------------------------
+
+
+Context = tuple[Float[np.ndarray, "q d"], Float[np.ndarray, "n d"], Float[np.ndarray, "n 1"]]
+
+
+def context(key: Array, length: int, queries: int, dim: int, spread: float = 0.0) -> Context:
+    """Queries on the sphere, keys whose lengths are uniform within `spread` of 1, and normal values."""
+    drawn = np.asarray(
+        jax.random.normal(key, (queries + length, dim + 2))
+    )  # at once: a draw of a new shape is compiled
+    points = drawn[:, :dim] / np.linalg.norm(drawn[:, :dim], axis=1, keepdims=True)
+    sizes = 1 + spread * (2 * ndtr(drawn[queries:, -1:]) - 1)
+    return points[:queries], sizes * points[queries:], drawn[queries:, -2:-1]
+
+
+SMOOTHER = Setting(length=200, dim=(2, 3, 6), temperature=0.2, spread=0.0, queries=40)
+
+
+@claim(
+    "latent-posterior/softmax-is-nadaraya-watson",
+    source=PAPER,
+    reference="softmax attention as a kernel smoother",
+    statement=r"For keys and queries on the unit sphere $V^\top\mathrm{softmax}(Kq/\gamma) = \sum_i w_i v_i / \sum_i w_i$ with $w_i = e^{-|q - k_i|^2/(2\gamma)}$.",
+    words="On the sphere softmax attention is a local average, and its temperature the squared width of the window.",
+    hypotheses=(SPHERE, WARM, NORMALISED),
+    quick=SMOOTHER,
+    paper=SMOOTHER.replace(length=5000, dim=(2, 3, 6, 32), queries=100),
+    rule=Agreement(),
+    control=Control("keys of lengths between 0.7 and 1.3", lambda s: s.replace(spread=0.3), on="setting"),
+    figure=drawn_by(f"{FIGURES}.inference:smoother"),
+    cells=together("dim"),
+    origin="our reading",
+)  # fmt: skip
+def nadaraya_watson(cells: Sequence[Setting], seed: int) -> xr.Dataset:
+    (cell,) = cells
+    key = key_for(seed, "latent-posterior/softmax-is-nadaraya-watson", "context")
+    queries, keys, values = context(key, cell.length, cell.queries, cell.dim, cell.spread)
+    distances = np.sum((queries[:, None] - keys) ** 2, -1)
+    window = np.exp(-distances / (2 * cell.temperature))
+    axes = ("cell", "query")
+    return xr.Dataset(
+        {
+            "predicted": (axes, (window @ values / window.sum(1, keepdims=True)).T),
+            "measured": (
+                axes,
+                softmax_attention(*map(jnp.asarray, (queries, keys, values)), temperature=cell.temperature).T,
+            ),
+            "error": 0.0,
+        }
+    )
+
+
+@claim(
+    "latent-posterior/one-kernel",
+    source="attlas",
+    reference="the exponential kernel on the sphere",
+    statement=r"On the unit sphere CME attention with the Gaussian kernel and ridge $\lambda$ is that with $e^{\langle k, k'\rangle/\gamma}$ and ridge $\lambda e^{1/\gamma}$.",
+    words="Softmax's kernel and the Gaussian one are the same, once the ridge is scaled.",
+    hypotheses=(SPHERE, WARM, NORMALISED),
+    quick=SMOOTHER,
+    paper=SMOOTHER.replace(length=1000, dim=(2, 3, 6, 32), queries=100),
+    rule=Agreement(rounding=1e-8),
+    control=Control("keys of lengths between 0.7 and 1.3", lambda s: s.replace(spread=0.3), on="setting"),
+    figure=drawn_by(f"{FIGURES}.inference:kernels"),
+    cells=together("dim"),
+    needs=("latent-posterior/softmax-is-nadaraya-watson",),
+    origin="ours",
+)  # fmt: skip
+def one_kernel(cells: Sequence[Setting], seed: int) -> xr.Dataset:
+    (cell,) = cells
+    key = key_for(seed, "latent-posterior/one-kernel", "context")
+    ridge, scale = 0.3, np.exp(1 / cell.temperature)
+
+    @eqx.filter_jit
+    def both(*given: Any) -> tuple[Array, Array]:
+        def bare(x: Array, y: Array) -> Array:
+            return scale * Exponential(cell.temperature)(x, y)
+
+        gaussian = cme_attention(*given, ridge=ridge, kernel=RBF(cell.temperature))
+        return gaussian, cme_attention(*given, ridge=scale * ridge, kernel=bare)
+
+    gaussian, bare = both(*context(key, cell.length, cell.queries, cell.dim, cell.spread))
+
+    axes = ("cell", "query")
+    return xr.Dataset(
+        {
+            "predicted": (axes, gaussian.T),
+            "measured": (axes, bare.T),
+            "error": 0.0,
+        }
+    )
+
+
+MECHANISMS = ("CME", "CME's variance", "softmax")
+
+
+@claim(
+    "latent-posterior/masks",
+    source="attlas",
+    reference="padding",
+    statement=r"Attention with a mask is attention to the tokens that it admits: $G_{ij}m_im_j$ and $(g_q)_im_i$ for CME attention and its variance, logits $-\infty$ for"
+    r" softmax, whatever the other tokens hold.",
+    words="A padded token leaves no trace.",
+    hypotheses=(TOKENS,),
+    quick=Setting(length=(8, 64), queries=20),
+    paper=Setting(length=(8, 64, 1000), queries=50),
+    rule=Agreement(rounding=1e-10),
+    control=Control("padded values set to 0 and nothing else", lambda e: e.assign(measured=e["blanked"])),
+    figure=drawn_by(f"{FIGURES}.inference:masked"),
+    cells=together("length"),
+    needs=(GAUSSIAN,),
+    origin="ours",
+)  # fmt: skip
+def masks(cells: Sequence[Setting], seed: int) -> xr.Dataset:
+    (cell,) = cells
+    key = key_for(seed, "latent-posterior/masks", "context")
+    queries, keys, values = context(key, cell.length, cell.queries, 3)
+    mask = np.arange(cell.length) % 3 != 1
+    seen = mask[:, None]
+
+    @eqx.filter_jit
+    def answers(keys: Any, values: Any, mask: Any = None) -> Array:
+        options: dict[str, Any] = {"ridge": 0.2, "kernel": RBF(0.3), "mask": mask}
+        mean = cme_attention(queries, keys, values, **options)
+        softmax = softmax_attention(jnp.asarray(queries), keys, values, temperature=0.3, mask=mask)
+        return jnp.stack([mean[:, 0], cme_variance(queries, keys, **options), softmax[:, 0]])[None]
+
+    axes = ("cell", "mechanism", "query")
+    return xr.Dataset(
+        {
+            "predicted": (axes, answers(keys[mask], values[mask])),
+            "measured": (axes, answers(np.where(seen, keys, 50.0), np.where(seen, values, 1e3), mask)),
+            "blanked": (axes, answers(keys, np.where(seen, values, 0.0))),
+            "error": 0.0,
+        },
+        coords={"mechanism": list(MECHANISMS)},
+    )
+
+
+LADDER = 10.0 ** np.arange(3, 9)
+
+
+@claim(
+    "latent-posterior/linear-limit",
+    source="attlas",
+    reference="CME attention with a large ridge",
+    statement=r"$\lambda\,\mathrm{CME}_\lambda(q) \to \sum_i k(q, k_i)\,v_i$ as $\lambda \to \infty$, and the difference falls like $1/\lambda$: with the linear kernel the limit is linear"
+    r" attention.",
+    words="Linear attention is what inference becomes when the values are hardly believed.",
+    hypotheses=(TOKENS,),
+    quick=Setting(length=(8, 64), dim=3, queries=20),
+    paper=Setting(length=(8, 64, 512), dim=3, queries=50),
+    rule=Rate(margin=0.02, along="ridge"),
+    control=Control("the mean in place of the sum of the values", lambda e: e.assign(measured=e["normalised"])),
+    figure=drawn_by(f"{FIGURES}.inference:linear_limit"),
+    cells=together("length"),
+    needs=(GAUSSIAN,),
+    origin="ours",
+)  # fmt: skip
+def linear_limit(cells: Sequence[Setting], seed: int) -> xr.Dataset:
+    (cell,) = cells
+    key = key_for(seed, "latent-posterior/linear-limit", "context")
+    queries, keys, values = context(key, cell.length, cell.queries, cell.dim)
+    ladder = LADDER * cell.length
+    every = (np.broadcast_to(x, (len(ladder), *x.shape)) for x in (queries, keys, values))
+    found = ladder[:, None, None] * np.asarray(cme_attention(*every, ridge=ladder, kernel=Linear()))
+    limit = np.asarray(linear_attention(*map(jnp.asarray, (queries, keys, values))))
+
+    def distance(to: np.ndarray) -> np.ndarray:
+        return np.sqrt(((found - to) ** 2).mean((1, 2)) / (limit**2).mean())[None]
+
+    axes = ("cell", "ridge")
+    return xr.Dataset(
+        {
+            "x": (axes, ladder[None]),
+            "measured": (axes, distance(limit)),
+            "normalised": (axes, distance(limit / cell.length)),
+            "predicted": ("cell", [-1.0]),
+            "error": 0.0,
+        }
+    )
+
+
+# --- what the outputs say, and how large they are --------------------------------------------------------------------
+
+
+@claim(
+    "latent-posterior/probes",
+    source="attlas",
+    reference="heads as probes of the posterior",
+    statement=r"The outputs $A = \Phi(Q)\bar z$ of CME attention at $H$ probe queries give the posterior mean up to what they cannot see,"
+    r" $|\Phi(Q)^+A - \bar z| = |(I - \Phi(Q)^+\Phi(Q))\,\bar z|$: exactly if $H \ge D$, and not if $H < D$.",
+    words="As many heads as the latent has dimensions read off its posterior mean; one fewer does not.",
+    hypotheses=(TOKENS, Hypothesis("probes <= 16", lambda s: s.probes <= 16, defining=True)),
+    quick=Setting(probes=(2, 6, 8, 9, 10, 14), length=50, queries=20),
+    paper=Setting(probes=(2, 4, 6, 7, 8, 9, 10, 12, 16), length=1000, queries=200),
+    rule=Agreement(rounding=1e-7),
+    control=Control("one probe fewer than the latent has dimensions is enough", lambda e: e.assign(predicted=e["hoped"])),
+    figure=drawn_by(f"{FIGURES}.inference:probes"),
+    cells=together("probes"),
+    needs=(GAUSSIAN,),
+    origin="ours",
+)  # fmt: skip
+def probes(cells: Sequence[Setting], seed: int) -> xr.Dataset:
+    """`queries` is the number of latents, each with a context and probes of its own."""
+    (cell,) = cells
+    id = "latent-posterior/probes"
+    model = BayesianRegression(3, features=quadratics, noise=0.4)
+    keys, values, _, _ = model.sample(key_for(seed, id, "contexts"), cell.queries, cell.length)
+    queries = on_sphere(key_for(seed, id, "probes"), cell.queries, MOST_PROBES, 3)
+    outputs = np.asarray(cme_attention(queries, keys, values, ridge=model.ridge, kernel=of_features))[:, : cell.probes]
+    seen = np.asarray(quadratics(queries))[:, : cell.probes]
+    inverse = np.linalg.pinv(seen, rcond=1e-10)
+    mean = np.asarray(model.posterior(keys, values).mean)
+    unseen = mean - inverse @ seen @ mean
+    size = np.linalg.norm(mean, axis=(1, 2))
+    lost = np.linalg.norm(unseen, axis=(1, 2)) / size
+    axes = ("cell", "latent")
+    return xr.Dataset(
+        {
+            "predicted": (axes, np.where(cell.probes < WIDTH, lost, 0.0)[None]),
+            "hoped": (axes, np.where(cell.probes < WIDTH - 1, lost, 0.0)[None]),
+            "measured": (axes, (np.linalg.norm(inverse @ outputs - mean, axis=(1, 2)) / size)[None]),
+            "error": 0.0,
+        }
+    )
+
+
+MOST_PROBES = 16
+WIDTH = 9
+"""Of the features below on the sphere of three dimensions, where $|x|^2 = 1$ ties one of the ten monomials of degree at most 2."""
+
+
+def quadratics(x: Float[Array, "*n 3"]) -> Float[Array, "*n 9"]:
+    """The harmonics of degrees 0, 1 and 2 on the sphere, up to their scale."""
+    a, b, c = x[..., 0], x[..., 1], x[..., 2]
+    return jnp.stack([jnp.ones_like(a), a, b, c, a * b, b * c, c * a, (a**2 - b**2) / 2, (3 * c**2 - 1) / 12**0.5], -1)
+
+
+def of_features(x: Array, y: Array) -> Array:
+    return quadratics(x) @ jnp.swapaxes(quadratics(y), -1, -2)
+
+
+@claim(
+    "latent-posterior/output-norm",
+    source="attlas",
+    reference="how large an output of CME attention can be",
+    statement=r"$\sup_{|v_i| \le 1}|\mathrm{CME}(q)| = |(G + \lambda I)^{-1}g_q|_1 \le \sqrt{L\,k(q, q)/(4\lambda)}$, with equality where all keys are $q$ and $\lambda = L\,k(q, q)$.",
+    words="Signed weights may add up to more than one, but not to more than the root of the length over four ridges.",
+    hypotheses=(TOKENS,),
+    quick=Setting(length=(16, 128), dim=3, queries=200),
+    paper=Setting(length=(16, 128, 1024, 4096), dim=3, queries=1000),
+    rule=Bound(rounding=1e-9),
+    control=Control("a bound that is 5 % smaller", lambda e: e.assign(bound=0.95 * e["bound"])),
+    figure=drawn_by(f"{FIGURES}.inference:output_norms"),
+    cells=together("length"),
+    needs=(GAUSSIAN,),
+    origin="ours",
+)  # fmt: skip
+def output_norm(cells: Sequence[Setting], seed: int) -> xr.Dataset:
+    """The largest over queries and a grid of temperatures, for keys of the whole sphere, of half of it, and all equal."""
+    (cell,) = cells
+    key = key_for(seed, "latent-posterior/output-norm", "context")
+    queries, keys, _ = context(key, cell.length, cell.queries, cell.dim)
+    half = np.concatenate([abs(keys[:, :1]), keys[:, 1:]], 1)
+    supports = {"sphere": keys, "half sphere": half, "one point": np.broadcast_to(queries[0], keys.shape)}
+    ridges = np.array([0.01, 0.09, 1.0, cell.length])
+
+    @eqx.filter_jit
+    def norm(keys: Any, ridge: Any, kernel: Kernel) -> Array:
+        return abs(cme_weights(queries, keys, ridge=ridge, kernel=kernel)).sum(-1).max()
+
+    kernels = [RBF(temperature) for temperature in (0.1, 0.25, 1.0)]
+    norms = [[max(float(norm(keys, r, k)) for k in kernels) for r in ridges] for keys in supports.values()]
+    axes = ("cell", "support", "ridge")
+    return xr.Dataset(
+        {
+            "measured": (axes, np.array([norms])),
+            "bound": (("cell", "ridge"), np.sqrt(cell.length / (4 * ridges))[None]),
+            "error": 0.0,
+        },
+        coords={"support": list(supports), "ridge": ["0.01", "0.09", "1", "L"]},
+    )
+
+
+@claim(
+    "latent-posterior/clipping",
+    source="attlas",
+    reference="CME attention brought back into a ball",
+    statement=r"Where $|m(q)| \le r$, the output of CME attention brought onto the ball of radius $r$ is nowhere further from $m(q)$:"
+    r" $|\Pi_r\mathrm{CME}(q) - m(q)| \le |\mathrm{CME}(q) - m(q)|$ for every context and query.",
+    words="Cutting off what cannot be true never adds error.",
+    hypotheses=(TOKENS, Hypothesis("clip >= 1, which contains the conditional mean", lambda s: s.clip >= 1)),
+    quick=Setting(length=(16, 64), clip=1.0, noise=1.0, draws=20, queries=50),
+    paper=Setting(length=(16, 64, 256, 1024), clip=1.0, noise=1.0, draws=40, queries=200),
+    rule=Bound(),
+    control=Control("a ball of half the radius", lambda s: s.replace(clip=0.5), on="setting"),
+    figure=drawn_by(f"{FIGURES}.inference:clipped"),
+    cells=together("length"),
+    budget="draws",
+    needs=(GAUSSIAN,),
+    origin="ours",
+)  # fmt: skip
+def clipping(cells: Sequence[Setting], seed: int) -> xr.Dataset:
+    (cell,) = cells
+    key = key_for(seed, "latent-posterior/clipping", "contexts")
+    queries, keys, noise = (
+        x.reshape(cell.draws, -1, x.shape[1])
+        for x in context(key, cell.draws * cell.length, cell.draws * cell.queries, 3)
+    )
+    keys[..., 0] = abs(keys[..., 0])  # half of the sphere, so that outputs elsewhere are large
+    truth, signal = (np.cos(3 * x[..., :1]) for x in (queries, keys))
+
+    @eqx.filter_jit
+    def outputs(clip: Array) -> tuple[Array, Array]:
+        def one(given: Any) -> Any:
+            return tuple(cme_attention(*given, ridge=0.09, kernel=RBF(0.25), clip=radius) for radius in (None, clip))
+
+        return jax.lax.map(one, (queries, keys, signal + cell.noise * noise))
+
+    whole, cut = (abs(np.asarray(output) - truth).reshape(-1) for output in outputs(jnp.asarray(cell.clip)))
+    axes = ("cell", "query")
+    return xr.Dataset({"bound": (axes, whole[None]), "measured": (axes, cut[None]), "error": 0.0})
+
+
+# --- long contexts ---------------------------------------------------------------------------------------------------
+
+SOLVERS = "latent-posterior/solvers-agree"
+CENTRES = (40, 80, 160, 320)
+FACTOR = 2.0
+"""By how much the error at the keys may exceed its estimate from a sample of them."""
+
+
+def solvers(cells: Sequence[Setting], seed: int) -> xr.Dataset:
+    """The exact solution at queries; and of every other method its answers, its error at the keys and what it says of it."""
+    (cell,) = cells
+    kernel, ridge = RBF(cell.temperature), cell.noise**2
+    answers, true, told, exact = [], [], [], []
+    for draw in jax.random.split(key_for(seed, SOLVERS, "contexts"), cell.draws):
+        asked, places, noises = jax.random.split(draw, 3)
+        keys, queries = (np.asarray(on_sphere(k, n, 3)) for k, n in ((places, cell.length), (asked, cell.queries)))
+        noise = np.asarray(jax.random.normal(noises, (cell.length, 1)))
+        values = zonal_mean((0.0, 1.0, 0.7, 0.5), keys) + cell.noise * noise
+        reference = fit_cme(keys, values, ridge=ridge, kernel=kernel, method="exact")
+        here = reference.mean(keys)
+        scale = np.sqrt(np.mean(values**2))
+        precise = {"ridge": ridge, "kernel": kernel, "tolerance": 1e-9}
+        fits = [fit_cme(keys, values, method="nystrom", centres=count, **precise) for count in CENTRES]
+        fits += [fit_cme(keys, values, method=method, **precise) for method in ("nystrom", "conjugate")]
+        exact.append(reference.mean(queries)[:, 0])
+        answers.append([fit.mean(queries)[:, 0] for fit in fits])
+        true.append([np.sqrt(np.mean((fit.mean(keys) - here) ** 2)) / scale for fit in fits])
+        told.append([fit.error for fit in fits])
+    axes = ("cell", "draw", "way")
+    return xr.Dataset(
+        {
+            "exact": (("cell", "draw", "query"), np.array(exact)[None]),
+            "answer": ((*axes, "query"), np.array(answers)[None]),
+            "true": (axes, np.array(true)[None]),
+            "told": (axes, np.array(told)[None]),
+            "error": 0.0,
+        },
+        coords={"way": [*(f"{count} centres" for count in CENTRES), "Nystrom", "conjugate gradients"]},
+    )
+
+
+SOLVING = {
+    "source": "attlas",
+    "hypotheses": (
+        Hypothesis("length >= 1000: more tokens than centres", lambda s: s.length >= 1000, defining=True),
+        WARM,
+    ),
+    "quick": Setting(length=(1000,), temperature=0.2, noise=0.3, draws=2, queries=100),
+    "paper": Setting(length=(1000, 4000), temperature=0.1, noise=0.3, draws=4, queries=500),
+    "cells": together("length"),
+    "origin": "ours",
+}
+
+claim(
+    SOLVERS,
+    reference="CME attention on long contexts",
+    statement=r"Asked for a tolerance of $10^{-9}$, Nystrom's method and conjugate gradients preconditioned by it give the same outputs as the exact solution to $10^{-6}$.",
+    words="The methods for long contexts compute the same attention.",
+    rule=Agreement(rounding=1e-6),
+    fit=lambda e: e.assign(predicted=e["exact"], measured=e["answer"].isel(way=slice(len(CENTRES), None)).rename(way="method")),
+    control=Control("Nystrom's method with 40 centres", lambda e: e.assign(measured=e["answer"].isel(way=0))),
+    figure=drawn_by(f"{FIGURES}.inference:solvers"),
+    needs=(GAUSSIAN,),
+    **SOLVING,
+)(solvers)  # fmt: skip
+
+
+def honest(evidence: xr.Dataset) -> xr.Dataset:
+    """Where a method is exact but for rounding there is no error to be told."""
+    rough = evidence[["true", "told"]].isel(way=slice(0, len(CENTRES))).rename(way="centres")
+    return evidence.assign(bound=FACTOR * rough["told"], measured=rough["true"])
+
+
+claim(
+    "latent-posterior/solvers-tell",
+    reference="the estimated error of CME attention",
+    statement=r"The root mean square error of Nystrom's method at the keys is at most twice what its residual at 128 of them says, with 40 to 320 centres.",
+    words="A method that is not exact says how far off it is.",
+    rule=Bound(),
+    fit=honest,
+    control=Control(
+        "what is said with four times the centres", lambda e: e.assign(bound=e["bound"].isel(centres=[2, 3, 3, 3]).assign_coords(centres=e["centres"]))
+    ),
+    figure=drawn_by(f"{FIGURES}.inference:told_errors"),
+    needs=(SOLVERS,),
+    **SOLVING,
+)(solvers)  # fmt: skip
