@@ -1,5 +1,5 @@
 """The claims of the latent posterior (Zhang et al. 2022), by subject."""
 
-from attlas.latent_posterior.claims import inference, representation
+from attlas.latent_posterior.claims import inference, learning, representation, transfer
 
-__all__ = ["inference", "representation"]
+__all__ = ["inference", "learning", "representation", "transfer"]
