@@ -32,7 +32,17 @@ SEED = 20_260
 HEAVY = {
     f"{name}/{slug}"
     for name, slugs in {
-        "latent-posterior": ("bayes-risk",),
+        "latent-posterior": (
+            "bayes-risk",
+            "complexity-in-length",
+            "complexity-in-samples",
+            "head-complexity-bound",
+            "ledger",
+            "length-failures",
+            "length-generalisation",
+            "simplex-hides",
+            "supervised-fast-rate",
+        ),
         "single-location": (
             "basin-measure",
             "basins",

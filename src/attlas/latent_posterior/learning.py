@@ -288,12 +288,15 @@ def descend_linearised(
     features = np.asarray(features, float)
     covariance = np.einsum("rk,rki,rkj->rij", samples.weight, features, features)
     moment = np.einsum("rk,rki->ri", samples.weight * samples.target, features)
-    sizes, axes = np.linalg.eigh(covariance)
-    sizes = np.maximum(sizes, 0)
-    known = sizes > 1e-12 * sizes[:, -1:]
-    inside = np.where(known, np.einsum("rij,ri->rj", axes, moment) / np.where(known, sizes, 1), 0)
+    # Of the features themselves: their covariance has lost half of the digits of its small eigenvalues.
+    root = np.sqrt(samples.weight)[..., None]
+    left, singular, axes = np.linalg.svd(root * features, full_matrices=False)
+    axes, sizes = np.swapaxes(axes, -1, -2), singular**2
+    known = singular > 1e-12 * singular[:, :1]
+    along = np.einsum("rkj,rk->rj", left, root[..., 0] * samples.target)
+    inside = np.where(known, along / np.where(known, singular, 1), 0)
     minimiser = np.einsum("rij,rj->ri", axes, inside)
-    eta = positive("step_size", step_size) / sizes[:, -1]
+    eta = positive("step_size", step_size) / sizes[:, 0]
     path = iterate(
         _descend, _where, jnp.zeros_like(moment), (covariance, moment, eta), steps=steps, record_every=record_every or steps
     )  # fmt: skip

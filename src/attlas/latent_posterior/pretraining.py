@@ -223,17 +223,18 @@ def on_simplex(
     start = (jnp.zeros((len(share), vocabulary, m)), jnp.zeros((len(share), m)))
     shared = (jnp.asarray(masked.counts), jnp.asarray(masked.operator))
     found = minimise(_masked_loss, start, (share, target), shared, steps=steps, rate=0.1).last.parameters
-    return np.asarray(_posterior(*jax.tree.map(jnp.asarray, found), shared[0]))
+    return np.asarray(_posterior(jax.tree.map(jnp.asarray, found), shared[0]))
 
 
-def _posterior(weights: Array, shift: Array, counts: Array) -> Array:
+def _posterior(parameters: Any, counts: Array) -> Array:
+    weights, shift = parameters
     return jax.nn.softmax(counts @ weights + shift[..., None, :], -1)
 
 
 def _masked_loss(parameters: Any, data: Any, shared: Any) -> Array:
     share, target = data
     counts, operator = shared
-    return share @ ((_posterior(*parameters, counts) @ operator.T - target) ** 2).sum(-1)
+    return share @ ((_posterior(parameters, counts) @ operator.T - target) ** 2).sum(-1)
 
 
 def unconstrained(
