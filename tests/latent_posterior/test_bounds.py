@@ -72,7 +72,7 @@ def test_spread_is_the_most_that_weights_of_two_values_have():
 def test_length_shift_bounds_sampled_heads():
     key = jax.random.key(0)
     u, v = np.array([2.0, 0.0, 0.0]), np.array([1.0, 0.0, 0.0])
-    tokens = np.asarray(jax.random.normal(key, (400, 64, 3)))
+    tokens = np.array(jax.random.normal(key, (400, 64, 3)))
     tokens /= np.linalg.norm(tokens, axis=-1, keepdims=True)
     limit = 1 / np.tanh(2.0) - 1 / 2.0
     distance = np.sqrt(np.mean([(head(x, u, v) - limit) ** 2 for x in tokens]))

@@ -70,7 +70,9 @@ def test_heads_on_counts_are_softmax_attention_on_tokens(float64):
     )
     counts = one_hot.sum(0, keepdims=True)
     assert float(heads.predict(counts)[0]) == approx(float(attended[0, 0]), rel=1e-12)
-    assert heads.features(counts) @ heads.values.ravel() == approx(heads.predict(counts), rel=1e-12)
+    assert float((heads.features(counts) @ heads.values.ravel())[0]) == approx(
+        float(heads.predict(counts)[0]), rel=1e-12
+    )
 
 
 def test_ledger_closes_and_its_terms_have_their_signs():
@@ -89,7 +91,7 @@ def test_ledger_takes_any_predictors():
     assert tuple(terms) == (4.0, 2.0, 1.0, -1.0, 2.0) and terms.excess == 8.0
 
 
-def test_optimisation_error_of_a_linear_class():
+def test_optimisation_error_of_a_linear_class(float64):
     population = topics(MODEL, 5, 0.3)
     drawn = population.sample(jax.random.key(3), 80, 4)
     features = np.asarray(random_heads(jax.random.key(4), 4, 3, 3).features(population.counts))

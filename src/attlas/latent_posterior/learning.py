@@ -250,7 +250,12 @@ def train_heads(
     chosen = np.argmin(np.stack([samples(p) for p in reached]), 0)
     minimiser = np.take_along_axis(reached, chosen[None, :, None], 0)[0]
     terms = ledger(
-        topics.risk, samples, trained=predictions, minimiser=minimiser, best=reached[0], bayes=topics.risk.target
+        topics.risk,
+        samples.__call__,
+        trained=predictions,
+        minimiser=minimiser,
+        best=reached[0],
+        bayes=topics.risk.target,
     )
     distance = (topics.risk.weight * (predictions - topics.risk.target) ** 2).sum(-1)
     return Trained(path.steps, terms, distance, predictions)

@@ -35,7 +35,7 @@ def masked_operator(
     return embedding @ words
 
 
-def least_squares(features: Float[Any, "*r n d"], targets: Float[Any, "*r n p"]) -> Float[np.ndarray, "*r d p"]:
+def least_squares(features: Float[Any, "*r n d"], targets: Float[Any, "*r rows p"]) -> Float[np.ndarray, "*r d p"]:
     """Coefficients of a linear probe, for every repeat."""
     x, y = np.asarray(features, float), np.asarray(targets, float)
     if x.shape[:-1] != y.shape[:-1]:
@@ -104,7 +104,7 @@ class LinearGaussian:
         z, e = np.split(drawn, [c.shape[1]], -1)
         return z, z @ c.T + self.noise / np.sqrt(self.length) * e
 
-    def excess(self, coefficients: Float[np.ndarray, "*r p d"], operator: Any) -> Float[np.ndarray, "*r"]:
+    def excess(self, coefficients: Float[np.ndarray, "*r p d"], operator: Any) -> Float[Any, "*r"]:
         r"""$E|G\bar x - O\mu|^2$ of predictions with coefficients G of $Oz$."""
         off = coefficients - np.asarray(operator, float) @ self.gain
         return np.einsum("...pd,de,...pe->...", off, self.covariance, off)
@@ -194,12 +194,12 @@ class Masked(NamedTuple):
         np.add.at(total, (rows, k), v / samples)
         return share, total / np.where(share > 0, share, 1)[..., None]
 
-    def excess(self, error: Float[np.ndarray, "*r k m"], operator: Float[np.ndarray, "q m"]) -> Float[np.ndarray, "*r"]:
+    def excess(self, error: Float[np.ndarray, "*r k m"], operator: Float[np.ndarray, "q m"]) -> Float[Any, "*r"]:
         r"""$E|O\delta_X|^2$ of the error $\delta$ of a representation."""
         return ((error @ operator.T) ** 2).sum(-1) @ self.law
 
 
-def masked_topics(model: FiniteLatent, length: int, sizes: Float[Any, " others"], noise: float) -> Masked:
+def masked_topics(model: FiniteLatent, length: int, sizes: Any, noise: float) -> Masked:
     r"""Sequences of `length` words, one of them hidden. Its embedding is chosen such that $T$ has the singular values `sizes` on directions that sum to 0:
     $E = \mathrm{diag}(\text{sizes})(P^\top U)^+$, to which normal noise of standard deviation `noise` is added."""
     u = tangent(len(model.prior))
