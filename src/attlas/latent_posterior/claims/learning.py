@@ -209,7 +209,7 @@ def complexity(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     return xr.Dataset({name: ("cell", [float(value)]) for name, value in values.items()})
 
 
-HEADS = Setting(length=(16,), samples=(16, 64, 256), dim=5, query_norm=5.0, draws=400, starts=2, steps=25)
+HEADS = Setting(length=(16,), samples=(16, 64, 256), dim=5, query_norm=5.0, draws=800, starts=2, steps=20)
 SHORT = HEADS.replace(dim=3, query_norm=2.0, draws=1200, steps=20)
 
 claim(
@@ -341,8 +341,8 @@ SUPERVISED = "latent-posterior/supervised-fast-rate"
     statement=r"CME attention with learnt temperature and ridge, trained on n contexts of random functions, nears the Bayes predictor faster than $n^{-1/2}$: with 16 times the contexts"
     r" $E|f_n - f^*|^2$ is less than a quarter, in geometric mean over training sets. The Bayes predictor is in its class, and the expected rate is $\frac1n$.",
     words="Where the class holds the Bayes predictor, training finds it at the fast rate.",
-    quick=Setting(samples=8, length=8, queries=4, steps=60, repeats=128, contexts=64),
-    paper=Setting(samples=16, length=16, queries=4, steps=80, repeats=128, contexts=128),
+    quick=Setting(samples=8, length=8, queries=4, steps=60, repeats=256, contexts=64),
+    paper=Setting(samples=16, length=16, queries=4, steps=80, repeats=256, contexts=128),
     rule=Order(),
     control=Control("an exponent below -2", lambda e: e.assign(upper=e["few"] - np.log(256))),
     figure=drawn_by(f"{FIGURES}.learning:supervised"),
@@ -407,7 +407,7 @@ TRAINED: dict[str, Any] = {
         Hypothesis("trained is among length, which is in ascending order", lambda s: s.trained in s.length and list(s.length) == sorted(s.length), defining=True),
         Hypothesis("repeats >= 2", lambda s: s.repeats >= 2, defining=True),
     ),
-    "quick": Setting(trained=16, length=(8, 16, 64), samples=512, steps=60, repeats=8, contexts=128),
+    "quick": Setting(trained=16, length=(8, 16, 64), samples=512, steps=60, repeats=8, contexts=192),
     "paper": Setting(trained=32, length=(8, 32, 128, 512), samples=512, steps=80, repeats=6, contexts=64),
     "budget": "contexts",
     "needs": (SUPERVISED,),
