@@ -148,7 +148,7 @@ CERTIFIED = "latent-posterior/head-complexity-bound"
     words="How well heads of given norms can fit coin flips has a bound in which the length of the sequences does not occur.",
     hypotheses=(NORM, DRAWS),
     quick=Setting(length=(4, 128), samples=(32, 256), query_norm=2.0, draws=32, rings=24),
-    paper=Setting(length=(4, 32, 256), samples=(32, 256, 1024), query_norm=2.0, draws=32, rings=24),
+    paper=Setting(length=(4, 32, 128), samples=(32, 128, 512), query_norm=2.0, draws=32, rings=24),
     rule=Bound(),
     control=Control(
         "a linear map of the concatenated sequence, of the same norm for each token", lambda e: e.assign(measured=e["concatenated"], error=e["spread"])
@@ -217,7 +217,7 @@ claim(
     statement=r"The Rademacher complexity of heads with $|u| \le 5$, $|v| \le 1$ on n sequences of 16 random directions in five dimensions falls as $n^{-1/2}$: the exponent is within 0.07 of $-\frac12$.",
     words="Four times the sequences halve what heads can fit by chance.",
     quick=HEADS,
-    paper=HEADS.replace(samples=(16, 64, 256, 1024), steps=40),
+    paper=HEADS.replace(samples=(16, 64, 256, 512), steps=30),
     rule=Rate(margin=0.07),
     fit=lambda e: e.assign(x=e["samples"].astype(float), measured=e["heads"], predicted=-0.5),
     control=Control("the fast rate, an exponent of -1", lambda e: e.assign(predicted=-1.0)),
