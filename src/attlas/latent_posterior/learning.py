@@ -250,7 +250,7 @@ def train_heads(
     chosen = np.argmin(np.stack([samples(p) for p in reached]), 0)
     minimiser = np.take_along_axis(reached, chosen[None, :, None], 0)[0]
     terms = ledger(
-        topics.risk,
+        topics.risk.__call__,
         samples.__call__,
         trained=predictions,
         minimiser=minimiser,
