@@ -5,10 +5,17 @@ import sys
 from rich.console import Console
 from rich.table import Table
 
-from bench import capacity, descent, kernels, model, online
+from bench import capacity, descent, kernels, learning, model, online
 from bench.timing import Row
 
-BENCHMARKS = descent.BENCHMARKS + online.BENCHMARKS + capacity.BENCHMARKS + model.BENCHMARKS + kernels.BENCHMARKS
+BENCHMARKS = (
+    descent.BENCHMARKS
+    + online.BENCHMARKS
+    + capacity.BENCHMARKS
+    + model.BENCHMARKS
+    + kernels.BENCHMARKS
+    + learning.BENCHMARKS
+)
 
 
 def main() -> None:

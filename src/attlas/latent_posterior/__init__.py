@@ -1,5 +1,6 @@
 """Latent posterior: exchangeable tokens have a latent, its posterior is what a sequence says, and attention infers it (Zhang et al. 2022)."""
 
+from attlas.latent_posterior.learning import Ledger, ledger
 from attlas.latent_posterior.models import (
     BayesianRegression,
     Contexts,
@@ -10,6 +11,7 @@ from attlas.latent_posterior.models import (
     Mixture,
     Sequences,
 )
+from attlas.latent_posterior.pretraining import LinearGaussian, masked_operator
 from attlas.latent_posterior.transfer import ConditionNumber, condition_number, coverage_number
 
 __all__ = [
@@ -20,8 +22,12 @@ __all__ = [
     "Gaussian",
     "GaussianLocation",
     "GaussianMixture",
+    "Ledger",
+    "LinearGaussian",
     "Mixture",
     "Sequences",
     "condition_number",
     "coverage_number",
+    "ledger",
+    "masked_operator",
 ]

@@ -1,0 +1,343 @@
+"""Claims about masked pretraining and what a task gains from it: the condition number, its equality case, blindness, probes, coverage."""
+
+from collections.abc import Sequence
+
+import jax
+import numpy as np
+import xarray as xr
+
+from attlas.claims import Control, Hypothesis, Setting, claim, drawn_by, key_for, together
+from attlas.latent_posterior.claims.shared import FIGURES, PAPER, random_topics
+from attlas.latent_posterior.inference import mixture_law, sequences
+from attlas.latent_posterior.models import FiniteLatent, compositions, log_ways, posterior_of
+from attlas.latent_posterior.pretraining import (
+    LinearGaussian,
+    masked_operator,
+    masked_topics,
+    on_simplex,
+    tangent,
+    unconstrained,
+)
+from attlas.latent_posterior.transfer import condition_number, coverage_number
+from attlas.statistics import Agreement, Approximation, Bound, Order
+
+MASKED = "latent-posterior/masked-minimiser"
+
+
+@claim(
+    MASKED,
+    source=PAPER,
+    reference="masked pretraining",
+    statement=r"The minimiser of the masked risk, $E[v \mid X_{-i}]$ for one hidden token or several, is $T\pi_{X_{-i}}$ with $T_{wz} = P(w \mid z)$: a linear image of the posterior given the tokens that are left.",
+    words="Who predicts a hidden word best has the latent's posterior, seen through a matrix.",
+    hypotheses=(
+        Hypothesis("length - hidden >= 1", lambda s: s.length > s.hidden, defining=True),
+        Hypothesis("length - hidden = left", lambda s: s.length - s.hidden == s.left, defining=True),
+    ),
+    quick=Setting(length=(4, 5), hidden=(1, 2), left=3, latents=3, vocabulary=4),
+    paper=Setting(length=(5, 6, 7), hidden=(1, 2, 3), left=4, latents=3, vocabulary=4),
+    rule=Agreement(),
+    control=Control("the posterior of a uniform prior", lambda e: e.assign(predicted=e["uniform"])),
+    figure=drawn_by(f"{FIGURES}.transfer:masked"),
+    cells=together("length", "hidden"),
+    needs=("latent-posterior/predictive",),
+    origin="our reading",
+)  # fmt: skip
+def masked_minimiser(cells: Sequence[Setting], seed: int) -> xr.Dataset:
+    (cell,) = cells
+    model = random_topics(key_for(seed, MASKED, "topics"), cell.latents, cell.vocabulary)
+    # The law of the tokens that are left and of one hidden token; the other hidden ones are summed over.
+    law = mixture_law(model, cell.length).sum(axis=tuple(range(cell.left, cell.length - 1)))
+    law = law.reshape(-1, cell.vocabulary)
+    left, operator = sequences(cell.vocabulary, cell.left), masked_operator(model)
+    likelihood = model.log_likelihood(left)
+    posteriors = [
+        np.asarray(posterior_of(p, likelihood)) for p in (model.prior, np.full(cell.latents, 1 / cell.latents))
+    ]
+    axes = ("cell", "sequence", "word")
+    predicted, uniform = (posterior @ operator.T for posterior in posteriors)
+    return xr.Dataset(
+        {
+            "predicted": (axes, predicted[None]),
+            "uniform": (axes, uniform[None]),
+            "measured": (axes, (law / law.sum(1, keepdims=True))[None]),
+            "error": 0.0,
+        }
+    )
+
+
+# --- the condition number --------------------------------------------------------------------------------------------
+
+INEQUALITY = "latent-posterior/transfer-inequality"
+
+
+@claim(
+    INEQUALITY,
+    source=PAPER,
+    reference="condition number of pretraining and task",
+    statement=r"$|D\delta|^2 \le \kappa\,|T\delta|^2$ for every error $\delta$ of a representation, with $\kappa = \sigma_{max}(DT^+)^2$: the downstream excess is at most the condition number times the pretraining excess."
+    r" The witness attains it.",
+    words="How much of what pretraining got wrong the task can see is one number, and there is an error for which it is all.",
+    hypotheses=(Hypothesis("targets >= dim", lambda s: s.targets >= s.dim, defining=True),),
+    quick=Setting(dim=(3, 8), targets=10, outputs=3, pairs=50, directions=200),
+    paper=Setting(dim=(3, 8, 30), targets=40, outputs=3, pairs=100, directions=1000),
+    rule=Bound(rounding=1e-9),
+    control=Control("the second largest ratio in place of the largest", lambda e: e.assign(bound=e["bound"] * e["second"])),
+    figure=drawn_by(f"{FIGURES}.transfer:inequality"),
+    cells=together("dim"),
+    origin="our reading",
+)  # fmt: skip
+def transfer_inequality(cells: Sequence[Setting], seed: int) -> xr.Dataset:
+    (cell,) = cells
+    first, second, third = jax.random.split(key_for(seed, INEQUALITY, "operators"), 3)
+    t = np.asarray(jax.random.normal(first, (cell.pairs, cell.targets, cell.dim)))
+    d = np.asarray(jax.random.normal(second, (cell.pairs, cell.outputs, cell.dim)))
+    errors = np.array(jax.random.normal(third, (cell.pairs, cell.directions, cell.dim)))
+    found = [condition_number(*pair) for pair in zip(t, d, strict=True)]
+    errors[:, 0] = [pair.witness for pair in found]
+    gains = np.linalg.svd(d @ np.linalg.pinv(t), compute_uv=False)
+
+    def squares(operator: np.ndarray) -> np.ndarray:
+        return (np.einsum("pij,pkj->pki", operator, errors) ** 2).sum(-1)
+
+    axes = ("cell", "pair", "direction")
+    kappa = np.array([pair.value for pair in found])
+    return xr.Dataset(
+        {
+            "bound": (axes, (kappa[:, None] * squares(t))[None]),
+            "measured": (axes, squares(d)[None]),
+            "second": (("cell", "pair"), (gains[:, 1] ** 2 / gains[:, 0] ** 2)[None]),
+            "error": 0.0,
+        }
+    )
+
+
+PRICE = "latent-posterior/transfer-price"
+LATENTS = 4
+
+
+def pretrained(kappa: float, length: int, weakest: bool = True) -> LinearGaussian:
+    """A masked target whose directions are seen with sizes from 1 down to $\\kappa^{-1/2}$, and a task that reads the weakest, or the strongest."""
+    sizes = np.geomspace(1, kappa**-0.5, LATENTS)
+    task = np.eye(LATENTS)[[-1 if weakest else 0]]
+    return LinearGaussian(np.eye(LATENTS), np.diag(sizes), task, length)
+
+
+SEEN = Hypothesis("kappa >= 1", lambda s: s.kappa >= 1, defining=True)
+
+
+@claim(
+    PRICE,
+    source="attlas",
+    reference="pretraining excess and downstream excess, in mean",
+    statement=r"Tokens $z + \sigma e$ in d dimensions, a hidden value $Az + s\,e'$, a task $Bz$ that reads the direction which A shows weakest: pretraining by least squares on n sequences has the mean excess"
+    r" $\frac{d}{n-d-1}\sum_j(a_j^2P + s^2)$, and the task $\frac{d}{n-d-1}(P + \kappa s^2)$ with $P = \frac{\sigma^2}{\sigma^2 + L}$ and $\kappa = a_{max}^2/a_{min}^2$.",
+    words="What a task pays for pretraining that sees its direction dimly grows in proportion to the condition number, while pretraining looks the same.",
+    hypotheses=(SEEN, Hypothesis("samples > 7", lambda s: s.samples > 7, defining=True)),
+    quick=Setting(kappa=(1.0, 16.0, 256.0, 4096.0), length=20, samples=60, repeats=1000),
+    paper=Setting(kappa=(1.0, 4.0, 16.0, 64.0, 256.0, 1024.0), length=20, samples=200, repeats=4000),
+    rule=Agreement(),
+    control=Control("a task that reads the strongest direction, whose condition number is 1", lambda e: e.assign(predicted=e["strongest"])),
+    figure=drawn_by(f"{FIGURES}.transfer:price"),
+    cells=together("kappa"),
+    budget="repeats",
+    needs=(INEQUALITY,),
+    origin="ours",
+)  # fmt: skip
+def transfer_price(cells: Sequence[Setting], seed: int) -> xr.Dataset:
+    (cell,) = cells
+    model = pretrained(cell.kappa, cell.length)
+    found = model.pretrain(key_for(seed, PRICE, "runs"), cell.samples, cell.repeats)
+    runs = np.stack([found.pretraining, found.downstream])
+    axes = ("cell", "risk")
+    return xr.Dataset(
+        {
+            "predicted": (axes, [model.expected(cell.samples)]),
+            "measured": (axes, runs.mean(1)[None]),
+            "error": (axes, runs.std(1, ddof=1)[None] / np.sqrt(cell.repeats)),
+            "strongest": (axes, [pretrained(cell.kappa, cell.length, weakest=False).expected(cell.samples)]),
+            "bound": ("cell", [cell.kappa * found.pretraining.mean()]),
+            "largest": ("cell", [(found.downstream / found.pretraining).max() / cell.kappa]),
+        },
+        coords={"risk": ["pretraining", "task"]},
+    )
+
+
+BLIND = "latent-posterior/blind-pretraining"
+
+
+@claim(
+    BLIND,
+    source="attlas",
+    reference="infinite condition number",
+    statement=r"If the task reads a direction that A does not show, $\kappa = \infty$: the pretraining excess falls as $\frac{d}{n-d-1}\mathrm{tr}\,\Sigma$, and the downstream excess stays at $E|B(I - A^+A)\mu|^2$, both within 10 %,"
+    r" however large n is.",
+    words="Pretraining that is blind to what a task reads gets better and better, and the task does not.",
+    quick=Setting(samples=(40, 1000), length=20, faint=0.1, repeats=1000),
+    paper=Setting(samples=(100, 1000, 3000), length=20, faint=0.1, repeats=1000),
+    rule=Approximation(margin=0.1),
+    control=Control("pretraining that sees the direction faintly, with a tenth of the size", lambda e: e.assign(measured=e["seen"], error=e["spread"])),
+    figure=drawn_by(f"{FIGURES}.transfer:blind"),
+    cells=together("samples"),
+    budget="repeats",
+    needs=(PRICE,),
+    origin="ours",
+)  # fmt: skip
+def blind_pretraining(cells: Sequence[Setting], seed: int) -> xr.Dataset:
+    (cell,) = cells
+    task = np.eye(LATENTS)[[-1]] + 0.2 * np.eye(LATENTS)[[0]]
+    shown = {size: np.diag([1.0] * (LATENTS - 1) + [size]) for size in (0.0, cell.faint)}
+    models = [LinearGaussian(np.eye(LATENTS), a, task, cell.length) for a in shown.values()]
+    runs = [m.pretrain(key_for(seed, BLIND, "runs"), cell.samples, cell.repeats) for m in models]
+    values = np.array([[run.pretraining, run.downstream] for run in runs])
+    mean, error = values.mean(-1), values.std(-1, ddof=1) / np.sqrt(cell.repeats)
+    kappa = condition_number(shown[0.0], task)
+    floor = models[0].expected(10**9)[1] if np.isinf(kappa.value) else 0.0
+    axes = ("cell", "risk")
+    return xr.Dataset(
+        {
+            "predicted": (axes, [[models[0].expected(cell.samples)[0], floor]]),
+            "measured": (axes, mean[:1]),
+            "error": (axes, error[:1]),
+            "seen": (axes, mean[1:]),
+            "spread": (axes, error[1:]),
+        },
+        coords={"risk": ["pretraining", "task"]},
+        attrs={"reason": kappa.reason},
+    )
+
+
+# --- probes ----------------------------------------------------------------------------------------------------------
+
+PROBES = "latent-posterior/probe-crossover"
+
+
+@claim(
+    PROBES,
+    source=PAPER,
+    reference="linear probes and few labels",
+    statement=r"With few labels a linear probe on what masked pretraining learnt has a lower excess risk than least squares on the tokens where the condition number is 1, and a higher one where it is $10^4$.",
+    words="Pretraining saves labels if it saw what the task reads, and costs them if it hardly did.",
+    hypotheses=(Hypothesis("labels > dim", lambda s: s.labels > s.dim, defining=True),),
+    quick=Setting(kappa=(1.0, 10.0, 100.0, 1000.0, 10_000.0), dim=12, length=20, samples=600, labels=40, repeats=64),
+    paper=Setting(kappa=(1.0, 4.0, 16.0, 64.0, 256.0, 1024.0, 10_000.0), dim=30, length=20, samples=2000, labels=100, repeats=64),
+    rule=Order(),
+    control=Control("the probe always wins", lambda e: e.assign(lower=e["probe_ends"], upper=e["scratch_ends"])),
+    figure=drawn_by(f"{FIGURES}.transfer:crossover"),
+    budget="repeats",
+    needs=(PRICE,),
+    origin="our reading",
+)  # fmt: skip
+def probe_crossover(cells: Sequence[Setting], seed: int) -> xr.Dataset:
+    (cell,) = cells
+    axes = np.linalg.qr(np.asarray(jax.random.normal(key_for(seed, PROBES, "mixing"), (cell.dim, LATENTS))))[0]
+    probe, scratch = [], []
+    for kappa in cell.kappa:
+        plain = pretrained(kappa, cell.length)
+        model = LinearGaussian(3 * axes, plain.masked, plain.task, cell.length)
+        found = model.pretrain(key_for(seed, PROBES, "runs"), cell.samples, cell.repeats).coefficients
+        labelled = (key_for(seed, PROBES, "labels"), cell.labels, cell.repeats, 0.5)
+        probe.append(model.probe(found, *labelled))
+        scratch.append(model.probe(None, *labelled))
+    runs = np.array([probe, scratch])
+    mean, gap = runs.mean(-1), (runs[0] - runs[1]).std(-1, ddof=1) / np.sqrt(cell.repeats)
+    ends = [0, -1]
+    lower, upper = ([mean[i, 0], mean[1 - i, -1]] for i in (0, 1))
+    return xr.Dataset(
+        {
+            "lower": (("cell", "end"), [lower]),
+            "upper": (("cell", "end"), [upper]),
+            "error": (("cell", "end"), gap[ends][None]),
+            "probe_ends": (("cell", "end"), mean[0, ends][None]),
+            "scratch_ends": (("cell", "end"), mean[1, ends][None]),
+            "excess": (("cell", "way", "number"), mean[None]),
+            "spread": (("cell", "way", "number"), runs.std(-1, ddof=1)[None] / np.sqrt(cell.repeats)),
+        },
+        coords={"way": ["probe on pretraining", "from scratch"], "number": list(cell.kappa)},
+    )
+
+
+SIMPLEX = "latent-posterior/simplex-hides"
+
+
+@claim(
+    SIMPLEX,
+    source="attlas",
+    reference="a negative result",
+    statement=r"A representation that is a softmax over the latents, trained on the masked objective, does not show the condition number: its downstream excess over its pretraining excess stays below $\sqrt\kappa$"
+    r" for $\kappa$ up to 1024. The inequality holds, but the simplex lets no error grow along the direction that pretraining sees dimly.",
+    words="A representation that cannot leave the simplex hides how ill-conditioned its pretraining was.",
+    hypotheses=(SEEN,),
+    quick=Setting(kappa=(1.0, 32.0, 1024.0), length=7, samples=4000, noise=1.0, steps=200, repeats=48),
+    paper=Setting(kappa=(1.0, 4.0, 16.0, 64.0, 256.0, 1024.0), length=9, samples=4000, noise=1.0, steps=400, repeats=96),
+    rule=Bound(),
+    control=Control("a linear representation, which may leave the simplex", lambda e: e.assign(measured=e["free"], error=e["spread"])),
+    figure=drawn_by(f"{FIGURES}.transfer:simplex"),
+    cells=together("kappa"),
+    budget="repeats",
+    needs=(PRICE, MASKED),
+    origin="ours",
+)  # fmt: skip
+def simplex_hides(cells: Sequence[Setting], seed: int) -> xr.Dataset:
+    (cell,) = cells
+    model = FiniteLatent(np.full(LATENTS, 1 / LATENTS), 0.4 * np.eye(LATENTS) + 0.6 / LATENTS)
+    masked = masked_topics(model, cell.length, np.geomspace(1, cell.kappa**-0.5, LATENTS - 1), cell.noise)
+    task = tangent(LATENTS)[:, -1:].T
+    drawn = masked.sample(key_for(seed, SIMPLEX, "samples"), cell.samples, cell.repeats, model.words)
+    found = {}
+    for name, representation in (
+        ("", on_simplex(masked, *drawn, steps=cell.steps)),
+        ("free ", unconstrained(masked, *drawn)),
+    ):
+        error = representation - masked.posterior
+        pre, down = masked.excess(error, masked.operator), masked.excess(error, task)
+        ratio = down.mean() / pre.mean()
+        found[name] = ratio, (down - ratio * pre).std(ddof=1) / np.sqrt(cell.repeats) / pre.mean()
+    return xr.Dataset(
+        {
+            "bound": ("cell", [float(np.sqrt(cell.kappa))]),
+            "measured": ("cell", [found[""][0]]),
+            "error": ("cell", [found[""][1]]),
+            "free": ("cell", [found["free "][0]]),
+            "spread": ("cell", [found["free "][1]]),
+            "condition": ("cell", [condition_number(masked.operator, task, simplex=True).value]),
+        }
+    )
+
+
+COVERAGE = "latent-posterior/coverage"
+
+
+@claim(
+    COVERAGE,
+    source=PAPER,
+    reference="shift from pretraining to task",
+    statement=r"$E_{down}[\ell(X)] \le \sup\frac{dP_{down}}{dP_{pre}}\,E_{pre}[\ell(X)]$ for every loss $\ell \ge 0$ of a sequence, with equality for a loss at the sequence that the task favours most.",
+    words="A task whose sequences are other than those of pretraining pays by how much more often it meets some of them.",
+    quick=Setting(length=(3, 8), latents=3, vocabulary=4, losses=100),
+    paper=Setting(length=(3, 8, 20), latents=3, vocabulary=4, losses=1000),
+    rule=Bound(rounding=1e-9),
+    control=Control("no factor, as if nothing had shifted", lambda e: e.assign(bound=e["before"])),
+    figure=drawn_by(f"{FIGURES}.transfer:coverage"),
+    cells=together("length"),
+    origin="our reading",
+)  # fmt: skip
+def coverage(cells: Sequence[Setting], seed: int) -> xr.Dataset:
+    (cell,) = cells
+    topics = random_topics(key_for(seed, COVERAGE, "topics"), cell.latents, cell.vocabulary)
+    counts = compositions(cell.length, cell.vocabulary)
+    likelihood = np.exp(np.asarray(topics.log_likelihood_of_counts(counts.astype(float))) + log_ways(counts)[:, None])
+    skewed = np.asarray(topics.prior) ** 3
+    before, after = (likelihood @ law for law in (topics.prior, skewed / skewed.sum()))
+    losses = np.array(jax.random.exponential(key_for(seed, COVERAGE, "losses"), (cell.losses, len(counts))))
+    losses[0] = np.arange(len(counts)) == np.argmax(after / before)
+    factor = coverage_number(before / before.sum(), after / after.sum())
+    axes = ("cell", "loss")
+    return xr.Dataset(
+        {
+            "bound": (axes, factor * (losses @ before)[None]),
+            "measured": (axes, (losses @ after)[None]),
+            "before": (axes, (losses @ before)[None]),
+            "error": 0.0,
+        }
+    )

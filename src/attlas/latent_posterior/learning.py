@@ -1,0 +1,471 @@
+r"""Learning attention from sequences: the ledger of the excess risk, empirical risk minimisation, and other lengths than that of training.
+
+The excess risk of a trained predictor $f_T$ over the Bayes predictor $f^*$ is split with the empirical minimiser $\hat f$ and the best of the
+class $f^\circ$, for the risk R and its empirical form $R_n$. On topics every term is exact: a head sees a sequence only through the counts of
+its words, so that both risks are finite sums (`Risk`), whatever the length and the number of samples. On functions (`BayesianRegression`)
+mechanisms with learnt parameters are trained on contexts and held against the exact predictive mean. Runs are an array axis, lanes, of
+one compiled program. Zhang et al. 2022, whose analysis of training we know in outline only: the classes and formulas are our reading.
+"""
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.scipy.linalg import cho_solve
+from jaxtyping import Array, Float
+
+from attlas.attention import linear_attention, softmax_attention
+from attlas.errors import InputError, near, positive, whole
+from attlas.gaussian import Real, float64
+from attlas.kernels import RBF
+from attlas.latent_posterior.models import BayesianRegression, Contexts, FiniteLatent, compositions, log_ways
+from attlas.scan import Trajectory, iterate
+
+# --- the ledger ------------------------------------------------------------------------------------------------------
+
+
+class Ledger(NamedTuple):
+    r"""$R(f_T) - R(f^*)$, term by term; `generalisation` collects what a finite sample does, and
+    `excess` = `generalisation` + `optimisation` + `approximation`."""
+
+    overfitting: Real
+    r"""$[R - R_n](f_T)$."""
+    optimisation: Real
+    r"""$R_n(f_T) - R_n(\hat f)$: 0 or more."""
+    advantage: Real
+    r"""$R_n(\hat f) - R_n(f^\circ)$: 0 or less."""
+    chance: Real
+    r"""$[R_n - R](f^\circ)$, of mean 0."""
+    approximation: Real
+    r"""$R(f^\circ) - R(f^*)$: 0 or more."""
+
+    @property
+    def generalisation(self) -> Real:
+        return self.overfitting + self.advantage + self.chance
+
+    @property
+    def excess(self) -> Real:
+        return self.generalisation + self.optimisation + self.approximation
+
+
+def ledger(
+    risk: Callable[[Any], Real],
+    empirical: Callable[[Any], Real],
+    *,
+    trained: Any,
+    minimiser: Any,
+    best: Any,
+    bayes: Any,
+) -> Ledger:
+    r"""The excess risk of `trained` over `bayes`, split by the empirical `minimiser` and the `best` of the class. Both risks take a
+    predictor, in whatever form the four come."""
+    return Ledger(
+        overfitting=risk(trained) - empirical(trained),
+        optimisation=empirical(trained) - empirical(minimiser),
+        advantage=empirical(minimiser) - empirical(best),
+        chance=empirical(best) - risk(best),
+        approximation=risk(best) - risk(bayes),
+    )
+
+
+class Risk(NamedTuple):
+    r"""Mean square error as a finite sum, $R(f) = \sum_k w_k (f_k - t_k)^2 + \text{rest}$, over the counts k that a sequence can have: their law, the
+    mean label at each, and the mean square of labels about those. The population's, or a sample's."""
+
+    weight: Float[Any, "*n k"]
+    target: Float[Any, "*n k"]
+    rest: Float[Any, "*n"]
+
+    def __call__(self, prediction: Float[Any, "*#n k"]) -> Float[Any, "*n"]:
+        return (self.weight * (prediction - self.target) ** 2).sum(-1) + self.rest
+
+
+class Topics(NamedTuple):
+    """All `counts` of the words of a sequence, the risk of the population, in which `target` is the Bayes predictor, and the posterior."""
+
+    counts: Float[np.ndarray, "k vocabulary"]
+    risk: Risk
+    posterior: Float[np.ndarray, "k m"]
+    values: Float[np.ndarray, " m"]
+    noise: float
+
+    @float64
+    def sample(self, key: Array, samples: int, repeats: int) -> Risk:
+        """The empirical risks of `repeats` samples."""
+        places, latents, noises = jax.random.split(key, 3)
+        shape = (whole("repeats", repeats, 1), whole("samples", samples, 1))
+        k = jax.random.categorical(places, jnp.log(self.risk.weight), shape=shape)
+        z = jax.random.categorical(latents, jnp.log(jnp.asarray(self.posterior))[k])
+        label = np.asarray(jnp.asarray(self.values)[z] + self.noise * jax.random.normal(noises, shape))
+        rows, size = np.arange(repeats)[:, None], (repeats, len(self.counts))
+        seen, total, rest = (np.zeros(size) for _ in range(3))
+        np.add.at(seen, (rows, k), 1)
+        np.add.at(total, (rows, k), label)
+        mean = total / np.maximum(seen, 1)
+        np.add.at(rest, (rows, k), (label - mean[rows, k]) ** 2)
+        return Risk(seen / samples, mean, rest.sum(-1) / samples)
+
+
+@float64
+def topics(model: FiniteLatent, length: int, noise: float) -> Topics:
+    r"""Sequences of `length` words and labels $y = c_z + \text{noise}\,\varepsilon$, c the first of the model's `values`: exact, by all counts."""
+    counts = compositions(whole("length", length, 1), model.vocabulary)
+    likelihood = np.asarray(model.log_likelihood_of_counts(counts.astype(float)))
+    law = np.exp(likelihood + log_ways(counts)[:, None]) @ np.asarray(model.prior)
+    posterior = np.asarray(model.prior) * np.exp(likelihood - likelihood.max(1, keepdims=True))
+    posterior /= posterior.sum(1, keepdims=True)
+    values = np.asarray(model.values)[:, 0]
+    mean = posterior @ values
+    spread = law @ (posterior * (values - mean[:, None]) ** 2).sum(1)
+    return Topics(counts.astype(float), Risk(law, mean, np.asarray(spread + noise**2)), posterior, values, noise)
+
+
+class Heads(NamedTuple):
+    r"""Softmax heads with a score and a value for each word: $f(X) = \sum_h \frac{\sum_w N_w e^{s_{hw}} v_{hw}}{\sum_w N_w e^{s_{hw}}}$ for the counts N."""
+
+    scores: Float[Any, "*n h vocabulary"]
+    values: Float[Any, "*n h vocabulary"]
+
+    def predict(self, counts: Float[Any, "k vocabulary"]) -> Float[Array, "*n k"]:
+        powers, counts = self._powers(), jnp.asarray(counts)
+        return ((powers * self.values) @ counts.T / (powers @ counts.T)).sum(-2)
+
+    def features(self, counts: Float[Any, "k vocabulary"]) -> Float[Array, "*n k D"]:
+        """What each word counts for in each head, the softmax over the tokens summed over those that are equal: the class is linear in
+        the values, and these are what it is linear in."""
+        shares = self._powers()[..., None, :, :] * jnp.asarray(counts)[:, None, :]
+        shares = shares / shares.sum(-1, keepdims=True)
+        return shares.reshape(*shares.shape[:-2], -1)
+
+    def _powers(self) -> Float[Array, "*n h vocabulary"]:
+        scores = jnp.asarray(self.scores)
+        return jnp.exp(scores - jax.lax.stop_gradient(scores.max(-1, keepdims=True)))
+
+
+def random_heads(key: Array, repeats: int, heads: int, vocabulary: int, spread: float = 1.0) -> Heads:
+    """Scores that are normal, and values 0."""
+    shape = (whole("repeats", repeats, 1), whole("heads", heads, 1), vocabulary)
+    return Heads(spread * jax.random.normal(key, shape), jnp.zeros(shape))
+
+
+def _empirical(heads: Heads, risk: Risk, counts: Array) -> Array:
+    return risk(heads.predict(counts))
+
+
+# --- descent ---------------------------------------------------------------------------------------------------------
+
+
+class _State(NamedTuple):
+    parameters: Any
+    first: Any
+    second: Any
+
+
+@functools.cache
+def _adam(loss: Callable[[Any, Any, Any], Array]) -> tuple[Any, Any]:
+    slope = jax.vmap(jax.grad(loss), (0, 0, None))
+
+    def step(t: Array, state: _State, args: Any) -> _State:
+        data, shared, rate, steps = args
+        gradient = slope(state.parameters, data, shared)
+        first = jax.tree.map(lambda m, g: 0.9 * m + 0.1 * g, state.first, gradient)
+        second = jax.tree.map(lambda m, g: 0.99 * m + 0.01 * g**2, state.second, gradient)
+        here = rate * (1 + jnp.cos(jnp.pi * t / steps)) / 2 / (1 - 0.9 ** (t + 1))
+
+        def moved(x: Array, m: Array, q: Array) -> Array:
+            return x - here * m / (jnp.sqrt(q / (1 - 0.99 ** (t + 1))) + 1e-12)
+
+        return _State(jax.tree.map(moved, state.parameters, first, second), first, second)
+
+    def observe(t: Array, state: _State, args: Any) -> Any:
+        return state.parameters
+
+    return step, observe
+
+
+def minimise(
+    loss: Callable[[Any, Any, Any], Array],
+    start: Any,
+    data: Any,
+    shared: Any = None,
+    *,
+    steps: int,
+    rate: float,
+    record_every: int | None = None,
+) -> Trajectory:
+    """Adam on `loss(parameters, data, shared)` in every lane, the leading axis of `start` and `data`, with a rate that falls to 0 as a
+    cosine. `loss` takes one lane and must be a module-level function. What is observed are the parameters."""
+    start = jax.tree.map(jnp.asarray, start)
+    zeros = jax.tree.map(jnp.zeros_like, start)
+    state = _State(start, zeros, zeros)
+    steps = whole("steps", steps, 1)
+    step, observe = _adam(loss)
+    args = (jax.tree.map(jnp.asarray, data), jax.tree.map(jnp.asarray, shared), float(positive("rate", rate)), steps)
+    return iterate(step, observe, state, args, steps=steps, record_every=record_every or steps)
+
+
+class Trained(NamedTuple):
+    """Heads trained on samples: their ledger at each record [record, repeat], its square distance to the Bayes predictor, and predictions
+    [record, repeat, k]."""
+
+    steps: Any
+    ledger: Ledger
+    distance: Float[np.ndarray, "record repeat"]
+    predictions: Float[np.ndarray, "record repeat k"]
+
+
+@float64
+def train_heads(
+    topics: Topics,
+    samples: Risk,
+    key: Array,
+    *,
+    heads: int = 2,
+    steps: int = 1000,
+    rate: float = 0.03,
+    record_every: int | None = None,
+) -> Trained:
+    r"""Heads trained on each of the `samples`, with the ledger along the way.
+
+    The best of the class is sought from as many starts with the population's risk. The empirical minimiser is the best of what descent
+    finds from there, from the end of training, and these starts themselves, so that both sides of the ledger have their sign; with a
+    class that is not convex it remains an estimate, from above.
+    """
+    repeats = len(samples.rest)
+    counts = jnp.asarray(topics.counts)
+    start = random_heads(key, repeats, heads, counts.shape[1])
+    whole_risk = jax.tree.map(lambda x: np.broadcast_to(x, (repeats, *np.shape(x))), topics.risk)
+    options: dict[str, Any] = {"steps": steps, "rate": rate, "record_every": record_every or steps}
+    path = minimise(_empirical, start, samples, counts, **options)
+    found = minimise(_empirical, start, whole_risk, counts, **options).last.parameters
+    lowest = int(np.argmin(topics.risk(np.asarray(_predict(found, counts)))))
+    best = jax.tree.map(lambda x: np.repeat(x[lowest : lowest + 1], repeats, 0), found)
+    ways = [best, path.last.parameters]
+    ways += [minimise(_empirical, way, samples, counts, **options | {"rate": rate / 3}).last.parameters for way in ways]
+    predictions = np.asarray(_predict(path.observed, counts))
+    reached = np.stack([np.asarray(_predict(way, counts)) for way in ways] + list(predictions))
+    chosen = np.argmin(np.stack([samples(p) for p in reached]), 0)
+    minimiser = np.take_along_axis(reached, chosen[None, :, None], 0)[0]
+    terms = ledger(
+        topics.risk.__call__,
+        samples.__call__,
+        trained=predictions,
+        minimiser=minimiser,
+        best=reached[0],
+        bayes=topics.risk.target,
+    )
+    distance = (topics.risk.weight * (predictions - topics.risk.target) ** 2).sum(-1)
+    return Trained(path.steps, terms, distance, predictions)
+
+
+@jax.jit
+def _predict(heads: Heads, counts: Array) -> Array:
+    return heads.predict(counts)
+
+
+class Linearised(NamedTuple):
+    """Gradient descent in a class that is linear in its parameters: records [record, repeat] of the optimisation error, measured and by
+    the spectrum, with the eigenvalues and the distances of the start to the minimiser along their axes [repeat, D]."""
+
+    steps: Any
+    measured: Float[np.ndarray, "record repeat"]
+    predicted: Float[np.ndarray, "record repeat"]
+    eigenvalues: Float[np.ndarray, "repeat D"]
+    distances: Float[np.ndarray, "repeat D"]
+
+
+def optimisation_error(
+    eigenvalues: Float[Any, "*n D"], distances: Float[Any, "*n D"], step_size: Real, steps: Real
+) -> Float[Any, "*n"]:
+    r"""$R_n(\theta_T) - R_n(\hat\theta) = \sum_j w_j(1 - \eta w_j)^{2T}c_j^2$ of the descent $\theta \leftarrow \theta - \frac\eta2\nabla R_n$ in a linear class with the mean square
+    error: w the `eigenvalues` of the covariance of its features, c the `distances` $U^\top(\theta_0 - \hat\theta)$ along its axes. Exact."""
+    return (eigenvalues * (1 - step_size * eigenvalues) ** (2 * steps) * distances**2).sum(-1)
+
+
+@float64
+def descend_linearised(
+    features: Float[Any, "repeat k D"], samples: Risk, *, step_size: float, steps: int, record_every: int | None = None
+) -> Linearised:
+    r"""Descent from 0 on the empirical risks of linear predictors $\phi^\top\theta$; `step_size` is $\eta$ in units of the largest eigenvalue's inverse."""
+    features = np.asarray(features, float)
+    covariance = np.einsum("rk,rki,rkj->rij", samples.weight, features, features)
+    moment = np.einsum("rk,rki->ri", samples.weight * samples.target, features)
+    # Of the features themselves: their covariance has lost half of the digits of its small eigenvalues.
+    root = np.sqrt(samples.weight)[..., None]
+    left, singular, axes = np.linalg.svd(root * features, full_matrices=False)
+    axes, sizes = np.swapaxes(axes, -1, -2), singular**2
+    known = singular > 1e-12 * singular[:, :1]
+    along = np.einsum("rkj,rk->rj", left, root[..., 0] * samples.target)
+    inside = np.where(known, along / np.where(known, singular, 1), 0)
+    minimiser = np.einsum("rij,rj->ri", axes, inside)
+    eta = positive("step_size", step_size) / sizes[:, 0]
+    path = iterate(
+        _descend, _where, jnp.zeros_like(moment), (covariance, moment, eta), steps=steps, record_every=record_every or steps
+    )  # fmt: skip
+    least = samples(np.einsum("rki,ri->rk", features, minimiser))
+    reached = np.stack([samples(np.einsum("rki,ri->rk", features, theta)) for theta in path.observed])
+    predicted = np.stack([optimisation_error(sizes, inside, eta[:, None], t) for t in path.steps])
+    return Linearised(path.steps, reached - least, predicted, sizes, inside)
+
+
+def _descend(t: Array, theta: Array, args: Any) -> Array:
+    covariance, moment, eta = args
+    return theta - eta[:, None] * (jnp.einsum("rij,rj->ri", covariance, theta) - moment)
+
+
+def _where(t: Array, theta: Array, args: Any) -> Array:
+    return theta
+
+
+# --- attention trained on functions ----------------------------------------------------------------------------------
+
+
+class Parameters(NamedTuple):
+    """What is learnt: logarithms of the temperature and of the ridge, and maps of queries and keys. A mechanism uses some of them."""
+
+    temperature: Float[Any, "*n"]
+    ridge: Float[Any, "*n"]
+    query: Float[Any, "*n dim dim"]
+    key: Float[Any, "*n dim dim"]
+
+
+def _cme(p: Parameters, c: Contexts, factor: Real = 1.0) -> Array:
+    """CME attention, with the gradient of a linear solve, which is cheaper than that of the factor."""
+    kernel, keys = RBF(jnp.exp(p.temperature)), jnp.asarray(c.keys)
+    system = kernel(keys, keys) + factor * jnp.exp(p.ridge) * jnp.eye(keys.shape[-2])
+    root = jnp.linalg.cholesky(jax.lax.stop_gradient(system))
+    solved = jax.lax.custom_linear_solve(
+        lambda x: system @ x, jnp.asarray(c.values), lambda _, y: cho_solve((root, True), y), symmetric=True
+    )
+    return kernel(jnp.asarray(c.queries), keys) @ solved
+
+
+def _cme_of_length(p: Parameters, c: Contexts) -> Array:
+    return _cme(p, c, c.keys.shape[-2])
+
+
+def _mapped(p: Parameters, c: Contexts) -> tuple[Array, Array, Array]:
+    return c.queries @ p.query, c.keys @ p.key, c.values
+
+
+def _softmax(p: Parameters, c: Contexts, factor: Real = 1.0) -> Array:
+    return softmax_attention(*_mapped(p, c), temperature=factor * jnp.exp(p.temperature))
+
+
+def _softmax_of_length(p: Parameters, c: Contexts) -> Array:
+    return _softmax(p, c, c.keys.shape[-2] ** (-2 / (c.keys.shape[-1] + 3)))
+
+
+def _sum(p: Parameters, c: Contexts) -> Array:
+    return linear_attention(*_mapped(p, c), temperature=jnp.exp(p.temperature))
+
+
+def _mean(p: Parameters, c: Contexts) -> Array:
+    return _sum(p, c) / c.keys.shape[-2]
+
+
+MECHANISMS: dict[str, Callable[[Parameters, Contexts], Array]] = {
+    "CME": _cme,
+    "CME, ridge in proportion to the length": _cme_of_length,
+    "softmax": _softmax,
+    "softmax, temperature by the length": _softmax_of_length,
+    "linear, mean": _mean,
+    "linear, sum": _sum,
+}
+r"""Attention of queries over a context, with parameters that are learnt: CME with kernel and ridge; softmax and linear attention with maps of
+queries and keys and a temperature. By the length, the ridge is $cL$ and the temperature $cL^{-2/(s+4)}$, $s$ the sphere's dimension."""
+
+
+def mechanism(name: str) -> Callable[[Parameters, Contexts], Array]:
+    if name not in MECHANISMS:
+        raise InputError(
+            f"mechanism {name!r}: there is none.{near(name, MECHANISMS)} There are: {', '.join(MECHANISMS)}."
+        )
+    return MECHANISMS[name]
+
+
+def begin(lanes: int, dim: int) -> Parameters:
+    """Temperature and ridge 1, and maps that are the identity."""
+    eye = jnp.broadcast_to(jnp.eye(dim), (whole("lanes", lanes, 1), dim, dim))
+    return Parameters(jnp.zeros(lanes), jnp.zeros(lanes), eye, eye)
+
+
+@functools.cache
+def _loss(name: str) -> Callable[[Parameters, tuple[Contexts, Array], Any], Array]:
+    attend = mechanism(name)
+
+    def loss(parameters: Parameters, data: tuple[Contexts, Array], shared: Any) -> Array:
+        contexts, weight = data
+        return weight @ ((attend(parameters, contexts) - contexts.targets) ** 2).sum(-1).mean(-1)
+
+    return loss
+
+
+def draw_training(
+    model: BayesianRegression, key: Array, samples: Sequence[int], repeats: int, length: int, queries: int = 1
+) -> tuple[Contexts, Float[Array, "lane n"]]:
+    """Contexts with noisy targets for every number of samples and repeat, lanes in this order, and weights 1/n on the first n of them, 0
+    beyond: samples of a repeat are nested."""
+    sizes = [whole("samples", n, 1) for n in samples]
+    if not sizes:
+        raise InputError("samples is empty: there must be at least one number of samples")
+    most = max(sizes)
+    contexts, noises = jax.random.split(key)
+    drawn = model.sample(contexts, whole("repeats", repeats, 1) * most, whole("length", length, 1), queries)
+    noise = model.noise * jax.random.normal(noises, drawn.targets.shape)
+    drawn = drawn._replace(targets=drawn.targets + noise)
+    lanes = jax.tree.map(lambda x: jnp.tile(x.reshape(repeats, most, *x.shape[1:]), (len(sizes), *[1] * x.ndim)), drawn)
+    weight = jnp.repeat(jnp.stack([(jnp.arange(most) < n) / n for n in sizes]), repeats, 0)
+    return lanes, weight
+
+
+def train(
+    name: str, data: tuple[Contexts, Float[Array, "lane n"]], *, steps: int = 100, rate: float = 0.1
+) -> Parameters:
+    """The parameters of the mechanism `name` after empirical risk minimisation in every lane."""
+    contexts = data[0]
+    start = begin(len(data[1]), contexts.keys.shape[-1])
+    return minimise(_loss(name), start, data, steps=steps, rate=rate).last.parameters
+
+
+class Comparison(NamedTuple):
+    """A mechanism against the exact predictive mean on fresh contexts: its mean square distance to that mean for each lane and context, and
+    the Bayes risk of each context."""
+
+    excess: Float[np.ndarray, "lane n"]
+    bayes: Float[np.ndarray, " n"]
+
+
+def compare(name: str, parameters: Parameters, model: BayesianRegression, contexts: Contexts) -> Comparison:
+    """How far trained attention is from the Bayes predictor. Its risk at a noiseless target is the sum of the two, because the
+    predictive mean is a conditional mean."""
+    mean, variance = (np.asarray(x) for x in model.predictive(*contexts[:3]))
+    found = np.asarray(_attend(name, jax.tree.map(jnp.asarray, parameters), contexts))
+    excess = ((found - mean) ** 2).sum(-1).mean(-1)
+    return Comparison(excess, model.outputs * (variance - model.noise**2).mean(-1))
+
+
+@functools.partial(jax.jit, static_argnames="name")
+def _attend(name: str, parameters: Parameters, contexts: Contexts) -> Array:
+    # Lane by lane, which keeps memory small and leaves one factorisation under way at a time.
+    return jax.lax.map(lambda p: mechanism(name)(p, contexts), parameters)
+
+
+def length_curve(
+    name: str,
+    parameters: Parameters,
+    model: BayesianRegression,
+    lengths: Sequence[int],
+    key: Array,
+    *,
+    contexts: int,
+    queries: int = 4,
+) -> list[Comparison]:
+    """`compare` at every one of `lengths`, whatever length the parameters were learnt at."""
+    return [
+        compare(name, parameters, model, model.sample(key, contexts, whole("length", length, 1), queries))
+        for length in lengths
+    ]

@@ -1,0 +1,251 @@
+r"""Masked pretraining: a hidden token is told from the others, and what was learnt is read by a task with few labels.
+
+The best prediction of a hidden token is a linear image of the posterior, $E[v \mid X] = T\pi_X$. Two models have every excess risk in closed form
+once the coefficients are fitted. `LinearGaussian` has a posterior mean that is linear in the tokens; `Masked` topics have finitely many
+counts. Everything is NumPy's, in double precision, with repeats as an axis. Zhang et al. 2022; the models are ours.
+"""
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from attlas.errors import InputError, positive, whole
+from attlas.gaussian import float64
+from attlas.latent_posterior.learning import minimise
+from attlas.latent_posterior.models import FiniteLatent, compositions, log_ways
+
+
+def masked_operator(
+    model: FiniteLatent, embedding: Float[Any, "p vocabulary"] | None = None
+) -> Float[np.ndarray, "p m"]:
+    r"""$T = EP^\top$: the best prediction of a hidden word's embedding is $T\pi$ for the posterior $\pi$ given the words that are left, however many are
+    hidden. One-hot words unless an `embedding` E is given."""
+    words = np.asarray(model.words, float).T
+    if embedding is None:
+        return words
+    embedding = np.asarray(embedding, float)
+    if embedding.shape[-1:] != words.shape[:1]:
+        raise InputError(
+            f"embedding has the shape {embedding.shape}: it must have a column for each of {len(words)} words"
+        )
+    return embedding @ words
+
+
+def least_squares(features: Float[Any, "*r n d"], targets: Float[Any, "*r rows p"]) -> Float[np.ndarray, "*r d p"]:
+    """Coefficients of a linear probe, for every repeat."""
+    x, y = np.asarray(features, float), np.asarray(targets, float)
+    if x.shape[:-1] != y.shape[:-1]:
+        raise InputError(
+            f"there are {y.shape[-2]} labels and {x.shape[-2]} rows of features: there must be one label for each"
+        )
+    if x.shape[-2] < x.shape[-1]:
+        raise InputError(
+            f"there are {x.shape[-2]} labels for {x.shape[-1]} features: a probe needs at least one for each feature"
+        )
+    transposed = np.swapaxes(x, -1, -2)
+    return np.linalg.solve(transposed @ x, transposed @ y)
+
+
+class Fitted(NamedTuple):
+    """What pretraining learnt from n sequences, for every repeat: `coefficients` that predict the hidden value, and the exact excess risks of
+    that prediction and of the task that reads the representation made of it."""
+
+    coefficients: Float[np.ndarray, "repeat p d"]
+    pretraining: Float[np.ndarray, " repeat"]
+    downstream: Float[np.ndarray, " repeat"]
+
+
+@dataclass(frozen=True)
+class LinearGaussian:
+    r"""Tokens $x_i = Cz + \sigma e_i$ with $z \sim N(0, I_r)$; the hidden one shows $v = Az + s\,e'$, and the task asks for $Bz$.
+
+    The mean $\bar x$ of the L tokens is sufficient, the posterior mean is $\mu = K\bar x$ with $K = C^\top S^{-1}$, $S = CC^\top + \frac{\sigma^2}{L}I$, and the covariance
+    $I - KC$. `mixing` is C [d, r], `masked` A [p, r], `task` B [q, r].
+    """
+
+    mixing: Any
+    masked: Any
+    task: Any
+    length: int
+    noise: float = 1.0
+    target_noise: float = 0.5
+
+    def __post_init__(self) -> None:
+        whole("length", self.length, 1)
+        positive("noise", self.noise)
+        widths = {name: np.shape(getattr(self, name)) for name in ("mixing", "masked", "task")}
+        if any(len(shape) != 2 for shape in widths.values()) or len({shape[1] for shape in widths.values()}) > 1:
+            told = ", ".join(f"{name} {shape}" for name, shape in widths.items())
+            raise InputError(f"the shapes are {told}: they must be matrices with a column for each latent coordinate")
+
+    @property
+    def covariance(self) -> Float[np.ndarray, "d d"]:
+        c = np.asarray(self.mixing, float)
+        return c @ c.T + self.noise**2 / self.length * np.eye(len(c))
+
+    @property
+    def gain(self) -> Float[np.ndarray, "r d"]:
+        return np.linalg.solve(self.covariance, np.asarray(self.mixing, float)).T
+
+    @property
+    def spread(self) -> Float[np.ndarray, "r r"]:
+        """Covariance of the posterior."""
+        c = np.asarray(self.mixing, float)
+        return np.eye(c.shape[1]) - self.gain @ c
+
+    def draw(self, key: Array, samples: int, repeats: int) -> tuple[np.ndarray, np.ndarray]:
+        """Latents [repeat, n, r] and means of the tokens [repeat, n, d]."""
+        c = np.asarray(self.mixing, float)
+        drawn = np.asarray(_normals(key, (whole("repeats", repeats, 1), whole("samples", samples, 1), sum(c.shape))))
+        z, e = np.split(drawn, [c.shape[1]], -1)
+        return z, z @ c.T + self.noise / np.sqrt(self.length) * e
+
+    def excess(self, coefficients: Float[np.ndarray, "*r p d"], operator: Any) -> Float[Any, "*r"]:
+        r"""$E|G\bar x - O\mu|^2$ of predictions with coefficients G of $Oz$."""
+        off = coefficients - np.asarray(operator, float) @ self.gain
+        return np.einsum("...pd,de,...pe->...", off, self.covariance, off)
+
+    def pretrain(self, key: Array, samples: int, repeats: int) -> Fitted:
+        r"""Least squares of the hidden value on $\bar x$; the representation is $\hat\mu = A^+\hat G\bar x$, read by the task as $B\hat\mu$."""
+        data, noises = jax.random.split(key)
+        z, x = self.draw(data, samples, repeats)
+        a = np.asarray(self.masked, float)
+        e = np.asarray(_normals(noises, (repeats, samples, len(a))))
+        fitted = np.swapaxes(least_squares(x, z @ a.T + self.target_noise * e), -1, -2)
+        read = np.asarray(self.task, float) @ np.linalg.pinv(a, rcond=1e-10)
+        return Fitted(fitted, self.excess(fitted, a), self.excess(read @ fitted, self.task))
+
+    def expected(self, samples: int) -> tuple[float, float]:
+        r"""The mean of both excess risks over the sample, exact for $n > d + 1$: $\frac{d}{n-d-1}\mathrm{tr}\,M\Sigma M^\top$ with $\Sigma = A(I - KC)A^\top + s^2I$, M the identity for
+        pretraining and $BA^+$ for the task, which adds what the representation cannot hold of it, $E|B(I - A^+A)\mu|^2$."""
+        a, b = np.asarray(self.masked, float), np.asarray(self.task, float)
+        d = len(np.asarray(self.mixing))
+        if samples <= d + 1:
+            raise InputError(f"samples = {samples}: with {d} features the mean is finite for more than {d + 1}")
+        inverse = np.linalg.pinv(a, rcond=1e-10)
+        sigma = a @ self.spread @ a.T + self.target_noise**2 * np.eye(len(a))
+        read, factor = b @ inverse, d / (samples - d - 1)
+        lost = b @ (np.eye(a.shape[1]) - inverse @ a) @ self.gain
+        blind = np.trace(lost @ self.covariance @ lost.T)
+        return factor * float(np.trace(sigma)), factor * float(np.trace(read @ sigma @ read.T)) + float(blind)
+
+    def probe(
+        self,
+        coefficients: Float[np.ndarray, "repeat p d"] | None,
+        key: Array,
+        labels: int,
+        repeats: int,
+        label_noise: float,
+    ) -> Float[np.ndarray, " repeat"]:
+        r"""The task's excess risk with `labels` labels $Bz + \text{noise}$: of a linear probe on the pretrained $\hat G\bar x$, or without `coefficients` of least squares from
+        scratch, on $\bar x$. The two see the same labels for one key."""
+        data, noises = jax.random.split(key)
+        z, x = self.draw(data, labels, repeats)
+        b = np.asarray(self.task, float)
+        y = z @ b.T + label_noise * np.asarray(_normals(noises, (repeats, labels, len(b))))
+        if coefficients is None:
+            return self.excess(np.swapaxes(least_squares(x, y), -1, -2), b)
+        w = least_squares(x @ np.swapaxes(coefficients, -1, -2), y)
+        return self.excess(np.swapaxes(w, -1, -2) @ coefficients, b)
+
+
+def _normals(key: Array, shape: tuple[int, ...]) -> Array:
+    with jax.enable_x64(True):
+        return jax.random.normal(key, shape, jnp.float64)
+
+
+# --- topics ----------------------------------------------------------------------------------------------------------
+
+
+def tangent(m: int) -> Float[np.ndarray, "m others"]:
+    """Orthonormal directions that sum to 0, in which two probability vectors can differ."""
+    return np.linalg.svd(np.ones((1, whole("m", m, 2))))[2][1:].T
+
+
+class Masked(NamedTuple):
+    """Topics with a hidden word: all counts of the words that are left, their law and posterior, and the operator that the hidden word's
+    embedding reads the posterior with."""
+
+    counts: Float[np.ndarray, "k vocabulary"]
+    law: Float[np.ndarray, " k"]
+    posterior: Float[np.ndarray, "k m"]
+    operator: Float[np.ndarray, "p m"]
+    embedding: Float[np.ndarray, "p vocabulary"]
+    noise: float
+
+    def sample(
+        self, key: Array, samples: int, repeats: int, words: Float[Any, "m vocabulary"]
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Shares of the counts [repeat, k] in samples, and the mean embedding of the hidden word at each [repeat, k, p]."""
+        places, hidden, noises = jax.random.split(key, 3)
+        shape = (whole("repeats", repeats, 1), whole("samples", samples, 1))
+        with jax.enable_x64(True):
+            k = np.asarray(jax.random.categorical(places, jnp.log(self.law), shape=shape))
+            following = np.log(self.posterior @ np.asarray(words))
+            w = np.asarray(jax.random.categorical(hidden, jnp.asarray(following)[k]))
+        v = self.embedding.T[w] + self.noise * np.asarray(_normals(noises, (*shape, len(self.embedding))))
+        rows = np.arange(repeats)[:, None]
+        share, total = np.zeros((repeats, len(self.law))), np.zeros((repeats, len(self.law), v.shape[-1]))
+        np.add.at(share, (rows, k), 1 / samples)
+        np.add.at(total, (rows, k), v / samples)
+        return share, total / np.where(share > 0, share, 1)[..., None]
+
+    def excess(self, error: Float[np.ndarray, "*r k m"], operator: Float[np.ndarray, "q m"]) -> Float[Any, "*r"]:
+        r"""$E|O\delta_X|^2$ of the error $\delta$ of a representation."""
+        return ((error @ operator.T) ** 2).sum(-1) @ self.law
+
+
+def masked_topics(model: FiniteLatent, length: int, sizes: Any, noise: float) -> Masked:
+    r"""Sequences of `length` words, one of them hidden. Its embedding is chosen such that $T$ has the singular values `sizes` on directions that sum to 0:
+    $E = \mathrm{diag}(\text{sizes})(P^\top U)^+$, to which normal noise of standard deviation `noise` is added."""
+    u = tangent(len(model.prior))
+    words = np.asarray(model.words, float)
+    embedding = np.diag(np.asarray(sizes, float)) @ np.linalg.pinv(words.T @ u)
+    counts = compositions(whole("length", length, 2) - 1, model.vocabulary)
+    likelihood = np.exp(counts @ np.log(words).T)
+    joint = likelihood * np.asarray(model.prior) * np.exp(log_ways(counts))[:, None]
+    law = joint.sum(1)
+    operator = masked_operator(model, embedding)
+    return Masked(counts.astype(float), law, joint / law[:, None], operator, embedding, noise)
+
+
+@float64
+def on_simplex(
+    masked: Masked, share: Float[np.ndarray, "repeat k"], target: Float[np.ndarray, "repeat k p"], *, steps: int = 300
+) -> Float[np.ndarray, "repeat k m"]:
+    r"""The representation $\hat\pi = \mathrm{softmax}(W N + b)$ of the counts N that predicts the hidden word best as $T\hat\pi$: it holds the true posterior,
+    and never leaves the simplex."""
+    m, vocabulary = masked.posterior.shape[1], masked.counts.shape[1]
+    start = (jnp.zeros((len(share), vocabulary, m)), jnp.zeros((len(share), m)))
+    shared = (jnp.asarray(masked.counts), jnp.asarray(masked.operator))
+    found = minimise(_masked_loss, start, (share, target), shared, steps=steps, rate=0.1).last.parameters
+    return np.asarray(_posterior(jax.tree.map(jnp.asarray, found), shared[0]))
+
+
+def _posterior(parameters: Any, counts: Array) -> Array:
+    weights, shift = parameters
+    return jax.nn.softmax(counts @ weights + shift[..., None, :], -1)
+
+
+def _masked_loss(parameters: Any, data: Any, shared: Any) -> Array:
+    share, target = data
+    counts, operator = shared
+    return share @ ((_posterior(parameters, counts) @ operator.T - target) ** 2).sum(-1)
+
+
+def unconstrained(
+    masked: Masked, share: Float[np.ndarray, "repeat k"], target: Float[np.ndarray, "repeat k p"]
+) -> Float[np.ndarray, "repeat k m"]:
+    r"""The representation $T^+\hat G\pi$ of the prediction that is linear in the posterior, by least squares, on the plane of vectors that sum to 1 but not in
+    the simplex: it holds the true posterior too."""
+    phi = masked.posterior
+    gram = np.einsum("rk,ki,kj->rij", share, phi, phi)
+    fitted = np.linalg.solve(gram, np.einsum("rk,ki,rkp->rip", share, phi, target))
+    m = phi.shape[1]
+    u = tangent(m)
+    centre = masked.operator @ np.full(m, 1 / m)
+    return 1 / m + (phi @ fitted - centre) @ np.linalg.pinv(masked.operator @ u).T @ u.T

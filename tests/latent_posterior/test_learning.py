@@ -1,0 +1,147 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from pytest import approx
+
+from attlas.attention import softmax_attention
+from attlas.errors import InputError
+from attlas.kernels import RBF, cme_attention
+from attlas.latent_posterior import BayesianRegression, FiniteLatent
+from attlas.latent_posterior.inference import likelihoods, sequences
+from attlas.latent_posterior.learning import (
+    MECHANISMS,
+    Heads,
+    Parameters,
+    begin,
+    compare,
+    descend_linearised,
+    draw_training,
+    ledger,
+    length_curve,
+    optimisation_error,
+    random_heads,
+    topics,
+    train,
+    train_heads,
+)
+
+RNG = np.random.default_rng(5)
+MODEL = FiniteLatent([0.5, 0.3, 0.2], RNG.dirichlet(np.ones(3), 3), np.array([[1.0], [-1.0], [0.5]]))
+TEMPERATURE = 0.3
+
+
+def kernel(x, y):
+    return RBF(TEMPERATURE)(x, y)
+
+
+FUNCTIONS = BayesianRegression(3, kernel=kernel, noise=0.3)
+
+
+def test_risk_over_counts_is_that_over_all_sequences():
+    length, noise = 4, 0.2
+    population = topics(MODEL, length, noise)
+    law = likelihoods(MODEL, length) * MODEL.prior
+    prediction = RNG.normal(size=len(population.counts))
+    counts = (sequences(3, length)[..., None] == np.arange(3)).sum(1)
+    place = {tuple(row): i for i, row in enumerate(population.counts.astype(int))}
+    at = prediction[[place[tuple(row)] for row in counts]]
+    brute = (law * (at[:, None] - MODEL.values[:, 0]) ** 2).sum() + noise**2
+    assert population.risk(prediction) == approx(brute, rel=1e-12)
+    assert population.risk(population.risk.target) == approx(MODEL.bayes_risk(length) + noise**2, rel=1e-12)
+
+
+def test_empirical_risk_has_the_population_risk_as_its_mean():
+    population = topics(MODEL, 5, 0.3)
+    prediction = RNG.normal(size=len(population.counts))
+    risks = population.sample(jax.random.key(0), 40, 3000)(prediction)
+    assert risks.mean() == approx(float(population.risk(prediction)), abs=5 * risks.std() / np.sqrt(3000))
+
+
+def test_heads_on_counts_are_softmax_attention_on_tokens(float64):
+    heads = Heads(RNG.normal(size=(2, 3)), RNG.normal(size=(2, 3)))
+    words = np.array([0, 2, 2, 1, 2])
+    one_hot = np.eye(3)[words]
+    attended = sum(
+        softmax_attention(
+            jnp.asarray(s[None]), jnp.asarray(one_hot), jnp.asarray(one_hot @ v[:, None]), temperature=1.0
+        )
+        for s, v in zip(heads.scores, heads.values, strict=True)
+    )
+    counts = one_hot.sum(0, keepdims=True)
+    assert float(heads.predict(counts)[0]) == approx(float(attended[0, 0]), rel=1e-12)
+    assert float((heads.features(counts) @ heads.values.ravel())[0]) == approx(
+        float(heads.predict(counts)[0]), rel=1e-12
+    )
+
+
+def test_ledger_closes_and_its_terms_have_their_signs():
+    population = topics(MODEL, 6, 0.3)
+    drawn = population.sample(jax.random.key(1), 60, 6)
+    found = train_heads(population, drawn, jax.random.key(2), steps=120, record_every=40)
+    terms = found.ledger
+    assert terms.excess == approx(found.distance, abs=1e-12)
+    assert terms.generalisation + terms.optimisation + terms.approximation == approx(terms.excess, abs=1e-15)
+    assert (terms.optimisation >= 0).all() and (terms.advantage <= 0).all() and terms.approximation.min() >= 0
+    assert found.distance[0].mean() > found.distance[-1].mean()
+
+
+def test_ledger_takes_any_predictors():
+    terms = ledger(lambda f: 2 * f, lambda f: f + 1, trained=5.0, minimiser=3.0, best=2.0, bayes=1.0)
+    assert tuple(terms) == (4.0, 2.0, 1.0, -1.0, 2.0) and terms.excess == 8.0
+
+
+def test_optimisation_error_of_a_linear_class(float64):
+    population = topics(MODEL, 5, 0.3)
+    drawn = population.sample(jax.random.key(3), 80, 4)
+    features = np.asarray(random_heads(jax.random.key(4), 4, 3, 3).features(population.counts))
+    found = descend_linearised(features, drawn, step_size=1.5, steps=60, record_every=20)
+    assert found.measured == approx(found.predicted, abs=1e-12)
+    assert (np.diff(found.measured, axis=0) < 0).all()
+    assert optimisation_error(np.array([2.0]), np.array([3.0]), 0.25, 2) == approx(2 * 0.5**4 * 9)
+
+
+def test_mechanism_is_cme_attention_and_its_gradient_that_of_differences(float64):
+    contexts = FUNCTIONS.sample(jax.random.key(0), 3, 7, 2)
+    p = begin(1, 3)._replace(temperature=jnp.array([-1.0]), ridge=jnp.array([-2.0]))
+    one = jax.tree.map(lambda x: x[0], p)
+    exact = cme_attention(*(contexts[i] for i in (2, 0, 1)), ridge=np.exp(-2.0), kernel=RBF(np.exp(-1.0)))
+    assert MECHANISMS["CME"](one, contexts) == approx(np.asarray(exact), abs=1e-10)
+
+    def loss(t, r):
+        return (MECHANISMS["CME"](Parameters(t, r, one.query, one.key), contexts) ** 2).sum()
+
+    slopes = jax.grad(loss, (0, 1))(-1.0, -2.0)
+    h = 1e-5
+    assert float(slopes[0]) == approx(float(loss(-1 + h, -2.0) - loss(-1 - h, -2.0)) / (2 * h), rel=1e-6)
+    assert float(slopes[1]) == approx(float(loss(-1.0, -2 + h) - loss(-1.0, -2 - h)) / (2 * h), rel=1e-6)
+
+
+def test_training_nears_the_bayes_predictor_and_runs_do_not_depend_on_their_neighbours(float64):
+    data = draw_training(FUNCTIONS, jax.random.key(1), [16, 64], 2, 6, 4)
+    found = train("CME", data, steps=60, rate=0.15)
+    alone = train("CME", jax.tree.map(lambda x: x[2:3], data), steps=60, rate=0.15)
+    assert alone.temperature[0] == approx(found.temperature[2], rel=1e-9)
+    fresh = FUNCTIONS.sample(jax.random.key(2), 64, 6, 4)
+    trained, untrained = (compare("CME", p, FUNCTIONS, fresh) for p in (found, begin(4, 3)))
+    assert (trained.excess.mean(1) < untrained.excess.mean(1)).all()
+    exact = begin(1, 3)._replace(temperature=jnp.log(jnp.array([TEMPERATURE])), ridge=jnp.log(jnp.array([0.09])))
+    assert compare("CME", exact, FUNCTIONS, fresh).excess == approx(0, abs=1e-12)
+
+
+def test_weights_beyond_a_sample_are_zero():
+    contexts, weight = draw_training(FUNCTIONS, jax.random.key(1), [2, 4], 3, 5)
+    assert contexts.keys.shape == (6, 4, 5, 3) and weight.shape == (6, 4)
+    assert weight.sum(1) == approx(1) and (weight[:3, 2:] == 0).all()
+    assert (contexts.keys[0] == contexts.keys[3]).all()
+
+
+def test_bad_input_is_told():
+    with pytest.raises(InputError, match="Did you mean softmax"):
+        train("sofmax", draw_training(FUNCTIONS, jax.random.key(0), [2], 1, 2))
+    with pytest.raises(InputError, match="length = 0"):
+        length_curve("CME", begin(1, 3), FUNCTIONS, [0], jax.random.key(0), contexts=2)
+    with pytest.raises(InputError, match="length = 0"):
+        topics(MODEL, 0, 0.1)
+    with pytest.raises(InputError, match="samples is empty"):
+        draw_training(FUNCTIONS, jax.random.key(0), [], 1, 2)

@@ -1,0 +1,100 @@
+import jax
+import numpy as np
+import pytest
+from pytest import approx
+
+from attlas.errors import InputError
+from attlas.latent_posterior import FiniteLatent, condition_number
+from attlas.latent_posterior.pretraining import (
+    LinearGaussian,
+    least_squares,
+    masked_operator,
+    masked_topics,
+    on_simplex,
+    tangent,
+    unconstrained,
+)
+
+RNG = np.random.default_rng(3)
+WORDS = RNG.dirichlet(np.ones(4), 3)
+TOPICS = FiniteLatent([0.5, 0.3, 0.2], WORDS)
+
+
+def gaussian(**options):
+    given = {"mixing": RNG.normal(size=(5, 3)), "masked": np.diag([1.0, 0.5, 0.2]), "task": np.eye(3)[2:], "length": 8}
+    return LinearGaussian(**given | options)
+
+
+def test_gain_is_the_posterior_mean():
+    model = gaussian()
+    z, x = model.draw(jax.random.key(0), 200_000, 1)
+    fitted = least_squares(x[0], z[0]).T
+    assert fitted == approx(model.gain, abs=0.02)
+    left = z[0] - x[0] @ model.gain.T
+    assert left.T @ left / len(left) == approx(model.spread, abs=0.01)
+
+
+def test_excess_is_the_mean_square_distance():
+    model = gaussian()
+    coefficients = RNG.normal(size=(3, 5))
+    _, x = model.draw(jax.random.key(1), 200_000, 1)
+    off = x[0] @ (coefficients - model.masked @ model.gain).T
+    assert model.excess(coefficients, model.masked) == approx((off**2).sum(1).mean(), rel=0.02)
+
+
+def test_mean_of_both_excess_risks():
+    model = gaussian()
+    found = model.pretrain(jax.random.key(2), 30, 4000)
+    for runs, expected in zip((found.pretraining, found.downstream), model.expected(30), strict=True):
+        assert runs.mean() == approx(expected, abs=5 * runs.std() / np.sqrt(4000))
+    assert (found.downstream <= condition_number(model.masked, model.task).value * found.pretraining * (1 + 1e-9)).all()
+
+
+def test_equal_operators_have_equal_risks():
+    found = gaussian(masked=np.eye(3), task=np.eye(3)).pretrain(jax.random.key(2), 30, 10)
+    assert found.downstream == approx(found.pretraining, rel=1e-10)
+
+
+def test_blind_pretraining_keeps_a_floor():
+    model = gaussian(masked=np.diag([1.0, 1.0, 0.0]), task=np.eye(3)[2:])
+    k = model.gain[2]
+    assert model.expected(10**9)[1] == approx(k @ model.covariance @ k, rel=1e-6)
+
+
+def test_probe_on_random_features_has_the_random_design_risk():
+    model = gaussian()
+    runs = model.probe(None, jax.random.key(4), 20, 4000, 0.5)
+    exact = 5 / (20 - 6) * (model.spread[2, 2] + 0.25)
+    assert runs.mean() == approx(exact, abs=5 * runs.std() / np.sqrt(4000))
+    invertible = np.broadcast_to(RNG.normal(size=(5, 5)), (4000, 5, 5))
+    assert model.probe(invertible, jax.random.key(4), 20, 4000, 0.5) == approx(runs, rel=1e-5)
+
+
+def test_masked_topics_have_the_singular_values_asked_for():
+    masked = masked_topics(TOPICS, 5, [1.0, 0.1], 0.2)
+    assert np.linalg.svd(masked.operator @ tangent(3))[1] == approx([1.0, 0.1])
+    assert masked.law.sum() == approx(1) and masked.posterior.sum(1) == approx(1)
+    assert masked_operator(TOPICS) == approx(WORDS.T)
+
+
+def test_both_representations_recover_the_posterior_without_sampling():
+    masked = masked_topics(TOPICS, 4, [1.0, 0.5], 0.2)
+    target = (masked.posterior @ masked.operator.T)[None]
+    assert unconstrained(masked, masked.law[None], target)[0] == approx(masked.posterior, abs=1e-8)
+    found = on_simplex(masked, masked.law[None], target, steps=1500)[0]
+    assert found == approx(masked.posterior, abs=0.05)
+
+
+def test_bad_input_is_told():
+    with pytest.raises(InputError, match="3 labels for 5 features"):
+        least_squares(np.ones((3, 5)), np.ones((3, 1)))
+    with pytest.raises(InputError, match="there must be one label for each"):
+        least_squares(np.ones((6, 5)), np.ones((7, 1)))
+    with pytest.raises(InputError, match="a column for each latent coordinate"):
+        gaussian(task=np.eye(4))
+    with pytest.raises(InputError, match="length = 0"):
+        gaussian(length=0)
+    with pytest.raises(InputError, match="more than 6"):
+        gaussian().expected(6)
+    with pytest.raises(InputError, match="a column for each of 4 words"):
+        masked_operator(TOPICS, np.ones((2, 3)))
