@@ -46,7 +46,7 @@ $(STAMP): requirements.lock pyproject.toml
 	@touch $@
 
 lock: $(STAMP)
-	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header --python-version 3.11 --group dev pyproject.toml -o requirements.lock
+	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header --python-version 3.11 --group dev --all-extras pyproject.toml -o requirements.lock
 
 clean:
 	rm -rf $(VENV) build .pytest_cache .mypy_cache .ruff_cache .hypothesis
