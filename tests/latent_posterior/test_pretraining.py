@@ -66,8 +66,21 @@ def test_probe_on_random_features_has_the_random_design_risk():
     runs = model.probe(None, jax.random.key(4), 20, 4000, 0.5)
     exact = 5 / (20 - 6) * (model.spread[2, 2] + 0.25)
     assert runs.mean() == approx(exact, abs=5 * runs.std() / np.sqrt(4000))
+    assert model.expected_probe(None, 20, 0.5) == approx(exact)
     invertible = np.broadcast_to(RNG.normal(size=(5, 5)), (4000, 5, 5))
     assert model.probe(invertible, jax.random.key(4), 20, 4000, 0.5) == approx(runs, rel=1e-5)
+    assert model.expected_probe(invertible[:2], 20, 0.5) == approx(np.full(2, exact))
+
+
+def test_probe_on_two_features_pays_for_what_they_miss():
+    model, features = gaussian(), RNG.normal(size=(2, 5))
+    runs = model.probe(np.broadcast_to(features, (4000, 2, 5)), jax.random.key(5), 20, 4000, 0.5)
+    assert model.expected_probe(features, 20, 0.5) == approx(runs.mean(), abs=5 * runs.std() / np.sqrt(4000))
+    # With all the labels there are, what is left is the distance of the best combination of the features to the task's mean.
+    wanted = model.task @ model.gain
+    root = np.linalg.cholesky(model.covariance)
+    best = np.linalg.lstsq((features @ root).T, (wanted @ root).T)[0]
+    assert model.expected_probe(features, 10**12, 0.5) == approx(model.excess(best.T @ features, model.task), rel=1e-6)
 
 
 def test_masked_topics_have_the_singular_values_asked_for():
@@ -96,5 +109,7 @@ def test_bad_input_is_told():
         gaussian(length=0)
     with pytest.raises(InputError, match="more than 6"):
         gaussian().expected(6)
+    with pytest.raises(InputError, match="labels = 6: with 5 features"):
+        gaussian().expected_probe(None, 6, 0.5)
     with pytest.raises(InputError, match="a column for each of 4 words"):
         masked_operator(TOPICS, np.ones((2, 3)))

@@ -145,17 +145,22 @@ def identity(x: Array) -> Array:
     return x
 
 
+def _as_tree(kernel: Any) -> Any:
+    """A kernel with parameters is a tree of arrays; a function becomes one without any."""
+    return kernel if kernel is None or isinstance(kernel, eqx.Module) else jax.tree_util.Partial(kernel)
+
+
 class BayesianRegression(Model):
     r"""$v_i = z^\top\phi(k_i) + \varepsilon_i$: values that depend linearly on features of keys, $z$ with entries $N(0, \tau^2)$ and
     $\varepsilon \sim N(0, \sigma^2 I)$; or, with a `kernel` in place of `features`, a Gaussian process of covariance $\tau^2 k(k, k')$.
 
     Keys are uniform on the sphere of dimension `dim`, or on the rows of `points`. `features` maps [..., dim] to [..., D], `kernel` maps
-    [..., i, dim] and [..., j, dim] to [..., i, j]; both must be hashable. The ridge is $\lambda = \sigma^2/\tau^2$.
+    [..., i, dim] and [..., j, dim] to [..., i, j]; functions must be hashable. The ridge is $\lambda = \sigma^2/\tau^2$.
     """
 
     dim: int = eqx.field(static=True)
     features: Callable[[Array], Array] = eqx.field(static=True, default=identity)
-    kernel: Callable[[Array, Array], Array] | None = eqx.field(static=True, default=None)
+    kernel: Callable[[Array, Array], Array] | None = eqx.field(converter=_as_tree, default=None)
     outputs: int = eqx.field(static=True, default=1)
     noise: Real = 0.3
     scale: Real = 1.0

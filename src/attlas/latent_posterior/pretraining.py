@@ -152,6 +152,22 @@ class LinearGaussian:
         w = least_squares(x @ np.swapaxes(coefficients, -1, -2), y)
         return self.excess(np.swapaxes(w, -1, -2) @ coefficients, b)
 
+    def expected_probe(
+        self, coefficients: Float[np.ndarray, "*r p d"] | None, labels: int, label_noise: float
+    ) -> Float[Any, "*r"]:
+        r"""The mean of `probe` over the labels, given the `coefficients`: $v_G - v + \frac{p\,v_G}{n-p-1}$ for p features and n labels, where $v_G$ and v are the variances that are
+        left of a label given the features and given $\bar x$, over all outputs. Exact, because all is Gaussian; with fixed features it would be $\frac{p\,v_G}{n}$."""
+        b, s = np.asarray(self.task, float), self.covariance
+        g = np.eye(len(s)) if coefficients is None else np.asarray(coefficients, float)
+        p = g.shape[-2]
+        if whole("labels", labels, 1) <= p + 1:
+            raise InputError(f"labels = {labels}: with {p} features the mean is finite for more than {p + 1}")
+        across = g @ np.asarray(self.mixing, float) @ b.T
+        seen = np.swapaxes(across, -1, -2) @ np.linalg.solve(g @ s @ np.swapaxes(g, -1, -2), across)
+        left = len(b) * label_noise**2 + (b**2).sum() - np.trace(seen, axis1=-2, axis2=-1)
+        best = len(b) * label_noise**2 + np.trace(b @ self.spread @ b.T)
+        return left - best + p * left / (labels - p - 1)
+
 
 def _normals(key: Array, shape: tuple[int, ...]) -> Array:
     with jax.enable_x64(True):

@@ -4,13 +4,17 @@ import functools
 from collections.abc import Sequence
 from typing import Any
 
+import equinox as eqx
+import jax
+import jax.numpy as jnp
 import numpy as np
 import xarray as xr
-from jaxtyping import Array
+from jaxtyping import Array, Float
 from scipy.special import xlog1py, xlogy
 
+from attlas.attention import softmax
 from attlas.claims import Control, Hypothesis, Setting, claim, drawn_by, key_for, product, together
-from attlas.kernels import RBF
+from attlas.kernels import RBF, Exponential, cme_weights
 from attlas.latent_posterior.bounds import head_rademacher, length_shift
 from attlas.latent_posterior.claims.shared import FIGURES, PAPER, on_sphere, random_topics
 from attlas.latent_posterior.learning import (
@@ -26,8 +30,9 @@ from attlas.latent_posterior.learning import (
     train_heads,
 )
 from attlas.latent_posterior.models import BayesianRegression, FiniteLatent, log_ways
+from attlas.latent_posterior.rates import cme_error, mercer, multiplicity, softmax_bias, softmax_error
 from attlas.rademacher import concatenated_complexity, draw_signs, head_complexity, mean_of, planar_complexity
-from attlas.statistics import Agreement, Bound, Order, Rate
+from attlas.statistics import Agreement, Approximation, Bound, Order, Rate
 
 LABELS = Hypothesis("noise > 0", lambda s: s.noise > 0, defining=True)
 CLASSES = Hypothesis("vocabulary >= 2 and latents >= 2", lambda s: s.vocabulary >= 2 and s.latents >= 2, defining=True)
@@ -130,6 +135,79 @@ def linearised(cells: Sequence[Setting], seed: int) -> xr.Dataset:
         },
         coords={"step": found.steps},
     )
+
+
+APPROXIMATION = "latent-posterior/approximation"
+GRID = np.geomspace(0.02, 2, 40)
+"""Temperatures among which the best head is sought."""
+
+
+@eqx.filter_jit
+def softmax_excess(
+    keys: Array, sizes: tuple[int, int, int], kernel: Exponential, noise: Float[Any, ""]
+) -> Float[Array, "draw temperature"]:
+    r"""$E|\mathrm{attn}_\gamma - f^*|^2 = (w - w^*)^\top(G + \sigma^2I)(w - w^*)$ in the mean over queries, exactly, for each draw of the keys: w the weights of
+    softmax attention, $w^*$ those of the Bayes predictor, over random functions with covariance `kernel` and noise. `sizes`: queries, tokens, dim."""
+    queries, length, dim = sizes
+
+    def one(key: Array) -> Array:
+        points = on_sphere(key, queries + length, dim)
+        asked, context = points[:queries], points[queries:]
+        bayes = cme_weights(asked, context, ridge=noise**2, kernel=kernel)
+        covariance = kernel(context, context) + noise**2 * jnp.eye(length)
+
+        def excess(temperature: Array) -> Array:
+            off = softmax(asked @ context.T / temperature) - bayes
+            return ((off @ covariance) * off).sum(-1).mean()
+
+        return jax.lax.map(excess, jnp.asarray(GRID))
+
+    return jax.lax.map(one, keys)
+
+
+@claim(
+    APPROXIMATION,
+    source=PAPER,
+    reference="approximation error",
+    statement=r"Over random functions with covariance $e^{(\langle k, k'\rangle - 1)/\gamma_0}$ on the sphere the best softmax head has $R(f^\circ) - R(f^*) = \min_\gamma \mathrm{MSE}_{softmax}(L, \gamma) - \mathrm{MSE}_{CME}(L)$, the"
+    r" finite-length errors of the two mechanisms at the mean powers $|m_l|^2 = N_l\mu_l$, to 15 % of its root for $L \ge 128$.",
+    words="What a class of attention cannot do, at each length, is the difference of two formulas, and it falls as contexts grow.",
+    hypotheses=(
+        LABELS,
+        Hypothesis("draws >= 20", lambda s: s.draws >= 20, defining=True),
+        Hypothesis("dim >= 2", lambda s: s.dim >= 2, defining=True),
+        Hypothesis("length >= 128: above the effective dimension", lambda s: s.length >= 128),
+    ),
+    quick=Setting(length=(128, 256, 512), dim=3, temperature=0.5, noise=0.5, draws=32, queries=64),
+    paper=Setting(length=(128, 256, 512, 1024, 2048), dim=3, temperature=0.5, noise=0.5, draws=32, queries=64),
+    rule=Approximation(margin=0.15),
+    control=Control("the bias of the head's limit alone", lambda e: e.assign(predicted=e["bias"])),
+    figure=drawn_by(f"{FIGURES}.learning:approximation"),
+    cells=together("length"),
+    budget="draws",
+    needs=(LEDGER, "latent-posterior/cme-error", "latent-posterior/softmax-rate"),
+    origin="our reading",
+)  # fmt: skip
+def approximation(cells: Sequence[Setting], seed: int) -> xr.Dataset:
+    (cell,) = cells
+    draws = jax.random.split(key_for(seed, APPROXIMATION, "contexts"), cell.draws)
+    sizes = (cell.queries, cell.length, cell.dim)
+    found = np.asarray(softmax_excess(draws, sizes, Exponential(cell.temperature), np.asarray(cell.noise)))
+    mean, error = found.mean(0), found.std(0, ddof=1) / np.sqrt(cell.draws)
+    best = mean.argmin()
+    degrees = np.arange(40)
+    powers = multiplicity(degrees, cell.dim) * mercer(degrees, cell.temperature, cell.dim)
+    given: dict[str, Any] = {"dim": cell.dim, "powers": powers, "noise": cell.noise}
+    smoothed = softmax_error(cell.length, temperature=GRID, **given)
+    bayes = cme_error(cell.length, ridge=cell.noise**2, temperature=cell.temperature, **given)
+    values = {
+        "measured": mean[best] ** 0.5,
+        "error": error[best] / (2 * mean[best] ** 0.5),
+        "predicted": (smoothed.min() - bayes) ** 0.5,
+        "bias": softmax_bias(GRID[smoothed.argmin()], cell.dim, powers),
+        "bayes": bayes**0.5,
+    }
+    return xr.Dataset({name: ("cell", [float(value)]) for name, value in values.items()})
 
 
 # --- generalisation without the length -------------------------------------------------------------------------------
@@ -321,14 +399,10 @@ claim(
 TEMPERATURE, NOISE = 0.3, 0.3
 
 
-def smooth(x: Array, y: Array) -> Array:
-    return RBF(TEMPERATURE)(x, y)
-
-
 @functools.cache
 def functions() -> BayesianRegression:
     """Gaussian processes on the sphere in three dimensions."""
-    return BayesianRegression(3, kernel=smooth, noise=NOISE)
+    return BayesianRegression(3, kernel=RBF(TEMPERATURE), noise=NOISE)
 
 
 SUPERVISED = "latent-posterior/supervised-fast-rate"

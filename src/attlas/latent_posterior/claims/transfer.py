@@ -210,6 +210,15 @@ def blind_pretraining(cells: Sequence[Setting], seed: int) -> xr.Dataset:
 # --- probes ----------------------------------------------------------------------------------------------------------
 
 PROBES = "latent-posterior/probe-crossover"
+LABEL_NOISE = 0.5
+WAYS = ["probe on pretraining", "from scratch"]
+
+
+def pretrained_tokens(kappa: float, dim: int, length: int, seed: int) -> LinearGaussian:
+    """The same with tokens of many dimensions, of which a few random ones carry the latent."""
+    drawn = np.asarray(jax.random.normal(key_for(seed, PROBES, "mixing"), (dim, LATENTS)))
+    plain = pretrained(kappa, length)
+    return LinearGaussian(3 * np.linalg.qr(drawn)[0], plain.masked, plain.task, length)
 
 
 @claim(
@@ -230,15 +239,14 @@ PROBES = "latent-posterior/probe-crossover"
 )  # fmt: skip
 def probe_crossover(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     (cell,) = cells
-    axes = np.linalg.qr(np.asarray(jax.random.normal(key_for(seed, PROBES, "mixing"), (cell.dim, LATENTS))))[0]
-    probe, scratch = [], []
+    probe, scratch, theory = [], [], []
     for kappa in cell.kappa:
-        plain = pretrained(kappa, cell.length)
-        model = LinearGaussian(3 * axes, plain.masked, plain.task, cell.length)
+        model = pretrained_tokens(kappa, cell.dim, cell.length, seed)
         found = model.pretrain(key_for(seed, PROBES, "runs"), cell.samples, cell.repeats).coefficients
-        labelled = (key_for(seed, PROBES, "labels"), cell.labels, cell.repeats, 0.5)
+        labelled = (key_for(seed, PROBES, "labels"), cell.labels, cell.repeats, LABEL_NOISE)
         probe.append(model.probe(found, *labelled))
         scratch.append(model.probe(None, *labelled))
+        theory.append([np.mean(model.expected_probe(way, cell.labels, LABEL_NOISE)) for way in (found, None)])
     runs = np.array([probe, scratch])
     mean, gap = runs.mean(-1), (runs[0] - runs[1]).std(-1, ddof=1) / np.sqrt(cell.repeats)
     ends = [0, -1]
@@ -251,9 +259,55 @@ def probe_crossover(cells: Sequence[Setting], seed: int) -> xr.Dataset:
             "probe_ends": (("cell", "end"), mean[0, ends][None]),
             "scratch_ends": (("cell", "end"), mean[1, ends][None]),
             "excess": (("cell", "way", "number"), mean[None]),
+            "theory": (("cell", "way", "number"), np.transpose(theory)[None]),
             "spread": (("cell", "way", "number"), runs.std(-1, ddof=1)[None] / np.sqrt(cell.repeats)),
         },
-        coords={"way": ["probe on pretraining", "from scratch"], "number": list(cell.kappa)},
+        coords={"way": WAYS, "number": list(cell.kappa)},
+    )
+
+
+PROBE_PRICE = "latent-posterior/probe-price"
+
+
+@claim(
+    PROBE_PRICE,
+    source="attlas",
+    reference="linear probes and few labels, in mean",
+    statement=r"A linear probe with n labels on p features $\hat G\bar x$ of pretraining has the mean excess risk $v_G - v + \frac{p\,v_G}{n-p-1}$, $v_G$ the variance that is left of a label given the features"
+    r" and v given all tokens; least squares from scratch is the case of p = d features with $v_G = v$.",
+    words="What a probe saves by having few features and loses by having the wrong ones, to the last digit.",
+    hypotheses=(SEEN, Hypothesis("labels > dim + 3, so that the variance is finite", lambda s: s.labels > s.dim + 3, defining=True)),
+    quick=Setting(kappa=(1.0, 100.0, 10_000.0), dim=12, length=20, samples=600, labels=40, repeats=4000),
+    paper=Setting(kappa=(1.0, 16.0, 256.0, 10_000.0), dim=30, length=20, samples=2000, labels=100, repeats=8000),
+    rule=Agreement(),
+    control=Control("features that are fixed, with n in place of n - p - 1", lambda e: e.assign(predicted=e["fixed"])),
+    figure=drawn_by(f"{FIGURES}.transfer:probe_price"),
+    cells=together("kappa"),
+    budget="repeats",
+    needs=(PROBES,),
+    origin="ours",
+)  # fmt: skip
+def probe_price(cells: Sequence[Setting], seed: int) -> xr.Dataset:
+    """One pretraining, probed with many sets of labels."""
+    (cell,) = cells
+    model = pretrained_tokens(cell.kappa, cell.dim, cell.length, seed)
+    (found,) = model.pretrain(key_for(seed, PROBE_PRICE, "run"), cell.samples, 1).coefficients
+    predicted, fixed, runs = [], [], []
+    for features in (found, None):
+        runs.append(model.probe(features, key_for(seed, PROBE_PRICE, "labels"), cell.labels, cell.repeats, LABEL_NOISE))
+        price, limit = (float(model.expected_probe(features, n, LABEL_NOISE)) for n in (cell.labels, 10**12))
+        p = LATENTS if features is not None else cell.dim
+        predicted.append(price)
+        fixed.append(limit + (price - limit) * (cell.labels - p - 1) / cell.labels)
+    axes = ("cell", "way")
+    return xr.Dataset(
+        {
+            "predicted": (axes, [predicted]),
+            "fixed": (axes, [fixed]),
+            "measured": (axes, np.mean(runs, 1)[None]),
+            "error": (axes, np.std(runs, 1, ddof=1)[None] / np.sqrt(cell.repeats)),
+        },
+        coords={"way": WAYS},
     )
 
 

@@ -50,6 +50,24 @@ def ledger(evidence: xr.Dataset) -> Any:
     return finish(panels, "The ledger of the excess risk", f"means over repeats; each closes to {left:.0e}")
 
 
+def approximation(evidence: xr.Dataset) -> Any:
+    frame = table(evidence, "measured", "error", "predicted", "bayes")
+    frame["low"], frame["high"] = (frame["measured"] + sign * 2 * frame["error"] for sign in (-1, 1))
+    x = log_x("length:Q", "tokens L")
+    theory = frame.melt("length", ["predicted", "bayes"], "name")
+    theory["of"] = theory["name"].map(
+        {"predicted": "the best softmax head, to Bayes", "bayes": "Bayes, to the function"}
+    )
+    line = alt.Chart(theory).mark_line(color=THEORY).encode(x=x, y=log_axis("value:Q", "root mean square distance"), strokeDash=DASHES)  # fmt: skip
+    bars = error_bars(alt.Chart(frame), x, "low", "high", "root mean square distance", color=alt.value(PALETTE[0]))
+    dots = alt.Chart(frame).mark_point(filled=True, size=45, color=PALETTE[0]).encode(x=x, y="measured:Q")
+    return finish(
+        (line + bars + dots).properties(width=WIDTH, height=HEIGHT),
+        "What softmax heads cannot do",
+        "points: measured; lines: the finite-length formulas",
+    )
+
+
 def optimisation(evidence: xr.Dataset) -> Any:
     wanted = evidence[["predicted", "measured"]].mean("repeat")
     frame = table(log_floor(wanted.to_array("name"), 1e-12).to_dataset(name="value"), "value")

@@ -3,10 +3,11 @@
 from typing import Any
 
 import altair as alt
+import numpy as np
 import pandas as pd
 import xarray as xr
 
-from attlas.drawing import HEIGHT, PALETTE, THEORY, WIDTH, colour, error_bars, finish, table
+from attlas.drawing import HEIGHT, PALETTE, THEORY, WIDTH, agreement, colour, error_bars, finish, table
 from attlas.latent_posterior.figures.learning import lines, log_x
 from attlas.latent_posterior.figures.shared import against, log_axis
 
@@ -69,23 +70,30 @@ def blind(evidence: xr.Dataset) -> Any:
 
 
 def crossover(evidence: xr.Dataset) -> Any:
-    frame = table(evidence, "excess", "spread")
+    frame = table(evidence, "excess", "spread", "theory")
     frame["low"], frame["high"] = (frame["excess"] + sign * 2 * frame["spread"] for sign in (-1, 1))
     x, shown = log_x("number:Q", "condition number κ"), {"color": colour("way:N", None, sort=None)}
-    bars = error_bars(alt.Chart(frame), x, "low", "high", "excess risk of the task", **shown)
-    chart = lines(frame, x, log_axis("excess:Q", "excess risk of the task"), **shown)
-    layers = [bars, chart]
-    difference = evidence["excess"].sel(way="probe on pretraining") - evidence["excess"].sel(way="from scratch")
-    after = difference.values[0] > 0
-    words = "the probe loses at no κ shown"
-    if after.any() and not after[0]:
-        place = float(evidence["number"].values[after.argmax() - 1 : after.argmax() + 1].prod() ** 0.5)
+    what = "excess risk of the task"
+    line = alt.Chart(frame).mark_line().encode(x=x, y=log_axis("theory:Q", what), **shown)
+    dots = alt.Chart(frame).mark_point(filled=True, size=45).encode(x=x, y="excess:Q", **shown)
+    layers = [line, error_bars(alt.Chart(frame), x, "low", "high", what, **shown), dots]
+    numbers = evidence["number"].values
+    probe, scratch = evidence["theory"].isel(cell=0).values
+    gap = np.log(probe / scratch)
+    words = "lines: in mean; the probe loses at no κ shown"
+    if gap[0] < 0 < gap[-1]:
+        after = int((gap > 0).argmax())
+        place = float(np.exp(np.interp(0, gap[after - 1 : after + 1], np.log(numbers[after - 1 : after + 1]))))
         cross = alt.Chart(pd.DataFrame({"number": [place]})).mark_rule(color=THEORY, strokeDash=[5, 4])
         layers.insert(0, cross.encode(x=x))
-        words = f"the two cross near κ = {place:.2g}: dashed"
+        words = f"lines: in mean; they cross near κ = {place:.2g}, dashed"
     return finish(
         alt.layer(*layers).properties(width=WIDTH, height=HEIGHT), "A probe against training from scratch", words
     )
+
+
+def probe_price(evidence: xr.Dataset) -> Any:
+    return agreement(evidence, "What a probe costs", by="way", by_title="", what="mean excess risk")
 
 
 def simplex(evidence: xr.Dataset) -> Any:
