@@ -33,6 +33,8 @@ from attlas.sparse_variables.task import Batch, SparseBoolean
 SPREADS = tuple(2 ** (i / 2) for i in range(-1, 4))
 """Standard deviations of the noise that a PAC-Bayes bound chooses from, for scores and for values: 0.7 to 2.8."""
 
+DRAWN = 16
+"""Noisy heads that are evaluated at once: each holds the samples' rows anew."""
 PILOT = 16
 """Draws of the noise by which it is chosen; the error is measured with others."""
 
@@ -265,15 +267,18 @@ def noisy_errors(
 def _noisy_errors(
     heads: Heads, spread: Float[Array, "n g 2"], bits: UInt8[Array, "n m length"], label: UInt8[Array, "n m"], key: Array, draws: int
 ) -> Float[Array, "n g draws"]:  # fmt: skip
-    noise = jax.random.normal(key, (2, draws, *heads.score.shape[1:]))
+    noise = jnp.swapaxes(jax.random.normal(key, (2, draws, *heads.score.shape[1:])), 0, 1)
 
     def network(args: Any) -> Array:
         own, spreads, its_bits, its_label = args
         chosen = choose(its_bits)
 
         def errors(spread: Array) -> Array:
-            noisy = Heads(own.score + spread[0] * noise[0], own.value + spread[1] * noise[1])
-            return ((noisy(chosen) > 0) != its_label).mean(-1)
+            def one(drawn: Array) -> Array:
+                noisy = Heads(own.score + spread[0] * drawn[0], own.value + spread[1] * drawn[1])
+                return ((noisy(chosen) > 0) != its_label).mean(-1)
+
+            return jax.lax.map(one, noise, batch_size=DRAWN)
 
         return jax.lax.map(errors, spreads)
 
