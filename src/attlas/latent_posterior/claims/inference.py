@@ -407,7 +407,7 @@ def of_features(x: Array, y: Array) -> Array:
     words="Signed weights may add up to more than one, but not to more than the root of the length over four ridges.",
     hypotheses=(TOKENS,),
     quick=Setting(length=(16, 128), dim=3, queries=200),
-    paper=Setting(length=(16, 128, 1024, 4096), dim=3, queries=1000),
+    paper=Setting(length=(16, 128, 1024), dim=3, queries=500),
     rule=Bound(rounding=1e-9),
     control=Control("a bound that is 5 % smaller", lambda e: e.assign(bound=0.95 * e["bound"])),
     figure=drawn_by(f"{FIGURES}.inference:output_norms"),
