@@ -171,3 +171,13 @@ def test_nothing_to_compose_and_a_bad_temperature():
 def test_inputs_that_do_not_fit(call, says):
     with pytest.raises(InputError, match=says):
         call(random_head(KEYS[1], 5))
+
+
+def test_padded_values_may_hold_anything_and_some_token_must_be_admitted():
+    queries, keys, values = (jax.random.normal(jax.random.key(i), (4, 3)) for i in range(3))
+    mask = jnp.array([True, True, False, True])
+    padded = values.at[2].set(jnp.nan)
+    found = softmax_attention(queries, keys, padded, mask=mask)
+    np.testing.assert_allclose(found, softmax_attention(queries, keys[mask], values[mask]), rtol=1e-5)
+    with pytest.raises(InputError, match="admits no token"):
+        softmax_attention(queries, keys, values, mask=jnp.zeros(4, bool))

@@ -12,6 +12,8 @@ from collections.abc import Callable
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
+from jax.core import Tracer
 from jaxtyping import Array, Bool, Float
 
 from attlas.errors import InputError, positive
@@ -45,9 +47,20 @@ def softmax_attention(
     mask: Mask | None = None,
 ) -> Float[Array, "*s q k"]:
     r"""$V^\top\mathrm{softmax}(Kq/\text{temperature})$ for each query q. On the sphere this is the Nadaraya-Watson estimate with
-    the Gaussian kernel of squared bandwidth `temperature` [*s], which may differ between sequences or heads (Zhang et al. 2022)."""
+    the Gaussian kernel of squared bandwidth `temperature` [*s], which may differ between sequences or heads (Zhang et al. 2022). `mask` is [n] or [*s, q, n]: one for each sequence is
+    `mask[..., None, :]`."""
     scores = queries @ jnp.swapaxes(keys, -1, -2) / _each(temperature)
-    return softmax(scores, mask) @ values
+    return softmax(scores, mask) @ _kept(values, mask, scores.shape)
+
+
+def _kept(values: Float[Array, "*s n k"], mask: Mask | None, shape: tuple[int, ...]) -> Float[Array, "*s n k"]:
+    """The values without those that no query of `shape` [*s, q, n] attends to, which may hold anything: 0 times NaN is NaN."""
+    if mask is None:
+        return values
+    if not isinstance(mask, Tracer) and not np.asarray(mask).any():
+        raise InputError("the mask admits no token: it must admit at least one")
+    read = jnp.broadcast_to(mask, shape).any(-2)
+    return jnp.where(read[..., None], values, 0)
 
 
 def _each(temperature: Real) -> Array:

@@ -101,6 +101,8 @@ def test_both_representations_recover_the_posterior_without_sampling():
 def test_bad_input_is_told():
     with pytest.raises(InputError, match="3 labels for 5 features"):
         least_squares(np.ones((3, 5)), np.ones((3, 1)))
+    with pytest.raises(InputError, match="collinear"):
+        least_squares(np.ones((6, 2)), np.ones((6, 1)))
     with pytest.raises(InputError, match="there must be one label for each"):
         least_squares(np.ones((6, 5)), np.ones((7, 1)))
     with pytest.raises(InputError, match="a column for each latent coordinate"):

@@ -92,3 +92,12 @@ def test_the_coverage_number_bounds_every_loss():
 def test_bad_input_is_told_in_a_sentence(make, words):
     with pytest.raises(InputError, match=words):
         make()
+
+
+def test_noisy_targets_that_do_not_show_a_direction_are_blind_to_it():
+    features = RNG.normal(size=(1000, 4))
+    shown, reads = np.diag([1.0, 1, 1, 0]), np.array([[0.0, 0, 0, 1]])
+    found = condition_number(features @ shown + 0.1 * RNG.normal(size=(1000, 4)), features @ reads.T, features=features)
+    assert np.isinf(found.value) and "sees 3 of 4" in found.reason
+    seen = condition_number(features @ shown, features[:, 0] + 0.1 * RNG.normal(size=1000), features=features)
+    assert seen.value == approx(1, abs=0.1)

@@ -47,6 +47,11 @@ def least_squares(features: Float[Any, "*r n d"], targets: Float[Any, "*r rows p
             f"there are {x.shape[-2]} labels for {x.shape[-1]} features: a probe needs at least one for each feature"
         )
     transposed = np.swapaxes(x, -1, -2)
+    scale = np.sqrt((x**2).sum(-2, keepdims=True))
+    if np.any(np.linalg.eigvalsh((transposed @ x) / np.maximum(np.swapaxes(scale, -1, -2) * scale, 1e-300)) < 1e-12):
+        raise InputError(
+            "the features are collinear: a probe needs features none of which is a combination of the others"
+        )
     return np.linalg.solve(transposed @ x, transposed @ y)
 
 
@@ -222,7 +227,7 @@ def masked_topics(model: FiniteLatent, length: int, sizes: Any, noise: float) ->
     words = np.asarray(model.words, float)
     embedding = np.diag(np.asarray(sizes, float)) @ np.linalg.pinv(words.T @ u)
     counts = compositions(whole("length", length, 2) - 1, model.vocabulary)
-    likelihood = np.exp(counts @ np.log(words).T)
+    likelihood = np.exp(np.asarray(model.log_likelihood_of_counts(counts.astype(float))))
     joint = likelihood * np.asarray(model.prior) * np.exp(log_ways(counts))[:, None]
     law = joint.sum(1)
     operator = masked_operator(model, embedding)

@@ -41,10 +41,13 @@ def condition_number(
     $\kappa$ times the pretraining excess, whatever the error of the representation.
 
     `pretraining` is T [p, m] and `downstream` D [q, m], operators on a representation with m entries; with `features` [n, m] they are targets
-    [n, p] and [n, q] instead, and the operators are fitted to them by least squares. `simplex` restricts $\delta$ to directions that
+    [n, p] and [n, q] instead, and the operators are fitted to them by least squares; directions that an operator shows no larger than chance
+    would make them (`_fitted`) count as not seen, so that what is seen more dimly than the data can tell has no finite number. `simplex` restricts $\delta$ to directions that
     sum to 0, as the difference of two probability vectors does. Our computable form of the condition number of Zhang et al. 2022.
     """
-    t, d = (_matrix(name, value) for name, value in (("pretraining", pretraining), ("downstream", downstream)))
+    named = (("pretraining", pretraining), ("downstream", downstream))
+    t, d = (_matrix(name, value, column=features is not None) for name, value in named)
+    blur = [0.0, 0.0]
     if features is not None:
         x = _matrix("features", features)
         for name, targets in (("pretraining", t), ("downstream", d)):
@@ -54,7 +57,7 @@ def condition_number(
             raise InputError(
                 f"features have the shape {x.shape} and not full rank: the operators on them cannot be told"
             )
-        t, d = (np.linalg.lstsq(x, targets)[0].T for targets in (t, d))
+        (t, d), blur = zip(*(_fitted(x, targets) for targets in (t, d)), strict=True)
     if t.shape[1] != d.shape[1]:
         raise InputError(f"pretraining reads {t.shape[1]} entries and downstream {d.shape[1]}: they must read the same representation")  # fmt: skip
     m = t.shape[1]
@@ -62,12 +65,12 @@ def condition_number(
     a, b = t @ tangent, d @ tangent
     left, sizes, right = np.linalg.svd(a)
     dim = tangent.shape[1]
-    rank = int((sizes > RANK * sizes.max(initial=0)).sum())
+    rank = int((sizes > max(RANK * sizes.max(initial=0), blur[0])).sum())
     strongest = float(np.linalg.norm(b, 2)) if dim else 0.0
     loose = strongest**2 / sizes[dim - 1] ** 2 if rank == dim and dim else np.inf
     blind = right[rank:].T
     read = np.linalg.svd(b @ blind) if blind.shape[1] else None
-    if read is not None and read[1].max(initial=0) > RANK * strongest:
+    if read is not None and read[1].max(initial=0) > max(RANK * strongest, blur[1]):
         return ConditionNumber(
             np.inf, tangent @ blind @ read[2][0], np.inf, rank, dim,
             f"pretraining sees {rank} of {dim} directions, and downstream reads one that it does not see",
@@ -93,8 +96,19 @@ def coverage_number(pretraining: Any, downstream: Any) -> float:
         return float((after[met] / before[met]).max())
 
 
-def _matrix(name: str, value: Any) -> np.ndarray:
-    matrix = np.atleast_2d(np.asarray(value, float))
+def _fitted(x: Float[np.ndarray, "n m"], targets: Float[np.ndarray, "n p"]) -> tuple[Float[np.ndarray, "p m"], float]:
+    r"""The operator that fits `targets` best, and how large chance alone makes one: $2s(\sqrt m + \sqrt p)/\sigma_{min}(X)$ for residuals of standard deviation s,
+    about twice the expected norm of an operator fitted to noise."""
+    operator = np.linalg.lstsq(x, targets)[0].T
+    (n, m), p = x.shape, targets.shape[1]
+    residual = float(np.sqrt(((targets - x @ operator.T) ** 2).sum() / max(1, n - m) / p))
+    return operator, 2 * residual * (np.sqrt(m) + np.sqrt(p)) / float(np.linalg.svd(x, compute_uv=False)[-1])
+
+
+def _matrix(name: str, value: Any, column: bool = False) -> np.ndarray:
+    """As a matrix; one number for each row where it is a `column`."""
+    matrix = np.asarray(value, float)
+    matrix = matrix[:, None] if column and matrix.ndim == 1 else np.atleast_2d(matrix)
     if matrix.ndim != 2 or not matrix.size:
         raise InputError(f"{name} has the shape {matrix.shape}: it must be a matrix")
     if not np.isfinite(matrix).all():

@@ -287,7 +287,7 @@ def masks(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     return xr.Dataset(
         {
             "predicted": (axes, answers(keys[mask], values[mask])),
-            "measured": (axes, answers(np.where(seen, keys, 50.0), np.where(seen, values, 1e3), mask)),
+            "measured": (axes, answers(np.where(seen, keys, 50.0), np.where(seen, values, np.nan), mask)),
             "blanked": (axes, answers(keys, np.where(seen, values, 0.0))),
             "error": 0.0,
         },

@@ -36,15 +36,29 @@ WEIGHTS = (0.0, 1.0, 0.7, 0.5)
 LINEAR = (0.0, 1.0)
 
 DRAWS = Hypothesis("draws >= 20", lambda s: s.draws >= 20, defining=True)
-LADDER = Hypothesis("length has at least two values", lambda s: len(s.length) >= 2, defining=True)
+LADDER = Hypothesis(
+    "length has at least two values, in ascending order",
+    lambda s: len(s.length) >= 2 and list(s.length) == sorted(set(s.length)),
+    defining=True,
+)
 NOISY = Hypothesis("noise > 0", lambda s: s.noise > 0, defining=True)
-LONG = Hypothesis("length >= 128: above the effective dimension", lambda s: min(s.length) >= 128)
+QUIET = Hypothesis("noise <= 1", lambda s: s.noise <= 1)
+FLAT = Hypothesis("dim <= 6", lambda s: s.dim <= 6)
+STRAIGHT = Hypothesis("weights are those of a linear mean", lambda s: tuple(s.weights) == LINEAR, defining=True)
+
+
+def dimension_at(s: Setting) -> float:
+    """The effective dimension at the shortest length."""
+    return float(effective_dimension(min(s.length), ridge=s.noise**2, temperature=s.temperature, dim=s.dim))
+
+
+LONG = Hypothesis(
+    "length >= 128, and above the effective dimension", lambda s: min(s.length) >= max(128, dimension_at(s))
+)
 
 AMPLE = Hypothesis(
     "length >= 4 times the effective dimension",
-    lambda s: (
-        min(s.length) >= 4 * effective_dimension(min(s.length), ridge=s.noise**2, temperature=s.temperature, dim=s.dim)
-    ),
+    lambda s: min(s.length) >= 4 * dimension_at(s),
 )
 
 # --- errors against length -------------------------------------------------------------------------------------------
@@ -248,7 +262,7 @@ claim(
     "latent-posterior/bayes-ridge",
     source="attlas",
     reference="ridges that grow with the length",
-    statement=r"At every length CME attention errs less with $\lambda = \sigma^2$, and with $\lambda = \sqrt{L}$, than with $\lambda = L^{3/4}$.",
+    statement=r"For $\sigma \le 1$ CME attention errs less with $\lambda = \sigma^2$, and with $\lambda = \sqrt{L}$, than with $\lambda = L^{3/4}$, at each of these lengths.",
     words="The ridge of the proof is a device: Bayes' own does not grow with the context.",
     rule=Order(),
     fit=schedules_ordered,
@@ -256,7 +270,7 @@ claim(
     figure=drawn_by(f"{FIGURES}.rates:errors"),
     needs=(FORMULA,),
     origin="ours",
-    **CURVES,
+    **{**CURVES, "hypotheses": (*CURVES["hypotheses"], QUIET)},
 )(curves)  # fmt: skip
 
 
@@ -284,7 +298,7 @@ claim(
     figure=drawn_by(f"{FIGURES}.rates:proof_schedule"),
     needs=(FORMULA,),
     origin="our reading",
-    **{**CURVES, "quick": SHORT.replace(weights=LINEAR), "paper": CURVES["paper"].replace(weights=LINEAR)},
+    **{**CURVES, "quick": SHORT.replace(weights=LINEAR), "paper": CURVES["paper"].replace(weights=LINEAR), "hypotheses": (*CURVES["hypotheses"], STRAIGHT)},
 )(curves)  # fmt: skip
 
 
@@ -388,7 +402,7 @@ claim(
     "latent-posterior/error-falls",
     source=PAPER,
     reference="approximation error",
-    statement=r"The error that is left without any error of learning falls with the length: from the shortest context to the longest by more than 8 % for each doubling, for CME"
+    statement=r"The error that is left without any error of learning falls with the length: from the shortest context to the longest by more than 8 % for each doubling, in spaces of up to six dimensions, for CME"
     r" attention with $\lambda = \sigma^2$ and for softmax attention at the best temperature.",
     words="Longer contexts make attention a better approximation.",
     rule=Order(),
@@ -397,7 +411,7 @@ claim(
     figure=drawn_by(f"{FIGURES}.rates:errors"),
     needs=(FORMULA,),
     origin="our reading",
-    **CURVES,
+    **{**CURVES, "hypotheses": (*CURVES["hypotheses"], FLAT)},
 )(curves)  # fmt: skip
 
 # --- softmax attention on long contexts ------------------------------------------------------------------------------
@@ -487,7 +501,7 @@ claim(
     "latent-posterior/temperature-pairs",
     source="attlas",
     reference="two heads that cancel the leading bias",
-    statement=r"$2\,\mathrm{attn}_\gamma - \mathrm{attn}_{2\gamma}$ has a bias of second order in $\gamma$; with $\gamma \sim L^{-2/(s+8)}$ its error falls with the exponent of its finite-length formula"
+    statement=r"$2\,\mathrm{attn}_\gamma - \mathrm{attn}_{2\gamma}$ with $\gamma \sim L^{-2/(s+8)}$ has an error that falls with the exponent of its finite-length formula"
     r" to 0.05, at great length $-4/(s + 8)$.",
     words="A second head of twice the temperature, subtracted, makes softmax attention converge faster.",
     rule=Rate(margin=0.05, along="length"),

@@ -209,7 +209,7 @@ def finite_length(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     return xr.Dataset(
         {
             "measured": ("cell", [max(urn_distance(urn, cell.draws) for urn in np.concatenate([urns, rare]))]),
-            "bound": ("cell", [2.0 * cell.letters * cell.draws / cell.balls]),
+            "bound": ("cell", [min(1.0, 2 * cell.letters * cell.draws / cell.balls)]),
             "even": ("cell", [urn_distance(even, cell.draws)]),
             "chain": ("cell", [asymmetry(chain_law(0.7, cell.draws)) / 2]),
             "error": 0.0,
@@ -221,7 +221,7 @@ def finite_length(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     "latent-posterior/no-mixture",
     source="attlas",
     reference="a finite exchangeable law that is no mixture",
-    statement=r"Two draws without replacement from an urn of $N$ balls, half of them white, have the covariance $-\frac{1}{4(N-1)} < 0$; given a latent, independent"
+    statement=r"Two draws without replacement from an urn of $N$ balls, half of them white, have a negative covariance, $-\frac{1}{4(N-1)}$; given a latent, independent"
     r" and alike, they would have $\mathrm{Var}\,E[x \mid z] \ge 0$.",
     words="Places that are each used once are exchangeable and yet have no latent: at finite length de Finetti's theorem only nearly holds.",
     hypotheses=(Hypothesis("balls >= 2", lambda s: s.balls >= 2, defining=True),
@@ -398,7 +398,7 @@ def unseen_directions(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     "latent-posterior/equal-statistics",
     source="attlas",
     reference="the minimal statistic of a regression",
-    statement=r"Contexts with the same $\Phi^\top\Phi$ and $\Phi^\top V$ have the same predictive law at every query, however long they are: so have $(\Phi, V)$ and"
+    statement=r"Contexts with the same $\Phi^\top\Phi$ and $\Phi^\top V$ have the same predictive law at every query: so have $(\Phi, V)$ and"
     r" $(O\Phi, OV)$ for orthogonal $O$.",
     words="All of a context of pairs is two matrices, whose size does not grow with it.",
     hypotheses=(TOKENS,),

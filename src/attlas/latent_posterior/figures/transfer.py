@@ -41,14 +41,14 @@ def coverage(evidence: xr.Dataset) -> Any:
 
 
 def price(evidence: xr.Dataset) -> Any:
-    frame = table(evidence, "predicted", "measured", "error", "bound")
+    frame = table(evidence, "predicted", "measured", "error", "allowed")
     frame["low"], frame["high"] = (frame["measured"] + sign * 2 * frame["error"] for sign in (-1, 1))
     x, shown = log_x("kappa:Q", "condition number κ"), {"color": colour("risk:N", "excess of")}
     base = alt.Chart(frame)
     theory = base.mark_line().encode(x=x, y=log_axis("predicted:Q", "mean excess risk"), **shown)
     dots = base.mark_point(filled=True, size=46).encode(x=x, y="measured:Q", **shown)
     bars = error_bars(base, x, "low", "high", "mean excess risk", **shown)
-    bound = base.mark_line(color=THEORY, strokeDash=[5, 4]).encode(x=x, y="bound:Q")
+    bound = base.mark_line(color=THEORY, strokeDash=[5, 4]).encode(x=x, y="allowed:Q")
     return finish(
         (bound + theory + bars + dots).properties(width=WIDTH, height=HEIGHT),
         "The price of a dimly seen direction",
@@ -92,6 +92,17 @@ def crossover(evidence: xr.Dataset) -> Any:
     )
 
 
+def runs(evidence: xr.Dataset) -> Any:
+    frame = table(evidence, "largest", "bound")
+    x, y = log_x("kappa:Q", "condition number κ"), log_axis("largest:Q", "downstream excess over pretraining excess")
+    line = alt.Chart(frame).mark_line(color=THEORY, strokeDash=[5, 4]).encode(x=x, y="bound:Q")
+    return finish(
+        (line + lines(frame, x, y)).properties(width=WIDTH, height=HEIGHT),
+        "No run exceeds the condition number",
+        "the largest ratio of all runs; dashed: κ",
+    )
+
+
 def probe_price(evidence: xr.Dataset) -> Any:
     return agreement(evidence, "What a probe costs", by="way", by_title="", what="mean excess risk")
 
@@ -108,6 +119,6 @@ def simplex(evidence: xr.Dataset) -> Any:
     )  # fmt: skip
     return finish(
         chart.properties(width=WIDTH, height=HEIGHT),
-        "The simplex hides the condition number",
+        "The simplex shows the root of the condition number, at most",
         "black: the largest possible ratio",
     )
