@@ -72,7 +72,7 @@ def growth() -> Row:
         f" method against {long['length'].iloc[-1]:,}",
         long["seconds"].iloc[0],
         long["seconds"].iloc[-1],
-        "exponents of about 3, 1 and 2",
+        "exponents of at most 3, 1 and 2",
     )
 
 
