@@ -104,8 +104,22 @@ HEAVY = {
 VAST = {id for id in HEAVY if id.startswith("sparse-variables/")} - {
     f"sparse-variables/{slug}"
     for slug in ("complexity-bound", "complexity-length", "layer-lipschitz", "table-form", "tightness")
+} | {
+    f"latent-posterior/{slug}"
+    for slug in (
+        "approximation",
+        "difference-vanishes",
+        "law-clipped",
+        "law-crps",
+        "law-distance",
+        "ledger",
+        "length-failures",
+        "length-generalisation",
+        "softmax-cme-difference",
+        "supervised-fast-rate",
+    )
 }
-"""Claims that train networks: minutes each at the paper's scale, where no test runs them; `attlas run CLAIM --scale paper` does."""
+"""Claims that train networks, or factor many large matrices: a minute or many at the paper's scale, where no test runs them; `attlas run CLAIM --scale paper` does."""
 
 
 def pytest_generate_tests(metafunc):

@@ -361,3 +361,33 @@ def test_nothing_is_checked_while_jax_traces(float64):
     attend = jax.jit(lambda k, ridge, mask: cme_attention(queries, k, values, ridge=ridge, kernel=RBF(0.3), mask=mask))
     assert not attend(keys, 0.1, jnp.zeros(10, bool)).any()
     assert np.isnan(attend(jnp.full_like(keys, jnp.nan), 0.1, jnp.ones(10, bool))).all()
+
+
+def test_the_ball_has_a_gradient_where_the_mean_is_nothing():
+    keys = jax.random.normal(jax.random.key(0), (5, 2))
+    slope = jax.grad(lambda v: cme_attention(keys, keys, v, ridge=0.1, kernel=RBF(1.0), clip=1.0).sum())(
+        jnp.zeros((5, 1))
+    )
+    assert np.isfinite(slope).all() and abs(slope).max() > 0
+
+
+@pytest.mark.parametrize("call", [cme_attention, None])
+def test_masks_kernels_and_traced_contexts_that_mean_something_else_are_told(call):
+    keys, values = np.eye(4), np.ones((4, 1))
+
+    def solve(mask=None, values=values, **options):
+        options = {"ridge": 0.1, "kernel": RBF(1.0), "mask": mask, **options}
+        return call(keys, keys, values, **options) if call else fit_cme(keys, values, **options)
+
+    with pytest.raises(InputError, match="mask == 0"):
+        solve(mask=np.array([0, -np.inf, 0, 0]))
+    with pytest.raises(InputError, match="a function of two sets of rows"):
+        solve(kernel=RBF)
+    if call is None:
+        with pytest.raises(InputError, match="use cme_attention"):
+            jax.grad(lambda v: solve(values=v).mean(keys).sum())(values)
+        with pytest.raises(InputError, match="positive semi-definite"):
+            fit_cme(keys, values, ridge=0.1, kernel=lambda x, y: -x @ y.T, method="nystrom")
+        with pytest.raises(InputError, match="prior = -1"):
+            solve().variance(keys, prior=-1.0)
+        assert "array" not in repr(solve())

@@ -110,6 +110,7 @@ def cme_attention(
     mean lies in it), "values" into the range of the context's values, coordinate by coordinate.
     Zhang et al. 2022; `fit_cme` serves contexts of more than some thousands of tokens.
     """
+    _usable(kernel)
     queries, keys, values, mask = _checked(queries, keys, values, mask)
     if mask is not None:
         values = jnp.where(mask[..., None], values, 0)
@@ -126,8 +127,9 @@ def cme_attention(
             for f, end in ((jnp.min, jnp.inf), (jnp.max, -jnp.inf))
         )
         return jnp.clip(mean, low, high)
-    size = jnp.sqrt(jnp.sum(mean**2, -1, keepdims=True))
-    return mean * jnp.where(size > positive("clip", clip), clip / jnp.where(size > 0, size, 1), 1)
+    square = jnp.sum(mean**2, -1, keepdims=True)
+    size = jnp.sqrt(jnp.where(square > 0, square, 1))  # whose gradient at 0 is finite
+    return mean * jnp.where(square > positive("clip", clip) ** 2, clip / size, 1)
 
 
 def cme_weights(
@@ -169,7 +171,7 @@ def cme_variance(
     queries, keys, _, mask = _checked(queries, keys, None, mask)
     cross, factor = _conditioned(kernel, queries, keys, ridge, mask)
     known = jax.lax.linalg.triangular_solve(factor, cross, left_side=False, lower=True, transpose_a=True)
-    prior = jnp.asarray(prior)[..., None]
+    prior = jnp.asarray(positive("prior", prior))[..., None]
     noise = jnp.asarray(ridge)[..., None]
     if joint:
         spread = kernel(queries, queries) - _products(known, known)
@@ -278,7 +280,7 @@ def _checked(queries: Any, keys: Any, values: Any, mask: Any) -> tuple[Array, Ar
         shapes = ", ".join(f"{name} {x.shape}" for name, x in arrays.items())
         raise InputError(f"the leading axes of {shapes} do not fit: they must be equal, or 1") from error
     if mask is not None:
-        mask = jnp.broadcast_to(jnp.asarray(mask, bool), (*leading, length))
+        mask = jnp.broadcast_to(jnp.asarray(_boolean(mask), bool), (*leading, length))
         if not isinstance(mask, Tracer) and not np.asarray(mask).any(-1).all():
             raise InputError("the mask admits no token: it must admit at least one of each sequence")
     arrays = {name: jnp.broadcast_to(x, (*leading, *x.shape[-2:])) for name, x in arrays.items()}
@@ -286,6 +288,18 @@ def _checked(queries: Any, keys: Any, values: Any, mask: Any) -> tuple[Array, Ar
         if not isinstance(x, Tracer) and not isinstance(mask, Tracer):
             _finite(name, np.asarray(x), None if mask is None or name == "queries" else np.asarray(mask))
     return arrays["queries"], arrays["keys"], arrays.get("values"), mask
+
+
+def _boolean(mask: Any) -> Any:
+    """A mask of truth values; one that is added to scores, 0 and minus infinity, would say the contrary."""
+    if not isinstance(mask, Tracer) and not np.isin(np.asarray(mask), (0, 1)).all():
+        raise InputError("the mask has other entries than true and false: it must be true where a token counts (of one that is added to scores, mask == 0)")  # fmt: skip
+    return mask
+
+
+def _usable(kernel: Any) -> None:
+    if not callable(kernel) or isinstance(kernel, type):
+        raise InputError(f"kernel = {kernel!r}: it must be a function of two sets of rows, such as RBF(1.0)")
 
 
 def _finite(name: str, x: np.ndarray, mask: np.ndarray | None = None) -> None:
@@ -324,8 +338,8 @@ class CME:
 
     kernel: Kernel
     ridge: float
-    centres: Float[np.ndarray, "m d"]
-    coefficients: Float[np.ndarray, "m k"]
+    centres: Float[np.ndarray, "m d"] = field(repr=False)
+    coefficients: Float[np.ndarray, "m k"] = field(repr=False)
     method: str
     error: float
     tolerance: float
@@ -356,7 +370,7 @@ class CME:
     def variance(self, queries: Rows, prior: float = 1.0) -> Float[np.ndarray, " q"]:
         """Predictive variance of a value at each query, as `cme_variance` has it. After Nystrom's method and conjugate gradients it is that of
         the model in which the kernel of two keys is what the centres say of it, and a query's own is exact."""
-        queries = self._queries(queries)
+        queries, prior = self._queries(queries), positive("prior", prior)
         with jax.enable_x64(True):
             own = np.asarray(_own(self.kernel, queries))
             cross = _matrix(self.kernel, queries, self.basis).T
@@ -409,6 +423,7 @@ def fit_cme(
     `tolerance` and the estimate `CME.error` are shares of the root mean square of the values. For keys in single precision the Gram matrix of
     all pairs is computed in it; vectors and whatever is whitened, which would magnify rounding, stay in double precision.
     """
+    _usable(kernel)
     keys, values, ridge = _context(keys, values, ridge, mask)
     positive("tolerance", tolerance)
     if method not in METHODS:
@@ -479,6 +494,8 @@ class _Task:
         pivots). It ends where what is left is rounding: there one key more would make $k(Z, Z)$ singular."""
         pool = self.fine[self.pool]
         gram = _matrix(self.kernel, pool, pool)
+        if not np.isfinite(gram).all() or not (gram.diagonal() >= 0).all() or not gram.diagonal().any():
+            raise InputError("the kernel of a key with itself is not a positive number, or some other is not finite: it must be positive semi-definite")  # fmt: skip
         factor, order, rank, _ = scipy.linalg.lapack.dpstrf(gram.T, tol=CUT * gram.diagonal().max(), lower=1)
         return pool[order[:rank] - 1], np.tril(factor[:rank, :rank])
 
@@ -542,7 +559,8 @@ class _Task:
         residuals = [float(np.sqrt(np.mean(left**2))) / self.scale]
         towards = along = precondition(left)
         power = np.sum(left * towards, 0)
-        while len(residuals) <= iterations and residuals[-1] > self.tolerance:
+        # Half of the tolerance, because the error is estimated from a sample of the keys.
+        while len(residuals) <= iterations and residuals[-1] > self.tolerance / 2:
             image = _apply(self.kernel, self.keys, self.keys, along) + self.ridge * along
             size = power / _nonzero(np.sum(along * image, 0))
             alpha, left = alpha + size * along, left - size * image
@@ -629,16 +647,18 @@ def _apply(kernel: Kernel, x: np.ndarray, y: np.ndarray, right: np.ndarray) -> n
 
 
 def _context(keys: Any, values: Any, ridge: Any, mask: Any) -> tuple[np.ndarray, np.ndarray, float]:
+    if isinstance(keys, Tracer) or isinstance(values, Tracer):
+        raise InputError("fit_cme takes numbers, not what is traced: inside jit or grad use cme_attention")
     keys, values = np.asarray(keys), np.asarray(values, float)
     for name, x in (("keys", keys), ("values", values)):
-        if x.ndim != 2:
+        if x.ndim != 2 or 0 in x.shape[1:]:
             raise InputError(f"{name} has the shape {x.shape}: it must be rows of numbers, one for each token")
     if len(keys) == 0:
         raise InputError(f"keys has the shape {keys.shape}: the context is empty")
     if len(keys) != len(values):
         raise InputError(f"there are {len(values)} values and {len(keys)} keys: there must be one value for each key")
     if mask is not None:
-        mask = np.asarray(mask, bool)
+        mask = np.asarray(_boolean(mask), bool)
         if mask.shape != (len(keys),):
             raise InputError(f"the mask has the shape {mask.shape}: it must be ({len(keys)},), one for each token")
         if not mask.any():

@@ -140,7 +140,7 @@ class LinearGaussian:
 
     def probe(
         self,
-        coefficients: Float[np.ndarray, "repeat p d"] | None,
+        coefficients: Float[np.ndarray, "*r p d"] | None,
         key: Array,
         labels: int,
         repeats: int,

@@ -53,6 +53,8 @@ def condition_number(
         for name, targets in (("pretraining", t), ("downstream", d)):
             if len(targets) != len(x):
                 raise InputError(f"{name} has {len(targets)} rows and features have {len(x)}: there must be one target for each")  # fmt: skip
+        if len(x) == x.shape[1]:
+            raise InputError(f"features have the shape {x.shape}: there must be more rows than columns, or nothing tells targets from noise")  # fmt: skip
         if np.linalg.matrix_rank(x) < x.shape[1]:
             raise InputError(
                 f"features have the shape {x.shape} and not full rank: the operators on them cannot be told"
@@ -73,7 +75,8 @@ def condition_number(
     if read is not None and read[1].max(initial=0) > max(RANK * strongest, blur[1]):
         return ConditionNumber(
             np.inf, tangent @ blind @ read[2][0], np.inf, rank, dim,
-            f"pretraining sees {rank} of {dim} directions, and downstream reads one that it does not see",
+            f"pretraining sees {rank} of {dim} directions, and downstream reads one that it does not see"
+            + (", or that these data cannot tell from noise" if blur[0] > RANK * sizes.max(initial=0) else ""),
         )  # fmt: skip
     inverse = right[:rank].T / sizes[:rank] @ left[:, :rank].T
     _, gains, inputs = np.linalg.svd(b @ inverse)
