@@ -33,6 +33,7 @@ HEAVY = {
     f"{name}/{slug}"
     for name, slugs in {
         "latent-posterior": (
+            "approximation",
             "bayes-ridge",
             "bayes-risk",
             "clipping",
