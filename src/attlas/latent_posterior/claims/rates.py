@@ -276,9 +276,9 @@ claim(
 
 def below_proof(evidence: xr.Dataset) -> xr.Dataset:
     r"""$\mathrm{RMSE}^2 \le \rho^2\sum_l|m_l|^2/\mu_l^2 + \sigma^2/(4\rho L)$, because $x^2/(1 + x)^2 \le x/4$ and $\sum_l N_l\mu_l = 1$; here $\rho = L^{-1/4}$."""
-    powers = np.array([powers_of(LINEAR, dim)[1] for dim in evidence["dim"].values])
+    powers = np.array([powers_of(LINEAR, dim)[1] for dim in evidence["dim"].values.tolist()])
     eigenvalues = np.array(
-        [mercer(1, t, d) for t, d in zip(evidence["temperature"].values, evidence["dim"].values, strict=True)]
+        [mercer(1, t, d) for t, d in zip(evidence["temperature"].values, evidence["dim"].values.tolist(), strict=True)]
     )
     constant = xr.DataArray(np.sqrt(powers / eigenvalues**2 + evidence["noise"].values ** 2 / 4), dims="cell")
     return evidence.assign(
