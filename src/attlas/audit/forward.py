@@ -1,0 +1,186 @@
+r"""A forward pass, one layer's weights in memory at a time, that shows what every head did.
+
+    batch = embed(model, tokens)                   # tokens from texts.encode; or embed_images(model, pixels)
+    for step in trace(model, [batch]):             # layer by layer; each layer is read once for all batches
+        step.layer, step.batch                     # which layer, which of the batches
+        step.states     [b, n, dim]                # the residual stream that enters the layer
+        step.inputs     [b, n, dim]                # what the heads read: normalised where the norm comes first
+        step.queries    [b, heads, n, width]       # as used: with biases, after rotary positions, before 1/temperature
+        step.keys       [b, groups, n, width]
+        step.values     [b, groups, n, width]
+        step.attention  [b, heads, q, k]           # softmax(<q, k> / model.block.temperature); rows of padding are not meaningful
+        step.outputs    [b, heads, n, width]       # attention @ values, before `out`
+        step.after      [b, n, dim]                # the residual stream that leaves the layer
+    final_states(model, step.after)                # the last norm, where there is one
+    log_probabilities(model, states)               # over the vocabulary
+
+All layers share one compiled program for each shape of batch.
+"""
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int
+
+from attlas.attention import softmax
+from attlas.audit.architectures import Block, Model
+from attlas.audit.texts import Tokens
+from attlas.errors import InputError
+
+
+class Batch(NamedTuple):
+    """Embedded sequences. `mask` is False on padding; positions order the sequence and turn rotary pairs."""
+
+    states: Float[np.ndarray, "b n d"]
+    mask: Bool[np.ndarray, "b n"]
+    positions: Int[np.ndarray, "b n"]
+
+
+class Step(NamedTuple):
+    """What one layer did with one batch; shapes in the module's docstring."""
+
+    layer: int
+    batch: int
+    states: Array
+    inputs: Array
+    queries: Array
+    keys: Array
+    values: Array
+    attention: Array
+    outputs: Array
+    after: Array
+
+
+def embed(model: Model, tokens: Tokens) -> Batch:
+    """Token, position and type embeddings, added and, where the model does so, normalised and projected."""
+    ids = np.asarray(tokens.ids)
+    states = _look_up(model, "tokens", ids)
+    first = model.table["embedding"].get("first_position", 0)
+    for word, indices in (("positions", tokens.positions + first), ("types", tokens.types)):
+        if word in model.table["embedding"]:
+            states = states + _look_up(model, word, indices)
+    if "norm" in model.table["embedding"]:
+        states = _normalise(model, states, "embedding")
+    return Batch(states, tokens.mask, tokens.positions)
+
+
+def _look_up(model: Model, word: str, indices: np.ndarray) -> np.ndarray:
+    tensor = model.tensor("embedding", word)
+    if tensor is None:
+        raise InputError(f"{model.name} has no embedding of {word}")
+    if indices.size and not 0 <= indices.min() <= indices.max() < tensor.shape[0]:
+        wrong = indices[(indices < 0) | (indices >= tensor.shape[0])].flat[0]
+        raise InputError(f"{word} has {wrong}: {model.name} knows 0 to {tensor.shape[0] - 1}")
+    return tensor.rows(indices.ravel()).reshape(*indices.shape, -1)
+
+
+def _normalise(model: Model, states: np.ndarray, section: str) -> np.ndarray:
+    gain, bias = (model.tensor(section, "norm", part) for part in ("weight", "bias"))
+    assert gain is not None
+    return np.asarray(
+        normalise(
+            jnp.asarray(states), gain.load(), None if bias is None else bias.load(), model.block.norm, model.block.eps
+        )
+    )
+
+
+@partial(jax.jit, static_argnums=(3, 4))
+def normalise(x: Array, gain: Array, bias: Array | None, kind: str, eps: float) -> Array:
+    r"""$g\,(x - \bar x) / \sqrt{\mathrm{var}(x) + \epsilon} + b$, or $g\,x / \sqrt{\overline{x^2} + \epsilon}$ (rms)."""
+    centred = x - x.mean(-1, keepdims=True) if kind == "layer" else x
+    scaled = centred / jnp.sqrt((centred**2).mean(-1, keepdims=True) + eps) * gain
+    return scaled if bias is None else scaled + bias
+
+
+def trace(model: Model, batches: Sequence[Batch]) -> Iterator[Step]:
+    """The layers in turn, each on every batch."""
+    states = [jnp.asarray(batch.states, jnp.float32) for batch in batches]
+    admitted = [_admitted(model, batch) for batch in batches]
+    turns = [_turns(model, batch) for batch in batches]
+    for layer in range(model.layers):
+        weights = {word: jnp.asarray(array) for word, array in model.layer(layer).items()}
+        for i, before in enumerate(states):
+            with jax.default_matmul_precision("highest"):
+                found = _layer(model.block, weights, before, admitted[i], turns[i])
+            states[i] = found[-1]
+            yield Step(layer, i, before, *found)
+
+
+def _admitted(model: Model, batch: Batch) -> Array:
+    """Which token may attend to which, [b, 1, q, k]."""
+    admitted = np.broadcast_to(batch.mask[:, None, :], (*batch.mask.shape, batch.mask.shape[1]))
+    if model.block.causal:
+        admitted = admitted & (batch.positions[:, None, :] <= batch.positions[:, :, None])
+    return jnp.asarray(admitted[:, None])
+
+
+def _turns(model: Model, batch: Batch) -> tuple[Array, Array] | None:
+    """Cosines and sines of the angles by which rotary positions turn each pair, [b, 1, n, width / 2]."""
+    if model.frequencies is None:
+        return None
+    angles = batch.positions[:, None, :, None] * model.frequencies
+    return jnp.asarray(np.cos(angles), jnp.float32), jnp.asarray(np.sin(angles), jnp.float32)
+
+
+@partial(jax.jit, static_argnums=0)
+def _layer(
+    block: Block, weights: dict[str, Array], states: Array, admitted: Array, turns: tuple[Array, Array] | None
+) -> tuple[Array, ...]:
+    def norm(x: Array, word: str) -> Array:
+        return normalise(x, weights[word], weights.get(f"{word}_bias"), block.norm, block.eps)
+
+    def projected(x: Array, word: str) -> Array:
+        heads = jnp.einsum("bnd,dhr->bhnr", x, weights[word])
+        return heads + weights[f"{word}_bias"][:, None] if f"{word}_bias" in weights else heads
+
+    first = block.order == "pre"
+    inputs = norm(states, "attention_norm") if first else states
+    queries, keys, values = (projected(inputs, word) for word in ("query", "key", "value"))
+    if turns is not None:
+        queries, keys = turned(queries, *turns), turned(keys, *turns)
+    repeated = [jnp.repeat(x, block.heads // block.groups, axis=1) for x in (keys, values)]
+    attention = softmax(queries @ jnp.swapaxes(repeated[0], -1, -2) / block.temperature, admitted)
+    outputs = attention @ repeated[1]
+    middle = states + _biased(jnp.einsum("bhnr,hrd->bnd", outputs, weights["out"]), weights, "out")
+    middle = middle if first else norm(middle, "attention_norm")
+    hidden = norm(middle, "mlp_norm") if first else middle
+    up = _biased(hidden @ weights["up"], weights, "up")
+    if "gate" in weights:
+        up = up * activate(_biased(hidden @ weights["gate"], weights, "gate"), block.activation)
+    else:
+        up = activate(up, block.activation)
+    after = middle + _biased(up @ weights["down"], weights, "down")
+    return inputs, queries, keys, values, attention, outputs, after if first else norm(after, "mlp_norm")
+
+
+def _biased(x: Array, weights: dict[str, Array], word: str) -> Array:
+    return x + weights[f"{word}_bias"] if f"{word}_bias" in weights else x
+
+
+def turned(x: Array, cosine: Array, sine: Array) -> Array:
+    """Rotary positions: each pair (i, i + width/2) turned by its angle."""
+    a, b = jnp.split(x, 2, axis=-1)
+    return jnp.concatenate([a * cosine - b * sine, b * cosine + a * sine], -1)
+
+
+def activate(x: Array, name: str) -> Array:
+    match name:
+        case "gelu":
+            return jax.nn.gelu(x, approximate=False)
+        case "gelu_tanh":
+            return jax.nn.gelu(x, approximate=True)
+        case "silu":
+            return jax.nn.silu(x)
+        case "quick_gelu":
+            return x * jax.nn.sigmoid(1.702 * x)
+    return jax.nn.relu(x)
+
+
+def final_states(model: Model, states: Array) -> np.ndarray:
+    """What leaves the model: the last norm of the residual stream, where there is one."""
+    states = np.asarray(states)
+    return _normalise(model, states, "final") if "norm" in model.table["final"] else states
