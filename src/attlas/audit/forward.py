@@ -12,7 +12,7 @@ r"""A forward pass, one layer's weights in memory at a time, that shows what eve
         step.outputs    [b, heads, n, width]       # attention @ values, before `out`
         step.after      [b, n, dim]                # the residual stream that leaves the layer
     final_states(model, step.after)                # the last norm, where there is one
-    log_probabilities(model, states)               # over the vocabulary
+    logits(model, final_states(...))               # of the next token, for causal models
 
 All layers share one compiled program for each shape of batch.
 """
@@ -57,34 +57,73 @@ class Step(NamedTuple):
 
 def embed(model: Model, tokens: Tokens) -> Batch:
     """Token, position and type embeddings, added and, where the model does so, normalised and projected."""
-    ids = np.asarray(tokens.ids)
-    states = _look_up(model, "tokens", ids)
-    first = model.table["embedding"].get("first_position", 0)
-    for word, indices in (("positions", tokens.positions + first), ("types", tokens.types)):
-        if word in model.table["embedding"]:
-            states = states + _look_up(model, word, indices)
-    if "norm" in model.table["embedding"]:
-        states = _normalise(model, states, "embedding")
+    if model.vocabulary is None:
+        raise InputError(f"{model.name} takes images, not texts")
+    names = model.table["embedding"]
+    states = _look_up(model, "tokens", tokens.ids)
+    if "positions" in names:
+        states = states + _look_up(model, "positions", tokens.positions + names.get("first_position", 0))
+    elif model.longest is not None and tokens.positions.max() >= model.longest:
+        raise InputError(f"a text has {tokens.positions.max() + 1} tokens: {model.name} takes at most {model.longest}")
+    if "types" in names:
+        states = states + _look_up(model, "types", tokens.types)
+    if "norm" in names:
+        states = _normalised(model, "embedding", states)
+    if "projection" in names:
+        states = states @ _loaded(model, "embedding", "projection").T + _loaded(
+            model, "embedding", "projection", "bias"
+        )
     return Batch(states, tokens.mask, tokens.positions)
+
+
+def embed_images(model: Model, pixels: Float[np.ndarray, "b channel row column"]) -> Batch:
+    """Patches of images, each times one matrix, behind a class token; then positions."""
+    if model.vocabulary is not None:
+        raise InputError(f"{model.name} takes texts, not images")
+    kernel = _loaded(model, "embedding", "patches")
+    (dim, channels, height, width), (count, *size) = kernel.shape, pixels.shape
+    if len(size) != 3 or size[0] != channels or size[1] % height or size[2] % width:
+        raise InputError(
+            f"pixels have the shape {pixels.shape}: {model.name} takes [b, {channels}, rows, columns], cut into {height} x {width}"
+        )
+    rows, columns = size[1] // height, size[2] // width
+    cut = np.asarray(pixels, np.float32).reshape(count, channels, rows, height, columns, width)
+    patches = cut.transpose(0, 2, 4, 1, 3, 5).reshape(count, rows * columns, -1)
+    states = patches @ kernel.reshape(dim, -1).T + _loaded(model, "embedding", "patches", "bias")
+    first = np.broadcast_to(_loaded(model, "embedding", "class_token").reshape(1, 1, dim), (count, 1, dim))
+    places = _loaded(model, "embedding", "positions").reshape(1, -1, dim)
+    if places.shape[1] != rows * columns + 1:
+        raise InputError(
+            f"images of {rows} x {columns} patches: {model.name} has positions for {places.shape[1] - 1} patches"
+        )
+    states = np.concatenate([first, states], 1) + places
+    shape = states.shape[:2]
+    return Batch(states, np.ones(shape, bool), np.broadcast_to(np.arange(shape[1]), shape))
+
+
+def _loaded(model: Model, section: str, word: str, part: str = "weight") -> np.ndarray:
+    tensor = model.tensor(section, word, part)
+    if tensor is None:
+        if part == "bias":
+            return np.zeros(1, np.float32)
+        raise InputError(f"{model.name} lacks {word}: {model.names.base(section, word)}")
+    return tensor.load()
 
 
 def _look_up(model: Model, word: str, indices: np.ndarray) -> np.ndarray:
     tensor = model.tensor("embedding", word)
     if tensor is None:
-        raise InputError(f"{model.name} has no embedding of {word}")
-    if indices.size and not 0 <= indices.min() <= indices.max() < tensor.shape[0]:
+        raise InputError(f"{model.name} lacks {word}: {model.names.base('embedding', word)}")
+    if indices.min() < 0 or indices.max() >= tensor.shape[0]:
         wrong = indices[(indices < 0) | (indices >= tensor.shape[0])].flat[0]
-        raise InputError(f"{word} has {wrong}: {model.name} knows 0 to {tensor.shape[0] - 1}")
+        raise InputError(f"{wrong} is none of the {tensor.shape[0]} {word} of {model.name}")
     return tensor.rows(indices.ravel()).reshape(*indices.shape, -1)
 
 
-def _normalise(model: Model, states: np.ndarray, section: str) -> np.ndarray:
-    gain, bias = (model.tensor(section, "norm", part) for part in ("weight", "bias"))
-    assert gain is not None
+def _normalised(model: Model, section: str, states: np.ndarray) -> np.ndarray:
+    gain, bias = _loaded(model, section, "norm"), _loaded(model, section, "norm", "bias")
     return np.asarray(
-        normalise(
-            jnp.asarray(states), gain.load(), None if bias is None else bias.load(), model.block.norm, model.block.eps
-        )
+        normalise(jnp.asarray(states), jnp.asarray(gain), jnp.asarray(bias), model.block.norm, model.block.eps)
     )
 
 
@@ -180,7 +219,16 @@ def activate(x: Array, name: str) -> Array:
     return jax.nn.relu(x)
 
 
-def final_states(model: Model, states: Array) -> np.ndarray:
+def final_states(model: Model, states: Array | np.ndarray) -> np.ndarray:
     """What leaves the model: the last norm of the residual stream, where there is one."""
-    states = np.asarray(states)
-    return _normalise(model, states, "final") if "norm" in model.table["final"] else states
+    found = np.asarray(states)
+    return _normalised(model, "final", found) if "norm" in model.table["final"] else found
+
+
+def logits(model: Model, states: Float[np.ndarray, "*s d"], rows: int = 4096) -> Float[np.ndarray, "*s v"]:
+    """What the final states say of the next token, with `rows` of the vocabulary in memory at a time."""
+    tensor = model.tensor("final", "unembedding") or model.tensor("embedding", "tokens")
+    if tensor is None or not model.block.causal:
+        raise InputError(f"{model.name} predicts no next token")
+    blocks = (tensor.fetch(start, min(start + rows, tensor.shape[0])) for start in range(0, tensor.shape[0], rows))
+    return np.concatenate([states @ block.T for block in blocks], -1)
