@@ -136,7 +136,7 @@ def interpret(file: Any, storages: dict[str, Storage]) -> Any:
                     raise Refused("it appends to what is no list")
                 stack[-1].extend(items)
             case "GLOBAL":
-                stack.append(_name(argument))
+                stack.append(_name(str(argument)))
             case "STACK_GLOBAL":
                 stack.append(_name(" ".join(map(str, pop(2)))))
             case "REDUCE":

@@ -39,9 +39,8 @@ class Tokens:
 
     def split(self, size: int) -> "list[Tokens]":
         """Batches of at most `size` texts, all of the same length."""
-        starts = range(0, len(self.ids), size)
-        parts = ([x[i : i + size] for x in (self.ids, self.mask, self.types, self.positions)] for i in starts)
-        return [Tokens(*part, self.pieces[i : i + size]) for i, part in zip(starts, parts, strict=True)]
+        parts = (slice(i, i + size) for i in range(0, len(self.ids), size))
+        return [Tokens(self.ids[p], self.mask[p], self.types[p], self.positions[p], self.pieces[p]) for p in parts]
 
 
 def tokens_of(ids: Sequence[Sequence[int]], pieces: Sequence[Sequence[str]] | None = None, multiple: int = 8) -> Tokens:
@@ -107,7 +106,7 @@ def _from_metadata(name: str, metadata: Mapping[str, Any]) -> "Tokenizer":
     def by_pattern(digits: str) -> list[Any]:
         return [pre_tokenizers.Split(Regex(WORDS_AND_NUMBERS.replace("DIGITS", digits)), "isolated"), parts]
 
-    cuts = {
+    cuts: dict[str, list[Any]] = {
         "default": [whole],
         "gpt-2": [whole],
         "smollm": [pre_tokenizers.Digits(True), whole],
@@ -120,7 +119,7 @@ def _from_metadata(name: str, metadata: Mapping[str, Any]) -> "Tokenizer":
             " a tokenizer.json beside the file is read, and token ids can be given instead"
         )
     words = words_of(metadata, "tokenizer.ggml.tokens")
-    merges = [tuple(pair.split(" ")) for pair in words_of(metadata, "tokenizer.ggml.merges")]
+    merges = [_pair(line) for line in words_of(metadata, "tokenizer.ggml.merges")]
     found = Tokenizer(models.BPE({word: i for i, word in enumerate(words)}, merges))
     found.pre_tokenizer = pre_tokenizers.Sequence(cuts[cut])
     found.decoder = decoders.ByteLevel()
@@ -175,6 +174,11 @@ def _word_pieces(words: Sequence[str], folder: Path) -> "Tokenizer":
     return found
 
 
+def _pair(line: str) -> tuple[str, str]:
+    left, _, right = line.partition(" ")
+    return left, right
+
+
 def _literal(word: str) -> str:
     """A word as a pattern that matches it."""
     return "".join(letter if letter.isalnum() else f"\\x{{{ord(letter):x}}}" for letter in word)
@@ -185,7 +189,7 @@ def _byte_pairs(folder: Path) -> "Tokenizer":
 
     vocabulary = read_json(folder / "vocab.json")
     lines = (folder / "merges.txt").read_text("utf-8").split("\n")
-    merges = [tuple(line.split(" ")) for line in lines if line and not line.startswith("#version")]
+    merges = [_pair(line) for line in lines if line and not line.startswith("#version")]
     found = Tokenizer(models.BPE(vocabulary, merges))
     found.pre_tokenizer, found.decoder = pre_tokenizers.ByteLevel(False), decoders.ByteLevel()
     _frame(found, ["<s>"], ["</s>"])
