@@ -11,6 +11,8 @@ r"""A forward pass, one layer's weights in memory at a time, that shows what eve
         step.attention  [b, heads, q, k]           # softmax(<q, k> / model.block.temperature); rows of padding are not meaningful
         step.outputs    [b, heads, n, width]       # attention @ values, before `out`
         step.after      [b, n, dim]                # the residual stream that leaves the layer
+        step.scales     [b, n, 2]                  # what the two norms of the layer divided by, before their gains
+        step.weights                               # the layer's, by the words of `architectures`
     final_states(model, step.after)                # the last norm, where there is one
     logits(model, final_states(...))               # of the next token, for causal models
 
@@ -53,6 +55,8 @@ class Step(NamedTuple):
     attention: Array
     outputs: Array
     after: Array
+    scales: Array
+    weights: dict[str, Array]
 
 
 def embed(model: Model, tokens: Tokens) -> Batch:
@@ -131,8 +135,14 @@ def _normalised(model: Model, section: str, states: np.ndarray) -> np.ndarray:
 def normalise(x: Array, gain: Array, bias: Array | None, kind: str, eps: float) -> Array:
     r"""$g\,(x - \bar x) / \sqrt{\mathrm{var}(x) + \epsilon} + b$, or $g\,x / \sqrt{\overline{x^2} + \epsilon}$ (rms)."""
     centred = x - x.mean(-1, keepdims=True) if kind == "layer" else x
-    scaled = centred / jnp.sqrt((centred**2).mean(-1, keepdims=True) + eps) * gain
+    scaled = centred / norm_scale(x, kind, eps) * gain
     return scaled if bias is None else scaled + bias
+
+
+def norm_scale(x: Array, kind: str, eps: float) -> Array:
+    """What a norm divides by."""
+    centred = x - x.mean(-1, keepdims=True) if kind == "layer" else x
+    return jnp.sqrt((centred**2).mean(-1, keepdims=True) + eps)
 
 
 def trace(model: Model, batches: Sequence[Batch]) -> Iterator[Step]:
@@ -145,8 +155,8 @@ def trace(model: Model, batches: Sequence[Batch]) -> Iterator[Step]:
         for i, before in enumerate(states):
             with jax.default_matmul_precision("highest"):
                 found = _layer(model.block, weights, before, admitted[i], turns[i])
-            states[i] = found[-1]
-            yield Step(layer, i, before, *found)
+            states[i] = found[-2]
+            yield Step(layer, i, before, *found, weights)
 
 
 def _admitted(model: Model, batch: Batch) -> Array:
@@ -169,7 +179,10 @@ def _turns(model: Model, batch: Batch) -> tuple[Array, Array] | None:
 def _layer(
     block: Block, weights: dict[str, Array], states: Array, admitted: Array, turns: tuple[Array, Array] | None
 ) -> tuple[Array, ...]:
+    scales: dict[str, Array] = {}
+
     def norm(x: Array, word: str) -> Array:
+        scales[word] = norm_scale(x, block.norm, block.eps)
         return normalise(x, weights[word], weights.get(f"{word}_bias"), block.norm, block.eps)
 
     def projected(x: Array, word: str) -> Array:
@@ -193,7 +206,9 @@ def _layer(
     else:
         up = activate(up, block.activation)
     after = middle + _biased(up @ weights["down"], weights, "down")
-    return inputs, queries, keys, values, attention, outputs, after if first else norm(after, "mlp_norm")
+    after = after if first else norm(after, "mlp_norm")
+    divided = jnp.concatenate([scales["attention_norm"], scales["mlp_norm"]], -1)
+    return inputs, queries, keys, values, attention, outputs, after, divided
 
 
 def _biased(x: Array, weights: dict[str, Array], word: str) -> Array:
