@@ -23,19 +23,21 @@ keys on the sphere, values about their mean, over a grid of ridges and temperatu
 from functools import partial
 from typing import NamedTuple
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import xarray as xr
-from jax.scipy.special import erf
-from jaxtyping import Array, Bool, Int
+from jaxtyping import Array, Bool, Float, Int
+from scipy.special import erf
+from threadpoolctl import threadpool_limits
 
 from attlas.attention import softmax
 from attlas.audit.architectures import Block, Model
 from attlas.audit.forward import Step, embed, trace
 from attlas.audit.texts import Tokens
 from attlas.errors import InputError
-from attlas.kernels import RBF, cme_attention
+from attlas.kernels import RBF, Kernel, cme_attention
 
 MEANING = {
     "single_location": "how far a query picks one token by content: 1 for one token whose place does not betray it, 0 for sinks and habits of place",
@@ -74,8 +76,9 @@ OF_TOKENS = {
 """The quantities of the tokens of a layer, in words."""
 
 SPECIAL = {"[CLS]", "[SEP]", "[PAD]", "[UNK]", "[MASK]", "<s>", "</s>", "<pad>", "<unk>", "<mask>"}
-RIDGES = (1e-3, 1e-2, 1e-1, 1.0, 10.0)
-TEMPERATURES = (0.25, 0.5, 1.0, 2.0, 4.0)
+TINY = 1e-30
+RIDGES = (1e-4, 1e-3, 1e-2, 1e-1, 1.0)
+TEMPERATURES = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
 GATES = (0.1, 0.3, 1.0, 3.0)
 """Grids: ridges, temperatures over the head's own, and sharpness of the erf gate over the spread of its scores."""
 FEWEST = 4
@@ -85,9 +88,9 @@ FEWEST = 4
 class Roles(NamedTuple):
     """Which tokens are what, [b, n]: attended to as `content`, asking as `query`; `reader` [b] is where the model is read."""
 
-    content: Bool[Array, "b n"]
-    query: Bool[Array, "b n"]
-    reader: Int[Array, " b"]
+    content: Bool[np.ndarray, "b n"]
+    query: Bool[np.ndarray, "b n"]
+    reader: Int[np.ndarray, " b"]
 
 
 def roles(model: Model, tokens: Tokens) -> Roles:
@@ -103,13 +106,14 @@ def roles(model: Model, tokens: Tokens) -> Roles:
             f"the text has no token to ask from: there must be one beyond the first {FEWEST} of a text, of letters or digits"
         )
     reader = tokens.mask.sum(1) - 1 if model.block.causal else np.zeros(len(tokens.mask), int)
-    return Roles(jnp.asarray(content), jnp.asarray(query), jnp.asarray(reader))
+    return Roles(content, query, reader)
 
 
 def watch(model: Model, tokens: Tokens) -> xr.Dataset:
     """The quantities of `MEANING` over (layer, head) and those of `OF_TOKENS` over `layer`, for all texts together."""
     batch, who = embed(model, tokens), roles(model, tokens)
-    rows = [measure(model, step, tokens.mask, who) for step in trace(model, [batch])]
+    with threadpool_limits(1):  # NumPy's matrices here are small: its threads would wait for each other
+        rows = [measure(model, step, tokens.mask, who) for step in trace(model, [batch])]
     return gathered(model, rows)
 
 
@@ -131,205 +135,213 @@ def gathered(model: Model, rows: list[dict[str, np.ndarray]]) -> xr.Dataset:
 
 
 def measure(model: Model, step: Step, mask: Bool[np.ndarray, "b n"], who: Roles) -> dict[str, np.ndarray]:
-    """What one layer did: arrays over heads, and numbers for its tokens."""
-    step = step._replace(layer=0, batch=0)
-    found: dict[str, Array] = {}
-    with jax.default_matmul_precision("highest"):
-        for part in (_looked, _read, _regressed):
-            # One after the other, on arrays that are there: decompositions that run at the same time can wait for each other's
-            # threads for ever, where there are few.
-            jax.block_until_ready((step, found))
-            found |= part(model.block, step, jnp.asarray(mask), who)
-    return {name: np.asarray(values) for name, values in found.items()}
-
-
-def _admitted(block: Block, mask: Array) -> Array:
-    """Which token may attend to which, [b, q, k]."""
-    admitted = jnp.broadcast_to(mask[:, None, :], (*mask.shape, mask.shape[1]))
-    return admitted & jnp.tri(mask.shape[1], dtype=bool) if block.causal else admitted
-
-
-@partial(jax.jit, static_argnums=0)
-def _looked(block: Block, step: Step, mask: Array, who: Roles) -> dict[str, Array]:
-    keys = jnp.repeat(step.keys, block.heads // block.groups, axis=1)
-    scores = step.queries @ jnp.swapaxes(keys, -1, -2) / block.temperature
-    admitted = _admitted(block, mask)
+    """What one layer did: arrays over heads, and numbers for its tokens. Most of it is small enough for NumPy, which need not compile."""
+    block = model.block
+    size = block.heads // block.groups
+    queries, attention, outputs = (np.asarray(x) for x in (step.queries, step.attention, step.outputs))
+    keys, values = (np.repeat(np.asarray(x), size, axis=1) for x in (step.keys, step.values))
+    admitted = np.broadcast_to(mask[:, None, :], (*mask.shape, mask.shape[1]))
+    if block.causal:
+        admitted = admitted & np.tri(mask.shape[1], dtype=bool)
+    asked = admitted & who.query[:, :, None]
+    looked = []
+    for head in range(block.heads):
+        scores = queries[:, head] @ np.swapaxes(keys[:, head], -1, -2) / block.temperature
+        looked.append(_shares(attention[:, head], admitted, who) | {"query_free": _query_free(scores, asked)})
+    lengths = np.linalg.norm(keys, axis=-1)
+    spread = [_variation(lengths[:, head][mask]) for head in range(block.heads)]
+    read = _read(
+        _at(queries, who),
+        _at(outputs, who),
+        keys / block.temperature,
+        values,
+        _at(admitted[:, None], who),
+        np.asarray(step.weights["out"]),
+    )
+    # Last, when the layer has come out: decompositions under way at the same time can wait for each other's threads for ever.
+    regressed = _regressed(
+        block, *(jnp.asarray(x) for x in (step.queries, step.keys, step.values, step.outputs, mask, *who[1:]))
+    )
     return {
-        **_shares(step.attention, admitted, who),
-        "query_free": _query_free(scores, admitted & who.query[:, :, None]),
-        "key_spread": _variation(jnp.linalg.norm(keys, axis=-1), mask[:, None]),
+        **{name: np.array([head[name] for head in looked]) for name in looked[0]},
+        **read,
+        "key_spread": np.array(spread),
+        **{name: np.asarray(values) for name, values in regressed.items()},
         **_tokens(step, mask),
     }
 
 
-def _mean(x: Array, where: Array, axis: int | tuple[int, ...] | None = None) -> Array:
+def _at(x: np.ndarray, who: Roles) -> np.ndarray:
+    """The rows of [b, h, q, ...] that belong to each text's reader, [b, h, ...]."""
+    return np.take_along_axis(x, who.reader[:, None, None, None], 2)[:, :, 0]
+
+
+def _mean(x: np.ndarray, where: np.ndarray, axis: int | tuple[int, ...] | None = None) -> np.ndarray:
     """The mean of `x` where `where` admits it; 0 where it admits nothing."""
-    where = jnp.broadcast_to(where, x.shape)
-    return jnp.where(where, x, 0).sum(axis) / jnp.maximum(where.sum(axis), 1)
+    where = np.broadcast_to(where, x.shape)
+    return np.where(where, x, 0).sum(axis) / np.maximum(where.sum(axis), 1)
 
 
-def _variation(lengths: Array, where: Array) -> Array:
-    """Coefficient of variation over texts and tokens of [b, h, n]."""
-    mean = _mean(lengths, where, (0, 2))
-    spread = jnp.sqrt(_mean((lengths - mean[None, :, None]) ** 2, where, (0, 2)))
-    return spread / jnp.maximum(mean, 1e-30)
+def _variation(lengths: np.ndarray) -> float:
+    """Coefficient of variation."""
+    return lengths.std() / max(lengths.mean(), TINY)
 
 
 # --- where attention lies ------------------------------------------------------------------------------------------
 
 
-def _shares(attention: Array, admitted: Array, who: Roles) -> dict[str, Array]:
-    asking = who.query[:, None]
-    per_query = partial(_mean, where=asking, axis=(0, 2))
-    entropy = -jnp.where(attention > 0, attention * jnp.log(jnp.maximum(attention, 1e-37)), 0).sum(-1)
-    count = jnp.maximum(admitted.sum(-1), 1)[:, None]
-    target = (admitted & who.content[:, None, :])[:, None]
-    weights = jnp.where(target, attention, 0)
-    pairs = target[:, 0] & who.query[:, :, None]
-    by_offset, habit = _habits(weights, pairs)
-    even = 1 / count[..., None]
-    broad = jnp.minimum(weights, even)
-    above = jnp.maximum(weights - jnp.maximum(habit, even), 0)
-    reading = _at(weights, who.reader)
-    placed = jnp.maximum(_others(reading, _at(target, who.reader), 0), _at(even, who.reader))
-    best = jnp.argmax(by_offset, -1)
-    return {
-        "single_location": per_query(above.max(-1)),
-        "reader_location": jnp.maximum(reading - placed, 0).max(-1).mean(0),
-        "content": per_query(above.sum(-1)),
-        "positional": per_query((weights - above - broad).sum(-1)),
-        "broad": per_query(broad.sum(-1)),
-        "sink": per_query(1 - weights.sum(-1)),
-        "first": per_query(attention[..., 0]),
-        "entropy": per_query(entropy / jnp.log(jnp.maximum(count, 2))),
-        "support": per_query(jnp.exp(entropy)),
-        "largest": per_query(attention.max(-1)),
+def _shares(attention: Float[np.ndarray, "b q k"], admitted: Bool[np.ndarray, "b q k"], who: Roles) -> dict[str, float]:
+    """One head's."""
+    entropy = -(attention * np.log(np.maximum(attention, TINY))).sum(-1)
+    even = 1 / np.maximum(admitted.sum(-1), 1)
+    target = admitted & who.content[:, None, :]
+    weights = np.where(target, attention, 0)
+    by_offset, habit = _habits(weights, target & who.query[:, :, None])
+    broad = np.minimum(weights, even[..., None])
+    above = np.maximum(weights - np.maximum(habit, even[..., None]), 0)
+    texts = np.arange(len(weights))
+    reading, seen = weights[texts, who.reader], target[texts, who.reader]
+    placed = np.maximum(_left_out(reading, seen), even[texts, who.reader][:, None])
+    per_query = {
+        "single_location": above.max(-1),
+        "content": above.sum(-1),
+        "positional": (weights - above - broad).sum(-1),
+        "broad": broad.sum(-1),
+        "sink": 1 - weights.sum(-1),
+        "first": attention[..., 0],
+        "entropy": entropy / np.log(np.maximum(admitted.sum(-1), 2)),
+        "support": np.exp(entropy),
+        "largest": attention.max(-1),
+    }
+    best = int(by_offset.argmax())
+    return {name: float(values[who.query].mean()) for name, values in per_query.items()} | {
+        "reader_location": float(np.maximum(reading - placed, 0).max(-1).mean()),
         "offset": best - (attention.shape[-1] - 1),
-        "offset_mass": jnp.take_along_axis(by_offset, best[:, None], -1)[:, 0],
+        "offset_mass": float(by_offset[best]),
     }
 
 
-def _at(x: Array, reader: Array) -> Array:
-    """The rows of [b, h, q, k] that belong to each text's reader, [b, h, k]."""
-    return jnp.take_along_axis(x, reader[:, None, None, None], 2)[:, :, 0]
-
-
-def _others(x: Array, where: Array, axis: int) -> Array:
-    """The mean of `x` over the other entries along `axis` that `where` admits; over this one too where there are no others."""
-    where = jnp.broadcast_to(where, x.shape)
-    kept = jnp.where(where, x, 0)
-    alone = x.shape[axis] == 1
-    total, count = kept.sum(axis, keepdims=True), where.sum(axis, keepdims=True)
-    return total / jnp.maximum(count, 1) if alone else (total - kept) / jnp.maximum(count - where, 1)
-
-
-def _sheared(x: Array) -> Array:
+def _sheared(x: np.ndarray) -> np.ndarray:
     """[..., q, k] with k - q + n - 1 in place of k, [..., q, 2n - 1], rows in reverse."""
     n = x.shape[-1]
-    wide = jnp.pad(x[..., ::-1, :], [(0, 0)] * (x.ndim - 1) + [(0, n)])
+    wide = np.concatenate([x[..., ::-1, :], np.zeros_like(x)], -1)
     return wide.reshape(*x.shape[:-2], 2 * n * n)[..., : n * (2 * n - 1)].reshape(*x.shape[:-2], n, 2 * n - 1)
 
 
-def _habits(weights: Array, pairs: Array) -> tuple[Array, Array]:
-    """The mean weight at each offset [h, 2n - 1] (of all a query gives), and for each pair of tokens the mean weight at their offset or at the
-    key's place in the other texts, whichever is larger, [b, h, q, k]."""
+def _habits(weights: np.ndarray, pairs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The share of a query's attention at each offset [2n - 1], and for each pair of tokens the mean weight at their offset or at the key's place in
+    the other texts, whichever is larger, [b, q, k]."""
     n = weights.shape[-1]
-    used = jnp.where(pairs[:, None], weights, 0)
-    mass, count = _sheared(used).sum(-2), _sheared(pairs[:, None].astype(weights.dtype)).sum(-2)
-    offset = jnp.arange(n)[None, :] - jnp.arange(n)[:, None] + n - 1
-    at_offset = _left_out(mass, count)[..., offset]
-    at_place = _left_out(used.sum(-2), pairs.sum(1)[:, None])[:, :, None, :]
-    asked = jnp.maximum(pairs.any(-1).sum(), 1)
-    return mass.sum(0) / asked, jnp.maximum(at_offset, at_place)
+    used = np.where(pairs, weights, 0)
+    mass, count = _sheared(used).sum(-2), _sheared(pairs).sum(-2)
+    offset = np.arange(n)[None, :] - np.arange(n)[:, None] + n - 1
+    at_offset = _left_out(mass, count)[:, offset]
+    at_place = _left_out(used.sum(1), pairs.sum(1))[:, None, :]
+    return mass.sum(0) / max(pairs.any(-1).sum(), 1), np.maximum(at_offset, at_place)
 
 
-def _left_out(mass: Array, count: Array) -> Array:
-    """Means along the last axis over all texts but one, [b, ...]; of a single text, its own."""
+def _left_out(mass: np.ndarray, count: np.ndarray) -> np.ndarray:
+    """Means over all texts but one, [b, ...]; of a single text, its own."""
     if len(mass) == 1:
-        return mass / jnp.maximum(count, 1)
-    return (mass.sum(0) - mass) / jnp.maximum(count.sum(0) - count, 1)
+        return mass / np.maximum(count, 1)
+    return (mass.sum(0) - mass) / np.maximum(count.sum(0) - count, 1)
 
 
-def _query_free(scores: Array, where: Array) -> Array:
+def _query_free(scores: Float[np.ndarray, "b q k"], where: Bool[np.ndarray, "b q k"]) -> float:
     """Scores about each query's mean, and the share of their variance that is the token's alone, text by text."""
-    where = where[:, None]
-    centred = jnp.where(where, scores - _mean(scores, where, -1)[..., None], 0)
-    alone = _mean(centred, where, -2)[..., None, :]
-    return jnp.where(where, alone**2, 0).sum((0, 2, 3)) / jnp.maximum((centred**2).sum((0, 2, 3)), 1e-30)
+    centred = np.where(where, scores - _mean(scores, where, -1)[..., None], 0)
+    alone = _mean(centred, where, -2)[:, None, :]
+    return np.where(where, alone**2, 0).sum() / max((centred**2).sum(), TINY)
 
 
 # --- the first paper's model ---------------------------------------------------------------------------------------
 
 
-@partial(jax.jit, static_argnums=0)
-def _read(block: Block, step: Step, mask: Array, who: Roles) -> dict[str, Array]:
+def _read(
+    query: Float[np.ndarray, "b h r"],
+    output: Float[np.ndarray, "b h r"],
+    keys: Float[np.ndarray, "b h n r"],
+    values: Float[np.ndarray, "b h n r"],
+    admitted: Bool[np.ndarray, "b 1 n"],
+    out: Float[np.ndarray, "h r d"],
+) -> dict[str, np.ndarray]:
     """How well one direction to gate by and one to read by reproduce what is read."""
-    keys, values = (jnp.repeat(x, block.heads // block.groups, axis=1) for x in (step.keys, step.values))
-    rows = jnp.take_along_axis(_admitted(block, mask), who.reader[:, None, None], 1)[:, 0][:, None]  # [b, 1, n]
-    query, output = _at(step.queries, who.reader), _at(step.outputs, who.reader)  # [b, h, r]
-    out = jnp.einsum("hrd,hsd->hrs", step.weights["out"], step.weights["out"])
-    centred = output - output.mean(0)
     # In the residual stream: variance is measured behind `out`, and the direction that moves most is a functional of the values.
-    square, turn = jnp.linalg.eigh(out)
-    behind = turn * jnp.sqrt(jnp.maximum(square, 0))[:, None, :]
-    spread = jnp.einsum("bhr,hrs->bhs", centred, behind)
-    variances, directions = jnp.linalg.eigh(jnp.einsum("bhr,bhs->hrs", spread, spread))
-    functional = jnp.einsum("hrs,hs->hr", behind, directions[..., -1])
-    share = variances[:, -1] / jnp.maximum(variances.clip(0).sum(-1), 1e-30)
-    target = jnp.einsum("bhr,hr->bh", output, functional)
-    read = jnp.einsum("bhnr,hr->bhn", values, functional)
-    scores = jnp.einsum("bhnr,hr->bhn", keys, query.mean(0)) / block.temperature
-    by_softmax = (softmax(scores, rows) * read).sum(-1)
-    mean = _mean(scores, rows, (0, 2))[None, :, None]
-    sharp = jnp.sqrt(_mean((scores - mean) ** 2, rows, (0, 2)))[None, :, None]
-    gates = [erf(c * (scores - mean) / jnp.maximum(sharp, 1e-30)) for c in GATES]
-    by_erf = jnp.stack([jnp.where(rows, gate * read, 0).sum(-1) for gate in gates])
-    explained = jax.vmap(_explained, (None, 0))(target, by_erf).max(0)
-    known = (variances[:, -1] > 0) & (len(target) > 3)
+    square, turn = np.linalg.eigh(out @ np.swapaxes(out, -1, -2))
+    behind = turn * np.sqrt(square.clip(0))[:, None, :]
+    spread = np.einsum("bhr,hrs->hbs", output - output.mean(0), behind)
+    variances, directions = np.linalg.eigh(np.swapaxes(spread, -1, -2) @ spread)
+    functional = np.einsum("hrs,hs->hr", behind, directions[..., -1])
+    share = variances[:, -1] / np.maximum(variances.clip(0).sum(-1), TINY)
+    target = np.einsum("bhr,hr->bh", output, functional)
+    read = np.einsum("bhnr,hr->bhn", values, functional)
+    scores = np.einsum("bhnr,hr->bhn", keys, query.mean(0))
+    weights = np.where(admitted, np.exp(scores - np.where(admitted, scores, -np.inf).max(-1, keepdims=True)), 0)
+    by_softmax = (weights / weights.sum(-1, keepdims=True) * read).sum(-1)
+    centred = scores - _mean(scores, admitted, (0, 2))[:, None]
+    sharpness = 1 / np.sqrt(np.maximum(_mean(centred**2, admitted, (0, 2)), TINY))[:, None]
+    by_erf = [np.where(admitted, erf(c * sharpness * centred) * read, 0).sum(-1) for c in GATES]
     answers = {
         "read_direction": share,
         "softmax_gate": share * _explained(target, by_softmax),
-        "erf_gate": share * explained,
+        "erf_gate": share * np.max([_explained(target, guess) for guess in by_erf], 0),
     }
-    return {name: jnp.where(known, value, jnp.nan) for name, value in answers.items()}
+    known = (variances[:, -1] > 0) & (len(target) > 3)
+    return {name: np.where(known, value, np.nan) for name, value in answers.items()}
 
 
-def _explained(target: Array, guess: Array) -> Array:
-    """Share of the variance of `target` [b, h] that a line through `guess` predicts for a text left out; 0 where the mean is better."""
+def _explained(target: Float[np.ndarray, "b h"], guess: Float[np.ndarray, "b h"]) -> Float[np.ndarray, " h"]:
+    """Share of the variance of `target` that a line through `guess` predicts for a text left out; 0 where the mean is better."""
     y, x = target - target.mean(0), guess - guess.mean(0)
-    square = jnp.maximum((x**2).sum(0), 1e-30)
+    square = np.maximum((x**2).sum(0), TINY)
     leverage = 1 / len(y) + x**2 / square
-    miss = (y - x * (x * y).sum(0) / square) / jnp.maximum(1 - leverage, 1e-6)
-    plain = y / (1 - 1 / len(y))
-    return jnp.maximum(1 - (miss**2).sum(0) / jnp.maximum((plain**2).sum(0), 1e-30), 0)
+    miss = (y - x * (x * y).sum(0) / square) / np.maximum(1 - leverage, 1e-6)
+    plain = y / max(1 - 1 / len(y), 1e-6)
+    return np.maximum(1 - (miss**2).sum(0) / np.maximum((plain**2).sum(0), TINY), 0)
 
 
 # --- the third paper's view ----------------------------------------------------------------------------------------
 
 
+class _Lifted(eqx.Module):
+    """A kernel and a little constant, lest numbers become so small that processors slow down."""
+
+    kernel: Kernel
+
+    def __call__(self, x: Array, y: Array) -> Array:
+        return self.kernel(x, y) + 1e-6
+
+
 @partial(jax.jit, static_argnums=0)
-def _regressed(block: Block, step: Step, mask: Array, who: Roles) -> dict[str, Array]:
+def _regressed(
+    block: Block, queries: Array, keys: Array, values: Array, outputs: Array, mask: Array, asked: Array, reader: Array
+) -> dict[str, Array]:
     """Ridge regression of values on keys at the head's own queries: all of them, or in causal models at each text's last token, which
     alone sees the whole text."""
-    b, r = len(mask), block.width
-    size = block.heads // block.groups
-    queries, outputs = step.queries, step.outputs
-    asked = who.query
+    b, r, groups, size = len(mask), block.width, block.groups, block.heads // block.groups
     if block.causal:
-        queries, outputs = (_at(x, who.reader)[:, :, None] for x in (queries, outputs))
+        queries, outputs = (jnp.take_along_axis(x, reader[:, None, None, None], 2) for x in (queries, outputs))
         asked = jnp.ones((b, 1), bool)
     count = queries.shape[2]
-    lengths = [jnp.linalg.norm(x, axis=-1, keepdims=True) for x in (queries, step.keys)]
-    asks = (queries / jnp.maximum(lengths[0], 1e-30)).reshape(b, block.groups, size * count, r)
-    keys = step.keys / jnp.maximum(lengths[1], 1e-30)
+    lengths = [jnp.sqrt((x**2).sum(-1)) for x in (queries, keys)]
+    asks = (queries / jnp.maximum(lengths[0], TINY)[..., None]).reshape(b, groups, size * count, r)
+    keys = keys / jnp.maximum(lengths[1], TINY)[..., None]
+
+    def typical(length: Array, where: Array) -> Array:
+        """The mean length in each group."""
+        length, where = (
+            length.reshape(b, groups, -1),
+            jnp.tile(where, (1, length.size // where.size // groups))[:, None],
+        )
+        return jnp.where(where, length, 0).sum((0, 2)) / jnp.maximum(where.sum(), 1)
+
     own = block.temperature / (
-        _mean(lengths[0][..., 0].reshape(b, block.groups, -1), jnp.tile(asked, (1, size))[:, None], (0, 2))
-        * _mean(lengths[1][..., 0], mask[:, None], (0, 2))
-    )  # [groups]: on the sphere, scores of the usual size
+        typical(lengths[0], asked) * typical(lengths[1], mask)
+    )  # on the sphere, scores of the usual size
     here = mask[:, None, :]
-    mean = _mean(step.values, here[..., None], 2)[:, :, None]
-    values = step.values - mean
-    wanted = outputs.reshape(b, block.groups, size * count, r) - mean
+    mean = jnp.where(here[..., None], values, 0).sum(2, keepdims=True) / here.sum(-1)[..., None, None]
+    values = values - mean
+    wanted = outputs.reshape(b, groups, size * count, r) - mean
 
     def missed(guess: Array) -> Array:
         """Squared distance of each head, [h]."""
@@ -337,7 +349,7 @@ def _regressed(block: Block, step: Step, mask: Array, who: Roles) -> dict[str, A
         return jnp.where(asked[:, None], square, 0).sum((0, 2))
 
     def regressed(setting: Array) -> Array:
-        kernel = RBF(jnp.broadcast_to(setting[0] * own, (b, block.groups)))
+        kernel = _Lifted(RBF(jnp.broadcast_to(setting[0] * own, (b, groups))))
         return missed(cme_attention(asks, keys, values, ridge=setting[1], kernel=kernel, mask=here))
 
     def smoothed(setting: Array) -> Array:
@@ -345,7 +357,7 @@ def _regressed(block: Block, step: Step, mask: Array, who: Roles) -> dict[str, A
         return missed(softmax(scores, here[:, :, None, :]) @ values)
 
     settings = jnp.asarray([(t, ridge) for t in TEMPERATURES for ridge in RIDGES])
-    total = jnp.maximum(missed(jnp.zeros_like(wanted)), 1e-30)
+    total = jnp.maximum(missed(jnp.zeros_like(wanted)), TINY)
     far = jax.lax.map(regressed, settings)
     best = far.argmin(0)
     plain = jax.lax.map(smoothed, jnp.asarray(TEMPERATURES)).min(0)
@@ -360,28 +372,26 @@ def _regressed(block: Block, step: Step, mask: Array, who: Roles) -> dict[str, A
 # --- tokens --------------------------------------------------------------------------------------------------------
 
 
-def _tokens(step: Step, mask: Array) -> dict[str, Array]:
+def _tokens(step: Step, mask: Bool[np.ndarray, "b n"]) -> dict[str, np.ndarray]:
     """The tokens that the heads read: their lengths, angles and coordinates; and what the norms did to them."""
-    x = step.inputs
-    length = jnp.linalg.norm(x, axis=-1)
-    unit = x / jnp.maximum(length[..., None], 1e-30)
-    cosine = unit @ jnp.swapaxes(unit, -1, -2)
-    pairs = mask[:, :, None] & mask[:, None, :] & ~jnp.eye(mask.shape[1], dtype=bool)
-    here = mask[..., None]
-    middle = _mean(x, here, (0, 1))
-    square = _mean((x - middle) ** 2, here, (0, 1))
-    fourth = _mean((x - middle) ** 4, here, (0, 1)) / jnp.maximum(square, 1e-30) ** 2
-    power = _mean(x**2, here, (0, 1))
-    stretch = 1 / jnp.where(here, step.scales, jnp.inf).min((0, 1))
-    return {
-        "token_spread": _variation(length[:, None], mask[:, None])[0],
-        "token_cosine": _mean(cosine, pairs),
-        "token_overlap": jnp.sqrt(_mean(cosine**2, pairs) * x.shape[-1]),
-        "excess_kurtosis": jnp.median(fourth) - 3,
-        "largest_coordinate": power.max() / power.sum(),
-        "attention_stretch": stretch[0],
-        "mlp_stretch": stretch[1],
+    x = np.asarray(step.inputs)
+    here = x[mask]  # [tokens, dim]
+    length = np.linalg.norm(x, axis=-1)
+    unit = x / np.maximum(length, TINY)[..., None]
+    cosine = unit @ np.swapaxes(unit, -1, -2)
+    pairs = mask[:, :, None] & mask[:, None, :] & ~np.eye(mask.shape[1], dtype=bool)
+    cosines = cosine[pairs] if pairs.any() else np.zeros(1)
+    squares = (here - here.mean(0)) ** 2
+    power = (here**2).mean(0)
+    found = {
+        "token_spread": _variation(length[mask]),
+        "token_cosine": cosines.mean(),
+        "token_overlap": np.sqrt((cosines**2).mean() * x.shape[-1]),
+        "excess_kurtosis": np.median((squares**2).mean(0) / np.maximum(squares.mean(0), TINY) ** 2) - 3,
+        "largest_coordinate": power.max() / max(power.sum(), TINY),
     }
+    stretch = 1 / np.asarray(step.scales)[mask].min(0)
+    return found | {"attention_stretch": stretch[0], "mlp_stretch": stretch[1]}
 
 
 def kinds(seen: xr.Dataset) -> xr.DataArray:
