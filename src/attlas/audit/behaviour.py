@@ -20,6 +20,7 @@ keys on the sphere, values about their mean, over a grid of ridges and temperatu
 `sphere_distance` is the same for softmax on the sphere, so that one sees what the sphere alone costs.
 """
 
+from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
@@ -50,8 +51,8 @@ MEANING = {
     "entropy": "entropy of attention, over the logarithm of the number of tokens",
     "support": "exponential of the entropy: how many tokens attention is spread over",
     "largest": "largest weight of a query, on average",
-    "offset": "the offset from the query that gets most attention",
-    "offset_mass": "share of attention at that offset",
+    "best_offset": "the offset from the query that gets most attention",
+    "best_offset_mass": "share of attention at that offset",
     "query_free": "share of the scores' variance over tokens that does not depend on the query: 1 for a gate by one direction",
     "read_direction": "share of the variance of what is read that lies along one direction",
     "softmax_gate": "share of the variance of what is read that softmax gating by one direction and reading by one direction reproduce",
@@ -109,11 +110,13 @@ def roles(model: Model, tokens: Tokens) -> Roles:
     return Roles(content, query, reader)
 
 
-def watch(model: Model, tokens: Tokens) -> xr.Dataset:
-    """The quantities of `MEANING` over (layer, head) and those of `OF_TOKENS` over `layer`, for all texts together."""
-    batch, who = embed(model, tokens), roles(model, tokens)
+def watch(model: Model, tokens: Tokens, also: Callable[[Step], None] = lambda step: None) -> xr.Dataset:
+    """The quantities of `MEANING` over (layer, head) and those of `OF_TOKENS` over `layer`, for all texts together; `also` sees every step."""
+    batch, who, rows = embed(model, tokens), roles(model, tokens), []
     with threadpool_limits(1):  # NumPy's matrices here are small: its threads would wait for each other
-        rows = [measure(model, step, tokens.mask, who) for step in trace(model, [batch])]
+        for step in trace(model, [batch]):
+            rows.append(measure(model, step, tokens.mask, who))
+            also(step)
     return gathered(model, rows)
 
 
@@ -159,8 +162,11 @@ def measure(model: Model, step: Step, mask: Bool[np.ndarray, "b n"], who: Roles)
         np.asarray(step.weights["out"]),
     )
     # Last, when the layer has come out: decompositions under way at the same time can wait for each other's threads for ever.
+    some = max(
+        8, 32 * 32**2 // mask.shape[1] ** 2
+    )  # of long texts a few, as the cost grows with the cube of the length
     regressed = _regressed(
-        block, *(jnp.asarray(x) for x in (step.queries, step.keys, step.values, step.outputs, mask, *who[1:]))
+        block, *(jnp.asarray(x[:some]) for x in (step.queries, step.keys, step.values, step.outputs, mask, *who[1:]))
     )
     return {
         **{name: np.array([head[name] for head in looked]) for name in looked[0]},
@@ -216,8 +222,8 @@ def _shares(attention: Float[np.ndarray, "b q k"], admitted: Bool[np.ndarray, "b
     best = int(by_offset.argmax())
     return {name: float(values[who.query].mean()) for name, values in per_query.items()} | {
         "reader_location": float(np.maximum(reading - placed, 0).max(-1).mean()),
-        "offset": best - (attention.shape[-1] - 1),
-        "offset_mass": float(by_offset[best]),
+        "best_offset": best - (attention.shape[-1] - 1),
+        "best_offset_mass": float(by_offset[best]),
     }
 
 

@@ -3,6 +3,7 @@ r"""A forward pass, one layer's weights in memory at a time, that shows what eve
     batch = embed(model, tokens)                   # tokens from texts.encode; or embed_images(model, pixels)
     for step in trace(model, [batch]):             # layer by layer; each layer is read once for all batches
         step.layer, step.batch                     # which layer, which of the batches
+        step.weights                               # the layer's, by the words of `architectures`
         step.states     [b, n, dim]                # the residual stream that enters the layer
         step.inputs     [b, n, dim]                # what the heads read: normalised where the norm comes first
         step.queries    [b, heads, n, width]       # as used: with biases, after rotary positions, before 1/temperature
@@ -12,7 +13,6 @@ r"""A forward pass, one layer's weights in memory at a time, that shows what eve
         step.outputs    [b, heads, n, width]       # attention @ values, before `out`
         step.after      [b, n, dim]                # the residual stream that leaves the layer
         step.scales     [b, n, 2]                  # what the two norms of the layer divided by, before their gains
-        step.weights                               # the layer's, by the words of `architectures`
     final_states(model, step.after)                # the last norm, where there is one
     logits(model, final_states(...))               # of the next token, for causal models
 
@@ -47,6 +47,7 @@ class Step(NamedTuple):
 
     layer: int
     batch: int
+    weights: dict[str, Array]
     states: Array
     inputs: Array
     queries: Array
@@ -56,7 +57,6 @@ class Step(NamedTuple):
     outputs: Array
     after: Array
     scales: Array
-    weights: dict[str, Array]
 
 
 def embed(model: Model, tokens: Tokens) -> Batch:
@@ -156,7 +156,7 @@ def trace(model: Model, batches: Sequence[Batch]) -> Iterator[Step]:
             with jax.default_matmul_precision("highest"):
                 found = _layer(model.block, weights, before, admitted[i], turns[i])
             states[i] = found[-2]
-            yield Step(layer, i, before, *found, weights)
+            yield Step(layer, i, weights, before, *found)
 
 
 def _admitted(model: Model, batch: Batch) -> Array:
