@@ -36,6 +36,9 @@ LARGEST_TEXT = 16 * 2**20
 UNKNOWN = 0.3
 """Share of unknown tokens from which on the default text says nothing about a model."""
 
+SENTENCES: dict[str, int | None] = {"none": 0, "quick": 600, "paper": None}
+"""How many sentences a probe is fitted on: a sample, or all of the paper's."""
+
 Progress = Callable[[str], None]
 
 
@@ -130,15 +133,21 @@ def audit_model(
     table: Mapping[str, Any] | str | Path | None = None,
     texts: Sequence[str] | str | Path | None = None,
     tokens: Sequence[Sequence[int]] | None = None,
+    labels: str | Path | None = None,
+    probes: str = "quick",
     seed: int = 0,
     progress: Progress = lambda words: None,
 ) -> Audit:
     """The maps' quantities on a checkpoint: a path, "package:NAME", arrays in memory (with `config`), or what was read already.
 
     `texts` are lines of text or a file of them, one example a line; `tokens` are token ids, where there is no tokenizer. Without
-    either, a small neutral English text is used. `table` is a table of names, or its file, for an architecture that is not known. `seed` draws the
-    random reference.
+    either, a small neutral English text is used. `table` is a table of names, or its file, for an architecture that is not known. `labels` is a file
+    with a label, a tab and a text on each line, on which every layer is probed; `probes` says how many of the first paper's sentences are ("none",
+    "quick", "paper"). `seed` draws the random reference.
     """
+    if probes not in SENTENCES:
+        raise InputError(f"probes = {probes!r}: it must be one of {', '.join(SENTENCES)}")
+    labelled = None if labels is None else _labelled(labels)
     clock = Clock(progress)
     clock.start("reading")
     model = as_model(source, config, table)
@@ -162,6 +171,8 @@ def audit_model(
         layers = layers.assign(_over_layers(seen) | _over_layers(shuffles))
         layers = layers.assign(log10_lipschitz_stretched=stretched.log10_lipschitz)
         found = weighed.assign({name: seen[name] for name in behaviour.MEANING}).assign(kind=kinds(seen))
+    clock.start("probes")
+    probed, unprobed = _probed(model, probes, labelled, seed)
     clock.stop()
     return Audit(
         name=model.name,
@@ -172,9 +183,37 @@ def audit_model(
         references={"random": _over_heads(drawn), **minilm()},
         hypotheses=distances(layers, found),
         example=example,
-        skipped=skipped,
+        skipped=[*skipped, *unprobed],
         seconds=clock.seconds,
+        probes=probed,
     )
+
+
+def _labelled(path: str | Path) -> Any:
+    from attlas.audit.probes import read_labelled
+
+    return (*read_labelled(path), Path(path).name)
+
+
+def _probed(model: Model, probes: str, labelled: Any, seed: int) -> tuple[list[xr.Dataset], list[str]]:
+    """Probes on the first paper's sentences and on labelled texts, and why they are missing."""
+    from attlas.audit.probes import constructed, probe, probe_labelled
+
+    found, skipped = [], []
+    if labelled is not None:
+        texts, classes, name = labelled
+        found.append(probe_labelled(model, texts, classes, seed=seed, name=name))
+    if probes == "none":
+        skipped.append("Probes on the sentences of the first paper: they were not asked for (--probes).")
+    else:
+        sets = constructed()
+        _, why = read_tokens(model, None, None)
+        reason = next((words for words in why if words.startswith("Everything")), None)
+        if reason is not None:
+            skipped.append(f"Probes on the sentences of the first paper, for the same reason as e{reason[1:]}")
+        else:
+            found.insert(0, probe(model, sets, SENTENCES[probes], seed))
+    return found, skipped
 
 
 class Clock:
@@ -256,6 +295,17 @@ def read_lines(path: str | Path) -> list[str]:
     return kept
 
 
+def read_ids(path: str | Path) -> list[list[int]]:
+    """Token ids of several texts, one a line, apart by blanks or commas."""
+    found = []
+    for number, line in enumerate(read_lines(path), 1):
+        words = line.replace(",", " ").split()
+        if not all(word.isdecimal() for word in words):
+            raise InputError(f"line {number} of {path} is {line[:60]!r}: it must be token ids, whole numbers from 0 on")
+        found.append([int(word) for word in words])
+    return found
+
+
 def cut(tokens: Tokens, model: Model) -> tuple[Tokens, list[str]]:
     """The first texts, and the first tokens of each."""
     skipped = []
@@ -326,6 +376,49 @@ def facts_of(model: Model, tokens: Tokens | None, default: bool) -> dict[str, An
             "longest": int(tokens.mask.sum(1).max()),
         }
     return facts
+
+
+@dataclass(frozen=True, eq=False)
+class Difference:
+    """Two audits side by side: `heads` and `layers` hold the second less the first, where both have a quantity in the same shape."""
+
+    before: Audit
+    after: Audit
+    heads: xr.Dataset
+    layers: xr.Dataset
+
+    @property
+    def summary(self) -> list[str]:
+        """The differences in sentences."""
+        from attlas.audit.findings import compared
+
+        return compared(self)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same numbers as plain lists, for JSON."""
+        return {
+            "before": self.before.name,
+            "after": self.after.name,
+            "summary": self.summary,
+            "heads": plain(self.heads),
+            "layers": plain(self.layers),
+        }
+
+
+def compare(before: Audit, after: Audit) -> Difference:
+    """The audits of two checkpoints of one model: before and after fine-tuning, say."""
+    return Difference(before, after, _less(before.heads, after.heads), _less(before.layers, after.layers))
+
+
+def _less(before: xr.Dataset, after: xr.Dataset) -> xr.Dataset:
+    names = [name for name, values in before.data_vars.items() if name in after and values.dtype.kind == "f"]
+    return xr.Dataset(
+        {
+            name: (before[name].dims, after[name].values - before[name].values)
+            for name in names
+            if before[name].shape == after[name].shape
+        }
+    )
 
 
 @cache

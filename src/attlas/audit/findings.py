@@ -6,7 +6,7 @@ import numpy as np
 import xarray as xr
 
 if TYPE_CHECKING:
-    from attlas.audit.auditing import Audit
+    from attlas.audit.auditing import Audit, Difference
 
 SHOWN = 3
 
@@ -153,3 +153,32 @@ def _shuffles(audit: "Audit") -> str:
         f"Shuffling tokens together with their positions changes the last states by {float(layers.together[-1]):.1g} of their size, shuffling them"
         f" without by {float(layers.apart[-1]):.2f}: tokens are exchangeable only as pairs with their positions."
     )
+
+
+def compared(difference: "Difference") -> list[str]:
+    """What became of a model, one finding a sentence."""
+    before, after, heads = difference.before, difference.after, difference.heads
+    if not heads.data_vars:
+        return [
+            f"{before.name} and {after.name} have heads of different numbers: they stand side by side and are not compared."
+        ]
+    found = []
+    for name, words in (
+        ("qk_spectral", "spectral norm of the query-key product"),
+        ("ov_spectral", "spectral norm of the output-value product"),
+    ):
+        ratio = (after.heads[name] / before.heads[name]).values
+        layer, head, _ = largest(xr.DataArray(abs(np.log(ratio))), 1)[0]
+        found.append(
+            f"From {before.name} to {after.name} the {words} changed by a factor of {np.median(ratio):.3g} in a typical head, by"
+            f" {ratio[layer, head]:.3g} in head {named(layer, head)}."
+        )
+    if "single_location" in heads:
+        layer, head, _ = largest(abs(heads.single_location), 1)[0]
+        values = [float(each.heads.single_location[layer, head]) for each in (before, after)]
+        moved = int((before.heads.kind.values != after.heads.kind.values).sum())
+        found.append(
+            f"The single-location score changed most in head {named(layer, head)}, from {values[0]:.2f} to {values[1]:.2f};"
+            f" {moved} of {before.heads.kind.size} heads are now of another kind."
+        )
+    return found
