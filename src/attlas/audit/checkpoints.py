@@ -67,9 +67,10 @@ def _in_memory(arrays: Mapping[str, Any], config: Mapping[str, Any] | None) -> C
     for name, value in arrays.items():
         try:
             array = np.asarray(value)
-            array[:0].astype(np.float32) if array.ndim else array.astype(np.float32)
         except (TypeError, ValueError) as error:
-            raise InputError(f"{name} is of the type {type(value).__name__}: it must be an array of numbers") from error
+            raise InputError(f"{name} is of the type {type(value).__name__}, which is no array: {error}") from error
+        if array.dtype.kind in "OSUMmc":
+            raise InputError(f"{name} is of the type {type(value).__name__}: it must be an array of real numbers")
         tensors[name] = held(array)
     return Checkpoint("in memory", config, tensors, bytes=sum(np.asarray(value).nbytes for value in arrays.values()))
 
