@@ -418,7 +418,7 @@ def _model(names: Names) -> Model:
         width=names.count("width", dim // heads or None),
         order=table["block"]["order"],
         norm=table["block"]["norm"],
-        eps=names.number("eps", 0, 1),
+        eps=names.number("eps", 0.0, 1.0),
         activation=ACTIVATIONS[activation],
         causal=table["block"]["causal"],
     )
@@ -465,7 +465,7 @@ def _frequencies(names: Names, width: int) -> np.ndarray | None:
         raise InputError(
             f"{where} turns a part of its heads of width {width} only: rotary positions turn the whole here"
         )
-    frequencies = names.number("base", 1, 1e12) ** (-np.arange(0, width, 2) / width)
+    frequencies = names.number("base", 1.0, 1e12) ** (-np.arange(0, width, 2) / width)
     given = names.setting("scaling", {})
     scaling = {"rope_type": given, "factor": names.setting("factor")} if isinstance(given, str) else given
     if not isinstance(scaling, Mapping):

@@ -6,7 +6,7 @@ tensor.rows([3, 17])                          # some rows of the first axis, suc
 """
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -44,7 +44,7 @@ class Tensor:
     def load(self) -> np.ndarray:
         return self.fetch(0, self.shape[0] if self.shape else 1).reshape(self.shape)
 
-    def rows(self, indices: Iterable[int]) -> np.ndarray:
+    def rows(self, indices: Sequence[int] | np.ndarray) -> np.ndarray:
         """Rows `indices` of the first axis, each read once; a run of neighbours is read together."""
         distinct, place = np.unique(np.asarray(indices), return_inverse=True)
         runs = np.split(distinct, np.flatnonzero(np.diff(distinct) > 1) + 1)

@@ -43,7 +43,7 @@ class Tokens:
         return [Tokens(self.ids[p], self.mask[p], self.types[p], self.positions[p], self.pieces[p]) for p in parts]
 
 
-def tokens_of(ids: Sequence[Sequence[int]], pieces: Sequence[Sequence[str]] | None = None, multiple: int = 8) -> Tokens:
+def tokens_of(ids: Sequence[Sequence[Any]], pieces: Sequence[Sequence[str]] | None = None, multiple: int = 8) -> Tokens:
     """Token ids of several texts, padded; the length is rounded up to a `multiple`, so that few shapes are compiled."""
     if not len(ids) or not all(len(row) for row in ids):
         raise InputError("a text has no tokens: there must be a text, and at least one token in each")
