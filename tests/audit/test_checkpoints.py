@@ -133,6 +133,8 @@ def test_places_without_a_model_are_said_to_be_so(tmp_path):
         (tmp_path / "notes.md", "no weights file"),
         (tmp_path / "gone" / "deep", "there is no"),
         ("nul\0", "there is no"),
+        ("~nobody-at-all/model", "there is no"),
+        ("x" * 5000, "cannot be read"),
     ):
         with pytest.raises(InputError, match=words):
             read_checkpoint(source)

@@ -11,6 +11,7 @@
 A file that is truncated, contradicts itself or would have to be executed is an `InputError`; so is a folder without a model.
 """
 
+import contextlib
 import json
 import os
 import re
@@ -81,7 +82,9 @@ def _locate(source: str | Path) -> tuple[Path, str]:
     if text.startswith("package:"):
         folder, name = _package(text.removeprefix("package:"))
     else:
-        folder = Path(text).expanduser()
+        folder = Path(text)
+        with contextlib.suppress(RuntimeError):  # of a home that nobody has
+            folder = folder.expanduser()
         name = "/".join(folder.resolve().parts[-2:]) if folder.name in ("", ".", "model") else folder.name
     if "\0" in text or not folder.exists():
         beside = (
