@@ -152,10 +152,10 @@ def test_an_unknown_architecture_is_described():
     ],
 )
 def test_a_config_that_contradicts_the_tensors_is_refused(name, config, words):
-    start = time.perf_counter()
+    start = time.process_time()
     with pytest.raises(InputError, match=words):
         recognise(changed(name, config))
-    assert time.perf_counter() - start < 3
+    assert time.process_time() - start < 5
 
 
 def test_tensors_that_are_missing_or_no_real_numbers_are_named():

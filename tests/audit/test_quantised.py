@@ -111,10 +111,10 @@ def test_the_header_written_by_hand_is_read(tmp_path):
 )
 def test_headers_that_lie_are_refused_at_once(tmp_path, data, words):
     (tmp_path / "m.gguf").write_bytes(data)
-    start = time.perf_counter()
+    start = time.process_time()
     with pytest.raises(InputError, match=words):
         gguf_file(tmp_path / "m.gguf")
-    assert time.perf_counter() - start < 3
+    assert time.process_time() - start < 5
 
 
 def test_tensors_that_overlap_and_names_that_repeat_are_refused(tmp_path):
