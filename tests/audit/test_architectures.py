@@ -59,49 +59,52 @@ def test_albert_repeats_its_distinct_layers():
     assert np.any(model.layer(1)["query"] != model.layer(2)["query"])
 
 
-def test_gguf_names_and_neighbouring_pairs_give_the_same_model(tmp_path):
-    """A Llama written as llama.cpp does, queries and keys reordered, attends as before."""
+GGUF_WORDS = {
+    "self_attn.q_proj": "attn_q",
+    "self_attn.k_proj": "attn_k",
+    "self_attn.v_proj": "attn_v",
+    "self_attn.o_proj": "attn_output",
+    "input_layernorm": "attn_norm",
+    "post_attention_layernorm": "ffn_norm",
+    "mlp.gate_proj": "ffn_gate",
+    "mlp.up_proj": "ffn_up",
+    "mlp.down_proj": "ffn_down",
+    "embed_tokens": "token_embd",
+    "norm": "output_norm",
+    "lm_head": "output",
+}
+
+
+@pytest.mark.parametrize("kind", ["llama", "qwen2"])
+def test_gguf_names_and_neighbouring_pairs_give_the_same_model(tmp_path, kind):
+    """A model written as llama.cpp does, queries and keys of a Llama reordered, attends as before."""
     import gguf
 
-    source = recognise(changed("llama", {"rope_parameters": {"rope_theta": 5000.0}}))
-    config = source.checkpoint.config
-    writer = gguf.GGUFWriter(tmp_path / "m.gguf", "llama")
-    writer.add_block_count(2)
-    writer.add_head_count(4)
-    writer.add_head_count_kv(2)
-    writer.add_embedding_length(16)
-    writer.add_feed_forward_length(24)
-    writer.add_key_length(8)
-    writer.add_rope_dimension_count(8)
+    source = recognise(changed(kind, {"rope_parameters": {"rope_theta": 5000.0}}))
+    writer = gguf.GGUFWriter(tmp_path / "m.gguf", kind)
+    writer.add_block_count(source.layers)
+    writer.add_head_count(source.heads)
+    writer.add_head_count_kv(source.groups)
+    writer.add_embedding_length(source.dim)
+    writer.add_feed_forward_length(source.hidden)
+    writer.add_key_length(source.width)
+    writer.add_rope_dimension_count(source.width)
     writer.add_rope_freq_base(5000.0)
-    writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
-    words = {
-        "self_attn.q_proj": "attn_q",
-        "self_attn.k_proj": "attn_k",
-        "self_attn.v_proj": "attn_v",
-        "self_attn.o_proj": "attn_output",
-        "input_layernorm": "attn_norm",
-        "post_attention_layernorm": "ffn_norm",
-        "mlp.gate_proj": "ffn_gate",
-        "mlp.up_proj": "ffn_up",
-        "mlp.down_proj": "ffn_down",
-    }
+    writer.add_layer_norm_rms_eps(source.block.eps)
     for name, array in arrays_of(source.checkpoint).items():
-        short = name.removeprefix("model.").removesuffix(".weight")
-        if short.startswith("layers."):
-            _, layer, rest = short.split(".", 2)
-            if rest in ("self_attn.q_proj", "self_attn.k_proj"):
-                array = array.reshape(-1, 2, 4, 16).swapaxes(1, 2).reshape(array.shape)
-            short = f"blk.{layer}.{words[rest]}"
-        else:
-            short = {"embed_tokens": "token_embd", "norm": "output_norm"}.get(short, short)
-        writer.add_tensor(f"{short}.weight", np.ascontiguousarray(array))
+        base, part = name.removeprefix("model.").rsplit(".", 1)
+        place, word = base.split(".", 2)[1:] if base.startswith("layers.") else ("", base)
+        if kind == "llama" and word in ("self_attn.q_proj", "self_attn.k_proj"):
+            halves = array.reshape(-1, 2, source.width // 2, source.dim)
+            array = np.ascontiguousarray(halves.swapaxes(1, 2).reshape(array.shape))
+        writer.add_tensor(f"{f'blk.{place}.' if place else ''}{GGUF_WORDS[word]}.{part}", array)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
     target = recognise(read_checkpoint(tmp_path / "m.gguf"))
-    assert target.architecture == "Llama (GGUF)"
+    assert target.architecture == f"{kind.capitalize()} (GGUF)"
+    assert not target.unused
     tokens = tokens_of([[5, 6, 7, 8, 9]])
     for one, two in zip(*(trace(model, [embed(model, tokens)]) for model in (source, target)), strict=True):
         np.testing.assert_allclose(two.attention, one.attention, atol=1e-6)

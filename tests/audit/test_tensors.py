@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from attlas import InputError
-from attlas.audit.tensors import PLAIN, decode, held, stored, strided
+from attlas.audit.tensors import PLAIN, decode, held, library, stored, strided
 
 BITS = np.random.default_rng(0)
 
@@ -49,3 +49,8 @@ def test_a_file_that_has_become_shorter_is_said_so(tmp_path):
         stored(tmp_path / "f", 0, (2,), "F32").load()
     with pytest.raises(InputError, match="cannot be read"):
         stored(tmp_path / "gone", 0, (2,), "F32").load()
+
+
+def test_a_library_that_is_not_installed_is_named():
+    with pytest.raises(InputError, match=r"package no_such_library: pip install 'attlas\[audit\]'"):
+        library("no_such_library")

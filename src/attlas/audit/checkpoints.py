@@ -24,7 +24,7 @@ import numpy as np
 
 from attlas.audit.pickled import torch_file
 from attlas.audit.quantised import gguf_file
-from attlas.audit.tensors import PLAIN, Tensor, held, itemsize, stored
+from attlas.audit.tensors import PLAIN, Tensor, held, itemsize, library, stored
 from attlas.errors import InputError, near
 
 WEIGHTS = (
@@ -87,9 +87,8 @@ def _locate(source: str | Path) -> tuple[Path, str]:
             folder = folder.expanduser()
         name = "/".join(folder.resolve().parts[-2:]) if folder.name in ("", ".", "model") else folder.name
     if "\0" in text or not folder.exists():
-        beside = (
-            [entry.name for entry in folder.parent.iterdir()] if "\0" not in text and folder.parent.is_dir() else []
-        )
+        parent = folder.parent if "\0" not in text and folder.parent.is_dir() else None
+        beside = [entry.name for entry in parent.iterdir()] if parent else []
         raise InputError(f"there is no {text!r}.{near(folder.name, beside)}")
     if folder.is_file():
         return folder, folder.stem.removesuffix(".safetensors.index")
@@ -143,7 +142,7 @@ def _snapshot(folder: Path) -> Path:
 def weights_in(folder: Path) -> Path | None:
     """The file with the weights of the model in `folder`, if there is one and it is clear which."""
     for pattern in WEIGHTS:
-        found = sorted(folder.glob(pattern))
+        found = sorted(file for file in folder.glob(pattern) if file.is_file())
         if len(found) > 1:
             raise InputError(
                 f"{folder} holds {len(found)} files {pattern} and no index: name one of them: {', '.join(f.name for f in found[:12])}"
@@ -226,13 +225,12 @@ def read_json(path: Path) -> dict[str, Any]:
 
 def safetensors_file(path: Path) -> dict[str, Tensor]:
     """The tensors of a .safetensors file. The library checks the header: tensors lie end to end and fill the file."""
-    from safetensors import SafetensorError, safe_open
-
+    safetensors = library("safetensors")
     try:
-        with safe_open(path, "numpy") as file:
+        with safetensors.safe_open(path, "numpy") as file:
             slices = {name: file.get_slice(name) for name in file.offset_keys()}
             found = {name: (tuple(part.get_shape()), part.get_dtype()) for name, part in slices.items()}
-    except (SafetensorError, ValueError, OSError) as error:
+    except (safetensors.SafetensorError, ValueError, OSError) as error:
         raise InputError(f"{path} is no whole .safetensors file: {error}") from error
     sizes = {}
     for name, (shape, dtype) in found.items():
