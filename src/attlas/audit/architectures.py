@@ -79,6 +79,7 @@ ACTIVATIONS = {
 }
 """What a config may call an activation, and what it is."""
 DRAWN_ROWS = 1024
+MOST_LAYERS = 10_000
 
 
 @dataclass(frozen=True)
@@ -398,7 +399,11 @@ def _model(names: Names) -> Model:
                 f"{checkpoint.name} has {key} = {checkpoint.config[key]!r}: {table['name']} is read with {value!r}"
             )
     layers, heads, dim = names.count("layers"), names.count("heads"), names.count("dim")
-    groups = names.count("groups", heads)
+    groups, shared = names.count("groups", heads), names.count("shared", layers)
+    if layers > MOST_LAYERS or shared > layers:
+        raise InputError(
+            f"{checkpoint.name} has {layers} layers, {shared} of them distinct groups: at most {MOST_LAYERS} layers are read"
+        )
     if heads % groups or (names.setting("width") is None and dim % heads):
         raise InputError(
             f"{checkpoint.name} has {heads} heads, {groups} groups of keys and the dimension {dim}:"
@@ -413,7 +418,7 @@ def _model(names: Names) -> Model:
         width=names.count("width", dim // heads or None),
         order=table["block"]["order"],
         norm=table["block"]["norm"],
-        eps=names.number("eps", 0, 1),
+        eps=names.number("eps", 0.0, 1.0),
         activation=ACTIVATIONS[activation],
         causal=table["block"]["causal"],
     )
@@ -423,7 +428,7 @@ def _model(names: Names) -> Model:
         layers=layers,
         dim=dim,
         hidden=names.count("hidden", _hidden(names)),
-        shared=names.count("shared", layers),
+        shared=shared,
         longest=_longest(names),
         frequencies=_frequencies(names, block.width),
     )
@@ -460,7 +465,7 @@ def _frequencies(names: Names, width: int) -> np.ndarray | None:
         raise InputError(
             f"{where} turns a part of its heads of width {width} only: rotary positions turn the whole here"
         )
-    frequencies = names.number("base", 1, 1e12) ** (-np.arange(0, width, 2) / width)
+    frequencies = names.number("base", 1.0, 1e12) ** (-np.arange(0, width, 2) / width)
     given = names.setting("scaling", {})
     scaling = {"rope_type": given, "factor": names.setting("factor")} if isinstance(given, str) else given
     if not isinstance(scaling, Mapping):

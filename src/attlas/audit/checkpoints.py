@@ -11,6 +11,7 @@
 A file that is truncated, contradicts itself or would have to be executed is an `InputError`; so is a folder without a model.
 """
 
+import contextlib
 import json
 import os
 import re
@@ -23,7 +24,7 @@ import numpy as np
 
 from attlas.audit.pickled import torch_file
 from attlas.audit.quantised import gguf_file
-from attlas.audit.tensors import PLAIN, Tensor, held, itemsize, stored
+from attlas.audit.tensors import PLAIN, Tensor, held, itemsize, library, stored
 from attlas.errors import InputError, near
 
 WEIGHTS = (
@@ -67,9 +68,10 @@ def _in_memory(arrays: Mapping[str, Any], config: Mapping[str, Any] | None) -> C
     for name, value in arrays.items():
         try:
             array = np.asarray(value)
-            array[:0].astype(np.float32) if array.ndim else array.astype(np.float32)
         except (TypeError, ValueError) as error:
-            raise InputError(f"{name} is of the type {type(value).__name__}: it must be an array of numbers") from error
+            raise InputError(f"{name} is of the type {type(value).__name__}, which is no array: {error}") from error
+        if array.dtype.kind in "OSUMmc":
+            raise InputError(f"{name} is of the type {type(value).__name__}: it must be an array of real numbers")
         tensors[name] = held(array)
     return Checkpoint("in memory", config, tensors, bytes=sum(np.asarray(value).nbytes for value in arrays.values()))
 
@@ -80,12 +82,13 @@ def _locate(source: str | Path) -> tuple[Path, str]:
     if text.startswith("package:"):
         folder, name = _package(text.removeprefix("package:"))
     else:
-        folder = Path(text).expanduser()
+        folder = Path(text)
+        with contextlib.suppress(RuntimeError):  # of a home that nobody has
+            folder = folder.expanduser()
         name = "/".join(folder.resolve().parts[-2:]) if folder.name in ("", ".", "model") else folder.name
     if "\0" in text or not folder.exists():
-        beside = (
-            [entry.name for entry in folder.parent.iterdir()] if "\0" not in text and folder.parent.is_dir() else []
-        )
+        parent = folder.parent if "\0" not in text and folder.parent.is_dir() else None
+        beside = [entry.name for entry in parent.iterdir()] if parent else []
         raise InputError(f"there is no {text!r}.{near(folder.name, beside)}")
     if folder.is_file():
         return folder, folder.stem.removesuffix(".safetensors.index")
@@ -139,7 +142,7 @@ def _snapshot(folder: Path) -> Path:
 def weights_in(folder: Path) -> Path | None:
     """The file with the weights of the model in `folder`, if there is one and it is clear which."""
     for pattern in WEIGHTS:
-        found = sorted(folder.glob(pattern))
+        found = sorted(file for file in folder.glob(pattern) if file.is_file())
         if len(found) > 1:
             raise InputError(
                 f"{folder} holds {len(found)} files {pattern} and no index: name one of them: {', '.join(f.name for f in found[:12])}"
@@ -222,13 +225,12 @@ def read_json(path: Path) -> dict[str, Any]:
 
 def safetensors_file(path: Path) -> dict[str, Tensor]:
     """The tensors of a .safetensors file. The library checks the header: tensors lie end to end and fill the file."""
-    from safetensors import SafetensorError, safe_open
-
+    safetensors = library("safetensors")
     try:
-        with safe_open(path, "numpy") as file:
+        with safetensors.safe_open(path, "numpy") as file:
             slices = {name: file.get_slice(name) for name in file.offset_keys()}
             found = {name: (tuple(part.get_shape()), part.get_dtype()) for name, part in slices.items()}
-    except (SafetensorError, ValueError, OSError) as error:
+    except (safetensors.SafetensorError, ValueError, OSError) as error:
         raise InputError(f"{path} is no whole .safetensors file: {error}") from error
     sizes = {}
     for name, (shape, dtype) in found.items():

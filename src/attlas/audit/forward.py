@@ -3,7 +3,7 @@ r"""A forward pass, one layer's weights in memory at a time, that shows what eve
     batch = embed(model, tokens)                   # tokens from texts.encode; or embed_images(model, pixels)
     for step in trace(model, [batch]):             # layer by layer; each layer is read once for all batches
         step.layer, step.batch                     # which layer, which of the batches
-        step.weights                               # the layer's, by the words of `architectures`
+        step.weights                               # the layer's, by the words of `architectures`; gone when the next is asked for
         step.states     [b, n, dim]                # the residual stream that enters the layer
         step.inputs     [b, n, dim]                # what the heads read: normalised where the norm comes first
         step.queries    [b, heads, n, width]       # as used: with biases, after rotary positions, before 1/temperature
@@ -21,11 +21,12 @@ All layers share one compiled program for each shape of batch.
 
 from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import DTypeLike
 from jaxtyping import Array, Bool, Float, Int
 
 from attlas.attention import softmax
@@ -126,37 +127,35 @@ def _look_up(model: Model, word: str, indices: np.ndarray) -> np.ndarray:
 
 def _normalised(model: Model, section: str, states: np.ndarray) -> np.ndarray:
     gain, bias = _loaded(model, section, "norm"), _loaded(model, section, "norm", "bias")
-    return np.asarray(
-        normalise(jnp.asarray(states), jnp.asarray(gain), jnp.asarray(bias), model.block.norm, model.block.eps)
-    )
+    return normalise(states, gain, bias, model.block.norm, model.block.eps)
 
 
-@partial(jax.jit, static_argnums=(3, 4))
-def normalise(x: Array, gain: Array, bias: Array | None, kind: str, eps: float) -> Array:
-    r"""$g\,(x - \bar x) / \sqrt{\mathrm{var}(x) + \epsilon} + b$, or $g\,x / \sqrt{\overline{x^2} + \epsilon}$ (rms)."""
+def normalise(x: Any, gain: Any, bias: Any, kind: str, eps: float) -> Any:
+    r"""$g\,(x - \bar x) / \sqrt{\mathrm{var}(x) + \epsilon} + b$, or $g\,x / \sqrt{\overline{x^2} + \epsilon} + b$ (rms); of NumPy or JAX."""
     centred = x - x.mean(-1, keepdims=True) if kind == "layer" else x
-    scaled = centred / norm_scale(x, kind, eps) * gain
-    return scaled if bias is None else scaled + bias
+    return centred / norm_scale(x, kind, eps) * gain + bias
 
 
-def norm_scale(x: Array, kind: str, eps: float) -> Array:
+def norm_scale(x: Any, kind: str, eps: float) -> Any:
     """What a norm divides by."""
     centred = x - x.mean(-1, keepdims=True) if kind == "layer" else x
-    return jnp.sqrt((centred**2).mean(-1, keepdims=True) + eps)
+    return ((centred**2).mean(-1, keepdims=True) + eps) ** 0.5
 
 
-def trace(model: Model, batches: Sequence[Batch]) -> Iterator[Step]:
-    """The layers in turn, each on every batch."""
-    states = [jnp.asarray(batch.states, jnp.float32) for batch in batches]
+def trace(model: Model, batches: Sequence[Batch], dtype: DTypeLike = jnp.float32) -> Iterator[Step]:
+    """The layers in turn, each on every batch; in float64 where JAX is told to allow it and `dtype` says so."""
+    states = [jnp.asarray(batch.states, dtype) for batch in batches]
     admitted = [_admitted(model, batch) for batch in batches]
-    turns = [_turns(model, batch) for batch in batches]
+    turns = [_turns(model, batch, dtype) for batch in batches]
     for layer in range(model.layers):
-        weights = {word: jnp.asarray(array) for word, array in model.layer(layer).items()}
+        arrays = model.layer(layer)
+        weights = {word: jnp.asarray(arrays.pop(word), dtype) for word in tuple(arrays)}
         for i, before in enumerate(states):
             with jax.default_matmul_precision("highest"):
                 found = _layer(model.block, weights, before, admitted[i], turns[i])
             states[i] = found[-2]
             yield Step(layer, i, weights, before, *found)
+        weights.clear()  # before the next layer is read
 
 
 def _admitted(model: Model, batch: Batch) -> Array:
@@ -167,12 +166,12 @@ def _admitted(model: Model, batch: Batch) -> Array:
     return jnp.asarray(admitted[:, None])
 
 
-def _turns(model: Model, batch: Batch) -> tuple[Array, Array] | None:
+def _turns(model: Model, batch: Batch, dtype: DTypeLike) -> tuple[Array, Array] | None:
     """Cosines and sines of the angles by which rotary positions turn each pair, [b, 1, n, width / 2]."""
     if model.frequencies is None:
         return None
     angles = batch.positions[:, None, :, None] * model.frequencies
-    return jnp.asarray(np.cos(angles), jnp.float32), jnp.asarray(np.sin(angles), jnp.float32)
+    return jnp.asarray(np.cos(angles), dtype), jnp.asarray(np.sin(angles), dtype)
 
 
 @partial(jax.jit, static_argnums=0)
@@ -183,7 +182,7 @@ def _layer(
 
     def norm(x: Array, word: str) -> Array:
         scales[word] = norm_scale(x, block.norm, block.eps)
-        return normalise(x, weights[word], weights.get(f"{word}_bias"), block.norm, block.eps)
+        return normalise(x, weights[word], weights.get(f"{word}_bias", 0.0), block.norm, block.eps)
 
     def projected(x: Array, word: str) -> Array:
         heads = jnp.einsum("bnd,dhr->bhnr", x, weights[word])

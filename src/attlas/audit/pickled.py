@@ -220,11 +220,12 @@ def torch_file(path: Path) -> dict[str, Tensor]:
         with path.open("rb") as file:
             zipped = file.read(4) == b"PK\x03\x04"
             described, places = _zipped(path, file) if zipped else _legacy(file)
+        views = _views(described)
     except Refused as error:
         raise InputError(f"{path} is a pickle that is not read: {error}") from error
     except (ValueError, OSError, EOFError, zipfile.BadZipFile, NotImplementedError, struct.error) as error:
         raise InputError(f"{path} is no whole file of torch.save: {error}") from error
-    return {name: _tensor(path, view, places[view.storage.key]) for name, view in _views(described).items()}
+    return {name: _tensor(path, view, places[view.storage.key]) for name, view in views.items()}
 
 
 def _views(described: Any) -> Mapping[str, View]:

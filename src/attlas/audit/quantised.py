@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from attlas.audit.tensors import PLAIN, Tensor, read_bytes, stored
+from attlas.audit.tensors import PLAIN, Tensor, library, read_bytes, stored
 from attlas.errors import InputError
 
 SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
@@ -136,7 +136,7 @@ def _info(cursor: Cursor) -> tuple[str, tuple[int, ...], int, int]:
 
 def _tensor(path: Path, name: str, shape: tuple[int, ...], kind: int, offset: int) -> tuple[Tensor, int]:
     """A tensor at `offset` of the file, and how many bytes it takes."""
-    import gguf
+    gguf = library("gguf")
 
     try:
         encoding = gguf.GGMLQuantizationType(kind)

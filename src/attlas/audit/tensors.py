@@ -6,9 +6,11 @@ tensor.rows([3, 17])                          # some rows of the first axis, suc
 """
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -44,11 +46,19 @@ class Tensor:
     def load(self) -> np.ndarray:
         return self.fetch(0, self.shape[0] if self.shape else 1).reshape(self.shape)
 
-    def rows(self, indices: Iterable[int]) -> np.ndarray:
+    def rows(self, indices: Sequence[int] | np.ndarray) -> np.ndarray:
         """Rows `indices` of the first axis, each read once; a run of neighbours is read together."""
         distinct, place = np.unique(np.asarray(indices), return_inverse=True)
         runs = np.split(distinct, np.flatnonzero(np.diff(distinct) > 1) + 1)
         return np.concatenate([self.fetch(int(run[0]), int(run[-1]) + 1) for run in runs])[place]
+
+
+def library(name: str) -> Any:
+    """A library of the extra `audit`, imported when a file needs it."""
+    try:
+        return import_module(name)
+    except ModuleNotFoundError as error:
+        raise InputError(f"this needs the package {name}: pip install 'attlas[audit]' brings it") from error
 
 
 def itemsize(dtype: str) -> int:

@@ -16,6 +16,7 @@ from jaxtyping import Bool, Int
 from attlas.audit.architectures import Model
 from attlas.audit.checkpoints import read_json
 from attlas.audit.quantised import words_of
+from attlas.audit.tensors import library
 from attlas.errors import InputError
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ class Tokens:
         return [Tokens(self.ids[p], self.mask[p], self.types[p], self.positions[p], self.pieces[p]) for p in parts]
 
 
-def tokens_of(ids: Sequence[Sequence[int]], pieces: Sequence[Sequence[str]] | None = None, multiple: int = 8) -> Tokens:
+def tokens_of(ids: Sequence[Sequence[Any]], pieces: Sequence[Sequence[str]] | None = None, multiple: int = 8) -> Tokens:
     """Token ids of several texts, padded; the length is rounded up to a `multiple`, so that few shapes are compiled."""
     if not len(ids) or not all(len(row) for row in ids):
         raise InputError("a text has no tokens: there must be a text, and at least one token in each")
@@ -77,12 +78,11 @@ def tokenizer(model: Model) -> "Tokenizer":
 
     Padding and truncation, which some files switch on, are off.
     """
-    from tokenizers import Tokenizer
-
+    tokenizers = library("tokenizers")
     folder, config = model.checkpoint.folder, model.checkpoint.config
     try:
         if folder is not None and (folder / "tokenizer.json").is_file():
-            found = Tokenizer.from_file(str(folder / "tokenizer.json"))
+            found = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
         elif "tokenizer.ggml.model" in config:
             found = _from_metadata(model.name, config)
         else:
