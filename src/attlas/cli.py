@@ -212,6 +212,7 @@ def audit(
     from attlas.audit.auditing import audit_model, compare, read_ids
     from attlas.audit.page import write_page
 
+    _open_store(None)  # for what it keeps compiled
     ids = None if tokens is None else read_ids(tokens)
     found = []
     with _stages(as_json) as tell:
