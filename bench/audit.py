@@ -35,7 +35,10 @@ def minilm_like() -> Model:
     for layer in range(6):
         start = f"encoder.layer.{layer}"
         square = ("attention.self.query", "attention.self.key", "attention.self.value", "attention.output.dense")
-        sizes = {name: (384, 384) for name in square} | {"intermediate.dense": (1536, 384), "output.dense": (384, 1536)}
+        sizes: dict[str, tuple[int, int]] = dict.fromkeys(square, (384, 384)) | {
+            "intermediate.dense": (1536, 384),
+            "output.dense": (384, 1536),
+        }
         for name, shape in sizes.items():
             shapes |= {f"{start}.{name}.weight": shape, f"{start}.{name}.bias": shape[:1]}
         for name in ("attention.output.LayerNorm", "output.LayerNorm"):

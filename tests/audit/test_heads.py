@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pytest import approx
 
+from attlas import InputError
 from attlas.audit.architectures import recognise
 from attlas.audit.checkpoints import read_checkpoint
 from attlas.audit.forward import embed, trace
@@ -221,6 +222,18 @@ def test_the_depth_recursion_adds_logarithms():
     parts = [ladder[f"log10_nats_{part}"].values for part in ("query_key", "output_value", "position_wise")]
     assert np.log10(sum(10**part for part in parts)) == approx(ladder.log10_nats.values)
     assert depth(weighed, np.full((2, 2), 10.0)).attrs["log10_lipschitz"] == approx(ladder.attrs["log10_lipschitz"] + 4)
+
+
+def test_weights_that_are_not_numbers_are_refused_and_those_that_are_0_are_not():
+    checkpoint = read_checkpoint(DATA / "bert")
+    arrays = {name: tensor.load() for name, tensor in checkpoint.tensors.items()}
+    name = "encoder.layer.1.attention.self.key.weight"
+    arrays[name] = np.zeros_like(arrays[name])
+    found = weigh(recognise(read_checkpoint(arrays, checkpoint.config)))
+    assert (found.qk_spectral[1] == 0).all() and (found.qk_share[1] == 0).all()
+    arrays[name][2, 3] = np.inf
+    with pytest.raises(InputError, match="key of layer 1"):
+        weigh(recognise(read_checkpoint(arrays, checkpoint.config)))
 
 
 def test_shares_in_the_bound_are_shares():

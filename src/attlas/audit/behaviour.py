@@ -115,6 +115,8 @@ def watch(model: Model, tokens: Tokens, also: Callable[[Step], None] = lambda st
     batch, who, rows = embed(model, tokens), roles(model, tokens), []
     with threadpool_limits(1):  # NumPy's matrices here are small: its threads would wait for each other
         for step in trace(model, [batch]):
+            if not np.isfinite(step.after).all():
+                raise InputError(f"what leaves layer {step.layer} of {model.name} on this text is not finite")
             rows.append(measure(model, step, tokens.mask, who))
             also(step)
     return gathered(model, rows)

@@ -41,6 +41,7 @@ from attlas.capacity import (
     residual,
     stacked,
 )
+from attlas.errors import InputError
 
 MEANING = {
     "qk_spectral": "spectral norm of the query-key product: the largest score of two tokens, over their squared length",
@@ -214,6 +215,9 @@ def weigh(model: Model, length: int = LENGTH) -> xr.Dataset:
         for layer, key in enumerate(keys):
             if key not in distinct:
                 weights = model.layer(layer)
+                for word, array in weights.items():
+                    if not np.isfinite(array).all():
+                        raise InputError(f"{word} of layer {layer} of {model.name} has an entry that is not finite")
                 distinct[key] = _weigh_layer(model, weights, before, offsets)
                 before = {word: weights[word] for word in ("mlp_norm", "mlp_norm_bias") if word in weights}
     axes = ("layer", "head", "offset")
@@ -322,7 +326,7 @@ def head_capacity(weighed: xr.Dataset) -> dict[str, xr.Variable]:
     found = {
         "log10_lipschitz": np.asarray(capacity.layers[0]) / math.log(10),
         "log10_nats": total / math.log(10),
-        "qk_share": np.exp(logs[..., 0] - total),
+        "qk_share": np.exp(logs[..., 0] - np.maximum(total, -1e300)),
     }
     return {name: xr.Variable(("layer", "head"), values) for name, values in found.items()}
 
