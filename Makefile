@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 OUT    ?= build/atlas
 
-.PHONY: atlas test test-long setup lint bench soak examples lock clean
+.PHONY: atlas test test-long setup lint models bench soak examples lock clean
 
 atlas: $(STAMP)
 	$(BIN)/attlas atlas --out $(OUT)
@@ -22,6 +22,10 @@ lint: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+# Real checkpoints for the audit, into the user's cache or ATTLAS_MODELS; SMALL=1 fetches only what the ordinary tests use.
+models: $(STAMP)
+	$(BIN)/python -m tools.models $(if $(SMALL),--small)
 
 bench: $(STAMP)
 	$(BIN)/python -m bench

@@ -8,6 +8,7 @@ from jaxtyping import install_import_hook
 
 CHECKED = (
     "attention",
+    "audit",
     "capacity",
     "covers",
     "gaussian",

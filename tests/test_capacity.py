@@ -20,6 +20,7 @@ from attlas.attention import (
 )
 from attlas.capacity import (
     HeadNorms,
+    PositionNorms,
     block_of,
     capacity_of,
     class_of,
@@ -27,7 +28,9 @@ from attlas.capacity import (
     head_block,
     head_norms,
     multi_head,
+    normalised,
     occam_samples,
+    position_wise,
     projected,
     read_out,
     residual,
@@ -278,3 +281,44 @@ def read(size):
 def test_bad_input(call, says):
     with pytest.raises(InputError, match=says):
         call()
+
+
+@pytest.mark.parametrize("gated", [False, True])
+def test_a_position_wise_map_moves_no_farther_than_its_bound(gated):
+    bits = np.random.default_rng(3)
+    up, gate, down = bits.standard_normal((5, 7)), bits.standard_normal((5, 7)), bits.standard_normal((7, 4))
+    norms = PositionNorms(
+        up=spectral_norm(up),
+        up_21=column_norm(up),
+        down=spectral_norm(down),
+        down_21=column_norm(down),
+        dim=5,
+        hidden=7,
+        out_dim=4,
+        gate=spectral_norm(gate) if gated else None,
+        gate_21=column_norm(gate),
+    )
+    radius = 1.7
+
+    def f(x, up=up, gate=gate, down=down):
+        return (np.maximum(x @ gate, 0) * (x @ up) if gated else np.maximum(x @ up, 0)) @ down
+
+    x, y = bits.standard_normal((2, 2000, 5))
+    x, y = (radius * z / np.linalg.norm(z, axis=1, keepdims=True) for z in (x, y))
+    y = x + 0.1 * (y - x)
+    grown = position_wise(norms, 20)(math.log(radius))
+    size = np.linalg.norm(f(x) - f(y), axis=1) / np.linalg.norm(x - y, axis=1)
+    assert size.max() <= math.exp(grown.log_lipschitz)
+    assert np.linalg.norm(f(x), axis=1).max() <= math.exp(grown.log_radius)
+    moves = {"up": f(x, up=0 * up), "down": f(x, down=0 * down)} | ({"gate": f(x, gate=0 * gate)} if gated else {})
+    for term in grown.terms:
+        assert np.linalg.norm(f(x) - moves[term.name], axis=1).max() <= math.exp(term.log_size)
+    assert {term.name for term in grown.terms} == set(moves)
+
+
+def test_a_block_behind_a_norm_does_not_see_how_long_its_tokens_were():
+    inner = head_block(NORMS, 20)
+    near, far = (normalised(inner, 2.0, 3.0)(log_radius) for log_radius in (0.0, 5.0))
+    assert near == far
+    assert near.log_lipschitz == approx(inner(math.log(2.0)).log_lipschitz + math.log(3.0))
+    assert residual(inner, 0.5)(0.0).log_lipschitz == approx(np.logaddexp(inner(0.0).log_lipschitz, math.log(0.5)))

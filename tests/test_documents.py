@@ -13,7 +13,7 @@ from attlas.claims import catalogue, load_file, select
 from attlas.lab.runner import run
 
 TOP = Path(__file__).parents[1]
-DOCUMENTS = [TOP / "README.md", TOP / "CONTRIBUTING.md"]
+DOCUMENTS = [TOP / "README.md", TOP / "CONTRIBUTING.md", TOP / "docs" / "audit.md"]
 
 
 def blocks(path, language):

@@ -5,14 +5,15 @@ from typing import TYPE_CHECKING, Any
 from attlas.errors import InputError
 
 if TYPE_CHECKING:
+    from attlas.audit.auditing import audit_model
     from attlas.claims import catalogue
     from attlas.lab.runner import run
 
 __version__ = "0.1.0"
-__all__ = ["InputError", "__version__", "catalogue", "run"]
+__all__ = ["InputError", "__version__", "audit_model", "catalogue", "run"]
 
 # Loaded on first use: importing the package imports no JAX.
-_HOMES = {"catalogue": "attlas.claims", "run": "attlas.lab.runner"}
+_HOMES = {"audit_model": "attlas.audit.auditing", "catalogue": "attlas.claims", "run": "attlas.lab.runner"}
 
 
 def __getattr__(name: str) -> Any:

@@ -3,7 +3,7 @@ r"""How large a class of functions is: heads and layers by their norms, Dudley's
 A `Capacity` bounds the entropy of a class (see `attlas.covers`) by a sum of terms, one for each bounded weight: how far the output moves
 over that weight's whole ball, and at how many points that must be controlled.
 
-Blocks compose as modules do (`head_block`, `multi_head`, `residual`, `projected`, `stacked`), and `capacity_of` measures those of
+Blocks compose as modules do (`head_block`, `position_wise`, `multi_head`, `residual`, `normalised`, `projected`, `stacked`), and `capacity_of` measures those of
 `attlas.attention`. Everything is kept in logarithms, so that nothing overflows, and broadcasts, so that a grid of settings is
 one call. Edelman et al. 2022, Sections 2 and 4, with explicit constants.
 """
@@ -154,6 +154,49 @@ def collapsed_head(score: Real, value: Real, length: Real, dim: Real = np.inf, c
     return grow
 
 
+class PositionNorms(NamedTuple):
+    r"""Norms of $W_2^\top\sigma(W_1^\top x)$: spectral and 2,1-norms of $W_1$ (`up`) and $W_2$ (`down`), the constant of $\sigma$, and the sizes; with
+    those of $W_g$ (`gate`), of $W_2^\top(W_1^\top x \odot \sigma(W_g^\top x))$. For a $\sigma$ that vanishes at 0."""
+
+    up: Real
+    up_21: Real
+    down: Real
+    down_21: Real
+    dim: Real
+    hidden: Real
+    out_dim: Real
+    lipschitz: Real = 1.0
+    gate: Real | None = None
+    gate_21: Real = 0.0
+
+
+def position_wise(norms: PositionNorms, length: Real, constant: str = "paper") -> Block:
+    r"""A map of each of `length` tokens by itself. Over the ball of $W_1$ its output moves by $L_\sigma B_2 B_1^{21}B$, over that of $W_2$ by
+    $B_2^{21}L_\sigma B_1 B$, and with a token by $L_\sigma B_2 B_1$ at most. A gate multiplies the size of what leaves by $B_g B$, and its Lipschitz
+    constant by $2B_g B$: both factors move. `constant` is that of the heads beside it."""
+    _constant(constant)
+    length = positive("length", length)
+
+    def grow(log_radius: Real) -> Growth:
+        gain = log_of(as_norm("lipschitz", norms.lipschitz)) + log_radius
+        up, down = log_of(as_norm("up", norms.up)), log_of(as_norm("down", norms.down))
+        gate: Real = 0.0
+        if norms.gate is not None:
+            gate = log_of(as_norm("gate", norms.gate)) + log_radius
+        terms = [
+            Term("up", gain + down + gate + log_of(norms.up_21), length, norms.hidden, norms.dim),
+            Term("down", gain + up + gate + log_of(norms.down_21), length, norms.out_dim, norms.hidden),
+        ]
+        log_lipschitz = gain - log_radius + up + down + gate
+        if norms.gate is not None:
+            size = gain + up + down + log_radius + log_of(norms.gate_21)
+            terms.append(Term("gate", size, length, norms.hidden, norms.dim))
+            log_lipschitz = log_lipschitz + math.log(2)
+        return Growth(gain + up + down + gate, log_lipschitz, tuple(terms), constant, (log_lipschitz,))
+
+    return grow
+
+
 def multi_head(*blocks: Block) -> Block:
     """The sum of blocks."""
 
@@ -171,15 +214,31 @@ def multi_head(*blocks: Block) -> Block:
     return grow
 
 
-def residual(block: Block) -> Block:
-    r"""$X + f(X)$: one more in the Lipschitz constant, the input's radius more in the output's, no further term."""
+def residual(block: Block, skip: Real = 1.0) -> Block:
+    r"""$sX + f(X)$: s, the `skip`, more in the Lipschitz constant, s times the input's radius more in the output's, no further term."""
+    log_skip = log_of(as_norm("skip", skip))
 
     def grow(log_radius: Real) -> Growth:
         inner = block(log_radius)
-        log_lipschitz = np.logaddexp(inner.log_lipschitz, 0.0)
+        log_lipschitz = np.logaddexp(inner.log_lipschitz, log_skip)
         return inner._replace(
-            log_radius=np.logaddexp(inner.log_radius, log_radius), log_lipschitz=log_lipschitz, layers=(log_lipschitz,)
+            log_radius=np.logaddexp(inner.log_radius, log_skip + log_radius),
+            log_lipschitz=log_lipschitz,
+            layers=(log_lipschitz,),
         )
+
+    return grow
+
+
+def normalised(block: Block, radius: Real, stretch: Real = 1.0) -> Block:
+    """A block that reads its tokens through a norm: they lie in the ball of `radius` whatever came in, and the norm is
+    `stretch`-Lipschitz (1: the paper's projection)."""
+    log_stretch = log_of(positive("stretch", stretch))
+
+    def grow(log_radius: Real) -> Growth:
+        inner = block(log_of(positive("radius", radius)))
+        log_lipschitz = inner.log_lipschitz + log_stretch
+        return inner._replace(log_lipschitz=log_lipschitz, layers=(log_lipschitz,))
 
     return grow
 

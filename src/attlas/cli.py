@@ -162,6 +162,103 @@ def atlas(
 
 
 @commands.command()
+@click.argument("models", nargs=-1, required=True, metavar="MODEL [OTHER]")
+@click.option(
+    "--text",
+    type=click.Path(dir_okay=False),
+    help="A text to read to the model, one example a line. [default: a neutral one]",
+)
+@click.option(
+    "--tokens",
+    type=click.Path(dir_okay=False),
+    help="Token ids instead, one example a line: for a model without tokenizer.",
+)
+@click.option(
+    "--labels",
+    type=click.Path(dir_okay=False),
+    help="Texts to probe every layer on: a label, a tab and a text on each line.",
+)
+@click.option("--probes", type=click.Choice(["none", "quick", "paper"]), default="quick", show_default=True, help="The sentences of Marion et al. 2025: none, some hundreds, or all.")  # fmt: skip
+@click.option("--map", "table", type=click.Path(dir_okay=False), help="A table of names (TOML or JSON) for an architecture that is not known.")  # fmt: skip
+@click.option("--config", type=click.Path(dir_okay=False), help="A config.json, where none lies beside the weights.")
+@click.option(
+    "--out", type=click.Path(dir_okay=False), help="The page to write. [default: audit.html, none with --json]"
+)
+@_seed
+@_json
+def audit(
+    models: Sequence[str],
+    text: str | None,
+    tokens: str | None,
+    labels: str | None,
+    probes: str,
+    table: str | None,
+    config: str | None,
+    out: str | None,
+    seed: int,
+    as_json: bool,
+) -> None:
+    """The theory's quantities on a real checkpoint: a folder, a .safetensors, .gguf or .bin file, or package:NAME.
+
+    With OTHER, another checkpoint of the same model, the two are compared, as before and after fine-tuning.
+    """
+    if len(models) > 2:
+        raise InputError(f"{len(models)} models are named: an audit is of one, or of two to compare")
+    path = Path(out or "audit.html") if out or not as_json else None
+    if path is not None and (path.suffix != ".html" or not path.parent.is_dir()):
+        raise InputError(
+            f"out = {str(path)!r}: it must be a file in an existing folder, and its name must end in .html"
+        )
+    from attlas.audit.auditing import audit_model, compare, read_ids
+    from attlas.audit.page import write_page
+
+    _open_store(None)  # for what it keeps compiled
+    ids = None if tokens is None else read_ids(tokens)
+    found = []
+    with _stages(as_json) as tell:
+        for model in models:
+            found.append(
+                audit_model(
+                    model,
+                    config=config,
+                    table=table,
+                    texts=text,
+                    tokens=ids,
+                    labels=labels,
+                    probes=probes,
+                    seed=seed,
+                    progress=lambda stage, model=model: tell(f"{model}: {stage}"),  # type: ignore[misc]
+                )
+            )
+        difference = compare(*found) if len(found) == 2 else None
+        if path is not None:
+            tell(f"writing {path}")
+            write_page(found, path)
+    if as_json:
+        content: dict[str, Any] = {"audits": [each.to_dict() for each in found]}
+        _print_json(content | ({} if difference is None else {"difference": difference.to_dict()}))
+        return
+    for each in found:
+        click.echo("\n".join(f"- {sentence}" for sentence in each.summary))
+        for reason in each.skipped:
+            click.echo(f"- Left out: {reason}")
+    if difference is not None:
+        click.echo("\n".join(f"- {sentence}" for sentence in difference.summary))
+    click.echo(path)
+
+
+@contextlib.contextmanager
+def _stages(quiet: bool) -> Iterator[Callable[[str], None]]:
+    """Say on stderr what is under way: one line that changes on a terminal, nothing with --json elsewhere."""
+    console = _stderr()
+    if console.is_terminal:
+        with console.status("") as status:
+            yield status.update
+    else:
+        yield lambda words: None if quiet else console.print(words)
+
+
+@commands.command()
 @click.argument("claims", nargs=-1)
 @_files
 @_json

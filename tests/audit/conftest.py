@@ -1,0 +1,21 @@
+"""Checkpoints for the tests: small random ones are stored, real ones are there after `make models`."""
+
+from pathlib import Path
+
+import pytest
+from tools.models import CARRIERS, cache, have
+
+DATA = Path(__file__).parent / "data"
+
+
+@pytest.fixture(scope="session")
+def real():
+    """A function from a package to the folder of the real model in it; the test is skipped where it was not fetched."""
+
+    def folder(package: str) -> Path:
+        (carrier,) = (carrier for carrier in CARRIERS if carrier.module == package)
+        if not have(carrier):
+            pytest.skip(f"{carrier.package} is not in {cache()}: `make models` fetches it")
+        return cache() / package
+
+    return folder

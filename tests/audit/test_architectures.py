@@ -1,0 +1,308 @@
+"""Every architecture is read into the same arrays, and a config that contradicts its tensors is refused."""
+
+import json
+import time
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from attlas import InputError
+from attlas.audit.architectures import complete, known_tables, read_table, recognise
+from attlas.audit.checkpoints import Checkpoint, read_checkpoint
+from attlas.audit.forward import embed, trace
+from attlas.audit.tensors import held
+from attlas.audit.texts import tokens_of
+from tests.audit.conftest import DATA
+from tests.audit.fuzz import SEVERAL
+
+LAYOUTS = ("bert", "roberta", "albert", "gpt2", "llama", "mistral", "qwen2", "vit")
+
+
+def arrays_of(checkpoint):
+    return {name: tensor.load() for name, tensor in checkpoint.tensors.items()}
+
+
+def changed(name, config=None, **arrays):
+    """A stored model in memory with some of its config or tensors changed; None takes a tensor out."""
+    checkpoint = read_checkpoint(DATA / name)
+    kept = arrays_of(checkpoint) | arrays
+    return Checkpoint(
+        name,
+        {**checkpoint.config, **(config or {})},
+        {key: held(array) for key, array in kept.items() if array is not None},
+    )
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_a_layer_has_the_shapes_that_are_promised(name):
+    model = recognise(read_checkpoint(DATA / name))
+    for index in range(model.layers):
+        weights = model.layer(index)
+        assert weights["query"].shape == (model.dim, model.heads, model.width)
+        assert weights["key"].shape == weights["value"].shape == (model.dim, model.groups, model.width)
+        assert weights["out"].shape == (model.heads, model.width, model.dim)
+        assert weights["up"].shape == (model.dim, model.hidden)
+        assert weights["down"].shape == (model.hidden, model.dim)
+        assert weights["attention_norm"].shape == weights["mlp_norm"].shape == (model.dim,)
+        assert all(array.dtype == np.float32 for array in weights.values())
+    with pytest.raises(InputError, match=f"layers 0 to {model.layers - 1}"):
+        model.layer(model.layers)
+
+
+def test_albert_repeats_its_distinct_layers():
+    model = recognise(read_checkpoint(DATA / "albert"))
+    assert (model.layers, model.shared) == (4, 2)
+    assert [model.group(layer) for layer in range(4)] == [0, 0, 1, 1]
+    np.testing.assert_array_equal(model.layer(0)["query"], model.layer(1)["query"])
+    assert np.any(model.layer(1)["query"] != model.layer(2)["query"])
+
+
+GGUF_WORDS = {
+    "self_attn.q_proj": "attn_q",
+    "self_attn.k_proj": "attn_k",
+    "self_attn.v_proj": "attn_v",
+    "self_attn.o_proj": "attn_output",
+    "input_layernorm": "attn_norm",
+    "post_attention_layernorm": "ffn_norm",
+    "mlp.gate_proj": "ffn_gate",
+    "mlp.up_proj": "ffn_up",
+    "mlp.down_proj": "ffn_down",
+    "embed_tokens": "token_embd",
+    "norm": "output_norm",
+    "lm_head": "output",
+}
+
+
+@pytest.mark.parametrize("kind", ["llama", "qwen2"])
+def test_gguf_names_and_neighbouring_pairs_give_the_same_model(tmp_path, kind):
+    """A model written as llama.cpp does, queries and keys of a Llama reordered, attends as before."""
+    import gguf
+
+    source = recognise(changed(kind, {"rope_parameters": {"rope_theta": 5000.0}}))
+    writer = gguf.GGUFWriter(tmp_path / "m.gguf", kind)
+    writer.add_block_count(source.layers)
+    writer.add_head_count(source.heads)
+    writer.add_head_count_kv(source.groups)
+    writer.add_embedding_length(source.dim)
+    writer.add_feed_forward_length(source.hidden)
+    writer.add_key_length(source.width)
+    writer.add_rope_dimension_count(source.width)
+    writer.add_rope_freq_base(5000.0)
+    writer.add_layer_norm_rms_eps(source.block.eps)
+    for name, array in arrays_of(source.checkpoint).items():
+        base, part = name.removeprefix("model.").rsplit(".", 1)
+        place, word = base.split(".", 2)[1:] if base.startswith("layers.") else ("", base)
+        if kind == "llama" and word in ("self_attn.q_proj", "self_attn.k_proj"):
+            halves = array.reshape(-1, 2, source.width // 2, source.dim)
+            array = np.ascontiguousarray(halves.swapaxes(1, 2).reshape(array.shape))
+        writer.add_tensor(f"{f'blk.{place}.' if place else ''}{GGUF_WORDS[word]}.{part}", array)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    target = recognise(read_checkpoint(tmp_path / "m.gguf"))
+    assert target.architecture == f"{kind.capitalize()} (GGUF)"
+    assert not target.unused
+    tokens = tokens_of([[5, 6, 7, 8, 9]])
+    for one, two in zip(*(trace(model, [embed(model, tokens)]) for model in (source, target)), strict=True):
+        np.testing.assert_allclose(two.attention, one.attention, atol=1e-6)
+        np.testing.assert_allclose(two.queries, one.queries, atol=1e-5)
+
+
+def test_a_model_without_a_type_is_known_by_its_names():
+    model = recognise(changed("bert", {"model_type": None}))
+    assert model.architecture == "BERT"
+
+
+def test_an_unknown_architecture_is_described():
+    with pytest.raises(
+        InputError, match=r"calls itself 'mamba' and has 39 tensors such as .*known are ALBERT .albert.*--map"
+    ):
+        recognise(changed("bert", {"model_type": "mamba"}))
+    with pytest.raises(InputError, match="has 0 tensors; known"):
+        recognise(Checkpoint("nothing", {}, {}))
+
+
+@pytest.mark.parametrize(
+    ("name", "config", "words"),
+    [
+        ("bert", {"num_attention_heads": 3}, "3 heads"),
+        ("bert", {"num_attention_heads": None}, "does not say the number of heads"),
+        ("bert", {"num_attention_heads": "4"}, "whole number"),
+        ("bert", {"num_attention_heads": 0}, "at least 1"),
+        ("bert", {"num_attention_heads": 10**30}, "heads"),
+        ("bert", {"hidden_size": 32}, r"has the shape \(16, 16\): by the config it should be \(32, 32\)"),
+        ("bert", {"intermediate_size": 7}, "shape"),
+        ("bert", {"num_hidden_layers": 3}, "lacks query of layer 2"),
+        ("albert", {"num_hidden_layers": 10**12}, "layers"),
+        ("albert", {"num_hidden_groups": 9}, "groups"),
+        ("albert", {"inner_group_num": 2}, "inner_group_num = 2"),
+        ("bert", {"vocab_size": 60}, "shape"),
+        ("bert", {"max_position_embeddings": 10}, "20 learned positions"),
+        ("bert", {"hidden_act": "softplus"}, "activation"),
+        ("bert", {"hidden_act": ["gelu"]}, "activation"),
+        ("bert", {"layer_norm_eps": 0}, "eps"),
+        ("bert", {"layer_norm_eps": "small"}, "eps"),
+        ("bert", {"position_embedding_type": "relative_key"}, "relative_key"),
+        ("llama", {"num_key_value_heads": 3}, "groups"),
+        ("llama", {"head_dim": 7}, "width 7"),
+        ("llama", {"rope_parameters": {"rope_type": "yarn"}}, "yarn"),
+        ("llama", {"rope_parameters": {"rope_type": "linear"}}, "factor = None"),
+        ("llama", {"rope_scaling": 3}, "rotary scaling"),
+        ("llama", {"rope_theta": -1}, "base"),
+    ],
+)
+def test_a_config_that_contradicts_the_tensors_is_refused(name, config, words):
+    start = time.process_time()
+    with pytest.raises(InputError, match=words):
+        recognise(changed(name, config))
+    assert time.process_time() - start < 5
+
+
+def test_tensors_that_are_missing_or_no_real_numbers_are_named():
+    with pytest.raises(InputError, match="lacks its token embedding"):
+        recognise(changed("bert", **{"embeddings.word_embeddings.weight": None}))
+    with pytest.raises(InputError, match=r"lacks embeddings.LayerNorm"):
+        recognise(changed("bert", **{"embeddings.LayerNorm.weight": None}))
+    with pytest.raises(InputError, match="int8: weights must be real"):
+        recognise(changed("bert", **{"encoder.layer.1.output.dense.weight": np.ones((16, 24), np.int8)}))
+    with pytest.raises(InputError, match=r"encoder.layer.1.output.dense.bias of bert has the shape \(15,\)"):
+        recognise(changed("bert", **{"encoder.layer.1.output.dense.bias": np.ones(15)}))
+
+
+MAP = """
+name = "mine"
+extends = "BERT"
+prefixes = ["my."]
+
+[config]
+heads = 4
+
+[layer]
+query = "block{layer}.q"
+"""
+
+
+def renamed(name):
+    return (
+        "my." + name.replace("encoder.layer.", "block").replace(".attention.self.query", ".q")
+        if ".query" in name
+        else "my." + name
+    )
+
+
+def test_a_table_of_ones_own_is_read(tmp_path):
+    source = read_checkpoint(DATA / "bert")
+    arrays = {renamed(name): array for name, array in arrays_of(source).items()}
+    config = {key: value for key, value in source.config.items() if key != "num_attention_heads"} | {
+        "model_type": "own"
+    }
+    checkpoint = read_checkpoint(arrays, config=config)
+    (tmp_path / "map.toml").write_text(MAP)
+    (tmp_path / "map.json").write_text(
+        json.dumps(
+            {
+                "name": "mine",
+                "extends": "BERT",
+                "prefixes": ["my."],
+                "config": {"heads": 4},
+                "layer": {"query": "block{layer}.q"},
+            }
+        )
+    )
+    with pytest.raises(InputError, match="--map"):
+        recognise(checkpoint)
+    for file in ("map.toml", "map.json"):
+        model = recognise(checkpoint, read_table(tmp_path / file))
+        np.testing.assert_array_equal(model.layer(1)["query"], recognise(source).layer(1)["query"])
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"extends": "BRET"}, "known are"),
+        ({"layer": {"quary": "x"}}, "Did you mean query"),
+        ({"layers": {}}, "Did you mean layer"),
+        ({"layer": {"query": 3}}, "name of a tensor"),
+        ({"layer": 3}, "section"),
+        ({"block": {"order": "middle"}}, "post, pre"),
+        ({"prefixes": "x"}, "list of strings"),
+    ],
+)
+def test_a_table_with_a_mistake_is_refused(change, words):
+    with pytest.raises(InputError, match=words):
+        complete({"name": "mine", "extends": "BERT"} | change, known_tables())
+
+
+def test_a_table_that_names_too_little_is_refused(tmp_path):
+    table = {
+        "name": "mine",
+        "config": known_tables()["BERT"]["config"],
+        "layer": {"out": "encoder.layer.{layer}.attention.output.dense"},
+    }
+    with pytest.raises(InputError, match="does not name attention_norm"):
+        recognise(changed("bert"), table)
+    (tmp_path / "map.toml").write_text("= 3")
+    with pytest.raises(InputError, match="no TOML"):
+        read_table(tmp_path / "map.toml")
+    with pytest.raises(InputError, match="cannot be read"):
+        read_table(tmp_path / "gone.toml")
+
+
+def test_random_weights_have_the_same_architecture():
+    model = recognise(read_checkpoint(DATA / "gpt2"))
+    one, again, other = model.reinitialised(1), model.reinitialised(1), model.reinitialised(2)
+    for word, array in model.layer(1).items():
+        drawn = one.layer(1)[word]
+        assert drawn.shape == array.shape
+        np.testing.assert_array_equal(drawn, again.layer(1)[word])
+        if word.endswith("bias"):
+            assert not drawn.any()
+        elif word.endswith("norm"):
+            assert (drawn == 1).all()
+        else:
+            assert np.any(drawn != other.layer(1)[word])
+            assert drawn.std() == pytest.approx(0.02, rel=0.15)
+
+
+def test_random_rows_do_not_depend_on_which_are_asked_for():
+    model = recognise(read_checkpoint({"wte.weight": np.zeros((3000, 4))} | _little_gpt(), config=_GPT)).reinitialised(
+        5
+    )
+    table = model.tensor("embedding", "tokens")
+    np.testing.assert_array_equal(table.rows([2999, 0, 1024, 1023]), table.load()[[2999, 0, 1024, 1023]])
+
+
+_GPT = {"model_type": "gpt2", "n_layer": 1, "n_head": 2, "n_embd": 4}
+
+
+def _little_gpt():
+    shapes = {
+        "wpe": (8, 4), "h.0.ln_1": (4,), "h.0.attn.c_attn": (4, 12), "h.0.attn.c_proj": (4, 4), "h.0.ln_2": (4,),
+        "h.0.mlp.c_fc": (4, 16), "h.0.mlp.c_proj": (16, 4), "ln_f": (4,),
+    }  # fmt: skip
+    return {f"{name}.weight": np.ones(shape) for name, shape in shapes.items()}
+
+
+VALUES = st.one_of(
+    st.none(), st.booleans(), st.integers(-3, 40), st.integers(), st.floats(), st.text(max_size=4),
+    st.lists(st.integers(), max_size=2), st.dictionaries(st.text(max_size=3), st.integers(), max_size=2),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["albert", "llama"])
+def test_fuzzed_configs_are_refused_or_give_a_model(name):
+    checkpoint = read_checkpoint(DATA / name)
+
+    @SEVERAL
+    @given(st.sampled_from(sorted(checkpoint.config)), VALUES)
+    def check(key, new):
+        try:
+            model = recognise(Checkpoint("fuzzed", {**checkpoint.config, key: new}, checkpoint.tensors))
+        except InputError:
+            return
+        model.layer(model.layers - 1)
+
+    check()

@@ -1,0 +1,231 @@
+"""Models are found wherever they are kept, and a place without one is said to be so."""
+
+import json
+import shutil
+import struct
+import subprocess
+import sys
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given
+from safetensors.numpy import save_file
+
+from attlas import InputError
+from attlas.audit.checkpoints import read_checkpoint, read_json, safetensors_file
+from tests.audit.conftest import DATA
+from tests.audit.fuzz import SEVERAL, damaged, refused_or_read
+
+ARRAYS = {"a.weight": np.arange(6, dtype=np.float32).reshape(2, 3), "b": np.arange(4, dtype=np.int64)}
+
+
+def loaded(checkpoint):
+    return {name: tensor.load() for name, tensor in checkpoint.tensors.items()}
+
+
+def assert_arrays(checkpoint):
+    found = loaded(checkpoint)
+    assert found.keys() == ARRAYS.keys()
+    for name, array in ARRAYS.items():
+        np.testing.assert_array_equal(found[name], array)
+
+
+def folder_with(path, file="model.safetensors", config=None):
+    path.mkdir(parents=True, exist_ok=True)
+    save_file(ARRAYS, path / file)
+    if config is not None:
+        (path / "config.json").write_text(json.dumps(config))
+    return path
+
+
+def test_a_folder_and_its_file_are_the_same_checkpoint(tmp_path):
+    folder = folder_with(tmp_path / "mine", config={"model_type": "x"})
+    for source in (folder, str(folder), folder / "model.safetensors"):
+        checkpoint = read_checkpoint(source)
+        assert_arrays(checkpoint)
+        assert checkpoint.config == {"model_type": "x"}
+        assert checkpoint.folder == folder
+        assert checkpoint.bytes == (folder / "model.safetensors").stat().st_size
+    assert read_checkpoint(folder).name == "mine"
+
+
+def test_a_config_can_be_given(tmp_path):
+    folder = folder_with(tmp_path / "mine", "weights.safetensors")
+    assert read_checkpoint(folder).config == {}
+    assert read_checkpoint(folder, config={"a": 1}).config == {"a": 1}
+    (tmp_path / "other.json").write_text('{"a": 2}')
+    assert read_checkpoint(folder, config=tmp_path / "other.json").config == {"a": 2}
+
+
+def test_shards_are_put_together(tmp_path):
+    save_file({"a.weight": ARRAYS["a.weight"]}, tmp_path / "one.safetensors")
+    save_file({"b": ARRAYS["b"]}, tmp_path / "two.safetensors")
+    index = {"weight_map": {"a.weight": "one.safetensors", "b": "two.safetensors"}}
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
+    assert_arrays(read_checkpoint(tmp_path))
+    for change, words in (
+        ({"b": "three.safetensors"}, "three.safetensors"),
+        ({"b": "../two.safetensors"}, "beside"),
+        ({"c": "two.safetensors"}, "does not hold it"),
+        ({"b": 3}, "weight_map"),
+    ):
+        changed = {"weight_map": index["weight_map"] | change}
+        (tmp_path / "model.safetensors.index.json").write_text(json.dumps(changed))
+        with pytest.raises(InputError, match=words):
+            read_checkpoint(tmp_path)
+
+
+def test_a_hugging_face_cache_leads_to_its_current_snapshot(tmp_path):
+    cache = tmp_path / "models--org--name"
+    for revision in ("aaa", "bbb"):
+        folder_with(cache / "snapshots" / revision, config={"revision": revision})
+    with pytest.raises(InputError, match="2 snapshots"):
+        read_checkpoint(cache)
+    (cache / "refs").mkdir()
+    (cache / "refs" / "main").write_text("bbb\n")
+    checkpoint = read_checkpoint(cache)
+    assert checkpoint.name == "org/name"
+    assert checkpoint.config == {"revision": "bbb"}
+    shutil.rmtree(cache / "snapshots" / "bbb")
+    assert read_checkpoint(cache).config == {"revision": "aaa"}
+
+
+def test_a_package_is_found_and_not_imported(tmp_path, monkeypatch):
+    package = tmp_path / "some_model"
+    folder_with(package / "data" / "one")
+    (package / "__init__.py").write_text("raise RuntimeError('imported')")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert_arrays(read_checkpoint("package:some-model"))
+    assert_arrays(read_checkpoint("package:some_model/data/one"))
+    folder_with(package / "data" / "two")
+    with pytest.raises(InputError, match="2 models, name one of its folders: data/one, data/two"):
+        read_checkpoint("package:some-model")
+    for source, words in (
+        ("package:not-there-at-all", "not installed"),
+        ("package:", "names no package"),
+        ("package:a.b", "names no package"),
+        ("package:some-model/../..", "leaves"),
+        ("package:some-model/three", "there is no"),
+    ):
+        with pytest.raises(InputError, match=words):
+            read_checkpoint(source)
+
+
+def test_arrays_in_memory_are_a_checkpoint():
+    checkpoint = read_checkpoint(ARRAYS, config={"a": 1})
+    assert_arrays(checkpoint)
+    assert checkpoint.bytes == 24 + 32
+    brain = read_checkpoint({"w": jnp.ones((2, 2), jnp.bfloat16)}, config={}).tensors["w"]
+    assert brain.load().dtype == np.float32
+    with pytest.raises(InputError, match="config="):
+        read_checkpoint(ARRAYS)
+    for wrong in ("text", None, [[1], [2, 3]], {"a": 1}):
+        with pytest.raises(InputError, match="w is of the type"):
+            read_checkpoint({"w": wrong}, config={})
+
+
+def test_places_without_a_model_are_said_to_be_so(tmp_path):
+    (tmp_path / "notes.md").write_text("nothing")
+    for source, words in (
+        (tmp_path, "holds no model"),
+        (tmp_path / "nots.md", "Did you mean notes.md"),
+        (tmp_path / "notes.md", "no weights file"),
+        (tmp_path / "gone" / "deep", "there is no"),
+        ("nul\0", "there is no"),
+        ("~nobody-at-all/model", "there is no"),
+        ("x" * 5000, "cannot be read"),
+    ):
+        with pytest.raises(InputError, match=words):
+            read_checkpoint(source)
+    for name in ("a", "b"):
+        save_file(ARRAYS, tmp_path / f"{name}.safetensors")
+    with pytest.raises(InputError, match=r"2 files \*.safetensors"):
+        read_checkpoint(tmp_path)
+
+
+def test_a_config_that_is_no_object_is_refused(tmp_path):
+    for text, words in (
+        ("[1]", "list"),
+        ("{", "no JSON"),
+        ("[" * 100_000, "no JSON"),
+        ("\ud800", "no JSON"),
+        ("", "no JSON"),
+    ):
+        (tmp_path / "config.json").write_bytes(text.encode("utf-8", "surrogatepass"))
+        with pytest.raises(InputError, match=words):
+            read_json(tmp_path / "config.json")
+    with pytest.raises(InputError, match="cannot be read"):
+        read_json(tmp_path)
+
+
+def lying(header, data=b"\0" * 64, length=None):
+    text = header if isinstance(header, bytes) else json.dumps(header).encode()
+    return struct.pack("<Q", len(text) if length is None else length) + text + data
+
+
+def entry(dtype="F32", shape=(4, 4), offsets=(0, 64)):
+    return {"w": {"dtype": dtype, "shape": list(shape), "data_offsets": list(offsets)}}
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"\xff" * 8,
+        lying(entry(), length=2**62),
+        lying(entry(), length=2**31),
+        lying(entry(), b""),
+        lying(entry(), bytes(63)),
+        lying(entry(), bytes(65)),
+        lying(entry(shape=(4, 5))),
+        lying(entry(shape=(2**40, 2**40))),
+        lying(entry(offsets=(0, 2**63))),
+        lying(entry(offsets=(64, 0))),
+        lying(entry(offsets=(4, 68)), bytes(68)),
+        lying(entry() | {"v": entry()["w"]}),
+        lying(entry(dtype="F33")),
+        lying(entry(shape=(-4, -4))),
+        lying(b"{" * 1000),
+        lying(b"[]"),
+        lying(b"\xff\xfe"),
+    ],
+)
+def test_safetensors_headers_that_lie_are_refused(tmp_path, data):
+    (tmp_path / "m.safetensors").write_bytes(data)
+    with pytest.raises(InputError, match="safetensors"):
+        safetensors_file(tmp_path / "m.safetensors")
+
+
+def test_encodings_that_are_not_known_are_named(tmp_path):
+    (tmp_path / "m.safetensors").write_bytes(lying(entry("F8_E4M3", (64,))))
+    with pytest.raises(InputError, match="F8_E4M3: known are F64"):
+        safetensors_file(tmp_path / "m.safetensors")
+
+
+def test_an_honest_header_is_read(tmp_path):
+    numbers = np.arange(16, dtype=np.float32)
+    (tmp_path / "m.safetensors").write_bytes(lying(entry(), numbers.tobytes()))
+    np.testing.assert_array_equal(safetensors_file(tmp_path / "m.safetensors")["w"].load(), numbers.reshape(4, 4))
+
+
+def test_fuzz(tmp_path):
+    save_file(ARRAYS | {"half": np.ones((3, 2), np.float16)}, tmp_path / "whole.safetensors")
+    whole = (tmp_path / "whole.safetensors").read_bytes()
+
+    @SEVERAL
+    @given(damaged(whole))
+    def check(data):
+        refused_or_read(tmp_path / "m.safetensors", data, safetensors_file)
+
+    check()
+
+
+def test_importing_the_package_imports_no_reader():
+    code = "import attlas, attlas.audit, sys; print([m for m in ('safetensors', 'tokenizers', 'gguf', 'jax') if m in sys.modules])"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "[]"
+
+
+def test_stored_models_are_read():
+    assert set(read_checkpoint(DATA / "gpt2").tensors) > {"transformer.wte.weight"}

@@ -1,0 +1,42 @@
+"""The sentences say what the numbers say."""
+
+import numpy as np
+import pytest
+import xarray as xr
+
+from attlas.audit.auditing import audit_model
+from attlas.audit.findings import direction, largest, sentences
+from tests.audit.conftest import DATA
+
+IDS = np.random.default_rng(0).integers(3, 60, (6, 12)).tolist()
+
+
+@pytest.fixture(scope="module")
+def audited():
+    return audit_model(DATA / "llama", tokens=IDS, probes="none")
+
+
+def test_the_largest_heads_come_in_order_and_what_is_not_a_number_comes_last():
+    values = xr.DataArray([[0.1, np.nan], [0.7, 0.5]], dims=("layer", "head"))
+    assert largest(values, 2) == [(1, 0, 0.7), (1, 1, 0.5)]
+
+
+def test_offsets_in_words():
+    assert (
+        direction(-1) == "at the previous token"
+        and direction(3) == "3 tokens ahead"
+        and direction(-2) == "2 tokens back"
+    )
+
+
+def test_every_sentence_has_the_number_that_it_is_about(audited):
+    found = sentences(audited)
+    layer, head, value = largest(audited.heads.single_location, 1)[0]
+    assert any(f"({layer}, {head}) with {value:.2f}" in sentence for sentence in found)
+    assert f"10^{audited.capacity['log10_lipschitz']:.1f}" in found[2]
+    assert "the last token" in " ".join(found) and "random" in found[1]
+    assert all(sentence.endswith(".") and "nan" not in sentence for sentence in found)
+
+
+def test_a_text_is_needed_for_what_needs_a_text():
+    assert len(sentences(audit_model(DATA / "vit"))) == 3

