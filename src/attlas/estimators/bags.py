@@ -422,7 +422,8 @@ class SingleLocationClassifier(ClassifierMixin, _SingleLocation):
 
     def predict(self, X: Any, bags: Any = None) -> np.ndarray:
         """The class of each bag."""
-        return self.classes_[_chosen(self._respond(X, bags))]
+        chosen = _chosen(self._respond(X, bags))
+        return self.classes_[chosen]
 
     def score(self, X: Any, y: Any, sample_weight: Any = None, bags: Any = None) -> float:
         """The accuracy of `predict`."""
