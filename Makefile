@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 OUT    ?= build/atlas
 
-.PHONY: atlas test test-long setup lint models bench soak examples lock clean
+.PHONY: atlas test test-long setup lint models data bench bench-data soak examples lock clean
 
 atlas: $(STAMP)
 	$(BIN)/attlas atlas --out $(OUT)
@@ -30,6 +30,12 @@ models: $(STAMP)
 bench: $(STAMP)
 	$(BIN)/python -m bench
 
+data: $(STAMP)
+	$(BIN)/python -m tools.data
+
+bench-data: $(STAMP)
+	$(BIN)/python -m bench.real
+
 soak: $(STAMP)
 	$(BIN)/python -m bench.soak
 
@@ -37,6 +43,9 @@ examples: $(STAMP)
 	$(BIN)/python examples/sentence.py
 	$(BIN)/python examples/events.py
 	$(BIN)/python examples/bound.py
+	$(BIN)/python examples/molecules.py
+	$(BIN)/python examples/recording.py
+	$(BIN)/python examples/eruptions.py
 
 $(STAMP): requirements.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \

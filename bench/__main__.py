@@ -5,7 +5,7 @@ import sys
 from rich.console import Console
 from rich.table import Table
 
-from bench import audit, capacity, descent, kernels, learning, model, online
+from bench import audit, capacity, descent, estimators, kernels, learning, model, online
 from bench.timing import Row
 
 BENCHMARKS = (
@@ -16,6 +16,7 @@ BENCHMARKS = (
     + kernels.BENCHMARKS
     + learning.BENCHMARKS
     + audit.BENCHMARKS
+    + estimators.BENCHMARKS
 )
 
 

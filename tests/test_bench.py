@@ -5,7 +5,8 @@ import time
 import jax
 import numpy as np
 import pytest
-from bench import plain
+from bench import plain, real
+from bench.methods import LEVELS, Prediction, normal
 from bench.soak import Outcome, soak, tally
 from bench.timing import compare
 from click.testing import CliRunner
@@ -59,3 +60,44 @@ def test_soak_fails_when_a_verdict_is_undecided(monkeypatch):
 def test_tally_gives_shares():
     good, bad = Outcome("confirmed", "refuted", False, 1.0, 2.0), Outcome("refuted", "refuted", True, 3.0, 2.0)
     assert tally([good, good, bad, good]) == ("confirmed 75 %, refuted 25 %", "refuted 100 %", "1 of 4")
+
+
+def test_intervals_know_that_training_sets_overlap():
+    ahead = np.random.default_rng(0).normal(0.5, 1, 30)
+    mean, low, high = real.interval(ahead, 0.0)
+    wide = real.interval(ahead, 1 / 9)
+    assert low < mean < high and mean == pytest.approx(ahead.mean())
+    assert (wide[2] - wide[1]) / (high - low) == pytest.approx((1 + 30 / 9) ** 0.5)
+
+
+def test_scores_of_a_law_that_is_right():
+    rng = np.random.default_rng(0)
+    target = rng.normal(size=20_000)
+    found = real.scores(normal(np.zeros(20_000), 1.0, target), target)
+    assert found["NLPD"] == pytest.approx(0.5 * np.log(2 * np.pi) + 0.5, abs=0.02)
+    assert found["inside"] == pytest.approx(0.9, abs=0.01)
+    wrong = real.scores(normal(np.zeros(20_000), 1.5, target), target)
+    assert found["CRPS"] < wrong["CRPS"] and found["RMSE"] == pytest.approx(1, abs=0.02)
+    none = Prediction(np.zeros((3, len(LEVELS))), np.zeros(3), None)
+    assert "NLPD" not in real.scores(none, np.zeros(3))
+
+
+def test_a_summary_pairs_folds_and_says_who_is_ahead():
+    runs = {
+        "single location": {str(i): {"accuracy": 0.9 + 0.001 * i, "AUC": 0.9, "seconds": 1.0} for i in range(10)},
+        "SVM on means": {str(i): {"accuracy": 0.8 + 0.001 * i, "AUC": 0.9, "seconds": 2.0} for i in range(10)},
+    }
+    found = real.summary({"bags": {"musk1": runs}})
+    assert found["bags"]["musk1"]["SVM on means"]["accuracy, ours ahead by"] == pytest.approx([0.1] * 3)
+    page = real.for_the_atlas(found)
+    assert [row["first"] for row in page["kinds"][0]["rows"]] == [True, False]
+    assert real.standing([0.1, 0.05, 0.15]) == "ahead" and real.standing([0.1, -0.05, 0.15]) == "level"
+    assert next(real.tables(found)).row_count == 2
+
+
+def test_training_rows_are_nested_and_tests_apart():
+    y = (np.arange(3000) % 5 == 0).astype(float)
+    small, rest = real.drawn(y, 20, 3)
+    large, same = real.drawn(y, 400, 3)
+    assert (large[:20] == small).all() and (rest == same).all() and not set(large) & set(rest)
+    assert real.drawn(y[:200], 100, 0)[1].size == 50

@@ -14,6 +14,7 @@ from attlas.lab.runner import run
 
 TOP = Path(__file__).parents[1]
 DOCUMENTS = [TOP / "README.md", TOP / "CONTRIBUTING.md", TOP / "docs" / "audit.md"]
+GUIDES = [TOP / "docs" / "estimators.md"]
 
 
 def blocks(path, language):
@@ -33,6 +34,14 @@ def test_code_in_the_readme_runs(code, tmp_path, monkeypatch, capsys):
     told = capsys.readouterr().out
     for expected in re.findall(r"# .*?(0\.1134|confirmed)(?:9\.\.\.)?$", code, re.M):
         assert expected in told
+
+
+@pytest.mark.parametrize("code", [code for guide in GUIDES for code in blocks(guide, "python")])
+def test_code_in_the_guides_runs(code, tmp_path, monkeypatch, capsys):
+    (tmp_path / "build").mkdir()
+    monkeypatch.chdir(tmp_path)
+    exec(code, {})
+    assert capsys.readouterr().out
 
 
 COMMANDS = [
@@ -61,7 +70,7 @@ def test_commands_in_the_documents_exist(command, registry, monkeypatch):
         claim.broken(claim.cells(claim.quick.parse([text])))
 
 
-@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda p: p.name)
+@pytest.mark.parametrize("path", DOCUMENTS + GUIDES, ids=lambda p: p.name)
 def test_links_in_the_documents_resolve(path):
     targets = re.findall(r"\]\(([^)#]+)\)", path.read_text())
     assert targets

@@ -203,3 +203,29 @@ def test_the_bound_says_what_its_prose_says():
     assert growth["parameters, d = T + 3"] > 1.9
     wrong = CliRunner().invoke(load("bound").main, ["--length", "2"])
     assert wrong.exit_code == 2 and "place 1 is repeated" in wrong.output
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("molecules", ("90 molecules", "Selects: feature", "Right on molecules")),
+        ("recording", ("Selects: x", "Right on recordings", "it is sound 3")),
+        ("eruptions", ("After 65 minutes", "Its shape is not Gaussian", "speak loudest")),
+    ],
+)
+def test_the_estimators_tell_their_stories_on_made_up_data(name, words, tmp_path, capsys):
+    model = load(name).main(tmp_path / "nothing.csv")
+    told = capsys.readouterr().out
+    for word in words:
+        assert word in told
+    assert getattr(model, "held_out_score_", 1) > 0.8
+
+
+@pytest.mark.parametrize("name", ["molecules", "recording", "eruptions"])
+def test_the_estimators_tell_their_stories_on_real_data(name, capsys):
+    module = load(name)
+    if not module.DATA.exists():
+        pytest.skip("`make data` fetches it")
+    module.main()
+    told = capsys.readouterr().out
+    assert {"molecules": "92 molecules", "recording": "Right on", "eruptions": "After 65 minutes"}[name] in told

@@ -152,7 +152,7 @@ def atlas(
         if not (as_json or _stderr().is_terminal):  # a log, which has no progress bar
             _stderr().print(f"{len(results)} of {len(found)}: {result.claim.id} {result.verdict.word}")
     _stderr().print("Drawing the pages ...")
-    index = pages.write_atlas(results, folder)
+    index = pages.write_atlas(results, folder, opened.kept_table("real-data"))
     if as_json:
         _print_json({"index": str(index), "claims": [result.to_dict() for result in results]})
     else:

@@ -381,6 +381,17 @@ class CME:
             known = np.sum(features**2 - self.ridge * _under(self.factor, features) ** 2, 0)
         return prior * (self.ridge + own - known)
 
+    def weights(self, queries: Rows, keys: Rows) -> Float[np.ndarray, "q n"]:
+        """What each of the context's `keys` counts for, as `cme_weights` has it, without solving again. After Nystrom's method and conjugate
+        gradients it is that of the model in which the kernel of two keys is what the centres say of it."""
+        queries, keys = self._queries(queries), self._queries(keys)
+        with jax.enable_x64(True):
+            cross = _matrix(self.kernel, queries, self.basis).T
+            if self.triangle is None:
+                return _solve_with(self.factor, cross).T
+            inner = _under(self.triangle, _solve_with(self.factor, _under(self.triangle, cross)), transpose=True)
+            return _apply(self.kernel, keys, self.basis, inner).T
+
     def _queries(self, queries: Any) -> np.ndarray:
         queries = np.asarray(queries, float)
         if queries.ndim != 2 or queries.shape[1] != self.centres.shape[1]:

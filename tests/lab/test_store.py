@@ -136,3 +136,9 @@ def test_the_last_verdict_is_remembered(store):
     assert store.recorded("map/claim") is None
     store.record("map/claim", {"verdict": "confirmed"})
     assert store.recorded("map/claim") == {"verdict": "confirmed"}
+
+
+def test_a_table_is_kept_and_found_again(store):
+    assert store.kept_table("real-data") is None
+    store.keep_table("real-data", {"kinds": [1]})
+    assert store.kept_table("real-data") == {"kinds": [1]}

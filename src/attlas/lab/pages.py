@@ -6,7 +6,7 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -60,12 +60,13 @@ def _files_of(folder: Path) -> set[str]:
     return set(content["files"]) if isinstance(content, dict) and "attlas" in content and "files" in content else set()
 
 
-def write_atlas(results: Sequence[Result], folder: Path) -> Path:
-    """Write all pages and return the index. An older atlas in `folder` stays until the new one is complete."""
+def write_atlas(results: Sequence[Result], folder: Path, measured: Mapping[str, Any] | None = None) -> Path:
+    """Write all pages and return the index. An older atlas in `folder` stays until the new one is complete. `measured` is what
+    `make bench-data` found on real data; it has a page of its own."""
     folder = check_folder(folder)
     fresh = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}-"))
     try:
-        _write_pages(results, fresh)
+        _write_pages(results, fresh, measured)
         fresh.chmod(0o755)
         _swap(fresh, folder)
     finally:
@@ -73,7 +74,7 @@ def write_atlas(results: Sequence[Result], folder: Path) -> Path:
     return folder / "index.html"
 
 
-def _write_pages(results: Sequence[Result], folder: Path) -> None:
+def _write_pages(results: Sequence[Result], folder: Path, measured: Mapping[str, Any] | None) -> None:
     templates = jinja2.Environment(
         loader=jinja2.PackageLoader("attlas.lab"), autoescape=True, trim_blocks=True, lstrip_blocks=True
     )
@@ -87,7 +88,12 @@ def _write_pages(results: Sequence[Result], folder: Path) -> None:
         path = folder / f"{result.claim.id}.html"
         path.parent.mkdir(exist_ok=True)
         path.write_text(page.render(known=known, **_page_context(result)), encoding="utf-8")
-    index = templates.get_template("index.html").render(groups=_groups(results), counts=_counts(results))
+    if measured:
+        told = templates.get_template("real_data.html").render(measured=measured, standing=standing)
+        (folder / "real-data.html").write_text(told, encoding="utf-8")
+    index = templates.get_template("index.html").render(
+        groups=_groups(results), counts=_counts(results), measured=measured
+    )
     (folder / "index.html").write_text(index, encoding="utf-8")
     files = sorted([LIST, *(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())])
     content = {"attlas": attlas.__version__, "files": files, "claims": [result.to_dict() for result in results]}
@@ -137,6 +143,11 @@ def _groups(results: Sequence[Result]) -> dict[str, list[Result]]:
 def _counts(results: Sequence[Result]) -> dict[str, int]:
     words = [result.verdict.word for result in results]
     return {word: words.count(word) for word in ("confirmed", "refuted", "undecided", "outside")}
+
+
+def standing(ahead: Sequence[float] | None) -> str:
+    """Where an interval [mean, low, high] of a difference puts the estimator: ahead, behind or level."""
+    return "" if ahead is None else "ahead" if ahead[1] > 0 else "behind" if ahead[2] < 0 else "level"
 
 
 def mathml(text: str) -> str:

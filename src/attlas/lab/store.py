@@ -156,6 +156,22 @@ class Store:
             return None
         return found if isinstance(found, dict) else None
 
+    def keep_table(self, name: str, content: Mapping[str, Any]) -> None:
+        """Keep a table that a benchmark made, for the atlas to show."""
+        with self._told():
+            self._write_json(self._table_path(name), content)
+
+    def kept_table(self, name: str) -> dict[str, Any] | None:
+        """The table of that name, if there is one that can be read."""
+        try:
+            found = json.loads(self._table_path(name).read_text())
+        except (FileNotFoundError, json.JSONDecodeError, UnicodeDecodeError):
+            return None
+        return found if isinstance(found, dict) else None
+
+    def _table_path(self, name: str) -> Path:
+        return self.folder / "tables" / f"{name}.json"
+
     def _claim_folder(self, claim: str) -> Path:
         return self.folder / "blocks" / claim
 

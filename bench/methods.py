@@ -1,0 +1,293 @@
+"""What the estimators are measured against on real data: each method is tuned on the training rows alone, by folds or by its own likelihood.
+
+A method is a function of training data that returns a function of test data. For bags and bits that returns a score of each row, whose sign is the
+class; for conditional laws, `Prediction`.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+from scipy import special, stats
+from sklearn.ensemble import GradientBoostingRegressor, RandomForestClassifier, RandomForestRegressor
+from sklearn.gaussian_process import GaussianProcessRegressor
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
+from sklearn.kernel_ridge import KernelRidge
+from sklearn.linear_model import LogisticRegressionCV
+from sklearn.model_selection import GridSearchCV, KFold, StratifiedKFold, cross_val_predict
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.svm import SVC
+from sklearn.tree import DecisionTreeClassifier
+
+from attlas.estimators import ConditionalMeanRegressor, SingleLocationClassifier, SparseAttentionClassifier
+from attlas.estimators.resampling import balanced_folds
+from attlas.quasi_newton import minimise
+from attlas.single_location.bags import Data, Scaling, bucket, logistic_loss
+
+Fitted = Callable[[Any], Any]
+SEED = 0
+
+
+def folds(y: np.ndarray, count: int = 5) -> Any:
+    """Folds within the training rows; fewer where a class has fewer rows."""
+    least = int(np.bincount(y.astype(int)).min())
+    return StratifiedKFold(max(2, min(count, least)), shuffle=True, random_state=SEED)
+
+
+# --- bags ------------------------------------------------------------------------------------------------------------
+
+
+def ours_on_bags(bags: Sequence[np.ndarray], y: np.ndarray) -> Fitted:
+    return SingleLocationClassifier(random_state=SEED).fit(list(bags), y).decision_function
+
+
+def means(bags: Sequence[np.ndarray]) -> np.ndarray:
+    return np.stack([bag.mean(0) for bag in bags])
+
+
+def extremes(bags: Sequence[np.ndarray]) -> np.ndarray:
+    return np.stack([np.concatenate([bag.min(0), bag.max(0)]) for bag in bags])
+
+
+def all_three(bags: Sequence[np.ndarray]) -> np.ndarray:
+    return np.hstack([means(bags), extremes(bags)])
+
+
+def svm_on(summary: Callable[[Sequence[np.ndarray]], np.ndarray]) -> Callable[..., Fitted]:
+    def fit(bags: Sequence[np.ndarray], y: np.ndarray) -> Fitted:
+        fitted = svm(summary(bags), y)
+        return lambda new: fitted(summary(new))
+
+    return fit
+
+
+def forest_on_bags(bags: Sequence[np.ndarray], y: np.ndarray) -> Fitted:
+    fitted = forest(all_three(bags), y)
+    return lambda new: fitted(all_three(new))
+
+
+class Gated(NamedTuple):
+    """Gated attention: an embedding, two gates, a score and a read-out, each with a leading axis of lanes."""
+
+    embed: Any  # [lane, d, e]
+    tanh: Any  # [lane, e, g]
+    sigmoid: Any  # [lane, e, g]
+    score: Any  # [lane, g]
+    read: Any  # [lane, e]
+    offset: Any  # [lane, 1]
+
+
+EMBED, GATES = 32, 16
+
+
+def gated_output(net: Gated, data: Data) -> Float[Array, "bags lane"]:
+    r"""$w^\top\sum_lp_lh_l$ with $h = \tanh(xE)$ and $p = \mathrm{softmax}_l(a^\top[\tanh(h_lT)\odot\sigma(h_lS)])$ (Ilse et al. 2018)."""
+    h = jnp.tanh(jnp.einsum("rwd,ade->arwe", data.tokens, net.embed))
+    gate = jnp.tanh(jnp.einsum("arwe,aeg->arwg", h, net.tanh)) * jax.nn.sigmoid(jnp.einsum("arwe,aeg->arwg", h, net.sigmoid))  # fmt: skip
+    scores = jnp.where(data.inside, jnp.einsum("arwg,ag->arw", gate, net.score), -jnp.inf)
+    bags = data.target.shape[0]
+    top = jax.ops.segment_max(scores.max(-1).T, data.bag, bags, indices_are_sorted=True)
+    top = jax.lax.stop_gradient(jnp.where(jnp.isfinite(top), top, 0))[data.bag].T[..., None]
+    powers = jnp.where(data.inside, jnp.exp(scores - top), 0)
+    values = jnp.einsum("arwe,ae->arw", h, net.read)
+    above, below = (jax.ops.segment_sum(x.sum(-1).T, data.bag, bags, indices_are_sorted=True) for x in (powers * values, powers))  # fmt: skip
+    return net.offset.T + above / jnp.where(below > 0, below, 1)
+
+
+def gated_objective(net: Gated, data: Data) -> Float[Array, " lane"]:
+    fit = (logistic_loss(gated_output(net, data)[..., None], data.target) * data.weight.T).sum(0)
+    size = sum((x**2).reshape(x.shape[0], -1).sum(-1) for x in net[:-1])
+    return fit + data.penalty * size
+
+
+GATED_PENALTIES = (1e-1, 3e-2, 1e-2, 3e-3, 1e-3)
+
+
+def gated_attention(bags: Sequence[np.ndarray], y: np.ndarray) -> Fitted:
+    """With the penalty by five folds; scaled as ours are, by the same optimiser."""
+    scaling = Scaling.of(bags, np.ones(len(y)))
+    dim, n = bags[0].shape[1], len(y)
+    fold = balanced_folds(y.tolist(), 5)
+
+    def laid_out(some: Sequence[np.ndarray], lanes: int) -> Data:
+        laid, square = scaling(some, bucket(dim))
+        size = bucket(len(some) + 1)
+        zeros = np.zeros((size, 1), np.float32)
+        return Data(laid.tokens.astype(np.float32), square.astype(np.float32), laid.share > 0, laid.bag.astype(np.int32), zeros, np.zeros((lanes, size), np.float32), np.zeros(lanes, np.float32))  # fmt: skip
+
+    rng = np.random.default_rng(SEED)
+    drawn = [rng.normal(size=shape) / shape[0] ** 0.5 for shape in ((dim, EMBED), (EMBED, GATES), (EMBED, GATES), (GATES,), (EMBED,))]  # fmt: skip
+    drawn[0] = np.pad(drawn[0], ((0, bucket(dim) - dim), (0, 0)))
+    start = Gated(*(np.repeat(x[None], 6, 0).astype(np.float32) for x in drawn), np.zeros((6, 1), np.float32))
+    data = laid_out(bags, 6)
+    data.target[:n, 0] = y
+    for k in range(6):
+        data.weight[k, :n] = (fold != k) / (fold != k).sum()
+    best, kept = np.inf, None
+    for penalty in GATED_PENALTIES:
+        data = data._replace(penalty=np.full(6, penalty, np.float32))
+        found = minimise(gated_objective, start, data, trips=100, tolerance=1e-3)
+        said = np.asarray(_gated_output(found.point, data), float)[:n]
+        held = said[np.arange(n), fold]
+        loss = float((np.logaddexp(0, held) - y * held).mean())
+        if loss < best:
+            best, kept = loss, jax.tree.map(lambda x: x[-1:], found.point)
+    return lambda new: np.asarray(_gated_output(kept, laid_out(new, 1)), float)[: len(new), 0]
+
+
+_gated_output = jax.jit(gated_output)
+
+ON_BAGS: dict[str, Callable[..., Fitted]] = {
+    "single location": ours_on_bags,
+    "SVM on means": svm_on(means),
+    "SVM on extremes": svm_on(extremes),
+    "forest on means and extremes": forest_on_bags,
+    "gated attention": gated_attention,
+}
+
+
+# --- bits ------------------------------------------------------------------------------------------------------------
+
+
+def ours_on_bits(x: np.ndarray, y: np.ndarray) -> Fitted:
+    return SparseAttentionClassifier(random_state=SEED).fit(x, y).decision_function
+
+
+def svm(x: np.ndarray, y: np.ndarray) -> Fitted:
+    grid = {"svc__C": [0.1, 1, 10, 100], "svc__gamma": np.array([0.1, 0.3, 1, 3]) / x.shape[1]}
+    return GridSearchCV(make_pipeline(StandardScaler(), SVC()), grid, cv=folds(y)).fit(x, y).decision_function
+
+
+def forest(x: np.ndarray, y: np.ndarray) -> Fitted:
+    """Out-of-bag accuracy chooses."""
+    made = [
+        RandomForestClassifier(300, max_features=share, min_samples_leaf=leaf, oob_score=True, random_state=SEED).fit(
+            x, y
+        )
+        for share in ("sqrt", 0.3)
+        for leaf in (1, 3)
+    ]
+    best = max(made, key=lambda model: model.oob_score_)
+    return lambda new: best.predict_proba(new)[:, 1] - 0.5
+
+
+def logistic_l1(x: np.ndarray, y: np.ndarray) -> Fitted:
+    model = LogisticRegressionCV(Cs=np.geomspace(0.03, 30, 10), cv=folds(y), l1_ratios=(1.0,), solver="liblinear", use_legacy_attributes=False)  # fmt: skip
+    return model.fit(x, y).decision_function
+
+
+def tree(x: np.ndarray, y: np.ndarray) -> Fitted:
+    grid = {"max_depth": [1, 2, 3, 5, 8, None], "min_samples_leaf": [1, 3, 5]}
+    best = GridSearchCV(DecisionTreeClassifier(random_state=SEED), grid, cv=folds(y)).fit(x, y)
+    return lambda new: best.predict_proba(new)[:, 1] - 0.5
+
+
+ON_BITS: dict[str, Callable[..., Fitted]] = {
+    "sparse attention": ours_on_bits,
+    "L1 logistic": logistic_l1,
+    "forest": forest,
+    "SVM": svm,
+    "tree": tree,
+}
+
+
+# --- conditional laws ------------------------------------------------------------------------------------------------
+
+LEVELS = np.arange(1, 20) / 20
+
+
+class Prediction(NamedTuple):
+    """At each test row: quantiles at `LEVELS`, mean, and the log density of the target, or None where a method has none."""
+
+    quantiles: Float[np.ndarray, "n 19"]
+    mean: Float[np.ndarray, " n"]
+    log_density: Float[np.ndarray, " n"] | None
+
+
+def ours_on_laws(attention: str) -> Callable[..., Fitted]:
+    def fit(x: np.ndarray, y: np.ndarray) -> Fitted:
+        model = ConditionalMeanRegressor(attention=attention, random_state=SEED).fit(x, y)
+        return lambda new, target: Prediction(model.predict_quantile(new, LEVELS), model.predict(new), model.log_density(new, target))  # fmt: skip
+
+    return fit
+
+
+def normal(mean: np.ndarray, deviation: Any, target: np.ndarray) -> Prediction:
+    deviation = np.broadcast_to(deviation, mean.shape)
+    return Prediction(mean[:, None] + deviation[:, None] * special.ndtri(LEVELS), mean, stats.norm.logpdf(target, mean, deviation))  # fmt: skip
+
+
+def gaussian_process(x: np.ndarray, y: np.ndarray) -> Fitted:
+    """Homoscedastic, by its evidence, from three starts."""
+    kernel = ConstantKernel(1, (1e-2, 1e3)) * RBF(np.ones(x.shape[1]), (1e-2, 1e3)) + WhiteKernel(0.1, (1e-5, 10))
+    scaler = StandardScaler().fit(x)
+    model = GaussianProcessRegressor(kernel, normalize_y=True, n_restarts_optimizer=2, random_state=SEED)
+    model.fit(scaler.transform(x), y)
+    return lambda new, target: normal(*model.predict(scaler.transform(new), return_std=True), target)
+
+
+def kernel_ridge(x: np.ndarray, y: np.ndarray) -> Fitted:
+    """By ten folds, with a normal law of the deviation of what was held out."""
+    grid = {"kernelridge__alpha": np.geomspace(1e-4, 10, 11), "kernelridge__gamma": np.geomspace(1e-3, 30, 10)}
+    centre, inner = y.mean(), KFold(10, shuffle=True, random_state=SEED)
+    search = GridSearchCV(make_pipeline(StandardScaler(), KernelRidge(kernel="rbf")), grid, cv=inner, scoring="neg_mean_squared_error").fit(x, y - centre)  # fmt: skip
+    held = cross_val_predict(search.best_estimator_, x, y - centre, cv=inner)
+    deviation = float(np.std(y - centre - held))
+    return lambda new, target: normal(centre + search.predict(new), deviation, target)
+
+
+def quantile_boosting(x: np.ndarray, y: np.ndarray) -> Fitted:
+    """One model a level; depth and number of trees by three folds, by the pinball loss of three levels."""
+
+    def made(level: float, depth: int, trees: int) -> Any:
+        return GradientBoostingRegressor(loss="quantile", alpha=level, max_depth=depth, n_estimators=trees, learning_rate=0.05, min_samples_leaf=5, random_state=SEED)  # fmt: skip
+
+    def lost(depth: int, trees: int) -> float:
+        total = 0.0
+        for level in (0.1, 0.5, 0.9):
+            held = cross_val_predict(made(level, depth, trees), x, y, cv=KFold(3, shuffle=True, random_state=SEED))
+            total += float(pinball(held, y, level).mean())
+        return total
+
+    depth, trees = min(((d, n) for d in (1, 2, 3) for n in (50, 100)), key=lambda pair: lost(*pair))
+    models = [made(level, depth, trees).fit(x, y) for level in LEVELS]
+
+    def predict(new: np.ndarray, target: np.ndarray) -> Prediction:
+        quantiles = np.sort(np.stack([model.predict(new) for model in models], 1), 1)
+        return Prediction(quantiles, quantiles.mean(1), None)
+
+    return predict
+
+
+def quantile_forest(x: np.ndarray, y: np.ndarray) -> Fitted:
+    """Quantiles of the training targets with the weights of a forest (Meinshausen 2006); the leaf's size by out-of-bag error."""
+    made = [RandomForestRegressor(300, min_samples_leaf=leaf, oob_score=True, random_state=SEED).fit(x, y) for leaf in (3, 5, 10, 20)]  # fmt: skip
+    best = max(made, key=lambda model: model.oob_score_)
+    leaves, order = best.apply(x), np.argsort(y)
+
+    def predict(new: np.ndarray, target: np.ndarray) -> Prediction:
+        same = best.apply(new)[:, None, :] == leaves[None]
+        weights = (same / same.sum(1, keepdims=True)).mean(-1)
+        steps = np.cumsum(weights[:, order], 1)
+        quantiles = np.stack([y[order][np.minimum((steps < level - 1e-9).sum(1), len(y) - 1)] for level in LEVELS], 1)
+        return Prediction(quantiles, weights @ y, None)
+
+    return predict
+
+
+def pinball(said: np.ndarray, target: np.ndarray, level: Any) -> np.ndarray:
+    return np.maximum(level * (target - said), (level - 1) * (target - said))
+
+
+ON_LAWS: dict[str, Callable[..., Fitted]] = {
+    "CME attention": ours_on_laws("cme"),
+    "softmax attention": ours_on_laws("softmax"),
+    "Gaussian process": gaussian_process,
+    "kernel ridge": kernel_ridge,
+    "quantile boosting": quantile_boosting,
+    "quantile forest": quantile_forest,
+}

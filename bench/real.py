@@ -1,0 +1,242 @@
+"""The estimators on real data, beside others on the same folds: `make bench-data`.
+
+Every method sees the same training rows and is tuned on them alone. A fold's results are kept as soon as it is done, so that an interrupted run goes on
+where it was. Intervals of differences are at 95 %, of folds paired: with the correction of Nadeau and Bengio (2003) where training sets overlap as
+those of cross-validation do, plain where they are small draws of a large table.
+"""
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+from scipy import stats
+from sklearn.datasets import load_diabetes
+from sklearn.metrics import roc_auc_score
+from sklearn.model_selection import RepeatedKFold, RepeatedStratifiedKFold
+from tools import data
+
+from attlas.lab.pages import standing
+from attlas.lab.store import Store
+from bench.methods import LEVELS, ON_BAGS, ON_BITS, ON_LAWS, Prediction, pinball
+
+RESULTS = data.FOLDER.parent / "real-data.json"
+SPLITS, REPEATS, DRAWS = 10, 3, 20
+SIZES = (20, 50, 100, 200, 400)
+SEED = 20_300
+"""Of the folds; nothing was chosen while looking at it."""
+OURS = {"bags": "single location", "bits": "sparse attention", "laws": "CME attention"}
+BETTER = {"accuracy": 1, "AUC": 1, "NLPD": -1, "CRPS": -1, "RMSE": -1, "coverage error": -1}
+"""Whether more of it is better."""
+
+Job = tuple[str, str, int, Callable[[str], dict[str, float]], tuple[str, ...]]
+
+
+def bag_jobs() -> Iterator[Job]:
+    for name in data.BAGS:
+        bags, y = data.read_bags(name)
+        splitter = RepeatedStratifiedKFold(n_splits=SPLITS, n_repeats=REPEATS, random_state=SEED)
+        for fold, (train, test) in enumerate(splitter.split(np.zeros(len(y)), y)):
+
+            def run(
+                method: str, train: Any = train, test: Any = test, bags: Any = bags, y: Any = y
+            ) -> dict[str, float]:
+                said = ON_BAGS[method]([bags[i] for i in train], y[train])([bags[i] for i in test])
+                right = float(np.mean((said > 0) == y[test]))
+                return {"accuracy": right, "AUC": float(roc_auc_score(y[test], said))}
+
+            yield "bags", name, fold, run, tuple(ON_BAGS)
+
+
+def bit_jobs() -> Iterator[Job]:
+    for name in data.BOOLEAN:
+        x, y = data.read_rows("boolean", name)
+        for size in [size for size in SIZES if size <= len(y) * 0.75]:
+            for draw in range(DRAWS):
+                train, test = drawn(y, size, draw)
+
+                def run(method: str, train: Any = train, test: Any = test, x: Any = x, y: Any = y) -> dict[str, float]:
+                    said = ON_BITS[method](x[train], y[train].astype(int))(x[test])
+                    return {"accuracy": float(np.mean((said > 0) == y[test]))}
+
+                yield "bits", f"{name}, n = {size}", draw, run, tuple(ON_BITS)
+
+
+def drawn(y: np.ndarray, size: int, draw: int) -> tuple[np.ndarray, np.ndarray]:
+    """Training rows with at least two of each class, nested in the size, and at most 2,000 others to test on."""
+    for attempt in range(100):
+        order = np.random.default_rng([SEED, draw, attempt]).permutation(len(y))
+        if np.bincount(y[order[: min(SIZES)]].astype(int), minlength=2).min() >= 2:
+            break
+    return order[:size], order[max(size, min(max(SIZES), len(y) * 3 // 4)) :][:2000]
+
+
+def law_jobs() -> Iterator[Job]:
+    for name in (*data.CONDITIONAL, "diabetes"):
+        x, y = load_diabetes(return_X_y=True) if name == "diabetes" else data.read_rows("conditional", name)
+        y = (y - y.mean()) / y.std()
+        for fold, (train, test) in enumerate(
+            RepeatedKFold(n_splits=SPLITS, n_repeats=REPEATS, random_state=SEED).split(x)
+        ):
+
+            def run(method: str, train: Any = train, test: Any = test, x: Any = x, y: Any = y) -> dict[str, float]:
+                return scores(ON_LAWS[method](x[train], y[train])(x[test], y[test]), y[test])
+
+            yield "laws", name, fold, run, tuple(ON_LAWS)
+
+
+def scores(said: Prediction, target: np.ndarray) -> dict[str, float]:
+    """CRPS from 19 quantiles, the share of targets in the central 90 %, and the rest as usual; the target has variance 1."""
+    inside = (target >= said.quantiles[:, 0]) & (target <= said.quantiles[:, -1])
+    found = {
+        "CRPS": float(2 * pinball(said.quantiles, target[:, None], LEVELS).mean()),
+        "RMSE": float(np.sqrt(np.mean((said.mean - target) ** 2))),
+        "inside": float(inside.mean()),
+    }
+    return found if said.log_density is None else {"NLPD": float(-np.mean(said.log_density)), **found}
+
+
+JOBS = {"bags": bag_jobs, "bits": bit_jobs, "laws": law_jobs}
+
+
+# --- running ---------------------------------------------------------------------------------------------------------
+
+
+def load(path: Path) -> dict[str, Any]:
+    return json.loads(path.read_text()) if path.exists() else {"runs": {}}
+
+
+def keep(path: Path, content: dict[str, Any]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_suffix(".part")
+    part.write_text(json.dumps(content, indent=0))
+    part.replace(path)
+
+
+@click.command()
+@click.option("--only", type=click.Choice(list(JOBS)), multiple=True, help="One kind of data.")
+@click.option("--data", "names", multiple=True, help="Data whose name begins so.")
+@click.option("--method", "methods", multiple=True, help="One method.")
+@click.option("--folds", type=int, default=10**9, help="So many folds or draws at most.")
+@click.option("--out", type=click.Path(path_type=Path), default=RESULTS, help="The results.")
+def main(only: tuple[str, ...], names: tuple[str, ...], methods: tuple[str, ...], folds: int, out: Path) -> None:
+    """Measure what is not measured yet, then print the tables."""
+    data.fetch()
+    content = load(out)
+    told = Console(stderr=True, highlight=False)
+    for kind in only or JOBS:
+        for job in JOBS[kind]():
+            if job[2] < folds and (not names or job[1].startswith(names)):
+                measure(job, methods, content, out, told)
+    content["summary"] = summary(content["runs"])
+    keep(out, content)
+    Store().keep_table("real-data", for_the_atlas(content["summary"]))
+    for table in tables(content["summary"]):
+        Console(highlight=False, width=150).print(table)
+
+
+def measure(job: Job, methods: tuple[str, ...], content: dict[str, Any], out: Path, told: Console) -> None:
+    kind, name, fold, run, known = job
+    for method in methods or known:
+        kept = content["runs"].setdefault(kind, {}).setdefault(name, {}).setdefault(method, {})
+        if str(fold) in kept:
+            continue
+        start = time.perf_counter()
+        kept[str(fold)] = run(method) | {"seconds": time.perf_counter() - start}
+        told.print(f"{kind}: {name}, fold {fold}, {method}: {kept[str(fold)]}")
+        keep(out, content)
+
+
+# --- what came of it -------------------------------------------------------------------------------------------------
+
+
+def summary(runs: dict[str, Any]) -> dict[str, Any]:
+    """Means of every method, and its difference to ours with an interval; positive where ours is better."""
+    return {
+        kind: {name: summarised(kind, name, methods) for name, methods in of_kind.items()}
+        for kind, of_kind in runs.items()
+    }
+
+
+def summarised(kind: str, name: str, methods: dict[str, Any]) -> dict[str, Any]:
+    mine = methods.get(OURS[kind], {})
+    rows = {}
+    for method, folds in methods.items():
+        shared = sorted(set(folds) & set(mine), key=int)
+        measures = [m for m in next(iter(folds.values())) if m not in ("seconds", "inside")]
+        row: dict[str, Any] = {"folds": len(folds), "seconds": float(np.median([f["seconds"] for f in folds.values()]))}
+        for measure_ in measures:
+            row[measure_] = float(np.mean([f[measure_] for f in folds.values()]))
+            if method != OURS[kind] and len(shared) > 2 and measure_ in mine[shared[0]]:
+                ahead = [BETTER[measure_] * (mine[k][measure_] - folds[k][measure_]) for k in shared]
+                row[f"{measure_}, ours ahead by"] = interval(np.array(ahead), overlap=1 / (SPLITS - 1) if kind != "bits" else 0.0)  # fmt: skip
+        if kind == "laws":
+            row["coverage"] = float(np.mean([f["inside"] for f in folds.values()]))
+        rows[method] = row
+    return rows
+
+
+def interval(ahead: np.ndarray, overlap: float) -> list[float]:
+    """Mean and 95 % interval of paired differences; `overlap` is test rows over training rows in cross-validation."""
+    error = np.sqrt(ahead.var(ddof=1) * (1 / len(ahead) + overlap))
+    reach = float(stats.t.ppf(0.975, len(ahead) - 1) * error)
+    return [float(ahead.mean()), float(ahead.mean()) - reach, float(ahead.mean()) + reach]
+
+
+MEASURES = {"bags": ("accuracy", "AUC"), "bits": ("accuracy",), "laws": ("NLPD", "CRPS", "coverage")}
+WORDS = {
+    "bags": (
+        "Bags of which one instance decides",
+        f"{SPLITS}-fold cross-validation, {REPEATS} times. Do not use the single-location classifier where this page has it behind: where the whole bag counts, or"
+        " where the deciding instance is not told by a linear function of its features, a support vector machine on summaries of the bag is the better tool.",
+    ),
+    "bits": (
+        "Sparse Boolean functions from few examples",
+        f"{DRAWS} draws of n training rows, tested on at most 2,000 others. Do not use the sparse classifier where many columns each add a little: logistic"
+        " regression and forests use them all.",
+    ),
+    "laws": (
+        "Conditional laws",
+        f"{SPLITS}-fold cross-validation, {REPEATS} times; the target has variance 1. NLPD and CRPS are better if smaller; coverage is that of the central 90 %.",
+    ),
+}
+
+
+def for_the_atlas(found: dict[str, Any]) -> dict[str, Any]:
+    kinds = []
+    for kind, of_kind in found.items():
+        rows = [
+            {
+                "data": name,
+                "first": i == 0,
+                "method": method,
+                "numbers": [row.get(measure_) for measure_ in MEASURES[kind]],
+                "ahead": row.get(f"{MEASURES[kind][0]}, ours ahead by"),
+                "seconds": row["seconds"],
+            }
+            for name, methods in of_kind.items()
+            for i, (method, row) in enumerate(methods.items())
+        ]
+        kinds.append({"title": WORDS[kind][0], "words": WORDS[kind][1], "measures": MEASURES[kind], "rows": rows})
+    return {"words": f"Seed {SEED}, which nothing was chosen on.", "kinds": kinds}
+
+
+def tables(found: dict[str, Any]) -> Iterator[Table]:
+    for kind in for_the_atlas(found)["kinds"]:
+        table = Table(title=kind["title"], box=None, header_style="bold", pad_edge=False)
+        for heading in ("data", "method", *kind["measures"], f"ours ahead by ({kind['measures'][0]})", "", "seconds"):
+            table.add_column(heading)
+        for row in kind["rows"]:
+            numbers = ["" if number is None else f"{number:.3f}" for number in row["numbers"]]
+            ahead = "" if row["ahead"] is None else "{:+.3f} [{:+.3f}, {:+.3f}]".format(*row["ahead"])
+            table.add_row(row["data"] if row["first"] else "", row["method"], *numbers, ahead, standing(row["ahead"]), f"{row['seconds']:.2f}")  # fmt: skip
+        yield table
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,455 @@
+r"""Bags of instances of which one decides: regression and classification by a head of softmax attention.
+
+A bag is a set of instances with one target, and nobody says which instance the target comes from: conformations of a molecule, regions of an
+image, calls in a recording. `attlas.single_location.bags.fit_selection` does the work; Marion et al. 2025 is the theory of it.
+"""
+
+import warnings
+from numbers import Integral, Real
+from typing import Any, ClassVar
+
+import numpy as np
+from jaxtyping import Float, Int
+from scipy.special import expit, softmax, xlogy
+from sklearn.base import BaseEstimator, ClassifierMixin, OneToOneFeatureMixin, RegressorMixin, TransformerMixin
+from sklearn.metrics import accuracy_score, r2_score
+from sklearn.utils import Tags, check_random_state
+from sklearn.utils._param_validation import Interval
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import (
+    _check_sample_weight,
+    check_consistent_length,
+    check_is_fitted,
+    column_or_1d,
+    validate_data,
+)
+
+from attlas.errors import InputError
+from attlas.estimators.resampling import balanced_folds, distinct
+from attlas.estimators.saving import Saved
+from attlas.single_location.bags import FOLDS, Selection, bucket, fit_selection, linear_aside, moments
+
+Instances = list[np.ndarray]
+SHUFFLES = 4
+"""Shuffled targets by which it is judged how large a moment is without any reason."""
+
+
+class WeakMomentsWarning(UserWarning):
+    """The moments from which the fit begins are no larger than those of shuffled targets."""
+
+
+def read_bags(X: Any, ids: Any = None) -> tuple[np.ndarray, Int[np.ndarray, " n"]]:
+    """All instances [N, d], bag after bag, and the length of each bag. `X` is an array [bags, instances, features], a list of arrays [instances,
+    features], or rows: one a bag, or with `ids` those of one id, bags in the order in which they first occur."""
+    if ids is not None:
+        ids = np.asarray(ids)
+        check_consistent_length(X, ids)
+        _, first, inverse = np.unique(ids, return_index=True, return_inverse=True)
+        rank = np.argsort(np.argsort(first))[inverse.ravel()]
+        order = np.argsort(rank, kind="stable")
+        return _rows(X, order), np.bincount(rank)
+    if isinstance(X, list | tuple) and len(X) and all(_is_table(bag) for bag in X):
+        bags = [np.asarray(bag) for bag in X]
+        _same_widths(bags)
+        return np.concatenate(bags), np.array([len(bag) for bag in bags])
+    if getattr(X, "ndim", 2) == 3:
+        X = np.asarray(X)
+        if 0 in X.shape:
+            raise ValueError(f"X has the shape {X.shape}: there must be bags, instances and features")
+        return X.reshape(-1, X.shape[2]), np.full(len(X), X.shape[1])
+    return X, np.array([])
+
+
+def _is_table(bag: Any) -> bool:
+    return getattr(bag, "ndim", 2 if isinstance(bag, list | tuple) and bag and np.ndim(bag[0]) == 1 else 0) == 2
+
+
+def _rows(X: Any, order: Int[np.ndarray, " N"]) -> Any:
+    return X.iloc[order] if hasattr(X, "iloc") else np.asarray(X)[order]
+
+
+def _same_widths(bags: Instances) -> None:
+    for i, bag in enumerate(bags):
+        if len(bag) == 0:
+            raise ValueError(f"bag {i} is empty: every bag must have at least one instance")
+        if bag.shape[1] != bags[0].shape[1]:
+            raise ValueError(
+                f"bag {i} has {bag.shape[1]} features and bag 0 has {bags[0].shape[1]}: all bags must have the same"
+            )
+
+
+class _SingleLocation(Saved, OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
+    """What the two estimators share."""
+
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        "penalty": [None, Interval(Real, 0, None, closed="neither")],
+        "n_heads": [None, Interval(Integral, 1, 6, closed="both")],
+        "use_norm": ["boolean"],
+        "max_iter": [Interval(Integral, 1, None, closed="left")],
+        "tol": [Interval(Real, 0, None, closed="neither")],
+        "random_state": ["random_state"],
+    }
+    _loss: ClassVar[str]
+
+    def __init__(
+        self,
+        *,
+        penalty: float | None = None,
+        n_heads: int | None = None,
+        use_norm: bool = True,
+        max_iter: int = 100,
+        tol: float = 1e-3,
+        random_state: Any = None,
+    ) -> None:
+        self.penalty = penalty
+        self.n_heads = n_heads
+        self.use_norm = use_norm
+        self.max_iter = max_iter
+        self.tol = tol
+        self.random_state = random_state
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.three_d_array = True
+        tags.target_tags.required = True
+        return tags
+
+    # --- fitting
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None, bags: Any = None) -> Any:
+        """Fit to bags X with one target each.
+
+        Parameters
+        ----------
+        X : array [bags, instances, features], list of arrays [instances, features], or rows [N, features]
+            Rows are bags of one instance, unless `bags` says which rows belong together.
+        y : one target a bag, or with `bags` one a row, equal within a bag
+            With `bags`, bags are in the order in which they first occur.
+        sample_weight : one weight a bag, or with `bags` one a row, equal within a bag
+        bags : one id a row, of any kind
+        """
+        self._validate_params()
+        instances = self._instances(X, bags, reset=True)
+        if y is None:
+            raise ValueError(f"This {type(self).__name__} estimator requires y to be passed, but the target y is None.")
+        y = self._targets(_of_bags("y", y, bags, len(instances)))
+        check_consistent_length(instances, y)
+        weight = _check_sample_weight(
+            _of_bags("sample_weight", sample_weight, bags, len(instances)),
+            y,
+            dtype=np.float64,
+            ensure_non_negative=True,
+        )
+        if not weight.any():
+            raise ValueError("sample_weight is zero for every bag: all of the sample_weight must not be zero")
+        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        contents = (x.tobytes() + repr(t).encode() for x, t in zip(instances, y, strict=True))
+        rows, weight = distinct(contents, weight, seed)
+        kept, target = [instances[i] for i in rows], self._columns(y[rows])
+        fold = balanced_folds(list(y[rows]) if self._loss == "logistic" else [0] * len(rows), FOLDS)
+        _fits_memory(kept)
+        self.selection_: Selection = fit_selection(
+            kept,
+            target,
+            loss=self._loss,
+            weight=weight,
+            fold=fold,
+            penalty=self.penalty,
+            heads=self.n_heads,
+            norm=self.use_norm,
+            trips=self.max_iter,
+            tolerance=self.tol,
+            seed=seed,
+        )
+        self.n_iter_ = max(1, self.selection_.steps)
+        self.selector_ = self.selection_.heads.select
+        self.value_ = self.selection_.heads.value
+        self.attention_ = self.attention(X, bags=bags)
+        self.held_out_score_ = self._held_out(y[rows], self.selection_.aside, weight)
+        # Least squares on 0 and 1 says yes above a half, a logit above 0.
+        above = 0.5 if self._loss == "logistic" and target.shape[1] == 1 else 0.0
+        self.linear_score_ = self._held_out(y[rows], linear_aside(kept, target, weight, fold) - above, weight)
+        self.moment_ratio_ = _moment_ratio(self.selection_, kept, target, weight, seed)
+        if self.moment_ratio_ < 1:
+            warnings.warn(
+                f"the moments of the {len(kept)} bags are {self.moment_ratio_:.2g} times those of shuffled targets: they cannot tell which direction"
+                " selects, and the fit rests on other starts; more bags would help",
+                WeakMomentsWarning,
+                stacklevel=2,
+            )
+        return self
+
+    def _instances(self, X: Any, ids: Any, reset: bool = False) -> Instances:
+        """The bags as arrays, after scikit-learn has looked at their rows."""
+        flat, lengths = read_bags(X, ids)
+        least = 2 if reset and not len(lengths) else 1
+        flat = validate_data(self, flat, reset=reset, dtype=np.float64, ensure_min_samples=least)
+        if reset and len(lengths) == 1:
+            raise ValueError("X holds 1 sample, one bag: at least 2 are needed")
+        ends = np.cumsum(lengths)[:-1] if len(lengths) else np.arange(1, len(flat))
+        return np.split(flat, ends)
+
+    # --- what was found
+
+    def attention(self, X: Any, bags: Any = None) -> Any:
+        """The share of each instance in what is said of its bag, averaged over heads; an array [bags, instances] if all have the same
+        length, else a list of arrays."""
+        check_is_fitted(self)
+        shares = [w.mean(1) for w in self.selection_.attention(self._instances(X, bags))]
+        return np.array(shares) if len({len(w) for w in shares}) == 1 else shares
+
+    def predict_location(self, X: Any, bags: Any = None) -> Int[np.ndarray, " n"]:
+        """Which instance of each bag decides, counted from 0 within the bag: the one with the largest share of attention."""
+        return np.array([int(np.argmax(w)) for w in self.attention(X, bags)])
+
+    def transform(self, X: Any, bags: Any = None) -> Float[np.ndarray, "n d"]:
+        """Each bag as one instance: the mean of its instances with their shares of attention."""
+        check_is_fitted(self)
+        instances = self._instances(X, bags)
+        shares = self.selection_.attention(instances)
+        return np.stack([w.mean(1) @ x for w, x in zip(shares, instances, strict=True)])
+
+    def fit_transform(self, X: Any, y: Any = None, sample_weight: Any = None, bags: Any = None) -> Any:
+        """`fit`, then `transform` of the same bags."""
+        return self.fit(X, y, sample_weight, bags).transform(X, bags)
+
+    def _respond(self, X: Any, ids: Any) -> Float[np.ndarray, "n k"]:
+        check_is_fitted(self)
+        return self.selection_.respond(self._instances(X, ids))
+
+    def explain(self, top: int = 3) -> str:
+        """What was found, in words: how many instances speak, which features select and which speak, whether the two could be
+        exchanged, and what is gained over the best linear predictor."""
+        check_is_fitted(self)
+        found, score = self.selection_, self._score_name
+        shares = self.attention_ if isinstance(self.attention_, list) else list(self.attention_)
+        most = np.mean([w.max() for w in shares])
+        active = np.mean([np.exp(-xlogy(w, w).sum()) for w in shares])
+        length = np.mean([len(w) for w in shares])
+        names = getattr(self, "feature_names_in_", None)
+        names = [f"feature {i}" for i in range(self.n_features_in_)] if names is None else names
+        head = int(np.argmax(np.linalg.norm(found.heads.value, axis=(1, 2))))
+        directions = {"Selects": found.heads.select[head], "Speaks": np.linalg.norm(found.heads.value[head], axis=1)}
+        if found.heads.value.shape[2] == 1:
+            directions["Speaks"] = found.heads.value[head][:, 0]
+        lines = [
+            f"{len(found.chosen)} {'head' if len(found.chosen) == 1 else 'heads'}, from {', '.join(found.chosen)}; penalty {found.penalty:.2g}.",
+            f"Of {length:.1f} instances a bag, {active:.1f} speak; the loudest has {most:.0%} of the attention.",
+        ]
+        for word, weights in directions.items():
+            order = np.argsort(-abs(weights))[:top]
+            lines.append(
+                f"{word}: {', '.join(f'{names[i]} ({weights[i]:+.2g})' for i in order)}, per standard deviation."
+            )
+        lines.append(self._about_swap())
+        lines.append(
+            f"Held out, {score} {self.held_out_score_:.3f}; the best linear predictor of the bag's mean has {self.linear_score_:.3f}."
+        )
+        if not found.settled:
+            lines.append("The fit was stopped before it settled: raise max_iter.")
+        return "\n".join(lines)
+
+    def _about_swap(self) -> str:
+        right, swapped = (self.selection_.starts[name] for name in ("moments", "swapped"))
+        if abs(right - swapped) <= 0.01 * max(abs(right), abs(swapped)):
+            return (
+                "From the moments, and with the roles of the two directions exchanged, the fit comes to the same loss."
+            )
+        better, worse = ("as they are", "exchanged") if right < swapped else ("exchanged", "as they are")
+        return f"The moments' two directions fit better {better} ({min(right, swapped):.3g}) than {worse} ({max(right, swapped):.3g}): the solution is not swapped."
+
+    _score_name: ClassVar[str]
+
+    def _targets(self, y: Any) -> np.ndarray:
+        raise NotImplementedError
+
+    def _columns(self, y: np.ndarray) -> np.ndarray:
+        raise NotImplementedError
+
+    def _held_out(self, y: np.ndarray, said: np.ndarray, weight: np.ndarray) -> float:
+        raise NotImplementedError
+
+
+def _of_bags(name: str, values: Any, ids: Any, count: int) -> Any:
+    """One value for each bag, of values for each row that are equal within a bag."""
+    if ids is None or values is None or np.shape(values)[:1] == (count,) != np.shape(ids)[:1]:
+        return values
+    values, ids = np.asarray(values), np.asarray(ids)
+    check_consistent_length(values, ids)
+    _, first, inverse = np.unique(ids, return_index=True, return_inverse=True)
+    bad = np.flatnonzero(values != values[first][inverse.ravel()])
+    if bad.size:
+        raise ValueError(f"{name} differs within the bag {ids[bad[0]]!r}: all rows of a bag must have the same")
+    return values[np.sort(first)]
+
+
+def _moment_ratio(found: Selection, kept: Instances, target: np.ndarray, weight: np.ndarray, seed: int) -> float:
+    """The moment's largest eigenvalue over that for shuffled targets; without limit where every bag has one instance."""
+    if max(len(x) for x in kept) == 1 or len(kept) < 3:
+        return float("inf")
+    bags, _ = found.scaling(kept, kept[0].shape[1])
+    rng, line = np.random.default_rng(seed), (target - target.mean(0)) @ _lead(target)
+    shuffled = [moments(bags, rng.permutation(line), weight).size for _ in range(SHUFFLES)]
+    return moments(bags, line, weight).size / max(*shuffled, 1e-300)
+
+
+def _lead(target: np.ndarray) -> np.ndarray:
+    return np.linalg.svd(target - target.mean(0), full_matrices=False)[2][0]
+
+
+def _fits_memory(instances: Instances) -> None:
+    """A clear sentence before the machine runs out."""
+    import os
+
+    size = 24 * bucket(sum(map(len, instances))) * bucket(instances[0].shape[1])
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else size
+    if size > memory:
+        rows, dim = sum(map(len, instances)), instances[0].shape[1]
+        raise InputError(f"{rows:,} instances with {dim:,} features would take {size / 1e9:,.0f} GB, and there are {memory / 1e9:,.0f} GB of memory: reduce the features first")  # fmt: skip
+
+
+class SingleLocationRegressor(RegressorMixin, _SingleLocation):
+    r"""Regression on bags of which one instance decides.
+
+    $\hat y = b + \sum_l p_l\langle x_l, v\rangle$ with $p = \mathrm{softmax}_l(\langle x_l, u\rangle + q|x_l|^2)$: a head of attention that selects by $u$ and reads by
+    $v$. Features are standardised; starts come from moments; the penalty $\lambda(|u|^2 + q^2 + |v|^2)$ and the number of heads by five folds.
+
+    Do not use it where the whole bag counts (a mean or a count of instances: a linear model on the bag's mean is as good), where what is read
+    off the instance is far from linear in its features, or with fewer than some tens of bags. Where every bag has one instance it is ridge
+    regression.
+
+    Parameters
+    ----------
+    penalty : float or None
+        By five folds if None.
+    n_heads : int or None
+        At most so many heads, from different starts, averaged; as the folds decide between one and all if None.
+    use_norm : bool
+        Whether the square norm of an instance may select too.
+    max_iter, tol : of L-BFGS, for each start.
+    random_state : of the folds and of two random starts.
+
+    Attributes
+    ----------
+    selector_ [heads, features], value_ [heads, features, 1] : the two directions, per standard deviation of a feature.
+    attention_ : shares of the instances of the training bags.
+    held_out_score_, linear_score_ : R² on bags held out, and that of the best linear predictor of the bag's mean.
+    moment_ratio_ : the moment's size over that for shuffled targets; below 1 the moments tell nothing, and a warning says so.
+    selection_ : everything about the fit.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from attlas.estimators import SingleLocationRegressor
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(300, 5, 4))
+    >>> place = rng.integers(5, size=300)
+    >>> X[np.arange(300), place, 0] += 5
+    >>> y = X[np.arange(300), place, 1]
+    >>> model = SingleLocationRegressor(random_state=0).fit(X, y)
+    >>> bool((model.predict_location(X) == place).mean() > 0.9)
+    True
+    """
+
+    _loss = "squared"
+    _score_name = "R²"
+
+    def predict(self, X: Any, bags: Any = None) -> Float[np.ndarray, " n"]:
+        """The target of each bag."""
+        return self._respond(X, bags)[:, 0]
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None, bags: Any = None) -> float:
+        """R² of `predict`."""
+        said = self.predict(X, bags)
+        y, weight = (_of_bags(name, v, bags, len(said)) for name, v in (("y", y), ("sample_weight", sample_weight)))
+        return float(r2_score(y, said, sample_weight=weight))
+
+    def _targets(self, y: Any) -> np.ndarray:
+        y = column_or_1d(y, warn=True)
+        if y.dtype.kind not in "biuf":
+            y = y.astype(np.float64)
+        if not np.isfinite(y).all():
+            raise ValueError("Input y contains NaN or infinity: every target must be a finite number.")
+        return y.astype(np.float64)
+
+    def _columns(self, y: np.ndarray) -> np.ndarray:
+        return y[:, None]
+
+    def _held_out(self, y: np.ndarray, said: np.ndarray, weight: np.ndarray) -> float:
+        mean = weight @ y / weight.sum()
+        return float(1 - weight @ (y - said[:, 0]) ** 2 / max(weight @ (y - mean) ** 2, 1e-300))
+
+
+class SingleLocationClassifier(ClassifierMixin, _SingleLocation):
+    r"""Classification of bags by the one instance that decides.
+
+    As `SingleLocationRegressor`, with the logistic loss: the log odds are $b + \sum_l p_l\langle x_l, v\rangle$; with three classes or more, each class has
+    its own $v$ and all share the selection.
+
+    Do not use it where the whole bag counts, where classes are not linear in the features of the deciding instance (lift the features
+    first), or with fewer than some tens of bags and many features: there a support vector machine on the bag's mean, minimum and maximum
+    is hard to beat. Where every bag has one instance it is logistic regression.
+
+    Parameters, attributes: as there; `held_out_score_` and `linear_score_` are accuracies, `value_` is [heads, features, 1] for two classes
+    and [heads, features, classes] for more.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from attlas.estimators import SingleLocationClassifier
+    >>> rng = np.random.default_rng(0)
+    >>> bags = [rng.normal(size=(rng.integers(2, 9), 3)) for _ in range(200)]
+    >>> y = np.array(["no", "yes"])[[int(bag[:, 0].max() > 1.4) for bag in bags]]
+    >>> model = SingleLocationClassifier(random_state=0).fit(bags, y)
+    >>> bool(model.score(bags, y) > 0.9)
+    True
+    """
+
+    _loss = "logistic"
+    _score_name = "accuracy"
+
+    def decision_function(self, X: Any, bags: Any = None) -> np.ndarray:
+        """Log odds of the second of two classes, or one logit for each of more."""
+        said = self._respond(X, bags)
+        return said[:, 0] if said.shape[1] == 1 else said
+
+    def predict_proba(self, X: Any, bags: Any = None) -> Float[np.ndarray, "n classes"]:
+        """The probability of each class."""
+        logits = self.decision_function(X, bags)
+        if logits.ndim == 2:
+            return softmax(logits, axis=1)
+        return np.stack([expit(-logits), expit(logits)], 1)
+
+    def predict(self, X: Any, bags: Any = None) -> np.ndarray:
+        """The class of each bag."""
+        chosen = _chosen(self._respond(X, bags))
+        return self.classes_[chosen]
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None, bags: Any = None) -> float:
+        """The accuracy of `predict`."""
+        said = self.predict(X, bags)
+        y, weight = (_of_bags(name, v, bags, len(said)) for name, v in (("y", y), ("sample_weight", sample_weight)))
+        return float(accuracy_score(y, said, sample_weight=weight))
+
+    def _targets(self, y: Any) -> np.ndarray:
+        y = column_or_1d(y, warn=True)
+        check_classification_targets(y)
+        self.classes_, labels = np.unique(y, return_inverse=True)
+        if len(self.classes_) < 2:
+            raise ValueError(f"y holds one class, {self.classes_[0]!r}: a classifier needs at least 2 classes")
+        return labels
+
+    def _columns(self, y: np.ndarray) -> np.ndarray:
+        if len(np.unique(y)) < 2:
+            raise ValueError("y holds one class among the bags with weight: a classifier needs at least 2 classes")
+        if len(self.classes_) == 2:
+            return y[:, None].astype(float)
+        return (y[:, None] == np.arange(len(self.classes_))).astype(float)
+
+    def _held_out(self, y: np.ndarray, said: np.ndarray, weight: np.ndarray) -> float:
+        return float(weight @ (_chosen(said) == y) / weight.sum())
+
+
+def _chosen(said: Float[np.ndarray, "n k"]) -> Int[np.ndarray, " n"]:
+    """The class of each row of logits."""
+    return (said[:, 0] > 0).astype(int) if said.shape[1] == 1 else said.argmax(1)

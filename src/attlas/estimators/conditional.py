@@ -1,0 +1,224 @@
+r"""Regression by attention over the training rows, with the whole law of the target.
+
+`attlas.latent_posterior.regression.fit_regression` does the work; Zhang et al. 2022 is the theory of the mean.
+"""
+
+from numbers import Integral, Real
+from typing import Any, ClassVar
+
+import numpy as np
+from jaxtyping import Float, Int
+from sklearn.base import BaseEstimator, RegressorMixin
+from sklearn.utils import Tags, check_random_state
+from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+
+from attlas.estimators.resampling import distinct
+from attlas.estimators.saving import Saved
+from attlas.kernels import METHODS, RBF, Linear
+from attlas.latent_posterior.regression import Regression, fit_regression
+
+KERNELS = {"rbf": RBF, "linear": Linear}
+
+
+class ConditionalMeanRegressor(Saved, RegressorMixin, BaseEstimator):
+    r"""Regression by attention over the training rows: the conditional mean, and the whole conditional law.
+
+    The mean is CME attention, $g_q^\top(G + \text{ridge}\,I)^{-1}y$ on standardised features: kernel ridge regression, or the mean of a Gaussian process. The law
+    around it is made of leave-one-out residuals by softmax attention: its scale varies with the features, and its shape may be skewed or have several
+    modes, each only as far as the leave-one-out likelihood asks for it; else it is the Gaussian process.
+
+    Do not use it with more than some tens of features of which few matter (distances then say little: a boosted forest chooses features), for targets
+    with jumps, or far outside the training rows, where the mean returns to the mean of all targets and the law can only widen. The law is that of one
+    target at a time.
+
+    Parameters
+    ----------
+    attention : "cme" or "softmax"
+        Softmax attention is Nadaraya-Watson regression: a weighted mean of training targets, which cannot leave their range.
+    kernel : "rbf" or "linear", for "cme"
+    temperature : float or None
+        The squared bandwidth on standardised features; chosen if None.
+    ridge : float or None
+        The variance of the noise over that of the prior; chosen if None.
+    select : "evidence" or "loo"
+        What chooses them: the evidence, or the leave-one-out likelihood; softmax attention minimises the leave-one-out error.
+    method, tol : how the system is solved, as in `attlas.kernels.fit_cme`
+        "auto" is exact to some 10,000 rows and goes on by centres, within `tol`, to a million.
+    random_state : of the order in which rows are looked at where not all are, and of nothing else.
+
+    Attributes
+    ----------
+    temperature_, ridge_ : as chosen.
+    noise_, prior_ : standard deviations of the noise and of the mean, for "cme", before the law's scale.
+    residuals_ : leave-one-out residuals, at most 2,048.
+    regression_ : everything about the fit.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from attlas.estimators import ConditionalMeanRegressor
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.uniform(-3, 3, (200, 1))
+    >>> y = np.sin(X[:, 0]) + 0.1 * rng.normal(size=200)
+    >>> model = ConditionalMeanRegressor().fit(X, y)
+    >>> bool(abs(model.predict([[0.5]])[0] - np.sin(0.5)) < 0.1)
+    True
+    >>> model.predict_quantile([[0.5]], [0.05, 0.95]).shape
+    (1, 2)
+    """
+
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        "attention": [StrOptions({"cme", "softmax"})],
+        "kernel": [StrOptions(set(KERNELS))],
+        "temperature": [None, Interval(Real, 0, None, closed="neither")],
+        "ridge": [None, Interval(Real, 0, None, closed="neither")],
+        "select": [StrOptions({"evidence", "loo"})],
+        "method": [StrOptions(set(METHODS))],
+        "tol": [Interval(Real, 0, None, closed="neither")],
+        "random_state": ["random_state"],
+    }
+
+    def __init__(
+        self,
+        *,
+        attention: str = "cme",
+        kernel: str = "rbf",
+        temperature: float | None = None,
+        ridge: float | None = None,
+        select: str = "evidence",
+        method: str = "auto",
+        tol: float = 1e-3,
+        random_state: Any = None,
+    ) -> None:
+        self.attention = attention
+        self.kernel = kernel
+        self.temperature = temperature
+        self.ridge = ridge
+        self.select = select
+        self.method = method
+        self.tol = tol
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "ConditionalMeanRegressor":
+        """Fit to rows X with a target each. A row of weight 2 counts as two; copies of a row are one row of more weight, and are left out together."""
+        self._validate_params()
+        X, y = validate_data(self, X, y, dtype=np.float64, y_numeric=True, ensure_min_samples=2)
+        y = y.astype(np.float64)
+        weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+        if not weight.any():
+            raise ValueError("sample_weight is zero for every row: all of the sample_weight must not be zero")
+        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        rows, weight = distinct((line.tobytes() for line in np.column_stack([X, y])), weight, seed)
+        self.rows_: Int[np.ndarray, " m"] = rows
+        X, y = X[rows], y[rows]
+        share = weight / weight.sum()
+        self.mean_ = share @ X
+        deviation = np.sqrt(share @ (X - self.mean_) ** 2)
+        self.deviation_ = np.where(deviation > 1e-10 * np.maximum(1, abs(self.mean_)), deviation, 1.0)
+        self.unit_ = float(np.sqrt(share @ (y - share @ y) ** 2)) or 1.0
+        self.regression_: Regression = fit_regression(
+            self._scaled(X),
+            y / self.unit_,
+            weight=weight,
+            attention=self.attention,
+            select=self.select,
+            kernel=KERNELS[self.kernel],
+            temperature=self.temperature,
+            ridge=self.ridge,
+            method=self.method,
+            tolerance=self.tol,
+        )
+        found = self.regression_
+        self.temperature_, self.ridge_ = found.temperature, found.ridge
+        self.prior_, self.noise_ = self.unit_ * found.deviation, self.unit_ * found.deviation * found.ridge**0.5
+        self.residuals_ = self.unit_ * found.aside
+        return self
+
+    def _scaled(self, X: np.ndarray) -> np.ndarray:
+        return (X - self.mean_) / self.deviation_
+
+    def _queries(self, X: Any) -> np.ndarray:
+        check_is_fitted(self)
+        return self._scaled(validate_data(self, X, reset=False, dtype=np.float64))
+
+    def predict(self, X: Any, return_std: bool = False) -> Any:
+        """The conditional mean at each row; with `return_std`, also the standard deviation of a target."""
+        queries = self._queries(X)
+        mean = self.unit_ * self.regression_.mean(queries)
+        return (mean, self.unit_ * self.regression_.spread(queries)) if return_std else mean
+
+    def predict_quantile(self, X: Any, levels: Any = (0.05, 0.5, 0.95)) -> Float[np.ndarray, "n k"]:
+        """Quantiles of the target at each row."""
+        levels = np.atleast_1d(np.asarray(levels, float))
+        if levels.ndim != 1 or not ((levels > 0) & (levels < 1)).all():
+            raise ValueError(f"levels = {levels.tolist()}: they must lie between 0 and 1")
+        return self.unit_ * self.regression_.quantile(self._queries(X), levels)
+
+    def predict_interval(self, X: Any, coverage: float = 0.9) -> Float[np.ndarray, "n 2"]:
+        """The central interval that should hold a target with probability `coverage`."""
+        if not 0 < coverage < 1:
+            raise ValueError(f"coverage = {coverage}: it must lie between 0 and 1")
+        return self.predict_quantile(X, [(1 - coverage) / 2, (1 + coverage) / 2])
+
+    def log_density(self, X: Any, y: Any) -> Float[np.ndarray, " n"]:
+        """The logarithm of the density of each target at its row."""
+        return self.regression_.log_density(self._queries(X), self._target(y)) - np.log(self.unit_)
+
+    def predict_density(self, X: Any, grid: Any) -> Float[np.ndarray, "n k"]:
+        """The density at each row of targets on a `grid` [k] that all rows share."""
+        queries, grid = self._queries(X), self._target(grid)
+        columns = [self.regression_.log_density(queries, np.full(len(queries), y)) for y in grid]
+        return np.exp(np.stack(columns, 1)) / self.unit_
+
+    def cdf(self, X: Any, y: Any) -> Float[np.ndarray, " n"]:
+        """The probability of a target no larger than y at each row; uniform on [0, 1] where the law is right."""
+        return self.regression_.distribution(self._queries(X), self._target(y))
+
+    def sample(self, X: Any, n_samples: int = 1, random_state: Any = None) -> Float[np.ndarray, "n k"]:
+        """Independent targets drawn at each row."""
+        if not isinstance(n_samples, Integral) or n_samples < 1:
+            raise ValueError(f"n_samples = {n_samples!r}: it must be a whole number, at least 1")
+        seed = int(check_random_state(random_state).randint(2**31 - 1))
+        drawn = self.regression_.draw(self._queries(X), int(n_samples), np.random.default_rng(seed))
+        return self.unit_ * drawn
+
+    def _target(self, y: Any) -> Float[np.ndarray, " n"]:
+        return np.asarray(y, float) / self.unit_
+
+    def speakers(self, X: Any, top: int = 5) -> tuple[Int[np.ndarray, "n top"], Float[np.ndarray, "n top"]]:
+        """Which training rows speak: the rows, as they were given to `fit`, that count most in each prediction, and their weights. Copies of a row
+        speak as the first of them. Weights of "cme" are signed."""
+        weights = self.regression_.attention(self._queries(X))
+        order = np.argsort(-abs(weights), axis=1)[:, :top]
+        return self.rows_[order], np.take_along_axis(weights, order, 1)
+
+    def explain(self) -> str:
+        """What was found, in words."""
+        check_is_fitted(self)
+        found, law = self.regression_, self.regression_.law
+        width = found.temperature**0.5
+        reach = (
+            "the linear kernel"
+            if not np.isfinite(width)
+            else f"a bandwidth of {width:.2g} standard deviations of the features"
+        )
+        lines = [
+            f"{self.attention} attention over {len(found.keys):,} rows with {reach}"
+            + (f" and the ridge {found.ridge:.2g}." if found.cme else ".")
+        ]
+        if found.cme is not None:
+            lines.append(f"The mean is {found.cme}.")
+        lines.append(
+            "The noise is the same everywhere."
+            if np.isinf(law.scale_temperature)
+            else "The scale of the noise varies with the features."
+        )
+        kind = "the same everywhere" if np.isinf(law.shape_temperature) else "another at other features"
+        lines.append("Its shape is Gaussian." if law.gaussian else f"Its shape is not Gaussian, and {kind}.")
+        return "\n".join(lines)
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.required = True
+        return tags

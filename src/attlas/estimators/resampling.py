@@ -1,0 +1,36 @@
+"""Rows in an order, and folds, that depend on what the rows hold: a fit then depends neither on how rows were shuffled nor on whether one
+is repeated or weighs more, and copies of a row are never on both sides of a hold-out."""
+
+import hashlib
+from collections.abc import Hashable, Iterable, Sequence
+
+import numpy as np
+from jaxtyping import Float, Int
+
+
+def distinct(
+    contents: Iterable[bytes], weight: Float[np.ndarray, " n"], seed: int
+) -> tuple[Int[np.ndarray, " m"], Float[np.ndarray, " m"]]:
+    """The first of each set of equal rows, in the order of a digest of their contents and `seed`, and the weight that they have
+    together. Rows without weight are left out."""
+    salt = int(seed).to_bytes(8, "little")
+    first: dict[bytes, int] = {}
+    total: dict[bytes, float] = {}
+    for i, content in enumerate(contents):
+        if weight[i] > 0:
+            digest = hashlib.blake2b(content, digest_size=16, salt=salt).digest()
+            first.setdefault(digest, i)
+            total[digest] = total.get(digest, 0.0) + float(weight[i])
+    order = sorted(first)
+    return np.array([first[d] for d in order], int), np.array([total[d] for d in order])
+
+
+def balanced_folds(strata: Sequence[Hashable], count: int) -> Int[np.ndarray, " m"]:
+    """A fold for each row: those of one stratum are dealt out in turn."""
+    seen: dict[Hashable, int] = {}
+    folds = []
+    for stratum in strata:
+        place = seen.setdefault(stratum, len(seen))  # not all from the first fold: a small stratum has no more
+        folds.append(place % count)
+        seen[stratum] = place + 1
+    return np.array(folds, int)

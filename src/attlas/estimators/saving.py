@@ -1,0 +1,110 @@
+"""Saving a fitted estimator and loading it again: one .npz file of arrays and a JSON skeleton, never a pickle."""
+
+import dataclasses
+import importlib
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import attlas
+from attlas.errors import InputError
+
+FORMAT = 1
+
+
+class Saved:
+    """An estimator that can be saved: its parameters, and its fitted attributes, whose names end in an underscore."""
+
+    def save(self, path: str | Path) -> Path:
+        """Write parameters and fitted attributes to one file; `load_estimator` reads it."""
+        arrays: dict[str, np.ndarray] = {}
+        names = [name for name in vars(self) if name.endswith("_") or name.startswith("_fitted")]
+        content = {
+            "format": FORMAT,
+            "attlas": attlas.__version__,
+            "class": type(self).__name__,
+            "parameters": _encode(self.get_params(deep=False), "parameters", arrays),  # type: ignore[attr-defined]
+            "fitted": _encode({name: getattr(self, name) for name in names}, "fitted", arrays),
+        }
+        buffer = io.BytesIO()
+        np.savez_compressed(buffer, allow_pickle=False, content=np.array(json.dumps(content)), **arrays)  # type: ignore[arg-type]
+        path = Path(path)
+        path.write_bytes(buffer.getvalue())
+        return path
+
+
+def load_estimator(path: str | Path) -> Any:
+    """The estimator that `save` wrote. Nothing in the file is executed: it holds arrays, and the names of classes of this package."""
+    from attlas import estimators
+
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            arrays = {name: file[name] for name in file.files}
+        content = json.loads(str(arrays.pop("content")))
+        kind, version = content["class"], content["format"]
+    except FileNotFoundError:
+        raise
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise InputError(f"{str(path)!r} is not a saved estimator: {error}") from error
+    if version != FORMAT:
+        raise InputError(f"{str(path)!r} has the format {version}: this version reads format {FORMAT}")
+    if kind not in estimators.__all__ or not isinstance(getattr(estimators, kind), type):
+        raise InputError(f"{str(path)!r} holds a {kind!r}: there is no such estimator")
+    estimator = getattr(estimators, kind)(**_decode(content["parameters"], arrays))
+    for name, value in _decode(content["fitted"], arrays).items():
+        setattr(estimator, name, value)
+    return estimator
+
+
+def _encode(value: Any, name: str, arrays: dict[str, np.ndarray]) -> Any:
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, np.generic):
+        value = np.asarray(value)
+    if isinstance(value, np.ndarray):
+        words = value.dtype == object
+        if words and not all(isinstance(x, str) for x in value.ravel()):
+            raise InputError(f"{name} holds objects that are not words: they cannot be saved without a pickle")
+        key = f"array{len(arrays)}"
+        arrays[key] = value.astype(str) if words else value
+        return {"array": key, "words": words}
+    if isinstance(value, dict):
+        return {"dict": [[_encode(k, name, arrays), _encode(v, f"{name}.{k}", arrays)] for k, v in value.items()]}
+    fields = _fields(value)
+    if fields is not None and type(value).__module__.startswith("attlas."):
+        parts = {field: _encode(getattr(value, field), f"{name}.{field}", arrays) for field in fields}
+        return {"object": f"{type(value).__module__}:{type(value).__qualname__}", "parts": parts}
+    if isinstance(value, list | tuple):
+        items = [_encode(x, name, arrays) for x in value]
+        return {"tuple": items} if isinstance(value, tuple) else items
+    raise InputError(f"{name} = {value!r}: a {type(value).__name__} cannot be saved without a pickle")
+
+
+def _fields(value: Any) -> tuple[str, ...] | None:
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return value._fields
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return tuple(field.name for field in dataclasses.fields(value) if field.init)
+    return None
+
+
+def _decode(value: Any, arrays: dict[str, np.ndarray]) -> Any:
+    if isinstance(value, list):
+        return [_decode(x, arrays) for x in value]
+    if not isinstance(value, dict):
+        return value
+    if "array" in value:
+        array = arrays[value["array"]]
+        return array.astype(object) if value["words"] else array[()] if array.ndim == 0 else array
+    if "dict" in value:
+        return {_decode(k, arrays): _decode(v, arrays) for k, v in value["dict"]}
+    if "tuple" in value:
+        return tuple(_decode(x, arrays) for x in value["tuple"])
+    module, _, name = value["object"].partition(":")
+    kind = getattr(importlib.import_module(module), name, None) if module.startswith("attlas.") else None
+    if not isinstance(kind, type) or not (dataclasses.is_dataclass(kind) or hasattr(kind, "_fields")):
+        raise InputError(f"the file names {value['object']!r}: only records of this package can be loaded")
+    return kind(**{field: _decode(part, arrays) for field, part in value["parts"].items()})

@@ -1,0 +1,470 @@
+r"""CME attention as nonparametric regression: kernel and ridge in closed form, and the whole conditional law.
+
+With weights $W$ of the rows, $m(q) = g_q^\top(G + \text{ridge}\,W^{-1})^{-1}y$. The spectrum of $W^{1/2}GW^{1/2}$ gives the evidence and every leave-one-out
+prediction at all ridges at once (Rasmussen and Williams 2006, Sections 2.3 and 5.4), where a row of weight w counts as w rows.
+
+The law of what is left: $y = m(q) + s(q)c(q)\,r$. The predictive deviation $s(q)$ is that of the Gaussian process. Standardised leave-one-out
+residuals $z_i$ say what it misses: softmax attention over the rows averages $z_i^2$ to the local scale $c(q)^2$, and attention with another
+temperature mixes $r_i = z_i/c(x_i)$, brought to mean 0 and variance 1 and smoothed, to the local shape. Both temperatures and the smoothing
+maximise the leave-one-out likelihood. Without heteroscedasticity, skewness or several modes both temperatures are infinite and the smoothing is
+whole, and the law is that of the Gaussian process. Softmax weights are a law; CME's are not, being signed.
+"""
+
+import functools
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import numpy as np
+import scipy.linalg
+from jaxtyping import Array, Float
+from scipy import special
+
+from attlas.errors import InputError, near
+from attlas.kernels import CME, RBF, Kernel, fit_cme
+
+RIDGES = tuple(10.0 ** np.arange(-6, 2.25, 0.25))
+SMALL = 800
+"""Rows up to which the whole spectrum is computed; beyond, that of so many features on at most `MANY` rows."""
+FEATURES, MANY = 400, 10_000
+LAW, CHOICE = 2048, 600
+"""Rows at most that the law is made of, and on which it is chosen."""
+SPREADS = (np.inf, 4.0, 1.0, 1 / 4, 1 / 16, 1 / 64, 1 / 256)
+SMOOTHINGS = (0.7, 0.5, 0.35, 0.25, 0.15)
+"""Temperatures of the law, in units of the median squared distance, and smoothings; 1 is the Gaussian."""
+PARSIMONY = 3.0
+"""Log likelihood by which a law that is not Gaussian must be better to be chosen."""
+BLOCK = 1 << 22
+"""Numbers that are held at a time."""
+
+
+class Weighted(eqx.Module):
+    r"""$\sqrt{w}\,k(x, x')\sqrt{w'}$ of points whose last coordinate is $\sqrt w$: with values $\sqrt w\,v$, CME in which a row of weight w counts as w rows."""
+
+    kernel: Any
+
+    def __call__(self, x: Any, y: Any) -> Array:
+        return x[..., :, None, -1] * self.kernel(x[..., :-1], y[..., :-1]) * y[..., None, :, -1]
+
+
+# --- evidence and leave-one-out --------------------------------------------------------------------------------------
+
+
+class Spectrum(NamedTuple):
+    r"""$W^{1/2}GW^{1/2} = Q\,\mathrm{diag}(\mu)\,Q^\top$, or its best known part, with the rows' weights."""
+
+    values: Float[np.ndarray, " r"]
+    vectors: Float[np.ndarray, "n r"]
+    weight: Float[np.ndarray, " n"]
+
+
+def spectrum(kernel: Kernel, keys: Float[np.ndarray, "n d"], weight: Float[np.ndarray, " n"]) -> Spectrum:
+    """Whole for up to `SMALL` rows; beyond, of the `FEATURES` rows about which the others say least (Cholesky with pivots)."""
+    root = np.sqrt(weight)[:, None]
+    if len(keys) <= SMALL:
+        gram = root * _gram(kernel, keys, keys) * root.T
+        values, vectors = scipy.linalg.eigh(gram, check_finite=False)
+        return Spectrum(np.maximum(values, 0), vectors, weight)
+    pool = np.linspace(0, len(keys) - 1, min(len(keys), 4 * FEATURES)).astype(int)
+    inner = _gram(kernel, keys[pool], keys[pool])
+    factor, order, rank, _ = scipy.linalg.lapack.dpstrf(inner, tol=1e-10 * inner.diagonal().max(), lower=1)
+    rank = min(rank, FEATURES)
+    chosen = pool[order[:rank] - 1]
+    triangle = np.tril(factor[:rank, :rank])
+    cross = root * _gram(kernel, keys, keys[chosen])
+    features = scipy.linalg.solve_triangular(triangle, cross.T, lower=True, check_finite=False).T
+    values, turned = scipy.linalg.eigh(features.T @ features, check_finite=False)
+    seen = values > 1e-12 * values[-1]
+    return Spectrum(values[seen], features @ turned[:, seen] / np.sqrt(values[seen]), weight)
+
+
+def _gram(kernel: Kernel, x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    with jax.enable_x64(True):
+        return np.asarray(_compiled(kernel, x, y))
+
+
+@eqx.filter_jit
+def _compiled(kernel: Kernel, x: Any, y: Any) -> Array:
+    return kernel(x, y)
+
+
+def evidence(
+    found: Spectrum, target: Float[np.ndarray, " n"], ridges: Float[np.ndarray, " k"]
+) -> tuple[Float[np.ndarray, " k"], Float[np.ndarray, " k"]]:
+    r"""The log density of the targets at each ridge, with the prior variance $\tau^2$ at which it is largest, and that variance:
+    $-\frac N2(\ln 2\pi\tau^2 + 1) - \frac12\ln\det(G + \text{ridge}\,I)$, $\tau^2 = \frac1N y^\top(G + \text{ridge}\,I)^{-1}y$, with N rows counted by weight."""
+    total = found.weight.sum()
+    y = np.sqrt(found.weight) * target
+    parts = found.vectors.T @ y
+    # What the spectrum does not reach has the eigenvalue 0.
+    rest = max(float(y @ y - parts @ parts), 0.0)
+    lifted = found.values + ridges[:, None]
+    prior = ((parts**2 / lifted).sum(1) + rest / ridges) / total
+    prior = np.maximum(prior, 1e-300)
+    logdet = np.log(lifted).sum(1) + (total - len(found.values)) * np.log(ridges)
+    return -total / 2 * (np.log(2 * np.pi * prior) + 1) - logdet / 2, prior
+
+
+def leave_one_out(
+    found: Spectrum, target: Float[np.ndarray, " n"], ridges: Float[np.ndarray, " k"]
+) -> tuple[Float[np.ndarray, "k n"], Float[np.ndarray, "k n"]]:
+    r"""Target less prediction without its row, $(y_i - m_i)/(1 - h_i)$, and the variance of that over $\tau^2$, $\text{ridge} + p_i/(1 - h_i)$, at each ridge: with $h_i$ the
+    row's leverage and $p_i = \text{ridge}\,h_i/w_i$ the variance of the mean."""
+    root = np.sqrt(found.weight)
+    share = found.values / (found.values + ridges[:, None])
+    fitted = (share * (found.vectors.T @ (root * target))) @ found.vectors.T / root
+    leverage = np.minimum(share @ (found.vectors**2).T, 1 - 1e-12)
+    left = (target - fitted) / (1 - leverage)
+    return left, ridges[:, None] * (1 + leverage / found.weight / (1 - leverage))
+
+
+def _criterion(found: Spectrum, target: np.ndarray, ridges: np.ndarray, how: str) -> tuple[np.ndarray, np.ndarray]:
+    """What is maximised at each ridge, and the prior variance there."""
+    if how == "evidence":
+        return evidence(found, target, ridges)
+    left, variance = leave_one_out(found, target, ridges)
+    total = found.weight.sum()
+    prior = np.maximum((left**2 / variance) @ found.weight / total, 1e-300)
+    return -(np.log(variance) @ found.weight + total * np.log(prior)) / 2, prior
+
+
+class Choice(NamedTuple):
+    """A temperature and a ridge, the prior variance that goes with them, and what was maximised, for each pair that was looked at."""
+
+    temperature: float
+    ridge: float
+    prior: float
+    looked: dict[tuple[float, float], float]
+
+
+def choose_kernel(
+    keys: Float[np.ndarray, "n d"],
+    target: Float[np.ndarray, " n"],
+    weight: Float[np.ndarray, " n"],
+    *,
+    how: str = "evidence",
+    kernel: Any = RBF,
+    temperature: float | None = None,
+    ridge: float | None = None,
+) -> Choice:
+    """Maximise the evidence, or the leave-one-out likelihood, over what is not given: temperatures around the median squared distance,
+    by factors of 4, then 2, then 1.4, and ridges by quarters of a power of ten."""
+    if how not in ("evidence", "loo"):
+        raise InputError(f"select = {how!r}: it must be evidence or loo.{near(how, ('evidence', 'loo'))}")
+    rows = np.linspace(0, len(keys) - 1, min(len(keys), MANY)).astype(int)
+    keys, target, weight = keys[rows], target[rows], weight[rows]
+    ridges = np.array(RIDGES if ridge is None else [ridge])
+    looked: dict[tuple[float, float], float] = {}
+    best: dict[float, tuple[float, float, float]] = {}
+
+    def look(t: float) -> float:
+        if t not in best:
+            made = kernel(t) if np.isfinite(t) else kernel()
+            values, priors = _criterion(spectrum(made, keys, weight), target, ridges, how)
+            i = int(np.argmax(values))
+            best[t] = float(values[i]), float(ridges[i]), float(priors[i])
+            looked[t, float(ridges[i])] = float(values[i])
+        return best[t][0]
+
+    if kernel is not RBF or temperature is not None:
+        t = float("nan") if kernel is not RBF else float(temperature)  # type: ignore[arg-type]
+        look(t)
+    else:
+        middle = median_square(keys)
+        t = max((middle * 4.0**k for k in range(-6, 3)), key=look)
+        for factor in (2.0, 2**0.5):
+            t = max((t / factor, t, t * factor), key=look)
+    _, chosen, prior = best[t]
+    return Choice(t, chosen, prior, looked)
+
+
+def median_square(keys: Float[np.ndarray, "n d"]) -> float:
+    """The median squared distance of two different rows, of at most 500."""
+    some = keys[np.linspace(0, len(keys) - 1, min(len(keys), 500)).astype(int)]
+    squares = _squares(some, some)
+    apart = squares[squares > 1e-12 * max(squares.max(), 1e-300)]
+    return float(np.median(apart)) if apart.size else 1.0
+
+
+def _squares(x: Float[np.ndarray, "n d"], y: Float[np.ndarray, "m d"]) -> Float[np.ndarray, "n m"]:
+    return np.maximum((x**2).sum(1)[:, None] + (y**2).sum(1) - 2 * x @ y.T, 0)
+
+
+def attend(
+    squares: Float[np.ndarray, "q n"], weight: Float[np.ndarray, " n"], temperature: float, aside: bool = False
+) -> Float[np.ndarray, "q n"]:
+    r"""Softmax attention, $p_i \propto w_ie^{-|q - x_i|^2/2\,\text{temperature}}$; with `aside`, of each row to all others."""
+    scores = np.log(weight) - squares / (2 * temperature)
+    if aside:
+        np.fill_diagonal(scores, -np.inf)
+    return special.softmax(scores, axis=1)
+
+
+def choose_softmax(
+    keys: Float[np.ndarray, "n d"], target: Float[np.ndarray, " n"], weight: Float[np.ndarray, " n"]
+) -> float:
+    """The temperature at which the squared leave-one-out error of softmax attention is least, of powers of the square root of 2 around the
+    median squared distance."""
+    rows = np.linspace(0, len(keys) - 1, min(len(keys), LAW)).astype(int)
+    squares = _squares(keys[rows], keys[rows])
+
+    @functools.cache
+    def lost(t: float) -> float:
+        said = attend(squares, weight[rows], t, aside=True) @ target[rows]
+        return float(weight[rows] @ (target[rows] - said) ** 2)
+
+    middle = median_square(keys)
+    t = min((middle * 4.0**k for k in range(-8, 3)), key=lost)
+    for factor in (2.0, 2**0.5):
+        t = min((t / factor, t, t * factor), key=lost)
+    return float(t)
+
+
+# --- the conditional law ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Law:
+    """The law of a standardised residual at any query: a local scale, and a local shape of mean 0 and variance 1."""
+
+    keys: Float[np.ndarray, "m d"]
+    squared: Float[np.ndarray, " m"]  # z_i²
+    shape: Float[np.ndarray, " m"]  # r_i
+    weight: Float[np.ndarray, " m"]
+    scale_temperature: float
+    shape_temperature: float
+    smoothing: float
+
+    @property
+    def gaussian(self) -> bool:
+        return self.smoothing == 1
+
+    def scale(self, queries: Float[np.ndarray, "q d"]) -> Float[np.ndarray, " q"]:
+        """c(q)."""
+        return _local_scale(attend(_squares(queries, self.keys), self.weight, self.scale_temperature), self.squared, self.weight)  # fmt: skip
+
+    def mixture(self, queries: Float[np.ndarray, "q d"]) -> tuple[np.ndarray, np.ndarray]:
+        """Weights and centres [q, m] of normal laws with the deviation `smoothing`."""
+        shares = attend(_squares(queries, self.keys), self.weight, self.shape_temperature)
+        return shares, _centres(shares, self.shape, self.smoothing)
+
+
+def _local_scale(shares: np.ndarray, squared: np.ndarray, weight: np.ndarray) -> np.ndarray:
+    """The root of the local mean of squares, drawn towards the mean of all by one row's worth, on the scale of logarithms."""
+    total = max(float(weight @ squared / weight.sum()), 1e-300)
+    rows = 1 / np.maximum((shares**2).sum(1), 1e-300)
+    local = np.log(np.maximum(shares @ squared, 1e-8 * total))
+    return np.exp((rows * local + np.log(total)) / (rows + 1) / 2)
+
+
+def _centres(shares: Float[np.ndarray, "q m"], shape: Float[np.ndarray, " m"], smoothing: float) -> np.ndarray:
+    mean = shares @ shape
+    variance = np.maximum(shares @ shape**2 - mean**2, 1e-8)
+    return (shape - mean[:, None]) * np.sqrt((1 - smoothing**2) / variance)[:, None]
+
+
+def choose_law(
+    keys: Float[np.ndarray, "m d"], residual: Float[np.ndarray, " m"], weight: Float[np.ndarray, " m"]
+) -> Law:
+    """The law of standardised leave-one-out residuals that maximises their leave-one-out likelihood."""
+    some = np.linspace(0, len(keys) - 1, min(len(keys), CHOICE)).astype(int)
+    squares, middle, w = _squares(keys[some], keys[some]), median_square(keys), weight[some]
+    z = residual[some]
+
+    def scaled(spread: float) -> np.ndarray:
+        return _local_scale(attend(squares, w, spread * middle, aside=True), z**2, w)
+
+    def gaussian(spread: float) -> float:
+        scale = scaled(spread)
+        return float(w @ (np.log(scale) + (z / scale) ** 2 / 2))
+
+    spread = min(SPREADS, key=gaussian)
+    r = z / scaled(spread)
+    best = (float(w @ (r**2 + np.log(2 * np.pi)) / 2) - PARSIMONY, np.inf, 1.0)
+    for width in SPREADS[:5]:
+        shares = attend(squares, w, width * middle, aside=True)
+        for smoothing in SMOOTHINGS:
+            apart = (r[:, None] - _centres(shares, r, smoothing)) / smoothing
+            density = (shares * np.exp(-(apart**2) / 2)).sum(1) / (smoothing * np.sqrt(2 * np.pi))
+            best = min(best, (float(-w @ np.log(np.maximum(density, 1e-30))), width, smoothing))
+    _, width, smoothing = best
+    everywhere = _squares(keys, keys) if np.isfinite(spread) else np.zeros((len(keys), len(keys)))
+    scale = _local_scale(attend(everywhere, weight, spread * middle, aside=True), residual**2, weight)
+    return Law(keys, residual**2, residual / scale, weight, spread * middle, width * middle, smoothing)
+
+
+# --- the regression --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Regression:
+    """Attention over rows as a regression of a number, with the law of the target at any query."""
+
+    keys: Float[np.ndarray, "n d"]
+    target: Float[np.ndarray, " n"]
+    weight: Float[np.ndarray, " n"]
+    centre: float
+    temperature: float
+    ridge: float  # nan for softmax attention
+    deviation: float  # the root of the prior variance, or of the mean squared residual
+    cme: CME | None
+    law: Law
+    aside: Float[np.ndarray, " m"]
+    """Leave-one-out residuals of the rows of the law."""
+
+    def mean(self, queries: Float[np.ndarray, "q d"]) -> Float[np.ndarray, " q"]:
+        if self.cme is not None:
+            return self.centre + self.cme.mean(_ones(queries))[:, 0]
+        parts = _in_blocks(len(queries), len(self.keys))
+        return np.concatenate([self._soft(queries[rows]) @ self.target for rows in parts])
+
+    def attention(self, queries: Float[np.ndarray, "q d"]) -> Float[np.ndarray, "q n"]:
+        """What each row counts for: the mean is the centre plus the sum of weight times target less centre. CME's weights are signed; those of softmax
+        attention sum to 1."""
+        if self.cme is None:
+            return self._soft(queries)
+        root = np.sqrt(self.weight)
+        return self.cme.weights(_ones(queries), np.column_stack([self.keys, root])) * root
+
+    def _soft(self, queries: np.ndarray) -> np.ndarray:
+        return attend(_squares(queries, self.keys), self.weight, self.temperature)
+
+    def spread(self, queries: Float[np.ndarray, "q d"]) -> Float[np.ndarray, " q"]:
+        """The standard deviation of a target."""
+        return self._plain(queries) * np.concatenate([self.law.scale(queries[rows]) for rows in self._parts(queries)])
+
+    def _plain(self, queries: np.ndarray) -> np.ndarray:
+        if self.cme is None:
+            return np.full(len(queries), self.deviation)
+        # The whole prior variance is a bound, whatever rounding says.
+        variance = np.concatenate([self.cme.variance(_ones(queries[rows])) for rows in _in_blocks(len(queries), len(self.cme.basis))])  # fmt: skip
+        return self.deviation * np.sqrt(np.maximum(variance, self.ridge))
+
+    def _parts(self, queries: np.ndarray, copies: int = 1) -> list[slice]:
+        return _in_blocks(len(queries), copies * len(self.law.keys))
+
+    def log_density(
+        self, queries: Float[np.ndarray, "q d"], target: Float[np.ndarray, " q"]
+    ) -> Float[np.ndarray, " q"]:
+        """The logarithm of the density of a target at its query."""
+        spread = self.spread(queries)
+        z = (np.asarray(target, float) - self.mean(queries)) / spread
+        if self.law.gaussian:
+            return -(z**2 + np.log(2 * np.pi)) / 2 - np.log(spread)
+        found = [self._log_mixture(queries[rows], z[rows]) for rows in self._parts(queries)]
+        return np.concatenate(found) - np.log(spread)
+
+    def _log_mixture(self, queries: np.ndarray, z: np.ndarray) -> np.ndarray:
+        shares, centres = self.law.mixture(queries)
+        h = self.law.smoothing
+        return special.logsumexp(-(((z[:, None] - centres) / h) ** 2) / 2, axis=1, b=shares) - np.log(h * np.sqrt(2 * np.pi))  # fmt: skip
+
+    def distribution(
+        self, queries: Float[np.ndarray, "q d"], target: Float[np.ndarray, " q"]
+    ) -> Float[np.ndarray, " q"]:
+        """The probability of a target no larger."""
+        z = (np.asarray(target, float) - self.mean(queries)) / self.spread(queries)
+        if self.law.gaussian:
+            return special.ndtr(z)
+        return np.concatenate([_cumulated(*self.law.mixture(queries[rows]), self.law.smoothing, z[rows, None])[:, 0] for rows in self._parts(queries)])  # fmt: skip
+
+    def quantile(self, queries: Float[np.ndarray, "q d"], levels: Float[np.ndarray, " k"]) -> Float[np.ndarray, "q k"]:
+        """Quantiles of the target at each query."""
+        mean, spread = self.mean(queries), self.spread(queries)
+        if self.law.gaussian:
+            z = np.broadcast_to(special.ndtri(levels), (len(queries), len(levels)))
+        else:
+            h = self.law.smoothing
+            parts = self._parts(queries, max(len(levels), len(GRID)))
+            z = np.concatenate([_inverted(*self.law.mixture(queries[rows]), h, levels) for rows in parts])
+        return mean[:, None] + spread[:, None] * z
+
+    def draw(
+        self, queries: Float[np.ndarray, "q d"], count: int, rng: np.random.Generator
+    ) -> Float[np.ndarray, "q count"]:
+        """Independent targets at each query."""
+        z = rng.normal(size=(len(queries), count))
+        if not self.law.gaussian:
+            places = rng.random((len(queries), count))
+            for rows in self._parts(queries):
+                shares, centres = self.law.mixture(queries[rows])
+                chosen = [np.searchsorted(np.cumsum(p), u * p.sum()) for p, u in zip(shares, places[rows], strict=True)]
+                chosen = np.minimum(np.array(chosen), shares.shape[1] - 1)
+                z[rows] = np.take_along_axis(centres, chosen, 1) + self.law.smoothing * z[rows]
+        return self.mean(queries)[:, None] + self.spread(queries)[:, None] * z
+
+
+GRID = np.linspace(-8, 8, 321)
+
+
+def _cumulated(shares: np.ndarray, centres: np.ndarray, h: float, z: Float[np.ndarray, "q k"]) -> np.ndarray:
+    return np.einsum("qm,qkm->qk", shares, special.ndtr((z[:, :, None] - centres[:, None, :]) / h))
+
+
+def _inverted(shares: np.ndarray, centres: np.ndarray, h: float, levels: np.ndarray) -> Float[np.ndarray, "q k"]:
+    """By interpolation on a grid and bisection within its step; outside the grid there is nothing to speak of."""
+    on_grid = _cumulated(shares, centres, h, np.broadcast_to(GRID, (len(shares), len(GRID))))
+    place = np.array([np.clip(np.searchsorted(row, levels) - 1, 0, len(GRID) - 2) for row in on_grid])
+    low, high = GRID[place], GRID[place + 1]
+    for _ in range(20):
+        middle = (low + high) / 2
+        under = _cumulated(shares, centres, h, middle) < levels
+        low, high = np.where(under, middle, low), np.where(under, high, middle)
+    return (low + high) / 2
+
+
+def _in_blocks(rows: int, columns: int) -> list[slice]:
+    size = max(1, BLOCK // max(columns, 1))
+    return [slice(first, first + size) for first in range(0, rows, size)]
+
+
+def _ones(queries: np.ndarray) -> np.ndarray:
+    return np.column_stack([queries, np.ones(len(queries))])
+
+
+def fit_regression(
+    keys: Float[np.ndarray, "n d"],
+    target: Float[np.ndarray, " n"],
+    *,
+    weight: Float[np.ndarray, " n"] | None = None,
+    attention: str = "cme",
+    select: str = "evidence",
+    kernel: Any = RBF,
+    temperature: float | None = None,
+    ridge: float | None = None,
+    method: str = "auto",
+    tolerance: float = 1e-3,
+) -> Regression:
+    """Regression of the targets on the keys by "cme" or "softmax" attention, with whatever is not given chosen by `select`, and the law of what is
+    left. `kernel` is a class of kernels; only that of `RBF` has a temperature to choose. `method` and `tolerance` are those of `fit_cme`.
+    Rows are taken in their order where not all can be looked at: it should be without meaning."""
+    keys, target = np.asarray(keys, float), np.asarray(target, float)
+    weight = np.ones(len(keys)) if weight is None else np.asarray(weight, float)
+    centre = float(weight @ target / weight.sum())
+    some = np.linspace(0, len(keys) - 1, min(len(keys), LAW)).astype(int)
+    if attention == "softmax":
+        temperature = choose_softmax(keys, target, weight) if temperature is None else temperature
+        left = target[some] - attend(_squares(keys[some], keys[some]), weight[some], temperature, aside=True) @ target[some]  # fmt: skip
+        deviation = float(np.sqrt(weight[some] @ left**2 / weight[some].sum())) or 1.0
+        z, ridge, cme = left / deviation, float("nan"), None
+    elif attention == "cme":
+        chosen = choose_kernel(
+            keys, target - centre, weight, how=select, kernel=kernel, temperature=temperature, ridge=ridge
+        )
+        temperature, ridge, deviation = chosen.temperature, chosen.ridge, chosen.prior**0.5
+        made = Weighted(kernel(temperature) if np.isfinite(temperature) else kernel())
+        root = np.sqrt(weight)
+        values = (root * (target - centre))[:, None]
+        cme = fit_cme(
+            np.column_stack([keys, root]), values, ridge=ridge, kernel=made, method=method, tolerance=tolerance
+        )
+        queries = _ones(keys[some])
+        spare = np.concatenate([cme.variance(queries[rows]) for rows in _in_blocks(len(some), len(cme.basis))]) - ridge
+        leverage = np.clip(weight[some] * spare / ridge, 0, 1 - 1e-9)
+        left = (target[some] - centre - cme.mean(queries)[:, 0]) / (1 - leverage)
+        z = left / (deviation * np.sqrt(np.maximum(ridge + np.maximum(spare, 0) / (1 - leverage), 1e-300)))
+    else:
+        raise InputError(f"attention = {attention!r}: it must be cme or softmax.{near(attention, ('cme', 'softmax'))}")
+    law = choose_law(keys[some], z, weight[some])
+    return Regression(keys, target, weight, centre, float(temperature), float(ridge), deviation, cme, law, left)

@@ -1,0 +1,182 @@
+"""The estimators for bags keep scikit-learn's contract, take bags in every form, and say what they found."""
+
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn import config_context
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer, StandardScaler
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from attlas.estimators import SingleLocationClassifier, SingleLocationRegressor, load_estimator
+from attlas.estimators.bags import WeakMomentsWarning
+from tests.conftest import SEED
+
+
+@parametrize_with_checks([SingleLocationRegressor(), SingleLocationClassifier()])
+def test_the_contract(estimator, check):
+    check(estimator)
+
+
+def drawn(count=200, length=5, dim=4, seed=SEED):
+    """Bags in which the instance with a large first feature decides by its second."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(count, length, dim))
+    place = rng.integers(length, size=count)
+    X[np.arange(count), place, 0] += 5
+    return X, X[np.arange(count), place, 1], place
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    X, y, place = drawn()
+    return SingleLocationRegressor(random_state=0).fit(X, y), X, y, place
+
+
+def test_the_deciding_instance_is_found_and_its_direction_named(fitted):
+    model, X, y, place = fitted
+    assert (model.predict_location(X) == place).mean() > 0.95
+    assert model.score(X, y) > 0.9
+    assert abs(model.selector_[0]).argmax() == 0 and abs(model.value_[0, :, 0]).argmax() == 1
+    assert model.attention_.shape == (200, 5)
+    np.testing.assert_allclose(model.attention_.sum(1), 1)
+    assert model.held_out_score_ > 0.85 and model.linear_score_ < 0.4
+    told = model.explain()
+    assert "Selects: feature 0" in told and "Speaks: feature 1" in told and "not swapped" in told
+
+
+def test_every_form_of_bags_gives_the_same_fit(fitted):
+    model, X, y, _ = fitted
+    rows, ids = X.reshape(-1, 4), np.repeat(np.arange(200), 5)
+    frame = pd.DataFrame(rows, columns=list("abcd"))
+    forms = {
+        "a list": SingleLocationRegressor(random_state=0).fit(list(X), y).predict(list(X)),
+        "rows with ids": SingleLocationRegressor(random_state=0).fit(rows, y, bags=ids).predict(rows, bags=ids),
+        "a frame with words": SingleLocationRegressor(random_state=0)
+        .fit(frame, np.repeat(y, 5), bags=[f"b{i}" for i in ids])
+        .predict(frame, bags=ids),
+    }
+    for name, said in forms.items():
+        np.testing.assert_allclose(said, model.predict(X), rtol=1e-9, err_msg=name)
+
+
+def test_interleaved_rows_are_put_together_in_the_order_of_first_occurrence(fitted):
+    model, X, _, _ = fitted
+    rows, ids = X[:3].transpose(1, 0, 2).reshape(-1, 4), np.tile(["z", "a", "m"], 5)
+    np.testing.assert_allclose(model.predict(rows, bags=ids), model.predict(X[:3]))
+
+
+def test_shuffling_bags_changes_nothing(fitted):
+    model, X, y, _ = fitted
+    order = np.random.default_rng(1).permutation(200)
+    np.testing.assert_array_equal(SingleLocationRegressor(random_state=0).fit(X[order], y[order]).predict(X), model.predict(X))  # fmt: skip
+
+
+def test_classes_of_ragged_bags_pipelines_and_searches():
+    rng = np.random.default_rng(SEED)
+    bags = [rng.normal(size=(rng.integers(2, 9), 3)) for _ in range(120)]
+    y = np.array(["no", "yes"])[[int(bag[:, 0].max() > 1.4) for bag in bags]]
+    shift = FunctionTransformer(lambda bags: [bag + 1 for bag in bags])
+    search = GridSearchCV(make_pipeline(shift, SingleLocationClassifier(random_state=0)), {"singlelocationclassifier__penalty": [1e-3, 1e-2]}, cv=3)  # fmt: skip
+    search.fit(bags, y)
+    assert search.best_score_ > 0.75
+    model = search.best_estimator_[-1]
+    assert isinstance(model.attention_, list) and set(model.classes_) == {"no", "yes"}
+    proba = search.predict_proba(bags[:5])
+    np.testing.assert_allclose(proba.sum(1), 1)
+    assert cross_val_score(SingleLocationClassifier(penalty=0.01, n_heads=1), bags, y, cv=3).mean() > 0.75
+
+
+def test_three_classes():
+    X, _, place = drawn(150)
+    kind = X[np.arange(150), place, 1:].argmax(1)
+    model = SingleLocationClassifier(random_state=0, penalty=1e-3).fit(X, kind)
+    assert model.score(X, kind) > 0.8 and model.predict_proba(X).shape == (150, 3)
+
+
+def test_set_output_and_a_bag_as_one_instance(fitted):
+    model, X, y, place = fitted
+    chosen = model.transform(X)
+    assert np.abs(chosen - X[np.arange(200), place]).mean() < 0.2
+    rows = pd.DataFrame(X[:, 0], columns=list("abcd"))
+    pipeline = make_pipeline(StandardScaler(), SingleLocationRegressor(random_state=0)).set_output(transform="pandas")
+    assert list(pipeline.fit(rows, y)[:-1].transform(rows).columns) == list("abcd")
+    assert list(pipeline.transform(rows).columns) == list("abcd")
+
+
+def test_saved_and_loaded_without_a_pickle(fitted, tmp_path):
+    model, X, _, _ = fitted
+    again = load_estimator(model.save(tmp_path / "model.npz"))
+    np.testing.assert_array_equal(again.predict(X), model.predict(X))
+    assert again.explain() == model.explain() and again.get_params() == model.get_params()
+
+
+def test_repr_and_clone(fitted):
+    model = fitted[0]
+    assert "SingleLocationRegressor" in model._repr_html_() and not hasattr(clone(model), "selection_")
+
+
+def test_metadata_routing():
+    X, y, _ = drawn(60)
+    rows, ids = X.reshape(-1, 4), np.repeat(np.arange(60), 5)
+    from sklearn.model_selection import GroupKFold
+
+    with config_context(enable_metadata_routing=True):
+        model = SingleLocationRegressor(penalty=1e-3, n_heads=1, random_state=0)
+        model.set_fit_request(bags=True).set_score_request(bags=True)
+        scores = cross_val_score(model, rows, np.repeat(y, 5), cv=GroupKFold(3), params={"groups": ids, "bags": ids})
+    assert scores.mean() > 0.5
+
+
+def test_noise_is_told():
+    rng = np.random.default_rng(SEED)
+    with pytest.warns(WeakMomentsWarning, match="more bags would help"):
+        for seed in range(5):  # shuffled targets are as large by luck, sometimes
+            X = rng.normal(size=(30, 6, 20))
+            SingleLocationRegressor(penalty=0.1, n_heads=1, random_state=seed).fit(X, rng.normal(size=30))
+    X, y, _ = drawn()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", WeakMomentsWarning)
+        SingleLocationRegressor(penalty=1e-3, n_heads=1).fit(X, y)
+
+
+GOOD = [np.ones((2, 3)), np.zeros((1, 3))]
+
+
+@pytest.mark.parametrize(
+    ("X", "y", "bags", "sentence"),
+    [
+        ([np.ones((2, 3)), np.zeros((0, 3))], [0, 1], None, "bag 1 is empty"),
+        ([np.ones((2, 3)), np.zeros((2, 4))], [0, 1], None, "bag 1 has 4 features and bag 0 has 3"),
+        ([np.ones((2, 3)), np.full((2, 3), np.nan)], [0, 1], None, "NaN"),
+        (GOOD, [0, 1, 2], None, "inconsistent numbers of samples"),
+        (np.ones((1, 4, 3)), [1], None, "1 sample"),
+        (np.ones((0, 4, 3)), [], None, "there must be bags"),
+        (np.ones((4, 3)), [0, 1, 1, 1], [0, 0, 1, 1], "y differs within the bag 0"),
+        (np.ones((4, 3)), [0, 1], [0, 0, 1], "inconsistent numbers of samples"),
+        (GOOD, None, None, "requires y to be passed"),
+    ],
+)
+def test_bad_input_is_said_in_a_sentence(X, y, bags, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        SingleLocationRegressor().fit(X, y, bags=bags)
+
+
+def test_one_class_constant_targets_and_unfitted_use():
+    with pytest.raises(ValueError, match="one class"):
+        SingleLocationClassifier().fit(GOOD, [1, 1])
+    with pytest.raises(NotFittedError):
+        SingleLocationClassifier().predict(GOOD)
+    X, _, _ = drawn(40)
+    assert SingleLocationRegressor().fit(X, np.full(40, 3.0)).predict(X) == pytest.approx(3, abs=1e-3)
+
+
+def test_more_than_fits_into_memory_is_refused(monkeypatch):
+    monkeypatch.setattr("os.sysconf", lambda name: 1000)
+    with pytest.raises(ValueError, match="reduce the features first"):
+        SingleLocationRegressor().fit(np.ones((100, 5, 400)), np.arange(100))

@@ -1,0 +1,68 @@
+"""What is saved is arrays and words, and what is loaded is this package's."""
+
+import json
+import zipfile
+
+import numpy as np
+import pytest
+
+from attlas.errors import InputError
+from attlas.estimators import ConditionalMeanRegressor, SingleLocationRegressor, load_estimator
+from attlas.estimators.saving import _decode, _encode
+from attlas.kernels import RBF
+from attlas.single_location.bags import Heads
+
+
+@pytest.mark.parametrize(
+    "value",
+    [None, True, 3, 2.5, float("inf"), "word", [1, "a"], (1, (2.0, None)), {1.5: (1, 2), "x": [3]}, np.float64(2.5)],
+)
+def test_plain_values_come_back(value):
+    arrays = {}
+    skeleton = json.loads(json.dumps(_encode(value, "value", arrays)))
+    back = _decode(skeleton, arrays)
+    assert back == value and type(back) is type(value)
+
+
+def test_arrays_words_and_records_come_back():
+    arrays = {}
+    value = Heads(np.arange(3.0), np.array(["a", "b"], object), RBF(2.0), np.eye(2, dtype=np.float32))
+    back = _decode(json.loads(json.dumps(_encode(value, "value", arrays))), arrays)
+    assert isinstance(back, Heads) and back.norm.dtype == object and back.offset.dtype == np.float32
+    np.testing.assert_array_equal(back.select, value.select)
+    assert float(back.value.temperature) == 2
+
+
+def test_what_needs_a_pickle_is_refused():
+    with pytest.raises(InputError, match="cannot be saved without a pickle"):
+        _encode(object(), "thing", {})
+    with pytest.raises(InputError, match="not words"):
+        _encode(np.array([object()]), "thing", {})
+
+
+def test_only_records_of_this_package_are_loaded():
+    with pytest.raises(InputError, match="only records of this package"):
+        _decode({"object": "os:path", "parts": {}}, {})
+    with pytest.raises(InputError, match="only records of this package"):
+        _decode({"object": "attlas.errors:near", "parts": {}}, {})
+
+
+def test_an_unfitted_estimator_is_saved_with_its_parameters(tmp_path):
+    path = ConditionalMeanRegressor(ridge=0.1, select="loo").save(tmp_path / "a.npz")
+    assert load_estimator(path).get_params() == ConditionalMeanRegressor(ridge=0.1, select="loo").get_params()
+    assert all(name.endswith(".npy") for name in zipfile.ZipFile(path).namelist())
+
+
+def test_other_files_are_named(tmp_path):
+    (tmp_path / "a.npz").write_bytes(b"nothing")
+    with pytest.raises(InputError, match="not a saved estimator"):
+        load_estimator(tmp_path / "a.npz")
+    np.savez(tmp_path / "b.npz", x=np.ones(3))
+    with pytest.raises(InputError, match="not a saved estimator"):
+        load_estimator(tmp_path / "b.npz")
+    path = SingleLocationRegressor().save(tmp_path / "c.npz")
+    with np.load(path) as file:
+        content = json.loads(str(file["content"]))
+    np.savez(path, content=np.array(json.dumps(content | {"class": "load_estimator"})))
+    with pytest.raises(InputError, match="no such estimator"):
+        load_estimator(path)

@@ -1,0 +1,97 @@
+"""The classifier keeps scikit-learn's contract, finds supports, and says when there is none."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.exceptions import NotFittedError
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OneHotEncoder
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from attlas.estimators import SparseAttentionClassifier, load_estimator
+from attlas.estimators.sparse import _threshold
+from tests.conftest import SEED
+
+
+@parametrize_with_checks([SparseAttentionClassifier(n_runs=2, max_iter=100)])
+def test_the_contract(estimator, check):
+    check(estimator)
+
+
+def drawn(count=80, length=40, seed=SEED):
+    X = (np.random.default_rng(seed).random((count, length)) < 0.7).astype(int)
+    return X, np.where(X[:, 3] & X[:, 17], "yes", "no")
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    X, y = drawn()
+    names = [f"gene {i}" for i in range(40)]
+    return SparseAttentionClassifier(random_state=0, n_runs=4).fit(pd.DataFrame(X, columns=names), y)
+
+
+def test_support_table_and_words(fitted):
+    assert fitted.support_.tolist() == [3, 17] and fitted.sparse_ and fitted.contradictions_ == 0
+    assert [said for _, said, _, _ in fitted.truth_table()] == ["no", "no", "no", "yes"]
+    assert sum(zeros + ones for _, _, zeros, ones in fitted.truth_table()) == 80
+    told = fitted.explain()
+    assert "gene 3" in told and "1 1 -> yes" in told and "Nothing contradicts sparsity" in told
+    X, y = drawn(500, seed=SEED + 1)
+    frame = pd.DataFrame(X, columns=fitted.feature_names_in_)
+    assert fitted.score(frame, y) > 0.99
+    assert fitted.stability_[[3, 17]].min() > 0.8
+
+
+def test_it_selects_columns_with_their_names(fitted):
+    X, _ = drawn()
+    frame = pd.DataFrame(X, columns=fitted.feature_names_in_)
+    chosen = fitted.set_output(transform="pandas").transform(frame)
+    assert list(chosen.columns) == ["gene 3", "gene 17"]
+
+
+def test_coins_are_doubted():
+    rng = np.random.default_rng(SEED)
+    X, y = rng.integers(0, 2, (100, 30)), rng.integers(0, 2, 100)
+    model = SparseAttentionClassifier(random_state=0, n_runs=2, max_iter=50).fit(X, y)
+    assert not model.sparse_ and "Doubt: no column tells enough" in model.explain()
+
+
+def test_noise_is_counted():
+    X, y = drawn(200)
+    y = np.where(np.arange(200) % 20 == 0, np.where(y == "yes", "no", "yes"), y)
+    model = SparseAttentionClassifier(random_state=0, n_runs=4).fit(X, y)
+    assert model.support_.tolist() == [3, 17] and model.contradictions_ == pytest.approx(0.05)
+
+
+def test_numbers_are_split_at_the_median():
+    assert _threshold(np.array([5.0, 7.0, 7.0])) == 6 and _threshold(np.array([1.0, 2.0, 3.0, 9.0])) == 2.5
+    assert _threshold(np.array([1.0, 2.0, 3.0, 3.0, 3.0])) == 2.5 and _threshold(np.array([4.0, 4.0])) == 4
+    rng = np.random.default_rng(SEED)
+    X = rng.normal(size=(150, 12))
+    model = SparseAttentionClassifier(random_state=0, n_runs=2).fit(X, X[:, 4] > np.median(X[:, 4]))
+    assert model.support_.tolist() == [4]
+
+
+def test_searches_pipelines_and_saving(fitted, tmp_path):
+    X, y = drawn(60, 6)
+    words = pd.DataFrame(np.where(X, "t", "f"), columns=list("abcdef"))
+    y = np.where((words.b == "t") & (words.e == "t"), 1, 0)
+    model = SparseAttentionClassifier(n_runs=2, max_iter=100, random_state=0)
+    search = GridSearchCV(make_pipeline(OneHotEncoder(drop="if_binary", sparse_output=False), model), {"sparseattentionclassifier__sparsity": [1, 2]}, cv=3)  # fmt: skip
+    assert search.fit(words, y).best_params_ == {"sparseattentionclassifier__sparsity": 2}
+    again = load_estimator(fitted.save(tmp_path / "model.npz"))
+    X, _ = drawn()
+    frame = pd.DataFrame(X, columns=fitted.feature_names_in_)
+    assert (again.predict(frame) == fitted.predict(frame)).all() and again.explain() == fitted.explain()
+
+
+@pytest.mark.parametrize(
+    ("y", "sentence"),
+    [([1, 1, 1, 1], "one class"), ([0, 1, 2, 0], "Only binary"), ([0.3, 1.7, 2.2, 0.1], "Unknown label type")],
+)
+def test_bad_input_is_said_in_a_sentence(y, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        SparseAttentionClassifier().fit(np.eye(4), y)
+    with pytest.raises(NotFittedError):
+        SparseAttentionClassifier().predict(np.eye(4))

@@ -1,0 +1,200 @@
+"""Closed forms agree with doing it by hand, weights are repetitions, and the law is a law."""
+
+import numpy as np
+import pytest
+from scipy import integrate, stats
+
+from attlas.errors import InputError
+from attlas.kernels import RBF, Linear, fit_cme
+from attlas.latent_posterior import regression
+from attlas.latent_posterior.regression import (
+    Weighted,
+    attend,
+    choose_kernel,
+    choose_law,
+    choose_softmax,
+    evidence,
+    fit_regression,
+    leave_one_out,
+    spectrum,
+)
+from tests.conftest import SEED
+
+RIDGES = np.array([0.01, 0.3, 2.0])
+
+
+@pytest.fixture
+def rows():
+    rng = np.random.default_rng(SEED)
+    x = rng.normal(size=(40, 2))
+    return x, np.sin(2 * x[:, 0]) + 0.3 * rng.normal(size=40)
+
+
+def gram(x, z, t=0.5):
+    return np.exp(-((x[:, None] - z[None]) ** 2).sum(-1) / (2 * t))
+
+
+def test_the_evidence_is_the_density_of_the_targets(rows):
+    x, y = rows
+    values, priors = evidence(spectrum(RBF(0.5), x, np.ones(40)), y, RIDGES)
+    for ridge, value, prior in zip(RIDGES, values, priors, strict=True):
+        matrix = gram(x, x) + ridge * np.eye(40)
+        assert value == pytest.approx(stats.multivariate_normal.logpdf(y, cov=prior * matrix), rel=1e-9)
+        for other in (0.9, 1.1):  # the prior variance is the best
+            assert value > stats.multivariate_normal.logpdf(y, cov=other * prior * matrix)
+
+
+def test_leave_one_out_is_leaving_one_out(rows):
+    x, y = rows
+    left, variance = leave_one_out(spectrum(RBF(0.5), x, np.ones(40)), y, RIDGES)
+    for k, ridge in enumerate(RIDGES):
+        for i in (0, 17, 39):
+            rest = np.arange(40) != i
+            solved = np.linalg.solve(gram(x[rest], x[rest]) + ridge * np.eye(39), np.column_stack([y[rest], gram(x[rest], x[i : i + 1])]))  # fmt: skip
+            g = gram(x[i : i + 1], x[rest])[0]
+            assert left[k, i] == pytest.approx(y[i] - g @ solved[:, 0], rel=1e-8)
+            assert variance[k, i] == pytest.approx(ridge + 1 - g @ solved[:, 1], rel=1e-8)
+
+
+def test_weights_are_repetitions_in_evidence_and_mean(rows):
+    x, y = rows
+    count = np.arange(40) % 3 + 1
+    many = np.repeat(np.arange(40), count)
+    weighted = evidence(spectrum(RBF(0.5), x, count.astype(float)), y, RIDGES)
+    repeated = evidence(spectrum(RBF(0.5), x[many], np.ones(len(many))), y[many], RIDGES)
+    np.testing.assert_allclose(weighted, repeated, rtol=1e-8)
+    root = np.sqrt(count)
+    short = fit_cme(np.column_stack([x, root]), (root * y)[:, None], ridge=0.3, kernel=Weighted(RBF(0.5)))
+    long = fit_cme(x[many], y[many, None], ridge=0.3, kernel=RBF(0.5))
+    queries = np.random.default_rng(1).normal(size=(5, 2))
+    np.testing.assert_allclose(short.mean(np.column_stack([queries, np.ones(5)])), long.mean(queries), rtol=1e-8)
+
+
+def test_features_stand_in_for_the_whole_spectrum(rows, monkeypatch):
+    x, y = rows
+    whole = evidence(spectrum(RBF(0.5), x, np.ones(40)), y, RIDGES)[0], leave_one_out(spectrum(RBF(0.5), x, np.ones(40)), y, RIDGES)[0]  # fmt: skip
+    monkeypatch.setattr(regression, "SMALL", 10)
+    part = spectrum(RBF(0.5), x, np.ones(40))
+    np.testing.assert_allclose(evidence(part, y, RIDGES)[0], whole[0], rtol=1e-4)
+    np.testing.assert_allclose(leave_one_out(part, y, RIDGES)[0], whole[1], atol=1e-3)
+
+
+@pytest.mark.parametrize("how", ["evidence", "loo"])
+def test_the_choice_is_near_the_truth(how):
+    rng = np.random.default_rng(SEED)
+    x = rng.uniform(-3, 3, (300, 1))
+    y = np.linalg.cholesky(gram(x, x, 0.5) + 0.04 * np.eye(300)) @ rng.normal(size=300)
+    chosen = choose_kernel(x, y, np.ones(300), how=how)
+    assert 0.2 < chosen.temperature < 1.3 and 0.01 < chosen.ridge < 0.2
+    fixed = choose_kernel(x, y, np.ones(300), how=how, temperature=0.5, ridge=0.04)
+    assert (fixed.temperature, fixed.ridge) == (0.5, 0.04) and fixed.prior == pytest.approx(1, rel=0.4)
+
+
+def test_softmax_attention_leaves_each_row_out_of_its_own_choice(rows):
+    x, y = rows
+    squares = ((x[:, None] - x[None]) ** 2).sum(-1)
+    weights = attend(squares, np.ones(40), 0.3, aside=True)
+    assert (np.diag(weights) == 0).all()
+    np.testing.assert_allclose(weights.sum(1), 1)
+    chosen = choose_softmax(x, y, np.ones(40))
+    loss = {t: np.mean((y - attend(squares, np.ones(40), t, aside=True) @ y) ** 2) for t in chosen * np.array([0.25, 1, 4])}  # fmt: skip
+    assert loss[chosen] == min(loss.values())
+
+
+def skewed(count, seed=SEED):
+    """A noise that is exponential, and larger where x is."""
+    rng = np.random.default_rng(seed)
+    x = rng.uniform(0, 2, (count, 1))
+    return x, np.sin(3 * x[:, 0]) + (0.1 + 0.4 * x[:, 0]) * (rng.exponential(size=count) - 1)
+
+
+@pytest.fixture(scope="module", params=["cme", "softmax"])
+def fitted(request):
+    x, y = skewed(300)
+    return fit_regression(x, y, attention=request.param)
+
+
+def test_the_law_integrates_to_one_with_the_mean_and_deviation_it_says(fitted):
+    at = np.array([[0.4], [1.7]])
+    grid = np.linspace(-8, 12, 8001)
+    for q in at:
+        density = np.exp(fitted.log_density(np.repeat(q[None], len(grid), 0), grid))
+        assert integrate.simpson(density, x=grid) == pytest.approx(1, abs=1e-3)
+        mean = integrate.simpson(grid * density, x=grid)
+        assert mean == pytest.approx(fitted.mean(q[None])[0], abs=5e-3)
+        variance = integrate.simpson((grid - mean) ** 2 * density, x=grid)
+        assert variance**0.5 == pytest.approx(fitted.spread(q[None])[0], rel=0.02)
+
+
+def test_quantiles_invert_the_distribution_and_draws_follow_it(fitted):
+    at, levels = np.array([[0.4], [1.7]]), np.array([0.05, 0.3, 0.9])
+    quantiles = fitted.quantile(at, levels)
+    for j, level in enumerate(levels):
+        np.testing.assert_allclose(fitted.distribution(at, quantiles[:, j]), level, atol=1e-5)
+    draws = fitted.draw(at, 4000, np.random.default_rng(SEED))
+    shares = (draws[:, :, None] <= quantiles[:, None]).mean(1)
+    np.testing.assert_allclose(shares, np.broadcast_to(levels, (2, 3)), atol=0.035)
+
+
+def test_skewness_and_a_scale_that_varies_are_seen(fitted):
+    low, high = fitted.spread(np.array([[0.2], [1.8]]))
+    assert high > 1.8 * low
+    assert not fitted.law.gaussian
+    x, y = skewed(2000, SEED + 1)
+    uniform = fitted.distribution(x, y)
+    assert abs(np.mean((uniform > 0.05) & (uniform < 0.95)) - 0.9) < 0.04
+    assert stats.kstest(uniform, "uniform").statistic < 0.08
+
+
+def test_a_gaussian_process_is_left_as_it_is():
+    rng = np.random.default_rng(SEED)
+    x = rng.uniform(-3, 3, (200, 1))
+    found = fit_regression(x, np.sin(x[:, 0]) + 0.2 * rng.normal(size=200))
+    assert found.law.gaussian
+    scale = found.law.scale(np.linspace(-3, 3, 7)[:, None])
+    assert (abs(np.log(scale)) < 0.3).all()
+
+
+def test_two_modes_are_seen():
+    rng = np.random.default_rng(SEED)
+    x = rng.uniform(0, 1, (300, 1))
+    y = np.where(rng.random(300) < 0.5, -1, 1) + 0.15 * rng.normal(size=300)
+    found = fit_regression(x, y)
+    at = np.full((3, 1), 0.5)
+    between, left, right = found.log_density(at, np.array([0.0, -1.0, 1.0]))
+    assert between < min(left, right) - 1.5
+
+
+def test_attention_weights_give_the_mean(fitted):
+    at = np.array([[0.3], [1.1]])
+    weights = fitted.attention(at)
+    centre = fitted.centre if fitted.cme is not None else 0.0
+    np.testing.assert_allclose(centre + weights @ (fitted.target - centre), fitted.mean(at), atol=1e-8)
+
+
+def test_centres_serve_where_rows_are_many(monkeypatch):
+    x, y = skewed(1500)
+    exact = fit_regression(x, y, temperature=0.3, ridge=0.1)
+    about = fit_regression(x, y, temperature=0.3, ridge=0.1, method="nystrom")
+    at = np.linspace(0.1, 1.9, 9)[:, None]
+    np.testing.assert_allclose(about.mean(at), exact.mean(at), atol=2e-3)
+    np.testing.assert_allclose(about.spread(at), exact.spread(at), rtol=2e-2)
+    np.testing.assert_allclose(about.attention(at) @ (y - y.mean()), exact.mean(at) - y.mean(), atol=2e-3)
+
+
+def test_the_linear_kernel_is_bayesian_linear_regression(rows):
+    x, y = rows
+    found = fit_regression(x, y, kernel=Linear, ridge=0.7)
+    slope = np.linalg.solve(x.T @ x + 0.7 * np.eye(2), x.T @ (y - y.mean()))
+    np.testing.assert_allclose(found.mean(x), y.mean() + x @ slope, rtol=1e-6)
+
+
+def test_the_law_of_equal_residuals_is_finite():
+    law = choose_law(np.linspace(0, 1, 20)[:, None], np.zeros(20), np.ones(20))
+    assert np.isfinite(law.scale(np.zeros((1, 1)))).all() and np.isfinite(law.shape).all()
+
+
+@pytest.mark.parametrize(("name", "value"), [("attention", "softmx"), ("select", "evidenc")])
+def test_unknown_words_are_bad_input(rows, name, value):
+    with pytest.raises(InputError, match=f"{name} = '{value}'"):
+        fit_regression(*rows, **{name: value})

@@ -1,0 +1,163 @@
+"""Bags in rows say what bags one by one say, moments are the moments, and a fit finds the instance that decides."""
+
+import jax
+import numpy as np
+import pytest
+from scipy import special
+
+from attlas.errors import InputError
+from attlas.single_location import SingleLocation
+from attlas.single_location.bags import (
+    Bags,
+    Data,
+    Heads,
+    Scaling,
+    attend,
+    bucket,
+    fit_selection,
+    linear_aside,
+    moments,
+    respond,
+    start_pairs,
+)
+from tests.conftest import SEED
+
+
+def ragged(rng, count=23, dim=5, longest=90):
+    return [rng.normal(size=(rng.integers(1, longest), dim)) for _ in range(count)]
+
+
+def test_buckets_are_few_and_not_wasteful():
+    sizes = {bucket(n) for n in range(1, 3000)}
+    assert len(sizes) < 25
+    assert all(n <= bucket(n) < 1.5 * n + 4 for n in range(1, 3000))
+
+
+def test_rows_hold_every_instance_once_and_each_bag_counts_once():
+    bags = ragged(np.random.default_rng(SEED))
+    laid = Bags.of(bags)
+    back = laid.split(laid.tokens)
+    assert all(np.array_equal(a, b) for a, b in zip(back, bags, strict=True))
+    shares = np.bincount(laid.bag, laid.share.sum(1))
+    np.testing.assert_allclose(shares[: len(bags)], 1)
+
+
+def test_the_heads_in_rows_are_the_heads_bag_by_bag(float64):
+    rng = np.random.default_rng(SEED)
+    bags = ragged(rng)
+    laid = Bags.of(bags, dim=bucket(5))
+    heads = Heads(*(rng.normal(size=s) for s in ((3, 2, 5), (3, 2), (3, 2, 5, 4), (3, 4))))
+    square = (laid.tokens**2).sum(-1)
+    padded = heads._replace(select=np.pad(heads.select, ((0, 0), (0, 0), (0, 1))), value=np.pad(heads.value, ((0, 0), (0, 0), (0, 1), (0, 0))))  # fmt: skip
+    data = Data(laid.tokens, square, laid.share > 0, laid.bag, np.zeros((bucket(24), 4)), None, None)
+    weights, said = laid.split(np.asarray(attend(padded, data))), np.asarray(respond(padded, data))
+    for i, bag in enumerate(bags):
+        scores = np.einsum("ld,ahd->lah", bag, heads.select) + (bag**2).sum(1)[:, None, None] * heads.norm
+        p = special.softmax(scores, axis=0)
+        np.testing.assert_allclose(weights[i], p, atol=1e-12)
+        np.testing.assert_allclose(
+            said[i], heads.offset + np.einsum("lah,ld,ahdk->ak", p, bag, heads.value), atol=1e-10
+        )
+
+
+@pytest.mark.parametrize("dim", [6, 500])
+def test_moments_are_the_means_of_target_times_instance_and_its_square(dim):
+    rng = np.random.default_rng(SEED)
+    bags, y, w = ragged(rng, dim=dim, longest=9), rng.normal(size=23), rng.uniform(1, 2, 23)
+    found = moments(Bags.of(bags), y, w)
+    c = w * (y - w @ y / w.sum()) / w.sum()
+    matrix = sum(ci * x.T @ x / len(x) for ci, x in zip(c, bags, strict=True))
+    np.testing.assert_allclose(found.first, sum(ci * x.mean(0) for ci, x in zip(c, bags, strict=True)), atol=1e-12)
+    values, vectors = np.linalg.eigh(matrix)
+    assert found.size == pytest.approx(abs(values).max(), rel=1e-5)
+    assert abs(found.high @ vectors[:, -1]) == pytest.approx(1, abs=1e-3)
+    np.testing.assert_allclose(found.product(y[:1] * np.ones(dim)), matrix @ (y[:1] * np.ones(dim)), atol=1e-10)
+
+
+def test_the_moments_of_the_task_point_at_its_stars():
+    task = SingleLocation(dim=40, length=6, key=jax.random.key(SEED))
+    batch = task.sample(jax.random.key(SEED + 1), 4000)
+    laid = Bags.of(list(np.asarray(batch.tokens, float)))
+    found = moments(laid, np.asarray(batch.target, float), np.ones(4000))
+    u, v = start_pairs(found, np.random.default_rng(0), 40)["moments"]
+    assert u @ task.k_star / np.linalg.norm(u) > 0.95 and v @ task.v_star > 0.95
+    swapped = start_pairs(found, np.random.default_rng(0), 40)["swapped"]
+    assert swapped[1] @ task.k_star > 0.95
+    # m gamma^2 / L, since instances of a bag are averaged
+    assert found.size == pytest.approx(task.m * task.gamma**2 / task.length, rel=0.2)
+
+
+def drawn(dim, samples, seed):
+    task = SingleLocation(dim=dim, noise=0.1, key=jax.random.key(seed))
+    batch = task.sample(jax.random.key(seed + 1), samples)
+    return task, list(np.asarray(batch.tokens, float)), np.asarray(batch.target, float), np.asarray(batch.location)
+
+
+def test_a_fit_finds_the_instance_that_decides():
+    task, bags, y, _ = drawn(20, 1000, SEED)
+    found = fit_selection(bags, y[:, None])
+    new = task.sample(jax.random.key(SEED + 2), 3000)
+    tokens = list(np.asarray(new.tokens, float))
+    excess = np.mean((found.respond(tokens)[:, 0] - np.asarray(new.target)) ** 2) - 0.01
+    place = np.array([w.mean(1).argmax() for w in found.attention(tokens)])
+    assert excess < 0.05 and (place == np.asarray(new.location)).mean() > 0.94
+    assert excess < (task.linear_risk() - 0.01) / 8
+    assert found.starts["moments"] < found.starts["swapped"] + 1e-3
+    # what was held out knows how good it is
+    aside = np.mean((found.aside[:, 0] - y) ** 2)
+    assert aside == pytest.approx(excess + 0.01, abs=0.03)
+    assert np.mean((linear_aside(bags, y[:, None], np.ones(1000), np.arange(1000) % 5)[:, 0] - y) ** 2) > 5 * aside
+
+
+def test_weights_are_repetitions():
+    rng = np.random.default_rng(SEED)
+    bags = ragged(rng, count=40, dim=3, longest=6)
+    y = np.array([x.max(0)[0] for x in bags])[:, None]
+    twice = np.where(np.arange(40) < 10, 2.0, 1.0)
+    fold = np.arange(40) % 5
+    weighted = fit_selection(bags, y, weight=twice, fold=fold, heads=1)
+    repeated = fit_selection(
+        bags + bags[:10], np.concatenate([y, y[:10]]), fold=np.concatenate([fold, fold[:10]]), heads=1
+    )
+    np.testing.assert_allclose(weighted.respond(bags), repeated.respond(bags), atol=2e-2)
+    np.testing.assert_allclose(weighted.scaling.mean, repeated.scaling.mean)
+
+
+def test_classes_and_several_outputs():
+    rng = np.random.default_rng(SEED)
+    bags = [rng.normal(size=(5, 4)) for _ in range(300)]
+    place = rng.integers(5, size=300)
+    for bag, j in zip(bags, place, strict=True):
+        bag[j, 0] += 5
+    kind = np.array([bag[j, 1:].argmax() for bag, j in zip(bags, place, strict=True)])
+    found = fit_selection(bags, np.eye(3)[kind], loss="logistic")
+    assert (found.respond(bags).argmax(1) == kind).mean() > 0.85
+    assert (np.array([w.mean(1).argmax() for w in found.attention(bags)]) == place).mean() > 0.9
+
+
+def test_one_instance_a_bag_is_ridge_regression():
+    rng = np.random.default_rng(SEED)
+    x = rng.normal(size=(200, 4))
+    y = x @ [1.0, -2.0, 0.0, 0.5] + 0.1 * rng.normal(size=200)
+    found = fit_selection([row[None] for row in x], y[:, None], penalty=0.01, heads=1, trips=300, tolerance=1e-5)
+    scaled = (x - x.mean(0)) / x.std(0)
+    slope = np.linalg.solve(scaled.T @ scaled / 200 + 0.01 * np.eye(4), scaled.T @ (y - y.mean()) / 200)
+    np.testing.assert_allclose(found.respond([row[None] for row in x])[:, 0], y.mean() + scaled @ slope, atol=5e-3)
+
+
+def test_a_constant_target_is_said_of_every_bag():
+    bags = ragged(np.random.default_rng(SEED), longest=5)
+    found = fit_selection(bags, np.full((23, 1), 7.0))
+    np.testing.assert_allclose(found.respond(bags), 7.0, atol=1e-3)
+
+
+def test_scaling_counts_bags_and_leaves_constant_features_alone():
+    bags = [np.array([[0.0, 3.0]] * 9), np.array([[2.0, 3.0]])]
+    scaling = Scaling.of(bags, np.ones(2))
+    np.testing.assert_allclose(scaling.mean, [1, 3])
+    np.testing.assert_allclose(scaling.deviation, [1, 1])
+
+
+def test_an_unknown_loss_is_bad_input():
+    with pytest.raises(InputError, match=r"loss = 'squard'.*squared"):
+        fit_selection(ragged(np.random.default_rng(0)), np.zeros((23, 1)), loss="squard")

@@ -1,0 +1,83 @@
+"""Descriptions are as short as the code says, tables are counted right, and attention finds the places."""
+
+import itertools
+import math
+
+import jax
+import numpy as np
+import pytest
+from scipy import special
+
+from attlas.sparse_variables.fitting import describe, disagreement, fit_sparse, look_around
+from attlas.sparse_variables.task import SparseBoolean
+from tests.conftest import SEED
+
+
+def drawn(task, samples, seed=SEED):
+    batch = task.sample(jax.random.key(seed), samples)
+    return np.asarray(batch.bits), np.asarray(batch.label)
+
+
+def nats(bits, label, support):
+    """By hand."""
+    total = math.log(math.comb(bits.shape[1], len(support))) + math.log(bits.shape[1] + 1)
+    for pattern in itertools.product((0, 1), repeat=len(support)):
+        here = (bits[:, list(support)] == pattern).all(1)
+        a, b = (label[here] == 0).sum(), (label[here] == 1).sum()
+        total -= special.betaln(a + 0.5, b + 0.5) - special.betaln(0.5, 0.5)
+    return total
+
+
+def test_tables_and_descriptions_are_right_and_the_best_is_found():
+    task = SparseBoolean(9, (7, 2, 4), (0, 1, 1, 1, 0, 0, 1, 0))
+    bits, label = drawn(task, 90)
+    tables = describe(bits, label, np.ones(90), np.array([8, 4, 7, 0, 2, 1]), 3)
+    for table in tables[::5]:
+        assert table.support == tuple(sorted(table.support))
+        assert table.nats == pytest.approx(nats(bits, label, table.support))
+        for pattern in range(len(table.counts)):
+            here = table.code(bits) == pattern
+            np.testing.assert_array_equal(table.counts[pattern], [(label[here] == y).sum() for y in (0, 1)])
+    best = min(tables, key=lambda t: t.nats)
+    assert best.support == (2, 4, 7)
+    assert best.nats == pytest.approx(min(nats(bits, label, s) for s in itertools.combinations((0, 1, 2, 4, 7, 8), 3)))
+    assert not disagreement(best, bits, label).any()
+
+
+def test_attention_comes_to_the_support():
+    task = SparseBoolean(60, (5, 20, 41))
+    bits, label = drawn(task, 80)
+    votes, attention = look_around(bits, label, np.ones((4, 80)), steps=200, key=jax.random.key(SEED))
+    assert set(np.argsort(-votes)[:6]) >= {5, 20, 41}
+    assert votes.shape == attention.shape == (60,)
+
+
+def test_an_and_is_learnt_with_its_table_and_its_stability():
+    task = SparseBoolean(60, (5, 20, 41))
+    bits, label = drawn(task, 80)
+    found = fit_sparse(bits, label, key=jax.random.key(SEED), runs=4)
+    assert found.best.support == (5, 20, 41)
+    np.testing.assert_array_equal(found.best.probability > 0.5, np.arange(8) == 7)
+    assert found.stability[[5, 20, 41]].min() > 0.7 and found.stability.sum() < 4
+    new, truth = drawn(task, 2000, SEED + 1)
+    assert ((found.probability(new) > 0.5) == truth).mean() > 0.99
+    assert found.weights.sum() == pytest.approx(1)
+    assert found.best.nats < found.empty_nats
+
+
+def test_weights_are_repetitions():
+    task = SparseBoolean(12, (1, 5))
+    bits, label = drawn(task, 40)
+    one = describe(bits, label, np.full(40, 2.0), np.arange(12), 2)
+    two = describe(np.tile(bits, (2, 1)), np.tile(label, 2), np.ones(80), np.arange(12), 2)
+    assert [t.support for t in one] == [t.support for t in two]
+    np.testing.assert_allclose([t.nats for t in one], [t.nats for t in two])
+
+
+def test_coins_are_described_by_no_table():
+    rng = np.random.default_rng(SEED)
+    bits, label = rng.integers(0, 2, (100, 30), np.uint8), rng.integers(0, 2, 100).astype(np.uint8)
+    found = fit_sparse(bits, label, key=jax.random.key(SEED), runs=2, steps=50)
+    assert found.best.nats > found.empty_nats
+    given = fit_sparse(bits, label, key=jax.random.key(SEED), runs=2, steps=50, sparsity=3)
+    assert all(len(table.support) == 3 for table in given.tables)

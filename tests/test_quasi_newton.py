@@ -1,0 +1,66 @@
+"""L-BFGS in lanes finds what SciPy's finds, and lanes do not disturb each other."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import optimize
+
+from attlas.quasi_newton import minimise
+from tests.conftest import SEED
+
+pytestmark = pytest.mark.usefixtures("float64")
+
+
+def rosenbrock(point, scale):
+    x = jnp.concatenate([point["a"], point["b"].reshape(point["b"].shape[0], -1)], 1)
+    return (scale * (x[:, 1:] - x[:, :-1] ** 2) ** 2 + (1 - x[:, :-1]) ** 2).sum(-1)
+
+
+def quadratic(x, args):
+    matrix, vector = args
+    return jnp.einsum("ai,aij,aj->a", x, matrix, x) / 2 - (x * vector).sum(-1)
+
+
+def start(lanes):
+    x = np.random.default_rng(SEED).normal(size=(lanes, 8))
+    return {"a": x[:, :2], "b": x[:, 2:].reshape(lanes, 3, 2)}
+
+
+def test_every_lane_ends_where_scipy_does():
+    begun = start(5)
+    found = minimise(rosenbrock, begun, 100.0, trips=1000, tolerance=1e-8)
+    assert found.settled.all() and (found.slope < 1e-5).all()
+    for lane in range(5):
+        x0 = np.concatenate([begun["a"][lane], begun["b"][lane].ravel()])
+        theirs = optimize.minimize(optimize.rosen, x0, jac=optimize.rosen_der, method="L-BFGS-B", options={"ftol": 1e-15, "gtol": 1e-9})  # fmt: skip
+        assert found.value[lane] == pytest.approx(theirs.fun, abs=1e-9)
+        assert found.steps[lane] < 2 * theirs.nit
+
+
+def test_a_lane_is_the_same_alone_and_among_others():
+    together = minimise(rosenbrock, start(5), 100.0, trips=60)
+    for lane in range(5):
+        alone = minimise(rosenbrock, jax.tree.map(lambda x, lane=lane: x[lane : lane + 1], start(5)), 100.0, trips=60)
+        np.testing.assert_allclose(alone.point["b"][0], together.point["b"][lane], rtol=1e-6)
+
+
+def test_a_quadratic_is_solved():
+    rng = np.random.default_rng(SEED)
+    root = rng.normal(size=(3, 12, 12))
+    matrix = root @ root.swapaxes(1, 2) + 0.1 * np.eye(12)
+    vector = rng.normal(size=(3, 12))
+    found = minimise(quadratic, np.zeros((3, 12)), (matrix, vector), trips=500, tolerance=1e-7)
+    np.testing.assert_allclose(found.point, np.linalg.solve(matrix, vector[..., None])[..., 0], atol=1e-3)
+
+
+def test_trips_bound_the_work_and_are_told_from_settling():
+    found = minimise(rosenbrock, start(3), 100.0, trips=5, tolerance=1e-12)
+    assert not found.settled.any() and (found.steps <= 5).all()
+
+
+def test_a_start_at_the_bottom_stays_there():
+    point = {"a": np.ones((2, 2)), "b": np.ones((2, 3, 2))}
+    found = minimise(rosenbrock, point, 100.0)
+    assert found.settled.all() and (found.value == 0).all()
+    np.testing.assert_array_equal(found.point["a"], point["a"])
