@@ -7,12 +7,13 @@ from attlas.errors import InputError
 if TYPE_CHECKING:
     from attlas.claims import catalogue
     from attlas.lab.runner import run
+    from attlas.lab.sweeps import sweep
 
 __version__ = "0.1.0"
-__all__ = ["InputError", "__version__", "catalogue", "run"]
+__all__ = ["InputError", "__version__", "catalogue", "run", "sweep"]
 
 # Loaded on first use: importing the package imports no JAX.
-_HOMES = {"catalogue": "attlas.claims", "run": "attlas.lab.runner"}
+_HOMES = {"catalogue": "attlas.claims", "run": "attlas.lab.runner", "sweep": "attlas.lab.sweeps"}
 
 
 def __getattr__(name: str) -> Any:

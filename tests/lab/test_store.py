@@ -33,7 +33,7 @@ def read(store, cells=CELLS, address=ADDRESS):
 
 
 def index_of(store, cell, address=ADDRESS):
-    return store.find(address.claim, [address.cell(cell)])[address.cell(cell)].index
+    return store.find(address.claim, [address.cell(cell)])[address.cell(cell)].block
 
 
 def test_what_is_saved_is_found_by_cell(store):

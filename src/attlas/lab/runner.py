@@ -116,8 +116,7 @@ def run(
     again unless `fresh`; what is computed is stored batch by batch, so that an interruption loses one batch.
     """
     if isinstance(claim, str):
-        known = catalogue()
-        claim = known[claim] if claim in known else _one(claim)
+        claim = named(claim)
     if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**31:
         raise InputError(f"seed = {seed!r}: it must be a whole number from 0 to {2**31 - 1}")
     setting = claim.setting(scale)
@@ -128,8 +127,10 @@ def run(
     return result
 
 
-def _one(pattern: str) -> Claim:
-    found = select([pattern])
+def named(pattern: str) -> Claim:
+    """The one claim with that id, or that matches."""
+    known = catalogue()
+    found = [known[pattern]] if pattern in known else select([pattern])
     if len(found) > 1:
         raise InputError(f"{pattern!r} matches {len(found)} claims; name one: {', '.join(c.id for c in found)}")
     return found[0]
@@ -274,6 +275,12 @@ def _join(parts: list[xr.Dataset], cells: Sequence[Setting]) -> xr.Dataset:
 
 def _plain(cells: Sequence[Setting], name: str) -> bool:
     return not any(isinstance(cell[name], tuple) for cell in cells)
+
+
+def keep_compiled(store: Store) -> None:
+    """Let JAX keep what it compiles in the store, for other processes and later ones."""
+    jax.config.update("jax_compilation_cache_dir", str(store.folder / "compiled"))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
 
 
 def fresh_seed(seed: int) -> int:

@@ -23,7 +23,7 @@ import xarray as xr
 
 from attlas.claims import Claim, Setting
 from attlas.errors import InputError
-from attlas.lab.blocks import read_block, write_block
+from attlas.lab.blocks import form, joined, read_block, write_block
 
 SMALL, PACKED = 64, 4096
 """A block with fewer cells than the first is small; a packed one holds up to the second."""
@@ -92,7 +92,7 @@ class Cell(NamedTuple):
 class Place(NamedTuple):
     """Where a cell's evidence lies: an index file, the number of the cell in its block, and the seconds it took."""
 
-    index: Path
+    block: Path
     number: int
     seconds: float
 
@@ -148,7 +148,7 @@ class Store:
         for _ in range(LOOKS):
             blocks: dict[Path, dict[str, int]] = {}
             for name, place in self.find(claim, left).items():
-                blocks.setdefault(place.index, {})[name] = place.number
+                blocks.setdefault(place.block, {})[name] = place.number
             for path, numbers in blocks.items():
                 evidence = self._read_block(path)
                 if evidence is not None:
@@ -179,12 +179,12 @@ class Store:
         path = folder / f"{_sha(*names).hexdigest()[:32]}.json"
         with self._told():
             folder.mkdir(parents=True, exist_ok=True)
-            with _temporary(folder, ".nc") as temporary:
-                write_block(temporary, evidence.assign_attrs(facts=json.dumps(dict(facts))))
-                checksum = hashlib.sha256(temporary.read_bytes()).hexdigest()
+            with under_way(folder, ".nc") as file:
+                write_block(file, evidence.assign_attrs(facts=json.dumps(dict(facts))))
+                checksum = hashlib.sha256(file.read_bytes()).hexdigest()
                 data = folder / f"{path.stem}.{checksum[:16]}.nc"
-                _flush(temporary)
-                os.replace(temporary, data)
+                _flush(file)
+                os.replace(file, data)
             index = {
                 "claim": claim,
                 "data": data.name,
@@ -212,7 +212,8 @@ class Store:
         for path, index in self._indices(claim):
             evidence = self._read_block(path) if len(index["cells"]) < SMALL else None
             if evidence is not None and isinstance(evidence.attrs["seed"], str):
-                groups.setdefault(_form(evidence), []).append((path, evidence))
+                group = (evidence.attrs["precision"], evidence.attrs["code"], form(evidence))
+                groups.setdefault(group, []).append((path, evidence))
         packed = 0
         for group in groups.values():
             sizes = [evidence.sizes["cell"] for _, evidence in group]
@@ -227,10 +228,7 @@ class Store:
         if any(index is None for index in indices):  # another process packs them
             return False
         names = [name for index in indices if index for name in index["cells"]]
-        evidence = xr.concat(
-            [evidence for _, evidence in blocks],
-            dim="cell", data_vars="minimal", coords="minimal", compat="override", join="override", combine_attrs="override",
-        )  # fmt: skip
+        evidence = joined([evidence for _, evidence in blocks])
         for name in ("seed", "cells"):
             lists = (json.loads(block.attrs[name]) for _, block in blocks)
             evidence.attrs[name] = json.dumps([item for items in lists for item in items])
@@ -264,10 +262,10 @@ class Store:
 
     def _write_json(self, path: Path, content: Mapping[str, Any]) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with _temporary(path.parent, ".tmp") as temporary:
-            temporary.write_text(json.dumps(content, indent=1))
-            _flush(temporary)
-            os.replace(temporary, path)
+        with under_way(path.parent, ".tmp") as file:
+            file.write_text(json.dumps(content, indent=1))
+            _flush(file)
+            os.replace(file, path)
 
     def _indices(self, claim: str) -> list[tuple[Path, dict[str, Any]]]:
         """All indices of a claim, the oldest first; those that have not changed since they were read are not read again."""
@@ -342,7 +340,7 @@ class Store:
 
 
 @contextmanager
-def _temporary(folder: Path, suffix: str) -> Iterator[Path]:
+def under_way(folder: Path, suffix: str) -> Iterator[Path]:
     """A name in `folder` for a file under way; whatever is left under it is removed."""
     handle, name = tempfile.mkstemp(dir=folder, prefix=".under-way-", suffix=suffix)
     os.close(handle)
@@ -356,17 +354,3 @@ def _flush(path: Path) -> None:
     path.chmod(0o644)  # a temporary file is its owner's alone; a store may be shared
     with path.open("rb+") as file:
         os.fsync(file.fileno())
-
-
-def _form(evidence: xr.Dataset) -> tuple[Any, ...]:
-    """Equal where evidence of several blocks can be joined along `cell` without a loss: all that has no such axis is the same."""
-    form = []
-    for name, variable in sorted(evidence.variables.items(), key=lambda item: str(item[0])):
-        sizes = tuple((dim, size) for dim, size in variable.sizes.items() if dim != "cell")
-        texts = variable.dtype.kind in "OU"
-        kind = "text" if texts else variable.dtype.str
-        shared: Any = None
-        if "cell" not in variable.dims:
-            shared = tuple(variable.values.ravel().tolist()) if texts else variable.values.tobytes()
-        form.append((name, variable.dims, sizes, kind, shared))
-    return (*form, evidence.attrs["precision"], evidence.attrs["code"])
