@@ -207,6 +207,9 @@ def sweep(
     Exit code: 0 all cells are done or outside the hypotheses, 1 a cell failed or is missing, 2 bad input,
     130 interrupted. Finished cells are kept, and the same command goes on where it stopped.
     """
+    from attlas.lab import ONE_THREAD
+
+    os.environ.update({**ONE_THREAD, **os.environ})  # before JAX starts
     from attlas.lab import cluster, sweeps
     from attlas.lab.grids import parse_grid
 

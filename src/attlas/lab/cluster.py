@@ -23,17 +23,10 @@ from typing import Any, NamedTuple
 import attlas
 from attlas.claims import Claim, catalogue, load_file
 from attlas.errors import InputError
+from attlas.lab import ONE_THREAD
 from attlas.lab.runner import keep_compiled
 from attlas.lab.store import Store
 from attlas.lab.sweeps import Batch, Outcome, Stopped, carry_out
-
-ONE_THREAD = {
-    "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1",
-    "OMP_NUM_THREADS": "1",
-    "OPENBLAS_NUM_THREADS": "1",
-    "MKL_NUM_THREADS": "1",
-}
-"""The environment of a worker process that leaves the other cores to the other workers."""
 
 PATIENCE = 60
 """Seconds that processes of this machine have to start, and a running scheduler to show a worker."""

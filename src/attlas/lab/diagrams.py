@@ -32,10 +32,10 @@ def summary(data: xr.Dataset, variable: str | None = None, at: Mapping[str, Any]
     spread = values.std(over, ddof=1) if over else xr.full_like(values, np.nan)
     # Points at which there are one or no values have no spread, which xarray would warn of.
     error = (spread / np.sqrt(count.where(count > 1))).fillna(0.0)
-    status = data["status"].astype(str)
-    worst = (
-        xr.apply_ufunc(_worst, status, input_core_dims=[["seed"]], vectorize=True) if "seed" in status.dims else status
-    )
+    status = data["status"]
+    worst = xr.full_like(status.isel(seed=0, drop=True) if "seed" in status.dims else status, "done")
+    for word in ("outside", "missing", "failed"):
+        worst = xr.where((status == word).any(set(status.dims) & {"seed"}), word, worst)
     found = xr.Dataset({"mean": values.mean(over), "error": error, "values": count, "status": worst})
     frame = found.to_dataframe().reset_index()
     if "cell" in axes:
@@ -83,10 +83,6 @@ def _variable(data: xr.Dataset, variable: str | None) -> str:
     return variable
 
 
-def _worst(words: np.ndarray) -> str:
-    return next((word for word in ("failed", "missing", "outside") if (words == word).any()), "done")
-
-
 def _short(value: Any) -> str:
     return f"{value:.3g}" if isinstance(value, float | np.floating) else str(value)
 
@@ -103,20 +99,17 @@ def diagram(
     kind = kind or ("phase" if sum(frame[name].nunique() >= _MANY for name in numeric) >= 2 else "lines")
     if kind == "phase" and len(axes) < 2:
         raise InputError(f"a phase diagram needs two axes with several values, and there is {len(axes)}")
-    others = frame.attrs["labelled"]
-    if kind == "phase":
-        chart, rest = _phase(frame, axes[:2]), [*axes[2:], *others]
-    else:
-        first = numeric[0] if numeric else axes[0]
-        beside = [name for name in (*others, *axes) if name != first]
-        chart, rest = _lines(frame, first, beside[:1]), beside[1:]
+    labelled = frame.attrs["labelled"]
+    first, *others = [*numeric, *(name for name in axes if name not in numeric)]
+    beside = [*labelled, *others]
+    rest = [*others[1:], *labelled] if kind == "phase" else beside[1:]
     if len(rest) > 2:
         raise InputError(f"a figure has no room for {', '.join(rest[2:])}: choose one value of it with --at")
     for name in rest:
         frame[name] = [f"{name} = {_short(value)}" for value in frame[name]]
-    facets = dict(
-        zip(("column", "row"), (alt.Facet(f"{n}:N", title=None, sort=_order(frame[n])) for n in rest), strict=False)
-    )
+    chart = _phase(frame, (first, others[0])) if kind == "phase" else _lines(frame, first, beside[:1])
+    panels = (alt.Facet(f"{name}:N", title=None, sort=_order(frame[name])) for name in rest)
+    facets = dict(zip(("column", "row"), panels, strict=False))
     if facets:
         chart = chart.properties(width=WIDTH // 2, height=HEIGHT // 2).facet(**facets)
     else:
@@ -145,7 +138,7 @@ def _phase(frame: pd.DataFrame, axes: Sequence[str]) -> alt.LayerChart:
         color=alt.Color("mean:Q", title=frame.attrs["variable"], scale=alt.Scale(scheme="viridis")),
         tooltip=[alt.Tooltip(f"{name}{':Q' if name in ('mean', 'error') else ''}") for name in tips],
     )
-    lacking = base.transform_filter("datum.status != 'done'").mark_point(shape="cross", color="#999", angle=45, size=30)
+    lacking = base.transform_filter("datum.status != 'done'").mark_text(text="×", color="#999")
     return lacking.encode(tooltip=[*axes, "status"]) + done
 
 
@@ -155,8 +148,15 @@ def _lines(frame: pd.DataFrame, x: str, beside: Sequence[str]) -> alt.LayerChart
         shown[name] = [_short(value) for value in shown[name]]
     numbers = frame[x].unique() if pd.api.types.is_numeric_dtype(frame[x]) else None
     wide = numbers is not None and numbers.min() > 0 and numbers.max() > 10 * numbers.min()
-    place: Any = alt.X(f"{x}:N", sort=_order(frame[x])) if numbers is None else alt.X(f"{x}:Q", scale=alt.Scale(type="log") if wide else alt.Scale(zero=False))  # fmt: skip
-    group = {"color": colour(f"{beside[0]}:N", beside[0], sort=_order(shown[beside[0]]))} if beside else {"color": alt.value(PALETTE[0])}  # fmt: skip
+    place: Any = alt.X(f"{x}:N", sort=_order(frame[x])) if numbers is None else alt.X(f"{x}:Q", scale=alt.Scale(type="log", nice=False) if wide else alt.Scale(zero=False))  # fmt: skip
+    group: dict[str, Any] = {"color": alt.value(PALETTE[0])}
+    if beside:
+        order, legend = _order(shown[beside[0]]), alt.Legend(symbolOpacity=1)
+        group["color"] = colour(f"{beside[0]}:N", beside[0], sort=order, legend=legend)
+        if len(order) > len(PALETTE):
+            group["color"] = alt.Color(
+                f"{beside[0]}:O", title=beside[0], sort=order, legend=legend, scale=alt.Scale(scheme="viridis")
+            )
     base = alt.Chart(shown).transform_filter("isValid(datum.mean)")
     y = alt.Y("mean:Q", title=frame.attrs["variable"], scale=alt.Scale(zero=False))
     tips = [

@@ -370,13 +370,13 @@ class Sweep:
 
 def write_gathered(gathered: xr.Dataset, path: Path) -> None:
     """Write what was gathered as one netCDF file, whole or not at all."""
-    with under_way(path.parent, path.suffix) as file:
-        try:
+    try:
+        with under_way(path.parent, path.suffix) as file:
             write_block(file, gathered)
             file.chmod(0o644)
             os.replace(file, path)
-        except OSError as error:
-            raise InputError(f"{str(path)!r} cannot be written: {error.strerror or error}") from error
+    except OSError as error:
+        raise InputError(f"{str(path)!r} cannot be written: {error.strerror or error}") from error
 
 
 def sweep(
