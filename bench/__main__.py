@@ -5,7 +5,7 @@ import sys
 from rich.console import Console
 from rich.table import Table
 
-from bench import capacity, descent, kernels, learning, model, online
+from bench import capacity, descent, kernels, learning, model, online, sweeps
 from bench.timing import Row
 
 BENCHMARKS = (
@@ -15,6 +15,7 @@ BENCHMARKS = (
     + model.BENCHMARKS
     + kernels.BENCHMARKS
     + learning.BENCHMARKS
+    + sweeps.BENCHMARKS
 )
 
 

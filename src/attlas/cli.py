@@ -144,6 +144,7 @@ def atlas(
 ) -> None:
     """Test every claim and write the atlas: pages that open from disk, without a network."""
     from attlas.lab import pages
+    from attlas.lab.showpieces import SHOWPIECES
 
     folder = pages.check_folder(Path(out))
     found = _select([], files)
@@ -154,7 +155,9 @@ def atlas(
         if not (as_json or _stderr().is_terminal):  # a log, which has no progress bar
             _stderr().print(f"{len(results)} of {len(found)}: {result.claim.id} {result.verdict.word}")
     _stderr().print("Drawing the pages ...")
-    index = pages.write_atlas(results, folder)
+    known = {claim.id for claim in found}
+    shown = [one for piece in SHOWPIECES if piece.claim in known and (one := piece.shown(opened)) is not None]
+    index = pages.write_atlas(results, folder, shown)
     if as_json:
         _print_json({"index": str(index), "claims": [result.to_dict() for result in results]})
     else:
@@ -204,6 +207,7 @@ def sweep(
 ) -> None:
     """Measure CLAIM at every point of a grid of settings, here or on a cluster; stop and go on at any time.
 
+    In place of a claim there may be a function that simulates, as FILE.py:FUNCTION.
     Exit code: 0 all cells are done or outside the hypotheses, 1 a cell failed or is missing, 2 bad input,
     130 interrupted. Finished cells are kept, and the same command goes on where it stopped.
     """

@@ -25,6 +25,7 @@ from attlas.claims import Claim, catalogue, load_file
 from attlas.errors import InputError
 from attlas.lab import ONE_THREAD
 from attlas.lab.runner import keep_compiled
+from attlas.lab.simulations import simulation
 from attlas.lab.store import Store
 from attlas.lab.sweeps import Batch, Outcome, Stopped, carry_out
 
@@ -58,10 +59,12 @@ def parse_where(on: str) -> Where:
 
 @dataclass(frozen=True)
 class Source:
-    """What a worker needs to load a claim: its id and, if it is not in the catalogue, its file; and what it must find."""
+    """What a worker needs to load a claim: its id and, if it is not in the catalogue, its file, with a `function` if it is
+    a simulation; and what it must find."""
 
     id: str
     file: str | None
+    function: str
     code: str
     evidence: str
     version: str
@@ -73,7 +76,8 @@ class Source:
         if not known and (claim.measure.__module__ == "__main__" or not claim.file.is_file()):
             raise InputError(f"{claim.id} is defined in no file that other processes could load")
         file = None if known else str(claim.file)
-        return cls(claim.id, file, claim.code, claim.evidence, attlas.__version__, fingerprint(file))
+        function = claim.measure.__qualname__ if claim.map == "simulation" else ""
+        return cls(claim.id, file, function, claim.code, claim.evidence, attlas.__version__, fingerprint(file))
 
     def load(self) -> Claim:
         """The claim, if this process has the sources it was sent from."""
@@ -88,9 +92,12 @@ def _loaded(source: Source) -> Claim:
             f"a worker has Attlas {attlas.__version__} (sources {here[:8]}), and this process {source.version} "
             f"({source.fingerprint[:8]}): they must be the same, with the same jax, numpy and scipy"
         )
-    if source.file is not None:
-        load_file(source.file)
-    claim = catalogue().get(source.id)
+    if source.function:
+        claim: Claim | None = simulation(f"{source.file}:{source.function}")
+    else:
+        if source.file is not None:
+            load_file(source.file)
+        claim = catalogue().get(source.id)
     if claim is None:
         raise InputError(f"a worker does not find the claim {source.id}")
     return replace(claim, code=source.code, evidence=source.evidence)

@@ -24,6 +24,7 @@ from attlas.errors import InputError, whole
 from attlas.lab.blocks import form, joined, write_block
 from attlas.lab.grids import DONE, FAILED, MISSING, OUTSIDE, Grid, Values, gather, parse_grid, parse_seeds
 from attlas.lab.runner import measured, named
+from attlas.lab.simulations import Simulation, simulation
 from attlas.lab.store import Address, Cell, Store, under_way
 
 SECONDS = 2.0
@@ -380,7 +381,7 @@ def write_gathered(gathered: xr.Dataset, path: Path) -> None:
 
 
 def sweep(
-    claim: str | Claim,
+    claim: str | Claim | Simulation,
     grid: Mapping[str, Values] | Sequence[str] = (),
     *,
     seeds: int | Values = 0,
@@ -395,7 +396,7 @@ def sweep(
 ) -> xr.Dataset:
     """The evidence of a claim at every point of a grid: `sweep("single-location/basins", {"lam": "0.05:1:20log", "dim": [100, 400]})`.
 
-    The Dataset has the grid's names and `seed` as its axes. `status` says of each cell whether it is `done`, `failed`,
+    In place of a claim there may be a function that simulates, or where it is: `"file.py:function"`. The Dataset has the grid's names and `seed` as its axes. `status` says of each cell whether it is `done`, `failed`,
     `outside` (of the hypotheses: run with `beyond`) or `missing`, and `reason` why; their evidence is NaN. `on` is
     `"local"` (this process), `"local:4"` (processes), the address of a Dask scheduler, or `"slurm"`. Finished cells are in
     the store, and the same call goes on where it stopped.
@@ -410,7 +411,7 @@ def sweep(
 
 
 def plan_sweep(
-    claim: str | Claim,
+    claim: str | Claim | Simulation,
     grid: Mapping[str, Values] | Sequence[str],
     seeds: int | Values,
     scale: str,
@@ -419,15 +420,29 @@ def plan_sweep(
     **options: Any,
 ) -> Sweep:
     """The sweep that `sweep` runs, with all that can be checked before work starts."""
-    made = named(claim) if isinstance(claim, str) else claim
+    points = plan_grid(claim, grid, seeds, scale, settings)
+    return Sweep(points, store if isinstance(store, Store) else Store(store), **options)
+
+
+def plan_grid(
+    claim: str | Claim | Simulation,
+    grid: Mapping[str, Values] | Sequence[str],
+    seeds: int | Values,
+    scale: str,
+    settings: Sequence[str] | Mapping[str, Any],
+) -> Grid:
+    """The cells of a sweep."""
+    if isinstance(claim, Claim):
+        made = claim
+    else:
+        made = named(claim) if isinstance(claim, str) and ":" not in claim else simulation(claim)
     setting = made.setting(scale)
     setting = setting.replace(**settings) if isinstance(settings, Mapping) else setting.parse(settings)
     axes = grid if isinstance(grid, Mapping) else parse_grid(grid)
     twice = set(axes) & set(settings if isinstance(settings, Mapping) else parse_grid(settings))
     if twice:
         raise InputError(f"{min(twice)} is both set and in the grid")
-    points = Grid.of(made, setting, axes, parse_seeds(seeds), scale)
-    return Sweep(points, store if isinstance(store, Store) else Store(store), **options)
+    return Grid.of(made, setting, axes, parse_seeds(seeds), scale)
 
 
 @contextmanager
