@@ -1,6 +1,7 @@
 """On the real thing: processes of Dask that are killed while a sweep is under way."""
 
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 import xarray as xr
 
+import attlas
 from attlas.errors import InputError
 from attlas.lab import cluster
 from attlas.lab.cluster import Source, Where, fingerprint, hired, parse_where
@@ -211,27 +213,19 @@ def test_two_sweeps_on_one_store_and_one_cluster(toy, store, scheduler, undistur
         xr.testing.assert_identical(one, undisturbed(GRID, seeds="0:3"))
 
 
-def test_a_worker_with_other_sources_is_refused_before_work_starts(toy, store, scheduler, tmp_path):
-    """Its claim file differs from ours, as on a node with another version of the package."""
-    site = scheduler(workers=1)
-    copied = tmp_path / "toys.py"
-    copied.write_text(TOYS.read_text())
-    from attlas.claims import load_file
-
-    claim = load_file(copied)[0]
-    copied.write_text(TOYS.read_text() + "\n# changed after it was loaded here\n")
-    source = Source.of(claim)
-    copied.write_text(TOYS.read_text())
-    monkey = pytest.MonkeyPatch()
-    monkey.setattr(Source, "of", classmethod(lambda cls, claim: source))
-    with monkey.context(), pytest.raises(InputError, match="they must be the same"):
-        sweep(claim, GRID, store=store, on=site.address)
-    monkey.undo()
+def test_a_worker_with_another_version_is_refused_before_work_starts(toy, store, scheduler, tmp_path):
+    package = Path(attlas.__file__).parent
+    shutil.copytree(package, tmp_path / "other" / "attlas", ignore=shutil.ignore_patterns("__pycache__"))
+    face = tmp_path / "other" / "attlas" / "__init__.py"
+    face.write_text(face.read_text().replace(f'"{attlas.__version__}"', '"9.9.9"'))
+    site = scheduler(workers=1, extra={"PYTHONPATH": str(tmp_path / "other")})
+    with pytest.raises(InputError, match=r"a worker has Attlas 9\.9\.9 .* they must be the same"):
+        sweep(toy, GRID, store=store, on=site.address)
     assert not list(store.folder.rglob("*.nc"))
 
 
 def test_a_scheduler_without_workers_is_one_sentence(toy, store, scheduler, monkeypatch):
-    monkeypatch.setattr(cluster, "PATIENCE", 1)
+    monkeypatch.setitem(cluster.PATIENCE, "scheduler", 1)
     site = scheduler(workers=0)
     time.sleep(3)
     with pytest.raises(InputError, match="has no worker after 1 seconds"):

@@ -18,35 +18,46 @@ LAYOUT = "attlas_layout"
 _NO_VARIABLE = "This is a netCDF dimension but not a netCDF variable.%10d"
 _TEXT = h5py.string_dtype()
 _WRITTEN_HERE = "fiubUO"
+_VERSIONS = ("v108", "latest")  # from the first one on, attributes may be larger than 64 kB
 _LARGE = 4096
 
 
-def write_block(path: Path, data: xr.Dataset) -> None:
-    """Write `data` as netCDF-4; numbers, truth values and texts are written here, whatever else by xarray."""
+def encoded(data: xr.Dataset) -> bytes:
+    """The contents of a netCDF-4 file: numbers, truth values and texts are written here, whatever else by xarray."""
     if any(v.dtype.kind not in _WRITTEN_HERE for v in data.variables.values()):
-        data.to_netcdf(path, engine="h5netcdf")
-        return
-    # v108: attributes may be larger than 64 kB.
-    with h5py.File(path, "w", libver=("v108", "latest")) as file:
-        scales: dict[Any, h5py.Dataset] = {}
-        for name, size in data.sizes.items():
-            if name not in data.variables:
-                scales[name] = file.create_dataset(str(name), (size,), ">f4")
-                scales[name].make_scale(_NO_VARIABLE % size)
-        for name in sorted(data.variables, key=lambda name: name not in data.sizes):
-            variable = data.variables[name]
-            written = file.create_dataset(str(name), **_stored(variable.values))
-            written.attrs.update(variable.attrs | ({"dtype": "bool"} if variable.dtype == bool else {}))
-            if name in data.sizes:
-                written.make_scale(str(name))
-                scales[name] = written
-                continue
-            for place, dim in enumerate(variable.dims):
-                written.dims[place].attach_scale(scales[dim])
-        aside = [str(name) for name in data.coords if name not in data.sizes]
-        file.attrs.update(data.attrs | ({"coordinates": " ".join(aside)} if aside else {}))
-        layout = {str(name): (v.dims, list(v.attrs), v.dtype.kind) for name, v in data.variables.items()}
-        file.attrs[LAYOUT] = json.dumps({"variables": layout, "attrs": list(data.attrs), "coords": list(data.coords)})
+        return bytes(data.to_netcdf(engine="h5netcdf"))
+    with h5py.File("block", "w", driver="core", backing_store=False, libver=_VERSIONS) as file:
+        _fill(file, data)
+        file.flush()
+        return file.id.get_file_image()
+
+
+def write_file(path: Path, data: xr.Dataset) -> None:
+    """The same for data that may be larger than the memory that is left."""
+    with h5py.File(path, "w", libver=_VERSIONS) as file:
+        _fill(file, data)
+
+
+def _fill(file: h5py.File, data: xr.Dataset) -> None:
+    scales: dict[Any, h5py.Dataset] = {}
+    for name, size in data.sizes.items():
+        if name not in data.variables:
+            scales[name] = file.create_dataset(str(name), (size,), ">f4")
+            scales[name].make_scale(_NO_VARIABLE % size)
+    for name in sorted(data.variables, key=lambda name: name not in data.sizes):
+        variable = data.variables[name]
+        written = file.create_dataset(str(name), **_stored(variable.values))
+        written.attrs.update(variable.attrs | ({"dtype": "bool"} if variable.dtype == bool else {}))
+        if name in data.sizes:
+            written.make_scale(str(name))
+            scales[name] = written
+            continue
+        for place, dim in enumerate(variable.dims):
+            written.dims[place].attach_scale(scales[dim])
+    aside = [str(name) for name in data.coords if name not in data.sizes]
+    file.attrs.update(data.attrs | ({"coordinates": " ".join(aside)} if aside else {}))
+    layout = {str(name): (v.dims, list(v.attrs), v.dtype.kind) for name, v in data.variables.items()}
+    file.attrs[LAYOUT] = json.dumps({"variables": layout, "attrs": list(data.attrs), "coords": list(data.coords)})
 
 
 def _stored(values: np.ndarray) -> dict[str, Any]:
@@ -58,7 +69,7 @@ def _stored(values: np.ndarray) -> dict[str, Any]:
 
 
 def read_block(content: bytes) -> xr.Dataset:
-    """The data of a file that `write_block` or xarray has written."""
+    """The data of a file that was written here or by xarray, from its contents."""
     with h5py.File(io.BytesIO(content), "r") as file:
         if LAYOUT in file.attrs:
             return _read(file)

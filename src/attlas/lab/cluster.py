@@ -5,6 +5,7 @@ travels is a few hundred bytes. Workers load the claim by its id, or from the sa
 this process.
 """
 
+import contextlib
 import functools
 import hashlib
 import logging
@@ -13,6 +14,8 @@ import queue
 import re
 import shutil
 import tempfile
+import time
+import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -29,8 +32,11 @@ from attlas.lab.simulations import simulation
 from attlas.lab.store import Store
 from attlas.lab.sweeps import Batch, Outcome, Stopped, carry_out
 
-PATIENCE = 60
-"""Seconds that processes of this machine have to start, and a running scheduler to show a worker."""
+PATIENCE = {"processes": 300, "scheduler": 60}
+"""Seconds that processes of this machine have to start, and a running scheduler to show a worker. Jobs may stand in a queue."""
+
+COUNT = 3.0
+"""Seconds between two counts of the workers."""
 
 
 class Where(NamedTuple):
@@ -150,19 +156,26 @@ class Crew:
     def __init__(self, client: Any, source: Source, store: Store, where: str) -> None:
         self.client, self.source, self.where = client, source, where
         self.folder = str(store.folder.resolve())
+        self._sweep = uuid.uuid4().hex
+        self._processes, self._counted = 1, -COUNT
         self._futures: dict[int, Any] = {}
         self._done: queue.SimpleQueue[int] = queue.SimpleQueue()
 
     @property
     def processes(self) -> int:
-        return len(self.client.scheduler_info(n_workers=-1)["workers"])
+        """Workers by a count that is a few seconds old at most."""
+        if time.monotonic() - self._counted > COUNT:
+            with contextlib.suppress(OSError):  # a scheduler that is gone is told of by its tasks
+                self._processes = len(self.client.nthreads())
+            self._counted = time.monotonic()
+        return self._processes
 
     @property
     def slots(self) -> int:
-        return max(4, 3 * self.processes)
+        return max(4, 3 * self.processes)  # one under way and a spare one or two on each worker
 
     def submit(self, number: int, batches: Sequence[Batch]) -> None:
-        key = f"attlas-{self.source.id.replace('/', '-')}-{os.getpid()}-{number}"
+        key = f"attlas-{self._sweep}-{number}"  # of no other sweep on the same scheduler
         future = self.client.submit(work, self.source, self.folder, list(batches), key=key, pure=False)
         self._futures[number] = future
         future.add_done_callback(lambda _: self._done.put(number))
@@ -232,15 +245,13 @@ def hired(where: Where, claim: Claim, store: Store) -> Iterator[Crew]:
 
 
 def _wait(client: Any, where: Where) -> None:
-    """For the first worker: jobs may stand in a queue, processes may not."""
-    from distributed import TimeoutError as Late
-
-    count = where.count if where.kind == "processes" else 1
+    """For the first worker, or for all of our own processes."""
+    count, patience = where.count if where.kind == "processes" else 1, PATIENCE.get(where.kind)
     try:
-        client.wait_for_workers(count, timeout=None if where.kind == "slurm" else PATIENCE)
-    except Late as error:
-        what = where.address if where.kind == "scheduler" else "this machine"
-        raise InputError(f"the scheduler at {what} has no worker after {PATIENCE} seconds") from error
+        client.wait_for_workers(count, timeout=patience)
+    except TimeoutError as error:
+        what = where.address or "this machine"
+        raise InputError(f"the scheduler at {what} has no worker after {patience} seconds") from error
 
 
 @contextmanager
@@ -257,7 +268,8 @@ def _started(where: Where) -> Iterator[Any]:
         try:
             yield cluster
         finally:
-            cluster.close(timeout=10)
+            with contextlib.suppress(TimeoutError):
+                cluster.close(timeout=30)
 
 
 def _processes(count: int) -> Any:

@@ -23,7 +23,7 @@ import xarray as xr
 
 from attlas.claims import Claim, Setting
 from attlas.errors import InputError
-from attlas.lab.blocks import form, joined, read_block, write_block
+from attlas.lab.blocks import encoded, form, joined, read_block
 
 SMALL, PACKED = 64, 4096
 """A block with fewer cells than the first is small; a packed one holds up to the second."""
@@ -179,12 +179,10 @@ class Store:
         path = folder / f"{_sha(*names).hexdigest()[:32]}.json"
         with self._told():
             folder.mkdir(parents=True, exist_ok=True)
-            with under_way(folder, ".nc") as file:
-                write_block(file, evidence.assign_attrs(facts=json.dumps(dict(facts))))
-                checksum = hashlib.sha256(file.read_bytes()).hexdigest()
-                data = folder / f"{path.stem}.{checksum[:16]}.nc"
-                _flush(file)
-                os.replace(file, data)
+            content = encoded(evidence.assign_attrs(facts=json.dumps(dict(facts))))
+            checksum = hashlib.sha256(content).hexdigest()
+            data = folder / f"{path.stem}.{checksum[:16]}.nc"
+            _write(data, content)
             index = {
                 "claim": claim,
                 "data": data.name,
@@ -262,10 +260,7 @@ class Store:
 
     def _write_json(self, path: Path, content: Mapping[str, Any]) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with under_way(path.parent, ".tmp") as file:
-            file.write_text(json.dumps(content, indent=1))
-            _flush(file)
-            os.replace(file, path)
+        _write(path, json.dumps(content, indent=1).encode())
 
     def _indices(self, claim: str) -> list[tuple[Path, dict[str, Any]]]:
         """All indices of a claim, the oldest first; those that have not changed since they were read are not read again."""
@@ -350,7 +345,12 @@ def under_way(folder: Path, suffix: str) -> Iterator[Path]:
         Path(name).unlink(missing_ok=True)
 
 
-def _flush(path: Path) -> None:
-    path.chmod(0o644)  # a temporary file is its owner's alone; a store may be shared
-    with path.open("rb+") as file:
-        os.fsync(file.fileno())
+def _write(path: Path, content: bytes) -> None:
+    """Write a file under another name, flush it to the disk, and give it its name."""
+    with under_way(path.parent, path.suffix) as file:
+        file.chmod(0o644)  # a temporary file is its owner's alone; a store may be shared
+        with file.open("wb") as opened:
+            opened.write(content)
+            opened.flush()
+            os.fsync(opened.fileno())
+        os.replace(file, path)

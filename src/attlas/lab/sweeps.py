@@ -21,7 +21,7 @@ import xarray as xr
 
 from attlas.claims import Claim, Setting
 from attlas.errors import InputError, whole
-from attlas.lab.blocks import form, joined, write_block
+from attlas.lab.blocks import form, joined, write_file
 from attlas.lab.grids import DONE, FAILED, MISSING, OUTSIDE, Grid, Values, gather, parse_grid, parse_seeds
 from attlas.lab.runner import measured, named
 from attlas.lab.simulations import Simulation, simulation
@@ -373,11 +373,11 @@ def write_gathered(gathered: xr.Dataset, path: Path) -> None:
     """Write what was gathered as one netCDF file, whole or not at all."""
     try:
         with under_way(path.parent, path.suffix) as file:
-            write_block(file, gathered)
+            write_file(file, gathered)
             file.chmod(0o644)
             os.replace(file, path)
-    except OSError as error:
-        raise InputError(f"{str(path)!r} cannot be written: {error.strerror or error}") from error
+    except (OSError, RuntimeError) as error:  # HDF5 tells of a full disk in its own way
+        raise InputError(f"{str(path)!r} cannot be written: {getattr(error, 'strerror', None) or error}") from error
 
 
 def sweep(
