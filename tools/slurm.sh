@@ -55,16 +55,17 @@ SlurmdPort=16818
 NodeName=$host NodeAddr=127.0.0.1 CPUs=$(nproc) RealMemory=$memory State=UNKNOWN
 PartitionName=main Nodes=$host Default=YES MaxTime=INFINITE State=UP
 END
-  echo "CgroupPlugin=disabled" >"$DIR/cgroup.conf"
+  rm -f "$DIR/cgroup.conf"
+  [ ! -e /sys/fs/cgroup/cgroup.controllers ] || echo "IgnoreSystemd=yes" >"$DIR/cgroup.conf"
 }
 
 start() {
+  stop
   install_packages
   start_munge
   configure
-  slurmctld -c -f "$SLURM_CONF"
-  slurmd -c -f "$SLURM_CONF"
-  for _ in $(seq 60); do
+  slurmctld -c -f "$SLURM_CONF" && slurmd -c -f "$SLURM_CONF" || { echo "SLURM did not start; see $DIR/*.log" >&2; exit 1; }
+  for _ in $(seq 120); do
     [ "$(sinfo -h -o %T 2>/dev/null)" = idle ] && { echo "$SLURM_CONF"; return; }
     sleep 1
   done
@@ -73,9 +74,11 @@ start() {
 }
 
 stop() {
+  [ -e "$DIR/slurmctld.pid" ] || return 0
   scancel --user="$(id -un)" 2>/dev/null || true
   for daemon in slurmd slurmctld; do
-    [ -e "$DIR/$daemon.pid" ] && kill "$(cat "$DIR/$daemon.pid")" 2>/dev/null || true
+    [ ! -e "$DIR/$daemon.pid" ] || kill "$(cat "$DIR/$daemon.pid")" 2>/dev/null || true
+    rm -f "$DIR/$daemon.pid"
   done
 }
 
