@@ -2,14 +2,14 @@
 
 A block is a netCDF file with the evidence of some cells, and a small JSON index beside it that lists the names of the
 cells and the checksum of the file it belongs to. The index is written last, under a temporary name, and renamed: what has
-an index is finished. Processes may share a store without locks, because a block's data file carries its own checksum in
-its name and is never written twice with different contents. Many small blocks are packed into a large one, which is
+an index is finished. Processes may share a store without locks, because no two writes share a data file. Many small blocks are packed into a large one, which is
 finished before they are removed.
 """
 
 import hashlib
 import json
 import os
+import secrets
 import tempfile
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -144,17 +144,19 @@ class Store:
     def read(self, claim: str, names: Collection[str]) -> Iterator[Part]:
         """The evidence of those of `names` that are stored, block by block, each name once. A damaged block is named in
         `notes`, set aside and left out."""
-        left = set(names)
-        for _ in range(LOOKS):
+        left, seen = set(names), set[str]()
+        for look in range(LOOKS):
             blocks: dict[Path, dict[str, int]] = {}
             for name, place in self.find(claim, left).items():
                 blocks.setdefault(place.block, {})[name] = place.number
+                seen.add(name)
             for path, numbers in blocks.items():
                 evidence = self._read_block(path)
                 if evidence is not None:
                     left -= set(numbers)
                     yield Part(evidence, numbers)
-            if not blocks or not left:
+            # A listing of the folder may miss what is moved meanwhile.
+            if not left or (look > 0 and not left & seen):
                 return
 
     def load(self, claim: str, names: Collection[str]) -> dict[str, xr.Dataset]:
@@ -181,7 +183,7 @@ class Store:
             folder.mkdir(parents=True, exist_ok=True)
             content = encoded(evidence.assign_attrs(facts=json.dumps(dict(facts))))
             checksum = hashlib.sha256(content).hexdigest()
-            data = folder / f"{path.stem}.{checksum[:16]}.nc"
+            data = folder / f"{path.stem}.{secrets.token_hex(8)}.nc"
             _write(data, content)
             index = {
                 "claim": claim,
@@ -192,7 +194,7 @@ class Store:
             }
             older = self._read_index(path)
             self._write_json(path, index)
-            if older is not None and older["data"] != data.name:
+            if older is not None:
                 (folder / older["data"]).unlink(missing_ok=True)
         return path
 
