@@ -5,16 +5,19 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 OUT    ?= build/atlas
 
-.PHONY: atlas test test-long setup lint models data bench bench-data soak examples lock clean
+.PHONY: atlas test test-long test-cluster setup lint models data bench bench-data soak examples lock clean
 
 atlas: $(STAMP)
 	$(BIN)/attlas atlas --out $(OUT)
 
 test: lint
-	$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not long"
+	$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not long and not cluster"
 
 test-long: $(STAMP)
-	$(BIN)/python -m pytest -n 2 --dist loadgroup -m long
+	$(BIN)/python -m pytest -n 2 --dist loadgroup -m "long and not cluster"
+
+test-cluster: $(STAMP)
+	$(BIN)/python -m pytest -m cluster
 
 setup: $(STAMP)
 

@@ -5,7 +5,7 @@ import sys
 from rich.console import Console
 from rich.table import Table
 
-from bench import audit, capacity, descent, estimators, kernels, learning, model, online
+from bench import audit, capacity, descent, estimators, kernels, learning, model, online, sweeps
 from bench.timing import Row
 
 BENCHMARKS = (
@@ -17,6 +17,7 @@ BENCHMARKS = (
     + learning.BENCHMARKS
     + audit.BENCHMARKS
     + estimators.BENCHMARKS
+    + sweeps.BENCHMARKS
 )
 
 

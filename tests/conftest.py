@@ -166,3 +166,13 @@ def tested(tmp_path_factory):
     result = cache(lambda id: run(id, seed=SEED, store=shared))
     result.store = shared
     return result
+
+
+@pytest.fixture
+def toy(monkeypatch):
+    """The claim of `tests/lab/toys.py`, in a catalogue that forgets it again."""
+    from attlas import claims
+
+    claims.catalogue()
+    monkeypatch.setattr(claims, "_REGISTRY", dict(claims._REGISTRY))
+    return claims.load_file(Path(__file__).parent / "lab" / "toys.py")[0]

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import jax
 import pytest
+import xarray as xr
 
 from attlas import claims, cli
 from attlas.claims import catalogue
@@ -87,7 +88,9 @@ def file(tmp_path):
 
 def test_help_names_the_verbs(attlas):
     answer = attlas("--help")
-    assert answer.returncode == 0 and all(verb in answer.stdout for verb in ("list", "show", "run", "atlas", "cite"))
+    assert answer.returncode == 0 and all(
+        verb in answer.stdout for verb in ("list", "show", "run", "atlas", "sweep", "cite")
+    )
 
 
 def test_without_a_verb_the_help_keeps_its_lines(attlas):
@@ -170,6 +173,24 @@ BAD = [
     (["cite", "single-location/zetta"], "Did you mean"),
     (["atlas", "--out", "/proc/nowhere"], "cannot be written"),
     (["dance"], "No such command"),
+    (["sweep", FAST, "--grid", "spred=1,2"], "unknown parameter 'spred'. Did you mean spread"),
+    (["sweep", FAST, "--grid", "spread=wide"], "spread = 'wide'"),
+    (["sweep", FAST, "--grid", "spread"], "name=values"),
+    (["sweep", FAST, "--grid", "spread=1:2:3log", "--grid", "spread=1"], "the grid has spread twice"),
+    (["sweep", FAST, "--grid", "points=0:3"], "points = 0"),
+    (["sweep", FAST, "--grid", "spread=1", "--set", "spread=2"], "spread is both set and in the grid"),
+    (["sweep", FAST, "--seeds", "a:b"], "seeds = 'a:b'"),
+    (["sweep", FAST, "--on", "moon"], "on = 'moon'"),
+    (["sweep", FAST, "--on", "tcp://127.0.0.1:9"], "no scheduler answers"),
+    (["sweep", FAST, "--out", "result.csv"], "must end in .nc"),
+    (["sweep", FAST, "--out", "nowhere/result.nc"], "does not exist"),
+    (["sweep", FAST, "--figure", "figure.bmp"], "must end in one of"),
+    (["sweep", FAST, "--at", "spread"], "name=values"),
+    (["sweep", FAST, "--store", "/proc/nowhere"], "cannot be written"),
+    (["sweep", "single-location/zetta"], "Did you mean single-location/zeta"),
+    (["sweep", "single-location"], "name one"),
+    (["sweep", "gone.py:walk"], "does not exist"),
+    (["sweep", "single-location/closed-form-risk", "--grid", "length=1"], "length = 1"),
 ]
 
 
@@ -204,6 +225,54 @@ def test_an_interrupted_run_keeps_finished_batches(attlas, file, tmp_path, how):
     answer = attlas(*words, "--json")
     (claim,) = json.loads(answer.stdout)["claims"]
     assert claim["verdict"] == "confirmed" and claim["provenance"]["cells_from_store"] == kept
+
+
+SWEEP = ["sweep", "test/true", "--grid", "n=1:5", "--grid", "size=0.5,1,-1"]
+
+
+def test_a_sweep_says_what_it_did_and_the_next_finds_it_done(attlas, file, tmp_path):
+    dry = attlas(*SWEEP, "--claims", file, "--dry-run")
+    assert dry.returncode == 0 and "12 cells, 1 stored, 4 outside the hypotheses, 7 to do." in dry.stdout
+    assert "About" in dry.stdout and "size > 0" in dry.stderr and "--beyond" in dry.stderr
+    first = attlas(*SWEEP, "--claims", file, "--out", "all.nc", "--figure", "all.md", "--show", "measured")
+    assert first.returncode == 0 and first.stdout == "12 cells: 7 done, 1 stored before, 4 outside\nall.nc\n"
+    with xr.open_dataset(tmp_path / "all.nc", engine="h5netcdf") as found:
+        assert found["status"].sel(n=2).values.ravel().tolist() == ["done", "done", "outside"]
+    assert (tmp_path / "all.md").read_text().count("| done |") == 8
+    again = json.loads(attlas(*SWEEP, "--claims", file, "--beyond", "--json").stdout)
+    assert again["done"] == 4 and again["stored"] == 8 and again["left"] == again["failed"] == 0
+    told = json.loads(attlas(*SWEEP, "--claims", file, "--dry-run", "--json").stdout)
+    assert told["left"] == 0 and told["seconds"] == [0.0, 0.0]
+
+
+def test_a_sweep_with_a_failed_cell_exits_with_1(attlas, file):
+    answer = attlas("sweep", "test/bug", "--grid", "n=1,2", "--claims", file, "--retries", "0")
+    assert answer.returncode == 1 and answer.stdout == "2 cells: 2 failed\n"
+    assert "Failed: n = 1, seed 0: RuntimeError: broken inside" in answer.stderr
+    (failure, _) = json.loads(attlas("sweep", "test/bug", "--grid", "n=1,2", "--claims", file, "--json").stdout)[
+        "failures"
+    ]
+    assert failure == {"cell": {"n": 1}, "seed": 0, "reason": "RuntimeError: broken inside"}
+
+
+@pytest.mark.parametrize("name", ["a.svg", "a.png", "a.csv"])
+def test_a_sweep_is_drawn(attlas, file, tmp_path, name):
+    attlas(*SWEEP, "--claims", file, "--figure", name, "--show", "measured", "--kind", "lines")
+    assert (tmp_path / name).stat().st_size > 100
+
+
+def test_an_interrupted_sweep_goes_on_where_it_stopped(attlas, file, tmp_path):
+    words = ["sweep", "test/true", "--claims", str(file), "--grid", "n=1:7", "--set", "wait=1.0"]
+    environment = {**os.environ, "ATTLAS_STORE": str(tmp_path / "store")}
+    process = subprocess.Popen([*ATTLAS, *words], env=environment, stderr=subprocess.PIPE, text=True)
+    blocks = tmp_path / "store" / "blocks"
+    while not list(blocks.rglob("*.json")) and process.poll() is None:
+        time.sleep(0.02)
+    process.send_signal(signal.SIGINT)
+    _, told = process.communicate(timeout=60)
+    assert process.returncode == 130 and told.strip().endswith("Interrupted; finished batches are kept.")
+    answer = json.loads(attlas(*words, "--set", "size=1", "--json").stdout)
+    assert answer["stored"] >= 1 and answer["stored"] + answer["done"] == 6
 
 
 def test_damage_is_told_and_mended(attlas, tmp_path):

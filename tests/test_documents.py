@@ -11,9 +11,10 @@ import pytest
 from attlas import claims, cli
 from attlas.claims import catalogue, load_file, select
 from attlas.lab.runner import run
+from attlas.lab.sweeps import plan_grid
 
 TOP = Path(__file__).parents[1]
-DOCUMENTS = [TOP / "README.md", TOP / "CONTRIBUTING.md", TOP / "docs" / "audit.md"]
+DOCUMENTS = [TOP / "README.md", TOP / "CONTRIBUTING.md", TOP / "docs" / "audit.md", TOP / "docs" / "scaling.md"]
 GUIDES = [TOP / "docs" / "estimators.md"]
 
 
@@ -64,6 +65,9 @@ def test_commands_in_the_documents_exist(command, registry, monkeypatch):
     for file in context.params.get("files", ()):
         load_file(file)
     patterns = [context.params.get("pattern"), context.params.get("claim"), *context.params.get("patterns", ()), *context.params.get("claims", ())]  # fmt: skip
+    if verb == "sweep":
+        plan_grid(*(context.params[name] for name in ("claim", "grid", "seeds", "scale", "settings"))).outside()
+        return
     found = select([pattern for pattern in patterns if pattern])
     for text in context.params.get("settings", ()):
         claim = found[0]

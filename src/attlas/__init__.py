@@ -8,12 +8,18 @@ if TYPE_CHECKING:
     from attlas.audit.auditing import audit_model
     from attlas.claims import catalogue
     from attlas.lab.runner import run
+    from attlas.lab.sweeps import sweep
 
 __version__ = "0.1.0"
-__all__ = ["InputError", "__version__", "audit_model", "catalogue", "run"]
+__all__ = ["InputError", "__version__", "audit_model", "catalogue", "run", "sweep"]
 
 # Loaded on first use: importing the package imports no JAX.
-_HOMES = {"audit_model": "attlas.audit.auditing", "catalogue": "attlas.claims", "run": "attlas.lab.runner"}
+_HOMES = {
+    "audit_model": "attlas.audit.auditing",
+    "catalogue": "attlas.claims",
+    "run": "attlas.lab.runner",
+    "sweep": "attlas.lab.sweeps",
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 import tempfile
+import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from attlas.claims import Claim
     from attlas.lab.runner import Progress, Result
     from attlas.lab.store import Store
+    from attlas.lab.sweeps import Sweep, Tally
 
 EXIT_REFUTED, EXIT_USAGE, EXIT_UNDECIDED, EXIT_BUG, EXIT_INTERRUPTED = 1, 2, 3, 70, 130
 FIGURE_FORMATS = (".svg", ".pdf", ".png", ".html")
@@ -142,6 +144,7 @@ def atlas(
 ) -> None:
     """Test every claim and write the atlas: pages that open from disk, without a network."""
     from attlas.lab import pages
+    from attlas.lab.showpieces import SHOWPIECES
 
     folder = pages.check_folder(Path(out))
     found = _select([], files)
@@ -152,7 +155,9 @@ def atlas(
         if not (as_json or _stderr().is_terminal):  # a log, which has no progress bar
             _stderr().print(f"{len(results)} of {len(found)}: {result.claim.id} {result.verdict.word}")
     _stderr().print("Drawing the pages ...")
-    index = pages.write_atlas(results, folder, opened.kept_table("real-data"))
+    known = {claim.id for claim in found}
+    shown = [one for piece in SHOWPIECES if piece.claim in known and (one := piece.shown(opened)) is not None]
+    index = pages.write_atlas(results, folder, shown, opened.kept_table("real-data"))
     if as_json:
         _print_json({"index": str(index), "claims": [result.to_dict() for result in results]})
     else:
@@ -259,6 +264,83 @@ def _stages(quiet: bool) -> Iterator[Callable[[str], None]]:
 
 
 @commands.command()
+@click.argument("claim")
+@click.option("--grid", multiple=True, metavar="NAME=VALUES", help="Values of a parameter: 1,2,4 or 0.05:1:20log, 0:1:11, 10:20. Several grids make a product.")  # fmt: skip
+@click.option("--seeds", default="0", show_default=True, metavar="SEEDS", help="As 0:100 or 3,5,8.")
+@_scale
+@click.option("--set", "settings", multiple=True, metavar="NAME=VALUE", help="Change a parameter for all cells.")
+@click.option("--on", default="local", show_default=True, metavar="WHERE", help="local (this process), local:N (processes), tcp://HOST:PORT (a Dask scheduler), slurm or slurm:N (jobs).")  # fmt: skip
+@click.option("--out", type=click.Path(dir_okay=False), help="Gather everything into one netCDF file (.nc).")
+@click.option("--figure", type=click.Path(dir_okay=False), help=f"A phase diagram or lines ({', '.join(FIGURE_FORMATS)}), or a table (.csv, .md).")  # fmt: skip
+@click.option("--show", "variable", help="The variable that is drawn.  [default: arrived, measured, or the first]")
+@click.option("--at", multiple=True, metavar="NAME=VALUE", help="Draw one value of an axis.")
+@click.option("--kind", type=click.Choice(["phase", "lines"]), help="How it is drawn.  [default: by the axes]")
+@click.option("--dry-run", is_flag=True, help="Say how many cells there are, how many are stored and how long the rest would take.")  # fmt: skip
+@click.option("--beyond", is_flag=True, help="Also run cells outside the claim's hypotheses.")
+@click.option("--retries", type=click.IntRange(0), default=2, show_default=True, help="How often a cell that failed is tried again.")  # fmt: skip
+@_files
+@_store
+@_fresh
+@_json
+def sweep(
+    claim: str,
+    grid: Sequence[str],
+    seeds: str,
+    scale: str,
+    settings: Sequence[str],
+    on: str,
+    out: str | None,
+    figure: str | None,
+    variable: str | None,
+    at: Sequence[str],
+    kind: str | None,
+    dry_run: bool,
+    beyond: bool,
+    retries: int,
+    files: Sequence[str],
+    store: str | None,
+    fresh: bool,
+    as_json: bool,
+) -> None:
+    """Measure CLAIM at every point of a grid of settings, here or on a cluster; stop and go on at any time.
+
+    In place of a claim there may be a function that simulates, as FILE.py:FUNCTION.
+    Exit code: 0 all cells are done or outside the hypotheses, 1 a cell failed or is missing, 2 bad input,
+    130 interrupted. Finished cells are kept, and the same command goes on where it stopped.
+    """
+    from attlas.lab import ONE_THREAD
+
+    os.environ.update({**ONE_THREAD, **os.environ})  # before JAX starts
+    from attlas.lab import cluster, sweeps
+    from attlas.lab.grids import parse_grid
+
+    where = cluster.parse_where(on)
+    result = _writable("out", out, (".nc",))
+    drawing = _writable("figure", figure, (*FIGURE_FORMATS, ".csv", ".md"))
+    chosen = parse_grid(at)
+    _select([], files)
+    plan = sweeps.plan_sweep(claim, grid, seeds, scale, settings, _open_store(store), fresh=fresh, beyond=beyond, retries=retries)  # fmt: skip
+    for note in plan.notes:
+        _stderr().print(note)
+    if dry_run:
+        _print_estimate(plan, where.count, as_json)
+        return
+    try:
+        with _interruptible() as check, _sweep_progress(as_json) as tell, sweeps.workers_for(on, plan) as workers:
+            plan.run(workers, lambda tally: (check(), tell(tally))[0])
+    except sweeps.Stopped as stopped:
+        _stderr().print(str(stopped))
+    if result or drawing:
+        gathered = plan.gathered()
+        if result:
+            sweeps.write_gathered(gathered, result)
+        if drawing:
+            _draw_sweep(gathered, drawing, kind, variable, chosen)
+    _print_sweep(plan, result, as_json)
+    sys.exit(EXIT_REFUTED if plan.tally.failed or plan.tally.left else 0)
+
+
+@commands.command()
 @click.argument("claims", nargs=-1)
 @_files
 @_json
@@ -284,13 +366,11 @@ def _select(patterns: Sequence[str], files: Sequence[str], source: str | None = 
 
 def _open_store(folder: str | None) -> "Store":
     """The store, with JAX's compilation cache in it."""
-    import jax
-
+    from attlas.lab.runner import keep_compiled
     from attlas.lab.store import Store
 
     store = Store(folder)
-    jax.config.update("jax_compilation_cache_dir", str(store.folder / "compiled"))
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
+    keep_compiled(store)
     return store
 
 
@@ -384,6 +464,117 @@ def _progress(claims: int, quiet: bool) -> Iterator[tuple["Progress | None", Any
         yield tell, lambda: bar.advance(task)
 
 
+@contextlib.contextmanager
+def _sweep_progress(quiet: bool) -> "Iterator[Callable[[Tally], None]]":
+    """A bar on a terminal, a line every ten seconds elsewhere: cells done and failed, rate, time left, where."""
+    console = _stderr()
+    if quiet:
+        yield lambda tally: None
+        return
+    if not console.is_terminal:
+        last = time.monotonic()
+        told = False
+
+        def log(tally: "Tally") -> None:
+            nonlocal last, told
+            if tally.processes > 1 and not told:
+                told = True
+                console.print(f"{tally.processes} workers; {tally.where}")
+            if time.monotonic() - last > 10:
+                last = time.monotonic()
+                console.print(_how_far(tally))
+
+        yield log
+        return
+    from rich.progress import BarColumn, Progress, TextColumn
+
+    with Progress(BarColumn(), TextColumn("{task.description}"), console=console, transient=True) as bar:
+        task = bar.add_task("", total=None)
+
+        def show_bar(tally: "Tally") -> None:
+            where = "" if tally.where == "this process" else f", {tally.processes} workers ({tally.where})"
+            done = tally.cells - tally.left
+            bar.update(task, total=tally.cells, completed=done, description=f"{_how_far(tally)}{where}")
+
+        yield show_bar
+
+
+def _how_far(tally: "Tally") -> str:
+    left = f", {_duration(tally.seconds_left)} left" if tally.done and tally.left else ""
+    failed = f", {tally.failed:,} failed" if tally.failed else ""
+    return f"{tally.stored + tally.done:,} of {tally.cells - tally.outside:,} cells{failed}, {tally.rate:.3g} a second{left}"
+
+
+def _duration(seconds: float) -> str:
+    for unit, size in (("d", 86400), ("h", 3600), ("min", 60)):
+        if seconds >= 1.5 * size:
+            return f"{seconds / size:.3g} {unit}"
+    return f"{seconds:.2g} s"
+
+
+def _print_estimate(plan: "Sweep", processes: int, as_json: bool) -> None:
+    estimate = plan.estimate(processes)
+    tally = plan.tally
+    counts = {"cells": tally.cells, "stored": tally.stored, "outside": tally.outside, "left": tally.left}
+    if as_json:
+        seconds = [None if s != s else s for s in (estimate.low, estimate.high)]
+        _print_json({**counts, "seconds": seconds, "basis": estimate.basis})
+        return
+    outside = f", {tally.outside:,} outside the hypotheses" if tally.outside else ""
+    click.echo(f"{tally.cells:,} cells, {tally.stored:,} stored{outside}, {tally.left:,} to do.")
+    if estimate.low != estimate.low:
+        click.echo(f"No estimate: it rests on {estimate.basis}.")
+    elif tally.left:
+        low, high = _duration(estimate.low), _duration(estimate.high)
+        about = low if low == high else f"{low} to {high}, as more or less is compiled again"
+        click.echo(f"About {about}; by {estimate.basis}.")
+
+
+def _print_sweep(plan: "Sweep", out: Path | None, as_json: bool) -> None:
+    tally, failures = plan.tally, plan.failures()
+    counts = {name: getattr(tally, name) for name in ("cells", "stored", "done", "failed", "outside", "left")}
+    if as_json:
+        axes = {name: list(values) for name, values in plan.grid.axes.items()}
+        more = {"seconds": round(tally.seconds, 3), "failures": failures, "out": str(out) if out else None}
+        _print_json({"claim": plan.grid.claim.id, "scale": plan.grid.scale, "axes": axes, **counts, **more})
+        return
+    for failure in failures[:10]:
+        point = ", ".join(f"{name} = {value}" for name, value in failure["cell"].items())
+        _stderr().print(f"Failed: {point or 'the cell'}, seed {failure['seed']}: {failure['reason']}", markup=False)
+    if len(failures) > 10:
+        _stderr().print(f"... and {len(failures) - 10:,} more; --out tells the reason of each.")
+    words = [f"{tally.done:,} done", f"{tally.stored:,} stored before", f"{tally.failed:,} failed", f"{tally.outside:,} outside", f"{tally.left:,} missing"]  # fmt: skip
+    numbers = (tally.done, tally.stored, tally.failed, tally.outside, tally.left)
+    click.echo(f"{tally.cells:,} cells: " + ", ".join(w for w, n in zip(words, numbers, strict=True) if n))
+    if out:
+        click.echo(out)
+
+
+def _draw_sweep(gathered: Any, path: Path, kind: str | None, variable: str | None, at: dict[str, str]) -> None:
+    from attlas.lab.diagrams import TABLES, diagram, summary, write_table
+
+    if path.suffix in TABLES:
+        write_table(summary(gathered, variable, at), path)
+    else:
+        _save_figure(diagram(gathered, kind, variable, at), path)
+
+
+def _writable(option: str, file: str | None, suffixes: Sequence[str]) -> Path | None:
+    """The file that `option` names, if it may be written."""
+    if file is None:
+        return None
+    path = Path(file)
+    if path.suffix not in suffixes:
+        raise InputError(
+            f"{option} {file!r}: its name must end in {'one of ' * (len(suffixes) > 1)}{', '.join(suffixes)}"
+        )
+    if not path.parent.is_dir():
+        raise InputError(f"{option} {file!r}: the folder {str(path.parent)!r} does not exist")
+    if not os.access(path.parent, os.W_OK):
+        raise InputError(f"{option} {file!r}: the folder {str(path.parent)!r} cannot be written")
+    return path
+
+
 def _exit_code(results: "Sequence[Result]") -> int:
     words = {result.verdict.word for result in results}
     return EXIT_REFUTED if "refuted" in words else EXIT_UNDECIDED if "undecided" in words else 0
@@ -392,11 +583,7 @@ def _exit_code(results: "Sequence[Result]") -> int:
 def _check_figure(figure: str | None, claims: "list[Claim]") -> None:
     if figure is None:
         return
-    path = Path(figure)
-    if path.suffix not in FIGURE_FORMATS:
-        raise InputError(f"figure {figure!r}: its name must end in one of {', '.join(FIGURE_FORMATS)}")
-    if not path.parent.is_dir():
-        raise InputError(f"figure {figure!r}: the folder {str(path.parent)!r} does not exist")
+    _writable("figure", figure, FIGURE_FORMATS)
     if len(claims) > 1:
         raise InputError(f"--figure draws one claim, and {len(claims)} were selected")
     if claims[0].figure is None:
@@ -407,11 +594,15 @@ def _draw(result: "Result", path: Path) -> None:
     if not result.evidence:
         _stderr().print(f"No figure: {result.verdict.reason}")
         return
+    _save_figure(result.figure(), path)
+
+
+def _save_figure(chart: Any, path: Path) -> None:
     formats: dict[str, dict[str, Any]] = {".html": {"inline": True}, ".png": {"ppi": 144}}
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=".under-way-", suffix=path.suffix)
     os.close(handle)
     try:
-        result.figure().save(name, **formats.get(path.suffix, {}))
+        chart.save(name, **formats.get(path.suffix, {}))
         os.chmod(name, 0o644)
         os.replace(name, path)
     finally:

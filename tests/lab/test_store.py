@@ -10,7 +10,7 @@ import xarray as xr
 
 from attlas.claims import Setting
 from attlas.errors import InputError
-from attlas.lab.store import Address, Store
+from attlas.lab.store import SMALL, Address, Cell, Store
 
 ADDRESS = Address("map/claim", 7, "float64", "code")
 CELLS = [Setting(n=n) for n in (1, 2, 3)]
@@ -23,12 +23,21 @@ def evidence(cells, shift=0.0):
     )
 
 
+def save(store, cells=CELLS, facts=None, shift=0.0, address=ADDRESS):
+    store.save([Cell(address, cell) for cell in cells], evidence(cells, shift), facts or {})
+
+
 def read(store, cells=CELLS, address=ADDRESS):
-    return store.load(store.find(address, cells))
+    names = {address.cell(cell): cell for cell in cells}
+    return {names[name]: found for name, found in store.load(address.claim, names).items()}
+
+
+def index_of(store, cell, address=ADDRESS):
+    return store.find(address.claim, [address.cell(cell)])[address.cell(cell)].block
 
 
 def test_what_is_saved_is_found_by_cell(store):
-    store.save(ADDRESS, CELLS[:2], evidence(CELLS[:2]), {"seconds": 1.5})
+    save(store, CELLS[:2], {"seconds": 1.5})
     found = read(store)
     assert set(found) == set(CELLS[:2])
     xr.testing.assert_equal(found[CELLS[1]], evidence(CELLS[1:2]))
@@ -36,7 +45,7 @@ def test_what_is_saved_is_found_by_cell(store):
 
 
 def test_a_change_of_seed_code_precision_or_setting_is_another_block(store):
-    store.save(ADDRESS, CELLS, evidence(CELLS), {})
+    save(store)
     for other in (
         Address("map/claim", 8, "float64", "code"),
         Address("map/claim", 7, "float32", "code"),
@@ -47,16 +56,16 @@ def test_a_change_of_seed_code_precision_or_setting_is_another_block(store):
 
 
 def test_a_newer_block_replaces_an_older_one(store):
-    store.save(ADDRESS, CELLS, evidence(CELLS), {})
-    store.save(ADDRESS, CELLS, evidence(CELLS, shift=1.0), {})
+    save(store)
+    save(store, shift=1.0)
     assert float(read(store)[CELLS[0]]["measured"][0, 0]) == 2.0
 
 
 @pytest.mark.parametrize("damage", ["truncate", "flip", "empty", "remove"])
 def test_damaged_data_are_named_set_aside_and_left_out(store, damage):
-    store.save(ADDRESS, CELLS[:1], evidence(CELLS[:1]), {})
-    store.save(ADDRESS, CELLS[1:], evidence(CELLS[1:]), {})
-    index = store.find(ADDRESS, CELLS[:1])[CELLS[0]].index
+    save(store, CELLS[:1])
+    save(store, CELLS[1:])
+    index = index_of(store, CELLS[0])
     data = index.parent / json.loads(index.read_text())["data"]
     content = bytearray(data.read_bytes())
     if damage == "truncate":
@@ -71,24 +80,22 @@ def test_damaged_data_are_named_set_aside_and_left_out(store, damage):
     assert set(read(store)) == set(CELLS[1:])
     assert len(store.notes) == 1 and str(index) in store.notes[0] and "damaged" in store.notes[0]
     assert read(store, CELLS[:1]) == {} and len(store.notes) == 1
-    store.save(ADDRESS, CELLS[:1], evidence(CELLS[:1]), {})
+    save(store, CELLS[:1])
     assert set(read(store)) == set(CELLS)
 
 
 @pytest.mark.parametrize("text", ["{ half", "", "[1]", '{"a": 1}'])
 def test_a_damaged_index_is_set_aside(store, text):
-    store.save(ADDRESS, CELLS, evidence(CELLS), {})
-    store.find(ADDRESS, CELLS)[CELLS[0]].index.write_text(text)
+    save(store)
+    index_of(store, CELLS[0]).write_text(text)
     assert read(store) == {} and "index cannot be read" in store.notes[0]
 
 
 def _write_many(folder, start):
     store = Store(folder)
     for i in range(start, start + 30):
-        cells = [Setting(n=i)]
-        store.save(ADDRESS, cells, evidence(cells), {"who": start})
-        shared = [Setting(n=1000 + i % 5)]
-        store.save(ADDRESS, shared, evidence(shared), {"who": start})
+        save(store, [Setting(n=i)], {"who": start})
+        save(store, [Setting(n=1000 + i % 5)], {"who": start})
 
 
 def test_two_processes_on_one_store_lose_nothing(store):
@@ -115,6 +122,69 @@ def test_a_writer_that_is_killed_leaves_finished_blocks_and_no_broken_one(store)
     cells = [Setting(n=n) for n in (*range(30), *range(1000, 1005))]
     found = read(store, cells)
     assert len(found) >= 3 and store.notes == []
+
+
+def test_the_newest_of_several_blocks_that_hold_a_cell_is_read(store):
+    for cells, shift in ((CELLS, 0.0), (CELLS[1:2], 1.0), (CELLS[:2], 2.0)):
+        save(store, cells, shift=shift)
+        time.sleep(0.01)
+    found = read(store)
+    assert [float(found[cell]["measured"][0, 0]) for cell in CELLS] == [3.0, 4.0, 3.0]
+
+
+def test_a_block_may_mix_seeds(store):
+    other = Address("map/claim", 8, "float64", "code")
+    store.save([Cell(ADDRESS, CELLS[0]), Cell(other, CELLS[0])], evidence(CELLS[:2]), {"seconds": 3.0})
+    assert float(read(store, address=other)[CELLS[0]]["measured"][0, 0]) == 2.0
+    assert json.loads(read(store)[CELLS[0]].attrs["seed"]) == [7, 8]
+    assert store.find("map/claim", [other.cell(CELLS[0])])[other.cell(CELLS[0])].seconds == 1.5
+
+
+def test_small_blocks_are_packed_without_a_loss(store):
+    cells = [Setting(n=n) for n in range(1, 41)]
+    for cell in cells:
+        save(store, [cell], {"seconds": 0.5, "compile_seconds": 0.1})
+    before = read(store, cells)
+    other = [Setting(n=n) for n in (100, 101)]
+    for cell, error in zip(other, (1.0, 2.0), strict=True):  # what has no axis `cell` differs: these are not joined
+        store.save([Cell(ADDRESS, cell)], evidence([cell]).assign(error=error), {})
+    assert store.pack("map/claim") == 40 and store.pack("map/claim") == 0
+    folder = store.folder / "blocks" / "map" / "claim"
+    assert len(list(folder.glob("*.json"))) == len(list(folder.glob("*.nc"))) == 3
+    after = read(store, cells + other)
+    for cell in cells:
+        xr.testing.assert_identical(before[cell].drop_attrs(), after[cell].drop_attrs())
+    assert [float(after[cell]["error"]) for cell in other] == [1.0, 2.0] and store.notes == []
+    assert json.loads(after[cells[3]].attrs["cells"])[3] == {"n": 4}
+    assert max(store.costs("map/claim")) == (40, pytest.approx(20.0), pytest.approx(4.0))
+
+
+def test_a_large_block_is_not_packed(store):
+    for first in (0, SMALL):
+        save(store, [Setting(n=1 + first + n) for n in range(SMALL)])
+    assert store.pack("map/claim") == 0
+
+
+def _pack_often(folder):
+    store = Store(folder)
+    for _ in range(12):
+        store.pack("map/claim")
+        time.sleep(0.02)
+
+
+def test_packing_beside_writers_and_readers_loses_nothing(store):
+    spawn = multiprocessing.get_context("spawn")
+    others = [spawn.Process(target=_write_many, args=(store.folder, start)) for start in (0, 100)]
+    others += [spawn.Process(target=_pack_often, args=(store.folder,)) for _ in range(2)]
+    for other in others:
+        other.start()
+    cells, seen = [Setting(n=n) for n in (*range(30), *range(100, 130), *range(1000, 1005))], set()
+    while any(other.is_alive() for other in others):
+        found = set(read(store, cells))
+        assert seen <= found
+        seen = found
+    assert all(other.exitcode == 0 for other in others)
+    assert set(read(store, cells)) == set(cells) and store.notes == []
 
 
 def test_a_store_that_cannot_be_written_is_one_sentence(tmp_path):

@@ -18,6 +18,7 @@ from markupsafe import Markup
 import attlas
 from attlas.errors import InputError
 from attlas.lab.runner import Result
+from attlas.lab.showpieces import Shown
 from attlas.references import bibtex
 
 LIST = "claims.json"
@@ -60,13 +61,15 @@ def _files_of(folder: Path) -> set[str]:
     return set(content["files"]) if isinstance(content, dict) and "attlas" in content and "files" in content else set()
 
 
-def write_atlas(results: Sequence[Result], folder: Path, measured: Mapping[str, Any] | None = None) -> Path:
-    """Write all pages and return the index. An older atlas in `folder` stays until the new one is complete. `measured` is what
-    `make bench-data` found on real data; it has a page of its own."""
+def write_atlas(
+    results: Sequence[Result], folder: Path, shown: Sequence[Shown] = (), measured: Mapping[str, Any] | None = None
+) -> Path:
+    """Write all pages and return the index: those of the claims, of the showpieces that can be shown, and of what `make bench-data`
+    `measured` on real data. An older atlas in `folder` stays until the new one is complete."""
     folder = check_folder(folder)
     fresh = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}-"))
     try:
-        _write_pages(results, fresh, measured)
+        _write_pages(results, fresh, shown, measured)
         fresh.chmod(0o755)
         _swap(fresh, folder)
     finally:
@@ -74,7 +77,9 @@ def write_atlas(results: Sequence[Result], folder: Path, measured: Mapping[str, 
     return folder / "index.html"
 
 
-def _write_pages(results: Sequence[Result], folder: Path, measured: Mapping[str, Any] | None) -> None:
+def _write_pages(
+    results: Sequence[Result], folder: Path, shown: Sequence[Shown], measured: Mapping[str, Any] | None
+) -> None:
     templates = jinja2.Environment(
         loader=jinja2.PackageLoader("attlas.lab"), autoescape=True, trim_blocks=True, lstrip_blocks=True
     )
@@ -88,11 +93,17 @@ def _write_pages(results: Sequence[Result], folder: Path, measured: Mapping[str,
         path = folder / f"{result.claim.id}.html"
         path.parent.mkdir(exist_ok=True)
         path.write_text(page.render(known=known, **_page_context(result)), encoding="utf-8")
+    large = templates.get_template("showpiece.html")
+    for one in shown:
+        path = folder / "showpieces" / f"{one.piece.slug}.html"
+        path.parent.mkdir(exist_ok=True)
+        context = {"known": known, "shown": one, "piece": one.piece, **_drawn(one.figure())}
+        path.write_text(large.render(**context), encoding="utf-8")
     if measured:
         told = templates.get_template("real_data.html").render(measured=measured, standing=standing)
         (folder / "real-data.html").write_text(told, encoding="utf-8")
     index = templates.get_template("index.html").render(
-        groups=_groups(results), counts=_counts(results), measured=measured
+        groups=_groups(results), counts=_counts(results), showpieces=[one.piece for one in shown], measured=measured
     )
     (folder / "index.html").write_text(index, encoding="utf-8")
     files = sorted([LIST, *(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())])
@@ -118,11 +129,17 @@ def _swap(fresh: Path, folder: Path) -> None:
 def _page_context(result: Result) -> dict[str, Any]:
     context: dict[str, Any] = {"result": result, "claim": result.claim, "bibtex": bibtex_of(result)}
     if result.claim.figure is not None and result.evidence:
-        spec = result.figure().to_dict(validate=False)  # the tests validate
-        # "<" is written so that no text of the data can end the script element it stands in.
-        context["spec"] = json.dumps(spec, separators=(",", ":")).replace("<", "\\u003c")
-        context["svg"] = vl_convert.vegalite_to_svg(spec)
+        context |= _drawn(result.figure())
     return context
+
+
+def _drawn(chart: Any) -> dict[str, str]:
+    spec = chart.to_dict(validate=False)  # the tests validate
+    # "<" is written so that no text of the data can end the script element it stands in.
+    return {
+        "spec": json.dumps(spec, separators=(",", ":")).replace("<", "\\u003c"),
+        "svg": vl_convert.vegalite_to_svg(spec),
+    }
 
 
 def bibtex_of(result: Result) -> str:

@@ -1,7 +1,7 @@
 """From a claim to a verdict: measure what is not stored, gather, judge, and judge the control by the same rule."""
 
+import functools
 import hashlib
-import json
 import platform
 import threading
 import time
@@ -18,7 +18,7 @@ import xarray as xr
 import attlas
 from attlas.claims import Claim, Setting, catalogue, select
 from attlas.errors import InputError
-from attlas.lab.store import Address, Store
+from attlas.lab.store import Address, Cell, Store
 from attlas.statistics import Verdict
 
 REPETITION = 4
@@ -116,8 +116,7 @@ def run(
     again unless `fresh`; what is computed is stored batch by batch, so that an interruption loses one batch.
     """
     if isinstance(claim, str):
-        known = catalogue()
-        claim = known[claim] if claim in known else _one(claim)
+        claim = named(claim)
     if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**31:
         raise InputError(f"seed = {seed!r}: it must be a whole number from 0 to {2**31 - 1}")
     setting = claim.setting(scale)
@@ -128,8 +127,10 @@ def run(
     return result
 
 
-def _one(pattern: str) -> Claim:
-    found = select([pattern])
+def named(pattern: str) -> Claim:
+    """The one claim with that id, or that matches."""
+    known = catalogue()
+    found = [known[pattern]] if pattern in known else select([pattern])
     if len(found) > 1:
         raise InputError(f"{pattern!r} matches {len(found)} claims; name one: {', '.join(c.id for c in found)}")
     return found[0]
@@ -202,38 +203,21 @@ class _Bench:
 
     def _gather(self, setting: Setting, seed: int, address: Address) -> Gathered:
         cells = self.claim.cells(setting)
-        have = {} if self.fresh else self.store.load(self.store.find(address, cells))
+        names = {cell: address.cell(cell) for cell in cells}
+        places = {} if self.fresh else self.store.find(address.claim, names.values())
+        have = self.store.load(address.claim, places)
         stored = len(have)
-        earlier = sum(json.loads(part.attrs["facts"])["seconds"] / part.attrs["batch"] for part in have.values())
+        earlier = sum(places[name].seconds for name in have)
         seconds = compiling = 0.0
         self._tell(len(have), len(cells))
-        for batch in self.claim.batches([cell for cell in cells if cell not in have]):
-            clock = _Clock()
-            with clock, jax.enable_x64(self.claim.precision == "float64"):
-                evidence = self._measure(batch, seed)
-            facts = {**machine(), "seconds": clock.seconds, "compile_seconds": clock.compiling, "when": _now()}
-            self.store.save(address, batch, evidence, facts)
-            have.update({cell: evidence.isel({"cell": [i]}) for i, cell in enumerate(batch)})
-            seconds, compiling = seconds + clock.seconds, compiling + clock.compiling
+        for batch in self.claim.batches([cell for cell in cells if names[cell] not in have]):
+            evidence, facts = measured(self.claim, batch, seed)
+            self.store.save([Cell(address, cell) for cell in batch], evidence, facts)
+            have.update({names[cell]: evidence.isel({"cell": [i]}) for i, cell in enumerate(batch)})
+            seconds, compiling = seconds + facts["seconds"], compiling + facts["compile_seconds"]
             self._tell(len(have), len(cells))
-        joined = self.claim.fit(_join([have[cell] for cell in cells], cells))
+        joined = self.claim.fit(_join([have[names[cell]] for cell in cells], cells))
         return Gathered(joined, seed, seconds, compiling, earlier + seconds, stored, len(cells), address.code)
-
-    def _measure(self, batch: list[Setting], seed: int) -> xr.Dataset:
-        try:
-            evidence = self.claim.measure(batch, seed)
-        except jax.errors.JaxRuntimeError as error:
-            if "RESOURCE_EXHAUSTED" not in str(error):
-                raise
-            raise InputError(f"{self.claim.id} does not fit into memory with {batch[0]}") from error
-        if not isinstance(evidence, xr.Dataset) or evidence.sizes.get("cell") != len(batch):
-            what = dict(evidence.sizes) if isinstance(evidence, xr.Dataset) else type(evidence).__name__
-            raise InputError(
-                f"{self.claim.id} measured {len(batch)} cells and returned {what}: it must return a Dataset with an axis "
-                f"'cell' of that length"
-            )
-        # NumPy from here on: outside the scoped precision JAX would compute with these numbers in single.
-        return evidence.as_numpy()
 
     def _tell(self, done: int, cells: int) -> None:
         if self.progress is not None:
@@ -248,6 +232,31 @@ class _Bench:
             "cells": sum(g.cells for g in gathered),
             "cells_from_store": sum(g.stored for g in gathered),
         }
+
+
+def measured(claim: Claim, batch: list[Setting], seed: int) -> tuple[xr.Dataset, dict[str, Any]]:
+    """The evidence of a batch of cells, and the facts about its measurement: where, when and how long."""
+    clock = _Clock()
+    with clock, jax.enable_x64(claim.precision == "float64"):
+        evidence = _measure(claim, batch, seed)
+    return evidence, {**machine(), "seconds": clock.seconds, "compile_seconds": clock.compiling, "when": _now()}
+
+
+def _measure(claim: Claim, batch: list[Setting], seed: int) -> xr.Dataset:
+    try:
+        evidence = claim.measure(batch, seed)
+    except jax.errors.JaxRuntimeError as error:
+        if "RESOURCE_EXHAUSTED" not in str(error):
+            raise
+        raise InputError(f"{claim.id} does not fit into memory with {batch[0]}") from error
+    if not isinstance(evidence, xr.Dataset) or evidence.sizes.get("cell") != len(batch):
+        what = dict(evidence.sizes) if isinstance(evidence, xr.Dataset) else type(evidence).__name__
+        raise InputError(
+            f"{claim.id} measured {len(batch)} cells and returned {what}: it must return a Dataset with an axis "
+            f"'cell' of that length"
+        )
+    # NumPy from here on: outside the scoped precision JAX would compute with these numbers in single.
+    return evidence.as_numpy()
 
 
 def _join(parts: list[xr.Dataset], cells: Sequence[Setting]) -> xr.Dataset:
@@ -268,11 +277,18 @@ def _plain(cells: Sequence[Setting], name: str) -> bool:
     return not any(isinstance(cell[name], tuple) for cell in cells)
 
 
+def keep_compiled(store: Store) -> None:
+    """Let JAX keep what it compiles in the store, for other processes and later ones."""
+    jax.config.update("jax_compilation_cache_dir", str(store.folder / "compiled"))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
+
+
 def fresh_seed(seed: int) -> int:
     """The seed of a repetition: fixed by the first, and unrelated to the ones a user would try next."""
     return int.from_bytes(hashlib.sha256(f"again {seed}".encode()).digest()[:4], "little") % 2**31
 
 
+@functools.cache
 def machine() -> dict[str, str]:
     """What the numbers may depend on besides the code."""
     return {

@@ -1,28 +1,35 @@
 """Finished batches on disk: written whole or not at all, found again by what they hold.
 
-A block is a netCDF file with the evidence of one batch of cells, and a small JSON index beside it that lists the cells
-and the checksum of the file it belongs to. The index is written last, under a temporary name, and renamed: what has an
-index is finished. Processes may share a store without locks, because a block's data file carries its own checksum in
-its name and is never written twice with different contents.
+A block is a netCDF file with the evidence of some cells, and a small JSON index beside it that lists the names of the
+cells and the checksum of the file it belongs to. The index is written last, under a temporary name, and renamed: what has
+an index is finished. Processes may share a store without locks, because no two writes share a data file. Many small blocks are packed into a large one, which is
+finished before they are removed.
 """
 
 import hashlib
-import io
 import json
 import os
+import secrets
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-import numpy as np
 import platformdirs
 import xarray as xr
 
 from attlas.claims import Claim, Setting
 from attlas.errors import InputError
+from attlas.lab.blocks import encoded, form, joined, read_block
+
+SMALL, PACKED = 64, 4096
+"""A block with fewer cells than the first is small; a packed one holds up to the second."""
+
+LOOKS = 5
+"""How often blocks are looked for again, where another process moves them at the same time."""
 
 
 def _parse_index(text: str) -> dict[str, Any] | None:
@@ -35,12 +42,12 @@ def _parse_index(text: str) -> dict[str, Any] | None:
     return index if whole else None
 
 
-def _sha(*parts: str | bytes) -> str:
+def _sha(*parts: str) -> "hashlib._Hash":
     digest = hashlib.sha256()
     for part in parts:
-        data = part.encode() if isinstance(part, str) else part
+        data = part.encode()
         digest.update(len(data).to_bytes(8, "little") + data)
-    return digest.hexdigest()
+    return digest
 
 
 @dataclass(frozen=True)
@@ -57,18 +64,52 @@ class Address:
         return cls(claim.evidence or claim.id, seed, claim.precision, claim.code)
 
     def cell(self, setting: Setting) -> str:
-        return _sha(self.claim, str(self.seed), self.precision, self.code, setting.canonical())
+        """The name of a cell in the store."""
+        return self.named(setting.canonical())
 
-    def block(self, cells: Sequence[Setting]) -> str:
-        return _sha(*(self.cell(cell) for cell in cells))[:32]
+    def named(self, canonical: str) -> str:
+        """The name of the cell with the canonical setting."""
+        data, digest = canonical.encode(), self._digest.copy()
+        digest.update(len(data).to_bytes(8, "little") + data)
+        return digest.hexdigest()
+
+    @cached_property
+    def _digest(self) -> "hashlib._Hash":
+        return _sha(self.claim, str(self.seed), self.precision, self.code)
 
 
-@dataclass(frozen=True)
-class Place:
-    """Where a cell's evidence lies: an index file and the number of the cell in its block."""
+class Cell(NamedTuple):
+    """One setting of a claim, with all that its evidence depends on."""
 
-    index: Path
+    address: Address
+    setting: Setting
+
+    @property
+    def name(self) -> str:
+        return self.address.cell(self.setting)
+
+
+class Place(NamedTuple):
+    """Where a cell's evidence lies: an index file, the number of the cell in its block, and the seconds it took."""
+
+    block: Path
     number: int
+    seconds: float
+
+
+class Cost(NamedTuple):
+    """What a block took: seconds for all of its cells, and those of them that went into compiling."""
+
+    cells: int
+    seconds: float
+    compiling: float
+
+
+class Part(NamedTuple):
+    """A block's evidence and which of the wanted cells it holds: the number of each in the block, by name."""
+
+    evidence: xr.Dataset
+    numbers: dict[str, int]
 
 
 class Store:
@@ -79,6 +120,7 @@ class Store:
         chosen = folder or os.environ.get("ATTLAS_STORE") or platformdirs.user_cache_dir("attlas")
         self.folder = Path(chosen).expanduser()
         self.notes: list[str] = []
+        self._seen: dict[Path, tuple[tuple[int, int], dict[str, Any]]] = {}
         if reading:
             return
         try:
@@ -88,60 +130,116 @@ class Store:
         except OSError as error:
             raise InputError(f"the store {str(self.folder)!r} cannot be written: {error.strerror or error}") from error
 
-    def find(self, address: Address, cells: Sequence[Setting]) -> dict[Setting, Place]:
-        """The places of those of `cells` that are stored."""
-        wanted = {address.cell(cell): cell for cell in cells}
+    def find(self, claim: str, names: Collection[str]) -> dict[str, Place]:
+        """The places of those of `names`, cells of a claim, that are stored; the newest, where there are several."""
+        wanted = names if isinstance(names, set | frozenset | dict) else set(names)
         found = {}
-        for path in sorted(self._claim_folder(address.claim).glob("*.json")):
-            index = self._read_index(path)
-            for number, name in enumerate(index["cells"] if index else ()):
+        for path, index in self._indices(claim):
+            seconds = index.get("facts", {}).get("seconds", 0.0) / max(1, len(index["cells"]))
+            for number, name in enumerate(index["cells"]):
                 if name in wanted:
-                    found[wanted[name]] = Place(path, number)
+                    found[name] = Place(path, number, seconds)
         return found
 
-    def load(self, places: Mapping[Setting, Place]) -> dict[Setting, xr.Dataset]:
-        """The evidence at `places`, each with a `cell` axis of length one. A damaged block is named in `notes`, set
-        aside and left out."""
-        loaded: dict[Setting, xr.Dataset] = {}
-        for path in {place.index for place in places.values()}:
-            block = self._read_block(path)
-            if block is None:
-                continue
-            for setting, place in places.items():
-                if place.index == path:
-                    loaded[setting] = block.isel({"cell": [place.number]})
-        return loaded
+    def read(self, claim: str, names: Collection[str]) -> Iterator[Part]:
+        """The evidence of those of `names` that are stored, block by block, each name once. A damaged block is named in
+        `notes`, set aside and left out."""
+        left, seen = set(names), set[str]()
+        for look in range(LOOKS):
+            blocks: dict[Path, dict[str, int]] = {}
+            for name, place in self.find(claim, left).items():
+                blocks.setdefault(place.block, {})[name] = place.number
+                seen.add(name)
+            for path, numbers in blocks.items():
+                evidence = self._read_block(path)
+                if evidence is not None:
+                    left -= set(numbers)
+                    yield Part(evidence, numbers)
+            # A listing of the folder may miss what is moved meanwhile.
+            if not left or (look > 0 and not left & seen):
+                return
 
-    def save(self, address: Address, cells: Sequence[Setting], evidence: xr.Dataset, facts: Mapping[str, Any]) -> None:
-        """Write one finished batch."""
-        folder = self._claim_folder(address.claim)
-        name = address.block(cells)
-        kept = evidence.assign_attrs(
-            claim=address.claim, seed=address.seed, precision=address.precision, code=address.code
-        )
-        kept.attrs["cells"] = json.dumps([dict(cell) for cell in cells])
-        kept.attrs["facts"] = json.dumps(dict(facts))
-        kept.attrs["batch"] = len(cells)
+    def load(self, claim: str, names: Collection[str]) -> dict[str, xr.Dataset]:
+        """The evidence of those of `names` that are stored, each with a `cell` axis of length one."""
+        parts = self.read(claim, names)
+        return {name: part.evidence.isel({"cell": [n]}) for part in parts for name, n in part.numbers.items()}
+
+    def save(self, cells: Sequence[Cell], evidence: xr.Dataset, facts: Mapping[str, Any]) -> None:
+        """Write the evidence of some finished cells of one claim as a block."""
+        address = cells[0].address
+        about = {
+            "claim": address.claim,
+            "precision": address.precision,
+            "code": address.code,
+            "seed": json.dumps([cell.address.seed for cell in cells]),
+            "cells": json.dumps([dict(cell.setting) for cell in cells]),
+        }
+        self._save(address.claim, [cell.name for cell in cells], evidence.assign_attrs(about), facts)
+
+    def _save(self, claim: str, names: Sequence[str], evidence: xr.Dataset, facts: Mapping[str, Any]) -> Path:
+        folder = self._claim_folder(claim)
+        path = folder / f"{_sha(*names).hexdigest()[:32]}.json"
         with self._told():
             folder.mkdir(parents=True, exist_ok=True)
-            with _temporary(folder, ".nc") as temporary:
-                kept.to_netcdf(temporary, engine="h5netcdf", encoding=_compressed(kept))
-                checksum = hashlib.sha256(temporary.read_bytes()).hexdigest()
-                data = folder / f"{name}.{checksum[:16]}.nc"
-                _flush(temporary)
-                os.replace(temporary, data)
+            content = encoded(evidence.assign_attrs(facts=json.dumps(dict(facts))))
+            checksum = hashlib.sha256(content).hexdigest()
+            data = folder / f"{path.stem}.{secrets.token_hex(8)}.nc"
+            _write(data, content)
             index = {
-                "claim": address.claim,
+                "claim": claim,
                 "data": data.name,
                 "sha256": checksum,
-                "cells": [address.cell(cell) for cell in cells],
+                "cells": list(names),
                 "facts": dict(facts),
             }
-            path = folder / f"{name}.json"
             older = self._read_index(path)
             self._write_json(path, index)
-            if older is not None and older["data"] != data.name:
+            if older is not None:
                 (folder / older["data"]).unlink(missing_ok=True)
+        return path
+
+    def costs(self, claim: str) -> list[Cost]:
+        """What the blocks of a claim took, the oldest first."""
+        return [
+            Cost(len(index["cells"]), facts.get("seconds", 0.0), facts.get("compile_seconds", 0.0))
+            for _, index in self._indices(claim)
+            if (facts := index.get("facts", {}))
+        ]
+
+    def pack(self, claim: str) -> int:
+        """Copy small blocks whose evidence is of one form into large ones, remove them, and say how many there were."""
+        groups: dict[Any, list[tuple[Path, xr.Dataset]]] = {}
+        for path, index in self._indices(claim):
+            evidence = self._read_block(path) if len(index["cells"]) < SMALL else None
+            if evidence is not None and isinstance(evidence.attrs["seed"], str):
+                group = (evidence.attrs["precision"], evidence.attrs["code"], form(evidence))
+                groups.setdefault(group, []).append((path, evidence))
+        packed = 0
+        for group in groups.values():
+            sizes = [evidence.sizes["cell"] for _, evidence in group]
+            step = max(2, PACKED // max(sizes))
+            for first in range(0, len(group), step):
+                some = group[first : first + step]
+                packed += len(some) if len(some) > 1 and self._pack(claim, some) else 0
+        return packed
+
+    def _pack(self, claim: str, blocks: list[tuple[Path, xr.Dataset]]) -> bool:
+        indices = [self._read_index(path) for path, _ in blocks]
+        if any(index is None for index in indices):  # another process packs them
+            return False
+        names = [name for index in indices if index for name in index["cells"]]
+        evidence = joined([evidence for _, evidence in blocks])
+        for name in ("seed", "cells"):
+            lists = (json.loads(block.attrs[name]) for _, block in blocks)
+            evidence.attrs[name] = json.dumps([item for items in lists for item in items])
+        facts = [index["facts"] for index in indices if index]
+        total = {name: sum(f.get(name, 0.0) for f in facts) for name in ("seconds", "compile_seconds")}
+        written = self._save(claim, names, evidence, {**facts[-1], **total, "blocks": len(facts)})
+        for path, index in zip((path for path, _ in blocks), indices, strict=True):
+            if index is not None and path != written:
+                path.unlink(missing_ok=True)
+                (path.parent / index["data"]).unlink(missing_ok=True)
+        return True
 
     def record(self, claim: str, verdict: Mapping[str, Any]) -> None:
         """Remember the last verdict on a claim."""
@@ -180,15 +278,40 @@ class Store:
 
     def _write_json(self, path: Path, content: Mapping[str, Any]) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with _temporary(path.parent, ".tmp") as temporary:
-            temporary.write_text(json.dumps(content, indent=1))
-            _flush(temporary)
-            os.replace(temporary, path)
+        _write(path, json.dumps(content, indent=1).encode())
+
+    def _indices(self, claim: str) -> list[tuple[Path, dict[str, Any]]]:
+        """All indices of a claim, the oldest first; those that have not changed since they were read are not read again."""
+        for _ in range(LOOKS):
+            listed = self._listed(self._claim_folder(claim))
+            found = []
+            for path, changed in listed:
+                known = self._seen.get(path)
+                if known is None or known[0] != changed:
+                    index = self._read_index(path)
+                    if index is None:
+                        continue
+                    self._seen[path] = known = (changed, index)
+                found.append((path, known[1]))
+            if len(found) == len(listed):
+                break
+        return found
+
+    @staticmethod
+    def _listed(folder: Path) -> list[tuple[Path, tuple[int, int]]]:
+        listed = []
+        with suppress(FileNotFoundError), os.scandir(folder) as entries:
+            for entry in entries:
+                if entry.name.endswith(".json"):
+                    with suppress(FileNotFoundError):
+                        stat = entry.stat()
+                        listed.append((folder / entry.name, (stat.st_mtime_ns, stat.st_ino)))
+        return sorted(listed, key=lambda item: (item[1][0], item[0].name))
 
     def _read_index(self, path: Path) -> dict[str, Any] | None:
         try:
             text = path.read_text()
-        except FileNotFoundError:  # it never was, or another process has set it aside
+        except FileNotFoundError:  # it never was, or another process has moved it
             return None
         except UnicodeDecodeError:
             text = ""
@@ -210,9 +333,9 @@ class Store:
             if hashlib.sha256(content).hexdigest() != index["sha256"]:
                 self._set_aside(path, "its contents do not match their checksum", data)
                 return None
-            with xr.open_dataset(io.BytesIO(content), engine="h5netcdf") as block:
-                return block.load()
-        self._set_aside(path, "its data file is missing")
+            return read_block(content)
+        if path.exists():
+            self._set_aside(path, "its data file is missing")
         return None
 
     def _set_aside(self, index: Path, why: str, *others: Path) -> None:
@@ -230,7 +353,7 @@ class Store:
 
 
 @contextmanager
-def _temporary(folder: Path, suffix: str) -> Iterator[Path]:
+def under_way(folder: Path, suffix: str) -> Iterator[Path]:
     """A name in `folder` for a file under way; whatever is left under it is removed."""
     handle, name = tempfile.mkstemp(dir=folder, prefix=".under-way-", suffix=suffix)
     os.close(handle)
@@ -240,12 +363,12 @@ def _temporary(folder: Path, suffix: str) -> Iterator[Path]:
         Path(name).unlink(missing_ok=True)
 
 
-def _flush(path: Path) -> None:
-    path.chmod(0o644)  # a temporary file is its owner's alone; a store may be shared
-    with path.open("rb+") as file:
-        os.fsync(file.fileno())
-
-
-def _compressed(data: xr.Dataset) -> dict[str, dict[str, Any]]:
-    large = (name for name, v in data.data_vars.items() if v.size > 4096 and np.issubdtype(v.dtype, np.number))
-    return {str(name): {"zlib": True, "complevel": 1} for name in large}
+def _write(path: Path, content: bytes) -> None:
+    """Write a file under another name, flush it to the disk, and give it its name."""
+    with under_way(path.parent, path.suffix) as file:
+        file.chmod(0o644)  # a temporary file is its owner's alone; a store may be shared
+        with file.open("wb") as opened:
+            opened.write(content)
+            opened.flush()
+            os.fsync(opened.fileno())
+        os.replace(file, path)

@@ -1,0 +1,97 @@
+"""Benchmarks of sweeps: what a second process brings, what a batch costs, how long a finished sweep takes to look at."""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from attlas.claims import Claim, load_file
+from attlas.lab import sweeps
+from attlas.lab.cluster import Crew, hired, parse_where
+from attlas.lab.store import Store
+from attlas.lab.sweeps import Here, Sweep, plan_sweep
+from bench.soak import temporary_store
+from bench.timing import Row, seconds
+
+
+def claims() -> dict[str, Claim]:
+    return {claim.slug: claim for claim in load_file(Path(__file__).with_name("cells.py"))}
+
+
+def two_processes() -> Row:
+    """One crew at a time, each with its programs compiled before it is timed."""
+    times = {}
+    for count in (1, 2):
+        with temporary_store() as store, _crew(f"local:{count}", claims()["computes"], store) as crew:
+            _plan(claims()["computes"], {"n": "1:5"}, store).run(crew)
+            times[count] = seconds(lambda: _plan(claims()["computes"], {"n": "100:180"}, store).run(crew))
+    what = "80 compute-bound cells on two local processes of one thread, against one"
+    return Row(what, times[2], times[1], "1.7 or more, on two idle cores")
+
+
+def overhead() -> Row:
+    """Cells that do nothing, a batch and a block each: what is left is handing out, writing and answering."""
+    batches = 200
+    with temporary_store() as store, _crew("local:1", claims()["alone"], store) as crew, _one_batch_a_task():
+        _plan(claims()["alone"], {"n": "1:9"}, store).run(crew)
+        took = seconds(lambda: _plan(claims()["alone"], {"n": f"100:{100 + batches}"}, store).run(crew))
+    return Row(
+        "a batch on a local process: handed out, stored, answered, against 20 ms", took / batches, 0.02, "1 or more"
+    )
+
+
+def here() -> Row:
+    batches = 200
+    with temporary_store() as store, _one_batch_a_task():
+        claim = claims()["alone"]
+        _plan(claim, {"n": "1:9"}, store).run(Here(claim, store))
+        took = seconds(lambda: _plan(claim, {"n": f"100:{100 + batches}"}, store).run(Here(claim, store)))
+    return Row("a batch in this process: measured and stored, against 20 ms", took / batches, 0.02, "1 or more")
+
+
+def resume() -> Row:
+    """10^4 cells of a finished sweep, blocks of one cell each, packed as they came."""
+    claim, grid = claims()["alone"], {"n": "1:101", "lam": "1:101"}
+    with temporary_store() as store, _one_batch_a_task():
+        _plan(claim, grid, store).run(Here(claim, store))
+        took = seconds(lambda: _finish(claim, grid, Store(store.folder)).gathered())
+    return Row("resuming and gathering a finished sweep of 10^4 cells, against 3 s", took, 3.0, "1 or more")
+
+
+def gather() -> Row:
+    claim, grid = claims()["nothing"], {"n": "1:1001", "lam": "1:101"}
+    with temporary_store() as store:
+        _plan(claim, grid, store).run(Here(claim, store))
+        took = seconds(lambda: _finish(claim, grid, Store(store.folder)).gathered())
+    return Row("planning and gathering a finished sweep of 10^5 cells, against 10 s", took, 10.0, "1 or more")
+
+
+def _plan(claim: Claim, grid: dict[str, str], store: Store) -> Sweep:
+    return plan_sweep(claim, grid, 0, "quick", {}, store)
+
+
+def _finish(claim: Claim, grid: dict[str, str], store: Store) -> Sweep:
+    plan = _plan(claim, grid, store)
+    plan.run(Here(claim, store))
+    assert plan.tally.done == 0 and plan.tally.left == 0
+    return plan
+
+
+@contextmanager
+def _crew(on: str, claim: Claim, store: Store) -> Iterator[Crew]:
+    with hired(parse_where(on), claim, store) as crew:
+        time.sleep(1)  # the last worker has told the scheduler of itself
+        yield crew
+
+
+@contextmanager
+def _one_batch_a_task() -> Iterator[None]:
+    before = sweeps.SECONDS
+    sweeps.SECONDS = 0.0
+    try:
+        yield
+    finally:
+        sweeps.SECONDS = before
+
+
+BENCHMARKS: tuple[Callable[[], Row], ...] = (two_processes, overhead, here, resume, gather)

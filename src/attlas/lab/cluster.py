@@ -1,0 +1,316 @@
+"""Tasks of a sweep on Dask: processes of this machine, a running scheduler, or jobs of SLURM.
+
+A worker writes each finished task into the store itself, so that the store's folder must be one that all of them see; what
+travels is a few hundred bytes. Workers load the claim by its id, or from the same file, and must have the same sources as
+this process.
+"""
+
+import contextlib
+import functools
+import hashlib
+import logging
+import os
+import queue
+import re
+import shutil
+import tempfile
+import time
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import attlas
+from attlas.claims import Claim, catalogue, load_file
+from attlas.errors import InputError
+from attlas.lab import ONE_THREAD
+from attlas.lab.runner import keep_compiled
+from attlas.lab.simulations import simulation
+from attlas.lab.store import Store
+from attlas.lab.sweeps import Batch, Outcome, Stopped, carry_out
+
+PATIENCE = {"processes": 300, "scheduler": 60}
+"""Seconds that processes of this machine have to start, and a running scheduler to show a worker. Jobs may stand in a queue."""
+
+COUNT = 3.0
+"""Seconds between two counts of the workers."""
+
+
+class Where(NamedTuple):
+    """Where tasks are carried out: `kind` is local, processes, scheduler or slurm."""
+
+    kind: str
+    count: int = 1
+    address: str = ""
+
+
+def parse_where(on: str) -> Where:
+    if on == "local":
+        return Where("local")
+    if re.match(r"(tcp|tls|ucx|ws)://", on):
+        return Where("scheduler", address=on)
+    found = re.fullmatch(r"(local|slurm)(?::([1-9]\d*))?", on)
+    if found is None:
+        raise InputError(
+            f"on = {on!r}: it must be local, local:N (processes), tcp://HOST:PORT, slurm or slurm:N (jobs)"
+        )
+    return Where("processes" if found[1] == "local" else "slurm", int(found[2] or 1))
+
+
+# --- on a worker -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Source:
+    """What a worker needs to load a claim: its id and, if it is not in the catalogue, its file, with a `function` if it is
+    a simulation; and what it must find."""
+
+    id: str
+    file: str | None
+    function: str
+    code: str
+    evidence: str
+    version: str
+    fingerprint: str
+
+    @classmethod
+    def of(cls, claim: Claim) -> "Source":
+        known = catalogue().get(claim.id) is claim and not claim.measure.__module__.startswith("attlas_claims_")
+        if not known and (claim.measure.__module__ == "__main__" or not claim.file.is_file()):
+            raise InputError(f"{claim.id} is defined in no file that other processes could load")
+        file = None if known else str(claim.file)
+        function = claim.measure.__qualname__ if claim.map == "simulation" else ""
+        return cls(claim.id, file, function, claim.code, claim.evidence, attlas.__version__, fingerprint(file))
+
+    def load(self) -> Claim:
+        """The claim, if this process has the sources it was sent from."""
+        return _loaded(self)
+
+
+@functools.cache
+def _loaded(source: Source) -> Claim:
+    here = fingerprint(source.file)
+    if here != source.fingerprint:
+        raise InputError(
+            f"a worker has Attlas {attlas.__version__} (sources {here[:8]}), and this process {source.version} "
+            f"({source.fingerprint[:8]}): they must be the same, with the same jax, numpy and scipy"
+        )
+    if source.function:
+        claim: Claim | None = simulation(f"{source.file}:{source.function}")
+    else:
+        if source.file is not None:
+            load_file(source.file)
+        claim = catalogue().get(source.id)
+    if claim is None:
+        raise InputError(f"a worker does not find the claim {source.id}")
+    return replace(claim, code=source.code, evidence=source.evidence)
+
+
+def fingerprint(file: str | None) -> str:
+    """Digest of all sources of the package, of a claim file, and of the versions of what computes."""
+    package = Path(attlas.__file__).parent
+    digest = hashlib.sha256(" ".join(version(name) for name in ("jax", "jaxlib", "numpy", "scipy")).encode())
+    for path in sorted(package.rglob("*.py")):
+        digest.update(str(path.relative_to(package)).encode() + hashlib.sha256(path.read_bytes()).digest())
+    if file is not None:
+        try:
+            digest.update(Path(file).read_bytes())
+        except OSError as error:
+            raise InputError(f"the claim file {file!r} cannot be read: {error.strerror or error}") from error
+    return digest.hexdigest()
+
+
+def work(source: Source, folder: str, batches: Sequence[Batch]) -> Outcome:
+    """Carry out one task."""
+    return carry_out(source.load(), batches, _store(folder))
+
+
+@functools.cache
+def _store(folder: str) -> Store:
+    store = Store(folder)
+    keep_compiled(store)
+    return store
+
+
+def trial(source: Source, folder: str, token: str) -> str:
+    """What is wrong with this worker, in a sentence, or nothing."""
+    try:
+        source.load()
+        if not (Path(folder) / token).exists():
+            return f"a worker on {os.uname().nodename} does not see the store {folder!r}: it must be on a shared disk"
+        _store(folder)
+    except InputError as error:
+        return str(error)
+    return ""
+
+
+# --- in this process -------------------------------------------------------------------------------------------------
+
+
+class Crew:
+    """Workers of a Dask cluster."""
+
+    def __init__(self, client: Any, source: Source, store: Store, where: str) -> None:
+        self.client, self.source, self.where = client, source, where
+        self.folder = str(store.folder.resolve())
+        self._sweep = uuid.uuid4().hex
+        self._processes, self._counted = 1, -COUNT
+        self._futures: dict[int, Any] = {}
+        self._done: queue.SimpleQueue[int] = queue.SimpleQueue()
+
+    @property
+    def processes(self) -> int:
+        """Workers by a count that is a few seconds old at most."""
+        if time.monotonic() - self._counted > COUNT:
+            with contextlib.suppress(OSError):  # a scheduler that is gone is told of by its tasks
+                self._processes = len(self.client.nthreads())
+            self._counted = time.monotonic()
+        return self._processes
+
+    @property
+    def slots(self) -> int:
+        return max(4, 3 * self.processes)  # one under way and a spare one or two on each worker
+
+    def submit(self, number: int, batches: Sequence[Batch]) -> None:
+        key = f"attlas-{self._sweep}-{number}"  # of no other sweep on the same scheduler
+        future = self.client.submit(work, self.source, self.folder, list(batches), key=key, pure=False)
+        self._futures[number] = future
+        future.add_done_callback(lambda _: self._done.put(number))
+
+    def finished(self) -> list[tuple[int, Outcome]]:
+        found = []
+        try:
+            found.append(self._done.get(timeout=1.0))
+            while True:
+                found.append(self._done.get_nowait())
+        except queue.Empty:
+            pass
+        return [(number, self._outcome(self._futures.pop(number))) for number in found]
+
+    def _outcome(self, future: Any) -> Outcome:
+        from distributed import CancelledError, KilledWorker
+
+        try:
+            return future.result()
+        except KilledWorker:
+            return Outcome(died="its worker died")
+        except (CancelledError, OSError) as error:
+            raise Stopped(
+                f"The scheduler is gone ({error}). Finished cells are kept; the same command goes on."
+            ) from error
+        finally:
+            future.release()
+
+    def examine(self) -> None:
+        """Refuse workers that would compute other numbers or write elsewhere."""
+        with tempfile.NamedTemporaryFile(dir=self.folder, prefix=".seen-by-") as token:
+            told = self.client.run(trial, self.source, self.folder, Path(token.name).name, on_error="return")
+        for address, sentence in told.items():
+            if isinstance(sentence, BaseException):
+                raise InputError(f"the worker {address} cannot run Attlas {attlas.__version__}: {sentence}")
+            if sentence:
+                raise InputError(f"{sentence} ({address})")
+
+    def dismiss(self) -> None:
+        for future in self._futures.values():
+            future.cancel()
+
+
+@contextmanager
+def hired(where: Where, claim: Claim, store: Store) -> Iterator[Crew]:
+    """The workers that `where` names, examined, for as long as the context lasts."""
+    try:
+        import distributed
+    except ImportError as error:
+        raise InputError("sweeps beyond this process need Dask: pip install 'attlas[cluster]'") from error
+    source = Source.of(claim)
+    with _quiet(), _started(where) as cluster:
+        try:
+            client = distributed.Client(cluster, timeout=10, set_as_default=False)
+        except (OSError, TimeoutError, ValueError) as error:
+            raise InputError(f"no scheduler answers at {where.address}: {error}") from error
+        try:
+            crew = Crew(client, source, store, client.dashboard_link)
+            _wait(client, where)
+            crew.examine()
+            try:
+                yield crew
+            finally:
+                crew.dismiss()
+        finally:
+            client.close(timeout=5)
+
+
+def _wait(client: Any, where: Where) -> None:
+    """For the first worker, or for all of our own processes."""
+    count, patience = where.count if where.kind == "processes" else 1, PATIENCE.get(where.kind)
+    try:
+        client.wait_for_workers(count, timeout=patience)
+    except TimeoutError as error:
+        what = where.address or "this machine"
+        raise InputError(f"the scheduler at {what} has no worker after {patience} seconds") from error
+
+
+@contextmanager
+def _started(where: Where) -> Iterator[Any]:
+    """What a client connects to: an address, or a cluster that lives as long as the context."""
+    import dask
+
+    if where.kind == "scheduler":
+        yield where.address
+        return
+    # A death is counted by the sweep, and the first one is told to it.
+    with dask.config.set({"distributed.scheduler.allowed-failures": 0}):
+        cluster = _processes(where.count) if where.kind == "processes" else _jobs(where.count)
+        try:
+            yield cluster
+        finally:
+            with contextlib.suppress(TimeoutError):
+                cluster.close(timeout=30)
+
+
+def _processes(count: int) -> Any:
+    from distributed import LocalCluster
+
+    return LocalCluster(
+        n_workers=count, threads_per_worker=1, dashboard_address=":0", silence_logs=logging.CRITICAL, env=ONE_THREAD
+    )
+
+
+def _jobs(count: int) -> Any:
+    """Jobs of SLURM as dask-jobqueue's own configuration file describes them, started again where they end too early."""
+    import dask
+
+    try:
+        from dask_jobqueue import SLURMCluster
+    except ImportError as error:
+        raise InputError("sweeps on SLURM need dask-jobqueue: pip install 'attlas[cluster]'") from error
+    if shutil.which("sbatch") is None:
+        raise InputError("there is no SLURM here: the command sbatch is not found")
+    prologue = dask.config.get("jobqueue.slurm.job-script-prologue", None) or []
+    exports = [f'export {name}="{value}"' for name, value in ONE_THREAD.items()]
+    try:
+        cluster = SLURMCluster(job_script_prologue=[*prologue, *exports])
+    except (ValueError, TypeError, OSError, RuntimeError) as error:
+        raise InputError(
+            f"dask-jobqueue's configuration file (jobqueue.yaml) does not describe a job: {error}"
+        ) from error
+    cluster.adapt(minimum_jobs=count, maximum_jobs=count)
+    return cluster
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Dask tells of every death in its log; the sweep tells of it in its own words."""
+    loggers = [logging.getLogger(name) for name in ("distributed", "dask_jobqueue", "tornado.application")]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)

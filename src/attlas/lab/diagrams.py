@@ -1,0 +1,183 @@
+"""What a sweep found, drawn: a phase diagram over two axes, lines with bands over one, or a table."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import altair as alt
+import numpy as np
+import pandas as pd
+import xarray as xr
+
+from attlas.drawing import HEIGHT, PALETTE, WIDTH, colour, finish
+from attlas.errors import InputError, near
+
+KINDS = ("phase", "lines", "table")
+PREFERRED = ("arrived", "measured", "log_threshold")
+TABLES = (".csv", ".md")
+_MANY = 4
+"""An axis with so many values can be one of a phase diagram."""
+
+
+def summary(data: xr.Dataset, variable: str | None = None, at: Mapping[str, Any] | None = None) -> pd.DataFrame:
+    """One row a point: the axes of the sweep but `seed`, the axes of the evidence that have labels, and the mean of
+    `variable` over all else with its standard error, the number of values in it, and the status of the point."""
+    data = _selected(data, at or {})
+    name = _variable(data, variable)
+    axes = [str(dim) for dim in data["status"].dims if dim != "seed"]
+    values = data[name].astype(float)
+    labelled = [str(dim) for dim in values.dims if dim not in axes and dim in data.coords and dim != "seed"]
+    over = [dim for dim in values.dims if dim not in (*axes, *labelled)]
+    count = values.notnull().sum(over)
+    spread = values.std(over, ddof=1) if over else xr.full_like(values, np.nan)
+    # Points at which there are one or no values have no spread, which xarray would warn of.
+    error = (spread / np.sqrt(count.where(count > 1))).fillna(0.0)
+    status = data["status"]
+    worst = xr.full_like(status.isel(seed=0, drop=True) if "seed" in status.dims else status, "done")
+    for word in ("outside", "missing", "failed"):
+        worst = xr.where((status == word).any(set(status.dims) & {"seed"}), word, worst)
+    found = xr.Dataset({"mean": values.mean(over), "error": error, "values": count, "status": worst})
+    frame = found.to_dataframe().reset_index()
+    if "cell" in axes:
+        along = [str(n) for n, c in data.coords.items() if c.dims == ("cell",)]
+        frame["cell"] = [", ".join(f"{n} = {_short(row[n])}" for n in along) for _, row in frame.iterrows()]
+    frame = frame[[*axes, *labelled, "mean", "error", "values", "status"]]
+    frame.attrs = {"variable": name, "axes": axes, "labelled": labelled, "claim": data.attrs.get("claim", "")}
+    return frame
+
+
+def _selected(data: xr.Dataset, at: Mapping[str, Any]) -> xr.Dataset:
+    for name, value in at.items():
+        if name not in data.dims or name not in data.coords:
+            known = [str(dim) for dim in data.dims if dim in data.coords]
+            raise InputError(
+                f"there is no axis {name!r} to choose from.{near(name, known)} There are: {', '.join(known)}."
+            )
+        labels = data[name].values
+        wanted = [i for i, label in enumerate(labels) if str(label) == str(value) or _equal(label, value)]
+        if not wanted:
+            raise InputError(f"{name} = {value!r}: it is one of {', '.join(map(_short, labels))}")
+        data = data.isel({name: wanted[0]})
+    return data
+
+
+def _equal(label: Any, value: Any) -> bool:
+    try:
+        return bool(np.isclose(float(label), float(value), rtol=1e-9, atol=0))
+    except (TypeError, ValueError):
+        return False
+
+
+def _variable(data: xr.Dataset, variable: str | None) -> str:
+    axes = set(data["status"].dims) - {"seed"}
+    known = [str(n) for n, v in data.data_vars.items() if v.dtype.kind in "fiub" and axes <= set(v.dims)]
+    if variable is None:
+        chosen = next((name for name in (*PREFERRED, *known) if name in known), None)
+        if chosen is None:
+            raise InputError("the sweep holds no number to draw: no cell is done")
+        return chosen
+    if variable not in known:
+        raise InputError(
+            f"there is no variable {variable!r} to draw.{near(variable, known)} There are: {', '.join(known)}."
+        )
+    return variable
+
+
+def _short(value: Any) -> str:
+    return f"{value:.3g}" if isinstance(value, float | np.floating) else str(value)
+
+
+def diagram(
+    data: xr.Dataset, kind: str | None = None, variable: str | None = None, at: Mapping[str, Any] | None = None
+) -> alt.Chart:
+    """A phase diagram where two axes are long, else lines over the longest axis with bands of two standard errors."""
+    frame = summary(data, variable, at)
+    axes = sorted((n for n in frame.attrs["axes"] if frame[n].nunique() > 1), key=lambda n: -frame[n].nunique())
+    numeric = [name for name in axes if pd.api.types.is_numeric_dtype(frame[name])]
+    if not axes:
+        raise InputError("a sweep of one point has nothing to draw: a table holds it (.csv or .md)")
+    kind = kind or ("phase" if sum(frame[name].nunique() >= _MANY for name in numeric) >= 2 else "lines")
+    if kind == "phase" and len(axes) < 2:
+        raise InputError(f"a phase diagram needs two axes with several values, and there is {len(axes)}")
+    labelled = frame.attrs["labelled"]
+    first, *others = [*numeric, *(name for name in axes if name not in numeric)]
+    beside = [*labelled, *others]
+    rest = [*others[1:], *labelled] if kind == "phase" else beside[1:]
+    if len(rest) > 2:
+        raise InputError(f"a figure has no room for {', '.join(rest[2:])}: choose one value of it with --at")
+    for name in rest:
+        frame[name] = [f"{name} = {_short(value)}" for value in frame[name]]
+    chart = _phase(frame, (first, others[0])) if kind == "phase" else _lines(frame, first, beside[:1])
+    panels = (alt.Facet(f"{name}:N", title=None, sort=_order(frame[name])) for name in rest)
+    facets = dict(zip(("column", "row"), panels, strict=False))
+    if facets:
+        chart = chart.properties(width=WIDTH // 2, height=HEIGHT // 2).facet(**facets)
+    else:
+        chart = chart.properties(width=WIDTH, height=HEIGHT)
+    values = int(frame["values"].max())
+    mean = f"mean of {values:,} values" if values > 1 else "value"
+    return finish(chart, frame.attrs["claim"], f"{frame.attrs['variable']}: {mean} at each point")
+
+
+def _order(values: pd.Series) -> list[Any]:
+    return list(dict.fromkeys(values))
+
+
+def _phase(frame: pd.DataFrame, axes: Sequence[str]) -> alt.LayerChart:
+    labels = {name: [_short(value) for value in frame[name]] for name in axes}
+    shown = frame.assign(**{f"{name} ": labels[name] for name in axes})
+    places = {}
+    for channel, name in zip((alt.X, alt.Y), axes, strict=True):
+        order = [_short(value) for value in sorted(frame[name].unique())]
+        sort = order if channel is alt.X else order[::-1]
+        places[channel] = channel(f"{name} :O", title=name, sort=sort)
+    base = alt.Chart(shown).encode(x=places[alt.X], y=places[alt.Y])
+    tips = [*axes, "mean", "error", "values", "status"]
+    done = base.transform_filter("isValid(datum.mean)").mark_rect()
+    done = done.encode(
+        color=alt.Color("mean:Q", title=frame.attrs["variable"], scale=alt.Scale(scheme="viridis")),
+        tooltip=[alt.Tooltip(f"{name}{':Q' if name in ('mean', 'error') else ''}") for name in tips],
+    )
+    lacking = base.transform_filter("datum.status != 'done'").mark_text(text="×", color="#999")
+    return lacking.encode(tooltip=[*axes, "status"]) + done
+
+
+def _lines(frame: pd.DataFrame, x: str, beside: Sequence[str]) -> alt.LayerChart:
+    shown = frame.assign(low=frame["mean"] - 2 * frame["error"], high=frame["mean"] + 2 * frame["error"])
+    for name in beside:
+        shown[name] = [_short(value) for value in shown[name]]
+    numbers = frame[x].unique() if pd.api.types.is_numeric_dtype(frame[x]) else None
+    wide = numbers is not None and numbers.min() > 0 and numbers.max() > 10 * numbers.min()
+    place: Any = alt.X(f"{x}:N", sort=_order(frame[x])) if numbers is None else alt.X(f"{x}:Q", scale=alt.Scale(type="log", nice=False) if wide else alt.Scale(zero=False))  # fmt: skip
+    group: dict[str, Any] = {"color": alt.value(PALETTE[0])}
+    if beside:
+        order, legend = _order(shown[beside[0]]), alt.Legend(symbolOpacity=1)
+        group["color"] = colour(f"{beside[0]}:N", beside[0], sort=order, legend=legend)
+        if len(order) > len(PALETTE):
+            group["color"] = alt.Color(
+                f"{beside[0]}:O", title=beside[0], sort=order, legend=legend, scale=alt.Scale(scheme="viridis")
+            )
+    base = alt.Chart(shown).transform_filter("isValid(datum.mean)")
+    y = alt.Y("mean:Q", title=frame.attrs["variable"], scale=alt.Scale(zero=False))
+    tips = [
+        x,
+        *beside,
+        alt.Tooltip("mean:Q", format=".5g"),
+        alt.Tooltip("error:Q", format=".2g"),
+        "values:Q",
+        "status:N",
+    ]
+    line = base.mark_line(point=True).encode(x=place, y=y, tooltip=tips, **group)
+    band = base.mark_area(opacity=0.2).encode(
+        x=place, y=alt.Y("low:Q", title=frame.attrs["variable"]), y2="high:Q", **group
+    )
+    return band + line
+
+
+def write_table(frame: pd.DataFrame, path: Path) -> None:
+    """The rows of a `summary` as .csv or .md."""
+    if path.suffix == ".csv":
+        frame.to_csv(path, index=False)
+        return
+    rows = [list(frame.columns), ["---"] * len(frame.columns), *([f"{v:.6g}" if isinstance(v, float) else str(v) for v in row] for row in frame.itertuples(index=False))]  # fmt: skip
+    path.write_text("\n".join("| " + " | ".join(row) + " |" for row in rows) + "\n", encoding="utf-8")

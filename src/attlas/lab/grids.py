@@ -1,0 +1,364 @@
+"""Grids of settings: the values that are asked for, the cells they make, and the evidence of these as one Dataset."""
+
+import itertools
+import json
+import math
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+import attlas
+from attlas.claims import Claim, Setting, Value
+from attlas.errors import InputError
+from attlas.lab.store import Address, Store
+
+STATUS = ("missing", "done", "failed", "outside")
+MISSING, DONE, FAILED, OUTSIDE = range(4)
+
+Values = str | Sequence[Any]
+"""Values of a parameter: a sequence, or a text such as `"100,200,400"`, `"0.05:1:20log"`, `"0:100"`."""
+
+_RANGE = re.compile(r"([^:]+):([^:]+)(?::(\d+)(log)?)?")
+_DIGITS = 12
+MOST = 10_000_000
+
+
+# --- values ----------------------------------------------------------------------------------------------------------
+
+
+def expand(name: str, values: Values, *, words: bool = False) -> list[Any]:
+    """The values that a text lists: single ones and ranges between commas.
+
+    `a:b` are the whole numbers from a to b - 1, `a:b:n` n numbers from a to b in equal steps, and `a:b:nlog` in equal
+    ratios, rounded to twelve digits. `words` are no ranges, whatever they look like.
+    """
+    if not isinstance(values, str):
+        return list(values) if isinstance(values, Iterable) else [values]
+    if not values.strip():
+        raise InputError(f"{name} is empty: it needs at least one value")
+    parts = [part.strip() for part in values.split(",")]
+    return [item for part in parts for item in ([part] if words or ":" not in part else _range(name, part))]
+
+
+def _range(name: str, text: str) -> list[float]:
+    found = _RANGE.fullmatch(text)
+    try:
+        first, last = (float(found[1]), float(found[2])) if found else (math.nan, math.nan)
+    except ValueError:
+        first = last = math.nan
+    if found is None or not (math.isfinite(first) and math.isfinite(last)):
+        raise InputError(f"{name} = {text!r}: a range is a:b (whole numbers), a:b:n or a:b:nlog")
+    if found[3] is None:
+        if not (first.is_integer() and last.is_integer() and first < last):
+            raise InputError(f"{name} = {text!r}: a range a:b is of whole numbers with a < b; a:b:n takes any")
+        count, numbers = int(last - first), np.arange(first, min(last, first + MOST + 1))
+    else:
+        count = int(found[3])
+        if count < 2 or first == last:
+            raise InputError(f"{name} = {text!r}: a range a:b:n has two or more values, and a differs from b")
+        if found[4] and not (first > 0 and last > 0):
+            raise InputError(f"{name} = {text!r}: equal ratios need positive ends")
+        numbers = (np.geomspace if found[4] else np.linspace)(first, last, min(count, MOST + 1))
+    if count > MOST:
+        raise InputError(f"{name} = {text!r}: {count:,} values; at most {MOST:,} cells make a sweep")
+    # So many digits are the same on every machine, and they are enough to write a value down.
+    return [float(f"{number:.{_DIGITS}g}") for number in numbers]
+
+
+def parse_grid(texts: Sequence[str]) -> dict[str, str]:
+    """From texts like `"dim=100,200"` to a mapping."""
+    grid: dict[str, str] = {}
+    for text in texts:
+        name, equals, values = text.partition("=")
+        if not equals:
+            raise InputError(f"{text!r}: a grid is given as name=values")
+        if name.strip() in grid:
+            raise InputError(f"the grid has {name.strip()} twice")
+        grid[name.strip()] = values
+    return grid
+
+
+def parse_seeds(seeds: int | Values) -> tuple[int, ...]:
+    """Seeds from a number, a sequence or a text such as `"0:100"`."""
+    found = [seeds] if isinstance(seeds, int) and not isinstance(seeds, bool) else expand("seeds", seeds)  # type: ignore[arg-type]
+    numbers = []
+    for seed in found:
+        try:
+            number = float(seed)
+        except (TypeError, ValueError):
+            number = math.nan
+        if isinstance(seed, bool) or not number.is_integer() or not 0 <= number < 2**31:
+            raise InputError(f"seed = {seed!r}: it must be a whole number from 0 to {2**31 - 1}")
+        numbers.append(int(number))
+    return _distinct("seeds", numbers)
+
+
+def _distinct(name: str, values: Sequence[Any]) -> tuple[Any, ...]:
+    if not values:
+        raise InputError(f"{name} is empty: it needs at least one value")
+    value, count = Counter(values).most_common(1)[0]
+    if count > 1:
+        raise InputError(f"{name} has the value {value!r} twice")
+    return tuple(values)
+
+
+def _axis(setting: Setting, name: str, values: Values) -> tuple[Value, ...]:
+    """The values of one axis, each of the type of the parameter; a tuple is a whole list where the parameter is one."""
+    if name not in setting:
+        setting.replace(**{name: ()})  # says which names there are
+    old = setting[name]
+    like = old[0] if isinstance(old, tuple) else old
+    typed = []
+    for value in expand(name, values, words=isinstance(like, str)):
+        if (
+            isinstance(like, int)
+            and not isinstance(like, bool)
+            and isinstance(values, str)
+            and isinstance(value, float)
+        ):
+            value = round(value)
+        new = setting.replace(**{name: value})[name]
+        typed.append(new[0] if isinstance(new, tuple) and not isinstance(value, tuple | list) else new)
+    return _distinct(name, typed)
+
+
+# --- the cells of a grid ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Grid:
+    """The cells of a claim at every point of a product of axes, and at every seed.
+
+    A point is the claim's setting with one value of each axis in it. It has the claim's own cells: one where its lists are
+    all on axes, several where some are not, which then lie along a further axis `cell`. Item number
+    `number * len(seeds) + s` is cell `number` of `settings`, in the order of the axes, at seed s.
+    """
+
+    claim: Claim
+    scale: str
+    base: Setting
+    axes: dict[str, tuple[Value, ...]]
+    seeds: tuple[int, ...]
+    settings: list[Setting]
+    cells: int
+    names: list[str] = field(repr=False)
+
+    @classmethod
+    def of(
+        cls, claim: Claim, base: Setting, grid: Mapping[str, Values], seeds: tuple[int, ...], scale: str = "quick"
+    ) -> "Grid":
+        axes = {name: _axis(base, name, values) for name, values in grid.items()}
+        points = math.prod(len(values) for values in axes.values())
+        if points * len(seeds) > MOST:
+            raise InputError(f"{points * len(seeds):,} cells; at most {MOST:,} make a sweep")
+        whole = [name for name in axes if isinstance(base[name], tuple)]
+        settings: list[Setting] = []
+        cells: int | None = None
+        for values in itertools.product(*axes.values()):
+            point = dict(zip(axes, values, strict=True))
+            for name in whole:
+                if not isinstance(point[name], tuple):
+                    point[name] = (point[name],)
+            found = claim.cells(base.at(**point))
+            found = found if len(found) == 1 else list(dict.fromkeys(found))
+            if cells is not None and len(found) != cells:
+                raise InputError(f"{claim.id} has {cells} cells at some points of the grid and {len(found)} at {point}")
+            cells = len(found)
+            settings += found
+        texts = [setting.canonical() for setting in settings]
+        addresses = [Address.of(claim, seed) for seed in seeds]
+        names = [address.named(text) for text in texts for address in addresses]
+        return cls(claim, scale, base, axes, seeds, settings, cells or 1, names)
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def item(self, number: int) -> tuple[Setting, int]:
+        """The setting and the seed of an item."""
+        cell, seed = divmod(number, len(self.seeds))
+        return self.settings[cell], self.seeds[seed]
+
+    def outside(self) -> tuple[dict[int, str], dict[int, str]]:
+        """Cells of `settings` that break a hypothesis, by number, with what they break; those in which nothing is defined
+        come second."""
+        broken, undefined = {}, {}
+        for number, setting in enumerate(self.settings):
+            try:
+                words = self.claim.broken([setting])
+            except InputError as error:
+                undefined[number] = str(error)
+            else:
+                if words:
+                    broken[number] = "; ".join(words)
+        return broken, undefined
+
+    @property
+    def shape(self) -> dict[str, int]:
+        """The axes of the gathered Dataset with their lengths."""
+        cells = {"cell": self.cells} if self.cells > 1 else {}
+        return {**{name: len(values) for name, values in self.axes.items()}, **cells, "seed": len(self.seeds)}
+
+    def coordinates(self) -> dict[str, Any]:
+        coords: dict[str, Any] = {name: (name, _labels(values)) for name, values in self.axes.items()}
+        coords["seed"] = ("seed", list(self.seeds))
+        if self.cells > 1:
+            for name in self.base:
+                along = [setting[name] for setting in self.settings[: self.cells]]
+                if name not in coords and len(set(along)) > 1:
+                    coords[name] = ("cell", _labels(along))
+        return coords
+
+
+def _labels(values: Sequence[Value]) -> Any:
+    """Values as a coordinate; whole lists are told as text, and whole numbers beyond 64 bits as floats."""
+    if any(isinstance(value, tuple) for value in values):
+        return [json.dumps(value) for value in values]
+    if any(isinstance(value, int) and abs(value) >= 2**63 for value in values):
+        return [float(value) for value in values]  # type: ignore[arg-type]
+    return list(values)
+
+
+# --- gathering -------------------------------------------------------------------------------------------------------
+
+
+def gather(grid: Grid, store: Store, status: np.ndarray, reasons: Mapping[int, str]) -> xr.Dataset:
+    """The stored evidence of all items whose `status` is DONE as one Dataset with the axes of the grid.
+
+    What an item lacks is NaN (an empty text, where it is text): `status` says why, and `reason` with more words. Evidence
+    that has the name of an axis is called `evidence_<name>`. Arrays that are longer in some cells than in others are filled
+    up with NaN at their ends.
+    """
+    numbers = {grid.names[number]: number for number in np.flatnonzero(status == DONE).tolist()}
+    sheet = Sheet(len(grid))
+    left = set(numbers)
+    for part in store.read(grid.claim.evidence or grid.claim.id, left):
+        sheet.fill(part.evidence, list(part.numbers.values()), [numbers[name] for name in part.numbers])
+        left -= set(part.numbers)
+    status = status.copy()
+    status[[numbers[name] for name in left]] = MISSING
+    axes = grid.shape
+    taken = {*axes, *grid.coordinates(), "status", "reason"}
+    variables = sheet.variables(taken, tuple(axes), tuple(axes.values()))
+    shape = tuple(axes.values())
+    words = np.array(STATUS)[status].reshape(shape)
+    told = np.zeros(len(grid), object)
+    told[:] = ""
+    for number, reason in reasons.items():
+        told[number] = reason
+    gathered = xr.Dataset(
+        {**variables, "status": (tuple(axes), words), "reason": (tuple(axes), told.astype(str).reshape(shape))},
+        grid.coordinates(),
+    )
+    fixed = {name: value for name, value in grid.base.items() if name not in gathered.coords}
+    return gathered.assign_attrs(
+        attlas=attlas.__version__,
+        claim=grid.claim.id,
+        words=grid.claim.words,
+        scale=grid.scale,
+        setting=json.dumps(fixed),
+        precision=grid.claim.precision,
+        code=grid.claim.code,
+    )
+
+
+class Sheet:
+    """The evidence of many items: a column a variable, filled block by block."""
+
+    def __init__(self, items: int) -> None:
+        self.items = items
+        self.filled = np.zeros(items, bool)
+        self._shared: dict[str, tuple[tuple[str, ...], np.ndarray]] = {}
+        self._columns: dict[str, tuple[tuple[str, ...], np.ndarray, np.ndarray]] = {}
+
+    def fill(self, evidence: xr.Dataset, rows: Sequence[int], items: Sequence[int]) -> None:
+        """Put `rows` of a block's evidence into the places of `items`."""
+        whole = len(rows) == evidence.sizes["cell"] and list(rows) == list(range(len(rows)))
+        for key, variable in evidence.variables.items():
+            name, values = str(key), variable.values
+            dims = tuple(map(str, variable.dims))
+            if "cell" in dims:
+                if dims[0] != "cell":
+                    values = np.moveaxis(values, dims.index("cell"), 0)
+                    dims = ("cell", *(dim for dim in dims if dim != "cell"))
+                self._put(name, dims[1:], values if whole else values[rows], items)
+            elif name not in self._columns and self._is_shared(name, dims, values):
+                self._shared[name] = (dims, values)
+            else:
+                self._put(name, dims, np.broadcast_to(values, (len(rows), *values.shape)), items)
+        self.filled[items] = True
+
+    def _is_shared(self, name: str, dims: tuple[str, ...], values: np.ndarray) -> bool:
+        if name not in self._shared:
+            return not self.filled.any()
+        before, known = self._shared[name]
+        return before == dims and known.shape == values.shape and _same(known, values)
+
+    def _put(self, name: str, dims: tuple[str, ...], values: np.ndarray, items: Sequence[int]) -> None:
+        if values.dtype.kind == "U":
+            values = values.astype(object)
+        if name in self._shared:  # it was the same in all blocks until now
+            before, known = self._shared.pop(name)
+            self._put(name, before, np.broadcast_to(known, (int(self.filled.sum()), *known.shape)), np.flatnonzero(self.filled))  # fmt: skip
+        if name not in self._columns:
+            self._columns[name] = (
+                dims,
+                _empty((self.items, *values.shape[1:]), values.dtype),
+                np.zeros(self.items, bool),
+            )
+        before, column, has = self._columns[name]
+        if before != dims:
+            raise InputError(
+                f"{name} has the axes {before} in some cells and {dims} in others: they do not fit together"
+            )
+        shape = (self.items, *map(max, column.shape[1:], values.shape[1:]))
+        dtype = np.result_type(column.dtype, values.dtype) if column.dtype != values.dtype else column.dtype
+        padded = shape[1:] != values.shape[1:]
+        if padded or shape != column.shape:
+            dtype = _nullable(dtype)
+        if shape != column.shape or dtype != column.dtype:
+            grown = _empty(shape, dtype)
+            grown[tuple(map(slice, column.shape))] = column
+            if shape != column.shape and dtype.kind != "O":
+                grown[~has] = np.nan
+            column = grown
+        column[(items, *map(slice, values.shape[1:]))] = values
+        has[items] = True
+        self._columns[name] = (dims, column, has)
+
+    def variables(self, taken: set[str], axes: tuple[str, ...], shape: tuple[int, ...]) -> dict[str, Any]:
+        """All columns along `axes`, under names that are not `taken`."""
+
+        def free(name: str) -> str:
+            return f"evidence_{name}" if name in taken else name
+
+        found: dict[str, Any] = {}
+        for name, (dims, values) in self._shared.items():
+            found[free(name)] = (tuple(map(free, dims)), values)
+        for name, (dims, column, has) in self._columns.items():
+            if not has.all():
+                column = column.astype(_nullable(column.dtype), copy=False)
+                column[~has] = "" if column.dtype.kind == "O" else np.nan
+            if column.dtype.kind == "O":
+                column = column.astype(str)
+            kept = f"{free(name)}_label" if name in dims else free(name)  # labels of an axis that differ between cells
+            found[kept] = ((*axes, *map(free, dims)), column.reshape((*shape, *column.shape[1:])))
+        return found
+
+
+def _same(a: np.ndarray, b: np.ndarray) -> bool:
+    return bool(np.array_equal(a, b, equal_nan=a.dtype.kind == b.dtype.kind == "f"))
+
+
+def _nullable(dtype: np.dtype) -> np.dtype:
+    """The type that can also say that a value is missing."""
+    return dtype if dtype.kind in "fcO" else np.dtype(float)
+
+
+def _empty(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+    missing: Any = "" if dtype.kind == "O" else np.nan if dtype.kind in "fc" else 0
+    return np.full(shape, missing, dtype)

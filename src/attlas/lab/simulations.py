@@ -1,0 +1,101 @@
+"""A function that simulates, swept as a claim is: its keyword parameters are the setting, and its Dataset the evidence."""
+
+import importlib
+import importlib.util
+import inspect
+import sys
+import zlib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import ModuleType
+
+import xarray as xr
+
+from attlas.claims import Claim, Control, Setting, _digest
+from attlas.errors import InputError, near
+from attlas.statistics import Agreement
+
+Simulation = Callable[..., xr.Dataset]
+
+
+def simulation(target: str | Simulation) -> Claim:
+    """What can be swept of a function, or of the one at `"file.py:function"` or `"package.module:function"`.
+
+    All its parameters have defaults, numbers, words, truth values or tuples of them, and one is `seed`; it returns a
+    Dataset, the evidence of one cell. There is nothing to judge in it: the claim that is made has no statement.
+    """
+    function = _at(target) if isinstance(target, str) else target
+    module = sys.modules[function.__module__]
+    file = Path(module.__file__ or "")
+    setting = _setting(function)
+
+    def measure(cells: Sequence[Setting], seed: int) -> xr.Dataset:
+        (cell,) = cells
+        found = function(**cell, seed=seed)
+        if not isinstance(found, xr.Dataset):
+            raise InputError(f"{function.__name__} returned {type(found).__name__}: it must return a Dataset")
+        return found.expand_dims("cell")
+
+    measure.__module__ = function.__module__
+    measure.__qualname__ = function.__qualname__
+    id = f"simulation/{file.stem}-{function.__name__}"
+    words = (inspect.getdoc(function) or function.__name__).partition("\n")[0]
+    return Claim(
+        id=id,
+        source="attlas",
+        reference=f"{file.name}:{function.__name__}",
+        statement="",
+        words=words,
+        measure=measure,
+        quick=setting,
+        paper=setting,
+        rule=Agreement(),
+        control=Control("none", lambda evidence: evidence),
+        code=_digest(file),
+        evidence=id,
+    )
+
+
+def _setting(function: Simulation) -> Setting:
+    parameters = dict(inspect.signature(function).parameters)
+    if "seed" not in parameters:
+        raise InputError(f"{function.__name__} has no parameter seed: a simulation has one")
+    del parameters["seed"]
+    for name, parameter in parameters.items():
+        if not isinstance(parameter.default, int | float | str | tuple):
+            raise InputError(f"{function.__name__}: the parameter {name} needs a default, a number, a word or a tuple")
+    return Setting(**{name: parameter.default for name, parameter in parameters.items()})
+
+
+def _at(target: str) -> Simulation:
+    place, _, name = target.rpartition(":")
+    module = _file(Path(place)) if place.endswith(".py") else _module(place)
+    function = getattr(module, name, None)
+    if not callable(function):
+        known = [key for key, value in vars(module).items() if inspect.isfunction(value) and not key.startswith("_")]
+        raise InputError(f"{place} has no function {name!r}.{near(name, known)}")
+    return function
+
+
+def _module(name: str) -> ModuleType:
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise InputError(f"there is no module {name!r}: {error}") from error
+
+
+def _file(path: Path) -> ModuleType:
+    path = path.resolve()
+    if not path.is_file():
+        raise InputError(f"the file {str(path)!r} does not exist")
+    name = f"attlas_simulation_{path.stem}_{zlib.crc32(str(path).encode()):08x}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None and spec.loader is not None  # it ends in .py
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        del sys.modules[name]
+        raise InputError(f"{str(path)!r}: {type(error).__name__}: {error}") from error
+    return module

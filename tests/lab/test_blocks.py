@@ -1,0 +1,60 @@
+import numpy as np
+import pytest
+import xarray as xr
+
+from attlas.lab.blocks import LAYOUT, encoded, form, joined, read_block, write_file
+
+
+def data(cells):
+    rng = np.random.default_rng(cells)
+    return xr.Dataset(
+        {
+            "measured": (("cell", "point"), rng.normal(size=(cells, 5)), {"unit": "nats"}),
+            "arrived": (("cell", "repeat"), rng.random((cells, 700)) < 0.5),
+            "count": ("cell", np.arange(cells, dtype=np.int32)),
+            "word": ("cell", ["κ" * (1 + i % 3) for i in range(cells)]),
+            "error": 0.0,
+            "nothing": ("none", np.zeros(0)),
+        },
+        coords={
+            "learner": ["attention", "MLP"],
+            "place": ("point", np.linspace(0, 1, 5)),
+            "s": ("cell", np.ones(cells)),
+        },
+        attrs={"claim": "map/claim", "cells": "x" * 100_000, "batch": 3},
+    )
+
+
+@pytest.mark.parametrize("cells", [1, 7])
+def test_a_block_comes_back_as_it_was_and_xarray_reads_it_too(tmp_path, cells):
+    path = tmp_path / "block.nc"
+    write_file(path, data(cells))
+    for content in (path.read_bytes(), encoded(data(cells))):
+        xr.testing.assert_identical(read_block(content), data(cells))
+    with xr.open_dataset(path, engine="h5netcdf") as opened:
+        del opened.attrs[LAYOUT]
+        xr.testing.assert_identical(opened.load(), data(cells))
+
+
+def test_what_xarray_has_written_is_read():
+    times = data(2).assign(when=("cell", np.array(["2026-01-01", "2026-01-02"], "datetime64[ns]")))
+    times.attrs.pop("cells")
+    xr.testing.assert_identical(read_block(encoded(times)), times)
+
+
+def test_evidence_of_one_form_is_joined_along_the_cells():
+    parts = [data(7).isel(cell=some) for some in ([0, 1], [2], [3, 4, 5, 6])]
+    assert len({form(part) for part in parts}) == 1
+    xr.testing.assert_identical(joined(parts), data(7))
+
+
+def test_evidence_that_differs_in_what_all_cells_share_is_of_another_form():
+    whole = data(2)
+    others = [
+        whole.assign(error=1.0),
+        whole.assign_coords(learner=["a", "b"]),
+        whole.isel(repeat=slice(3)),
+        whole.drop_vars("word"),
+    ]
+    assert len({form(whole), *map(form, others)}) == 5
+    assert form(whole.assign(error=float("nan"))) == form(whole.assign(error=float("nan")))

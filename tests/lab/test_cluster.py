@@ -1,0 +1,310 @@
+"""On the real thing: processes of Dask that are killed while a sweep is under way."""
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+import xarray as xr
+
+import attlas
+from attlas.errors import InputError
+from attlas.lab import cluster
+from attlas.lab.cluster import Source, Where, fingerprint, hired, parse_where
+from attlas.lab.sweeps import Stopped, plan_sweep, sweep
+
+pytest.importorskip("distributed")
+pytestmark = pytest.mark.xdist_group("cluster")
+TOYS = Path(__file__).with_name("toys.py")
+GRID = {"n": "1:13", "dim": [5, 10], "wait": [0.05]}
+
+
+@pytest.fixture(autouse=True)
+def short_tasks(monkeypatch):
+    monkeypatch.setattr("attlas.lab.sweeps.SECONDS", 0.2)
+
+
+@pytest.fixture
+def undisturbed(toy, tmp_path):
+    return lambda grid, **options: sweep(toy, grid, store=tmp_path / "undisturbed", **options)
+
+
+class Scheduler:
+    """A scheduler with workers, as a site would start them: in processes of their own."""
+
+    def __init__(self, folder, workers=2, extra=None):
+        self.folder, self.workers = folder, []
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        self.address = f"tcp://127.0.0.1:{port}"
+        self.process = self._start("scheduler", "--host", "127.0.0.1", "--port", str(port), "--no-dashboard")
+        self.environment = extra or {}
+        for _ in range(workers):
+            self.add()
+
+    def add(self):
+        more = ["--nthreads", "1", "--no-dashboard", "--no-nanny", "--death-timeout", "30"]
+        self.workers.append(self._start("worker", self.address, *more, **self.environment))
+
+    def _start(self, what, *words, **environment):
+        return subprocess.Popen(
+            [sys.executable, "-m", f"distributed.cli.dask_{what}", *words],
+            cwd=self.folder,
+            env={**os.environ, **environment},
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+
+    def close(self):
+        for process in (*self.workers, self.process):
+            if process.poll() is None:
+                process.kill()
+            process.wait()
+
+
+@pytest.fixture
+def scheduler(tmp_path):
+    made = []
+
+    def start(**options):
+        made.append(Scheduler(tmp_path, **options))
+        return made[-1]
+
+    yield start
+    for one in made:
+        one.close()
+
+
+def when(ready, then):
+    """Do something once a sweep has come so far; a progress callback."""
+    done = []
+
+    def progress(tally):
+        if not done and ready(tally):
+            done.append(True)
+            then()
+
+    return progress
+
+
+# --- words -----------------------------------------------------------------------------------------------------------
+
+
+def test_where():
+    assert parse_where("local") == Where("local") and parse_where("local:3") == Where("processes", 3)
+    assert parse_where("tcp://host:8786") == Where("scheduler", 1, "tcp://host:8786")
+    assert parse_where("slurm") == Where("slurm", 1) and parse_where("slurm:40") == Where("slurm", 40)
+    for bad in ("", "local:0", "local:x", "slurm:-1", "host:8786", "http://host"):
+        with pytest.raises(InputError, match="it must be local"):
+            parse_where(bad)
+
+
+def test_a_source_loads_the_claim_it_was_made_of(toy):
+    source = Source.of(toy)
+    assert source.file == str(TOYS) and source.load().id == "toy/square" and source.load().code == toy.code
+
+
+def test_a_claim_of_other_sources_is_refused(toy):
+    from dataclasses import replace
+
+    with pytest.raises(InputError, match="they must be the same"):
+        replace(Source.of(toy), fingerprint="other").load()
+
+
+def test_the_fingerprint_depends_on_the_claim_file(tmp_path):
+    file = tmp_path / "claims.py"
+    found = []
+    for text in ("a = 1", "a = 2"):
+        file.write_text(text)
+        found.append(fingerprint(str(file)))
+    assert len({*found, fingerprint(None)}) == 3
+    with pytest.raises(InputError, match="cannot be read"):
+        fingerprint(str(tmp_path / "gone.py"))
+
+
+def test_an_unreachable_scheduler_is_one_sentence(toy, store):
+    with pytest.raises(InputError, match=r"no scheduler answers at tcp://127\.0\.0\.1:9"):
+        sweep(toy, GRID, store=store, on="tcp://127.0.0.1:9")
+
+
+def test_slurm_that_is_not_there_is_one_sentence(toy, store, monkeypatch):
+    monkeypatch.setattr(cluster.shutil, "which", lambda name: None)
+    with pytest.raises(InputError, match="sbatch is not found"):
+        sweep(toy, GRID, store=store, on="slurm")
+
+
+def test_dask_that_is_not_there_is_one_sentence(toy, store, monkeypatch):
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    with pytest.raises(InputError, match=r"attlas\[cluster\]"):
+        sweep(toy, GRID, store=store, on="local:2")
+
+
+def test_nobody_is_hired_for_a_finished_sweep(toy, store):
+    first = sweep(toy, {"n": [1, 2], "dim": [5]}, store=store)
+    xr.testing.assert_identical(sweep(toy, {"n": [1, 2], "dim": [5]}, store=store, on="tcp://127.0.0.1:9"), first)
+
+
+# --- processes -------------------------------------------------------------------------------------------------------
+
+
+def test_processes_find_the_same_numbers_and_a_deadly_cell_fails_alone(toy, store, undisturbed):
+    grid = {**GRID, "kills": [7.0], "raises": [3.0]}
+    plan = plan_sweep(toy, grid, "0:2", "quick", {}, store, retries=1)
+    with hired(Where("processes", 2), toy, store) as crew:
+        assert crew.processes == 2 and "http" in crew.where
+        plan.run(crew)
+    found = plan.gathered()
+    status = found["status"].stack(all=["dim", "wait", "kills", "raises", "seed"])
+    assert (status.sel(n=[3, 7]) == "failed").all() and (status.drop_sel(n=[3, 7]) == "done").all()
+    assert set(found["reason"].sel(n=7).values.ravel()) == {"its worker died"}
+    assert set(found["reason"].sel(n=3).values.ravel()) == {"RuntimeError: 3 is too much"}
+    clean = undisturbed({**GRID, "kills": [0.0], "raises": [0.0]}, seeds="0:2")
+    for name in ("measured", "arrived", "count"):
+        others = [n for n in found["n"].values if n not in (3, 7)]
+        assert (found[name].sel(n=others).values == clean[name].sel(n=others).values).all()
+
+
+# --- a scheduler -----------------------------------------------------------------------------------------------------
+
+
+def test_a_killed_worker_loses_nothing(toy, store, scheduler, undisturbed):
+    site = scheduler()
+
+    def kill():
+        site.workers[0].kill()
+        site.add()
+
+    found = sweep(toy, GRID, seeds="0:3", store=store, on=site.address, progress=when(lambda t: t.done > 4, kill))
+    xr.testing.assert_identical(found, undisturbed(GRID, seeds="0:3"))
+
+
+def test_a_killed_scheduler_keeps_what_is_finished_and_the_next_call_goes_on(toy, store, scheduler, undisturbed):
+    site = scheduler()
+    with pytest.warns(UserWarning, match="The scheduler is gone"):
+        found = sweep(
+            toy, GRID, seeds="0:3", store=store, on=site.address, progress=when(lambda t: t.done > 4, site.process.kill)
+        )
+    done = int((found["status"] == "done").sum())
+    assert 4 < done < 72 and (found["status"] == "missing").sum() == 72 - done
+    plan = plan_sweep(toy, GRID, "0:3", "quick", {}, store)
+    assert plan.tally.stored >= done  # a worker may have finished what it had under way
+    xr.testing.assert_identical(sweep(toy, GRID, seeds="0:3", store=store, on="local"), undisturbed(GRID, seeds="0:3"))
+
+
+def test_two_sweeps_on_one_store_and_one_cluster(toy, store, scheduler, undisturbed):
+    site = scheduler()
+    found = []
+
+    def other():
+        found.append(sweep(toy, GRID, seeds="0:3", store=store.folder, on=site.address))
+
+    beside = threading.Thread(target=other)
+    beside.start()
+    found.append(sweep(toy, GRID, seeds="0:3", store=store.folder, on=site.address))
+    beside.join()
+    for one in found:
+        xr.testing.assert_identical(one, undisturbed(GRID, seeds="0:3"))
+
+
+def test_a_worker_with_another_version_is_refused_before_work_starts(toy, store, scheduler, tmp_path):
+    package = Path(attlas.__file__).parent
+    shutil.copytree(package, tmp_path / "other" / "attlas", ignore=shutil.ignore_patterns("__pycache__"))
+    face = tmp_path / "other" / "attlas" / "__init__.py"
+    face.write_text(face.read_text().replace(f'"{attlas.__version__}"', '"9.9.9"'))
+    site = scheduler(workers=1, extra={"PYTHONPATH": str(tmp_path / "other")})
+    with pytest.raises(InputError, match=r"a worker has Attlas 9\.9\.9 .* they must be the same"):
+        sweep(toy, GRID, store=store, on=site.address)
+    assert not list(store.folder.rglob("*.nc"))
+
+
+def test_a_scheduler_without_workers_is_one_sentence(toy, store, scheduler, monkeypatch):
+    monkeypatch.setitem(cluster.PATIENCE, "scheduler", 1)
+    site = scheduler(workers=0)
+    time.sleep(3)
+    with pytest.raises(InputError, match="has no worker after 1 seconds"):
+        sweep(toy, GRID, store=store, on=site.address)
+
+
+def test_stopped_is_no_bug():
+    assert not issubclass(Stopped, InputError)
+
+
+# --- the driver ------------------------------------------------------------------------------------------------------
+
+DRIVER = """
+import sys
+from attlas.claims import load_file
+from attlas.lab import sweeps
+sweeps.SECONDS = 0.2
+if __name__ == "__main__":
+    toy = load_file(sys.argv[1])[0]
+    sweeps.sweep(toy, {grid!r}, seeds="0:3", store=sys.argv[2], on=sys.argv[3])
+"""
+
+
+@pytest.mark.parametrize("on", ["local", "local:2"])
+def test_a_killed_driver_keeps_what_is_finished_and_its_workers_leave(toy, store, undisturbed, tmp_path, on):
+    script = tmp_path / "driver.py"
+    script.write_text(DRIVER.replace("{grid!r}", repr(GRID)))
+    driver = subprocess.Popen([sys.executable, str(script), str(TOYS), str(store.folder), on], start_new_session=True)
+    group = os.getpgid(driver.pid)
+    while len(list(store.folder.rglob("*.json"))) < 3 and driver.poll() is None:
+        time.sleep(0.02)
+    os.kill(driver.pid, signal.SIGKILL)
+    driver.wait()
+    for _ in range(600):
+        if not _alive(group):
+            break
+        time.sleep(0.1)
+    assert not _alive(group)
+    plan = plan_sweep(toy, GRID, "0:3", "quick", {}, store)
+    kept = len(list(store.folder.rglob("*.json")))
+    assert kept >= 3 and plan.tally.cells == 72
+    xr.testing.assert_identical(sweep(toy, GRID, seeds="0:3", store=store), undisturbed(GRID, seeds="0:3"))
+
+
+def _alive(group):
+    """Processes of a group that have not ended; those that nobody has waited for have."""
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            fields = (folder / "stat").read_text().rsplit(")", 1)[1].split()
+        except OSError:
+            continue
+        if int(fields[2]) == group and fields[0] != "Z":
+            return True
+    return False
+
+
+# --- the disk --------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A disk of one megabyte."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(folder)], capture_output=True)
+    if mounted.returncode:
+        pytest.skip("only root can mount a small disk")
+    yield folder
+    subprocess.run(["umount", str(folder)], check=True)
+
+
+@pytest.mark.parametrize("on", ["local", "local:1"])
+def test_a_full_disk_is_one_sentence_and_the_next_call_goes_on(toy, small_disk, undisturbed, on):
+    grid = {"n": "1:41", "dim": [5], "repeats": [2000], "wait": [0.01]}
+    (small_disk / "ballast").write_bytes(b"0" * 600_000)
+    with pytest.raises(InputError, match="cannot be written: No space left"):
+        sweep(toy, grid, store=small_disk / "store", on=on)
+    (small_disk / "ballast").unlink()
+    kept = len(list(small_disk.rglob("*.json")))
+    assert kept >= 1 and not list(small_disk.rglob(".under-way*"))
+    subprocess.run(["mount", "-o", "remount,size=16m", str(small_disk)], check=True)
+    xr.testing.assert_identical(sweep(toy, grid, store=small_disk / "store", on=on), undisturbed(grid))

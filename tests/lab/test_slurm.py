@@ -1,0 +1,101 @@
+"""On SLURM: Debian's own, installed and started on this machine by `tools/slurm.sh`. Run by `make test-cluster`."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import xarray as xr
+
+from attlas.lab.sweeps import plan_sweep, sweep
+from tests.lab.test_cluster import DRIVER
+
+pytestmark = [pytest.mark.cluster, pytest.mark.xdist_group("cluster")]
+TOP = Path(__file__).parents[2]
+TOYS = Path(__file__).with_name("toys.py")
+GRID = {"n": "1:25", "dim": [5, 10], "wait": [0.1]}
+JOB = """
+jobqueue:
+  slurm:
+    name: attlas
+    cores: 1
+    processes: 1
+    memory: 1GiB
+    interface: lo
+    queue: main
+    walltime: '00:20:00'
+    death-timeout: 20
+    local-directory: {folder}
+    log-directory: {folder}
+"""
+
+
+@pytest.fixture(scope="module")
+def slurm():
+    script = str(TOP / "tools" / "slurm.sh")
+    started = subprocess.run([script, "start"], capture_output=True, text=True, check=False)
+    assert started.returncode == 0, started.stderr
+    yield {**os.environ, "SLURM_CONF": started.stdout.strip().splitlines()[-1]}
+    subprocess.run([script, "stop"], check=True)
+
+
+@pytest.fixture
+def driver(slurm, tmp_path, store):
+    """A sweep on two jobs, in a process of its own; with the configuration file of dask-jobqueue that a site would write."""
+    (tmp_path / "dask").mkdir()
+    (tmp_path / "dask" / "jobqueue.yaml").write_text(JOB.format(folder=tmp_path))
+    script = tmp_path / "driver.py"
+    script.write_text(DRIVER.replace("{grid!r}", repr(GRID)))
+    started = []
+
+    def start():
+        environment = {**slurm, "DASK_CONFIG": str(tmp_path / "dask")}
+        words = [sys.executable, str(script), str(TOYS), str(store.folder), "slurm:2"]
+        started.append(subprocess.Popen(words, env=environment, stderr=subprocess.PIPE, text=True))
+        return started[-1]
+
+    yield start
+    for process in started:
+        if process.poll() is None:
+            process.kill()
+        process.wait()
+
+
+def jobs(slurm, state="RUNNING"):
+    told = subprocess.run(
+        ["squeue", "-h", "-o", "%A", "-t", state], env=slurm, capture_output=True, text=True, check=True
+    )
+    return told.stdout.split()
+
+
+def wait_for(ready, seconds=180):
+    for _ in range(10 * seconds):
+        if ready():
+            return
+        time.sleep(0.1)
+    pytest.fail("it did not happen in time")
+
+
+def test_a_sweep_survives_a_cancelled_job_and_a_killed_driver(slurm, driver, toy, store, tmp_path):
+    blocks = store.folder / "blocks"
+    first = driver()
+    wait_for(lambda: len(list(blocks.rglob("*.json"))) > 3 or first.poll() is not None)
+    assert first.poll() is None, first.stderr.read()
+    before = len(list(blocks.rglob("*.json")))
+    subprocess.run(["scancel", jobs(slurm)[0]], env=slurm, check=True)
+    wait_for(lambda: len(list(blocks.rglob("*.json"))) > before + 2 or first.poll() is not None)
+    assert first.poll() is None, first.stderr.read()
+    first.send_signal(signal.SIGKILL)
+    first.wait()
+    stored = plan_sweep(toy, GRID, "0:3", "quick", {}, store).tally.stored
+    assert 0 < stored < 144
+    wait_for(lambda: not jobs(slurm))  # workers without a scheduler leave
+    second = driver()
+    assert second.wait(timeout=300) == 0, second.stderr.read()
+    plan = plan_sweep(toy, GRID, "0:3", "quick", {}, store)
+    assert plan.tally.left == 0
+    xr.testing.assert_identical(plan.gathered(), sweep(toy, GRID, seeds="0:3", store=tmp_path / "undisturbed"))
+    wait_for(lambda: not jobs(slurm))

@@ -1,0 +1,253 @@
+import json
+import time
+
+import numpy as np
+import pytest
+import xarray as xr
+
+import attlas
+from attlas.errors import InputError
+from attlas.lab import sweeps
+from attlas.lab.runner import run
+from attlas.lab.sweeps import Batch, Here, Outcome, Sweep, carry_out, plan_sweep, sweep, write_gathered
+
+GRID = {"n": "1:8", "dim": [5, 10, 20]}
+
+
+def calls(toy, monkeypatch):
+    """What is measured, in a list."""
+    seen = []
+
+    def measured(claim, batch, seed):
+        seen.append(([(cell.n, cell.dim) for cell in batch], seed))
+        return sweeps_measured(claim, batch, seed)
+
+    sweeps_measured = sweeps.measured
+    monkeypatch.setattr(sweeps, "measured", measured)
+    return seen
+
+
+def test_a_sweep_equals_runs_of_its_cells(toy, store):
+    found = sweep(toy, GRID, seeds=[3, 4], store=store)
+    for n, dim, seed in ((1, 5, 3), (7, 20, 4)):
+        result = run(toy, settings={"n": n, "dim": dim}, seed=seed, store=store)
+        assert result.cached
+        np.testing.assert_array_equal(
+            found["measured"].sel(n=n, dim=dim, seed=seed).values, result.evidence["measured"].values[0]
+        )
+
+
+def test_what_is_stored_is_not_measured_again(toy, store, monkeypatch):
+    run(toy, settings={"n": 3, "dim": 5}, store=store)
+    seen = calls(toy, monkeypatch)
+    first = sweep(toy, GRID, store=store)
+    assert (3, 5) not in [cell for cells, _ in seen for cell in cells] and sum(len(cells) for cells, _ in seen) == 20
+    again = sweep(toy, GRID, store=store)
+    assert sum(len(cells) for cells, _ in seen) == 20
+    xr.testing.assert_identical(first, again)
+    sweep(toy, GRID, store=store, fresh=True)
+    assert sum(len(cells) for cells, _ in seen) == 41
+
+
+def test_the_claims_own_batches_are_used(toy, store, monkeypatch):
+    seen = calls(toy, monkeypatch)
+    sweep(toy, {**GRID, "repeats": [2, 3]}, store=store)
+    assert {len(cells) for cells, _ in seen} <= {1, 4} and max(len(cells) for cells, _ in seen) == toy.batch
+
+
+def test_a_task_is_one_block_and_grows_to_seconds(toy, store):
+    sweep(toy, {"n": "1:101", "dim": [5]}, store=store)
+    blocks = list(store.folder.rglob("*.json"))
+    assert len(blocks) < 8
+
+
+def test_slow_cells_are_blocks_of_their_own(toy, store, monkeypatch):
+    monkeypatch.setattr(sweeps, "SECONDS", 0.01)
+    sweep(toy, {"n": "1:9", "dim": [5], "wait": [0.01]}, store=store)
+    assert len(list(store.folder.rglob("*.json"))) == 2
+
+
+def test_cells_outside_the_hypotheses_are_skipped_unless_beyond(toy, store):
+    grid = {"n": [1, 2, 5000], "dim": [5], "lam": [0.5, 1.5]}
+    plan = plan_sweep(toy, grid, 0, "quick", {}, store)
+    assert (
+        plan.tally.outside == 4 and "lam < 1" in plan.notes[0] and "--beyond" in plan.notes[0] and len(plan.notes) == 2
+    )
+    found = sweep(toy, grid, store=store)
+    assert found["status"].sel(lam=1.5).values.ravel().tolist() == ["outside"] * 3
+    assert found["reason"].sel(n=1, lam=1.5).item() == "lam < 1" and np.isnan(found["measured"].sel(lam=1.5)).all()
+    beyond = sweep(toy, grid, store=store, beyond=True)
+    assert beyond["status"].sel(lam=1.5).values.ravel().tolist() == ["done", "done", "outside"]
+    # What was run beyond the hypotheses is not shown to whoever did not ask for it.
+    xr.testing.assert_identical(sweep(toy, grid, store=store), found)
+
+
+def test_a_grid_in_which_nothing_is_defined_is_bad_input(toy, store):
+    with pytest.raises(InputError, match="n < 1000"):
+        sweep(toy, {"n": [5000, 6000]}, store=store)
+
+
+def test_a_cell_that_raises_fails_alone_with_its_reason(toy, store, monkeypatch):
+    seen = calls(toy, monkeypatch)
+    found = sweep(toy, {"n": "1:9", "dim": [5], "raises": [3.0]}, store=store, retries=1)
+    assert found["status"].values.ravel().tolist() == ["done", "done", "failed", *["done"] * 5]
+    assert found["reason"].sel(n=3).item() == "RuntimeError: 3 is too much"
+    assert sum(cells == [(3, 5)] for cells, _ in seen) == 2  # once, and one retry
+    assert np.isnan(found["measured"].sel(n=3)).all()
+    clean = sweep(toy, {"n": "1:9", "dim": [5], "raises": [100.0]}, store=store)
+    np.testing.assert_array_equal(found["measured"].sel(n=[1, 2, 8]), clean["measured"].sel(n=[1, 2, 8]))
+
+
+def test_a_cell_that_raises_once_is_tried_again(toy, store, tmp_path):
+    found = sweep(toy, {"n": [1], "dim": [5], "once": [str(tmp_path / "once")]}, store=store, retries=1)
+    assert found["status"].item() == "done"
+    found = sweep(toy, {"n": [1], "dim": [5], "once": [str(tmp_path / "other")]}, store=store, retries=0)
+    assert found["status"].item() == "failed" and found["reason"].item() == "RuntimeError: the first time"
+    assert sweep(toy, {"n": [1], "dim": [5], "once": [str(tmp_path / "other")]}, store=store)["status"].item() == "done"
+
+
+class Mortal(Here):
+    """Workers that die of cells with n = 3, and take along whatever is beside it."""
+
+    slots = 2
+
+    def submit(self, number, batches):
+        if any(cell.n == 3 for batch in batches for cell in batch.settings):
+            self._finished.append((number, Outcome(died="its worker died")))
+        else:
+            super().submit(number, batches)
+
+
+def test_a_cell_that_kills_its_worker_fails_and_those_beside_it_do_not(toy, store):
+    plan = plan_sweep(toy, {"n": "1:9", "dim": [5]}, 0, "quick", {}, store, retries=1)
+    plan.run(Mortal(toy, store))
+    found = plan.gathered()
+    assert found["status"].values.ravel().tolist() == ["done", "done", "failed", *["done"] * 5]
+    assert found["reason"].sel(n=3).item() == "its worker died" and plan.tally.failed == 1 and plan.tally.left == 0
+    assert plan.failures() == [{"cell": {"n": 3, "dim": 5}, "seed": 0, "reason": "its worker died"}]
+
+
+def test_an_interruption_keeps_what_is_finished(toy, store, monkeypatch):
+    undisturbed = sweep(toy, GRID, seeds="0:3", store=store.folder / "other")
+    plan = plan_sweep(toy, GRID, "0:3", "quick", {}, store)
+
+    def interrupt(tally):
+        if tally.done >= 4:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        plan.run(Here(toy, store), interrupt)
+    seen = calls(toy, monkeypatch)
+    xr.testing.assert_identical(sweep(toy, GRID, seeds="0:3", store=store), undisturbed)
+    assert 0 < sum(len(cells) for cells, _ in seen) < 63
+
+
+def test_two_sweeps_at_once_share_the_work(toy, store, monkeypatch):
+    monkeypatch.setattr(sweeps, "LOOK", 0.0)
+    monkeypatch.setattr(sweeps, "SECONDS", 0.0)
+    first, second = (plan_sweep(toy, {"n": "1:41", "dim": [5]}, 0, "quick", {}, store) for _ in range(2))
+
+    def beside(tally):
+        if tally.done == 20:
+            second.run(Here(toy, store))
+
+    first.run(Here(toy, store), beside)
+    assert first.tally.done == 20 and first.tally.stored == 20 and second.tally.done == 20 and second.tally.stored == 20
+    xr.testing.assert_identical(first.gathered(), second.gathered())
+
+
+def test_a_disk_that_is_full_stops_the_sweep_and_the_next_goes_on(toy, store, monkeypatch):
+    writes, save = [], store.save
+
+    def full(*arguments):
+        writes.append(1)
+        if len(writes) > 1:
+            raise InputError("the store cannot be written: No space left on device")
+        save(*arguments)
+
+    monkeypatch.setattr(store, "save", full)
+    with pytest.raises(InputError, match="No space left"):
+        sweep(toy, GRID, store=store)
+    monkeypatch.undo()
+    plan = plan_sweep(toy, GRID, 0, "quick", {}, store)
+    assert plan.tally.stored == 4
+    xr.testing.assert_identical(sweep(toy, GRID, store=store), sweep(toy, GRID, store=store.folder / "other"))
+
+
+def test_small_blocks_are_packed_on_the_way(toy, store, monkeypatch):
+    monkeypatch.setattr(sweeps, "SECONDS", 0.0)
+    monkeypatch.setattr(sweeps, "PACK", 5)
+    sweep(toy, {"n": "1:101", "dim": [5]}, store=store)
+    assert len(list(store.folder.rglob("*.json"))) < 10
+
+
+def test_progress_tells_cells_rate_and_time_left(toy, store):
+    seen = []
+    grid = {"n": "1:9", "dim": [5], "raises": [3.0], "wait": [0.01]}
+    sweep(
+        toy,
+        grid,
+        store=store,
+        retries=0,
+        progress=lambda t: seen.append((t.done, t.failed, t.left, t.rate, t.seconds_left)),
+    )
+    assert seen[0] == (0, 0, 8, 0.0, np.inf) and seen[-1][:3] == (7, 1, 0) and seen[-1][3] > 0 and seen[-1][4] == 0
+
+
+def test_an_estimate_rests_on_stored_cells_or_on_one_that_is_measured_and_kept(toy, store):
+    settings = {"wait": 0.02}
+    plan = plan_sweep(toy, {"n": "1:101", "dim": [5]}, 0, "quick", settings, store)
+    estimate = plan.estimate()
+    assert 2 < estimate.low <= estimate.high < 20 and "measured now" in estimate.basis and plan.tally.stored == 1
+    again = plan_sweep(toy, {"n": "1:101", "dim": [5]}, 0, "quick", settings, store)
+    assert "stored" in again.estimate().basis and again.tally.left == 99
+    assert again.estimate(processes=4).low == pytest.approx(again.estimate().low / 4)
+    failing = plan_sweep(toy, {"n": [3], "dim": [5]}, 0, "quick", {"raises": 3.0}, store.folder / "other").estimate()
+    assert np.isnan(failing.low) and "3 is too much" in failing.basis
+
+
+def test_a_task_whose_evidence_is_of_two_forms_is_two_blocks(toy, store):
+    settings = [toy.quick.at(n=1, dim=5, repeats=r) for r in (2, 3)]
+    outcome = carry_out(toy, [Batch((i,), (setting,), 0) for i, setting in enumerate(settings)], store)
+    assert outcome.failed == {} and len(list(store.folder.rglob("*.json"))) == 2
+
+
+def test_the_gathered_result_is_one_file(toy, store, tmp_path):
+    found = sweep(toy, {"n": [1, 2], "dim": [5], "raises": [2.0]}, store=store)
+    write_gathered(found, tmp_path / "out.nc")
+    with xr.open_dataset(tmp_path / "out.nc", engine="h5netcdf") as opened:
+        xr.testing.assert_equal(opened.load(), found)
+        assert json.loads(opened.attrs["setting"])["word"] == "a"
+    with pytest.raises(InputError, match="cannot be written"):
+        write_gathered(found, tmp_path / "no" / "out.nc")
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"on": "moon"}, "on = 'moon'"),
+        ({"on": "local:0"}, "on = 'local:0'"),
+        ({"retries": -1}, "retries"),
+        ({"settings": {"n": (1, 2)}}, "both set and in the grid"),
+        ({"settings": ["word"]}, "name=value"),
+        ({"scale": "huge"}, "scale"),
+        ({"seeds": "x"}, "seed"),
+        ({"store": "/proc/nowhere"}, "cannot be written"),
+    ],
+)
+def test_bad_input_is_told_before_work_starts(toy, store, options, says):
+    with pytest.raises(InputError, match=says):
+        sweep(toy, {"n": [1]}, **{"store": store, **options})
+
+
+def test_the_public_face(store):
+    found = attlas.sweep("single-location/heat-identity", ["spread=0.2,0.4"], store=store)
+    assert found.sizes["spread"] == 2 and issubclass(Sweep, object)
+
+
+def test_a_look_at_a_large_finished_sweep_is_quick(toy, store, monkeypatch):
+    grid = {"n": "1:101", "dim": "1:21"}
+    sweep(toy, grid, store=store)
+    start = time.process_time()
+    sweep(toy, grid, store=store)
+    assert time.process_time() - start < 3
