@@ -153,7 +153,7 @@ def test_what_was_measured_on_real_data_has_a_page(tested, tmp_path):
         {"data": "musk", "first": False, "method": "forest", "numbers": [0.8, 0.7], "ahead": [-0.1, -0.2, -0.01], "seconds": 2.0},
     ]  # fmt: skip
     measured = {"words": "Seed 1.", "kinds": [{"title": "Bags", "words": "Folds.", "measures": ["accuracy", "AUC"], "rows": rows}]}  # fmt: skip
-    folder = write_atlas([tested("single-location/risk-symmetries")], tmp_path / "atlas", measured).parent
+    folder = write_atlas([tested("single-location/risk-symmetries")], tmp_path / "atlas", measured=measured).parent
     text = (folder / "real-data.html").read_text()
     assert "+0.100 [+0.020, +0.180]" in text and "&lt;SVM&gt;" in text and "behind" in text
     assert "real-data.html" in Reader((folder / "index.html").read_text()).links
