@@ -141,6 +141,14 @@ def pytest_generate_tests(metafunc):
     metafunc.parametrize(name, [pytest.param(id, marks=marks[id]) for id in ids])
 
 
+@pytest.fixture(autouse=True)
+def room():
+    """A process of tests compiles thousands of programs."""
+    from attlas.lab.runner import make_room
+
+    make_room()
+
+
 @pytest.fixture
 def float64():
     with jax.enable_x64(True):
