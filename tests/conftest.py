@@ -61,6 +61,7 @@ HEAVY = {
             "solvers-agree",
             "solvers-tell",
             "supervised-fast-rate",
+            "supervised-in-length",
             "temperature-pairs",
         ),
         "single-location": (
@@ -119,6 +120,7 @@ VAST = {id for id in HEAVY if id.startswith("sparse-variables/")} - {
         "length-generalisation",
         "softmax-cme-difference",
         "supervised-fast-rate",
+        "supervised-in-length",
     )
 }
 """Claims that train networks, or factor many large matrices: a minute or many at the paper's scale, where no test runs them; `attlas run CLAIM --scale paper` does."""
