@@ -198,7 +198,7 @@ SHARE = "latent-posterior/masked-share"
     r" $P = \frac{\sigma^2}{\sigma^2 + L - h}$, and a task that reads the weakest direction $\frac{d}{n-d-1}(P + \frac{\kappa s^2}{h})$: more hidden tokens average the noise, not the latent that they share, and leave less to read it from.",
     words="Hiding more tokens gives more targets and less context, and what is best can be computed.",
     hypotheses=(SEEN, Hypothesis("1 <= hidden < length", lambda s: 1 <= s.hidden < s.length, defining=True), Hypothesis("samples > 7", lambda s: s.samples > 7, defining=True)),
-    quick=Setting(hidden=(1, 4, 8, 12), length=16, kappa=16.0, samples=60, repeats=2000),
+    quick=Setting(hidden=(1, 4, 8, 12), length=16, kappa=16.0, samples=60, repeats=1000),
     paper=Setting(hidden=(1, 2, 4, 8, 16, 24, 28, 30), length=32, kappa=16.0, samples=200, repeats=8000),
     rule=Agreement(),
     control=Control("hidden tokens that are independent of one another", lambda e: e.assign(predicted=e["independent"])),
