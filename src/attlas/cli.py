@@ -323,7 +323,7 @@ def sweep(
     for note in plan.notes:
         _stderr().print(note)
     if dry_run:
-        _print_estimate(plan, where.count, as_json)
+        _print_estimate(plan, where.number, as_json)
         return
     try:
         with _interruptible() as check, _sweep_progress(as_json) as tell, sweeps.workers_for(on, plan) as workers:
