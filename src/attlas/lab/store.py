@@ -235,6 +235,7 @@ class Store:
         facts = [index["facts"] for index in indices if index]
         total = {name: sum(f.get(name, 0.0) for f in facts) for name in ("seconds", "compile_seconds")}
         written = self._save(claim, names, evidence, {**facts[-1], **total, "blocks": len(facts)})
+        _settle(written.parent)
         for path, index in zip((path for path, _ in blocks), indices, strict=True):
             if index is not None and path != written:
                 path.unlink(missing_ok=True)
@@ -361,6 +362,15 @@ def under_way(folder: Path, suffix: str) -> Iterator[Path]:
         yield Path(name)
     finally:
         Path(name).unlink(missing_ok=True)
+
+
+def _settle(folder: Path) -> None:
+    """Have the names of a folder's files on the disk, before others are removed."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 def _write(path: Path, content: bytes) -> None:
