@@ -187,9 +187,9 @@ def tested(tmp_path_factory):
 
 @pytest.fixture
 def toy(monkeypatch):
-    """The claim of `tests/lab/toys.py`, in a catalogue that forgets it again."""
+    """The claim of `tests/lab/toys/square.py`, in a catalogue that forgets it again."""
     from attlas import claims
 
     claims.catalogue()
     monkeypatch.setattr(claims, "_REGISTRY", dict(claims._REGISTRY))
-    return claims.load_file(Path(__file__).parent / "lab" / "toys.py")[0]
+    return claims.load_file(Path(__file__).parent / "lab" / "toys" / "square.py")[0]
