@@ -12,7 +12,8 @@ import xarray as xr
 
 from attlas.claims import catalogue
 from attlas.errors import InputError
-from attlas.lab.pages import check_folder, mathml, show_value, write_atlas
+from attlas.lab.formulas import mathml
+from attlas.lab.pages import check_folder, show_value, write_atlas
 from tests.conftest import HEAVY
 
 

@@ -1,8 +1,6 @@
 """The atlas as pages: self-contained HTML that opens from disk and asks nothing of a network."""
 
-import functools
 import hashlib
-import html
 import inspect
 import json
 import os
@@ -18,13 +16,13 @@ from typing import Any
 import jinja2
 import numpy as np
 import vl_convert
-from latex2mathml import converter, exceptions
 from markupsafe import Markup
 
 import attlas
 from attlas.claims import MAPS, Claim
 from attlas.errors import InputError
 from attlas.lab.drawings import drawing_of, drawn
+from attlas.lab.formulas import mathml
 from attlas.lab.graphs import Node, draw_graph
 from attlas.lab.guides import guides
 from attlas.lab.notes import Notes, notes_of
@@ -36,12 +34,6 @@ from attlas.statistics import Bound
 LIST = "claims.json"
 """The machine-readable list beside the index. It names every file of the atlas, by which a folder is known as one."""
 SCHEMA = "claims.schema.json"
-
-_TEX_ERRORS = tuple(
-    kind for kind in vars(exceptions).values() if isinstance(kind, type) and issubclass(kind, Exception)
-)
-# An operator keeps its distance from its neighbours; a star in the exponent and the bars of a modulus are none.
-_TIGHT = {"<mo>&#x0002A;</mo>": "<mi>*</mi>", '<mo stretchy="false">&#x0007C;</mo>': '<mo stretchy="false" lspace="0" rspace="0">|</mo>'}  # fmt: skip
 
 
 def check_folder(folder: Path) -> Path:
@@ -380,24 +372,6 @@ def _counts(results: Sequence[Result]) -> dict[str, int]:
 def standing(ahead: Sequence[float] | None) -> str:
     """Where an interval [mean, low, high] of a difference puts the estimator: ahead, behind or level."""
     return "" if ahead is None else "ahead" if ahead[1] > 0 else "behind" if ahead[2] < 0 else "level"
-
-
-@functools.cache
-def mathml(text: str) -> Markup:
-    """HTML of a sentence whose formulas stand between $ signs; each formula keeps its TeX, for who copies it."""
-    parts = re.split(r"\$(.+?)\$", text)
-    pieces = [html.escape(part) if i % 2 == 0 else _formula(part) for i, part in enumerate(parts)]
-    return Markup("".join(pieces))
-
-
-def _formula(tex: str) -> str:
-    try:
-        formula = converter.convert(tex)
-    except _TEX_ERRORS as error:
-        raise InputError(f"the formula ${tex}$ cannot be read: {type(error).__name__}") from error
-    for loose, tight in _TIGHT.items():
-        formula = formula.replace(loose, tight)
-    return formula.replace("<math ", f'<math alttext="{html.escape(tex)}" ', 1)
 
 
 _NAMES = {"bayes": "Bayes", "cme": "CME", "crps": "CRPS", "finetti": "Finetti", "lipschitz": "Lipschitz", "mlp": "MLP", "nadaraya": "Nadaraya", "watson": "Watson"}  # fmt: skip
