@@ -5,10 +5,15 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 OUT    ?= build/atlas
 
-.PHONY: atlas test test-long test-cluster setup lint models data bench bench-data soak examples lock clean
+.PHONY: atlas screenshot test test-long test-cluster setup lint models data bench bench-data soak examples lock clean
 
 atlas: $(STAMP)
 	$(BIN)/attlas atlas --out $(OUT)
+
+# The picture in the README, of the atlas as it is; it needs Chromium.
+screenshot: $(STAMP)
+	$(BIN)/attlas atlas --out $(OUT)
+	$(BIN)/python -m tools.screenshot $(OUT)/index.html docs/atlas.png
 
 test: lint
 	$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not long and not cluster"

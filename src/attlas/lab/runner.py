@@ -130,6 +130,18 @@ def run(
     return result
 
 
+def recall(claim: Claim, *, scale: str, seed: int, store: Store) -> Result | None:
+    """The result of a claim at its own setting if the store holds all its evidence; None where something is lacking."""
+    try:
+        return _Bench(claim, store, fresh=False, progress=None, measure=False).test(scale, claim.setting(scale), seed)
+    except _NotStored:
+        return None
+
+
+class _NotStored(Exception):
+    """Evidence would have to be measured."""
+
+
 def named(pattern: str) -> Claim:
     """The one claim with that id, or that matches."""
     known = catalogue()
@@ -147,6 +159,7 @@ class _Bench:
     store: Store
     fresh: bool
     progress: Progress | None
+    measure: bool = True
 
     def test(self, scale: str, setting: Setting, seed: int) -> Result:
         told = len(self.store.notes)
@@ -210,6 +223,8 @@ class _Bench:
         places = {} if self.fresh else self.store.find(address.claim, names.values())
         have = self.store.load(address.claim, places)
         stored = len(have)
+        if stored < len(cells) and not self.measure:
+            raise _NotStored
         earlier = sum(places[name].seconds for name in have)
         seconds = compiling = 0.0
         self._tell(len(have), len(cells))
