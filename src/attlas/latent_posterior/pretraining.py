@@ -210,12 +210,11 @@ class Masked(NamedTuple):
         places, latents, hidden, noises = jax.random.split(key, 4)
         shape = (whole("repeats", repeats, 1), whole("samples", samples, 1))
         with jax.enable_x64(True):
-            k = jax.random.categorical(places, jnp.log(self.law), shape=shape)
+            k = np.asarray(jax.random.categorical(places, jnp.log(self.law), shape=shape))
             z = jax.random.categorical(latents, jnp.log(self.posterior)[k])
             # All hidden words come from one latent: given the words that are left they are not independent.
             following = jnp.log(jnp.asarray(words))[z]
             w = np.asarray(jax.random.categorical(hidden, following, shape=(self.hidden, *shape)))
-            k = np.asarray(k)
         v = self.embedding.T[w] + self.noise * np.asarray(_normals(noises, (*w.shape, len(self.embedding))))
         v = v.mean(0)
         rows = np.arange(repeats)[:, None]
