@@ -17,6 +17,7 @@ from markupsafe import Markup
 
 import attlas
 from attlas.errors import InputError
+from attlas.lab.explorers import write_explorers
 from attlas.lab.runner import Result
 from attlas.lab.showpieces import Shown
 from attlas.references import bibtex
@@ -102,9 +103,11 @@ def _write_pages(
     if measured:
         told = templates.get_template("real_data.html").render(measured=measured, standing=standing)
         (folder / "real-data.html").write_text(told, encoding="utf-8")
+    explorers = write_explorers(folder, templates, known)
     index = templates.get_template("index.html").render(
-        groups=_groups(results), counts=_counts(results), showpieces=[one.piece for one in shown], measured=measured
-    )
+        groups=_groups(results), counts=_counts(results), showpieces=[one.piece for one in shown], measured=measured,
+        explorers=explorers,
+    )  # fmt: skip
     (folder / "index.html").write_text(index, encoding="utf-8")
     files = sorted([LIST, *(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())])
     content = {"attlas": attlas.__version__, "files": files, "claims": [result.to_dict() for result in results]}
