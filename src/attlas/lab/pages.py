@@ -22,6 +22,7 @@ import attlas
 from attlas.claims import MAPS, Claim
 from attlas.errors import InputError
 from attlas.lab.drawings import drawing_of, drawn
+from attlas.lab.explorers import EXPLORERS, write_explorers
 from attlas.lab.formulas import mathml
 from attlas.lab.graphs import Node, draw_graph
 from attlas.lab.guides import guides
@@ -166,6 +167,7 @@ class _Writer:
             )
         if self.atlas.measured:
             self._page("real-data.html", "real_data.html", measured=self.atlas.measured, standing=standing)
+        write_explorers(self.folder, self.templates, self.atlas.by_id)
         for guide in self.guides:
             self._page(f"guides/{guide.slug}.html", "guide.html", guide=guide)
         self._page("papers.html", "papers.html")
@@ -245,6 +247,7 @@ class _Writer:
         return {
             "by_map": by_map,
             "counts": _counts(atlas.results),
+            "explorers": EXPLORERS,
             "pictures": {name: (id, self._size(id)) for name, id in pictures.items() if id},
             "asked": _asked(atlas),
             "graphs": {name: Markup(_graph(name, results)) for name, results in by_map.items()},
