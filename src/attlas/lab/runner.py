@@ -1,12 +1,13 @@
 """From a claim to a verdict: measure what is not stored, gather, judge, and judge the control by the same rule."""
 
+import contextlib
 import functools
 import hashlib
 import platform
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
@@ -256,7 +257,7 @@ def measured(claim: Claim, batch: list[Setting], seed: int) -> tuple[xr.Dataset,
     """The evidence of a batch of cells, and the facts about its measurement: where, when and how long."""
     make_room()
     clock = _Clock()
-    with clock, jax.enable_x64(claim.precision == "float64"):
+    with clock, reproducible(claim.precision):
         evidence = _measure(claim, batch, seed)
     return evidence, {**machine(), "seconds": clock.seconds, "compile_seconds": clock.compiling, "when": _now()}
 
@@ -294,6 +295,14 @@ def _join(parts: list[xr.Dataset], cells: Sequence[Setting]) -> xr.Dataset:
 
 def _plain(cells: Sequence[Setting], name: str) -> bool:
     return not any(isinstance(cell[name], tuple) for cell in cells)
+
+
+@contextlib.contextmanager
+def reproducible(precision: str = "float64") -> Iterator[None]:
+    """The precision of a claim, and the form of JAX's generator that compiles three times faster: most of what the atlas
+    compiles draws numbers, and this choice is part of what a seed means."""
+    with jax.threefry_partitionable(False), jax.enable_x64(precision == "float64"):
+        yield
 
 
 def make_room() -> None:
