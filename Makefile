@@ -5,10 +5,15 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 OUT    ?= build/atlas
 
-.PHONY: atlas test test-long test-cluster setup lint models data bench bench-data soak examples lock clean
+.PHONY: atlas screenshot test test-long test-cluster setup lint models browser data bench bench-data soak examples lock clean
 
 atlas: $(STAMP)
 	$(BIN)/attlas atlas --out $(OUT)
+
+# The picture in the README, of the atlas as it is; it needs Chromium.
+screenshot: $(STAMP)
+	$(BIN)/attlas atlas --out $(OUT)
+	$(BIN)/python -m tools.screenshot $(OUT)/index.html docs/atlas.png
 
 test: lint
 	$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not long and not cluster"
@@ -29,6 +34,10 @@ lint: $(STAMP)
 # Real checkpoints for the audit, into the user's cache or ATTLAS_MODELS; SMALL=1 fetches only what the ordinary tests use.
 models: $(STAMP)
 	$(BIN)/python -m tools.models $(if $(SMALL),--small)
+
+# Chromium (Debian's, as root) and axe-core, for the tests of the pages; where they are missing these tests are skipped.
+browser: $(STAMP)
+	$(BIN)/python -m tools.browser
 
 bench: $(STAMP)
 	$(BIN)/python -m bench

@@ -15,7 +15,7 @@ import numpy as np
 
 import attlas
 from attlas.drawing import PALETTE
-from attlas.lab.pages import mathml
+from attlas.lab.formulas import mathml
 from attlas.single_location import InverseDecay
 
 SHARPNESS = InverseDecay(start=1.0, rate=2e-3)

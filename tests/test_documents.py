@@ -10,12 +10,14 @@ import pytest
 
 from attlas import claims, cli
 from attlas.claims import catalogue, load_file, select
+from attlas.lab.notes import notes_of
 from attlas.lab.runner import run
 from attlas.lab.sweeps import plan_grid
 
 TOP = Path(__file__).parents[1]
-DOCUMENTS = [TOP / "README.md", TOP / "CONTRIBUTING.md", TOP / "docs" / "audit.md", TOP / "docs" / "scaling.md"]
-GUIDES = [TOP / "docs" / "estimators.md"]
+NEW = [TOP / "docs" / f"{name}.md" for name in ("first-result", "add-a-claim", "which-bound", "sharp-bits")]
+DOCUMENTS = [TOP / "README.md", TOP / "CONTRIBUTING.md", TOP / "docs" / "audit.md", TOP / "docs" / "scaling.md", *NEW]
+GUIDES = [TOP / "docs" / "estimators.md", *NEW]
 
 
 def blocks(path, language):
@@ -38,10 +40,18 @@ def test_code_in_the_readme_runs(code, tmp_path, monkeypatch, capsys):
 
 
 @pytest.mark.parametrize("code", [code for guide in GUIDES for code in blocks(guide, "python")])
-def test_code_in_the_guides_runs(code, tmp_path, monkeypatch, capsys):
+def test_code_in_the_guides_runs(code, tmp_path, monkeypatch, capsys, registry):
     (tmp_path / "build").mkdir()
     monkeypatch.chdir(tmp_path)
-    exec(code, {})
+    monkeypatch.setenv("ATTLAS_STORE", str(tmp_path / "store"))
+    if "@claim" in code:
+        (tmp_path / "guide.py").write_text(code)
+        for claim in load_file(tmp_path / "guide.py"):
+            result = run(claim)
+            assert (result.verdict.word, result.control.word) == ("confirmed", "refuted")
+            print(result)
+    else:
+        exec(code, {})
     assert capsys.readouterr().out
 
 
@@ -74,7 +84,7 @@ def test_commands_in_the_documents_exist(command, registry, monkeypatch):
         claim.broken(claim.cells(claim.quick.parse([text])))
 
 
-@pytest.mark.parametrize("path", DOCUMENTS + GUIDES, ids=lambda p: p.name)
+@pytest.mark.parametrize("path", sorted({*DOCUMENTS, *GUIDES}), ids=lambda p: p.name)
 def test_links_in_the_documents_resolve(path):
     targets = re.findall(r"\]\(([^)#]+)\)", path.read_text())
     assert targets
@@ -83,11 +93,14 @@ def test_links_in_the_documents_resolve(path):
 
 
 def test_every_claim_named_in_the_documents_exists(registry):
-    load_file(TOP / "examples" / "claim_skeleton.py")
+    for name in ("claim_skeleton", "one_step"):
+        load_file(TOP / "examples" / f"{name}.py")
     known = catalogue()
     for path in DOCUMENTS:
-        for id in re.findall(r"\b(?:single-location|softmax)/[a-z-]+", path.read_text()):
-            assert id in known
+        for id in re.findall(
+            r"\b(?:single-location|sparse-variables|latent-posterior|softmax|one-step)/[a-z-]+", path.read_text()
+        ):
+            assert id in known, id
 
 
 def test_the_skeleton_of_a_claim_is_a_claim(registry, store):
@@ -95,6 +108,16 @@ def test_the_skeleton_of_a_claim_is_a_claim(registry, store):
     result = run(skeleton, store=store)
     assert (result.verdict.word, result.control.word) == ("confirmed", "refuted")
     assert run(skeleton, store=store, settings={"sharpness": -1.0}).verdict.word == "outside"
+
+
+def test_a_fourth_map_stands_in_one_file(registry, store):
+    made = load_file(TOP / "examples" / "one_step.py")
+    notes = notes_of(made)["one-step"]
+    assert set(notes.ideas) == {claim.slug for claim in made} == {slug for item in notes.items for slug in item.claims}
+    for claim in made:
+        result = run(claim, store=store)
+        assert (result.verdict.word, result.control.word) == ("confirmed", "refuted")
+        assert result.figure().to_dict()
 
 
 def test_every_make_target_sets_up_what_it_needs():

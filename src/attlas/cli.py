@@ -129,6 +129,7 @@ def run(
 
 
 @commands.command()
+@click.argument("patterns", nargs=-1)
 @click.option(
     "--out", type=click.Path(file_okay=False), default="atlas", show_default=True, help="Folder of the pages."
 )
@@ -140,24 +141,47 @@ def run(
 @click.option("--strict", is_flag=True, help="Exit as `run` does, by the verdicts.")
 @_json
 def atlas(
-    out: str, scale: str, seed: int, files: Sequence[str], store: str | None, fresh: bool, strict: bool, as_json: bool
+    patterns: Sequence[str],
+    out: str,
+    scale: str,
+    seed: int,
+    files: Sequence[str],
+    store: str | None,
+    fresh: bool,
+    strict: bool,
+    as_json: bool,
 ) -> None:
-    """Test every claim and write the atlas: pages that open from disk, without a network."""
+    """Test every claim, or those that match PATTERNS, and write the atlas: pages that open from disk, without a network.
+
+    Results at the other scale are shown too where the store holds them.
+    """
     from attlas.lab import pages
+    from attlas.lab.runner import recall
     from attlas.lab.showpieces import SHOWPIECES
 
     folder = pages.check_folder(Path(out))
-    found = _select([], files)
+    found = _select(patterns, files)
     opened = _open_store(store)
+    _tell_of_older(found, opened)
     results = []
     for result in _run_all(found, opened, as_json, scale=scale, seed=seed, fresh=fresh):
         results.append(result)
         if not (as_json or _stderr().is_terminal):  # a log, which has no progress bar
             _stderr().print(f"{len(results)} of {len(found)}: {result.claim.id} {result.verdict.word}")
-    _stderr().print("Drawing the pages ...")
     known = {claim.id for claim in found}
-    shown = [one for piece in SHOWPIECES if piece.claim in known and (one := piece.shown(opened)) is not None]
-    index = pages.write_atlas(results, folder, shown, opened.kept_table("real-data"))
+    shown = [piece.shown(opened) for piece in SHOWPIECES if piece.claim in known]
+    other = "quick" if scale == "paper" else "paper"
+    recalled = {claim.id: recall(claim, scale=other, seed=seed, store=opened) for claim in found}
+    with _stages(as_json) as tell:
+        index = pages.write_atlas(
+            results,
+            folder,
+            shown,
+            opened.kept_table("real-data"),
+            others={id: result for id, result in recalled.items() if result is not None},
+            keep=opened.folder / "drawings",
+            tell=lambda done, of: tell(f"Drawing page {done + 1} of {of} ...") if done % 25 == 0 else None,
+        )
     if as_json:
         _print_json({"index": str(index), "claims": [result.to_dict() for result in results]})
     else:
@@ -323,19 +347,20 @@ def sweep(
     for note in plan.notes:
         _stderr().print(note)
     if dry_run:
-        _print_estimate(plan, where.count, as_json)
+        _print_estimate(plan, where.number, as_json)
         return
     try:
-        with _interruptible() as check, _sweep_progress(as_json) as tell, sweeps.workers_for(on, plan) as workers:
-            plan.run(workers, lambda tally: (check(), tell(tally))[0])
+        with _interruptible() as check, _sweep_progress(as_json) as tell:
+            gathered = sweeps.finish(plan, on, lambda tally: (check(), tell(tally))[0])
     except sweeps.Stopped as stopped:
         _stderr().print(str(stopped))
-    if result or drawing:
         gathered = plan.gathered()
-        if result:
-            sweeps.write_gathered(gathered, result)
-        if drawing:
-            _draw_sweep(gathered, drawing, kind, variable, chosen)
+    for note in plan.store.notes:
+        _stderr().print(note)
+    if result:
+        sweeps.write_gathered(gathered, result)
+    if drawing:
+        _draw_sweep(gathered, drawing, kind, variable, chosen)
     _print_sweep(plan, result, as_json)
     sys.exit(EXIT_REFUTED if plan.tally.failed or plan.tally.left else 0)
 
@@ -362,6 +387,16 @@ def _select(patterns: Sequence[str], files: Sequence[str], source: str | None = 
     for file in files:
         load_file(file)
     return select(patterns, source)
+
+
+def _tell_of_older(claims: "list[Claim]", store: "Store") -> None:
+    """Say how many claims have a verdict of other sources than these, whose evidence does not count."""
+    recorded = {claim: store.recorded(claim.id) for claim in claims}
+    older = [
+        c for c, last in recorded.items() if last and last.get("provenance", {}).get("code", c.code[:16]) != c.code[:16]
+    ]
+    if older:
+        _stderr().print(f"The store holds evidence of an older version for {len(older)} claims; they are tested again.")
 
 
 def _open_store(folder: str | None) -> "Store":

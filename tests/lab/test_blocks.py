@@ -1,3 +1,5 @@
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 import xarray as xr
@@ -58,3 +60,10 @@ def test_evidence_that_differs_in_what_all_cells_share_is_of_another_form():
     ]
     assert len({form(whole), *map(form, others)}) == 5
     assert form(whole.assign(error=float("nan"))) == form(whole.assign(error=float("nan")))
+
+
+def test_threads_write_at_the_same_time():
+    data = xr.Dataset({f"v{i}": ("cell", np.arange(1000.0)) for i in range(40)})
+    with ThreadPoolExecutor(8) as pool:
+        contents = list(pool.map(lambda _: encoded(data), range(24)))
+    assert len(set(contents)) == 1

@@ -6,6 +6,7 @@ attribute `LAYOUT`, because looking that up in HDF5 takes longer than reading th
 
 import io
 import json
+import secrets
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,8 @@ def encoded(data: xr.Dataset) -> bytes:
     """The contents of a netCDF-4 file: numbers, truth values and texts are written here, whatever else by xarray."""
     if any(v.dtype.kind not in _WRITTEN_HERE for v in data.variables.values()):
         return bytes(data.to_netcdf(engine="h5netcdf"))
-    with h5py.File("block", "w", driver="core", backing_store=False, libver=_VERSIONS) as file:
+    # HDF5 knows files in memory by name too: two threads that write at the same time need two names.
+    with h5py.File(secrets.token_hex(8), "w", driver="core", backing_store=False, libver=_VERSIONS) as file:
         _fill(file, data)
         file.flush()
         return file.id.get_file_image()

@@ -1,35 +1,40 @@
 """The atlas as pages: self-contained HTML that opens from disk and asks nothing of a network."""
 
-import html
+import hashlib
+import inspect
 import json
 import os
 import re
 import shutil
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import jinja2
+import numpy as np
 import vl_convert
-from latex2mathml import converter, exceptions
 from markupsafe import Markup
 
 import attlas
+from attlas.claims import MAPS, Claim
 from attlas.errors import InputError
+from attlas.lab.drawings import drawing_of, drawn
+from attlas.lab.explorers import EXPLORERS, write_explorers
+from attlas.lab.formulas import mathml
+from attlas.lab.graphs import Node, draw_graph
+from attlas.lab.guides import guides
+from attlas.lab.notes import Notes, notes_of
 from attlas.lab.runner import Result
 from attlas.lab.showpieces import Shown
 from attlas.references import bibtex
+from attlas.statistics import Bound
 
 LIST = "claims.json"
 """The machine-readable list beside the index. It names every file of the atlas, by which a folder is known as one."""
-
-
-_TEX_ERRORS = tuple(
-    kind for kind in vars(exceptions).values() if isinstance(kind, type) and issubclass(kind, Exception)
-)
-# An operator keeps its distance from its neighbours; a star in the exponent and the bars of a modulus are none.
-_TIGHT = {"<mo>&#x0002A;</mo>": "<mi>*</mi>", '<mo stretchy="false">&#x0007C;</mo>': '<mo stretchy="false" lspace="0" rspace="0">|</mo>'}  # fmt: skip
+SCHEMA = "claims.schema.json"
 
 
 def check_folder(folder: Path) -> Path:
@@ -61,15 +66,65 @@ def _files_of(folder: Path) -> set[str]:
     return set(content["files"]) if isinstance(content, dict) and "attlas" in content and "files" in content else set()
 
 
+@dataclass(frozen=True)
+class Link:
+    """A page that the index offers: where it is, its title, and what one finds there."""
+
+    path: str
+    title: str
+    words: str
+
+
+@dataclass(frozen=True)
+class Atlas:
+    """Everything that the pages show.
+
+    `others` holds results at the scale that was not asked for, by id; `shown` the showpieces that can be shown; `measured` what
+    `make bench-data` measured on real data. Figures are kept in `keep` and drawn once.
+    """
+
+    results: Sequence[Result]
+    others: Mapping[str, Result] = field(default_factory=dict)
+    shown: Sequence[Shown] = ()
+    measured: Mapping[str, Any] | None = None
+    keep: Path | None = None
+    tell: Callable[[int, int], None] = lambda done, of: None
+
+    @cached_property
+    def by_id(self) -> dict[str, Result]:
+        return {result.claim.id: result for result in self.results}
+
+    @cached_property
+    def notes(self) -> dict[str, Notes]:
+        return notes_of(result.claim for result in self.results)
+
+    @cached_property
+    def used_by(self) -> dict[str, list[str]]:
+        found: dict[str, list[str]] = {}
+        for result in self.results:
+            for id in result.claim.needs:
+                found.setdefault(id, []).append(result.claim.id)
+        return found
+
+    def questions(self, claim: Claim) -> list[str]:
+        return [question.ask for question in self.notes[claim.map].questions if question.about(claim)]
+
+    def idea(self, claim: Claim) -> str:
+        return self.notes[claim.map].ideas.get(claim.slug, "")
+
+
 def write_atlas(
-    results: Sequence[Result], folder: Path, shown: Sequence[Shown] = (), measured: Mapping[str, Any] | None = None
+    results: Sequence[Result],
+    folder: Path,
+    shown: Sequence[Shown] = (),
+    measured: Mapping[str, Any] | None = None,
+    **more: Any,
 ) -> Path:
-    """Write all pages and return the index: those of the claims, of the showpieces that can be shown, and of what `make bench-data`
-    `measured` on real data. An older atlas in `folder` stays until the new one is complete."""
+    """Write all pages of an `Atlas` and return the index. An older atlas in `folder` stays until the new one is complete."""
     folder = check_folder(folder)
     fresh = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}-"))
     try:
-        _write_pages(results, fresh, shown, measured)
+        _Writer(Atlas(_in_order(results), shown=shown, measured=measured, **more), fresh).write()
         fresh.chmod(0o755)
         _swap(fresh, folder)
     finally:
@@ -77,38 +132,203 @@ def write_atlas(
     return folder / "index.html"
 
 
-def _write_pages(
-    results: Sequence[Result], folder: Path, shown: Sequence[Shown], measured: Mapping[str, Any] | None
-) -> None:
+def environment() -> jinja2.Environment:
+    """The templates with their filters."""
     templates = jinja2.Environment(
         loader=jinja2.PackageLoader("attlas.lab"), autoescape=True, trim_blocks=True, lstrip_blocks=True
     )
-    templates.filters["mathml"] = mathml
-    templates.filters["value"] = show_value
-    templates.globals["version"] = attlas.__version__
-    (folder / "vega.js").write_text(vl_convert.javascript_bundle(), encoding="utf-8")  # type: ignore[call-arg]
-    page = templates.get_template("claim.html")
-    known = {result.claim.id for result in results}
-    for result in results:
-        path = folder / f"{result.claim.id}.html"
-        path.parent.mkdir(exist_ok=True)
-        path.write_text(page.render(known=known, **_page_context(result)), encoding="utf-8")
-    large = templates.get_template("showpiece.html")
-    for one in shown:
-        path = folder / "showpieces" / f"{one.piece.slug}.html"
-        path.parent.mkdir(exist_ok=True)
-        context = {"known": known, "shown": one, "piece": one.piece, **_drawn(one.figure())}
-        path.write_text(large.render(**context), encoding="utf-8")
-    if measured:
-        told = templates.get_template("real_data.html").render(measured=measured, standing=standing)
-        (folder / "real-data.html").write_text(told, encoding="utf-8")
-    index = templates.get_template("index.html").render(
-        groups=_groups(results), counts=_counts(results), showpieces=[one.piece for one in shown], measured=measured
-    )
-    (folder / "index.html").write_text(index, encoding="utf-8")
-    files = sorted([LIST, *(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())])
-    content = {"attlas": attlas.__version__, "files": files, "claims": [result.to_dict() for result in results]}
-    (folder / LIST).write_text(json.dumps(content, indent=1, allow_nan=False), encoding="utf-8")
+    templates.filters |= {
+        "mathml": mathml,
+        "size": size_of,
+        "value": show_value,
+        "as_title": title_of,
+        "significant": significant,
+    }
+    templates.globals |= {"version": attlas.__version__, "root": "", "menu": ()}
+    return templates
+
+
+class _Writer:
+    """One atlas being written into one folder."""
+
+    def __init__(self, atlas: Atlas, folder: Path) -> None:
+        self.atlas, self.folder, self.guides = atlas, folder, guides()
+        self.templates = environment()
+        self.templates.globals["menu"] = self._menu()
+
+    def write(self) -> None:
+        self._save("vega.js", vl_convert.javascript_bundle())  # type: ignore[call-arg]
+        self._save("atlas.js", self._source("atlas.js"))
+        listed = [self._claim(result) for result in self._counted()]
+        for one in self.atlas.shown:
+            spec, svg = drawn(one.figure())
+            self._page(
+                f"showpieces/{one.piece.slug}.html", "showpiece.html", shown=one, piece=one.piece, spec=spec, svg=svg
+            )
+        if self.atlas.measured:
+            self._page("real-data.html", "real_data.html", measured=self.atlas.measured, standing=standing)
+        write_explorers(self.folder, self.templates, self.atlas.by_id)
+        for guide in self.guides:
+            self._page(f"guides/{guide.slug}.html", "guide.html", guide=guide)
+        self._page("papers.html", "papers.html")
+        self._page("tightness.html", "tightness.html", rows=tightness(self.atlas.results))
+        self._page("beyond.html", "beyond.html")
+        self._page("index.html", "index.html", **self._index())
+        self._list(listed)
+
+    def _counted(self) -> Iterator[Result]:
+        for done, result in enumerate(self.atlas.results):
+            self.atlas.tell(done, len(self.atlas.results))
+            yield result
+
+    def _menu(self) -> list[Link]:
+        links = [
+            Link(
+                "papers.html",
+                "Papers at a glance",
+                "Every definition, theorem, lemma and figure, and what became of it.",
+            ),
+            Link("tightness.html", "Tightness", "How near each bound is to what it bounds."),
+            Link(
+                "beyond.html", "Beyond the papers", "What was found here, and where a paper had to be read with care."
+            ),
+        ]
+        links += [Link(f"guides/{guide.slug}.html", guide.title, guide.words) for guide in self.guides]
+        links += [
+            Link(f"showpieces/{one.piece.slug}.html", one.piece.title, one.piece.words) for one in self.atlas.shown
+        ]
+        if self.atlas.measured:
+            links.append(Link("real-data.html", "Real data", "The estimators beside other methods on the same folds."))
+        return links
+
+    def _page(self, path: str, template: str, **context: Any) -> None:
+        atlas = self.atlas
+        context |= {"root": "../" * path.count("/"), "here": path, "atlas": atlas, "known": atlas.by_id}
+        self._save(path, self.templates.get_template(template).render(**context))
+
+    def _save(self, path: str, content: str | bytes) -> None:
+        place = self.folder / path
+        place.parent.mkdir(exist_ok=True)
+        place.write_bytes(content.encode() if isinstance(content, str) else content)
+
+    def _source(self, name: str) -> str:
+        assert self.templates.loader is not None
+        return self.templates.loader.get_source(self.templates, name)[0]
+
+    def _claim(self, result: Result) -> dict[str, Any]:
+        """Write the page of a claim and the files it offers; its entry in the list."""
+        claim = result.claim
+        drawing = drawing_of(result, self.atlas.keep)
+        for ending, content in drawing.files.items():
+            self._save(f"{claim.id}.{ending}", content)
+        self._page(
+            f"{claim.id}.html",
+            "claim.html",
+            claim=claim,
+            result=result,
+            results=sorted(
+                (r for r in (result, self.atlas.others.get(claim.id)) if r), key=lambda r: r.scale != "quick"
+            ),
+            drawing=drawing,
+            source=source_line(claim),
+            bibtex=bibtex_of(result),
+            idea=self.atlas.idea(claim),
+            notes=self.atlas.notes[claim.map],
+        )
+        return entry(result, self.atlas, drawing.files.get("nc"))
+
+    def _index(self) -> dict[str, Any]:
+        atlas = self.atlas
+        by_map = _groups(atlas.results)
+        pictures = {
+            name: next((f"{name}/{slug}" for slug in atlas.notes[name].picture if self._drawn(f"{name}/{slug}")), None)
+            for name in by_map
+        }
+        return {
+            "by_map": by_map,
+            "counts": _counts(atlas.results),
+            "explorers": EXPLORERS,
+            "pictures": {name: (id, self._size(id)) for name, id in pictures.items() if id},
+            "asked": _asked(atlas),
+            "graphs": {name: Markup(_graph(name, results)) for name, results in by_map.items()},
+        }
+
+    def _drawn(self, id: str) -> bool:
+        return (self.folder / f"{id}.svg").is_file()
+
+    def _size(self, id: str) -> tuple[str, str]:
+        return size_of((self.folder / f"{id}.svg").read_text(encoding="utf-8"))
+
+    def _list(self, claims: list[dict[str, Any]]) -> None:
+        self._save(SCHEMA, self._source(SCHEMA))
+        files = sorted(
+            [LIST, *(str(path.relative_to(self.folder)) for path in self.folder.rglob("*") if path.is_file())]
+        )
+        content = {"$schema": SCHEMA, "attlas": attlas.__version__, "files": files, "claims": claims}
+        self._save(LIST, json.dumps(content, indent=1, allow_nan=False))
+
+
+def entry(result: Result, atlas: Atlas, data: bytes | None) -> dict[str, Any]:
+    """A claim in the machine-readable list; `claims.schema.json` describes it."""
+    claim, other = result.claim, atlas.others.get(result.claim.id)
+    return {
+        "map": claim.map,
+        "source": claim.source,
+        "reference": claim.reference,
+        "origin": claim.origin,
+        "statement": claim.statement,
+        "words": claim.words,
+        "idea": atlas.idea(claim),
+        "questions": atlas.questions(claim),
+        "hypotheses": [hypothesis.words for hypothesis in claim.hypotheses],
+        "rule": str(claim.rule),
+        "control_words": claim.control.words,
+        "needs": list(claim.needs),
+        "code": claim.code,
+        "data": None if data is None else {"file": f"{claim.id}.nc", "sha256": hashlib.sha256(data).hexdigest()},
+        **result.to_dict(),
+        "other_scale": None if other is None else other.to_dict(),
+    }
+
+
+def size_of(svg: str) -> tuple[str, str]:
+    """Width and height of a figure, so that a page keeps room for it."""
+    found = re.search(r'<svg[^>]*?\bwidth="([\d.]+)"[^>]*?\bheight="([\d.]+)"', svg[:2000])
+    return (found[1], found[2]) if found else ("460", "300")
+
+
+def tightness(results: Sequence[Result]) -> list[Result]:
+    """Results on bounds, the tightest first; those that hold come before those that do not."""
+    bounds = [
+        result for result in results if isinstance(result.claim.rule, Bound) and np.isfinite(result.verdict.statistic)
+    ]
+    return sorted(bounds, key=lambda result: (result.verdict.word != "confirmed", -result.verdict.statistic))
+
+
+def source_line(claim: Claim) -> str:
+    """File and line at which the measurement is defined, from the top of the repository where it is in the package."""
+    code = inspect.unwrap(claim.measure).__code__
+    file, top = Path(code.co_filename), Path(attlas.__file__).parents[2]
+    return f"{file.relative_to(top) if file.is_relative_to(top) else file.name}:{code.co_firstlineno}"
+
+
+def _asked(atlas: Atlas) -> dict[str, tuple[str, list[Result]]]:
+    """Every question with its answer and the results that bear on it; a question that several maps ask is one."""
+    asked: dict[str, tuple[str, list[Result]]] = {}
+    for name, notes in atlas.notes.items():
+        for question in notes.questions:
+            answer, found = asked.get(question.ask, ("", []))
+            about = [r for r in atlas.results if r.claim.map == name and question.about(r.claim)]
+            if about:
+                asked[question.ask] = (f"{answer} {question.answer}".strip(), [*found, *about])
+    return asked
+
+
+def _graph(name: str, results: Sequence[Result]) -> str:
+    nodes = {
+        r.claim.id: Node(r.claim.id, title_of(r.claim.slug), r.verdict.word, f"{r.claim.id}.html") for r in results
+    }
+    return draw_graph(nodes, {r.claim.id: r.claim.needs for r in results}, f"Which claim of {name} rests on which")
 
 
 def _swap(fresh: Path, folder: Path) -> None:
@@ -126,28 +346,18 @@ def _swap(fresh: Path, folder: Path) -> None:
     shutil.rmtree(older, ignore_errors=True)
 
 
-def _page_context(result: Result) -> dict[str, Any]:
-    context: dict[str, Any] = {"result": result, "claim": result.claim, "bibtex": bibtex_of(result)}
-    if result.claim.figure is not None and result.evidence:
-        context |= _drawn(result.figure())
-    return context
-
-
-def _drawn(chart: Any) -> dict[str, str]:
-    spec = chart.to_dict(validate=False)  # the tests validate
-    # "<" is written so that no text of the data can end the script element it stands in.
-    return {
-        "spec": json.dumps(spec, separators=(",", ":")).replace("<", "\\u003c"),
-        "svg": vl_convert.vegalite_to_svg(spec),
-    }
-
-
 def bibtex_of(result: Result) -> str:
     """BibTeX of the claim's source; empty for a claim of somebody else's whose source we do not know."""
     try:
         return bibtex(result.claim.source)
     except InputError:
         return ""
+
+
+def _in_order(results: Iterable[Result]) -> list[Result]:
+    """The package's maps in their order, and then others."""
+    order = {name.replace("_", "-"): place for place, name in enumerate(MAPS)}
+    return sorted(results, key=lambda result: (order.get(result.claim.map, len(order)), result.claim.id))
 
 
 def _groups(results: Sequence[Result]) -> dict[str, list[Result]]:
@@ -167,22 +377,17 @@ def standing(ahead: Sequence[float] | None) -> str:
     return "" if ahead is None else "ahead" if ahead[1] > 0 else "behind" if ahead[2] < 0 else "level"
 
 
-def mathml(text: str) -> str:
-    """HTML of a sentence whose formulas stand between $ signs."""
-    parts = re.split(r"\$(.+?)\$", text)
-    pieces = []
-    for i, part in enumerate(parts):
-        if i % 2 == 0:
-            pieces.append(html.escape(part))
-            continue
-        try:
-            formula = converter.convert(part)
-        except _TEX_ERRORS as error:
-            raise InputError(f"the formula ${part}$ cannot be read: {type(error).__name__}") from error
-        for loose, tight in _TIGHT.items():
-            formula = formula.replace(loose, tight)
-        pieces.append(formula)
-    return Markup("".join(pieces))
+_NAMES = {"bayes": "Bayes", "cme": "CME", "crps": "CRPS", "finetti": "Finetti", "lipschitz": "Lipschitz", "mlp": "MLP", "nadaraya": "Nadaraya", "watson": "Watson"}  # fmt: skip
+
+
+def title_of(slug: str) -> str:
+    """A slug as a reader would write it."""
+    words = " ".join(_NAMES.get(word, word) for word in slug.split("-"))
+    return words[:1].upper() + words[1:]
+
+
+def significant(value: float) -> str:
+    return "" if not np.isfinite(value) else f"{value:.4g}"
 
 
 def show_value(value: Any) -> str:

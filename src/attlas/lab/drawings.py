@@ -1,0 +1,139 @@
+"""What a page of a claim offers to take away: its figure and its evidence, made once and kept beside the store."""
+
+import hashlib
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import vl_convert
+import xarray as xr
+
+import attlas
+from attlas.lab.blocks import encoded
+from attlas.lab.runner import Result
+
+ROWS = 5_000
+"""A variable with more values is not in the table; the netCDF file has it."""
+
+FORMATS = ("svg", "pdf", "nc", "csv")
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """A claim's figure as a Vega-Lite specification in JSON, and its files by their ending."""
+
+    spec: str
+    files: dict[str, bytes]
+
+    @property
+    def svg(self) -> str:
+        return self.files["svg"].decode() if "svg" in self.files else ""
+
+
+def drawing_of(result: Result, keep: Path | None = None) -> Drawing:
+    """The drawing of a result, from the folder `keep` if it was made before by the same code."""
+    if not result.evidence:
+        return Drawing("", {})
+    place = None if keep is None else keep / _key(result)
+    kept = None if place is None else _read(place)
+    if kept is not None:
+        return kept
+    made = _make(result)
+    if place is not None:
+        with suppress(OSError):  # what cannot be kept is made again next time
+            _write(place, made)
+    return made
+
+
+def _make(result: Result) -> Drawing:
+    files = {"nc": encoded(_described(result)), "csv": _table(result.evidence).encode()}
+    if result.claim.figure is None:
+        return Drawing("", files)
+    spec, svg = drawn(result.figure())
+    return Drawing(spec, {"svg": svg.encode(), "pdf": vl_convert.svg_to_pdf(svg), **files})
+
+
+def drawn(chart: Any) -> tuple[str, str]:
+    """A chart as a specification that may stand in a script element of HTML, and as SVG."""
+    spec = chart.to_dict(validate=False)  # the tests validate
+    # "<" is written so that no text of the data can end the script element it stands in.
+    return json.dumps(spec, separators=(",", ":")).replace("<", "\\u003c"), vl_convert.vegalite_to_svg(spec)
+
+
+def _described(result: Result) -> xr.Dataset:
+    """The evidence with what a reader of the file alone must know."""
+    claim = result.claim
+    facts = {
+        "claim": claim.id,
+        "statement": claim.statement,
+        "reference": f"{claim.source}, {claim.reference}",
+        "verdict": result.verdict.word,
+        "scale": result.scale,
+        "setting": result.setting.canonical(),
+        **{name: str(value) for name, value in result.provenance.items()},
+    }
+    return result.evidence.assign_attrs({**result.evidence.attrs, **facts})
+
+
+def _table(evidence: xr.Dataset) -> str:
+    """One row a value: the variable, its place on each axis, and the value."""
+    parts = []
+    for name, values in evidence.data_vars.items():
+        if values.size <= ROWS:
+            plain = values.reset_coords(drop=True).rename("value").expand_dims("only" if not values.dims else ())
+            parts.append(plain.to_dataframe().reset_index().assign(variable=name))
+    if not parts:
+        return "variable,value\n"
+    table = pd.concat(parts, ignore_index=True)
+    names = [name for name in table if name not in ("variable", "value", "only")]
+    axes = {name: table[name].astype("Int64") for name in names if table[name].dropna().map(type).eq(int).all()}
+    return table.assign(**axes)[["variable", *names, "value"]].to_csv(index=False)
+
+
+def _key(result: Result) -> str:
+    """What the drawing depends on: the evidence, by what it was computed from, and the code that draws."""
+    claim = result.claim
+    parts = [attlas.__version__, claim.id, claim.code, result.scale, result.setting.canonical(), str(result.seed)]
+    digest = hashlib.sha256("\n".join([*parts, str(result.provenance.get("seed")), result.verdict.word]).encode())
+    for path in _drawers(result):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()[:24]
+
+
+def _drawers(result: Result) -> Iterator[Path]:
+    package = Path(attlas.__file__).parent
+    yield Path(__file__)
+    yield package / "drawing.py"
+    module = sys.modules.get(getattr(result.claim.figure, "__module__", None) or "")
+    home = Path(getattr(module, "__file__", None) or result.claim.file)
+    yield from sorted((*home.parent.glob("*.py"),) if home.is_relative_to(package) else (home,))
+
+
+def _read(place: Path) -> Drawing | None:
+    try:
+        content = json.loads((place / "drawing.json").read_text(encoding="utf-8"))
+        return Drawing(content["spec"], {ending: (place / ending).read_bytes() for ending in content["files"]})
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _write(place: Path, made: Drawing) -> None:
+    """`drawing.json` comes last: a place that has it is whole."""
+    place.mkdir(parents=True, exist_ok=True)
+    content = json.dumps({"spec": made.spec, "files": list(made.files)}).encode()
+    for name, data in {**made.files, "drawing.json": content}.items():
+        handle, under_way = tempfile.mkstemp(dir=place)
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(data)
+            os.replace(under_way, place / name)
+        except BaseException:
+            Path(under_way).unlink(missing_ok=True)
+            raise

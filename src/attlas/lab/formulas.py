@@ -1,0 +1,34 @@
+"""Formulas between $ signs, as MathML."""
+
+import functools
+import html
+import re
+
+from latex2mathml import converter, exceptions
+from markupsafe import Markup
+
+from attlas.errors import InputError
+
+_TEX_ERRORS = tuple(
+    kind for kind in vars(exceptions).values() if isinstance(kind, type) and issubclass(kind, Exception)
+)
+# An operator keeps its distance from its neighbours; a star in the exponent and the bars of a modulus are none.
+_TIGHT = {"<mo>&#x0002A;</mo>": "<mi>*</mi>", '<mo stretchy="false">&#x0007C;</mo>': '<mo stretchy="false" lspace="0" rspace="0">|</mo>'}  # fmt: skip
+
+
+@functools.cache
+def mathml(text: str) -> Markup:
+    """HTML of a sentence whose formulas stand between $ signs; each formula keeps its TeX, for who copies it."""
+    parts = re.split(r"\$(.+?)\$", text)
+    pieces = [html.escape(part) if i % 2 == 0 else _formula(part) for i, part in enumerate(parts)]
+    return Markup("".join(pieces))
+
+
+def _formula(tex: str) -> str:
+    try:
+        formula = converter.convert(tex)
+    except _TEX_ERRORS as error:
+        raise InputError(f"the formula ${tex}$ cannot be read: {type(error).__name__}") from error
+    for loose, tight in _TIGHT.items():
+        formula = formula.replace(loose, tight)
+    return formula.replace("<math ", f'<math alttext="{html.escape(tex)}" ', 1)

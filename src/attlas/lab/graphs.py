@@ -1,0 +1,119 @@
+"""Which claim rests on which, drawn: layers from left to right, a mark and a link a claim."""
+
+import html
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+ROW, LETTER, GAP, MARGIN = 21.0, 6.1, 46.0, 12.0
+"""Pixels: height of a row, width of a letter, between a label and the next layer, around everything."""
+
+SWEEPS = 4
+
+# Form as well as colour tells the verdicts apart.
+MARKS = {
+    "confirmed": '<circle r="5"/>',
+    "refuted": '<path d="M-5-5 5 5M-5 5 5-5" fill="none" stroke-width="2.6"/>',
+    "undecided": '<path d="M0-6 6 5-6 5Z"/>',
+    "outside": '<rect x="-4.5" y="-4.5" width="9" height="9" fill="none" stroke-width="2"/>',
+}
+
+
+@dataclass(frozen=True)
+class Node:
+    """A claim in the graph."""
+
+    id: str
+    label: str
+    word: str
+    link: str
+
+    @property
+    def width(self) -> float:
+        return 10 + LETTER * len(self.label)
+
+
+def layers(needs: Mapping[str, Sequence[str]]) -> list[list[str]]:
+    """The ids in layers: each one further right than all that it rests on; in a layer, near what it is joined to.
+
+    A circle of needs is cut where it closes. Ids that nothing joins are left out.
+    """
+    joined = {id for id, on in needs.items() if on} | {other for on in needs.values() for other in on}
+    depth: dict[str, int] = {}
+
+    def place(id: str, below: frozenset[str]) -> int:
+        if id not in depth:
+            known = [place(other, below | {id}) for other in needs.get(id, ()) if other not in below | {id}]
+            depth[id] = 1 + max(known, default=-1)
+        return depth[id]
+
+    for id in sorted(joined):
+        place(id, frozenset())
+    columns: list[list[str]] = [[] for _ in range(1 + max(depth.values(), default=-1))]
+    for id in sorted(depth):
+        columns[depth[id]].append(id)
+    after: dict[str, list[str]] = {id: [] for id in depth}
+    for id in depth:
+        for other in needs.get(id, ()):
+            after[other].append(id)
+    for sweep in range(SWEEPS):
+        rank = {id: i / len(column) for column in columns for i, id in enumerate(column)}
+        near = after if sweep % 2 else needs
+        for column in columns if sweep % 2 == 0 else columns[::-1]:
+            column.sort(key=lambda id: _mean([rank[o] for o in near.get(id, ())], rank[id]))
+            rank.update({id: i / len(column) for i, id in enumerate(column)})
+    return columns
+
+
+def _mean(values: Sequence[float], otherwise: float) -> float:
+    return sum(values) / len(values) if values else otherwise
+
+
+def draw_graph(nodes: Mapping[str, Node], needs: Mapping[str, Sequence[str]], title: str) -> str:
+    """The graph as SVG; what is not among `nodes` is left out. Its colours are those of the page it stands in."""
+    needs = {id: [other for other in on if other in nodes] for id, on in needs.items() if id in nodes}
+    columns = layers(needs)
+    place: dict[str, tuple[float, float]] = {}
+    x = MARGIN
+    for column in columns:
+        y = MARGIN
+        for id in column:
+            wished = _mean([place[o][1] for o in needs[id] if o in place], y)
+            y = max(y, min(wished, y + 6 * ROW))
+            place[id] = (x, y)
+            y += ROW
+        x += max(nodes[id].width for id in column) + GAP
+    width = x - GAP + MARGIN
+    bottom = max((y for _, y in place.values()), default=-ROW + MARGIN)
+    alone = [id for id in nodes if id not in place]
+    if alone:
+        wide = max(nodes[id].width for id in alone) + GAP / 2
+        across = max(1, int((max(width, 700) - MARGIN) // wide))
+        for i, id in enumerate(alone):
+            place[id] = (MARGIN + wide * (i % across), bottom + (2 + i // across) * ROW)
+        width = max(width, MARGIN + wide * min(across, len(alone)))
+        bottom = max(y for _, y in place.values())
+    lines = [_line(nodes[other], id, place) for id, on in needs.items() for other in on]
+    marks = [_mark(nodes[id], *place[id]) for id in place]
+    size = f'viewBox="0 0 {width:.0f} {bottom + MARGIN:.0f}" width="{width:.0f}" height="{bottom + MARGIN:.0f}"'
+    return (
+        f'<svg class="graph" xmlns="http://www.w3.org/2000/svg" role="group" aria-label="{html.escape(title)}" {size}>'
+        f"{''.join(lines)}{''.join(marks)}</svg>"
+    )
+
+
+def _line(start: Node, end: str, place: Mapping[str, tuple[float, float]]) -> str:
+    (x0, y0), (x1, y1) = place[start.id], place[end]
+    x0 += start.width + 4
+    x1 -= 8
+    half = max(24.0, (x1 - x0) / 2)
+    path = f"M{x0:.0f} {y0:.0f}C{x0 + half:.0f} {y0:.0f} {x1 - half:.0f} {y1:.0f} {x1:.0f} {y1:.0f}"
+    return f'<path class="edge" data-from="{html.escape(start.id)}" data-to="{html.escape(end)}" d="{path}"/>'
+
+
+def _mark(node: Node, x: float, y: float) -> str:
+    name = html.escape(node.id)
+    return (
+        f'<a href="{html.escape(node.link)}" data-id="{name}" class="{node.word}" '
+        f'aria-label="{html.escape(node.label)}, {node.word}"><g transform="translate({x:.0f} {y:.0f})">'
+        f'{MARKS[node.word]}<text x="10" y="4">{html.escape(node.label)}</text></g></a>'
+    )

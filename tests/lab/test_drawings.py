@@ -1,0 +1,45 @@
+import dataclasses
+import json
+
+import pytest
+
+from attlas.lab import drawings
+from attlas.lab.drawings import drawing_of
+
+
+@pytest.fixture(scope="module")
+def result(tested):
+    return tested("single-location/heat-identity")
+
+
+def test_a_drawing_is_made_once_and_kept(result, tmp_path, monkeypatch):
+    made = drawing_of(result, tmp_path)
+    assert set(made.files) == set(drawings.FORMATS) and json.loads(made.spec)["$schema"]
+    monkeypatch.setattr(drawings, "_make", lambda result: pytest.fail("drawn again"))
+    assert drawing_of(result, tmp_path) == made
+
+
+def test_another_verdict_or_seed_is_another_drawing(result, tmp_path):
+    drawing_of(result, tmp_path)
+    drawing_of(dataclasses.replace(result, seed=result.seed + 1), tmp_path)
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_a_damaged_drawing_is_made_again(result, tmp_path):
+    made = drawing_of(result, tmp_path)
+    (place,) = tmp_path.iterdir()
+    (place / "drawing.json").write_text("{")
+    again = drawing_of(result, tmp_path)
+    (place / "svg").unlink()
+    for found in (again, drawing_of(result, tmp_path)):
+        assert found.spec == made.spec and len(found.files["pdf"]) > 1000  # which tells the time
+        assert all(found.files[name] == made.files[name] for name in ("svg", "nc", "csv"))
+
+
+def test_a_folder_that_cannot_be_written_costs_nothing_but_time(result, tmp_path):
+    (tmp_path / "file").write_text("")
+    assert drawing_of(result, tmp_path / "file").files
+
+
+def test_nothing_measured_is_nothing_drawn(result):
+    assert drawing_of(dataclasses.replace(result, evidence=type(result.evidence)())).files == {}

@@ -1,0 +1,47 @@
+import xml.etree.ElementTree as ET
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from attlas.lab.graphs import Node, draw_graph, layers
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+@st.composite
+def needs(draw):
+    """Which of up to twelve ids rest on which, without a circle."""
+    ids = [f"m/{letter}" for letter in "abcdefghijkl"[: draw(st.integers(1, 12))]]
+    return {
+        id: draw(st.lists(st.sampled_from(ids[:i]), unique=True, max_size=3)) if i else [] for i, id in enumerate(ids)
+    }
+
+
+@given(needs())
+def test_everything_stands_to_the_right_of_what_it_rests_on(needs):
+    columns = layers(needs)
+    place = {id: i for i, column in enumerate(columns) for id in column}
+    assert all(place[id] > place[other] for id, on in needs.items() for other in on)
+    assert len(place) == sum(map(len, columns)) and all(columns)
+
+
+@given(needs())
+def test_every_claim_is_drawn_once_and_no_two_in_one_place(needs):
+    nodes = {id: Node(id, id[2:].upper(), "confirmed", f"{id}.html") for id in needs}
+    tree = ET.fromstring(draw_graph(nodes, needs, "Graph <1>"))
+    links = tree.findall(f"{SVG}a")
+    assert sorted(link.get("href") for link in links) == sorted(f"{id}.html" for id in needs)
+    places = [link.find(f"{SVG}g").get("transform") for link in links]
+    assert len(set(places)) == len(places)
+    assert len(tree.findall(f"{SVG}path")) == sum(map(len, needs.values()))
+
+
+def test_a_circle_is_cut_and_a_stranger_left_out():
+    needs = {"m/a": ["m/b", "m/stranger"], "m/b": ["m/a"]}
+    nodes = {id: Node(id, id, "undecided", "") for id in needs}
+    assert draw_graph(nodes, needs, "").count('class="edge"') == 2 and "stranger" not in draw_graph(nodes, needs, "")
+
+
+def test_verdicts_differ_in_form_and_not_only_in_colour():
+    marks = {word: draw_graph({"m/a": Node("m/a", "A", word, "")}, {}, "") for word in ("confirmed", "refuted", "undecided", "outside")}  # fmt: skip
+    assert len({text.replace(word, "") for word, text in marks.items()}) == 4

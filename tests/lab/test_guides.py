@@ -1,0 +1,19 @@
+from attlas.lab.guides import ORDER, guides, render_guide
+
+
+def test_every_guide_is_a_page_in_the_order_a_reader_wants():
+    found = guides()
+    assert [guide.slug for guide in found][: len(ORDER)] == list(ORDER)
+    for guide in found:
+        assert guide.title and guide.words and "<h1" not in guide.body and "](" not in guide.words
+
+
+def test_links_lead_from_page_to_page_and_nowhere_else():
+    guide = render_guide(
+        "x",
+        "# A `b`\n\nSee [that](other.md), [here](#here) and [a *file*](../examples/walk.py). More.\n\n| a |\n| --- |\n| $1 < 2$ |\n",
+    )
+    assert 'href="other.html"' in guide.body and 'href="#here"' in guide.body
+    assert "walk.py" not in guide.body and "a <em>file</em>" in guide.body
+    assert (guide.title, guide.words) == ("A b", "See that, here and a file.")
+    assert '<div class="scroll"><table>' in guide.body and "<math" in guide.body
