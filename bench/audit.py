@@ -1,9 +1,12 @@
 """Benchmarks of auditing a checkpoint: each returns one `Row`."""
 
+import tempfile
 from collections.abc import Callable
 from functools import cache
+from pathlib import Path
 
 import numpy as np
+from safetensors.numpy import save_file
 
 from attlas.audit.architectures import Model, recognise
 from attlas.audit.checkpoints import read_checkpoint
@@ -60,4 +63,22 @@ def every_head() -> Row:
     )
 
 
-BENCHMARKS: tuple[Callable[[], Row], ...] = (every_head,)
+def reading() -> Row:
+    arrays = {name: tensor.load() for name, tensor in minilm_like().checkpoint.tensors.items()}
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "model.safetensors"
+        save_file(arrays, path)
+
+        def tensors() -> None:
+            for tensor in read_checkpoint(path).tensors.values():
+                tensor.load()
+
+        return compare(
+            f"every tensor of a .safetensors file of {path.stat().st_size / 1e6:.0f} MB, one after the other, against the bytes of the file",
+            tensors,
+            lambda: np.fromfile(path, np.uint8),
+            expected="about 1: the disk's",
+        )
+
+
+BENCHMARKS: tuple[Callable[[], Row], ...] = (every_head, reading)

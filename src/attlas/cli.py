@@ -190,7 +190,7 @@ def atlas(
     sys.exit(_exit_code(results) if strict else 0)
 
 
-@commands.command()
+@commands.command("audit")
 @click.argument("models", nargs=-1, required=True, metavar="MODEL [OTHER]")
 @click.option(
     "--text",
@@ -215,7 +215,7 @@ def atlas(
 )
 @_seed
 @_json
-def audit(
+def audit_models(
     models: Sequence[str],
     text: str | None,
     tokens: str | None,

@@ -22,7 +22,7 @@ import tomllib
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cache, cached_property
+from functools import cache, cached_property, lru_cache
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -298,17 +298,24 @@ def _constant(shape: tuple[int, ...], value: float) -> Callable[[int, int], np.n
 def _drawn(shape: tuple[int, ...], scale: float, seed: int, name: str) -> Callable[[int, int], np.ndarray]:
     """Normal rows that do not depend on which others are asked for: they are drawn in blocks, each with its own key."""
 
-    def block(index: int) -> np.ndarray:
-        rows = min(DRAWN_ROWS, shape[0] - index * DRAWN_ROWS)
-        bits = np.random.default_rng([seed, zlib.crc32(name.encode()), index])
-        return scale * bits.standard_normal((rows, *shape[1:]), np.float32)
-
     def fetch(start: int, stop: int) -> np.ndarray:
-        first, last = start // DRAWN_ROWS, (stop - 1) // DRAWN_ROWS
-        rows = np.concatenate([block(index) for index in range(first, last + 1)])
-        return rows[start - first * DRAWN_ROWS : stop - first * DRAWN_ROWS]
+        blocks = range(start // DRAWN_ROWS, (stop - 1) // DRAWN_ROWS + 1)
+        starts = [index * DRAWN_ROWS for index in blocks]
+        return np.concatenate(
+            [
+                _drawn_block(shape, scale, seed, name, index)[max(start - first, 0) : stop - first]
+                for index, first in zip(blocks, starts, strict=True)
+            ]
+        )
 
     return fetch
+
+
+@lru_cache(maxsize=1)  # rows of a text are asked for one by one
+def _drawn_block(shape: tuple[int, ...], scale: float, seed: int, name: str, index: int) -> np.ndarray:
+    rows = min(DRAWN_ROWS, shape[0] - index * DRAWN_ROWS)
+    bits = np.random.default_rng([seed, zlib.crc32(name.encode()), index])
+    return scale * bits.standard_normal((rows, *shape[1:]), np.float32)
 
 
 @cache

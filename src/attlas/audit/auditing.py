@@ -3,7 +3,7 @@
 audited = audit_model("folder")          # or a file, "package:NAME", a dict of arrays with config=
 audited.heads                            # Dataset over (layer, head): `words` of each variable say what it is
 audited.layers                           # Dataset over layer: capacity, tokens, exchangeability
-audited.references                       # the same heads at random initialisation, and those of MiniLM
+audited.references                       # the same heads at random initialisation, and those of MiniLM; .reference_layers, .reference_probes
 audited.summary, audited.skipped         # in words
 audited.save("audit.html")               # one page that opens offline; audited.to_dict() holds the same numbers
 """
@@ -53,7 +53,7 @@ class Example:
 @dataclass(frozen=True, eq=False)
 class Audit:
     """What an audit found. `facts` describe the model, `capacity` is the whole model by the depth recursion, `seconds` say what took how
-    long, `skipped` what was left out and why."""
+    long, `skipped` what was left out and why. References are the same architecture at random initialisation ("random") and "MiniLM"."""
 
     name: str
     facts: Mapping[str, Any]
@@ -61,11 +61,13 @@ class Audit:
     layers: xr.Dataset
     capacity: Mapping[str, float]
     references: Mapping[str, xr.Dataset]
+    reference_layers: Mapping[str, xr.Dataset]
     hypotheses: Sequence[Distance]
     example: Example | None
     skipped: Sequence[str]
     seconds: Mapping[str, float]
     probes: Sequence[xr.Dataset] = ()
+    reference_probes: Mapping[str, Sequence[xr.Dataset]] = field(default_factory=dict)
 
     @property
     def summary(self) -> list[str]:
@@ -86,7 +88,9 @@ class Audit:
             "capacity": plain(dict(self.capacity)),
             "references": {name: spread_of(found) for name, found in self.references.items()},
             "hypotheses": [plain(asdict(distance)) for distance in self.hypotheses],
+            "reference_layers": plain(self.reference_layers),
             "probes": [plain(found) for found in self.probes],
+            "reference_probes": {name: [plain(one) for one in found] for name, found in self.reference_probes.items()},
             "skipped": list(self.skipped),
             "seconds": plain(dict(self.seconds)),
         }
@@ -157,36 +161,58 @@ def audit_model(
     weighed = weigh(model)
     clock.start("weights at random")
     drawn = weigh(random)
-    ladder = depth(weighed)
-    found, layers, capacity, example = weighed, ladder.assign(_over_layers(weighed)), dict(ladder.attrs), None
+    layers, drawn_layers = _ladder(weighed), _ladder(drawn)
+    found, capacity, example = weighed, dict(layers.attrs), None
     if read is not None:
         clock.start("text")
         seen, example = watch_and_show(model, read)
-        clock.start("text at random")
-        drawn = drawn.assign(watch(random, read).data_vars)
-        clock.start("exchangeability")
-        shuffles = exchangeability(model, few(read, 8), seed)
-        stretched = depth(weighed, np.stack([seen.attention_stretch.values, seen.mlp_stretch.values], -1))
-        capacity["log10_lipschitz_stretched"] = stretched.attrs["log10_lipschitz"]
-        layers = layers.assign(_over_layers(seen) | _over_layers(shuffles))
-        layers = layers.assign(log10_lipschitz_stretched=stretched.log10_lipschitz)
+        layers = _watched(layers, weighed, seen)
+        capacity["log10_lipschitz_stretched"] = float(layers.log10_lipschitz_stretched.sum())
         found = weighed.assign({name: seen[name] for name in behaviour.MEANING}).assign(kind=kinds(seen))
+        clock.start("text at random")
+        looked = watch(random, read)
+        drawn, drawn_layers = drawn.assign(looked.data_vars), _watched(drawn_layers, drawn, looked)
+        clock.start("exchangeability")
+        layers, drawn_layers = (
+            each.assign(_over_layers(exchangeability(one, few(read, 8), seed)))
+            for each, one in ((layers, model), (drawn_layers, random))
+        )
     clock.start("probes")
     probed, unprobed = _probed(model, probes, labelled, seed)
+    clock.start("probes at random")
+    probed_random, _ = _probed(random, probes, labelled, seed)
     clock.stop()
+    references = {"random": _over_heads(drawn), **minilm()}
+    reference_layers = {"random": drawn_layers, **minilm("layers")}
     return Audit(
         name=model.name,
         facts=facts_of(model, read, texts is None and tokens is None),
         heads=_over_heads(found),
         layers=layers,
         capacity=capacity,
-        references={"random": _over_heads(drawn), **minilm()},
-        hypotheses=distances(layers, found),
+        references=references,
+        reference_layers=reference_layers,
+        hypotheses=distances(
+            *(layers, found), references={name: (reference_layers[name], heads) for name, heads in references.items()}
+        ),
         example=example,
         skipped=[*skipped, *unprobed],
         seconds=clock.seconds,
         probes=probed,
+        reference_probes={"random": probed_random} | ({"MiniLM": list(minilm("probes").values())} if probed else {}),
     )
+
+
+def _ladder(weighed: xr.Dataset) -> xr.Dataset:
+    """Capacity by layer, and what else the weights say of each."""
+    ladder = depth(weighed)
+    return ladder.assign(_over_layers(weighed))
+
+
+def _watched(layers: xr.Dataset, weighed: xr.Dataset, seen: xr.Dataset) -> xr.Dataset:
+    """With what the text says of each layer, and the bound that takes the norms as they were seen to stretch."""
+    stretched = depth(weighed, np.stack([seen.attention_stretch.values, seen.mlp_stretch.values], -1))
+    return layers.assign(_over_layers(seen)).assign(log10_lipschitz_stretched=stretched.log10_lipschitz)
 
 
 def _labelled(path: str | Path) -> Any:
@@ -197,22 +223,22 @@ def _labelled(path: str | Path) -> Any:
 
 def _probed(model: Model, probes: str, labelled: Any, seed: int) -> tuple[list[xr.Dataset], list[str]]:
     """Probes on the first paper's sentences and on labelled texts, and why they are missing."""
+    asked = "Probes on the sentences of the first paper"
+    if probes == "none" and labelled is None:
+        return [], [f"{asked}: they were not asked for (--probes)."]
     from attlas.audit.probes import constructed, probe, probe_labelled
 
     found, skipped = [], []
+    reason = next((words for words in read_tokens(model, None, None)[1] if words.startswith("Everything")), None)
+    if probes == "none":
+        skipped.append(f"{asked}: they were not asked for (--probes).")
+    elif reason is not None:
+        skipped.append(f"{asked}, for the same reason as e{reason[1:]}")
+    else:
+        found.append(probe(model, constructed(), SENTENCES[probes], seed))
     if labelled is not None:
         texts, classes, name = labelled
         found.append(probe_labelled(model, texts, classes, seed=seed, name=name))
-    if probes == "none":
-        skipped.append("Probes on the sentences of the first paper: they were not asked for (--probes).")
-    else:
-        sets = constructed()
-        _, why = read_tokens(model, None, None)
-        reason = next((words for words in why if words.startswith("Everything")), None)
-        if reason is not None:
-            skipped.append(f"Probes on the sentences of the first paper, for the same reason as e{reason[1:]}")
-        else:
-            found.insert(0, probe(model, sets, SENTENCES[probes], seed))
     return found, skipped
 
 
@@ -422,14 +448,22 @@ def _less(before: xr.Dataset, after: xr.Dataset) -> xr.Dataset:
 
 
 @cache
-def minilm() -> dict[str, xr.Dataset]:
-    """The heads of all-MiniLM-L6-v2 on the neutral text, made by tools/minilm.py; empty where it has not been made."""
-    file = resources.files("attlas.audit") / "minilm.json"
-    if not file.is_file():
-        return {}
-    stored = json.loads(file.read_text("utf-8"))
+def minilm(part: str = "heads") -> dict[str, xr.Dataset]:
+    """What tools/minilm.py found of all-MiniLM-L6-v2 on the neutral text: its "heads" or "layers", or the "probes" of the first paper's sentences."""
+    stored = json.loads((resources.files("attlas.audit") / "minilm.json").read_text("utf-8"))[part]
+    if part == "probes":
+        return {"MiniLM": _probes_of(stored)}
+    axes = ("layer", "head")
     return {
-        "MiniLM": xr.Dataset(
-            {name: (("layer", "head"), np.array(rows, float)) for name, rows in stored["heads"].items()}
-        )
+        "MiniLM": xr.Dataset({name: (axes[: np.ndim(rows)], np.array(rows, float)) for name, rows in stored.items()})
     }
+
+
+def _probes_of(stored: Mapping[str, Any]) -> xr.Dataset:
+    """A Dataset of `probes.probe` again, as `plain` wrote it."""
+    axes = {"accuracy": ("pool", "layer", "set"), "words": ("set",), "texts": ("set",)}
+    return xr.Dataset(
+        {name: (dims, stored[name]) for name, dims in axes.items()},
+        {name: stored[name] for name in axes["accuracy"]},
+        stored["attributes"],
+    )

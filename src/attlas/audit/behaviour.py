@@ -78,8 +78,8 @@ OF_TOKENS = {
 
 SPECIAL = {"[CLS]", "[SEP]", "[PAD]", "[UNK]", "[MASK]", "<s>", "</s>", "<pad>", "<unk>", "<mask>"}
 TINY = 1e-30
-RIDGES = (1e-4, 1e-3, 1e-2, 1e-1, 1.0)
-TEMPERATURES = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
+RIDGES = (1e-4, 1e-2, 1e-1, 1.0, 10.0, 100.0)
+TEMPERATURES = (1.0, 2.0, 4.0, 8.0, 16.0, 64.0)
 GATES = (0.1, 0.3, 1.0, 3.0)
 """Grids: ridges, temperatures over the head's own, and sharpness of the erf gate over the spread of its scores."""
 FEWEST = 4

@@ -24,7 +24,7 @@ def sentences(audit: "Audit") -> list[str]:
             _regression(audit),
             _shuffles(audit),
         ]
-    return found
+    return found + [_probe(audit, i) for i in range(len(audit.probes))]
 
 
 def _model(audit: "Audit") -> str:
@@ -152,6 +152,24 @@ def _shuffles(audit: "Audit") -> str:
     return (
         f"Shuffling tokens together with their positions changes the last states by {float(layers.together[-1]):.1g} of their size, shuffling them"
         f" without by {float(layers.apart[-1]):.2f}: tokens are exchangeable only as pairs with their positions."
+    )
+
+
+def _probe(audit: "Audit", index: int) -> str:
+    """The best layer on the last set, which is the farthest from the sentences that the probe was fitted on."""
+    found, drawn = audit.probes[index], audit.reference_probes.get("random", ())
+    name, words = str(found["set"].values[-1]), float(found["words"][-1])
+
+    def best(each: xr.Dataset) -> tuple[str, int, float]:
+        last = each.accuracy.isel(set=-1)
+        pool, layer = np.unravel_index(int(last.values.argmax()), last.shape)
+        return ("mean" if pool else str(each.attrs["reader"])), int(layer), float(last.values[pool, layer])
+
+    pool, layer, value = best(found)
+    beside = f", the same architecture at random {best(drawn[index])[2]:.2f}" if len(drawn) > index else ""
+    return (
+        f"A probe of {found.attrs['text']} ({name}) is right in {value:.2f} of the cases at best, on {'the mean over tokens' if pool == 'mean' else pool} of layer"
+        f" {layer}; word counts reach {words:.2f}{beside}, chance is {float(found.attrs['chance']):.2f}. The best of {2 * found.sizes['layer']} readings flatters a little."
     )
 
 

@@ -377,7 +377,8 @@ def blocks_of(weighed: xr.Dataset, stretch: Float[np.ndarray, "layer two"] | Non
 
 def depth(weighed: xr.Dataset, stretch: Float[np.ndarray, "layer two"] | None = None) -> xr.Dataset:
     """The whole model by the depth recursion, over `layer`: logarithms to base 10 of the Lipschitz constant of each layer and of all up to
-    it, and of the nats that each layer, and the query-key, output-value and position-wise weights in it, add to the bound of the model."""
+    it, and of the nats that each layer, and the query-key, output-value and position-wise weights in it, add to the bound of the model. The
+    model ends at its last norm, which projects; of that norm's gain and stretch nothing is counted."""
     blocks = blocks_of(weighed, stretch)
     grown = stacked(*blocks)(math.log(float(weighed.attention_radius[0])))
     reach = math.log(math.sqrt(weighed.attrs["dim"]))

@@ -4,7 +4,9 @@ apart = exchangeability(model, tokens)       # Dataset over `layer`: what become
 distances(weighed, seen, apart)              # Distance: hypothesis, who needs it, measured, where it would hold exactly
 """
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 
 import numpy as np
 import xarray as xr
@@ -60,7 +62,8 @@ def _relative(a: np.ndarray, b: np.ndarray) -> float:
 
 @dataclass(frozen=True)
 class Distance:
-    """How far a model is from a hypothesis: `least`, `middle` and `most` over layers or heads; `exact` is where the hypothesis holds."""
+    """How far a model is from a hypothesis: `least`, `middle` and `most` over layers or heads; `exact` is where the hypothesis holds, `beside` the
+    medians of the references."""
 
     map: str
     hypothesis: str
@@ -69,6 +72,7 @@ class Distance:
     least: float
     middle: float
     most: float
+    beside: Mapping[str, float] = field(default_factory=dict)
 
 
 HYPOTHESES = (
@@ -89,14 +93,24 @@ HYPOTHESES = (
 """Which map needs what, how it is measured, the value at which it holds, and the variable."""
 
 
-def distances(*measured: xr.Dataset) -> list[Distance]:
-    """Every hypothesis that `measured` has something to say about: Datasets of `heads.weigh`, `behaviour.watch` and `exchangeability`."""
-    known = {str(name): values for found in measured for name, values in found.data_vars.items()}
+def distances(
+    *measured: xr.Dataset, references: Mapping[str, Sequence[xr.Dataset]] = MappingProxyType({})
+) -> list[Distance]:
+    """Every hypothesis that `measured` has something to say about: Datasets of `heads.weigh`, `behaviour.watch` and `exchangeability`; and the
+    same of `references`, by name."""
+    own, others = _by_name(measured), {name: _by_name(found) for name, found in references.items()}
     return [
-        Distance(map, hypothesis, words, exact, *_spread(known[name].values))
+        Distance(
+            *(map, hypothesis, words, exact, *_spread(own[name].values)),
+            beside={title: _spread(known[name].values)[1] for title, known in others.items() if name in known},
+        )
         for map, hypothesis, words, exact, name in HYPOTHESES
-        if name in known
+        if name in own
     ]
+
+
+def _by_name(measured: Sequence[xr.Dataset]) -> dict[str, xr.DataArray]:
+    return {str(name): values for found in measured for name, values in found.data_vars.items()}
 
 
 def _spread(values: np.ndarray) -> tuple[float, float, float]:

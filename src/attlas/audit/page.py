@@ -80,7 +80,19 @@ def render(audits: Sequence[Audit]) -> str:
 def _data(audit: Audit) -> dict[str, Any]:
     """What the page's script draws from: the same numbers as the JSON, and the attention of the example as bytes."""
     found = audit.to_dict()
-    kept = {name: found[name] for name in ("model", "facts", "heads", "layers", "references", "probes")}
+    kept = {
+        name: found[name]
+        for name in (
+            "model",
+            "facts",
+            "heads",
+            "layers",
+            "references",
+            "reference_layers",
+            "probes",
+            "reference_probes",
+        )
+    }
     kept["sorted"] = {name: _ranked(reference) for name, reference in audit.references.items()}
     if audit.example is not None:
         weights = np.asarray(audit.example.attention, float)

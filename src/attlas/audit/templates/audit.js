@@ -22,7 +22,7 @@ const values = () => which === "difference" ? data.difference[quantity] : audits
 function range(rows) {
   const all = rows.flat().filter(x => x !== null);
   if (which === "difference") { const most = Math.max(...all.map(Math.abs), 1e-12); return [-most, most]; }
-  if (shares.has(quantity)) return [0, 1];
+  if (shares.has(quantity)) return [0, Math.max(...all, 1e-12)];
   return [Math.min(...all), Math.max(...all)];
 }
 function colour(x, [low, high]) {
@@ -34,7 +34,7 @@ function drawMap() {
   const rows = values(), ends = range(rows), layers = rows.length, heads = rows[0].length;
   const size = Math.max(11, Math.min(30, Math.floor(620 / heads), Math.floor(640 / layers)));
   const box = $("map"); box.replaceChildren();
-  const svg = make("svg", { width: heads * size + 34, height: layers * size + 40, role: "img", "aria-label": `${quantity} of every head` }, box);
+  const svg = make("svg", { width: heads * size + 34, height: layers * size + 20, role: "img", "aria-label": `${quantity} of every head` }, box);
   rows.forEach((row, l) => {
     if (layers < 16 || l % 2 === 0) make("text", { x: 26, y: l * size + size / 2 + 4, "text-anchor": "end", class: "quiet" }, svg, l);
     row.forEach((x, h) => {
@@ -46,7 +46,11 @@ function drawMap() {
     });
   });
   for (let h = 0; h < heads; h += heads > 16 ? 4 : 1) make("text", { x: 32 + h * size + size / 2, y: layers * size + 15, "text-anchor": "middle", class: "quiet" }, svg, h);
-  make("text", { x: 32, y: layers * size + 33, class: "quiet" }, svg, `layer down, head across; from ${show(ends[0])} to ${show(ends[1])}`);
+  const shades = make("svg", { width: 330, height: 22, "aria-hidden": true }, box);
+  make("text", { x: 80, y: 14, "text-anchor": "end", class: "quiet" }, shades, show(ends[0]));
+  for (let i = 0; i < 24; i++) make("rect", { x: 88 + 6 * i, y: 4, width: 6, height: 12 }, shades).style.fill = colour(ends[0] + i / 23 * (ends[1] - ends[0]), ends);
+  make("text", { x: 240, y: 14, class: "quiet" }, shades, show(ends[1]));
+  make("div", { class: "meta" }, box, "layer down, head across; choose a head to see its card");
   $("words").textContent = data.words[quantity] + (which === "difference" ? "; the second model less the first" : "");
   drawSpread();
 }
@@ -100,7 +104,7 @@ function drawAttention(box, l, h) {
     audit.bytes ??= Uint8Array.from(atob(audit.example.attention), c => c.charCodeAt(0));
     const size = 15, left = 86, top = 86;
     if (audits.length > 1) make("div", { class: "meta" }, holder, audit.model);
-    const svg = make("svg", { width: left + n * size + 6, height: top + n * size + 24, role: "img", "aria-label": "attention over an example" }, holder);
+    const svg = make("svg", { width: left + n * size + 6, height: top + n * size + 4, role: "img", "aria-label": "attention over an example" }, holder);
     const word = p => (p.replace(/^[Ġ▁]/, "") || "␣").slice(0, 11);
     pieces.forEach((piece, i) => {
       make("text", { x: left - 5, y: top + i * size + 11, "text-anchor": "end" }, svg, word(piece));
@@ -112,7 +116,7 @@ function drawAttention(box, l, h) {
       cell.style.fill = mix(Math.sqrt(weight), "--hot");
       make("title", {}, cell, `${word(pieces[q])} → ${word(pieces[k])}: ${show(weight)}`);
     }
-    make("text", { x: left, y: top + n * size + 17, class: "quiet" }, svg, "row: the token that asks; column: the one looked at");
+    make("div", { class: "meta" }, holder, "row: the token that asks; column: the one looked at");
   }
 }
 
@@ -146,7 +150,7 @@ function lines(box, title, series, { x = null, low = null, high = null, across =
   const width = 420, height = 230, left = 52, bottom = 34, top = 26;
   const holder = make("div", {}, box), all = series.flatMap(s => s.values).filter(v => v !== null);
   if (!all.length) return;
-  const least = low ?? Math.min(...all, 0), most = high ?? Math.max(...all), count = series[0].values.length;
+  const least = low ?? Math.min(...all, 0), most = high ?? Math.max(...all), count = Math.max(...series.map(s => s.values.length));
   const px = i => left + (count > 1 ? i / (count - 1) : .5) * (width - left - 12), py = v => top + (most - v) / (most - least || 1) * (height - top - bottom);
   const svg = make("svg", { width, height, role: "img", "aria-label": title }, holder);
   make("text", { x: 4, y: 14 }, svg, title);
@@ -169,8 +173,9 @@ function lines(box, title, series, { x = null, low = null, high = null, across =
 function drawCapacity() {
   const box = $("capacity");
   const of = (name, words) => audits.filter(a => a.layers[name]).map((a, i) => ({ name: (audits.length > 1 ? a.model + ", " : "") + words, values: a.layers[name], colour: COLOURS[i] }));
-  lines(box, "Lipschitz bound of each layer", [...of("log10_lipschitz", "norms as projections"), ...audits.filter(a => a.layers.log10_lipschitz_stretched).map((a, i) => ({ name: "with the norms' stretch", values: a.layers.log10_lipschitz_stretched, colour: COLOURS[audits.length + i] }))]);
-  lines(box, "Nats that the weights of a layer add to the model's bound", audits.flatMap((a, i) => [["nats_query_key", "query-key"], ["nats_output_value", "output-value"], ["nats_position_wise", "position-wise"]].map(([name, words], j) => ({ name: (audits.length > 1 ? a.model + ", " : "") + words, values: a.layers["log10_" + name], colour: COLOURS[(3 * i + j) % 5] }))));
+  const beside = (name, from) => Object.entries(audits[0].reference_layers).filter(([, l]) => l[name]).map(([title, l], i) => ({ name: title + " (dashed)", values: l[name], colour: COLOURS[from + i], dashed: true }));
+  lines(box, "Lipschitz bound of each layer, log10", [...beside("log10_lipschitz", 3), ...of("log10_lipschitz", "norms as projections"), ...audits.filter(a => a.layers.log10_lipschitz_stretched).map((a, i) => ({ name: "with the norms' stretch", values: a.layers.log10_lipschitz_stretched, colour: COLOURS[audits.length + i] }))]);
+  lines(box, "Nats that the weights of a layer add to the bound, log10", [...beside("log10_nats", 3), ...audits.flatMap((a, i) => [["nats_query_key", "query-key"], ["nats_output_value", "output-value"], ["nats_position_wise", "position-wise"]].map(([name, words], j) => ({ name: (audits.length > 1 ? a.model + ", " : "") + words, values: a.layers["log10_" + name], colour: COLOURS[(3 * i + j) % 5] })))]);
   const turning = audits.filter(a => a.facts.rotary);
   for (const a of turning) {
     if (!$("rotary").children.length) make("p", {}, $("rotary"), "Rotary positions turn queries and keys, so that the query-key product depends on the offset between them. Its spectral norm, over heads:");
@@ -182,8 +187,11 @@ function drawCapacity() {
 }
 function drawProbes() {
   if (!$("probes")) return;
-  for (const a of audits) for (const found of a.probes) {
+  const drawn = new Set();
+  for (const found of audits.flatMap(a => [...a.probes, ...Object.values(a.reference_probes).flat()])) {
     const words = found.attributes;
+    if (drawn.has(words.model + words.text)) continue;
+    drawn.add(words.model + words.text);
     make("h3", {}, $("probes"), `${words.model}, ${words.text}`);
     const panel = make("div", { class: "panel side" }, $("probes"));
     found.pool.forEach((pool, p) => {
@@ -192,7 +200,8 @@ function drawProbes() {
         { name: "", values: found.layer.map(() => found.words[s]), colour: COLOURS[s % 5], dashed: true }]);
       lines(panel, pool === "reader" ? `at ${words.reader}` : "mean over tokens", series, { low: Math.min(.4, ...series.flatMap(s => s.values)), high: 1 });
     });
-    const table = make("table", { class: "dense" }, panel), head = make("tr", {}, make("thead", {}, table)), body = make("tbody", {}, table);
+    const numbers = make("details", {}, panel); make("summary", { class: "meta" }, numbers, "as a table");
+    const table = make("table", { class: "dense" }, numbers), head = make("tr", {}, make("thead", {}, table)), body = make("tbody", {}, table);
     for (const name of ["layer", ...found.set.flatMap(s => [`${s}, ${words.reader}`, `${s}, mean`])]) make("th", {}, head, name);
     found.layer.forEach((l, i) => { const row = make("tr", {}, body); make("td", {}, row, l); found.set.forEach((_, s) => { for (const p of [0, 1]) make("td", {}, row, show(found.accuracy[p][i][s])); }); });
     const row = make("tr", {}, body); make("td", {}, row, "word counts"); found.set.forEach((_, s) => { make("td", {}, row, show(found.words[s])); make("td", {}, row, ""); });
