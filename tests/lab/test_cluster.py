@@ -231,6 +231,16 @@ def test_a_killed_scheduler_keeps_what_is_finished_and_the_next_call_goes_on(toy
     xr.testing.assert_identical(sweep(toy, GRID, seeds="0:3", store=store, on="local"), undisturbed(GRID, seeds="0:3"))
 
 
+def test_a_sweep_whose_workers_are_all_gone_says_so(toy, store, scheduler, monkeypatch):
+    monkeypatch.setattr(cluster, "COUNT", 0.2)
+    site = scheduler(workers=1)
+    plan = plan_sweep(toy, GRID, "0:3", "quick", {}, store)
+    with hired(parse_where(site.address), toy, store) as crew, pytest.raises(Stopped, match="All workers are gone"):
+        crew._patience = 0.5
+        plan.run(crew, when(lambda t: t.done > 4, site.workers[0].kill))
+    assert 4 < plan.tally.done < 72
+
+
 def test_a_worker_with_another_version_is_refused_before_work_starts(toy, store, scheduler, tmp_path):
     package = Path(attlas.__file__).parent
     shutil.copytree(package, tmp_path / "other" / "attlas", ignore=shutil.ignore_patterns("__pycache__"))
