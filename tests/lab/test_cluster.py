@@ -35,6 +35,19 @@ def undisturbed(toy, tmp_path):
     return lambda grid, **options: sweep(toy, grid, store=tmp_path / "undisturbed", **options)
 
 
+def wait_for(ready, seconds=300):
+    for _ in range(10 * seconds):
+        if ready():
+            return
+        time.sleep(0.1)
+    pytest.fail("it did not happen in time")
+
+
+def _answers(port):
+    with socket.socket() as caller:
+        return caller.connect_ex(("127.0.0.1", port)) == 0
+
+
 class Scheduler:
     """A scheduler with workers, as a site would start them: in processes of their own."""
 
@@ -48,6 +61,7 @@ class Scheduler:
         self.environment = extra or {}
         for _ in range(workers):
             self.add()
+        wait_for(lambda: _answers(port))
 
     def add(self):
         more = ["--nthreads", "1", "--no-dashboard", "--no-nanny", "--death-timeout", "30"]
@@ -67,6 +81,14 @@ class Scheduler:
             if process.poll() is None:
                 process.kill()
             process.wait()
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    """A scheduler with two workers, which the last test that uses it kills."""
+    made = Scheduler(tmp_path_factory.mktemp("site"))
+    yield made
+    made.close()
 
 
 @pytest.fixture
@@ -174,9 +196,7 @@ def test_processes_find_the_same_numbers_and_a_deadly_cell_fails_alone(toy, stor
 # --- a scheduler -----------------------------------------------------------------------------------------------------
 
 
-def test_a_killed_worker_loses_nothing(toy, store, scheduler, undisturbed):
-    site = scheduler()
-
+def test_a_killed_worker_loses_nothing(toy, store, site, undisturbed):
     def kill():
         site.workers[0].kill()
         site.add()
@@ -185,21 +205,7 @@ def test_a_killed_worker_loses_nothing(toy, store, scheduler, undisturbed):
     xr.testing.assert_identical(found, undisturbed(GRID, seeds="0:3"))
 
 
-def test_a_killed_scheduler_keeps_what_is_finished_and_the_next_call_goes_on(toy, store, scheduler, undisturbed):
-    site = scheduler()
-    with pytest.warns(UserWarning, match="The scheduler is gone"):
-        found = sweep(
-            toy, GRID, seeds="0:3", store=store, on=site.address, progress=when(lambda t: t.done > 4, site.process.kill)
-        )
-    done = int((found["status"] == "done").sum())
-    assert 4 < done < 72 and (found["status"] == "missing").sum() == 72 - done
-    plan = plan_sweep(toy, GRID, "0:3", "quick", {}, store)
-    assert plan.tally.stored >= done  # a worker may have finished what it had under way
-    xr.testing.assert_identical(sweep(toy, GRID, seeds="0:3", store=store, on="local"), undisturbed(GRID, seeds="0:3"))
-
-
-def test_two_sweeps_on_one_store_and_one_cluster(toy, store, scheduler, undisturbed):
-    site = scheduler()
+def test_two_sweeps_on_one_store_and_one_cluster(toy, store, site, undisturbed):
     found = []
 
     def other():
@@ -211,6 +217,28 @@ def test_two_sweeps_on_one_store_and_one_cluster(toy, store, scheduler, undistur
     beside.join()
     for one in found:
         xr.testing.assert_identical(one, undisturbed(GRID, seeds="0:3"))
+
+
+def test_a_killed_scheduler_keeps_what_is_finished_and_the_next_call_goes_on(toy, store, site, undisturbed):
+    with pytest.warns(UserWarning, match="The scheduler is gone"):
+        found = sweep(
+            toy, GRID, seeds="0:3", store=store, on=site.address, progress=when(lambda t: t.done > 4, site.process.kill)
+        )
+    done = int((found["status"] == "done").sum())
+    assert 4 < done < 72 and (found["status"] == "missing").sum() == 72 - done
+    plan = plan_sweep(toy, GRID, "0:3", "quick", {}, store)
+    assert plan.tally.stored >= done  # a worker may have finished what it had under way
+    xr.testing.assert_identical(sweep(toy, GRID, seeds="0:3", store=store, on="local"), undisturbed(GRID, seeds="0:3"))
+
+
+def test_a_sweep_whose_workers_are_all_gone_says_so(toy, store, scheduler, monkeypatch):
+    monkeypatch.setattr(cluster, "COUNT", 0.2)
+    site = scheduler(workers=1)
+    plan = plan_sweep(toy, GRID, "0:3", "quick", {}, store)
+    with hired(parse_where(site.address), toy, store) as crew, pytest.raises(Stopped, match="All workers are gone"):
+        crew._patience = 0.5
+        plan.run(crew, when(lambda t: t.done > 4, site.workers[0].kill))
+    assert 4 < plan.tally.done < 72
 
 
 def test_a_worker_with_another_version_is_refused_before_work_starts(toy, store, scheduler, tmp_path):
@@ -227,7 +255,6 @@ def test_a_worker_with_another_version_is_refused_before_work_starts(toy, store,
 def test_a_scheduler_without_workers_is_one_sentence(toy, store, scheduler, monkeypatch):
     monkeypatch.setitem(cluster.PATIENCE, "scheduler", 1)
     site = scheduler(workers=0)
-    time.sleep(3)
     with pytest.raises(InputError, match="has no worker after 1 seconds"):
         sweep(toy, GRID, store=store, on=site.address)
 
@@ -259,11 +286,7 @@ def test_a_killed_driver_keeps_what_is_finished_and_its_workers_leave(toy, store
         time.sleep(0.02)
     os.kill(driver.pid, signal.SIGKILL)
     driver.wait()
-    for _ in range(600):
-        if not _alive(group):
-            break
-        time.sleep(0.1)
-    assert not _alive(group)
+    wait_for(lambda: not _alive(group))
     plan = plan_sweep(toy, GRID, "0:3", "quick", {}, store)
     assert 3 <= plan.tally.stored < plan.tally.cells == 72
     xr.testing.assert_identical(sweep(toy, GRID, seeds="0:3", store=store), undisturbed(GRID, seeds="0:3"))

@@ -20,9 +20,7 @@ def test_what_is_shipped_is_what_its_command_makes(piece):
         assert shipped[name].values.tolist() == list(labels[1])
     settled = grid.base.replace(**dict(text.split("=") for text in piece.small.settings))
     fixed = {name: list(value) if isinstance(value, tuple) else value for name, value in settled.items()}
-    assert json.loads(shipped.attrs["setting"]) == {
-        name: fixed[name] for name in fixed if name not in grid.coordinates()
-    }
+    assert json.loads(shipped.attrs["setting"]) == {name: fixed[name] for name in fixed if name not in shipped.coords}
     assert set(shipped["status"].values.ravel()) <= {"done", "outside"}
 
 

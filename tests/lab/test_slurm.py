@@ -4,14 +4,13 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 import xarray as xr
 
 from attlas.lab.sweeps import plan_sweep, sweep
-from tests.lab.test_cluster import DRIVER
+from tests.lab.test_cluster import DRIVER, wait_for
 
 pytestmark = [pytest.mark.cluster, pytest.mark.xdist_group("cluster")]
 TOP = Path(__file__).parents[2]
@@ -69,14 +68,6 @@ def jobs(slurm, state="RUNNING"):
         ["squeue", "-h", "-o", "%A", "-t", state], env=slurm, capture_output=True, text=True, check=True
     )
     return told.stdout.split()
-
-
-def wait_for(ready, seconds=180):
-    for _ in range(10 * seconds):
-        if ready():
-            return
-        time.sleep(0.1)
-    pytest.fail("it did not happen in time")
 
 
 def test_a_sweep_survives_a_cancelled_job_and_a_killed_driver(slurm, driver, toy, store, tmp_path):

@@ -107,6 +107,27 @@ def test_a_cell_that_raises_once_is_tried_again(toy, store, tmp_path):
     assert sweep(toy, {"n": [1], "dim": [5], "once": [str(tmp_path / "other")]}, store=store)["status"].item() == "done"
 
 
+class Many(Here):
+    """Eight workers, and how many cells they are given at a time."""
+
+    slots, processes = 8, 8
+
+    def submit(self, number, batches):
+        cells = sum(len(batch.items) for batch in batches)
+        self.given = [*getattr(self, "given", []), cells]
+        carry_out(self.claim, batches, self.store)
+        self._finished.append((number, Outcome(seconds=float(cells))))
+
+
+def test_tasks_become_smaller_towards_the_end_so_that_workers_end_together(toy, store, monkeypatch):
+    monkeypatch.setattr(sweeps, "SECONDS", 100.0)
+    plan = plan_sweep(toy, {"n": "1:513", "dim": [5]}, 0, "quick", {}, store)
+    plan._cost, plan._largest = 1.0, 512  # a hundred cells would make a task
+    workers = Many(toy, store)
+    plan.run(workers)
+    assert plan.tally.left == 0 and workers.given[0] == 32 and max(workers.given[-4:]) <= 16
+
+
 class Mortal(Here):
     """Workers that die of cells with n = 3, and take along whatever is beside it."""
 

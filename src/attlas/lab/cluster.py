@@ -9,6 +9,7 @@ import contextlib
 import functools
 import hashlib
 import logging
+import math
 import os
 import queue
 import re
@@ -33,7 +34,8 @@ from attlas.lab.store import Store
 from attlas.lab.sweeps import Batch, Outcome, Stopped, carry_out
 
 PATIENCE = {"processes": 300, "scheduler": 60}
-"""Seconds that processes of this machine have to start, and a running scheduler to show a worker. Jobs may stand in a queue."""
+"""Seconds that processes of this machine have to start, and a running scheduler to show a worker, at the beginning and after
+all have died. Jobs may stand in a queue."""
 
 COUNT = 3.0
 """Seconds between two counts of the workers."""
@@ -153,11 +155,12 @@ def trial(source: Source, folder: str, token: str) -> str:
 class Crew:
     """Workers of a Dask cluster."""
 
-    def __init__(self, client: Any, source: Source, store: Store, where: str) -> None:
-        self.client, self.source, self.where = client, source, where
+    def __init__(self, client: Any, source: Source, store: Store, kind: str) -> None:
+        self.client, self.source, self.where = client, source, client.dashboard_link
+        self._patience = PATIENCE.get(kind, math.inf)
         self.folder = str(store.folder.resolve())
         self._sweep = uuid.uuid4().hex
-        self._processes, self._counted = 1, -COUNT
+        self._processes, self._counted, self._alive = 1, -COUNT, time.monotonic()
         self._futures: dict[int, Any] = {}
         self._done: queue.SimpleQueue[int] = queue.SimpleQueue()
 
@@ -168,6 +171,10 @@ class Crew:
             with contextlib.suppress(OSError):  # a scheduler that is gone is told of by its tasks
                 self._processes = len(self.client.nthreads())
             self._counted = time.monotonic()
+            if self._processes:
+                self._alive = self._counted
+            elif self._counted - self._alive > self._patience:
+                raise Stopped("All workers are gone. Finished cells are kept; the same command goes on.")
         return self._processes
 
     @property
@@ -233,7 +240,7 @@ def hired(where: Where, claim: Claim, store: Store) -> Iterator[Crew]:
         except (OSError, TimeoutError, ValueError) as error:
             raise InputError(f"no scheduler answers at {where.address}: {error}") from error
         try:
-            crew = Crew(client, source, store, client.dashboard_link)
+            crew = Crew(client, source, store, where.kind)
             _wait(client, where)
             crew.examine()
             try:
@@ -262,8 +269,8 @@ def _started(where: Where) -> Iterator[Any]:
     if where.kind == "scheduler":
         yield where.address
         return
-    # A death is counted by the sweep, and the first one is told to it.
-    with dask.config.set({"distributed.scheduler.allowed-failures": 0}):
+    # A death is counted by the sweep, and the first one is told to it. On a busy machine a worker takes long to come back.
+    with dask.config.set({"distributed.scheduler.allowed-failures": 0, "distributed.comm.timeouts.connect": "300s"}):
         cluster = _processes(where.number) if where.kind == "processes" else _jobs(where.number)
         try:
             yield cluster

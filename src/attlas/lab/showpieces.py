@@ -112,6 +112,19 @@ SHOWPIECES = (
         kind="phase",
     ),
     Showpiece(
+        "thresholds",
+        "Samples that training needs",
+        "The logarithm of the number of samples with which four of five trained networks learn a function of s of T bits,"
+        " over T and s, for and, or and majority; 400 samples are the most that are tried.",
+        "sparse-variables/samples-exponent",
+        Size({"length": "25,50,100,200,400,800", "sparsity": "1,2,3,4,5", "function": "and,or,majority"}),
+        Size({"length": "32,64,128", "sparsity": "1,2,3", "function": "and,or,majority"}, "quick", ("trials=12",)),
+        show="log_threshold",
+        label="log of samples",
+        at={"learner": "attention"},
+        kind="phase",
+    ),
+    Showpiece(
         "exponents",
         "Rates at great length",
         "The exponent with which the error of each mechanism falls at a context of 10^20 tokens, over the dimension of the"

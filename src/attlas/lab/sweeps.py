@@ -246,7 +246,9 @@ class Sweep:
         while queue or suspects or running:
             self.tally.seconds, self.tally.processes = time.monotonic() - start, workers.processes
             tell(self.tally)
-            while len(running) < workers.slots and (task := self._next(queue, suspects, not running)):
+            while len(running) < workers.slots and (
+                task := self._next(queue, suspects, not running, workers.processes)
+            ):
                 running[number] = task
                 workers.submit(number, task)
                 number += 1
@@ -255,12 +257,17 @@ class Sweep:
         self.tally.seconds = time.monotonic() - start
         tell(self.tally)
 
-    def _next(self, queue: deque[Batch], suspects: deque[Batch], alone: bool) -> list[Batch]:
-        """The next task: batches that take about `SECONDS`, or one suspect if nothing else is under way."""
+    def _next(self, queue: deque[Batch], suspects: deque[Batch], alone: bool, processes: int) -> list[Batch]:
+        """The next task: batches that take about `SECONDS`, less towards the end so that `processes` end together, or one
+        suspect if nothing else is under way."""
         self._look()
         task: list[Batch] = []
         cells = 0
-        room = 1.0 if self._cost is None else min(SECONDS / max(self._cost, 1e-9), 4 * self._largest, MOST)
+        room = 1.0
+        if self._cost is not None:
+            wanted = SECONDS / max(self._cost, 1e-9)
+            share = self.tally.left / (2 * processes) if processes > 1 else np.inf
+            room = min(wanted, max(share, wanted / 8), 4 * self._largest, MOST)
         while queue and (not task or cells + len(queue[0].items) <= room):
             batch = self._without_stored(queue.popleft())
             if batch is not None:
@@ -298,7 +305,7 @@ class Sweep:
             for item, setting in zip(batch.items, batch.settings, strict=True):
                 reason = outcome.failed.get(item)
                 if reason is None:
-                    cells += self.status[item] == MISSING
+                    cells += bool(self.status[item] == MISSING)
                     self.status[item] = DONE
                 elif self._is_hopeless(item, reason):
                     continue
