@@ -25,7 +25,7 @@ from platformdirs import user_cache_path
 
 AXE = "axe-core@4.10.3"
 AXE_SHA256 = "0f2b4d7dcdf7d1219df8d1959ad68e565f51d14c3f0d88bb71cd59abeb956292"
-PATIENCE = 60.0
+PATIENCE = 180.0
 """Seconds after which an answer is no longer waited for."""
 
 
@@ -197,6 +197,13 @@ class Browser:
         """Wait until two more frames have been drawn."""
         self.run("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
 
+    def wait(self, condition: str) -> None:
+        """Wait until a condition holds in the page."""
+        self.run(
+            f"new Promise(kept => {{ const look = () => ({condition}) ? kept() : setTimeout(look, 20); look(); }})"
+        )
+        self.settle()
+
     def run(self, expression: str) -> Any:
         """The value of an expression in the page, its promise kept."""
         answer = self.call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
@@ -233,12 +240,13 @@ class Browser:
         return {"x": 0, "y": 0, "width": size["width"], "height": size["height"], "scale": 1}
 
     def accessibility(self) -> list[dict[str, Any]]:
-        """What axe-core finds on the page, as a list of violations: `id`, `impact`, `help` and the `nodes` concerned."""
+        """What axe-core finds on the page, as a list of violations: `id`, `impact`, `help` and the `nodes` concerned. What is inside a drawing or a
+        formula is left out: readers of the page are told of it by its label, and there are thousands of nodes."""
         if not self.run("typeof axe === 'object'"):
             self.run(axe_script().read_text(encoding="utf-8") + ";0")
         return self.run(
-            "axe.run({resultTypes: ['violations'], preload: false}).then(found => found.violations.map(({id, impact, help, nodes}) =>"
-            " ({id, impact, help, nodes: nodes.map(node => node.html + ' ' + node.failureSummary)})))"
+            "axe.run({exclude: [['svg'], ['math']]}, {resultTypes: ['violations'], preload: false}).then(found => found.violations.map("
+            "({id, impact, help, nodes}) => ({id, impact, help, nodes: nodes.map(node => node.html + ' ' + node.failureSummary)})))"
         )
 
 

@@ -430,7 +430,7 @@ const attlas = (() => {
     // Where starts end: coarse squares first, then finer ones where neighbours differ. Turning the signs of kappa and nu turns the picture.
     function* fill() {
       const off = value("off"), quick = attlas.tabulated(c), steps = Math.min(2 * MOST, Math.ceil(TIME / alpha)), turned = { oracle: "mirror", mirror: "oracle" };
-      for (let side = 8; side <= SIDE; side *= 2) {
+      for (let side = 16; side <= SIDE; side *= 2) {
         const coarse = ends;
         const alike = (i, j) => { // around the square that this one is a quarter of
           for (let k = Math.max(i - 1, 0); k <= Math.min(i + 1, side / 2 - 1); k++) for (let l = Math.max(j - 1, 0); l <= Math.min(j + 1, side / 2 - 1); l++) if (coarse[k][l] !== coarse[i][j]) return false;
@@ -480,7 +480,7 @@ const attlas = (() => {
       field();
       along();
       const last = path[path.length - 1], end = attlas.ending(last.x), critical = attlas.criticalLam(c);
-      const words = { oracle: "is at the oracle", mirror: "is at the oracle's mirror image, which predicts the same", swapped: "is at the swapped point", neither: "is at neither end" }[end];
+      const words = { oracle: "is at the oracle", mirror: "is at the oracle's mirror image, which predicts the same", swapped: "is at the swapped point", neither: Math.abs(last.x[1]) > 0.9 ? "has learned the value and is still on its way to the place" : "is at neither end" }[end];
       tell({
         status: `From κ = ${show(value("kappa"))}, ν = ${show(value("nu"))}, descent ${words} after ${show(last.step)} steps of size ${show(alpha)}: κ = ${show(last.x[0])}, ν = ${show(last.x[1])}, risk ${show(attlas.risk(c, last.x))}.`,
         "risk-oracle": show(attlas.risk(c, [1, 1, 0, 0, 0])), "risk-swapped": show(attlas.risk(c, attlas.swapped(c))),
@@ -649,6 +649,9 @@ const attlas = (() => {
         const [X, Y] = axes(pen, colours, area, { from: axis[0], to: axis[axis.length - 1], log: true, ticks, title: axis[axis.length - 1] > 1000 ? "T, places" : "c, sharpness" },
           { from: low, to: high, ticks: yTicks, text: p => `10${superscript(p)}`, title: "samples" });
         if (!head) return;
+        pen.fillStyle = colours.quiet;
+        pen.textAlign = "center";
+        if (!numbers.length) pen.fillText("no margin, no bound", (area[0] + area[2]) / 2, (area[1] + area[3]) / 2);
         found.forEach((points, i) => {
           pen.strokeStyle = colours[i ? "c" : "a"];
           pen.setLineDash(i ? [7, 4] : []);
