@@ -5,6 +5,7 @@ import warnings
 import numpy as np
 import pandas as pd
 import pytest
+from bench.simulated import mean_located
 from sklearn import config_context
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
@@ -83,6 +84,13 @@ def test_two_instances_that_decide_take_two_heads():
     assert "2 heads fitted together" in model.explain() and "Head 2: Speaks" in model.explain()
     loudest = np.sort(np.argsort(-model.attention_, axis=1)[:, :2], axis=1)
     assert (loudest == np.sort(np.stack([one, other], 1), axis=1)).all(1).mean() > 0.9
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("dim", "bar", "times"), [(20, 0.025, 15), (80, 0.01, 20)])
+def test_excess_risk_on_the_papers_task(dim, bar, times):
+    mean = mean_located(dim, 1000, range(SEED, SEED + 20))
+    assert mean.excess <= bar and mean.found >= 0.94 and mean.linear > times * mean.excess
 
 
 def test_shuffling_bags_changes_nothing(fitted):

@@ -115,6 +115,8 @@ def test_many_rows_are_served_by_centres():
         (lambda m: m.predict_interval([[1.0]], 1.5), "coverage = 1.5"),
         (lambda m: m.sample([[1.0]], 0), "n_samples = 0"),
         (lambda m: m.predict([[np.nan]]), "NaN"),
+        (lambda m: m.log_density([[1.0]], [1.0, 2.0]), "inconsistent numbers"),
+        (lambda m: m.cdf([[1.0]], [np.nan]), "NaN"),
         (lambda m: m.predict([[1.0, 2.0]]), "2 features"),
     ],
 )
@@ -124,8 +126,12 @@ def test_bad_input_is_said_in_a_sentence(fitted, use, sentence):
 
 
 def test_constant_targets_and_unfitted_use():
-    with pytest.raises(NotFittedError):
-        ConditionalMeanRegressor().predict([[1.0]])
+    for use in ("predict", "predict_quantile", "sample", "speakers", "predict_interval"):
+        with pytest.raises(NotFittedError):
+            getattr(ConditionalMeanRegressor(), use)([[1.0]])
+    for use in ("log_density", "cdf", "predict_density"):
+        with pytest.raises(NotFittedError):
+            getattr(ConditionalMeanRegressor(), use)([[1.0]], [2.0])
     x, _ = drawn(30)
     model = ConditionalMeanRegressor().fit(x, np.full(30, 4.0))
     assert model.predict(x) == pytest.approx(4) and np.isfinite(model.predict_interval(x)).all()

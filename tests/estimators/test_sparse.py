@@ -3,6 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
+from bench.simulated import recovered
 from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
@@ -41,6 +42,11 @@ def test_support_table_and_words(fitted):
     frame = pd.DataFrame(X, columns=fitted.feature_names_in_)
     assert fitted.score(frame, y) > 0.99
     assert fitted.stability_[[3, 17]].min() > 0.8
+
+
+@pytest.mark.long
+def test_the_support_of_an_and_of_three_is_recovered_from_70_examples_of_300_bits():
+    assert np.mean([recovered(300, 70, SEED + i) for i in range(50)]) >= 0.8
 
 
 def test_it_selects_columns_with_their_names(fitted):

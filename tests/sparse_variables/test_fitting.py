@@ -47,7 +47,8 @@ def test_tables_and_descriptions_are_right_and_the_best_is_found():
 def test_attention_comes_to_the_support():
     task = SparseBoolean(60, (5, 20, 41))
     bits, label = drawn(task, 80)
-    votes, attention = look_around(bits, label, np.ones((4, 80)), steps=200, key=jax.random.key(SEED))
+    votes, attention, steps = look_around(bits, label, np.ones((4, 80)), steps=200, key=jax.random.key(SEED))
+    assert 0 < steps <= 200
     assert set(np.argsort(-votes)[:6]) >= {5, 20, 41}
     assert votes.shape == attention.shape == (60,)
 

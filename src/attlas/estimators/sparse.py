@@ -51,9 +51,10 @@ class SparseAttentionClassifier(Saved, SelectorMixin, ClassifierMixin, BaseEstim
     support_ : the columns of the best table, in increasing order.
     table_ : for each pattern of them, the first column fastest, the probability of the second class.
     counts_ [patterns, 2] : the examples of each class with each pattern.
-    stability_ : for each column, the share of resampled sets of examples in whose support it is.
+    stability_ : for each column, the share of resampled sets of examples in whose support it is, among the columns that attention found.
     attention_ : for each column, the largest share of attention that a head gives it, averaged over runs.
     contradictions_ : the share of examples that differ from most of those with the same pattern.
+    n_iter_ : steps of training.
     sparse_ : whether the examples are consistent with so sparse a function; `explain()` gives the reasons.
     thresholds_ : a column is 1 above its threshold.
 
@@ -134,7 +135,7 @@ class SparseAttentionClassifier(Saved, SelectorMixin, ClassifierMixin, BaseEstim
         self.contradictions_ = float(weight @ disagreement(best, bits, label) / weight.sum())
         self.doubts_: list[str] = self._found_doubts()
         self.sparse_ = not self.doubts_
-        self.n_iter_ = self.max_iter
+        self.n_iter_ = max(1, self.fit_.steps)
         return self
 
     def _bits(self, X: np.ndarray) -> UInt8[np.ndarray, "n length"]:

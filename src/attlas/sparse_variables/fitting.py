@@ -54,7 +54,7 @@ class Table:
 @dataclass(frozen=True)
 class SparseFit:
     """What was learnt: the best table for each size of the support, the tables that predictions average over with their weights, how often each place
-    is in the support when examples are resampled, its share of attention, and the candidates."""
+    is in the support when examples are resampled (among the same candidates), its share of attention, the candidates, and the steps of training."""
 
     best: Table
     by_size: dict[int, Table]
@@ -63,6 +63,7 @@ class SparseFit:
     stability: Float[np.ndarray, " length"]
     attention: Float[np.ndarray, " length"]
     candidates: tuple[int, ...]
+    steps: int
     empty_nats: float
     """Length of the description by a constant."""
 
@@ -88,7 +89,7 @@ def fit_sparse(
     rng = np.random.default_rng(np.asarray(jax.random.key_data(key)).ravel().tolist())
     draws = rng.multinomial(round(weight.sum()), weight / weight.sum(), RESAMPLES).astype(float)
     lanes = np.stack([weight if i % 2 == 0 else draws[(i // 2) % RESAMPLES] for i in range(runs)])
-    votes, attention = look_around(bits, label, lanes, steps=steps, recipe=recipe, key=key)
+    votes, attention, taken = look_around(bits, label, lanes, steps=steps, recipe=recipe, key=key)
     candidates = np.argsort(-votes, kind="stable")[:CANDIDATES]
     sizes = (
         range(1, min(most, len(candidates)) + 1) if sparsity is None else range(1, min(sparsity, len(candidates)) + 1)
@@ -109,7 +110,8 @@ def fit_sparse(
         _stability(bits, label, draws, candidates, max(sizes), sparsity),
         attention,
         tuple(sorted(candidates.tolist())),
-        _nats(np.array([[weight[label == 0].sum(), weight[label == 1].sum()]])) + math.log(bits.shape[1] + 1),
+        taken,
+        float(_nats(np.array([[weight[label == 0].sum(), weight[label == 1].sum()]]))) + math.log(bits.shape[1] + 1),
     )
 
 
@@ -125,9 +127,9 @@ def look_around(
     recipe: Recipe = RECIPE_R,
     key: Array,
     every: int = 25,
-) -> tuple[Float[np.ndarray, " length"], Float[np.ndarray, " length"]]:
-    """Votes for the places that heads come to look at, counted at every look of every run, and the largest share of attention that a head
-    puts on each place at the end, averaged over runs. Examples and places are padded to few sizes; a padded place has no token."""
+) -> tuple[Float[np.ndarray, " length"], Float[np.ndarray, " length"], int]:
+    """Votes for the places that heads come to look at, counted at every look of every run; the largest share of attention that a head
+    puts on each place at the end, averaged over runs; and the steps taken. Examples and places are padded to few sizes; a padded place has no token."""
     samples, length = bits.shape
     wide = padded(length)
     fits_memory(recipe, wide, len(weight))
@@ -145,19 +147,19 @@ def look_around(
             np.zeros((len(weight), 1), np.uint8),
             np.asarray(jax.random.key_data(keys)),
         )
-        votes = np.zeros(length)
+        votes, taken = np.zeros(length), 0
         for _ in range(0, steps, every):
             path = iterate(step, observe, state, (data, recipe), steps=every, record_every=every)
             if not (path.survived == every).all():
                 break  # a run that is no longer finite has said what it can
-            state = path.last
+            state, taken = path.last, taken + every
             loss, mass = map(np.asarray, _looked(state.model, tokens, data))
             places = np.argsort(-mass[:, :length], axis=1, kind="stable")[:, :VOTES]
             np.add.at(votes, places, np.take_along_axis(mass, places, 1) / mass[:, :length].max(1, keepdims=True))
             if (loss < SETTLED).all():
                 break
         mass = np.asarray(_looked(state.model, tokens, data)[1])[:, :length]
-    return votes + 1e-6 * mass.mean(0), mass.mean(0)
+    return votes + 1e-6 * mass.mean(0), mass.mean(0), taken
 
 
 @jax.jit
