@@ -236,6 +236,7 @@ def test_a_killed_scheduler_keeps_what_is_finished_and_the_next_call_goes_on(toy
     xr.testing.assert_identical(sweep(toy, GRID, seeds="0:3", store=store, on="local"), undisturbed(GRID, seeds="0:3"))
 
 
+@pytest.mark.long
 def test_a_sweep_whose_workers_are_all_gone_says_so(toy, store, scheduler, monkeypatch):
     monkeypatch.setattr(cluster, "COUNT", 0.2)
     site = scheduler(workers=1)
@@ -281,7 +282,7 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.parametrize("on", ["local", "local:2"])
+@pytest.mark.parametrize("on", ["local", pytest.param("local:2", marks=pytest.mark.long)])
 def test_a_killed_driver_keeps_what_is_finished_and_its_workers_leave(toy, store, undisturbed, tmp_path, on):
     script = tmp_path / "driver.py"
     script.write_text(DRIVER.replace("{grid!r}", repr(GRID)))
@@ -324,7 +325,7 @@ def small_disk(tmp_path):
     subprocess.run(["umount", str(folder)], check=True)
 
 
-@pytest.mark.parametrize("on", ["local", "local:1"])
+@pytest.mark.parametrize("on", ["local", pytest.param("local:1", marks=pytest.mark.long)])
 def test_a_full_disk_is_one_sentence_and_the_next_call_goes_on(toy, small_disk, undisturbed, on):
     grid = {"n": "1:41", "dim": [5], "repeats": [2000], "wait": [0.01]}
     (small_disk / "ballast").write_bytes(b"0" * 600_000)
