@@ -177,8 +177,13 @@ def test_nobody_is_hired_for_a_finished_sweep(toy, store):
 
 
 def test_processes_find_the_same_numbers_and_a_deadly_cell_fails_alone(toy, store, undisturbed):
-    grid = {**GRID, "kills": [7.0], "raises": [3.0]}
-    plan = plan_sweep(toy, grid, "0:2", "quick", {}, store, retries=1)
+    grid = {
+        **GRID,
+        "dim": [5],
+        "kills": [7.0],
+        "raises": [3.0],
+    }  # one cell that kills: a worker takes seconds to come back
+    plan = plan_sweep(toy, grid, 0, "quick", {}, store, retries=1)
     with hired(Where("processes", 2), toy, store) as crew:
         assert crew.processes == 2 and "http" in crew.where
         plan.run(crew)
@@ -187,7 +192,7 @@ def test_processes_find_the_same_numbers_and_a_deadly_cell_fails_alone(toy, stor
     assert (status.sel(n=[3, 7]) == "failed").all() and (status.drop_sel(n=[3, 7]) == "done").all()
     assert set(found["reason"].sel(n=7).values.ravel()) == {"its worker died"}
     assert set(found["reason"].sel(n=3).values.ravel()) == {"RuntimeError: 3 is too much"}
-    clean = undisturbed({**GRID, "kills": [0.0], "raises": [0.0]}, seeds="0:2")
+    clean = undisturbed({**GRID, "dim": [5], "kills": [0.0], "raises": [0.0]})
     for name in ("measured", "arrived", "count"):
         others = [n for n in found["n"].values if n not in (3, 7)]
         assert (found[name].sel(n=others).values == clean[name].sel(n=others).values).all()
@@ -231,6 +236,7 @@ def test_a_killed_scheduler_keeps_what_is_finished_and_the_next_call_goes_on(toy
     xr.testing.assert_identical(sweep(toy, GRID, seeds="0:3", store=store, on="local"), undisturbed(GRID, seeds="0:3"))
 
 
+@pytest.mark.long
 def test_a_sweep_whose_workers_are_all_gone_says_so(toy, store, scheduler, monkeypatch):
     monkeypatch.setattr(cluster, "COUNT", 0.2)
     site = scheduler(workers=1)
@@ -276,7 +282,7 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.parametrize("on", ["local", "local:2"])
+@pytest.mark.parametrize("on", ["local", pytest.param("local:2", marks=pytest.mark.long)])
 def test_a_killed_driver_keeps_what_is_finished_and_its_workers_leave(toy, store, undisturbed, tmp_path, on):
     script = tmp_path / "driver.py"
     script.write_text(DRIVER.replace("{grid!r}", repr(GRID)))
@@ -319,7 +325,7 @@ def small_disk(tmp_path):
     subprocess.run(["umount", str(folder)], check=True)
 
 
-@pytest.mark.parametrize("on", ["local", "local:1"])
+@pytest.mark.parametrize("on", ["local", pytest.param("local:1", marks=pytest.mark.long)])
 def test_a_full_disk_is_one_sentence_and_the_next_call_goes_on(toy, small_disk, undisturbed, on):
     grid = {"n": "1:41", "dim": [5], "repeats": [2000], "wait": [0.01]}
     (small_disk / "ballast").write_bytes(b"0" * 600_000)
