@@ -24,7 +24,7 @@ from attlas.errors import InputError
 from attlas.lab.drawings import drawing_of, drawn
 from attlas.lab.formulas import mathml
 from attlas.lab.graphs import Node, draw_graph
-from attlas.lab.guides import guides
+from attlas.lab.guides import guides, linked
 from attlas.lab.notes import Notes, notes_of
 from attlas.lab.runner import Result
 from attlas.lab.showpieces import Shown
@@ -139,6 +139,7 @@ def environment() -> jinja2.Environment:
     templates.filters |= {
         "mathml": mathml,
         "size": size_of,
+        "linked": linked,
         "value": show_value,
         "as_title": title_of,
         "significant": significant,
