@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 OUT    ?= build/atlas
 
-.PHONY: atlas screenshot test test-long test-cluster setup lint models data bench bench-data soak examples lock clean
+.PHONY: atlas screenshot test test-long test-cluster setup lint models browser data bench bench-data soak examples lock clean
 
 atlas: $(STAMP)
 	$(BIN)/attlas atlas --out $(OUT)
@@ -34,6 +34,10 @@ lint: $(STAMP)
 # Real checkpoints for the audit, into the user's cache or ATTLAS_MODELS; SMALL=1 fetches only what the ordinary tests use.
 models: $(STAMP)
 	$(BIN)/python -m tools.models $(if $(SMALL),--small)
+
+# Chromium (Debian's, as root) and axe-core, for the tests of the pages; where they are missing these tests are skipped.
+browser: $(STAMP)
+	$(BIN)/python -m tools.browser
 
 bench: $(STAMP)
 	$(BIN)/python -m bench

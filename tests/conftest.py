@@ -168,6 +168,17 @@ def tested(tmp_path_factory):
     return result
 
 
+@pytest.fixture(scope="session")
+def browser():
+    """Headless Chromium; what needs it is skipped where it is not installed."""
+    from tools.browser import Browser, chromium
+
+    if chromium() is None:
+        pytest.skip("Chromium is not installed: `make browser` installs it")
+    with Browser() as browser:
+        yield browser
+
+
 @pytest.fixture
 def toy(monkeypatch):
     """The claim of `tests/lab/toys.py`, in a catalogue that forgets it again."""

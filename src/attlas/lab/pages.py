@@ -22,6 +22,7 @@ import attlas
 from attlas.claims import MAPS, Claim
 from attlas.errors import InputError
 from attlas.lab.drawings import drawing_of, drawn
+from attlas.lab.explorers import EXPLORERS, write_explorers
 from attlas.lab.formulas import mathml
 from attlas.lab.graphs import Node, draw_graph
 from attlas.lab.guides import guides, linked
@@ -172,7 +173,8 @@ class _Writer:
         self._page("papers.html", "papers.html")
         self._page("tightness.html", "tightness.html", rows=tightness(self.atlas.results))
         self._page("beyond.html", "beyond.html")
-        self._page("index.html", "index.html", **self._index())
+        write_explorers(self.folder, self.templates, self.atlas.by_id)
+        self._page("index.html", "index.html", explorers=EXPLORERS, **self._index())
         self._list(listed)
 
     def _counted(self) -> Iterator[Result]:

@@ -1,0 +1,198 @@
+"""The atlas as a reader meets it: every page of a small one, opened from disk in a browser whose network is off."""
+
+import base64
+import json
+import re
+
+import pytest
+from tools.browser import axe_script
+
+from attlas.lab.pages import write_atlas
+
+pytestmark = pytest.mark.xdist_group("pages")
+CLAIMS = (
+    "single-location/closed-form-risk",
+    "single-location/heat-identity",
+    "sparse-variables/threshold-margin",
+    "latent-posterior/softmax-is-nadaraya-watson",
+)
+EXPLORERS = ("portrait", "estimator", "sparse")
+SIGHT = """JSON.stringify([[...document.querySelectorAll("canvas")].map(canvas => canvas.toDataURL()),
+  [...document.querySelectorAll("[role=status], table.facts")].map(part => part.textContent)])"""
+"""All that an explorer shows: its pictures and its numbers."""
+
+
+@pytest.fixture(scope="module")
+def atlas(tested, tmp_path_factory):
+    return write_atlas([tested(id) for id in CLAIMS], tmp_path_factory.mktemp("browser") / "atlas").parent
+
+
+@pytest.fixture(scope="module")
+def pages(atlas):
+    return sorted(atlas.rglob("*.html"))
+
+
+@pytest.fixture(autouse=True)
+def as_usual(browser):
+    browser.resize(1200, 900)
+    browser.prefer(colour_scheme="light")
+
+
+def inked(browser, picture):
+    """The share of a picture's points that differ from the commonest colour among its corners."""
+    source = json.dumps("data:image/png;base64," + base64.b64encode(picture).decode())
+    return browser.run(f"""new Promise((done, failed) => {{
+      const image = new Image();
+      image.onerror = failed;
+      image.onload = () => {{
+        const canvas = Object.assign(document.createElement("canvas"), {{width: image.width, height: image.height}}), pen = canvas.getContext("2d");
+        pen.drawImage(image, 0, 0);
+        const points = new Uint32Array(pen.getImageData(0, 0, image.width, image.height).data.buffer);
+        done(points.reduce((count, point) => count + (point !== points[0]), 0) / points.length);
+      }};
+      image.src = {source};
+    }})""")
+
+
+def test_every_page_opens_without_error_and_asks_for_nothing_outside(browser, atlas, pages):
+    for page in pages:
+        browser.open(page)
+        assert browser.errors == [], page
+        strangers = [url for url in browser.requests if not url.startswith((atlas.as_uri(), "data:", "blob:"))]
+        assert strangers == [], page
+        assert inked(browser, browser.picture()) > 0.01, f"{page} is blank"
+
+
+def test_every_link_leads_to_a_page_and_a_place_on_it(browser, atlas, pages):
+    anchors, wanted = {}, []
+    for page in pages:
+        browser.open(page)
+        links = browser.run("[...document.querySelectorAll('a[href]')].map(link => link.href)")
+        anchors[page.as_uri()] = set(browser.run("[...document.querySelectorAll('[id]')].map(node => node.id)"))
+        wanted += [(page, *link.partition("#")[::2]) for link in links]
+    known = {path.as_uri() for path in atlas.rglob("*") if path.is_file()}
+    for page, target, place in wanted:
+        if not target.startswith("data:"):  # a download that the page made itself
+            assert target in known, f"{page} links to {target}"
+            assert not place or place in anchors.get(target, ()), f"{page} links to {target}#{place}"
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_no_page_has_a_serious_fault_of_accessibility(browser, pages, scheme):
+    if not axe_script().exists():
+        pytest.skip("axe-core is not there: `make browser` fetches it")
+    browser.prefer(colour_scheme=scheme)
+    for page in pages:
+        browser.open(page)
+        grave = [fault for fault in browser.accessibility() if fault["impact"] in ("serious", "critical")]
+        assert grave == [], f"{page}: {json.dumps(grave, indent=1)}"
+
+
+def test_pages_fit_a_phone(browser, pages):
+    browser.resize(400, 800)
+    for page in pages:
+        browser.open(page)
+        assert browser.run("document.documentElement.scrollWidth") <= 400, page
+
+
+def test_figures_of_claims_are_interactive(browser, atlas):
+    for id in CLAIMS:
+        browser.open(atlas / f"{id}.html")
+        assert browser.run("document.querySelectorAll('#figure .vega-embed svg path').length") > 5, id
+
+
+def test_the_search_finds(browser, atlas):
+    browser.open(atlas / "index.html")
+    shown = "[...document.querySelectorAll('section[data-map] td a[href]')].filter(link => link.checkVisibility()).map(link => link.getAttribute('href'))"
+    links = [f"{id}.html" for id in CLAIMS]
+    before = browser.run(shown)
+    assert set(links) <= set(before)
+    browser.run("document.querySelector('input[type=search]').focus()")
+    browser.type("nadaraya")
+    browser.run("new Promise(done => setTimeout(done, 400))")
+    after = browser.run(shown)
+    assert links[3] in after and links[0] not in after
+
+
+@pytest.mark.parametrize("name", EXPLORERS)
+def test_every_slider_moves_what_an_explorer_shows_by_the_keyboard(browser, atlas, name):
+    browser.open(atlas / "explorers" / f"{name}.html")
+    sliders = browser.run("[...document.querySelectorAll('input[type=range]')].map(slider => slider.id)")
+    assert len(sliders) >= 3
+    for slider in sliders:
+        before = browser.run(SIGHT), browser.run(f"document.getElementById('{slider}').getAttribute('aria-valuetext')")
+        browser.run(f"document.getElementById('{slider}').focus()")
+        browser.press("ArrowRight")
+        assert browser.run(SIGHT) != before[0], slider
+        assert browser.run(f"document.getElementById('{slider}').getAttribute('aria-valuetext')") != before[1], slider
+    assert browser.errors == []
+
+
+def middle(browser, id, right, down):
+    """The point of an element at these shares of its width and height."""
+    box = browser.run(f"(() => {{ const box = document.getElementById('{id}').getBoundingClientRect(); return [box.x, box.y, box.width, box.height]; }})()")  # fmt: skip
+    return box[0] + right * box[2], box[1] + down * box[3]
+
+
+def number(text):
+    return float(re.search(r"−?[\d.]+", text)[0].replace("−", "-"))
+
+
+def test_a_click_starts_descent_there(browser, atlas):
+    browser.open(atlas / "explorers" / "portrait.html")
+    before = browser.run(SIGHT)
+    browser.drag(middle(browser, "field", 0.2, 0.8))
+    kappa, nu = (number(browser.run(f"document.getElementById('{id}-shown').textContent")) for id in ("kappa", "nu"))
+    assert -0.9 < kappa < -0.5 and -0.9 < nu < -0.5 and browser.run(SIGHT) != before
+    assert "mirror image" in browser.run("document.getElementById('status').textContent")
+
+
+def test_basins_off_the_manifold_are_filled_in(browser, atlas):
+    browser.open(atlas / "explorers" / "portrait.html")
+    small = {"dim": 3, "off": 0.4}  # a small dimension needs few steps
+    for id, value in small.items():
+        browser.run(f"document.getElementById('{id}').value = {value}")
+    browser.run("document.getElementById('off').dispatchEvent(new Event('input', {bubbles: true}))")
+    browser.settle()
+    first = browser.run(SIGHT)
+    done = "document.getElementById('field').dataset.done === 'yes'"
+    browser.run(f"new Promise(kept => {{ const look = () => {done} ? kept() : setTimeout(look, 50); look(); }})")
+    browser.settle()
+    assert browser.run(SIGHT) != first
+
+
+def test_the_query_can_be_dragged(browser, atlas):
+    browser.open(atlas / "explorers" / "estimator.html")
+    before = browser.run(SIGHT)
+    browser.drag(*(middle(browser, "scene", right, 0.3) for right in (0.3, 0.6, 0.9)))
+    assert number(browser.run("document.getElementById('query-shown').textContent")) > 100
+    assert browser.run(SIGHT) != before
+    browser.run("document.getElementById('temperature').value = 3")
+    browser.run("document.getElementById('bayes').click()")
+    browser.settle()
+    shown = [browser.run(f"document.getElementById('{id}-shown').textContent") for id in ("temperature", "ridge")]
+    assert shown == ["0.1", "0.09"]
+
+
+def test_bits_and_functions_of_the_sparse_head_are_read(browser, atlas):
+    browser.open(atlas / "explorers" / "sparse.html")
+    said = "document.getElementById('status').textContent"
+    assert "majority is 1" in browser.run(said)
+    for id in ("bit1", "bit2"):
+        browser.run(f"document.getElementById('{id}').click()")
+    browser.settle()
+    assert "majority is 0" in browser.run(said) and "right" in browser.run(said)
+    browser.run("document.getElementById('function').value = 'or', document.getElementById('bit3').click()")
+    browser.settle()
+    assert "or is 1" in browser.run(said)
+
+
+def test_explorers_do_not_jump(browser, atlas):
+    for name in EXPLORERS:
+        browser.open(atlas / "explorers" / f"{name}.html")
+        shifts = browser.run("""new Promise(done => {
+          let total = 0;
+          new PerformanceObserver(list => list.getEntries().forEach(entry => { total += entry.value; })).observe({type: "layout-shift", buffered: true});
+          setTimeout(() => done(total), 300);
+        })""")
+        assert shifts < 0.02, name
