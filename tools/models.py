@@ -6,7 +6,6 @@ of the model are taken out. The cache is the user's (platformdirs) or ATTLAS_MOD
 
 import argparse
 import hashlib
-import os
 import subprocess
 import sys
 import tempfile
@@ -14,7 +13,7 @@ import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from platformdirs import user_cache_path
+from attlas.audit.checkpoints import kept_models as cache
 
 KEPT = (".json", ".txt", ".safetensors", ".bin", ".gguf")
 LEFT = ("training_args.bin", "data_config.json")
@@ -43,11 +42,6 @@ CARRIERS = (
     Carrier("rxnfp", "0.1.0", "c5c1e818add6f34539a6b29bc680c47c9e7311e9383d1b34ce901481e34b58cf"),
     Carrier("antiberty", "0.1.3", "30d910992b190013871bac49cdc032e01a19339f7d2b958ab99b0eb44638352a"),
 )
-
-
-def cache() -> Path:
-    """Where the models are kept: a folder for each package."""
-    return Path(os.environ.get("ATTLAS_MODELS") or user_cache_path("attlas", appauthor=False) / "models")
 
 
 def have(carrier: Carrier) -> bool:

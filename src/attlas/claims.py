@@ -41,6 +41,8 @@ __all__ = [
 
 Value = int | float | str | bool | tuple[Any, ...]
 MAPS = ("single_location", "sparse_variables", "latent_posterior")
+HOMES = (*MAPS, "audit")
+"""The rooms of the package that have claims: the maps, and the audit, which tests one of theirs on a real model."""
 GROUP = "attlas.claims"
 Origin = Literal["paper", "our reading", "ours"]
 
@@ -337,7 +339,7 @@ def _source_digest(path: Path, changed: int) -> bytes:
 
 def catalogue() -> dict[str, Claim]:
     """All claims by id: the package's maps, installed packages' (entry points `attlas.claims`), and loaded files'."""
-    for name in MAPS:
+    for name in HOMES:
         importlib.import_module(f"attlas.{name}.claims")
     for point in entry_points(group=GROUP):
         with _told_as_input_error(f"entry point {point.name!r} of {GROUP}"):

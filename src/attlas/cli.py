@@ -169,7 +169,7 @@ def atlas(
         if not (as_json or _stderr().is_terminal):  # a log, which has no progress bar
             _stderr().print(f"{len(results)} of {len(found)}: {result.claim.id} {result.verdict.word}")
     known = {claim.id for claim in found}
-    shown = [one for piece in SHOWPIECES if piece.claim in known and (one := piece.shown(opened)) is not None]
+    shown = [piece.shown(opened) for piece in SHOWPIECES if piece.claim in known]
     other = "quick" if scale == "paper" else "paper"
     recalled = {claim.id: recall(claim, scale=other, seed=seed, store=opened) for claim in found}
     with _stages(as_json) as tell:
@@ -347,19 +347,20 @@ def sweep(
     for note in plan.notes:
         _stderr().print(note)
     if dry_run:
-        _print_estimate(plan, where.count, as_json)
+        _print_estimate(plan, where.number, as_json)
         return
     try:
-        with _interruptible() as check, _sweep_progress(as_json) as tell, sweeps.workers_for(on, plan) as workers:
-            plan.run(workers, lambda tally: (check(), tell(tally))[0])
+        with _interruptible() as check, _sweep_progress(as_json) as tell:
+            gathered = sweeps.finish(plan, on, lambda tally: (check(), tell(tally))[0])
     except sweeps.Stopped as stopped:
         _stderr().print(str(stopped))
-    if result or drawing:
         gathered = plan.gathered()
-        if result:
-            sweeps.write_gathered(gathered, result)
-        if drawing:
-            _draw_sweep(gathered, drawing, kind, variable, chosen)
+    for note in plan.store.notes:
+        _stderr().print(note)
+    if result:
+        sweeps.write_gathered(gathered, result)
+    if drawing:
+        _draw_sweep(gathered, drawing, kind, variable, chosen)
     _print_sweep(plan, result, as_json)
     sys.exit(EXIT_REFUTED if plan.tally.failed or plan.tally.left else 0)
 

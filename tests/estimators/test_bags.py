@@ -71,6 +71,20 @@ def test_interleaved_rows_are_put_together_in_the_order_of_first_occurrence(fitt
     np.testing.assert_allclose(model.predict(rows, bags=ids), model.predict(X[:3]))
 
 
+def test_two_instances_that_decide_take_two_heads():
+    rng = np.random.default_rng(SEED)
+    X, i = rng.normal(size=(200, 5, 4)), np.arange(200)
+    one, other = np.argsort(rng.random((200, 5)), axis=1)[:, :2].T
+    X[i, one, 0] += 5
+    X[i, other, 2] += 5
+    y = X[i, one, 1] + X[i, other, 3]
+    model = SingleLocationRegressor(random_state=0, n_heads=2).fit(X, y)
+    assert model.selection_.together and model.held_out_score_ > 0.9
+    assert "2 heads fitted together" in model.explain() and "Head 2: Speaks" in model.explain()
+    loudest = np.sort(np.argsort(-model.attention_, axis=1)[:, :2], axis=1)
+    assert (loudest == np.sort(np.stack([one, other], 1), axis=1)).all(1).mean() > 0.9
+
+
 def test_shuffling_bags_changes_nothing(fitted):
     model, X, y, _ = fitted
     order = np.random.default_rng(1).permutation(200)
@@ -173,7 +187,9 @@ def test_one_class_constant_targets_and_unfitted_use():
     with pytest.raises(NotFittedError):
         SingleLocationClassifier().predict(GOOD)
     X, _, _ = drawn(40)
-    assert SingleLocationRegressor().fit(X, np.full(40, 3.0)).predict(X) == pytest.approx(3, abs=1e-3)
+    with pytest.warns(UserWarning, match="every bag has the same target"):
+        same = SingleLocationRegressor().fit(X, np.full(40, 3.0))
+    assert same.predict(X) == pytest.approx(3, abs=1e-3)
 
 
 def test_more_than_fits_into_memory_is_refused(monkeypatch):

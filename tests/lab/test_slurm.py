@@ -15,7 +15,7 @@ from tests.lab.test_cluster import DRIVER
 
 pytestmark = [pytest.mark.cluster, pytest.mark.xdist_group("cluster")]
 TOP = Path(__file__).parents[2]
-TOYS = Path(__file__).with_name("toys.py")
+TOYS = Path(__file__).parent / "toys" / "square.py"
 GRID = {"n": "1:25", "dim": [5, 10], "wait": [0.1]}
 JOB = """
 jobqueue:

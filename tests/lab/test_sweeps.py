@@ -9,6 +9,7 @@ import attlas
 from attlas.errors import InputError
 from attlas.lab import sweeps
 from attlas.lab.runner import run
+from attlas.lab.store import Store
 from attlas.lab.sweeps import Batch, Here, Outcome, Sweep, carry_out, plan_sweep, sweep, write_gathered
 
 GRID = {"n": "1:8", "dim": [5, 10, 20]}
@@ -172,6 +173,15 @@ def test_a_disk_that_is_full_stops_the_sweep_and_the_next_goes_on(toy, store, mo
     plan = plan_sweep(toy, GRID, 0, "quick", {}, store)
     assert plan.tally.stored == 4
     xr.testing.assert_identical(sweep(toy, GRID, store=store), sweep(toy, GRID, store=store.folder / "other"))
+
+
+def test_a_block_that_was_damaged_is_measured_again_in_the_same_call(toy, store):
+    undisturbed = sweep(toy, GRID, store=store)
+    block = next(store.folder.rglob("*.nc"))
+    block.write_bytes(block.read_bytes()[:-100])
+    again = Store(store.folder)
+    xr.testing.assert_identical(sweep(toy, GRID, store=again), undisturbed)
+    assert len(again.notes) == 1 and "do not match their checksum" in again.notes[0]
 
 
 def test_small_blocks_are_packed_on_the_way(toy, store, monkeypatch):

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import jax
 import numpy as np
 import pytest
@@ -98,7 +100,30 @@ def test_both_representations_recover_the_posterior_without_sampling():
     assert found == approx(masked.posterior, abs=0.05)
 
 
+def test_hidden_tokens_share_the_latent():
+    model = gaussian(hidden=4)
+    runs = model.pretrain(jax.random.key(2), 40, 4000)
+    for expected, found in zip(model.expected(40), (runs.pretraining, runs.downstream), strict=True):
+        assert expected == approx(found.mean(), abs=5 * found.std() / np.sqrt(4000))
+    one, many = (replace(model, hidden=h).expected(40)[0] for h in (1, 10**9))
+    assert model.expected(40)[0] == approx(many + (one - many) / 4)
+
+
+def test_training_with_half_of_the_words_hidden_finds_the_posterior_of_those_left():
+    masked = masked_topics(TOPICS, 6, [1.0, 0.5], 0.2, hidden=3)
+    assert masked.counts.sum(1) == approx(3)
+    share, target = masked.sample(jax.random.key(3), 200_000, 2, WORDS)
+    assert share == approx(np.broadcast_to(masked.law, share.shape), abs=0.01)
+    assert (share[..., None] * (target - masked.posterior @ masked.operator.T) ** 2).sum() < 2e-3
+    trained = on_simplex(masked, share, target, steps=600)
+    assert np.sqrt(masked.excess(trained - masked.posterior, masked.operator)) == approx(0, abs=0.03)
+
+
 def test_bad_input_is_told():
+    with pytest.raises(InputError, match="hidden = 4 of 4 words"):
+        masked_topics(TOPICS, 4, [1.0, 0.5], 0.2, hidden=4)
+    with pytest.raises(InputError, match="hidden = 0"):
+        gaussian(hidden=0)
     with pytest.raises(InputError, match="3 labels for 5 features"):
         least_squares(np.ones((3, 5)), np.ones((3, 1)))
     with pytest.raises(InputError, match="collinear"):

@@ -192,7 +192,7 @@ def _mean(x: np.ndarray, where: np.ndarray, axis: int | tuple[int, ...] | None =
 
 def _variation(lengths: np.ndarray) -> float:
     """Coefficient of variation."""
-    return lengths.std() / max(lengths.mean(), TINY)
+    return float(lengths.std() / max(lengths.mean(), TINY))
 
 
 # --- where attention lies ------------------------------------------------------------------------------------------
@@ -259,7 +259,7 @@ def _query_free(scores: Float[np.ndarray, "b q k"], where: Bool[np.ndarray, "b q
     """Scores about each query's mean, and the share of their variance that is the token's alone, text by text."""
     centred = np.where(where, scores - _mean(scores, where, -1)[..., None], 0)
     alone = _mean(centred, where, -2)[:, None, :]
-    return np.where(where, alone**2, 0).sum() / max((centred**2).sum(), TINY)
+    return float(np.where(where, alone**2, 0).sum() / max((centred**2).sum(), TINY))
 
 
 # --- the first paper's model ---------------------------------------------------------------------------------------
@@ -399,7 +399,8 @@ def _tokens(step: Step, mask: Bool[np.ndarray, "b n"]) -> dict[str, np.ndarray]:
         "largest_coordinate": power.max() / max(power.sum(), TINY),
     }
     stretch = 1 / np.asarray(step.scales)[mask].min(0)
-    return found | {"attention_stretch": stretch[0], "mlp_stretch": stretch[1]}
+    found |= {"attention_stretch": stretch[0], "mlp_stretch": stretch[1]}
+    return {name: np.asarray(value) for name, value in found.items()}
 
 
 def kinds(seen: xr.Dataset) -> xr.DataArray:

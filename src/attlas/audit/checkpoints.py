@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from platformdirs import user_cache_path
 
 from attlas.audit.pickled import torch_file
 from attlas.audit.quantised import gguf_file
@@ -45,6 +46,11 @@ class Checkpoint:
     tensors: Mapping[str, Tensor]
     folder: Path | None = None
     bytes: int = 0
+
+
+def kept_models() -> Path:
+    """Where `make models` keeps real checkpoints, a folder for each package: ATTLAS_MODELS, or the user's cache."""
+    return Path(os.environ.get("ATTLAS_MODELS") or user_cache_path("attlas", appauthor=False) / "models")
 
 
 def read_checkpoint(

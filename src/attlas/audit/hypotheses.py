@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import xarray as xr
+from jax.typing import DTypeLike
 
 from attlas.audit.architectures import Model
 from attlas.audit.behaviour import roles
@@ -15,7 +16,7 @@ from attlas.audit.forward import embed, trace
 from attlas.audit.texts import Tokens
 
 
-def exchangeability(model: Model, tokens: Tokens, seed: int = 0) -> xr.Dataset:
+def exchangeability(model: Model, tokens: Tokens, seed: int = 0, dtype: DTypeLike = np.float32) -> xr.Dataset:
     r"""Shuffle the content tokens of each text and compare every layer's states with the shuffled states of the text as it was, as
     $|f(\pi x) - \pi f(x)| / |f(x)|$ in root mean square.
 
@@ -31,7 +32,7 @@ def exchangeability(model: Model, tokens: Tokens, seed: int = 0) -> xr.Dataset:
     reader = roles(model, tokens).reader
     found: dict[str, list[float]] = {"together": [], "apart": [], "reader": []}
     plain = np.zeros(0)
-    for step in trace(model, batches):
+    for step in trace(model, batches, dtype):
         states = np.asarray(step.after, np.float64)
         if step.batch == 0:
             plain = states[rows, order]

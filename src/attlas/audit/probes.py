@@ -19,7 +19,7 @@ from jaxtyping import Float, Int
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import StratifiedKFold
-from sklearn.pipeline import make_pipeline
+from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
 from threadpoolctl import threadpool_limits
 
@@ -138,11 +138,11 @@ def _pooled(model: Model, state: np.ndarray, mask: np.ndarray) -> np.ndarray:
     return np.stack([state[np.arange(len(mask)), last], np.einsum("bn,bnd->bd", weights, state)])
 
 
-def _classifier() -> LogisticRegression:
+def _classifier() -> Pipeline:
     return make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000))
 
 
-def _counter() -> LogisticRegression:
+def _counter() -> Pipeline:
     return make_pipeline(TfidfVectorizer(token_pattern=r"(?u)\b\w+\b"), LogisticRegression(max_iter=1000))
 
 

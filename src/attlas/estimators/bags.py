@@ -27,11 +27,9 @@ from sklearn.utils.validation import (
 from attlas.errors import InputError
 from attlas.estimators.resampling import balanced_folds, distinct
 from attlas.estimators.saving import Saved
-from attlas.single_location.bags import FOLDS, Selection, bucket, fit_selection, linear_aside, moments
+from attlas.single_location.bags import CLOSE, FOLDS, Selection, bucket, fit_selection, linear_aside, moment_ratio
 
 Instances = list[np.ndarray]
-SHUFFLES = 4
-"""Shuffled targets by which it is judged how large a moment is without any reason."""
 
 
 class WeakMomentsWarning(UserWarning):
@@ -170,7 +168,9 @@ class _SingleLocation(Saved, OneToOneFeatureMixin, TransformerMixin, BaseEstimat
         above = 0.5 if self._loss == "logistic" and target.shape[1] == 1 else 0.0
         self.linear_score_ = self._held_out(y[rows], linear_aside(kept, target, weight, fold) - above, weight)
         self.moment_ratio_ = _moment_ratio(self.selection_, kept, target, weight, seed)
-        if self.moment_ratio_ < 1:
+        if not np.ptp(target):
+            warnings.warn("every bag has the same target: nothing can be learnt but that number", stacklevel=2)
+        elif self.moment_ratio_ < 1:
             warnings.warn(
                 f"the moments of the {len(kept)} bags are {self.moment_ratio_:.2g} times those of shuffled targets: they cannot tell which direction"
                 " selects, and the fit rests on other starts; more bags would help",
@@ -192,10 +192,10 @@ class _SingleLocation(Saved, OneToOneFeatureMixin, TransformerMixin, BaseEstimat
     # --- what was found
 
     def attention(self, X: Any, bags: Any = None) -> Any:
-        """The share of each instance in what is said of its bag, averaged over heads; an array [bags, instances] if all have the same
-        length, else a list of arrays."""
+        """The share of each instance in what is said of its bag, averaged over heads by how loud they are; an array [bags, instances] if all
+        have the same length, else a list of arrays. `selection_.attention` has the shares of each head."""
         check_is_fitted(self)
-        shares = [w.mean(1) for w in self.selection_.attention(self._instances(X, bags))]
+        shares = self._shares(self._instances(X, bags))
         return np.array(shares) if len({len(w) for w in shares}) == 1 else shares
 
     def predict_location(self, X: Any, bags: Any = None) -> Int[np.ndarray, " n"]:
@@ -206,8 +206,10 @@ class _SingleLocation(Saved, OneToOneFeatureMixin, TransformerMixin, BaseEstimat
         """Each bag as one instance: the mean of its instances with their shares of attention."""
         check_is_fitted(self)
         instances = self._instances(X, bags)
-        shares = self.selection_.attention(instances)
-        return np.stack([w.mean(1) @ x for w, x in zip(shares, instances, strict=True)])
+        return np.stack([w @ x for w, x in zip(self._shares(instances), instances, strict=True)])
+
+    def _shares(self, instances: Instances) -> list[np.ndarray]:
+        return [w @ self.selection_.loudness for w in self.selection_.attention(instances)]
 
     def fit_transform(self, X: Any, y: Any = None, sample_weight: Any = None, bags: Any = None) -> Any:
         """`fit`, then `transform` of the same bags."""
@@ -228,35 +230,42 @@ class _SingleLocation(Saved, OneToOneFeatureMixin, TransformerMixin, BaseEstimat
         length = np.mean([len(w) for w in shares])
         names = getattr(self, "feature_names_in_", None)
         names = [f"feature {i}" for i in range(self.n_features_in_)] if names is None else names
-        head = int(np.argmax(np.linalg.norm(found.heads.value, axis=(1, 2))))
-        directions = {"Selects": found.heads.select[head], "Speaks": np.linalg.norm(found.heads.value[head], axis=1)}
-        if found.heads.value.shape[2] == 1:
-            directions["Speaks"] = found.heads.value[head][:, 0]
+        count = len(found.chosen)
+        how = "" if count == 1 else " fitted together" if found.together else " averaged"
         lines = [
-            f"{len(found.chosen)} {'head' if len(found.chosen) == 1 else 'heads'}, from {', '.join(found.chosen)}; penalty {found.penalty:.2g}.",
+            f"{count} {'head' if count == 1 else 'heads'}{how}, from {', '.join(dict.fromkeys(found.chosen))}; penalty {found.penalty:.2g}.",
             f"Of {length:.1f} instances a bag, {active:.1f} speak; the loudest has {most:.0%} of the attention.",
         ]
-        for word, weights in directions.items():
-            order = np.argsort(-abs(weights))[:top]
-            lines.append(
-                f"{word}: {', '.join(f'{names[i]} ({weights[i]:+.2g})' for i in order)}, per standard deviation."
-            )
+        loudest = np.argsort(-found.loudness)[: count if found.together else 1]
+        for i, head in enumerate(loudest):
+            which = f"Head {i + 1}: " if found.together else ""
+            value = found.heads.value[head]
+            speaks = value[:, 0] if value.shape[1] == 1 else np.linalg.norm(value, axis=1)
+            for word, weights in (("Selects", found.heads.select[head]), ("Speaks", speaks)):
+                order = np.argsort(-abs(weights))[:top]
+                told = ", ".join(f"{names[i]} ({weights[i]:+.2g})" for i in order)
+                lines.append(f"{which}{word}: {told}, per standard deviation.")
         lines.append(self._about_swap())
+        gained = (1 - self.linear_score_) / max(1 - self.held_out_score_, 1e-300)
         lines.append(
-            f"Held out, {score} {self.held_out_score_:.3f}; the best linear predictor of the bag's mean has {self.linear_score_:.3f}."
+            f"Held out, {score} {self.held_out_score_:.3f}; the best linear predictor of the bag's mean has {self.linear_score_:.3f}: "
+            + (f"{gained:.1f} times the error." if gained > 1 else "nothing is gained over it.")
         )
         if not found.settled:
             lines.append("The fit was stopped before it settled: raise max_iter.")
         return "\n".join(lines)
 
     def _about_swap(self) -> str:
+        """Whether the direction that selects and the one that speaks could have exchanged their roles."""
+        if self.moment_ratio_ == float("inf"):
+            return "Every bag has one instance: nothing selects."
         right, swapped = (self.selection_.starts[name] for name in ("moments", "swapped"))
+        if self.selection_.alike > CLOSE:
+            return "Begun with exchanged roles of what selects and what speaks, the fit comes to the same function: the solution is not swapped."
         if abs(right - swapped) <= 0.01 * max(abs(right), abs(swapped)):
-            return (
-                "From the moments, and with the roles of the two directions exchanged, the fit comes to the same loss."
-            )
-        better, worse = ("as they are", "exchanged") if right < swapped else ("exchanged", "as they are")
-        return f"The moments' two directions fit better {better} ({min(right, swapped):.3g}) than {worse} ({max(right, swapped):.3g}): the solution is not swapped."
+            return "Begun with exchanged roles of what selects and what speaks, another function fits as well: which of the two selects cannot be told from these bags."
+        better, worse = ("as the moments have them", "exchanged") if right < swapped else ("exchanged", "as the moments have them")  # fmt: skip
+        return f"The roles of what selects and what speaks fit better {better} (loss {min(right, swapped):.3g}) than {worse} ({max(right, swapped):.3g}): the better is kept, and the solution is not swapped."
 
     _score_name: ClassVar[str]
 
@@ -279,18 +288,15 @@ def _of_bags(name: str, values: Any, ids: Any, count: int) -> Any:
     _, first, inverse = np.unique(ids, return_index=True, return_inverse=True)
     bad = np.flatnonzero(values != values[first][inverse.ravel()])
     if bad.size:
-        raise ValueError(f"{name} differs within the bag {ids[bad[0]]!r}: all rows of a bag must have the same")
+        raise ValueError(
+            f"{name} differs within the bag {ids.tolist()[bad[0]]!r}: all rows of a bag must have the same"
+        )
     return values[np.sort(first)]
 
 
 def _moment_ratio(found: Selection, kept: Instances, target: np.ndarray, weight: np.ndarray, seed: int) -> float:
-    """The moment's largest eigenvalue over that for shuffled targets; without limit where every bag has one instance."""
-    if max(len(x) for x in kept) == 1 or len(kept) < 3:
-        return float("inf")
     bags, _ = found.scaling(kept, kept[0].shape[1])
-    rng, line = np.random.default_rng(seed), (target - target.mean(0)) @ _lead(target)
-    shuffled = [moments(bags, rng.permutation(line), weight).size for _ in range(SHUFFLES)]
-    return moments(bags, line, weight).size / max(*shuffled, 1e-300)
+    return moment_ratio(bags, (target - target.mean(0)) @ _lead(target), weight, seed, shuffles=4)
 
 
 def _lead(target: np.ndarray) -> np.ndarray:
@@ -323,7 +329,8 @@ class SingleLocationRegressor(RegressorMixin, _SingleLocation):
     penalty : float or None
         By five folds if None.
     n_heads : int or None
-        At most so many heads, from different starts, averaged; as the folds decide between one and all if None.
+        At most so many heads: the folds decide between one, several from different starts averaged, and several fitted together, each to what the
+        others leave. If None, at most six averaged or four together.
     use_norm : bool
         Whether the square norm of an instance may select too.
     max_iter, tol : of L-BFGS, for each start.

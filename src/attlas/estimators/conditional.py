@@ -9,9 +9,15 @@ from typing import Any, ClassVar
 import numpy as np
 from jaxtyping import Float, Int
 from sklearn.base import BaseEstimator, RegressorMixin
-from sklearn.utils import Tags, check_random_state
+from sklearn.utils import Tags, check_array, check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
-from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+from sklearn.utils.validation import (
+    _check_sample_weight,
+    check_consistent_length,
+    check_is_fitted,
+    column_or_1d,
+    validate_data,
+)
 
 from attlas.estimators.resampling import distinct
 from attlas.estimators.saving import Saved
@@ -150,10 +156,10 @@ class ConditionalMeanRegressor(Saved, RegressorMixin, BaseEstimator):
 
     def predict_quantile(self, X: Any, levels: Any = (0.05, 0.5, 0.95)) -> Float[np.ndarray, "n k"]:
         """Quantiles of the target at each row."""
-        levels = np.atleast_1d(np.asarray(levels, float))
+        queries, levels = self._queries(X), np.atleast_1d(np.asarray(levels, float))
         if levels.ndim != 1 or not ((levels > 0) & (levels < 1)).all():
             raise ValueError(f"levels = {levels.tolist()}: they must lie between 0 and 1")
-        return self.unit_ * self.regression_.quantile(self._queries(X), levels)
+        return self.unit_ * self.regression_.quantile(queries, levels)
 
     def predict_interval(self, X: Any, coverage: float = 0.9) -> Float[np.ndarray, "n 2"]:
         """The central interval that should hold a target with probability `coverage`."""
@@ -163,7 +169,9 @@ class ConditionalMeanRegressor(Saved, RegressorMixin, BaseEstimator):
 
     def log_density(self, X: Any, y: Any) -> Float[np.ndarray, " n"]:
         """The logarithm of the density of each target at its row."""
-        return self.regression_.log_density(self._queries(X), self._target(y)) - np.log(self.unit_)
+        queries, target = self._queries(X), self._target(y)
+        check_consistent_length(queries, target)
+        return self.regression_.log_density(queries, target) - np.log(self.unit_)
 
     def predict_density(self, X: Any, grid: Any) -> Float[np.ndarray, "n k"]:
         """The density at each row of targets on a `grid` [k] that all rows share."""
@@ -173,23 +181,26 @@ class ConditionalMeanRegressor(Saved, RegressorMixin, BaseEstimator):
 
     def cdf(self, X: Any, y: Any) -> Float[np.ndarray, " n"]:
         """The probability of a target no larger than y at each row; uniform on [0, 1] where the law is right."""
-        return self.regression_.distribution(self._queries(X), self._target(y))
+        queries, target = self._queries(X), self._target(y)
+        check_consistent_length(queries, target)
+        return self.regression_.distribution(queries, target)
 
     def sample(self, X: Any, n_samples: int = 1, random_state: Any = None) -> Float[np.ndarray, "n k"]:
         """Independent targets drawn at each row."""
         if not isinstance(n_samples, Integral) or n_samples < 1:
             raise ValueError(f"n_samples = {n_samples!r}: it must be a whole number, at least 1")
-        seed = int(check_random_state(random_state).randint(2**31 - 1))
-        drawn = self.regression_.draw(self._queries(X), int(n_samples), np.random.default_rng(seed))
-        return self.unit_ * drawn
+        queries, seed = self._queries(X), int(check_random_state(random_state).randint(2**31 - 1))
+        return self.unit_ * self.regression_.draw(queries, int(n_samples), np.random.default_rng(seed))
 
     def _target(self, y: Any) -> Float[np.ndarray, " n"]:
-        return np.asarray(y, float) / self.unit_
+        check_is_fitted(self)
+        return column_or_1d(check_array(y, ensure_2d=False, dtype=np.float64, input_name="y")) / self.unit_
 
     def speakers(self, X: Any, top: int = 5) -> tuple[Int[np.ndarray, "n top"], Float[np.ndarray, "n top"]]:
         """Which training rows speak: the rows, as they were given to `fit`, that count most in each prediction, and their weights. Copies of a row
         speak as the first of them. Weights of "cme" are signed."""
-        weights = self.regression_.attention(self._queries(X))
+        queries = self._queries(X)
+        weights = self.regression_.attention(queries)
         order = np.argsort(-abs(weights), axis=1)[:, :top]
         return self.rows_[order], np.take_along_axis(weights, order, 1)
 

@@ -30,7 +30,7 @@ class Saved:
             "fitted": _encode({name: getattr(self, name) for name in names}, "fitted", arrays),
         }
         buffer = io.BytesIO()
-        np.savez_compressed(buffer, allow_pickle=False, content=np.array(json.dumps(content)), **arrays)  # type: ignore[arg-type]
+        np.savez_compressed(buffer, allow_pickle=False, content=np.array(json.dumps(content)), **arrays)
         path = Path(path)
         path.write_bytes(buffer.getvalue())
         return path
@@ -60,10 +60,10 @@ def load_estimator(path: str | Path) -> Any:
 
 
 def _encode(value: Any, name: str, arrays: dict[str, np.ndarray]) -> Any:
+    if isinstance(value, np.generic):  # first: a NumPy double is a float too
+        value = np.asarray(value)
     if value is None or isinstance(value, bool | int | float | str):
         return value
-    if isinstance(value, np.generic):
-        value = np.asarray(value)
     if isinstance(value, np.ndarray):
         words = value.dtype == object
         if words and not all(isinstance(x, str) for x in value.ravel()):

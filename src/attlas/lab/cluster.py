@@ -40,10 +40,10 @@ COUNT = 3.0
 
 
 class Where(NamedTuple):
-    """Where tasks are carried out: `kind` is local, processes, scheduler or slurm."""
+    """Where tasks are carried out: `kind` is local, processes, scheduler or slurm; `number` of processes or jobs."""
 
     kind: str
-    count: int = 1
+    number: int = 1
     address: str = ""
 
 
@@ -246,7 +246,7 @@ def hired(where: Where, claim: Claim, store: Store) -> Iterator[Crew]:
 
 def _wait(client: Any, where: Where) -> None:
     """For the first worker, or for all of our own processes."""
-    count, patience = where.count if where.kind == "processes" else 1, PATIENCE.get(where.kind)
+    count, patience = where.number if where.kind == "processes" else 1, PATIENCE.get(where.kind)
     try:
         client.wait_for_workers(count, timeout=patience)
     except TimeoutError as error:
@@ -264,7 +264,7 @@ def _started(where: Where) -> Iterator[Any]:
         return
     # A death is counted by the sweep, and the first one is told to it.
     with dask.config.set({"distributed.scheduler.allowed-failures": 0}):
-        cluster = _processes(where.count) if where.kind == "processes" else _jobs(where.count)
+        cluster = _processes(where.number) if where.kind == "processes" else _jobs(where.number)
         try:
             yield cluster
         finally:

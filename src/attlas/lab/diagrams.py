@@ -107,9 +107,9 @@ def diagram(
         raise InputError(f"a figure has no room for {', '.join(rest[2:])}: choose one value of it with --at")
     for name in rest:
         frame[name] = [f"{name} = {_short(value)}" for value in frame[name]]
-    chart = _phase(frame, (first, others[0])) if kind == "phase" else _lines(frame, first, beside[:1])
+    chart: Any = _phase(frame, (first, others[0])) if kind == "phase" else _lines(frame, first, beside[:1])
     panels = (alt.Facet(f"{name}:N", title=None, sort=_order(frame[name])) for name in rest)
-    facets = dict(zip(("column", "row"), panels, strict=False))
+    facets: dict[str, Any] = dict(zip(("column", "row"), panels, strict=False))
     if facets:
         chart = chart.properties(width=WIDTH // 2, height=HEIGHT // 2).facet(**facets)
     else:
@@ -126,7 +126,7 @@ def _order(values: pd.Series) -> list[Any]:
 def _phase(frame: pd.DataFrame, axes: Sequence[str]) -> alt.LayerChart:
     labels = {name: [_short(value) for value in frame[name]] for name in axes}
     shown = frame.assign(**{f"{name} ": labels[name] for name in axes})
-    places = {}
+    places: dict[Any, Any] = {}
     for channel, name in zip((alt.X, alt.Y), axes, strict=True):
         order = [_short(value) for value in sorted(frame[name].unique())]
         sort = order if channel is alt.X else order[::-1]

@@ -42,27 +42,27 @@ GAP, DELTA = 0.5, 0.05
 
 
 class Explorer(NamedTuple):
-    """A page: its title, its path in the atlas, and a sentence about it."""
+    """A page: its path in the atlas, its title, and a sentence about it."""
 
-    title: str
     path: str
+    title: str
     words: str
 
 
 EXPLORERS = (
     Explorer(
-        "Where descent goes",
         f"{FOLDER}/portrait.html",
+        "Where descent goes",
         "The phase portrait of single-location descent: its field, fixed points and basins, and the path from where you click.",
     ),
     Explorer(
-        "What a head estimates",
         f"{FOLDER}/estimator.html",
+        "What a head estimates",
         "Drag a query over scattered tokens: softmax attention, CME attention, the truth, and what each token counts for.",
     ),
     Explorer(
-        "A head for a sparse function",
         f"{FOLDER}/sparse.html",
+        "A head for a sparse function",
         "Attention on a few places among many: its margin, its norms, and the samples that the bound asks for.",
     ),
 )
@@ -93,12 +93,12 @@ def write_explorers(folder: Path, templates: jinja2.Environment, known: Collecti
                 "<", "\\u003c"
             )
         text = template.render(
-            root="../",
-            here=explorer.path,
             explorer=explorer,
             explorers=EXPLORERS,
             related=related,
             known=known,
+            root="../",
+            here=explorer.path,
             **content,
         )
         (folder / explorer.path).write_text(text, encoding="utf-8")

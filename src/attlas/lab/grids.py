@@ -298,7 +298,7 @@ class Sheet:
         before, known = self._shared[name]
         return before == dims and known.shape == values.shape and _same(known, values)
 
-    def _put(self, name: str, dims: tuple[str, ...], values: np.ndarray, items: Sequence[int]) -> None:
+    def _put(self, name: str, dims: tuple[str, ...], values: np.ndarray, items: Any) -> None:
         if values.dtype.kind == "U":
             values = values.astype(object)
         if name in self._shared:  # it was the same in all blocks until now
@@ -326,7 +326,8 @@ class Sheet:
             if shape != column.shape and dtype.kind != "O":
                 grown[~has] = np.nan
             column = grown
-        column[(items, *map(slice, values.shape[1:]))] = values
+        place: Any = (items, *map(slice, values.shape[1:]))
+        column[place] = values
         has[items] = True
         self._columns[name] = (dims, column, has)
 

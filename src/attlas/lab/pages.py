@@ -168,13 +168,13 @@ class _Writer:
             )
         if self.atlas.measured:
             self._page("real-data.html", "real_data.html", measured=self.atlas.measured, standing=standing)
+        write_explorers(self.folder, self.templates, self.atlas.by_id)
         for guide in self.guides:
             self._page(f"guides/{guide.slug}.html", "guide.html", guide=guide)
         self._page("papers.html", "papers.html")
         self._page("tightness.html", "tightness.html", rows=tightness(self.atlas.results))
         self._page("beyond.html", "beyond.html")
-        write_explorers(self.folder, self.templates, self.atlas.by_id)
-        self._page("index.html", "index.html", explorers=EXPLORERS, **self._index())
+        self._page("index.html", "index.html", **self._index())
         self._list(listed)
 
     def _counted(self) -> Iterator[Result]:
@@ -248,6 +248,7 @@ class _Writer:
         return {
             "by_map": by_map,
             "counts": _counts(atlas.results),
+            "explorers": EXPLORERS,
             "pictures": {name: (id, self._size(id)) for name, id in pictures.items() if id},
             "asked": _asked(atlas),
             "graphs": {name: Markup(_graph(name, results)) for name, results in by_map.items()},

@@ -24,6 +24,9 @@ from attlas.statistics import Verdict
 REPETITION = 4
 """How much more is spent on a repetition than on the first sight of a refutation."""
 
+MAPS = 20_000
+"""Memory maps of this process above which compiled programs are forgotten."""
+
 _LOCKS: defaultdict[Address, threading.Lock] = defaultdict(threading.Lock)
 
 Progress = Callable[[str, int, int], None]
@@ -251,6 +254,7 @@ class _Bench:
 
 def measured(claim: Claim, batch: list[Setting], seed: int) -> tuple[xr.Dataset, dict[str, Any]]:
     """The evidence of a batch of cells, and the facts about its measurement: where, when and how long."""
+    make_room()
     clock = _Clock()
     with clock, jax.enable_x64(claim.precision == "float64"):
         evidence = _measure(claim, batch, seed)
@@ -290,6 +294,14 @@ def _join(parts: list[xr.Dataset], cells: Sequence[Setting]) -> xr.Dataset:
 
 def _plain(cells: Sequence[Setting], name: str) -> bool:
     return not any(isinstance(cell[name], tuple) for cell in cells)
+
+
+def make_room() -> None:
+    """Forget compiled programs before they are too many: each takes a few memory maps, of which Linux allows a process
+    65,530, and XLA does not survive the last."""
+    maps = Path("/proc/self/maps")
+    if maps.exists() and maps.read_bytes().count(b"\n") > MAPS:
+        jax.clear_caches()
 
 
 def keep_compiled(store: Store) -> None:

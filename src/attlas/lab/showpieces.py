@@ -1,115 +1,127 @@
-"""Sweeps worth a page of their own: too large for `attlas atlas` to run, drawn by it from what the store holds."""
+"""Sweeps worth a page of their own, hours of work that `attlas atlas` does not start: it draws what the store holds of them,
+or the smaller ones that come with the package."""
 
 import shlex
 from dataclasses import dataclass, field
+from importlib.resources import files
 from typing import Any
 
 import numpy as np
 import xarray as xr
 
+from attlas.lab.blocks import read_block
 from attlas.lab.diagrams import diagram
-from attlas.lab.grids import DONE
+from attlas.lab.grids import DONE, Grid
 from attlas.lab.store import Store
 from attlas.lab.sweeps import Sweep, plan_grid
 
 
 @dataclass(frozen=True)
+class Size:
+    """How large a sweep is: its grid, the scale of its other parameters, and those that are changed."""
+
+    grid: dict[str, str]
+    scale: str = "paper"
+    settings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class Showpiece:
-    """A sweep, what it shows, and how it is drawn: `show` is a variable, `at` chooses one value of an axis."""
+    """A sweep, what it shows, and how it is drawn: `show` is a variable, called `label` in the figure, and `at` chooses one
+    value of an axis. The `small` one comes with the package."""
 
     slug: str
     title: str
     words: str
     claim: str
-    grid: dict[str, str]
+    full: Size
+    small: Size
     show: str
+    label: str
+    kind: str
     at: dict[str, str] = field(default_factory=dict)
-    kind: str | None = None
-    scale: str = "paper"
-    seeds: str = "0"
-    settings: tuple[str, ...] = ()
 
-    @property
-    def command(self) -> str:
+    def command(self, size: Size) -> str:
         """The command that makes it."""
-        options = [("grid", f"{name}={values}") for name, values in self.grid.items()]
-        options += [("set", text) for text in self.settings]
-        options += [("seeds", self.seeds)] if self.seeds != "0" else []
+        options = [("grid", f"{name}={values}") for name, values in size.grid.items()]
+        options += [("set", text) for text in size.settings]
         options += [("show", self.show), *(("at", f"{name}={value}") for name, value in self.at.items())]
-        options += [("kind", self.kind)] if self.kind else []
-        options += [("out", f"{self.slug}.nc"), ("figure", f"{self.slug}.svg")]
-        words = ["attlas", "sweep", self.claim, "--scale", self.scale]
+        options += [("kind", self.kind), ("out", f"{self.slug}.nc"), ("figure", f"{self.slug}.svg")]
+        words = ["attlas", "sweep", self.claim, "--scale", size.scale]
         return shlex.join([*words, *(word for name, value in options for word in (f"--{name}", value))])
 
-    def shown(self, store: Store) -> "Shown | None":
-        """What the store holds of it, if that is half of it or more."""
-        grid = plan_grid(self.claim, self.grid, self.seeds, self.scale, self.settings)
-        if not store.find(grid.claim.evidence, set(grid.names)):  # most often, and quicker than hypotheses are checked
-            return None
-        shown = Shown(self, Sweep(grid, store))
-        return shown if 2 * shown.stored >= shown.cells else None
+    def cells(self, size: Size) -> Grid:
+        return plan_grid(self.claim, size.grid, 0, size.scale, size.settings)
+
+    def shipped(self) -> xr.Dataset:
+        """The small one, as it was gathered."""
+        return read_block((files("attlas.lab") / "shipped" / f"{self.slug}.nc").read_bytes())
+
+    def shown(self, store: Store) -> "Shown":
+        """What the store holds of the full one, if that is half of it or more, else what came with the package."""
+        grid = self.cells(self.full)
+        # Most often there is nothing, and to see that is quicker than to check hypotheses.
+        if store.find(grid.claim.evidence, set(grid.names)):
+            sweep = Sweep(grid, store)
+            cells = sweep.tally.cells - sweep.tally.outside
+            if 2 * sweep.tally.stored >= cells:
+                return Shown(self, self.full, sweep.gathered(), cells, _spent(sweep))
+        evidence = self.shipped()
+        return Shown(self, self.small, evidence, int((evidence["status"] != "outside").sum()))
+
+
+def _spent(sweep: Sweep) -> float:
+    names = {sweep.grid.names[i] for i in np.flatnonzero(sweep.status == DONE).tolist()}
+    return sum(place.seconds for place in sweep.store.find(sweep.folder, names).values())
 
 
 @dataclass(frozen=True)
 class Shown:
-    """A showpiece with what the store holds of it."""
+    """A showpiece with the evidence that is shown: cells within the hypotheses, and the seconds that they took, if they are
+    in the store."""
 
     piece: Showpiece
-    sweep: Sweep
+    size: Size
+    evidence: xr.Dataset
+    cells: int
+    seconds: float | None = None
 
     @property
-    def stored(self) -> int:
-        return self.sweep.tally.stored
-
-    @property
-    def cells(self) -> int:
-        """Cells within the hypotheses."""
-        return self.sweep.tally.cells - self.sweep.tally.outside
-
-    def evidence(self) -> xr.Dataset:
-        return self.sweep.gathered()
+    def done(self) -> int:
+        return int((self.evidence["status"] == "done").sum())
 
     def figure(self) -> Any:
-        chart = diagram(self.evidence(), self.piece.kind, self.piece.show, self.piece.at)
-        chart.title.text = self.piece.title
+        piece = self.piece
+        chart = diagram(self.evidence.rename({piece.show: piece.label}), piece.kind, piece.label, piece.at)
+        chart.title.text = piece.title
         return chart
-
-    def spent(self) -> float:
-        """Seconds that its stored cells took."""
-        names = {self.sweep.grid.names[i] for i in np.flatnonzero(self.sweep.status == DONE).tolist()}
-        return sum(place.seconds for place in self.sweep.store.find(self.sweep.folder, names).values())
 
 
 SHOWPIECES = (
     Showpiece(
         "basins",
         "Where descent ends",
-        "The share of random starts that find the token that decides, over sharpness, dimension and length. At a small"
-        " sharpness a start is as likely to mistake the value for the place; at a large one it learns the value and stalls.",
+        "The share of random starts whose descent mistakes the value for the place, over sharpness, dimension and length."
+        " At a small sharpness it is every second one; at a large one it is the fewer, the larger the dimension and the longer"
+        " the sequence.",
         "single-location/basins",
-        {"lam": "0.05:1.6:16log", "dim": "25:6400:9log", "length": "2,5,10,20,50"},
-        show="oracle",
-        kind="phase",
-    ),
-    Showpiece(
-        "thresholds",
-        "Samples that training needs",
-        "The logarithm of the number of samples with which four of five trained networks learn a function of s of T bits,"
-        " over T and s, for and, or and majority.",
-        "sparse-variables/samples-exponent",
-        {"length": "25,50,100,200,400,800", "sparsity": "1,2,3,4,5", "function": "and,or,majority"},
-        show="log_threshold",
-        at={"learner": "attention"},
+        Size({"lam": "0.05:1.6:16log", "dim": "25:6400:9log", "length": "2,5,10,20,50"}),
+        Size({"lam": "0.05:0.8:8log", "dim": "25,100,400,1600", "length": "2,10,50"}, "quick"),
+        show="swapped",
+        label="share that ends swapped",
         kind="phase",
     ),
     Showpiece(
         "exponents",
         "Rates at great length",
         "The exponent with which the error of each mechanism falls at a context of 10^20 tokens, over the dimension of the"
-        " sphere that keys lie on: softmax attention slows down with the dimension, and CME attention does not.",
+        " sphere that keys lie on. Softmax attention slows down with every dimension; CME attention keeps the exponent -1/4 up"
+        " to some ten, and beyond them even so many tokens are too few to see it.",
         "latent-posterior/exponents",
-        {"dim": "2:34"},
+        Size({"dim": "2:34"}),
+        Size({"dim": "2:34"}),
         show="local",
+        label="exponent",
         at={"place": "20"},
         kind="lines",
     ),

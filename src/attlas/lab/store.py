@@ -2,8 +2,8 @@
 
 A block is a netCDF file with the evidence of some cells, and a small JSON index beside it that lists the names of the
 cells and the checksum of the file it belongs to. The index is written last, under a temporary name, and renamed: what has
-an index is finished. Processes may share a store without locks, because no two writes share a data file. Many small blocks are packed into a large one, which is
-finished before they are removed.
+an index is finished. Processes may share a store without locks, because no two writes share a data
+file. Many small blocks are packed into a large one, which is finished before they are removed.
 """
 
 import hashlib
@@ -212,8 +212,8 @@ class Store:
         for path, index in self._indices(claim):
             evidence = self._read_block(path) if len(index["cells"]) < SMALL else None
             if evidence is not None and isinstance(evidence.attrs["seed"], str):
-                group = (evidence.attrs["precision"], evidence.attrs["code"], form(evidence))
-                groups.setdefault(group, []).append((path, evidence))
+                alike = (evidence.attrs["precision"], evidence.attrs["code"], form(evidence))
+                groups.setdefault(alike, []).append((path, evidence))
         packed = 0
         for group in groups.values():
             sizes = [evidence.sizes["cell"] for _, evidence in group]
@@ -235,6 +235,7 @@ class Store:
         facts = [index["facts"] for index in indices if index]
         total = {name: sum(f.get(name, 0.0) for f in facts) for name in ("seconds", "compile_seconds")}
         written = self._save(claim, names, evidence, {**facts[-1], **total, "blocks": len(facts)})
+        _settle(written.parent)
         for path, index in zip((path for path, _ in blocks), indices, strict=True):
             if index is not None and path != written:
                 path.unlink(missing_ok=True)
@@ -361,6 +362,15 @@ def under_way(folder: Path, suffix: str) -> Iterator[Path]:
         yield Path(name)
     finally:
         Path(name).unlink(missing_ok=True)
+
+
+def _settle(folder: Path) -> None:
+    """Have the names of a folder's files on the disk, before others are removed."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 def _write(path: Path, content: bytes) -> None:

@@ -22,7 +22,7 @@ import xarray as xr
 from attlas.claims import Claim, Setting
 from attlas.errors import InputError, whole
 from attlas.lab.blocks import form, joined, write_file
-from attlas.lab.grids import DONE, FAILED, MISSING, OUTSIDE, Grid, Values, gather, parse_grid, parse_seeds
+from attlas.lab.grids import DONE, FAILED, MISSING, OUTSIDE, STATUS, Grid, Values, gather, parse_grid, parse_seeds
 from attlas.lab.runner import measured, named
 from attlas.lab.simulations import Simulation, simulation
 from attlas.lab.store import Address, Cell, Store, under_way
@@ -332,8 +332,12 @@ class Sweep:
         return True
 
     def gathered(self) -> xr.Dataset:
-        """What the store has, with the axes of the grid."""
-        return gather(self.grid, self.store, self.status, self.reasons)
+        """What the store has, with the axes of the grid. Cells whose block turns out to be damaged are missing from then on."""
+        found = gather(self.grid, self.store, self.status, self.reasons)
+        lost = (self.status == DONE) & (found["status"].values.ravel() == STATUS[MISSING])
+        self.status[lost] = MISSING
+        self.tally.stored -= int(lost.sum())
+        return found
 
     def failures(self) -> list[dict[str, Any]]:
         """The cells that failed, as plain data: what differs between cells, the seed and the reason."""
@@ -396,18 +400,29 @@ def sweep(
 ) -> xr.Dataset:
     """The evidence of a claim at every point of a grid: `sweep("single-location/basins", {"lam": "0.05:1:20log", "dim": [100, 400]})`.
 
-    In place of a claim there may be a function that simulates, or where it is: `"file.py:function"`. The Dataset has the grid's names and `seed` as its axes. `status` says of each cell whether it is `done`, `failed`,
-    `outside` (of the hypotheses: run with `beyond`) or `missing`, and `reason` why; their evidence is NaN. `on` is
-    `"local"` (this process), `"local:4"` (processes), the address of a Dask scheduler, or `"slurm"`. Finished cells are in
-    the store, and the same call goes on where it stopped.
+    In place of a claim there may be a function that simulates, or where it is: `"file.py:function"`. The Dataset has the
+    grid's names and `seed` as its axes. `status` says of each cell whether it is `done`, `failed`, `outside` (of the
+    hypotheses: run with `beyond`) or `missing`, and `reason` why; their evidence is NaN. `on` is `"local"` (this process, with
+    the threads it has), `"local:4"` (processes of one thread), the address of a Dask scheduler, or `"slurm"`. Finished cells
+    are in the store, and the same call goes on where it stopped.
     """
     plan = plan_sweep(claim, grid, seeds, scale, settings, store, fresh=fresh, beyond=beyond, retries=retries)
     try:
-        with workers_for(on, plan) as workers:
-            plan.run(workers, progress)
+        return finish(plan, on, progress)
     except Stopped as stopped:
         warnings.warn(str(stopped), stacklevel=2)
-    return plan.gathered()
+        return plan.gathered()
+
+
+def finish(plan: Sweep, on: str, progress: Callable[[Tally], None] | None = None) -> xr.Dataset:
+    """Measure what is missing and gather everything; what was damaged in the store is measured again."""
+    for _ in range(2):
+        with workers_for(on, plan) as workers:
+            plan.run(workers, progress)
+        gathered = plan.gathered()
+        if not plan.tally.left:
+            break
+    return gathered
 
 
 def plan_sweep(

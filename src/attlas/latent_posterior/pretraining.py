@@ -1,4 +1,4 @@
-r"""Masked pretraining: a hidden token is told from the others, and what was learnt is read by a task with few labels.
+r"""Masked pretraining: hidden tokens are told from the others, and what was learnt is read by a task with few labels.
 
 The best prediction of a hidden token is a linear image of the posterior, $E[v \mid X] = T\pi_X$. Two models have every excess risk in closed form
 once the coefficients are fitted. `LinearGaussian` has a posterior mean that is linear in the tokens; `Masked` topics have finitely many
@@ -66,10 +66,11 @@ class Fitted(NamedTuple):
 
 @dataclass(frozen=True)
 class LinearGaussian:
-    r"""Tokens $x_i = Cz + \sigma e_i$ with $z \sim N(0, I_r)$; the hidden one shows $v = Az + s\,e'$, and the task asks for $Bz$.
+    r"""Tokens $x_i = Cz + \sigma e_i$ with $z \sim N(0, I_r)$; each of h hidden ones shows $v_j = Az + s\,e'_j$, and the task asks for $Bz$.
 
-    The mean $\bar x$ of the L tokens is sufficient, the posterior mean is $\mu = K\bar x$ with $K = C^\top S^{-1}$, $S = CC^\top + \frac{\sigma^2}{L}I$, and the covariance
-    $I - KC$. `mixing` is C [d, r], `masked` A [p, r], `task` B [q, r].
+    The mean $\bar x$ of the L tokens that are left is sufficient, the posterior mean is $\mu = K\bar x$ with $K = C^\top S^{-1}$, $S = CC^\top + \frac{\sigma^2}{L}I$, and the covariance
+    $I - KC$. `mixing` is C [d, r], `masked` A [p, r], `task` B [q, r]. The masked risk, a mean over hidden tokens, has the
+    minimiser of least squares on their mean $\bar v$, whose noise is $s^2/h$.
     """
 
     mixing: Any
@@ -78,9 +79,11 @@ class LinearGaussian:
     length: int
     noise: float = 1.0
     target_noise: float = 0.5
+    hidden: int = 1
 
     def __post_init__(self) -> None:
         whole("length", self.length, 1)
+        whole("hidden", self.hidden, 1)
         positive("noise", self.noise)
         widths = {name: np.shape(getattr(self, name)) for name in ("mixing", "masked", "task")}
         if any(len(shape) != 2 for shape in widths.values()) or len({shape[1] for shape in widths.values()}) > 1:
@@ -115,24 +118,24 @@ class LinearGaussian:
         return np.einsum("...pd,de,...pe->...", off, self.covariance, off)
 
     def pretrain(self, key: Array, samples: int, repeats: int) -> Fitted:
-        r"""Least squares of the hidden value on $\bar x$; the representation is $\hat\mu = A^+\hat G\bar x$, read by the task as $B\hat\mu$."""
+        r"""Least squares of the hidden values on $\bar x$; the representation is $\hat\mu = A^+\hat G\bar x$, read by the task as $B\hat\mu$."""
         data, noises = jax.random.split(key)
         z, x = self.draw(data, samples, repeats)
         a = np.asarray(self.masked, float)
-        e = np.asarray(_normals(noises, (repeats, samples, len(a))))
+        e = np.asarray(_normals(noises, (repeats, samples, self.hidden, len(a)))).mean(-2)
         fitted = np.swapaxes(least_squares(x, z @ a.T + self.target_noise * e), -1, -2)
         read = np.asarray(self.task, float) @ np.linalg.pinv(a, rcond=1e-10)
         return Fitted(fitted, self.excess(fitted, a), self.excess(read @ fitted, self.task))
 
     def expected(self, samples: int) -> tuple[float, float]:
-        r"""The mean of both excess risks over the sample, exact for $n > d + 1$: $\frac{d}{n-d-1}\mathrm{tr}\,M\Sigma M^\top$ with $\Sigma = A(I - KC)A^\top + s^2I$, M the identity for
+        r"""The mean of both excess risks over the sample, exact for $n > d + 1$: $\frac{d}{n-d-1}\mathrm{tr}\,M\Sigma M^\top$ with $\Sigma = A(I - KC)A^\top + \frac{s^2}{h}I$, M the identity for
         pretraining and $BA^+$ for the task, which adds what the representation cannot hold of it, $E|B(I - A^+A)\mu|^2$."""
         a, b = np.asarray(self.masked, float), np.asarray(self.task, float)
         d = len(np.asarray(self.mixing))
         if samples <= d + 1:
             raise InputError(f"samples = {samples}: with {d} features the mean is finite for more than {d + 1}")
         inverse = np.linalg.pinv(a, rcond=1e-10)
-        sigma = a @ self.spread @ a.T + self.target_noise**2 * np.eye(len(a))
+        sigma = a @ self.spread @ a.T + self.target_noise**2 / self.hidden * np.eye(len(a))
         read, factor = b @ inverse, d / (samples - d - 1)
         lost = b @ (np.eye(a.shape[1]) - inverse @ a) @ self.gain
         blind = np.trace(lost @ self.covariance @ lost.T)
@@ -188,7 +191,7 @@ def tangent(m: int) -> Float[np.ndarray, "m others"]:
 
 
 class Masked(NamedTuple):
-    """Topics with a hidden word: all counts of the words that are left, their law and posterior, and the operator that the hidden word's
+    """Topics with hidden words: all counts of the words that are left, their law and posterior, and the operator that a hidden word's
     embedding reads the posterior with."""
 
     counts: Float[np.ndarray, "k vocabulary"]
@@ -197,18 +200,23 @@ class Masked(NamedTuple):
     operator: Float[np.ndarray, "p m"]
     embedding: Float[np.ndarray, "p vocabulary"]
     noise: float
+    hidden: int = 1
 
     def sample(
         self, key: Array, samples: int, repeats: int, words: Float[Any, "m vocabulary"]
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Shares of the counts [repeat, k] in samples, and the mean embedding of the hidden word at each [repeat, k, p]."""
-        places, hidden, noises = jax.random.split(key, 3)
+        """Shares of the counts [repeat, k] in samples, and the mean embedding of the hidden words at each [repeat, k, p]; the masked risk,
+        a mean over the hidden words, has the same minimiser with their mean."""
+        places, latents, hidden, noises = jax.random.split(key, 4)
         shape = (whole("repeats", repeats, 1), whole("samples", samples, 1))
         with jax.enable_x64(True):
             k = np.asarray(jax.random.categorical(places, jnp.log(self.law), shape=shape))
-            following = np.log(self.posterior @ np.asarray(words))
-            w = np.asarray(jax.random.categorical(hidden, jnp.asarray(following)[k]))
-        v = self.embedding.T[w] + self.noise * np.asarray(_normals(noises, (*shape, len(self.embedding))))
+            z = jax.random.categorical(latents, jnp.log(self.posterior)[k])
+            # All hidden words come from one latent: given the words that are left they are not independent.
+            following = jnp.log(jnp.asarray(words))[z]
+            w = np.asarray(jax.random.categorical(hidden, following, shape=(self.hidden, *shape)))
+        v = self.embedding.T[w] + self.noise * np.asarray(_normals(noises, (*w.shape, len(self.embedding))))
+        v = v.mean(0)
         rows = np.arange(repeats)[:, None]
         share, total = np.zeros((repeats, len(self.law))), np.zeros((repeats, len(self.law), v.shape[-1]))
         np.add.at(share, (rows, k), 1 / samples)
@@ -220,18 +228,20 @@ class Masked(NamedTuple):
         return ((error @ operator.T) ** 2).sum(-1) @ self.law
 
 
-def masked_topics(model: FiniteLatent, length: int, sizes: Any, noise: float) -> Masked:
-    r"""Sequences of `length` words, one of them hidden. Its embedding is chosen such that $T$ has the singular values `sizes` on directions that sum to 0:
+def masked_topics(model: FiniteLatent, length: int, sizes: Any, noise: float, hidden: int = 1) -> Masked:
+    r"""Sequences of `length` words, `hidden` of them hidden. Their embedding is chosen such that $T$ has the singular values `sizes` on directions that sum to 0:
     $E = \mathrm{diag}(\text{sizes})(P^\top U)^+$, to which normal noise of standard deviation `noise` is added."""
     u = tangent(len(model.prior))
     words = np.asarray(model.words, float)
     embedding = np.diag(np.asarray(sizes, float)) @ np.linalg.pinv(words.T @ u)
-    counts = compositions(whole("length", length, 2) - 1, model.vocabulary)
+    if whole("length", length, 2) <= whole("hidden", hidden, 1):
+        raise InputError(f"hidden = {hidden} of {length} words: at least one word must be left")
+    counts = compositions(length - hidden, model.vocabulary)
     likelihood = np.exp(np.asarray(model.log_likelihood_of_counts(counts.astype(float))))
     joint = likelihood * np.asarray(model.prior) * np.exp(log_ways(counts))[:, None]
     law = joint.sum(1)
     operator = masked_operator(model, embedding)
-    return Masked(counts.astype(float), law, joint / law[:, None], operator, embedding, noise)
+    return Masked(counts.astype(float), law, joint / law[:, None], operator, embedding, noise, hidden)
 
 
 @float64

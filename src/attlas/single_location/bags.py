@@ -237,13 +237,22 @@ MIDDLE = 5
 FOLDS = 5
 CLOSE = 0.999
 """Correlation of the outputs from which on two starts have found the same function."""
+SHUFFLES = 9
+"""Shuffled targets by which it is judged how large a moment is without any reason."""
+GAIN = 0.02
+"""Share of the held-out loss by which a further head must lower it."""
+REST = "what the others leave"
+"""The start of a head that is fitted together with others."""
+MOST = 4
+"""Heads that are fitted together, unless more are asked for."""
 
 
 @dataclass(frozen=True)
 class Selection:
     """Heads fitted to bags, and how that went: `loss` is the mean loss of bags that were held out, `held_out` that for one head and for
-    several at each penalty looked at, `starts` the penalised loss that each start came to on all bags, `chosen` those that became heads, and
-    `aside` what is said of each bag by heads that were fitted without its fold."""
+    several at each penalty looked at, `starts` the penalised loss that each start came to on all bags, `alike` the correlation of what was found from
+    the moments with what was found from them with exchanged roles, `chosen` the starts that became heads, and `aside` what is said of each bag by heads
+    that were fitted without its fold."""
 
     heads: Heads
     scaling: Scaling
@@ -253,10 +262,22 @@ class Selection:
     loss: float
     held_out: dict[float, tuple[float, float]]
     starts: dict[str, float]
+    alike: float
     chosen: tuple[str, ...]
     settled: bool
     steps: int
     aside: Float[np.ndarray, "n k"]
+
+    @property
+    def together(self) -> bool:
+        """Whether several heads were fitted together, rather than one, or several one by one and averaged."""
+        return REST in self.chosen
+
+    @property
+    def loudness(self) -> Float[np.ndarray, " h"]:
+        """The share of each head in what is said: the size of its value."""
+        size = np.linalg.norm(self.heads.value, axis=(1, 2))
+        return size / size.sum() if size.any() else np.full(len(size), 1 / len(size))
 
     def attention(self, instances: Sequence[np.ndarray]) -> list[np.ndarray]:
         """Weights [length, h] of the instances of each bag; those of a head sum to 1."""
@@ -301,9 +322,10 @@ def fit_selection(
 
     Every start is followed on all bags at one penalty, and dropped if it finds the function that a better one has found. Each that is left
     is followed, at every penalty looked at, on all bags and on all but those of a `fold` [n] (0 to 4), for each fold; penalties are gone
-    through from the middle one in the direction in which less is lost on the bags held out. One head is the one that fits all bags best. Several
-    are averaged, which is one model with so many heads: at most `heads` of them, or as the bags held out decide between one and all.
-    Without `norm` the square norm of an instance does not enter.
+    through from the middle one in the direction in which less is lost on the bags held out. One head is the one that fits all bags best; the
+    average of all is one model with so many heads. Where what one head leaves of the bags held out has a larger moment than chance would give it, every
+    start gets a second head that begins on what it leaves, both are fitted together, and so on. The bags held out decide between one, the average and those fitted together, of at most `heads` (6
+    averaged and 4 together if not given). Without `norm` the square norm of an instance does not enter.
     """
     target = np.asarray(target, float)
     weight = np.ones(len(target)) if weight is None else np.asarray(weight, float)
@@ -312,37 +334,58 @@ def fit_selection(
     pairs = start_pairs(task.moments, np.random.default_rng(seed), instances[0].shape[1])
     grid = PENALTIES if penalty is None else (penalty,)
     middle = min(MIDDLE, len(grid) - 1)
-    first = task.follow(list(pairs.values()), [weight] * len(pairs), grid[middle])
+    lanes = [[pair] for pair in pairs.values()]
+    first = task.follow(task.begun(lanes), [weight] * len(pairs), grid[middle])
     kept = _distinct(first.value, first.output)[:heads]
-    begin = [list(pairs.values())[j] for j in kept]
+    begin = [task.begun([lanes[j]] * (FOLDS + 1)) for j in kept]
 
     @functools.cache
     def look(i: int) -> _Look:
-        runs = [task.follow([pair] * (FOLDS + 1), task.shares, grid[i]) for pair in begin]
+        runs = [task.follow(start, task.shares, grid[i]) for start in begin]
         best = int(np.argmin([run.value[-1] for run in runs]))
         return _Look(runs, best, task.held_out(runs[best].output), task.held_out(np.mean([r.output for r in runs], 0)))
 
-    i, before = middle, -1
-    while i != before:
-        near = [j for j in (i - 1, i, i + 1) if 0 <= j < len(grid)]
-        before, i = i, min(near, key=lambda j: look(j).loss(heads))
+    i = _lowest(lambda j: look(j).loss, middle, len(grid))
     found = look(i)
-    members = found.members(heads)
+    grown, at, lost, run, origin = found.runs[found.best], i, found.loss, first, kept[found.best]
+    for _ in range(1, MOST if heads is None else heads):
+        if not task.leaves_more(grown.output, seed):
+            break
+        lanes = [[*lane, task.rest(run.output[:, j])] for j, lane in enumerate(lanes)]
+        run = task.follow(task.begun(lanes), [weight] * len(lanes), grid[at])
+        best = int(np.argmin(run.value))
+        j, more, less = task.descend(task.begun([lanes[best]] * (FOLDS + 1)), at, grid)
+        if less > (1 - GAIN) * lost:
+            break
+        grown, at, lost, origin = more, j, less, best
+    added = grown.heads.norm.shape[1] - 1
+    runs = [grown] if added else [found.runs[j] for j in found.members]
+    members = [list(pairs)[j] for j in ([origin] if added else [kept[j] for j in found.members])]
     looked = [j for j in range(len(grid)) if abs(j - i) <= 1 or min(i, middle) - 1 <= j <= max(i, middle) + 1]
+    outputs = np.moveaxis(first.output, 1, 0).reshape(len(pairs), -1)
     return Selection(
-        task.joined([found.runs[j] for j in members]),
+        task.joined(runs),
         task.scaling,
         task.centre,
         task.spread,
-        float(grid[i]),
-        found.loss(heads),
+        float(grid[at]),
+        lost,
         {float(grid[j]): (look(j).one, look(j).several) for j in looked},
         dict(zip(pairs, first.value.tolist(), strict=True)),
-        tuple(list(pairs)[kept[j]] for j in members),
-        all(bool(found.runs[j].settled[-1]) for j in members),
-        max(int(found.runs[j].steps[-1]) for j in members),
-        task.centre + task.spread * task.aside(np.mean([found.runs[j].output for j in members], 0)),
+        float(_correlations(outputs)[list(pairs).index("moments"), list(pairs).index("swapped")]),
+        (*members, *[REST] * added),
+        all(bool(run.settled[-1]) for run in runs),
+        max(int(run.steps[-1]) for run in runs),
+        task.centre + task.spread * task.aside(np.mean([run.output for run in runs], 0)),
     )
+
+
+def _lowest(loss: Callable[[int], float], i: int, size: int) -> int:
+    """Downhill from i among 0, ..., size - 1."""
+    before = -1
+    while i != before:
+        before, i = i, min((j for j in (i - 1, i, i + 1) if 0 <= j < size), key=loss)
+    return i
 
 
 def linear_aside(
@@ -384,24 +427,42 @@ class _Look(NamedTuple):
     one: float
     several: float
 
-    def loss(self, heads: int | None) -> float:
-        return self.several if heads is not None else min(self.one, self.several)
+    @property
+    def loss(self) -> float:
+        return min(self.one, self.several)
 
-    def members(self, heads: int | None) -> list[int]:
-        return [self.best] if heads is None and self.one <= self.several else list(range(len(self.runs)))
+    @property
+    def members(self) -> list[int]:
+        return [self.best] if self.one <= self.several else list(range(len(self.runs)))
 
 
 def _distinct(value: np.ndarray, output: Float[np.ndarray, "n lane k"]) -> list[int]:
     """The lanes in order of their value, without those whose output is nearly that of one before."""
-    flat = np.moveaxis(output, 1, 0).reshape(len(value), -1)
-    centred = flat - flat.mean(1, keepdims=True)
-    size = np.linalg.norm(centred, axis=1)
-    alike = centred @ centred.T > CLOSE * np.outer(size, size)
+    alike = _correlations(np.moveaxis(output, 1, 0).reshape(len(value), -1)) > CLOSE
     kept: list[int] = []
     for lane in np.argsort(np.where(np.isfinite(value), value, np.inf), kind="stable").tolist():
         if not alike[lane, kept].any():
             kept.append(lane)
     return kept
+
+
+def _correlations(rows: Float[np.ndarray, "lane n"]) -> Float[np.ndarray, "lane lane"]:
+    centred = rows - rows.mean(1, keepdims=True)
+    size = np.maximum(np.linalg.norm(centred, axis=1), 1e-150)
+    return centred @ centred.T / np.outer(size, size)
+
+
+def moment_ratio(
+    bags: Bags, target: Float[np.ndarray, " n"], weight: Float[np.ndarray, " n"], seed: int, shuffles: int = SHUFFLES
+) -> float:
+    """The moment's largest eigenvalue over the largest for shuffled targets; without limit where every bag has one instance."""
+    if bags.lengths.max() == 1 or len(target) < 3:
+        return float("inf")
+    if not np.ptp(target):
+        return 0.0
+    rng = np.random.default_rng(seed)
+    chance = [moments(bags, rng.permutation(target), weight).size for _ in range(shuffles)]
+    return moments(bags, target, weight).size / max(*chance, 1e-300)
 
 
 @dataclass(frozen=True)
@@ -452,18 +513,36 @@ class _Task:
         rest = [np.where(self.fold == k, 0, self.weight) for k in range(FOLDS)]
         return [w if w.any() else self.weight for w in (*rest, self.weight)]
 
-    def follow(
-        self, pairs: Sequence[tuple[np.ndarray, np.ndarray]], weights: Sequence[np.ndarray], penalty: float
-    ) -> _Run:
-        """One head in each lane, from its own start and with its own weights."""
-        n, lanes = len(self.target), len(pairs)
-        size = bucket(n + 1) - n
-        start = Heads(
-            np.array([u[None] for u, _ in pairs], np.float32),
-            np.zeros((lanes, 1), np.float32),
-            0.3 * np.array([v[None, :, None] * self.direction for _, v in pairs], np.float32),
-            np.zeros((lanes, self.target.shape[1]), np.float32),
+    def begun(self, lanes: Sequence[Sequence[tuple[np.ndarray, np.ndarray]]]) -> Heads:
+        """In each lane a head for each of its pairs (u, v)."""
+        return Heads(
+            np.array([[u for u, _ in pairs] for pairs in lanes], np.float32),
+            np.zeros((len(lanes), len(lanes[0])), np.float32),
+            0.3 * np.array([[v[:, None] * self.direction for _, v in pairs] for pairs in lanes], np.float32),
+            np.zeros((len(lanes), self.target.shape[1]), np.float32),
         )
+
+    def left(self, output: Float[np.ndarray, "n k"]) -> Float[np.ndarray, " n"]:
+        """What the output leaves of the targets: the slope down which the loss falls."""
+        with jax.enable_x64(True):
+            target = jnp.asarray(self.target)
+            slope = jax.grad(lambda y: LOSSES[self.loss][0](y[:, None], target).sum())(jnp.asarray(output))
+        return -np.asarray(slope) @ self.direction
+
+    def leaves_more(self, output: Float[np.ndarray, "n lane k"], seed: int) -> bool:
+        """Whether what is left of the bags held out has a larger moment than chance would give it."""
+        left = self.left(self.aside(output))
+        return bool(self.bags.lengths.max() > 1) and moment_ratio(self.bags, left, self.weight, seed) > 1
+
+    def rest(self, output: Float[np.ndarray, "n k"]) -> tuple[np.ndarray, np.ndarray]:
+        """The pair from which to begin on what is left."""
+        found = moments(self.bags, self.left(output), self.weight)
+        return start_pairs(found, np.random.default_rng(0), len(self.scaling.mean))["moments"]
+
+    def follow(self, start: Heads, weights: Sequence[np.ndarray], penalty: float) -> _Run:
+        """Each lane from its start, with its own weights."""
+        n, lanes = len(self.target), len(weights)
+        size = bucket(n + 1) - n
         data = Data(
             self.bags.tokens.astype(np.float32),
             self.square.astype(np.float32),
@@ -478,6 +557,12 @@ class _Task:
             output = np.asarray(_respond(found.point, data), float)[:n]
         return _Run(found.point, found.value, found.settled, found.steps, output)
 
+    def descend(self, start: Heads, i: int, grid: Sequence[float]) -> tuple[int, _Run, float]:
+        """Without each fold and with all bags, at the penalty near grid[i] at which least is lost on the bags held out."""
+        runs = functools.cache(lambda j: self.follow(start, self.shares, grid[j]))
+        j = _lowest(lambda j: self.held_out(runs(j).output), i, len(grid))
+        return j, runs(j), self.held_out(runs(j).output)
+
     def held_out(self, output: Float[np.ndarray, "n lane k"]) -> float:
         """The mean loss of each bag in the lane of its fold."""
         with jax.enable_x64(True):
@@ -489,11 +574,11 @@ class _Task:
         return x[np.arange(len(x)), self.fold]
 
     def joined(self, runs: Sequence[_Run]) -> Heads:
-        """One model of the heads that were fitted to all bags, averaged, without the padding."""
+        """One model of the heads that were fitted to all bags, runs averaged, without the padding."""
         dim = len(self.scaling.mean)
         parts = [jax.tree.map(lambda x: np.asarray(x[-1], float), run.heads) for run in runs]
-        select, norm, value, offset = (np.stack(x) for x in zip(*parts, strict=True))
-        return Heads(select[:, 0, :dim], norm[:, 0], value[:, 0, :dim] / len(runs), offset.mean(0))
+        select, norm, value = (np.concatenate(x) for x in zip(*(part[:3] for part in parts), strict=True))
+        return Heads(select[:, :dim], norm, value[:, :dim] / len(runs), np.mean([part.offset for part in parts], 0))
 
 
 LOSSES: dict[str, tuple[Any, Any]] = {

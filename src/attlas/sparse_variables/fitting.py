@@ -68,7 +68,7 @@ class SparseFit:
 
     def probability(self, bits: UInt8[np.ndarray, "n length"]) -> Float[np.ndarray, " n"]:
         """Of a one."""
-        return sum(w * t.probability[t.code(bits)] for w, t in zip(self.weights, self.tables, strict=True))  # type: ignore[return-value]
+        return sum(w * t.probability[t.code(bits)] for w, t in zip(self.weights, self.tables, strict=True))
 
 
 def fit_sparse(
@@ -109,7 +109,7 @@ def fit_sparse(
         _stability(bits, label, draws, candidates, max(sizes), sparsity),
         attention,
         tuple(sorted(candidates.tolist())),
-        _nats(np.array([[weight[label == 0].sum(), weight[label == 1].sum()]]))[0] + math.log(bits.shape[1] + 1),
+        _nats(np.array([[weight[label == 0].sum(), weight[label == 1].sum()]])) + math.log(bits.shape[1] + 1),
     )
 
 

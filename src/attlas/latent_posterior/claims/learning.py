@@ -483,6 +483,78 @@ def supervised(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     )
 
 
+IN_CONTEXT = "latent-posterior/supervised-in-length"
+PLACES = "a weight for each place"
+
+
+def longer_is_better(e: xr.Dataset, learner: str) -> xr.Dataset:
+    """Logarithms of the error at each length, to be below those at the length before."""
+    of = e[["logarithm", "deviation"]].sel(learner=learner).transpose("cell", "size")
+    logs, deviations = of["logarithm"].values, of["deviation"].values
+    lower, upper, error = logs[1:], logs[:-1], np.hypot(deviations[1:], deviations[:-1])
+    return e.assign({name: (("pair", "size"), x) for name, x in (("lower", lower), ("upper", upper), ("error", error))})
+
+
+@claim(
+    IN_CONTEXT,
+    source=PAPER,
+    reference="supervised learning of attention, with an error that does not grow with the length",
+    statement=r"Softmax attention with learnt maps of queries and keys and a learnt temperature, trained on n contexts of L tokens of random functions: at every n $E|f_n - f^*|^2$ falls when L is taken four times as long, in geometric"
+    r" mean over training sets. It is approximation and generalisation together; the number of parameters does not depend on L.",
+    words="Trained on as many contexts, attention comes nearer to the Bayes predictor the longer they are.",
+    hypotheses=(
+        Hypothesis("samples >= 2 length, for the control", lambda s: min(s.samples) >= 2 * s.length, defining=True),
+        Hypothesis("repeats >= 20", lambda s: s.repeats >= 20, defining=True),
+    ),
+    quick=Setting(length=(4, 16), samples=(32, 128), queries=4, steps=60, repeats=48, contexts=768),
+    paper=Setting(length=(4, 16, 64), samples=(128, 512), queries=4, steps=80, repeats=32, contexts=768),
+    rule=Order(),
+    fit=lambda e: longer_is_better(e, "softmax"),
+    control=Control("least squares with a weight for each place", lambda e: longer_is_better(e.drop_vars(["lower", "upper", "error"]), PLACES)),
+    figure=drawn_by(f"{FIGURES}.learning:supervised_in_length"),
+    cells=together("length"),
+    budget="repeats",
+    needs=(SUPERVISED,),
+    origin="our reading",
+)  # fmt: skip
+def supervised_in_length(cells: Sequence[Setting], seed: int) -> xr.Dataset:
+    (cell,) = cells
+    model = functions()
+    fresh = model.sample(key_for(seed, IN_CONTEXT, f"test {cell.length}"), cell.contexts, cell.length, cell.queries)
+    data = draw_training(
+        model,
+        key_for(seed, IN_CONTEXT, f"training {cell.length}"),
+        cell.samples,
+        cell.repeats,
+        cell.length,
+        cell.queries,
+    )
+    found = train("softmax", data, steps=cell.steps, rate=0.15)
+    excess = np.stack([compare("softmax", found, model, fresh).excess, by_place(model, data, fresh)])
+    excess = excess.reshape(2, len(cell.samples), cell.repeats, cell.contexts)
+    logs, over = np.log(excess.mean(-1)), excess.mean(-2)
+    # Training sets and test contexts are both draws.
+    sets = logs.std(-1, ddof=1) / np.sqrt(cell.repeats)
+    tests = over.std(-1, ddof=1) / np.sqrt(cell.contexts) / over.mean(-1)
+    axes = ("cell", "learner", "size")
+    return xr.Dataset(
+        {"logarithm": (axes, logs.mean(-1)[None]), "deviation": (axes, np.hypot(sets, tests)[None])},
+        coords={"learner": ["softmax", PLACES], "size": list(cell.samples)},
+    )
+
+
+def by_place(model: BayesianRegression, data: tuple[Any, Array], fresh: Any) -> Float[np.ndarray, "lane n"]:
+    """Mean square distance to the Bayes predictor of least squares of the target on the values, one weight for each place in the context."""
+    contexts, weight = jax.tree.map(np.asarray, data)
+    values, targets = contexts.values[..., 0], contexts.targets[..., 0].mean(-1)
+    gram = np.einsum("rn,rni,rnj->rij", weight, values, values)
+    moment = np.einsum("rn,rni->ri", weight * targets, values)
+    fitted = np.linalg.solve(gram, moment[..., None])[..., 0]
+    mean = np.asarray(model.predictive(*fresh[:3])[0])[..., 0]
+    found = fitted @ np.asarray(fresh.values)[..., 0].T
+    return ((found[..., None] - mean) ** 2).mean(-1)
+
+
 LENGTHS = "latent-posterior/length-generalisation"
 
 

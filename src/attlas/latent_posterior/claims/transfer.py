@@ -1,6 +1,7 @@
 """Claims about masked pretraining and what a task gains from it: the condition number, its equality case, blindness, probes, coverage."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import jax
 import numpy as np
@@ -184,6 +185,45 @@ claim(
     needs=(INEQUALITY,),
     **{**PRICED, "origin": "our reading"},
 )(transfer_price)  # fmt: skip
+
+
+SHARE = "latent-posterior/masked-share"
+
+
+@claim(
+    SHARE,
+    source="attlas",
+    reference="masked pretraining, a share of the tokens hidden",
+    statement=r"With h of L tokens hidden, least squares of the hidden values $Az + s\,e'$ on the $L - h$ tokens $z + \sigma e$ that are left has the mean excess $\frac{d}{n-d-1}\sum_j(a_j^2P + \frac{s^2}{h})$ with"
+    r" $P = \frac{\sigma^2}{\sigma^2 + L - h}$, and a task that reads the weakest direction $\frac{d}{n-d-1}(P + \frac{\kappa s^2}{h})$: more hidden tokens average the noise, not the latent that they share, and leave less to read it from.",
+    words="Hiding more tokens gives more targets and less context, and what is best can be computed.",
+    hypotheses=(SEEN, Hypothesis("1 <= hidden < length", lambda s: 1 <= s.hidden < s.length, defining=True), Hypothesis("samples > 7", lambda s: s.samples > 7, defining=True)),
+    quick=Setting(hidden=(1, 4, 8, 12), length=16, kappa=16.0, samples=60, repeats=1000),
+    paper=Setting(hidden=(1, 2, 4, 8, 16, 24, 28, 30), length=32, kappa=16.0, samples=200, repeats=8000),
+    rule=Agreement(),
+    control=Control("hidden tokens that are independent of one another", lambda e: e.assign(predicted=e["independent"])),
+    figure=drawn_by(f"{FIGURES}.transfer:share"),
+    cells=together("hidden"),
+    budget="repeats",
+    needs=(PRICE, MASKED),
+    origin="ours",
+)  # fmt: skip
+def masked_share(cells: Sequence[Setting], seed: int) -> xr.Dataset:
+    (cell,) = cells
+    one = pretrained(cell.kappa, cell.length - cell.hidden)
+    model = replace(one, hidden=cell.hidden)
+    found = model.pretrain(key_for(seed, SHARE, "runs"), cell.samples, cell.repeats)
+    runs = np.stack([found.pretraining, found.downstream])
+    axes = ("cell", "risk")
+    return xr.Dataset(
+        {
+            "predicted": (axes, [model.expected(cell.samples)]),
+            "measured": (axes, runs.mean(1)[None]),
+            "error": (axes, runs.std(1, ddof=1)[None] / np.sqrt(cell.repeats)),
+            "independent": (axes, np.array([one.expected(cell.samples)]) / cell.hidden),
+        },
+        coords={"risk": ["pretraining", "task"]},
+    )
 
 
 BLIND = "latent-posterior/blind-pretraining"

@@ -178,6 +178,20 @@ def supervised(evidence: xr.Dataset) -> Any:
     )
 
 
+def supervised_in_length(evidence: xr.Dataset) -> Any:
+    frame = table(evidence, "logarithm", "deviation")
+    frame["excess"] = np.exp(frame["logarithm"])
+    frame["low"], frame["high"] = (np.exp(frame["logarithm"] + sign * 2 * frame["deviation"]) for sign in (-1, 1))
+    x, what = log_x("length:Q", "tokens L"), "square distance to the Bayes predictor"
+    shown = {"color": colour("learner:N", None, sort=None), "strokeDash": alt.StrokeDash("size:O", title="contexts n")}
+    chart = lines(frame, x, log_axis("excess:Q", what), **shown) + error_bars(
+        alt.Chart(frame), x, "low", "high", what, color=shown["color"], detail="size:O"
+    )
+    return finish(
+        chart.properties(width=WIDTH, height=HEIGHT), "Trained on longer contexts", "geometric means over training sets"
+    )
+
+
 def length_curve(evidence: xr.Dataset) -> Any:
     frame = table(evidence, "ratio", "deviation")
     frame["low"], frame["high"] = (np.maximum(frame["ratio"] + sign * 2 * frame["deviation"], 1e-3) for sign in (-1, 1))

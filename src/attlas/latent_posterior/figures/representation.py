@@ -44,6 +44,21 @@ def asymmetries(evidence: xr.Dataset) -> Any:
     )
 
 
+def shuffles(evidence: xr.Dataset) -> Any:
+    names = {"measured": "with their positions", "apart": "without"}
+    frame = table(evidence.assign(measured=log_floor(evidence["measured"], FLOOR)), *names)
+    frame = frame.melt(["layer"], list(names), "name")
+    frame["tokens are shuffled"] = frame["name"].map(names)
+    lines = alt.Chart(frame).mark_line(point=alt.OverlayMarkDef(filled=True, size=60)).encode(
+        x=alt.X("layer:O", axis=alt.Axis(labelAngle=0)),
+        y=log_axis("value:Q", "relative change of the states"),
+        color=colour("tokens are shuffled:N", "tokens are shuffled", sort=list(names.values())),
+        tooltip=["tokens are shuffled:N", "layer:O", alt.Tooltip("value:Q", format=".2e")],
+    )  # fmt: skip
+    title = f"What {evidence['model'].values[0]} makes of shuffled sentences"
+    return finish(lines.properties(width=WIDTH, height=HEIGHT), title, "root mean square over tokens, after each layer")
+
+
 def order_agreement(evidence: xr.Dataset) -> Any:
     return agreement(evidence, "Attention sees a set", by="mechanism", what="output")
 

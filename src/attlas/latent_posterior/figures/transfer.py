@@ -56,6 +56,22 @@ def price(evidence: xr.Dataset) -> Any:
     )
 
 
+def share(evidence: xr.Dataset) -> Any:
+    frame = table(evidence, "predicted", "measured", "error", "independent")
+    frame["low"], frame["high"] = (frame["measured"] + sign * 2 * frame["error"] for sign in (-1, 1))
+    x = alt.X("hidden:Q", title=f"tokens hidden of {int(evidence['length'].max())}")
+    shown, base = {"color": colour("risk:N", "excess of")}, alt.Chart(frame)
+    theory = base.mark_line().encode(x=x, y=log_axis("predicted:Q", "mean excess risk"), **shown)
+    wrong = base.mark_line(strokeDash=[5, 4]).encode(x=x, y="independent:Q", **shown)
+    dots = base.mark_point(filled=True, size=46).encode(x=x, y="measured:Q", **shown)
+    bars = error_bars(base, x, "low", "high", "mean excess risk", **shown)
+    return finish(
+        (wrong + theory + bars + dots).properties(width=WIDTH, height=HEIGHT),
+        "How many tokens to hide",
+        "lines: closed form; dots: least squares; dashed: if hidden tokens were independent",
+    )
+
+
 def blind(evidence: xr.Dataset) -> Any:
     frame = table(evidence, "measured", "seen").melt(["samples", "risk"], ["measured", "seen"], "name")
     frame["sees"] = frame["name"].map({"measured": "not at all", "seen": "faintly"})

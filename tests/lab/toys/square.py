@@ -1,4 +1,7 @@
-"""A claim that costs nothing, loaded from its file by every process of a sweep. It can wait, raise, and kill its process."""
+"""A claim that costs nothing, loaded from its file by every process of a sweep. It can wait, raise, and kill its process.
+
+It has a folder to itself, because the digest of a claim file takes in the modules beside it that are loaded.
+"""
 
 import os
 import signal

@@ -1,0 +1,63 @@
+import json
+
+import numpy as np
+import pytest
+import vl_convert
+import xarray as xr
+
+from attlas.lab.runner import measured
+from attlas.lab.showpieces import SHOWPIECES, Showpiece, Size
+from attlas.lab.sweeps import sweep
+
+PIECES = {piece.slug: piece for piece in SHOWPIECES}
+
+
+@pytest.mark.parametrize("piece", SHOWPIECES, ids=PIECES)
+def test_what_is_shipped_is_what_its_command_makes(piece):
+    shipped, grid = piece.shipped(), piece.cells(piece.small)
+    assert shipped.attrs["claim"] == piece.claim and dict(shipped["status"].sizes) == grid.shape
+    for name, labels in grid.coordinates().items():
+        assert shipped[name].values.tolist() == list(labels[1])
+    settled = grid.base.replace(**dict(text.split("=") for text in piece.small.settings))
+    fixed = {name: list(value) if isinstance(value, tuple) else value for name, value in settled.items()}
+    assert json.loads(shipped.attrs["setting"]) == {
+        name: fixed[name] for name in fixed if name not in grid.coordinates()
+    }
+    assert set(shipped["status"].values.ravel()) <= {"done", "outside"}
+
+
+@pytest.mark.parametrize("piece", SHOWPIECES, ids=PIECES)
+def test_it_is_drawn_from_what_is_shipped_where_the_store_has_nothing(piece, store):
+    shown = piece.shown(store)
+    assert shown.size == piece.small and shown.seconds is None and 0 < shown.done <= shown.cells
+    chart = shown.figure().to_dict()
+    assert chart["title"]["text"] == piece.title and vl_convert.vegalite_to_svg(chart).count("<path") > 30
+
+
+def test_a_cell_that_is_shipped_is_what_is_measured_now():
+    piece = PIECES["exponents"]
+    grid, shipped = piece.cells(piece.small), piece.shipped()
+    setting, seed = grid.item(3)
+    now, _ = measured(grid.claim, [setting], seed)
+    then = shipped[piece.show].isel(dim=3, seed=0)
+    np.testing.assert_allclose(now[piece.show].isel(cell=0).values, then.values, rtol=1e-6)
+
+
+@pytest.fixture
+def piece():
+    grid = {"spread": "0.1:0.9:5"}
+    return Showpiece("toy", "A toy", "Words.", "single-location/heat-identity", Size(grid, "quick"), Size(grid, "quick"), "measured", "value", "lines")  # fmt: skip
+
+
+def test_half_of_the_full_one_in_the_store_is_shown_instead(piece, store, monkeypatch):
+    monkeypatch.setattr(Showpiece, "shipped", lambda self: xr.Dataset({"status": ("spread", ["done"])}))
+    sweep(piece.claim, {"spread": "0.1,0.3"}, store=store)
+    assert piece.shown(store).seconds is None
+    sweep(piece.claim, {"spread": "0.5"}, store=store)
+    shown = piece.shown(store)
+    assert (shown.done, shown.cells) == (3, 5) and shown.seconds > 0
+    assert piece.command(piece.full) == (
+        "attlas sweep single-location/heat-identity --scale quick --grid spread=0.1:0.9:5 --show measured --kind lines"
+        " --out toy.nc --figure toy.svg"
+    )
+    assert shown.figure().to_dict()["title"]["text"] == "A toy"
