@@ -396,7 +396,8 @@ def _tell_of_older(claims: "list[Claim]", store: "Store") -> None:
         c for c, last in recorded.items() if last and last.get("provenance", {}).get("code", c.code[:16]) != c.code[:16]
     ]
     if older:
-        _stderr().print(f"The store holds evidence of an older version for {len(older)} claims; they are tested again.")
+        count = f"{len(older)} claim{'s' if len(older) > 1 else ''}"
+        _stderr().print(f"The store holds evidence of an older version for {count}, which is measured again.")
 
 
 def _open_store(folder: str | None) -> "Store":

@@ -1,4 +1,4 @@
-from attlas.lab.guides import ORDER, guides, render_guide
+from attlas.lab.guides import ORDER, guides, linked, render_guide
 
 
 def test_every_guide_is_a_page_in_the_order_a_reader_wants():
@@ -17,3 +17,10 @@ def test_links_lead_from_page_to_page_and_nowhere_else():
     assert "walk.py" not in guide.body and "a <em>file</em>" in guide.body
     assert (guide.title, guide.words) == ("A b", "See that, here and a file.")
     assert '<div class="scroll"><table>' in guide.body and "<math" in guide.body
+
+
+def test_claims_with_a_page_are_led_to():
+    text = "<code>a/known</code>, <code>a/other</code>, <code>not an id</code>"
+    assert linked(text, {"a/known"}, "../") == text.replace(
+        "<code>a/known</code>", '<a href="../a/known.html"><code>a/known</code></a>'
+    )

@@ -1,3 +1,4 @@
+import dataclasses
 import hashlib
 import json
 import os
@@ -103,6 +104,29 @@ def test_the_data_can_be_taken_away(atlas, tested):
     np.testing.assert_allclose(measured, result.evidence["measured"].values.ravel(), rtol=1e-12)
     assert (place / "closed-form-risk.pdf").read_bytes().startswith(b"%PDF")
     assert (place / "closed-form-risk.svg").read_text().startswith("<svg")
+
+
+def test_both_scales_are_shown_where_both_are_there(tested, tmp_path):
+    result = tested("single-location/heat-identity")
+    other = dataclasses.replace(result, scale="paper")
+    folder = write_atlas([result], tmp_path / "atlas", others={result.claim.id: other}).parent
+    text = (folder / "single-location" / "heat-identity.html").read_text()
+    assert "quick scale" in text and "paper scale" in text
+    assert json.loads((folder / "claims.json").read_text())["claims"][0]["other_scale"]["scale"] == "paper"
+
+
+def test_the_index_offers_questions_maps_and_a_graph(atlas):
+    text = (atlas / "index.html").read_text()
+    for part in (
+        "When does gradient descent find the right token?",
+        'id="search"',
+        'class="graph"',
+        "<img",
+        "claims.schema.json",
+    ):
+        assert part in text, part
+    for page in ("papers", "tightness", "beyond", "guides/first-result", "guides/sharp-bits"):
+        assert (atlas / f"{page}.html").exists()
 
 
 def test_an_older_atlas_is_replaced_whole(tested, tmp_path):

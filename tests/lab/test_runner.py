@@ -7,7 +7,7 @@ import xarray as xr
 
 from attlas.claims import Claim, Control, Hypothesis, Setting
 from attlas.errors import InputError
-from attlas.lab.runner import fresh_seed, run
+from attlas.lab.runner import fresh_seed, recall, run
 from attlas.statistics import Agreement
 
 
@@ -47,6 +47,16 @@ def test_a_true_claim_is_confirmed_in_batches_and_the_second_run_computes_nothin
         second.cached and second.seconds == 0 and second.spent == pytest.approx(first.spent) and len(measure.calls) == 2
     )
     xr.testing.assert_identical(first.evidence.drop_attrs(), second.evidence.drop_attrs())
+
+
+def test_what_is_stored_is_recalled_and_nothing_is_measured(store):
+    measure = Measure()
+    claim = made(measure, paper=Setting(n=(1, 2, 3), samples=20))
+    result = run(claim, store=store)
+    recalled = recall(claim, scale="quick", seed=0, store=store)
+    assert recalled.verdict == result.verdict and recalled.control == result.control
+    assert recall(claim, scale="paper", seed=0, store=store) is None
+    assert recall(claim, scale="quick", seed=1, store=store) is None and len(measure.calls) == 2
 
 
 def test_fresh_another_seed_and_another_setting_compute_again(store):

@@ -18,9 +18,13 @@ _TIGHT = {"<mo>&#x0002A;</mo>": "<mi>*</mi>", '<mo stretchy="false">&#x0007C;</m
 
 @functools.cache
 def mathml(text: str) -> Markup:
-    """HTML of a sentence whose formulas stand between $ signs; each formula keeps its TeX, for who copies it."""
+    """HTML of a sentence whose formulas stand between $ signs and whose code between backticks; each formula keeps its TeX, for
+    who copies it."""
     parts = re.split(r"\$(.+?)\$", text)
-    pieces = [html.escape(part) if i % 2 == 0 else _formula(part) for i, part in enumerate(parts)]
+    pieces = [
+        _formula(part) if i % 2 else re.sub("`([^`]+)`", r"<code>\1</code>", html.escape(part))
+        for i, part in enumerate(parts)
+    ]
     return Markup("".join(pieces))
 
 

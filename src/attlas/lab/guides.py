@@ -2,7 +2,7 @@
 
 import itertools
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -58,6 +58,15 @@ def render_guide(slug: str, text: str) -> Guide:
     body = re.sub(r"<h1>.*?</h1>\s*", "", body, count=1, flags=re.S)
     sentence = re.split(r"(?<=\.)\s", _plain(first).replace("\n", " "), maxsplit=1)[0]
     return Guide(slug, _plain(heads[0]) if heads else slug, sentence, Markup(body))
+
+
+def linked(body: str, known: Collection[str], root: str) -> Markup:
+    """The text with every id of a claim that has a page leading there."""
+
+    def link(found: re.Match[str]) -> str:
+        return f'<a href="{root}{found[1]}.html">{found[0]}</a>' if found[1] in known else found[0]
+
+    return Markup(re.sub(r"<code>([a-z0-9-]+/[a-z0-9-]+)</code>", link, body))
 
 
 def _pairs(tokens: list[Token]) -> Iterator[tuple[Token, Token]]:

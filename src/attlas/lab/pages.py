@@ -25,7 +25,7 @@ from attlas.lab.drawings import drawing_of, drawn
 from attlas.lab.explorers import EXPLORERS, write_explorers
 from attlas.lab.formulas import mathml
 from attlas.lab.graphs import Node, draw_graph
-from attlas.lab.guides import guides
+from attlas.lab.guides import guides, linked
 from attlas.lab.notes import Notes, notes_of
 from attlas.lab.runner import Result
 from attlas.lab.showpieces import Shown
@@ -140,6 +140,7 @@ def environment() -> jinja2.Environment:
     templates.filters |= {
         "mathml": mathml,
         "size": size_of,
+        "linked": linked,
         "value": show_value,
         "as_title": title_of,
         "significant": significant,

@@ -16,6 +16,11 @@ for (const figure of document.querySelectorAll("figure.chart[data-spec]")) {
   if (window.vegaEmbed) draw();
 }
 
+// What scrolls can be scrolled from the keyboard.
+for (const part of document.querySelectorAll("pre, .scroll, .statement, figure.chart")) {
+  if (part.scrollWidth > part.clientWidth && !part.hasAttribute("tabindex")) part.tabIndex = 0;
+}
+
 document.addEventListener("copy", (event) => {
   const selection = window.getSelection();
   if (!selection.rangeCount || !event.clipboardData) return;
