@@ -13,7 +13,6 @@ import xarray as xr
 
 from attlas.claims import catalogue
 from attlas.errors import InputError
-from attlas.lab.formulas import mathml
 from attlas.lab.pages import check_folder, show_value, write_atlas
 from tests.conftest import HEAVY
 
@@ -180,17 +179,6 @@ def test_a_failed_swap_puts_the_old_pages_back(tested, tmp_path, monkeypatch):
     with pytest.raises(OSError, match="no"):
         write_atlas(one, folder)
     assert (folder / "index.html").read_text() == before and [p.name for p in tmp_path.iterdir()] == ["atlas"]
-
-
-def test_formulas_become_mathml_and_text_is_escaped():
-    assert mathml("if $x^2 < 1$ & y").startswith("if <math") and mathml("a & b") == "a &amp; b"
-    with pytest.raises(InputError, match="cannot be read"):
-        mathml(r"$\frac$")
-
-
-def test_every_statement_is_readable_tex():
-    for claim in catalogue().values():
-        assert "\\" not in re.sub(r"<[^>]*>", "", mathml(claim.statement)), claim.id
 
 
 def test_values_are_shown_as_a_reader_writes_them():

@@ -33,7 +33,7 @@ def docs_folder() -> Path | None:
     return next((folder for folder in (package / "docs", package.parents[1] / "docs") if folder.is_dir()), None)
 
 
-def guides() -> list[Guide]:
+def read_guides() -> list[Guide]:
     """All guides, in order; none where the documents are not installed."""
     folder = docs_folder()
     files = sorted(folder.glob("*.md"), key=lambda path: (_place(path.stem), path.stem)) if folder else []

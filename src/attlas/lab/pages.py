@@ -25,7 +25,7 @@ from attlas.lab.drawings import drawing_of, drawn
 from attlas.lab.explorers import EXPLORERS, write_explorers
 from attlas.lab.formulas import mathml
 from attlas.lab.graphs import Node, draw_graph
-from attlas.lab.guides import guides, linked
+from attlas.lab.guides import linked, read_guides
 from attlas.lab.notes import Notes, notes_of
 from attlas.lab.runner import Result
 from attlas.lab.showpieces import Shown
@@ -153,7 +153,7 @@ class _Writer:
     """One atlas being written into one folder."""
 
     def __init__(self, atlas: Atlas, folder: Path) -> None:
-        self.atlas, self.folder, self.guides = atlas, folder, guides()
+        self.atlas, self.folder, self.guides = atlas, folder, read_guides()
         self.templates = environment()
         self.templates.globals["menu"] = self._menu()
 

@@ -1,0 +1,22 @@
+import re
+
+import pytest
+
+from attlas.claims import catalogue
+from attlas.errors import InputError
+from attlas.lab.formulas import mathml
+
+
+def test_formulas_become_mathml_and_text_is_escaped():
+    assert mathml("if $x^2 < 1$ & y").startswith("if <math") and mathml("a & b") == "a &amp; b"
+    with pytest.raises(InputError, match="cannot be read"):
+        mathml(r"$\frac$")
+
+
+def test_every_statement_is_readable_tex():
+    for claim in catalogue().values():
+        assert "\\" not in re.sub(r"<[^>]*>", "", mathml(claim.statement)), claim.id
+
+
+def test_a_formula_keeps_its_tex():
+    assert 'alttext="x_1 &lt; 2"' in mathml("$x_1 < 2$") and "<code>attlas run</code>" in mathml("`attlas run`")
