@@ -73,6 +73,8 @@ def test_noise_is_counted():
 def test_numbers_are_split_at_the_median():
     assert _threshold(np.array([5.0, 7.0, 7.0])) == 6 and _threshold(np.array([1.0, 2.0, 3.0, 9.0])) == 2.5
     assert _threshold(np.array([1.0, 2.0, 3.0, 3.0, 3.0])) == 2.5 and _threshold(np.array([4.0, 4.0])) == 4
+    column, weight = np.array([1.0, 2.0, 5.0, 7.0]), np.array([3, 0, 1, 2])
+    assert _threshold(column, weight.astype(float)) == _threshold(np.repeat(column, weight))
     rng = np.random.default_rng(SEED)
     X = rng.normal(size=(150, 12))
     model = SparseAttentionClassifier(random_state=0, n_runs=2).fit(X, X[:, 4] > np.median(X[:, 4]))
@@ -80,7 +82,7 @@ def test_numbers_are_split_at_the_median():
 
 
 def test_searches_pipelines_and_saving(fitted, tmp_path):
-    X, y = drawn(60, 6)
+    X = (np.random.default_rng(SEED).random((60, 6)) < 0.7).astype(int)
     words = pd.DataFrame(np.where(X, "t", "f"), columns=list("abcdef"))
     y = np.where((words.b == "t") & (words.e == "t"), 1, 0)
     model = SparseAttentionClassifier(n_runs=2, max_iter=100, random_state=0)

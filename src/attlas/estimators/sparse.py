@@ -113,7 +113,7 @@ class SparseAttentionClassifier(Saved, SelectorMixin, ClassifierMixin, BaseEstim
                 f"y holds one class{'' if not len(seen) else f', {seen[0]!r}'}: a classifier needs at least 2 classes"
             )
         label = (y == self.classes_[1]).astype(np.uint8)
-        self.thresholds_ = np.array([_threshold(column[weight > 0]) for column in X.T])
+        self.thresholds_ = np.array([_threshold(column, weight) for column in X.T])
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         lines = np.column_stack([self._bits(X), label])
         rows, weight = distinct((line.tobytes() for line in lines), weight, seed)
@@ -209,12 +209,14 @@ class SparseAttentionClassifier(Saved, SelectorMixin, ClassifierMixin, BaseEstim
         return "\n".join(lines)
 
 
-def _threshold(column: Float[np.ndarray, " n"]) -> float:
-    """Between the two values of a bit; else the median, or below it where nothing lies above."""
-    values = np.unique(column)
+def _threshold(column: Float[np.ndarray, " n"], weight: Float[np.ndarray, " n"] | None = None) -> float:
+    """Between the two values of a bit; else the median, or below it where nothing lies above. A value of weight 2 counts as two."""
+    weight = np.ones(len(column)) if weight is None else weight
+    values, where = np.unique(column[weight > 0], return_inverse=True)
     if len(values) == 1:
         return float(values[0])
-    median = float(np.median(column))
+    mass = np.cumsum(np.bincount(where, weight[weight > 0]))
+    median = (values[np.searchsorted(mass, mass[-1] / 2)] + values[np.searchsorted(mass, mass[-1] / 2, "right")]) / 2
     above = values[values > median]
     below = values[values <= median] if len(above) else values[:-1]
     above = above if len(above) else values[-1:]

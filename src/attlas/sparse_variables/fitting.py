@@ -213,7 +213,7 @@ def _counts(columns: np.ndarray, label: np.ndarray, weight: np.ndarray, subsets:
     return flat.reshape(k, 1 << s, 2)
 
 
-def _nats(counts: Float[np.ndarray, "*k patterns 2"]) -> np.ndarray:
+def _nats(counts: Float[np.ndarray, "*k patterns 2"]) -> Float[Any, "*k"]:
     return (special.betaln(0.5, 0.5) - special.betaln(counts[..., 0] + 0.5, counts[..., 1] + 0.5)).sum(-1)
 
 
