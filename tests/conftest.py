@@ -26,9 +26,6 @@ install_import_hook([f"attlas.{name}" for name in CHECKED], "beartype.beartype")
 jax.config.update("jax_compilation_cache_dir", str(Path(__file__).parents[1] / "build" / "compiled"))
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
 
-# As `attlas.lab.runner.reproducible` does for claims.
-jax.config.update("jax_threefry_partitionable", False)
-
 SEED = 20_260
 """The seed of the tests; none of the settings was chosen while looking at it."""
 

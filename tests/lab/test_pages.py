@@ -117,7 +117,7 @@ def test_both_scales_are_shown_where_both_are_there(tested, tmp_path):
 def test_the_index_offers_questions_maps_and_a_graph(atlas):
     text = (atlas / "index.html").read_text()
     for part in (
-        "When does gradient descent find the right token?",
+        "What makes an exact answer possible?",
         'id="search"',
         'class="graph"',
         "<img",

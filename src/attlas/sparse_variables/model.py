@@ -77,7 +77,7 @@ class Architecture:
         shapes = weights | {"tokens": (3, d), "positions": (length + 1, d)}
         scales = dict.fromkeys(weights, self.weight_scale)
         scales |= {"tokens": self.token_scale, "positions": self.position_scale}
-        # One draw, which compiles fast; positions come last, so that all else is the same at every length.
+        # One draw, which compiles fast; positions come last, so that all else is the same at every length (with JAX's default generator).
         ends = np.cumsum([np.prod(shape) for shape in shapes.values()])
         parts = jnp.split(jax.random.normal(key, (int(ends[-1]),)), ends[:-1])
         drawn = {name: scales[name] * part.reshape(shapes[name]) for name, part in zip(shapes, parts, strict=True)}
