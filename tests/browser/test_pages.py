@@ -67,7 +67,9 @@ def test_every_link_leads_to_a_page_and_a_place_on_it(browser, atlas, pages):
     anchors, wanted = {}, []
     for page in pages:
         browser.open(page)
-        links = browser.run("[...document.querySelectorAll('a[href]')].map(link => new URL(link.getAttribute('href'), document.baseURI).href)")
+        links = browser.run(
+            "[...document.querySelectorAll('a[href]')].map(link => new URL(link.getAttribute('href'), document.baseURI).href)"
+        )
         anchors[page.as_uri()] = set(browser.run("[...document.querySelectorAll('[id]')].map(node => node.id)"))
         wanted += [(page, *link.partition("#")[::2]) for link in links]
     known = {path.as_uri() for path in atlas.rglob("*") if path.is_file()}
