@@ -242,8 +242,14 @@ class _Writer:
         atlas = self.atlas
         by_map = _groups(atlas.results)
         pictures = {
-            name: next((f"{name}/{slug}" for slug in atlas.notes[name].picture if self._drawn(f"{name}/{slug}")), None)
-            for name in by_map
+            name: next(
+                filter(
+                    self._drawn,
+                    [*(f"{name}/{slug}" for slug in atlas.notes[name].picture), *(r.claim.id for r in results)],
+                ),
+                None,
+            )
+            for name, results in by_map.items()
         }
         return {
             "by_map": by_map,
