@@ -1,4 +1,5 @@
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import jax
 import numpy as np
@@ -7,7 +8,7 @@ import xarray as xr
 
 from attlas.claims import Claim, Control, Hypothesis, Setting
 from attlas.errors import InputError
-from attlas.lab.runner import fresh_seed, recall, run
+from attlas.lab.runner import fresh_seed, make_room, recall, run
 from attlas.statistics import Agreement
 
 
@@ -219,3 +220,13 @@ def test_the_rule_reads_what_is_fitted_to_all_cells(store):
     assert run(made(wrong), store=store).verdict.word == "refuted"
     fitted = run(made(wrong, fit=mean), store=store)
     assert fitted.verdict.word == "confirmed" and "cell" not in fitted.evidence["measured"].dims
+
+
+@pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="only Linux lists memory maps")
+@pytest.mark.parametrize(("allowed", "forgotten"), [(10**9, []), (10, [True])])
+def test_compiled_programs_are_forgotten_where_there_are_too_many(monkeypatch, allowed, forgotten):
+    found = []
+    monkeypatch.setattr("attlas.lab.runner.MAPS", allowed)
+    monkeypatch.setattr("attlas.lab.runner.jax.clear_caches", lambda: found.append(True))
+    make_room()
+    assert found == forgotten
