@@ -1,8 +1,9 @@
 """Benchmarks of sweeps: what a second process brings, what a batch costs, how long a finished sweep takes to look at."""
 
+import itertools
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from attlas.claims import Claim, load_file
@@ -11,7 +12,7 @@ from attlas.lab.cluster import Crew, hired, parse_where
 from attlas.lab.store import Store
 from attlas.lab.sweeps import Here, Sweep, plan_sweep
 from bench.soak import temporary_store
-from bench.timing import Row, seconds
+from bench.timing import Row, compare, seconds
 
 
 def claims() -> dict[str, Claim]:
@@ -19,14 +20,21 @@ def claims() -> dict[str, Claim]:
 
 
 def two_processes() -> Row:
-    """One crew at a time, each with its programs compiled before it is timed."""
-    times = {}
-    for count in (1, 2):
-        with temporary_store() as store, _crew(f"local:{count}", claims()["computes"], store) as crew:
-            _plan(claims()["computes"], {"n": "1:5"}, store).run(crew)
-            times[count] = seconds(lambda: _plan(claims()["computes"], {"n": "100:180"}, store).run(crew))
-    what = "80 compute-bound cells on two local processes of one thread, against one"
-    return Row(what, times[2], times[1], "1.7 or more, on two idle cores")
+    """Two crews with their programs compiled, which work in turn: while one does, the other waits."""
+    claim = claims()["computes"]
+    with ExitStack() as stack:
+        store = stack.enter_context(temporary_store())
+        one, two = (stack.enter_context(_crew(f"local:{count}", claim, store)) for count in (1, 2))
+        fresh = itertools.count(100, 120)
+
+        def cells(crew: Crew) -> None:
+            start = next(fresh)
+            _plan(claim, {"n": f"{start}:{start + 120}"}, store).run(crew)
+
+        what = "120 compute-bound cells on two local processes of one thread, against one"
+        return compare(
+            what, lambda: cells(two), lambda: cells(one), expected="1.7 or more, on two idle cores", rounds=5
+        )
 
 
 def overhead() -> Row:

@@ -246,9 +246,7 @@ class Sweep:
         while queue or suspects or running:
             self.tally.seconds, self.tally.processes = time.monotonic() - start, workers.processes
             tell(self.tally)
-            while len(running) < workers.slots and (
-                task := self._next(queue, suspects, not running, workers.processes)
-            ):
+            while len(running) < workers.slots and (task := self._next(queue, suspects, running, workers.processes)):
                 running[number] = task
                 workers.submit(number, task)
                 number += 1
@@ -257,7 +255,9 @@ class Sweep:
         self.tally.seconds = time.monotonic() - start
         tell(self.tally)
 
-    def _next(self, queue: deque[Batch], suspects: deque[Batch], alone: bool, processes: int) -> list[Batch]:
+    def _next(
+        self, queue: deque[Batch], suspects: deque[Batch], running: Mapping[int, list[Batch]], processes: int
+    ) -> list[Batch]:
         """The next task: batches that take about `SECONDS`, less towards the end so that `processes` end together, or one
         suspect if nothing else is under way."""
         self._look()
@@ -266,14 +266,15 @@ class Sweep:
         room = 1.0
         if self._cost is not None:
             wanted = SECONDS / max(self._cost, 1e-9)
-            share = self.tally.left / (2 * processes) if processes > 1 else np.inf
+            waiting = self.tally.left - sum(len(batch.items) for batches in running.values() for batch in batches)
+            share = waiting / (2 * processes) if processes > 1 else np.inf
             room = min(wanted, max(share, wanted / 8), 4 * self._largest, MOST)
         while queue and (not task or cells + len(queue[0].items) <= room):
             batch = self._without_stored(queue.popleft())
             if batch is not None:
                 task.append(batch)
                 cells += len(batch.items)
-        while not task and not queue and suspects and alone:
+        while not task and not queue and suspects and not running:
             batch = self._without_stored(suspects.popleft())
             task = [batch] if batch is not None else []
         return task
