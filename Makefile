@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 OUT    ?= build/atlas
 
-.PHONY: atlas screenshot test test-long test-cluster setup lint models browser data bench bench-data soak examples lock clean
+.PHONY: atlas screenshot test test-long test-cluster setup lint models browser data bench bench-peers bench-data soak examples lock clean
 
 atlas: $(STAMP)
 	$(BIN)/attlas atlas --out $(OUT)
@@ -41,6 +41,12 @@ browser: $(STAMP)
 
 bench: $(STAMP)
 	$(BIN)/python -m bench
+
+# Beside WeightWatcher, which lives with its torch in an environment of its own.
+bench-peers: models
+	test -x build/peers/bin/python || $(PYTHON) -m venv build/peers
+	build/peers/bin/python -m pip install --quiet --disable-pip-version-check weightwatcher transformers torch
+	$(BIN)/python -m bench.peers build/peers/bin/python
 
 data: $(STAMP)
 	$(BIN)/python -m tools.data
