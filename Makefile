@@ -4,6 +4,8 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 OUT    ?= build/atlas
+# Many processes are started, and without bytecode each compiles a thousand modules first.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: atlas screenshot test test-long test-cluster setup lint models browser data bench bench-peers bench-data soak examples lock clean
 

@@ -326,10 +326,16 @@ def _digest(file: Path) -> str:
     sources = sorted(
         {path for path in (*root, *own) if path.suffix == ".py" and not _SILENT & {path.name, path.parent.name}}
     )
-    digest = hashlib.sha256(" ".join(version(name) for name in ("jax", "jaxlib", "numpy", "scipy")).encode())
+    digest = hashlib.sha256(versions().encode())
     for path in sources:
         digest.update(_source_digest(path, path.stat().st_mtime_ns))
     return digest.hexdigest()
+
+
+@functools.cache
+def versions() -> str:
+    """Of what computes."""
+    return " ".join(version(name) for name in ("jax", "jaxlib", "numpy", "scipy"))
 
 
 @functools.cache

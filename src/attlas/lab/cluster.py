@@ -20,12 +20,11 @@ import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import attlas
-from attlas.claims import Claim, catalogue, load_file
+from attlas.claims import Claim, catalogue, load_file, versions
 from attlas.errors import InputError
 from attlas.lab import ONE_THREAD
 from attlas.lab.runner import keep_compiled
@@ -114,7 +113,7 @@ def _loaded(source: Source) -> Claim:
 def fingerprint(file: str | None) -> str:
     """Digest of all sources of the package, of a claim file, and of the versions of what computes."""
     package = Path(attlas.__file__).parent
-    digest = hashlib.sha256(" ".join(version(name) for name in ("jax", "jaxlib", "numpy", "scipy")).encode())
+    digest = hashlib.sha256(versions().encode())
     for path in sorted(package.rglob("*.py")):
         digest.update(str(path.relative_to(package)).encode() + hashlib.sha256(path.read_bytes()).digest())
     if file is not None:
