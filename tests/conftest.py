@@ -6,6 +6,10 @@ import jax
 import pytest
 from jaxtyping import install_import_hook
 
+from attlas.lab import compile_quickly
+
+compile_quickly()
+
 CHECKED = (
     "attention",
     "audit",

@@ -110,6 +110,9 @@ def run(
     Exit code: 0 all confirmed (claims outside their hypotheses are counted apart), 1 something refuted,
     3 something undecided, 2 bad input, 130 interrupted.
     """
+    from attlas.lab import compile_quickly
+
+    compile_quickly()
     found = _select(patterns, files)
     _check_figure(figure, found)
     shared = _distribute(settings, found)
@@ -155,10 +158,11 @@ def atlas(
 
     Results at the other scale are shown too where the store holds them.
     """
-    from attlas.lab import pages
+    from attlas.lab import compile_quickly, pages
     from attlas.lab.runner import recall
     from attlas.lab.showpieces import SHOWPIECES
 
+    compile_quickly()
     folder = pages.check_folder(Path(out))
     found = _select(patterns, files)
     opened = _open_store(store)
