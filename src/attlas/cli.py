@@ -159,6 +159,7 @@ def atlas(
     Results at the other scale are shown too where the store holds them.
     """
     from attlas.lab import compile_quickly, pages
+    from attlas.lab.drawings import drawing_of
     from attlas.lab.runner import recall
     from attlas.lab.showpieces import SHOWPIECES
 
@@ -167,9 +168,11 @@ def atlas(
     found = _select(patterns, files)
     opened = _open_store(store)
     _tell_of_older(found, opened)
+    keep = opened.folder / "drawings"
     results = []
     for result in _run_all(found, opened, as_json, scale=scale, seed=seed, fresh=fresh):
         results.append(result)
+        drawing_of(result, keep)  # while others are measured
         if not (as_json or _stderr().is_terminal):  # a log, which has no progress bar
             _stderr().print(f"{len(results)} of {len(found)}: {result.claim.id} {result.verdict.word}")
     known = {claim.id for claim in found}
@@ -183,7 +186,7 @@ def atlas(
             shown,
             opened.kept_table("real-data"),
             others={id: result for id, result in recalled.items() if result is not None},
-            keep=opened.folder / "drawings",
+            keep=keep,
             tell=lambda done, of: tell(f"Drawing page {done + 1} of {of} ...") if done % 25 == 0 else None,
         )
     if as_json:

@@ -4,10 +4,10 @@ import hashlib
 import json
 import os
 import sys
-import tempfile
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ import xarray as xr
 import attlas
 from attlas.lab.blocks import encoded
 from attlas.lab.runner import Result
+from attlas.lab.store import under_way
 
 ROWS = 5_000
 """A variable with more values is not in the table; the netCDF file has it."""
@@ -65,6 +66,18 @@ def drawn(chart: Any) -> tuple[str, str]:
     spec = chart.to_dict(validate=False)  # the tests validate
     # "<" is written so that no text of the data can end the script element it stands in.
     return json.dumps(spec, separators=(",", ":")).replace("<", "\\u003c"), vl_convert.vegalite_to_svg(spec)
+
+
+def script(keep: Path | None = None) -> str:
+    """The script that draws specifications in a browser, from the folder `keep` if it was put together before."""
+    place = None if keep is None else keep / f"vega-{version('vl-convert-python')}.js"
+    if place is not None and place.is_file():
+        return place.read_text(encoding="utf-8")
+    made: str = vl_convert.javascript_bundle()  # type: ignore[call-arg]
+    if place is not None:
+        with suppress(OSError):
+            _put(place, made.encode())
+    return made
 
 
 def _described(result: Result) -> xr.Dataset:
@@ -126,14 +139,13 @@ def _read(place: Path) -> Drawing | None:
 
 def _write(place: Path, made: Drawing) -> None:
     """`drawing.json` comes last: a place that has it is whole."""
-    place.mkdir(parents=True, exist_ok=True)
     content = json.dumps({"spec": made.spec, "files": list(made.files)}).encode()
     for name, data in {**made.files, "drawing.json": content}.items():
-        handle, under_way = tempfile.mkstemp(dir=place)
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(data)
-            os.replace(under_way, place / name)
-        except BaseException:
-            Path(under_way).unlink(missing_ok=True)
-            raise
+        _put(place / name, data)
+
+
+def _put(path: Path, data: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with under_way(path.parent, path.suffix) as file:
+        file.write_bytes(data)
+        os.replace(file, path)

@@ -15,13 +15,12 @@ from typing import Any
 
 import jinja2
 import numpy as np
-import vl_convert
 from markupsafe import Markup
 
 import attlas
 from attlas.claims import MAPS, Claim
 from attlas.errors import InputError
-from attlas.lab.drawings import drawing_of, drawn
+from attlas.lab.drawings import drawing_of, drawn, script
 from attlas.lab.explorers import EXPLORERS, write_explorers
 from attlas.lab.formulas import mathml
 from attlas.lab.graphs import Node, draw_graph
@@ -158,7 +157,7 @@ class _Writer:
         self.templates.globals["menu"] = self._menu()
 
     def write(self) -> None:
-        self._save("vega.js", vl_convert.javascript_bundle())  # type: ignore[call-arg]
+        self._save("vega.js", script(self.atlas.keep))
         self._save("atlas.js", self._source("atlas.js"))
         listed = [self._claim(result) for result in self._counted()]
         for one in self.atlas.shown:
