@@ -8,6 +8,8 @@ those of cross-validation do, plain where they are small draws of a large table.
 import json
 import time
 from collections.abc import Callable, Iterator
+from datetime import date
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,8 @@ from sklearn.model_selection import RepeatedKFold, RepeatedStratifiedKFold
 from tools import data
 
 from attlas.lab.pages import standing
+from attlas.lab.runner import machine
+from attlas.lab.showpieces import REAL_DATA
 from attlas.lab.store import Store
 from bench.methods import LEVELS, ON_BAGS, ON_BITS, ON_LAWS, Prediction, pinball
 
@@ -124,7 +128,10 @@ def keep(path: Path, content: dict[str, Any]) -> None:
 @click.option("--method", "methods", multiple=True, help="One method.")
 @click.option("--folds", type=int, default=10**9, help="So many folds or draws at most.")
 @click.option("--out", type=click.Path(path_type=Path), default=RESULTS, help="The results.")
-def main(only: tuple[str, ...], names: tuple[str, ...], methods: tuple[str, ...], folds: int, out: Path) -> None:
+@click.option("--ship", type=click.Path(path_type=Path), help="Also write the atlas's table to this file.")
+def main(
+    only: tuple[str, ...], names: tuple[str, ...], methods: tuple[str, ...], folds: int, out: Path, ship: Path | None
+) -> None:
     """Measure what is not measured yet, then print the tables."""
     data.fetch()
     content = load(out)
@@ -135,7 +142,10 @@ def main(only: tuple[str, ...], names: tuple[str, ...], methods: tuple[str, ...]
                 measure(job, methods, content, out, told)
     content["summary"] = summary(content["runs"])
     keep(out, content)
-    Store().keep_table("real-data", for_the_atlas(content["summary"]))
+    shown = for_the_atlas(content["summary"])
+    Store().keep_table(REAL_DATA, shown)
+    if ship:
+        keep(ship, shown)
     for table in tables(content["summary"]):
         Console(highlight=False, width=150).print(table)
 
@@ -192,17 +202,17 @@ MEASURES = {"bags": ("accuracy", "AUC"), "bits": ("accuracy",), "laws": ("NLPD",
 WORDS = {
     "bags": (
         "Bags of which one instance decides",
-        f"{SPLITS}-fold cross-validation, {REPEATS} times. Do not use the single-location classifier where this page has it behind: where the whole bag counts, or"
+        f"{SPLITS}-fold cross-validation, up to {REPEATS} times. Do not use the single-location classifier where this page has it behind: where the whole bag counts, or"
         " where the deciding instance is not told by a linear function of its features, a support vector machine on summaries of the bag is the better tool.",
     ),
     "bits": (
         "Sparse Boolean functions from few examples",
-        f"{DRAWS} draws of n training rows, tested on at most 2,000 others. Do not use the sparse classifier where many columns each add a little: logistic"
+        f"Up to {DRAWS} draws of n training rows, tested on at most 2,000 others. Do not use the sparse classifier where many columns each add a little: logistic"
         " regression and forests use them all.",
     ),
     "laws": (
         "Conditional laws",
-        f"{SPLITS}-fold cross-validation, {REPEATS} times; the target has variance 1. NLPD and CRPS are better if smaller; coverage is that of the central 90 %.",
+        f"{SPLITS}-fold cross-validation, up to {REPEATS} times; the target has variance 1. NLPD and CRPS are better if smaller; coverage is that of the central 90 %.",
     ),
 }
 
@@ -217,24 +227,35 @@ def for_the_atlas(found: dict[str, Any]) -> dict[str, Any]:
                 "method": method,
                 "numbers": [row.get(measure_) for measure_ in MEASURES[kind]],
                 "ahead": row.get(f"{MEASURES[kind][0]}, ours ahead by"),
+                "folds": row["folds"],
                 "seconds": row["seconds"],
             }
             for name, methods in of_kind.items()
             for i, (method, row) in enumerate(methods.items())
         ]
         kinds.append({"title": WORDS[kind][0], "words": WORDS[kind][1], "measures": MEASURES[kind], "rows": rows})
-    return {"words": f"Seed {SEED}, which nothing was chosen on.", "kinds": kinds}
+    how = machine()
+    words = f"Measured {date.today()} with Attlas {how['attlas']}, JAX {how['jax']} and scikit-learn {version('scikit-learn')}; seed {SEED}, which nothing was chosen on."
+    return {"words": words, "kinds": kinds}
 
 
 def tables(found: dict[str, Any]) -> Iterator[Table]:
     for kind in for_the_atlas(found)["kinds"]:
         table = Table(title=kind["title"], box=None, header_style="bold", pad_edge=False)
-        for heading in ("data", "method", *kind["measures"], f"ours ahead by ({kind['measures'][0]})", "", "seconds"):
+        for heading in (
+            "data",
+            "method",
+            *kind["measures"],
+            f"ours ahead by ({kind['measures'][0]})",
+            "",
+            "folds",
+            "seconds",
+        ):
             table.add_column(heading)
         for row in kind["rows"]:
             numbers = ["" if number is None else f"{number:.3f}" for number in row["numbers"]]
             ahead = "" if row["ahead"] is None else "{:+.3f} [{:+.3f}, {:+.3f}]".format(*row["ahead"])
-            table.add_row(row["data"] if row["first"] else "", row["method"], *numbers, ahead, standing(row["ahead"]), f"{row['seconds']:.2f}")  # fmt: skip
+            table.add_row(row["data"] if row["first"] else "", row["method"], *numbers, ahead, standing(row["ahead"]), str(row["folds"]), f"{row['seconds']:.2f}")  # fmt: skip
         yield table
 
 

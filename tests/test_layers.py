@@ -11,7 +11,7 @@ import attlas
 
 ROOT = Path(attlas.__file__).parent
 MAPS = ("single_location", "sparse_variables", "latent_posterior")
-LAYERS = {"claims": 1, **dict.fromkeys(MAPS, 2), "lab": 3, "estimators": 3, "audit": 3, "cli": 4}
+LAYERS = {"claims": 1, **dict.fromkeys(MAPS, 2), "lab": 3, "estimators": 3, "audit": 3, "terminal": 4, "cli": 5}
 FILES = sorted(ROOT.rglob("*.py"))
 
 

@@ -307,7 +307,7 @@ def _check(new: Claim) -> None:
         raise InputError(f"{where}: {', '.join(sorted(unknown))} is no parameter of its setting")
 
 
-_SILENT = {"figures", "figures.py", "drawing.py", "cli.py"}
+_SILENT = {"figures", "figures.py", "drawing.py", "cli.py", "terminal.py"}
 """Sources that draw and print, files or folders; no number depends on them."""
 
 

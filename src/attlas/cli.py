@@ -2,12 +2,10 @@
 
 import contextlib
 import errno
-import json
 import os
 import signal
 import sys
 import tempfile
-import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -18,14 +16,25 @@ import click
 
 from attlas import __version__
 from attlas.errors import InputError
+from attlas.terminal import (
+    claims_progress,
+    described,
+    print_claim,
+    print_counts,
+    print_estimate,
+    print_json,
+    print_result,
+    print_sweep,
+    stages,
+    stderr,
+    stdout,
+    sweep_progress,
+)
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from attlas.claims import Claim
-    from attlas.lab.runner import Progress, Result
+    from attlas.lab.runner import Result
     from attlas.lab.store import Store
-    from attlas.lab.sweeps import Sweep, Tally
 
 EXIT_REFUTED, EXIT_USAGE, EXIT_UNDECIDED, EXIT_BUG, EXIT_INTERRUPTED = 1, 2, 3, 70, 130
 FIGURE_FORMATS = (".svg", ".pdf", ".png", ".html")
@@ -53,7 +62,7 @@ def list_claims(pattern: str | None, source: str | None, files: Sequence[str], a
     """The catalogue of claims; PATTERN is an id, a map, or a glob such as '*risk*'."""
     found = _select([pattern] if pattern else [], files, source)
     if as_json:
-        _print_json({"claims": [_describe(claim) for claim in found]})
+        print_json({"claims": [described(claim) for claim in found]})
         return
     from rich.table import Table
 
@@ -62,7 +71,7 @@ def list_claims(pattern: str | None, source: str | None, files: Sequence[str], a
         table.add_column(heading, no_wrap=heading == "claim")
     for claim in found:
         table.add_row(claim.id, f"{claim.source}, {claim.reference}", claim.words)
-    _stdout().print(table)
+    stdout().print(table)
 
 
 @commands.command()
@@ -79,9 +88,9 @@ def show(claim: str, store: str | None, files: Sequence[str], as_json: bool) -> 
         raise InputError(f"{claim!r} matches {len(found)} claims; name one: {', '.join(c.id for c in found)}")
     last = Store(store, reading=True).recorded(found[0].id)
     if as_json:
-        _print_json({**_describe(found[0]), "last": last})
+        print_json({**described(found[0]), "last": last})
         return
-    _show_claim(found[0], last)
+    print_claim(found[0], last)
 
 
 @commands.command()
@@ -121,13 +130,13 @@ def run(
     for result in _run_all(found, opened, as_json, scale=scale, seed=seed, fresh=fresh, settings=shared):
         results.append(result)
         if not as_json:
-            _print_result(result)
+            print_result(result)
     if figure:
         _draw(results[0], Path(figure))
     if as_json:
-        _print_json({"claims": [result.to_dict() for result in results]})
+        print_json({"claims": [result.to_dict() for result in results]})
     else:
-        _print_counts(results)
+        print_counts(results)
     sys.exit(_exit_code(results))
 
 
@@ -161,7 +170,7 @@ def atlas(
     from attlas.lab import compile_quickly, pages
     from attlas.lab.drawings import drawing_of
     from attlas.lab.runner import recall
-    from attlas.lab.showpieces import SHOWPIECES
+    from attlas.lab.showpieces import SHOWPIECES, real_data
 
     compile_quickly()
     folder = pages.check_folder(Path(out))
@@ -173,26 +182,26 @@ def atlas(
     for result in _run_all(found, opened, as_json, scale=scale, seed=seed, fresh=fresh):
         results.append(result)
         drawing_of(result, keep)  # while others are measured
-        if not (as_json or _stderr().is_terminal):  # a log, which has no progress bar
-            _stderr().print(f"{len(results)} of {len(found)}: {result.claim.id} {result.verdict.word}")
+        if not (as_json or stderr().is_terminal):  # a log, which has no progress bar
+            stderr().print(f"{len(results)} of {len(found)}: {result.claim.id} {result.verdict.word}")
     known = {claim.id for claim in found}
     shown = [piece.shown(opened) for piece in SHOWPIECES if piece.claim in known]
     other = "quick" if scale == "paper" else "paper"
     recalled = {claim.id: recall(claim, scale=other, seed=seed, store=opened) for claim in found}
-    with _stages(as_json) as tell:
+    with stages(as_json) as tell:
         index = pages.write_atlas(
             results,
             folder,
             shown,
-            opened.kept_table("real-data"),
+            real_data(opened),
             others={id: result for id, result in recalled.items() if result is not None},
             keep=keep,
             tell=lambda done, of: tell(f"Drawing page {done + 1} of {of} ...") if done % 25 == 0 else None,
         )
     if as_json:
-        _print_json({"index": str(index), "claims": [result.to_dict() for result in results]})
+        print_json({"index": str(index), "claims": [result.to_dict() for result in results]})
     else:
-        _print_counts(results)
+        print_counts(results)
         click.echo(index)
     sys.exit(_exit_code(results) if strict else 0)
 
@@ -251,7 +260,7 @@ def audit_models(
     _open_store(None)  # for what it keeps compiled
     ids = None if tokens is None else read_ids(tokens)
     found = []
-    with _stages(as_json) as tell:
+    with stages(as_json) as tell:
         for model in models:
             found.append(
                 audit_model(
@@ -272,7 +281,7 @@ def audit_models(
             write_page(found, path)
     if as_json:
         content: dict[str, Any] = {"audits": [each.to_dict() for each in found]}
-        _print_json(content | ({} if difference is None else {"difference": difference.to_dict()}))
+        print_json(content | ({} if difference is None else {"difference": difference.to_dict()}))
         return
     for each in found:
         click.echo("\n".join(f"- {sentence}" for sentence in each.summary))
@@ -281,17 +290,6 @@ def audit_models(
     if difference is not None:
         click.echo("\n".join(f"- {sentence}" for sentence in difference.summary))
     click.echo(path)
-
-
-@contextlib.contextmanager
-def _stages(quiet: bool) -> Iterator[Callable[[str], None]]:
-    """Say on stderr what is under way: one line that changes on a terminal, nothing with --json elsewhere."""
-    console = _stderr()
-    if console.is_terminal:
-        with console.status("") as status:
-            yield status.update
-    else:
-        yield lambda words: None if quiet else console.print(words)
 
 
 @commands.command()
@@ -352,23 +350,23 @@ def sweep(
     _select([], files)
     plan = sweeps.plan_sweep(claim, grid, seeds, scale, settings, _open_store(store), fresh=fresh, beyond=beyond, retries=retries)  # fmt: skip
     for note in plan.notes:
-        _stderr().print(note)
+        stderr().print(note)
     if dry_run:
-        _print_estimate(plan, where.number, as_json)
+        print_estimate(plan, where.number, as_json)
         return
     try:
-        with _interruptible() as check, _sweep_progress(as_json) as tell:
+        with _interruptible() as check, sweep_progress(as_json) as tell:
             gathered = sweeps.finish(plan, on, lambda tally: (check(), tell(tally))[0])
     except sweeps.Stopped as stopped:
-        _stderr().print(str(stopped))
+        stderr().print(str(stopped))
         gathered = plan.gathered()
     for note in plan.store.notes:
-        _stderr().print(note)
+        stderr().print(note)
     if result:
         sweeps.write_gathered(gathered, result)
     if drawing:
         _draw_sweep(gathered, drawing, kind, variable, chosen)
-    _print_sweep(plan, result, as_json)
+    print_sweep(plan, result, as_json)
     sys.exit(EXIT_REFUTED if plan.tally.failed or plan.tally.left else 0)
 
 
@@ -383,7 +381,7 @@ def cite(claims: Sequence[str], files: Sequence[str], as_json: bool) -> None:
     sources = sorted({claim.source for claim in _select(claims, files)} | {"attlas"})
     entries = {source: bibtex(source) for source in sources}
     if as_json:
-        _print_json({"entries": entries})
+        print_json({"entries": entries})
     else:
         click.echo("\n\n".join(entries.values()))
 
@@ -404,7 +402,7 @@ def _tell_of_older(claims: "list[Claim]", store: "Store") -> None:
     ]
     if older:
         count = f"{len(older)} claim{'s' if len(older) > 1 else ''}"
-        _stderr().print(f"The store holds evidence of an older version for {count}, which is measured again.")
+        stderr().print(f"The store holds evidence of an older version for {count}, which is measured again.")
 
 
 def _open_store(folder: str | None) -> "Store":
@@ -430,7 +428,7 @@ def _distribute(settings: Sequence[str], claims: "list[Claim]") -> dict[str, lis
             shared[claim.id].append(text)
         if len(takers) < len(claims):
             others = len(claims) - len(takers)
-            _stderr().print(
+            stderr().print(
                 f"{name} is a parameter of {len(takers)} of these claims; the other {others} run without it."
             )
     return shared
@@ -443,7 +441,7 @@ def _run_all(
     from attlas.lab.runner import run as run_claim
 
     told = 0
-    with _interruptible() as check, _progress(len(claims), quiet) as (show_progress, advance):
+    with _interruptible() as check, claims_progress(len(claims), quiet) as (show_progress, advance):
 
         def progress(claim: str, done: int, cells: int) -> None:
             check()
@@ -461,7 +459,7 @@ def _run_all(
                 yield result
                 advance()
                 for note in store.notes[told:]:
-                    _stderr().print(note)
+                    stderr().print(note)
                 told = len(store.notes)
         finally:
             workers.shutdown(wait=False, cancel_futures=True)
@@ -486,111 +484,6 @@ def _interruptible() -> Iterator[Callable[[], None]]:
         yield check
     finally:
         signal.signal(signal.SIGINT, before)
-
-
-@contextlib.contextmanager
-def _progress(claims: int, quiet: bool) -> Iterator[tuple["Progress | None", Any]]:
-    """A progress bar on a terminal, nothing elsewhere."""
-    console = _stderr()
-    if quiet or not console.is_terminal:
-        yield None, lambda: None
-        return
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=console, transient=True) as bar:
-        task = bar.add_task("", total=claims)
-
-        def tell(claim: str, done: int, cells: int) -> None:
-            bar.update(task, description=f"{claim}, cell {min(done + 1, cells)} of {cells}")
-
-        yield tell, lambda: bar.advance(task)
-
-
-@contextlib.contextmanager
-def _sweep_progress(quiet: bool) -> "Iterator[Callable[[Tally], None]]":
-    """A bar on a terminal, a line every ten seconds elsewhere: cells done and failed, rate, time left, where."""
-    console = _stderr()
-    if quiet:
-        yield lambda tally: None
-        return
-    if not console.is_terminal:
-        last = time.monotonic()
-        told = False
-
-        def log(tally: "Tally") -> None:
-            nonlocal last, told
-            if tally.processes > 1 and not told:
-                told = True
-                console.print(f"{tally.processes} workers; {tally.where}")
-            if time.monotonic() - last > 10:
-                last = time.monotonic()
-                console.print(_how_far(tally))
-
-        yield log
-        return
-    from rich.progress import BarColumn, Progress, TextColumn
-
-    with Progress(BarColumn(), TextColumn("{task.description}"), console=console, transient=True) as bar:
-        task = bar.add_task("", total=None)
-
-        def show_bar(tally: "Tally") -> None:
-            where = "" if tally.where == "this process" else f", {tally.processes} workers ({tally.where})"
-            done = tally.cells - tally.left
-            bar.update(task, total=tally.cells, completed=done, description=f"{_how_far(tally)}{where}")
-
-        yield show_bar
-
-
-def _how_far(tally: "Tally") -> str:
-    left = f", {_duration(tally.seconds_left)} left" if tally.done and tally.left else ""
-    failed = f", {tally.failed:,} failed" if tally.failed else ""
-    return f"{tally.stored + tally.done:,} of {tally.cells - tally.outside:,} cells{failed}, {tally.rate:.3g} a second{left}"
-
-
-def _duration(seconds: float) -> str:
-    for unit, size in (("d", 86400), ("h", 3600), ("min", 60)):
-        if seconds >= 1.5 * size:
-            return f"{seconds / size:.3g} {unit}"
-    return f"{seconds:.2g} s"
-
-
-def _print_estimate(plan: "Sweep", processes: int, as_json: bool) -> None:
-    estimate = plan.estimate(processes)
-    tally = plan.tally
-    counts = {"cells": tally.cells, "stored": tally.stored, "outside": tally.outside, "left": tally.left}
-    if as_json:
-        seconds = [None if s != s else s for s in (estimate.low, estimate.high)]
-        _print_json({**counts, "seconds": seconds, "basis": estimate.basis})
-        return
-    outside = f", {tally.outside:,} outside the hypotheses" if tally.outside else ""
-    click.echo(f"{tally.cells:,} cells, {tally.stored:,} stored{outside}, {tally.left:,} to do.")
-    if estimate.low != estimate.low:
-        click.echo(f"No estimate: it rests on {estimate.basis}.")
-    elif tally.left:
-        low, high = _duration(estimate.low), _duration(estimate.high)
-        about = low if low == high else f"{low} to {high}, as more or less is compiled again"
-        click.echo(f"About {about}; by {estimate.basis}.")
-
-
-def _print_sweep(plan: "Sweep", out: Path | None, as_json: bool) -> None:
-    tally, failures = plan.tally, plan.failures()
-    counts = {name: getattr(tally, name) for name in ("cells", "stored", "done", "failed", "outside", "left")}
-    if as_json:
-        axes = {name: list(values) for name, values in plan.grid.axes.items()}
-        more = {"seconds": round(tally.seconds, 3), "failures": failures, "out": str(out) if out else None}
-        _print_json({"claim": plan.grid.claim.id, "scale": plan.grid.scale, "axes": axes, **counts, **more})
-        return
-    for failure in failures[:10]:
-        point = ", ".join(f"{name} = {value}" for name, value in failure["cell"].items())
-        _stderr().print(f"Failed: {point or 'the cell'}, seed {failure['seed']}: {failure['reason']}", markup=False)
-    if len(failures) > 10:
-        _stderr().print(f"... and {len(failures) - 10:,} more; --out tells the reason of each.")
-    words = [f"{tally.done:,} done", f"{tally.stored:,} stored before", f"{tally.failed:,} failed", f"{tally.outside:,} outside", f"{tally.left:,} missing"]  # fmt: skip
-    numbers = (tally.done, tally.stored, tally.failed, tally.outside, tally.left)
-    click.echo(f"{tally.cells:,} cells: " + ", ".join(w for w, n in zip(words, numbers, strict=True) if n))
-    if out:
-        click.echo(out)
 
 
 def _draw_sweep(gathered: Any, path: Path, kind: str | None, variable: str | None, at: dict[str, str]) -> None:
@@ -635,7 +528,7 @@ def _check_figure(figure: str | None, claims: "list[Claim]") -> None:
 
 def _draw(result: "Result", path: Path) -> None:
     if not result.evidence:
-        _stderr().print(f"No figure: {result.verdict.reason}")
+        stderr().print(f"No figure: {result.verdict.reason}")
         return
     _save_figure(result.figure(), path)
 
@@ -650,100 +543,7 @@ def _save_figure(chart: Any, path: Path) -> None:
         os.replace(name, path)
     finally:
         Path(name).unlink(missing_ok=True)
-    _stderr().print(f"Figure: {path}")
-
-
-STYLES = {"confirmed": "green", "refuted": "red", "undecided": "yellow", "outside": "blue"}
-
-
-def _stdout() -> "Console":
-    from rich.console import Console
-
-    return Console(highlight=False, width=None if sys.stdout.isatty() else 200)
-
-
-def _stderr() -> "Console":
-    from rich.console import Console
-
-    return Console(stderr=True, highlight=False, soft_wrap=True)
-
-
-def _print_json(content: Any) -> None:
-    click.echo(json.dumps(content, indent=1, allow_nan=False, ensure_ascii=False))
-
-
-def _print_result(result: "Result") -> None:
-    from rich.markup import escape
-
-    verdict, control = result.verdict, result.control
-    cost = "stored, nothing was computed" if result.cached else f"{result.seconds:.1f} s"
-    console = _stdout()
-    style = STYLES[verdict.word]
-    console.print(f"[{style}]{verdict.word:<10}[/] [bold]{result.claim.id}[/]  ({cost})")
-    console.print(f"           {escape(verdict.reason)}", style="default")
-    if result.first:
-        console.print(f"           At first sight refuted: {escape(result.first.reason)} Repeated with a fresh seed and four times the budget.")  # fmt: skip
-    if control:
-        console.print(f"           control {control.word}: {escape(result.claim.control.words)}.")
-
-
-def _print_counts(results: "Sequence[Result]") -> None:
-    counts = {word: sum(r.verdict.word == word for r in results) for word in STYLES}
-    click.echo(", ".join(f"{n} {word}" for word, n in counts.items() if n or word == "confirmed"))
-
-
-def _describe(claim: "Claim") -> dict[str, Any]:
-    return {
-        "id": claim.id,
-        "source": claim.source,
-        "reference": claim.reference,
-        "origin": claim.origin,
-        "statement": claim.statement,
-        "words": claim.words,
-        "hypotheses": [hypothesis.words for hypothesis in claim.hypotheses],
-        "rule": str(claim.rule),
-        "control": claim.control.words,
-        "needs": list(claim.needs),
-        "quick": dict(claim.quick),
-        "paper": dict(claim.paper),
-    }
-
-
-def _plain(value: Any) -> Any:
-    """A parameter as JSON gives it back."""
-    return list(value) if isinstance(value, tuple) else value
-
-
-def _show_claim(claim: "Claim", last: dict[str, Any] | None) -> None:
-    from rich.markup import escape
-    from rich.table import Table
-
-    console = _stdout()
-    console.print(f"[bold]{claim.id}[/]   {claim.source}, {escape(claim.reference)} ({claim.origin})\n")
-    console.print(f"{escape(claim.statement)}\n\n{escape(claim.words)}\n")
-    if claim.hypotheses:
-        console.print("Holds for: " + "; ".join(hypothesis.words for hypothesis in claim.hypotheses) + ".")
-    console.print(f"Rule: {escape(str(claim.rule))}")
-    console.print(f"Control: {escape(claim.control.words)}.")
-    if claim.needs:
-        console.print(f"Rests on: {', '.join(claim.needs)}.")
-    table = Table("parameter", "quick", "paper", box=None, pad_edge=False, header_style="bold")
-    for name in claim.quick:
-        table.add_row(name, *(", ".join(f"{v:g}" if isinstance(v, float) else str(v) for v in (x if isinstance(x, tuple) else (x,))) for x in (claim.quick[name], claim.paper[name])))  # fmt: skip
-    console.print()
-    console.print(table)
-    console.print()
-    if last is None:
-        console.print(f"No verdict yet: attlas run {claim.id}")
-    else:
-        changed = {
-            name: value
-            for name, value in last["setting"].items()
-            if value != _plain(claim.setting(last["scale"])[name])
-        }
-        with_changes = "".join(f", {name} = {value}" for name, value in changed.items())
-        console.print(f"Last verdict, {last['when']}, scale {last['scale']}, seed {last['seed']}{with_changes}:")
-        console.print(f"{last['verdict']}. {escape(last['reason'])}")
+    stderr().print(f"Figure: {path}")
 
 
 def main() -> None:

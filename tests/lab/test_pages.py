@@ -189,9 +189,9 @@ def test_values_are_shown_as_a_reader_writes_them():
 
 def test_what_was_measured_on_real_data_has_a_page(tested, tmp_path):
     rows = [
-        {"data": "musk", "first": True, "method": "ours", "numbers": [0.9, None], "ahead": None, "seconds": 1.0},
-        {"data": "musk", "first": False, "method": "<SVM>", "numbers": [0.8, 0.7], "ahead": [0.1, 0.02, 0.18], "seconds": 2.0},
-        {"data": "musk", "first": False, "method": "forest", "numbers": [0.8, 0.7], "ahead": [-0.1, -0.2, -0.01], "seconds": 2.0},
+        {"data": "musk", "first": True, "method": "ours", "numbers": [0.9, None], "ahead": None, "folds": 30, "seconds": 1.0},
+        {"data": "musk", "first": False, "method": "<SVM>", "numbers": [0.8, 0.7], "ahead": [0.1, 0.02, 0.18], "folds": 30, "seconds": 2.0},
+        {"data": "musk", "first": False, "method": "forest", "numbers": [0.8, 0.7], "ahead": [-0.1, -0.2, -0.01], "folds": 30, "seconds": 2.0},
     ]  # fmt: skip
     measured = {"words": "Seed 1.", "kinds": [{"title": "Bags", "words": "Folds.", "measures": ["accuracy", "AUC"], "rows": rows}]}  # fmt: skip
     folder = write_atlas([tested("single-location/risk-symmetries")], tmp_path / "atlas", measured=measured).parent

@@ -6,7 +6,7 @@ import vl_convert
 import xarray as xr
 
 from attlas.lab.runner import measured
-from attlas.lab.showpieces import SHOWPIECES, Showpiece, Size
+from attlas.lab.showpieces import REAL_DATA, SHOWPIECES, Showpiece, Size, real_data
 from attlas.lab.sweeps import sweep
 
 PIECES = {piece.slug: piece for piece in SHOWPIECES}
@@ -59,3 +59,11 @@ def test_half_of_the_full_one_in_the_store_is_shown_instead(piece, store, monkey
         " --out toy.nc --figure toy.svg"
     )
     assert shown.figure().to_dict()["title"]["text"] == "A toy"
+
+
+def test_what_was_measured_on_real_data_here_is_shown_before_what_is_shipped(store):
+    shipped = real_data(store)
+    assert {"Conditional laws"} <= {kind["title"] for kind in shipped["kinds"]}
+    assert all(row["folds"] >= 10 for kind in shipped["kinds"] for row in kind["rows"])
+    store.keep_table(REAL_DATA, {"kinds": []})
+    assert real_data(store) == {"kinds": []}

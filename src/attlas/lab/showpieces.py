@@ -1,6 +1,7 @@
-"""Sweeps worth a page of their own, hours of work that `attlas atlas` does not start: it draws what the store holds of them,
-or the smaller ones that come with the package."""
+"""Hours of work that `attlas atlas` does not start, worth a page of their own: sweeps, and the benchmark on real data. It shows
+what the store holds of them, or what comes with the package."""
 
+import json
 import shlex
 from dataclasses import dataclass, field
 from importlib.resources import files
@@ -14,6 +15,8 @@ from attlas.lab.diagrams import diagram
 from attlas.lab.grids import DONE, Grid
 from attlas.lab.store import Store
 from attlas.lab.sweeps import Sweep, plan_grid
+
+REAL_DATA = "real-data"
 
 
 @dataclass(frozen=True)
@@ -68,6 +71,12 @@ class Showpiece:
                 return Shown(self, self.full, sweep.gathered(), cells, _spent(sweep))
         evidence = self.shipped()
         return Shown(self, self.small, evidence, int((evidence["status"] != "outside").sum()))
+
+
+def real_data(store: Store) -> dict[str, Any]:
+    """What `make bench-data` measured: here, or before the package was made."""
+    found = store.kept_table(REAL_DATA)
+    return found or json.loads((files("attlas.lab") / "shipped" / f"{REAL_DATA}.json").read_text(encoding="utf-8"))
 
 
 def _spent(sweep: Sweep) -> float:
