@@ -1,6 +1,6 @@
 """A simulation of one's own, swept: how far softmax attention to random scores is from a hard choice.
 
-    attlas sweep examples/walk.py:walk --grid sharpness=0.1:10:9log --seeds 0:20 --figure walk.svg
+    attlas sweep examples/walk.py:walk --grid sharpness=0.1:10:9log --seeds 0:20 --at step=200 --figure walk.svg
 
 A simulation is a function whose parameters all have defaults, one of them `seed`, and which returns a Dataset.
 """

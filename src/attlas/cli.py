@@ -175,6 +175,7 @@ def atlas(
     compile_quickly()
     folder = pages.check_folder(Path(out))
     found = _select(patterns, files)
+    pages.check_prose(found)
     opened = _open_store(store)
     _tell_of_older(found, opened)
     keep = opened.folder / "drawings"
@@ -193,7 +194,7 @@ def atlas(
             results,
             folder,
             shown,
-            real_data(opened),
+            real_data(opened) if any(claim.map in pages.PACKAGE for claim in found) else None,
             others={id: result for id, result in recalled.items() if result is not None},
             keep=keep,
             tell=lambda done, of: tell(f"Drawing page {done + 1} of {of} ...") if done % 25 == 0 else None,
@@ -339,7 +340,7 @@ def sweep(
     """
     from attlas.lab import ONE_THREAD
 
-    os.environ.update({**ONE_THREAD, **os.environ})  # before JAX starts
+    os.environ.update(ONE_THREAD)  # before JAX starts
     from attlas.lab import cluster, sweeps
     from attlas.lab.grids import parse_grid
 
@@ -364,10 +365,16 @@ def sweep(
         stderr().print(note)
     if result:
         sweeps.write_gathered(gathered, result)
-    if drawing:
-        _draw_sweep(gathered, drawing, kind, variable, chosen)
     print_sweep(plan, result, as_json)
-    sys.exit(EXIT_REFUTED if plan.tally.failed or plan.tally.left else 0)
+    lacking = plan.tally.failed or plan.tally.left
+    if drawing:
+        try:
+            _draw_sweep(gathered, drawing, kind, variable, chosen)
+        except InputError as error:
+            if not lacking:
+                raise
+            stderr().print(f"No figure: {error}.")
+    sys.exit(EXIT_REFUTED if lacking else 0)
 
 
 @commands.command()

@@ -162,7 +162,7 @@ def print_result(result: "Result") -> None:
     console.print(f"[{style}]{verdict.word:<10}[/] [bold]{result.claim.id}[/]  ({cost})")
     console.print(f"           {escape(verdict.reason)}", style="default")
     if result.first:
-        console.print(f"           At first sight refuted: {escape(result.first.reason)} Repeated with a fresh seed and four times the budget.")  # fmt: skip
+        console.print(f"           At first sight refuted: {escape(result.first.reason)} Repeated with a fresh seed{' and four times the budget' if result.claim.budget else ''}.")  # fmt: skip
     if control:
         console.print(f"           control {control.word}: {escape(result.claim.control.words)}.")
 
@@ -219,7 +219,7 @@ def print_claim(claim: "Claim", last: dict[str, Any] | None) -> None:
         changed = {
             name: value
             for name, value in last["setting"].items()
-            if value != _plain(claim.setting(last["scale"])[name])
+            if name not in claim.quick or value != _plain(claim.setting(last["scale"])[name])
         }
         with_changes = "".join(f", {name} = {value}" for name, value in changed.items())
         console.print(f"Last verdict, {last['when']}, scale {last['scale']}, seed {last['seed']}{with_changes}:")

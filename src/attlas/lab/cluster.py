@@ -93,6 +93,10 @@ class Source:
 
 @functools.cache
 def _loaded(source: Source) -> Claim:
+    if os.environ.get("NPROC") != ONE_THREAD["NPROC"]:  # or last digits would depend on who computed
+        raise InputError(
+            f"a worker on {os.uname().nodename} would compute with several threads: start it with NPROC=1 in its environment"
+        )
     here = fingerprint(source.file)
     if here != source.fingerprint:
         raise InputError(

@@ -1,5 +1,6 @@
 """What a sweep found, drawn: a phase diagram over two axes, lines with bands over one, or a table."""
 
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,12 +12,15 @@ import xarray as xr
 
 from attlas.drawing import HEIGHT, PALETTE, WIDTH, colour, finish
 from attlas.errors import InputError, near
+from attlas.lab.store import under_way
 
 KINDS = ("phase", "lines", "table")
 PREFERRED = ("arrived", "measured", "log_threshold")
 TABLES = (".csv", ".md")
 _MANY = 4
 """An axis with so many values can be one of a phase diagram."""
+_CROWD = 12
+"""Lines of more values of one axis of the evidence cannot be told apart."""
 
 
 def summary(data: xr.Dataset, variable: str | None = None, at: Mapping[str, Any] | None = None) -> pd.DataFrame:
@@ -31,7 +35,7 @@ def summary(data: xr.Dataset, variable: str | None = None, at: Mapping[str, Any]
     count = values.notnull().sum(over)
     spread = values.std(over, ddof=1) if over else xr.full_like(values, np.nan)
     # Points at which there are one or no values have no spread, which xarray would warn of.
-    error = (spread / np.sqrt(count.where(count > 1))).fillna(0.0)
+    error = spread / np.sqrt(count.where(count > 1))
     status = data["status"]
     worst = xr.full_like(status.isel(seed=0, drop=True) if "seed" in status.dims else status, "done")
     for word in ("outside", "missing", "failed"):
@@ -83,8 +87,17 @@ def _variable(data: xr.Dataset, variable: str | None) -> str:
     return variable
 
 
-def _short(value: Any) -> str:
-    return f"{value:.3g}" if isinstance(value, float | np.floating) else str(value)
+def _short(value: Any, digits: int = 3) -> str:
+    return f"{value:.{digits}g}" if isinstance(value, float | np.floating) else str(value)
+
+
+def _labels(values: pd.Series) -> list[str]:
+    """Each value as briefly as tells it from the others."""
+    for digits in range(3, 18):
+        names = {value: _short(value, digits) for value in values.unique()}
+        if len(set(names.values())) == len(names):
+            break
+    return [names[value] for value in values]
 
 
 def diagram(
@@ -103,10 +116,15 @@ def diagram(
     first, *others = [*numeric, *(name for name in axes if name not in numeric)]
     beside = [*labelled, *others]
     rest = [*others[1:], *labelled] if kind == "phase" else beside[1:]
+    crowded = next((name for name in labelled if frame[name].nunique() > _CROWD), None)
+    if crowded:
+        raise InputError(
+            f"a figure has no room for the {frame[crowded].nunique()} values of {crowded}: choose one of them with --at"
+        )
     if len(rest) > 2:
         raise InputError(f"a figure has no room for {', '.join(rest[2:])}: choose one value of it with --at")
     for name in rest:
-        frame[name] = [f"{name} = {_short(value)}" for value in frame[name]]
+        frame[name] = [f"{name} = {label}" for label in _labels(frame[name])]
     chart: Any = _phase(frame, (first, others[0])) if kind == "phase" else _lines(frame, first, beside[:1])
     panels = (alt.Facet(f"{name}:N", title=None, sort=_order(frame[name])) for name in rest)
     facets: dict[str, Any] = dict(zip(("column", "row"), panels, strict=False))
@@ -124,11 +142,10 @@ def _order(values: pd.Series) -> list[Any]:
 
 
 def _phase(frame: pd.DataFrame, axes: Sequence[str]) -> alt.LayerChart:
-    labels = {name: [_short(value) for value in frame[name]] for name in axes}
-    shown = frame.assign(**{f"{name} ": labels[name] for name in axes})
+    shown = frame.assign(**{f"{name} ": _labels(frame[name]) for name in axes})
     places: dict[Any, Any] = {}
     for channel, name in zip((alt.X, alt.Y), axes, strict=True):
-        order = [_short(value) for value in sorted(frame[name].unique())]
+        order = list(dict.fromkeys(shown.sort_values(name)[f"{name} "]))
         sort = order if channel is alt.X else order[::-1]
         places[channel] = channel(f"{name} :O", title=name, sort=sort)
     base = alt.Chart(shown).encode(x=places[alt.X], y=places[alt.Y])
@@ -143,9 +160,10 @@ def _phase(frame: pd.DataFrame, axes: Sequence[str]) -> alt.LayerChart:
 
 
 def _lines(frame: pd.DataFrame, x: str, beside: Sequence[str]) -> alt.LayerChart:
-    shown = frame.assign(low=frame["mean"] - 2 * frame["error"], high=frame["mean"] + 2 * frame["error"])
+    reach = 2 * frame["error"].fillna(0.0)
+    shown = frame.assign(low=frame["mean"] - reach, high=frame["mean"] + reach)
     for name in beside:
-        shown[name] = [_short(value) for value in shown[name]]
+        shown[name] = _labels(shown[name])
     numbers = frame[x].unique() if pd.api.types.is_numeric_dtype(frame[x]) else None
     wide = numbers is not None and numbers.min() > 0 and numbers.max() > 10 * numbers.min()
     place: Any = alt.X(f"{x}:N", sort=_order(frame[x])) if numbers is None else alt.X(f"{x}:Q", scale=alt.Scale(type="log", nice=False) if wide else alt.Scale(zero=False))  # fmt: skip
@@ -176,8 +194,16 @@ def _lines(frame: pd.DataFrame, x: str, beside: Sequence[str]) -> alt.LayerChart
 
 def write_table(frame: pd.DataFrame, path: Path) -> None:
     """The rows of a `summary` as .csv or .md."""
-    if path.suffix == ".csv":
-        frame.to_csv(path, index=False)
-        return
+    with under_way(path.parent, path.suffix) as file:
+        file.write_text(_csv(frame) if path.suffix == ".csv" else _markdown(frame), encoding="utf-8")
+        file.chmod(0o644)
+        os.replace(file, path)
+
+
+def _csv(frame: pd.DataFrame) -> str:
+    return frame.to_csv(index=False)
+
+
+def _markdown(frame: pd.DataFrame) -> str:
     rows = [list(frame.columns), ["---"] * len(frame.columns), *([f"{v:.6g}" if isinstance(v, float) else str(v) for v in row] for row in frame.itertuples(index=False))]  # fmt: skip
-    path.write_text("\n".join("| " + " | ".join(row) + " |" for row in rows) + "\n", encoding="utf-8")
+    return "\n".join("| " + " | ".join(row) + " |" for row in rows) + "\n"

@@ -152,6 +152,9 @@ class Grid:
     def of(
         cls, claim: Claim, base: Setting, grid: Mapping[str, Values], seeds: tuple[int, ...], scale: str = "quick"
     ) -> "Grid":
+        taken = {"seed", "status", "reason"} & set(base)
+        if taken:
+            raise InputError(f"{claim.id} has a parameter {min(taken)!r}: a sweep keeps something else under that name")
         axes = {name: _axis(base, name, values) for name, values in grid.items()}
         points = math.prod(len(values) for values in axes.values())
         if points * len(seeds) > MOST:
@@ -272,7 +275,7 @@ class Sheet:
     def __init__(self, items: int) -> None:
         self.items = items
         self.filled = np.zeros(items, bool)
-        self._shared: dict[str, tuple[tuple[str, ...], np.ndarray]] = {}
+        self._shared: dict[str, tuple[tuple[str, ...], np.ndarray, np.ndarray]] = {}
         self._columns: dict[str, tuple[tuple[str, ...], np.ndarray, np.ndarray]] = {}
 
     def fill(self, evidence: xr.Dataset, rows: Sequence[int], items: Sequence[int]) -> None:
@@ -287,23 +290,22 @@ class Sheet:
                     dims = ("cell", *(dim for dim in dims if dim != "cell"))
                 self._put(name, dims[1:], values if whole else values[rows], items)
             elif name not in self._columns and self._is_shared(name, dims, values):
-                self._shared[name] = (dims, values)
+                self._shared[name][2][items] = True
             else:
                 self._put(name, dims, np.broadcast_to(values, (len(rows), *values.shape)), items)
         self.filled[items] = True
 
     def _is_shared(self, name: str, dims: tuple[str, ...], values: np.ndarray) -> bool:
-        if name not in self._shared:
-            return not self.filled.any()
-        before, known = self._shared[name]
+        """Whether a variable without the axis `cell` is the same in all blocks that have it."""
+        before, known, _ = self._shared.setdefault(name, (dims, values, np.zeros(self.items, bool)))
         return before == dims and known.shape == values.shape and _same(known, values)
 
     def _put(self, name: str, dims: tuple[str, ...], values: np.ndarray, items: Any) -> None:
         if values.dtype.kind == "U":
             values = values.astype(object)
         if name in self._shared:  # it was the same in all blocks until now
-            before, known = self._shared.pop(name)
-            self._put(name, before, np.broadcast_to(known, (int(self.filled.sum()), *known.shape)), np.flatnonzero(self.filled))  # fmt: skip
+            before, known, has = self._shared.pop(name)
+            self._put(name, before, np.broadcast_to(known, (int(has.sum()), *known.shape)), np.flatnonzero(has))
         if name not in self._columns:
             self._columns[name] = (
                 dims,
@@ -323,7 +325,7 @@ class Sheet:
         if shape != column.shape or dtype != column.dtype:
             grown = _empty(shape, dtype)
             grown[tuple(map(slice, column.shape))] = column
-            if shape != column.shape and dtype.kind != "O":
+            if dtype.kind in "fc":  # whole numbers and truth values had nothing to say that they are missing
                 grown[~has] = np.nan
             column = grown
         place: Any = (items, *map(slice, values.shape[1:]))
@@ -337,8 +339,11 @@ class Sheet:
         def free(name: str) -> str:
             return f"evidence_{name}" if name in taken else name
 
+        for name, (dims, values, has) in list(self._shared.items()):
+            if (self.filled & ~has).any():
+                self._put(name, dims, values[None][:0], [])
         found: dict[str, Any] = {}
-        for name, (dims, values) in self._shared.items():
+        for name, (dims, values, _) in self._shared.items():
             found[free(name)] = (tuple(map(free, dims)), values)
         for name, (dims, column, has) in self._columns.items():
             if not has.all():

@@ -100,9 +100,11 @@ def read_notes(name: str, file: Path) -> Notes:
             tuple(_made(Finding, entry) for entry in content.get("findings", ())),
             dict(content.get("ideas", {})),
         )
-    except TypeError as error:
+    except (TypeError, AttributeError, ValueError) as error:
         raise InputError(f"the notes {str(file)!r} have an entry that is not understood: {error}") from error
 
 
 def _made(kind: type[Part], entry: Mapping[str, Any]) -> Part:
+    if isinstance(entry.get("claims", ()), str):
+        raise TypeError(f"claims = {entry['claims']!r} must be a list")
     return kind(**{name: tuple(value) if isinstance(value, list) else value for name, value in entry.items()})

@@ -34,6 +34,8 @@ from attlas.statistics import Bound
 LIST = "claims.json"
 """The machine-readable list beside the index. It names every file of the atlas, by which a folder is known as one."""
 SCHEMA = "claims.schema.json"
+PACKAGE = tuple(name.replace("_", "-") for name in MAPS)
+"""The maps of the package, as claims name them."""
 
 
 def check_folder(folder: Path) -> Path:
@@ -42,7 +44,9 @@ def check_folder(folder: Path) -> Path:
     if folder.exists() and not folder.is_dir():
         raise InputError(f"{str(folder)!r} is a file; name a folder with --out")
     if folder.is_dir():
-        strangers = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()} - _files_of(folder)
+        own = _files_of(folder)
+        rooms = {str(parent) for name in own for parent in Path(name).parents}
+        strangers = {str(path.relative_to(folder)) for path in folder.rglob("*")} - own - rooms
         if strangers:
             raise InputError(
                 f"the folder {str(folder)!r} holds other things ({min(strangers)}); name an empty or new one with --out"
@@ -56,13 +60,21 @@ def check_folder(folder: Path) -> Path:
     return folder
 
 
+def check_prose(claims: Sequence[Claim]) -> None:
+    """Read what the pages will say of `claims`, before anything is measured."""
+    notes_of(claims)
+    for claim in claims:
+        mathml(claim.statement)
+
+
 def _files_of(folder: Path) -> set[str]:
     """The files that the atlas in `folder` says are its own; none where there is no atlas."""
     try:
         content = json.loads((folder / LIST).read_text(encoding="utf-8"))
     except (FileNotFoundError, json.JSONDecodeError, UnicodeDecodeError):
         return set()
-    return set(content["files"]) if isinstance(content, dict) and "attlas" in content and "files" in content else set()
+    whole = isinstance(content, dict) and "attlas" in content and isinstance(content.get("files"), list)
+    return set(content["files"]) if whole else set()
 
 
 @dataclass(frozen=True)
@@ -92,6 +104,11 @@ class Atlas:
     @cached_property
     def by_id(self) -> dict[str, Result]:
         return {result.claim.id: result for result in self.results}
+
+    @cached_property
+    def of_the_package(self) -> bool:
+        """Whether claims of the package are among them; an atlas of somebody else's map speaks of that map alone."""
+        return any(result.claim.map in PACKAGE for result in self.results)
 
     @cached_property
     def notes(self) -> dict[str, Notes]:
@@ -167,7 +184,8 @@ class _Writer:
             )
         if self.atlas.measured:
             self._page("real-data.html", "real_data.html", measured=self.atlas.measured, standing=standing)
-        write_explorers(self.folder, self.templates, self.atlas.by_id)
+        if self.atlas.of_the_package:
+            write_explorers(self.folder, self.templates, self.atlas.by_id)
         for guide in self.guides:
             self._page(f"guides/{guide.slug}.html", "guide.html", guide=guide)
         self._page("papers.html", "papers.html")
@@ -231,6 +249,7 @@ class _Writer:
             ),
             drawing=drawing,
             source=source_line(claim),
+            outside=not claim.file.is_relative_to(Path(attlas.__file__).parent),
             bibtex=bibtex_of(result),
             idea=self.atlas.idea(claim),
             notes=self.atlas.notes[claim.map],
@@ -253,7 +272,7 @@ class _Writer:
         return {
             "by_map": by_map,
             "counts": _counts(atlas.results),
-            "explorers": EXPLORERS,
+            "explorers": EXPLORERS if atlas.of_the_package else (),
             "pictures": {name: (id, self._size(id)) for name, id in pictures.items() if id},
             "asked": _asked(atlas),
             "graphs": {name: Markup(_graph(name, results)) for name, results in by_map.items()},
@@ -362,7 +381,7 @@ def bibtex_of(result: Result) -> str:
 
 def _in_order(results: Iterable[Result]) -> list[Result]:
     """The package's maps in their order, and then others."""
-    order = {name.replace("_", "-"): place for place, name in enumerate(MAPS)}
+    order = {name: place for place, name in enumerate(PACKAGE)}
     return sorted(results, key=lambda result: (order.get(result.claim.map, len(order)), result.claim.id))
 
 

@@ -276,8 +276,20 @@ def _measure(claim: Claim, batch: list[Setting], seed: int) -> xr.Dataset:
             f"{claim.id} measured {len(batch)} cells and returned {what}: it must return a Dataset with an axis "
             f"'cell' of that length"
         )
+    odd = next((name for name, values in evidence.variables.items() if not _storable(values)), None)
+    if odd is not None:
+        raise InputError(
+            f"{claim.id} returned {odd} of type {evidence[odd].dtype}: it must be numbers, truth values or words"
+        )
     # NumPy from here on: outside the scoped precision JAX would compute with these numbers in single.
     return evidence.as_numpy()
+
+
+def _storable(values: xr.Variable) -> bool:
+    """Whether a block can hold these values."""
+    if values.dtype == object:
+        return all(isinstance(value, str) for value in values.values.ravel())
+    return values.dtype.kind in "biufUSMm"
 
 
 def _join(parts: list[xr.Dataset], cells: Sequence[Setting]) -> xr.Dataset:

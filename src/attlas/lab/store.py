@@ -253,7 +253,8 @@ class Store:
             found = json.loads(self._verdict_path(claim).read_text())
         except (FileNotFoundError, json.JSONDecodeError, UnicodeDecodeError):
             return None
-        return found if isinstance(found, dict) else None
+        known = isinstance(found, dict) and {"when", "scale", "seed", "setting", "verdict", "reason"} <= set(found)
+        return found if known else None
 
     def keep_table(self, name: str, content: Mapping[str, Any]) -> None:
         """Keep a table that a benchmark made, for the atlas to show."""

@@ -89,7 +89,7 @@ def carry_out(claim: Claim, batches: Sequence[Batch], store: Store) -> Outcome:
 def _measured(claim: Claim, batch: Batch, failed: dict[int, str]) -> Iterator[tuple[Batch, xr.Dataset, dict[str, Any]]]:
     try:
         yield batch, *measured(claim, list(batch.settings), batch.seed)
-    except Exception as error:  # noqa: BLE001 - whatever a claim raises, the other cells go on
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever a claim raises, the other cells go on
         if len(batch.items) == 1:
             failed[batch.items[0]] = f"{type(error).__name__}: {error}"
             return
@@ -331,7 +331,9 @@ class Sweep:
                     suspects.append(Batch((item,), (setting,), batch.seed))
 
     def _is_hopeless(self, item: int, reason: str) -> bool:
-        """Whether a cell that has failed once more has failed for good."""
+        """Whether a cell that has failed once more has failed for good, or another sweep has measured it meanwhile."""
+        if self.status[item] != MISSING:
+            return True
         self._attempts[item] += 1
         if self._attempts[item] <= self.retries:
             return False

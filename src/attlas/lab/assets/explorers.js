@@ -326,7 +326,7 @@ const attlas = (() => {
 
   // --- where descent goes ---------------------------------------------------------------------------------------------
   function portrait() {
-    const TIME = 40, MOST = 40000, SIDE = 64;
+    const TIME = 40, MOST = 40000, LEAST = 4096, SIDE = 64; // with a large step the time is over before an end is in sight
     const COLOUR = { oracle: "a", mirror: "c", swapped: "b", neither: "d" };
     let c, alpha, path, ends, edge, run = 0, box, maps;
 
@@ -429,7 +429,7 @@ const attlas = (() => {
     }
     // Where starts end: coarse squares first, then finer ones where neighbours differ. Turning the signs of kappa and nu turns the picture.
     function* fill() {
-      const off = value("off"), quick = attlas.tabulated(c), steps = Math.min(2 * MOST, Math.ceil(TIME / alpha)), turned = { oracle: "mirror", mirror: "oracle" };
+      const off = value("off"), quick = attlas.tabulated(c), steps = Math.min(2 * MOST, Math.max(LEAST, Math.ceil(TIME / alpha))), turned = { oracle: "mirror", mirror: "oracle" };
       for (let side = 16; side <= SIDE; side *= 2) {
         const coarse = ends;
         const alike = (i, j) => { // around the square that this one is a quarter of
