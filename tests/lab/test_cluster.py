@@ -15,7 +15,7 @@ import xarray as xr
 
 import attlas
 from attlas.errors import InputError
-from attlas.lab import cluster
+from attlas.lab import ONE_THREAD, cluster
 from attlas.lab.cluster import Source, Where, fingerprint, hired, parse_where
 from attlas.lab.sweeps import Stopped, plan_sweep, sweep
 
@@ -58,7 +58,7 @@ class Scheduler:
             port = free.getsockname()[1]
         self.address = f"tcp://127.0.0.1:{port}"
         self.process = self._start("scheduler", "--host", "127.0.0.1", "--port", str(port), "--no-dashboard")
-        self.environment = extra or {}
+        self.environment = {**ONE_THREAD, **(extra or {})}
         for _ in range(workers):
             self.add()
         wait_for(lambda: _answers(port))

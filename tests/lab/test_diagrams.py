@@ -89,3 +89,21 @@ def test_nothing_done_is_nothing_to_draw(swept):
     with pytest.raises(InputError, match="no cell is done"):
         summary(swept[["status", "reason"]])
     assert isinstance(swept, xr.Dataset)
+
+
+def test_values_that_agree_to_three_digits_have_places_of_their_own(toy, store):
+    found = sweep(toy, {"lam": [0.5, 0.50001, 0.50002, 0.50003], "n": "1:5"}, store=store)
+    spec = diagram(found, "phase", "measured").to_dict()
+    assert len({row["lam "] for data in spec["datasets"].values() for row in data}) == 4
+
+
+def test_one_value_has_no_error_and_a_crowd_of_lines_is_refused(toy, store):
+    found = (
+        sweep(toy, {"n": "1:3"}, store=store)
+        .assign(path=(("n", "step"), np.ones((2, 40))))
+        .assign_coords(step=range(40))
+    )
+    assert summary(found, "path")["error"].isna().all()
+    with pytest.raises(InputError, match="no room for the 40 values of step"):
+        diagram(found, variable="path")
+    assert diagram(found, variable="path", at={"step": 3}).to_dict()

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import xarray as xr
 
+from attlas.claims import Setting
 from attlas.errors import InputError
 from attlas.lab.grids import DONE, MISSING, Grid, Sheet, expand, gather, parse_grid, parse_seeds
 from attlas.lab.store import Address, Cell
@@ -204,3 +205,28 @@ def test_labels_that_differ_between_cells_become_a_variable():
         sheet.fill(xr.Dataset({"x": (("cell", "learner"), [[1.0, 2.0]])}, {"learner": labels}), [0], [i])
     found = xr.Dataset(sheet.variables(set(), ("i",), (2,)))
     assert found["learner_label"].values.tolist() == [["a", "b"], ["c", "b"]] and "learner" not in found.coords
+
+
+@pytest.mark.parametrize("kind", [int, bool, float])
+@pytest.mark.parametrize("order", [(0, 1, 2), (1, 0, 2), (2, 1, 0), (1, 2, 0)])
+def test_what_is_missing_is_nan_in_whatever_order_blocks_come(kind, order):
+    sheet = Sheet(3)
+    for i in order:
+        sheet.fill(xr.Dataset({"v": (("cell", "place"), np.ones((1, (2, 3, 2)[i]), kind))}), [0], [i])
+    np.testing.assert_array_equal(
+        sheet.variables(set(), ("a",), (3,))["v"][1], [[1, 1, np.nan], [1, 1, 1], [1, 1, np.nan]]
+    )
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2), (1, 0, 2), (2, 1, 0)])
+def test_what_some_blocks_share_is_nan_in_those_that_lack_it(order):
+    sheet = Sheet(3)
+    for i in order:
+        shared = {} if i == 1 else {"x": ((), 5.0)}
+        sheet.fill(xr.Dataset({"v": ("cell", [1.0]), **shared}), [0], [i])
+    np.testing.assert_array_equal(sheet.variables(set(), ("a",), (3,))["x"][1], [5, np.nan, 5])
+
+
+def test_names_that_a_sweep_needs_itself_are_refused(toy):
+    with pytest.raises(InputError, match=r"'status'.*something else"):
+        Grid.of(toy, Setting(status=1), {"status": [1, 2]}, (0,))

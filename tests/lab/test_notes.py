@@ -62,6 +62,13 @@ def test_notes_that_cannot_be_read_are_named(tmp_path):
     (tmp_path / "odd.toml").write_text('[[items]]\nname = "Theorem 1"\nabuot = ""\n')
     with pytest.raises(InputError, match=r"odd\.toml.*abuot"):
         read_notes("odd", tmp_path / "odd.toml")
+    for number, text in enumerate(
+        ('questions = ["a"]', 'ideas = "abc"', '[[items]]\nname = "T"\nabout = "A"\nclaims = "slug"')
+    ):
+        file = tmp_path / f"{number}.toml"
+        file.write_text(text)
+        with pytest.raises(InputError, match="not understood"):
+            read_notes("odd", file)
 
 
 def test_notes_stay_as_they_are():

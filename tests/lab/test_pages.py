@@ -152,6 +152,15 @@ def test_a_failed_build_leaves_the_old_pages(tested, tmp_path, monkeypatch):
     assert [path.name for path in tmp_path.iterdir()] == ["atlas"]
 
 
+@pytest.mark.parametrize("content", [None, '{"attlas": "0", "files": null}'])
+def test_a_folder_with_an_empty_folder_in_it_is_left_alone(content, tmp_path):
+    (tmp_path / "plans").mkdir()
+    if content is not None:
+        (tmp_path / "claims.json").write_text(content)
+    with pytest.raises(InputError, match="holds other things"):
+        check_folder(tmp_path)
+
+
 def test_a_folder_with_other_things_is_left_alone(tmp_path):
     (tmp_path / "thesis.tex").write_text("")
     for content in (None, "{}", '{"claims": []}', '{"attlas": "0", "files": ["claims.json"]}', "[]"):

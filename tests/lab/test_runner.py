@@ -1,4 +1,5 @@
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import jax
@@ -6,9 +7,9 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from attlas.claims import Claim, Control, Hypothesis, Setting
+from attlas.claims import Claim, Control, Hypothesis, Setting, catalogue
 from attlas.errors import InputError
-from attlas.lab.runner import fresh_seed, make_room, recall, run
+from attlas.lab.runner import fresh_seed, make_room, measured, recall, run
 from attlas.statistics import Agreement
 
 
@@ -230,3 +231,12 @@ def test_compiled_programs_are_forgotten_where_there_are_too_many(monkeypatch, a
     monkeypatch.setattr("attlas.lab.runner.jax.clear_caches", lambda: found.append(True))
     make_room()
     assert found == forgotten
+
+
+@pytest.mark.parametrize("values", [np.array([object()]), np.array([1j])])
+def test_evidence_that_no_block_can_hold_is_told(values):
+    odd = replace(
+        catalogue()["single-location/zeta"], measure=lambda cells, seed: xr.Dataset({"odd": ("cell", values)})
+    )
+    with pytest.raises(InputError, match=r"returned odd of type .*: it must be numbers, truth values or words"):
+        measured(odd, [odd.quick], 0)

@@ -204,8 +204,11 @@ def test_the_store_is_where_the_environment_says(tmp_path, monkeypatch):
 
 def test_the_last_verdict_is_remembered(store):
     assert store.recorded("map/claim") is None
+    whole = {"verdict": "confirmed", "reason": "", "when": "", "scale": "quick", "seed": 0, "setting": {}}
+    store.record("map/claim", whole)
+    assert store.recorded("map/claim") == whole
     store.record("map/claim", {"verdict": "confirmed"})
-    assert store.recorded("map/claim") == {"verdict": "confirmed"}
+    assert store.recorded("map/claim") is None
 
 
 def test_a_table_is_kept_and_found_again(store):

@@ -1,4 +1,5 @@
 import json
+import sys
 import time
 
 import numpy as np
@@ -97,6 +98,18 @@ def test_a_cell_that_raises_fails_alone_with_its_reason(toy, store, monkeypatch)
     assert np.isnan(found["measured"].sel(n=3)).all()
     clean = sweep(toy, {"n": "1:9", "dim": [5], "raises": [100.0]}, store=store)
     np.testing.assert_array_equal(found["measured"].sel(n=[1, 2, 8]), clean["measured"].sel(n=[1, 2, 8]))
+
+
+def test_a_cell_that_leaves_the_interpreter_fails_alone(toy, store, monkeypatch):
+    def leaving(claim, batch, seed):
+        if any(cell.n == 2 for cell in batch):
+            sys.exit(5)
+        return before(claim, batch, seed)
+
+    before = sweeps.measured
+    monkeypatch.setattr(sweeps, "measured", leaving)
+    found = sweep(toy, {"n": "1:4", "dim": [5]}, store=store, retries=0)
+    assert found["status"].values.ravel().tolist() == ["done", "failed", "done"]
 
 
 def test_a_cell_that_raises_once_is_tried_again(toy, store, tmp_path):

@@ -93,10 +93,6 @@ class Source:
 
 @functools.cache
 def _loaded(source: Source) -> Claim:
-    if os.environ.get("NPROC") != ONE_THREAD["NPROC"]:  # or last digits would depend on who computed
-        raise InputError(
-            f"a worker on {os.uname().nodename} would compute with several threads: start it with NPROC=1 in its environment"
-        )
     here = fingerprint(source.file)
     if here != source.fingerprint:
         raise InputError(
@@ -130,7 +126,16 @@ def fingerprint(file: str | None) -> str:
 
 def work(source: Source, folder: str, batches: Sequence[Batch]) -> Outcome:
     """Carry out one task."""
+    _check_threads()
     return carry_out(source.load(), batches, _store(folder))
+
+
+def _check_threads() -> None:
+    """Last digits must not depend on who computes."""
+    if os.environ.get("NPROC") != ONE_THREAD["NPROC"]:
+        raise InputError(
+            f"a worker on {os.uname().nodename} would compute with several threads: start it with NPROC=1 in its environment"
+        )
 
 
 @functools.cache
@@ -143,6 +148,7 @@ def _store(folder: str) -> Store:
 def trial(source: Source, folder: str, token: str) -> str:
     """What is wrong with this worker, in a sentence, or nothing."""
     try:
+        _check_threads()
         source.load()
         if not (Path(folder) / token).exists():
             return f"a worker on {os.uname().nodename} does not see the store {folder!r}: it must be on a shared disk"
