@@ -20,6 +20,7 @@ from attlas.latent_posterior.bounds import head_rademacher, length_shift
 from attlas.latent_posterior.claims.shared import FIGURES, PAPER, on_sphere, random_topics
 from attlas.latent_posterior.learning import (
     MECHANISMS,
+    Heads,
     Topics,
     compare,
     descend_linearised,
@@ -121,7 +122,7 @@ def linearised(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     population = labelled_topics(cell, key_for(seed, LINEAR, "topics"))
     drawn = population.sample(key_for(seed, LINEAR, "samples"), cell.samples, cell.repeats)
     heads = random_heads(key_for(seed, LINEAR, "heads"), cell.repeats, cell.heads, cell.vocabulary)
-    features = np.asarray(heads.features(population.counts))
+    features = np.asarray(jax.jit(Heads.features)(heads, population.counts))
     found = descend_linearised(features, drawn, step_size=cell.step_size, steps=cell.steps, record_every=cell.every)
     sizes, inside = found.eigenvalues, found.distances
     relative = cell.step_size * sizes / sizes[:, :1]
@@ -145,17 +146,16 @@ GRID = np.geomspace(0.02, 2, 40)
 
 @eqx.filter_jit
 def softmax_excess(
-    keys: Array, sizes: tuple[int, int, int], kernel: Exponential, noise: Float[Any, ""]
+    points: Float[Any, "draw token dim"], queries: int, kernel: Exponential, noise: Float[Any, ""]
 ) -> Float[Array, "draw temperature"]:
-    r"""$E|\mathrm{attn}_\gamma - f^*|^2 = (w - w^*)^\top(G + \sigma^2I)(w - w^*)$ in the mean over queries, exactly, for each draw of the keys: w the weights of
-    softmax attention, $w^*$ those of the Bayes predictor, over random functions with covariance `kernel` and noise. `sizes`: queries, tokens, dim."""
-    queries, length, dim = sizes
+    r"""$E|\mathrm{attn}_\gamma - f^*|^2 = (w - w^*)^\top(G + \sigma^2I)(w - w^*)$ in the mean over queries, exactly, for each draw of the points, the first of
+    which are the `queries` and the others the keys: w the weights of softmax attention, $w^*$ those of the Bayes predictor, over random functions with
+    covariance `kernel` and noise."""
 
-    def one(key: Array) -> Array:
-        points = on_sphere(key, queries + length, dim)
+    def one(points: Array) -> Array:
         asked, context = points[:queries], points[queries:]
         bayes = cme_weights(asked, context, ridge=noise**2, kernel=kernel)
-        covariance = kernel(context, context) + noise**2 * jnp.eye(length)
+        covariance = kernel(context, context) + noise**2 * jnp.eye(len(context))
 
         def excess(temperature: Array) -> Array:
             off = softmax(asked @ context.T / temperature) - bayes
@@ -163,7 +163,7 @@ def softmax_excess(
 
         return jax.lax.map(excess, jnp.asarray(GRID))
 
-    return jax.lax.map(one, keys)
+    return jax.lax.map(one, points)
 
 
 @claim(
@@ -191,9 +191,9 @@ def softmax_excess(
 )  # fmt: skip
 def approximation(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     (cell,) = cells
-    draws = jax.random.split(key_for(seed, APPROXIMATION, "contexts"), cell.draws)
-    sizes = (cell.queries, cell.length, cell.dim)
-    found = np.asarray(softmax_excess(draws, sizes, Exponential(cell.temperature), np.asarray(cell.noise)))
+    key = key_for(seed, APPROXIMATION, "contexts")
+    points = on_sphere(key, cell.draws, cell.queries + cell.length, cell.dim)
+    found = np.asarray(softmax_excess(points, cell.queries, Exponential(cell.temperature), np.asarray(cell.noise)))
     # Chosen on half of the draws and measured on the others.
     chosen, measured = np.array_split(found, 2)
     best = chosen.mean(0).argmin()
@@ -465,7 +465,7 @@ def supervised(cells: Sequence[Setting], seed: int) -> xr.Dataset:
         model, key_for(seed, SUPERVISED, "training"), [most], cell.repeats, cell.length, cell.queries
     )
     for n in (cell.samples, most):
-        data = jax.tree.map(lambda x, n=n: x[:, :n], drawn), jnp.full((cell.repeats, n), 1 / n)
+        data = jax.tree.map(lambda x, n=n: x[:, :n], drawn), np.full((cell.repeats, n), 1 / n)
         found = train("CME", data, steps=cell.steps, rate=0.15)
         excess.append(compare("CME", found, model, fresh).excess.mean(1))
     # Logarithms, because some small training sets err by far more than others; the two sizes of a repeat share their contexts.
