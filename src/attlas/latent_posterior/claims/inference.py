@@ -79,8 +79,8 @@ def attended(model: BayesianRegression, kernel: Kernel, points: Any, weights: An
     values = here @ (model.scale * weights[: phi.shape[1]]) + model.noise * noise
     mean, variance = model.posterior(keys, values)
     spread = model.noise**2 + jnp.einsum("qi,ij,qj->q", there, variance, there)
-    ridges = (model.ridge, len(keys) * model.ridge)
-    attention, other = (cme_attention(asked, keys, values, ridge=r, kernel=kernel)[:, 0] for r in ridges)
+    ridges = model.ridge * jnp.array([1.0, len(keys)])
+    attention, other = jax.lax.map(lambda r: cme_attention(asked, keys, values, ridge=r, kernel=kernel)[:, 0], ridges)
     exact = cme_variance(asked, keys, ridge=model.ridge, kernel=kernel, prior=model.scale**2)
     return ((there @ mean)[:, 0], attention), (spread, exact), other, values[:, 0], phi, kernel(points, points)
 

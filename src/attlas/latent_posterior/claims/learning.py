@@ -179,7 +179,7 @@ def softmax_excess(
         Hypothesis("dim >= 2", lambda s: s.dim >= 2, defining=True),
         Hypothesis("length >= 128: above the effective dimension", lambda s: s.length >= 128),
     ),
-    quick=Setting(length=(128, 256, 512), dim=3, temperature=0.5, noise=0.5, draws=64, queries=64),
+    quick=Setting(length=(128, 256), dim=3, temperature=0.5, noise=0.5, draws=64, queries=32),
     paper=Setting(length=(128, 256, 512, 1024, 2048), dim=3, temperature=0.5, noise=0.5, draws=64, queries=64),
     rule=Approximation(margin=0.15),
     control=Control("the bias of the head's limit alone", lambda e: e.assign(predicted=e["bias"])),
@@ -228,7 +228,7 @@ CERTIFIED = "latent-posterior/head-complexity-bound"
     r" $\ln(N) = d\ln(1 + 4B_uB_vR^2/\epsilon) + d\ln(1 + 4B_vR/\epsilon)$, for sequences of any length; the supremum is certified in the plane.",
     words="How well heads of given norms can fit coin flips has a bound in which the length of the sequences does not occur.",
     hypotheses=(NORM, DRAWS),
-    quick=Setting(length=(4, 128), samples=(128, 256), query_norm=2.0, draws=32, rings=24),
+    quick=Setting(length=(4, 128), samples=(128, 256), query_norm=2.0, draws=32, rings=16),
     paper=Setting(length=(4, 32, 128), samples=(128, 256, 512), query_norm=2.0, draws=32, rings=24),
     rule=Bound(),
     control=Control(
@@ -290,14 +290,14 @@ def complexity(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     return xr.Dataset({name: ("cell", [float(value)]) for name, value in values.items()})
 
 
-HEADS = Setting(length=(16,), samples=(16, 64, 256), dim=5, query_norm=5.0, draws=800, starts=2, steps=20)
+HEADS = Setting(length=(16,), samples=(16, 256), dim=5, query_norm=5.0, draws=480, starts=2, steps=20)
 
 claim(
     IN_SAMPLES,
     statement=r"The Rademacher complexity of heads with $|u| \le 5$, $|v| \le 1$ on n sequences of 16 random directions in five dimensions falls as $n^{-1/2}$: the exponent is within 0.07 of $-\frac12$.",
     words="Four times the sequences halve what heads can fit by chance.",
     quick=HEADS,
-    paper=HEADS.replace(samples=(16, 64, 256, 512), steps=30),
+    paper=HEADS.replace(samples=(16, 64, 256, 512), draws=800, steps=30),
     rule=Rate(margin=0.07),
     fit=lambda e: e.assign(x=e["samples"].astype(float), measured=e["heads"], predicted=-0.5),
     control=Control("the fast rate, an exponent of -1", lambda e: e.assign(predicted=-1.0)),
@@ -321,7 +321,7 @@ def exponent_below(evidence: xr.Dataset, measured: str, error: str) -> xr.Datase
     statement=r"The Rademacher complexity of heads with $|u| \le 2$, $|v| \le 1$ on 4 sequences of L random directions in the plane does not grow with L, from 4 tokens on: its exponent is below 0.05. The"
     r" mean over all signs is exact, and the supremum is enclosed. It falls slightly, towards $\sup_u|E_u x|$ times the complexity of a constant.",
     words="Longer sequences let heads fit no more by chance.",
-    quick=Setting(length=(4, 16, 64, 256), samples=4, query_norm=2.0, draws=32, rings=24),
+    quick=Setting(length=(4, 16, 64, 256), samples=4, query_norm=2.0, draws=32, rings=16),
     paper=Setting(length=(4, 16, 64, 256, 1024), samples=4, query_norm=2.0, draws=64, rings=24),
     rule=Order(),
     fit=lambda e: exponent_below(e, "heads", "error"),
@@ -446,7 +446,7 @@ SUPERVISED = "latent-posterior/supervised-fast-rate"
     statement=r"CME attention with learnt temperature and ridge, trained on n contexts of random functions, nears the Bayes predictor faster than $n^{-1/2}$: with 16 times the contexts"
     r" $E|f_n - f^*|^2$ is less than a quarter, in geometric mean over training sets. The Bayes predictor is in its class, and the expected rate is $\frac1n$.",
     words="Where the class holds the Bayes predictor, training finds it at the fast rate.",
-    quick=Setting(samples=8, length=8, queries=4, steps=60, repeats=256, contexts=64),
+    quick=Setting(samples=8, length=8, queries=4, steps=60, repeats=128, contexts=64),
     paper=Setting(samples=16, length=16, queries=4, steps=80, repeats=256, contexts=128),
     rule=Order(),
     control=Control("an exponent below -2", lambda e: e.assign(upper=e["few"] - np.log(256))),
@@ -506,7 +506,7 @@ def longer_is_better(e: xr.Dataset, learner: str) -> xr.Dataset:
         Hypothesis("samples >= 2 length, for the control", lambda s: min(s.samples) >= 2 * s.length, defining=True),
         Hypothesis("repeats >= 20", lambda s: s.repeats >= 20, defining=True),
     ),
-    quick=Setting(length=(4, 16), samples=(32, 128), queries=4, steps=60, repeats=48, contexts=768),
+    quick=Setting(length=(4, 16), samples=(32, 128), queries=4, steps=60, repeats=32, contexts=768),
     paper=Setting(length=(4, 16, 64), samples=(128, 512), queries=4, steps=80, repeats=32, contexts=768),
     rule=Order(),
     fit=lambda e: longer_is_better(e, "softmax"),

@@ -348,7 +348,7 @@ def differences(cells: Sequence[Setting], seed: int) -> xr.Dataset:
 
 COMPARED: dict[str, Any] = {
     **CURVES,
-    "quick": SHORT.replace(length=(128, 512), dim=(2, 3), draws=200),
+    "quick": SHORT.replace(length=(128, 512), dim=(2, 3), draws=100),
     "paper": SHORT.replace(length=(128, 512, 1024), dim=(2, 3), draws=200),
     "hypotheses": (*CURVES["hypotheses"], AMPLE),
 }
@@ -467,10 +467,10 @@ def head_curves(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     )
 
 
-LONGER = Setting(length=(500, 2000, 8000), dim=(2, 3, 6), weights=WEIGHTS, fixed=0.25, noise=0.5, draws=64, queries=32)
+LONGER = Setting(length=(500, 2000, 8000), dim=(2, 3, 6), weights=WEIGHTS, fixed=0.25, noise=0.5, draws=64, queries=16)
 HEADED: dict[str, Any] = {
     "quick": LONGER,
-    "paper": LONGER.replace(length=(500, 2000, 8000, 32_000)),
+    "paper": LONGER.replace(length=(500, 2000, 8000, 32_000), queries=32),
     "hypotheses": (SPHERE, DRAWS, LADDER, NOISY),
     "cells": together("dim"),
     "budget": "draws",
