@@ -25,7 +25,7 @@ class Enclosure(NamedTuple):
     upper: Float[np.ndarray, " draw"]
 
 
-def draw_signs(key: Array, draws: int, samples: int) -> Float[np.ndarray, "draws samples"]:
+def draw_signs(key: Array, draws: int, samples: int) -> Float[Any, "draws samples"]:
     return stream(key).choice([-1.0, 1.0], (whole("draws", draws, 1), whole("samples", samples, 1)))
 
 

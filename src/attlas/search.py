@@ -25,7 +25,7 @@ class Summit(NamedTuple):
 class _State(NamedTuple):
     point: Point
     best: Point
-    value: Array
+    value: Any
 
 
 def climb(

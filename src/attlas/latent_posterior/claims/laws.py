@@ -90,7 +90,7 @@ def conditional_laws(cells: Sequence[Setting], seed: int) -> xr.Dataset:
 
 
 LETTERED: dict[str, Any] = {
-    "quick": Setting(length=(64, 256), fixed=2.0, draws=200, queries=32),
+    "quick": Setting(length=(64, 256), fixed=2.0, draws=400, queries=32),
     "paper": Setting(length=(64, 256, 1024), fixed=2.0, draws=400, queries=32),
     "hypotheses": (DRAWS, Hypothesis("length >= 64", lambda s: s.length >= 64)),
     "cells": together("length"),

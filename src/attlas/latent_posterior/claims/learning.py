@@ -179,7 +179,7 @@ def softmax_excess(
         Hypothesis("dim >= 2", lambda s: s.dim >= 2, defining=True),
         Hypothesis("length >= 128: above the effective dimension", lambda s: s.length >= 128),
     ),
-    quick=Setting(length=(128, 256), dim=3, temperature=0.5, noise=0.5, draws=64, queries=32),
+    quick=Setting(length=(128, 256), dim=3, temperature=0.5, noise=0.5, draws=128, queries=32),
     paper=Setting(length=(128, 256, 512, 1024, 2048), dim=3, temperature=0.5, noise=0.5, draws=64, queries=64),
     rule=Approximation(margin=0.15),
     control=Control("the bias of the head's limit alone", lambda e: e.assign(predicted=e["bias"])),
@@ -506,7 +506,7 @@ def longer_is_better(e: xr.Dataset, learner: str) -> xr.Dataset:
         Hypothesis("samples >= 2 length, for the control", lambda s: min(s.samples) >= 2 * s.length, defining=True),
         Hypothesis("repeats >= 20", lambda s: s.repeats >= 20, defining=True),
     ),
-    quick=Setting(length=(4, 16), samples=(32, 128), queries=4, steps=60, repeats=32, contexts=768),
+    quick=Setting(length=(4, 16), samples=(32, 128), queries=4, steps=60, repeats=48, contexts=768),
     paper=Setting(length=(4, 16, 64), samples=(128, 512), queries=4, steps=80, repeats=32, contexts=768),
     rule=Order(),
     fit=lambda e: longer_is_better(e, "softmax"),
@@ -543,7 +543,7 @@ def supervised_in_length(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     )
 
 
-def by_place(model: BayesianRegression, data: tuple[Any, Array], fresh: Any) -> Float[np.ndarray, "lane n"]:
+def by_place(model: BayesianRegression, data: tuple[Any, Any], fresh: Any) -> Float[np.ndarray, "lane n"]:
     """Mean square distance to the Bayes predictor of least squares of the target on the values, one weight for each place in the context."""
     contexts, weight = jax.tree.map(np.asarray, data)
     values, targets = contexts.values[..., 0], contexts.targets[..., 0].mean(-1)
