@@ -61,6 +61,11 @@ class Quadrature(NamedTuple):
     error: Real
 
 
+def stream(key: Array) -> np.random.Generator:
+    """NumPy's numbers of a key, for draws that are sooner made than compiled."""
+    return np.random.default_rng(np.asarray(jax.random.key_data(key)).tolist())
+
+
 @functools.partial(jax.jit, static_argnames="draw")
 def monte_carlo(draw: Callable[..., Array], key: Array, samples: int | Array, *args: Any) -> Estimate:
     """Mean over `samples` draws of `draw(key, BLOCK, *args)`, which returns `[..., BLOCK]` independent values.

@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from attlas.errors import InputError, whole
-from attlas.gaussian import Estimate, Real, float64
+from attlas.gaussian import Estimate, Real, float64, stream
 from attlas.search import climb
 
 
@@ -25,8 +25,8 @@ class Enclosure(NamedTuple):
     upper: Float[np.ndarray, " draw"]
 
 
-def draw_signs(key: Array, draws: int, samples: int) -> Float[Array, "draws samples"]:
-    return jax.random.rademacher(key, (whole("draws", draws, 1), whole("samples", samples, 1)), jnp.float64)
+def draw_signs(key: Array, draws: int, samples: int) -> Float[Any, "draws samples"]:
+    return stream(key).choice([-1.0, 1.0], (whole("draws", draws, 1), whole("samples", samples, 1)))
 
 
 def correlation(u: Float[Array, " d"], tokens: Float[Array, "m n d"], signs: Float[Array, " m"]) -> Float[Array, ""]:
@@ -48,13 +48,13 @@ def head_complexity(
     steps: int = 150,
 ) -> Float[np.ndarray, " draws"]:
     """The supremum for each draw of the signs, from below: the best of `starts` ascents, the origin among them."""
-    tokens, signs = jnp.asarray(tokens, float), jnp.asarray(signs, float)
+    tokens, signs = np.asarray(tokens, float), np.asarray(signs, float)
     draws, dim = len(signs), tokens.shape[-1]
-    direction = jax.random.normal(key, (draws, starts, dim))
-    radius = query_norm * jnp.linspace(0, 1, starts)[:, None]
-    start = radius * direction / jnp.linalg.norm(direction, axis=-1, keepdims=True)
+    direction = stream(key).standard_normal((draws, starts, dim))
+    radius = query_norm * np.linspace(0, 1, starts)[:, None]
+    start = radius * direction / np.linalg.norm(direction, axis=-1, keepdims=True)
     point = {"u": start.reshape(draws * starts, dim)}
-    which = {"signs": jnp.repeat(signs, starts, axis=0)}
+    which = {"signs": np.repeat(signs, starts, axis=0)}
     found = climb(_objective, _into_ball, point | which, (tokens, query_norm), steps=steps)
     return value_norm * found.value.reshape(draws, starts).max(1)
 

@@ -48,7 +48,7 @@ def iterate(
     trips = np.diff(times, prepend=0)
     trips = np.pad(trips, (0, -len(trips) % CHUNK))
 
-    survived = jnp.zeros(jax.tree.leaves(state)[0].shape[:1], jnp.int32)
+    survived = np.zeros(jax.tree.leaves(state)[0].shape[:1], np.int32)
     chunks, t = [], 0
     for chunk in np.split(trips, len(trips) // CHUNK):
         state, survived, observed = _chunk(step, observe, state, survived, args, t, chunk)
@@ -96,7 +96,7 @@ def drive(
     has to see to it that steps beyond the last leave the state alone.
     """
     times = np.unique(np.append(np.arange(0, steps, record_every), steps))
-    survived = jnp.zeros(jax.tree.leaves(state)[0].shape[:1], jnp.int32)
+    survived = np.zeros(jax.tree.leaves(state)[0].shape[:1], np.int32)
     rows, waiting = [jax.tree.map(lambda x: np.asarray(x)[None], state)], []
 
     def collect(first: int, path: Any) -> None:

@@ -19,9 +19,9 @@ from jaxtyping import Array, Float
 
 from attlas.attention import linear_attention, softmax_attention
 from attlas.errors import InputError, near, positive, whole
-from attlas.gaussian import Real, float64
+from attlas.gaussian import Real, float64, stream
 from attlas.kernels import RBF
-from attlas.latent_posterior.models import BayesianRegression, Contexts, FiniteLatent, compositions, log_ways
+from attlas.latent_posterior.models import BayesianRegression, Contexts, FiniteLatent, compositions, drawn_at, log_ways
 from attlas.scan import Trajectory, iterate
 
 # --- the ledger ------------------------------------------------------------------------------------------------------
@@ -95,11 +95,11 @@ class Topics(NamedTuple):
     @float64
     def sample(self, key: Array, samples: int, repeats: int) -> Risk:
         """The empirical risks of `repeats` samples."""
-        places, latents, noises = jax.random.split(key, 3)
+        rng = stream(key)
         shape = (whole("repeats", repeats, 1), whole("samples", samples, 1))
-        k = jax.random.categorical(places, jnp.log(self.risk.weight), shape=shape)
-        z = jax.random.categorical(latents, jnp.log(jnp.asarray(self.posterior))[k])
-        label = np.asarray(jnp.asarray(self.values)[z] + self.noise * jax.random.normal(noises, shape))
+        k = rng.choice(len(self.counts), shape, p=self.risk.weight / self.risk.weight.sum())
+        z = drawn_at(rng.random(shape), self.posterior[k])
+        label = self.values[z] + self.noise * rng.standard_normal(shape)
         rows, size = np.arange(repeats)[:, None], (repeats, len(self.counts))
         seen, total, rest = (np.zeros(size) for _ in range(3))
         np.add.at(seen, (rows, k), 1)
@@ -148,7 +148,7 @@ class Heads(NamedTuple):
 def random_heads(key: Array, repeats: int, heads: int, vocabulary: int, spread: float = 1.0) -> Heads:
     """Scores that are normal, and values 0."""
     shape = (whole("repeats", repeats, 1), whole("heads", heads, 1), vocabulary)
-    return Heads(spread * jax.random.normal(key, shape), jnp.zeros(shape))
+    return Heads(spread * stream(key).standard_normal(shape), np.zeros(shape))
 
 
 def _empirical(heads: Heads, risk: Risk, counts: Array) -> Array:
@@ -198,12 +198,12 @@ def minimise(
 ) -> Trajectory:
     """Adam on `loss(parameters, data, shared)` in every lane, the leading axis of `start` and `data`, with a rate that falls to 0 as a
     cosine. `loss` takes one lane and must be a module-level function. What is observed are the parameters."""
-    start = jax.tree.map(jnp.asarray, start)
-    zeros = jax.tree.map(jnp.zeros_like, start)
+    start = jax.tree.map(np.asarray, start)
+    zeros = jax.tree.map(np.zeros_like, start)
     state = _State(start, zeros, zeros)
     steps = whole("steps", steps, 1)
     step, observe = _adam(loss)
-    args = (jax.tree.map(jnp.asarray, data), jax.tree.map(jnp.asarray, shared), float(positive("rate", rate)), steps)
+    args = (data, shared, float(positive("rate", rate)), steps)
     return iterate(step, observe, state, args, steps=steps, record_every=record_every or steps)
 
 
@@ -303,7 +303,7 @@ def descend_linearised(
     minimiser = np.einsum("rij,rj->ri", axes, inside)
     eta = positive("step_size", step_size) / sizes[:, 0]
     path = iterate(
-        _descend, _where, jnp.zeros_like(moment), (covariance, moment, eta), steps=steps, record_every=record_every or steps
+        _descend, _where, np.zeros_like(moment), (covariance, moment, eta), steps=steps, record_every=record_every or steps
     )  # fmt: skip
     least = samples(np.einsum("rki,ri->rk", features, minimiser))
     reached = np.stack([samples(np.einsum("rki,ri->rk", features, theta)) for theta in path.observed])
@@ -332,7 +332,7 @@ class Parameters(NamedTuple):
     key: Float[Any, "*n dim dim"]
 
 
-def _cme(p: Parameters, c: Contexts, factor: Real = 1.0) -> Array:
+def _cme(p: Parameters, c: Contexts, factor: Real) -> Array:
     """CME attention, with the gradient of a linear solve, which is cheaper than that of the factor."""
     kernel, keys = RBF(jnp.exp(p.temperature)), jnp.asarray(c.keys)
     system = kernel(keys, keys) + factor * jnp.exp(p.ridge) * jnp.eye(keys.shape[-2])
@@ -343,43 +343,58 @@ def _cme(p: Parameters, c: Contexts, factor: Real = 1.0) -> Array:
     return kernel(jnp.asarray(c.queries), keys) @ solved
 
 
-def _cme_of_length(p: Parameters, c: Contexts) -> Array:
-    return _cme(p, c, c.keys.shape[-2])
-
-
 def _mapped(p: Parameters, c: Contexts) -> tuple[Array, Array, Array]:
     return c.queries @ p.query, c.keys @ p.key, c.values
 
 
-def _softmax(p: Parameters, c: Contexts, factor: Real = 1.0) -> Array:
+def _softmax(p: Parameters, c: Contexts, factor: Real) -> Array:
     return softmax_attention(*_mapped(p, c), temperature=factor * jnp.exp(p.temperature))
 
 
-def _softmax_of_length(p: Parameters, c: Contexts) -> Array:
-    return _softmax(p, c, c.keys.shape[-2] ** (-2 / (c.keys.shape[-1] + 3)))
+def _linear(p: Parameters, c: Contexts, factor: Real) -> Array:
+    return linear_attention(*_mapped(p, c), temperature=factor * jnp.exp(p.temperature))
 
 
-def _sum(p: Parameters, c: Contexts) -> Array:
-    return linear_attention(*_mapped(p, c), temperature=jnp.exp(p.temperature))
+class Mechanism(NamedTuple):
+    """Attention whose ridge, or temperature, is what is learnt times a power of the length: the exponent, given the dimension of the keys."""
+
+    attend: Callable[[Parameters, Contexts, Real], Array]
+    exponent: Callable[[int], float]
+
+    def factor(self, contexts: Contexts) -> float:
+        length, dim = contexts.keys.shape[-2:]
+        return length ** self.exponent(dim)
+
+    def __call__(self, parameters: Parameters, contexts: Contexts) -> Array:
+        return self.attend(parameters, contexts, self.factor(contexts))
 
 
-def _mean(p: Parameters, c: Contexts) -> Array:
-    return _sum(p, c) / c.keys.shape[-2]
+def _constant(dim: int) -> float:
+    return 0.0
 
 
-MECHANISMS: dict[str, Callable[[Parameters, Contexts], Array]] = {
-    "CME": _cme,
-    "CME, ridge in proportion to the length": _cme_of_length,
-    "softmax": _softmax,
-    "softmax, temperature by the length": _softmax_of_length,
-    "linear, mean": _mean,
-    "linear, sum": _sum,
+def _in_proportion(dim: int) -> float:
+    return 1.0
+
+
+def _by_rate(dim: int) -> float:
+    return -2 / (dim + 3)
+
+
+MECHANISMS: dict[str, Mechanism] = {
+    "CME": Mechanism(_cme, _constant),
+    "CME, ridge in proportion to the length": Mechanism(_cme, _in_proportion),
+    "softmax": Mechanism(_softmax, _constant),
+    "softmax, temperature by the length": Mechanism(_softmax, _by_rate),
+    "linear, mean": Mechanism(_linear, _in_proportion),
+    "linear, sum": Mechanism(_linear, _constant),
 }
 r"""Attention of queries over a context, with parameters that are learnt: CME with kernel and ridge; softmax and linear attention with maps of
-queries and keys and a temperature. By the length, the ridge is $cL$ and the temperature $cL^{-2/(s+4)}$, $s$ the sphere's dimension."""
+queries and keys and a temperature. By the length, the ridge is $cL$ and the temperature $cL^{-2/(s+4)}$, $s$ the sphere's dimension. Two that
+differ by the factor alone are trained and asked by one compiled program."""
 
 
-def mechanism(name: str) -> Callable[[Parameters, Contexts], Array]:
+def mechanism(name: str) -> Mechanism:
     if name not in MECHANISMS:
         raise InputError(
             f"mechanism {name!r}: there is none.{near(name, MECHANISMS)} There are: {', '.join(MECHANISMS)}."
@@ -389,24 +404,22 @@ def mechanism(name: str) -> Callable[[Parameters, Contexts], Array]:
 
 def begin(lanes: int, dim: int) -> Parameters:
     """Temperature and ridge 1, and maps that are the identity."""
-    eye = jnp.broadcast_to(jnp.eye(dim), (whole("lanes", lanes, 1), dim, dim))
-    return Parameters(jnp.zeros(lanes), jnp.zeros(lanes), eye, eye)
+    eye = np.broadcast_to(np.eye(dim), (whole("lanes", lanes, 1), dim, dim))
+    return Parameters(np.zeros(lanes), np.zeros(lanes), eye, eye)
 
 
 @functools.cache
-def _loss(name: str) -> Callable[[Parameters, tuple[Contexts, Array], Any], Array]:
-    attend = mechanism(name)
-
-    def loss(parameters: Parameters, data: tuple[Contexts, Array], shared: Any) -> Array:
+def _loss(attend: Callable[[Parameters, Contexts, Real], Array]) -> Callable[[Parameters, Any, Real], Array]:
+    def loss(parameters: Parameters, data: tuple[Contexts, Array], factor: Real) -> Array:
         contexts, weight = data
-        return weight @ ((attend(parameters, contexts) - contexts.targets) ** 2).sum(-1).mean(-1)
+        return weight @ ((attend(parameters, contexts, factor) - contexts.targets) ** 2).sum(-1).mean(-1)
 
     return loss
 
 
 def draw_training(
     model: BayesianRegression, key: Array, samples: Sequence[int], repeats: int, length: int, queries: int = 1
-) -> tuple[Contexts, Float[Array, "lane n"]]:
+) -> tuple[Contexts, Float[np.ndarray, "lane n"]]:
     """Contexts with noisy targets for every number of samples and repeat, lanes in this order, and weights 1/n on the first n of them, 0
     beyond: samples of a repeat are nested."""
     sizes = [whole("samples", n, 1) for n in samples]
@@ -415,20 +428,20 @@ def draw_training(
     most = max(sizes)
     contexts, noises = jax.random.split(key)
     drawn = model.sample(contexts, whole("repeats", repeats, 1) * most, whole("length", length, 1), queries)
-    noise = model.noise * jax.random.normal(noises, drawn.targets.shape)
+    drawn = jax.tree.map(np.asarray, drawn)
+    noise = model.noise * stream(noises).standard_normal(drawn.targets.shape)
     drawn = drawn._replace(targets=drawn.targets + noise)
-    lanes = jax.tree.map(lambda x: jnp.tile(x.reshape(repeats, most, *x.shape[1:]), (len(sizes), *[1] * x.ndim)), drawn)
-    weight = jnp.repeat(jnp.stack([(jnp.arange(most) < n) / n for n in sizes]), repeats, 0)
+    lanes = jax.tree.map(lambda x: np.tile(x.reshape(repeats, most, *x.shape[1:]), (len(sizes), *[1] * x.ndim)), drawn)
+    weight = np.repeat([(np.arange(most) < n) / n for n in sizes], repeats, 0)
     return lanes, weight
 
 
-def train(
-    name: str, data: tuple[Contexts, Float[Array, "lane n"]], *, steps: int = 100, rate: float = 0.1
-) -> Parameters:
+def train(name: str, data: tuple[Contexts, Float[Any, "lane n"]], *, steps: int = 100, rate: float = 0.1) -> Parameters:
     """The parameters of the mechanism `name` after empirical risk minimisation in every lane."""
-    contexts = data[0]
+    chosen, contexts = mechanism(name), data[0]
     start = begin(len(data[1]), contexts.keys.shape[-1])
-    return minimise(_loss(name), start, data, steps=steps, rate=rate).last.parameters
+    found = minimise(_loss(chosen.attend), start, data, chosen.factor(contexts), steps=steps, rate=rate)
+    return found.last.parameters
 
 
 class Comparison(NamedTuple):
@@ -443,15 +456,16 @@ def compare(name: str, parameters: Parameters, model: BayesianRegression, contex
     """How far trained attention is from the Bayes predictor. Its risk at a noiseless target is the sum of the two, because the
     predictive mean is a conditional mean."""
     mean, variance = (np.asarray(x) for x in model.predictive(*contexts[:3]))
-    found = np.asarray(_attend(name, jax.tree.map(jnp.asarray, parameters), contexts))
+    chosen = mechanism(name)
+    found = np.asarray(_attend(chosen.attend, parameters, contexts, chosen.factor(contexts)))
     excess = ((found - mean) ** 2).sum(-1).mean(-1)
     return Comparison(excess, model.outputs * (variance - model.noise**2).mean(-1))
 
 
-@functools.partial(jax.jit, static_argnames="name")
-def _attend(name: str, parameters: Parameters, contexts: Contexts) -> Array:
+@functools.partial(jax.jit, static_argnames="attend")
+def _attend(attend: Any, parameters: Parameters, contexts: Contexts, factor: Real) -> Array:
     # Lane by lane, which keeps memory small and leaves one factorisation under way at a time.
-    return jax.lax.map(lambda p: mechanism(name)(p, contexts), parameters)
+    return jax.lax.map(lambda p: attend(p, contexts, factor), parameters)
 
 
 def length_curve(
@@ -464,8 +478,8 @@ def length_curve(
     contexts: int,
     queries: int = 4,
 ) -> list[Comparison]:
-    """`compare` at every one of `lengths`, whatever length the parameters were learnt at."""
-    return [
-        compare(name, parameters, model, model.sample(key, contexts, whole("length", length, 1), queries))
-        for length in lengths
-    ]
+    """`compare` at every one of `lengths`, whatever length the parameters were learnt at; shorter contexts are the beginnings of longer ones."""
+    sizes = [whole("length", length, 1) for length in lengths]
+    drawn = jax.tree.map(np.asarray, model.sample(key, contexts, max(sizes), queries))
+    every = (drawn._replace(keys=drawn.keys[:, :size], values=drawn.values[:, :size]) for size in sizes)
+    return [compare(name, parameters, model, one) for one in every]

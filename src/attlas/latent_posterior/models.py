@@ -3,7 +3,8 @@ r"""Models with a known posterior: tokens that are independent and alike given a
 Each model draws sequences of any length and has the law of z given a sequence, the law of what comes next, and the Bayes risk: the
 least mean square error with which the latent can be told from `length` tokens, noise of the target not included. That risk is
 exact (`bayes_risk`: a closed form, a sum over counts or a quadrature, as each says) and has a sampled twin (`sampled_bayes_risk`).
-Models are pytrees: `jax.vmap` runs over their arrays, and what is computed follows the precision of the context.
+Models are pytrees: `jax.vmap` runs over their arrays, and what is computed follows the precision of the context. Sums over counts,
+likelihoods and posteriors of NumPy's arrays are NumPy's, in double precision: there is nothing to compile.
 """
 
 import functools
@@ -17,7 +18,6 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.scipy.special import xlogy
 from jaxtyping import Array, Float, Int
 from scipy import special
 
@@ -54,17 +54,26 @@ class Gaussian(NamedTuple):
 class Mixture(NamedTuple):
     """Gaussian laws N(means_z, noise^2 I) with weights [*n, m]."""
 
-    weights: Float[Array, "*n m"]
+    weights: Float[Any, "*n m"]
     means: Float[Any, "m dim"]
     noise: Real
 
-    def log_density(self, at: Float[Any, "*n dim"]) -> Float[Array, "*n"]:
-        return jax.nn.logsumexp(jnp.log(self.weights) + normal_log_density(at[..., None, :], self.means, self.noise), axis=-1)  # fmt: skip
+    def log_density(self, at: Float[Any, "*n dim"]) -> Float[Any, "*n"]:
+        densities = normal_log_density(at[..., None, :], self.means, self.noise)
+        if _numpy(self.weights, densities):
+            return special.logsumexp(np.log(self.weights) + densities, axis=-1)
+        return jax.nn.logsumexp(jnp.log(self.weights) + densities, axis=-1)
 
 
-def normal_log_density(x: Float[Any, "*#s dim"], mean: Float[Any, "*#s dim"], noise: Real) -> Float[Array, "*s"]:
+def _numpy(*arrays: Any) -> bool:
+    """Whether NumPy can compute with them: none is JAX's."""
+    return not any(isinstance(x, jax.Array) for x in arrays)
+
+
+def normal_log_density(x: Float[Any, "*#s dim"], mean: Float[Any, "*#s dim"], noise: Real) -> Float[Any, "*s"]:
     """Log density of N(mean, noise^2 I)."""
-    return -((x - mean) ** 2).sum(-1) / (2 * noise**2) - x.shape[-1] * jnp.log(math.sqrt(2 * math.pi) * noise)
+    log = np.log if _numpy(noise) else jnp.log
+    return -((x - mean) ** 2).sum(-1) / (2 * noise**2) - x.shape[-1] * log(math.sqrt(2 * math.pi) * noise)
 
 
 class Model(eqx.Module):
@@ -105,10 +114,9 @@ class GaussianLocation(Model):
     @eqx.filter_jit
     def sample(self, key: Array, samples: int, length: int) -> Sequences:
         """Latents [n, dim] and tokens [n, length, dim]."""
-        latents, noises = jax.random.split(key)
-        z = self.scale * jax.random.normal(latents, (whole("samples", samples, 1), self.dim))
-        noise = jax.random.normal(noises, (samples, whole("length", length, 1), self.dim))
-        return Sequences(z, z[:, None] + self.noise * noise)
+        drawn = jax.random.normal(key, (whole("samples", samples, 1), 1 + whole("length", length, 1), self.dim))
+        z = self.scale * drawn[:, 0]
+        return Sequences(z, z[:, None] + self.noise * drawn[:, 1:])
 
     def log_likelihood(self, tokens: Float[Any, "*#n length dim"], z: Float[Any, "*#n dim"]) -> Float[Array, "*n"]:
         return normal_log_density(tokens, z[..., None, :], self.noise).sum(-1)
@@ -186,34 +194,43 @@ class BayesianRegression(Model):
             return self.kernel(a, b)
         return self.features(a) @ jnp.swapaxes(self.features(b), -1, -2)
 
-    def draw_keys(self, key: Array, *shape: int) -> Float[Array, "*shape dim"]:
-        if self.points is not None:
-            return jnp.asarray(self.points)[jax.random.randint(key, shape, 0, len(self.points))]
-        x = jax.random.normal(key, (*shape, self.dim))
-        return x / jnp.linalg.norm(x, axis=-1, keepdims=True)
-
     @eqx.filter_jit
     def sample(self, key: Array, samples: int, length: int, queries: int = 1) -> Contexts:
         """Contexts [n, length] with `queries` queries each."""
         size = whole("length", length, 1) + whole("queries", queries, 1)
-        contexts, noises = jax.random.split(key)
+        width = size if self.kernel is not None else jax.eval_shape(self.features, jnp.zeros((1, self.dim))).shape[-1]
+        # Places, noise and weights at once: every draw is compiled.
+        parts = np.array([size * self.dim, size * self.outputs, width * self.outputs])
+        drawn = jax.random.normal(key, (whole("samples", samples, 1), parts.sum()))
+        places, noise, weights = (
+            part.reshape(samples, -1, last)
+            for part, last in zip(
+                jnp.split(drawn, np.cumsum(parts[:-1]), 1), (self.dim, self.outputs, self.outputs), strict=True
+            )
+        )
+        keys = self._keys_at(places)
         # One context at a time: batched factorisations of one program that do not wait for each other can block for good (JAX 0.10, CPU).
-        draws = jax.random.split(contexts, whole("samples", samples, 1))
-        keys, values = jax.lax.map(lambda k: self._draw(k, size), draws)
-        noise = self.noise * jax.random.normal(noises, (samples, length, self.outputs))
-        return Contexts(keys[:, :length], values[:, :length] + noise, keys[:, length:], values[:, length:])
+        mapped = jax.vmap(self._values) if self.kernel is None else lambda *both: jax.lax.map(lambda x: self._values(*x), both)  # fmt: skip
+        values = mapped(keys, weights)
+        given = values[:, :length] + self.noise * noise[:, :length]
+        return Contexts(keys[:, :length], given, keys[:, length:], values[:, length:])
 
-    def _draw(self, key: Array, size: int) -> tuple[Float[Array, "size dim"], Float[Array, "size o"]]:
-        """Keys, and a function at them."""
-        places, weights = jax.random.split(key)
-        keys = self.draw_keys(places, size)
+    def _keys_at(self, normal: Float[Array, "n size dim"]) -> Float[Array, "n size dim"]:
+        """Keys made of normal numbers: their directions, or the point that the first of each falls upon."""
+        if self.points is None:
+            return normal / jnp.linalg.norm(normal, axis=-1, keepdims=True)
+        place = jnp.floor(len(self.points) * jax.scipy.special.ndtr(normal[..., 0])).astype(int)
+        return jnp.asarray(self.points)[jnp.minimum(place, len(self.points) - 1)]
+
+    def _values(self, keys: Float[Array, "size dim"], weights: Float[Array, "D o"]) -> Float[Array, "size o"]:
+        """A function at the keys."""
         if self.kernel is None:
             root = self.features(keys)
         else:
             gram = self.gram(keys, keys)
             # Lifted by its rounding error, because a smooth kernel's matrix is singular to rounding.
-            root = jnp.linalg.cholesky(gram + 10 * jnp.finfo(gram.dtype).eps * jnp.trace(gram) * jnp.eye(size))
-        return keys, root @ (self.scale * jax.random.normal(weights, (root.shape[-1], self.outputs)))
+            root = jnp.linalg.cholesky(gram + 10 * jnp.finfo(gram.dtype).eps * jnp.trace(gram) * jnp.eye(len(keys)))
+        return root @ (self.scale * weights)
 
     def log_likelihood(
         self, keys: Float[Any, "*#n length dim"], values: Float[Any, "*#n length o"], z: Float[Any, "*#n D o"]
@@ -275,19 +292,20 @@ class FiniteModel(Model):
     values: Float[Any, "m o"]
 
     @abstractmethod
-    def log_likelihood(self, tokens: Any) -> Float[Array, "*n m"]:
+    def log_likelihood(self, tokens: Any) -> Float[Any, "*n m"]:
         """Of the sequence, for each latent."""
 
-    @eqx.filter_jit
-    def posterior(self, tokens: Any) -> Float[Array, "*n m"]:
+    def posterior(self, tokens: Any) -> Float[Any, "*n m"]:
         return posterior_of(self.prior, self.log_likelihood(tokens))
 
     def squared_errors(self, drawn: Sequences) -> Float[Array, " n"]:
         values = jnp.asarray(self.values)
         return ((self.posterior(drawn.tokens) @ values - values[drawn.latent]) ** 2).sum(-1)
 
-    def draw_latents(self, key: Array, samples: int) -> Int[Array, " n"]:
-        return jax.random.categorical(key, jnp.log(jnp.asarray(self.prior)), shape=(whole("samples", samples, 1),))
+
+def drawn_at(place: Float[Any, "*#n"], law: Float[Any, "*#n m"]) -> Int[Any, "*n"]:
+    """Draws from a law on m numbers, from uniform ones: where their distribution function exceeds it."""
+    return (place[..., None] > law.cumsum(-1)[..., :-1]).sum(-1)
 
 
 class FiniteLatent(FiniteModel):
@@ -310,30 +328,29 @@ class FiniteLatent(FiniteModel):
     @eqx.filter_jit
     def sample(self, key: Array, samples: int, length: int) -> Sequences:
         """Latents [n] and words [n, length], numbered from 0."""
-        latents, words = jax.random.split(key)
-        z = self.draw_latents(latents, samples)
-        logits = jnp.log(jnp.asarray(self.words))[z][:, None]
-        drawn = jax.random.categorical(words, logits, shape=(samples, whole("length", length, 1)))
-        return Sequences(z, drawn.astype(jnp.int32))
+        drawn = jax.random.uniform(key, (whole("samples", samples, 1), 1 + whole("length", length, 1)))
+        z = drawn_at(drawn[:, 0], jnp.asarray(self.prior))
+        words = drawn_at(drawn[:, 1:], jnp.asarray(self.words)[z][:, None])
+        return Sequences(z, words.astype(jnp.int32))
 
-    def counts(self, tokens: Int[Any, "*n length"]) -> Float[Array, "*n vocabulary"]:
-        return jax.nn.one_hot(tokens, self.vocabulary, dtype=float).sum(-2)
+    def counts(self, tokens: Int[Any, "*n length"]) -> Float[Any, "*n vocabulary"]:
+        return (tokens[..., None] == np.arange(self.vocabulary)).sum(-2).astype(float)
 
-    def log_likelihood(self, tokens: Int[Any, "*n length"]) -> Float[Array, "*n m"]:
+    def log_likelihood(self, tokens: Int[Any, "*n length"]) -> Float[Any, "*n m"]:
         return self.log_likelihood_of_counts(self.counts(tokens))
 
-    def log_likelihood_of_counts(self, counts: Float[Any, "*n vocabulary"]) -> Float[Array, "*n m"]:
+    def log_likelihood_of_counts(self, counts: Float[Any, "*n vocabulary"]) -> Float[Any, "*n m"]:
+        xlogy = special.xlogy if _numpy(counts, self.words) else jax.scipy.special.xlogy
         return xlogy(counts[..., None, :], self.words).sum(-1)
 
-    @eqx.filter_jit
-    def predictive(self, tokens: Int[Any, "*n length"]) -> Float[Array, "*n vocabulary"]:
+    def predictive(self, tokens: Int[Any, "*n length"]) -> Float[Any, "*n vocabulary"]:
         """The probability of each word to come next."""
         return self.posterior(tokens) @ self.words
 
     @property
     def contrasts(self) -> Float[Any, "others vocabulary"]:
         r"""$\ln P_z - \ln P_1$ for the other latents: what a word says about z."""
-        logs = jnp.log(jnp.asarray(self.words))
+        logs = (np if _numpy(self.words) else jnp).log(self.words)
         return logs[1:] - logs[:1]
 
     @float64
@@ -341,7 +358,7 @@ class FiniteLatent(FiniteModel):
         """Exact, by the sum over the counts of the words."""
         counts = compositions(whole("length", length, 1), self.vocabulary)
         likelihood = self.log_likelihood_of_counts(counts.astype(float)) + log_ways(counts)[:, None]
-        evidence = jnp.exp(likelihood) @ self.prior
+        evidence = (np if _numpy(likelihood) else jnp).exp(likelihood) @ self.prior
         return evidence @ posterior_variance(posterior_of(self.prior, likelihood), self.values)
 
 
@@ -361,15 +378,14 @@ class GaussianMixture(FiniteModel):
     @eqx.filter_jit
     def sample(self, key: Array, samples: int, length: int) -> Sequences:
         """Latents [n] and tokens [n, length, dim]."""
-        latents, noises = jax.random.split(key)
-        z = self.draw_latents(latents, samples)
-        noise = jax.random.normal(noises, (samples, whole("length", length, 1), self.means.shape[1]))
-        return Sequences(z, jnp.asarray(self.means)[z][:, None] + self.noise * noise)
+        shape = (whole("samples", samples, 1), 1 + whole("length", length, 1), self.means.shape[1])
+        drawn = jax.random.normal(key, shape)
+        z = drawn_at(jax.scipy.special.ndtr(drawn[:, 0, 0]), jnp.asarray(self.prior))
+        return Sequences(z, jnp.asarray(self.means)[z][:, None] + self.noise * drawn[:, 1:])
 
-    def log_likelihood(self, tokens: Float[Any, "*n length dim"]) -> Float[Array, "*n m"]:
+    def log_likelihood(self, tokens: Float[Any, "*n length dim"]) -> Float[Any, "*n m"]:
         return normal_log_density(tokens[..., None, :], self.means, self.noise).sum(-2)
 
-    @eqx.filter_jit
     def predictive(self, tokens: Float[Any, "*n length dim"]) -> Mixture:
         """The law of the next token."""
         return Mixture(self.posterior(tokens), self.means, self.noise)
@@ -407,12 +423,14 @@ class GaussianMixture(FiniteModel):
         return risk
 
 
-def posterior_of(prior: Float[Any, " m"], log_likelihood: Float[Any, "*n m"]) -> Float[Array, "*n m"]:
+def posterior_of(prior: Float[Any, " m"], log_likelihood: Float[Any, "*n m"]) -> Float[Any, "*n m"]:
     r"""$\mathrm{softmax}(\ln p + \ell)$ for the log likelihood $\ell$ of each of m latents."""
+    if _numpy(prior, log_likelihood):
+        return special.softmax(np.log(prior) + log_likelihood, axis=-1)
     return jax.nn.softmax(jnp.log(jnp.asarray(prior)) + log_likelihood, axis=-1)
 
 
-def posterior_variance(posterior: Float[Any, "*n m"], values: Float[Any, "m o"]) -> Float[Array, "*n"]:
+def posterior_variance(posterior: Float[Any, "*n m"], values: Float[Any, "m o"]) -> Float[Any, "*n"]:
     r"""$\frac12\sum_{z, w}\pi_z\pi_w|c_z - c_w|^2$, the mean squared distance of $c_z$ to its mean; small values keep their digits."""
     distances = ((values[:, None] - values) ** 2).sum(-1)
     return ((posterior @ distances) * posterior).sum(-1) / 2

@@ -14,9 +14,9 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from attlas.errors import InputError, positive, whole
-from attlas.gaussian import float64
+from attlas.gaussian import float64, stream
 from attlas.latent_posterior.learning import minimise
-from attlas.latent_posterior.models import FiniteLatent, compositions, log_ways
+from attlas.latent_posterior.models import FiniteLatent, compositions, drawn_at, log_ways
 
 
 def masked_operator(
@@ -108,7 +108,7 @@ class LinearGaussian:
     def draw(self, key: Array, samples: int, repeats: int) -> tuple[np.ndarray, np.ndarray]:
         """Latents [repeat, n, r] and means of the tokens [repeat, n, d]."""
         c = np.asarray(self.mixing, float)
-        drawn = np.asarray(_normals(key, (whole("repeats", repeats, 1), whole("samples", samples, 1), sum(c.shape))))
+        drawn = stream(key).standard_normal((whole("repeats", repeats, 1), whole("samples", samples, 1), sum(c.shape)))
         z, e = np.split(drawn, [c.shape[1]], -1)
         return z, z @ c.T + self.noise / np.sqrt(self.length) * e
 
@@ -122,7 +122,7 @@ class LinearGaussian:
         data, noises = jax.random.split(key)
         z, x = self.draw(data, samples, repeats)
         a = np.asarray(self.masked, float)
-        e = np.asarray(_normals(noises, (repeats, samples, self.hidden, len(a)))).mean(-2)
+        e = stream(noises).standard_normal((repeats, samples, self.hidden, len(a))).mean(-2)
         fitted = np.swapaxes(least_squares(x, z @ a.T + self.target_noise * e), -1, -2)
         read = np.asarray(self.task, float) @ np.linalg.pinv(a, rcond=1e-10)
         return Fitted(fitted, self.excess(fitted, a), self.excess(read @ fitted, self.task))
@@ -154,7 +154,7 @@ class LinearGaussian:
         data, noises = jax.random.split(key)
         z, x = self.draw(data, labels, repeats)
         b = np.asarray(self.task, float)
-        y = z @ b.T + label_noise * np.asarray(_normals(noises, (repeats, labels, len(b))))
+        y = z @ b.T + label_noise * stream(noises).standard_normal((repeats, labels, len(b)))
         if coefficients is None:
             return self.excess(np.swapaxes(least_squares(x, y), -1, -2), b)
         w = least_squares(x @ np.swapaxes(coefficients, -1, -2), y)
@@ -175,11 +175,6 @@ class LinearGaussian:
         left = len(b) * label_noise**2 + (b**2).sum() - np.trace(seen, axis1=-2, axis2=-1)
         best = len(b) * label_noise**2 + np.trace(b @ self.spread @ b.T)
         return left - best + p * left / (labels - p - 1)
-
-
-def _normals(key: Array, shape: tuple[int, ...]) -> Array:
-    with jax.enable_x64(True):
-        return jax.random.normal(key, shape, jnp.float64)
 
 
 # --- topics ----------------------------------------------------------------------------------------------------------
@@ -207,15 +202,13 @@ class Masked(NamedTuple):
     ) -> tuple[np.ndarray, np.ndarray]:
         """Shares of the counts [repeat, k] in samples, and the mean embedding of the hidden words at each [repeat, k, p]; the masked risk,
         a mean over the hidden words, has the same minimiser with their mean."""
-        places, latents, hidden, noises = jax.random.split(key, 4)
+        rng = stream(key)
         shape = (whole("repeats", repeats, 1), whole("samples", samples, 1))
-        with jax.enable_x64(True):
-            k = np.asarray(jax.random.categorical(places, jnp.log(self.law), shape=shape))
-            z = jax.random.categorical(latents, jnp.log(self.posterior)[k])
-            # All hidden words come from one latent: given the words that are left they are not independent.
-            following = jnp.log(jnp.asarray(words))[z]
-            w = np.asarray(jax.random.categorical(hidden, following, shape=(self.hidden, *shape)))
-        v = self.embedding.T[w] + self.noise * np.asarray(_normals(noises, (*w.shape, len(self.embedding))))
+        k = rng.choice(len(self.law), shape, p=self.law / self.law.sum())
+        z = drawn_at(rng.random(shape), self.posterior[k])
+        # All hidden words come from one latent: given the words that are left they are not independent.
+        w = drawn_at(rng.random((self.hidden, *shape)), np.asarray(words)[z])
+        v = self.embedding.T[w] + self.noise * rng.standard_normal((*w.shape, len(self.embedding)))
         v = v.mean(0)
         rows = np.arange(repeats)[:, None]
         share, total = np.zeros((repeats, len(self.law))), np.zeros((repeats, len(self.law), v.shape[-1]))

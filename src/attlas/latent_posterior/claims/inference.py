@@ -9,10 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 import xarray as xr
 from jaxtyping import Array, Float
-from scipy.special import ndtr
 
 from attlas.attention import linear_attention, softmax_attention
 from attlas.claims import Control, Hypothesis, Setting, claim, drawn_by, key_for, together
+from attlas.gaussian import stream
 from attlas.kernels import (
     RBF,
     Exponential,
@@ -70,36 +70,47 @@ def by_precision(
     return -spread @ precision[:, : len(values)] @ values, np.diagonal(spread)
 
 
+@eqx.filter_jit
+def attended(model: BayesianRegression, kernel: Kernel, points: Any, weights: Any, noise: Any, queries: int) -> Any:
+    """Of contexts whose last points are `queries`: means and variances by the posterior and by attention, means with the ridge of the other
+    convention, values, features of all points and their covariance."""
+    phi = model.features(points)
+    keys, asked, here, there = points[:-queries], points[-queries:], phi[:-queries], phi[-queries:]
+    values = here @ (model.scale * weights[: phi.shape[1]]) + model.noise * noise
+    mean, variance = model.posterior(keys, values)
+    spread = model.noise**2 + jnp.einsum("qi,ij,qj->q", there, variance, there)
+    ridges = model.ridge * jnp.array([1.0, len(keys)])
+    attention, other = jax.lax.map(lambda r: cme_attention(asked, keys, values, ridge=r, kernel=kernel)[:, 0], ridges)
+    exact = cme_variance(asked, keys, ridge=model.ridge, kernel=kernel, prior=model.scale**2)
+    return ((there @ mean)[:, 0], attention), (spread, exact), other, values[:, 0], phi, kernel(points, points)
+
+
 def conditioning(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     """Predictive means and variances on the circle, by each route; and means with the ridge of the other convention."""
     (cell,) = cells
     variance, prior = cell.noise**2, cell.scale**2
-    ridge = variance / prior
-    means, variances, other = [], [], []
+    points = on_sphere(key_for(seed, GAUSSIAN, "places"), cell.length + cell.queries, 2)
+    drawn = stream(key_for(seed, GAUSSIAN, "values")).standard_normal((2 * len(DEGREES) + cell.length, 1))
+    weights, noise = np.split(drawn, [2 * len(DEGREES)])
+    means, variances, others = [], [], []
     for kernel, features in KERNELS.values():
         model = BayesianRegression(2, features=features, noise=cell.noise, scale=cell.scale)
-        drawn = model.sample(key_for(seed, GAUSSIAN, "context"), 1, cell.length, cell.queries)
-        keys, values, queries, _ = (a[0] for a in drawn)
-        latent = model.posterior(keys, values)
-        phi, asked = np.asarray(model.features(keys)), np.asarray(model.features(queries))
-        every = jnp.concatenate([keys, queries])
-        joint = prior * np.asarray(kernel(every, every)) + variance * np.eye(len(every))
-        process = by_precision(joint, np.asarray(values[:, 0]))
-        lifted = np.concatenate([phi, np.sqrt(ridge) * np.eye(phi.shape[1])])
-        least = np.linalg.lstsq(lifted, np.append(values[:, 0], np.zeros(phi.shape[1])), rcond=None)[0]
-        attention = cme_attention(queries, keys, values, ridge=ridge, kernel=kernel)[:, 0]
-        means.append([asked @ latent.mean[:, 0], attention, process[0], asked @ least])
-        spread = variance + np.einsum("qi,ij,qj->q", asked, latent.variance, asked)
+        found = jax.tree.map(np.asarray, attended(model, kernel, points, weights, noise, cell.queries))
+        mean, spread, other, values, phi, gram = found
+        process = by_precision(prior * gram + variance * np.eye(len(gram)), values)
+        phi, asked = np.split(phi, [cell.length])
+        lifted = np.concatenate([phi, np.sqrt(variance / prior) * np.eye(phi.shape[1])])
+        least = np.linalg.lstsq(lifted, np.append(values, np.zeros(phi.shape[1])), rcond=None)[0]
         narrow = np.sum(np.linalg.lstsq(np.transpose(np.linalg.qr(lifted)[1]), asked.T, rcond=None)[0] ** 2, 0)
-        exact = cme_variance(queries, keys, ridge=ridge, kernel=kernel, prior=prior)
-        variances.append([spread, exact, process[1], variance * (1 + narrow)])
-        other.append(cme_attention(queries, keys, values, ridge=cell.length * ridge, kernel=kernel)[:, 0])
+        means.append([*mean, process[0], asked @ least])
+        variances.append([*spread, process[1], variance * (1 + narrow)])
+        others.append(other)
     axes = ("cell", "kernel", "route", "query")
     return xr.Dataset(
         {
             "mean": (axes, np.array(means)[None]),
             "variance": (axes, np.array(variances)[None]),
-            "other": (("cell", "kernel", "query"), np.array(other)[None]),
+            "other": (("cell", "kernel", "query"), np.array(others)[None]),
             "error": 0.0,
         },
         coords={"kernel": list(KERNELS), "route": list(ROUTES)},
@@ -163,12 +174,24 @@ Context = tuple[Float[np.ndarray, "q d"], Float[np.ndarray, "n d"], Float[np.nda
 
 def context(key: Array, length: int, queries: int, dim: int, spread: float = 0.0) -> Context:
     """Queries on the sphere, keys whose lengths are uniform within `spread` of 1, and normal values."""
-    drawn = np.asarray(
-        jax.random.normal(key, (queries + length, dim + 2))
-    )  # at once: a draw of a new shape is compiled
-    points = drawn[:, :dim] / np.linalg.norm(drawn[:, :dim], axis=1, keepdims=True)
-    sizes = 1 + spread * (2 * ndtr(drawn[queries:, -1:]) - 1)
-    return points[:queries], sizes * points[queries:], drawn[queries:, -2:-1]
+    rng = stream(key)
+    points = rng.standard_normal((queries + length, dim))
+    points /= np.linalg.norm(points, axis=1, keepdims=True)
+    sizes, values = 1 + spread * rng.uniform(-1, 1, (length, 1)), rng.standard_normal((length, 1))
+    return points[:queries], sizes * points[queries:], values
+
+
+AMBIENT = 6
+"""Coordinates that points are given at least, the last of them 0, so that one compiled program serves several dimensions."""
+
+
+def embedded(points: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n a"]:
+    return np.pad(points, ((0, 0), (0, max(0, AMBIENT - points.shape[1]))))
+
+
+@jax.jit
+def smoothed(queries: Any, keys: Any, values: Any, temperature: Any) -> Array:
+    return softmax_attention(queries, keys, values, temperature=temperature)
 
 
 SMOOTHER = Setting(length=200, dim=(2, 3, 6), temperature=0.2, spread=0.0, queries=40)
@@ -199,10 +222,7 @@ def nadaraya_watson(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     return xr.Dataset(
         {
             "predicted": (axes, (window @ values / window.sum(1, keepdims=True)).T),
-            "measured": (
-                axes,
-                softmax_attention(*map(jnp.asarray, (queries, keys, values)), temperature=cell.temperature).T,
-            ),
+            "measured": (axes, smoothed(embedded(queries), embedded(keys), values, np.asarray(cell.temperature)).T),
             "error": 0.0,
         }
     )
@@ -227,18 +247,8 @@ def nadaraya_watson(cells: Sequence[Setting], seed: int) -> xr.Dataset:
 def one_kernel(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     (cell,) = cells
     key = key_for(seed, "latent-posterior/one-kernel", "context")
-    ridge, scale = 0.3, np.exp(1 / cell.temperature)
-
-    @eqx.filter_jit
-    def both(*given: Any) -> tuple[Array, Array]:
-        def bare(x: Array, y: Array) -> Array:
-            return scale * Exponential(cell.temperature)(x, y)
-
-        gaussian = cme_attention(*given, ridge=ridge, kernel=RBF(cell.temperature))
-        return gaussian, cme_attention(*given, ridge=scale * ridge, kernel=bare)
-
-    gaussian, bare = both(*context(key, cell.length, cell.queries, cell.dim, cell.spread))
-
+    queries, keys, values = context(key, cell.length, cell.queries, cell.dim, cell.spread)
+    gaussian, bare = by_both_kernels(embedded(queries), embedded(keys), values, np.asarray(cell.temperature))
     axes = ("cell", "query")
     return xr.Dataset(
         {
@@ -247,6 +257,17 @@ def one_kernel(cells: Sequence[Setting], seed: int) -> xr.Dataset:
             "error": 0.0,
         }
     )
+
+
+@jax.jit
+def by_both_kernels(queries: Any, keys: Any, values: Any, temperature: Any) -> tuple[Array, Array]:
+    ridge, scale = 0.3, jnp.exp(1 / temperature)
+
+    def bare(x: Array, y: Array) -> Array:
+        return scale * Exponential(temperature)(x, y)
+
+    gaussian = cme_attention(queries, keys, values, ridge=ridge, kernel=RBF(temperature))
+    return gaussian, cme_attention(queries, keys, values, ridge=scale * ridge, kernel=bare)
 
 
 MECHANISMS = ("CME", "CME's variance", "softmax")
@@ -275,24 +296,24 @@ def masks(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     queries, keys, values = context(key, cell.length, cell.queries, 3)
     mask = np.arange(cell.length) % 3 != 1
     seen = mask[:, None]
-
-    @eqx.filter_jit
-    def answers(keys: Any, values: Any, mask: Any = None) -> Array:
-        options: dict[str, Any] = {"ridge": 0.2, "kernel": RBF(0.3), "mask": mask}
-        mean = cme_attention(queries, keys, values, **options)
-        softmax = softmax_attention(jnp.asarray(queries), keys, values, temperature=0.3, mask=mask)
-        return jnp.stack([mean[:, 0], cme_variance(queries, keys, **options), softmax[:, 0]])[None]
-
     axes = ("cell", "mechanism", "query")
     return xr.Dataset(
         {
-            "predicted": (axes, answers(keys[mask], values[mask])),
-            "measured": (axes, answers(np.where(seen, keys, 50.0), np.where(seen, values, np.nan), mask)),
-            "blanked": (axes, answers(keys, np.where(seen, values, 0.0))),
+            "predicted": (axes, answers(queries, keys[mask], values[mask])),
+            "measured": (axes, answers(queries, np.where(seen, keys, 50.0), np.where(seen, values, np.nan), mask)),
+            "blanked": (axes, answers(queries, keys, np.where(seen, values, 0.0), np.ones_like(mask))),
             "error": 0.0,
         },
         coords={"mechanism": list(MECHANISMS)},
     )
+
+
+@jax.jit
+def answers(queries: Any, keys: Any, values: Any, mask: Any = None) -> Float[Array, "1 3 q"]:
+    options: dict[str, Any] = {"ridge": 0.2, "kernel": RBF(0.3), "mask": mask}
+    mean = cme_attention(queries, keys, values, **options)
+    softmax = softmax_attention(queries, keys, values, temperature=0.3, mask=mask)
+    return jnp.stack([mean[:, 0], cme_variance(queries, keys, **options), softmax[:, 0]])[None]
 
 
 LADDER = 10.0 ** np.arange(3, 9)
@@ -320,9 +341,8 @@ def linear_limit(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     key = key_for(seed, "latent-posterior/linear-limit", "context")
     queries, keys, values = context(key, cell.length, cell.queries, cell.dim)
     ladder = LADDER * cell.length
-    every = (np.broadcast_to(x, (len(ladder), *x.shape)) for x in (queries, keys, values))
-    found = ladder[:, None, None] * np.asarray(cme_attention(*every, ridge=ladder, kernel=Linear()))
-    limit = np.asarray(linear_attention(*map(jnp.asarray, (queries, keys, values))))
+    found, limit = map(np.asarray, towards_linear(queries, keys, values, ladder))
+    found = ladder[:, None, None] * found
 
     def distance(to: np.ndarray) -> np.ndarray:
         return np.sqrt(((found - to) ** 2).mean((1, 2)) / (limit**2).mean())[None]
@@ -337,6 +357,13 @@ def linear_limit(cells: Sequence[Setting], seed: int) -> xr.Dataset:
             "error": 0.0,
         }
     )
+
+
+@jax.jit
+def towards_linear(queries: Any, keys: Any, values: Any, ridges: Any) -> tuple[Array, Array]:
+    """CME attention with each of the ridges, and linear attention."""
+    found = jax.lax.map(lambda ridge: cme_attention(queries, keys, values, ridge=ridge, kernel=Linear()), ridges)
+    return found, linear_attention(queries, keys, values)
 
 
 # --- what the outputs say, and how large they are --------------------------------------------------------------------
@@ -363,13 +390,11 @@ def probes(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     """`queries` is the number of latents, each with a context and probes of its own."""
     (cell,) = cells
     id = "latent-posterior/probes"
-    model = BayesianRegression(3, features=quadratics, noise=0.4)
-    keys, values, _, _ = model.sample(key_for(seed, id, "contexts"), cell.queries, cell.length)
-    queries = on_sphere(key_for(seed, id, "probes"), cell.queries, MOST_PROBES, 3)
-    outputs = np.asarray(cme_attention(queries, keys, values, ridge=model.ridge, kernel=of_features))[:, : cell.probes]
-    seen = np.asarray(quadratics(queries))[:, : cell.probes]
+    points = on_sphere(key_for(seed, id, "points"), cell.queries, cell.length + MOST_PROBES, 3)
+    drawn = stream(key_for(seed, id, "values")).standard_normal((cell.queries, WIDTH + cell.length, 1))
+    outputs, seen, mean = map(np.asarray, probed(points, drawn[:, :WIDTH], drawn[:, WIDTH:]))
+    outputs, seen = outputs[:, : cell.probes], seen[:, : cell.probes]
     inverse = np.linalg.pinv(seen, rcond=1e-10)
-    mean = np.asarray(model.posterior(keys, values).mean)
     unseen = mean - inverse @ seen @ mean
     size = np.linalg.norm(mean, axis=(1, 2))
     lost = np.linalg.norm(unseen, axis=(1, 2)) / size
@@ -393,6 +418,16 @@ def quadratics(x: Float[Array, "*n 3"]) -> Float[Array, "*n 9"]:
     """The harmonics of degrees 0, 1 and 2 on the sphere, up to their scale."""
     a, b, c = x[..., 0], x[..., 1], x[..., 2]
     return jnp.stack([jnp.ones_like(a), a, b, c, a * b, b * c, c * a, (a**2 - b**2) / 2, (3 * c**2 - 1) / 12**0.5], -1)
+
+
+@jax.jit
+def probed(points: Any, latent: Any, noise: Any) -> tuple[Array, Array, Array]:
+    """Outputs of CME attention at the last points of each context, their features, and the posterior mean."""
+    model = BayesianRegression(3, features=quadratics, noise=0.4)
+    keys, queries = points[:, :-MOST_PROBES], points[:, -MOST_PROBES:]
+    values = quadratics(keys) @ latent + model.noise * noise
+    outputs = cme_attention(queries, keys, values, ridge=model.ridge, kernel=of_features)
+    return outputs, quadratics(queries), model.posterior(keys, values).mean
 
 
 def of_features(x: Array, y: Array) -> Array:
@@ -423,13 +458,8 @@ def output_norm(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     half = np.concatenate([abs(keys[:, :1]), keys[:, 1:]], 1)
     supports = {"sphere": keys, "half sphere": half, "one point": np.broadcast_to(queries[0], keys.shape)}
     ridges = np.array([0.01, 0.09, 1.0, cell.length])
-
-    @eqx.filter_jit
-    def norm(keys: Any, ridge: Any, kernel: Kernel) -> Array:
-        return abs(cme_weights(queries, keys, ridge=ridge, kernel=kernel)).sum(-1).max()
-
-    kernels = [RBF(temperature) for temperature in (0.1, 0.25, 1.0)]
-    norms = [[max(float(norm(keys, r, k)) for k in kernels) for r in ridges] for keys in supports.values()]
+    temperatures = np.array([0.1, 0.25, 1.0])
+    norms = [np.asarray(largest_norms(queries, keys, ridges, temperatures)) for keys in supports.values()]
     axes = ("cell", "support", "ridge")
     return xr.Dataset(
         {
@@ -439,6 +469,16 @@ def output_norm(cells: Sequence[Setting], seed: int) -> xr.Dataset:
         },
         coords={"support": list(supports), "ridge": ["0.01", "0.09", "1", "L"]},
     )
+
+
+@jax.jit
+def largest_norms(queries: Any, keys: Any, ridges: Any, temperatures: Any) -> Float[Array, " ridge"]:
+    """Of the weights, over queries and temperatures."""
+
+    def norm(ridge: Array, temperature: Array) -> Array:
+        return abs(cme_weights(queries, keys, ridge=ridge, kernel=RBF(temperature))).sum(-1).max()
+
+    return jax.lax.map(lambda r: jax.lax.map(lambda t: norm(r, t), temperatures).max(), ridges)
 
 
 @claim(
@@ -468,17 +508,20 @@ def clipping(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     )
     keys[..., 0] = abs(keys[..., 0])  # half of the sphere, so that outputs elsewhere are large
     truth, signal = (np.cos(3 * x[..., :1]) for x in (queries, keys))
-
-    @eqx.filter_jit
-    def outputs(clip: Array) -> tuple[Array, Array]:
-        def one(given: Any) -> Any:
-            return tuple(cme_attention(*given, ridge=0.09, kernel=RBF(0.25), clip=radius) for radius in (None, clip))
-
-        return jax.lax.map(one, (queries, keys, signal + cell.noise * noise))
-
-    whole, cut = (abs(np.asarray(output) - truth).reshape(-1) for output in outputs(jnp.asarray(cell.clip)))
+    found = clipped(queries, keys, signal + cell.noise * noise, np.asarray(cell.clip))
+    whole, cut = (abs(np.asarray(output) - truth).reshape(-1) for output in found)
     axes = ("cell", "query")
     return xr.Dataset({"bound": (axes, whole[None]), "measured": (axes, cut[None]), "error": 0.0})
+
+
+@jax.jit
+def clipped(queries: Any, keys: Any, values: Any, clip: Any) -> tuple[Array, Array]:
+    """Outputs of CME attention on each context, as they are and within the ball."""
+
+    def one(given: Any) -> Any:
+        return tuple(cme_attention(*given, ridge=0.09, kernel=RBF(0.25), clip=radius) for radius in (None, clip))
+
+    return jax.lax.map(one, (queries, keys, values))
 
 
 # --- long contexts ---------------------------------------------------------------------------------------------------
@@ -494,10 +537,8 @@ def solvers(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     (cell,) = cells
     kernel, ridge = RBF(cell.temperature), cell.noise**2
     answers, true, told, exact = [], [], [], []
-    for draw in jax.random.split(key_for(seed, SOLVERS, "contexts"), cell.draws):
-        asked, places, noises = jax.random.split(draw, 3)
-        keys, queries = (np.asarray(on_sphere(k, n, 3)) for k, n in ((places, cell.length), (asked, cell.queries)))
-        noise = np.asarray(jax.random.normal(noises, (cell.length, 1)))
+    for draw in range(cell.draws):
+        queries, keys, noise = context(key_for(seed, SOLVERS, f"context {draw}"), cell.length, cell.queries, 3)
         values = zonal_mean((0.0, 1.0, 0.7, 0.5), keys) + cell.noise * noise
         reference = fit_cme(keys, values, ridge=ridge, kernel=kernel, method="exact")
         here = reference.mean(keys)

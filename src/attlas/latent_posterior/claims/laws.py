@@ -12,6 +12,7 @@ from jaxtyping import Array, Float
 
 from attlas.attention import softmax
 from attlas.claims import Control, Hypothesis, Setting, claim, drawn_by, key_for, together
+from attlas.gaussian import stream
 from attlas.kernels import Exponential, cme_weights
 from attlas.latent_posterior.claims.rates import DRAWS, RATE, mean_of, ordered, root_of
 from attlas.latent_posterior.claims.shared import FIGURES
@@ -34,19 +35,23 @@ def cumulative_powers() -> tuple[Float[np.ndarray, "letter degree"], Float[np.nd
 
 @eqx.filter_jit
 def law_distances(
-    keys: Array, sizes: tuple[int, int], ridge: Float[Any, ""], temperatures: Float[Any, " 2"], kernel: Exponential
+    contexts: Float[Any, "draw token 4"],
+    queries: int,
+    ridge: Float[Any, ""],
+    temperatures: Float[Any, " 2"],
+    kernel: Exponential,
 ) -> tuple[Float[Array, "draw law"], Float[Array, "draw law"], Float[Array, "draw law"]]:
-    """Of each law to the true one, means over queries: excess CRPS and L1 distance; and the worst failure to be a law."""
+    """Of each law to the true one, means over queries: excess CRPS and L1 distance; and the worst failure to be a law. Contexts are normal
+    numbers, four for each of the `queries` and tokens."""
 
-    def one(key: Array) -> tuple[Array, Array, Array]:
-        drawn = jax.random.normal(key, (sum(sizes), 4))
+    def one(drawn: Array) -> tuple[Array, Array, Array]:
         points = drawn[:, :3] / jnp.linalg.norm(drawn[:, :3], axis=1, keepdims=True)
-        queries, context = points[: sizes[0]], points[sizes[0] :]
-        truth, given = (1 / len(LETTERS) + TILT * x @ LETTERS.T for x in (queries, context))
-        place = jax.scipy.special.ndtr(drawn[sizes[0] :, 3:])
+        asked, context = points[:queries], points[queries:]
+        truth, given = (1 / len(LETTERS) + TILT * x @ LETTERS.T for x in (asked, context))
+        place = jax.scipy.special.ndtr(drawn[queries:, 3:])
         letters = jnp.diff((place < jnp.cumsum(given, 1)).at[:, -1].set(True).astype(float), axis=1, prepend=0.0)
-        best, fixed = (softmax(queries @ context.T / t) @ letters for t in temperatures)
-        signed = cme_weights(queries, context, ridge=ridge, kernel=kernel) @ letters
+        best, fixed = (softmax(asked @ context.T / t) @ letters for t in temperatures)
+        signed = cme_weights(asked, context, ridge=ridge, kernel=kernel) @ letters
         kept = jnp.maximum(signed, 0)
         laws = jnp.stack([best, signed, kept / kept.sum(1, keepdims=True), fixed])
         off = laws - truth
@@ -54,7 +59,7 @@ def law_distances(
         broken = jnp.maximum(-laws.min((1, 2)), abs(laws.sum(-1) - 1).max(-1))
         return crps, abs(off).sum(-1).mean(-1), jnp.maximum(broken, 0)
 
-    return jax.lax.map(one, keys)
+    return jax.lax.map(one, contexts)
 
 
 def conditional_laws(cells: Sequence[Setting], seed: int) -> xr.Dataset:
@@ -65,9 +70,10 @@ def conditional_laws(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     best = float(optimal_temperature(cell.length, dim=3, powers=total, noise=noise))
     # The ridge of a Gaussian process with this much variation: noise over the variance of the tilts.
     ridge = noise**2 / total[1]
-    draws = jax.random.split(key_for(seed, LAW, "contexts"), cell.draws)
+    shape = (cell.draws, cell.queries + cell.length, 4)
+    drawn = stream(key_for(seed, LAW, "contexts")).standard_normal(shape)
     temperatures = np.array([best, cell.fixed])
-    found = law_distances(draws, (cell.queries, cell.length), np.asarray(ridge), temperatures, Exponential(0.5))
+    found = law_distances(drawn, cell.queries, np.asarray(ridge), temperatures, Exponential(0.5))
     crps, apart, broken = (np.asarray(part)[None] for part in found)
     formula = [softmax_error(cell.length, temperature=t, dim=3, powers=total, noise=noise) for t in temperatures]
     axes = ("cell", "draw", "law")

@@ -20,6 +20,7 @@ from attlas.latent_posterior.bounds import head_rademacher, length_shift
 from attlas.latent_posterior.claims.shared import FIGURES, PAPER, on_sphere, random_topics
 from attlas.latent_posterior.learning import (
     MECHANISMS,
+    Heads,
     Topics,
     compare,
     descend_linearised,
@@ -121,7 +122,7 @@ def linearised(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     population = labelled_topics(cell, key_for(seed, LINEAR, "topics"))
     drawn = population.sample(key_for(seed, LINEAR, "samples"), cell.samples, cell.repeats)
     heads = random_heads(key_for(seed, LINEAR, "heads"), cell.repeats, cell.heads, cell.vocabulary)
-    features = np.asarray(heads.features(population.counts))
+    features = np.asarray(jax.jit(Heads.features)(heads, population.counts))
     found = descend_linearised(features, drawn, step_size=cell.step_size, steps=cell.steps, record_every=cell.every)
     sizes, inside = found.eigenvalues, found.distances
     relative = cell.step_size * sizes / sizes[:, :1]
@@ -145,17 +146,16 @@ GRID = np.geomspace(0.02, 2, 40)
 
 @eqx.filter_jit
 def softmax_excess(
-    keys: Array, sizes: tuple[int, int, int], kernel: Exponential, noise: Float[Any, ""]
+    points: Float[Any, "draw token dim"], queries: int, kernel: Exponential, noise: Float[Any, ""]
 ) -> Float[Array, "draw temperature"]:
-    r"""$E|\mathrm{attn}_\gamma - f^*|^2 = (w - w^*)^\top(G + \sigma^2I)(w - w^*)$ in the mean over queries, exactly, for each draw of the keys: w the weights of
-    softmax attention, $w^*$ those of the Bayes predictor, over random functions with covariance `kernel` and noise. `sizes`: queries, tokens, dim."""
-    queries, length, dim = sizes
+    r"""$E|\mathrm{attn}_\gamma - f^*|^2 = (w - w^*)^\top(G + \sigma^2I)(w - w^*)$ in the mean over queries, exactly, for each draw of the points, the first of
+    which are the `queries` and the others the keys: w the weights of softmax attention, $w^*$ those of the Bayes predictor, over random functions with
+    covariance `kernel` and noise."""
 
-    def one(key: Array) -> Array:
-        points = on_sphere(key, queries + length, dim)
+    def one(points: Array) -> Array:
         asked, context = points[:queries], points[queries:]
         bayes = cme_weights(asked, context, ridge=noise**2, kernel=kernel)
-        covariance = kernel(context, context) + noise**2 * jnp.eye(length)
+        covariance = kernel(context, context) + noise**2 * jnp.eye(len(context))
 
         def excess(temperature: Array) -> Array:
             off = softmax(asked @ context.T / temperature) - bayes
@@ -163,7 +163,7 @@ def softmax_excess(
 
         return jax.lax.map(excess, jnp.asarray(GRID))
 
-    return jax.lax.map(one, keys)
+    return jax.lax.map(one, points)
 
 
 @claim(
@@ -179,7 +179,7 @@ def softmax_excess(
         Hypothesis("dim >= 2", lambda s: s.dim >= 2, defining=True),
         Hypothesis("length >= 128: above the effective dimension", lambda s: s.length >= 128),
     ),
-    quick=Setting(length=(128, 256, 512), dim=3, temperature=0.5, noise=0.5, draws=64, queries=64),
+    quick=Setting(length=(128, 256), dim=3, temperature=0.5, noise=0.5, draws=128, queries=32),
     paper=Setting(length=(128, 256, 512, 1024, 2048), dim=3, temperature=0.5, noise=0.5, draws=64, queries=64),
     rule=Approximation(margin=0.15),
     control=Control("the bias of the head's limit alone", lambda e: e.assign(predicted=e["bias"])),
@@ -191,9 +191,9 @@ def softmax_excess(
 )  # fmt: skip
 def approximation(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     (cell,) = cells
-    draws = jax.random.split(key_for(seed, APPROXIMATION, "contexts"), cell.draws)
-    sizes = (cell.queries, cell.length, cell.dim)
-    found = np.asarray(softmax_excess(draws, sizes, Exponential(cell.temperature), np.asarray(cell.noise)))
+    key = key_for(seed, APPROXIMATION, "contexts")
+    points = on_sphere(key, cell.draws, cell.queries + cell.length, cell.dim)
+    found = np.asarray(softmax_excess(points, cell.queries, Exponential(cell.temperature), np.asarray(cell.noise)))
     # Chosen on half of the draws and measured on the others.
     chosen, measured = np.array_split(found, 2)
     best = chosen.mean(0).argmin()
@@ -228,7 +228,7 @@ CERTIFIED = "latent-posterior/head-complexity-bound"
     r" $\ln(N) = d\ln(1 + 4B_uB_vR^2/\epsilon) + d\ln(1 + 4B_vR/\epsilon)$, for sequences of any length; the supremum is certified in the plane.",
     words="How well heads of given norms can fit coin flips has a bound in which the length of the sequences does not occur.",
     hypotheses=(NORM, DRAWS),
-    quick=Setting(length=(4, 128), samples=(128, 256), query_norm=2.0, draws=32, rings=24),
+    quick=Setting(length=(4, 128), samples=(128, 256), query_norm=2.0, draws=32, rings=16),
     paper=Setting(length=(4, 32, 128), samples=(128, 256, 512), query_norm=2.0, draws=32, rings=24),
     rule=Bound(),
     control=Control(
@@ -290,14 +290,14 @@ def complexity(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     return xr.Dataset({name: ("cell", [float(value)]) for name, value in values.items()})
 
 
-HEADS = Setting(length=(16,), samples=(16, 64, 256), dim=5, query_norm=5.0, draws=800, starts=2, steps=20)
+HEADS = Setting(length=(16,), samples=(16, 256), dim=5, query_norm=5.0, draws=480, starts=2, steps=20)
 
 claim(
     IN_SAMPLES,
     statement=r"The Rademacher complexity of heads with $|u| \le 5$, $|v| \le 1$ on n sequences of 16 random directions in five dimensions falls as $n^{-1/2}$: the exponent is within 0.07 of $-\frac12$.",
     words="Four times the sequences halve what heads can fit by chance.",
     quick=HEADS,
-    paper=HEADS.replace(samples=(16, 64, 256, 512), steps=30),
+    paper=HEADS.replace(samples=(16, 64, 256, 512), draws=800, steps=30),
     rule=Rate(margin=0.07),
     fit=lambda e: e.assign(x=e["samples"].astype(float), measured=e["heads"], predicted=-0.5),
     control=Control("the fast rate, an exponent of -1", lambda e: e.assign(predicted=-1.0)),
@@ -321,7 +321,7 @@ def exponent_below(evidence: xr.Dataset, measured: str, error: str) -> xr.Datase
     statement=r"The Rademacher complexity of heads with $|u| \le 2$, $|v| \le 1$ on 4 sequences of L random directions in the plane does not grow with L, from 4 tokens on: its exponent is below 0.05. The"
     r" mean over all signs is exact, and the supremum is enclosed. It falls slightly, towards $\sup_u|E_u x|$ times the complexity of a constant.",
     words="Longer sequences let heads fit no more by chance.",
-    quick=Setting(length=(4, 16, 64, 256), samples=4, query_norm=2.0, draws=32, rings=24),
+    quick=Setting(length=(4, 16, 64, 256), samples=4, query_norm=2.0, draws=32, rings=16),
     paper=Setting(length=(4, 16, 64, 256, 1024), samples=4, query_norm=2.0, draws=64, rings=24),
     rule=Order(),
     fit=lambda e: exponent_below(e, "heads", "error"),
@@ -446,7 +446,7 @@ SUPERVISED = "latent-posterior/supervised-fast-rate"
     statement=r"CME attention with learnt temperature and ridge, trained on n contexts of random functions, nears the Bayes predictor faster than $n^{-1/2}$: with 16 times the contexts"
     r" $E|f_n - f^*|^2$ is less than a quarter, in geometric mean over training sets. The Bayes predictor is in its class, and the expected rate is $\frac1n$.",
     words="Where the class holds the Bayes predictor, training finds it at the fast rate.",
-    quick=Setting(samples=8, length=8, queries=4, steps=60, repeats=256, contexts=64),
+    quick=Setting(samples=8, length=8, queries=4, steps=60, repeats=128, contexts=64),
     paper=Setting(samples=16, length=16, queries=4, steps=80, repeats=256, contexts=128),
     rule=Order(),
     control=Control("an exponent below -2", lambda e: e.assign(upper=e["few"] - np.log(256))),
@@ -465,7 +465,7 @@ def supervised(cells: Sequence[Setting], seed: int) -> xr.Dataset:
         model, key_for(seed, SUPERVISED, "training"), [most], cell.repeats, cell.length, cell.queries
     )
     for n in (cell.samples, most):
-        data = jax.tree.map(lambda x, n=n: x[:, :n], drawn), jnp.full((cell.repeats, n), 1 / n)
+        data = jax.tree.map(lambda x, n=n: x[:, :n], drawn), np.full((cell.repeats, n), 1 / n)
         found = train("CME", data, steps=cell.steps, rate=0.15)
         excess.append(compare("CME", found, model, fresh).excess.mean(1))
     # Logarithms, because some small training sets err by far more than others; the two sizes of a repeat share their contexts.
@@ -543,7 +543,7 @@ def supervised_in_length(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     )
 
 
-def by_place(model: BayesianRegression, data: tuple[Any, Array], fresh: Any) -> Float[np.ndarray, "lane n"]:
+def by_place(model: BayesianRegression, data: tuple[Any, Any], fresh: Any) -> Float[np.ndarray, "lane n"]:
     """Mean square distance to the Bayes predictor of least squares of the target on the values, one weight for each place in the context."""
     contexts, weight = jax.tree.map(np.asarray, data)
     values, targets = contexts.values[..., 0], contexts.targets[..., 0].mean(-1)

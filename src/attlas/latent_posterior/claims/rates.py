@@ -13,6 +13,7 @@ from scipy.special import roots_jacobi
 
 from attlas.attention import softmax
 from attlas.claims import Control, Hypothesis, Setting, claim, drawn_by, key_for, together
+from attlas.gaussian import stream
 from attlas.kernels import Exponential, cme_weights
 from attlas.latent_posterior.claims.shared import FIGURES, PAPER, SPHERE, powers_of
 from attlas.latent_posterior.rates import (
@@ -91,13 +92,21 @@ def sphere_of(dim: int, weights: Sequence[float], queries: int) -> Sphere:
     values = sum(w * zonal(l, dim, places) for l, w in enumerate(weights))
     nodes, law = roots_jacobi(queries, (dim - 3) / 2, (dim - 3) / 2)
     present = (np.arange(max(AMBIENT, dim)) < dim).astype(float)
-    return Sphere(present, np.polyfit(places, values, len(weights) - 1), nodes, law / law.sum())
+    curve = np.polyfit(places, values, len(weights) - 1)
+    curve = np.pad(curve, (max(0, len(WEIGHTS) - len(curve)), 0))  # of one degree, for the same reason
+    return Sphere(present, curve, nodes, law / law.sum())
 
 
-def draw_context(key: Array, length: int, sphere: Sphere) -> tuple[Array, Array]:
+def draw_contexts(key: Array, draws: int, length: int, sphere: Sphere) -> Float[np.ndarray, "draw token ambient"]:
+    """Normal numbers for queries and keys, each draw from a stream of its own: contexts of all lengths begin with the same tokens."""
+    shape = (len(sphere.nodes) + length, len(sphere.present))
+    return np.stack([rng.standard_normal(shape) for rng in stream(key).spawn(draws)])
+
+
+def context_of(drawn: Float[Array, "token ambient"], sphere: Sphere) -> tuple[Array, Array]:
     """Queries at the nodes, each turned about the axis at random, and uniform keys."""
     queries = len(sphere.nodes)
-    drawn = jax.random.normal(key, (queries + length, len(sphere.present))) * sphere.present
+    drawn = drawn * sphere.present
     across = drawn[:queries].at[:, 0].set(0)
     across, keys = (x / jnp.linalg.norm(x, axis=1, keepdims=True) for x in (across, drawn[queries:]))
     return (across * jnp.sqrt(1 - sphere.nodes[:, None] ** 2)).at[:, 0].set(sphere.nodes), keys
@@ -112,8 +121,7 @@ class Mix(NamedTuple):
 
 @eqx.filter_jit
 def squared_errors(
-    keys: Array,
-    length: int,
+    contexts: Float[Any, "draw token ambient"],
     sphere: Sphere,
     noise: Float[Any, ""],
     kernel: Exponential,
@@ -124,8 +132,8 @@ def squared_errors(
     r"""Mean squares over queries and noise, exactly, for each draw of the keys: $(w^\top m(K) - m(q))^2 + \sigma^2|w|^2$ for the weights w that each row of
     the mix makes of CME attention with each ridge and softmax attention at each temperature."""
 
-    def one(key: Array) -> Array:
-        queries, context = draw_context(key, length, sphere)
+    def one(drawn: Array) -> Array:
+        queries, context = context_of(drawn, sphere)
         truth, means = (jnp.polyval(sphere.curve, x[:, 0]) for x in (queries, context))
         weights = jax.lax.map(lambda t: softmax(queries @ context.T / t), temperatures)
         if len(ridges):
@@ -135,7 +143,7 @@ def squared_errors(
         squares = (mixed @ means - mix.aims[:, None] * truth) ** 2 + noise**2 * (mixed**2).sum(-1)
         return squares @ sphere.law
 
-    return jax.lax.map(one, keys)
+    return jax.lax.map(one, contexts)
 
 
 def mean_of(squares: xr.DataArray) -> tuple[xr.DataArray, xr.DataArray]:
@@ -161,13 +169,14 @@ def curves(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     given: dict[str, Any] = {"dim": cell.dim, "powers": powers_of(cell.weights, cell.dim), "noise": cell.noise}
     best = optimal_temperature(lengths, **given)
     sphere, kernel = sphere_of(cell.dim, cell.weights, cell.queries), Exponential(cell.temperature)
-    draws = jax.random.split(key_for(seed, FORMULA, "contexts"), cell.draws)
+    key = key_for(seed, FORMULA, "contexts")
     mix = Mix(np.eye(5), np.ones(5))
     found = []
     for length, temperature in zip(cell.length, best, strict=True):
         ridges, temperatures = np.array(schedules(float(length), cell.noise)), np.array([temperature, cell.fixed])
         noise = np.asarray(cell.noise)
-        found.append(squared_errors(draws, length, sphere, noise, kernel, ridges, temperatures, mix))
+        drawn = draw_contexts(key, cell.draws, length, sphere)
+        found.append(squared_errors(drawn, sphere, noise, kernel, ridges, temperatures, mix))
     inferred = [
         cme_error(lengths, ridge=ridge, temperature=cell.temperature, **given)
         for ridge in schedules(lengths, cell.noise)
@@ -315,13 +324,13 @@ def differences(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     given: dict[str, Any] = {"dim": cell.dim, "powers": powers_of(cell.weights, cell.dim), "noise": cell.noise}
     best, ridge = optimal_temperature(lengths, **given), cell.noise**2
     sphere, kernel = sphere_of(cell.dim, cell.weights, cell.queries), Exponential(cell.temperature)
-    draws = jax.random.split(key_for(seed, DIFFERENCE, "contexts"), cell.draws)
+    key = key_for(seed, DIFFERENCE, "contexts")
     mix = Mix(np.array([[1.0, 0], [0, 1], [-1, 1]]), np.array([1.0, 1, 0]))
     noise, ridges = np.asarray(cell.noise), np.array([ridge])
-    found = [
-        squared_errors(draws, length, sphere, noise, kernel, ridges, np.array([temperature]), mix)
-        for length, temperature in zip(cell.length, best, strict=True)
-    ]
+    found = []
+    for length, temperature in zip(cell.length, best, strict=True):
+        drawn = draw_contexts(key, cell.draws, length, sphere)
+        found.append(squared_errors(drawn, sphere, noise, kernel, ridges, np.array([temperature]), mix))
     formula = [
         cme_error(lengths, ridge=ridge, temperature=cell.temperature, **given),
         softmax_error(lengths, temperature=best, **given),
@@ -339,7 +348,7 @@ def differences(cells: Sequence[Setting], seed: int) -> xr.Dataset:
 
 COMPARED: dict[str, Any] = {
     **CURVES,
-    "quick": SHORT.replace(length=(128, 512), dim=(2, 3), draws=200),
+    "quick": SHORT.replace(length=(128, 512), dim=(2, 3), draws=256, queries=16),
     "paper": SHORT.replace(length=(128, 512, 1024), dim=(2, 3), draws=200),
     "hypotheses": (*CURVES["hypotheses"], AMPLE),
 }
@@ -434,14 +443,15 @@ def head_curves(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     lengths = np.array(cell.length, float)
     powers = powers_of(cell.weights, cell.dim)
     chosen = head_temperatures(cell, lengths)
-    draws = jax.random.split(key_for(seed, RATE, "contexts"), cell.draws)
+    key = key_for(seed, RATE, "contexts")
     sphere, kernel = sphere_of(cell.dim, cell.weights, cell.queries), Exponential(1.0)
     mix = Mix(np.array([[1.0, 0, 0, 0], [0, 2, -1, 0], [0, 0, 0, 1]]), np.ones(3))
     found = []
     for length, (one, two, still) in zip(cell.length, chosen.T, strict=True):
         temperatures = np.array([one, two, 2 * two, still])
         noise = np.asarray(cell.noise)
-        found.append(squared_errors(draws, length, sphere, noise, kernel, np.zeros(0), temperatures, mix))
+        drawn = draw_contexts(key, cell.draws, length, sphere)
+        found.append(squared_errors(drawn, sphere, noise, kernel, np.zeros(0), temperatures, mix))
     formula = [
         softmax_error(lengths, temperature=t, dim=cell.dim, powers=powers, noise=cell.noise, heads=heads)
         for t, heads in zip(chosen, HEADS.values(), strict=True)
@@ -457,10 +467,10 @@ def head_curves(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     )
 
 
-LONGER = Setting(length=(500, 2000, 8000), dim=(2, 3, 6), weights=WEIGHTS, fixed=0.25, noise=0.5, draws=64, queries=32)
+LONGER = Setting(length=(500, 2000, 8000), dim=(2, 3, 6), weights=WEIGHTS, fixed=0.25, noise=0.5, draws=64, queries=16)
 HEADED: dict[str, Any] = {
     "quick": LONGER,
-    "paper": LONGER.replace(length=(500, 2000, 8000, 32_000)),
+    "paper": LONGER.replace(length=(500, 2000, 8000, 32_000), queries=32),
     "hypotheses": (SPHERE, DRAWS, LADDER, NOISY),
     "cells": together("dim"),
     "budget": "draws",

@@ -8,11 +8,12 @@ import jax.numpy as jnp
 import numpy as np
 import xarray as xr
 from jaxtyping import Array, Float
+from scipy.special import logsumexp
 
 from attlas.attention import softmax_attention
 from attlas.claims import Control, Hypothesis, Setting, claim, drawn_by, key_for, together
-from attlas.gaussian import monte_carlo
-from attlas.latent_posterior.claims.shared import FIGURES, PAPER, TOKENS, random_laws, random_topics
+from attlas.gaussian import monte_carlo, stream
+from attlas.latent_posterior.claims.shared import FIGURES, PAPER, TOKENS, on_sphere, random_laws, random_topics
 from attlas.latent_posterior.inference import (
     asymmetry,
     beta_coins,
@@ -35,6 +36,7 @@ from attlas.latent_posterior.models import (
     GaussianMixture,
     Model,
     compositions,
+    drawn_at,
     normal_log_density,
     posterior_of,
 )
@@ -110,27 +112,29 @@ def exchangeable(cells: Sequence[Setting], seed: int) -> xr.Dataset:
 def order_free(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     (cell,) = cells
     id = "latent-posterior/order-free"
-    model = BayesianRegression(3, kernel=exponential, noise=0.5)
-    keys, values, queries, _ = (a[0] for a in model.sample(key_for(seed, id, "context"), 1, cell.length, cell.queries))
+    rng = stream(key_for(seed, id, "context"))
+    queries, keys = np.split(on_sphere(key_for(seed, id, "places"), cell.queries + cell.length, 3), [cell.queries])
+    values = rng.standard_normal((cell.length, 1))
     # By a cycle, so that every content leaves its place.
-    order = jnp.roll(jax.random.permutation(key_for(seed, id, "order"), cell.length), 1)
-    origin = jnp.roll(order, -1)
-
-    def answers(keys: Array, values: Array) -> np.ndarray:
-        posterior = model.predictive(keys, values, queries).mean[:, 0]
-        attention = softmax_attention(queries, keys, values, temperature=0.25)[:, 0]
-        return np.stack([posterior, attention])[None]
-
+    order = np.roll(rng.permutation(cell.length), 1)
+    origin = np.roll(order, -1)
     axes = ("cell", "mechanism", "query")
     return xr.Dataset(
         {
-            "predicted": (axes, answers(keys, values)),
-            "measured": (axes, answers(keys[order], values[order])),
-            "apart": (axes, answers(keys[origin], values[order])),
+            "predicted": (axes, answers(keys, values, queries)),
+            "measured": (axes, answers(keys[order], values[order], queries)),
+            "apart": (axes, answers(keys[origin], values[order], queries)),
             "error": 0.0,
         },
         coords={"mechanism": ["posterior mean", "softmax attention"]},
     )
+
+
+@jax.jit
+def answers(keys: Any, values: Any, queries: Any) -> Float[Array, "1 2 q"]:
+    posterior = BayesianRegression(3, kernel=exponential, noise=0.5).predictive(keys, values, queries).mean
+    attention = softmax_attention(queries, keys, values, temperature=0.25)
+    return jnp.stack([posterior[:, 0], attention[:, 0]])[None]
 
 
 def exponential(a: Float[Array, "*n i d"], b: Float[Array, "*n j d"]) -> Float[Array, "*n i j"]:
@@ -158,12 +162,12 @@ def exponential(a: Float[Array, "*n i d"], b: Float[Array, "*n j d"]) -> Float[A
 def de_finetti(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     (cell,) = cells
     key = key_for(seed, "latent-posterior/de-finetti", "draws")
-    shares = jnp.linspace(0.02, 0.98, cell.draws)[:, None]
-    drawn = np.asarray(jax.random.bernoulli(key, shares, (cell.draws, cell.length)), int)
+    shares = np.linspace(0.02, 0.98, cell.draws)[:, None]
+    drawn = (stream(key).random((cell.draws, cell.length)) < shares).astype(int)
 
     def mixture(a: float) -> np.ndarray:
         coins = beta_coins(a, cell.b, cell.length)
-        return np.asarray(jax.nn.logsumexp(jnp.log(coins.prior) + coins.log_likelihood(drawn), axis=-1))
+        return logsumexp(np.log(coins.prior) + coins.log_likelihood(drawn), axis=-1)
 
     axes = ("cell", "sequence")
     return xr.Dataset(
@@ -256,7 +260,7 @@ def no_mixture(cells: Sequence[Setting], seed: int) -> xr.Dataset:
 
 
 def draws_of(seed: int, id: str, purpose: str, models: int) -> list[Array]:
-    return list(jax.random.split(key_for(seed, id, purpose), models))
+    return [key_for(seed, id, f"{purpose} {model}") for model in range(models)]
 
 
 @claim(
@@ -284,7 +288,7 @@ def sufficient(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     for model, label in zip(draws_of(seed, id, "topics", cell.models), draws_of(seed, id, "labels", cell.models), strict=True):  # fmt: skip
         topics = random_topics(model, cell.latents, cell.vocabulary)
         labels = {"z": np.eye(cell.latents), "y": random_laws(label, cell.latents, 4)}
-        posterior = np.asarray(topics.posterior(tokens))
+        posterior = topics.posterior(tokens)
         statistics = [posterior, topics.counts(tokens), posterior.argmax(1)[:, None], tokens[:, :1]]
         partitions = [classes(statistic) for statistic in statistics]
         joint = likelihoods(topics, cell.length) * topics.prior
@@ -325,8 +329,8 @@ def minimal(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     found = []
     for key in draws_of(seed, "latent-posterior/minimal", "topics", cell.models):
         topics = tied(random_topics(key, cell.latents, cell.vocabulary - 1))
-        likelihood = np.asarray(topics.log_likelihood_of_counts(counts))
-        posterior = np.log(np.asarray(posterior_of(topics.prior, jnp.asarray(likelihood))))
+        likelihood = topics.log_likelihood_of_counts(counts)
+        posterior = np.log(posterior_of(topics.prior, likelihood))
         ratios = (likelihood[:, None] - likelihood[None]).reshape(-1, cell.latents)
         found.append([(np.ptp(ratios, axis=1) < 1e-9).sum(), pairs(classes(posterior))])
     constant, equal = np.array(found, float).T
@@ -372,21 +376,21 @@ def unseen_directions(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     (cell,) = cells
     id = "latent-posterior/null-space"
     topics = random_topics(key_for(seed, id, "topics"), cell.latents, cell.vocabulary)
-    counts = topics.counts(topics.sample(key_for(seed, id, "words"), cell.moves, 8).tokens)
+    rng = stream(key_for(seed, id, "moves"))
+    counts = rng.multinomial(8, topics.words[drawn_at(rng.random(cell.moves), topics.prior)]).astype(float)
     unseen = null_space(topics.contrasts)
-    weights, directions = (key_for(seed, id, purpose) for purpose in ("weights", "directions"))
-    move = jax.random.normal(weights, (cell.moves, unseen.shape[1])) @ unseen.T
-    other = jax.random.normal(directions, move.shape)
-    other = other * jnp.linalg.norm(move, axis=1, keepdims=True) / jnp.linalg.norm(other, axis=1, keepdims=True)
+    move = rng.standard_normal((cell.moves, unseen.shape[1])) @ unseen.T
+    other = rng.standard_normal(move.shape)
+    other *= np.linalg.norm(move, axis=1, keepdims=True) / np.linalg.norm(other, axis=1, keepdims=True)
 
-    def posterior(counts: Array) -> np.ndarray:
+    def posterior(counts: np.ndarray) -> np.ndarray:
         # Counts moved below 0 are no counts, but the formula does not know.
-        return np.asarray(posterior_of(topics.prior, counts @ np.log(topics.words).T))[None]
+        return posterior_of(topics.prior, counts @ np.log(topics.words).T)[None]
 
     axes = ("cell", "move", "latent")
     return xr.Dataset(
         {
-            "predicted": (axes, np.asarray(posterior_of(topics.prior, topics.log_likelihood_of_counts(counts)))[None]),
+            "predicted": (axes, posterior_of(topics.prior, topics.log_likelihood_of_counts(counts))[None]),
             "measured": (axes, posterior(counts + move)),
             "elsewhere": (axes, posterior(counts + other)),
             "error": 0.0,
@@ -415,12 +419,15 @@ def equal_statistics(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     (cell,) = cells
     id = "latent-posterior/equal-statistics"
     model = BayesianRegression(cell.dim, noise=0.5)
-    drawn = model.sample(key_for(seed, id, "context"), 1, cell.length, cell.queries)
-    keys, values, queries, _ = (np.asarray(a[0]) for a in drawn)
-    turn = np.linalg.qr(np.asarray(jax.random.normal(key_for(seed, id, "turn"), (cell.length, cell.length))))[0]
+    rng = stream(key_for(seed, id, "context"))
+    queries, keys = np.split(
+        on_sphere(key_for(seed, id, "places"), cell.queries + cell.length, cell.dim), [cell.queries]
+    )
+    values = keys @ rng.standard_normal((cell.dim, 1)) + model.noise * rng.standard_normal((cell.length, 1))
+    turn = np.linalg.qr(rng.standard_normal((cell.length, cell.length)))[0]
 
     def law(keys: np.ndarray, values: np.ndarray) -> np.ndarray:
-        mean, variance = model.predictive(*(jnp.asarray(a) for a in (keys, values, queries)))
+        mean, variance = map(np.asarray, model.predictive(keys, values, queries))
         return np.stack([mean[:, 0], variance])[None]
 
     axes = ("cell", "moment", "query")
@@ -457,12 +464,12 @@ def restricted_tasks(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     id = "latent-posterior/restricted-tasks"
     found = []
     for key in draws_of(seed, id, "topics", cell.models):
-        halves = [random_topics(k, 2, size) for k, size in zip(jax.random.split(key), (3, 2), strict=True)]
+        halves = [random_topics(jax.random.fold_in(key, size), 2, size) for size in (3, 2)]
         topics = both(*halves)
         tokens = sequences(topics.vocabulary, cell.length)
         reads = np.kron(np.eye(2), np.ones(2))  # which first half each latent has
         label = random_laws(jax.random.fold_in(key, 7), 2, 3)
-        partition = classes(np.asarray(topics.posterior(tokens)) @ reads.T)
+        partition = classes(topics.posterior(tokens) @ reads.T)
         joint = likelihoods(topics, cell.length) * topics.prior
         found.append([conditional_information(joint @ law, partition) for law in (reads.T @ label, np.eye(4))])
     task, latent = np.array(found).T
@@ -498,7 +505,9 @@ def predictive(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     (cell,) = cells
     id = "latent-posterior/predictive"
     routes = {"location": location_routes, "regression": regression_routes, "topics": topics_routes, "mixture": mixture_routes}  # fmt: skip
-    found = np.stack([route(key_for(seed, id, name), cell.samples, cell.length) for name, route in routes.items()])
+    found = np.stack(
+        [route(stream(key_for(seed, id, name)), cell.samples, cell.length) for name, route in routes.items()]
+    )
     axes = ("cell", "model", "sequence")
     names = ("predicted", "measured", "plugged")
     return xr.Dataset(
@@ -511,24 +520,27 @@ Routes = Float[np.ndarray, "3 n"]
 """Log probability of the last token given the others: by the posterior, by the ratio of joint laws, by the most probable latent."""
 
 
-def location_routes(key: Array, samples: int, length: int) -> Routes:
+def location_routes(rng: np.random.Generator, samples: int, length: int) -> Routes:
     model = GaussianLocation(1, noise=0.8, scale=1.5)
-    x = model.sample(key, samples, length + 1).tokens
-    mean, variance = model.predictive(x[:, :-1])
+    x = 1.5 * rng.standard_normal((samples, 1, 1)) + 0.8 * rng.standard_normal((samples, length + 1, 1))
+    mean, variance = map(np.asarray, model.predictive(x[:, :-1]))
     covariance = 1.5**2 + 0.8**2 * np.eye(length + 1)
-    by_posterior = normal_log_density(x[:, -1], mean, jnp.sqrt(variance))
-    plugged = normal_log_density(x[:, -1], mean, 0.8)
-    return np.stack([by_posterior, joint_ratio(np.asarray(x[..., 0]), covariance[None]), plugged])
+    by_posterior, plugged = (normal_log_density(x[:, -1], mean, noise) for noise in (np.sqrt(variance), 0.8))
+    return np.stack([by_posterior, joint_ratio(x[..., 0], covariance[None]), plugged])
 
 
-def regression_routes(key: Array, samples: int, length: int) -> Routes:
+def regression_routes(rng: np.random.Generator, samples: int, length: int) -> Routes:
     model = BayesianRegression(2, noise=0.5, scale=1.2)
-    keys, values, query, target = model.sample(key, samples, length)
-    mean, variance = model.predictive(keys, values, query)
-    places, x = np.concatenate([keys, query], 1), np.concatenate([values, target], 1)[..., 0]
+    places = rng.standard_normal((samples, length + 1, 2))
+    places /= np.linalg.norm(places, axis=-1, keepdims=True)
+    signal, noise = places @ (1.2 * rng.standard_normal((samples, 2, 1))), rng.standard_normal((samples, length + 1, 1))
+    x = signal + 0.5 * noise
+    mean, variance = map(np.asarray, model.predictive(places[:, :-1], x[:, :-1], places[:, -1:]))
     covariance = 1.2**2 * places @ places.transpose(0, 2, 1) + 0.5**2 * np.eye(length + 1)
-    by_posterior = normal_log_density(target[:, 0], mean[:, 0], jnp.sqrt(variance[:, 0]))
-    return np.stack([by_posterior, joint_ratio(x, covariance), normal_log_density(target[:, 0], mean[:, 0], 0.5)])
+    by_posterior, plugged = (
+        normal_log_density(x[:, -1], mean[:, 0], noise) for noise in (np.sqrt(variance[:, 0]), 0.5)
+    )
+    return np.stack([by_posterior, joint_ratio(x[..., 0], covariance), plugged])
 
 
 def joint_ratio(x: Float[np.ndarray, "n k"], covariance: Float[np.ndarray, "#n k k"]) -> Float[np.ndarray, " n"]:
@@ -542,22 +554,24 @@ def joint_ratio(x: Float[np.ndarray, "n k"], covariance: Float[np.ndarray, "#n k
     return log_density(x.shape[1]) - log_density(x.shape[1] - 1)
 
 
-def topics_routes(key: Array, samples: int, length: int) -> Routes:
-    model = random_topics(jax.random.fold_in(key, 2), 3, 6)
-    x = np.asarray(model.sample(key, samples, length + 1).tokens)
-    last = np.log(model.words)[:, x[:, -1]].T
-    return class_routes(model, jnp.asarray(x), jnp.log(jnp.take_along_axis(model.predictive(x[:, :-1]), x[:, -1:], 1))[:, 0], last)  # fmt: skip
+def topics_routes(rng: np.random.Generator, samples: int, length: int) -> Routes:
+    model = FiniteLatent((1 / 3 + rng.dirichlet(np.ones(3))) / 2, rng.dirichlet(np.ones(6), 3))
+    z = drawn_at(rng.random(samples), model.prior)
+    x = drawn_at(rng.random((samples, length + 1)), model.words[z][:, None])
+    following = np.take_along_axis(model.predictive(x[:, :-1]), x[:, -1:], 1)[:, 0]
+    return class_routes(model, x, np.log(following), np.log(model.words)[:, x[:, -1]].T)
 
 
-def mixture_routes(key: Array, samples: int, length: int) -> Routes:
-    x = CLUSTERS.sample(key, samples, length + 1).tokens
+def mixture_routes(rng: np.random.Generator, samples: int, length: int) -> Routes:
+    z = drawn_at(rng.random(samples), CLUSTERS.prior)
+    x = CLUSTERS.means[z][:, None] + CLUSTERS.noise * rng.standard_normal((samples, length + 1, 2))
     last = normal_log_density(x[:, -1, None], CLUSTERS.means, CLUSTERS.noise)
-    return class_routes(CLUSTERS, x, CLUSTERS.predictive(x[:, :-1]).log_density(x[:, -1]), np.asarray(last))
+    return class_routes(CLUSTERS, x, CLUSTERS.predictive(x[:, :-1]).log_density(x[:, -1]), last)
 
 
-def class_routes(model: Any, x: Array, by_posterior: Array, last: np.ndarray) -> Routes:
-    evidence = [jax.nn.logsumexp(jnp.log(model.prior) + model.log_likelihood(s), axis=-1) for s in (x, x[:, :-1])]
-    best = np.asarray(model.posterior(x[:, :-1])).argmax(1)
+def class_routes(model: Any, x: np.ndarray, by_posterior: np.ndarray, last: np.ndarray) -> Routes:
+    evidence = [logsumexp(np.log(model.prior) + model.log_likelihood(s), axis=-1) for s in (x, x[:, :-1])]
+    best = model.posterior(x[:, :-1]).argmax(1)
     return np.stack([by_posterior, evidence[0] - evidence[1], np.take_along_axis(last, best[:, None], 1)[:, 0]])
 
 
@@ -569,7 +583,7 @@ def class_routes(model: Any, x: Array, by_posterior: Array, last: np.ndarray) ->
     r" regression on finitely many keys and for topics, a quadrature for a mixture.",
     words="How well anything can do, known exactly, for four models.",
     hypotheses=(ENOUGH,),
-    quick=Setting(length=(2, 8), samples=16_384),
+    quick=Setting(length=(4,), samples=16_384),
     paper=Setting(length=(2, 8, 32), samples=100_000),
     rule=Agreement(),
     control=Control("one token more", lambda e: e.assign(predicted=e["longer"])),
@@ -612,7 +626,7 @@ def bayes_risks(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     statement=r"The mean of the tokens errs more than the posterior mean by $\frac{\sigma^4}{L(\sigma^2 + L\tau^2)}$ per coordinate, which falls like $L^{-2}$.",
     words="Averaging tokens forgets the prior, and the longer the sequence the less it matters.",
     hypotheses=(ENOUGH, *SPREADS),
-    quick=Setting(length=(1, 4, 16, 64), dim=3, noise=1.0, scale=0.7, samples=65_536),
+    quick=Setting(length=(1, 4, 16), dim=3, noise=1.0, scale=0.7, samples=65_536),
     paper=Setting(length=(1, 4, 16, 64, 256), dim=3, noise=1.0, scale=0.7, samples=200_000),
     rule=Agreement(),
     control=Control("its leading order, σ⁴/(Lτ)², in its place", lambda e: e.assign(predicted=e["leading"])),
@@ -664,10 +678,10 @@ def sums_not_means(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     (cell,) = cells
     id = "latent-posterior/sums-not-means"
     topics = random_topics(key_for(seed, id, "topics"), 3, 6)
-    tokens = topics.sample(key_for(seed, id, "words"), cell.samples, cell.length).tokens
-    evidence = jnp.log(jnp.asarray(topics.words)).T[tokens]
-    nothing = jnp.zeros((cell.samples, cell.length, 1))
-    mean = softmax_attention(nothing[:, :1], nothing, evidence)[:, 0]
+    rng = stream(key_for(seed, id, "words"))
+    z = drawn_at(rng.random(cell.samples), topics.prior)
+    tokens = drawn_at(rng.random((cell.samples, cell.length)), topics.words[z][:, None])
+    mean = np.asarray(averaged(np.log(topics.words).T[tokens]))
     axes = ("cell", "sequence", "latent")
     return xr.Dataset(
         {
@@ -677,3 +691,10 @@ def sums_not_means(cells: Sequence[Setting], seed: int) -> xr.Dataset:
             "error": 0.0,
         }
     )
+
+
+@jax.jit
+def averaged(evidence: Any) -> Float[Array, "n m"]:
+    """Attention with equal scores."""
+    nothing = jnp.zeros((*evidence.shape[:2], 1))
+    return softmax_attention(nothing[:, :1], nothing, evidence)[:, 0]

@@ -3,12 +3,11 @@
 from collections.abc import Sequence
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
 from attlas.claims import Hypothesis
+from attlas.gaussian import stream
 from attlas.latent_posterior.models import FiniteLatent
 from attlas.latent_posterior.rates import multiplicity, zonal
 
@@ -21,20 +20,20 @@ SPHERE = Hypothesis("dim >= 2", lambda s: s.dim >= 2, defining=True)
 
 def random_laws(key: Array, rows: int, size: int) -> Float[np.ndarray, "rows size"]:
     """Rows of probabilities, uniform on the simplex."""
-    drawn = np.asarray(jax.random.exponential(key, (rows, size)))
-    return drawn / drawn.sum(1, keepdims=True)
+    return stream(key).dirichlet(np.ones(size), rows)
 
 
 def random_topics(key: Array, latents: int, vocabulary: int) -> FiniteLatent:
     """Topics with random words, and a prior between a uniform and a random one."""
-    law, words = jax.random.split(key)
-    return FiniteLatent((1 / latents + random_laws(law, 1, latents)[0]) / 2, random_laws(words, latents, vocabulary))
+    rng = stream(key)
+    law = (1 / latents + rng.dirichlet(np.ones(latents))) / 2
+    return FiniteLatent(law, rng.dirichlet(np.ones(vocabulary), latents))
 
 
-def on_sphere(key: Array, *shape: int) -> Float[Array, "..."]:
+def on_sphere(key: Array, *shape: int) -> Float[np.ndarray, "..."]:
     """Uniform points of the unit sphere, the last axis their coordinates."""
-    x = jax.random.normal(key, shape)
-    return x / jnp.linalg.norm(x, axis=-1, keepdims=True)
+    x = stream(key).standard_normal(shape)
+    return x / np.linalg.norm(x, axis=-1, keepdims=True)
 
 
 def zonal_mean(weights: Sequence[float], x: Float[Any, "*n dim"]) -> Float[Any, "*n 1"]:

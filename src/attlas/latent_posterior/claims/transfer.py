@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-import jax
 import numpy as np
 import xarray as xr
 
 from attlas.claims import Control, Hypothesis, Setting, claim, drawn_by, key_for, together
+from attlas.gaussian import stream
 from attlas.latent_posterior.claims.shared import FIGURES, PAPER, random_topics
 from attlas.latent_posterior.inference import mixture_law, sequences
 from attlas.latent_posterior.models import FiniteLatent, compositions, log_ways, posterior_of
@@ -52,9 +52,7 @@ def masked_minimiser(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     law = law.reshape(-1, cell.vocabulary)
     left, operator = sequences(cell.vocabulary, cell.left), masked_operator(model)
     likelihood = model.log_likelihood(left)
-    posteriors = [
-        np.asarray(posterior_of(p, likelihood)) for p in (model.prior, np.full(cell.latents, 1 / cell.latents))
-    ]
+    posteriors = [posterior_of(p, likelihood) for p in (model.prior, np.full(cell.latents, 1 / cell.latents))]
     axes = ("cell", "sequence", "word")
     predicted, uniform = (posterior @ operator.T for posterior in posteriors)
     return xr.Dataset(
@@ -93,10 +91,9 @@ INEQUALITY = "latent-posterior/transfer-inequality"
 )  # fmt: skip
 def transfer_inequality(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     (cell,) = cells
-    first, second, third = jax.random.split(key_for(seed, INEQUALITY, "operators"), 3)
-    t = np.asarray(jax.random.normal(first, (cell.pairs, cell.targets, cell.dim)))
-    d = np.asarray(jax.random.normal(second, (cell.pairs, cell.outputs, cell.dim)))
-    errors = np.array(jax.random.normal(third, (cell.pairs, cell.directions, cell.dim)))
+    rng = stream(key_for(seed, INEQUALITY, "operators"))
+    rows = (cell.targets, cell.outputs, cell.directions)
+    t, d, errors = (rng.standard_normal((cell.pairs, count, cell.dim)) for count in rows)
     found = [condition_number(*pair) for pair in zip(t, d, strict=True)]
     errors[:, 0] = [pair.witness for pair in found]
     gains = np.linalg.svd(d @ np.linalg.pinv(t), compute_uv=False)
@@ -279,7 +276,7 @@ WAYS = ["probe on pretraining", "from scratch"]
 
 def pretrained_tokens(kappa: float, dim: int, length: int, seed: int) -> LinearGaussian:
     """The same with tokens of many dimensions, of which a few random ones carry the latent."""
-    drawn = np.asarray(jax.random.normal(key_for(seed, PROBES, "mixing"), (dim, LATENTS)))
+    drawn = stream(key_for(seed, PROBES, "mixing")).standard_normal((dim, LATENTS))
     plain = pretrained(kappa, length)
     return LinearGaussian(3 * np.linalg.qr(drawn)[0], plain.masked, plain.task, length)
 
@@ -446,10 +443,10 @@ def coverage(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     (cell,) = cells
     topics = random_topics(key_for(seed, COVERAGE, "topics"), cell.latents, cell.vocabulary)
     counts = compositions(cell.length, cell.vocabulary)
-    likelihood = np.exp(np.asarray(topics.log_likelihood_of_counts(counts.astype(float))) + log_ways(counts)[:, None])
+    likelihood = np.exp(topics.log_likelihood_of_counts(counts.astype(float)) + log_ways(counts)[:, None])
     skewed = np.asarray(topics.prior) ** 3
     before, after = (likelihood @ law for law in (topics.prior, skewed / skewed.sum()))
-    losses = np.array(jax.random.exponential(key_for(seed, COVERAGE, "losses"), (cell.losses, len(counts))))
+    losses = stream(key_for(seed, COVERAGE, "losses")).exponential(size=(cell.losses, len(counts)))
     losses[0] = np.arange(len(counts)) == np.argmax(after / before)
     factor = coverage_number(before / before.sum(), after / after.sum())
     axes = ("cell", "loss")
