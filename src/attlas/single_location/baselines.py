@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Array
 
 from attlas.errors import positive, whole
-from attlas.gaussian import Estimate, Real, float64, monte_carlo
+from attlas.gaussian import Estimate, Real, draw_gamma, float64, monte_carlo
 from attlas.single_location.task import Constants, SingleLocation, best_weights
 
 
@@ -71,7 +71,7 @@ def projections(key: Array, block: int, dim: Real, mean: Array, scale: Array) ->
     def one(token: Array, mean: Array, scale: Array) -> tuple[Array, Array, Array]:
         plane, rest = jax.random.split(jax.random.fold_in(key, token))
         a, b = jax.random.normal(plane, (2, block))
-        return mean + scale * a, scale * b, scale**2 * 2 * jax.random.gamma(rest, (dim - 2) / 2, (block,))
+        return mean + scale * a, scale * b, scale**2 * 2 * draw_gamma(rest, (dim - 2) / 2, (block,))
 
     return jax.vmap(one)(jnp.arange(len(mean)), mean, scale)
 

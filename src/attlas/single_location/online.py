@@ -36,7 +36,7 @@ from attlas.single_location.population import (
     draw_softmax_loss,
     total_risk,
 )
-from attlas.single_location.schedules import Schedule, as_schedule, values_of
+from attlas.single_location.schedules import Schedule, as_schedule, values_at
 from attlas.single_location.task import Constants, SingleLocation, draw_batch
 
 LANES, BLOCK = 16, 500
@@ -178,7 +178,7 @@ def simulate(
     )
     count = _Count(progress, groups * steps)
     # As arrays, so that one compiled program serves every schedule.
-    lam, alpha = (values_of(schedule, steps) for schedule in schedules)
+    lam, alpha = (values_at(schedule, np.arange(steps)) for schedule in schedules)
     whole = BLOCK if batch_size * (task.length + 1) <= 1000 else SHORT[1]  # or a block would fill the memory
     block = next((size for size in SHORT if steps <= size), whole)
 
@@ -376,7 +376,7 @@ def _reported(
     path: Trajectory, task: SingleLocation, head: Gate | None, lam: Schedule, steps: int, seed: int
 ) -> xr.Dataset:
     overlaps = Overlaps(*(np.asarray(x, float) for x in path.observed))
-    lams = np.broadcast_to([float(lam(jnp.asarray(t))) for t in path.steps], len(path.steps))[:, None]
+    lams = values_at(lam, path.steps)[:, None]
     if head is None:
         risk = batch_risk(task, overlaps, lams, jax.random.key(seed), TEST_SAMPLES, "softmax")
     else:

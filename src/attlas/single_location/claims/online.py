@@ -20,7 +20,7 @@ from attlas.single_location.online import (
     simulate,
 )
 from attlas.single_location.population import Overlaps, heads_with, risk
-from attlas.single_location.schedules import Constant, InverseDecay
+from attlas.single_location.schedules import Constant, InverseDecay, values_at
 from attlas.single_location.task import SingleLocation
 from attlas.statistics import Agreement, Convergence, SameLaw
 
@@ -132,7 +132,7 @@ def online_run(cells: Sequence[Setting], seed: int) -> xr.Dataset:
         record_every=max(1, cell.steps // 60),
     )  # fmt: skip
     states = Overlaps(*(path[name].values.T for name in Overlaps._fields))
-    lams = np.array([float(lam(jnp.asarray(t))) for t in path["step"].values])[:, None]
+    lams = values_at(lam, path["step"].values)[:, None]
     tested = batch_risk(task, states, lams, key_for(seed, id, "test batch"), TEST_SAMPLES) - task.noise**2
     shown = panels(path, task, lam).assign(test_risk=(("band", "step"), band(tested.T)))
     return shown.assign(arrived=outcomes(path)["oracle"]).expand_dims("cell")
@@ -173,7 +173,7 @@ def online_risk(cells: Sequence[Setting], seed: int) -> xr.Dataset:
         task, start, batch_size=cell.batch_size, lam=lam, step_size=cell.step_size, steps=cell.steps, seed=stream,
         record_every=max(1, cell.steps // 4),
     )  # fmt: skip
-    lams = np.array([float(lam(jnp.asarray(t))) for t in path["step"].values])
+    lams = values_at(lam, path["step"].values)
     states = Overlaps(*(path[name].values for name in Overlaps._fields))
     mean, error = token_losses(task, states, lams, key_for(seed, id, "tokens"), cell.samples)
     axes = ("cell", "repeat", "step")
