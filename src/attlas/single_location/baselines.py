@@ -104,10 +104,10 @@ def bayes_gap(task: SingleLocation, key: Array, samples: int) -> LogEstimate:
     other token can be the second one throughout: $E f = (L - 1)\,E\big[f\,\frac{w_1}{1 - w_0}\big]$ for every loss $f$
     that does not depend on their order.
     """
-    law = jnp.asarray(task.location_law)
+    law = task.location_law
     if np.max(law) == 1:  # nothing to find out
         return LogEstimate(-math.inf, 0.0)
-    return log_bayes_gap(key, whole("samples", samples, 2), task.constants, jnp.asarray(task.dim, float), law)
+    return log_bayes_gap(key, whole("samples", samples, 2), task.constants, np.asarray(task.dim, float), law)
 
 
 @float64
@@ -119,8 +119,14 @@ def softmax_gap(task: SingleLocation, key: Array, samples: int, beta: float | No
     direction matters. $\tau = \min(\frac{m}{1+\gamma^2}, 2\beta)$ is where the exponent is stationary.
     """
     beta = task.m if beta is None else positive("beta", beta)
-    tokens = jnp.arange(task.length)
-    return log_softmax_gap(key, whole("samples", samples, 2), task.constants, tokens, jnp.asarray(beta, float))
+    # By the program that searches for the best beta, at one point.
+    betas, tokens = np.full(BETAS, beta, float), np.arange(task.length)
+    log, error = map(np.asarray, softmax_curve(key, whole("samples", samples, 2), task.constants, tokens, betas))
+    return LogEstimate(log[0], error[0])
+
+
+BETAS = 9
+"""Points at which a curve over inverse temperatures is computed."""
 
 
 @float64
@@ -128,15 +134,13 @@ def tuned_softmax(task: SingleLocation, key: Array, samples: int) -> tuple[float
     """The inverse temperature at which the softmax head's risk is least, and its gap there, from other samples than those
     that chose it."""
     search, final = jax.random.split(key)
-    tokens, low, high = jnp.arange(task.length), math.log(task.m / 20), math.log(4 * task.m * max(1, task.gamma**-2))
+    tokens, low, high = np.arange(task.length), math.log(task.m / 20), math.log(4 * task.m * max(1, task.gamma**-2))
     for _ in range(3):  # common random numbers: the curve is smooth, and each pass narrows it threefold
-        betas = np.exp(np.linspace(low, high, 9))
-        logs = softmax_curve(search, whole("samples", samples, 2), task.constants, tokens, jnp.asarray(betas)).log
+        betas = np.exp(np.linspace(low, high, BETAS))
+        logs = np.asarray(softmax_curve(search, whole("samples", samples, 2), task.constants, tokens, betas).log)
         best = math.log(betas[int(np.argmin(logs))])
         low, high = best - (high - low) / 6, best + (high - low) / 6
-    # By the program that searched, at one point.
-    found = softmax_curve(final, samples, task.constants, tokens, jnp.full(len(betas), math.exp(best)))
-    return math.exp(best), LogEstimate(found.log[0], found.error[0])
+    return math.exp(best), softmax_gap(task, final, samples, math.exp(best))
 
 
 @jax.jit
@@ -195,6 +199,7 @@ def _reweighted(logits: Array, squares: Array, log_weight: Array) -> Array:
     return jnp.exp(loss + log_w[1] - missed + log_weight)
 
 
+@jax.jit
 def bayes_exponent(gamma: Real) -> Real:
     r"""Rate in d at which the Bayes gap vanishes, $\frac{1}{4(1+\gamma^2)} + \ln\frac{1+\gamma^2}{2\gamma}$: twice the
     Bhattacharyya distance of the two tokens' laws, a dimension."""
@@ -206,6 +211,7 @@ def softmax_exponent(gamma: Real) -> Real:
     return 1 / (4 * (1 + gamma**2))
 
 
+@jax.jit
 def log_bayes_asymptote(c: Constants, dim: Real) -> Real:
     r"""The Bayes gap for large d, with its constant, in logarithm: $(L-1)\,\frac{4\gamma^2}{1+\gamma^2}\,\frac\pi2\,
     (2\pi V)^{-1/2} e^{-rd}$, $r$ the `bayes_exponent` and $V = 2d\big[\frac{4\gamma^2}{(1+\gamma^2)^3} +
@@ -216,6 +222,7 @@ def log_bayes_asymptote(c: Constants, dim: Real) -> Real:
     return jnp.log(constant) - dim * bayes_exponent(c.gamma)
 
 
+@jax.jit
 def log_softmax_asymptote(c: Constants, dim: Real) -> Real:
     r"""The softmax gap at $\beta = m$ for large d, with its constant, in logarithm: $(L-1)\,\sqrt{\frac{1+\gamma^2}{2\pi}}\,
     \frac{B(q, 2-q)}{m} e^{-rd}$, $q = \frac{1}{1+\gamma^2}$, $r = \frac q4$ and Euler's $B$."""

@@ -8,7 +8,8 @@ import numpy as np
 import xarray as xr
 
 from attlas.claims import Control, Hypothesis, Setting, claim, drawn_by, key_for, together
-from attlas.single_location.baselines import bayes_gap, linear_attention, softmax_gap, tuned_softmax
+from attlas.single_location.baselines import LogEstimate, linear_attention, softmax_gap, tuned_softmax
+from attlas.single_location.claims.bayes import bayes_gaps
 from attlas.single_location.claims.runs import band, outcomes
 from attlas.single_location.claims.shared import (
     FIGURES,
@@ -17,6 +18,7 @@ from attlas.single_location.claims.shared import (
     SAMPLES,
     STEP,
     TASK,
+    column,
     overlaps_of,
     random_heads,
     task_of,
@@ -46,7 +48,7 @@ HEADS = ("Bayes", "softmax", "best gate", "linear attention", "erf", "best linea
         Hypothesis("the softmax is tuned (temperature = 1)", lambda s: s.temperature == 1),
     ),
     quick=Setting(
-        dim=(20, 80, 400, 80), length=(10, 10, 10, 30), gamma=ROOT_HALF, noise=0.0, temperature=1.0, samples=8_000,
+        dim=(20, 40, 80, 400), length=(10,), gamma=ROOT_HALF, noise=0.0, temperature=1.0, samples=16_000,
     ),
     paper=Setting(
         dim=(10, 20, 40, 80, 160, 400, 80, 80, 80, 80), length=(10, 10, 10, 10, 10, 10, 2, 5, 30, 100), gamma=ROOT_HALF,
@@ -60,42 +62,52 @@ HEADS = ("Bayes", "softmax", "best gate", "linear attention", "erf", "best linea
     ),
     figure=drawn_by(f"{FIGURES}.heads:heads_order"),
     cells=together("dim", "length"),
+    shape=("length", "samples"),
     budget="samples",
     needs=("single-location/softmax-gap", "single-location/bayes-gap", "single-location/best-gate"),
     origin="ours",
 )  # fmt: skip
 def heads_in_order(cells: Sequence[Setting], seed: int) -> xr.Dataset:
-    (cell,) = cells
-    task, id = task_of(cell), "single-location/heads-in-order"
-    beta, softmax = tuned_softmax(task, key_for(seed, id, "softmax"), cell.samples)
-    if cell.temperature != 1:
-        beta /= cell.temperature
-        softmax = softmax_gap(task, key_for(seed, id, "softmax"), cell.samples, beta)
-    bayes = bayes_gap(task, key_for(seed, id, "bayes"), cell.samples)
-    square = task.noise**2
-    excess = np.array(
+    id = "single-location/heads-in-order"
+    bayes = bayes_gaps(key_for(seed, id, "bayes"), cells)
+    betas, softmax = zip(*(best_softmax(cell, key_for(seed, id, "softmax")) for cell in cells), strict=True)
+    tasks = [task_of(cell) for cell in cells]
+    square = column(cells, "noise") ** 2
+    excess = np.stack(
         [
             np.exp(bayes.log),
-            np.exp(softmax.log),
-            best_gate_excess(task),
-            linear_attention(task)[1],
-            float(task.oracle_risk(task.best_lam())) - square,
-            task.linear_risk() - square,
-        ]
+            np.exp([gap.log for gap in softmax]),
+            [best_gate_excess(task) for task in tasks],
+            [linear_attention(task)[1] for task in tasks],
+            [float(task.oracle_risk(task.best_lam())) for task in tasks] - square,
+            [task.linear_risk() for task in tasks] - square,
+        ],
+        axis=1,
     )
-    error = np.array([excess[0] * bayes.error, excess[1] * softmax.error, 0, 0, 0, 0])
+    error = np.zeros_like(excess)
+    error[:, 0], error[:, 1] = excess[:, 0] * bayes.error, excess[:, 1] * [gap.error for gap in softmax]
     pairs = [f"{a} below {b}" for a, b in itertools.pairwise(HEADS)]
     return xr.Dataset(
         {
-            "lower": (("cell", "pair"), excess[None, :-1]),
-            "upper": (("cell", "pair"), excess[None, 1:]),
-            "error": (("cell", "pair"), np.hypot(error[:-1], error[1:])[None]),
-            "excess": (("cell", "head"), excess[None]),
-            "excess_error": (("cell", "head"), error[None]),
-            "beta": ("cell", [beta / task.m]),
+            "lower": (("cell", "pair"), excess[:, :-1]),
+            "upper": (("cell", "pair"), excess[:, 1:]),
+            "error": (("cell", "pair"), np.hypot(error[:, :-1], error[:, 1:])),
+            "excess": (("cell", "head"), excess),
+            "excess_error": (("cell", "head"), error),
+            "beta": ("cell", [beta / task.m for beta, task in zip(betas, tasks, strict=True)]),
         },
         coords={"pair": pairs, "head": list(HEADS)},
     )
+
+
+def best_softmax(cell: Setting, key: jax.Array) -> tuple[float, LogEstimate]:
+    """The softmax head at `temperature` times its best one: its inverse temperature and its gap."""
+    task = task_of(cell)
+    beta, gap = tuned_softmax(task, key, cell.samples)
+    if cell.temperature != 1:
+        beta /= cell.temperature
+        gap = softmax_gap(task, key, cell.samples, beta)
+    return beta, gap
 
 
 @claim(

@@ -12,7 +12,8 @@ from scipy import integrate, optimize, special
 
 from attlas.claims import Control, Hypothesis, Setting, claim, drawn_by, key_for, together
 from attlas.gaussian import BLOCK, Estimate, monte_carlo, zeta
-from attlas.single_location.baselines import Baselines, draw_baselines, excess_bound, log_bayes_gap
+from attlas.single_location.baselines import Baselines, draw_baselines, excess_bound
+from attlas.single_location.claims.bayes import bayes_gaps
 from attlas.single_location.claims.shared import (
     FIGURES,
     PAPER,
@@ -139,19 +140,21 @@ def fitted_risk(task: SingleLocation, train: Array, test: Array, samples: int | 
     origin="ours",
 )
 def linear_oracle_bayes(cells: Sequence[Setting], seed: int) -> xr.Dataset:
-    lam = jnp.asarray([cell.sharpness * task_of(cell).best_lam() for cell in cells])
+    lam = np.asarray([cell.sharpness * task_of(cell).best_lam() for cell in cells])
     key = key_for(seed, "single-location/linear-oracle-bayes", "samples")
-    law = jnp.full(cells[0].length, 1 / cells[0].length)
-    mean, error, rare = contest(key, cells[0].samples, constants_of(cells), column(cells, "dim"), law, lam)
-    risks = Baselines(*mean.T[:4])
-    seen = column(cells, "noise") ** 2 + jnp.exp(rare.log)
+    law = np.full(cells[0].length, 1 / cells[0].length)
+    found = contest(key, cells[0].samples, constants_of(cells), column(cells, "dim"), law, lam)
+    mean, error = (np.asarray(x).T for x in found)
+    risks = Baselines(*mean[:4])
+    rare = bayes_gaps(key_for(seed, "single-location/linear-oracle-bayes", "rare"), cells)
+    gap = np.exp(rare.log)
     return xr.Dataset(
         {
-            "lower": (("pair", "cell"), jnp.stack([risks.bayes, risks.oracle])),
-            "upper": (("pair", "cell"), jnp.stack([risks.oracle, risks.linear])),
-            "error": (("pair", "cell"), error.T[4:]),
-            "risk": (("predictor", "cell"), mean.T[:4].at[0].set(seen)),
-            "risk_error": (("predictor", "cell"), error.T[:4].at[0].set(jnp.exp(rare.log) * rare.error)),
+            "lower": (("pair", "cell"), np.stack([risks.bayes, risks.oracle])),
+            "upper": (("pair", "cell"), np.stack([risks.oracle, risks.linear])),
+            "error": (("pair", "cell"), error[4:]),
+            "risk": (("predictor", "cell"), np.stack([column(cells, "noise") ** 2 + gap, *risks[1:]])),
+            "risk_error": (("predictor", "cell"), np.stack([gap * rare.error, *error[1:4]])),
             "oracle_formula": ("cell", over_cells(total_risk, constants_of(cells), ORACLE, lam)),
             "linear_formula": ("cell", [task_of(cell).linear_risk() for cell in cells]),
         },
@@ -161,17 +164,9 @@ def linear_oracle_bayes(cells: Sequence[Setting], seed: int) -> xr.Dataset:
 
 @jax.jit
 def contest(key, samples, constants, dims, law, lam):  # type: ignore[no-untyped-def]
-    """For each cell in turn: mean losses of the four baselines and their paired differences, [cell, 6]; and the Bayes gap
-    from the sampler that sees it."""
-
-    def one(cell):  # type: ignore[no-untyped-def]
-        c, dim, lam = cell
-        return (
-            *monte_carlo(draw_contest, key, samples, c, dim, law, lam),
-            log_bayes_gap(key, samples // 4, c, dim, law),
-        )
-
-    return jax.lax.map(one, (constants, dims, lam))
+    """For each cell in turn: mean losses of the four baselines and their paired differences, [cell, 6]."""
+    cells = (constants, dims, lam)
+    return jax.lax.map(lambda cell: monte_carlo(draw_contest, key, samples, *cell[:2], law, cell[2]), cells)
 
 
 def draw_contest(key: Array, block: int, c: Constants, dim: Array, law: Array, lam: Array) -> Array:
@@ -225,34 +220,34 @@ LADDER = (
 )
 def oracle_optimality(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     constants, lam = on_ladder(cells, column(cells, "dim"))
-    sampled = sampled_oracle(cells, seed, "single-location/oracle-optimality", constants, lam)
+    mean, error = sampled_oracle(cells, seed, "single-location/oracle-optimality", constants, lam)
     dims, tokens = column(cells, "dim"), constants.length
     return xr.Dataset(
         {
             "x": ("cell", dims),
-            "measured": ("cell", sampled.mean[:, 0]),
-            "error": ("cell", sampled.error[:, 0]),
+            "measured": ("cell", mean),
+            "error": ("cell", error),
             "predicted": ("cell", over_cells(total_risk, constants, ORACLE, lam)),
             "tokens": ("cell", tokens),
             "lam": ("cell", lam),
-            "token_noise": ("cell", zeta(jnp.zeros_like(lam), lam)),
+            "token_noise": ("cell", zeta(np.zeros_like(lam), lam)),
             "limit": ("cell", 4 / np.pi * (tokens / dims) ** 0.5),
         }
     )
 
 
-def on_ladder(cells: Sequence[Setting], dims: Float[Array, " cell"]) -> tuple[Constants, Float[Array, " cell"]]:
+def on_ladder(cells: Sequence[Setting], dims: Float[np.ndarray, " cell"]) -> tuple[Constants, Float[np.ndarray, " cell"]]:
     """Tasks with L = d^growth tokens (two at least) and lam = (d L)^(-power)."""
-    tokens = jnp.maximum(2, jnp.round(dims ** column(cells, "growth"))).astype(int)
-    constants = Constants(jnp.sqrt(dims / 2), column(cells, "gamma"), tokens, jnp.zeros(len(cells)))
+    tokens = np.maximum(2, np.round(dims ** column(cells, "growth"))).astype(int)
+    constants = Constants(np.sqrt(dims / 2), column(cells, "gamma"), tokens, np.zeros(len(cells)))
     return constants, (dims * tokens) ** -column(cells, "power")
 
 
-def sampled_oracle(cells: Sequence[Setting], seed: int, id: str, constants: Constants, lam: Array) -> Estimate:
-    oracle = Overlaps(*(jnp.asarray([value]) for value in ORACLE))
-    return sampled_over_cells(
-        draw_loss, key_for(seed, id, "samples"), cells[0].samples, constants, oracle, lam[:, None]
-    )
+def sampled_oracle(cells: Sequence[Setting], seed: int, id: str, constants: Constants, lam: np.ndarray) -> Estimate:
+    oracle = Overlaps(*(np.asarray([value]) for value in ORACLE))
+    key, samples = key_for(seed, id, "samples"), cells[0].samples
+    mean, error = sampled_over_cells(draw_loss, key, samples, constants, oracle, lam[:, None])
+    return Estimate(np.asarray(mean)[:, 0], np.asarray(error)[:, 0])
 
 
 @claim(
@@ -288,9 +283,9 @@ def oracle_improves(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     here, above = (sampled_oracle(cells, seed, id, *on_ladder(cells, d)) for d in (dims, 4 * dims))
     return xr.Dataset(
         {
-            "lower": ("cell", above.mean[:, 0]),
-            "upper": ("cell", here.mean[:, 0]),
-            "error": ("cell", jnp.hypot(here.error[:, 0], above.error[:, 0])),
+            "lower": ("cell", above.mean),
+            "upper": ("cell", here.mean),
+            "error": ("cell", np.hypot(here.error, above.error)),
         }
     )
 

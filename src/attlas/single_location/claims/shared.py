@@ -52,13 +52,11 @@ def task_of(cell: Setting, key: Array | None = None) -> SingleLocation:
 
 def constants_of(cells: Sequence[Setting]) -> Constants:
     """The cells' tasks as one, with arrays [cell]."""
-    return Constants(
-        *(jnp.asarray(column) for column in zip(*(task_of(cell).constants for cell in cells), strict=True))
-    )
+    return Constants(*(np.asarray(column) for column in zip(*(task_of(cell).constants for cell in cells), strict=True)))
 
 
-def column(cells: Sequence[Setting], name: str) -> Float[Array, " cell"]:
-    return jnp.asarray([cell[name] for cell in cells], float)
+def column(cells: Sequence[Setting], name: str) -> Float[np.ndarray, " cell"]:
+    return np.asarray([cell[name] for cell in cells], float)
 
 
 @functools.partial(jax.jit, static_argnames="points")
@@ -83,10 +81,10 @@ def sampled_over_cells(draw, key, samples, constants, overlaps, lam):  # type: i
 
 
 def over_cells(
-    formula: Callable[..., Any], constants: Constants, overlaps: Overlaps, lam: Float[Array, " cell"]
+    formula: Callable[..., Any], constants: Constants, overlaps: Overlaps, lam: Float[np.ndarray, " cell"]
 ) -> Any:
     """`formula(constants, overlaps, lam)` for each cell, stacked. One program of one shape for every cell, because
     a vectorised one would round the last digit by how many cells it was given."""
     tasks = (Constants(*(column[i] for column in constants)) for i in range(len(lam)))
     values = [formula(task, overlaps, lam[i]) for i, task in enumerate(tasks)]
-    return jax.tree.map(lambda *parts: jnp.stack(parts), *values)
+    return jax.tree.map(lambda *parts: np.stack(parts), *values)
