@@ -80,9 +80,9 @@ def places(key: Array, block: int, law: Array) -> Array:
     """Where in the sequence each token stands, [length, n]: the first at a place drawn from `law`, since it is the
     informative one, the second at any other, the rest behind it."""
     length = len(law)
-    key, other = jax.random.split(jax.random.fold_in(key, length + 1))
-    location = jax.random.choice(key, length, (block,), p=law)
-    shift = jax.random.randint(other, (block,), 0, length - 1)
+    u, w = jax.random.uniform(jax.random.fold_in(key, length + 1), (2, block))
+    location = (jnp.cumsum(law)[:-1, None] <= u).sum(0)
+    shift = (w * (length - 1)).astype(int)
     behind = 1 + (jnp.arange(length - 1)[:, None] + shift) % (length - 1)
     return jnp.concatenate([location[None], (location + behind) % length])
 
@@ -121,7 +121,7 @@ def softmax_gap(task: SingleLocation, key: Array, samples: int, beta: float | No
     beta = task.m if beta is None else positive("beta", beta)
     # By the program that searches for the best beta, at one point.
     betas, tokens = np.full(BETAS, beta, float), np.arange(task.length)
-    log, error = map(np.asarray, softmax_curve(key, whole("samples", samples, 2), task.constants, tokens, betas))
+    log, error = map(np.asarray, log_softmax_gaps(key, whole("samples", samples, 2), task.constants, tokens, betas))
     return LogEstimate(log[0], error[0])
 
 
@@ -137,15 +137,10 @@ def tuned_softmax(task: SingleLocation, key: Array, samples: int) -> tuple[float
     tokens, low, high = np.arange(task.length), math.log(task.m / 20), math.log(4 * task.m * max(1, task.gamma**-2))
     for _ in range(3):  # common random numbers: the curve is smooth, and each pass narrows it threefold
         betas = np.exp(np.linspace(low, high, BETAS))
-        logs = np.asarray(softmax_curve(search, whole("samples", samples, 2), task.constants, tokens, betas).log)
+        logs = np.asarray(log_softmax_gaps(search, whole("samples", samples, 2), task.constants, tokens, betas).log)
         best = math.log(betas[int(np.argmin(logs))])
         low, high = best - (high - low) / 6, best + (high - low) / 6
     return math.exp(best), softmax_gap(task, final, samples, math.exp(best))
-
-
-@jax.jit
-def softmax_curve(key: Array, samples: int | Array, c: Constants, tokens: Array, betas: Array) -> LogEstimate:
-    return jax.lax.map(lambda beta: log_softmax_gap(key, samples, c, tokens, beta), betas)
 
 
 def linear_attention(task: SingleLocation) -> tuple[float, float]:
@@ -174,19 +169,25 @@ def draw_bayes_gap(key: Array, block: int, c: Constants, dim: Array, law: Array)
 
 
 @jax.jit
-def log_softmax_gap(key: Array, samples: int | Array, c: Constants, tokens: Array, beta: Array) -> LogEstimate:
-    tilt = jnp.minimum(c.m / (1 + c.gamma**2), 2 * beta)
-    mean, error = monte_carlo(draw_softmax_gap, key, samples, c, tokens, beta, tilt)
-    log_scale = jnp.log(c.length - 1) - tilt * c.m + tilt**2 * (1 + c.gamma**2) / 2
+def log_softmax_gaps(key: Array, samples: int | Array, c: Constants, tokens: Array, betas: Array) -> LogEstimate:
+    """The gap at each of `betas`, on the same samples."""
+    tilts = jnp.minimum(c.m / (1 + c.gamma**2), 2 * betas)
+    mean, error = monte_carlo(draw_softmax_gaps, key, samples, c, tokens, betas, tilts)
+    log_scale = jnp.log(c.length - 1) - tilts * c.m + tilts**2 * (1 + c.gamma**2) / 2
     return LogEstimate(jnp.log(mean) + log_scale, error / mean)
 
 
-def draw_softmax_gap(key: Array, block: int, c: Constants, tokens: Array, beta: Array, tilt: Array) -> Array:
+def draw_softmax_gaps(key: Array, block: int, c: Constants, tokens: Array, betas: Array, tilts: Array) -> Array:
     noise = jax.vmap(lambda token: jax.random.normal(jax.random.fold_in(key, token), (block,)))(tokens)
-    mean = jnp.where(tokens == 0, c.m - c.gamma**2 * tilt, jnp.where(tokens == 1, tilt, 0.0))
-    scale = first(len(tokens), c.gamma, 1.0)
-    along_k = mean[:, None] + scale[:, None] * noise
-    return _reweighted(beta * along_k, scale[:, None] ** 2, tilt * (along_k[0] - along_k[1]))
+    scale = first(len(tokens), c.gamma, 1.0)[:, None]
+
+    def at(point: tuple[Array, Array]) -> Array:
+        beta, tilt = point
+        mean = jnp.where(tokens == 0, c.m - c.gamma**2 * tilt, jnp.where(tokens == 1, tilt, 0.0))
+        along_k = mean[:, None] + scale * noise
+        return _reweighted(beta * along_k, scale**2, tilt * (along_k[0] - along_k[1]))
+
+    return jax.lax.map(at, (betas, tilts))
 
 
 def _reweighted(logits: Array, squares: Array, log_weight: Array) -> Array:

@@ -19,7 +19,7 @@ from attlas.single_location.baselines import (
     log_bayes_asymptote,
     log_bayes_gap,
     log_softmax_asymptote,
-    log_softmax_gap,
+    log_softmax_gaps,
     softmax_exponent,
 )
 from attlas.single_location.claims.shared import (
@@ -218,13 +218,13 @@ def gap_constants(cells: Sequence[Setting], seed: int) -> xr.Dataset:
 
 def softmax_gaps(key: Array, cells: Sequence[Setting]) -> LogEstimate:
     """The excess risk of softmax attention at inverse temperature m, in logarithm, [cell]."""
-    tokens = np.arange(cells[0].length)
-    return LogEstimate(*map(np.asarray, _softmax_gaps(key, cells[0].samples, constants_of(cells), tokens)))
+    found = _softmax_gaps(key, cells[0].samples, constants_of(cells), np.arange(cells[0].length))
+    return LogEstimate(*(np.asarray(x)[:, 0] for x in found))
 
 
 @jax.jit
 def _softmax_gaps(key, samples, constants, tokens):  # type: ignore[no-untyped-def]
-    return jax.lax.map(lambda c: log_softmax_gap(key, samples, c, tokens, c.m), constants)
+    return jax.lax.map(lambda c: log_softmax_gaps(key, samples, c, tokens, c.m[None]), constants)
 
 
 def bayes_gaps(key: Array, cells: Sequence[Setting]) -> LogEstimate:
