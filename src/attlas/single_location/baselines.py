@@ -68,12 +68,13 @@ def projections(key: Array, block: int, dim: Real, mean: Array, scale: Array) ->
     """Of tokens N(mean k*, scale^2 I): their products with k* and v*, and the square of what is left, each [length, n].
     A token's numbers do not depend on how many there are."""
 
-    def one(token: Array, mean: Array, scale: Array) -> tuple[Array, Array, Array]:
+    def one(cell: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+        token, mean, scale = cell
         plane, rest = jax.random.split(jax.random.fold_in(key, token))
         a, b = jax.random.normal(plane, (2, block))
         return mean + scale * a, scale * b, scale**2 * 2 * draw_gamma(rest, (dim - 2) / 2, (block,))
 
-    return jax.vmap(one)(jnp.arange(len(mean)), mean, scale)
+    return jax.lax.map(one, (jnp.arange(len(mean)), mean, scale))
 
 
 def places(key: Array, block: int, law: Array) -> Array:
@@ -178,7 +179,7 @@ def log_softmax_gaps(key: Array, samples: int | Array, c: Constants, tokens: Arr
 
 
 def draw_softmax_gaps(key: Array, block: int, c: Constants, tokens: Array, betas: Array, tilts: Array) -> Array:
-    noise = jax.vmap(lambda token: jax.random.normal(jax.random.fold_in(key, token), (block,)))(tokens)
+    noise = jax.lax.map(lambda token: jax.random.normal(jax.random.fold_in(key, token), (block,)), tokens)
     scale = first(len(tokens), c.gamma, 1.0)[:, None]
 
     def at(point: tuple[Array, Array]) -> Array:
