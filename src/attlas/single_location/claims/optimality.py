@@ -47,7 +47,7 @@ from attlas.statistics import Approximation, Bound, Order, Rate
     words="A linear model cannot know where to look, and gains ever less over predicting nothing as the sequence grows.",
     hypotheses=(*TASK, PRIOR, SAMPLES),
     quick=Setting(
-        dim=(6,), length=(4,), gamma=(ROOT_HALF, 1.3, 1.0), ratio=(1.0, 1.0, 0.5), noise=0.1, samples=400_000
+        dim=(4,), length=(3,), gamma=(ROOT_HALF, 1.3, 1.0), ratio=(1.0, 1.0, 0.5), noise=0.1, samples=400_000
     ),
     paper=Setting(
         dim=(4, 6, 8, 6),

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from attlas.claims import Hypothesis, Setting
+from attlas.claims import Hypothesis, Setting, key_for
 from attlas.gaussian import monte_carlo
 from attlas.single_location.landscape import stability, stable_step
 from attlas.single_location.population import ORACLE, Overlaps
@@ -48,6 +48,11 @@ def task_of(cell: Setting, key: Array | None = None) -> SingleLocation:
         weights = cell.ratio ** np.arange(cell.length)
         prior = tuple(weights / weights.sum())
     return SingleLocation(cell.dim, cell.length, cell.gamma, cell.noise, key, prior)
+
+
+def stream_of(seed: int, id: str, purpose: str) -> int:
+    """The seed of a NumPy stream, from the key of this purpose."""
+    return int(jax.random.key_data(key_for(seed, id, purpose))[0]) >> 1
 
 
 def constants_of(cells: Sequence[Setting]) -> Constants:
