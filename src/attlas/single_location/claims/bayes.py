@@ -197,7 +197,11 @@ def bayes_gap_rate(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     origin="ours",
 )  # fmt: skip
 def gap_constants(cells: Sequence[Setting], seed: int) -> xr.Dataset:
-    key, constants, dims = key_for(seed, "single-location/gap-constants", "samples"), constants_of(cells), column(cells, "dim")
+    key, constants, dims = (
+        key_for(seed, "single-location/gap-constants", "samples"),
+        constants_of(cells),
+        column(cells, "dim"),
+    )
     gaps = (
         softmax_gaps(key, cells),
         bayes_gaps(key, cells),

@@ -22,7 +22,16 @@ from attlas.single_location.claims.shared import (
     random_heads,
     task_of,
 )
-from attlas.single_location.gates import ACTIVATIONS, ERF, Gate, best_gate_excess, kind_of, named_gate, oracle_excess, tuned_gate
+from attlas.single_location.gates import (
+    ACTIVATIONS,
+    ERF,
+    Gate,
+    best_gate_excess,
+    kind_of,
+    named_gate,
+    oracle_excess,
+    tuned_gate,
+)
 from attlas.single_location.population import (
     Overlaps,
     RiskTerms,

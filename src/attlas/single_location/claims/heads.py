@@ -170,7 +170,7 @@ GATED = Hypothesis(
     hypotheses=(*TRAINED, GATED, Hypothesis("the weights are a softmax", lambda s: s.activation == "softmax")),
     quick=Setting(
         dim=80, length=10, gamma=ROOT_HALF, noise=0.1, activation="softmax", lam=1.0, step_size=1e-2, batch_size=5,
-        steps=8_000, repeats=128,
+        steps=4_000, repeats=128,
     ),
     paper=Setting(
         dim=80, length=10, gamma=ROOT_HALF, noise=0.1, activation="softmax", lam=1.0, step_size=5e-3, batch_size=5,
@@ -221,7 +221,7 @@ def trained(cell: Setting, activation: str, lam: float, seed: int, id: str) -> x
     words="The order of what the heads can do is the order of what they do after training.",
     hypotheses=(*TRAINED, SAMPLES, Hypothesis("lam is not too small for the softmax to choose", lambda s: s.lam >= 0.5)),
     quick=Setting(
-        dim=80, length=10, gamma=ROOT_HALF, noise=0.1, lam=1.0, step_size=1e-2, batch_size=5, steps=8_000, repeats=32,
+        dim=80, length=10, gamma=ROOT_HALF, noise=0.1, lam=1.0, step_size=1e-2, batch_size=5, steps=4_000, repeats=16,
         samples=16_000,
     ),
     paper=Setting(

@@ -10,7 +10,17 @@ from jaxtyping import Array, Float
 
 from attlas.claims import Control, Hypothesis, Setting, claim, drawn_by, key_for, together
 from attlas.single_location.claims.runs import KINDS, band, outcomes, panels, schedule_of
-from attlas.single_location.claims.shared import FIGURES, HEAD, PAPER, ROOT_HALF, SAMPLES, STEP, TASK, stream_of, task_of
+from attlas.single_location.claims.shared import (
+    FIGURES,
+    HEAD,
+    PAPER,
+    ROOT_HALF,
+    SAMPLES,
+    STEP,
+    TASK,
+    stream_of,
+    task_of,
+)
 from attlas.single_location.descent import sphere_start
 from attlas.single_location.gates import ACTIVATIONS, as_head, predict
 from attlas.single_location.online import (
@@ -105,7 +115,7 @@ def statistics(x: Overlaps) -> np.ndarray:
     ),
     quick=Setting(
         dim=80, length=10, gamma=ROOT_HALF, noise=0.1, schedule="geometric", lam=2.0, rate=1e-4, end=0.1, step_size=1e-3,
-        batch_size=5, steps=60_000, repeats=48,
+        batch_size=5, steps=40_000, repeats=48,
     ),
     paper=Setting(
         dim=80, length=10, gamma=ROOT_HALF, noise=0.1, schedule="inverse", lam=2.0, rate=1e-4, end=0.1, step_size=1e-3,

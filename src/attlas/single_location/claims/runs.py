@@ -115,7 +115,7 @@ def population_run(cell: Setting, seed: int, id: str) -> tuple[xr.Dataset, xr.Da
         *STABLE,
         ENOUGH,
     ),
-    quick=run_setting(start="manifold", repeats=200),
+    quick=run_setting(start="manifold", repeats=256),
     paper=run_setting(start="manifold", repeats=1000),
     rule=Convergence(share=0.95),
     control=Control(
@@ -140,7 +140,7 @@ def manifold_convergence(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     r" ends at the oracle in more than 80 % of runs.",
     words="With a sharpness that shrinks, nearly every random start finds the decisive token; a few end swapped.",
     hypotheses=RUN,
-    quick=run_setting(schedule="inverse", lam=1.0, steps=120_000, repeats=200),
+    quick=run_setting(schedule="inverse", lam=1.0, steps=120_000, repeats=128),
     paper=run_setting(schedule="inverse", lam=1.0, steps=120_000, repeats=1000),
     rule=Convergence(share=0.8),
     control=Control(
@@ -170,7 +170,7 @@ def schedule_run(cells: Sequence[Setting], seed: int) -> xr.Dataset:
         CONSTANT,
         Hypothesis("lam > lambda_c", lambda s: s.lam > critical_lam(task_of(s))),
     ),
-    quick=run_setting(lam=0.9, step_size=1e-3, steps=60_000, repeats=100),
+    quick=run_setting(lam=0.9, step_size=1e-3, steps=40_000, repeats=128),
     paper=run_setting(lam=0.9, step_size=1e-3, steps=120_000, repeats=300),
     rule=Convergence(share=0.9),
     control=Control(
@@ -227,7 +227,7 @@ def small_lambda_coin(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     r" at $\lambda = 0.1$ more than 95 % of random starts end at the oracle.",
     words="A value that must not look at the average token cannot take the key's place.",
     hypotheses=(*RUN, Hypothesis("penalty >= 0", lambda s: s.penalty >= 0, defining=True)),
-    quick=run_setting(penalty=5.0, repeats=200),
+    quick=run_setting(penalty=5.0, repeats=256),
     paper=run_setting(penalty=5.0, repeats=2000),
     rule=Convergence(share=0.95),
     control=Control("no penalty", lambda s: s.replace(penalty=0.0), on="setting"),
