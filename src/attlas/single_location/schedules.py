@@ -53,7 +53,7 @@ class Decay(NamedTuple):
     steps: Real = 1.0
 
     @classmethod
-    def of(cls, schedule: Schedule) -> Schedule:
+    def of(cls, schedule: Schedule) -> Any:
         """`schedule` in this form; a function of somebody else's as it is."""
         if isinstance(schedule, Constant):
             decay = cls(schedule.value)
