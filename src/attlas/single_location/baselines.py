@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Array
 
 from attlas.errors import positive, whole
-from attlas.gaussian import Estimate, Real, float64, monte_carlo
+from attlas.gaussian import Estimate, Real, draw_gamma, float64, monte_carlo
 from attlas.single_location.task import Constants, SingleLocation, best_weights
 
 
@@ -68,21 +68,22 @@ def projections(key: Array, block: int, dim: Real, mean: Array, scale: Array) ->
     """Of tokens N(mean k*, scale^2 I): their products with k* and v*, and the square of what is left, each [length, n].
     A token's numbers do not depend on how many there are."""
 
-    def one(token: Array, mean: Array, scale: Array) -> tuple[Array, Array, Array]:
+    def one(cell: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+        token, mean, scale = cell
         plane, rest = jax.random.split(jax.random.fold_in(key, token))
         a, b = jax.random.normal(plane, (2, block))
-        return mean + scale * a, scale * b, scale**2 * 2 * jax.random.gamma(rest, (dim - 2) / 2, (block,))
+        return mean + scale * a, scale * b, scale**2 * 2 * draw_gamma(rest, (dim - 2) / 2, (block,))
 
-    return jax.vmap(one)(jnp.arange(len(mean)), mean, scale)
+    return jax.lax.map(one, (jnp.arange(len(mean)), mean, scale))
 
 
 def places(key: Array, block: int, law: Array) -> Array:
     """Where in the sequence each token stands, [length, n]: the first at a place drawn from `law`, since it is the
     informative one, the second at any other, the rest behind it."""
     length = len(law)
-    key, other = jax.random.split(jax.random.fold_in(key, length + 1))
-    location = jax.random.choice(key, length, (block,), p=law)
-    shift = jax.random.randint(other, (block,), 0, length - 1)
+    u, w = jax.random.uniform(jax.random.fold_in(key, length + 1), (2, block))
+    location = (jnp.cumsum(law)[:-1, None] <= u).sum(0)
+    shift = (w * (length - 1)).astype(int)
     behind = 1 + (jnp.arange(length - 1)[:, None] + shift) % (length - 1)
     return jnp.concatenate([location[None], (location + behind) % length])
 
@@ -104,10 +105,10 @@ def bayes_gap(task: SingleLocation, key: Array, samples: int) -> LogEstimate:
     other token can be the second one throughout: $E f = (L - 1)\,E\big[f\,\frac{w_1}{1 - w_0}\big]$ for every loss $f$
     that does not depend on their order.
     """
-    law = jnp.asarray(task.location_law)
+    law = task.location_law
     if np.max(law) == 1:  # nothing to find out
         return LogEstimate(-math.inf, 0.0)
-    return log_bayes_gap(key, whole("samples", samples, 2), task.constants, jnp.asarray(task.dim, float), law)
+    return log_bayes_gap(key, whole("samples", samples, 2), task.constants, np.asarray(task.dim, float), law)
 
 
 @float64
@@ -119,8 +120,14 @@ def softmax_gap(task: SingleLocation, key: Array, samples: int, beta: float | No
     direction matters. $\tau = \min(\frac{m}{1+\gamma^2}, 2\beta)$ is where the exponent is stationary.
     """
     beta = task.m if beta is None else positive("beta", beta)
-    tokens = jnp.arange(task.length)
-    return log_softmax_gap(key, whole("samples", samples, 2), task.constants, tokens, jnp.asarray(beta, float))
+    # By the program that searches for the best beta, at one point.
+    betas, tokens = np.full(BETAS, beta, float), np.arange(task.length)
+    log, error = map(np.asarray, log_softmax_gaps(key, whole("samples", samples, 2), task.constants, tokens, betas))
+    return LogEstimate(log[0], error[0])
+
+
+BETAS = 9
+"""Points at which a curve over inverse temperatures is computed."""
 
 
 @float64
@@ -128,20 +135,13 @@ def tuned_softmax(task: SingleLocation, key: Array, samples: int) -> tuple[float
     """The inverse temperature at which the softmax head's risk is least, and its gap there, from other samples than those
     that chose it."""
     search, final = jax.random.split(key)
-    tokens, low, high = jnp.arange(task.length), math.log(task.m / 20), math.log(4 * task.m * max(1, task.gamma**-2))
+    tokens, low, high = np.arange(task.length), math.log(task.m / 20), math.log(4 * task.m * max(1, task.gamma**-2))
     for _ in range(3):  # common random numbers: the curve is smooth, and each pass narrows it threefold
-        betas = np.exp(np.linspace(low, high, 9))
-        logs = softmax_curve(search, whole("samples", samples, 2), task.constants, tokens, jnp.asarray(betas)).log
+        betas = np.exp(np.linspace(low, high, BETAS))
+        logs = np.asarray(log_softmax_gaps(search, whole("samples", samples, 2), task.constants, tokens, betas).log)
         best = math.log(betas[int(np.argmin(logs))])
         low, high = best - (high - low) / 6, best + (high - low) / 6
-    # By the program that searched, at one point.
-    found = softmax_curve(final, samples, task.constants, tokens, jnp.full(len(betas), math.exp(best)))
-    return math.exp(best), LogEstimate(found.log[0], found.error[0])
-
-
-@jax.jit
-def softmax_curve(key: Array, samples: int | Array, c: Constants, tokens: Array, betas: Array) -> LogEstimate:
-    return jax.lax.map(lambda beta: log_softmax_gap(key, samples, c, tokens, beta), betas)
+    return math.exp(best), softmax_gap(task, final, samples, math.exp(best))
 
 
 def linear_attention(task: SingleLocation) -> tuple[float, float]:
@@ -170,19 +170,25 @@ def draw_bayes_gap(key: Array, block: int, c: Constants, dim: Array, law: Array)
 
 
 @jax.jit
-def log_softmax_gap(key: Array, samples: int | Array, c: Constants, tokens: Array, beta: Array) -> LogEstimate:
-    tilt = jnp.minimum(c.m / (1 + c.gamma**2), 2 * beta)
-    mean, error = monte_carlo(draw_softmax_gap, key, samples, c, tokens, beta, tilt)
-    log_scale = jnp.log(c.length - 1) - tilt * c.m + tilt**2 * (1 + c.gamma**2) / 2
+def log_softmax_gaps(key: Array, samples: int | Array, c: Constants, tokens: Array, betas: Array) -> LogEstimate:
+    """The gap at each of `betas`, on the same samples."""
+    tilts = jnp.minimum(c.m / (1 + c.gamma**2), 2 * betas)
+    mean, error = monte_carlo(draw_softmax_gaps, key, samples, c, tokens, betas, tilts)
+    log_scale = jnp.log(c.length - 1) - tilts * c.m + tilts**2 * (1 + c.gamma**2) / 2
     return LogEstimate(jnp.log(mean) + log_scale, error / mean)
 
 
-def draw_softmax_gap(key: Array, block: int, c: Constants, tokens: Array, beta: Array, tilt: Array) -> Array:
-    noise = jax.vmap(lambda token: jax.random.normal(jax.random.fold_in(key, token), (block,)))(tokens)
-    mean = jnp.where(tokens == 0, c.m - c.gamma**2 * tilt, jnp.where(tokens == 1, tilt, 0.0))
-    scale = first(len(tokens), c.gamma, 1.0)
-    along_k = mean[:, None] + scale[:, None] * noise
-    return _reweighted(beta * along_k, scale[:, None] ** 2, tilt * (along_k[0] - along_k[1]))
+def draw_softmax_gaps(key: Array, block: int, c: Constants, tokens: Array, betas: Array, tilts: Array) -> Array:
+    noise = jax.lax.map(lambda token: jax.random.normal(jax.random.fold_in(key, token), (block,)), tokens)
+    scale = first(len(tokens), c.gamma, 1.0)[:, None]
+
+    def at(point: tuple[Array, Array]) -> Array:
+        beta, tilt = point
+        mean = jnp.where(tokens == 0, c.m - c.gamma**2 * tilt, jnp.where(tokens == 1, tilt, 0.0))
+        along_k = mean[:, None] + scale * noise
+        return _reweighted(beta * along_k, scale**2, tilt * (along_k[0] - along_k[1]))
+
+    return jax.lax.map(at, (betas, tilts))
 
 
 def _reweighted(logits: Array, squares: Array, log_weight: Array) -> Array:
@@ -195,6 +201,7 @@ def _reweighted(logits: Array, squares: Array, log_weight: Array) -> Array:
     return jnp.exp(loss + log_w[1] - missed + log_weight)
 
 
+@jax.jit
 def bayes_exponent(gamma: Real) -> Real:
     r"""Rate in d at which the Bayes gap vanishes, $\frac{1}{4(1+\gamma^2)} + \ln\frac{1+\gamma^2}{2\gamma}$: twice the
     Bhattacharyya distance of the two tokens' laws, a dimension."""
@@ -206,6 +213,7 @@ def softmax_exponent(gamma: Real) -> Real:
     return 1 / (4 * (1 + gamma**2))
 
 
+@jax.jit
 def log_bayes_asymptote(c: Constants, dim: Real) -> Real:
     r"""The Bayes gap for large d, with its constant, in logarithm: $(L-1)\,\frac{4\gamma^2}{1+\gamma^2}\,\frac\pi2\,
     (2\pi V)^{-1/2} e^{-rd}$, $r$ the `bayes_exponent` and $V = 2d\big[\frac{4\gamma^2}{(1+\gamma^2)^3} +
@@ -216,6 +224,7 @@ def log_bayes_asymptote(c: Constants, dim: Real) -> Real:
     return jnp.log(constant) - dim * bayes_exponent(c.gamma)
 
 
+@jax.jit
 def log_softmax_asymptote(c: Constants, dim: Real) -> Real:
     r"""The softmax gap at $\beta = m$ for large d, with its constant, in logarithm: $(L-1)\,\sqrt{\frac{1+\gamma^2}{2\pi}}\,
     \frac{B(q, 2-q)}{m} e^{-rd}$, $q = \frac{1}{1+\gamma^2}$, $r = \frac q4$ and Euler's $B$."""

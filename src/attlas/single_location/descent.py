@@ -6,7 +6,6 @@ with $N$ the normalisation. Because $R$ depends on the five overlaps alone, so d
 a step costs the same in every dimension.
 """
 
-import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -17,11 +16,11 @@ import xarray as xr
 from jaxtyping import Array, ArrayLike, Float
 
 from attlas.errors import InputError, whole
-from attlas.gaussian import Real, float64
+from attlas.gaussian import Real, draw_gamma, float64
 from attlas.scan import Trajectory, iterate
 from attlas.single_location.gates import Activation, Gate, as_gate
 from attlas.single_location.population import Overlaps, closed, partials_of_risk, total_risk, unit_vectors
-from attlas.single_location.schedules import Schedule, as_schedule
+from attlas.single_location.schedules import Decay, Schedule, as_schedule
 from attlas.single_location.task import Constants, SingleLocation
 
 
@@ -48,7 +47,7 @@ def descend(
     d-dimensional one to rounding where descent is stable (a step size below `landscape.stable_step`, a sharpness at
     which the oracle attracts); elsewhere rounding grows.
     """
-    gate, overlaps = closed(as_gate(activation)), Overlaps(*map(jnp.asarray, as_starts(start)))
+    gate, overlaps = closed(as_gate(activation)), as_starts(start)
     if not (np.isfinite(penalty) and penalty >= 0):
         raise InputError(f"penalty = {penalty!r}: it must be a number, 0 or larger")
     steps = whole("steps", steps, 0)
@@ -57,12 +56,31 @@ def descend(
             raise InputError(
                 f"{name} has the shape {np.shape(value)}: one value, or one for each of {len(overlaps.kappa)} starts"
             )
-    weight = jnp.asarray(2 * penalty * (task.m / task.length) ** 2)
-    args = (task.constants, as_schedule("lam", lam, steps), as_schedule("step_size", step_size, steps), weight, gate)
-    path = iterate(
-        step_overlaps, observe_overlaps, overlaps, args, steps=steps, record_every=record_every, progress=progress
-    )
+    weight = np.asarray(2 * penalty * (task.m / task.length) ** 2)
+    schedules = (as_schedule("lam", lam, steps), as_schedule("step_size", step_size, steps))
+    args = (task.constants, *map(Decay.of, schedules), weight, gate)
+    path = _in_lanes(overlaps, args, steps=steps, record_every=record_every, progress=progress)
     return with_settings(as_dataset(path, steps), task, lam=lam, step_size=step_size)
+
+
+LANES = (16, 128)
+"""Starts that descend together: the fewest that hold them all, or as many groups of the most as it takes, so that two
+compiled programs serve every number of starts."""
+
+
+def _in_lanes(start: Overlaps, args: Any, *, steps: int, progress: Any, **options: Any) -> Trajectory:
+    repeats = len(start.kappa)
+    lanes = next((lanes for lanes in LANES if repeats <= lanes), LANES[-1])
+    groups = [np.minimum(first + np.arange(lanes), repeats - 1) for first in range(0, repeats, lanes)]
+    paths = []
+    for number, rows in enumerate(groups):  # the last is filled with copies of the last start
+        here, settings = jax.tree.map(lambda x, r=rows: x[r] if np.shape(x) == (repeats,) else x, (start, args))
+        told = progress and (lambda done, _, n=number: progress(n * steps + done, len(groups) * steps))
+        paths.append(iterate(step_overlaps, observe_overlaps, here, settings, steps=steps, progress=told, **options))
+    observed, last, survived = jax.tree.map(
+        lambda *parts: np.concatenate(parts, -1)[..., :repeats], *((p.observed, p.last, p.survived) for p in paths)
+    )
+    return Trajectory(paths[0].steps, observed, last, survived)
 
 
 def as_starts(start: Overlaps) -> Overlaps:
@@ -222,43 +240,46 @@ def as_dataset(path: Trajectory, steps: int) -> xr.Dataset:
     return data.transpose("repeat", "step")
 
 
-@float64
 def sphere_start(task: SingleLocation, key: Array, repeats: int) -> Overlaps:
     """Overlaps of k and v uniform on the sphere, in their exact law and without any vector of length dim."""
-    k, v = _frame(key, whole("repeats", repeats, 1), task.dim)
-    return _overlaps_in_frame(k, v)
+    return _overlaps_in_frame(*_frame(key, repeats, task.dim))
 
 
-@float64
 def manifold_start(task: SingleLocation, key: Array, repeats: int) -> Overlaps:
     r"""The paper's start on the manifold: k uniform among the unit vectors orthogonal to v*, then v uniform among
     those orthogonal to k* and k."""
-    k, v = _frame(key, whole("repeats", repeats, 1), task.dim)
-    return _overlaps_in_frame(k.at[1].set(0), v.at[0].set(0).at[2].set(0))
+    k, v = _frame(key, repeats, task.dim)
+    k[1] = v[0] = v[2] = 0
+    return _overlaps_in_frame(k, v)
 
 
-@float64
 def gaussian_start(task: SingleLocation, key: Array, repeats: int) -> Overlaps:
     r"""The law that `sphere_start` tends to as dim grows: five independent $N(0, 1/d)$, from the same random numbers."""
-    k, v = _frame(key, whole("repeats", repeats, 1), task.dim)
+    k, v = _frame(key, repeats, task.dim)
     return Overlaps(*(x / np.sqrt(task.dim) for x in (k[0], v[1], v[0], k[1], v[2])))
 
 
-@functools.partial(jax.jit, static_argnames="repeats")
-def _frame(key: Array, repeats: int, dim: int | Array) -> tuple[Float[Array, "4 repeat"], Float[Array, "4 repeat"]]:
+@float64
+def _frame(key: Array, repeats: int, dim: int) -> Float[np.ndarray, "2 4 repeat"]:
     """Gaussian k and v in coordinates (k*, v*, the rest of k, the rest of v), whose lengths are chi variables."""
-    keys = jax.vmap(lambda i: jax.random.fold_in(key, i))(jnp.arange(repeats))
+    blocks = range(-(-whole("repeats", repeats, 1) // FRAMES))
+    return np.concatenate([np.asarray(_frames(key, block, dim)) for block in blocks], -1)[..., :repeats]
 
-    def draw(key: Array) -> tuple[Array, Array]:
-        planes, rest = jax.random.split(key)
-        g = jax.random.normal(planes, (5,))
-        chi = jnp.sqrt(2 * jax.random.gamma(rest, jnp.array([dim - 2, dim - 3]) / 2))
-        return jnp.array([g[0], g[1], chi[0], 0.0]), jnp.array([g[2], g[3], g[4], chi[1]])
 
-    return jax.vmap(draw, out_axes=1)(keys)
+FRAMES = 128
+"""Frames drawn at a time, from a key of their own: one compiled program serves every number of repeats, and a frame's
+numbers do not depend on it."""
 
 
 @jax.jit
-def _overlaps_in_frame(k: Array, v: Array) -> Overlaps:
-    k, v = k / jnp.linalg.norm(k, axis=0), v / jnp.linalg.norm(v, axis=0)
+def _frames(key: Array, block: int | Array, dim: int | Array) -> Float[Array, "2 4 block"]:
+    planes, rest = jax.random.split(jax.random.fold_in(key, block))
+    g = jax.random.normal(planes, (5, FRAMES))
+    chi = jnp.sqrt(2 * draw_gamma(rest, (dim - jnp.array([[2], [3]])) / 2, (2, FRAMES)))
+    zero = jnp.zeros(FRAMES)
+    return jnp.array([[g[0], g[1], chi[0], zero], [g[2], g[3], g[4], chi[1]]])
+
+
+def _overlaps_in_frame(k: np.ndarray, v: np.ndarray) -> Overlaps:
+    k, v = k / np.linalg.norm(k, axis=0), v / np.linalg.norm(v, axis=0)
     return Overlaps(k[0], v[1], v[0], k[1], (k * v).sum(0))

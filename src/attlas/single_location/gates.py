@@ -50,6 +50,17 @@ class Gate:
         return self.function(lam * along_k - self.offset)
 
 
+def kind_of(name: str) -> int:
+    """The place of an activation among the named ones."""
+    return list(ACTIVATIONS).index(name)
+
+
+def named_gate(kind: int | Array, offset: Real) -> Gate:
+    """The gate whose activation is the named one of this `kind`, for use inside a function that JAX traces: the kind is
+    data there, so that one compiled program serves all names."""
+    return Gate(lambda x: jax.lax.switch(kind, tuple(ACTIVATIONS.values()), x), offset)
+
+
 SOFTMAX = "softmax"
 
 
@@ -178,8 +189,19 @@ def oracle_excess(task: SingleLocation, lam: Real, activation: str | Activation 
     return gate_excess(task.constants, positive("lam", lam), as_gate(activation))
 
 
-@jax.jit
 def gate_excess(c: Constants, lam: Real, gate: Gate) -> Array:
+    if isinstance(gate.activation, str):
+        return _named_excess(c, lam, kind_of(gate.activation), gate.offset)
+    return _gate_excess(c, lam, gate)
+
+
+@jax.jit
+def _named_excess(c: Constants, lam: Real, kind: int | Array, offset: Real) -> Array:
+    return _gate_excess(c, lam, named_gate(kind, offset))
+
+
+@jax.jit
+def _gate_excess(c: Constants, lam: Real, gate: Gate) -> Array:
     lam = jnp.asarray(lam, float)
     missed = gaussian_moments(lambda x: 1 - gate.function(x), lam * c.m - gate.offset, lam * c.gamma)[1, 0]
     passed = gaussian_moments(gate.function, 0 * lam - gate.offset, lam)[1, 0]
@@ -202,12 +224,12 @@ def tuned_gate(task: SingleLocation, activation: str | Activation, offset: bool 
     # From a tenth of the best linear gate's sharpness, the softest that can be best, to four times the log odds'.
     softest = linear_attention(task)[0] / 10
     low, high = np.array([math.log(softest), 0.0]), np.array([math.log(4 * task.m / task.gamma**2), 1.5 * task.m + 2])
-    sides = (41, 25) if offset else (41 * 25, 1)  # of one size, for one compiled program
+    sides = (21, 13) if offset else (21 * 13, 1)  # of one size, for one compiled program
     for _ in range(8):  # each narrows the box fivefold
         lam = np.linspace(low[0], high[0], sides[0])
         threshold = np.linspace(low[1], high[1], sides[1]) if offset else np.zeros(1)
         lams, thresholds = np.meshgrid(np.exp(lam), threshold, indexing="ij")
-        flat = jnp.asarray(lams.ravel())
+        flat = lams.ravel()
         excess = np.asarray(gate_excess(c, flat, Gate(activation, flat * thresholds.ravel()))).reshape(lams.shape)
         i, j = np.unravel_index(np.argmin(excess), excess.shape)
         best = Tuned(Gate(activation, float(lams[i, j] * thresholds[i, j])), float(lams[i, j]), float(excess[i, j]))

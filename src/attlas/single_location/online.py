@@ -36,7 +36,7 @@ from attlas.single_location.population import (
     draw_softmax_loss,
     total_risk,
 )
-from attlas.single_location.schedules import Schedule, as_schedule, values_of
+from attlas.single_location.schedules import Schedule, as_schedule, values_at
 from attlas.single_location.task import Constants, SingleLocation, draw_batch
 
 LANES, BLOCK = 16, 500
@@ -95,16 +95,9 @@ def descend_online_vectors(
     head = as_head(activation)
     _differentiable(head)
     batch_size, steps, seed = whole("batch_size", batch_size, 1), whole("steps", steps, 0), whole("seed", seed, 0)
-    with jax.enable_x64(False):  # training is in single precision
-        state = as_vectors(task, k, v, jnp.float32)
-        schedules = _single(lam=as_schedule("lam", lam, steps), step_size=as_schedule("step_size", step_size, steps))
-        keys = jax.vmap(lambda i: jax.random.fold_in(jax.random.key(seed), i))(jnp.arange(len(state[0])))
-        stars = (jnp.asarray(star, jnp.float32) for star in (task.k_star, task.v_star))
-        law = None if task.prior is None else jnp.asarray(task.prior)
-        shape = jnp.zeros((batch_size, task.length, 0))
-        args = (keys, shape, task.constants, *stars, law, head, *schedules)
-        path = iterate(step_vectors, observe_vectors, state, args, steps=steps, record_every=record_every)
-        return _reported(path, task, head, schedules[0], steps, seed)
+    schedules = _single(lam=as_schedule("lam", lam, steps), step_size=as_schedule("step_size", step_size, steps))
+    path = simulate_vectors(task, k, v, head, schedules, batch_size, steps, seed, record_every)
+    return _reported(path, task, head, schedules[0], steps, seed)
 
 
 def _differentiable(head: Gate | None) -> None:
@@ -178,7 +171,7 @@ def simulate(
     )
     count = _Count(progress, groups * steps)
     # As arrays, so that one compiled program serves every schedule.
-    lam, alpha = (values_of(schedule, steps) for schedule in schedules)
+    lam, alpha = (values_at(schedule, np.arange(steps)) for schedule in schedules)
     whole = BLOCK if batch_size * (task.length + 1) <= 1000 else SHORT[1]  # or a block would fill the memory
     block = next((size for size in SHORT if steps <= size), whole)
 
@@ -352,6 +345,34 @@ def _cholesky(xx: Array, xy: Array, yy: Array) -> tuple[Array, Array, Array]:
 # --- on vectors ----------------------------------------------------------------------------------------------------
 
 
+def simulate_vectors(
+    task: SingleLocation,
+    k: Float[ArrayLike, "repeat dim"],
+    v: Float[ArrayLike, "repeat dim"],
+    head: Gate | None,
+    schedules: tuple[Any, Any],
+    batch_size: int,
+    steps: int,
+    seed: int,
+    record_every: int,
+) -> Trajectory:
+    """The overlaps [record, repeat] of descent on the vectors."""
+    with jax.enable_x64(False):  # training is in single precision
+        state = as_vectors(task, k, v, jnp.float32)
+        stars = (np.asarray(star, np.float32) for star in (task.k_star, task.v_star))
+        law = None if task.prior is None else np.asarray(task.prior, np.float32)
+        args = (
+            _keys(seed, np.arange(len(state[0]))), np.zeros((batch_size, task.length, 0), np.float32), task.constants,
+            *stars, law, head, *schedules,
+        )  # fmt: skip
+        return iterate(step_vectors, observe_vectors, state, args, steps=steps, record_every=record_every)
+
+
+@jax.jit
+def _keys(seed: int | Array, numbers: Array) -> Array:
+    return jax.vmap(lambda i: jax.random.fold_in(jax.random.key(seed), i))(numbers)
+
+
 def step_vectors(t: Array, x: tuple[Array, Array], args: Any) -> tuple[Array, Array]:
     keys, shape, constants, k_star, v_star, law, head, lam, step_size = args
 
@@ -376,7 +397,7 @@ def _reported(
     path: Trajectory, task: SingleLocation, head: Gate | None, lam: Schedule, steps: int, seed: int
 ) -> xr.Dataset:
     overlaps = Overlaps(*(np.asarray(x, float) for x in path.observed))
-    lams = np.broadcast_to([float(lam(jnp.asarray(t))) for t in path.steps], len(path.steps))[:, None]
+    lams = values_at(lam, path.steps)[:, None]
     if head is None:
         risk = batch_risk(task, overlaps, lams, jax.random.key(seed), TEST_SAMPLES, "softmax")
     else:

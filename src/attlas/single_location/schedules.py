@@ -44,27 +44,56 @@ class GeometricDecay(NamedTuple):
         return self.start * (self.end / self.start) ** jnp.minimum(t / self.steps, 1.0)
 
 
+class Decay(NamedTuple):
+    """The form that the three above share, so that one compiled program serves them all."""
+
+    start: Real
+    rate: Real = 0.0
+    ratio: Real = 1.0
+    steps: Real = 1.0
+
+    @classmethod
+    def of(cls, schedule: Schedule) -> Any:
+        """`schedule` in this form; a function of somebody else's as it is."""
+        if isinstance(schedule, Constant):
+            decay = cls(schedule.value)
+        elif isinstance(schedule, InverseDecay):
+            decay = cls(schedule.start, schedule.rate)
+        elif isinstance(schedule, GeometricDecay):
+            ratio = np.asarray(schedule.end, float) / np.asarray(schedule.start, float)
+            decay = cls(schedule.start, ratio=ratio, steps=schedule.steps)
+        else:
+            return schedule
+        return cls(*(np.asarray(x, float) for x in decay))
+
+    def __call__(self, t: Array) -> Real:
+        return self.start / (1 + self.rate * t) * self.ratio ** jnp.minimum(t / self.steps, 1.0)
+
+    def at(self, times: np.ndarray) -> np.ndarray:
+        """Its values at these steps, computed by NumPy: [step] or [step, repeat]."""
+        t = times.reshape(-1, *[1] * np.ndim(self.start))
+        return self.start / (1 + self.rate * t) * self.ratio ** np.minimum(t / self.steps, 1.0)
+
+
 def as_schedule(name: str, value: Any, steps: int) -> Schedule:
     """`value` as a schedule that can travel through `jit`: a number or array as data, a plain function as itself.
 
     It must be positive and finite at every step; that is looked up before anything else is computed.
     """
     if isinstance(value, Constant | InverseDecay | GeometricDecay):
-        schedule: Any = jax.tree.map(lambda x: jnp.asarray(x, float), value)
+        schedule: Any = jax.tree.map(lambda x: np.asarray(x, float), value)
     elif callable(value):
         schedule = jax.tree_util.Partial(value)
     else:
         try:
-            schedule = Constant(jnp.asarray(value, float))
+            schedule = Constant(np.asarray(value, float))
         except (TypeError, ValueError):
             raise InputError(f"{name} = {value!r}: it must be a positive number or a schedule") from None
-    last = 0 if isinstance(schedule, Constant) else steps
-    for first in range(0, last + 1, LOOKED_UP):
-        here = np.asarray(_values(schedule, jnp.asarray(first)))[: last + 1 - first]
-        wrong = np.argwhere(~(np.isfinite(here) & (here > 0)))
-        if wrong.size:
-            where = "" if isinstance(schedule, Constant) else f" at step {first + wrong[0][0]}"
-            raise InputError(f"{name} = {here[tuple(wrong[0])]:g}{where}: it must be a positive number")
+    here = values_at(schedule, np.arange(1 if isinstance(schedule, Constant) else steps + 1))
+    wrong = np.argwhere(~(np.isfinite(here) & (here > 0)))
+    if wrong.size:
+        where = "" if isinstance(schedule, Constant) else f" at step {wrong[0][0]}"
+        raise InputError(f"{name} = {here[tuple(wrong[0])]:g}{where}: it must be a positive number")
     return schedule
 
 
@@ -72,17 +101,20 @@ LOOKED_UP = 2048
 
 
 @jax.jit
-def _values(schedule: Any, first: Array) -> Array:
-    """The schedule at `LOOKED_UP` steps."""
-    return jax.lax.map(lambda t: jnp.asarray(schedule(t), float), first + jnp.arange(LOOKED_UP))
+def _values(schedule: Any, times: Array) -> Array:
+    return jax.lax.map(lambda t: jnp.asarray(schedule(t), float), times)
 
 
-def values_of(schedule: Any, steps: int) -> np.ndarray:
-    """The schedule at steps 0, ..., steps - 1."""
-    if isinstance(schedule, Constant):
-        return np.full(steps, float(schedule.value))
-    blocks = [np.asarray(_values(schedule, jnp.asarray(first)), float) for first in range(0, steps, LOOKED_UP)]
-    return np.concatenate([np.empty(0), *blocks])[:steps]
+def values_at(schedule: Any, times: np.ndarray) -> np.ndarray:
+    """The schedule at these steps."""
+    decay = Decay.of(schedule)
+    if isinstance(decay, Decay):
+        return decay.at(times)
+    blocks = (times[first : first + LOOKED_UP] for first in range(0, len(times), LOOKED_UP))
+    padded = (np.pad(block, (0, LOOKED_UP - len(block)), "edge") for block in blocks)
+    return np.concatenate([np.empty(0), *(np.asarray(_values(schedule, block), float) for block in padded)])[
+        : len(times)
+    ]
 
 
 def named_schedule(kind: str, start: float, *, end: float, rate: float, steps: int) -> Schedule:

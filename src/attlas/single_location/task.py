@@ -172,13 +172,13 @@ def draw_batch(
 ) -> Batch:
     samples, length, _ = shape
     places, background, noise = jax.random.split(key, 3)
+    place = jax.random.uniform(places, (samples,))
     if law is None:
-        location = jax.random.randint(places, (samples,), 0, length, jnp.int32)
+        location = (length * place).astype(jnp.int32)
     else:
-        location = jax.random.choice(places, length, (samples,), p=law).astype(jnp.int32)
+        location = (jnp.cumsum(law)[:-1] <= place[:, None]).sum(-1, dtype=jnp.int32)
     tokens = jax.random.normal(background, shape, dtype)
-    informative = (jnp.arange(length) == location[:, None])[..., None]
-    tokens = jnp.where(informative, c.m * k_star + c.gamma * tokens, tokens).astype(dtype)
-    decisive = jnp.take_along_axis(tokens, location[:, None, None], axis=1)[:, 0]
-    target = decisive @ v_star + c.noise * jax.random.normal(noise, (samples,), dtype)
+    informative = jnp.arange(length) == location[:, None]
+    tokens = jnp.where(informative[..., None], c.m * k_star + c.gamma * tokens, tokens).astype(dtype)
+    target = jnp.where(informative, tokens @ v_star, 0).sum(-1) + c.noise * jax.random.normal(noise, (samples,), dtype)
     return Batch(tokens, target.astype(dtype), location)

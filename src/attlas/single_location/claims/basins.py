@@ -35,7 +35,7 @@ from attlas.statistics import Convergence
     ),
     quick=Setting(
         dim=(100, 100, 100, 400, 400, 400), lam=(0.1, 0.3, 0.7, 0.1, 0.3, 0.7), length=10, gamma=ROOT_HALF, noise=0.0,
-        time=40.0, repeats=120,
+        time=40.0, repeats=128,
     ),
     paper=Setting(
         dim=(40,) * 5 + (100,) * 5 + (400,) * 5 + (1600,) * 5, lam=(0.05, 0.1, 0.2, 0.4, 0.8) * 4, length=10,

@@ -6,6 +6,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import xarray as xr
 from jax.scipy.stats import norm
 from jaxtyping import Array, Float
@@ -18,7 +19,7 @@ from attlas.single_location.baselines import (
     log_bayes_asymptote,
     log_bayes_gap,
     log_softmax_asymptote,
-    log_softmax_gap,
+    log_softmax_gaps,
     softmax_exponent,
 )
 from attlas.single_location.claims.shared import (
@@ -138,8 +139,7 @@ def five_percent_faster(evidence: xr.Dataset) -> xr.Dataset:
 )
 def softmax_gap_rate(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     key = key_for(seed, "single-location/softmax-gap", "samples")
-    constants = constants_of(cells)
-    gaps = softmax_gaps(key, cells[0].samples, constants, jnp.arange(cells[0].length))
+    gaps = softmax_gaps(key, cells)
     return gap_evidence(cells, gaps, softmax_exponent, log_softmax_asymptote)
 
 
@@ -165,8 +165,7 @@ def softmax_gap_rate(cells: Sequence[Setting], seed: int) -> xr.Dataset:
 )
 def bayes_gap_rate(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     key = key_for(seed, "single-location/bayes-gap", "samples")
-    law = jnp.full(cells[0].length, 1 / cells[0].length)
-    gaps = bayes_gaps(key, cells[0].samples, constants_of(cells), column(cells, "dim"), law)
+    gaps = bayes_gaps(key, cells)
     return gap_evidence(cells, gaps, bayes_exponent, log_bayes_asymptote)
 
 
@@ -198,33 +197,49 @@ def bayes_gap_rate(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     origin="ours",
 )  # fmt: skip
 def gap_constants(cells: Sequence[Setting], seed: int) -> xr.Dataset:
-    key, samples = key_for(seed, "single-location/gap-constants", "samples"), cells[0].samples
-    constants, dims, length = constants_of(cells), column(cells, "dim"), cells[0].length
+    key, constants, dims = (
+        key_for(seed, "single-location/gap-constants", "samples"),
+        constants_of(cells),
+        column(cells, "dim"),
+    )
     gaps = (
-        softmax_gaps(key, samples, constants, jnp.arange(length)),
-        bayes_gaps(key, samples, constants, dims, jnp.full(length, 1 / length)),
+        softmax_gaps(key, cells),
+        bayes_gaps(key, cells),
     )
     predicted = [log_softmax_asymptote(constants, dims), log_bayes_asymptote(constants, dims)]
-    mean = jnp.exp(jnp.stack([gap.log for gap in gaps]))
+    mean = np.exp([gap.log for gap in gaps])
     axes = ("predictor", "cell")
     evidence = xr.Dataset(
         {
-            "predicted": (axes, jnp.exp(jnp.stack(predicted))),
+            "predicted": (axes, np.exp(predicted)),
             "measured": (axes, mean),
-            "error": (axes, mean * jnp.stack([gap.error for gap in gaps])),
+            "error": (axes, mean * [gap.error for gap in gaps]),
         },
         coords={"predictor": ["softmax", "Bayes"]},
     )
     return evidence.transpose("cell", ...)
 
 
-@jax.jit
-def softmax_gaps(key, samples, constants, tokens):  # type: ignore[no-untyped-def]
-    return jax.lax.map(lambda c: log_softmax_gap(key, samples, c, tokens, c.m), constants)
+def softmax_gaps(key: Array, cells: Sequence[Setting]) -> LogEstimate:
+    """The excess risk of softmax attention at inverse temperature m, in logarithm, [cell]."""
+    found = _softmax_gaps(key, cells[0].samples, constants_of(cells), np.arange(cells[0].length))
+    return LogEstimate(*(np.asarray(x)[:, 0] for x in found))
 
 
 @jax.jit
-def bayes_gaps(key, samples, constants, dims, law):  # type: ignore[no-untyped-def]
+def _softmax_gaps(key, samples, constants, tokens):  # type: ignore[no-untyped-def]
+    return jax.lax.map(lambda c: log_softmax_gaps(key, samples, c, tokens, c.m[None]), constants)
+
+
+def bayes_gaps(key: Array, cells: Sequence[Setting]) -> LogEstimate:
+    """The excess risk of the Bayes predictor where the place is uniform, in logarithm, [cell]."""
+    law = np.full(cells[0].length, 1 / cells[0].length)
+    found = _bayes_gaps(key, cells[0].samples, constants_of(cells), column(cells, "dim"), law)
+    return LogEstimate(*map(np.asarray, found))
+
+
+@jax.jit
+def _bayes_gaps(key, samples, constants, dims, law):  # type: ignore[no-untyped-def]
     return jax.lax.map(lambda cell: log_bayes_gap(key, samples, *cell, law), (constants, dims))
 
 
@@ -235,13 +250,13 @@ def gap_evidence(
     asymptote: Callable[..., Any],
 ) -> xr.Dataset:
     constants, dims = constants_of(cells), column(cells, "dim")
-    lam = jnp.asarray([task_of(cell).best_lam() for cell in cells])
+    lam = np.asarray([task_of(cell).best_lam() for cell in cells])
     return xr.Dataset(
         {
-            "x": ("cell", jnp.exp(dims * exponent(constants.gamma))),
-            "measured": ("cell", jnp.exp(gaps.log)),
-            "error": ("cell", jnp.exp(gaps.log) * gaps.error),
-            "predicted": ("cell", jnp.exp(asymptote(constants, dims))),
+            "x": ("cell", np.exp(dims * np.asarray(exponent(constants.gamma)))),
+            "measured": ("cell", np.exp(gaps.log)),
+            "error": ("cell", np.exp(gaps.log) * gaps.error),
+            "predicted": ("cell", np.exp(asymptote(constants, dims))),
             "erf": ("cell", over_cells(total_risk, constants, ORACLE, lam) - constants.noise**2),
         }
     )
@@ -274,17 +289,17 @@ def gap_evidence(
 )
 def erf_gap(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     constants = constants_of(cells)
-    lam = jnp.asarray([task_of(cell).best_lam() for cell in cells])
-    oracle = Overlaps(*(jnp.asarray([value]) for value in ORACLE))
+    lam = np.asarray([task_of(cell).best_lam() for cell in cells])
+    oracle = Overlaps(*(np.asarray([value]) for value in ORACLE))
     key = key_for(seed, "single-location/erf-gap", "samples")
-    sampled = sampled_over_cells(draw_loss, key, cells[0].samples, constants, oracle, lam[:, None])
+    mean, error = sampled_over_cells(draw_loss, key, cells[0].samples, constants, oracle, lam[:, None])
     square = constants.noise**2
     return xr.Dataset(
         {
             "predicted": ("cell", over_cells(total_risk, constants, ORACLE, lam) - square),
-            "measured": ("cell", sampled.mean[:, 0] - square),
-            "error": ("cell", sampled.error[:, 0]),
-            "token_noise": ("cell", zeta(jnp.zeros_like(lam), lam)),
+            "measured": ("cell", np.asarray(mean)[:, 0] - square),
+            "error": ("cell", np.asarray(error)[:, 0]),
+            "token_noise": ("cell", zeta(np.zeros_like(lam), lam)),
             "lam": ("cell", lam),
         }
     )

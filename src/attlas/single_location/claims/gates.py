@@ -11,7 +11,7 @@ import xarray as xr
 from jaxtyping import Array
 
 from attlas.claims import Control, Hypothesis, Setting, claim, drawn_by, key_for, together
-from attlas.gaussian import Estimate, monte_carlo
+from attlas.gaussian import Estimate, Real, monte_carlo
 from attlas.single_location.claims.shared import (
     FIGURES,
     HEAD,
@@ -22,7 +22,16 @@ from attlas.single_location.claims.shared import (
     random_heads,
     task_of,
 )
-from attlas.single_location.gates import ACTIVATIONS, ERF, Gate, best_gate_excess, oracle_excess, tuned_gate
+from attlas.single_location.gates import (
+    ACTIVATIONS,
+    ERF,
+    Gate,
+    best_gate_excess,
+    kind_of,
+    named_gate,
+    oracle_excess,
+    tuned_gate,
+)
 from attlas.single_location.population import (
     Overlaps,
     RiskTerms,
@@ -134,10 +143,10 @@ def hermite_risk(c: Constants, overlaps: Overlaps, lam: Array) -> Array:
 )  # fmt: skip
 def gate_risk(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     (cell,) = cells
-    id, gate = "single-location/gate-risk", Gate(cell.activation, cell.offset)
+    id = "single-location/gate-risk"
     overlaps = overlaps_of(random_heads(key_for(seed, id, "heads"), cell.points))
-    task, lam = task_of(cell), jnp.full(cell.points, cell.lam)
-    terms, (mean, error) = both_ways(task.constants, overlaps, lam, gate, key_for(seed, id, "samples"), cell.samples)
+    args = (task_of(cell).constants, overlaps, np.full(cell.points, cell.lam), kind_of(cell.activation), cell.offset)
+    terms, (mean, error) = jax.tree.map(np.asarray, both_ways(key_for(seed, id, "samples"), cell.samples, *args))
     axes = ("cell", "point")
     return xr.Dataset(
         {
@@ -151,9 +160,10 @@ def gate_risk(cells: Sequence[Setting], seed: int) -> xr.Dataset:
 
 @jax.jit
 def both_ways(
-    c: Constants, overlaps: Overlaps, lam: Array, gate: Gate, key: Array, samples: int | Array
+    key: Array, samples: int | Array, c: Constants, overlaps: Overlaps, lam: Array, kind: int | Array, offset: Real
 ) -> tuple[RiskTerms, Estimate]:
-    """The risk's parts by quadrature, and the mean loss by simulation."""
+    """The risk's parts by quadrature, and the mean loss by simulation, with the named gate of this kind."""
+    gate = named_gate(kind, offset)
     return terms_of_risk(c, overlaps, lam, gate), monte_carlo(draw_loss, key, samples, c, overlaps, lam, gate)
 
 

@@ -8,7 +8,8 @@ import numpy as np
 import xarray as xr
 
 from attlas.claims import Control, Hypothesis, Setting, claim, drawn_by, key_for, together
-from attlas.single_location.baselines import bayes_gap, linear_attention, softmax_gap, tuned_softmax
+from attlas.single_location.baselines import LogEstimate, linear_attention, softmax_gap, tuned_softmax
+from attlas.single_location.claims.bayes import bayes_gaps
 from attlas.single_location.claims.runs import band, outcomes
 from attlas.single_location.claims.shared import (
     FIGURES,
@@ -17,8 +18,10 @@ from attlas.single_location.claims.shared import (
     SAMPLES,
     STEP,
     TASK,
+    column,
     overlaps_of,
     random_heads,
+    stream_of,
     task_of,
 )
 from attlas.single_location.descent import sphere_start
@@ -46,7 +49,7 @@ HEADS = ("Bayes", "softmax", "best gate", "linear attention", "erf", "best linea
         Hypothesis("the softmax is tuned (temperature = 1)", lambda s: s.temperature == 1),
     ),
     quick=Setting(
-        dim=(20, 80, 400, 80), length=(10, 10, 10, 30), gamma=ROOT_HALF, noise=0.0, temperature=1.0, samples=8_000,
+        dim=(20, 40, 80, 400), length=(10,), gamma=ROOT_HALF, noise=0.0, temperature=1.0, samples=16_000,
     ),
     paper=Setting(
         dim=(10, 20, 40, 80, 160, 400, 80, 80, 80, 80), length=(10, 10, 10, 10, 10, 10, 2, 5, 30, 100), gamma=ROOT_HALF,
@@ -60,42 +63,52 @@ HEADS = ("Bayes", "softmax", "best gate", "linear attention", "erf", "best linea
     ),
     figure=drawn_by(f"{FIGURES}.heads:heads_order"),
     cells=together("dim", "length"),
+    shape=("length", "samples"),
     budget="samples",
     needs=("single-location/softmax-gap", "single-location/bayes-gap", "single-location/best-gate"),
     origin="ours",
 )  # fmt: skip
 def heads_in_order(cells: Sequence[Setting], seed: int) -> xr.Dataset:
-    (cell,) = cells
-    task, id = task_of(cell), "single-location/heads-in-order"
-    beta, softmax = tuned_softmax(task, key_for(seed, id, "softmax"), cell.samples)
-    if cell.temperature != 1:
-        beta /= cell.temperature
-        softmax = softmax_gap(task, key_for(seed, id, "softmax"), cell.samples, beta)
-    bayes = bayes_gap(task, key_for(seed, id, "bayes"), cell.samples)
-    square = task.noise**2
-    excess = np.array(
+    id = "single-location/heads-in-order"
+    bayes = bayes_gaps(key_for(seed, id, "bayes"), cells)
+    betas, softmax = zip(*(best_softmax(cell, key_for(seed, id, "softmax")) for cell in cells), strict=True)
+    tasks = [task_of(cell) for cell in cells]
+    square = column(cells, "noise") ** 2
+    excess = np.stack(
         [
             np.exp(bayes.log),
-            np.exp(softmax.log),
-            best_gate_excess(task),
-            linear_attention(task)[1],
-            float(task.oracle_risk(task.best_lam())) - square,
-            task.linear_risk() - square,
-        ]
+            np.exp([gap.log for gap in softmax]),
+            [best_gate_excess(task) for task in tasks],
+            [linear_attention(task)[1] for task in tasks],
+            [float(task.oracle_risk(task.best_lam())) for task in tasks] - square,
+            [task.linear_risk() for task in tasks] - square,
+        ],
+        axis=1,
     )
-    error = np.array([excess[0] * bayes.error, excess[1] * softmax.error, 0, 0, 0, 0])
+    error = np.zeros_like(excess)
+    error[:, 0], error[:, 1] = excess[:, 0] * bayes.error, excess[:, 1] * [gap.error for gap in softmax]
     pairs = [f"{a} below {b}" for a, b in itertools.pairwise(HEADS)]
     return xr.Dataset(
         {
-            "lower": (("cell", "pair"), excess[None, :-1]),
-            "upper": (("cell", "pair"), excess[None, 1:]),
-            "error": (("cell", "pair"), np.hypot(error[:-1], error[1:])[None]),
-            "excess": (("cell", "head"), excess[None]),
-            "excess_error": (("cell", "head"), error[None]),
-            "beta": ("cell", [beta / task.m]),
+            "lower": (("cell", "pair"), excess[:, :-1]),
+            "upper": (("cell", "pair"), excess[:, 1:]),
+            "error": (("cell", "pair"), np.hypot(error[:, :-1], error[:, 1:])),
+            "excess": (("cell", "head"), excess),
+            "excess_error": (("cell", "head"), error),
+            "beta": ("cell", [beta / task.m for beta, task in zip(betas, tasks, strict=True)]),
         },
         coords={"pair": pairs, "head": list(HEADS)},
     )
+
+
+def best_softmax(cell: Setting, key: jax.Array) -> tuple[float, LogEstimate]:
+    """The softmax head at `temperature` times its best one: its inverse temperature and its gap."""
+    task = task_of(cell)
+    beta, gap = tuned_softmax(task, key, cell.samples)
+    if cell.temperature != 1:
+        beta /= cell.temperature
+        gap = softmax_gap(task, key, cell.samples, beta)
+    return beta, gap
 
 
 @claim(
@@ -157,7 +170,7 @@ GATED = Hypothesis(
     hypotheses=(*TRAINED, GATED, Hypothesis("the weights are a softmax", lambda s: s.activation == "softmax")),
     quick=Setting(
         dim=80, length=10, gamma=ROOT_HALF, noise=0.1, activation="softmax", lam=1.0, step_size=1e-2, batch_size=5,
-        steps=8_000, repeats=128,
+        steps=4_000, repeats=128,
     ),
     paper=Setting(
         dim=80, length=10, gamma=ROOT_HALF, noise=0.1, activation="softmax", lam=1.0, step_size=5e-3, batch_size=5,
@@ -192,7 +205,7 @@ def softmax_training(cells: Sequence[Setting], seed: int) -> xr.Dataset:
 def trained(cell: Setting, activation: str, lam: float, seed: int, id: str) -> xr.Dataset:
     task = task_of(cell)
     start = sphere_start(task, key_for(seed, id, "start"), cell.repeats)
-    stream = int(jax.random.randint(key_for(seed, id, "batches"), (), 0, 2**31 - 1))
+    stream = stream_of(seed, id, "batches")
     return descend_online(
         task, start, batch_size=cell.batch_size, lam=lam, step_size=cell.step_size, steps=cell.steps, seed=stream,
         record_every=max(1, cell.steps // 40), activation=activation,
@@ -206,45 +219,47 @@ def trained(cell: Setting, activation: str, lam: float, seed: int, id: str) -> x
     statement=r"After the same online training from the same starts the softmax head, at inverse temperature 1, has a smaller mean"
     r" risk than linear attention and than erf attention, each at the sharpness that is best for it at the oracle.",
     words="The order of what the heads can do is the order of what they do after training.",
-    hypotheses=(*TRAINED, Hypothesis("lam is not too small for the softmax to choose", lambda s: s.lam >= 0.5)),
+    hypotheses=(*TRAINED, SAMPLES, Hypothesis("lam is not too small for the softmax to choose", lambda s: s.lam >= 0.5)),
     quick=Setting(
-        dim=80, length=10, gamma=ROOT_HALF, noise=0.1, lam=1.0, step_size=1e-2, batch_size=5, steps=8_000, repeats=32
+        dim=80, length=10, gamma=ROOT_HALF, noise=0.1, lam=1.0, step_size=1e-2, batch_size=5, steps=4_000, repeats=16,
+        samples=16_000,
     ),
     paper=Setting(
-        dim=80, length=10, gamma=ROOT_HALF, noise=0.1, lam=1.0, step_size=5e-3, batch_size=5, steps=20_000, repeats=128
+        dim=80, length=10, gamma=ROOT_HALF, noise=0.1, lam=1.0, step_size=5e-3, batch_size=5, steps=20_000, repeats=128,
+        samples=50_000,
     ),
     rule=Order(),
     control=Control(
         "a softmax head of inverse temperature 0.02, which averages all tokens",
-        lambda s: s.replace(lam=0.02),
-        on="setting",
+        lambda e: e.assign(lower=e["averaging"], error=e["averaging_error"]),
     ),
     figure=drawn_by(f"{FIGURES}.heads:trained_risks"),
     budget="repeats",
     needs=("single-location/softmax-training", "single-location/heads-in-order"),
     origin="ours",
-)
+)  # fmt: skip
 def trained_heads(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     (cell,) = cells
     task, id = task_of(cell), "single-location/trained-heads"
-    sharpness = {"softmax": cell.lam, "identity": linear_attention(task)[0], "erf": task.best_lam()}
+    sharpness = {"identity": linear_attention(task)[0], "erf": task.best_lam()}
     runs = {name: trained(cell, name, lam, seed, id) for name, lam in sharpness.items()}
-    paths = {name: run["risk"] - task.noise**2 for name, run in runs.items()}
-    last = {name: path.isel(step=-1).values for name, path in paths.items()}
-    # The batch on which a run reports its softmax risk is too small for the comparison.
-    end = runs["softmax"].isel(step=-1)
-    states = Overlaps(*(end[name].values for name in Overlaps._fields))
-    sampled = sampled_risk(task, states, cell.lam, key_for(seed, id, "test"), 50_000, "softmax")
-    last["softmax"] = sampled.mean - task.noise**2
-    others = ("identity", "erf")
-    gaps = np.stack([last[name] - last["softmax"] for name in others])
-    # All repeats share the test samples, so that their error does not average out over repeats.
-    spread = np.hypot(gaps.std(1, ddof=1) / np.sqrt(cell.repeats), sampled.error.mean())
+    softmax, averaging = (trained(cell, "softmax", lam, seed, id) for lam in (cell.lam, 0.02))
+    paths = {name: run["risk"] - task.noise**2 for name, run in {"softmax": softmax, **runs}.items()}
+    others = np.stack([paths[name].isel(step=-1).values for name in runs])
+    found = {}
+    for name, run, lam in (("lower", softmax, cell.lam), ("averaging", averaging, 0.02)):
+        # The batch on which a run reports its softmax risk is too small for the comparison.
+        states = Overlaps(*(run[name].values[:, -1] for name in Overlaps._fields))
+        mean, error = sampled_risk(task, states, lam, key_for(seed, id, "test"), cell.samples, "softmax")
+        gaps = others - (mean - task.noise**2)
+        # All repeats share the test samples, so that their error does not average out over repeats.
+        spread = np.hypot(gaps.std(1, ddof=1) / np.sqrt(cell.repeats), error.mean())
+        found[name] = (("cell", "pair"), np.full((1, 2), mean.mean() - task.noise**2))
+        found["error" if name == "lower" else f"{name}_error"] = (("cell", "pair"), spread[None])
     return xr.Dataset(
         {
-            "lower": (("cell", "pair"), np.full((1, 2), last["softmax"].mean())),
-            "upper": (("cell", "pair"), [[last[name].mean() for name in others]]),
-            "error": (("cell", "pair"), spread[None]),
+            **found,
+            "upper": (("cell", "pair"), others.mean(1)[None]),
             "excess": (
                 ("cell", "head", "band", "step"),
                 [[band(path) for path in paths.values()]],

@@ -6,22 +6,33 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import xarray as xr
+from jaxtyping import Array, Float
 
 from attlas.claims import Control, Hypothesis, Setting, claim, drawn_by, key_for, together
 from attlas.single_location.claims.runs import KINDS, band, outcomes, panels, schedule_of
-from attlas.single_location.claims.shared import FIGURES, HEAD, PAPER, ROOT_HALF, SAMPLES, STEP, TASK, task_of
+from attlas.single_location.claims.shared import (
+    FIGURES,
+    HEAD,
+    PAPER,
+    ROOT_HALF,
+    SAMPLES,
+    STEP,
+    TASK,
+    stream_of,
+    task_of,
+)
 from attlas.single_location.descent import sphere_start
 from attlas.single_location.gates import ACTIVATIONS, as_head, predict
 from attlas.single_location.online import (
     TEST_SAMPLES,
     batch_risk,
     descend_online,
-    descend_online_vectors,
     simulate,
+    simulate_vectors,
 )
 from attlas.single_location.population import Overlaps, heads_with, risk
-from attlas.single_location.schedules import Constant, InverseDecay
-from attlas.single_location.task import SingleLocation
+from attlas.single_location.schedules import Constant, InverseDecay, values_at
+from attlas.single_location.task import Batch, SingleLocation
 from attlas.statistics import Agreement, Convergence, SameLaw
 
 BATCH = Hypothesis("batch_size >= 1", lambda s: s.batch_size >= 1, defining=True)
@@ -40,8 +51,8 @@ DRAWS = Hypothesis("draws >= 200", lambda s: s.draws >= 200, defining=True)
     words="A run on whole sequences and a run on five numbers have the same law, whatever the dimension.",
     hypotheses=(*TASK, HEAD, STEP, BATCH, DRAWS, TRAINABLE),
     quick=Setting(
-        dim=(4, 12, 24), length=4, batch_size=(1, 2, 2), step_size=(0.5, 0.05, 0.02), steps=(1, 16, 16),
-        activation=("erf", "softmax", "erf"), lam=1.0, gamma=ROOT_HALF, noise=0.2, draws=3000,
+        dim=(4, 24), length=4, batch_size=(1, 2), step_size=(0.5, 0.05), steps=(1, 16),
+        activation=("erf", "softmax"), lam=1.0, gamma=ROOT_HALF, noise=0.2, draws=3000,
     ),
     paper=Setting(
         dim=(4, 5, 8, 12, 24, 40, 80), length=6, batch_size=(1, 1, 3, 2, 5, 5, 5),
@@ -66,17 +77,14 @@ def online_law(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     vectors = np.asarray(jax.random.normal(key_for(seed, id, "start"), (2, task.dim)))
     k, v = (np.tile(x / np.linalg.norm(x), (cell.draws, 1)) for x in vectors)
     start = Overlaps.of(k, v, task)
-    streams = [int(x) for x in jax.random.randint(key_for(seed, id, "batches"), (3,), 0, 2**31 - 1)]
+    streams = [stream_of(seed, id, f"batches {number}") for number in range(3)]
     head, schedules = as_head(cell.activation), (Constant(cell.lam), Constant(cell.step_size))
     exact, without = (
         simulate(task, start, head, schedules, cell.batch_size, cell.steps, stream, cell.steps, complement=whole).last
         for stream, whole in ((streams[0], True), (streams[1], False))
     )
-    reference = descend_online_vectors(
-        task, k, v, batch_size=cell.batch_size, lam=cell.lam, step_size=cell.step_size, steps=cell.steps,
-        seed=streams[2], record_every=cell.steps, activation=cell.activation,
-    ).isel(step=-1)  # fmt: skip
-    plain = Overlaps(*(reference[name].values for name in Overlaps._fields))
+    walked = simulate_vectors(task, k, v, head, schedules, cell.batch_size, cell.steps, streams[2], cell.steps)
+    plain = Overlaps(*(np.asarray(x[-1], float) for x in walked.observed))
     samples = {"sample_a": exact, "sample_b": plain, "without_complement": without}
     return xr.Dataset(
         {name: (("cell", "statistic", "draw"), statistics(x)[None]) for name, x in samples.items()},
@@ -107,7 +115,7 @@ def statistics(x: Overlaps) -> np.ndarray:
     ),
     quick=Setting(
         dim=80, length=10, gamma=ROOT_HALF, noise=0.1, schedule="geometric", lam=2.0, rate=1e-4, end=0.1, step_size=1e-3,
-        batch_size=5, steps=60_000, repeats=48,
+        batch_size=5, steps=40_000, repeats=48,
     ),
     paper=Setting(
         dim=80, length=10, gamma=ROOT_HALF, noise=0.1, schedule="inverse", lam=2.0, rate=1e-4, end=0.1, step_size=1e-3,
@@ -126,13 +134,13 @@ def online_run(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     (cell,) = cells
     id, task, lam = "single-location/online-run", task_of(cell), schedule_of(cell)
     start = sphere_start(task, key_for(seed, id, "start"), cell.repeats)
-    stream = int(jax.random.randint(key_for(seed, id, "batches"), (), 0, 2**31 - 1))
+    stream = stream_of(seed, id, "batches")
     path = descend_online(
         task, start, batch_size=cell.batch_size, lam=lam, step_size=cell.step_size, steps=cell.steps, seed=stream,
         record_every=max(1, cell.steps // 60),
     )  # fmt: skip
     states = Overlaps(*(path[name].values.T for name in Overlaps._fields))
-    lams = np.array([float(lam(jnp.asarray(t))) for t in path["step"].values])[:, None]
+    lams = values_at(lam, path["step"].values)[:, None]
     tested = batch_risk(task, states, lams, key_for(seed, id, "test batch"), TEST_SAMPLES) - task.noise**2
     shown = panels(path, task, lam).assign(test_risk=(("band", "step"), band(tested.T)))
     return shown.assign(arrived=outcomes(path)["oracle"]).expand_dims("cell")
@@ -168,12 +176,12 @@ def online_risk(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     (cell,) = cells
     id, task, lam = "single-location/online-risk", task_of(cell), InverseDecay(cell.lam, cell.rate)
     start = sphere_start(task, key_for(seed, id, "start"), cell.repeats)
-    stream = int(jax.random.randint(key_for(seed, id, "batches"), (), 0, 2**31 - 1))
+    stream = stream_of(seed, id, "batches")
     path = descend_online(
         task, start, batch_size=cell.batch_size, lam=lam, step_size=cell.step_size, steps=cell.steps, seed=stream,
         record_every=max(1, cell.steps // 4),
     )  # fmt: skip
-    lams = np.array([float(lam(jnp.asarray(t))) for t in path["step"].values])
+    lams = values_at(lam, path["step"].values)
     states = Overlaps(*(path[name].values for name in Overlaps._fields))
     mean, error = token_losses(task, states, lams, key_for(seed, id, "tokens"), cell.samples)
     axes = ("cell", "repeat", "step")
@@ -196,11 +204,14 @@ def token_losses(
     total, square, block = np.zeros(len(k)), np.zeros(len(k)), 4000
     for number in range(-(-samples // block)):
         batch = task.sample(jax.random.fold_in(key, number), block, jnp.float64)
-        loss = np.asarray(
-            jax.vmap(lambda k, v, lam, b=batch: (predict(b.tokens, k, v, lam) - b.target) ** 2)(k, v, sharpness)
-        )
+        loss = np.asarray(losses(batch, k, v, sharpness))
         total, square = total + loss.sum(1), square + (loss**2).sum(1)
     n = block * -(-samples // block)
     mean = total / n
     shape = np.shape(states.kappa)
     return mean.reshape(shape), np.sqrt((square / n - mean**2) / n).reshape(shape)
+
+
+@jax.jit
+def losses(batch: Batch, k: Float[Array, "head dim"], v: Float[Array, "head dim"], lam: Array) -> Array:
+    return jax.vmap(lambda k, v, lam: (predict(batch.tokens, k, v, lam) - batch.target) ** 2)(k, v, lam)

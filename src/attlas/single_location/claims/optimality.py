@@ -1,7 +1,7 @@
 """Claims about how good the head can be: baselines and asymptotic optimality."""
 
-import functools
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -12,7 +12,8 @@ from scipy import integrate, optimize, special
 
 from attlas.claims import Control, Hypothesis, Setting, claim, drawn_by, key_for, together
 from attlas.gaussian import BLOCK, Estimate, monte_carlo, zeta
-from attlas.single_location.baselines import Baselines, draw_baselines, excess_bound, log_bayes_gap
+from attlas.single_location.baselines import Baselines, draw_baselines, excess_bound
+from attlas.single_location.claims.bayes import bayes_gaps
 from attlas.single_location.claims.shared import (
     FIGURES,
     PAPER,
@@ -32,7 +33,7 @@ from attlas.single_location.population import (
     draw_loss,
     total_risk,
 )
-from attlas.single_location.task import Constants, SingleLocation
+from attlas.single_location.task import Constants, SingleLocation, draw_batch
 from attlas.statistics import Approximation, Bound, Order, Rate
 
 
@@ -46,7 +47,7 @@ from attlas.statistics import Approximation, Bound, Order, Rate
     words="A linear model cannot know where to look, and gains ever less over predicting nothing as the sequence grows.",
     hypotheses=(*TASK, PRIOR, SAMPLES),
     quick=Setting(
-        dim=(4, 8, 6), length=(2, 5, 4), gamma=(ROOT_HALF, 1.3, 1.0), ratio=(1.0, 1.0, 0.5), noise=0.1, samples=400_000
+        dim=(4,), length=(3,), gamma=(ROOT_HALF, 1.3, 1.0), ratio=(1.0, 1.0, 0.5), noise=0.1, samples=400_000
     ),
     paper=Setting(
         dim=(4, 6, 8, 6),
@@ -69,8 +70,9 @@ from attlas.statistics import Approximation, Bound, Order, Rate
 def best_linear(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     (cell,) = cells
     task = task_of(cell)
-    keys = (key_for(seed, "single-location/best-linear", purpose) for purpose in ("train", "test"))
-    mean, error = fitted_risk(task, *keys, cell.samples)
+    train, test = (key_for(seed, "single-location/best-linear", purpose) for purpose in ("train", "test"))
+    gram, product, *_ = least_squares(task, train, cell.samples, np.zeros(task.length * task.dim + 1))
+    mean, error = least_squares(task, test, cell.samples, np.linalg.solve(gram, product))[2:]
     p, gamma2 = task.location_law, task.gamma**2
     variables = {
         "predicted": task.linear_risk(),
@@ -82,28 +84,39 @@ def best_linear(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     return xr.Dataset({name: ("cell", [float(value)]) for name, value in variables.items()})
 
 
-@functools.partial(jax.jit, static_argnames="task")
-def fitted_risk(task: SingleLocation, train: Array, test: Array, samples: int | Array) -> tuple[Array, Array]:
-    """Risk of least squares on all L d coordinates and an intercept, fitted on `samples`, rounded up to whole blocks, and
-    tested on as many."""
+class Regression(NamedTuple):
+    """Sums over samples of products of the coordinates with each other and with the target, and the mean loss."""
 
-    def design(key: Array) -> tuple[Array, Array]:
-        batch = task.sample(key, BLOCK, jnp.float64)
-        return jnp.pad(batch.tokens.reshape(BLOCK, -1), ((0, 0), (0, 1)), constant_values=1), batch.target
+    gram: np.ndarray
+    product: np.ndarray
+    mean: np.ndarray
+    error: np.ndarray
 
-    def add(i: Array, moments: tuple[Array, Array]) -> tuple[Array, Array]:
-        x, y = design(jax.random.fold_in(train, i))
-        return moments[0] + x.T @ x, moments[1] + x.T @ y
 
-    width = task.length * task.dim + 1
-    gram, product = jax.lax.fori_loop(0, -(-samples // BLOCK), add, (jnp.zeros((width, width)), jnp.zeros(width)))
-    weights = jax.scipy.linalg.solve(gram, product, assume_a="pos")
+def least_squares(task: SingleLocation, key: Array, samples: int, weights: np.ndarray) -> Regression:
+    """On `samples`, rounded up to whole blocks: the sums that least squares on all L d coordinates and an intercept needs,
+    and the loss with these `weights`."""
+    blocks = -(-samples // BLOCK)
+    stars = (task.k_star, task.v_star)
+    sums = _regression(key, blocks, weights, task.constants, *stars, task.location_law)
+    gram, product, loss, square = (np.asarray(x) / (blocks * BLOCK) for x in sums)
+    return Regression(gram, product, loss, np.sqrt((square - loss**2) / (blocks * BLOCK)))
 
-    def loss(key: Array, block: int, weights: Array) -> Array:
-        x, y = design(key)
-        return (x @ weights - y) ** 2
 
-    return monte_carlo(loss, test, samples, weights)
+@jax.jit
+def _regression(
+    key: Array, blocks: int | Array, weights: Array, c: Constants, k_star: Array, v_star: Array, law: Array
+) -> tuple[Array, Array, Array, Array]:
+    def add(i: Array, sums: tuple[Array, ...]) -> tuple[Array, ...]:
+        shape = (BLOCK, len(law), len(k_star))
+        batch = draw_batch(jax.random.fold_in(key, i), shape, jnp.float64, c, k_star, v_star, law)
+        x, y = jnp.pad(batch.tokens.reshape(BLOCK, -1), ((0, 0), (0, 1)), constant_values=1), batch.target
+        loss = (x @ weights - y) ** 2
+        here = (x.T @ x, x.T @ y, loss.sum(), (loss**2).sum())
+        return tuple(a + b for a, b in zip(sums, here, strict=True))
+
+    width = len(weights)
+    return jax.lax.fori_loop(0, blocks, add, (jnp.zeros((width, width)), jnp.zeros(width), 0.0, 0.0))
 
 
 @claim(
@@ -123,7 +136,7 @@ def fitted_risk(task: SingleLocation, train: Array, test: Array, samples: int | 
         ),
         Hypothesis("lam is the oracle's best (sharpness = 1)", lambda s: s.sharpness == 1),
     ),
-    quick=Setting(dim=(10, 20, 40, 80), length=10, gamma=ROOT_HALF, noise=0.0, sharpness=1.0, samples=40_000),
+    quick=Setting(dim=(10, 20, 40, 80), length=10, gamma=ROOT_HALF, noise=0.0, sharpness=1.0, samples=16_000),
     paper=Setting(dim=(10, 20, 40, 80, 400), length=10, gamma=ROOT_HALF, noise=0.0, sharpness=1.0, samples=300_000),
     rule=Order(),
     control=Control(
@@ -139,19 +152,21 @@ def fitted_risk(task: SingleLocation, train: Array, test: Array, samples: int | 
     origin="ours",
 )
 def linear_oracle_bayes(cells: Sequence[Setting], seed: int) -> xr.Dataset:
-    lam = jnp.asarray([cell.sharpness * task_of(cell).best_lam() for cell in cells])
+    lam = np.asarray([cell.sharpness * task_of(cell).best_lam() for cell in cells])
     key = key_for(seed, "single-location/linear-oracle-bayes", "samples")
-    law = jnp.full(cells[0].length, 1 / cells[0].length)
-    mean, error, rare = contest(key, cells[0].samples, constants_of(cells), column(cells, "dim"), law, lam)
-    risks = Baselines(*mean.T[:4])
-    seen = column(cells, "noise") ** 2 + jnp.exp(rare.log)
+    law = np.full(cells[0].length, 1 / cells[0].length)
+    found = contest(key, cells[0].samples, constants_of(cells), column(cells, "dim"), law, lam)
+    mean, error = (np.asarray(x).T for x in found)
+    risks = Baselines(*mean[:4])
+    rare = bayes_gaps(key_for(seed, "single-location/linear-oracle-bayes", "rare"), cells)
+    gap = np.exp(rare.log)
     return xr.Dataset(
         {
-            "lower": (("pair", "cell"), jnp.stack([risks.bayes, risks.oracle])),
-            "upper": (("pair", "cell"), jnp.stack([risks.oracle, risks.linear])),
-            "error": (("pair", "cell"), error.T[4:]),
-            "risk": (("predictor", "cell"), mean.T[:4].at[0].set(seen)),
-            "risk_error": (("predictor", "cell"), error.T[:4].at[0].set(jnp.exp(rare.log) * rare.error)),
+            "lower": (("pair", "cell"), np.stack([risks.bayes, risks.oracle])),
+            "upper": (("pair", "cell"), np.stack([risks.oracle, risks.linear])),
+            "error": (("pair", "cell"), error[4:]),
+            "risk": (("predictor", "cell"), np.stack([column(cells, "noise") ** 2 + gap, *risks[1:]])),
+            "risk_error": (("predictor", "cell"), np.stack([gap * rare.error, *error[1:4]])),
             "oracle_formula": ("cell", over_cells(total_risk, constants_of(cells), ORACLE, lam)),
             "linear_formula": ("cell", [task_of(cell).linear_risk() for cell in cells]),
         },
@@ -161,17 +176,9 @@ def linear_oracle_bayes(cells: Sequence[Setting], seed: int) -> xr.Dataset:
 
 @jax.jit
 def contest(key, samples, constants, dims, law, lam):  # type: ignore[no-untyped-def]
-    """For each cell in turn: mean losses of the four baselines and their paired differences, [cell, 6]; and the Bayes gap
-    from the sampler that sees it."""
-
-    def one(cell):  # type: ignore[no-untyped-def]
-        c, dim, lam = cell
-        return (
-            *monte_carlo(draw_contest, key, samples, c, dim, law, lam),
-            log_bayes_gap(key, samples // 4, c, dim, law),
-        )
-
-    return jax.lax.map(one, (constants, dims, lam))
+    """For each cell in turn: mean losses of the four baselines and their paired differences, [cell, 6]."""
+    cells = (constants, dims, lam)
+    return jax.lax.map(lambda cell: monte_carlo(draw_contest, key, samples, *cell[:2], law, cell[2]), cells)
 
 
 def draw_contest(key: Array, block: int, c: Constants, dim: Array, law: Array, lam: Array) -> Array:
@@ -224,35 +231,35 @@ LADDER = (
     needs=("single-location/closed-form-risk",),
 )
 def oracle_optimality(cells: Sequence[Setting], seed: int) -> xr.Dataset:
-    constants, lam = on_ladder(cells, column(cells, "dim"))
-    sampled = sampled_oracle(cells, seed, "single-location/oracle-optimality", constants, lam)
+    constants, lam = on_ladder(cells[0], column(cells, "dim"))
+    mean, error = sampled_oracle(cells[0], seed, "single-location/oracle-optimality", constants, lam)
     dims, tokens = column(cells, "dim"), constants.length
     return xr.Dataset(
         {
             "x": ("cell", dims),
-            "measured": ("cell", sampled.mean[:, 0]),
-            "error": ("cell", sampled.error[:, 0]),
+            "measured": ("cell", mean),
+            "error": ("cell", error),
             "predicted": ("cell", over_cells(total_risk, constants, ORACLE, lam)),
             "tokens": ("cell", tokens),
             "lam": ("cell", lam),
-            "token_noise": ("cell", zeta(jnp.zeros_like(lam), lam)),
+            "token_noise": ("cell", zeta(np.zeros_like(lam), lam)),
             "limit": ("cell", 4 / np.pi * (tokens / dims) ** 0.5),
         }
     )
 
 
-def on_ladder(cells: Sequence[Setting], dims: Float[Array, " cell"]) -> tuple[Constants, Float[Array, " cell"]]:
+def on_ladder(cell: Setting, dims: Float[np.ndarray, " cell"]) -> tuple[Constants, Float[np.ndarray, " cell"]]:
     """Tasks with L = d^growth tokens (two at least) and lam = (d L)^(-power)."""
-    tokens = jnp.maximum(2, jnp.round(dims ** column(cells, "growth"))).astype(int)
-    constants = Constants(jnp.sqrt(dims / 2), column(cells, "gamma"), tokens, jnp.zeros(len(cells)))
-    return constants, (dims * tokens) ** -column(cells, "power")
+    tokens = np.maximum(2, np.round(dims**cell.growth)).astype(int)
+    constants = Constants(np.sqrt(dims / 2), np.full(len(dims), cell.gamma), tokens, np.zeros(len(dims)))
+    return constants, (dims * tokens) ** -cell.power
 
 
-def sampled_oracle(cells: Sequence[Setting], seed: int, id: str, constants: Constants, lam: Array) -> Estimate:
-    oracle = Overlaps(*(jnp.asarray([value]) for value in ORACLE))
-    return sampled_over_cells(
-        draw_loss, key_for(seed, id, "samples"), cells[0].samples, constants, oracle, lam[:, None]
-    )
+def sampled_oracle(cell: Setting, seed: int, id: str, constants: Constants, lam: np.ndarray) -> Estimate:
+    oracle = Overlaps(*(np.asarray([value]) for value in ORACLE))
+    key = key_for(seed, id, "samples")
+    mean, error = sampled_over_cells(draw_loss, key, cell.samples, constants, oracle, lam[:, None])
+    return Estimate(np.asarray(mean)[:, 0], np.asarray(error)[:, 0])
 
 
 @claim(
@@ -263,7 +270,7 @@ def sampled_oracle(cells: Sequence[Setting], seed: int, id: str, constants: Cons
     r" $\lambda\sqrt L \to 0$, every fourfold increase of $d$ lowers the oracle's excess risk.",
     words="On the way that the corollary describes the excess risk does fall, rung by rung.",
     hypotheses=LADDER,
-    quick=Setting(dim=(100, 400, 1600, 6400), growth=0.25, power=0.25, gamma=ROOT_HALF, samples=40_000),
+    quick=Setting(dim=(100, 400, 1600, 6400), growth=0.25, power=0.25, gamma=ROOT_HALF, samples=16_000),
     paper=Setting(
         dim=(100, 400, 1600, 6400, 25_600),
         growth=0.25,
@@ -285,12 +292,14 @@ def sampled_oracle(cells: Sequence[Setting], seed: int, id: str, constants: Cons
 )
 def oracle_improves(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     id, dims = "single-location/oracle-improves", column(cells, "dim")
-    here, above = (sampled_oracle(cells, seed, id, *on_ladder(cells, d)) for d in (dims, 4 * dims))
+    rungs = np.unique([dims, 4 * dims])  # a rung above one cell is the next one's own
+    mean, error = sampled_oracle(cells[0], seed, id, *on_ladder(cells[0], rungs))
+    here, above = (np.searchsorted(rungs, d) for d in (dims, 4 * dims))
     return xr.Dataset(
         {
-            "lower": ("cell", above.mean[:, 0]),
-            "upper": ("cell", here.mean[:, 0]),
-            "error": ("cell", jnp.hypot(here.error[:, 0], above.error[:, 0])),
+            "lower": ("cell", mean[above]),
+            "upper": ("cell", mean[here]),
+            "error": ("cell", np.hypot(error[here], error[above])),
         }
     )
 

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
 import xarray as xr
 
@@ -11,8 +10,8 @@ from attlas.claims import Control, Hypothesis, Setting, claim, drawn_by, key_for
 from attlas.single_location.claims.shared import FIGURES, HEAD, PAPER, ROOT_HALF, STABLE, STEP, TASK, task_of
 from attlas.single_location.descent import descend, manifold_start, sphere_start
 from attlas.single_location.landscape import corner_rate, critical_lam, stable_step, swapped_point
-from attlas.single_location.population import Overlaps, risk
-from attlas.single_location.schedules import InverseDecay, Schedule, named_schedule
+from attlas.single_location.population import ORACLE, Overlaps, risk
+from attlas.single_location.schedules import InverseDecay, Schedule, named_schedule, values_at
 from attlas.single_location.task import SingleLocation
 from attlas.statistics import Approximation, Convergence, Order
 
@@ -70,13 +69,11 @@ def panels(path: xr.Dataset, task: SingleLocation, lam: Schedule) -> xr.Dataset:
     }
     axes = ("band", "step")
     bands = {name: (axes, band(curve)) for name, curve in curves.items()}
-    lams = np.broadcast_to(np.asarray([lam(jnp.asarray(t)) for t in path["step"].values], float), path["step"].shape)
-    zero = np.zeros_like(lams)
-    levels = {
-        "oracle_level": task.oracle_risk(lams),
-        "swapped_level": risk(task, swapped_point(task, lams), lams),
-        "origin_level": risk(task, Overlaps(zero, zero, zero, zero, zero), lams),
-    }
+    lams = values_at(lam, path["step"].values)
+    places = (ORACLE, swapped_point(task, lams), Overlaps(0.0, 0.0, 0.0, 0.0, 0.0))
+    columns = (np.stack([np.broadcast_to(x, lams.shape) for x in column]) for column in zip(*places, strict=True))
+    names = ("oracle_level", "swapped_level", "origin_level")
+    levels = dict(zip(names, risk(task, Overlaps(*columns), lams), strict=True))
     few = path[["kappa", "nu"]].isel(repeat=slice(SHOWN)).rename(repeat="run", kappa="kappa_path", nu="nu_path")
     theory = {name: ("step", level - task.noise**2) for name, level in levels.items()}
     return few.assign({**bands, **theory}).assign_coords(band=["low", "mean", "high"])
@@ -118,7 +115,7 @@ def population_run(cell: Setting, seed: int, id: str) -> tuple[xr.Dataset, xr.Da
         *STABLE,
         ENOUGH,
     ),
-    quick=run_setting(start="manifold", repeats=200),
+    quick=run_setting(start="manifold", repeats=256),
     paper=run_setting(start="manifold", repeats=1000),
     rule=Convergence(share=0.95),
     control=Control(
@@ -143,7 +140,7 @@ def manifold_convergence(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     r" ends at the oracle in more than 80 % of runs.",
     words="With a sharpness that shrinks, nearly every random start finds the decisive token; a few end swapped.",
     hypotheses=RUN,
-    quick=run_setting(schedule="inverse", lam=1.0, steps=120_000, repeats=200),
+    quick=run_setting(schedule="inverse", lam=1.0, steps=120_000, repeats=128),
     paper=run_setting(schedule="inverse", lam=1.0, steps=120_000, repeats=1000),
     rule=Convergence(share=0.8),
     control=Control(
@@ -173,7 +170,7 @@ def schedule_run(cells: Sequence[Setting], seed: int) -> xr.Dataset:
         CONSTANT,
         Hypothesis("lam > lambda_c", lambda s: s.lam > critical_lam(task_of(s))),
     ),
-    quick=run_setting(lam=0.9, step_size=1e-3, steps=60_000, repeats=100),
+    quick=run_setting(lam=0.9, step_size=1e-3, steps=40_000, repeats=128),
     paper=run_setting(lam=0.9, step_size=1e-3, steps=120_000, repeats=300),
     rule=Convergence(share=0.9),
     control=Control(
@@ -230,7 +227,7 @@ def small_lambda_coin(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     r" at $\lambda = 0.1$ more than 95 % of random starts end at the oracle.",
     words="A value that must not look at the average token cannot take the key's place.",
     hypotheses=(*RUN, Hypothesis("penalty >= 0", lambda s: s.penalty >= 0, defining=True)),
-    quick=run_setting(penalty=5.0, repeats=200),
+    quick=run_setting(penalty=5.0, repeats=256),
     paper=run_setting(penalty=5.0, repeats=2000),
     rule=Convergence(share=0.95),
     control=Control("no penalty", lambda s: s.replace(penalty=0.0), on="setting"),

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from attlas.claims import Hypothesis, Setting
+from attlas.claims import Hypothesis, Setting, key_for
 from attlas.gaussian import monte_carlo
 from attlas.single_location.landscape import stability, stable_step
 from attlas.single_location.population import ORACLE, Overlaps
@@ -50,15 +50,18 @@ def task_of(cell: Setting, key: Array | None = None) -> SingleLocation:
     return SingleLocation(cell.dim, cell.length, cell.gamma, cell.noise, key, prior)
 
 
+def stream_of(seed: int, id: str, purpose: str) -> int:
+    """The seed of a NumPy stream, from the key of this purpose."""
+    return int(jax.random.key_data(key_for(seed, id, purpose))[0]) >> 1
+
+
 def constants_of(cells: Sequence[Setting]) -> Constants:
     """The cells' tasks as one, with arrays [cell]."""
-    return Constants(
-        *(jnp.asarray(column) for column in zip(*(task_of(cell).constants for cell in cells), strict=True))
-    )
+    return Constants(*(np.asarray(column) for column in zip(*(task_of(cell).constants for cell in cells), strict=True)))
 
 
-def column(cells: Sequence[Setting], name: str) -> Float[Array, " cell"]:
-    return jnp.asarray([cell[name] for cell in cells], float)
+def column(cells: Sequence[Setting], name: str) -> Float[np.ndarray, " cell"]:
+    return np.asarray([cell[name] for cell in cells], float)
 
 
 @functools.partial(jax.jit, static_argnames="points")
@@ -83,10 +86,10 @@ def sampled_over_cells(draw, key, samples, constants, overlaps, lam):  # type: i
 
 
 def over_cells(
-    formula: Callable[..., Any], constants: Constants, overlaps: Overlaps, lam: Float[Array, " cell"]
+    formula: Callable[..., Any], constants: Constants, overlaps: Overlaps, lam: Float[np.ndarray, " cell"]
 ) -> Any:
     """`formula(constants, overlaps, lam)` for each cell, stacked. One program of one shape for every cell, because
     a vectorised one would round the last digit by how many cells it was given."""
     tasks = (Constants(*(column[i] for column in constants)) for i in range(len(lam)))
     values = [formula(task, overlaps, lam[i]) for i, task in enumerate(tasks)]
-    return jax.tree.map(lambda *parts: jnp.stack(parts), *values)
+    return jax.tree.map(lambda *parts: np.stack(parts), *values)

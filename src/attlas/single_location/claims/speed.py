@@ -86,7 +86,7 @@ def measured_corner_rate(task: SingleLocation, lam: float) -> float:
         Hypothesis("steps >= 60", lambda s: s.steps >= 60, defining=True),
         Hypothesis("step_size is above the flip threshold", lambda s: s.step_size > stable_step(task_of(s), s.lam)),
     ),
-    quick=Setting(dim=400, length=10, gamma=ROOT_HALF, noise=0.0, lam=1.0, step_size=4e-3, steps=2500, repeats=200),
+    quick=Setting(dim=400, length=10, gamma=ROOT_HALF, noise=0.0, lam=1.0, step_size=4e-3, steps=2500, repeats=128),
     paper=Setting(dim=400, length=10, gamma=ROOT_HALF, noise=0.0, lam=1.0, step_size=4e-3, steps=2500, repeats=2000),
     rule=Convergence(share=0.7),
     control=Control("a stable step size, 1e-3", lambda s: s.replace(step_size=1e-3), on="setting"),
