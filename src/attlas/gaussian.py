@@ -47,6 +47,11 @@ def _settled(value: Any) -> Any:
     return np.asarray(value)[()]
 
 
+def generator(key: Array) -> np.random.Generator:
+    """NumPy's generator for a key: draws on the host, where JAX would compile a program for every shape."""
+    return np.random.default_rng(np.asarray(jax.random.key_data(key)).ravel().tolist())
+
+
 class Estimate(NamedTuple):
     """A Monte-Carlo mean and its standard error."""
 

@@ -48,7 +48,7 @@ def iterate(
     trips = np.diff(times, prepend=0)
     trips = np.pad(trips, (0, -len(trips) % CHUNK))
 
-    survived = jnp.zeros(jax.tree.leaves(state)[0].shape[:1], jnp.int32)
+    survived = np.zeros(jax.tree.leaves(state)[0].shape[:1], np.int32)
     chunks, t = [], 0
     for chunk in np.split(trips, len(trips) // CHUNK):
         state, survived, observed = _chunk(step, observe, state, survived, args, t, chunk)

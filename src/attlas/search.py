@@ -23,9 +23,11 @@ class Summit(NamedTuple):
 
 
 class _State(NamedTuple):
+    """Where each start has got to, not yet projected, and the best point that was looked at."""
+
     point: Point
     best: Point
-    value: Array
+    value: Any
 
 
 def climb(
@@ -45,16 +47,12 @@ def climb(
     norm (or 1, if that is larger) in geometric progression; the best point seen is kept. The two functions take one repeat and
     must be module-level: then one compiled program serves all calls of one shape.
     """
-    start = jax.vmap(project, (0, None))(start, args)
-    value = jax.vmap(objective, (0, None))(start, args)
+    value = np.full(len(jax.tree.leaves(start)[0]), -np.inf)
     ratio = (least / largest) ** (1 / max(1, steps - 1))
     step, observe = _steps(objective, project)
-    path = iterate(step, observe, _State(start, start, value), (args, largest, ratio), steps=steps, record_every=max(1, steps), progress=progress)  # fmt: skip
-    last = path.last.point
-    ends = np.asarray(jax.vmap(objective, (0, None))(last, args))
-    better = ends > path.last.value
-    best = jax.tree.map(lambda new, old: np.where(_along(better, new), new, old), last, path.last.best)
-    return Summit(best, np.maximum(ends, path.last.value))
+    # A step looks at the point that the one before has made: one more looks at the last.
+    path = iterate(step, observe, _State(start, start, value), (args, largest, ratio), steps=steps + 1, record_every=steps + 1, progress=progress)  # fmt: skip
+    return Summit(path.last.best, path.last.value)
 
 
 @functools.cache
@@ -63,11 +61,12 @@ def _steps(objective: Any, project: Any) -> tuple[Any, Any]:
 
     def step(t: Array, state: _State, args: Any) -> _State:
         args, largest, ratio = args
-        value, gradient = ascend(state.point, args)
+        point = jax.vmap(project, (0, None))(state.point, args)
+        value, gradient = ascend(point, args)
         better = value > state.value
-        best = jax.tree.map(lambda new, old: jnp.where(_along(better, new), new, old), state.point, state.best)
-        moved = jax.tree.map(lambda x, g: x + largest * ratio**t * _stride(x, g), state.point, gradient)
-        return _State(jax.vmap(project, (0, None))(moved, args), best, jnp.maximum(value, state.value))
+        best = jax.tree.map(lambda new, old: jnp.where(_along(better, new), new, old), point, state.best)
+        moved = jax.tree.map(lambda x, g: x + largest * ratio**t * _stride(x, g), point, gradient)
+        return _State(moved, best, jnp.where(better, value, state.value))
 
     def observe(t: Array, state: _State, args: Any) -> Array:
         return state.value
