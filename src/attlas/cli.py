@@ -158,11 +158,14 @@ def atlas(
 
     Results at the other scale are shown too where the store holds them.
     """
-    from attlas.lab import compile_quickly, pages
+    from attlas.lab import compile_quickly
+
+    compile_quickly()
+
+    from attlas.lab import pages
     from attlas.lab.runner import recall
     from attlas.lab.showpieces import SHOWPIECES
 
-    compile_quickly()
     folder = pages.check_folder(Path(out))
     found = _select(patterns, files)
     opened = _open_store(store)
