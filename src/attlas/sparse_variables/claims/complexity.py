@@ -47,7 +47,7 @@ def planar_bound(cell: Setting) -> float:
     r" 2 % of the best of its nodes, on the mean over signs.",
     words="Where the complexity of a class of heads can be found by looking everywhere, the search that estimates it elsewhere finds it.",
     hypotheses=(TOKENS, NORM, DRAWS),
-    quick=Setting(length=(4, 32), query_norm=(1.0, 4.0), samples=48, draws=32, rings=96),
+    quick=Setting(length=(4, 16), query_norm=(1.0, 4.0), samples=48, draws=16, rings=64),
     paper=Setting(length=(4, 64), query_norm=(1.0, 4.0), samples=64, draws=64, rings=128),
     rule=Approximation(margin=0.02),
     control=Control("no ascent: the best of the 16 starts", lambda e: e.assign(measured=e["starts"])),
@@ -127,7 +127,7 @@ def complexity_bound(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     r" it is 1.5 times as large at $B_u = 8$ as at $B_u = \frac12$, or more.",
     words="A head that may attend more sharply can fit more coin flips.",
     hypotheses=(TOKENS, DRAWS),
-    quick=Setting(length=(4, 16, 64), samples=64, draws=256, rings=64),
+    quick=Setting(length=(4, 32), samples=64, draws=256, rings=48),
     paper=Setting(length=(4, 16, 64), samples=128, draws=200, rings=64),
     rule=Order(),
     control=Control(
@@ -209,7 +209,7 @@ def place_complexity(
     r" 0.2; $\sqrt{\ln T}$ has 0.1 there.",
     words="A longer context makes a head of given norms hardly richer.",
     hypotheses=(Hypothesis("length >= 2", lambda s: min(s.length) >= 2, defining=True), DRAWS, NORM),
-    quick=Setting(length=(16, 90, 512), query_norm=20.0, samples=32, draws=32, starts=4, steps=80),
+    quick=Setting(length=(16, 256), query_norm=20.0, samples=32, draws=16, starts=4, steps=80),
     paper=Setting(length=(16, 64, 256, 1024), query_norm=20.0, samples=64, draws=32, starts=4, steps=80),
     rule=Bound(),
     control=Control(

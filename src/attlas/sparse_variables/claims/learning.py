@@ -13,7 +13,7 @@ from jaxtyping import Array, Float
 from attlas.claims import Control, Hypothesis, Setting, claim, drawn_by, key_for, together
 from attlas.gaussian import generator
 from attlas.sparse_variables.claims.shared import FIGURES, TOKENS
-from attlas.sparse_variables.model import Architecture, Transformer, choose, logits, logits_full, logits_query
+from attlas.sparse_variables.model import Architecture, Transformer, choose, logits_full, logits_query
 from attlas.statistics import Agreement
 
 DIRECTIONS = 16
@@ -70,14 +70,6 @@ def table_form(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     )
 
 
-def without_itself(model: Transformer, bits: Array) -> Array:
-    rows = choose(bits, model.tokens.dtype)
-    return model.logits(rows.at[..., -1].set(0))
-
-
-FORMS = (logits_full, logits_query, logits, without_itself)
-
-
 @functools.partial(jax.jit, static_argnums=(0, 1))
 def initialised(built: Architecture, length: int, key: Array) -> Transformer:
     return built.initialise(length, key)
@@ -85,15 +77,20 @@ def initialised(built: Architecture, length: int, key: Array) -> Transformer:
 
 @jax.jit
 def looked_at(model: Transformer, bits: Array) -> tuple[Float[Array, "form logits"], Float[Array, "form weights"]]:
-    """The logits of all sequences, and the gradient of their mean square in the weights, by each form."""
+    """The logits of all sequences, and the gradient of their mean square in the weights: by attention at every token, by the query of [CLS], by
+    the table, and by the table where [CLS] does not attend to itself."""
 
-    def one(form: Any) -> tuple[Array, Array]:
+    def of(form: Any) -> tuple[Array, Array]:
         def value(model: Transformer) -> tuple[Array, Array]:
-            found = form(model, bits)
+            found = form(model)
             return (found**2).mean(), found.ravel()
 
         (_, found), gradient = jax.value_and_grad(value, has_aux=True)(model)
         return found, jnp.concatenate([leaf.ravel() for leaf in jax.tree.leaves(gradient)])
 
-    found, gradients = zip(*map(one, FORMS), strict=True)
-    return jnp.stack(found), jnp.stack(gradients)
+    whole = [of(functools.partial(form, bits=bits)) for form in (logits_full, logits_query)]
+    rows = choose(bits, model.tokens.dtype)
+    tables = jax.lax.map(lambda chosen: of(lambda m: m.logits(chosen)), jnp.stack([rows, rows.at[..., -1].set(0)]))
+    return tuple(
+        jnp.concatenate([jnp.stack(parts), more]) for parts, more in zip(zip(*whole, strict=True), tables, strict=True)
+    )
