@@ -43,17 +43,9 @@ DIRECTIONS = 16
 def table_form(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     (cell,) = cells
     id = "sparse-variables/table-form"
-    built = Architecture(
-        dim=cell.dim,
-        heads=cell.heads,
-        hidden=cell.dim,
-        norms=cell.norms,
-        weight_scale=0.3,
-        token_scale=1.0,
-        position_scale=1.0,
-    )
+    built = Architecture(dim=cell.dim, heads=cell.heads, hidden=cell.dim, norms=cell.norms)
     bits = generator(key_for(seed, id, "bits")).integers(0, 2, (cell.samples, cell.length), np.uint8)
-    model = initialised(built, cell.length, key_for(seed, id, "weights"))
+    model = drawn(built, cell.length, key_for(seed, id, "weights"))
     found, gradients = map(np.asarray, looked_at(model, bits))
     directions = generator(key_for(seed, id, "directions")).standard_normal((DIRECTIONS, gradients.shape[1]))
     directions /= np.linalg.norm(directions, axis=1, keepdims=True)
@@ -70,9 +62,11 @@ def table_form(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     )
 
 
-@functools.partial(jax.jit, static_argnums=(0, 1))
-def initialised(built: Architecture, length: int, key: Array) -> Transformer:
-    return built.initialise(length, key)
+def drawn(built: Architecture, length: int, key: Array) -> Transformer:
+    """A model with every weight, gain and bias drawn at random, on the host."""
+    draws = generator(key)
+    shapes = jax.eval_shape(functools.partial(built.initialise, length), key)
+    return jax.tree.map(lambda leaf: 0.4 * draws.standard_normal(leaf.shape), shapes)
 
 
 @jax.jit

@@ -1,5 +1,6 @@
 """Claims about head, layer and read-out, and how much they can change: constants without the length in them."""
 
+import functools
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -156,7 +157,7 @@ def unit_direction(point: Any, _: Any) -> Any:
     return point | {"direction": point["direction"] / jnp.maximum(abs(point["direction"]).max(), 1e-9)}
 
 
-def score_pairs(key: Array, starts: int, length: int) -> dict[str, Array]:
+def score_pairs(key: Array, starts: int, length: int) -> dict[str, np.ndarray]:
     """Pairs of scores to start from: random ones near and far from each other, and two blocks in balance that part."""
     scores, direction = generator(key).standard_normal((2, starts, length))
     distance = np.geomspace(0.05, 8, starts)
@@ -328,10 +329,10 @@ def head_lipschitz(cells: Sequence[Setting], seed: int) -> xr.Dataset:
 KINDS = ("plain", "two heads", "residual", "projected")
 
 
-def built(kind: str, weights: Float[np.ndarray, "depth 2 4 d d"]) -> attention.Block:
+def built(kind: str, weights: Float[Array, "depth 2 4 d d"]) -> attention.Block:
     """A stack of layers with these weights: plain, with two heads each, residual, or projected."""
 
-    def layer(first: np.ndarray, second: np.ndarray) -> attention.Block:
+    def layer(first: Array, second: Array) -> attention.Block:
         head = TransformerHead(*first, jax.nn.relu, project=kind == "projected")
         if kind == "two heads":
             return Layer(MultiHead((head, TransformerHead(*second, jax.nn.relu))))
@@ -428,7 +429,7 @@ def layer_lipschitz(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     (cell,) = cells
     id = "sparse-variables/layer-lipschitz"
     weights = normal_weights(key_for(seed, id, "layers"), cell.starts, cell.depth, 2, 4, cell.dim)
-    blocks = jax.tree.map(lambda *leaves: np.stack(leaves), *(built(cell.kind, w) for w in weights))
+    blocks = jax.jit(jax.vmap(functools.partial(built, cell.kind)))(weights)
     x, near = (unit_tokens(key_for(seed, id, name), cell.starts, cell.length, cell.dim) for name in ("tokens", "near"))
     y = x + np.geomspace(0.01, 1, cell.starts)[:, None, None] * near
     found = climb(log_move, in_balls, {"x": x, "y": y, "block": blocks}, None, steps=cell.steps, largest=0.1).point
