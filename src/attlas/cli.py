@@ -167,12 +167,15 @@ def atlas(
 
     Results at the other scale are shown too where the store holds them.
     """
-    from attlas.lab import compile_quickly, pages
+    from attlas.lab import compile_quickly
+
+    compile_quickly()
+
+    from attlas.lab import pages
     from attlas.lab.drawings import drawing_of
     from attlas.lab.runner import recall
     from attlas.lab.showpieces import SHOWPIECES, real_data
 
-    compile_quickly()
     folder = pages.check_folder(Path(out))
     found = _select(patterns, files)
     pages.check_prose(found)

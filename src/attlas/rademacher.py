@@ -25,7 +25,7 @@ class Enclosure(NamedTuple):
     upper: Float[np.ndarray, " draw"]
 
 
-def draw_signs(key: Array, draws: int, samples: int) -> Float[Any, "draws samples"]:
+def draw_signs(key: Array, draws: int, samples: int) -> Float[np.ndarray, "draws samples"]:
     return stream(key).choice([-1.0, 1.0], (whole("draws", draws, 1), whole("samples", samples, 1)))
 
 
@@ -87,21 +87,39 @@ def planar_complexity(
     spokes = max(8, int(np.ceil(2 * np.pi * rings)))
     radii = query_norm * (np.arange(rings) + 0.5) / rings
     angles = 2 * np.pi * np.arange(spokes) / spokes
-    nodes = jnp.asarray((radii[:, None, None] * np.stack([np.cos(angles), np.sin(angles)], -1)).reshape(-1, 2))
+    nodes = (radii[:, None, None] * np.stack([np.cos(angles), np.sin(angles)], -1)).reshape(-1, 2)
     distance = np.hypot(query_norm / rings / 2, query_norm * np.pi / spokes)
     radius = np.linalg.norm(tokens, axis=-1).max()
-    lower = value_norm * np.asarray(_best_node(nodes, jnp.asarray(tokens), jnp.asarray(signs, float)))
+    lower = value_norm * np.asarray(_best_node(nodes, tokens, np.asarray(signs, float)))
     return Enclosure(lower, lower + value_norm * radius**2 * distance)
+
+
+SCORES = 1 << 15
+"""Scores that are computed at once: as many as the processor keeps at hand."""
 
 
 @jax.jit
 def _best_node(nodes: Array, tokens: Array, signs: Array) -> Array:
-    def at(node: Array) -> Array:
-        mixture = jnp.einsum("mn,mnd->md", jax.nn.softmax(tokens @ node), tokens)
-        return jnp.linalg.norm(signs @ mixture, axis=-1) / signs.shape[1]
+    (draws, samples), (length, dim) = signs.shape, tokens.shape[1:]
+    rows = _divisor(samples, SCORES // length)
+    together = _divisor(len(nodes), SCORES // (rows * length))
+    parts = tokens.reshape(-1, rows, length, dim), signs.reshape(draws, -1, rows).swapaxes(0, 1)
 
-    together = min(64, max(1, (1 << 22) // tokens[..., 0].size))  # some 32 MB of scores at a time
-    return jax.lax.map(at, nodes, batch_size=together).max(0)
+    def largest(nodes: Array) -> Array:
+        def add(total: Array, part: tuple[Array, Array]) -> tuple[Array, None]:
+            weights = jax.nn.softmax(jnp.einsum("mnd,kd->kmn", part[0], nodes))
+            mixtures = jnp.einsum("kmn,mnd->kmd", weights, part[0])
+            return total + jnp.einsum("sm,kmd->ksd", part[1], mixtures), None
+
+        total, _ = jax.lax.scan(add, jnp.zeros((together, draws, dim)), parts)
+        return jnp.linalg.norm(total, axis=-1).max(0) / samples
+
+    return jax.lax.map(largest, nodes.reshape(-1, together, dim)).max(0)
+
+
+def _divisor(number: int, most: int) -> int:
+    """The largest divisor that is at most `most`, or 1."""
+    return next(size for size in range(max(1, min(most, number)), 0, -1) if number % size == 0)
 
 
 def concatenated_complexity(

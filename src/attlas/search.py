@@ -23,6 +23,8 @@ class Summit(NamedTuple):
 
 
 class _State(NamedTuple):
+    """Where each start has got to, not yet projected, and the best point that was looked at."""
+
     point: Point
     best: Point
     value: Any
@@ -65,7 +67,7 @@ def _steps(objective: Any, project: Any) -> tuple[Any, Any]:
         better = value > state.value
         best = jax.tree.map(lambda new, old: jnp.where(_along(better, new), new, old), point, state.best)
         moved = jax.tree.map(lambda x, g: x + largest * ratio**t * _stride(x, g), point, gradient)
-        return _State(moved, best, jnp.maximum(value, state.value))
+        return _State(moved, best, jnp.where(better, value, state.value))
 
     def observe(t: Array, state: _State, args: Any) -> Array:
         return state.value

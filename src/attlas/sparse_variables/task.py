@@ -14,7 +14,7 @@ from jaxtyping import Array, Float, Int, UInt8
 from scipy import optimize
 
 from attlas.errors import InputError, near, whole
-from attlas.gaussian import Real
+from attlas.gaussian import Real, stream
 
 FUNCTIONS = {
     "and": lambda ones, s: ones == s,
@@ -89,10 +89,10 @@ class SparseBoolean:
         """A support drawn uniformly, in increasing order, and a truth table of fair coins unless `function` says otherwise: a random junta."""
         if not 1 <= whole("sparsity", sparsity, 1) <= min(whole("length", length, 1), MOST):
             raise InputError(f"sparsity = {sparsity}: it must be between 1 and {min(length, MOST)}, of {length} bits")
-        places, coins = jax.random.split(key)
-        support = np.sort(np.asarray(jax.random.permutation(places, length)[:sparsity]))
+        draws = stream(key)
+        support = np.sort(draws.choice(length, sparsity, replace=False))
         if function is None:
-            function = tuple(np.asarray(jax.random.bernoulli(coins, shape=(2**sparsity,)), int).tolist())
+            function = tuple(draws.integers(0, 2, 2**sparsity).tolist())
         return cls(length, tuple(support.tolist()), function)
 
     @property

@@ -8,10 +8,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import xarray as xr
-from jaxtyping import Array
+from jaxtyping import Array, Float, Int
 
 from attlas.capacity import class_of, collapsed_head
 from attlas.claims import Control, Hypothesis, Setting, claim, drawn_by, key_for, product, together
+from attlas.gaussian import stream
 from attlas.rademacher import (
     concatenated_complexity,
     draw_signs,
@@ -27,7 +28,7 @@ NORM = Hypothesis("query_norm > 0", lambda s: s.query_norm > 0, defining=True)
 DRAWS = Hypothesis("draws >= 8", lambda s: s.draws >= 8, defining=True)
 
 
-def planar_data(cell: Setting, seed: int, id: str) -> tuple[Array, Array]:
+def planar_data(cell: Setting, seed: int, id: str) -> tuple[np.ndarray, np.ndarray]:
     tokens = unit_tokens(key_for(seed, id, "tokens"), cell.samples, cell.length, 2)
     return tokens, draw_signs(key_for(seed, id, "signs"), cell.draws, cell.samples)
 
@@ -46,7 +47,7 @@ def planar_bound(cell: Setting) -> float:
     r" 2 % of the best of its nodes, on the mean over signs.",
     words="Where the complexity of a class of heads can be found by looking everywhere, the search that estimates it elsewhere finds it.",
     hypotheses=(TOKENS, NORM, DRAWS),
-    quick=Setting(length=(4, 32), query_norm=(1.0, 4.0), samples=48, draws=32, rings=96),
+    quick=Setting(length=(4, 16), query_norm=(1.0, 4.0), samples=48, draws=16, rings=64),
     paper=Setting(length=(4, 64), query_norm=(1.0, 4.0), samples=64, draws=64, rings=128),
     rule=Approximation(margin=0.02),
     control=Control("no ascent: the best of the 16 starts", lambda e: e.assign(measured=e["starts"])),
@@ -89,7 +90,7 @@ def complexity_certificate(cells: Sequence[Setting], seed: int) -> xr.Dataset:
         DRAWS,
         Hypothesis("samples is large enough for the bound to be below the trivial one", lambda s: float(planar_bound(s)) < 1),
     ),
-    quick=Setting(length=(4, 2048), query_norm=(0.5,), samples=4096, draws=32, rings=3),
+    quick=Setting(length=(4, 1536), query_norm=(0.5,), samples=2048, draws=32, rings=2),
     paper=Setting(length=(4, 64, 2048), query_norm=(0.5, 2.0), samples=4096, draws=32, rings=3),
     rule=Bound(),
     control=Control(
@@ -126,7 +127,7 @@ def complexity_bound(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     r" it is 1.5 times as large at $B_u = 8$ as at $B_u = \frac12$, or more.",
     words="A head that may attend more sharply can fit more coin flips.",
     hypotheses=(TOKENS, DRAWS),
-    quick=Setting(length=(4, 16, 64), samples=64, draws=256, rings=64),
+    quick=Setting(length=(4, 32), samples=64, draws=256, rings=48),
     paper=Setting(length=(4, 16, 64), samples=128, draws=200, rings=64),
     rule=Order(),
     control=Control(
@@ -143,8 +144,7 @@ def complexity_norms(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     tokens, signs = planar_data(cell, seed, "sparse-variables/complexity-norms")
     small = planar_complexity(tokens, signs, query_norm=0.5, rings=cell.rings)
     large = planar_complexity(tokens, signs, query_norm=8.0, rings=cell.rings)
-    means = np.asarray(tokens).mean(1)
-    uniform = np.linalg.norm(np.asarray(signs) @ means, axis=1) / cell.samples
+    uniform = np.linalg.norm(signs @ tokens.mean(1), axis=1) / cell.samples
     # From above for the smaller ball and from below for the larger: the claim is then about the suprema themselves.
     difference = large.lower - 1.5 * small.upper
     return xr.Dataset(
@@ -178,19 +178,24 @@ def into_joint_ball(point: Any, args: Any) -> Any:
     return {"u": point["u"] * scale, "bit": point["bit"] * scale, "signs": point["signs"]}
 
 
-def place_complexity(bits: Array, signs: Array, query_norm: float, key: Array, starts: int, steps: int) -> np.ndarray:
+def place_complexity(
+    bits: Int[np.ndarray, "m length"],
+    signs: Float[np.ndarray, "draws m"],
+    query_norm: float,
+    key: Array,
+    starts: int,
+    steps: int,
+) -> Float[np.ndarray, " draws"]:
     """The supremum over heads on sequences of bits, from below, for each draw of the signs: ascent from the places that agree
     best with the signs, and from random directions."""
     draws, length = len(signs), bits.shape[1]
     agreement = abs(signs @ (2.0 * bits - 1))
-    top = jax.lax.top_k(agreement, starts // 2)[1]
-    chosen = jax.nn.one_hot(top, length)
-    random = jax.random.normal(key, (draws, starts - starts // 2, length))
-    random = random / jnp.linalg.norm(random, axis=-1, keepdims=True)
+    chosen = np.eye(length)[np.argsort(-agreement, kind="stable")[:, : starts // 2]]
+    random = unit_tokens(key, draws, starts - starts // 2, length)
     start = {
-        "u": query_norm * jnp.concatenate([chosen, random], 1).reshape(-1, length),
-        "bit": jnp.zeros((draws * starts, 2)),
-        "signs": jnp.repeat(signs, starts, axis=0),
+        "u": query_norm * np.concatenate([chosen, random], 1).reshape(-1, length),
+        "bit": np.zeros((draws * starts, 2)),
+        "signs": np.repeat(signs, starts, axis=0),
     }
     found = climb(place_correlation, into_joint_ball, start, (bits, query_norm), steps=steps)
     return found.value.reshape(draws, starts).max(1)
@@ -204,7 +209,7 @@ def place_complexity(bits: Array, signs: Array, query_norm: float, key: Array, s
     r" 0.2; $\sqrt{\ln T}$ has 0.1 there.",
     words="A longer context makes a head of given norms hardly richer.",
     hypotheses=(Hypothesis("length >= 2", lambda s: min(s.length) >= 2, defining=True), DRAWS, NORM),
-    quick=Setting(length=(16, 90, 512), query_norm=20.0, samples=32, draws=32, starts=4, steps=80),
+    quick=Setting(length=(16, 256), query_norm=20.0, samples=32, draws=16, starts=4, steps=80),
     paper=Setting(length=(16, 64, 256, 1024), query_norm=20.0, samples=64, draws=32, starts=4, steps=80),
     rule=Bound(),
     control=Control(
@@ -221,11 +226,11 @@ def complexity_length(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     signs = draw_signs(key_for(seed, id, "signs"), cell.draws, cell.samples)
     heads, maps = [], []
     for length in cell.length:
-        bits = jax.random.bernoulli(key_for(seed, id, "bits"), 0.5, (cell.samples, length)).astype(jnp.int32)
+        bits = stream(key_for(seed, id, "bits")).integers(0, 2, (cell.samples, length))
         key = key_for(seed, id, "starts")
         heads.append(mean_of(place_complexity(bits, signs, cell.query_norm, key, cell.starts, cell.steps)))
         # Bits as tokens of length one: the part that all sequences share is fitted by nobody.
-        maps.append(mean_of(concatenated_complexity(np.asarray(2.0 * bits - 1)[..., None], signs)))
+        maps.append(mean_of(concatenated_complexity((2.0 * bits - 1)[..., None], signs)))
     exponent, error = exponent_of(cell.length, heads)
     other, other_error = exponent_of(cell.length, maps)
     axes = ("cell", "size")

@@ -3,13 +3,13 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-import jax
 import numpy as np
 import xarray as xr
 
 from attlas.capacity import head_norms
 from attlas.claims import Control, Hypothesis, Setting, claim, drawn_by, key_for, together
 from attlas.errors import InputError
+from attlas.gaussian import stream
 from attlas.sparse_variables.claims.shared import FIGURES, PAPER, SHARP
 from attlas.sparse_variables.construction import (
     Construction,
@@ -151,8 +151,8 @@ def position_free(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     (cell,) = cells
     id = "sparse-variables/position-free"
     task = drawn(cell, seed, id, "majority")
-    order = np.asarray(jax.random.permutation(key_for(seed, id, "order"), cell.length))
-    bits = np.asarray(task.sample(key_for(seed, id, "bits"), 64).bits)
+    order = stream(key_for(seed, id, "order")).permutation(cell.length)
+    bits = stream(key_for(seed, id, "bits")).binomial(1, task.bias, (64, cell.length))
     moved = np.zeros_like(bits)
     moved[:, order] = bits
     elsewhere = replace(task, support=tuple(int(order[i]) for i in task.support))
@@ -299,7 +299,7 @@ def symmetric_exact(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     (cell,) = cells
     id = "sparse-variables/symmetric-exact"
     parity = drawn(cell, seed, id, "parity")
-    coins = np.asarray(jax.random.bernoulli(key_for(seed, id, "values"), shape=(cell.sparsity + 1,)), int)
+    coins = stream(key_for(seed, id, "values")).integers(0, 2, cell.sparsity + 1)
     coins[:2] = 0, 1  # so that there is something to compute
     ones = np.array([bin(code).count("1") for code in range(2**cell.sparsity)])
     other = replace(parity, function=tuple(coins[ones].tolist()))

@@ -3,15 +3,14 @@
 import math
 from collections.abc import Sequence
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 import xarray as xr
 from jaxtyping import Array, Float
-from scipy import optimize
+from scipy import optimize, special
 
 from attlas.claims import Control, Hypothesis, Setting, claim, drawn_by, key_for, product, together
 from attlas.covers import best_split, linear_entropy
+from attlas.gaussian import stream
 from attlas.sparse_variables.claims.shared import FIGURES, PAPER, unit_tokens
 from attlas.statistics import Agreement, Bound
 
@@ -37,7 +36,7 @@ DISTANCE = Hypothesis("0 < eps < 1", lambda s: 0 < s.eps < 1, defining=True)
 def split_by_search(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     (cell,) = cells
     key = key_for(seed, "sparse-variables/best-split", "sizes")
-    sizes = np.exp(2 * np.asarray(jax.random.normal(key, (cell.points, cell.terms))))
+    sizes = np.exp(2 * stream(key).standard_normal((cell.points, cell.terms)))
     found = np.array([searched_split(a) for a in sizes])
     scale = sizes.max(1) ** 2
     axes = ("cell", "point")
@@ -104,9 +103,9 @@ def linear_cover(cells: Sequence[Setting], seed: int) -> xr.Dataset:
 
 def disc(key: Array, members: int) -> Float[np.ndarray, "n 2"]:
     """Points uniform on the unit disc."""
-    a, b = jax.random.split(key)
-    radius, angle = jnp.sqrt(jax.random.uniform(a, (members,))), 2 * jnp.pi * jax.random.uniform(b, (members,))
-    return np.asarray(radius[:, None] * jnp.stack([jnp.cos(angle), jnp.sin(angle)], 1))
+    square, turn = stream(key).random((2, members))
+    angle = 2 * np.pi * turn
+    return np.sqrt(square)[:, None] * np.stack([np.cos(angle), np.sin(angle)], 1)
 
 
 def packing(values: Float[np.ndarray, "members points"], apart: float) -> int:
@@ -187,7 +186,7 @@ def cover_composition(cells: Sequence[Setting], seed: int) -> xr.Dataset:
 
 def polar_tokens(key: Array, samples: int, length: int) -> Float[np.ndarray, "m n 2"]:
     """Sequences of directions in the plane; in the first, two opposite ones, between which a head is most sensitive."""
-    tokens = np.array(unit_tokens(key, samples, length, 2))
+    tokens = unit_tokens(key, samples, length, 2)
     tokens[0] = np.where(np.arange(length)[:, None] % 2, [1.0, 0.0], [-1.0, 0.0])
     return tokens
 
@@ -212,8 +211,10 @@ def worst_distance(tokens: np.ndarray, u: np.ndarray, v: np.ndarray, scores: np.
 
     Only centres of scores near u are looked at: others could only make the distance smaller, so that the result is from above.
     """
-    mixtures = jax.jit(jax.vmap(lambda u: jnp.einsum("mn,mnd->md", jax.nn.softmax(tokens @ u), tokens)))
-    of_centres, of_members = np.asarray(mixtures(jnp.asarray(scores))), np.asarray(mixtures(jnp.asarray(u)))
+    of_centres, of_members = (
+        np.einsum("kmn,mnd->kmd", special.softmax(np.einsum("mnd,kd->kmn", tokens, w), axis=-1), tokens, optimize=True)
+        for w in (scores, u)
+    )
     near = np.argsort(((u[:, None] - scores) ** 2).sum(-1), 1)[:, :16]
     close = np.argsort(((v[:, None] - values) ** 2).sum(-1), 1)[:, :16]
     target = np.einsum("kmd,kd->km", of_members, v)

@@ -3,18 +3,19 @@
 import dataclasses
 import functools
 import math
+import threading
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 import xarray as xr
-from jaxtyping import ArrayLike, Bool, Float, Int
+from jaxtyping import Bool, Float, Int
 
 from attlas.capacity import Capacity, class_of, collapsed_head, occam_samples
 from attlas.claims import Control, Hypothesis, Setting, claim, drawn_by, key_for, product, together
 from attlas.errors import InputError
-from attlas.gaussian import Real
+from attlas.gaussian import Real, stream
 from attlas.sparse_variables.claims.samples import DELTA, GAP
 from attlas.sparse_variables.claims.shared import FIGURES
 from attlas.sparse_variables.construction import Construction, sink_head, threshold_head
@@ -27,9 +28,8 @@ from attlas.sparse_variables.learned import (
     noisy_errors,
     pac_bayes,
     pac_bayes_samples,
-    weights_of,
+    rows_of,
 )
-from attlas.sparse_variables.model import choose
 from attlas.sparse_variables.task import Batch, SparseBoolean
 from attlas.sparse_variables.thresholds import LEVEL as SHARE
 from attlas.sparse_variables.training import MASS, RECIPE_R, Outcome, TrainingSets, draw_sets, first_model, train
@@ -53,12 +53,10 @@ ENOUGH = Hypothesis("samples beyond the statistical floor", lambda s: s.samples 
 
 
 class Runs(NamedTuple):
-    """Networks of several trials before and after training with the largest number of samples, the heads that they are, and how the runs
-    with every number of samples ended (`train`)."""
+    """The heads that networks of several trials are before and after training with the largest number of samples, and how the runs with every
+    number of samples ended (`train`)."""
 
     sets: TrainingSets
-    first: list[Any]
-    last: list[Any]
     start: Heads
     heads: Heads
     ends: xr.Dataset
@@ -68,33 +66,38 @@ class Runs(NamedTuple):
         """Which runs were right on all validation sequences."""
         return (self.ends["status"] == "solved").values
 
-    def attention(self, trial: int, weights: ArrayLike) -> Attention:
+    def attention(self, trial: int, weights: Float[np.ndarray, "m h places"]) -> Attention:
         """Where heads with these weights on the first validation sequences look."""
         label = self.sets.validation_label[trial, :MASS]
         return looked_at(weights, Batch(self.sets.validation[:MASS], label), self.sets.tasks[trial])
 
     def margins(self) -> Float[np.ndarray, " trial"]:
         """The least margin on the training set."""
-        outputs = [
-            np.asarray(heads(choose(bits))) for heads, bits in zip(self.heads.each(), self.sets.bits, strict=True)
-        ]
-        return (np.stack(outputs) * (2.0 * self.sets.label - 1)).min(-1)
+        return (self.heads(rows_of(self.sets.bits)) * (2.0 * self.sets.label - 1)).min(-1)
 
 
-@functools.lru_cache(maxsize=8)
 def trained(
     length: int, sparsity: int, samples: tuple[int, ...], trials: int, steps: int, seed: int, coins: bool = False
 ) -> Runs:
     """Runs of a fixed number of steps, which validation does not stop, on independent samples: no training set is thrown away. With `coins`,
-    labels have nothing to do with the bits."""
+    labels have nothing to do with the bits. Kept, since claims share them; those that ask at the same time wait for one of them to train."""
+    with _TRAINING:
+        return _trained(length, sparsity, samples, trials, steps, seed, coins)
+
+
+_TRAINING = threading.Lock()
+
+
+@functools.lru_cache(maxsize=8)
+def _trained(
+    length: int, sparsity: int, samples: tuple[int, ...], trials: int, steps: int, seed: int, coins: bool
+) -> Runs:
     key = key_for(seed, "sparse-variables/learned-head", "coins" if coins else "runs")
     data, start, fair = jax.random.split(key, 3)
     sets = draw_sets(data, length, samples, trials, sparsity=sparsity, validation=VALIDATION, unique=False)
     if coins:
-        own, others = (
-            np.asarray(jax.random.bernoulli(k, shape=x.shape), np.uint8)
-            for k, x in zip(jax.random.split(fair), (sets.label, sets.validation_label), strict=True)
-        )
+        flips = stream(fair)
+        own, others = (flips.integers(0, 2, x.shape, np.uint8) for x in (sets.label, sets.validation_label))
         sets = dataclasses.replace(sets, label=own, validation_label=others)
     found: dict[tuple[int, int], Any] = {}
 
@@ -105,7 +108,7 @@ def trained(
     first = [first_model(LINEAR, start, trial, length) for trial in range(trials)]
     last = [found[trial, max(samples)] for trial in range(trials)]
     begun, heads = (Heads.stacked(Heads.of(model).nearest() for model in models) for models in (first, last))
-    return Runs(sets, first, last, begun, heads, ends)
+    return Runs(sets, begun, heads, ends)
 
 
 # --- where it looks --------------------------------------------------------------------------------------------------
@@ -134,7 +137,8 @@ def learned_head(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     runs = trained(cell.length, cell.sparsity, (cell.samples,), cell.repeats, cell.steps, seed)
     bits = runs.sets.validation[:MASS]
     start, found = (
-        [runs.attention(t, weights_of(m, bits)) for t, m in enumerate(models)] for models in (runs.first, runs.last)
+        [runs.attention(t, heads.weights(bits)) for t, heads in enumerate(networks.each())]
+        for networks in (runs.start, runs.heads)
     )
     mass, before = (np.stack([each.mass[:, each.mass[0].argmax()] for each in looks]) for looks in (found, start))
     share = 2 * cell.sparsity / (2 * cell.sparsity + 1)
@@ -244,7 +248,7 @@ def learned_norms(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     r" those that have learned and those that have memorised coins.",
     words="How far training has moved a head, against the noise that the head bears, certifies its error without a look at other data.",
     hypotheses=(EMBEDDED,),
-    quick=Setting(length=(50, 50), samples=(64, 1024), coins=(True, False), sparsity=3, trials=3, steps=150, draws=200),
+    quick=Setting(length=(50, 50), samples=(80, 80), coins=(True, False), sparsity=3, trials=4, steps=150, draws=200),
     paper=Setting(length=(100, 100, 100, 400), samples=(64, 64, 1024, 1024), coins=(True, False, False, False), sparsity=3, trials=6, steps=200, draws=1000),
     rule=Bound(),
     control=Control("heads without noise, whose training error is taken for that of given heads", lambda e: e.assign(bound=e["uncounted"], measured=e["noiseless"])),
@@ -297,7 +301,7 @@ def learned_certificate(cells: Sequence[Setting], seed: int) -> xr.Dataset:
         EMBEDDED,
         Hypothesis("the largest of samples exceeds the statistical floor by a half", lambda s: max(s.samples) > 1.5 * any_and(s).floor()),
     ),
-    quick=Setting(length=(50, 200), samples=(48, 96), sparsity=3, trials=8, steps=150, draws=200),
+    quick=Setting(length=(50, 200), samples=(80,), sparsity=3, trials=24, steps=150, draws=200),
     paper=Setting(length=(50, 200, 800), samples=(32, 64, 128), sparsity=3, trials=10, steps=200, draws=1000),
     rule=Order(),
     control=Control("PAC-Bayes that does not count what training has moved", lambda e: e.assign(upper=e["uncounted"])),

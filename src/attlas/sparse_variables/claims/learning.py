@@ -8,11 +8,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import xarray as xr
-from jaxtyping import Array
+from jaxtyping import Array, Float
 
 from attlas.claims import Control, Hypothesis, Setting, claim, drawn_by, key_for, together
+from attlas.gaussian import stream
 from attlas.sparse_variables.claims.shared import FIGURES, TOKENS
-from attlas.sparse_variables.model import Architecture, Transformer, choose, logits, logits_full, logits_query
+from attlas.sparse_variables.model import Architecture, Transformer, choose, logits_full, logits_query
 from attlas.statistics import Agreement
 
 DIRECTIONS = 16
@@ -42,21 +43,13 @@ DIRECTIONS = 16
 def table_form(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     (cell,) = cells
     id = "sparse-variables/table-form"
-    built = Architecture(
-        dim=cell.dim,
-        heads=cell.heads,
-        hidden=cell.dim,
-        norms=cell.norms,
-        weight_scale=0.3,
-        token_scale=1.0,
-        position_scale=1.0,
-    )
-    model = built.initialise(cell.length, key_for(seed, id, "weights"))
-    bits = jax.random.bernoulli(key_for(seed, id, "bits"), 0.5, (cell.samples, cell.length)).astype(jnp.uint8)
-    key = key_for(seed, id, "directions")
-    full, query, table, without = (
-        np.asarray(looked_at(form, model, bits, key)) for form in (logits_full, logits_query, logits, without_itself)
-    )
+    built = Architecture(dim=cell.dim, heads=cell.heads, hidden=cell.dim, norms=cell.norms)
+    bits = stream(key_for(seed, id, "bits")).integers(0, 2, (cell.samples, cell.length), np.uint8)
+    model = drawn(built, cell.length, key_for(seed, id, "weights"))
+    found, gradients = map(np.asarray, looked_at(model, bits))
+    directions = stream(key_for(seed, id, "directions")).standard_normal((DIRECTIONS, gradients.shape[1]))
+    directions /= np.linalg.norm(directions, axis=1, keepdims=True)
+    full, query, table, without = np.concatenate([found, gradients @ directions.T], 1)
     axes = ("form", "cell", "entry")
     return xr.Dataset(
         {
@@ -69,21 +62,29 @@ def table_form(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     )
 
 
-def without_itself(model: Transformer, bits: Array) -> Array:
+def drawn(built: Architecture, length: int, key: Array) -> Transformer:
+    """A model with every weight, gain and bias drawn at random, on the host."""
+    draws = stream(key)
+    shapes = jax.eval_shape(functools.partial(built.initialise, length), key)
+    return jax.tree.map(lambda leaf: 0.4 * draws.standard_normal(leaf.shape), shapes)
+
+
+@jax.jit
+def looked_at(model: Transformer, bits: Array) -> tuple[Float[Array, "form logits"], Float[Array, "form weights"]]:
+    """The logits of all sequences, and the gradient of their mean square in the weights: by attention at every token, by the query of [CLS], by
+    the table, and by the table where [CLS] does not attend to itself."""
+
+    def of(form: Any) -> tuple[Array, Array]:
+        def value(model: Transformer) -> tuple[Array, Array]:
+            found = form(model)
+            return (found**2).mean(), found.ravel()
+
+        (_, found), gradient = jax.value_and_grad(value, has_aux=True)(model)
+        return found, jnp.concatenate([leaf.ravel() for leaf in jax.tree.leaves(gradient)])
+
+    whole = [of(functools.partial(form, bits=bits)) for form in (logits_full, logits_query)]
     rows = choose(bits, model.tokens.dtype)
-    return model.logits(rows.at[..., -1].set(0))
-
-
-@functools.partial(jax.jit, static_argnums=0)
-def looked_at(form: Any, model: Transformer, bits: Array, key: Array) -> Array:
-    """The logits of all sequences, and the derivative of their mean square in some random directions of the weights, of length one."""
-
-    def value(model: Transformer) -> tuple[Array, Array]:
-        found = form(model, bits)
-        return (found**2).mean(), found
-
-    (_, found), gradient = jax.value_and_grad(value, has_aux=True)(model)
-    flat = jnp.concatenate([leaf.ravel() for leaf in jax.tree.leaves(gradient)])
-    directions = jax.random.normal(key, (DIRECTIONS, flat.size))
-    directions = directions / jnp.linalg.norm(directions, axis=1, keepdims=True)
-    return jnp.concatenate([found.ravel(), directions @ flat])
+    tables = jax.lax.map(lambda chosen: of(lambda m: m.logits(chosen)), jnp.stack([rows, rows.at[..., -1].set(0)]))
+    return tuple(
+        jnp.concatenate([jnp.stack(parts), more]) for parts, more in zip(zip(*whole, strict=True), tables, strict=True)
+    )

@@ -1,5 +1,7 @@
 """Claims about head, layer and read-out, and how much they can change: constants without the length in them."""
 
+import functools
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -8,12 +10,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import xarray as xr
-from jaxtyping import Array
+from jaxtyping import Array, Float, Int
+from scipy import special
 
 from attlas import attention
-from attlas.attention import Layer, MultiHead, Projected, ReadOut, Residual, Stack, TransformerHead, random_head
+from attlas.attention import Layer, MultiHead, Projected, ReadOut, Residual, Stack, TransformerHead
 from attlas.capacity import block_of
 from attlas.claims import Control, Hypothesis, Setting, claim, drawn_by, key_for, together
+from attlas.gaussian import stream
 from attlas.search import climb
 from attlas.sparse_variables.claims.shared import FIGURES, PAPER, SEARCH, TOKENS, unit_tokens
 from attlas.statistics import Agreement, Bound
@@ -38,8 +42,15 @@ from attlas.statistics import Agreement, Bound
 )  # fmt: skip
 def definitions(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     (cell,) = cells
-    keys = jax.random.split(key_for(seed, "sparse-variables/definitions", "heads"), cell.heads)
-    parts = jax.jit(jax.vmap(lambda key: views(key, cell.length, cell.dim)))(keys)
+    id = "sparse-variables/definitions"
+    orders = np.tile(np.arange(cell.length), (cell.heads, 1))
+    drawn = (
+        2.0 * normal_weights(key_for(seed, id, "heads"), cell.heads, 4, cell.dim),
+        unit_tokens(key_for(seed, id, "tokens"), cell.heads, cell.length, cell.dim),
+        stream(key_for(seed, id, "orders")).permuted(orders, axis=1),
+        unit_tokens(key_for(seed, id, "read-out"), cell.heads, 2, cell.dim),
+    )
+    parts = jax.tree.map(np.asarray, jax.jit(jax.vmap(views))(*drawn))
     axes = ("cell", "head", "entry")
     return xr.Dataset(
         {
@@ -55,18 +66,22 @@ def definitions(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     )
 
 
-def views(key: Array, length: int, dim: int) -> dict[str, Array]:
-    """A random head's layer and read-out by the module, and by other routes; and what they attend to."""
-    head_key, token_key, order_key, cls_key = jax.random.split(key, 4)
-    head = random_head(head_key, dim, scale=2.0)
-    tokens = unit_tokens(token_key, length, dim)
-    cls, weight = unit_tokens(cls_key, 2, dim)
+def normal_weights(key: Array, *shape: int) -> Float[np.ndarray, "..."]:
+    r"""Square matrices of independent normal entries of variance $1/d$, with the last of `shape` for d."""
+    return stream(key).standard_normal((*shape, shape[-1])) / np.sqrt(shape[-1])
+
+
+def views(
+    weights: Float[Array, "4 d d"], tokens: Float[Array, "n d"], order: Int[Array, " n"], read: Float[Array, "2 d"]
+) -> dict[str, Array]:
+    """A head's layer and read-out by the module, and by other routes; and what they attend to."""
+    head = TransformerHead(*weights, jax.nn.relu)
+    cls, weight = read
     general = attention.GeneralHead(
         score=lambda x, z: x @ head.key @ head.query.T @ z,
         phi_in=lambda x: head.value.T @ x,
         phi_out=lambda y: head.out.T @ jax.nn.relu(y),
     )
-    order = jax.random.permutation(order_key, length)
     layer = Layer(head)(tokens)
     rows = jax.vmap(general, (None, 0))(tokens, tokens)
     permuted = jnp.zeros_like(layer).at[order].set(Layer(head)(tokens[order]))
@@ -82,6 +97,11 @@ def views(key: Array, length: int, dim: int) -> dict[str, Array]:
         "cls_weights": head.weights(with_cls, cls)[:-1],
         "cls_values": (head.inner(with_cls) @ gain)[:-1],
     }
+
+
+def room(length: int) -> int:
+    """Tokens that sequences of so many are padded to, so that those of several lengths share a compiled program: a power of 16."""
+    return 16 ** max(2, math.ceil(math.log(length, 16)))
 
 
 # --- softmax -------------------------------------------------------------------------------------------------------
@@ -108,76 +128,80 @@ def views(key: Array, length: int, dim: int) -> dict[str, Array]:
 def softmax_jacobian(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     (cell,) = cells
     key = key_for(seed, "sparse-variables/softmax-jacobian", "scores")
-    u = cell.spread * jax.random.normal(key, (cell.points, cell.length))
-    p = attention.softmax(u)
-    jacobian = jax.lax.map(jax.jacfwd(attention.softmax), u)
+    u = cell.spread * stream(key).standard_normal((cell.points, cell.length))
+    p = special.softmax(u, axis=-1)
     axes = ("cell", "point")
     return xr.Dataset(
         {
             "predicted": (axes, 2 * (1 - (p**2).sum(-1))[None]),
-            "measured": (axes, abs(jacobian).sum((1, 2))[None]),
+            "measured": (axes, np.asarray(added_up(u))[None]),
             "error": 0.0,
             "largest": (axes, p.max(-1)[None]),
         }
     )
 
 
-def moved_pair(point: Any) -> tuple[Array, Array]:
-    """Scores u, and v, which differ from them by a given distance in the maximum."""
-    return point["u"], point["u"] + jax.lax.stop_gradient(point["distance"]) * point["direction"]
+@jax.jit
+def added_up(u: Float[Array, "point n"]) -> Float[Array, " point"]:
+    """The entries of the Jacobian of softmax, without their signs."""
+    return jax.lax.map(lambda scores: abs(jax.jacfwd(attention.softmax)(scores)).sum(), u)
 
 
-def softmax_move(point: Any, _: Any) -> Array:
-    """How far softmax moves in l_1."""
-    u, v = moved_pair(point)
-    return abs(attention.softmax(u) - attention.softmax(v)).sum()
+def softmax_move(point: Any, mask: Any) -> Array:
+    """How far softmax moves in l_1 between scores u and others, which differ from them by a given distance in the maximum."""
+    moved = point["u"] + jax.lax.stop_gradient(point["distance"]) * point["direction"]
+    return abs(attention.softmax(point["u"], mask) - attention.softmax(moved, mask)).sum()
 
 
 def unit_direction(point: Any, _: Any) -> Any:
     return point | {"direction": point["direction"] / jnp.maximum(abs(point["direction"]).max(), 1e-9)}
 
 
-def score_pairs(key: Array, starts: int, length: int) -> dict[str, Array]:
+def score_pairs(key: Array, starts: int, length: int) -> dict[str, np.ndarray]:
     """Pairs of scores to start from: random ones near and far from each other, and two blocks in balance that part."""
-    a, b = jax.random.split(key)
-    distance = jnp.geomspace(0.05, 8, starts)
+    scores, direction = stream(key).standard_normal((2, starts, length))
+    distance = np.geomspace(0.05, 8, starts)
     half = length // 2
-    first = jnp.arange(length) < half
-    balance = jnp.where(first, 0.0, jnp.log(half / (length - half)))
+    first = np.arange(length) < half
+    balance = np.where(first, 0.0, np.log(half / (length - half)))
     # Every other start has the blocks, placed so that the move goes through their balance.
-    even = (jnp.arange(starts) % 2 == 0)[:, None]
-    sides = jnp.where(first, 1.0, -1.0)
+    even = (np.arange(starts) % 2 == 0)[:, None]
+    sides = np.where(first, 1.0, -1.0)
     return {
-        "u": jnp.where(even, balance - distance[:, None] / 2 * sides, 2 * jax.random.normal(a, (starts, length))),
-        "direction": jnp.where(even, sides, jax.random.normal(b, (starts, length))),
+        "u": np.where(even, balance - distance[:, None] / 2 * sides, 2 * scores),
+        "direction": np.where(even, sides, direction),
         "distance": distance,
     }
 
 
-def attacked(cells: Sequence[Setting], seed: int, id: str) -> xr.Dataset:
+def attacked(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     """The worst pairs that an ascent finds, at distances from near to far."""
     (cell,) = cells
-    start = score_pairs(key_for(seed, id, "scores"), cell.starts, cell.length)
-    found = climb(softmax_move, unit_direction, start, None, steps=cell.steps)
-    u, v = jax.vmap(moved_pair)(found.point)
+    start = score_pairs(key_for(seed, "sparse-variables/softmax-lipschitz", "scores"), cell.starts, cell.length)
+    wide = room(cell.length)
+    start |= {name: np.pad(start[name], ((0, 0), (0, wide - cell.length))) for name in ("u", "direction")}
+    found = climb(softmax_move, unit_direction, start, np.arange(wide) < cell.length, steps=cell.steps)
+    u, direction = (found.point[name][:, : cell.length] for name in ("u", "direction"))
+    distance = found.point["distance"]
+    v = u + distance[:, None] * direction
     axes = ("cell", "start")
     return xr.Dataset(
         {
             "measured": (axes, found.value[None]),
-            "unnormalised": (axes, abs(jnp.exp(u) - jnp.exp(v)).sum(-1)[None]),
-            "distance": (axes, found.point["distance"][None]),
+            "unnormalised": (axes, abs(np.exp(u) - np.exp(v)).sum(-1)[None]),
+            "distance": (axes, distance[None]),
             "error": 0.0,
         }
     )
 
 
 PAIRS = {
-    "quick": Setting(length=(2, 7, 64, 1024), starts=32, steps=300),
+    "quick": Setting(length=(2, 7, 256), starts=32, steps=300),
     "paper": Setting(length=(2, 7, 64, 1024, 8192), starts=64, steps=300),
 }
 
 
-@claim(
+softmax_lipschitz = claim(
     "sparse-variables/softmax-lipschitz",
     source=PAPER,
     reference="Section 4, softmax from l_inf to l_1",
@@ -193,15 +217,13 @@ PAIRS = {
     figure=drawn_by(f"{FIGURES}.heads:softmax_moves"),
     cells=together("length"),
     budget="starts",
+    fit=lambda e: e.assign(bound=2 * e["distance"]),
     needs=("sparse-variables/softmax-jacobian",),
     origin="our reading",
-)  # fmt: skip
-def softmax_lipschitz(cells: Sequence[Setting], seed: int) -> xr.Dataset:
-    found = attacked(cells, seed, "sparse-variables/softmax-lipschitz")
-    return found.assign(bound=2 * found["distance"])
+)(attacked)  # fmt: skip
 
 
-@claim(
+softmax_sharp = claim(
     "sparse-variables/softmax-sharp",
     source="attlas",
     reference="the sharp constant of softmax",
@@ -216,33 +238,34 @@ def softmax_lipschitz(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     figure=drawn_by(f"{FIGURES}.heads:softmax_moves"),
     cells=together("length"),
     budget="starts",
+    fit=lambda e: e.assign(bound=2 * np.tanh(e["distance"] / 2)),
     needs=("sparse-variables/softmax-lipschitz",),
     origin="ours",
-)  # fmt: skip
-def softmax_sharp(cells: Sequence[Setting], seed: int) -> xr.Dataset:
-    found = attacked(cells, seed, "sparse-variables/softmax-sharp")
-    return found.assign(bound=2 * np.tanh(found["distance"] / 2))
+)(attacked)  # fmt: skip
 
 
 # --- the head ------------------------------------------------------------------------------------------------------
 
 
-def head_sides(point: Any) -> tuple[Array, Array, Array]:
+def head_sides(point: Any, mask: attention.Mask | None = None) -> tuple[Array, Array, Array]:
     r"""The move of a head's output when scores and values change, the bound of Lemma 4.3 with constant 1, and the same move
-    without a normaliser. The bound is taken with the smaller of the two value maps' norms."""
+    without a normaliser. The bound is taken with the smaller of the two value maps' norms. Tokens that `mask` does not admit are 0."""
     tokens = point["x"]
     u, u2, value, value2 = point["u"], point["u2"], point["v"], point["v2"]
     s, s2 = tokens @ u, tokens @ u2
     inner, inner2 = tokens @ value, tokens @ value2
-    change = attention.softmax(s) @ inner - attention.softmax(s2) @ inner2
+    change = attention.softmax(s, mask) @ inner - attention.softmax(s2, mask) @ inner2
     radius = jnp.sqrt((tokens**2).sum(-1).max())
     least = jnp.minimum(jnp.linalg.norm(value, 2), jnp.linalg.norm(value2, 2))
     bound = least * radius * abs(s - s2).max() + jnp.sqrt(((inner - inner2) ** 2).sum(-1).max())
     return jnp.linalg.norm(change), bound, jnp.linalg.norm(s @ inner - s2 @ inner2)
 
 
-def head_ratio(point: Any, _: Any) -> Array:
-    moved, bound, _without = head_sides(point)
+all_sides = jax.jit(jax.vmap(head_sides, (0, None)))
+
+
+def head_ratio(point: Any, mask: Any) -> Array:
+    moved, bound, _ = head_sides(point, mask)
     return moved / jnp.maximum(bound, 1e-9)
 
 
@@ -274,20 +297,21 @@ def into_balls(point: Any, _: Any) -> Any:
 )  # fmt: skip
 def head_lipschitz(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     (cell,) = cells
-    keys = jax.random.split(key_for(seed, "sparse-variables/head-lipschitz", "heads"), 5)
+    id = "sparse-variables/head-lipschitz"
     n, t, d = cell.starts, cell.length, cell.dim
-    apart = jnp.geomspace(0.02, 2, n)
-    u = jax.random.normal(keys[1], (n, d))
-    value = jax.random.normal(keys[2], (n, d, 2))
+    apart = np.geomspace(0.02, 2, n)
+    u, u_move = stream(key_for(seed, id, "scores")).standard_normal((2, n, d))
+    value, value_move = stream(key_for(seed, id, "values")).standard_normal((2, n, d, 2))
     start = {
-        "x": unit_tokens(keys[0], n, t, d),
+        "x": np.pad(unit_tokens(key_for(seed, id, "tokens"), n, t, d), ((0, 0), (0, room(t) - t), (0, 0))),
         "u": u,
-        "u2": u + apart[:, None] * jax.random.normal(keys[3], (n, d)),
+        "u2": u + apart[:, None] * u_move,
         "v": value,
-        "v2": value + 0.1 * apart[:, None, None] * jax.random.normal(keys[4], (n, d, 2)),
+        "v2": value + 0.1 * apart[:, None, None] * value_move,
     }
-    found = climb(head_ratio, into_balls, start, None, steps=cell.steps)
-    moved, bound, without = (np.asarray(x) for x in jax.vmap(head_sides)(found.point))
+    mask = np.arange(room(t)) < t
+    found = climb(head_ratio, into_balls, start, mask, steps=cell.steps)
+    moved, bound, without = map(np.asarray, all_sides(found.point, mask))
     axes = ("cell", "start")
     return xr.Dataset(
         {
@@ -305,23 +329,18 @@ def head_lipschitz(cells: Sequence[Setting], seed: int) -> xr.Dataset:
 KINDS = ("plain", "two heads", "residual", "projected")
 
 
-def built(kind: str, key: Array, depth: int, dim: int) -> attention.Block:
-    """A random stack of so many layers: plain, with two heads each, residual, or projected."""
+def built(kind: str, weights: Float[Array, "depth 2 4 d d"]) -> attention.Block:
+    """A stack of layers with these weights: plain, with two heads each, residual, or projected."""
 
-    def layer(key: Array) -> attention.Block:
-        a, b = jax.random.split(key)
-        head = random_head(a, dim, scale=1.0)
+    def layer(first: Array, second: Array) -> attention.Block:
+        head = TransformerHead(*first, jax.nn.relu, project=kind == "projected")
         if kind == "two heads":
-            return Layer(MultiHead((head, random_head(b, dim, scale=1.0))))
+            return Layer(MultiHead((head, TransformerHead(*second, jax.nn.relu))))
         if kind == "residual":
             return Residual(Layer(head))
-        if kind == "projected":
-            return Projected(
-                Layer(TransformerHead(head.key, head.query, head.value, head.out, jax.nn.relu, project=True))
-            )
-        return Layer(head)
+        return Projected(Layer(head)) if kind == "projected" else Layer(head)
 
-    return Stack(tuple(layer(k) for k in jax.random.split(key, depth)))
+    return Stack(tuple(layer(*pair) for pair in weights))
 
 
 def row_move(block: attention.Block, point: Any) -> Array:
@@ -329,6 +348,13 @@ def row_move(block: attention.Block, point: Any) -> Array:
     x, y = point["x"], point["y"]
     moved = jnp.sqrt(((block(x) - block(y)) ** 2).sum(-1).max())
     return moved / jnp.maximum(jnp.sqrt(((x - y) ** 2).sum(-1).max()), 1e-6)
+
+
+@jax.jit
+@jax.vmap
+def both_moves(point: Any) -> tuple[Array, Array]:
+    """How far a block moves, and how far with heads that do not normalise their weights."""
+    return row_move(point["block"], point), row_move(adding(point["block"]), point)
 
 
 def log_move(point: Any, _: Any) -> Array:
@@ -389,7 +415,7 @@ def adding(block: Any) -> Any:
     r" a residual adds 1, a projection on the ball nothing, and constants multiply with depth; sought among weights of spectral norm 1.",
     words="What a stack of layers can do to a small change is a product of norms, and the length is not among them.",
     hypotheses=(TOKENS, SEARCH, Hypothesis(f"kind is one of {', '.join(KINDS)}", lambda s: s.kind in KINDS, defining=True)),
-    quick=Setting(kind=("plain", "residual", "plain"), depth=(1, 1, 2), length=24, dim=6, starts=16, steps=150),
+    quick=Setting(kind=("residual",), depth=(2,), length=24, dim=6, starts=16, steps=150),
     paper=Setting(kind=(*KINDS, "residual"), depth=(1, 1, 1, 1, 2), length=64, dim=16, starts=32, steps=300),
     rule=Bound(),
     control=Control("heads that add up instead of averaging", lambda e: e.assign(measured=e["unnormalised"])),
@@ -401,12 +427,13 @@ def adding(block: Any) -> Any:
 )  # fmt: skip
 def layer_lipschitz(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     (cell,) = cells
-    key, tokens, near = jax.random.split(key_for(seed, "sparse-variables/layer-lipschitz", "layers"), 3)
-    blocks = jax.vmap(lambda key: built(cell.kind, key, cell.depth, cell.dim))(jax.random.split(key, cell.starts))
-    x = unit_tokens(tokens, cell.starts, cell.length, cell.dim)
-    y = x + jnp.geomspace(0.01, 1, cell.starts)[:, None, None] * unit_tokens(near, *x.shape)
+    id = "sparse-variables/layer-lipschitz"
+    weights = normal_weights(key_for(seed, id, "layers"), cell.starts, cell.depth, 2, 4, cell.dim)
+    blocks = jax.jit(jax.vmap(functools.partial(built, cell.kind)))(weights)
+    x, near = (unit_tokens(key_for(seed, id, name), cell.starts, cell.length, cell.dim) for name in ("tokens", "near"))
+    y = x + np.geomspace(0.01, 1, cell.starts)[:, None, None] * near
     found = climb(log_move, in_balls, {"x": x, "y": y, "block": blocks}, None, steps=cell.steps, largest=0.1).point
-    moved, without = jax.vmap(lambda p: (row_move(p["block"], p), row_move(adding(p["block"]), p)))(found)
+    moved, without = map(np.asarray, both_moves(found))
     bounds = [
         np.exp(
             block_of(jax.tree.map(lambda w, i=i: w[i], found["block"]), cell.length, constant="sharp")(
@@ -419,8 +446,8 @@ def layer_lipschitz(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     return xr.Dataset(
         {
             "bound": (axes, [bounds]),
-            "measured": (axes, np.asarray(moved)[None]),
-            "unnormalised": (axes, np.asarray(without)[None]),
+            "measured": (axes, moved[None]),
+            "unnormalised": (axes, without[None]),
             "error": 0.0,
         }
     )

@@ -1,10 +1,10 @@
 """What the claims of this map share."""
 
-import jax
-import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 from attlas.claims import Hypothesis
+from attlas.gaussian import stream
 
 PAPER = "edelman2022"
 FIGURES = "attlas.sparse_variables.figures"
@@ -14,7 +14,7 @@ SEARCH = Hypothesis("starts >= 2", lambda s: s.starts >= 2, defining=True)
 SHARP = Hypothesis("sharpness > 1", lambda s: s.sharpness > 1)
 
 
-def unit_tokens(key: Array, *shape: int) -> Float[Array, "..."]:
+def unit_tokens(key: Array, *shape: int) -> Float[np.ndarray, "..."]:
     """Independent directions, uniform on the sphere of the last axis."""
-    x = jax.random.normal(key, shape)
-    return x / jnp.linalg.norm(x, axis=-1, keepdims=True)
+    x = stream(key).standard_normal(shape)
+    return x / np.linalg.norm(x, axis=-1, keepdims=True)
