@@ -114,8 +114,8 @@ CURVE_PARTS: dict[str, Any] = {
     "cells": product("length"),
     "budget": "trials",
 }
-SHORT = Setting(length=(16, 80, 400), trials=32, most=400, steps=500, function="and", sparsity=3, learner="attention")
-LONG = SHORT.replace(length=(25, 50, 100, 200, 400, 800), trials=48)
+SHORT = Setting(length=(16, 80, 400), trials=48, most=400, steps=500, function="and", sparsity=3, learner="attention")
+LONG = SHORT.replace(length=(25, 50, 100, 200, 400, 800))
 WIDE = LONG.replace(length=(25, 50, 100, 200, 400, 800, 1600, 3200, 6400))
 
 
