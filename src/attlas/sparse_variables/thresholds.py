@@ -43,10 +43,10 @@ Learner = Callable[[TrainingSets, Array, int], Bool[np.ndarray, " trial"]]
 
 
 def trained_by(recipe: Recipe, accuracy: float = 1.0) -> Learner:
-    """Trials are solved if they reach `accuracy` on validation at some evaluation and stay finite."""
+    """Trials are solved if they reach `accuracy` on validation at some evaluation and are finite until then."""
 
     def solve(sets: TrainingSets, key: Array, steps: int) -> Bool[np.ndarray, " trial"]:
-        ends = train(sets, recipe, key=key, steps=steps).isel(samples=0)
+        ends = train(sets, recipe, key=key, steps=steps, enough=accuracy, attention=False).isel(samples=0)
         return ((ends["best_accuracy"] >= accuracy) & (ends["status"] != "diverged")).values
 
     return solve

@@ -26,13 +26,16 @@ from jaxtyping import Array, Bool, Float, Int, UInt8
 from attlas.errors import InputError, positive, whole
 from attlas.scan import iterate
 from attlas.sparse_variables.model import Architecture, Transformer, attention_weights, choose
-from attlas.sparse_variables.task import Batch, SparseBoolean, draw_bits
+from attlas.sparse_variables.task import Batch, SparseBoolean
 
 LANES = 4
 """Runs that are advanced together."""
 
-BLOCK = 64
-"""Sequences drawn with one key, so that a larger training set begins with a smaller one."""
+BLOCK = 1024
+"""Sequences drawn at once, which bounds the memory that takes."""
+
+ALIKE = 8
+"""Training sets of at least one over this of a padded size are padded to it, if one of them needs it."""
 
 SCREEN = 1000
 """Validation sequences that every evaluation looks at; only where all of these are right, the rest is looked at too."""
@@ -89,14 +92,15 @@ def draw_sets(
     rows = LANES * padded(grid[-1]) + SCREEN  # what is made of the bits for one compiled call
     what = f"{trials} training sets of {grid[-1]} sequences and {validation} of validation"
     fits(length, what, length * (trials * grid[-1] + validation) + 4 * (2 * length + 1) * rows)
-    with jax.enable_x64(False):
-        drawn = [
-            _draw_trial(jax.random.fold_in(key, 1 + trial), length, grid, function, sparsity, support, unique)
-            for trial in range(trials)
-        ]
-        tasks = tuple(task for task, *_ in drawn)
-        shared = _draw_blocks(jax.random.fold_in(key, 0), validation, length, tasks[0].bias)
-        labels = np.stack([_label(task, shared) for task in tasks])
+    if support is None and not 1 <= whole("sparsity", sparsity, 1) <= length:
+        raise InputError(f"sparsity = {sparsity}: it must be between 1 and {length}, of {length} bits")
+    like = SparseBoolean(length, tuple(range(sparsity) if support is None else support), function)
+    if unique and like.unique_probability(grid[0]) < 1e-3 / TRIES:
+        raise InputError(f"samples = {grid[0]}: hardly a set singles out the support; ask for {like.floor()} or more")
+    drawn = [_draw_trial(key, trial, like, grid, support is None, unique) for trial in range(trials)]
+    tasks = tuple(task for task, *_ in drawn)
+    shared = _draw_bits(_stream(key), validation, like)
+    labels = np.stack([_label(task, shared) for task in tasks])
     single = np.flatnonzero(labels.min(1) == labels.max(1))
     if single.size:
         raise InputError(
@@ -108,20 +112,17 @@ def draw_sets(
 
 
 def _draw_trial(
-    key: Array, length: int, grid: tuple[int, ...], function: Any, sparsity: int, support: Any, unique: bool
+    key: Array, trial: int, like: SparseBoolean, grid: tuple[int, ...], anywhere: bool, unique: bool
 ) -> tuple[SparseBoolean, np.ndarray, np.ndarray, int]:
-    place, sequences = jax.random.split(key)
-    if support is None:
-        task = SparseBoolean.random(place, length, sparsity, function)
-    else:
-        task = SparseBoolean(length, tuple(support), function)
-    if unique and task.unique_probability(grid[0]) < 1e-3 / TRIES:
-        raise InputError(f"samples = {grid[0]}: hardly a set singles out the support; ask for {task.floor()} or more")
+    """A task as `like`, with a support of its own if that may be `anywhere`, and its largest training set."""
+    support = like.support
+    if anywhere:
+        support = tuple(sorted(_stream(key, trial).choice(like.length, like.sparsity, replace=False).tolist()))
+    task = SparseBoolean(like.length, support, like.function, like.bias)
     for attempt in range(TRIES):
-        bits = _draw_blocks(jax.random.fold_in(sequences, attempt), grid[-1], length, task.bias)
+        bits = _draw_bits(_stream(key, trial, attempt), grid[-1], task)
         label = _label(task, bits)
-        smallest = Batch(jnp.asarray(bits[: grid[0]]), jnp.asarray(label[: grid[0]]))
-        if not unique or task.consistent(smallest, most=2) == 1:
+        if not unique or task.consistent(Batch(bits[: grid[0]], label[: grid[0]]), most=2) == 1:
             return task, bits, label, attempt
     raise InputError(
         f"samples = {grid[0]}: none of {TRIES} sets singles out the support; ask for {task.floor()} or more"
@@ -138,14 +139,23 @@ def fits(length: int, what: str, size: int) -> None:
             )
 
 
-def _label(task: SparseBoolean, bits: UInt8[np.ndarray, "n length"]) -> UInt8[np.ndarray, " n"]:
-    return np.asarray(task.label(jnp.asarray(bits)))
+def _stream(key: Array, *place: int) -> np.random.Generator:
+    """Random numbers by NumPy, which has nothing to compile; a trial and an attempt have a stream of their own."""
+    words = np.asarray(jax.random.key_data(key)).tolist()
+    return np.random.default_rng(np.random.SeedSequence(words, spawn_key=place))
 
 
-def _draw_blocks(key: Array, samples: int, length: int, bias: float) -> UInt8[np.ndarray, "n length"]:
+def _draw_bits(stream: np.random.Generator, samples: int, task: SparseBoolean) -> UInt8[np.ndarray, "n length"]:
     """Sequences of bits, the first of them the same for every number of `samples`."""
-    blocks = [draw_bits(jax.random.fold_in(key, i), BLOCK, length, bias) for i in range(-(-samples // BLOCK))]
-    return np.concatenate([np.asarray(block) for block in blocks])[:samples]
+    bits = np.empty((samples, task.length), np.uint8)
+    for first in range(0, samples, BLOCK):
+        part = bits[first : first + BLOCK]
+        part[:] = stream.random(part.shape, np.float32) < task.bias
+    return bits
+
+
+def _label(task: SparseBoolean, bits: UInt8[np.ndarray, "n length"]) -> UInt8[np.ndarray, " n"]:
+    return task.table[bits[:, list(task.support)] @ (1 << np.arange(task.sparsity))]
 
 
 # --- the recipe ------------------------------------------------------------------------------------------------------
@@ -197,7 +207,7 @@ class State(NamedTuple):
     """The model of each lane, moving averages of its gradient and of what normalises it, and its number of steps."""
 
     model: Any
-    first: Any
+    first: Any  # as `Weights`
     second: Any
     step: Float[Array, " lane"]
 
@@ -212,22 +222,42 @@ class Data(NamedTuple):
     key: Any  # [lane, words], for dropout
 
 
+class Weights(NamedTuple):
+    """The weights of a run as few arrays, or something of the same shapes: a step with one array for each layer compiles for long."""
+
+    positions: Any  # [places, d], if there are any
+    others: Any  # [n]
+
+
 def begin(model: Any, recipe: Recipe) -> State:
     """The state of one run before its first step."""
+    zero = jax.tree.map(jnp.zeros_like, _joined(model))
+    second = zero
+    if zero.positions is not None and recipe.normaliser == "row maximum":
+        second = zero._replace(positions=jnp.zeros((1, 1)))
+    return State(model, zero, second, jnp.zeros(()))
 
-    def normaliser(path: Any, x: Array) -> Array:
-        return jnp.zeros((1, 1)) if _shared(path, recipe) else jnp.zeros_like(x)
 
-    second = jax.tree_util.tree_map_with_path(normaliser, model)
-    return State(model, jax.tree.map(jnp.zeros_like, model), second, jnp.zeros(()))
+def _joined(model: Any) -> Weights:
+    leaves = jax.tree_util.tree_leaves_with_path(model)
+    others = jnp.concatenate([leaf.ravel() for path, leaf in leaves if not _of_positions(path)])
+    return Weights(getattr(model, "positions", None), others)
+
+
+def _parted(weights: Weights, like: Any) -> Any:
+    """A model as `like` with these weights."""
+    leaves, structure = jax.tree_util.tree_flatten_with_path(like)
+    ends = np.cumsum([0 if _of_positions(path) else leaf.size for path, leaf in leaves])
+    parts = jnp.split(weights.others, ends[:-1])
+    found = [
+        weights.positions if _of_positions(path) else part.reshape(leaf.shape)
+        for (path, leaf), part in zip(leaves, parts, strict=True)
+    ]
+    return jax.tree.unflatten(structure, found)
 
 
 def _of_positions(path: Any) -> bool:
     return path[-1].name == "positions"
-
-
-def _shared(path: Any, recipe: Recipe) -> bool:
-    return recipe.normaliser == "row maximum" and _of_positions(path)
 
 
 def step(t: Array, state: State, args: tuple[Data, Recipe]) -> State:
@@ -236,22 +266,26 @@ def step(t: Array, state: State, args: tuple[Data, Recipe]) -> State:
     keys = jax.vmap(jax.random.fold_in)(jax.random.wrap_key_data(data.key), state.step.astype(jnp.int32))
     gradient = jax.grad(lambda model: losses(model, data, keys).sum())(state.model)
     count = state.step + 1
+    squares = jax.vmap(lambda g: jax.tree.map(jnp.square, _joined(g)))(gradient)
+    rates = Weights(recipe.position_rate, recipe.rate)
+    if squares.positions is None:
+        rates = rates._replace(positions=None)
+    elif recipe.normaliser == "row maximum":
+        one = squares.positions.mean(-1, keepdims=True).max(-2, keepdims=True)
+        squares = squares._replace(positions=one)
 
-    def moved(path: Any, x: Array, g: Array, first: Array, second: Array) -> tuple[Array, Array, Array]:
-        square = g**2
-        if _shared(path, recipe):
-            square = square.mean(-1, keepdims=True).max(-2, keepdims=True)
+    def moved(x: Array, g: Array, square: Array, first: Array, second: Array, rate: Any) -> tuple[Array, Array, Array]:
         first = recipe.beta1 * first + (1 - recipe.beta1) * g
         second = recipe.beta2 * second + (1 - recipe.beta2) * square
         each = count.reshape(-1, *(1,) * (x.ndim - 1))
         size = jnp.sqrt(second / (1 - recipe.beta2**each)) + recipe.epsilon
         direction = first / ((1 - recipe.beta1**each) * size)
-        rate = recipe.position_rate if _of_positions(path) else recipe.rate
         return x - rate * (direction + recipe.decay * x), first, second
 
-    found = jax.tree_util.tree_map_with_path(moved, state.model, gradient, state.first, state.second)
-    model, first, second = jax.tree.transpose(jax.tree.structure(state.model), jax.tree.structure((0, 0, 0)), found)
-    return State(model, first, second, count)
+    x, g = jax.vmap(_joined)(state.model), jax.vmap(_joined)(gradient)
+    found = jax.tree.map(moved, x, g, squares, state.first, state.second, rates)
+    x, first, second = jax.tree.transpose(jax.tree.structure(x), jax.tree.structure((0, 0, 0)), found)
+    return State(jax.vmap(_parted)(x, state.model), first, second, count)
 
 
 def losses(model: Any, data: Data, keys: Array | None = None) -> Float[Array, " lane"]:
@@ -342,16 +376,18 @@ def train(
     steps: int = 500,
     every: int = 25,
     stop: bool = True,
+    enough: float = 1.0,
+    attention: bool = True,
     curves: bool = False,
     progress: Callable[[int, int], None] | None = None,
     finished: Callable[[Outcome], None] | None = None,
 ) -> xr.Dataset:
     """Train on every set with every number of samples; the start of a trial is the same for all of them.
 
-    A run is evaluated every `every` steps and, with `stop`, ends as soon as all validation sequences are right. The Dataset over
+    A run is evaluated every `every` steps and, with `stop`, ends as soon as all validation sequences, or the share `enough` of them, are right. The Dataset over
     (trial, samples) has `status` (solved, unsolved, or diverged: something was not finite), `first_step` (the first evaluation at which
     everything was right, or nan), `best_accuracy` on validation (on its first 1,000 sequences unless these are all right),
-    `train_accuracy` and `loss` at the end, `support_mass` and `steps`; with `curves` also `loss_curve`, `train_accuracy_curve` and
+    `train_accuracy` and `loss` at the end, `support_mass` (nan without `attention`) and `steps`; with `curves` also `loss_curve`, `train_accuracy_curve` and
     `accuracy_curve` over `step`. `progress(done, runs)` is called when a run ends, and `finished` with its outcome and model.
     """
     steps, every = whole("steps", steps, 1), whole("every", every, 1)
@@ -360,7 +396,9 @@ def train(
     fits_memory(recipe, sets.length, LANES)
     outcomes: dict[tuple[int, int], Outcome] = {}
     with jax.enable_x64(False):  # training is in single precision
-        for outcome in run_all(sets, recipe, key, steps, every, stop):
+        for outcome in run_all(sets, recipe, key, steps, every, enough if stop else np.inf):
+            if attention:
+                outcome = outcome._replace(support_mass=_attended(sets, outcome))
             outcomes[outcome.trial, outcome.samples] = outcome._replace(model=None)
             if finished is not None:
                 finished(outcome)
@@ -378,26 +416,37 @@ def fits_memory(recipe: Recipe, length: int, lanes: int) -> None:
     fits(length, what, 16 * lanes * numbers)
 
 
-def run_all(sets: TrainingSets, recipe: Recipe, key: Array, steps: int, every: int, stop: bool) -> Iterator[Outcome]:
-    """The outcome of every run, in the order in which they end."""
-    runs = [(trial, m) for trial in range(len(sets.tasks)) for m in sets.samples]
-    for size in sorted({padded(m) for m in sets.samples}):
-        together = [run for run in runs if padded(run[1]) == size]
-        yield from _run_lanes(sets, recipe, key, together, steps, every, stop)
+def run_all(sets: TrainingSets, recipe: Recipe, key: Array, steps: int, every: int, enough: float) -> Iterator[Outcome]:
+    """The outcome of every run, in the order in which they end, but for its `support_mass`."""
+    waiting = list(sets.samples)
+    while waiting:
+        size = padded(waiting[-1])
+        # To compile another program takes longer than to carry padding.
+        similar = [m for m in waiting if ALIKE * m >= size]
+        runs = [(trial, m) for trial in range(len(sets.tasks)) for m in similar]
+        yield from _run_lanes(sets, recipe, key, runs, size, steps, every, enough)
+        waiting = waiting[: -len(similar)]
 
 
 def padded(samples: int) -> int:
-    """The size to which a training set is padded, so that a sweep compiles a handful of programs: 32, or a power of two or three halves of one."""
-    power = 2 ** (max(samples, 32) - 1).bit_length()
-    return 3 * power // 4 if power > 64 and samples <= 3 * power // 4 else power
+    """The size to which a training set is padded, so that a sweep compiles a handful of programs: 64, or a power of two, or above 128 three halves of one."""
+    power = 2 ** (max(samples, 64) - 1).bit_length()
+    return 3 * power // 4 if power > 128 and samples <= 3 * power // 4 else power
 
 
 def _run_lanes(
-    sets: TrainingSets, recipe: Recipe, key: Array, runs: Sequence[tuple[int, int]], steps: int, every: int, stop: bool
+    sets: TrainingSets,
+    recipe: Recipe,
+    key: Array,
+    runs: Sequence[tuple[int, int]],
+    size: int,
+    steps: int,
+    every: int,
+    enough: float,
 ) -> Iterator[Outcome]:
-    """Runs of one padded size. A lane whose run has ended takes the next; at the very end some go on idly."""
+    """Runs padded to one size. A lane whose run has ended takes the next; at the very end some go on idly."""
     waiting = list(runs)
-    start = functools.partial(_start, sets, recipe, key)
+    start = functools.partial(_start, sets, recipe, key, size)
     active: list[tuple[int, int] | None] = [waiting.pop(0) for _ in range(min(LANES, len(waiting)))]
     state, data = jax.tree.map(lambda *x: np.stack(x), *(start(*run) for run in active if run is not None))
     curves: list[list[Seen]] = [[] for _ in active]
@@ -410,7 +459,7 @@ def _run_lanes(
             finite = bool(path.survived[lane] == every)
             seen = Seen(float(loss[lane]), float(own[lane] / run[1]), float(screened[lane] / data.screen.shape[1]))
             curves[lane].append(_confirmed(sets, run[0], model, seen))
-            if finite and len(curves[lane]) * every < steps and not (stop and curves[lane][-1].accuracy == 1):
+            if finite and len(curves[lane]) * every < steps and curves[lane][-1].accuracy < enough:
                 continue
             yield _outcome(sets, run, model, curves[lane], every, finite)
             curves[lane], active[lane] = [], None
@@ -425,9 +474,9 @@ def first_model(recipe: Recipe, key: Array, trial: int, length: int) -> Any:
         return _begun(recipe, length, jax.random.split(jax.random.fold_in(key, trial))[0]).model
 
 
-def _start(sets: TrainingSets, recipe: Recipe, key: Array, trial: int, samples: int) -> tuple[State, Data]:
-    """State and data of a run at its beginning."""
-    padding = (0, padded(samples) - samples)
+def _start(sets: TrainingSets, recipe: Recipe, key: Array, size: int, trial: int, samples: int) -> tuple[State, Data]:
+    """State and data of a run at its beginning, padded to `size` samples."""
+    padding = (0, size - samples)
     bits = np.pad(sets.bits[trial, :samples], (padding, (0, 0)))
     weight = np.pad(np.full(samples, 1 / samples, np.float32), padding)
     label, screen = np.pad(sets.label[trial, :samples], padding), sets.validation_label[trial, :SCREEN]
@@ -467,11 +516,15 @@ def _outcome(
         best_accuracy=float(accuracy.max()),
         train_accuracy=curve[-1].train_accuracy,
         loss=curve[-1].loss,
-        support_mass=support_mass(model, sets.validation[:MASS], sets.tasks[trial]),
+        support_mass=float("nan"),
         steps=every * len(curve),
         curve=curve,
         model=model,
     )
+
+
+def _attended(sets: TrainingSets, outcome: Outcome) -> float:
+    return support_mass(outcome.model, sets.validation[:MASS], sets.tasks[outcome.trial])
 
 
 def _as_dataset(

@@ -22,7 +22,8 @@ CURVE = "sparse-variables/samples-exponent"
 NATS = 3.0
 SMALLEST, LEAD = 0.1, 1.25
 BESIDE = ("L1 logistic", "screening")
-UNIFORM_TRIALS = 8
+UNIFORM_TRIALS, UNIFORM_LENGTH = 8, 50
+"""Uniform attention is tried where it is easiest, at lengths up to this one."""
 
 FUNCTION = Hypothesis(f"function is one of {', '.join(FUNCTIONS)}", lambda s: s.function in FUNCTIONS, defining=True)
 LONG_ENOUGH = Hypothesis("length > sparsity", lambda s: s.length > s.sparsity, defining=True)
@@ -54,31 +55,33 @@ def steps_at(cell: Setting) -> int:
     return 25 * math.ceil(cell.steps * max(1.0, math.sqrt(cell.length / 800)) / 25)
 
 
-def sweeps_of(cell: Setting, learners: dict[str, Learner], key: Array) -> dict[str, Sweep]:
+def sweeps_of(cell: Setting, learners: dict[str, Learner], key: Array, **start: int) -> dict[str, Sweep]:
+    """The sweep of each learner; the size at which it begins may be given by its name."""
     options: dict[str, Any] = {name: cell[name] for name in ("trials", "most", "function", "sparsity")}
     options["steps"] = steps_at(cell)
-    return {name: sweep(key, cell.length, solve, **options) for name, solve in learners.items()}
+    return {name: sweep(key, cell.length, solve, start=start.get(name), **options) for name, solve in learners.items()}
 
 
 def threshold_curve(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     """Thresholds of one learner and, on the same training sets, of those that need no training; and uniform attention where the
-    learner succeeds."""
+    learner succeeds, if the length is small."""
     (cell,) = cells
     key = key_for(seed, CURVE, "trials")
     sweeps = sweeps_of(cell, {name: LEARNERS[name] for name in (cell.learner, *BESIDE)}, key)
     task = SparseBoolean(cell.length, tuple(range(cell.sparsity)), cell.function)
-    enough = math.ceil(math.exp(sweeps[cell.learner].log_threshold))
-    data, start = jax.random.split(jax.random.fold_in(key, cell.length))
-    options = {"function": cell.function, "sparsity": cell.sparsity}
-    few = draw_sets(data, cell.length, [enough], min(UNIFORM_TRIALS, cell.trials), **options)
+    uniform = uniform_share(cell, sweeps[cell.learner], key) if cell.length <= UNIFORM_LENGTH else np.nan
     return xr.Dataset(
-        as_evidence(sweeps, cell.most)
-        | {
-            "floor": ("cell", [task.floor()]),
-            "uniform": ("cell", [LEARNERS["uniform attention"](few, start, steps_at(cell)).mean()]),
-        },
+        as_evidence(sweeps, cell.most) | {"floor": ("cell", [task.floor()]), "uniform": ("cell", [uniform])},
         coords={"learner": list(sweeps)},
     )
+
+
+def uniform_share(cell: Setting, found: Sweep, key: Array) -> float:
+    """The share of trials that uniform attention solves with as many samples as the learner needs."""
+    data, start = jax.random.split(jax.random.fold_in(key, cell.length))
+    options = {"function": cell.function, "sparsity": cell.sparsity}
+    few = draw_sets(data, cell.length, [math.ceil(found.threshold)], min(UNIFORM_TRIALS, cell.trials), **options)
+    return float(LEARNERS["uniform attention"](few, start, steps_at(cell)).mean())
 
 
 def exponents(evidence: xr.Dataset) -> tuple[xr.DataArray, xr.DataArray]:
@@ -229,7 +232,7 @@ def exponents_compared(evidence: xr.Dataset) -> xr.Dataset:
     r" without a single error an MLP is right only after thousands of samples, even of 16 bits.",
     words="What attention gains is not a constant: a network without it pays for a longer context in proportion.",
     hypotheses=(LONG_ENOUGH, TRIALS, Hypothesis("length >= 16: shorter ones can be learnt by heart", lambda s: s.length >= 16)),
-    quick=Setting(length=(16, 32, 64), trials=20, most=1200, steps=300, function="and", sparsity=3),
+    quick=Setting(length=(16, 64), trials=28, most=1200, steps=300, function="and", sparsity=3),
     paper=Setting(length=(16, 32, 64, 128), trials=40, most=2400, steps=400, function="and", sparsity=3),
     rule=Order(),
     fit=exponents_compared,
@@ -242,7 +245,7 @@ def exponents_compared(evidence: xr.Dataset) -> xr.Dataset:
 def rival_curves(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     (cell,) = cells
     rivals = {"attention": trained_by(RECIPE_R, ACCURACY), "MLP": trained_by(MLP, ACCURACY)}
-    sweeps = sweeps_of(cell, rivals, key_for(seed, RIVALS, "trials"))
+    sweeps = sweeps_of(cell, rivals, key_for(seed, RIVALS, "trials"), MLP=6 * cell.length)
     return xr.Dataset(as_evidence(sweeps, cell.most), coords={"learner": list(sweeps)})
 
 
@@ -289,9 +292,13 @@ def normalisers_compared(evidence: xr.Dataset) -> xr.Dataset:
     statement=r"With one normaliser for the position table, $\max_t|g_t|^2/d$, in place of one for every coordinate, $g_{tj}^2$, everything else being equal, the relevant places are"
     r" 1.25 times or more further ahead of the others after 25 steps, and near the threshold at least 0.1 more of the trials are solved.",
     words="Adam moves every place equally fast; what tells a relevant bit from noise is the size of its gradient, and that is divided away.",
-    hypotheses=(LONG_ENOUGH, TRIALS),
-    quick=Setting(length=100, samples=(50,), trials=60, sparsity=3, function="and", steps=300),
-    paper=Setting(length=300, samples=(62, 90, 155), trials=40, sparsity=3, function="and", steps=500),
+    hypotheses=(
+        LONG_ENOUGH,
+        TRIALS,
+        Hypothesis(f"recipe is among {', '.join(RECIPES)}, with the first two", lambda s: {ONE, EACH} <= set(s.recipe) <= set(RECIPES), defining=True),
+    ),
+    quick=Setting(length=100, samples=(50,), recipe=(ONE, EACH), trials=60, sparsity=3, function="and", steps=300),
+    paper=Setting(length=300, samples=(62, 90, 155), recipe=tuple(RECIPES), trials=40, sparsity=3, function="and", steps=500),
     rule=Order(),
     fit=normalisers_compared,
     control=Control("0.95 more of the trials, and five times further ahead", lambda e: e.assign(lower=("difference", [0.95, math.log(5)]))),
@@ -306,10 +313,12 @@ def one_normaliser(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     data, start = (key_for(seed, NORMALISER, purpose) for purpose in ("data", "start"))
     sets = draw_sets(data, cell.length, [cell.samples], cell.trials, function=cell.function, sparsity=cell.sparsity)
     solved, lead = [], []
-    for recipe in RECIPES.values():
-        solved.append(train(sets, recipe, key=start, steps=cell.steps)["status"].values[:, 0] == "solved")
+    for recipe in (RECIPES[name] for name in cell.recipe):
+        solved.append(
+            train(sets, recipe, key=start, steps=cell.steps, attention=False)["status"].values[:, 0] == "solved"
+        )
         early: list[Outcome] = []
-        train(sets, recipe, key=start, steps=EARLY, every=EARLY, stop=False, finished=early.append)
+        train(sets, recipe, key=start, steps=EARLY, every=EARLY, stop=False, attention=False, finished=early.append)
         moved = [
             outcome.model.positions - first_model(recipe, start, outcome.trial, cell.length).positions
             for outcome in early
@@ -317,4 +326,4 @@ def one_normaliser(cells: Sequence[Setting], seed: int) -> xr.Dataset:
         lead.append(lead_of_support(np.array(moved)[:, :-1], [sets.tasks[outcome.trial].support for outcome in early]))
     axes = ("cell", "recipe", "repeat")
     variables = {"solved": (axes, np.array(solved)[None]), "lead": (axes, np.array(lead)[None])}
-    return xr.Dataset(variables, coords={"recipe": list(RECIPES)})
+    return xr.Dataset(variables, coords={"recipe": list(cell.recipe)})

@@ -63,13 +63,12 @@ def threshold_curve(evidence: xr.Dataset) -> Any:
     y = alt.Y("threshold:Q", title=ASKED)
     left = curves(threshold_table(evidence), y) + floor_line(evidence)
     slope, error = float(evidence["measured"]), float(evidence["error"])
+    most = np.nanmax(evidence["uniform"].values, initial=-1)
     uniform = (
-        "solves none"
-        if not evidence["uniform"].values.any()
-        else f"solves up to {evidence['uniform'].values.max():.0%}"
+        "" if most < 0 else f"uniform attention solves {f'up to {most:.0%}' if most else 'none'} with as many samples; "
     )
     power = f"T to the power {slope:.2f} ± {2 * error:.2f}; " if np.isfinite(slope) else ""
-    words = f"{task_in_words(evidence)}: {power}uniform attention {uniform} with as many samples; bars: two standard errors; triangles: lower limits"
+    words = f"{task_in_words(evidence)}: {power}{uniform}bars: two standard errors; triangles: lower limits"
     return finish(
         alt.hconcat(left.properties(width=WIDTH, height=HEIGHT), success(evidence)).resolve_scale(color="independent"),
         "Samples that training needs, against the length",
