@@ -61,9 +61,10 @@ class Quadrature(NamedTuple):
     error: Real
 
 
-def stream(key: Array) -> np.random.Generator:
-    """NumPy's numbers of a key, for draws that are sooner made than compiled."""
-    return np.random.default_rng(np.asarray(jax.random.key_data(key)).tolist())
+def stream(key: Array, *place: int) -> np.random.Generator:
+    """NumPy's numbers of a key, for draws that are sooner made than compiled; each `place` has numbers of its own."""
+    words = np.asarray(jax.random.key_data(key)).tolist()
+    return np.random.default_rng(np.random.SeedSequence(words, spawn_key=place))
 
 
 @functools.partial(jax.jit, static_argnames="draw")

@@ -20,6 +20,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, UInt8
 from scipy import special
 
+from attlas.gaussian import stream
 from attlas.scan import iterate
 from attlas.sparse_variables.model import attention_weights, choose
 from attlas.sparse_variables.training import RECIPE_R, Data, Recipe, begin, fits_memory, losses, observe, padded, step
@@ -86,7 +87,7 @@ def fit_sparse(
 ) -> SparseFit:
     """Learn a function of at most `most` of the bits, or of `sparsity` of them, from examples; one of weight w counts as w."""
     weight = np.ones(len(label)) if weight is None else np.asarray(weight, float)
-    rng = np.random.default_rng(np.asarray(jax.random.key_data(key)).ravel().tolist())
+    rng = stream(key)
     draws = rng.multinomial(round(weight.sum()), weight / weight.sum(), RESAMPLES).astype(float)
     lanes = np.stack([weight if i % 2 == 0 else draws[(i // 2) % RESAMPLES] for i in range(runs)])
     votes, attention, taken = look_around(bits, label, lanes, steps=steps, recipe=recipe, key=key)

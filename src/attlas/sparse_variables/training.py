@@ -24,6 +24,7 @@ import xarray as xr
 from jaxtyping import Array, Bool, Float, Int, UInt8
 
 from attlas.errors import InputError, positive, whole
+from attlas.gaussian import stream
 from attlas.scan import iterate
 from attlas.sparse_variables.model import Architecture, Transformer, attention_weights, choose
 from attlas.sparse_variables.task import Batch, SparseBoolean
@@ -99,7 +100,7 @@ def draw_sets(
         raise InputError(f"samples = {grid[0]}: hardly a set singles out the support; ask for {like.floor()} or more")
     drawn = [_draw_trial(key, trial, like, grid, support is None, unique) for trial in range(trials)]
     tasks = tuple(task for task, *_ in drawn)
-    shared = _draw_bits(_stream(key), validation, like)
+    shared = _draw_bits(stream(key), validation, like)
     labels = np.stack([_label(task, shared) for task in tasks])
     single = np.flatnonzero(labels.min(1) == labels.max(1))
     if single.size:
@@ -117,10 +118,10 @@ def _draw_trial(
     """A task as `like`, with a support of its own if that may be `anywhere`, and its largest training set."""
     support = like.support
     if anywhere:
-        support = tuple(sorted(_stream(key, trial).choice(like.length, like.sparsity, replace=False).tolist()))
+        support = tuple(sorted(stream(key, trial).choice(like.length, like.sparsity, replace=False).tolist()))
     task = SparseBoolean(like.length, support, like.function, like.bias)
     for attempt in range(TRIES):
-        bits = _draw_bits(_stream(key, trial, attempt), grid[-1], task)
+        bits = _draw_bits(stream(key, trial, attempt), grid[-1], task)
         label = _label(task, bits)
         if not unique or task.consistent(Batch(bits[: grid[0]], label[: grid[0]]), most=2) == 1:
             return task, bits, label, attempt
@@ -139,18 +140,12 @@ def fits(length: int, what: str, size: int) -> None:
             )
 
 
-def _stream(key: Array, *place: int) -> np.random.Generator:
-    """Random numbers by NumPy, which has nothing to compile; a trial and an attempt have a stream of their own."""
-    words = np.asarray(jax.random.key_data(key)).tolist()
-    return np.random.default_rng(np.random.SeedSequence(words, spawn_key=place))
-
-
-def _draw_bits(stream: np.random.Generator, samples: int, task: SparseBoolean) -> UInt8[np.ndarray, "n length"]:
+def _draw_bits(draws: np.random.Generator, samples: int, task: SparseBoolean) -> UInt8[np.ndarray, "n length"]:
     """Sequences of bits, the first of them the same for every number of `samples`."""
     bits = np.empty((samples, task.length), np.uint8)
     for first in range(0, samples, BLOCK):
         part = bits[first : first + BLOCK]
-        part[:] = stream.random(part.shape, np.float32) < task.bias
+        part[:] = draws.random(part.shape, np.float32) < task.bias
     return bits
 
 

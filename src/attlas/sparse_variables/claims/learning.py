@@ -85,6 +85,7 @@ def looked_at(model: Transformer, bits: Array) -> tuple[Float[Array, "form logit
     whole = [of(functools.partial(form, bits=bits)) for form in (logits_full, logits_query)]
     rows = choose(bits, model.tokens.dtype)
     tables = jax.lax.map(lambda chosen: of(lambda m: m.logits(chosen)), jnp.stack([rows, rows.at[..., -1].set(0)]))
-    return tuple(
+    found, gradient = (
         jnp.concatenate([jnp.stack(parts), more]) for parts, more in zip(zip(*whole, strict=True), tables, strict=True)
     )
+    return found, gradient

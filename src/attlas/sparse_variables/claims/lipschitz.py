@@ -71,11 +71,16 @@ def normal_weights(key: Array, *shape: int) -> Float[np.ndarray, "..."]:
     return stream(key).standard_normal((*shape, shape[-1])) / np.sqrt(shape[-1])
 
 
+def _head(weights: Float[Array, "4 d d"], **more: bool) -> TransformerHead:
+    query, key, value, out = weights
+    return TransformerHead(query, key, value, out, jax.nn.relu, **more)
+
+
 def views(
     weights: Float[Array, "4 d d"], tokens: Float[Array, "n d"], order: Int[Array, " n"], read: Float[Array, "2 d"]
 ) -> dict[str, Array]:
     """A head's layer and read-out by the module, and by other routes; and what they attend to."""
-    head = TransformerHead(*weights, jax.nn.relu)
+    head = _head(weights)
     cls, weight = read
     general = attention.GeneralHead(
         score=lambda x, z: x @ head.key @ head.query.T @ z,
@@ -333,9 +338,9 @@ def built(kind: str, weights: Float[Array, "depth 2 4 d d"]) -> attention.Block:
     """A stack of layers with these weights: plain, with two heads each, residual, or projected."""
 
     def layer(first: Array, second: Array) -> attention.Block:
-        head = TransformerHead(*first, jax.nn.relu, project=kind == "projected")
+        head = _head(first, project=kind == "projected")
         if kind == "two heads":
-            return Layer(MultiHead((head, TransformerHead(*second, jax.nn.relu))))
+            return Layer(MultiHead((head, _head(second))))
         if kind == "residual":
             return Residual(Layer(head))
         return Projected(Layer(head)) if kind == "projected" else Layer(head)

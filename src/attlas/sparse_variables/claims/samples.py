@@ -250,7 +250,7 @@ def blocks_apart(length: int, distance: float) -> tuple[float, float]:
 
 
 @functools.lru_cache(maxsize=2)
-def ledger_data(length: int, samples: int, draws: int, seed: int) -> tuple[jax.Array, jax.Array]:
+def ledger_data(length: int, samples: int, draws: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     id = "sparse-variables/tightness"
     tokens = unit_tokens(key_for(seed, id, "tokens"), samples, length, 2)
     return tokens, draw_signs(key_for(seed, id, "signs"), draws, samples)
