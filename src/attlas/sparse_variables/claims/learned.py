@@ -248,7 +248,7 @@ def learned_norms(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     r" those that have learned and those that have memorised coins.",
     words="How far training has moved a head, against the noise that the head bears, certifies its error without a look at other data.",
     hypotheses=(EMBEDDED,),
-    quick=Setting(length=(50, 50), samples=(80, 80), coins=(True, False), sparsity=3, trials=4, steps=150, draws=200),
+    quick=Setting(length=(50, 50), samples=(80, 1024), coins=(True, False), sparsity=3, trials=3, steps=150, draws=200),
     paper=Setting(length=(100, 100, 100, 400), samples=(64, 64, 1024, 1024), coins=(True, False, False, False), sparsity=3, trials=6, steps=200, draws=1000),
     rule=Bound(),
     control=Control("heads without noise, whose training error is taken for that of given heads", lambda e: e.assign(bound=e["uncounted"], measured=e["noiseless"])),

@@ -420,7 +420,7 @@ def adding(block: Any) -> Any:
     r" a residual adds 1, a projection on the ball nothing, and constants multiply with depth; sought among weights of spectral norm 1.",
     words="What a stack of layers can do to a small change is a product of norms, and the length is not among them.",
     hypotheses=(TOKENS, SEARCH, Hypothesis(f"kind is one of {', '.join(KINDS)}", lambda s: s.kind in KINDS, defining=True)),
-    quick=Setting(kind=("residual",), depth=(2,), length=24, dim=6, starts=16, steps=150),
+    quick=Setting(kind=("plain", "residual"), depth=(1, 2), length=24, dim=6, starts=16, steps=150),
     paper=Setting(kind=(*KINDS, "residual"), depth=(1, 1, 1, 1, 2), length=64, dim=16, starts=32, steps=300),
     rule=Bound(),
     control=Control("heads that add up instead of averaging", lambda e: e.assign(measured=e["unnormalised"])),
