@@ -451,7 +451,9 @@ def _picked(runs: Sequence[_Run], best: Sequence[int]) -> _Run:
     taken = [(runs[b], k) for k, b in enumerate(best)]
     return _Run(
         jax.tree.map(lambda *x: np.stack([x[b][k] for k, b in enumerate(best)]), *(run.heads for run in runs)),
-        *(np.array([getattr(run, name)[k] for run, k in taken]) for name in ("value", "settled", "steps")),
+        np.array([run.value[k] for run, k in taken]),
+        np.array([run.settled[k] for run, k in taken]),
+        np.array([run.steps[k] for run, k in taken]),
         np.stack([run.output[:, k] for run, k in taken], 1),
     )
 
