@@ -45,7 +45,7 @@ bench: $(STAMP)
 	$(BIN)/python -m bench
 
 # Beside WeightWatcher, which lives with its torch in an environment of its own.
-bench-peers: models
+bench-peers: $(STAMP) models
 	test -x build/peers/bin/python || $(PYTHON) -m venv build/peers
 	build/peers/bin/python -m pip install --quiet --disable-pip-version-check weightwatcher transformers torch
 	$(BIN)/python -m bench.peers build/peers/bin/python

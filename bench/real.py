@@ -2,7 +2,7 @@
 
 Every method sees the same training rows and is tuned on them alone. A fold's results are kept as soon as it is done, so that an interrupted run goes on
 where it was. Intervals of differences are at 95 %, of folds paired: with the correction of Nadeau and Bengio (2003) where training sets overlap as
-those of cross-validation do, plain where they are small draws of a large table.
+those of cross-validation do, or as draws of n of N rows do, which have n / N of them in common.
 """
 
 import json
@@ -175,6 +175,7 @@ def summary(runs: dict[str, Any]) -> dict[str, Any]:
 
 def summarised(kind: str, name: str, methods: dict[str, Any]) -> dict[str, Any]:
     mine = methods.get(OURS[kind], {})
+    overlap = drawn_overlap(name) if kind == "bits" else 1 / (SPLITS - 1)
     rows = {}
     for method, folds in methods.items():
         shared = sorted(set(folds) & set(mine), key=int)
@@ -184,15 +185,22 @@ def summarised(kind: str, name: str, methods: dict[str, Any]) -> dict[str, Any]:
             row[measure_] = float(np.mean([f[measure_] for f in folds.values()]))
             if method != OURS[kind] and len(shared) > 2 and measure_ in mine[shared[0]]:
                 ahead = [BETTER[measure_] * (mine[k][measure_] - folds[k][measure_]) for k in shared]
-                row[f"{measure_}, ours ahead by"] = interval(np.array(ahead), overlap=1 / (SPLITS - 1) if kind != "bits" else 0.0)  # fmt: skip
+                row[f"{measure_}, ours ahead by"] = interval(np.array(ahead), overlap)
         if kind == "laws":
             row["coverage"] = float(np.mean([f["inside"] for f in folds.values()]))
         rows[method] = row
     return rows
 
 
+def drawn_overlap(name: str) -> float:
+    """Of draws of n of N rows: r / (1 - r), with the share r = n / N of rows that two of them have in common as the correlation of what they say."""
+    table, n = name.split(", n = ")
+    rows = len(data.read_rows("boolean", table)[1])
+    return int(n) / (rows - int(n))
+
+
 def interval(ahead: np.ndarray, overlap: float) -> list[float]:
-    """Mean and 95 % interval of paired differences; `overlap` is test rows over training rows in cross-validation."""
+    """Mean and 95 % interval of paired differences; `overlap` is test rows over training rows in cross-validation: r / (1 - r) of the correlation r."""
     error = np.sqrt(ahead.var(ddof=1) * (1 / len(ahead) + overlap))
     reach = float(stats.t.ppf(0.975, len(ahead) - 1) * error)
     return [float(ahead.mean()), float(ahead.mean()) - reach, float(ahead.mean()) + reach]

@@ -101,3 +101,17 @@ def test_training_rows_are_nested_and_tests_apart():
     large, same = real.drawn(y, 400, 3)
     assert (large[:20] == small).all() and (rest == same).all() and not set(large) & set(rest)
     assert real.drawn(y[:200], 100, 0)[1].size == 50
+
+
+def test_draws_of_a_small_table_overlap(monkeypatch):
+    monkeypatch.setattr(real.data, "read_rows", lambda kind, name: (None, np.zeros(232)))
+    assert real.drawn_overlap("votes, n = 100") == pytest.approx(100 / 132)
+    runs = {
+        method: {str(i): {"accuracy": 0.9 - i * step, "seconds": 1.0} for i in range(20)}
+        for method, step in (("sparse attention", 0.001), ("forest", 0.002))
+    }
+    _, low, high = real.summary({"bits": {"votes, n = 100": runs}})["bits"]["votes, n = 100"]["forest"][
+        "accuracy, ours ahead by"
+    ]
+    plain = real.interval(0.001 * np.arange(20), 0.0)
+    assert (high - low) / (plain[2] - plain[1]) == pytest.approx((1 + 20 * 100 / 132) ** 0.5)

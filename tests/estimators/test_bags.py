@@ -15,7 +15,7 @@ from sklearn.preprocessing import FunctionTransformer, StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from attlas.estimators import SingleLocationClassifier, SingleLocationRegressor, load_estimator
-from attlas.estimators.bags import WeakMomentsWarning
+from attlas.estimators.bags import WeakMomentsWarning, read_bags
 from tests.conftest import SEED
 
 
@@ -204,3 +204,34 @@ def test_more_than_fits_into_memory_is_refused(monkeypatch):
     monkeypatch.setattr("os.sysconf", lambda name: 1000)
     with pytest.raises(ValueError, match="reduce the features first"):
         SingleLocationRegressor().fit(np.ones((100, 5, 400)), np.arange(100))
+
+
+@pytest.mark.parametrize(
+    ("bags", "sentence"),
+    [
+        ([np.ones((2, 3)), []], "bag 1 is empty"),
+        ([np.ones((2, 3)), np.ones(3)], r"bag 1 has the shape \(3,\)"),
+        ([[[1, 2], [3]], [[1, 2]]], "bag 0 has rows of different lengths"),
+    ],
+)
+def test_a_bag_that_is_no_table_is_named(bags, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        read_bags(bags)
+
+
+def test_an_object_array_of_bags_is_a_list_of_them():
+    held = np.empty(2, object)
+    held[:] = [np.zeros((2, 3)), np.ones((4, 3))]
+    flat, lengths = read_bags(held)
+    assert flat.shape == (6, 3) and lengths.tolist() == [2, 4]
+
+
+def test_a_frame_of_bags_has_their_ids_as_index(fitted):
+    model, X, _, _ = fitted
+    rows, ids = X[:3].transpose(1, 0, 2).reshape(-1, 4), np.tile(["z", "a", "m"], 5)
+    shown = clone(model).set_output(transform="pandas")
+    frame = pd.DataFrame(rows, columns=list("abcd"))
+    told = shown.fit_transform(frame, np.tile([0.0, 1.0, 2.0], 5), bags=ids)
+    assert told.index.tolist() == ["z", "a", "m"] and told.shape == (3, 4)
+    pd.testing.assert_frame_equal(shown.transform(frame, bags=ids), told)
+    assert shown.get_feature_names_out().tolist() == told.columns.tolist()

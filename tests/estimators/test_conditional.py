@@ -137,3 +137,15 @@ def test_constant_targets_and_unfitted_use():
     x, _ = drawn(30)
     model = ConditionalMeanRegressor().fit(x, np.full(30, 4.0))
     assert model.predict(x) == pytest.approx(4) and np.isfinite(model.predict_interval(x)).all()
+
+
+def test_copies_of_one_row_have_a_finite_law():
+    model = ConditionalMeanRegressor(attention="softmax").fit([[1.0], [1.0]], [2.0, 2.0])
+    assert np.isfinite(model.predict([[1.0]], return_std=True)).all()
+    assert np.isfinite(model.predict_quantile([[1.0]], [0.1, 0.9])).all()
+
+
+def test_weights_that_are_shares_are_warned_of():
+    x = np.linspace(0, 1, 20)[:, None]
+    with pytest.warns(UserWarning, match="sample_weight sums to 1"):
+        ConditionalMeanRegressor().fit(x, x[:, 0], sample_weight=np.full(20, 1 / 20))

@@ -66,3 +66,19 @@ def test_other_files_are_named(tmp_path):
     np.savez(path, content=np.array(json.dumps(content | {"class": "load_estimator"})))
     with pytest.raises(InputError, match="no such estimator"):
         load_estimator(path)
+
+
+def test_damaged_files_are_named(tmp_path):
+    path = ConditionalMeanRegressor().save(tmp_path / "a.npz")
+    whole = path.read_bytes()
+    with np.load(path) as file:
+        content = json.loads(str(file["content"]))
+    damaged = [whole[: len(whole) // 2], b""]
+    without = {key: value for key, value in content.items() if key != "parameters"}
+    for changed in (without, content | {"parameters": {"dict": [["colour", 1]]}}, content | {"fitted": 3}):
+        np.savez(tmp_path / "b.npz", content=np.array(json.dumps(changed)))
+        damaged.append((tmp_path / "b.npz").read_bytes())
+    for held in damaged:
+        path.write_bytes(held)
+        with pytest.raises(InputError, match="not a saved estimator"):
+            load_estimator(path)

@@ -103,3 +103,10 @@ def test_bad_input_is_said_in_a_sentence(y, sentence):
         SparseAttentionClassifier().fit(np.eye(4), y)
     with pytest.raises(NotFittedError):
         SparseAttentionClassifier().predict(np.eye(4))
+
+
+def test_weights_that_are_shares_are_warned_of():
+    X = np.random.default_rng(SEED).integers(2, size=(12, 3))
+    y = np.arange(12) % 2
+    with pytest.warns(UserWarning, match="sample_weight sums to 0.4"):
+        SparseAttentionClassifier(n_runs=2, max_iter=5, random_state=0).fit(X, y, sample_weight=np.full(12, 0.4 / 12))

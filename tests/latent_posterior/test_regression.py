@@ -205,3 +205,17 @@ def test_the_law_of_equal_residuals_is_finite():
 def test_unknown_words_are_bad_input(rows, name, value):
     with pytest.raises(InputError, match=f"{name} = '{value}'"):
         fit_regression(*rows, **{name: value})
+
+
+def test_quantiles_of_heavy_tails_invert_the_distribution():
+    rng = np.random.default_rng(SEED)
+    x = rng.normal(size=(150, 1))
+    found = fit_regression(x, stats.cauchy.rvs(size=150, random_state=rng))
+    levels = np.array([0.001, 0.5, 0.999])
+    said = found.quantile(x[:4], levels)
+    for column, level in zip(said.T, levels, strict=True):
+        np.testing.assert_allclose(found.distribution(x[:4], column), level, atol=1e-5)
+
+
+def test_a_single_row_looks_at_itself():
+    np.testing.assert_array_equal(regression.attend(np.zeros((1, 1)), np.ones(1), 1.0, aside=True), [[1.0]])

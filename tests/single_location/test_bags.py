@@ -161,3 +161,15 @@ def test_scaling_counts_bags_and_leaves_constant_features_alone():
 def test_an_unknown_loss_is_bad_input():
     with pytest.raises(InputError, match=r"loss = 'squard'.*squared"):
         fit_selection(ragged(np.random.default_rng(0)), np.zeros((23, 1)), loss="squard")
+
+
+def test_what_is_held_out_knows_nothing_of_its_targets():
+    """Targets that are independent of bags with more features than there are bags: a start that had seen them would not be forgotten."""
+    right = []
+    for draw in range(6):
+        rng = np.random.default_rng([SEED, draw])
+        bags = list(rng.normal(size=(60, 3, 380)))
+        y = rng.permutation(np.arange(60) % 2)
+        found = fit_selection(bags, y[:, None].astype(float), loss="logistic", penalty=1e-3, heads=1, seed=draw)
+        right.append(np.mean((found.aside[:, 0] > 0) == y))
+    assert np.mean(right) <= 0.5 + 3 * 0.5 / np.sqrt(60 * len(right))

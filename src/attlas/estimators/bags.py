@@ -15,6 +15,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin, OneToOneFeatureMixin, R
 from sklearn.metrics import accuracy_score, r2_score
 from sklearn.utils import Tags, check_random_state
 from sklearn.utils._param_validation import Interval
+from sklearn.utils._set_output import _get_output_config
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import (
     _check_sample_weight,
@@ -46,8 +47,9 @@ def read_bags(X: Any, ids: Any = None) -> tuple[np.ndarray, Int[np.ndarray, " n"
         rank = np.argsort(np.argsort(first))[inverse.ravel()]
         order = np.argsort(rank, kind="stable")
         return _rows(X, order), np.bincount(rank)
-    if isinstance(X, list | tuple) and len(X) and all(_is_table(bag) for bag in X):
-        bags = [np.asarray(bag) for bag in X]
+    listed = isinstance(X, list | tuple) or (isinstance(X, np.ndarray) and X.dtype == object and X.ndim == 1)
+    if listed and any(_is_table(bag) for bag in X):
+        bags = [_table(i, bag) for i, bag in enumerate(X)]
         _same_widths(bags)
         return np.concatenate(bags), np.array([len(bag) for bag in bags])
     if getattr(X, "ndim", 2) == 3:
@@ -60,6 +62,16 @@ def read_bags(X: Any, ids: Any = None) -> tuple[np.ndarray, Int[np.ndarray, " n"
 
 def _is_table(bag: Any) -> bool:
     return getattr(bag, "ndim", 2 if isinstance(bag, list | tuple) and bag and np.ndim(bag[0]) == 1 else 0) == 2
+
+
+def _table(i: int, bag: Any) -> np.ndarray:
+    try:
+        table = np.asarray(bag)
+    except ValueError:
+        raise InputError(f"bag {i} has rows of different lengths: it must be an array [instances, features]") from None
+    if table.size and table.ndim != 2:
+        raise InputError(f"bag {i} has the shape {table.shape}: it must be an array [instances, features]")
+    return table
 
 
 def _rows(X: Any, order: Int[np.ndarray, " N"]) -> Any:
@@ -203,10 +215,17 @@ class _SingleLocation(Saved, OneToOneFeatureMixin, TransformerMixin, BaseEstimat
         return np.array([int(np.argmax(w)) for w in self.attention(X, bags)])
 
     def transform(self, X: Any, bags: Any = None) -> Float[np.ndarray, "n d"]:
-        """Each bag as one instance: the mean of its instances with their shares of attention."""
+        """Each bag as one instance: the mean of its instances with their shares of attention; a data frame has the ids of `bags` as its index."""
         check_is_fitted(self)
         instances = self._instances(X, bags)
-        return np.stack([w @ x for w, x in zip(self._shares(instances), instances, strict=True)])
+        spoken = np.stack([w @ x for w, x in zip(self._shares(instances), instances, strict=True)])
+        if bags is None or _get_output_config("transform", self)["dense"] != "pandas":
+            return spoken
+        import pandas as pd
+
+        # scikit-learn would take the index of the rows, of which there are more.
+        ids = np.asarray(bags)
+        return pd.DataFrame(spoken, index=ids[np.sort(np.unique(ids, return_index=True)[1])])
 
     def _shares(self, instances: Instances) -> list[np.ndarray]:
         return [w @ self.selection_.loudness for w in self.selection_.attention(instances)]

@@ -19,7 +19,7 @@ from sklearn.utils.validation import (
     validate_data,
 )
 
-from attlas.estimators.resampling import distinct
+from attlas.estimators.resampling import distinct, warn_of_shares
 from attlas.estimators.saving import Saved
 from attlas.kernels import METHODS, RBF, Linear
 from attlas.latent_posterior.regression import Regression, fit_regression
@@ -114,6 +114,7 @@ class ConditionalMeanRegressor(Saved, RegressorMixin, BaseEstimator):
         weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
         if not weight.any():
             raise ValueError("sample_weight is zero for every row: all of the sample_weight must not be zero")
+        warn_of_shares(weight)
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         rows, weight = distinct((line.tobytes() for line in np.column_stack([X, y])), weight, seed)
         self.rows_: Int[np.ndarray, " m"] = rows

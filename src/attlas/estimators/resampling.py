@@ -2,6 +2,7 @@
 is repeated or weighs more, and copies of a row are never on both sides of a hold-out."""
 
 import hashlib
+import warnings
 from collections.abc import Hashable, Iterable, Sequence
 
 import numpy as np
@@ -23,6 +24,17 @@ def distinct(
             total[digest] = total.get(digest, 0.0) + float(weight[i])
     order = sorted(first)
     return np.array([first[d] for d in order], int), np.array([total[d] for d in order])
+
+
+def warn_of_shares(weight: Float[np.ndarray, " n"]) -> None:
+    """A weight counts rows: shares that sum to 1 would be one row."""
+    if weight.sum() < 2:
+        warnings.warn(
+            f"sample_weight sums to {weight.sum():.3g}, and a weight of 2 counts as two rows: these {np.count_nonzero(weight)} rows are fitted as fewer than 2; let"
+            " weights have a mean of 1",
+            UserWarning,
+            stacklevel=3,
+        )
 
 
 def balanced_folds(strata: Sequence[Hashable], count: int) -> Int[np.ndarray, " m"]:

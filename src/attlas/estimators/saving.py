@@ -4,6 +4,8 @@ import dataclasses
 import importlib
 import io
 import json
+import zipfile
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,18 @@ import attlas
 from attlas.errors import InputError
 
 FORMAT = 1
+DAMAGE = (
+    OSError,
+    EOFError,
+    ValueError,
+    KeyError,
+    TypeError,
+    AttributeError,
+    ImportError,
+    zipfile.BadZipFile,
+    zlib.error,
+)
+"""What reading a file that is cut, changed or of another kind may raise."""
 
 
 class Saved:
@@ -45,17 +59,18 @@ def load_estimator(path: str | Path) -> Any:
             arrays = {name: file[name] for name in file.files}
         content = json.loads(str(arrays.pop("content")))
         kind, version = content["class"], content["format"]
-    except FileNotFoundError:
+        if version != FORMAT:
+            raise InputError(f"{str(path)!r} has the format {version}: this version reads format {FORMAT}")
+        if kind not in estimators.__all__ or not isinstance(getattr(estimators, kind), type):
+            raise InputError(f"{str(path)!r} holds a {kind!r}: there is no such estimator")
+        estimator = getattr(estimators, kind)(**_decode(content["parameters"], arrays))
+        for name, value in _decode(content["fitted"], arrays).items():
+            setattr(estimator, name, value)
+    except (FileNotFoundError, InputError):
         raise
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise InputError(f"{str(path)!r} is not a saved estimator: {error}") from error
-    if version != FORMAT:
-        raise InputError(f"{str(path)!r} has the format {version}: this version reads format {FORMAT}")
-    if kind not in estimators.__all__ or not isinstance(getattr(estimators, kind), type):
-        raise InputError(f"{str(path)!r} holds a {kind!r}: there is no such estimator")
-    estimator = getattr(estimators, kind)(**_decode(content["parameters"], arrays))
-    for name, value in _decode(content["fitted"], arrays).items():
-        setattr(estimator, name, value)
+    except DAMAGE as error:
+        reason = f"{error} is missing" if isinstance(error, KeyError) else error
+        raise InputError(f"{str(path)!r} is not a saved estimator: {reason}") from error
     return estimator
 
 

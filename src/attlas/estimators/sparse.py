@@ -17,7 +17,7 @@ from sklearn.utils._param_validation import Interval
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
-from attlas.estimators.resampling import distinct
+from attlas.estimators.resampling import distinct, warn_of_shares
 from attlas.estimators.saving import Saved
 from attlas.sparse_variables.fitting import SparseFit, disagreement, fit_sparse
 from attlas.sparse_variables.task import patterns
@@ -112,6 +112,7 @@ class SparseAttentionClassifier(Saved, SelectorMixin, ClassifierMixin, BaseEstim
             raise ValueError(
                 f"y holds one class{'' if not len(seen) else f', {seen[0]!r}'}: a classifier needs at least 2 classes"
             )
+        warn_of_shares(weight)
         label = (y == self.classes_[1]).astype(np.uint8)
         self.thresholds_ = np.array([_threshold(column, weight) for column in X.T])
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))

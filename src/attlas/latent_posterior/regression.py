@@ -196,7 +196,7 @@ def attend(
 ) -> Float[np.ndarray, "q n"]:
     r"""Softmax attention, $p_i \propto w_ie^{-|q - x_i|^2/2\,\text{temperature}}$; with `aside`, of each row to all others."""
     scores = np.log(weight) - squares / (2 * temperature)
-    if aside:
+    if aside and len(weight) > 1:  # a single row has nothing else to look at
         np.fill_diagonal(scores, -np.inf)
     return special.softmax(scores, axis=1)
 
@@ -395,7 +395,8 @@ class Regression:
         return self.mean(queries)[:, None] + self.spread(queries)[:, None] * z
 
 
-GRID = np.linspace(-8, 8, 321)
+GRID = np.linspace(0, 1, 321)
+"""Where quantiles are looked for first, as shares of the range."""
 
 
 def _cumulated(shares: np.ndarray, centres: np.ndarray, h: float, z: Float[np.ndarray, "q k"]) -> np.ndarray:
@@ -403,11 +404,13 @@ def _cumulated(shares: np.ndarray, centres: np.ndarray, h: float, z: Float[np.nd
 
 
 def _inverted(shares: np.ndarray, centres: np.ndarray, h: float, levels: np.ndarray) -> Float[np.ndarray, "q k"]:
-    """By interpolation on a grid and bisection within its step; outside the grid there is nothing to speak of."""
-    on_grid = _cumulated(shares, centres, h, np.broadcast_to(GRID, (len(shares), len(GRID))))
+    """By a grid and bisection within its step; eight bandwidths outside the centres there is nothing to speak of."""
+    least, most = centres.min(1, keepdims=True) - 8 * h, centres.max(1, keepdims=True) + 8 * h
+    grid = least + (most - least) * GRID
+    on_grid = _cumulated(shares, centres, h, grid)
     place = np.array([np.clip(np.searchsorted(row, levels) - 1, 0, len(GRID) - 2) for row in on_grid])
-    low, high = GRID[place], GRID[place + 1]
-    for _ in range(20):
+    low, high = np.take_along_axis(grid, place, 1), np.take_along_axis(grid, place + 1, 1)
+    for _ in range(30):  # the range is wide where tails are heavy
         middle = (low + high) / 2
         under = _cumulated(shares, centres, h, middle) < levels
         low, high = np.where(under, middle, low), np.where(under, high, middle)

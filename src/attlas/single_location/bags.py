@@ -321,48 +321,52 @@ def fit_selection(
     """Fit heads to bags [length, dim]; for the "logistic" loss a target is one column of 0 and 1, or k columns of which one is 1.
 
     Every start is followed on all bags at one penalty, and dropped if it finds the function that a better one has found. Each that is left
-    is followed, at every penalty looked at, on all bags and on all but those of a `fold` [n] (0 to 4), for each fold; penalties are gone
-    through from the middle one in the direction in which less is lost on the bags held out. One head is the one that fits all bags best; the
-    average of all is one model with so many heads. Where what one head leaves of the bags held out has a larger moment than chance would give it, every
-    start gets a second head that begins on what it leaves, both are fitted together, and so on. The bags held out decide between one, the average and those fitted together, of at most `heads` (6
-    averaged and 4 together if not given). Without `norm` the square norm of an instance does not enter.
+    is followed, at every penalty looked at, on all bags and on all but those of a `fold` [n] (0 to 4), for each fold, which begins from moments of
+    its own bags; penalties are gone through from the middle one in the direction in which less is lost on the bags held out. One head is the one that
+    fits best the bags that it is fitted to; the average of all is one model with so many heads. Where what one head leaves of the bags held out has a
+    larger moment than chance would give it, every start that is left gets a second head that begins on what it leaves, both are fitted together, and so
+    on. The bags held out decide between one, the average and those fitted together, of at most `heads` (6 averaged and 4 together if not given). Without
+    `norm` the square norm of an instance does not enter.
     """
     target = np.asarray(target, float)
     weight = np.ones(len(target)) if weight is None else np.asarray(weight, float)
     fold = np.arange(len(target)) % FOLDS if fold is None else np.asarray(fold)
     task = _Task.of(instances, target, loss, weight, fold, norm, trips, tolerance)
-    pairs = start_pairs(task.moments, np.random.default_rng(seed), instances[0].shape[1])
+    # Every lane has starts of its own: with more features than bags a descent does not forget where it began, and a fold would know its targets.
+    pairs = [start_pairs(found, np.random.default_rng(seed), instances[0].shape[1]) for found in task.moments]
+    names = list(pairs[-1])
     grid = PENALTIES if penalty is None else (penalty,)
     middle = min(MIDDLE, len(grid) - 1)
-    lanes = [[pair] for pair in pairs.values()]
-    first = task.follow(task.begun(lanes), [weight] * len(pairs), grid[middle])
-    kept = _distinct(first.value, first.output)[:heads]
-    begin = [task.begun([lanes[j]] * (FOLDS + 1)) for j in kept]
+    first = task.follow(task.begun([[pairs[-1][name]] for name in names]), [weight] * len(names), grid[middle])
+    kept = [names[j] for j in _distinct(first.value, first.output)[:heads]]
+    begin = [[[lane[name]] for lane in pairs] for name in kept]
 
     @functools.cache
     def look(i: int) -> _Look:
-        runs = [task.follow(start, task.shares, grid[i]) for start in begin]
-        best = int(np.argmin([run.value[-1] for run in runs]))
-        return _Look(runs, best, task.held_out(runs[best].output), task.held_out(np.mean([r.output for r in runs], 0)))
+        runs = [task.follow(task.begun(pairs), task.shares, grid[i]) for pairs in begin]
+        best = _fittest(runs)
+        one = _picked(runs, best)
+        return _Look(runs, best, one, task.held_out(one.output), task.held_out(np.mean([r.output for r in runs], 0)))
 
     i = _lowest(lambda j: look(j).loss, middle, len(grid))
     found = look(i)
-    grown, at, lost, run, origin = found.runs[found.best], i, found.loss, first, kept[found.best]
+    grown, at, lost, origin = found.single, i, found.loss, kept[found.best[-1]]
+    lanes, runs = begin, found.runs
     for _ in range(1, MOST if heads is None else heads):
         if not task.leaves_more(grown.output, seed):
             break
-        lanes = [[*lane, task.rest(run.output[:, j])] for j, lane in enumerate(lanes)]
-        run = task.follow(task.begun(lanes), [weight] * len(lanes), grid[at])
-        best = int(np.argmin(run.value))
-        j, more, less = task.descend(task.begun([lanes[best]] * (FOLDS + 1)), at, grid)
+        lanes = [task.extended(pairs, run.output) for pairs, run in zip(lanes, runs, strict=True)]
+        runs = [task.follow(task.begun(pairs), task.shares, grid[at]) for pairs in lanes]
+        best = _fittest(runs)
+        j, more, less = task.descend(task.begun([lanes[b][k] for k, b in enumerate(best)]), at, grid)
         if less > (1 - GAIN) * lost:
             break
-        grown, at, lost, origin = more, j, less, best
+        grown, at, lost, origin = more, j, less, kept[best[-1]]
     added = grown.heads.norm.shape[1] - 1
-    runs = [grown] if added else [found.runs[j] for j in found.members]
-    members = [list(pairs)[j] for j in ([origin] if added else [kept[j] for j in found.members])]
+    averaged = found.averaged and not added
+    runs, members = (found.runs, kept) if averaged else ([grown], [origin])
     looked = [j for j in range(len(grid)) if abs(j - i) <= 1 or min(i, middle) - 1 <= j <= max(i, middle) + 1]
-    outputs = np.moveaxis(first.output, 1, 0).reshape(len(pairs), -1)
+    outputs = np.moveaxis(first.output, 1, 0).reshape(len(names), -1)
     return Selection(
         task.joined(runs),
         task.scaling,
@@ -371,8 +375,8 @@ def fit_selection(
         float(grid[at]),
         lost,
         {float(grid[j]): (look(j).one, look(j).several) for j in looked},
-        dict(zip(pairs, first.value.tolist(), strict=True)),
-        float(_correlations(outputs)[list(pairs).index("moments"), list(pairs).index("swapped")]),
+        dict(zip(names, first.value.tolist(), strict=True)),
+        float(_correlations(outputs)[names.index("moments"), names.index("swapped")]),
         (*members, *[REST] * added),
         all(bool(run.settled[-1]) for run in runs),
         max(int(run.steps[-1]) for run in runs),
@@ -420,10 +424,11 @@ class _Run(NamedTuple):
 
 
 class _Look(NamedTuple):
-    """All starts at one penalty: which fits all bags best, and what is lost on bags held out by that one and by the average."""
+    """All starts at one penalty: which fits best in each lane, those lanes together, and what is lost on bags held out by them and by the average."""
 
     runs: list[_Run]
-    best: int
+    best: list[int]
+    single: _Run
     one: float
     several: float
 
@@ -432,8 +437,25 @@ class _Look(NamedTuple):
         return min(self.one, self.several)
 
     @property
-    def members(self) -> list[int]:
-        return [self.best] if self.one <= self.several else list(range(len(self.runs)))
+    def averaged(self) -> bool:
+        return self.several < self.one
+
+
+def _fittest(runs: Sequence[_Run]) -> list[int]:
+    """In each lane the run that fits best: a lane knows its own bags only."""
+    return np.argmin([run.value for run in runs], 0).tolist()
+
+
+def _picked(runs: Sequence[_Run], best: Sequence[int]) -> _Run:
+    """Each lane of the run that is best in it."""
+    taken = [(runs[b], k) for k, b in enumerate(best)]
+    return _Run(
+        jax.tree.map(lambda *x: np.stack([x[b][k] for k, b in enumerate(best)]), *(run.heads for run in runs)),
+        np.array([run.value[k] for run, k in taken]),
+        np.array([run.settled[k] for run, k in taken]),
+        np.array([run.steps[k] for run, k in taken]),
+        np.stack([run.output[:, k] for run, k in taken], 1),
+    )
 
 
 def _distinct(value: np.ndarray, output: Float[np.ndarray, "n lane k"]) -> list[int]:
@@ -504,10 +526,11 @@ class _Task:
         return np.linalg.eigh((share[:, None] * centred).T @ centred)[1][:, -1]
 
     @functools.cached_property
-    def moments(self) -> Moments:
-        return moments(self.bags, self.target @ self.direction, self.weight)
+    def moments(self) -> list[Moments]:
+        """Of the bags of each lane."""
+        return [moments(self.bags, self.target @ self.direction, share) for share in self.shares]
 
-    @property
+    @functools.cached_property
     def shares(self) -> list[np.ndarray]:
         """Weights without each fold, and with all bags."""
         rest = [np.where(self.fold == k, 0, self.weight) for k in range(FOLDS)]
@@ -534,10 +557,11 @@ class _Task:
         left = self.left(self.aside(output))
         return bool(self.bags.lengths.max() > 1) and moment_ratio(self.bags, left, self.weight, seed) > 1
 
-    def rest(self, output: Float[np.ndarray, "n k"]) -> tuple[np.ndarray, np.ndarray]:
-        """The pair from which to begin on what is left."""
-        found = moments(self.bags, self.left(output), self.weight)
-        return start_pairs(found, np.random.default_rng(0), len(self.scaling.mean))["moments"]
+    def extended(self, lanes: Sequence[list[Any]], output: Float[np.ndarray, "n lane k"]) -> list[list[Any]]:
+        """The pairs of each lane, and one more from which to begin on what the lane leaves of its own bags."""
+        found = [moments(self.bags, self.left(output[:, k]), share) for k, share in enumerate(self.shares)]
+        rest = [start_pairs(m, np.random.default_rng(0), len(self.scaling.mean))["moments"] for m in found]
+        return [[*pairs, pair] for pairs, pair in zip(lanes, rest, strict=True)]
 
     def follow(self, start: Heads, weights: Sequence[np.ndarray], penalty: float) -> _Run:
         """Each lane from its start, with its own weights."""

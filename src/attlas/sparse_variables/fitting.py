@@ -88,7 +88,7 @@ def fit_sparse(
     """Learn a function of at most `most` of the bits, or of `sparsity` of them, from examples; one of weight w counts as w."""
     weight = np.ones(len(label)) if weight is None else np.asarray(weight, float)
     rng = stream(key)
-    draws = rng.multinomial(round(weight.sum()), weight / weight.sum(), RESAMPLES).astype(float)
+    draws = rng.multinomial(max(1, round(weight.sum())), weight / weight.sum(), RESAMPLES).astype(float)
     lanes = np.stack([weight if i % 2 == 0 else draws[(i // 2) % RESAMPLES] for i in range(runs)])
     votes, attention, taken = look_around(bits, label, lanes, steps=steps, recipe=recipe, key=key)
     candidates = np.argsort(-votes, kind="stable")[:CANDIDATES]
