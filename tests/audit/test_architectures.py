@@ -223,6 +223,7 @@ def test_a_table_of_ones_own_is_read(tmp_path):
     ("change", "words"),
     [
         ({"extends": "BRET"}, "known are"),
+        ({"extends": ["BERT"]}, "known are"),
         ({"layer": {"quary": "x"}}, "Did you mean query"),
         ({"layers": {}}, "Did you mean layer"),
         ({"layer": {"query": 3}}, "name of a tensor"),

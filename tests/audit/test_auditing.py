@@ -1,5 +1,6 @@
 """An audit holds what was asked for, says what it left out and why, and refuses what it cannot do."""
 
+import inspect
 import json
 
 import numpy as np
@@ -24,7 +25,6 @@ from attlas.audit.auditing import (
     spread_of,
 )
 from attlas.audit.checkpoints import read_checkpoint
-from attlas.audit.texts import tokens_of
 from tests.audit.conftest import DATA
 
 IDS = np.random.default_rng(0).integers(3, 60, (6, 12)).tolist()
@@ -90,9 +90,18 @@ def test_a_model_without_tokenizer_is_weighed_unless_a_text_was_asked_for():
 
 def test_what_is_too_long_is_cut_and_said():
     model = as_model(DATA / "llama")
-    found, skipped = cut(tokens_of([[1] * 80] + [[2, 3]] * MOST_TEXTS), model)
+    found, skipped = cut(model, [[1] * 80] + [[2, 3]] * MOST_TEXTS)
     assert found.ids.shape == (MOST_TEXTS, 64) and len(found.pieces[0]) == 64
     assert skipped == ["1 of 65 texts: the first 64 are read.", "The ends of 1 texts: the first 64 tokens are read."]
+
+
+def test_long_lines_are_cut_and_not_refused(tmp_path):
+    for name in ("config.json", "model.safetensors"):
+        (tmp_path / name).write_bytes((DATA / "bert" / name).read_bytes())
+    (tmp_path / "vocab.txt").write_text("\n".join(["[UNK]", "[CLS]", "[SEP]", *(f"w{i}" for i in range(57)), "##x"]))
+    found, skipped = read_tokens(as_model(tmp_path), ["w1 " * 300] * 2 + ["w2"] * MOST_TEXTS, None)
+    assert found.ids.shape == (MOST_TEXTS, 20) and len(found.pieces[0]) == 20
+    assert skipped == ["2 of 66 texts: the first 64 are read.", "The ends of 2 texts: the first 20 tokens are read."]
 
 
 def test_comparing_an_audit_with_another(audited):
@@ -145,6 +154,9 @@ def test_token_ids_are_read_from_a_file(tmp_path):
     (tmp_path / "ids.txt").write_text("1 2\n3 -4\n")
     with pytest.raises(InputError, match="line 2"):
         read_ids(tmp_path / "ids.txt")
+    (tmp_path / "ids.txt").write_text("1 2\n" + "7" * 5000)  # longer than Python turns into a number
+    with pytest.raises(InputError, match=r"line 2 .* at most 10 digits"):
+        read_ids(tmp_path / "ids.txt")
     with pytest.raises(InputError, match="none of the 61 tokens"):
         audit_model(DATA / "bert", tokens=[[1, 2, 3, 4, 5, 99]])
 
@@ -152,6 +164,16 @@ def test_token_ids_are_read_from_a_file(tmp_path):
 def test_bad_arguments_are_refused():
     with pytest.raises(InputError, match="probes = 'all'"):
         audit_model(DATA / "bert", probes="all")
+    for seed in (-1, 2**33, True):
+        with pytest.raises(InputError, match=f"seed = {seed}: it must be a whole number from 0"):
+            audit_model(DATA / "bert", seed=seed)
+    unchecked = inspect.unwrap(audit_model)  # without the type checker of the tests
+    for texts in ([1, 2], 3, b"abc"):
+        with pytest.raises(InputError, match="is no text"):
+            unchecked(DATA / "bert", texts=texts)
+    for tokens in ([1, 2, 3], 4):
+        with pytest.raises(InputError, match="a list of whole numbers for each text"):
+            unchecked(DATA / "bert", tokens=tokens)
     with pytest.raises(InputError, match="one of them"):
         read_tokens(as_model(DATA / "bert"), ["a"], IDS)
 

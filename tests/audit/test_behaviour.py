@@ -101,12 +101,25 @@ def test_habits_are_means_over_the_other_texts():
     weights, pairs = bits.random((3, 5, 5)), bits.random((3, 5, 5)) < 0.7
     by_offset, habit = _habits(np.where(pairs, weights, 0), pairs)
     for b, q, k in np.ndindex(3, 5, 5):
-        others = [(c, i, j) for c, i, j in np.argwhere(pairs) if c != b]
-        at_offset = [weights[c, i, j] for c, i, j in others if j - i == k - q]
-        at_place = [weights[c, i, j] for c, i, j in others if j == k]
-        assert habit[b, q, k] == approx(max(np.mean(at_offset or [0]), np.mean(at_place or [0])))
+        means = []
+        for alike in (lambda i, j, q=q, k=k: j - i == k - q, lambda i, j, k=k: j == k):
+            there = [(c, weights[c, i, j]) for c, i, j in np.argwhere(pairs) if alike(i, j)]
+            others, own = [weight for c, weight in there if c != b], [weight for c, weight in there if c == b]
+            means.append(np.mean(others or own or [0]))
+        assert habit[b, q, k] == approx(max(means))
     asked = pairs.any(-1).sum()
     assert by_offset[4 + 1] == approx(sum(weights[c, i, j] for c, i, j in np.argwhere(pairs) if j - i == 1) / asked)
+
+
+def test_a_habit_of_place_in_the_longest_text_alone_is_no_content():
+    """A head that looks 20 back, and at the first token where there is none, on a text of 40 tokens beside two of 8."""
+    lengths = np.array([40, 8, 8])
+    mask = np.arange(40) < lengths[:, None]
+    content = mask & (np.arange(40) > 0)
+    attention = np.tile(np.eye(40)[np.maximum(np.arange(40) - 20, 0)], (3, 1, 1))
+    found = _shares(attention, np.broadcast_to(mask[:, None, :], attention.shape), Roles(content, content, lengths - 1))
+    assert found["single_location"] == approx(0, abs=1e-9) == found["reader_location"]
+    assert found["positional"] > 0.3
 
 
 def test_scores_that_do_not_depend_on_the_query_are_query_free():

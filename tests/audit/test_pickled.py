@@ -145,6 +145,8 @@ def test_a_description_that_does_not_fit_the_file_is_refused(tmp_path, change, w
         b"\x80\x02]" + b"q\x00h\x00a" * 10_000 + b".",  # a list inside itself
         b"\x80\x02cos\nsystem\n" + many(text("touch ran")) + b"R.",
         b"\x80\x04\x8c\x02os\x8c\x06system\x93.",
+        b"\x80\x04]" + b"]" * 100_000 + b"a" * 100_000 + b"]\x93.",  # a name of nested lists
+        b"\x80\x04]\x94" + b"".join(b"](h%ch%ce\x94" % (i, i) for i in range(40)) + b"]\x93.",  # one of 2^40 letters
         b"\x80\x02(cos\nsystem\no.",
         b"\x80\x02\x82\x01.",
         b"\x80\x02ctorch._utils\n_rebuild_tensor_v2\n)R.",

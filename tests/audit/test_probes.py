@@ -5,9 +5,12 @@ import pytest
 from pytest import approx
 
 from attlas import InputError
+from attlas.audit.architectures import recognise
 from attlas.audit.auditing import as_model
+from attlas.audit.checkpoints import Checkpoint, read_checkpoint
 from attlas.audit.forward import embed, trace
 from attlas.audit.probes import Labelled, constructed, probe, probe_labelled, read_labelled, some, states
+from attlas.audit.tensors import held
 from attlas.audit.texts import encode
 from tests.audit.conftest import DATA
 
@@ -60,6 +63,25 @@ def test_a_sample_is_balanced_and_the_same_each_time():
     assert len(found.texts) == 100 and found.labels.mean() == 0.5
     assert found.texts == some(constructed()["train"], 101).texts
     assert some(found, 1000).texts == found.texts
+
+
+def test_a_sample_leaves_enough_of_each_class_for_every_fold():
+    many = Labelled(["w"] * 60, np.repeat(np.arange(10), 6))
+    assert np.bincount(some(many, 20).labels).tolist() == [5] * 10
+
+
+def test_states_that_are_not_finite_are_refused_and_long_texts_cut(model):
+    broken = read_checkpoint(model.checkpoint.folder)
+    arrays = {name: tensor.load() for name, tensor in broken.tensors.items()}
+    arrays["embeddings.word_embeddings.weight"][WORDS.index("bad")] = np.nan
+    broken = recognise(
+        Checkpoint("broken", broken.config, {name: held(array) for name, array in arrays.items()}, broken.folder)
+    )
+    assert np.isfinite(states(broken, ["good w1"])).all()
+    with pytest.raises(InputError, match="layer 0 of broken on the texts to probe is not finite"):
+        states(broken, ["good w1", "bad w1"])
+    long = states(model, ["w1 " * 19, "w1 " * 90])  # the model takes 20 tokens, of which [CLS] is one
+    assert long[..., 0, :] == approx(long[..., 1, :], abs=1e-5)
 
 
 def test_states_are_those_of_the_forward_pass_however_they_are_batched(model):

@@ -60,6 +60,16 @@ def test_metadata_and_tensors_are_those_that_the_package_reads(tmp_path):
         assert tensors[tensor.name].dtype == tensor.tensor_type.name
 
 
+def test_a_vector_in_blocks_is_read(tmp_path):
+    numbers = BITS.standard_normal(96).astype(np.float32)
+    kind = gguf.GGMLQuantizationType.Q8_0
+    raw = gguf.quantize(numbers, kind)
+    (tmp_path / "m.gguf").write_bytes(tensor(shape=(96,), kind=int(kind), data=0) + raw.tobytes())
+    _, tensors = gguf_file(tmp_path / "m.gguf")
+    np.testing.assert_array_equal(tensors["w"].load(), gguf.dequantize(raw, kind))
+    np.testing.assert_array_equal(tensors["w"].rows([70, 3]), gguf.dequantize(raw, kind)[[70, 3]])
+
+
 def array(kind, count):
     """The beginning of a file with one array of `count` values."""
     return b"GGUF" + struct.pack("<IQQ", 3, 0, 1) + struct.pack("<Q", 1) + b"a" + struct.pack("<IIQ", 9, kind, count)

@@ -10,7 +10,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from attlas import InputError
 from attlas.audit.architectures import recognise
 from attlas.audit.checkpoints import read_checkpoint
-from attlas.audit.texts import encode, tokens_of
+from attlas.audit.texts import encode, rows_of, tokens_of
 from tests.audit.conftest import DATA
 from tests.audit.fuzz import SEVERAL, damaged
 
@@ -45,6 +45,9 @@ def test_tokens_are_padded_on_the_right_and_split_into_batches():
 def test_token_ids_that_are_none_are_refused(ids):
     with pytest.raises(InputError, match="token"):
         tokens_of(ids)
+    for wrong in ([1, 2], 3):
+        with pytest.raises(InputError, match="a list of whole numbers for each text"):
+            rows_of(wrong)
 
 
 def test_a_vocabulary_of_word_pieces_is_enough(tmp_path):
@@ -92,6 +95,12 @@ def test_a_missing_or_damaged_tokenizer_is_said_so(tmp_path):
             encode(bert_with(tmp_path, tokenizer_json=text), ["a"])
 
 
+def test_a_vocabulary_without_a_word_for_the_unknown_is_said_so(tmp_path):
+    model = bert_with(tmp_path, vocab_txt=vocabulary([word for word in WORDS if word != "[UNK]"]))
+    with pytest.raises(InputError, match=r"cannot cut the text: .*UNK"):
+        encode(model, ["the dog"])
+
+
 def test_empty_and_overlong_texts_are_refused(tmp_path):
     model = bert_with(tmp_path, vocab_txt=vocabulary(WORDS))
     for texts in ([], [""], ["cat", " \n"]):
@@ -99,6 +108,13 @@ def test_empty_and_overlong_texts_are_refused(tmp_path):
             encode(model, texts)
     with pytest.raises(InputError, match=r"text 2 has 22 tokens: .* at most 20"):
         encode(model, ["cat", "cat " * 20])
+
+
+def test_long_texts_are_cut_where_that_is_asked_for(tmp_path):
+    model = bert_with(tmp_path, vocab_txt=vocabulary(WORDS))
+    for most, kept in ((5, 5), (50, 20)):  # the model takes 20
+        tokens = encode(model, ["cat", "cat " * 30], most)
+        assert tokens.mask.sum(1).tolist() == [3, kept] and len(tokens.pieces[1]) == kept
 
 
 def test_fuzzed_tokenizers_are_refused_or_work(tmp_path):

@@ -349,7 +349,7 @@ def complete(table: Mapping[str, Any], known: Mapping[str, Mapping[str, Any]]) -
             raise InputError(f"{where} has {section!r}: known are {', '.join(heads)}.{near(section, heads)}")
     base: Mapping[str, Any] = {}
     if "extends" in table:
-        if table["extends"] not in known:
+        if not isinstance(table["extends"], str) or table["extends"] not in known:
             raise InputError(f"{where} extends {table['extends']!r}: known are {', '.join(known)}")
         base = complete(known[table["extends"]], known)
     full: dict[str, Any] = {"name": "a table of yours", "model_types": [], "prefixes": [""], **base, **table}

@@ -10,7 +10,7 @@ audited.save("audit.html")               # one page that opens offline; audited.
 
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cache
 from importlib import resources
@@ -27,12 +27,14 @@ from attlas.audit.behaviour import kinds, watch
 from attlas.audit.checkpoints import Checkpoint, read_checkpoint
 from attlas.audit.heads import depth, weigh
 from attlas.audit.hypotheses import Distance, distances, exchangeability
-from attlas.audit.texts import Tokens, encode, tokens_of
+from attlas.audit.texts import Tokens, rows_of, spelled, tokens_of
 from attlas.errors import InputError
 
 MOST_TEXTS, MOST_TOKENS, SHOWN_TOKENS = 64, 128, 24
 """So many texts are read, so many tokens of each; and of the first one, so many are shown with their attention."""
 LARGEST_TEXT = 16 * 2**20
+MOST_DIGITS = 10
+"""Of a token id in a file."""
 UNKNOWN = 0.3
 """Share of unknown tokens from which on the default text says nothing about a model."""
 
@@ -151,6 +153,12 @@ def audit_model(
     """
     if probes not in SENTENCES:
         raise InputError(f"probes = {probes!r}: it must be one of {', '.join(SENTENCES)}")
+    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or not 0 <= seed < 2**31:
+        raise InputError(f"seed = {seed!r}: it must be a whole number from 0 to {2**31 - 1}")
+    if texts is not None and not isinstance(texts, str | Path):
+        texts = _strings(texts)
+    if tokens is not None:
+        tokens = rows_of(tokens)
     labelled = None if labels is None else _labelled(labels)
     clock = Clock(progress)
     clock.start("reading")
@@ -213,6 +221,14 @@ def _watched(layers: xr.Dataset, weighed: xr.Dataset, seen: xr.Dataset) -> xr.Da
     """With what the text says of each layer, and the bound that takes the norms as they were seen to stretch."""
     stretched = depth(weighed, np.stack([seen.attention_stretch.values, seen.mlp_stretch.values], -1))
     return layers.assign(_over_layers(seen)).assign(log10_lipschitz_stretched=stretched.log10_lipschitz)
+
+
+def _strings(texts: Any) -> list[str]:
+    found = list(texts) if isinstance(texts, Iterable) else [texts]
+    for text in found:
+        if not isinstance(text, str):
+            raise InputError(f"{text!r} is no text: texts are strings, or the path of a file of them")
+    return found
 
 
 def _labelled(path: str | Path) -> Any:
@@ -282,20 +298,21 @@ def read_tokens(
     if tokens is not None:
         if texts is not None:
             raise InputError("texts and tokens are given: there must be one of them")
-        return cut(tokens_of(tokens), model)
+        return cut(model, tokens)
     if texts is not None:
-        return cut(encode(model, read_lines(texts) if isinstance(texts, str | Path) else list(texts)), model)
+        lines = read_lines(texts) if isinstance(texts, str | Path) else list(texts)
+        return cut(model, *spelled(model, lines[:MOST_TEXTS]), of=len(lines))
     try:
-        found = encode(model, neutral())
+        ids, pieces = spelled(model, neutral())
     except InputError as error:
         return None, [f"Everything that needs a text: {error}."]
-    unknown = np.mean([piece in ("[UNK]", "<unk>") for pieces in found.pieces for piece in pieces])
+    unknown = np.mean([piece in ("[UNK]", "<unk>") for row in pieces for piece in row])
     if unknown > UNKNOWN:
         reason = (
             f"its tokenizer does not know {unknown:.0%} of the default English text; give one of its own with --text"
         )
         return None, [f"Everything that needs a text: {reason}."]
-    return cut(found, model)
+    return cut(model, ids, pieces)
 
 
 @cache
@@ -326,22 +343,30 @@ def read_ids(path: str | Path) -> list[list[int]]:
     found = []
     for number, line in enumerate(read_lines(path), 1):
         words = line.replace(",", " ").split()
-        if not all(word.isdecimal() for word in words):
-            raise InputError(f"line {number} of {path} is {line[:60]!r}: it must be token ids, whole numbers from 0 on")
+        if not all(word.isdecimal() and len(word) <= MOST_DIGITS for word in words):
+            raise InputError(
+                f"line {number} of {path} is {line[:60]!r}: it must be token ids, whole numbers from 0 on of at most {MOST_DIGITS} digits"
+            )
         found.append([int(word) for word in words])
     return found
 
 
-def cut(tokens: Tokens, model: Model) -> tuple[Tokens, list[str]]:
-    """The first texts, and the first tokens of each."""
+def cut(
+    model: Model,
+    ids: Sequence[Sequence[int]],
+    pieces: Sequence[Sequence[str]] | None = None,
+    of: int | None = None,
+) -> tuple[Tokens, list[str]]:
+    """The first tokens of the first texts `of` so many, and what that leaves out. Cut before it is padded: one long line would make all long."""
     skipped = []
-    if len(tokens.ids) > MOST_TEXTS:
-        skipped.append(f"{len(tokens.ids) - MOST_TEXTS} of {len(tokens.ids)} texts: the first {MOST_TEXTS} are read.")
+    of, kept = of or len(ids), ids[:MOST_TEXTS]
+    if of > MOST_TEXTS:
+        skipped.append(f"{of - MOST_TEXTS} of {of} texts: the first {MOST_TEXTS} are read.")
     longest = min(MOST_TOKENS, model.longest or MOST_TOKENS)
-    long = int((tokens.mask.sum(1) > longest).sum())
+    long = sum(len(row) > longest for row in kept)
     if long:
         skipped.append(f"The ends of {long} texts: the first {longest} tokens are read.")
-    return few(tokens, MOST_TEXTS, longest), skipped
+    return few(tokens_of(kept, pieces, most=longest), MOST_TEXTS, longest), skipped
 
 
 def few(tokens: Tokens, texts: int, longest: int = MOST_TOKENS) -> Tokens:

@@ -4,8 +4,8 @@ r"""What every head does with a text: where its attention lies, and how near the
 
 **Where attention lies.** A query's attention is cut into four shares that sum to 1. `sink` is what lies on the first token and on separators
 (special tokens, punctuation). Of a weight $a$ on any other token, $\min(a, u)$ is `broad`, with $u$ one over the number of tokens admitted; what is
-above that but below $p$ is `positional`, where $p$ is the mean weight of this head at the same offset or at the same place in the *other* texts,
-whichever is larger; and what is above both is `content`: neither spread out, nor a habit of place, nor a sink.
+above that but below $p$ is `positional`, where $p$ is the mean weight of this head at the same offset or at the same place in the *other* texts
+(in the same one, where no other is so long), whichever is larger; and what is above both is `content`: neither spread out, nor a habit of place, nor a sink.
 
 **Single location.** $\max_t\,[a_t - \max(p_t, u)]_+$ over tokens that are no sink, averaged over queries: 1 for a head that puts all
 its weight on one token that its place does not betray; 0 for one that looks at the previous token, at the first, or at all alike.
@@ -238,7 +238,7 @@ def _sheared(x: np.ndarray) -> np.ndarray:
 
 def _habits(weights: np.ndarray, pairs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The share of a query's attention at each offset [2n - 1], and for each pair of tokens the mean weight at their offset or at the key's place in
-    the other texts, whichever is larger, [b, q, k]."""
+    the other texts, as `_left_out` has it, whichever is larger, [b, q, k]."""
     n = weights.shape[-1]
     used = np.where(pairs, weights, 0)
     mass, count = _sheared(used).sum(-2), _sheared(pairs).sum(-2)
@@ -249,10 +249,10 @@ def _habits(weights: np.ndarray, pairs: np.ndarray) -> tuple[np.ndarray, np.ndar
 
 
 def _left_out(mass: np.ndarray, count: np.ndarray) -> np.ndarray:
-    """Means over all texts but one, [b, ...]; of a single text, its own."""
-    if len(mass) == 1:
-        return mass / np.maximum(count, 1)
-    return (mass.sum(0) - mass) / np.maximum(count.sum(0) - count, 1)
+    """Means over all texts but one, [b, ...]; where only that one has any, as in the tail of the longest text, its own: of one text alone, place and
+    content cannot be told apart."""
+    others = count.sum(0) - count
+    return np.where(others > 0, (mass.sum(0) - mass) / np.maximum(others, 1), mass / np.maximum(count, 1))
 
 
 def _query_free(scores: Float[np.ndarray, "b q k"], where: Bool[np.ndarray, "b q k"]) -> float:

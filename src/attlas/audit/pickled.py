@@ -138,7 +138,11 @@ def interpret(file: Any, storages: dict[str, Storage]) -> Any:
             case "GLOBAL":
                 stack.append(_name(str(argument)))
             case "STACK_GLOBAL":
-                stack.append(_name(" ".join(map(str, pop(2)))))
+                parts = pop(2)
+                # Anything else is not written out: lists that share lists can be longer than any memory.
+                if not all(isinstance(part, str) for part in parts):
+                    raise Refused("it asks for a name that is no text")
+                stack.append(_name(" ".join(parts)))
             case "REDUCE":
                 stack.append(_rebuilt(*pop(2)))
             case "BUILD":  # the attributes of an ordered dictionary, such as versions of modules: not weights
@@ -223,7 +227,7 @@ def torch_file(path: Path) -> dict[str, Tensor]:
         views = _views(described)
     except Refused as error:
         raise InputError(f"{path} is a pickle that is not read: {error}") from error
-    except (ValueError, OSError, EOFError, zipfile.BadZipFile, NotImplementedError, struct.error) as error:
+    except (ValueError, OSError, EOFError, RuntimeError, zipfile.BadZipFile, struct.error) as error:
         raise InputError(f"{path} is no whole file of torch.save: {error}") from error
     return {name: _tensor(path, view, places[view.storage.key]) for name, view in views.items()}
 

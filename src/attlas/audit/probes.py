@@ -26,7 +26,7 @@ from threadpoolctl import threadpool_limits
 from attlas.audit.architectures import Model
 from attlas.audit.auditing import read_lines
 from attlas.audit.forward import embed, trace
-from attlas.audit.texts import Tokens, encode
+from attlas.audit.texts import encode
 from attlas.errors import InputError
 
 POOLS = ("reader", "mean")
@@ -84,10 +84,12 @@ def _built(*slots: Sequence[Sequence[str] | Mapping[str, int]]) -> Labelled:
 
 
 def some(found: Labelled, most: int, seed: int = 0) -> Labelled:
-    """At most `most` of the texts, classes in equal numbers as far as they go."""
+    """At most `most` of the texts, classes in equal numbers as far as they go; but enough of each for every fold to have one."""
     bits = np.random.default_rng(seed)
     classes = np.unique(found.labels)
-    kept = [bits.permutation(np.flatnonzero(found.labels == each))[: max(most // len(classes), 1)] for each in classes]
+    kept = [
+        bits.permutation(np.flatnonzero(found.labels == each))[: max(most // len(classes), FOLDS)] for each in classes
+    ]
     places = np.sort(np.concatenate(kept)) if len(found.texts) > most else np.arange(len(found.texts))
     return Labelled([found.texts[i] for i in places], found.labels[places])
 
@@ -110,12 +112,11 @@ def read_labelled(path: str | Path) -> tuple[Labelled, tuple[str, ...]]:
 
 
 def states(model: Model, texts: Sequence[str]) -> Float[np.ndarray, "pool layer text dim"]:
-    """The pooled states before the first layer and after each."""
-    tokens = encode(model, list(texts))
-    length = min(tokens.ids.shape[1], LONGEST)
+    """The pooled states before the first layer and after each, of the first `LONGEST` tokens."""
+    tokens = encode(model, list(texts), LONGEST)
     found = np.empty((len(POOLS), model.layers + 1, len(texts), model.dim), np.float32)
-    for start in range(0, len(texts), TOGETHER):
-        parts = _cut(tokens, slice(start, start + TOGETHER), length).split(BATCH)
+    for start, together in zip(range(0, len(texts), TOGETHER), tokens.split(TOGETHER), strict=True):
+        parts = together.split(BATCH)
         batches = [embed(model, part) for part in parts]
         for i, (part, batch) in enumerate(zip(parts, batches, strict=True)):
             here = slice(start + i * BATCH, start + i * BATCH + len(part.ids))
@@ -124,12 +125,9 @@ def states(model: Model, texts: Sequence[str]) -> Float[np.ndarray, "pool layer 
             part = parts[step.batch]
             here = slice(start + step.batch * BATCH, start + step.batch * BATCH + len(part.ids))
             found[:, step.layer + 1, here] = _pooled(model, np.asarray(step.after), part.mask)
+            if not np.isfinite(found[:, step.layer + 1, here]).all():
+                raise InputError(f"what leaves layer {step.layer} of {model.name} on the texts to probe is not finite")
     return found
-
-
-def _cut(tokens: Tokens, texts: slice, length: int) -> Tokens:
-    ids, mask, types, positions = (x[texts, :length] for x in (tokens.ids, tokens.mask, tokens.types, tokens.positions))
-    return Tokens(ids, mask, types, positions, tokens.pieces[texts])
 
 
 def _pooled(model: Model, state: np.ndarray, mask: np.ndarray) -> np.ndarray:

@@ -155,13 +155,16 @@ def _tensor(path: Path, name: str, shape: tuple[int, ...], kind: int, offset: in
         gguf.dequantize(np.zeros((1, size), np.uint8), encoding)
     except NotImplementedError as error:
         raise Damaged(f"the tensor {name[:80]!r} is of the type {encoding.name}, which is not known") from error
+    row = shape[-1] // block * size
     width = length // shape[0]
 
     def fetch(start: int, stop: int) -> np.ndarray:
-        raw = read_bytes(path, offset + start * width, (stop - start) * width)
-        blocks = raw.reshape(-1, shape[-1] // block * size)
+        # The entries of a vector share blocks: it is one row, read as a whole.
+        first, end = (start * width, stop * width) if len(shape) > 1 else (0, row)
+        blocks = read_bytes(path, offset + first, end - first).reshape(-1, row)
         with np.errstate(all="ignore"):
-            return gguf.dequantize(blocks, encoding).astype(np.float32, copy=False).reshape(stop - start, *shape[1:])
+            numbers = gguf.dequantize(blocks, encoding).astype(np.float32, copy=False)
+        return numbers.reshape(-1, *shape[1:]) if len(shape) > 1 else numbers[0, start:stop]
 
     return Tensor(shape, encoding.name, fetch), length
 

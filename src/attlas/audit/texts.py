@@ -44,33 +44,63 @@ class Tokens:
         return [Tokens(self.ids[p], self.mask[p], self.types[p], self.positions[p], self.pieces[p]) for p in parts]
 
 
-def tokens_of(ids: Sequence[Sequence[Any]], pieces: Sequence[Sequence[str]] | None = None, multiple: int = 8) -> Tokens:
-    """Token ids of several texts, padded; the length is rounded up to a `multiple`, so that few shapes are compiled."""
-    if not len(ids) or not all(len(row) for row in ids):
+def rows_of(ids: Any) -> list[list[int]]:
+    """Token ids of several texts as lists, each checked."""
+    try:
+        rows = [list(row) for row in ids]
+    except TypeError as error:
+        raise InputError(
+            f"the tokens are {str(ids)[:60]}: there must be a list of whole numbers for each text"
+        ) from error
+    if not all(rows) or not rows:
         raise InputError("a text has no tokens: there must be a text, and at least one token in each")
-    for row in ids:
+    for row in rows:
         for entry in row:
             if isinstance(entry, bool) or not isinstance(entry, int | np.integer) or not 0 <= entry < 2**31:
                 raise InputError(f"{entry!r} is no token: tokens are whole numbers from 0 on")
-    length = -(-max(map(len, ids)) // multiple) * multiple
-    padded = np.zeros((len(ids), length), np.int64)
-    mask = np.zeros((len(ids), length), bool)
-    for i, row in enumerate(ids):
+    return rows
+
+
+def tokens_of(
+    ids: Sequence[Sequence[Any]],
+    pieces: Sequence[Sequence[str]] | None = None,
+    multiple: int = 8,
+    most: int | None = None,
+) -> Tokens:
+    """Token ids of several texts, the first `most` of each, padded; the length is rounded up to a `multiple`, so that few shapes are compiled."""
+    rows = [row[:most] for row in rows_of(ids)]
+    length = -(-max(map(len, rows)) // multiple) * multiple
+    padded = np.zeros((len(rows), length), np.int64)
+    mask = np.zeros((len(rows), length), bool)
+    for i, row in enumerate(rows):
         padded[i, : len(row)] = row
         mask[i, : len(row)] = True
-    words = [[str(entry) for entry in row] for row in ids] if pieces is None else pieces
+    words = [list(map(str, row)) for row in rows] if pieces is None else [words[:most] for words in pieces]
     return Tokens(padded, mask, np.zeros_like(padded), np.arange(length) * mask, tuple(map(tuple, words)))
 
 
-def encode(model: Model, texts: Sequence[str]) -> Tokens:
-    """Texts as tokens of the model, with the special tokens that it expects around them."""
+def encode(model: Model, texts: Sequence[str], most: int | None = None) -> Tokens:
+    """Texts as tokens of the model, with the special tokens that it expects around them. A text that is longer than the model takes is refused,
+    or cut where `most` says how many tokens of each are wanted."""
+    ids, pieces = spelled(model, texts)
+    if most is not None:
+        return tokens_of(ids, pieces, most=min(most, model.longest or most))
+    for number, row in enumerate(ids, 1):
+        if model.longest is not None and len(row) > model.longest:
+            raise InputError(f"text {number} has {len(row)} tokens: {model.name} takes at most {model.longest}")
+    return tokens_of(ids, pieces)
+
+
+def spelled(model: Model, texts: Sequence[str]) -> tuple[list[list[int]], list[list[str]]]:
+    """Token ids of texts of any length, and the tokens as strings."""
     if not texts or not all(text.strip() for text in texts):
         raise InputError("the text is empty: there must be at least one example, and no blank ones")
-    found = tokenizer(model).encode_batch(list(texts))
-    for number, entry in enumerate(found, 1):
-        if model.longest is not None and len(entry.ids) > model.longest:
-            raise InputError(f"text {number} has {len(entry.ids)} tokens: {model.name} takes at most {model.longest}")
-    return tokens_of([entry.ids for entry in found], [entry.tokens for entry in found])
+    known = tokenizer(model)
+    try:
+        found = known.encode_batch(list(texts))
+    except Exception as error:  # of a vocabulary that lacks what its own tokenizer asks for
+        raise InputError(f"the tokenizer of {model.name} cannot cut the text: {error}") from error
+    return [entry.ids for entry in found], [entry.tokens for entry in found]
 
 
 def tokenizer(model: Model) -> "Tokenizer":
