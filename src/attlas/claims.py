@@ -5,6 +5,7 @@ import fnmatch
 import functools
 import hashlib
 import importlib
+import importlib.machinery
 import importlib.util
 import itertools
 import json
@@ -353,6 +354,14 @@ def catalogue() -> dict[str, Claim]:
     return dict(sorted(_REGISTRY.items()))
 
 
+class FromSource(importlib.machinery.SourceFileLoader):
+    """Loads a file from its source always: bytecode knows it by its size and the second of its change, and a file that is edited and
+    run again within that second would be the old one."""
+
+    def get_code(self, fullname: str) -> Any:
+        return self.source_to_code(self.get_data(self.path), self.path)
+
+
 def load_file(path: str | Path) -> list[Claim]:
     """The claims of a Python file outside the package, added to the catalogue. A file with an error adds none."""
     path = Path(path).resolve()
@@ -363,7 +372,7 @@ def load_file(path: str | Path) -> list[Claim]:
     for id in [id for id, made in before.items() if made.file == path]:  # the file is loaded again
         del _REGISTRY[id]
     name = f"attlas_claims_{path.stem}_{zlib.crc32(str(path).encode()):08x}"
-    spec = importlib.util.spec_from_file_location(name, path)
+    spec = importlib.util.spec_from_file_location(name, path, loader=FromSource(name, str(path)))
     if spec is None or spec.loader is None:
         raise InputError(f"claim file {str(path)!r} is no Python file")
     module = importlib.util.module_from_spec(spec)

@@ -205,7 +205,7 @@ def test_a_disk_that_is_full_stops_the_sweep_and_the_next_goes_on(toy, store, mo
         sweep(toy, GRID, store=store)
     monkeypatch.undo()
     plan = plan_sweep(toy, GRID, 0, "quick", {}, store)
-    assert plan.tally.stored == 4
+    assert 0 < plan.tally.stored < plan.tally.cells
     xr.testing.assert_identical(sweep(toy, GRID, store=store), sweep(toy, GRID, store=store.folder / "other"))
 
 

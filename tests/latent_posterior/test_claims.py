@@ -34,9 +34,9 @@ def test_errors_are_exact_in_the_noise_and_in_the_query(float64, dim):
     length, queries, draws = 60, 40, 400
     sphere = rates.sphere_of(dim, rates.WEIGHTS, 32)
     mix = rates.Mix(np.eye(2), np.ones(2))
-    keys = jax.random.split(jax.random.key(1), draws)
+    contexts = rates.draw_contexts(jax.random.key(1), draws, length, sphere)
     kernel, noise = Exponential(0.5), np.asarray(0.5)
-    exact = np.asarray(rates.squared_errors(keys, length, sphere, noise, kernel, np.array([0.3]), np.array([0.2]), mix))
+    exact = np.asarray(rates.squared_errors(contexts, sphere, noise, kernel, np.array([0.3]), np.array([0.2]), mix))
 
     drawn = jax.random.split(jax.random.key(2), 3)
     asked, context = on_sphere(drawn[0], draws, queries, dim), on_sphere(drawn[1], draws, length, dim)

@@ -12,6 +12,7 @@ from attlas.sparse_variables import online, training
 from attlas.sparse_variables.model import Architecture, logits_full
 from attlas.sparse_variables.online import PARITY, train_online, validate_on
 from attlas.sparse_variables.task import SparseBoolean, draw_bits
+from attlas.sparse_variables.training import _joined
 
 SMALL = dataclasses.replace(
     PARITY,
@@ -73,7 +74,7 @@ def test_a_step_is_a_step_of_training_on_a_batch_with_the_labels_of_its_lane():
                 logs = jax.nn.log_softmax(logits_full(model, bits))
                 return -jnp.take_along_axis(logs, task.label(bits)[:, None].astype(int), 1).mean()
 
-            gradient = jax.grad(loss)(model)
+            gradient = _joined(jax.grad(loss)(model))
             first = jax.tree.map(lambda x, lane=lane: x[lane], moved.first)
             for a, b in zip(jax.tree.leaves(first), jax.tree.leaves(gradient), strict=True):
                 np.testing.assert_allclose(a, 0.1 * b, rtol=1e-3, atol=1e-6)

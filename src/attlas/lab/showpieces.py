@@ -115,7 +115,7 @@ SHOWPIECES = (
         " the sequence.",
         "single-location/basins",
         Size({"lam": "0.05:1.6:16log", "dim": "25:6400:9log", "length": "2,5,10,20,50"}),
-        Size({"lam": "0.05:0.8:8log", "dim": "25,100,400,1600", "length": "2,10,50"}, "quick"),
+        Size({"lam": "0.05:0.8:8log", "dim": "25,100,400,1600", "length": "2,10,50"}, "quick", ("repeats=120",)),
         show="swapped",
         label="share that ends swapped",
         kind="phase",

@@ -11,7 +11,7 @@ from types import ModuleType
 
 import xarray as xr
 
-from attlas.claims import Claim, Control, Setting, _digest
+from attlas.claims import Claim, Control, FromSource, Setting, _digest
 from attlas.errors import InputError, near
 from attlas.statistics import Agreement
 
@@ -89,7 +89,7 @@ def _file(path: Path) -> ModuleType:
     if not path.is_file():
         raise InputError(f"the file {str(path)!r} does not exist")
     name = f"attlas_simulation_{path.stem}_{zlib.crc32(str(path).encode()):08x}"
-    spec = importlib.util.spec_from_file_location(name, path)
+    spec = importlib.util.spec_from_file_location(name, path, loader=FromSource(name, str(path)))
     assert spec is not None and spec.loader is not None  # it ends in .py
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module

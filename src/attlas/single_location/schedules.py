@@ -112,9 +112,7 @@ def values_at(schedule: Any, times: np.ndarray) -> np.ndarray:
         return decay.at(times)
     blocks = (times[first : first + LOOKED_UP] for first in range(0, len(times), LOOKED_UP))
     padded = (np.pad(block, (0, LOOKED_UP - len(block)), "edge") for block in blocks)
-    return np.concatenate([np.empty(0), *(np.asarray(_values(schedule, block), float) for block in padded)])[
-        : len(times)
-    ]
+    return np.concatenate([np.asarray(_values(schedule, block), float) for block in padded])[: len(times)]
 
 
 def named_schedule(kind: str, start: float, *, end: float, rate: float, steps: int) -> Schedule:
