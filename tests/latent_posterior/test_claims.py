@@ -1,4 +1,5 @@
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -39,7 +40,9 @@ def test_errors_are_exact_in_the_noise_and_in_the_query(float64, dim):
     exact = np.asarray(rates.squared_errors(contexts, sphere, noise, kernel, np.array([0.3]), np.array([0.2]), mix))
 
     drawn = jax.random.split(jax.random.key(2), 3)
-    asked, context = on_sphere(drawn[0], draws, queries, dim), on_sphere(drawn[1], draws, length, dim)
+    asked, context = (
+        jnp.asarray(on_sphere(key, draws, n, dim)) for key, n in zip(drawn, (queries, length), strict=False)
+    )
     values = zonal_mean(rates.WEIGHTS, context) + 0.5 * jax.random.normal(drawn[2], (draws, length, 1))
     truth = zonal_mean(rates.WEIGHTS, asked)
     outputs = [
