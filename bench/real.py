@@ -32,7 +32,7 @@ from bench.methods import LEVELS, ON_BAGS, ON_BITS, ON_LAWS, Prediction, pinball
 RESULTS = data.FOLDER.parent / "real-data.json"
 SPLITS, REPEATS, DRAWS = 10, 3, 20
 SIZES = (20, 50, 100, 200, 400)
-SEED = 20_300
+SEED = 51_117
 """Of the folds; nothing was chosen while looking at it."""
 OURS = {"bags": "single location", "bits": "sparse attention", "laws": "CME attention"}
 BETTER = {"accuracy": 1, "AUC": 1, "NLPD": -1, "CRPS": -1, "RMSE": -1, "coverage error": -1}
@@ -156,8 +156,8 @@ def measure(job: Job, methods: tuple[str, ...], content: dict[str, Any], out: Pa
         kept = content["runs"].setdefault(kind, {}).setdefault(name, {}).setdefault(method, {})
         if str(fold) in kept:
             continue
-        start = time.perf_counter()
-        kept[str(fold)] = run(method) | {"seconds": time.perf_counter() - start}
+        start = time.process_time()  # of this process: others may be at work beside it
+        kept[str(fold)] = run(method) | {"seconds": time.process_time() - start}
         told.print(f"{kind}: {name}, fold {fold}, {method}: {kept[str(fold)]}")
         keep(out, content)
 
@@ -257,7 +257,7 @@ def tables(found: dict[str, Any]) -> Iterator[Table]:
             f"ours ahead by ({kind['measures'][0]})",
             "",
             "folds",
-            "seconds",
+            "CPU seconds",
         ):
             table.add_column(heading)
         for row in kind["rows"]:

@@ -250,6 +250,11 @@ class Claim:
         """The file in which `measure` is defined."""
         return Path(sys.modules[self.measure.__module__].__file__ or "")
 
+    @property
+    def loaded(self) -> bool:
+        """Whether `load_file` made it."""
+        return self.measure.__module__.startswith(LOADED)
+
     def setting(self, scale: str = "quick") -> Setting:
         if scale not in ("quick", "paper"):
             raise InputError(f"scale {scale!r}: it must be quick or paper")
@@ -277,6 +282,9 @@ class Claim:
             found.append(hypothesis.words)
         return found
 
+
+LOADED = "attlas_claims_"
+"""How the names of modules begin that are made of claim files."""
 
 _REGISTRY: dict[str, Claim] = {}
 
@@ -371,7 +379,7 @@ def load_file(path: str | Path) -> list[Claim]:
     before = dict(_REGISTRY)
     for id in [id for id, made in before.items() if made.file == path]:  # the file is loaded again
         del _REGISTRY[id]
-    name = f"attlas_claims_{path.stem}_{zlib.crc32(str(path).encode()):08x}"
+    name = f"{LOADED}{path.stem}_{zlib.crc32(str(path).encode()):08x}"
     spec = importlib.util.spec_from_file_location(name, path, loader=FromSource(name, str(path)))
     if spec is None or spec.loader is None:
         raise InputError(f"claim file {str(path)!r} is no Python file")

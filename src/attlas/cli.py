@@ -7,8 +7,7 @@ import signal
 import sys
 import tempfile
 import traceback
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -127,10 +126,14 @@ def run(
     shared = _distribute(settings, found)
     opened = _open_store(store)
     results = []
-    for result in _run_all(found, opened, as_json, scale=scale, seed=seed, fresh=fresh, settings=shared):
-        results.append(result)
-        if not as_json:
-            print_result(result)
+    with contextlib.closing(
+        _run_all(found, opened, as_json, scale=scale, seed=seed, fresh=fresh, settings=shared)
+    ) as done:
+        for result in done:
+            results.append(result)
+            if not as_json:
+                print_result(result)
+    results.sort(key=lambda result: found.index(result.claim))
     if figure:
         _draw(results[0], Path(figure))
     if as_json:
@@ -183,11 +186,13 @@ def atlas(
     _tell_of_older(found, opened)
     keep = opened.folder / "drawings"
     results = []
-    for result in _run_all(found, opened, as_json, scale=scale, seed=seed, fresh=fresh):
-        results.append(result)
-        drawing_of(result, keep)  # while others are measured
-        if not (as_json or stderr().is_terminal):  # a log, which has no progress bar
-            stderr().print(f"{len(results)} of {len(found)}: {result.claim.id} {result.verdict.word}")
+    with contextlib.closing(_run_all(found, opened, as_json, scale=scale, seed=seed, fresh=fresh)) as done:
+        for result in done:
+            results.append(result)
+            drawing_of(result, keep)  # while others are measured
+            if not (as_json or stderr().is_terminal):  # a log, which has no progress bar
+                stderr().print(f"{len(results)} of {len(found)}: {result.claim.id} {result.verdict.word}")
+    results.sort(key=lambda result: found.index(result.claim))
     known = {claim.id for claim in found}
     shown = [piece.shown(opened) for piece in SHOWPIECES if piece.claim in known]
     other = "quick" if scale == "paper" else "paper"
@@ -444,12 +449,9 @@ def _distribute(settings: Sequence[str], claims: "list[Claim]") -> dict[str, lis
     return shared
 
 
-def _run_all(
-    claims: "list[Claim]", store: "Store", quiet: bool, settings: dict[str, list[str]] | None = None, **options: Any
-) -> "Iterator[Result]":
-    """Results in the order of `claims`, one measured at a time: two programs at once have been seen to wait for each other in XLA's
-    threads for ever."""
-    from attlas.lab.runner import run as run_claim
+def _run_all(claims: "list[Claim]", store: "Store", quiet: bool, **options: Any) -> "Generator[Result]":
+    """Results as they come, with progress and notes."""
+    from attlas.lab.processes import run_all
 
     told = 0
     with _interruptible() as check, claims_progress(len(claims), quiet) as (show_progress, advance):
@@ -459,21 +461,13 @@ def _run_all(
             if show_progress is not None:
                 show_progress(claim, done, cells)
 
-        def test(claim: "Claim") -> "Result":
-            return run_claim(
-                claim, store=store, settings=(settings or {}).get(claim.id, ()), progress=progress, **options
-            )
-
-        workers = ThreadPoolExecutor(1)
-        try:
-            for result in workers.map(test, claims):
+        with contextlib.closing(run_all(claims, store=store, progress=progress, **options)) as results:
+            for result in results:
                 yield result
                 advance()
                 for note in store.notes[told:]:
                     stderr().print(note)
                 told = len(store.notes)
-        finally:
-            workers.shutdown(wait=False, cancel_futures=True)
 
 
 @contextlib.contextmanager

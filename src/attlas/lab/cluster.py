@@ -79,7 +79,7 @@ class Source:
 
     @classmethod
     def of(cls, claim: Claim) -> "Source":
-        known = catalogue().get(claim.id) is claim and not claim.measure.__module__.startswith("attlas_claims_")
+        known = catalogue().get(claim.id) is claim and not claim.loaded
         if not known and (claim.measure.__module__ == "__main__" or not claim.file.is_file()):
             raise InputError(f"{claim.id} is defined in no file that other processes could load")
         file = None if known else str(claim.file)

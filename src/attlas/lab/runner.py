@@ -125,18 +125,26 @@ def run(
         raise InputError(f"seed = {seed!r}: it must be a whole number from 0 to {2**31 - 1}")
     setting = claim.setting(scale)
     setting = setting.replace(**settings) if isinstance(settings, dict) else setting.parse(settings)
-    bench = _Bench(claim, store if isinstance(store, Store) else Store(store), fresh, progress)
-    result = bench.test(scale, setting, seed)
-    bench.store.record(claim.id, {"attlas": attlas.__version__, "when": _now(), **result.to_dict()})
-    return result
+    opened = store if isinstance(store, Store) else Store(store)
+    return _recorded(_Bench(claim, opened, fresh, progress).test(scale, setting, seed), opened)
 
 
-def recall(claim: Claim, *, scale: str, seed: int, store: Store) -> Result | None:
-    """The result of a claim at its own setting if the store holds all its evidence; None where something is lacking."""
+def recall(
+    claim: Claim, *, scale: str, seed: int, store: Store, settings: Sequence[str] = (), record: bool = False
+) -> Result | None:
+    """The result of a claim if the store holds all its evidence; None where something is lacking. It is only looked at, unless `record`."""
+    setting = claim.setting(scale).parse(settings)
     try:
-        return _Bench(claim, store, fresh=False, progress=None, measure=False).test(scale, claim.setting(scale), seed)
+        result = _Bench(claim, store, fresh=False, progress=None, measure=False).test(scale, setting, seed)
     except _NotStored:
         return None
+    return _recorded(result, store) if record else result
+
+
+def _recorded(result: Result, store: Store) -> Result:
+    """The store knows it as the last result of its claim."""
+    store.record(result.claim.id, {"attlas": attlas.__version__, "when": _now(), **result.to_dict()})
+    return result
 
 
 class _NotStored(Exception):
