@@ -16,7 +16,7 @@ QUICK_TO_COMPILE = (
 def compile_quickly() -> None:
     """Have XLA optimise less, and NumPy leave the cores to XLA's threads, in a process that has imported neither. A flag that XLA does not know would end the
     process, so that only versions in which these were tried are given them; flags of the user's come after, and win."""
-    # Claims multiply small matrices by NumPy, two claims at a time: its own threads would mostly wait for a core, and spin.
+    # Claims multiply small matrices by NumPy: its own threads would mostly wait for a core, and spin.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     if version("jaxlib").startswith("0.10."):
         os.environ["XLA_FLAGS"] = f"{QUICK_TO_COMPILE} {os.environ.get('XLA_FLAGS', '')}".strip()
