@@ -450,13 +450,15 @@ def _run_lanes(
         state = path.last
         loss, own, screened = map(np.asarray, _evaluate(state.model, data, sets.validation[:SCREEN]))
         for lane, run in [(lane, run) for lane, run in enumerate(active) if run is not None]:
-            model = jax.tree.map(lambda x, lane=lane: jnp.asarray(x[lane]), state.model)
             finite = bool(path.survived[lane] == every)
             seen = Seen(float(loss[lane]), float(own[lane] / run[1]), float(screened[lane] / data.screen.shape[1]))
-            curves[lane].append(_confirmed(sets, run[0], model, seen))
-            if finite and len(curves[lane]) * every < steps and curves[lane][-1].accuracy < enough:
+            if seen.accuracy == 1 and len(sets.validation) > SCREEN:
+                label = sets.validation_label[run[0]]
+                seen = seen._replace(accuracy=full_accuracy(_in_lane(state.model, lane), sets.validation, label))
+            curves[lane].append(seen)
+            if finite and len(curves[lane]) * every < steps and seen.accuracy < enough:
                 continue
-            yield _outcome(sets, run, model, curves[lane], every, finite)
+            yield _outcome(run, _in_lane(state.model, lane), curves[lane], every, finite)
             curves[lane], active[lane] = [], None
             if waiting:
                 active[lane] = following = waiting.pop(0)
@@ -490,16 +492,11 @@ def _placed(lanes: Any, lane: int, run: Any) -> Any:
     return jax.tree.map(lambda x, new: np.concatenate([x[:lane], np.asarray(new)[None], x[lane + 1 :]]), lanes, run)
 
 
-def _confirmed(sets: TrainingSets, trial: int, model: Any, seen: Seen) -> Seen:
-    """`seen`, with the accuracy on all validation sequences if those of the screen are all right."""
-    if seen.accuracy < 1 or len(sets.validation) <= SCREEN:
-        return seen
-    return seen._replace(accuracy=full_accuracy(model, sets.validation, sets.validation_label[trial]))
+def _in_lane(model: Any, lane: int) -> Any:
+    return jax.tree.map(lambda x: jnp.asarray(x[lane]), model)
 
 
-def _outcome(
-    sets: TrainingSets, run: tuple[int, int], model: Any, curve: list[Seen], every: int, finite: bool
-) -> Outcome:
+def _outcome(run: tuple[int, int], model: Any, curve: list[Seen], every: int, finite: bool) -> Outcome:
     trial, samples = run
     accuracy = np.array([seen.accuracy for seen in curve])
     solved = bool((accuracy == 1).any())

@@ -104,7 +104,7 @@ def _trained(
     def keep(outcome: Outcome) -> None:
         found[outcome.trial, outcome.samples] = outcome.model
 
-    ends = train(sets, LINEAR, key=start, steps=steps, every=steps, stop=False, finished=keep)
+    ends = train(sets, LINEAR, key=start, steps=steps, every=steps, stop=False, attention=False, finished=keep)
     first = [first_model(LINEAR, start, trial, length) for trial in range(trials)]
     last = [found[trial, max(samples)] for trial in range(trials)]
     begun, heads = (Heads.stacked(Heads.of(model).nearest() for model in models) for models in (first, last))
@@ -122,7 +122,7 @@ def _trained(
     r" what the constructed threshold head puts there; in more than half of the runs, at every length (recipe R without MLP).",
     words="Training ends with a head that looks at the relevant bits, and at little else, when one of them is 0.",
     hypotheses=(EMBEDDED, ENOUGH),
-    quick=Setting(length=(50, 200), samples=(80, 80), sparsity=3, repeats=24, steps=150),
+    quick=Setting(length=(50, 200), samples=(80, 80), sparsity=3, repeats=18, steps=150),
     paper=Setting(length=(50, 100, 200, 400, 800), samples=(80, 80, 96, 96, 128), sparsity=3, repeats=24, steps=200),
     rule=Convergence(share=0.5),
     control=Control("the heads before training, which look everywhere alike", lambda e: e.assign(arrived=e["arrived_at_start"])),
@@ -199,7 +199,7 @@ def blunter(head: Construction) -> Capacity:
     r" to a factor of ten in the geometric mean over runs, at every length (recipe R without MLP; 150 steps, 200 at the paper's scale).",
     words="The theory is not loose because its heads are larger than learned ones: training finds heads of about that size.",
     hypotheses=(EMBEDDED, ENOUGH),
-    quick=Setting(length=(50, 200), samples=(80, 80), sparsity=3, repeats=24, steps=150),
+    quick=Setting(length=(50, 200), samples=(80, 80), sparsity=3, repeats=18, steps=150),
     paper=Setting(length=(50, 100, 200, 400, 800), samples=(80, 80, 96, 96, 128), sparsity=3, repeats=24, steps=200),
     rule=Approximation(margin=1.0, relative=False),
     control=Control("a construction whose scores are a tenth as large", lambda e: e.assign(predicted=e["blunter"])),
@@ -248,7 +248,7 @@ def learned_norms(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     r" those that have learned and those that have memorised coins.",
     words="How far training has moved a head, against the noise that the head bears, certifies its error without a look at other data.",
     hypotheses=(EMBEDDED,),
-    quick=Setting(length=(50, 50), samples=(80, 1024), coins=(True, False), sparsity=3, trials=3, steps=150, draws=200),
+    quick=Setting(length=(50, 50), samples=(80, 1024), coins=(True, False), sparsity=3, trials=4, steps=150, draws=200),
     paper=Setting(length=(100, 100, 100, 400), samples=(64, 64, 1024, 1024), coins=(True, False, False, False), sparsity=3, trials=6, steps=200, draws=1000),
     rule=Bound(),
     control=Control("heads without noise, whose training error is taken for that of given heads", lambda e: e.assign(bound=e["uncounted"], measured=e["noiseless"])),
@@ -301,7 +301,7 @@ def learned_certificate(cells: Sequence[Setting], seed: int) -> xr.Dataset:
         EMBEDDED,
         Hypothesis("the largest of samples exceeds the statistical floor by a half", lambda s: max(s.samples) > 1.5 * any_and(s).floor()),
     ),
-    quick=Setting(length=(50, 200), samples=(80,), sparsity=3, trials=24, steps=150, draws=200),
+    quick=Setting(length=(50, 200), samples=(80,), sparsity=3, trials=18, steps=150, draws=200),
     paper=Setting(length=(50, 200, 800), samples=(32, 64, 128), sparsity=3, trials=10, steps=200, draws=1000),
     rule=Order(),
     control=Control("PAC-Bayes that does not count what training has moved", lambda e: e.assign(upper=e["uncounted"])),

@@ -25,9 +25,9 @@ HYPOTHESES = (
     Hypothesis(f"function is one of {', '.join(FUNCTIONS)}", lambda s: s.function in FUNCTIONS, defining=True),
 )
 RUNS = Setting(
-    length=(10,), sparsity=(3,), function="parity", batch_size=128, steps=600, every=5, repeats=24
+    length=(10,), sparsity=(3,), function="parity", batch_size=128, steps=600, every=10, repeats=18
 )  # fmt: skip
-PAPER_RUNS = RUNS.replace(length=(10, 15), steps=1200)
+PAPER_RUNS = RUNS.replace(length=(10, 15), steps=1200, every=5, repeats=24)
 
 
 ARRIVES = "sparse-variables/parity-arrives"
