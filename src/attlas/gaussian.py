@@ -67,6 +67,21 @@ def stream(key: Array, *place: int) -> np.random.Generator:
     return np.random.default_rng(np.random.SeedSequence(words, spawn_key=place))
 
 
+def averaged(draw: Callable[..., np.ndarray], key: Array, samples: int, *args: Any) -> Estimate:
+    """`monte_carlo` with NumPy's numbers, which are sooner drawn than a program is compiled: the mean over `samples` of
+    `draw(generator, BLOCK, *args)`, in blocks whose streams depend on their number alone."""
+    count, mean, squares = 0, np.zeros(()), np.zeros(())
+    for block in range(-(-samples // BLOCK)):
+        value = draw(stream(key, block), BLOCK, *args)[..., : samples - count]
+        here, size = value.mean(-1), value.shape[-1]
+        squares = (
+            squares + ((value - here[..., None]) ** 2).sum(-1) + (here - mean) ** 2 * count * size / (count + size)
+        )
+        mean = mean + (here - mean) * size / (count + size)
+        count += size
+    return Estimate(mean, np.sqrt(squares / max(samples - 1, 1) / samples))
+
+
 @functools.partial(jax.jit, static_argnames="draw")
 def monte_carlo(draw: Callable[..., Array], key: Array, samples: int | Array, *args: Any) -> Estimate:
     """Mean over `samples` draws of `draw(key, BLOCK, *args)`, which returns `[..., BLOCK]` independent values.

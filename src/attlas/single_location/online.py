@@ -31,6 +31,7 @@ from attlas.single_location.descent import as_dataset, as_starts, as_vectors, mo
 from attlas.single_location.gates import Activation, Gate, as_head, predict
 from attlas.single_location.population import (
     Overlaps,
+    at_points,
     closed,
     draw_loss,
     draw_softmax_loss,
@@ -401,7 +402,7 @@ def _reported(
     if head is None:
         risk = batch_risk(task, overlaps, lams, jax.random.key(seed), TEST_SAMPLES, "softmax")
     else:
-        risk = total_risk(task.constants, overlaps, lams, closed(head))
+        risk = at_points(total_risk, task.constants, overlaps, lams, closed(head))
     observed = {**overlaps._asdict(), "risk": np.asarray(risk), "distance": overlaps.distance}
     return as_dataset(path._replace(observed=observed), steps)
 

@@ -2,7 +2,8 @@ r"""The population risk of the head (k, v): a function of five overlaps (Marion 
 
 import functools
 import warnings
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -54,9 +55,9 @@ class Overlaps(NamedTuple):
     @float64
     def of(cls, k: Float[ArrayLike, "*s dim"], v: Float[ArrayLike, "*s dim"], task: SingleLocation) -> "Overlaps":
         """The overlaps of vectors `k` and `v` with the stars of `task`."""
-        k, v = jnp.asarray(k), jnp.asarray(v)
+        k, v = (x if isinstance(x, jax.core.Tracer) else np.asarray(x, float) for x in (k, v))
         unit_vectors(k, v)
-        return cls._of(k, v, jnp.asarray(task.k_star), jnp.asarray(task.v_star))
+        return cls._of(k, v, task.k_star, task.v_star)
 
     @classmethod
     def _of(cls, k: Array, v: Array, k_star: Array, v_star: Array) -> "Overlaps":
@@ -66,7 +67,8 @@ class Overlaps(NamedTuple):
     @float64
     def distance(self) -> Real:
         r"""Distance to the manifold, $\sqrt{\theta^2 + \eta^2 + \rho^2}$."""
-        return jnp.sqrt(jnp.asarray(self.theta) ** 2 + jnp.asarray(self.eta) ** 2 + jnp.asarray(self.rho) ** 2)
+        square = self.theta**2 + self.eta**2 + self.rho**2
+        return jnp.sqrt(square) if isinstance(square, jax.Array) else np.sqrt(square)
 
     def gram(self) -> Float[np.ndarray, "*s 4 4"]:
         """Gram matrix of (k*, v*, k, v)."""
@@ -136,7 +138,7 @@ def risk(
     offset) by quadrature, whose error `risk_quadrature` reports. `sampled_risk` is its twin, `risk_terms` its parts.
     """
     gate = closed(as_gate(activation))
-    value = total_risk(task.constants, overlaps.checked(), positive("lam", lam), gate)
+    value = at_points(total_risk, task.constants, overlaps.checked(), positive("lam", lam), gate)
     if gate is not None and not isinstance(value, jax.core.Tracer):
         error = risk_quadrature(task, overlaps, lam, gate).error
         if not (error <= 1e-6 * (1 + abs(value))).all():
@@ -151,7 +153,9 @@ def risk_quadrature(
     """`risk` by quadrature, for erf too, with an estimate of the quadrature's error: three times what other nodes and
     further ends change. A jump far from 0, where no node is placed for it, can hide from all of them."""
     gate, lam = as_gate(activation), positive("lam", lam)
-    fine, *others = (total_risk(task.constants, overlaps.checked(), lam, gate, nodes) for nodes in (FINE, *CHECKS))
+    fine, *others = (
+        at_points(total_risk, task.constants, overlaps.checked(), lam, gate, nodes) for nodes in (FINE, *CHECKS)
+    )
     return Quadrature(fine, 3 * sum(abs(fine - other) for other in others))
 
 
@@ -164,7 +168,7 @@ def risk_terms(
 ) -> RiskTerms:
     """The parts of `risk`, which sum to it."""
     gate = closed(as_gate(activation))
-    return terms_of_risk(task.constants, overlaps.checked(), positive("lam", lam), gate)
+    return at_points(terms_of_risk, task.constants, overlaps.checked(), positive("lam", lam), gate)
 
 
 @float64
@@ -176,12 +180,35 @@ def risk_gradient(
 ) -> Overlaps:
     """Partial derivatives of `risk` in the five overlaps, in closed form or by the same quadrature."""
     gate = closed(as_gate(activation))
-    return partials_of_risk(task.constants, overlaps.checked(), positive("lam", lam), gate)
+    return at_points(partials_of_risk, task.constants, overlaps.checked(), positive("lam", lam), gate)
 
 
 def closed(gate: Gate) -> Gate | None:
     """The gate, or nothing where the closed forms of erf apply."""
     return None if gate.activation == "erf" and isinstance(gate.offset, int | float) and gate.offset == 0 else gate
+
+
+POINTS = 256
+"""Points at which a formula is computed at a time, the last ones filled up: one compiled program serves every number."""
+
+
+@float64
+def at_points(
+    formula: Callable[..., Any], c: Constants, overlaps: Overlaps, lam: Real, gate: Gate | None = None, *nodes: Nodes
+) -> Any:
+    """`formula(c, overlaps, lam, gate)`, which works point by point, where all are arrays that broadcast; what JAX is
+    tracing goes through as it is."""
+    options = () if gate is None else (gate, *nodes)
+    inputs = (*c, *overlaps, lam)
+    traced = any(isinstance(x, jax.core.Tracer) for x in jax.tree.leaves((inputs, gate)))
+    if traced or (gate is not None and np.ndim(gate.offset)):
+        return formula(c, overlaps, lam, *options)
+    arrays = np.broadcast_arrays(*(np.asarray(x, float) for x in inputs))
+    shape, size = arrays[0].shape, arrays[0].size
+    flat = np.stack([x.ravel() for x in arrays])
+    rows = np.pad(flat, ((0, 0), (0, -size % POINTS)), "edge").reshape(len(flat), -1, POINTS)
+    parts = [formula(Constants(*x[:4]), Overlaps(*x[4:9]), x[9], *options) for x in rows.swapaxes(0, 1)]
+    return jax.tree.map(lambda *x: np.concatenate(x)[:size].reshape(shape), *parts)
 
 
 @functools.partial(jax.jit, static_argnames="nodes")

@@ -1,10 +1,7 @@
 """Claims about the spurious solution in which key and value have changed places, and how often a start ends there."""
 
-import functools
 from collections.abc import Sequence
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 import xarray as xr
 
@@ -13,7 +10,7 @@ from attlas.single_location.claims.shared import FIGURES, HEAD, ROOT_HALF, STEP,
 from attlas.single_location.descent import descend, gaussian_start, sphere_start
 from attlas.single_location.landscape import (
     escape_rates,
-    jacobian,
+    stability,
     stable_step,
     swapped_point,
 )
@@ -109,11 +106,11 @@ def swapped_minimum(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     (cell,) = cells
     task = task_of(cell)
     lams = np.geomspace(cell.smallest, cell.lam, cell.points)
-    places = swapped_point(task, lams)
-    each = functools.partial(jax.vmap(lambda x, lam: jacobian(task.constants, x, lam)))
-    spectrum = np.linalg.eigvals(np.asarray(each(places, jnp.asarray(lams)))).real.max(-1)
-    origin = Overlaps(*(jnp.zeros(cell.points),) * 5)
-    at_origin = np.linalg.eigvals(np.asarray(each(origin, jnp.asarray(lams)))).real.max(-1)
+    places = np.stack(swapped_point(task, lams))
+    spectrum, at_origin = (
+        np.array([stability(task, Overlaps(*x), lam)[-1] for *x, lam in np.vstack([points, lams]).T.tolist()])
+        for points in (places, 0 * places)
+    )
     axes = ("cell", "point")
     return xr.Dataset(
         {
