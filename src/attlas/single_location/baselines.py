@@ -67,7 +67,7 @@ def log_odds(c: Constants, along_k: np.ndarray, square: np.ndarray) -> np.ndarra
 
 def first(length: int, here: Real, elsewhere: Real, count: int = 1) -> np.ndarray:
     """One value for the first `count` of `length` tokens and another for the rest: [length]."""
-    return np.where(np.arange(length) < count, here, elsewhere)
+    return np.asarray(np.where(np.arange(length) < count, here, elsewhere))
 
 
 def projections(

@@ -123,11 +123,11 @@ def descend_vectors(
     """
     if direction not in _DIRECTIONS:
         raise InputError(f"direction = {direction!r}: it must be one of {', '.join(_DIRECTIONS)}")
-    vectors = (*as_vectors(task, k, v, float), task.k_star, task.v_star)
+    vectors: Any = (*as_vectors(task, k, v, float), task.k_star, task.v_star)
     steps = whole("steps", steps, 0)
     schedules = as_schedule("lam", lam, steps), as_schedule("step_size", step_size, steps)
     # Zeros stay zeros, and one compiled program serves every dimension up to a whole width.
-    wide = [np.pad(x, [(0, 0)] * (np.ndim(x) - 1) + [(0, -task.dim % WIDTH)]) for x in vectors]
+    wide: list[Any] = [np.pad(x, [(0, 0)] * (np.ndim(x) - 1) + [(0, -task.dim % WIDTH)]) for x in vectors]
     args = (task.constants, *wide[2:], *schedules)
     path = iterate(
         _DIRECTIONS[direction], observe_vectors, (wide[0], wide[1]), args, steps=steps, record_every=record_every

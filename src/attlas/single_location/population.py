@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Float
 
 from attlas.errors import InputError, positive, whole
-from attlas.gaussian import Estimate, Quadrature, Real, float64, monte_carlo, smoothed_erf, zeta, zeta_derivatives
+from attlas.gaussian import Estimate, Quadrature, Real, averaged, float64, smoothed_erf, zeta, zeta_derivatives
 from attlas.single_location.gates import (
     CHECKS,
     ERF,
@@ -27,7 +27,7 @@ from attlas.single_location.gates import (
 from attlas.single_location.task import Constants, SingleLocation
 
 
-def unit_vectors(k: Array, v: Array) -> None:
+def unit_vectors(k: Any, v: Any) -> None:
     """Refuse k and v that are not of unit length; what JAX is tracing passes unseen."""
     for name, x in (("k", k), ("v", v)):
         if isinstance(x, jax.core.Tracer):
@@ -60,7 +60,7 @@ class Overlaps(NamedTuple):
         return cls._of(k, v, task.k_star, task.v_star)
 
     @classmethod
-    def _of(cls, k: Array, v: Array, k_star: Array, v_star: Array) -> "Overlaps":
+    def _of(cls, k: Any, v: Any, k_star: Any, v_star: Any) -> "Overlaps":
         return cls(k @ k_star, v @ v_star, v @ k_star, k @ v_star, (k * v).sum(-1))
 
     @property
@@ -302,65 +302,58 @@ def sampled_risk(
     All points share their random numbers, so that differences between them are sharper than either.
     """
     head = as_head(activation)
-    arrays = jnp.broadcast_arrays(*(jnp.asarray(x, float) for x in (*overlaps.checked(), positive("lam", lam))))
+    arrays = np.broadcast_arrays(*(np.asarray(x, float) for x in (*overlaps.checked(), positive("lam", lam))))
     args = (task.constants, Overlaps(*arrays[:5]), arrays[5])
-    if head is None:
-        return monte_carlo(draw_softmax_loss, key, whole("samples", samples, 2), *args)
-    return monte_carlo(draw_loss, key, whole("samples", samples, 2), *args, head)
+    return averaged(draw_loss, key, whole("samples", samples, 2), *args, head)
 
 
 def draw_loss(
-    key: Array, block: int, c: Constants, overlaps: Overlaps, lam: Array, gate: Gate = ERF
-) -> Float[Array, "*s n"]:
-    prediction, target = draw_projected(key, block, c, overlaps, lam, gate)
+    generator: np.random.Generator,
+    block: int,
+    c: Constants,
+    overlaps: Overlaps,
+    lam: np.ndarray,
+    head: Gate | None = ERF,
+) -> Float[np.ndarray, "*s n"]:
+    prediction, target = draw_projected(generator, block, c, overlaps, lam, head)
     return (prediction - target) ** 2
 
 
 def draw_projected(
-    key: Array, block: int, c: Constants, overlaps: Overlaps, lam: Array, gate: Gate = ERF
-) -> tuple[Float[Array, "*s n"], Float[Array, "*s n"]]:
-    """Predictions and targets of `block` sequences, drawn through the projections of each token on k, v and v*."""
-    lam = lam[..., None]
-    a, b, target = _draw_informative(key, block, c, overlaps)
-
-    def add_token(token: Array, prediction: Array) -> Array:
-        a, b = _draw_other(key, token, block, overlaps)
-        return prediction + gate(a, lam) * b
-
-    return jax.lax.fori_loop(1, c.length, add_token, gate(a, lam) * b), target
-
-
-def draw_softmax_loss(key: Array, block: int, c: Constants, overlaps: Overlaps, lam: Array) -> Float[Array, "*s n"]:
-    """Squared errors of the softmax head, its sums carried relative to the largest score so far."""
-    lam = lam[..., None]
-    a, b, target = _draw_informative(key, block, c, overlaps)
-
-    def add_token(token: Array, sums: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
-        top, total, weighted = sums
-        a, b = _draw_other(key, token, block, overlaps)
-        new = jnp.maximum(top, lam * a)
-        old, here = jnp.exp(top - new), jnp.exp(lam * a - new)
-        return new, total * old + here, weighted * old + here * b
-
-    _, total, weighted = jax.lax.fori_loop(1, c.length, add_token, (lam * a, jnp.ones_like(b), b))
-    return (weighted / total - target) ** 2
+    generator: np.random.Generator,
+    block: int,
+    c: Constants,
+    overlaps: Overlaps,
+    lam: np.ndarray,
+    head: Gate | None = ERF,
+) -> tuple[Float[np.ndarray, "*s n"], Float[np.ndarray, "*s n"]]:
+    """Predictions and targets of `block` sequences, drawn through the projections of each token on k, v and v*; of the
+    softmax head where it is None, whose sums are carried relative to the largest score so far."""
+    lam, rho = lam[..., None], overlaps.rho[..., None]
+    a, b, target = _draw_informative(generator, block, c, overlaps)
+    slope = np.sqrt(np.maximum(1 - rho**2, 0))
+    weighted, total, top = (b, np.ones(()), lam * a) if head is None else (head.values(a, lam) * b, 0, 0)
+    for _ in range(1, int(c.length)):
+        a, g = generator.standard_normal((2, block))
+        b = rho * a + slope * g
+        if head is None:
+            new = np.maximum(top, lam * a)
+            old, here = np.exp(top - new), np.exp(lam * a - new)
+            top, total, weighted = new, total * old + here, weighted * old + here * b
+        else:
+            weighted = weighted + head.values(a, lam) * b
+    return (weighted / total if head is None else weighted), target
 
 
-def _draw_informative(key: Array, block: int, c: Constants, overlaps: Overlaps) -> tuple[Array, Array, Array]:
+def _draw_informative(
+    generator: np.random.Generator, block: int, c: Constants, overlaps: Overlaps
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Products of the informative token with k and v, and the target."""
-    kappa, nu, theta, eta, rho = (x[..., None] for x in overlaps)
-    one = jnp.ones_like(rho)
-    gram = jnp.stack([jnp.stack(row, -1) for row in ([one, rho, eta], [rho, one, nu], [eta, nu, one])], -2)
-    values, vectors = jnp.linalg.eigh(gram)  # a root that also exists where the Gram matrix is singular
-    root = vectors * jnp.sqrt(jnp.maximum(values, 0))[..., None, :]
-    noise, first = jax.random.split(jax.random.fold_in(key, 0))
-    white = jax.random.normal(first, (3, block))
-    a, b, y = (c.gamma * sum(root[..., i, j] * white[j] for j in range(3)) for i in range(3))
-    return c.m * kappa + a, c.m * theta + b, y + c.noise * jax.random.normal(noise, (block,))
-
-
-def _draw_other(key: Array, token: Array, block: int, overlaps: Overlaps) -> tuple[Array, Array]:
-    """Products of another token with k and v."""
-    rho = overlaps.rho[..., None]
-    a, g = jax.random.normal(jax.random.fold_in(key, token), (2, block))
-    return a + 0 * rho, rho * a + jnp.sqrt(jnp.maximum(1 - rho**2, 0)) * g
+    kappa, nu, theta, eta, rho = overlaps
+    one = np.ones_like(rho)
+    gram = np.stack([np.stack(row, -1) for row in ([one, rho, eta], [rho, one, nu], [eta, nu, one])], -2)
+    values, vectors = np.linalg.eigh(gram)  # a root that also exists where the Gram matrix is singular
+    root = vectors * np.sqrt(np.maximum(values, 0))[..., None, :]
+    a, b, y = np.moveaxis(c.gamma * root @ generator.standard_normal((3, block)), -2, 0)
+    noise = c.noise * generator.standard_normal(block)
+    return c.m * kappa[..., None] + a, c.m * theta[..., None] + b, y + noise

@@ -33,7 +33,7 @@ from attlas.single_location.claims.shared import (
     sequences,
     task_of,
 )
-from attlas.single_location.population import ORACLE, Overlaps, draw_loss, total_risk
+from attlas.single_location.population import ORACLE, total_risk
 from attlas.single_location.task import SingleLocation
 from attlas.statistics import Agreement, Approximation, Rate
 
@@ -275,15 +275,14 @@ def gap_evidence(
 def erf_gap(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     constants = constants_of(cells)
     lam = np.asarray([task_of(cell).best_lam() for cell in cells])
-    oracle = Overlaps(*(np.asarray([value]) for value in ORACLE))
     key = key_for(seed, "single-location/erf-gap", "samples")
-    mean, error = sampled_over_cells(draw_loss, key, cells[0].samples, constants, oracle, lam[:, None])
+    mean, error = sampled_over_cells(key, cells[0].samples, constants, ORACLE, lam)
     square = constants.noise**2
     return xr.Dataset(
         {
             "predicted": ("cell", over_cells(total_risk, constants, ORACLE, lam) - square),
-            "measured": ("cell", np.asarray(mean)[:, 0] - square),
-            "error": ("cell", np.asarray(error)[:, 0]),
+            "measured": ("cell", mean - square),
+            "error": ("cell", error),
             "token_noise": ("cell", zeta(np.zeros_like(lam), lam)),
             "lam": ("cell", lam),
         }

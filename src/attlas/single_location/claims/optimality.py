@@ -28,8 +28,6 @@ from attlas.single_location.claims.shared import (
 )
 from attlas.single_location.population import (
     ORACLE,
-    Overlaps,
-    draw_loss,
     total_risk,
 )
 from attlas.single_location.task import Constants, SingleLocation
@@ -239,10 +237,7 @@ def on_ladder(cell: Setting, dims: Float[np.ndarray, " cell"]) -> tuple[Constant
 
 
 def sampled_oracle(cell: Setting, seed: int, id: str, constants: Constants, lam: np.ndarray) -> Estimate:
-    oracle = Overlaps(*(np.asarray([value]) for value in ORACLE))
-    key = key_for(seed, id, "samples")
-    mean, error = sampled_over_cells(draw_loss, key, cell.samples, constants, oracle, lam[:, None])
-    return Estimate(np.asarray(mean)[:, 0], np.asarray(error)[:, 0])
+    return sampled_over_cells(key_for(seed, id, "samples"), cell.samples, constants, ORACLE, lam)
 
 
 @claim(

@@ -29,7 +29,6 @@ from attlas.single_location.claims.shared import (
 )
 from attlas.single_location.population import (
     Overlaps,
-    draw_loss,
     draw_projected,
     partials_of_risk,
     terms_of_risk,
@@ -72,9 +71,8 @@ TASKS: dict[str, Any] = {
 def closed_form_risk(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     overlaps = overlaps_of(random_heads(key_for(seed, "single-location/closed-form-risk", "heads"), cells[0].points))
     constants, lam = constants_of(cells), column(cells, "lam")
-    lams = np.broadcast_to(lam[:, None], (len(cells), cells[0].points))
     key = key_for(seed, "single-location/closed-form-risk", "samples")
-    sampled = sampled_over_cells(draw_loss, key, cells[0].samples, constants, overlaps, lams)
+    sampled = sampled_over_cells(key, cells[0].samples, constants, overlaps, lam)
     terms = over_cells(terms_of_risk, constants, overlaps, lam)
     axes = ("cell", "point")
     return xr.Dataset(
@@ -205,9 +203,11 @@ def projected_sampler(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     a, b, c = [], [], []
     # Blocks of the size that every other simulation draws, so that memory is bounded in the dimension too.
     for block in range(-(-cell.draws // BLOCK)):
-        here = jax.random.fold_in(key, block)
-        a.append(statistics_of(*projected(here, task.constants, overlaps, lam)))
-        c.append(statistics_of(*projected(here, wrong, overlaps, lam)))
+        right_one, wrong_one = (
+            draw_projected(stream(key, block), BLOCK, constants, overlaps, lam) for constants in (task.constants, wrong)
+        )
+        a.append(statistics_of(*right_one))
+        c.append(statistics_of(*wrong_one))
         tokens, target = sequences(task, stream(key_for(seed, id, "tokens"), block), BLOCK)
         b.append(
             statistics_of(
@@ -220,11 +220,6 @@ def projected_sampler(cells: Sequence[Setting], seed: int) -> xr.Dataset:
         {name: (axes, sample) for name, sample in zip(("sample_a", "sample_b", "sample_c"), joined, strict=True)},
         coords={"statistic": ["prediction", "target", "product", "squared error"]},
     )
-
-
-@jax.jit
-def projected(key: Array, constants: Constants, overlaps: Overlaps, lam: Array) -> tuple[Array, Array]:
-    return draw_projected(key, BLOCK, constants, overlaps, lam)
 
 
 def token_predictions(tokens: np.ndarray, k: np.ndarray, v: np.ndarray, lam: float) -> Float[np.ndarray, " draw"]:

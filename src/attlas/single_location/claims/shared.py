@@ -1,6 +1,5 @@
 """What the claims of this map share: settings as tasks, random heads, the conditions under which all is defined."""
 
-import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -9,9 +8,9 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from attlas.claims import Hypothesis, Setting, key_for
-from attlas.gaussian import monte_carlo, stream
+from attlas.gaussian import Estimate, averaged, stream
 from attlas.single_location.landscape import stability, stable_step
-from attlas.single_location.population import ORACLE, Overlaps, at_points
+from attlas.single_location.population import ORACLE, Overlaps, at_points, draw_loss
 from attlas.single_location.task import Constants, SingleLocation
 
 PAPER = "marion2025"
@@ -75,10 +74,16 @@ def overlaps_of(heads: Float[np.ndarray, "2 points 4"]) -> Overlaps:
     return Overlaps(k[:, 0], v[:, 1], v[:, 0], k[:, 1], (k * v).sum(-1))
 
 
-@functools.partial(jax.jit, static_argnames="draw")
-def sampled_over_cells(draw, key, samples, constants, overlaps, lam):  # type: ignore[no-untyped-def]
-    """`monte_carlo` for each cell in turn, so that a cell's numbers do not depend on its neighbours."""
-    return jax.lax.map(lambda cell: monte_carlo(draw, key, samples, cell[0], overlaps, cell[1]), (constants, lam))
+def sampled_over_cells(
+    key: Array, samples: int, constants: Constants, overlaps: Overlaps, lam: Float[np.ndarray, " cell"]
+) -> Estimate:
+    """Mean losses on simulated sequences: [cell], or [cell, point] where the overlaps are arrays."""
+    overlaps = Overlaps(*(np.asarray(x, float) for x in overlaps))
+    found = [
+        averaged(draw_loss, key, samples, Constants(*c), overlaps, np.asarray(sharp))
+        for *c, sharp in zip(*constants, lam, strict=True)
+    ]
+    return Estimate(*(np.stack(x) for x in zip(*found, strict=True)))
 
 
 def over_cells(
