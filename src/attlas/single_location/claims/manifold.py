@@ -121,7 +121,7 @@ def stable_curve(task: SingleLocation, lam: float) -> tuple[np.ndarray, np.ndarr
     r" point attracts: a start above it ends at $(1,1)$, one below it at $(-1,-1)$, in more than 99 % of a grid.",
     words="Which of the two mirror optima is found is decided by one curve through the saddle.",
     hypotheses=(*TASK, HEAD, STEP),
-    quick=Setting(dim=400, length=10, gamma=ROOT_HALF, noise=0.0, lam=0.1, step_size=4e-3, steps=12_000, side=40),
+    quick=Setting(dim=400, length=10, gamma=ROOT_HALF, noise=0.0, lam=0.1, step_size=4e-3, steps=9_000, side=40),
     paper=Setting(dim=400, length=10, gamma=ROOT_HALF, noise=0.0, lam=0.1, step_size=4e-3, steps=20_000, side=100),
     rule=Convergence(share=0.99),
     control=Control("the diagonal nu = -kappa in place of the curve", lambda e: e.assign(arrived=e["by_diagonal"])),

@@ -181,7 +181,7 @@ def automatic_partials(constants: Constants, overlaps: Overlaps, lam: Array) -> 
     r" projections of each token on $k$, $v$ and $v^*$ alone.",
     words="Losses can be sampled at a cost that does not know the dimension.",
     hypotheses=(*TASK, HEAD, Hypothesis("draws >= 1000", lambda s: s.draws >= 1000, defining=True)),
-    quick=Setting(dim=(4, 30), length=6, gamma=ROOT_HALF, noise=0.1, lam=0.5, heads=3, draws=40_000),
+    quick=Setting(dim=(4, 30), length=6, gamma=ROOT_HALF, noise=0.1, lam=0.5, heads=3, draws=24_000),
     paper=Setting(dim=(4, 30, 400), length=10, gamma=ROOT_HALF, noise=0.1, lam=0.5, heads=3, draws=100_000),
     rule=SameLaw(),
     control=Control(
