@@ -67,6 +67,21 @@ def stream(key: Array, *place: int) -> np.random.Generator:
     return np.random.default_rng(np.random.SeedSequence(words, spawn_key=place))
 
 
+def averaged(draw: Callable[..., np.ndarray], key: Array, samples: int, *args: Any) -> Estimate:
+    """`monte_carlo` with NumPy's numbers, which are sooner drawn than a program is compiled: the mean over `samples` of
+    `draw(generator, BLOCK, *args)`, in blocks whose streams depend on their number alone."""
+    count, mean, squares = 0, np.zeros(()), np.zeros(())
+    for block in range(-(-samples // BLOCK)):
+        value = draw(stream(key, block), BLOCK, *args)[..., : samples - count]
+        here, size = value.mean(-1), value.shape[-1]
+        squares = (
+            squares + ((value - here[..., None]) ** 2).sum(-1) + (here - mean) ** 2 * count * size / (count + size)
+        )
+        mean = mean + (here - mean) * size / (count + size)
+        count += size
+    return Estimate(mean, np.sqrt(squares / max(samples - 1, 1) / samples))
+
+
 @functools.partial(jax.jit, static_argnames="draw")
 def monte_carlo(draw: Callable[..., Array], key: Array, samples: int | Array, *args: Any) -> Estimate:
     """Mean over `samples` draws of `draw(key, BLOCK, *args)`, which returns `[..., BLOCK]` independent values.
@@ -186,27 +201,36 @@ def gaussian_moments(
 ) -> Float[Array, "2 4 *s"]:
     r"""$E[f(\mu + sZ)^i Z^j]$ for $i = 1, 2$ and $j = 0, \dots, 3$, of an elementwise $f$ with its details near 0.
 
-    Composite Gauss-Legendre on both sides of $z_0 = -\mu/s$, where the argument of $f$ is 0 and a kink or jump may be:
-    within one standard deviation graded, $z = z_0 \pm \delta\sinh t$ with the details' width $\delta = \min(1, 1/s)$, and
-    evenly beyond. The nodes so follow a gate from one far softer than the Gaussian to one far sharper.
     $\partial_\mu$ of a moment is again one, by parts, whether $f$ has a derivative or not:
     $\partial_\mu E[f Z^j] = \frac1s E[f (Z^{j+1} - jZ^{j-1})]$.
     """
-    mean, spread = jnp.broadcast_arrays(jnp.asarray(mean, float), jnp.asarray(spread, float))
+    x, z, weight = gaussian_nodes(mean, spread, panels, reach)
+    f = function(x)
+    # One product, which compiles in half the time of eight sums.
+    return jnp.einsum("i...n,j...n->ij...", jnp.stack([f, f**2]), weight * jnp.stack([z**0, z, z**2, z**3]))
+
+
+def gaussian_nodes(
+    mean: Float[ArrayLike, "*#s"], spread: Float[ArrayLike, "*#s"], panels: int = 8, reach: float = REACH
+) -> tuple[Float[Array, "*s node"], Float[Array, "*s node"], Float[Array, "*s node"]]:
+    r"""Nodes $\mu + sz$, $z$ and weights of a quadrature for $E[f(\mu + sZ)]$.
+
+    Composite Gauss-Legendre on both sides of $z_0 = -\mu/s$, where the argument of $f$ is 0 and a kink or jump may be:
+    within one standard deviation graded, $z = z_0 \pm \delta\sinh t$ with the details' width $\delta = \min(1, 1/s)$, and
+    evenly beyond. The nodes so follow a gate from one far softer than the Gaussian to one far sharper.
+    """
+    mean, spread = (x[..., None] for x in jnp.broadcast_arrays(jnp.asarray(mean, float), jnp.asarray(spread, float)))
     centre = jnp.clip(-mean / spread, -reach, reach)[..., None]
     width = jnp.minimum(1, 1 / spread)[..., None]
     nodes, weights = _panelled(panels)
-    z, dz = [], []
-    for sign in (-1.0, 1.0):
-        whole = reach - sign * centre  # from the centre to the end
-        near = jnp.minimum(whole, 1)
-        end = jnp.arcsinh(near / width)
-        z += [centre + sign * width * jnp.sinh(end * nodes), centre + sign * (near + (whole - near) * nodes)]
-        dz += [end * width * jnp.cosh(end * nodes) * weights, (whole - near) * weights]
-    place = jnp.concatenate(z, -1)
-    weight = jnp.concatenate(dz, -1) * jnp.exp(-(place**2) / 2) / np.sqrt(2 * np.pi).item()
-    f = function(mean[..., None] + spread[..., None] * place)
-    return jnp.stack([jnp.stack([(weight * g * place**j).sum(-1) for j in range(4)]) for g in (f, f**2)])
+    sign = np.array([[-1.0], [1.0]])
+    whole = reach - sign * centre  # from the centre to the end
+    near = jnp.minimum(whole, 1)
+    end = jnp.arcsinh(near / width)
+    z = [centre + sign * width * jnp.sinh(end * nodes), centre + sign * (near + (whole - near) * nodes)]
+    dz = [end * width * jnp.cosh(end * nodes) * weights, (whole - near) * weights]
+    place, density = (jnp.concatenate(x, -1).reshape(*mean.shape[:-1], -1) for x in (z, dz))
+    return mean + spread * place, place, density * jnp.exp(-(place**2) / 2) / np.sqrt(2 * np.pi).item()
 
 
 @functools.cache

@@ -63,9 +63,10 @@ def descend(
     return with_settings(as_dataset(path, steps), task, lam=lam, step_size=step_size)
 
 
-LANES = (16, 128)
+LANES = (16, 64)
 """Starts that descend together: the fewest that hold them all, or as many groups of the most as it takes, so that two
-compiled programs serve every number of starts."""
+compiled programs serve every number of starts. Where an array is longer than 512 bytes, XLA hands out the few operations
+of a step to its threads, which costs more than the step."""
 
 
 def _in_lanes(start: Overlaps, args: Any, *, steps: int, progress: Any, **options: Any) -> Trajectory:
@@ -122,12 +123,19 @@ def descend_vectors(
     """
     if direction not in _DIRECTIONS:
         raise InputError(f"direction = {direction!r}: it must be one of {', '.join(_DIRECTIONS)}")
-    state = as_vectors(task, k, v, float)
+    vectors: Any = (*as_vectors(task, k, v, float), task.k_star, task.v_star)
     steps = whole("steps", steps, 0)
     schedules = as_schedule("lam", lam, steps), as_schedule("step_size", step_size, steps)
-    args = (task.constants, jnp.asarray(task.k_star), jnp.asarray(task.v_star), *schedules)
-    path = iterate(_DIRECTIONS[direction], observe_vectors, state, args, steps=steps, record_every=record_every)
+    # Zeros stay zeros, and one compiled program serves every dimension up to a whole width.
+    wide: list[Any] = [np.pad(x, [(0, 0)] * (np.ndim(x) - 1) + [(0, -task.dim % WIDTH)]) for x in vectors]
+    args = (task.constants, *wide[2:], *schedules)
+    path = iterate(
+        _DIRECTIONS[direction], observe_vectors, (wide[0], wide[1]), args, steps=steps, record_every=record_every
+    )
     return as_dataset(path, steps)
+
+
+WIDTH = 400
 
 
 class Tangents(NamedTuple):

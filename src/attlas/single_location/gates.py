@@ -14,10 +14,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float
-from scipy import integrate
+from scipy import integrate, special
 
 from attlas.errors import InputError, near, positive
-from attlas.gaussian import REACH, Real, float64, gaussian_moments
+from attlas.gaussian import REACH, Real, float64, gaussian_moments, gaussian_nodes
 from attlas.single_location.baselines import linear_attention
 from attlas.single_location.task import Constants, SingleLocation
 
@@ -29,6 +29,16 @@ ACTIVATIONS: dict[str, Activation] = {
     "sigmoid": jax.nn.sigmoid,
     "relu": jax.nn.relu,
     "step": lambda x: (x > 0).astype(x.dtype),
+    "identity": lambda x: x,
+}
+
+
+_BY_NUMPY: dict[Any, Callable[[np.ndarray], np.ndarray]] = {
+    "erf": special.erf,
+    "tanh": np.tanh,
+    "sigmoid": special.expit,
+    "relu": lambda x: np.maximum(x, 0),
+    "step": lambda x: (x > 0).astype(float),
     "identity": lambda x: x,
 }
 
@@ -45,6 +55,11 @@ class Gate:
     @property
     def function(self) -> Activation:
         return ACTIVATIONS[self.activation] if isinstance(self.activation, str) else self.activation
+
+    def values(self, along_k: np.ndarray, lam: Real) -> np.ndarray:
+        """The same on NumPy's arrays, where it is known to NumPy without compiling anything."""
+        x = lam * along_k - self.offset
+        return _BY_NUMPY[self.activation](x) if self.activation in _BY_NUMPY else np.asarray(self.function(x))
 
     def __call__(self, along_k: Array, lam: Real) -> Array:
         return self.function(lam * along_k - self.offset)
@@ -189,10 +204,18 @@ def oracle_excess(task: SingleLocation, lam: Real, activation: str | Activation 
     return gate_excess(task.constants, positive("lam", lam), as_gate(activation))
 
 
-def gate_excess(c: Constants, lam: Real, gate: Gate) -> Array:
-    if isinstance(gate.activation, str):
-        return _named_excess(c, lam, kind_of(gate.activation), gate.offset)
-    return _gate_excess(c, lam, gate)
+def gate_excess(c: Constants, lam: Real, gate: Gate) -> Real:
+    if not isinstance(gate.activation, str) or any(isinstance(x, jax.core.Tracer) for x in (*c, lam, gate.offset)):
+        return _gate_excess(c, lam, gate)
+    lam, offset = np.broadcast_arrays(np.asarray(lam, float), np.asarray(gate.offset, float))
+    if lam.size > TRIED:
+        return _named_excess(c, lam, kind_of(gate.activation), offset)
+    lams, offsets = (np.pad(x.ravel(), (0, TRIED - x.size), "edge") for x in (lam, offset))
+    return np.asarray(_named_excess(c, lams, kind_of(gate.activation), offsets))[: lam.size].reshape(lam.shape)[()]
+
+
+TRIED = 21 * 13
+"""Gates whose risk is computed at a time: the grid of `tuned_gate`, so that one compiled program serves it and single ones."""
 
 
 @jax.jit
@@ -203,8 +226,9 @@ def _named_excess(c: Constants, lam: Real, kind: int | Array, offset: Real) -> A
 @jax.jit
 def _gate_excess(c: Constants, lam: Real, gate: Gate) -> Array:
     lam = jnp.asarray(lam, float)
-    missed = gaussian_moments(lambda x: 1 - gate.function(x), lam * c.m - gate.offset, lam * c.gamma)[1, 0]
-    passed = gaussian_moments(gate.function, 0 * lam - gate.offset, lam)[1, 0]
+    here, _, informative = gaussian_nodes(lam * c.m - gate.offset, lam * c.gamma)
+    there, _, other = gaussian_nodes(0 * lam - gate.offset, lam)
+    missed, passed = (informative * (1 - gate.function(here)) ** 2).sum(-1), (other * gate.function(there) ** 2).sum(-1)
     return c.gamma**2 * missed + (c.length - 1) * passed
 
 
@@ -224,8 +248,8 @@ def tuned_gate(task: SingleLocation, activation: str | Activation, offset: bool 
     # From a tenth of the best linear gate's sharpness, the softest that can be best, to four times the log odds'.
     softest = linear_attention(task)[0] / 10
     low, high = np.array([math.log(softest), 0.0]), np.array([math.log(4 * task.m / task.gamma**2), 1.5 * task.m + 2])
-    sides = (21, 13) if offset else (21 * 13, 1)  # of one size, for one compiled program
-    for _ in range(8):  # each narrows the box fivefold
+    sides = (21, 13) if offset else (TRIED, 1)
+    for _ in range(7):  # each narrows the box fivefold
         lam = np.linspace(low[0], high[0], sides[0])
         threshold = np.linspace(low[1], high[1], sides[1]) if offset else np.zeros(1)
         lams, thresholds = np.meshgrid(np.exp(lam), threshold, indexing="ij")

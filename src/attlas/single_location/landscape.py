@@ -12,18 +12,19 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float
+from scipy import special
 
 from attlas.errors import InputError, positive
 from attlas.gaussian import Real, float64, smoothed_erf, zeta, zeta_derivatives
 from attlas.single_location.descent import tangents
-from attlas.single_location.population import ORACLE, Overlaps, background_factors, partials_of_risk
+from attlas.single_location.population import ORACLE, Overlaps, at_points, background_factors, partials_of_risk
 from attlas.single_location.task import Constants, SingleLocation
 
 
 @float64
 def flow(task: SingleLocation, overlaps: Overlaps, lam: Float[ArrayLike, "*#s"]) -> Overlaps:
     """Velocity of the gradient flow in the five overlaps."""
-    return velocity(task.constants, overlaps.checked(), positive("lam", lam))
+    return at_points(velocity, task.constants, overlaps.checked(), positive("lam", lam))
 
 
 @jax.jit
@@ -47,10 +48,15 @@ def transverse_matrix(task: SingleLocation, kappa: Real, nu: Real, lam: Real) ->
     and $K$ comes from the gradient along the manifold. Where all eigenvalues have a positive real part the manifold
     attracts.
     """
-    m, g2, others = task.m, task.gamma**2, task.length - 1
-    e0, e1, e2, _ = smoothed_erf(lam * m * kappa, lam * task.gamma)
-    z = zeta(lam * m * kappa, lam * task.gamma)
-    z_t, z_tt, _ = zeta_derivatives(lam * m * kappa, lam * task.gamma)
+    return _transverse(task.constants, kappa, nu, lam)
+
+
+@jax.jit
+def _transverse(c: Constants, kappa: Real, nu: Real, lam: Real) -> Float[Array, "3 3"]:
+    m, g2, others = c.m, c.gamma**2, c.length - 1
+    e0, e1, e2, _ = smoothed_erf(lam * m * kappa, lam * c.gamma)
+    z = zeta(lam * m * kappa, lam * c.gamma)
+    z_t, z_tt, _ = zeta_derivatives(lam * m * kappa, lam * c.gamma)
     mean, square = background_factors(lam)
     s = lam * g2
     cross = 2 * s * m * z_t + 2 * others * mean * m * e0
@@ -63,7 +69,7 @@ def transverse_matrix(task: SingleLocation, kappa: Real, nu: Real, lam: Real) ->
         ]
     )
     metric = jnp.array([[1.0, 0.0, kappa], [0.0, 1.0, nu], [kappa, nu, 2.0]])
-    gradient = partials_of_risk(task.constants, Overlaps(kappa, nu, 0.0, 0.0, 0.0), lam)
+    gradient = partials_of_risk(c, Overlaps(kappa, nu, 0.0, 0.0, 0.0), lam)
     r_k, r_n = gradient.kappa, gradient.nu
     drift = jnp.array([[-nu * r_n, 0.0, 0.0], [0.0, -kappa * r_k, 0.0], [r_k, r_n, -(kappa * r_k + nu * r_n)]])
     return metric @ hessian + drift
@@ -84,7 +90,6 @@ def critical_lam(task: SingleLocation) -> float:
     return math.sqrt(ratio**2 - 1) / 2
 
 
-@float64
 def swapped_point(task: SingleLocation, lam: Float[ArrayLike, "*#s"]) -> Overlaps:
     r"""The spurious attractor: k carries the value, v the location.
 
@@ -93,9 +98,13 @@ def swapped_point(task: SingleLocation, lam: Float[ArrayLike, "*#s"]) -> Overlap
     """
     lam = positive("lam", lam)
     s = lam * task.gamma
-    theta = 2 * task.gamma * s / (math.sqrt(math.pi) * jnp.sqrt(1 + 2 * s**2) * task.m * zeta(0.0, s))
-    zero = jnp.zeros_like(theta)
-    return Overlaps(zero, zero, jnp.minimum(1.0, theta), zero + 1, zero)
+    theta = 2 * task.gamma * s / (np.sqrt(np.pi * (1 + 2 * s**2)) * task.m * _zeta_at_0(s))
+    zero = 0 * theta
+    return Overlaps(zero, zero, np.minimum(1.0, theta), zero + 1, zero)
+
+
+def _zeta_at_0(s: Real) -> Real:
+    return 2 / np.pi * np.arcsin(2 * s**2 / (1 + 2 * s**2))
 
 
 class Escape(NamedTuple):
@@ -105,28 +114,26 @@ class Escape(NamedTuple):
     swapped: Real
 
 
-@float64
 def escape_rates(task: SingleLocation, lam: Float[ArrayLike, "*#s"]) -> Escape:
     r"""$\frac12(-h + \sqrt{h^2 + 4c^2})$ with $c = 4\gamma^2\lambda m / (\sqrt\pi D)$, and for the oracle
     $h = 8\gamma^2\lambda^2m^2 / (\pi D^2 E)$, for the swapped point $h = 2m^2\zeta(0, \lambda\gamma)$."""
     lam = positive("lam", lam)
     m, g2, s = task.m, task.gamma**2, lam * task.gamma
-    d2, e = 1 + 2 * s**2, jnp.sqrt(1 + 4 * s**2)
-    c = 4 * g2 * lam * m / jnp.sqrt(math.pi * d2)
-    rate = lambda h: (-h + jnp.sqrt(h**2 + 4 * c**2)) / 2  # noqa: E731
-    return Escape(rate(8 * g2 * (lam * m) ** 2 / (math.pi * d2 * e)), rate(2 * m**2 * zeta(0.0, s)))
+    d2, e = 1 + 2 * s**2, np.sqrt(1 + 4 * s**2)
+    c = 4 * g2 * lam * m / np.sqrt(np.pi * d2)
+    rate = lambda h: (-h + np.sqrt(h**2 + 4 * c**2)) / 2  # noqa: E731
+    return Escape(rate(8 * g2 * (lam * m) ** 2 / (np.pi * d2 * e)), rate(2 * m**2 * _zeta_at_0(s)))
 
 
-@float64
 def corner_rate(task: SingleLocation, lam: Float[ArrayLike, "*#s"]) -> Real:
     r"""Rate of $1 - \kappa$ near the oracle, $\frac{4\gamma^2\lambda m}{D}\mathrm{erf}'(A)\,\mathrm{erfc}(A/E)$ with
     $A = \lambda m/D$: it vanishes like $e^{-(1 + E^{-2})A^2}$, which is why a large constant sharpness stalls."""
     lam = positive("lam", lam)
     s = lam * task.gamma
-    d, e = jnp.sqrt(1 + 2 * s**2), jnp.sqrt(1 + 4 * s**2)
+    d, e = np.sqrt(1 + 2 * s**2), np.sqrt(1 + 4 * s**2)
     a = lam * task.m / d
-    bell = 2 / math.sqrt(math.pi) * jnp.exp(-(a**2))
-    return 4 * task.gamma**2 * lam * task.m / d * bell * jax.scipy.special.erfc(a / e)
+    bell = 2 / np.sqrt(np.pi) * np.exp(-(a**2))
+    return 4 * task.gamma**2 * lam * task.m / d * bell * special.erfc(a / e)
 
 
 @float64

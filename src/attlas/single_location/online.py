@@ -25,15 +25,15 @@ import xarray as xr
 from jaxtyping import Array, ArrayLike, Float
 
 from attlas.errors import InputError, whole
-from attlas.gaussian import Real, float64
+from attlas.gaussian import Real, float64, stream
 from attlas.scan import Trajectory, drive, iterate
 from attlas.single_location.descent import as_dataset, as_starts, as_vectors, move, with_settings
 from attlas.single_location.gates import Activation, Gate, as_head, predict
 from attlas.single_location.population import (
     Overlaps,
+    at_points,
     closed,
     draw_loss,
-    draw_softmax_loss,
     total_risk,
 )
 from attlas.single_location.schedules import Schedule, as_schedule, values_at
@@ -401,12 +401,11 @@ def _reported(
     if head is None:
         risk = batch_risk(task, overlaps, lams, jax.random.key(seed), TEST_SAMPLES, "softmax")
     else:
-        risk = total_risk(task.constants, overlaps, lams, closed(head))
+        risk = at_points(total_risk, task.constants, overlaps, lams, closed(head))
     observed = {**overlaps._asdict(), "risk": np.asarray(risk), "distance": overlaps.distance}
     return as_dataset(path._replace(observed=observed), steps)
 
 
-@float64
 def batch_risk(
     task: SingleLocation,
     overlaps: Overlaps,
@@ -416,18 +415,7 @@ def batch_risk(
     activation: str | Activation | Gate = "erf",
 ) -> Float[np.ndarray, "step repeat"]:
     """Mean loss of heads with these overlaps [step, repeat] on one batch of `samples` sequences, the same for all."""
-    head = as_head(activation)
-    shape = np.shape(overlaps.kappa)
-    lams = np.broadcast_to(np.asarray(lam, float), shape)
-    rows = (Overlaps(*map(jnp.asarray, overlaps)), jnp.asarray(lams))
-    return np.asarray(_batch_risks(rows, task.constants, key, whole("samples", samples, 1), head))
-
-
-@functools.partial(jax.jit, static_argnames="samples")
-def _batch_risks(rows: Any, c: Constants, key: Array, samples: int, head: Gate | None) -> Array:
-    def one(row: tuple[Overlaps, Array]) -> Array:
-        if head is None:
-            return draw_softmax_loss(key, samples, c, *row).mean(-1)
-        return draw_loss(key, samples, c, *row, head).mean(-1)
-
-    return jax.lax.map(one, rows)
+    head, samples = as_head(activation), whole("samples", samples, 1)
+    rows = np.stack(np.broadcast_arrays(*overlaps, lam), 1)
+    losses = (draw_loss(stream(key), samples, task.constants, Overlaps(*row[:5]), row[5], head) for row in rows)
+    return np.stack([loss.mean(-1) for loss in losses])

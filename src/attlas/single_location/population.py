@@ -2,7 +2,8 @@ r"""The population risk of the head (k, v): a function of five overlaps (Marion 
 
 import functools
 import warnings
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -10,7 +11,7 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Float
 
 from attlas.errors import InputError, positive, whole
-from attlas.gaussian import Estimate, Quadrature, Real, float64, monte_carlo, smoothed_erf, zeta, zeta_derivatives
+from attlas.gaussian import Estimate, Quadrature, Real, averaged, float64, smoothed_erf, zeta, zeta_derivatives
 from attlas.single_location.gates import (
     CHECKS,
     ERF,
@@ -26,7 +27,7 @@ from attlas.single_location.gates import (
 from attlas.single_location.task import Constants, SingleLocation
 
 
-def unit_vectors(k: Array, v: Array) -> None:
+def unit_vectors(k: Any, v: Any) -> None:
     """Refuse k and v that are not of unit length; what JAX is tracing passes unseen."""
     for name, x in (("k", k), ("v", v)):
         if isinstance(x, jax.core.Tracer):
@@ -54,19 +55,20 @@ class Overlaps(NamedTuple):
     @float64
     def of(cls, k: Float[ArrayLike, "*s dim"], v: Float[ArrayLike, "*s dim"], task: SingleLocation) -> "Overlaps":
         """The overlaps of vectors `k` and `v` with the stars of `task`."""
-        k, v = jnp.asarray(k), jnp.asarray(v)
+        k, v = (x if isinstance(x, jax.core.Tracer) else np.asarray(x, float) for x in (k, v))
         unit_vectors(k, v)
-        return cls._of(k, v, jnp.asarray(task.k_star), jnp.asarray(task.v_star))
+        return cls._of(k, v, task.k_star, task.v_star)
 
     @classmethod
-    def _of(cls, k: Array, v: Array, k_star: Array, v_star: Array) -> "Overlaps":
+    def _of(cls, k: Any, v: Any, k_star: Any, v_star: Any) -> "Overlaps":
         return cls(k @ k_star, v @ v_star, v @ k_star, k @ v_star, (k * v).sum(-1))
 
     @property
     @float64
     def distance(self) -> Real:
         r"""Distance to the manifold, $\sqrt{\theta^2 + \eta^2 + \rho^2}$."""
-        return jnp.sqrt(jnp.asarray(self.theta) ** 2 + jnp.asarray(self.eta) ** 2 + jnp.asarray(self.rho) ** 2)
+        square = self.theta**2 + self.eta**2 + self.rho**2
+        return jnp.sqrt(square) if isinstance(square, jax.Array) else np.sqrt(square)
 
     def gram(self) -> Float[np.ndarray, "*s 4 4"]:
         """Gram matrix of (k*, v*, k, v)."""
@@ -136,7 +138,7 @@ def risk(
     offset) by quadrature, whose error `risk_quadrature` reports. `sampled_risk` is its twin, `risk_terms` its parts.
     """
     gate = closed(as_gate(activation))
-    value = total_risk(task.constants, overlaps.checked(), positive("lam", lam), gate)
+    value = at_points(total_risk, task.constants, overlaps.checked(), positive("lam", lam), gate)
     if gate is not None and not isinstance(value, jax.core.Tracer):
         error = risk_quadrature(task, overlaps, lam, gate).error
         if not (error <= 1e-6 * (1 + abs(value))).all():
@@ -151,7 +153,9 @@ def risk_quadrature(
     """`risk` by quadrature, for erf too, with an estimate of the quadrature's error: three times what other nodes and
     further ends change. A jump far from 0, where no node is placed for it, can hide from all of them."""
     gate, lam = as_gate(activation), positive("lam", lam)
-    fine, *others = (total_risk(task.constants, overlaps.checked(), lam, gate, nodes) for nodes in (FINE, *CHECKS))
+    fine, *others = (
+        at_points(total_risk, task.constants, overlaps.checked(), lam, gate, nodes) for nodes in (FINE, *CHECKS)
+    )
     return Quadrature(fine, 3 * sum(abs(fine - other) for other in others))
 
 
@@ -164,7 +168,7 @@ def risk_terms(
 ) -> RiskTerms:
     """The parts of `risk`, which sum to it."""
     gate = closed(as_gate(activation))
-    return terms_of_risk(task.constants, overlaps.checked(), positive("lam", lam), gate)
+    return at_points(terms_of_risk, task.constants, overlaps.checked(), positive("lam", lam), gate)
 
 
 @float64
@@ -176,12 +180,35 @@ def risk_gradient(
 ) -> Overlaps:
     """Partial derivatives of `risk` in the five overlaps, in closed form or by the same quadrature."""
     gate = closed(as_gate(activation))
-    return partials_of_risk(task.constants, overlaps.checked(), positive("lam", lam), gate)
+    return at_points(partials_of_risk, task.constants, overlaps.checked(), positive("lam", lam), gate)
 
 
 def closed(gate: Gate) -> Gate | None:
     """The gate, or nothing where the closed forms of erf apply."""
     return None if gate.activation == "erf" and isinstance(gate.offset, int | float) and gate.offset == 0 else gate
+
+
+POINTS = 256
+"""Points at which a formula is computed at a time, the last ones filled up: one compiled program serves every number."""
+
+
+@float64
+def at_points(
+    formula: Callable[..., Any], c: Constants, overlaps: Overlaps, lam: Real, gate: Gate | None = None, *nodes: Nodes
+) -> Any:
+    """`formula(c, overlaps, lam, gate)`, which works point by point, where all are arrays that broadcast; what JAX is
+    tracing goes through as it is."""
+    options = () if gate is None else (gate, *nodes)
+    inputs = (*c, *overlaps, lam)
+    traced = any(isinstance(x, jax.core.Tracer) for x in jax.tree.leaves((inputs, gate)))
+    if traced or (gate is not None and np.ndim(gate.offset)):
+        return formula(c, overlaps, lam, *options)
+    arrays = np.broadcast_arrays(*(np.asarray(x, float) for x in inputs))
+    shape, size = arrays[0].shape, arrays[0].size
+    flat = np.stack([x.ravel() for x in arrays])
+    rows = np.pad(flat, ((0, 0), (0, -size % POINTS)), "edge").reshape(len(flat), -1, POINTS)
+    parts = [formula(Constants(*x[:4]), Overlaps(*x[4:9]), x[9], *options) for x in rows.swapaxes(0, 1)]
+    return jax.tree.map(lambda *x: np.concatenate(x)[:size].reshape(shape), *parts)
 
 
 @functools.partial(jax.jit, static_argnames="nodes")
@@ -275,65 +302,58 @@ def sampled_risk(
     All points share their random numbers, so that differences between them are sharper than either.
     """
     head = as_head(activation)
-    arrays = jnp.broadcast_arrays(*(jnp.asarray(x, float) for x in (*overlaps.checked(), positive("lam", lam))))
+    arrays = np.broadcast_arrays(*(np.asarray(x, float) for x in (*overlaps.checked(), positive("lam", lam))))
     args = (task.constants, Overlaps(*arrays[:5]), arrays[5])
-    if head is None:
-        return monte_carlo(draw_softmax_loss, key, whole("samples", samples, 2), *args)
-    return monte_carlo(draw_loss, key, whole("samples", samples, 2), *args, head)
+    return averaged(draw_loss, key, whole("samples", samples, 2), *args, head)
 
 
 def draw_loss(
-    key: Array, block: int, c: Constants, overlaps: Overlaps, lam: Array, gate: Gate = ERF
-) -> Float[Array, "*s n"]:
-    prediction, target = draw_projected(key, block, c, overlaps, lam, gate)
+    generator: np.random.Generator,
+    block: int,
+    c: Constants,
+    overlaps: Overlaps,
+    lam: np.ndarray,
+    head: Gate | None = ERF,
+) -> Float[np.ndarray, "*s n"]:
+    prediction, target = draw_projected(generator, block, c, overlaps, lam, head)
     return (prediction - target) ** 2
 
 
 def draw_projected(
-    key: Array, block: int, c: Constants, overlaps: Overlaps, lam: Array, gate: Gate = ERF
-) -> tuple[Float[Array, "*s n"], Float[Array, "*s n"]]:
-    """Predictions and targets of `block` sequences, drawn through the projections of each token on k, v and v*."""
-    lam = lam[..., None]
-    a, b, target = _draw_informative(key, block, c, overlaps)
-
-    def add_token(token: Array, prediction: Array) -> Array:
-        a, b = _draw_other(key, token, block, overlaps)
-        return prediction + gate(a, lam) * b
-
-    return jax.lax.fori_loop(1, c.length, add_token, gate(a, lam) * b), target
-
-
-def draw_softmax_loss(key: Array, block: int, c: Constants, overlaps: Overlaps, lam: Array) -> Float[Array, "*s n"]:
-    """Squared errors of the softmax head, its sums carried relative to the largest score so far."""
-    lam = lam[..., None]
-    a, b, target = _draw_informative(key, block, c, overlaps)
-
-    def add_token(token: Array, sums: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
-        top, total, weighted = sums
-        a, b = _draw_other(key, token, block, overlaps)
-        new = jnp.maximum(top, lam * a)
-        old, here = jnp.exp(top - new), jnp.exp(lam * a - new)
-        return new, total * old + here, weighted * old + here * b
-
-    _, total, weighted = jax.lax.fori_loop(1, c.length, add_token, (lam * a, jnp.ones_like(b), b))
-    return (weighted / total - target) ** 2
+    generator: np.random.Generator,
+    block: int,
+    c: Constants,
+    overlaps: Overlaps,
+    lam: np.ndarray,
+    head: Gate | None = ERF,
+) -> tuple[Float[np.ndarray, "*s n"], Float[np.ndarray, "*s n"]]:
+    """Predictions and targets of `block` sequences, drawn through the projections of each token on k, v and v*; of the
+    softmax head where it is None, whose sums are carried relative to the largest score so far."""
+    lam, rho = lam[..., None], overlaps.rho[..., None]
+    a, b, target = _draw_informative(generator, block, c, overlaps)
+    slope = np.sqrt(np.maximum(1 - rho**2, 0))
+    weighted, total, top = (b, np.ones(()), lam * a) if head is None else (head.values(a, lam) * b, 0, 0)
+    for _ in range(1, int(c.length)):
+        a, g = generator.standard_normal((2, block))
+        b = rho * a + slope * g
+        if head is None:
+            new = np.maximum(top, lam * a)
+            old, here = np.exp(top - new), np.exp(lam * a - new)
+            top, total, weighted = new, total * old + here, weighted * old + here * b
+        else:
+            weighted = weighted + head.values(a, lam) * b
+    return (weighted / total if head is None else weighted), target
 
 
-def _draw_informative(key: Array, block: int, c: Constants, overlaps: Overlaps) -> tuple[Array, Array, Array]:
+def _draw_informative(
+    generator: np.random.Generator, block: int, c: Constants, overlaps: Overlaps
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Products of the informative token with k and v, and the target."""
-    kappa, nu, theta, eta, rho = (x[..., None] for x in overlaps)
-    one = jnp.ones_like(rho)
-    gram = jnp.stack([jnp.stack(row, -1) for row in ([one, rho, eta], [rho, one, nu], [eta, nu, one])], -2)
-    values, vectors = jnp.linalg.eigh(gram)  # a root that also exists where the Gram matrix is singular
-    root = vectors * jnp.sqrt(jnp.maximum(values, 0))[..., None, :]
-    noise, first = jax.random.split(jax.random.fold_in(key, 0))
-    white = jax.random.normal(first, (3, block))
-    a, b, y = (c.gamma * sum(root[..., i, j] * white[j] for j in range(3)) for i in range(3))
-    return c.m * kappa + a, c.m * theta + b, y + c.noise * jax.random.normal(noise, (block,))
-
-
-def _draw_other(key: Array, token: Array, block: int, overlaps: Overlaps) -> tuple[Array, Array]:
-    """Products of another token with k and v."""
-    rho = overlaps.rho[..., None]
-    a, g = jax.random.normal(jax.random.fold_in(key, token), (2, block))
-    return a + 0 * rho, rho * a + jnp.sqrt(jnp.maximum(1 - rho**2, 0)) * g
+    kappa, nu, theta, eta, rho = overlaps
+    one = np.ones_like(rho)
+    gram = np.stack([np.stack(row, -1) for row in ([one, rho, eta], [rho, one, nu], [eta, nu, one])], -2)
+    values, vectors = np.linalg.eigh(gram)  # a root that also exists where the Gram matrix is singular
+    root = vectors * np.sqrt(np.maximum(values, 0))[..., None, :]
+    a, b, y = np.moveaxis(c.gamma * root @ generator.standard_normal((3, block)), -2, 0)
+    noise = c.noise * generator.standard_normal(block)
+    return c.m * kappa[..., None] + a, c.m * theta[..., None] + b, y + noise

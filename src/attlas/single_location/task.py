@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Float, Int
 
 from attlas.errors import InputError, positive, whole
-from attlas.gaussian import Real
+from attlas.gaussian import Real, stream
 
 
 class Batch(NamedTuple):
@@ -79,8 +79,8 @@ class SingleLocation:
             k, v = np.eye(2, self.dim)
             return k, v
         # Evaluated at once even inside a function that JAX is tracing, so that the task can keep them.
-        with jax.enable_x64(True), jax.ensure_compile_time_eval():
-            k, v = np.array(jax.random.normal(self.key, (2, self.dim)))
+        with jax.ensure_compile_time_eval():
+            k, v = stream(self.key).standard_normal((2, self.dim))
         k /= np.linalg.norm(k)
         v -= (v @ k) * k
         return k, v / np.linalg.norm(v)
@@ -102,14 +102,14 @@ class SingleLocation:
                 key, shape, dtype, self.constants, self.k_star.astype(dtype), self.v_star.astype(dtype), law
             )
 
-    def bayes_logits(self, tokens: Float[Array, "*n length dim"]) -> Float[Array, "*n length"]:
+    def bayes_logits(self, tokens: Float[Array | np.ndarray, "*n length dim"]) -> Float[Array, "*n length"]:
         r"""Log posterior of the place up to a constant, $\log p_l + \frac{m}{\gamma^2}\langle x_l, k^*\rangle
         - \frac12(\gamma^{-2} - 1)|x_l|^2$: softmax attention with a norm term, and without one at $\gamma = 1$."""
         scores = self.m / self.gamma**2 * tokens @ self.k_star.astype(tokens.dtype)
         norms = (self.gamma**-2 - 1) / 2 * (tokens**2).sum(-1)
         return scores - norms if self.prior is None else scores - norms + jnp.log(jnp.asarray(self.prior, tokens.dtype))
 
-    def bayes_predict(self, tokens: Float[Array, "*n length dim"]) -> Float[Array, "*n"]:
+    def bayes_predict(self, tokens: Float[Array | np.ndarray, "*n length dim"]) -> Float[Array, "*n"]:
         r"""The best prediction that knows $k^*, v^*$ but not the place:
         $E[Y \mid X] = \sum_l \mathrm{softmax}(\ell)_l \langle x_l, v^*\rangle$."""
         weights = jax.nn.softmax(self.bayes_logits(tokens), axis=-1)

@@ -11,7 +11,7 @@ from attlas.claims import Control, Hypothesis, Setting, claim, drawn_by, key_for
 from attlas.gaussian import float64
 from attlas.single_location.claims.runs import outcomes
 from attlas.single_location.claims.shared import FIGURES, HEAD, ROOT_HALF, TASK, TIME, task_of
-from attlas.single_location.descent import descend, sphere_start
+from attlas.single_location.descent import LANES, descend, sphere_start
 from attlas.single_location.landscape import critical_lam, escape_rates, stable_step
 from attlas.single_location.population import Overlaps, partials_of_risk
 from attlas.single_location.task import Constants, SingleLocation
@@ -92,11 +92,14 @@ def slides(task: SingleLocation, path: xr.Dataset, lam: float, alpha: float, spe
 @float64
 def slid(task: SingleLocation, kappa: np.ndarray, lam: float, time: np.ndarray) -> np.ndarray:
     """Where the flow along nu = 1 takes each kappa in its time."""
-    return np.asarray(_slid(task.constants, jnp.asarray(kappa), jnp.asarray(lam), jnp.asarray(time)))
+    lanes = LANES[-1]
+    rows = np.pad([kappa, time], ((0, 0), (0, -len(kappa) % lanes)), "edge").reshape(2, -1, lanes)
+    parts = [_slid(task.constants, *row, jnp.asarray(lam)) for row in rows.swapaxes(0, 1)]
+    return np.concatenate(parts)[: len(kappa)]
 
 
 @jax.jit
-def _slid(c: Constants, kappa: jax.Array, lam: jax.Array, time: jax.Array) -> jax.Array:
+def _slid(c: Constants, kappa: jax.Array, time: jax.Array, lam: jax.Array) -> jax.Array:
     """By Heun's rule, to three digits or more."""
 
     def speed(kappa: jax.Array) -> jax.Array:

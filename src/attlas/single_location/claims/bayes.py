@@ -1,26 +1,24 @@
 """Claims about the best possible prediction: softmax attention makes it, and how fast the gaps to it close."""
 
-import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 import xarray as xr
-from jax.scipy.stats import norm
 from jaxtyping import Array, Float
+from scipy import special
+from scipy.stats import norm
 
 from attlas.claims import Control, Hypothesis, Setting, claim, drawn_by, key_for, together
-from attlas.gaussian import zeta
+from attlas.gaussian import stream, zeta
 from attlas.single_location.baselines import (
     LogEstimate,
     bayes_exponent,
+    bayes_gap,
     log_bayes_asymptote,
-    log_bayes_gap,
     log_softmax_asymptote,
-    log_softmax_gaps,
     softmax_exponent,
+    softmax_gap,
 )
 from attlas.single_location.claims.shared import (
     FIGURES,
@@ -32,9 +30,10 @@ from attlas.single_location.claims.shared import (
     constants_of,
     over_cells,
     sampled_over_cells,
+    sequences,
     task_of,
 )
-from attlas.single_location.population import ORACLE, Overlaps, draw_loss, total_risk
+from attlas.single_location.population import ORACLE, total_risk
 from attlas.single_location.task import SingleLocation
 from attlas.statistics import Agreement, Approximation, Rate
 
@@ -86,22 +85,21 @@ def softmax_is_bayes(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     return xr.Dataset({name: (("cell", "sequence"), value[None]) for name, value in answers.items()} | {"error": 0.0})
 
 
-@functools.partial(jax.jit, static_argnames=("task", "samples"))
-def per_sequence(task: SingleLocation, key: Array, samples: int) -> tuple[Array, Array, Array]:
+def per_sequence(task: SingleLocation, key: Array, samples: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Predictions [n] of the posterior mean, of softmax attention with the norm term, and of the same without it."""
-    tokens = task.sample(key, samples, jnp.float64).tokens
-    plain = jax.nn.softmax(task.m / task.gamma**2 * tokens @ task.k_star + jnp.log(task.location_law), axis=-1)
-    return posterior_mean(task, tokens), task.bayes_predict(tokens), (plain * (tokens @ task.v_star)).sum(-1)
+    tokens, _ = sequences(task, stream(key), samples)
+    plain = special.softmax(task.m / task.gamma**2 * tokens @ task.k_star + np.log(task.location_law), axis=-1)
+    ours = np.asarray(task.bayes_predict(tokens))
+    return posterior_mean(task, tokens), ours, (plain * (tokens @ task.v_star)).sum(-1)
 
 
-def posterior_mean(task: SingleLocation, tokens: Float[Array, "n length dim"]) -> Float[Array, " n"]:
+def posterior_mean(task: SingleLocation, tokens: Float[np.ndarray, "n length dim"]) -> Float[np.ndarray, " n"]:
     """E[Y | X] from the definition: the density of the whole sequence for each place, times the place's probability."""
     informative = norm.logpdf(tokens, task.m * task.k_star, task.gamma).sum(-1)
     other = norm.logpdf(tokens).sum(-1)
-    here = jnp.eye(task.length, dtype=bool)
-    joint = jnp.where(here, informative[:, None], other[:, None]).sum(-1) + jnp.log(task.location_law)
-    posterior = jnp.exp(joint - jax.nn.logsumexp(joint, axis=-1, keepdims=True))
-    return (posterior * (tokens @ task.v_star)).sum(-1)
+    here = np.eye(task.length, dtype=bool)
+    joint = np.where(here, informative[:, None], other[:, None]).sum(-1) + np.log(task.location_law)
+    return (special.softmax(joint, axis=-1) * (tokens @ task.v_star)).sum(-1)
 
 
 LADDER = (
@@ -222,25 +220,12 @@ def gap_constants(cells: Sequence[Setting], seed: int) -> xr.Dataset:
 
 def softmax_gaps(key: Array, cells: Sequence[Setting]) -> LogEstimate:
     """The excess risk of softmax attention at inverse temperature m, in logarithm, [cell]."""
-    found = _softmax_gaps(key, cells[0].samples, constants_of(cells), np.arange(cells[0].length))
-    return LogEstimate(*(np.asarray(x)[:, 0] for x in found))
-
-
-@jax.jit
-def _softmax_gaps(key, samples, constants, tokens):  # type: ignore[no-untyped-def]
-    return jax.lax.map(lambda c: log_softmax_gaps(key, samples, c, tokens, c.m[None]), constants)
+    return LogEstimate(*np.array([softmax_gap(task_of(cell), key, cell.samples) for cell in cells]).T)
 
 
 def bayes_gaps(key: Array, cells: Sequence[Setting]) -> LogEstimate:
     """The excess risk of the Bayes predictor where the place is uniform, in logarithm, [cell]."""
-    law = np.full(cells[0].length, 1 / cells[0].length)
-    found = _bayes_gaps(key, cells[0].samples, constants_of(cells), column(cells, "dim"), law)
-    return LogEstimate(*map(np.asarray, found))
-
-
-@jax.jit
-def _bayes_gaps(key, samples, constants, dims, law):  # type: ignore[no-untyped-def]
-    return jax.lax.map(lambda cell: log_bayes_gap(key, samples, *cell, law), (constants, dims))
+    return LogEstimate(*np.array([bayes_gap(task_of(cell), key, cell.samples) for cell in cells]).T)
 
 
 def gap_evidence(
@@ -290,15 +275,14 @@ def gap_evidence(
 def erf_gap(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     constants = constants_of(cells)
     lam = np.asarray([task_of(cell).best_lam() for cell in cells])
-    oracle = Overlaps(*(np.asarray([value]) for value in ORACLE))
     key = key_for(seed, "single-location/erf-gap", "samples")
-    mean, error = sampled_over_cells(draw_loss, key, cells[0].samples, constants, oracle, lam[:, None])
+    mean, error = sampled_over_cells(key, cells[0].samples, constants, ORACLE, lam)
     square = constants.noise**2
     return xr.Dataset(
         {
             "predicted": ("cell", over_cells(total_risk, constants, ORACLE, lam) - square),
-            "measured": ("cell", np.asarray(mean)[:, 0] - square),
-            "error": ("cell", np.asarray(error)[:, 0]),
+            "measured": ("cell", mean - square),
+            "error": ("cell", error),
             "token_noise": ("cell", zeta(np.zeros_like(lam), lam)),
             "lam": ("cell", lam),
         }

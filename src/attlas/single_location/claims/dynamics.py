@@ -1,16 +1,23 @@
 """Claims about projected gradient descent: the exact reduction, the manifold, convergence."""
 
-import functools
 from collections.abc import Sequence
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 import xarray as xr
-from jaxtyping import Array, Float
+from jaxtyping import Float
 
 from attlas.claims import Control, Hypothesis, Setting, claim, drawn_by, key_for, together
-from attlas.single_location.claims.shared import FIGURES, HEAD, PAPER, ROOT_HALF, STABLE, STEP, TASK, task_of
+from attlas.single_location.claims.shared import (
+    FIGURES,
+    HEAD,
+    PAPER,
+    ROOT_HALF,
+    STABLE,
+    STEP,
+    TASK,
+    random_heads,
+    task_of,
+)
 from attlas.single_location.descent import (
     descend,
     descend_vectors,
@@ -68,7 +75,7 @@ def exact_reduction(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     (cell,) = cells
     id = "single-location/exact-reduction"
     task = task_of(cell, key_for(seed, id, "stars"))
-    k, v = vectors(key_for(seed, id, "start"), cell.repeats, cell.dim)
+    k, v = random_heads(key_for(seed, id, "start"), cell.repeats, cell.dim)
     every = max(1, cell.steps // 40)
     walked = descend_vectors(task, k, v, lam=cell.lam, step_size=cell.step_size, steps=cell.steps, record_every=every)
     start = Overlaps.of(k, v, task)
@@ -84,20 +91,11 @@ def exact_reduction(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     )
 
 
-@functools.partial(jax.jit, static_argnames=("repeats", "dim"))
-def vectors(key: Array, repeats: int, dim: int) -> Float[Array, "2 repeat dim"]:
-    """Unit vectors k and v, uniform and independent; a repeat's do not depend on how many there are."""
-    keys = jax.vmap(lambda i: jax.random.fold_in(key, i))(jnp.arange(repeats))
-    pairs = jax.vmap(lambda key: jax.random.normal(key, (2, dim)), out_axes=1)(keys)
-    return pairs / jnp.linalg.norm(pairs, axis=-1, keepdims=True)
-
-
-@jax.jit
-def without(x: Array, *directions: Array) -> Array:
+def without(x: np.ndarray, *directions: np.ndarray) -> np.ndarray:
     """Unit vectors along the part of `x` [repeat, dim] orthogonal to `directions`, orthonormal among themselves."""
     for direction in directions:
         x = x - (x * direction).sum(-1, keepdims=True) * direction
-    return x / jnp.linalg.norm(x, axis=-1, keepdims=True)
+    return x / np.linalg.norm(x, axis=-1, keepdims=True)
 
 
 @claim(
@@ -152,15 +150,14 @@ def manifold_invariant(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     (cell,) = cells
     id = "single-location/manifold-invariant"
     task = task_of(cell, key_for(seed, id, "stars"))
-    k, v = vectors(key_for(seed, id, "start"), cell.repeats, cell.dim)
-    k_star, v_star = jnp.asarray(task.k_star), jnp.asarray(task.v_star)
-    k = without(k, v_star)
-    v = without(v, k_star, without(k, k_star))
+    k, v = random_heads(key_for(seed, id, "start"), cell.repeats, cell.dim)
+    k = without(k, task.v_star)
+    v = without(v, task.k_star, without(k, task.k_star))
     every = max(1, cell.steps // 40)
     options = {"lam": cell.lam, "step_size": cell.step_size, "steps": cell.steps, "record_every": every}
     walked = descend_vectors(task, k, v, **options, direction=cell.direction)
     start = Overlaps.of(k, v, task)
-    zero = jnp.zeros(cell.repeats)
+    zero = np.zeros(cell.repeats)
     reduced = descend(task, start._replace(theta=zero, eta=zero, rho=zero), **options)
     distance = np.stack([walked["distance"].values, reduced["distance"].values])
     return xr.Dataset(

@@ -2,16 +2,16 @@
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import xarray as xr
-from jaxtyping import Array
+from jaxtyping import Array, Float
+from scipy import special
 
 from attlas.claims import Control, Hypothesis, Setting, claim, drawn_by, key_for, together
-from attlas.gaussian import Estimate, Real, monte_carlo
+from attlas.gaussian import Real
 from attlas.single_location.claims.shared import (
     FIGURES,
     HEAD,
@@ -35,8 +35,9 @@ from attlas.single_location.gates import (
 from attlas.single_location.population import (
     Overlaps,
     RiskTerms,
-    draw_loss,
+    at_points,
     partials_of_risk,
+    sampled_risk,
     terms_of_risk,
     total_risk,
 )
@@ -74,7 +75,17 @@ NAMED = Hypothesis(
 def gate_quadrature(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     (cell,) = cells
     overlaps = overlaps_of(random_heads(key_for(seed, "single-location/gate-quadrature", "heads"), cell.points))
-    closed, quadrature, hermite = three_routes(task_of(cell).constants, overlaps, jnp.asarray(cell.lam))
+    c = task_of(cell).constants
+    closed, quadrature = (
+        np.stack(
+            [
+                at_points(total_risk, c, overlaps, cell.lam, gate),
+                *at_points(partials_of_risk, c, overlaps, cell.lam, gate),
+            ]
+        )
+        for gate in (None, ERF)
+    )
+    hermite = with_derivatives(hermite_risk, c, overlaps, cell.lam)
     axes = ("cell", "quantity", "point")
     return xr.Dataset(
         {
@@ -87,24 +98,21 @@ def gate_quadrature(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     )
 
 
-@jax.jit
-def three_routes(c: Constants, overlaps: Overlaps, lam: Array) -> tuple[Array, Array, Array]:
-    """Risk and its five derivatives, [6, point]: in closed form, by the quadrature, by Gauss and Hermite's."""
-    closed, quadrature = (
-        jnp.stack([total_risk(c, overlaps, lam, gate), *partials_of_risk(c, overlaps, lam, gate)])
-        for gate in (None, ERF)
-    )
-    hermite = jax.grad(lambda o: hermite_risk(c, o, lam).sum())(overlaps)
-    return closed, quadrature, jnp.stack([hermite_risk(c, overlaps, lam), *hermite])
+def with_derivatives(
+    risk: Callable[..., np.ndarray], c: Constants, overlaps: Overlaps, lam: float
+) -> Float[np.ndarray, "6 point"]:
+    """An analytic risk and its five derivatives, by steps into the complex plane, which no rounding limits."""
+    ahead = [overlaps._replace(**{name: x + 1e-30j}) for name, x in overlaps._asdict().items()]
+    return np.stack([risk(c, overlaps, lam), *(risk(c, x, lam).imag / 1e-30 for x in ahead)])
 
 
-def hermite_risk(c: Constants, overlaps: Overlaps, lam: Array) -> Array:
+def hermite_risk(c: Constants, overlaps: Overlaps, lam: float) -> np.ndarray:
     """The risk with its Gaussian expectations by Gauss-Hermite quadrature, as one would write it first."""
     nodes, weights = np.polynomial.hermite_e.hermegauss(64)
     weights = weights / weights.sum()
     kappa, nu, theta, eta, rho = (x[..., None] for x in overlaps)
     mu, gamma = c.m * theta, c.gamma
-    g, h = jax.lax.erf(lam * (c.m * kappa + gamma * nodes)), jax.lax.erf(lam * nodes)
+    g, h = special.erf(lam * (c.m * kappa + gamma * nodes)), special.erf(lam * nodes)
     mean_b = mu + gamma * rho * nodes
     product = g * (mean_b * gamma * eta * nodes + gamma**2 * (nu - rho * eta))
     square = g**2 * (mean_b**2 + gamma**2 * (1 - rho**2))
@@ -145,26 +153,24 @@ def gate_risk(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     (cell,) = cells
     id = "single-location/gate-risk"
     overlaps = overlaps_of(random_heads(key_for(seed, id, "heads"), cell.points))
-    args = (task_of(cell).constants, overlaps, np.full(cell.points, cell.lam), kind_of(cell.activation), cell.offset)
-    terms, (mean, error) = jax.tree.map(np.asarray, both_ways(key_for(seed, id, "samples"), cell.samples, *args))
+    task, gate = task_of(cell), Gate(cell.activation, cell.offset)
+    terms = named_terms(task.constants, overlaps, cell.lam, kind_of(cell.activation), cell.offset)
+    mean, error = sampled_risk(task, overlaps, cell.lam, key_for(seed, id, "samples"), cell.samples, gate)
     axes = ("cell", "point")
     return xr.Dataset(
         {
-            "predicted": (axes, sum(terms)[None]),
+            "predicted": (axes, np.sum(terms, axis=0)[None]),
             "measured": (axes, mean[None]),
             "error": (axes, error[None]),
-            "coupling": (axes, terms.coupling[None]),
+            "coupling": (axes, np.asarray(terms.coupling)[None]),
         }
     )
 
 
 @jax.jit
-def both_ways(
-    key: Array, samples: int | Array, c: Constants, overlaps: Overlaps, lam: Array, kind: int | Array, offset: Real
-) -> tuple[RiskTerms, Estimate]:
-    """The risk's parts by quadrature, and the mean loss by simulation, with the named gate of this kind."""
-    gate = named_gate(kind, offset)
-    return terms_of_risk(c, overlaps, lam, gate), monte_carlo(draw_loss, key, samples, c, overlaps, lam, gate)
+def named_terms(c: Constants, overlaps: Overlaps, lam: Real, kind: int | Array, offset: Real) -> RiskTerms:
+    """The risk's parts by quadrature, with the named gate of this kind."""
+    return terms_of_risk(c, overlaps, lam, named_gate(kind, offset))
 
 
 @claim(
@@ -196,7 +202,7 @@ def best_gate(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     values = {"predicted": best_gate_excess(task), **found, "error": 0.0}
     score = np.linspace(-3, task.m + 3, 90)
     curves = {
-        "gate": np.asarray(Gate("sigmoid", offsets["measured"])(jnp.asarray(score), task.m)),
+        "gate": Gate("sigmoid", offsets["measured"]).values(score, task.m),
         "other tokens": np.exp(-(score**2) / 2),
         "informative token": np.exp(-((score - task.m) ** 2) / 2),
     }

@@ -25,9 +25,9 @@ from attlas.single_location.claims.shared import (
     task_of,
 )
 from attlas.single_location.descent import sphere_start
-from attlas.single_location.gates import ACTIVATIONS, ERF, Gate, best_gate_excess
+from attlas.single_location.gates import ACTIVATIONS, Gate, best_gate_excess
 from attlas.single_location.online import descend_online
-from attlas.single_location.population import Overlaps, sampled_risk, total_risk
+from attlas.single_location.population import Overlaps, at_points, sampled_risk, total_risk
 from attlas.statistics import Agreement, Convergence, Order
 
 HEADS = ("Bayes", "softmax", "best gate", "linear attention", "erf", "best linear")
@@ -139,11 +139,11 @@ def linear_attention_swaps(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     values = {
         "predicted": (heads, Gate("identity")),
         "measured": (swapped, Gate("identity")),
-        "erf": (heads, ERF),
-        "erf_swapped": (swapped, ERF),
+        "erf": (heads, None),
+        "erf_swapped": (swapped, None),
     }
-    c = task_of(cell).constants
-    risks = {name: (("cell", "point"), total_risk(c, x, cell.lam, gate)[None]) for name, (x, gate) in values.items()}
+    c, axes = task_of(cell).constants, ("cell", "point")
+    risks = {name: (axes, at_points(total_risk, c, x, cell.lam, gate)[None]) for name, (x, gate) in values.items()}
     return xr.Dataset(risks | {"error": 0.0})
 
 

@@ -2,14 +2,12 @@
 
 from collections.abc import Sequence
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 import xarray as xr
-from jaxtyping import Array
+from scipy import integrate
 
 from attlas.claims import Control, Hypothesis, Setting, claim, drawn_by, key_for, together
-from attlas.scan import iterate
+from attlas.gaussian import stream
 from attlas.single_location.claims.shared import FIGURES, HEAD, PAPER, ROOT_HALF, STEP, TASK, task_of
 from attlas.single_location.descent import descend
 from attlas.single_location.landscape import (
@@ -18,8 +16,8 @@ from attlas.single_location.landscape import (
     transverse_matrix,
     velocity,
 )
-from attlas.single_location.population import Overlaps, partials_of_risk
-from attlas.single_location.task import Constants, SingleLocation
+from attlas.single_location.population import Overlaps, at_points, partials_of_risk
+from attlas.single_location.task import SingleLocation
 from attlas.statistics import Agreement, Convergence
 
 PLACES = {
@@ -66,7 +64,7 @@ def manifold_fixed_points(cells: Sequence[Setting], seed: int) -> xr.Dataset:
         point = on_manifold(*place)
         block = np.asarray(jacobian(task.constants, point, cell.lam))[:2, :2]
         measured.append(np.sort(np.linalg.eigvals(block).real))
-        speed.append([float(abs(v)) for v in velocity(task.constants, point, cell.lam)])
+        speed.append([float(abs(v)) for v in at_points(velocity, task.constants, point, cell.lam)])
     axes = ("cell", "place", "quantity")
     join = lambda rates, speeds: np.concatenate([np.array(rates), np.array(speeds)], axis=1)[None]  # noqa: E731
     return xr.Dataset(
@@ -90,34 +88,11 @@ def closed_rates(task: SingleLocation, lam: float, place: tuple[float, float], s
         c = 4 * task.gamma**2 * lam * task.m / np.sqrt(np.pi * (1 + 2 * s**2))
         h = scale * 8 * (task.gamma * lam * task.m) ** 2 / (np.pi * (1 + 2 * s**2) * np.sqrt(1 + 4 * s**2))
         return [(-h - np.sqrt(h**2 + 4 * c**2)) / 2, (-h + np.sqrt(h**2 + 4 * c**2)) / 2]
-    gradient = partials_of_risk(task.constants, on_manifold(*place), lam)
+    gradient = at_points(partials_of_risk, task.constants, on_manifold(*place), lam)
     return sorted([2 * place[0] * float(gradient.kappa), 2 * place[1] * float(gradient.nu)])
 
 
-def step_flow(t: Array, x: tuple[Array, Array], args: tuple[Constants, Array, Array]) -> tuple[Array, Array]:
-    """One classical Runge-Kutta step of the flow on the manifold; a negative step size runs it backwards."""
-    constants, lam, h = args
-
-    def field(x: tuple[Array, Array]) -> tuple[Array, Array]:
-        v = velocity(constants, Overlaps(x[0], x[1], *(jnp.zeros_like(x[0]),) * 3), lam)
-        return v.kappa, v.nu
-
-    def ahead(x: tuple[Array, Array], v: tuple[Array, Array], h: Array) -> tuple[Array, Array]:
-        return x[0] + h * v[0], x[1] + h * v[1]
-
-    a = field(x)
-    b = field(ahead(x, a, h / 2))
-    c = field(ahead(x, b, h / 2))
-    d = field(ahead(x, c, h))
-    mean = tuple((a[i] + 2 * b[i] + 2 * c[i] + d[i]) / 6 for i in range(2))
-    return ahead(x, mean, h)  # type: ignore[arg-type]
-
-
-def observe_place(t: Array, x: tuple[Array, Array], args: tuple[Constants, Array, Array]) -> dict[str, Array]:
-    return {"kappa": x[0], "nu": x[1]}
-
-
-def stable_curve(task: SingleLocation, lam: float, steps: int = 4000) -> tuple[np.ndarray, np.ndarray]:
+def stable_curve(task: SingleLocation, lam: float) -> tuple[np.ndarray, np.ndarray]:
     """The curve on the manifold that runs into the saddle, found by running the flow backwards from beside it.
 
     Returns kappa (ascending) and nu along it.
@@ -125,12 +100,17 @@ def stable_curve(task: SingleLocation, lam: float, steps: int = 4000) -> tuple[n
     slow, fast = closed_rates(task, lam, (0.0, 0.0))
     c = 4 * task.gamma**2 * lam * task.m / np.sqrt(np.pi * (1 + 2 * (lam * task.gamma) ** 2))
     direction = np.array([slow, c]) / np.hypot(slow, c)
-    beside = 1e-6 * jnp.array([direction, -direction]).T
-    args = (task.constants, jnp.asarray(lam), jnp.asarray(-0.02 / max(abs(slow), fast)))
-    path = iterate(step_flow, observe_place, (beside[0], beside[1]), args, steps=steps, record_every=4)
-    kappa, nu = (np.concatenate([path.observed[n][::-1, 0], path.observed[n][:, 1]]) for n in ("kappa", "nu"))
-    order = np.argsort(kappa)
-    return kappa[order], nu[order]
+
+    def backwards(_: float, x: np.ndarray) -> np.ndarray:
+        v = at_points(velocity, task.constants, on_manifold(*x), lam)
+        return -np.array([v.kappa, v.nu])
+
+    time = 80 / max(abs(slow), fast)
+    half = integrate.solve_ivp(
+        backwards, (0, time), 1e-6 * direction, rtol=1e-9, atol=1e-12, t_eval=np.linspace(0, time, 1001)
+    ).y
+    curve = np.hstack([-half, half])  # the flow is odd
+    return tuple(curve[:, np.argsort(curve[0])])
 
 
 @claim(
@@ -141,7 +121,7 @@ def stable_curve(task: SingleLocation, lam: float, steps: int = 4000) -> tuple[n
     r" point attracts: a start above it ends at $(1,1)$, one below it at $(-1,-1)$, in more than 99 % of a grid.",
     words="Which of the two mirror optima is found is decided by one curve through the saddle.",
     hypotheses=(*TASK, HEAD, STEP),
-    quick=Setting(dim=400, length=10, gamma=ROOT_HALF, noise=0.0, lam=0.1, step_size=4e-3, steps=12_000, side=40),
+    quick=Setting(dim=400, length=10, gamma=ROOT_HALF, noise=0.0, lam=0.1, step_size=4e-3, steps=9_000, side=40),
     paper=Setting(dim=400, length=10, gamma=ROOT_HALF, noise=0.0, lam=0.1, step_size=4e-3, steps=20_000, side=100),
     rule=Convergence(share=0.99),
     control=Control("the diagonal nu = -kappa in place of the curve", lambda e: e.assign(arrived=e["by_diagonal"])),
@@ -153,9 +133,9 @@ def manifold_basins(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     (cell,) = cells
     task = task_of(cell)
     # Jittered, so that no start lies on a symmetry line, and inside the square, whose edges are invariant.
-    jitter = jax.random.uniform(key_for(seed, "single-location/manifold-basins", "grid"), (2, cell.side, cell.side))
+    jitter = stream(key_for(seed, "single-location/manifold-basins", "grid")).random((2, cell.side, cell.side))
     lattice = np.stack(np.meshgrid(np.arange(cell.side), np.arange(cell.side), indexing="ij"))
-    kappa, nu = (0.98 * (2 * (lattice + np.asarray(jitter)) / cell.side - 1)).reshape(2, -1)
+    kappa, nu = (0.98 * (2 * (lattice + jitter) / cell.side - 1)).reshape(2, -1)
     zero = np.zeros_like(kappa)
     last = descend(
         task, Overlaps(kappa, nu, zero, zero, zero), lam=cell.lam, step_size=cell.step_size, steps=cell.steps,
@@ -166,7 +146,7 @@ def manifold_basins(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     settled = (abs(last["kappa"].values) > 0.9) & (abs(last["nu"].values) > 0.9)
     sign = np.sign(last["kappa"].values) == np.sign(last["nu"].values)
     ends_up = last["nu"].values > 0
-    field = velocity(task.constants, Overlaps(kappa, nu, zero, zero, zero), cell.lam)
+    field = at_points(velocity, task.constants, Overlaps(kappa, nu, zero, zero, zero), cell.lam)
     keep = np.linspace(0, len(curve_kappa) - 1, 200).astype(int)
     runs = ("cell", "repeat")
     return xr.Dataset(
@@ -176,8 +156,8 @@ def manifold_basins(cells: Sequence[Setting], seed: int) -> xr.Dataset:
             "kappa": (runs, kappa[None]),
             "nu": (runs, nu[None]),
             "ends_up": (runs, ends_up[None]),
-            "velocity_kappa": (runs, np.asarray(field.kappa)[None]),
-            "velocity_nu": (runs, np.asarray(field.nu)[None]),
+            "velocity_kappa": (runs, field.kappa[None]),
+            "velocity_nu": (runs, field.nu[None]),
             "curve_kappa": (("cell", "along"), curve_kappa[keep][None]),
             "curve_nu": (("cell", "along"), curve_nu[keep][None]),
         }
@@ -224,7 +204,7 @@ def transverse_stability(cells: Sequence[Setting], seed: int) -> xr.Dataset:
 
 
 def closed_without_drift(task: SingleLocation, kappa: float, nu: float, lam: float) -> np.ndarray:
-    gradient = partials_of_risk(task.constants, on_manifold(kappa, nu), lam)
+    gradient = at_points(partials_of_risk, task.constants, on_manifold(kappa, nu), lam)
     r_k, r_n = float(gradient.kappa), float(gradient.nu)
     drift = np.array([[-nu * r_n, 0, 0], [0, -kappa * r_k, 0], [r_k, r_n, -(kappa * r_k + nu * r_n)]])
     return np.asarray(transverse_matrix(task, kappa, nu, lam)) - drift

@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import xarray as xr
-from jaxtyping import Array, Float
+from scipy import special
 
 from attlas.claims import Control, Hypothesis, Setting, claim, drawn_by, key_for, together
+from attlas.gaussian import stream
 from attlas.single_location.claims.runs import KINDS, band, outcomes, panels, schedule_of
 from attlas.single_location.claims.shared import (
     FIGURES,
@@ -18,11 +18,13 @@ from attlas.single_location.claims.shared import (
     SAMPLES,
     STEP,
     TASK,
+    random_heads,
+    sequences,
     stream_of,
     task_of,
 )
 from attlas.single_location.descent import sphere_start
-from attlas.single_location.gates import ACTIVATIONS, as_head, predict
+from attlas.single_location.gates import ACTIVATIONS, as_head
 from attlas.single_location.online import (
     TEST_SAMPLES,
     batch_risk,
@@ -32,7 +34,7 @@ from attlas.single_location.online import (
 )
 from attlas.single_location.population import Overlaps, heads_with, risk
 from attlas.single_location.schedules import Constant, InverseDecay, values_at
-from attlas.single_location.task import Batch, SingleLocation
+from attlas.single_location.task import SingleLocation
 from attlas.statistics import Agreement, Convergence, SameLaw
 
 BATCH = Hypothesis("batch_size >= 1", lambda s: s.batch_size >= 1, defining=True)
@@ -52,7 +54,7 @@ DRAWS = Hypothesis("draws >= 200", lambda s: s.draws >= 200, defining=True)
     hypotheses=(*TASK, HEAD, STEP, BATCH, DRAWS, TRAINABLE),
     quick=Setting(
         dim=(4, 24), length=4, batch_size=(1, 2), step_size=(0.5, 0.05), steps=(1, 16),
-        activation=("erf", "softmax"), lam=1.0, gamma=ROOT_HALF, noise=0.2, draws=3000,
+        activation=("erf", "softmax"), lam=1.0, gamma=ROOT_HALF, noise=0.2, draws=1600,
     ),
     paper=Setting(
         dim=(4, 5, 8, 12, 24, 40, 80), length=6, batch_size=(1, 1, 3, 2, 5, 5, 5),
@@ -74,8 +76,9 @@ DRAWS = Hypothesis("draws >= 200", lambda s: s.draws >= 200, defining=True)
 def online_law(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     (cell,) = cells
     id, task = "single-location/online-law", task_of(cell)
-    vectors = np.asarray(jax.random.normal(key_for(seed, id, "start"), (2, task.dim)))
-    k, v = (np.tile(x / np.linalg.norm(x), (cell.draws, 1)) for x in vectors)
+    # A head far from the origin, which the directions outside the stars pull back to it: there the law shows them.
+    heads = np.pad(random_heads(key_for(seed, id, "start"), 1), ((0, 0), (0, 0), (0, task.dim - 4)))
+    k, v = np.repeat(heads, cell.draws, axis=1)
     start = Overlaps.of(k, v, task)
     streams = [stream_of(seed, id, f"batches {number}") for number in range(3)]
     head, schedules = as_head(cell.activation), (Constant(cell.lam), Constant(cell.step_size))
@@ -115,7 +118,7 @@ def statistics(x: Overlaps) -> np.ndarray:
     ),
     quick=Setting(
         dim=80, length=10, gamma=ROOT_HALF, noise=0.1, schedule="geometric", lam=2.0, rate=1e-4, end=0.1, step_size=1e-3,
-        batch_size=5, steps=40_000, repeats=48,
+        batch_size=5, steps=28_000, repeats=48,
     ),
     paper=Setting(
         dim=80, length=10, gamma=ROOT_HALF, noise=0.1, schedule="inverse", lam=2.0, rate=1e-4, end=0.1, step_size=1e-3,
@@ -203,15 +206,11 @@ def token_losses(
     sharpness = np.broadcast_to(lams, np.shape(states.kappa)).ravel()
     total, square, block = np.zeros(len(k)), np.zeros(len(k)), 4000
     for number in range(-(-samples // block)):
-        batch = task.sample(jax.random.fold_in(key, number), block, jnp.float64)
-        loss = np.asarray(losses(batch, k, v, sharpness))
-        total, square = total + loss.sum(1), square + (loss**2).sum(1)
+        tokens, target = sequences(task, stream(key, number), block)
+        # [sample, length, head]
+        loss = ((special.erf(sharpness * (tokens @ k.T)) * (tokens @ v.T)).sum(1) - target[:, None]) ** 2
+        total, square = total + loss.sum(0), square + (loss**2).sum(0)
     n = block * -(-samples // block)
     mean = total / n
     shape = np.shape(states.kappa)
     return mean.reshape(shape), np.sqrt((square / n - mean**2) / n).reshape(shape)
-
-
-@jax.jit
-def losses(batch: Batch, k: Float[Array, "head dim"], v: Float[Array, "head dim"], lam: Array) -> Array:
-    return jax.vmap(lambda k, v, lam: (predict(batch.tokens, k, v, lam) - batch.target) ** 2)(k, v, lam)

@@ -1,17 +1,15 @@
 """Claims about how good the head can be: baselines and asymptotic optimality."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 import xarray as xr
 from jaxtyping import Array, Float
 from scipy import integrate, optimize, special
 
 from attlas.claims import Control, Hypothesis, Setting, claim, drawn_by, key_for, together
-from attlas.gaussian import BLOCK, Estimate, monte_carlo, zeta
+from attlas.gaussian import BLOCK, Estimate, averaged, stream, zeta
 from attlas.single_location.baselines import Baselines, draw_baselines, excess_bound
 from attlas.single_location.claims.bayes import bayes_gaps
 from attlas.single_location.claims.shared import (
@@ -25,15 +23,14 @@ from attlas.single_location.claims.shared import (
     constants_of,
     over_cells,
     sampled_over_cells,
+    sequences,
     task_of,
 )
 from attlas.single_location.population import (
     ORACLE,
-    Overlaps,
-    draw_loss,
     total_risk,
 )
-from attlas.single_location.task import Constants, SingleLocation, draw_batch
+from attlas.single_location.task import Constants, SingleLocation
 from attlas.statistics import Approximation, Bound, Order, Rate
 
 
@@ -85,7 +82,7 @@ def best_linear(cells: Sequence[Setting], seed: int) -> xr.Dataset:
 
 
 class Regression(NamedTuple):
-    """Sums over samples of products of the coordinates with each other and with the target, and the mean loss."""
+    """Means over samples of products of the coordinates with each other and with the target, and the mean loss."""
 
     gram: np.ndarray
     product: np.ndarray
@@ -94,29 +91,16 @@ class Regression(NamedTuple):
 
 
 def least_squares(task: SingleLocation, key: Array, samples: int, weights: np.ndarray) -> Regression:
-    """On `samples`, rounded up to whole blocks: the sums that least squares on all L d coordinates and an intercept needs,
+    """On `samples`, rounded up to whole blocks: the means that least squares on all L d coordinates and an intercept needs,
     and the loss with these `weights`."""
-    blocks = -(-samples // BLOCK)
-    stars = (task.k_star, task.v_star)
-    sums = _regression(key, blocks, weights, task.constants, *stars, task.location_law)
-    gram, product, loss, square = (np.asarray(x) / (blocks * BLOCK) for x in sums)
-    return Regression(gram, product, loss, np.sqrt((square - loss**2) / (blocks * BLOCK)))
-
-
-@jax.jit
-def _regression(
-    key: Array, blocks: int | Array, weights: Array, c: Constants, k_star: Array, v_star: Array, law: Array
-) -> tuple[Array, Array, Array, Array]:
-    def add(i: Array, sums: tuple[Array, ...]) -> tuple[Array, ...]:
-        shape = (BLOCK, len(law), len(k_star))
-        batch = draw_batch(jax.random.fold_in(key, i), shape, jnp.float64, c, k_star, v_star, law)
-        x, y = jnp.pad(batch.tokens.reshape(BLOCK, -1), ((0, 0), (0, 1)), constant_values=1), batch.target
+    blocks, sums = -(-samples // BLOCK), []
+    for block in range(blocks):
+        tokens, y = sequences(task, stream(key, block), BLOCK)
+        x = np.pad(tokens.reshape(BLOCK, -1), ((0, 0), (0, 1)), constant_values=1)
         loss = (x @ weights - y) ** 2
-        here = (x.T @ x, x.T @ y, loss.sum(), (loss**2).sum())
-        return tuple(a + b for a, b in zip(sums, here, strict=True))
-
-    width = len(weights)
-    return jax.lax.fori_loop(0, blocks, add, (jnp.zeros((width, width)), jnp.zeros(width), 0.0, 0.0))
+        sums.append((x.T @ x, x.T @ y, loss.mean(), (loss**2).mean()))
+    gram, product, loss, square = (sum(parts) / blocks for parts in zip(*sums, strict=True))
+    return Regression(gram, product, loss, np.sqrt((square - loss**2) / (blocks * BLOCK)))
 
 
 @claim(
@@ -154,9 +138,8 @@ def _regression(
 def linear_oracle_bayes(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     lam = np.asarray([cell.sharpness * task_of(cell).best_lam() for cell in cells])
     key = key_for(seed, "single-location/linear-oracle-bayes", "samples")
-    law = np.full(cells[0].length, 1 / cells[0].length)
-    found = contest(key, cells[0].samples, constants_of(cells), column(cells, "dim"), law, lam)
-    mean, error = (np.asarray(x).T for x in found)
+    found = [contest(task_of(cell), sharp, key, cell.samples) for cell, sharp in zip(cells, lam, strict=True)]
+    mean, error = (np.stack(x, -1) for x in zip(*found, strict=True))
     risks = Baselines(*mean[:4])
     rare = bayes_gaps(key_for(seed, "single-location/linear-oracle-bayes", "rare"), cells)
     gap = np.exp(rare.log)
@@ -174,17 +157,15 @@ def linear_oracle_bayes(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     )
 
 
-@jax.jit
-def contest(key, samples, constants, dims, law, lam):  # type: ignore[no-untyped-def]
-    """For each cell in turn: mean losses of the four baselines and their paired differences, [cell, 6]."""
-    cells = (constants, dims, lam)
-    return jax.lax.map(lambda cell: monte_carlo(draw_contest, key, samples, *cell[:2], law, cell[2]), cells)
+def contest(task: SingleLocation, lam: float, key: Array, samples: int) -> Estimate:
+    """Mean losses of the four baselines and their paired differences, [6]."""
+    return averaged(draw_contest, key, samples, task.constants, task.dim, task.location_law, lam)
 
 
-def draw_contest(key: Array, block: int, c: Constants, dim: Array, law: Array, lam: Array) -> Array:
-    losses = draw_baselines(key, block, c, dim, law, lam)
+def draw_contest(generator: np.random.Generator, block: int, *args: Any) -> Float[np.ndarray, "6 n"]:
+    losses = draw_baselines(generator, block, *args)
     bayes, oracle, linear, _ = losses
-    return jnp.concatenate([losses, jnp.stack([oracle - bayes, linear - oracle])])
+    return np.concatenate([losses, [oracle - bayes, linear - oracle]])
 
 
 LADDER = (
@@ -256,10 +237,7 @@ def on_ladder(cell: Setting, dims: Float[np.ndarray, " cell"]) -> tuple[Constant
 
 
 def sampled_oracle(cell: Setting, seed: int, id: str, constants: Constants, lam: np.ndarray) -> Estimate:
-    oracle = Overlaps(*(np.asarray([value]) for value in ORACLE))
-    key = key_for(seed, id, "samples")
-    mean, error = sampled_over_cells(draw_loss, key, cell.samples, constants, oracle, lam[:, None])
-    return Estimate(np.asarray(mean)[:, 0], np.asarray(error)[:, 0])
+    return sampled_over_cells(key_for(seed, id, "samples"), cell.samples, constants, ORACLE, lam)
 
 
 @claim(
@@ -327,10 +305,10 @@ def oracle_improves(cells: Sequence[Setting], seed: int) -> xr.Dataset:
 def bound_on_excess(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     (cell,) = cells
     key = key_for(seed, "single-location/oracle-excess-bound", "points")
-    generator = np.random.default_rng(int(jax.random.randint(jax.random.fold_in(key, 1), (), 0, 2**31 - 1)))
+    generator = stream(key, 1)
     parts, places = [], []
     for i, (part, box) in enumerate(PARTS.items()):
-        uniform = np.asarray(jax.random.uniform(jax.random.fold_in(key, i + 2), (2, cell.points)))
+        uniform = stream(key, i + 2).random((2, cell.points))
         points = box[:, :1] + (box[:, 1:] - box[:, :1]) * uniform
         worst = optimize.differential_evolution(
             lambda x, part=part: -np.divide(*part(x)[:2]), box, init=points[:, :64].T, maxiter=cell.generations, tol=0,
@@ -364,7 +342,7 @@ def informative_part(log_place: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.
     excess = integrate.trapezoid(special.erfc(x) ** 2 * density, g)
     bound = excess_bound(Constants(r, 1.0, 1, 0.0), u / r)
     mean = integrate.trapezoid(special.erf(x) * density, g)
-    return excess, np.asarray(bound), excess + 2 * (1 - 0.95) * mean
+    return excess, bound, excess + 2 * (1 - 0.95) * mean
 
 
 def background_part(log_place: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

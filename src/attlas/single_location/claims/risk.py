@@ -4,13 +4,13 @@ from collections.abc import Sequence
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import xarray as xr
 from jaxtyping import Array, Float
+from scipy import special
 
 from attlas.claims import Control, Hypothesis, Setting, claim, drawn_by, key_for, together
-from attlas.gaussian import BLOCK, zeta_derivatives
+from attlas.gaussian import BLOCK, stream, zeta_derivatives
 from attlas.single_location.claims.shared import (
     FIGURES,
     HEAD,
@@ -24,12 +24,11 @@ from attlas.single_location.claims.shared import (
     overlaps_of,
     random_heads,
     sampled_over_cells,
+    sequences,
     task_of,
 )
-from attlas.single_location.gates import predict
 from attlas.single_location.population import (
     Overlaps,
-    draw_loss,
     draw_projected,
     partials_of_risk,
     terms_of_risk,
@@ -72,9 +71,8 @@ TASKS: dict[str, Any] = {
 def closed_form_risk(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     overlaps = overlaps_of(random_heads(key_for(seed, "single-location/closed-form-risk", "heads"), cells[0].points))
     constants, lam = constants_of(cells), column(cells, "lam")
-    lams = jnp.broadcast_to(lam[:, None], (len(cells), cells[0].points))
     key = key_for(seed, "single-location/closed-form-risk", "samples")
-    sampled = sampled_over_cells(draw_loss, key, cells[0].samples, constants, overlaps, lams)
+    sampled = sampled_over_cells(key, cells[0].samples, constants, overlaps, lam)
     terms = over_cells(terms_of_risk, constants, overlaps, lam)
     axes = ("cell", "point")
     return xr.Dataset(
@@ -128,7 +126,7 @@ def risk_symmetries(cells: Sequence[Setting], seed: int) -> xr.Dataset:
             "predicted": (("cell", "point"), over_cells(total_risk, constants, x, lam)),
             "measured": (
                 ("symmetry", "cell", "point"),
-                jnp.stack([over_cells(total_risk, constants, y, lam) for y in (both, mirror)]),
+                np.stack([over_cells(total_risk, constants, y, lam) for y in (both, mirror)]),
             ),
             "error": 0.0,
             "one_sign": (("cell", "point"), one_sign),
@@ -162,8 +160,8 @@ def gradient_of_risk(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     axes = ("overlap", "cell", "point")
     return xr.Dataset(
         {
-            "predicted": (axes, jnp.stack(over_cells(partials_of_risk, constants, x, lam))),
-            "measured": (axes, jnp.stack(over_cells(automatic_partials, constants, x, lam))),
+            "predicted": (axes, np.stack(over_cells(partials_of_risk, constants, x, lam))),
+            "measured": (axes, np.stack(over_cells(automatic_partials, constants, x, lam))),
             "error": 0.0,
         },
         coords={"overlap": list(Overlaps._fields)},
@@ -175,10 +173,6 @@ def automatic_partials(constants: Constants, overlaps: Overlaps, lam: Array) -> 
     return jax.grad(lambda x: total_risk(constants, x, lam).sum())(overlaps)
 
 
-def padded_heads(heads: Float[Array, "2 points 4"], dim: int) -> Float[Array, "2 points dim"]:
-    return jnp.pad(heads, ((0, 0), (0, 0), (0, dim - 4)))
-
-
 @claim(
     "single-location/projected-sampler",
     source="attlas",
@@ -187,7 +181,7 @@ def padded_heads(heads: Float[Array, "2 points 4"], dim: int) -> Float[Array, "2
     r" projections of each token on $k$, $v$ and $v^*$ alone.",
     words="Losses can be sampled at a cost that does not know the dimension.",
     hypotheses=(*TASK, HEAD, Hypothesis("draws >= 1000", lambda s: s.draws >= 1000, defining=True)),
-    quick=Setting(dim=(4, 30), length=6, gamma=ROOT_HALF, noise=0.1, lam=0.5, heads=3, draws=40_000),
+    quick=Setting(dim=(4, 30), length=6, gamma=ROOT_HALF, noise=0.1, lam=0.5, heads=3, draws=24_000),
     paper=Setting(dim=(4, 30, 400), length=10, gamma=ROOT_HALF, noise=0.1, lam=0.5, heads=3, draws=100_000),
     rule=SameLaw(),
     control=Control(
@@ -203,36 +197,37 @@ def projected_sampler(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     id = "single-location/projected-sampler"
     task = task_of(cell)
     heads = random_heads(key_for(seed, id, "heads"), cell.heads)
-    overlaps, lam = overlaps_of(heads), jnp.full(cell.heads, cell.lam)
+    overlaps, lam = overlaps_of(heads), np.full(cell.heads, cell.lam)
     key = key_for(seed, id, "projections")
     wrong = task.constants._replace(gamma=1.2 * task.gamma)
     a, b, c = [], [], []
     # Blocks of the size that every other simulation draws, so that memory is bounded in the dimension too.
     for block in range(-(-cell.draws // BLOCK)):
-        here = jax.random.fold_in(key, block)
-        a.append(projected_statistics(here, task.constants, overlaps, lam))
-        c.append(projected_statistics(here, wrong, overlaps, lam))
-        batch = task.sample(jax.random.fold_in(key_for(seed, id, "tokens"), block), BLOCK, jnp.float64)
-        b.append(token_statistics(batch.tokens, batch.target, padded_heads(heads, cell.dim), lam))
+        right_one, wrong_one = (
+            draw_projected(stream(key, block), BLOCK, constants, overlaps, lam) for constants in (task.constants, wrong)
+        )
+        a.append(statistics_of(*right_one))
+        c.append(statistics_of(*wrong_one))
+        tokens, target = sequences(task, stream(key_for(seed, id, "tokens"), block), BLOCK)
+        b.append(
+            statistics_of(
+                np.stack([token_predictions(tokens, k, v, cell.lam) for k, v in heads.swapaxes(0, 1)]), target
+            )
+        )
     axes = ("cell", "statistic", "head", "draw")
-    joined = (jnp.concatenate(parts, -1)[None, ..., : cell.draws] for parts in (a, b, c))
+    joined = (np.concatenate(parts, -1)[None, ..., : cell.draws] for parts in (a, b, c))
     return xr.Dataset(
         {name: (axes, sample) for name, sample in zip(("sample_a", "sample_b", "sample_c"), joined, strict=True)},
         coords={"statistic": ["prediction", "target", "product", "squared error"]},
     )
 
 
-@jax.jit
-def projected_statistics(key: Array, constants: Constants, overlaps: Overlaps, lam: Array) -> Array:
-    return statistics_of(*draw_projected(key, BLOCK, constants, overlaps, lam))
+def token_predictions(tokens: np.ndarray, k: np.ndarray, v: np.ndarray, lam: float) -> Float[np.ndarray, " draw"]:
+    """The head's answers from the definition; the vectors' further coordinates are 0."""
+    here = tokens[..., : len(k)]
+    return (special.erf(lam * (here @ k)) * (here @ v)).sum(-1)
 
 
-@jax.jit
-def token_statistics(tokens: Array, target: Array, heads: Float[Array, "2 head dim"], lam: Array) -> Array:
-    k, v = heads
-    prediction = jax.vmap(predict, (None, 0, 0, 0))(tokens, k, v, lam)
-    return statistics_of(prediction, jnp.broadcast_to(target, prediction.shape))
-
-
-def statistics_of(prediction: Array, target: Array) -> Float[Array, "statistic head draw"]:
-    return jnp.stack([prediction, target, prediction * target, (prediction - target) ** 2])
+def statistics_of(prediction: Any, target: Any) -> Float[np.ndarray, "statistic head draw"]:
+    prediction, target = np.broadcast_arrays(prediction, target)
+    return np.stack([prediction, target, prediction * target, (prediction - target) ** 2])

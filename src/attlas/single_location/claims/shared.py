@@ -1,18 +1,16 @@
 """What the claims of this map share: settings as tasks, random heads, the conditions under which all is defined."""
 
-import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
 from attlas.claims import Hypothesis, Setting, key_for
-from attlas.gaussian import monte_carlo
+from attlas.gaussian import Estimate, averaged, stream
 from attlas.single_location.landscape import stability, stable_step
-from attlas.single_location.population import ORACLE, Overlaps
+from attlas.single_location.population import ORACLE, Overlaps, at_points, draw_loss
 from attlas.single_location.task import Constants, SingleLocation
 
 PAPER = "marion2025"
@@ -64,32 +62,44 @@ def column(cells: Sequence[Setting], name: str) -> Float[np.ndarray, " cell"]:
     return np.asarray([cell[name] for cell in cells], float)
 
 
-@functools.partial(jax.jit, static_argnames="points")
-def random_heads(key: Array, points: int) -> Float[Array, "2 points 4"]:
-    """Unit vectors k and v, uniform on the sphere of R^4 around the stars e_1, e_2: overlaps far from the manifold,
-    which some pair has in every dimension from 4 on."""
-    keys = jax.vmap(lambda i: jax.random.fold_in(key, i))(jnp.arange(points))
-    pairs = jax.vmap(lambda key: jax.random.normal(key, (2, 4)), out_axes=1)(keys)
-    return pairs / jnp.linalg.norm(pairs, axis=-1, keepdims=True)
+def random_heads(key: Array, points: int, dim: int = 4) -> Float[np.ndarray, "2 points dim"]:
+    """Unit vectors k and v, uniform on the sphere; a point's do not depend on how many there are. In R^4, around the stars
+    e_1, e_2, they have overlaps far from the manifold, which some pair has in every dimension from 4 on."""
+    pairs = stream(key).standard_normal((points, 2, dim)).swapaxes(0, 1)
+    return pairs / np.linalg.norm(pairs, axis=-1, keepdims=True)
 
 
-@jax.jit
-def overlaps_of(heads: Float[Array, "2 points 4"]) -> Overlaps:
+def overlaps_of(heads: Float[np.ndarray, "2 points 4"]) -> Overlaps:
     k, v = heads
     return Overlaps(k[:, 0], v[:, 1], v[:, 0], k[:, 1], (k * v).sum(-1))
 
 
-@functools.partial(jax.jit, static_argnames="draw")
-def sampled_over_cells(draw, key, samples, constants, overlaps, lam):  # type: ignore[no-untyped-def]
-    """`monte_carlo` for each cell in turn, so that a cell's numbers do not depend on its neighbours."""
-    return jax.lax.map(lambda cell: monte_carlo(draw, key, samples, cell[0], overlaps, cell[1]), (constants, lam))
+def sampled_over_cells(
+    key: Array, samples: int, constants: Constants, overlaps: Overlaps, lam: Float[np.ndarray, " cell"]
+) -> Estimate:
+    """Mean losses on simulated sequences: [cell], or [cell, point] where the overlaps are arrays."""
+    overlaps = Overlaps(*(np.asarray(x, float) for x in overlaps))
+    found = [
+        averaged(draw_loss, key, samples, Constants(*c), overlaps, np.asarray(sharp))
+        for *c, sharp in zip(*constants, lam, strict=True)
+    ]
+    return Estimate(*(np.stack(x) for x in zip(*found, strict=True)))
 
 
 def over_cells(
     formula: Callable[..., Any], constants: Constants, overlaps: Overlaps, lam: Float[np.ndarray, " cell"]
 ) -> Any:
-    """`formula(constants, overlaps, lam)` for each cell, stacked. One program of one shape for every cell, because
-    a vectorised one would round the last digit by how many cells it was given."""
-    tasks = (Constants(*(column[i] for column in constants)) for i in range(len(lam)))
-    values = [formula(task, overlaps, lam[i]) for i, task in enumerate(tasks)]
-    return jax.tree.map(lambda *parts: np.stack(parts), *values)
+    """`formula(constants, overlaps, lam)` for each cell: [cell], or [cell, point] where the overlaps are arrays."""
+    points = [1] * np.ndim(overlaps.kappa)
+    tasks = Constants(*(column.reshape(-1, *points) for column in constants))
+    return at_points(formula, tasks, overlaps, lam.reshape(-1, *points))
+
+
+def sequences(
+    task: SingleLocation, generator: np.random.Generator, samples: int
+) -> tuple[Float[np.ndarray, "n length dim"], Float[np.ndarray, " n"]]:
+    """Whole sequences and their targets, from the definition of the task."""
+    tokens = generator.standard_normal((samples, task.length, task.dim))
+    place = (np.arange(samples), generator.choice(task.length, samples, p=task.location_law))
+    tokens[place] = task.m * task.k_star + task.gamma * tokens[place]
+    return tokens, tokens[place] @ task.v_star + task.noise * generator.standard_normal(samples)

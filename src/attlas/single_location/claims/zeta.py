@@ -10,7 +10,7 @@ from jaxtyping import Array, Float
 from scipy import integrate, special
 
 from attlas.claims import Control, Hypothesis, Setting, claim, drawn_by, key_for, together
-from attlas.gaussian import sampled_zeta, zeta, zeta_derivatives
+from attlas.gaussian import sampled_zeta, stream, zeta, zeta_derivatives
 from attlas.single_location.claims.shared import FIGURES, SAMPLES, column
 from attlas.statistics import Agreement
 
@@ -20,12 +20,14 @@ ARGUMENTS = (
 )
 
 
-def zeta_points(cells: Sequence[Setting], key: Array) -> tuple[Float[Array, "cell point"], Float[Array, "cell point"]]:
+def zeta_points(
+    cells: Sequence[Setting], key: Array
+) -> tuple[Float[np.ndarray, "cell point"], Float[np.ndarray, "cell point"]]:
     """Arguments (t, s) of zeta: s the cell's spread, t random in even strata up to `reach` widths of the smoothed step."""
-    spread = jnp.broadcast_to(column(cells, "spread")[:, None], (len(cells), cells[0].points))
+    spread = np.repeat(column(cells, "spread")[:, None], cells[0].points, axis=1)
     points = cells[0].points
-    uniform = (jnp.arange(points) + jax.random.uniform(key, (points,))) / points
-    return column(cells, "reach")[:, None] * (2 * uniform - 1) * jnp.sqrt(1 + 2 * spread**2), spread
+    uniform = (np.arange(points) + stream(key).random(points)) / points
+    return column(cells, "reach")[:, None] * (2 * uniform - 1) * np.sqrt(1 + 2 * spread**2), spread
 
 
 def wrong_slope(evidence: xr.Dataset) -> xr.Dataset:
@@ -64,7 +66,7 @@ def closed_zeta(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     # The trapezoidal rule is exact to rounding for an entire integrand with Gaussian decay.
     g = np.linspace(-10, 10, 4001)
     density = np.exp(-(g**2) / 2) / np.sqrt(2 * np.pi)
-    integrand = special.erf(np.asarray(t)[..., None] + np.asarray(spread)[..., None] * g) ** 2 * density
+    integrand = special.erf(t[..., None] + spread[..., None] * g) ** 2 * density
     quadrature = integrate.trapezoid(integrand, g)
     return xr.Dataset(
         {
@@ -108,18 +110,18 @@ def derivatives_of_zeta(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     for _ in range(3):
         derivative = jax.grad(derivative)
         automatic.append(jax.jit(jnp.vectorize(derivative))(t, spread))
-    d, e = jnp.sqrt(1 + 2 * spread**2), jnp.sqrt(1 + 4 * spread**2)
+    d, e = np.sqrt(1 + 2 * spread**2), np.sqrt(1 + 4 * spread**2)
     u = t / d
-    bell = 4 / jnp.pi * jnp.exp(-(u**2) * (1 + e**-2))
+    bell = 4 / np.pi * np.exp(-(u**2) * (1 + e**-2))
     cross = 2 / d**3 * -2 * u * bell / e  # erf''(u) erf'(u/E) / E
-    zero = jnp.zeros_like(t)
+    zero = np.zeros_like(t)
     axes = ("order", "cell", "point")
     return xr.Dataset(
         {
-            "predicted": (axes, jnp.stack(zeta_derivatives(t, spread))),
-            "measured": (axes, jnp.stack(automatic)),
+            "predicted": (axes, np.stack(zeta_derivatives(t, spread))),
+            "measured": (axes, np.stack(automatic)),
             "error": 0.0,
-            "cross_term": (axes, jnp.stack([zero, zero, cross])),
+            "cross_term": (axes, np.stack([zero, zero, cross])),
             "t": (("cell", "point"), t),
         },
         coords={"order": [1, 2, 3]},
@@ -152,7 +154,7 @@ def heat_identity(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     axes = ("cell", "point")
     return xr.Dataset(
         {
-            "predicted": (axes, spread * zeta_derivatives(t, spread)[1]),
+            "predicted": (axes, spread * np.asarray(zeta_derivatives(t, spread)[1])),
             "measured": (axes, in_spread),
             "error": 0.0,
             "t": (axes, t),
