@@ -22,10 +22,11 @@ from attlas.latent_posterior.learning import (
     MECHANISMS,
     Heads,
     Topics,
+    absorbed,
     compare,
     descend_linearised,
     draw_training,
-    length_curve,
+    length_curves,
     random_heads,
     topics,
     train,
@@ -446,8 +447,8 @@ SUPERVISED = "latent-posterior/supervised-fast-rate"
     statement=r"CME attention with learnt temperature and ridge, trained on n contexts of random functions, nears the Bayes predictor faster than $n^{-1/2}$: with 16 times the contexts"
     r" $E|f_n - f^*|^2$ is less than a quarter, in geometric mean over training sets. The Bayes predictor is in its class, and the expected rate is $\frac1n$.",
     words="Where the class holds the Bayes predictor, training finds it at the fast rate.",
-    quick=Setting(samples=8, length=8, queries=4, steps=60, repeats=128, contexts=64),
-    paper=Setting(samples=16, length=16, queries=4, steps=80, repeats=256, contexts=128),
+    quick=Setting(samples=4, length=8, queries=4, steps=30, rate=0.2, repeats=128, contexts=64),
+    paper=Setting(samples=16, length=16, queries=4, steps=80, rate=0.15, repeats=256, contexts=128),
     rule=Order(),
     control=Control("an exponent below -2", lambda e: e.assign(upper=e["few"] - np.log(256))),
     figure=drawn_by(f"{FIGURES}.learning:supervised"),
@@ -459,15 +460,11 @@ def supervised(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     (cell,) = cells
     model = functions()
     fresh = model.sample(key_for(seed, SUPERVISED, "test"), cell.contexts, cell.length, cell.queries)
-    excess = []
-    most = 16 * cell.samples
-    drawn, _ = draw_training(
-        model, key_for(seed, SUPERVISED, "training"), [most], cell.repeats, cell.length, cell.queries
-    )
-    for n in (cell.samples, most):
-        data = jax.tree.map(lambda x, n=n: x[:, :n], drawn), np.full((cell.repeats, n), 1 / n)
-        found = train("CME", data, steps=cell.steps, rate=0.15)
-        excess.append(compare("CME", found, model, fresh).excess.mean(1))
+    sizes = [cell.samples, 16 * cell.samples]
+    key = key_for(seed, SUPERVISED, "training")
+    data = draw_training(model, key, sizes, cell.repeats, cell.length, cell.queries)
+    found = train("CME", data, steps=cell.steps, rate=cell.rate)
+    excess = compare("CME", found, model, fresh).excess.mean(1).reshape(2, cell.repeats)
     # Logarithms, because some small training sets err by far more than others; the two sizes of a repeat share their contexts.
     few, many = np.log(excess)
     error = (few - many).std(ddof=1) / np.sqrt(cell.repeats)
@@ -477,9 +474,9 @@ def supervised(cells: Sequence[Setting], seed: int) -> xr.Dataset:
             "upper": ("cell", [few.mean() - np.log(4)]),
             "error": ("cell", [error]),
             "few": ("cell", [few.mean()]),
-            "excess": (("cell", "size", "repeat"), np.array(excess)[None]),
+            "excess": (("cell", "size", "repeat"), excess[None]),
         },
-        coords={"size": [cell.samples, 16 * cell.samples]},
+        coords={"size": sizes},
     )
 
 
@@ -506,8 +503,8 @@ def longer_is_better(e: xr.Dataset, learner: str) -> xr.Dataset:
         Hypothesis("samples >= 2 length, for the control", lambda s: min(s.samples) >= 2 * s.length, defining=True),
         Hypothesis("repeats >= 20", lambda s: s.repeats >= 20, defining=True),
     ),
-    quick=Setting(length=(4, 16), samples=(32, 128), queries=4, steps=60, repeats=48, contexts=768),
-    paper=Setting(length=(4, 16, 64), samples=(128, 512), queries=4, steps=80, repeats=32, contexts=768),
+    quick=Setting(length=(4, 16), samples=(32, 128), queries=4, steps=30, rate=0.2, repeats=48, contexts=768),
+    paper=Setting(length=(4, 16, 64), samples=(128, 512), queries=4, steps=80, rate=0.15, repeats=32, contexts=768),
     rule=Order(),
     fit=lambda e: longer_is_better(e, "softmax"),
     control=Control("least squares with a weight for each place", lambda e: longer_is_better(e.drop_vars(["lower", "upper", "error"]), PLACES)),
@@ -529,7 +526,7 @@ def supervised_in_length(cells: Sequence[Setting], seed: int) -> xr.Dataset:
         cell.length,
         cell.queries,
     )
-    found = train("softmax", data, steps=cell.steps, rate=0.15)
+    found = train("softmax", data, steps=cell.steps, rate=cell.rate)
     excess = np.stack([compare("softmax", found, model, fresh).excess, by_place(model, data, fresh)])
     excess = excess.reshape(2, len(cell.samples), cell.repeats, cell.contexts)
     logs, over = np.log(excess.mean(-1)), excess.mean(-2)
@@ -563,10 +560,16 @@ def other_lengths(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     (cell,) = cells
     model = functions()
     data = draw_training(model, key_for(seed, LENGTHS, "training"), [cell.samples], cell.repeats, cell.trained, 4)
+    found: dict[str, Any] = {}
+    for name, mechanism in MECHANISMS.items():
+        first = next(other for other in MECHANISMS if MECHANISMS[other].attend is mechanism.attend)
+        if name == first:
+            found[name] = train(name, data, steps=cell.steps, rate=cell.rate)
+        else:
+            found[name] = absorbed(first, name, found[first], data[0])
     ratios, errors = [], []
-    for name in MECHANISMS:
-        found = train(name, data, steps=cell.steps, rate=0.15)
-        curve = length_curve(name, found, model, cell.length, key_for(seed, LENGTHS, "test"), contexts=cell.contexts)
+    curves = length_curves(found, model, cell.length, key_for(seed, LENGTHS, "test"), contexts=cell.contexts)
+    for curve in curves.values():
         for at in curve:
             ratio = at.excess.mean(1) / at.bayes.mean()
             left = at.excess.mean(0) - ratio.mean() * at.bayes
@@ -588,8 +591,8 @@ TRAINED: dict[str, Any] = {
         Hypothesis("trained is among length, which is in ascending order", lambda s: s.trained in s.length and list(s.length) == sorted(s.length), defining=True),
         Hypothesis("repeats >= 20", lambda s: s.repeats >= 20, defining=True),
     ),
-    "quick": Setting(trained=16, length=(8, 16, 64), samples=256, steps=60, repeats=20, contexts=192),
-    "paper": Setting(trained=32, length=(8, 32, 128, 512), samples=256, steps=80, repeats=20, contexts=64),
+    "quick": Setting(trained=8, length=(4, 8, 128), samples=512, steps=30, rate=0.2, repeats=20, contexts=96),
+    "paper": Setting(trained=32, length=(8, 32, 128, 512), samples=256, steps=80, rate=0.15, repeats=20, contexts=64),
     "budget": "contexts",
     "needs": (SUPERVISED,),
     "origin": "our reading",

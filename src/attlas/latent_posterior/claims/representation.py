@@ -12,7 +12,7 @@ from scipy.special import logsumexp
 
 from attlas.attention import softmax_attention
 from attlas.claims import Control, Hypothesis, Setting, claim, drawn_by, key_for, together
-from attlas.gaussian import monte_carlo, stream
+from attlas.gaussian import stream
 from attlas.latent_posterior.claims.shared import FIGURES, PAPER, TOKENS, on_sphere, random_laws, random_topics
 from attlas.latent_posterior.inference import (
     asymmetry,
@@ -39,6 +39,7 @@ from attlas.latent_posterior.models import (
     drawn_at,
     normal_log_density,
     posterior_of,
+    simulated,
 )
 from attlas.statistics import Agreement, Bound, Order
 
@@ -640,7 +641,12 @@ def pooling_excess(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     (cell,) = cells
     model = GaussianLocation(cell.dim, cell.noise, cell.scale)
     key = key_for(seed, "latent-posterior/pooling-excess", "samples")
-    sampled = monte_carlo(draw_pooling_excess, key, cell.samples, model, jnp.zeros(cell.length))
+
+    def excess(key: Array, samples: int) -> Float[np.ndarray, " n"]:
+        drawn = model.sample(key, samples, cell.length)
+        return ((drawn.tokens.mean(-2) - drawn.latent) ** 2).sum(-1) - model.squared_errors(drawn)
+
+    sampled = simulated(excess, key, cell.samples)
     return xr.Dataset(
         {
             "predicted": ("cell", [float(model.pooling_excess(cell.length))]),
@@ -650,11 +656,6 @@ def pooling_excess(cells: Sequence[Setting], seed: int) -> xr.Dataset:
             "bayes": ("cell", [float(model.bayes_risk(cell.length))]),
         }
     )
-
-
-def draw_pooling_excess(key: Array, block: int, model: GaussianLocation, places: Array) -> Array:
-    drawn = model.sample(key, block, len(places))
-    return ((drawn.tokens.mean(-2) - drawn.latent) ** 2).sum(-1) - model.squared_errors(drawn)
 
 
 @claim(
