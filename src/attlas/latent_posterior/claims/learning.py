@@ -5,17 +5,15 @@ import itertools
 from collections.abc import Sequence
 from typing import Any
 
-import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
 import xarray as xr
 from jaxtyping import Array, Float
-from scipy.special import xlog1py, xlogy
+from scipy.linalg import cho_solve
+from scipy.special import softmax, xlog1py, xlogy
 
-from attlas.attention import softmax
 from attlas.claims import Control, Hypothesis, Setting, claim, drawn_by, key_for, product, together
-from attlas.kernels import RBF, Exponential, cme_weights
+from attlas.kernels import RBF
 from attlas.latent_posterior.bounds import head_rademacher, length_shift
 from attlas.latent_posterior.claims.shared import FIGURES, PAPER, on_sphere, random_topics
 from attlas.latent_posterior.learning import (
@@ -145,26 +143,26 @@ GRID = np.geomspace(0.02, 2, 40)
 """Temperatures among which the best head is sought."""
 
 
-@eqx.filter_jit
 def softmax_excess(
-    points: Float[Any, "draw token dim"], queries: int, kernel: Exponential, noise: Float[Any, ""]
-) -> Float[Array, "draw temperature"]:
+    points: Float[np.ndarray, "draw token dim"],
+    queries: int,
+    kernel: float,
+    noise: float,
+    temperatures: Float[Any, " t"],
+) -> Float[np.ndarray, "draw t"]:
     r"""$E|\mathrm{attn}_\gamma - f^*|^2 = (w - w^*)^\top(G + \sigma^2I)(w - w^*)$ in the mean over queries, exactly, for each draw of the points, the first of
     which are the `queries` and the others the keys: w the weights of softmax attention, $w^*$ those of the Bayes predictor, over random functions with
-    covariance `kernel` and noise."""
-
-    def one(points: Array) -> Array:
-        asked, context = points[:queries], points[queries:]
-        bayes = cme_weights(asked, context, ridge=noise**2, kernel=kernel)
-        covariance = kernel(context, context) + noise**2 * jnp.eye(len(context))
-
-        def excess(temperature: Array) -> Array:
-            off = softmax(asked @ context.T / temperature) - bayes
-            return ((off @ covariance) * off).sum(-1).mean()
-
-        return jax.lax.map(excess, jnp.asarray(GRID))
-
-    return jax.lax.map(one, points)
+    covariance $e^{(\langle k, k'\rangle - 1)/\text{kernel}}$ and noise."""
+    found = []
+    for drawn in points:
+        products = drawn @ drawn[queries:].T
+        cross, covariance = np.split(np.exp((products - 1) / kernel), [queries])
+        covariance[np.diag_indices(len(covariance))] += noise**2
+        factor = np.linalg.cholesky(covariance)
+        bayes = cho_solve((factor, True), cross.T, check_finite=False).T
+        off = softmax(products[:queries] / temperatures[:, None, None], axis=-1) - bayes
+        found.append(((off @ factor) ** 2).sum(-1).mean(-1))
+    return np.stack(found)
 
 
 @claim(
@@ -194,11 +192,12 @@ def approximation(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     (cell,) = cells
     key = key_for(seed, APPROXIMATION, "contexts")
     points = on_sphere(key, cell.draws, cell.queries + cell.length, cell.dim)
-    found = np.asarray(softmax_excess(points, cell.queries, Exponential(cell.temperature), np.asarray(cell.noise)))
+    asked = cell.queries, cell.temperature, cell.noise
     # Chosen on half of the draws and measured on the others.
-    chosen, measured = np.array_split(found, 2)
-    best = chosen.mean(0).argmin()
-    mean, error = measured[:, best].mean(), measured[:, best].std(ddof=1) / np.sqrt(len(measured))
+    choosing, measuring = np.array_split(points, 2)
+    best = softmax_excess(choosing, *asked, GRID).mean(0).argmin()
+    measured = softmax_excess(measuring, *asked, GRID[[best]])
+    mean, error = measured.mean(), measured.std(ddof=1) / np.sqrt(len(measured))
     degrees = np.arange(40)
     powers = multiplicity(degrees, cell.dim) * mercer(degrees, cell.temperature, cell.dim)
     given: dict[str, Any] = {"dim": cell.dim, "powers": powers, "noise": cell.noise}
