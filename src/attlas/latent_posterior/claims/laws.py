@@ -31,7 +31,11 @@ def cumulative_powers() -> tuple[Float[np.ndarray, "letter degree"], Float[np.nd
 
 
 def law_distances(
-    drawn: Float[np.ndarray, "token 4"], queries: int, ridge: float, temperatures: Sequence[float], kernel: float
+    drawn: Float[np.ndarray, "token 4"],
+    queries: int,
+    ridge: float,
+    temperatures: Float[np.ndarray, " 2"],
+    kernel: float,
 ) -> tuple[Float[np.ndarray, " law"], Float[np.ndarray, " law"], Float[np.ndarray, " law"]]:
     """Of each law to the true one, means over queries: excess CRPS and L1 distance; and the worst failure to be a law. A context is drawn as normal
     numbers, four for each of the `queries` and tokens."""
