@@ -227,15 +227,15 @@ class BayesianRegression(Model):
     ) -> Float[Array, "*n"]:
         return normal_log_density(values, self.features(keys) @ z, self.noise).sum(-1)
 
-    @eqx.filter_jit
     def posterior(self, keys: Float[Any, "*n length dim"], values: Float[Any, "*n length o"]) -> Gaussian:
         r"""Mean $(\Phi^\top\Phi + \lambda I)^{-1}\Phi^\top V$ [D, outputs] and the covariance $\sigma^2(\Phi^\top\Phi + \lambda I)^{-1}$ of every
         output: $\Phi^\top\Phi$ and $\Phi^\top V$ are all that is needed of the context."""
         if self.kernel is not None:
             raise InputError("the latent of a kernel is a function: its posterior is the `predictive` law at queries")
-        phi = self.features(keys)
-        transposed = jnp.swapaxes(phi, -1, -2)
-        covariance = jnp.linalg.inv(transposed @ phi + self.ridge * jnp.eye(phi.shape[-1]))
+        by_numpy = _numpy(keys, values)
+        phi = np.asarray(_features(self.features, keys)) if by_numpy else self.features(keys)
+        transposed, inverse = (np if by_numpy else jnp).swapaxes(phi, -1, -2), (np if by_numpy else jnp).linalg.inv
+        covariance = inverse(transposed @ phi + self.ridge * np.eye(phi.shape[-1]))
         return Gaussian(covariance @ (transposed @ values), self.noise**2 * covariance)
 
     def predictive(

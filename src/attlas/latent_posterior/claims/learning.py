@@ -228,7 +228,7 @@ CERTIFIED = "latent-posterior/head-complexity-bound"
     r" $\ln(N) = d\ln(1 + 4B_uB_vR^2/\epsilon) + d\ln(1 + 4B_vR/\epsilon)$, for sequences of any length; the supremum is certified in the plane.",
     words="How well heads of given norms can fit coin flips has a bound in which the length of the sequences does not occur.",
     hypotheses=(NORM, DRAWS),
-    quick=Setting(length=(4, 128), samples=(128, 256), query_norm=2.0, draws=32, rings=16),
+    quick=Setting(length=(4, 128), samples=(128, 256), query_norm=2.0, draws=32, rings=8),
     paper=Setting(length=(4, 32, 128), samples=(128, 256, 512), query_norm=2.0, draws=32, rings=24),
     rule=Bound(),
     control=Control(
@@ -321,7 +321,7 @@ def exponent_below(evidence: xr.Dataset, measured: str, error: str) -> xr.Datase
     statement=r"The Rademacher complexity of heads with $|u| \le 2$, $|v| \le 1$ on 4 sequences of L random directions in the plane does not grow with L, from 4 tokens on: its exponent is below 0.05. The"
     r" mean over all signs is exact, and the supremum is enclosed. It falls slightly, towards $\sup_u|E_u x|$ times the complexity of a constant.",
     words="Longer sequences let heads fit no more by chance.",
-    quick=Setting(length=(4, 16, 64, 256), samples=4, query_norm=2.0, draws=32, rings=16),
+    quick=Setting(length=(4, 32, 256), samples=4, query_norm=2.0, draws=32, rings=8),
     paper=Setting(length=(4, 16, 64, 256, 1024), samples=4, query_norm=2.0, draws=64, rings=24),
     rule=Order(),
     fit=lambda e: exponent_below(e, "heads", "error"),

@@ -131,11 +131,15 @@ def order_free(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     )
 
 
-@jax.jit
-def answers(keys: Any, values: Any, queries: Any) -> Float[Array, "1 2 q"]:
+def answers(keys: Any, values: Any, queries: Any) -> Float[np.ndarray, "1 2 q"]:
     posterior = BayesianRegression(3, kernel=exponential, noise=0.5).predictive(keys, values, queries).mean
-    attention = softmax_attention(queries, keys, values, temperature=0.25)
-    return jnp.stack([posterior[:, 0], attention[:, 0]])[None]
+    attention = np.asarray(attended(queries, keys, values))
+    return np.stack([posterior[:, 0], attention[:, 0]])[None]
+
+
+@jax.jit
+def attended(queries: Any, keys: Any, values: Any) -> Float[Array, "q 1"]:
+    return softmax_attention(queries, keys, values, temperature=0.25)
 
 
 def exponential(a: Float[Array, "*n i d"], b: Float[Array, "*n j d"]) -> Float[Array, "*n i j"]:
