@@ -524,10 +524,11 @@ class _Task:
         count = min(len(centres), count or self.enough(np.diagonal(triangle) ** 2, tolerance))
         centres, triangle = centres[:count], triangle[:count, :count]
         whiten = _under(triangle, np.eye(count)).T
-        sums: Any = self.ridge * np.eye(count), np.zeros((count, self.values.shape[1]))
+        square, right = self.ridge * np.eye(count), np.zeros((count, self.values.shape[1]))
         for rows in _blocks(len(self.keys)):
-            sums = _moments(self.kernel, self.fine[rows], centres, whiten, self.values[rows], *sums)
-        square, right = map(np.asarray, sums)
+            features = _matrix(self.kernel, self.fine[rows], centres) @ whiten
+            square += features.T @ features
+            right += features.T @ self.values[rows]
         factor = scipy.linalg.cholesky(square, lower=True, check_finite=False)
         y = _solve_with(factor, right)
         for _ in range(REFINEMENTS):
@@ -550,11 +551,9 @@ class _Task:
         r"""$\alpha = (V - k(K, Z)c) / \text{ridge}$ and $k(Z, K)\alpha$, in double precision."""
         alpha, back = np.empty_like(self.values), np.zeros_like(coefficients)
         for rows in _blocks(len(self.keys)):
-            here, more = _rest(
-                self.kernel, self.fine[rows], centres, coefficients, self.values[rows], np.asarray(self.ridge)
-            )
-            alpha[rows] = here
-            back += np.asarray(more)
+            block = _matrix(self.kernel, self.fine[rows], centres)
+            alpha[rows] = (self.values[rows] - block @ coefficients) / self.ridge
+            back += block.T @ alpha[rows]
         return alpha, back
 
     def conjugate(self, rough: CME, iterations: int) -> CME:
@@ -614,23 +613,6 @@ def _mixed(kernel: Kernel, x: Numbers, y: Numbers, right: Numbers) -> Array:
     return kernel(x, y) @ right
 
 
-@eqx.filter_jit
-def _moments(
-    kernel: Kernel, x: Numbers, centres: Numbers, whiten: Numbers, values: Numbers, square: Numbers, right: Numbers
-) -> tuple[Array, Array]:
-    features = kernel(x, centres) @ whiten
-    return jnp.asarray(square) + features.T @ features, jnp.asarray(right) + features.T @ values
-
-
-@eqx.filter_jit
-def _rest(
-    kernel: Kernel, x: Numbers, centres: Numbers, coefficients: Numbers, values: Numbers, ridge: Numbers
-) -> tuple[Array, Array]:
-    block = kernel(x, centres)
-    alpha = (jnp.asarray(values) - block @ coefficients) / ridge
-    return alpha, block.T @ alpha
-
-
 def _nonzero(x: np.ndarray) -> np.ndarray:
     return np.where(x == 0, 1, x)  # a column that is solved stays as it is
 
@@ -643,8 +625,17 @@ def _blocks(length: int, size: int = ROWS) -> Iterator[slice]:
     return (slice(first, min(first + size, length)) for first in range(0, length, size))
 
 
+LEAST = 512
+"""Rows that a compiled block of a kernel has at least; it has a power of two of them, so that few programs serve all contexts and queries."""
+
+
+def _padded(x: np.ndarray, fill: np.ndarray) -> np.ndarray:
+    size = max(LEAST, 1 << (len(x) - 1).bit_length())
+    return np.concatenate([x, np.broadcast_to(fill, (size - len(x), x.shape[1]))])
+
+
 def _matrix(kernel: Kernel, x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    return np.asarray(_block(kernel, x, y))
+    return np.asarray(_block(kernel, _padded(x, x[:1]), _padded(y, y[:1])))[: len(x), : len(y)]
 
 
 def _apply(kernel: Kernel, x: np.ndarray, y: np.ndarray, right: np.ndarray) -> np.ndarray:
@@ -653,7 +644,9 @@ def _apply(kernel: Kernel, x: np.ndarray, y: np.ndarray, right: np.ndarray) -> n
     right = right.astype(x.dtype)
     for rows in _blocks(len(x)):
         for columns in _blocks(len(y)):
-            result[rows] += np.asarray(_mixed(kernel, x[rows], y[columns], right[columns]))
+            here, there, sums = x[rows], y[columns], right[columns]
+            found = _mixed(kernel, _padded(here, here[:1]), _padded(there, there[:1]), _padded(sums, 0 * sums[:1]))
+            result[rows] += np.asarray(found)[: len(here)]
     return result
 
 

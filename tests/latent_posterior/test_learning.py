@@ -13,12 +13,13 @@ from attlas.latent_posterior.learning import (
     MECHANISMS,
     Heads,
     Parameters,
+    absorbed,
     begin,
     compare,
     descend_linearised,
     draw_training,
     ledger,
-    length_curve,
+    length_curves,
     optimisation_error,
     random_heads,
     topics,
@@ -129,6 +130,15 @@ def test_training_nears_the_bayes_predictor_and_runs_do_not_depend_on_their_neig
     assert compare("CME", exact, FUNCTIONS, fresh).excess == approx(0, abs=1e-12)
 
 
+@pytest.mark.parametrize("pair", [("CME", "CME, ridge in proportion to the length"), ("softmax", "softmax, temperature by the length"), ("linear, mean", "linear, sum")])  # fmt: skip
+def test_mechanisms_that_differ_by_a_power_of_the_length_are_one_at_each_length(float64, pair):
+    contexts = FUNCTIONS.sample(jax.random.key(0), 3, 7, 2)
+    one = begin(1, 3)._replace(temperature=np.array([-1.0]), ridge=np.array([-2.0]))
+    other = absorbed(*pair, one, contexts)
+    found = [compare(name, p, FUNCTIONS, contexts).excess for name, p in zip(pair, (one, other), strict=True)]
+    assert found[0] == approx(found[1], rel=1e-12)
+
+
 def test_weights_beyond_a_sample_are_zero():
     contexts, weight = draw_training(FUNCTIONS, jax.random.key(1), [2, 4], 3, 5)
     assert contexts.keys.shape == (6, 4, 5, 3) and weight.shape == (6, 4)
@@ -140,7 +150,9 @@ def test_bad_input_is_told():
     with pytest.raises(InputError, match="Did you mean softmax"):
         train("sofmax", draw_training(FUNCTIONS, jax.random.key(0), [2], 1, 2))
     with pytest.raises(InputError, match="length = 0"):
-        length_curve("CME", begin(1, 3), FUNCTIONS, [0], jax.random.key(0), contexts=2)
+        length_curves({"CME": begin(1, 3)}, FUNCTIONS, [0], jax.random.key(0), contexts=2)
+    with pytest.raises(InputError, match="more than a power"):
+        absorbed("CME", "softmax", begin(1, 3), FUNCTIONS.sample(jax.random.key(0), 1, 2))
     with pytest.raises(InputError, match="length = 0"):
         topics(MODEL, 0, 0.1)
     with pytest.raises(InputError, match="samples is empty"):

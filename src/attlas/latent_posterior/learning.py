@@ -8,7 +8,7 @@ one compiled program. Zhang et al. 2022, whose analysis of training we know in o
 """
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -21,7 +21,15 @@ from attlas.attention import linear_attention, softmax_attention
 from attlas.errors import InputError, near, positive, whole
 from attlas.gaussian import Real, float64, stream
 from attlas.kernels import RBF
-from attlas.latent_posterior.models import BayesianRegression, Contexts, FiniteLatent, compositions, drawn_at, log_ways
+from attlas.latent_posterior.models import (
+    BayesianRegression,
+    Contexts,
+    FiniteLatent,
+    Gaussian,
+    compositions,
+    drawn_at,
+    log_ways,
+)
 from attlas.scan import Trajectory, iterate
 
 # --- the ledger ------------------------------------------------------------------------------------------------------
@@ -159,26 +167,34 @@ def _empirical(heads: Heads, risk: Risk, counts: Array) -> Array:
 
 
 class _State(NamedTuple):
+    """Parameters and moments as rows of numbers [lane, p]: XLA compiles a step of one array sooner than that of a tree."""
+
     parameters: Any
     first: Any
     second: Any
 
 
+def _unpacked(row: Float[Any, "*n p"], like: Any) -> Any:
+    """Parameters of the shapes [lane, ...] that `like` has, from a row of numbers, or from rows."""
+    leaves, tree = jax.tree.flatten(like)
+    ends = np.cumsum([np.prod(leaf.shape[1:], dtype=int) for leaf in leaves])[:-1]
+    parts = (np if isinstance(row, np.ndarray) else jnp).split(row, ends, -1)
+    shaped = [x.reshape(*x.shape[:-1], *leaf.shape[1:]) for x, leaf in zip(parts, leaves, strict=True)]
+    return jax.tree.unflatten(tree, shaped)
+
+
 @functools.cache
 def _adam(loss: Callable[[Any, Any, Any], Array]) -> tuple[Any, Any]:
-    slope = jax.vmap(jax.grad(loss), (0, 0, None))
+    slope = jax.vmap(jax.grad(lambda row, data, shared, like: loss(_unpacked(row, like), data, shared)), (0, 0, None, None))  # fmt: skip
 
     def step(t: Array, state: _State, args: Any) -> _State:
-        data, shared, rate, steps = args
-        gradient = slope(state.parameters, data, shared)
-        first = jax.tree.map(lambda m, g: 0.9 * m + 0.1 * g, state.first, gradient)
-        second = jax.tree.map(lambda m, g: 0.99 * m + 0.01 * g**2, state.second, gradient)
+        data, shared, like, rate, steps = args
+        gradient = slope(state.parameters, data, shared, like)
+        first = 0.9 * state.first + 0.1 * gradient
+        second = 0.99 * state.second + 0.01 * gradient**2
         here = rate * (1 + jnp.cos(jnp.pi * t / steps)) / 2 / (1 - 0.9 ** (t + 1))
-
-        def moved(x: Array, m: Array, q: Array) -> Array:
-            return x - here * m / (jnp.sqrt(q / (1 - 0.99 ** (t + 1))) + 1e-12)
-
-        return _State(jax.tree.map(moved, state.parameters, first, second), first, second)
+        moved = here * first / (jnp.sqrt(second / (1 - 0.99 ** (t + 1))) + 1e-12)
+        return _State(state.parameters - moved, first, second)
 
     def observe(t: Array, state: _State, args: Any) -> Any:
         return state.parameters
@@ -197,14 +213,15 @@ def minimise(
     record_every: int | None = None,
 ) -> Trajectory:
     """Adam on `loss(parameters, data, shared)` in every lane, the leading axis of `start` and `data`, with a rate that falls to 0 as a
-    cosine. `loss` takes one lane and must be a module-level function. What is observed are the parameters."""
-    start = jax.tree.map(np.asarray, start)
-    zeros = jax.tree.map(np.zeros_like, start)
-    state = _State(start, zeros, zeros)
+    cosine. `loss` takes one lane and must be a module-level function. What is observed, and the last state, are the parameters."""
+    leaves = [np.asarray(leaf, float) for leaf in jax.tree.leaves(start)]
+    rows = np.concatenate([leaf.reshape(len(leaf), -1) for leaf in leaves], 1)
     steps = whole("steps", steps, 1)
     step, observe = _adam(loss)
-    args = (data, shared, float(positive("rate", rate)), steps)
-    return iterate(step, observe, state, args, steps=steps, record_every=record_every or steps)
+    args = (data, shared, start, float(positive("rate", rate)), steps)
+    state = _State(rows, np.zeros_like(rows), np.zeros_like(rows))
+    path = iterate(step, observe, state, args, steps=steps, record_every=record_every or steps)
+    return path._replace(observed=_unpacked(path.observed, start), last=_unpacked(path.last.parameters, start))
 
 
 class Trained(NamedTuple):
@@ -240,11 +257,11 @@ def train_heads(
     whole_risk = jax.tree.map(lambda x: np.broadcast_to(x, (repeats, *np.shape(x))), topics.risk)
     options: dict[str, Any] = {"steps": steps, "rate": rate, "record_every": record_every or steps}
     path = minimise(_empirical, start, samples, counts, **options)
-    found = minimise(_empirical, start, whole_risk, counts, **options).last.parameters
+    found = minimise(_empirical, start, whole_risk, counts, **options).last
     lowest = int(np.argmin(topics.risk(np.asarray(_predict(found, counts)))))
     best = jax.tree.map(lambda x: np.repeat(x[lowest : lowest + 1], repeats, 0), found)
-    ways = [best, path.last.parameters]
-    ways += [minimise(_empirical, way, samples, counts, **options | {"rate": rate / 3}).last.parameters for way in ways]
+    ways = [best, path.last]
+    ways += [minimise(_empirical, way, samples, counts, **options | {"rate": rate / 3}).last for way in ways]
     predictions = np.asarray(_predict(path.observed, counts))
     reached = np.stack([np.asarray(_predict(way, counts)) for way in ways] + list(predictions))
     chosen = np.argmin(np.stack([samples(p) for p in reached]), 0)
@@ -356,10 +373,12 @@ def _linear(p: Parameters, c: Contexts, factor: Real) -> Array:
 
 
 class Mechanism(NamedTuple):
-    """Attention whose ridge, or temperature, is what is learnt times a power of the length: the exponent, given the dimension of the keys."""
+    """Attention whose ridge, or temperature, `scale` says which, is what is learnt times a power of the length: the exponent, given the dimension
+    of the keys."""
 
     attend: Callable[[Parameters, Contexts, Real], Array]
     exponent: Callable[[int], float]
+    scale: str
 
     def factor(self, contexts: Contexts) -> float:
         length, dim = contexts.keys.shape[-2:]
@@ -382,16 +401,16 @@ def _by_rate(dim: int) -> float:
 
 
 MECHANISMS: dict[str, Mechanism] = {
-    "CME": Mechanism(_cme, _constant),
-    "CME, ridge in proportion to the length": Mechanism(_cme, _in_proportion),
-    "softmax": Mechanism(_softmax, _constant),
-    "softmax, temperature by the length": Mechanism(_softmax, _by_rate),
-    "linear, mean": Mechanism(_linear, _in_proportion),
-    "linear, sum": Mechanism(_linear, _constant),
+    "CME": Mechanism(_cme, _constant, "ridge"),
+    "CME, ridge in proportion to the length": Mechanism(_cme, _in_proportion, "ridge"),
+    "softmax": Mechanism(_softmax, _constant, "temperature"),
+    "softmax, temperature by the length": Mechanism(_softmax, _by_rate, "temperature"),
+    "linear, mean": Mechanism(_linear, _in_proportion, "temperature"),
+    "linear, sum": Mechanism(_linear, _constant, "temperature"),
 }
 r"""Attention of queries over a context, with parameters that are learnt: CME with kernel and ridge; softmax and linear attention with maps of
 queries and keys and a temperature. By the length, the ridge is $cL$ and the temperature $cL^{-2/(s+4)}$, $s$ the sphere's dimension. Two that
-differ by the factor alone are trained and asked by one compiled program."""
+differ by the factor alone are one at the length of training (`absorbed`), and asked by one compiled program."""
 
 
 def mechanism(name: str) -> Mechanism:
@@ -428,7 +447,6 @@ def draw_training(
     most = max(sizes)
     contexts, noises = jax.random.split(key)
     drawn = model.sample(contexts, whole("repeats", repeats, 1) * most, whole("length", length, 1), queries)
-    drawn = jax.tree.map(np.asarray, drawn)
     noise = model.noise * stream(noises).standard_normal(drawn.targets.shape)
     drawn = drawn._replace(targets=drawn.targets + noise)
     lanes = jax.tree.map(lambda x: np.tile(x.reshape(repeats, most, *x.shape[1:]), (len(sizes), *[1] * x.ndim)), drawn)
@@ -441,7 +459,17 @@ def train(name: str, data: tuple[Contexts, Float[Any, "lane n"]], *, steps: int 
     chosen, contexts = mechanism(name), data[0]
     start = begin(len(data[1]), contexts.keys.shape[-1])
     found = minimise(_loss(chosen.attend), start, data, chosen.factor(contexts), steps=steps, rate=rate)
-    return found.last.parameters
+    return found.last
+
+
+def absorbed(name: str, other: str, parameters: Parameters, contexts: Contexts) -> Parameters:
+    """The parameters with which `other`, a mechanism that differs from `name` by the factor alone, is the same on contexts of this length: what
+    minimises the risk of the one there so minimises that of the other."""
+    here, there = mechanism(name), mechanism(other)
+    if here.attend is not there.attend:
+        raise InputError(f"{name} and {other} differ by more than a power of the length")
+    shift = np.log(here.factor(contexts) / there.factor(contexts))
+    return parameters._replace(**{here.scale: getattr(parameters, here.scale) + shift})
 
 
 class Comparison(NamedTuple):
@@ -455,7 +483,13 @@ class Comparison(NamedTuple):
 def compare(name: str, parameters: Parameters, model: BayesianRegression, contexts: Contexts) -> Comparison:
     """How far trained attention is from the Bayes predictor. Its risk at a noiseless target is the sum of the two, because the
     predictive mean is a conditional mean."""
-    mean, variance = (np.asarray(x) for x in model.predictive(*contexts[:3]))
+    return _compared(name, parameters, model, contexts, model.predictive(*contexts[:3]))
+
+
+def _compared(
+    name: str, parameters: Parameters, model: BayesianRegression, contexts: Contexts, exact: Gaussian
+) -> Comparison:
+    mean, variance = map(np.asarray, exact)
     chosen = mechanism(name)
     found = np.asarray(_attend(chosen.attend, parameters, contexts, chosen.factor(contexts)))
     excess = ((found - mean) ** 2).sum(-1).mean(-1)
@@ -468,18 +502,20 @@ def _attend(attend: Any, parameters: Parameters, contexts: Contexts, factor: Rea
     return jax.lax.map(lambda p: attend(p, contexts, factor), parameters)
 
 
-def length_curve(
-    name: str,
-    parameters: Parameters,
+def length_curves(
+    trained: Mapping[str, Parameters],
     model: BayesianRegression,
     lengths: Sequence[int],
     key: Array,
     *,
     contexts: int,
     queries: int = 4,
-) -> list[Comparison]:
-    """`compare` at every one of `lengths`, whatever length the parameters were learnt at; shorter contexts are the beginnings of longer ones."""
+) -> dict[str, list[Comparison]]:
+    """`compare` of every mechanism at every one of `lengths`, whatever length its parameters were learnt at; shorter contexts are the beginnings of
+    longer ones."""
     sizes = [whole("length", length, 1) for length in lengths]
-    drawn = jax.tree.map(np.asarray, model.sample(key, contexts, max(sizes), queries))
-    every = (drawn._replace(keys=drawn.keys[:, :size], values=drawn.values[:, :size]) for size in sizes)
-    return [compare(name, parameters, model, one) for one in every]
+    drawn = model.sample(key, contexts, max(sizes), queries)
+    every = [drawn._replace(keys=drawn.keys[:, :size], values=drawn.values[:, :size]) for size in sizes]
+    exact = [model.predictive(*one[:3]) for one in every]
+    pairs = list(zip(every, exact, strict=True))
+    return {name: [_compared(name, found, model, *pair) for pair in pairs] for name, found in trained.items()}

@@ -3,8 +3,8 @@ r"""Models with a known posterior: tokens that are independent and alike given a
 Each model draws sequences of any length and has the law of z given a sequence, the law of what comes next, and the Bayes risk: the
 least mean square error with which the latent can be told from `length` tokens, noise of the target not included. That risk is
 exact (`bayes_risk`: a closed form, a sum over counts or a quadrature, as each says) and has a sampled twin (`sampled_bayes_risk`).
-Models are pytrees: `jax.vmap` runs over their arrays, and what is computed follows the precision of the context. Sums over counts,
-likelihoods and posteriors of NumPy's arrays are NumPy's, in double precision: there is nothing to compile.
+Models are pytrees: `jax.vmap` runs over their arrays, and what is computed follows the precision of the context. Draws, sums over counts,
+likelihoods and posteriors of NumPy's arrays are NumPy's, in double precision: there is nothing to compile but a caller's features or kernel.
 """
 
 import functools
@@ -22,10 +22,12 @@ from jaxtyping import Array, Float, Int
 from scipy import special
 
 from attlas.errors import InputError, positive, whole
-from attlas.gaussian import Estimate, Real, float64, monte_carlo
+from attlas.gaussian import Estimate, Real, float64, stream
 
 MOST = 2_000_000
 """The most terms that an exact sum may have."""
+BLOCK = 1 << 14
+"""Sequences drawn at a time, each block from a stream of its own: a longer run begins with the numbers of a shorter one."""
 
 
 class Sequences(NamedTuple):
@@ -41,14 +43,14 @@ class Contexts(NamedTuple):
     keys: Float[Any, "n length dim"]
     values: Float[Any, "n length outputs"]
     queries: Float[Any, "n queries dim"]
-    targets: Float[Array, "n queries outputs"]
+    targets: Float[Any, "n queries outputs"]
 
 
 class Gaussian(NamedTuple):
     """A Gaussian law: its mean, and the variance of each entry, or the covariance that all columns share."""
 
-    mean: Float[Array, "..."]
-    variance: Float[Array, "..."]
+    mean: Float[Any, "..."]
+    variance: Float[Any, "..."]
 
 
 class Mixture(NamedTuple):
@@ -83,7 +85,7 @@ class Model(eqx.Module):
     def sample(self, key: Array, samples: int, length: int) -> Any: ...
 
     @abstractmethod
-    def squared_errors(self, drawn: Any) -> Float[Array, " n"]:
+    def squared_errors(self, drawn: Any) -> Float[Any, " n"]:
         """Squared distance of the posterior mean to the truth, for each of the drawn sequences."""
 
     @abstractmethod
@@ -91,11 +93,14 @@ class Model(eqx.Module):
 
     def sampled_bayes_risk(self, length: int, key: Array, samples: int) -> Estimate:
         """`bayes_risk` by simulation."""
-        return monte_carlo(_draw_errors, key, samples, self, jnp.zeros(whole("length", length, 1)))
+        return simulated(lambda one, n: self.squared_errors(self.sample(one, n, length)), key, samples)
 
 
-def _draw_errors(key: Array, block: int, model: Model, places: Array) -> Array:
-    return model.squared_errors(model.sample(key, block, len(places)))
+def simulated(draw: Callable[[Array, int], Any], key: Array, samples: int) -> Estimate:
+    """Mean over `samples` values of `draw(key, n)`, which returns n of them."""
+    starts = range(0, whole("samples", samples, 1), BLOCK)
+    values = np.concatenate([draw(jax.random.fold_in(key, i), min(BLOCK, samples - i)) for i in starts])
+    return Estimate(values.mean(), values.std(ddof=1) / math.sqrt(samples))
 
 
 class GaussianLocation(Model):
@@ -111,23 +116,21 @@ class GaussianLocation(Model):
         positive("noise", self.noise)
         positive("scale", self.scale)
 
-    @eqx.filter_jit
     def sample(self, key: Array, samples: int, length: int) -> Sequences:
         """Latents [n, dim] and tokens [n, length, dim]."""
-        drawn = jax.random.normal(key, (whole("samples", samples, 1), 1 + whole("length", length, 1), self.dim))
+        shape = (whole("samples", samples, 1), 1 + whole("length", length, 1), self.dim)
+        drawn = stream(key).standard_normal(shape)
         z = self.scale * drawn[:, 0]
         return Sequences(z, z[:, None] + self.noise * drawn[:, 1:])
 
     def log_likelihood(self, tokens: Float[Any, "*#n length dim"], z: Float[Any, "*#n dim"]) -> Float[Array, "*n"]:
         return normal_log_density(tokens, z[..., None, :], self.noise).sum(-1)
 
-    @eqx.filter_jit
     def posterior(self, tokens: Float[Any, "*n length dim"]) -> Gaussian:
         r"""$N\big(\frac{\tau^2}{\sigma^2 + L\tau^2}\sum_i x_i,\ \frac{\sigma^2\tau^2}{\sigma^2 + L\tau^2} I\big)$."""
         variance = self._variance(tokens.shape[-2])
-        return Gaussian(variance / self.noise**2 * tokens.sum(-2), jnp.asarray(variance))
+        return Gaussian(variance / self.noise**2 * tokens.sum(-2), variance)
 
-    @eqx.filter_jit
     def predictive(self, tokens: Float[Any, "*n length dim"]) -> Gaussian:
         """The law of the next token."""
         mean, variance = self.posterior(tokens)
@@ -144,7 +147,7 @@ class GaussianLocation(Model):
         r"""How much more the mean of the tokens errs than the posterior mean: $\frac{d\,\sigma^4}{L(\sigma^2 + L\tau^2)}$, of order $L^{-2}$."""
         return self.noise**2 / self.scale**2 * self.bayes_risk(length) / length
 
-    def squared_errors(self, drawn: Sequences) -> Float[Array, " n"]:
+    def squared_errors(self, drawn: Sequences) -> Float[Any, " n"]:
         """Squared distances of the posterior mean to the latent."""
         return ((self.posterior(drawn.tokens).mean - drawn.latent) ** 2).sum(-1)
 
@@ -194,61 +197,47 @@ class BayesianRegression(Model):
             return self.kernel(a, b)
         return self.features(a) @ jnp.swapaxes(self.features(b), -1, -2)
 
-    @eqx.filter_jit
     def sample(self, key: Array, samples: int, length: int, queries: int = 1) -> Contexts:
         """Contexts [n, length] with `queries` queries each."""
+        rng = stream(key)
         size = whole("length", length, 1) + whole("queries", queries, 1)
-        width = size if self.kernel is not None else jax.eval_shape(self.features, jnp.zeros((1, self.dim))).shape[-1]
-        # Places, noise and weights at once: every draw is compiled.
-        parts = np.array([size * self.dim, size * self.outputs, width * self.outputs])
-        drawn = jax.random.normal(key, (whole("samples", samples, 1), parts.sum()))
-        places, noise, weights = (
-            part.reshape(samples, -1, last)
-            for part, last in zip(
-                jnp.split(drawn, np.cumsum(parts[:-1]), 1), (self.dim, self.outputs, self.outputs), strict=True
-            )
-        )
-        keys = self._keys_at(places)
-        # One context at a time: batched factorisations of one program that do not wait for each other can block for good (JAX 0.10, CPU).
-        mapped = jax.vmap(self._values) if self.kernel is None else lambda *both: jax.lax.map(lambda x: self._values(*x), both)  # fmt: skip
-        values = mapped(keys, weights)
-        given = values[:, :length] + self.noise * noise[:, :length]
+        keys = self._keys(rng, (whole("samples", samples, 1), size))
+        roots = np.concatenate([self._root(keys[i : i + ROOTS]) for i in range(0, samples, ROOTS)])
+        values = roots @ (self.scale * rng.standard_normal((samples, roots.shape[-1], self.outputs)))
+        given = values[:, :length] + self.noise * rng.standard_normal((samples, length, self.outputs))
         return Contexts(keys[:, :length], given, keys[:, length:], values[:, length:])
 
-    def _keys_at(self, normal: Float[Array, "n size dim"]) -> Float[Array, "n size dim"]:
-        """Keys made of normal numbers: their directions, or the point that the first of each falls upon."""
-        if self.points is None:
-            return normal / jnp.linalg.norm(normal, axis=-1, keepdims=True)
-        place = jnp.floor(len(self.points) * jax.scipy.special.ndtr(normal[..., 0])).astype(int)
-        return jnp.asarray(self.points)[jnp.minimum(place, len(self.points) - 1)]
+    def _keys(self, rng: np.random.Generator, shape: tuple[int, int]) -> Float[np.ndarray, "n size dim"]:
+        if self.points is not None:
+            return np.asarray(self.points)[rng.integers(len(self.points), size=shape)]
+        normal = rng.standard_normal((*shape, self.dim))
+        return normal / np.linalg.norm(normal, axis=-1, keepdims=True)
 
-    def _values(self, keys: Float[Array, "size dim"], weights: Float[Array, "D o"]) -> Float[Array, "size o"]:
-        """A function at the keys."""
+    def _root(self, keys: Float[np.ndarray, "n size dim"]) -> Float[np.ndarray, "n size D"]:
+        """What functions at the keys are made of: their features, or a factor of the Gram matrix."""
         if self.kernel is None:
-            root = self.features(keys)
-        else:
-            gram = self.gram(keys, keys)
-            # Lifted by its rounding error, because a smooth kernel's matrix is singular to rounding.
-            root = jnp.linalg.cholesky(gram + 10 * jnp.finfo(gram.dtype).eps * jnp.trace(gram) * jnp.eye(len(keys)))
-        return root @ (self.scale * weights)
+            return np.asarray(_features(self.features, keys))
+        gram = np.asarray(_gram(self, keys), float)
+        # Lifted by its rounding error, because a smooth kernel's matrix is singular to rounding.
+        lift = 10 * np.finfo(float).eps * np.trace(gram, axis1=-2, axis2=-1)
+        return np.linalg.cholesky(gram + lift[:, None, None] * np.eye(gram.shape[-1]))
 
     def log_likelihood(
         self, keys: Float[Any, "*#n length dim"], values: Float[Any, "*#n length o"], z: Float[Any, "*#n D o"]
     ) -> Float[Array, "*n"]:
         return normal_log_density(values, self.features(keys) @ z, self.noise).sum(-1)
 
-    @eqx.filter_jit
     def posterior(self, keys: Float[Any, "*n length dim"], values: Float[Any, "*n length o"]) -> Gaussian:
         r"""Mean $(\Phi^\top\Phi + \lambda I)^{-1}\Phi^\top V$ [D, outputs] and the covariance $\sigma^2(\Phi^\top\Phi + \lambda I)^{-1}$ of every
         output: $\Phi^\top\Phi$ and $\Phi^\top V$ are all that is needed of the context."""
         if self.kernel is not None:
             raise InputError("the latent of a kernel is a function: its posterior is the `predictive` law at queries")
-        phi = self.features(keys)
-        transposed = jnp.swapaxes(phi, -1, -2)
-        covariance = jnp.linalg.inv(transposed @ phi + self.ridge * jnp.eye(phi.shape[-1]))
+        by_numpy = _numpy(keys, values)
+        phi = np.asarray(_features(self.features, keys)) if by_numpy else self.features(keys)
+        transposed, inverse = (np if by_numpy else jnp).swapaxes(phi, -1, -2), (np if by_numpy else jnp).linalg.inv
+        covariance = inverse(transposed @ phi + self.ridge * np.eye(phi.shape[-1]))
         return Gaussian(covariance @ (transposed @ values), self.noise**2 * covariance)
 
-    @eqx.filter_jit
     def predictive(
         self,
         keys: Float[Any, "*n length dim"],
@@ -257,6 +246,22 @@ class BayesianRegression(Model):
     ) -> Gaussian:
         r"""The law of a value at each query: mean $g_q^\top(G + \lambda I)^{-1}V$ [queries, outputs], variance [queries]
         $\sigma^2 + \tau^2\,[k(q, q) - g_q^\top(G + \lambda I)^{-1}g_q]$ of every output."""
+        if _numpy(keys, values, queries):
+            return self._predictive_by_numpy(keys, values, queries)
+        return self._predictive(keys, values, queries)
+
+    def _predictive_by_numpy(self, keys: np.ndarray, values: np.ndarray, queries: np.ndarray) -> Gaussian:
+        length = keys.shape[-2]
+        every = np.asarray(_gram(self, np.concatenate([keys, queries], -2)), float)
+        seen, cross = every[..., :length, :length], every[..., :length, length:]
+        solved = np.linalg.solve(seen + self.ridge * np.eye(length), np.concatenate([cross, values], -1))
+        known, white = np.split(solved, [queries.shape[-2]], -1)
+        own = np.diagonal(every, axis1=-2, axis2=-1)[..., length:]
+        variance = self.noise**2 + self.scale**2 * (own - (cross * known).sum(-2))
+        return Gaussian(np.swapaxes(cross, -1, -2) @ white, variance)
+
+    @eqx.filter_jit
+    def _predictive(self, keys: Array, values: Array, queries: Array) -> Gaussian:
         cross = self.gram(keys, queries)
         factor = jnp.linalg.cholesky(self.gram(keys, keys) + self.ridge * jnp.eye(keys.shape[-2]))
         both = jnp.concatenate([cross, values], -1)
@@ -279,10 +284,24 @@ class BayesianRegression(Model):
         covariance = np.linalg.solve(seen, np.broadcast_to(prior, seen.shape))
         return self.outputs * law @ np.trace(covariance, axis1=-2, axis2=-1) / len(prior)
 
-    def squared_errors(self, drawn: Contexts) -> Float[Array, " n"]:
+    def squared_errors(self, drawn: Contexts) -> Float[Any, " n"]:
         """Squared distances of the predictive mean to the noiseless value, averaged over the queries."""
         mean = self.predictive(*drawn[:3]).mean
         return ((mean - drawn.targets) ** 2).sum(-1).mean(-1)
+
+
+ROOTS = 1 << 10
+"""Contexts whose Gram matrices are factored at a time."""
+
+
+@eqx.filter_jit
+def _features(features: Callable[[Array], Array], keys: Any) -> Array:
+    return features(keys)
+
+
+@eqx.filter_jit
+def _gram(model: BayesianRegression, points: Any) -> Array:
+    return model.gram(points, points)
 
 
 class FiniteModel(Model):
@@ -298,8 +317,8 @@ class FiniteModel(Model):
     def posterior(self, tokens: Any) -> Float[Any, "*n m"]:
         return posterior_of(self.prior, self.log_likelihood(tokens))
 
-    def squared_errors(self, drawn: Sequences) -> Float[Array, " n"]:
-        values = jnp.asarray(self.values)
+    def squared_errors(self, drawn: Sequences) -> Float[Any, " n"]:
+        values = np.asarray(self.values)
         return ((self.posterior(drawn.tokens) @ values - values[drawn.latent]) ** 2).sum(-1)
 
 
@@ -325,13 +344,11 @@ class FiniteLatent(FiniteModel):
     def vocabulary(self) -> int:
         return self.words.shape[1]
 
-    @eqx.filter_jit
     def sample(self, key: Array, samples: int, length: int) -> Sequences:
         """Latents [n] and words [n, length], numbered from 0."""
-        drawn = jax.random.uniform(key, (whole("samples", samples, 1), 1 + whole("length", length, 1)))
-        z = drawn_at(drawn[:, 0], jnp.asarray(self.prior))
-        words = drawn_at(drawn[:, 1:], jnp.asarray(self.words)[z][:, None])
-        return Sequences(z, words.astype(jnp.int32))
+        drawn = stream(key).random((whole("samples", samples, 1), 1 + whole("length", length, 1)))
+        z = drawn_at(drawn[:, 0], np.asarray(self.prior))
+        return Sequences(z, drawn_at(drawn[:, 1:], np.asarray(self.words)[z][:, None]))
 
     def counts(self, tokens: Int[Any, "*n length"]) -> Float[Any, "*n vocabulary"]:
         return (tokens[..., None] == np.arange(self.vocabulary)).sum(-2).astype(float)
@@ -375,13 +392,12 @@ class GaussianMixture(FiniteModel):
         self.means = _matrix("means", means, (len(self.prior), None))
         self.noise = positive("noise", noise)
 
-    @eqx.filter_jit
     def sample(self, key: Array, samples: int, length: int) -> Sequences:
         """Latents [n] and tokens [n, length, dim]."""
-        shape = (whole("samples", samples, 1), 1 + whole("length", length, 1), self.means.shape[1])
-        drawn = jax.random.normal(key, shape)
-        z = drawn_at(jax.scipy.special.ndtr(drawn[:, 0, 0]), jnp.asarray(self.prior))
-        return Sequences(z, jnp.asarray(self.means)[z][:, None] + self.noise * drawn[:, 1:])
+        rng = stream(key)
+        z = drawn_at(rng.random(whole("samples", samples, 1)), np.asarray(self.prior))
+        noise = rng.standard_normal((samples, whole("length", length, 1), self.means.shape[1]))
+        return Sequences(z, np.asarray(self.means)[z][:, None] + self.noise * noise)
 
     def log_likelihood(self, tokens: Float[Any, "*n length dim"]) -> Float[Any, "*n m"]:
         return normal_log_density(tokens[..., None, :], self.means, self.noise).sum(-2)

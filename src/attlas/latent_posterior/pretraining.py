@@ -246,7 +246,7 @@ def on_simplex(
     m, vocabulary = masked.posterior.shape[1], masked.counts.shape[1]
     start = (jnp.zeros((len(share), vocabulary, m)), jnp.zeros((len(share), m)))
     shared = (jnp.asarray(masked.counts), jnp.asarray(masked.operator))
-    found = minimise(_masked_loss, start, (share, target), shared, steps=steps, rate=0.1).last.parameters
+    found = minimise(_masked_loss, start, (share, target), shared, steps=steps, rate=0.1).last
     return np.asarray(_posterior(jax.tree.map(jnp.asarray, found), shared[0]))
 
 

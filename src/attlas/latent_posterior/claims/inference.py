@@ -71,18 +71,16 @@ def by_precision(
 
 
 @eqx.filter_jit
-def attended(model: BayesianRegression, kernel: Kernel, points: Any, weights: Any, noise: Any, queries: int) -> Any:
-    """Of contexts whose last points are `queries`: means and variances by the posterior and by attention, means with the ridge of the other
-    convention, values, features of all points and their covariance."""
-    phi = model.features(points)
-    keys, asked, here, there = points[:-queries], points[-queries:], phi[:-queries], phi[-queries:]
-    values = here @ (model.scale * weights[: phi.shape[1]]) + model.noise * noise
-    mean, variance = model.posterior(keys, values)
-    spread = model.noise**2 + jnp.einsum("qi,ij,qj->q", there, variance, there)
-    ridges = model.ridge * jnp.array([1.0, len(keys)])
-    attention, other = jax.lax.map(lambda r: cme_attention(asked, keys, values, ridge=r, kernel=kernel)[:, 0], ridges)
-    exact = cme_variance(asked, keys, ridge=model.ridge, kernel=kernel, prior=model.scale**2)
-    return ((there @ mean)[:, 0], attention), (spread, exact), other, values[:, 0], phi, kernel(points, points)
+def attended(kernel: Kernel, keys: Any, values: Any, queries: Any, ridge: Any, prior: Any) -> tuple[Array, Array]:
+    """Mean and variance by attention."""
+    mean = cme_attention(queries, keys, values, ridge=ridge, kernel=kernel)[:, 0]
+    return mean, cme_variance(queries, keys, ridge=ridge, kernel=kernel, prior=prior)
+
+
+@eqx.filter_jit
+def seen_as(kernel: Kernel, features: Callable[[Array], Array], points: Any) -> tuple[Array, Array]:
+    """Features of the points, and their kernel."""
+    return features(points), kernel(points, points)
 
 
 def conditioning(cells: Sequence[Setting], seed: int) -> xr.Dataset:
@@ -95,15 +93,25 @@ def conditioning(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     means, variances, others = [], [], []
     for kernel, features in KERNELS.values():
         model = BayesianRegression(2, features=features, noise=cell.noise, scale=cell.scale)
-        found = jax.tree.map(np.asarray, attended(model, kernel, points, weights, noise, cell.queries))
-        mean, spread, other, values, phi, gram = found
-        process = by_precision(prior * gram + variance * np.eye(len(gram)), values)
+        phi, gram = map(np.asarray, seen_as(kernel, features, points))
         phi, asked = np.split(phi, [cell.length])
+        keys, queries = np.split(points, [cell.length])
+        values = phi @ (cell.scale * weights[: phi.shape[1]]) + cell.noise * noise
+        latent, covariance = model.posterior(keys, values)
+        by_posterior = (asked @ latent)[:, 0], variance + np.einsum("qi,ij,qj->q", asked, covariance, asked)
+        by_attention, (other, _) = (
+            map(np.asarray, attended(kernel, keys, values, queries, np.asarray(ridge), np.asarray(prior)))
+            for ridge in (model.ridge, cell.length * model.ridge)
+        )
+        values = values[:, 0]
+        process = by_precision(prior * gram + variance * np.eye(len(gram)), values)
         lifted = np.concatenate([phi, np.sqrt(variance / prior) * np.eye(phi.shape[1])])
         least = np.linalg.lstsq(lifted, np.append(values, np.zeros(phi.shape[1])), rcond=None)[0]
         narrow = np.sum(np.linalg.lstsq(np.transpose(np.linalg.qr(lifted)[1]), asked.T, rcond=None)[0] ** 2, 0)
-        means.append([*mean, process[0], asked @ least])
-        variances.append([*spread, process[1], variance * (1 + narrow)])
+        ways = by_posterior, by_attention, process, (asked @ least, variance * (1 + narrow))
+        mean, spread = zip(*ways, strict=True)
+        means.append(mean)
+        variances.append(spread)
         others.append(other)
     axes = ("cell", "kernel", "route", "query")
     return xr.Dataset(
@@ -281,7 +289,7 @@ MECHANISMS = ("CME", "CME's variance", "softmax")
     r" softmax, whatever the other tokens hold.",
     words="A padded token leaves no trace.",
     hypotheses=(TOKENS,),
-    quick=Setting(length=(8, 64), queries=20),
+    quick=Setting(length=(64,), queries=20),
     paper=Setting(length=(8, 64, 1000), queries=50),
     rule=Agreement(rounding=1e-10),
     control=Control("padded values set to 0 and nothing else", lambda e: e.assign(measured=e["blanked"])),

@@ -3,17 +3,14 @@
 from collections.abc import Sequence
 from typing import Any
 
-import equinox as eqx
-import jax
-import jax.numpy as jnp
 import numpy as np
 import xarray as xr
-from jaxtyping import Array, Float
+from jaxtyping import Float
+from scipy.linalg import solve
+from scipy.special import ndtr, softmax
 
-from attlas.attention import softmax
 from attlas.claims import Control, Hypothesis, Setting, claim, drawn_by, key_for, together
 from attlas.gaussian import stream
-from attlas.kernels import Exponential, cme_weights
 from attlas.latent_posterior.claims.rates import DRAWS, RATE, mean_of, ordered, root_of
 from attlas.latent_posterior.claims.shared import FIGURES
 from attlas.latent_posterior.rates import optimal_temperature, softmax_bias, softmax_error
@@ -33,33 +30,30 @@ def cumulative_powers() -> tuple[Float[np.ndarray, "letter degree"], Float[np.nd
     return np.stack([height**2, tilts], 1)[:-1], np.sqrt(height - height**2 - tilts)[:-1]
 
 
-@eqx.filter_jit
 def law_distances(
-    contexts: Float[Any, "draw token 4"],
+    drawn: Float[np.ndarray, "token 4"],
     queries: int,
-    ridge: Float[Any, ""],
-    temperatures: Float[Any, " 2"],
-    kernel: Exponential,
-) -> tuple[Float[Array, "draw law"], Float[Array, "draw law"], Float[Array, "draw law"]]:
-    """Of each law to the true one, means over queries: excess CRPS and L1 distance; and the worst failure to be a law. Contexts are normal
+    ridge: float,
+    temperatures: Float[np.ndarray, " 2"],
+    kernel: float,
+) -> tuple[Float[np.ndarray, " law"], Float[np.ndarray, " law"], Float[np.ndarray, " law"]]:
+    """Of each law to the true one, means over queries: excess CRPS and L1 distance; and the worst failure to be a law. A context is drawn as normal
     numbers, four for each of the `queries` and tokens."""
-
-    def one(drawn: Array) -> tuple[Array, Array, Array]:
-        points = drawn[:, :3] / jnp.linalg.norm(drawn[:, :3], axis=1, keepdims=True)
-        asked, context = points[:queries], points[queries:]
-        truth, given = (1 / len(LETTERS) + TILT * x @ LETTERS.T for x in (asked, context))
-        place = jax.scipy.special.ndtr(drawn[queries:, 3:])
-        letters = jnp.diff((place < jnp.cumsum(given, 1)).at[:, -1].set(True).astype(float), axis=1, prepend=0.0)
-        best, fixed = (softmax(asked @ context.T / t) @ letters for t in temperatures)
-        signed = cme_weights(asked, context, ridge=ridge, kernel=kernel) @ letters
-        kept = jnp.maximum(signed, 0)
-        laws = jnp.stack([best, signed, kept / kept.sum(1, keepdims=True), fixed])
-        off = laws - truth
-        crps = (jnp.cumsum(off, -1)[..., :-1] ** 2).sum(-1).mean(-1)
-        broken = jnp.maximum(-laws.min((1, 2)), abs(laws.sum(-1) - 1).max(-1))
-        return crps, abs(off).sum(-1).mean(-1), jnp.maximum(broken, 0)
-
-    return jax.lax.map(one, contexts)
+    points = drawn[:, :3] / np.linalg.norm(drawn[:, :3], axis=1, keepdims=True)
+    truth, given = np.split(1 / len(LETTERS) + TILT * points @ LETTERS.T, [queries])
+    heights = np.cumsum(given, 1)[:, :-1]
+    letters = np.eye(len(LETTERS))[(ndtr(drawn[queries:, 3:]) >= heights).sum(1)]
+    products = points @ points[queries:].T
+    best, fixed = (softmax(products[:queries] / t, axis=1) @ letters for t in temperatures)
+    cross, gram = np.split(np.exp((products - 1) / kernel), [queries])
+    gram[np.diag_indices(len(gram))] += ridge
+    signed = cross @ solve(gram, letters, assume_a="pos", check_finite=False)
+    kept = np.maximum(signed, 0)
+    laws = np.stack([best, signed, kept / kept.sum(1, keepdims=True), fixed])
+    off = laws - truth
+    crps = (np.cumsum(off, -1)[..., :-1] ** 2).sum(-1).mean(-1)
+    broken = np.maximum(-laws.min((1, 2)), abs(laws.sum(-1) - 1).max(-1))
+    return crps, abs(off).sum(-1).mean(-1), np.maximum(broken, 0)
 
 
 def conditional_laws(cells: Sequence[Setting], seed: int) -> xr.Dataset:
@@ -73,8 +67,8 @@ def conditional_laws(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     shape = (cell.draws, cell.queries + cell.length, 4)
     drawn = stream(key_for(seed, LAW, "contexts")).standard_normal(shape)
     temperatures = np.array([best, cell.fixed])
-    found = law_distances(drawn, cell.queries, np.asarray(ridge), temperatures, Exponential(0.5))
-    crps, apart, broken = (np.asarray(part)[None] for part in found)
+    found = [law_distances(one, cell.queries, ridge, temperatures, 0.5) for one in drawn]
+    crps, apart, broken = (np.array(part)[None] for part in zip(*found, strict=True))
     formula = [softmax_error(cell.length, temperature=t, dim=3, powers=total, noise=noise) for t in temperatures]
     axes = ("cell", "draw", "law")
     return xr.Dataset(

@@ -5,27 +5,26 @@ import itertools
 from collections.abc import Sequence
 from typing import Any
 
-import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
 import xarray as xr
 from jaxtyping import Array, Float
-from scipy.special import xlog1py, xlogy
+from scipy.linalg import cho_solve
+from scipy.special import softmax, xlog1py, xlogy
 
-from attlas.attention import softmax
 from attlas.claims import Control, Hypothesis, Setting, claim, drawn_by, key_for, product, together
-from attlas.kernels import RBF, Exponential, cme_weights
+from attlas.kernels import RBF
 from attlas.latent_posterior.bounds import head_rademacher, length_shift
 from attlas.latent_posterior.claims.shared import FIGURES, PAPER, on_sphere, random_topics
 from attlas.latent_posterior.learning import (
     MECHANISMS,
     Heads,
     Topics,
+    absorbed,
     compare,
     descend_linearised,
     draw_training,
-    length_curve,
+    length_curves,
     random_heads,
     topics,
     train,
@@ -144,26 +143,26 @@ GRID = np.geomspace(0.02, 2, 40)
 """Temperatures among which the best head is sought."""
 
 
-@eqx.filter_jit
 def softmax_excess(
-    points: Float[Any, "draw token dim"], queries: int, kernel: Exponential, noise: Float[Any, ""]
-) -> Float[Array, "draw temperature"]:
+    points: Float[np.ndarray, "draw token dim"],
+    queries: int,
+    kernel: float,
+    noise: float,
+    temperatures: Float[Any, " t"],
+) -> Float[np.ndarray, "draw t"]:
     r"""$E|\mathrm{attn}_\gamma - f^*|^2 = (w - w^*)^\top(G + \sigma^2I)(w - w^*)$ in the mean over queries, exactly, for each draw of the points, the first of
     which are the `queries` and the others the keys: w the weights of softmax attention, $w^*$ those of the Bayes predictor, over random functions with
-    covariance `kernel` and noise."""
-
-    def one(points: Array) -> Array:
-        asked, context = points[:queries], points[queries:]
-        bayes = cme_weights(asked, context, ridge=noise**2, kernel=kernel)
-        covariance = kernel(context, context) + noise**2 * jnp.eye(len(context))
-
-        def excess(temperature: Array) -> Array:
-            off = softmax(asked @ context.T / temperature) - bayes
-            return ((off @ covariance) * off).sum(-1).mean()
-
-        return jax.lax.map(excess, jnp.asarray(GRID))
-
-    return jax.lax.map(one, points)
+    covariance $e^{(\langle k, k'\rangle - 1)/\text{kernel}}$ and noise."""
+    found = []
+    for drawn in points:
+        products = drawn @ drawn[queries:].T
+        cross, covariance = np.split(np.exp((products - 1) / kernel), [queries])
+        covariance[np.diag_indices(len(covariance))] += noise**2
+        factor = np.linalg.cholesky(covariance)
+        bayes = cho_solve((factor, True), cross.T, check_finite=False).T
+        off = softmax(products[:queries] / temperatures[:, None, None], axis=-1) - bayes
+        found.append(((off @ factor) ** 2).sum(-1).mean(-1))
+    return np.stack(found)
 
 
 @claim(
@@ -193,11 +192,12 @@ def approximation(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     (cell,) = cells
     key = key_for(seed, APPROXIMATION, "contexts")
     points = on_sphere(key, cell.draws, cell.queries + cell.length, cell.dim)
-    found = np.asarray(softmax_excess(points, cell.queries, Exponential(cell.temperature), np.asarray(cell.noise)))
+    asked = cell.queries, cell.temperature, cell.noise
     # Chosen on half of the draws and measured on the others.
-    chosen, measured = np.array_split(found, 2)
-    best = chosen.mean(0).argmin()
-    mean, error = measured[:, best].mean(), measured[:, best].std(ddof=1) / np.sqrt(len(measured))
+    choosing, measuring = np.array_split(points, 2)
+    best = softmax_excess(choosing, *asked, GRID).mean(0).argmin()
+    measured = softmax_excess(measuring, *asked, GRID[[best]])
+    mean, error = measured.mean(), measured.std(ddof=1) / np.sqrt(len(measured))
     degrees = np.arange(40)
     powers = multiplicity(degrees, cell.dim) * mercer(degrees, cell.temperature, cell.dim)
     given: dict[str, Any] = {"dim": cell.dim, "powers": powers, "noise": cell.noise}
@@ -228,7 +228,7 @@ CERTIFIED = "latent-posterior/head-complexity-bound"
     r" $\ln(N) = d\ln(1 + 4B_uB_vR^2/\epsilon) + d\ln(1 + 4B_vR/\epsilon)$, for sequences of any length; the supremum is certified in the plane.",
     words="How well heads of given norms can fit coin flips has a bound in which the length of the sequences does not occur.",
     hypotheses=(NORM, DRAWS),
-    quick=Setting(length=(4, 128), samples=(128, 256), query_norm=2.0, draws=32, rings=16),
+    quick=Setting(length=(4, 128), samples=(128, 256), query_norm=2.0, draws=32, rings=8),
     paper=Setting(length=(4, 32, 128), samples=(128, 256, 512), query_norm=2.0, draws=32, rings=24),
     rule=Bound(),
     control=Control(
@@ -321,7 +321,7 @@ def exponent_below(evidence: xr.Dataset, measured: str, error: str) -> xr.Datase
     statement=r"The Rademacher complexity of heads with $|u| \le 2$, $|v| \le 1$ on 4 sequences of L random directions in the plane does not grow with L, from 4 tokens on: its exponent is below 0.05. The"
     r" mean over all signs is exact, and the supremum is enclosed. It falls slightly, towards $\sup_u|E_u x|$ times the complexity of a constant.",
     words="Longer sequences let heads fit no more by chance.",
-    quick=Setting(length=(4, 16, 64, 256), samples=4, query_norm=2.0, draws=32, rings=16),
+    quick=Setting(length=(4, 32, 256), samples=4, query_norm=2.0, draws=32, rings=8),
     paper=Setting(length=(4, 16, 64, 256, 1024), samples=4, query_norm=2.0, draws=64, rings=24),
     rule=Order(),
     fit=lambda e: exponent_below(e, "heads", "error"),
@@ -446,8 +446,8 @@ SUPERVISED = "latent-posterior/supervised-fast-rate"
     statement=r"CME attention with learnt temperature and ridge, trained on n contexts of random functions, nears the Bayes predictor faster than $n^{-1/2}$: with 16 times the contexts"
     r" $E|f_n - f^*|^2$ is less than a quarter, in geometric mean over training sets. The Bayes predictor is in its class, and the expected rate is $\frac1n$.",
     words="Where the class holds the Bayes predictor, training finds it at the fast rate.",
-    quick=Setting(samples=8, length=8, queries=4, steps=60, repeats=128, contexts=64),
-    paper=Setting(samples=16, length=16, queries=4, steps=80, repeats=256, contexts=128),
+    quick=Setting(samples=4, length=8, queries=4, steps=30, rate=0.2, repeats=128, contexts=64),
+    paper=Setting(samples=16, length=16, queries=4, steps=80, rate=0.15, repeats=256, contexts=128),
     rule=Order(),
     control=Control("an exponent below -2", lambda e: e.assign(upper=e["few"] - np.log(256))),
     figure=drawn_by(f"{FIGURES}.learning:supervised"),
@@ -459,15 +459,11 @@ def supervised(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     (cell,) = cells
     model = functions()
     fresh = model.sample(key_for(seed, SUPERVISED, "test"), cell.contexts, cell.length, cell.queries)
-    excess = []
-    most = 16 * cell.samples
-    drawn, _ = draw_training(
-        model, key_for(seed, SUPERVISED, "training"), [most], cell.repeats, cell.length, cell.queries
-    )
-    for n in (cell.samples, most):
-        data = jax.tree.map(lambda x, n=n: x[:, :n], drawn), np.full((cell.repeats, n), 1 / n)
-        found = train("CME", data, steps=cell.steps, rate=0.15)
-        excess.append(compare("CME", found, model, fresh).excess.mean(1))
+    sizes = [cell.samples, 16 * cell.samples]
+    key = key_for(seed, SUPERVISED, "training")
+    data = draw_training(model, key, sizes, cell.repeats, cell.length, cell.queries)
+    found = train("CME", data, steps=cell.steps, rate=cell.rate)
+    excess = compare("CME", found, model, fresh).excess.mean(1).reshape(2, cell.repeats)
     # Logarithms, because some small training sets err by far more than others; the two sizes of a repeat share their contexts.
     few, many = np.log(excess)
     error = (few - many).std(ddof=1) / np.sqrt(cell.repeats)
@@ -477,9 +473,9 @@ def supervised(cells: Sequence[Setting], seed: int) -> xr.Dataset:
             "upper": ("cell", [few.mean() - np.log(4)]),
             "error": ("cell", [error]),
             "few": ("cell", [few.mean()]),
-            "excess": (("cell", "size", "repeat"), np.array(excess)[None]),
+            "excess": (("cell", "size", "repeat"), excess[None]),
         },
-        coords={"size": [cell.samples, 16 * cell.samples]},
+        coords={"size": sizes},
     )
 
 
@@ -506,8 +502,8 @@ def longer_is_better(e: xr.Dataset, learner: str) -> xr.Dataset:
         Hypothesis("samples >= 2 length, for the control", lambda s: min(s.samples) >= 2 * s.length, defining=True),
         Hypothesis("repeats >= 20", lambda s: s.repeats >= 20, defining=True),
     ),
-    quick=Setting(length=(4, 16), samples=(32, 128), queries=4, steps=60, repeats=48, contexts=768),
-    paper=Setting(length=(4, 16, 64), samples=(128, 512), queries=4, steps=80, repeats=32, contexts=768),
+    quick=Setting(length=(4, 16), samples=(32, 128), queries=4, steps=30, rate=0.2, repeats=48, contexts=768),
+    paper=Setting(length=(4, 16, 64), samples=(128, 512), queries=4, steps=80, rate=0.15, repeats=32, contexts=768),
     rule=Order(),
     fit=lambda e: longer_is_better(e, "softmax"),
     control=Control("least squares with a weight for each place", lambda e: longer_is_better(e.drop_vars(["lower", "upper", "error"]), PLACES)),
@@ -529,7 +525,7 @@ def supervised_in_length(cells: Sequence[Setting], seed: int) -> xr.Dataset:
         cell.length,
         cell.queries,
     )
-    found = train("softmax", data, steps=cell.steps, rate=0.15)
+    found = train("softmax", data, steps=cell.steps, rate=cell.rate)
     excess = np.stack([compare("softmax", found, model, fresh).excess, by_place(model, data, fresh)])
     excess = excess.reshape(2, len(cell.samples), cell.repeats, cell.contexts)
     logs, over = np.log(excess.mean(-1)), excess.mean(-2)
@@ -563,10 +559,16 @@ def other_lengths(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     (cell,) = cells
     model = functions()
     data = draw_training(model, key_for(seed, LENGTHS, "training"), [cell.samples], cell.repeats, cell.trained, 4)
+    found: dict[str, Any] = {}
+    for name, mechanism in MECHANISMS.items():
+        first = next(other for other in MECHANISMS if MECHANISMS[other].attend is mechanism.attend)
+        if name == first:
+            found[name] = train(name, data, steps=cell.steps, rate=cell.rate)
+        else:
+            found[name] = absorbed(first, name, found[first], data[0])
     ratios, errors = [], []
-    for name in MECHANISMS:
-        found = train(name, data, steps=cell.steps, rate=0.15)
-        curve = length_curve(name, found, model, cell.length, key_for(seed, LENGTHS, "test"), contexts=cell.contexts)
+    curves = length_curves(found, model, cell.length, key_for(seed, LENGTHS, "test"), contexts=cell.contexts)
+    for curve in curves.values():
         for at in curve:
             ratio = at.excess.mean(1) / at.bayes.mean()
             left = at.excess.mean(0) - ratio.mean() * at.bayes
@@ -588,8 +590,8 @@ TRAINED: dict[str, Any] = {
         Hypothesis("trained is among length, which is in ascending order", lambda s: s.trained in s.length and list(s.length) == sorted(s.length), defining=True),
         Hypothesis("repeats >= 20", lambda s: s.repeats >= 20, defining=True),
     ),
-    "quick": Setting(trained=16, length=(8, 16, 64), samples=256, steps=60, repeats=20, contexts=192),
-    "paper": Setting(trained=32, length=(8, 32, 128, 512), samples=256, steps=80, repeats=20, contexts=64),
+    "quick": Setting(trained=8, length=(4, 8, 128), samples=512, steps=30, rate=0.2, repeats=20, contexts=96),
+    "paper": Setting(trained=32, length=(8, 32, 128, 512), samples=256, steps=80, rate=0.15, repeats=20, contexts=64),
     "budget": "contexts",
     "needs": (SUPERVISED,),
     "origin": "our reading",

@@ -8,13 +8,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import xarray as xr
+from jax.scipy.linalg import cho_solve
 from jaxtyping import Array, Float
 from scipy.special import roots_jacobi
 
 from attlas.attention import softmax
 from attlas.claims import Control, Hypothesis, Setting, claim, drawn_by, key_for, together
 from attlas.gaussian import stream
-from attlas.kernels import Exponential, cme_weights
+from attlas.kernels import Exponential
 from attlas.latent_posterior.claims.shared import FIGURES, PAPER, SPHERE, powers_of
 from attlas.latent_posterior.rates import (
     HEAD,
@@ -98,9 +99,20 @@ def sphere_of(dim: int, weights: Sequence[float], queries: int) -> Sphere:
 
 
 def draw_contexts(key: Array, draws: int, length: int, sphere: Sphere) -> Float[np.ndarray, "draw token ambient"]:
-    """Normal numbers for queries and keys, each draw from a stream of its own: contexts of all lengths begin with the same tokens."""
+    """Normal numbers for queries and keys, each draw from a stream of its own."""
     shape = (len(sphere.nodes) + length, len(sphere.present))
     return np.stack([rng.standard_normal(shape) for rng in stream(key).spawn(draws)])
+
+
+def parts_of(
+    drawn: Float[np.ndarray, "draw token ambient"], length: int, sphere: Sphere
+) -> Float[np.ndarray, "draw part short ambient"]:
+    """The keys of each draw cut into contexts of this length, each with the draw's queries: a shorter context is judged on as many keys as the longest,
+    and on the same ones."""
+    queries, keys = np.split(drawn, [len(sphere.nodes)], 1)
+    parts = keys.shape[1] // length
+    keys = keys[:, : parts * length].reshape(len(drawn), parts, length, -1)
+    return np.concatenate([np.repeat(queries[:, None], parts, 1), keys], 2)
 
 
 def context_of(drawn: Float[Array, "token ambient"], sphere: Sphere) -> tuple[Array, Array]:
@@ -119,8 +131,17 @@ class Mix(NamedTuple):
     aims: Float[np.ndarray, " row"]
 
 
-@eqx.filter_jit
 def squared_errors(
+    drawn: Float[np.ndarray, "draw token ambient"], length: int, sphere: Sphere, *rest: Any
+) -> Float[np.ndarray, "draw row"]:
+    """`squares_of` contexts of this length, the mean over those of a draw."""
+    parts = parts_of(drawn, length, sphere)
+    found = np.asarray(squares_of(parts.reshape(-1, *parts.shape[2:]), sphere, *rest))
+    return found.reshape(*parts.shape[:2], -1).mean(1)
+
+
+@eqx.filter_jit
+def squares_of(
     contexts: Float[Any, "draw token ambient"],
     sphere: Sphere,
     noise: Float[Any, ""],
@@ -137,8 +158,10 @@ def squared_errors(
         truth, means = (jnp.polyval(sphere.curve, x[:, 0]) for x in (queries, context))
         weights = jax.lax.map(lambda t: softmax(queries @ context.T / t), temperatures)
         if len(ridges):
-            inferring = jax.lax.map(lambda r: cme_weights(queries, context, ridge=r, kernel=kernel), ridges)
-            weights = jnp.concatenate([inferring, weights])
+            # One Gram matrix for all ridges.
+            gram, cross, eye = kernel(context, context), kernel(context, queries), jnp.eye(len(context))
+            solved = jax.lax.map(lambda r: cho_solve((jnp.linalg.cholesky(gram + r * eye), True), cross).T, ridges)
+            weights = jnp.concatenate([solved, weights])
         mixed = jnp.tensordot(mix.factors, weights, 1)
         squares = (mixed @ means - mix.aims[:, None] * truth) ** 2 + noise**2 * (mixed**2).sum(-1)
         return squares @ sphere.law
@@ -171,12 +194,11 @@ def curves(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     sphere, kernel = sphere_of(cell.dim, cell.weights, cell.queries), Exponential(cell.temperature)
     key = key_for(seed, FORMULA, "contexts")
     mix = Mix(np.eye(5), np.ones(5))
+    drawn, noise = draw_contexts(key, cell.draws, max(cell.length), sphere), np.asarray(cell.noise)
     found = []
     for length, temperature in zip(cell.length, best, strict=True):
         ridges, temperatures = np.array(schedules(float(length), cell.noise)), np.array([temperature, cell.fixed])
-        noise = np.asarray(cell.noise)
-        drawn = draw_contexts(key, cell.draws, length, sphere)
-        found.append(squared_errors(drawn, sphere, noise, kernel, ridges, temperatures, mix))
+        found.append(squared_errors(drawn, length, sphere, noise, kernel, ridges, temperatures, mix))
     inferred = [
         cme_error(lengths, ridge=ridge, temperature=cell.temperature, **given)
         for ridge in schedules(lengths, cell.noise)
@@ -195,11 +217,11 @@ def curves(cells: Sequence[Setting], seed: int) -> xr.Dataset:
 
 FORMULA = "latent-posterior/cme-error"
 SHORT = Setting(
-    length=(128, 256), dim=(2, 3, 6), weights=WEIGHTS, temperature=0.5, fixed=0.25, noise=0.5, draws=96, queries=32
+    length=(128, 256), dim=(2, 3, 6), weights=WEIGHTS, temperature=0.5, fixed=0.25, noise=0.5, draws=48, queries=32
 )
 CURVES: dict[str, Any] = {
     "quick": SHORT,
-    "paper": SHORT.replace(length=(128, 256, 512, 1024), draws=48),
+    "paper": SHORT.replace(length=(128, 256, 512, 1024)),
     "hypotheses": (SPHERE, DRAWS, LADDER, NOISY),
     "cells": together("dim"),
     "budget": "draws",
@@ -232,7 +254,7 @@ claim(
 
 
 def sloped(mechanism: str, evidence: xr.Dataset) -> xr.Dataset:
-    """What `Rate` reads of one mechanism. A draw's contexts of all lengths begin with the same tokens, so that errors are those of the slope
+    """What `Rate` reads of one mechanism. A draw's contexts of all lengths are made of the same tokens, so that errors are those of the slope
     itself, draw by draw, shared out evenly."""
     found = of(mechanism, evidence)
     lengths = evidence["length"].astype(float)
@@ -326,11 +348,11 @@ def differences(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     sphere, kernel = sphere_of(cell.dim, cell.weights, cell.queries), Exponential(cell.temperature)
     key = key_for(seed, DIFFERENCE, "contexts")
     mix = Mix(np.array([[1.0, 0], [0, 1], [-1, 1]]), np.array([1.0, 1, 0]))
+    drawn = draw_contexts(key, cell.draws, max(cell.length), sphere)
     noise, ridges = np.asarray(cell.noise), np.array([ridge])
     found = []
     for length, temperature in zip(cell.length, best, strict=True):
-        drawn = draw_contexts(key, cell.draws, length, sphere)
-        found.append(squared_errors(drawn, sphere, noise, kernel, ridges, np.array([temperature]), mix))
+        found.append(squared_errors(drawn, length, sphere, noise, kernel, ridges, np.array([temperature]), mix))
     formula = [
         cme_error(lengths, ridge=ridge, temperature=cell.temperature, **given),
         softmax_error(lengths, temperature=best, **given),
@@ -348,7 +370,7 @@ def differences(cells: Sequence[Setting], seed: int) -> xr.Dataset:
 
 COMPARED: dict[str, Any] = {
     **CURVES,
-    "quick": SHORT.replace(length=(128, 512), dim=(2, 3), draws=256, queries=16),
+    "quick": SHORT.replace(length=(128, 512), dim=(2, 3), draws=128, queries=16),
     "paper": SHORT.replace(length=(128, 512, 1024), dim=(2, 3), draws=200),
     "hypotheses": (*CURVES["hypotheses"], AMPLE),
 }
@@ -402,7 +424,7 @@ def fallen(evidence: xr.Dataset, *mechanisms: str) -> xr.Dataset:
     before, after = (x.mean("draw") ** 0.5 for x in (first, last))
     lengths = evidence["length"].values
     left = FALL ** np.log2(lengths[-1] / lengths[0])
-    # Draw by draw, because contexts of all lengths begin with the same tokens.
+    # Draw by draw, because contexts of all lengths are made of the same tokens.
     _, error = mean_of(last / (2 * after) - left * first / (2 * before))
     return ordered(evidence, after, left * before, error)
 
@@ -446,12 +468,11 @@ def head_curves(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     key = key_for(seed, RATE, "contexts")
     sphere, kernel = sphere_of(cell.dim, cell.weights, cell.queries), Exponential(1.0)
     mix = Mix(np.array([[1.0, 0, 0, 0], [0, 2, -1, 0], [0, 0, 0, 1]]), np.ones(3))
+    drawn, noise = draw_contexts(key, cell.draws, max(cell.length), sphere), np.asarray(cell.noise)
     found = []
     for length, (one, two, still) in zip(cell.length, chosen.T, strict=True):
         temperatures = np.array([one, two, 2 * two, still])
-        noise = np.asarray(cell.noise)
-        drawn = draw_contexts(key, cell.draws, length, sphere)
-        found.append(squared_errors(drawn, sphere, noise, kernel, np.zeros(0), temperatures, mix))
+        found.append(squared_errors(drawn, length, sphere, noise, kernel, np.zeros(0), temperatures, mix))
     formula = [
         softmax_error(lengths, temperature=t, dim=cell.dim, powers=powers, noise=cell.noise, heads=heads)
         for t, heads in zip(chosen, HEADS.values(), strict=True)
@@ -467,10 +488,10 @@ def head_curves(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     )
 
 
-LONGER = Setting(length=(500, 2000, 8000), dim=(2, 3, 6), weights=WEIGHTS, fixed=0.25, noise=0.5, draws=64, queries=16)
+LONGER = Setting(length=(500, 8000), dim=(2, 3, 6), weights=WEIGHTS, fixed=0.25, noise=0.5, draws=32, queries=16)
 HEADED: dict[str, Any] = {
     "quick": LONGER,
-    "paper": LONGER.replace(length=(500, 2000, 8000, 32_000), queries=32),
+    "paper": LONGER.replace(length=(500, 2000, 8000, 32_000), draws=64, queries=32),
     "hypotheses": (SPHERE, DRAWS, LADDER, NOISY),
     "cells": together("dim"),
     "budget": "draws",

@@ -12,7 +12,7 @@ from scipy.special import logsumexp
 
 from attlas.attention import softmax_attention
 from attlas.claims import Control, Hypothesis, Setting, claim, drawn_by, key_for, together
-from attlas.gaussian import monte_carlo, stream
+from attlas.gaussian import stream
 from attlas.latent_posterior.claims.shared import FIGURES, PAPER, TOKENS, on_sphere, random_laws, random_topics
 from attlas.latent_posterior.inference import (
     asymmetry,
@@ -39,6 +39,7 @@ from attlas.latent_posterior.models import (
     drawn_at,
     normal_log_density,
     posterior_of,
+    simulated,
 )
 from attlas.statistics import Agreement, Bound, Order
 
@@ -130,11 +131,15 @@ def order_free(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     )
 
 
-@jax.jit
-def answers(keys: Any, values: Any, queries: Any) -> Float[Array, "1 2 q"]:
+def answers(keys: Any, values: Any, queries: Any) -> Float[np.ndarray, "1 2 q"]:
     posterior = BayesianRegression(3, kernel=exponential, noise=0.5).predictive(keys, values, queries).mean
-    attention = softmax_attention(queries, keys, values, temperature=0.25)
-    return jnp.stack([posterior[:, 0], attention[:, 0]])[None]
+    attention = np.asarray(attended(queries, keys, values))
+    return np.stack([posterior[:, 0], attention[:, 0]])[None]
+
+
+@jax.jit
+def attended(queries: Any, keys: Any, values: Any) -> Float[Array, "q 1"]:
+    return softmax_attention(queries, keys, values, temperature=0.25)
 
 
 def exponential(a: Float[Array, "*n i d"], b: Float[Array, "*n j d"]) -> Float[Array, "*n i j"]:
@@ -640,7 +645,12 @@ def pooling_excess(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     (cell,) = cells
     model = GaussianLocation(cell.dim, cell.noise, cell.scale)
     key = key_for(seed, "latent-posterior/pooling-excess", "samples")
-    sampled = monte_carlo(draw_pooling_excess, key, cell.samples, model, jnp.zeros(cell.length))
+
+    def excess(key: Array, samples: int) -> Float[np.ndarray, " n"]:
+        drawn = model.sample(key, samples, cell.length)
+        return ((drawn.tokens.mean(-2) - drawn.latent) ** 2).sum(-1) - model.squared_errors(drawn)
+
+    sampled = simulated(excess, key, cell.samples)
     return xr.Dataset(
         {
             "predicted": ("cell", [float(model.pooling_excess(cell.length))]),
@@ -650,11 +660,6 @@ def pooling_excess(cells: Sequence[Setting], seed: int) -> xr.Dataset:
             "bayes": ("cell", [float(model.bayes_risk(cell.length))]),
         }
     )
-
-
-def draw_pooling_excess(key: Array, block: int, model: GaussianLocation, places: Array) -> Array:
-    drawn = model.sample(key, block, len(places))
-    return ((drawn.tokens.mean(-2) - drawn.latent) ** 2).sum(-1) - model.squared_errors(drawn)
 
 
 @claim(
