@@ -13,9 +13,7 @@ $v^* = (\eta, \nu', n, 0)$, $k^* = (\kappa, \theta', f_3, f_4)$.
 """
 
 import functools
-import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import jax
@@ -158,7 +156,7 @@ def simulate(
     progress: Callable[[int, int], None] | None = None,
     complement: bool = True,
 ) -> Trajectory:
-    """The overlaps [record, repeat] of every start, groups of `LANES` in two threads."""
+    """The overlaps [record, repeat] of every start, in groups of `LANES`."""
     repeats = len(start.kappa)
     groups = -(-repeats // LANES)
     # Padding lanes repeat the last start and are thrown away.
@@ -169,41 +167,31 @@ def simulate(
         None if head is None else Gate(head.activation, np.float32(head.offset)),
         np.float32(complement),
     )
-    count = _Count(progress, groups * steps)
     # As arrays, so that one compiled program serves every schedule.
     lam, alpha = (values_at(schedule, np.arange(steps)) for schedule in schedules)
     whole = BLOCK if batch_size * (task.length + 1) <= 1000 else SHORT[1]  # or a block would fill the memory
     block = next((size for size in SHORT if steps <= size), whole)
 
     def group(number: int) -> Trajectory:
-        with jax.enable_x64(True):  # known to this thread alone
-            return in_double(number)
-
-    def in_double(number: int) -> Trajectory:
         state = Overlaps(*lanes[:, number * LANES : (number + 1) * LANES])
         draw = functools.partial(_draw, seed, number, block, batch_size, task, lam, alpha)
+        done = number * steps
+
+        def tell(more: int) -> None:
+            nonlocal done
+            done += more
+            if progress is not None:
+                progress(done, groups * steps)
+
         return drive(
-            step, prepare, state, args, draw, steps=steps, block=block, record_every=record_every, progress=count.add
+            step, prepare, state, args, draw, steps=steps, block=block, record_every=record_every, progress=tell
         )
 
-    with ThreadPoolExecutor(2) as pool:
-        paths = list(pool.map(group, range(groups)))
+    with jax.enable_x64(True):
+        paths = [group(number) for number in range(groups)]
     joined = Overlaps(*(np.concatenate(x, -1)[:, :repeats] for x in zip(*(p.observed for p in paths), strict=True)))
     survived = np.concatenate([p.survived for p in paths])[:repeats]
     return Trajectory(paths[0].steps, joined, jax.tree.map(lambda x: x[-1], joined), survived)
-
-
-class _Count:
-    """Steps done by all threads together, told to `progress`."""
-
-    def __init__(self, progress: Callable[[int, int], None] | None, total: int) -> None:
-        self.progress, self.total, self.done, self.lock = progress, total, 0, threading.Lock()
-
-    def add(self, steps: int) -> None:
-        if self.progress is not None:
-            with self.lock:
-                self.done += steps
-                self.progress(self.done, self.total)
 
 
 def _draw(
