@@ -137,20 +137,21 @@ class Heads(NamedTuple):
     scores: Float[Any, "*n h vocabulary"]
     values: Float[Any, "*n h vocabulary"]
 
-    def predict(self, counts: Float[Any, "k vocabulary"]) -> Float[Array, "*n k"]:
-        powers, counts = self._powers(), jnp.asarray(counts)
+    def predict(self, counts: Float[Any, "k vocabulary"]) -> Float[Any, "*n k"]:
+        powers = self._powers()
         return ((powers * self.values) @ counts.T / (powers @ counts.T)).sum(-2)
 
-    def features(self, counts: Float[Any, "k vocabulary"]) -> Float[Array, "*n k D"]:
+    def features(self, counts: Float[Any, "k vocabulary"]) -> Float[Any, "*n k D"]:
         """What each word counts for in each head, the softmax over the tokens summed over those that are equal: the class is linear in
         the values, and these are what it is linear in."""
-        shares = self._powers()[..., None, :, :] * jnp.asarray(counts)[:, None, :]
+        shares = self._powers()[..., None, :, :] * counts[:, None, :]
         shares = shares / shares.sum(-1, keepdims=True)
         return shares.reshape(*shares.shape[:-2], -1)
 
-    def _powers(self) -> Float[Array, "*n h vocabulary"]:
-        scores = jnp.asarray(self.scores)
-        return jnp.exp(scores - jax.lax.stop_gradient(scores.max(-1, keepdims=True)))
+    def _powers(self) -> Float[Any, "*n h vocabulary"]:
+        if isinstance(self.scores, np.ndarray):
+            return np.exp(self.scores - self.scores.max(-1, keepdims=True))
+        return jnp.exp(self.scores - jax.lax.stop_gradient(self.scores.max(-1, keepdims=True)))
 
 
 def random_heads(key: Array, repeats: int, heads: int, vocabulary: int, spread: float = 1.0) -> Heads:
@@ -252,18 +253,18 @@ def train_heads(
     class that is not convex it remains an estimate, from above.
     """
     repeats = len(samples.rest)
-    counts = jnp.asarray(topics.counts)
+    counts = topics.counts
     start = random_heads(key, repeats, heads, counts.shape[1])
     whole_risk = jax.tree.map(lambda x: np.broadcast_to(x, (repeats, *np.shape(x))), topics.risk)
     options: dict[str, Any] = {"steps": steps, "rate": rate, "record_every": record_every or steps}
     path = minimise(_empirical, start, samples, counts, **options)
     found = minimise(_empirical, start, whole_risk, counts, **options).last
-    lowest = int(np.argmin(topics.risk(np.asarray(_predict(found, counts)))))
+    lowest = int(np.argmin(topics.risk(found.predict(counts))))
     best = jax.tree.map(lambda x: np.repeat(x[lowest : lowest + 1], repeats, 0), found)
     ways = [best, path.last]
     ways += [minimise(_empirical, way, samples, counts, **options | {"rate": rate / 3}).last for way in ways]
-    predictions = np.asarray(_predict(path.observed, counts))
-    reached = np.stack([np.asarray(_predict(way, counts)) for way in ways] + list(predictions))
+    predictions = path.observed.predict(counts)
+    reached = np.stack([way.predict(counts) for way in ways] + list(predictions))
     chosen = np.argmin(np.stack([samples(p) for p in reached]), 0)
     minimiser = np.take_along_axis(reached, chosen[None, :, None], 0)[0]
     terms = ledger(
@@ -276,11 +277,6 @@ def train_heads(
     )
     distance = (topics.risk.weight * (predictions - topics.risk.target) ** 2).sum(-1)
     return Trained(path.steps, terms, distance, predictions)
-
-
-@jax.jit
-def _predict(heads: Heads, counts: Array) -> Array:
-    return heads.predict(counts)
 
 
 class Linearised(NamedTuple):

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
+from scipy import special
 
 from attlas.errors import InputError, positive, whole
 from attlas.gaussian import float64, stream
@@ -244,10 +244,11 @@ def on_simplex(
     r"""The representation $\hat\pi = \mathrm{softmax}(W N + b)$ of the counts N that predicts the hidden word best as $T\hat\pi$: it holds the true posterior,
     and never leaves the simplex."""
     m, vocabulary = masked.posterior.shape[1], masked.counts.shape[1]
-    start = (jnp.zeros((len(share), vocabulary, m)), jnp.zeros((len(share), m)))
-    shared = (jnp.asarray(masked.counts), jnp.asarray(masked.operator))
+    start = (np.zeros((len(share), vocabulary, m)), np.zeros((len(share), m)))
+    shared = (masked.counts, masked.operator)
     found = minimise(_masked_loss, start, (share, target), shared, steps=steps, rate=0.1).last
-    return np.asarray(_posterior(jax.tree.map(jnp.asarray, found), shared[0]))
+    weights, shift = found
+    return special.softmax(masked.counts @ weights + shift[:, None], -1)
 
 
 def _posterior(parameters: Any, counts: Array) -> Array:

@@ -18,7 +18,6 @@ from attlas.latent_posterior.bounds import head_rademacher, length_shift
 from attlas.latent_posterior.claims.shared import FIGURES, PAPER, on_sphere, random_topics
 from attlas.latent_posterior.learning import (
     MECHANISMS,
-    Heads,
     Topics,
     absorbed,
     compare,
@@ -121,7 +120,7 @@ def linearised(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     population = labelled_topics(cell, key_for(seed, LINEAR, "topics"))
     drawn = population.sample(key_for(seed, LINEAR, "samples"), cell.samples, cell.repeats)
     heads = random_heads(key_for(seed, LINEAR, "heads"), cell.repeats, cell.heads, cell.vocabulary)
-    features = np.asarray(jax.jit(Heads.features)(heads, population.counts))
+    features = heads.features(population.counts)
     found = descend_linearised(features, drawn, step_size=cell.step_size, steps=cell.steps, record_every=cell.every)
     sizes, inside = found.eigenvalues, found.distances
     relative = cell.step_size * sizes / sizes[:, :1]
@@ -290,7 +289,7 @@ def complexity(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     return xr.Dataset({name: ("cell", [float(value)]) for name, value in values.items()})
 
 
-HEADS = Setting(length=(16,), samples=(16, 256), dim=5, query_norm=5.0, draws=480, starts=2, steps=20)
+HEADS = Setting(length=(16,), samples=(16, 256), dim=5, query_norm=5.0, draws=480, starts=2, steps=12)
 
 claim(
     IN_SAMPLES,

@@ -370,7 +370,7 @@ def differences(cells: Sequence[Setting], seed: int) -> xr.Dataset:
 
 COMPARED: dict[str, Any] = {
     **CURVES,
-    "quick": SHORT.replace(length=(128, 512), dim=(2, 3), draws=128, queries=16),
+    "quick": SHORT.replace(length=(128, 512), dim=(2, 3), draws=112, queries=16),
     "paper": SHORT.replace(length=(128, 512, 1024), dim=(2, 3), draws=200),
     "hypotheses": (*CURVES["hypotheses"], AMPLE),
 }

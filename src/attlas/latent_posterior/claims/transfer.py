@@ -233,7 +233,7 @@ BLIND = "latent-posterior/blind-pretraining"
     statement=r"If the task reads a direction that A does not show, $\kappa = \infty$: the pretraining excess falls as $\frac{d}{n-d-1}\mathrm{tr}\,\Sigma$, and the downstream excess stays at $E|B(I - A^+A)\mu|^2$, both within 10 %,"
     r" however large n is.",
     words="Pretraining that is blind to what a task reads gets better and better, and the task does not.",
-    quick=Setting(samples=(40, 1000), length=20, faint=0.1, repeats=1000),
+    quick=Setting(samples=(40, 400), length=20, faint=0.1, repeats=1000),
     paper=Setting(samples=(100, 1000, 3000), length=20, faint=0.1, repeats=1000),
     rule=Approximation(margin=0.1),
     control=Control("pretraining that sees the direction faintly, with a tenth of the size", lambda e: e.assign(measured=e["seen"], error=e["spread"])),
