@@ -176,7 +176,7 @@ def position_free(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     r" 90 % of draws.",
     words="Places need no directions of their own: a dimension that grows with the logarithm of their number suffices.",
     hypotheses=(ROOM, Hypothesis("ratio > 0", lambda s: s.ratio > 0, defining=True), Hypothesis("ratio >= 4", lambda s: s.ratio >= 4)),
-    quick=Setting(length=(50, 300, 1200), sparsity=3, ratio=4.0, repeats=150),
+    quick=Setting(length=(50, 300, 1000), sparsity=3, ratio=4.0, repeats=200),
     paper=Setting(length=(50, 500, 5000, 30_000), sparsity=3, ratio=4.0, repeats=200),
     rule=Convergence(share=0.9),
     control=Control("a dimension of s ln T", lambda s: s.replace(ratio=s.ratio / 4), on="setting"),
