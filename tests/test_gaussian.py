@@ -9,12 +9,14 @@ from scipy import special
 
 from attlas.gaussian import (
     BLOCK,
+    averaged,
     erf_derivatives,
     float64,
     gaussian_moments,
     monte_carlo,
     sampled_zeta,
     smoothed_erf,
+    stream,
     zeta,
     zeta_derivatives,
 )
@@ -138,3 +140,16 @@ def test_gaussian_moments_follow_the_mean_by_parts(float64):
     m = moments(0.4)
     by_parts = jnp.stack([m[:, 1], m[:, 2] - m[:, 0], m[:, 3] - 2 * m[:, 1]], axis=1) / 0.7
     np.testing.assert_allclose(slope[:, :3], by_parts, atol=1e-9)
+
+
+def test_averaging_on_the_host_counts_as_asked_and_reports_the_error_it_makes():
+    def draw(generator, block, mean):
+        return mean + generator.standard_normal((2, block))
+
+    found = [averaged(draw, jax.random.key(seed), 500, 1e6) for seed in range(200)]
+    means, errors = (np.stack(x) for x in zip(*found, strict=True))
+    assert means.std() == approx(errors.mean(), rel=0.12)
+    whole = np.concatenate([draw(stream(jax.random.key(7), block), BLOCK, 0.0) for block in range(3)], -1)[:, :40_000]
+    mean, error = averaged(draw, jax.random.key(7), 40_000, 0.0)
+    assert mean == approx(whole.mean(-1), abs=1e-15)
+    assert error == approx(whole.std(-1, ddof=1) / 200, rel=1e-12)

@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float
+from scipy import special
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -157,12 +158,11 @@ def smoothed_erf(t: Float[ArrayLike, "*#s"], spread: Float[ArrayLike, "*#s"]) ->
 
 def sampled_zeta(t: Float[ArrayLike, "*#s"], spread: Float[ArrayLike, "*#s"], key: Array, samples: int) -> Estimate:
     """`zeta` by simulation; all points share their random numbers."""
-    return monte_carlo(_draw_zeta, key, samples, jnp.asarray(t), jnp.asarray(spread))
+    return averaged(_draw_zeta, key, samples, np.asarray(t, float), np.asarray(spread, float))
 
 
-def _draw_zeta(key: Array, block: int, t: Array, spread: Array) -> Array:
-    noise = jax.random.normal(key, (block,))
-    return jax.lax.erf(t[..., None] + spread[..., None] * noise) ** 2
+def _draw_zeta(generator: np.random.Generator, block: int, t: np.ndarray, spread: np.ndarray) -> np.ndarray:
+    return special.erf(t[..., None] + spread[..., None] * generator.standard_normal(block)) ** 2
 
 
 def draw_gamma(key: Array, shape: Float[ArrayLike, "*#s"], size: tuple[int, ...]) -> Float[Array, "*s"]:

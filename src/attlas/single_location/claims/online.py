@@ -118,7 +118,7 @@ def statistics(x: Overlaps) -> np.ndarray:
     ),
     quick=Setting(
         dim=80, length=10, gamma=ROOT_HALF, noise=0.1, schedule="geometric", lam=2.0, rate=1e-4, end=0.1, step_size=1e-3,
-        batch_size=5, steps=28_000, repeats=48,
+        batch_size=5, steps=24_000, repeats=64,
     ),
     paper=Setting(
         dim=80, length=10, gamma=ROOT_HALF, noise=0.1, schedule="inverse", lam=2.0, rate=1e-4, end=0.1, step_size=1e-3,

@@ -140,7 +140,7 @@ def manifold_convergence(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     r" ends at the oracle in more than 80 % of runs.",
     words="With a sharpness that shrinks, nearly every random start finds the decisive token; a few end swapped.",
     hypotheses=RUN,
-    quick=run_setting(schedule="inverse", lam=1.0, steps=120_000, repeats=128),
+    quick=run_setting(schedule="inverse", lam=1.0, steps=90_000, repeats=256),
     paper=run_setting(schedule="inverse", lam=1.0, steps=120_000, repeats=1000),
     rule=Convergence(share=0.8),
     control=Control(

@@ -237,7 +237,7 @@ def paired_shares(a: np.ndarray, b: np.ndarray) -> tuple[float, float, float]:
     r" overlaps, $\kappa_0, \nu_0, \theta_0, \eta_0, \rho_0 \sim N(0, \frac1d)$ independent, to within $0.03$.",
     words="How often descent fails is the size of a region in five dimensions, whatever else is in the start.",
     hypotheses=(*TASK, HEAD, TIME),
-    quick=Setting(dim=400, length=10, gamma=ROOT_HALF, noise=0.0, lam=(0.5,), time=10.0, repeats=768),
+    quick=Setting(dim=400, length=10, gamma=ROOT_HALF, noise=0.0, lam=(0.5,), time=5.0, repeats=1536),
     paper=Setting(dim=400, length=10, gamma=ROOT_HALF, noise=0.0, lam=(0.3, 0.5, 1.0), time=15.0, repeats=3000),
     rule=Approximation(margin=0.03, relative=False),
     control=Control("a share larger by 0.06", lambda e: e.assign(predicted=e["predicted"] + 0.06)),
