@@ -37,7 +37,9 @@ def test_errors_are_exact_in_the_noise_and_in_the_query(float64, dim):
     mix = rates.Mix(np.eye(2), np.ones(2))
     contexts = rates.draw_contexts(jax.random.key(1), draws, length, sphere)
     kernel, noise = Exponential(0.5), np.asarray(0.5)
-    exact = np.asarray(rates.squared_errors(contexts, sphere, noise, kernel, np.array([0.3]), np.array([0.2]), mix))
+    exact = np.asarray(
+        rates.squared_errors(contexts, length, sphere, noise, kernel, np.array([0.3]), np.array([0.2]), mix)
+    )
 
     drawn = jax.random.split(jax.random.key(2), 3)
     asked, context = (
