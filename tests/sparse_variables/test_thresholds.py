@@ -214,5 +214,5 @@ def test_the_lead_is_a_ratio_of_movements():
 
 
 def test_longer_contexts_get_more_steps():
-    setting = claims.SHORT
+    setting = claims.LONG
     assert [claims.steps_at(setting.at(length=t)) for t in (16, 800, 3200)] == [500, 500, 1000]

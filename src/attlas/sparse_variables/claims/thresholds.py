@@ -114,7 +114,7 @@ CURVE_PARTS: dict[str, Any] = {
     "cells": product("length"),
     "budget": "trials",
 }
-SHORT = Setting(length=(16, 32, 320), trials=24, most=400, steps=350, function="and", sparsity=3, learner="attention")
+SHORT = Setting(length=(16, 64, 400), trials=28, most=400, steps=350, function="and", sparsity=3, learner="attention")
 LONG = SHORT.replace(length=(25, 50, 100, 200, 400, 800), trials=48, steps=500)
 WIDE = LONG.replace(length=(25, 50, 100, 200, 400, 800, 1600))
 
