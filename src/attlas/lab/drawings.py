@@ -4,7 +4,7 @@ import hashlib
 import json
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -14,6 +14,7 @@ from typing import Any
 import pandas as pd
 import vl_convert
 import xarray as xr
+from altair.utils.schemapi import debug_mode
 
 import attlas
 from attlas.lab.blocks import encoded
@@ -57,26 +58,35 @@ def _make(result: Result) -> Drawing:
     files = {"nc": encoded(_described(result)), "csv": _table(result.evidence).encode()}
     if result.claim.figure is None:
         return Drawing("", files)
-    spec, svg = drawn(result.figure())
+    with debug_mode(False):  # the tests validate
+        chart = result.figure()
+    spec, svg = drawn(chart)
     return Drawing(spec, {"svg": svg.encode(), "pdf": vl_convert.svg_to_pdf(svg), **files})
 
 
-def drawn(chart: Any) -> tuple[str, str]:
+def drawn(chart: Any, keep: Path | None = None) -> tuple[str, str]:
     """A chart as a specification that may stand in a script element of HTML, and as SVG."""
-    spec = chart.to_dict(validate=False)  # the tests validate
+    spec = json.dumps(chart.to_dict(validate=False), separators=(",", ":"))
+    name = f"{hashlib.sha256(spec.encode()).hexdigest()[:24]}-{version('vl-convert-python')}.svg"
     # "<" is written so that no text of the data can end the script element it stands in.
-    return json.dumps(spec, separators=(",", ":")).replace("<", "\\u003c"), vl_convert.vegalite_to_svg(spec)
+    return spec.replace("<", "\\u003c"), _kept(keep, name, lambda: vl_convert.vegalite_to_svg(spec))
 
 
 def script(keep: Path | None = None) -> str:
-    """The script that draws specifications in a browser, from the folder `keep` if it was put together before."""
-    place = None if keep is None else keep / f"vega-{version('vl-convert-python')}.js"
-    if place is not None and place.is_file():
+    """The script that draws specifications in a browser."""
+    return _kept(keep, f"vega-{version('vl-convert-python')}.js", vl_convert.javascript_bundle)  # type: ignore[arg-type]
+
+
+def _kept(keep: Path | None, name: str, make: Callable[[], str]) -> str:
+    """A text from the folder `keep` if it was made before."""
+    if keep is None:
+        return make()
+    place = keep / name
+    if place.is_file():
         return place.read_text(encoding="utf-8")
-    made: str = vl_convert.javascript_bundle()  # type: ignore[call-arg]
-    if place is not None:
-        with suppress(OSError):
-            _put(place, made.encode())
+    made = make()
+    with suppress(OSError):  # what cannot be kept is made again next time
+        _put(place, made.encode())
     return made
 
 

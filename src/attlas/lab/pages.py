@@ -178,7 +178,7 @@ class _Writer:
         self._save("atlas.js", self._source("atlas.js"))
         listed = [self._claim(result) for result in self._counted()]
         for one in self.atlas.shown:
-            spec, svg = drawn(one.figure())
+            spec, svg = drawn(one.figure(), self.atlas.keep)
             self._page(
                 f"showpieces/{one.piece.slug}.html", "showpiece.html", shown=one, piece=one.piece, spec=spec, svg=svg
             )
