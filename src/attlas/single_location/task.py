@@ -102,7 +102,9 @@ class SingleLocation:
                 key, shape, dtype, self.constants, self.k_star.astype(dtype), self.v_star.astype(dtype), law
             )
 
-    def bayes_logits(self, tokens: Float[Array | np.ndarray, "*n length dim"]) -> Float[Array, "*n length"]:
+    def bayes_logits(
+        self, tokens: Float[Array | np.ndarray, "*n length dim"]
+    ) -> Float[Array | np.ndarray, "*n length"]:
         r"""Log posterior of the place up to a constant, $\log p_l + \frac{m}{\gamma^2}\langle x_l, k^*\rangle
         - \frac12(\gamma^{-2} - 1)|x_l|^2$: softmax attention with a norm term, and without one at $\gamma = 1$."""
         scores = self.m / self.gamma**2 * tokens @ self.k_star.astype(tokens.dtype)
