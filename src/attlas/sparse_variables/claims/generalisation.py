@@ -38,7 +38,7 @@ FILLINGS = 64
         Hypothesis("samples are two different numbers", lambda s: len(set(s.samples)) == 2, defining=True),
         Hypothesis(f"recipe is one of {', '.join(RECIPES)}", lambda s: set(s.recipe) <= set(RECIPES), defining=True),
     ),
-    quick=Setting(length=64, samples=(32, 128), recipe=("adam",), steps=150, every=25, validation=2000, repeats=10),
+    quick=Setting(length=64, samples=(32, 128), recipe=("adam",), steps=150, every=25, validation=2000, repeats=16),
     paper=Setting(length=300, samples=(50, 200), recipe=("adam", "R"), steps=200, every=25, validation=10_000, repeats=30),
     rule=Order(),
     control=Control("the numbers of samples change places", lambda e: e.assign(lower=e["upper"], upper=e["lower"])),
