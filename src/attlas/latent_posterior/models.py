@@ -213,11 +213,12 @@ class BayesianRegression(Model):
         normal = rng.standard_normal((*shape, self.dim))
         return normal / np.linalg.norm(normal, axis=-1, keepdims=True)
 
+    @float64
     def _root(self, keys: Float[np.ndarray, "n size dim"]) -> Float[np.ndarray, "n size D"]:
         """What functions at the keys are made of: their features, or a factor of the Gram matrix."""
         if self.kernel is None:
             return np.asarray(_features(self.features, keys))
-        gram = np.asarray(_gram(self, keys), float)
+        gram = np.asarray(_gram(self, keys))
         # Lifted by its rounding error, because a smooth kernel's matrix is singular to rounding.
         lift = 10 * np.finfo(float).eps * np.trace(gram, axis1=-2, axis2=-1)
         return np.linalg.cholesky(gram + lift[:, None, None] * np.eye(gram.shape[-1]))

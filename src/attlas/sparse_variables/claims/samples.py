@@ -139,7 +139,7 @@ def statistical_floor(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     draws, unique = stream(key_for(seed, id, "bits")), np.empty(cell.repeats)
     for r in range(cell.repeats):
         bits = (draws.random((cell.samples, cell.length), np.float32) < task.bias).astype(np.uint8)
-        unique[r] = task.consistent(Batch(bits, bits[:, list(task.support)].all(1)), most=2) == 1
+        unique[r] = task.consistent(Batch(bits, bits[:, list(task.support)].min(1)), most=2) == 1
     share = unique.mean()
     return xr.Dataset(
         {
