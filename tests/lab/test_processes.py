@@ -134,4 +134,4 @@ def test_claims_that_share_evidence_stay_together():
         "paper": setting, "rule": Agreement(), "control": Control("none", lambda e: e),
     }  # fmt: skip
     made = [Claim(f"m/{slug}", **parts, evidence=of) for slug, of in (("a", "m/a"), ("b", "m/b"), ("c", "m/a"))]
-    assert [[claim.slug for claim in group] for group in grouped(made)] == [["a", "c"], ["b"]]
+    assert [[claim.slug for claim in group] for group in grouped(made)] == [["b"], ["a", "c"]]

@@ -86,10 +86,11 @@ def _by_processes(
 
 
 def grouped(claims: Sequence[Claim]) -> deque[Group]:
-    """Claims that share their evidence belong together: it is measured once."""
+    """Claims that share their evidence belong together, where the last of them is: it is measured once, and mostly takes long, so that it should not
+    come at the very end."""
     groups: dict[str, Group] = {}
     for claim in claims:
-        groups.setdefault(claim.evidence, []).append(claim)
+        groups[claim.evidence] = [*groups.pop(claim.evidence, []), claim]
     return deque(groups.values())
 
 
