@@ -127,7 +127,11 @@ SHOWPIECES = (
         " over T and s, for and, or and majority; 400 samples are the most that are tried.",
         "sparse-variables/samples-exponent",
         Size({"length": "25,50,100,200,400,800", "sparsity": "1,2,3,4,5", "function": "and,or,majority"}),
-        Size({"length": "32,64,128", "sparsity": "1,2,3", "function": "and,or,majority"}, "quick", ("trials=12", "steps=500")),
+        Size(
+            {"length": "32,64,128", "sparsity": "1,2,3", "function": "and,or,majority"},
+            "quick",
+            ("trials=12", "steps=500"),
+        ),
         show="log_threshold",
         label="log of samples",
         at={"learner": "attention"},
