@@ -7,7 +7,6 @@ import numpy as np
 import xarray as xr
 from jaxtyping import Array, Float
 from scipy import special
-from scipy.stats import norm
 
 from attlas.claims import Control, Hypothesis, Setting, claim, drawn_by, key_for, together
 from attlas.gaussian import stream, zeta
@@ -94,9 +93,10 @@ def per_sequence(task: SingleLocation, key: Array, samples: int) -> tuple[np.nda
 
 
 def posterior_mean(task: SingleLocation, tokens: Float[np.ndarray, "n length dim"]) -> Float[np.ndarray, " n"]:
-    """E[Y | X] from the definition: the density of the whole sequence for each place, times the place's probability."""
-    informative = norm.logpdf(tokens, task.m * task.k_star, task.gamma).sum(-1)
-    other = norm.logpdf(tokens).sum(-1)
+    """E[Y | X] from the definition: the density of the whole sequence for each place, times the place's probability; each is without the
+    factor that all tokens have in common."""
+    informative = -((tokens - task.m * task.k_star) ** 2).sum(-1) / (2 * task.gamma**2) - task.dim * np.log(task.gamma)
+    other = -(tokens**2).sum(-1) / 2
     here = np.eye(task.length, dtype=bool)
     joint = np.where(here, informative[:, None], other[:, None]).sum(-1) + np.log(task.location_law)
     return (special.softmax(joint, axis=-1) * (tokens @ task.v_star)).sum(-1)
