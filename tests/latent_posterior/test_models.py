@@ -123,6 +123,21 @@ def test_a_kernel_regression_conditions_the_joint_gaussian():
     np.testing.assert_allclose(law.variance, np.diag(np.linalg.inv(precision[12:, 12:])), atol=1e-11)
 
 
+def test_arrays_of_numpy_are_answered_in_double_precision_whatever_the_callers():
+    free = BayesianRegression(2, kernel=rbf, noise=0.4)
+    linear = BayesianRegression(2, features, noise=0.4)
+    drawn, other = free.sample(KEY, 2, 40, queries=5), linear.sample(KEY, 2, 40)
+    law, posterior = free.predictive(*drawn[:3]), linear.posterior(*other[:2])
+    with jax.enable_x64(False):
+        found = free.sample(KEY, 2, 40, queries=5)
+        for one, same in zip(found, drawn, strict=True):
+            np.testing.assert_allclose(one, same, rtol=1e-12, atol=1e-12)
+        for one, same in zip(
+            (*free.predictive(*found[:3]), *linear.posterior(*other[:2])), (*law, *posterior), strict=True
+        ):
+            np.testing.assert_allclose(one, same, rtol=1e-10, atol=1e-10)
+
+
 def test_drawn_functions_have_the_covariance_of_the_kernel():
     keys, values, queries, targets = PROCESS.sample(KEY, 40_000, 1, queries=1)
     product = np.asarray(values[:, 0, 0] * targets[:, 0, 0] - 1.5**2 * rbf(keys, queries)[:, 0, 0])

@@ -22,12 +22,10 @@ from jaxtyping import Array, Float, Int
 from scipy import special
 
 from attlas.errors import InputError, positive, whole
-from attlas.gaussian import Estimate, Real, float64, stream
+from attlas.gaussian import BLOCK, Estimate, Real, float64, stream
 
 MOST = 2_000_000
 """The most terms that an exact sum may have."""
-BLOCK = 1 << 14
-"""Sequences drawn at a time, each block from a stream of its own: a longer run begins with the numbers of a shorter one."""
 
 
 class Sequences(NamedTuple):
@@ -97,7 +95,8 @@ class Model(eqx.Module):
 
 
 def simulated(draw: Callable[[Array, int], Any], key: Array, samples: int) -> Estimate:
-    """Mean over `samples` values of `draw(key, n)`, which returns n of them."""
+    """Mean over `samples` values of `draw(key, n)`, which returns n of them; each block has a key of its own, so that a longer run begins with the
+    numbers of a shorter one."""
     starts = range(0, whole("samples", samples, 1), BLOCK)
     values = np.concatenate([draw(jax.random.fold_in(key, i), min(BLOCK, samples - i)) for i in starts])
     return Estimate(values.mean(), values.std(ddof=1) / math.sqrt(samples))
@@ -213,12 +212,11 @@ class BayesianRegression(Model):
         normal = rng.standard_normal((*shape, self.dim))
         return normal / np.linalg.norm(normal, axis=-1, keepdims=True)
 
-    @float64
     def _root(self, keys: Float[np.ndarray, "n size dim"]) -> Float[np.ndarray, "n size D"]:
         """What functions at the keys are made of: their features, or a factor of the Gram matrix."""
         if self.kernel is None:
-            return np.asarray(_features(self.features, keys))
-        gram = np.asarray(_gram(self, keys))
+            return _features(self.features, keys)
+        gram = _gram(self, keys)
         # Lifted by its rounding error, because a smooth kernel's matrix is singular to rounding.
         lift = 10 * np.finfo(float).eps * np.trace(gram, axis1=-2, axis2=-1)
         return np.linalg.cholesky(gram + lift[:, None, None] * np.eye(gram.shape[-1]))
@@ -234,7 +232,7 @@ class BayesianRegression(Model):
         if self.kernel is not None:
             raise InputError("the latent of a kernel is a function: its posterior is the `predictive` law at queries")
         by_numpy = _numpy(keys, values)
-        phi = np.asarray(_features(self.features, keys)) if by_numpy else self.features(keys)
+        phi = _features(self.features, keys) if by_numpy else self.features(keys)
         transposed, inverse = (np if by_numpy else jnp).swapaxes(phi, -1, -2), (np if by_numpy else jnp).linalg.inv
         covariance = inverse(transposed @ phi + self.ridge * np.eye(phi.shape[-1]))
         return Gaussian(covariance @ (transposed @ values), self.noise**2 * covariance)
@@ -253,7 +251,7 @@ class BayesianRegression(Model):
 
     def _predictive_by_numpy(self, keys: np.ndarray, values: np.ndarray, queries: np.ndarray) -> Gaussian:
         length = keys.shape[-2]
-        every = np.asarray(_gram(self, np.concatenate([keys, queries], -2)), float)
+        every = _gram(self, np.concatenate([keys, queries], -2))
         seen, cross = every[..., :length, :length], every[..., :length, length:]
         solved = np.linalg.solve(seen + self.ridge * np.eye(length), np.concatenate([cross, values], -1))
         known, white = np.split(solved, [queries.shape[-2]], -1)
@@ -295,13 +293,15 @@ ROOTS = 1 << 10
 """Contexts whose Gram matrices are factored at a time."""
 
 
+@float64
 @eqx.filter_jit
-def _features(features: Callable[[Array], Array], keys: Any) -> Array:
+def _features(features: Callable[[Array], Array], keys: Any) -> Any:
     return features(keys)
 
 
+@float64
 @eqx.filter_jit
-def _gram(model: BayesianRegression, points: Any) -> Array:
+def _gram(model: BayesianRegression, points: Any) -> Any:
     return model.gram(points, points)
 
 

@@ -307,15 +307,9 @@ def sampled_risk(
     return averaged(draw_loss, key, whole("samples", samples, 2), *args, head)
 
 
-def draw_loss(
-    generator: np.random.Generator,
-    block: int,
-    c: Constants,
-    overlaps: Overlaps,
-    lam: np.ndarray,
-    head: Gate | None = ERF,
-) -> Float[np.ndarray, "*s n"]:
-    prediction, target = draw_projected(generator, block, c, overlaps, lam, head)
+def draw_loss(generator: np.random.Generator, block: int, *args: Any) -> Float[np.ndarray, "*s n"]:
+    """The squared errors of `draw_projected`."""
+    prediction, target = draw_projected(generator, block, *args)
     return (prediction - target) ** 2
 
 
