@@ -65,8 +65,7 @@ def descend(
 
 LANES = (16, 64)
 """Starts that descend together: the fewest that hold them all, or as many groups of the most as it takes, so that two
-compiled programs serve every number of starts. Where an array is longer than 512 bytes, XLA hands out the few operations
-of a step to its threads, which costs more than the step."""
+compiled programs serve every number of starts. A step of 128 takes three to four times the CPU of a step of 64."""
 
 
 def _in_lanes(start: Overlaps, args: Any, *, steps: int, progress: Any, **options: Any) -> Trajectory:
