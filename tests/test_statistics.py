@@ -16,7 +16,7 @@ import xarray as xr
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import kolmogi
-from scipy.stats import beta, binom, binomtest, norm
+from scipy.stats import beta, binom, binomtest, ks_2samp, norm
 
 from attlas import InputError
 from attlas.statistics import (
@@ -375,6 +375,17 @@ def test_the_level_is_shared_over_the_statistics():
         seen = samples(np.hstack([a, *[b] * (statistics - 1)]), np.hstack([b] * statistics))
         assert SameLaw(level=0.9 * statistics * p).judge(seen).word == "confirmed"
         assert SameLaw(level=1.1 * statistics * p).judge(seen).word == "refuted"
+
+
+@pytest.mark.parametrize("draws", [30, 100, 400])
+def test_p_values_are_scipys_exact_ones_or_where_they_are_small_somewhat_larger(draws):
+    rng = np.random.default_rng(31)
+    for shift in np.linspace(0, 8, 9) / np.sqrt(draws):
+        a, b = rng.normal(size=(2, draws, 1)) + [[[0]], [[shift]]]
+        exact = ks_2samp(a[:, 0], b[:, 0], method="exact")
+        p = SameLaw().judge(samples(a, b)).statistic
+        assert p == pytest.approx(exact.pvalue, rel=0.1) if exact.pvalue > 0.1 else p >= exact.pvalue
+        assert exact.pvalue < LEVEL or p < 2 * exact.pvalue
 
 
 def test_two_laws_a_stated_distance_apart_in_one_of_several_statistics_are_told_apart():

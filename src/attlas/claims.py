@@ -209,7 +209,8 @@ class Claim:
     `measure(cells, seed)` returns the evidence for a batch of cells, a Dataset with a leading axis `cell`. Cells that
     agree in the parameters `shape` have arrays of one shape and may be measured together; by default each is
     measured by itself. `fit` makes what the rule reads of the evidence of all cells, where that takes more than one of
-    them. `budget` names the count that a repetition multiplies by four. `code` is the digest of the sources that its
+    them. `budget` names the count that a repetition multiplies by four. What takes `long`, beside other claims, is begun first
+    where several are measured at once. `code` is the digest of the sources that its
     numbers depend on, as they were when it was registered. Claims that are measured by one function share its
     evidence: it is kept under the id of the first of them, `evidence`.
     """
@@ -233,6 +234,7 @@ class Claim:
     batch: int = 8
     budget: str | None = None
     precision: Literal["float64", "float32"] = "float64"
+    long: bool = False
     fit: Callable[[xr.Dataset], xr.Dataset] = field(default=lambda evidence: evidence)
     code: str = ""
     evidence: str = ""

@@ -119,7 +119,8 @@ EDGE = 1 + 1e-9
 
 
 def _flat(*values: xr.DataArray) -> list[np.ndarray]:
-    return [v.values.ravel() for v in xr.broadcast(*values)]
+    alike = all(v.dims == values[0].dims for v in values)  # as mostly; to ask xarray takes milliseconds
+    return [v.values.ravel() for v in (values if alike else xr.broadcast(*values))]
 
 
 def _count(n: int, noun: str) -> str:
@@ -426,27 +427,32 @@ class SameLaw(Rule):
         return f"SameLaw: no Kolmogorov-Smirnov test between the two samples rejects at joint level {self.level:g}."
 
     def _judge(self, *values: xr.DataArray) -> Verdict:
-        from scipy.stats import ks_2samp
-
         if any(self.along not in v.dims for v in values):
             raise InputError(f"the samples have axes {values[0].dims}: SameLaw compares along '{self.along}'")
         # Pair by name; the draws of the two samples have nothing to do with each other.
         named = xr.broadcast(values[0], values[1].rename({self.along: "other"}), exclude=(self.along, "other"))
         axes = zip(named, (self.along, "other"), strict=True)
         a, b = (v.transpose(..., draws).values.reshape(-1, v.sizes[draws]) for v, draws in axes)
-        tests = [ks_2samp(*pair, method="auto") for pair in zip(a, b, strict=True)]
-        threshold = self.level / len(tests)
-        worst = min(tests, key=lambda test: test.pvalue)
+        threshold = self.level / len(a)
+        distance = max(_distance(*pair) for pair in zip(a, b, strict=True))
         sizes = a.shape[1] * b.shape[1] / (a.shape[1] + b.shape[1])
+        # Of the limit law: below a tenth it is larger than that of finitely many draws, never smaller.
+        p = float(special.kolmogorov(np.sqrt(sizes) * distance))
         critical = special.kolmogi(threshold) / np.sqrt(sizes)
         reach = min(1.0, critical + special.ndtri(POWER) / 2 / np.sqrt(sizes))
         return Verdict(
-            "confirmed" if worst.pvalue >= threshold else "refuted",
-            f"The smallest of {_count(len(tests), 'p-value')} is {worst.pvalue:.2g}, at a distance of "
-            f"{worst.statistic:.3g}; below {threshold:.2g} rejects.",
-            float(worst.pvalue),
+            "confirmed" if p >= threshold else "refuted",
+            f"The smallest of {_count(len(a), 'p-value')} is {p:.2g}, at a distance of {distance:.3g}; below {threshold:.2g} rejects.",
+            p,
             threshold,
             f"distance < {min(1.0, critical):.3g}",
-            f"distance {worst.statistic:.3g}",
+            f"distance {distance:.3g}",
             f"two distribution functions about {reach:.2g} apart",
         )
+
+
+def _distance(a: np.ndarray, b: np.ndarray) -> float:
+    """The largest distance between the distribution functions of two samples."""
+    a, b, at = np.sort(a), np.sort(b), np.concatenate([a, b])
+    gaps = np.searchsorted(a, at, "right") / len(a) - np.searchsorted(b, at, "right") / len(b)
+    return float(abs(gaps).max())

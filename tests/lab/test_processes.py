@@ -127,11 +127,12 @@ def _alive(session):
     return False
 
 
-def test_claims_that_share_evidence_stay_together():
+def test_claims_that_share_evidence_stay_together_and_long_ones_come_last():
     setting = Setting(n=1)
     parts = {
         "source": "attlas", "reference": "here", "statement": "s.", "words": "w.", "measure": print, "quick": setting,
         "paper": setting, "rule": Agreement(), "control": Control("none", lambda e: e),
     }  # fmt: skip
-    made = [Claim(f"m/{slug}", **parts, evidence=of) for slug, of in (("a", "m/a"), ("b", "m/b"), ("c", "m/a"))]
-    assert [[claim.slug for claim in group] for group in grouped(made)] == [["b"], ["a", "c"]]
+    evidence = {"a": "m/a", "b": "m/b", "c": "m/a", "d": "m/d", "e": "m/b"}
+    made = [Claim(f"m/{slug}", **parts, evidence=of, long=slug == "c") for slug, of in evidence.items()]
+    assert [[claim.slug for claim in group] for group in grouped(made)] == [["b", "e"], ["d"], ["a", "c"]]

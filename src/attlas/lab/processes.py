@@ -86,12 +86,12 @@ def _by_processes(
 
 
 def grouped(claims: Sequence[Claim]) -> deque[Group]:
-    """Claims that share their evidence belong together, where the last of them is: it is measured once, and mostly takes long, so that it should not
-    come at the very end."""
+    """Claims that share their evidence belong together: it is measured once. What takes long comes last, where the second process begins, so that
+    short claims are left for the end and neither waits for the other."""
     groups: dict[str, Group] = {}
     for claim in claims:
-        groups[claim.evidence] = [*groups.pop(claim.evidence, []), claim]
-    return deque(groups.values())
+        groups.setdefault(claim.evidence, []).append(claim)
+    return deque(sorted(groups.values(), key=lambda group: any(claim.long for claim in group)))
 
 
 @dataclass

@@ -3,6 +3,7 @@
 import contextlib
 import functools
 import hashlib
+import json
 import platform
 import threading
 import time
@@ -146,9 +147,19 @@ def recall(
 
 
 def _recorded(result: Result, store: Store) -> Result:
-    """The store knows it as the last result of its claim."""
-    store.record(result.claim.id, {"attlas": attlas.__version__, "when": _now(), **result.to_dict()})
+    """The store knows it as the last result of its claim; the record of when and how fast it was measured stays."""
+    told = {"attlas": attlas.__version__, "when": _now(), **result.to_dict()}
+    if not (result.cached and _says(store.recorded(result.claim.id)) == _says(told)):
+        store.record(result.claim.id, told)
     return result
+
+
+def _says(told: dict[str, Any] | None) -> Any:
+    """What a record says of a claim, whenever it was measured."""
+    if told is None:
+        return None
+    names = ("attlas", "scale", "setting", "seed", "verdict", "control", "reason", "control_reason")
+    return json.dumps([told.get(name) for name in names] + [told.get("provenance", {}).get("code")])
 
 
 class _NotStored(Exception):

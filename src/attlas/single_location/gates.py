@@ -13,8 +13,9 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+import scipy
 from jaxtyping import Array, ArrayLike, Float
-from scipy import integrate, special
+from scipy import special
 
 from attlas.errors import InputError, near, positive
 from attlas.gaussian import REACH, Real, float64, gaussian_moments, gaussian_nodes
@@ -275,7 +276,7 @@ def best_gate_excess(task: SingleLocation) -> float:
     log_p1 = -(((a - m) / gamma) ** 2) / 2 + math.log(gamma)  # times gamma^2
     log_p0 = -(a**2) / 2 + math.log(others)
     product = np.exp(-np.logaddexp(-log_p1, -log_p0)) / math.sqrt(2 * math.pi)
-    return float(integrate.simpson(product, x=a))
+    return float(scipy.integrate.simpson(product, x=a))
 
 
 def predict(

@@ -16,8 +16,9 @@ from dataclasses import dataclass, replace
 import jax
 import jax.numpy as jnp
 import numpy as np
+import scipy
 from jaxtyping import ArrayLike, Float
-from scipy import optimize, special
+from scipy import special
 
 from attlas import attention
 from attlas.capacity import Capacity, HeadNorms, class_of, collapsed_head, head_block, read_out
@@ -391,7 +392,7 @@ def _sharp(
             f"dim = {embedding.dim}: an irrelevant place has the product {coherence:.2f} with the direction of the relevant ones, whose own is"
             f" 1, and it must be below {most:g}; 4 s ln T = {4 * task.sparsity * np.log(task.length):.0f} dimensions or more will do for a threshold"
         )
-    beta = optimize.brentq(lambda beta: advantage(others, beta), -50.0, 1e6, xtol=1e-13, rtol=1e-15)
+    beta = scipy.optimize.brentq(lambda beta: advantage(others, beta), -50.0, 1e6, xtol=1e-13, rtol=1e-15)
     return coefficients @ np.array([beta, 1.0])
 
 

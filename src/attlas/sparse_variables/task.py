@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+import scipy
 from jaxtyping import Array, Float, Int, UInt8
-from scipy import optimize
 
 from attlas.errors import InputError, near, whole
 from attlas.gaussian import Real, stream
@@ -133,7 +133,7 @@ class SparseBoolean:
         values = np.array([excess(p) for p in grid])
         exact = grid[abs(values) < 1e-12]
         signs = np.flatnonzero(values[:-1] * values[1:] < 0)
-        roots = [*exact, *(optimize.brentq(excess, grid[i], grid[i + 1], xtol=1e-15) for i in signs)]
+        roots = [*exact, *(scipy.optimize.brentq(excess, grid[i], grid[i + 1], xtol=1e-15) for i in signs)]
         nearest = grid[abs(values) <= abs(values).min() + 1e-12]
         return float(min(roots or nearest, key=lambda p: abs(p - 0.5)))
 

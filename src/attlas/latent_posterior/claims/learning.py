@@ -605,6 +605,7 @@ def ratio_of(e: xr.Dataset, name: str) -> xr.Dataset:
 
 claim(
     LENGTHS,
+    long=True,
     statement=r"CME attention whose temperature and constant ridge were learnt at one length has a risk within 5 % of the Bayes risk at shorter contexts and at longer ones, here four times or more.",
     words="Kernel attention that was trained on contexts of one length is as good as can be on others.",
     rule=Bound(),

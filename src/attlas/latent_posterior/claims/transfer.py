@@ -189,6 +189,7 @@ SHARE = "latent-posterior/masked-share"
 
 @claim(
     SHARE,
+    long=True,
     source="attlas",
     reference="masked pretraining, a share of the tokens hidden",
     statement=r"With h of L tokens hidden, least squares of the hidden values $Az + s\,e'$ on the $L - h$ tokens $z + \sigma e$ that are left has the mean excess $\frac{d}{n-d-1}\sum_j(a_j^2P + \frac{s^2}{h})$ with"

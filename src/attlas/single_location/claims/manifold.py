@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 import numpy as np
+import scipy
 import xarray as xr
-from scipy import integrate
 
 from attlas.claims import Control, Hypothesis, Setting, claim, drawn_by, key_for, together
 from attlas.gaussian import stream
@@ -106,7 +106,7 @@ def stable_curve(task: SingleLocation, lam: float) -> tuple[np.ndarray, np.ndarr
         return -np.array([v.kappa, v.nu])
 
     time = 80 / max(abs(slow), fast)
-    half = integrate.solve_ivp(
+    half = scipy.integrate.solve_ivp(
         backwards, (0, time), 1e-6 * direction, rtol=1e-9, atol=1e-12, t_eval=np.linspace(0, time, 1001)
     ).y
     curve = np.hstack([-half, half])  # the flow is odd

@@ -4,9 +4,10 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+import scipy
 import xarray as xr
 from jaxtyping import Array, Float
-from scipy import integrate, optimize, special
+from scipy import special
 
 from attlas.claims import Control, Hypothesis, Setting, claim, drawn_by, key_for, together
 from attlas.gaussian import BLOCK, Estimate, averaged, stream, zeta
@@ -310,7 +311,7 @@ def bound_on_excess(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     for i, (part, box) in enumerate(PARTS.items()):
         uniform = stream(key, i + 2).random((2, cell.points))
         points = box[:, :1] + (box[:, 1:] - box[:, :1]) * uniform
-        worst = optimize.differential_evolution(
+        worst = scipy.optimize.differential_evolution(
             lambda x, part=part: -np.divide(*part(x)[:2]), box, init=points[:, :64].T, maxiter=cell.generations, tol=0,
             rng=generator, polish=False, vectorized=True, updating="deferred",
         )  # fmt: skip
@@ -339,9 +340,9 @@ def informative_part(log_place: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.
     g = np.linspace(-12, 12, 2001)
     x = u[..., None] * (1 + g / r[..., None])
     density = np.exp(-(g**2) / 2) / np.sqrt(2 * np.pi)
-    excess = integrate.trapezoid(special.erfc(x) ** 2 * density, g)
+    excess = scipy.integrate.trapezoid(special.erfc(x) ** 2 * density, g)
     bound = excess_bound(Constants(r, 1.0, 1, 0.0), u / r)
-    mean = integrate.trapezoid(special.erf(x) * density, g)
+    mean = scipy.integrate.trapezoid(special.erf(x) * density, g)
     return excess, bound, excess + 2 * (1 - 0.95) * mean
 
 

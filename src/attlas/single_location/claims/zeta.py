@@ -5,9 +5,10 @@ from collections.abc import Callable, Sequence
 import jax
 import jax.numpy as jnp
 import numpy as np
+import scipy
 import xarray as xr
 from jaxtyping import Array, Float
-from scipy import integrate, special
+from scipy import special
 
 from attlas.claims import Control, Hypothesis, Setting, claim, drawn_by, key_for, together
 from attlas.gaussian import sampled_zeta, stream, zeta, zeta_derivatives
@@ -67,7 +68,7 @@ def closed_zeta(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     g = np.linspace(-10, 10, 4001)
     density = np.exp(-(g**2) / 2) / np.sqrt(2 * np.pi)
     integrand = special.erf(t[..., None] + spread[..., None] * g) ** 2 * density
-    quadrature = integrate.trapezoid(integrand, g)
+    quadrature = scipy.integrate.trapezoid(integrand, g)
     return xr.Dataset(
         {
             "predicted": (("cell", "point"), zeta(t, spread)),

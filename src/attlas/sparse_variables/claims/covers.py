@@ -4,9 +4,10 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
+import scipy
 import xarray as xr
 from jaxtyping import Array, Float
-from scipy import optimize, special
+from scipy import special
 
 from attlas.claims import Control, Hypothesis, Setting, claim, drawn_by, key_for, product, together
 from attlas.covers import best_split, linear_entropy
@@ -58,7 +59,7 @@ def searched_split(sizes: Float[np.ndarray, " k"]) -> float:
         terms = (sizes / shares) ** 2 / sizes.max() ** 2
         return float(np.log(terms.sum())), 2 * (shares - terms / terms.sum())
 
-    best = optimize.minimize(total, np.zeros(len(sizes)), jac=True, method="BFGS", options={"gtol": 1e-12})
+    best = scipy.optimize.minimize(total, np.zeros(len(sizes)), jac=True, method="BFGS", options={"gtol": 1e-12})
     return float(np.exp(best.fun) * sizes.max() ** 2)
 
 

@@ -27,6 +27,7 @@ FILLINGS = 64
 
 @claim(
     "sparse-variables/overfits-below",
+    long=True,
     source=PAPER,
     reference="Figure 3, left",
     statement=r"Trained with Adam on a 3-sparse and of T = 300 bits, with 50 samples more trials overfit, with all training sequences right and not all of validation,"
@@ -75,6 +76,7 @@ def overfits_below(cells: Sequence[Setting], seed: int) -> xr.Dataset:
 
 @claim(
     "sparse-variables/falsifying-zeros",
+    long=True,
     source=PAPER,
     reference="Figure 3, right",
     statement=r"The head of a model trained on a 3-sparse and attends to the relevant bits that are 0: on average over trials a relevant 0 has more than twice the weight of a"

@@ -58,6 +58,7 @@ def parity_runs(cells: Sequence[Setting], seed: int) -> xr.Dataset:
 
 claim(
     ARRIVES,
+    long=True,
     statement=r"A Transformer of one layer learns the parity of 3 among T bits from batches of 128 uniform sequences: in more than half of the runs every one of the"
     r" $2^T$ sequences (of 10,000 where $T > 16$) gets its label at some evaluation within the steps given, for T = 10 and 15.",
     words="From fresh batches a small Transformer learns a parity without one mistake.",

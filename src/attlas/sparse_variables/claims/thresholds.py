@@ -113,6 +113,7 @@ CURVE_PARTS: dict[str, Any] = {
     "hypotheses": (LONG_ENOUGH, FUNCTION, KNOWN, TRIALS),
     "cells": product("length"),
     "budget": "trials",
+    "long": True,
 }
 SHORT = Setting(length=(16, 64, 400), trials=28, most=400, steps=350, function="and", sparsity=3, learner="attention")
 LONG = SHORT.replace(length=(25, 50, 100, 200, 400, 800), trials=48, steps=500)
@@ -226,6 +227,7 @@ def exponents_compared(evidence: xr.Dataset) -> xr.Dataset:
 
 @claim(
     RIVALS,
+    long=True,
     source=PAPER,
     reference="Section 5, inductive bias",
     statement=r"The exponent of T in the number of samples with which 80 % of trials are right on 99 % of validation is larger for an MLP on the bits than for attention;"
@@ -287,6 +289,7 @@ def normalisers_compared(evidence: xr.Dataset) -> xr.Dataset:
 
 @claim(
     NORMALISER,
+    long=True,
     source="attlas",
     reference="why trials memorise",
     statement=r"With one normaliser for the position table, $\max_t|g_t|^2/d$, in place of one for every coordinate, $g_{tj}^2$, everything else being equal, the relevant places are"
