@@ -381,7 +381,7 @@ def test_the_level_is_shared_over_the_statistics():
 def test_p_values_are_scipys_exact_ones_or_where_they_are_small_somewhat_larger(draws):
     rng = np.random.default_rng(31)
     for shift in np.linspace(0, 8, 9) / np.sqrt(draws):
-        a, b = rng.normal(size=(2, draws, 1)) + [[[0]], [[shift]]]
+        a, b = rng.normal([[[0.0]], [[shift]]], size=(2, draws, 1))
         exact = ks_2samp(a[:, 0], b[:, 0], method="exact")
         p = SameLaw().judge(samples(a, b)).statistic
         assert p == pytest.approx(exact.pvalue, rel=0.1) if exact.pvalue > 0.1 else p >= exact.pvalue
