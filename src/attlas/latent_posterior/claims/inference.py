@@ -377,6 +377,9 @@ def towards_linear(queries: Any, keys: Any, values: Any, ridges: Any) -> tuple[A
 # --- what the outputs say, and how large they are --------------------------------------------------------------------
 
 
+MOST_PROBES = 16
+
+
 @claim(
     "latent-posterior/probes",
     source="attlas",
@@ -391,33 +394,31 @@ def towards_linear(queries: Any, keys: Any, values: Any, ridges: Any) -> tuple[A
     control=Control("one probe fewer than the latent has dimensions is enough", lambda e: e.assign(predicted=e["hoped"])),
     figure=drawn_by(f"{FIGURES}.inference:probes"),
     cells=together("probes"),
+    shape=("length", "queries"),
+    batch=MOST_PROBES,
     needs=(GAUSSIAN,),
     origin="ours",
 )  # fmt: skip
 def probes(cells: Sequence[Setting], seed: int) -> xr.Dataset:
-    """`queries` is the number of latents, each with a context and probes of its own."""
-    (cell,) = cells
+    """`queries` is the number of latents, each with a context and probes of its own, of which each cell takes some."""
+    latents, length = cells[0].queries, cells[0].length
     id = "latent-posterior/probes"
-    points = on_sphere(key_for(seed, id, "points"), cell.queries, cell.length + MOST_PROBES, 3)
-    drawn = stream(key_for(seed, id, "values")).standard_normal((cell.queries, WIDTH + cell.length, 1))
+    points = on_sphere(key_for(seed, id, "points"), latents, length + MOST_PROBES, 3)
+    drawn = stream(key_for(seed, id, "values")).standard_normal((latents, WIDTH + length, 1))
     outputs, seen, mean = map(np.asarray, probed(points, drawn[:, :WIDTH], drawn[:, WIDTH:]))
-    outputs, seen = outputs[:, : cell.probes], seen[:, : cell.probes]
-    inverse = np.linalg.pinv(seen, rcond=1e-10)
-    unseen = mean - inverse @ seen @ mean
     size = np.linalg.norm(mean, axis=(1, 2))
-    lost = np.linalg.norm(unseen, axis=(1, 2)) / size
-    axes = ("cell", "latent")
-    return xr.Dataset(
-        {
-            "predicted": (axes, np.where(cell.probes < WIDTH, lost, 0.0)[None]),
-            "hoped": (axes, np.where(cell.probes < WIDTH - 1, lost, 0.0)[None]),
-            "measured": (axes, (np.linalg.norm(inverse @ outputs - mean, axis=(1, 2)) / size)[None]),
-            "error": 0.0,
-        }
-    )
+
+    def read_off(heads: int) -> tuple[np.ndarray, ...]:
+        inverse = np.linalg.pinv(seen[:, :heads], rcond=1e-10)
+        found = inverse @ outputs[:, :heads] - mean
+        lost, left = (np.linalg.norm(x, axis=(1, 2)) / size for x in (mean - inverse @ seen[:, :heads] @ mean, found))
+        return lost * (heads < WIDTH), lost * (heads < WIDTH - 1), left
+
+    names = ("predicted", "hoped", "measured")
+    found = np.swapaxes([read_off(cell.probes) for cell in cells], 0, 1)
+    return xr.Dataset({**{name: (("cell", "latent"), x) for name, x in zip(names, found, strict=True)}, "error": 0.0})
 
 
-MOST_PROBES = 16
 WIDTH = 9
 """Of the features below on the sphere of three dimensions, where $|x|^2 = 1$ ties one of the ten monomials of degree at most 2."""
 
