@@ -13,7 +13,7 @@ _TEX_ERRORS = tuple(
     kind for kind in vars(exceptions).values() if isinstance(kind, type) and issubclass(kind, Exception)
 )
 # An operator keeps its distance from its neighbours; a star in the exponent and the bars of a modulus are none.
-_TIGHT = {"<mo>&#x0002A;</mo>": "<mi>*</mi>", '<mo stretchy="false">&#x0007C;</mo>': '<mo stretchy="false" lspace="0" rspace="0">|</mo>'}  # fmt: skip
+_TIGHT = {"<mo>&#x0002A;</mo>": "<mi>∗</mi>", '<mo stretchy="false">&#x0007C;</mo>': '<mo stretchy="false" lspace="0" rspace="0">|</mo>'}  # fmt: skip
 
 
 @functools.cache

@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from markupsafe import Markup
 import attlas
 from attlas.claims import MAPS, Claim
 from attlas.errors import InputError
-from attlas.lab.drawings import drawing_of, drawn, script
+from attlas.lab.drawings import drawing_of, drawn, script, thumbnail
 from attlas.lab.explorers import EXPLORERS, write_explorers
 from attlas.lab.formulas import mathml
 from attlas.lab.graphs import Node, draw_graph
@@ -34,6 +35,8 @@ from attlas.statistics import Bound
 LIST = "claims.json"
 """The machine-readable list beside the index. It names every file of the atlas, by which a folder is known as one."""
 SCHEMA = "claims.schema.json"
+FONT = ("math.woff2", "math.OFL.txt")
+"""A subset of STIX Two Math, without which browsers on many machines set formulas badly, and its licence."""
 PACKAGE = tuple(name.replace("_", "-") for name in MAPS)
 """The maps of the package, as claims name them."""
 
@@ -176,6 +179,8 @@ class _Writer:
     def write(self) -> None:
         self._save("vega.js", script(self.atlas.keep))
         self._save("atlas.js", self._source("atlas.js"))
+        for name in FONT:
+            self._save(name, (files("attlas.lab") / "assets" / name).read_bytes())
         listed = [self._claim(result) for result in self._counted()]
         for one in self.atlas.shown:
             spec, svg = drawn(one.figure(), self.atlas.keep)
@@ -273,7 +278,7 @@ class _Writer:
             "by_map": by_map,
             "counts": _counts(atlas.results),
             "explorers": EXPLORERS if atlas.of_the_package else (),
-            "pictures": {name: (id, self._size(id)) for name, id in pictures.items() if id},
+            "pictures": {name: (id, self._picture(name, id)) for name, id in pictures.items() if id},
             "asked": _asked(atlas),
             "graphs": {name: Markup(_graph(name, results)) for name, results in by_map.items()},
         }
@@ -281,8 +286,11 @@ class _Writer:
     def _drawn(self, id: str) -> bool:
         return (self.folder / f"{id}.svg").is_file()
 
-    def _size(self, id: str) -> tuple[str, str]:
-        return size_of((self.folder / f"{id}.svg").read_text(encoding="utf-8"))
+    def _picture(self, name: str, id: str) -> tuple[str, str]:
+        """Write the picture of a map, the figure of a claim as a small panel shows it; its width and height."""
+        svg = thumbnail(drawing_of(self.atlas.by_id[id], self.atlas.keep).spec, self.atlas.keep)
+        self._save(f"pictures/{name}.svg", svg)
+        return size_of(svg)
 
     def _list(self, claims: list[dict[str, Any]]) -> None:
         self._save(SCHEMA, self._source(SCHEMA))

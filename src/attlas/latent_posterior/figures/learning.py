@@ -200,7 +200,7 @@ def length_curve(evidence: xr.Dataset) -> Any:
         "color": colour("mechanism:N", None, sort=None, legend=alt.Legend(orient="bottom", columns=2, labelLimit=300))
     }
     bars = error_bars(alt.Chart(frame), x, "low", "high", "risk over the Bayes risk", **shown)
-    chart = lines(frame, x, log_axis("ratio:Q", "risk over the Bayes risk"), **shown)
+    chart = lines(frame, x, log_axis("ratio:Q", "risk over the Bayes risk", "~g"), **shown)
     here = alt.Chart(frame.iloc[:1]).mark_rule(color=THEORY, strokeDash=[1, 3]).encode(x="trained:Q")
     return finish(
         (here + rule_at(1.0) + bars + chart).properties(width=WIDTH, height=HEIGHT),

@@ -9,8 +9,8 @@ import xarray as xr
 from attlas.drawing import HEIGHT, THEORY, WIDTH, colour, finish, table
 
 
-def log_axis(name: str, title: str, **options: Any) -> alt.Y:
-    return alt.Y(name, title=title, scale=alt.Scale(type="log"), axis=alt.Axis(format="~e", tickCount=6), **options)
+def log_axis(name: str, title: str, form: str = "~e", **options: Any) -> alt.Y:
+    return alt.Y(name, title=title, scale=alt.Scale(type="log"), axis=alt.Axis(format=form, tickCount=6), **options)
 
 
 def against(evidence: xr.Dataset, title: str, what: str, names: dict[str, str], legend: str) -> Any:
