@@ -1,5 +1,6 @@
 """The atlas as pages: self-contained HTML that opens from disk and asks nothing of a network."""
 
+import base64
 import hashlib
 import inspect
 import json
@@ -35,8 +36,9 @@ from attlas.statistics import Bound
 LIST = "claims.json"
 """The machine-readable list beside the index. It names every file of the atlas, by which a folder is known as one."""
 SCHEMA = "claims.schema.json"
-FONT = ("math.woff2", "math.OFL.txt")
-"""A subset of STIX Two Math, without which browsers on many machines set formulas badly, and its licence."""
+FONT = "math.woff2"
+"""A subset of STIX Two Math, without which browsers on many machines set formulas badly; `LICENCE` is its licence."""
+LICENCE = "math.OFL.txt"
 PACKAGE = tuple(name.replace("_", "-") for name in MAPS)
 """The maps of the package, as claims name them."""
 
@@ -179,8 +181,8 @@ class _Writer:
     def write(self) -> None:
         self._save("vega.js", script(self.atlas.keep))
         self._save("atlas.js", self._source("atlas.js"))
-        for name in FONT:
-            self._save(name, (files("attlas.lab") / "assets" / name).read_bytes())
+        self._save("math.css", _font_face())
+        self._save(LICENCE, _asset(LICENCE))
         listed = [self._claim(result) for result in self._counted()]
         for one in self.atlas.shown:
             spec, svg = drawn(one.figure(), self.atlas.keep)
@@ -299,6 +301,16 @@ class _Writer:
         )
         content = {"$schema": SCHEMA, "attlas": attlas.__version__, "files": files, "claims": claims}
         self._save(LIST, json.dumps(content, indent=1, allow_nan=False))
+
+
+def _font_face() -> str:
+    """The font within a style sheet: pages that are opened from disk may not load it from a file, and jump while they try."""
+    data = base64.b64encode(_asset(FONT)).decode()
+    return f'@font-face {{ font-family: "Attlas Math"; src: url(data:font/woff2;base64,{data}) format("woff2"); }}\n'
+
+
+def _asset(name: str) -> bytes:
+    return (files("attlas.lab") / "assets" / name).read_bytes()
 
 
 def entry(result: Result, atlas: Atlas, data: bytes | None) -> dict[str, Any]:
