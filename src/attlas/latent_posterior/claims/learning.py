@@ -446,7 +446,7 @@ SUPERVISED = "latent-posterior/supervised-fast-rate"
     r" $E|f_n - f^*|^2$ is less than a quarter, in geometric mean over training sets. The Bayes predictor is in its class, and the expected rate is $\frac1n$.",
     words="Where the class holds the Bayes predictor, training finds it at the fast rate.",
     quick=Setting(samples=4, length=8, queries=4, steps=30, rate=0.2, repeats=128, contexts=64),
-    paper=Setting(samples=16, length=16, queries=4, steps=80, rate=0.15, repeats=256, contexts=128),
+    paper=Setting(samples=16, length=16, queries=4, steps=80, rate=0.15, repeats=128, contexts=128),
     rule=Order(),
     control=Control("an exponent below -2", lambda e: e.assign(upper=e["few"] - np.log(256))),
     figure=drawn_by(f"{FIGURES}.learning:supervised"),
