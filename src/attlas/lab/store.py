@@ -375,8 +375,8 @@ def _settle(folder: Path) -> None:
 
 
 def _write(path: Path, content: bytes) -> None:
-    """Write a file under another name, flush it to the disk, and give it its name."""
-    with under_way(path.parent, path.suffix) as file:
+    """Write a file under another name, which nobody takes for a finished one, flush it to the disk, and give it its name."""
+    with under_way(path.parent, ".part") as file:
         file.chmod(0o644)  # a temporary file is its owner's alone; a store may be shared
         with file.open("wb") as opened:
             opened.write(content)
