@@ -124,7 +124,17 @@ def test_where():
     assert parse_where("local") == Where("local") and parse_where("local:3") == Where("processes", 3)
     assert parse_where("tcp://host:8786") == Where("scheduler", 1, "tcp://host:8786")
     assert parse_where("slurm") == Where("slurm", 1) and parse_where("slurm:40") == Where("slurm", 40)
-    for bad in ("", "local:0", "local:x", "slurm:-1", "host:8786", "http://host", "tcp://", "tcp://host", "tcp://host:"):
+    for bad in (
+        "",
+        "local:0",
+        "local:x",
+        "slurm:-1",
+        "host:8786",
+        "http://host",
+        "tcp://",
+        "tcp://host",
+        "tcp://host:",
+    ):
         with pytest.raises(InputError, match="it must be local"):
             parse_where(bad)
 

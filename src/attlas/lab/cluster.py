@@ -320,7 +320,9 @@ def _jobs(count: int) -> Any:
         cluster = SLURMCluster(job_script_prologue=[*prologue, *exports])
     except (ValueError, TypeError, OSError, RuntimeError) as error:
         why = str(error).partition(", for example")[0]
-        raise InputError(f"dask-jobqueue's configuration file (jobqueue.yaml) does not describe a job: {why}") from error
+        raise InputError(
+            f"dask-jobqueue's configuration file (jobqueue.yaml) does not describe a job: {why}"
+        ) from error
     refusal = _refusal(cluster.job_script())
     if refusal:
         cluster.close()
@@ -343,7 +345,9 @@ def _refusal(script: str) -> str:
 def _quiet() -> Iterator[None]:
     """Dask tells of every death in its log; the sweep tells of it in its own words."""
     noisy = ("distributed", "dask_jobqueue", "tornado")
-    below = (name for name in logging.root.manager.loggerDict if name.partition(".")[0] in noisy)  # each has its own level
+    below = (
+        name for name in logging.root.manager.loggerDict if name.partition(".")[0] in noisy
+    )  # each has its own level
     loggers = [logging.getLogger(name) for name in {*noisy, *below}]
     levels = [logger.level for logger in loggers]
     for logger in loggers:
