@@ -14,11 +14,10 @@ import numpy as np
 import xarray as xr
 
 from attlas.claims import Claim
-from attlas.lab.blocks import write_file
 from attlas.lab.cluster import hired, parse_where
 from attlas.lab.grids import DONE, Grid, gather
 from attlas.lab.store import Address, Cell, Store
-from attlas.lab.sweeps import Batch, Sweep, plan_sweep
+from attlas.lab.sweeps import Batch, Sweep, plan_sweep, write_gathered
 from bench.soak import temporary_store
 from bench.sweeps import claims
 
@@ -77,7 +76,7 @@ def _cells(claim: Claim, store: Store) -> dict[str, float]:
     kept: list[xr.Dataset] = []
     found["find a cell"] = _each(lambda: Store(store.folder).find(claim.evidence, set(grid.names)), count)
     found["gather a cell"] = _each(lambda: kept.append(gather(grid, Store(store.folder), status, {})), count)
-    found["write a gathered cell"] = _each(lambda: write_file(store.folder / "all.nc", kept[0]), count)
+    found["write a gathered cell"] = _each(lambda: write_gathered(kept[0], store.folder / "all.nc"), count)
     return found
 
 

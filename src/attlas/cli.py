@@ -363,6 +363,8 @@ def sweep(
     if dry_run:
         print_estimate(plan, where.number, as_json)
         return
+    if where.kind != "local" and plan.tally.left and not as_json:
+        stderr().print(f"Waiting for workers ({on}).")
     try:
         with _interruptible() as check, sweep_progress(as_json) as tell:
             gathered = sweeps.finish(plan, on, lambda tally: (check(), tell(tally))[0])

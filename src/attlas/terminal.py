@@ -79,9 +79,9 @@ def sweep_progress(quiet: bool) -> "Iterator[Callable[[Tally], None]]":
 
         def log(tally: "Tally") -> None:
             nonlocal last, told
-            if tally.processes > 1 and not told:
+            if tally.where != "this process" and not told:
                 told = True
-                console.print(f"{tally.processes} workers; {tally.where}")
+                console.print(f"{tally.processes} worker{'s' if tally.processes > 1 else ''}; {tally.where}")
             if time.monotonic() - last > 10:
                 last = time.monotonic()
                 console.print(_how_far(tally))

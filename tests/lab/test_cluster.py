@@ -10,6 +10,7 @@ import threading
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 import xarray as xr
 
@@ -17,7 +18,7 @@ import attlas
 from attlas.errors import InputError
 from attlas.lab import ONE_THREAD, cluster
 from attlas.lab.cluster import Source, Where, fingerprint, hired, parse_where
-from attlas.lab.sweeps import Stopped, plan_sweep, sweep
+from attlas.lab.sweeps import Outcome, Stopped, plan_sweep, sweep
 
 pytest.importorskip("distributed")
 pytestmark = pytest.mark.xdist_group("cluster")
@@ -123,7 +124,17 @@ def test_where():
     assert parse_where("local") == Where("local") and parse_where("local:3") == Where("processes", 3)
     assert parse_where("tcp://host:8786") == Where("scheduler", 1, "tcp://host:8786")
     assert parse_where("slurm") == Where("slurm", 1) and parse_where("slurm:40") == Where("slurm", 40)
-    for bad in ("", "local:0", "local:x", "slurm:-1", "host:8786", "http://host"):
+    for bad in (
+        "",
+        "local:0",
+        "local:x",
+        "slurm:-1",
+        "host:8786",
+        "http://host",
+        "tcp://",
+        "tcp://host",
+        "tcp://host:",
+    ):
         with pytest.raises(InputError, match="it must be local"):
             parse_where(bad)
 
@@ -247,6 +258,21 @@ def test_a_sweep_whose_workers_are_all_gone_says_so(toy, store, scheduler, monke
     assert 4 < plan.tally.done < 72
 
 
+@pytest.mark.long
+def test_an_answer_that_died_with_its_worker_is_given_by_the_next(toy, store, scheduler):
+    site = scheduler(workers=1)
+    with hired(parse_where(site.address), toy, store) as crew:
+        crew.submit(0, [])
+        wait_for(lambda: not crew._done.empty())
+        site.workers[0].kill()
+        wait_for(lambda: not crew.client.nthreads())
+        assert crew.finished() == []
+        site.add()
+        found = []
+        wait_for(lambda: found.extend(crew.finished()) or found)
+    assert found == [(0, Outcome())]
+
+
 def test_a_worker_with_another_version_is_refused_before_work_starts(toy, store, scheduler, tmp_path):
     package = Path(attlas.__file__).parent
     shutil.copytree(package, tmp_path / "other" / "attlas", ignore=shutil.ignore_patterns("__pycache__"))
@@ -335,4 +361,17 @@ def test_a_full_disk_is_one_sentence_and_the_next_call_goes_on(toy, small_disk, 
     kept = len(list(small_disk.rglob("*.json")))
     assert kept >= 1 and not list(small_disk.rglob(".under-way*"))
     subprocess.run(["mount", "-o", "remount,size=16m", str(small_disk)], check=True)
-    xr.testing.assert_identical(sweep(toy, grid, store=small_disk / "store", on=on), undisturbed(grid))
+    found = sweep(toy, grid, store=small_disk / "store", on=on)
+    xr.testing.assert_identical(found, undisturbed(grid))
+
+
+def test_a_gathered_file_that_does_not_fit_is_one_sentence(small_disk, tmp_path):
+    """Written by HDF5 itself it was tens of tracebacks and a segmentation fault, hence the process of its own."""
+    found = xr.Dataset({f"v{i}": ("n", np.random.default_rng(i).random(20_000)) for i in range(20)})
+    found.to_netcdf(tmp_path / "found.nc", engine="h5netcdf")
+    script = "import sys, xarray; from pathlib import Path; from attlas.lab.sweeps import write_gathered; "
+    script += "write_gathered(xarray.load_dataset(sys.argv[1]), Path(sys.argv[2]))"
+    words = [sys.executable, "-c", script, str(tmp_path / "found.nc"), str(small_disk / "out.nc")]
+    told = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert told.returncode == 1 and told.stderr.strip().endswith("cannot be written: No space left on device")
+    assert "Exception ignored" not in told.stderr and not list(small_disk.iterdir())

@@ -6,9 +6,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import dask
+import dask_jobqueue  # noqa: F401 - with the defaults of its configuration
 import pytest
 import xarray as xr
 
+from attlas.errors import InputError
 from attlas.lab.sweeps import plan_sweep, sweep
 from tests.lab.test_cluster import DRIVER, wait_for
 
@@ -68,6 +71,16 @@ def jobs(slurm, state="RUNNING"):
         ["squeue", "-h", "-o", "%A", "-t", state], env=slurm, capture_output=True, text=True, check=True
     )
     return told.stdout.split()
+
+
+def test_a_job_that_slurm_refuses_is_one_sentence(slurm, toy, store, monkeypatch):
+    monkeypatch.setenv("SLURM_CONF", slurm["SLURM_CONF"])
+    settings = {"cores": 1, "memory": "1GiB", "interface": "lo", "queue": "nowhere"}
+    described = dask.config.set({f"jobqueue.slurm.{name}": value for name, value in settings.items()})
+    with described, pytest.raises(InputError, match=r"SLURM refuses the job .*[Pp]artition"):
+        sweep(toy, GRID, store=store, on="slurm")
+    with pytest.raises(InputError, match="does not describe a job: You must specify how much cores and memory"):
+        sweep(toy, GRID, store=store, on="slurm")
 
 
 def test_a_sweep_survives_a_cancelled_job_and_a_killed_driver(slurm, driver, toy, store, tmp_path):

@@ -98,6 +98,20 @@ def _write_many(folder, start):
         save(store, [Setting(n=1000 + i % 5)], {"who": start})
 
 
+def test_an_index_under_way_is_not_taken_for_a_finished_or_a_damaged_one(store, monkeypatch):
+    """A reader that set it aside would take it from whoever writes it."""
+    flush, seen = os.fsync, []
+
+    def look(handle):
+        other = Store(store.folder)
+        seen.append(len(other.find(ADDRESS.claim, [ADDRESS.cell(cell) for cell in CELLS])) + len(other.notes))
+        flush(handle)
+
+    monkeypatch.setattr(os, "fsync", look)
+    save(store)
+    assert seen == [0, 0] and set(read(store)) == set(CELLS) and not list(store.folder.rglob("*.damaged"))
+
+
 def test_two_processes_on_one_store_lose_nothing(store):
     spawn = multiprocessing.get_context("spawn")
     writers = [spawn.Process(target=_write_many, args=(store.folder, start)) for start in (0, 100)]

@@ -141,6 +141,13 @@ def test_tasks_become_smaller_towards_the_end_so_that_workers_end_together(toy, 
     assert plan.tally.left == 0 and workers.given[0] == 32 and max(workers.given[-4:]) <= 16
 
 
+def test_cells_that_a_worker_has_stored_and_not_told_of_are_not_taken_for_those_of_others(toy, store, monkeypatch):
+    monkeypatch.setattr(sweeps, "LOOK", 0.0)
+    plan = plan_sweep(toy, {"n": "1:41", "dim": [5]}, 0, "quick", {}, store)
+    plan.run(Many(toy, store))
+    assert (plan.tally.done, plan.tally.stored) == (40, 0)
+
+
 class Mortal(Here):
     """Workers that die of cells with n = 3, and take along whatever is beside it."""
 

@@ -8,7 +8,6 @@ import io
 import json
 import secrets
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import h5py
@@ -32,12 +31,6 @@ def encoded(data: xr.Dataset) -> bytes:
         _fill(file, data)
         file.flush()
         return file.id.get_file_image()
-
-
-def write_file(path: Path, data: xr.Dataset) -> None:
-    """The same for data that may be larger than the memory that is left."""
-    with h5py.File(path, "w", libver=_VERSIONS) as file:
-        _fill(file, data)
 
 
 def _fill(file: h5py.File, data: xr.Dataset) -> None:

@@ -14,6 +14,7 @@ import os
 import queue
 import re
 import shutil
+import subprocess
 import tempfile
 import time
 import uuid
@@ -37,7 +38,7 @@ PATIENCE = {"processes": 300, "scheduler": 60}
 all have died. Jobs may stand in a queue."""
 
 COUNT = 3.0
-"""Seconds between two counts of the workers."""
+"""Seconds between two counts of the workers, and those that an answer may take."""
 
 
 class Where(NamedTuple):
@@ -51,7 +52,7 @@ class Where(NamedTuple):
 def parse_where(on: str) -> Where:
     if on == "local":
         return Where("local")
-    if re.match(r"(tcp|tls|ucx|ws)://", on):
+    if re.fullmatch(r"(tcp|tls|ucx|ws)://.+:\d{1,5}", on):
         return Where("scheduler", address=on)
     found = re.fullmatch(r"(local|slurm)(?::([1-9]\d*))?", on)
     if found is None:
@@ -204,21 +205,28 @@ class Crew:
                 found.append(self._done.get_nowait())
         except queue.Empty:
             pass
-        return [(number, self._outcome(self._futures.pop(number))) for number in found]
+        outcomes = [(number, self._outcome(number)) for number in found]
+        return [(number, outcome) for number, outcome in outcomes if outcome is not None]
 
-    def _outcome(self, future: Any) -> Outcome:
+    def _outcome(self, number: int) -> Outcome | None:
+        """The answer to a task; none yet, if it died with the worker that had it and another has to give it again."""
         from distributed import CancelledError, KilledWorker
 
+        future = self._futures.pop(number)
         try:
-            return future.result()
+            found = future.result(timeout=COUNT)
         except KilledWorker:
-            return Outcome(died="its worker died")
+            found = Outcome(died="its worker died")
+        except TimeoutError:
+            self._futures[number] = future
+            self._done.put(number)
+            return None
         except (CancelledError, OSError) as error:
             raise Stopped(
                 f"The scheduler is gone ({error}). Finished cells are kept; the same command goes on."
             ) from error
-        finally:
-            future.release()
+        future.release()
+        return found
 
     def examine(self) -> None:
         """Refuse workers that would compute other numbers or write elsewhere."""
@@ -311,17 +319,36 @@ def _jobs(count: int) -> Any:
     try:
         cluster = SLURMCluster(job_script_prologue=[*prologue, *exports])
     except (ValueError, TypeError, OSError, RuntimeError) as error:
+        why = str(error).partition(", for example")[0]
         raise InputError(
-            f"dask-jobqueue's configuration file (jobqueue.yaml) does not describe a job: {error}"
+            f"dask-jobqueue's configuration file (jobqueue.yaml) does not describe a job: {why}"
         ) from error
+    refusal = _refusal(cluster.job_script())
+    if refusal:
+        cluster.close()
+        raise InputError(f"SLURM refuses the job that jobqueue.yaml describes: {refusal}")
     cluster.adapt(minimum_jobs=count, maximum_jobs=count)
     return cluster
+
+
+def _refusal(script: str) -> str:
+    """Why SLURM would not take a job, or nothing: dask-jobqueue goes on submitting it in silence."""
+    with tempfile.NamedTemporaryFile("w", suffix=".sh") as file:
+        file.write(script)
+        file.flush()
+        told = subprocess.run(["sbatch", "--test-only", file.name], capture_output=True, text=True, check=False)
+    words = told.stderr.strip().splitlines() or [f"sbatch ends with {told.returncode}"]
+    return words[-1].removeprefix("sbatch: error: ") if told.returncode else ""
 
 
 @contextmanager
 def _quiet() -> Iterator[None]:
     """Dask tells of every death in its log; the sweep tells of it in its own words."""
-    loggers = [logging.getLogger(name) for name in ("distributed", "dask_jobqueue", "tornado.application")]
+    noisy = ("distributed", "dask_jobqueue", "tornado")
+    below = (
+        name for name in logging.root.manager.loggerDict if name.partition(".")[0] in noisy
+    )  # each has its own level
+    loggers = [logging.getLogger(name) for name in {*noisy, *below}]
     levels = [logger.level for logger in loggers]
     for logger in loggers:
         logger.setLevel(logging.CRITICAL)

@@ -184,7 +184,7 @@ class Store:
             content = encoded(evidence.assign_attrs(facts=json.dumps(dict(facts))))
             checksum = hashlib.sha256(content).hexdigest()
             data = folder / f"{path.stem}.{secrets.token_hex(8)}.nc"
-            _write(data, content)
+            write_whole(data, content)
             index = {
                 "claim": claim,
                 "data": data.name,
@@ -280,7 +280,7 @@ class Store:
 
     def _write_json(self, path: Path, content: Mapping[str, Any]) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
-        _write(path, json.dumps(content, indent=1).encode())
+        write_whole(path, json.dumps(content, indent=1).encode())
 
     def _indices(self, claim: str) -> list[tuple[Path, dict[str, Any]]]:
         """All indices of a claim, the oldest first; those that have not changed since they were read are not read again."""
@@ -374,9 +374,9 @@ def _settle(folder: Path) -> None:
         os.close(handle)
 
 
-def _write(path: Path, content: bytes) -> None:
-    """Write a file under another name, flush it to the disk, and give it its name."""
-    with under_way(path.parent, path.suffix) as file:
+def write_whole(path: Path, content: bytes) -> None:
+    """Write a file under another name, which nobody takes for a finished one, flush it to the disk, and give it its name."""
+    with under_way(path.parent, ".part") as file:
         file.chmod(0o644)  # a temporary file is its owner's alone; a store may be shared
         with file.open("wb") as opened:
             opened.write(content)

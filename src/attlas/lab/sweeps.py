@@ -5,7 +5,6 @@ task out writes its evidence into the store as one block and answers with what f
 had under way: the next call finds the blocks that were written and queues the rest.
 """
 
-import os
 import random
 import time
 import warnings
@@ -21,11 +20,11 @@ import xarray as xr
 
 from attlas.claims import Claim, Setting
 from attlas.errors import InputError, whole
-from attlas.lab.blocks import form, joined, write_file
+from attlas.lab.blocks import encoded, form, joined
 from attlas.lab.grids import DONE, FAILED, MISSING, OUTSIDE, STATUS, Grid, Values, gather, parse_grid, parse_seeds
 from attlas.lab.runner import measured, named
 from attlas.lab.simulations import Simulation, simulation
-from attlas.lab.store import Address, Cell, Store, under_way
+from attlas.lab.store import Address, Cell, Store, write_whole
 
 SECONDS = 2.0
 """How long a task should last: much longer than it takes to hand it out, and short enough to lose."""
@@ -260,7 +259,7 @@ class Sweep:
     ) -> list[Batch]:
         """The next task: batches that take about `SECONDS`, less towards the end so that `processes` end together, or one
         suspect if nothing else is under way."""
-        self._look()
+        self._look(running)
         task: list[Batch] = []
         cells = 0
         room = 1.0
@@ -286,12 +285,13 @@ class Sweep:
         kept = Batch(tuple(batch.items[i] for i in left), tuple(batch.settings[i] for i in left), batch.seed)
         return kept if left else None
 
-    def _look(self) -> None:
+    def _look(self, running: Mapping[int, list[Batch]]) -> None:
         """See what other sweeps have stored meanwhile."""
         if not self._shared or time.monotonic() - self._looked < LOOK:
             return
+        ours = {item for batches in running.values() for batch in batches for item in batch.items}
         missing = np.flatnonzero(self.status == MISSING).tolist()
-        names = {self.grid.names[item]: item for item in missing}
+        names = {self.grid.names[item]: item for item in missing if item not in ours}
         for name in self.store.find(self.folder, names):
             self.status[names[name]] = DONE
             self.tally.stored += 1
@@ -386,12 +386,9 @@ class Sweep:
 def write_gathered(gathered: xr.Dataset, path: Path) -> None:
     """Write what was gathered as one netCDF file, whole or not at all."""
     try:
-        with under_way(path.parent, path.suffix) as file:
-            write_file(file, gathered)
-            file.chmod(0o644)
-            os.replace(file, path)
-    except (OSError, RuntimeError) as error:  # HDF5 tells of a full disk in its own way
-        raise InputError(f"{str(path)!r} cannot be written: {getattr(error, 'strerror', None) or error}") from error
+        write_whole(path, encoded(gathered))  # in memory first: HDF5 does not survive a full disk
+    except OSError as error:
+        raise InputError(f"{str(path)!r} cannot be written: {error.strerror or error}") from error
 
 
 def sweep(
