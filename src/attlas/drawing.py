@@ -20,6 +20,18 @@ def table(evidence: xr.Dataset, *names: str, rows: int = 2000) -> pd.DataFrame:
     return frame.iloc[:: max(1, -(-len(frame) // rows))]
 
 
+def _label() -> str:
+    """Vega's expression for the label of a tick: 10⁻⁸ for 1e-8 and 0.00000001, 2000 for 2e+3, other labels as they are."""
+    mantissa, exponent = (f"split(format(datum.value, '~e'), 'e')[{part}]" for part in (0, 1))
+    for plain, raised in zip("0123456789-+", [*"⁰¹²³⁴⁵⁶⁷⁸⁹⁻", ""], strict=True):
+        exponent = f"replace({exponent}, /[{plain}]/g, '{raised}')"
+    power = f"replace({mantissa} + '·', /^(−?)1·$/, '$1') + '10' + {exponent}"
+    size = "abs(datum.value)"
+    number = "test(/^[−-]?[0-9.,]+(e[+-]?[0-9]+)?$/, datum.label)"
+    plain = f"test(/e/, datum.label) || {size} < 1e-3 ? format(datum.value, ',~g') : datum.label"
+    return f"!{number} ? datum.label : {size} > 0 && ({size} < 1e-3 || {size} >= 1e6) ? {power} : {plain}"
+
+
 CONFIG: dict[str, Any] = {
     "font": "system-ui, -apple-system, Segoe UI, Helvetica, Arial, sans-serif",
     "background": "white",
@@ -30,6 +42,7 @@ CONFIG: dict[str, Any] = {
         "titleFontWeight": "normal",
         "gridColor": "#eee",
         "labelSeparation": 6,
+        "labelExpr": _label(),
     },
     "legend": {"labelFontSize": 11, "titleFontSize": 11, "titleFontWeight": "normal", "symbolStrokeWidth": 2},
     "header": {"labelFontSize": 11, "titleFontSize": 12, "titleFontWeight": "normal"},

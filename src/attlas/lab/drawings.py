@@ -2,8 +2,11 @@
 
 import hashlib
 import json
+import math
 import os
+import re
 import sys
+import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -25,6 +28,9 @@ ROWS = 5_000
 """A variable with more values is not in the table; the netCDF file has it."""
 
 FORMATS = ("svg", "pdf", "nc", "csv")
+
+WIDEST = 0.6
+"""A letter's width over its size, on average, in the widest of the usual fonts (DejaVu Sans and Verdana)."""
 
 
 @dataclass(frozen=True)
@@ -72,8 +78,36 @@ def drawn(chart: Any, keep: Path | None = None) -> tuple[str, str]:
 
 
 def _svg(spec: str, keep: Path | None) -> str:
-    name = f"{hashlib.sha256(spec.encode()).hexdigest()[:24]}-{version('vl-convert-python')}.svg"
-    return _kept(keep, name, lambda: vl_convert.vegalite_to_svg(spec))
+    name = f"{hashlib.sha256(spec.encode()).hexdigest()[:24]}-{version('vl-convert-python')}-roomy.svg"
+    return _kept(keep, name, lambda: roomy(vl_convert.vegalite_to_svg(spec)))
+
+
+def roomy(svg: str) -> str:
+    """The figure in a frame that holds every text, also where the reader's letters are wider than those it was laid out with."""
+    root = ElementTree.fromstring(svg)
+    width, height = float(root.attrib["width"]), float(root.attrib["height"])
+    left, right = 0.0, width
+    for x, text in _level_texts(root, 0.0):
+        reach = WIDEST * float(text.attrib["font-size"].removesuffix("px")) * len("".join(text.itertext()))
+        share = {"middle": 0.5, "end": 1.0}.get(text.attrib.get("text-anchor", "start"), 0.0)
+        left, right = min(left, x - share * reach), max(right, x + (1 - share) * reach)
+    left, span = math.floor(left), math.ceil(right) - math.floor(left)
+    frame = f'width="{span}" height="{height:g}" viewBox="{left} 0 {span} {height:g}"'
+    svg = re.sub(r'width="[\d.]+" height="[\d.]+" viewBox="[^"]+"', frame, svg, count=1)
+    return re.sub(r'<rect width="[\d.]+"', f'<rect x="{left}" width="{span}"', svg, count=1)
+
+
+def _level_texts(node: ElementTree.Element, x: float) -> Iterator[tuple[float, ElementTree.Element]]:
+    """Texts that run from left to right, with the place at which they are anchored; upright ones need no room sideways."""
+    move = node.attrib.get("transform", "")
+    if "rotate" in move:
+        return
+    if found := re.match(r"translate\(([-\d.e]+)", move):
+        x += float(found[1])
+    if node.tag.endswith("}text"):
+        yield x, node
+    for child in node:
+        yield from _level_texts(child, x)
 
 
 def thumbnail(spec: str, keep: Path | None = None) -> str:
