@@ -12,7 +12,7 @@ from attlas.sparse_variables import online, training
 from attlas.sparse_variables.model import Architecture, logits_full
 from attlas.sparse_variables.online import PARITY, train_online, validate_on
 from attlas.sparse_variables.task import SparseBoolean, draw_bits
-from attlas.sparse_variables.training import _joined
+from attlas.sparse_variables.training import _joined, accuracy_until_wrong
 
 SMALL = dataclasses.replace(
     PARITY,
@@ -118,10 +118,10 @@ def test_a_mistake_is_found_wherever_it_is():
         model = jax.tree.map(lambda x: x[0], state.model)
         bits = validate_on(SparseBoolean(12, (1, 4), "parity"), KEY).bits
         said = np.asarray(logits_full(model, bits).argmax(-1)).astype(np.uint8)
-        assert online.accuracy_until_wrong(model, bits, said) == 1
-        for place, seen in ((10, 1000), (2500, 3000), (4095, 4096)):
+        assert accuracy_until_wrong(model, online._in_parts(bits, said)) == 1
+        for place, seen in ((10, 1024), (2500, 3072), (4095, 4096)):
             other = np.where(np.arange(4096) == place, 1 - said, said).astype(np.uint8)
-            assert online.accuracy_until_wrong(model, bits, other) == approx(1 - 1 / seen)
+            assert accuracy_until_wrong(model, online._in_parts(bits, other)) == approx(1 - 1 / seen)
 
 
 def test_runs_that_are_not_finite_are_recorded():

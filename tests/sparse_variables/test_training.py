@@ -1,5 +1,6 @@
 import dataclasses
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -7,17 +8,21 @@ import pytest
 from pytest import approx
 
 from attlas.errors import InputError
+from attlas.scan import iterate
 from attlas.sparse_variables import training
 from attlas.sparse_variables.model import Architecture
-from attlas.sparse_variables.task import Batch
+from attlas.sparse_variables.task import Batch, SparseBoolean
 from attlas.sparse_variables.training import (
     ADAM,
     LANES,
+    LOOK,
     RECIPE_R,
     Recipe,
+    accuracy_until_wrong,
+    draw_bits,
     draw_sets,
     first_model,
-    full_accuracy,
+    judge,
     padded,
     train,
 )
@@ -44,20 +49,43 @@ def subset(sets, trials, samples):
         bits=sets.bits[trials],
         label=sets.label[trials],
         redrawn=sets.redrawn[trials],
-        validation_label=sets.validation_label[trials],
     )
 
 
 def test_training_sets_are_nested_and_single_out_their_support():
     more = draw_sets(jax.random.key(0), 12, [16, 24, 100], 3, sparsity=2, validation=70)
     np.testing.assert_array_equal(more.bits[:, :24], SETS.bits[:3])
-    np.testing.assert_array_equal(more.validation, SETS.validation[:70])
+    for trial in range(3):
+        few, many = (next(sets.validate(trial)) for sets in (more, SETS))
+        np.testing.assert_array_equal(few.bits, many.bits[:70])
     assert len({task.support for task in SETS.tasks}) > 1
     for trial, task in enumerate(SETS.tasks):
         smallest = Batch(SETS.bits[trial, :16], SETS.label[trial, :16])
         np.testing.assert_array_equal(task.label(jnp.asarray(smallest.bits)), smallest.label)
-        np.testing.assert_array_equal(task.label(jnp.asarray(SETS.validation)), SETS.validation_label[trial])
+        for batch in SETS.validate(trial):
+            np.testing.assert_array_equal(task.label(jnp.asarray(batch.bits)), batch.label)
         assert task.consistent(smallest) == 1
+
+
+def test_every_trial_has_validation_sequences_of_its_own_always_the_same():
+    first, second = (np.concatenate([batch.bits for batch in SETS.validate(trial)]) for trial in (0, 1))
+    assert len(first) == len(second) == SETS.validation
+    assert 0.3 < (first == second).mean() < 0.8  # neither equal nor shifted
+    np.testing.assert_array_equal(first, np.concatenate([batch.bits for batch in SETS.validate(0)]))
+
+
+def test_bits_are_ones_with_the_probability_of_the_task():
+    """Beyond what a byte resolves: the bias lies between two multiples of 1/256."""
+    for bias in (0.5 ** (1 / 3), 0.0013, 0.999):
+        task = SparseBoolean(1000, (0, 1), "and", bias)
+        share = draw_bits(np.random.default_rng(5), 20_000, task).mean()
+        assert share == approx(bias, abs=4.5 * (bias * (1 - bias) / 2e7) ** 0.5)
+
+
+def test_coins_have_nothing_to_do_with_the_bits():
+    sets = draw_sets(jax.random.key(0), 12, [40], 3, sparsity=2, validation=600, coins=True)
+    drawn = [Batch(sets.bits[0], sets.label[0]), *sets.validate(0)]
+    assert 0.3 < np.mean([np.mean(sets.tasks[0].label(batch.bits) == batch.label) for batch in drawn]) < 0.7
 
 
 def test_a_support_may_be_given():
@@ -86,10 +114,10 @@ def test_padding_changes_nothing(short):
     """Samples with weight 0 may be anything."""
     state, data = training._start(SETS, TINY, START, 64, 0, 24)
     state, data = jax.tree.map(lambda x: np.asarray(x)[None], (state, data))
-    other = data._replace(chosen=np.concatenate([data.chosen[:, :24], 1 - data.chosen[:, 24:]], 1))
+    other = data._replace(bits=np.concatenate([data.bits[:, :24], 1 - data.bits[:, 24:]], 1))
     args = [(x, TINY) for x in (data, other)]
     ours, theirs = (jax.jit(training.step)(jnp.asarray(0), state, x) for x in args)
-    assert data.chosen.shape[1] == 64
+    assert data.bits.shape[1] == 64
     for a, b in zip(jax.tree.leaves(ours), jax.tree.leaves(theirs), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-9)
 
@@ -107,9 +135,12 @@ def test_what_is_reported_is_what_the_models_do(short):
     assert (data["steps"] == 20).all() and (data["status"] == "unsolved").all() and data["first_step"].isnull().all()
     for (trial, samples), model in models.items():
         here = data.sel(trial=trial, samples=samples)
-        assert here["train_accuracy"] == full_accuracy(model, SETS.bits[trial, :samples], SETS.label[trial, :samples])
-        last = full_accuracy(model, SETS.validation[:1000], SETS.validation_label[trial, :1000])
-        assert here["accuracy_curve"][-1] == last
+        correct, loss = judge(model, Batch(SETS.bits[trial, :samples], SETS.label[trial, :samples]))
+        assert here["train_accuracy"] == correct.mean() and here["loss"] == approx(loss.mean())
+        validation = list(SETS.validate(trial))
+        counts = [judge(model, batch)[0].sum() for batch in validation]
+        assert here["accuracy_curve"][-1] == sum(counts[:4]) / (4 * LOOK)
+        assert accuracy_until_wrong(model, validation) == counts[0] / LOOK
         assert here["best_accuracy"] == here["accuracy_curve"].max()
         np.testing.assert_array_equal(here["support"], SETS.tasks[trial].support)
 
@@ -150,6 +181,16 @@ def test_runs_that_are_not_finite_are_recorded_and_leave_the_others_alone(short)
     data = train(SETS, wild, key=START, steps=20, every=10)
     assert (data["status"] == "diverged").all() and (data["steps"] == 10).all()
     assert data["first_step"].isnull().all()
+
+
+def test_scores_that_are_far_apart_are_trained_on_with_care(short):
+    """Where sums are out of range the careful step takes over, and the run is not lost."""
+    state, data = jax.tree.map(lambda x: np.asarray(x)[None], training._start(SETS, TINY, START, 64, 0, 24))
+    state = eqx.tree_at(lambda s: s.model.tokens, state, 300 * state.model.tokens)
+    quick = iterate(training.step, training.observe, state, (data, TINY), steps=2, record_every=2)
+    assert (quick.survived < 2).all()
+    path = training.advance((training.step, training.careful_step), state, (data, TINY), 2)
+    assert (path.survived == 2).all()
 
 
 def test_dropout_is_repeatable():
@@ -195,10 +236,11 @@ def test_impossible_sets_and_runs_are_named(monkeypatch):
     with pytest.raises(InputError, match="sparsity = 4: it must be between 1 and 3, of 3 bits"):
         draw_sets(jax.random.key(0), 3, [16], 1, sparsity=4)
     with pytest.raises(
-        InputError, match=r"validation = 1: all sequences of trial 0 have the label [01]; both labels must occur"
+        InputError,
+        match=r"validation = 1: the first 1 sequences of trial 0 all have the label [01]; both labels must occur",
     ):
         draw_sets(jax.random.key(0), 12, [40], 1, validation=1)
-    with pytest.raises(InputError, match="all sequences of trial 0 have the label 1; both labels must occur"):
+    with pytest.raises(InputError, match="sequences of trial 0 all have the label 1; both labels must occur"):
         draw_sets(jax.random.key(0), 12, [40], 1, function=(1,) * 8, unique=False)
     with pytest.raises(
         InputError, match=r"length = 1000000000: 10 training sets of 100 .* would take [\d,]+ GB, and there are \d+ GB"

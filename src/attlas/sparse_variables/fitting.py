@@ -21,9 +21,19 @@ from jaxtyping import Array, Bool, Float, Int, UInt8
 from scipy import special
 
 from attlas.gaussian import stream
-from attlas.scan import iterate
-from attlas.sparse_variables.model import attention_weights, choose
-from attlas.sparse_variables.training import RECIPE_R, Data, Recipe, begin, fits_memory, losses, observe, padded, step
+from attlas.sparse_variables.model import attention_weights
+from attlas.sparse_variables.training import (
+    RECIPE_R,
+    Data,
+    Recipe,
+    advance,
+    begin,
+    careful_step,
+    fits_memory,
+    losses,
+    padded,
+    step,
+)
 
 CANDIDATES, VOTES = 16, 6
 """Places among which supports are looked for, and those to which a run gives its vote at each look."""
@@ -138,19 +148,17 @@ def look_around(
     tokens = np.full((size, wide), 2, np.uint8)
     tokens[:samples, :length] = bits
     with jax.enable_x64(False):
-        chosen = np.asarray(choose(tokens))
         keys = jax.random.split(key, len(weight))
         state = _begun(recipe, wide, keys)
         data = Data(
-            chosen,
+            tokens,
             np.pad(label, (0, size - samples)),
             np.pad(weight / weight.sum(1, keepdims=True), ((0, 0), (0, size - samples))).astype(np.float32),
-            np.zeros((len(weight), 1), np.uint8),
             np.asarray(jax.random.key_data(keys)),
         )
         votes, taken = np.zeros(length), 0
         for _ in range(0, steps, every):
-            path = iterate(step, observe, state, (data, recipe), steps=every, record_every=every)
+            path = advance((step, careful_step), state, (data, recipe), every)
             if not (path.survived == every).all():
                 break  # a run that is no longer finite has said what it can
             state, taken = path.last, taken + every

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import xarray as xr
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, ArrayLike, Bool, Float
 
 from attlas.errors import whole
 from attlas.scan import iterate
@@ -112,14 +112,17 @@ def _l1_path(sets: TrainingSets, samples: int, iterations: int) -> tuple[np.ndar
 
 
 def _oracle_accuracy(sets: TrainingSets, weights: Float[np.ndarray, "trial rows penalty"], bias: float) -> np.ndarray:
-    right = np.zeros((len(weights), weights.shape[-1]))
-    flat = weights.swapaxes(0, 1).reshape(weights.shape[1], -1)
-    for first in range(0, len(sets.validation), SCREEN):
-        here = slice(first, first + SCREEN)
-        scores = (sets.validation[here].astype(np.float32) - np.float32(bias)) @ flat[:-1] + flat[-1]
-        said = scores.reshape(-1, *right.shape) > 0
-        right += (said == sets.validation_label[:, here].T[..., None]).sum(0)
-    return right.max(-1) / len(sets.validation)
+    """The best accuracy over the penalties, on as much of validation as it takes for each to make a mistake."""
+    best = np.zeros(len(weights))
+    for trial, own in enumerate(weights):
+        right, seen = np.zeros(weights.shape[-1]), 0
+        for bits, label in sets.validate(trial):
+            scores = (bits.astype(np.float32) - np.float32(bias)) @ own[:-1] + own[-1]
+            right, seen = right + ((scores > 0) == label[:, None]).sum(0), seen + len(label)
+            if right.max() < seen >= SCREEN:
+                break
+        best[trial] = right.max() / seen
+    return best
 
 
 def descend_l1(t: Array, state: Iterate, args: Regression) -> Iterate:
@@ -163,10 +166,9 @@ class DenseNetwork(eqx.Module):
     inner_bias: Float[Array, "*n hidden"]
     rest: Perceptron
 
-    def logits(self, chosen: Float[Array, "*b m rows"], key: Array | None = None) -> Float[Array, "*n m 2"]:
-        """As `Transformer.logits`; there is no dropout."""
-        length = self.inner.shape[-2]
-        signs = chosen[..., length : 2 * length] - chosen[..., :length]
+    def logits(self, bits: ArrayLike, key: Array | None = None, careful: bool = True) -> Float[Array, "*n m 2"]:
+        """As `Transformer.logits`; there is no dropout, and nothing to care about."""
+        signs = 2 * jnp.asarray(bits).astype(self.inner.dtype) - 1
         return self.rest(jax.nn.gelu(signs @ self.inner + self.inner_bias[..., None, :]))
 
 

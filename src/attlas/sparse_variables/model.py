@@ -12,6 +12,7 @@ Arrays may have leading axes (of trials, say), the same in the parameters and in
 out rather than left to `jax.vmap`, under which a branch that is rarely needed is always computed.
 """
 
+import math
 from dataclasses import dataclass
 
 import equinox as eqx
@@ -138,10 +139,14 @@ class Transformer(eqx.Module):
     def length(self) -> int:
         return self.positions.shape[-2] - 1
 
-    def logits(self, chosen: Float[Array, "*b m rows"], key: Array | None = None) -> Float[Array, "*n m 2"]:
-        """The table form, for rows that `choose` made of the bits."""
-        scores, values, cls = tables(self)
-        mixed = mixture(scores, values, chosen)
+    def logits(self, bits: ArrayLike, key: Array | None = None, careful: bool = True) -> Float[Array, "*n m 2"]:
+        """The table form; a bit that is neither 0 nor 1 has no token. Not `careful`, heads whose scores are too far apart for sums (see
+        `mixture` and `mixture_of_sums`) are not numbers, and steps are faster by a tenth."""
+        bits, (cls, maps) = jnp.asarray(bits), _maps(self)
+        if self.norms is None:
+            mixed = mixture_of_sums(self.tokens @ maps, self.positions @ maps, bits, self.architecture.heads, careful)
+        else:
+            mixed = mixture(*_split_rows(self, maps), choose(bits, maps.dtype), careful)
         return self._read(cls[..., None, :], mixed.reshape(*mixed.shape[:-2], -1), key)
 
     def _norm(self, i: int, x: Float[Array, "*n m d"]) -> Float[Array, "*n m d"]:
@@ -186,17 +191,27 @@ def tables(
     model: Transformer,
 ) -> tuple[Float[Array, "*n rows h"], Float[Array, "*n rows h k"], Float[Array, "*n d"]]:
     r"""Scores $\langle W_K^\top x, W_Q^\top c\rangle/\sqrt k$ and values of the 2T + 1 tokens, and the token [CLS]."""
-    d, h, k = model.value.shape[-3:]
+    cls, maps = _maps(model)
+    return *_split_rows(model, maps), cls
+
+
+def _maps(model: Transformer) -> tuple[Float[Array, "*n d"], Float[Array, "*n d c"]]:
+    """The token [CLS], and the map from tokens to values and scores, c = d + h."""
+    h, k = model.value.shape[-2:]
     cls = model.tokens[..., 2, :] + model.positions[..., -1, :]
     query = jnp.einsum("...d,...dhk->...hk", model._norm(0, cls[..., None, :])[..., 0, :], model.query)
     score = jnp.einsum("...dhk,...hk->...dh", model.key, query) / k**0.5
-    maps = jnp.concatenate([model.value.reshape(*model.value.shape[:-2], h * k), score], -1)
-    if model.norms is None:  # the map of a sum is the sum of the maps: half the work
-        found = _rows(model.tokens @ maps, model.positions @ maps)
-    else:
-        found = model._norm(0, _rows(model.tokens, model.positions)) @ maps
-    values, scores = found[..., :d].reshape(*found.shape[:-1], h, k), found[..., d:]
-    return (jnp.zeros_like(scores) if model.architecture.uniform else scores), values, cls
+    if model.architecture.uniform:
+        score = jnp.zeros_like(score)
+    return cls, jnp.concatenate([model.value.reshape(*model.value.shape[:-2], h * k), score], -1)
+
+
+def _split_rows(
+    model: Transformer, maps: Float[Array, "*n d c"]
+) -> tuple[Float[Array, "*n rows h"], Float[Array, "*n rows h k"]]:
+    d, h, k = model.value.shape[-3:]
+    found = model._norm(0, _rows(model.tokens, model.positions)) @ maps
+    return found[..., d:], found[..., :d].reshape(*found.shape[:-1], h, k)
 
 
 def _rows(tokens: Float[Array, "*n 3 c"], positions: Float[Array, "*n places c"]) -> Float[Array, "*n rows c"]:
@@ -206,7 +221,10 @@ def _rows(tokens: Float[Array, "*n 3 c"], positions: Float[Array, "*n places c"]
 
 
 def mixture(
-    scores: Float[Array, "*n rows h"], values: Float[Array, "*n rows h k"], chosen: Float[Array, "*b m rows"]
+    scores: Float[Array, "*n rows h"],
+    values: Float[Array, "*n rows h k"],
+    chosen: Float[Array, "*b m rows"],
+    careful: bool = True,
 ) -> Float[Array, "*n m h k"]:
     r"""$\sum_{r \in C_i} e^{s_r} v_r / \sum_{r \in C_i} e^{s_r}$ for the chosen rows $C_i$ of each sequence and for each head: two sums
     of nonnegative multiples, $[N, D] = C[e^{s - c}v,\, e^{s - c}]$, and a quotient.
@@ -215,7 +233,7 @@ def mixture(
     least $L = \max(s_{CLS}, \max_t\min_b s_{b,t})$: it contains [CLS] and, at each place, one of two tokens. So $c = \max(L, G - 0.72\ln F)$,
     with F the largest number of the precision, keeps every sum in range and loses nothing above rounding as long as
     $G - L \le 1.44\ln F - 8$: 119 in single precision, 1014 in double. Without layer norms $G - L$ is at most the difference between the
-    scores of the two bits. Heads of trials for which it is larger are computed with a softmax for each sequence, some five times
+    scores of the two bits. Heads of trials for which it is larger are not numbers or, if we are `careful`, computed with a softmax for each sequence, some five times
     slower, so that the result and its gradients are right for any finite scores (and values below a billion). As in any softmax,
     the error of a gradient in the scores is that of rounding relative to the values and to what comes from above, not to itself.
     """
@@ -224,11 +242,64 @@ def mixture(
     wide = top - least > 2 * half - 8
     safe = jnp.where(wide[..., None, :], 0, scores - jnp.maximum(least, top - half)[..., None, :])
     mixed = _summed(safe, values, chosen)
+    if not careful:
+        return jnp.where(wide[..., None, :, None], jnp.nan, mixed)
 
     def mended(scores: Array, values: Array) -> Array:
         return jnp.where(wide[..., None, :, None], _gathered(scores, values, chosen), mixed)
 
     return jax.lax.cond(wide.any(), jax.checkpoint(mended), lambda *_: mixed, scores, values)
+
+
+def mixture_of_sums(
+    tokens: Float[Array, "*n 3 c"],
+    positions: Float[Array, "*n places c"],
+    bits: Array,
+    heads: int,
+    careful: bool = True,
+) -> Float[Array, "*n m h k"]:
+    r"""`mixture` where what is known of a token, its d values and h scores, is a sum over the token and its position.
+
+    With $S_b = \sum_{t: b_t = b} e^{\beta_t}[w_t, 1]$, sums over T rows instead of 2T, it is $\sum_b e^{\alpha_b}(S_b^w + S_b^1u_b)$, with the like
+    for [CLS], divided by $\sum_b e^{\alpha_b}S_b^1$. Every sequence has all places, so one with the largest $\beta$: what matters in $S_b$ is no
+    more than $|\alpha_0 - \alpha_1| + 16$ below it, and with a quarter of the range of exponents above it all of that is in range as long
+    as $|\alpha_0 - \alpha_1| \le 0.9\ln F$: 80 in single precision, 638 in double. Other heads are treated as `mixture` does.
+    """
+    d = tokens.shape[-1] - heads
+    limit = float(np.log(float(jnp.finfo(tokens.dtype).max)))
+    values, scores, places = tokens[..., :d], tokens[..., d:], positions[..., :-1, :]
+    top = jax.lax.stop_gradient(places[..., d:].max(-2, keepdims=True))
+    own = positions[..., -1:, :] + tokens[..., 2:, :]
+    alpha = jnp.concatenate([scores[..., :2, :], own[..., d:] - top], -2)
+    wide = abs(jax.lax.stop_gradient(scores[..., 0, :] - scores[..., 1, :])) > 0.9 * limit
+    if careful:
+        alpha = jnp.where(wide[..., None, :], 0, alpha)
+    powers = jnp.exp(alpha - jax.lax.stop_gradient(alpha.max(-2, keepdims=True)))
+    each = jnp.exp(places[..., d:] - top + limit / 4)
+    # What a head has, for each of its values: XLA is faster with a product than with a repetition.
+    spread = jnp.repeat(jnp.eye(heads, dtype=tokens.dtype), d // heads, 1)
+    rows = jnp.concatenate([(each @ spread) * places[..., :d], each], -1)
+    below = math.exp(limit / 4) * powers[..., 2:, :]
+    above = (below @ spread) * own[..., :d]
+    for b in range(2):
+        sums = (bits == b).astype(tokens.dtype) @ rows
+        power = powers[..., b : b + 1, :]
+        share = sums[..., d:] * power
+        above = above + sums[..., :d] * (power @ spread) + (share @ spread) * values[..., b : b + 1, :]
+        below = below + share
+    # Brought to size 1 first: the derivative of a quotient has the square of what is below.
+    scale = jax.lax.stop_gradient(1 / below)
+    mixed = above * (scale @ spread) / ((below * scale) @ spread)
+    mixed = mixed.reshape(*mixed.shape[:-1], heads, -1)
+    if not careful:
+        return jnp.where(wide[..., None, :, None], jnp.nan, mixed)
+
+    def mended(tokens: Array, positions: Array) -> Array:
+        found = _rows(tokens, positions)
+        values = found[..., :d].reshape(*found.shape[:-1], heads, -1)
+        return jnp.where(wide[..., None, :, None], _gathered(found[..., d:], values, choose(bits, found.dtype)), mixed)
+
+    return jax.lax.cond(wide.any(), jax.checkpoint(mended), lambda *_: mixed, tokens, positions)
 
 
 def _range(scores: Float[Array, "*n rows h"]) -> tuple[Float[Array, "*n h"], Float[Array, "*n h"]]:
@@ -267,13 +338,19 @@ def _row_weights(scores: Float[Array, "*n rows h"], chosen: Float[Array, "*b m r
 
 def logits(model: Transformer, bits: ArrayLike, key: Array | None = None) -> Float[Array, "*n m 2"]:
     """Two logits for each sequence of `bits` [*n, m, T], by the table. With `key`, a key for each of *n, there is dropout."""
-    return model.logits(choose(_checked(model, bits), model.tokens.dtype), key)
+    return model.logits(_checked(model, bits), key)
 
 
 def logits_query(model: Transformer, bits: ArrayLike) -> Float[Array, "*n m 2"]:
     """The same with a key and a value for every token of every sequence, and the query of [CLS] alone."""
     tokens = _embedded(model, bits)
     return _block(model, tokens[..., -1:, :], tokens)[..., 0, :]
+
+
+def logits_elsewhere(model: Transformer, bits: ArrayLike) -> Float[Array, "*n m 2"]:
+    """Another map, of a [CLS] that does not attend to itself."""
+    tokens = _embedded(model, bits)
+    return _block(model, tokens[..., -1:, :], tokens[..., :-1, :])[..., 0, :]
 
 
 def logits_full(model: Transformer, bits: ArrayLike) -> Float[Array, "*n m 2"]:

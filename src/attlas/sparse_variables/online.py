@@ -5,7 +5,7 @@ memorised. A run arrives when every sequence of bits gets its label, where the l
 """
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -15,19 +15,18 @@ import xarray as xr
 from jaxtyping import Array, Bool, Float, UInt8
 
 from attlas.errors import InputError, whole
-from attlas.scan import iterate
 from attlas.sparse_variables import training
-from attlas.sparse_variables.model import Architecture, choose
-from attlas.sparse_variables.task import SparseBoolean, draw_bits, patterns, probabilities
+from attlas.sparse_variables.model import Architecture
+from attlas.sparse_variables.task import Batch, SparseBoolean, draw_bits, patterns, probabilities
 from attlas.sparse_variables.training import (
     Data,
     Recipe,
     State,
+    accuracy_until_wrong,
+    advance,
     begin,
+    cross_entropy,
     fits_memory,
-    full_accuracy,
-    losses,
-    observe,
     right,
 )
 
@@ -63,15 +62,18 @@ class Validation(NamedTuple):
     weight: Float[np.ndarray, " screen"]
 
 
-def step(t: Array, state: State, args: tuple[Stream, Recipe]) -> State:
+def step(t: Array, state: State, args: tuple[Stream, Recipe], careful: bool = False) -> State:
     """One step of Adam in every lane, on a batch of its own."""
     stream, recipe = args
     keys = jax.vmap(jax.random.fold_in)(jax.random.wrap_key_data(stream.key), state.step.astype(jnp.int32))
     batch, dropout = jnp.unstack(jax.vmap(jax.random.split)(keys), axis=1)
     shape = stream.weight.shape[0], state.model.length
     bits = jax.vmap(lambda key: draw_bits(key, *shape, stream.bias))(batch)
-    data = Data(choose(bits), labels(stream, bits), stream.weight, None, jax.random.key_data(dropout))
-    return training.step(t, state, (data, recipe))
+    data = Data(bits, labels(stream, bits), stream.weight, jax.random.key_data(dropout))
+    return training.step(t, state, (data, recipe), careful)
+
+
+careful_step = functools.partial(step, careful=True)
 
 
 def labels(stream: Stream, bits: UInt8[Array, "*lane m length"]) -> UInt8[Array, "lane m"]:
@@ -87,8 +89,8 @@ def _look(
     model: Any, stream: Stream, bits: UInt8[Array, "n length"], weight: Float[Array, " n"]
 ) -> tuple[Float[Array, " lane"], Bool[Array, "lane n"]]:
     """The loss of each lane on weighted sequences, and which of them are right."""
-    chosen, label = choose(bits), labels(stream, bits)
-    return losses(model, Data(chosen, label, weight, None, None)), right(model, chosen, label)
+    logits, label = model.logits(bits), labels(stream, bits)
+    return (cross_entropy(logits, label) * weight).sum(-1), right(logits, label)
 
 
 def train_online(
@@ -120,14 +122,14 @@ def train_online(
         validation = validate_on(tasks[0], jax.random.fold_in(key, 0))
         state, stream = _start(tasks, recipe, jax.random.fold_in(key, 1), batch_size)
         for i, time in enumerate(times):
-            path = iterate(step, observe, state, (stream, recipe), steps=every, record_every=every)
+            path = advance((step, careful_step), state, (stream, recipe), every)
             state, finite = path.last, finite & (path.survived == every)
             loss[:, i], found = map(np.asarray, _look(state.model, stream, validation.bits[:SCREEN], validation.weight))
             accuracy[:, i] = np.where(found.all(1), 1, found @ validation.weight)
             for lane in np.flatnonzero(found.all(1) & np.isnan(arrival)):
                 model = jax.tree.map(lambda x, lane=lane: x[lane], state.model)
                 label = np.asarray(tasks[int(lane)].label(validation.bits))
-                accuracy[lane, i] = accuracy_until_wrong(model, validation.bits, label)
+                accuracy[lane, i] = accuracy_until_wrong(model, _in_parts(validation.bits, label))
                 arrival[lane] = time if accuracy[lane, i] == 1 else np.nan
             if progress is not None:
                 progress(int(time), steps)
@@ -177,14 +179,8 @@ def validate_on(task: SparseBoolean, key: Array) -> Validation:
     return Validation(bits, (weight / weight.sum()).astype(np.float32))
 
 
-def accuracy_until_wrong(model: Any, bits: UInt8[np.ndarray, "n length"], label: UInt8[np.ndarray, " n"]) -> float:
-    """The accuracy of one model on all sequences, or on the first thousands up to its first mistake: a run may be nearly right for long."""
-    for end in range(training.SCREEN, len(label) + training.SCREEN, training.SCREEN):
-        part = slice(end - training.SCREEN, end)
-        wrong = 1 - full_accuracy(model, bits[part], label[part])
-        if wrong > 0:
-            return 1 - wrong * len(label[part]) / min(end, len(label))
-    return 1.0
+def _in_parts(bits: UInt8[np.ndarray, "n length"], label: UInt8[np.ndarray, " n"]) -> Iterator[Batch]:
+    return (Batch(bits[i : i + SCREEN], label[i : i + SCREEN]) for i in range(0, len(label), SCREEN))
 
 
 def _start(tasks: Sequence[SparseBoolean], recipe: Recipe, key: Array, batch_size: int) -> tuple[State, Stream]:

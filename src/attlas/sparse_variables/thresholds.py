@@ -18,7 +18,7 @@ from scipy import special
 from attlas.errors import InputError, near, whole
 from attlas.sparse_variables.learners import MLP, UNIFORM, l1_path, screen_by_covariance
 from attlas.sparse_variables.task import SparseBoolean
-from attlas.sparse_variables.training import ADAM, RECIPE_R, Recipe, TrainingSets, draw_sets, fits, train
+from attlas.sparse_variables.training import ADAM, RECIPE_R, SCREEN, Recipe, TrainingSets, draw_sets, fits, train
 
 LEVEL = 0.8
 """The share of trials that must be solved."""
@@ -46,7 +46,10 @@ def trained_by(recipe: Recipe, accuracy: float = 1.0) -> Learner:
     """Trials are solved if they reach `accuracy` on validation at some evaluation and are finite until then."""
 
     def solve(sets: TrainingSets, key: Array, steps: int) -> Bool[np.ndarray, " trial"]:
-        ends = train(sets, recipe, key=key, steps=steps, enough=accuracy, attention=False).isel(samples=0)
+        # Whether all is right is known after one mistake, an accuracy only after many sequences.
+        screen = 1 if accuracy == 1 else SCREEN
+        ends = train(sets, recipe, key=key, steps=steps, enough=accuracy, screen=screen, attention=False)
+        ends = ends.isel(samples=0)
         return ((ends["best_accuracy"] >= accuracy) & (ends["status"] != "diverged")).values
 
     return solve
@@ -161,7 +164,7 @@ def sweep(
     whole("trials", trials, 1)
     if whole("sparsity", sparsity, 1) > whole("length", length, 1):
         raise InputError(f"sparsity = {sparsity}: it must be at most the length, {length}")
-    fits(length, f"{trials} training sets and {validation} sequences of validation", length * (trials + validation))
+    fits(length, f"{trials} training sets", length * trials)
     grid = sizes(most)
     task = SparseBoolean(length, tuple(range(sparsity)), function)
     bottom = next((k for k, m in enumerate(grid) if task.unique_probability(m) > 0.02), len(grid) - 1)

@@ -1,9 +1,9 @@
 r"""Training on few samples of a sparse function, many runs at once (Edelman et al. 2022, Section 5, Figures 2 and 3).
 
-A run is a trial (a support, a training set, a start) at a number m of samples. Training sets of a trial are nested in m. Runs of
-similar m share one compiled program through weights that are 0 on padding: it advances `LANES` runs by a number of steps, and a run
-that is done gives its lane to one that waits. A run depends on nothing but its own numbers, so neither the grid of m nor the number of
-trials changes it.
+A run is a trial (a support, a training set, a start, validation sequences of its own) at a number m of samples. Training sets of a trial
+are nested in m. Runs of similar m share one compiled program through weights that are 0 on padding: it advances `LANES` runs by a number of
+steps, and a run that is done gives its lane to one that waits. A run depends on nothing but its own numbers, so neither the grid of m nor the
+number of trials changes it.
 
 The recipe is what makes success rise with m. Adam, coordinate by coordinate, moves all positions equally fast however little they tell
 of the label, and the model then fits its training set with whatever places lead by chance. `RECIPE_R` normalises the gradient of the
@@ -12,7 +12,7 @@ position table by one number, the mean square of its largest row, and moves ever
 
 import functools
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -21,28 +21,25 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import xarray as xr
-from jaxtyping import Array, Bool, Float, Int, UInt8
+from jaxtyping import Array, ArrayLike, Bool, Float, Int, UInt8
 
 from attlas.errors import InputError, positive, whole
 from attlas.gaussian import stream
-from attlas.scan import iterate
-from attlas.sparse_variables.model import Architecture, Transformer, attention_weights, choose
+from attlas.scan import Trajectory, iterate
+from attlas.sparse_variables.model import Architecture, Transformer, attention_weights
 from attlas.sparse_variables.task import Batch, SparseBoolean
 
 LANES = 4
 """Runs that are advanced together."""
 
-BLOCK = 1024
-"""Sequences drawn at once, which bounds the memory that takes."""
+LOOK = 256
+"""Validation sequences that are drawn and looked at together; the next ones only if need be."""
+
+SCREEN = 4 * LOOK
+"""Validation sequences that every evaluation looks at, unless it is asked for fewer; more only where all of these are right."""
 
 ALIKE = 8
 """Training sets of at least one over this of a padded size are padded to it, if one of them needs it."""
-
-SCREEN = 1000
-"""Validation sequences that every evaluation looks at; only where all of these are right, the rest is looked at too."""
-
-MASS = 256
-"""Validation sequences on which attention is averaged."""
 
 TRIES = 1000
 """Training sets drawn for a trial before its samples are called too few."""
@@ -55,21 +52,35 @@ NORMALISERS = ("row maximum", "coordinate")
 
 @dataclass(frozen=True)
 class TrainingSets:
-    """Training sets of several trials, at most max(`samples`) sequences each, of which a run with m samples sees the first m; and
-    validation sequences that are shared by all trials, only labels differ. `redrawn` counts the sets thrown away because the first
-    min(`samples`) sequences were consistent with another support."""
+    """Training sets of several trials, at most max(`samples`) sequences each, of which a run with m samples sees the first m; and the
+    number of validation sequences that each trial has besides. `redrawn` counts the sets thrown away because the first min(`samples`) sequences
+    were consistent with another support. With `coins` labels have nothing to do with the bits."""
 
     tasks: tuple[SparseBoolean, ...]
     samples: tuple[int, ...]
     bits: UInt8[np.ndarray, "trial m length"]
     label: UInt8[np.ndarray, "trial m"]
     redrawn: Int[np.ndarray, " trial"]
-    validation: UInt8[np.ndarray, "n length"]
-    validation_label: UInt8[np.ndarray, "trial n"]
+    validation: int
+    key: Array
+    coins: bool = False
 
     @property
     def length(self) -> int:
         return self.bits.shape[-1]
+
+    def validate(self, trial: int) -> Iterator[Batch]:
+        """The validation sequences of a trial, `LOOK` at a time, drawn when they are asked for: few runs are looked at with all of them."""
+        draws, task = stream(self.key, trial, TRIES), self.tasks[trial]  # no training set has this number
+        for first in range(0, self.validation, LOOK):
+            bits = draw_bits(draws, LOOK, task)[: self.validation - first]
+            label = draws.integers(0, 2, len(bits), np.uint8) if self.coins else _label(task, bits)
+            if first == 0 and label.min() == label.max():
+                raise InputError(
+                    f"validation = {self.validation}: the first {len(bits)} sequences of trial {trial} all have the label {label[0]}; "
+                    "both labels must occur"
+                )
+            yield Batch(bits, label)
 
 
 def draw_sets(
@@ -83,33 +94,28 @@ def draw_sets(
     support: Sequence[int] | None = None,
     validation: int = 10_000,
     unique: bool = True,
+    coins: bool = False,
 ) -> TrainingSets:
     """Training sets of `trials` trials, with `support` or each with one of `sparsity` places, drawn uniformly. With `unique`, the
-    smallest of a trial already singles out its support."""
+    smallest of a trial already singles out its support; with `coins` labels are tossed, and none is thrown away."""
     grid = tuple(sorted({whole("samples", m, 2) for m in samples}))
     if not grid:
         raise InputError("samples is empty: there must be at least one number of samples")
     whole("length", length, 1), whole("trials", trials, 1), whole("validation", validation, 1)
-    rows = LANES * padded(grid[-1]) + SCREEN  # what is made of the bits for one compiled call
-    what = f"{trials} training sets of {grid[-1]} sequences and {validation} of validation"
-    fits(length, what, length * (trials * grid[-1] + validation) + 4 * (2 * length + 1) * rows)
+    what = f"{trials} training sets of {grid[-1]} sequences and {LANES * padded(grid[-1])} under way"
+    fits(length, what, length * (trials * grid[-1] + 9 * LANES * padded(grid[-1])))
     if support is None and not 1 <= whole("sparsity", sparsity, 1) <= length:
         raise InputError(f"sparsity = {sparsity}: it must be between 1 and {length}, of {length} bits")
     like = SparseBoolean(length, tuple(range(sparsity) if support is None else support), function)
-    if unique and like.unique_probability(grid[0]) < 1e-3 / TRIES:
+    if unique and not coins and like.unique_probability(grid[0]) < 1e-3 / TRIES:
         raise InputError(f"samples = {grid[0]}: hardly a set singles out the support; ask for {like.floor()} or more")
-    drawn = [_draw_trial(key, trial, like, grid, support is None, unique) for trial in range(trials)]
-    tasks = tuple(task for task, *_ in drawn)
-    shared = _draw_bits(stream(key), validation, like)
-    labels = np.stack([_label(task, shared) for task in tasks])
-    single = np.flatnonzero(labels.min(1) == labels.max(1))
-    if single.size:
-        raise InputError(
-            f"validation = {validation}: all sequences of trial {single[0]} have the label {labels[single[0], 0]}; "
-            "both labels must occur"
-        )
-    bits, label, redrawn = (np.array(x) for x in list(zip(*drawn, strict=True))[1:])
-    return TrainingSets(tasks, grid, bits, label, redrawn, shared, labels)
+    drawn = [_draw_trial(key, trial, like, grid, support is None, unique and not coins) for trial in range(trials)]
+    tasks, bits, label, redrawn = zip(*drawn, strict=True)
+    if coins:
+        label = [stream(key, trial, TRIES + 1).integers(0, 2, grid[-1], np.uint8) for trial in range(trials)]
+    sets = TrainingSets(tasks, grid, np.array(bits), np.array(label), np.array(redrawn), validation, key, coins)
+    next(sets.validate(0))  # what is wrong with the function is wrong with all trials
+    return sets
 
 
 def _draw_trial(
@@ -121,7 +127,7 @@ def _draw_trial(
         support = tuple(sorted(stream(key, trial).choice(like.length, like.sparsity, replace=False).tolist()))
     task = SparseBoolean(like.length, support, like.function, like.bias)
     for attempt in range(TRIES):
-        bits = _draw_bits(stream(key, trial, attempt), grid[-1], task)
+        bits = draw_bits(stream(key, trial, attempt), grid[-1], task)
         label = _label(task, bits)
         if not unique or task.consistent(Batch(bits[: grid[0]], label[: grid[0]]), most=2) == 1:
             return task, bits, label, attempt
@@ -140,12 +146,15 @@ def fits(length: int, what: str, size: int) -> None:
             )
 
 
-def _draw_bits(draws: np.random.Generator, samples: int, task: SparseBoolean) -> UInt8[np.ndarray, "n length"]:
-    """Sequences of bits, the first of them the same for every number of `samples`."""
-    bits = np.empty((samples, task.length), np.uint8)
-    for first in range(0, samples, BLOCK):
-        part = bits[first : first + BLOCK]
-        part[:] = draws.random(part.shape, np.float32) < task.bias
+def draw_bits(draws: np.random.Generator, samples: int, task: SparseBoolean) -> UInt8[np.ndarray, "n length"]:
+    """Sequences of bits, the first of them the same for every number of `samples`: a random byte decides each, but for one in 256, where it
+    takes a further number to make the probability of a 1 exact."""
+    more = draws.spawn(1)[0]
+    least, part = divmod(256 * task.bias, 1)
+    drawn = np.frombuffer(draws.bytes(samples * task.length), np.uint8).reshape(samples, task.length)
+    bits = (drawn < least).view(np.uint8)
+    ties = np.nonzero(drawn == least)
+    bits[ties] = more.random(len(ties[0])) < part
     return bits
 
 
@@ -210,10 +219,9 @@ class State(NamedTuple):
 class Data(NamedTuple):
     """What each lane is trained on; `weight` is 1/m on its samples and 0 on padding."""
 
-    chosen: Any  # [lane, m, 2 length + 1]
-    label: Any  # [lane, m]
+    bits: Any  # [lane, m, length], or the same for all lanes, [m, length]
+    label: Any  # [lane, m] or [m]
     weight: Any  # [lane, m]
-    screen: Any  # [lane, n], labels of the first validation sequences
     key: Any  # [lane, words], for dropout
 
 
@@ -255,11 +263,11 @@ def _of_positions(path: Any) -> bool:
     return path[-1].name == "positions"
 
 
-def step(t: Array, state: State, args: tuple[Data, Recipe]) -> State:
+def step(t: Array, state: State, args: tuple[Data, Recipe], careful: bool = False) -> State:
     """One step of Adam in every lane."""
     data, recipe = args
     keys = jax.vmap(jax.random.fold_in)(jax.random.wrap_key_data(data.key), state.step.astype(jnp.int32))
-    gradient = jax.grad(lambda model: losses(model, data, keys).sum())(state.model)
+    gradient = jax.grad(lambda model: losses(model, data, keys, careful).sum())(state.model)
     count = state.step + 1
     squares = jax.vmap(lambda g: jax.tree.map(jnp.square, _joined(g)))(gradient)
     rates = Weights(recipe.position_rate, recipe.rate)
@@ -283,11 +291,25 @@ def step(t: Array, state: State, args: tuple[Data, Recipe]) -> State:
     return State(jax.vmap(_parted)(x, state.model), first, second, count)
 
 
-def losses(model: Any, data: Data, keys: Array | None = None) -> Float[Array, " lane"]:
+careful_step = functools.partial(step, careful=True)
+
+
+def advance(steps: tuple[Any, Any], state: State, args: Any, every: int) -> Trajectory:
+    """So many of the first of `steps`; where a lane comes to an end that is no number, of the second, careful ones, which are slower and take a
+    program of their own: what is then not finite has diverged."""
+    quick, careful = (functools.partial(iterate, step, observe, steps=every, record_every=every) for step in steps)
+    begun = np.isfinite(np.asarray(state.first.others)).all(1)
+    path = quick(state, args)
+    return path if (path.survived == every)[begun].all() else careful(state, args)
+
+
+def losses(model: Any, data: Data, keys: Array | None = None, careful: bool = True) -> Float[Array, " lane"]:
     """The mean cross-entropy of each lane."""
-    logits = model.logits(data.chosen, keys)
-    margin = (logits[..., 1] - logits[..., 0]) * (2.0 * data.label - 1)
-    return (jax.nn.softplus(-margin) * data.weight).sum(-1)
+    return (cross_entropy(model.logits(data.bits, keys, careful), data.label) * data.weight).sum(-1)
+
+
+def cross_entropy(logits: Float[Array, "*n m 2"], label: ArrayLike) -> Float[Array, "*n m"]:
+    return jax.nn.softplus((logits[..., 0] - logits[..., 1]) * (2.0 * jnp.asarray(label) - 1))
 
 
 def observe(t: Array, state: Any, args: Any) -> tuple[()]:
@@ -298,12 +320,6 @@ def observe(t: Array, state: Any, args: Any) -> tuple[()]:
 # --- evaluation ------------------------------------------------------------------------------------------------------
 
 
-def right(model: Any, chosen: Float[Array, "*b m rows"], label: UInt8[Array, "*n m"]) -> Bool[Array, "*n m"]:
-    """Whether each sequence is given its label; what is not finite is wrong."""
-    logits = model.logits(chosen)
-    return ((logits[..., 1] > logits[..., 0]) == label) & jnp.isfinite(logits).all(-1)
-
-
 class Seen(NamedTuple):
     """What an evaluation of a run finds."""
 
@@ -312,22 +328,35 @@ class Seen(NamedTuple):
     accuracy: float
 
 
-@jax.jit
-def _evaluate(model: Any, data: Data, bits: UInt8[Array, "n length"]) -> tuple[Array, Array, Array]:
-    """The loss of each lane, and how many sequences are right among its own and among `bits`."""
-    own = right(model, data.chosen, data.label) & (data.weight > 0)
-    return losses(model, data), own.sum(-1), right(model, choose(bits), data.screen).sum(-1)
+def right(logits: Float[Array, "*n m 2"], label: ArrayLike) -> Bool[Array, "*n m"]:
+    """Whether each sequence is given its label; what is not finite is wrong."""
+    return ((logits[..., 1] > logits[..., 0]) == jnp.asarray(label)) & jnp.isfinite(logits).all(-1)
 
 
 @jax.jit
-def _count_right(model: Any, bits: UInt8[Array, "n length"], label: UInt8[Array, " n"]) -> Array:
-    return right(model, choose(bits), label).sum()
+def _judged(model: Any, bits: UInt8[Array, "n length"], label: UInt8[Array, " n"]) -> tuple[Array, Array]:
+    logits = model.logits(bits)
+    return right(logits, label), cross_entropy(logits, label)
 
 
-def full_accuracy(model: Any, bits: UInt8[np.ndarray, "n length"], label: UInt8[np.ndarray, " n"]) -> float:
-    """The accuracy of one model on many sequences, some at a time."""
-    parts = [slice(i, i + SCREEN) for i in range(0, len(label), SCREEN)]
-    return sum(int(_count_right(model, bits[part], label[part])) for part in parts) / len(label)
+def judge(model: Any, batch: Batch) -> tuple[Bool[np.ndarray, " n"], Float[np.ndarray, " n"]]:
+    """Which sequences one model has right, and its loss on each; `LOOK` at a time, so that there is one program."""
+    count = len(batch.label)
+    bits, label = (np.pad(x, [(0, -count % LOOK), *[(0, 0)] * (x.ndim - 1)]) for x in batch)
+    found = [_judged(model, bits[i : i + LOOK], label[i : i + LOOK]) for i in range(0, count, LOOK)]
+    correct, loss = (np.concatenate(x)[:count] for x in zip(*found, strict=True))
+    return correct, loss
+
+
+def accuracy_until_wrong(model: Any, batches: Iterable[Batch], least: int = 1) -> float:
+    """The accuracy of one model on all sequences, or on the first batches of them, `least` or more, up to one with a mistake: a run may be
+    nearly right for long."""
+    seen = correct = 0
+    for batch in batches:
+        seen, correct = seen + len(batch.label), correct + int(judge(model, batch)[0].sum())
+        if correct < seen >= least:
+            break
+    return correct / seen
 
 
 @jax.jit
@@ -372,6 +401,7 @@ def train(
     every: int = 25,
     stop: bool = True,
     enough: float = 1.0,
+    screen: int = SCREEN,
     attention: bool = True,
     curves: bool = False,
     progress: Callable[[int, int], None] | None = None,
@@ -381,7 +411,7 @@ def train(
 
     A run is evaluated every `every` steps and, with `stop`, ends as soon as all validation sequences, or the share `enough` of them, are right. The Dataset over
     (trial, samples) has `status` (solved, unsolved, or diverged: something was not finite), `first_step` (the first evaluation at which
-    everything was right, or nan), `best_accuracy` on validation (on its first 1,000 sequences unless these are all right),
+    everything was right, or nan), `best_accuracy` on validation (`screen` sequences and as many more as it takes to find a mistake),
     `train_accuracy` and `loss` at the end, `support_mass` (nan without `attention`) and `steps`; with `curves` also `loss_curve`, `train_accuracy_curve` and
     `accuracy_curve` over `step`. `progress(done, runs)` is called when a run ends, and `finished` with its outcome and model.
     """
@@ -391,7 +421,7 @@ def train(
     fits_memory(recipe, sets.length, LANES)
     outcomes: dict[tuple[int, int], Outcome] = {}
     with jax.enable_x64(False):  # training is in single precision
-        for outcome in run_all(sets, recipe, key, steps, every, enough if stop else np.inf):
+        for outcome in run_all(sets, recipe, key, steps, every, enough if stop else np.inf, screen, curves):
             if attention:
                 outcome = outcome._replace(support_mass=_attended(sets, outcome))
             outcomes[outcome.trial, outcome.samples] = outcome._replace(model=None)
@@ -411,15 +441,18 @@ def fits_memory(recipe: Recipe, length: int, lanes: int) -> None:
     fits(length, what, 16 * lanes * numbers)
 
 
-def run_all(sets: TrainingSets, recipe: Recipe, key: Array, steps: int, every: int, enough: float) -> Iterator[Outcome]:
-    """The outcome of every run, in the order in which they end, but for its `support_mass`."""
+def run_all(
+    sets: TrainingSets, recipe: Recipe, key: Array, steps: int, every: int, enough: float, screen: int, curves: bool
+) -> Iterator[Outcome]:
+    """The outcome of every run, in the order in which they end, but for its `support_mass`. Loss and training accuracy are looked at when a run
+    ends, or for `curves` always."""
     waiting = list(sets.samples)
     while waiting:
         size = padded(waiting[-1])
         # To compile another program takes longer than to carry padding.
         similar = [m for m in waiting if ALIKE * m >= size]
         runs = [(trial, m) for trial in range(len(sets.tasks)) for m in similar]
-        yield from _run_lanes(sets, recipe, key, runs, size, steps, every, enough)
+        yield from _run_lanes(sets, recipe, key, runs, size, steps, every, enough, screen, curves)
         waiting = waiting[: -len(similar)]
 
 
@@ -438,28 +471,31 @@ def _run_lanes(
     steps: int,
     every: int,
     enough: float,
+    screen: int,
+    curves: bool,
 ) -> Iterator[Outcome]:
     """Runs padded to one size. A lane whose run has ended takes the next; at the very end some go on idly."""
     waiting = list(runs)
     start = functools.partial(_start, sets, recipe, key, size)
     active: list[tuple[int, int] | None] = [waiting.pop(0) for _ in range(min(LANES, len(waiting)))]
     state, data = jax.tree.map(lambda *x: np.stack(x), *(start(*run) for run in active if run is not None))
-    curves: list[list[Seen]] = [[] for _ in active]
+    seen: list[list[Seen]] = [[] for _ in active]
     while any(active):
-        path = iterate(step, observe, state, (data, recipe), steps=every, record_every=every)
+        path = advance((step, careful_step), state, (data, recipe), every)
         state = path.last
-        loss, own, screened = map(np.asarray, _evaluate(state.model, data, sets.validation[:SCREEN]))
         for lane, run in [(lane, run) for lane, run in enumerate(active) if run is not None]:
-            finite = bool(path.survived[lane] == every)
-            seen = Seen(float(loss[lane]), float(own[lane] / run[1]), float(screened[lane] / data.screen.shape[1]))
-            if seen.accuracy == 1 and len(sets.validation) > SCREEN:
-                label = sets.validation_label[run[0]]
-                seen = seen._replace(accuracy=full_accuracy(_in_lane(state.model, lane), sets.validation, label))
-            curves[lane].append(seen)
-            if finite and len(curves[lane]) * every < steps and seen.accuracy < enough:
+            trial, m = run
+            model, finite = _in_lane(state.model, lane), bool(path.survived[lane] == every)
+            accuracy = accuracy_until_wrong(model, sets.validate(trial), screen)
+            ends = not finite or len(seen[lane]) + 1 == steps // every or accuracy >= enough
+            own, loss = np.nan, np.nan
+            if ends or curves:
+                own, loss = (x.mean() for x in judge(model, Batch(sets.bits[trial, :m], sets.label[trial, :m])))
+            seen[lane].append(Seen(float(loss), float(own), accuracy))
+            if not ends:
                 continue
-            yield _outcome(run, _in_lane(state.model, lane), curves[lane], every, finite)
-            curves[lane], active[lane] = [], None
+            yield _outcome(run, model, seen[lane], every, finite)
+            seen[lane], active[lane] = [], None
             if waiting:
                 active[lane] = following = waiting.pop(0)
                 state, data = _placed((state, data), lane, start(*following))
@@ -474,12 +510,10 @@ def first_model(recipe: Recipe, key: Array, trial: int, length: int) -> Any:
 def _start(sets: TrainingSets, recipe: Recipe, key: Array, size: int, trial: int, samples: int) -> tuple[State, Data]:
     """State and data of a run at its beginning, padded to `size` samples."""
     padding = (0, size - samples)
-    bits = np.pad(sets.bits[trial, :samples], (padding, (0, 0)))
+    bits, label = np.pad(sets.bits[trial, :samples], (padding, (0, 0))), np.pad(sets.label[trial, :samples], padding)
     weight = np.pad(np.full(samples, 1 / samples, np.float32), padding)
-    label, screen = np.pad(sets.label[trial, :samples], padding), sets.validation_label[trial, :SCREEN]
     start, dropout = jax.random.split(jax.random.fold_in(key, trial))
-    state = _begun(recipe, sets.length, start)
-    return state, Data(np.asarray(choose(bits)), label, weight, screen, np.asarray(jax.random.key_data(dropout)))
+    return _begun(recipe, sets.length, start), Data(bits, label, weight, np.asarray(jax.random.key_data(dropout)))
 
 
 @functools.partial(jax.jit, static_argnums=1)
@@ -516,7 +550,7 @@ def _outcome(run: tuple[int, int], model: Any, curve: list[Seen], every: int, fi
 
 
 def _attended(sets: TrainingSets, outcome: Outcome) -> float:
-    return support_mass(outcome.model, sets.validation[:MASS], sets.tasks[outcome.trial])
+    return support_mass(outcome.model, next(sets.validate(outcome.trial)).bits, sets.tasks[outcome.trial])
 
 
 def _as_dataset(
@@ -549,4 +583,4 @@ def _as_dataset(
         "function": str(task.function),
         "recipe": " ".join(str(recipe).split()),
     }
-    return xr.Dataset(variables, coords=coords, attrs=settings | {"validation": len(sets.validation)})
+    return xr.Dataset(variables, coords=coords, attrs=settings | {"validation": sets.validation})

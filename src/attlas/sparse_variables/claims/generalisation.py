@@ -13,7 +13,7 @@ from attlas.claims import Control, Hypothesis, Setting, claim, drawn_by, key_for
 from attlas.sparse_variables.claims.shared import FIGURES, PAPER
 from attlas.sparse_variables.model import Transformer, attention_weights
 from attlas.sparse_variables.task import SparseBoolean, draw_bits, patterns, probabilities
-from attlas.sparse_variables.training import ADAM, RECIPE_R, SCREEN, draw_sets, train
+from attlas.sparse_variables.training import ADAM, LOOK, RECIPE_R, draw_sets, train
 from attlas.statistics import Order
 
 RECIPES = {"adam": ADAM, "R": RECIPE_R}
@@ -100,7 +100,7 @@ def falsifying_zeros(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     """Of several heads, the one with the largest share of its attention on the support."""
     (cell,) = cells
     id = "sparse-variables/falsifying-zeros"
-    options: dict[str, Any] = {"support": cell.support, "validation": SCREEN}  # for the figure only
+    options: dict[str, Any] = {"support": cell.support, "validation": LOOK}  # for the figure only
     sets = draw_sets(key_for(seed, id, "sets"), cell.length, [cell.samples], cell.repeats, **options)
     recipe = dataclasses.replace(ADAM, architecture=dataclasses.replace(ADAM.architecture, heads=cell.heads))
     models: dict[int, Any] = {}
@@ -118,7 +118,8 @@ def falsifying_zeros(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     with jax.enable_x64(False):
         key = key_for(seed, id, "fillings")
         read = np.stack([head_reads(models[trial], task, key) for trial in range(cell.repeats)])
-        shown = np.concatenate([sets.validation[sets.validation_label[0] == y][: EXAMPLES // 2] for y in (0, 1)])
+        bits, label = next(sets.validate(0))
+        shown = np.concatenate([bits[label == y][: EXAMPLES // 2] for y in (0, 1)])
         weights = np.asarray(seen_by(models[0], shown))
     head = weights[..., list(task.support)].sum(-1).mean(0).argmax()
     zero, one, support = read.T

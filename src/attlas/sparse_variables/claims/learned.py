@@ -15,7 +15,7 @@ from jaxtyping import Bool, Float, Int
 from attlas.capacity import Capacity, class_of, collapsed_head, occam_samples
 from attlas.claims import Control, Hypothesis, Setting, claim, drawn_by, key_for, product, together
 from attlas.errors import InputError
-from attlas.gaussian import Real, stream
+from attlas.gaussian import Real
 from attlas.sparse_variables.claims.samples import DELTA, GAP
 from attlas.sparse_variables.claims.shared import FIGURES
 from attlas.sparse_variables.construction import Construction, sink_head, threshold_head
@@ -32,7 +32,7 @@ from attlas.sparse_variables.learned import (
 )
 from attlas.sparse_variables.task import Batch, SparseBoolean
 from attlas.sparse_variables.thresholds import LEVEL as SHARE
-from attlas.sparse_variables.training import MASS, RECIPE_R, Outcome, TrainingSets, draw_sets, first_model, train
+from attlas.sparse_variables.training import RECIPE_R, Outcome, TrainingSets, draw_sets, first_model, train
 from attlas.statistics import LEVEL, Approximation, Bound, Convergence, Order
 
 LINEAR = dataclasses.replace(RECIPE_R, architecture=dataclasses.replace(RECIPE_R.architecture, mlp=False))
@@ -68,8 +68,7 @@ class Runs(NamedTuple):
 
     def attention(self, trial: int, weights: Float[np.ndarray, "m h places"]) -> Attention:
         """Where heads with these weights on the first validation sequences look."""
-        label = self.sets.validation_label[trial, :MASS]
-        return looked_at(weights, Batch(self.sets.validation[:MASS], label), self.sets.tasks[trial])
+        return looked_at(weights, next(self.sets.validate(trial)), self.sets.tasks[trial])
 
     def margins(self) -> Float[np.ndarray, " trial"]:
         """The least margin on the training set."""
@@ -93,12 +92,9 @@ def _trained(
     length: int, sparsity: int, samples: tuple[int, ...], trials: int, steps: int, seed: int, coins: bool
 ) -> Runs:
     key = key_for(seed, "sparse-variables/learned-head", "coins" if coins else "runs")
-    data, start, fair = jax.random.split(key, 3)
-    sets = draw_sets(data, length, samples, trials, sparsity=sparsity, validation=VALIDATION, unique=False)
-    if coins:
-        flips = stream(fair)
-        own, others = (flips.integers(0, 2, x.shape, np.uint8) for x in (sets.label, sets.validation_label))
-        sets = dataclasses.replace(sets, label=own, validation_label=others)
+    data, start = jax.random.split(key)
+    options: dict[str, Any] = {"sparsity": sparsity, "validation": VALIDATION, "unique": False, "coins": coins}
+    sets = draw_sets(data, length, samples, trials, **options)
     found: dict[tuple[int, int], Any] = {}
 
     def keep(outcome: Outcome) -> None:
@@ -135,14 +131,14 @@ def _trained(
 def learned_head(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     (cell,) = cells
     runs = trained(cell.length, cell.sparsity, (cell.samples,), cell.repeats, cell.steps, seed)
-    bits = runs.sets.validation[:MASS]
+    bits = [next(runs.sets.validate(t)).bits for t in range(cell.repeats)]
     start, found = (
-        [runs.attention(t, heads.weights(bits)) for t, heads in enumerate(networks.each())]
+        [runs.attention(t, heads.weights(bits[t])) for t, heads in enumerate(networks.each())]
         for networks in (runs.start, runs.heads)
     )
     mass, before = (np.stack([each.mass[:, each.mass[0].argmax()] for each in looks]) for looks in (found, start))
     share = 2 * cell.sparsity / (2 * cell.sparsity + 1)
-    built = [h.weights(bits) for h in (threshold_head(runs.sets.tasks[0]), sink_head(runs.sets.tasks[0]))]
+    built = [h.weights(bits[0]) for h in (threshold_head(runs.sets.tasks[0]), sink_head(runs.sets.tasks[0]))]
     constructed = np.stack([runs.attention(0, weights[:, None]).mass[:, 0] for weights in built])
     axes = ("cell", "repeat")
     return xr.Dataset(
@@ -268,7 +264,8 @@ def learned_certificate(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     found = certify(
         runs.heads, runs.start, Batch(sets.bits, sets.label), key_for(seed, id, "noise"), delta=delta, draws=cell.draws
     )
-    fresh = Batch(np.broadcast_to(sets.validation, (cell.trials, *sets.validation.shape)), sets.validation_label)
+    drawn = [zip(*sets.validate(trial), strict=True) for trial in range(cell.trials)]
+    fresh = Batch(*(np.stack(x) for x in zip(*(map(np.concatenate, batches) for batches in drawn), strict=True)))
     errors = noisy_errors(runs.heads, fresh, found.spread[:, None], key_for(seed, id, "validation"), cell.draws)[:, 0]
     own, noiseless = (1 - runs.ends[name].values[:, -1] for name in ("train_accuracy", "best_accuracy"))
     axes = ("cell", "trial")

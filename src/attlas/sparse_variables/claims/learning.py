@@ -13,7 +13,7 @@ from jaxtyping import Array, Float
 from attlas.claims import Control, Hypothesis, Setting, claim, drawn_by, key_for, together
 from attlas.gaussian import stream
 from attlas.sparse_variables.claims.shared import FIGURES, TOKENS
-from attlas.sparse_variables.model import Architecture, Transformer, choose, logits_full, logits_query
+from attlas.sparse_variables.model import Architecture, Transformer, logits_elsewhere, logits_full, logits_query
 from attlas.statistics import Agreement
 
 DIRECTIONS = 16
@@ -72,7 +72,7 @@ def drawn(built: Architecture, length: int, key: Array) -> Transformer:
 @jax.jit
 def looked_at(model: Transformer, bits: Array) -> tuple[Float[Array, "form logits"], Float[Array, "form weights"]]:
     """The logits of all sequences, and the gradient of their mean square in the weights: by attention at every token, by the query of [CLS], by
-    the table, and by the table where [CLS] does not attend to itself."""
+    the table, and by the query where [CLS] does not attend to itself."""
 
     def of(form: Any) -> tuple[Array, Array]:
         def value(model: Transformer) -> tuple[Array, Array]:
@@ -82,10 +82,11 @@ def looked_at(model: Transformer, bits: Array) -> tuple[Float[Array, "form logit
         (_, found), gradient = jax.value_and_grad(value, has_aux=True)(model)
         return found, jnp.concatenate([leaf.ravel() for leaf in jax.tree.leaves(gradient)])
 
-    whole = [of(functools.partial(form, bits=bits)) for form in (logits_full, logits_query)]
-    rows = choose(bits, model.tokens.dtype)
-    tables = jax.lax.map(lambda chosen: of(lambda m: m.logits(chosen)), jnp.stack([rows, rows.at[..., -1].set(0)]))
-    found, gradient = (
-        jnp.concatenate([jnp.stack(parts), more]) for parts, more in zip(zip(*whole, strict=True), tables, strict=True)
-    )
-    return found, gradient
+    forms = (logits_full, logits_query, logits_table, logits_elsewhere)
+    found, gradient = zip(*(of(functools.partial(form, bits=bits)) for form in forms), strict=True)
+    return jnp.stack(found), jnp.stack(gradient)
+
+
+def logits_table(model: Transformer, bits: Array) -> Float[Array, "m 2"]:
+    """As in training, without the branch for heads whose scores are far apart."""
+    return model.logits(bits, careful=False)
