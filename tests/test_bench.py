@@ -75,7 +75,7 @@ def test_scores_of_a_law_that_is_right():
     target = rng.normal(size=20_000)
     found = real.scores(normal(np.zeros(20_000), 1.0, target), target)
     assert found["NLPD"] == pytest.approx(0.5 * np.log(2 * np.pi) + 0.5, abs=0.02)
-    assert found["inside"] == pytest.approx(0.9, abs=0.01)
+    assert found["inside"][0][0] / 20_000 == pytest.approx(0.9, abs=0.01)
     wrong = real.scores(normal(np.zeros(20_000), 1.5, target), target)
     assert found["CRPS"] < wrong["CRPS"] and found["RMSE"] == pytest.approx(1, abs=0.02)
     none = Prediction(np.zeros((3, len(LEVELS))), np.zeros(3), None)

@@ -163,10 +163,11 @@ class ConditionalMeanRegressor(Saved, RegressorMixin, BaseEstimator):
         return self.unit_ * self.regression_.quantile(queries, levels)
 
     def predict_interval(self, X: Any, coverage: float = 0.9) -> Float[np.ndarray, "n 2"]:
-        """The central interval that should hold a target with probability `coverage`."""
+        """The interval that should hold a target with probability `coverage`: central in the law, at the level at which it holds that share of the
+        training targets, each with the law without its row (the jackknife). `predict_quantile` has the law's own level."""
         if not 0 < coverage < 1:
             raise ValueError(f"coverage = {coverage}: it must lie between 0 and 1")
-        return self.predict_quantile(X, [(1 - coverage) / 2, (1 + coverage) / 2])
+        return self.unit_ * self.regression_.interval(self._queries(X), coverage)
 
     def log_density(self, X: Any, y: Any) -> Float[np.ndarray, " n"]:
         """The logarithm of the density of each target at its row."""
