@@ -142,6 +142,9 @@ class ConditionalMeanRegressor(Saved, RegressorMixin, BaseEstimator):
         self.residuals_ = self.unit_ * found.aside
         return self
 
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "regression_")  # a fit that failed leaves other attributes behind
+
     def _scaled(self, X: np.ndarray) -> np.ndarray:
         return (X - self.mean_) / self.deviation_
 
@@ -164,7 +167,7 @@ class ConditionalMeanRegressor(Saved, RegressorMixin, BaseEstimator):
 
     def predict_interval(self, X: Any, coverage: float = 0.9) -> Float[np.ndarray, "n 2"]:
         """The interval that should hold a target with probability `coverage`: central in the law, at the level at which it holds that share of the
-        training targets, each with the law without its row (the jackknife). `predict_quantile` has the law's own level."""
+        training targets, each in a law that has not seen it. `predict_quantile` has the law's own level."""
         if not 0 < coverage < 1:
             raise ValueError(f"coverage = {coverage}: it must lie between 0 and 1")
         return self.unit_ * self.regression_.interval(self._queries(X), coverage)

@@ -319,13 +319,13 @@ def fit_selection(
 ) -> Selection:
     """Fit heads to bags [length, dim]; for the "logistic" loss a target is one column of 0 and 1, or k columns of which one is 1.
 
-    Every start is followed on all bags at one penalty, and dropped if it finds the function that a better one has found. Each that is left
-    is followed, at every penalty looked at, on all bags and on all but those of a `fold` [n] (0 to 4), for each fold, which begins from moments of
-    its own bags; penalties are gone through from the middle one in the direction in which less is lost on the bags held out. One head is the one that
-    fits best the bags that it is fitted to; the average of all is one model with so many heads. Where what one head leaves of the bags held out has a
-    larger moment than chance would give it, every start that is left gets a second head that begins on what it leaves, both are fitted together, and so
-    on. The bags held out decide between one, the average and those fitted together, of at most `heads` (6 averaged and 4 together if not given). Without
-    `norm` the square norm of an instance does not enter.
+    Every start is followed on all bags at one penalty, and dropped if it finds the function that a better one has found. The best that are left
+    are followed, at every penalty looked at, on all bags and on all but those of a `fold` [n] (0 to 4), for each fold, which begins from moments of
+    its own bags; penalties are gone through from the middle one in the direction in which less is lost on the bags held out, in haste and each from where the
+    one before ended, and the chosen one to the end. One head is the one that fits best the bags that it is fitted to; the average of all is one model with so
+    many heads. Where what one head leaves of the bags held out has a larger moment than chance would give it, every start that is left gets a second head
+    that begins on what it leaves, both are fitted together, and so on. The bags held out decide between one, the average and those fitted together, of at
+    most `heads` (3 averaged and 4 together if not given). Without `norm` the square norm of an instance does not enter.
     """
     target = np.asarray(target, float)
     weight = np.ones(len(target)) if weight is None else np.asarray(weight, float)
