@@ -105,7 +105,7 @@ def scores(said: Prediction, target: np.ndarray, third: np.ndarray | None = None
     """CRPS from 19 quantiles, how many targets lie in the interval for 90 %, in each `third` of the feature too, and the rest as usual; the target has
     variance 1."""
     inside = (target >= said.interval[:, 0]) & (target <= said.interval[:, 1])
-    found = {
+    found: dict[str, Any] = {
         "CRPS": float(2 * pinball(said.quantiles, target[:, None], LEVELS).mean()),
         "RMSE": float(np.sqrt(np.mean((said.mean - target) ** 2))),
         "inside": [[int(inside.sum()), len(inside)]],

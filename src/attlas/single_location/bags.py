@@ -543,9 +543,10 @@ class _Task:
     def padded(self) -> Data:
         """In single precision, without weights and penalties."""
         size = bucket(len(self.target) + 1) - len(self.target)
-        parts = (self.bags.tokens, self.square, self.bags.share > 0, self.bags.bag, np.pad(self.target, ((0, size), (0, 0))))  # fmt: skip
+        target = np.pad(self.target, ((0, size), (0, 0)))
         with jax.enable_x64(False):
-            return Data(*map(jnp.asarray, parts), None, None)
+            tokens, square, bag, padded = map(jnp.asarray, (self.bags.tokens, self.square, self.bags.bag, target))
+        return Data(tokens, square, self.bags.share > 0, bag, padded, None, None)
 
     def begun(self, lanes: Sequence[Sequence[tuple[np.ndarray, np.ndarray]]]) -> Heads:
         """In each lane a head for each of its pairs (u, v)."""
