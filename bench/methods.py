@@ -201,17 +201,23 @@ LEVELS = np.arange(1, 20) / 20
 
 
 class Prediction(NamedTuple):
-    """At each test row: quantiles at `LEVELS`, mean, and the log density of the target, or None where a method has none."""
+    """At each test row: quantiles at `LEVELS`, mean, the log density of the target, or None where a method has none, and the interval for 90 %: the outer
+    quantiles, unless a method has a way of its own."""
 
     quantiles: Float[np.ndarray, "n 19"]
     mean: Float[np.ndarray, " n"]
     log_density: Float[np.ndarray, " n"] | None
+    own: Float[np.ndarray, "n 2"] | None = None
+
+    @property
+    def interval(self) -> Float[np.ndarray, "n 2"]:
+        return self.quantiles[:, [0, -1]] if self.own is None else self.own
 
 
 def ours_on_laws(attention: str) -> Callable[..., Fitted]:
     def fit(x: np.ndarray, y: np.ndarray) -> Fitted:
         model = ConditionalMeanRegressor(attention=attention, random_state=SEED).fit(x, y)
-        return lambda new, target: Prediction(model.predict_quantile(new, LEVELS), model.predict(new), model.log_density(new, target))  # fmt: skip
+        return lambda new, target: Prediction(model.predict_quantile(new, LEVELS), model.predict(new), model.log_density(new, target), model.predict_interval(new, 0.9))  # fmt: skip
 
     return fit
 

@@ -11,6 +11,7 @@ from bench.soak import Outcome, soak, tally
 from bench.timing import compare
 from click.testing import CliRunner
 
+from attlas.lab.pages import told
 from attlas.single_location.descent import descend
 from attlas.single_location.population import Overlaps
 from attlas.single_location.task import SingleLocation
@@ -75,7 +76,7 @@ def test_scores_of_a_law_that_is_right():
     target = rng.normal(size=20_000)
     found = real.scores(normal(np.zeros(20_000), 1.0, target), target)
     assert found["NLPD"] == pytest.approx(0.5 * np.log(2 * np.pi) + 0.5, abs=0.02)
-    assert found["inside"] == pytest.approx(0.9, abs=0.01)
+    assert found["inside"][0][0] / 20_000 == pytest.approx(0.9, abs=0.01)
     wrong = real.scores(normal(np.zeros(20_000), 1.5, target), target)
     assert found["CRPS"] < wrong["CRPS"] and found["RMSE"] == pytest.approx(1, abs=0.02)
     none = Prediction(np.zeros((3, len(LEVELS))), np.zeros(3), None)
@@ -93,6 +94,17 @@ def test_a_summary_pairs_folds_and_says_who_is_ahead():
     assert [row["first"] for row in page["kinds"][0]["rows"]] == [True, False]
     assert real.standing([0.1, 0.05, 0.15]) == "ahead" and real.standing([0.1, -0.05, 0.15]) == "level"
     assert next(real.tables(found)).row_count == 2
+
+
+def test_coverage_counts_rows_and_is_shown_by_thirds():
+    target, third = np.zeros(30), np.repeat([0, 1, 2], 10)
+    said = normal(np.where(np.arange(30) < 15, 0.0, 9.0), 1.0, target)
+    runs = {"CME attention": {"0": real.scores(said, target, third) | {"seconds": 1.0}, "1": real.scores(said, target, third) | {"seconds": 1.0}}}  # fmt: skip
+    row = real.summary({"laws": {"mcycle": runs}})["laws"]["mcycle"]["CME attention"]
+    assert row["coverage"] == 0.5 and row["by thirds"] == [1.0, 0.5, 0.0]
+    assert told(row["by thirds"]) == "1.000 0.500 0.000" and told(0.25) == "0.250" and told(None) == ""
+    own = said._replace(own=np.tile([-1.0, 1.0], (30, 1)))
+    assert real.scores(own, target)["inside"] == [[30, 30]]
 
 
 def test_training_rows_are_nested_and_tests_apart():

@@ -182,6 +182,9 @@ GOOD = [np.ones((2, 3)), np.zeros((1, 3))]
         (np.ones((4, 3)), [0, 1, 1, 1], [0, 0, 1, 1], "y differs within the bag 0"),
         (np.ones((4, 3)), [0, 1], [0, 0, 1], "inconsistent numbers of samples"),
         (GOOD, None, None, "requires y to be passed"),
+        ([], [], None, "there must be bags"),
+        (np.ones((4, 3)), [0, 1], [0, 0, np.nan, 1], "bags contains NaN"),
+        (np.ones((4, 3)), [0, 1], np.zeros((4, 2)), "1d array"),
     ],
 )
 def test_bad_input_is_said_in_a_sentence(X, y, bags, sentence):
@@ -190,10 +193,12 @@ def test_bad_input_is_said_in_a_sentence(X, y, bags, sentence):
 
 
 def test_one_class_constant_targets_and_unfitted_use():
-    with pytest.raises(ValueError, match="one class"):
-        SingleLocationClassifier().fit(GOOD, [1, 1])
-    with pytest.raises(NotFittedError):
-        SingleLocationClassifier().predict(GOOD)
+    model = SingleLocationClassifier()
+    with pytest.raises(ValueError, match="one class, 1:"):
+        model.fit(GOOD, [1, 1])
+    for unfitted in (SingleLocationClassifier(), model):
+        with pytest.raises(NotFittedError):
+            unfitted.predict(GOOD)
     X, _, _ = drawn(40)
     with pytest.warns(UserWarning, match="every bag has the same target"):
         same = SingleLocationRegressor().fit(X, np.full(40, 3.0))

@@ -135,7 +135,12 @@ def test_constant_targets_and_unfitted_use():
         with pytest.raises(NotFittedError):
             getattr(ConditionalMeanRegressor(), use)([[1.0]], [2.0])
     x, _ = drawn(30)
-    model = ConditionalMeanRegressor().fit(x, np.full(30, 4.0))
+    model = ConditionalMeanRegressor()
+    with pytest.raises(ValueError, match="zero"):
+        model.fit(x, x[:, 0], sample_weight=np.zeros(30))
+    with pytest.raises(NotFittedError):
+        model.predict(x)
+    model.fit(x, np.full(30, 4.0))
     assert model.predict(x) == pytest.approx(4) and np.isfinite(model.predict_interval(x)).all()
 
 

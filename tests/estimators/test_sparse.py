@@ -99,10 +99,12 @@ def test_searches_pipelines_and_saving(fitted, tmp_path):
     [([1, 1, 1, 1], "one class"), ([0, 1, 2, 0], "Only binary"), ([0.3, 1.7, 2.2, 0.1], "Unknown label type")],
 )
 def test_bad_input_is_said_in_a_sentence(y, sentence):
+    model = SparseAttentionClassifier()
     with pytest.raises(ValueError, match=sentence):
-        SparseAttentionClassifier().fit(np.eye(4), y)
-    with pytest.raises(NotFittedError):
-        SparseAttentionClassifier().predict(np.eye(4))
+        model.fit(np.eye(4), y)
+    for unfitted in (SparseAttentionClassifier(), model):
+        with pytest.raises(NotFittedError):
+            unfitted.predict(np.eye(4))
 
 
 def test_weights_that_are_shares_are_warned_of():

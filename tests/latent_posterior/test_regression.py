@@ -1,5 +1,7 @@
 """Closed forms agree with doing it by hand, weights are repetitions, and the law is a law."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy import integrate, stats
@@ -151,6 +153,44 @@ def test_intervals_cover_as_they_say_in_the_mean_over_training_sets(attention):
         uniform = fit_regression(*skewed(300, seed), attention=attention).distribution(*skewed(500, seed + 100))
         covered.append(np.mean((uniform > 0.05) & (uniform < 0.95)))
     assert np.mean(covered) == pytest.approx(0.9, abs=0.035)
+
+
+def test_an_interval_holds_the_share_of_rows_that_were_left_out(rows, monkeypatch):
+    x, y = rows
+    found = fit_regression(x, y)
+    fold = np.arange(40) % 5
+    inside = []
+    for k in range(5):  # by hand: all is chosen anew without the fold
+        law = fit_regression(x[fold != k], y[fold != k])
+        inside += [law.distribution(x[fold == k], y[fold == k])]
+    central = abs(2 * np.concatenate(inside) - 1)
+    for coverage in (0.3, 0.5, 0.9):
+        assert abs((central <= found.law.level(coverage) + 1e-9).sum() - 41 * coverage) <= 1
+        low, high = found.interval(x, coverage).T
+        np.testing.assert_allclose(found.distribution(x, high) - found.distribution(x, low), found.law.level(coverage), atol=1e-4)  # fmt: skip
+    monkeypatch.setattr(regression, "FEW", 0)  # beyond, one by one and in closed form
+    alone = fit_regression(x, y, temperature=0.5, ridge=0.1).law
+    assert 0 < alone.level(0.01) < alone.level(0.5) < alone.level(0.99) < 1
+
+
+def test_a_row_of_weight_two_has_two_ranks(fitted):
+    law = fitted.law
+    count = 1 + np.arange(len(law.central)) % 3
+    parts = {name: np.repeat(getattr(law, name), count, 0) for name in ("keys", "squared", "shape", "central")}
+    many = replace(law, **parts, weight=np.ones(count.sum()))
+    for coverage in (0.05, 0.5, 0.9, 0.999):
+        assert replace(law, weight=count.astype(float)).level(coverage) == pytest.approx(many.level(coverage))
+
+
+def test_intervals_of_few_rows_are_no_shorter_than_they_say():
+    covered = []
+    for seed in range(SEED, SEED + 25):
+        rng = np.random.default_rng(seed)
+        x = rng.uniform(-3, 3, (460, 1))
+        y = np.sin(2 * x[:, 0]) + 0.3 * rng.standard_t(3, size=460)
+        low, high = fit_regression(x[:60], y[:60]).interval(x[60:], 0.9).T
+        covered.append(np.mean((y[60:] >= low) & (y[60:] <= high)))
+    assert np.mean(covered) == pytest.approx(0.9, abs=0.03)
 
 
 def test_a_gaussian_process_is_left_as_it_is():

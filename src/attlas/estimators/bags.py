@@ -41,12 +41,16 @@ def read_bags(X: Any, ids: Any = None) -> tuple[np.ndarray, Int[np.ndarray, " n"
     """All instances [N, d], bag after bag, and the length of each bag. `X` is an array [bags, instances, features], a list of arrays [instances,
     features], or rows: one a bag, or with `ids` those of one id, bags in the order in which they first occur."""
     if ids is not None:
-        ids = np.asarray(ids)
+        ids = column_or_1d(ids)
         check_consistent_length(X, ids)
+        if (ids != ids).any():
+            raise ValueError("bags contains NaN: every row must have an id")
         _, first, inverse = np.unique(ids, return_index=True, return_inverse=True)
         rank = np.argsort(np.argsort(first))[inverse.ravel()]
         order = np.argsort(rank, kind="stable")
         return _rows(X, order), np.bincount(rank)
+    if isinstance(X, list | tuple) and not len(X):
+        raise ValueError("X is an empty list: there must be bags")
     listed = isinstance(X, list | tuple) or (isinstance(X, np.ndarray) and X.dtype == object and X.ndim == 1)
     if listed and any(_is_table(bag) for bag in X):
         bags = [_table(i, bag) for i, bag in enumerate(X)]
@@ -123,6 +127,9 @@ class _SingleLocation(Saved, OneToOneFeatureMixin, TransformerMixin, BaseEstimat
         tags.input_tags.three_d_array = True
         tags.target_tags.required = True
         return tags
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "selection_")  # classes and names are there after a fit that failed, too
 
     # --- fitting
 
@@ -349,7 +356,7 @@ class SingleLocationRegressor(RegressorMixin, _SingleLocation):
         By five folds if None.
     n_heads : int or None
         At most so many heads: the folds decide between one, several from different starts averaged, and several fitted together, each to what the
-        others leave. If None, at most six averaged or four together.
+        others leave. If None, at most three averaged or four together.
     use_norm : bool
         Whether the square norm of an instance may select too.
     max_iter, tol : of L-BFGS, for each start.
@@ -462,7 +469,7 @@ class SingleLocationClassifier(ClassifierMixin, _SingleLocation):
         check_classification_targets(y)
         self.classes_, labels = np.unique(y, return_inverse=True)
         if len(self.classes_) < 2:
-            raise ValueError(f"y holds one class, {self.classes_[0]!r}: a classifier needs at least 2 classes")
+            raise ValueError(f"y holds one class, {self.classes_.tolist()[0]!r}: a classifier needs at least 2 classes")
         return labels
 
     def _columns(self, y: np.ndarray) -> np.ndarray:

@@ -142,6 +142,9 @@ class ConditionalMeanRegressor(Saved, RegressorMixin, BaseEstimator):
         self.residuals_ = self.unit_ * found.aside
         return self
 
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "regression_")  # a fit that failed leaves other attributes behind
+
     def _scaled(self, X: np.ndarray) -> np.ndarray:
         return (X - self.mean_) / self.deviation_
 
@@ -163,10 +166,11 @@ class ConditionalMeanRegressor(Saved, RegressorMixin, BaseEstimator):
         return self.unit_ * self.regression_.quantile(queries, levels)
 
     def predict_interval(self, X: Any, coverage: float = 0.9) -> Float[np.ndarray, "n 2"]:
-        """The central interval that should hold a target with probability `coverage`."""
+        """The interval that should hold a target with probability `coverage`: central in the law, at the level at which it holds that share of the
+        training targets, each in a law that has not seen it. `predict_quantile` has the law's own level."""
         if not 0 < coverage < 1:
             raise ValueError(f"coverage = {coverage}: it must lie between 0 and 1")
-        return self.predict_quantile(X, [(1 - coverage) / 2, (1 + coverage) / 2])
+        return self.unit_ * self.regression_.interval(self._queries(X), coverage)
 
     def log_density(self, X: Any, y: Any) -> Float[np.ndarray, " n"]:
         """The logarithm of the density of each target at its row."""

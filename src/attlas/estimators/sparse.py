@@ -97,6 +97,9 @@ class SparseAttentionClassifier(Saved, SelectorMixin, ClassifierMixin, BaseEstim
         tags.classifier_tags.multi_class = False
         return tags
 
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "fit_")  # a fit that failed leaves other attributes behind
+
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "SparseAttentionClassifier":
         """Fit to rows X with labels of two classes. A row of weight 2 counts as two."""
         self._validate_params()
@@ -110,7 +113,7 @@ class SparseAttentionClassifier(Saved, SelectorMixin, ClassifierMixin, BaseEstim
         seen = np.unique(y[weight > 0])
         if len(seen) < 2:
             raise ValueError(
-                f"y holds one class{'' if not len(seen) else f', {seen[0]!r}'}: a classifier needs at least 2 classes"
+                f"y holds one class{'' if not len(seen) else f', {seen.tolist()[0]!r}'}: a classifier needs at least 2 classes"
             )
         warn_of_shares(weight)
         label = (y == self.classes_[1]).astype(np.uint8)

@@ -190,7 +190,7 @@ class _Writer:
                 f"showpieces/{one.piece.slug}.html", "showpiece.html", shown=one, piece=one.piece, spec=spec, svg=svg
             )
         if self.atlas.measured:
-            self._page("real-data.html", "real_data.html", measured=self.atlas.measured, standing=standing)
+            self._page("real-data.html", "real_data.html", measured=self.atlas.measured, standing=standing, told=told)
         if self.atlas.of_the_package:
             write_explorers(self.folder, self.templates, self.atlas.by_id)
         for guide in self.guides:
@@ -420,6 +420,11 @@ def _counts(results: Sequence[Result]) -> dict[str, int]:
 def standing(ahead: Sequence[float] | None) -> str:
     """Where an interval [mean, low, high] of a difference puts the estimator: ahead, behind or level."""
     return "" if ahead is None else "ahead" if ahead[1] > 0 else "behind" if ahead[2] < 0 else "level"
+
+
+def told(number: float | Sequence[float] | None) -> str:
+    """A measured number, several, or none."""
+    return "" if number is None else " ".join(f"{x:.3f}" for x in np.atleast_1d(number))
 
 
 _NAMES = {"bayes": "Bayes", "cme": "CME", "crps": "CRPS", "finetti": "Finetti", "lipschitz": "Lipschitz", "mlp": "MLP", "nadaraya": "Nadaraya", "watson": "Watson"}  # fmt: skip

@@ -128,23 +128,18 @@ class Data(NamedTuple):
     penalty: Any  # [lane]
 
 
-def attend(heads: Heads, data: Data) -> Float[Array, "rows width lane h"]:
-    """The softmax over the instances of each bag."""
-    scores = jnp.einsum("rwd,ahd->rwah", data.tokens, heads.select) + data.square[..., None, None] * heads.norm
-    inside = data.inside[..., None, None]
-    bags = data.target.shape[0]
+def respond(heads: Heads, data: Data) -> Float[Array, "bags lane k"]:
+    """What the heads say of each bag; scores and values come of one product, and one sum over a bag holds both parts of its mean."""
+    both = jnp.einsum("rwd,ahdk->rwahk", data.tokens, jnp.concatenate([heads.select[..., None], heads.value], -1))
+    scores = both[..., 0] + data.square[..., None, None] * heads.norm
+    inside, bags = data.inside[..., None, None], data.target.shape[0]
     top = jax.ops.segment_max(jnp.where(inside, scores, -jnp.inf).max(1), data.bag, bags, indices_are_sorted=True)
     top = jax.lax.stop_gradient(jnp.where(jnp.isfinite(top), top, 0))
-    powers = jnp.where(inside, jnp.exp(scores - top[data.bag][:, None]), 0)
-    below = jax.ops.segment_sum(powers.sum(1), data.bag, bags, indices_are_sorted=True)
-    return powers / jnp.where(below > 0, below, 1)[data.bag][:, None]
-
-
-def respond(heads: Heads, data: Data) -> Float[Array, "bags lane k"]:
-    """What the heads say of each bag."""
-    values = jnp.einsum("rwd,ahdk->rwahk", data.tokens, heads.value)
-    mixed = jnp.einsum("rwah,rwahk->rak", attend(heads, data), values)
-    return heads.offset + jax.ops.segment_sum(mixed, data.bag, data.target.shape[0], indices_are_sorted=True)
+    powers = jnp.where(inside, jnp.exp(scores - top[data.bag][:, None]), 0)[..., None]
+    parts = jnp.concatenate([powers, powers * both[..., 1:]], -1).sum(1)
+    sums = jax.ops.segment_sum(parts, data.bag, bags, indices_are_sorted=True)
+    below = sums[..., :1]
+    return heads.offset + (sums[..., 1:] / jnp.where(below > 0, below, 1)).sum(2)
 
 
 def squared_loss(y: Float[Array, "bags lane k"], target: Float[Array, "bags k"]) -> Float[Array, "bags lane"]:
@@ -235,6 +230,10 @@ PENALTIES = tuple(10.0 ** np.arange(1, -6, -0.5))
 MIDDLE = 5
 """The penalty that is looked at first, and at which starts are compared."""
 FOLDS = 5
+KEPT = 3
+"""Starts at most that are followed at every penalty, unless more are asked for."""
+ROUGH = 3
+"""How many times fewer trips, and how many times the tolerance, a penalty has to be judged."""
 CLOSE = 0.999
 """Correlation of the outputs from which on two starts have found the same function."""
 SHUFFLES = 9
@@ -320,13 +319,13 @@ def fit_selection(
 ) -> Selection:
     """Fit heads to bags [length, dim]; for the "logistic" loss a target is one column of 0 and 1, or k columns of which one is 1.
 
-    Every start is followed on all bags at one penalty, and dropped if it finds the function that a better one has found. Each that is left
-    is followed, at every penalty looked at, on all bags and on all but those of a `fold` [n] (0 to 4), for each fold, which begins from moments of
-    its own bags; penalties are gone through from the middle one in the direction in which less is lost on the bags held out. One head is the one that
-    fits best the bags that it is fitted to; the average of all is one model with so many heads. Where what one head leaves of the bags held out has a
-    larger moment than chance would give it, every start that is left gets a second head that begins on what it leaves, both are fitted together, and so
-    on. The bags held out decide between one, the average and those fitted together, of at most `heads` (6 averaged and 4 together if not given). Without
-    `norm` the square norm of an instance does not enter.
+    Every start is followed on all bags at one penalty, and dropped if it finds the function that a better one has found. The best that are left
+    are followed, at every penalty looked at, on all bags and on all but those of a `fold` [n] (0 to 4), for each fold, which begins from moments of
+    its own bags; penalties are gone through from the middle one in the direction in which less is lost on the bags held out, in haste and each from where the
+    one before ended, and the chosen one to the end. One head is the one that fits best the bags that it is fitted to; the average of all is one model with so
+    many heads. Where what one head leaves of the bags held out has a larger moment than chance would give it, every start that is left gets a second head
+    that begins on what it leaves, both are fitted together, and so on. The bags held out decide between one, the average and those fitted together, of at
+    most `heads` (3 averaged and 4 together if not given). Without `norm` the square norm of an instance does not enter.
     """
     target = np.asarray(target, float)
     weight = np.ones(len(target)) if weight is None else np.asarray(weight, float)
@@ -338,19 +337,25 @@ def fit_selection(
     grid = PENALTIES if penalty is None else (penalty,)
     middle = min(MIDDLE, len(grid) - 1)
     first = task.follow(task.begun([[pairs[-1][name]] for name in names]), [weight] * len(names), grid[middle])
-    kept = [names[j] for j in _distinct(first.value, first.output)[:heads]]
+    kept = [names[j] for j in _distinct(first.value, first.output)[: heads or KEPT]]
     begin = [[[lane[name]] for lane in pairs] for name in kept]
 
-    @functools.cache
+    seen: dict[int, _Look] = {}
+
     def look(i: int) -> _Look:
-        runs = [task.follow(task.begun(pairs), task.shares, grid[i]) for pairs in begin]
-        best = _fittest(runs)
-        one = _picked(runs, best)
-        return _Look(runs, best, one, task.held_out(one.output), task.held_out(np.mean([r.output for r in runs], 0)))
+        if i not in seen:
+            # Each lane goes on from where it came to at the penalty beside, if that was looked at: it is most often near.
+            beside = [seen[j].runs for j in (i - 1, i + 1) if j in seen]
+            starts = [run.heads for run in beside[0]] if beside else [task.begun(pairs) for pairs in begin]
+            seen[i] = task.look([task.follow(start, task.shares, grid[i], ROUGH) for start in starts])
+        return seen[i]
 
     i = _lowest(lambda j: look(j).loss, middle, len(grid))
     found = look(i)
-    grown, at, lost, origin = found.single, i, found.loss, kept[found.best[-1]]
+    # What was judged in haste is brought to an end.
+    ended = [task.follow(run.heads, task.shares, grid[i]) for run in (found.runs if found.averaged else [found.single])]
+    lost = task.held_out(np.mean([run.output for run in ended], 0))
+    grown, at, origin = _picked(ended, _fittest(ended)), i, kept[found.best[-1]]
     lanes, runs = begin, found.runs
     for _ in range(1, MOST if heads is None else heads):
         if not task.leaves_more(grown.output, seed):
@@ -363,9 +368,7 @@ def fit_selection(
             break
         grown, at, lost, origin = more, j, less, kept[best[-1]]
     added = grown.heads.norm.shape[1] - 1
-    averaged = found.averaged and not added
-    runs, members = (found.runs, kept) if averaged else ([grown], [origin])
-    looked = [j for j in range(len(grid)) if abs(j - i) <= 1 or min(i, middle) - 1 <= j <= max(i, middle) + 1]
+    runs, members = ([grown], [origin]) if added or not found.averaged else (ended, kept)
     outputs = np.moveaxis(first.output, 1, 0).reshape(len(names), -1)
     return Selection(
         task.joined(runs),
@@ -374,7 +377,7 @@ def fit_selection(
         task.spread,
         float(grid[at]),
         lost,
-        {float(grid[j]): (look(j).one, look(j).several) for j in looked},
+        {float(grid[j]): (seen[j].one, seen[j].several) for j in sorted(seen)},
         dict(zip(names, first.value.tolist(), strict=True)),
         float(_correlations(outputs)[names.index("moments"), names.index("swapped")]),
         (*members, *[REST] * added),
@@ -385,10 +388,10 @@ def fit_selection(
 
 
 def _lowest(loss: Callable[[int], float], i: int, size: int) -> int:
-    """Downhill from i among 0, ..., size - 1."""
+    """Downhill from i, which is looked at first, among 0, ..., size - 1."""
     before = -1
     while i != before:
-        before, i = i, min((j for j in (i - 1, i, i + 1) if 0 <= j < size), key=loss)
+        before, i = i, min((j for j in (i, i - 1, i + 1) if 0 <= j < size), key=loss)
     return i
 
 
@@ -536,6 +539,15 @@ class _Task:
         rest = [np.where(self.fold == k, 0, self.weight) for k in range(FOLDS)]
         return [w if w.any() else self.weight for w in (*rest, self.weight)]
 
+    @functools.cached_property
+    def padded(self) -> Data:
+        """In single precision, without weights and penalties."""
+        size = bucket(len(self.target) + 1) - len(self.target)
+        target = np.pad(self.target, ((0, size), (0, 0)))
+        with jax.enable_x64(False):
+            tokens, square, bag, padded = map(jnp.asarray, (self.bags.tokens, self.square, self.bags.bag, target))
+        return Data(tokens, square, self.bags.share > 0, bag, padded, None, None)
+
     def begun(self, lanes: Sequence[Sequence[tuple[np.ndarray, np.ndarray]]]) -> Heads:
         """In each lane a head for each of its pairs (u, v)."""
         return Heads(
@@ -554,8 +566,11 @@ class _Task:
 
     def leaves_more(self, output: Float[np.ndarray, "n lane k"], seed: int) -> bool:
         """Whether what is left of the bags held out has a larger moment than chance would give it."""
-        left = self.left(self.aside(output))
-        return bool(self.bags.lengths.max() > 1) and moment_ratio(self.bags, left, self.weight, seed) > 1
+        if self.bags.lengths.max() == 1:
+            return False
+        rng, left = np.random.default_rng(seed), self.left(self.aside(output))
+        size = moments(self.bags, left, self.weight).size
+        return all(moments(self.bags, rng.permutation(left), self.weight).size < size for _ in range(SHUFFLES))
 
     def extended(self, lanes: Sequence[list[Any]], output: Float[np.ndarray, "n lane k"]) -> list[list[Any]]:
         """The pairs of each lane, and one more from which to begin on what the lane leaves of its own bags."""
@@ -563,21 +578,17 @@ class _Task:
         rest = [start_pairs(m, np.random.default_rng(0), len(self.scaling.mean))["moments"] for m in found]
         return [[*pairs, pair] for pairs, pair in zip(lanes, rest, strict=True)]
 
-    def follow(self, start: Heads, weights: Sequence[np.ndarray], penalty: float) -> _Run:
-        """Each lane from its start, with its own weights."""
-        n, lanes = len(self.target), len(weights)
-        size = bucket(n + 1) - n
-        data = Data(
-            self.bags.tokens.astype(np.float32),
-            self.square.astype(np.float32),
-            self.bags.share > 0,
-            self.bags.bag.astype(np.int32),
-            np.pad(self.target, ((0, size), (0, 0))).astype(np.float32),
-            np.pad([w / w.sum() for w in weights], ((0, 0), (0, size))).astype(np.float32),
-            np.full(lanes, penalty, np.float32),
+    def follow(self, start: Heads, weights: Sequence[np.ndarray], penalty: float, haste: int = 1) -> _Run:
+        """Each lane from its start, with its own weights; in haste, with fewer trips and a larger tolerance by that factor."""
+        n, size = len(self.target), len(self.padded.target) - len(self.target)
+        data = self.padded._replace(
+            weight=np.pad([w / w.sum() for w in weights], ((0, 0), (0, size))).astype(np.float32),
+            penalty=np.full(len(weights), penalty, np.float32),
         )
         with jax.enable_x64(False):
-            found = minimise(LOSSES[self.loss][1], start, data, trips=self.trips, tolerance=self.tolerance)
+            found = minimise(
+                LOSSES[self.loss][1], start, data, trips=-(-self.trips // haste), tolerance=self.tolerance * haste
+            )
             output = np.asarray(_respond(found.point, data), float)[:n]
         return _Run(found.point, found.value, found.settled, found.steps, output)
 
@@ -586,6 +597,11 @@ class _Task:
         runs = functools.cache(lambda j: self.follow(start, self.shares, grid[j]))
         j = _lowest(lambda j: self.held_out(runs(j).output), i, len(grid))
         return j, runs(j), self.held_out(runs(j).output)
+
+    def look(self, runs: list[_Run]) -> _Look:
+        best = _fittest(runs)
+        one = _picked(runs, best)
+        return _Look(runs, best, one, self.held_out(one.output), self.held_out(np.mean([r.output for r in runs], 0)))
 
     def held_out(self, output: Float[np.ndarray, "n lane k"]) -> float:
         """The mean loss of each bag in the lane of its fold."""
