@@ -41,6 +41,17 @@ COUNT = 3.0
 """Seconds between two counts of the workers, and those that an answer may take."""
 
 
+SETTINGS = {
+    "scheduler.allowed-failures": 0,  # a death is counted by the sweep, and the first one is told to it
+    "comm.timeouts.connect": "300s",  # on a busy machine a worker takes long to come back
+    # A scheduler and two workers that watch themselves take a seventh of a core from the work.
+    "worker.profile.enabled": False,
+    "admin.system-monitor.interval": "5s",
+    "admin.tick.interval": "500ms",
+}
+"""What a cluster that is started here has of its own in Dask's configuration."""
+
+
 class Where(NamedTuple):
     """Where tasks are carried out: `kind` is local, processes, scheduler or slurm; `number` of processes or jobs."""
 
@@ -286,8 +297,7 @@ def _started(where: Where) -> Iterator[Any]:
     if where.kind == "scheduler":
         yield where.address
         return
-    # A death is counted by the sweep, and the first one is told to it. On a busy machine a worker takes long to come back.
-    with dask.config.set({"distributed.scheduler.allowed-failures": 0, "distributed.comm.timeouts.connect": "300s"}):
+    with dask.config.set({f"distributed.{name}": value for name, value in SETTINGS.items()}):
         cluster = _processes(where.number) if where.kind == "processes" else _jobs(where.number)
         try:
             yield cluster
