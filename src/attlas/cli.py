@@ -546,6 +546,10 @@ def _save_figure(chart: Any, path: Path) -> None:
     os.close(handle)
     try:
         chart.save(name, **formats.get(path.suffix, {}))
+        if path.suffix == ".svg":
+            from attlas.lab.drawings import roomy
+
+            Path(name).write_text(roomy(Path(name).read_text(encoding="utf-8")), encoding="utf-8")
         os.chmod(name, 0o644)
         os.replace(name, path)
     finally:

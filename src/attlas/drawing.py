@@ -1,5 +1,6 @@
 """The house style of figures: Vega-Lite through Altair, drawn from stored evidence and nothing else."""
 
+import re
 from typing import Any
 
 import altair as alt
@@ -10,6 +11,8 @@ import xarray as xr
 PALETTE = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#999999"]
 THEORY = "#222222"
 WIDTH, HEIGHT = 460, 300
+RAISED = str.maketrans({**dict(zip("0123456789-", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻", strict=True)), "+": ""})
+"""Digits and signs as they are written in an exponent."""
 
 alt.data_transformers.disable_max_rows()
 
@@ -20,11 +23,31 @@ def table(evidence: xr.Dataset, *names: str, rows: int = 2000) -> pd.DataFrame:
     return frame.iloc[:: max(1, -(-len(frame) // rows))]
 
 
+def greek(evidence: xr.Dataset, axis: str) -> xr.Dataset:
+    """With the symbols of the overlaps in place of their names along `axis`."""
+    symbols = {"kappa": "κ", "nu": "ν", "theta": "θ", "eta": "η", "rho": "ρ"}
+    names = [" ".join(symbols.get(word, word) for word in str(name).split()) for name in evidence[axis].values]
+    return evidence.assign_coords({axis: names})
+
+
+def legible(text: str) -> str:
+    """The numbers of a text as a reader writes them: 3·10⁻¹⁴ for 3e-14, 2000 for 2e+03, 10²⁰ for 10^20, and a minus where there is one."""
+    text = re.sub(r"(?<![\w.])(\d+(?:\.\d+)?)e([+-]?\d+)(?!\w)", lambda found: _power(float(found[0]), found[1], found[2]), text)  # fmt: skip
+    text = re.sub(r"(?<!\w)10\^(-?\d+)", lambda found: "10" + found[1].translate(RAISED), text)
+    return re.sub(r"(?<![\w)-])-(?=\.?\d)", "−", text)
+
+
+def _power(value: float, mantissa: str, exponent: str) -> str:
+    if value == 0 or 1e-3 <= value < 1e6:
+        return f"{value:.6g}" if value < 1e5 else f"{value:,.0f}"
+    return ("" if float(mantissa) == 1 else f"{mantissa}·") + "10" + str(int(exponent)).translate(RAISED)
+
+
 def _label() -> str:
     """Vega's expression for the label of a tick: 10⁻⁸ for 1e-8 and 0.00000001, 2000 for 2e+3, other labels as they are."""
     mantissa, exponent = (f"split(format(datum.value, '~e'), 'e')[{part}]" for part in (0, 1))
-    for plain, raised in zip("0123456789-+", [*"⁰¹²³⁴⁵⁶⁷⁸⁹⁻", ""], strict=True):
-        exponent = f"replace({exponent}, /[{plain}]/g, '{raised}')"
+    for plain, raised in RAISED.items():
+        exponent = f"replace({exponent}, /[{chr(plain)}]/g, '{raised}')"
     power = f"replace({mantissa} + '·', /^(−?)1·$/, '$1') + '10' + {exponent}"
     size = "abs(datum.value)"
     number = "test(/^[−-]?[0-9.,]+(e[+-]?[0-9]+)?$/, datum.label)"
@@ -54,7 +77,7 @@ CONFIG: dict[str, Any] = {
 def finish(chart: Any, title: str, subtitle: str = "") -> Any:
     """The chart with its title and the house style."""
     chart = chart.copy(deep=False)  # Altair's own way copies all the data, once for each setting
-    chart.title = alt.TitleParams(title, subtitle=subtitle or alt.Undefined, anchor="start", offset=14)
+    chart.title = alt.TitleParams(legible(title), subtitle=legible(subtitle) or alt.Undefined, anchor="start", offset=14)
     chart.config = CONFIG
     return chart
 

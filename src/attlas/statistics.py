@@ -267,7 +267,7 @@ class Bound(Rule):
             shown = int(np.argmax(above + half))
         return Verdict(
             word,
-            f"The measured value reaches {reached[shown]:.7g} of the bound"
+            f"The measured value {_against(reached[shown])}"
             f"{' at its tightest' if word == 'confirmed' else ''}, in {_count(bound.size, 'comparison')}.",
             float(reached[shown]),
             1.0,
@@ -276,6 +276,13 @@ class Bound(Rule):
             f"an excess of {np.nanmin(reach):.2g} of the bound" if bound.all() else "any excess over a bound of 0",
             exact=bool(error[shown] == 0),
         )
+
+
+def _against(reached: float) -> str:
+    """A measurement beside its bound, of which it reaches a share or more than all."""
+    if reached < 0:
+        return "is of the other sign than the bound"
+    return f"is {reached:.5g} times the bound" if reached > 1 else f"reaches {reached:.5g} of the bound"
 
 
 @dataclass(frozen=True)
@@ -326,7 +333,7 @@ class Rate(Rule):
             float(off[worst]),
             self.margin,
             f"exponent {expected[worst]:.4g}",
-            f"exponent {slope[worst]:.4g} ± {se[worst]:.2g}",
+            f"exponent {slope[worst]:.4g}" + (f" ± {se[worst]:.2g}" if se[worst] else ""),
             f"an exponent off by {reach.min():.2g}",
             exact=bool(se[worst] == 0),
         )
@@ -408,11 +415,20 @@ class Order(Rule):
             f"The narrowest of {_count(gap.size, 'difference')} is {gap[worst]:.4g} (interval ± {half[worst]:.2g}).",
             float(gap[worst]),
             0.0,
-            f"{lower[worst]:.5g} < {upper[worst]:.5g}",
-            _with_error(gap[worst], error[worst]),
-            f"an inversion by {((z + special.ndtri(POWER)) * error).min():.2g}",
+            " < ".join(_apart(lower[worst], upper[worst])),
+            f"difference {_with_error(gap[worst], error[worst])}",
+            f"an inversion by {((z + special.ndtri(POWER)) * error).min():.2g}" if error.all() else "any inversion",
             exact=bool(error[worst] == 0),
         )
+
+
+def _apart(*values: float) -> list[str]:
+    """Numbers in as few digits, from five on, as tell them apart."""
+    for digits in range(5, 17):
+        shown = [f"{value:.{digits}g}" for value in values]
+        if len(set(shown)) == len(set(values)):
+            break
+    return shown
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ if anything. Prose lives there, and not in the sources, because no number depend
 
 import fnmatch
 import functools
+import re
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -50,8 +51,25 @@ class Finding:
 
 
 @dataclass(frozen=True)
+class Symbol:
+    """A letter of the map's formulas, in TeX; what it means; and the parameter that holds it, if one does."""
+
+    tex: str
+    means: str
+    parameter: str = ""
+
+    def needed_by(self, sentence: str) -> bool:
+        """Whether the letter occurs in one of the sentence's formulas, by itself or with a number as its index, and is not defined there."""
+        formulas = re.sub(r"\\mathrm\{[^}]*\}", " ", " ".join(re.findall(r"\$(.+?)\$", sentence)))
+        letter = ("" if self.tex.startswith("\\") else r"(?<![A-Za-z\\])") + re.escape(self.tex)
+        defined = re.search(rf"{letter}(\^2 =| = \\langle)", formulas)
+        return not defined and re.search(rf"{letter}(?![A-Za-z(]|_[A-Za-z{{\\])", formulas) is not None
+
+
+@dataclass(frozen=True)
 class Notes:
-    """All notes of a map. `picture` names claims of which the first that is there gives the map's picture."""
+    """All notes of a map. `picture` names claims of which the first that is there gives the map's picture; `symbols` says what the
+    letters of its formulas mean."""
 
     map: str
     title: str
@@ -63,6 +81,7 @@ class Notes:
     items: tuple[Item, ...] = ()
     findings: tuple[Finding, ...] = ()
     ideas: Mapping[str, str] = field(default_factory=dict)
+    symbols: tuple[Symbol, ...] = ()
 
 
 def notes_file(claim: Claim) -> Path:
@@ -99,6 +118,7 @@ def read_notes(name: str, file: Path) -> Notes:
             tuple(_made(Item, entry) for entry in content.get("items", ())),
             tuple(_made(Finding, entry) for entry in content.get("findings", ())),
             dict(content.get("ideas", {})),
+            tuple(_made(Symbol, entry) for entry in content.get("symbols", ())),
         )
     except (TypeError, AttributeError, ValueError) as error:
         raise InputError(f"the notes {str(file)!r} have an entry that is not understood: {error}") from error

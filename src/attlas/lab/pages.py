@@ -21,13 +21,14 @@ from markupsafe import Markup
 
 import attlas
 from attlas.claims import MAPS, Claim
+from attlas.drawing import legible
 from attlas.errors import InputError
 from attlas.lab.drawings import drawing_of, drawn, script, thumbnail
 from attlas.lab.explorers import EXPLORERS, write_explorers
 from attlas.lab.formulas import mathml
 from attlas.lab.graphs import Node, draw_graph
 from attlas.lab.guides import linked, read_guides
-from attlas.lab.notes import Notes, notes_of
+from attlas.lab.notes import Notes, Symbol, notes_of
 from attlas.lab.runner import Result
 from attlas.lab.showpieces import Shown
 from attlas.references import bibtex
@@ -70,6 +71,7 @@ def check_prose(claims: Sequence[Claim]) -> None:
     notes_of(claims)
     for claim in claims:
         mathml(claim.statement)
+        mathml(claim.control.words)
 
 
 def _files_of(folder: Path) -> set[str]:
@@ -165,6 +167,9 @@ def environment() -> jinja2.Environment:
         "value": show_value,
         "as_title": title_of,
         "significant": significant,
+        "legible": legible,
+        "prose": prose,
+        "symbols": symbols_of,
     }
     templates.globals |= {"version": attlas.__version__, "root": "", "menu": ()}
     return templates
@@ -434,6 +439,16 @@ def title_of(slug: str) -> str:
     """A slug as a reader would write it."""
     words = " ".join(_NAMES.get(word, word) for word in slug.split("-"))
     return words[:1].upper() + words[1:]
+
+
+def prose(text: str) -> Markup:
+    """A sentence that was written for a terminal as a page shows it."""
+    return mathml(legible(text).replace(">=", "≥").replace("<=", "≤"))
+
+
+def symbols_of(claim: Claim, notes: Notes) -> list[Symbol]:
+    """The letters that a reader of the claim's page meets: in the statement, or as a parameter."""
+    return [s for s in notes.symbols if s.parameter in claim.quick or s.needed_by(claim.statement)]
 
 
 def significant(value: float) -> str:

@@ -448,7 +448,7 @@ def of_features(x: Array, y: Array) -> Array:
     source="attlas",
     reference="how large an output of CME attention can be",
     statement=r"$\sup_{|v_i| \le 1}|\mathrm{CME}(q)| = |(G + \lambda I)^{-1}g_q|_1 \le \sqrt{L\,k(q, q)/(4\lambda)}$, with equality where all keys are $q$ and $\lambda = L\,k(q, q)$.",
-    words="Signed weights may add up to more than one, but not to more than the root of the length over four ridges.",
+    words="Signed weights may add up to more than one, but not to more than the root of the length over four times the ridge.",
     hypotheses=(TOKENS,),
     quick=Setting(length=(16, 128), dim=3, queries=200),
     paper=Setting(length=(16, 128, 1024), dim=3, queries=500),

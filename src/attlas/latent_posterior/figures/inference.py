@@ -42,7 +42,7 @@ def linear_limit(evidence: xr.Dataset) -> Any:
         x=x,
         y=log_axis("value:Q", "relative distance of λ CME to it"),
         color=colour("limit:N", None),
-        strokeDash=alt.StrokeDash("length:N", title="tokens L", legend=alt.Legend(symbolType="stroke")),
+        strokeDash=alt.StrokeDash("length:N", title="tokens L", legend=alt.Legend(symbolType="stroke", symbolSize=300, symbolFillColor="transparent")),
     )  # fmt: skip
     return finish(
         dots.properties(width=WIDTH, height=HEIGHT),
@@ -110,7 +110,7 @@ def solvers(evidence: xr.Dataset) -> Any:
     return finish(
         dots.properties(width=WIDTH, height=HEIGHT),
         "Solvers for long contexts against the exact one",
-        "the last two are asked for a tolerance of 1e-9",
+        "the last two are asked for a tolerance of 10⁻⁹",
     )
 
 

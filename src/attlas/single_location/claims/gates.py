@@ -177,9 +177,9 @@ def named_terms(c: Constants, overlaps: Overlaps, lam: Real, kind: int | Array, 
     "single-location/best-gate",
     source="attlas",
     reference="the best pointwise gate",
-    statement=r"With $k = k^*$ and $v = v^*$ the best pointwise gate is a sigmoid of the token's log odds. At $\gamma = 1$ it is"
-    r" $\sigma(\lambda a - c)$ with $\lambda = m$ and $c = \frac{m^2}2 + \ln(L - 1)$, and its excess risk is"
-    r" $\int\frac{p_1\,(L-1)p_0}{p_1 + (L-1)p_0}$.",
+    statement=r"With $k = k^*$ and $v = v^*$ the best pointwise gate is a sigmoid of log odds, $\ln\frac{\gamma^2p_1}{(L-1)p_0}$ with the densities $p_1$ and"
+    r" $p_0$ of the score $a$ of the informative token and of another. At $\gamma = 1$ it is $\sigma(\lambda a - c)$ with $\lambda = m$ and"
+    r" $c = \frac{m^2}2 + \ln(L - 1)$, and its excess risk is $\int\frac{p_1\,(L-1)p_0}{p_1 + (L-1)p_0}\,da$.",
     words="Of all gates that look at one token at a time, a sigmoid with the right threshold is the best.",
     hypotheses=(*TASK, Hypothesis("gamma = 1: the log odds are linear", lambda s: s.gamma == 1), WITHIN_REACH),
     quick=Setting(dim=(10, 80, 400), length=(10, 10, 50), gamma=1.0, noise=0.0),

@@ -37,6 +37,7 @@ def on_manifold(kappa: float, nu: float) -> Overlaps:
     "single-location/manifold-fixed-points",
     source=PAPER,
     reference="Figure 5",
+    origin="our reading",
     statement=r"On the manifold the flow has the fixed points $(0,0)$, a saddle with rates $\frac12(-h \pm \sqrt{h^2+4c^2})$;"
     r" $\pm(1,1)$, which attract, and $\pm(1,-1)$, which repel, with rates $2\kappa R_\kappa$ and $2\nu R_\nu$, where"
     r" $c = \frac{4\gamma^2\lambda m}{\sqrt\pi D}$, $h = \frac{8\gamma^2\lambda^2m^2}{\pi D^2 E}$.",
@@ -117,6 +118,7 @@ def stable_curve(task: SingleLocation, lam: float) -> tuple[np.ndarray, np.ndarr
     "single-location/manifold-basins",
     source=PAPER,
     reference="Theorem 5, Figure 5",
+    origin="our reading",
     statement=r"On the manifold the stable curve of the saddle separates the basins of $(1,1)$ and $(-1,-1)$, and no other"
     r" point attracts: a start above it ends at $(1,1)$, one below it at $(-1,-1)$, in more than 99 % of a grid.",
     words="Which of the two mirror optima is found is decided by one curve through the saddle.",

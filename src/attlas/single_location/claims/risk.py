@@ -59,7 +59,7 @@ TASKS: dict[str, Any] = {
     paper=Setting(**TASKS, points=24, samples=1_000_000),
     rule=Agreement(),
     control=Control(
-        "the smallest of its terms is dropped, (lam gamma^2 rho)^2 zeta_tt",
+        r"the smallest of its terms is dropped, $\lambda^2\gamma^4\rho^2\zeta_{tt}$",
         lambda e: e.assign(predicted=e["predicted"] - e["smallest"]),
     ),
     figure=drawn_by(f"{FIGURES}.risk:risk_agreement"),

@@ -28,7 +28,7 @@ from attlas.statistics import Approximation, Convergence, Rate
     reference="vanishing gradient at the oracle",
     statement=r"Near the oracle $1 - \kappa$ decays at the rate $\frac{4\gamma^2\lambda m}{D}\,\mathrm{erf}'(A)\,\mathrm{erfc}(A/E)$"
     r" with $A = \lambda m / D$, which falls like $e^{-(1 + E^{-2})A^2}$: the gradient vanishes as the gate saturates.",
-    words="The sharper the gate, the slower the last stretch: at lambda = 0.5 it would take longer than the universe.",
+    words="The sharper the gate, the slower the last stretch: at lambda = 0.5 it would take longer than the universe is old.",
     hypotheses=(*TASK, HEAD),
     quick=Setting(dim=400, length=10, gamma=ROOT_HALF, noise=0.0, lam=(0.03, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5)),
     paper=Setting(dim=400, length=10, gamma=ROOT_HALF, noise=0.0, lam=(0.03, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5)),
@@ -76,8 +76,8 @@ def measured_corner_rate(task: SingleLocation, lam: float) -> float:
     "single-location/period-two",
     source="attlas",
     reference="instability of the published step size",
-    statement=r"At the published step size $\alpha = 4\cdot10^{-3} > 2/\lambda_{\max}$ the scheduled run loses the manifold by"
-    r" period doubling: after a few thousand steps more than 70 % of runs alternate between two states.",
+    statement=r"At the published step size $\alpha = 4\cdot10^{-3} > 2/\Lambda$, $\Lambda$ the largest eigenvalue across the manifold at the oracle, the scheduled run"
+    r" loses the manifold by period doubling: after a few thousand steps more than 70 % of runs alternate between two states.",
     words="The published step is too long: once the value is found the iterate flips from side to side.",
     hypotheses=(
         *TASK,

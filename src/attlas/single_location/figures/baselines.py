@@ -47,7 +47,7 @@ def linear_risks(evidence: xr.Dataset) -> Any:
 
 
 def ordered_risks(evidence: xr.Dataset) -> Any:
-    frame = table(evidence, "risk", "risk_error")
+    frame = table(evidence, "risk", "risk_error").replace({"predictor": {"bayes": "Bayes"}})
     frame["low"], frame["high"] = frame["risk"] - 2 * frame["risk_error"], frame["risk"] + 2 * frame["risk_error"]
     formulas = pd.concat(
         [

@@ -15,6 +15,7 @@ from attlas.drawing import (
     agreement,
     colour,
     finish,
+    greek,
     log_floor,
     rule_at,
     table,
@@ -22,7 +23,7 @@ from attlas.drawing import (
 
 
 def path_agreement(evidence: xr.Dataset) -> Any:
-    first = table(evidence[["predicted", "measured"]].isel(repeat=0), "predicted", "measured")
+    first = table(greek(evidence, "overlap")[["predicted", "measured"]].isel(repeat=0), "predicted", "measured")
     base = alt.Chart(first)
     x, hue = alt.X("step:Q", title="step"), colour("overlap:N", "overlap")
     lines = base.mark_line().encode(x=x, y=alt.Y("predicted:Q", title="overlap"), color=hue)
@@ -47,7 +48,7 @@ def distance_curves(evidence: xr.Dataset) -> Any:
         )
     )  # fmt: skip
     chart = (chart + rule_at(1e-12, "what the rule allows")).properties(width=WIDTH, height=HEIGHT)
-    return finish(chart, "Starts on the manifold stay on it", "exact zeros are drawn at 1e-20")
+    return finish(chart, "Starts on the manifold stay on it", "exact zeros are drawn at 10⁻²⁰")
 
 
 LEVELS = {"oracle_level": "oracle", "swapped_level": "swapped", "origin_level": "origin"}

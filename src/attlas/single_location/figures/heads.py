@@ -15,6 +15,7 @@ from attlas.drawing import (
     agreement,
     colour,
     finish,
+    greek,
     log_floor,
     rule_at,
     table,
@@ -22,6 +23,7 @@ from attlas.drawing import (
 
 
 def quadrature_errors(evidence: xr.Dataset) -> Any:
+    evidence = greek(evidence, "quantity")
     scale = np.maximum(1, abs(evidence["predicted"]))
     routes = {"measured": "graded panels", "hermite": "64 Gauss-Hermite nodes"}
     worst = {
@@ -41,7 +43,7 @@ def quadrature_errors(evidence: xr.Dataset) -> Any:
     return finish(
         (chart + rule_at(1e-8, "what the rule allows")).properties(width=WIDTH, height=HEIGHT),
         "Quadrature of the risk and its derivatives",
-        "relative to max(1, closed form); differences below 1e-16 are drawn there",
+        "relative to max(1, closed form); differences below 10⁻¹⁶ are drawn there",
     )
 
 

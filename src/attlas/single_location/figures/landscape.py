@@ -15,6 +15,7 @@ from attlas.drawing import (
     agreement,
     colour,
     finish,
+    greek,
     rule_at,
     table,
 )
@@ -118,7 +119,9 @@ def critical_sharpness(evidence: xr.Dataset) -> Any:
 
 
 def swapped_positions(evidence: xr.Dataset) -> Any:
-    return agreement(evidence, "The swapped attractor: formula and end of descent", "overlap", "overlap", "overlap")
+    return agreement(
+        greek(evidence, "overlap"), "The swapped attractor: formula and end of descent", "overlap", "overlap", "overlap"
+    )
 
 
 def swapped_spectrum(evidence: xr.Dataset) -> Any:
@@ -199,24 +202,27 @@ def failure_shares(evidence: xr.Dataset) -> Any:
     line = base.mark_rule(strokeWidth=3, color="#ccc").encode(
         y=y, x=alt.X("lower:Q", title="share of starts on the swapped branch"), x2="upper:Q"
     )
-    ends = base.transform_fold(["upper", "lower"], as_=["side", "share"]).mark_point(filled=True, size=70)
-    dots = ends.encode(y=y, x="share:Q", color=colour("side:N", None))
+    ends = base.transform_fold(["upper", "lower"], as_=["side", "share"]).transform_calculate(
+        end="datum.side == 'upper' ? 'left of the arrow' : 'right of it'"
+    )
+    dots = ends.mark_point(filled=True, size=70).encode(y=y, x="share:Q", color=colour("end:N", None))
     return finish((line + dots).properties(width=WIDTH, height=150), "Failures fall with sharpness and with dimension")
 
 
 def basin_shares(evidence: xr.Dataset) -> Any:
-    frame = table(evidence, "predicted", "measured", "leading_order")
-    base = alt.Chart(frame).transform_fold(["measured", "predicted", "leading_order"], as_=["what", "share"])
+    names = {"measured": "starts on the sphere", "predicted": "Gaussian overlaps", "leading_order": "leading order"}
+    frame = table(evidence, *names).rename(columns=names)
+    base = alt.Chart(frame).transform_fold(list(names.values()), as_=["what", "share"])
     chart = base.mark_point(filled=True, size=70).encode(
         x=alt.X("lam:N", title="λ", axis=alt.Axis(labelAngle=0)),
-        xOffset="what:N",
+        xOffset=alt.XOffset("what:N", sort=list(names.values())),
         y=alt.Y("share:Q", title="share of failing starts", scale=alt.Scale(domain=[0, 0.6])),
-        color=colour("what:N", None),
+        color=colour("what:N", None, sort=list(names.values())),
     )
     return finish(
         chart.properties(width=WIDTH, height=HEIGHT),
         "Failure is the measure of a basin",
-        "measured: on the sphere; predicted: Gaussian overlaps; the leading-order law is off",
+        "simulated on the sphere, predicted from Gaussian overlaps; the leading-order law of the race is off",
     )
 
 

@@ -14,6 +14,7 @@ from attlas.drawing import (
     colour,
     error_bars,
     finish,
+    greek,
     table,
 )
 
@@ -68,7 +69,7 @@ def symmetry_agreement(evidence: xr.Dataset) -> Any:
 
 
 def gradient_agreement(evidence: xr.Dataset) -> Any:
-    return agreement(evidence, "Gradient of the risk", "overlap", "partial derivative in", "derivative")
+    return agreement(greek(evidence, "overlap"), "Gradient of the risk", "overlap", "partial derivative in", "derivative")
 
 
 def quantile_agreement(evidence: xr.Dataset) -> Any:

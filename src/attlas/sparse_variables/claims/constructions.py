@@ -50,7 +50,7 @@ def embeddings(length: int, seed: int) -> dict[str, Embedding]:
     "sparse-variables/threshold-margin",
     source=PAPER,
     reference="Section 4, sparse threshold functions",
-    statement=r"One head computes and, or, majority of s of T bits: $\mathrm{sign}\,v^\top X^\top\mathrm{softmax}(Xu)$ is right on all $2^T$ inputs, with the margin"
+    statement=r"One head computes AND, OR and majority of s of T bits: $\mathrm{sign}\,v^\top X^\top\mathrm{softmax}(Xu)$ is right on all $2^T$ inputs, with the margin"
     r" $\frac{c-1}{2(sc+1)}$ where $e^\beta = c\sum_{t \notin I}e^{\beta\langle u_0, v_t\rangle}$, $u = \beta u_0$; with orthonormal embeddings $\beta = \ln(c(T-s))$.",
     words="A head that looks at the relevant places, a little harder than the logarithm of the length, computes any threshold of them.",
     hypotheses=(ROOM, SHARP),
@@ -58,7 +58,7 @@ def embeddings(length: int, seed: int) -> dict[str, Embedding]:
     paper=PAPER_SIZES,
     rule=Agreement(rounding=1e-9),
     control=Control(
-        "attention on irrelevant places forgotten: c/2(sc+1)",
+        r"attention on irrelevant places forgotten: $\frac{c}{2(sc+1)}$",
         lambda e: e.assign(predicted=e["predicted"] * e["sharpness"] / (e["sharpness"] - 1)),
     ),
     figure=drawn_by(f"{FIGURES}.functions:threshold_levels"),
@@ -216,7 +216,7 @@ def head_margin(sparsity: int, sharpness: float = 2.0) -> float:
     "sparse-variables/sink-margin",
     source="attlas",
     reference="a head with a sink at [CLS]",
-    statement=r"And, or of s of T bits are computed by a head that attends to a relevant bit which decides, and else to [CLS], on all inputs and with the"
+    statement=r"AND and OR of s of T bits are computed by a head that attends to a relevant bit which decides, and else to [CLS], on all inputs and with the"
     r" margin $\frac{c-1}{c+1}$, whatever s and T; $\beta = 2\ln(cT)$.",
     words="A head that looks for a counterexample has a margin that does not fall with the number of bits.",
     hypotheses=(ROOM, SHARP),
@@ -314,7 +314,7 @@ def symmetric_exact(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     source=PAPER,
     reference="Section 4, arbitrary functions",
     statement=r"Every function of s of T bits is $\pm1$ exactly on all inputs for one head with fewer than $2^{s+1}$ ReLU value units, whose scores give relevant place j"
-    r" the attention $2^{j-1}$; with orthonormal and with random embeddings.",
+    r" attention in proportion to $2^{j-1}$; with orthonormal and with random embeddings.",
     words="Any function of a few bits is within reach of one head, at a price that grows exponentially with their number.",
     hypotheses=(ROOM, *STEPS),
     quick=SIZES,

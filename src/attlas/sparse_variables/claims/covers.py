@@ -68,7 +68,7 @@ def searched_split(sizes: Float[np.ndarray, " k"]) -> float:
     source=PAPER,
     reference="Lemma 4.6 and Zhang 2002, Theorem 4",
     statement=r"$\{x \mapsto \langle w, x\rangle : |w| \le a\}$ has covers at distance $\epsilon$ on n points $|x| \le b$ of"
-    r" $\min\{36\frac{a^2b^2}{\epsilon^2}\ln(2\lceil\frac{4ab}\epsilon + 2\rceil n + 1),\ d\ln(1 + \frac{2ab}\epsilon)\}$ nats or less: never fewer than the largest set of"
+    r" $\min\{36\frac{a^2b^2}{\epsilon^2}\ln(2\lceil\frac{4ab}\epsilon + 2\rceil n + 1),\ d\ln(1 + \frac{2ab}\epsilon)\}$ nats or less, which is never below the logarithm of a number of"
     r" members that are pairwise further apart than $2\epsilon$.",
     words="The covers that the bounds rest on are at least as large as the packings that can be exhibited.",
     hypotheses=(DISTANCE, Hypothesis("points >= 8", lambda s: s.points >= 8, defining=True)),

@@ -30,8 +30,8 @@ FILLINGS = 64
     long=True,
     source=PAPER,
     reference="Figure 3, left",
-    statement=r"Trained with Adam on a 3-sparse and of T = 300 bits, with 50 samples more trials overfit, with all training sequences right and not all of validation,"
-    r" than with 200 samples that contain them and from the same starts.",
+    statement=r"Trained with Adam on a 3-sparse AND of T = 300 bits (64 at quick scale), more trials overfit, with all training sequences right and not all of validation,"
+    r" with 50 samples (32) than with 200 (128) that contain them and from the same starts.",
     words="Below the threshold the training set is learnt as well as above it, but not the function.",
     hypotheses=(
         Hypothesis("repeats >= 8", lambda s: s.repeats >= 8, defining=True),
@@ -79,9 +79,9 @@ def overfits_below(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     long=True,
     source=PAPER,
     reference="Figure 3, right",
-    statement=r"The head of a model trained on a 3-sparse and attends to the relevant bits that are 0: on average over trials a relevant 0 has more than twice the weight of a"
+    statement=r"The head of a model trained on a 3-sparse AND attends to the relevant bits that are 0: on average over trials a relevant 0 has more than twice the weight of a"
     r" relevant 1, and the support more than 0.8 of the attention. A head that attends to the relevant zeros alone, and to relevant bits where"
-    r" there are none, would give $\frac{1 - p^s}{s(1 - p)} \approx 0.808$ and $p^{s-1}/s \approx 0.210$.",
+    r" there are none, would give $\frac{1 - p^s}{s(1 - p)} \approx 0.808$ and $p^{s-1}/s \approx 0.210$, $p = 2^{-1/s}$ the chance of a 1.",
     words="One zero among the relevant bits makes the function false, and that is the bit the head looks at.",
     hypotheses=(
         Hypothesis("support lies within length", lambda s: max(s.support) < s.length, defining=True),

@@ -114,7 +114,7 @@ def _trained(
     "sparse-variables/learned-head",
     source="attlas",
     reference="trained heads beside the constructed ones",
-    statement=r"After 150 steps (200 at the paper's scale) on m samples of an and of s bits, a head puts more than $\frac{cs}{cs+1}$, $c = 2$, of its attention on the support when the label is 0,"
+    statement=r"After 150 steps (200 at the paper's scale) on m samples of an AND of s bits, a head puts more than $\frac{cs}{cs+1}$, $c = 2$, of its attention on the support when the label is 0,"
     r" what the constructed threshold head puts there; in more than half of the runs, at every length (recipe R without MLP).",
     words="Training ends with a head that looks at the relevant bits, and at little else, when one of them is 0.",
     hypotheses=(EMBEDDED, ENOUGH),
@@ -191,7 +191,7 @@ def blunter(head: Construction) -> Capacity:
     "sparse-variables/learned-norms",
     source="attlas",
     reference="trained heads beside the constructed ones",
-    statement=r"For the norms and the margin of a network that has learned the and of s bits, the bound of this map asks for as many samples as for the constructed threshold head,"
+    statement=r"For the norms and the margin of a network that has learned the AND of s bits, the bound of this map asks for as many samples as for the constructed threshold head,"
     r" to a factor of ten in the geometric mean over runs, at every length (recipe R without MLP; 150 steps, 200 at the paper's scale).",
     words="The theory is not loose because its heads are larger than learned ones: training finds heads of about that size.",
     hypotheses=(EMBEDDED, ENOUGH),

@@ -115,7 +115,7 @@ def any_support(cell: Setting) -> SparseBoolean:
     "sparse-variables/statistical-floor",
     source=PAPER,
     reference="Section 5, unique consistent hypothesis",
-    statement=r"The support of a sparse and of s of T bits is the only one consistent with m balanced samples with probability"
+    statement=r"The support of an AND of s of T bits is the only one consistent with m balanced samples with probability"
     r" $E\exp(-\sum_r n_r\prod_{i \le m} a_r(x_i))$, to 0.1: $n_r$ rivals of kind r agree with a sample whose relevant bits are $x_i$ with probability $a_r(x_i)$; where that is a half or more.",
     words="Before the data single out the support, which takes a logarithm of the length, no learner can be sure of it.",
     hypotheses=(

@@ -110,6 +110,7 @@ def as_lower_limit(slope: xr.DataArray, evidence: xr.Dataset, learner: int) -> A
 CURVE_PARTS: dict[str, Any] = {
     "source": PAPER,
     "reference": "Figure 2",
+    "origin": "our reading",
     "hypotheses": (LONG_ENOUGH, FUNCTION, KNOWN, TRIALS),
     "cells": product("length"),
     "budget": "trials",
@@ -134,7 +135,7 @@ def in_proportion(evidence: xr.Dataset) -> xr.Dataset:
 
 claim(
     CURVE,
-    statement=r"The number of samples with which 80 % of trained one-layer Transformers learn an and of 3 of T bits without a single error grows"
+    statement=r"The number of samples with which 80 % of trained one-layer Transformers learn an AND of 3 of T bits without a single error grows"
     r" like $T^\alpha$ with $\alpha < 0.5$, if positions begin at 0 and their gradient has one normaliser (500 steps, 350 at quick scale; beyond T = 800 more, in proportion to $\sqrt T$).",
     words="A context that is a hundred times longer asks attention for a few times the examples, not a hundred.",
     quick=SHORT,
@@ -196,7 +197,7 @@ claim(
     "sparse-variables/samples-law",
     statement=r"$a + b\ln(T)$ describes the samples that training needs as well as a power $cT^\alpha$ does: its log-likelihood is less than 3 below"
     r" (at the paper's scale over lengths from 25 to 1600).",
-    words="A logarithm is enough to describe the growth; a small power of the length, T to some .2, would be too.",
+    words="A logarithm is enough to describe the growth; a small power of the length, T to some 0.2, would do too.",
     quick=SHORT,
     paper=WIDE,
     rule=Bound(level=1e-2),
@@ -230,6 +231,7 @@ def exponents_compared(evidence: xr.Dataset) -> xr.Dataset:
     long=True,
     source=PAPER,
     reference="Section 5, inductive bias",
+    origin="our reading",
     statement=r"The exponent of T in the number of samples with which 80 % of trials are right on 99 % of validation is larger for an MLP on the bits than for attention;"
     r" without a single error an MLP is right only after thousands of samples, even of 16 bits.",
     words="What attention gains is not a constant: a network without it pays for a longer context in proportion.",

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
-from attlas.drawing import HEIGHT, PALETTE, THEORY, WIDTH, agreement, colour, error_bars, finish, rule_at, table
+from attlas.drawing import HEIGHT, PALETTE, THEORY, WIDTH, agreement, colour, error_bars, finish, legible, rule_at, table
 
 LENGTH = "length T"
 STROKES = alt.Legend(symbolType="stroke", symbolSize=300, symbolFillColor="transparent")
@@ -177,7 +177,7 @@ def samples_asked_for(evidence: xr.Dataset) -> Any:
     )  # fmt: skip
     return finish(
         lines.properties(width=WIDTH, height=HEIGHT + 40),
-        "Samples for the and of three bits",
+        "Samples for the AND of three bits",
         "until the bound on the excess error is a half; the shape is the theorem, the constants are not meant to be used",
     )
 
@@ -202,7 +202,7 @@ def unique_support(evidence: xr.Dataset) -> Any:
     return finish(
         (lines + bars + points).properties(width=WIDTH, height=HEIGHT),
         "When the data single out the support",
-        "and of three bits; points: simulated, two standard errors",
+        "AND of three bits; points: simulated, two standard errors",
     )
 
 
@@ -220,7 +220,7 @@ def tightness_ledger(evidence: xr.Dataset) -> Any:
         tooltip=["quantity:N", "length:N", "samples:N", "norm:N", alt.Tooltip("bound:Q", format=".4g"), alt.Tooltip("measured:Q", format=".4g"), alt.Tooltip("slack:Q", format=".4g")],
     )  # fmt: skip
     worst = frame.groupby("quantity")["slack"].agg(["min", "max"]).loc[order].reset_index()
-    worst["range"] = [f"{a:.3g} to {b:.3g}" for a, b in zip(worst["min"], worst["max"], strict=True)]
+    worst["range"] = [legible(f"{a:.3g} to {b:.3g}") for a, b in zip(worst["min"], worst["max"], strict=True)]
     text = alt.Chart(worst).mark_text(align="left", color="#555", fontSize=11).encode(
         y=alt.Y("quantity:N", sort=order, axis=None), text="range:N"
     )  # fmt: skip

@@ -23,7 +23,7 @@ def threshold_levels(evidence: xr.Dataset) -> Any:
     frame = table(labelled, "lowest", "highest").dropna()
     order = list(dict.fromkeys(labelled["size"].values.tolist()))
     bars = alt.Chart(frame).mark_bar(size=9, color=PALETTE[0]).encode(
-        x=alt.X("ones:O", title="ones among the relevant bits", axis=alt.Axis(labelAngle=0)),
+        x=alt.X("ones:O", title="relevant ones", axis=alt.Axis(labelAngle=0)),
         y=alt.Y("lowest:Q", title="level that the head reads"),
         y2="highest:Q",
         tooltip=["ones:O", alt.Tooltip("lowest:Q", format=".4f"), alt.Tooltip("highest:Q", format=".4f")],
@@ -63,9 +63,9 @@ def random_embeddings(evidence: xr.Dataset) -> Any:
         for t, a in zip(evidence["length"].values, evidence["arrived"].values, strict=True)
     }
     frame["size"] = [
-        f"T = {t:,}, d = {d:.0f}: {share[t]}" for t, d in zip(frame["length"], frame["dimension"], strict=True)
+        f"T = {t:,}, d = {d:.0f}|{share[t]}" for t, d in zip(frame["length"], frame["dimension"], strict=True)
     ]
-    x = alt.X("size:N", title=None, sort=list(dict.fromkeys(frame["size"])), axis=alt.Axis(labelAngle=0))
+    x = alt.X("size:N", title=None, sort=list(dict.fromkeys(frame["size"])), axis=alt.Axis(labelAngle=0, labelExpr="split(datum.label, '|')"))
     points = alt.Chart(frame).mark_boxplot(color=PALETTE[0], size=24, outliers={"size": 12}).encode(
         x=x, y=alt.Y("score_norm:Q", title="norm of the scores, |u|", scale=alt.Scale(type="log", zero=False))
     )  # fmt: skip
@@ -96,7 +96,7 @@ def sink_margins(evidence: xr.Dataset) -> Any:
     return finish(
         (points + rule_at(level, "(c − 1)/(c + 1)")).properties(width=WIDTH, height=HEIGHT),
         "A sink keeps the margin",
-        "functions and, or; the threshold head's margin falls with the number of relevant bits",
+        "AND and OR; the threshold head's margin falls with the number of relevant bits",
     )
 
 

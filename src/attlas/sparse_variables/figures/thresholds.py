@@ -134,7 +134,7 @@ def normalisers(evidence: xr.Dataset) -> Any:
     )  # fmt: skip
     leads = table(evidence.isel(cell=[0]), "lead")
     ticks = alt.Chart(leads).mark_tick(thickness=1.5, opacity=0.6).encode(
-        x=alt.X("lead:Q", title="movement of relevant over irrelevant places, first 25 steps", scale=alt.Scale(type="log")),
+        x=alt.X("lead:Q", title="relevant over irrelevant movement, 25 steps", scale=alt.Scale(type="log")),
         y=alt.Y("recipe:N", title=None, sort=recipes),
         color=alt.Color("recipe:N", legend=None, sort=recipes, scale=alt.Scale(range=PALETTE)),
     )  # fmt: skip
