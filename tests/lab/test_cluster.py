@@ -1,5 +1,6 @@
 """On the real thing: processes of Dask that are killed while a sweep is under way."""
 
+import json
 import os
 import shutil
 import signal
@@ -233,6 +234,15 @@ def test_two_sweeps_on_one_store_and_one_cluster(toy, store, site, undisturbed):
     beside.join()
     for one in found:
         xr.testing.assert_identical(one, undisturbed(GRID, seeds="0:3"))
+
+
+def test_a_worker_packs_small_blocks(toy, store, site, undisturbed, monkeypatch):
+    monkeypatch.setattr("attlas.lab.sweeps.PACK", 4)
+    monkeypatch.setattr("attlas.lab.sweeps.SECONDS", 0.0)
+    monkeypatch.setattr(store, "pack", None)  # not in this process
+    found = sweep(toy, GRID, seeds="0:3", store=store, on=site.address)
+    xr.testing.assert_identical(found, undisturbed(GRID, seeds="0:3"))
+    wait_for(lambda: any(len(json.loads(p.read_text())["cells"]) > 4 for p in store.folder.glob("blocks/**/*.json")))
 
 
 def test_a_killed_scheduler_keeps_what_is_finished_and_the_next_call_goes_on(toy, store, site, undisturbed):

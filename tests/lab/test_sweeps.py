@@ -169,6 +169,24 @@ def test_a_cell_that_kills_its_worker_fails_and_those_beside_it_do_not(toy, stor
     assert plan.failures() == [{"cell": {"n": 3, "dim": 5}, "seed": 0, "reason": "its worker died"}]
 
 
+class Unlucky(Mortal):
+    """Workers of which the first dies of nothing."""
+
+    def submit(self, number, batches):
+        self.given = [*getattr(self, "given", []), sum(len(batch.items) for batch in batches)]
+        if number:
+            Here.submit(self, number, batches)
+        else:
+            self._finished.append((number, Outcome(died="its worker died")))
+
+
+def test_cells_whose_worker_died_of_nothing_are_not_tried_one_at_a_time(toy, store):
+    plan = plan_sweep(toy, {"n": "1:41", "dim": [5]}, 0, "quick", {}, store)
+    workers = Unlucky(toy, store)
+    plan.run(workers)
+    assert plan.tally.done == 40 and workers.given[0] == workers.given[-1] == toy.batch
+
+
 def test_an_interruption_keeps_what_is_finished(toy, store, monkeypatch):
     undisturbed = sweep(toy, GRID, seeds="0:3", store=store.folder / "other")
     plan = plan_sweep(toy, GRID, "0:3", "quick", {}, store)

@@ -157,6 +157,11 @@ def _store(folder: str) -> Store:
     return store
 
 
+def pack(folder: str, claim: str) -> None:
+    """Pack the small blocks of a claim: a few milliseconds each, which whoever hands out tasks does not have."""
+    _store(folder).pack(claim)
+
+
 def trial(source: Source, folder: str, token: str) -> str:
     """What is wrong with this worker, in a sentence, or nothing."""
     try:
@@ -183,6 +188,7 @@ class Crew:
         self._sweep = uuid.uuid4().hex
         self._processes, self._counted, self._alive = 1, -COUNT, time.monotonic()
         self._futures: dict[int, Any] = {}
+        self._packing: Any = None
         self._done: queue.SimpleQueue[int] = queue.SimpleQueue()
 
     @property
@@ -238,6 +244,10 @@ class Crew:
             ) from error
         future.release()
         return found
+
+    def pack(self, folder: str) -> None:
+        if self._packing is None or self._packing.done():
+            self._packing = self.client.submit(pack, self.folder, folder, pure=False)
 
     def examine(self) -> None:
         """Refuse workers that would compute other numbers or write elsewhere."""

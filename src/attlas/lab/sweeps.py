@@ -39,7 +39,8 @@ PACK = 256
 """After so many small blocks they are packed."""
 
 LOOK = 2.0
-"""Seconds between two looks for cells that another sweep has stored meanwhile."""
+"""Seconds between two looks for cells that another sweep has stored meanwhile; as many more for every 100,000 cells, so that
+looking takes some hundredths of the time."""
 
 
 # --- tasks -----------------------------------------------------------------------------------------------------------
@@ -113,6 +114,9 @@ class Workers(Protocol):
     def finished(self) -> list[tuple[int, Outcome]]:
         """Wait for tasks that have finished, some seconds at most."""
 
+    def pack(self, folder: str) -> None:
+        """Pack the small blocks of a folder of the store, at once or meanwhile."""
+
 
 class Stopped(Exception):
     """The workers are gone; finished cells are kept."""
@@ -134,6 +138,9 @@ class Here:
     def finished(self) -> list[tuple[int, Outcome]]:
         found, self._finished = self._finished, []
         return found
+
+    def pack(self, folder: str) -> None:
+        self.store.pack(folder)
 
 
 # --- the sweep -------------------------------------------------------------------------------------------------------
@@ -196,6 +203,8 @@ class Sweep:
         self._cost = self._stored_cost()
         self._largest = 1
         self._attempts: Counter[int] = Counter()
+        self._deaths: Counter[int] = Counter()
+        self._under_way = 0
         self._small = 0
 
     @property
@@ -236,7 +245,8 @@ class Sweep:
         return queue
 
     def run(self, workers: Workers, progress: Callable[[Tally], None] | None = None) -> None:
-        """Measure what is missing. Cells that fail are tried again, up to `retries` times; those whose worker died, alone."""
+        """Measure what is missing. Cells that fail are tried again, up to `retries` times; those whose worker
+        died twice, alone."""
         tell = progress or (lambda tally: None)
         queue, suspects = self.queue(), deque[Batch]()
         running: dict[int, list[Batch]] = {}
@@ -247,10 +257,16 @@ class Sweep:
             tell(self.tally)
             while len(running) < workers.slots and (task := self._next(queue, suspects, running, workers.processes)):
                 running[number] = task
+                self._under_way += _cells(task)
                 workers.submit(number, task)
                 number += 1
             for finished, outcome in workers.finished() if running else ():
-                self._take(running.pop(finished), outcome, queue, suspects)
+                task = running.pop(finished)
+                self._under_way -= _cells(task)
+                self._take(task, outcome, queue, suspects)
+            if self._small >= PACK:
+                self._small = 0
+                workers.pack(self.folder)
         self.tally.seconds = time.monotonic() - start
         tell(self.tally)
 
@@ -265,8 +281,7 @@ class Sweep:
         room = 1.0
         if self._cost is not None:
             wanted = SECONDS / max(self._cost, 1e-9)
-            waiting = self.tally.left - sum(len(batch.items) for batches in running.values() for batch in batches)
-            share = waiting / (2 * processes) if processes > 1 else np.inf
+            share = (self.tally.left - self._under_way) / (2 * processes) if processes > 1 else np.inf
             room = min(wanted, max(share, wanted / 8), 4 * self._largest, MOST)
         while queue and (not task or cells + len(queue[0].items) <= room):
             batch = self._without_stored(queue.popleft())
@@ -287,7 +302,7 @@ class Sweep:
 
     def _look(self, running: Mapping[int, list[Batch]]) -> None:
         """See what other sweeps have stored meanwhile."""
-        if not self._shared or time.monotonic() - self._looked < LOOK:
+        if not self._shared or time.monotonic() - self._looked < LOOK * (1 + len(self.grid) / 1e5):
             return
         ours = {item for batches in running.values() for batch in batches for item in batch.items}
         missing = np.flatnonzero(self.status == MISSING).tolist()
@@ -299,7 +314,7 @@ class Sweep:
 
     def _take(self, task: list[Batch], outcome: Outcome, queue: deque[Batch], suspects: deque[Batch]) -> None:
         if outcome.died:
-            self._bury(task, outcome.died, suspects)
+            self._bury(task, outcome.died, queue, suspects)
             return
         cells = 0
         for batch in task:
@@ -318,17 +333,17 @@ class Sweep:
             self._cost = cost if self._cost is None else 0.5 * (self._cost + cost)
             self._largest = max(self._largest, cells)
             self._small += 1
-        if self._small >= PACK:
-            self._small = 0
-            self.store.pack(self.folder)
 
-    def _bury(self, task: list[Batch], why: str, suspects: deque[Batch]) -> None:
-        """A worker died with a task: each of its cells is a suspect; one that was alone has had an attempt."""
-        single = sum(len(batch.items) for batch in task) == 1
+    def _bury(self, task: list[Batch], why: str, queue: deque[Batch], suspects: deque[Batch]) -> None:
+        """A worker died with a task. Workers also die of nothing, so that its cells come at the end of the queue; whose
+        worker dies again is a suspect. A cell that was alone has had an attempt."""
+        single = _cells(task) == 1
         for batch in task:
             for item, setting in zip(batch.items, batch.settings, strict=True):
                 if not (single and self._is_hopeless(item, why)):
-                    suspects.append(Batch((item,), (setting,), batch.seed))
+                    self._deaths[item] += 1
+                    again = queue if self._deaths[item] == 1 else suspects
+                    again.append(Batch((item,), (setting,), batch.seed))
 
     def _is_hopeless(self, item: int, reason: str) -> bool:
         """Whether a cell that has failed once more has failed for good, or another sweep has measured it meanwhile."""
@@ -381,6 +396,10 @@ class Sweep:
     def _stored_cost(self) -> float | None:
         costs = self.store.costs(self.folder)
         return (costs[-1].seconds - costs[-1].compiling) / costs[-1].cells if costs else None
+
+
+def _cells(task: Sequence[Batch]) -> int:
+    return sum(len(batch.items) for batch in task)
 
 
 def write_gathered(gathered: xr.Dataset, path: Path) -> None:
