@@ -77,7 +77,9 @@ CONFIG: dict[str, Any] = {
 def finish(chart: Any, title: str, subtitle: str = "") -> Any:
     """The chart with its title and the house style."""
     chart = chart.copy(deep=False)  # Altair's own way copies all the data, once for each setting
-    chart.title = alt.TitleParams(legible(title), subtitle=legible(subtitle) or alt.Undefined, anchor="start", offset=14)
+    chart.title = alt.TitleParams(
+        legible(title), subtitle=legible(subtitle) or alt.Undefined, anchor="start", offset=14
+    )
     chart.config = CONFIG
     return chart
 

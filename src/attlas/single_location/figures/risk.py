@@ -69,7 +69,9 @@ def symmetry_agreement(evidence: xr.Dataset) -> Any:
 
 
 def gradient_agreement(evidence: xr.Dataset) -> Any:
-    return agreement(greek(evidence, "overlap"), "Gradient of the risk", "overlap", "partial derivative in", "derivative")
+    return agreement(
+        greek(evidence, "overlap"), "Gradient of the risk", "overlap", "partial derivative in", "derivative"
+    )
 
 
 def quantile_agreement(evidence: xr.Dataset) -> Any:

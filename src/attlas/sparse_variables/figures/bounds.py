@@ -7,7 +7,19 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
-from attlas.drawing import HEIGHT, PALETTE, THEORY, WIDTH, agreement, colour, error_bars, finish, legible, rule_at, table
+from attlas.drawing import (
+    HEIGHT,
+    PALETTE,
+    THEORY,
+    WIDTH,
+    agreement,
+    colour,
+    error_bars,
+    finish,
+    legible,
+    rule_at,
+    table,
+)
 
 LENGTH = "length T"
 STROKES = alt.Legend(symbolType="stroke", symbolSize=300, symbolFillColor="transparent")

@@ -65,9 +65,14 @@ def random_embeddings(evidence: xr.Dataset) -> Any:
     frame["size"] = [
         f"T = {t:,}, d = {d:.0f}|{share[t]}" for t, d in zip(frame["length"], frame["dimension"], strict=True)
     ]
-    x = alt.X("size:N", title=None, sort=list(dict.fromkeys(frame["size"])), axis=alt.Axis(labelAngle=0, labelExpr="split(datum.label, '|')"))
+    x = alt.X(
+        "size:N",
+        title=None,
+        sort=list(dict.fromkeys(frame["size"])),
+        axis=alt.Axis(labelAngle=0, labelExpr="split(datum.label, '|')"),
+    )
     points = alt.Chart(frame).mark_boxplot(color=PALETTE[0], size=24, outliers={"size": 12}).encode(
-        x=x, y=alt.Y("score_norm:Q", title="norm of the scores, |u|", scale=alt.Scale(type="log", zero=False))
+        x=x, y=alt.Y("score_norm:Q", title="norm of the scores, |u|", scale=alt.Scale(type="log"))
     )  # fmt: skip
     single = frame.groupby("size", as_index=False).first()
     basis = alt.Chart(single).mark_tick(color=THEORY, thickness=2, size=34).encode(x=x, y="basis_norm:Q")
