@@ -784,3 +784,17 @@ def test_a_run_arrives_or_does_not():
 def test_what_is_not_real_confirms_nothing():
     with pytest.raises(InputError, match="measured"):
         Agreement().judge(compared([1.0], [1 + 5j], [0.0]))
+
+
+def test_a_bound_says_in_words_how_near_it_is():
+    def reason(measured):
+        return Bound().judge(xr.Dataset({"bound": 2.0, "measured": ("n", [measured]), "error": 0.0})).reason
+
+    assert "reaches 0.5 of the bound" in reason(1.0) and "reaches 1 of the bound" in reason(2.0)
+    assert "is 1.5 times the bound" in reason(3.0) and "of the other sign" in reason(-1.0)
+
+
+def test_an_order_shows_the_digits_that_tell_its_sides_apart():
+    found = Order().judge(xr.Dataset({"lower": ("n", [1.000001]), "upper": ("n", [1.000002]), "error": 0.0}))
+    assert found.predicted == "1.000001 < 1.000002" and found.measured.startswith("difference 1e-06")
+    assert found.detectable == "any inversion"

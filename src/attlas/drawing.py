@@ -46,8 +46,8 @@ def _power(value: float, mantissa: str, exponent: str) -> str:
 def _label() -> str:
     """Vega's expression for the label of a tick: 10⁻⁸ for 1e-8 and 0.00000001, 2000 for 2e+3, other labels as they are."""
     mantissa, exponent = (f"split(format(datum.value, '~e'), 'e')[{part}]" for part in (0, 1))
-    for plain, raised in RAISED.items():
-        exponent = f"replace({exponent}, /[{chr(plain)}]/g, '{raised}')"
+    for sign, raised in RAISED.items():
+        exponent = f"replace({exponent}, /[{chr(sign)}]/g, '{raised}')"
     power = f"replace({mantissa} + '·', /^(−?)1·$/, '$1') + '10' + {exponent}"
     size = "abs(datum.value)"
     number = "test(/^[−-]?[0-9.,]+(e[+-]?[0-9]+)?$/, datum.label)"

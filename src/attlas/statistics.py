@@ -282,7 +282,8 @@ def _against(reached: float) -> str:
     """A measurement beside its bound, of which it reaches a share or more than all."""
     if reached < 0:
         return "is of the other sign than the bound"
-    return f"is {reached:.5g} times the bound" if reached > 1 else f"reaches {reached:.5g} of the bound"
+    shown = f"{reached:.5g}"
+    return f"is {shown} times the bound" if float(shown) > 1 else f"reaches {shown} of the bound"
 
 
 @dataclass(frozen=True)

@@ -20,3 +20,8 @@ def test_every_statement_is_readable_tex():
 
 def test_a_formula_keeps_its_tex():
     assert 'alttext="x_1 &lt; 2"' in mathml("$x_1 < 2$") and "<code>attlas run</code>" in mathml("`attlas run`")
+
+
+def test_the_name_of_a_function_keeps_its_distance():
+    assert mathml(r"$4s\ln T$").count("mspace") == 2 and mathml(r"$b\ln(T)$").count("mspace") == 1
+    assert "mspace" not in mathml(r"$\ln(T)$")

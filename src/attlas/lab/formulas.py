@@ -14,6 +14,9 @@ _TEX_ERRORS = tuple(
 )
 # An operator keeps its distance from its neighbours; a star in the exponent and the bars of a modulus are none.
 _TIGHT = {"<mo>&#x0002A;</mo>": "<mi>∗</mi>", '<mo stretchy="false">&#x0007C;</mo>': '<mo stretchy="false" lspace="0" rspace="0">|</mo>'}  # fmt: skip
+# The name of a function keeps a little distance from a factor before it and from an argument without brackets.
+_NAME, _GAP = "<mi>(?:arctan|cosh|exp|ln|log|tanh)</mi>", '<mspace width="0.167em" />'
+_APART = ((rf"(?<=[a-z]>)(?<!<mrow>)(?={_NAME})", _GAP), (rf"({_NAME})(?=<m(?!o|space))", rf"\1{_GAP}"))
 
 
 @functools.cache
@@ -35,4 +38,6 @@ def _formula(tex: str) -> str:
         raise InputError(f"the formula ${tex}$ cannot be read: {type(error).__name__}") from error
     for loose, tight in _TIGHT.items():
         formula = formula.replace(loose, tight)
+    for near, apart in _APART:
+        formula = re.sub(near, apart, formula)
     return formula.replace("<math ", f'<math alttext="{html.escape(tex)}" ', 1)

@@ -72,7 +72,7 @@ def random_embeddings(evidence: xr.Dataset) -> Any:
         axis=alt.Axis(labelAngle=0, labelExpr="split(datum.label, '|')"),
     )
     points = alt.Chart(frame).mark_boxplot(color=PALETTE[0], size=24, outliers={"size": 12}).encode(
-        x=x, y=alt.Y("score_norm:Q", title="norm of the scores, |u|", scale=alt.Scale(type="log", zero=False))
+        x=x, y=alt.Y("score_norm:Q", title="norm of the scores, |u|", scale=alt.Scale(type="log"))
     )  # fmt: skip
     single = frame.groupby("size", as_index=False).first()
     basis = alt.Chart(single).mark_tick(color=THEORY, thickness=2, size=34).encode(x=x, y="basis_norm:Q")
