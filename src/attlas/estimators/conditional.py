@@ -170,7 +170,8 @@ class ConditionalMeanRegressor(Saved, RegressorMixin, BaseEstimator):
         training targets, each in a law that has not seen it. `predict_quantile` has the law's own level."""
         if not 0 < coverage < 1:
             raise ValueError(f"coverage = {coverage}: it must lie between 0 and 1")
-        return self.unit_ * self.regression_.interval(self._queries(X), coverage)
+        queries = self._queries(X)
+        return self.unit_ * self.regression_.interval(queries, coverage)
 
     def log_density(self, X: Any, y: Any) -> Float[np.ndarray, " n"]:
         """The logarithm of the density of each target at its row."""
