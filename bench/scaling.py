@@ -7,7 +7,8 @@ import json
 import resource
 import sys
 import time
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from attlas.claims import Claim
 from attlas.lab.cluster import hired, parse_where
 from attlas.lab.grids import DONE, Grid, gather
 from attlas.lab.store import Address, Cell, Store
-from attlas.lab.sweeps import Batch, Sweep, plan_sweep, write_gathered
+from attlas.lab.sweeps import Batch, Outcome, Sweep, plan_sweep, write_gathered
 from bench.soak import temporary_store
 from bench.sweeps import claims
 
@@ -32,6 +33,8 @@ def measure() -> dict[str, float]:
         found |= _blocks(alone, store)
     with temporary_store() as store:
         found |= _cells(nothing, store)
+    with temporary_store() as store:
+        found |= _crowd(alone, store)
     with temporary_store() as store:
         found |= _tasks(alone, store)
     return found
@@ -78,6 +81,33 @@ def _cells(claim: Claim, store: Store) -> dict[str, float]:
     found["gather a cell"] = _each(lambda: kept.append(gather(grid, Store(store.folder), status, {})), count)
     found["write a gathered cell"] = _each(lambda: write_gathered(kept[0], store.folder / "all.nc"), count)
     return found
+
+
+class Crowd:
+    """A thousand workers that cost nothing: what is left is what handing out takes of this process."""
+
+    where, processes, slots = "nowhere", 1000, 3000
+
+    def __init__(self) -> None:
+        self.tasks, self._running = 0, deque[tuple[int, Outcome]]()
+
+    def submit(self, number: int, batches: Sequence[Batch]) -> None:
+        self.tasks += 1
+        self._running.append((number, Outcome(seconds=float(len(batches)))))
+
+    def finished(self) -> list[tuple[int, Outcome]]:
+        return [self._running.popleft() for _ in range(min(100, len(self._running)))]
+
+    def pack(self, folder: str) -> None:
+        pass
+
+
+def _crowd(claim: Claim, store: Store) -> dict[str, float]:
+    plan = plan_sweep(claim, {"n": "1:1001", "lam": "1:101"}, 0, "quick", {}, store)
+    look = _each(lambda: plan.store.find(plan.folder, {name: 0 for name in plan.grid.names}), len(plan.grid))
+    crowd = Crowd()
+    took = _each(lambda: plan.run(crowd), 1)
+    return {"look for a missing cell": look, "queue and hand out a task, thousands under way": took / crowd.tasks}
 
 
 def _tasks(claim: Claim, store: Store) -> dict[str, float]:
@@ -134,4 +164,4 @@ if __name__ == "__main__":
         print(json.dumps(numbers, indent=1))
     else:
         for what, value in numbers.items():
-            print(f"{what:42s} {value:12.4g}{'' if what.startswith('bytes') else ' ms'}")
+            print(f"{what:48s} {value:12.4g}{'' if what.startswith('bytes') else ' ms'}")

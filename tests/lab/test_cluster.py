@@ -318,6 +318,16 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.long
+def test_a_script_that_does_not_guard_itself_is_told_how(store, tmp_path):
+    script = tmp_path / "driver.py"
+    script.write_text(DRIVER.replace("{grid!r}", repr(GRID)).replace('__name__ == "__main__"', "True"))
+    words = [sys.executable, str(script), str(TOYS), str(store.folder), "local:1"]
+    told = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert told.returncode == 1 and told.stderr.strip().endswith("sweep under `if __name__ == '__main__':`")
+    assert told.stderr.count("freeze_support") == 0
+
+
 @pytest.mark.parametrize("on", ["local", pytest.param("local:2", marks=pytest.mark.long)])
 def test_a_killed_driver_keeps_what_is_finished_and_its_workers_leave(toy, store, undisturbed, tmp_path, on):
     script = tmp_path / "driver.py"

@@ -10,11 +10,13 @@ import functools
 import hashlib
 import logging
 import math
+import multiprocessing
 import os
 import queue
 import re
 import shutil
 import subprocess
+import sys
 import tempfile
 import time
 import uuid
@@ -319,9 +321,16 @@ def _started(where: Where) -> Iterator[Any]:
 def _processes(count: int) -> Any:
     from distributed import LocalCluster
 
-    return LocalCluster(
-        n_workers=count, threads_per_worker=1, dashboard_address=":0", silence_logs=logging.CRITICAL, env=ONE_THREAD
-    )
+    # A new process runs the script of its parent again, and would start processes in its turn. Python asks the same.
+    if getattr(multiprocessing.current_process(), "_inheriting", False):
+        sys.exit(1)
+    options = {"dashboard_address": ":0", "silence_logs": logging.CRITICAL, "env": ONE_THREAD}
+    try:
+        return LocalCluster(n_workers=count, threads_per_worker=1, **options)
+    except RuntimeError as error:
+        raise InputError(
+            f"the processes of local:{count} did not start; in a script, sweep under `if __name__ == '__main__':`"
+        ) from error
 
 
 def _jobs(count: int) -> Any:
