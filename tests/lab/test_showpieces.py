@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -43,8 +44,10 @@ def test_a_cell_that_is_shipped_is_what_is_measured_now():
 
 @pytest.fixture
 def piece():
-    grid = {"spread": "0.1:0.9:5"}
-    return Showpiece("toy", "A toy", "Words.", "single-location/heat-identity", Size(grid, "quick"), Size(grid, "quick"), "measured", "value", "lines")  # fmt: skip
+    full, small = (Size({"spread": f"0.1:0.9:{n}"}, "quick") for n in (5, 2))
+    return Showpiece(
+        "toy", "A toy", "Words.", "single-location/heat-identity", full, small, "measured", "value", "lines"
+    )
 
 
 def test_half_of_the_full_one_in_the_store_is_shown_instead(piece, store, monkeypatch):
@@ -59,6 +62,10 @@ def test_half_of_the_full_one_in_the_store_is_shown_instead(piece, store, monkey
         " --out toy.nc --figure toy.svg"
     )
     assert shown.figure().to_dict()["title"]["text"] == "A toy"
+    # A part of it is no better than all of it, where that is what came with the package.
+    assert replace(piece, small=piece.full).shown(store).seconds is None
+    sweep(piece.claim, piece.full.grid, store=store)
+    assert replace(piece, small=piece.full).shown(store).done == 5
 
 
 def test_what_was_measured_on_real_data_here_is_shown_before_what_is_shipped(store):

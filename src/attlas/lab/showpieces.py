@@ -31,7 +31,7 @@ class Size:
 @dataclass(frozen=True)
 class Showpiece:
     """A sweep, what it shows, and how it is drawn: `show` is a variable, called `label` in the figure, and `at` chooses one
-    value of an axis. The `small` one comes with the package."""
+    value of an axis. The `small` one, which may be the full one, comes with the package."""
 
     slug: str
     title: str
@@ -57,17 +57,18 @@ class Showpiece:
         return plan_grid(self.claim, size.grid, 0, size.scale, size.settings)
 
     def shipped(self) -> xr.Dataset:
-        """The small one, as it was gathered."""
+        """The small one as it was gathered, without evidence that takes room and is not drawn."""
         return read_block((files("attlas.lab") / "shipped" / f"{self.slug}.nc").read_bytes())
 
     def shown(self, store: Store) -> "Shown":
-        """What the store holds of the full one, if that is half of it or more, else what came with the package."""
+        """What the store holds of the full one, if that is half of it or more, else what came with the package; if that is the
+        full one too, all of it."""
         grid = self.cells(self.full)
         # Most often there is nothing, and to see that is quicker than to check hypotheses.
         if store.find(grid.claim.evidence, set(grid.names)):
             sweep = Sweep(grid, store)
             cells = sweep.tally.cells - sweep.tally.outside
-            if 2 * sweep.tally.stored >= cells:
+            if sweep.tally.stored >= (cells if self.small == self.full else cells / 2):
                 return Shown(self, self.full, sweep.gathered(), cells, _spent(sweep))
         evidence = self.shipped()
         return Shown(self, self.small, evidence, int((evidence["status"] != "outside").sum()))
@@ -114,8 +115,8 @@ SHOWPIECES = (
         " At a small sharpness it is every second one; at a large one it is the fewer, the larger the dimension and the longer"
         " the sequence.",
         "single-location/basins",
-        Size({"lam": "0.05:1.6:16log", "dim": "25:6400:9log", "length": "2,5,10,20,50"}),
-        Size({"lam": "0.05:0.8:8log", "dim": "25,100,400,1600", "length": "2,10,50"}, "quick", ("repeats=120",)),
+        Size({"lam": "0.05:1.6:16log", "dim": "25:3200:8log", "length": "2,5,10,20,50"}),
+        Size({"lam": "0.05:1.6:16log", "dim": "25:3200:8log", "length": "2,5,10,20,50"}),
         show="swapped",
         label="share that ends swapped",
         kind="phase",
