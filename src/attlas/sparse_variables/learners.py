@@ -18,7 +18,7 @@ from jaxtyping import Array, ArrayLike, Bool, Float
 from attlas.errors import whole
 from attlas.scan import iterate
 from attlas.sparse_variables.model import CLASSES, Perceptron
-from attlas.sparse_variables.training import RECIPE_R, SCREEN, Recipe, TrainingSets, observe, padded
+from attlas.sparse_variables.training import RECIPE_R, Recipe, TrainingSets, observe, padded
 
 PENALTIES = np.geomspace(0.7, 0.003, 12)
 """L1 penalties, as shares of the smallest with which all weights are 0."""
@@ -114,12 +114,13 @@ def _l1_path(sets: TrainingSets, samples: int, iterations: int) -> tuple[np.ndar
 def _oracle_accuracy(sets: TrainingSets, weights: Float[np.ndarray, "trial rows penalty"], bias: float) -> np.ndarray:
     """The best accuracy over the penalties, on as much of validation as it takes for each to make a mistake."""
     best = np.zeros(len(weights))
-    for trial, own in enumerate(weights):
-        right, seen = np.zeros(weights.shape[-1]), 0
+    for trial, (slopes, level) in enumerate(zip(weights[:, :-1], weights[:, -1], strict=True)):
+        used = np.flatnonzero(slopes.any(1))  # few, as that is what the penalty is for
+        right, seen = np.zeros(len(level)), 0
         for bits, label in sets.validate(trial):
-            scores = (bits.astype(np.float32) - np.float32(bias)) @ own[:-1] + own[-1]
+            scores = (bits[:, used] - np.float32(bias)) @ slopes[used] + level
             right, seen = right + ((scores > 0) == label[:, None]).sum(0), seen + len(label)
-            if right.max() < seen >= SCREEN:
+            if right.max() < seen:
                 break
         best[trial] = right.max() / seen
     return best

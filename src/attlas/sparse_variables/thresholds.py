@@ -18,7 +18,7 @@ from scipy import special
 from attlas.errors import InputError, near, whole
 from attlas.sparse_variables.learners import MLP, UNIFORM, l1_path, screen_by_covariance
 from attlas.sparse_variables.task import SparseBoolean
-from attlas.sparse_variables.training import ADAM, RECIPE_R, SCREEN, Recipe, TrainingSets, draw_sets, fits, train
+from attlas.sparse_variables.training import ADAM, RECIPE_R, Recipe, TrainingSets, draw_sets, fits, train
 
 LEVEL = 0.8
 """The share of trials that must be solved."""
@@ -46,10 +46,7 @@ def trained_by(recipe: Recipe, accuracy: float = 1.0) -> Learner:
     """Trials are solved if they reach `accuracy` on validation at some evaluation and are finite until then."""
 
     def solve(sets: TrainingSets, key: Array, steps: int) -> Bool[np.ndarray, " trial"]:
-        # Whether all is right is known after one mistake, an accuracy only after many sequences.
-        screen = 1 if accuracy == 1 else SCREEN
-        ends = train(sets, recipe, key=key, steps=steps, enough=accuracy, screen=screen, attention=False)
-        ends = ends.isel(samples=0)
+        ends = train(sets, recipe, key=key, steps=steps, enough=accuracy, attention=False).isel(samples=0)
         return ((ends["best_accuracy"] >= accuracy) & (ends["status"] != "diverged")).values
 
     return solve
@@ -157,8 +154,8 @@ def sweep(
     sparsity: int = 3,
     validation: int = 10_000,
 ) -> Sweep:
-    """Trials at the sizes around the threshold. From `start`, or a quarter above the statistical floor, with strides that double, up to a
-    size where clearly more and down to one where clearly fewer than `LEVEL` are solved; then sizes between, until neighbours enclose the
+    """Trials at the sizes around the threshold. From `start`, or a quarter above the statistical floor, with strides that double until `LEVEL` is passed, up to a
+    size where clearly more and down to one where clearly fewer are solved; then sizes between, until neighbours enclose the
     threshold. Sizes at which hardly any set singles out its support are not tried: there is hardly a training set to be had."""
     solve = learner(solve) if isinstance(solve, str) else solve
     whole("trials", trials, 1)
@@ -183,10 +180,12 @@ def sweep(
     low = high = min(max(bottom, int(np.searchsorted(grid, start or 1.25 * task.floor()))), top)
     stride = 1
     while share(high) < LEVEL + CLEARLY and high < top:
-        high, stride = min(top, high + stride), 2 * stride
+        high = min(top, high + stride)
+        stride = 2 * stride if share(high) < LEVEL else 2
     stride = 1
     while share(low) > LEVEL - CLEARLY and low > bottom:
-        low, stride = max(bottom, low - stride), 2 * stride
+        low = max(bottom, low - stride)
+        stride = 2 * stride if share(low) > LEVEL else 2
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (low, middle) if share(middle) >= LEVEL else (middle, high)

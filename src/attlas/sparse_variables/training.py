@@ -32,11 +32,14 @@ from attlas.sparse_variables.task import Batch, SparseBoolean
 LANES = 4
 """Runs that are advanced together."""
 
-LOOK = 256
-"""Validation sequences that are drawn and looked at together; the next ones only if need be."""
+BLOCK = 256
+"""Sequences drawn at once, few enough for the processor's cache."""
 
-SCREEN = 4 * LOOK
-"""Validation sequences that every evaluation looks at, unless it is asked for fewer; more only where all of these are right."""
+LOOK = 1024
+"""Validation sequences that are looked at together; more only where all of these are right."""
+
+MASS = 256
+"""Validation sequences on which attention is averaged."""
 
 ALIKE = 8
 """Training sets of at least one over this of a padded size are padded to it, if one of them needs it."""
@@ -147,14 +150,16 @@ def fits(length: int, what: str, size: int) -> None:
 
 
 def draw_bits(draws: np.random.Generator, samples: int, task: SparseBoolean) -> UInt8[np.ndarray, "n length"]:
-    """Sequences of bits, the first of them the same for every number of `samples`: a random byte decides each, but for one in 256, where it
-    takes a further number to make the probability of a 1 exact."""
-    more = draws.spawn(1)[0]
-    least, part = divmod(256 * task.bias, 1)
-    drawn = np.frombuffer(draws.bytes(samples * task.length), np.uint8).reshape(samples, task.length)
-    bits = (drawn < least).view(np.uint8)
-    ties = np.nonzero(drawn == least)
-    bits[ties] = more.random(len(ties[0])) < part
+    """Sequences of bits, the first of them the same for every number of `samples`. A random byte decides each but for one in 256, for which
+    it takes a further number: the probability of a 1 is exact."""
+    further, (least, part) = draws.spawn(1)[0], divmod(256 * task.bias, 1)
+    bits = np.empty((samples, task.length), np.uint8)
+    for first in range(0, samples, BLOCK):
+        block = bits[first : first + BLOCK].reshape(-1)
+        drawn = np.frombuffer(draws.bytes(block.size), np.uint8)
+        np.less(drawn, np.uint8(least), out=block.view(bool))
+        ties = np.flatnonzero(drawn == np.uint8(least))
+        block[ties] = further.random(len(ties)) < part
     return bits
 
 
@@ -348,13 +353,12 @@ def judge(model: Any, batch: Batch) -> tuple[Bool[np.ndarray, " n"], Float[np.nd
     return correct, loss
 
 
-def accuracy_until_wrong(model: Any, batches: Iterable[Batch], least: int = 1) -> float:
-    """The accuracy of one model on all sequences, or on the first batches of them, `least` or more, up to one with a mistake: a run may be
-    nearly right for long."""
+def accuracy_until_wrong(model: Any, batches: Iterable[Batch]) -> float:
+    """The accuracy of one model on all sequences, or on the first batches of them up to one with a mistake: a run may be nearly right for long."""
     seen = correct = 0
     for batch in batches:
         seen, correct = seen + len(batch.label), correct + int(judge(model, batch)[0].sum())
-        if correct < seen >= least:
+        if correct < seen:
             break
     return correct / seen
 
@@ -401,7 +405,6 @@ def train(
     every: int = 25,
     stop: bool = True,
     enough: float = 1.0,
-    screen: int = SCREEN,
     attention: bool = True,
     curves: bool = False,
     progress: Callable[[int, int], None] | None = None,
@@ -411,7 +414,7 @@ def train(
 
     A run is evaluated every `every` steps and, with `stop`, ends as soon as all validation sequences, or the share `enough` of them, are right. The Dataset over
     (trial, samples) has `status` (solved, unsolved, or diverged: something was not finite), `first_step` (the first evaluation at which
-    everything was right, or nan), `best_accuracy` on validation (`screen` sequences and as many more as it takes to find a mistake),
+    everything was right, or nan), `best_accuracy` on validation (on its first 1,024 sequences, or as many as it takes to find a mistake),
     `train_accuracy` and `loss` at the end, `support_mass` (nan without `attention`) and `steps`; with `curves` also `loss_curve`, `train_accuracy_curve` and
     `accuracy_curve` over `step`. `progress(done, runs)` is called when a run ends, and `finished` with its outcome and model.
     """
@@ -421,7 +424,7 @@ def train(
     fits_memory(recipe, sets.length, LANES)
     outcomes: dict[tuple[int, int], Outcome] = {}
     with jax.enable_x64(False):  # training is in single precision
-        for outcome in run_all(sets, recipe, key, steps, every, enough if stop else np.inf, screen, curves):
+        for outcome in run_all(sets, recipe, key, steps, every, enough if stop else np.inf, curves):
             if attention:
                 outcome = outcome._replace(support_mass=_attended(sets, outcome))
             outcomes[outcome.trial, outcome.samples] = outcome._replace(model=None)
@@ -442,7 +445,7 @@ def fits_memory(recipe: Recipe, length: int, lanes: int) -> None:
 
 
 def run_all(
-    sets: TrainingSets, recipe: Recipe, key: Array, steps: int, every: int, enough: float, screen: int, curves: bool
+    sets: TrainingSets, recipe: Recipe, key: Array, steps: int, every: int, enough: float, curves: bool
 ) -> Iterator[Outcome]:
     """The outcome of every run, in the order in which they end, but for its `support_mass`. Loss and training accuracy are looked at when a run
     ends, or for `curves` always."""
@@ -452,14 +455,14 @@ def run_all(
         # To compile another program takes longer than to carry padding.
         similar = [m for m in waiting if ALIKE * m >= size]
         runs = [(trial, m) for trial in range(len(sets.tasks)) for m in similar]
-        yield from _run_lanes(sets, recipe, key, runs, size, steps, every, enough, screen, curves)
+        yield from _run_lanes(sets, recipe, key, runs, size, steps, every, enough, curves)
         waiting = waiting[: -len(similar)]
 
 
 def padded(samples: int) -> int:
-    """The size to which a training set is padded, so that a sweep compiles a handful of programs: 64, or a power of two, or above 128 three halves of one."""
+    """The size to which a training set is padded, so that a sweep compiles a handful of programs: 64, or a power of two, or three halves of one."""
     power = 2 ** (max(samples, 64) - 1).bit_length()
-    return 3 * power // 4 if power > 128 and samples <= 3 * power // 4 else power
+    return 3 * power // 4 if power > 64 and samples <= 3 * power // 4 else power
 
 
 def _run_lanes(
@@ -471,7 +474,6 @@ def _run_lanes(
     steps: int,
     every: int,
     enough: float,
-    screen: int,
     curves: bool,
 ) -> Iterator[Outcome]:
     """Runs padded to one size. A lane whose run has ended takes the next; at the very end some go on idly."""
@@ -486,7 +488,7 @@ def _run_lanes(
         for lane, run in [(lane, run) for lane, run in enumerate(active) if run is not None]:
             trial, m = run
             model, finite = _in_lane(state.model, lane), bool(path.survived[lane] == every)
-            accuracy = accuracy_until_wrong(model, sets.validate(trial), screen)
+            accuracy = accuracy_until_wrong(model, sets.validate(trial))
             ends = not finite or len(seen[lane]) + 1 == steps // every or accuracy >= enough
             own, loss = np.nan, np.nan
             if ends or curves:
@@ -550,7 +552,7 @@ def _outcome(run: tuple[int, int], model: Any, curve: list[Seen], every: int, fi
 
 
 def _attended(sets: TrainingSets, outcome: Outcome) -> float:
-    return support_mass(outcome.model, next(sets.validate(outcome.trial)).bits, sets.tasks[outcome.trial])
+    return support_mass(outcome.model, next(sets.validate(outcome.trial)).bits[:MASS], sets.tasks[outcome.trial])
 
 
 def _as_dataset(

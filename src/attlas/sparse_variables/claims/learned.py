@@ -32,7 +32,7 @@ from attlas.sparse_variables.learned import (
 )
 from attlas.sparse_variables.task import Batch, SparseBoolean
 from attlas.sparse_variables.thresholds import LEVEL as SHARE
-from attlas.sparse_variables.training import RECIPE_R, Outcome, TrainingSets, draw_sets, first_model, train
+from attlas.sparse_variables.training import MASS, RECIPE_R, Outcome, TrainingSets, draw_sets, first_model, train
 from attlas.statistics import LEVEL, Approximation, Bound, Convergence, Order
 
 LINEAR = dataclasses.replace(RECIPE_R, architecture=dataclasses.replace(RECIPE_R.architecture, mlp=False))
@@ -68,7 +68,8 @@ class Runs(NamedTuple):
 
     def attention(self, trial: int, weights: Float[np.ndarray, "m h places"]) -> Attention:
         """Where heads with these weights on the first validation sequences look."""
-        return looked_at(weights, next(self.sets.validate(trial)), self.sets.tasks[trial])
+        bits, label = next(self.sets.validate(trial))
+        return looked_at(weights, Batch(bits[:MASS], label[:MASS]), self.sets.tasks[trial])
 
     def margins(self) -> Float[np.ndarray, " trial"]:
         """The least margin on the training set."""
@@ -131,7 +132,7 @@ def _trained(
 def learned_head(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     (cell,) = cells
     runs = trained(cell.length, cell.sparsity, (cell.samples,), cell.repeats, cell.steps, seed)
-    bits = [next(runs.sets.validate(t)).bits for t in range(cell.repeats)]
+    bits = [next(runs.sets.validate(t)).bits[:MASS] for t in range(cell.repeats)]
     start, found = (
         [runs.attention(t, heads.weights(bits[t])) for t, heads in enumerate(networks.each())]
         for networks in (runs.start, runs.heads)
