@@ -104,7 +104,7 @@ class Crowd:
 
 def _crowd(claim: Claim, store: Store) -> dict[str, float]:
     plan = plan_sweep(claim, {"n": "1:1001", "lam": "1:101"}, 0, "quick", {}, store)
-    look = _each(lambda: plan.store.find(plan.folder, {name: 0 for name in plan.grid.names}), len(plan.grid))
+    look = _each(lambda: plan.store.find(plan.folder, dict.fromkeys(plan.grid.names, 0)), len(plan.grid))
     crowd = Crowd()
     took = _each(lambda: plan.run(crowd), 1)
     return {"look for a missing cell": look, "queue and hand out a task, thousands under way": took / crowd.tasks}
