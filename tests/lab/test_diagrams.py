@@ -107,3 +107,10 @@ def test_one_value_has_no_error_and_a_crowd_of_lines_is_refused(toy, store):
     with pytest.raises(InputError, match="no room for the 40 values of step"):
         diagram(found, variable="path")
     assert diagram(found, variable="path", at={"step": 3}).to_dict()
+
+
+def test_many_panels_make_several_rows(toy, store):
+    found = sweep(toy, {"n": "1:5", "lam": "0.1:0.9:4", "repeats": "1:5"}, store=store)
+    assert diagram(found, "phase", "count").to_dict()["columns"] == 3
+    few = diagram(found.isel(repeats=slice(3)), "phase", "count").to_dict()
+    assert "columns" not in few and set(few["facet"]) == {"column"}

@@ -19,6 +19,8 @@ PREFERRED = ("arrived", "measured", "log_threshold")
 TABLES = (".csv", ".md")
 _MANY = 4
 """An axis with so many values can be one of a phase diagram."""
+_ABREAST = 3
+"""Panels side by side, where there is one axis of them: a page has no room for more."""
 _CROWD = 12
 """Lines of more values of one axis of the evidence cannot be told apart."""
 
@@ -126,8 +128,10 @@ def diagram(
     for name in rest:
         frame[name] = [f"{name} = {label}" for label in _labels(frame[name])]
     chart: Any = _phase(frame, (first, others[0])) if kind == "phase" else _lines(frame, first, beside[:1])
-    panels = (alt.Facet(f"{name}:N", title=None, sort=_order(frame[name])) for name in rest)
+    panels = [alt.Facet(f"{name}:N", title=None, sort=_order(frame[name])) for name in rest]
     facets: dict[str, Any] = dict(zip(("column", "row"), panels, strict=False))
+    if len(rest) == 1 and frame[rest[0]].nunique() > _ABREAST:
+        facets = {"facet": panels[0], "columns": _ABREAST}
     if facets:
         chart = chart.properties(width=WIDTH // 2, height=HEIGHT // 2).facet(**facets)
     else:
