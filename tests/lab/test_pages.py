@@ -13,6 +13,7 @@ import xarray as xr
 
 from attlas.claims import catalogue
 from attlas.errors import InputError
+from attlas.lab.formulas import mathml
 from attlas.lab.pages import check_folder, show_value, write_atlas
 from tests.conftest import HEAVY
 
@@ -70,7 +71,7 @@ def test_a_page_shows_all_that_a_reader_needs(atlas, tested):
     text = (atlas / "single-location/closed-form-risk.html").read_text()
     for part in (
         "<math", "stated in the paper", "Theorem 1", result.verdict.measured, "smallest detectable deviation",
-        result.claim.control.words, "attlas run single-location/closed-form-risk", "@inproceedings{marion2025", "gamma &gt; 0",
+        mathml(result.claim.control.words), "attlas run single-location/closed-form-risk", "@inproceedings{marion2025", "gamma &gt; 0",
         "vega.js", "closed-form-risk.svg", "closed-form-risk.nc", "Why it is true", "src/attlas/single_location/claims/risk.py:", "jax", "Rests on", "Used by",
     ):  # fmt: skip
         assert part in text, part
