@@ -30,8 +30,8 @@ class Size:
 
 @dataclass(frozen=True)
 class Showpiece:
-    """A sweep, what it shows, and how it is drawn: `show` is a variable, called `label` in the figure, and `at` chooses one
-    value of an axis. The `small` one, which may be the full one, comes with the package."""
+    """A sweep, what it shows, and how it is drawn: `show` is a variable, called `label` in the figure, `axes` says what its axes are called
+    there, and `at` chooses one value of an axis. The `small` one, which may be the full one, comes with the package."""
 
     slug: str
     title: str
@@ -42,6 +42,7 @@ class Showpiece:
     show: str
     label: str
     kind: str
+    axes: dict[str, str] = field(default_factory=dict)
     at: dict[str, str] = field(default_factory=dict)
 
     def command(self, size: Size) -> str:
@@ -102,7 +103,8 @@ class Shown:
 
     def figure(self) -> Any:
         piece = self.piece
-        chart = diagram(self.evidence.rename({piece.show: piece.label}), piece.kind, piece.label, piece.at)
+        named = self.evidence.rename({piece.show: piece.label, **piece.axes})
+        chart = diagram(named, piece.kind, piece.label, piece.at)
         chart.title.text = piece.title
         return chart
 
@@ -120,6 +122,7 @@ SHOWPIECES = (
         show="swapped",
         label="share that ends swapped",
         kind="phase",
+        axes={"lam": "sharpness λ", "dim": "dimension d", "length": "tokens L"},
     ),
     Showpiece(
         "thresholds",
@@ -135,8 +138,9 @@ SHOWPIECES = (
         ),
         show="log_threshold",
         label="log of samples",
-        at={"learner": "attention"},
         kind="phase",
+        axes={"length": "length T", "sparsity": "relevant bits s"},
+        at={"learner": "attention"},
     ),
     Showpiece(
         "exponents",
@@ -150,7 +154,8 @@ SHOWPIECES = (
         Size({"dim": "2:34"}),
         show="local",
         label="exponent",
-        at={"place": "20"},
         kind="lines",
+        axes={"dim": "dimension p", "every": "attention"},
+        at={"place": "20"},
     ),
 )
