@@ -86,12 +86,12 @@ def _by_processes(
 
 
 def grouped(claims: Sequence[Claim]) -> deque[Group]:
-    """Claims that share their evidence belong together: it is measured once. What takes long comes last, where the second process begins, so that
-    short claims are left for the end and neither waits for the other."""
+    """Claims that share their evidence belong together: it is measured once. What takes long comes last, and what several long claims share
+    at the very end: there the second process begins, so that short claims are left when both near their end and neither waits for the other."""
     groups: dict[str, Group] = {}
     for claim in claims:
         groups.setdefault(claim.evidence, []).append(claim)
-    return deque(sorted(groups.values(), key=lambda group: any(claim.long for claim in group)))
+    return deque(sorted(groups.values(), key=lambda group: sum(claim.long for claim in group)))
 
 
 @dataclass
