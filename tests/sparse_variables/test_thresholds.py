@@ -4,7 +4,7 @@ import jax
 import numpy as np
 import pytest
 import xarray as xr
-from scipy import optimize, special
+from scipy import special
 
 from attlas.errors import InputError
 from attlas.sparse_variables.claims import thresholds as claims
@@ -63,23 +63,26 @@ def test_a_threshold_beyond_the_largest_size_is_a_lower_limit():
     assert found.censored and np.exp(found.log_threshold) == pytest.approx(sizes(200)[-1])
 
 
-def test_crossing_is_that_of_the_likeliest_logistic_curve():
-    samples, share, trials = (20, 25, 30, 40, 60), np.array([0.1, 0.5, 0.4, 0.8, 0.95]), 40
-
-    def negative(p):
-        q = special.expit(p[0] + p[1] * np.log(samples))
-        return -trials * (share * np.log(q) + (1 - share) * np.log1p(-q)).sum()
-
-    a, b = optimize.minimize(
-        negative, [-10, 3], method="Nelder-Mead", options={"xatol": 1e-9, "fatol": 1e-9, "maxiter": 5000}
-    ).x
-    assert crossing(samples, share, trials) == pytest.approx((special.logit(LEVEL) - a) / b, abs=2e-3)
+def test_crossing_is_that_of_the_likeliest_rising_curve():
+    samples = (20, 25, 30, 40, 60)
+    # 0.5 and 0.4 are pooled to 0.45; 0.8 lies a third of the way from 0.7 to 1.
+    assert crossing(samples, np.array([0.1, 0.5, 0.4, 0.7, 1.0])) == pytest.approx(np.log(40) + np.log(60 / 40) / 3)
+    # 0.9 and 0.7 are pooled to 0.8, which is reached at the first of the two.
+    assert crossing(samples, np.array([0.1, 0.2, 0.9, 0.7, 1.0])) == pytest.approx(np.log(30))
 
 
-def test_crossing_of_a_sharp_step_lies_in_it_and_of_a_flat_line_beyond_the_sizes():
+def test_crossing_of_a_sharp_step_lies_in_it_and_of_a_flat_line_at_an_end():
     samples = (20, 24, 29, 35)
-    assert np.log(24) < crossing(samples, np.array([0.0, 0.0, 1.0, 1.0]), 40) < np.log(29)
-    assert crossing(samples, np.full(4, 0.3), 40) == pytest.approx(np.log(35 * 1.2))
+    assert np.log(24) < crossing(samples, np.array([0.0, 0.0, 1.0, 1.0])) < np.log(29)
+    assert crossing(samples, np.full((2, 4), 0.3)) == pytest.approx(np.log([35, 35]))
+    assert crossing(samples, np.full(4, 0.9)) == pytest.approx(np.log(20))
+
+
+def test_a_share_that_levels_off_does_not_move_the_crossing():
+    """Sizes are looked at until 0.9 is seen; where the share stays below, they lie far above the threshold."""
+    samples, share = (25, 30, 36, 43, 52, 62), np.array([0.4, 0.7, 0.85, 0.86, 0.86, 0.87])
+    more = (*samples, 90, 155, 267), np.array([*share, 0.86, 0.87, 0.91])
+    assert crossing(*more) == pytest.approx(crossing(samples, share))
 
 
 def test_replicates_spread_as_the_quantile_of_the_trials_does():

@@ -1,19 +1,19 @@
 r"""How many samples a learner needs (Edelman et al. 2022, Section 5, Figure 2).
 
 A trial with m samples is a support, a training set that no other support explains, and a start; it is solved if all validation
-sequences are right at some evaluation. The threshold is where the share of solved trials, by the likeliest rising curve, is 80 %. Whether a trial is solved at
+sequences are right at some evaluation. The threshold is where the share of solved trials, by the likeliest rising curve, whatever its form, is 80 %. Whether a trial is solved at
 m depends on nothing but the key, the length, m and its number: which m are looked at may be decided on the way.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import jax
 import numpy as np
 from jaxtyping import Array, Bool, Float
-from scipy import special
+from scipy.optimize import isotonic_regression
 
 from attlas.errors import InputError, near, whole
 from attlas.sparse_variables.learners import MLP, UNIFORM, l1_path, screen_by_covariance
@@ -28,9 +28,6 @@ CLEARLY = 0.1
 
 FIRST, RATIO = 10, 1.2
 """The sizes of training sets that are looked at: ceil(FIRST RATIO^k)."""
-
-WIDEST, NEWTON = 20.0, 40
-"""Standard deviation of the prior of a curve's rise in ln m, and steps of Newton's method."""
 
 REPLICATES = 400
 """Bootstrap samples of the trials."""
@@ -98,7 +95,7 @@ class Sweep:
 
     @property
     def log_threshold(self) -> float:
-        return float(self._crossing(self.share))
+        return float(crossing(self.samples, self.share))
 
     @property
     def threshold(self) -> float:
@@ -108,37 +105,29 @@ class Sweep:
         """`log_threshold` of trials drawn with replacement; a trial keeps its outcomes at all sizes."""
         trials = len(self.solved)
         counts = np.random.default_rng([self.length, seed]).multinomial(trials, np.full(trials, 1 / trials), REPLICATES)
-        return self._crossing(counts @ self.solved / trials)
+        return crossing(self.samples, counts @ self.solved / trials)
 
     @property
     def error(self) -> float:
         """Standard error of `log_threshold`, no finer than the sizes are apart."""
         return max(float(self.replicates().std()), math.log(RATIO) / math.sqrt(12))
 
-    def _crossing(self, share: Float[np.ndarray, "*n size"]) -> Float[np.ndarray, "*n"]:
-        found = crossing(self.samples, share, len(self.solved))
-        return np.asarray(np.minimum(found, np.log(self.samples[-1]))) if self.censored else found
 
+def crossing(samples: Sequence[int], share: Float[np.ndarray, "*n size"]) -> Float[np.ndarray, "*n"]:
+    """Logarithm of the size at which the rising curve that is likeliest for `share` reaches `LEVEL`, linear in it between sizes; the first or the last
+    size if it is always or never there.
 
-def crossing(samples: tuple[int, ...], share: Float[np.ndarray, "*n size"], trials: int) -> Float[np.ndarray, "*n"]:
-    r"""Logarithm of the size at which the rising curve $q(m) = 1/(1 + e^{-a - b\ln m})$ that is likeliest for `share` reaches `LEVEL`.
-
-    By Newton's method; b has a normal prior so wide that it only matters where a step from none to all would make it infinite. No
-    crossing is sought further than one size beyond those that were looked at.
+    No form is asked for: where the share of solved trials levels off below 1, a curve that must tend to 1 is drawn away from the crossing
+    by what happens far above it.
     """
-    x = np.log(samples) - np.mean(np.log(samples))
-    design = np.stack([np.ones_like(x), x], -1)
-    prior = np.diag([1e-6, WIDEST**-2.0])
-    found = np.zeros((*share.shape[:-1], 2))
-    for _ in range(NEWTON):
-        q = special.expit(found @ design.T)
-        pull = (trials * (share - q)) @ design - found @ prior
-        curve = np.einsum("...k,ki,kj->...ij", trials * q * (1 - q), design, design) + prior
-        step = np.linalg.solve(curve, pull[..., None])[..., 0]
-        found = found + step / np.maximum(1, abs(step).max(-1, keepdims=True) / 2)
-    rise = np.maximum(found[..., 1], 1e-3)
-    at = (special.logit(LEVEL) - found[..., 0]) / rise
-    return np.asarray(np.clip(at, x[0] - np.log(RATIO), x[-1] + np.log(RATIO)) + np.mean(np.log(samples)))
+
+    def one(share: Float[np.ndarray, " size"]) -> float:
+        rising = isotonic_regression(share).x
+        above = int(np.searchsorted(rising, LEVEL - 1e-9))
+        beside = slice(max(above - 1, 0), above + 1)
+        return float(np.interp(LEVEL, rising[beside], np.log(samples)[beside]))
+
+    return np.asarray(np.apply_along_axis(one, -1, share))
 
 
 def sweep(
