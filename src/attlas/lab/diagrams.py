@@ -77,7 +77,7 @@ def summary(data: xr.Dataset, variable: str | None = None, at: Mapping[str, Any]
         "at": dict(at or {}),
     }
     if frame.attrs["title"].startswith("simulation/"):  # which has no name but its file's
-        frame.attrs["title"] = data.attrs["words"].rstrip(".")
+        frame.attrs["title"] = data.attrs["words"].rstrip(".").replace("`", "")
     return frame
 
 
@@ -175,13 +175,14 @@ def diagram(
     panels = [alt.Facet(f"{name}:N", title=None, sort=_order(frame[name])) for name in rest]
     facets: dict[str, Any] = dict(zip(("column", "row"), panels, strict=False))
     count = frame[rest[0]].nunique() if len(rest) == 1 else 0
+    columns = 2 if count == 4 else _ABREAST
     if count > _ABREAST:
-        facets = {"facet": panels[0], "columns": _ABREAST}
+        facets = {"facet": panels[0], "columns": columns}
     if facets:
         chart = chart.properties(width=WIDTH // 2, height=HEIGHT // 2).facet(**facets)
     else:
         chart = chart.properties(width=WIDTH, height=HEIGHT)
-    if count > _ABREAST and count % _ABREAST:
+    if count > _ABREAST and count % columns:
         # A shared axis would be drawn below the empty places of the last row too.
         chart = chart.resolve_axis(x="independent")
     return finish(chart, frame.attrs["title"], _explained(frame, kind))
@@ -256,10 +257,14 @@ def _lines(frame: pd.DataFrame, x: str, beside: Sequence[str]) -> alt.LayerChart
         "status:N",
     ]
     line = base.mark_line(point=True).encode(x=place, y=y, tooltip=tips, **group)
-    band = base.transform_filter("isValid(datum.low)").mark_area(opacity=0.2)
-    band = band.encode(x=place, y=alt.Y("low:Q", title=frame.attrs["variable"]), y2="high:Q", **group)
-    crosses = _crosses(every).encode(x=place, y=alt.value("height"), tooltip=[x, *beside, "status:N"])
-    return band + line + crosses
+    known = base.transform_filter("isValid(datum.low)")
+    reach = {"x": place, "y": alt.Y("low:Q", title=frame.attrs["variable"]), "y2": "high:Q", **group}
+    # A point without neighbours has no band, but a bar.
+    bands = known.mark_area(opacity=0.2).encode(**reach) + known.mark_rule(opacity=0.4).encode(**reach)
+    crosses = _crosses(every).encode(
+        x=place, y=alt.value("height"), yOffset=alt.value(-9), tooltip=[x, *beside, "status:N"]
+    )
+    return bands + line + crosses
 
 
 def write_table(frame: pd.DataFrame, path: Path) -> None:
