@@ -441,12 +441,12 @@ def select(patterns: Sequence[str], source: str | None = None) -> list[Claim]:
     return [found[i] for i in sorted(found)]
 
 
-def drawn_by(path: str) -> Callable[[xr.Dataset], Any]:
-    """The figure function at `path`, as in `"package.module:function"`, imported when it first draws."""
+def drawn_by(path: str, **options: Any) -> Callable[[xr.Dataset], Any]:
+    """The figure function at `path`, as in `"package.module:function"`, imported when it first draws; it is given `options`."""
     module, _, name = path.partition(":")
 
     def draw(evidence: xr.Dataset) -> Any:
-        return getattr(importlib.import_module(module), name)(evidence)
+        return getattr(importlib.import_module(module), name)(evidence, **options)
 
     return draw
 
