@@ -115,7 +115,10 @@ def run_panels(evidence: xr.Dataset, level: float = 0.9, told: str = "oracle: bo
     )
     ends = pd.DataFrame({"kappa_path": [1, -1], "nu_path": [1, -1]})
     optima = alt.Chart(ends).mark_point(shape="cross", size=90, color=THEORY).encode(x="kappa_path:Q", y="nu_path:Q")
-    rows = [[risk + theory, aligned + rule_at(level, f"{told} {level:g}", under=True)], [trajectories + optima, distance]]
+    rows = [
+        [risk + theory, aligned + rule_at(level, f"{told} {level:g}", under=True)],
+        [trajectories + optima, distance],
+    ]
     chart = alt.vconcat(
         *(
             alt.hconcat(*(panel.properties(width=290, height=200) for panel in row)).resolve_scale(color="independent")
