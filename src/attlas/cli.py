@@ -362,9 +362,9 @@ def sweep(
     _select([], files)
     plan = sweeps.plan_sweep(claim, grid, seeds, scale, settings, _open_store(store), fresh=fresh, beyond=beyond, retries=retries)  # fmt: skip
     if drawing:
-        from attlas.lab.diagrams import check
+        from attlas.lab.diagrams import check_drawing
 
-        check(plan.grid, drawing, kind, chosen)
+        check_drawing(plan.grid, drawing, kind, chosen)
     for note in plan.notes:
         stderr().print(note)
     if dry_run:

@@ -6,7 +6,7 @@ import vl_convert
 import xarray as xr
 
 from attlas.errors import InputError
-from attlas.lab.diagrams import check, diagram, summary, write_table
+from attlas.lab.diagrams import check_drawing, diagram, summary, write_table
 from attlas.lab.sweeps import plan_grid, sweep
 
 
@@ -156,15 +156,15 @@ def test_lines_reach_over_the_grid_and_mark_what_is_lacking(swept):
 
 def test_what_the_axes_exclude_is_told_before_work_starts(toy):
     begun = plan_grid(toy, {"n": "1:6", "dim": [5, 10, 20, 40]}, 0, "quick", ())
-    check(begun, Path("a.csv"), None, {"n": "3", "dim": "5", "mechanism": "plus"})
-    check(begun, Path("a.svg"), "phase", {"mechanism": "plus"})
+    check_drawing(begun, Path("a.csv"), None, {"n": "3", "dim": "5", "mechanism": "plus"})
+    check_drawing(begun, Path("a.svg"), "phase", {"mechanism": "plus"})
     for kind, at, says in (
         ("phase", {"n": "3"}, "two axes"),
         (None, {"n": 3, "dim": 5}, "one point"),
         (None, {"dim": "75"}, "one of 5, 10, 20, 40"),
     ):
         with pytest.raises(InputError, match=says):
-            check(begun, Path("a.svg"), kind, at)
+            check_drawing(begun, Path("a.svg"), kind, at)
 
 
 def test_a_simulation_is_called_by_its_words_and_cells_by_theirs(toy, store):

@@ -131,7 +131,7 @@ def _labels(values: pd.Series) -> list[str]:
     return [names[value] for value in values]
 
 
-def check(grid: Grid, path: Path, kind: str | None, at: Mapping[str, Any]) -> None:
+def check_drawing(grid: Grid, path: Path, kind: str | None, at: Mapping[str, Any]) -> None:
     """Refuse before work starts what the axes of a grid exclude. A name that it lacks may be an axis of the evidence."""
     begun = xr.Dataset(coords=grid.coordinates())
     _selected(begun, {name: value for name, value in at.items() if name in begun.dims})

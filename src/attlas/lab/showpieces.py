@@ -155,7 +155,7 @@ SHOWPIECES = (
         show="local",
         label="exponent",
         kind="lines",
-        axes={"dim": "dimension p", "every": "attention"},
-        at={"place": "20"},
+        axes={"dim": "dimension p", "every": "attention", "place": "log₁₀ of tokens"},
+        at={"log₁₀ of tokens": "20"},
     ),
 )
