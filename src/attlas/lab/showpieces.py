@@ -145,8 +145,8 @@ SHOWPIECES = (
     Showpiece(
         "exponents",
         "Rates at great length",
-        "The exponent with which the error of each mechanism falls at a context of 10^20 tokens, over the dimension of the"
-        " sphere that keys lie on. Softmax attention slows down with every dimension. CME attention with the proof's ridge keeps"
+        "The exponent with which the error of each mechanism falls at a context of 10^20 tokens, over the dimension p of the"
+        " space in which keys lie on a sphere. Softmax attention slows down with every dimension. CME attention with the proof's ridge keeps"
         " the exponent -1/4 up to some ten dimensions, and beyond them even so many tokens are too few to see it; with Bayes' own ridge it"
         " is near -1/2 and slows down late.",
         "latent-posterior/exponents",

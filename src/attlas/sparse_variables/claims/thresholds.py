@@ -192,7 +192,7 @@ def laws_compared(evidence: xr.Dataset) -> xr.Dataset:
 
 
 def steeper(evidence: xr.Dataset) -> xr.Dataset:
-    moved = np.log(evidence["length"])
+    moved = 0.75 * np.log(evidence["length"])
     names = ("log_threshold", "replicates")
     return laws_compared(evidence.assign({name: evidence[name] + moved for name in names}))
 
@@ -206,7 +206,7 @@ claim(
     paper=WIDE,
     rule=Bound(level=1e-2),
     fit=laws_compared,
-    control=Control("samples that grow by a further factor of the length", steeper),
+    control=Control("samples that grow by a further factor of $T^{3/4}$", steeper),
     figure=drawn_by(f"{FIGURES}.thresholds:laws_compared"),
     needs=(CURVE,),
     **CURVE_PARTS,

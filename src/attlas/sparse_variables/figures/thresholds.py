@@ -95,7 +95,7 @@ def laws_compared(evidence: xr.Dataset) -> Any:
     frame = threshold_table(evidence.isel(learner=[0]))
     fits = table(evidence, "log_curve")
     fits["threshold"] = np.exp(fits["log_curve"])
-    fits["law"] = fits["law"].map({"logarithm": "a + b ln T", "power": "c T^α"})
+    fits["law"] = fits["law"].map({"logarithm": "a + b ln T", "power": "c Tᵅ"})
     y = alt.Y("threshold:Q", title=ASKED)
     lines = alt.Chart(fits).mark_line().encode(
         x=LENGTH, y=y, strokeDash=alt.StrokeDash("law:N", title=None), color=alt.value(THEORY)
@@ -105,7 +105,7 @@ def laws_compared(evidence: xr.Dataset) -> Any:
     return finish(
         (lines + curves(frame, y)).properties(width=WIDTH, height=HEIGHT),
         "A logarithm or a power of the length",
-        f"{task_in_words(evidence)}: the logarithm's log-likelihood is {abs(behind):.2g} ± {2 * error:.2g} {better} the power's",
+        f"{task_in_words(evidence)}: the logarithm's log-likelihood is {abs(behind):.2g} {better} the power's (standard error {error:.2g})",
     )
 
 
