@@ -43,6 +43,7 @@ def as_evidence(sweeps: dict[str, Sweep], most: int) -> dict[str, Any]:
     return {
         "share": ((*axes, "size"), share[None]),
         "samples": ("size", grid),
+        "threshold": (axes, [[found.threshold for found in sweeps.values()]]),
         "log_threshold": (axes, [[found.log_threshold for found in sweeps.values()]]),
         "log_error": (axes, [errors]),
         "replicates": ((*axes, "replicate"), replicates[None]),
