@@ -2,6 +2,7 @@ import json
 import multiprocessing
 import os
 import signal
+import sys
 import time
 
 import numpy as np
@@ -177,6 +178,41 @@ def test_a_large_block_is_not_packed(store):
     for first in (0, SMALL):
         save(store, [Setting(n=1 + first + n) for n in range(SMALL)])
     assert store.pack("map/claim") == 0
+
+
+def value(store, cell):
+    return float(read(store, [cell])[cell]["measured"][0, 0]) - cell.n
+
+
+def test_packing_does_not_bring_back_what_was_measured_again(store):
+    cells = [Setting(n=n) for n in range(1, SMALL + 1)]
+    for cell in cells:
+        save(store, [cell])
+    time.sleep(0.01)
+    save(store, cells, shift=1.0)  # one block, which is not small
+    assert store.pack("map/claim") == SMALL and {value(Store(store.folder), cell) for cell in cells} == {1.0}
+
+
+@pytest.mark.parametrize("when", ["read", "packed"])
+def test_what_is_measured_again_while_it_is_packed_stays(store, monkeypatch, when):
+    """Under the same name: it may come before the packed block is written, or before the old ones are removed."""
+    for cell in CELLS:
+        save(store, [cell])
+    place = {"read": "attlas.lab.store.joined", "packed": "attlas.lab.store._settle"}[when]
+    module, _, name = place.rpartition(".")
+    then = getattr(sys.modules[module], name)
+
+    def again(*given):
+        monkeypatch.setattr(place, then)
+        time.sleep(0.01)
+        save(store, CELLS[:1], shift=1.0)
+        return then(*given)
+
+    monkeypatch.setattr(place, again)
+    store.pack("map/claim")
+    assert [value(Store(store.folder), cell) for cell in CELLS] == [1.0, 0.0, 0.0]
+    store.pack("map/claim")
+    assert [value(Store(store.folder), cell) for cell in CELLS] == [1.0, 0.0, 0.0]
 
 
 def _pack_often(folder):

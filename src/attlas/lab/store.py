@@ -90,11 +90,13 @@ class Cell(NamedTuple):
 
 
 class Place(NamedTuple):
-    """Where a cell's evidence lies: an index file, the number of the cell in its block, and the seconds it took."""
+    """Where a cell's evidence lies: an index file, the number of the cell in its block, the seconds it took, and when it
+    was saved, by the clock of the disk."""
 
     block: Path
     number: int
     seconds: float
+    time: int
 
 
 class Cost(NamedTuple):
@@ -136,9 +138,9 @@ class Store:
         found = {}
         for path, index in self._indices(claim):
             seconds = index.get("facts", {}).get("seconds", 0.0) / max(1, len(index["cells"]))
-            for number, name in enumerate(index["cells"]):
-                if name in wanted:
-                    found[name] = Place(path, number, seconds)
+            for number, (name, time) in enumerate(zip(index["cells"], index["times"], strict=True)):
+                if name in wanted and not (name in found and found[name].time > time):
+                    found[name] = Place(path, number, seconds, time)
         return found
 
     def read(self, claim: str, names: Collection[str]) -> Iterator[Part]:
@@ -151,10 +153,10 @@ class Store:
                 blocks.setdefault(place.block, {})[name] = place.number
                 seen.add(name)
             for path, numbers in blocks.items():
-                evidence = self._read_block(path)
-                if evidence is not None:
+                block = self._read_block(path)
+                if block is not None:
                     left -= set(numbers)
-                    yield Part(evidence, numbers)
+                    yield Part(block[1], numbers)
             # A listing of the folder may miss what is moved meanwhile.
             if not left or (look > 0 and not left & seen):
                 return
@@ -176,9 +178,17 @@ class Store:
         }
         self._save(address.claim, [cell.name for cell in cells], evidence.assign_attrs(about), facts)
 
-    def _save(self, claim: str, names: Sequence[str], evidence: xr.Dataset, facts: Mapping[str, Any]) -> Path:
+    def _save(
+        self,
+        claim: str,
+        names: Sequence[str],
+        evidence: xr.Dataset,
+        facts: Mapping[str, Any],
+        times: Sequence[int] = (),
+    ) -> None:
+        """Write a block. Its cells were saved at `times`, if that was not now."""
         folder = self._claim_folder(claim)
-        path = folder / f"{_sha(*names).hexdigest()[:32]}.json"
+        path = folder / f"{_sha(*names, *map(str, times)).hexdigest()[:32]}.json"
         with self._told():
             folder.mkdir(parents=True, exist_ok=True)
             content = encoded(evidence.assign_attrs(facts=json.dumps(dict(facts))))
@@ -191,12 +201,12 @@ class Store:
                 "sha256": checksum,
                 "cells": list(names),
                 "facts": dict(facts),
+                **({"times": list(times)} if times else {}),
             }
             older = self._read_index(path)
             self._write_json(path, index)
             if older is not None:
                 (folder / older["data"]).unlink(missing_ok=True)
-        return path
 
     def costs(self, claim: str) -> list[Cost]:
         """What the blocks of a claim took, the oldest first."""
@@ -210,34 +220,35 @@ class Store:
         """Copy small blocks whose evidence is of one form into large ones, remove them, and say how many there were."""
         groups: dict[Any, list[tuple[Path, xr.Dataset]]] = {}
         for path, index in self._indices(claim):
-            evidence = self._read_block(path) if len(index["cells"]) < SMALL else None
-            if evidence is not None and isinstance(evidence.attrs["seed"], str):
+            block = self._read_block(path) if len(index["cells"]) < SMALL else None
+            if block is not None and isinstance(block[1].attrs["seed"], str):
+                evidence = block[1]
                 alike = (evidence.attrs["precision"], evidence.attrs["code"], form(evidence))
-                groups.setdefault(alike, []).append((path, evidence))
+                groups.setdefault(alike, []).append((path, *block))
         packed = 0
         for group in groups.values():
-            sizes = [evidence.sizes["cell"] for _, evidence in group]
+            sizes = [evidence.sizes["cell"] for *_, evidence in group]
             step = max(2, PACKED // max(sizes))
             for first in range(0, len(group), step):
                 some = group[first : first + step]
                 packed += len(some) if len(some) > 1 and self._pack(claim, some) else 0
         return packed
 
-    def _pack(self, claim: str, blocks: list[tuple[Path, xr.Dataset]]) -> bool:
-        indices = [self._read_index(path) for path, _ in blocks]
-        if any(index is None for index in indices):  # another process packs them
+    def _pack(self, claim: str, blocks: list[tuple[Path, dict[str, Any], xr.Dataset]]) -> bool:
+        """Each cell keeps the time it was saved at, so that evidence which was newer remains so."""
+        if not all(path.exists() for path, *_ in blocks):  # another process packs them
             return False
-        names = [name for index in indices if index for name in index["cells"]]
-        evidence = joined([evidence for _, evidence in blocks])
+        names, times = ([item for _, index, _ in blocks for item in index[key]] for key in ("cells", "times"))
+        evidence = joined([evidence for *_, evidence in blocks])
         for name in ("seed", "cells"):
-            lists = (json.loads(block.attrs[name]) for _, block in blocks)
+            lists = (json.loads(block.attrs[name]) for *_, block in blocks)
             evidence.attrs[name] = json.dumps([item for items in lists for item in items])
-        facts = [index["facts"] for index in indices if index]
+        facts = [index["facts"] for _, index, _ in blocks]
         total = {name: sum(f.get(name, 0.0) for f in facts) for name in ("seconds", "compile_seconds")}
-        written = self._save(claim, names, evidence, {**facts[-1], **total, "blocks": len(facts)})
-        _settle(written.parent)
-        for path, index in zip((path for path, _ in blocks), indices, strict=True):
-            if index is not None and path != written:
+        self._save(claim, names, evidence, {**facts[-1], **total, "blocks": len(facts)}, times)
+        _settle(self._claim_folder(claim))
+        for path, index, _ in blocks:
+            if self._read_index(path) == index:  # else it was measured again meanwhile
                 path.unlink(missing_ok=True)
                 (path.parent / index["data"]).unlink(missing_ok=True)
         return True
@@ -311,8 +322,10 @@ class Store:
         return sorted(listed, key=lambda item: (item[1][0], item[0].name))
 
     def _read_index(self, path: Path) -> dict[str, Any] | None:
+        """An index, with the `times` of its cells: the file's own unless it names them."""
         try:
-            text = path.read_text()
+            with path.open() as file:
+                time, text = os.fstat(file.fileno()).st_mtime_ns, file.read()
         except FileNotFoundError:  # it never was, or another process has moved it
             return None
         except UnicodeDecodeError:
@@ -320,9 +333,11 @@ class Store:
         index = _parse_index(text)
         if index is None:
             self._set_aside(path, "its index cannot be read")
-        return index
+            return None
+        return {"times": [time] * len(index["cells"]), **index}
 
-    def _read_block(self, path: Path) -> xr.Dataset | None:
+    def _read_block(self, path: Path) -> tuple[dict[str, Any], xr.Dataset] | None:
+        """A block's index and evidence."""
         for _ in range(2):  # twice, because another process may replace the block between the two reads
             index = self._read_index(path)
             if index is None:
@@ -335,7 +350,7 @@ class Store:
             if hashlib.sha256(content).hexdigest() != index["sha256"]:
                 self._set_aside(path, "its contents do not match their checksum", data)
                 return None
-            return read_block(content)
+            return index, read_block(content)
         if path.exists():
             self._set_aside(path, "its data file is missing")
         return None
