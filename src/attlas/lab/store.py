@@ -25,8 +25,12 @@ from attlas.claims import Claim, Setting
 from attlas.errors import InputError
 from attlas.lab.blocks import encoded, form, joined, read_block
 
-SMALL, PACKED = 64, 4096
-"""A block with fewer cells than the first is small; a packed one holds up to the second."""
+SMALL, PACKED, BYTES = 64, 4096, 2**25
+"""A block with fewer cells than the first is small; a packed one holds up to the second, and up to so many bytes in memory,
+of which packing needs some four times as many."""
+
+DAY = 86_400 * 10**9
+"""Nanoseconds after which a file that no index names has been left behind: whoever writes one names it in seconds."""
 
 LOOKS = 5
 """How often blocks are looked for again, where another process moves them at the same time."""
@@ -122,7 +126,7 @@ class Store:
         chosen = folder or os.environ.get("ATTLAS_STORE") or platformdirs.user_cache_dir("attlas")
         self.folder = Path(chosen).expanduser()
         self.notes: list[str] = []
-        self._seen: dict[Path, tuple[tuple[int, int], dict[str, Any]]] = {}
+        self._seen: dict[str, dict[Path, tuple[tuple[int, int], dict[str, Any]]]] = {}
         if reading:
             return
         try:
@@ -201,6 +205,8 @@ class Store:
                 "sha256": checksum,
                 "cells": list(names),
                 "facts": dict(facts),
+                "form": _sha(evidence.attrs["precision"], evidence.attrs["code"], repr(form(evidence))).hexdigest(),
+                "bytes": evidence.nbytes,
                 **({"times": list(times)} if times else {}),
             }
             older = self._read_index(path)
@@ -217,27 +223,33 @@ class Store:
         ]
 
     def pack(self, claim: str) -> int:
-        """Copy small blocks whose evidence is of one form into large ones, remove them, and say how many there were."""
-        groups: dict[Any, list[tuple[Path, xr.Dataset]]] = {}
+        """Copy small blocks whose evidence is of one form into large ones, remove them, and say how many there were. What
+        writers that were killed have left behind is removed too."""
+        groups: dict[str, list[list[Path]]] = {}
+        room: dict[str, tuple[int, int]] = {}
         for path, index in self._indices(claim):
-            block = self._read_block(path) if len(index["cells"]) < SMALL else None
-            if block is not None and isinstance(block[1].attrs["seed"], str):
-                evidence = block[1]
-                alike = (evidence.attrs["precision"], evidence.attrs["code"], form(evidence))
-                groups.setdefault(alike, []).append((path, *block))
-        packed = 0
-        for group in groups.values():
-            sizes = [evidence.sizes["cell"] for *_, evidence in group]
-            step = max(2, PACKED // max(sizes))
-            for first in range(0, len(group), step):
-                some = group[first : first + step]
-                packed += len(some) if len(some) > 1 and self._pack(claim, some) else 0
+            cells, kind = len(index["cells"]), index.get("form")
+            if kind is None or cells >= SMALL:
+                continue
+            left = room.get(kind, (0, 0))
+            if cells > left[0] or index["bytes"] > left[1]:
+                groups.setdefault(kind, []).append([])
+                left = (PACKED, BYTES)
+            groups[kind][-1].append(path)
+            room[kind] = (left[0] - cells, left[1] - index["bytes"])
+        some = (paths for group in groups.values() for paths in group if len(paths) > 1)
+        packed = sum(len(paths) for paths in some if self._pack(claim, paths))
+        self._tidy(claim)
         return packed
 
-    def _pack(self, claim: str, blocks: list[tuple[Path, dict[str, Any], xr.Dataset]]) -> bool:
+    def _pack(self, claim: str, paths: list[Path]) -> bool:
         """Each cell keeps the time it was saved at, so that evidence which was newer remains so."""
-        if not all(path.exists() for path, *_ in blocks):  # another process packs them
-            return False
+        blocks = []
+        for path in paths:
+            block = self._read_block(path)
+            if block is None:  # another process packs them
+                return False
+            blocks.append((path, *block))
         names, times = ([item for _, index, _ in blocks for item in index[key]] for key in ("cells", "times"))
         evidence = joined([evidence for *_, evidence in blocks])
         for name in ("seed", "cells"):
@@ -295,31 +307,40 @@ class Store:
 
     def _indices(self, claim: str) -> list[tuple[Path, dict[str, Any]]]:
         """All indices of a claim, the oldest first; those that have not changed since they were read are not read again."""
+        seen = self._seen.get(claim, {})
         for _ in range(LOOKS):
-            listed = self._listed(self._claim_folder(claim))
-            found = []
-            for path, changed in listed:
-                known = self._seen.get(path)
+            listed = [(path, (stat.st_mtime_ns, stat.st_ino)) for path, stat in self._files(claim, ".json")]
+            found = {}
+            for path, changed in sorted(listed, key=lambda item: (item[1][0], item[0].name)):
+                known = seen.get(path)
                 if known is None or known[0] != changed:
                     index = self._read_index(path)
                     if index is None:
                         continue
-                    self._seen[path] = known = (changed, index)
-                found.append((path, known[1]))
+                    known = (changed, index)
+                found[path] = known
+            self._seen[claim] = seen = found
             if len(found) == len(listed):
                 break
-        return found
+        return [(path, index) for path, (_, index) in found.items()]
 
-    @staticmethod
-    def _listed(folder: Path) -> list[tuple[Path, tuple[int, int]]]:
-        listed = []
+    def _files(self, claim: str, *endings: str) -> list[tuple[Path, os.stat_result]]:
+        folder, found = self._claim_folder(claim), []
         with suppress(FileNotFoundError), os.scandir(folder) as entries:
             for entry in entries:
-                if entry.name.endswith(".json"):
+                if entry.name.endswith(endings):
                     with suppress(FileNotFoundError):
-                        stat = entry.stat()
-                        listed.append((folder / entry.name, (stat.st_mtime_ns, stat.st_ino)))
-        return sorted(listed, key=lambda item: (item[1][0], item[0].name))
+                        found.append((folder / entry.name, entry.stat()))
+        return found
+
+    def _tidy(self, claim: str) -> None:
+        """Remove unfinished files and data that no index names, where they are a day older than the newest data."""
+        files = [(path, stat.st_mtime_ns) for path, stat in self._files(claim, ".nc", ".part")]
+        named = {index["data"] for _, index in self._indices(claim)}
+        newest = max((time for _, time in files), default=0)
+        for path, time in files:
+            if path.name not in named and newest - time > DAY:
+                path.unlink(missing_ok=True)
 
     def _read_index(self, path: Path) -> dict[str, Any] | None:
         """An index, with the `times` of its cells: the file's own unless it names them."""
