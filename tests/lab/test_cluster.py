@@ -18,10 +18,10 @@ import xarray as xr
 import attlas
 from attlas.errors import InputError
 from attlas.lab import ONE_THREAD, cluster
-from attlas.lab.cluster import Source, Where, fingerprint, hired, parse_where
+from attlas.lab.cluster import Crew, Source, Where, fingerprint, hired, parse_where
 from attlas.lab.sweeps import Outcome, Stopped, plan_sweep, sweep
 
-pytest.importorskip("distributed")
+KilledWorker = pytest.importorskip("distributed").KilledWorker
 pytestmark = pytest.mark.xdist_group("cluster")
 TOYS = Path(__file__).parent / "toys" / "square.py"
 GRID = {"n": "1:13", "dim": [5, 10], "wait": [0.05]}
@@ -178,6 +178,39 @@ def test_dask_that_is_not_there_is_one_sentence(toy, store, monkeypatch):
     monkeypatch.setitem(sys.modules, "distributed", None)
     with pytest.raises(InputError, match=r"attlas\[cluster\]"):
         sweep(toy, GRID, store=store, on="local:2")
+
+
+class Endings:
+    """A client whose packing ends at once, as it is told to."""
+
+    dashboard_link = ""
+
+    def __init__(self, error=None):
+        self.error, self.submitted = error, 0
+
+    def submit(self, *_, **__):
+        self.submitted += 1
+        return self
+
+    def done(self):
+        return True
+
+    def result(self, timeout):
+        if self.error:
+            raise self.error
+
+
+def test_packing_that_kills_its_workers_is_given_up_and_what_else_it_raises_is_told(toy, store):
+    for error, often in ((None, 6), (KilledWorker("pack", None, 0), 3), (TimeoutError(), 1)):
+        client = Endings(error)
+        crew = Crew(client, Source.of(toy), store, "scheduler")
+        for _ in range(6):
+            crew.pack("toy/square")
+        assert client.submitted == often
+    crew = Crew(Endings(InputError("the disk is full")), Source.of(toy), store, "scheduler")
+    crew.pack("toy/square")
+    with pytest.raises(InputError, match="disk is full"):
+        crew.pack("toy/square")
 
 
 def test_nobody_is_hired_for_a_finished_sweep(toy, store):

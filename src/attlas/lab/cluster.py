@@ -33,7 +33,7 @@ from attlas.lab import ONE_THREAD
 from attlas.lab.runner import keep_compiled
 from attlas.lab.simulations import simulation
 from attlas.lab.store import Store
-from attlas.lab.sweeps import Batch, Outcome, Stopped, carry_out
+from attlas.lab.sweeps import RETRIES, Batch, Outcome, Stopped, carry_out
 
 PATIENCE = {"processes": 300, "scheduler": 60}
 """Seconds that processes of this machine have to start, and a running scheduler to show a worker, at the beginning and after
@@ -191,6 +191,7 @@ class Crew:
         self._processes, self._counted, self._alive = 1, -COUNT, time.monotonic()
         self._futures: dict[int, Any] = {}
         self._packing: Any = None
+        self._killed_packers = 0
         self._done: queue.SimpleQueue[int] = queue.SimpleQueue()
 
     @property
@@ -248,7 +249,20 @@ class Crew:
         return found
 
     def pack(self, folder: str) -> None:
-        if self._packing is None or self._packing.done():
+        """One at a time, and no more once workers have died of it as often as of a cell: small blocks only take longer to
+        read. What else goes wrong is raised, as in this process."""
+        from distributed import CancelledError, KilledWorker
+
+        if self._packing is not None:
+            if not self._packing.done():
+                return
+            try:
+                self._packing.result(timeout=COUNT)
+            except KilledWorker:
+                self._killed_packers += 1
+            except (CancelledError, OSError):  # a scheduler that is gone is told of by its tasks
+                return
+        if self._killed_packers <= RETRIES:
             self._packing = self.client.submit(pack, self.folder, folder, pure=False)
 
     def examine(self) -> None:

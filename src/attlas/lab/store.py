@@ -238,8 +238,9 @@ class Store:
             groups[kind][-1].append(path)
             room[kind] = (left[0] - cells, left[1] - index["bytes"])
         some = (paths for group in groups.values() for paths in group if len(paths) > 1)
-        packed = sum(len(paths) for paths in some if self._pack(claim, paths))
-        self._tidy(claim)
+        with self._told():
+            packed = sum(len(paths) for paths in some if self._pack(claim, paths))
+            self._tidy(claim)
         return packed
 
     def _pack(self, claim: str, paths: list[Path]) -> bool:
