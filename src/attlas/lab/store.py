@@ -15,6 +15,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -207,7 +208,7 @@ class Store:
                 "facts": dict(facts),
                 "form": _sha(evidence.attrs["precision"], evidence.attrs["code"], repr(form(evidence))).hexdigest(),
                 "bytes": evidence.nbytes,
-                **({"times": list(times)} if times else {}),
+                **({"times": [[time, len(list(some))] for time, some in groupby(times)]} if times else {}),
             }
             older = self._read_index(path)
             self._write_json(path, index)
@@ -344,7 +345,7 @@ class Store:
                 path.unlink(missing_ok=True)
 
     def _read_index(self, path: Path) -> dict[str, Any] | None:
-        """An index, with the `times` of its cells: the file's own unless it names them."""
+        """An index, with the `times` of its cells: the file's own, unless it says when how many of them were saved."""
         try:
             with path.open() as file:
                 time, text = os.fstat(file.fileno()).st_mtime_ns, file.read()
@@ -356,7 +357,8 @@ class Store:
         if index is None:
             self._set_aside(path, "its index cannot be read")
             return None
-        return {"times": [time] * len(index["cells"]), **index}
+        saved = index.get("times", [[time, len(index["cells"])]])
+        return {**index, "times": [time for time, count in saved for _ in range(count)]}
 
     def _read_block(self, path: Path) -> tuple[dict[str, Any], xr.Dataset] | None:
         """A block's index and evidence."""
