@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -146,10 +147,13 @@ def test_a_source_loads_the_claim_it_was_made_of(toy):
 
 
 def test_a_claim_of_other_sources_is_refused(toy):
-    from dataclasses import replace
-
     with pytest.raises(InputError, match="they must be the same"):
         replace(Source.of(toy), fingerprint="other").load()
+
+
+def test_a_worker_that_compiles_with_other_flags_is_refused(toy):
+    with pytest.raises(InputError, match="XLA_FLAGS=.*'--other'.*must be the same"):
+        replace(Source.of(toy), flags="--other").load()
 
 
 def test_the_fingerprint_depends_on_the_claim_file(tmp_path):

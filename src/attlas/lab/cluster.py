@@ -90,6 +90,7 @@ class Source:
     evidence: str
     version: str
     fingerprint: str
+    flags: str
 
     @classmethod
     def of(cls, claim: Claim) -> "Source":
@@ -98,7 +99,7 @@ class Source:
             raise InputError(f"{claim.id} is defined in no file that other processes could load")
         file = None if known else str(claim.file)
         function = claim.measure.__qualname__ if claim.map == "simulation" else ""
-        return cls(claim.id, file, function, claim.code, claim.evidence, attlas.__version__, fingerprint(file))
+        return cls(claim.id, file, function, claim.code, claim.evidence, attlas.__version__, fingerprint(file), _flags())
 
     def load(self) -> Claim:
         """The claim, if this process has the sources it was sent from."""
@@ -113,6 +114,11 @@ def _loaded(source: Source) -> Claim:
             f"a worker has Attlas {attlas.__version__} (sources {here[:8]}), and this process {source.version} "
             f"({source.fingerprint[:8]}): they must be the same, with the same jax, numpy and scipy"
         )
+    if _flags() != source.flags:  # they change last digits
+        raise InputError(
+            f"a worker on {os.uname().nodename} compiles with XLA_FLAGS={_flags()!r}, and this process with "
+            f"{source.flags!r}: they must be the same"
+        )
     if source.function:
         claim: Claim | None = simulation(f"{source.file}:{source.function}")
     else:
@@ -122,6 +128,10 @@ def _loaded(source: Source) -> Claim:
     if claim is None:
         raise InputError(f"a worker does not find the claim {source.id}")
     return replace(claim, code=source.code, evidence=source.evidence)
+
+
+def _flags() -> str:
+    return os.environ.get("XLA_FLAGS", "")
 
 
 def fingerprint(file: str | None) -> str:
