@@ -286,10 +286,12 @@ def pretrained_tokens(kappa: float, dim: int, length: int, seed: int) -> LinearG
     PROBES,
     source=PAPER,
     reference="linear probes and few labels",
-    statement=r"With few labels a linear probe on what masked pretraining learnt has a lower excess risk than least squares on the tokens where the condition number is 1, and a higher one where it is $10^4$.",
+    statement=r"With two to five labels for each dimension of the tokens, and ten or more sequences for each to pretrain on, a linear probe on what masked pretraining learnt has a lower excess risk than least squares on the tokens where the condition number is 1, and a higher one where it is $10^4$.",
     words="Pretraining saves labels if it saw what the task reads, and costs them if it hardly did.",
     hypotheses=(
         Hypothesis("labels > dim", lambda s: s.labels > s.dim, defining=True),
+        Hypothesis("2 dim <= labels <= 5 dim, and dim >= 8", lambda s: 2 * s.dim <= s.labels <= 5 * s.dim and s.dim >= 8),
+        Hypothesis("samples >= 10 dim", lambda s: s.samples >= 10 * s.dim),
         Hypothesis("kappa runs from 1 to 10000", lambda s: s.kappa[0] == 1 and s.kappa[-1] == 10_000, defining=True),
     ),
     quick=Setting(kappa=(1.0, 10.0, 100.0, 1000.0, 10_000.0), dim=12, length=20, samples=600, labels=40, repeats=64),

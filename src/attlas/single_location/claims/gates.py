@@ -229,7 +229,8 @@ WITH_OFFSET = ("sigmoid", "step", "relu")
     hypotheses=(
         *TASK,
         Hypothesis(
-            "dim >= 40 and length <= 100: elsewhere ReLU can beat a threshold", lambda s: s.dim >= 40 and s.length <= 100
+            "dim >= 40 and length <= 100: elsewhere ReLU can beat a threshold",
+            lambda s: s.dim >= 40 and s.length <= 100,
         ),
         Hypothesis(
             "0.3 <= gamma <= 0.9: at 1 a sigmoid is the best gate, and with a wide token erf can beat linear attention",

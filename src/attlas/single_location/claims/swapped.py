@@ -152,7 +152,9 @@ def swapped_minimum(cells: Sequence[Setting], seed: int) -> xr.Dataset:
         *TASK,
         HEAD,
         Hypothesis("lam sqrt(dim / 2) <= 1.06", lambda s: s.lam * task_of(s).m <= 1.06),
-        Hypothesis("gamma <= sqrt(dim / 2) / 8: beyond, the oracle wins earlier", lambda s: s.gamma <= task_of(s).m / 8),
+        Hypothesis(
+            "gamma <= sqrt(dim / 2) / 8: beyond, the oracle wins earlier", lambda s: s.gamma <= task_of(s).m / 8
+        ),
     ),
     quick=Setting(dim=(400, 400, 80, 80), length=10, gamma=ROOT_HALF, noise=0.0, lam=(0.0749, 0.0638, 0.1, 0.05)),
     paper=Setting(dim=(400, 400, 80, 80), length=10, gamma=ROOT_HALF, noise=0.0, lam=(0.0749, 0.0638, 0.1, 0.05)),
@@ -196,6 +198,13 @@ FAILURES = Setting(
 )
 
 
+def to_two_fifths(evidence: xr.Dataset) -> xr.Dataset:
+    """The errors of the difference and of the multiple are added: they share their starts."""
+    share = evidence["lower"]
+    alone = np.sqrt(np.maximum(share * (1 - share), 1 / evidence["repeats"]) / evidence["repeats"])
+    return evidence.assign(lower=2.5 * share, error=evidence["error"] + 1.5 * alone)
+
+
 @claim(
     "single-location/failure-falls",
     source="attlas",
@@ -207,7 +216,7 @@ FAILURES = Setting(
     quick=FAILURES,
     paper=FAILURES.replace(repeats=3000),
     rule=Order(),
-    control=Control("the order turned round", lambda e: e.assign(lower=e["upper"], upper=e["lower"])),
+    control=Control("each time to less than two fifths", to_two_fifths),
     figure=drawn_by(f"{FIGURES}.landscape:failure_shares"),
     cells=together("lam", "than_dim", "than_lam"),
     shape=("repeats", "time"),
@@ -260,13 +269,13 @@ def paired_shares(a: np.ndarray, b: np.ndarray) -> tuple[float, float, float]:
     source="attlas",
     reference="failure as the measure of a basin",
     statement=r"The share of failing starts is the measure of the swapped branch's basin under the Gaussian law of the first"
-    r" overlaps, $\kappa_0, \nu_0, \theta_0, \eta_0, \rho_0 \sim N(0, \frac1d)$ independent, to within $0.03$.",
+    r" overlaps, $\kappa_0, \nu_0, \theta_0, \eta_0, \rho_0 \sim N(0, \frac1d)$ independent, to within $0.025$.",
     words="How often descent fails is the size of a region in five dimensions, whatever else is in the start.",
     hypotheses=(*TASK, HEAD, TIME),
     quick=Setting(dim=400, length=10, gamma=ROOT_HALF, noise=0.0, lam=(0.5,), time=5.0, repeats=1536),
     paper=Setting(dim=400, length=10, gamma=ROOT_HALF, noise=0.0, lam=(0.3, 0.5, 1.0), time=15.0, repeats=3000),
-    rule=Approximation(margin=0.03, relative=False),
-    control=Control("a share larger by 0.06", lambda e: e.assign(predicted=e["predicted"] + 0.06)),
+    rule=Approximation(margin=0.025, relative=False),
+    control=Control("a share larger by 0.05", lambda e: e.assign(predicted=e["predicted"] + 0.05)),
     figure=drawn_by(f"{FIGURES}.landscape:basin_shares"),
     cells=together("lam"),
     budget="repeats",
