@@ -232,7 +232,7 @@ def of(mechanism: str, evidence: xr.Dataset) -> dict[str, xr.DataArray]:
     """What the rules read of one mechanism."""
     one = evidence.sel(mechanism=mechanism, drop=True)
     measured, error = root_of(one["square"])
-    return {"measured": measured, "error": error, "predicted": one["formula"]}
+    return {"measured": measured, "error": error, "predicted": one["formula"], "count": evidence["draws"].variable}
 
 
 claim(
@@ -286,7 +286,7 @@ def schedules_ordered(evidence: xr.Dataset, times: float = 1.0) -> xr.Dataset:
     """Mean squares of two schedules, so many `times`, below that of the proof, draw by draw."""
     lower = times * evidence["square"].sel(mechanism=[BAYES, ROOT]).drop_vars("mechanism").rename(mechanism="schedule")
     upper = evidence["square"].sel(mechanism=PROOF, drop=True)
-    return evidence.assign(lower=lower.mean("draw"), upper=upper.mean("draw"), error=mean_of(upper - lower)[1])
+    return ordered(evidence, lower.mean("draw"), upper.mean("draw"), mean_of(upper - lower)[1])
 
 
 claim(
@@ -414,7 +414,7 @@ FALL = 0.92
 def ordered(evidence: xr.Dataset, lower: xr.DataArray, upper: xr.DataArray, error: Any) -> xr.Dataset:
     """The evidence for an order, which replaces one of other axes."""
     return evidence.drop_vars(["lower", "upper", "error"], errors="ignore").assign(
-        lower=lower, upper=upper, error=error
+        lower=lower, upper=upper, error=error, count=evidence["draws"].variable
     )
 
 
