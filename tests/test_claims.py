@@ -137,6 +137,10 @@ def test_patterns_select_by_id_map_and_glob():
 def test_a_misspelt_claim_gets_near_matches():
     with pytest.raises(InputError, match="Did you mean single-location/closed-form-risk"):
         select(["single-location/closed-from-risk"])
+    with pytest.raises(InputError, match="Did you mean single-location/closed-form-risk"):
+        select(["closed-from-risk"])
+    with pytest.raises(InputError, match=r"no claim matches 'single-location/nope.'. `attlas"):
+        select(["single-location/nope*"])
     with pytest.raises(InputError, match="no claim has the source 'marion'"):
         select([], source="marion")
 

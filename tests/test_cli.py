@@ -75,7 +75,7 @@ register("toothless", control=Control("nothing", lambda e: e))
 @claim("test/bug", source="attlas", reference="here", statement="x.", words="x.", quick=Setting(n=1), paper=Setting(n=1),
        rule=Agreement(), control=Control("none", lambda e: e))
 def bug(cells, seed):
-    raise RuntimeError("broken inside")
+    raise RuntimeError("broken\\ninside")
 """
 
 
@@ -99,7 +99,8 @@ def test_without_a_verb_the_help_keeps_its_lines(attlas):
 
 
 def test_list_prints_the_catalogue(attlas):
-    assert "single-location/zeta" in attlas("list").stdout
+    told = attlas("list").stdout
+    assert "single-location/zeta" in told and not any(line.endswith(" ") for line in told.splitlines())
     claims = json.loads(attlas("list", "--json").stdout)["claims"]
     assert {"id", "source", "reference", "statement"} <= set(claims[0]) and len(claims) >= 14
     assert {c["source"] for c in json.loads(attlas("list", "--source", "attlas", "--json").stdout)["claims"]} == {
@@ -186,6 +187,12 @@ BAD = [
     (["sweep", FAST, "--out", "nowhere/result.nc"], "does not exist"),
     (["sweep", FAST, "--figure", "figure.bmp"], "must end in one of"),
     (["sweep", FAST, "--at", "spread"], "name=values"),
+    (["sweep", FAST, "--at", "spread=1"], "--at needs --figure"),
+    (["sweep", FAST, "--kind", "lines"], "--kind needs --figure"),
+    (["sweep", FAST, "--show", "measured"], "--show needs --figure"),
+    (["sweep", FAST, "--figure", "a.svg", "--grid", "spread=1,2", "--at", "spread=3"], "it is one of 1, 2"),
+    (["sweep", FAST, "--figure", "a.svg", "--grid", "spread=1,2", "--kind", "phase"], "needs two axes"),
+    (["sweep", FAST, "--figure", "a.svg", "--grid", "spread=1"], "nothing to draw"),
     (["sweep", FAST, "--store", "/proc/nowhere"], "cannot be written"),
     (["sweep", "single-location/zetta"], "Did you mean single-location/zeta"),
     (["sweep", "single-location"], "name one"),
@@ -232,13 +239,18 @@ SWEEP = ["sweep", "test/true", "--grid", "n=1:5", "--grid", "size=0.5,1,-1"]
 
 def test_a_sweep_says_what_it_did_and_the_next_finds_it_done(attlas, file, tmp_path):
     dry = attlas(*SWEEP, "--claims", file, "--dry-run")
-    assert dry.returncode == 0 and "12 cells, 1 stored, 4 outside the hypotheses, 7 to do." in dry.stdout
-    assert "About" in dry.stdout and "size > 0" in dry.stderr and "--beyond" in dry.stderr
+    assert dry.returncode == 0 and "12 cells, 0 stored, 4 outside the hypotheses, 8 to do." in dry.stdout
+    assert (
+        "one is measured now" in dry.stdout
+        and "About" in dry.stdout
+        and "size > 0" in dry.stderr
+        and "--beyond" in dry.stderr
+    )
     first = attlas(*SWEEP, "--claims", file, "--out", "all.nc", "--figure", "all.md", "--show", "measured")
     assert first.returncode == 0 and first.stdout == "12 cells: 7 done, 1 stored before, 4 outside\nall.nc\n"
     with xr.open_dataset(tmp_path / "all.nc", engine="h5netcdf") as found:
         assert found["status"].sel(n=2).values.ravel().tolist() == ["done", "done", "outside"]
-    assert (tmp_path / "all.md").read_text().count("| done |") == 8
+    assert "Table: all.md" in first.stderr and (tmp_path / "all.md").read_text().count("| done |") == 8
     again = json.loads(attlas(*SWEEP, "--claims", file, "--beyond", "--json").stdout)
     assert again["done"] == 4 and again["stored"] == 8 and again["left"] == again["failed"] == 0
     told = json.loads(attlas(*SWEEP, "--claims", file, "--dry-run", "--json").stdout)
@@ -252,7 +264,7 @@ def test_a_sweep_with_a_failed_cell_exits_with_1(attlas, file):
     (failure, _) = json.loads(attlas("sweep", "test/bug", "--grid", "n=1,2", "--claims", file, "--json").stdout)[
         "failures"
     ]
-    assert failure == {"cell": {"n": 1}, "seed": 0, "reason": "RuntimeError: broken inside"}
+    assert failure == {"cell": {"n": 1}, "seed": 0, "reason": "RuntimeError: broken\ninside"}
 
 
 @pytest.mark.parametrize("name", ["a.svg", "a.png", "a.csv"])

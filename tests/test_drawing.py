@@ -63,6 +63,13 @@ def test_numbers_are_written_as_readers_write_them(terse, written):
     assert legible(terse) == written
 
 
+def test_nothing_has_no_unit():
+    axis = alt.Axis(format="~s", values=[0, 5000, 10000])
+    chart = alt.Chart(pd.DataFrame({"x": [0, 10000]})).mark_point().encode(x=alt.X("x:Q", axis=axis))
+    drawn = vl_convert.vegalite_to_svg(finish(chart, "a title").to_dict())
+    assert ">5k<" in drawn and ">0<" in drawn and ">0k<" not in drawn
+
+
 def test_overlaps_have_their_symbols():
     named = xr.Dataset(coords={"overlap": ["kappa", "in eta", "risk"]})
     assert greek(named, "overlap")["overlap"].values.tolist() == ["κ", "in η", "risk"]

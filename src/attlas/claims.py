@@ -54,6 +54,8 @@ class Setting(Mapping[str, Value]):
     A whole number is a count and at least 1. A tuple lists values that the claim's cells run through.
     """
 
+    _least: float = 1
+
     def __init__(self, **values: Value) -> None:
         taken = [name for name in values if hasattr(type(self), name)]
         if taken:
@@ -89,7 +91,7 @@ class Setting(Mapping[str, Value]):
 
     def replace(self, **changes: Any) -> "Setting":
         """A setting with some values changed; each must have the type of the one it replaces."""
-        return Setting(**{**self._values, **{name: self._typed(name, value) for name, value in changes.items()}})
+        return type(self)(**{**self._values, **{name: self._typed(name, value) for name, value in changes.items()}})
 
     def parse(self, assignments: Sequence[str]) -> "Setting":
         """`replace`, from texts like `"dim=100"` or, where a parameter is a list, `"dim=100,400"`."""
@@ -105,7 +107,7 @@ class Setting(Mapping[str, Value]):
 
     def at(self, **point: Value) -> "Setting":
         """One cell: this setting with some of its lists replaced by one of their values."""
-        return Setting(**{**self._values, **point})
+        return type(self)(**{**self._values, **point})
 
     def canonical(self) -> str:
         """One text for equal settings, whatever the order of their names."""
@@ -116,17 +118,17 @@ class Setting(Mapping[str, Value]):
             raise InputError(f"unknown parameter {name!r}.{near(name, self)} There are: {', '.join(self)}.")
         old = self._values[name]
         if not isinstance(old, tuple):
-            return _coerce(name, value, old)
+            return _coerce(name, value, old, self._least)
         if isinstance(value, str):
             value = [part.strip() for part in value.split(",")] if value.strip() else []
         values = value if isinstance(value, list | tuple) else (value,)
         if not values:
             raise InputError(f"{name} is empty: it needs at least one value")
-        return tuple(_coerce(name, item, old[0]) for item in values)
+        return tuple(_coerce(name, item, old[0], self._least) for item in values)
 
 
-def _coerce(name: str, value: Any, like: Value) -> Value:
-    """`value` as the type of `like`, from a Python value or from text."""
+def _coerce(name: str, value: Any, like: Value, least: float) -> Value:
+    """`value` as the type of `like`, from a Python value or from text; a whole number is at least `least`."""
     if isinstance(like, bool):
         words = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
         if isinstance(value, bool):
@@ -143,8 +145,9 @@ def _coerce(name: str, value: Any, like: Value) -> Value:
     except (TypeError, ValueError):
         number = math.nan
     if isinstance(like, int):
-        if not number.is_integer() or number < 1:
-            raise InputError(f"{name} = {value!r}: it must be a whole number, at least 1")
+        if not number.is_integer() or number < least:
+            bound = f", at least {least:g}" if math.isfinite(least) else ""
+            raise InputError(f"{name} = {value!r}: it must be a whole number{bound}")
         return int(value) if isinstance(value, int) else int(number)
     if not math.isfinite(number):
         raise InputError(f"{name} = {value!r}: it must be a finite number")
@@ -423,8 +426,9 @@ def select(patterns: Sequence[str], source: str | None = None) -> list[Claim]:
         wanted = pattern.rstrip("/").replace("_", "-")
         matches = [i for i, c in known.items() if fnmatch.fnmatchcase(i, wanted) or wanted in (c.map, c.slug)]
         if not matches:
-            names = [*known, *(c.map for c in known.values())]
-            close = near(pattern, names) or near(f"{next(iter(known), '').partition('/')[0]}/{pattern}", names)
+            # By what follows the map: whole ids are near each other for no more than the map they share.
+            meant = {**{c.map: c.map for c in known.values()}, **{c.slug: i for i, c in known.items()}}
+            close = near(wanted.rpartition("/")[2].strip("*"), meant, meant.__getitem__)
             raise InputError(f"no claim matches {pattern!r}.{close} `attlas list` shows all.")
         found.update((i, known[i]) for i in matches)
     if source is not None:
@@ -437,12 +441,12 @@ def select(patterns: Sequence[str], source: str | None = None) -> list[Claim]:
     return [found[i] for i in sorted(found)]
 
 
-def drawn_by(path: str) -> Callable[[xr.Dataset], Any]:
-    """The figure function at `path`, as in `"package.module:function"`, imported when it first draws."""
+def drawn_by(path: str, **options: Any) -> Callable[[xr.Dataset], Any]:
+    """The figure function at `path`, as in `"package.module:function"`, imported when it first draws; it is given `options`."""
     module, _, name = path.partition(":")
 
     def draw(evidence: xr.Dataset) -> Any:
-        return getattr(importlib.import_module(module), name)(evidence)
+        return getattr(importlib.import_module(module), name)(evidence, **options)
 
     return draw
 

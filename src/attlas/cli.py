@@ -24,9 +24,9 @@ from attlas.terminal import (
     print_json,
     print_result,
     print_sweep,
+    print_table,
     stages,
     stderr,
-    stdout,
     sweep_progress,
 )
 
@@ -70,7 +70,7 @@ def list_claims(pattern: str | None, source: str | None, files: Sequence[str], a
         table.add_column(heading, no_wrap=heading == "claim")
     for claim in found:
         table.add_row(claim.id, f"{claim.source}, {claim.reference}", claim.words)
-    stdout().print(table)
+    print_table(table)
 
 
 @commands.command()
@@ -80,16 +80,16 @@ def list_claims(pattern: str | None, source: str | None, files: Sequence[str], a
 @_json
 def show(claim: str, store: str | None, files: Sequence[str], as_json: bool) -> None:
     """Statement, hypotheses, parameters at both scales, and the last verdict on CLAIM."""
+    from attlas.lab.runner import named
     from attlas.lab.store import Store
 
-    found = _select([claim], files)
-    if len(found) > 1:
-        raise InputError(f"{claim!r} matches {len(found)} claims; name one: {', '.join(c.id for c in found)}")
-    last = Store(store, reading=True).recorded(found[0].id)
+    _select([], files)
+    found = named(claim)
+    last = Store(store, reading=True).recorded(found.id)
     if as_json:
-        print_json({**described(found[0]), "last": last})
+        print_json({**described(found), "last": last})
         return
-    print_claim(found[0], last)
+    print_claim(found, last)
 
 
 @commands.command()
@@ -356,8 +356,15 @@ def sweep(
     result = _writable("out", out, (".nc",))
     drawing = _writable("figure", figure, (*FIGURE_FORMATS, ".csv", ".md"))
     chosen = parse_grid(at)
+    for option, given in (("--show", variable), ("--at", at), ("--kind", kind)):
+        if given and not drawing:
+            raise InputError(f"{option} needs --figure: it says what is drawn")
     _select([], files)
     plan = sweeps.plan_sweep(claim, grid, seeds, scale, settings, _open_store(store), fresh=fresh, beyond=beyond, retries=retries)  # fmt: skip
+    if drawing:
+        from attlas.lab.diagrams import check
+
+        check(plan.grid, drawing, kind, chosen)
     for note in plan.notes:
         stderr().print(note)
     if dry_run:
@@ -498,6 +505,7 @@ def _draw_sweep(gathered: Any, path: Path, kind: str | None, variable: str | Non
 
     if path.suffix in TABLES:
         write_table(summary(gathered, variable, at), path)
+        stderr().print(f"Table: {path}")
     else:
         _save_figure(diagram(gathered, kind, variable, at), path)
 

@@ -52,7 +52,8 @@ def _label() -> str:
     size = "abs(datum.value)"
     number = "test(/^[−-]?[0-9.,]+(e[+-]?[0-9]+)?$/, datum.label)"
     plain = f"test(/e/, datum.label) || {size} < 1e-3 ? format(datum.value, ',~g') : datum.label"
-    return f"!{number} ? datum.label : {size} > 0 && ({size} < 1e-3 || {size} >= 1e6) ? {power} : {plain}"
+    # One prefix is given to all labels of an axis, even to 0.
+    return f"!{number} ? replace(datum.label, /^0[kMG]$/, '0') : {size} > 0 && ({size} < 1e-3 || {size} >= 1e6) ? {power} : {plain}"
 
 
 CONFIG: dict[str, Any] = {
@@ -95,13 +96,13 @@ def error_bars(points: alt.Chart, x: Any, low: str, high: str, title: str, **opt
     )
 
 
-def rule_at(value: float, words: str = "", dash: bool = True) -> alt.LayerChart | alt.Chart:
-    """A horizontal line of the theory, with its name at the right."""
+def rule_at(value: float, words: str = "", dash: bool = True, under: bool = False) -> alt.LayerChart | alt.Chart:
+    """A horizontal line of the theory, with its name at the right, over or under it."""
     data = alt.Data(values=[{"level": value, "words": words}])
     line = alt.Chart(data).mark_rule(color=THEORY, strokeDash=[5, 4] if dash else [1, 0]).encode(y="level:Q")
     if not words:
         return line
-    text = alt.Chart(data).mark_text(align="right", dx=-4, dy=-7, color=THEORY, fontSize=11)
+    text = alt.Chart(data).mark_text(align="right", dx=-4, dy=9 if under else -7, color=THEORY, fontSize=11)
     return line + text.encode(y="level:Q", x=alt.value("width"), text="words:N")
 
 

@@ -1,7 +1,7 @@
 """What a caller may have done wrong, said in one sentence."""
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from numbers import Integral
 from typing import Any
 
@@ -13,10 +13,10 @@ class InputError(ValueError):
     """
 
 
-def near(name: str, known: Iterable[str]) -> str:
-    """`" Did you mean x or y?"` for the known names closest to a misspelt one, else nothing."""
+def near(name: str, known: Iterable[str], shown: Callable[[str], str] = str) -> str:
+    """`" Did you mean x or y?"` for the known names closest to a misspelt one, as they are `shown`, else nothing."""
     matches = difflib.get_close_matches(name, list(dict.fromkeys(known)), n=3, cutoff=0.5)
-    return f" Did you mean {' or '.join(matches)}?" if matches else ""
+    return f" Did you mean {' or '.join(map(shown, matches))}?" if matches else ""
 
 
 def whole(name: str, value: Any, least: int) -> int:

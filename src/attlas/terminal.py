@@ -12,6 +12,7 @@ import click
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.table import Table
 
     from attlas.claims import Claim
     from attlas.lab.runner import Progress, Result
@@ -30,6 +31,14 @@ def stderr() -> "Console":
     from rich.console import Console
 
     return Console(stderr=True, highlight=False, soft_wrap=True)
+
+
+def print_table(table: "Table") -> None:
+    """A table, without the spaces that fill the ends of its lines."""
+    console = stdout()
+    with console.capture() as captured:
+        console.print(table)
+    click.echo("\n".join(line.rstrip() for line in captured.get().splitlines()))
 
 
 def print_json(content: Any) -> None:
@@ -115,21 +124,32 @@ def duration(seconds: float) -> str:
 
 
 def print_estimate(plan: "Sweep", processes: int, as_json: bool) -> None:
-    estimate = plan.estimate(processes)
     tally = plan.tally
-    counts = {"cells": tally.cells, "stored": tally.stored, "outside": tally.outside, "left": tally.left}
+    if not as_json:
+        outside = f", {tally.outside:,} outside the hypotheses" if tally.outside else ""
+        click.echo(f"{_cells(tally.cells)}, {tally.stored:,} stored{outside}, {tally.left:,} to do.")
+        if tally.left and not plan.store.costs(plan.folder):  # which may take long
+            click.echo("No cell of this claim is stored: one is measured now, for an estimate.")
+    estimate = plan.estimate(processes)
     if as_json:
+        counts = {"cells": tally.cells, "stored": tally.stored, "outside": tally.outside, "left": tally.left}
         seconds = [None if s != s else s for s in (estimate.low, estimate.high)]
         print_json({**counts, "seconds": seconds, "basis": estimate.basis})
-        return
-    outside = f", {tally.outside:,} outside the hypotheses" if tally.outside else ""
-    click.echo(f"{tally.cells:,} cells, {tally.stored:,} stored{outside}, {tally.left:,} to do.")
-    if estimate.low != estimate.low:
-        click.echo(f"No estimate: it rests on {estimate.basis}.")
+    elif estimate.low != estimate.low:
+        click.echo(f"No estimate: it rests on {_line(estimate.basis)}.")
     elif tally.left:
         low, high = duration(estimate.low), duration(estimate.high)
         about = low if low == high else f"{low} to {high}, as more or less is compiled again"
         click.echo(f"About {about}; by {estimate.basis}.")
+
+
+def _line(text: str) -> str:
+    """What an exception said, in one line."""
+    return " ".join(text.split())
+
+
+def _cells(number: int) -> str:
+    return f"{number:,} cell{'s' if number != 1 else ''}"
 
 
 def print_sweep(plan: "Sweep", out: Path | None, as_json: bool) -> None:
@@ -142,12 +162,13 @@ def print_sweep(plan: "Sweep", out: Path | None, as_json: bool) -> None:
         return
     for failure in failures[:10]:
         point = ", ".join(f"{name} = {value}" for name, value in failure["cell"].items())
-        stderr().print(f"Failed: {point or 'the cell'}, seed {failure['seed']}: {failure['reason']}", markup=False)
+        said = _line(failure["reason"])
+        stderr().print(f"Failed: {point or 'the cell'}, seed {failure['seed']}: {said}", markup=False)
     if len(failures) > 10:
         stderr().print(f"... and {len(failures) - 10:,} more; --out tells the reason of each.")
     words = [f"{tally.done:,} done", f"{tally.stored:,} stored before", f"{tally.failed:,} failed", f"{tally.outside:,} outside", f"{tally.left:,} missing"]  # fmt: skip
     numbers = (tally.done, tally.stored, tally.failed, tally.outside, tally.left)
-    click.echo(f"{tally.cells:,} cells: " + ", ".join(w for w, n in zip(words, numbers, strict=True) if n))
+    click.echo(f"{_cells(tally.cells)}: " + ", ".join(w for w, n in zip(words, numbers, strict=True) if n))
     if out:
         click.echo(out)
 
@@ -211,7 +232,7 @@ def print_claim(claim: "Claim", last: dict[str, Any] | None) -> None:
     for name in claim.quick:
         table.add_row(name, *(", ".join(f"{v:g}" if isinstance(v, float) else str(v) for v in (x if isinstance(x, tuple) else (x,))) for x in (claim.quick[name], claim.paper[name])))  # fmt: skip
     console.print()
-    console.print(table)
+    print_table(table)
     console.print()
     if last is None:
         console.print(f"No verdict yet: attlas run {claim.id}")

@@ -1,11 +1,13 @@
+from pathlib import Path
+
 import numpy as np
 import pytest
 import vl_convert
 import xarray as xr
 
 from attlas.errors import InputError
-from attlas.lab.diagrams import diagram, summary, write_table
-from attlas.lab.sweeps import sweep
+from attlas.lab.diagrams import check, diagram, summary, write_table
+from attlas.lab.sweeps import plan_grid, sweep
 
 
 @pytest.fixture
@@ -19,7 +21,10 @@ def rows(chart):
 
 def test_a_row_is_the_mean_over_seeds_and_repeats(swept):
     frame = summary(swept, "measured")
-    assert list(frame.columns) == ["n", "dim", "raises", "mean", "error", "values", "status"] and len(frame) == 20
+    assert (
+        list(frame.columns) == ["n", "dim", "raises", "mean", "error", "low", "high", "values", "status"]
+        and len(frame) == 20
+    )
     row = frame[(frame.n == 3) & (frame.dim == 10)].iloc[0]
     values = swept["measured"].sel(n=3, dim=10).values
     assert row["mean"] == pytest.approx(values.mean()) and row["values"] == 12 and row["status"] == "done"
@@ -65,8 +70,12 @@ def test_lists_off_the_axes_are_named_by_their_values(toy, store):
 def test_tables(swept, tmp_path):
     for name in ("a.csv", "a.md"):
         write_table(summary(swept, "count"), tmp_path / name)
-    assert (tmp_path / "a.csv").read_text().startswith("n,dim,raises,mean,error,values,status\n1,5,2.0,1.0,0.0,3,done")
-    assert (tmp_path / "a.md").read_text().splitlines()[2] == "| 1 | 5 | 2 | 1 | 0 | 3 | done |"
+    assert (
+        (tmp_path / "a.csv")
+        .read_text()
+        .startswith("n,dim,raises,mean,error,low,high,values,status\n1,5,2.0,1.0,0.0,1.0,1.0,3,done")
+    )
+    assert (tmp_path / "a.md").read_text().splitlines()[2] == "| 1 | 5 | 2 | 1 | 0 | 1 | 1 | 3 | done |"
 
 
 @pytest.mark.parametrize(
@@ -111,6 +120,61 @@ def test_one_value_has_no_error_and_a_crowd_of_lines_is_refused(toy, store):
 
 def test_many_panels_make_several_rows(toy, store):
     found = sweep(toy, {"n": "1:5", "lam": "0.1:0.9:4", "repeats": "1:5"}, store=store)
-    assert diagram(found, "phase", "count").to_dict()["columns"] == 3
+    assert diagram(found, "phase", "count").to_dict()["columns"] == 2
     few = diagram(found.isel(repeats=slice(3)), "phase", "count").to_dict()
     assert "columns" not in few and set(few["facet"]) == {"column"}
+
+
+def test_the_points_of_a_design_have_no_error(toy, store):
+    found = sweep(toy, {"n": "1:4"}, seeds="0:2", store=store)
+    values = np.arange(24.0).reshape(3, 2, 4)
+    found = found.assign(path=(("n", "seed", "point"), values), exact=(("n", "point"), values[:, 0]))
+    assert summary(found, "exact")["error"].isna().all() and summary(found, "exact")["low"].isna().all()
+    frame = summary(found, "path")  # two seeds, whose means over the points lie 4 apart
+    assert frame["error"].tolist() == [2.0] * 3 and frame["values"].tolist() == [8] * 3
+    said = diagram(found, "lines", "path").to_dict()["title"]["subtitle"]
+    assert said == "path: mean over seed (2) and point (4) ± two standard errors"
+    assert diagram(found, "lines", "exact").to_dict()["title"]["subtitle"] == "exact: mean over point (4)"
+
+
+def test_a_share_has_an_interval_within_0_and_1(toy, store):
+    found = sweep(toy, {"n": "1:4"}, store=store)[["status"]]
+    found["arrived"] = (("n", "seed", "repeat"), np.arange(16) < np.array([0, 8, 16])[:, None, None])
+    frame = summary(found, "arrived")
+    assert frame["mean"].tolist() == [0, 0.5, 1] and frame["low"][0] == 0 and frame["high"][2] == 1
+    assert frame["high"][0] == pytest.approx(4 / 20) and frame["low"][2] == pytest.approx(16 / 20)
+    assert frame["high"][1] - 0.5 == pytest.approx(0.5 - frame["low"][1])
+
+
+def test_lines_reach_over_the_grid_and_mark_what_is_lacking(swept):
+    spec = diagram(swept, "lines", "measured", {"dim": 20}).to_dict()
+    (line,) = (layer for layer in spec["layer"] if layer.get("mark", {}).get("type") == "line")
+    assert line["encoding"]["x"]["scale"]["domain"] == [1, 5]
+    assert spec["title"]["subtitle"].endswith(", dim = 20; ×: failed")
+    assert vl_convert.vegalite_to_svg(spec).count(">×<") == 1
+
+
+def test_what_the_axes_exclude_is_told_before_work_starts(toy):
+    begun = plan_grid(toy, {"n": "1:6", "dim": [5, 10, 20, 40]}, 0, "quick", ())
+    check(begun, Path("a.csv"), None, {"n": "3", "dim": "5", "mechanism": "plus"})
+    check(begun, Path("a.svg"), "phase", {"mechanism": "plus"})
+    for kind, at, says in (
+        ("phase", {"n": "3"}, "two axes"),
+        (None, {"n": 3, "dim": 5}, "one point"),
+        (None, {"dim": "75"}, "one of 5, 10, 20, 40"),
+    ):
+        with pytest.raises(InputError, match=says):
+            check(begun, Path("a.svg"), kind, at)
+
+
+def test_a_simulation_is_called_by_its_words_and_cells_by_theirs(toy, store):
+    found = sweep(toy, {"dim": [5, 10], "lam": [0.1, 0.2, 0.3]}, store=store)
+    found = found.assign_attrs(claim="simulation/file-walk", words="How far a `walk` goes.")
+    spec = diagram(found, "phase", "count").to_dict()
+    assert spec["title"]["text"] == "How far a walk goes"
+    assert {row["cell"] for row in rows(diagram(found, "phase", "count"))} >= {"n = 1", "n = 2"}
+
+
+def test_panels_that_leave_places_empty_have_axes_of_their_own(toy, store):
+    found = sweep(toy, {"n": "1:7", "lam": "0.1:0.9:6", "repeats": "1:6"}, store=store)
+    assert diagram(found, "phase", "count").to_dict()["resolve"]["axis"] == {"x": "independent"}

@@ -4,7 +4,7 @@ import pytest
 
 from attlas.claims import catalogue
 from attlas.errors import InputError
-from attlas.lab.formulas import mathml
+from attlas.lab.formulas import code, mathml
 
 
 def test_formulas_become_mathml_and_text_is_escaped():
@@ -25,3 +25,10 @@ def test_a_formula_keeps_its_tex():
 def test_the_name_of_a_function_keeps_its_distance():
     assert mathml(r"$4s\ln T$").count("mspace") == 2 and mathml(r"$b\ln(T)$").count("mspace") == 1
     assert "mspace" not in mathml(r"$\ln(T)$")
+
+
+def test_a_formula_keeps_its_stop_and_an_option_its_dashes():
+    assert mathml("so ($x$), and $y$.").count('<span class="unbroken">') == 2
+    assert mathml("so $x$ is").startswith("so <math") and mathml("($x$),").endswith("</math>),</span>")
+    assert mathml("`a --out b < c`") == '<code>a <span class="unbroken">--out</span> b &lt; c</code>'
+    assert code("single-location/zeta") == "<code>single-location/zeta</code>"

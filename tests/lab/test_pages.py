@@ -14,6 +14,7 @@ import xarray as xr
 from attlas.claims import catalogue
 from attlas.errors import InputError
 from attlas.lab.formulas import mathml
+from attlas.lab.notes import notes_of
 from attlas.lab.pages import check_folder, show_value, write_atlas
 from tests.conftest import HEAVY
 
@@ -77,6 +78,12 @@ def test_a_page_shows_all_that_a_reader_needs(atlas, tested):
         assert part in text, part
     spec = json.loads(re.search(r'<script id="spec" type="application/json">(.*?)</script>', text, re.S)[1])
     assert spec["$schema"].startswith("https://vega.github.io/schema/vega-lite")
+
+
+def test_papers_list_what_the_atlas_holds(atlas):
+    page = (atlas / "papers.html").read_text()
+    assert page.count("<tr>") < sum(len(notes.items) for notes in notes_of(catalogue().values()).values())
+    assert "Closed form risk" in page and all(title not in page for title in ("Manifold convergence", "Basin measure"))
 
 
 def test_the_machine_readable_list_keeps_its_schema(atlas):

@@ -51,6 +51,17 @@ def stepping(n: int = 1, seed: int = 0) -> xr.Dataset:
     return xr.Dataset({"x": 2.0 * n + seed})
 
 
+def test_a_whole_number_of_a_function_need_not_be_a_count(store):
+    assert sweep(stepping, {"n": "-2:1"}, store=store)["x"].values.ravel().tolist() == [-4.0, -2.0, 0.0]
+    with pytest.raises(InputError, match=r"n = 0.5: it must be a whole number$"):
+        sweep(stepping, {"n": [0.5]}, store=store)
+
+
+def test_a_file_without_its_function_is_told(file, store):
+    with pytest.raises(InputError, match="name the function that simulates"):
+        sweep(str(file), store=store)
+
+
 def test_a_change_of_the_file_is_another_cell(file, store):
     first = simulation(f"{file}:walk")
     file.write_text(FILE.replace("0.5", "0.6"))

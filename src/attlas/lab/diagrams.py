@@ -12,11 +12,14 @@ import xarray as xr
 
 from attlas.drawing import HEIGHT, PALETTE, WIDTH, colour, finish
 from attlas.errors import InputError, near
+from attlas.lab.grids import Grid
 from attlas.lab.store import under_way
 
 KINDS = ("phase", "lines", "table")
 PREFERRED = ("arrived", "measured", "log_threshold")
 TABLES = (".csv", ".md")
+REPEATED = ("seed", "repeat", "replicate", "run", "draw", "trial")
+"""Axes along which the same thing is measured again with other random numbers."""
 _MANY = 4
 """An axis with so many values can be one of a phase diagram."""
 _ABREAST = 3
@@ -26,29 +29,55 @@ _CROWD = 12
 
 
 def summary(data: xr.Dataset, variable: str | None = None, at: Mapping[str, Any] | None = None) -> pd.DataFrame:
-    """One row a point: the axes of the sweep but `seed`, the axes of the evidence that have labels, and the mean of
-    `variable` over all else with its standard error, the number of values in it, and the status of the point."""
+    """One row a point: the axes of the sweep but `seed`, the axes of the evidence that have labels, the mean of `variable` over
+    all else and the number of values in it, and the status of the point.
+
+    There is an error only where something was repeated: that of the mean over `REPEATED`, with `low` and `high` two standard
+    errors away. What is true or false has a share, and Wilson's interval of it for as many standard errors.
+    """
+    whole = data[_variable(data, variable)]
+    name = str(whole.name)
     data = _selected(data, at or {})
-    name = _variable(data, variable)
     axes = [str(dim) for dim in data["status"].dims if dim != "seed"]
     values = data[name].astype(float)
     labelled = [str(dim) for dim in values.dims if dim not in axes and dim in data.coords and dim != "seed"]
-    over = [dim for dim in values.dims if dim not in (*axes, *labelled)]
+    over = [str(dim) for dim in values.dims if dim not in (*axes, *labelled)]
     count = values.notnull().sum(over)
-    spread = values.std(over, ddof=1) if over else xr.full_like(values, np.nan)
+    mean = values.mean(over)
+    runs = values.mean([dim for dim in over if dim not in REPEATED])
+    repeated = [dim for dim in over if dim in REPEATED]
+    times = runs.notnull().sum(repeated)
     # Points at which there are one or no values have no spread, which xarray would warn of.
-    error = spread / np.sqrt(count.where(count > 1))
+    spread = runs.std(repeated, ddof=1) if repeated else xr.full_like(runs, np.nan)
+    error = spread / np.sqrt(times.where(times > 1))
+    low, high = mean - 2 * error, mean + 2 * error
+    # A truth value that some cell lacks has become a number.
+    share = bool(repeated) and runs.sizes == values.sizes and bool((whole.isnull() | whole.isin((0, 1))).all())
+    if share:
+        n = times.where(times > 1)
+        centre, half = (n * mean + 2) / (n + 4), 2 * np.sqrt(n * mean * (1 - mean) + 1) / (n + 4)
+        low, high = (centre - half).clip(min=0), (centre + half).clip(max=1)
     status = data["status"]
     worst = xr.full_like(status.isel(seed=0, drop=True) if "seed" in status.dims else status, "done")
     for word in ("outside", "missing", "failed"):
         worst = xr.where((status == word).any(set(status.dims) & {"seed"}), word, worst)
-    found = xr.Dataset({"mean": values.mean(over), "error": error, "values": count, "status": worst})
+    found = xr.Dataset({"mean": mean, "error": error, "low": low, "high": high, "values": count, "status": worst})
     frame = found.to_dataframe().reset_index()
     if "cell" in axes:
         along = [str(n) for n, c in data.coords.items() if c.dims == ("cell",)]
         frame["cell"] = [", ".join(f"{n} = {_short(row[n])}" for n in along) for _, row in frame.iterrows()]
-    frame = frame[[*axes, *labelled, "mean", "error", "values", "status"]]
-    frame.attrs = {"variable": name, "axes": axes, "labelled": labelled, "claim": data.attrs.get("claim", "")}
+    frame = frame[[*axes, *labelled, "mean", "error", "low", "high", "values", "status"]]
+    frame.attrs = {
+        "variable": name,
+        "axes": axes,
+        "labelled": labelled,
+        "title": data.attrs.get("claim", ""),
+        "kind": "share" if share else "mean",
+        "over": {dim: values.sizes[dim] for dim in over if values.sizes[dim] > 1},
+        "at": dict(at or {}),
+    }
+    if frame.attrs["title"].startswith("simulation/"):  # which has no name but its file's
+        frame.attrs["title"] = data.attrs["words"].rstrip(".").replace("`", "")
     return frame
 
 
@@ -102,18 +131,32 @@ def _labels(values: pd.Series) -> list[str]:
     return [names[value] for value in values]
 
 
+def check(grid: Grid, path: Path, kind: str | None, at: Mapping[str, Any]) -> None:
+    """Refuse before work starts what the axes of a grid exclude. A name that it lacks may be an axis of the evidence."""
+    begun = xr.Dataset(coords=grid.coordinates())
+    _selected(begun, {name: value for name, value in at.items() if name in begun.dims})
+    if path.suffix not in TABLES:
+        _drawn({name: size for name, size in grid.shape.items() if name != "seed" and name not in at}, kind)
+
+
+def _drawn(sizes: Mapping[str, int], kind: str | None) -> list[str]:
+    """The axes of a sweep that have several values, the longest first, if they are enough for a figure."""
+    axes = sorted((name for name, size in sizes.items() if size > 1), key=lambda name: -sizes[name])
+    if not axes:
+        raise InputError("a sweep of one point has nothing to draw: a table holds it (.csv or .md)")
+    if kind == "phase" and len(axes) < 2:
+        raise InputError(f"a phase diagram needs two axes with several values, and there is {len(axes)}")
+    return axes
+
+
 def diagram(
     data: xr.Dataset, kind: str | None = None, variable: str | None = None, at: Mapping[str, Any] | None = None
 ) -> alt.Chart:
-    """A phase diagram where two axes are long, else lines over the longest axis with bands of two standard errors."""
+    """A phase diagram where two axes are long, else lines over the longest axis, with bands where something was repeated."""
     frame = summary(data, variable, at)
-    axes = sorted((n for n in frame.attrs["axes"] if frame[n].nunique() > 1), key=lambda n: -frame[n].nunique())
+    axes = _drawn({name: frame[name].nunique() for name in frame.attrs["axes"]}, kind)
     numeric = [name for name in axes if pd.api.types.is_numeric_dtype(frame[name])]
-    if not axes:
-        raise InputError("a sweep of one point has nothing to draw: a table holds it (.csv or .md)")
     kind = kind or ("phase" if sum(frame[name].nunique() >= _MANY for name in numeric) >= 2 else "lines")
-    if kind == "phase" and len(axes) < 2:
-        raise InputError(f"a phase diagram needs two axes with several values, and there is {len(axes)}")
     labelled = frame.attrs["labelled"]
     first, *others = [*numeric, *(name for name in axes if name not in numeric)]
     beside = [*labelled, *others]
@@ -126,19 +169,35 @@ def diagram(
     if len(rest) > 2:
         raise InputError(f"a figure has no room for {', '.join(rest[2:])}: choose one value of it with --at")
     for name in rest:
-        frame[name] = [f"{name} = {label}" for label in _labels(frame[name])]
+        if name != "cell":  # which names itself
+            frame[name] = [f"{name} = {label}" for label in _labels(frame[name])]
     chart: Any = _phase(frame, (first, others[0])) if kind == "phase" else _lines(frame, first, beside[:1])
     panels = [alt.Facet(f"{name}:N", title=None, sort=_order(frame[name])) for name in rest]
     facets: dict[str, Any] = dict(zip(("column", "row"), panels, strict=False))
-    if len(rest) == 1 and frame[rest[0]].nunique() > _ABREAST:
-        facets = {"facet": panels[0], "columns": _ABREAST}
+    count = frame[rest[0]].nunique() if len(rest) == 1 else 0
+    columns = 2 if count == 4 else _ABREAST
+    if count > _ABREAST:
+        facets = {"facet": panels[0], "columns": columns}
     if facets:
         chart = chart.properties(width=WIDTH // 2, height=HEIGHT // 2).facet(**facets)
     else:
         chart = chart.properties(width=WIDTH, height=HEIGHT)
-    values = int(frame["values"].max())
-    mean = f"mean of {values:,} values" if values > 1 else "value"
-    return finish(chart, frame.attrs["claim"], f"{frame.attrs['variable']}: {mean} at each point")
+    if count > _ABREAST and count % columns:
+        # A shared axis would be drawn below the empty places of the last row too.
+        chart = chart.resolve_axis(x="independent")
+    return finish(chart, frame.attrs["title"], _explained(frame, kind))
+
+
+def _explained(frame: pd.DataFrame, kind: str) -> str:
+    """What is drawn at each point, in words: over what it is a mean, what the band is, what was chosen, what is lacking."""
+    over = " and ".join(f"{dim} ({size:,})" for dim, size in frame.attrs["over"].items())
+    words = f"{frame.attrs['variable']}: {frame.attrs['kind']} over {over}" if over else frame.attrs["variable"]
+    if kind == "lines" and frame["low"].notna().any():
+        words += ", and its 95 % interval" if frame.attrs["kind"] == "share" else " ± two standard errors"
+    words += "".join(f", {name} = {value}" for name, value in frame.attrs["at"].items())
+    told = {"done": "without a number", "outside": "outside the hypotheses"}
+    lacking = [told.get(status, status) for status in _order(frame["status"][frame["mean"].isna()])]
+    return words + (f"; ×: {' or '.join(lacking)}" if lacking else "")
 
 
 def _order(values: pd.Series) -> list[Any]:
@@ -159,18 +218,25 @@ def _phase(frame: pd.DataFrame, axes: Sequence[str]) -> alt.LayerChart:
         color=alt.Color("mean:Q", title=frame.attrs["variable"], scale=alt.Scale(scheme="viridis")),
         tooltip=[alt.Tooltip(f"{name}{':Q' if name in ('mean', 'error') else ''}") for name in tips],
     )
-    lacking = base.transform_filter("datum.status != 'done'").mark_text(text="×", color="#999")
-    return lacking.encode(tooltip=[*axes, "status"]) + done
+    return _crosses(base).encode(tooltip=[*axes, "status"]) + done
+
+
+def _crosses(base: alt.Chart) -> alt.Chart:
+    """Where there is nothing to show."""
+    return base.transform_filter("!isValid(datum.mean)").mark_text(text="×", color="#999", fontSize=13)
 
 
 def _lines(frame: pd.DataFrame, x: str, beside: Sequence[str]) -> alt.LayerChart:
-    reach = 2 * frame["error"].fillna(0.0)
-    shown = frame.assign(low=frame["mean"] - reach, high=frame["mean"] + reach)
+    shown = frame.copy()
     for name in beside:
         shown[name] = _labels(shown[name])
     numbers = frame[x].unique() if pd.api.types.is_numeric_dtype(frame[x]) else None
     wide = numbers is not None and numbers.min() > 0 and numbers.max() > 10 * numbers.min()
-    place: Any = alt.X(f"{x}:N", sort=_order(frame[x])) if numbers is None else alt.X(f"{x}:Q", scale=alt.Scale(type="log", nice=False) if wide else alt.Scale(zero=False))  # fmt: skip
+    place: Any = alt.X(f"{x}:N", sort=_order(frame[x]))
+    if numbers is not None:
+        # All of the grid, whether or not there is something to show.
+        domain = [float(numbers.min()), float(numbers.max())]
+        place = alt.X(f"{x}:Q", scale=alt.Scale(type="log" if wide else "linear", domain=domain, nice=False, padding=8))
     group: dict[str, Any] = {"color": alt.value(PALETTE[0])}
     if beside:
         order, legend = _order(shown[beside[0]]), alt.Legend(symbolOpacity=1)
@@ -179,7 +245,8 @@ def _lines(frame: pd.DataFrame, x: str, beside: Sequence[str]) -> alt.LayerChart
             group["color"] = alt.Color(
                 f"{beside[0]}:O", title=beside[0], sort=order, legend=legend, scale=alt.Scale(scheme="viridis")
             )
-    base = alt.Chart(shown).transform_filter("isValid(datum.mean)")
+    every = alt.Chart(shown)
+    base = every.transform_filter("isValid(datum.mean)")
     y = alt.Y("mean:Q", title=frame.attrs["variable"], scale=alt.Scale(zero=False))
     tips = [
         x,
@@ -190,10 +257,14 @@ def _lines(frame: pd.DataFrame, x: str, beside: Sequence[str]) -> alt.LayerChart
         "status:N",
     ]
     line = base.mark_line(point=True).encode(x=place, y=y, tooltip=tips, **group)
-    band = base.mark_area(opacity=0.2).encode(
-        x=place, y=alt.Y("low:Q", title=frame.attrs["variable"]), y2="high:Q", **group
+    known = base.transform_filter("isValid(datum.low)")
+    reach = {"x": place, "y": alt.Y("low:Q", title=frame.attrs["variable"]), "y2": "high:Q", **group}
+    # A point without neighbours has no band, but a bar.
+    bands = known.mark_area(opacity=0.2).encode(**reach) + known.mark_rule(opacity=0.4).encode(**reach)
+    crosses = _crosses(every).encode(
+        x=place, y=alt.value("height"), yOffset=alt.value(-9), tooltip=[x, *beside, "status:N"]
     )
-    return band + line
+    return bands + line + crosses
 
 
 def write_table(frame: pd.DataFrame, path: Path) -> None:

@@ -22,13 +22,29 @@ _APART = ((rf"(?<=[a-z]>)(?<!<mrow>)(?={_NAME})", _GAP), (rf"({_NAME})(?=<m(?!o|
 @functools.cache
 def mathml(text: str) -> Markup:
     """HTML of a sentence whose formulas stand between $ signs and whose code between backticks; each formula keeps its TeX, for
-    who copies it."""
-    parts = re.split(r"\$(.+?)\$", text)
-    pieces = [
-        _formula(part) if i % 2 else re.sub("`([^`]+)`", r"<code>\1</code>", html.escape(part))
-        for i, part in enumerate(parts)
-    ]
-    return Markup("".join(pieces))
+    who copies it, and the bracket before and the stop after it, which a line would otherwise begin or end with."""
+    pieces = re.split(r"(\(?\$.+?\$[.,;:)]*)", text)
+    return Markup("".join(_bound(piece) if i % 2 else _words(piece) for i, piece in enumerate(pieces)))
+
+
+def code(text: str) -> str:
+    """HTML of code within a sentence: no line ends after the dashes of an option."""
+    return f"<code>{re.sub(r'(?<![^ ])--?[a-z][a-z-]*', _unbroken, html.escape(text))}</code>"
+
+
+def _words(text: str) -> str:
+    parts = re.split("`([^`]+)`", text)
+    return "".join(code(part) if i % 2 else html.escape(part) for i, part in enumerate(parts))
+
+
+def _bound(piece: str) -> str:
+    before, tex, after = piece.split("$")
+    formula = before + _formula(tex) + after
+    return _unbroken(formula) if before or after else formula
+
+
+def _unbroken(part: str | re.Match[str]) -> str:
+    return f'<span class="unbroken">{part if isinstance(part, str) else part[0]}</span>'
 
 
 def _formula(tex: str) -> str:

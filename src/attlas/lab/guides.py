@@ -11,7 +11,7 @@ from markdown_it.token import Token
 from markupsafe import Markup
 
 import attlas
-from attlas.lab.formulas import mathml
+from attlas.lab.formulas import code, mathml
 
 # In the order in which a reader wants them; others follow by name.
 ORDER = ("first-result", "add-a-claim", "which-bound", "sharp-bits", "audit", "estimators", "scaling")
@@ -89,6 +89,8 @@ def _linked(children: list[Token]) -> Iterator[Token]:
                 continue
         elif token.type == "text" and "$" in token.content:
             token = Token("html_inline", "", 0, content=str(mathml(token.content)))
+        elif token.type == "code_inline":
+            token = Token("html_inline", "", 0, content=code(token.content))
         elif token.type == "link_close" and dropped:
             dropped -= 1
             continue

@@ -168,10 +168,15 @@ class _NotStored(Exception):
 
 def named(pattern: str) -> Claim:
     """The one claim with that id, or that matches."""
+    if pattern.endswith(".py"):
+        raise InputError(f"{pattern!r} is a file: name the function that simulates too, as in {pattern}:FUNCTION")
     known = catalogue()
     found = [known[pattern]] if pattern in known else select([pattern])
     if len(found) > 1:
-        raise InputError(f"{pattern!r} matches {len(found)} claims; name one: {', '.join(c.id for c in found)}")
+        some = ", ".join(claim.id for claim in found[:5])
+        raise InputError(
+            f"{pattern!r} matches {len(found)} claims; name one: {some}{', ...' if len(found) > 5 else ''}"
+        )
     return found[0]
 
 

@@ -3,6 +3,7 @@
 import importlib
 import importlib.util
 import inspect
+import math
 import sys
 import zlib
 from collections.abc import Callable, Sequence
@@ -16,6 +17,12 @@ from attlas.errors import InputError, near
 from attlas.statistics import Agreement
 
 Simulation = Callable[..., xr.Dataset]
+
+
+class _Free(Setting):
+    """The parameters of a function, of which nothing more is known: a whole number need not be a count."""
+
+    _least = -math.inf
 
 
 def simulation(target: str | Simulation) -> Claim:
@@ -64,7 +71,7 @@ def _setting(function: Simulation) -> Setting:
     for name, parameter in parameters.items():
         if not isinstance(parameter.default, int | float | str | tuple):
             raise InputError(f"{function.__name__}: the parameter {name} needs a default, a number, a word or a tuple")
-    return Setting(**{name: parameter.default for name, parameter in parameters.items()})
+    return _Free(**{name: parameter.default for name, parameter in parameters.items()})
 
 
 def _at(target: str) -> Simulation:

@@ -87,7 +87,7 @@ def proof_schedule(evidence: xr.Dataset) -> Any:
             width=WIDTH, height=HEIGHT
         ),
         "The ridge of the proof",
-        "dashed: the bound, which falls like L^(−1/4)",
+        "dashed: the bound, which falls like L⁻⁰·²⁵",
     )
 
 

@@ -136,5 +136,5 @@ def simplex(evidence: xr.Dataset) -> Any:
     return finish(
         chart.properties(width=WIDTH, height=HEIGHT),
         "The simplex shows the root of the condition number, at most",
-        "black: the largest possible ratio",
+        "κ itself is the largest possible ratio",
     )

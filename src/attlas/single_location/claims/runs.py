@@ -121,7 +121,7 @@ def population_run(cell: Setting, seed: int, id: str) -> tuple[xr.Dataset, xr.Da
     control=Control(
         "starts uniform on the sphere, at the same lambda", lambda s: s.replace(start="sphere"), on="setting"
     ),
-    figure=drawn_by(f"{FIGURES}.descent:run_panels"),
+    figure=drawn_by(f"{FIGURES}.descent:run_panels", level=0.95),
     budget="repeats",
     needs=("single-location/exact-reduction", "single-location/manifold-invariant"),
     origin="our reading",
@@ -178,7 +178,7 @@ def schedule_run(cells: Sequence[Setting], seed: int) -> xr.Dataset:
         lambda s: s.replace(schedule="inverse"),
         on="setting",
     ),
-    figure=drawn_by(f"{FIGURES}.descent:run_panels"),
+    figure=drawn_by(f"{FIGURES}.descent:run_panels", level=0.5, told="|κ| stalls below"),
     budget="repeats",
     needs=("single-location/exact-reduction", "single-location/critical-lambda", "single-location/corner-rate"),
     origin="our reading",

@@ -74,8 +74,9 @@ def _bands(one: xr.Dataset, names: dict[str, str], title: str, scale: alt.Scale,
 FLOOR = 1e-20
 
 
-def run_panels(evidence: xr.Dataset) -> Any:
-    """The paper's panels of a population run: excess risk, alignments, trajectories, distance to the manifold."""
+def run_panels(evidence: xr.Dataset, level: float = 0.9, told: str = "oracle: both above") -> Any:
+    """The paper's panels of a population run: excess risk, alignments, trajectories, distance to the manifold. `level` is
+    that of the alignments by which the claim tells where a run has ended, and `told` what it says of it."""
     one = evidence.isel(cell=0)
     top = float(max(one["excess_risk"].sel(band="high").max(), one["origin_level"].max()))
     curves = (
@@ -94,8 +95,9 @@ def run_panels(evidence: xr.Dataset) -> Any:
         .encode(x="step:Q", y="value:Q", strokeDash=dashes)
     )
     aligned = _bands(one, {"kappa_size": "|κ|", "nu_size": "|ν|"}, "alignment", alt.Scale(domain=[0, 1]))
+    floor = " (floor: 10⁻²⁰)" if float(one["distance"].min()) < FLOOR else ""
     distance = _bands(
-        one, {"distance": "distance"}, "distance to the manifold",
+        one, {"distance": "distance"}, f"distance to the manifold{floor}",
         alt.Scale(type="log", domain=[max(FLOOR, 0.3 * float(one["distance"].min())), 10]), log=True,
     )  # fmt: skip
     paths = one[["kappa_path", "nu_path"]].to_dataframe().reset_index()
@@ -113,7 +115,10 @@ def run_panels(evidence: xr.Dataset) -> Any:
     )
     ends = pd.DataFrame({"kappa_path": [1, -1], "nu_path": [1, -1]})
     optima = alt.Chart(ends).mark_point(shape="cross", size=90, color=THEORY).encode(x="kappa_path:Q", y="nu_path:Q")
-    rows = [[risk + theory, aligned + rule_at(0.9)], [trajectories + optima, distance]]
+    rows = [
+        [risk + theory, aligned + rule_at(level, f"{told} {level:g}", under=True)],
+        [trajectories + optima, distance],
+    ]
     chart = alt.vconcat(
         *(
             alt.hconcat(*(panel.properties(width=290, height=200) for panel in row)).resolve_scale(color="independent")
@@ -124,7 +129,7 @@ def run_panels(evidence: xr.Dataset) -> Any:
     return finish(
         chart,
         "Online descent" if "test_risk" in one else "Descent of the population risk",
-        f"mean and 95 % band of {runs} runs, {int(one['arrived'].sum())} of which do what is claimed, and paths of {one.sizes['run']}; black: theory",
+        f"mean and 95 % band of {runs} runs, {int(one['arrived'].sum())} of which do what is claimed, and paths of {one.sizes['run']}; thin lines and crosses: theory",
     )
 
 

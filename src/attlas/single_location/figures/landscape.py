@@ -227,9 +227,11 @@ def basin_shares(evidence: xr.Dataset) -> Any:
 
 
 def basin_diagram(evidence: xr.Dataset) -> Any:
-    ends = {"oracle": "oracle", "swapped": "swapped", "sliding": "on its way"}
-    rest = evidence["sliding"] & ~(evidence["oracle"] | evidence["swapped"])
-    shares = evidence[["oracle", "swapped"]].assign(sliding=rest).mean("repeat").rename(ends)
+    ends = {"oracle": "oracle", "swapped": "swapped", "sliding": "on its way", "neither": "none of these"}
+    left = ~(evidence["oracle"] | evidence["swapped"])
+    rest = {"sliding": left & evidence["sliding"], "neither": left & ~evidence["sliding"]}
+    evidence = evidence.assign(rest)
+    shares = evidence[list(ends)].mean("repeat").rename(ends)
     frame = shares.to_dataframe().reset_index().melt(["dim", "lam"], list(ends.values()), "end", "share")
     bars = (
         alt.Chart(frame)
@@ -244,8 +246,8 @@ def basin_diagram(evidence: xr.Dataset) -> Any:
     )
     cell = int(np.argmin(abs(shares["oracle"] - 0.5).values))
     one = evidence.isel(cell=cell)
-    starts = one[["nu_start", "eta_start", "oracle", "swapped"]].to_dataframe().reset_index()
-    starts["end"] = np.where(starts["oracle"], "oracle", np.where(starts["swapped"], "swapped", "on its way"))
+    starts = one[["nu_start", "eta_start", *ends]].to_dataframe().reset_index()
+    starts["end"] = starts[list(ends)].idxmax(axis=1).map(ends)
     log = alt.Scale(type="log")
     dots = (
         alt.Chart(starts[["nu_start", "eta_start", "end"]].iloc[:400].round(6))
@@ -260,10 +262,9 @@ def basin_diagram(evidence: xr.Dataset) -> Any:
     race = pd.DataFrame({"eta_start": eta, "nu_start": eta ** float(one["race"])})
     line = alt.Chart(race).mark_line(color=THEORY, strokeDash=[5, 4], clip=True).encode(x="nu_start:Q", y="eta_start:Q")
     below = (line + dots).properties(
-        width=360, height=240, title=alt.TitleParams(f"d = {int(one['dim'])}, λ = {float(one['lam']):g}: which starts end where", fontSize=12)
+        width=360, height=240, title=alt.TitleParams(
+            f"d = {int(one['dim'])}, λ = {float(one['lam']):g}: which starts end where", fontSize=12,
+            subtitle="dashed: |ν| = |η|ʳ, the race from the origin to leading order",
+        )
     )  # fmt: skip
-    return finish(
-        alt.vconcat(bars, below),
-        "Where descent at a constant sharpness ends",
-        "dashed: |ν| = |η|^r, the race from the origin to leading order",
-    )
+    return finish(alt.vconcat(bars, below), "Where descent at a constant sharpness ends")

@@ -79,7 +79,7 @@ def random_embeddings(evidence: xr.Dataset) -> Any:
     return finish(
         (points + basis).properties(width=WIDTH, height=HEIGHT),
         "Random directions in place of a basis",
-        "boxes: draws of the embedding in dimension d, and how many of them gave a head; black: orthonormal, dimension T + 3",
+        "boxes: draws of the embedding in dimension d, and how many of them gave a head; dashes: orthonormal, dimension T + 3",
     )
 
 

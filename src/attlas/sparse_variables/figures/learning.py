@@ -154,5 +154,5 @@ def attention_map(evidence: xr.Dataset) -> Any:
             (dots + level).properties(width=110, height=tall),
         ),
         "The head looks at the zeros that make the function false",
-        f"left: one trial, T = {cell.sizes['place']}, digits are the relevant bits, the upper half is false; right: {cell.sizes['repeat']} trials, black: attention to relevant zeros alone",
+        f"left: one trial, T = {cell.sizes['place']}, digits are the relevant bits, the upper half is false; right: {cell.sizes['repeat']} trials, dashes: attention to relevant zeros alone",
     )
