@@ -152,7 +152,7 @@ def test_a_claim_of_other_sources_is_refused(toy):
 
 
 def test_a_worker_that_compiles_with_other_flags_is_refused(toy):
-    with pytest.raises(InputError, match="XLA_FLAGS=.*'--other'.*must be the same"):
+    with pytest.raises(InputError, match=r"XLA_FLAGS=.*'--other'.*must be the same"):
         replace(Source.of(toy), flags="--other").load()
 
 

@@ -99,7 +99,9 @@ class Source:
             raise InputError(f"{claim.id} is defined in no file that other processes could load")
         file = None if known else str(claim.file)
         function = claim.measure.__qualname__ if claim.map == "simulation" else ""
-        return cls(claim.id, file, function, claim.code, claim.evidence, attlas.__version__, fingerprint(file), _flags())
+        return cls(
+            claim.id, file, function, claim.code, claim.evidence, attlas.__version__, fingerprint(file), _flags()
+        )
 
     def load(self) -> Claim:
         """The claim, if this process has the sources it was sent from."""
