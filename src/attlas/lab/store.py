@@ -140,7 +140,7 @@ class Store:
     def find(self, claim: str, names: Collection[str]) -> dict[str, Place]:
         """The places of those of `names`, cells of a claim, that are stored; the newest, where there are several."""
         wanted = names if isinstance(names, set | frozenset | dict) else set(names)
-        found = {}
+        found: dict[str, Place] = {}
         for path, index in self._indices(claim):
             seconds = index.get("facts", {}).get("seconds", 0.0) / max(1, len(index["cells"]))
             for number, (name, time) in enumerate(zip(index["cells"], index["times"], strict=True)):
