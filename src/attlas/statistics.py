@@ -54,7 +54,7 @@ def normal_quantile(level: float, comparisons: int = 1, sides: int = 2) -> float
     return float(-special.ndtri(level / (sides * comparisons)))
 
 
-def quantile(level: float, comparisons: int = 1, sides: int = 2, count: float = math.inf) -> float:
+def student_quantile(level: float, comparisons: int = 1, sides: int = 2, count: float = math.inf) -> float:
     """The same for a mean of `count` normal values in units of the standard error that they give: Student's, for few of them."""
     if math.isinf(count):
         return normal_quantile(level, comparisons, sides)
@@ -170,7 +170,7 @@ class Agreement(Rule):
     def _judge(self, *values: xr.DataArray, count: float) -> Verdict:
         predicted, measured, error = _flat(*values)
         n = predicted.size
-        z = quantile(self.level, n, count=count)
+        z = student_quantile(self.level, n, count=count)
         # What rounding may do, exact values to an absolute scale and sampled ones to their own.
         scale = np.where(error > 0, abs(predicted), np.maximum(1, abs(predicted)))
         difference = abs(measured - predicted)
@@ -226,7 +226,7 @@ class Approximation(Rule):
 
     def _judge(self, *values: xr.DataArray, count: float) -> Verdict:
         predicted, measured, error = _flat(*values)
-        z = quantile(self.level, predicted.size, count=count)
+        z = student_quantile(self.level, predicted.size, count=count)
         scale = abs(predicted) if self.relative else np.ones_like(predicted)
         if not scale.all():
             return Verdict("undecided", "A prediction is 0, and the margin is relative to it.")
@@ -267,7 +267,7 @@ class Bound(Rule):
 
     def _judge(self, *values: xr.DataArray, count: float) -> Verdict:
         bound, measured, error = _flat(*values)
-        z = quantile(self.level, bound.size, sides=1, count=count)
+        z = student_quantile(self.level, bound.size, sides=1, count=count)
         slack = self.rounding * abs(bound)
         above, half = measured - bound - slack, z * error
         # How near the bound is, in its own size: 1 where it is attained.
@@ -328,7 +328,7 @@ class Rate(Rule):
         x, y, error, predicted = (
             v.transpose(self.along, ...).values.reshape(v.sizes[self.along], -1) for v in xr.broadcast(*values)
         )
-        z = quantile(self.level, x.shape[1], count=count)
+        z = student_quantile(self.level, x.shape[1], count=count)
         if (y <= 0).any() or (x <= 0).any() or (finite_size and (predicted <= 0).any()):
             return Verdict("undecided", "A value is not positive, so it has no logarithm.")
         if (z * error > y / 10).any():  # beyond this the logarithm is skewed enough to cost level
@@ -420,7 +420,7 @@ class Order(Rule):
 
     def _judge(self, *values: xr.DataArray, count: float) -> Verdict:
         lower, upper, error = _flat(*values)
-        z = quantile(self.level, lower.size, count=count)
+        z = student_quantile(self.level, lower.size, count=count)
         gap = upper - lower
         half = z * error + self.rounding * np.maximum(abs(lower), abs(upper))
         word: Word = "undecided"
