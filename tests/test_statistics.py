@@ -304,6 +304,15 @@ def arrivals(*arrived: int, runs: int = RUNS) -> xr.Dataset:
     return evidence(("repeat", "cell"), arrived=np.arange(runs)[:, None] < np.array(arrived))
 
 
+def test_convergence_names_the_cell_in_which_the_fewest_arrive():
+    cells = arrivals(RUNS, RUNS - 5, RUNS).assign_coords(dim=("cell", [10, 20, 40]), lam=("cell", [0.1] * 3))
+    assert (
+        f"{RUNS - 5} of {RUNS} runs arrived in the worst of 3 cells (dim = 20): "
+        in Convergence(0.5).judge(cells).reason
+    )
+    assert f"{RUNS} of {RUNS} runs arrived: " in Convergence(0.5).judge(arrivals(RUNS)).reason
+
+
 @pytest.mark.parametrize("share", [0.05, 0.5, 0.9])
 @pytest.mark.parametrize("cells", [1, 4])
 def test_convergence_decides_at_the_counts_that_an_exact_binomial_test_rejects(share, cells):

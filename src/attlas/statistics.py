@@ -379,7 +379,8 @@ class Convergence(Rule):
         if not np.isin(arrived.values, (0, 1)).all():
             raise InputError("the evidence's 'arrived' has values other than 0 and 1: a run arrives or does not")
         n = arrived.sizes["repeat"]
-        k = arrived.sum("repeat").values.ravel()
+        counted = arrived.sum("repeat")
+        k = counted.values.ravel()
         lower, upper = binomial_limits(k, n, self.level / k.size)
         worst = int(np.argmin(k))
         word: Word = "undecided"
@@ -397,7 +398,7 @@ class Convergence(Rule):
         )
         return Verdict(
             word,
-            f"{int(k[worst])} of {n} runs arrived: a share between {lower[worst]:.4g} and {upper[worst]:.4g}; "
+            f"{int(k[worst])} of {n} runs arrived{_worst(counted)}: a share between {lower[worst]:.4g} and {upper[worst]:.4g}; "
             f"{self.share:g} is claimed.",
             float(k[worst] / n),
             self.share,
@@ -405,6 +406,16 @@ class Convergence(Rule):
             f"{int(k[worst])} of {n}",
             detectable,
         )
+
+
+def _worst(counted: xr.DataArray) -> str:
+    """Which of several cells has the fewest, by what differs between them."""
+    if counted.size == 1:
+        return ""
+    cell = counted[counted.argmin(...)]
+    differ = [name for name, values in counted.coords.items() if len(set(values.values.ravel().tolist())) > 1]
+    named = ", ".join(f"{name} = {cell[name].item()}" for name in differ)
+    return f" in the worst of {counted.size} cells{f' ({named})' if named else ''}"
 
 
 @dataclass(frozen=True)

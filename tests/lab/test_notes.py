@@ -7,6 +7,7 @@ from attlas.claims import catalogue
 from attlas.errors import InputError
 from attlas.lab.formulas import mathml
 from attlas.lab.notes import Notes, Symbol, notes_file, notes_of, read_notes
+from attlas.lab.pages import symbols_of
 
 NOTES = notes_of(catalogue().values())
 CLAIMS = {name: [claim for claim in catalogue().values() if claim.map == name] for name in NOTES}
@@ -29,7 +30,10 @@ class TestTheNotesOfAMap:
     def test_name_claims_that_exist(self, name):
         slugs = {claim.slug for claim in CLAIMS[name]}
         notes = NOTES[name]
-        named = {*notes.picture, *(slug for part in (*notes.items, *notes.findings) for slug in part.claims)}
+        named = {
+            *notes.picture,
+            *(slug for part in (*notes.items, *notes.findings, *notes.symbols) for slug in part.claims),
+        }
         assert named <= slugs and notes.items and notes.findings and notes.words and notes.source
 
     def test_say_of_every_item_what_tests_it_or_why_nothing_does(self, name):
@@ -42,10 +46,16 @@ class TestTheNotesOfAMap:
         for claim in CLAIMS[name]:
             assert claim.origin != "paper" or claim.slug in named, claim.id
 
+    def test_explain_letters_on_every_page(self, name):
+        for claim in CLAIMS[name]:
+            letters = [symbol.tex for symbol in NOTES[name].symbols if symbol.of(claim)]
+            assert letters or not re.search(r"\$", claim.statement), claim.id
+
     def test_are_readable_tex(self, name):
         notes = NOTES[name]
         texts = [notes.remark, *notes.ideas.values(), *(q.answer for q in notes.questions)]
         texts += [item.about for item in notes.items] + [item.why for item in notes.items]
+        texts += [text for symbol in notes.symbols for text in (f"${symbol.tex}$", symbol.means)]
         for text in [*texts, *(finding.words for finding in notes.findings)]:
             assert "\\" not in mathml(text).striptags(), text
 
@@ -82,3 +92,9 @@ def test_a_letter_is_explained_where_it_stands_and_is_not_defined():
     assert Symbol("\\kappa", "an overlap").needed_by("overlaps $N_l\\kappa_0$")
     for sentence in ("m tokens", "$m^2 = d/2$ and $m$", "$\\mathrm{min}_x$", "$m_l$", "$m(q)$"):
         assert not Symbol("m", "a length").needed_by(sentence), sentence
+
+
+def test_a_letter_has_its_meaning_in_the_claims_that_it_names():
+    law, margin = (catalogue()[f"sparse-variables/{slug}"] for slug in ("samples-law", "threshold-margin"))
+    meanings = [{s.tex: s.means for s in symbols_of(claim, NOTES[claim.map])} for claim in (law, margin)]
+    assert meanings[0]["c"] == "a fitted factor" and "weighs" in meanings[1]["c"] and "b" not in meanings[1]

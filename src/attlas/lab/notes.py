@@ -52,11 +52,19 @@ class Finding:
 
 @dataclass(frozen=True)
 class Symbol:
-    """A letter of the map's formulas, in TeX; what it means; and the parameter that holds it, if one does."""
+    """A letter of the map's formulas, in TeX; what it means; and the parameter that holds it, if one does. A letter that has
+    its meaning in some claims alone names them."""
 
     tex: str
     means: str
     parameter: str = ""
+    claims: tuple[str, ...] = ()
+
+    def of(self, claim: Claim) -> bool:
+        """Whether a reader of the claim's page meets the letter: in the statement, or as a parameter."""
+        if self.claims:
+            return claim.slug in self.claims
+        return self.parameter in claim.quick or self.needed_by(claim.statement)
 
     def needed_by(self, sentence: str) -> bool:
         """Whether the letter occurs in one of the sentence's formulas, by itself or with a number as its index, and is not defined there."""

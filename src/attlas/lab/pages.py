@@ -447,8 +447,10 @@ def prose(text: str) -> Markup:
 
 
 def symbols_of(claim: Claim, notes: Notes) -> list[Symbol]:
-    """The letters that a reader of the claim's page meets: in the statement, or as a parameter."""
-    return [s for s in notes.symbols if s.parameter in claim.quick or s.needed_by(claim.statement)]
+    """The letters that a reader of the claim's page meets; what one means in this claim goes before what it means elsewhere."""
+    met = [symbol for symbol in notes.symbols if symbol.of(claim)]
+    own = {symbol.tex for symbol in met if symbol.claims}
+    return [symbol for symbol in met if symbol.claims or symbol.tex not in own]
 
 
 def significant(value: float) -> str:

@@ -55,7 +55,7 @@ if (search) {
       count += fits;
     }
     for (const part of document.querySelectorAll("[data-map]")) part.hidden = !part.querySelector("tr[data-text]:not([hidden])");
-    told.textContent = count === rows.length ? `${count} claims` : `${count} of ${rows.length} claims`;
+    told.textContent = count === rows.length ? `${count} claim${count === 1 ? "" : "s"}` : `${count} of ${rows.length} claims`;
   };
   document.getElementById("tools").hidden = false;
   for (const control of [search, ...choices]) control.addEventListener("input", filter);
