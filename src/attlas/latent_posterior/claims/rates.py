@@ -228,7 +228,7 @@ CURVES: dict[str, Any] = {
 }
 
 
-def of(mechanism: str, evidence: xr.Dataset) -> dict[str, xr.DataArray]:
+def of(mechanism: str, evidence: xr.Dataset) -> dict[str, Any]:
     """What the rules read of one mechanism."""
     one = evidence.sel(mechanism=mechanism, drop=True)
     measured, error = root_of(one["square"])
