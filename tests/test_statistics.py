@@ -34,6 +34,7 @@ from attlas.statistics import (
     binomial_limits,
     log_slope,
     normal_quantile,
+    student_quantile,
 )
 
 RAISED = 0.1
@@ -663,6 +664,28 @@ def test_the_quantile_is_passed_in_any_of_the_comparisons_with_the_level(level, 
     passed = -np.expm1(comparisons * np.log1p(-sides * norm.sf(z)))
     # Bonferroni gives away at most half the square of the level.
     assert level - level**2 / 2 <= passed * (1 + 1e-9) and passed <= level * (1 + 1e-9)
+
+
+def test_few_repetitions_keep_the_level():
+    """With 20 repetitions a normal quantile is passed several times as often as the level says."""
+    rng = np.random.default_rng(0)
+    runs = rng.standard_normal((100_000, 20))
+    mean, error = runs.mean(1), runs.std(1, ddof=1) / np.sqrt(20)
+    assert np.mean(abs(mean) > student_quantile(0.001, count=20) * error) == pytest.approx(0.001, abs=4e-4)
+    assert np.mean(abs(mean) > student_quantile(0.001) * error) > 0.003
+    assert student_quantile(LEVEL, 4, 1) == normal_quantile(LEVEL, 4, 1)
+
+
+@pytest.mark.parametrize("rule", [Agreement(), Approximation(0.1), Order(), Bound()])
+def test_evidence_that_rests_on_few_repetitions_decides_less(rule):
+    # 4.5 standard errors: enough if they are known, too few for Student's quantile with 19 degrees of freedom.
+    sure = xr.Dataset({"predicted": 1.0, "measured": 1.145, "bound": 1.0, "lower": 1.145, "upper": 1.0, "error": 0.01})
+    if isinstance(rule, Agreement | Order | Bound):
+        sure = sure.assign(measured=1.045, lower=1.045)
+    assert rule.judge(sure).word == "refuted"
+    assert rule.judge(sure.assign(count=20)).word != "refuted"
+    with pytest.raises(InputError, match="two repetitions"):
+        rule.judge(sure.assign(count=1))
 
 
 @pytest.mark.parametrize("level", [0.2, 0.025, LEVEL, 1e-9])

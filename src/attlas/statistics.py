@@ -5,6 +5,7 @@ made at `level / N` (Bonferroni), so that a true statement is refuted with proba
 Between what confirms and what refutes lies `undecided`.
 """
 
+import math
 from abc import ABC, abstractmethod
 from dataclasses import asdict, dataclass, field
 from typing import Any, ClassVar, Literal
@@ -53,6 +54,13 @@ def normal_quantile(level: float, comparisons: int = 1, sides: int = 2) -> float
     return float(-special.ndtri(level / (sides * comparisons)))
 
 
+def student_quantile(level: float, comparisons: int = 1, sides: int = 2, count: float = math.inf) -> float:
+    """The same for a mean of `count` normal values in units of the standard error that they give: Student's, for few of them."""
+    if math.isinf(count):
+        return normal_quantile(level, comparisons, sides)
+    return float(-special.stdtrit(count - 1, level / (sides * comparisons)))
+
+
 def binomial_limits(successes: Any, trials: Any, level: float) -> tuple[np.ndarray, np.ndarray]:
     """Clopper-Pearson limits of a probability; each is wrong with probability at most `level`."""
     k, n = np.asarray(successes, float), np.asarray(trials, float)
@@ -72,7 +80,8 @@ def log_slope(x: np.ndarray, y: np.ndarray, error: np.ndarray) -> tuple[np.ndarr
 class Rule(ABC):
     """A decision about a Dataset. Subclasses are frozen dataclasses that name what they read.
 
-    A sampled value comes with its standard error, taken as known: it should rest on a thousand samples or more.
+    A sampled value comes with its standard error, taken as known: it should rest on a thousand samples or more. Where it rests
+    on few, the evidence says on how many, in a variable `count`, and Student's quantiles take the place of the normal ones.
     """
 
     reads: ClassVar[tuple[str, ...]]
@@ -104,10 +113,19 @@ class Rule(ABC):
             return Verdict("undecided", f"{_count(broken, 'value')} of the evidence {_are(broken)} not finite.")
         if "error" in self.reads and (evidence["error"].values < 0).any():
             raise InputError("the evidence has a negative error: a standard error is 0 (exact) or positive")
-        return self._judge(*values)
+        return self._judge(*values, count=self._count(evidence))
+
+    def _count(self, evidence: xr.Dataset) -> float:
+        """The fewest repetitions behind an error, where the evidence says so."""
+        if "count" not in evidence:
+            return math.inf
+        count = float(evidence["count"].min())
+        if not count >= 2:
+            raise InputError(f"the evidence has a count of {count:g}: an error rests on two repetitions or more")
+        return count
 
     @abstractmethod
-    def _judge(self, *values: xr.DataArray) -> Verdict: ...
+    def _judge(self, *values: xr.DataArray, count: float) -> Verdict: ...
 
     @abstractmethod
     def __str__(self) -> str:
@@ -149,10 +167,10 @@ class Agreement(Rule):
             f"are exact, within {self.rounding:g} of max(1, |predicted|)."
         )
 
-    def _judge(self, *values: xr.DataArray) -> Verdict:
+    def _judge(self, *values: xr.DataArray, count: float) -> Verdict:
         predicted, measured, error = _flat(*values)
         n = predicted.size
-        z = normal_quantile(self.level, n)
+        z = student_quantile(self.level, n, count=count)
         # What rounding may do, exact values to an absolute scale and sampled ones to their own.
         scale = np.where(error > 0, abs(predicted), np.maximum(1, abs(predicted)))
         difference = abs(measured - predicted)
@@ -206,9 +224,9 @@ class Approximation(Rule):
         of = "of the prediction" if self.relative else "in absolute terms"
         return f"Approximation: the interval of every difference (joint level {self.level:g}) lies within {self.margin:g} {of}."
 
-    def _judge(self, *values: xr.DataArray) -> Verdict:
+    def _judge(self, *values: xr.DataArray, count: float) -> Verdict:
         predicted, measured, error = _flat(*values)
-        z = normal_quantile(self.level, predicted.size)
+        z = student_quantile(self.level, predicted.size, count=count)
         scale = abs(predicted) if self.relative else np.ones_like(predicted)
         if not scale.all():
             return Verdict("undecided", "A prediction is 0, and the margin is relative to it.")
@@ -247,9 +265,9 @@ class Bound(Rule):
             f"({self.rounding:g} of it)."
         )
 
-    def _judge(self, *values: xr.DataArray) -> Verdict:
+    def _judge(self, *values: xr.DataArray, count: float) -> Verdict:
         bound, measured, error = _flat(*values)
-        z = normal_quantile(self.level, bound.size, sides=1)
+        z = student_quantile(self.level, bound.size, sides=1, count=count)
         slack = self.rounding * abs(bound)
         above, half = measured - bound - slack, z * error
         # How near the bound is, in its own size: 1 where it is attained.
@@ -303,14 +321,14 @@ class Rate(Rule):
     def __str__(self) -> str:
         return f"Rate: the interval of the exponent (joint level {self.level:g}) lies within {self.margin:g} of the predicted one."
 
-    def _judge(self, *values: xr.DataArray) -> Verdict:
+    def _judge(self, *values: xr.DataArray, count: float) -> Verdict:
         finite_size = self.along in values[3].dims
         if self.along not in values[1].dims or values[1].sizes[self.along] < 2:
             return Verdict("undecided", "A rate needs at least two sizes.")
         x, y, error, predicted = (
             v.transpose(self.along, ...).values.reshape(v.sizes[self.along], -1) for v in xr.broadcast(*values)
         )
-        z = normal_quantile(self.level, x.shape[1])
+        z = student_quantile(self.level, x.shape[1], count=count)
         if (y <= 0).any() or (x <= 0).any() or (finite_size and (predicted <= 0).any()):
             return Verdict("undecided", "A value is not positive, so it has no logarithm.")
         if (z * error > y / 10).any():  # beyond this the logarithm is skewed enough to cost level
@@ -354,7 +372,7 @@ class Convergence(Rule):
             f"above {self.share:g}."
         )
 
-    def _judge(self, *values: xr.DataArray) -> Verdict:
+    def _judge(self, *values: xr.DataArray, count: float) -> Verdict:
         (arrived,) = values
         if "repeat" not in arrived.dims:
             raise InputError(f"the evidence's 'arrived' has axes {arrived.dims}: Convergence counts along 'repeat'")
@@ -411,9 +429,9 @@ class Order(Rule):
     def __str__(self) -> str:
         return f"Order: the interval of every difference (joint level {self.level:g}) lies above 0."
 
-    def _judge(self, *values: xr.DataArray) -> Verdict:
+    def _judge(self, *values: xr.DataArray, count: float) -> Verdict:
         lower, upper, error = _flat(*values)
-        z = normal_quantile(self.level, lower.size)
+        z = student_quantile(self.level, lower.size, count=count)
         gap = upper - lower
         half = z * error + self.rounding * np.maximum(abs(lower), abs(upper))
         word: Word = "undecided"
@@ -454,7 +472,7 @@ class SameLaw(Rule):
     def __str__(self) -> str:
         return f"SameLaw: no Kolmogorov-Smirnov test between the two samples rejects at joint level {self.level:g}."
 
-    def _judge(self, *values: xr.DataArray) -> Verdict:
+    def _judge(self, *values: xr.DataArray, count: float) -> Verdict:
         if any(self.along not in v.dims for v in values):
             raise InputError(f"the samples have axes {values[0].dims}: SameLaw compares along '{self.along}'")
         # Pair by name; the draws of the two samples have nothing to do with each other.

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -18,10 +19,10 @@ import xarray as xr
 import attlas
 from attlas.errors import InputError
 from attlas.lab import ONE_THREAD, cluster
-from attlas.lab.cluster import Source, Where, fingerprint, hired, parse_where
+from attlas.lab.cluster import Crew, Source, Where, fingerprint, hired, parse_where
 from attlas.lab.sweeps import Outcome, Stopped, plan_sweep, sweep
 
-pytest.importorskip("distributed")
+KilledWorker = pytest.importorskip("distributed").KilledWorker
 pytestmark = pytest.mark.xdist_group("cluster")
 TOYS = Path(__file__).parent / "toys" / "square.py"
 GRID = {"n": "1:13", "dim": [5, 10], "wait": [0.05]}
@@ -146,10 +147,13 @@ def test_a_source_loads_the_claim_it_was_made_of(toy):
 
 
 def test_a_claim_of_other_sources_is_refused(toy):
-    from dataclasses import replace
-
     with pytest.raises(InputError, match="they must be the same"):
         replace(Source.of(toy), fingerprint="other").load()
+
+
+def test_a_worker_that_compiles_with_other_flags_is_refused(toy):
+    with pytest.raises(InputError, match=r"XLA_FLAGS=.*'--other'.*must be the same"):
+        replace(Source.of(toy), flags="--other").load()
 
 
 def test_the_fingerprint_depends_on_the_claim_file(tmp_path):
@@ -178,6 +182,39 @@ def test_dask_that_is_not_there_is_one_sentence(toy, store, monkeypatch):
     monkeypatch.setitem(sys.modules, "distributed", None)
     with pytest.raises(InputError, match=r"attlas\[cluster\]"):
         sweep(toy, GRID, store=store, on="local:2")
+
+
+class Endings:
+    """A client whose packing ends at once, as it is told to."""
+
+    dashboard_link = ""
+
+    def __init__(self, error=None):
+        self.error, self.submitted = error, 0
+
+    def submit(self, *_, **__):
+        self.submitted += 1
+        return self
+
+    def done(self):
+        return True
+
+    def result(self, timeout):
+        if self.error:
+            raise self.error
+
+
+def test_packing_that_kills_its_workers_is_given_up_and_what_else_it_raises_is_told(toy, store):
+    for error, often in ((None, 6), (KilledWorker("pack", None, 0), 3), (TimeoutError(), 1)):
+        client = Endings(error)
+        crew = Crew(client, Source.of(toy), store, "scheduler")
+        for _ in range(6):
+            crew.pack("toy/square")
+        assert client.submitted == often
+    crew = Crew(Endings(InputError("the disk is full")), Source.of(toy), store, "scheduler")
+    crew.pack("toy/square")
+    with pytest.raises(InputError, match="disk is full"):
+        crew.pack("toy/square")
 
 
 def test_nobody_is_hired_for_a_finished_sweep(toy, store):

@@ -156,6 +156,13 @@ def test_what_is_missing_is_nan_and_says_why(toy, store):
     assert found["letter"].values[:, 0].tolist() == ["a", "", "aaa"]
 
 
+def test_what_is_missing_costs_little_memory(toy, store):
+    grid = Grid.of(toy, toy.quick, {"n": [1, 2, 3]}, (0,))
+    found = gather(grid, store, measure_all(grid, store, skip=(1,)), {1: "r" * 1000})
+    assert found["arrived"].dtype == np.float32 and found["count"].dtype == np.float64
+    assert found["reason"].nbytes == 8 * len(grid) and found["reason"].values[1, 0] == "r" * 1000
+
+
 def test_what_the_store_has_lost_is_missing(toy, store):
     grid = Grid.of(toy, toy.quick, {"n": [1, 2]}, (0,))
     status = measure_all(grid, store)
@@ -173,7 +180,7 @@ def test_longer_arrays_fill_shorter_ones_up(toy, store):
     grid = Grid.of(toy, toy.quick, {"repeats": [2, 5, 3], "n": [1]}, (0,))
     found = gather(grid, store, measure_all(grid, store), {})
     assert found.sizes["repeat"] == 5 and found["measured"].notnull().sum("repeat").values.ravel().tolist() == [2, 5, 3]
-    assert found["arrived"].dtype == float and found["place"].dims == ("repeats", "n", "seed", "repeat")
+    assert found["arrived"].dtype == np.float32 and found["place"].dims == ("repeats", "n", "seed", "repeat")
 
 
 def test_lists_that_are_not_on_an_axis_lie_along_cell(toy, store):

@@ -1,5 +1,4 @@
 import json
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -7,7 +6,7 @@ import vl_convert
 import xarray as xr
 
 from attlas.lab.runner import measured
-from attlas.lab.showpieces import REAL_DATA, SHOWPIECES, Showpiece, Size, real_data
+from attlas.lab.showpieces import REAL_DATA, SHOWPIECES, Showpiece, real_data
 from attlas.lab.sweeps import sweep
 
 PIECES = {piece.slug: piece for piece in SHOWPIECES}
@@ -15,11 +14,11 @@ PIECES = {piece.slug: piece for piece in SHOWPIECES}
 
 @pytest.mark.parametrize("piece", SHOWPIECES, ids=PIECES)
 def test_what_is_shipped_is_what_its_command_makes(piece):
-    shipped, grid = piece.shipped(), piece.cells(piece.small)
+    shipped, grid = piece.shipped(), piece.cells
     assert shipped.attrs["claim"] == piece.claim and dict(shipped["status"].sizes) == grid.shape
     for name, labels in grid.coordinates().items():
         assert shipped[name].values.tolist() == list(labels[1])
-    settled = grid.base.replace(**dict(text.split("=") for text in piece.small.settings))
+    settled = grid.base.replace(**dict(text.split("=") for text in piece.settings))
     fixed = {name: list(value) if isinstance(value, tuple) else value for name, value in settled.items()}
     assert json.loads(shipped.attrs["setting"]) == {name: fixed[name] for name in fixed if name not in shipped.coords}
     assert set(shipped["status"].values.ravel()) <= {"done", "outside"}
@@ -28,44 +27,35 @@ def test_what_is_shipped_is_what_its_command_makes(piece):
 @pytest.mark.parametrize("piece", SHOWPIECES, ids=PIECES)
 def test_it_is_drawn_from_what_is_shipped_where_the_store_has_nothing(piece, store):
     shown = piece.shown(store)
-    assert shown.size == piece.small and shown.seconds is None and 0 < shown.done <= shown.cells
+    assert shown.seconds is None and shown.done > 0
     chart = shown.figure().to_dict()
     assert chart["title"]["text"] == piece.title and vl_convert.vegalite_to_svg(chart).count("<path") > 30
 
 
 def test_a_cell_that_is_shipped_is_what_is_measured_now():
     piece = PIECES["exponents"]
-    grid, shipped = piece.cells(piece.small), piece.shipped()
+    grid, shipped = piece.cells, piece.shipped()
     setting, seed = grid.item(3)
     now, _ = measured(grid.claim, [setting], seed)
     then = shipped[piece.show].isel(dim=3, seed=0)
     np.testing.assert_allclose(now[piece.show].isel(cell=0).values, then.values, rtol=1e-6)
 
 
-@pytest.fixture
-def piece():
-    full, small = (Size({"spread": f"0.1:0.9:{n}"}, "quick") for n in (5, 2))
-    return Showpiece(
-        "toy", "A toy", "Words.", "single-location/heat-identity", full, small, "measured", "value", "lines"
-    )
-
-
-def test_half_of_the_full_one_in_the_store_is_shown_instead(piece, store, monkeypatch):
+def test_all_of_it_in_the_store_is_shown_instead(store, monkeypatch):
+    piece = Showpiece(
+        "toy", "A toy", "Words.", "single-location/heat-identity", {"spread": "0.1:0.9:5"}, "measured", "value", "lines", scale="quick"
+    )  # fmt: skip
     monkeypatch.setattr(Showpiece, "shipped", lambda self: xr.Dataset({"status": ("spread", ["done"])}))
-    sweep(piece.claim, {"spread": "0.1,0.3"}, store=store)
-    assert piece.shown(store).seconds is None
-    sweep(piece.claim, {"spread": "0.5"}, store=store)
+    sweep(piece.claim, {"spread": "0.1,0.3,0.5,0.7"}, store=store)
+    assert (piece.shown(store).done, piece.shown(store).seconds) == (1, None)
+    sweep(piece.claim, piece.grid, store=store)
     shown = piece.shown(store)
-    assert (shown.done, shown.cells) == (3, 5) and shown.seconds > 0
-    assert piece.command(piece.full) == (
+    assert shown.done == 5 and shown.seconds > 0
+    assert piece.command == (
         "attlas sweep single-location/heat-identity --scale quick --grid spread=0.1:0.9:5 --show measured --kind lines"
         " --out toy.nc --figure toy.svg"
     )
     assert shown.figure().to_dict()["title"]["text"] == "A toy"
-    # A part of it is no better than all of it, where that is what came with the package.
-    assert replace(piece, small=piece.full).shown(store).seconds is None
-    sweep(piece.claim, piece.full.grid, store=store)
-    assert replace(piece, small=piece.full).shown(store).done == 5
 
 
 def test_what_was_measured_on_real_data_here_is_shown_before_what_is_shipped(store):

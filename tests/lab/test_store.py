@@ -2,6 +2,7 @@ import json
 import multiprocessing
 import os
 import signal
+import sys
 import time
 
 import numpy as np
@@ -177,6 +178,84 @@ def test_a_large_block_is_not_packed(store):
     for first in (0, SMALL):
         save(store, [Setting(n=1 + first + n) for n in range(SMALL)])
     assert store.pack("map/claim") == 0
+
+
+def test_packing_reads_and_writes_some_bytes_at_a_time(store, monkeypatch):
+    """What packing holds in memory does not grow with the number of small blocks, and of one form it reads none alone."""
+    monkeypatch.setattr("attlas.lab.store.BYTES", 4 * evidence(CELLS[:1]).nbytes)
+    cells = [Setting(n=n) for n in range(1, 21)]
+    for cell in cells:
+        save(store, [cell])
+    store.save([Cell(ADDRESS, Setting(n=100))], evidence(CELLS[:1]).assign(error=1.0), {})
+    events = []
+    for name in ("_read_block", "_save"):
+        done = getattr(store, name)
+        monkeypatch.setattr(store, name, lambda *given, name=name, done=done: (events.append(name), done(*given))[1])
+    assert store.pack("map/claim") == 20
+    assert events == 5 * (4 * ["_read_block"] + ["_save"])
+    assert set(read(Store(store.folder), cells)) == set(cells)
+
+
+def test_blocks_that_are_gone_are_forgotten(store):
+    for cell in CELLS:
+        save(store, [cell])
+    store.pack("map/claim")
+    store.find("map/claim", [])
+    assert sum(map(len, store._seen.values())) == 1
+
+
+def test_what_killed_writers_have_left_is_removed_a_day_later(store):
+    for cell in CELLS:
+        save(store, [cell])
+    folder = store.folder / "blocks" / "map" / "claim"
+    block = index_of(store, CELLS[0]).stem
+    left = [folder / f"{block}.0123.nc", folder / ".under-way-killed.part"]
+    busy = [folder / f"{block}.4567.nc", folder / ".under-way-alive.part"]
+    for path in left + busy:
+        path.write_bytes(b"half")
+    save(store, [Setting(n=n) for n in range(SMALL)])
+    large = index_of(store, Setting(n=SMALL - 1))
+    old = [*left, large, large.parent / json.loads(large.read_text())["data"]]
+    for path in old:
+        os.utime(path, ns=(0, path.stat().st_mtime_ns - 2 * 86_400 * 10**9))
+    store.pack("map/claim")
+    assert not any(path.exists() for path in left) and all(path.exists() for path in busy)
+    assert len(read(Store(store.folder), [Setting(n=n) for n in range(SMALL)])) == SMALL
+
+
+def value(store, cell):
+    return float(read(store, [cell])[cell]["measured"][0, 0]) - cell.n
+
+
+def test_packing_does_not_bring_back_what_was_measured_again(store):
+    cells = [Setting(n=n) for n in range(1, SMALL + 1)]
+    for cell in cells:
+        save(store, [cell])
+    time.sleep(0.01)
+    save(store, cells, shift=1.0)  # one block, which is not small
+    assert store.pack("map/claim") == SMALL and {value(Store(store.folder), cell) for cell in cells} == {1.0}
+
+
+@pytest.mark.parametrize("when", ["read", "packed"])
+def test_what_is_measured_again_while_it_is_packed_stays(store, monkeypatch, when):
+    """Under the same name: it may come before the packed block is written, or before the old ones are removed."""
+    for cell in CELLS:
+        save(store, [cell])
+    place = {"read": "attlas.lab.store.joined", "packed": "attlas.lab.store._settle"}[when]
+    module, _, name = place.rpartition(".")
+    then = getattr(sys.modules[module], name)
+
+    def again(*given):
+        monkeypatch.setattr(place, then)
+        time.sleep(0.01)
+        save(store, CELLS[:1], shift=1.0)
+        return then(*given)
+
+    monkeypatch.setattr(place, again)
+    store.pack("map/claim")
+    assert [value(Store(store.folder), cell) for cell in CELLS] == [1.0, 0.0, 0.0]
+    store.pack("map/claim")
+    assert [value(Store(store.folder), cell) for cell in CELLS] == [1.0, 0.0, 0.0]
 
 
 def _pack_often(folder):

@@ -141,6 +141,28 @@ def test_tasks_become_smaller_towards_the_end_so_that_workers_end_together(toy, 
     assert plan.tally.left == 0 and workers.given[0] == 32 and max(workers.given[-4:]) <= 16
 
 
+def test_a_crowd_of_workers_has_tasks_as_long_as_one_scheduler_can_hand_out_to_the_very_end(toy, store, monkeypatch):
+    """As many seconds of tasks as workers wait for: 40 workers at 8 a task of two seconds have tasks of ten."""
+    monkeypatch.setattr(sweeps, "CROWD", 8)
+    monkeypatch.setattr(Many, "processes", 40)
+    monkeypatch.setattr(Many, "slots", 120)
+    plan = plan_sweep(toy, {"n": "1:801", "dim": [5], "repeats": [1]}, 0, "quick", {}, store)
+    plan._cost, plan._largest = 1.0, 512
+    workers = Many(toy, store)
+    plan.run(workers)
+    assert plan.tally.left == 0 and set(workers.given) == {8}  # two batches of four: a third would be more than ten
+
+
+def test_while_nobody_knows_what_a_cell_takes_no_task_waits_behind_another(toy, store):
+    plan = plan_sweep(toy, {"n": "1:201", "dim": [5]}, 0, "quick", {}, store)
+    workers = Many(toy, store)
+    workers.slots, many = 24, []
+    finished = workers.finished
+    workers.finished = lambda: (many.append(len(workers.given)), finished())[1]
+    plan.run(workers)
+    assert many[0] == 8 and plan.tally.left == 0
+
+
 def test_cells_that_a_worker_has_stored_and_not_told_of_are_not_taken_for_those_of_others(toy, store, monkeypatch):
     monkeypatch.setattr(sweeps, "LOOK", 0.0)
     plan = plan_sweep(toy, {"n": "1:41", "dim": [5]}, 0, "quick", {}, store)

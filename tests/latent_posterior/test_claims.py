@@ -24,6 +24,19 @@ def test_keys_off_the_sphere_are_outside(store):
     assert result.verdict.word == "outside" and "on the sphere" in result.verdict.reason
 
 
+@pytest.mark.parametrize(
+    ("claim", "settings", "why"),
+    (
+        ("cme-converges", {"temperature": 0.2}, "effective dimension"),
+        ("error-falls", {"noise": 2.0}, "noise <= 1"),
+        ("probe-crossover", {"labels": 1000}, "5 dim"),
+    ),
+)
+def test_where_a_statement_fails_it_is_outside(store, claim, settings, why):
+    result = run(f"latent-posterior/{claim}", settings=settings, store=store)
+    assert result.verdict.word == "outside" and why in result.verdict.reason
+
+
 def test_too_few_draws_are_bad_input(store):
     with pytest.raises(InputError, match="draws >= 20"):
         run("latent-posterior/cme-error", settings={"draws": 5}, store=store)

@@ -33,7 +33,7 @@ from attlas.lab import ONE_THREAD
 from attlas.lab.runner import keep_compiled
 from attlas.lab.simulations import simulation
 from attlas.lab.store import Store
-from attlas.lab.sweeps import Batch, Outcome, Stopped, carry_out
+from attlas.lab.sweeps import RETRIES, Batch, Outcome, Stopped, carry_out
 
 PATIENCE = {"processes": 300, "scheduler": 60}
 """Seconds that processes of this machine have to start, and a running scheduler to show a worker, at the beginning and after
@@ -90,6 +90,7 @@ class Source:
     evidence: str
     version: str
     fingerprint: str
+    flags: str
 
     @classmethod
     def of(cls, claim: Claim) -> "Source":
@@ -98,7 +99,9 @@ class Source:
             raise InputError(f"{claim.id} is defined in no file that other processes could load")
         file = None if known else str(claim.file)
         function = claim.measure.__qualname__ if claim.map == "simulation" else ""
-        return cls(claim.id, file, function, claim.code, claim.evidence, attlas.__version__, fingerprint(file))
+        return cls(
+            claim.id, file, function, claim.code, claim.evidence, attlas.__version__, fingerprint(file), _flags()
+        )
 
     def load(self) -> Claim:
         """The claim, if this process has the sources it was sent from."""
@@ -113,6 +116,11 @@ def _loaded(source: Source) -> Claim:
             f"a worker has Attlas {attlas.__version__} (sources {here[:8]}), and this process {source.version} "
             f"({source.fingerprint[:8]}): they must be the same, with the same jax, numpy and scipy"
         )
+    if _flags() != source.flags:  # they change last digits
+        raise InputError(
+            f"a worker on {os.uname().nodename} compiles with XLA_FLAGS={_flags()!r}, and this process with "
+            f"{source.flags!r}: they must be the same"
+        )
     if source.function:
         claim: Claim | None = simulation(f"{source.file}:{source.function}")
     else:
@@ -122,6 +130,10 @@ def _loaded(source: Source) -> Claim:
     if claim is None:
         raise InputError(f"a worker does not find the claim {source.id}")
     return replace(claim, code=source.code, evidence=source.evidence)
+
+
+def _flags() -> str:
+    return os.environ.get("XLA_FLAGS", "")
 
 
 def fingerprint(file: str | None) -> str:
@@ -191,6 +203,7 @@ class Crew:
         self._processes, self._counted, self._alive = 1, -COUNT, time.monotonic()
         self._futures: dict[int, Any] = {}
         self._packing: Any = None
+        self._killed_packers = 0
         self._done: queue.SimpleQueue[int] = queue.SimpleQueue()
 
     @property
@@ -248,7 +261,20 @@ class Crew:
         return found
 
     def pack(self, folder: str) -> None:
-        if self._packing is None or self._packing.done():
+        """One at a time, and no more once workers have died of it as often as of a cell: small blocks only take longer to
+        read. What else goes wrong is raised, as in this process."""
+        from distributed import CancelledError, KilledWorker
+
+        if self._packing is not None:
+            if not self._packing.done():
+                return
+            try:
+                self._packing.result(timeout=COUNT)
+            except KilledWorker:
+                self._killed_packers += 1
+            except (CancelledError, OSError):  # a scheduler that is gone is told of by its tasks
+                return
+        if self._killed_packers <= RETRIES:
             self._packing = self.client.submit(pack, self.folder, folder, pure=False)
 
     def examine(self) -> None:

@@ -215,10 +215,19 @@ def _phase(frame: pd.DataFrame, axes: Sequence[str]) -> alt.LayerChart:
     tips = [*axes, "mean", "error", "values", "status"]
     done = base.transform_filter("isValid(datum.mean)").mark_rect()
     done = done.encode(
-        color=alt.Color("mean:Q", title=frame.attrs["variable"], scale=alt.Scale(scheme="viridis")),
+        color=alt.Color(
+            "mean:Q",
+            title=frame.attrs["variable"],
+            scale=alt.Scale(scheme="viridis", type="log" if _wide(frame["mean"].dropna()) else "linear"),
+        ),
         tooltip=[alt.Tooltip(f"{name}{':Q' if name in ('mean', 'error') else ''}") for name in tips],
     )
     return _crosses(base).encode(tooltip=[*axes, "status"]) + done
+
+
+def _wide(numbers: Any) -> bool:
+    """Whether a logarithmic scale serves."""
+    return len(numbers) > 0 and bool(numbers.min() > 0 and numbers.max() > 10 * numbers.min())
 
 
 def _crosses(base: alt.Chart) -> alt.Chart:
@@ -231,7 +240,7 @@ def _lines(frame: pd.DataFrame, x: str, beside: Sequence[str]) -> alt.LayerChart
     for name in beside:
         shown[name] = _labels(shown[name])
     numbers = frame[x].unique() if pd.api.types.is_numeric_dtype(frame[x]) else None
-    wide = numbers is not None and numbers.min() > 0 and numbers.max() > 10 * numbers.min()
+    wide = numbers is not None and _wide(numbers)
     place: Any = alt.X(f"{x}:N", sort=_order(frame[x]))
     if numbers is not None:
         # All of the grid, whether or not there is something to show.

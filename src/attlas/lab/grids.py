@@ -249,12 +249,11 @@ def gather(grid: Grid, store: Store, status: np.ndarray, reasons: Mapping[int, s
     variables = sheet.variables(taken, tuple(axes), tuple(axes.values()))
     shape = tuple(axes.values())
     words = np.array(STATUS)[status].reshape(shape)
-    told = np.zeros(len(grid), object)
-    told[:] = ""
+    told = np.full(len(grid), "", object)  # texts of one width would all be as long as the longest
     for number, reason in reasons.items():
         told[number] = reason
     gathered = xr.Dataset(
-        {**variables, "status": (tuple(axes), words), "reason": (tuple(axes), told.astype(str).reshape(shape))},
+        {**variables, "status": (tuple(axes), words), "reason": (tuple(axes), told.reshape(shape))},
         grid.coordinates(),
     )
     fixed = {name: value for name, value in grid.base.items() if name not in gathered.coords}
@@ -345,7 +344,8 @@ class Sheet:
         found: dict[str, Any] = {}
         for name, (dims, values, _) in self._shared.items():
             found[free(name)] = (tuple(map(free, dims)), values)
-        for name, (dims, column, has) in self._columns.items():
+        for name in list(self._columns):
+            dims, column, has = self._columns.pop(name)  # one column twice in memory, not all
             if not has.all():
                 column = column.astype(_nullable(column.dtype), copy=False)
                 column[~has] = "" if column.dtype.kind == "O" else np.nan
@@ -361,8 +361,8 @@ def _same(a: np.ndarray, b: np.ndarray) -> bool:
 
 
 def _nullable(dtype: np.dtype) -> np.dtype:
-    """The type that can also say that a value is missing."""
-    return dtype if dtype.kind in "fcO" else np.dtype(float)
+    """The type that holds the same values, truth values and short whole numbers in four bytes, and NaN."""
+    return dtype if dtype.kind in "fcO" else np.result_type(dtype, np.float32)
 
 
 def _empty(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:

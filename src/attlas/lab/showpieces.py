@@ -20,59 +20,50 @@ REAL_DATA = "real-data"
 
 
 @dataclass(frozen=True)
-class Size:
-    """How large a sweep is: its grid, the scale of its other parameters, and those that are changed."""
-
-    grid: dict[str, str]
-    scale: str = "paper"
-    settings: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
 class Showpiece:
-    """A sweep, what it shows, and how it is drawn: `show` is a variable, called `label` in the figure, `axes` says what its axes are called
-    there, and `at` chooses one value of an axis. The `small` one, which may be the full one, comes with the package."""
+    """A sweep of `grid`, with other parameters as at `scale` but for `settings`, what it shows, and how it is drawn: `show` is a variable,
+    called `label` in the figure, `axes` says what its axes are called there, and `at` chooses one value of an axis."""
 
     slug: str
     title: str
     words: str
     claim: str
-    full: Size
-    small: Size
+    grid: dict[str, str]
     show: str
     label: str
     kind: str
     axes: dict[str, str] = field(default_factory=dict)
     at: dict[str, str] = field(default_factory=dict)
+    scale: str = "paper"
+    settings: tuple[str, ...] = ()
 
-    def command(self, size: Size) -> str:
+    @property
+    def command(self) -> str:
         """The command that makes it."""
-        options = [("grid", f"{name}={values}") for name, values in size.grid.items()]
-        options += [("set", text) for text in size.settings]
+        options = [("grid", f"{name}={values}") for name, values in self.grid.items()]
+        options += [("set", text) for text in self.settings]
         options += [("show", self.show), *(("at", f"{name}={value}") for name, value in self.at.items())]
         options += [("kind", self.kind), ("out", f"{self.slug}.nc"), ("figure", f"{self.slug}.svg")]
-        words = ["attlas", "sweep", self.claim, "--scale", size.scale]
+        words = ["attlas", "sweep", self.claim, "--scale", self.scale]
         return shlex.join([*words, *(word for name, value in options for word in (f"--{name}", value))])
 
-    def cells(self, size: Size) -> Grid:
-        return plan_grid(self.claim, size.grid, 0, size.scale, size.settings)
+    @property
+    def cells(self) -> Grid:
+        return plan_grid(self.claim, self.grid, 0, self.scale, self.settings)
 
     def shipped(self) -> xr.Dataset:
-        """The small one as it was gathered, without evidence that takes room and is not drawn."""
+        """What was gathered before the package was made, without evidence that takes room and is not drawn."""
         return read_block((files("attlas.lab") / "shipped" / f"{self.slug}.nc").read_bytes())
 
     def shown(self, store: Store) -> "Shown":
-        """What the store holds of the full one, if that is half of it or more, else what came with the package; if that is the
-        full one too, all of it."""
-        grid = self.cells(self.full)
+        """What the store holds, if that is all of it, else what came with the package."""
+        grid = self.cells
         # Most often there is nothing, and to see that is quicker than to check hypotheses.
         if store.find(grid.claim.evidence, set(grid.names)):
             sweep = Sweep(grid, store)
-            cells = sweep.tally.cells - sweep.tally.outside
-            if sweep.tally.stored >= (cells if self.small == self.full else cells / 2):
-                return Shown(self, self.full, sweep.gathered(), cells, _spent(sweep))
-        evidence = self.shipped()
-        return Shown(self, self.small, evidence, int((evidence["status"] != "outside").sum()))
+            if sweep.tally.stored == sweep.tally.cells - sweep.tally.outside:
+                return Shown(self, sweep.gathered(), _spent(sweep))
+        return Shown(self, self.shipped())
 
 
 def real_data(store: Store) -> dict[str, Any]:
@@ -88,13 +79,10 @@ def _spent(sweep: Sweep) -> float:
 
 @dataclass(frozen=True)
 class Shown:
-    """A showpiece with the evidence that is shown: cells within the hypotheses, and the seconds that they took, if they are
-    in the store."""
+    """A showpiece with the evidence that is shown, and the seconds that it took, if it is in the store."""
 
     piece: Showpiece
-    size: Size
     evidence: xr.Dataset
-    cells: int
     seconds: float | None = None
 
     @property
@@ -117,8 +105,7 @@ SHOWPIECES = (
         " At a small sharpness it is every second one; at a large one it is the fewer, the larger the dimension and the longer"
         " the sequence.",
         "single-location/basins",
-        Size({"lam": "0.05:1.6:16log", "dim": "25:3200:8log", "length": "2,5,10,20,50"}),
-        Size({"lam": "0.05:1.6:16log", "dim": "25:3200:8log", "length": "2,5,10,20,50"}),
+        {"lam": "0.05:1.6:16log", "dim": "25:3200:8log", "length": "2,5,10,20,50"},
         show="swapped",
         label="share that ends swapped",
         kind="phase",
@@ -127,31 +114,26 @@ SHOWPIECES = (
     Showpiece(
         "thresholds",
         "Samples that training needs",
-        "The logarithm of the number of samples with which four of five trained networks learn a function of s of T bits,"
+        "The number of samples with which four of five trained networks learn a function of s of T bits without a single error,"
         " over T and s, for and, or and majority; 400 samples are the most that are tried.",
         "sparse-variables/samples-exponent",
-        Size({"length": "25,50,100,200,400,800", "sparsity": "1,2,3,4,5", "function": "and,or,majority"}),
-        Size(
-            {"length": "32,64,128", "sparsity": "1,2,3", "function": "and,or,majority"},
-            "quick",
-            ("trials=12", "steps=500"),
-        ),
-        show="log_threshold",
-        label="log of samples",
+        {"length": "25,50,100,200,400,800", "sparsity": "1,2,3", "function": "and,or,majority"},
+        show="threshold",
+        label="samples",
         kind="phase",
         axes={"length": "length T", "sparsity": "relevant bits s"},
         at={"learner": "attention"},
+        settings=("trials=24",),
     ),
     Showpiece(
         "exponents",
         "Rates at great length",
-        "The exponent with which the error of each mechanism falls at a context of 10^20 tokens, over the dimension of the"
-        " sphere that keys lie on. Softmax attention slows down with every dimension. CME attention with the proof's ridge keeps"
+        "The exponent with which the error of each mechanism falls at a context of 10^20 tokens, over the dimension p of the"
+        " space in which keys lie on a sphere. Softmax attention slows down with every dimension. CME attention with the proof's ridge keeps"
         " the exponent -1/4 up to some ten dimensions, and beyond them even so many tokens are too few to see it; with Bayes' own ridge it"
         " is near -1/2 and slows down late.",
         "latent-posterior/exponents",
-        Size({"dim": "2:34"}),
-        Size({"dim": "2:34"}),
+        {"dim": "2:34"},
         show="local",
         label="exponent",
         kind="lines",

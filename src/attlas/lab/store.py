@@ -15,6 +15,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,8 +26,12 @@ from attlas.claims import Claim, Setting
 from attlas.errors import InputError
 from attlas.lab.blocks import encoded, form, joined, read_block
 
-SMALL, PACKED = 64, 4096
-"""A block with fewer cells than the first is small; a packed one holds up to the second."""
+SMALL, PACKED, BYTES = 64, 4096, 2**25
+"""A block with fewer cells than the first is small; a packed one holds up to the second, and up to so many bytes in memory,
+of which packing needs some four times as many."""
+
+DAY = 86_400 * 10**9
+"""Nanoseconds after which a file that no index names has been left behind: whoever writes one names it in seconds."""
 
 LOOKS = 5
 """How often blocks are looked for again, where another process moves them at the same time."""
@@ -90,11 +95,13 @@ class Cell(NamedTuple):
 
 
 class Place(NamedTuple):
-    """Where a cell's evidence lies: an index file, the number of the cell in its block, and the seconds it took."""
+    """Where a cell's evidence lies: an index file, the number of the cell in its block, the seconds it took, and when it
+    was saved, by the clock of the disk."""
 
     block: Path
     number: int
     seconds: float
+    time: int
 
 
 class Cost(NamedTuple):
@@ -120,7 +127,7 @@ class Store:
         chosen = folder or os.environ.get("ATTLAS_STORE") or platformdirs.user_cache_dir("attlas")
         self.folder = Path(chosen).expanduser()
         self.notes: list[str] = []
-        self._seen: dict[Path, tuple[tuple[int, int], dict[str, Any]]] = {}
+        self._seen: dict[str, dict[Path, tuple[tuple[int, int], dict[str, Any]]]] = {}
         if reading:
             return
         try:
@@ -133,12 +140,12 @@ class Store:
     def find(self, claim: str, names: Collection[str]) -> dict[str, Place]:
         """The places of those of `names`, cells of a claim, that are stored; the newest, where there are several."""
         wanted = names if isinstance(names, set | frozenset | dict) else set(names)
-        found = {}
+        found: dict[str, Place] = {}
         for path, index in self._indices(claim):
             seconds = index.get("facts", {}).get("seconds", 0.0) / max(1, len(index["cells"]))
-            for number, name in enumerate(index["cells"]):
-                if name in wanted:
-                    found[name] = Place(path, number, seconds)
+            for number, (name, time) in enumerate(zip(index["cells"], index["times"], strict=True)):
+                if name in wanted and not (name in found and found[name].time > time):
+                    found[name] = Place(path, number, seconds, time)
         return found
 
     def read(self, claim: str, names: Collection[str]) -> Iterator[Part]:
@@ -151,10 +158,10 @@ class Store:
                 blocks.setdefault(place.block, {})[name] = place.number
                 seen.add(name)
             for path, numbers in blocks.items():
-                evidence = self._read_block(path)
-                if evidence is not None:
+                block = self._read_block(path)
+                if block is not None:
                     left -= set(numbers)
-                    yield Part(evidence, numbers)
+                    yield Part(block[1], numbers)
             # A listing of the folder may miss what is moved meanwhile.
             if not left or (look > 0 and not left & seen):
                 return
@@ -176,9 +183,17 @@ class Store:
         }
         self._save(address.claim, [cell.name for cell in cells], evidence.assign_attrs(about), facts)
 
-    def _save(self, claim: str, names: Sequence[str], evidence: xr.Dataset, facts: Mapping[str, Any]) -> Path:
+    def _save(
+        self,
+        claim: str,
+        names: Sequence[str],
+        evidence: xr.Dataset,
+        facts: Mapping[str, Any],
+        times: Sequence[int] = (),
+    ) -> None:
+        """Write a block. Its cells were saved at `times`, if that was not now."""
         folder = self._claim_folder(claim)
-        path = folder / f"{_sha(*names).hexdigest()[:32]}.json"
+        path = folder / f"{_sha(*names, *map(str, times)).hexdigest()[:32]}.json"
         with self._told():
             folder.mkdir(parents=True, exist_ok=True)
             content = encoded(evidence.assign_attrs(facts=json.dumps(dict(facts))))
@@ -191,12 +206,14 @@ class Store:
                 "sha256": checksum,
                 "cells": list(names),
                 "facts": dict(facts),
+                "form": _sha(evidence.attrs["precision"], evidence.attrs["code"], repr(form(evidence))).hexdigest(),
+                "bytes": evidence.nbytes,
+                **({"times": [[time, len(list(some))] for time, some in groupby(times)]} if times else {}),
             }
             older = self._read_index(path)
             self._write_json(path, index)
             if older is not None:
                 (folder / older["data"]).unlink(missing_ok=True)
-        return path
 
     def costs(self, claim: str) -> list[Cost]:
         """What the blocks of a claim took, the oldest first."""
@@ -207,37 +224,45 @@ class Store:
         ]
 
     def pack(self, claim: str) -> int:
-        """Copy small blocks whose evidence is of one form into large ones, remove them, and say how many there were."""
-        groups: dict[Any, list[tuple[Path, xr.Dataset]]] = {}
+        """Copy small blocks whose evidence is of one form into large ones, remove them, and say how many there were. What
+        writers that were killed have left behind is removed too."""
+        groups: dict[str, list[list[Path]]] = {}
+        room: dict[str, tuple[int, int]] = {}
         for path, index in self._indices(claim):
-            evidence = self._read_block(path) if len(index["cells"]) < SMALL else None
-            if evidence is not None and isinstance(evidence.attrs["seed"], str):
-                alike = (evidence.attrs["precision"], evidence.attrs["code"], form(evidence))
-                groups.setdefault(alike, []).append((path, evidence))
-        packed = 0
-        for group in groups.values():
-            sizes = [evidence.sizes["cell"] for _, evidence in group]
-            step = max(2, PACKED // max(sizes))
-            for first in range(0, len(group), step):
-                some = group[first : first + step]
-                packed += len(some) if len(some) > 1 and self._pack(claim, some) else 0
+            cells, kind = len(index["cells"]), index.get("form")
+            if kind is None or cells >= SMALL:
+                continue
+            left = room.get(kind, (0, 0))
+            if cells > left[0] or index["bytes"] > left[1]:
+                groups.setdefault(kind, []).append([])
+                left = (PACKED, BYTES)
+            groups[kind][-1].append(path)
+            room[kind] = (left[0] - cells, left[1] - index["bytes"])
+        some = (paths for group in groups.values() for paths in group if len(paths) > 1)
+        with self._told():
+            packed = sum(len(paths) for paths in some if self._pack(claim, paths))
+            self._tidy(claim)
         return packed
 
-    def _pack(self, claim: str, blocks: list[tuple[Path, xr.Dataset]]) -> bool:
-        indices = [self._read_index(path) for path, _ in blocks]
-        if any(index is None for index in indices):  # another process packs them
-            return False
-        names = [name for index in indices if index for name in index["cells"]]
-        evidence = joined([evidence for _, evidence in blocks])
+    def _pack(self, claim: str, paths: list[Path]) -> bool:
+        """Each cell keeps the time it was saved at, so that evidence which was newer remains so."""
+        blocks = []
+        for path in paths:
+            block = self._read_block(path)
+            if block is None:  # another process packs them
+                return False
+            blocks.append((path, *block))
+        names, times = ([item for _, index, _ in blocks for item in index[key]] for key in ("cells", "times"))
+        evidence = joined([evidence for *_, evidence in blocks])
         for name in ("seed", "cells"):
-            lists = (json.loads(block.attrs[name]) for _, block in blocks)
+            lists = (json.loads(block.attrs[name]) for *_, block in blocks)
             evidence.attrs[name] = json.dumps([item for items in lists for item in items])
-        facts = [index["facts"] for index in indices if index]
+        facts = [index["facts"] for _, index, _ in blocks]
         total = {name: sum(f.get(name, 0.0) for f in facts) for name in ("seconds", "compile_seconds")}
-        written = self._save(claim, names, evidence, {**facts[-1], **total, "blocks": len(facts)})
-        _settle(written.parent)
-        for path, index in zip((path for path, _ in blocks), indices, strict=True):
-            if index is not None and path != written:
+        self._save(claim, names, evidence, {**facts[-1], **total, "blocks": len(facts)}, times)
+        _settle(self._claim_folder(claim))
+        for path, index, _ in blocks:
+            if self._read_index(path) == index:  # else it was measured again meanwhile
                 path.unlink(missing_ok=True)
                 (path.parent / index["data"]).unlink(missing_ok=True)
         return True
@@ -284,35 +309,46 @@ class Store:
 
     def _indices(self, claim: str) -> list[tuple[Path, dict[str, Any]]]:
         """All indices of a claim, the oldest first; those that have not changed since they were read are not read again."""
+        seen = self._seen.get(claim, {})
         for _ in range(LOOKS):
-            listed = self._listed(self._claim_folder(claim))
-            found = []
-            for path, changed in listed:
-                known = self._seen.get(path)
+            listed = [(path, (stat.st_mtime_ns, stat.st_ino)) for path, stat in self._files(claim, ".json")]
+            found = {}
+            for path, changed in sorted(listed, key=lambda item: (item[1][0], item[0].name)):
+                known = seen.get(path)
                 if known is None or known[0] != changed:
                     index = self._read_index(path)
                     if index is None:
                         continue
-                    self._seen[path] = known = (changed, index)
-                found.append((path, known[1]))
+                    known = (changed, index)
+                found[path] = known
+            self._seen[claim] = seen = found
             if len(found) == len(listed):
                 break
-        return found
+        return [(path, index) for path, (_, index) in found.items()]
 
-    @staticmethod
-    def _listed(folder: Path) -> list[tuple[Path, tuple[int, int]]]:
-        listed = []
+    def _files(self, claim: str, *endings: str) -> list[tuple[Path, os.stat_result]]:
+        folder, found = self._claim_folder(claim), []
         with suppress(FileNotFoundError), os.scandir(folder) as entries:
             for entry in entries:
-                if entry.name.endswith(".json"):
+                if entry.name.endswith(endings):
                     with suppress(FileNotFoundError):
-                        stat = entry.stat()
-                        listed.append((folder / entry.name, (stat.st_mtime_ns, stat.st_ino)))
-        return sorted(listed, key=lambda item: (item[1][0], item[0].name))
+                        found.append((folder / entry.name, entry.stat()))
+        return found
+
+    def _tidy(self, claim: str) -> None:
+        """Remove unfinished files and data that no index names, where they are a day older than the newest data."""
+        files = [(path, stat.st_mtime_ns) for path, stat in self._files(claim, ".nc", ".part")]
+        named = {index["data"] for _, index in self._indices(claim)}
+        newest = max((time for _, time in files), default=0)
+        for path, time in files:
+            if path.name not in named and newest - time > DAY:
+                path.unlink(missing_ok=True)
 
     def _read_index(self, path: Path) -> dict[str, Any] | None:
+        """An index, with the `times` of its cells: the file's own, unless it says when how many of them were saved."""
         try:
-            text = path.read_text()
+            with path.open() as file:
+                time, text = os.fstat(file.fileno()).st_mtime_ns, file.read()
         except FileNotFoundError:  # it never was, or another process has moved it
             return None
         except UnicodeDecodeError:
@@ -320,9 +356,12 @@ class Store:
         index = _parse_index(text)
         if index is None:
             self._set_aside(path, "its index cannot be read")
-        return index
+            return None
+        saved = index.get("times", [[time, len(index["cells"])]])
+        return {**index, "times": [time for time, count in saved for _ in range(count)]}
 
-    def _read_block(self, path: Path) -> xr.Dataset | None:
+    def _read_block(self, path: Path) -> tuple[dict[str, Any], xr.Dataset] | None:
+        """A block's index and evidence."""
         for _ in range(2):  # twice, because another process may replace the block between the two reads
             index = self._read_index(path)
             if index is None:
@@ -335,7 +374,7 @@ class Store:
             if hashlib.sha256(content).hexdigest() != index["sha256"]:
                 self._set_aside(path, "its contents do not match their checksum", data)
                 return None
-            return read_block(content)
+            return index, read_block(content)
         if path.exists():
             self._set_aside(path, "its data file is missing")
         return None

@@ -29,6 +29,9 @@ from attlas.lab.store import Address, Cell, Store, write_whole
 SECONDS = 2.0
 """How long a task should last: much longer than it takes to hand it out, and short enough to lose."""
 
+CROWD = 200
+"""So many workers one scheduler keeps busy with tasks of `SECONDS`; for more, tasks last longer in proportion."""
+
 MOST = 1024
 """Cells in a task, at most."""
 
@@ -255,7 +258,9 @@ class Sweep:
         while queue or suspects or running:
             self.tally.seconds, self.tally.processes = time.monotonic() - start, workers.processes
             tell(self.tally)
-            while len(running) < workers.slots and (task := self._next(queue, suspects, running, workers.processes)):
+            # As long as nobody knows what a cell takes, a worker has one batch and none waits.
+            slots = workers.slots if self._cost is not None else max(1, workers.processes)
+            while len(running) < slots and (task := self._next(queue, suspects, running, workers.processes)):
                 running[number] = task
                 self._under_way += _cells(task)
                 workers.submit(number, task)
@@ -273,16 +278,18 @@ class Sweep:
     def _next(
         self, queue: deque[Batch], suspects: deque[Batch], running: Mapping[int, list[Batch]], processes: int
     ) -> list[Batch]:
-        """The next task: batches that take about `SECONDS`, less towards the end so that `processes` end together, or one
-        suspect if nothing else is under way."""
+        """The next task: batches that take about `SECONDS`, less towards the end so that `processes` end together, as far as
+        they can be handed out so fast; or one suspect if nothing else is under way."""
         self._look(running)
         task: list[Batch] = []
         cells = 0
         room = 1.0
         if self._cost is not None:
-            wanted = SECONDS / max(self._cost, 1e-9)
+            crowded = processes / CROWD
+            wanted = SECONDS * max(1.0, crowded) / max(self._cost, 1e-9)
+            least = wanted * min(1.0, max(1 / 8, crowded))
             share = (self.tally.left - self._under_way) / (2 * processes) if processes > 1 else np.inf
-            room = min(wanted, max(share, wanted / 8), 4 * self._largest, MOST)
+            room = min(wanted, max(share, least), 4 * self._largest, MOST)
         while queue and (not task or cells + len(queue[0].items) <= room):
             batch = self._without_stored(queue.popleft())
             if batch is not None:

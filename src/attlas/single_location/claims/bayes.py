@@ -112,8 +112,8 @@ LADDER = (
 )
 
 
-def five_percent_faster(evidence: xr.Dataset) -> xr.Dataset:
-    return evidence.assign(predicted=evidence["predicted"] * evidence["x"] ** -0.05)
+def slightly_faster(evidence: xr.Dataset) -> xr.Dataset:
+    return evidence.assign(predicted=evidence["predicted"] * evidence["x"] ** -0.004)
 
 
 @claim(
@@ -121,13 +121,13 @@ def five_percent_faster(evidence: xr.Dataset) -> xr.Dataset:
     source="attlas",
     reference="large deviations of the softmax head",
     statement=r"The excess risk of softmax attention with $k = k^*$, $v = v^*$ and inverse temperature $m$ falls exponentially"
-    r" in $d$, with the exponent $\frac{1}{4(1+\gamma^2)}$.",
+    r" in $d$, with the exponent $\frac{1}{4(1+\gamma^2)}$: to 0.2 %, beside the power of $d$ in its sharp asymptotics.",
     words="What erf attention gains like a power of the dimension, softmax attention gains exponentially.",
     hypotheses=LADDER,
     quick=Setting(dim=(80, 160, 320, 640), length=10, gamma=ROOT_HALF, noise=0.0, samples=60_000),
     paper=Setting(dim=(80, 160, 320, 640, 1600), length=10, gamma=ROOT_HALF, noise=0.0, samples=1_000_000),
-    rule=Rate(margin=0.01),
-    control=Control("an exponent 5 % larger", five_percent_faster),
+    rule=Rate(margin=0.002),
+    control=Control("an exponent 0.4 % larger", slightly_faster),
     figure=drawn_by(f"{FIGURES}.baselines:gap_curves"),
     cells=together("dim"),
     shape=("length", "samples"),
@@ -147,13 +147,13 @@ def softmax_gap_rate(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     reference="large deviations of the Bayes predictor",
     statement=r"The excess risk of the Bayes predictor falls exponentially in $d$, with the exponent"
     r" $\frac{1}{4(1+\gamma^2)} + \ln\frac{1+\gamma^2}{2\gamma}$, twice the Bhattacharyya distance of an informative and another"
-    r" token.",
+    r" token: to 0.2 %, beside the power of $d$ in its sharp asymptotics.",
     words="The best possible predictor errs only where another token happens to look just like the one that decides.",
     hypotheses=LADDER,
     quick=Setting(dim=(80, 160, 320, 640), length=10, gamma=ROOT_HALF, noise=0.0, samples=60_000),
     paper=Setting(dim=(80, 160, 320, 640, 1600), length=10, gamma=ROOT_HALF, noise=0.0, samples=1_000_000),
-    rule=Rate(margin=0.01),
-    control=Control("an exponent 5 % larger", five_percent_faster),
+    rule=Rate(margin=0.002),
+    control=Control("an exponent 0.4 % larger", slightly_faster),
     figure=drawn_by(f"{FIGURES}.baselines:gap_curves"),
     cells=together("dim"),
     shape=("length", "samples"),
@@ -184,9 +184,7 @@ def bayes_gap_rate(cells: Sequence[Setting], seed: int) -> xr.Dataset:
         gamma=(ROOT_HALF, ROOT_HALF, ROOT_HALF, 1.0, 1.0, 1.0), noise=0.0, samples=1_000_000,
     ),
     rule=Approximation(margin=0.1),
-    control=Control(
-        "a constant larger by the square root of 2", lambda e: e.assign(predicted=2**0.5 * e["predicted"])
-    ),
+    control=Control("a constant that is 20 % larger", lambda e: e.assign(predicted=1.2 * e["predicted"])),
     figure=drawn_by(f"{FIGURES}.baselines:gap_ratios"),
     cells=together("dim", "gamma"),
     shape=("length", "samples"),

@@ -212,17 +212,26 @@ def closed_without_drift(task: SingleLocation, kappa: float, nu: float, lam: flo
     return np.asarray(transverse_matrix(task, kappa, nu, lam)) - drift
 
 
+def saturation(task: SingleLocation) -> float:
+    r"""$\lambda_cm/D$ with $D^2 = 1 + 2\lambda_c^2\gamma^2$: how far the informative token lies in the gate's flat part."""
+    lam = critical_lam(task)
+    return float(lam * task.m / np.sqrt(1 + 2 * (lam * task.gamma) ** 2))
+
+
 @claim(
     "single-location/critical-lambda",
     source="attlas",
     reference="threshold of the oracle's stability",
     statement=r"The oracle attracts across the manifold iff $\lambda < \lambda_c$ with $\sqrt{1+4\lambda_c^2} ="
-    r" \frac{2(d + 2\gamma^2)}{d - 2\gamma^2(L-2)}$, once the gate has saturated; $\lambda_c \to \frac{\sqrt3}2$ as $d \to \infty$.",
+    r" \frac{2(d + 2\gamma^2)}{d - 2\gamma^2(L-2)}$, once the gate has saturated, $\lambda_cm/D \ge 4.48$ with $\lambda_c \le 10$ and $\gamma \le 3$; $\lambda_c \to \frac{\sqrt3}2$ as $d \to \infty$.",
     words="Above a sharpness of about 0.87 the right answer is not even a local minimum.",
     hypotheses=(
         *TASK,
         Hypothesis("dim > 2 gamma^2 (length - 2)", lambda s: s.dim > 2 * s.gamma**2 * (s.length - 2), defining=True),
-        Hypothesis("the gate has saturated: dim >= 80", lambda s: s.dim >= 80),
+        Hypothesis(
+            "the gate has saturated: lam_c sqrt(dim / 2) >= 4.48 sqrt(1 + 2 lam_c^2 gamma^2), with lam_c <= 10 and gamma <= 3",
+            lambda s: saturation(task_of(s)) >= 4.48 and critical_lam(task_of(s)) <= 10 and s.gamma <= 3,
+        ),
     ),
     quick=Setting(
         dim=(400, 80, 1600, 400, 400, 100_000),

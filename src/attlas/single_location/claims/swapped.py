@@ -19,14 +19,32 @@ from attlas.single_location.task import SingleLocation
 from attlas.statistics import Agreement, Approximation, Order
 
 
+def swapped_spectrum(cell: Setting) -> np.ndarray:
+    """Real parts of the eigenvalues of the flow at the swapped point, ascending."""
+    task = task_of(cell)
+    return stability(task, Overlaps(*(float(x) for x in swapped_point(task, cell.lam))), cell.lam)
+
+
 @claim(
     "single-location/swapped-attractor",
     source="attlas",
     reference="the spurious solution",
-    statement=r"Descent that leaves the origin towards $\eta$ ends at $\kappa = \nu = \rho = 0$, $\eta = 1$,"
+    statement=r"Where it attracts and the step is below the flip threshold there, descent that leaves the origin towards $\eta$ ends at $\kappa = \nu = \rho = 0$, $\eta = 1$,"
     r" $\theta = \min\big(1, \frac{2\gamma^2\lambda}{\sqrt\pi D m \zeta(0,\lambda\gamma)}\big)$, up to a common sign.",
     words="There is a second solution in which key and value have changed places, and it attracts.",
-    hypotheses=(*TASK, HEAD, STEP),
+    hypotheses=(
+        *TASK,
+        HEAD,
+        STEP,
+        Hypothesis(
+            "step_size is below the flip threshold at the swapped point",
+            lambda s: s.step_size * -swapped_spectrum(s)[0] < 2,
+        ),
+        Hypothesis(
+            "the swapped point attracts, and steps are enough: step_size * steps times its slowest rate is at least 20",
+            lambda s: s.step_size * s.steps * -swapped_spectrum(s)[-1] >= 20,
+        ),
+    ),
     quick=Setting(
         dim=(400, 400, 400, 80),
         length=10,
@@ -127,14 +145,24 @@ def swapped_minimum(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     "single-location/swapped-beats-oracle",
     source="attlas",
     reference="risk of the spurious solution",
-    statement=r"For small $\lambda$ the swapped point has a lower risk than the oracle at the same $\lambda$.",
+    statement=r"For $\lambda m \le 1.06$ and $\gamma \le \frac m8$ the swapped point has a lower risk than the oracle at the same $\lambda$;"
+    r" which is the lower depends on $\lambda m$ and $\frac\gamma m$ alone.",
     words="Where the gate is soft the wrong solution is even the better one, so that risk alone does not tell them apart.",
-    hypotheses=(*TASK, HEAD),
-    quick=Setting(dim=(400, 400, 80, 80), length=10, gamma=ROOT_HALF, noise=0.0, lam=(1 / 13, 0.0638, 0.1, 0.05)),
-    paper=Setting(dim=(400, 400, 80, 80), length=10, gamma=ROOT_HALF, noise=0.0, lam=(1 / 13, 0.0638, 0.1, 0.05)),
+    hypotheses=(
+        *TASK,
+        HEAD,
+        Hypothesis("lam sqrt(dim / 2) <= 1.06", lambda s: s.lam * task_of(s).m <= 1.06),
+        Hypothesis(
+            "gamma <= sqrt(dim / 2) / 8: beyond, the oracle wins earlier", lambda s: s.gamma <= task_of(s).m / 8
+        ),
+    ),
+    quick=Setting(dim=(400, 400, 80, 80), length=10, gamma=ROOT_HALF, noise=0.0, lam=(0.0749, 0.0638, 0.1, 0.05)),
+    paper=Setting(dim=(400, 400, 80, 80), length=10, gamma=ROOT_HALF, noise=0.0, lam=(0.0749, 0.0638, 0.1, 0.05)),
     rule=Order(),
     control=Control(
-        "twice the sharpness, where the oracle wins", lambda s: s.at(lam=tuple(2 * x for x in s.lam)), on="setting"
+        "a sharpness 30 % larger, where the oracle wins",
+        lambda s: s.at(lam=tuple(1.3 * x for x in s.lam)),
+        on="setting",
     ),
     figure=drawn_by(f"{FIGURES}.landscape:swapped_risks"),
     cells=together("dim", "lam"),
@@ -170,6 +198,13 @@ FAILURES = Setting(
 )
 
 
+def to_two_fifths(evidence: xr.Dataset) -> xr.Dataset:
+    """The errors of the difference and of the multiple are added: they share their starts."""
+    share = evidence["lower"]
+    alone = np.sqrt(np.maximum(share * (1 - share), 1 / evidence["repeats"]) / evidence["repeats"])
+    return evidence.assign(lower=2.5 * share, error=evidence["error"] + 1.5 * alone)
+
+
 @claim(
     "single-location/failure-falls",
     source="attlas",
@@ -181,7 +216,7 @@ FAILURES = Setting(
     quick=FAILURES,
     paper=FAILURES.replace(repeats=3000),
     rule=Order(),
-    control=Control("the order turned round", lambda e: e.assign(lower=e["upper"], upper=e["lower"])),
+    control=Control("each time to less than two fifths", to_two_fifths),
     figure=drawn_by(f"{FIGURES}.landscape:failure_shares"),
     cells=together("lam", "than_dim", "than_lam"),
     shape=("repeats", "time"),
@@ -234,13 +269,13 @@ def paired_shares(a: np.ndarray, b: np.ndarray) -> tuple[float, float, float]:
     source="attlas",
     reference="failure as the measure of a basin",
     statement=r"The share of failing starts is the measure of the swapped branch's basin under the Gaussian law of the first"
-    r" overlaps, $\kappa_0, \nu_0, \theta_0, \eta_0, \rho_0 \sim N(0, \frac1d)$ independent, to within $0.03$.",
+    r" overlaps, $\kappa_0, \nu_0, \theta_0, \eta_0, \rho_0 \sim N(0, \frac1d)$ independent, to within $0.025$.",
     words="How often descent fails is the size of a region in five dimensions, whatever else is in the start.",
     hypotheses=(*TASK, HEAD, TIME),
     quick=Setting(dim=400, length=10, gamma=ROOT_HALF, noise=0.0, lam=(0.5,), time=5.0, repeats=1536),
     paper=Setting(dim=400, length=10, gamma=ROOT_HALF, noise=0.0, lam=(0.3, 0.5, 1.0), time=15.0, repeats=3000),
-    rule=Approximation(margin=0.03, relative=False),
-    control=Control("a share larger by 0.06", lambda e: e.assign(predicted=e["predicted"] + 0.06)),
+    rule=Approximation(margin=0.025, relative=False),
+    control=Control("a share larger by 0.05", lambda e: e.assign(predicted=e["predicted"] + 0.05)),
     figure=drawn_by(f"{FIGURES}.landscape:basin_shares"),
     cells=together("lam"),
     budget="repeats",

@@ -105,7 +105,7 @@ def laws_compared(evidence: xr.Dataset) -> Any:
     return finish(
         (lines + curves(frame, y)).properties(width=WIDTH, height=HEIGHT),
         "A logarithm or a power of the length",
-        f"{task_in_words(evidence)}: the logarithm's log-likelihood is {abs(behind):.2g} ± {2 * error:.2g} {better} the power's",
+        f"{task_in_words(evidence)}: the logarithm's log-likelihood is {abs(behind):.2g} {better} the power's (standard error {error:.2g})",
     )
 
 
