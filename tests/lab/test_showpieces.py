@@ -21,7 +21,8 @@ def test_what_is_shipped_is_what_its_command_makes(piece):
     settled = grid.base.replace(**dict(text.split("=") for text in piece.settings))
     fixed = {name: list(value) if isinstance(value, tuple) else value for name, value in settled.items()}
     assert json.loads(shipped.attrs["setting"]) == {name: fixed[name] for name in fixed if name not in shipped.coords}
-    assert set(shipped["status"].values.ravel()) <= {"done", "outside"}
+    status = shipped["status"].values.ravel().tolist()
+    assert set(status) <= {"done", "outside", "missing"} and status.count("missing") <= 0.02 * len(status)
 
 
 @pytest.mark.parametrize("piece", SHOWPIECES, ids=PIECES)

@@ -115,11 +115,12 @@ SHOWPIECES = (
         "thresholds",
         "Samples that training needs",
         "The number of samples with which four of five trained networks learn a function of s of T bits without a single error,"
-        " over T and s, for and, or and majority; 400 samples are the most that are tried.",
+        " over T and s, for and, or and majority; 400 samples are the most that are tried. Samples grow slowly with the length, and in the"
+        " shortest contexts more are needed again.",
         "sparse-variables/samples-exponent",
         {"length": "25,50,100,200,400,800", "sparsity": "1,2,3", "function": "and,or,majority"},
         show="threshold",
-        label="samples",
+        label="samples needed",
         kind="phase",
         axes={"length": "length T", "sparsity": "relevant bits s"},
         at={"learner": "attention"},
