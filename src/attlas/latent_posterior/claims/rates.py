@@ -55,7 +55,7 @@ def dimension_at(s: Setting) -> float:
 
 
 LONG = Hypothesis(
-    "length >= 128, and above the effective dimension", lambda s: min(s.length) >= max(128, dimension_at(s))
+    "length >= 128, and 1.4 times the effective dimension", lambda s: min(s.length) >= max(128, 1.4 * dimension_at(s))
 )
 
 AMPLE = Hypothesis(
@@ -241,7 +241,7 @@ claim(
     reference="finite-length error of CME attention",
     statement=r"For uniform keys on $S^{p-1}$ CME attention with $\lambda = \sigma^2$ has the mean square error"
     r" $\frac{\sigma^2}{L}\sum_l N_l\left(\frac{\mu_l}{\mu_l + \rho}\right)^2 + \sum_l\left(\frac{\rho}{\mu_l + \rho}\right)^2|m_l|^2$, $\rho = \lambda/L$, to 10 % of its root"
-    r" for $L \ge 128$ and $p = 2, 3, 6$.",
+    r" for $p = 2, 3, 6$ where $L$ is at least 128 and 1.4 times the effective dimension.",
     words="The kernel's spectrum says how much attention still errs.",
     rule=Approximation(margin=0.1),
     fit=lambda e: e.assign(of(BAYES, e)),
@@ -270,7 +270,7 @@ claim(
     "latent-posterior/cme-converges",
     source=PAPER,
     reference="CME attention tends to the conditional mean",
-    statement=r"CME attention with $\lambda = \sigma^2$ tends to $m(q) = E[v \mid k = q]$: its root mean square error falls with the exponent of the finite-length formula, to 0.1 for $L \ge 128$ and above the effective dimension.",
+    statement=r"CME attention with $\lambda = \sigma^2$ tends to $m(q) = E[v \mid k = q]$: its root mean square error falls with the exponent of the finite-length formula, to 0.1 where $L$ is at least 128 and 1.4 times the effective dimension.",
     words="Given enough tokens, attention that infers the latent knows the conditional mean.",
     rule=Rate(margin=0.1, along="length"),
     fit=lambda e: sloped(BAYES, e),
@@ -433,7 +433,7 @@ claim(
     "latent-posterior/error-falls",
     source=PAPER,
     reference="approximation error",
-    statement=r"Where $\sigma \le 1$ and the shortest context is above the effective dimension, the error that is left without any error of learning falls with the length: from the shortest context to the longest by more than 8 % for each doubling, in spaces of up to six dimensions, for CME"
+    statement=r"Where $\sigma \le 1$ and the shortest context is at least 128 and 1.4 times the effective dimension, the error that is left without any error of learning falls with the length: from the shortest context to the longest by more than 8 % for each doubling, in spaces of up to six dimensions, for CME"
     r" attention with $\lambda = \sigma^2$ and for softmax attention at the best temperature.",
     words="Longer contexts make attention a better approximation.",
     rule=Order(),

@@ -171,7 +171,7 @@ GATED = Hypothesis(
     "single-location/softmax-training",
     source="attlas",
     reference="training of the softmax head",
-    statement=r"Online descent of the softmax head at a constant inverse temperature from 0.5 to 1, from starts uniform on the sphere at $d = 80$,"
+    statement=r"Online descent of the softmax head at a constant inverse temperature from 0.5 to 1, from starts uniform on the sphere at $d = 80$ with ten tokens,"
     r" ends at the oracle ($\kappa, \nu > 0.9$) by the time $\alpha t = 40$ in more than 90 % of runs: no schedule, no swapped branch.",
     words="With normalised weights no random start goes astray, and no schedule is needed.",
     hypotheses=(
