@@ -96,7 +96,7 @@ def exponents(evidence: xr.Dataset) -> tuple[xr.DataArray, xr.DataArray]:
     """The exponent of each learner's threshold in the length, and its standard error."""
     pull = pulls(evidence)
     slope = (pull * evidence["log_threshold"]).sum("cell", skipna=False)
-    return slope, np.sqrt(((pull * evidence["log_error"]) ** 2).sum("cell", skipna=False))
+    return slope, ((pull * evidence["log_error"]) ** 2).sum("cell", skipna=False) ** 0.5
 
 
 def unless_censored(value: Any, evidence: xr.Dataset, learner: int = 0) -> Any:
