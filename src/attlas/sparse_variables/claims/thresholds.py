@@ -121,7 +121,7 @@ CURVE_PARTS: dict[str, Any] = {
     "budget": "trials",
     "long": True,
 }
-SHORT = Setting(length=(16, 64, 400), trials=20, most=400, steps=350, function="and", sparsity=3, learner="attention")
+SHORT = Setting(length=(16, 64, 400), trials=36, most=400, steps=350, function="and", sparsity=3, learner="attention")
 LONG = SHORT.replace(length=(25, 50, 100, 200, 400, 800), trials=48, steps=500)
 WIDE = LONG.replace(length=(25, 50, 100, 200, 400, 800, 1600))
 
@@ -241,7 +241,7 @@ def exponents_compared(evidence: xr.Dataset) -> xr.Dataset:
     r" (lengths 16 and 64; at the paper's scale 16 to 128).",
     words="What attention gains is not a constant: a network without it pays for a longer context in proportion.",
     hypotheses=(LONG_ENOUGH, TRIALS, Hypothesis("length >= 16: shorter ones can be learnt by heart", lambda s: s.length >= 16)),
-    quick=Setting(length=(16, 64), trials=20, most=1200, steps=200, function="and", sparsity=3),
+    quick=Setting(length=(16, 64), trials=40, most=1200, steps=200, function="and", sparsity=3),
     paper=Setting(length=(16, 32, 64, 128), trials=40, most=2400, steps=400, function="and", sparsity=3),
     rule=Order(),
     fit=exponents_compared,
