@@ -142,7 +142,7 @@ def test_a_bug_leaves_its_traceback_in_a_file(attlas, file):
     answer = attlas("run", "test/bug", "--claims", file)
     assert answer.returncode == 70 and "Traceback" not in answer.stderr
     log = Path(answer.stderr.rsplit(" ", 1)[1].strip().rstrip("."))
-    assert "broken inside" in log.read_text()
+    assert "broken\ninside" in log.read_text()
     log.unlink()
 
 

@@ -683,9 +683,9 @@ def test_evidence_that_rests_on_few_repetitions_decides_less(rule):
     if isinstance(rule, Agreement | Order | Bound):
         sure = sure.assign(measured=1.045, lower=1.045)
     assert rule.judge(sure).word == "refuted"
-    assert rule.judge(sure.assign(count=20)).word != "refuted"
+    assert rule.judge(sure.assign(repetitions=20)).word != "refuted"
     with pytest.raises(InputError, match="two repetitions"):
-        rule.judge(sure.assign(count=1))
+        rule.judge(sure.assign(repetitions=1))
 
 
 @pytest.mark.parametrize("level", [0.2, 0.025, LEVEL, 1e-9])

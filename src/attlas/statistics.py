@@ -81,7 +81,7 @@ class Rule(ABC):
     """A decision about a Dataset. Subclasses are frozen dataclasses that name what they read.
 
     A sampled value comes with its standard error, taken as known: it should rest on a thousand samples or more. Where it rests
-    on few, the evidence says on how many, in a variable `count`, and Student's quantiles take the place of the normal ones.
+    on few, the evidence says on how many, in a variable `repetitions`, and Student's quantiles take the place of the normal ones.
     """
 
     reads: ClassVar[tuple[str, ...]]
@@ -117,11 +117,11 @@ class Rule(ABC):
 
     def _count(self, evidence: xr.Dataset) -> float:
         """The fewest repetitions behind an error, where the evidence says so."""
-        if "count" not in evidence:
+        if "repetitions" not in evidence:
             return math.inf
-        count = float(evidence["count"].min())
+        count = float(evidence["repetitions"].min())
         if not count >= 2:
-            raise InputError(f"the evidence has a count of {count:g}: an error rests on two repetitions or more")
+            raise InputError(f"the evidence has {count:g} repetitions: an error rests on two repetitions or more")
         return count
 
     @abstractmethod

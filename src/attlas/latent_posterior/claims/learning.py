@@ -208,7 +208,7 @@ def approximation(cells: Sequence[Setting], seed: int) -> xr.Dataset:
         "predicted": (smoothed.min() - bayes) ** 0.5,
         "bias": softmax_bias(GRID[smoothed.argmin()], cell.dim, powers),
         "bayes": bayes**0.5,
-        "count": len(measured),
+        "repetitions": len(measured),
     }
     return xr.Dataset({name: ("cell", [float(value)]) for name, value in values.items()})
 
@@ -251,7 +251,7 @@ def certified(cells: Sequence[Setting], seed: int) -> xr.Dataset:
             "bound": ("cell", [float(bound)]),
             "measured": ("cell", [upper.mean]),
             "error": ("cell", [upper.error]),
-            "count": ("cell", [cell.draws]),
+            "repetitions": ("cell", [cell.draws]),
             "lower": ("cell", [found.lower.mean()]),
             "concatenated": ("cell", [other.mean]),
             "spread": ("cell", [other.error]),
@@ -315,7 +315,7 @@ def exponent_below(evidence: xr.Dataset, measured: str, error: str) -> xr.Datase
         evidence["length"].values.astype(float), evidence[measured].values, evidence[error].values
     )
     return evidence.drop_vars("error").assign(
-        lower=slope, upper=0.05, error=deviation, count=evidence["draws"].variable
+        lower=slope, upper=0.05, error=deviation, repetitions=evidence["draws"].variable
     )
 
 
@@ -490,7 +490,7 @@ def longer_is_better(e: xr.Dataset, learner: str) -> xr.Dataset:
     logs, deviations = of["logarithm"].values, of["deviation"].values
     lower, upper, error = logs[1:], logs[:-1], np.hypot(deviations[1:], deviations[:-1])
     found = {name: (("pair", "size"), x) for name, x in (("lower", lower), ("upper", upper), ("error", error))}
-    return e.assign({**found, "count": e["repeats"].variable})
+    return e.assign({**found, "repetitions": e["repeats"].variable})
 
 
 @claim(
@@ -604,7 +604,7 @@ def ratio_of(e: xr.Dataset, name: str) -> xr.Dataset:
     return e.assign(
         measured=e["ratio"].sel(mechanism=name, drop=True),
         error=e["deviation"].sel(mechanism=name, drop=True),
-        count=e["repeats"].variable,
+        repetitions=e["repeats"].variable,
     )
 
 
@@ -628,7 +628,10 @@ def failing(e: xr.Dataset, names: Sequence[str]) -> xr.Dataset:
     ratio, error = chosen["ratio"], chosen["deviation"]
     gap = np.hypot(error.sel(far, drop=True), 1.4 * error.sel(near, drop=True))
     return e.assign(
-        lower=1.4 * ratio.sel(near, drop=True), upper=ratio.sel(far, drop=True), error=gap, count=e["repeats"].variable
+        lower=1.4 * ratio.sel(near, drop=True),
+        upper=ratio.sel(far, drop=True),
+        error=gap,
+        repetitions=e["repeats"].variable,
     )
 
 

@@ -232,7 +232,12 @@ def of(mechanism: str, evidence: xr.Dataset) -> dict[str, Any]:
     """What the rules read of one mechanism."""
     one = evidence.sel(mechanism=mechanism, drop=True)
     measured, error = root_of(one["square"])
-    return {"measured": measured, "error": error, "predicted": one["formula"], "count": evidence["draws"].variable}
+    return {
+        "measured": measured,
+        "error": error,
+        "predicted": one["formula"],
+        "repetitions": evidence["draws"].variable,
+    }
 
 
 claim(
@@ -414,7 +419,7 @@ FALL = 0.92
 def ordered(evidence: xr.Dataset, lower: xr.DataArray, upper: xr.DataArray, error: Any) -> xr.Dataset:
     """The evidence for an order, which replaces one of other axes."""
     return evidence.drop_vars(["lower", "upper", "error"], errors="ignore").assign(
-        lower=lower, upper=upper, error=error, count=evidence["draws"].variable
+        lower=lower, upper=upper, error=error, repetitions=evidence["draws"].variable
     )
 
 

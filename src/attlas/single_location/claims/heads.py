@@ -274,7 +274,7 @@ def trained_heads(cells: Sequence[Setting], seed: int) -> xr.Dataset:
         {
             **found,
             "upper": (("cell", "pair"), others.mean(1)[None]),
-            "count": ("cell", [cell.repeats]),
+            "repetitions": ("cell", [cell.repeats]),
             "excess": (
                 ("cell", "head", "band", "step"),
                 [[band(path) for path in paths.values()]],

@@ -131,7 +131,7 @@ def falsifying_zeros(cells: Sequence[Setting], seed: int) -> xr.Dataset:
             "lower": (axes, [[2 * one.mean(), 0.8]]),
             "upper": (axes, [[zero.mean(), support.mean()]]),
             "error": (axes, [[x.std(ddof=1) / np.sqrt(len(x)) for x in (zero - 2 * one, support)]]),
-            "count": ("cell", [cell.repeats]),
+            "repetitions": ("cell", [cell.repeats]),
             "alike_lower": (axes, [[2 * support.mean() / s, 0.8]]),
             "alike_upper": (axes, [[support.mean() / s, support.mean()]]),
             "read": (("cell", "repeat", "quantity"), read[None]),
