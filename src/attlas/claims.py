@@ -277,7 +277,8 @@ class Claim:
     def broken(self, cells: Sequence[Setting]) -> list[str]:
         """Hypotheses that some cell breaks, in words; an `InputError` where a defining one is among them."""
         found = []
-        for hypothesis in self.hypotheses:
+        # Whether anything is defined comes first: the others may take a computation.
+        for hypothesis in sorted(self.hypotheses, key=lambda hypothesis: not hypothesis.defining):
             offender = next((cell for cell in cells if not hypothesis.holds(cell)), None)
             if offender is None:
                 continue
