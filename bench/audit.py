@@ -37,7 +37,12 @@ def minilm_like() -> Model:
     }
     for layer in range(6):
         start = f"encoder.layer.{layer}"
-        square = ("attention.self.query", "attention.self.key", "attention.self.value", "attention.output.dense")
+        square = (
+            "attention.self.query",
+            "attention.self.key",
+            "attention.self.value",
+            "attention.output.dense",
+        )
         sizes: dict[str, tuple[int, int]] = dict.fromkeys(square, (384, 384)) | {
             "intermediate.dense": (1536, 384),
             "output.dense": (384, 1536),
@@ -46,13 +51,19 @@ def minilm_like() -> Model:
             shapes |= {f"{start}.{name}.weight": shape, f"{start}.{name}.bias": shape[:1]}
         for name in ("attention.output.LayerNorm", "output.LayerNorm"):
             shapes |= {f"{start}.{name}.weight": (384,), f"{start}.{name}.bias": (384,)}
-    arrays = {name: 0.05 * bits.standard_normal(shape, np.float32) for name, shape in shapes.items()}
+    arrays = {
+        name: 0.05 * bits.standard_normal(shape, np.float32) for name, shape in shapes.items()
+    }
     return recognise(read_checkpoint(arrays, CONFIG))
 
 
 def every_head() -> Row:
     model = minilm_like()
-    matrices = [t.load() for name, t in model.checkpoint.tensors.items() if len(t.shape) == 2 and "layer" in name]
+    matrices = [
+        t.load()
+        for name, t in model.checkpoint.tensors.items()
+        if len(t.shape) == 2 and "layer" in name
+    ]
     return compare(
         f"norms, ranks and capacity of the two products of all 72 heads of a model of MiniLM's shape, against the singular values of its {len(matrices)} matrices, the"
         " least that WeightWatcher's analysis has to compute",

@@ -93,7 +93,9 @@ def ensemble() -> Row:
     schedule = InverseDecay(1.0, 1e-4)
     return compare(
         f"{repeats:,} starts of the {steps:,}-step scheduled run on five overlaps, against vectors ({some} steps, scaled)",
-        lambda: descend(task, start, lam=schedule, step_size=STEP_SIZE, steps=steps, record_every=steps),
+        lambda: descend(
+            task, start, lam=schedule, step_size=STEP_SIZE, steps=steps, record_every=steps
+        ),
         lambda: descend_vectors(task, k, v, lam=LAM, step_size=STEP_SIZE, steps=some),
         expected="15 or more; well under two minutes",
         scale=steps / some,
@@ -107,7 +109,9 @@ def whole_map() -> Row:
     with temporary_store() as store:
 
         def tested(seed: int) -> float:
-            return seconds(lambda: [attlas.run(claim.id, seed=seed, store=store) for claim in claims])
+            return seconds(
+                lambda: [attlas.run(claim.id, seed=seed, store=store) for claim in claims]
+            )
 
         cold, warm = tested(FIRST), tested(FIRST + 1)
     what = "all claims of single-location at quick scale with compiled programs at hand, against compiling them"

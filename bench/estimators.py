@@ -55,4 +55,8 @@ def _bags(count: int, dim: int) -> tuple[list[np.ndarray], np.ndarray]:
     return bags, np.arange(count) % 2
 
 
-BENCHMARKS: tuple[Callable[[], Row], ...] = (bags_against_svm, many_bags_against_svm, law_against_gaussian_process)
+BENCHMARKS: tuple[Callable[[], Row], ...] = (
+    bags_against_svm,
+    many_bags_against_svm,
+    law_against_gaussian_process,
+)

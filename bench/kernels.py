@@ -61,7 +61,13 @@ def million() -> Row:
 
 def growth() -> Row:
     """Draws time and memory against the length to `FIGURE`."""
-    found = pd.DataFrame([{"method": m, "length": n, **_told(n, m)} for m, lengths in LADDERS.items() for n in lengths])
+    found = pd.DataFrame(
+        [
+            {"method": m, "length": n, **_told(n, m)}
+            for m, lengths in LADDERS.items()
+            for n in lengths
+        ]
+    )
     exponents = {m: _exponent(found[found["method"] == m]) for m in LADDERS}
     found["way"] = [f"{m}: L^{exponents[m]:.1f}" for m in found["method"]]
     FIGURE.parent.mkdir(parents=True, exist_ok=True)
@@ -83,18 +89,35 @@ def _exponent(found: pd.DataFrame) -> float:
 
 
 def drawn(found: pd.DataFrame) -> alt.HConcatChart:
-    x = alt.X("length:Q", title="tokens L", scale=alt.Scale(type="log"), axis=alt.Axis(format="~s", tickCount=4))
+    x = alt.X(
+        "length:Q",
+        title="tokens L",
+        scale=alt.Scale(type="log"),
+        axis=alt.Axis(format="~s", tickCount=4),
+    )
     panels = [
         alt.Chart(found, width=WIDTH // 2, height=HEIGHT)
         .mark_line(point=alt.OverlayMarkDef(filled=True, size=40))
         .encode(
             x=x,
-            y=alt.Y(f"{what}:Q", title=title, scale=alt.Scale(type="log"), axis=alt.Axis(format="~g", tickCount=5)),
+            y=alt.Y(
+                f"{what}:Q",
+                title=title,
+                scale=alt.Scale(type="log"),
+                axis=alt.Axis(format="~g", tickCount=5),
+            ),
             color=colour("way:N", None, sort=None),
         )
-        for what, title in (("seconds", "seconds, second fit"), ("gigabytes", "peak memory (GB), interpreter included"))
+        for what, title in (
+            ("seconds", "seconds, second fit"),
+            ("gigabytes", "peak memory (GB), interpreter included"),
+        )
     ]
-    return finish(alt.hconcat(*panels), "CME attention on long contexts", "beside each method the exponent of its time")
+    return finish(
+        alt.hconcat(*panels),
+        "CME attention on long contexts",
+        "beside each method the exponent of its time",
+    )
 
 
 def _fit(keys: np.ndarray, values: np.ndarray, method: str = "auto") -> CME:
@@ -133,7 +156,12 @@ def main(length: int, method: str) -> None:
     print(json.dumps({"first": first, "seconds": again, "said": said[0], "gigabytes": peak}))
 
 
-BENCHMARKS: tuple[Callable[[], Row], ...] = (against_kernel_ridge, hundred_thousand, million, growth)
+BENCHMARKS: tuple[Callable[[], Row], ...] = (
+    against_kernel_ridge,
+    hundred_thousand,
+    million,
+    growth,
+)
 
 if __name__ == "__main__":
     main(int(sys.argv[1]), sys.argv[2])

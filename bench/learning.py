@@ -26,7 +26,9 @@ def heads_together() -> Row:
 
 def _trained(repeats: int, seed: int = 0) -> Callable[[], object]:
     words = np.random.default_rng(0).dirichlet(np.ones(3), 3)
-    population = topics(FiniteLatent(np.full(3, 1 / 3), words, np.array([[-1.0], [0.0], [1.0]])), LENGTH, 0.3)
+    population = topics(
+        FiniteLatent(np.full(3, 1 / 3), words, np.array([[-1.0], [0.0], [1.0]])), LENGTH, 0.3
+    )
     drawn = population.sample(jax.random.key(seed), 200, repeats)
     return lambda: train_heads(population, drawn, jax.random.key(seed + 1), steps=STEPS)
 

@@ -12,7 +12,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 from scipy import special, stats
-from sklearn.ensemble import GradientBoostingRegressor, RandomForestClassifier, RandomForestRegressor
+from sklearn.ensemble import (
+    GradientBoostingRegressor,
+    RandomForestClassifier,
+    RandomForestRegressor,
+)
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 from sklearn.kernel_ridge import KernelRidge
@@ -23,7 +27,11 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
 from sklearn.tree import DecisionTreeClassifier
 
-from attlas.estimators import ConditionalMeanRegressor, SingleLocationClassifier, SparseAttentionClassifier
+from attlas.estimators import (
+    ConditionalMeanRegressor,
+    SingleLocationClassifier,
+    SparseAttentionClassifier,
+)
 from attlas.estimators.resampling import balanced_folds
 from attlas.quasi_newton import minimise
 from attlas.single_location.bags import Data, Scaling, bucket, logistic_loss
@@ -87,14 +95,19 @@ EMBED, GATES = 32, 16
 def gated_output(net: Gated, data: Data) -> Float[Array, "bags lane"]:
     r"""$w^\top\sum_lp_lh_l$ with $h = \tanh(xE)$ and $p = \mathrm{softmax}_l(a^\top[\tanh(h_lT)\odot\sigma(h_lS)])$ (Ilse et al. 2018)."""
     h = jnp.tanh(jnp.einsum("rwd,ade->arwe", data.tokens, net.embed))
-    gate = jnp.tanh(jnp.einsum("arwe,aeg->arwg", h, net.tanh)) * jax.nn.sigmoid(jnp.einsum("arwe,aeg->arwg", h, net.sigmoid))  # fmt: skip
+    gate = jnp.tanh(jnp.einsum("arwe,aeg->arwg", h, net.tanh)) * jax.nn.sigmoid(
+        jnp.einsum("arwe,aeg->arwg", h, net.sigmoid)
+    )
     scores = jnp.where(data.inside, jnp.einsum("arwg,ag->arw", gate, net.score), -jnp.inf)
     bags = data.target.shape[0]
     top = jax.ops.segment_max(scores.max(-1).T, data.bag, bags, indices_are_sorted=True)
     top = jax.lax.stop_gradient(jnp.where(jnp.isfinite(top), top, 0))[data.bag].T[..., None]
     powers = jnp.where(data.inside, jnp.exp(scores - top), 0)
     values = jnp.einsum("arwe,ae->arw", h, net.read)
-    above, below = (jax.ops.segment_sum(x.sum(-1).T, data.bag, bags, indices_are_sorted=True) for x in (powers * values, powers))  # fmt: skip
+    above, below = (
+        jax.ops.segment_sum(x.sum(-1).T, data.bag, bags, indices_are_sorted=True)
+        for x in (powers * values, powers)
+    )
     return net.offset.T + above / jnp.where(below > 0, below, 1)
 
 
@@ -117,10 +130,21 @@ def gated_attention(bags: Sequence[np.ndarray], y: np.ndarray) -> Fitted:
         laid, square = scaling(some, bucket(dim))
         size = bucket(len(some) + 1)
         zeros = np.zeros((size, 1), np.float32)
-        return Data(laid.tokens.astype(np.float32), square.astype(np.float32), laid.share > 0, laid.bag.astype(np.int32), zeros, np.zeros((lanes, size), np.float32), np.zeros(lanes, np.float32))  # fmt: skip
+        return Data(
+            laid.tokens.astype(np.float32),
+            square.astype(np.float32),
+            laid.share > 0,
+            laid.bag.astype(np.int32),
+            zeros,
+            np.zeros((lanes, size), np.float32),
+            np.zeros(lanes, np.float32),
+        )
 
     rng = np.random.default_rng(SEED)
-    drawn = [rng.normal(size=shape) / shape[0] ** 0.5 for shape in ((dim, EMBED), (EMBED, GATES), (EMBED, GATES), (GATES,), (EMBED,))]  # fmt: skip
+    drawn = [
+        rng.normal(size=shape) / shape[0] ** 0.5
+        for shape in ((dim, EMBED), (EMBED, GATES), (EMBED, GATES), (GATES,), (EMBED,))
+    ]
     drawn[0] = np.pad(drawn[0], ((0, bucket(dim) - dim), (0, 0)))
     start = Gated(*(np.repeat(x[None], 6, 0).astype(np.float32) for x in (*drawn, np.zeros(1))))
     data = laid_out(bags, 6)
@@ -159,15 +183,19 @@ def ours_on_bits(x: np.ndarray, y: np.ndarray) -> Fitted:
 
 def svm(x: np.ndarray, y: np.ndarray) -> Fitted:
     grid = {"svc__C": [0.1, 1, 10, 100], "svc__gamma": np.array([0.1, 0.3, 1, 3]) / x.shape[1]}
-    return GridSearchCV(make_pipeline(StandardScaler(), SVC()), grid, cv=folds(y)).fit(x, y).decision_function
+    return (
+        GridSearchCV(make_pipeline(StandardScaler(), SVC()), grid, cv=folds(y))
+        .fit(x, y)
+        .decision_function
+    )
 
 
 def forest(x: np.ndarray, y: np.ndarray) -> Fitted:
     """Out-of-bag accuracy chooses."""
     made = [
-        RandomForestClassifier(300, max_features=share, min_samples_leaf=leaf, oob_score=True, random_state=SEED).fit(
-            x, y
-        )
+        RandomForestClassifier(
+            300, max_features=share, min_samples_leaf=leaf, oob_score=True, random_state=SEED
+        ).fit(x, y)
         for share in ("sqrt", 0.3)
         for leaf in (1, 3)
     ]
@@ -176,7 +204,13 @@ def forest(x: np.ndarray, y: np.ndarray) -> Fitted:
 
 
 def logistic_l1(x: np.ndarray, y: np.ndarray) -> Fitted:
-    model = LogisticRegressionCV(Cs=np.geomspace(0.03, 30, 10), cv=folds(y), l1_ratios=(1.0,), solver="liblinear", use_legacy_attributes=False)  # fmt: skip
+    model = LogisticRegressionCV(
+        Cs=np.geomspace(0.03, 30, 10),
+        cv=folds(y),
+        l1_ratios=(1.0,),
+        solver="liblinear",
+        use_legacy_attributes=False,
+    )
     return model.fit(x, y).decision_function
 
 
@@ -217,21 +251,34 @@ class Prediction(NamedTuple):
 def ours_on_laws(attention: str) -> Callable[..., Fitted]:
     def fit(x: np.ndarray, y: np.ndarray) -> Fitted:
         model = ConditionalMeanRegressor(attention=attention, random_state=SEED).fit(x, y)
-        return lambda new, target: Prediction(model.predict_quantile(new, LEVELS), model.predict(new), model.log_density(new, target), model.predict_interval(new, 0.9))  # fmt: skip
+        return lambda new, target: Prediction(
+            model.predict_quantile(new, LEVELS),
+            model.predict(new),
+            model.log_density(new, target),
+            model.predict_interval(new, 0.9),
+        )
 
     return fit
 
 
 def normal(mean: np.ndarray, deviation: Any, target: np.ndarray) -> Prediction:
     deviation = np.broadcast_to(deviation, mean.shape)
-    return Prediction(mean[:, None] + deviation[:, None] * special.ndtri(LEVELS), mean, stats.norm.logpdf(target, mean, deviation))  # fmt: skip
+    return Prediction(
+        mean[:, None] + deviation[:, None] * special.ndtri(LEVELS),
+        mean,
+        stats.norm.logpdf(target, mean, deviation),
+    )
 
 
 def gaussian_process(x: np.ndarray, y: np.ndarray) -> Fitted:
     """Homoscedastic, by its evidence, from three starts."""
-    kernel = ConstantKernel(1, (1e-2, 1e3)) * RBF(np.ones(x.shape[1]), (1e-2, 1e3)) + WhiteKernel(0.1, (1e-5, 10))
+    kernel = ConstantKernel(1, (1e-2, 1e3)) * RBF(np.ones(x.shape[1]), (1e-2, 1e3)) + WhiteKernel(
+        0.1, (1e-5, 10)
+    )
     scaler = StandardScaler().fit(x)
-    model = GaussianProcessRegressor(kernel, normalize_y=True, n_restarts_optimizer=2, random_state=SEED)
+    model = GaussianProcessRegressor(
+        kernel, normalize_y=True, n_restarts_optimizer=2, random_state=SEED
+    )
     model.fit(scaler.transform(x), y)
 
     def predict(new: np.ndarray, target: np.ndarray) -> Prediction:
@@ -243,9 +290,17 @@ def gaussian_process(x: np.ndarray, y: np.ndarray) -> Fitted:
 
 def kernel_ridge(x: np.ndarray, y: np.ndarray) -> Fitted:
     """By five folds, with a normal law of the deviation of what was held out."""
-    grid = {"kernelridge__alpha": np.geomspace(1e-4, 10, 6), "kernelridge__gamma": np.geomspace(1e-3, 30, 10)}
+    grid = {
+        "kernelridge__alpha": np.geomspace(1e-4, 10, 6),
+        "kernelridge__gamma": np.geomspace(1e-3, 30, 10),
+    }
     centre, inner = y.mean(), KFold(5, shuffle=True, random_state=SEED)
-    search = GridSearchCV(make_pipeline(StandardScaler(), KernelRidge(kernel="rbf")), grid, cv=inner, scoring="neg_mean_squared_error").fit(x, y - centre)  # fmt: skip
+    search = GridSearchCV(
+        make_pipeline(StandardScaler(), KernelRidge(kernel="rbf")),
+        grid,
+        cv=inner,
+        scoring="neg_mean_squared_error",
+    ).fit(x, y - centre)
     held = cross_val_predict(search.best_estimator_, x, y - centre, cv=inner)
     deviation = float(np.std(y - centre - held))
     return lambda new, target: normal(centre + search.predict(new), deviation, target)
@@ -255,12 +310,22 @@ def quantile_boosting(x: np.ndarray, y: np.ndarray) -> Fitted:
     """One model a level; depth and number of trees by three folds, by the pinball loss of three levels."""
 
     def made(level: float, depth: int, trees: int) -> Any:
-        return GradientBoostingRegressor(loss="quantile", alpha=level, max_depth=depth, n_estimators=trees, learning_rate=0.05, min_samples_leaf=5, random_state=SEED)  # fmt: skip
+        return GradientBoostingRegressor(
+            loss="quantile",
+            alpha=level,
+            max_depth=depth,
+            n_estimators=trees,
+            learning_rate=0.05,
+            min_samples_leaf=5,
+            random_state=SEED,
+        )
 
     def lost(depth: int, trees: int) -> float:
         total = 0.0
         for level in (0.1, 0.5, 0.9):
-            held = cross_val_predict(made(level, depth, trees), x, y, cv=KFold(3, shuffle=True, random_state=SEED))
+            held = cross_val_predict(
+                made(level, depth, trees), x, y, cv=KFold(3, shuffle=True, random_state=SEED)
+            )
             total += float(pinball(held, y, level).mean())
         return total
 
@@ -276,7 +341,12 @@ def quantile_boosting(x: np.ndarray, y: np.ndarray) -> Fitted:
 
 def quantile_forest(x: np.ndarray, y: np.ndarray) -> Fitted:
     """Quantiles of the training targets with the weights of a forest (Meinshausen 2006); the leaf's size by out-of-bag error."""
-    made = [RandomForestRegressor(300, min_samples_leaf=leaf, oob_score=True, random_state=SEED).fit(x, y) for leaf in (3, 5, 10, 20)]  # fmt: skip
+    made = [
+        RandomForestRegressor(300, min_samples_leaf=leaf, oob_score=True, random_state=SEED).fit(
+            x, y
+        )
+        for leaf in (3, 5, 10, 20)
+    ]
     best = max(made, key=lambda model: model.oob_score_)
     leaves, order = best.apply(x), np.argsort(y)
 
@@ -284,7 +354,9 @@ def quantile_forest(x: np.ndarray, y: np.ndarray) -> Fitted:
         same = best.apply(new)[:, None, :] == leaves[None]
         weights = (same / same.sum(1, keepdims=True)).mean(-1)
         steps = np.cumsum(weights[:, order], 1)
-        quantiles = np.stack([y[order][np.minimum((steps < level - 1e-9).sum(1), len(y) - 1)] for level in LEVELS], 1)
+        quantiles = np.stack(
+            [y[order][np.minimum((steps < level - 1e-9).sum(1), len(y) - 1)] for level in LEVELS], 1
+        )
         return Prediction(quantiles, weights @ y, None)
 
     return predict

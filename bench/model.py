@@ -71,4 +71,9 @@ def _run(form: Callable[..., Any], samples: int = SAMPLES) -> Callable[[], objec
     return lambda: jax.block_until_ready(step(model))
 
 
-BENCHMARKS: tuple[Callable[[], Row], ...] = (against_query_alone, against_full_attention, runs_together, growth)
+BENCHMARKS: tuple[Callable[[], Row], ...] = (
+    against_query_alone,
+    against_full_attention,
+    runs_together,
+    growth,
+)

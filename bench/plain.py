@@ -70,13 +70,25 @@ def gradients(
 
     g = lam * gamma**2
     signal = nu * e1 + lam * eta * (m * theta * e2 + g * rho * e3)
-    square_part = ((m * theta) ** 2 + gamma**2) * z1 + 2 * g * m * theta * rho * z2 + (g * rho) ** 2 * z3
-    by_kappa = lam * m * (-2 * gamma**2 * signal + square_part + 2 * others * c * rho * (m * theta * e1 + g * rho * e2))
+    square_part = (
+        ((m * theta) ** 2 + gamma**2) * z1 + 2 * g * m * theta * rho * z2 + (g * rho) ** 2 * z3
+    )
+    by_kappa = (
+        lam
+        * m
+        * (
+            -2 * gamma**2 * signal
+            + square_part
+            + 2 * others * c * rho * (m * theta * e1 + g * rho * e2)
+        )
+    )
     by_nu = -2 * gamma**2 * e0
     by_theta = 2 * m * (-g * eta * e1 + m * theta * z0 + g * rho * z1 + others * c * rho * e0)
     by_eta = -2 * g * (m * theta * e1 + g * rho * e2)
     by_rho = -2 * g**2 * eta * e2 + 2 * g * m * theta * z1 + 2 * g**2 * rho * z2
-    by_rho += 2 * others * (rho * (q + (length - 2) * c**2) + c * (m * theta * e0 + 2 * g * rho * e1))
+    by_rho += (
+        2 * others * (rho * (q + (length - 2) * c**2) + c * (m * theta * e0 + 2 * g * rho * e1))
+    )
     by_k = by_kappa * task.k_star + by_eta * task.v_star + by_rho * v
     by_v = by_nu * task.v_star + by_theta * task.k_star + by_rho * k
     return by_k, by_v

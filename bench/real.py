@@ -24,9 +24,9 @@ from sklearn.model_selection import RepeatedKFold, RepeatedStratifiedKFold
 from threadpoolctl import threadpool_limits
 from tools import data
 
-from attlas.lab.pages import standing, told
+from attlas.atlas.pages import standing, told
+from attlas.atlas.showpieces import REAL_DATA
 from attlas.lab.runner import machine
-from attlas.lab.showpieces import REAL_DATA
 from attlas.lab.store import Store
 from bench.methods import LEVELS, ON_BAGS, ON_BITS, ON_LAWS, Prediction, pinball
 
@@ -67,7 +67,9 @@ def bit_jobs() -> Iterator[Job]:
             for draw in range(DRAWS):
                 train, test = drawn(y, size, draw)
 
-                def run(method: str, train: Any = train, test: Any = test, x: Any = x, y: Any = y) -> dict[str, float]:
+                def run(
+                    method: str, train: Any = train, test: Any = test, x: Any = x, y: Any = y
+                ) -> dict[str, float]:
                     said = ON_BITS[method](x[train], y[train].astype(int))(x[test])
                     return {"accuracy": float(np.mean((said > 0) == y[test]))}
 
@@ -85,16 +87,24 @@ def drawn(y: np.ndarray, size: int, draw: int) -> tuple[np.ndarray, np.ndarray]:
 
 def law_jobs() -> Iterator[Job]:
     for name in (*data.CONDITIONAL, "diabetes"):
-        x, y = load_diabetes(return_X_y=True) if name == "diabetes" else data.read_rows("conditional", name)
+        x, y = (
+            load_diabetes(return_X_y=True)
+            if name == "diabetes"
+            else data.read_rows("conditional", name)
+        )
         y = (y - y.mean()) / y.std()
         for fold, (train, test) in enumerate(
             RepeatedKFold(n_splits=SPLITS, n_repeats=LAW_REPEATS, random_state=LAW_SEED).split(x)
         ):
 
-            def run(method: str, train: Any = train, test: Any = test, x: Any = x, y: Any = y) -> dict[str, float]:
+            def run(
+                method: str, train: Any = train, test: Any = test, x: Any = x, y: Any = y
+            ) -> dict[str, float]:
                 said = ON_LAWS[method](x[train], y[train])(x[test], y[test])
                 third = (
-                    np.searchsorted(np.quantile(x[train, 0], [1 / 3, 2 / 3]), x[test, 0]) if x.shape[1] == 1 else None
+                    np.searchsorted(np.quantile(x[train, 0], [1 / 3, 2 / 3]), x[test, 0])
+                    if x.shape[1] == 1
+                    else None
                 )
                 return scores(said, y[test], third)
 
@@ -111,8 +121,12 @@ def scores(said: Prediction, target: np.ndarray, third: np.ndarray | None = None
         "inside": [[int(inside.sum()), len(inside)]],
     }
     if third is not None:
-        found["inside"] += [[int(inside[third == k].sum()), int((third == k).sum())] for k in range(3)]
-    return found if said.log_density is None else {"NLPD": float(-np.mean(said.log_density)), **found}
+        found["inside"] += [
+            [int(inside[third == k].sum()), int((third == k).sum())] for k in range(3)
+        ]
+    return (
+        found if said.log_density is None else {"NLPD": float(-np.mean(said.log_density)), **found}
+    )
 
 
 JOBS = {"bags": bag_jobs, "bits": bit_jobs, "laws": law_jobs}
@@ -138,9 +152,16 @@ def keep(path: Path, content: dict[str, Any]) -> None:
 @click.option("--method", "methods", multiple=True, help="One method.")
 @click.option("--folds", type=int, default=10**9, help="So many folds or draws at most.")
 @click.option("--out", type=click.Path(path_type=Path), default=RESULTS, help="The results.")
-@click.option("--ship", type=click.Path(path_type=Path), help="Also write the atlas's table to this file.")
+@click.option(
+    "--ship", type=click.Path(path_type=Path), help="Also write the atlas's table to this file."
+)
 def main(
-    only: tuple[str, ...], names: tuple[str, ...], methods: tuple[str, ...], folds: int, out: Path, ship: Path | None
+    only: tuple[str, ...],
+    names: tuple[str, ...],
+    methods: tuple[str, ...],
+    folds: int,
+    out: Path,
+    ship: Path | None,
 ) -> None:
     """Measure what is not measured yet, then print the tables."""
     data.fetch()
@@ -160,7 +181,9 @@ def main(
         Console(highlight=False, width=150).print(table)
 
 
-def measure(job: Job, methods: tuple[str, ...], content: dict[str, Any], out: Path, progress: Console) -> None:
+def measure(
+    job: Job, methods: tuple[str, ...], content: dict[str, Any], out: Path, progress: Console
+) -> None:
     kind, name, fold, run, known = job
     for method in methods or known:
         kept = content["runs"].setdefault(kind, {}).setdefault(name, {}).setdefault(method, {})
@@ -192,11 +215,16 @@ def summarised(kind: str, name: str, methods: dict[str, Any]) -> dict[str, Any]:
     for method, folds in methods.items():
         shared = sorted(set(folds) & set(mine), key=int)
         measures = [m for m in next(iter(folds.values())) if m not in ("seconds", "inside")]
-        row: dict[str, Any] = {"folds": len(folds), "seconds": float(np.median([f["seconds"] for f in folds.values()]))}
+        row: dict[str, Any] = {
+            "folds": len(folds),
+            "seconds": float(np.median([f["seconds"] for f in folds.values()])),
+        }
         for measure_ in measures:
             row[measure_] = float(np.mean([f[measure_] for f in folds.values()]))
             if method != OURS[kind] and len(shared) > 2 and measure_ in mine[shared[0]]:
-                ahead = [BETTER[measure_] * (mine[k][measure_] - folds[k][measure_]) for k in shared]
+                ahead = [
+                    BETTER[measure_] * (mine[k][measure_] - folds[k][measure_]) for k in shared
+                ]
                 row[f"{measure_}, ours ahead by"] = interval(np.array(ahead), overlap)
         if kind == "laws":
             held, of = np.sum([f["inside"] for f in folds.values()], 0).T
@@ -220,7 +248,11 @@ def interval(ahead: np.ndarray, overlap: float) -> list[float]:
     return [float(ahead.mean()), float(ahead.mean()) - reach, float(ahead.mean()) + reach]
 
 
-MEASURES = {"bags": ("accuracy", "AUC"), "bits": ("accuracy",), "laws": ("NLPD", "CRPS", "coverage", "by thirds")}
+MEASURES = {
+    "bags": ("accuracy", "AUC"),
+    "bits": ("accuracy",),
+    "laws": ("NLPD", "CRPS", "coverage", "by thirds"),
+}
 WORDS = {
     "bags": (
         "Bags of which one instance decides",
@@ -256,7 +288,14 @@ def for_the_atlas(found: dict[str, Any]) -> dict[str, Any]:
             for name, methods in of_kind.items()
             for i, (method, row) in enumerate(methods.items())
         ]
-        kinds.append({"title": WORDS[kind][0], "words": WORDS[kind][1], "measures": MEASURES[kind], "rows": rows})
+        kinds.append(
+            {
+                "title": WORDS[kind][0],
+                "words": WORDS[kind][1],
+                "measures": MEASURES[kind],
+                "rows": rows,
+            }
+        )
     how = machine()
     words = f"Measured {date.today()} with Attlas {how['attlas']}, JAX {how['jax']} and scikit-learn {version('scikit-learn')}; seeds {SEED} and, of the laws, {LAW_SEED}, which nothing was chosen on."
     return {"words": words, "kinds": kinds}
@@ -277,8 +316,18 @@ def tables(found: dict[str, Any]) -> Iterator[Table]:
             table.add_column(heading)
         for row in kind["rows"]:
             numbers = [told(number) for number in row["numbers"]]
-            ahead = "" if row["ahead"] is None else "{:+.3f} [{:+.3f}, {:+.3f}]".format(*row["ahead"])
-            table.add_row(row["data"] if row["first"] else "", row["method"], *numbers, ahead, standing(row["ahead"]), str(row["folds"]), f"{row['seconds']:.2f}")  # fmt: skip
+            ahead = (
+                "" if row["ahead"] is None else "{:+.3f} [{:+.3f}, {:+.3f}]".format(*row["ahead"])
+            )
+            table.add_row(
+                row["data"] if row["first"] else "",
+                row["method"],
+                *numbers,
+                ahead,
+                standing(row["ahead"]),
+                str(row["folds"]),
+                f"{row['seconds']:.2f}",
+            )
         yield table
 
 

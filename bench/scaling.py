@@ -52,10 +52,16 @@ def _blocks(claim: Claim, store: Store) -> dict[str, float]:
 
     names = {address.cell(setting) for setting in settings}
     found = {"write a block": _each(write, BLOCKS)}
-    found["bytes of a block on disk"] = sum(p.stat().st_blocks * 512 for p in store.folder.rglob("*.*")) / BLOCKS
-    found["find a block, first look"] = _each(lambda: Store(store.folder).find(address.claim, names), BLOCKS)
+    found["bytes of a block on disk"] = (
+        sum(p.stat().st_blocks * 512 for p in store.folder.rglob("*.*")) / BLOCKS
+    )
+    found["find a block, first look"] = _each(
+        lambda: Store(store.folder).find(address.claim, names), BLOCKS
+    )
     found["find a block, next look"] = _each(lambda: store.find(address.claim, names), BLOCKS)
-    found["read a block of one cell"] = _each(lambda: list(store.read(address.claim, names)), BLOCKS)
+    found["read a block of one cell"] = _each(
+        lambda: list(store.read(address.claim, names)), BLOCKS
+    )
     found["pack a block"] = _each(lambda: store.pack(address.claim), BLOCKS)
     return found
 
@@ -74,12 +80,20 @@ def _cells(claim: Claim, store: Store) -> dict[str, float]:
     address = Address.of(claim, 0)
     for first in range(0, count, 1000):
         some = grid.settings[first : first + 1000]
-        store.save([Cell(address, setting) for setting in some], claim.measure(some, 0), {"seconds": 1.0})
+        store.save(
+            [Cell(address, setting) for setting in some], claim.measure(some, 0), {"seconds": 1.0}
+        )
     status = np.full(count, DONE)
     kept: list[xr.Dataset] = []
-    found["find a cell"] = _each(lambda: Store(store.folder).find(claim.evidence, set(grid.names)), count)
-    found["gather a cell"] = _each(lambda: kept.append(gather(grid, Store(store.folder), status, {})), count)
-    found["write a gathered cell"] = _each(lambda: write_gathered(kept[0], store.folder / "all.nc"), count)
+    found["find a cell"] = _each(
+        lambda: Store(store.folder).find(claim.evidence, set(grid.names)), count
+    )
+    found["gather a cell"] = _each(
+        lambda: kept.append(gather(grid, Store(store.folder), status, {})), count
+    )
+    found["write a gathered cell"] = _each(
+        lambda: write_gathered(kept[0], store.folder / "all.nc"), count
+    )
     return found
 
 
@@ -104,10 +118,15 @@ class Crowd:
 
 def _crowd(claim: Claim, store: Store) -> dict[str, float]:
     plan = plan_sweep(claim, {"n": "1:1001", "lam": "1:101"}, 0, "quick", {}, store)
-    look = _each(lambda: plan.store.find(plan.folder, dict.fromkeys(plan.grid.names, 0)), len(plan.grid))
+    look = _each(
+        lambda: plan.store.find(plan.folder, dict.fromkeys(plan.grid.names, 0)), len(plan.grid)
+    )
     crowd = Crowd()
     took = _each(lambda: plan.run(crowd), 1)
-    return {"look for a missing cell": look, "queue and hand out a task, thousands under way": took / crowd.tasks}
+    return {
+        "look for a missing cell": look,
+        "queue and hand out a task, thousands under way": took / crowd.tasks,
+    }
 
 
 def _tasks(claim: Claim, store: Store) -> dict[str, float]:
@@ -133,7 +152,9 @@ def _tasks(claim: Claim, store: Store) -> dict[str, float]:
         one_by_one = [_each(empty(2 * 10**6 + number, 1), 1) for number in range(50)]
         found["hand out an empty task, one at a time"] = float(np.median(one_by_one))
         plan = plan_sweep(claim, {"n": f"100:{100 + BLOCKS}"}, 0, "quick", {}, store)
-        found["a task of one empty cell, in a sweep"] = _each(lambda: _one_by_one(plan, crew), BLOCKS)
+        found["a task of one empty cell, in a sweep"] = _each(
+            lambda: _one_by_one(plan, crew), BLOCKS
+        )
     return found
 
 

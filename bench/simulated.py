@@ -31,8 +31,13 @@ class Located(NamedTuple):
 def located(dim: int, samples: int, seed: int) -> Located:
     """The single-location task with ten instances, gamma² = 1/2 and noise 0.1; the linear predictor is the population's best."""
     task = SingleLocation(dim=dim, noise=NOISE, key=jax.random.key(seed))
-    seen, new = (task.sample(jax.random.fold_in(jax.random.key(seed), i), n) for i, n in ((1, samples), (2, TESTED)))
-    model = SingleLocationRegressor(random_state=seed).fit(np.asarray(seen.tokens), np.asarray(seen.target))
+    seen, new = (
+        task.sample(jax.random.fold_in(jax.random.key(seed), i), n)
+        for i, n in ((1, samples), (2, TESTED))
+    )
+    model = SingleLocationRegressor(random_state=seed).fit(
+        np.asarray(seen.tokens), np.asarray(seen.target)
+    )
     tokens = np.asarray(new.tokens)
     excess = np.mean((model.predict(tokens) - np.asarray(new.target)) ** 2) - NOISE**2
     found = np.mean(model.predict_location(tokens) == np.asarray(new.location))
@@ -44,7 +49,9 @@ def recovered(length: int, samples: int, seed: int) -> bool:
     places = np.random.default_rng(seed).choice(length, 3, replace=False)
     task = SparseBoolean(length, tuple(int(i) for i in np.sort(places)))
     seen = task.sample(jax.random.key(seed), samples)
-    model = SparseAttentionClassifier(random_state=seed).fit(np.asarray(seen.bits), np.asarray(seen.label))
+    model = SparseAttentionClassifier(random_state=seed).fit(
+        np.asarray(seen.bits), np.asarray(seen.label)
+    )
     return model.support_.tolist() == np.sort(places).tolist()
 
 
@@ -64,7 +71,9 @@ def main(seed: int = 0) -> None:
         )
     start = time.perf_counter()
     found = [recovered(300, 70, seed + i) for i in range(50)]
-    print(f"AND of 3 of 300 bits, 70 examples: support found in {np.mean(found):.0%} (50 draws from {seed}, {time.perf_counter() - start:.0f} s)")  # fmt: skip
+    print(
+        f"AND of 3 of 300 bits, 70 examples: support found in {np.mean(found):.0%} (50 draws from {seed}, {time.perf_counter() - start:.0f} s)"
+    )
 
 
 if __name__ == "__main__":

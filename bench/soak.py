@@ -37,8 +37,16 @@ class Outcome:
 
 @click.command()
 @click.argument("patterns", nargs=-1, metavar="[PATTERN]...")
-@click.option("--seeds", type=click.IntRange(1), default=20, show_default=True, help="How many seeds.")
-@click.option("--first", type=click.IntRange(0, 2**31 - 1), default=FIRST, show_default=True, help="The first of them.")
+@click.option(
+    "--seeds", type=click.IntRange(1), default=20, show_default=True, help="How many seeds."
+)
+@click.option(
+    "--first",
+    type=click.IntRange(0, 2**31 - 1),
+    default=FIRST,
+    show_default=True,
+    help="The first of them.",
+)
 def soak(patterns: Sequence[str], seeds: int, first: int) -> None:
     """Run the claims that match PATTERN (all of them, if there is none) on many seeds.
 
@@ -51,11 +59,17 @@ def soak(patterns: Sequence[str], seeds: int, first: int) -> None:
         with temporary_store() as store:
             for number, claim in enumerate(claims, 1):
                 progress.print(f"{number} of {len(claims)}: {claim.id} ...")
-                outcomes[claim.id] = [outcome(claim.id, seed, store) for seed in range(first, first + seeds)]
+                outcomes[claim.id] = [
+                    outcome(claim.id, seed, store) for seed in range(first, first + seeds)
+                ]
     except attlas.InputError as error:
         raise click.UsageError(str(error)) from error
     Console(highlight=False, width=None if sys.stdout.isatty() else 160).print(table_of(outcomes))
-    sys.exit(int(any(o.verdict in ("refuted", "undecided") for found in outcomes.values() for o in found)))
+    sys.exit(
+        int(
+            any(o.verdict in ("refuted", "undecided") for found in outcomes.values() for o in found)
+        )
+    )
 
 
 @contextmanager
@@ -98,7 +112,12 @@ def table_of(outcomes: dict[str, list[Outcome]]) -> Table:
     table.add_column("statistic", no_wrap=True)
     table.add_column("held against", no_wrap=True)
     for claim, found in outcomes.items():
-        table.add_row(claim, *tally(found), span([o.statistic for o in found]), span([o.threshold for o in found]))
+        table.add_row(
+            claim,
+            *tally(found),
+            span([o.statistic for o in found]),
+            span([o.threshold for o in found]),
+        )
     everything = [o for found in outcomes.values() for o in found]
     table.add_section()
     table.add_row(f"total: {len(everything)} runs", *tally(everything), style="bold")
@@ -115,7 +134,9 @@ def tally(outcomes: Sequence[Outcome]) -> tuple[str, str, str]:
 
 
 def shares(words: Sequence[str]) -> str:
-    return ", ".join(f"{word} {100 * count / len(words):.3g} %" for word, count in Counter(words).most_common())
+    return ", ".join(
+        f"{word} {100 * count / len(words):.3g} %" for word, count in Counter(words).most_common()
+    )
 
 
 def span(values: Sequence[float]) -> str:

@@ -33,18 +33,31 @@ def two_processes() -> Row:
 
         what = "120 compute-bound cells on two local processes of one thread, against one"
         return compare(
-            what, lambda: cells(two), lambda: cells(one), expected="1.7 or more, on two idle cores", rounds=5
+            what,
+            lambda: cells(two),
+            lambda: cells(one),
+            expected="1.7 or more, on two idle cores",
+            rounds=5,
         )
 
 
 def overhead() -> Row:
     """Cells that do nothing, a batch and a block each: what is left is handing out, writing and answering."""
     batches = 200
-    with temporary_store() as store, _crew("local:1", claims()["alone"], store) as crew, _one_batch_a_task():
+    with (
+        temporary_store() as store,
+        _crew("local:1", claims()["alone"], store) as crew,
+        _one_batch_a_task(),
+    ):
         _plan(claims()["alone"], {"n": "1:9"}, store).run(crew)
-        took = seconds(lambda: _plan(claims()["alone"], {"n": f"100:{100 + batches}"}, store).run(crew))
+        took = seconds(
+            lambda: _plan(claims()["alone"], {"n": f"100:{100 + batches}"}, store).run(crew)
+        )
     return Row(
-        "a batch on a local process: handed out, stored, answered, against 20 ms", took / batches, 0.02, "1 or more"
+        "a batch on a local process: handed out, stored, answered, against 20 ms",
+        took / batches,
+        0.02,
+        "1 or more",
     )
 
 
@@ -53,8 +66,15 @@ def here() -> Row:
     with temporary_store() as store, _one_batch_a_task():
         claim = claims()["alone"]
         _plan(claim, {"n": "1:9"}, store).run(Here(claim, store))
-        took = seconds(lambda: _plan(claim, {"n": f"100:{100 + batches}"}, store).run(Here(claim, store)))
-    return Row("a batch in this process: measured and stored, against 20 ms", took / batches, 0.02, "1 or more")
+        took = seconds(
+            lambda: _plan(claim, {"n": f"100:{100 + batches}"}, store).run(Here(claim, store))
+        )
+    return Row(
+        "a batch in this process: measured and stored, against 20 ms",
+        took / batches,
+        0.02,
+        "1 or more",
+    )
 
 
 def resume() -> Row:
@@ -63,7 +83,9 @@ def resume() -> Row:
     with temporary_store() as store, _one_batch_a_task():
         _plan(claim, grid, store).run(Here(claim, store))
         took = seconds(lambda: _finish(claim, grid, Store(store.folder)).gathered())
-    return Row("resuming and gathering a finished sweep of 10^4 cells, against 3 s", took, 3.0, "1 or more")
+    return Row(
+        "resuming and gathering a finished sweep of 10^4 cells, against 3 s", took, 3.0, "1 or more"
+    )
 
 
 def gather() -> Row:
@@ -71,7 +93,12 @@ def gather() -> Row:
     with temporary_store() as store:
         _plan(claim, grid, store).run(Here(claim, store))
         took = seconds(lambda: _finish(claim, grid, Store(store.folder)).gathered())
-    return Row("planning and gathering a finished sweep of 10^5 cells, against 10 s", took, 10.0, "1 or more")
+    return Row(
+        "planning and gathering a finished sweep of 10^5 cells, against 10 s",
+        took,
+        10.0,
+        "1 or more",
+    )
 
 
 def _plan(claim: Claim, grid: dict[str, str], store: Store) -> Sweep:

@@ -32,7 +32,9 @@ def basins(cells: int) -> xr.Dataset:
     runs = ("cell", "repeat")
     found = {name: (runs, draws.normal(size=(cells, STARTS))) for name in ("eta_start", "nu_start")}
     words = ("arrived", "oracle", "sliding", "swapped", "twice_as_fast")
-    return xr.Dataset({**found, **{name: (runs, draws.random((cells, STARTS)) < 0.5) for name in words}})
+    return xr.Dataset(
+        {**found, **{name: (runs, draws.random((cells, STARTS)) < 0.5) for name in words}}
+    )
 
 
 def gathering(missing: int) -> dict[str, float]:
@@ -95,7 +97,9 @@ def first_look() -> dict[str, float]:
         evidence = evidence.assign_attrs(precision="float64", code="c")
         for block in range(blocks):
             names = [address.named(f"{block}-{n}") for n in range(each)]
-            store._save(address.claim, names, evidence, {"seconds": 1.0}, [n // 10 for n in range(each)])
+            store._save(
+                address.claim, names, evidence, {"seconds": 1.0}, [n // 10 for n in range(each)]
+            )
         size = next(Path(folder).rglob("*.json")).stat().st_size
         fresh, before = Store(folder), _now()
         looks = [_seconds(lambda: fresh.pack(address.claim)) for _ in range(2)]

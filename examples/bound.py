@@ -32,7 +32,9 @@ def samples_for_and(length: int) -> dict[str, float]:
     basis = threshold_head(task)
     drawn = threshold_head(task, embedding=RandomDirections(length, round(12 * np.log(length))))
     return {
-        "no dimension": basis.capacity("sharp", count_parameters=False).samples_for(0.5, margin=basis.margin),
+        "no dimension": basis.capacity("sharp", count_parameters=False).samples_for(
+            0.5, margin=basis.margin
+        ),
         "parameters, d = T + 3": basis.capacity("sharp").samples_for(0.5, margin=basis.margin),
         "parameters, d = 12 ln T": drawn.capacity("sharp").samples_for(0.5, margin=drawn.margin),
         "Occam": float(occam_samples(task.log_hypotheses, 0.5)),
@@ -59,12 +61,18 @@ def main(length: int, depth: int, dim: int, scale: float) -> None:
         for name, value in once.items():
             print(f"  {name:26} {value:10.3g}   x {twice[name] / value:.2f}")
         capacity = capacity_of(deep_model(depth, dim, scale), length, constant="sharp")
-        print(f"\nA model of {depth} layers, on 10,000 sequences of {length:,} unit tokens, at a tenth of its reach:\n")
+        print(
+            f"\nA model of {depth} layers, on 10,000 sequences of {length:,} unit tokens, at a tenth of its reach:\n"
+        )
         print(capacity.report(0.1 * float(np.exp(capacity.log_reach)), 10_000))
         scaling = capacity.dimension_free().scaling(0.1 * float(np.exp(capacity.log_reach)), 10_000)
-        print(f"by norms alone, without counting parameters: exponent {scaling['length']:.3g} in the length")
+        print(
+            f"by norms alone, without counting parameters: exponent {scaling['length']:.3g} in the length"
+        )
         bound = capacity.risk_bound(10_000, margin=0.1)
-        print(f"\nbound on the excess error at margin 0.1: {bound.value:.3g}{', vacuous' if bound.vacuous else ''}")
+        print(
+            f"\nbound on the excess error at margin 0.1: {bound.value:.3g}{', vacuous' if bound.vacuous else ''}"
+        )
     except InputError as error:
         raise click.UsageError(str(error)) from error
 

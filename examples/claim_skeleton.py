@@ -42,7 +42,11 @@ def first_weight(key, block, tokens, sharpness):
 def sums_to_one(cells, seed):
     (cell,) = cells
     sampled = monte_carlo(
-        first_weight, key_for(seed, ID, "scores"), cell.samples, jnp.arange(cell.length), cell.sharpness
+        first_weight,
+        key_for(seed, ID, "scores"),
+        cell.samples,
+        jnp.arange(cell.length),
+        cell.sharpness,
     )
     return xr.Dataset(
         {

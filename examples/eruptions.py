@@ -36,10 +36,15 @@ def main(path: Path = DATA) -> ConditionalMeanRegressor:
         print(
             f"After {after} minutes: {mean:.1f} ± {spread:.1f} minutes; longer than three with probability {1 - model.cdf([[after]], [3.0])[0]:.2f}."
         )
-        print("  " + "".join(" .:-=+*#%@"[int(9 * d / density.max())] for d in density) + "  1 to 6 minutes")
+        print(
+            "  "
+            + "".join(" .:-=+*#%@"[int(9 * d / density.max())] for d in density)
+            + "  1 to 6 minutes"
+        )
     rows, weights = model.speakers([[65]], top=3)
     told = ", ".join(
-        f"{minutes[i]:.1f} after {wait[i, 0]:.0f} ({w:+.2f})" for i, w in zip(rows[0], weights[0], strict=True)
+        f"{minutes[i]:.1f} after {wait[i, 0]:.0f} ({w:+.2f})"
+        for i, w in zip(rows[0], weights[0], strict=True)
     )
     print(f"Of past eruptions these speak loudest about 65: {told}.")
     return model

@@ -30,7 +30,16 @@ import numpy as np
 import pandas as pd
 import vl_convert
 import xarray as xr
-from heads import free_step, linear_fit, options, print_table, softmax_weights, train, with_error, write_page
+from heads import (
+    free_step,
+    linear_fit,
+    options,
+    print_table,
+    softmax_weights,
+    train,
+    with_error,
+    write_page,
+)
 
 from attlas.drawing import PALETTE, THEORY, finish
 from attlas.errors import whole
@@ -56,7 +65,9 @@ class Records(NamedTuple):
 def draw_records(rng, count):
     place = rng.integers(CYCLES, size=count)
     vibration = rng.normal(size=(count, CYCLES, SAMPLES))
-    level = np.sqrt(1 - ROUGHNESS**2 / SAMPLES) * rng.normal(size=(count, CYCLES, 1))  # the mean then has variance 1
+    level = np.sqrt(1 - ROUGHNESS**2 / SAMPLES) * rng.normal(
+        size=(count, CYCLES, 1)
+    )  # the mean then has variance 1
     pressure = level + ROUGHNESS * rng.normal(size=(count, CYCLES, SAMPLES))
     tokens = np.concatenate([vibration, pressure], -1)
     tokens[np.arange(count), place] += TASK.m * K_STAR
@@ -77,24 +88,42 @@ def learn(seed=0, repeats=5, count=4000):
         [draw_records(np.random.default_rng([seed, repeat, part]), count) for part in range(2)]
         for repeat in range(whole("repeats", repeats, 2))
     ]
-    tokens, target = (np.stack([getattr(training, name) for training, _ in drawn]) for name in ("tokens", "target"))
+    tokens, target = (
+        np.stack([getattr(training, name) for training, _ in drawn])
+        for name in ("tokens", "target")
+    )
     heads = train(
-        jax.random.key(seed), tokens, target, weigh=softmax_weights, move=free_step, size=0.03, steps=3000, start=0.1
+        jax.random.key(seed),
+        tokens,
+        target,
+        weigh=softmax_weights,
+        move=free_step,
+        size=0.03,
+        steps=3000,
+        start=0.1,
     )
     heads = [(np.asarray(k), np.asarray(v)) for k, v in zip(*heads, strict=True)]
     measured = []
     for (k, v), (training, test) in zip(heads, drawn, strict=True):
         weights, constant = linear_fit(training.tokens.reshape(count, -1), training.target, PENALTY)
-        looked = {"softmax head": attend(test, k, v), "best possible": attend(test, TASK.m * K_STAR, V_STAR)}
+        looked = {
+            "softmax head": attend(test, k, v),
+            "best possible": attend(test, TASK.m * K_STAR, V_STAR),
+        }
         said = {
             "constant": training.target.mean(),
             "linear regression": test.tokens.reshape(count, -1) @ weights + constant,
             **{name: prediction for name, (_, prediction) in looked.items()},
         }
         error = [((prediction - test.target) ** 2).mean() for prediction in said.values()]
-        found = [(looked[name][0].argmax(1) == test.place).mean() if name in looked else np.nan for name in said]
+        found = [
+            (looked[name][0].argmax(1) == test.place).mean() if name in looked else np.nan
+            for name in said
+        ]
         axes = {"predictor": list(said)}
-        measured.append(xr.Dataset({"error": ("predictor", error), "found": ("predictor", found)}, axes))
+        measured.append(
+            xr.Dataset({"error": ("predictor", error), "found": ("predictor", found)}, axes)
+        )
     return xr.concat(measured, "repeat"), heads[0], drawn[0][1]
 
 
@@ -110,13 +139,32 @@ def draw_record(tokens, weights, place):
         }
     )
     looks = pd.DataFrame(
-        {"start": range(CYCLES), "end": range(1, CYCLES + 1), "weight": weights.round(4), "knocked": knocked}
+        {
+            "start": range(CYCLES),
+            "end": range(1, CYCLES + 1),
+            "weight": weights.round(4),
+            "knocked": knocked,
+        }
     )
     width, scale = 620, alt.Scale(domain=[0, CYCLES], nice=False)
-    middles = alt.Axis(values=[c + 0.5 for c in range(CYCLES)], labelExpr="datum.value + 0.5", ticks=False, grid=False)
-    shade = alt.Chart(looks[knocked]).mark_rect(color=PALETTE[1], opacity=0.14).encode(x="start:Q", x2="end:Q")
+    middles = alt.Axis(
+        values=[c + 0.5 for c in range(CYCLES)],
+        labelExpr="datum.value + 0.5",
+        ticks=False,
+        grid=False,
+    )
+    shade = (
+        alt.Chart(looks[knocked])
+        .mark_rect(color=PALETTE[1], opacity=0.14)
+        .encode(x="start:Q", x2="end:Q")
+    )
     line = alt.Chart(series).mark_line(color=THEORY, strokeWidth=1)
-    x = alt.X("time:Q", title=None, scale=scale, axis=alt.Axis(values=list(range(CYCLES + 1)), labels=False))
+    x = alt.X(
+        "time:Q",
+        title=None,
+        scale=scale,
+        axis=alt.Axis(values=list(range(CYCLES + 1)), labels=False),
+    )
     lines = [
         (shade + line.encode(x=x, y=f"{name}:Q")).properties(width=width, height=90)
         for name in ("vibration", "pressure")
@@ -127,7 +175,12 @@ def draw_record(tokens, weights, place):
         .encode(
             x=alt.X("start:Q", title="cycle", scale=scale, axis=middles),
             x2="end:Q",
-            y=alt.Y("weight:Q", title="attention", scale=alt.Scale(domain=[0, 1]), axis=alt.Axis(format="%")),
+            y=alt.Y(
+                "weight:Q",
+                title="attention",
+                scale=alt.Scale(domain=[0, 1]),
+                axis=alt.Axis(format="%"),
+            ),
             y2=alt.datum(0),
             color=alt.condition("datum.knocked", alt.value(PALETTE[1]), alt.value(PALETTE[0])),
         )
@@ -137,14 +190,24 @@ def draw_record(tokens, weights, place):
 
 def draw_errors(measured):
     """The errors of all predictors, with twice their standard errors, and the best that linear ones can do."""
-    mean, error = measured.error.mean("repeat"), measured.error.std("repeat", ddof=1) / measured.sizes["repeat"] ** 0.5
+    mean, error = (
+        measured.error.mean("repeat"),
+        measured.error.std("repeat", ddof=1) / measured.sizes["repeat"] ** 0.5,
+    )
     frame = pd.DataFrame(
-        {"predictor": mean.predictor, "error": mean, "low": mean - 2 * error, "high": mean + 2 * error}
+        {
+            "predictor": mean.predictor,
+            "error": mean,
+            "low": mean - 2 * error,
+            "high": mean + 2 * error,
+        }
     )
     y = alt.Y("predictor:N", title=None, sort=None, axis=alt.Axis(minExtent=110))
     base = alt.Chart(frame)
     x = alt.X("error:Q", title="mean square error on new records", scale=alt.Scale(domainMin=0))
-    limits = alt.Chart(pd.DataFrame({"level": [TASK.linear_risk()]})).mark_rule(strokeDash=[5, 4], color=THEORY)
+    limits = alt.Chart(pd.DataFrame({"level": [TASK.linear_risk()]})).mark_rule(
+        strokeDash=[5, 4], color=THEORY
+    )
     bars = base.mark_rule(color=PALETTE[0]).encode(x="low:Q", x2="high:Q", y=y)
     points = base.mark_point(filled=True, size=60, color=PALETTE[0]).encode(x=x, y=y)
     return (limits.encode(x="level:Q") + bars + points).properties(width=560, height=120)
@@ -154,13 +217,19 @@ def svg(chart, title, subtitle=""):
     return vl_convert.vegalite_to_svg(finish(chart, title, subtitle).to_dict())
 
 
-@click.command(help="Train a head on records in which one event decides, print its error and write a page.")
+@click.command(
+    help="Train a head on records in which one event decides, print its error and write a page."
+)
 @options("events.html")
 def main(out, seed):
     measured, (k, v), test = learn(seed)
     names = list(measured.predictor.values)
     rows = [
-        [name, with_error(here.error), "" if np.isnan(here.found).any() else with_error(100 * here.found, 1)]
+        [
+            name,
+            with_error(here.error),
+            "" if np.isnan(here.found).any() else with_error(100 * here.found, 1),
+        ]
         for name in names
         for here in [measured.sel(predictor=name)]
     ]
@@ -172,7 +241,9 @@ def main(out, seed):
         {
             "svg": svg(draw_record(test.tokens[i], weights[i], test.place[i]), f"Record {i + 1}"),
             "words": f"The knock is in cycle {test.place[i] + 1}, where the head has {weights[i, test.place[i]]:.0%} of its "
-            f"attention. It says {said[i]:+.2f}; measured was {test.target[i]:+.2f}.".replace("-", "−"),
+            f"attention. It says {said[i]:+.2f}; measured was {test.target[i]:+.2f}.".replace(
+                "-", "−"
+            ),
         }
         for i in range(8)
     ]

@@ -14,8 +14,8 @@ import jinja2
 import numpy as np
 
 import attlas
+from attlas.atlas.formulas import mathml
 from attlas.drawing import PALETTE
-from attlas.lab.formulas import mathml
 from attlas.single_location import InverseDecay
 
 SHARPNESS = InverseDecay(start=1.0, rate=2e-3)
@@ -54,7 +54,9 @@ def train(key, tokens, target, *, weigh, move, size, steps, start=1.0, batch=64)
         def step(head, t):
             rows = jax.random.randint(jax.random.fold_in(key, t), (batch,), 0, len(target))
             x, y = tokens[rows], target[rows]
-            in_k, in_v = jax.grad(lambda k, v: (((weigh(x, k, t) * (x @ v)).sum(-1) - y) ** 2).mean(), (0, 1))(*head)
+            in_k, in_v = jax.grad(
+                lambda k, v: (((weigh(x, k, t) * (x @ v)).sum(-1) - y) ** 2).mean(), (0, 1)
+            )(*head)
             shrinking = size * (1 - t / steps)
             return (move(head[0], in_k, shrinking), move(head[1], in_v, shrinking)), None
 
@@ -69,7 +71,9 @@ def linear_fit(features, target, penalty=0.0):
     """Weights [p] and intercept of the ridge regression of `target` [n] on `features` [n, p]."""
     x, y = np.asarray(features, float), np.asarray(target, float)
     centred = x - x.mean(0)
-    weights = np.linalg.solve(centred.T @ centred + penalty * np.eye(x.shape[1]), centred.T @ (y - y.mean()))
+    weights = np.linalg.solve(
+        centred.T @ centred + penalty * np.eye(x.shape[1]), centred.T @ (y - y.mean())
+    )
     return weights, y.mean() - x.mean(0) @ weights
 
 
@@ -82,7 +86,9 @@ def with_error(values, digits=3):
 def print_table(headings, rows):
     widths = [max(map(len, column)) for column in zip(headings, *rows, strict=True)]
     for row in (headings, *rows):
-        click.echo("  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip())
+        click.echo(
+            "  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip()
+        )
 
 
 def _writable(context, parameter, path):
@@ -90,7 +96,9 @@ def _writable(context, parameter, path):
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise click.BadParameter(f"the folder {str(path.parent)!r} cannot be made: {error.strerror}") from error
+        raise click.BadParameter(
+            f"the folder {str(path.parent)!r} cannot be made: {error.strerror}"
+        ) from error
     if not os.access(path if path.exists() else path.parent, os.W_OK):
         raise click.BadParameter(f"{str(path)!r} cannot be written")
     return path
@@ -118,9 +126,13 @@ def options(name):
 
 def write_page(template, out, **content):
     """Fill in `template` of this folder, which extends the atlas' own page, and write it to `out`."""
-    loader = jinja2.ChoiceLoader([jinja2.FileSystemLoader(Path(__file__).parent), jinja2.PackageLoader("attlas.lab")])
+    loader = jinja2.ChoiceLoader(
+        [jinja2.FileSystemLoader(Path(__file__).parent), jinja2.PackageLoader("attlas.lab")]
+    )
     pages = jinja2.Environment(loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True)
     pages.filters["mathml"] = mathml
-    text = pages.get_template(template).render(version=attlas.__version__, palette=PALETTE, **content)
+    text = pages.get_template(template).render(
+        version=attlas.__version__, palette=PALETTE, **content
+    )
     out.write_text(text, encoding="utf-8")
     click.echo(out)

@@ -19,7 +19,9 @@ def molecules(path: Path = DATA) -> tuple[list[np.ndarray], np.ndarray]:
     if path.exists():
         table = np.loadtxt(path, delimiter=",", skiprows=1)
         ids = table[:, 1]
-        return [table[ids == i, 2:] for i in np.unique(ids)], np.array([table[ids == i, 0][0] for i in np.unique(ids)])
+        return [table[ids == i, 2:] for i in np.unique(ids)], np.array(
+            [table[ids == i, 0][0] for i in np.unique(ids)]
+        )
     rng = np.random.default_rng(0)
     bags = [rng.normal(size=(rng.integers(2, 9), 12)) for _ in range(90)]
     for bag in bags[::2]:
@@ -29,7 +31,9 @@ def molecules(path: Path = DATA) -> tuple[list[np.ndarray], np.ndarray]:
 
 def main(path: Path = DATA) -> SingleLocationClassifier:
     bags, smells = molecules(path)
-    print(f"{len(bags)} molecules, {sum(map(len, bags))} shapes, {'measured' if path.exists() else 'made up'}.")
+    print(
+        f"{len(bags)} molecules, {sum(map(len, bags))} shapes, {'measured' if path.exists() else 'made up'}."
+    )
     model = SingleLocationClassifier(random_state=0).fit(bags, smells)
     print(model.explain())
     scores = cross_val_score(model, bags, smells, cv=5)

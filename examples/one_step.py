@@ -42,7 +42,9 @@ def prompt(key, block, examples, dim, noise):
 
 def attend(inputs, labels, query, step):
     """The answer of one linear attention head, [block]."""
-    out = linear_attention(query[:, None], inputs, labels[..., None], temperature=inputs.shape[1] / step)
+    out = linear_attention(
+        query[:, None], inputs, labels[..., None], temperature=inputs.shape[1] / step
+    )
     return out[:, 0, 0]
 
 
@@ -52,7 +54,9 @@ def descend_once(inputs, labels, query, step):
     def loss(weight, x, y):
         return jnp.mean((x @ weight - y) ** 2) / 2
 
-    weights = -step * jax.vmap(jax.grad(loss), (None, 0, 0))(jnp.zeros(inputs.shape[-1]), inputs, labels)
+    weights = -step * jax.vmap(jax.grad(loss), (None, 0, 0))(
+        jnp.zeros(inputs.shape[-1]), inputs, labels
+    )
     return jnp.einsum("bd,bd->b", query, weights)
 
 
@@ -81,19 +85,32 @@ def best_step(examples, dim, noise):
 )
 def attention_is_descent(cells, seed):
     (cell,) = cells
-    inputs, labels, query, _ = prompt(key_for(seed, DESCENT, "prompts"), 64, cell.examples, cell.dim, cell.noise)
+    inputs, labels, query, _ = prompt(
+        key_for(seed, DESCENT, "prompts"), 64, cell.examples, cell.dim, cell.noise
+    )
     parts = {"predicted": descend_once, "measured": attend}
-    values = {name: (("cell", "prompt"), f(inputs, labels, query, cell.step)[None]) for name, f in parts.items()}
+    values = {
+        name: (("cell", "prompt"), f(inputs, labels, query, cell.step)[None])
+        for name, f in parts.items()
+    }
     return xr.Dataset({**values, "error": (("cell", "prompt"), np.zeros((1, 64)))})
 
 
 def draw_risk(evidence):
     frame = evidence[["examples", "predicted", "measured", "error"]].to_dataframe()
     x = alt.X("examples:Q", title="examples in the prompt", scale=alt.Scale(type="log"))
-    line = alt.Chart(frame).mark_line(color="#222").encode(x=x, y=alt.Y("predicted:Q", title="risk"))
-    points = alt.Chart(frame).mark_point(filled=True, size=60).encode(x=x, y="measured:Q", color=alt.value("#0072B2"))
+    line = (
+        alt.Chart(frame).mark_line(color="#222").encode(x=x, y=alt.Y("predicted:Q", title="risk"))
+    )
+    points = (
+        alt.Chart(frame)
+        .mark_point(filled=True, size=60)
+        .encode(x=x, y="measured:Q", color=alt.value("#0072B2"))
+    )
     return finish(
-        (line + points).properties(width=460, height=300), "The risk of one step", "line: formula; points: simulated"
+        (line + points).properties(width=460, height=300),
+        "The risk of one step",
+        "line: formula; points: simulated",
     )
 
 
@@ -107,13 +124,16 @@ def draw_risk(evidence):
     quick=Setting(examples=(4, 16, 64), dim=8, noise=0.5, step=0.7, samples=20_000),
     paper=Setting(examples=(4, 16, 64, 256), dim=8, noise=0.5, step=0.7, samples=400_000),
     rule=Agreement(),
-    control=Control("N + d in place of N + d + 1", lambda e: e.assign(predicted=e["predicted"] - e["dim"] * e["step"] ** 2 / e["examples"])),
+    control=Control(
+        "N + d in place of N + d + 1",
+        lambda e: e.assign(predicted=e["predicted"] - e["dim"] * e["step"] ** 2 / e["examples"]),
+    ),
     figure=draw_risk,
     needs=(DESCENT,),
     cells=together("examples"),
     budget="samples",
     origin="ours",
-)  # fmt: skip
+)
 def risk_of_one_step(cells, seed):
     (cell,) = cells
 
@@ -121,7 +141,15 @@ def risk_of_one_step(cells, seed):
         inputs, labels, query, answer = prompt(key, block, len(examples), len(dim), noise)
         return (attend(inputs, labels, query, step) - answer) ** 2
 
-    sampled = monte_carlo(loss, key_for(seed, RISK, "prompts"), cell.samples, jnp.arange(cell.examples), jnp.arange(cell.dim), cell.noise, cell.step)  # fmt: skip
+    sampled = monte_carlo(
+        loss,
+        key_for(seed, RISK, "prompts"),
+        cell.samples,
+        jnp.arange(cell.examples),
+        jnp.arange(cell.dim),
+        cell.noise,
+        cell.step,
+    )
     return xr.Dataset(
         {
             "predicted": ("cell", [risk(cell.examples, cell.dim, cell.noise, cell.step)]),
@@ -135,7 +163,11 @@ def draw_steps(evidence):
     frame = evidence[["other", "lower", "upper"]].to_dataframe().reset_index()
     frame = frame.melt("other", ["lower", "upper"], "step", "risk")
     frame["step"] = frame["step"].map({"lower": "the best step", "upper": "another"})
-    chart = alt.Chart(frame).mark_line(point=True).encode(x="other:Q", y="risk:Q", color=colour("step:N", None))
+    chart = (
+        alt.Chart(frame)
+        .mark_line(point=True)
+        .encode(x="other:Q", y="risk:Q", color=colour("step:N", None))
+    )
     return finish(chart.properties(width=460, height=300), "No other step does better")
 
 
@@ -149,7 +181,9 @@ def draw_steps(evidence):
     quick=Setting(examples=16, dim=8, noise=0.5, others=21),
     paper=Setting(examples=16, dim=8, noise=0.5, others=201),
     rule=Order(),
-    control=Control("the order turned round", lambda e: e.assign(lower=e["upper"], upper=e["lower"])),
+    control=Control(
+        "the order turned round", lambda e: e.assign(lower=e["upper"], upper=e["lower"])
+    ),
     figure=draw_steps,
     needs=(RISK,),
     origin="ours",

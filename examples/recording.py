@@ -35,10 +35,16 @@ def main(path: Path = DATA) -> SingleLocationClassifier:
     model.fit(features[heard], frame.label[heard], bags=frame.bag[heard])
     print(model.explain())
     rest, ids = features[~heard], frame.bag[~heard]
-    print(f"Right on recordings kept aside: {model.score(rest, frame.label[~heard], bags=ids):.0%}.")
+    print(
+        f"Right on recordings kept aside: {model.score(rest, frame.label[~heard], bags=ids):.0%}."
+    )
     sure = model.predict_proba(rest, bags=ids)[:, 1]
-    for name, place, p in list(zip(pd.unique(ids), model.predict_location(rest, bags=ids), sure, strict=True))[:4]:
-        print(f"Recording {name}: a brown creeper with probability {p:.2f}; if so, it is sound {place + 1}.")
+    for name, place, p in list(
+        zip(pd.unique(ids), model.predict_location(rest, bags=ids), sure, strict=True)
+    )[:4]:
+        print(
+            f"Recording {name}: a brown creeper with probability {p:.2f}; if so, it is sound {place + 1}."
+        )
     return model
 
 

@@ -88,11 +88,27 @@ NEW = {
     "size": ["big", "little"],
 }
 STRENGTH = {
-    "nice": 1.0, "cute": 0.7, "delightful": 1.5, "clean": 0.7, "lovely": 1.3, "charming": 1.0, "pretty": 0.8,
-    "mean": -1.0, "aggressive": -0.7, "dreadful": -1.5, "dirty": -0.7, "nasty": -1.3, "foul": -1.0, "ugly": -0.8,
-}  # fmt: skip
+    "nice": 1.0,
+    "cute": 0.7,
+    "delightful": 1.5,
+    "clean": 0.7,
+    "lovely": 1.3,
+    "charming": 1.0,
+    "pretty": 0.8,
+    "mean": -1.0,
+    "aggressive": -0.7,
+    "dreadful": -1.5,
+    "dirty": -0.7,
+    "nasty": -1.3,
+    "foul": -1.0,
+    "ugly": -0.8,
+}
 TEXT = " ".join(
-    [FIRST, *SECOND.values(), *(text for slots in (KNOWN, NEW) for texts in slots.values() for text in texts)]
+    [
+        FIRST,
+        *SECOND.values(),
+        *(text for slots in (KNOWN, NEW) for texts in slots.values() for text in texts),
+    ]
 )
 VOCABULARY = sorted({word for word in TEXT.split() if "{" not in word})
 
@@ -117,7 +133,9 @@ def draw_sentences(rng, lexicon, count, avoid=()):
     """`count` different sentences of the words in `lexicon`, none of them in `avoid`."""
     found = {}
     while len(found) < count:
-        drawn = sentence({slot: rng.choice(texts) for slot, texts in lexicon.items()}, rng.choice(list(SECOND)))
+        drawn = sentence(
+            {slot: rng.choice(texts) for slot, texts in lexicon.items()}, rng.choice(list(SECOND))
+        )
         if drawn not in avoid:
             found[drawn] = None
     return list(found)
@@ -207,14 +225,23 @@ class Linear(NamedTuple):
 
 
 HEADS = {
-    "softmax head": {"weigh": softmax_weights, "move": free_step, "size": 0.03, "steps": 3000, "start": 0.1},
+    "softmax head": {
+        "weigh": softmax_weights,
+        "move": free_step,
+        "size": 0.03,
+        "steps": 3000,
+        "start": 0.1,
+    },
     "erf head": {"weigh": erf_weights, "move": sphere_step, "size": 6e-3, "steps": 5000},
 }
 # Features and ridge penalty. 300 is the best of 1, 10, 30, 100, 300 and 1000: the linear model gets its due.
 LINEAR = {
     "linear": (lambda data: data.tokens.reshape(len(data.tokens), -1), 300.0),
     "linear, sum of tokens": (lambda data: data.tokens.sum(1), 0.0),
-    "linear, told the place": (lambda data: data.tokens[np.arange(len(data.place)), data.place], 0.0),
+    "linear, told the place": (
+        lambda data: data.tokens[np.arange(len(data.place)), data.place],
+        0.0,
+    ),
 }
 PREDICTORS = [*HEADS, *LINEAR, "constant"]
 
@@ -223,11 +250,21 @@ def learn(seed=0, repeats=5, sentences=4000, tests=2000):
     """Every predictor trained and tested in `repeats` worlds: a Dataset over (repeat, predictor, words) with the mean
     square `error` as a share of the constant's and, for heads, the share of sentences in which the deciding word is
     `found`, that is has the largest weight; and the first world with its predictors."""
-    worlds = [draw_world(seed, repeat, sentences, tests) for repeat in range(whole("repeats", repeats, 2))]
-    tokens, target = (np.stack([getattr(world.training, name) for world in worlds]) for name in ("tokens", "target"))
-    pairs = {name: train(jax.random.key(seed), tokens, target, **how) for name, how in HEADS.items()}
+    worlds = [
+        draw_world(seed, repeat, sentences, tests) for repeat in range(whole("repeats", repeats, 2))
+    ]
+    tokens, target = (
+        np.stack([getattr(world.training, name) for world in worlds])
+        for name in ("tokens", "target")
+    )
+    pairs = {
+        name: train(jax.random.key(seed), tokens, target, **how) for name, how in HEADS.items()
+    }
     fitted = [
-        fit(world.training, {name: (np.asarray(k[i]), np.asarray(v[i])) for name, (k, v) in pairs.items()})
+        fit(
+            world.training,
+            {name: (np.asarray(k[i]), np.asarray(v[i])) for name, (k, v) in pairs.items()},
+        )
         for i, world in enumerate(worlds)
     ]
     measured = xr.concat([measure(*pair) for pair in zip(worlds, fitted, strict=True)], "repeat")
@@ -236,7 +273,10 @@ def learn(seed=0, repeats=5, sentences=4000, tests=2000):
 
 def fit(training, pairs):
     """All predictors by name; `pairs` are the trained (k, v)."""
-    heads = {name: Head(HEADS[name]["weigh"], k, v, HEADS[name]["steps"]) for name, (k, v) in pairs.items()}
+    heads = {
+        name: Head(HEADS[name]["weigh"], k, v, HEADS[name]["steps"])
+        for name, (k, v) in pairs.items()
+    }
     heads["erf head"] = heads["erf head"].scaled(training)
     linear = {
         name: Linear(features, *linear_fit(features(training), training.target, penalty))
@@ -254,14 +294,19 @@ def measure(world, predictors):
         for name, predict in predictors.items():
             error.loc[name, words] = ((predict(data) - data.target) ** 2).mean()
             if name in HEADS:
-                found.loc[name, words] = (abs(predict.weights(data)).argmax(-1) == data.place).mean()
+                found.loc[name, words] = (
+                    abs(predict.weights(data)).argmax(-1) == data.place
+                ).mean()
     return xr.Dataset({"error": error / error.sel(predictor="constant"), "found": found})
 
 
 def mean_scores(vectors, k):
     """Mean score of the four kinds of word: rows without and with feeling, columns first and second part."""
     feels = np.isin(VOCABULARY, list(STRENGTH))
-    return [[float((vectors[kind] @ k).mean() + part * MEAN * k[PART]) for part in (0, 1)] for kind in (~feels, feels)]
+    return [
+        [float((vectors[kind] @ k).mean() + part * MEAN * k[PART]) for part in (0, 1)]
+        for kind in (~feels, feels)
+    ]
 
 
 def page_model(vectors, head, linear):
@@ -286,7 +331,9 @@ def page_model(vectors, head, linear):
     return json.dumps(content, separators=(",", ":")).replace("<", "\\u003c")
 
 
-@click.command(help="Train heads on sentences in which one word decides, print their errors and write a page.")
+@click.command(
+    help="Train heads on sentences in which one word decides, print their errors and write a page."
+)
 @options("sentence.html")
 def main(out, seed):
     measured, world, predictors = learn(seed)
@@ -294,9 +341,18 @@ def main(out, seed):
     for name in PREDICTORS:
         here = measured.sel(predictor=name)
         errors = [with_error(here.error.sel(words=words)) for words in world.tests]
-        found = [with_error(100 * here.found.sel(words=words), 1) if name in HEADS else "" for words in world.tests]
+        found = [
+            with_error(100 * here.found.sel(words=words), 1) if name in HEADS else ""
+            for words in world.tests
+        ]
         rows.append([name, *errors, *found])
-    headings = ["", "error, known words", "error, new words", "found %, known words", "found %, new words"]
+    headings = [
+        "",
+        "error, known words",
+        "error, new words",
+        "found %, known words",
+        "found %, new words",
+    ]
     print_table(headings, rows)
     head = predictors["softmax head"]
     scores = mean_scores(world.vectors, head.k)
@@ -309,7 +365,10 @@ def main(out, seed):
         sentences=len(world.training.target),
         scores=scores,
         share=float(np.exp(max(scores[0][1], scores[1][0]) - scores[1][1])),
-        along={name: float(x) for name, x in zip(("feeling", "part"), head.k[[FEELING, PART]], strict=True)},
+        along={
+            name: float(x)
+            for name, x in zip(("feeling", "part"), head.k[[FEELING, PART]], strict=True)
+        },
         model=page_model(world.vectors, head, predictors["linear"]),
     )
 

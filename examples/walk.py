@@ -15,5 +15,6 @@ def walk(length: int = 100, sharpness: float = 1.0, steps: int = 200, seed: int 
     moves = jax.random.normal(jax.random.key(seed), (steps, length))
     scores = sharpness * moves.cumsum(0) / np.sqrt(np.arange(1, steps + 1))[:, None]
     return xr.Dataset(
-        {"largest": ("step", np.asarray(jax.nn.softmax(scores).max(1)))}, {"step": np.arange(1, steps + 1)}
+        {"largest": ("step", np.asarray(jax.nn.softmax(scores).max(1)))},
+        {"step": np.arange(1, steps + 1)},
     )

@@ -27,7 +27,9 @@ CHECKED = (
 install_import_hook([f"attlas.{name}" for name in CHECKED], "beartype.beartype")
 
 # What one test run compiles the next need not.
-jax.config.update("jax_compilation_cache_dir", str(Path(__file__).parents[1] / "build" / "compiled"))
+jax.config.update(
+    "jax_compilation_cache_dir", str(Path(__file__).parents[1] / "build" / "compiled")
+)
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
 
 SEED = 20_260
@@ -110,7 +112,13 @@ HEAVY = {
 
 VAST = {id for id in HEAVY if id.startswith("sparse-variables/")} - {
     f"sparse-variables/{slug}"
-    for slug in ("complexity-bound", "complexity-length", "layer-lipschitz", "table-form", "tightness")
+    for slug in (
+        "complexity-bound",
+        "complexity-length",
+        "layer-lipschitz",
+        "table-form",
+        "tightness",
+    )
 } | {
     f"latent-posterior/{slug}"
     for slug in (
@@ -133,7 +141,9 @@ VAST = {id for id in HEAVY if id.startswith("sparse-variables/")} - {
 def pytest_generate_tests(metafunc):
     """`claim_id` runs through the claims of the map that the module names, `batched_claim_id` through those whose
     cells are measured together; heavy ones are tested with the long tests."""
-    name = next((name for name in ("claim_id", "batched_claim_id") if name in metafunc.fixturenames), None)
+    name = next(
+        (name for name in ("claim_id", "batched_claim_id") if name in metafunc.fixturenames), None
+    )
     if name is None:
         return
     from attlas.claims import catalogue
@@ -144,7 +154,9 @@ def pytest_generate_tests(metafunc):
         # A claim about a real model is outside its hypotheses where `make models` was not run.
         outside = {claim.id for claim in claims if claim.broken(claim.cells(claim.paper))}
         ids = [id for id in ids if id not in VAST | outside]
-    together = {claim.id: pytest.mark.xdist_group(claim.evidence) for claim in claims}  # one process measures, once
+    together = {
+        claim.id: pytest.mark.xdist_group(claim.evidence) for claim in claims
+    }  # one process measures, once
     marks = {id: [together[id], *([pytest.mark.long] if id in HEAVY else [])] for id in ids}
     metafunc.parametrize(name, [pytest.param(id, marks=marks[id]) for id in ids])
 
@@ -183,7 +195,9 @@ def tested(tmp_path_factory):
     @cache
     def result(id):
         found = run(id, seed=SEED, store=shared)
-        if found.claim.file.parent.name == "audit" and found.verdict.word == "outside":  # `make models` was not run
+        if (
+            found.claim.file.parent.name == "audit" and found.verdict.word == "outside"
+        ):  # `make models` was not run
             pytest.skip(found.verdict.reason)
         return found
 

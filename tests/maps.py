@@ -20,20 +20,26 @@ def test_measurements_moved_well_beyond_what_the_rule_allows_are_refuted(tested,
     claim, evidence = catalogue()[claim_id], tested(claim_id).evidence
     rule = type(claim.rule).__name__
     if rule == "Agreement":
-        shift = 10 * evidence["error"] + 2 * claim.rule.rounding * np.maximum(1, abs(evidence["predicted"]))
+        shift = 10 * evidence["error"] + 2 * claim.rule.rounding * np.maximum(
+            1, abs(evidence["predicted"])
+        )
         moved = evidence.assign(measured=evidence["predicted"] + shift)
     elif rule == "Approximation":
         scale = abs(evidence["predicted"]) if claim.rule.relative else 1
         moved = evidence.assign(measured=evidence["measured"] + 4 * claim.rule.margin * scale)
     elif rule == "Rate":
-        moved = evidence.assign(measured=evidence["measured"] * evidence["x"] ** (3 * claim.rule.margin))
+        moved = evidence.assign(
+            measured=evidence["measured"] * evidence["x"] ** (3 * claim.rule.margin)
+        )
     elif rule == "Bound":
         above = 1.001 * abs(evidence["bound"]) + 10 * evidence["error"]
         moved = evidence.assign(measured=xr.zeros_like(evidence["measured"]) + above)
     elif rule == "Order":
         moved = evidence.assign(lower=evidence["upper"], upper=evidence["lower"])
     elif rule == "Convergence":
-        moved = evidence.assign(arrived=evidence["arrived"] & (evidence["arrived"].cumsum("repeat") == 1))
+        moved = evidence.assign(
+            arrived=evidence["arrived"] & (evidence["arrived"].cumsum("repeat") == 1)
+        )
     else:
         moved = evidence.assign(sample_b=evidence["sample_b"] + 0.2 * evidence["sample_b"].std())
     assert claim.rule.judge(moved).word == "refuted"
@@ -53,7 +59,9 @@ def test_figure_is_drawn_from_the_evidence(tested, claim_id):
     svg = vl_convert.vegalite_to_svg(spec)
     assert svg.count("<path") > 10
     rows = [row for data in spec["datasets"].values() for row in data]
-    assert all(np.isfinite(v) for row in rows for v in row.values() if isinstance(v, float)), "a value is not drawn"
+    assert all(np.isfinite(v) for row in rows for v in row.values() if isinstance(v, float)), (
+        "a value is not drawn"
+    )
     assert spec["title"]["text"]
 
 

@@ -28,7 +28,10 @@ MASK = jnp.array([True, True, False, True, False, True, True])
 
 
 def test_softmax_attention_is_the_weighted_mean_of_the_values(float64):
-    q, k, v = (jax.random.normal(key, shape) for key, shape in zip(KEYS, ((3, 5), (7, 5), (7, 2)), strict=False))
+    q, k, v = (
+        jax.random.normal(key, shape)
+        for key, shape in zip(KEYS, ((3, 5), (7, 5), (7, 2)), strict=False)
+    )
     powers = np.exp(np.asarray(q @ k.T) / 2.0)
     expected = powers @ np.asarray(v) / powers.sum(1, keepdims=True)
     assert softmax_attention(q, k, v, temperature=2.0) == approx(expected, abs=1e-12)
@@ -39,7 +42,9 @@ def test_on_the_sphere_softmax_attention_is_nadaraya_watson(float64):
     v = jax.random.normal(KEYS[2], (6, 2))
     square = ((q[:, None] - k) ** 2).sum(-1)
     kernel = jnp.exp(-square / (2 * 0.3))
-    assert softmax_attention(q, k, v, temperature=0.3) == approx(np.asarray(kernel @ v / kernel.sum(1, keepdims=True)))
+    assert softmax_attention(q, k, v, temperature=0.3) == approx(
+        np.asarray(kernel @ v / kernel.sum(1, keepdims=True))
+    )
 
 
 @pytest.mark.parametrize("attend", [softmax_attention, linear_attention])
@@ -68,7 +73,9 @@ def test_each_head_may_have_its_temperature(float64, attend):
     q, k, v = (jax.random.normal(key, (2, 7, 5)) for key in KEYS[:3])
     both = attend(q, k, v, temperature=np.array([0.5, 3.0]))
     for i, temperature in enumerate((0.5, 3.0)):
-        assert both[i] == approx(np.asarray(attend(q[i], k[i], v[i], temperature=temperature)), abs=1e-12)
+        assert both[i] == approx(
+            np.asarray(attend(q[i], k[i], v[i], temperature=temperature)), abs=1e-12
+        )
 
 
 def test_large_scores_neither_overflow_nor_lose_the_largest():
@@ -116,7 +123,9 @@ def test_the_read_out_of_one_layer_is_the_whole_layer_at_cls(float64, attend):
     deep = ReadOut(Stack((Layer(head),)), cls, weight, attend)
     assert deep(x, MASK) == approx(float(slow), abs=1e-12)
     causal = jnp.tril(jnp.ones((7, 7), bool))
-    assert deep(x, causal) == approx(float(ReadOut(Layer(head), cls, weight, attend)(x, causal)), abs=1e-12)
+    assert deep(x, causal) == approx(
+        float(ReadOut(Layer(head), cls, weight, attend)(x, causal)), abs=1e-12
+    )
 
 
 def test_the_activation_sees_the_projected_mixture(float64):
@@ -139,7 +148,10 @@ def test_modules_are_batched_with_vmap_and_differentiate(float64):
 @pytest.mark.parametrize(
     ("shapes", "says"),
     [
-        (((5, 2), (4, 2), (5, 3), (3, 5)), r"key \(5, 2\), query \(4, 2\) and value \(5, 3\) do not fit"),
+        (
+            ((5, 2), (4, 2), (5, 3), (3, 5)),
+            r"key \(5, 2\), query \(4, 2\) and value \(5, 3\) do not fit",
+        ),
         (((5, 2), (5, 2), (4, 3), (3, 5)), "value as many rows"),
         (((5, 2), (5, 2), (5, 3), (2, 5)), "out has a row for each value"),
         (((5,), (5, 2), (5, 3), (3, 5)), r"key has the shape \(5,\)"),
@@ -162,12 +174,24 @@ def test_nothing_to_compose_and_a_bad_temperature():
 @pytest.mark.parametrize(
     ("call", "says"),
     [
-        (lambda h: h(jnp.ones((3, 4)), jnp.ones(4)), "tokens have the dimension 4: this head takes 5"),
-        (lambda h: h(jnp.ones((3, 5)), jnp.ones(5), jnp.ones(4, bool)), r"the mask has the shape \(4,\): its last axis must be 3"),
-        (lambda h: ReadOut(Layer(h), jnp.ones(5), jnp.ones((5, 1))), r"weight has the shape \(5, 1\): it must be a vector"),
-        (lambda h: ReadOut(Layer(h), jnp.ones(5), jnp.ones(5))(jnp.ones((3, 4))), "the context has 5"),
+        (
+            lambda h: h(jnp.ones((3, 4)), jnp.ones(4)),
+            "tokens have the dimension 4: this head takes 5",
+        ),
+        (
+            lambda h: h(jnp.ones((3, 5)), jnp.ones(5), jnp.ones(4, bool)),
+            r"the mask has the shape \(4,\): its last axis must be 3",
+        ),
+        (
+            lambda h: ReadOut(Layer(h), jnp.ones(5), jnp.ones((5, 1))),
+            r"weight has the shape \(5, 1\): it must be a vector",
+        ),
+        (
+            lambda h: ReadOut(Layer(h), jnp.ones(5), jnp.ones(5))(jnp.ones((3, 4))),
+            "the context has 5",
+        ),
     ],
-)  # fmt: skip
+)
 def test_inputs_that_do_not_fit(call, says):
     with pytest.raises(InputError, match=says):
         call(random_head(KEYS[1], 5))
@@ -178,6 +202,8 @@ def test_padded_values_may_hold_anything_and_some_token_must_be_admitted():
     mask = jnp.array([True, True, False, True])
     padded = values.at[2].set(jnp.nan)
     found = softmax_attention(queries, keys, padded, mask=mask)
-    np.testing.assert_allclose(found, softmax_attention(queries, keys[mask], values[mask]), rtol=1e-5)
+    np.testing.assert_allclose(
+        found, softmax_attention(queries, keys[mask], values[mask]), rtol=1e-5
+    )
     with pytest.raises(InputError, match="admits no token"):
         softmax_attention(queries, keys, values, mask=jnp.zeros(4, bool))

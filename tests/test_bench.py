@@ -11,7 +11,7 @@ from bench.soak import Outcome, soak, tally
 from bench.timing import compare
 from click.testing import CliRunner
 
-from attlas.lab.pages import told
+from attlas.atlas.pages import told
 from attlas.single_location.descent import descend
 from attlas.single_location.population import Overlaps
 from attlas.single_location.task import SingleLocation
@@ -31,7 +31,9 @@ def test_plain_loop_follows_the_descent():
 
 
 def test_ratio_is_that_of_the_times_and_counts_the_scale():
-    row = compare("naps", lambda: time.sleep(0.05), lambda: time.sleep(0.15), expected="6", scale=2, rounds=3)
+    row = compare(
+        "naps", lambda: time.sleep(0.05), lambda: time.sleep(0.15), expected="6", scale=2, rounds=3
+    )
     assert row.this >= 0.05
     assert row.against >= 2 * 0.15
     assert row.ratio == pytest.approx(6, rel=0.4)
@@ -59,8 +61,15 @@ def test_soak_fails_when_a_verdict_is_undecided(monkeypatch):
 
 
 def test_tally_gives_shares():
-    good, bad = Outcome("confirmed", "refuted", False, 1.0, 2.0), Outcome("refuted", "refuted", True, 3.0, 2.0)
-    assert tally([good, good, bad, good]) == ("confirmed 75 %, refuted 25 %", "refuted 100 %", "1 of 4")
+    good, bad = (
+        Outcome("confirmed", "refuted", False, 1.0, 2.0),
+        Outcome("refuted", "refuted", True, 3.0, 2.0),
+    )
+    assert tally([good, good, bad, good]) == (
+        "confirmed 75 %, refuted 25 %",
+        "refuted 100 %",
+        "1 of 4",
+    )
 
 
 def test_intervals_know_that_training_sets_overlap():
@@ -85,24 +94,39 @@ def test_scores_of_a_law_that_is_right():
 
 def test_a_summary_pairs_folds_and_says_who_is_ahead():
     runs = {
-        "single location": {str(i): {"accuracy": 0.9 + 0.001 * i, "AUC": 0.9, "seconds": 1.0} for i in range(10)},
-        "SVM on means": {str(i): {"accuracy": 0.8 + 0.001 * i, "AUC": 0.9, "seconds": 2.0} for i in range(10)},
+        "single location": {
+            str(i): {"accuracy": 0.9 + 0.001 * i, "AUC": 0.9, "seconds": 1.0} for i in range(10)
+        },
+        "SVM on means": {
+            str(i): {"accuracy": 0.8 + 0.001 * i, "AUC": 0.9, "seconds": 2.0} for i in range(10)
+        },
     }
     found = real.summary({"bags": {"musk1": runs}})
-    assert found["bags"]["musk1"]["SVM on means"]["accuracy, ours ahead by"] == pytest.approx([0.1] * 3)
+    assert found["bags"]["musk1"]["SVM on means"]["accuracy, ours ahead by"] == pytest.approx(
+        [0.1] * 3
+    )
     page = real.for_the_atlas(found)
     assert [row["first"] for row in page["kinds"][0]["rows"]] == [True, False]
-    assert real.standing([0.1, 0.05, 0.15]) == "ahead" and real.standing([0.1, -0.05, 0.15]) == "level"
+    assert (
+        real.standing([0.1, 0.05, 0.15]) == "ahead" and real.standing([0.1, -0.05, 0.15]) == "level"
+    )
     assert next(real.tables(found)).row_count == 2
 
 
 def test_coverage_counts_rows_and_is_shown_by_thirds():
     target, third = np.zeros(30), np.repeat([0, 1, 2], 10)
     said = normal(np.where(np.arange(30) < 15, 0.0, 9.0), 1.0, target)
-    runs = {"CME attention": {"0": real.scores(said, target, third) | {"seconds": 1.0}, "1": real.scores(said, target, third) | {"seconds": 1.0}}}  # fmt: skip
+    runs = {
+        "CME attention": {
+            "0": real.scores(said, target, third) | {"seconds": 1.0},
+            "1": real.scores(said, target, third) | {"seconds": 1.0},
+        }
+    }
     row = real.summary({"laws": {"mcycle": runs}})["laws"]["mcycle"]["CME attention"]
     assert row["coverage"] == 0.5 and row["by thirds"] == [1.0, 0.5, 0.0]
-    assert told(row["by thirds"]) == "1.000 0.500 0.000" and told(0.25) == "0.250" and told(None) == ""
+    assert (
+        told(row["by thirds"]) == "1.000 0.500 0.000" and told(0.25) == "0.250" and told(None) == ""
+    )
     own = said._replace(own=np.tile([-1.0, 1.0], (30, 1)))
     assert real.scores(own, target)["inside"] == [[30, 30]]
 
@@ -122,8 +146,8 @@ def test_draws_of_a_small_table_overlap(monkeypatch):
         method: {str(i): {"accuracy": 0.9 - i * step, "seconds": 1.0} for i in range(20)}
         for method, step in (("sparse attention", 0.001), ("forest", 0.002))
     }
-    _, low, high = real.summary({"bits": {"votes, n = 100": runs}})["bits"]["votes, n = 100"]["forest"][
-        "accuracy, ours ahead by"
-    ]
+    _, low, high = real.summary({"bits": {"votes, n = 100": runs}})["bits"]["votes, n = 100"][
+        "forest"
+    ]["accuracy, ours ahead by"]
     plain = real.interval(0.001 * np.arange(20), 0.0)
     assert (high - low) / (plain[2] - plain[1]) == pytest.approx((1 + 20 * 100 / 132) ** 0.5)

@@ -25,10 +25,17 @@ SETTING = Setting(dim=(10, 20), lam=0.1, steps=5, start="sphere", loud=False)
 
 def made(**parts):
     whole = {
-        "id": "a/b", "source": "attlas", "reference": "here", "statement": "s", "words": "w",
-        "measure": lambda cells, seed: xr.Dataset(), "quick": SETTING, "paper": SETTING, "rule": Agreement(),
+        "id": "a/b",
+        "source": "attlas",
+        "reference": "here",
+        "statement": "s",
+        "words": "w",
+        "measure": lambda cells, seed: xr.Dataset(),
+        "quick": SETTING,
+        "paper": SETTING,
+        "rule": Agreement(),
         "control": Control("c", lambda e: e),
-    }  # fmt: skip
+    }
     return Claim(**{**whole, **parts})
 
 
@@ -49,7 +56,13 @@ def test_a_setting_reads_as_attributes_and_does_not_change():
 
 def test_text_becomes_a_value_of_the_right_type():
     changed = SETTING.parse(["dim=7,8", "lam=1e-2", "steps=1e3", "start=manifold", "loud=true"])
-    assert dict(changed) == {"dim": (7, 8), "lam": 0.01, "steps": 1000, "start": "manifold", "loud": True}
+    assert dict(changed) == {
+        "dim": (7, 8),
+        "lam": 0.01,
+        "steps": 1000,
+        "start": "manifold",
+        "loud": True,
+    }
     assert isinstance(changed.steps, int)
     assert SETTING.parse(["dim=7"]).dim == (7,)
 
@@ -87,7 +100,8 @@ def test_cells_run_through_lists_together_or_in_all_combinations():
 def test_cells_of_one_shape_are_measured_together_up_to_the_batch():
     cells = [Setting(n=n, x=float(x)) for n in (1, 2) for x in range(3)]
     sizes = [
-        [c.x for c in batch] for batch in made(quick=cells[0], paper=cells[0], shape=("n",), batch=2).batches(cells)
+        [c.x for c in batch]
+        for batch in made(quick=cells[0], paper=cells[0], shape=("n",), batch=2).batches(cells)
     ]
     assert sizes == [[0, 1], [2], [0, 1], [2]]
     assert len(made().batches(cells)) == 6
@@ -121,16 +135,29 @@ def test_every_claim_of_the_catalogue_is_complete():
 
 def test_every_rule_is_used_in_earnest():
     assert {type(claim.rule).__name__ for claim in catalogue().values()} == {
-        "Agreement", "Approximation", "Bound", "Rate", "Convergence", "Order", "SameLaw",
-    }  # fmt: skip
+        "Agreement",
+        "Approximation",
+        "Bound",
+        "Rate",
+        "Convergence",
+        "Order",
+        "SameLaw",
+    }
 
 
 def test_patterns_select_by_id_map_and_glob():
     assert [c.slug for c in select(["single-location/zeta"])] == ["zeta"]
     maps = ["single-location", "sparse-variables", "latent-posterior"]
-    assert sum(len(select([name])) for name in maps) == len(select(maps)) == len(select([])) == len(select(["*"]))
+    assert (
+        sum(len(select([name])) for name in maps)
+        == len(select(maps))
+        == len(select([]))
+        == len(select(["*"]))
+    )
     assert {c.slug for c in select(["*zeta*"])} >= {"zeta", "zeta-derivatives"}
-    assert [c.slug for c in select(["zeta"])] == ["zeta"] and select(["single_location"]) == select(["single-location"])
+    assert [c.slug for c in select(["zeta"])] == ["zeta"] and select(["single_location"]) == select(
+        ["single-location"]
+    )
     assert {c.source for c in select([], source="attlas")} == {"attlas"}
 
 
@@ -174,7 +201,10 @@ def test_a_file_adds_its_claims_and_may_be_loaded_again(registry, tmp_path):
         ("x = 1\n", "defines no claim"),
         (CLAIM_FILE.format(slug="x").replace("mine/x", "single-location/zeta"), "exists already"),
         (CLAIM_FILE.format(slug="x").replace("mine/x", "nomap"), "map/slug"),
-        (CLAIM_FILE.format(slug="x").replace("paper=Setting(n=1)", "paper=Setting(m=1)"), "different parameters"),
+        (
+            CLAIM_FILE.format(slug="x").replace("paper=Setting(n=1)", "paper=Setting(m=1)"),
+            "different parameters",
+        ),
         (CLAIM_FILE.format(slug="x").replace("words=", "wrods="), "TypeError"),
     ],
 )
@@ -207,7 +237,9 @@ def test_the_code_of_a_claim_is_what_was_loaded(registry, tmp_path, monkeypatch)
     assert len({first.code, second.code, third.code}) == 3
 
 
-def test_the_code_of_a_map_is_its_sources_and_the_root_but_nothing_that_only_draws(tmp_path, monkeypatch):
+def test_the_code_of_a_map_is_its_sources_and_the_root_but_nothing_that_only_draws(
+    tmp_path, monkeypatch
+):
     read = []
     monkeypatch.setattr(claims, "_source_digest", lambda path, changed: read.append(path) or b"")
     claims._digest(catalogue()["single-location/zeta"].file)
@@ -246,9 +278,15 @@ def test_installed_packages_add_claims_by_entry_point(registry, monkeypatch, tmp
 
 
 def test_keys_differ_by_seed_claim_and_purpose():
-    keys = [key_for(*where) for where in ((0, "a/b", "x"), (1, "a/b", "x"), (0, "a/c", "x"), (0, "a/b", "y"))]
+    keys = [
+        key_for(*where)
+        for where in ((0, "a/b", "x"), (1, "a/b", "x"), (0, "a/c", "x"), (0, "a/b", "y"))
+    ]
     assert len({tuple(jax.random.key_data(key).tolist()) for key in keys}) == 4
-    assert jax.random.key_data(key_for(0, "a/b", "x")).tolist() == jax.random.key_data(keys[0]).tolist()
+    assert (
+        jax.random.key_data(key_for(0, "a/b", "x")).tolist()
+        == jax.random.key_data(keys[0]).tolist()
+    )
 
 
 def test_claims_of_one_function_name_the_first_as_holder_of_the_evidence(registry):

@@ -95,25 +95,38 @@ def test_help_names_the_verbs(attlas):
 
 def test_without_a_verb_the_help_keeps_its_lines(attlas):
     answer = attlas()
-    assert answer.returncode == 2 and answer.stderr.startswith("Usage: attlas") and answer.stderr.count("\n") > 8
+    assert (
+        answer.returncode == 2
+        and answer.stderr.startswith("Usage: attlas")
+        and answer.stderr.count("\n") > 8
+    )
 
 
 def test_list_prints_the_catalogue(attlas):
     told = attlas("list").stdout
-    assert "single-location/zeta" in told and not any(line.endswith(" ") for line in told.splitlines())
+    assert "single-location/zeta" in told and not any(
+        line.endswith(" ") for line in told.splitlines()
+    )
     claims = json.loads(attlas("list", "--json").stdout)["claims"]
     assert {"id", "source", "reference", "statement"} <= set(claims[0]) and len(claims) >= 14
-    assert {c["source"] for c in json.loads(attlas("list", "--source", "attlas", "--json").stdout)["claims"]} == {
-        "attlas"
-    }
+    assert {
+        c["source"]
+        for c in json.loads(attlas("list", "--source", "attlas", "--json").stdout)["claims"]
+    } == {"attlas"}
 
 
 def test_run_twice_computes_once_and_show_remembers(attlas):
     first = attlas("run", FAST)
-    assert first.returncode == 0 and "confirmed" in first.stdout and "control refuted" in first.stdout
+    assert (
+        first.returncode == 0 and "confirmed" in first.stdout and "control refuted" in first.stdout
+    )
     again = attlas("run", FAST, "--json")
     (claim,) = json.loads(again.stdout)["claims"]
-    assert claim["cached"] is True and claim["verdict"] == "confirmed" and claim["control"] == "refuted"
+    assert (
+        claim["cached"] is True
+        and claim["verdict"] == "confirmed"
+        and claim["control"] == "refuted"
+    )
     assert {"id", "reason", "statistic", "threshold", "seconds", "setting", "seed"} <= set(claim)
     assert "nothing was computed" in attlas("run", FAST).stdout
     shown = attlas("show", FAST).stdout
@@ -135,7 +148,9 @@ def test_exit_codes_tell_the_verdicts(attlas, file):
     assert refuted.returncode == 1 and "At first sight refuted" in refuted.stdout
     assert attlas("run", "test/toothless", "test/true", "--claims", file).returncode == 3
     outside = attlas("run", "test/true", "--claims", file, "--set", "size=-1", "--json")
-    assert outside.returncode == 0 and json.loads(outside.stdout)["claims"][0]["verdict"] == "outside"
+    assert (
+        outside.returncode == 0 and json.loads(outside.stdout)["claims"][0]["verdict"] == "outside"
+    )
 
 
 def test_a_bug_leaves_its_traceback_in_a_file(attlas, file):
@@ -177,9 +192,15 @@ BAD = [
     (["sweep", FAST, "--grid", "spred=1,2"], "unknown parameter 'spred'. Did you mean spread"),
     (["sweep", FAST, "--grid", "spread=wide"], "spread = 'wide'"),
     (["sweep", FAST, "--grid", "spread"], "name=values"),
-    (["sweep", FAST, "--grid", "spread=1:2:3log", "--grid", "spread=1"], "the grid has spread twice"),
+    (
+        ["sweep", FAST, "--grid", "spread=1:2:3log", "--grid", "spread=1"],
+        "the grid has spread twice",
+    ),
     (["sweep", FAST, "--grid", "points=0:3"], "points = 0"),
-    (["sweep", FAST, "--grid", "spread=1", "--set", "spread=2"], "spread is both set and in the grid"),
+    (
+        ["sweep", FAST, "--grid", "spread=1", "--set", "spread=2"],
+        "spread is both set and in the grid",
+    ),
     (["sweep", FAST, "--seeds", "a:b"], "seeds = 'a:b'"),
     (["sweep", FAST, "--on", "moon"], "on = 'moon'"),
     (["sweep", FAST, "--on", "tcp://127.0.0.1:9"], "no scheduler answers"),
@@ -190,8 +211,14 @@ BAD = [
     (["sweep", FAST, "--at", "spread=1"], "--at needs --figure"),
     (["sweep", FAST, "--kind", "lines"], "--kind needs --figure"),
     (["sweep", FAST, "--show", "measured"], "--show needs --figure"),
-    (["sweep", FAST, "--figure", "a.svg", "--grid", "spread=1,2", "--at", "spread=3"], "it is one of 1, 2"),
-    (["sweep", FAST, "--figure", "a.svg", "--grid", "spread=1,2", "--kind", "phase"], "needs two axes"),
+    (
+        ["sweep", FAST, "--figure", "a.svg", "--grid", "spread=1,2", "--at", "spread=3"],
+        "it is one of 1, 2",
+    ),
+    (
+        ["sweep", FAST, "--figure", "a.svg", "--grid", "spread=1,2", "--kind", "phase"],
+        "needs two axes",
+    ),
     (["sweep", FAST, "--figure", "a.svg", "--grid", "spread=1"], "nothing to draw"),
     (["sweep", FAST, "--store", "/proc/nowhere"], "cannot be written"),
     (["sweep", "single-location/zetta"], "Did you mean single-location/zeta"),
@@ -204,9 +231,16 @@ BAD = [
 @pytest.mark.parametrize(("words", "says"), BAD, ids=[" ".join(words) for words, _ in BAD])
 def test_bad_input_is_one_sentence_and_exit_code_2(attlas, words, says, tmp_path, monkeypatch):
     if words[0] == "atlas":
-        monkeypatch.setattr(cli, "_run_all", lambda *_, **__: pytest.fail("run before the folder was checked"))
+        monkeypatch.setattr(
+            cli, "_run_all", lambda *_, **__: pytest.fail("run before the folder was checked")
+        )
     answer = attlas(*words)
-    assert answer.returncode == 2 and says in answer.stderr and answer.stdout == "" and "Traceback" not in answer.stderr
+    assert (
+        answer.returncode == 2
+        and says in answer.stderr
+        and answer.stdout == ""
+        and "Traceback" not in answer.stderr
+    )
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
 
 
@@ -219,14 +253,18 @@ def test_a_parameter_that_some_claims_lack_is_said(attlas, file):
 def test_an_interrupted_run_keeps_finished_batches(attlas, file, tmp_path, how):
     words = ["run", "test/true", "--claims", str(file), "--set", "wait=1.5"]
     environment = {**os.environ, "ATTLAS_STORE": str(tmp_path / "store")}
-    process = subprocess.Popen([*ATTLAS, *words], env=environment, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        [*ATTLAS, *words], env=environment, stderr=subprocess.PIPE, text=True
+    )
     blocks = tmp_path / "store" / "blocks"
     while not list(blocks.rglob("*.json")) and process.poll() is None:
         time.sleep(0.02)
     process.send_signal(how)
     _, told = process.communicate(timeout=60)
     if how == signal.SIGINT:
-        assert process.returncode == 130 and told.strip().endswith("Interrupted; finished batches are kept.")
+        assert process.returncode == 130 and told.strip().endswith(
+            "Interrupted; finished batches are kept."
+        )
     kept = len(list(blocks.rglob("*.json")))
     assert 1 <= kept < 3
     answer = attlas(*words, "--json")
@@ -239,18 +277,28 @@ SWEEP = ["sweep", "test/true", "--grid", "n=1:5", "--grid", "size=0.5,1,-1"]
 
 def test_a_sweep_says_what_it_did_and_the_next_finds_it_done(attlas, file, tmp_path):
     dry = attlas(*SWEEP, "--claims", file, "--dry-run")
-    assert dry.returncode == 0 and "12 cells, 0 stored, 4 outside the hypotheses, 8 to do." in dry.stdout
+    assert (
+        dry.returncode == 0
+        and "12 cells, 0 stored, 4 outside the hypotheses, 8 to do." in dry.stdout
+    )
     assert (
         "one is measured now" in dry.stdout
         and "About" in dry.stdout
         and "size > 0" in dry.stderr
         and "--beyond" in dry.stderr
     )
-    first = attlas(*SWEEP, "--claims", file, "--out", "all.nc", "--figure", "all.md", "--show", "measured")
-    assert first.returncode == 0 and first.stdout == "12 cells: 7 done, 1 stored before, 4 outside\nall.nc\n"
+    first = attlas(
+        *SWEEP, "--claims", file, "--out", "all.nc", "--figure", "all.md", "--show", "measured"
+    )
+    assert (
+        first.returncode == 0
+        and first.stdout == "12 cells: 7 done, 1 stored before, 4 outside\nall.nc\n"
+    )
     with xr.open_dataset(tmp_path / "all.nc", engine="h5netcdf") as found:
         assert found["status"].sel(n=2).values.ravel().tolist() == ["done", "done", "outside"]
-    assert "Table: all.md" in first.stderr and (tmp_path / "all.md").read_text().count("| done |") == 8
+    assert (
+        "Table: all.md" in first.stderr and (tmp_path / "all.md").read_text().count("| done |") == 8
+    )
     again = json.loads(attlas(*SWEEP, "--claims", file, "--beyond", "--json").stdout)
     assert again["done"] == 4 and again["stored"] == 8 and again["left"] == again["failed"] == 0
     told = json.loads(attlas(*SWEEP, "--claims", file, "--dry-run", "--json").stdout)
@@ -261,9 +309,9 @@ def test_a_sweep_with_a_failed_cell_exits_with_1(attlas, file):
     answer = attlas("sweep", "test/bug", "--grid", "n=1,2", "--claims", file, "--retries", "0")
     assert answer.returncode == 1 and answer.stdout == "2 cells: 2 failed\n"
     assert "Failed: n = 1, seed 0: RuntimeError: broken inside" in answer.stderr
-    (failure, _) = json.loads(attlas("sweep", "test/bug", "--grid", "n=1,2", "--claims", file, "--json").stdout)[
-        "failures"
-    ]
+    (failure, _) = json.loads(
+        attlas("sweep", "test/bug", "--grid", "n=1,2", "--claims", file, "--json").stdout
+    )["failures"]
     assert failure == {"cell": {"n": 1}, "seed": 0, "reason": "RuntimeError: broken\ninside"}
 
 
@@ -276,13 +324,17 @@ def test_a_sweep_is_drawn(attlas, file, tmp_path, name):
 def test_an_interrupted_sweep_goes_on_where_it_stopped(attlas, file, tmp_path):
     words = ["sweep", "test/true", "--claims", str(file), "--grid", "n=1:7", "--set", "wait=1.0"]
     environment = {**os.environ, "ATTLAS_STORE": str(tmp_path / "store")}
-    process = subprocess.Popen([*ATTLAS, *words], env=environment, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        [*ATTLAS, *words], env=environment, stderr=subprocess.PIPE, text=True
+    )
     blocks = tmp_path / "store" / "blocks"
     while not list(blocks.rglob("*.json")) and process.poll() is None:
         time.sleep(0.02)
     process.send_signal(signal.SIGINT)
     _, told = process.communicate(timeout=60)
-    assert process.returncode == 130 and told.strip().endswith("Interrupted; finished batches are kept.")
+    assert process.returncode == 130 and told.strip().endswith(
+        "Interrupted; finished batches are kept."
+    )
     answer = json.loads(attlas(*words, "--set", "size=1", "--json").stdout)
     assert answer["stored"] >= 1 and answer["stored"] + answer["done"] == 6
 
@@ -300,7 +352,9 @@ def test_cite_prints_bibtex(attlas):
     assert "@inproceedings{marion2025" in answer.stdout and "@software{attlas" in answer.stdout
 
 
-def test_atlas_writes_pages_and_exits_by_the_verdicts_only_when_strict(attlas, file, tmp_path, monkeypatch):
+def test_atlas_writes_pages_and_exits_by_the_verdicts_only_when_strict(
+    attlas, file, tmp_path, monkeypatch
+):
     monkeypatch.setattr(claims, "HOMES", ())
     file.write_text(CLAIMS.partition('@claim("test/bug"')[0])
     claims._REGISTRY.clear()
@@ -308,7 +362,11 @@ def test_atlas_writes_pages_and_exits_by_the_verdicts_only_when_strict(attlas, f
         answer = attlas("atlas", "--claims", file, "--out", tmp_path / "out", *words)
         assert answer.returncode == code and answer.stdout.strip().endswith("index.html")
         assert "1 confirmed, 1 refuted, 1 undecided" in answer.stdout
-    assert {path.stem for path in (tmp_path / "out" / "test").iterdir()} == {"false", "toothless", "true"}
+    assert {path.stem for path in (tmp_path / "out" / "test").iterdir()} == {
+        "false",
+        "toothless",
+        "true",
+    }
     content = json.loads((tmp_path / "out" / "claims.json").read_text())
     assert [c["verdict"] for c in content["claims"]] == ["refuted", "undecided", "confirmed"]
 
@@ -316,7 +374,14 @@ def test_atlas_writes_pages_and_exits_by_the_verdicts_only_when_strict(attlas, f
 def test_evidence_of_an_older_version_is_told(capsys):
     (claim, *_) = catalogue().values()
     for code, told in (("0" * 16, "older version for 1 claim"), (claim.code[:16], "")):
-        cli._tell_of_older([claim], type("Store", (), {"recorded": lambda self, id, code=code: {"provenance": {"code": code}}})())  # fmt: skip
+        cli._tell_of_older(
+            [claim],
+            type(
+                "Store",
+                (),
+                {"recorded": lambda self, id, code=code: {"provenance": {"code": code}}},
+            )(),
+        )
         assert told in capsys.readouterr().err
 
 
@@ -325,20 +390,29 @@ MODELS = Path(__file__).parent / "audit" / "data"
 
 @pytest.fixture
 def ids(tmp_path):
-    (tmp_path / "ids.txt").write_text("".join(f"{i + 3} 9 21 {40 - i} 3 7 11 {i + 12}\n" for i in range(6)))
+    (tmp_path / "ids.txt").write_text(
+        "".join(f"{i + 3} 9 21 {40 - i} 3 7 11 {i + 12}\n" for i in range(6))
+    )
     return tmp_path / "ids.txt"
 
 
 def test_an_audit_tells_its_findings_and_writes_a_page(attlas, ids, tmp_path):
     answer = attlas("audit", MODELS / "bert", "--tokens", ids, "--probes", "none")
-    assert answer.returncode == 0 and "spectral norm" in answer.stdout and "Left out" in answer.stdout
+    assert (
+        answer.returncode == 0 and "spectral norm" in answer.stdout and "Left out" in answer.stdout
+    )
     assert (tmp_path / "audit.html").read_text().startswith("<!doctype html>")
 
 
 def test_an_audit_as_json_is_one_object_and_no_page(attlas, ids, tmp_path):
-    answer = attlas("audit", MODELS / "llama", MODELS / "llama", "--tokens", ids, "--probes", "none", "--json")
+    answer = attlas(
+        "audit", MODELS / "llama", MODELS / "llama", "--tokens", ids, "--probes", "none", "--json"
+    )
     found = json.loads(answer.stdout)
-    assert answer.returncode == 0 and [each["model"] for each in found["audits"]] == ["llama", "llama"]
+    assert answer.returncode == 0 and [each["model"] for each in found["audits"]] == [
+        "llama",
+        "llama",
+    ]
     assert found["difference"]["heads"]["qk_21"][0][0] == 0
     assert not (tmp_path / "audit.html").exists()
 

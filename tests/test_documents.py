@@ -9,14 +9,23 @@ import click
 import pytest
 
 from attlas import claims, cli
+from attlas.atlas.notes import notes_of
 from attlas.claims import catalogue, load_file, select
-from attlas.lab.notes import notes_of
 from attlas.lab.runner import run
 from attlas.lab.sweeps import plan_grid
 
 TOP = Path(__file__).parents[1]
-NEW = [TOP / "docs" / f"{name}.md" for name in ("first-result", "add-a-claim", "which-bound", "sharp-bits")]
-DOCUMENTS = [TOP / "README.md", TOP / "CONTRIBUTING.md", TOP / "docs" / "audit.md", TOP / "docs" / "scaling.md", *NEW]
+NEW = [
+    TOP / "docs" / f"{name}.md"
+    for name in ("first-result", "add-a-claim", "which-bound", "sharp-bits")
+]
+DOCUMENTS = [
+    TOP / "README.md",
+    TOP / "CONTRIBUTING.md",
+    TOP / "docs" / "audit.md",
+    TOP / "docs" / "scaling.md",
+    *NEW,
+]
 GUIDES = [TOP / "docs" / "estimators.md", *NEW]
 
 
@@ -71,12 +80,21 @@ def test_commands_in_the_documents_exist(command, registry, monkeypatch):
     if program == "make":
         assert re.search(rf"^{verb}:", (TOP / "Makefile").read_text(), re.M)
         return
-    context = cli.commands.commands[verb].make_context(verb, words, parent=click.Context(cli.commands))
+    context = cli.commands.commands[verb].make_context(
+        verb, words, parent=click.Context(cli.commands)
+    )
     for file in context.params.get("files", ()):
         load_file(file)
-    patterns = [context.params.get("pattern"), context.params.get("claim"), *context.params.get("patterns", ()), *context.params.get("claims", ())]  # fmt: skip
+    patterns = [
+        context.params.get("pattern"),
+        context.params.get("claim"),
+        *context.params.get("patterns", ()),
+        *context.params.get("claims", ()),
+    ]
     if verb == "sweep":
-        plan_grid(*(context.params[name] for name in ("claim", "grid", "seeds", "scale", "settings"))).outside()
+        plan_grid(
+            *(context.params[name] for name in ("claim", "grid", "seeds", "scale", "settings"))
+        ).outside()
         return
     found = select([pattern for pattern in patterns if pattern])
     for text in context.params.get("settings", ()):
@@ -98,7 +116,8 @@ def test_every_claim_named_in_the_documents_exists(registry):
     known = catalogue()
     for path in DOCUMENTS:
         for id in re.findall(
-            r"\b(?:single-location|sparse-variables|latent-posterior|softmax|one-step)/[a-z-]+", path.read_text()
+            r"\b(?:single-location|sparse-variables|latent-posterior|softmax|one-step)/[a-z-]+",
+            path.read_text(),
         ):
             assert id in known, id
 
@@ -113,7 +132,11 @@ def test_the_skeleton_of_a_claim_is_a_claim(registry, store):
 def test_a_fourth_map_stands_in_one_file(registry, store):
     made = load_file(TOP / "examples" / "one_step.py")
     notes = notes_of(made)["one-step"]
-    assert set(notes.ideas) == {claim.slug for claim in made} == {slug for item in notes.items for slug in item.claims}
+    assert (
+        set(notes.ideas)
+        == {claim.slug for claim in made}
+        == {slug for item in notes.items for slug in item.claims}
+    )
     for claim in made:
         result = run(claim, store=store)
         assert (result.verdict.word, result.control.word) == ("confirmed", "refuted")
@@ -122,7 +145,17 @@ def test_a_fourth_map_stands_in_one_file(registry, store):
 
 def test_every_make_target_sets_up_what_it_needs():
     rules = dict(re.findall(r"^([a-z-]+):(.*)$", (TOP / "Makefile").read_text(), re.M))
-    assert set(rules) >= {"setup", "atlas", "test", "test-long", "bench", "soak", "lint", "lock", "clean"}
+    assert set(rules) >= {
+        "setup",
+        "atlas",
+        "test",
+        "test-long",
+        "bench",
+        "soak",
+        "lint",
+        "lock",
+        "clean",
+    }
     for target in set(rules) - {"clean"}:
         assert "$(STAMP)" in rules[target] or "lint" in rules[target], target
 

@@ -24,8 +24,13 @@ def test_agreement_shows_errors_only_where_there_are_some():
     values = {"predicted": ("n", [1.0, 2.0]), "measured": ("n", [1.1, 2.0])}
     exact = agreement(xr.Dataset({**values, "error": 0.0}), "t").to_dict()
     sampled = agreement(xr.Dataset({**values, "error": ("n", [0.1, 0.1])}), "t").to_dict()
-    assert "standard errors" not in exact["title"]["subtitle"] and "standard errors" in sampled["title"]["subtitle"]
-    assert "'type': 'rule'" in str(sampled["vconcat"][0]) and "'type': 'rule'" not in str(exact["vconcat"][0])
+    assert (
+        "standard errors" not in exact["title"]["subtitle"]
+        and "standard errors" in sampled["title"]["subtitle"]
+    )
+    assert "'type': 'rule'" in str(sampled["vconcat"][0]) and "'type': 'rule'" not in str(
+        exact["vconcat"][0]
+    )
 
 
 def test_a_level_of_the_theory_is_named():
@@ -42,7 +47,9 @@ def test_a_level_of_the_theory_is_named():
     ],
 )
 def test_ticks_are_written_as_powers_of_ten_where_they_are_far_from_1(low, high, form, some):
-    axis = alt.X("x:Q", scale=alt.Scale(type="log"), axis=alt.Axis(format=form) if form else alt.Axis())
+    axis = alt.X(
+        "x:Q", scale=alt.Scale(type="log"), axis=alt.Axis(format=form) if form else alt.Axis()
+    )
     chart = finish(alt.Chart(pd.DataFrame({"x": [low, high]})).mark_point().encode(x=axis), "t")
     labels = re.findall(r">([^<>]+)</text>", vl_convert.vegalite_to_svg(chart.to_dict()))
     assert set(some) <= set(labels) and not any("e" in label for label in labels)
@@ -65,7 +72,9 @@ def test_numbers_are_written_as_readers_write_them(terse, written):
 
 def test_nothing_has_no_unit():
     axis = alt.Axis(format="~s", values=[0, 5000, 10000])
-    chart = alt.Chart(pd.DataFrame({"x": [0, 10000]})).mark_point().encode(x=alt.X("x:Q", axis=axis))
+    chart = (
+        alt.Chart(pd.DataFrame({"x": [0, 10000]})).mark_point().encode(x=alt.X("x:Q", axis=axis))
+    )
     drawn = vl_convert.vegalite_to_svg(finish(chart, "a title").to_dict())
     assert ">5k<" in drawn and ">0<" in drawn and ">0k<" not in drawn
 

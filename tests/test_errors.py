@@ -13,7 +13,9 @@ def test_near_offers_the_closest_names_and_nothing_for_a_stranger():
 
 @pytest.mark.parametrize("value", [0, 1.5, "3", True, None, -2])
 def test_whole_names_the_thing_and_the_value(value):
-    with pytest.raises(InputError, match=rf"steps = {value!r}: it must be a whole number, at least 1"):
+    with pytest.raises(
+        InputError, match=rf"steps = {value!r}: it must be a whole number, at least 1"
+    ):
         whole("steps", value, 1)
 
 

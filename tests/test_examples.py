@@ -16,7 +16,11 @@ from click.testing import CliRunner
 from tests.conftest import SEED
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
-NAMESPACES = {"http://www.w3.org/1998/Math/MathML", "http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"}
+NAMESPACES = {
+    "http://www.w3.org/1998/Math/MathML",
+    "http://www.w3.org/2000/svg",
+    "http://www.w3.org/1999/xlink",
+}
 
 
 def load(name):
@@ -48,7 +52,9 @@ def pages(sentence, events, lesson, tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sentence, "learn", lambda seed: lesson)
         for name, module in {"sentence": sentence, "events": events}.items():
-            told = CliRunner().invoke(module.main, ["--out", str(folder / f"{name}.html"), "--seed", str(SEED)])
+            told = CliRunner().invoke(
+                module.main, ["--out", str(folder / f"{name}.html"), "--seed", str(SEED)]
+            )
             assert told.exit_code == 0, told.output
             assert "softmax head" in told.output and "±" in told.output
             texts[name] = (folder / f"{name}.html").read_text(encoding="utf-8")
@@ -69,13 +75,17 @@ def test_a_linear_model_errs_unless_it_is_told_the_place(lesson):
 
 
 def test_the_erf_head_lies_between(lesson):
-    erf, softmax, linear = (lesson[0].error.sel(predictor=name) for name in ("erf head", "softmax head", "linear"))
+    erf, softmax, linear = (
+        lesson[0].error.sel(predictor=name) for name in ("erf head", "softmax head", "linear")
+    )
     assert (softmax < erf / 5).all() and (erf < linear).all()
 
 
 def test_an_erf_gives_half_to_one_property_and_a_softmax_next_to_nothing(sentence, lesson):
     _, world, predictors = lesson
-    (neither, second), (feeling, both) = sentence.mean_scores(world.vectors, predictors["softmax head"].k)
+    (neither, second), (feeling, both) = sentence.mean_scores(
+        world.vectors, predictors["softmax head"].k
+    )
     assert neither < min(second, feeling) and np.exp(max(second, feeling) - both) < 0.05
     a, b = np.random.default_rng(SEED).exponential(size=(2, 1000))
     assert (jax.lax.erf(a + b) <= jax.lax.erf(a) + jax.lax.erf(b) + 1e-6).all()
@@ -86,7 +96,10 @@ def test_no_test_sentence_occurs_in_training_and_new_words_are_new(sentence):
     assert len(world.training.target) == 300
     adjectives = [sentence.KNOWN["adjective"], sentence.NEW["adjective"]]
     assert not set(adjectives[0]) & set(adjectives[1])
-    words = [{w for texts in slots.values() for text in texts for w in text.split()} for slots in (sentence.KNOWN, sentence.NEW)]  # fmt: skip
+    words = [
+        {w for texts in slots.values() for text in texts for w in text.split()}
+        for slots in (sentence.KNOWN, sentence.NEW)
+    ]
     assert words[0] & words[1] <= {"the"}
     rng = random.Random(SEED)
     seen = sentence.draw_sentences(rng, sentence.KNOWN, 2000)
@@ -105,8 +118,14 @@ def test_the_place_of_the_word_that_decides_varies(sentence):
 
 CHOICES = [
     ("adjective last", {"verdict": "dirty", "colour": "blue", "adjective": "nice"}),
-    ("adjective first", {"opening": "as everyone here knows", "adjective": "dreadful", "degree": "very"}),
-    ("adjective first", {"opening": "by the way", "animal": "eagle", "adjective": "foul", "verdict": "lovely"}),
+    (
+        "adjective first",
+        {"opening": "as everyone here knows", "adjective": "dreadful", "degree": "very"},
+    ),
+    (
+        "adjective first",
+        {"opening": "by the way", "animal": "eagle", "adjective": "foul", "verdict": "lovely"},
+    ),
 ]
 
 
@@ -119,7 +138,9 @@ def said(sentence, lesson):
         slots = {slot: texts[0] for slot, texts in sentence.KNOWN.items()} | change
         drawn = sentence.sentence(slots, order)
         tokens = sentence.tokenise([drawn], world.vectors)
-        data = sentence.Data(tokens, tokens[0, [drawn.place], sentence.VALUE], np.array([drawn.place]))
+        data = sentence.Data(
+            tokens, tokens[0, [drawn.place], sentence.VALUE], np.array([drawn.place])
+        )
         answers = [float(predictors[name](data)[0]) for name in ("softmax head", "linear")]
         weights = predictors["softmax head"].weights(data)[0, : len(drawn.words)]
         cases.append((slots, order, [*weights, *answers, float(data.target[0])]))
@@ -155,7 +176,9 @@ def test_the_page_computes_as_python_does(pages, said):
         }});
         console.log(JSON.stringify(answers));
     """
-    answers = json.loads(subprocess.run(["node", "-e", program], capture_output=True, text=True, check=True).stdout)
+    answers = json.loads(
+        subprocess.run(["node", "-e", program], capture_output=True, text=True, check=True).stdout
+    )
     for answer, (_, _, expected) in zip(answers, said, strict=True):
         assert answer == pytest.approx(expected, abs=2e-3)
 
@@ -165,13 +188,18 @@ def test_a_page_is_one_file_and_asks_nothing_of_a_network(pages, name):
     page = pages[name]
     assert len(page.encode()) < 500_000
     assert set(re.findall(r"https?://[^\"'\s<)]*", page)) <= NAMESPACES
-    assert not re.search(r"<(link|img|iframe)\b|\bsrc\s*=|url\(|@import|fetch\(|XMLHttpRequest", page)
+    assert not re.search(
+        r"<(link|img|iframe)\b|\bsrc\s*=|url\(|@import|fetch\(|XMLHttpRequest", page
+    )
 
 
 def test_the_head_on_events_is_near_the_best_possible_and_far_from_linear(events):
     measured, (k, _), _ = events.learn(SEED, repeats=3, count=3000)
     error = measured.error.mean("repeat")
-    best, head, linear = (float(error.sel(predictor=name)) for name in ("best possible", "softmax head", "linear regression"))  # fmt: skip
+    best, head, linear = (
+        float(error.sel(predictor=name))
+        for name in ("best possible", "softmax head", "linear regression")
+    )
     assert best < head < 2 * best < linear / 5
     assert linear == pytest.approx(events.TASK.linear_risk(), abs=0.08)
     assert measured.found.sel(predictor="softmax head").min() > 0.95
@@ -188,7 +216,9 @@ def test_the_events_are_the_papers_task(events):
 
 
 @pytest.mark.parametrize("name", ["sentence", "events"])
-@pytest.mark.parametrize("words", [["--seed", "-1"], ["--seed", "one"], ["--out", "."], ["--out", "/dev/null/x.html"]])
+@pytest.mark.parametrize(
+    "words", [["--seed", "-1"], ["--seed", "one"], ["--out", "."], ["--out", "/dev/null/x.html"]]
+)
 def test_bad_input_is_one_sentence_and_exit_code_2(name, words):
     told = CliRunner().invoke(load(name).main, words)
     assert told.exit_code == 2 and "Invalid value" in told.output and "Traceback" not in told.output
@@ -198,8 +228,16 @@ def test_the_bound_says_what_its_prose_says():
     told = CliRunner().invoke(load("bound").main, ["--length", "500"])
     assert told.exit_code == 0, told.output
     assert "layer 3: query-key" in told.output and "vacuous" in told.output
-    growth = {row[2:28].strip(): float(row.split("x ")[1]) for row in told.output.splitlines() if " x " in row}
-    assert growth["no dimension"] < 1.3 and growth["parameters, d = 12 ln T"] < 1.3 and growth["Occam"] < 1.2
+    growth = {
+        row[2:28].strip(): float(row.split("x ")[1])
+        for row in told.output.splitlines()
+        if " x " in row
+    }
+    assert (
+        growth["no dimension"] < 1.3
+        and growth["parameters, d = 12 ln T"] < 1.3
+        and growth["Occam"] < 1.2
+    )
     assert growth["parameters, d = T + 3"] > 1.9
     wrong = CliRunner().invoke(load("bound").main, ["--length", "2"])
     assert wrong.exit_code == 2 and "place 1 is repeated" in wrong.output
@@ -228,4 +266,6 @@ def test_the_estimators_tell_their_stories_on_real_data(name, capsys):
         pytest.skip("`make data` fetches it")
     module.main()
     told = capsys.readouterr().out
-    assert {"molecules": "92 molecules", "recording": "Right on", "eruptions": "After 65 minutes"}[name] in told
+    assert {"molecules": "92 molecules", "recording": "Right on", "eruptions": "After 65 minutes"}[
+        name
+    ] in told

@@ -28,7 +28,9 @@ quickly = settings(max_examples=50, deadline=None, derandomize=True)
 def test_zeta_is_owens_t_to_the_last_digit(float64):
     rng = np.random.default_rng(1)
     t, spread = rng.uniform(-15, 15, 10_000), rng.uniform(0.01, 2, 10_000)
-    owen = 1 - 8 * special.owens_t(np.sqrt(2) * t / np.sqrt(1 + 2 * spread**2), 1 / np.sqrt(1 + 4 * spread**2))
+    owen = 1 - 8 * special.owens_t(
+        np.sqrt(2) * t / np.sqrt(1 + 2 * spread**2), 1 / np.sqrt(1 + 4 * spread**2)
+    )
     assert np.abs(np.asarray(zeta(t, spread)) - owen).max() < 2e-15
 
 
@@ -51,7 +53,9 @@ def test_zeta_is_even_and_tends_to_one(float64):
 def test_zeta_solves_the_heat_equation(t, spread):
     with jax.enable_x64(True):
         in_spread = jax.grad(zeta, 1)(t, spread)
-        assert float(in_spread) == approx(spread * float(jax.grad(jax.grad(zeta))(t, spread)), abs=1e-12)
+        assert float(in_spread) == approx(
+            spread * float(jax.grad(jax.grad(zeta))(t, spread)), abs=1e-12
+        )
 
 
 @arguments
@@ -122,7 +126,9 @@ def test_precision_is_scoped():
     assert jnp.ones(()).dtype == jnp.float32
 
 
-@pytest.mark.parametrize(("mean", "spread"), [(0.3, 0.01), (-1.2, 1.0), (5.0, 30.0), (0.0, 1000.0), (40.0, 0.5)])
+@pytest.mark.parametrize(
+    ("mean", "spread"), [(0.3, 0.01), (-1.2, 1.0), (5.0, 30.0), (0.0, 1000.0), (40.0, 0.5)]
+)
 def test_gaussian_moments_of_a_jump_and_a_kink(float64, mean, spread):
     z = -mean / spread
     tail, bell = special.ndtr(-z), np.exp(-(z**2) / 2) / np.sqrt(2 * np.pi)
@@ -149,7 +155,9 @@ def test_averaging_on_the_host_counts_as_asked_and_reports_the_error_it_makes():
     found = [averaged(draw, jax.random.key(seed), 500, 1e6) for seed in range(200)]
     means, errors = (np.stack(x) for x in zip(*found, strict=True))
     assert means.std() == approx(errors.mean(), rel=0.12)
-    whole = np.concatenate([draw(stream(jax.random.key(7), block), BLOCK, 0.0) for block in range(3)], -1)[:, :40_000]
+    whole = np.concatenate(
+        [draw(stream(jax.random.key(7), block), BLOCK, 0.0) for block in range(3)], -1
+    )[:, :40_000]
     mean, error = averaged(draw, jax.random.key(7), 40_000, 0.0)
     assert mean == approx(whole.mean(-1), abs=1e-15)
     assert error == approx(whole.std(-1, ddof=1) / 200, rel=1e-12)

@@ -106,9 +106,15 @@ def test_order_of_the_tokens_is_nothing(float64):
 def test_on_the_sphere_the_exponential_kernel_is_the_gaussian_one_and_a_scale_is_a_ridge(float64):
     queries, keys, values = problem()
     gaussian = np.asarray(cme_attention(queries, keys, values, ridge=RIDGE, kernel=RBF(0.25)))
-    assert cme_attention(queries, keys, values, ridge=RIDGE, kernel=Exponential(0.25)) == approx(gaussian, abs=1e-10)
+    assert cme_attention(queries, keys, values, ridge=RIDGE, kernel=Exponential(0.25)) == approx(
+        gaussian, abs=1e-10
+    )
     bare = cme_attention(
-        queries, keys, values, ridge=RIDGE * np.exp(1 / 0.25), kernel=lambda x, y: jnp.exp(x @ y.T / 0.25)
+        queries,
+        keys,
+        values,
+        ridge=RIDGE * np.exp(1 / 0.25),
+        kernel=lambda x, y: jnp.exp(x @ y.T / 0.25),
     )
     assert bare == approx(gaussian, abs=1e-10)
 
@@ -116,14 +122,18 @@ def test_on_the_sphere_the_exponential_kernel_is_the_gaussian_one_and_a_scale_is
 def test_a_large_ridge_leaves_linear_attention(float64):
     queries, keys, values = problem()
     far = 1e9 * cme_attention(queries, keys, values, ridge=1e9, kernel=Linear())
-    assert far == approx(np.asarray(linear_attention(*map(jnp.asarray, (queries, keys, values)))), rel=1e-6, abs=1e-6)
+    assert far == approx(
+        np.asarray(linear_attention(*map(jnp.asarray, (queries, keys, values)))), rel=1e-6, abs=1e-6
+    )
 
 
 def test_equal_keys_average_the_values(float64):
     _queries, keys, values = problem()
     keys = np.broadcast_to(keys[:1], keys.shape)
     expected = np.broadcast_to(values.sum(0) / (60 + RIDGE), (1, 2))
-    assert cme_attention(keys[:1], keys, values, ridge=RIDGE, kernel=RBF(0.3)) == approx(expected, abs=1e-12)
+    assert cme_attention(keys[:1], keys, values, ridge=RIDGE, kernel=RBF(0.3)) == approx(
+        expected, abs=1e-12
+    )
 
 
 @pytest.mark.parametrize("kernel", KERNELS, ids=lambda k: getattr(k, "__name__", type(k).__name__))
@@ -141,10 +151,14 @@ def test_a_masked_token_is_as_if_it_were_not_there_whatever_it_holds(float64, ke
         np.asarray(cme_variance(queries, keys[mask], **settings)), abs=1e-11
     )
     weights = np.asarray(cme_weights(queries, dirty, **settings, mask=mask))
-    assert weights[:, mask] == approx(np.asarray(cme_weights(queries, keys[mask], **settings)), abs=1e-11)
+    assert weights[:, mask] == approx(
+        np.asarray(cme_weights(queries, keys[mask], **settings)), abs=1e-11
+    )
     assert not weights[:, ~mask].any()
     # Values set to 0 are not a mask: their keys still count.
-    assert abs(cme_attention(queries, keys, values * mask[:, None], **settings) - short).max() > 1e-2
+    assert (
+        abs(cme_attention(queries, keys, values * mask[:, None], **settings) - short).max() > 1e-2
+    )
 
 
 def test_sequences_and_heads_are_leading_axes_each_with_its_ridge_and_temperature(float64):
@@ -160,10 +174,14 @@ def test_sequences_and_heads_are_leading_axes_each_with_its_ridge_and_temperatur
             assert together[i, h] == approx(
                 np.asarray(cme_attention(queries[i, h], keys[i, h], values[i, h], **one)), abs=1e-11
             )
-            assert spread[i, h] == approx(np.asarray(cme_variance(queries[i, h], keys[i, h], **one)), abs=1e-11)
+            assert spread[i, h] == approx(
+                np.asarray(cme_variance(queries[i, h], keys[i, h], **one)), abs=1e-11
+            )
     shared = cme_attention(queries, keys[0, 0], values[0, 0], ridge=0.1, kernel=Linear())
     assert shared[1, 1] == approx(
-        np.asarray(cme_attention(queries[1, 1], keys[0, 0], values[0, 0], ridge=0.1, kernel=Linear()))
+        np.asarray(
+            cme_attention(queries[1, 1], keys[0, 0], values[0, 0], ridge=0.1, kernel=Linear())
+        )
     )
 
 
@@ -179,12 +197,16 @@ def test_weights_give_the_mean_and_as_a_law_lie_on_the_simplex(float64):
     settings = {"ridge": 0.01, "kernel": RBF(0.3)}
     weights = np.asarray(cme_weights(queries, keys, **settings))
     assert weights.min() < -0.01
-    assert weights @ values == approx(np.asarray(cme_attention(queries, keys, values, **settings)), abs=1e-11)
+    assert weights @ values == approx(
+        np.asarray(cme_attention(queries, keys, values, **settings)), abs=1e-11
+    )
     # |f|^2 <= |v|^2 / (4 ridge) in the kernel's norm
     assert abs(weights).sum(1).max() <= np.sqrt(60 / (4 * 0.01))
     law = np.asarray(cme_weights(queries, keys, **settings, law=True))
     assert law.min() >= 0 and law.sum(1) == approx(np.ones(9))
-    assert law == approx(np.maximum(weights, 0) / np.maximum(weights, 0).sum(1, keepdims=True), abs=1e-12)
+    assert law == approx(
+        np.maximum(weights, 0) / np.maximum(weights, 0).sum(1, keepdims=True), abs=1e-12
+    )
 
 
 def test_clipping_to_a_ball_that_holds_the_truth_never_adds_error(float64):
@@ -193,9 +215,12 @@ def test_clipping_to_a_ball_that_holds_the_truth_never_adds_error(float64):
     keys[:, 0] = abs(keys[:, 0])  # half the sphere has no keys
     truth, values = sphere(rng, 200, 2), sphere(rng, 50, 2)
     free, held = (
-        np.asarray(cme_attention(queries, keys, values, ridge=0.001, kernel=RBF(1.0), clip=c)) for c in (None, 1.0)
+        np.asarray(cme_attention(queries, keys, values, ridge=0.001, kernel=RBF(1.0), clip=c))
+        for c in (None, 1.0)
     )
-    assert np.linalg.norm(free, axis=1).max() > 2 and np.linalg.norm(held, axis=1).max() <= 1 + 1e-12
+    assert (
+        np.linalg.norm(free, axis=1).max() > 2 and np.linalg.norm(held, axis=1).max() <= 1 + 1e-12
+    )
     assert np.all(((held - truth) ** 2).sum(1) <= ((free - truth) ** 2).sum(1) + 1e-12)
     boxed = cme_attention(queries, keys, values, ridge=0.001, kernel=RBF(1.0), clip="values")
     assert boxed == approx(np.clip(free, values.min(0), values.max(0)))
@@ -225,7 +250,9 @@ def test_single_precision():
     queries, keys, values = (x.astype(np.float32) for x in problem(300))
     mean = cme_attention(queries, keys, values, ridge=0.3, kernel=Exponential(0.25))
     assert mean.dtype == jnp.float32
-    assert mean == approx(plain(queries, keys, values, lambda x, y: np.exp((x @ y.T - 1.0) / 0.25), 0.3), abs=1e-4)
+    assert mean == approx(
+        plain(queries, keys, values, lambda x, y: np.exp((x @ y.T - 1.0) / 0.25), 0.3), abs=1e-4
+    )
 
 
 def test_the_exact_fit_is_the_attention_and_its_error_is_rounding(float64):
@@ -234,7 +261,9 @@ def test_the_exact_fit_is_the_attention_and_its_error_is_rounding(float64):
     settings = {"ridge": RIDGE, "kernel": RBF(0.3), "mask": mask}
     fit = fit_cme(keys, values, **settings)
     assert fit.method == "exact" and fit.reached and fit.error < 1e-12
-    assert fit.mean(queries) == approx(np.asarray(cme_attention(queries, keys, values, **settings)), abs=1e-11)
+    assert fit.mean(queries) == approx(
+        np.asarray(cme_attention(queries, keys, values, **settings)), abs=1e-11
+    )
     assert fit.variance(queries, PRIOR) == approx(
         np.asarray(cme_variance(queries, keys, **settings, prior=PRIOR)), abs=1e-11
     )
@@ -261,10 +290,14 @@ def test_enough_centres_give_the_exact_answer():
     queries, keys, values = long_problem(1000)
     settings = {"ridge": 0.09, "kernel": RBF(0.2)}
     exact = fit_cme(keys, values, **settings, method="exact")
-    fit = fit_cme(keys, values, **settings, method="nystrom", centres=800)  # more than the numerical rank
+    fit = fit_cme(
+        keys, values, **settings, method="nystrom", centres=800
+    )  # more than the numerical rank
     assert len(fit.centres) < 800 and fit.mean(queries) == approx(exact.mean(queries), abs=1e-6)
     assert fit.variance(queries) == approx(exact.variance(queries), abs=1e-6)
-    errors = [fit_cme(keys, values, **settings, method="nystrom", centres=m).error for m in (32, 64, 128)]
+    errors = [
+        fit_cme(keys, values, **settings, method="nystrom", centres=m).error for m in (32, 64, 128)
+    ]
     assert errors == sorted(errors, reverse=True) and errors[-1] < 1e-2 * errors[0]
 
 
@@ -299,7 +332,9 @@ def test_auto_chooses_by_size_memory_and_tolerance(monkeypatch):
 def test_a_fit_depends_on_its_seed_alone():
     queries, keys, values = long_problem(800)
     one, two, other = (
-        fit_cme(keys, values, ridge=0.1, kernel=RBF(0.1), method="nystrom", centres=40, seed=s).mean(queries)
+        fit_cme(
+            keys, values, ridge=0.1, kernel=RBF(0.1), method="nystrom", centres=40, seed=s
+        ).mean(queries)
         for s in (1, 1, 2)
     )
     assert np.array_equal(one, two) and not np.allclose(one, other, atol=1e-6)
@@ -307,7 +342,10 @@ def test_a_fit_depends_on_its_seed_alone():
 
 ONES = np.eye(3)
 BAD = [
-    ({"keys": np.ones((0, 3)), "values": np.ones((0, 2))}, r"keys has the shape \(0, 3\): the context is empty"),
+    (
+        {"keys": np.ones((0, 3)), "values": np.ones((0, 2))},
+        r"keys has the shape \(0, 3\): the context is empty",
+    ),
     ({"mask": np.zeros(3, bool)}, "the mask admits no token"),
     ({"mask": np.ones(4, bool)}, r"the mask has the shape \(4,\)"),
     ({"values": np.ones((4, 2))}, "there are 4 values and 3 keys"),
@@ -317,7 +355,7 @@ BAD = [
     ({"keys": np.diag([1.0, np.nan, 1.0])}, "keys has a NaN or an infinity in row 1"),
     ({"values": np.full((3, 2), np.inf)}, "values has a NaN or an infinity in row 0"),
     ({"ridge": 0.1, "kernel": lambda x, y: -jnp.exp(x @ y.T)}, "not positive definite"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("change", "says"), BAD)
@@ -335,16 +373,44 @@ def test_bad_input_is_named(float64, change, says):
         (lambda: RBF(0.0), "temperature = 0: it must be a positive number"),
         (lambda: Exponential(-1.0), "temperature = -1"),
         (lambda: Polynomial(0), "degree = 0"),
-        (lambda: cme_attention(ONES[:, :2], ONES, ONES, ridge=1.0, kernel=Linear()), "queries have the width 2 and keys 3"),
-        (lambda: cme_attention(ONES, ONES[0], ONES, ridge=1.0, kernel=Linear()), r"keys has the shape \(3,\)"),
-        (lambda: cme_attention(ONES, ONES, ONES, ridge=1.0, kernel=Linear(), clip="hull"), "clip = 'hull'"),
-        (lambda: cme_attention(ONES, ONES, ONES, ridge=1.0, kernel=lambda x, y: jnp.ones((2, 2))), "the kernel gives the shape"),
-        (lambda: cme_attention(np.ones((2, 3, 3)), np.ones((4, 3, 3)), ONES, ridge=1.0, kernel=Linear()), "leading axes"),
-        (lambda: fit_cme(ONES, ONES, ridge=1.0, kernel=Linear(), method="nistrom"), "Did you mean nystrom"),
-        (lambda: fit_cme(ONES, ONES, ridge=0.0, kernel=Linear(), method="nystrom"), "ridge = 0: it must be a positive number"),
-        (lambda: fit_cme(ONES, ONES, ridge=1.0, kernel=Linear()).mean(np.ones((1, 2))), "rows of 3 numbers"),
+        (
+            lambda: cme_attention(ONES[:, :2], ONES, ONES, ridge=1.0, kernel=Linear()),
+            "queries have the width 2 and keys 3",
+        ),
+        (
+            lambda: cme_attention(ONES, ONES[0], ONES, ridge=1.0, kernel=Linear()),
+            r"keys has the shape \(3,\)",
+        ),
+        (
+            lambda: cme_attention(ONES, ONES, ONES, ridge=1.0, kernel=Linear(), clip="hull"),
+            "clip = 'hull'",
+        ),
+        (
+            lambda: cme_attention(
+                ONES, ONES, ONES, ridge=1.0, kernel=lambda x, y: jnp.ones((2, 2))
+            ),
+            "the kernel gives the shape",
+        ),
+        (
+            lambda: cme_attention(
+                np.ones((2, 3, 3)), np.ones((4, 3, 3)), ONES, ridge=1.0, kernel=Linear()
+            ),
+            "leading axes",
+        ),
+        (
+            lambda: fit_cme(ONES, ONES, ridge=1.0, kernel=Linear(), method="nistrom"),
+            "Did you mean nystrom",
+        ),
+        (
+            lambda: fit_cme(ONES, ONES, ridge=0.0, kernel=Linear(), method="nystrom"),
+            "ridge = 0: it must be a positive number",
+        ),
+        (
+            lambda: fit_cme(ONES, ONES, ridge=1.0, kernel=Linear()).mean(np.ones((1, 2))),
+            "rows of 3 numbers",
+        ),
     ],
-)  # fmt: skip
+)
 def test_other_bad_input_is_named(call, says):
     with pytest.raises(InputError, match=says):
         call()
@@ -358,16 +424,20 @@ def test_no_ridge_interpolates_where_the_gram_matrix_allows(float64):
 
 def test_nothing_is_checked_while_jax_traces(float64):
     queries, keys, values = problem(10)
-    attend = jax.jit(lambda k, ridge, mask: cme_attention(queries, k, values, ridge=ridge, kernel=RBF(0.3), mask=mask))
+    attend = jax.jit(
+        lambda k, ridge, mask: cme_attention(
+            queries, k, values, ridge=ridge, kernel=RBF(0.3), mask=mask
+        )
+    )
     assert not attend(keys, 0.1, jnp.zeros(10, bool)).any()
     assert np.isnan(attend(jnp.full_like(keys, jnp.nan), 0.1, jnp.ones(10, bool))).all()
 
 
 def test_the_ball_has_a_gradient_where_the_mean_is_nothing():
     keys = jax.random.normal(jax.random.key(0), (5, 2))
-    slope = jax.grad(lambda v: cme_attention(keys, keys, v, ridge=0.1, kernel=RBF(1.0), clip=1.0).sum())(
-        jnp.zeros((5, 1))
-    )
+    slope = jax.grad(
+        lambda v: cme_attention(keys, keys, v, ridge=0.1, kernel=RBF(1.0), clip=1.0).sum()
+    )(jnp.zeros((5, 1)))
     assert np.isfinite(slope).all() and abs(slope).max() > 0
 
 

@@ -33,7 +33,13 @@ def test_every_lane_ends_where_scipy_does():
     assert found.settled.all() and (found.slope < 1e-5).all()
     for lane in range(5):
         x0 = np.concatenate([begun["a"][lane], begun["b"][lane].ravel()])
-        theirs = optimize.minimize(optimize.rosen, x0, jac=optimize.rosen_der, method="L-BFGS-B", options={"ftol": 1e-15, "gtol": 1e-9})  # fmt: skip
+        theirs = optimize.minimize(
+            optimize.rosen,
+            x0,
+            jac=optimize.rosen_der,
+            method="L-BFGS-B",
+            options={"ftol": 1e-15, "gtol": 1e-9},
+        )
         assert found.value[lane] == pytest.approx(theirs.fun, abs=1e-9)
         assert found.steps[lane] < 2 * theirs.nit
 
@@ -42,7 +48,12 @@ def test_a_lane_is_the_same_alone_and_among_others():
     # Few trips: on the way to the valley's floor rounding grows with each.
     together = minimise(rosenbrock, start(5), 100.0, trips=15)
     for lane in range(5):
-        alone = minimise(rosenbrock, jax.tree.map(lambda x, lane=lane: x[lane : lane + 1], start(5)), 100.0, trips=15)
+        alone = minimise(
+            rosenbrock,
+            jax.tree.map(lambda x, lane=lane: x[lane : lane + 1], start(5)),
+            100.0,
+            trips=15,
+        )
         np.testing.assert_allclose(alone.point["b"][0], together.point["b"][lane], rtol=1e-6)
 
 
@@ -52,7 +63,9 @@ def test_a_quadratic_is_solved():
     matrix = root @ root.swapaxes(1, 2) + 0.1 * np.eye(12)
     vector = rng.normal(size=(3, 12))
     found = minimise(quadratic, np.zeros((3, 12)), (matrix, vector), trips=500, tolerance=1e-7)
-    np.testing.assert_allclose(found.point, np.linalg.solve(matrix, vector[..., None])[..., 0], atol=1e-3)
+    np.testing.assert_allclose(
+        found.point, np.linalg.solve(matrix, vector[..., None])[..., 0], atol=1e-3
+    )
 
 
 def test_trips_bound_the_work_and_are_told_from_settling():

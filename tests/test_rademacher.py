@@ -25,24 +25,34 @@ def test_without_scores_the_supremum_is_the_length_of_a_mean(plane):
     by_hand = np.linalg.norm(np.asarray(signs @ tokens.mean(1)), axis=1) / 24
     found = planar_complexity(tokens, signs, query_norm=1e-9, value_norm=2.0, rings=2)
     assert found.lower == approx(2 * by_hand) and found.upper == approx(2 * by_hand)
-    assert head_complexity(tokens, signs, query_norm=1e-9, key=jax.random.key(2), steps=2) == approx(by_hand)
+    assert head_complexity(
+        tokens, signs, query_norm=1e-9, key=jax.random.key(2), steps=2
+    ) == approx(by_hand)
 
 
 def test_ascent_lies_in_the_enclosure_and_a_finer_grid_narrows_it(plane):
     tokens, signs = plane
-    coarse, fine = (planar_complexity(tokens, signs, query_norm=3.0, rings=rings) for rings in (16, 128))
+    coarse, fine = (
+        planar_complexity(tokens, signs, query_norm=3.0, rings=rings) for rings in (16, 128)
+    )
     ascent = head_complexity(tokens, signs, query_norm=3.0, key=jax.random.key(3), starts=12)
     assert (ascent <= fine.upper).all() and ascent.mean() == approx(fine.lower.mean(), rel=0.01)
-    assert (fine.lower <= coarse.upper).all() and ((fine.upper - fine.lower) < (coarse.upper - coarse.lower) / 7).all()
+    assert (fine.lower <= coarse.upper).all() and (
+        (fine.upper - fine.lower) < (coarse.upper - coarse.lower) / 7
+    ).all()
 
 
 def test_the_enclosure_holds_between_the_nodes(plane):
     """A coarse grid's upper limits against the best of many points of the disc, and how far they may be from its nodes."""
     tokens, signs = plane
-    coarse, fine = (planar_complexity(tokens, signs, query_norm=20.0, rings=rings) for rings in (2, 200))
+    coarse, fine = (
+        planar_complexity(tokens, signs, query_norm=20.0, rings=rings) for rings in (2, 200)
+    )
     assert (fine.lower <= coarse.upper).all() and (fine.lower > coarse.lower).any()
     gap = coarse.upper - coarse.lower
-    assert gap == approx(np.hypot(20 / 2 / 2, 20 * np.pi / 13)), "the nearest node is half a ring and half a spoke away"
+    assert gap == approx(np.hypot(20 / 2 / 2, 20 * np.pi / 13)), (
+        "the nearest node is half a ring and half a spoke away"
+    )
 
 
 def test_a_larger_ball_has_a_larger_supremum(plane):
@@ -54,7 +64,10 @@ def test_a_larger_ball_has_a_larger_supremum(plane):
 def test_the_linear_map_grows_like_the_root_of_the_length(float64):
     rng = np.random.default_rng(0)
     signs = np.asarray(draw_signs(jax.random.key(1), 50, 64))
-    short, long = (concatenated_complexity(rng.choice([-1.0, 1.0], (64, t, 1)), signs).mean() for t in (16, 1024))
+    short, long = (
+        concatenated_complexity(rng.choice([-1.0, 1.0], (64, t, 1)), signs).mean()
+        for t in (16, 1024)
+    )
     assert long / short == approx(8, rel=0.1) and short == approx(np.sqrt(16 / 64), rel=0.1)
 
 

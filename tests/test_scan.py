@@ -51,11 +51,25 @@ def test_divergence_is_a_result_with_its_step():
 
 def test_progress_is_told_and_ends_at_the_last_step():
     seen = []
-    iterate(add, look, jnp.zeros(1), 1.0, steps=1000, record_every=1, progress=lambda done, of: seen.append((done, of)))
-    assert seen[-1] == (1000, 1000) and len(seen) > 10 and np.all(np.diff([done for done, _ in seen]) > 0)
+    iterate(
+        add,
+        look,
+        jnp.zeros(1),
+        1.0,
+        steps=1000,
+        record_every=1,
+        progress=lambda done, of: seen.append((done, of)),
+    )
+    assert (
+        seen[-1] == (1000, 1000)
+        and len(seen) > 10
+        and np.all(np.diff([done for done, _ in seen]) > 0)
+    )
 
 
-@pytest.mark.parametrize("options", [{"steps": -1, "record_every": 1}, {"steps": 5, "record_every": 0}])
+@pytest.mark.parametrize(
+    "options", [{"steps": -1, "record_every": 1}, {"steps": 5, "record_every": 0}]
+)
 def test_counts_must_be_counts(options):
     with pytest.raises(InputError, match="whole number"):
         iterate(add, look, jnp.zeros(1), 1.0, **options)
@@ -77,8 +91,16 @@ def test_driven_steps_take_their_inputs_block_by_block():
         return jnp.where(4 * block + jnp.arange(4) < 10, 1.0 + block, 0.0)
 
     path = drive(
-        push, doubled, jnp.zeros(3), jnp.array([1.0, 10.0, jnp.inf]), draw, steps=10, block=4, record_every=3, progress=told.append
-    )  # fmt: skip
+        push,
+        doubled,
+        jnp.zeros(3),
+        jnp.array([1.0, 10.0, jnp.inf]),
+        draw,
+        steps=10,
+        block=4,
+        record_every=3,
+        progress=told.append,
+    )
     assert drawn == [0, 1, 2] and told == [4, 4, 2]
     assert path.steps.tolist() == [0, 3, 6, 9, 10]
     np.testing.assert_array_equal(path.observed[:, 0], [0, 6, 16, 30, 36])

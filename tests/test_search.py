@@ -21,7 +21,9 @@ def in_unit_ball(point, _):
 def test_a_summit_inside_is_found(float64):
     start = {"x": jax.random.normal(jax.random.key(0), (5, 3))}
     found = climb(bump, free, start, jnp.array([0.5, -1.0, 2.0]), steps=400)
-    assert found.value.max() > -1e-3 and found.point["x"][found.value.argmax()] == approx([0.5, -1, 2], abs=0.05)
+    assert found.value.max() > -1e-3 and found.point["x"][found.value.argmax()] == approx(
+        [0.5, -1, 2], abs=0.05
+    )
 
 
 def test_a_summit_on_the_boundary_is_found(float64):

@@ -85,7 +85,9 @@ def around_a_prediction(distance: np.ndarray, rng: np.random.Generator | None = 
     n = distance.size
     predicted = -signs(n) * 10.0 ** (np.arange(n) % 7 - 3)
     error = np.abs(predicted) * MARGIN / (40 + np.arange(n))
-    away = signs(n // 2 + 1).repeat(2)[:n] * (MARGIN * np.abs(predicted) + error * (distance + noise(rng, n)))
+    away = signs(n // 2 + 1).repeat(2)[:n] * (
+        MARGIN * np.abs(predicted) + error * (distance + noise(rng, n))
+    )
     return compared(predicted, predicted + away, error)
 
 
@@ -121,7 +123,9 @@ INTERVALS: dict[str, tuple[Callable[[float], Rule], World, int]] = {
     "order": (lambda level: Order(level=level), around_a_tie, 2),
     "rate": (lambda level: Rate(MARGIN, level=level), around_an_exponent, 2),
 }
-with_an_interval = pytest.mark.parametrize(("make", "world", "sides"), INTERVALS.values(), ids=INTERVALS)
+with_an_interval = pytest.mark.parametrize(
+    ("make", "world", "sides"), INTERVALS.values(), ids=INTERVALS
+)
 
 
 def quantile(level: float, comparisons: int, sides: int) -> float:
@@ -136,7 +140,9 @@ def places(*distances: float, deep: int = 0) -> np.ndarray:
 
 
 @with_an_interval
-def test_a_true_statement_at_its_border_is_refuted_no_more_often_than_the_joint_level(make, world, sides):
+def test_a_true_statement_at_its_border_is_refuted_no_more_often_than_the_joint_level(
+    make, world, sides
+):
     rng, claims = np.random.default_rng(1), CLAIMS
     words = count(make(RAISED), (world(np.zeros(COMPARISONS), rng) for _ in range(claims)))
     assert at_most(words["refuted"], claims, RAISED)
@@ -146,7 +152,9 @@ def test_a_true_statement_at_its_border_is_refuted_no_more_often_than_the_joint_
 
 
 @with_an_interval
-def test_a_false_statement_at_its_border_is_confirmed_no_more_often_than_the_level(make, world, sides):
+def test_a_false_statement_at_its_border_is_confirmed_no_more_often_than_the_level(
+    make, world, sides
+):
     rng, claims = np.random.default_rng(2), CLAIMS // 2
     words = count(make(RAISED), (world(places(1e-6), rng) for _ in range(claims)))
     assert at_most(words["confirmed"], claims, RAISED)
@@ -164,27 +172,30 @@ def test_one_deviation_of_the_detectable_size_is_refuted_with_the_stated_power(m
 @with_an_interval
 def test_a_statement_true_beyond_doubt_is_confirmed(make, world, sides):
     rng = np.random.default_rng(5)
-    assert count(make(LEVEL), (world(places(deep=COMPARISONS), rng) for _ in range(15))) == {"confirmed": 15}
+    assert count(make(LEVEL), (world(places(deep=COMPARISONS), rng) for _ in range(15))) == {
+        "confirmed": 15
+    }
 
 
 @with_an_interval
 @pytest.mark.parametrize("level", [0.5, RAISED, LEVEL])
 @settings(derandomize=True, max_examples=6, deadline=None)
 @given(distances=st.lists(st.floats(-8, 8), min_size=1, max_size=9))
-def test_the_word_is_decided_by_the_distance_from_the_border_in_standard_errors(make, world, sides, level, distances):
+def test_the_word_is_decided_by_the_distance_from_the_border_in_standard_errors(
+    make, world, sides, level, distances
+):
     z = quantile(level, len(distances), sides)
     # The border itself belongs to rounding.
     distance = np.array([d + 1e-6 * (abs(abs(d) - z) < 1e-6) for d in distances])
-    expected = "refuted" if (distance > z).any() else "confirmed" if (distance < -z).all() else "undecided"
+    expected = (
+        "refuted" if (distance > z).any() else "confirmed" if (distance < -z).all() else "undecided"
+    )
     assert make(level).judge(world(distance)).word == expected
 
 
 @with_an_interval
 @settings(derandomize=True, max_examples=8, deadline=None)
-@given(
-    distances=st.lists(st.floats(-8, 8), min_size=1, max_size=6),
-    shrink=st.floats(0, 1),
-)
+@given(distances=st.lists(st.floats(-8, 8), min_size=1, max_size=6), shrink=st.floats(0, 1))
 def test_a_decision_stays_as_the_error_shrinks(make, world, sides, distances, shrink):
     before = world(np.array(distances))
     after = before.assign(error=before["error"] * shrink)
@@ -247,7 +258,9 @@ def agreeing(rng: np.random.Generator, shift: np.ndarray) -> xr.Dataset:
 @pytest.mark.parametrize(("comparisons", "claims"), [(1, CLAIMS // 2), (20, 2 * CLAIMS)])
 def test_agreement_attains_its_joint_level_and_no_more(comparisons, claims):
     rng = np.random.default_rng(7)
-    words = count(Agreement(level=RAISED), (agreeing(rng, np.zeros(comparisons)) for _ in range(claims)))
+    words = count(
+        Agreement(level=RAISED), (agreeing(rng, np.zeros(comparisons)) for _ in range(claims))
+    )
     assert at_most(words["refuted"], claims, RAISED)
     assert at_least(words["refuted"], claims, 1 - (1 - RAISED / comparisons) ** comparisons)
     assert words["undecided"] == 0
@@ -255,7 +268,10 @@ def test_agreement_attains_its_joint_level_and_no_more(comparisons, claims):
 
 def test_agreement_holds_its_level_where_all_comparisons_share_one_error():
     rng, claims = np.random.default_rng(8), CLAIMS // 2
-    shared = (compared(np.ones(COMPARISONS), np.full(COMPARISONS, 1 + g), 1.0) for g in rng.normal(size=claims))
+    shared = (
+        compared(np.ones(COMPARISONS), np.full(COMPARISONS, 1 + g), 1.0)
+        for g in rng.normal(size=claims)
+    )
     assert at_most(count(Agreement(level=RAISED), shared)["refuted"], claims, RAISED / COMPARISONS)
 
 
@@ -283,14 +299,22 @@ def test_agreement_is_decided_by_the_largest_difference_in_standard_errors(shift
 
 @pytest.mark.parametrize("predicted", [0.0, 1.0, -3.0, 1e-5, 1e200])
 def test_exact_values_agree_to_rounding(predicted):
-    for off, word in ((0, "confirmed"), (0.9, "confirmed"), (-0.9, "confirmed"), (1.1, "refuted"), (-1.1, "refuted")):
+    for off, word in (
+        (0, "confirmed"),
+        (0.9, "confirmed"),
+        (-0.9, "confirmed"),
+        (1.1, "refuted"),
+        (-1.1, "refuted"),
+    ):
         measured = predicted + off * 1e-12 * max(1, abs(predicted))
         assert Agreement().judge(compared([predicted], [measured], [0.0])).word == word
 
 
 def test_an_exact_comparison_among_sampled_ones_is_held_to_rounding():
     predicted, error = np.ones(3), np.array([0.0, 0.1, 0.1])
-    assert Agreement().judge(compared(predicted, [1 + 0.9e-12, 1.2, 0.9], error)).word == "confirmed"
+    assert (
+        Agreement().judge(compared(predicted, [1 + 0.9e-12, 1.2, 0.9], error)).word == "confirmed"
+    )
     assert Agreement().judge(compared(predicted, [1 + 1.1e-12, 1.2, 0.9], error)).word == "refuted"
 
 
@@ -305,7 +329,9 @@ def arrivals(*arrived: int, runs: int = RUNS) -> xr.Dataset:
 
 
 def test_convergence_names_the_cell_in_which_the_fewest_arrive():
-    cells = arrivals(RUNS, RUNS - 5, RUNS).assign_coords(dim=("cell", [10, 20, 40]), lam=("cell", [0.1] * 3))
+    cells = arrivals(RUNS, RUNS - 5, RUNS).assign_coords(
+        dim=("cell", [10, 20, 40]), lam=("cell", [0.1] * 3)
+    )
     assert (
         f"{RUNS - 5} of {RUNS} runs arrived in the worst of 3 cells (dim = 20): "
         in Convergence(0.5).judge(cells).reason
@@ -321,12 +347,18 @@ def test_convergence_decides_at_the_counts_that_an_exact_binomial_test_rejects(s
     refuting, confirming = words.count("refuted"), words.count("confirmed")
     assert (
         words
-        == ["refuted"] * refuting + ["undecided"] * (RUNS + 1 - refuting - confirming) + ["confirmed"] * confirming
+        == ["refuted"] * refuting
+        + ["undecided"] * (RUNS + 1 - refuting - confirming)
+        + ["confirmed"] * confirming
     )
     # At a true share equal to the claimed one neither word comes more often than its level allows, and one run more
     # or less would exceed it: the rule gives nothing away.
     assert binom.cdf(refuting - 1, RUNS, share) < RAISED / cells < binom.cdf(refuting, RUNS, share)
-    assert binom.sf(RUNS - confirming, RUNS, share) < RAISED / cells < binom.sf(RUNS - confirming - 1, RUNS, share)
+    assert (
+        binom.sf(RUNS - confirming, RUNS, share)
+        < RAISED / cells
+        < binom.sf(RUNS - confirming - 1, RUNS, share)
+    )
 
 
 def test_convergence_at_the_claimed_share_is_refuted_no_more_often_than_the_joint_level():
@@ -394,7 +426,9 @@ def test_p_values_are_scipys_exact_ones_or_where_they_are_small_somewhat_larger(
         a, b = rng.normal([[[0.0]], [[shift]]], size=(2, draws, 1))
         exact = ks_2samp(a[:, 0], b[:, 0], method="exact")
         p = SameLaw().judge(samples(a, b)).statistic
-        assert p == pytest.approx(exact.pvalue, rel=0.1) if exact.pvalue > 0.1 else p >= exact.pvalue
+        assert (
+            p == pytest.approx(exact.pvalue, rel=0.1) if exact.pvalue > 0.1 else p >= exact.pvalue
+        )
         assert exact.pvalue < LEVEL or p < 2 * exact.pvalue
 
 
@@ -404,7 +438,9 @@ def test_two_laws_a_stated_distance_apart_in_one_of_several_statistics_are_told_
     # The critical distance, and what the empirical difference may fall short by at one point (a variance <= 1/2n).
     gap = (kolmogi(RAISED / statistics) + norm.ppf(POWER) / 2) * np.sqrt(2 / draws)
     shift = np.array([2 * norm.ppf((1 + gap) / 2), 0])
-    words = count(rule, (samples(g[0] + shift, g[1]) for g in rng.normal(size=(claims, 2, draws, statistics))))
+    words = count(
+        rule, (samples(g[0] + shift, g[1]) for g in rng.normal(size=(claims, 2, draws, statistics)))
+    )
     assert at_least(words["refuted"], claims, POWER)
 
 
@@ -440,7 +476,10 @@ def test_a_bound_that_is_attained_exactly_is_confirmed_and_one_exceeded_is_refut
     verdict = Bound().judge(evidence(bound=bound, measured=bound / 4, error=0.0))
     assert (verdict.word, verdict.statistic) == ("confirmed", 0.25)
     assert (
-        Bound().judge(evidence(bound=bound, measured=bound * np.array([1, 1 + 1e-9, 1]), error=0.0)).word == "refuted"
+        Bound()
+        .judge(evidence(bound=bound, measured=bound * np.array([1, 1 + 1e-9, 1]), error=0.0))
+        .word
+        == "refuted"
     )
 
 
@@ -456,17 +495,28 @@ def test_exact_quantities_are_in_order_only_where_they_differ():
 
 @pytest.mark.parametrize(("relative", "word"), [(True, "confirmed"), (False, "refuted")])
 def test_a_margin_is_relative_to_the_prediction_or_absolute(relative, word):
-    assert Approximation(0.05, relative=relative).judge(compared([10.0], [10.4], [0.0])).word == word
+    assert (
+        Approximation(0.05, relative=relative).judge(compared([10.0], [10.4], [0.0])).word == word
+    )
 
 
 def test_a_margin_relative_to_zero_decides_nothing():
-    assert Approximation(0.05).judge(compared([0.0, 1.0], [0.0, 1.0], [0.0, 0.0])).word == "undecided"
-    assert Approximation(0.05, relative=False).judge(compared([0.0, 1.0], [0.04, 1.0], 0.0)).word == "confirmed"
+    assert (
+        Approximation(0.05).judge(compared([0.0, 1.0], [0.0, 1.0], [0.0, 0.0])).word == "undecided"
+    )
+    assert (
+        Approximation(0.05, relative=False).judge(compared([0.0, 1.0], [0.04, 1.0], 0.0)).word
+        == "confirmed"
+    )
 
 
-@pytest.mark.parametrize(("exponent", "word"), [(-1.5, "confirmed"), (-1.59, "confirmed"), (-1.61, "refuted")])
+@pytest.mark.parametrize(
+    ("exponent", "word"), [(-1.5, "confirmed"), (-1.59, "confirmed"), (-1.61, "refuted")]
+)
 def test_the_exponent_of_exact_values_is_decided_without_an_interval(exponent, word):
-    verdict = Rate(MARGIN).judge(evidence(x=SIZES, measured=7 * SIZES**exponent, error=0.0, predicted=-1.5))
+    verdict = Rate(MARGIN).judge(
+        evidence(x=SIZES, measured=7 * SIZES**exponent, error=0.0, predicted=-1.5)
+    )
     assert verdict.word == word
     assert verdict.statistic == pytest.approx(abs(exponent + 1.5), abs=1e-12)
 
@@ -498,7 +548,9 @@ def test_a_rate_needs_two_sizes(size, word):
 
 
 @pytest.mark.filterwarnings("error")
-@pytest.mark.parametrize(("name", "value"), [("measured", 0.03), ("measured", -1.0), ("x", 0.0), ("predicted", 0.0)])
+@pytest.mark.parametrize(
+    ("name", "value"), [("measured", 0.03), ("measured", -1.0), ("x", 0.0), ("predicted", 0.0)]
+)
 def test_what_is_not_positive_beyond_its_error_has_no_exponent(name, value):
     values = {"x": SIZES, "measured": SIZES, "predicted": SIZES**3}
     assert Rate(MARGIN).judge(evidence(**values, error=0.01)).word == "refuted"
@@ -511,7 +563,10 @@ def test_a_rate_runs_along_the_axis_it_names():
     seen = evidence(("kind", "length"), measured=measured, error=1e-3 * measured)
     seen = seen.assign(x=("length", SIZES), predicted=("kind", [1.0, 2.0]))
     assert Rate(MARGIN, along="length").judge(seen).word == "confirmed"
-    assert Rate(MARGIN, along="length").judge(seen.assign(predicted=("kind", [1.0, 1.0]))).word == "refuted"
+    assert (
+        Rate(MARGIN, along="length").judge(seen.assign(predicted=("kind", [1.0, 1.0]))).word
+        == "refuted"
+    )
     assert Rate(MARGIN).judge(seen).word == "undecided"
     seen["x"] = seen["x"] * xr.DataArray([1.0, 3.0], dims="kind").rename("x")
     assert Rate(MARGIN, along="length").judge(seen.transpose("kind", "length")).word == "confirmed"
@@ -521,7 +576,10 @@ def test_a_rate_runs_along_the_axis_it_names():
 
 EVERY = {
     "agreement": (Agreement(), agreeing(np.random.default_rng(16), np.zeros(4))),
-    **{name: (make(LEVEL), world(DEEP - np.arange(4))) for name, (make, world, _) in INTERVALS.items()},
+    **{
+        name: (make(LEVEL), world(DEEP - np.arange(4)))
+        for name, (make, world, _) in INTERVALS.items()
+    },
     "convergence": (Convergence(0.8), arrivals(400, 395, runs=400)),
     "same law": (SameLaw(), samples(*np.random.default_rng(17).normal(size=(2, 300, 2)))),
 }
@@ -571,7 +629,9 @@ def test_evidence_that_lacks_a_variable_is_bad_input_that_names_it(name, variabl
         rule.judge(true.drop_vars(variable))
 
 
-@pytest.mark.parametrize("name", [name for name, (rule, _) in EVERY.items() if "error" in rule.reads])
+@pytest.mark.parametrize(
+    "name", [name for name, (rule, _) in EVERY.items() if "error" in rule.reads]
+)
 def test_a_negative_error_is_bad_input(name):
     rule, true = EVERY[name]
     with pytest.raises(InputError, match="negative error"):
@@ -605,10 +665,7 @@ def test_a_verdict_does_not_depend_on_how_many_axes_the_comparisons_have(name):
 
 @pytest.mark.parametrize("name", ["approximation", "order"])
 @settings(derandomize=True, max_examples=10, deadline=None)
-@given(
-    distances=st.lists(st.floats(-8, 8), min_size=1, max_size=6),
-    power=st.integers(-300, 300),
-)
+@given(distances=st.lists(st.floats(-8, 8), min_size=1, max_size=6), power=st.integers(-300, 300))
 def test_units_do_not_enter_a_relative_margin_or_an_order(name, distances, power):
     make, world, _ = INTERVALS[name]
     seen = world(np.array(distances))
@@ -622,8 +679,12 @@ def test_units_do_not_enter_a_relative_margin_or_an_order(name, distances, power
 @given(distance=st.floats(-8, 8), of_x=st.floats(1e-6, 1e6), of_y=st.floats(1e-6, 1e6))
 def test_units_do_not_enter_an_exponent(distance, of_x, of_y):
     seen = around_an_exponent(np.array([distance]))
-    scaled = seen.assign(x=seen["x"] * of_x, measured=seen["measured"] * of_y, error=seen["error"] * of_y)
-    assert Rate(MARGIN).judge(scaled).statistic == pytest.approx(Rate(MARGIN).judge(seen).statistic, abs=1e-9)
+    scaled = seen.assign(
+        x=seen["x"] * of_x, measured=seen["measured"] * of_y, error=seen["error"] * of_y
+    )
+    assert Rate(MARGIN).judge(scaled).statistic == pytest.approx(
+        Rate(MARGIN).judge(seen).statistic, abs=1e-9
+    )
 
 
 @by_every_rule
@@ -671,7 +732,9 @@ def test_few_repetitions_keep_the_level():
     rng = np.random.default_rng(0)
     runs = rng.standard_normal((100_000, 20))
     mean, error = runs.mean(1), runs.std(1, ddof=1) / np.sqrt(20)
-    assert np.mean(abs(mean) > student_quantile(0.001, count=20) * error) == pytest.approx(0.001, abs=4e-4)
+    assert np.mean(abs(mean) > student_quantile(0.001, count=20) * error) == pytest.approx(
+        0.001, abs=4e-4
+    )
     assert np.mean(abs(mean) > student_quantile(0.001) * error) > 0.003
     assert student_quantile(LEVEL, 4, 1) == normal_quantile(LEVEL, 4, 1)
 
@@ -679,7 +742,16 @@ def test_few_repetitions_keep_the_level():
 @pytest.mark.parametrize("rule", [Agreement(), Approximation(0.1), Order(), Bound()])
 def test_evidence_that_rests_on_few_repetitions_decides_less(rule):
     # 4.5 standard errors: enough if they are known, too few for Student's quantile with 19 degrees of freedom.
-    sure = xr.Dataset({"predicted": 1.0, "measured": 1.145, "bound": 1.0, "lower": 1.145, "upper": 1.0, "error": 0.01})
+    sure = xr.Dataset(
+        {
+            "predicted": 1.0,
+            "measured": 1.145,
+            "bound": 1.0,
+            "lower": 1.145,
+            "upper": 1.0,
+            "error": 0.01,
+        }
+    )
     if isinstance(rule, Agreement | Order | Bound):
         sure = sure.assign(measured=1.045, lower=1.045)
     assert rule.judge(sure).word == "refuted"
@@ -693,7 +765,9 @@ def test_evidence_that_rests_on_few_repetitions_decides_less(rule):
 def test_binomial_limits_are_those_of_clopper_and_pearson(trials, level):
     successes = np.unique([0, 1, trials // 3, trials - 1, trials])
     lower, upper = binomial_limits(successes, trials, level)
-    exact = [binomtest(int(k), trials).proportion_ci(1 - 2 * level, method="exact") for k in successes]
+    exact = [
+        binomtest(int(k), trials).proportion_ci(1 - 2 * level, method="exact") for k in successes
+    ]
     assert lower == pytest.approx([ci.low for ci in exact], rel=1e-6)
     assert upper == pytest.approx([ci.high for ci in exact], rel=1e-6)
     assert (lower[0], upper[-1]) == (0, 1)
@@ -723,7 +797,9 @@ def test_the_slope_is_that_of_least_squares(seed, sizes, series):
 def test_the_error_of_the_slope_is_its_spread_over_repetitions():
     rng, repetitions, x = np.random.default_rng(19), 20_000, SIZES[:, None]
     error = np.array([1, 2, 1, 3, 5, 1, 2])[:, None] * 1e-2 * x**-0.5
-    slopes, claimed = log_slope(x, x**-0.5 + error * rng.normal(size=(SIZES.size, repetitions)), error)
+    slopes, claimed = log_slope(
+        x, x**-0.5 + error * rng.normal(size=(SIZES.size, repetitions)), error
+    )
     assert slopes.mean() == pytest.approx(-0.5, abs=5e-3)
     assert slopes.std() == pytest.approx(np.median(claimed), rel=0.02)
 
@@ -746,7 +822,9 @@ def test_samples_that_lie_apart_by_chance_more_often_than_the_level_are_not_told
 def test_samples_are_paired_by_the_names_of_their_axes():
     rng = np.random.default_rng(20)
     a, b = rng.normal(np.arange(4.0).reshape(2, 2, 1), size=(2, 2, 2, 300))
-    seen = xr.Dataset({"sample_a": (("row", "column", "draw"), a), "sample_b": (("row", "column", "draw"), b)})
+    seen = xr.Dataset(
+        {"sample_a": (("row", "column", "draw"), a), "sample_b": (("row", "column", "draw"), b)}
+    )
     assert SameLaw().judge(seen).word == "confirmed"
     seen["sample_b"] = seen["sample_b"].transpose("column", "row", "draw")
     assert SameLaw().judge(seen).word == "confirmed"
@@ -761,7 +839,10 @@ def test_two_laws_at_the_distance_called_detectable_are_told_apart_with_the_stat
     rng, claims, draws = np.random.default_rng(22), CLAIMS, 400
     distance = (kolmogi(RAISED) + norm.ppf(POWER) / 2) * np.sqrt(2 / draws)
     shift = 2 * norm.ppf((1 + distance) / 2)
-    words = count(SameLaw(level=RAISED), (samples(g[0] + shift, g[1]) for g in rng.normal(size=(claims, 2, draws, 1))))
+    words = count(
+        SameLaw(level=RAISED),
+        (samples(g[0] + shift, g[1]) for g in rng.normal(size=(claims, 2, draws, 1))),
+    )
     assert at_least(words["refuted"], claims, POWER)
 
 
@@ -772,7 +853,9 @@ def test_a_rate_holds_its_level_where_one_size_is_measured_badly(relative):
     def refuted(g):
         measured = x**MARGIN * (1 + error * np.array([0, 0, g]))
         return (
-            Rate(MARGIN).judge(evidence(x=x, measured=measured, error=error * x**MARGIN, predicted=0.0)).word
+            Rate(MARGIN)
+            .judge(evidence(x=x, measured=measured, error=error * x**MARGIN, predicted=0.0))
+            .word
             == "refuted"
         )
 
@@ -820,13 +903,21 @@ def test_what_is_not_real_confirms_nothing():
 
 def test_a_bound_says_in_words_how_near_it_is():
     def reason(measured):
-        return Bound().judge(xr.Dataset({"bound": 2.0, "measured": ("n", [measured]), "error": 0.0})).reason
+        return (
+            Bound()
+            .judge(xr.Dataset({"bound": 2.0, "measured": ("n", [measured]), "error": 0.0}))
+            .reason
+        )
 
     assert "reaches 0.5 of the bound" in reason(1.0) and "reaches 1 of the bound" in reason(2.0)
     assert "is 1.5 times the bound" in reason(3.0) and "of the other sign" in reason(-1.0)
 
 
 def test_an_order_shows_the_digits_that_tell_its_sides_apart():
-    found = Order().judge(xr.Dataset({"lower": ("n", [1.000001]), "upper": ("n", [1.000002]), "error": 0.0}))
-    assert found.predicted == "1.000001 < 1.000002" and found.measured.startswith("difference 1e-06")
+    found = Order().judge(
+        xr.Dataset({"lower": ("n", [1.000001]), "upper": ("n", [1.000002]), "error": 0.0})
+    )
+    assert found.predicted == "1.000001 < 1.000002" and found.measured.startswith(
+        "difference 1e-06"
+    )
     assert found.detectable == "any inversion"

@@ -36,21 +36,37 @@ def chromium() -> str | None:
 
 def axe_script() -> Path:
     """Where the script of axe-core is kept, or would be."""
-    folder = Path(os.environ.get("ATTLAS_BROWSER") or user_cache_path("attlas", appauthor=False) / "browser")
+    folder = Path(
+        os.environ.get("ATTLAS_BROWSER") or user_cache_path("attlas", appauthor=False) / "browser"
+    )
     return folder / f"{AXE.replace('@', '-')}.js"
 
 
 def install() -> None:
     """Install what is missing."""
-    missing = [name for name, found in (("chromium", chromium()), ("npm", shutil.which("npm"))) if not found]
+    missing = [
+        name
+        for name, found in (("chromium", chromium()), ("npm", shutil.which("npm")))
+        if not found
+    ]
     if axe_script().exists() and "npm" in missing:
         missing.remove("npm")
     if missing:
         if os.geteuid() != 0 or not shutil.which("apt-get"):
-            raise SystemExit(f"{' and '.join(missing)} must be installed first (Debian, as root: apt-get install {' '.join(missing)})")  # fmt: skip
+            raise SystemExit(
+                f"{' and '.join(missing)} must be installed first (Debian, as root: apt-get install {' '.join(missing)})"
+            )
         quiet = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
         subprocess.run(["apt-get", "update", "-qq"], check=True, env=quiet)
-        packages = ["apt-get", "install", "-y", "-qq", "--no-install-recommends", *missing, "fonts-dejavu"]
+        packages = [
+            "apt-get",
+            "install",
+            "-y",
+            "-qq",
+            "--no-install-recommends",
+            *missing,
+            "fonts-dejavu",
+        ]
         subprocess.run(packages, check=True, env=quiet)
     if not axe_script().exists():
         _fetch_axe(axe_script())
@@ -59,7 +75,9 @@ def install() -> None:
 def _fetch_axe(target: Path) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
-        subprocess.run(["npm", "pack", "--silent", AXE], cwd=scratch, check=True, stdout=subprocess.DEVNULL)
+        subprocess.run(
+            ["npm", "pack", "--silent", AXE], cwd=scratch, check=True, stdout=subprocess.DEVNULL
+        )
         (package,) = Path(scratch).glob("*.tgz")
         found = hashlib.sha256(package.read_bytes()).hexdigest()
         if found != AXE_SHA256:
@@ -82,18 +100,37 @@ class Browser:
         command = chromium()
         if command is None:
             raise FileNotFoundError("Chromium is not installed: `make browser` installs it")
-        self._profile = tempfile.TemporaryDirectory(prefix="attlas-browser-", ignore_cleanup_errors=True)
+        self._profile = tempfile.TemporaryDirectory(
+            prefix="attlas-browser-", ignore_cleanup_errors=True
+        )
         (its_in, out), (into, its_out) = _high_pipe(), _high_pipe()
         options = (
-            "--headless=new", "--remote-debugging-pipe", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars",
-            "--no-first-run", "--disable-extensions", "--disable-background-networking", "--disable-component-update", "--disable-sync",
-            "--proxy-server=127.0.0.1:9", "--force-device-scale-factor=1", f"--user-data-dir={self._profile.name}", "about:blank",
-        )  # fmt: skip
+            "--headless=new",
+            "--remote-debugging-pipe",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--disable-dev-shm-usage",
+            "--hide-scrollbars",
+            "--no-first-run",
+            "--disable-extensions",
+            "--disable-background-networking",
+            "--disable-component-update",
+            "--disable-sync",
+            "--proxy-server=127.0.0.1:9",
+            "--force-device-scale-factor=1",
+            f"--user-data-dir={self._profile.name}",
+            "about:blank",
+        )
         # Chromium reads commands from descriptor 3 and answers on 4.
         launch = ["bash", "-c", f'exec "$@" 3<&{its_in} 4>&{its_out}', "bash", command, *options]
         self._process = subprocess.Popen(
-            launch, pass_fds=(its_in, its_out), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
-        )  # fmt: skip
+            launch,
+            pass_fds=(its_in, its_out),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
         for end in (its_in, its_out):
             os.close(end)
         self._out, self._into, self._left, self._count = out, into, b"", 0
@@ -104,7 +141,9 @@ class Browser:
         self.errors: list[str] = []
         self.requests: list[str] = []
         target = self.call("Target.createTarget", url="about:blank")["targetId"]
-        self._session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+        self._session = self.call("Target.attachToTarget", targetId=target, flatten=True)[
+            "sessionId"
+        ]
         for domain in ("Page", "Runtime", "Log", "Network"):
             self.call(f"{domain}.enable")
         self.resize(1200, 900)
@@ -112,7 +151,12 @@ class Browser:
     def __enter__(self) -> "Browser":
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None) -> None:  # fmt: skip
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        where: TracebackType | None,
+    ) -> None:
         self.close()
 
     def close(self) -> None:
@@ -146,7 +190,9 @@ class Browser:
         """The next message; events are noted on the way."""
         while b"\0" not in self._left:
             if not self._selector.select(max(0.0, end - time.monotonic())):
-                raise TimeoutError(f"the browser did not answer in {PATIENCE:.0f} seconds ({awaited})")
+                raise TimeoutError(
+                    f"the browser did not answer in {PATIENCE:.0f} seconds ({awaited})"
+                )
             part = os.read(self._into, 1 << 20)
             if not part:
                 raise RuntimeError(f"the browser ended ({awaited})")
@@ -166,18 +212,31 @@ class Browser:
                 details = told["exceptionDetails"]
                 self.errors.append(details.get("exception", {}).get("description", details["text"]))
             case "Runtime.consoleAPICalled" if told["type"] in ("error", "warning", "assert"):
-                self.errors.append(" ".join(str(part.get("value", part.get("description"))) for part in told["args"]))
+                self.errors.append(
+                    " ".join(
+                        str(part.get("value", part.get("description"))) for part in told["args"]
+                    )
+                )
             case "Log.entryAdded" if told["entry"]["level"] in ("error", "warning"):
                 self.errors.append(told["entry"]["text"])
 
     def resize(self, width: int, height: int) -> None:
         """The size of the window in pixels."""
-        self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
+        self.call(
+            "Emulation.setDeviceMetricsOverride",
+            width=width,
+            height=height,
+            deviceScaleFactor=1,
+            mobile=False,
+        )
 
     def prefer(self, **features: str) -> None:
         """What the reader prefers, such as `colour_scheme="dark"` or `reduced_motion="reduce"`; or `media="print"`."""
         media = features.pop("media", "")
-        told = [{"name": f"prefers-{name.replace('colour', 'color').replace('_', '-')}", "value": value} for name, value in features.items()]  # fmt: skip
+        told = [
+            {"name": f"prefers-{name.replace('colour', 'color').replace('_', '-')}", "value": value}
+            for name, value in features.items()
+        ]
         self.call("Emulation.setEmulatedMedia", media=media, features=told)
 
     def open(self, page: Path) -> None:
@@ -206,7 +265,9 @@ class Browser:
 
     def run(self, expression: str) -> Any:
         """The value of an expression in the page, its promise kept."""
-        answer = self.call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
+        answer = self.call(
+            "Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True
+        )
         if "exceptionDetails" in answer:
             details = answer["exceptionDetails"]
             raise RuntimeError(details.get("exception", {}).get("description", details["text"]))
@@ -214,15 +275,40 @@ class Browser:
 
     def press(self, key: str) -> None:
         """Press a key that has a name, such as ArrowRight, on what has the focus."""
-        codes = {"ArrowLeft": 37, "ArrowUp": 38, "ArrowRight": 39, "ArrowDown": 40, "Tab": 9, "Enter": 13}
+        codes = {
+            "ArrowLeft": 37,
+            "ArrowUp": 38,
+            "ArrowRight": 39,
+            "ArrowDown": 40,
+            "Tab": 9,
+            "Enter": 13,
+        }
         for kind in ("rawKeyDown", "keyUp"):
-            self.call("Input.dispatchKeyEvent", type=kind, key=key, code=key, windowsVirtualKeyCode=codes[key])
+            self.call(
+                "Input.dispatchKeyEvent",
+                type=kind,
+                key=key,
+                code=key,
+                windowsVirtualKeyCode=codes[key],
+            )
         self.settle()
 
     def drag(self, *places: tuple[float, float]) -> None:
         """Press the mouse at the first place, move it over the others, and let it go at the last: a click where there is one."""
-        for kind, (x, y) in (("mousePressed", places[0]), *(("mouseMoved", place) for place in places[1:]), ("mouseReleased", places[-1])):  # fmt: skip
-            self.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", buttons=1, clickCount=1)
+        for kind, (x, y) in (
+            ("mousePressed", places[0]),
+            *(("mouseMoved", place) for place in places[1:]),
+            ("mouseReleased", places[-1]),
+        ):
+            self.call(
+                "Input.dispatchMouseEvent",
+                type=kind,
+                x=x,
+                y=y,
+                button="left",
+                buttons=1,
+                clickCount=1,
+            )
         self.settle()
 
     def type(self, text: str) -> None:
@@ -232,7 +318,12 @@ class Browser:
 
     def picture(self, whole: bool = False) -> bytes:
         """What the window shows, or the `whole` page, as PNG."""
-        shot = self.call("Page.captureScreenshot", format="png", captureBeyondViewport=whole, **({"clip": self._extent()} if whole else {}))  # fmt: skip
+        shot = self.call(
+            "Page.captureScreenshot",
+            format="png",
+            captureBeyondViewport=whole,
+            **({"clip": self._extent()} if whole else {}),
+        )
         return base64.b64decode(shot["data"])
 
     def _extent(self) -> dict[str, float]:
@@ -264,8 +355,12 @@ def main() -> None:
     parser.add_argument("page", nargs="?", type=Path, help="take a picture of this page")
     parser.add_argument("picture", nargs="?", type=Path, help="write it here, as PNG")
     parser.add_argument("--width", type=int, default=1200)
-    parser.add_argument("--height", type=int, default=0, help="of the window; the whole page unless given")
-    parser.add_argument("--dark", action="store_true", help="as a reader sees it who prefers dark colours")
+    parser.add_argument(
+        "--height", type=int, default=0, help="of the window; the whole page unless given"
+    )
+    parser.add_argument(
+        "--dark", action="store_true", help="as a reader sees it who prefers dark colours"
+    )
     options = parser.parse_args()
     if options.page is None:
         install()

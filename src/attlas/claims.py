@@ -59,7 +59,9 @@ class Setting(Mapping[str, Value]):
     def __init__(self, **values: Value) -> None:
         taken = [name for name in values if hasattr(type(self), name)]
         if taken:
-            raise InputError(f"a parameter cannot be called {taken[0]!r}: a setting has a method of that name")
+            raise InputError(
+                f"a parameter cannot be called {taken[0]!r}: a setting has a method of that name"
+            )
         object.__setattr__(self, "_values", values)
 
     def __getitem__(self, name: str) -> Value:
@@ -91,7 +93,12 @@ class Setting(Mapping[str, Value]):
 
     def replace(self, **changes: Any) -> "Setting":
         """A setting with some values changed; each must have the type of the one it replaces."""
-        return type(self)(**{**self._values, **{name: self._typed(name, value) for name, value in changes.items()}})
+        return type(self)(
+            **{
+                **self._values,
+                **{name: self._typed(name, value) for name, value in changes.items()},
+            }
+        )
 
     def parse(self, assignments: Sequence[str]) -> "Setting":
         """`replace`, from texts like `"dim=100"` or, where a parameter is a list, `"dim=100,400"`."""
@@ -115,7 +122,9 @@ class Setting(Mapping[str, Value]):
 
     def _typed(self, name: str, value: Any) -> Value:
         if name not in self:
-            raise InputError(f"unknown parameter {name!r}.{near(name, self)} There are: {', '.join(self)}.")
+            raise InputError(
+                f"unknown parameter {name!r}.{near(name, self)} There are: {', '.join(self)}."
+            )
         old = self._values[name]
         if not isinstance(old, tuple):
             return _coerce(name, value, old, self._least)
@@ -167,7 +176,10 @@ def together(*names: str) -> Callable[[Setting], list[Setting]]:
                     f"{name} has {len(values)} values: the lists {', '.join(names)} must have 1 or {longest}"
                 )
             lists[name] = values * longest if len(values) == 1 else values
-        return [setting.at(**dict(zip(lists, point, strict=True))) for point in zip(*lists.values(), strict=True)]
+        return [
+            setting.at(**dict(zip(lists, point, strict=True)))
+            for point in zip(*lists.values(), strict=True)
+        ]
 
     return cells
 
@@ -272,7 +284,11 @@ class Claim:
         groups: dict[tuple[Value, ...], list[Setting]] = {}
         for cell in cells:
             groups.setdefault(tuple(cell[name] for name in self.shape), []).append(cell)
-        return [group[i : i + self.batch] for group in groups.values() for i in range(0, len(group), self.batch)]
+        return [
+            group[i : i + self.batch]
+            for group in groups.values()
+            for i in range(0, len(group), self.batch)
+        ]
 
     def broken(self, cells: Sequence[Setting]) -> list[str]:
         """Hypotheses that some cell breaks, in words; an `InputError` where a defining one is among them."""
@@ -283,8 +299,12 @@ class Claim:
             if offender is None:
                 continue
             if hypothesis.defining:
-                values = ", ".join(f"{k} = {v!r}" for k, v in offender.items() if k in hypothesis.words)
-                raise InputError(f"{values or offender}: {self.id} is defined only where {hypothesis.words}")
+                values = ", ".join(
+                    f"{k} = {v!r}" for k, v in offender.items() if k in hypothesis.words
+                )
+                raise InputError(
+                    f"{values or offender}: {self.id} is defined only where {hypothesis.words}"
+                )
             found.append(hypothesis.words)
         return found
 
@@ -295,7 +315,9 @@ LOADED = "attlas_claims_"
 _REGISTRY: dict[str, Claim] = {}
 
 
-def claim(id: str, **parts: Any) -> Callable[[Callable[[Sequence[Setting], int], xr.Dataset]], Claim]:
+def claim(
+    id: str, **parts: Any
+) -> Callable[[Callable[[Sequence[Setting], int], xr.Dataset]], Claim]:
     """Register the decorated function as the measurement of a claim; the keywords are the fields of `Claim`."""
 
     def register(measure: Callable[[Sequence[Setting], int], xr.Dataset]) -> Claim:
@@ -311,7 +333,12 @@ def claim(id: str, **parts: Any) -> Callable[[Callable[[Sequence[Setting], int],
 
 def _check(new: Claim) -> None:
     where = f"{new.file.name}: claim {new.id!r}"
-    if not (new.map and new.slug) or new.id != new.id.lower() or " " in new.id or new.id.count("/") != 1:
+    if (
+        not (new.map and new.slug)
+        or new.id != new.id.lower()
+        or " " in new.id
+        or new.id.count("/") != 1
+    ):
         raise InputError(f"{where}: an id has the form map/slug, in lower case and without spaces")
     if new.id in _REGISTRY:
         raise InputError(f"{where} exists already, in {_REGISTRY[new.id].file}; choose another id")
@@ -339,7 +366,11 @@ def _digest(file: Path) -> str:
         beside = {Path(name) for name in loaded if name and Path(name).is_relative_to(file.parent)}
         own = [file, *beside, *(path for name in MAPS for path in (package / name).rglob("*.py"))]
     sources = sorted(
-        {path for path in (*root, *own) if path.suffix == ".py" and not _SILENT & {path.name, path.parent.name}}
+        {
+            path
+            for path in (*root, *own)
+            if path.suffix == ".py" and not _SILENT & {path.name, path.parent.name}
+        }
     )
     digest = hashlib.sha256(versions().encode())
     for path in sources:
@@ -413,7 +444,11 @@ def _told_as_input_error(what: str, path: Path | None = None) -> Iterator[None]:
     except InputError as error:
         raise InputError(f"{what}: {error}") from error
     except Exception as error:
-        frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
+        frames = [
+            frame
+            for frame in traceback.extract_tb(error.__traceback__)
+            if frame.filename == str(path)
+        ]
         line = getattr(error, "lineno", None) or (frames[-1].lineno if frames else None)
         where = f"{what}, line {line}" if line else what
         raise InputError(f"{where}: {type(error).__name__}: {error}") from error
@@ -425,10 +460,17 @@ def select(patterns: Sequence[str], source: str | None = None) -> list[Claim]:
     found: dict[str, Claim] = {}
     for pattern in patterns or ("*",):
         wanted = pattern.rstrip("/").replace("_", "-")
-        matches = [i for i, c in known.items() if fnmatch.fnmatchcase(i, wanted) or wanted in (c.map, c.slug)]
+        matches = [
+            i
+            for i, c in known.items()
+            if fnmatch.fnmatchcase(i, wanted) or wanted in (c.map, c.slug)
+        ]
         if not matches:
             # By what follows the map: whole ids are near each other for no more than the map they share.
-            meant = {**{c.map: c.map for c in known.values()}, **{c.slug: i for i, c in known.items()}}
+            meant = {
+                **{c.map: c.map for c in known.values()},
+                **{c.slug: i for i, c in known.items()},
+            }
             close = near(wanted.rpartition("/")[2].strip("*"), meant, meant.__getitem__)
             raise InputError(f"no claim matches {pattern!r}.{close} `attlas list` shows all.")
         found.update((i, known[i]) for i in matches)

@@ -38,10 +38,32 @@ if TYPE_CHECKING:
 EXIT_REFUTED, EXIT_USAGE, EXIT_UNDECIDED, EXIT_BUG, EXIT_INTERRUPTED = 1, 2, 3, 70, 130
 FIGURE_FORMATS = (".svg", ".pdf", ".png", ".html")
 
-_scale = click.option("--scale", type=click.Choice(["quick", "paper"]), default="quick", show_default=True, help="Seconds, or the paper's own parameters.")  # fmt: skip
-_seed = click.option("--seed", type=click.IntRange(0, 2**31 - 1), default=0, show_default=True, help="Where all random numbers come from.")  # fmt: skip
-_store = click.option("--store", type=click.Path(file_okay=False), help="Folder of stored evidence. [default: $ATTLAS_STORE or the user's cache]")  # fmt: skip
-_files = click.option("--claims", "files", multiple=True, type=click.Path(dir_okay=False), help="A Python file with claims of yours.")  # fmt: skip
+_scale = click.option(
+    "--scale",
+    type=click.Choice(["quick", "paper"]),
+    default="quick",
+    show_default=True,
+    help="Seconds, or the paper's own parameters.",
+)
+_seed = click.option(
+    "--seed",
+    type=click.IntRange(0, 2**31 - 1),
+    default=0,
+    show_default=True,
+    help="Where all random numbers come from.",
+)
+_store = click.option(
+    "--store",
+    type=click.Path(file_okay=False),
+    help="Folder of stored evidence. [default: $ATTLAS_STORE or the user's cache]",
+)
+_files = click.option(
+    "--claims",
+    "files",
+    multiple=True,
+    type=click.Path(dir_okay=False),
+    help="A Python file with claims of yours.",
+)
 _fresh = click.option("--fresh", is_flag=True, help="Compute again what is stored.")
 _json = click.option("--json", "as_json", is_flag=True, help="One JSON object and nothing else.")
 
@@ -57,7 +79,9 @@ def commands() -> None:
 @click.option("--source", help="Only claims of this source, as in marion2025.")
 @_files
 @_json
-def list_claims(pattern: str | None, source: str | None, files: Sequence[str], as_json: bool) -> None:
+def list_claims(
+    pattern: str | None, source: str | None, files: Sequence[str], as_json: bool
+) -> None:
     """The catalogue of claims; PATTERN is an id, a map, or a glob such as '*risk*'."""
     found = _select([pattern] if pattern else [], files, source)
     if as_json:
@@ -95,9 +119,19 @@ def show(claim: str, store: str | None, files: Sequence[str], as_json: bool) -> 
 @commands.command()
 @click.argument("patterns", nargs=-1, required=True)
 @_scale
-@click.option("--set", "settings", multiple=True, metavar="NAME=VALUE", help="Change a parameter; lists as 1,2,3.")
+@click.option(
+    "--set",
+    "settings",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Change a parameter; lists as 1,2,3.",
+)
 @_seed
-@click.option("--figure", type=click.Path(dir_okay=False), help=f"Draw the claim's figure to a file: {', '.join(FIGURE_FORMATS)}.")  # fmt: skip
+@click.option(
+    "--figure",
+    type=click.Path(dir_okay=False),
+    help=f"Draw the claim's figure to a file: {', '.join(FIGURE_FORMATS)}.",
+)
 @_files
 @_store
 @_fresh
@@ -146,7 +180,11 @@ def run(
 @commands.command()
 @click.argument("patterns", nargs=-1)
 @click.option(
-    "--out", type=click.Path(file_okay=False), default="atlas", show_default=True, help="Folder of the pages."
+    "--out",
+    type=click.Path(file_okay=False),
+    default="atlas",
+    show_default=True,
+    help="Folder of the pages.",
 )
 @_scale
 @_seed
@@ -174,10 +212,10 @@ def atlas(
 
     compile_quickly()
 
-    from attlas.lab import pages
-    from attlas.lab.drawings import drawing_of
+    from attlas.atlas import pages
+    from attlas.atlas.drawings import drawing_of
+    from attlas.atlas.showpieces import SHOWPIECES, real_data
     from attlas.lab.runner import recall
-    from attlas.lab.showpieces import SHOWPIECES, real_data
 
     folder = pages.check_folder(Path(out))
     found = _select(patterns, files)
@@ -186,12 +224,16 @@ def atlas(
     _tell_of_older(found, opened)
     keep = opened.folder / "drawings"
     results = []
-    with contextlib.closing(_run_all(found, opened, as_json, scale=scale, seed=seed, fresh=fresh)) as done:
+    with contextlib.closing(
+        _run_all(found, opened, as_json, scale=scale, seed=seed, fresh=fresh)
+    ) as done:
         for result in done:
             results.append(result)
             drawing_of(result, keep)  # while others are measured
             if not (as_json or stderr().is_terminal):  # a log, which has no progress bar
-                stderr().print(f"{len(results)} of {len(found)}: {result.claim.id} {result.verdict.word}")
+                stderr().print(
+                    f"{len(results)} of {len(found)}: {result.claim.id} {result.verdict.word}"
+                )
     results.sort(key=lambda result: found.index(result.claim))
     known = {claim.id for claim in found}
     shown = [piece.shown(opened) for piece in SHOWPIECES if piece.claim in known]
@@ -205,7 +247,9 @@ def atlas(
             real_data(opened) if any(claim.map in pages.PACKAGE for claim in found) else None,
             others={id: result for id, result in recalled.items() if result is not None},
             keep=keep,
-            tell=lambda done, of: tell(f"Drawing page {done + 1} of {of} ...") if done % 25 == 0 else None,
+            tell=lambda done, of: (
+                tell(f"Drawing page {done + 1} of {of} ...") if done % 25 == 0 else None
+            ),
         )
     if as_json:
         print_json({"index": str(index), "claims": [result.to_dict() for result in results]})
@@ -232,11 +276,28 @@ def atlas(
     type=click.Path(dir_okay=False),
     help="Texts to probe every layer on: a label, a tab and a text on each line.",
 )
-@click.option("--probes", type=click.Choice(["none", "quick", "paper"]), default="quick", show_default=True, help="The sentences of Marion et al. 2025: none, some hundreds, or all.")  # fmt: skip
-@click.option("--map", "table", type=click.Path(dir_okay=False), help="A table of names (TOML or JSON) for an architecture that is not known.")  # fmt: skip
-@click.option("--config", type=click.Path(dir_okay=False), help="A config.json, where none lies beside the weights.")
 @click.option(
-    "--out", type=click.Path(dir_okay=False), help="The page to write. [default: audit.html, none with --json]"
+    "--probes",
+    type=click.Choice(["none", "quick", "paper"]),
+    default="quick",
+    show_default=True,
+    help="The sentences of Marion et al. 2025: none, some hundreds, or all.",
+)
+@click.option(
+    "--map",
+    "table",
+    type=click.Path(dir_okay=False),
+    help="A table of names (TOML or JSON) for an architecture that is not known.",
+)
+@click.option(
+    "--config",
+    type=click.Path(dir_okay=False),
+    help="A config.json, where none lies beside the weights.",
+)
+@click.option(
+    "--out",
+    type=click.Path(dir_okay=False),
+    help="The page to write. [default: audit.html, none with --json]",
 )
 @_seed
 @_json
@@ -257,7 +318,9 @@ def audit_models(
     With OTHER, another checkpoint of the same model, the two are compared, as before and after fine-tuning.
     """
     if len(models) > 2:
-        raise InputError(f"{len(models)} models are named: an audit is of one, or of two to compare")
+        raise InputError(
+            f"{len(models)} models are named: an audit is of one, or of two to compare"
+        )
     path = Path(out or "audit.html") if out or not as_json else None
     if path is not None and (path.suffix != ".html" or not path.parent.is_dir()):
         raise InputError(
@@ -303,19 +366,58 @@ def audit_models(
 
 @commands.command()
 @click.argument("claim")
-@click.option("--grid", multiple=True, metavar="NAME=VALUES", help="Values of a parameter: 1,2,4 or 0.05:1:20log, 0:1:11, 10:20. Several grids make a product.")  # fmt: skip
+@click.option(
+    "--grid",
+    multiple=True,
+    metavar="NAME=VALUES",
+    help="Values of a parameter: 1,2,4 or 0.05:1:20log, 0:1:11, 10:20. Several grids make a product.",
+)
 @click.option("--seeds", default="0", show_default=True, metavar="SEEDS", help="As 0:100 or 3,5,8.")
 @_scale
-@click.option("--set", "settings", multiple=True, metavar="NAME=VALUE", help="Change a parameter for all cells.")
-@click.option("--on", default="local", show_default=True, metavar="WHERE", help="local (this process), local:N (processes), tcp://HOST:PORT (a Dask scheduler), slurm or slurm:N (jobs).")  # fmt: skip
-@click.option("--out", type=click.Path(dir_okay=False), help="Gather everything into one netCDF file (.nc).")
-@click.option("--figure", type=click.Path(dir_okay=False), help=f"A phase diagram or lines ({', '.join(FIGURE_FORMATS)}), or a table (.csv, .md).")  # fmt: skip
-@click.option("--show", "variable", help="The variable that is drawn.  [default: arrived, measured, or the first]")
+@click.option(
+    "--set",
+    "settings",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Change a parameter for all cells.",
+)
+@click.option(
+    "--on",
+    default="local",
+    show_default=True,
+    metavar="WHERE",
+    help="local (this process), local:N (processes), tcp://HOST:PORT (a Dask scheduler), slurm or slurm:N (jobs).",
+)
+@click.option(
+    "--out", type=click.Path(dir_okay=False), help="Gather everything into one netCDF file (.nc)."
+)
+@click.option(
+    "--figure",
+    type=click.Path(dir_okay=False),
+    help=f"A phase diagram or lines ({', '.join(FIGURE_FORMATS)}), or a table (.csv, .md).",
+)
+@click.option(
+    "--show",
+    "variable",
+    help="The variable that is drawn.  [default: arrived, measured, or the first]",
+)
 @click.option("--at", multiple=True, metavar="NAME=VALUE", help="Draw one value of an axis.")
-@click.option("--kind", type=click.Choice(["phase", "lines"]), help="How it is drawn.  [default: by the axes]")
-@click.option("--dry-run", is_flag=True, help="Say how many cells there are, how many are stored and how long the rest would take.")  # fmt: skip
+@click.option(
+    "--kind", type=click.Choice(["phase", "lines"]), help="How it is drawn.  [default: by the axes]"
+)
+@click.option(
+    "--dry-run",
+    is_flag=True,
+    help="Say how many cells there are, how many are stored and how long the rest would take.",
+)
 @click.option("--beyond", is_flag=True, help="Also run cells outside the claim's hypotheses.")
-@click.option("--retries", type=click.IntRange(0), default=2, show_default=True, help="How often a cell that failed is tried again.")  # fmt: skip
+@click.option(
+    "--retries",
+    type=click.IntRange(0),
+    default=2,
+    show_default=True,
+    help="How often a cell that failed is tried again.",
+)
 @_files
 @_store
 @_fresh
@@ -360,7 +462,17 @@ def sweep(
         if given and not drawing:
             raise InputError(f"{option} needs --figure: it says what is drawn")
     _select([], files)
-    plan = sweeps.plan_sweep(claim, grid, seeds, scale, settings, _open_store(store), fresh=fresh, beyond=beyond, retries=retries)  # fmt: skip
+    plan = sweeps.plan_sweep(
+        claim,
+        grid,
+        seeds,
+        scale,
+        settings,
+        _open_store(store),
+        fresh=fresh,
+        beyond=beyond,
+        retries=retries,
+    )
     if drawing:
         from attlas.lab.diagrams import check_drawing
 
@@ -410,7 +522,9 @@ def cite(claims: Sequence[str], files: Sequence[str], as_json: bool) -> None:
         click.echo("\n\n".join(entries.values()))
 
 
-def _select(patterns: Sequence[str], files: Sequence[str], source: str | None = None) -> "list[Claim]":
+def _select(
+    patterns: Sequence[str], files: Sequence[str], source: str | None = None
+) -> "list[Claim]":
     from attlas.claims import load_file, select
 
     for file in files:
@@ -422,11 +536,15 @@ def _tell_of_older(claims: "list[Claim]", store: "Store") -> None:
     """Say how many claims have a verdict of other sources than these, whose evidence does not count."""
     recorded = {claim: store.recorded(claim.id) for claim in claims}
     older = [
-        c for c, last in recorded.items() if last and last.get("provenance", {}).get("code", c.code[:16]) != c.code[:16]
+        c
+        for c, last in recorded.items()
+        if last and last.get("provenance", {}).get("code", c.code[:16]) != c.code[:16]
     ]
     if older:
         count = f"{len(older)} claim{'s' if len(older) > 1 else ''}"
-        stderr().print(f"The store holds evidence of an older version for {count}, which is measured again.")
+        stderr().print(
+            f"The store holds evidence of an older version for {count}, which is measured again."
+        )
 
 
 def _open_store(folder: str | None) -> "Store":
@@ -458,7 +576,9 @@ def _distribute(settings: Sequence[str], claims: "list[Claim]") -> dict[str, lis
     return shared
 
 
-def _run_all(claims: "list[Claim]", store: "Store", quiet: bool, **options: Any) -> "Generator[Result]":
+def _run_all(
+    claims: "list[Claim]", store: "Store", quiet: bool, **options: Any
+) -> "Generator[Result]":
     """Results as they come, with progress and notes."""
     from attlas.lab.processes import run_all
 
@@ -470,7 +590,9 @@ def _run_all(claims: "list[Claim]", store: "Store", quiet: bool, **options: Any)
             if show_progress is not None:
                 show_progress(claim, done, cells)
 
-        with contextlib.closing(run_all(claims, store=store, progress=progress, **options)) as results:
+        with contextlib.closing(
+            run_all(claims, store=store, progress=progress, **options)
+        ) as results:
             for result in results:
                 yield result
                 advance()
@@ -500,7 +622,9 @@ def _interruptible() -> Iterator[Callable[[], None]]:
         signal.signal(signal.SIGINT, before)
 
 
-def _draw_sweep(gathered: Any, path: Path, kind: str | None, variable: str | None, at: dict[str, str]) -> None:
+def _draw_sweep(
+    gathered: Any, path: Path, kind: str | None, variable: str | None, at: dict[str, str]
+) -> None:
     from attlas.lab.diagrams import TABLES, diagram, summary, write_table
 
     if path.suffix in TABLES:
@@ -555,7 +679,7 @@ def _save_figure(chart: Any, path: Path) -> None:
     try:
         chart.save(name, **formats.get(path.suffix, {}))
         if path.suffix == ".svg":
-            from attlas.lab.drawings import roomy
+            from attlas.atlas.drawings import roomy
 
             Path(name).write_text(roomy(Path(name).read_text(encoding="utf-8")), encoding="utf-8")
         os.chmod(name, 0o644)
@@ -571,7 +695,9 @@ def main() -> None:
         commands.main(prog_name="attlas", standalone_mode=False)
     except InputError as error:
         _fail(str(error), EXIT_USAGE)
-    except click.exceptions.NoArgsIsHelpError as error:  # no verb: its message is the help, as it stands
+    except (
+        click.exceptions.NoArgsIsHelpError
+    ) as error:  # no verb: its message is the help, as it stands
         click.echo(error.format_message(), err=True)
         sys.exit(EXIT_USAGE)
     except click.ClickException as error:
@@ -584,10 +710,15 @@ def main() -> None:
     except Exception as error:  # noqa: BLE001 - the last stop: a bug is reported with its traceback in a file
         if isinstance(error, OSError) and error.errno == errno.ENOSPC:
             _fail("The disk is full.", EXIT_USAGE)
-        with tempfile.NamedTemporaryFile("w", prefix="attlas-", suffix=".log", delete=False) as file:
+        with tempfile.NamedTemporaryFile(
+            "w", prefix="attlas-", suffix=".log", delete=False
+        ) as file:
             traceback.print_exception(error, file=file)
         what = f"{type(error).__name__}: {error}"
-        _fail(f"A bug, in Attlas or in a claim file: {what}. The traceback is in {file.name}.", EXIT_BUG)
+        _fail(
+            f"A bug, in Attlas or in a claim file: {what}. The traceback is in {file.name}.",
+            EXIT_BUG,
+        )
 
 
 def _fail(sentence: str, code: int) -> None:

@@ -87,10 +87,14 @@ def linear_entropy(size: Real, eps: Real, points: Real, dim: Real = np.inf) -> R
     $2n(4A/\epsilon + 3.5)$ is used for $2\lceil 4A/\epsilon + 2\rceil n + 1$, which it bounds.
     """
     ratio = log_of(as_norm("size", size)) - log_of(positive("eps", eps))
-    return np.exp(log_entropy_at(ratio, log_of(positive("points", points)), 1, as_dimension("dim", dim)))
+    return np.exp(
+        log_entropy_at(ratio, log_of(positive("points", points)), 1, as_dimension("dim", dim))
+    )
 
 
-def matrix_entropy(size: Real, eps: Real, points: Real, outputs: Real, inputs: Real = np.inf) -> Real:
+def matrix_entropy(
+    size: Real, eps: Real, points: Real, outputs: Real, inputs: Real = np.inf
+) -> Real:
     r"""Bound on the entropy of $\{x \mapsto W^\top x : \|W\|_{2,1} \le B\}$ on N points $|x| \le b$ in the Euclidean distance, with `size`
     $A = Bb$ and $d_1 \times d_2$ `outputs` and `inputs`; 0 where $\epsilon \ge A$.
 
@@ -102,7 +106,10 @@ def matrix_entropy(size: Real, eps: Real, points: Real, outputs: Real, inputs: R
     ratio = log_of(as_norm("size", size)) - log_of(positive("eps", eps))
     return np.exp(
         log_entropy_at(
-            ratio, log_of(positive("points", points)), positive("outputs", outputs), as_dimension("inputs", inputs)
+            ratio,
+            log_of(positive("points", points)),
+            positive("outputs", outputs),
+            as_dimension("inputs", inputs),
         )
     )
 
@@ -131,7 +138,9 @@ def log_entropy_at(log_ratio: Real, log_points: Real, outputs: Real, inputs: Rea
         chosen = np.log(kept) + np.log(np.log1p(outputs * levels))
         log_linear = np.where(one, log_linear, np.logaddexp(log_linear, chosen))
     if np.isfinite(inputs).any():
-        log_linear = np.minimum(log_linear, np.log(outputs * np.asarray(inputs)) + np.log(np.log1p(2 * ratio) + beyond))
+        log_linear = np.minimum(
+            log_linear, np.log(outputs * np.asarray(inputs)) + np.log(np.log1p(2 * ratio) + beyond)
+        )
     return np.where(log_ratio > 0, log_linear, -np.inf)[()]
 
 

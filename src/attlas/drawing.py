@@ -26,13 +26,20 @@ def table(evidence: xr.Dataset, *names: str, rows: int = 2000) -> pd.DataFrame:
 def greek(evidence: xr.Dataset, axis: str) -> xr.Dataset:
     """With the symbols of the overlaps in place of their names along `axis`."""
     symbols = {"kappa": "κ", "nu": "ν", "theta": "θ", "eta": "η", "rho": "ρ"}
-    names = [" ".join(symbols.get(word, word) for word in str(name).split()) for name in evidence[axis].values]
+    names = [
+        " ".join(symbols.get(word, word) for word in str(name).split())
+        for name in evidence[axis].values
+    ]
     return evidence.assign_coords({axis: names})
 
 
 def legible(text: str) -> str:
     """The numbers of a text as a reader writes them: 3·10⁻¹⁴ for 3e-14, 2000 for 2e+03, 10²⁰ for 10^20, and a minus where there is one."""
-    text = re.sub(r"(?<![\w.])(\d+(?:\.\d+)?)e([+-]?\d+)(?!\w)", lambda found: _power(float(found[0]), found[1], found[2]), text)  # fmt: skip
+    text = re.sub(
+        r"(?<![\w.])(\d+(?:\.\d+)?)e([+-]?\d+)(?!\w)",
+        lambda found: _power(float(found[0]), found[1], found[2]),
+        text,
+    )
     text = re.sub(r"(?<!\w)10\^(-?\d+)", lambda found: "10" + found[1].translate(RAISED), text)
     return re.sub(r"(?<![\w)-])-(?=\.?\d)", "−", text)
 
@@ -40,7 +47,11 @@ def legible(text: str) -> str:
 def _power(value: float, mantissa: str, exponent: str) -> str:
     if value == 0 or 1e-3 <= value < 1e6:
         return f"{value:.6g}" if value < 1e5 else f"{value:,.0f}"
-    return ("" if float(mantissa) == 1 else f"{mantissa}·") + "10" + str(int(exponent)).translate(RAISED)
+    return (
+        ("" if float(mantissa) == 1 else f"{mantissa}·")
+        + "10"
+        + str(int(exponent)).translate(RAISED)
+    )
 
 
 def _label() -> str:
@@ -68,7 +79,12 @@ CONFIG: dict[str, Any] = {
         "labelSeparation": 6,
         "labelExpr": _label(),
     },
-    "legend": {"labelFontSize": 11, "titleFontSize": 11, "titleFontWeight": "normal", "symbolStrokeWidth": 2},
+    "legend": {
+        "labelFontSize": 11,
+        "titleFontSize": 11,
+        "titleFontWeight": "normal",
+        "symbolStrokeWidth": 2,
+    },
     "header": {"labelFontSize": 11, "titleFontSize": 12, "titleFontWeight": "normal"},
     "view": {"stroke": "#ddd"},
     "range": {"category": PALETTE},
@@ -89,33 +105,50 @@ def colour(field: str, title: str | None, **options: Any) -> alt.Color:
     return alt.Color(field, title=title, scale=alt.Scale(range=PALETTE), **options)
 
 
-def error_bars(points: alt.Chart, x: Any, low: str, high: str, title: str, **options: Any) -> alt.Chart:
+def error_bars(
+    points: alt.Chart, x: Any, low: str, high: str, title: str, **options: Any
+) -> alt.Chart:
     """Intervals of the shown columns `low` and `high`, under the points of the same chart."""
     return points.mark_rule(strokeWidth=1, opacity=0.7).encode(
         x=x, y=alt.Y(f"{low}:Q", title=title), y2=f"{high}:Q", **options
     )
 
 
-def rule_at(value: float, words: str = "", dash: bool = True, under: bool = False) -> alt.LayerChart | alt.Chart:
+def rule_at(
+    value: float, words: str = "", dash: bool = True, under: bool = False
+) -> alt.LayerChart | alt.Chart:
     """A horizontal line of the theory, with its name at the right, over or under it."""
     data = alt.Data(values=[{"level": value, "words": words}])
-    line = alt.Chart(data).mark_rule(color=THEORY, strokeDash=[5, 4] if dash else [1, 0]).encode(y="level:Q")
+    line = (
+        alt.Chart(data)
+        .mark_rule(color=THEORY, strokeDash=[5, 4] if dash else [1, 0])
+        .encode(y="level:Q")
+    )
     if not words:
         return line
-    text = alt.Chart(data).mark_text(align="right", dx=-4, dy=9 if under else -7, color=THEORY, fontSize=11)
+    text = alt.Chart(data).mark_text(
+        align="right", dx=-4, dy=9 if under else -7, color=THEORY, fontSize=11
+    )
     return line + text.encode(y="level:Q", x=alt.value("width"), text="words:N")
 
 
-def agreement(evidence: xr.Dataset, title: str, by: str | None = None, by_title: str = "", what: str = "value") -> Any:
+def agreement(
+    evidence: xr.Dataset, title: str, by: str | None = None, by_title: str = "", what: str = "value"
+) -> Any:
     """Measured against predicted with the line on which they agree, and below it what is left between them: in
     standard errors where the measurement is sampled, in absolute terms where it is exact."""
     frame = table(evidence, "predicted", "measured", "error", rows=400)
     exact = not (frame["error"] > 0).any()
-    frame["low"], frame["high"] = frame["measured"] - 2 * frame["error"], frame["measured"] + 2 * frame["error"]
+    frame["low"], frame["high"] = (
+        frame["measured"] - 2 * frame["error"],
+        frame["measured"] + 2 * frame["error"],
+    )
     difference = frame["measured"] - frame["predicted"]
     frame["residual"] = difference if exact else difference / frame["error"]
     span = [float(frame["predicted"].min()), float(frame["predicted"].max())]
-    line = alt.Chart(pd.DataFrame({"predicted": span, "measured": span})).mark_line(color=THEORY, strokeWidth=1.2)
+    line = alt.Chart(pd.DataFrame({"predicted": span, "measured": span})).mark_line(
+        color=THEORY, strokeWidth=1.2
+    )
     groups = {"color": colour(f"{by}:N", by_title)} if by else {"color": alt.value(PALETTE[0])}
     base = alt.Chart(frame)
     wide = frame["predicted"].min() > 0 and frame["predicted"].max() > 30 * frame["predicted"].min()
@@ -123,8 +156,12 @@ def agreement(evidence: xr.Dataset, title: str, by: str | None = None, by_title:
     x = alt.X("predicted:Q", title=f"{what}, closed form", scale=scale)
     points = base.mark_point(filled=True, size=36, opacity=0.85).encode(
         x=x,
-        y=alt.Y("measured:Q", title=f"{what}, {'second route' if exact else 'simulated'}", scale=scale),
-        tooltip=[alt.Tooltip(f"{name}:Q", format=".6g") for name in ("predicted", "measured", "error")],
+        y=alt.Y(
+            "measured:Q", title=f"{what}, {'second route' if exact else 'simulated'}", scale=scale
+        ),
+        tooltip=[
+            alt.Tooltip(f"{name}:Q", format=".6g") for name in ("predicted", "measured", "error")
+        ],
         **groups,
     )
     top = line.encode(x=x, y="measured:Q") + points
@@ -141,7 +178,8 @@ def agreement(evidence: xr.Dataset, title: str, by: str | None = None, by_title:
     )
     return finish(
         alt.vconcat(
-            top.properties(width=WIDTH, height=HEIGHT), (bottom + rule_at(0)).properties(width=WIDTH, height=90)
+            top.properties(width=WIDTH, height=HEIGHT),
+            (bottom + rule_at(0)).properties(width=WIDTH, height=90),
         ),
         title,
         "below: what is left between the two" + ("" if exact else ", in standard errors"),

@@ -76,7 +76,9 @@ def averaged(draw: Callable[..., np.ndarray], key: Array, samples: int, *args: A
         value = draw(stream(key, block), BLOCK, *args)[..., : samples - count]
         here, size = value.mean(-1), value.shape[-1]
         squares = (
-            squares + ((value - here[..., None]) ** 2).sum(-1) + (here - mean) ** 2 * count * size / (count + size)
+            squares
+            + ((value - here[..., None]) ** 2).sum(-1)
+            + (here - mean) ** 2 * count * size / (count + size)
         )
         mean = mean + (here - mean) * size / (count + size)
         count += size
@@ -84,7 +86,9 @@ def averaged(draw: Callable[..., np.ndarray], key: Array, samples: int, *args: A
 
 
 @functools.partial(jax.jit, static_argnames="draw")
-def monte_carlo(draw: Callable[..., Array], key: Array, samples: int | Array, *args: Any) -> Estimate:
+def monte_carlo(
+    draw: Callable[..., Array], key: Array, samples: int | Array, *args: Any
+) -> Estimate:
     """Mean over `samples` draws of `draw(key, BLOCK, *args)`, which returns `[..., BLOCK]` independent values.
 
     Draws come in blocks whose keys depend on their number alone, so memory does not grow with `samples`, one
@@ -122,11 +126,15 @@ def zeta(t: Float[ArrayLike, "*#s"], spread: Float[ArrayLike, "*#s"]) -> Float[A
     height = t**2 / (1 + 2 * spread**2)
     widths = 1 + (slope[..., None] * _NODES) ** 2
     # No clamp: for large |t| the exponential removes everything.
-    return 1 - 4 / jnp.pi * slope * jnp.sum(_WEIGHTS * jnp.exp(-height[..., None] * widths) / widths, axis=-1)
+    return 1 - 4 / jnp.pi * slope * jnp.sum(
+        _WEIGHTS * jnp.exp(-height[..., None] * widths) / widths, axis=-1
+    )
 
 
 @jax.jit
-def zeta_derivatives(t: Float[ArrayLike, "*#s"], spread: Float[ArrayLike, "*#s"]) -> tuple[Array, Array, Array]:
+def zeta_derivatives(
+    t: Float[ArrayLike, "*#s"], spread: Float[ArrayLike, "*#s"]
+) -> tuple[Array, Array, Array]:
     r"""$\zeta_t, \zeta_{tt}, \zeta_{ttt}$ in closed form; $\zeta_s = s\,\zeta_{tt}$ gives the other direction.
 
     With $u = t/D$: $\zeta_t = \frac2D\,\mathrm{erf}'(u)\,\mathrm{erf}(u/E)$, and its derivatives by Leibniz' rule.
@@ -149,23 +157,31 @@ def erf_derivatives(x: Float[ArrayLike, "*#s"]) -> tuple[Array, Array, Array, Ar
     return jax.lax.erf(x), first, -2 * x * first, (4 * x**2 - 2) * first
 
 
-def smoothed_erf(t: Float[ArrayLike, "*#s"], spread: Float[ArrayLike, "*#s"]) -> tuple[Array, Array, Array, Array]:
+def smoothed_erf(
+    t: Float[ArrayLike, "*#s"], spread: Float[ArrayLike, "*#s"]
+) -> tuple[Array, Array, Array, Array]:
     r"""$E[\mathrm{erf}^{(j)}(t + sG)] = D^{-j}\,\mathrm{erf}^{(j)}(t/D)$ for $j = 0, \dots, 3$, $D^2 = 1 + 2s^2$."""
     d = jnp.sqrt(1 + 2 * jnp.asarray(spread) ** 2)
     e0, e1, e2, e3 = erf_derivatives(t / d)
     return e0, e1 / d, e2 / d**2, e3 / d**3
 
 
-def sampled_zeta(t: Float[ArrayLike, "*#s"], spread: Float[ArrayLike, "*#s"], key: Array, samples: int) -> Estimate:
+def sampled_zeta(
+    t: Float[ArrayLike, "*#s"], spread: Float[ArrayLike, "*#s"], key: Array, samples: int
+) -> Estimate:
     """`zeta` by simulation; all points share their random numbers."""
     return averaged(_draw_zeta, key, samples, np.asarray(t, float), np.asarray(spread, float))
 
 
-def _draw_zeta(generator: np.random.Generator, block: int, t: np.ndarray, spread: np.ndarray) -> np.ndarray:
+def _draw_zeta(
+    generator: np.random.Generator, block: int, t: np.ndarray, spread: np.ndarray
+) -> np.ndarray:
     return special.erf(t[..., None] + spread[..., None] * generator.standard_normal(block)) ** 2
 
 
-def draw_gamma(key: Array, shape: Float[ArrayLike, "*#s"], size: tuple[int, ...]) -> Float[Array, "*s"]:
+def draw_gamma(
+    key: Array, shape: Float[ArrayLike, "*#s"], size: tuple[int, ...]
+) -> Float[Array, "*s"]:
     r"""Gamma variables of parameter `shape` > 1/3, whose doubles are chi-squares of 2 `shape` degrees of freedom.
 
     By rejection (Marsaglia and Tsang 2000): $d(1 + cx)^3$ with $d$ = shape - 1/3, $9c^2d = 1$ and $x$ normal is accepted
@@ -207,11 +223,16 @@ def gaussian_moments(
     x, z, weight = gaussian_nodes(mean, spread, panels, reach)
     f = function(x)
     # One product, which compiles in half the time of eight sums.
-    return jnp.einsum("i...n,j...n->ij...", jnp.stack([f, f**2]), weight * jnp.stack([z**0, z, z**2, z**3]))
+    return jnp.einsum(
+        "i...n,j...n->ij...", jnp.stack([f, f**2]), weight * jnp.stack([z**0, z, z**2, z**3])
+    )
 
 
 def gaussian_nodes(
-    mean: Float[ArrayLike, "*#s"], spread: Float[ArrayLike, "*#s"], panels: int = 8, reach: float = REACH
+    mean: Float[ArrayLike, "*#s"],
+    spread: Float[ArrayLike, "*#s"],
+    panels: int = 8,
+    reach: float = REACH,
 ) -> tuple[Float[Array, "*s node"], Float[Array, "*s node"], Float[Array, "*s node"]]:
     r"""Nodes $\mu + sz$, $z$ and weights of a quadrature for $E[f(\mu + sZ)]$.
 
@@ -219,7 +240,10 @@ def gaussian_nodes(
     within one standard deviation graded, $z = z_0 \pm \delta\sinh t$ with the details' width $\delta = \min(1, 1/s)$, and
     evenly beyond. The nodes so follow a gate from one far softer than the Gaussian to one far sharper.
     """
-    mean, spread = (x[..., None] for x in jnp.broadcast_arrays(jnp.asarray(mean, float), jnp.asarray(spread, float)))
+    mean, spread = (
+        x[..., None]
+        for x in jnp.broadcast_arrays(jnp.asarray(mean, float), jnp.asarray(spread, float))
+    )
     centre = jnp.clip(-mean / spread, -reach, reach)[..., None]
     width = jnp.minimum(1, 1 / spread)[..., None]
     nodes, weights = _panelled(panels)
@@ -227,14 +251,23 @@ def gaussian_nodes(
     whole = reach - sign * centre  # from the centre to the end
     near = jnp.minimum(whole, 1)
     end = jnp.arcsinh(near / width)
-    z = [centre + sign * width * jnp.sinh(end * nodes), centre + sign * (near + (whole - near) * nodes)]
+    z = [
+        centre + sign * width * jnp.sinh(end * nodes),
+        centre + sign * (near + (whole - near) * nodes),
+    ]
     dz = [end * width * jnp.cosh(end * nodes) * weights, (whole - near) * weights]
     place, density = (jnp.concatenate(x, -1).reshape(*mean.shape[:-1], -1) for x in (z, dz))
-    return mean + spread * place, place, density * jnp.exp(-(place**2) / 2) / np.sqrt(2 * np.pi).item()
+    return (
+        mean + spread * place,
+        place,
+        density * jnp.exp(-(place**2) / 2) / np.sqrt(2 * np.pi).item(),
+    )
 
 
 @functools.cache
 def _panelled(panels: int) -> tuple[np.ndarray, np.ndarray]:
     """Nodes and weights of ten-point Gauss-Legendre on each of `panels` equal parts of [0, 1]."""
     nodes, weights = (np.polynomial.legendre.leggauss(10) + np.array([[1], [0]])) / 2
-    return (np.add.outer(np.arange(panels), nodes) / panels).ravel(), np.tile(weights / panels, panels)
+    return (np.add.outer(np.arange(panels), nodes) / panels).ravel(), np.tile(
+        weights / panels, panels
+    )

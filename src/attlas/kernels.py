@@ -67,7 +67,9 @@ class RBF(_Tempered):
     r"""$e^{-|x - y|^2 / (2\,\text{temperature})}$: the temperature is the squared bandwidth."""
 
     def __call__(self, x: Numbers, y: Numbers) -> Array:
-        squares = jnp.sum(x**2, -1)[..., :, None] + jnp.sum(y**2, -1)[..., None, :] - 2 * _products(x, y)
+        squares = (
+            jnp.sum(x**2, -1)[..., :, None] + jnp.sum(y**2, -1)[..., None, :] - 2 * _products(x, y)
+        )
         return jnp.exp(-self._over(jnp.maximum(squares, 0)) / 2)
 
 
@@ -170,7 +172,9 @@ def cme_variance(
     """
     queries, keys, _, mask = _checked(queries, keys, None, mask)
     cross, factor = _conditioned(kernel, queries, keys, ridge, mask)
-    known = jax.lax.linalg.triangular_solve(factor, cross, left_side=False, lower=True, transpose_a=True)
+    known = jax.lax.linalg.triangular_solve(
+        factor, cross, left_side=False, lower=True, transpose_a=True
+    )
     prior = jnp.asarray(positive("prior", prior))[..., None]
     noise = jnp.asarray(ridge)[..., None]
     if joint:
@@ -194,7 +198,9 @@ def _system(
         gram = jnp.where(mask[..., :, None] & mask[..., None, :], gram, 0)
         cross = jnp.where(mask[..., None, :], cross, 0)
         lift = jnp.where(mask, lift, 1)  # any pivot will do for a token that nothing sees
-    return cross, jnp.linalg.cholesky(gram + lift[..., None] * jnp.eye(gram.shape[-1], dtype=gram.dtype))
+    return cross, jnp.linalg.cholesky(
+        gram + lift[..., None] * jnp.eye(gram.shape[-1], dtype=gram.dtype)
+    )
 
 
 def _conditioned(
@@ -207,7 +213,9 @@ def _conditioned(
     cross, factor = _system(kernel, queries, keys, jnp.asarray(ridge, keys.dtype), mask)
     wanted = (*queries.shape[:-1], keys.shape[-2])
     if cross.shape != wanted:
-        raise InputError(f"the kernel gives the shape {cross.shape}: it must be {wanted}, queries by keys")
+        raise InputError(
+            f"the kernel gives the shape {cross.shape}: it must be {wanted}, queries by keys"
+        )
     if not isinstance(factor, Tracer):
         pivots = np.diagonal(np.asarray(factor), axis1=-2, axis2=-1)
         pivots = pivots if mask is None else np.where(mask, pivots, pivots.max(-1, keepdims=True))
@@ -238,9 +246,13 @@ def _definite(pivots: np.ndarray, ridge: Real) -> None:
     """Refuse a factor [..., n] that failed, or that rounding alone has carried through where there is no ridge."""
     pivots = np.atleast_2d(pivots)
     least, most = pivots.min(-1), pivots.max(-1)
-    bare = np.broadcast_to(np.asarray(ridge) == 0 if not isinstance(ridge, Tracer) else False, least.shape)
+    bare = np.broadcast_to(
+        np.asarray(ridge) == 0 if not isinstance(ridge, Tracer) else False, least.shape
+    )
     if np.any(bare & ~(least**2 > pivots.shape[-1] * np.finfo(pivots.dtype).eps * most**2)):
-        raise InputError("ridge = 0: the Gram matrix of the keys is singular, so that ridge must be positive")
+        raise InputError(
+            "ridge = 0: the Gram matrix of the keys is singular, so that ridge must be positive"
+        )
     if not np.isfinite(least).all():
         raise InputError(
             f"ridge = {np.min(np.asarray(ridge)):g}: the Gram matrix with it is not positive definite in {pivots.dtype}; ridge must be larger,"
@@ -264,10 +276,14 @@ def _checked(queries: Any, keys: Any, values: Any, mask: Any) -> tuple[Array, Ar
             arrays[name] = x.astype(float)
     queries, keys, values = arrays["queries"], arrays["keys"], arrays.get("values")
     if queries.shape[-1] != keys.shape[-1]:
-        raise InputError(f"queries have the width {queries.shape[-1]} and keys {keys.shape[-1]}: they must be equal")
+        raise InputError(
+            f"queries have the width {queries.shape[-1]} and keys {keys.shape[-1]}: they must be equal"
+        )
     length = keys.shape[-2]
     if values is not None and values.shape[-2] != length:
-        raise InputError(f"there are {values.shape[-2]} values and {length} keys: there must be one value for each key")
+        raise InputError(
+            f"there are {values.shape[-2]} values and {length} keys: there must be one value for each key"
+        )
     if mask is not None and (jnp.ndim(mask) == 0 or jnp.shape(mask)[-1] != length):
         raise InputError(
             f"the mask has the shape {jnp.shape(mask)}: its last axis must be {length} long, one for each token"
@@ -278,28 +294,38 @@ def _checked(queries: Any, keys: Any, values: Any, mask: Any) -> tuple[Array, Ar
         )
     except ValueError as error:
         shapes = ", ".join(f"{name} {x.shape}" for name, x in arrays.items())
-        raise InputError(f"the leading axes of {shapes} do not fit: they must be equal, or 1") from error
+        raise InputError(
+            f"the leading axes of {shapes} do not fit: they must be equal, or 1"
+        ) from error
     if mask is not None:
         mask = jnp.broadcast_to(jnp.asarray(_boolean(mask), bool), (*leading, length))
         if not isinstance(mask, Tracer) and not np.asarray(mask).any(-1).all():
-            raise InputError("the mask admits no token: it must admit at least one of each sequence")
+            raise InputError(
+                "the mask admits no token: it must admit at least one of each sequence"
+            )
     arrays = {name: jnp.broadcast_to(x, (*leading, *x.shape[-2:])) for name, x in arrays.items()}
     for name, x in arrays.items():
         if not isinstance(x, Tracer) and not isinstance(mask, Tracer):
-            _finite(name, np.asarray(x), None if mask is None or name == "queries" else np.asarray(mask))
+            _finite(
+                name, np.asarray(x), None if mask is None or name == "queries" else np.asarray(mask)
+            )
     return arrays["queries"], arrays["keys"], arrays.get("values"), mask
 
 
 def _boolean(mask: Any) -> Any:
     """A mask of truth values; one that is added to scores, 0 and minus infinity, would say the contrary."""
     if not isinstance(mask, Tracer) and not np.isin(np.asarray(mask), (0, 1)).all():
-        raise InputError("the mask has other entries than true and false: it must be true where a token counts (of one that is added to scores, mask == 0)")  # fmt: skip
+        raise InputError(
+            "the mask has other entries than true and false: it must be true where a token counts (of one that is added to scores, mask == 0)"
+        )
     return mask
 
 
 def _usable(kernel: Any) -> None:
     if not callable(kernel) or isinstance(kernel, type):
-        raise InputError(f"kernel = {kernel!r}: it must be a function of two sets of rows, such as RBF(1.0)")
+        raise InputError(
+            f"kernel = {kernel!r}: it must be a function of two sets of rows, such as RBF(1.0)"
+        )
 
 
 def _finite(name: str, x: np.ndarray, mask: np.ndarray | None = None) -> None:
@@ -307,7 +333,9 @@ def _finite(name: str, x: np.ndarray, mask: np.ndarray | None = None) -> None:
     bad = np.argwhere(~good if mask is None else ~good & mask)
     if len(bad):
         where = ", ".join(map(str, bad[0]))
-        raise InputError(f"{name} has a NaN or an infinity in row {where}: all numbers must be finite")
+        raise InputError(
+            f"{name} has a NaN or an infinity in row {where}: all numbers must be finite"
+        )
 
 
 METHODS = ("auto", "exact", "nystrom", "conjugate")
@@ -389,7 +417,11 @@ class CME:
             cross = _matrix(self.kernel, queries, self.basis).T
             if self.triangle is None:
                 return _solve_with(self.factor, cross).T
-            inner = _under(self.triangle, _solve_with(self.factor, _under(self.triangle, cross)), transpose=True)
+            inner = _under(
+                self.triangle,
+                _solve_with(self.factor, _under(self.triangle, cross)),
+                transpose=True,
+            )
             return _apply(self.kernel, keys, self.basis, inner).T
 
     def _queries(self, queries: Any) -> np.ndarray:
@@ -404,7 +436,9 @@ class CME:
 
 def _under(triangle: np.ndarray, right: np.ndarray, transpose: bool = False) -> np.ndarray:
     """T^-1 right, or with the transpose of the lower triangle T."""
-    return scipy.linalg.solve_triangular(triangle, right, lower=True, trans=int(transpose), check_finite=False)
+    return scipy.linalg.solve_triangular(
+        triangle, right, lower=True, trans=int(transpose), check_finite=False
+    )
 
 
 def fit_cme(
@@ -438,14 +472,24 @@ def fit_cme(
     keys, values, ridge = _context(keys, values, ridge, mask)
     positive("tolerance", tolerance)
     if method not in METHODS:
-        raise InputError(f"method = {method!r}: it must be one of {', '.join(METHODS)}.{near(method, METHODS)}")
+        raise InputError(
+            f"method = {method!r}: it must be one of {', '.join(METHODS)}.{near(method, METHODS)}"
+        )
     if method in ("nystrom", "conjugate"):
         positive("ridge", ridge)
     if centres is not None:
         whole("centres", centres, 1)
     draw = np.random.default_rng(whole("seed", seed, 0)).permutation(len(keys))
     apart = SAMPLE if len(keys) > 4 * SAMPLE else 0  # a short context is sampled whole
-    task = _Task(kernel, keys, values, ridge, tolerance, draw[:SAMPLE] if apart else draw, draw[apart:][:POOL])
+    task = _Task(
+        kernel,
+        keys,
+        values,
+        ridge,
+        tolerance,
+        draw[:SAMPLE] if apart else draw,
+        draw[apart:][:POOL],
+    )
     auto = method == "auto"
     with jax.enable_x64(True):
         if method == "exact" or (auto and len(keys) <= SHORT):
@@ -455,7 +499,11 @@ def fit_cme(
             return rough
         if auto and len(keys) ** 2 * keys.itemsize <= memory:
             return task.exact()
-        return rough if auto and len(keys) > LONGEST else task.conjugate(rough, whole("iterations", iterations, 1))
+        return (
+            rough
+            if auto and len(keys) > LONGEST
+            else task.conjugate(rough, whole("iterations", iterations, 1))
+        )
 
 
 @dataclass(frozen=True)
@@ -485,7 +533,9 @@ class _Task:
             gram[rows] = _matrix(self.kernel, self.keys[rows], self.keys)
         gram[np.diag_indices(length)] += self.ridge
         try:  # the transpose of a symmetric matrix is the column-major one that LAPACK overwrites in place
-            factor, _ = scipy.linalg.cho_factor(gram.T, lower=True, overwrite_a=True, check_finite=False)
+            factor, _ = scipy.linalg.cho_factor(
+                gram.T, lower=True, overwrite_a=True, check_finite=False
+            )
         except np.linalg.LinAlgError:
             factor = np.full((1, 1), np.nan, gram.dtype)
         _definite(np.diagonal(factor), self.ridge)
@@ -505,9 +555,17 @@ class _Task:
         pivots). It ends where what is left is rounding: there one key more would make $k(Z, Z)$ singular."""
         pool = self.fine[self.pool]
         gram = _matrix(self.kernel, pool, pool)
-        if not np.isfinite(gram).all() or not (gram.diagonal() >= 0).all() or not gram.diagonal().any():
-            raise InputError("the kernel of a key with itself is not a positive number, or some other is not finite: it must be positive semi-definite")  # fmt: skip
-        factor, order, rank, _ = scipy.linalg.lapack.dpstrf(gram.T, tol=CUT * gram.diagonal().max(), lower=1)
+        if (
+            not np.isfinite(gram).all()
+            or not (gram.diagonal() >= 0).all()
+            or not gram.diagonal().any()
+        ):
+            raise InputError(
+                "the kernel of a key with itself is not a positive number, or some other is not finite: it must be positive semi-definite"
+            )
+        factor, order, rank, _ = scipy.linalg.lapack.dpstrf(
+            gram.T, tol=CUT * gram.diagonal().max(), lower=1
+        )
         return pool[order[:rank] - 1], np.tril(factor[:rank, :rank])
 
     def enough(self, pivots: np.ndarray, tolerance: float) -> int:
@@ -562,8 +620,12 @@ class _Task:
         assert triangle is not None
 
         def precondition(x: np.ndarray) -> np.ndarray:
-            y = _solve_with(rough.factor, _under(triangle, _apply(self.kernel, rough.basis, self.fine, x)))
-            return (x - _apply(self.kernel, self.fine, rough.basis, _under(triangle, y, transpose=True))) / self.ridge
+            y = _solve_with(
+                rough.factor, _under(triangle, _apply(self.kernel, rough.basis, self.fine, x))
+            )
+            return (
+                x - _apply(self.kernel, self.fine, rough.basis, _under(triangle, y, transpose=True))
+            ) / self.ridge
 
         alpha, left = np.zeros_like(self.values), self.values.copy()
         residuals = [float(np.sqrt(np.mean(left**2))) / self.scale]
@@ -590,7 +652,13 @@ class _Task:
         )
 
     def result(self, alpha: np.ndarray, **parts: Any) -> CME:
-        return CME(kernel=self.kernel, ridge=self.ridge, error=self.error(alpha), tolerance=self.tolerance, **parts)
+        return CME(
+            kernel=self.kernel,
+            ridge=self.ridge,
+            error=self.error(alpha),
+            tolerance=self.tolerance,
+            **parts,
+        )
 
     def error(self, alpha: np.ndarray) -> float:
         rows = self.sample
@@ -645,26 +713,39 @@ def _apply(kernel: Kernel, x: np.ndarray, y: np.ndarray, right: np.ndarray) -> n
     for rows in _blocks(len(x)):
         for columns in _blocks(len(y)):
             here, there, sums = x[rows], y[columns], right[columns]
-            found = _mixed(kernel, _padded(here, here[:1]), _padded(there, there[:1]), _padded(sums, 0 * sums[:1]))
+            found = _mixed(
+                kernel,
+                _padded(here, here[:1]),
+                _padded(there, there[:1]),
+                _padded(sums, 0 * sums[:1]),
+            )
             result[rows] += np.asarray(found)[: len(here)]
     return result
 
 
 def _context(keys: Any, values: Any, ridge: Any, mask: Any) -> tuple[np.ndarray, np.ndarray, float]:
     if isinstance(keys, Tracer) or isinstance(values, Tracer):
-        raise InputError("fit_cme takes numbers, not what is traced: inside jit or grad use cme_attention")
+        raise InputError(
+            "fit_cme takes numbers, not what is traced: inside jit or grad use cme_attention"
+        )
     keys, values = np.asarray(keys), np.asarray(values, float)
     for name, x in (("keys", keys), ("values", values)):
         if x.ndim != 2 or 0 in x.shape[1:]:
-            raise InputError(f"{name} has the shape {x.shape}: it must be rows of numbers, one for each token")
+            raise InputError(
+                f"{name} has the shape {x.shape}: it must be rows of numbers, one for each token"
+            )
     if len(keys) == 0:
         raise InputError(f"keys has the shape {keys.shape}: the context is empty")
     if len(keys) != len(values):
-        raise InputError(f"there are {len(values)} values and {len(keys)} keys: there must be one value for each key")
+        raise InputError(
+            f"there are {len(values)} values and {len(keys)} keys: there must be one value for each key"
+        )
     if mask is not None:
         mask = np.asarray(_boolean(mask), bool)
         if mask.shape != (len(keys),):
-            raise InputError(f"the mask has the shape {mask.shape}: it must be ({len(keys)},), one for each token")
+            raise InputError(
+                f"the mask has the shape {mask.shape}: it must be ({len(keys)},), one for each token"
+            )
         if not mask.any():
             raise InputError("the mask admits no token: it must admit at least one")
         keys, values = keys[mask], values[mask]

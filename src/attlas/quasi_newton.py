@@ -46,7 +46,12 @@ class _State(NamedTuple):
 
 
 def minimise(
-    objective: Callable[[Any, Any], Array], start: Any, args: Any, *, trips: int = 300, tolerance: float = 1e-6
+    objective: Callable[[Any, Any], Array],
+    start: Any,
+    args: Any,
+    *,
+    trips: int = 300,
+    tolerance: float = 1e-6,
 ) -> Minimum:
     """Minimise `objective(point, args)`, which returns a value for each lane, from `start`, a tree of arrays with a leading axis of lanes.
 
@@ -54,8 +59,12 @@ def minimise(
     one shape. A lane stops where no derivative exceeds `tolerance`, relative to the value or 1, where a step brings less than
     `tolerance` squared, or after `trips` evaluations.
     """
-    point, value, gradient, steps, done = _minimise(objective, start, args, jnp.asarray(trips), jnp.asarray(tolerance))
-    return Minimum(*(jax.tree.map(np.asarray, x) for x in (point, value, abs(gradient).max(-1), steps, done)))
+    point, value, gradient, steps, done = _minimise(
+        objective, start, args, jnp.asarray(trips), jnp.asarray(tolerance)
+    )
+    return Minimum(
+        *(jax.tree.map(np.asarray, x) for x in (point, value, abs(gradient).max(-1), steps, done))
+    )
 
 
 @functools.partial(jax.jit, static_argnums=0)
@@ -64,7 +73,9 @@ def _minimise(objective: Any, start: Any, args: Any, trips: Array, tolerance: Ar
     ends = np.cumsum([np.prod(shape[1:], dtype=int) for shape in shapes])[:-1]
 
     def unpacked(x: Float[Array, "lane p"]) -> Any:
-        parts = [part.reshape(shape) for part, shape in zip(jnp.split(x, ends, 1), shapes, strict=True)]
+        parts = [
+            part.reshape(shape) for part, shape in zip(jnp.split(x, ends, 1), shapes, strict=True)
+        ]
         return jax.tree.unflatten(jax.tree.structure(start), parts)
 
     def total(x: Array) -> tuple[Array, Array]:
@@ -83,7 +94,9 @@ def _minimise(objective: Any, start: Any, args: Any, trips: Array, tolerance: Ar
         taken = good & ~state.done
 
         move, bend = tried - state.point, gradient - state.gradient
-        curved = taken & (_dot(move, bend) > 1e-10 * _dot(bend, bend))  # never at the first trip, which has not moved
+        curved = taken & (
+            _dot(move, bend) > 1e-10 * _dot(bend, bend)
+        )  # never at the first trip, which has not moved
         moves, bends = (
             jnp.where(curved[:, None], jnp.concatenate([old[1:], new[None]]), old)
             for old, new in ((state.moves, move), (state.bends, bend))
@@ -95,19 +108,25 @@ def _minimise(objective: Any, start: Any, args: Any, trips: Array, tolerance: Ar
         point = jnp.where(taken[:, None], tried, state.point)
         here = jnp.where(taken[:, None], gradient, state.gradient)
         ahead = -_scaled(here, moves, bends)
-        steep = taken & (_dot(gradient, state.direction) < STEEP * _dot(state.gradient, state.direction))
+        steep = taken & (
+            _dot(gradient, state.direction) < STEEP * _dot(state.gradient, state.direction)
+        )
         fresh = (moves == 0).all((0, 2))
         first = jnp.where(fresh, jnp.minimum(1, 1 / jnp.sqrt(_dot(here, here) + 1e-300)), 1.0)
         fit = promised / (
             2 * (promised - (value - state.value))
         )  # where a parabola through value, slope and value has its bottom
         shorter = state.length * jnp.clip(jnp.where(jnp.isfinite(fit), fit, 0.1), 0.1, 0.5)
-        length = jnp.where(taken, jnp.where(steep, 2 * state.length, first), jnp.where(lost, first, shorter))
+        length = jnp.where(
+            taken, jnp.where(steep, 2 * state.length, first), jnp.where(lost, first, shorter)
+        )
         direction = jnp.where((taken & ~steep)[:, None] | lost[:, None], ahead, state.direction)
 
         gain = state.value - value
         scale = jnp.maximum(1, jnp.abs(value))
-        flat = taken & ((gain <= tolerance**2 * scale) | (jnp.abs(gradient).max(-1) <= tolerance * scale))
+        flat = taken & (
+            (gain <= tolerance**2 * scale) | (jnp.abs(gradient).max(-1) <= tolerance * scale)
+        )
         stuck = lost & (state.moves == 0).all((0, 2))
         return _State(
             point,
@@ -138,7 +157,9 @@ def _minimise(objective: Any, start: Any, args: Any, trips: Array, tolerance: Ar
         jnp.zeros(lanes, bool),
         jnp.zeros((), jnp.int32),
     )
-    last = jax.lax.while_loop(lambda state: (state.trip < trips) & ~state.done.all(), advance, begun)
+    last = jax.lax.while_loop(
+        lambda state: (state.trip < trips) & ~state.done.all(), advance, begun
+    )
     return unpacked(last.point), last.value, last.gradient, last.steps, last.done
 
 
@@ -147,7 +168,9 @@ def _dot(x: Array, y: Array) -> Array:
 
 
 def _scaled(
-    gradient: Float[Array, "lane p"], moves: Float[Array, "memory lane p"], bends: Float[Array, "memory lane p"]
+    gradient: Float[Array, "lane p"],
+    moves: Float[Array, "memory lane p"],
+    bends: Float[Array, "memory lane p"],
 ) -> Float[Array, "lane p"]:
     """The gradient times what the last steps say of the inverse Hessian; an empty place of the memory says nothing."""
     products = _dot(moves, bends)

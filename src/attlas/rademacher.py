@@ -29,7 +29,9 @@ def draw_signs(key: Array, draws: int, samples: int) -> Float[np.ndarray, "draws
     return stream(key).choice([-1.0, 1.0], (whole("draws", draws, 1), whole("samples", samples, 1)))
 
 
-def correlation(u: Float[Array, " d"], tokens: Float[Array, "m n d"], signs: Float[Array, " m"]) -> Float[Array, ""]:
+def correlation(
+    u: Float[Array, " d"], tokens: Float[Array, "m n d"], signs: Float[Array, " m"]
+) -> Float[Array, ""]:
     r"""$|\frac1m\sum_i\sigma_i X_i^\top\mathrm{softmax}(X_iu)|$."""
     mixture = jnp.einsum("mn,mnd->md", jax.nn.softmax(tokens @ u), tokens)
     mean = signs @ mixture / len(signs)
@@ -82,7 +84,9 @@ def planar_complexity(
     $B_X^2$ times the distance to the nearest one."""
     tokens = np.asarray(tokens, float)
     if tokens.shape[-1] != 2:
-        raise InputError(f"tokens have the dimension {tokens.shape[-1]}: the certificate is for the plane, 2")
+        raise InputError(
+            f"tokens have the dimension {tokens.shape[-1]}: the certificate is for the plane, 2"
+        )
     rings = whole("rings", rings, 1)
     spokes = max(8, int(np.ceil(2 * np.pi * rings)))
     radii = query_norm * (np.arange(rings) + 0.5) / rings

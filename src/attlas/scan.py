@@ -61,13 +61,17 @@ def iterate(
 
 
 @functools.partial(jax.jit, static_argnames=("step", "observe"))
-def _chunk(step: Any, observe: Any, state: Any, survived: Array, args: Any, start: Array, trips: Array) -> Any:
+def _chunk(
+    step: Any, observe: Any, state: Any, survived: Array, args: Any, start: Array, trips: Array
+) -> Any:
     def advance(t: Array, carry: tuple[Any, Array]) -> tuple[Any, Array]:
         state, survived = carry
         state = step(t, state, args)
         return state, survived + _finite(state)
 
-    def record(carry: tuple[Any, Array, Array], trips: Array) -> tuple[tuple[Any, Array, Array], Any]:
+    def record(
+        carry: tuple[Any, Array, Array], trips: Array
+    ) -> tuple[tuple[Any, Array, Array], Any]:
         state, survived, t = carry
         state, survived = jax.lax.fori_loop(t, t + trips, advance, (state, survived))
         return (state, survived, t + trips), observe(t + trips, state, args)
@@ -114,7 +118,9 @@ def drive(
     for part in waiting:
         collect(*part)
     joined = jax.tree.map(lambda *parts: np.concatenate(parts), *rows)
-    return Trajectory(times, joined, jax.tree.map(np.asarray, state), np.minimum(np.asarray(survived), steps))
+    return Trajectory(
+        times, joined, jax.tree.map(np.asarray, state), np.minimum(np.asarray(survived), steps)
+    )
 
 
 @functools.partial(jax.jit, static_argnames=("step", "prepare"))

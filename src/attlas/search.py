@@ -52,7 +52,15 @@ def climb(
     ratio = (least / largest) ** (1 / max(1, steps - 1))
     step, observe = _steps(objective, project)
     # One step more, which looks at where the last one led.
-    path = iterate(step, observe, _State(start, start, value), (args, largest, ratio), steps=steps + 1, record_every=steps + 1, progress=progress)  # fmt: skip
+    path = iterate(
+        step,
+        observe,
+        _State(start, start, value),
+        (args, largest, ratio),
+        steps=steps + 1,
+        record_every=steps + 1,
+        progress=progress,
+    )
     return Summit(path.last.best, path.last.value)
 
 
@@ -65,7 +73,9 @@ def _steps(objective: Any, project: Any) -> tuple[Any, Any]:
         point = jax.vmap(project, (0, None))(state.point, args)
         value, gradient = ascend(point, args)
         better = value > state.value
-        best = jax.tree.map(lambda new, old: jnp.where(_along(better, new), new, old), point, state.best)
+        best = jax.tree.map(
+            lambda new, old: jnp.where(_along(better, new), new, old), point, state.best
+        )
         moved = jax.tree.map(lambda x, g: x + largest * ratio**t * _stride(x, g), point, gradient)
         return _State(moved, best, jnp.where(better, value, state.value))
 

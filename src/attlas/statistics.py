@@ -46,7 +46,10 @@ class Verdict:
 
     def to_dict(self) -> dict[str, Any]:
         """As plain data; a number that is not finite becomes None, which JSON can hold."""
-        return {k: None if isinstance(v, float) and not np.isfinite(v) else v for k, v in asdict(self).items()}
+        return {
+            k: None if isinstance(v, float) and not np.isfinite(v) else v
+            for k, v in asdict(self).items()
+        }
 
 
 def normal_quantile(level: float, comparisons: int = 1, sides: int = 2) -> float:
@@ -54,7 +57,9 @@ def normal_quantile(level: float, comparisons: int = 1, sides: int = 2) -> float
     return float(-special.ndtri(level / (sides * comparisons)))
 
 
-def student_quantile(level: float, comparisons: int = 1, sides: int = 2, count: float = math.inf) -> float:
+def student_quantile(
+    level: float, comparisons: int = 1, sides: int = 2, count: float = math.inf
+) -> float:
     """The same for a mean of `count` normal values in units of the standard error that they give: Student's, for few of them."""
     if math.isinf(count):
         return normal_quantile(level, comparisons, sides)
@@ -91,7 +96,9 @@ class Rule(ABC):
         for name, most in (("level", 1.0), ("share", 1.0), ("margin", np.inf), ("rounding", 1.0)):
             value = getattr(self, name, 0.5)
             if not (0 <= value <= most and np.isfinite(value)):
-                raise InputError(f"{name} = {value!r}: {type(self).__name__} takes a number from 0 to {most:g}")
+                raise InputError(
+                    f"{name} = {value!r}: {type(self).__name__} takes a number from 0 to {most:g}"
+                )
 
     def judge(self, evidence: xr.Dataset) -> Verdict:
         """The verdict on `evidence`. Evidence that is empty or not finite is undecided, never confirmed."""
@@ -104,15 +111,21 @@ class Rule(ABC):
         values = [evidence[name] for name in self.reads]
         for name, value in zip(self.reads, values, strict=True):
             if value.dtype.kind not in "buif":
-                raise InputError(f"the evidence's {name} has the type {value.dtype}: it must be real numbers")
+                raise InputError(
+                    f"the evidence's {name} has the type {value.dtype}: it must be real numbers"
+                )
         values = [value.astype(float) for value in values]
         if not all(v.size for v in values):
             return Verdict("undecided", "Nothing was measured.")
         broken = sum(int((~np.isfinite(v.values)).sum()) for v in values)
         if broken:
-            return Verdict("undecided", f"{_count(broken, 'value')} of the evidence {_are(broken)} not finite.")
+            return Verdict(
+                "undecided", f"{_count(broken, 'value')} of the evidence {_are(broken)} not finite."
+            )
         if "error" in self.reads and (evidence["error"].values < 0).any():
-            raise InputError("the evidence has a negative error: a standard error is 0 (exact) or positive")
+            raise InputError(
+                "the evidence has a negative error: a standard error is 0 (exact) or positive"
+            )
         return self._judge(*values, count=self._count(evidence))
 
     def _count(self, evidence: xr.Dataset) -> float:
@@ -121,7 +134,9 @@ class Rule(ABC):
             return math.inf
         count = float(evidence["repetitions"].min())
         if not count >= 2:
-            raise InputError(f"the evidence has {count:g} repetitions: an error rests on two repetitions or more")
+            raise InputError(
+                f"the evidence has {count:g} repetitions: an error rests on two repetitions or more"
+            )
         return count
 
     @abstractmethod
@@ -137,7 +152,9 @@ EDGE = 1 + 1e-9
 
 
 def _flat(*values: xr.DataArray) -> list[np.ndarray]:
-    alike = all(v.dims == values[0].dims for v in values)  # as mostly; to ask xarray takes milliseconds
+    alike = all(
+        v.dims == values[0].dims for v in values
+    )  # as mostly; to ask xarray takes milliseconds
     return [v.values.ravel() for v in (values if alike else xr.broadcast(*values))]
 
 
@@ -291,7 +308,9 @@ class Bound(Rule):
             1.0,
             f"≤ {bound[shown]:.6g}",
             _with_error(measured[shown], error[shown]),
-            f"an excess of {np.nanmin(reach):.2g} of the bound" if bound.all() else "any excess over a bound of 0",
+            f"an excess of {np.nanmin(reach):.2g} of the bound"
+            if bound.all()
+            else "any excess over a bound of 0",
             exact=bool(error[shown] == 0),
         )
 
@@ -326,13 +345,17 @@ class Rate(Rule):
         if self.along not in values[1].dims or values[1].sizes[self.along] < 2:
             return Verdict("undecided", "A rate needs at least two sizes.")
         x, y, error, predicted = (
-            v.transpose(self.along, ...).values.reshape(v.sizes[self.along], -1) for v in xr.broadcast(*values)
+            v.transpose(self.along, ...).values.reshape(v.sizes[self.along], -1)
+            for v in xr.broadcast(*values)
         )
         z = student_quantile(self.level, x.shape[1], count=count)
         if (y <= 0).any() or (x <= 0).any() or (finite_size and (predicted <= 0).any()):
             return Verdict("undecided", "A value is not positive, so it has no logarithm.")
         if (z * error > y / 10).any():  # beyond this the logarithm is skewed enough to cost level
-            return Verdict("undecided", "A value is too noisy for its logarithm: its interval exceeds a tenth of it.")
+            return Verdict(
+                "undecided",
+                "A value is too noisy for its logarithm: its interval exceeds a tenth of it.",
+            )
         if (np.ptp(x, axis=0) == 0).any():
             return Verdict("undecided", "A rate needs at least two different sizes.")
         slope, se = log_slope(x, y, error)
@@ -375,9 +398,13 @@ class Convergence(Rule):
     def _judge(self, *values: xr.DataArray, count: float) -> Verdict:
         (arrived,) = values
         if "repeat" not in arrived.dims:
-            raise InputError(f"the evidence's 'arrived' has axes {arrived.dims}: Convergence counts along 'repeat'")
+            raise InputError(
+                f"the evidence's 'arrived' has axes {arrived.dims}: Convergence counts along 'repeat'"
+            )
         if not np.isin(arrived.values, (0, 1)).all():
-            raise InputError("the evidence's 'arrived' has values other than 0 and 1: a run arrives or does not")
+            raise InputError(
+                "the evidence's 'arrived' has values other than 0 and 1: a run arrives or does not"
+            )
         n = arrived.sizes["repeat"]
         counted = arrived.sum("repeat")
         k = counted.values.ravel()
@@ -413,7 +440,11 @@ def _worst(counted: xr.DataArray) -> str:
     if counted.size == 1:
         return ""
     cell = counted[counted.argmin(...)]
-    differ = [name for name, values in counted.coords.items() if len(set(values.values.ravel().tolist())) > 1]
+    differ = [
+        name
+        for name, values in counted.coords.items()
+        if len(set(values.values.ravel().tolist())) > 1
+    ]
     named = ", ".join(f"{name} = {cell[name].item()}" for name in differ)
     return f" in the worst of {counted.size} cells{f' ({named})' if named else ''}"
 
@@ -447,7 +478,9 @@ class Order(Rule):
             0.0,
             " < ".join(_apart(lower[worst], upper[worst])),
             f"difference {_with_error(gap[worst], error[worst])}",
-            f"an inversion by {((z + special.ndtri(POWER)) * error).min():.2g}" if error.all() else "any inversion",
+            f"an inversion by {((z + special.ndtri(POWER)) * error).min():.2g}"
+            if error.all()
+            else "any inversion",
             exact=bool(error[worst] == 0),
         )
 
@@ -474,9 +507,13 @@ class SameLaw(Rule):
 
     def _judge(self, *values: xr.DataArray, count: float) -> Verdict:
         if any(self.along not in v.dims for v in values):
-            raise InputError(f"the samples have axes {values[0].dims}: SameLaw compares along '{self.along}'")
+            raise InputError(
+                f"the samples have axes {values[0].dims}: SameLaw compares along '{self.along}'"
+            )
         # Pair by name; the draws of the two samples have nothing to do with each other.
-        named = xr.broadcast(values[0], values[1].rename({self.along: "other"}), exclude=(self.along, "other"))
+        named = xr.broadcast(
+            values[0], values[1].rename({self.along: "other"}), exclude=(self.along, "other")
+        )
         axes = zip(named, (self.along, "other"), strict=True)
         a, b = (v.transpose(..., draws).values.reshape(-1, v.sizes[draws]) for v, draws in axes)
         threshold = self.level / len(a)

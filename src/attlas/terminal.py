@@ -65,7 +65,12 @@ def claims_progress(claims: int, quiet: bool) -> Iterator[tuple["Progress | None
         return
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+    )
     with Progress(*columns, console=console, transient=True) as bar:
         task = bar.add_task("", total=claims)
 
@@ -90,7 +95,9 @@ def sweep_progress(quiet: bool) -> "Iterator[Callable[[Tally], None]]":
             nonlocal last, told
             if tally.where != "this process" and not told:
                 told = True
-                console.print(f"{tally.processes} worker{'s' if tally.processes > 1 else ''}; {tally.where}")
+                console.print(
+                    f"{tally.processes} worker{'s' if tally.processes > 1 else ''}; {tally.where}"
+                )
             if time.monotonic() - last > 10:
                 last = time.monotonic()
                 console.print(_how_far(tally))
@@ -99,13 +106,21 @@ def sweep_progress(quiet: bool) -> "Iterator[Callable[[Tally], None]]":
         return
     from rich.progress import BarColumn, Progress, TextColumn
 
-    with Progress(BarColumn(), TextColumn("{task.description}"), console=console, transient=True) as bar:
+    with Progress(
+        BarColumn(), TextColumn("{task.description}"), console=console, transient=True
+    ) as bar:
         task = bar.add_task("", total=None)
 
         def show_bar(tally: "Tally") -> None:
-            where = "" if tally.where == "this process" else f", {tally.processes} workers ({tally.where})"
+            where = (
+                ""
+                if tally.where == "this process"
+                else f", {tally.processes} workers ({tally.where})"
+            )
             done = tally.cells - tally.left
-            bar.update(task, total=tally.cells, completed=done, description=f"{_how_far(tally)}{where}")
+            bar.update(
+                task, total=tally.cells, completed=done, description=f"{_how_far(tally)}{where}"
+            )
 
         yield show_bar
 
@@ -127,12 +142,19 @@ def print_estimate(plan: "Sweep", processes: int, as_json: bool) -> None:
     tally = plan.tally
     if not as_json:
         outside = f", {tally.outside:,} outside the hypotheses" if tally.outside else ""
-        click.echo(f"{_cells(tally.cells)}, {tally.stored:,} stored{outside}, {tally.left:,} to do.")
+        click.echo(
+            f"{_cells(tally.cells)}, {tally.stored:,} stored{outside}, {tally.left:,} to do."
+        )
         if tally.left and not plan.store.costs(plan.folder):  # which may take long
             click.echo("No cell of this claim is stored: one is measured now, for an estimate.")
     estimate = plan.estimate(processes)
     if as_json:
-        counts = {"cells": tally.cells, "stored": tally.stored, "outside": tally.outside, "left": tally.left}
+        counts = {
+            "cells": tally.cells,
+            "stored": tally.stored,
+            "outside": tally.outside,
+            "left": tally.left,
+        }
         seconds = [None if s != s else s for s in (estimate.low, estimate.high)]
         print_json({**counts, "seconds": seconds, "basis": estimate.basis})
     elif estimate.low != estimate.low:
@@ -154,21 +176,40 @@ def _cells(number: int) -> str:
 
 def print_sweep(plan: "Sweep", out: Path | None, as_json: bool) -> None:
     tally, failures = plan.tally, plan.failures()
-    counts = {name: getattr(tally, name) for name in ("cells", "stored", "done", "failed", "outside", "left")}
+    counts = {
+        name: getattr(tally, name)
+        for name in ("cells", "stored", "done", "failed", "outside", "left")
+    }
     if as_json:
         axes = {name: list(values) for name, values in plan.grid.axes.items()}
-        more = {"seconds": round(tally.seconds, 3), "failures": failures, "out": str(out) if out else None}
-        print_json({"claim": plan.grid.claim.id, "scale": plan.grid.scale, "axes": axes, **counts, **more})
+        more = {
+            "seconds": round(tally.seconds, 3),
+            "failures": failures,
+            "out": str(out) if out else None,
+        }
+        print_json(
+            {"claim": plan.grid.claim.id, "scale": plan.grid.scale, "axes": axes, **counts, **more}
+        )
         return
     for failure in failures[:10]:
         point = ", ".join(f"{name} = {value}" for name, value in failure["cell"].items())
         said = _line(failure["reason"])
-        stderr().print(f"Failed: {point or 'the cell'}, seed {failure['seed']}: {said}", markup=False)
+        stderr().print(
+            f"Failed: {point or 'the cell'}, seed {failure['seed']}: {said}", markup=False
+        )
     if len(failures) > 10:
         stderr().print(f"... and {len(failures) - 10:,} more; --out tells the reason of each.")
-    words = [f"{tally.done:,} done", f"{tally.stored:,} stored before", f"{tally.failed:,} failed", f"{tally.outside:,} outside", f"{tally.left:,} missing"]  # fmt: skip
+    words = [
+        f"{tally.done:,} done",
+        f"{tally.stored:,} stored before",
+        f"{tally.failed:,} failed",
+        f"{tally.outside:,} outside",
+        f"{tally.left:,} missing",
+    ]
     numbers = (tally.done, tally.stored, tally.failed, tally.outside, tally.left)
-    click.echo(f"{_cells(tally.cells)}: " + ", ".join(w for w, n in zip(words, numbers, strict=True) if n))
+    click.echo(
+        f"{_cells(tally.cells)}: " + ", ".join(w for w, n in zip(words, numbers, strict=True) if n)
+    )
     if out:
         click.echo(out)
 
@@ -183,7 +224,9 @@ def print_result(result: "Result") -> None:
     console.print(f"[{style}]{verdict.word:<10}[/] [bold]{result.claim.id}[/]  ({cost})")
     console.print(f"           {escape(verdict.reason)}", style="default")
     if result.first:
-        console.print(f"           At first sight refuted: {escape(result.first.reason)} Repeated with a fresh seed{' and four times the budget' if result.claim.budget else ''}.")  # fmt: skip
+        console.print(
+            f"           At first sight refuted: {escape(result.first.reason)} Repeated with a fresh seed{' and four times the budget' if result.claim.budget else ''}."
+        )
     if control:
         console.print(f"           control {control.word}: {escape(result.claim.control.words)}.")
 
@@ -220,17 +263,30 @@ def print_claim(claim: "Claim", last: dict[str, Any] | None) -> None:
     from rich.table import Table
 
     console = stdout()
-    console.print(f"[bold]{claim.id}[/]   {claim.source}, {escape(claim.reference)} ({claim.origin})\n")
+    console.print(
+        f"[bold]{claim.id}[/]   {claim.source}, {escape(claim.reference)} ({claim.origin})\n"
+    )
     console.print(f"{escape(claim.statement)}\n\n{escape(claim.words)}\n")
     if claim.hypotheses:
-        console.print("Holds for: " + "; ".join(hypothesis.words for hypothesis in claim.hypotheses) + ".")
+        console.print(
+            "Holds for: " + "; ".join(hypothesis.words for hypothesis in claim.hypotheses) + "."
+        )
     console.print(f"Rule: {escape(str(claim.rule))}")
     console.print(f"Control: {escape(claim.control.words)}.")
     if claim.needs:
         console.print(f"Rests on: {', '.join(claim.needs)}.")
     table = Table("parameter", "quick", "paper", box=None, pad_edge=False, header_style="bold")
     for name in claim.quick:
-        table.add_row(name, *(", ".join(f"{v:g}" if isinstance(v, float) else str(v) for v in (x if isinstance(x, tuple) else (x,))) for x in (claim.quick[name], claim.paper[name])))  # fmt: skip
+        table.add_row(
+            name,
+            *(
+                ", ".join(
+                    f"{v:g}" if isinstance(v, float) else str(v)
+                    for v in (x if isinstance(x, tuple) else (x,))
+                )
+                for x in (claim.quick[name], claim.paper[name])
+            ),
+        )
     console.print()
     print_table(table)
     console.print()
@@ -243,5 +299,7 @@ def print_claim(claim: "Claim", last: dict[str, Any] | None) -> None:
             if name not in claim.quick or value != _plain(claim.setting(last["scale"])[name])
         }
         with_changes = "".join(f", {name} = {value}" for name, value in changed.items())
-        console.print(f"Last verdict, {last['when']}, scale {last['scale']}, seed {last['seed']}{with_changes}:")
+        console.print(
+            f"Last verdict, {last['when']}, scale {last['scale']}, seed {last['seed']}{with_changes}:"
+        )
         console.print(f"{last['verdict']}. {escape(last['reason'])}")

@@ -13,14 +13,18 @@ from hypothesis import strategies as st
 from attlas import InputError
 
 MOST_BYTES, MOST_SECONDS = 30 * 2**20, 5
-SEVERAL = settings(max_examples=80, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+SEVERAL = settings(
+    max_examples=80, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck)
+)
 
 
 def damaged(whole: bytes) -> st.SearchStrategy[bytes]:
     """The file with bytes changed, taken out, put in, repeated, or cut off."""
     place = st.integers(0, len(whole))
     header = st.integers(0, min(len(whole), 400))
-    extreme = st.sampled_from([b"\xff" * 8, b"\x00" * 8, b"\xff\xff\xff\x7f", (2**40).to_bytes(8, "little"), b"\x7f"])
+    extreme = st.sampled_from(
+        [b"\xff" * 8, b"\x00" * 8, b"\xff\xff\xff\x7f", (2**40).to_bytes(8, "little"), b"\x7f"]
+    )
     piece = st.one_of(extreme, st.binary(min_size=1, max_size=8))
 
     def change(at: int, new: bytes) -> bytes:

@@ -41,7 +41,9 @@ def test_a_layer_has_the_shapes_that_are_promised(name):
     for index in range(model.layers):
         weights = model.layer(index)
         assert weights["query"].shape == (model.dim, model.heads, model.width)
-        assert weights["key"].shape == weights["value"].shape == (model.dim, model.groups, model.width)
+        assert (
+            weights["key"].shape == weights["value"].shape == (model.dim, model.groups, model.width)
+        )
         assert weights["out"].shape == (model.heads, model.width, model.dim)
         assert weights["up"].shape == (model.dim, model.hidden)
         assert weights["down"].shape == (model.hidden, model.dim)
@@ -106,7 +108,9 @@ def test_gguf_names_and_neighbouring_pairs_give_the_same_model(tmp_path, kind):
     assert target.architecture == f"{kind.capitalize()} (GGUF)"
     assert not target.unused
     tokens = tokens_of([[5, 6, 7, 8, 9]])
-    for one, two in zip(*(trace(model, [embed(model, tokens)]) for model in (source, target)), strict=True):
+    for one, two in zip(
+        *(trace(model, [embed(model, tokens)]) for model in (source, target)), strict=True
+    ):
         np.testing.assert_allclose(two.attention, one.attention, atol=1e-6)
         np.testing.assert_allclose(two.queries, one.queries, atol=1e-5)
 
@@ -118,7 +122,8 @@ def test_a_model_without_a_type_is_known_by_its_names():
 
 def test_an_unknown_architecture_is_described():
     with pytest.raises(
-        InputError, match=r"calls itself 'mamba' and has 39 tensors such as .*known are ALBERT .albert.*--map"
+        InputError,
+        match=r"calls itself 'mamba' and has 39 tensors such as .*known are ALBERT .albert.*--map",
     ):
         recognise(changed("bert", {"model_type": "mamba"}))
     with pytest.raises(InputError, match="has 0 tensors; known"):
@@ -133,7 +138,11 @@ def test_an_unknown_architecture_is_described():
         ("bert", {"num_attention_heads": "4"}, "whole number"),
         ("bert", {"num_attention_heads": 0}, "at least 1"),
         ("bert", {"num_attention_heads": 10**30}, "heads"),
-        ("bert", {"hidden_size": 32}, r"has the shape \(16, 16\): by the config it should be \(32, 32\)"),
+        (
+            "bert",
+            {"hidden_size": 32},
+            r"has the shape \(16, 16\): by the config it should be \(32, 32\)",
+        ),
         ("bert", {"intermediate_size": 7}, "shape"),
         ("bert", {"num_hidden_layers": 3}, "lacks query of layer 2"),
         ("albert", {"num_hidden_layers": 10**12}, "layers"),
@@ -167,8 +176,12 @@ def test_tensors_that_are_missing_or_no_real_numbers_are_named():
     with pytest.raises(InputError, match=r"lacks embeddings.LayerNorm"):
         recognise(changed("bert", **{"embeddings.LayerNorm.weight": None}))
     with pytest.raises(InputError, match="int8: weights must be real"):
-        recognise(changed("bert", **{"encoder.layer.1.output.dense.weight": np.ones((16, 24), np.int8)}))
-    with pytest.raises(InputError, match=r"encoder.layer.1.output.dense.bias of bert has the shape \(15,\)"):
+        recognise(
+            changed("bert", **{"encoder.layer.1.output.dense.weight": np.ones((16, 24), np.int8)})
+        )
+    with pytest.raises(
+        InputError, match=r"encoder.layer.1.output.dense.bias of bert has the shape \(15,\)"
+    ):
         recognise(changed("bert", **{"encoder.layer.1.output.dense.bias": np.ones(15)}))
 
 
@@ -196,9 +209,9 @@ def renamed(name):
 def test_a_table_of_ones_own_is_read(tmp_path):
     source = read_checkpoint(DATA / "bert")
     arrays = {renamed(name): array for name, array in arrays_of(source).items()}
-    config = {key: value for key, value in source.config.items() if key != "num_attention_heads"} | {
-        "model_type": "own"
-    }
+    config = {
+        key: value for key, value in source.config.items() if key != "num_attention_heads"
+    } | {"model_type": "own"}
     checkpoint = read_checkpoint(arrays, config=config)
     (tmp_path / "map.toml").write_text(MAP)
     (tmp_path / "map.json").write_text(
@@ -269,11 +282,13 @@ def test_random_weights_have_the_same_architecture():
 
 
 def test_random_rows_do_not_depend_on_which_are_asked_for():
-    model = recognise(read_checkpoint({"wte.weight": np.zeros((3000, 4))} | _little_gpt(), config=_GPT)).reinitialised(
-        5
-    )
+    model = recognise(
+        read_checkpoint({"wte.weight": np.zeros((3000, 4))} | _little_gpt(), config=_GPT)
+    ).reinitialised(5)
     table = model.tensor("embedding", "tokens")
-    np.testing.assert_array_equal(table.rows([2999, 0, 1024, 1023]), table.load()[[2999, 0, 1024, 1023]])
+    np.testing.assert_array_equal(
+        table.rows([2999, 0, 1024, 1023]), table.load()[[2999, 0, 1024, 1023]]
+    )
     np.testing.assert_array_equal(table.fetch(1000, 2100), table.load()[1000:2100])
     assert table.fetch(3, 4).base is None  # else a row would keep the thousand others
 
@@ -283,16 +298,28 @@ _GPT = {"model_type": "gpt2", "n_layer": 1, "n_head": 2, "n_embd": 4}
 
 def _little_gpt():
     shapes = {
-        "wpe": (8, 4), "h.0.ln_1": (4,), "h.0.attn.c_attn": (4, 12), "h.0.attn.c_proj": (4, 4), "h.0.ln_2": (4,),
-        "h.0.mlp.c_fc": (4, 16), "h.0.mlp.c_proj": (16, 4), "ln_f": (4,),
-    }  # fmt: skip
+        "wpe": (8, 4),
+        "h.0.ln_1": (4,),
+        "h.0.attn.c_attn": (4, 12),
+        "h.0.attn.c_proj": (4, 4),
+        "h.0.ln_2": (4,),
+        "h.0.mlp.c_fc": (4, 16),
+        "h.0.mlp.c_proj": (16, 4),
+        "ln_f": (4,),
+    }
     return {f"{name}.weight": np.ones(shape) for name, shape in shapes.items()}
 
 
 VALUES = st.one_of(
-    st.none(), st.booleans(), st.integers(-3, 40), st.integers(), st.floats(), st.text(max_size=4),
-    st.lists(st.integers(), max_size=2), st.dictionaries(st.text(max_size=3), st.integers(), max_size=2),
-)  # fmt: skip
+    st.none(),
+    st.booleans(),
+    st.integers(-3, 40),
+    st.integers(),
+    st.floats(),
+    st.text(max_size=4),
+    st.lists(st.integers(), max_size=2),
+    st.dictionaries(st.text(max_size=3), st.integers(), max_size=2),
+)
 
 
 @pytest.mark.parametrize("name", ["albert", "llama"])
@@ -303,7 +330,9 @@ def test_fuzzed_configs_are_refused_or_give_a_model(name):
     @given(st.sampled_from(sorted(checkpoint.config)), VALUES)
     def check(key, new):
         try:
-            model = recognise(Checkpoint("fuzzed", {**checkpoint.config, key: new}, checkpoint.tensors))
+            model = recognise(
+                Checkpoint("fuzzed", {**checkpoint.config, key: new}, checkpoint.tensors)
+            )
         except InputError:
             return
         model.layer(model.layers - 1)

@@ -40,12 +40,22 @@ def test_an_audit_holds_every_quantity_beside_its_references(audited):
     assert dict(audited.heads.sizes)["layer"] == 2 and dict(audited.heads.sizes)["head"] == 4
     for name in (*heads.MEANING, *behaviour.MEANING):
         assert name in audited.references["random"], name
-    assert set(audited.layers) == set(audited.reference_layers["random"]) == set(audited.reference_layers["MiniLM"])
+    assert (
+        set(audited.layers)
+        == set(audited.reference_layers["random"])
+        == set(audited.reference_layers["MiniLM"])
+    )
     for distance in audited.hypotheses:
         assert set(distance.beside) == {"random", "MiniLM"}, distance.hypothesis
     assert audited.example.attention.shape == (2, 4, 12, 12)
     assert audited.example.attention.astype(float).sum(-1) == approx(1, abs=1e-2)
-    assert {"log10_lipschitz", "token_spread", "together", "apart", "log10_lipschitz_stretched"} <= set(audited.layers)
+    assert {
+        "log10_lipschitz",
+        "token_spread",
+        "together",
+        "apart",
+        "log10_lipschitz_stretched",
+    } <= set(audited.layers)
     assert audited.capacity["log10_lipschitz_stretched"] == approx(
         float(audited.layers.log10_lipschitz_stretched.sum())
     )
@@ -54,7 +64,9 @@ def test_an_audit_holds_every_quantity_beside_its_references(audited):
 
 def test_the_same_numbers_as_json(audited):
     found = json.loads(json.dumps(audited.to_dict(), allow_nan=False))
-    assert found["heads"]["qk_spectral"][1][3] == approx(float(audited.heads.qk_spectral[1, 3]), rel=1e-5)
+    assert found["heads"]["qk_spectral"][1][3] == approx(
+        float(audited.heads.qk_spectral[1, 3]), rel=1e-5
+    )
     assert found["heads"]["kind"][0][0] in ("sink", "positional", "content", "broad", "mixed")
     assert len(found["references"]["random"]["qk_21"]) == 5
     assert found["facts"]["text"] == {"default": False, "texts": 6, "tokens": 72, "longest": 12}
@@ -74,7 +86,11 @@ def test_weights_in_memory_are_audited_as_those_on_disk(audited):
 def test_a_model_of_images_is_weighed_and_not_read(tmp_path):
     found = audit_model(DATA / "vit")
     assert "qk_spectral" in found.heads and "content" not in found.heads and found.example is None
-    assert "takes images" in found.skipped[0] and "same reason" in found.skipped[1] and not found.probes
+    assert (
+        "takes images" in found.skipped[0]
+        and "same reason" in found.skipped[1]
+        and not found.probes
+    )
     assert "No text was read" in found.summary[0]
     assert (tmp_path / "page.html") == found.save(tmp_path / "page.html")
     with pytest.raises(InputError, match="takes images"):
@@ -92,16 +108,24 @@ def test_what_is_too_long_is_cut_and_said():
     model = as_model(DATA / "llama")
     found, skipped = cut(model, [[1] * 80] + [[2, 3]] * MOST_TEXTS)
     assert found.ids.shape == (MOST_TEXTS, 64) and len(found.pieces[0]) == 64
-    assert skipped == ["1 of 65 texts: the first 64 are read.", "The ends of 1 texts: the first 64 tokens are read."]
+    assert skipped == [
+        "1 of 65 texts: the first 64 are read.",
+        "The ends of 1 texts: the first 64 tokens are read.",
+    ]
 
 
 def test_long_lines_are_cut_and_not_refused(tmp_path):
     for name in ("config.json", "model.safetensors"):
         (tmp_path / name).write_bytes((DATA / "bert" / name).read_bytes())
-    (tmp_path / "vocab.txt").write_text("\n".join(["[UNK]", "[CLS]", "[SEP]", *(f"w{i}" for i in range(57)), "##x"]))
+    (tmp_path / "vocab.txt").write_text(
+        "\n".join(["[UNK]", "[CLS]", "[SEP]", *(f"w{i}" for i in range(57)), "##x"])
+    )
     found, skipped = read_tokens(as_model(tmp_path), ["w1 " * 300] * 2 + ["w2"] * MOST_TEXTS, None)
     assert found.ids.shape == (MOST_TEXTS, 20) and len(found.pieces[0]) == 20
-    assert skipped == ["2 of 66 texts: the first 64 are read.", "The ends of 2 texts: the first 20 tokens are read."]
+    assert skipped == [
+        "2 of 66 texts: the first 64 are read.",
+        "The ends of 2 texts: the first 20 tokens are read.",
+    ]
 
 
 def test_comparing_an_audit_with_another(audited):
@@ -125,8 +149,13 @@ def test_the_stored_reference_is_that_of_minilm():
     assert set(heads.MEANING) | set(behaviour.MEANING) == set(found.data_vars)
     assert float(found.largest[0, 2]) > 0.99 and float(found.single_location[0, 2]) < 0.01
     layers, probed = minilm("layers")["MiniLM"], minilm("probes")["MiniLM"]
-    assert {"apart", "token_overlap", "log10_nats", "log10_lipschitz_stretched"} <= set(layers.data_vars)
-    assert dict(probed.sizes) == {"pool": 2, "layer": 7, "set": 5} and float(probed.accuracy[0, 1, 0]) > 0.95
+    assert {"apart", "token_overlap", "log10_nats", "log10_lipschitz_stretched"} <= set(
+        layers.data_vars
+    )
+    assert (
+        dict(probed.sizes) == {"pool": 2, "layer": 7, "set": 5}
+        and float(probed.accuracy[0, 1, 0]) > 0.95
+    )
 
 
 def test_the_stored_reference_is_what_an_audit_of_minilm_finds(watched_minilm):
@@ -154,7 +183,9 @@ def test_token_ids_are_read_from_a_file(tmp_path):
     (tmp_path / "ids.txt").write_text("1 2\n3 -4\n")
     with pytest.raises(InputError, match="line 2"):
         read_ids(tmp_path / "ids.txt")
-    (tmp_path / "ids.txt").write_text("1 2\n" + "7" * 5000)  # longer than Python turns into a number
+    (tmp_path / "ids.txt").write_text(
+        "1 2\n" + "7" * 5000
+    )  # longer than Python turns into a number
     with pytest.raises(InputError, match=r"line 2 .* at most 10 digits"):
         read_ids(tmp_path / "ids.txt")
     with pytest.raises(InputError, match="none of the 61 tokens"):

@@ -54,7 +54,9 @@ def one_hot(places):
 def test_a_head_that_looks_at_the_previous_token_is_positional():
     found = shares_of(one_hot(np.tile(np.maximum(np.arange(LENGTH) - 1, 0), (TEXTS, 1))))
     assert found["single_location"] == approx(0, abs=1e-9) and found["largest"] == 1
-    assert found["positional"] + found["broad"] == approx(18 / 19)  # the second token looks at the first, a sink
+    assert found["positional"] + found["broad"] == approx(
+        18 / 19
+    )  # the second token looks at the first, a sink
     assert found["best_offset"] == -1 and found["support"] == approx(1)
 
 
@@ -65,12 +67,18 @@ def test_a_head_that_looks_at_a_fixed_place_is_positional():
 
 def test_a_head_that_looks_at_the_first_token_is_a_sink():
     found = shares_of(one_hot(np.zeros((TEXTS, LENGTH), int)))
-    assert found["sink"] == found["first"] == 1 and found["single_location"] == found["content"] == 0
+    assert (
+        found["sink"] == found["first"] == 1 and found["single_location"] == found["content"] == 0
+    )
 
 
 def test_a_head_that_looks_everywhere_is_broad():
     found = shares_of(np.full((TEXTS, LENGTH, LENGTH), 1 / LENGTH))
-    assert found["broad"] == approx(0.95) and found["entropy"] == approx(1) and found["support"] == approx(LENGTH)
+    assert (
+        found["broad"] == approx(0.95)
+        and found["entropy"] == approx(1)
+        and found["support"] == approx(LENGTH)
+    )
     assert found["single_location"] == approx(0, abs=1e-9)
 
 
@@ -104,11 +112,16 @@ def test_habits_are_means_over_the_other_texts():
         means = []
         for alike in (lambda i, j, q=q, k=k: j - i == k - q, lambda i, j, k=k: j == k):
             there = [(c, weights[c, i, j]) for c, i, j in np.argwhere(pairs) if alike(i, j)]
-            others, own = [weight for c, weight in there if c != b], [weight for c, weight in there if c == b]
+            others, own = (
+                [weight for c, weight in there if c != b],
+                [weight for c, weight in there if c == b],
+            )
             means.append(np.mean(others or own or [0]))
         assert habit[b, q, k] == approx(max(means))
     asked = pairs.any(-1).sum()
-    assert by_offset[4 + 1] == approx(sum(weights[c, i, j] for c, i, j in np.argwhere(pairs) if j - i == 1) / asked)
+    assert by_offset[4 + 1] == approx(
+        sum(weights[c, i, j] for c, i, j in np.argwhere(pairs) if j - i == 1) / asked
+    )
 
 
 def test_a_habit_of_place_in_the_longest_text_alone_is_no_content():
@@ -117,14 +130,21 @@ def test_a_habit_of_place_in_the_longest_text_alone_is_no_content():
     mask = np.arange(40) < lengths[:, None]
     content = mask & (np.arange(40) > 0)
     attention = np.tile(np.eye(40)[np.maximum(np.arange(40) - 20, 0)], (3, 1, 1))
-    found = _shares(attention, np.broadcast_to(mask[:, None, :], attention.shape), Roles(content, content, lengths - 1))
+    found = _shares(
+        attention,
+        np.broadcast_to(mask[:, None, :], attention.shape),
+        Roles(content, content, lengths - 1),
+    )
     assert found["single_location"] == approx(0, abs=1e-9) == found["reader_location"]
     assert found["positional"] > 0.3
 
 
 def test_scores_that_do_not_depend_on_the_query_are_query_free():
     bits = np.random.default_rng(2)
-    gate, free = np.broadcast_to(bits.standard_normal((4, 1, 9)), (4, 9, 9)), bits.standard_normal((4, 9, 9))
+    gate, free = (
+        np.broadcast_to(bits.standard_normal((4, 1, 9)), (4, 9, 9)),
+        bits.standard_normal((4, 9, 9)),
+    )
     where = np.ones((4, 9, 9), bool)
     assert _query_free(gate + bits.standard_normal((4, 9, 1)), where) == approx(1)
     assert _query_free(free, where) < 0.3
@@ -151,7 +171,12 @@ def model_of(name):
 
 def some_tokens(model, texts=12, length=14):
     bits = np.random.default_rng(5)
-    return tokens_of([bits.integers(1, model.vocabulary, bits.integers(8, length)).tolist() for _ in range(texts)])
+    return tokens_of(
+        [
+            bits.integers(1, model.vocabulary, bits.integers(8, length)).tolist()
+            for _ in range(texts)
+        ]
+    )
 
 
 @pytest.mark.parametrize("name", ("bert", "albert", "gpt2", "llama"))
@@ -159,14 +184,20 @@ def test_every_quantity_of_a_small_model_is_a_number(name):
     model = model_of(name)
     found = watch(model, some_tokens(model))
     assert set(MEANING) | set(OF_TOKENS) == set(found.data_vars)
-    assert all(np.isfinite(values.values).all() and values.attrs["words"] for values in found.data_vars.values())
+    assert all(
+        np.isfinite(values.values).all() and values.attrs["words"]
+        for values in found.data_vars.values()
+    )
     assert found.single_location.shape == (model.layers, model.heads)
     assert set(np.unique(kinds(found))) <= {"sink", "positional", "content", "broad", "mixed"}
 
 
 def test_at_cls_of_the_first_layer_one_direction_gates_exactly():
     model = model_of("bert")
-    rows = [[2, *ids] for ids in np.random.default_rng(6).integers(3, model.vocabulary, (16, 9)).tolist()]
+    rows = [
+        [2, *ids]
+        for ids in np.random.default_rng(6).integers(3, model.vocabulary, (16, 9)).tolist()
+    ]
     found = watch(model, tokens_of(rows))
     assert found.softmax_gate.values[0] == approx(found.read_direction.values[0], rel=1e-3)
 
@@ -186,13 +217,22 @@ def test_the_distance_from_regression_is_that_of_ridge_regression_written_out(na
     )
     queries, keys, values, outputs = arrays
     size = model.heads // model.groups
-    asked = [np.flatnonzero(who.query[b]) if not model.block.causal else [who.reader[b]] for b in range(5)]
+    asked = [
+        np.flatnonzero(who.query[b]) if not model.block.causal else [who.reader[b]]
+        for b in range(5)
+    ]
     for head in range(model.heads):
         group = head // size
         members = range(group * size, group * size + size)
-        lengths = np.mean([np.linalg.norm(queries[b, h, q]) for h in members for b in range(5) for q in asked[b]])
+        lengths = np.mean(
+            [np.linalg.norm(queries[b, h, q]) for h in members for b in range(5) for q in asked[b]]
+        )
         keys_length = np.mean(
-            [np.linalg.norm(keys[b, group, t]) for b in range(5) for t in np.flatnonzero(tokens.mask[b])]
+            [
+                np.linalg.norm(keys[b, group, t])
+                for b in range(5)
+                for t in np.flatnonzero(tokens.mask[b])
+            ]
         )
         own = model.block.temperature / (lengths * keys_length)
         best = {}
@@ -213,14 +253,18 @@ def test_the_distance_from_regression_is_that_of_ridge_regression_written_out(na
                         ask = queries[b, head, q] / np.linalg.norm(queries[b, head, q])
                         guess = np.linalg.solve(gram, v - mean).T @ kernel(k, ask[None])[:, 0]
                         wanted = outputs[b, head, q] - mean
-                        missed, total = missed + ((guess - wanted) ** 2).sum(), total + (wanted**2).sum()
+                        missed, total = (
+                            missed + ((guess - wanted) ** 2).sum(),
+                            total + (wanted**2).sum(),
+                        )
                 best[relative, ridge] = np.sqrt(missed / total)
         at = min(best, key=best.get)
         assert float(found["cme_distance"][head]) == approx(best[at], rel=5e-3)
         picked = min(
             best,
             key=lambda s: (
-                abs(s[0] - float(found["cme_temperature"][head])) + abs(s[1] - float(found["cme_ridge"][head]))
+                abs(s[0] - float(found["cme_temperature"][head]))
+                + abs(s[1] - float(found["cme_ridge"][head]))
             ),
         )
         assert best[picked] == approx(best[at], rel=5e-3)
@@ -228,8 +272,14 @@ def test_the_distance_from_regression_is_that_of_ridge_regression_written_out(na
 
 def test_padding_changes_nothing():
     model = model_of("bert")
-    rows = [row[mask].tolist() for row, mask in zip(some_tokens(model).ids, some_tokens(model).mask, strict=True)]
-    narrow, wide = watch(model, tokens_of(rows, multiple=1)), watch(model, tokens_of(rows, multiple=20))
+    rows = [
+        row[mask].tolist()
+        for row, mask in zip(some_tokens(model).ids, some_tokens(model).mask, strict=True)
+    ]
+    narrow, wide = (
+        watch(model, tokens_of(rows, multiple=1)),
+        watch(model, tokens_of(rows, multiple=20)),
+    )
     for name in MEANING:
         assert narrow[name].values == approx(wide[name].values, rel=1e-3, abs=1e-5), name
 

@@ -17,7 +17,10 @@ from attlas.audit.checkpoints import read_checkpoint, read_json, safetensors_fil
 from tests.audit.conftest import DATA
 from tests.audit.fuzz import SEVERAL, damaged, refused_or_read
 
-ARRAYS = {"a.weight": np.arange(6, dtype=np.float32).reshape(2, 3), "b": np.arange(4, dtype=np.int64)}
+ARRAYS = {
+    "a.weight": np.arange(6, dtype=np.float32).reshape(2, 3),
+    "b": np.arange(4, dtype=np.int64),
+}
 
 
 def loaded(checkpoint):
@@ -206,7 +209,9 @@ def test_encodings_that_are_not_known_are_named(tmp_path):
 def test_an_honest_header_is_read(tmp_path):
     numbers = np.arange(16, dtype=np.float32)
     (tmp_path / "m.safetensors").write_bytes(lying(entry(), numbers.tobytes()))
-    np.testing.assert_array_equal(safetensors_file(tmp_path / "m.safetensors")["w"].load(), numbers.reshape(4, 4))
+    np.testing.assert_array_equal(
+        safetensors_file(tmp_path / "m.safetensors")["w"].load(), numbers.reshape(4, 4)
+    )
 
 
 def test_fuzz(tmp_path):

@@ -44,8 +44,14 @@ def test_a_probe_is_told_beside_word_counts_chance_and_a_random_model(audited):
     probed = minilm("probes")["MiniLM"]
     told = replace(audited, probes=[probed], reference_probes={"random": [probed]})
     best = float(probed.accuracy.sel(set="both").max())
-    assert f"(both) is right in {best:.2f}" in told.summary[-1] and "chance is 0.50" in told.summary[-1]
-    assert f"at random {best:.2f}" in told.summary[-1] and len(told.summary) == len(audited.summary) + 1
+    assert (
+        f"(both) is right in {best:.2f}" in told.summary[-1]
+        and "chance is 0.50" in told.summary[-1]
+    )
+    assert (
+        f"at random {best:.2f}" in told.summary[-1]
+        and len(told.summary) == len(audited.summary) + 1
+    )
 
 
 def test_a_text_is_needed_for_what_needs_a_text():

@@ -40,14 +40,20 @@ def test_every_layout_agrees_with_the_reference_at_every_layer(name):
     for step in steps:
         attention = np.where(mask[:, None, :, None], step.attention, 0)
         np.testing.assert_allclose(
-            attention, np.where(mask[:, None, :, None], expected["attentions"][step.layer], 0), atol=1e-5
+            attention,
+            np.where(mask[:, None, :, None], expected["attentions"][step.layer], 0),
+            atol=1e-5,
         )
-        np.testing.assert_allclose(step.states[mask], expected["states"][step.layer][mask], atol=1e-5)
+        np.testing.assert_allclose(
+            step.states[mask], expected["states"][step.layer][mask], atol=1e-5
+        )
     last = final_states(model, steps[-1].after)
     reference = expected["states"][-1] if "last" not in expected else expected["last"]
     np.testing.assert_allclose(last[mask], reference[mask], atol=1e-5)
     if "logits" in expected:
-        np.testing.assert_allclose(logits(model, last[mask], rows=17), expected["logits"][mask], atol=2e-5)
+        np.testing.assert_allclose(
+            logits(model, last[mask], rows=17), expected["logits"][mask], atol=2e-5
+        )
 
 
 @pytest.mark.parametrize("name", ["bert", "llama"])
@@ -59,7 +65,9 @@ def test_what_a_step_shows_fits_together(name):
     for step, following in zip(steps, [*steps[1:], None], strict=True):
         keys, values = (np.repeat(x, repeat, 1) for x in (step.keys, step.values))
         scores = step.queries @ keys.swapaxes(-1, -2) / model.block.temperature
-        admitted = batch.mask[:, None, None, :] & (not model.block.causal or np.tri(scores.shape[-1], dtype=bool))
+        admitted = batch.mask[:, None, None, :] & (
+            not model.block.causal or np.tri(scores.shape[-1], dtype=bool)
+        )
         weights = np.where(admitted, np.exp(scores - scores.max(-1, keepdims=True)), 0)
         weights /= weights.sum(-1, keepdims=True)
         rows = batch.mask[:, None, :, None]
@@ -100,7 +108,8 @@ def test_the_precision_is_the_one_asked_for(float64):
 def test_padding_changes_nothing():
     model = recognise(read_checkpoint(DATA / "llama"))
     plain, padded = (
-        steps_of(model, embed(model, tokens_of([[5, 6, 7, 8, 9]], multiple=n)))[-1].after[:, :5] for n in (1, 16)
+        steps_of(model, embed(model, tokens_of([[5, 6, 7, 8, 9]], multiple=n)))[-1].after[:, :5]
+        for n in (1, 16)
     )
     np.testing.assert_allclose(padded, plain, atol=1e-5)
 
@@ -145,11 +154,17 @@ def test_minilm_agrees_with_the_reference(real):
     rows = expected["mask"][:, None, :, None]
     for step in steps:
         found = step.attention[..., :length, :length]
-        np.testing.assert_allclose(found * rows, expected["attentions"][step.layer] * rows, atol=1e-5)
+        np.testing.assert_allclose(
+            found * rows, expected["attentions"][step.layer] * rows, atol=1e-5
+        )
     states = [step.states for step in steps] + [steps[-1].after]
-    np.testing.assert_allclose(np.stack([s[:, 0] for s in states[::3]]), expected["classes"], atol=1e-5)
+    np.testing.assert_allclose(
+        np.stack([s[:, 0] for s in states[::3]]), expected["classes"], atol=1e-5
+    )
     mean = (states[-1] * tokens.mask[..., None]).sum(1)
-    np.testing.assert_allclose(mean / np.linalg.norm(mean, axis=-1, keepdims=True), expected["embeddings"], atol=1e-5)
+    np.testing.assert_allclose(
+        mean / np.linalg.norm(mean, axis=-1, keepdims=True), expected["embeddings"], atol=1e-5
+    )
 
 
 def test_the_head_that_maps_atoms_agrees_with_the_reference(real):
@@ -159,7 +174,9 @@ def test_the_head_that_maps_atoms_agrees_with_the_reference(real):
     length = expected["ids"].shape[1]
     np.testing.assert_array_equal(tokens.ids[:, :length], expected["ids"])
     steps = steps_of(model, embed(model, tokens))
-    np.testing.assert_allclose(steps[10].attention[:, 5, :length, :length], expected["attention"], atol=1e-5)
+    np.testing.assert_allclose(
+        steps[10].attention[:, 5, :length, :length], expected["attention"], atol=1e-5
+    )
     np.testing.assert_allclose(steps[-1].after[:, :length:8], expected["last"], atol=1e-5)
 
 
@@ -172,7 +189,9 @@ def test_smollm2_knows_the_capital_of_france(real):
     for step in trace(model, [embed(model, tokens)]):
         if step.layer in (0, 14, 29):
             found = np.asarray(step.attention)[:, :, :length, :length]
-            np.testing.assert_allclose(found, expected["attentions"][(0, 14, 29).index(step.layer)], atol=1e-5)
+            np.testing.assert_allclose(
+                found, expected["attentions"][(0, 14, 29).index(step.layer)], atol=1e-5
+            )
     scores = logits(model, final_states(model, step.after)[:, length - 1])
     assert tokenizer(model).decode([int(scores.argmax())]) == " Paris"
     np.testing.assert_allclose(scores[:, ::64], expected["logits"], atol=5e-4)

@@ -99,15 +99,26 @@ def test_folded_weights_give_the_scores_of_the_model_up_to_what_softmax_does_not
     size = model.heads // model.groups
     for head in range(model.heads):
         group = head // size
-        real_query = inputs @ weights["query"][:, head] + weights.get("query_bias", np.zeros((model.heads, 1)))[head]
-        real_key = inputs @ weights["key"][:, group] + weights.get("key_bias", np.zeros((model.groups, 1)))[group]
+        real_query = (
+            inputs @ weights["query"][:, head]
+            + weights.get("query_bias", np.zeros((model.heads, 1)))[head]
+        )
+        real_key = (
+            inputs @ weights["key"][:, group]
+            + weights.get("key_bias", np.zeros((model.groups, 1)))[group]
+        )
         real = real_query @ real_key.T
         found = (unit @ query[:, head] + constant[head]) @ (unit @ key[:, group]).T
-        assert real - real.mean(1, keepdims=True) == approx(found - found.mean(1, keepdims=True), abs=1e-5)
+        assert real - real.mean(1, keepdims=True) == approx(
+            found - found.mean(1, keepdims=True), abs=1e-5
+        )
         values = inputs @ weights["value"][:, group]
-        assert values - values.mean(0) == approx(unit @ value[:, group] - (unit @ value[:, group]).mean(0), abs=1e-5)
+        assert values - values.mean(0) == approx(
+            unit @ value[:, group] - (unit @ value[:, group]).mean(0), abs=1e-5
+        )
     assert unit @ key[:, 0] + shift[0] == approx(
-        inputs @ weights["key"][:, 0] + weights.get("key_bias", np.zeros((model.groups, 1)))[0], abs=1e-5
+        inputs @ weights["key"][:, 0] + weights.get("key_bias", np.zeros((model.groups, 1)))[0],
+        abs=1e-5,
     )
 
 
@@ -135,7 +146,9 @@ def test_norms_of_a_checkpoint_agree_with_dense_products(name):
     model = model_of(name)
     found = weigh(model)
     assert found.sizes["layer"] == model.layers and found.sizes["head"] == model.heads
-    assert all(np.isfinite(found[word].values).all() and found[word].attrs["words"] for word in MEANING)
+    assert all(
+        np.isfinite(found[word].values).all() and found[word].attrs["words"] for word in MEANING
+    )
     for layer in range(model.layers):
         weights, attends, *_ = layer_inputs(model, layer)
         query, constant = attends.fold(weights["query"], weights.get("query_bias"))
@@ -162,7 +175,9 @@ def test_norms_of_a_checkpoint_agree_with_dense_products(name):
                 dense = dense_norms(product)
                 assert float(one.qk_21) == approx(min(dense[2:4]), rel=1e-6)
                 assert float(one.qk_stable_rank) == approx(dense[4], rel=1e-6)
-                assert float(one.qk_gate) == approx((product[:, -1] ** 2).sum() / (product**2).sum(), rel=1e-6)
+                assert float(one.qk_gate) == approx(
+                    (product[:, -1] ** 2).sum() / (product**2).sum(), rel=1e-6
+                )
 
 
 def rotation(model, offset):
@@ -196,19 +211,33 @@ def test_the_depth_recursion_bounds_how_far_the_model_moves(name):
     weighed = weigh(model)
     batch = embed(model, tokens_of([[5, 9, 21, 40, 3, 7, 11, 2]]))
     other = batch._replace(
-        states=batch.states + 1e-3 * np.random.default_rng(1).standard_normal(batch.states.shape).astype(np.float32)
+        states=batch.states
+        + 1e-3 * np.random.default_rng(1).standard_normal(batch.states.shape).astype(np.float32)
     )
     steps = list(zip(trace(model, [batch]), trace(model, [other]), strict=True))
     scales = np.array(
-        [np.minimum(np.asarray(a.scales).min((0, 1)), np.asarray(b.scales).min((0, 1))) for a, b in steps]
+        [
+            np.minimum(np.asarray(a.scales).min((0, 1)), np.asarray(b.scales).min((0, 1)))
+            for a, b in steps
+        ]
     )
     pre = model.block.order == "pre"
-    stretch = 1 / scales if pre else 1 / np.stack([np.append(1.0, scales[:-1, 1]), scales[:, 0]], -1)
+    stretch = (
+        1 / scales if pre else 1 / np.stack([np.append(1.0, scales[:-1, 1]), scales[:, 0]], -1)
+    )
     ladder = depth(weighed, stretch)
     moved = np.linalg.norm(np.asarray(steps[-1][0].after - steps[-1][1].after), axis=-1).max()
     began = np.linalg.norm(batch.states - other.states, axis=-1).max()
-    last = 0.0 if pre else math.log10(float(np.abs(model.layer(model.layers - 1)["mlp_norm"]).max()) / scales[-1, 1])
-    gain = entrances(model, model.layer(0), None)[0].gain  # the recursion begins at normalised tokens
+    last = (
+        0.0
+        if pre
+        else math.log10(
+            float(np.abs(model.layer(model.layers - 1)["mlp_norm"]).max()) / scales[-1, 1]
+        )
+    )
+    gain = entrances(model, model.layer(0), None)[
+        0
+    ].gain  # the recursion begins at normalised tokens
     entered = 0.0 if pre else -math.log10(np.abs(gain).min())
     assert math.log10(moved / began) <= ladder.attrs["log10_lipschitz"] + last + entered
 
@@ -219,9 +248,14 @@ def test_the_depth_recursion_adds_logarithms():
     assert ladder.log10_lipschitz_so_far.values == approx(np.cumsum(ladder.log10_lipschitz.values))
     grown = stacked(*blocks_of(weighed))(math.log(float(weighed.attention_radius[0])))
     assert ladder.attrs["log10_lipschitz"] == approx(float(grown.log_lipschitz) / math.log(10))
-    parts = [ladder[f"log10_nats_{part}"].values for part in ("query_key", "output_value", "position_wise")]
+    parts = [
+        ladder[f"log10_nats_{part}"].values
+        for part in ("query_key", "output_value", "position_wise")
+    ]
     assert np.log10(sum(10**part for part in parts)) == approx(ladder.log10_nats.values)
-    assert depth(weighed, np.full((2, 2), 10.0)).attrs["log10_lipschitz"] == approx(ladder.attrs["log10_lipschitz"] + 4)
+    assert depth(weighed, np.full((2, 2), 10.0)).attrs["log10_lipschitz"] == approx(
+        ladder.attrs["log10_lipschitz"] + 4
+    )
 
 
 def test_weights_that_are_not_numbers_are_refused_and_those_that_are_0_are_not():

@@ -38,7 +38,11 @@ def test_only_content_is_shuffled_and_the_reader_stays():
 
 def test_every_hypothesis_is_measured_where_it_can_be():
     model = model_of("bert")
-    weighed, seen, shuffles = weigh(model), watch(model, tokens_of(IDS)), exchangeability(model, tokens_of(IDS))
+    weighed, seen, shuffles = (
+        weigh(model),
+        watch(model, tokens_of(IDS)),
+        exchangeability(model, tokens_of(IDS)),
+    )
     found = distances(weighed, seen, shuffles)
     assert [(one.map, one.hypothesis) for one in found] == [row[:2] for row in HYPOTHESES]
     for one in found:

@@ -26,7 +26,9 @@ def audits():
 
 
 def data_of(text):
-    return json.loads(re.search(r'<script id="data" type="application/json">(.*?)</script>', text, re.S)[1])
+    return json.loads(
+        re.search(r'<script id="data" type="application/json">(.*?)</script>', text, re.S)[1]
+    )
 
 
 def test_every_quantity_is_offered_and_explained():
@@ -68,7 +70,9 @@ def test_an_error_leaves_no_page_and_an_older_one_alone(audits, tmp_path, monkey
     monkeypatch.setattr(page.os, "replace", fail)
     with pytest.raises(OSError, match="no space"):
         write_page(audits, path)
-    assert path.read_text() == before and [file.name for file in tmp_path.iterdir()] == ["page.html"]
+    assert path.read_text() == before and [file.name for file in tmp_path.iterdir()] == [
+        "page.html"
+    ]
     with pytest.raises(InputError, match="cannot be written"):
         write_page(audits, tmp_path / "nowhere" / "page.html")
 

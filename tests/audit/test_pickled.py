@@ -63,10 +63,19 @@ def legacy(path, program: bytes):
 
 @pytest.mark.parametrize("write", [zipped, legacy])
 @pytest.mark.parametrize(
-    "call", [(eval, "open('ran', 'w')"), (exec, "1"), (open, "ran", "w"), (print, "ran"), (OrderedDict, [("a", 1)])]
+    "call",
+    [
+        (eval, "open('ran', 'w')"),
+        (exec, "1"),
+        (open, "ran", "w"),
+        (print, "ran"),
+        (OrderedDict, [("a", 1)]),
+    ],
 )
 @pytest.mark.parametrize("protocol", [2, 4])
-def test_a_pickle_that_calls_anything_is_refused_and_not_run(tmp_path, monkeypatch, write, call, protocol):
+def test_a_pickle_that_calls_anything_is_refused_and_not_run(
+    tmp_path, monkeypatch, write, call, protocol
+):
     monkeypatch.chdir(tmp_path)
     program = pickle.dumps({"weight": Caller(*call)}, protocol)
     with pytest.raises(InputError, match="not read"):
@@ -86,9 +95,14 @@ def many(*parts):
     return b"(" + b"".join(parts) + b"t"
 
 
-def state(shape=(2,), strides=(1,), offset=0, count=2, kind="FloatStorage", function="_rebuild_tensor_v2"):
+def state(
+    shape=(2,), strides=(1,), offset=0, count=2, kind="FloatStorage", function="_rebuild_tensor_v2"
+):
     """The program that describes one tensor."""
-    storage = many(text("storage"), f"ctorch\n{kind}\n".encode(), text("0"), text("cpu"), number(count)) + b"Q"
+    storage = (
+        many(text("storage"), f"ctorch\n{kind}\n".encode(), text("0"), text("cpu"), number(count))
+        + b"Q"
+    )
     sizes = many(*map(number, shape)), many(*map(number, strides))
     view = many(storage, number(offset), *sizes, b"\x89", b"ccollections\nOrderedDict\n)R")
     return b"\x80\x02}" + text("w") + f"ctorch._utils\n{function}\n".encode() + view + b"Rs."
@@ -137,7 +151,11 @@ def test_a_description_that_does_not_fit_the_file_is_refused(tmp_path, change, w
         b"\x80\x02" + b"r\xff\xff\xff\x7f.",  # a note under the number 2^31
         b"\x80\x02}r\xff\xff\xff\x7f.",
         b"\x80\x02)" + b"0(" * 10,
-        b"\x80\x02}" + b"(" + b")q\x00" + b"h\x00h\x00\x86q\x00" * 60 + b"h\x00K\x01u.",  # nested pairs as a key
+        b"\x80\x02}"
+        + b"("
+        + b")q\x00"
+        + b"h\x00h\x00\x86q\x00" * 60
+        + b"h\x00K\x01u.",  # nested pairs as a key
         b"\x80\x05\x96" + b"\xff" * 7 + b"\x7f.",  # an array of 2^62 bytes
         b"\x80\x04\x8d" + b"\xff" * 7 + b"\x7f.",  # a string of so many
         b"\x80\x02(" + b"I1\n" * 10,
@@ -146,7 +164,9 @@ def test_a_description_that_does_not_fit_the_file_is_refused(tmp_path, change, w
         b"\x80\x02cos\nsystem\n" + many(text("touch ran")) + b"R.",
         b"\x80\x04\x8c\x02os\x8c\x06system\x93.",
         b"\x80\x04]" + b"]" * 100_000 + b"a" * 100_000 + b"]\x93.",  # a name of nested lists
-        b"\x80\x04]\x94" + b"".join(b"](h%ch%ce\x94" % (i, i) for i in range(40)) + b"]\x93.",  # one of 2^40 letters
+        b"\x80\x04]\x94"
+        + b"".join(b"](h%ch%ce\x94" % (i, i) for i in range(40))
+        + b"]\x93.",  # one of 2^40 letters
         b"\x80\x02(cos\nsystem\no.",
         b"\x80\x02\x82\x01.",
         b"\x80\x02ctorch._utils\n_rebuild_tensor_v2\n)R.",

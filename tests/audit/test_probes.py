@@ -9,7 +9,15 @@ from attlas.audit.architectures import recognise
 from attlas.audit.auditing import as_model
 from attlas.audit.checkpoints import Checkpoint, read_checkpoint
 from attlas.audit.forward import embed, trace
-from attlas.audit.probes import Labelled, constructed, probe, probe_labelled, read_labelled, some, states
+from attlas.audit.probes import (
+    Labelled,
+    constructed,
+    probe,
+    probe_labelled,
+    read_labelled,
+    some,
+    states,
+)
 from attlas.audit.tensors import held
 from attlas.audit.texts import encode
 from tests.audit.conftest import DATA
@@ -55,7 +63,10 @@ def test_the_sentences_are_those_of_the_paper():
         "lovely" not in words["train"] | words["test"] | words["new structure"]
         and "lovely" in words["new words"] & words["both"]
     )
-    assert sets["train"].texts[0] == "The city is nice. my dog is nice" and sets["train"].labels[0] == 1
+    assert (
+        sets["train"].texts[0] == "The city is nice. my dog is nice"
+        and sets["train"].labels[0] == 1
+    )
 
 
 def test_a_sample_is_balanced_and_the_same_each_time():
@@ -75,12 +86,19 @@ def test_states_that_are_not_finite_are_refused_and_long_texts_cut(model):
     arrays = {name: tensor.load() for name, tensor in broken.tensors.items()}
     arrays["embeddings.word_embeddings.weight"][WORDS.index("bad")] = np.nan
     broken = recognise(
-        Checkpoint("broken", broken.config, {name: held(array) for name, array in arrays.items()}, broken.folder)
+        Checkpoint(
+            "broken",
+            broken.config,
+            {name: held(array) for name, array in arrays.items()},
+            broken.folder,
+        )
     )
     assert np.isfinite(states(broken, ["good w1"])).all()
     with pytest.raises(InputError, match="layer 0 of broken on the texts to probe is not finite"):
         states(broken, ["good w1", "bad w1"])
-    long = states(model, ["w1 " * 19, "w1 " * 90])  # the model takes 20 tokens, of which [CLS] is one
+    long = states(
+        model, ["w1 " * 19, "w1 " * 90]
+    )  # the model takes 20 tokens, of which [CLS] is one
     assert long[..., 0, :] == approx(long[..., 1, :], abs=1e-5)
 
 
@@ -91,14 +109,20 @@ def test_states_are_those_of_the_forward_pass_however_they_are_batched(model):
     tokens = encode(model, texts[66:67])
     *_, step = trace(model, [embed(model, tokens)])
     last = np.asarray(step.after)[0, : tokens.mask.sum()]
-    assert found[0, -1, 66] == approx(last[0], abs=1e-5) and found[1, -1, 66] == approx(last.mean(0), abs=1e-5)
-    assert found[0, 0].std(0) == approx(0, abs=1e-5)  # the embedding of [CLS] is the same in every text
+    assert found[0, -1, 66] == approx(last[0], abs=1e-5) and found[1, -1, 66] == approx(
+        last.mean(0), abs=1e-5
+    )
+    assert found[0, 0].std(0) == approx(
+        0, abs=1e-5
+    )  # the embedding of [CLS] is the same in every text
 
 
 def test_probes_find_the_word_that_decides(model):
     found = probe(model, {"train": sample(200, 1), "test": sample(100, 2)})
     assert found.accuracy.sel(pool="reader", layer=0).values == approx(0.5)
-    assert (found.accuracy.sel(pool="mean", set="test") > 0.65).all()  # 16 coordinates hold 44 words dimly
+    assert (
+        found.accuracy.sel(pool="mean", set="test") > 0.65
+    ).all()  # 16 coordinates hold 44 words dimly
     assert (found["words"] > 0.9).all() and found.texts.values.tolist() == [200, 100]
     assert found.attrs["reader"] == "[CLS]"
 
@@ -110,8 +134,13 @@ def test_labelled_texts_are_probed_by_cross_validation(model, tmp_path):
     read, classes = read_labelled(tmp_path / "labelled.tsv")
     assert classes == ("no", "yes") and (read.labels == made.labels).all()
     found = probe_labelled(model, read, classes)
-    assert float(found.accuracy.sel(pool="mean", layer=0).item()) > 0.75 and float(found.error.max()) < 0.1
-    nothing = probe_labelled(model, Labelled(made.texts, np.random.default_rng(4).integers(0, 2, 120)))
+    assert (
+        float(found.accuracy.sel(pool="mean", layer=0).item()) > 0.75
+        and float(found.error.max()) < 0.1
+    )
+    nothing = probe_labelled(
+        model, Labelled(made.texts, np.random.default_rng(4).integers(0, 2, 120))
+    )
     assert float(abs(nothing.accuracy - 0.5).max()) < 0.2
 
 

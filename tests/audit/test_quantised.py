@@ -72,14 +72,28 @@ def test_a_vector_in_blocks_is_read(tmp_path):
 
 def array(kind, count):
     """The beginning of a file with one array of `count` values."""
-    return b"GGUF" + struct.pack("<IQQ", 3, 0, 1) + struct.pack("<Q", 1) + b"a" + struct.pack("<IIQ", 9, kind, count)
+    return (
+        b"GGUF"
+        + struct.pack("<IQQ", 3, 0, 1)
+        + struct.pack("<Q", 1)
+        + b"a"
+        + struct.pack("<IIQ", 9, kind, count)
+    )
 
 
 def tensor(name=b"w", shape=(32,), kind=0, offset=0, data=128, alignment=None):
     """A file with one tensor, as its header describes it."""
-    keys = b"" if alignment is None else struct.pack("<Q", 17) + b"general.alignment" + struct.pack("<II", 4, alignment)
+    keys = (
+        b""
+        if alignment is None
+        else struct.pack("<Q", 17) + b"general.alignment" + struct.pack("<II", 4, alignment)
+    )
     head = b"GGUF" + struct.pack("<IQQ", 3, 1, int(alignment is not None)) + keys
-    head += struct.pack("<Q", len(name)) + name + struct.pack(f"<I{len(shape)}QIQ", len(shape), *shape, kind, offset)
+    head += (
+        struct.pack("<Q", len(name))
+        + name
+        + struct.pack(f"<I{len(shape)}QIQ", len(shape), *shape, kind, offset)
+    )
     return head + b"\0" * (-len(head) % 32) + b"\0" * data
 
 
@@ -132,7 +146,12 @@ def test_tensors_that_overlap_and_names_that_repeat_are_refused(tmp_path):
         return struct.pack("<Q", len(name)) + name + struct.pack("<IQIQ", 1, 32, 0, offset)
 
     for first, second, words in ((b"a", b"a", "twice"), (b"a", b"b", "inside another")):
-        head = b"GGUF" + struct.pack("<IQQ", 3, 2, 0) + info(first, 0) + info(second, 128 if words == "twice" else 64)
+        head = (
+            b"GGUF"
+            + struct.pack("<IQQ", 3, 2, 0)
+            + info(first, 0)
+            + info(second, 128 if words == "twice" else 64)
+        )
         (tmp_path / "m.gguf").write_bytes(head + bytes(500))
         with pytest.raises(InputError, match=words):
             gguf_file(tmp_path / "m.gguf")

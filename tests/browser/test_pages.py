@@ -7,7 +7,7 @@ import re
 import pytest
 from tools.browser import axe_script
 
-from attlas.lab.pages import write_atlas
+from attlas.atlas.pages import write_atlas
 
 pytestmark = pytest.mark.xdist_group("pages")
 CLAIMS = (
@@ -24,7 +24,9 @@ SIGHT = """JSON.stringify([[...document.querySelectorAll("canvas")].map(canvas =
 
 @pytest.fixture(scope="module")
 def atlas(tested, tmp_path_factory):
-    return write_atlas([tested(id) for id in CLAIMS], tmp_path_factory.mktemp("browser") / "atlas").parent
+    return write_atlas(
+        [tested(id) for id in CLAIMS], tmp_path_factory.mktemp("browser") / "atlas"
+    ).parent
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +60,11 @@ def test_every_page_opens_without_error_and_asks_for_nothing_outside(browser, at
     for page in pages:
         browser.open(page)
         assert browser.errors == [], page
-        strangers = [url for url in browser.requests if not url.startswith((atlas.as_uri(), "data:", "blob:"))]
+        strangers = [
+            url
+            for url in browser.requests
+            if not url.startswith((atlas.as_uri(), "data:", "blob:"))
+        ]
         assert strangers == [], page
         assert inked(browser, browser.picture()) > 0.01, f"{page} is blank"
 
@@ -70,13 +76,17 @@ def test_every_link_leads_to_a_page_and_a_place_on_it(browser, atlas, pages):
         links = browser.run(
             "[...document.querySelectorAll('a[href]')].map(link => new URL(link.getAttribute('href'), document.baseURI).href)"
         )
-        anchors[page.as_uri()] = set(browser.run("[...document.querySelectorAll('[id]')].map(node => node.id)"))
+        anchors[page.as_uri()] = set(
+            browser.run("[...document.querySelectorAll('[id]')].map(node => node.id)")
+        )
         wanted += [(page, *link.partition("#")[::2]) for link in links]
     known = {path.as_uri() for path in atlas.rglob("*") if path.is_file()}
     for page, target, place in wanted:
         if not target.startswith("data:"):  # a download that the page made itself
             assert target in known, f"{page} links to {target}"
-            assert not place or place in anchors.get(target, ()), f"{page} links to {target}#{place}"
+            assert not place or place in anchors.get(target, ()), (
+                f"{page} links to {target}#{place}"
+            )
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -86,7 +96,9 @@ def test_no_page_has_a_serious_fault_of_accessibility(browser, pages, scheme):
     browser.prefer(colour_scheme=scheme)
     for page in pages:
         browser.open(page)
-        grave = [fault for fault in browser.accessibility() if fault["impact"] in ("serious", "critical")]
+        grave = [
+            fault for fault in browser.accessibility() if fault["impact"] in ("serious", "critical")
+        ]
         assert grave == [], f"{page}: {json.dumps(grave, indent=1)}"
 
 
@@ -119,20 +131,30 @@ def test_the_search_finds(browser, atlas):
 @pytest.mark.parametrize("name", EXPLORERS)
 def test_every_slider_moves_what_an_explorer_shows_by_the_keyboard(browser, atlas, name):
     browser.open(atlas / "explorers" / f"{name}.html")
-    sliders = browser.run("[...document.querySelectorAll('input[type=range]')].map(slider => slider.id)")
+    sliders = browser.run(
+        "[...document.querySelectorAll('input[type=range]')].map(slider => slider.id)"
+    )
     assert len(sliders) >= 3
     for slider in sliders:
-        before = browser.run(SIGHT), browser.run(f"document.getElementById('{slider}').getAttribute('aria-valuetext')")
+        before = (
+            browser.run(SIGHT),
+            browser.run(f"document.getElementById('{slider}').getAttribute('aria-valuetext')"),
+        )
         browser.run(f"document.getElementById('{slider}').focus()")
         browser.press("ArrowRight")
         assert browser.run(SIGHT) != before[0], slider
-        assert browser.run(f"document.getElementById('{slider}').getAttribute('aria-valuetext')") != before[1], slider
+        assert (
+            browser.run(f"document.getElementById('{slider}').getAttribute('aria-valuetext')")
+            != before[1]
+        ), slider
     assert browser.errors == []
 
 
 def middle(browser, id, right, down):
     """The point of an element at these shares of its width and height."""
-    box = browser.run(f"(() => {{ const box = document.getElementById('{id}').getBoundingClientRect(); return [box.x, box.y, box.width, box.height]; }})()")  # fmt: skip
+    box = browser.run(
+        f"(() => {{ const box = document.getElementById('{id}').getBoundingClientRect(); return [box.x, box.y, box.width, box.height]; }})()"
+    )
     return box[0] + right * box[2], box[1] + down * box[3]
 
 
@@ -144,7 +166,10 @@ def test_a_click_starts_descent_there(browser, atlas):
     browser.open(atlas / "explorers" / "portrait.html")
     before = browser.run(SIGHT)
     browser.drag(middle(browser, "field", 0.2, 0.8))
-    kappa, nu = (number(browser.run(f"document.getElementById('{id}-shown').textContent")) for id in ("kappa", "nu"))
+    kappa, nu = (
+        number(browser.run(f"document.getElementById('{id}-shown').textContent"))
+        for id in ("kappa", "nu")
+    )
     assert -0.9 < kappa < -0.5 and -0.9 < nu < -0.5 and browser.run(SIGHT) != before
     assert "mirror image" in browser.run("document.getElementById('status').textContent")
 
@@ -170,7 +195,10 @@ def test_the_query_can_be_dragged(browser, atlas):
     browser.run("document.getElementById('temperature').value = 3")
     browser.run("document.getElementById('bayes').click()")
     browser.settle()
-    shown = [browser.run(f"document.getElementById('{id}-shown').textContent") for id in ("temperature", "ridge")]
+    shown = [
+        browser.run(f"document.getElementById('{id}-shown').textContent")
+        for id in ("temperature", "ridge")
+    ]
     assert shown == ["0.1", "0.09"]
 
 
@@ -182,7 +210,9 @@ def test_bits_and_functions_of_the_sparse_head_are_read(browser, atlas):
         browser.run(f"document.getElementById('{id}').click()")
     browser.settle()
     assert "majority is 0" in browser.run(said) and "right" in browser.run(said)
-    browser.run("document.getElementById('function').value = 'or', document.getElementById('bit3').click()")
+    browser.run(
+        "document.getElementById('function').value = 'or', document.getElementById('bit3').click()"
+    )
     browser.settle()
     assert "or is 1" in browser.run(said)
 

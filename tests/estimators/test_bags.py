@@ -57,7 +57,9 @@ def test_every_form_of_bags_gives_the_same_fit(fitted):
     frame = pd.DataFrame(rows, columns=list("abcd"))
     forms = {
         "a list": SingleLocationRegressor(random_state=0).fit(list(X), y).predict(list(X)),
-        "rows with ids": SingleLocationRegressor(random_state=0).fit(rows, y, bags=ids).predict(rows, bags=ids),
+        "rows with ids": SingleLocationRegressor(random_state=0)
+        .fit(rows, y, bags=ids)
+        .predict(rows, bags=ids),
         "a frame with words": SingleLocationRegressor(random_state=0)
         .fit(frame, np.repeat(y, 5), bags=[f"b{i}" for i in ids])
         .predict(frame, bags=ids),
@@ -96,7 +98,9 @@ def test_excess_risk_on_the_papers_task(dim, bar, times):
 def test_shuffling_bags_changes_nothing(fitted):
     model, X, y, _ = fitted
     order = np.random.default_rng(1).permutation(200)
-    np.testing.assert_array_equal(SingleLocationRegressor(random_state=0).fit(X[order], y[order]).predict(X), model.predict(X))  # fmt: skip
+    np.testing.assert_array_equal(
+        SingleLocationRegressor(random_state=0).fit(X[order], y[order]).predict(X), model.predict(X)
+    )
 
 
 def test_classes_of_ragged_bags_pipelines_and_searches():
@@ -104,14 +108,21 @@ def test_classes_of_ragged_bags_pipelines_and_searches():
     bags = [rng.normal(size=(rng.integers(2, 9), 3)) for _ in range(120)]
     y = np.array(["no", "yes"])[[int(bag[:, 0].max() > 1.4) for bag in bags]]
     shift = FunctionTransformer(lambda bags: [bag + 1 for bag in bags])
-    search = GridSearchCV(make_pipeline(shift, SingleLocationClassifier(random_state=0)), {"singlelocationclassifier__penalty": [1e-3, 1e-2]}, cv=3)  # fmt: skip
+    search = GridSearchCV(
+        make_pipeline(shift, SingleLocationClassifier(random_state=0)),
+        {"singlelocationclassifier__penalty": [1e-3, 1e-2]},
+        cv=3,
+    )
     search.fit(bags, y)
     assert search.best_score_ > 0.75
     model = search.best_estimator_[-1]
     assert isinstance(model.attention_, list) and set(model.classes_) == {"no", "yes"}
     proba = search.predict_proba(bags[:5])
     np.testing.assert_allclose(proba.sum(1), 1)
-    assert cross_val_score(SingleLocationClassifier(penalty=0.01, n_heads=1), bags, y, cv=3).mean() > 0.75
+    assert (
+        cross_val_score(SingleLocationClassifier(penalty=0.01, n_heads=1), bags, y, cv=3).mean()
+        > 0.75
+    )
 
 
 def test_three_classes():
@@ -126,7 +137,9 @@ def test_set_output_and_a_bag_as_one_instance(fitted):
     chosen = model.transform(X)
     assert np.abs(chosen - X[np.arange(200), place]).mean() < 0.2
     rows = pd.DataFrame(X[:, 0], columns=list("abcd"))
-    pipeline = make_pipeline(StandardScaler(), SingleLocationRegressor(random_state=0)).set_output(transform="pandas")
+    pipeline = make_pipeline(StandardScaler(), SingleLocationRegressor(random_state=0)).set_output(
+        transform="pandas"
+    )
     assert list(pipeline.fit(rows, y)[:-1].transform(rows).columns) == list("abcd")
     assert list(pipeline.transform(rows).columns) == list("abcd")
 
@@ -140,7 +153,9 @@ def test_saved_and_loaded_without_a_pickle(fitted, tmp_path):
 
 def test_repr_and_clone(fitted):
     model = fitted[0]
-    assert "SingleLocationRegressor" in model._repr_html_() and not hasattr(clone(model), "selection_")
+    assert "SingleLocationRegressor" in model._repr_html_() and not hasattr(
+        clone(model), "selection_"
+    )
 
 
 def test_metadata_routing():
@@ -151,7 +166,9 @@ def test_metadata_routing():
     with config_context(enable_metadata_routing=True):
         model = SingleLocationRegressor(penalty=1e-3, n_heads=1, random_state=0)
         model.set_fit_request(bags=True).set_score_request(bags=True)
-        scores = cross_val_score(model, rows, np.repeat(y, 5), cv=GroupKFold(3), params={"groups": ids, "bags": ids})
+        scores = cross_val_score(
+            model, rows, np.repeat(y, 5), cv=GroupKFold(3), params={"groups": ids, "bags": ids}
+        )
     assert scores.mean() > 0.5
 
 
@@ -160,7 +177,9 @@ def test_noise_is_told():
     with pytest.warns(WeakMomentsWarning, match="more bags would help"):
         for seed in range(5):  # shuffled targets are as large by luck, sometimes
             X = rng.normal(size=(30, 6, 20))
-            SingleLocationRegressor(penalty=0.1, n_heads=1, random_state=seed).fit(X, rng.normal(size=30))
+            SingleLocationRegressor(penalty=0.1, n_heads=1, random_state=seed).fit(
+                X, rng.normal(size=30)
+            )
     X, y, _ = drawn()
     with warnings.catch_warnings():
         warnings.simplefilter("error", WeakMomentsWarning)

@@ -16,7 +16,9 @@ from attlas.estimators import ConditionalMeanRegressor, load_estimator
 from tests.conftest import SEED
 
 
-@parametrize_with_checks([ConditionalMeanRegressor(), ConditionalMeanRegressor(attention="softmax")])
+@parametrize_with_checks(
+    [ConditionalMeanRegressor(), ConditionalMeanRegressor(attention="softmax")]
+)
 def test_the_contract(estimator, check):
     check(estimator)
 
@@ -38,7 +40,9 @@ def test_the_mean_is_that_of_a_gaussian_process():
     x = rng.normal(size=(150, 2))
     y = np.cos(2 * x[:, 0]) + x[:, 1] + 0.1 * rng.normal(size=150)
     ours = ConditionalMeanRegressor().fit(x, y)
-    theirs = GaussianProcessRegressor(ConstantKernel() * RBF() + WhiteKernel(), normalize_y=True).fit(StandardScaler().fit_transform(x), y)  # fmt: skip
+    theirs = GaussianProcessRegressor(
+        ConstantKernel() * RBF() + WhiteKernel(), normalize_y=True
+    ).fit(StandardScaler().fit_transform(x), y)
     new = rng.normal(size=(50, 2)) / 2
     said, spread = ours.predict(new, return_std=True)
     mean, deviation = theirs.predict(StandardScaler().fit(x).transform(new), return_std=True)
@@ -48,14 +52,20 @@ def test_the_mean_is_that_of_a_gaussian_process():
 
 def test_it_beats_a_homoscedastic_process_where_the_noise_grows(fitted):
     x, y = drawn(1000, SEED + 1)
-    theirs = GaussianProcessRegressor(ConstantKernel() * RBF() + WhiteKernel(), normalize_y=True).fit(*drawn())
+    theirs = GaussianProcessRegressor(
+        ConstantKernel() * RBF() + WhiteKernel(), normalize_y=True
+    ).fit(*drawn())
     mean, deviation = theirs.predict(x, return_std=True)
     assert fitted.log_density(x, y).mean() > stats.norm.logpdf(y, mean, deviation).mean() + 0.1
     assert fitted.score(x, y) > 0.6
     covered = []
     for seed in range(SEED, SEED + 8):  # in the mean over training sets
-        low, high = ConditionalMeanRegressor().fit(*drawn(seed=seed + 10)).predict_interval(x, 0.9).T
-        covered.append([((y >= low) & (y <= high))[part].mean() for part in (x[:, 0] < 3, x[:, 0] > 7)])
+        low, high = (
+            ConditionalMeanRegressor().fit(*drawn(seed=seed + 10)).predict_interval(x, 0.9).T
+        )
+        covered.append(
+            [((y >= low) & (y <= high))[part].mean() for part in (x[:, 0] < 3, x[:, 0] > 7)]
+        )
     assert np.mean(covered, 0) == pytest.approx([0.9, 0.9], abs=0.05)
 
 
@@ -67,7 +77,9 @@ def test_quantiles_densities_distribution_and_draws_belong_together(fitted):
     grid = np.linspace(0, 250, 2001)
     density = fitted.predict_density(at, grid)
     np.testing.assert_allclose(density.sum(1) * (grid[1] - grid[0]), 1, atol=0.01)
-    np.testing.assert_allclose(np.log(density[:, 800]), fitted.log_density(at, np.full(2, grid[800])), rtol=1e-9)
+    np.testing.assert_allclose(
+        np.log(density[:, 800]), fitted.log_density(at, np.full(2, grid[800])), rtol=1e-9
+    )
     draws = fitted.sample(at, 3000, random_state=0)
     assert draws.shape == (2, 3000) and (fitted.sample(at, 3000, random_state=0) == draws).all()
     assert draws.std(1) == pytest.approx(fitted.predict(at, return_std=True)[1], rel=0.1)
@@ -94,7 +106,11 @@ def test_words_of_explanation(fitted):
 
 def test_searches_pipelines_and_saving(fitted, tmp_path):
     x, y = drawn(80)
-    search = GridSearchCV(make_pipeline(StandardScaler(), ConditionalMeanRegressor()), {"conditionalmeanregressor__select": ["evidence", "loo"]}, cv=3)  # fmt: skip
+    search = GridSearchCV(
+        make_pipeline(StandardScaler(), ConditionalMeanRegressor()),
+        {"conditionalmeanregressor__select": ["evidence", "loo"]},
+        cv=3,
+    )
     assert search.fit(pd.DataFrame(x, columns=["x"]), y).best_score_ > 0.4
     again = load_estimator(fitted.save(tmp_path / "model.npz"))
     at = np.array([[1.0], [9.0]])

@@ -15,7 +15,18 @@ from attlas.single_location.bags import Heads
 
 @pytest.mark.parametrize(
     "value",
-    [None, True, 3, 2.5, float("inf"), "word", [1, "a"], (1, (2.0, None)), {1.5: (1, 2), "x": [3]}, np.float64(2.5)],
+    [
+        None,
+        True,
+        3,
+        2.5,
+        float("inf"),
+        "word",
+        [1, "a"],
+        (1, (2.0, None)),
+        {1.5: (1, 2), "x": [3]},
+        np.float64(2.5),
+    ],
 )
 def test_plain_values_come_back(value):
     arrays = {}
@@ -26,7 +37,9 @@ def test_plain_values_come_back(value):
 
 def test_arrays_words_and_records_come_back():
     arrays = {}
-    value = Heads(np.arange(3.0), np.array(["a", "b"], object), RBF(2.0), np.eye(2, dtype=np.float32))
+    value = Heads(
+        np.arange(3.0), np.array(["a", "b"], object), RBF(2.0), np.eye(2, dtype=np.float32)
+    )
     back = _decode(json.loads(json.dumps(_encode(value, "value", arrays))), arrays)
     assert isinstance(back, Heads) and back.norm.dtype == object and back.offset.dtype == np.float32
     np.testing.assert_array_equal(back.select, value.select)
@@ -49,7 +62,10 @@ def test_only_records_of_this_package_are_loaded():
 
 def test_an_unfitted_estimator_is_saved_with_its_parameters(tmp_path):
     path = ConditionalMeanRegressor(ridge=0.1, select="loo").save(tmp_path / "a.npz")
-    assert load_estimator(path).get_params() == ConditionalMeanRegressor(ridge=0.1, select="loo").get_params()
+    assert (
+        load_estimator(path).get_params()
+        == ConditionalMeanRegressor(ridge=0.1, select="loo").get_params()
+    )
     assert all(name.endswith(".npy") for name in zipfile.ZipFile(path).namelist())
 
 
@@ -75,7 +91,11 @@ def test_damaged_files_are_named(tmp_path):
         content = json.loads(str(file["content"]))
     damaged = [whole[: len(whole) // 2], b""]
     without = {key: value for key, value in content.items() if key != "parameters"}
-    for changed in (without, content | {"parameters": {"dict": [["colour", 1]]}}, content | {"fitted": 3}):
+    for changed in (
+        without,
+        content | {"parameters": {"dict": [["colour", 1]]}},
+        content | {"fitted": 3},
+    ):
         np.savez(tmp_path / "b.npz", content=np.array(json.dumps(changed)))
         damaged.append((tmp_path / "b.npz").read_bytes())
     for held in damaged:

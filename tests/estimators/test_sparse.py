@@ -29,7 +29,9 @@ def drawn(count=80, length=40, seed=SEED):
 def fitted():
     X, y = drawn()
     names = [f"gene {i}" for i in range(40)]
-    return SparseAttentionClassifier(random_state=0, n_runs=4).fit(pd.DataFrame(X, columns=names), y)
+    return SparseAttentionClassifier(random_state=0, n_runs=4).fit(
+        pd.DataFrame(X, columns=names), y
+    )
 
 
 def test_support_table_and_words(fitted):
@@ -71,8 +73,14 @@ def test_noise_is_counted():
 
 
 def test_numbers_are_split_at_the_median():
-    assert _threshold(np.array([5.0, 7.0, 7.0])) == 6 and _threshold(np.array([1.0, 2.0, 3.0, 9.0])) == 2.5
-    assert _threshold(np.array([1.0, 2.0, 3.0, 3.0, 3.0])) == 2.5 and _threshold(np.array([4.0, 4.0])) == 4
+    assert (
+        _threshold(np.array([5.0, 7.0, 7.0])) == 6
+        and _threshold(np.array([1.0, 2.0, 3.0, 9.0])) == 2.5
+    )
+    assert (
+        _threshold(np.array([1.0, 2.0, 3.0, 3.0, 3.0])) == 2.5
+        and _threshold(np.array([4.0, 4.0])) == 4
+    )
     column, weight = np.array([1.0, 2.0, 5.0, 7.0]), np.array([3, 0, 1, 2])
     assert _threshold(column, weight.astype(float)) == _threshold(np.repeat(column, weight))
     rng = np.random.default_rng(SEED)
@@ -86,17 +94,27 @@ def test_searches_pipelines_and_saving(fitted, tmp_path):
     words = pd.DataFrame(np.where(X, "t", "f"), columns=list("abcdef"))
     y = np.where((words.b == "t") & (words.e == "t"), 1, 0)
     model = SparseAttentionClassifier(n_runs=2, max_iter=100, random_state=0)
-    search = GridSearchCV(make_pipeline(OneHotEncoder(drop="if_binary", sparse_output=False), model), {"sparseattentionclassifier__sparsity": [1, 2]}, cv=3)  # fmt: skip
+    search = GridSearchCV(
+        make_pipeline(OneHotEncoder(drop="if_binary", sparse_output=False), model),
+        {"sparseattentionclassifier__sparsity": [1, 2]},
+        cv=3,
+    )
     assert search.fit(words, y).best_params_ == {"sparseattentionclassifier__sparsity": 2}
     again = load_estimator(fitted.save(tmp_path / "model.npz"))
     X, _ = drawn()
     frame = pd.DataFrame(X, columns=fitted.feature_names_in_)
-    assert (again.predict(frame) == fitted.predict(frame)).all() and again.explain() == fitted.explain()
+    assert (
+        again.predict(frame) == fitted.predict(frame)
+    ).all() and again.explain() == fitted.explain()
 
 
 @pytest.mark.parametrize(
     ("y", "sentence"),
-    [([1, 1, 1, 1], "one class"), ([0, 1, 2, 0], "Only binary"), ([0.3, 1.7, 2.2, 0.1], "Unknown label type")],
+    [
+        ([1, 1, 1, 1], "one class"),
+        ([0, 1, 2, 0], "Only binary"),
+        ([0.3, 1.7, 2.2, 0.1], "Unknown label type"),
+    ],
 )
 def test_bad_input_is_said_in_a_sentence(y, sentence):
     model = SparseAttentionClassifier()
@@ -111,4 +129,6 @@ def test_weights_that_are_shares_are_warned_of():
     X = np.random.default_rng(SEED).integers(2, size=(12, 3))
     y = np.arange(12) % 2
     with pytest.warns(UserWarning, match="sample_weight sums to 0.4"):
-        SparseAttentionClassifier(n_runs=2, max_iter=5, random_state=0).fit(X, y, sample_weight=np.full(12, 0.4 / 12))
+        SparseAttentionClassifier(n_runs=2, max_iter=5, random_state=0).fit(
+            X, y, sample_weight=np.full(12, 0.4 / 12)
+        )

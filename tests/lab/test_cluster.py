@@ -60,7 +60,9 @@ class Scheduler:
             free.bind(("127.0.0.1", 0))
             port = free.getsockname()[1]
         self.address = f"tcp://127.0.0.1:{port}"
-        self.process = self._start("scheduler", "--host", "127.0.0.1", "--port", str(port), "--no-dashboard")
+        self.process = self._start(
+            "scheduler", "--host", "127.0.0.1", "--port", str(port), "--no-dashboard"
+        )
         self.environment = {**ONE_THREAD, **(extra or {})}
         for _ in range(workers):
             self.add()
@@ -123,9 +125,13 @@ def when(ready, then):
 
 
 def test_where():
-    assert parse_where("local") == Where("local") and parse_where("local:3") == Where("processes", 3)
+    assert parse_where("local") == Where("local") and parse_where("local:3") == Where(
+        "processes", 3
+    )
     assert parse_where("tcp://host:8786") == Where("scheduler", 1, "tcp://host:8786")
-    assert parse_where("slurm") == Where("slurm", 1) and parse_where("slurm:40") == Where("slurm", 40)
+    assert parse_where("slurm") == Where("slurm", 1) and parse_where("slurm:40") == Where(
+        "slurm", 40
+    )
     for bad in (
         "",
         "local:0",
@@ -143,7 +149,11 @@ def test_where():
 
 def test_a_source_loads_the_claim_it_was_made_of(toy):
     source = Source.of(toy)
-    assert source.file == str(TOYS) and source.load().id == "toy/square" and source.load().code == toy.code
+    assert (
+        source.file == str(TOYS)
+        and source.load().id == "toy/square"
+        and source.load().code == toy.code
+    )
 
 
 def test_a_claim_of_other_sources_is_refused(toy):
@@ -219,7 +229,9 @@ def test_packing_that_kills_its_workers_is_given_up_and_what_else_it_raises_is_t
 
 def test_nobody_is_hired_for_a_finished_sweep(toy, store):
     first = sweep(toy, {"n": [1, 2], "dim": [5]}, store=store)
-    xr.testing.assert_identical(sweep(toy, {"n": [1, 2], "dim": [5]}, store=store, on="tcp://127.0.0.1:9"), first)
+    xr.testing.assert_identical(
+        sweep(toy, {"n": [1, 2], "dim": [5]}, store=store, on="tcp://127.0.0.1:9"), first
+    )
 
 
 # --- processes -------------------------------------------------------------------------------------------------------
@@ -255,7 +267,14 @@ def test_a_killed_worker_loses_nothing(toy, store, site, undisturbed):
         site.workers[0].kill()
         site.add()
 
-    found = sweep(toy, GRID, seeds="0:3", store=store, on=site.address, progress=when(lambda t: t.done > 4, kill))
+    found = sweep(
+        toy,
+        GRID,
+        seeds="0:3",
+        store=store,
+        on=site.address,
+        progress=when(lambda t: t.done > 4, kill),
+    )
     xr.testing.assert_identical(found, undisturbed(GRID, seeds="0:3"))
 
 
@@ -279,19 +298,33 @@ def test_a_worker_packs_small_blocks(toy, store, site, undisturbed, monkeypatch)
     monkeypatch.setattr(store, "pack", None)  # not in this process
     found = sweep(toy, GRID, seeds="0:3", store=store, on=site.address)
     xr.testing.assert_identical(found, undisturbed(GRID, seeds="0:3"))
-    wait_for(lambda: any(len(json.loads(p.read_text())["cells"]) > 4 for p in store.folder.glob("blocks/**/*.json")))
+    wait_for(
+        lambda: any(
+            len(json.loads(p.read_text())["cells"]) > 4
+            for p in store.folder.glob("blocks/**/*.json")
+        )
+    )
 
 
-def test_a_killed_scheduler_keeps_what_is_finished_and_the_next_call_goes_on(toy, store, site, undisturbed):
+def test_a_killed_scheduler_keeps_what_is_finished_and_the_next_call_goes_on(
+    toy, store, site, undisturbed
+):
     with pytest.warns(UserWarning, match="The scheduler is gone"):
         found = sweep(
-            toy, GRID, seeds="0:3", store=store, on=site.address, progress=when(lambda t: t.done > 4, site.process.kill)
+            toy,
+            GRID,
+            seeds="0:3",
+            store=store,
+            on=site.address,
+            progress=when(lambda t: t.done > 4, site.process.kill),
         )
     done = int((found["status"] == "done").sum())
     assert 4 < done < 72 and (found["status"] == "missing").sum() == 72 - done
     plan = plan_sweep(toy, GRID, "0:3", "quick", {}, store)
     assert plan.tally.stored >= done  # a worker may have finished what it had under way
-    xr.testing.assert_identical(sweep(toy, GRID, seeds="0:3", store=store, on="local"), undisturbed(GRID, seeds="0:3"))
+    xr.testing.assert_identical(
+        sweep(toy, GRID, seeds="0:3", store=store, on="local"), undisturbed(GRID, seeds="0:3")
+    )
 
 
 @pytest.mark.long
@@ -299,7 +332,10 @@ def test_a_sweep_whose_workers_are_all_gone_says_so(toy, store, scheduler, monke
     monkeypatch.setattr(cluster, "COUNT", 0.2)
     site = scheduler(workers=1)
     plan = plan_sweep(toy, GRID, "0:3", "quick", {}, store)
-    with hired(parse_where(site.address), toy, store) as crew, pytest.raises(Stopped, match="All workers are gone"):
+    with (
+        hired(parse_where(site.address), toy, store) as crew,
+        pytest.raises(Stopped, match="All workers are gone"),
+    ):
         crew._patience = 0.5
         plan.run(crew, when(lambda t: t.done > 4, site.workers[0].kill))
     assert 4 < plan.tally.done < 72
@@ -320,9 +356,13 @@ def test_an_answer_that_died_with_its_worker_is_given_by_the_next(toy, store, sc
     assert found == [(0, Outcome())]
 
 
-def test_a_worker_with_another_version_is_refused_before_work_starts(toy, store, scheduler, tmp_path):
+def test_a_worker_with_another_version_is_refused_before_work_starts(
+    toy, store, scheduler, tmp_path
+):
     package = Path(attlas.__file__).parent
-    shutil.copytree(package, tmp_path / "other" / "attlas", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(
+        package, tmp_path / "other" / "attlas", ignore=shutil.ignore_patterns("__pycache__")
+    )
     face = tmp_path / "other" / "attlas" / "__init__.py"
     face.write_text(face.read_text().replace(f'"{attlas.__version__}"', '"9.9.9"'))
     site = scheduler(workers=1, extra={"PYTHONPATH": str(tmp_path / "other")})
@@ -358,18 +398,26 @@ if __name__ == "__main__":
 @pytest.mark.long
 def test_a_script_that_does_not_guard_itself_is_told_how(store, tmp_path):
     script = tmp_path / "driver.py"
-    script.write_text(DRIVER.replace("{grid!r}", repr(GRID)).replace('__name__ == "__main__"', "True"))
+    script.write_text(
+        DRIVER.replace("{grid!r}", repr(GRID)).replace('__name__ == "__main__"', "True")
+    )
     words = [sys.executable, str(script), str(TOYS), str(store.folder), "local:1"]
     told = subprocess.run(words, capture_output=True, text=True, check=False)
-    assert told.returncode == 1 and told.stderr.strip().endswith("sweep under `if __name__ == '__main__':`")
+    assert told.returncode == 1 and told.stderr.strip().endswith(
+        "sweep under `if __name__ == '__main__':`"
+    )
     assert told.stderr.count("freeze_support") == 0
 
 
 @pytest.mark.parametrize("on", ["local", pytest.param("local:2", marks=pytest.mark.long)])
-def test_a_killed_driver_keeps_what_is_finished_and_its_workers_leave(toy, store, undisturbed, tmp_path, on):
+def test_a_killed_driver_keeps_what_is_finished_and_its_workers_leave(
+    toy, store, undisturbed, tmp_path, on
+):
     script = tmp_path / "driver.py"
     script.write_text(DRIVER.replace("{grid!r}", repr(GRID)))
-    driver = subprocess.Popen([sys.executable, str(script), str(TOYS), str(store.folder), on], start_new_session=True)
+    driver = subprocess.Popen(
+        [sys.executable, str(script), str(TOYS), str(store.folder), on], start_new_session=True
+    )
     group = os.getpgid(driver.pid)
     while len(list(store.folder.rglob("*.json"))) < 3 and driver.poll() is None:
         time.sleep(0.02)
@@ -378,7 +426,9 @@ def test_a_killed_driver_keeps_what_is_finished_and_its_workers_leave(toy, store
     wait_for(lambda: not _alive(group))
     plan = plan_sweep(toy, GRID, "0:3", "quick", {}, store)
     assert 3 <= plan.tally.stored < plan.tally.cells == 72
-    xr.testing.assert_identical(sweep(toy, GRID, seeds="0:3", store=store), undisturbed(GRID, seeds="0:3"))
+    xr.testing.assert_identical(
+        sweep(toy, GRID, seeds="0:3", store=store), undisturbed(GRID, seeds="0:3")
+    )
 
 
 def _alive(group):
@@ -401,7 +451,9 @@ def small_disk(tmp_path):
     """A disk of one megabyte."""
     folder = tmp_path / "disk"
     folder.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(folder)], capture_output=True)
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(folder)], capture_output=True
+    )
     if mounted.returncode:
         pytest.skip("only root can mount a small disk")
     yield folder
@@ -430,5 +482,7 @@ def test_a_gathered_file_that_does_not_fit_is_one_sentence(small_disk, tmp_path)
     script += "write_gathered(xarray.load_dataset(sys.argv[1]), Path(sys.argv[2]))"
     words = [sys.executable, "-c", script, str(tmp_path / "found.nc"), str(small_disk / "out.nc")]
     told = subprocess.run(words, capture_output=True, text=True, check=False)
-    assert told.returncode == 1 and told.stderr.strip().endswith("cannot be written: No space left on device")
+    assert told.returncode == 1 and told.stderr.strip().endswith(
+        "cannot be written: No space left on device"
+    )
     assert "Exception ignored" not in told.stderr and not list(small_disk.iterdir())

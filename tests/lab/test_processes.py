@@ -56,9 +56,22 @@ def start(tmp_path):
 
     def started(*words, store="store"):
         environment = {**os.environ, "ATTLAS_STORE": str(tmp_path / store)}
-        command = [sys.executable, "-m", "attlas.cli", "run", *words, "--claims", str(tmp_path / "mine.py")]
+        command = [
+            sys.executable,
+            "-m",
+            "attlas.cli",
+            "run",
+            *words,
+            "--claims",
+            str(tmp_path / "mine.py"),
+        ]
         return subprocess.Popen(
-            command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+            command,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
         )
 
     return started
@@ -72,7 +85,9 @@ def claims_of(process):
 
 def test_processes_measure_what_one_does(start):
     many = claims_of(start("many", "--json"))
-    assert list(many) == [f"many/a{i}" for i in range(WORTH)] and not any(claim["cached"] for claim in many.values())
+    assert list(many) == [f"many/a{i}" for i in range(WORTH)] and not any(
+        claim["cached"] for claim in many.values()
+    )
     few = claims_of(start("many/a0", "many/a7", "--json", store="another"))
     for id, claim in few.items():
         for part in ("verdict", "control", "statistic", "provenance"):
@@ -106,7 +121,9 @@ def test_an_interruption_keeps_finished_batches_and_ends_the_processes(start, tm
         process.send_signal(how)
     _, told = process.communicate(timeout=120)
     if how == signal.SIGINT:
-        assert process.returncode == 130 and told.strip().endswith("Interrupted; finished batches are kept.")
+        assert process.returncode == 130 and told.strip().endswith(
+            "Interrupted; finished batches are kept."
+        )
     deadline = time.monotonic() + 60
     while _alive(process.pid) and time.monotonic() < deadline:
         time.sleep(0.1)
@@ -130,9 +147,23 @@ def _alive(session):
 def test_claims_that_share_evidence_stay_together_and_long_ones_come_last():
     setting = Setting(n=1)
     parts = {
-        "source": "attlas", "reference": "here", "statement": "s.", "words": "w.", "measure": print, "quick": setting,
-        "paper": setting, "rule": Agreement(), "control": Control("none", lambda e: e),
-    }  # fmt: skip
+        "source": "attlas",
+        "reference": "here",
+        "statement": "s.",
+        "words": "w.",
+        "measure": print,
+        "quick": setting,
+        "paper": setting,
+        "rule": Agreement(),
+        "control": Control("none", lambda e: e),
+    }
     evidence = {"a": "m/a", "b": "m/b", "c": "m/a", "d": "m/d", "e": "m/b"}
-    made = [Claim(f"m/{slug}", **parts, evidence=of, long=slug in "ace") for slug, of in evidence.items()]
-    assert [[claim.slug for claim in group] for group in grouped(made)] == [["d"], ["b", "e"], ["a", "c"]]
+    made = [
+        Claim(f"m/{slug}", **parts, evidence=of, long=slug in "ace")
+        for slug, of in evidence.items()
+    ]
+    assert [[claim.slug for claim in group] for group in grouped(made)] == [
+        ["d"],
+        ["b", "e"],
+        ["a", "c"],
+    ]

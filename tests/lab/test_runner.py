@@ -16,11 +16,21 @@ from attlas.statistics import Agreement
 def made(measure, **parts):
     setting = Setting(n=(1, 2, 3), samples=10)
     whole = {
-        "id": "test/claim", "source": "attlas", "reference": "here", "statement": "s.", "words": "w.", "measure": measure,
-        "quick": setting, "paper": setting, "rule": Agreement(), "budget": "samples",
+        "id": "test/claim",
+        "source": "attlas",
+        "reference": "here",
+        "statement": "s.",
+        "words": "w.",
+        "measure": measure,
+        "quick": setting,
+        "paper": setting,
+        "rule": Agreement(),
+        "budget": "samples",
         "control": Control("off by one", lambda e: e.assign(predicted=e["predicted"] + 1)),
-        "cells": lambda s: [s.at(n=n) for n in s.n], "shape": ("samples",), "batch": 2,
-    }  # fmt: skip
+        "cells": lambda s: [s.at(n=n) for n in s.n],
+        "shape": ("samples",),
+        "batch": 2,
+    }
     return Claim(**{**whole, **parts})
 
 
@@ -34,7 +44,11 @@ class Measure:
         self.calls.append(([cell.n for cell in cells], seed, cells[0].samples))
         off = [0.5 * self.wrong(cell, seed) for cell in cells]
         return xr.Dataset(
-            {"predicted": ("cell", [1.0] * len(cells)), "measured": ("cell", 1 + np.array(off)), "error": self.error}
+            {
+                "predicted": ("cell", [1.0] * len(cells)),
+                "measured": ("cell", 1 + np.array(off)),
+                "error": self.error,
+            }
         )
 
 
@@ -46,7 +60,10 @@ def test_a_true_claim_is_confirmed_in_batches_and_the_second_run_computes_nothin
     assert first.evidence["n"].values.tolist() == [1, 2, 3]
     second = run(made(measure), seed=5, store=store)
     assert (
-        second.cached and second.seconds == 0 and second.spent == pytest.approx(first.spent) and len(measure.calls) == 2
+        second.cached
+        and second.seconds == 0
+        and second.spent == pytest.approx(first.spent)
+        and len(measure.calls) == 2
     )
     xr.testing.assert_identical(first.evidence.drop_attrs(), second.evidence.drop_attrs())
 
@@ -111,7 +128,8 @@ def test_a_setting_that_does_not_fit_into_memory_is_bad_input(store):
 def test_a_refuted_claim_whose_control_is_not_is_undecided_too(store):
     result = run(
         made(
-            Measure(wrong=lambda cell, seed: True), control=Control("true", lambda e: e.assign(predicted=e["measured"]))
+            Measure(wrong=lambda cell, seed: True),
+            control=Control("true", lambda e: e.assign(predicted=e["measured"])),
         ),
         store=store,
     )
@@ -131,7 +149,10 @@ def test_a_claim_whose_control_is_not_refuted_is_undecided(store):
 
 def test_a_control_may_be_another_setting(store):
     measure = Measure(wrong=lambda cell, seed: cell.n == 9)
-    result = run(made(measure, control=Control("n is 9", lambda s: s.replace(n=(9,)), on="setting")), store=store)
+    result = run(
+        made(measure, control=Control("n is 9", lambda s: s.replace(n=(9,)), on="setting")),
+        store=store,
+    )
     assert (result.verdict.word, result.control.word) == ("confirmed", "refuted")
     assert [call[0] for call in measure.calls] == [[1, 2], [3], [9]]
 
@@ -194,13 +215,17 @@ def test_a_pattern_must_name_one_claim(store):
 
 def test_provenance_says_what_the_numbers_depend_on(store):
     result = run(made(Measure()), store=store)
-    assert {"jax", "numpy", "python", "device", "precision", "seed", "code"} <= set(result.provenance)
+    assert {"jax", "numpy", "python", "device", "precision", "seed", "code"} <= set(
+        result.provenance
+    )
     assert store.recorded("test/claim")["verdict"] == "confirmed"
 
 
 def test_claims_of_one_measurement_share_its_evidence(store):
     measure = Measure()
-    first, second = (made(measure, id=id, evidence="test/first") for id in ("test/first", "test/second"))
+    first, second = (
+        made(measure, id=id, evidence="test/first") for id in ("test/first", "test/second")
+    )
     assert not run(first, store=store).cached
     assert run(second, store=store).cached and len(measure.calls) == 2
 
@@ -236,7 +261,10 @@ def test_compiled_programs_are_forgotten_where_there_are_too_many(monkeypatch, a
 @pytest.mark.parametrize("values", [np.array([object()]), np.array([1j])])
 def test_evidence_that_no_block_can_hold_is_told(values):
     odd = replace(
-        catalogue()["single-location/zeta"], measure=lambda cells, seed: xr.Dataset({"odd": ("cell", values)})
+        catalogue()["single-location/zeta"],
+        measure=lambda cells, seed: xr.Dataset({"odd": ("cell", values)}),
     )
-    with pytest.raises(InputError, match=r"returned odd of type .*: it must be numbers, truth values or words"):
+    with pytest.raises(
+        InputError, match=r"returned odd of type .*: it must be numbers, truth values or words"
+    ):
         measured(odd, [odd.quick], 0)

@@ -68,7 +68,11 @@ def driver(slurm, tmp_path, store):
 
 def jobs(slurm, state="RUNNING"):
     told = subprocess.run(
-        ["squeue", "-h", "-o", "%A", "-t", state], env=slurm, capture_output=True, text=True, check=True
+        ["squeue", "-h", "-o", "%A", "-t", state],
+        env=slurm,
+        capture_output=True,
+        text=True,
+        check=True,
     )
     return told.stdout.split()
 
@@ -76,10 +80,14 @@ def jobs(slurm, state="RUNNING"):
 def test_a_job_that_slurm_refuses_is_one_sentence(slurm, toy, store, monkeypatch):
     monkeypatch.setenv("SLURM_CONF", slurm["SLURM_CONF"])
     settings = {"cores": 1, "memory": "1GiB", "interface": "lo", "queue": "nowhere"}
-    described = dask.config.set({f"jobqueue.slurm.{name}": value for name, value in settings.items()})
+    described = dask.config.set(
+        {f"jobqueue.slurm.{name}": value for name, value in settings.items()}
+    )
     with described, pytest.raises(InputError, match=r"SLURM refuses the job .*[Pp]artition"):
         sweep(toy, GRID, store=store, on="slurm")
-    with pytest.raises(InputError, match="does not describe a job: You must specify how much cores and memory"):
+    with pytest.raises(
+        InputError, match="does not describe a job: You must specify how much cores and memory"
+    ):
         sweep(toy, GRID, store=store, on="slurm")
 
 
@@ -101,5 +109,7 @@ def test_a_sweep_survives_a_cancelled_job_and_a_killed_driver(slurm, driver, toy
     assert second.wait(timeout=300) == 0, second.stderr.read()
     plan = plan_sweep(toy, GRID, "0:3", "quick", {}, store)
     assert plan.tally.left == 0
-    xr.testing.assert_identical(plan.gathered(), sweep(toy, GRID, seeds="0:3", store=tmp_path / "undisturbed"))
+    xr.testing.assert_identical(
+        plan.gathered(), sweep(toy, GRID, seeds="0:3", store=tmp_path / "undisturbed")
+    )
     wait_for(lambda: not jobs(slurm))

@@ -20,7 +20,8 @@ CELLS = [Setting(n=n) for n in (1, 2, 3)]
 def evidence(cells, shift=0.0):
     values = np.array([[cell.n + shift + i / 10 for i in range(5)] for cell in cells])
     return xr.Dataset(
-        {"measured": (("cell", "point"), values), "error": 0.0}, coords={"word": ("point", list("abcde"))}
+        {"measured": (("cell", "point"), values), "error": 0.0},
+        coords={"word": ("point", list("abcde"))},
     )
 
 
@@ -105,12 +106,19 @@ def test_an_index_under_way_is_not_taken_for_a_finished_or_a_damaged_one(store, 
 
     def look(handle):
         other = Store(store.folder)
-        seen.append(len(other.find(ADDRESS.claim, [ADDRESS.cell(cell) for cell in CELLS])) + len(other.notes))
+        seen.append(
+            len(other.find(ADDRESS.claim, [ADDRESS.cell(cell) for cell in CELLS]))
+            + len(other.notes)
+        )
         flush(handle)
 
     monkeypatch.setattr(os, "fsync", look)
     save(store)
-    assert seen == [0, 0] and set(read(store)) == set(CELLS) and not list(store.folder.rglob("*.damaged"))
+    assert (
+        seen == [0, 0]
+        and set(read(store)) == set(CELLS)
+        and not list(store.folder.rglob("*.damaged"))
+    )
 
 
 def test_two_processes_on_one_store_lose_nothing(store):
@@ -149,7 +157,9 @@ def test_the_newest_of_several_blocks_that_hold_a_cell_is_read(store):
 
 def test_a_block_may_mix_seeds(store):
     other = Address("map/claim", 8, "float64", "code")
-    store.save([Cell(ADDRESS, CELLS[0]), Cell(other, CELLS[0])], evidence(CELLS[:2]), {"seconds": 3.0})
+    store.save(
+        [Cell(ADDRESS, CELLS[0]), Cell(other, CELLS[0])], evidence(CELLS[:2]), {"seconds": 3.0}
+    )
     assert float(read(store, address=other)[CELLS[0]]["measured"][0, 0]) == 2.0
     assert json.loads(read(store)[CELLS[0]].attrs["seed"]) == [7, 8]
     assert store.find("map/claim", [other.cell(CELLS[0])])[other.cell(CELLS[0])].seconds == 1.5
@@ -161,7 +171,9 @@ def test_small_blocks_are_packed_without_a_loss(store):
         save(store, [cell], {"seconds": 0.5, "compile_seconds": 0.1})
     before = read(store, cells)
     other = [Setting(n=n) for n in (100, 101)]
-    for cell, error in zip(other, (1.0, 2.0), strict=True):  # what has no axis `cell` differs: these are not joined
+    for cell, error in zip(
+        other, (1.0, 2.0), strict=True
+    ):  # what has no axis `cell` differs: these are not joined
         store.save([Cell(ADDRESS, cell)], evidence([cell]).assign(error=error), {})
     assert store.pack("map/claim") == 40 and store.pack("map/claim") == 0
     folder = store.folder / "blocks" / "map" / "claim"
@@ -190,7 +202,9 @@ def test_packing_reads_and_writes_some_bytes_at_a_time(store, monkeypatch):
     events = []
     for name in ("_read_block", "_save"):
         done = getattr(store, name)
-        monkeypatch.setattr(store, name, lambda *given, name=name, done=done: (events.append(name), done(*given))[1])
+        monkeypatch.setattr(
+            store, name, lambda *given, name=name, done=done: (events.append(name), done(*given))[1]
+        )
     assert store.pack("map/claim") == 20
     assert events == 5 * (4 * ["_read_block"] + ["_save"])
     assert set(read(Store(store.folder), cells)) == set(cells)
@@ -233,7 +247,9 @@ def test_packing_does_not_bring_back_what_was_measured_again(store):
         save(store, [cell])
     time.sleep(0.01)
     save(store, cells, shift=1.0)  # one block, which is not small
-    assert store.pack("map/claim") == SMALL and {value(Store(store.folder), cell) for cell in cells} == {1.0}
+    assert store.pack("map/claim") == SMALL and {
+        value(Store(store.folder), cell) for cell in cells
+    } == {1.0}
 
 
 @pytest.mark.parametrize("when", ["read", "packed"])
@@ -297,7 +313,14 @@ def test_the_store_is_where_the_environment_says(tmp_path, monkeypatch):
 
 def test_the_last_verdict_is_remembered(store):
     assert store.recorded("map/claim") is None
-    whole = {"verdict": "confirmed", "reason": "", "when": "", "scale": "quick", "seed": 0, "setting": {}}
+    whole = {
+        "verdict": "confirmed",
+        "reason": "",
+        "when": "",
+        "scale": "quick",
+        "seed": 0,
+        "setting": {},
+    }
     store.record("map/claim", whole)
     assert store.recorded("map/claim") == whole
     store.record("map/claim", {"verdict": "confirmed"})

@@ -11,7 +11,16 @@ from attlas.errors import InputError
 from attlas.lab import sweeps
 from attlas.lab.runner import run
 from attlas.lab.store import Store
-from attlas.lab.sweeps import Batch, Here, Outcome, Sweep, carry_out, plan_sweep, sweep, write_gathered
+from attlas.lab.sweeps import (
+    Batch,
+    Here,
+    Outcome,
+    Sweep,
+    carry_out,
+    plan_sweep,
+    sweep,
+    write_gathered,
+)
 
 GRID = {"n": "1:8", "dim": [5, 10, 20]}
 
@@ -35,7 +44,8 @@ def test_a_sweep_equals_runs_of_its_cells(toy, store):
         result = run(toy, settings={"n": n, "dim": dim}, seed=seed, store=store)
         assert result.cached
         np.testing.assert_array_equal(
-            found["measured"].sel(n=n, dim=dim, seed=seed).values, result.evidence["measured"].values[0]
+            found["measured"].sel(n=n, dim=dim, seed=seed).values,
+            result.evidence["measured"].values[0],
         )
 
 
@@ -43,7 +53,9 @@ def test_what_is_stored_is_not_measured_again(toy, store, monkeypatch):
     run(toy, settings={"n": 3, "dim": 5}, store=store)
     seen = calls(toy, monkeypatch)
     first = sweep(toy, GRID, store=store)
-    assert (3, 5) not in [cell for cells, _ in seen for cell in cells] and sum(len(cells) for cells, _ in seen) == 20
+    assert (3, 5) not in [cell for cells, _ in seen for cell in cells] and sum(
+        len(cells) for cells, _ in seen
+    ) == 20
     again = sweep(toy, GRID, store=store)
     assert sum(len(cells) for cells, _ in seen) == 20
     xr.testing.assert_identical(first, again)
@@ -54,7 +66,9 @@ def test_what_is_stored_is_not_measured_again(toy, store, monkeypatch):
 def test_the_claims_own_batches_are_used(toy, store, monkeypatch):
     seen = calls(toy, monkeypatch)
     sweep(toy, {**GRID, "repeats": [2, 3]}, store=store)
-    assert {len(cells) for cells, _ in seen} <= {1, 4} and max(len(cells) for cells, _ in seen) == toy.batch
+    assert {len(cells) for cells, _ in seen} <= {1, 4} and max(
+        len(cells) for cells, _ in seen
+    ) == toy.batch
 
 
 def test_a_task_is_one_block_and_grows_to_seconds(toy, store):
@@ -73,11 +87,17 @@ def test_cells_outside_the_hypotheses_are_skipped_unless_beyond(toy, store):
     grid = {"n": [1, 2, 5000], "dim": [5], "lam": [0.5, 1.5]}
     plan = plan_sweep(toy, grid, 0, "quick", {}, store)
     assert (
-        plan.tally.outside == 4 and "lam < 1" in plan.notes[0] and "--beyond" in plan.notes[0] and len(plan.notes) == 2
+        plan.tally.outside == 4
+        and "lam < 1" in plan.notes[0]
+        and "--beyond" in plan.notes[0]
+        and len(plan.notes) == 2
     )
     found = sweep(toy, grid, store=store)
     assert found["status"].sel(lam=1.5).values.ravel().tolist() == ["outside"] * 3
-    assert found["reason"].sel(n=1, lam=1.5).item() == "lam < 1" and np.isnan(found["measured"].sel(lam=1.5)).all()
+    assert (
+        found["reason"].sel(n=1, lam=1.5).item() == "lam < 1"
+        and np.isnan(found["measured"].sel(lam=1.5)).all()
+    )
     beyond = sweep(toy, grid, store=store, beyond=True)
     assert beyond["status"].sel(lam=1.5).values.ravel().tolist() == ["done", "done", "outside"]
     # What was run beyond the hypotheses is not shown to whoever did not ask for it.
@@ -97,7 +117,9 @@ def test_a_cell_that_raises_fails_alone_with_its_reason(toy, store, monkeypatch)
     assert sum(cells == [(3, 5)] for cells, _ in seen) == 2  # once, and one retry
     assert np.isnan(found["measured"].sel(n=3)).all()
     clean = sweep(toy, {"n": "1:9", "dim": [5], "raises": [100.0]}, store=store)
-    np.testing.assert_array_equal(found["measured"].sel(n=[1, 2, 8]), clean["measured"].sel(n=[1, 2, 8]))
+    np.testing.assert_array_equal(
+        found["measured"].sel(n=[1, 2, 8]), clean["measured"].sel(n=[1, 2, 8])
+    )
 
 
 def test_a_cell_that_leaves_the_interpreter_fails_alone(toy, store, monkeypatch):
@@ -113,11 +135,23 @@ def test_a_cell_that_leaves_the_interpreter_fails_alone(toy, store, monkeypatch)
 
 
 def test_a_cell_that_raises_once_is_tried_again(toy, store, tmp_path):
-    found = sweep(toy, {"n": [1], "dim": [5], "once": [str(tmp_path / "once")]}, store=store, retries=1)
+    found = sweep(
+        toy, {"n": [1], "dim": [5], "once": [str(tmp_path / "once")]}, store=store, retries=1
+    )
     assert found["status"].item() == "done"
-    found = sweep(toy, {"n": [1], "dim": [5], "once": [str(tmp_path / "other")]}, store=store, retries=0)
-    assert found["status"].item() == "failed" and found["reason"].item() == "RuntimeError: the first time"
-    assert sweep(toy, {"n": [1], "dim": [5], "once": [str(tmp_path / "other")]}, store=store)["status"].item() == "done"
+    found = sweep(
+        toy, {"n": [1], "dim": [5], "once": [str(tmp_path / "other")]}, store=store, retries=0
+    )
+    assert (
+        found["status"].item() == "failed"
+        and found["reason"].item() == "RuntimeError: the first time"
+    )
+    assert (
+        sweep(toy, {"n": [1], "dim": [5], "once": [str(tmp_path / "other")]}, store=store)[
+            "status"
+        ].item()
+        == "done"
+    )
 
 
 class Many(Here):
@@ -141,7 +175,9 @@ def test_tasks_become_smaller_towards_the_end_so_that_workers_end_together(toy, 
     assert plan.tally.left == 0 and workers.given[0] == 32 and max(workers.given[-4:]) <= 16
 
 
-def test_a_crowd_of_workers_has_tasks_as_long_as_one_scheduler_can_hand_out_to_the_very_end(toy, store, monkeypatch):
+def test_a_crowd_of_workers_has_tasks_as_long_as_one_scheduler_can_hand_out_to_the_very_end(
+    toy, store, monkeypatch
+):
     """As many seconds of tasks as workers wait for: 40 workers at 8 a task of two seconds have tasks of ten."""
     monkeypatch.setattr(sweeps, "CROWD", 8)
     monkeypatch.setattr(Many, "processes", 40)
@@ -150,7 +186,9 @@ def test_a_crowd_of_workers_has_tasks_as_long_as_one_scheduler_can_hand_out_to_t
     plan._cost, plan._largest = 1.0, 512
     workers = Many(toy, store)
     plan.run(workers)
-    assert plan.tally.left == 0 and set(workers.given) == {8}  # two batches of four: a third would be more than ten
+    assert plan.tally.left == 0 and set(workers.given) == {
+        8
+    }  # two batches of four: a third would be more than ten
 
 
 def test_while_nobody_knows_what_a_cell_takes_no_task_waits_behind_another(toy, store):
@@ -163,7 +201,9 @@ def test_while_nobody_knows_what_a_cell_takes_no_task_waits_behind_another(toy, 
     assert many[0] == 8 and plan.tally.left == 0
 
 
-def test_cells_that_a_worker_has_stored_and_not_told_of_are_not_taken_for_those_of_others(toy, store, monkeypatch):
+def test_cells_that_a_worker_has_stored_and_not_told_of_are_not_taken_for_those_of_others(
+    toy, store, monkeypatch
+):
     monkeypatch.setattr(sweeps, "LOOK", 0.0)
     plan = plan_sweep(toy, {"n": "1:41", "dim": [5]}, 0, "quick", {}, store)
     plan.run(Many(toy, store))
@@ -187,7 +227,11 @@ def test_a_cell_that_kills_its_worker_fails_and_those_beside_it_do_not(toy, stor
     plan.run(Mortal(toy, store))
     found = plan.gathered()
     assert found["status"].values.ravel().tolist() == ["done", "done", "failed", *["done"] * 5]
-    assert found["reason"].sel(n=3).item() == "its worker died" and plan.tally.failed == 1 and plan.tally.left == 0
+    assert (
+        found["reason"].sel(n=3).item() == "its worker died"
+        and plan.tally.failed == 1
+        and plan.tally.left == 0
+    )
     assert plan.failures() == [{"cell": {"n": 3, "dim": 5}, "seed": 0, "reason": "its worker died"}]
 
 
@@ -227,14 +271,21 @@ def test_an_interruption_keeps_what_is_finished(toy, store, monkeypatch):
 def test_two_sweeps_at_once_share_the_work(toy, store, monkeypatch):
     monkeypatch.setattr(sweeps, "LOOK", 0.0)
     monkeypatch.setattr(sweeps, "SECONDS", 0.0)
-    first, second = (plan_sweep(toy, {"n": "1:41", "dim": [5]}, 0, "quick", {}, store) for _ in range(2))
+    first, second = (
+        plan_sweep(toy, {"n": "1:41", "dim": [5]}, 0, "quick", {}, store) for _ in range(2)
+    )
 
     def beside(tally):
         if tally.done == 20:
             second.run(Here(toy, store))
 
     first.run(Here(toy, store), beside)
-    assert first.tally.done == 20 and first.tally.stored == 20 and second.tally.done == 20 and second.tally.stored == 20
+    assert (
+        first.tally.done == 20
+        and first.tally.stored == 20
+        and second.tally.done == 20
+        and second.tally.stored == 20
+    )
     xr.testing.assert_identical(first.gathered(), second.gathered())
 
 
@@ -253,7 +304,9 @@ def test_a_disk_that_is_full_stops_the_sweep_and_the_next_goes_on(toy, store, mo
     monkeypatch.undo()
     plan = plan_sweep(toy, GRID, 0, "quick", {}, store)
     assert 0 < plan.tally.stored < plan.tally.cells
-    xr.testing.assert_identical(sweep(toy, GRID, store=store), sweep(toy, GRID, store=store.folder / "other"))
+    xr.testing.assert_identical(
+        sweep(toy, GRID, store=store), sweep(toy, GRID, store=store.folder / "other")
+    )
 
 
 def test_a_block_that_was_damaged_is_measured_again_in_the_same_call(toy, store):
@@ -282,24 +335,37 @@ def test_progress_tells_cells_rate_and_time_left(toy, store):
         retries=0,
         progress=lambda t: seen.append((t.done, t.failed, t.left, t.rate, t.seconds_left)),
     )
-    assert seen[0] == (0, 0, 8, 0.0, np.inf) and seen[-1][:3] == (7, 1, 0) and seen[-1][3] > 0 and seen[-1][4] == 0
+    assert (
+        seen[0] == (0, 0, 8, 0.0, np.inf)
+        and seen[-1][:3] == (7, 1, 0)
+        and seen[-1][3] > 0
+        and seen[-1][4] == 0
+    )
 
 
 def test_an_estimate_rests_on_stored_cells_or_on_one_that_is_measured_and_kept(toy, store):
     settings = {"wait": 0.02}
     plan = plan_sweep(toy, {"n": "1:101", "dim": [5]}, 0, "quick", settings, store)
     estimate = plan.estimate()
-    assert 2 < estimate.low <= estimate.high < 20 and "measured now" in estimate.basis and plan.tally.stored == 1
+    assert (
+        2 < estimate.low <= estimate.high < 20
+        and "measured now" in estimate.basis
+        and plan.tally.stored == 1
+    )
     again = plan_sweep(toy, {"n": "1:101", "dim": [5]}, 0, "quick", settings, store)
     assert "stored" in again.estimate().basis and again.tally.left == 99
     assert again.estimate(processes=4).low == pytest.approx(again.estimate().low / 4)
-    failing = plan_sweep(toy, {"n": [3], "dim": [5]}, 0, "quick", {"raises": 3.0}, store.folder / "other").estimate()
+    failing = plan_sweep(
+        toy, {"n": [3], "dim": [5]}, 0, "quick", {"raises": 3.0}, store.folder / "other"
+    ).estimate()
     assert np.isnan(failing.low) and "3 is too much" in failing.basis
 
 
 def test_a_task_whose_evidence_is_of_two_forms_is_two_blocks(toy, store):
     settings = [toy.quick.at(n=1, dim=5, repeats=r) for r in (2, 3)]
-    outcome = carry_out(toy, [Batch((i,), (setting,), 0) for i, setting in enumerate(settings)], store)
+    outcome = carry_out(
+        toy, [Batch((i,), (setting,), 0) for i, setting in enumerate(settings)], store
+    )
     assert outcome.failed == {} and len(list(store.folder.rglob("*.json"))) == 2
 
 

@@ -31,14 +31,18 @@ def test_the_lipschitz_constant_behind_the_cover_holds(length):
         v, v2 = RNG.normal(size=(2, 3))
         v, v2 = v / np.linalg.norm(v), v2 / np.linalg.norm(v2)
         worst = max(
-            worst, abs(head(tokens, u, v) - head(tokens, u2, v2)) / (np.linalg.norm(u - u2) + np.linalg.norm(v - v2))
+            worst,
+            abs(head(tokens, u, v) - head(tokens, u2, v2))
+            / (np.linalg.norm(u - u2) + np.linalg.norm(v - v2)),
         )
     assert 0.1 < worst <= 1
 
 
 def test_entropy_is_that_of_two_balls_a_head():
     expected = 2 * 3 * (np.log(1 + 4 * 2 * 5 * 1.5 * 4 / 0.1) + np.log(1 + 4 * 2 * 1.5 * 2 / 0.1))
-    assert head_entropy(0.1, dim=3, query_norm=5.0, value_norm=1.5, radius=2.0, heads=2) == approx(expected)
+    assert head_entropy(0.1, dim=3, query_norm=5.0, value_norm=1.5, radius=2.0, heads=2) == approx(
+        expected
+    )
 
 
 def test_bound_is_capped_and_falls_as_the_root_of_the_samples():

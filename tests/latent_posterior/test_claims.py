@@ -20,7 +20,11 @@ def test_an_odd_urn_is_outside(store):
 
 
 def test_keys_off_the_sphere_are_outside(store):
-    result = run("latent-posterior/softmax-is-nadaraya-watson", settings={"spread": 0.2, "dim": (3,)}, store=store)
+    result = run(
+        "latent-posterior/softmax-is-nadaraya-watson",
+        settings={"spread": 0.2, "dim": (3,)},
+        store=store,
+    )
     assert result.verdict.word == "outside" and "on the sphere" in result.verdict.reason
 
 
@@ -51,17 +55,24 @@ def test_errors_are_exact_in_the_noise_and_in_the_query(float64, dim):
     contexts = rates.draw_contexts(jax.random.key(1), draws, length, sphere)
     kernel, noise = Exponential(0.5), np.asarray(0.5)
     exact = np.asarray(
-        rates.squared_errors(contexts, length, sphere, noise, kernel, np.array([0.3]), np.array([0.2]), mix)
+        rates.squared_errors(
+            contexts, length, sphere, noise, kernel, np.array([0.3]), np.array([0.2]), mix
+        )
     )
 
     drawn = jax.random.split(jax.random.key(2), 3)
     asked, context = (
-        jnp.asarray(on_sphere(key, draws, n, dim)) for key, n in zip(drawn, (queries, length), strict=False)
+        jnp.asarray(on_sphere(key, draws, n, dim))
+        for key, n in zip(drawn, (queries, length), strict=False)
     )
-    values = zonal_mean(rates.WEIGHTS, context) + 0.5 * jax.random.normal(drawn[2], (draws, length, 1))
+    values = zonal_mean(rates.WEIGHTS, context) + 0.5 * jax.random.normal(
+        drawn[2], (draws, length, 1)
+    )
     truth = zonal_mean(rates.WEIGHTS, asked)
     outputs = [
-        jax.lax.map(lambda one: cme_attention(*one, ridge=0.3, kernel=kernel), (asked, context, values)),
+        jax.lax.map(
+            lambda one: cme_attention(*one, ridge=0.3, kernel=kernel), (asked, context, values)
+        ),
         softmax_attention(asked, context, values, temperature=0.2),
     ]
     plain = np.stack([np.asarray(((output - truth) ** 2).mean((1, 2))) for output in outputs], 1)

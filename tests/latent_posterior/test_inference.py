@@ -31,7 +31,9 @@ def test_all_sequences_are_listed_in_the_order_of_the_law():
     assert sequences(3, 2).tolist() == [list(p) for p in itertools.product(range(3), repeat=2)]
     law = mixture_law(TOPICS, 3)
     assert law.shape == (4, 4, 4) and law.sum() == approx(1)
-    assert law[1, 3, 2] == approx((np.array(TOPICS.prior) * TOPICS.words[:, [1, 3, 2]].prod(1)).sum())
+    assert law[1, 3, 2] == approx(
+        (np.array(TOPICS.prior) * TOPICS.words[:, [1, 3, 2]].prod(1)).sum()
+    )
 
 
 def test_polyas_urn_is_scipys_beta_binomial():
@@ -44,7 +46,9 @@ def test_an_urn_without_replacement_is_hypergeometric():
     law = urn_law([4, 3], 5, -1)
     by_ones = [law.reshape(-1)[sequences(2, 5).sum(1) == k].sum() for k in range(6)]
     np.testing.assert_allclose(by_ones, stats.hypergeom.pmf(range(6), 7, 3, 5), atol=1e-14)
-    np.testing.assert_allclose(urn_law([4, 3], 5, 0), mixture_law(FiniteLatent([1.0], [[4 / 7, 3 / 7]]), 5), atol=1e-15)
+    np.testing.assert_allclose(
+        urn_law([4, 3], 5, 0), mixture_law(FiniteLatent([1.0], [[4 / 7, 3 / 7]]), 5), atol=1e-15
+    )
 
 
 @pytest.mark.parametrize("length", [1, 2, 3, 6, 9])
@@ -68,7 +72,10 @@ def test_coins_for_a_shorter_length_do_not_do_for_a_longer_one():
 def test_asymmetry_is_zero_for_exchangeable_laws_alone():
     for law in (mixture_law(TOPICS, 4), urn_law([2, 1, 5], 4), urn_law([5, 3], 4, -1)):
         assert asymmetry(law) < 1e-15
-        assert max(abs(law - law.transpose(order)).max() for order in itertools.permutations(range(4))) < 1e-15
+        assert (
+            max(abs(law - law.transpose(order)).max() for order in itertools.permutations(range(4)))
+            < 1e-15
+        )
     assert asymmetry(chain_law(0.7, 4)) > 0.1 and asymmetry(chain_law(0.5, 4)) < 1e-15
     assert chain_law(0.7, 5).sum() == approx(1)
 
@@ -128,7 +135,9 @@ def test_the_posterior_of_two_independent_latents_is_a_product():
     pair = both(first, second)
     words = np.array([[0, 2, 1], [1, 1, 0]])
     joined = np.asarray(pair.posterior(words[0] * 3 + words[1])).reshape(2, 2)
-    np.testing.assert_allclose(joined, np.outer(first.posterior(words[0]), second.posterior(words[1])), atol=1e-6)
+    np.testing.assert_allclose(
+        joined, np.outer(first.posterior(words[0]), second.posterior(words[1])), atol=1e-6
+    )
 
 
 def test_bad_input_is_told_in_a_sentence():

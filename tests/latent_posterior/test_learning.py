@@ -28,7 +28,9 @@ from attlas.latent_posterior.learning import (
 )
 
 RNG = np.random.default_rng(5)
-MODEL = FiniteLatent([0.5, 0.3, 0.2], RNG.dirichlet(np.ones(3), 3), np.array([[1.0], [-1.0], [0.5]]))
+MODEL = FiniteLatent(
+    [0.5, 0.3, 0.2], RNG.dirichlet(np.ones(3), 3), np.array([[1.0], [-1.0], [0.5]])
+)
 TEMPERATURE = 0.3
 
 
@@ -49,14 +51,18 @@ def test_risk_over_counts_is_that_over_all_sequences():
     at = prediction[[place[tuple(row)] for row in counts]]
     brute = (law * (at[:, None] - MODEL.values[:, 0]) ** 2).sum() + noise**2
     assert population.risk(prediction) == approx(brute, rel=1e-12)
-    assert population.risk(population.risk.target) == approx(MODEL.bayes_risk(length) + noise**2, rel=1e-12)
+    assert population.risk(population.risk.target) == approx(
+        MODEL.bayes_risk(length) + noise**2, rel=1e-12
+    )
 
 
 def test_empirical_risk_has_the_population_risk_as_its_mean():
     population = topics(MODEL, 5, 0.3)
     prediction = RNG.normal(size=len(population.counts))
     risks = population.sample(jax.random.key(0), 40, 3000)(prediction)
-    assert risks.mean() == approx(float(population.risk(prediction)), abs=5 * risks.std() / np.sqrt(3000))
+    assert risks.mean() == approx(
+        float(population.risk(prediction)), abs=5 * risks.std() / np.sqrt(3000)
+    )
 
 
 def test_heads_on_counts_are_softmax_attention_on_tokens(float64):
@@ -65,7 +71,10 @@ def test_heads_on_counts_are_softmax_attention_on_tokens(float64):
     one_hot = np.eye(3)[words]
     attended = sum(
         softmax_attention(
-            jnp.asarray(s[None]), jnp.asarray(one_hot), jnp.asarray(one_hot @ v[:, None]), temperature=1.0
+            jnp.asarray(s[None]),
+            jnp.asarray(one_hot),
+            jnp.asarray(one_hot @ v[:, None]),
+            temperature=1.0,
         )
         for s, v in zip(heads.scores, heads.values, strict=True)
     )
@@ -82,13 +91,21 @@ def test_ledger_closes_and_its_terms_have_their_signs():
     found = train_heads(population, drawn, jax.random.key(2), steps=120, record_every=40)
     terms = found.ledger
     assert terms.excess == approx(found.distance, abs=1e-12)
-    assert terms.generalisation + terms.optimisation + terms.approximation == approx(terms.excess, abs=1e-15)
-    assert (terms.optimisation >= 0).all() and (terms.advantage <= 0).all() and terms.approximation.min() >= 0
+    assert terms.generalisation + terms.optimisation + terms.approximation == approx(
+        terms.excess, abs=1e-15
+    )
+    assert (
+        (terms.optimisation >= 0).all()
+        and (terms.advantage <= 0).all()
+        and terms.approximation.min() >= 0
+    )
     assert found.distance[0].mean() > found.distance[-1].mean()
 
 
 def test_ledger_takes_any_predictors():
-    terms = ledger(lambda f: 2 * f, lambda f: f + 1, trained=5.0, minimiser=3.0, best=2.0, bayes=1.0)
+    terms = ledger(
+        lambda f: 2 * f, lambda f: f + 1, trained=5.0, minimiser=3.0, best=2.0, bayes=1.0
+    )
     assert tuple(terms) == (4.0, 2.0, 1.0, -1.0, 2.0) and terms.excess == 8.0
 
 
@@ -106,7 +123,9 @@ def test_mechanism_is_cme_attention_and_its_gradient_that_of_differences(float64
     contexts = FUNCTIONS.sample(jax.random.key(0), 3, 7, 2)
     p = begin(1, 3)._replace(temperature=jnp.array([-1.0]), ridge=jnp.array([-2.0]))
     one = jax.tree.map(lambda x: x[0], p)
-    exact = cme_attention(*(contexts[i] for i in (2, 0, 1)), ridge=np.exp(-2.0), kernel=RBF(np.exp(-1.0)))
+    exact = cme_attention(
+        *(contexts[i] for i in (2, 0, 1)), ridge=np.exp(-2.0), kernel=RBF(np.exp(-1.0))
+    )
     assert MECHANISMS["CME"](one, contexts) == approx(np.asarray(exact), abs=1e-10)
 
     def loss(t, r):
@@ -114,8 +133,12 @@ def test_mechanism_is_cme_attention_and_its_gradient_that_of_differences(float64
 
     slopes = jax.grad(loss, (0, 1))(-1.0, -2.0)
     h = 1e-5
-    assert float(slopes[0]) == approx(float(loss(-1 + h, -2.0) - loss(-1 - h, -2.0)) / (2 * h), rel=1e-6)
-    assert float(slopes[1]) == approx(float(loss(-1.0, -2 + h) - loss(-1.0, -2 - h)) / (2 * h), rel=1e-6)
+    assert float(slopes[0]) == approx(
+        float(loss(-1 + h, -2.0) - loss(-1 - h, -2.0)) / (2 * h), rel=1e-6
+    )
+    assert float(slopes[1]) == approx(
+        float(loss(-1.0, -2 + h) - loss(-1.0, -2 - h)) / (2 * h), rel=1e-6
+    )
 
 
 def test_training_nears_the_bayes_predictor_and_runs_do_not_depend_on_their_neighbours(float64):
@@ -126,16 +149,28 @@ def test_training_nears_the_bayes_predictor_and_runs_do_not_depend_on_their_neig
     fresh = FUNCTIONS.sample(jax.random.key(2), 64, 6, 4)
     trained, untrained = (compare("CME", p, FUNCTIONS, fresh) for p in (found, begin(4, 3)))
     assert (trained.excess.mean(1) < untrained.excess.mean(1)).all()
-    exact = begin(1, 3)._replace(temperature=jnp.log(jnp.array([TEMPERATURE])), ridge=jnp.log(jnp.array([0.09])))
+    exact = begin(1, 3)._replace(
+        temperature=jnp.log(jnp.array([TEMPERATURE])), ridge=jnp.log(jnp.array([0.09]))
+    )
     assert compare("CME", exact, FUNCTIONS, fresh).excess == approx(0, abs=1e-12)
 
 
-@pytest.mark.parametrize("pair", [("CME", "CME, ridge in proportion to the length"), ("softmax", "softmax, temperature by the length"), ("linear, mean", "linear, sum")])  # fmt: skip
+@pytest.mark.parametrize(
+    "pair",
+    [
+        ("CME", "CME, ridge in proportion to the length"),
+        ("softmax", "softmax, temperature by the length"),
+        ("linear, mean", "linear, sum"),
+    ],
+)
 def test_mechanisms_that_differ_by_a_power_of_the_length_are_one_at_each_length(float64, pair):
     contexts = FUNCTIONS.sample(jax.random.key(0), 3, 7, 2)
     one = begin(1, 3)._replace(temperature=np.array([-1.0]), ridge=np.array([-2.0]))
     other = absorbed(*pair, one, contexts)
-    found = [compare(name, p, FUNCTIONS, contexts).excess for name, p in zip(pair, (one, other), strict=True)]
+    found = [
+        compare(name, p, FUNCTIONS, contexts).excess
+        for name, p in zip(pair, (one, other), strict=True)
+    ]
     assert found[0] == approx(found[1], rel=1e-12)
 
 

@@ -9,7 +9,12 @@ from pytest import approx
 from scipy import integrate, stats
 
 from attlas.errors import InputError
-from attlas.latent_posterior import BayesianRegression, FiniteLatent, GaussianLocation, GaussianMixture
+from attlas.latent_posterior import (
+    BayesianRegression,
+    FiniteLatent,
+    GaussianLocation,
+    GaussianMixture,
+)
 from attlas.latent_posterior.models import compositions, log_ways
 
 KEY = jax.random.key(23)
@@ -30,7 +35,13 @@ def rbf(a, b):
 
 LINEAR = BayesianRegression(2, features, outputs=2, noise=0.4, scale=1.5, points=POINTS)
 PROCESS = BayesianRegression(2, kernel=rbf, noise=0.4, scale=1.5, points=POINTS)
-MODELS = {"location": LOCATION, "linear": LINEAR, "process": PROCESS, "topics": TOPICS, "clusters": CLUSTERS}
+MODELS = {
+    "location": LOCATION,
+    "linear": LINEAR,
+    "process": PROCESS,
+    "topics": TOPICS,
+    "clusters": CLUSTERS,
+}
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -63,7 +74,9 @@ def test_the_posterior_of_a_location_is_the_conditional_of_the_joint_gaussian():
 
 def test_a_location_is_a_regression_on_a_constant_feature():
     x = LOCATION.sample(KEY, 4, 6).tokens
-    constant = BayesianRegression(3, lambda k: jnp.ones_like(k[..., :1]), outputs=3, noise=0.8, scale=1.7)
+    constant = BayesianRegression(
+        3, lambda k: jnp.ones_like(k[..., :1]), outputs=3, noise=0.8, scale=1.7
+    )
     mean, covariance = constant.posterior(x, x)
     np.testing.assert_allclose(mean[:, 0], LOCATION.posterior(x).mean, atol=1e-14)
     np.testing.assert_allclose(covariance[:, 0, 0], LOCATION.posterior(x).variance, atol=1e-14)
@@ -73,7 +86,9 @@ def test_a_location_posterior_is_proportional_to_prior_times_likelihood():
     x = LOCATION.sample(KEY, 1, 4).tokens[0]
     z = RNG.normal(size=(7, 3))
     mean, variance = LOCATION.posterior(x)
-    log_joint = np.asarray(LOCATION.log_likelihood(x, jnp.asarray(z))) + stats.norm.logpdf(z, 0, 1.7).sum(1)
+    log_joint = np.asarray(LOCATION.log_likelihood(x, jnp.asarray(z))) + stats.norm.logpdf(
+        z, 0, 1.7
+    ).sum(1)
     log_posterior = stats.norm.logpdf(z, mean, np.sqrt(variance)).sum(1)
     assert np.ptp(log_joint - log_posterior) < 1e-12
 
@@ -81,7 +96,9 @@ def test_a_location_posterior_is_proportional_to_prior_times_likelihood():
 def test_pooling_errs_more_than_the_posterior_mean_by_the_formula():
     drawn = LOCATION.sample(KEY, 100_000, 5)
     pooled = ((drawn.tokens.mean(1) - drawn.latent) ** 2).sum(-1) - LOCATION.squared_errors(drawn)
-    assert abs(pooled.mean() - LOCATION.pooling_excess(5)) < 4.5 * pooled.std() / math.sqrt(len(pooled))
+    assert abs(pooled.mean() - LOCATION.pooling_excess(5)) < 4.5 * pooled.std() / math.sqrt(
+        len(pooled)
+    )
     assert LOCATION.pooling_excess(5) == approx(3 * 0.8**4 / (5 * (0.8**2 + 5 * 1.7**2)))
 
 
@@ -91,7 +108,9 @@ def test_weights_and_functions_are_two_views_of_one_regression():
     phi = features(drawn.queries)
     law = LINEAR.predictive(*drawn[:3])
     np.testing.assert_allclose(law.mean, phi @ mean, atol=1e-12)
-    np.testing.assert_allclose(law.variance, 0.4**2 + jnp.einsum("nqa,nab,nqb->nq", phi, covariance, phi), atol=1e-12)
+    np.testing.assert_allclose(
+        law.variance, 0.4**2 + jnp.einsum("nqa,nab,nqb->nq", phi, covariance, phi), atol=1e-12
+    )
 
 
 def test_the_posterior_of_a_regression_is_proportional_to_prior_times_likelihood():
@@ -99,11 +118,12 @@ def test_the_posterior_of_a_regression_is_proportional_to_prior_times_likelihood
     keys, values, *_ = model.sample(KEY, 1, 12)
     mean, covariance = model.posterior(keys[0], values[0])
     z = RNG.normal(size=(5, 4, 2))
-    log_joint = np.asarray(model.log_likelihood(keys[0], values[0], jnp.asarray(z))) + stats.norm.logpdf(z, 0, 1.5).sum(
-        (1, 2)
-    )
+    log_joint = np.asarray(
+        model.log_likelihood(keys[0], values[0], jnp.asarray(z))
+    ) + stats.norm.logpdf(z, 0, 1.5).sum((1, 2))
     log_posterior = sum(
-        stats.multivariate_normal.logpdf(z[:, :, j], np.asarray(mean[:, j]), np.asarray(covariance)) for j in range(2)
+        stats.multivariate_normal.logpdf(z[:, :, j], np.asarray(mean[:, j]), np.asarray(covariance))
+        for j in range(2)
     )
     assert np.ptp(log_joint - log_posterior) < 1e-10
 
@@ -120,7 +140,9 @@ def test_a_kernel_regression_conditions_the_joint_gaussian():
     np.testing.assert_allclose(
         law.mean, -np.linalg.solve(precision[12:, 12:], precision[12:, :12] @ values), atol=1e-11
     )
-    np.testing.assert_allclose(law.variance, np.diag(np.linalg.inv(precision[12:, 12:])), atol=1e-11)
+    np.testing.assert_allclose(
+        law.variance, np.diag(np.linalg.inv(precision[12:, 12:])), atol=1e-11
+    )
 
 
 def test_arrays_of_numpy_are_answered_in_double_precision_whatever_the_callers():
@@ -133,7 +155,9 @@ def test_arrays_of_numpy_are_answered_in_double_precision_whatever_the_callers()
         for one, same in zip(found, drawn, strict=True):
             np.testing.assert_allclose(one, same, rtol=1e-12, atol=1e-12)
         for one, same in zip(
-            (*free.predictive(*found[:3]), *linear.posterior(*other[:2])), (*law, *posterior), strict=True
+            (*free.predictive(*found[:3]), *linear.posterior(*other[:2])),
+            (*law, *posterior),
+            strict=True,
         ):
             np.testing.assert_allclose(one, same, rtol=1e-10, atol=1e-10)
 
@@ -148,14 +172,18 @@ def test_drawn_functions_have_the_covariance_of_the_kernel():
 def test_the_risk_of_a_regression_is_the_mean_over_all_sequences_of_points():
     total = 0.0
     for places in itertools.product(range(3), repeat=3):
-        law = LINEAR.predictive(jnp.asarray(POINTS[list(places)]), jnp.zeros((3, 2)), jnp.asarray(POINTS))
+        law = LINEAR.predictive(
+            jnp.asarray(POINTS[list(places)]), jnp.zeros((3, 2)), jnp.asarray(POINTS)
+        )
         total += 2 * float((law.variance - 0.4**2).mean()) / 27
     assert LINEAR.bayes_risk(3) == approx(total, abs=1e-12)
 
 
 def test_the_posterior_of_a_topic_is_bayes_rule_word_by_word():
     drawn = TOPICS.sample(KEY, 5, 6)
-    for row, posterior in zip(np.asarray(drawn.tokens), TOPICS.posterior(drawn.tokens), strict=True):
+    for row, posterior in zip(
+        np.asarray(drawn.tokens), TOPICS.posterior(drawn.tokens), strict=True
+    ):
         joint = np.array([0.5, 0.3, 0.2]) * TOPICS.words[:, row].prod(1)
         np.testing.assert_allclose(posterior, joint / joint.sum(), atol=1e-14)
         following = [(joint * TOPICS.words[:, word]).sum() / joint.sum() for word in range(4)]
@@ -166,7 +194,9 @@ def test_the_risk_of_a_topic_is_the_mean_over_all_sequences():
     tokens = np.array(list(itertools.product(range(4), repeat=5)))
     joint = np.array([0.5, 0.3, 0.2]) * TOPICS.words[:, tokens].prod(-1).T
     posterior = joint / joint.sum(1, keepdims=True)
-    assert TOPICS.bayes_risk(5) == approx(1 - (joint.sum(1) * (posterior**2).sum(1)).sum(), abs=1e-13)
+    assert TOPICS.bayes_risk(5) == approx(
+        1 - (joint.sum(1) * (posterior**2).sum(1)).sum(), abs=1e-13
+    )
     values = RNG.normal(size=(3, 2))
     read = FiniteLatent(TOPICS.prior, TOPICS.words, values)
     expected = (joint[..., None] * (values - (posterior @ values)[:, None]) ** 2).sum()
@@ -195,14 +225,18 @@ def test_the_risk_of_two_clusters_is_scipys_integral():
             odds = [0.6 * stats.norm.pdf(g), 0.4 * stats.norm.pdf(g - a)]
             return 2 * odds[0] * odds[1] / sum(odds)
 
-        expected = integrate.quad(integrand, -9, a + 9, points=[0, a / 2, a], epsabs=1e-14, epsrel=1e-12)[0]
+        expected = integrate.quad(
+            integrand, -9, a + 9, points=[0, a / 2, a], epsabs=1e-14, epsrel=1e-12
+        )[0]
         assert CLUSTERS.bayes_risk(length) == approx(expected, abs=1e-12)
 
 
 def test_clusters_see_the_sum_in_the_span_of_their_differences():
     model = GaussianMixture([0.2, 0.3, 0.5], RNG.normal(size=(3, 4)), 0.7)
     x = model.sample(KEY, 6, 5).tokens
-    direct = np.log(model.prior) + stats.norm.logpdf(np.asarray(x)[:, :, None], model.means, 0.7).sum((1, 3))
+    direct = np.log(model.prior) + stats.norm.logpdf(
+        np.asarray(x)[:, :, None], model.means, 0.7
+    ).sum((1, 3))
     odds = np.exp(direct - direct.max(1, keepdims=True))
     np.testing.assert_allclose(model.posterior(x), odds / odds.sum(1, keepdims=True), atol=1e-13)
     unseen = np.linalg.svd(model.contrasts)[2][2:]
@@ -216,15 +250,22 @@ def test_the_predictive_law_of_clusters_is_a_mixture_with_the_posterior_as_weigh
     x = CLUSTERS.sample(KEY, 4, 3).tokens
     following = jnp.asarray(RNG.normal(size=(4, 2)))
     longer = jnp.concatenate([x, following[:, None]], 1)
-    evidence = [jax.nn.logsumexp(jnp.log(CLUSTERS.prior) + CLUSTERS.log_likelihood(s), axis=-1) for s in (x, longer)]
-    np.testing.assert_allclose(CLUSTERS.predictive(x).log_density(following), evidence[1] - evidence[0], atol=1e-12)
+    evidence = [
+        jax.nn.logsumexp(jnp.log(CLUSTERS.prior) + CLUSTERS.log_likelihood(s), axis=-1)
+        for s in (x, longer)
+    ]
+    np.testing.assert_allclose(
+        CLUSTERS.predictive(x).log_density(following), evidence[1] - evidence[0], atol=1e-12
+    )
 
 
 def test_models_are_axes_of_arrays():
     tokens = TOPICS.sample(KEY, 8, 5).tokens
     priors = jnp.asarray(RNG.dirichlet(np.ones(3), 4))
     many = jax.vmap(lambda p: FiniteLatent(p, TOPICS.words).posterior(tokens))(priors)
-    np.testing.assert_allclose(many[2], FiniteLatent(priors[2], TOPICS.words).posterior(tokens), atol=1e-14)
+    np.testing.assert_allclose(
+        many[2], FiniteLatent(priors[2], TOPICS.words).posterior(tokens), atol=1e-14
+    )
 
 
 def test_counts_are_all_there():

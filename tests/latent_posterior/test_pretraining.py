@@ -23,7 +23,12 @@ TOPICS = FiniteLatent([0.5, 0.3, 0.2], WORDS)
 
 
 def gaussian(**options):
-    given = {"mixing": RNG.normal(size=(5, 3)), "masked": np.diag([1.0, 0.5, 0.2]), "task": np.eye(3)[2:], "length": 8}
+    given = {
+        "mixing": RNG.normal(size=(5, 3)),
+        "masked": np.diag([1.0, 0.5, 0.2]),
+        "task": np.eye(3)[2:],
+        "length": 8,
+    }
     return LinearGaussian(**given | options)
 
 
@@ -47,9 +52,14 @@ def test_excess_is_the_mean_square_distance():
 def test_mean_of_both_excess_risks():
     model = gaussian()
     found = model.pretrain(jax.random.key(2), 30, 4000)
-    for runs, expected in zip((found.pretraining, found.downstream), model.expected(30), strict=True):
+    for runs, expected in zip(
+        (found.pretraining, found.downstream), model.expected(30), strict=True
+    ):
         assert runs.mean() == approx(expected, abs=5 * runs.std() / np.sqrt(4000))
-    assert (found.downstream <= condition_number(model.masked, model.task).value * found.pretraining * (1 + 1e-9)).all()
+    assert (
+        found.downstream
+        <= condition_number(model.masked, model.task).value * found.pretraining * (1 + 1e-9)
+    ).all()
 
 
 def test_equal_operators_have_equal_risks():
@@ -77,12 +87,16 @@ def test_probe_on_random_features_has_the_random_design_risk():
 def test_probe_on_two_features_pays_for_what_they_miss():
     model, features = gaussian(), RNG.normal(size=(2, 5))
     runs = model.probe(np.broadcast_to(features, (4000, 2, 5)), jax.random.key(5), 20, 4000, 0.5)
-    assert model.expected_probe(features, 20, 0.5) == approx(runs.mean(), abs=5 * runs.std() / np.sqrt(4000))
+    assert model.expected_probe(features, 20, 0.5) == approx(
+        runs.mean(), abs=5 * runs.std() / np.sqrt(4000)
+    )
     # With all the labels there are, what is left is the distance of the best combination of the features to the task's mean.
     wanted = model.task @ model.gain
     root = np.linalg.cholesky(model.covariance)
     best = np.linalg.lstsq((features @ root).T, (wanted @ root).T)[0]
-    assert model.expected_probe(features, 10**12, 0.5) == approx(model.excess(best.T @ features, model.task), rel=1e-6)
+    assert model.expected_probe(features, 10**12, 0.5) == approx(
+        model.excess(best.T @ features, model.task), rel=1e-6
+    )
 
 
 def test_masked_topics_have_the_singular_values_asked_for():
@@ -103,7 +117,9 @@ def test_both_representations_recover_the_posterior_without_sampling():
 def test_hidden_tokens_share_the_latent():
     model = gaussian(hidden=4)
     runs = model.pretrain(jax.random.key(2), 40, 4000)
-    for expected, found in zip(model.expected(40), (runs.pretraining, runs.downstream), strict=True):
+    for expected, found in zip(
+        model.expected(40), (runs.pretraining, runs.downstream), strict=True
+    ):
         assert expected == approx(found.mean(), abs=5 * found.std() / np.sqrt(4000))
     one, many = (replace(model, hidden=h).expected(40)[0] for h in (1, 10**9))
     assert model.expected(40)[0] == approx(many + (one - many) / 4)
@@ -116,7 +132,9 @@ def test_training_with_half_of_the_words_hidden_finds_the_posterior_of_those_lef
     assert share == approx(np.broadcast_to(masked.law, share.shape), abs=0.01)
     assert (share[..., None] * (target - masked.posterior @ masked.operator.T) ** 2).sum() < 2e-3
     trained = on_simplex(masked, share, target, steps=600)
-    assert np.sqrt(masked.excess(trained - masked.posterior, masked.operator)) == approx(0, abs=0.03)
+    assert np.sqrt(masked.excess(trained - masked.posterior, masked.operator)) == approx(
+        0, abs=0.03
+    )
 
 
 def test_bad_input_is_told():

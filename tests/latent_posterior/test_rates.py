@@ -51,10 +51,16 @@ def test_zonal_harmonics_are_gegenbauers_and_orthogonal(dim):
     t = np.linspace(-1, 1, 9)
     for l in range(6):
         half = (dim - 2) / 2
-        expected = np.cos(l * np.arccos(t)) if dim == 2 else eval_gegenbauer(l, half, t) / eval_gegenbauer(l, half, 1.0)
+        expected = (
+            np.cos(l * np.arccos(t))
+            if dim == 2
+            else eval_gegenbauer(l, half, t) / eval_gegenbauer(l, half, 1.0)
+        )
         assert zonal(l, dim, t) == approx(expected, abs=1e-12)
         for other in range(l + 1):
-            inner = mean_of(lambda t, l=l, other=other: zonal(l, dim, t) * zonal(other, dim, t), dim)
+            inner = mean_of(
+                lambda t, l=l, other=other: zonal(l, dim, t) * zonal(other, dim, t), dim
+            )
             assert inner == approx(1 / multiplicity(l, dim) if l == other else 0, abs=1e-10)
 
 
@@ -65,7 +71,9 @@ def test_eigenvalues_are_the_kernels_projections_and_sum_to_its_trace(dim, tempe
         projected = mean_of(lambda t, l=l: np.exp((t - 1) / temperature) * zonal(l, dim, t), dim)
         assert mercer(l, temperature, dim) == approx(projected, rel=1e-8)
     degrees = np.arange(200)
-    assert np.sum(multiplicity(degrees, dim) * mercer(degrees, temperature, dim)) == approx(1, abs=1e-12)
+    assert np.sum(multiplicity(degrees, dim) * mercer(degrees, temperature, dim)) == approx(
+        1, abs=1e-12
+    )
 
 
 @pytest.mark.parametrize("dim", DIMS)
@@ -93,7 +101,9 @@ def test_the_bias_is_first_order_in_the_temperature_and_no_temperature_is_too_sm
 def test_the_first_multiplier_is_the_constant_of_a_sphere_of_values():
     for width in (2, 3, 5):
         total = mean_of(lambda t: np.exp(t / 0.3), width)
-        assert mean_of(lambda t: t * np.exp(t / 0.3), width) / total == approx(funk_hecke(1, 0.3, width), rel=1e-10)
+        assert mean_of(lambda t: t * np.exp(t / 0.3), width) / total == approx(
+            funk_hecke(1, 0.3, width), rel=1e-10
+        )
 
 
 def draws(dim, length, count, seed=0, queries=200):
@@ -114,9 +124,13 @@ def draws(dim, length, count, seed=0, queries=200):
 def test_predicted_error_of_softmax_attention(float64, dim, temperature, heads):
     length, count = 1000, 60
     queries, keys, values, truth = (jnp.asarray(x) for x in draws(dim, length, count))
-    seen = sum(c * softmax_attention(queries, keys, values, temperature=m * temperature) for c, m in heads)
+    seen = sum(
+        c * softmax_attention(queries, keys, values, temperature=m * temperature) for c, m in heads
+    )
     errors = np.asarray(((seen - truth) ** 2).mean((1, 2)))
-    predicted = softmax_error(length, temperature=temperature, dim=dim, powers=powers_of(dim), noise=0.5, heads=heads)
+    predicted = softmax_error(
+        length, temperature=temperature, dim=dim, powers=powers_of(dim), noise=0.5, heads=heads
+    )
     assert abs(errors.mean() - predicted) < 4 * errors.std() / np.sqrt(count) + 0.02 * predicted
 
 
@@ -126,18 +140,33 @@ def test_predicted_error_of_cme_attention(float64, dim, length):
     queries, keys, values, truth = draws(dim, length, count, seed=4, queries=100)
     seen = cme_attention(queries, keys, values, ridge=0.25, kernel=Exponential(0.5))
     errors = np.asarray(((seen - truth) ** 2).mean((1, 2)))
-    predicted = cme_error(length, ridge=0.25, temperature=0.5, dim=dim, powers=powers_of(dim), noise=0.5)
+    predicted = cme_error(
+        length, ridge=0.25, temperature=0.5, dim=dim, powers=powers_of(dim), noise=0.5
+    )
     assert abs(errors.mean() - predicted) < 4 * errors.std() / np.sqrt(count) + 0.05 * predicted
 
 
 def test_error_of_cme_attention_at_great_length():
     """Slopes and values of the specification's table: gamma = 0.5, noise = 0.5, ridge = noise^2."""
     for dim, rmse in ((2, 0.0273), (3, 0.0478), (6, 0.1127)):
-        settings = {"ridge": 0.25, "temperature": 0.5, "dim": dim, "powers": powers_of(dim), "noise": 0.5}
+        settings = {
+            "ridge": 0.25,
+            "temperature": 0.5,
+            "dim": dim,
+            "powers": powers_of(dim),
+            "noise": 0.5,
+        }
         assert np.sqrt(cme_error(4096, **settings)) == approx(rmse, abs=1e-4)
-        near, far = cme_error(np.array([2e3, 4e3]), **settings), cme_error(np.array([1e6, 1e7]), **settings)
-        assert 0.5 * np.log2(near[1] / near[0]) == approx({2: -0.456, 3: -0.411, 6: -0.306}[dim], abs=0.01)
-        assert 0.5 * np.log10(far[1] / far[0]) == approx({2: -0.476, 3: -0.453, 6: -0.389}[dim], abs=0.01)
+        near, far = (
+            cme_error(np.array([2e3, 4e3]), **settings),
+            cme_error(np.array([1e6, 1e7]), **settings),
+        )
+        assert 0.5 * np.log2(near[1] / near[0]) == approx(
+            {2: -0.456, 3: -0.411, 6: -0.306}[dim], abs=0.01
+        )
+        assert 0.5 * np.log10(far[1] / far[0]) == approx(
+            {2: -0.476, 3: -0.453, 6: -0.389}[dim], abs=0.01
+        )
 
 
 def test_effective_dimension_is_the_trace_of_the_smoother(float64):
@@ -179,7 +208,10 @@ def test_zonal_harmonics_take_jax_arrays(float64):
         (lambda: softmax_error(9, temperature=0.1, dim=3, powers=[-1.0], noise=1.0), "powers"),
         (lambda: optimal_temperature(9, dim=3, powers=[1.0], noise=1.0), "infinite"),
         (lambda: effective_dimension(1e6, ridge=0.1, temperature=1e-7, dim=3), "too small"),
-        (lambda: cme_error(9, ridge=0.0, temperature=0.5, dim=3, powers=[1.0], noise=1.0), "ridge = 0"),
+        (
+            lambda: cme_error(9, ridge=0.0, temperature=0.5, dim=3, powers=[1.0], noise=1.0),
+            "ridge = 0",
+        ),
     ],
 )
 def test_bad_input_is_named(call, says):
@@ -207,7 +239,9 @@ def test_the_limit_sees_the_density_of_the_keys(float64):
 @pytest.mark.parametrize("dim", (2, 3))
 def test_predicted_difference_of_softmax_and_cme_attention(float64, dim):
     length, count = 300, 60
-    queries, keys, values, _ = (jnp.asarray(x) for x in draws(dim, length, count, seed=7, queries=100))
+    queries, keys, values, _ = (
+        jnp.asarray(x) for x in draws(dim, length, count, seed=7, queries=100)
+    )
     inferred = cme_attention(queries, keys, values, ridge=0.25, kernel=Exponential(0.5))
     smoothed = softmax_attention(queries, keys, values, temperature=0.1)
     squares = np.asarray(((inferred - smoothed) ** 2).mean((1, 2)))

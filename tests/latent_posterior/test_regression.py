@@ -41,7 +41,9 @@ def test_the_evidence_is_the_density_of_the_targets(rows):
     values, priors = evidence(spectrum(RBF(0.5), x, np.ones(40)), y, RIDGES)
     for ridge, value, prior in zip(RIDGES, values, priors, strict=True):
         matrix = gram(x, x) + ridge * np.eye(40)
-        assert value == pytest.approx(stats.multivariate_normal.logpdf(y, cov=prior * matrix), rel=1e-9)
+        assert value == pytest.approx(
+            stats.multivariate_normal.logpdf(y, cov=prior * matrix), rel=1e-9
+        )
         for other in (0.9, 1.1):  # the prior variance is the best
             assert value > stats.multivariate_normal.logpdf(y, cov=other * prior * matrix)
 
@@ -52,7 +54,10 @@ def test_leave_one_out_is_leaving_one_out(rows):
     for k, ridge in enumerate(RIDGES):
         for i in (0, 17, 39):
             rest = np.arange(40) != i
-            solved = np.linalg.solve(gram(x[rest], x[rest]) + ridge * np.eye(39), np.column_stack([y[rest], gram(x[rest], x[i : i + 1])]))  # fmt: skip
+            solved = np.linalg.solve(
+                gram(x[rest], x[rest]) + ridge * np.eye(39),
+                np.column_stack([y[rest], gram(x[rest], x[i : i + 1])]),
+            )
             g = gram(x[i : i + 1], x[rest])[0]
             assert left[k, i] == pytest.approx(y[i] - g @ solved[:, 0], rel=1e-8)
             assert variance[k, i] == pytest.approx(ridge + 1 - g @ solved[:, 1], rel=1e-8)
@@ -66,15 +71,22 @@ def test_weights_are_repetitions_in_evidence_and_mean(rows):
     repeated = evidence(spectrum(RBF(0.5), x[many], np.ones(len(many))), y[many], RIDGES)
     np.testing.assert_allclose(weighted, repeated, rtol=1e-8)
     root = np.sqrt(count)
-    short = fit_cme(np.column_stack([x, root]), (root * y)[:, None], ridge=0.3, kernel=Weighted(RBF(0.5)))
+    short = fit_cme(
+        np.column_stack([x, root]), (root * y)[:, None], ridge=0.3, kernel=Weighted(RBF(0.5))
+    )
     long = fit_cme(x[many], y[many, None], ridge=0.3, kernel=RBF(0.5))
     queries = np.random.default_rng(1).normal(size=(5, 2))
-    np.testing.assert_allclose(short.mean(np.column_stack([queries, np.ones(5)])), long.mean(queries), rtol=1e-8)
+    np.testing.assert_allclose(
+        short.mean(np.column_stack([queries, np.ones(5)])), long.mean(queries), rtol=1e-8
+    )
 
 
 def test_features_stand_in_for_the_whole_spectrum(rows, monkeypatch):
     x, y = rows
-    whole = evidence(spectrum(RBF(0.5), x, np.ones(40)), y, RIDGES)[0], leave_one_out(spectrum(RBF(0.5), x, np.ones(40)), y, RIDGES)[0]  # fmt: skip
+    whole = (
+        evidence(spectrum(RBF(0.5), x, np.ones(40)), y, RIDGES)[0],
+        leave_one_out(spectrum(RBF(0.5), x, np.ones(40)), y, RIDGES)[0],
+    )
     monkeypatch.setattr(regression, "SMALL", 10)
     part = spectrum(RBF(0.5), x, np.ones(40))
     np.testing.assert_allclose(evidence(part, y, RIDGES)[0], whole[0], rtol=1e-4)
@@ -89,7 +101,9 @@ def test_the_choice_is_near_the_truth(how):
     chosen = choose_kernel(x, y, np.ones(300), how=how)
     assert 0.2 < chosen.temperature < 1.3 and 0.01 < chosen.ridge < 0.2
     fixed = choose_kernel(x, y, np.ones(300), how=how, temperature=0.5, ridge=0.04)
-    assert (fixed.temperature, fixed.ridge) == (0.5, 0.04) and fixed.prior == pytest.approx(1, rel=0.4)
+    assert (fixed.temperature, fixed.ridge) == (0.5, 0.04) and fixed.prior == pytest.approx(
+        1, rel=0.4
+    )
 
 
 def test_softmax_attention_leaves_each_row_out_of_its_own_choice(rows):
@@ -99,7 +113,10 @@ def test_softmax_attention_leaves_each_row_out_of_its_own_choice(rows):
     assert (np.diag(weights) == 0).all()
     np.testing.assert_allclose(weights.sum(1), 1)
     chosen = choose_softmax(x, y, np.ones(40))
-    loss = {t: np.mean((y - attend(squares, np.ones(40), t, aside=True) @ y) ** 2) for t in chosen * np.array([0.25, 1, 4])}  # fmt: skip
+    loss = {
+        t: np.mean((y - attend(squares, np.ones(40), t, aside=True) @ y) ** 2)
+        for t in chosen * np.array([0.25, 1, 4])
+    }
     assert loss[chosen] == min(loss.values())
 
 
@@ -150,7 +167,9 @@ def test_skewness_and_a_scale_that_varies_are_seen(fitted):
 def test_intervals_cover_as_they_say_in_the_mean_over_training_sets(attention):
     covered = []
     for seed in range(SEED, SEED + 12):
-        uniform = fit_regression(*skewed(300, seed), attention=attention).distribution(*skewed(500, seed + 100))
+        uniform = fit_regression(*skewed(300, seed), attention=attention).distribution(
+            *skewed(500, seed + 100)
+        )
         covered.append(np.mean((uniform > 0.05) & (uniform < 0.95)))
     assert np.mean(covered) == pytest.approx(0.9, abs=0.035)
 
@@ -167,7 +186,11 @@ def test_an_interval_holds_the_share_of_rows_that_were_left_out(rows, monkeypatc
     for coverage in (0.3, 0.5, 0.9):
         assert abs((central <= found.law.level(coverage) + 1e-9).sum() - 41 * coverage) <= 1
         low, high = found.interval(x, coverage).T
-        np.testing.assert_allclose(found.distribution(x, high) - found.distribution(x, low), found.law.level(coverage), atol=1e-4)  # fmt: skip
+        np.testing.assert_allclose(
+            found.distribution(x, high) - found.distribution(x, low),
+            found.law.level(coverage),
+            atol=1e-4,
+        )
     monkeypatch.setattr(regression, "FEW", 0)  # beyond, one by one and in closed form
     alone = fit_regression(x, y, temperature=0.5, ridge=0.1).law
     assert 0 < alone.level(0.01) < alone.level(0.5) < alone.level(0.99) < 1
@@ -176,10 +199,15 @@ def test_an_interval_holds_the_share_of_rows_that_were_left_out(rows, monkeypatc
 def test_a_row_of_weight_two_has_two_ranks(fitted):
     law = fitted.law
     count = 1 + np.arange(len(law.central)) % 3
-    parts = {name: np.repeat(getattr(law, name), count, 0) for name in ("keys", "squared", "shape", "central")}
+    parts = {
+        name: np.repeat(getattr(law, name), count, 0)
+        for name in ("keys", "squared", "shape", "central")
+    }
     many = replace(law, **parts, weight=np.ones(count.sum()))
     for coverage in (0.05, 0.5, 0.9, 0.999):
-        assert replace(law, weight=count.astype(float)).level(coverage) == pytest.approx(many.level(coverage))
+        assert replace(law, weight=count.astype(float)).level(coverage) == pytest.approx(
+            many.level(coverage)
+        )
 
 
 def test_intervals_of_few_rows_are_no_shorter_than_they_say():
@@ -216,7 +244,9 @@ def test_attention_weights_give_the_mean(fitted):
     at = np.array([[0.3], [1.1]])
     weights = fitted.attention(at)
     centre = fitted.centre if fitted.cme is not None else 0.0
-    np.testing.assert_allclose(centre + weights @ (fitted.target - centre), fitted.mean(at), atol=1e-8)
+    np.testing.assert_allclose(
+        centre + weights @ (fitted.target - centre), fitted.mean(at), atol=1e-8
+    )
 
 
 def test_centres_serve_where_rows_are_many(monkeypatch):
@@ -226,7 +256,9 @@ def test_centres_serve_where_rows_are_many(monkeypatch):
     at = np.linspace(0.1, 1.9, 9)[:, None]
     np.testing.assert_allclose(about.mean(at), exact.mean(at), atol=2e-3)
     np.testing.assert_allclose(about.spread(at), exact.spread(at), rtol=2e-2)
-    np.testing.assert_allclose(about.attention(at) @ (y - y.mean()), exact.mean(at) - y.mean(), atol=2e-3)
+    np.testing.assert_allclose(
+        about.attention(at) @ (y - y.mean()), exact.mean(at) - y.mean(), atol=2e-3
+    )
 
 
 def test_the_linear_kernel_is_bayesian_linear_regression(rows):
@@ -258,4 +290,6 @@ def test_quantiles_of_heavy_tails_invert_the_distribution():
 
 
 def test_a_single_row_looks_at_itself():
-    np.testing.assert_array_equal(regression.attend(np.zeros((1, 1)), np.ones(1), 1.0, aside=True), [[1.0]])
+    np.testing.assert_array_equal(
+        regression.attend(np.zeros((1, 1)), np.ones(1), 1.0, aside=True), [[1.0]]
+    )

@@ -83,8 +83,16 @@ def test_the_coverage_number_bounds_every_loss():
         (lambda: condition_number(T, D[:, :4]), "reads 5 entries and downstream 4"),
         (lambda: condition_number(T, np.full((1, 5), np.nan)), "downstream has an entry"),
         (lambda: condition_number(np.ones((0, 5)), D), "must be a matrix"),
-        (lambda: condition_number(np.ones((6, 2)), np.ones((5, 2)), features=np.ones((6, 1))), "downstream has 5 rows"),
-        (lambda: condition_number(np.ones((3, 2)), np.ones((3, 2)), features=RNG.normal(size=(3, 4))), "not full rank"),
+        (
+            lambda: condition_number(np.ones((6, 2)), np.ones((5, 2)), features=np.ones((6, 1))),
+            "downstream has 5 rows",
+        ),
+        (
+            lambda: condition_number(
+                np.ones((3, 2)), np.ones((3, 2)), features=RNG.normal(size=(3, 4))
+            ),
+            "not full rank",
+        ),
         (lambda: coverage_number([1.0], [0.5, 0.5]), "two lists of one length"),
         (lambda: coverage_number([0.5, 0.5], [0.5, 0.6]), "downstream has the least entry"),
     ],
@@ -97,7 +105,11 @@ def test_bad_input_is_told_in_a_sentence(make, words):
 def test_noisy_targets_that_do_not_show_a_direction_are_blind_to_it():
     features = RNG.normal(size=(1000, 4))
     shown, reads = np.diag([1.0, 1, 1, 0]), np.array([[0.0, 0, 0, 1]])
-    found = condition_number(features @ shown + 0.1 * RNG.normal(size=(1000, 4)), features @ reads.T, features=features)
+    found = condition_number(
+        features @ shown + 0.1 * RNG.normal(size=(1000, 4)), features @ reads.T, features=features
+    )
     assert np.isinf(found.value) and "sees 3 of 4" in found.reason
-    seen = condition_number(features @ shown, features[:, 0] + 0.1 * RNG.normal(size=1000), features=features)
+    seen = condition_number(
+        features @ shown, features[:, 0] + 0.1 * RNG.normal(size=1000), features=features
+    )
     assert seen.value == approx(1, abs=0.1)

@@ -47,11 +47,19 @@ def test_the_heads_in_rows_are_the_heads_bag_by_bag(float64):
     laid = Bags.of(bags, dim=bucket(5))
     heads = Heads(*(rng.normal(size=s) for s in ((3, 2, 5), (3, 2), (3, 2, 5, 4), (3, 4))))
     square = (laid.tokens**2).sum(-1)
-    padded = heads._replace(select=np.pad(heads.select, ((0, 0), (0, 0), (0, 1))), value=np.pad(heads.value, ((0, 0), (0, 0), (0, 1), (0, 0))))  # fmt: skip
-    data = Data(laid.tokens, square, laid.share > 0, laid.bag, np.zeros((bucket(24), 4)), None, None)
+    padded = heads._replace(
+        select=np.pad(heads.select, ((0, 0), (0, 0), (0, 1))),
+        value=np.pad(heads.value, ((0, 0), (0, 0), (0, 1), (0, 0))),
+    )
+    data = Data(
+        laid.tokens, square, laid.share > 0, laid.bag, np.zeros((bucket(24), 4)), None, None
+    )
     said = np.asarray(respond(padded, data))
     for i, bag in enumerate(bags):
-        scores = np.einsum("ld,ahd->lah", bag, heads.select) + (bag**2).sum(1)[:, None, None] * heads.norm
+        scores = (
+            np.einsum("ld,ahd->lah", bag, heads.select)
+            + (bag**2).sum(1)[:, None, None] * heads.norm
+        )
         p = special.softmax(scores, axis=0)
         np.testing.assert_allclose(
             said[i], heads.offset + np.einsum("lah,ld,ahdk->ak", p, bag, heads.value), atol=1e-10
@@ -65,11 +73,15 @@ def test_moments_are_the_means_of_target_times_instance_and_its_square(dim):
     found = moments(Bags.of(bags), y, w)
     c = w * (y - w @ y / w.sum()) / w.sum()
     matrix = sum(ci * x.T @ x / len(x) for ci, x in zip(c, bags, strict=True))
-    np.testing.assert_allclose(found.first, sum(ci * x.mean(0) for ci, x in zip(c, bags, strict=True)), atol=1e-12)
+    np.testing.assert_allclose(
+        found.first, sum(ci * x.mean(0) for ci, x in zip(c, bags, strict=True)), atol=1e-12
+    )
     values, vectors = np.linalg.eigh(matrix)
     assert found.size == pytest.approx(abs(values).max(), rel=1e-5)
     assert abs(found.high @ vectors[:, -1]) == pytest.approx(1, abs=1e-3)
-    np.testing.assert_allclose(found.product(y[:1] * np.ones(dim)), matrix @ (y[:1] * np.ones(dim)), atol=1e-10)
+    np.testing.assert_allclose(
+        found.product(y[:1] * np.ones(dim)), matrix @ (y[:1] * np.ones(dim)), atol=1e-10
+    )
 
 
 def test_the_moments_of_the_task_point_at_its_stars():
@@ -88,7 +100,12 @@ def test_the_moments_of_the_task_point_at_its_stars():
 def drawn(dim, samples, seed):
     task = SingleLocation(dim=dim, noise=0.1, key=jax.random.key(seed))
     batch = task.sample(jax.random.key(seed + 1), samples)
-    return task, list(np.asarray(batch.tokens, float)), np.asarray(batch.target, float), np.asarray(batch.location)
+    return (
+        task,
+        list(np.asarray(batch.tokens, float)),
+        np.asarray(batch.target, float),
+        np.asarray(batch.location),
+    )
 
 
 def test_a_fit_finds_the_instance_that_decides():
@@ -104,7 +121,10 @@ def test_a_fit_finds_the_instance_that_decides():
     # what was held out knows how good it is
     aside = np.mean((found.aside[:, 0] - y) ** 2)
     assert aside == pytest.approx(excess + 0.01, abs=0.03)
-    assert np.mean((linear_aside(bags, y[:, None], np.ones(1000), np.arange(1000) % 5)[:, 0] - y) ** 2) > 5 * aside
+    assert (
+        np.mean((linear_aside(bags, y[:, None], np.ones(1000), np.arange(1000) % 5)[:, 0] - y) ** 2)
+        > 5 * aside
+    )
 
 
 def test_weights_are_repetitions():
@@ -115,7 +135,10 @@ def test_weights_are_repetitions():
     fold = np.arange(40) % 5
     weighted = fit_selection(bags, y, weight=twice, fold=fold, heads=1)
     repeated = fit_selection(
-        bags + bags[:10], np.concatenate([y, y[:10]]), fold=np.concatenate([fold, fold[:10]]), heads=1
+        bags + bags[:10],
+        np.concatenate([y, y[:10]]),
+        fold=np.concatenate([fold, fold[:10]]),
+        heads=1,
     )
     np.testing.assert_allclose(weighted.respond(bags), repeated.respond(bags), atol=2e-2)
     np.testing.assert_allclose(weighted.scaling.mean, repeated.scaling.mean)
@@ -137,10 +160,16 @@ def test_one_instance_a_bag_is_ridge_regression():
     rng = np.random.default_rng(SEED)
     x = rng.normal(size=(200, 4))
     y = x @ [1.0, -2.0, 0.0, 0.5] + 0.1 * rng.normal(size=200)
-    found = fit_selection([row[None] for row in x], y[:, None], penalty=0.01, heads=1, trips=300, tolerance=1e-5)
+    found = fit_selection(
+        [row[None] for row in x], y[:, None], penalty=0.01, heads=1, trips=300, tolerance=1e-5
+    )
     scaled = (x - x.mean(0)) / x.std(0)
-    slope = np.linalg.solve(scaled.T @ scaled / 200 + 0.01 * np.eye(4), scaled.T @ (y - y.mean()) / 200)
-    np.testing.assert_allclose(found.respond([row[None] for row in x])[:, 0], y.mean() + scaled @ slope, atol=5e-3)
+    slope = np.linalg.solve(
+        scaled.T @ scaled / 200 + 0.01 * np.eye(4), scaled.T @ (y - y.mean()) / 200
+    )
+    np.testing.assert_allclose(
+        found.respond([row[None] for row in x])[:, 0], y.mean() + scaled @ slope, atol=5e-3
+    )
 
 
 def test_a_constant_target_is_said_of_every_bag():
@@ -168,6 +197,8 @@ def test_what_is_held_out_knows_nothing_of_its_targets():
         rng = np.random.default_rng([SEED, draw])
         bags = list(rng.normal(size=(60, 3, 380)))
         y = rng.permutation(np.arange(60) % 2)
-        found = fit_selection(bags, y[:, None].astype(float), loss="logistic", penalty=1e-3, heads=1, seed=draw)
+        found = fit_selection(
+            bags, y[:, None].astype(float), loss="logistic", penalty=1e-3, heads=1, seed=draw
+        )
         right.append(np.mean((found.aside[:, 0] > 0) == y))
     assert np.mean(right) <= 0.5 + 3 * 0.5 / np.sqrt(60 * len(right))

@@ -19,7 +19,11 @@ from attlas.single_location.baselines import (
 def test_sampled_baselines_are_the_closed_forms(samples):
     task = SingleLocation(dim=30, length=6, gamma=0.9, noise=0.2)
     found = sampled_baselines(task, 0.2, jax.random.key(5), samples)
-    expected = {"constant": task.constant_risk(), "linear": task.linear_risk(), "oracle": float(task.oracle_risk(0.2))}
+    expected = {
+        "constant": task.constant_risk(),
+        "linear": task.linear_risk(),
+        "oracle": float(task.oracle_risk(0.2)),
+    }
     for name, value in expected.items():
         assert abs(float(found[name].mean) - value) < 4.5 * float(found[name].error)
 
@@ -30,7 +34,9 @@ def test_the_projected_bayes_risk_is_that_of_the_bayes_predictor():
     losses = {
         "bayes": np.asarray((task.bayes_predict(batch.tokens) - batch.target) ** 2, float),
         "linear": np.asarray((task.linear_predict(batch.tokens) - batch.target) ** 2, float),
-        "oracle": np.asarray((predict(batch.tokens, task.k_star, task.v_star, 0.3) - batch.target) ** 2, float),
+        "oracle": np.asarray(
+            (predict(batch.tokens, task.k_star, task.v_star, 0.3) - batch.target) ** 2, float
+        ),
     }
     found = sampled_baselines(task, 0.3, jax.random.key(7), 200_000)
     for name, loss in losses.items():
@@ -62,7 +68,9 @@ def test_the_best_linear_weight_is_that_of_least_squares():
     batch = task.sample(jax.random.key(12), 400_000)
     summed = np.asarray(batch.tokens.sum(1), float)
     fitted = np.linalg.lstsq(summed, np.asarray(batch.target, float), rcond=None)[0]
-    assert fitted == approx(task.gamma**2 / (task.gamma**2 + task.length - 1) * task.v_star, abs=0.006)
+    assert fitted == approx(
+        task.gamma**2 / (task.gamma**2 + task.length - 1) * task.v_star, abs=0.006
+    )
     ones = np.asarray(task.linear_predict(batch.tokens), float)
     assert ones == approx(summed @ task.v_star / 3, abs=1e-4)
 
@@ -76,7 +84,11 @@ def test_oracle_below_linear_wherever_the_claim_says_so():
 
 
 def test_the_excess_bound_holds_and_its_parts_do():
-    for dim, length, gamma, lam in ((4, 2, 0.3, 1.0), (400, 10, 0.7, 0.06), (10**6, 100, 1.0, 0.002)):
+    for dim, length, gamma, lam in (
+        (4, 2, 0.3, 1.0),
+        (400, 10, 0.7, 0.06),
+        (10**6, 100, 1.0, 0.002),
+    ):
         task = SingleLocation(dim, length, gamma)
         assert float(risk(task, ORACLE, lam)) <= float(oracle_excess_bound(task, lam))
 
@@ -103,10 +115,18 @@ def test_the_softmax_gap_of_two_tokens_is_one_integral(dim, beta):
     spread = np.sqrt(1 + 0.7**2)
 
     def loss(x):  # of the difference of the two scores, N(m, spread^2)
-        return spread**2 * special.expit(-(beta or task.m) * x) ** 2 * np.exp(-(((x - task.m) / spread) ** 2) / 2)
+        return (
+            spread**2
+            * special.expit(-(beta or task.m) * x) ** 2
+            * np.exp(-(((x - task.m) / spread) ** 2) / 2)
+        )
 
     at = [0.0, max(task.m - 2 * (beta or task.m) * spread**2, 0.0)]
-    area = integrate.quad(loss, -30, 60, points=at, limit=500, epsabs=0)[0] / np.sqrt(2 * np.pi) / spread
+    area = (
+        integrate.quad(loss, -30, 60, points=at, limit=500, epsabs=0)[0]
+        / np.sqrt(2 * np.pi)
+        / spread
+    )
     log, error = softmax_gap(task, jax.random.key(2), 200_000, beta)
     assert abs(log - np.log(area)) < 4.5 * error
 
@@ -115,6 +135,9 @@ def test_large_dimension_formulas_have_the_right_constant():
     # What is left is of order 1/d: 5 % at d = 80, half a percent at d = 640.
     for gamma in (0.5**0.5, 1.0, 1.3):
         task = SingleLocation(1280, 10, gamma)
-        for gap, asymptote in ((bayes_gap, log_bayes_asymptote), (softmax_gap, log_softmax_asymptote)):
+        for gap, asymptote in (
+            (bayes_gap, log_bayes_asymptote),
+            (softmax_gap, log_softmax_asymptote),
+        ):
             log, error = gap(task, jax.random.key(10), 400_000)
             assert abs(log - float(asymptote(task.constants, 1280.0))) < 4 * error + 0.01

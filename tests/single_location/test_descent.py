@@ -44,26 +44,34 @@ def test_descent_closes_on_the_five_overlaps(task, lam, step_size):
 def test_everything_recorded_belongs_to_the_same_step():
     task = SingleLocation(50)
     path = descend(
-        task, sphere_start(task, jax.random.key(0), 3), lam=InverseDecay(0.5, 0.01), step_size=1e-3, steps=100
+        task,
+        sphere_start(task, jax.random.key(0), 3),
+        lam=InverseDecay(0.5, 0.01),
+        step_size=1e-3,
+        steps=100,
     )
     for t in (0, 100):
         here = path.sel(step=t)
         overlaps = Overlaps(*(here[name].values for name in Overlaps._fields))
-        assert here["risk"].values == approx(np.asarray(risk(task, overlaps, 0.5 / (1 + 0.01 * t))), abs=1e-14)
+        assert here["risk"].values == approx(
+            np.asarray(risk(task, overlaps, 0.5 / (1 + 0.01 * t))), abs=1e-14
+        )
         assert here["distance"].values == approx(np.asarray(overlaps.distance), abs=1e-15)
 
 
 def test_the_manifold_keeps_its_exact_zeros():
     task = SingleLocation()
-    path = descend(task, manifold_start(task, jax.random.key(5), 8), lam=0.1, step_size=4e-3, steps=5000)
+    path = descend(
+        task, manifold_start(task, jax.random.key(5), 8), lam=0.1, step_size=4e-3, steps=5000
+    )
     assert path["distance"].values.max() == 0
 
 
 def test_descent_from_the_manifold_reaches_the_oracle_as_in_figure_3b():
     task = SingleLocation()
-    last = descend(task, manifold_start(task, jax.random.key(6), 30), lam=0.1, step_size=4e-3, steps=20_000).isel(
-        step=-1
-    )
+    last = descend(
+        task, manifold_start(task, jax.random.key(6), 30), lam=0.1, step_size=4e-3, steps=20_000
+    ).isel(step=-1)
     assert (last["kappa"] * last["nu"] > 0).all()
     assert abs(last["kappa"]).min() > 0.97 and abs(last["nu"]).min() > 0.999
     assert last["risk"].values == approx(0.11369, abs=1e-4)
@@ -74,9 +82,12 @@ def test_plain_functions_are_schedules():
     start = sphere_start(task, jax.random.key(1), 2)
     options = {"step_size": 1e-3, "steps": 50}
     mine = descend(task, start, lam=lambda t: 0.5 / (1 + 1e-4 * t), **options)
-    assert np.array_equal(mine["risk"], descend(task, start, lam=InverseDecay(0.5), **options)["risk"])
     assert np.array_equal(
-        descend(task, start, lam=0.5, **options)["risk"], descend(task, start, lam=Constant(0.5), **options)["risk"]
+        mine["risk"], descend(task, start, lam=InverseDecay(0.5), **options)["risk"]
+    )
+    assert np.array_equal(
+        descend(task, start, lam=0.5, **options)["risk"],
+        descend(task, start, lam=Constant(0.5), **options)["risk"],
     )
 
 
@@ -101,7 +112,10 @@ def test_starts_on_the_sphere_have_the_law_of_uniform_vectors(dim):
     k, v = random_vectors(8, 4000, dim)
     for mine, its in zip(drawn, Overlaps.of(k, v, task), strict=True):
         assert stats.ks_2samp(np.asarray(mine), np.asarray(its)).pvalue > 1e-4
-    joint = [np.asarray(x.kappa) * np.asarray(x.theta) * np.asarray(x.rho) for x in (drawn, Overlaps.of(k, v, task))]
+    joint = [
+        np.asarray(x.kappa) * np.asarray(x.theta) * np.asarray(x.rho)
+        for x in (drawn, Overlaps.of(k, v, task))
+    ]
     assert stats.ks_2samp(*joint).pvalue > 1e-4
 
 

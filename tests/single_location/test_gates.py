@@ -26,7 +26,9 @@ from attlas.single_location import (
 from attlas.single_location.gates import ACTIVATIONS, best_gate_excess, oracle_excess, tuned_gate
 from attlas.single_location.population import heads_with
 
-HEADS = Overlaps(*(np.array(x) for x in ([0.3, -0.5], [0.6, 0.2], [0.2, 0.4], [-0.4, 0.3], [0.1, -0.3])))
+HEADS = Overlaps(
+    *(np.array(x) for x in ([0.3, -0.5], [0.6, 0.2], [0.2, 0.4], [-0.4, 0.3], [0.1, -0.3]))
+)
 TASK = SingleLocation(dim=30, length=6, gamma=0.9, noise=0.2)
 
 
@@ -34,8 +36,12 @@ def test_a_gate_is_tuned_for_long_sequences_too():
     from attlas.single_location.baselines import linear_attention
 
     task = SingleLocation(40, 1000)
-    assert tuned_gate(task, "identity", offset=False).excess == approx(linear_attention(task)[1], rel=1e-8)
-    assert tuned_gate(task, "erf", offset=False).excess == approx(float(task.oracle_risk(task.best_lam())), rel=1e-6)
+    assert tuned_gate(task, "identity", offset=False).excess == approx(
+        linear_attention(task)[1], rel=1e-8
+    )
+    assert tuned_gate(task, "erf", offset=False).excess == approx(
+        float(task.oracle_risk(task.best_lam())), rel=1e-6
+    )
 
 
 def test_the_quadrature_sees_its_own_tails():
@@ -48,7 +54,10 @@ def test_the_quadrature_of_erf_is_the_closed_form(lam):
     value, error = risk_quadrature(TASK, HEADS, lam, "erf")
     assert value == approx(risk(TASK, HEADS, lam), rel=1e-11)
     assert (error < 1e-7).all()
-    closed, numeric = risk_gradient(TASK, HEADS, lam), risk_gradient(TASK, HEADS, lam, Gate("erf", np.zeros(2)))
+    closed, numeric = (
+        risk_gradient(TASK, HEADS, lam),
+        risk_gradient(TASK, HEADS, lam, Gate("erf", np.zeros(2))),
+    )
     for name in Overlaps._fields:
         assert getattr(numeric, name) == approx(getattr(closed, name), rel=1e-8, abs=1e-9)
 
@@ -66,12 +75,16 @@ def test_the_risk_of_a_gate_is_the_mean_loss_on_tokens(activation):
 
 def test_the_sampled_twin_draws_projections_of_the_same_law():
     sampled = sampled_risk(TASK, HEADS, 0.8, jax.random.key(2), 200_000, Gate("relu", 0.2))
-    assert (abs(sampled.mean - risk(TASK, HEADS, 0.8, Gate("relu", 0.2))) < 4.5 * sampled.error).all()
+    assert (
+        abs(sampled.mean - risk(TASK, HEADS, 0.8, Gate("relu", 0.2))) < 4.5 * sampled.error
+    ).all()
     k, v = heads_with(HEADS, TASK.dim)
     batch = TASK.sample(jax.random.key(3), 200_000)
     softmax = sampled_risk(TASK, HEADS, 2.0, jax.random.key(4), 200_000, "softmax")
     for i in range(2):
-        loss = np.asarray((predict(batch.tokens, k[i], v[i], 2.0, "softmax") - batch.target) ** 2, float)
+        loss = np.asarray(
+            (predict(batch.tokens, k[i], v[i], 2.0, "softmax") - batch.target) ** 2, float
+        )
         error = np.hypot(loss.std() / np.sqrt(len(loss)), softmax.error[i])
         assert abs(loss.mean() - softmax.mean[i]) < 4.5 * error
 
@@ -87,7 +100,9 @@ def test_derivatives_are_those_of_the_risk_for_a_jump_too(activation):
 
 
 def test_terms_sum_to_the_risk():
-    assert sum(risk_terms(TASK, HEADS, 0.7, "tanh")) == approx(risk(TASK, HEADS, 0.7, "tanh"), rel=1e-12)
+    assert sum(risk_terms(TASK, HEADS, 0.7, "tanh")) == approx(
+        risk(TASK, HEADS, 0.7, "tanh"), rel=1e-12
+    )
 
 
 def test_linear_attention_is_a_gate_in_closed_form():
@@ -96,7 +111,11 @@ def test_linear_attention_is_a_gate_in_closed_form():
     for task in (SingleLocation(80, 10), SingleLocation(20, 4, 1.3)):
         lam, excess = linear_attention(task)
         assert risk(task, ORACLE, lam, "identity") == approx(excess, rel=1e-10)
-        assert risk(task, ORACLE, 1.01 * lam, "identity") > excess < risk(task, ORACLE, 0.99 * lam, "identity")
+        assert (
+            risk(task, ORACLE, 1.01 * lam, "identity")
+            > excess
+            < risk(task, ORACLE, 0.99 * lam, "identity")
+        )
         assert tuned_gate(task, "identity", offset=False).excess == approx(excess, rel=1e-8)
 
 
@@ -106,16 +125,18 @@ def test_a_threshold_has_a_closed_form_at_the_oracle():
     exact = task.gamma**2 * special.ndtr(-(task.m - t) / task.gamma) + 9 * special.ndtr(-t)
     assert oracle_excess(task, 2.0, Gate("step", 2.0 * t)) == approx(exact, rel=1e-10)
     best = tuned_gate(task, "step")
-    grid = task.gamma**2 * special.ndtr(-(task.m - np.linspace(2, 6, 4001)) / task.gamma) + 9 * special.ndtr(
-        -np.linspace(2, 6, 4001)
-    )
+    grid = task.gamma**2 * special.ndtr(
+        -(task.m - np.linspace(2, 6, 4001)) / task.gamma
+    ) + 9 * special.ndtr(-np.linspace(2, 6, 4001))
     assert best.excess == approx(grid.min(), rel=1e-6)
 
 
 def test_the_oracle_excess_is_the_risk_without_cancellation():
     for name in ACTIVATIONS:
         gate = Gate(name, 1.0)
-        assert oracle_excess(TASK, 0.6, gate) + TASK.noise**2 == approx(risk(TASK, ORACLE, 0.6, gate), rel=1e-10)
+        assert oracle_excess(TASK, 0.6, gate) + TASK.noise**2 == approx(
+            risk(TASK, ORACLE, 0.6, gate), rel=1e-10
+        )
 
 
 def test_no_gate_beats_the_best():

@@ -25,7 +25,9 @@ def test_the_flow_is_the_limit_of_small_steps():
     task, alpha = SingleLocation(30), 1e-7
     after = descend(task, start, lam=0.7, step_size=alpha, steps=1).isel(step=-1)
     for name, speed in flow(task, start, 0.7)._asdict().items():
-        assert (after[name].values - getattr(start, name)) / alpha == approx(speed, rel=1e-4, abs=1e-4)
+        assert (after[name].values - getattr(start, name)) / alpha == approx(
+            speed, rel=1e-4, abs=1e-4
+        )
 
 
 def test_the_flow_lowers_the_risk():
@@ -48,21 +50,35 @@ def test_spectra_across_the_manifold(lam, place, expected):
     closed = transverse_matrix(TASK, *place, lam)
     assert np.sort(np.linalg.eigvals(closed).real) == approx(expected, rel=0.02)
     with jax.enable_x64(True):
-        automatic = -np.asarray(jacobian(TASK.constants, Overlaps(*place, 0.0, 0.0, 0.0), lam))[2:, 2:]
+        automatic = -np.asarray(jacobian(TASK.constants, Overlaps(*place, 0.0, 0.0, 0.0), lam))[
+            2:, 2:
+        ]
     assert closed == approx(automatic, abs=1e-11)
 
 
 def test_the_critical_sharpness_and_its_limit():
-    for task, expected in ((TASK, 0.892438), (SingleLocation(80), 1.007782), (SingleLocation(400, 40), 0.988472)):
+    for task, expected in (
+        (TASK, 0.892438),
+        (SingleLocation(80), 1.007782),
+        (SingleLocation(400, 40), 0.988472),
+    ):
         assert critical_lam(task) == approx(expected, abs=1e-6)
-        assert stability(task, ORACLE, 0.99 * expected)[-1] < 0 < stability(task, ORACLE, 1.01 * expected)[-1]
+        assert (
+            stability(task, ORACLE, 0.99 * expected)[-1]
+            < 0
+            < stability(task, ORACLE, 1.01 * expected)[-1]
+        )
     assert critical_lam(SingleLocation(10**9)) == approx(3**0.5 / 2, abs=1e-6)
     with pytest.raises(InputError, match="dim = 4: a critical lam exists for dim above"):
         critical_lam(SingleLocation(4, 10))
 
 
 def test_the_swapped_point_is_fixed_stable_and_sometimes_better():
-    for lam, swapped, oracle in ((1 / 13, 0.06889, 0.07501), (0.0638, 0.0476, 0.0671), (0.1, 0.1155, 0.1135)):
+    for lam, swapped, oracle in (
+        (1 / 13, 0.06889, 0.07501),
+        (0.0638, 0.0476, 0.0671),
+        (0.1, 0.1155, 0.1135),
+    ):
         place = swapped_point(TASK, lam)
         assert max(abs(speed) for speed in flow(TASK, place, lam)) < 1e-12
         assert stability(TASK, place, lam)[-1] < 0
@@ -74,7 +90,9 @@ def test_the_race_from_the_origin():
     rates = escape_rates(TASK, np.array([0.05, 0.1, 0.5, 1.0, 2.0]))
     assert rates.oracle / rates.swapped == approx([1.001, 1.006, 1.222, 1.786, 3.35], rel=1e-3)
     with jax.enable_x64(True):
-        spectrum = np.linalg.eigvals(np.asarray(jacobian(TASK.constants, Overlaps(0.0, 0.0, 0.0, 0.0, 0.0), 0.5))).real
+        spectrum = np.linalg.eigvals(
+            np.asarray(jacobian(TASK.constants, Overlaps(0.0, 0.0, 0.0, 0.0, 0.0), 0.5))
+        ).real
     assert sorted(spectrum)[-2:] == approx(sorted([rates.oracle[2], rates.swapped[2]]), rel=1e-10)
 
 
@@ -84,12 +102,19 @@ def test_the_rate_at_the_corner_is_an_eigenvalue_there():
 
 
 def test_the_published_step_is_above_the_flip_threshold_and_the_others_are_below():
-    assert stable_step(TASK, 1.0) < 4e-3 and stable_step(TASK, 0.1) > 4e-3 and stable_step(TASK, 0.9) > 1e-3
+    assert (
+        stable_step(TASK, 1.0) < 4e-3
+        and stable_step(TASK, 0.1) > 4e-3
+        and stable_step(TASK, 0.9) > 1e-3
+    )
 
 
 def test_the_penalty_lowers_the_location_overlap_of_the_value():
     start = sphere_start(TASK, jax.random.key(3), 10)
-    ends = [descend(TASK, start, lam=0.1, step_size=4e-3, steps=3000, penalty=w).isel(step=-1) for w in (0.0, 5.0)]
+    ends = [
+        descend(TASK, start, lam=0.1, step_size=4e-3, steps=3000, penalty=w).isel(step=-1)
+        for w in (0.0, 5.0)
+    ]
     assert abs(ends[1]["theta"]).max() < 0.05 < abs(ends[0]["theta"]).max()
     with pytest.raises(InputError, match="penalty = -1"):
         descend(TASK, start, lam=0.1, step_size=4e-3, steps=1, penalty=-1.0)

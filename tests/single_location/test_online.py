@@ -39,7 +39,10 @@ def test_gaussian_pairs_are_gaussian_and_independent():
     assert abs(np.corrcoef(a, b)[0, 1]) < 0.007 and abs(np.corrcoef(a**2, b**2)[0, 1]) < 0.007
     # The polynomials are the circle functions to single precision.
     angle = np.arange(0, 2**32, 2**20, dtype=np.uint32)
-    c, s = (np.asarray(x, float) for x in gaussian_pairs(jnp.asarray(angle), jnp.full_like(angle, 2**31)))
+    c, s = (
+        np.asarray(x, float)
+        for x in gaussian_pairs(jnp.asarray(angle), jnp.full_like(angle, 2**31))
+    )
     assert np.hypot(c, s) == approx(np.full(len(angle), np.sqrt(2 * np.log(2))), rel=1e-6)
 
 
@@ -53,7 +56,9 @@ def test_results_do_not_depend_on_how_many_repeats_or_steps_are_run_or_how_it_is
         np.testing.assert_array_equal(whole[name][:7], few[name])
         np.testing.assert_array_equal(whole[name].sel(step=50), short[name].sel(step=50))
         np.testing.assert_array_equal(whole[name].sel(step=1100), sparse[name].sel(step=1100))
-    assert not np.array_equal(whole["kappa"], descend_online(TASK, start, steps=1100, seed=6, **RUN)["kappa"])
+    assert not np.array_equal(
+        whole["kappa"], descend_online(TASK, start, steps=1100, seed=6, **RUN)["kappa"]
+    )
     assert (whole["status"] == "completed").all() and (whole["survived"] == 1100).all()
 
 
@@ -75,20 +80,38 @@ def test_the_expected_step_is_that_of_the_population_gradient():
     for name in ("kappa", "nu", "theta", "eta"):
         moves = (noisy[name][:, 1] - noisy[name][:, 0]).values / alpha
         expected = float(exact[name][0, 1] - exact[name][0, 0]) / alpha
-        assert abs(moves.mean() - expected) < 5 * moves.std() / np.sqrt(len(moves)) + 0.02 * abs(expected) + 0.01
+        assert (
+            abs(moves.mean() - expected)
+            < 5 * moves.std() / np.sqrt(len(moves)) + 0.02 * abs(expected) + 0.01
+        )
 
 
 @pytest.mark.parametrize(
     ("dim", "length", "batch_size", "step_size", "steps", "activation"),
-    [(4, 2, 1, 0.5, 1, "erf"), (5, 3, 1, 0.2, 8, "tanh"), (12, 4, 2, 0.05, 16, "softmax"), (10, 3, 6, 0.05, 16, Gate("sigmoid", 1.0))],
-)  # fmt: skip
+    [
+        (4, 2, 1, 0.5, 1, "erf"),
+        (5, 3, 1, 0.2, 8, "tanh"),
+        (12, 4, 2, 0.05, 16, "softmax"),
+        (10, 3, 6, 0.05, 16, Gate("sigmoid", 1.0)),
+    ],
+)
 def test_same_law_as_descent_on_vectors(dim, length, batch_size, step_size, steps, activation):
     task, n = SingleLocation(dim, length, gamma=1.0, noise=0.2), 4000
     k, v = (x / np.linalg.norm(x) for x in np.random.default_rng(dim).normal(size=(2, dim)))
     k, v = np.tile(k, (n, 1)), np.tile(v, (n, 1))
-    options = {"batch_size": batch_size, "lam": 1.0, "step_size": step_size, "steps": steps, "record_every": steps}
-    here = descend_online(task, Overlaps.of(k, v, task), seed=1, activation=activation, **options).isel(step=-1)
-    there = descend_online_vectors(task, k, v, seed=2, activation=activation, **options).isel(step=-1)
+    options = {
+        "batch_size": batch_size,
+        "lam": 1.0,
+        "step_size": step_size,
+        "steps": steps,
+        "record_every": steps,
+    }
+    here = descend_online(
+        task, Overlaps.of(k, v, task), seed=1, activation=activation, **options
+    ).isel(step=-1)
+    there = descend_online_vectors(task, k, v, seed=2, activation=activation, **options).isel(
+        step=-1
+    )
     for name in Overlaps._fields:
         assert stats.ks_2samp(here[name], there[name]).pvalue > 1e-4
 
@@ -117,7 +140,9 @@ def test_without_the_complement_the_law_is_another():
     assert min(stats.ks_2samp(a, b).pvalue for a, b in zip(whole, without, strict=True)) < 1e-12
 
 
-@pytest.mark.parametrize(("angle", "place"), [(2e-4, "k = v"), (1e-5, "k = v"), (1e-4, "v = v*"), (1e-6, "v = v*")])
+@pytest.mark.parametrize(
+    ("angle", "place"), [(2e-4, "k = v"), (1e-5, "k = v"), (1e-4, "v = v*"), (1e-6, "v = v*")]
+)
 def test_nearly_degenerate_starts_move_as_vectors_do(angle, place):
     task, n = SingleLocation(dim=12, length=3, noise=0.1), 3000
     rng = np.random.default_rng(1)
@@ -134,7 +159,14 @@ def test_nearly_degenerate_starts_move_as_vectors_do(angle, place):
 
 
 @pytest.mark.parametrize(
-    "place", [(1, 1, 0, 0, 0), (0, 0, 1, 1, 0), (0.6, 0.0, 0.6, 0.0, 1), (0.6, 0.0, -0.6, 0.0, -1), (1, 0, 1, 0, 1)]
+    "place",
+    [
+        (1, 1, 0, 0, 0),
+        (0, 0, 1, 1, 0),
+        (0.6, 0.0, 0.6, 0.0, 1),
+        (0.6, 0.0, -0.6, 0.0, -1),
+        (1, 0, 1, 0, 1),
+    ],
 )
 @pytest.mark.parametrize("noise", [0.0, 0.1])
 def test_degenerate_starts_stay_finite(place, noise):
@@ -146,11 +178,15 @@ def test_degenerate_starts_stay_finite(place, noise):
 
 
 def test_the_reported_risk_is_that_of_the_state():
-    path = descend_online(TASK, starts(TASK, 3), steps=100, seed=1, **{**RUN, "lam": InverseDecay(2.0, 1e-2)})
+    path = descend_online(
+        TASK, starts(TASK, 3), steps=100, seed=1, **{**RUN, "lam": InverseDecay(2.0, 1e-2)}
+    )
     states = Overlaps(*(path[name].values for name in Overlaps._fields))
     lams = 2.0 / (1 + 1e-2 * path["step"].values)
     assert path["risk"].values == approx(risk(TASK, states, lams), rel=1e-6)
-    batch = batch_risk(TASK, Overlaps(*(x.T for x in states)), lams[:, None], jax.random.key(3), 100_000)
+    batch = batch_risk(
+        TASK, Overlaps(*(x.T for x in states)), lams[:, None], jax.random.key(3), 100_000
+    )
     assert approx(path["risk"].values, rel=0.05) == batch.T
 
 
@@ -198,6 +234,12 @@ def test_vectors_of_another_width_are_refused():
 
 def test_progress_counts_the_steps_of_all_groups():
     seen = []
-    descend_online(TASK, starts(TASK, 20), steps=600, progress=lambda done, total: seen.append((done, total)), **RUN)
+    descend_online(
+        TASK,
+        starts(TASK, 20),
+        steps=600,
+        progress=lambda done, total: seen.append((done, total)),
+        **RUN,
+    )
     assert seen[-1] == (1200, 1200) and len(seen) == 4
     assert jnp.zeros(()).dtype == jnp.float32

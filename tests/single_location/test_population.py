@@ -54,17 +54,27 @@ def test_risk_is_the_mean_squared_error_of_the_layer_in_dimension_d():
 def test_terms_sum_to_the_risk():
     overlaps = random_overlaps(1)
     task, lam = TASKS[1]
-    assert np.asarray(sum(risk_terms(task, overlaps, lam))) == approx(np.asarray(risk(task, overlaps, lam)), abs=1e-14)
+    assert np.asarray(sum(risk_terms(task, overlaps, lam))) == approx(
+        np.asarray(risk(task, overlaps, lam)), abs=1e-14
+    )
 
 
 def test_length_enters_as_a_polynomial_of_degree_two():
     overlaps = random_overlaps(2)
-    values = [np.asarray(risk(SingleLocation(30, length, 0.7), overlaps, 0.5)) for length in (3, 4, 5, 6)]
+    values = [
+        np.asarray(risk(SingleLocation(30, length, 0.7), overlaps, 0.5)) for length in (3, 4, 5, 6)
+    ]
     assert np.diff(values, n=3, axis=0) == approx(0, abs=1e-12)
     assert np.abs(np.diff(values, n=2, axis=0)).max() > 1e-3
 
 
-@given(seed=integers(0, 1000), lam=floats(0.02, 3), gamma=floats(0.1, 2), length=integers(2, 20), dim=integers(4, 1000))
+@given(
+    seed=integers(0, 1000),
+    lam=floats(0.02, 3),
+    gamma=floats(0.1, 2),
+    length=integers(2, 20),
+    dim=integers(4, 1000),
+)
 @settings(max_examples=25, deadline=None, derandomize=True)
 def test_closed_gradient_is_the_gradient_jointly_in_all_overlaps(seed, lam, gamma, length, dim):
     task = SingleLocation(dim, length, gamma)
@@ -121,7 +131,9 @@ def test_random_numbers_do_not_depend_on_the_company_of_a_point():
     overlaps = random_overlaps(7)
     task, lam = TASKS[0]
     together, _ = sampled_risk(task, overlaps, lam, jax.random.key(2), 20_000)
-    alone, _ = sampled_risk(task, Overlaps(*(x[3:4] for x in overlaps)), lam, jax.random.key(2), 20_000)
+    alone, _ = sampled_risk(
+        task, Overlaps(*(x[3:4] for x in overlaps)), lam, jax.random.key(2), 20_000
+    )
     assert np.asarray(together)[3] == approx(np.asarray(alone)[0], rel=1e-13)
 
 
@@ -129,4 +141,6 @@ def test_heads_have_the_overlaps_they_were_made_for():
     pairs = np.random.default_rng(1).normal(size=(2, 7, 20))
     task, (k, v) = SingleLocation(dim=20), pairs / np.linalg.norm(pairs, axis=-1, keepdims=True)
     overlaps = Overlaps.of(k, v, task)
-    np.testing.assert_allclose(Overlaps.of(*heads_with(overlaps, 20), task), overlaps, rtol=0, atol=1e-14)
+    np.testing.assert_allclose(
+        Overlaps.of(*heads_with(overlaps, 20), task), overlaps, rtol=0, atol=1e-14
+    )

@@ -4,13 +4,21 @@ import pytest
 from pytest import approx
 
 from attlas.errors import InputError
-from attlas.single_location.schedules import Constant, GeometricDecay, InverseDecay, as_schedule, named_schedule
+from attlas.single_location.schedules import (
+    Constant,
+    GeometricDecay,
+    InverseDecay,
+    as_schedule,
+    named_schedule,
+)
 
 
 def test_the_published_schedule_and_the_geometric_one():
     assert float(InverseDecay(1.0)(jnp.asarray(120_000))) == approx(1 / 13)
     ours = GeometricDecay(3.0, 0.03, 100)
-    assert [float(ours(jnp.asarray(t))) for t in (0, 50, 100, 500)] == approx([3.0, 0.3, 0.03, 0.03], rel=1e-5)
+    assert [float(ours(jnp.asarray(t))) for t in (0, 50, 100, 500)] == approx(
+        [3.0, 0.3, 0.03, 0.03], rel=1e-5
+    )
 
 
 @pytest.mark.parametrize(

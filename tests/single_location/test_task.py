@@ -50,7 +50,9 @@ def test_norms_do_not_give_the_place_away_at_the_papers_gamma():
     batch = task.sample(jax.random.key(2), 40_000)
     norms = (np.asarray(batch.tokens) ** 2).sum(-1)
     chosen = np.asarray(batch.location)[:, None] == np.arange(4)
-    assert norms[chosen].mean() == approx(50, rel=0.01) and norms[~chosen].mean() == approx(50, rel=0.01)
+    assert norms[chosen].mean() == approx(50, rel=0.01) and norms[~chosen].mean() == approx(
+        50, rel=0.01
+    )
 
 
 def test_the_layer_is_a_sum_of_gated_readings(float64):
@@ -90,9 +92,9 @@ def test_reference_risks():
     # The best sharpness and its excess at two sizes.
     for dim, lam, excess in ((400, 0.0638, 0.0671), (6400, 0.0240, 0.0081)):
         best = SingleLocation(dim=dim).best_lam()
-        assert best == approx(lam, abs=1e-4) and float(SingleLocation(dim=dim).oracle_risk(best)) == approx(
-            excess, abs=1e-4
-        )
+        assert best == approx(lam, abs=1e-4) and float(
+            SingleLocation(dim=dim).oracle_risk(best)
+        ) == approx(excess, abs=1e-4)
 
 
 def test_the_best_sharpness_is_a_minimum():
@@ -113,8 +115,12 @@ def test_the_place_follows_its_prior():
 def test_with_a_prior_the_bayes_predictor_leaves_out_impossible_places(float64):
     task = SingleLocation(dim=6, length=3, gamma=0.8, prior=(0.0, 1.0, 0.0))
     tokens = task.sample(jax.random.key(4), 10, jnp.float64).tokens
-    assert np.asarray(task.bayes_predict(tokens)) == approx(np.asarray(tokens[:, 1] @ task.v_star), abs=1e-12)
-    assert np.asarray(task.linear_predict(tokens)) == approx(np.asarray(tokens[:, 1] @ task.v_star), abs=1e-12)
+    assert np.asarray(task.bayes_predict(tokens)) == approx(
+        np.asarray(tokens[:, 1] @ task.v_star), abs=1e-12
+    )
+    assert np.asarray(task.linear_predict(tokens)) == approx(
+        np.asarray(tokens[:, 1] @ task.v_star), abs=1e-12
+    )
     assert task.linear_risk() == approx(0.0, abs=1e-15)
 
 

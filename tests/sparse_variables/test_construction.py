@@ -36,19 +36,27 @@ EVERY = [
 ]
 
 
-@pytest.mark.parametrize("embedding", [None, RandomDirections(9, 300, 4)], ids=["orthonormal", "random"])
+@pytest.mark.parametrize(
+    "embedding", [None, RandomDirections(9, 300, 4)], ids=["orthonormal", "random"]
+)
 @pytest.mark.parametrize(("build", "function"), EVERY)
-def test_every_input_is_right_and_the_worst_margin_is_the_least_there_is(build, function, embedding):
+def test_every_input_is_right_and_the_worst_margin_is_the_least_there_is(
+    build, function, embedding
+):
     task = SparseBoolean(9, (7, 0, 4), function)
     head = build(task, embedding=embedding)
     label = np.asarray(task.label(ALL))
     assert (head.predict(ALL) == label).all()
     assert (
-        ((2.0 * label - 1) * head(ALL)).min() == approx(head.worst_margin(), abs=1e-12) == approx(head.margin, abs=1e-9)
+        ((2.0 * label - 1) * head(ALL)).min()
+        == approx(head.worst_margin(), abs=1e-12)
+        == approx(head.margin, abs=1e-9)
     )
 
 
-@pytest.mark.parametrize("embedding", [None, RandomDirections(9, 300, 4)], ids=["orthonormal", "random"])
+@pytest.mark.parametrize(
+    "embedding", [None, RandomDirections(9, 300, 4)], ids=["orthonormal", "random"]
+)
 @pytest.mark.parametrize(("build", "function"), EVERY)
 def test_the_module_computes_what_the_tables_do(build, function, embedding):
     head = build(SparseBoolean(9, (7, 0, 4), function), embedding=embedding)
@@ -57,7 +65,11 @@ def test_the_module_computes_what_the_tables_do(build, function, embedding):
         tokens = jnp.asarray(head.embed(ALL[::7]))
         assert np.asarray(jax.vmap(module)(tokens)) == approx(head(ALL[::7]), abs=1e-9)
         inner = module.block.head
-        seen = jax.vmap(lambda x: inner.weights(x, module.context))(jnp.concatenate([tokens, jnp.broadcast_to(module.context, (len(tokens), 1, head.embedding.dim))], 1))  # fmt: skip
+        seen = jax.vmap(lambda x: inner.weights(x, module.context))(
+            jnp.concatenate(
+                [tokens, jnp.broadcast_to(module.context, (len(tokens), 1, head.embedding.dim))], 1
+            )
+        )
     if head.attend:
         assert head.weights(ALL[::7]) == approx(np.asarray(seen), abs=1e-12)
     norms = head_norms(inner, module.context)
@@ -66,13 +78,20 @@ def test_the_module_computes_what_the_tables_do(build, function, embedding):
 
 
 @pytest.mark.parametrize(("build", "function"), EVERY)
-@pytest.mark.parametrize("embedding", [None, RandomDirections(9, 300, 4)], ids=["orthonormal", "random"])
+@pytest.mark.parametrize(
+    "embedding", [None, RandomDirections(9, 300, 4)], ids=["orthonormal", "random"]
+)
 def test_the_capacity_is_that_of_the_module(build, function, embedding):
     head = build(SparseBoolean(9, (7, 0, 4), function), embedding=embedding)
     assert head.radius == approx(token_radius(head.embed(np.stack([np.zeros(9), np.ones(9)]))))
-    own, of_module = head.capacity("sharp"), capacity_of(head.module(), 9, radius=head.radius, constant="sharp")
+    own, of_module = (
+        head.capacity("sharp"),
+        capacity_of(head.module(), 9, radius=head.radius, constant="sharp"),
+    )
     assert own.log_entropy(0.01, 100) == approx(of_module.log_entropy(0.01, 100))
-    assert head.capacity("sharp", count_parameters=False).log_entropy(0.01, 100) >= own.log_entropy(0.01, 100)
+    assert head.capacity("sharp", count_parameters=False).log_entropy(0.01, 100) >= own.log_entropy(
+        0.01, 100
+    )
 
 
 def test_stated_margins_and_norms():
@@ -82,7 +101,11 @@ def test_stated_margins_and_norms():
     sink = sink_head(task)
     assert sink.margin == approx(0.6) and sink.score_norm == approx(2 * np.log(400) * np.sqrt(12.5))
     weights = head.weights(np.zeros(100, int))
-    assert weights[[1, 5, 9]] == approx([2 / 7] * 3) and weights.sum() == approx(1) and weights[-1] == 0
+    assert (
+        weights[[1, 5, 9]] == approx([2 / 7] * 3)
+        and weights.sum() == approx(1)
+        and weights[-1] == 0
+    )
 
 
 def test_below_the_threshold_some_filling_fools_the_head():
@@ -104,7 +127,11 @@ def test_a_staircase_that_overshoots_is_seen():
 def test_norms_in_closed_form_are_those_of_the_head(kind, build):
     head = build(SparseBoolean(60, (1, 5, 9)))
     score, value, margin = closed_norms(kind, 60, 3)
-    assert (head.score_norm, head.value_norms[0], head.margin) == (approx(score), approx(value), approx(margin))
+    assert (head.score_norm, head.value_norms[0], head.margin) == (
+        approx(score),
+        approx(value),
+        approx(margin),
+    )
 
 
 def test_samples_grow_with_the_logarithm_of_the_length_and_a_power_of_the_sparsity():
@@ -128,23 +155,33 @@ def test_random_directions_are_the_same_however_they_are_looked_at(monkeypatch):
     whole = embedding.places(0, 9000)
     monkeypatch.setattr("attlas.sparse_variables.construction.KEPT", 0)
     again = RandomDirections(9000, 20, 3)
-    assert (again.places(4000, 4200) == whole[4000:4200]).all() and (again.places(8999, 9000) == whole[8999:]).all()
+    assert (again.places(4000, 4200) == whole[4000:4200]).all() and (
+        again.places(8999, 9000) == whole[8999:]
+    ).all()
     assert np.linalg.norm(whole, axis=1) == approx(np.ones(9000))
     support, coefficients = (3, 8000), np.arange(10.0).reshape(5, 2)
-    assert again.products(support, coefficients) == approx(embedding.products(support, coefficients))
+    assert again.products(support, coefficients) == approx(
+        embedding.products(support, coefficients)
+    )
 
 
 def test_orthonormal_products_need_no_vectors():
     embedding = Orthonormal(6)
     coefficients = np.arange(10.0).reshape(5, 2)
-    by_hand = np.concatenate([embedding.places(0, 6), embedding.special()]) @ embedding.anchors((4, 1)).T @ coefficients
+    by_hand = (
+        np.concatenate([embedding.places(0, 6), embedding.special()])
+        @ embedding.anchors((4, 1)).T
+        @ coefficients
+    )
     assert embedding.products((4, 1), coefficients) == approx(by_hand)
     assert embedding.gram((4, 1)) == approx(embedding.anchors((4, 1)) @ embedding.anchors((4, 1)).T)
 
 
 def test_a_construction_says_what_it_is():
     head = symmetric_head(SparseBoolean(9, (1, 2), "parity"))
-    assert repr(head).startswith("symmetric_head(SparseBoolean(length=9") and "5 value units, margin 1" in repr(head)
+    assert repr(head).startswith(
+        "symmetric_head(SparseBoolean(length=9"
+    ) and "5 value units, margin 1" in repr(head)
     assert head == head and len({head, symmetric_head(head.task)}) == 2
 
 
@@ -163,20 +200,49 @@ def test_the_simplest_construction_is_chosen():
 @pytest.mark.parametrize(
     ("call", "says"),
     [
-        (lambda: threshold_head(SparseBoolean(9, (1, 2), "parity")), "a threshold head computes 'at least k ones' only"),
-        (lambda: sink_head(SparseBoolean(9, (1, 2, 3), "majority")), "a sink head computes and, or"),
+        (
+            lambda: threshold_head(SparseBoolean(9, (1, 2), "parity")),
+            "a threshold head computes 'at least k ones' only",
+        ),
+        (
+            lambda: sink_head(SparseBoolean(9, (1, 2, 3), "majority")),
+            "a sink head computes and, or",
+        ),
         (lambda: symmetric_head(SparseBoolean(9, (1, 2), (0, 1, 0, 0))), "it is not symmetric"),
-        (lambda: symmetric_head(SparseBoolean(9, (1, 2)), sharpness=1.0), "sharpness = 1: it must exceed 1"),
-        (lambda: threshold_head(SparseBoolean(9, (1, 2)), sharpness=-1.0), "sharpness = -1: it must be a positive number"),
-        (lambda: threshold_head(SparseBoolean(2, (0, 1))), "length = 2: it must exceed the sparsity 2"),
-        (lambda: threshold_head(SparseBoolean(9, (1, 2)), embedding=Orthonormal(8)), "the embedding has 8 places: the task has 9"),
-        (lambda: threshold_head(SparseBoolean(300, (1, 2, 3)), embedding=RandomDirections(300, 8)), "dim = 8: an irrelevant place has the product"),
-        (lambda: threshold_head(SparseBoolean(9, (1, 2)))(np.zeros(8)), r"bits have the shape \(8,\)"),
+        (
+            lambda: symmetric_head(SparseBoolean(9, (1, 2)), sharpness=1.0),
+            "sharpness = 1: it must exceed 1",
+        ),
+        (
+            lambda: threshold_head(SparseBoolean(9, (1, 2)), sharpness=-1.0),
+            "sharpness = -1: it must be a positive number",
+        ),
+        (
+            lambda: threshold_head(SparseBoolean(2, (0, 1))),
+            "length = 2: it must exceed the sparsity 2",
+        ),
+        (
+            lambda: threshold_head(SparseBoolean(9, (1, 2)), embedding=Orthonormal(8)),
+            "the embedding has 8 places: the task has 9",
+        ),
+        (
+            lambda: threshold_head(
+                SparseBoolean(300, (1, 2, 3)), embedding=RandomDirections(300, 8)
+            ),
+            "dim = 8: an irrelevant place has the product",
+        ),
+        (
+            lambda: threshold_head(SparseBoolean(9, (1, 2)))(np.zeros(8)),
+            r"bits have the shape \(8,\)",
+        ),
         (lambda: threshold_head(SparseBoolean(9, (1, 2)))(np.full(9, 0.5)), "bits have the value"),
-        (lambda: threshold_head(SparseBoolean(50_000, (1, 2))).embed(np.zeros(50_000)), "the tokens are 2,500,150,000 numbers"),
+        (
+            lambda: threshold_head(SparseBoolean(50_000, (1, 2))).embed(np.zeros(50_000)),
+            "the tokens are 2,500,150,000 numbers",
+        ),
         (lambda: RandomDirections(9, 1), "dim = 1: it must be a whole number, at least 2"),
     ],
-)  # fmt: skip
+)
 def test_bad_input(call, says):
     with pytest.raises(InputError, match=says):
         call()

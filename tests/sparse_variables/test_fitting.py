@@ -37,17 +37,23 @@ def test_tables_and_descriptions_are_right_and_the_best_is_found():
         assert table.nats == pytest.approx(nats(bits, label, table.support))
         for pattern in range(len(table.counts)):
             here = table.code(bits) == pattern
-            np.testing.assert_array_equal(table.counts[pattern], [(label[here] == y).sum() for y in (0, 1)])
+            np.testing.assert_array_equal(
+                table.counts[pattern], [(label[here] == y).sum() for y in (0, 1)]
+            )
     best = min(tables, key=lambda t: t.nats)
     assert best.support == (2, 4, 7)
-    assert best.nats == pytest.approx(min(nats(bits, label, s) for s in itertools.combinations((0, 1, 2, 4, 7, 8), 3)))
+    assert best.nats == pytest.approx(
+        min(nats(bits, label, s) for s in itertools.combinations((0, 1, 2, 4, 7, 8), 3))
+    )
     assert not disagreement(best, bits, label).any()
 
 
 def test_attention_comes_to_the_support():
     task = SparseBoolean(60, (5, 20, 41))
     bits, label = drawn(task, 80)
-    votes, attention, steps = look_around(bits, label, np.ones((4, 80)), steps=200, key=jax.random.key(SEED))
+    votes, attention, steps = look_around(
+        bits, label, np.ones((4, 80)), steps=200, key=jax.random.key(SEED)
+    )
     assert 0 < steps <= 200
     assert set(np.argsort(-votes)[:6]) >= {5, 20, 41}
     assert votes.shape == attention.shape == (60,)

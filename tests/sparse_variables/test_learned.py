@@ -25,13 +25,17 @@ from attlas.sparse_variables.model import Architecture, choose, logits_full
 from attlas.sparse_variables.task import Batch, SparseBoolean
 
 LENGTH = 12
-LINEAR = Architecture(dim=8, heads=4, mlp=False, weight_scale=0.5, token_scale=1.0, position_scale=1.0)
+LINEAR = Architecture(
+    dim=8, heads=4, mlp=False, weight_scale=0.5, token_scale=1.0, position_scale=1.0
+)
 BITS = np.random.default_rng(0).integers(0, 2, (30, LENGTH)).astype(np.uint8)
 
 
 def draw_heads(seed):
     model = LINEAR.initialise(LENGTH, jax.random.key(seed))
-    return model, Heads.of(dataclasses.replace(model, out_bias=jax.random.normal(jax.random.key(seed + 1), (8,))))
+    return model, Heads.of(
+        dataclasses.replace(model, out_bias=jax.random.normal(jax.random.key(seed + 1), (8,)))
+    )
 
 
 @pytest.fixture
@@ -48,8 +52,12 @@ def test_a_trained_layer_is_a_module_on_the_tokens_of_the_constructions(float64)
     tokens = (embedding.places(0, LENGTH) + embedding.special()[BITS.astype(int)]) / np.sqrt(2)
     np.testing.assert_allclose(np.linalg.norm(tokens, axis=-1), 1)
     for form in (found, found.nearest(), found.nearest(draw_heads(5)[1])):
-        np.testing.assert_allclose(jax.vmap(form.module())(tokens), both[:, 1] - both[:, 0], rtol=1e-12, atol=1e-12)
-        np.testing.assert_allclose(form(choose(BITS)), both[:, 1] - both[:, 0], rtol=1e-12, atol=1e-12)
+        np.testing.assert_allclose(
+            jax.vmap(form.module())(tokens), both[:, 1] - both[:, 0], rtol=1e-12, atol=1e-12
+        )
+        np.testing.assert_allclose(
+            form(choose(BITS)), both[:, 1] - both[:, 0], rtol=1e-12, atol=1e-12
+        )
 
 
 def test_no_other_weights_of_the_same_function_are_nearer(heads):
@@ -74,14 +82,18 @@ def test_no_other_weights_of_the_same_function_are_nearer(heads):
 
     least = distance(np.zeros(15))
     rng = np.random.default_rng(1)
-    assert all(distance(size * rng.normal(size=15)) > least for size in (1e-3, 0.1, 3.0) for _ in range(5))
+    assert all(
+        distance(size * rng.normal(size=15)) > least for size in (1e-3, 0.1, 3.0) for _ in range(5)
+    )
 
 
 def test_norms_give_the_capacity_of_the_module(heads):
     for counted in (False, True):
         ours = heads.capacity(count_parameters=counted)
         theirs = capacity_of(heads.module(), LENGTH, constant="sharp", count_parameters=counted)
-        assert ours.log_samples_for(0.5, margin=0.1) == approx(theirs.log_samples_for(0.5, margin=0.1), rel=1e-12)
+        assert ours.log_samples_for(0.5, margin=0.1) == approx(
+            theirs.log_samples_for(0.5, margin=0.1), rel=1e-12
+        )
     pair = Heads.stacked([heads, draw_heads(2)[1]])
     alone = [h.capacity().log_entropy(0.1, 100) for h in (heads, draw_heads(2)[1])]
     np.testing.assert_allclose(pair.capacity().log_entropy(0.1, 100), alone)
@@ -147,7 +159,9 @@ def test_a_certificate_says_what_its_noise_does(heads):
     start = draw_heads(2)[1]
     wide = Heads(20 * heads.score, 20 * heads.value)
     batch = Batch(BITS[None], (np.asarray(wide(choose(BITS))) > 0).astype(np.uint8)[None])
-    found = certify(Heads.stacked([wide]), Heads.stacked([start]), batch, jax.random.key(0), draws=400)
+    found = certify(
+        Heads.stacked([wide]), Heads.stacked([start]), batch, jax.random.key(0), draws=400
+    )
     near = wide.nearest(start)
     (u, v) = found.spread[0]
     assert u in SPREADS and v in SPREADS
@@ -170,7 +184,11 @@ def test_without_noise_errors_are_those_of_the_heads(heads):
     label = np.random.default_rng(4).integers(0, 2, 30).astype(np.uint8)
     own = (np.asarray(heads(choose(BITS))) > 0) != label
     found = noisy_errors(
-        Heads.stacked([heads]), Batch(BITS[None], label[None]), np.zeros((1, 2, 2)), jax.random.key(0), 3
+        Heads.stacked([heads]),
+        Batch(BITS[None], label[None]),
+        np.zeros((1, 2, 2)),
+        jax.random.key(0),
+        3,
     )
     np.testing.assert_allclose(found, np.full((1, 2, 3), own.mean()), rtol=1e-6)
 

@@ -36,7 +36,10 @@ def test_leaders_leave_ties_out():
 def test_few_samples_are_enough_for_an_l1_penalty():
     found = l1_path(SETS)
     assert found["solved"].sel(samples=300).all() and found["support_found"].sel(samples=300).all()
-    assert found["solved"].sel(samples=30).mean() > screen_by_covariance(SETS)["solved"].sel(samples=30).mean()
+    assert (
+        found["solved"].sel(samples=30).mean()
+        > screen_by_covariance(SETS)["solved"].sel(samples=30).mean()
+    )
     assert (found["best_accuracy"] > 0.7).all()
 
 
@@ -47,12 +50,18 @@ def test_the_path_ends_where_the_gradient_is_within_the_penalty():
     sign = np.where(bits[..., 0] + bits[..., 1] > 0, 1, -1).astype(np.float32)
     penalty = 0.1 * PENALTIES * np.append(np.ones(5), 0)[:, None]
     args = Regression(
-        bits, sign, np.full(30, 1 / 30), penalty[None], np.array([4 * 30 / np.linalg.norm(bits[0], 2) ** 2])
+        bits,
+        sign,
+        np.full(30, 1 / 30),
+        penalty[None],
+        np.array([4 * 30 / np.linalg.norm(bits[0], 2) ** 2]),
     )
     zero = np.zeros((1, 6, len(PENALTIES)))
     with jax.enable_x64(True):
         start = Iterate(zero, zero, np.ones(1))
-        weights = iterate(descend_l1, observe, start, args, steps=4000, record_every=4000).last.weights[0]
+        weights = iterate(
+            descend_l1, observe, start, args, steps=4000, record_every=4000
+        ).last.weights[0]
     margin = (bits[0] @ weights) * sign[0, :, None]
     slope = -(bits[0] * sign[0, :, None]).T @ (1 / (1 + np.exp(margin))) / 30
     assert (abs(slope) <= penalty + 1e-6).all()
@@ -61,7 +70,9 @@ def test_the_path_ends_where_the_gradient_is_within_the_penalty():
 
 
 def test_an_mlp_memorises():
-    some = dataclasses.replace(SETS, samples=(30,), bits=SETS.bits[:, :30], label=SETS.label[:, :30])
+    some = dataclasses.replace(
+        SETS, samples=(30,), bits=SETS.bits[:, :30], label=SETS.label[:, :30]
+    )
     dense = train(some, MLP, key=jax.random.key(1), steps=50)
     assert (dense["train_accuracy"] == 1).all() and (dense["status"] == "unsolved").all()
     assert dense["support_mass"].isnull().all()

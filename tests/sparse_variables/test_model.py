@@ -20,7 +20,9 @@ from attlas.sparse_variables.model import (
     tables,
 )
 
-SMALL = Architecture(dim=16, heads=4, hidden=8, weight_scale=0.3, token_scale=0.5, position_scale=0.5)
+SMALL = Architecture(
+    dim=16, heads=4, hidden=8, weight_scale=0.3, token_scale=0.5, position_scale=0.5
+)
 LENGTH, SEQUENCES = 9, 14
 
 
@@ -42,23 +44,23 @@ def every_form(model, bits, forms=(logits, logits_query, logits_full)):
         found = form(model, bits)
         return (jnp.tanh(found) * factor).sum(), found
 
-    both = [jax.value_and_grad(lambda m, f=form: value(m, f), has_aux=True)(model) for form in forms]
+    both = [
+        jax.value_and_grad(lambda m, f=form: value(m, f), has_aux=True)(model) for form in forms
+    ]
     return [(found, slope) for (_, found), slope in both]
 
 
 def apart(a, b):
     """The largest difference, relative to the largest number."""
     leaves = list(zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True))
-    return max(float(abs(x - y).max()) for x, y in leaves) / max(float(abs(y).max()) for _, y in leaves)
+    return max(float(abs(x - y).max()) for x, y in leaves) / max(
+        float(abs(y).max()) for _, y in leaves
+    )
 
 
 @pytest.mark.parametrize(
     ("settings", "trials"),
-    [
-        ({}, 3),
-        ({"norms": True}, 3),
-        ({"mlp": False, "heads": 1, "uniform": True}, 0),
-    ],
+    [({}, 3), ({"norms": True}, 3), ({"mlp": False, "heads": 1, "uniform": True}, 0)],
     ids=["plain", "norms", "one uniform head without MLP"],
 )
 def test_the_three_forms_are_one_map(settings, trials, float64):
@@ -107,7 +109,9 @@ def mixtures(scores, values, bits):
     rows = jnp.concatenate([rows, jnp.full((SEQUENCES, 1), 2 * LENGTH)], 1)
 
     def direct(scores, values):
-        return (jnp.einsum("mrh,mrhk->mhk", jax.nn.softmax(scores[rows], 1), values[rows]) ** 2).sum()
+        return (
+            jnp.einsum("mrh,mrhk->mhk", jax.nn.softmax(scores[rows], 1), values[rows]) ** 2
+        ).sum()
 
     def table(scores, values):
         return (mixture(scores, values, choose(bits)) ** 2).sum()
@@ -151,7 +155,9 @@ def test_heads_in_pairs_cancel_at_the_start():
     np.testing.assert_array_equal(model.value[:, :2], model.value[:, 2:])
     np.testing.assert_array_equal(model.out[:2], -model.out[2:])
     heads = eqx.tree_at(lambda m: (m.query, m.key), model, (0 * model.query, 0 * model.key))
-    assert np.ptp(jax.jit(logits)(heads, bits), axis=0) == approx(0, abs=1e-6)  # equal scores: the bits are not seen
+    assert np.ptp(jax.jit(logits)(heads, bits), axis=0) == approx(
+        0, abs=1e-6
+    )  # equal scores: the bits are not seen
 
 
 def test_weights_are_the_same_at_every_length():
@@ -169,7 +175,9 @@ def test_dropout_needs_a_key_and_keeps_the_mean():
     many = jax.tree.map(lambda x: jnp.broadcast_to(x, (4000, *x.shape)), model)
     dropped = jax.jit(logits)(many, bits, keys)
     assert np.ptp(dropped, axis=0).max() > 0.1
-    assert dropped.mean(0) == approx(np.asarray(plain), abs=6 * float(dropped.std(0).max()) / 4000**0.5)
+    assert dropped.mean(0) == approx(
+        np.asarray(plain), abs=6 * float(dropped.std(0).max()) / 4000**0.5
+    )
 
 
 @pytest.mark.parametrize(
@@ -190,5 +198,7 @@ def test_impossible_architectures_are_named(settings, sentence):
 
 def test_bits_of_another_length_are_named():
     model, bits = drawn(trials=0)
-    with pytest.raises(InputError, match=r"bits have the shape \(14, 8\): they must be \[sequences, 9\]"):
+    with pytest.raises(
+        InputError, match=r"bits have the shape \(14, 8\): they must be \[sequences, 9\]"
+    ):
         logits(model, bits[:, :-1])

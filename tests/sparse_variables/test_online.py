@@ -17,19 +17,37 @@ from attlas.sparse_variables.training import _joined, accuracy_until_wrong
 SMALL = dataclasses.replace(
     PARITY,
     architecture=Architecture(
-        dim=16, heads=4, hidden=32, norms=True, weight_scale=0.25, token_scale=0.5, position_scale=0.5
+        dim=16,
+        heads=4,
+        hidden=32,
+        norms=True,
+        weight_scale=0.25,
+        token_scale=0.5,
+        position_scale=0.5,
     ),
     rate=4e-3,
     position_rate=4e-3,
 )
-TASKS = [SparseBoolean(6, (1, 4), "parity"), SparseBoolean(6, (0, 5), "parity"), SparseBoolean(6, (2, 3), "parity")]
+TASKS = [
+    SparseBoolean(6, (1, 4), "parity"),
+    SparseBoolean(6, (0, 5), "parity"),
+    SparseBoolean(6, (2, 3), "parity"),
+]
 KEY = jax.random.key(3)
 
 
 @pytest.fixture(scope="module")
 def runs():
     calls = []
-    data = train_online(TASKS, SMALL, key=KEY, batch_size=64, steps=600, every=20, progress=lambda *x: calls.append(x))
+    data = train_online(
+        TASKS,
+        SMALL,
+        key=KEY,
+        batch_size=64,
+        steps=600,
+        every=20,
+        progress=lambda *x: calls.append(x),
+    )
     return data, calls
 
 
@@ -64,7 +82,9 @@ def test_a_step_is_a_step_of_training_on_a_batch_with_the_labels_of_its_lane():
     with jax.enable_x64(False):
         state, stream = online._start(TASKS, SMALL, KEY, 64)
         moved = jax.jit(online.step)(jnp.asarray(0), state, (stream, SMALL))
-        keys = jax.vmap(jax.random.fold_in)(jax.random.wrap_key_data(stream.key), jnp.zeros(3, jnp.int32))
+        keys = jax.vmap(jax.random.fold_in)(
+            jax.random.wrap_key_data(stream.key), jnp.zeros(3, jnp.int32)
+        )
         for lane, task in enumerate(TASKS):
             bits = draw_bits(jax.random.split(keys[lane])[0], 64, 6, 0.5)
             assert 0.3 < bits.mean() < 0.7
@@ -81,7 +101,9 @@ def test_a_step_is_a_step_of_training_on_a_batch_with_the_labels_of_its_lane():
 
 
 def test_labels_are_those_of_the_tasks():
-    tasks = [SparseBoolean(7, support, (0, 1, 1, 0, 1, 1, 0, 0)) for support in ((0, 3, 5), (6, 2, 1))]
+    tasks = [
+        SparseBoolean(7, support, (0, 1, 1, 0, 1, 1, 0, 0)) for support in ((0, 3, 5), (6, 2, 1))
+    ]
     stream = online._start(tasks, SMALL, KEY, 4)[1]
     bits = draw_bits(KEY, 40, 7, 0.5)
     np.testing.assert_array_equal(online.labels(stream, bits), [task.label(bits) for task in tasks])
@@ -95,7 +117,9 @@ def test_validation_is_on_every_sequence_of_bits():
     expected = task.bias**ones * (1 - task.bias) ** (11 - ones)
     assert found.weight == approx(expected / expected.sum(), rel=1e-5)
     drawn = validate_on(SparseBoolean(20, (0, 1), "and"), KEY)
-    assert drawn.bits.shape == (online.SAMPLED, 20) and drawn.bits.mean() == approx(0.5**0.5, abs=0.01)
+    assert drawn.bits.shape == (online.SAMPLED, 20) and drawn.bits.mean() == approx(
+        0.5**0.5, abs=0.01
+    )
 
 
 def test_the_loss_is_exact_where_all_sequences_are_seen():
@@ -121,7 +145,9 @@ def test_a_mistake_is_found_wherever_it_is():
         assert accuracy_until_wrong(model, online._in_parts(bits, said)) == 1
         for place, seen in ((10, 1024), (2500, 3072), (4095, 4096)):
             other = np.where(np.arange(4096) == place, 1 - said, said).astype(np.uint8)
-            assert accuracy_until_wrong(model, online._in_parts(bits, other)) == approx(1 - 1 / seen)
+            assert accuracy_until_wrong(model, online._in_parts(bits, other)) == approx(
+                1 - 1 / seen
+            )
 
 
 def test_runs_that_are_not_finite_are_recorded():
@@ -133,12 +159,17 @@ def test_runs_that_are_not_finite_are_recorded():
 def test_impossible_runs_are_named():
     with pytest.raises(InputError, match="tasks is empty"):
         train_online([], key=KEY)
-    with pytest.raises(InputError, match="the tasks have 2 values of length: they may differ in their supports only"):
+    with pytest.raises(
+        InputError,
+        match="the tasks have 2 values of length: they may differ in their supports only",
+    ):
         train_online([TASKS[0], SparseBoolean(7, (1, 2), "parity")], key=KEY)
     with pytest.raises(InputError, match="steps = 30: it must be a multiple of every = 20"):
         train_online(TASKS, key=KEY, steps=30, every=20)
     with pytest.raises(InputError, match="batch_size = 0: it must be a whole number, at least 1"):
         train_online(TASKS, key=KEY, batch_size=0)
     wide = training.Recipe(Architecture(dim=2**30, heads=1, hidden=1))
-    with pytest.raises(InputError, match="length = 6: 3 tables of tokens and their moments would take"):
+    with pytest.raises(
+        InputError, match="length = 6: 3 tables of tokens and their moments would take"
+    ):
         train_online(TASKS, wide, key=KEY)

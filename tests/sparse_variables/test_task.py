@@ -17,13 +17,20 @@ KEY = jax.random.key(11)
 
 @pytest.mark.parametrize(
     ("function", "values"),
-    [("and", (0, 0, 0, 1)), ("or", (0, 1, 1, 1)), ("majority", (0, 0, 1, 1)), ("parity", (0, 1, 0, 1))],
+    [
+        ("and", (0, 0, 0, 1)),
+        ("or", (0, 1, 1, 1)),
+        ("majority", (0, 0, 1, 1)),
+        ("parity", (0, 1, 0, 1)),
+    ],
 )
 def test_named_functions_by_their_number_of_ones(function, values):
     task = SparseBoolean(9, (4, 0, 7), function)
     assert task.by_count() == values and task.symmetric
     bits = patterns(9)
-    assert np.asarray(task.label(bits)).tolist() == [values[int(row[[4, 0, 7]].sum())] for row in bits]
+    assert np.asarray(task.label(bits)).tolist() == [
+        values[int(row[[4, 0, 7]].sum())] for row in bits
+    ]
 
 
 def test_a_truth_table_reads_the_first_place_of_the_support_fastest():
@@ -54,7 +61,12 @@ def test_a_function_that_cannot_be_balanced_comes_as_near_as_it_can():
 
 def test_a_random_junta_is_drawn_from_its_key():
     a, b = (SparseBoolean.random(KEY, 100, 4) for _ in range(2))
-    assert a == b and len(a.support) == 4 and a.support == tuple(sorted(a.support)) and len(a.function) == 16
+    assert (
+        a == b
+        and len(a.support) == 4
+        and a.support == tuple(sorted(a.support))
+        and len(a.function) == 16
+    )
     assert SparseBoolean.random(KEY, 100, 4, "parity").function == "parity"
 
 
@@ -68,7 +80,10 @@ def test_consistent_functions_are_counted_as_by_brute_force(table, seed):
     for places in itertools.permutations(range(6), 2):
         values = tuple(table[int(row[places[0]] + 2 * row[places[1]])] for row in patterns(6))
         pairs = frozenset(places)
-        agrees = all(table[int(r[places[0]] + 2 * r[places[1]])] == y for r, y in zip(bits, label, strict=True))
+        agrees = all(
+            table[int(r[places[0]] + 2 * r[places[1]])] == y
+            for r, y in zip(bits, label, strict=True)
+        )
         if agrees:
             functions.add((pairs, values))
     assert task.consistent(batch) == len(functions) >= 1
@@ -104,7 +119,9 @@ def test_the_floor_of_the_paper_and_of_its_first_moment():
     for length, first_moment in ((50, 28), (100, 31), (300, 36), (800, 40)):
         task = SparseBoolean(length, (1, 5, 9))
         assert first_moment - 2 <= task.floor() <= first_moment
-        assert task.unique_probability(task.floor()) >= 0.8 > task.unique_probability(task.floor() - 1)
+        assert (
+            task.unique_probability(task.floor()) >= 0.8 > task.unique_probability(task.floor() - 1)
+        )
         assert task.log_hypotheses == approx(math.log(math.comb(length, 3)))
 
 
@@ -125,24 +142,59 @@ def test_a_unique_batch_singles_out_the_support():
 @pytest.mark.parametrize(
     ("call", "says"),
     [
-        (lambda: SparseBoolean(5, (1, 5)), r"support = \(1, 5\): place 5 lies outside a context of 5 bits, 0 to 4"),
+        (
+            lambda: SparseBoolean(5, (1, 5)),
+            r"support = \(1, 5\): place 5 lies outside a context of 5 bits, 0 to 4",
+        ),
         (lambda: SparseBoolean(5, (1, 1)), "place 1 is repeated"),
-        (lambda: SparseBoolean(5, (-1,)), "a place of the support = -1: it must be a whole number, at least 0"),
+        (
+            lambda: SparseBoolean(5, (-1,)),
+            "a place of the support = -1: it must be a whole number, at least 0",
+        ),
         (lambda: SparseBoolean(5, ()), "it must hold between 1 and 20 places"),
-        (lambda: SparseBoolean(5, (1, 2), (0, 1, 1)), "the truth table has 3 entries: a function of 2 bits has 4"),
-        (lambda: SparseBoolean(5, (1,), (0, 2)), "the truth table has the entry 2: it must be 0 or 1"),
-        (lambda: SparseBoolean(5, (1,), "xor"), "function = 'xor': it must be and, or, majority, parity or a truth table"),
+        (
+            lambda: SparseBoolean(5, (1, 2), (0, 1, 1)),
+            "the truth table has 3 entries: a function of 2 bits has 4",
+        ),
+        (
+            lambda: SparseBoolean(5, (1,), (0, 2)),
+            "the truth table has the entry 2: it must be 0 or 1",
+        ),
+        (
+            lambda: SparseBoolean(5, (1,), "xor"),
+            "function = 'xor': it must be and, or, majority, parity or a truth table",
+        ),
         (lambda: SparseBoolean(5, (1,), "party"), "Did you mean parity"),
         (lambda: SparseBoolean(5, (1,), bias=1.0), "bias = 1.0: it must lie between 0 and 1"),
         (lambda: SparseBoolean(0, (0,)), "length = 0: it must be a whole number, at least 1"),
-        (lambda: SparseBoolean.random(KEY, 3, 4), "sparsity = 4: it must be between 1 and 3, of 3 bits"),
-        (lambda: SparseBoolean(5, (1,)).label(np.zeros((2, 4), np.uint8)), r"bits have the shape \(2, 4\)"),
-        (lambda: SparseBoolean(9, (1, 2), (0, 1, 0, 1)).floor(), "does not depend on every place of its support"),
-        (lambda: SparseBoolean(9, (1, 2)).floor(1.0), "probability = 1.0: it must lie between 0 and 1"),
-        (lambda: SparseBoolean(30, tuple(range(11))).floor(), "sparsity = 11: the rivals of such a function are too many"),
-        (lambda: SparseBoolean(900, (1, 2, 3, 4), "parity").consistent(Batch(np.zeros((1, 900), np.uint8), np.zeros(1, np.uint8))), "at most 200,000,000 can be looked through"),
+        (
+            lambda: SparseBoolean.random(KEY, 3, 4),
+            "sparsity = 4: it must be between 1 and 3, of 3 bits",
+        ),
+        (
+            lambda: SparseBoolean(5, (1,)).label(np.zeros((2, 4), np.uint8)),
+            r"bits have the shape \(2, 4\)",
+        ),
+        (
+            lambda: SparseBoolean(9, (1, 2), (0, 1, 0, 1)).floor(),
+            "does not depend on every place of its support",
+        ),
+        (
+            lambda: SparseBoolean(9, (1, 2)).floor(1.0),
+            "probability = 1.0: it must lie between 0 and 1",
+        ),
+        (
+            lambda: SparseBoolean(30, tuple(range(11))).floor(),
+            "sparsity = 11: the rivals of such a function are too many",
+        ),
+        (
+            lambda: SparseBoolean(900, (1, 2, 3, 4), "parity").consistent(
+                Batch(np.zeros((1, 900), np.uint8), np.zeros(1, np.uint8))
+            ),
+            "at most 200,000,000 can be looked through",
+        ),
     ],
-)  # fmt: skip
+)
 def test_bad_input(call, says):
     with pytest.raises(InputError, match=says):
         call()

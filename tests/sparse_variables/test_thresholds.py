@@ -51,7 +51,10 @@ def test_the_threshold_of_a_known_learner_is_enclosed_by_neighbours_without_look
     for m, value in share.items():
         assert value == (least <= m).mean()
     threshold = np.exp(found.log_threshold)
-    below, above = max(m for m in share if share[m] < LEVEL), min(m for m in share if share[m] >= LEVEL)
+    below, above = (
+        max(m for m in share if share[m] < LEVEL),
+        min(m for m in share if share[m] >= LEVEL),
+    )
     assert above < 1.3 * below
     assert threshold == pytest.approx(np.quantile(least, LEVEL), rel=0.1)
     assert not found.censored
@@ -66,7 +69,9 @@ def test_a_threshold_beyond_the_largest_size_is_a_lower_limit():
 def test_crossing_is_that_of_the_likeliest_rising_curve():
     samples = (20, 25, 30, 40, 60)
     # 0.5 and 0.4 are pooled to 0.45; 0.8 lies a third of the way from 0.7 to 1.
-    assert crossing(samples, np.array([0.1, 0.5, 0.4, 0.7, 1.0])) == pytest.approx(np.log(40) + np.log(60 / 40) / 3)
+    assert crossing(samples, np.array([0.1, 0.5, 0.4, 0.7, 1.0])) == pytest.approx(
+        np.log(40) + np.log(60 / 40) / 3
+    )
     # 0.9 and 0.7 are pooled to 0.8, which is reached at the first of the two.
     assert crossing(samples, np.array([0.1, 0.2, 0.9, 0.7, 1.0])) == pytest.approx(np.log(30))
 
@@ -102,7 +107,9 @@ def test_an_outcome_does_not_depend_on_the_other_sizes():
     found = sweep(KEY, 30, "screening", trials=6, validation=10, most=200)
     data, _ = jax.random.split(jax.random.fold_in(KEY, 30))
     for column, m in enumerate(found.samples):
-        alone = screen_by_covariance(draw_sets(data, 30, [m], 6, validation=10))["solved"].values[:, 0]
+        alone = screen_by_covariance(draw_sets(data, 30, [m], 6, validation=10))["solved"].values[
+            :, 0
+        ]
         np.testing.assert_array_equal(found.solved[:, column], alone)
 
 
@@ -118,7 +125,10 @@ def test_more_trials_begin_with_the_fewer():
 @pytest.mark.parametrize("law", LAWS)
 def test_a_law_fits_its_own_thresholds_and_the_other_does_not(law):
     lengths = np.array([25.0, 100.0, 400.0, 1600.0, 6400.0])
-    logs = {"logarithm": np.log(-12 + 11.7 * np.log(lengths)), "power": np.log(4.0) + 0.5 * np.log(lengths)}[law]
+    logs = {
+        "logarithm": np.log(-12 + 11.7 * np.log(lengths)),
+        "power": np.log(4.0) + 0.5 * np.log(lengths),
+    }[law]
     misfits = {name: fit_law(name, lengths, logs, np.full(5, 0.03))[0] for name in LAWS}
     (other,) = set(LAWS) - {law}
     assert misfits[law] < 0.1 < 3 < misfits[other]
@@ -188,7 +198,10 @@ def test_lower_limits_enter_the_comparison_where_they_make_it_harder(censored, w
 
 def test_a_steep_power_is_no_logarithm():
     wide = np.array([25, 100, 400, 1600, 6400])
-    logarithm, power = (claims.laws_compared(found_at(wide, y)) for y in (-12 + 11.7 * np.log(wide), 2.0 * wide**0.7))
+    logarithm, power = (
+        claims.laws_compared(found_at(wide, y))
+        for y in (-12 + 11.7 * np.log(wide), 2.0 * wide**0.7)
+    )
     assert float(logarithm["measured"]) < 0.5 < 3 < float(power["measured"])
     assert float(claims.steeper(logarithm)["measured"]) > 3
 
@@ -204,7 +217,9 @@ def test_normalisers_are_compared_in_pairs():
     lead = np.array([[3.0, 3, 3, 3], [1.5, 1.5, 1.5, 1.5]])
     axes = ("cell", "recipe", "repeat")
     coords = {"recipe": [claims.ONE, claims.EACH]}
-    evidence = xr.Dataset({"solved": (axes, solved[None]), "lead": (axes, lead[None])}, coords=coords)
+    evidence = xr.Dataset(
+        {"solved": (axes, solved[None]), "lead": (axes, lead[None])}, coords=coords
+    )
     fitted = claims.normalisers_compared(evidence)
     np.testing.assert_allclose(fitted["upper"].squeeze(), [0.5, np.log(2)])
     np.testing.assert_allclose(fitted["error"].squeeze(), [np.std([1, 0, 1, 0], ddof=1) / 2, 0.25])

@@ -27,7 +27,9 @@ from attlas.sparse_variables.training import (
     train,
 )
 
-TINY = dataclasses.replace(RECIPE_R, architecture=dataclasses.replace(RECIPE_R.architecture, dim=8, hidden=8))
+TINY = dataclasses.replace(
+    RECIPE_R, architecture=dataclasses.replace(RECIPE_R.architecture, dim=8, hidden=8)
+)
 SETS = draw_sets(jax.random.key(0), 12, [16, 24], 5, sparsity=2, validation=1200)
 START = jax.random.key(1)
 
@@ -36,7 +38,9 @@ START = jax.random.key(1)
 def short():
     """A few steps on every set, and the models that came of them."""
     outcomes = []
-    data = train(SETS, TINY, key=START, steps=20, every=10, stop=False, curves=True, finished=outcomes.append)
+    data = train(
+        SETS, TINY, key=START, steps=20, every=10, stop=False, curves=True, finished=outcomes.append
+    )
     return data, {(outcome.trial, outcome.samples): outcome.model for outcome in outcomes}
 
 
@@ -68,7 +72,9 @@ def test_training_sets_are_nested_and_single_out_their_support():
 
 
 def test_every_trial_has_validation_sequences_of_its_own_always_the_same():
-    first, second = (np.concatenate([batch.bits for batch in SETS.validate(trial)]) for trial in (0, 1))
+    first, second = (
+        np.concatenate([batch.bits for batch in SETS.validate(trial)]) for trial in (0, 1)
+    )
     assert len(first) == len(second) == SETS.validation
     assert 0.3 < (first == second).mean() < 0.8  # neither equal nor shifted
     np.testing.assert_array_equal(first, np.concatenate([batch.bits for batch in SETS.validate(0)]))
@@ -85,7 +91,11 @@ def test_bits_are_ones_with_the_probability_of_the_task():
 def test_coins_have_nothing_to_do_with_the_bits():
     sets = draw_sets(jax.random.key(0), 12, [40], 3, sparsity=2, validation=600, coins=True)
     drawn = [Batch(sets.bits[0], sets.label[0]), *sets.validate(0)]
-    assert 0.3 < np.mean([np.mean(sets.tasks[0].label(batch.bits) == batch.label) for batch in drawn]) < 0.7
+    assert (
+        0.3
+        < np.mean([np.mean(sets.tasks[0].label(batch.bits) == batch.label) for batch in drawn])
+        < 0.7
+    )
 
 
 def test_a_support_may_be_given():
@@ -97,7 +107,9 @@ def test_a_support_may_be_given():
 
 def test_tables_that_do_not_fit_are_refused_before_training():
     wide = dataclasses.replace(ADAM, architecture=Architecture(dim=2**30, heads=1, hidden=1))
-    with pytest.raises(InputError, match="length = 12: 4 tables of tokens and their moments would take"):
+    with pytest.raises(
+        InputError, match="length = 12: 4 tables of tokens and their moments would take"
+    ):
         train(SETS, wide, key=START)
 
 
@@ -105,7 +117,9 @@ def test_a_run_does_not_depend_on_the_others(short):
     """One lane or several, whichever other trials and numbers of samples there are."""
     assert len(SETS.tasks) * len(SETS.samples) > LANES
     data, _ = short
-    alone = train(subset(SETS, [0], (24,)), TINY, key=START, steps=20, every=10, stop=False, curves=True)
+    alone = train(
+        subset(SETS, [0], (24,)), TINY, key=START, steps=20, every=10, stop=False, curves=True
+    )
     for name in ("loss_curve", "accuracy_curve", "support_mass"):
         assert alone[name].values[0, 0] == approx(data[name].values[0, 1], rel=1e-5)
 
@@ -125,27 +139,39 @@ def test_padding_changes_nothing(short):
 def test_a_trial_begins_with_its_first_model(float64):
     with jax.enable_x64(False):  # as `train` does
         begun = training._start(SETS, TINY, START, 64, 2, 24)[0].model
-    for ours, theirs in zip(jax.tree.leaves(first_model(TINY, START, 2, 12)), jax.tree.leaves(begun), strict=True):
+    for ours, theirs in zip(
+        jax.tree.leaves(first_model(TINY, START, 2, 12)), jax.tree.leaves(begun), strict=True
+    ):
         np.testing.assert_allclose(ours, theirs, rtol=1e-6)
 
 
 def test_what_is_reported_is_what_the_models_do(short):
     data, models = short
     assert data["accuracy_curve"].dims == ("trial", "samples", "step")
-    assert (data["steps"] == 20).all() and (data["status"] == "unsolved").all() and data["first_step"].isnull().all()
+    assert (
+        (data["steps"] == 20).all()
+        and (data["status"] == "unsolved").all()
+        and data["first_step"].isnull().all()
+    )
     for (trial, samples), model in models.items():
         here = data.sel(trial=trial, samples=samples)
         correct, loss = judge(model, Batch(SETS.bits[trial, :samples], SETS.label[trial, :samples]))
         assert here["train_accuracy"] == correct.mean() and here["loss"] == approx(loss.mean())
         validation = list(SETS.validate(trial))
         counts = [judge(model, batch)[0].sum() for batch in validation]
-        assert here["accuracy_curve"][-1] == accuracy_until_wrong(model, validation) == counts[0] / LOOK
+        assert (
+            here["accuracy_curve"][-1]
+            == accuracy_until_wrong(model, validation)
+            == counts[0] / LOOK
+        )
         assert here["best_accuracy"] == here["accuracy_curve"].max()
         np.testing.assert_array_equal(here["support"], SETS.tasks[trial].support)
 
 
 def test_the_step_is_adam_with_one_normaliser_for_the_positions():
-    state, data = jax.tree.map(lambda x: jnp.asarray(x)[None], training._start(SETS, TINY, START, 64, 0, 16))
+    state, data = jax.tree.map(
+        lambda x: jnp.asarray(x)[None], training._start(SETS, TINY, START, 64, 0, 16)
+    )
     g = jax.jit(jax.grad(lambda model: training.losses(model, data).sum()))(state.model)
     first = None
     for recipe in (TINY, dataclasses.replace(TINY, normaliser="coordinate")):
@@ -157,7 +183,9 @@ def test_the_step_is_adam_with_one_normaliser_for_the_positions():
         assert moved.model.positions == approx(
             np.asarray(-recipe.position_rate * g.positions / (size + 1e-8)), rel=1e-4, abs=1e-9
         )
-        expected = state.model.key - recipe.rate * (g.key / (abs(g.key) + 1e-8) + recipe.decay * state.model.key)
+        expected = state.model.key - recipe.rate * (
+            g.key / (abs(g.key) + 1e-8) + recipe.decay * state.model.key
+        )
         clear = abs(g.key) > 1e-5
         assert np.asarray(moved.model.key)[clear] == approx(np.asarray(expected)[clear], rel=1e-5)
         assert first is None or not np.array_equal(first, moved.model.positions)
@@ -170,7 +198,9 @@ def test_the_recipe_learns_and_a_run_stops_when_it_does():
     data = train(sets, key=START, steps=250, progress=lambda *x: calls.append(x))
     assert (data["status"] == "solved").sum() >= 3
     solved = data.where(data["status"] == "solved")
-    assert (solved["steps"] == solved["first_step"]).sum() >= 3 and solved["best_accuracy"].max() == 1
+    assert (solved["steps"] == solved["first_step"]).sum() >= 3 and solved[
+        "best_accuracy"
+    ].max() == 1
     assert float(solved["support_mass"].median()) > 0.4
     assert calls == [(i, 4) for i in range(1, 5)]
 
@@ -184,7 +214,9 @@ def test_runs_that_are_not_finite_are_recorded_and_leave_the_others_alone(short)
 
 def test_scores_that_are_far_apart_are_trained_on_with_care(short):
     """Where sums are out of range the careful step takes over, and the run is not lost."""
-    state, data = jax.tree.map(lambda x: np.asarray(x)[None], training._start(SETS, TINY, START, 64, 0, 24))
+    state, data = jax.tree.map(
+        lambda x: np.asarray(x)[None], training._start(SETS, TINY, START, 64, 0, 24)
+    )
     state = eqx.tree_at(lambda s: s.model.tokens, state, 300 * state.model.tokens)
     quick = iterate(training.step, training.observe, state, (data, TINY), steps=2, record_every=2)
     assert (quick.survived < 2).all()
@@ -193,15 +225,28 @@ def test_scores_that_are_far_apart_are_trained_on_with_care(short):
 
 
 def test_dropout_is_repeatable():
-    recipe = dataclasses.replace(ADAM, architecture=Architecture(dim=8, heads=2, hidden=8, dropout=0.3))
+    recipe = dataclasses.replace(
+        ADAM, architecture=Architecture(dim=8, heads=2, hidden=8, dropout=0.3)
+    )
     some = subset(SETS, [0, 1], (16,))
-    a, b, c = (train(some, recipe, key=jax.random.key(k), steps=10, every=10)["loss"] for k in (0, 0, 1))
+    a, b, c = (
+        train(some, recipe, key=jax.random.key(k), steps=10, every=10)["loss"] for k in (0, 0, 1)
+    )
     np.testing.assert_array_equal(a, b)
     assert (a != c).all()
 
 
 def test_sizes_are_padded_to_a_handful():
-    assert [padded(m) for m in (1, 64, 65, 128, 129, 200, 300, 2000)] == [64, 64, 96, 128, 192, 256, 384, 2048]
+    assert [padded(m) for m in (1, 64, 65, 128, 129, 200, 300, 2000)] == [
+        64,
+        64,
+        96,
+        128,
+        192,
+        256,
+        384,
+        2048,
+    ]
     assert all(m <= padded(m) <= max(64, 2 * m) for m in range(1, 3000))
 
 
@@ -226,9 +271,14 @@ def test_impossible_sets_and_runs_are_named(monkeypatch):
         draw_sets(jax.random.key(0), 12, [], 2)
     with pytest.raises(InputError, match="trials = 0: it must be a whole number, at least 1"):
         draw_sets(jax.random.key(0), 12, [16], 0)
-    with pytest.raises(InputError, match=r"samples = 2: hardly a set singles out the support; ask for \d+ or more"):
+    with pytest.raises(
+        InputError, match=r"samples = 2: hardly a set singles out the support; ask for \d+ or more"
+    ):
         draw_sets(jax.random.key(0), 12, [2], 1, validation=10)
-    with pytest.raises(InputError, match=r"samples = 10: none of 3 sets singles out the support; ask for \d+ or more"):
+    with pytest.raises(
+        InputError,
+        match=r"samples = 10: none of 3 sets singles out the support; ask for \d+ or more",
+    ):
         draw_sets(jax.random.key(0), 20, [10], 1, validation=10)
     with pytest.raises(InputError, match="samples = 1: it must be a whole number, at least 2"):
         draw_sets(jax.random.key(0), 12, [1, 16], 1)
@@ -239,10 +289,13 @@ def test_impossible_sets_and_runs_are_named(monkeypatch):
         match=r"validation = 1: the first 1 sequences of trial 0 all have the label [01]; both labels must occur",
     ):
         draw_sets(jax.random.key(0), 12, [40], 1, validation=1)
-    with pytest.raises(InputError, match="sequences of trial 0 all have the label 1; both labels must occur"):
+    with pytest.raises(
+        InputError, match="sequences of trial 0 all have the label 1; both labels must occur"
+    ):
         draw_sets(jax.random.key(0), 12, [40], 1, function=(1,) * 8, unique=False)
     with pytest.raises(
-        InputError, match=r"length = 1000000000: 10 training sets of 100 .* would take [\d,]+ GB, and there are \d+ GB"
+        InputError,
+        match=r"length = 1000000000: 10 training sets of 100 .* would take [\d,]+ GB, and there are \d+ GB",
     ):
         draw_sets(jax.random.key(0), 10**9, [100], 10)
     with pytest.raises(InputError, match="steps = 30: it must be a multiple of every = 20"):

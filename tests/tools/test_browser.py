@@ -41,7 +41,10 @@ def test_preferences_and_sizes(browser, page):
     browser.prefer(colour_scheme="dark")
     browser.resize(400, 700)
     browser.open(page)
-    assert browser.run("matchMedia('(prefers-color-scheme: dark)').matches") and browser.run("innerWidth") == 400
+    assert (
+        browser.run("matchMedia('(prefers-color-scheme: dark)').matches")
+        and browser.run("innerWidth") == 400
+    )
     browser.prefer()
     browser.resize(1200, 900)
 

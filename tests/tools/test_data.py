@@ -17,7 +17,11 @@ def test_a_wheel_with_another_hash_is_not_used(tmp_path):
 
 
 def test_columns_become_bits():
-    head, rows = data._bits([["a", "x", "yes"], ["b", "y", "no"], ["c", "x", "yes"]], lambda w: int(w == "yes"), letters=False)  # fmt: skip
+    head, rows = data._bits(
+        [["a", "x", "yes"], ["b", "y", "no"], ["c", "x", "yes"]],
+        lambda w: int(w == "yes"),
+        letters=False,
+    )
     assert head == ["label", "c1=a", "c1=b", "c1=c", "c2=y"]
     assert rows == [[1, 1, 0, 0, 0], [0, 0, 1, 0, 1], [1, 0, 0, 1, 0]]
     head, rows = data._bits(
@@ -40,7 +44,11 @@ def test_nothing_in_a_frame_is_run():
 
 
 def test_what_was_fetched_is_read(tmp_path):
-    data._write(tmp_path / "bags" / "musk1.csv", ["label", "bag", "x0"], [[1, 7, 0.5], [0, 3, 1.5], [1, 7, 2.5]])
+    data._write(
+        tmp_path / "bags" / "musk1.csv",
+        ["label", "bag", "x0"],
+        [[1, 7, 0.5], [0, 3, 1.5], [1, 7, 2.5]],
+    )
     bags, y = data.read_bags("musk1", tmp_path)
     assert [bag.tolist() for bag in bags] == [[[1.5]], [[0.5], [2.5]]] and y.tolist() == [0, 1]
     with pytest.raises(SystemExit, match="make data"):

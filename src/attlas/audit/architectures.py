@@ -64,7 +64,18 @@ WORDS = {
         *("tokens", "positions", "first_position", "types", "norm", "projection"),
         *("patches", "class_token", "rotary_factors"),
     ),
-    "layer": ("attention_norm", "query", "key", "value", "qkv", "out", "mlp_norm", "up", "gate", "down"),
+    "layer": (
+        "attention_norm",
+        "query",
+        "key",
+        "value",
+        "qkv",
+        "out",
+        "mlp_norm",
+        "up",
+        "gate",
+        "down",
+    ),
     "final": ("norm", "unembedding"),
 }
 """The sections of a table and their words."""
@@ -115,7 +126,11 @@ class Names:
         if base is None:
             return None
         suffixes = (".weight", ".gamma", "") if part == "weight" else (".bias", ".beta")
-        names = (f"{start}{base}{suffix}" for start in dict.fromkeys((self.prefix, "")) for suffix in suffixes)
+        names = (
+            f"{start}{base}{suffix}"
+            for start in dict.fromkeys((self.prefix, ""))
+            for suffix in suffixes
+        )
         return next((name for name in names if name in self.checkpoint.tensors), None)
 
     def base(self, section: str, word: str, **places: int) -> str | None:
@@ -210,7 +225,9 @@ class Model:
         tensor = self.tensor("embedding", "tokens")
         return None if tensor is None else tensor.shape[0]
 
-    def tensor(self, section: str, word: str, part: str = "weight", layer: int | None = None) -> Tensor | None:
+    def tensor(
+        self, section: str, word: str, part: str = "weight", layer: int | None = None
+    ) -> Tensor | None:
         """The tensor that the table calls so, if the checkpoint has it."""
         places = {} if layer is None else {"layer": layer, "group": self.group(layer)}
         name = self.names.find(section, word, part, **places)
@@ -229,8 +246,16 @@ class Model:
             for layer in range(self.layers) if section == "layer" else (0,):
                 for word in self.table[section]:
                     for part in ("weight", "bias"):
-                        places = {"layer": layer, "group": self.group(layer)} if section == "layer" else {}
-                        name = self.names.find(section, word, part, **places) if word != "first_position" else None
+                        places = (
+                            {"layer": layer, "group": self.group(layer)}
+                            if section == "layer"
+                            else {}
+                        )
+                        name = (
+                            self.names.find(section, word, part, **places)
+                            if word != "first_position"
+                            else None
+                        )
                         if name is not None:
                             found[name] = (word, part)
         return found
@@ -273,7 +298,9 @@ class Model:
         for suffix in ("", "_bias"):
             if f"qkv{suffix}" in weights:
                 parts = np.split(weights.pop(f"qkv{suffix}"), ends, axis=-1)
-                weights |= dict(zip((f"query{suffix}", f"key{suffix}", f"value{suffix}"), parts, strict=True))
+                weights |= dict(
+                    zip((f"query{suffix}", f"key{suffix}", f"value{suffix}"), parts, strict=True)
+                )
 
     def reinitialised(self, seed: int = 0) -> "Model":
         """The same architecture at random initialisation: normal weights of the config's `initializer_range` (.02 where it is
@@ -295,7 +322,9 @@ def _constant(shape: tuple[int, ...], value: float) -> Callable[[int, int], np.n
     return lambda start, stop: np.full((stop - start, *shape[1:]), value, np.float32)
 
 
-def _drawn(shape: tuple[int, ...], scale: float, seed: int, name: str) -> Callable[[int, int], np.ndarray]:
+def _drawn(
+    shape: tuple[int, ...], scale: float, seed: int, name: str
+) -> Callable[[int, int], np.ndarray]:
     """Normal rows that do not depend on which others are asked for: they are drawn in blocks, each with its own key."""
 
     def fetch(start: int, stop: int) -> np.ndarray:
@@ -312,7 +341,9 @@ def _drawn(shape: tuple[int, ...], scale: float, seed: int, name: str) -> Callab
 
 
 @lru_cache(maxsize=1)  # rows of a text are asked for one by one
-def _drawn_block(shape: tuple[int, ...], scale: float, seed: int, name: str, index: int) -> np.ndarray:
+def _drawn_block(
+    shape: tuple[int, ...], scale: float, seed: int, name: str, index: int
+) -> np.ndarray:
     rows = min(DRAWN_ROWS, shape[0] - index * DRAWN_ROWS)
     bits = np.random.default_rng([seed, zlib.crc32(name.encode()), index])
     return scale * bits.standard_normal((rows, *shape[1:]), np.float32)
@@ -321,8 +352,12 @@ def _drawn_block(shape: tuple[int, ...], scale: float, seed: int, name: str, ind
 @cache
 def known_tables() -> dict[str, Mapping[str, Any]]:
     """The tables of the package, by name."""
-    files = sorted((resources.files("attlas.audit") / "tables").iterdir(), key=lambda file: file.name)
-    raw = {table["name"]: table for table in (tomllib.loads(file.read_text("utf-8")) for file in files)}
+    files = sorted(
+        (resources.files("attlas.audit") / "tables").iterdir(), key=lambda file: file.name
+    )
+    raw = {
+        table["name"]: table for table in (tomllib.loads(file.read_text("utf-8")) for file in files)
+    }
     return {name: complete(table, raw) for name, table in raw.items()}
 
 
@@ -346,15 +381,25 @@ def complete(table: Mapping[str, Any], known: Mapping[str, Mapping[str, Any]]) -
     heads = ("name", "extends", "model_types", "prefixes", "requires", *WORDS)
     for section in table:
         if section not in heads:
-            raise InputError(f"{where} has {section!r}: known are {', '.join(heads)}.{near(section, heads)}")
+            raise InputError(
+                f"{where} has {section!r}: known are {', '.join(heads)}.{near(section, heads)}"
+            )
     base: Mapping[str, Any] = {}
     if "extends" in table:
         if not isinstance(table["extends"], str) or table["extends"] not in known:
             raise InputError(f"{where} extends {table['extends']!r}: known are {', '.join(known)}")
         base = complete(known[table["extends"]], known)
-    full: dict[str, Any] = {"name": "a table of yours", "model_types": [], "prefixes": [""], **base, **table}
+    full: dict[str, Any] = {
+        "name": "a table of yours",
+        "model_types": [],
+        "prefixes": [""],
+        **base,
+        **table,
+    }
     for word in ("model_types", "prefixes"):
-        if not isinstance(full[word], list) or not all(isinstance(entry, str) for entry in full[word]):
+        if not isinstance(full[word], list) or not all(
+            isinstance(entry, str) for entry in full[word]
+        ):
             raise InputError(f"{where} has {word} = {full[word]!r}: it must be a list of strings")
     for section in ("requires", *WORDS):
         given = table.get(section, {})
@@ -370,11 +415,15 @@ def complete(table: Mapping[str, Any], known: Mapping[str, Mapping[str, Any]]) -
             if section in ("embedding", "layer", "final") and not isinstance(
                 value, int if word == "first_position" else str
             ):
-                raise InputError(f"{where} has {word} = {value!r} in [{section}]: it must be the name of a tensor")
+                raise InputError(
+                    f"{where} has {word} = {value!r} in [{section}]: it must be the name of a tensor"
+                )
     for word, allowed in BLOCK.items():
         value = full["block"].setdefault(word, allowed[0])
         if value not in allowed:
-            raise InputError(f"{where} has {word} = {value!r} in [block]: allowed are {', '.join(map(str, allowed))}")
+            raise InputError(
+                f"{where} has {word} = {value!r} in [block]: allowed are {', '.join(map(str, allowed))}"
+            )
     return full
 
 
@@ -418,7 +467,9 @@ def _model(names: Names) -> Model:
         )
     activation = names.setting("activation")
     if not isinstance(activation, str) or activation not in ACTIVATIONS:
-        raise InputError(f"{checkpoint.name} has the activation {activation!r}: known are {', '.join(ACTIVATIONS)}")
+        raise InputError(
+            f"{checkpoint.name} has the activation {activation!r}: known are {', '.join(ACTIVATIONS)}"
+        )
     block = Block(
         heads=heads,
         groups=groups,
@@ -447,7 +498,9 @@ def _hidden(names: Names) -> int | None:
     """The width of the position-wise map, off its first matrix."""
     name = names.find("layer", "up", layer=0, group=0)
     shape = names.checkpoint.tensors[name].shape if name else ()
-    return shape[0 if names.table["block"]["stored"] == "out-in" else 1] if len(shape) == 2 else None
+    return (
+        shape[0 if names.table["block"]["stored"] == "out-in" else 1] if len(shape) == 2 else None
+    )
 
 
 def _longest(names: Names) -> int | None:
@@ -455,9 +508,13 @@ def _longest(names: Names) -> int | None:
     limits = [names.count(word) for word in ("longest", "window") if names.setting(word)]
     name = names.find("embedding", "positions")
     if name is not None and "patches" not in names.table["embedding"]:
-        rows = names.checkpoint.tensors[name].shape[0] if names.checkpoint.tensors[name].shape else 0
+        rows = (
+            names.checkpoint.tensors[name].shape[0] if names.checkpoint.tensors[name].shape else 0
+        )
         if limits and limits[0] != rows:
-            raise InputError(f"{names.checkpoint.name} has {rows} learned positions: its config says {limits[0]}")
+            raise InputError(
+                f"{names.checkpoint.name} has {rows} learned positions: its config says {limits[0]}"
+            )
         limits.append(rows - names.table["embedding"].get("first_position", 0))
     return min(limits, default=None)
 
@@ -474,14 +531,20 @@ def _frequencies(names: Names, width: int) -> np.ndarray | None:
         )
     frequencies = names.number("base", 1.0, 1e12) ** (-np.arange(0, width, 2) / width)
     given = names.setting("scaling", {})
-    scaling = {"rope_type": given, "factor": names.setting("factor")} if isinstance(given, str) else given
+    scaling = (
+        {"rope_type": given, "factor": names.setting("factor")} if isinstance(given, str) else given
+    )
     if not isinstance(scaling, Mapping):
-        raise InputError(f"{where} has the rotary scaling {scaling!r}: it must be a section of names")
+        raise InputError(
+            f"{where} has the rotary scaling {scaling!r}: it must be a section of names"
+        )
 
     def parameter(word: str) -> float:
         value = scaling.get(word)
         if isinstance(value, bool) or not isinstance(value, float | int) or not 0 < value < 1e9:
-            raise InputError(f"{where} has {word} = {value!r} in its rotary scaling: it must be a positive number")
+            raise InputError(
+                f"{where} has {word} = {value!r} in its rotary scaling: it must be a positive number"
+            )
         return float(value)
 
     match scaling.get("rope_type", scaling.get("type", "default")):
@@ -493,7 +556,9 @@ def _frequencies(names: Names, width: int) -> np.ndarray | None:
             turns = parameter("original_max_position_embeddings") * frequencies / (2 * np.pi)
             low, high = parameter("low_freq_factor"), parameter("high_freq_factor")
             if low >= high:
-                raise InputError(f"{where} has the rotary factors {low:g} and {high:g}: the first must be the smaller")
+                raise InputError(
+                    f"{where} has the rotary factors {low:g} and {high:g}: the first must be the smaller"
+                )
             kept = np.clip((turns - low) / (high - low), 0, 1)
             frequencies = frequencies * (kept + (1 - kept) / parameter("factor"))
         case other:
@@ -504,7 +569,9 @@ def _frequencies(names: Names, width: int) -> np.ndarray | None:
     if factors is not None:
         tensor = names.checkpoint.tensors[factors]
         if tensor.shape != frequencies.shape:
-            raise InputError(f"{factors} of {where} has the shape {tensor.shape}: it should be {frequencies.shape}")
+            raise InputError(
+                f"{factors} of {where} has the shape {tensor.shape}: it should be {frequencies.shape}"
+            )
         frequencies = frequencies / tensor.load()
     return frequencies
 
@@ -520,7 +587,9 @@ def _check(model: Model) -> None:
     for name in model.used:
         dtype = model.checkpoint.tensors[name].dtype
         if dtype.upper().startswith(("I", "U", "BOOL")) and not dtype.startswith("IQ"):
-            raise InputError(f"{name} of {model.name} is stored as {dtype}: weights must be real numbers")
+            raise InputError(
+                f"{name} of {model.name} is stored as {dtype}: weights must be real numbers"
+            )
 
 
 def _demanded(model: Model) -> Iterator[tuple[str, tuple[int, ...]]]:
@@ -550,7 +619,10 @@ def _demanded(model: Model) -> Iterator[tuple[str, tuple[int, ...]]]:
                 raise InputError(
                     f"{model.name} lacks {word} of layer {layer}: {model.names.base('layer', word, **places)}"
                 )
-            yield weight, shapes[word] if table["block"]["stored"] == "out-in" else shapes[word][::-1]
+            yield (
+                weight,
+                shapes[word] if table["block"]["stored"] == "out-in" else shapes[word][::-1],
+            )
             if bias is not None:
                 yield bias, shapes[word][:1]
     yield from _demanded_around(model)
@@ -573,7 +645,9 @@ def _demanded_around(model: Model) -> Iterator[tuple[str, tuple[int, ...]]]:
         if unembedding is not None:
             yield unembedding, (shape[0], model.dim)
     elif "tokens" in model.table["embedding"]:
-        raise InputError(f"{model.name} lacks its token embedding {model.table['embedding']['tokens']}")
+        raise InputError(
+            f"{model.name} lacks its token embedding {model.table['embedding']['tokens']}"
+        )
     for section, word, wanted in (
         ("embedding", "norm", (width,)),
         ("embedding", "projection", (model.dim, width)),

@@ -92,7 +92,9 @@ class Audit:
             "hypotheses": [plain(asdict(distance)) for distance in self.hypotheses],
             "reference_layers": plain(self.reference_layers),
             "probes": [plain(found) for found in self.probes],
-            "reference_probes": {name: [plain(one) for one in found] for name, found in self.reference_probes.items()},
+            "reference_probes": {
+                name: [plain(one) for one in found] for name, found in self.reference_probes.items()
+            },
             "skipped": list(self.skipped),
             "seconds": plain(dict(self.seconds)),
         }
@@ -128,7 +130,9 @@ def spread_of(found: xr.Dataset) -> dict[str, list[float | None]]:
     for name, values in found.data_vars.items():
         numbers = np.asarray(values.values, float)
         numbers = numbers[np.isfinite(numbers)]
-        spread[str(name)] = plain(np.quantile(numbers, QUANTILES)) if numbers.size else [None] * len(QUANTILES)
+        spread[str(name)] = (
+            plain(np.quantile(numbers, QUANTILES)) if numbers.size else [None] * len(QUANTILES)
+        )
     return spread
 
 
@@ -176,7 +180,9 @@ def audit_model(
         seen, example = watch_and_show(model, read)
         layers = _watched(layers, weighed, seen)
         capacity["log10_lipschitz_stretched"] = float(layers.log10_lipschitz_stretched.sum())
-        found = weighed.assign({name: seen[name] for name in behaviour.MEANING}).assign(kind=kinds(seen))
+        found = weighed.assign({name: seen[name] for name in behaviour.MEANING}).assign(
+            kind=kinds(seen)
+        )
         clock.start("text at random")
         looked = watch(random, read)
         drawn, drawn_layers = drawn.assign(looked.data_vars), _watched(drawn_layers, drawn, looked)
@@ -201,13 +207,17 @@ def audit_model(
         references=references,
         reference_layers=reference_layers,
         hypotheses=distances(
-            *(layers, found), references={name: (reference_layers[name], heads) for name, heads in references.items()}
+            *(layers, found),
+            references={
+                name: (reference_layers[name], heads) for name, heads in references.items()
+            },
         ),
         example=example,
         skipped=[*skipped, *unprobed],
         seconds=clock.seconds,
         probes=probed,
-        reference_probes={"random": probed_random} | ({"MiniLM": list(minilm("probes").values())} if probed else {}),
+        reference_probes={"random": probed_random}
+        | ({"MiniLM": list(minilm("probes").values())} if probed else {}),
     )
 
 
@@ -219,15 +229,21 @@ def _ladder(weighed: xr.Dataset) -> xr.Dataset:
 
 def _watched(layers: xr.Dataset, weighed: xr.Dataset, seen: xr.Dataset) -> xr.Dataset:
     """With what the text says of each layer, and the bound that takes the norms as they were seen to stretch."""
-    stretched = depth(weighed, np.stack([seen.attention_stretch.values, seen.mlp_stretch.values], -1))
-    return layers.assign(_over_layers(seen)).assign(log10_lipschitz_stretched=stretched.log10_lipschitz)
+    stretched = depth(
+        weighed, np.stack([seen.attention_stretch.values, seen.mlp_stretch.values], -1)
+    )
+    return layers.assign(_over_layers(seen)).assign(
+        log10_lipschitz_stretched=stretched.log10_lipschitz
+    )
 
 
 def _strings(texts: Any) -> list[str]:
     found = list(texts) if isinstance(texts, Iterable) else [texts]
     for text in found:
         if not isinstance(text, str):
-            raise InputError(f"{text!r} is no text: texts are strings, or the path of a file of them")
+            raise InputError(
+                f"{text!r} is no text: texts are strings, or the path of a file of them"
+            )
     return found
 
 
@@ -237,7 +253,9 @@ def _labelled(path: str | Path) -> Any:
     return (*read_labelled(path), Path(path).name)
 
 
-def _probed(model: Model, probes: str, labelled: Any, seed: int) -> tuple[list[xr.Dataset], list[str]]:
+def _probed(
+    model: Model, probes: str, labelled: Any, seed: int
+) -> tuple[list[xr.Dataset], list[str]]:
     """Probes on the first paper's sentences and on labelled texts, and why they are missing."""
     asked = "Probes on the sentences of the first paper"
     if probes == "none" and labelled is None:
@@ -245,7 +263,10 @@ def _probed(model: Model, probes: str, labelled: Any, seed: int) -> tuple[list[x
     from attlas.audit.probes import constructed, probe, probe_labelled
 
     found, skipped = [], []
-    reason = next((words for words in read_tokens(model, None, None)[1] if words.startswith("Everything")), None)
+    reason = next(
+        (words for words in read_tokens(model, None, None)[1] if words.startswith("Everything")),
+        None,
+    )
     if probes == "none":
         skipped.append(f"{asked}: they were not asked for (--probes).")
     elif reason is not None:
@@ -308,9 +329,7 @@ def read_tokens(
         return None, [f"Everything that needs a text: {error}."]
     unknown = np.mean([piece in ("[UNK]", "<unk>") for row in pieces for piece in row])
     if unknown > UNKNOWN:
-        reason = (
-            f"its tokenizer does not know {unknown:.0%} of the default English text; give one of its own with --text"
-        )
+        reason = f"its tokenizer does not know {unknown:.0%} of the default English text; give one of its own with --text"
         return None, [f"Everything that needs a text: {reason}."]
     return cut(model, ids, pieces)
 
@@ -326,12 +345,16 @@ def read_lines(path: str | Path) -> list[str]:
     path = Path(path)
     try:
         if path.stat().st_size > LARGEST_TEXT:
-            raise InputError(f"{path} has {path.stat().st_size} bytes: a text has at most {LARGEST_TEXT}")
+            raise InputError(
+                f"{path} has {path.stat().st_size} bytes: a text has at most {LARGEST_TEXT}"
+            )
         lines = path.read_text("utf-8").splitlines()
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
-        raise InputError(f"{path} is no text in UTF-8: byte {error.start} is {error.object[error.start]:#x}") from error
+        raise InputError(
+            f"{path} is no text in UTF-8: byte {error.start} is {error.object[error.start]:#x}"
+        ) from error
     kept = [line for line in lines if line.strip()]
     if not kept:
         raise InputError(f"{path} is empty: there must be at least one line of text")
@@ -375,7 +398,9 @@ def few(tokens: Tokens, texts: int, longest: int = MOST_TOKENS) -> Tokens:
     ids, mask, types, positions = (
         x[:texts, :length] for x in (tokens.ids, tokens.mask, tokens.types, tokens.positions)
     )
-    return Tokens(ids, mask, types, positions, tuple(pieces[:length] for pieces in tokens.pieces[:texts]))
+    return Tokens(
+        ids, mask, types, positions, tuple(pieces[:length] for pieces in tokens.pieces[:texts])
+    )
 
 
 def watch_and_show(model: Model, tokens: Tokens) -> tuple[xr.Dataset, Example]:
@@ -385,18 +410,28 @@ def watch_and_show(model: Model, tokens: Tokens) -> tuple[xr.Dataset, Example]:
     length = min(len(tokens.pieces[chosen]), SHOWN_TOKENS)
     shown: list[np.ndarray] = []
     seen = watch(
-        model, tokens, lambda step: shown.append(np.asarray(step.attention[chosen, :, :length, :length], np.float16))
+        model,
+        tokens,
+        lambda step: shown.append(
+            np.asarray(step.attention[chosen, :, :length, :length], np.float16)
+        ),
     )
     return seen, Example(tokens.pieces[chosen][:length], np.stack(shown))
 
 
 def _over_heads(found: xr.Dataset) -> xr.Dataset:
     """What there is of each head."""
-    return found[[name for name, values in found.data_vars.items() if {"layer", "head"} <= set(values.dims)]]
+    return found[
+        [name for name, values in found.data_vars.items() if {"layer", "head"} <= set(values.dims)]
+    ]
 
 
 def _over_layers(found: xr.Dataset) -> dict[str, xr.Variable]:
-    return {str(name): values.variable for name, values in found.data_vars.items() if values.dims == ("layer",)}
+    return {
+        str(name): values.variable
+        for name, values in found.data_vars.items()
+        if values.dims == ("layer",)
+    }
 
 
 def facts_of(model: Model, tokens: Tokens | None, default: bool) -> dict[str, Any]:
@@ -458,11 +493,17 @@ class Difference:
 
 def compare(before: Audit, after: Audit) -> Difference:
     """The audits of two checkpoints of one model: before and after fine-tuning, say."""
-    return Difference(before, after, _less(before.heads, after.heads), _less(before.layers, after.layers))
+    return Difference(
+        before, after, _less(before.heads, after.heads), _less(before.layers, after.layers)
+    )
 
 
 def _less(before: xr.Dataset, after: xr.Dataset) -> xr.Dataset:
-    names = [name for name, values in before.data_vars.items() if name in after and values.dtype.kind == "f"]
+    names = [
+        name
+        for name, values in before.data_vars.items()
+        if name in after and values.dtype.kind == "f"
+    ]
     return xr.Dataset(
         {
             name: (before[name].dims, after[name].values - before[name].values)
@@ -480,7 +521,9 @@ def minilm(part: str = "heads") -> dict[str, xr.Dataset]:
         return {"MiniLM": _probes_of(stored)}
     axes = ("layer", "head")
     return {
-        "MiniLM": xr.Dataset({name: (axes[: np.ndim(rows)], np.array(rows, float)) for name, rows in stored.items()})
+        "MiniLM": xr.Dataset(
+            {name: (axes[: np.ndim(rows)], np.array(rows, float)) for name, rows in stored.items()}
+        )
     }
 
 

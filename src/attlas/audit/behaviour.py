@@ -110,13 +110,19 @@ def roles(model: Model, tokens: Tokens) -> Roles:
     return Roles(content, query, reader)
 
 
-def watch(model: Model, tokens: Tokens, also: Callable[[Step], None] = lambda step: None) -> xr.Dataset:
+def watch(
+    model: Model, tokens: Tokens, also: Callable[[Step], None] = lambda step: None
+) -> xr.Dataset:
     """The quantities of `MEANING` over (layer, head) and those of `OF_TOKENS` over `layer`, for all texts together; `also` sees every step."""
     batch, who, rows = embed(model, tokens), roles(model, tokens), []
-    with threadpool_limits(1):  # NumPy's matrices here are small: its threads would wait for each other
+    with threadpool_limits(
+        1
+    ):  # NumPy's matrices here are small: its threads would wait for each other
         for step in trace(model, [batch]):
             if not np.isfinite(step.after).all():
-                raise InputError(f"what leaves layer {step.layer} of {model.name} on this text is not finite")
+                raise InputError(
+                    f"what leaves layer {step.layer} of {model.name} on this text is not finite"
+                )
             rows.append(measure(model, step, tokens.mask, who))
             also(step)
     return gathered(model, rows)
@@ -139,11 +145,15 @@ def gathered(model: Model, rows: list[dict[str, np.ndarray]]) -> xr.Dataset:
     return seen
 
 
-def measure(model: Model, step: Step, mask: Bool[np.ndarray, "b n"], who: Roles) -> dict[str, np.ndarray]:
+def measure(
+    model: Model, step: Step, mask: Bool[np.ndarray, "b n"], who: Roles
+) -> dict[str, np.ndarray]:
     """What one layer did: arrays over heads, and numbers for its tokens. Most of it is small enough for NumPy, which need not compile."""
     block = model.block
     size = block.heads // block.groups
-    queries, attention, outputs = (np.asarray(x) for x in (step.queries, step.attention, step.outputs))
+    queries, attention, outputs = (
+        np.asarray(x) for x in (step.queries, step.attention, step.outputs)
+    )
     keys, values = (np.repeat(np.asarray(x), size, axis=1) for x in (step.keys, step.values))
     admitted = np.broadcast_to(mask[:, None, :], (*mask.shape, mask.shape[1]))
     if block.causal:
@@ -152,7 +162,9 @@ def measure(model: Model, step: Step, mask: Bool[np.ndarray, "b n"], who: Roles)
     looked = []
     for head in range(block.heads):
         scores = queries[:, head] @ np.swapaxes(keys[:, head], -1, -2) / block.temperature
-        looked.append(_shares(attention[:, head], admitted, who) | {"query_free": _query_free(scores, asked)})
+        looked.append(
+            _shares(attention[:, head], admitted, who) | {"query_free": _query_free(scores, asked)}
+        )
     lengths = np.linalg.norm(keys, axis=-1)
     spread = [_variation(lengths[:, head][mask]) for head in range(block.heads)]
     read = _read(
@@ -168,7 +180,11 @@ def measure(model: Model, step: Step, mask: Bool[np.ndarray, "b n"], who: Roles)
         8, 32 * 32**2 // mask.shape[1] ** 2
     )  # of long texts a few, as the cost grows with the cube of the length
     regressed = _regressed(
-        block, *(jnp.asarray(x[:some]) for x in (step.queries, step.keys, step.values, step.outputs, mask, *who[1:]))
+        block,
+        *(
+            jnp.asarray(x[:some])
+            for x in (step.queries, step.keys, step.values, step.outputs, mask, *who[1:])
+        ),
     )
     return {
         **{name: np.array([head[name] for head in looked]) for name in looked[0]},
@@ -184,7 +200,9 @@ def _at(x: np.ndarray, who: Roles) -> np.ndarray:
     return np.take_along_axis(x, who.reader[:, None, None, None], 2)[:, :, 0]
 
 
-def _mean(x: np.ndarray, where: np.ndarray, axis: int | tuple[int, ...] | None = None) -> np.ndarray:
+def _mean(
+    x: np.ndarray, where: np.ndarray, axis: int | tuple[int, ...] | None = None
+) -> np.ndarray:
     """The mean of `x` where `where` admits it; 0 where it admits nothing."""
     where = np.broadcast_to(where, x.shape)
     return np.where(where, x, 0).sum(axis) / np.maximum(where.sum(axis), 1)
@@ -198,7 +216,9 @@ def _variation(lengths: np.ndarray) -> float:
 # --- where attention lies ------------------------------------------------------------------------------------------
 
 
-def _shares(attention: Float[np.ndarray, "b q k"], admitted: Bool[np.ndarray, "b q k"], who: Roles) -> dict[str, float]:
+def _shares(
+    attention: Float[np.ndarray, "b q k"], admitted: Bool[np.ndarray, "b q k"], who: Roles
+) -> dict[str, float]:
     """One head's."""
     entropy = -(attention * np.log(np.maximum(attention, TINY))).sum(-1)
     even = 1 / np.maximum(admitted.sum(-1), 1)
@@ -233,7 +253,9 @@ def _sheared(x: np.ndarray) -> np.ndarray:
     """[..., q, k] with k - q + n - 1 in place of k, [..., q, 2n - 1], rows in reverse."""
     n = x.shape[-1]
     wide = np.concatenate([x[..., ::-1, :], np.zeros_like(x)], -1)
-    return wide.reshape(*x.shape[:-2], 2 * n * n)[..., : n * (2 * n - 1)].reshape(*x.shape[:-2], n, 2 * n - 1)
+    return wide.reshape(*x.shape[:-2], 2 * n * n)[..., : n * (2 * n - 1)].reshape(
+        *x.shape[:-2], n, 2 * n - 1
+    )
 
 
 def _habits(weights: np.ndarray, pairs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -252,7 +274,9 @@ def _left_out(mass: np.ndarray, count: np.ndarray) -> np.ndarray:
     """Means over all texts but one, [b, ...]; where only that one has any, as in the tail of the longest text, its own: of one text alone, place and
     content cannot be told apart."""
     others = count.sum(0) - count
-    return np.where(others > 0, (mass.sum(0) - mass) / np.maximum(others, 1), mass / np.maximum(count, 1))
+    return np.where(
+        others > 0, (mass.sum(0) - mass) / np.maximum(others, 1), mass / np.maximum(count, 1)
+    )
 
 
 def _query_free(scores: Float[np.ndarray, "b q k"], where: Bool[np.ndarray, "b q k"]) -> float:
@@ -284,7 +308,9 @@ def _read(
     target = np.einsum("bhr,hr->bh", output, functional)
     read = np.einsum("bhnr,hr->bhn", values, functional)
     scores = np.einsum("bhnr,hr->bhn", keys, query.mean(0))
-    weights = np.where(admitted, np.exp(scores - np.where(admitted, scores, -np.inf).max(-1, keepdims=True)), 0)
+    weights = np.where(
+        admitted, np.exp(scores - np.where(admitted, scores, -np.inf).max(-1, keepdims=True)), 0
+    )
     by_softmax = (weights / weights.sum(-1, keepdims=True) * read).sum(-1)
     centred = scores - _mean(scores, admitted, (0, 2))[:, None]
     sharpness = 1 / np.sqrt(np.maximum(_mean(centred**2, admitted, (0, 2)), TINY))[:, None]
@@ -298,7 +324,9 @@ def _read(
     return {name: np.where(known, value, np.nan) for name, value in answers.items()}
 
 
-def _explained(target: Float[np.ndarray, "b h"], guess: Float[np.ndarray, "b h"]) -> Float[np.ndarray, " h"]:
+def _explained(
+    target: Float[np.ndarray, "b h"], guess: Float[np.ndarray, "b h"]
+) -> Float[np.ndarray, " h"]:
     """Share of the variance of `target` that a line through `guess` predicts for a text left out; 0 where the mean is better."""
     y, x = target - target.mean(0), guess - guess.mean(0)
     square = np.maximum((x**2).sum(0), TINY)
@@ -322,13 +350,22 @@ class _Lifted(eqx.Module):
 
 @partial(jax.jit, static_argnums=0)
 def _regressed(
-    block: Block, queries: Array, keys: Array, values: Array, outputs: Array, mask: Array, asked: Array, reader: Array
+    block: Block,
+    queries: Array,
+    keys: Array,
+    values: Array,
+    outputs: Array,
+    mask: Array,
+    asked: Array,
+    reader: Array,
 ) -> dict[str, Array]:
     """Ridge regression of values on keys at the head's own queries: all of them, or in causal models at each text's last token, which
     alone sees the whole text."""
     b, r, groups, size = len(mask), block.width, block.groups, block.heads // block.groups
     if block.causal:
-        queries, outputs = (jnp.take_along_axis(x, reader[:, None, None, None], 2) for x in (queries, outputs))
+        queries, outputs = (
+            jnp.take_along_axis(x, reader[:, None, None, None], 2) for x in (queries, outputs)
+        )
         asked = jnp.ones((b, 1), bool)
     count = queries.shape[2]
     lengths = [jnp.sqrt((x**2).sum(-1)) for x in (queries, keys)]
@@ -347,7 +384,9 @@ def _regressed(
         typical(lengths[0], asked) * typical(lengths[1], mask)
     )  # on the sphere, scores of the usual size
     here = mask[:, None, :]
-    mean = jnp.where(here[..., None], values, 0).sum(2, keepdims=True) / here.sum(-1)[..., None, None]
+    mean = (
+        jnp.where(here[..., None], values, 0).sum(2, keepdims=True) / here.sum(-1)[..., None, None]
+    )
     values = values - mean
     wanted = outputs.reshape(b, groups, size * count, r) - mean
 
@@ -395,7 +434,8 @@ def _tokens(step: Step, mask: Bool[np.ndarray, "b n"]) -> dict[str, np.ndarray]:
         "token_spread": _variation(length[mask]),
         "token_cosine": cosines.mean(),
         "token_overlap": np.sqrt((cosines**2).mean() * x.shape[-1]),
-        "excess_kurtosis": np.median((squares**2).mean(0) / np.maximum(squares.mean(0), TINY) ** 2) - 3,
+        "excess_kurtosis": np.median((squares**2).mean(0) / np.maximum(squares.mean(0), TINY) ** 2)
+        - 3,
         "largest_coordinate": power.max() / max(power.sum(), TINY),
     }
     stretch = 1 / np.asarray(step.scales)[mask].min(0)

@@ -50,7 +50,9 @@ class Checkpoint:
 
 def kept_models() -> Path:
     """Where `make models` keeps real checkpoints, a folder for each package: ATTLAS_MODELS, or the user's cache."""
-    return Path(os.environ.get("ATTLAS_MODELS") or user_cache_path("attlas", appauthor=False) / "models")
+    return Path(
+        os.environ.get("ATTLAS_MODELS") or user_cache_path("attlas", appauthor=False) / "models"
+    )
 
 
 def read_checkpoint(
@@ -69,17 +71,28 @@ def read_checkpoint(
 
 def _in_memory(arrays: Mapping[str, Any], config: Mapping[str, Any] | None) -> Checkpoint:
     if config is None:
-        raise InputError("weights in memory come without a config: give it as config=, with the keys of a config.json")
+        raise InputError(
+            "weights in memory come without a config: give it as config=, with the keys of a config.json"
+        )
     tensors = {}
     for name, value in arrays.items():
         try:
             array = np.asarray(value)
         except (TypeError, ValueError) as error:
-            raise InputError(f"{name} is of the type {type(value).__name__}, which is no array: {error}") from error
+            raise InputError(
+                f"{name} is of the type {type(value).__name__}, which is no array: {error}"
+            ) from error
         if array.dtype.kind in "OSUMmc":
-            raise InputError(f"{name} is of the type {type(value).__name__}: it must be an array of real numbers")
+            raise InputError(
+                f"{name} is of the type {type(value).__name__}: it must be an array of real numbers"
+            )
         tensors[name] = held(array)
-    return Checkpoint("in memory", config, tensors, bytes=sum(np.asarray(value).nbytes for value in arrays.values()))
+    return Checkpoint(
+        "in memory",
+        config,
+        tensors,
+        bytes=sum(np.asarray(value).nbytes for value in arrays.values()),
+    )
 
 
 def _locate(source: str | Path) -> tuple[Path, str]:
@@ -91,7 +104,11 @@ def _locate(source: str | Path) -> tuple[Path, str]:
         folder = Path(text)
         with contextlib.suppress(RuntimeError):  # of a home that nobody has
             folder = folder.expanduser()
-        name = "/".join(folder.resolve().parts[-2:]) if folder.name in ("", ".", "model") else folder.name
+        name = (
+            "/".join(folder.resolve().parts[-2:])
+            if folder.name in ("", ".", "model")
+            else folder.name
+        )
     if "\0" in text or not folder.exists():
         parent = folder.parent if "\0" not in text and folder.parent.is_dir() else None
         beside = [entry.name for entry in parent.iterdir()] if parent else []
@@ -106,11 +123,15 @@ def _locate(source: str | Path) -> tuple[Path, str]:
         return here, name
     found = _below(folder)
     if not found:
-        raise InputError(f"{text} holds no model: looked for {', '.join(WEIGHTS)}, also in its subfolders")
+        raise InputError(
+            f"{text} holds no model: looked for {', '.join(WEIGHTS)}, also in its subfolders"
+        )
     if len(found) > 1:
         listed = ", ".join(str(file.parent.relative_to(folder)) for file in found[:12])
         raise InputError(f"{text} holds {len(found)} models, name one of its folders: {listed}")
-    return found[0], f"{name}/{found[0].parent.relative_to(folder)}" if name else found[0].parent.name
+    return found[0], f"{name}/{found[0].parent.relative_to(folder)}" if name else found[
+        0
+    ].parent.name
 
 
 def _package(text: str) -> tuple[Path, str]:
@@ -120,7 +141,9 @@ def _package(text: str) -> tuple[Path, str]:
     name, _, sub = text.partition("/")
     module = name.replace("-", "_")
     if not module.isidentifier():
-        raise InputError(f"package:{text} names no package: it should read as in package:NAME or package:NAME/folder")
+        raise InputError(
+            f"package:{text} names no package: it should read as in package:NAME or package:NAME/folder"
+        )
     spec = PathFinder.find_spec(module)
     if spec is None or not spec.submodule_search_locations:
         raise InputError(f"the package {name!r} is not installed here, or has no folder")
@@ -135,7 +158,11 @@ def _snapshot(folder: Path) -> Path:
     """The snapshot of a Hugging Face cache that `refs/main` names, or the only one."""
     kept = sorted(entry for entry in (folder / "snapshots").iterdir() if entry.is_dir())
     main = folder / "refs" / "main"
-    current = folder / "snapshots" / main.read_text("utf-8", "replace").strip()[:80] if main.is_file() else None
+    current = (
+        folder / "snapshots" / main.read_text("utf-8", "replace").strip()[:80]
+        if main.is_file()
+        else None
+    )
     if current in kept:
         return current
     if len(kept) != 1:
@@ -193,7 +220,9 @@ def _tensors(path: Path) -> dict[str, Tensor]:
         return safetensors_file(path)
     if path.suffix in (".bin", ".pt", ".pth"):
         return torch_file(path)
-    raise InputError(f"{path} is no weights file: its name should end in .safetensors, .bin, .pt, .pth or .gguf")
+    raise InputError(
+        f"{path} is no weights file: its name should end in .safetensors, .bin, .pt, .pth or .gguf"
+    )
 
 
 def _shards(path: Path) -> tuple[dict[str, Tensor], list[Path]]:
@@ -209,14 +238,18 @@ def _shards(path: Path) -> tuple[dict[str, Tensor], list[Path]]:
     for name, file in shards.items():
         if name not in files[file]:
             raise InputError(f"{path} says that {name} is in {file}, which does not hold it")
-    return {name: files[file][name] for name, file in shards.items()}, [path.parent / file for file in files]
+    return {name: files[file][name] for name, file in shards.items()}, [
+        path.parent / file for file in files
+    ]
 
 
 def read_json(path: Path) -> dict[str, Any]:
     """A JSON object."""
     try:
         if path.stat().st_size > LARGEST_JSON:
-            raise InputError(f"{path} has {path.stat().st_size} bytes: a config has at most {LARGEST_JSON}")
+            raise InputError(
+                f"{path} has {path.stat().st_size} bytes: a config has at most {LARGEST_JSON}"
+            )
         found = json.loads(path.read_text("utf-8"))
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror}") from error
@@ -235,13 +268,17 @@ def safetensors_file(path: Path) -> dict[str, Tensor]:
     try:
         with safetensors.safe_open(path, "numpy") as file:
             slices = {name: file.get_slice(name) for name in file.offset_keys()}
-            found = {name: (tuple(part.get_shape()), part.get_dtype()) for name, part in slices.items()}
+            found = {
+                name: (tuple(part.get_shape()), part.get_dtype()) for name, part in slices.items()
+            }
     except (safetensors.SafetensorError, ValueError, OSError) as error:
         raise InputError(f"{path} is no whole .safetensors file: {error}") from error
     sizes = {}
     for name, (shape, dtype) in found.items():
         if dtype not in PLAIN:
-            raise InputError(f"the tensor {name} of {path} is stored as {dtype}: known are {', '.join(PLAIN)}")
+            raise InputError(
+                f"the tensor {name} of {path} is stored as {dtype}: known are {', '.join(PLAIN)}"
+            )
         sizes[name] = int(np.prod(shape, dtype=np.int64)) * itemsize(dtype)
     # Read from the file rather than through the library's map of it, whose pages would count as memory.
     offset = path.stat().st_size - sum(sizes.values())

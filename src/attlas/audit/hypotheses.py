@@ -18,7 +18,9 @@ from attlas.audit.forward import embed, trace
 from attlas.audit.texts import Tokens
 
 
-def exchangeability(model: Model, tokens: Tokens, seed: int = 0, dtype: DTypeLike = np.float32) -> xr.Dataset:
+def exchangeability(
+    model: Model, tokens: Tokens, seed: int = 0, dtype: DTypeLike = np.float32
+) -> xr.Dataset:
     r"""Shuffle the content tokens of each text and compare every layer's states with the shuffled states of the text as it was, as
     $|f(\pi x) - \pi f(x)| / |f(x)|$ in root mean square.
 
@@ -39,7 +41,9 @@ def exchangeability(model: Model, tokens: Tokens, seed: int = 0, dtype: DTypeLik
         if step.batch == 0:
             plain = states[rows, order]
             continue
-        found[("together", "apart")[step.batch - 1]].append(_relative(states[tokens.mask], plain[tokens.mask]))
+        found[("together", "apart")[step.batch - 1]].append(
+            _relative(states[tokens.mask], plain[tokens.mask])
+        )
         if step.batch == 2:
             found["reader"].append(_relative(states[rows[:, 0], reader], plain[rows[:, 0], reader]))
     return xr.Dataset({name: ("layer", values) for name, values in found.items()})
@@ -76,20 +80,98 @@ class Distance:
 
 
 HYPOTHESES = (
-    ("single location", "tokens are nearly orthogonal", "root mean square cosine of two tokens, over that of independent ones", 1.0, "token_overlap"),
-    ("single location", "tokens are Gaussian", "excess kurtosis of their coordinates", 0.0, "excess_kurtosis"),
-    ("single location", "one direction gates", "share of the scores' variance that the query does not touch", 1.0, "query_free"),
-    ("single location", "one token is looked at, by content", "single-location score of a head", 1.0, "single_location"),
-    ("single location", "one direction is read", "share of the variance of what is read that lies along one direction", 1.0, "read_direction"),
-    ("sparse variables", "heads are Lipschitz with a small constant", "logarithm to base 10 of the bound", 0.0, "log10_lipschitz"),
-    ("sparse variables", "tokens are of one length", "coefficient of variation of their lengths", 0.0, "token_spread"),
-    ("sparse variables", "norms do not stretch", "largest factor by which the norm before the position-wise map stretched a token", 1.0, "mlp_stretch"),
-    ("sparse variables", "attention lies on few tokens", "entropy of attention over its largest value", 0.0, "entropy"),
-    ("latent posterior", "keys lie on a sphere", "coefficient of variation of their lengths", 0.0, "key_spread"),
-    ("latent posterior", "a head conditions: ridge regression of values on keys", "relative distance of its output, at the best ridge and temperature", 0.0, "cme_distance"),
-    ("latent posterior", "pairs of token and position are exchangeable", "relative change of the states when both are shuffled", 0.0, "together"),
-    ("latent posterior", "tokens are exchangeable", "relative change of the states when tokens are shuffled and positions stay", 0.0, "apart"),
-)  # fmt: skip
+    (
+        "single location",
+        "tokens are nearly orthogonal",
+        "root mean square cosine of two tokens, over that of independent ones",
+        1.0,
+        "token_overlap",
+    ),
+    (
+        "single location",
+        "tokens are Gaussian",
+        "excess kurtosis of their coordinates",
+        0.0,
+        "excess_kurtosis",
+    ),
+    (
+        "single location",
+        "one direction gates",
+        "share of the scores' variance that the query does not touch",
+        1.0,
+        "query_free",
+    ),
+    (
+        "single location",
+        "one token is looked at, by content",
+        "single-location score of a head",
+        1.0,
+        "single_location",
+    ),
+    (
+        "single location",
+        "one direction is read",
+        "share of the variance of what is read that lies along one direction",
+        1.0,
+        "read_direction",
+    ),
+    (
+        "sparse variables",
+        "heads are Lipschitz with a small constant",
+        "logarithm to base 10 of the bound",
+        0.0,
+        "log10_lipschitz",
+    ),
+    (
+        "sparse variables",
+        "tokens are of one length",
+        "coefficient of variation of their lengths",
+        0.0,
+        "token_spread",
+    ),
+    (
+        "sparse variables",
+        "norms do not stretch",
+        "largest factor by which the norm before the position-wise map stretched a token",
+        1.0,
+        "mlp_stretch",
+    ),
+    (
+        "sparse variables",
+        "attention lies on few tokens",
+        "entropy of attention over its largest value",
+        0.0,
+        "entropy",
+    ),
+    (
+        "latent posterior",
+        "keys lie on a sphere",
+        "coefficient of variation of their lengths",
+        0.0,
+        "key_spread",
+    ),
+    (
+        "latent posterior",
+        "a head conditions: ridge regression of values on keys",
+        "relative distance of its output, at the best ridge and temperature",
+        0.0,
+        "cme_distance",
+    ),
+    (
+        "latent posterior",
+        "pairs of token and position are exchangeable",
+        "relative change of the states when both are shuffled",
+        0.0,
+        "together",
+    ),
+    (
+        "latent posterior",
+        "tokens are exchangeable",
+        "relative change of the states when tokens are shuffled and positions stay",
+        0.0,
+        "apart",
+    ),
+)
 """Which map needs what, how it is measured, the value at which it holds, and the variable."""
 
 
@@ -102,7 +184,11 @@ def distances(
     return [
         Distance(
             *(map, hypothesis, words, exact, *_spread(own[name].values)),
-            beside={title: _spread(known[name].values)[1] for title, known in others.items() if name in known},
+            beside={
+                title: _spread(known[name].values)[1]
+                for title, known in others.items()
+                if name in known
+            },
         )
         for map, hypothesis, words, exact, name in HYPOTHESES
         if name in own

@@ -18,22 +18,90 @@ from attlas.errors import InputError
 
 MEANING = behaviour.MEANING | heads.MEANING
 GROUPS = {
-    "Where attention lies": ("single_location", "reader_location", "content", "positional", "broad", "sink", "first", "entropy", "support", "largest", "best_offset", "best_offset_mass"),
+    "Where attention lies": (
+        "single_location",
+        "reader_location",
+        "content",
+        "positional",
+        "broad",
+        "sink",
+        "first",
+        "entropy",
+        "support",
+        "largest",
+        "best_offset",
+        "best_offset_mass",
+    ),
     "Single-location regression": ("query_free", "read_direction", "softmax_gate", "erf_gate"),
-    "Regression of values on keys": ("cme_distance", "cme_ridge", "cme_temperature", "sphere_distance", "key_spread"),
-    "Query-key product": ("qk_spectral", "qk_frobenius", "qk_21", "qk_stable_rank", "qk_effective_rank", "qk_gate"),
-    "Output-value product": ("ov_spectral", "ov_frobenius", "ov_21", "ov_stable_rank", "ov_effective_rank"),
+    "Regression of values on keys": (
+        "cme_distance",
+        "cme_ridge",
+        "cme_temperature",
+        "sphere_distance",
+        "key_spread",
+    ),
+    "Query-key product": (
+        "qk_spectral",
+        "qk_frobenius",
+        "qk_21",
+        "qk_stable_rank",
+        "qk_effective_rank",
+        "qk_gate",
+    ),
+    "Output-value product": (
+        "ov_spectral",
+        "ov_frobenius",
+        "ov_21",
+        "ov_stable_rank",
+        "ov_effective_rank",
+    ),
     "Capacity": ("log10_lipschitz", "log10_nats", "qk_share"),
-}  # fmt: skip
+}
 """The quantities of a head, as the page offers them."""
 SHARES = {
-    *("single_location", "reader_location", "content", "positional", "broad", "sink", "first", "entropy", "largest"),
-    *("best_offset_mass", "query_free", "read_direction", "softmax_gate", "erf_gate", "qk_gate", "qk_share"),
+    *(
+        "single_location",
+        "reader_location",
+        "content",
+        "positional",
+        "broad",
+        "sink",
+        "first",
+        "entropy",
+        "largest",
+    ),
+    *(
+        "best_offset_mass",
+        "query_free",
+        "read_direction",
+        "softmax_gate",
+        "erf_gate",
+        "qk_gate",
+        "qk_share",
+    ),
 }
 """Those that lie between 0 and 1, and are drawn on that scale."""
 COLUMNS = (
-    *("single_location", "content", "positional", "sink", "first", "largest", "best_offset", "support", "softmax_gate"),
-    *("erf_gate", "cme_distance", "qk_spectral", "qk_effective_rank", "ov_spectral", "qk_share", "log10_lipschitz"),
+    *(
+        "single_location",
+        "content",
+        "positional",
+        "sink",
+        "first",
+        "largest",
+        "best_offset",
+        "support",
+        "softmax_gate",
+    ),
+    *(
+        "erf_gate",
+        "cme_distance",
+        "qk_spectral",
+        "qk_effective_rank",
+        "ov_spectral",
+        "qk_share",
+        "log10_lipschitz",
+    ),
 )
 """The columns of the table."""
 
@@ -57,12 +125,16 @@ def write_page(audits: Sequence[Audit], path: Path) -> Path:
 
 def render(audits: Sequence[Audit]) -> str:
     """The HTML of the page."""
-    loaders = [jinja2.PackageLoader("attlas.audit"), jinja2.PackageLoader("attlas.lab")]
+    loaders = [jinja2.PackageLoader("attlas.audit"), jinja2.PackageLoader("attlas.atlas")]
     templates = jinja2.Environment(
         loader=jinja2.ChoiceLoader(loaders), autoescape=True, trim_blocks=True, lstrip_blocks=True
     )
     templates.globals["version"] = attlas.__version__
-    difference = compare(*audits) if len(audits) == 2 and audits[0].heads.sizes == audits[1].heads.sizes else None
+    difference = (
+        compare(*audits)
+        if len(audits) == 2 and audits[0].heads.sizes == audits[1].heads.sizes
+        else None
+    )
     data = {
         "audits": [_data(audit) for audit in audits],
         "difference": None if difference is None else plain(difference.heads),
@@ -74,7 +146,9 @@ def render(audits: Sequence[Audit]) -> str:
     # "<" is written so that no text of the data can end the script element it stands in.
     content = json.dumps(data, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
     page = templates.get_template("audit.html")
-    return page.render(audits=audits, difference=difference, data=content, words=MEANING, groups=GROUPS)
+    return page.render(
+        audits=audits, difference=difference, data=content, words=MEANING, groups=GROUPS
+    )
 
 
 def _data(audit: Audit) -> dict[str, Any]:

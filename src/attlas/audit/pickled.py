@@ -145,7 +145,9 @@ def interpret(file: Any, storages: dict[str, Storage]) -> Any:
                 stack.append(_name(" ".join(parts)))
             case "REDUCE":
                 stack.append(_rebuilt(*pop(2)))
-            case "BUILD":  # the attributes of an ordered dictionary, such as versions of modules: not weights
+            case (
+                "BUILD"
+            ):  # the attributes of an ordered dictionary, such as versions of modules: not weights
                 pop(1)
                 if not isinstance(_top(stack), dict):
                     raise Refused("it sets the state of what is no dictionary")
@@ -177,7 +179,11 @@ def _name(full: str) -> Name:
 
 def _set_items(target: Any, items: list[Any]) -> None:
     # Keys are strings or numbers: the hash of a nested tuple can take for ever.
-    if not isinstance(target, dict) or len(items) % 2 or not all(isinstance(key, str | int) for key in items[::2]):
+    if (
+        not isinstance(target, dict)
+        or len(items) % 2
+        or not all(isinstance(key, str | int) for key in items[::2])
+    ):
         raise Refused("it fills what is no dictionary of names")
     target.update(zip(items[::2], items[1::2], strict=True))
 
@@ -186,7 +192,12 @@ def _rebuilt(function: Any, arguments: Any) -> Any:
     full = function.full if isinstance(function, Name) else None
     if full == DICTIONARY and arguments == ():
         return {}
-    if isinstance(arguments, tuple) and full == PARAMETER and arguments and isinstance(arguments[0], View):
+    if (
+        isinstance(arguments, tuple)
+        and full == PARAMETER
+        and arguments
+        and isinstance(arguments[0], View)
+    ):
         return arguments[0]
     if isinstance(arguments, tuple) and full in TENSORS and len(arguments) >= 4:
         return _view(*arguments[:4])
@@ -198,22 +209,33 @@ def _counts(values: Any) -> bool:
 
 
 def _view(storage: Any, offset: Any, shape: Any, strides: Any) -> View:
-    if not isinstance(storage, Storage) or not _counts((offset,)) or not _counts(shape) or not _counts(strides):
+    if (
+        not isinstance(storage, Storage)
+        or not _counts((offset,))
+        or not _counts(shape)
+        or not _counts(strides)
+    ):
         raise Refused("it describes a tensor without a storage, an offset, a shape and strides")
     if len(shape) != len(strides) or len(shape) > 32:
         raise Refused(f"it describes a tensor with {len(shape)} axes and {len(strides)} strides")
     last = offset + sum((n - 1) * stride for n, stride in zip(shape, strides, strict=True))
     size = math.prod(shape)
     if size and (last >= storage.count or size > storage.count):
-        raise Refused(f"it describes a tensor of shape {shape} in a storage of {storage.count} numbers")
+        raise Refused(
+            f"it describes a tensor of shape {shape} in a storage of {storage.count} numbers"
+        )
     return View(storage, offset, shape, strides)
 
 
 def _storage(identity: Any) -> Storage:
     match identity:
-        case ("storage", Name(full), str(key), str(), int(count)) if full in STORAGES and 0 <= count < 2**62:
+        case ("storage", Name(full), str(key), str(), int(count)) if (
+            full in STORAGES and 0 <= count < 2**62
+        ):
             return Storage(key, STORAGES[full], count)
-        case ("storage", Name(full), str(key), str(), int(count), None) if full in STORAGES and 0 <= count < 2**62:
+        case ("storage", Name(full), str(key), str(), int(count), None) if (
+            full in STORAGES and 0 <= count < 2**62
+        ):
             return Storage(key, STORAGES[full], count)
     raise Refused("it describes a storage without a type, a key and a size")
 
@@ -237,7 +259,11 @@ def _views(described: Any) -> Mapping[str, View]:
     for key in (None, "state_dict", "model_state_dict", "model"):
         found = described.get(key) if key and isinstance(described, dict) else described
         if isinstance(found, dict):
-            views = {name: value for name, value in found.items() if isinstance(value, View) and isinstance(name, str)}
+            views = {
+                name: value
+                for name, value in found.items()
+                if isinstance(value, View) and isinstance(name, str)
+            }
             if views:
                 return views
     raise Refused("it holds no tensors by name")
@@ -266,8 +292,12 @@ def _zipped(path: Path, file: BinaryIO) -> tuple[Any, dict[str, int]]:
 
     def begin(entry: zipfile.ZipInfo) -> int:
         if entry.compress_type != zipfile.ZIP_STORED or entry.flag_bits & 1:
-            raise Refused(f"{entry.filename} is compressed or encrypted, which torch.save does not do")
-        signature, _, name, extra = struct.unpack("<4s22sHH", read_bytes(path, entry.header_offset, 30).tobytes())
+            raise Refused(
+                f"{entry.filename} is compressed or encrypted, which torch.save does not do"
+            )
+        signature, _, name, extra = struct.unpack(
+            "<4s22sHH", read_bytes(path, entry.header_offset, 30).tobytes()
+        )
         start = entry.header_offset + 30 + name + extra
         if signature != b"PK\x03\x04" or start + entry.file_size > size:
             raise Refused(f"{entry.filename} does not lie where the archive says")
@@ -285,7 +315,9 @@ def _zipped(path: Path, file: BinaryIO) -> tuple[Any, dict[str, int]]:
     for storage in storages.values():
         entry = entries.get(f"{root}data/{storage.key}")
         if entry is None or entry.file_size != storage.count * itemsize(storage.dtype):
-            raise Refused(f"the storage {storage.key[:40]!r} of {storage.count} numbers is missing or has another size")
+            raise Refused(
+                f"the storage {storage.key[:40]!r} of {storage.count} numbers is missing or has another size"
+            )
         places[storage.key] = begin(entry)
     return described, places
 
@@ -300,7 +332,11 @@ def _legacy(file: BinaryIO) -> tuple[Any, dict[str, int]]:
         if not isinstance(system, dict) or system.get("little_endian") is not True:
             raise Refused("its numbers are not little-endian")
         described, keys = interpret(data, storages), interpret(data, storages)
-        if not isinstance(keys, list) or not all(isinstance(key, str) for key in keys) or set(keys) != set(storages):
+        if (
+            not isinstance(keys, list)
+            or not all(isinstance(key, str) for key in keys)
+            or set(keys) != set(storages)
+        ):
             raise Refused("its list of storages is not the one of its tensors")
         return described, _places(data, keys, storages)
 
@@ -313,5 +349,7 @@ def _places(data: mmap.mmap, keys: list[str], storages: Mapping[str, Storage]) -
         (count,) = struct.unpack_from("<q", data, at) if at + 8 <= len(data) else (-1,)
         places[key], at = at + 8, at + 8 + storage.count * itemsize(storage.dtype)
         if count != storage.count or at > len(data):
-            raise Refused(f"the storage {key[:40]!r} of {storage.count} numbers is truncated or has another size")
+            raise Refused(
+                f"the storage {key[:40]!r} of {storage.count} numbers is truncated or has another size"
+            )
     return places

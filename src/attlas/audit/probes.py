@@ -57,14 +57,20 @@ def constructed() -> dict[str, Labelled]:
     first = (("my", "his", "her", "our"), ("", "blue", "orange", "beige", "green", "red"))
     animals, adverbs, sizes = ("dog", "owl", "cow"), ("", "very", "extremely"), ("tiny", "giant")
     other = (("their", "your"), ("purple", "gray"))
-    others, less, big = ("cat", "eagle", "goat"), ("", "especially"), ("big", "little", "mini", "enormous")
+    others, less, big = (
+        ("cat", "eagle", "goat"),
+        ("", "especially"),
+        ("big", "little", "mini", "enormous"),
+    )
     return {
         "train": _built(
-            (city, *first, animals, ("is",), adverbs, old), (city, *first, old, animals, ("is",), adverbs, sizes)
+            (city, *first, animals, ("is",), adverbs, old),
+            (city, *first, old, animals, ("is",), adverbs, sizes),
         ),
         "test": _built((city, *other, old, others, ("is",), less, big)),
         "new words": _built(
-            (greeted, *other, new, others, ("is",), less, big), (greeted, *other, big, others, ("is",), less, new)
+            (greeted, *other, new, others, ("is",), less, big),
+            (greeted, *other, big, others, ("is",), less, new),
         ),
         "new structure": _built((hello, *other, others, ("is",), less, old)),
         "both": _built((hello, *other, others, ("is",), less, new)),
@@ -88,9 +94,12 @@ def some(found: Labelled, most: int, seed: int = 0) -> Labelled:
     bits = np.random.default_rng(seed)
     classes = np.unique(found.labels)
     kept = [
-        bits.permutation(np.flatnonzero(found.labels == each))[: max(most // len(classes), FOLDS)] for each in classes
+        bits.permutation(np.flatnonzero(found.labels == each))[: max(most // len(classes), FOLDS)]
+        for each in classes
     ]
-    places = np.sort(np.concatenate(kept)) if len(found.texts) > most else np.arange(len(found.texts))
+    places = (
+        np.sort(np.concatenate(kept)) if len(found.texts) > most else np.arange(len(found.texts))
+    )
     return Labelled([found.texts[i] for i in places], found.labels[places])
 
 
@@ -100,7 +109,9 @@ def read_labelled(path: str | Path) -> tuple[Labelled, tuple[str, ...]]:
     for number, line in enumerate(read_lines(path), 1):
         label, tab, text = line.partition("\t")
         if not (tab and label.strip() and text.strip()):
-            raise InputError(f"line {number} of {path} is {line[:60]!r}: it must be a label, a tab and a text")
+            raise InputError(
+                f"line {number} of {path} is {line[:60]!r}: it must be a label, a tab and a text"
+            )
         names.append(label.strip())
         texts.append(text.strip())
     classes, labels = np.unique(names, return_inverse=True)
@@ -126,7 +137,9 @@ def states(model: Model, texts: Sequence[str]) -> Float[np.ndarray, "pool layer 
             here = slice(start + step.batch * BATCH, start + step.batch * BATCH + len(part.ids))
             found[:, step.layer + 1, here] = _pooled(model, np.asarray(step.after), part.mask)
             if not np.isfinite(found[:, step.layer + 1, here]).all():
-                raise InputError(f"what leaves layer {step.layer} of {model.name} on the texts to probe is not finite")
+                raise InputError(
+                    f"what leaves layer {step.layer} of {model.name} on the texts to probe is not finite"
+                )
     return found
 
 
@@ -141,10 +154,14 @@ def _classifier() -> Pipeline:
 
 
 def _counter() -> Pipeline:
-    return make_pipeline(TfidfVectorizer(token_pattern=r"(?u)\b\w+\b"), LogisticRegression(max_iter=1000))
+    return make_pipeline(
+        TfidfVectorizer(token_pattern=r"(?u)\b\w+\b"), LogisticRegression(max_iter=1000)
+    )
 
 
-def probe(model: Model, sets: Mapping[str, Labelled], most: int | None = None, seed: int = 0) -> xr.Dataset:
+def probe(
+    model: Model, sets: Mapping[str, Labelled], most: int | None = None, seed: int = 0
+) -> xr.Dataset:
     """Probes fitted on the first of `sets` and tried on all: `accuracy` over (pool, layer, set), that of word counts as `words` over set. `most` bounds
     the sentences of the first set; of the others, a third of that."""
     chosen = {
@@ -153,7 +170,9 @@ def probe(model: Model, sets: Mapping[str, Labelled], most: int | None = None, s
     }
     train = next(iter(chosen.values()))
     ends = np.cumsum([len(found.texts) for found in chosen.values()])[:-1]
-    pooled = np.split(states(model, [text for found in chosen.values() for text in found.texts]), ends, axis=2)
+    pooled = np.split(
+        states(model, [text for found in chosen.values() for text in found.texts]), ends, axis=2
+    )
     accuracy = np.empty((len(POOLS), model.layers + 1, len(chosen)))
     with threadpool_limits(1):
         for i, layer in np.ndindex(accuracy.shape[:2]):
@@ -163,7 +182,9 @@ def probe(model: Model, sets: Mapping[str, Labelled], most: int | None = None, s
         counter = _counter().fit(train.texts, train.labels)
         words = [counter.score(found.texts, found.labels) for found in chosen.values()]
     sizes = [len(found.texts) for found in chosen.values()]
-    return _dataset(model, "the sentences of Marion et al. 2025, Figure 1", accuracy, words, list(chosen), sizes)
+    return _dataset(
+        model, "the sentences of Marion et al. 2025, Figure 1", accuracy, words, list(chosen), sizes
+    )
 
 
 def probe_labelled(
@@ -177,7 +198,9 @@ def probe_labelled(
     """The same by cross-validation on one set of labelled texts: `accuracy` is the mean over folds, `error` its standard error."""
     found = some(found, most, seed)
     pooled = states(model, found.texts)
-    folds = list(StratifiedKFold(FOLDS, shuffle=True, random_state=seed).split(found.texts, found.labels))
+    folds = list(
+        StratifiedKFold(FOLDS, shuffle=True, random_state=seed).split(found.texts, found.labels)
+    )
     scores = np.empty((FOLDS, len(POOLS), model.layers + 1))
     words = []
     with threadpool_limits(1):
@@ -187,13 +210,30 @@ def probe_labelled(
                 scores[k, i, layer] = fitted.score(pooled[i, layer, held], found.labels[held])
             counter = _counter().fit([found.texts[j] for j in fit], found.labels[fit])
             words.append(counter.score([found.texts[j] for j in held], found.labels[held]))
-    answer = _dataset(model, name, scores.mean(0)[..., None], [float(np.mean(words))], ["held out"], [len(found.texts)])
-    answer["error"] = (("pool", "layer", "set"), (scores.std(0, ddof=1) / np.sqrt(FOLDS))[..., None])
-    return answer.assign_attrs(chance=float(np.bincount(found.labels).max() / len(found.labels)), classes=list(classes))
+    answer = _dataset(
+        model,
+        name,
+        scores.mean(0)[..., None],
+        [float(np.mean(words))],
+        ["held out"],
+        [len(found.texts)],
+    )
+    answer["error"] = (
+        ("pool", "layer", "set"),
+        (scores.std(0, ddof=1) / np.sqrt(FOLDS))[..., None],
+    )
+    return answer.assign_attrs(
+        chance=float(np.bincount(found.labels).max() / len(found.labels)), classes=list(classes)
+    )
 
 
 def _dataset(
-    model: Model, name: str, accuracy: np.ndarray, words: Sequence[float], sets: list[str], sizes: list[int]
+    model: Model,
+    name: str,
+    accuracy: np.ndarray,
+    words: Sequence[float],
+    sets: list[str],
+    sizes: list[int],
 ) -> xr.Dataset:
     found = xr.Dataset(
         {

@@ -16,7 +16,19 @@ import numpy as np
 from attlas.audit.tensors import PLAIN, Tensor, library, read_bytes, stored
 from attlas.errors import InputError
 
-SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
+SCALARS = {
+    0: "B",
+    1: "b",
+    2: "H",
+    3: "h",
+    4: "I",
+    5: "i",
+    6: "f",
+    7: "?",
+    10: "Q",
+    11: "q",
+    12: "d",
+}
 """Types of metadata by their number, as `struct` calls them."""
 STRING, ARRAY = 8, 9
 MOST_AXES = 4
@@ -41,7 +53,9 @@ class Cursor:
     def skip(self, count: int) -> int:
         start = self.at
         if count > len(self.data) - start:
-            raise Damaged(f"what begins at byte {start} should be {count} bytes long, beyond the end of the file")
+            raise Damaged(
+                f"what begins at byte {start} should be {count} bytes long, beyond the end of the file"
+            )
         self.at += count
         return start
 
@@ -91,7 +105,9 @@ def _read(path: Path, cursor: Cursor) -> tuple[dict[str, Any], dict[str, Tensor]
     if magic != b"GGUF":
         raise Damaged("it does not begin with GGUF")
     if version not in (2, 3):
-        raise Damaged(f"it is of version {version} or of the other byte order; versions 2 and 3 are known")
+        raise Damaged(
+            f"it is of version {version} or of the other byte order; versions 2 and 3 are known"
+        )
     metadata: dict[str, Any] = {}
     for _ in range(key_count):
         key = cursor.text()
@@ -114,7 +130,9 @@ def _read(path: Path, cursor: Cursor) -> tuple[dict[str, Any], dict[str, Tensor]
         tensors[name], size = _tensor(path, name, shape, kind, start + offset)
         end = offset + size
         if start + end > len(cursor.data):
-            raise Damaged(f"the tensor {name[:80]!r} should reach byte {start + end}, beyond the end of the file")
+            raise Damaged(
+                f"the tensor {name[:80]!r} should reach byte {start + end}, beyond the end of the file"
+            )
     return metadata, tensors
 
 
@@ -134,7 +152,9 @@ def _info(cursor: Cursor) -> tuple[str, tuple[int, ...], int, int]:
     return name, shape, kind, offset
 
 
-def _tensor(path: Path, name: str, shape: tuple[int, ...], kind: int, offset: int) -> tuple[Tensor, int]:
+def _tensor(
+    path: Path, name: str, shape: tuple[int, ...], kind: int, offset: int
+) -> tuple[Tensor, int]:
     """A tensor at `offset` of the file, and how many bytes it takes."""
     gguf = library("gguf")
 
@@ -142,7 +162,9 @@ def _tensor(path: Path, name: str, shape: tuple[int, ...], kind: int, offset: in
         encoding = gguf.GGMLQuantizationType(kind)
         block, size = gguf.GGML_QUANT_SIZES[encoding]
     except (ValueError, KeyError) as error:
-        raise Damaged(f"the tensor {name[:80]!r} is of the type {kind}, which is not known") from error
+        raise Damaged(
+            f"the tensor {name[:80]!r} is of the type {kind}, which is not known"
+        ) from error
     count = math.prod(shape)
     if not shape or count == 0 or shape[-1] % block:
         raise Damaged(
@@ -154,7 +176,9 @@ def _tensor(path: Path, name: str, shape: tuple[int, ...], kind: int, offset: in
     try:
         gguf.dequantize(np.zeros((1, size), np.uint8), encoding)
     except NotImplementedError as error:
-        raise Damaged(f"the tensor {name[:80]!r} is of the type {encoding.name}, which is not known") from error
+        raise Damaged(
+            f"the tensor {name[:80]!r} is of the type {encoding.name}, which is not known"
+        ) from error
     row = shape[-1] // block * size
     width = length // shape[0]
 

@@ -58,7 +58,9 @@ def library(name: str) -> Any:
     try:
         return import_module(name)
     except ModuleNotFoundError as error:
-        raise InputError(f"this needs the package {name}: pip install 'attlas[audit]' brings it") from error
+        raise InputError(
+            f"this needs the package {name}: pip install 'attlas[audit]' brings it"
+        ) from error
 
 
 def itemsize(dtype: str) -> int:
@@ -82,7 +84,9 @@ def read_bytes(path: Path, offset: int, count: int) -> np.ndarray:
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror}") from error
     if raw.size < count:
-        raise InputError(f"{path} ends at byte {offset + raw.size}: a tensor should reach byte {offset + count}")
+        raise InputError(
+            f"{path} ends at byte {offset + raw.size}: a tensor should reach byte {offset + count}"
+        )
     return raw
 
 
@@ -97,7 +101,9 @@ def stored(path: Path, offset: int, shape: tuple[int, ...], dtype: str) -> Tenso
     return Tensor(shape, dtype, fetch)
 
 
-def strided(path: Path, offset: int, shape: tuple[int, ...], strides: tuple[int, ...], dtype: str) -> Tensor:
+def strided(
+    path: Path, offset: int, shape: tuple[int, ...], strides: tuple[int, ...], dtype: str
+) -> Tensor:
     """A tensor whose numbers lie `strides` apart; it is read as a whole."""
     size = itemsize(dtype)
     span = 1 + sum((n - 1) * stride for n, stride in zip(shape, strides, strict=True))

@@ -41,7 +41,10 @@ class Tokens:
     def split(self, size: int) -> "list[Tokens]":
         """Batches of at most `size` texts, all of the same length."""
         parts = (slice(i, i + size) for i in range(0, len(self.ids), size))
-        return [Tokens(self.ids[p], self.mask[p], self.types[p], self.positions[p], self.pieces[p]) for p in parts]
+        return [
+            Tokens(self.ids[p], self.mask[p], self.types[p], self.positions[p], self.pieces[p])
+            for p in parts
+        ]
 
 
 def rows_of(ids: Any) -> list[list[int]]:
@@ -53,10 +56,16 @@ def rows_of(ids: Any) -> list[list[int]]:
             f"the tokens are {str(ids)[:60]}: there must be a list of whole numbers for each text"
         ) from error
     if not all(rows) or not rows:
-        raise InputError("a text has no tokens: there must be a text, and at least one token in each")
+        raise InputError(
+            "a text has no tokens: there must be a text, and at least one token in each"
+        )
     for row in rows:
         for entry in row:
-            if isinstance(entry, bool) or not isinstance(entry, int | np.integer) or not 0 <= entry < 2**31:
+            if (
+                isinstance(entry, bool)
+                or not isinstance(entry, int | np.integer)
+                or not 0 <= entry < 2**31
+            ):
                 raise InputError(f"{entry!r} is no token: tokens are whole numbers from 0 on")
     return rows
 
@@ -75,8 +84,14 @@ def tokens_of(
     for i, row in enumerate(rows):
         padded[i, : len(row)] = row
         mask[i, : len(row)] = True
-    words = [list(map(str, row)) for row in rows] if pieces is None else [words[:most] for words in pieces]
-    return Tokens(padded, mask, np.zeros_like(padded), np.arange(length) * mask, tuple(map(tuple, words)))
+    words = (
+        [list(map(str, row)) for row in rows]
+        if pieces is None
+        else [words[:most] for words in pieces]
+    )
+    return Tokens(
+        padded, mask, np.zeros_like(padded), np.arange(length) * mask, tuple(map(tuple, words))
+    )
 
 
 def encode(model: Model, texts: Sequence[str], most: int | None = None) -> Tokens:
@@ -87,7 +102,9 @@ def encode(model: Model, texts: Sequence[str], most: int | None = None) -> Token
         return tokens_of(ids, pieces, most=min(most, model.longest or most))
     for number, row in enumerate(ids, 1):
         if model.longest is not None and len(row) > model.longest:
-            raise InputError(f"text {number} has {len(row)} tokens: {model.name} takes at most {model.longest}")
+            raise InputError(
+                f"text {number} has {len(row)} tokens: {model.name} takes at most {model.longest}"
+            )
     return tokens_of(ids, pieces)
 
 
@@ -134,7 +151,10 @@ def _from_metadata(name: str, metadata: Mapping[str, Any]) -> "Tokenizer":
     whole, parts = pre_tokenizers.ByteLevel(False), pre_tokenizers.ByteLevel(False, use_regex=False)
 
     def by_pattern(digits: str) -> list[Any]:
-        return [pre_tokenizers.Split(Regex(WORDS_AND_NUMBERS.replace("DIGITS", digits)), "isolated"), parts]
+        return [
+            pre_tokenizers.Split(Regex(WORDS_AND_NUMBERS.replace("DIGITS", digits)), "isolated"),
+            parts,
+        ]
 
     cuts: dict[str, list[Any]] = {
         "default": [whole],
@@ -155,10 +175,18 @@ def _from_metadata(name: str, metadata: Mapping[str, Any]) -> "Tokenizer":
     found.decoder = decoders.ByteLevel()
     types = metadata.get("tokenizer.ggml.token_type") or []
     found.add_special_tokens(
-        [AddedToken(word, special=True) for word, type in zip(words, types, strict=False) if type == CONTROL]
+        [
+            AddedToken(word, special=True)
+            for word, type in zip(words, types, strict=False)
+            if type == CONTROL
+        ]
     )
     first = metadata.get("tokenizer.ggml.bos_token_id")
-    if metadata.get("tokenizer.ggml.add_bos_token") and isinstance(first, int) and first < len(words):
+    if (
+        metadata.get("tokenizer.ggml.add_bos_token")
+        and isinstance(first, int)
+        and first < len(words)
+    ):
         _frame(found, [words[first]], [])
     return found
 
@@ -170,7 +198,11 @@ def _from_vocabulary(model: Model, folder: Path | None) -> "Tokenizer":
             words = (place / "vocab.txt").read_text("utf-8").removesuffix("\n").split("\n")
             if len(words) == model.vocabulary:
                 return _word_pieces(words, place)
-    if folder is not None and (folder / "vocab.json").is_file() and (folder / "merges.txt").is_file():
+    if (
+        folder is not None
+        and (folder / "vocab.json").is_file()
+        and (folder / "merges.txt").is_file()
+    ):
         return _byte_pairs(folder)
     raise InputError(
         f"{model.name} has no tokenizer: looked for tokenizer.json, vocab.txt with {model.vocabulary} lines, and vocab.json with"
@@ -188,17 +220,24 @@ def _word_pieces(words: Sequence[str], folder: Path) -> "Tokenizer":
     if any(word.startswith("##") for word in vocabulary):
         settings = folder / "tokenizer_config.json"
         lower = read_json(settings).get("do_lower_case", True) if settings.is_file() else True
-        found = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]", max_input_chars_per_word=100))
+        found = Tokenizer(
+            models.WordPiece(vocabulary, unk_token="[UNK]", max_input_chars_per_word=100)
+        )
         found.normalizer = normalizers.BertNormalizer(lowercase=bool(lower))
         found.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     else:
         entries = sorted((word for word in vocabulary if word), key=len, reverse=True)
         brackets = [word for word in entries if word.startswith("[")]
         others = [word for word in entries if not word.startswith("[")]
-        pattern = "|".join([*map(_literal, brackets), r"\[[^\[\]]*\]", *map(_literal, others), r"\S"])
+        pattern = "|".join(
+            [*map(_literal, brackets), r"\[[^\[\]]*\]", *map(_literal, others), r"\S"]
+        )
         found = Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))
         found.pre_tokenizer = pre_tokenizers.Sequence(
-            [pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Split(Regex(pattern), "removed", invert=True)]
+            [
+                pre_tokenizers.WhitespaceSplit(),
+                pre_tokenizers.Split(Regex(pattern), "removed", invert=True),
+            ]
         )
     _frame(found, ["[CLS]"], ["[SEP]"])
     return found
@@ -233,4 +272,6 @@ def _frame(tokenizer: "Tokenizer", before: list[str], after: list[str]) -> None:
     special = [(word, tokenizer.token_to_id(word)) for word in (*before, *after)]
     if all(number is not None for _, number in special):
         tokenizer.add_special_tokens([word for word, _ in special])
-        tokenizer.post_processor = processors.TemplateProcessing(single=[*before, "$A", *after], special_tokens=special)
+        tokenizer.post_processor = processors.TemplateProcessing(
+            single=[*before, "$A", *after], special_tokens=special
+        )

@@ -11,7 +11,13 @@ from typing import Any, ClassVar
 import numpy as np
 from jaxtyping import Float, Int
 from scipy.special import expit, softmax, xlogy
-from sklearn.base import BaseEstimator, ClassifierMixin, OneToOneFeatureMixin, RegressorMixin, TransformerMixin
+from sklearn.base import (
+    BaseEstimator,
+    ClassifierMixin,
+    OneToOneFeatureMixin,
+    RegressorMixin,
+    TransformerMixin,
+)
 from sklearn.metrics import accuracy_score, r2_score
 from sklearn.utils import Tags, check_random_state
 from sklearn.utils._param_validation import Interval
@@ -28,7 +34,15 @@ from sklearn.utils.validation import (
 from attlas.errors import InputError
 from attlas.estimators.resampling import balanced_folds, distinct
 from attlas.estimators.saving import Saved
-from attlas.single_location.bags import CLOSE, FOLDS, Selection, bucket, fit_selection, linear_aside, moment_ratio
+from attlas.single_location.bags import (
+    CLOSE,
+    FOLDS,
+    Selection,
+    bucket,
+    fit_selection,
+    linear_aside,
+    moment_ratio,
+)
 
 Instances = list[np.ndarray]
 
@@ -51,7 +65,9 @@ def read_bags(X: Any, ids: Any = None) -> tuple[np.ndarray, Int[np.ndarray, " n"
         return _rows(X, order), np.bincount(rank)
     if isinstance(X, list | tuple) and not len(X):
         raise ValueError("X is an empty list: there must be bags")
-    listed = isinstance(X, list | tuple) or (isinstance(X, np.ndarray) and X.dtype == object and X.ndim == 1)
+    listed = isinstance(X, list | tuple) or (
+        isinstance(X, np.ndarray) and X.dtype == object and X.ndim == 1
+    )
     if listed and any(_is_table(bag) for bag in X):
         bags = [_table(i, bag) for i, bag in enumerate(X)]
         _same_widths(bags)
@@ -59,22 +75,33 @@ def read_bags(X: Any, ids: Any = None) -> tuple[np.ndarray, Int[np.ndarray, " n"
     if getattr(X, "ndim", 2) == 3:
         X = np.asarray(X)
         if 0 in X.shape:
-            raise ValueError(f"X has the shape {X.shape}: there must be bags, instances and features")
+            raise ValueError(
+                f"X has the shape {X.shape}: there must be bags, instances and features"
+            )
         return X.reshape(-1, X.shape[2]), np.full(len(X), X.shape[1])
     return X, np.array([])
 
 
 def _is_table(bag: Any) -> bool:
-    return getattr(bag, "ndim", 2 if isinstance(bag, list | tuple) and bag and np.ndim(bag[0]) == 1 else 0) == 2
+    return (
+        getattr(
+            bag, "ndim", 2 if isinstance(bag, list | tuple) and bag and np.ndim(bag[0]) == 1 else 0
+        )
+        == 2
+    )
 
 
 def _table(i: int, bag: Any) -> np.ndarray:
     try:
         table = np.asarray(bag)
     except ValueError:
-        raise InputError(f"bag {i} has rows of different lengths: it must be an array [instances, features]") from None
+        raise InputError(
+            f"bag {i} has rows of different lengths: it must be an array [instances, features]"
+        ) from None
     if table.size and table.ndim != 2:
-        raise InputError(f"bag {i} has the shape {table.shape}: it must be an array [instances, features]")
+        raise InputError(
+            f"bag {i} has the shape {table.shape}: it must be an array [instances, features]"
+        )
     return table
 
 
@@ -129,7 +156,9 @@ class _SingleLocation(Saved, OneToOneFeatureMixin, TransformerMixin, BaseEstimat
         return tags
 
     def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "selection_")  # classes and names are there after a fit that failed, too
+        return hasattr(
+            self, "selection_"
+        )  # classes and names are there after a fit that failed, too
 
     # --- fitting
 
@@ -148,7 +177,9 @@ class _SingleLocation(Saved, OneToOneFeatureMixin, TransformerMixin, BaseEstimat
         self._validate_params()
         instances = self._instances(X, bags, reset=True)
         if y is None:
-            raise ValueError(f"This {type(self).__name__} estimator requires y to be passed, but the target y is None.")
+            raise ValueError(
+                f"This {type(self).__name__} estimator requires y to be passed, but the target y is None."
+            )
         y = self._targets(_of_bags("y", y, bags, len(instances)))
         check_consistent_length(instances, y)
         weight = _check_sample_weight(
@@ -158,7 +189,9 @@ class _SingleLocation(Saved, OneToOneFeatureMixin, TransformerMixin, BaseEstimat
             ensure_non_negative=True,
         )
         if not weight.any():
-            raise ValueError("sample_weight is zero for every bag: all of the sample_weight must not be zero")
+            raise ValueError(
+                "sample_weight is zero for every bag: all of the sample_weight must not be zero"
+            )
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         contents = (x.tobytes() + repr(t).encode() for x, t in zip(instances, y, strict=True))
         rows, weight = distinct(contents, weight, seed)
@@ -185,10 +218,14 @@ class _SingleLocation(Saved, OneToOneFeatureMixin, TransformerMixin, BaseEstimat
         self.held_out_score_ = self._held_out(y[rows], self.selection_.aside, weight)
         # Least squares on 0 and 1 says yes above a half, a logit above 0.
         above = 0.5 if self._loss == "logistic" and target.shape[1] == 1 else 0.0
-        self.linear_score_ = self._held_out(y[rows], linear_aside(kept, target, weight, fold) - above, weight)
+        self.linear_score_ = self._held_out(
+            y[rows], linear_aside(kept, target, weight, fold) - above, weight
+        )
         self.moment_ratio_ = _moment_ratio(self.selection_, kept, target, weight, seed)
         if not np.ptp(target):
-            warnings.warn("every bag has the same target: nothing can be learnt but that number", stacklevel=2)
+            warnings.warn(
+                "every bag has the same target: nothing can be learnt but that number", stacklevel=2
+            )
         elif self.moment_ratio_ < 1:
             warnings.warn(
                 f"the moments of the {len(kept)} bags are {self.moment_ratio_:.2g} times those of shuffled targets: they cannot tell which direction"
@@ -237,7 +274,9 @@ class _SingleLocation(Saved, OneToOneFeatureMixin, TransformerMixin, BaseEstimat
     def _shares(self, instances: Instances) -> list[np.ndarray]:
         return [w @ self.selection_.loudness for w in self.selection_.attention(instances)]
 
-    def fit_transform(self, X: Any, y: Any = None, sample_weight: Any = None, bags: Any = None) -> Any:
+    def fit_transform(
+        self, X: Any, y: Any = None, sample_weight: Any = None, bags: Any = None
+    ) -> Any:
         """`fit`, then `transform` of the same bags."""
         return self.fit(X, y, sample_weight, bags).transform(X, bags)
 
@@ -290,7 +329,11 @@ class _SingleLocation(Saved, OneToOneFeatureMixin, TransformerMixin, BaseEstimat
             return "Begun with exchanged roles of what selects and what speaks, the fit comes to the same function: the solution is not swapped."
         if abs(right - swapped) <= 0.01 * max(abs(right), abs(swapped)):
             return "Begun with exchanged roles of what selects and what speaks, another function fits as well: which of the two selects cannot be told from these bags."
-        better, worse = ("as the moments have them", "exchanged") if right < swapped else ("exchanged", "as the moments have them")  # fmt: skip
+        better, worse = (
+            ("as the moments have them", "exchanged")
+            if right < swapped
+            else ("exchanged", "as the moments have them")
+        )
         return f"The roles of what selects and what speaks fit better {better} (loss {min(right, swapped):.3g}) than {worse} ({max(right, swapped):.3g}): the better is kept, and the solution is not swapped."
 
     _score_name: ClassVar[str]
@@ -320,7 +363,9 @@ def _of_bags(name: str, values: Any, ids: Any, count: int) -> Any:
     return values[np.sort(first)]
 
 
-def _moment_ratio(found: Selection, kept: Instances, target: np.ndarray, weight: np.ndarray, seed: int) -> float:
+def _moment_ratio(
+    found: Selection, kept: Instances, target: np.ndarray, weight: np.ndarray, seed: int
+) -> float:
     bags, _ = found.scaling(kept, kept[0].shape[1])
     return moment_ratio(bags, (target - target.mean(0)) @ _lead(target), weight, seed, shuffles=4)
 
@@ -334,10 +379,14 @@ def _fits_memory(instances: Instances) -> None:
     import os
 
     size = 24 * bucket(sum(map(len, instances))) * bucket(instances[0].shape[1])
-    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else size
+    memory = (
+        os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else size
+    )
     if size > memory:
         rows, dim = sum(map(len, instances)), instances[0].shape[1]
-        raise InputError(f"{rows:,} instances with {dim:,} features would take {size / 1e9:,.0f} GB, and there are {memory / 1e9:,.0f} GB of memory: reduce the features first")  # fmt: skip
+        raise InputError(
+            f"{rows:,} instances with {dim:,} features would take {size / 1e9:,.0f} GB, and there are {memory / 1e9:,.0f} GB of memory: reduce the features first"
+        )
 
 
 class SingleLocationRegressor(RegressorMixin, _SingleLocation):
@@ -394,7 +443,10 @@ class SingleLocationRegressor(RegressorMixin, _SingleLocation):
     def score(self, X: Any, y: Any, sample_weight: Any = None, bags: Any = None) -> float:
         """R² of `predict`."""
         said = self.predict(X, bags)
-        y, weight = (_of_bags(name, v, bags, len(said)) for name, v in (("y", y), ("sample_weight", sample_weight)))
+        y, weight = (
+            _of_bags(name, v, bags, len(said))
+            for name, v in (("y", y), ("sample_weight", sample_weight))
+        )
         return float(r2_score(y, said, sample_weight=weight))
 
     def _targets(self, y: Any) -> np.ndarray:
@@ -402,7 +454,9 @@ class SingleLocationRegressor(RegressorMixin, _SingleLocation):
         if y.dtype.kind not in "biuf":
             y = y.astype(np.float64)
         if not np.isfinite(y).all():
-            raise ValueError("Input y contains NaN or infinity: every target must be a finite number.")
+            raise ValueError(
+                "Input y contains NaN or infinity: every target must be a finite number."
+            )
         return y.astype(np.float64)
 
     def _columns(self, y: np.ndarray) -> np.ndarray:
@@ -461,7 +515,10 @@ class SingleLocationClassifier(ClassifierMixin, _SingleLocation):
     def score(self, X: Any, y: Any, sample_weight: Any = None, bags: Any = None) -> float:
         """The accuracy of `predict`."""
         said = self.predict(X, bags)
-        y, weight = (_of_bags(name, v, bags, len(said)) for name, v in (("y", y), ("sample_weight", sample_weight)))
+        y, weight = (
+            _of_bags(name, v, bags, len(said))
+            for name, v in (("y", y), ("sample_weight", sample_weight))
+        )
         return float(accuracy_score(y, said, sample_weight=weight))
 
     def _targets(self, y: Any) -> np.ndarray:
@@ -469,12 +526,16 @@ class SingleLocationClassifier(ClassifierMixin, _SingleLocation):
         check_classification_targets(y)
         self.classes_, labels = np.unique(y, return_inverse=True)
         if len(self.classes_) < 2:
-            raise ValueError(f"y holds one class, {self.classes_.tolist()[0]!r}: a classifier needs at least 2 classes")
+            raise ValueError(
+                f"y holds one class, {self.classes_.tolist()[0]!r}: a classifier needs at least 2 classes"
+            )
         return labels
 
     def _columns(self, y: np.ndarray) -> np.ndarray:
         if len(np.unique(y)) < 2:
-            raise ValueError("y holds one class among the bags with weight: a classifier needs at least 2 classes")
+            raise ValueError(
+                "y holds one class among the bags with weight: a classifier needs at least 2 classes"
+            )
         if len(self.classes_) == 2:
             return y[:, None].astype(float)
         return (y[:, None] == np.arange(len(self.classes_))).astype(float)

@@ -113,7 +113,9 @@ class ConditionalMeanRegressor(Saved, RegressorMixin, BaseEstimator):
         y = y.astype(np.float64)
         weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
         if not weight.any():
-            raise ValueError("sample_weight is zero for every row: all of the sample_weight must not be zero")
+            raise ValueError(
+                "sample_weight is zero for every row: all of the sample_weight must not be zero"
+            )
         warn_of_shares(weight)
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         rows, weight = distinct((line.tobytes() for line in np.column_stack([X, y])), weight, seed)
@@ -122,7 +124,9 @@ class ConditionalMeanRegressor(Saved, RegressorMixin, BaseEstimator):
         share = weight / weight.sum()
         self.mean_ = share @ X
         deviation = np.sqrt(share @ (X - self.mean_) ** 2)
-        self.deviation_ = np.where(deviation > 1e-10 * np.maximum(1, abs(self.mean_)), deviation, 1.0)
+        self.deviation_ = np.where(
+            deviation > 1e-10 * np.maximum(1, abs(self.mean_)), deviation, 1.0
+        )
         self.unit_ = float(np.sqrt(share @ (y - share @ y) ** 2)) or 1.0
         self.regression_: Regression = fit_regression(
             self._scaled(X),
@@ -138,7 +142,10 @@ class ConditionalMeanRegressor(Saved, RegressorMixin, BaseEstimator):
         )
         found = self.regression_
         self.temperature_, self.ridge_ = found.temperature, found.ridge
-        self.prior_, self.noise_ = self.unit_ * found.deviation, self.unit_ * found.deviation * found.ridge**0.5
+        self.prior_, self.noise_ = (
+            self.unit_ * found.deviation,
+            self.unit_ * found.deviation * found.ridge**0.5,
+        )
         self.residuals_ = self.unit_ * found.aside
         return self
 
@@ -191,18 +198,27 @@ class ConditionalMeanRegressor(Saved, RegressorMixin, BaseEstimator):
         check_consistent_length(queries, target)
         return self.regression_.distribution(queries, target)
 
-    def sample(self, X: Any, n_samples: int = 1, random_state: Any = None) -> Float[np.ndarray, "n k"]:
+    def sample(
+        self, X: Any, n_samples: int = 1, random_state: Any = None
+    ) -> Float[np.ndarray, "n k"]:
         """Independent targets drawn at each row."""
         if not isinstance(n_samples, Integral) or n_samples < 1:
             raise ValueError(f"n_samples = {n_samples!r}: it must be a whole number, at least 1")
         queries, seed = self._queries(X), int(check_random_state(random_state).randint(2**31 - 1))
-        return self.unit_ * self.regression_.draw(queries, int(n_samples), np.random.default_rng(seed))
+        return self.unit_ * self.regression_.draw(
+            queries, int(n_samples), np.random.default_rng(seed)
+        )
 
     def _target(self, y: Any) -> Float[np.ndarray, " n"]:
         check_is_fitted(self)
-        return column_or_1d(check_array(y, ensure_2d=False, dtype=np.float64, input_name="y")) / self.unit_
+        return (
+            column_or_1d(check_array(y, ensure_2d=False, dtype=np.float64, input_name="y"))
+            / self.unit_
+        )
 
-    def speakers(self, X: Any, top: int = 5) -> tuple[Int[np.ndarray, "n top"], Float[np.ndarray, "n top"]]:
+    def speakers(
+        self, X: Any, top: int = 5
+    ) -> tuple[Int[np.ndarray, "n top"], Float[np.ndarray, "n top"]]:
         """Which training rows speak: the rows, as they were given to `fit`, that count most in each prediction, and their weights. Copies of a row
         speak as the first of them. Weights of "cme" are signed."""
         queries = self._queries(X)
@@ -231,8 +247,14 @@ class ConditionalMeanRegressor(Saved, RegressorMixin, BaseEstimator):
             if np.isinf(law.scale_temperature)
             else "The scale of the noise varies with the features."
         )
-        kind = "the same everywhere" if np.isinf(law.shape_temperature) else "another at other features"
-        lines.append("Its shape is Gaussian." if law.gaussian else f"Its shape is not Gaussian, and {kind}.")
+        kind = (
+            "the same everywhere"
+            if np.isinf(law.shape_temperature)
+            else "another at other features"
+        )
+        lines.append(
+            "Its shape is Gaussian." if law.gaussian else f"Its shape is not Gaussian, and {kind}."
+        )
         return "\n".join(lines)
 
     def __sklearn_tags__(self) -> Tags:

@@ -42,7 +42,9 @@ def balanced_folds(strata: Sequence[Hashable], count: int) -> Int[np.ndarray, " 
     seen: dict[Hashable, int] = {}
     folds = []
     for stratum in strata:
-        place = seen.setdefault(stratum, len(seen))  # not all from the first fold: a small stratum has no more
+        place = seen.setdefault(
+            stratum, len(seen)
+        )  # not all from the first fold: a small stratum has no more
         folds.append(place % count)
         seen[stratum] = place + 1
     return np.array(folds, int)

@@ -44,7 +44,9 @@ class Saved:
             "fitted": _encode({name: getattr(self, name) for name in names}, "fitted", arrays),
         }
         buffer = io.BytesIO()
-        np.savez_compressed(buffer, allow_pickle=False, content=np.array(json.dumps(content)), **arrays)
+        np.savez_compressed(
+            buffer, allow_pickle=False, content=np.array(json.dumps(content)), **arrays
+        )
         path = Path(path)
         path.write_bytes(buffer.getvalue())
         return path
@@ -60,7 +62,9 @@ def load_estimator(path: str | Path) -> Any:
         content = json.loads(str(arrays.pop("content")))
         kind, version = content["class"], content["format"]
         if version != FORMAT:
-            raise InputError(f"{str(path)!r} has the format {version}: this version reads format {FORMAT}")
+            raise InputError(
+                f"{str(path)!r} has the format {version}: this version reads format {FORMAT}"
+            )
         if kind not in estimators.__all__ or not isinstance(getattr(estimators, kind), type):
             raise InputError(f"{str(path)!r} holds a {kind!r}: there is no such estimator")
         estimator = getattr(estimators, kind)(**_decode(content["parameters"], arrays))
@@ -82,20 +86,31 @@ def _encode(value: Any, name: str, arrays: dict[str, np.ndarray]) -> Any:
     if isinstance(value, np.ndarray):
         words = value.dtype == object
         if words and not all(isinstance(x, str) for x in value.ravel()):
-            raise InputError(f"{name} holds objects that are not words: they cannot be saved without a pickle")
+            raise InputError(
+                f"{name} holds objects that are not words: they cannot be saved without a pickle"
+            )
         key = f"array{len(arrays)}"
         arrays[key] = value.astype(str) if words else value
         return {"array": key, "words": words}
     if isinstance(value, dict):
-        return {"dict": [[_encode(k, name, arrays), _encode(v, f"{name}.{k}", arrays)] for k, v in value.items()]}
+        return {
+            "dict": [
+                [_encode(k, name, arrays), _encode(v, f"{name}.{k}", arrays)]
+                for k, v in value.items()
+            ]
+        }
     fields = _fields(value)
     if fields is not None and type(value).__module__.startswith("attlas."):
-        parts = {field: _encode(getattr(value, field), f"{name}.{field}", arrays) for field in fields}
+        parts = {
+            field: _encode(getattr(value, field), f"{name}.{field}", arrays) for field in fields
+        }
         return {"object": f"{type(value).__module__}:{type(value).__qualname__}", "parts": parts}
     if isinstance(value, list | tuple):
         items = [_encode(x, name, arrays) for x in value]
         return {"tuple": items} if isinstance(value, tuple) else items
-    raise InputError(f"{name} = {value!r}: a {type(value).__name__} cannot be saved without a pickle")
+    raise InputError(
+        f"{name} = {value!r}: a {type(value).__name__} cannot be saved without a pickle"
+    )
 
 
 def _fields(value: Any) -> tuple[str, ...] | None:
@@ -119,7 +134,15 @@ def _decode(value: Any, arrays: dict[str, np.ndarray]) -> Any:
     if "tuple" in value:
         return tuple(_decode(x, arrays) for x in value["tuple"])
     module, _, name = value["object"].partition(":")
-    kind = getattr(importlib.import_module(module), name, None) if module.startswith("attlas.") else None
-    if not isinstance(kind, type) or not (dataclasses.is_dataclass(kind) or hasattr(kind, "_fields")):
-        raise InputError(f"the file names {value['object']!r}: only records of this package can be loaded")
+    kind = (
+        getattr(importlib.import_module(module), name, None)
+        if module.startswith("attlas.")
+        else None
+    )
+    if not isinstance(kind, type) or not (
+        dataclasses.is_dataclass(kind) or hasattr(kind, "_fields")
+    ):
+        raise InputError(
+            f"the file names {value['object']!r}: only records of this package can be loaded"
+        )
     return kind(**{field: _decode(part, arrays) for field, part in value["parts"].items()})

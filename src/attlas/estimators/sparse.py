@@ -107,7 +107,9 @@ class SparseAttentionClassifier(Saved, SelectorMixin, ClassifierMixin, BaseEstim
         check_classification_targets(y)
         kind = type_of_target(y, input_name="y", raise_unknown=True)
         if kind != "binary":
-            raise ValueError(f"Only binary classification is supported. The type of the target is {kind}.")
+            raise ValueError(
+                f"Only binary classification is supported. The type of the target is {kind}."
+            )
         weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
         self.classes_ = np.unique(y)
         seen = np.unique(y[weight > 0])
@@ -184,17 +186,23 @@ class SparseAttentionClassifier(Saved, SelectorMixin, ClassifierMixin, BaseEstim
         found, best = self.fit_, self.fit_.best
         doubts = []
         if best.nats >= found.empty_nats:
-            doubts.append("no column tells enough of the label to be worth naming: a constant describes it as briefly")
+            doubts.append(
+                "no column tells enough of the label to be worth naming: a constant describes it as briefly"
+            )
         largest = max(found.by_size)
         if self.sparsity is None and len(best.support) == largest == self.max_sparsity:
             doubts.append(
                 f"the largest table that was looked at, of {largest} columns, is the best: the function may need more"
             )
         if self.contradictions_ > 0.1:
-            doubts.append(f"{self.contradictions_:.0%} of the examples differ from most of those with the same pattern: noise, or columns that are missing from the table")  # fmt: skip
+            doubts.append(
+                f"{self.contradictions_:.0%} of the examples differ from most of those with the same pattern: noise, or columns that are missing from the table"
+            )
         weak = [i for i in self.support_ if self.stability_[i] < 0.5]
         if weak:
-            doubts.append(f"{'columns' if len(weak) > 1 else 'column'} {', '.join(map(str, weak))} would leave the support in most resampled sets of examples")  # fmt: skip
+            doubts.append(
+                f"{'columns' if len(weak) > 1 else 'column'} {', '.join(map(str, weak))} would leave the support in most resampled sets of examples"
+            )
         return doubts
 
     def explain(self) -> str:
@@ -202,7 +210,9 @@ class SparseAttentionClassifier(Saved, SelectorMixin, ClassifierMixin, BaseEstim
         check_is_fitted(self)
         names = getattr(self, "feature_names_in_", None)
         names = [f"column {i}" for i in range(self.n_features_in_)] if names is None else names
-        told = ", ".join(f"{names[i]} (in {self.stability_[i]:.0%} of resampled supports)" for i in self.support_)
+        told = ", ".join(
+            f"{names[i]} (in {self.stability_[i]:.0%} of resampled supports)" for i in self.support_
+        )
         lines = [f"The label is read off {told}."]
         for pattern, said, zeros, ones in self.truth_table():
             lines.append(
@@ -213,14 +223,19 @@ class SparseAttentionClassifier(Saved, SelectorMixin, ClassifierMixin, BaseEstim
         return "\n".join(lines)
 
 
-def _threshold(column: Float[np.ndarray, " n"], weight: Float[np.ndarray, " n"] | None = None) -> float:
+def _threshold(
+    column: Float[np.ndarray, " n"], weight: Float[np.ndarray, " n"] | None = None
+) -> float:
     """Between the two values of a bit; else the median, or below it where nothing lies above. A value of weight 2 counts as two."""
     weight = np.ones(len(column)) if weight is None else weight
     values, where = np.unique(column[weight > 0], return_inverse=True)
     if len(values) == 1:
         return float(values[0])
     mass = np.cumsum(np.bincount(where, weight[weight > 0]))
-    median = (values[np.searchsorted(mass, mass[-1] / 2)] + values[np.searchsorted(mass, mass[-1] / 2, "right")]) / 2
+    median = (
+        values[np.searchsorted(mass, mass[-1] / 2)]
+        + values[np.searchsorted(mass, mass[-1] / 2, "right")]
+    ) / 2
     above = values[values > median]
     below = values[values <= median] if len(above) else values[:-1]
     above = above if len(above) else values[-1:]

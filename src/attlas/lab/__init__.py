@@ -4,12 +4,15 @@ import os
 from importlib.metadata import version
 
 # XLA takes the number of its threads from NPROC; its flag against threads would also change last digits.
-ONE_THREAD = {"NPROC": "1", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+ONE_THREAD = {
+    "NPROC": "1",
+    "OMP_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+    "MKL_NUM_THREADS": "1",
+}
 """The environment of a process that computes with one thread: the same numbers everywhere, and a core for each worker."""
 
-QUICK_TO_COMPILE = (
-    "--xla_cpu_use_fusion_emitters=false --xla_backend_optimization_level=1 --xla_cpu_parallel_codegen_split_count=1"
-)
+QUICK_TO_COMPILE = "--xla_cpu_use_fusion_emitters=false --xla_backend_optimization_level=1 --xla_cpu_parallel_codegen_split_count=1"
 """Flags of XLA with which programs that run for a second compile in half the time; they change last digits."""
 
 

@@ -27,7 +27,9 @@ def encoded(data: xr.Dataset) -> bytes:
     if any(v.dtype.kind not in _WRITTEN_HERE for v in data.variables.values()):
         return bytes(data.to_netcdf(engine="h5netcdf"))
     # HDF5 knows files in memory by name too: two threads that write at the same time need two names.
-    with h5py.File(secrets.token_hex(8), "w", driver="core", backing_store=False, libver=_VERSIONS) as file:
+    with h5py.File(
+        secrets.token_hex(8), "w", driver="core", backing_store=False, libver=_VERSIONS
+    ) as file:
         _fill(file, data)
         file.flush()
         return file.id.get_file_image()
@@ -51,8 +53,12 @@ def _fill(file: h5py.File, data: xr.Dataset) -> None:
             written.dims[place].attach_scale(scales[dim])
     aside = [str(name) for name in data.coords if name not in data.sizes]
     file.attrs.update(data.attrs | ({"coordinates": " ".join(aside)} if aside else {}))
-    layout = {str(name): (v.dims, list(v.attrs), v.dtype.kind) for name, v in data.variables.items()}
-    file.attrs[LAYOUT] = json.dumps({"variables": layout, "attrs": list(data.attrs), "coords": list(data.coords)})
+    layout = {
+        str(name): (v.dims, list(v.attrs), v.dtype.kind) for name, v in data.variables.items()
+    }
+    file.attrs[LAYOUT] = json.dumps(
+        {"variables": layout, "attrs": list(data.attrs), "coords": list(data.coords)}
+    )
 
 
 def _stored(values: np.ndarray) -> dict[str, Any]:
@@ -84,7 +90,9 @@ def _read(file: h5py.File) -> xr.Dataset:
             values = values.astype(str)
         variables[name] = (tuple(dims), values, {name: stored.attrs[name] for name in attrs})
     coords = {name: variables.pop(name) for name in layout["coords"]}
-    return xr.Dataset(variables, coords, {name: _plain(file.attrs[name]) for name in layout["attrs"]})
+    return xr.Dataset(
+        variables, coords, {name: _plain(file.attrs[name]) for name in layout["attrs"]}
+    )
 
 
 def _plain(value: Any) -> Any:
@@ -113,7 +121,9 @@ def joined(parts: Sequence[xr.Dataset]) -> xr.Dataset:
     for name, variable in parts[0].variables.items():
         values = variable.values
         if "cell" in variable.dims:
-            values = np.concatenate([part.variables[name].values for part in parts], variable.dims.index("cell"))
+            values = np.concatenate(
+                [part.variables[name].values for part in parts], variable.dims.index("cell")
+            )
         variables[name] = (variable.dims, values, variable.attrs)
     coords = {name: variables.pop(name) for name in parts[0].coords}
     return xr.Dataset(variables, coords, parts[0].attrs)

@@ -100,7 +100,14 @@ class Source:
         file = None if known else str(claim.file)
         function = claim.measure.__qualname__ if claim.map == "simulation" else ""
         return cls(
-            claim.id, file, function, claim.code, claim.evidence, attlas.__version__, fingerprint(file), _flags()
+            claim.id,
+            file,
+            function,
+            claim.code,
+            claim.evidence,
+            attlas.__version__,
+            fingerprint(file),
+            _flags(),
         )
 
     def load(self) -> Claim:
@@ -141,12 +148,16 @@ def fingerprint(file: str | None) -> str:
     package = Path(attlas.__file__).parent
     digest = hashlib.sha256(versions().encode())
     for path in sorted(package.rglob("*.py")):
-        digest.update(str(path.relative_to(package)).encode() + hashlib.sha256(path.read_bytes()).digest())
+        digest.update(
+            str(path.relative_to(package)).encode() + hashlib.sha256(path.read_bytes()).digest()
+        )
     if file is not None:
         try:
             digest.update(Path(file).read_bytes())
         except OSError as error:
-            raise InputError(f"the claim file {file!r} cannot be read: {error.strerror or error}") from error
+            raise InputError(
+                f"the claim file {file!r} cannot be read: {error.strerror or error}"
+            ) from error
     return digest.hexdigest()
 
 
@@ -216,7 +227,9 @@ class Crew:
             if self._processes:
                 self._alive = self._counted
             elif self._counted - self._alive > self._patience:
-                raise Stopped("All workers are gone. Finished cells are kept; the same command goes on.")
+                raise Stopped(
+                    "All workers are gone. Finished cells are kept; the same command goes on."
+                )
         return self._processes
 
     @property
@@ -225,7 +238,9 @@ class Crew:
 
     def submit(self, number: int, batches: Sequence[Batch]) -> None:
         key = f"attlas-{self._sweep}-{number}"  # of no other sweep on the same scheduler
-        future = self.client.submit(work, self.source, self.folder, list(batches), key=key, pure=False)
+        future = self.client.submit(
+            work, self.source, self.folder, list(batches), key=key, pure=False
+        )
         self._futures[number] = future
         future.add_done_callback(lambda _: self._done.put(number))
 
@@ -280,10 +295,14 @@ class Crew:
     def examine(self) -> None:
         """Refuse workers that would compute other numbers or write elsewhere."""
         with tempfile.NamedTemporaryFile(dir=self.folder, prefix=".seen-by-") as token:
-            told = self.client.run(trial, self.source, self.folder, Path(token.name).name, on_error="return")
+            told = self.client.run(
+                trial, self.source, self.folder, Path(token.name).name, on_error="return"
+            )
         for address, sentence in told.items():
             if isinstance(sentence, BaseException):
-                raise InputError(f"the worker {address} cannot run Attlas {attlas.__version__}: {sentence}")
+                raise InputError(
+                    f"the worker {address} cannot run Attlas {attlas.__version__}: {sentence}"
+                )
             if sentence:
                 raise InputError(f"{sentence} ({address})")
 
@@ -298,7 +317,9 @@ def hired(where: Where, claim: Claim, store: Store) -> Iterator[Crew]:
     try:
         import distributed
     except ImportError as error:
-        raise InputError("sweeps beyond this process need Dask: pip install 'attlas[cluster]'") from error
+        raise InputError(
+            "sweeps beyond this process need Dask: pip install 'attlas[cluster]'"
+        ) from error
     source = Source.of(claim)
     with _quiet(), _started(where) as cluster:
         try:
@@ -324,7 +345,9 @@ def _wait(client: Any, where: Where) -> None:
         client.wait_for_workers(count, timeout=patience)
     except TimeoutError as error:
         what = where.address or "this machine"
-        raise InputError(f"the scheduler at {what} has no worker after {patience} seconds") from error
+        raise InputError(
+            f"the scheduler at {what} has no worker after {patience} seconds"
+        ) from error
 
 
 @contextmanager
@@ -366,7 +389,9 @@ def _jobs(count: int) -> Any:
     try:
         from dask_jobqueue import SLURMCluster
     except ImportError as error:
-        raise InputError("sweeps on SLURM need dask-jobqueue: pip install 'attlas[cluster]'") from error
+        raise InputError(
+            "sweeps on SLURM need dask-jobqueue: pip install 'attlas[cluster]'"
+        ) from error
     if shutil.which("sbatch") is None:
         raise InputError("there is no SLURM here: the command sbatch is not found")
     prologue = dask.config.get("jobqueue.slurm.job-script-prologue", None) or []
@@ -391,7 +416,9 @@ def _refusal(script: str) -> str:
     with tempfile.NamedTemporaryFile("w", suffix=".sh") as file:
         file.write(script)
         file.flush()
-        told = subprocess.run(["sbatch", "--test-only", file.name], capture_output=True, text=True, check=False)
+        told = subprocess.run(
+            ["sbatch", "--test-only", file.name], capture_output=True, text=True, check=False
+        )
     words = told.stderr.strip().splitlines() or [f"sbatch ends with {told.returncode}"]
     return words[-1].removeprefix("sbatch: error: ") if told.returncode else ""
 

@@ -28,7 +28,9 @@ _CROWD = 12
 """Lines of more values of one axis of the evidence cannot be told apart."""
 
 
-def summary(data: xr.Dataset, variable: str | None = None, at: Mapping[str, Any] | None = None) -> pd.DataFrame:
+def summary(
+    data: xr.Dataset, variable: str | None = None, at: Mapping[str, Any] | None = None
+) -> pd.DataFrame:
     """One row a point: the axes of the sweep but `seed`, the axes of the evidence that have labels, the mean of `variable` over
     all else and the number of values in it, and the status of the point.
 
@@ -40,7 +42,9 @@ def summary(data: xr.Dataset, variable: str | None = None, at: Mapping[str, Any]
     data = _selected(data, at or {})
     axes = [str(dim) for dim in data["status"].dims if dim != "seed"]
     values = data[name].astype(float)
-    labelled = [str(dim) for dim in values.dims if dim not in axes and dim in data.coords and dim != "seed"]
+    labelled = [
+        str(dim) for dim in values.dims if dim not in axes and dim in data.coords and dim != "seed"
+    ]
     over = [str(dim) for dim in values.dims if dim not in (*axes, *labelled)]
     count = values.notnull().sum(over)
     mean = values.mean(over)
@@ -52,20 +56,30 @@ def summary(data: xr.Dataset, variable: str | None = None, at: Mapping[str, Any]
     error = spread / np.sqrt(times.where(times > 1))
     low, high = mean - 2 * error, mean + 2 * error
     # A truth value that some cell lacks has become a number.
-    share = bool(repeated) and runs.sizes == values.sizes and bool((whole.isnull() | whole.isin((0, 1))).all())
+    share = (
+        bool(repeated)
+        and runs.sizes == values.sizes
+        and bool((whole.isnull() | whole.isin((0, 1))).all())
+    )
     if share:
         n = times.where(times > 1)
         centre, half = (n * mean + 2) / (n + 4), 2 * np.sqrt(n * mean * (1 - mean) + 1) / (n + 4)
         low, high = (centre - half).clip(min=0), (centre + half).clip(max=1)
     status = data["status"]
-    worst = xr.full_like(status.isel(seed=0, drop=True) if "seed" in status.dims else status, "done")
+    worst = xr.full_like(
+        status.isel(seed=0, drop=True) if "seed" in status.dims else status, "done"
+    )
     for word in ("outside", "missing", "failed"):
         worst = xr.where((status == word).any(set(status.dims) & {"seed"}), word, worst)
-    found = xr.Dataset({"mean": mean, "error": error, "low": low, "high": high, "values": count, "status": worst})
+    found = xr.Dataset(
+        {"mean": mean, "error": error, "low": low, "high": high, "values": count, "status": worst}
+    )
     frame = found.to_dataframe().reset_index()
     if "cell" in axes:
         along = [str(n) for n, c in data.coords.items() if c.dims == ("cell",)]
-        frame["cell"] = [", ".join(f"{n} = {_short(row[n])}" for n in along) for _, row in frame.iterrows()]
+        frame["cell"] = [
+            ", ".join(f"{n} = {_short(row[n])}" for n in along) for _, row in frame.iterrows()
+        ]
     frame = frame[[*axes, *labelled, "mean", "error", "low", "high", "values", "status"]]
     frame.attrs = {
         "variable": name,
@@ -89,7 +103,9 @@ def _selected(data: xr.Dataset, at: Mapping[str, Any]) -> xr.Dataset:
                 f"there is no axis {name!r} to choose from.{near(name, known)} There are: {', '.join(known)}."
             )
         labels = data[name].values
-        wanted = [i for i, label in enumerate(labels) if str(label) == str(value) or _equal(label, value)]
+        wanted = [
+            i for i, label in enumerate(labels) if str(label) == str(value) or _equal(label, value)
+        ]
         if not wanted:
             raise InputError(f"{name} = {value!r}: it is one of {', '.join(map(_short, labels))}")
         data = data.isel({name: wanted[0]})
@@ -105,7 +121,9 @@ def _equal(label: Any, value: Any) -> bool:
 
 def _variable(data: xr.Dataset, variable: str | None) -> str:
     axes = set(data["status"].dims) - {"seed"}
-    known = [str(n) for n, v in data.data_vars.items() if v.dtype.kind in "fiub" and axes <= set(v.dims)]
+    known = [
+        str(n) for n, v in data.data_vars.items() if v.dtype.kind in "fiub" and axes <= set(v.dims)
+    ]
     if variable is None:
         chosen = next((name for name in (*PREFERRED, *known) if name in known), None)
         if chosen is None:
@@ -136,7 +154,10 @@ def check_drawing(grid: Grid, path: Path, kind: str | None, at: Mapping[str, Any
     begun = xr.Dataset(coords=grid.coordinates())
     _selected(begun, {name: value for name, value in at.items() if name in begun.dims})
     if path.suffix not in TABLES:
-        _drawn({name: size for name, size in grid.shape.items() if name != "seed" and name not in at}, kind)
+        _drawn(
+            {name: size for name, size in grid.shape.items() if name != "seed" and name not in at},
+            kind,
+        )
 
 
 def _drawn(sizes: Mapping[str, int], kind: str | None) -> list[str]:
@@ -145,18 +166,25 @@ def _drawn(sizes: Mapping[str, int], kind: str | None) -> list[str]:
     if not axes:
         raise InputError("a sweep of one point has nothing to draw: a table holds it (.csv or .md)")
     if kind == "phase" and len(axes) < 2:
-        raise InputError(f"a phase diagram needs two axes with several values, and there is {len(axes)}")
+        raise InputError(
+            f"a phase diagram needs two axes with several values, and there is {len(axes)}"
+        )
     return axes
 
 
 def diagram(
-    data: xr.Dataset, kind: str | None = None, variable: str | None = None, at: Mapping[str, Any] | None = None
+    data: xr.Dataset,
+    kind: str | None = None,
+    variable: str | None = None,
+    at: Mapping[str, Any] | None = None,
 ) -> alt.Chart:
     """A phase diagram where two axes are long, else lines over the longest axis, with bands where something was repeated."""
     frame = summary(data, variable, at)
     axes = _drawn({name: frame[name].nunique() for name in frame.attrs["axes"]}, kind)
     numeric = [name for name in axes if pd.api.types.is_numeric_dtype(frame[name])]
-    kind = kind or ("phase" if sum(frame[name].nunique() >= _MANY for name in numeric) >= 2 else "lines")
+    kind = kind or (
+        "phase" if sum(frame[name].nunique() >= _MANY for name in numeric) >= 2 else "lines"
+    )
     labelled = frame.attrs["labelled"]
     first, *others = [*numeric, *(name for name in axes if name not in numeric)]
     beside = [*labelled, *others]
@@ -167,11 +195,15 @@ def diagram(
             f"a figure has no room for the {frame[crowded].nunique()} values of {crowded}: choose one of them with --at"
         )
     if len(rest) > 2:
-        raise InputError(f"a figure has no room for {', '.join(rest[2:])}: choose one value of it with --at")
+        raise InputError(
+            f"a figure has no room for {', '.join(rest[2:])}: choose one value of it with --at"
+        )
     for name in rest:
         if name != "cell":  # which names itself
             frame[name] = [f"{name} = {label}" for label in _labels(frame[name])]
-    chart: Any = _phase(frame, (first, others[0])) if kind == "phase" else _lines(frame, first, beside[:1])
+    chart: Any = (
+        _phase(frame, (first, others[0])) if kind == "phase" else _lines(frame, first, beside[:1])
+    )
     panels = [alt.Facet(f"{name}:N", title=None, sort=_order(frame[name])) for name in rest]
     facets: dict[str, Any] = dict(zip(("column", "row"), panels, strict=False))
     count = frame[rest[0]].nunique() if len(rest) == 1 else 0
@@ -191,9 +223,17 @@ def diagram(
 def _explained(frame: pd.DataFrame, kind: str) -> str:
     """What is drawn at each point, in words: over what it is a mean, what the band is, what was chosen, what is lacking."""
     over = " and ".join(f"{dim} ({size:,})" for dim, size in frame.attrs["over"].items())
-    words = f"{frame.attrs['variable']}: {frame.attrs['kind']} over {over}" if over else frame.attrs["variable"]
+    words = (
+        f"{frame.attrs['variable']}: {frame.attrs['kind']} over {over}"
+        if over
+        else frame.attrs["variable"]
+    )
     if kind == "lines" and frame["low"].notna().any():
-        words += ", and its 95 % interval" if frame.attrs["kind"] == "share" else " ± two standard errors"
+        words += (
+            ", and its 95 % interval"
+            if frame.attrs["kind"] == "share"
+            else " ± two standard errors"
+        )
     words += "".join(f", {name} = {value}" for name, value in frame.attrs["at"].items())
     told = {"done": "without a number", "outside": "outside the hypotheses"}
     lacking = [told.get(status, status) for status in _order(frame["status"][frame["mean"].isna()])]
@@ -218,9 +258,13 @@ def _phase(frame: pd.DataFrame, axes: Sequence[str]) -> alt.LayerChart:
         color=alt.Color(
             "mean:Q",
             title=frame.attrs["variable"],
-            scale=alt.Scale(scheme="viridis", type="log" if _wide(frame["mean"].dropna()) else "linear"),
+            scale=alt.Scale(
+                scheme="viridis", type="log" if _wide(frame["mean"].dropna()) else "linear"
+            ),
         ),
-        tooltip=[alt.Tooltip(f"{name}{':Q' if name in ('mean', 'error') else ''}") for name in tips],
+        tooltip=[
+            alt.Tooltip(f"{name}{':Q' if name in ('mean', 'error') else ''}") for name in tips
+        ],
     )
     return _crosses(base).encode(tooltip=[*axes, "status"]) + done
 
@@ -232,7 +276,9 @@ def _wide(numbers: Any) -> bool:
 
 def _crosses(base: alt.Chart) -> alt.Chart:
     """Where there is nothing to show."""
-    return base.transform_filter("!isValid(datum.mean)").mark_text(text="×", color="#999", fontSize=13)
+    return base.transform_filter("!isValid(datum.mean)").mark_text(
+        text="×", color="#999", fontSize=13
+    )
 
 
 def _lines(frame: pd.DataFrame, x: str, beside: Sequence[str]) -> alt.LayerChart:
@@ -245,14 +291,21 @@ def _lines(frame: pd.DataFrame, x: str, beside: Sequence[str]) -> alt.LayerChart
     if numbers is not None:
         # All of the grid, whether or not there is something to show.
         domain = [float(numbers.min()), float(numbers.max())]
-        place = alt.X(f"{x}:Q", scale=alt.Scale(type="log" if wide else "linear", domain=domain, nice=False, padding=8))
+        place = alt.X(
+            f"{x}:Q",
+            scale=alt.Scale(type="log" if wide else "linear", domain=domain, nice=False, padding=8),
+        )
     group: dict[str, Any] = {"color": alt.value(PALETTE[0])}
     if beside:
         order, legend = _order(shown[beside[0]]), alt.Legend(symbolOpacity=1)
         group["color"] = colour(f"{beside[0]}:N", beside[0], sort=order, legend=legend)
         if len(order) > len(PALETTE):
             group["color"] = alt.Color(
-                f"{beside[0]}:O", title=beside[0], sort=order, legend=legend, scale=alt.Scale(scheme="viridis")
+                f"{beside[0]}:O",
+                title=beside[0],
+                sort=order,
+                legend=legend,
+                scale=alt.Scale(scheme="viridis"),
             )
     every = alt.Chart(shown)
     base = every.transform_filter("isValid(datum.mean)")
@@ -267,9 +320,16 @@ def _lines(frame: pd.DataFrame, x: str, beside: Sequence[str]) -> alt.LayerChart
     ]
     line = base.mark_line(point=True).encode(x=place, y=y, tooltip=tips, **group)
     known = base.transform_filter("isValid(datum.low)")
-    reach = {"x": place, "y": alt.Y("low:Q", title=frame.attrs["variable"]), "y2": "high:Q", **group}
+    reach = {
+        "x": place,
+        "y": alt.Y("low:Q", title=frame.attrs["variable"]),
+        "y2": "high:Q",
+        **group,
+    }
     # A point without neighbours has no band, but a bar.
-    bands = known.mark_area(opacity=0.2).encode(**reach) + known.mark_rule(opacity=0.4).encode(**reach)
+    bands = known.mark_area(opacity=0.2).encode(**reach) + known.mark_rule(opacity=0.4).encode(
+        **reach
+    )
     crosses = _crosses(every).encode(
         x=place, y=alt.value("height"), yOffset=alt.value(-9), tooltip=[x, *beside, "status:N"]
     )
@@ -279,7 +339,9 @@ def _lines(frame: pd.DataFrame, x: str, beside: Sequence[str]) -> alt.LayerChart
 def write_table(frame: pd.DataFrame, path: Path) -> None:
     """The rows of a `summary` as .csv or .md."""
     with under_way(path.parent, path.suffix) as file:
-        file.write_text(_csv(frame) if path.suffix == ".csv" else _markdown(frame), encoding="utf-8")
+        file.write_text(
+            _csv(frame) if path.suffix == ".csv" else _markdown(frame), encoding="utf-8"
+        )
         file.chmod(0o644)
         os.replace(file, path)
 
@@ -289,5 +351,12 @@ def _csv(frame: pd.DataFrame) -> str:
 
 
 def _markdown(frame: pd.DataFrame) -> str:
-    rows = [list(frame.columns), ["---"] * len(frame.columns), *([f"{v:.6g}" if isinstance(v, float) else str(v) for v in row] for row in frame.itertuples(index=False))]  # fmt: skip
+    rows = [
+        list(frame.columns),
+        ["---"] * len(frame.columns),
+        *(
+            [f"{v:.6g}" if isinstance(v, float) else str(v) for v in row]
+            for row in frame.itertuples(index=False)
+        ),
+    ]
     return "\n".join("| " + " | ".join(row) + " |" for row in rows) + "\n"

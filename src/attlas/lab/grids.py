@@ -42,7 +42,11 @@ def expand(name: str, values: Values, *, words: bool = False) -> list[Any]:
     if not values.strip():
         raise InputError(f"{name} is empty: it needs at least one value")
     parts = [part.strip() for part in values.split(",")]
-    return [item for part in parts for item in ([part] if words or ":" not in part else _range(name, part))]
+    return [
+        item
+        for part in parts
+        for item in ([part] if words or ":" not in part else _range(name, part))
+    ]
 
 
 def _range(name: str, text: str) -> list[float]:
@@ -55,17 +59,23 @@ def _range(name: str, text: str) -> list[float]:
         raise InputError(f"{name} = {text!r}: a range is a:b (whole numbers), a:b:n or a:b:nlog")
     if found[3] is None:
         if not (first.is_integer() and last.is_integer() and first < last):
-            raise InputError(f"{name} = {text!r}: a range a:b is of whole numbers with a < b; a:b:n takes any")
+            raise InputError(
+                f"{name} = {text!r}: a range a:b is of whole numbers with a < b; a:b:n takes any"
+            )
         count, numbers = int(last - first), np.arange(first, min(last, first + MOST + 1))
     else:
         count = int(found[3])
         if count < 2 or first == last:
-            raise InputError(f"{name} = {text!r}: a range a:b:n has two or more values, and a differs from b")
+            raise InputError(
+                f"{name} = {text!r}: a range a:b:n has two or more values, and a differs from b"
+            )
         if found[4] and not (first > 0 and last > 0):
             raise InputError(f"{name} = {text!r}: equal ratios need positive ends")
         numbers = (np.geomspace if found[4] else np.linspace)(first, last, min(count, MOST + 1))
     if count > MOST:
-        raise InputError(f"{name} = {text!r}: {count:,} values; at most {MOST:,} cells make a sweep")
+        raise InputError(
+            f"{name} = {text!r}: {count:,} values; at most {MOST:,} cells make a sweep"
+        )
     # So many digits are the same on every machine, and they are enough to write a value down.
     return [float(f"{number:.{_DIGITS}g}") for number in numbers]
 
@@ -85,7 +95,11 @@ def parse_grid(texts: Sequence[str]) -> dict[str, str]:
 
 def parse_seeds(seeds: int | Values) -> tuple[int, ...]:
     """Seeds from a number, a sequence or a text such as `"0:100"`."""
-    found = [seeds] if isinstance(seeds, int) and not isinstance(seeds, bool) else expand("seeds", seeds)  # type: ignore[arg-type]
+    found = (
+        [seeds]
+        if isinstance(seeds, int) and not isinstance(seeds, bool)
+        else expand("seeds", seeds)
+    )  # type: ignore[arg-type]
     numbers = []
     for seed in found:
         try:
@@ -123,7 +137,9 @@ def _axis(setting: Setting, name: str, values: Values) -> tuple[Value, ...]:
         ):
             value = round(value)
         new = setting.replace(**{name: value})[name]
-        typed.append(new[0] if isinstance(new, tuple) and not isinstance(value, tuple | list) else new)
+        typed.append(
+            new[0] if isinstance(new, tuple) and not isinstance(value, tuple | list) else new
+        )
     return _distinct(name, typed)
 
 
@@ -150,11 +166,18 @@ class Grid:
 
     @classmethod
     def of(
-        cls, claim: Claim, base: Setting, grid: Mapping[str, Values], seeds: tuple[int, ...], scale: str = "quick"
+        cls,
+        claim: Claim,
+        base: Setting,
+        grid: Mapping[str, Values],
+        seeds: tuple[int, ...],
+        scale: str = "quick",
     ) -> "Grid":
         taken = {"seed", "status", "reason"} & set(base)
         if taken:
-            raise InputError(f"{claim.id} has a parameter {min(taken)!r}: a sweep keeps something else under that name")
+            raise InputError(
+                f"{claim.id} has a parameter {min(taken)!r}: a sweep keeps something else under that name"
+            )
         axes = {name: _axis(base, name, values) for name, values in grid.items()}
         points = math.prod(len(values) for values in axes.values())
         if points * len(seeds) > MOST:
@@ -170,7 +193,9 @@ class Grid:
             found = claim.cells(base.at(**point))
             found = found if len(found) == 1 else list(dict.fromkeys(found))
             if cells is not None and len(found) != cells:
-                raise InputError(f"{claim.id} has {cells} cells at some points of the grid and {len(found)} at {point}")
+                raise InputError(
+                    f"{claim.id} has {cells} cells at some points of the grid and {len(found)} at {point}"
+                )
             cells = len(found)
             settings += found
         texts = [setting.canonical() for setting in settings]
@@ -204,10 +229,16 @@ class Grid:
     def shape(self) -> dict[str, int]:
         """The axes of the gathered Dataset with their lengths."""
         cells = {"cell": self.cells} if self.cells > 1 else {}
-        return {**{name: len(values) for name, values in self.axes.items()}, **cells, "seed": len(self.seeds)}
+        return {
+            **{name: len(values) for name, values in self.axes.items()},
+            **cells,
+            "seed": len(self.seeds),
+        }
 
     def coordinates(self) -> dict[str, Any]:
-        coords: dict[str, Any] = {name: (name, _labels(values)) for name, values in self.axes.items()}
+        coords: dict[str, Any] = {
+            name: (name, _labels(values)) for name, values in self.axes.items()
+        }
         coords["seed"] = ("seed", list(self.seeds))
         if self.cells > 1:
             for name in self.base:
@@ -240,7 +271,9 @@ def gather(grid: Grid, store: Store, status: np.ndarray, reasons: Mapping[int, s
     sheet = Sheet(len(grid))
     left = set(numbers)
     for part in store.read(grid.claim.evidence or grid.claim.id, left):
-        sheet.fill(part.evidence, list(part.numbers.values()), [numbers[name] for name in part.numbers])
+        sheet.fill(
+            part.evidence, list(part.numbers.values()), [numbers[name] for name in part.numbers]
+        )
         left -= set(part.numbers)
     status = status.copy()
     status[[numbers[name] for name in left]] = MISSING
@@ -304,7 +337,12 @@ class Sheet:
             values = values.astype(object)
         if name in self._shared:  # it was the same in all blocks until now
             before, known, has = self._shared.pop(name)
-            self._put(name, before, np.broadcast_to(known, (int(has.sum()), *known.shape)), np.flatnonzero(has))
+            self._put(
+                name,
+                before,
+                np.broadcast_to(known, (int(has.sum()), *known.shape)),
+                np.flatnonzero(has),
+            )
         if name not in self._columns:
             self._columns[name] = (
                 dims,
@@ -317,14 +355,20 @@ class Sheet:
                 f"{name} has the axes {before} in some cells and {dims} in others: they do not fit together"
             )
         shape = (self.items, *map(max, column.shape[1:], values.shape[1:]))
-        dtype = np.result_type(column.dtype, values.dtype) if column.dtype != values.dtype else column.dtype
+        dtype = (
+            np.result_type(column.dtype, values.dtype)
+            if column.dtype != values.dtype
+            else column.dtype
+        )
         padded = shape[1:] != values.shape[1:]
         if padded or shape != column.shape:
             dtype = _nullable(dtype)
         if shape != column.shape or dtype != column.dtype:
             grown = _empty(shape, dtype)
             grown[tuple(map(slice, column.shape))] = column
-            if dtype.kind in "fc":  # whole numbers and truth values had nothing to say that they are missing
+            if (
+                dtype.kind in "fc"
+            ):  # whole numbers and truth values had nothing to say that they are missing
                 grown[~has] = np.nan
             column = grown
         place: Any = (items, *map(slice, values.shape[1:]))
@@ -332,7 +376,9 @@ class Sheet:
         has[items] = True
         self._columns[name] = (dims, column, has)
 
-    def variables(self, taken: set[str], axes: tuple[str, ...], shape: tuple[int, ...]) -> dict[str, Any]:
+    def variables(
+        self, taken: set[str], axes: tuple[str, ...], shape: tuple[int, ...]
+    ) -> dict[str, Any]:
         """All columns along `axes`, under names that are not `taken`."""
 
         def free(name: str) -> str:
@@ -351,7 +397,9 @@ class Sheet:
                 column[~has] = "" if column.dtype.kind == "O" else np.nan
             if column.dtype.kind == "O":
                 column = column.astype(str)
-            kept = f"{free(name)}_label" if name in dims else free(name)  # labels of an axis that differ between cells
+            kept = (
+                f"{free(name)}_label" if name in dims else free(name)
+            )  # labels of an axis that differ between cells
             found[kept] = ((*axes, *map(free, dims)), column.reshape((*shape, *column.shape[1:])))
         return found
 

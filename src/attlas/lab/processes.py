@@ -46,7 +46,11 @@ def run_all(
     changed = {claim.id: (settings or {}).get(claim.id, ()) for claim in claims}
     lacking = []
     for claim in claims:
-        known = None if fresh else recall(claim, store=store, settings=changed[claim.id], record=True, **options)
+        known = (
+            None
+            if fresh
+            else recall(claim, store=store, settings=changed[claim.id], record=True, **options)
+        )
         if known is None:
             lacking.append(claim)
         else:
@@ -56,11 +60,16 @@ def run_all(
         for claim in lacking:
             yield run(claim, store=store, settings=changed[claim.id], progress=progress, **options)
     else:
-        yield from _by_processes(lacking, store, {id: {**options, "settings": changed[id]} for id in changed}, progress)
+        yield from _by_processes(
+            lacking, store, {id: {**options, "settings": changed[id]} for id in changed}, progress
+        )
 
 
 def _by_processes(
-    claims: Sequence[Claim], store: Store, options: dict[str, dict[str, Any]], progress: Progress | None
+    claims: Sequence[Claim],
+    store: Store,
+    options: dict[str, dict[str, Any]],
+    progress: Progress | None,
 ) -> Iterator[Result]:
     """One process works from the first claim on and one from the last: neighbours share compiled programs."""
     known = {claim.id: claim for claim in claims}
@@ -169,7 +178,12 @@ def _serve(pipe: Any, folder: str) -> None:
         while True:
             id, file, code, options = pipe.recv()
             try:
-                result = run(_found(id, file, code), store=store, progress=lambda *told: pipe.send(told), **options)
+                result = run(
+                    _found(id, file, code),
+                    store=store,
+                    progress=lambda *told: pipe.send(told),
+                    **options,
+                )
             except ConnectionError:
                 raise
             except Exception as error:  # noqa: BLE001 - it is raised again at the other end
@@ -184,7 +198,9 @@ def _found(id: str, file: str | None, code: str) -> Claim:
         load_file(file)
     claim = catalogue().get(id)
     if claim is None or claim.code != code:
-        raise InputError(f"{id} cannot be measured: its sources changed after this command began; call it again")
+        raise InputError(
+            f"{id} cannot be measured: its sources changed after this command began; call it again"
+        )
     return claim
 
 

@@ -75,13 +75,17 @@ class Result:
     notes: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
-        control = f"; control {self.control.word}: {self.claim.control.words}" if self.control else ""
+        control = (
+            f"; control {self.control.word}: {self.claim.control.words}" if self.control else ""
+        )
         return f"{self.claim.id}: {self.verdict.word}. {self.verdict.reason}{control}"
 
     def figure(self) -> Any:
         """The claim's figure, an Altair chart, drawn from the evidence alone."""
         if self.claim.figure is None or not self.evidence:
-            raise InputError(f"{self.claim.id} has no figure{'' if self.evidence else ': nothing was measured'}")
+            raise InputError(
+                f"{self.claim.id} has no figure{'' if self.evidence else ': nothing was measured'}"
+            )
         return self.claim.figure(self.evidence)
 
     def to_dict(self) -> dict[str, Any]:
@@ -131,7 +135,13 @@ def run(
 
 
 def recall(
-    claim: Claim, *, scale: str, seed: int, store: Store, settings: Sequence[str] = (), record: bool = False
+    claim: Claim,
+    *,
+    scale: str,
+    seed: int,
+    store: Store,
+    settings: Sequence[str] = (),
+    record: bool = False,
 ) -> Result | None:
     """The result of a claim if the store holds all its evidence; None where something is lacking. It is only looked at, unless `record`."""
     setting = claim.setting(scale).parse(settings)
@@ -140,7 +150,9 @@ def recall(
     if len(store.find(address.claim, names)) < len(names):  # quicker than to check hypotheses
         return None
     try:
-        result = _Bench(claim, store, fresh=False, progress=None, measure=False).test(scale, setting, seed)
+        result = _Bench(claim, store, fresh=False, progress=None, measure=False).test(
+            scale, setting, seed
+        )
     except _NotStored:
         return None
     return _recorded(result, store) if record else result
@@ -169,7 +181,9 @@ class _NotStored(Exception):
 def named(pattern: str) -> Claim:
     """The one claim with that id, or that matches."""
     if pattern.endswith(".py"):
-        raise InputError(f"{pattern!r} is a file: name the function that simulates too, as in {pattern}:FUNCTION")
+        raise InputError(
+            f"{pattern!r} is a file: name the function that simulates too, as in {pattern}:FUNCTION"
+        )
     known = catalogue()
     found = [known[pattern]] if pattern in known else select([pattern])
     if len(found) > 1:
@@ -231,9 +245,13 @@ class _Bench:
 
     def _larger(self, setting: Setting) -> Setting:
         budget = self.claim.budget
-        return setting if budget is None else setting.replace(**{budget: REPETITION * setting[budget]})
+        return (
+            setting if budget is None else setting.replace(**{budget: REPETITION * setting[budget]})
+        )
 
-    def _control(self, evidence: xr.Dataset, setting: Setting, seed: int) -> tuple[Verdict, list[Gathered]]:
+    def _control(
+        self, evidence: xr.Dataset, setting: Setting, seed: int
+    ) -> tuple[Verdict, list[Gathered]]:
         control = self.claim.control
         if control.on == "evidence":
             return self.claim.rule.judge(control.alter(evidence)), []
@@ -243,7 +261,9 @@ class _Bench:
     def gather(self, setting: Setting, seed: int) -> Gathered:
         """The evidence of all cells of `setting`, from the store or measured now and stored batch by batch."""
         address = Address.of(self.claim, seed)
-        with _LOCKS[address]:  # a claim that shares its measurement with one under way waits, and then finds it stored
+        with _LOCKS[
+            address
+        ]:  # a claim that shares its measurement with one under way waits, and then finds it stored
             return self._gather(setting, seed, address)
 
     def _gather(self, setting: Setting, seed: int, address: Address) -> Gathered:
@@ -264,7 +284,9 @@ class _Bench:
             seconds, compiling = seconds + facts["seconds"], compiling + facts["compile_seconds"]
             self._tell(len(have), len(cells))
         joined = self.claim.fit(_join([have[names[cell]] for cell in cells], cells))
-        return Gathered(joined, seed, seconds, compiling, earlier + seconds, stored, len(cells), address.code)
+        return Gathered(
+            joined, seed, seconds, compiling, earlier + seconds, stored, len(cells), address.code
+        )
 
     def _tell(self, done: int, cells: int) -> None:
         if self.progress is not None:
@@ -288,7 +310,12 @@ def measured(claim: Claim, batch: list[Setting], seed: int) -> tuple[xr.Dataset,
         evidence = _measure(claim, batch, seed)
     if clock.compiling:
         make_room()
-    return evidence, {**machine(), "seconds": clock.seconds, "compile_seconds": clock.compiling, "when": _now()}
+    return evidence, {
+        **machine(),
+        "seconds": clock.seconds,
+        "compile_seconds": clock.compiling,
+        "when": _now(),
+    }
 
 
 def _measure(claim: Claim, batch: list[Setting], seed: int) -> xr.Dataset:
@@ -323,7 +350,9 @@ def _storable(values: xr.Variable) -> bool:
 def _join(parts: list[xr.Dataset], cells: Sequence[Setting]) -> xr.Dataset:
     """The cells' evidence along one axis, in their order, with the parameters of each as coordinates."""
     try:
-        joined = xr.concat(parts, dim="cell", data_vars="minimal", coords="minimal", compat="equals", join="exact")
+        joined = xr.concat(
+            parts, dim="cell", data_vars="minimal", coords="minimal", compat="equals", join="exact"
+        )
     except ValueError as error:
         raise InputError(
             f"the evidence of {len(parts)} cells does not fit together; what differs between cells needs the axis 'cell': {error}"

@@ -40,7 +40,9 @@ def simulation(target: str | Simulation) -> Claim:
         (cell,) = cells
         found = function(**cell, seed=seed)
         if not isinstance(found, xr.Dataset):
-            raise InputError(f"{function.__name__} returned {type(found).__name__}: it must return a Dataset")
+            raise InputError(
+                f"{function.__name__} returned {type(found).__name__}: it must return a Dataset"
+            )
         return found.expand_dims("cell")
 
     measure.__module__ = function.__module__
@@ -70,7 +72,9 @@ def _setting(function: Simulation) -> Setting:
     del parameters["seed"]
     for name, parameter in parameters.items():
         if not isinstance(parameter.default, int | float | str | tuple):
-            raise InputError(f"{function.__name__}: the parameter {name} needs a default, a number, a word or a tuple")
+            raise InputError(
+                f"{function.__name__}: the parameter {name} needs a default, a number, a word or a tuple"
+            )
     return _Free(**{name: parameter.default for name, parameter in parameters.items()})
 
 
@@ -79,7 +83,11 @@ def _at(target: str) -> Simulation:
     module = _file(Path(place)) if place.endswith(".py") else _module(place)
     function = getattr(module, name, None)
     if not callable(function):
-        known = [key for key, value in vars(module).items() if inspect.isfunction(value) and not key.startswith("_")]
+        known = [
+            key
+            for key, value in vars(module).items()
+            if inspect.isfunction(value) and not key.startswith("_")
+        ]
         raise InputError(f"{place} has no function {name!r}.{near(name, known)}")
     return function
 

@@ -43,7 +43,11 @@ def _parse_index(text: str) -> dict[str, Any] | None:
         index = json.loads(text)
     except json.JSONDecodeError:
         return None
-    whole = isinstance(index, dict) and {"data", "sha256", "cells"} <= set(index) and isinstance(index["cells"], list)
+    whole = (
+        isinstance(index, dict)
+        and {"data", "sha256", "cells"} <= set(index)
+        and isinstance(index["cells"], list)
+    )
     return index if whole else None
 
 
@@ -135,7 +139,9 @@ class Store:
             with tempfile.TemporaryFile(dir=self.folder):
                 pass
         except OSError as error:
-            raise InputError(f"the store {str(self.folder)!r} cannot be written: {error.strerror or error}") from error
+            raise InputError(
+                f"the store {str(self.folder)!r} cannot be written: {error.strerror or error}"
+            ) from error
 
     def find(self, claim: str, names: Collection[str]) -> dict[str, Place]:
         """The places of those of `names`, cells of a claim, that are stored; the newest, where there are several."""
@@ -169,7 +175,11 @@ class Store:
     def load(self, claim: str, names: Collection[str]) -> dict[str, xr.Dataset]:
         """The evidence of those of `names` that are stored, each with a `cell` axis of length one."""
         parts = self.read(claim, names)
-        return {name: part.evidence.isel({"cell": [n]}) for part in parts for name, n in part.numbers.items()}
+        return {
+            name: part.evidence.isel({"cell": [n]})
+            for part in parts
+            for name, n in part.numbers.items()
+        }
 
     def save(self, cells: Sequence[Cell], evidence: xr.Dataset, facts: Mapping[str, Any]) -> None:
         """Write the evidence of some finished cells of one claim as a block."""
@@ -181,7 +191,9 @@ class Store:
             "seed": json.dumps([cell.address.seed for cell in cells]),
             "cells": json.dumps([dict(cell.setting) for cell in cells]),
         }
-        self._save(address.claim, [cell.name for cell in cells], evidence.assign_attrs(about), facts)
+        self._save(
+            address.claim, [cell.name for cell in cells], evidence.assign_attrs(about), facts
+        )
 
     def _save(
         self,
@@ -206,9 +218,15 @@ class Store:
                 "sha256": checksum,
                 "cells": list(names),
                 "facts": dict(facts),
-                "form": _sha(evidence.attrs["precision"], evidence.attrs["code"], repr(form(evidence))).hexdigest(),
+                "form": _sha(
+                    evidence.attrs["precision"], evidence.attrs["code"], repr(form(evidence))
+                ).hexdigest(),
                 "bytes": evidence.nbytes,
-                **({"times": [[time, len(list(some))] for time, some in groupby(times)]} if times else {}),
+                **(
+                    {"times": [[time, len(list(some))] for time, some in groupby(times)]}
+                    if times
+                    else {}
+                ),
             }
             older = self._read_index(path)
             self._write_json(path, index)
@@ -252,13 +270,17 @@ class Store:
             if block is None:  # another process packs them
                 return False
             blocks.append((path, *block))
-        names, times = ([item for _, index, _ in blocks for item in index[key]] for key in ("cells", "times"))
+        names, times = (
+            [item for _, index, _ in blocks for item in index[key]] for key in ("cells", "times")
+        )
         evidence = joined([evidence for *_, evidence in blocks])
         for name in ("seed", "cells"):
             lists = (json.loads(block.attrs[name]) for *_, block in blocks)
             evidence.attrs[name] = json.dumps([item for items in lists for item in items])
         facts = [index["facts"] for _, index, _ in blocks]
-        total = {name: sum(f.get(name, 0.0) for f in facts) for name in ("seconds", "compile_seconds")}
+        total = {
+            name: sum(f.get(name, 0.0) for f in facts) for name in ("seconds", "compile_seconds")
+        }
         self._save(claim, names, evidence, {**facts[-1], **total, "blocks": len(facts)}, times)
         _settle(self._claim_folder(claim))
         for path, index, _ in blocks:
@@ -278,7 +300,14 @@ class Store:
             found = json.loads(self._verdict_path(claim).read_text())
         except (FileNotFoundError, json.JSONDecodeError, UnicodeDecodeError):
             return None
-        known = isinstance(found, dict) and {"when", "scale", "seed", "setting", "verdict", "reason"} <= set(found)
+        known = isinstance(found, dict) and {
+            "when",
+            "scale",
+            "seed",
+            "setting",
+            "verdict",
+            "reason",
+        } <= set(found)
         return found if known else None
 
     def keep_table(self, name: str, content: Mapping[str, Any]) -> None:
@@ -311,7 +340,10 @@ class Store:
         """All indices of a claim, the oldest first; those that have not changed since they were read are not read again."""
         seen = self._seen.get(claim, {})
         for _ in range(LOOKS):
-            listed = [(path, (stat.st_mtime_ns, stat.st_ino)) for path, stat in self._files(claim, ".json")]
+            listed = [
+                (path, (stat.st_mtime_ns, stat.st_ino))
+                for path, stat in self._files(claim, ".json")
+            ]
             found = {}
             for path, changed in sorted(listed, key=lambda item: (item[1][0], item[0].name)):
                 known = seen.get(path)
@@ -362,7 +394,9 @@ class Store:
 
     def _read_block(self, path: Path) -> tuple[dict[str, Any], xr.Dataset] | None:
         """A block's index and evidence."""
-        for _ in range(2):  # twice, because another process may replace the block between the two reads
+        for _ in range(
+            2
+        ):  # twice, because another process may replace the block between the two reads
             index = self._read_index(path)
             if index is None:
                 return None
@@ -383,14 +417,18 @@ class Store:
         for path in (index, *others):
             with suppress(FileNotFoundError):  # another process was quicker
                 os.replace(path, path.with_name(path.name + ".damaged"))
-        self.notes.append(f"The block {index} is damaged: {why}. It was set aside as *.damaged and is computed again.")
+        self.notes.append(
+            f"The block {index} is damaged: {why}. It was set aside as *.damaged and is computed again."
+        )
 
     @contextmanager
     def _told(self) -> Iterator[None]:
         try:
             yield
         except OSError as error:
-            raise InputError(f"the store {str(self.folder)!r} cannot be written: {error.strerror or error}") from error
+            raise InputError(
+                f"the store {str(self.folder)!r} cannot be written: {error.strerror or error}"
+            ) from error
 
 
 @contextmanager

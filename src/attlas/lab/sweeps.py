@@ -21,7 +21,18 @@ import xarray as xr
 from attlas.claims import Claim, Setting
 from attlas.errors import InputError, whole
 from attlas.lab.blocks import encoded, form, joined
-from attlas.lab.grids import DONE, FAILED, MISSING, OUTSIDE, STATUS, Grid, Values, gather, parse_grid, parse_seeds
+from attlas.lab.grids import (
+    DONE,
+    FAILED,
+    MISSING,
+    OUTSIDE,
+    STATUS,
+    Grid,
+    Values,
+    gather,
+    parse_grid,
+    parse_seeds,
+)
 from attlas.lab.runner import measured, named
 from attlas.lab.simulations import Simulation, simulation
 from attlas.lab.store import Address, Cell, Store, write_whole
@@ -89,7 +100,9 @@ def carry_out(claim: Claim, batches: Sequence[Batch], store: Store) -> Outcome:
     return Outcome(seconds, compiling, failed)
 
 
-def _measured(claim: Claim, batch: Batch, failed: dict[int, str]) -> Iterator[tuple[Batch, xr.Dataset, dict[str, Any]]]:
+def _measured(
+    claim: Claim, batch: Batch, failed: dict[int, str]
+) -> Iterator[tuple[Batch, xr.Dataset, dict[str, Any]]]:
     try:
         yield batch, *measured(claim, list(batch.settings), batch.seed)
     except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever a claim raises, the other cells go on
@@ -188,7 +201,13 @@ class Sweep:
     """A grid, what of it is stored, and how the rest is measured. `notes` are sentences for the reader."""
 
     def __init__(
-        self, grid: Grid, store: Store, *, fresh: bool = False, beyond: bool = False, retries: int = RETRIES
+        self,
+        grid: Grid,
+        store: Store,
+        *,
+        fresh: bool = False,
+        beyond: bool = False,
+        retries: int = RETRIES,
     ) -> None:
         self.grid, self.store, self.retries = grid, store, whole("retries", retries, 0)
         self.notes: list[str] = []
@@ -200,7 +219,9 @@ class Sweep:
         for item in np.flatnonzero(self.status == MISSING).tolist():
             if grid.names[item] in stored:
                 self.status[item] = DONE
-        self.tally = Tally(len(grid), stored=len(stored), outside=int((self.status == OUTSIDE).sum()))
+        self.tally = Tally(
+            len(grid), stored=len(stored), outside=int((self.status == OUTSIDE).sum())
+        )
         self._shared = not fresh
         self._looked = time.monotonic()
         self._cost = self._stored_cost()
@@ -229,7 +250,9 @@ class Sweep:
             self.notes.append(f"{count:,} cells break a hypothesis ({words}) and {told}.")
         if undefined:
             reason = next(iter(undefined.values()))
-            self.notes.append(f"{len(undefined) * seeds:,} cells are skipped in which nothing is defined ({reason}).")
+            self.notes.append(
+                f"{len(undefined) * seeds:,} cells are skipped in which nothing is defined ({reason})."
+            )
 
     def queue(self) -> deque[Batch]:
         """The claim's batches of what is missing, those of one shape beside each other. It begins anywhere, so that two
@@ -242,7 +265,9 @@ class Sweep:
             places = {id(grid.settings[number]): number for number in numbers}
             for settings in grid.claim.batches([grid.settings[number] for number in numbers]):
                 cells = [places[id(setting)] for setting in settings]
-                found.append((cells[0], s, Batch(tuple(n * seeds + s for n in cells), tuple(settings), seed)))
+                found.append(
+                    (cells[0], s, Batch(tuple(n * seeds + s for n in cells), tuple(settings), seed))
+                )
         queue = deque(batch for *_, batch in sorted(found, key=lambda item: item[:2]))
         queue.rotate(random.randrange(len(queue)) if queue else 0)
         return queue
@@ -260,7 +285,9 @@ class Sweep:
             tell(self.tally)
             # As long as nobody knows what a cell takes, a worker has one batch and none waits.
             slots = workers.slots if self._cost is not None else max(1, workers.processes)
-            while len(running) < slots and (task := self._next(queue, suspects, running, workers.processes)):
+            while len(running) < slots and (
+                task := self._next(queue, suspects, running, workers.processes)
+            ):
                 running[number] = task
                 self._under_way += _cells(task)
                 workers.submit(number, task)
@@ -276,7 +303,11 @@ class Sweep:
         tell(self.tally)
 
     def _next(
-        self, queue: deque[Batch], suspects: deque[Batch], running: Mapping[int, list[Batch]], processes: int
+        self,
+        queue: deque[Batch],
+        suspects: deque[Batch],
+        running: Mapping[int, list[Batch]],
+        processes: int,
     ) -> list[Batch]:
         """The next task: batches that take about `SECONDS`, less towards the end so that `processes` end together, as far as
         they can be handed out so fast; or one suspect if nothing else is under way."""
@@ -288,7 +319,9 @@ class Sweep:
             crowded = processes / CROWD
             wanted = SECONDS * max(1.0, crowded) / max(self._cost, 1e-9)
             least = wanted * min(1.0, max(1 / 8, crowded))
-            share = (self.tally.left - self._under_way) / (2 * processes) if processes > 1 else np.inf
+            share = (
+                (self.tally.left - self._under_way) / (2 * processes) if processes > 1 else np.inf
+            )
             room = min(wanted, max(share, least), 4 * self._largest, MOST)
         while queue and (not task or cells + len(queue[0].items) <= room):
             batch = self._without_stored(queue.popleft())
@@ -304,7 +337,9 @@ class Sweep:
         left = [i for i, item in enumerate(batch.items) if self.status[item] == MISSING]
         if len(left) == len(batch.items):
             return batch
-        kept = Batch(tuple(batch.items[i] for i in left), tuple(batch.settings[i] for i in left), batch.seed)
+        kept = Batch(
+            tuple(batch.items[i] for i in left), tuple(batch.settings[i] for i in left), batch.seed
+        )
         return kept if left else None
 
     def _look(self, running: Mapping[int, list[Batch]]) -> None:
@@ -319,7 +354,9 @@ class Sweep:
             self.tally.stored += 1
         self._looked = time.monotonic()
 
-    def _take(self, task: list[Batch], outcome: Outcome, queue: deque[Batch], suspects: deque[Batch]) -> None:
+    def _take(
+        self, task: list[Batch], outcome: Outcome, queue: deque[Batch], suspects: deque[Batch]
+    ) -> None:
         if outcome.died:
             self._bury(task, outcome.died, queue, suspects)
             return
@@ -341,7 +378,9 @@ class Sweep:
             self._largest = max(self._largest, cells)
             self._small += 1
 
-    def _bury(self, task: list[Batch], why: str, queue: deque[Batch], suspects: deque[Batch]) -> None:
+    def _bury(
+        self, task: list[Batch], why: str, queue: deque[Batch], suspects: deque[Batch]
+    ) -> None:
         """A worker died with a task. Workers also die of nothing, so that its cells come at the end of the queue; whose
         worker dies again is a suspect. A cell that was alone has had an attempt."""
         single = _cells(task) == 1
@@ -390,7 +429,11 @@ class Sweep:
             setting, seed = self.grid.item(item)
             outcome = carry_out(self.grid.claim, [Batch((item,), (setting,), seed)], self.store)
             if outcome.failed:
-                return Estimate(np.nan, np.nan, f"nothing: the cell that was tried failed ({outcome.failed[item]})")
+                return Estimate(
+                    np.nan,
+                    np.nan,
+                    f"nothing: the cell that was tried failed ({outcome.failed[item]})",
+                )
             self.status[item] = DONE
             self.tally.stored += 1
             costs = self.store.costs(self.folder)
@@ -439,7 +482,9 @@ def sweep(
     the threads it has), `"local:4"` (processes of one thread), the address of a Dask scheduler, or `"slurm"`. Finished cells
     are in the store, and the same call goes on where it stopped.
     """
-    plan = plan_sweep(claim, grid, seeds, scale, settings, store, fresh=fresh, beyond=beyond, retries=retries)
+    plan = plan_sweep(
+        claim, grid, seeds, scale, settings, store, fresh=fresh, beyond=beyond, retries=retries
+    )
     try:
         return finish(plan, on, progress)
     except Stopped as stopped:
@@ -485,7 +530,9 @@ def plan_grid(
     else:
         made = named(claim) if isinstance(claim, str) and ":" not in claim else simulation(claim)
     setting = made.setting(scale)
-    setting = setting.replace(**settings) if isinstance(settings, Mapping) else setting.parse(settings)
+    setting = (
+        setting.replace(**settings) if isinstance(settings, Mapping) else setting.parse(settings)
+    )
     axes = grid if isinstance(grid, Mapping) else parse_grid(grid)
     twice = set(axes) & set(settings if isinstance(settings, Mapping) else parse_grid(settings))
     if twice:

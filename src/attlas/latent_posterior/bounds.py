@@ -16,7 +16,13 @@ from attlas.gaussian import Real
 
 
 def head_entropy(
-    eps: Real, *, dim: int, query_norm: Real, value_norm: Real = 1.0, radius: Real = 1.0, heads: int = 1
+    eps: Real,
+    *,
+    dim: int,
+    query_norm: Real,
+    value_norm: Real = 1.0,
+    radius: Real = 1.0,
+    heads: int = 1,
 ) -> Float[Any, "..."]:
     r"""$\ln N(\epsilon) \le Hd\ln\left(1 + \frac{4HB_uB_vR^2}{\epsilon}\right) + Hd\ln\left(1 + \frac{4HB_vR}{\epsilon}\right)$ in the supremum over sequences of any length."""
     size = whole("heads", heads, 1) * whole("dim", dim, 1)
@@ -25,23 +31,40 @@ def head_entropy(
 
 
 def head_rademacher(
-    samples: Real, *, dim: int, query_norm: Real, value_norm: Real = 1.0, radius: Real = 1.0, heads: int = 1
+    samples: Real,
+    *,
+    dim: int,
+    query_norm: Real,
+    value_norm: Real = 1.0,
+    radius: Real = 1.0,
+    heads: int = 1,
 ) -> Float[Any, "..."]:
     r"""$\mathrm{Rad}_n \le \min\left\{M, \inf_\epsilon\left[\epsilon + M\sqrt{2\ln N(\epsilon)/n}\right]\right\}$ with $M = HB_vR$ (finite classes, on a cover): of order $n^{-1/2}$, and without the length."""
     samples = np.asarray(positive("samples", samples), float)
     most = heads * np.asarray(value_norm) * radius
-    grid = np.geomspace(1e-8, 1, 400).reshape(-1, *[1] * np.broadcast(samples, most, query_norm).ndim)
+    grid = np.geomspace(1e-8, 1, 400).reshape(
+        -1, *[1] * np.broadcast(samples, most, query_norm).ndim
+    )
     entropy = head_entropy(
-        grid * most, dim=dim, query_norm=query_norm, value_norm=value_norm, radius=radius, heads=heads
+        grid * most,
+        dim=dim,
+        query_norm=query_norm,
+        value_norm=value_norm,
+        radius=radius,
+        heads=heads,
     )
     return np.minimum(most, (grid * most + most * np.sqrt(2 * entropy / samples)).min(0))
 
 
-def head_risk_gap(samples: Real, *, delta: Real = 0.05, label: Real = 1.0, **norms: Any) -> Float[Any, "..."]:
+def head_risk_gap(
+    samples: Real, *, delta: Real = 0.05, label: Real = 1.0, **norms: Any
+) -> Float[Any, "..."]:
     r"""What the risk exceeds the empirical risk by, for all heads of the class at once with probability $1 - \delta$: $4(M + Y)\,\mathrm{Rad}_n + (M + Y)^2\sqrt{\frac{\ln(1/\delta)}{2n}}$
     for the squared loss on labels of size at most Y, and at most $(M + Y)^2$."""
     most = norms.get("heads", 1) * norms.get("value_norm", 1.0) * norms.get("radius", 1.0) + label
-    spread = most**2 * np.sqrt(np.log(1 / between("delta", delta)) / (2 * np.asarray(samples, float)))
+    spread = most**2 * np.sqrt(
+        np.log(1 / between("delta", delta)) / (2 * np.asarray(samples, float))
+    )
     return np.minimum(most**2, 4 * most * head_rademacher(samples, **norms) + spread)
 
 
@@ -62,12 +85,23 @@ def deep_gap(
     $R^2\,\frac{\bar D\ln(1 + n\bar B) + \ln(1/\delta)}{n}$ with $\bar D = \text{depth}^2\,d\,(d_F + d_h + d) + d\,d_y$ and $\bar B$ the product of R, depth, the number of heads and the `norms` of all
     matrices. PAC-Bayes with balls around the trained weights; no length in it. Our reading of the outline."""
     samples = np.asarray(positive("samples", samples), float)
-    sizes = {"depth": depth, "dim": dim, "hidden": hidden, "head_dim": head_dim, "outputs": outputs, "heads": heads}
+    sizes = {
+        "depth": depth,
+        "dim": dim,
+        "hidden": hidden,
+        "head_dim": head_dim,
+        "outputs": outputs,
+        "heads": heads,
+    }
     for name, value in sizes.items():
         whole(name, value, 1)
     count = depth**2 * dim * (hidden + head_dim + dim) + dim * outputs
     size = radius * depth * heads * np.prod([positive("norms", b) for b in norms])
-    return radius**2 * (count * np.log1p(samples * size) + np.log(1 / between("delta", delta))) / samples
+    return (
+        radius**2
+        * (count * np.log1p(samples * size) + np.log(1 / between("delta", delta)))
+        / samples
+    )
 
 
 def weight_spread(query_norm: Real, radius: Real = 1.0) -> Float[Any, "..."]:
@@ -75,7 +109,9 @@ def weight_spread(query_norm: Real, radius: Real = 1.0) -> Float[Any, "..."]:
     return np.cosh(np.asarray(query_norm, float) * radius) ** 2
 
 
-def length_shift(length: Real, *, query_norm: Real, value_norm: Real = 1.0, radius: Real = 1.0) -> Float[Any, "..."]:
+def length_shift(
+    length: Real, *, query_norm: Real, value_norm: Real = 1.0, radius: Real = 1.0
+) -> Float[Any, "..."]:
     r"""$\sqrt{E|f(X_L) - f(X_\infty)|^2} \le 2B_vR\sqrt{\rho_w/L}$ for tokens that are independent and alike given the latent: a head's output settles as the context grows."""
     length = np.asarray(positive("length", length), float)
     return 2 * value_norm * radius * np.sqrt(weight_spread(query_norm, radius) / length)

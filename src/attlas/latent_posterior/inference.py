@@ -20,7 +20,9 @@ from attlas.latent_posterior.models import MOST, FiniteLatent, compositions, log
 def sequences(letters: int, length: int) -> Int[np.ndarray, "n length"]:
     """All sequences of `length` letters, the last place fastest."""
     if whole("letters", letters, 1) ** whole("length", length, 1) * length > 4 * MOST:
-        raise InputError(f"length = {length}: there are {letters}^{length} sequences, too many to list")
+        raise InputError(
+            f"length = {length}: there are {letters}^{length} sequences, too many to list"
+        )
     return np.indices((letters,) * length).reshape(length, -1).T
 
 
@@ -31,16 +33,22 @@ def likelihoods(model: FiniteLatent, length: int) -> Float[np.ndarray, "n m"]:
 
 def mixture_law(model: FiniteLatent, length: int) -> Float[np.ndarray, "..."]:
     r"""$P(x_1, \dots, x_L) = \sum_z p_z\prod_i P(x_i \mid z)$ (de Finetti)."""
-    return (likelihoods(model, length) @ np.asarray(model.prior)).reshape((model.vocabulary,) * length)
+    return (likelihoods(model, length) @ np.asarray(model.prior)).reshape(
+        (model.vocabulary,) * length
+    )
 
 
 def urn_law(balls: Any, length: int, added: Real = 1.0) -> Float[np.ndarray, "..."]:
     """The colours of `length` balls drawn one after the other from an urn with `balls`[c] of colour c, each put back with `added` more
     of its colour: Polya's urn at 1, a fixed law at 0, draws without replacement at -1."""
-    return np.exp(urn_log_probability(balls, sequences(len(balls), length), added)).reshape((len(balls),) * length)
+    return np.exp(urn_log_probability(balls, sequences(len(balls), length), added)).reshape(
+        (len(balls),) * length
+    )
 
 
-def urn_log_probability(balls: Any, drawn: Int[np.ndarray, "n length"], added: Real = 1.0) -> Float[np.ndarray, " n"]:
+def urn_log_probability(
+    balls: Any, drawn: Int[np.ndarray, "n length"], added: Real = 1.0
+) -> Float[np.ndarray, " n"]:
     """Logarithm of the probability of each sequence of colours, draw by draw."""
     balls = np.asarray(balls, float)
     before = np.cumsum(drawn[..., None] == np.arange(len(balls)), axis=1) - 1.0
@@ -80,8 +88,14 @@ def urn_distance(balls: Any, draws: int) -> float:
         raise InputError(f"draws = {draws}: the urn holds {total:g} balls")
     counts = compositions(draws, len(balls))
     with np.errstate(divide="ignore", invalid="ignore"):
-        choose = special.gammaln(balls + 1) - special.gammaln(counts + 1) - special.gammaln(balls - counts + 1)
-    log_all = special.gammaln(total + 1) - special.gammaln(draws + 1) - special.gammaln(total - draws + 1)
+        choose = (
+            special.gammaln(balls + 1)
+            - special.gammaln(counts + 1)
+            - special.gammaln(balls - counts + 1)
+        )
+    log_all = (
+        special.gammaln(total + 1) - special.gammaln(draws + 1) - special.gammaln(total - draws + 1)
+    )
     without = np.where((counts <= balls).all(1), np.exp(choose.sum(1) - log_all), 0.0)
     replaced = np.exp(log_ways(counts) + special.xlogy(counts, balls / total).sum(1))
     return float(abs(without - replaced).sum() / 2)
@@ -103,7 +117,9 @@ def classes(statistic: Any, tolerance: float = 1e-9) -> Int[np.ndarray, " n"]:
     return np.unique(labels, axis=0, return_inverse=True)[1].reshape(-1)
 
 
-def conditional_information(joint: Float[np.ndarray, "n y"], partition: Int[np.ndarray, " n"]) -> float:
+def conditional_information(
+    joint: Float[np.ndarray, "n y"], partition: Int[np.ndarray, " n"]
+) -> float:
     r"""$I(y; X \mid S(X)) = \sum_{X, y}P(X, y)\ln\frac{P(y \mid X)}{P(y \mid S(X))}$ in nats, from the joint law of X and y and the class of each
     X: what X says about the label beyond the statistic, 0 if and only if the statistic is sufficient for it."""
     pooled = np.zeros((partition.max() + 1, joint.shape[1]))

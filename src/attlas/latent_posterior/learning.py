@@ -128,7 +128,13 @@ def topics(model: FiniteLatent, length: int, noise: float) -> Topics:
     values = np.asarray(model.values)[:, 0]
     mean = posterior @ values
     spread = law @ (posterior * (values - mean[:, None]) ** 2).sum(1)
-    return Topics(counts.astype(float), Risk(law, mean, np.asarray(spread + noise**2)), posterior, values, noise)
+    return Topics(
+        counts.astype(float),
+        Risk(law, mean, np.asarray(spread + noise**2)),
+        posterior,
+        values,
+        noise,
+    )
 
 
 class Heads(NamedTuple):
@@ -154,7 +160,9 @@ class Heads(NamedTuple):
         return jnp.exp(self.scores - jax.lax.stop_gradient(self.scores.max(-1, keepdims=True)))
 
 
-def random_heads(key: Array, repeats: int, heads: int, vocabulary: int, spread: float = 1.0) -> Heads:
+def random_heads(
+    key: Array, repeats: int, heads: int, vocabulary: int, spread: float = 1.0
+) -> Heads:
     """Scores that are normal, and values 0."""
     shape = (whole("repeats", repeats, 1), whole("heads", heads, 1), vocabulary)
     return Heads(spread * stream(key).standard_normal(shape), np.zeros(shape))
@@ -180,13 +188,18 @@ def _unpacked(row: Float[Any, "*n p"], like: Any) -> Any:
     leaves, tree = jax.tree.flatten(like)
     ends = np.cumsum([np.prod(leaf.shape[1:], dtype=int) for leaf in leaves])[:-1]
     parts = (np if isinstance(row, np.ndarray) else jnp).split(row, ends, -1)
-    shaped = [x.reshape(*x.shape[:-1], *leaf.shape[1:]) for x, leaf in zip(parts, leaves, strict=True)]
+    shaped = [
+        x.reshape(*x.shape[:-1], *leaf.shape[1:]) for x, leaf in zip(parts, leaves, strict=True)
+    ]
     return jax.tree.unflatten(tree, shaped)
 
 
 @functools.cache
 def _adam(loss: Callable[[Any, Any, Any], Array]) -> tuple[Any, Any]:
-    slope = jax.vmap(jax.grad(lambda row, data, shared, like: loss(_unpacked(row, like), data, shared)), (0, 0, None, None))  # fmt: skip
+    slope = jax.vmap(
+        jax.grad(lambda row, data, shared, like: loss(_unpacked(row, like), data, shared)),
+        (0, 0, None, None),
+    )
 
     def step(t: Array, state: _State, args: Any) -> _State:
         data, shared, like, rate, steps = args
@@ -222,7 +235,9 @@ def minimise(
     args = (data, shared, start, float(positive("rate", rate)), steps)
     state = _State(rows, np.zeros_like(rows), np.zeros_like(rows))
     path = iterate(step, observe, state, args, steps=steps, record_every=record_every or steps)
-    return path._replace(observed=_unpacked(path.observed, start), last=_unpacked(path.last.parameters, start))
+    return path._replace(
+        observed=_unpacked(path.observed, start), last=_unpacked(path.last.parameters, start)
+    )
 
 
 class Trained(NamedTuple):
@@ -262,7 +277,10 @@ def train_heads(
     lowest = int(np.argmin(topics.risk(found.predict(counts))))
     best = jax.tree.map(lambda x: np.repeat(x[lowest : lowest + 1], repeats, 0), found)
     ways = [best, path.last]
-    ways += [minimise(_empirical, way, samples, counts, **options | {"rate": rate / 3}).last for way in ways]
+    ways += [
+        minimise(_empirical, way, samples, counts, **options | {"rate": rate / 3}).last
+        for way in ways
+    ]
     predictions = path.observed.predict(counts)
     reached = np.stack([way.predict(counts) for way in ways] + list(predictions))
     chosen = np.argmin(np.stack([samples(p) for p in reached]), 0)
@@ -300,7 +318,12 @@ def optimisation_error(
 
 @float64
 def descend_linearised(
-    features: Float[Any, "repeat k D"], samples: Risk, *, step_size: float, steps: int, record_every: int | None = None
+    features: Float[Any, "repeat k D"],
+    samples: Risk,
+    *,
+    step_size: float,
+    steps: int,
+    record_every: int | None = None,
 ) -> Linearised:
     r"""Descent from 0 on the empirical risks of linear predictors $\phi^\top\theta$; `step_size` is $\eta$ in units of the largest eigenvalue's inverse."""
     features = np.asarray(features, float)
@@ -316,10 +339,17 @@ def descend_linearised(
     minimiser = np.einsum("rij,rj->ri", axes, inside)
     eta = positive("step_size", step_size) / sizes[:, 0]
     path = iterate(
-        _descend, _where, np.zeros_like(moment), (covariance, moment, eta), steps=steps, record_every=record_every or steps
-    )  # fmt: skip
+        _descend,
+        _where,
+        np.zeros_like(moment),
+        (covariance, moment, eta),
+        steps=steps,
+        record_every=record_every or steps,
+    )
     least = samples(np.einsum("rki,ri->rk", features, minimiser))
-    reached = np.stack([samples(np.einsum("rki,ri->rk", features, theta)) for theta in path.observed])
+    reached = np.stack(
+        [samples(np.einsum("rki,ri->rk", features, theta)) for theta in path.observed]
+    )
     predicted = np.stack([optimisation_error(sizes, inside, eta[:, None], t) for t in path.steps])
     return Linearised(path.steps, reached - least, predicted, sizes, inside)
 
@@ -351,7 +381,10 @@ def _cme(p: Parameters, c: Contexts, factor: Real) -> Array:
     system = kernel(keys, keys) + factor * jnp.exp(p.ridge) * jnp.eye(keys.shape[-2])
     root = jnp.linalg.cholesky(jax.lax.stop_gradient(system))
     solved = jax.lax.custom_linear_solve(
-        lambda x: system @ x, jnp.asarray(c.values), lambda _, y: cho_solve((root, True), y), symmetric=True
+        lambda x: system @ x,
+        jnp.asarray(c.values),
+        lambda _, y: cho_solve((root, True), y),
+        symmetric=True,
     )
     return kernel(jnp.asarray(c.queries), keys) @ solved
 
@@ -424,16 +457,25 @@ def begin(lanes: int, dim: int) -> Parameters:
 
 
 @functools.cache
-def _loss(attend: Callable[[Parameters, Contexts, Real], Array]) -> Callable[[Parameters, Any, Real], Array]:
+def _loss(
+    attend: Callable[[Parameters, Contexts, Real], Array],
+) -> Callable[[Parameters, Any, Real], Array]:
     def loss(parameters: Parameters, data: tuple[Contexts, Array], factor: Real) -> Array:
         contexts, weight = data
-        return weight @ ((attend(parameters, contexts, factor) - contexts.targets) ** 2).sum(-1).mean(-1)
+        return weight @ ((attend(parameters, contexts, factor) - contexts.targets) ** 2).sum(
+            -1
+        ).mean(-1)
 
     return loss
 
 
 def draw_training(
-    model: BayesianRegression, key: Array, samples: Sequence[int], repeats: int, length: int, queries: int = 1
+    model: BayesianRegression,
+    key: Array,
+    samples: Sequence[int],
+    repeats: int,
+    length: int,
+    queries: int = 1,
 ) -> tuple[Contexts, Float[np.ndarray, "lane n"]]:
     """Contexts with noisy targets for every number of samples and repeat, lanes in this order, and weights 1/n on the first n of them, 0
     beyond: samples of a repeat are nested."""
@@ -442,19 +484,28 @@ def draw_training(
         raise InputError("samples is empty: there must be at least one number of samples")
     most = max(sizes)
     contexts, noises = jax.random.split(key)
-    drawn = model.sample(contexts, whole("repeats", repeats, 1) * most, whole("length", length, 1), queries)
+    drawn = model.sample(
+        contexts, whole("repeats", repeats, 1) * most, whole("length", length, 1), queries
+    )
     noise = model.noise * stream(noises).standard_normal(drawn.targets.shape)
     drawn = drawn._replace(targets=drawn.targets + noise)
-    lanes = jax.tree.map(lambda x: np.tile(x.reshape(repeats, most, *x.shape[1:]), (len(sizes), *[1] * x.ndim)), drawn)
+    lanes = jax.tree.map(
+        lambda x: np.tile(x.reshape(repeats, most, *x.shape[1:]), (len(sizes), *[1] * x.ndim)),
+        drawn,
+    )
     weight = np.repeat([(np.arange(most) < n) / n for n in sizes], repeats, 0)
     return lanes, weight
 
 
-def train(name: str, data: tuple[Contexts, Float[Any, "lane n"]], *, steps: int = 100, rate: float = 0.1) -> Parameters:
+def train(
+    name: str, data: tuple[Contexts, Float[Any, "lane n"]], *, steps: int = 100, rate: float = 0.1
+) -> Parameters:
     """The parameters of the mechanism `name` after empirical risk minimisation in every lane."""
     chosen, contexts = mechanism(name), data[0]
     start = begin(len(data[1]), contexts.keys.shape[-1])
-    found = minimise(_loss(chosen.attend), start, data, chosen.factor(contexts), steps=steps, rate=rate)
+    found = minimise(
+        _loss(chosen.attend), start, data, chosen.factor(contexts), steps=steps, rate=rate
+    )
     return found.last
 
 
@@ -476,14 +527,20 @@ class Comparison(NamedTuple):
     bayes: Float[np.ndarray, " n"]
 
 
-def compare(name: str, parameters: Parameters, model: BayesianRegression, contexts: Contexts) -> Comparison:
+def compare(
+    name: str, parameters: Parameters, model: BayesianRegression, contexts: Contexts
+) -> Comparison:
     """How far trained attention is from the Bayes predictor. Its risk at a noiseless target is the sum of the two, because the
     predictive mean is a conditional mean."""
     return _compared(name, parameters, model, contexts, model.predictive(*contexts[:3]))
 
 
 def _compared(
-    name: str, parameters: Parameters, model: BayesianRegression, contexts: Contexts, exact: Gaussian
+    name: str,
+    parameters: Parameters,
+    model: BayesianRegression,
+    contexts: Contexts,
+    exact: Gaussian,
 ) -> Comparison:
     mean, variance = map(np.asarray, exact)
     chosen = mechanism(name)
@@ -511,7 +568,12 @@ def length_curves(
     longer ones."""
     sizes = [whole("length", length, 1) for length in lengths]
     drawn = model.sample(key, contexts, max(sizes), queries)
-    every = [drawn._replace(keys=drawn.keys[:, :size], values=drawn.values[:, :size]) for size in sizes]
+    every = [
+        drawn._replace(keys=drawn.keys[:, :size], values=drawn.values[:, :size]) for size in sizes
+    ]
     exact = [model.predictive(*one[:3]) for one in every]
     pairs = list(zip(every, exact, strict=True))
-    return {name: [_compared(name, found, model, *pair) for pair in pairs] for name, found in trained.items()}
+    return {
+        name: [_compared(name, found, model, *pair) for pair in pairs]
+        for name, found in trained.items()
+    }

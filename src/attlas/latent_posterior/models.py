@@ -70,10 +70,14 @@ def _numpy(*arrays: Any) -> bool:
     return not any(isinstance(x, jax.Array) for x in arrays)
 
 
-def normal_log_density(x: Float[Any, "*#s dim"], mean: Float[Any, "*#s dim"], noise: Real) -> Float[Any, "*s"]:
+def normal_log_density(
+    x: Float[Any, "*#s dim"], mean: Float[Any, "*#s dim"], noise: Real
+) -> Float[Any, "*s"]:
     """Log density of N(mean, noise^2 I)."""
     log = np.log if _numpy(noise) else jnp.log
-    return -((x - mean) ** 2).sum(-1) / (2 * noise**2) - x.shape[-1] * log(math.sqrt(2 * math.pi) * noise)
+    return -((x - mean) ** 2).sum(-1) / (2 * noise**2) - x.shape[-1] * log(
+        math.sqrt(2 * math.pi) * noise
+    )
 
 
 class Model(eqx.Module):
@@ -91,14 +95,18 @@ class Model(eqx.Module):
 
     def sampled_bayes_risk(self, length: int, key: Array, samples: int) -> Estimate:
         """`bayes_risk` by simulation."""
-        return simulated(lambda one, n: self.squared_errors(self.sample(one, n, length)), key, samples)
+        return simulated(
+            lambda one, n: self.squared_errors(self.sample(one, n, length)), key, samples
+        )
 
 
 def simulated(draw: Callable[[Array, int], Any], key: Array, samples: int) -> Estimate:
     """Mean over `samples` values of `draw(key, n)`, which returns n of them; each block has a key of its own, so that a longer run begins with the
     numbers of a shorter one."""
     starts = range(0, whole("samples", samples, 1), BLOCK)
-    values = np.concatenate([draw(jax.random.fold_in(key, i), min(BLOCK, samples - i)) for i in starts])
+    values = np.concatenate(
+        [draw(jax.random.fold_in(key, i), min(BLOCK, samples - i)) for i in starts]
+    )
     return Estimate(values.mean(), values.std(ddof=1) / math.sqrt(samples))
 
 
@@ -122,7 +130,9 @@ class GaussianLocation(Model):
         z = self.scale * drawn[:, 0]
         return Sequences(z, z[:, None] + self.noise * drawn[:, 1:])
 
-    def log_likelihood(self, tokens: Float[Any, "*#n length dim"], z: Float[Any, "*#n dim"]) -> Float[Array, "*n"]:
+    def log_likelihood(
+        self, tokens: Float[Any, "*#n length dim"], z: Float[Any, "*#n dim"]
+    ) -> Float[Array, "*n"]:
         return normal_log_density(tokens, z[..., None, :], self.noise).sum(-1)
 
     def posterior(self, tokens: Float[Any, "*n length dim"]) -> Gaussian:
@@ -157,7 +167,11 @@ def identity(x: Array) -> Array:
 
 def _as_tree(kernel: Any) -> Any:
     """A kernel with parameters is a tree of arrays; a function becomes one without any."""
-    return kernel if kernel is None or isinstance(kernel, eqx.Module) else jax.tree_util.Partial(kernel)
+    return (
+        kernel
+        if kernel is None or isinstance(kernel, eqx.Module)
+        else jax.tree_util.Partial(kernel)
+    )
 
 
 class BayesianRegression(Model):
@@ -182,15 +196,21 @@ class BayesianRegression(Model):
         positive("noise", self.noise)
         positive("scale", self.scale)
         if self.kernel is not None and self.features is not identity:
-            raise InputError("features and kernel are both given: a regression has the one or the other")
+            raise InputError(
+                "features and kernel are both given: a regression has the one or the other"
+            )
         if self.points is not None and self.points.shape[1:] != (self.dim,):
-            raise InputError(f"points have the shape {self.points.shape}: they must be rows of width {self.dim}")
+            raise InputError(
+                f"points have the shape {self.points.shape}: they must be rows of width {self.dim}"
+            )
 
     @property
     def ridge(self) -> Real:
         return self.noise**2 / self.scale**2
 
-    def gram(self, a: Float[Any, "*#n i dim"], b: Float[Any, "*#n j dim"]) -> Float[Array, "*n i j"]:
+    def gram(
+        self, a: Float[Any, "*#n i dim"], b: Float[Any, "*#n j dim"]
+    ) -> Float[Array, "*n i j"]:
         r"""$\langle\phi(a_i), \phi(b_j)\rangle$."""
         if self.kernel is not None:
             return self.kernel(a, b)
@@ -202,11 +222,17 @@ class BayesianRegression(Model):
         size = whole("length", length, 1) + whole("queries", queries, 1)
         keys = self._keys(rng, (whole("samples", samples, 1), size))
         roots = np.concatenate([self._root(keys[i : i + ROOTS]) for i in range(0, samples, ROOTS)])
-        values = roots @ (self.scale * rng.standard_normal((samples, roots.shape[-1], self.outputs)))
-        given = values[:, :length] + self.noise * rng.standard_normal((samples, length, self.outputs))
+        values = roots @ (
+            self.scale * rng.standard_normal((samples, roots.shape[-1], self.outputs))
+        )
+        given = values[:, :length] + self.noise * rng.standard_normal(
+            (samples, length, self.outputs)
+        )
         return Contexts(keys[:, :length], given, keys[:, length:], values[:, length:])
 
-    def _keys(self, rng: np.random.Generator, shape: tuple[int, int]) -> Float[np.ndarray, "n size dim"]:
+    def _keys(
+        self, rng: np.random.Generator, shape: tuple[int, int]
+    ) -> Float[np.ndarray, "n size dim"]:
         if self.points is not None:
             return np.asarray(self.points)[rng.integers(len(self.points), size=shape)]
         normal = rng.standard_normal((*shape, self.dim))
@@ -222,18 +248,28 @@ class BayesianRegression(Model):
         return np.linalg.cholesky(gram + lift[:, None, None] * np.eye(gram.shape[-1]))
 
     def log_likelihood(
-        self, keys: Float[Any, "*#n length dim"], values: Float[Any, "*#n length o"], z: Float[Any, "*#n D o"]
+        self,
+        keys: Float[Any, "*#n length dim"],
+        values: Float[Any, "*#n length o"],
+        z: Float[Any, "*#n D o"],
     ) -> Float[Array, "*n"]:
         return normal_log_density(values, self.features(keys) @ z, self.noise).sum(-1)
 
-    def posterior(self, keys: Float[Any, "*n length dim"], values: Float[Any, "*n length o"]) -> Gaussian:
+    def posterior(
+        self, keys: Float[Any, "*n length dim"], values: Float[Any, "*n length o"]
+    ) -> Gaussian:
         r"""Mean $(\Phi^\top\Phi + \lambda I)^{-1}\Phi^\top V$ [D, outputs] and the covariance $\sigma^2(\Phi^\top\Phi + \lambda I)^{-1}$ of every
         output: $\Phi^\top\Phi$ and $\Phi^\top V$ are all that is needed of the context."""
         if self.kernel is not None:
-            raise InputError("the latent of a kernel is a function: its posterior is the `predictive` law at queries")
+            raise InputError(
+                "the latent of a kernel is a function: its posterior is the `predictive` law at queries"
+            )
         by_numpy = _numpy(keys, values)
         phi = _features(self.features, keys) if by_numpy else self.features(keys)
-        transposed, inverse = (np if by_numpy else jnp).swapaxes(phi, -1, -2), (np if by_numpy else jnp).linalg.inv
+        transposed, inverse = (
+            (np if by_numpy else jnp).swapaxes(phi, -1, -2),
+            (np if by_numpy else jnp).linalg.inv,
+        )
         covariance = inverse(transposed @ phi + self.ridge * np.eye(phi.shape[-1]))
         return Gaussian(covariance @ (transposed @ values), self.noise**2 * covariance)
 
@@ -249,11 +285,15 @@ class BayesianRegression(Model):
             return self._predictive_by_numpy(keys, values, queries)
         return self._predictive(keys, values, queries)
 
-    def _predictive_by_numpy(self, keys: np.ndarray, values: np.ndarray, queries: np.ndarray) -> Gaussian:
+    def _predictive_by_numpy(
+        self, keys: np.ndarray, values: np.ndarray, queries: np.ndarray
+    ) -> Gaussian:
         length = keys.shape[-2]
         every = _gram(self, np.concatenate([keys, queries], -2))
         seen, cross = every[..., :length, :length], every[..., :length, length:]
-        solved = np.linalg.solve(seen + self.ridge * np.eye(length), np.concatenate([cross, values], -1))
+        solved = np.linalg.solve(
+            seen + self.ridge * np.eye(length), np.concatenate([cross, values], -1)
+        )
         known, white = np.split(solved, [queries.shape[-2]], -1)
         own = np.diagonal(every, axis1=-2, axis2=-1)[..., length:]
         variance = self.noise**2 + self.scale**2 * (own - (cross * known).sum(-2))
@@ -264,9 +304,14 @@ class BayesianRegression(Model):
         cross = self.gram(keys, queries)
         factor = jnp.linalg.cholesky(self.gram(keys, keys) + self.ridge * jnp.eye(keys.shape[-2]))
         both = jnp.concatenate([cross, values], -1)
-        half, white = jnp.split(jax.scipy.linalg.solve_triangular(factor, both, lower=True), [queries.shape[-2]], -1)
+        half, white = jnp.split(
+            jax.scipy.linalg.solve_triangular(factor, both, lower=True), [queries.shape[-2]], -1
+        )
         own = self.gram(queries[..., None, :], queries[..., None, :])[..., 0, 0]
-        return Gaussian(jnp.swapaxes(half, -1, -2) @ white, self.noise**2 + self.scale**2 * (own - (half**2).sum(-2)))
+        return Gaussian(
+            jnp.swapaxes(half, -1, -2) @ white,
+            self.noise**2 + self.scale**2 * (own - (half**2).sum(-2)),
+        )
 
     @float64
     def bayes_risk(self, length: int) -> Real:
@@ -278,7 +323,9 @@ class BayesianRegression(Model):
             )
         counts = compositions(whole("length", length, 1), len(self.points))
         law = np.exp(log_ways(counts) - length * np.log(len(self.points)))
-        prior = self.scale**2 * np.asarray(self.gram(jnp.asarray(self.points), jnp.asarray(self.points)))
+        prior = self.scale**2 * np.asarray(
+            self.gram(jnp.asarray(self.points), jnp.asarray(self.points))
+        )
         seen = np.eye(len(prior)) + prior * counts[:, None, :] / self.noise**2
         covariance = np.linalg.solve(seen, np.broadcast_to(prior, seen.shape))
         return self.outputs * law @ np.trace(covariance, axis1=-2, axis2=-1) / len(prior)
@@ -430,7 +477,11 @@ class GaussianMixture(FiniteModel):
                 f"length = {length}: a quadrature in {rank} dimensions over means {farthest:.3g} standard errors apart has too many"
                 " nodes; take sampled_bayes_risk"
             )
-        grid = np.stack(np.meshgrid(*[line] * rank, indexing="ij"), -1).reshape(-1, rank) if rank else np.zeros((1, 0))
+        grid = (
+            np.stack(np.meshgrid(*[line] * rank, indexing="ij"), -1).reshape(-1, rank)
+            if rank
+            else np.zeros((1, 0))
+        )
         weight = np.exp(-(grid**2).sum(-1) / 2)
         weight /= weight.sum()
         risk = 0.0
@@ -447,7 +498,9 @@ def posterior_of(prior: Float[Any, " m"], log_likelihood: Float[Any, "*n m"]) ->
     return jax.nn.softmax(jnp.log(jnp.asarray(prior)) + log_likelihood, axis=-1)
 
 
-def posterior_variance(posterior: Float[Any, "*n m"], values: Float[Any, "m o"]) -> Float[Any, "*n"]:
+def posterior_variance(
+    posterior: Float[Any, "*n m"], values: Float[Any, "m o"]
+) -> Float[Any, "*n"]:
     r"""$\frac12\sum_{z, w}\pi_z\pi_w|c_z - c_w|^2$, the mean squared distance of $c_z$ to its mean; small values keep their digits."""
     distances = ((values[:, None] - values) ** 2).sum(-1)
     return ((posterior @ distances) * posterior).sum(-1) / 2
@@ -458,8 +511,12 @@ def compositions(total: int, parts: int) -> Int[np.ndarray, "n parts"]:
     """All ways to write `total` as an ordered sum of `parts` whole numbers, 0 among them."""
     number = math.comb(total + parts - 1, parts - 1)
     if number > MOST:
-        raise InputError(f"{total} tokens of {parts} kinds can be counted in {number:,} ways: at most {MOST:,} are summed over")  # fmt: skip
-    chosen = itertools.chain.from_iterable(itertools.combinations(range(total + parts - 1), parts - 1))
+        raise InputError(
+            f"{total} tokens of {parts} kinds can be counted in {number:,} ways: at most {MOST:,} are summed over"
+        )
+    chosen = itertools.chain.from_iterable(
+        itertools.combinations(range(total + parts - 1), parts - 1)
+    )
     bars = np.fromiter(chosen, int, number * (parts - 1)).reshape(number, parts - 1)
     ends = np.column_stack([np.full(number, -1), bars, np.full(number, total + parts - 1)])
     return np.diff(ends, axis=1) - 1
@@ -477,7 +534,9 @@ def _matrix(name: str, value: Any, shape: tuple[int | None, ...]) -> Any:
             value = np.asarray(value, float)
         except (TypeError, ValueError):
             raise InputError(f"{name} = {value!r}: it must be numbers") from None
-    fits = len(value.shape) == len(shape) and all(n in (None, k) and k for n, k in zip(shape, value.shape, strict=True))
+    fits = len(value.shape) == len(shape) and all(
+        n in (None, k) and k for n, k in zip(shape, value.shape, strict=True)
+    )
     if not fits:
         wanted = ", ".join("any" if n is None else str(n) for n in shape)
         raise InputError(f"{name} has the shape {value.shape}: it must be ({wanted})")
@@ -493,10 +552,14 @@ def _stochastic(name: str, value: Any, shape: tuple[int | None, ...]) -> Any:
         sums, least = np.asarray(value).sum(-1), float(np.min(value))
         if least < 0 or (abs(sums - 1) > 1e-6).any():
             worst = np.atleast_1d(sums)[np.argmax(abs(np.atleast_1d(sums) - 1))]
-            raise InputError(f"{name} has the least entry {least:g} and a row with the sum {worst:g}: it must be probabilities")  # fmt: skip
+            raise InputError(
+                f"{name} has the least entry {least:g} and a row with the sum {worst:g}: it must be probabilities"
+            )
     return value
 
 
 def _classes(prior: Any, values: Any) -> tuple[Any, Any]:
     prior = _stochastic("prior", prior, (None,))
-    return prior, np.eye(len(prior)) if values is None else _matrix("values", values, (len(prior), None))
+    return prior, np.eye(len(prior)) if values is None else _matrix(
+        "values", values, (len(prior), None)
+    )

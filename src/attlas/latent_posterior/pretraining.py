@@ -35,7 +35,9 @@ def masked_operator(
     return embedding @ words
 
 
-def least_squares(features: Float[Any, "*r n d"], targets: Float[Any, "*r rows p"]) -> Float[np.ndarray, "*r d p"]:
+def least_squares(
+    features: Float[Any, "*r n d"], targets: Float[Any, "*r rows p"]
+) -> Float[np.ndarray, "*r d p"]:
     """Coefficients of a linear probe, for every repeat."""
     x, y = np.asarray(features, float), np.asarray(targets, float)
     if x.shape[:-1] != y.shape[:-1]:
@@ -48,7 +50,12 @@ def least_squares(features: Float[Any, "*r n d"], targets: Float[Any, "*r rows p
         )
     transposed = np.swapaxes(x, -1, -2)
     scale = np.sqrt((x**2).sum(-2, keepdims=True))
-    if np.any(np.linalg.eigvalsh((transposed @ x) / np.maximum(np.swapaxes(scale, -1, -2) * scale, 1e-300)) < 1e-12):
+    if np.any(
+        np.linalg.eigvalsh(
+            (transposed @ x) / np.maximum(np.swapaxes(scale, -1, -2) * scale, 1e-300)
+        )
+        < 1e-12
+    ):
         raise InputError(
             "the features are collinear: a probe needs features none of which is a combination of the others"
         )
@@ -86,9 +93,14 @@ class LinearGaussian:
         whole("hidden", self.hidden, 1)
         positive("noise", self.noise)
         widths = {name: np.shape(getattr(self, name)) for name in ("mixing", "masked", "task")}
-        if any(len(shape) != 2 for shape in widths.values()) or len({shape[1] for shape in widths.values()}) > 1:
+        if (
+            any(len(shape) != 2 for shape in widths.values())
+            or len({shape[1] for shape in widths.values()}) > 1
+        ):
             told = ", ".join(f"{name} {shape}" for name, shape in widths.items())
-            raise InputError(f"the shapes are {told}: they must be matrices with a column for each latent coordinate")
+            raise InputError(
+                f"the shapes are {told}: they must be matrices with a column for each latent coordinate"
+            )
 
     @property
     def covariance(self) -> Float[np.ndarray, "d d"]:
@@ -108,7 +120,9 @@ class LinearGaussian:
     def draw(self, key: Array, samples: int, repeats: int) -> tuple[np.ndarray, np.ndarray]:
         """Latents [repeat, n, r] and means of the tokens [repeat, n, d]."""
         c = np.asarray(self.mixing, float)
-        drawn = stream(key).standard_normal((whole("repeats", repeats, 1), whole("samples", samples, 1), sum(c.shape)))
+        drawn = stream(key).standard_normal(
+            (whole("repeats", repeats, 1), whole("samples", samples, 1), sum(c.shape))
+        )
         z, e = np.split(drawn, [c.shape[1]], -1)
         return z, z @ c.T + self.noise / np.sqrt(self.length) * e
 
@@ -133,13 +147,17 @@ class LinearGaussian:
         a, b = np.asarray(self.masked, float), np.asarray(self.task, float)
         d = len(np.asarray(self.mixing))
         if samples <= d + 1:
-            raise InputError(f"samples = {samples}: with {d} features the mean is finite for more than {d + 1}")
+            raise InputError(
+                f"samples = {samples}: with {d} features the mean is finite for more than {d + 1}"
+            )
         inverse = np.linalg.pinv(a, rcond=1e-10)
         sigma = a @ self.spread @ a.T + self.target_noise**2 / self.hidden * np.eye(len(a))
         read, factor = b @ inverse, d / (samples - d - 1)
         lost = b @ (np.eye(a.shape[1]) - inverse @ a) @ self.gain
         blind = np.trace(lost @ self.covariance @ lost.T)
-        return factor * float(np.trace(sigma)), factor * float(np.trace(read @ sigma @ read.T)) + float(blind)
+        return factor * float(np.trace(sigma)), factor * float(
+            np.trace(read @ sigma @ read.T)
+        ) + float(blind)
 
     def probe(
         self,
@@ -169,7 +187,9 @@ class LinearGaussian:
         g = np.eye(len(s)) if coefficients is None else np.asarray(coefficients, float)
         p = g.shape[-2]
         if whole("labels", labels, 1) <= p + 1:
-            raise InputError(f"labels = {labels}: with {p} features the mean is finite for more than {p + 1}")
+            raise InputError(
+                f"labels = {labels}: with {p} features the mean is finite for more than {p + 1}"
+            )
         across = g @ np.asarray(self.mixing, float) @ b.T
         seen = np.swapaxes(across, -1, -2) @ np.linalg.solve(g @ s @ np.swapaxes(g, -1, -2), across)
         left = len(b) * label_noise**2 + (b**2).sum() - np.trace(seen, axis1=-2, axis2=-1)
@@ -211,17 +231,24 @@ class Masked(NamedTuple):
         v = self.embedding.T[w] + self.noise * rng.standard_normal((*w.shape, len(self.embedding)))
         v = v.mean(0)
         rows = np.arange(repeats)[:, None]
-        share, total = np.zeros((repeats, len(self.law))), np.zeros((repeats, len(self.law), v.shape[-1]))
+        share, total = (
+            np.zeros((repeats, len(self.law))),
+            np.zeros((repeats, len(self.law), v.shape[-1])),
+        )
         np.add.at(share, (rows, k), 1 / samples)
         np.add.at(total, (rows, k), v / samples)
         return share, total / np.where(share > 0, share, 1)[..., None]
 
-    def excess(self, error: Float[np.ndarray, "*r k m"], operator: Float[np.ndarray, "q m"]) -> Float[Any, "*r"]:
+    def excess(
+        self, error: Float[np.ndarray, "*r k m"], operator: Float[np.ndarray, "q m"]
+    ) -> Float[Any, "*r"]:
         r"""$E|O\delta_X|^2$ of the error $\delta$ of a representation."""
         return ((error @ operator.T) ** 2).sum(-1) @ self.law
 
 
-def masked_topics(model: FiniteLatent, length: int, sizes: Any, noise: float, hidden: int = 1) -> Masked:
+def masked_topics(
+    model: FiniteLatent, length: int, sizes: Any, noise: float, hidden: int = 1
+) -> Masked:
     r"""Sequences of `length` words, `hidden` of them hidden. Their embedding is chosen such that $T$ has the singular values `sizes` on directions that sum to 0:
     $E = \mathrm{diag}(\text{sizes})(P^\top U)^+$, to which normal noise of standard deviation `noise` is added."""
     u = tangent(len(model.prior))
@@ -234,12 +261,18 @@ def masked_topics(model: FiniteLatent, length: int, sizes: Any, noise: float, hi
     joint = likelihood * np.asarray(model.prior) * np.exp(log_ways(counts))[:, None]
     law = joint.sum(1)
     operator = masked_operator(model, embedding)
-    return Masked(counts.astype(float), law, joint / law[:, None], operator, embedding, noise, hidden)
+    return Masked(
+        counts.astype(float), law, joint / law[:, None], operator, embedding, noise, hidden
+    )
 
 
 @float64
 def on_simplex(
-    masked: Masked, share: Float[np.ndarray, "repeat k"], target: Float[np.ndarray, "repeat k p"], *, steps: int = 300
+    masked: Masked,
+    share: Float[np.ndarray, "repeat k"],
+    target: Float[np.ndarray, "repeat k p"],
+    *,
+    steps: int = 300,
 ) -> Float[np.ndarray, "repeat k m"]:
     r"""The representation $\hat\pi = \mathrm{softmax}(W N + b)$ of the counts N that predicts the hidden word best as $T\hat\pi$: it holds the true posterior,
     and never leaves the simplex."""

@@ -34,7 +34,9 @@ DEGREES = 1000
 def multiplicity(degree: Real, dim: int) -> Real:
     r"""$N_l = \binom{l+p-1}{p-1} - \binom{l+p-3}{p-1}$ independent harmonics of degree l on $S^{p-1}$; 1 for l = 0."""
     degree, dim = np.asarray(degree), _dim(dim)
-    return comb(degree + dim - 1, dim - 1) - np.where(degree < 2, 0, comb(np.maximum(degree, 2) + dim - 3, dim - 1))
+    return comb(degree + dim - 1, dim - 1) - np.where(
+        degree < 2, 0, comb(np.maximum(degree, 2) + dim - 3, dim - 1)
+    )
 
 
 def zonal(degree: int, dim: int, t: Any) -> Any:
@@ -55,7 +57,11 @@ def mercer(degree: Real, temperature: Real, dim: int) -> Real:
     r"""Eigenvalue of the kernel on harmonics of degree l under the uniform law,
     $\mu_l = \Gamma(p/2)\,(2\gamma)^{p/2-1}\,e^{-1/\gamma}\,I_{l+p/2-1}(1/\gamma)$ with $\gamma$ the temperature; $\sum_l N_l\,\mu_l = 1$."""
     temperature, half = np.asarray(positive("temperature", temperature), float), _dim(dim) / 2
-    return gamma(half) * (2 * temperature) ** (half - 1) * ive(np.asarray(degree) + half - 1, 1 / temperature)
+    return (
+        gamma(half)
+        * (2 * temperature) ** (half - 1)
+        * ive(np.asarray(degree) + half - 1, 1 / temperature)
+    )
 
 
 def funk_hecke(degree: Real, temperature: Real, dim: int) -> Real:
@@ -83,14 +89,24 @@ def softmax_limit(
     """
     order = (_dim(dim) - 3) / 2
     t, across = roots_jacobi(NODES, order, order)
-    c, around = (np.array([-1.0, 1.0]), np.ones(2)) if dim == 2 else roots_jacobi(NODES, order - 0.5, order - 0.5)
+    c, around = (
+        (np.array([-1.0, 1.0]), np.ones(2))
+        if dim == 2
+        else roots_jacobi(NODES, order - 0.5, order - 0.5)
+    )
     at = np.asarray(at, float)[:, None, None]
     places = t[:, None] * at + np.sqrt((1 - t**2)[:, None] * (1 - at**2)) * c
-    weights = density(places) * (across * np.exp((t - 1) / positive("temperature", temperature)))[:, None] * around
+    weights = (
+        density(places)
+        * (across * np.exp((t - 1) / positive("temperature", temperature)))[:, None]
+        * around
+    )
     return (weights * mean(places)).sum((1, 2)) / weights.sum((1, 2))
 
 
-def effective_dimension(length: Real, *, ridge: Real, temperature: float, dim: int, power: int = 1) -> Real:
+def effective_dimension(
+    length: Real, *, ridge: Real, temperature: float, dim: int, power: int = 1
+) -> Real:
     r"""$\sum_l N_l\,(\mu_l / (\mu_l + \rho))^{\text{power}}$ with $\rho = \text{ridge} / \text{length}$: how many directions CME attention takes from the data
     (`power` 1), and how much of their noise (2)."""
     degrees = np.arange(DEGREES)
@@ -104,7 +120,9 @@ def effective_dimension(length: Real, *, ridge: Real, temperature: float, dim: i
     return terms.sum(-1)
 
 
-def cme_error(length: Real, *, ridge: Real, temperature: float, dim: int, powers: Real, noise: float) -> Real:
+def cme_error(
+    length: Real, *, ridge: Real, temperature: float, dim: int, powers: Real, noise: float
+) -> Real:
     r"""Mean square error of CME attention, to leading order in 1 / length:
 
     $\frac{\sigma^2}{L}\sum_l N_l\left(\frac{\mu_l}{\mu_l + \rho}\right)^2 + \sum_l \left(\frac{\rho}{\mu_l + \rho}\right)^2 |m_l|^2$ with $\rho = \text{ridge}/L$.
@@ -141,7 +159,9 @@ def softmax_error(
                 mercer(degrees, joint, dim),
                 mercer(0, first * temperature, dim) * mercer(0, second * temperature, dim),
             )
-            here = noise**2 * nu[..., :1] / len(powers) + powers * (nu[..., :1] * (1 + a * b) - (a + b) * nu)
+            here = noise**2 * nu[..., :1] / len(powers) + powers * (
+                nu[..., :1] * (1 + a * b) - (a + b) * nu
+            )
             spread = spread + one * other * here / rest
     for (factor, multiple), a in zip(heads, limits, strict=True):
         nu = mercer(degrees, multiple * temperature / 2, dim)
@@ -151,7 +171,14 @@ def softmax_error(
 
 
 def difference_error(
-    length: Real, *, ridge: Real, kernel: float, temperature: Real, dim: int, powers: Real, noise: float
+    length: Real,
+    *,
+    ridge: Real,
+    kernel: float,
+    temperature: Real,
+    dim: int,
+    powers: Real,
+    noise: float,
 ) -> Real:
     r"""Mean square of the difference of softmax attention and CME attention with the kernel's temperature `kernel`, to leading order in 1 / length:
     $\sum_l (a_l - c_l)^2\left(|m_l|^2 + \frac{\sigma^2N_l}{L}\right) + \frac{1}{L\mu_0^2}\sum_l |m_l|^2\{\nu_0(1 + a_l^2) - 2a_l\nu_l\}$ with $c_l = \mu_l/(\mu_l + \rho)$ of the kernel and
@@ -164,13 +191,20 @@ def difference_error(
     filtered = a - mu / (mu + _rho(length, np.asarray(ridge)[..., None]))
     apart = np.sum(filtered**2 * (padded + noise**2 * multiplicity(degrees, dim) / length), -1)
     nu, a = mercer(degrees[: len(powers)], temperature / 2, dim), a[..., : len(powers)]
-    design = np.sum(powers * (nu[..., :1] * (1 + a**2) - 2 * a * nu), -1) / mercer(0, temperature[..., 0], dim) ** 2
+    design = (
+        np.sum(powers * (nu[..., :1] * (1 + a**2) - 2 * a * nu), -1)
+        / mercer(0, temperature[..., 0], dim) ** 2
+    )
     return apart + design / length[..., 0]
 
 
 def softmax_bias(temperature: Real, dim: int, powers: Real, heads: Heads = HEAD) -> Real:
     r"""$\sqrt{\sum_l (1 - a_l)^2|m_l|^2}$: the root mean square error that softmax attention of a fixed temperature keeps at any length."""
-    return np.sqrt(softmax_error(np.inf, temperature=temperature, dim=dim, powers=powers, noise=0.0, heads=heads))
+    return np.sqrt(
+        softmax_error(
+            np.inf, temperature=temperature, dim=dim, powers=powers, noise=0.0, heads=heads
+        )
+    )
 
 
 def optimal_temperature(length: Real, *, dim: int, powers: Real, noise: float) -> Real:
@@ -196,7 +230,9 @@ def _rho(length: Real, ridge: Real) -> np.ndarray:
 def _powers(powers: Real) -> np.ndarray:
     powers = np.asarray(powers, float)
     if powers.ndim != 1 or not len(powers) or not np.all(powers >= 0):
-        raise InputError(f"powers = {powers}: they must be numbers, 0 or more, one for each degree from 0")
+        raise InputError(
+            f"powers = {powers}: they must be numbers, 0 or more, one for each degree from 0"
+        )
     return powers
 
 

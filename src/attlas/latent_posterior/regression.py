@@ -68,7 +68,9 @@ class Spectrum(NamedTuple):
     weight: Float[np.ndarray, " n"]
 
 
-def spectrum(kernel: Kernel, keys: Float[np.ndarray, "n d"], weight: Float[np.ndarray, " n"]) -> Spectrum:
+def spectrum(
+    kernel: Kernel, keys: Float[np.ndarray, "n d"], weight: Float[np.ndarray, " n"]
+) -> Spectrum:
     """Whole for up to `SMALL` rows; beyond, of the `FEATURES` rows about which the others say least (Cholesky with pivots)."""
     root = np.sqrt(weight)[:, None]
     if len(keys) <= SMALL:
@@ -77,7 +79,9 @@ def spectrum(kernel: Kernel, keys: Float[np.ndarray, "n d"], weight: Float[np.nd
         return Spectrum(np.maximum(values, 0), vectors, weight)
     pool = np.linspace(0, len(keys) - 1, min(len(keys), 4 * FEATURES)).astype(int)
     inner = _gram(kernel, keys[pool], keys[pool])
-    factor, order, rank, _ = scipy.linalg.lapack.dpstrf(inner, tol=1e-10 * inner.diagonal().max(), lower=1)
+    factor, order, rank, _ = scipy.linalg.lapack.dpstrf(
+        inner, tol=1e-10 * inner.diagonal().max(), lower=1
+    )
     rank = min(rank, FEATURES)
     chosen = pool[order[:rank] - 1]
     triangle = np.tril(factor[:rank, :rank])
@@ -128,7 +132,9 @@ def leave_one_out(
     return left, ridges[:, None] * (1 + leverage / found.weight / (1 - leverage))
 
 
-def _criterion(found: Spectrum, target: np.ndarray, ridges: np.ndarray, how: str) -> tuple[np.ndarray, np.ndarray]:
+def _criterion(
+    found: Spectrum, target: np.ndarray, ridges: np.ndarray, how: str
+) -> tuple[np.ndarray, np.ndarray]:
     """What is maximised at each ridge, and the prior variance there."""
     if how == "evidence":
         return evidence(found, target, ridges)
@@ -160,7 +166,9 @@ def choose_kernel(
     """Maximise the evidence, or the leave-one-out likelihood, over what is not given: temperatures around the median squared distance,
     by factors of 4, then 2, then 1.4, and ridges by quarters of a power of ten."""
     if how not in ("evidence", "loo"):
-        raise InputError(f"select = {how!r}: it must be evidence or loo.{near(how, ('evidence', 'loo'))}")
+        raise InputError(
+            f"select = {how!r}: it must be evidence or loo.{near(how, ('evidence', 'loo'))}"
+        )
     rows = np.linspace(0, len(keys) - 1, min(len(keys), MANY)).astype(int)
     keys, target, weight = keys[rows], target[rows], weight[rows]
     ridges = np.array(RIDGES if ridge is None else [ridge])
@@ -201,7 +209,10 @@ def _squares(x: Float[np.ndarray, "n d"], y: Float[np.ndarray, "m d"]) -> Float[
 
 
 def attend(
-    squares: Float[np.ndarray, "q n"], weight: Float[np.ndarray, " n"], temperature: float, aside: bool = False
+    squares: Float[np.ndarray, "q n"],
+    weight: Float[np.ndarray, " n"],
+    temperature: float,
+    aside: bool = False,
 ) -> Float[np.ndarray, "q n"]:
     r"""Softmax attention, $p_i \propto w_ie^{-|q - x_i|^2/2\,\text{temperature}}$; with `aside`, of each row to all others."""
     scores = np.log(weight) - squares / (2 * temperature)
@@ -252,7 +263,11 @@ class Law:
 
     def scale(self, queries: Float[np.ndarray, "q d"]) -> Float[np.ndarray, " q"]:
         """c(q)."""
-        return _local_scale(attend(_squares(queries, self.keys), self.weight, self.scale_temperature), self.squared, self.weight)  # fmt: skip
+        return _local_scale(
+            attend(_squares(queries, self.keys), self.weight, self.scale_temperature),
+            self.squared,
+            self.weight,
+        )
 
     def mixture(self, queries: Float[np.ndarray, "q d"]) -> tuple[np.ndarray, np.ndarray]:
         """Weights and centres [q, m] of normal laws with the deviation `smoothing`."""
@@ -267,7 +282,9 @@ class Law:
         last = np.cumsum(weight)
         first = last - weight + np.minimum(weight, 1)  # a row of weight w has w ranks
         ranks = np.column_stack([first, last]).ravel() / (last[-1] + 1)
-        return float(np.interp(coverage, [0, *ranks, 1], [0, *np.repeat(self.central[order], 2), 1]))
+        return float(
+            np.interp(coverage, [0, *ranks, 1], [0, *np.repeat(self.central[order], 2), 1])
+        )
 
 
 def _local_scale(shares: np.ndarray, squared: np.ndarray, weight: np.ndarray) -> np.ndarray:
@@ -278,14 +295,18 @@ def _local_scale(shares: np.ndarray, squared: np.ndarray, weight: np.ndarray) ->
     return np.exp((rows * local + np.log(total)) / (rows + 1) / 2)
 
 
-def _centres(shares: Float[np.ndarray, "q m"], shape: Float[np.ndarray, " m"], smoothing: float) -> np.ndarray:
+def _centres(
+    shares: Float[np.ndarray, "q m"], shape: Float[np.ndarray, " m"], smoothing: float
+) -> np.ndarray:
     mean = shares @ shape
     variance = np.maximum(shares @ shape**2 - mean**2, 1e-8)
     return (shape - mean[:, None]) * np.sqrt((1 - smoothing**2) / variance)[:, None]
 
 
 def choose_law(
-    keys: Float[np.ndarray, "m d"], residual: Float[np.ndarray, " m"], weight: Float[np.ndarray, " m"]
+    keys: Float[np.ndarray, "m d"],
+    residual: Float[np.ndarray, " m"],
+    weight: Float[np.ndarray, " m"],
 ) -> Law:
     """The law of standardised leave-one-out residuals that maximises their leave-one-out likelihood."""
     some = np.linspace(0, len(keys) - 1, min(len(keys), CHOICE)).astype(int)
@@ -310,13 +331,17 @@ def choose_law(
             best = min(best, (float(-w @ np.log(np.maximum(density, 1e-30))), width, smoothing))
     _, width, smoothing = best
     everywhere = _squares(keys, keys) if np.isfinite(spread) else np.zeros((len(keys), len(keys)))
-    r = residual / _local_scale(attend(everywhere, weight, spread * middle, aside=True), residual**2, weight)
+    r = residual / _local_scale(
+        attend(everywhere, weight, spread * middle, aside=True), residual**2, weight
+    )
     if smoothing == 1:
         u = special.ndtr(r)
     else:
         shares = attend(_squares(keys, keys), weight, width * middle, aside=True)
         u = _cumulated(shares, _centres(shares, r, smoothing), smoothing, r[:, None])[:, 0]
-    return Law(keys, residual**2, r, weight, spread * middle, width * middle, smoothing, abs(2 * u - 1))
+    return Law(
+        keys, residual**2, r, weight, spread * middle, width * middle, smoothing, abs(2 * u - 1)
+    )
 
 
 # --- the regression --------------------------------------------------------------------------------------------------
@@ -357,13 +382,20 @@ class Regression:
 
     def spread(self, queries: Float[np.ndarray, "q d"]) -> Float[np.ndarray, " q"]:
         """The standard deviation of a target."""
-        return self._plain(queries) * np.concatenate([self.law.scale(queries[rows]) for rows in self._parts(queries)])
+        return self._plain(queries) * np.concatenate(
+            [self.law.scale(queries[rows]) for rows in self._parts(queries)]
+        )
 
     def _plain(self, queries: np.ndarray) -> np.ndarray:
         if self.cme is None:
             return np.full(len(queries), self.deviation)
         # The whole prior variance is a bound, whatever rounding says.
-        variance = np.concatenate([self.cme.variance(_ones(queries[rows])) for rows in _in_blocks(len(queries), len(self.cme.basis))])  # fmt: skip
+        variance = np.concatenate(
+            [
+                self.cme.variance(_ones(queries[rows]))
+                for rows in _in_blocks(len(queries), len(self.cme.basis))
+            ]
+        )
         return self.deviation * np.sqrt(np.maximum(variance, self.ridge))
 
     def _parts(self, queries: np.ndarray, copies: int = 1) -> list[slice]:
@@ -383,7 +415,9 @@ class Regression:
     def _log_mixture(self, queries: np.ndarray, z: np.ndarray) -> np.ndarray:
         shares, centres = self.law.mixture(queries)
         h = self.law.smoothing
-        return special.logsumexp(-(((z[:, None] - centres) / h) ** 2) / 2, axis=1, b=shares) - np.log(h * np.sqrt(2 * np.pi))  # fmt: skip
+        return special.logsumexp(
+            -(((z[:, None] - centres) / h) ** 2) / 2, axis=1, b=shares
+        ) - np.log(h * np.sqrt(2 * np.pi))
 
     def distribution(
         self, queries: Float[np.ndarray, "q d"], target: Float[np.ndarray, " q"]
@@ -392,9 +426,18 @@ class Regression:
         z = (np.asarray(target, float) - self.mean(queries)) / self.spread(queries)
         if self.law.gaussian:
             return special.ndtr(z)
-        return np.concatenate([_cumulated(*self.law.mixture(queries[rows]), self.law.smoothing, z[rows, None])[:, 0] for rows in self._parts(queries)])  # fmt: skip
+        return np.concatenate(
+            [
+                _cumulated(*self.law.mixture(queries[rows]), self.law.smoothing, z[rows, None])[
+                    :, 0
+                ]
+                for rows in self._parts(queries)
+            ]
+        )
 
-    def quantile(self, queries: Float[np.ndarray, "q d"], levels: Float[np.ndarray, " k"]) -> Float[np.ndarray, "q k"]:
+    def quantile(
+        self, queries: Float[np.ndarray, "q d"], levels: Float[np.ndarray, " k"]
+    ) -> Float[np.ndarray, "q k"]:
         """Quantiles of the target at each query."""
         mean, spread = self.mean(queries), self.spread(queries)
         if self.law.gaussian:
@@ -402,10 +445,14 @@ class Regression:
         else:
             h = self.law.smoothing
             parts = self._parts(queries, max(len(levels), len(GRID)))
-            z = np.concatenate([_inverted(*self.law.mixture(queries[rows]), h, levels) for rows in parts])
+            z = np.concatenate(
+                [_inverted(*self.law.mixture(queries[rows]), h, levels) for rows in parts]
+            )
         return mean[:, None] + spread[:, None] * z
 
-    def interval(self, queries: Float[np.ndarray, "q d"], coverage: float) -> Float[np.ndarray, "q 2"]:
+    def interval(
+        self, queries: Float[np.ndarray, "q d"], coverage: float
+    ) -> Float[np.ndarray, "q 2"]:
         """The central interval at each query, at the level that held `coverage` of the rows left out."""
         level = self.law.level(coverage)
         return self.quantile(queries, np.array([1 - level, 1 + level]) / 2)
@@ -419,7 +466,10 @@ class Regression:
             places = rng.random((len(queries), count))
             for rows in self._parts(queries):
                 shares, centres = self.law.mixture(queries[rows])
-                chosen = [np.searchsorted(np.cumsum(p), u * p.sum()) for p, u in zip(shares, places[rows], strict=True)]
+                chosen = [
+                    np.searchsorted(np.cumsum(p), u * p.sum())
+                    for p, u in zip(shares, places[rows], strict=True)
+                ]
                 chosen = np.minimum(np.array(chosen), shares.shape[1] - 1)
                 z[rows] = np.take_along_axis(centres, chosen, 1) + self.law.smoothing * z[rows]
         return self.mean(queries)[:, None] + self.spread(queries)[:, None] * z
@@ -429,16 +479,22 @@ GRID = np.linspace(0, 1, 321)
 """Where quantiles are looked for first, as shares of the range."""
 
 
-def _cumulated(shares: np.ndarray, centres: np.ndarray, h: float, z: Float[np.ndarray, "q k"]) -> np.ndarray:
+def _cumulated(
+    shares: np.ndarray, centres: np.ndarray, h: float, z: Float[np.ndarray, "q k"]
+) -> np.ndarray:
     return np.einsum("qm,qkm->qk", shares, special.ndtr((z[:, :, None] - centres[:, None, :]) / h))
 
 
-def _inverted(shares: np.ndarray, centres: np.ndarray, h: float, levels: np.ndarray) -> Float[np.ndarray, "q k"]:
+def _inverted(
+    shares: np.ndarray, centres: np.ndarray, h: float, levels: np.ndarray
+) -> Float[np.ndarray, "q k"]:
     """By a grid and bisection within its step; eight bandwidths outside the centres there is nothing to speak of."""
     least, most = centres.min(1, keepdims=True) - 8 * h, centres.max(1, keepdims=True) + 8 * h
     grid = least + (most - least) * GRID
     on_grid = _cumulated(shares, centres, h, grid)
-    place = np.array([np.clip(np.searchsorted(row, levels) - 1, 0, len(GRID) - 2) for row in on_grid])
+    place = np.array(
+        [np.clip(np.searchsorted(row, levels) - 1, 0, len(GRID) - 2) for row in on_grid]
+    )
     low, high = np.take_along_axis(grid, place, 1), np.take_along_axis(grid, place + 1, 1)
     for _ in range(30):  # the range is wide where tails are heavy
         middle = (low + high) / 2
@@ -475,15 +531,24 @@ def fit_regression(
     keys, target = np.asarray(keys, float), np.asarray(target, float)
     weight = np.ones(len(keys)) if weight is None else np.asarray(weight, float)
     fit = functools.partial(
-        _fit, attention=attention, select=select, kernel=kernel, temperature=temperature, ridge=ridge, method=method, tolerance=tolerance
-    )  # fmt: skip
+        _fit,
+        attention=attention,
+        select=select,
+        kernel=kernel,
+        temperature=temperature,
+        ridge=ridge,
+        method=method,
+        tolerance=tolerance,
+    )
     found = fit(keys, target, weight)
     if not 2 * FOLDS <= len(keys) <= FEW:
         return found
     central, fold = np.empty(len(keys)), np.arange(len(keys)) % FOLDS
     for k in range(FOLDS):
         seen, new = fold != k, fold == k
-        central[new] = abs(2 * fit(keys[seen], target[seen], weight[seen]).distribution(keys[new], target[new]) - 1)
+        central[new] = abs(
+            2 * fit(keys[seen], target[seen], weight[seen]).distribution(keys[new], target[new]) - 1
+        )
     return replace(found, law=replace(found.law, central=central))
 
 
@@ -503,26 +568,52 @@ def _fit(
     some = np.linspace(0, len(keys) - 1, min(len(keys), LAW)).astype(int)
     if attention == "softmax":
         temperature = choose_softmax(keys, target, weight) if temperature is None else temperature
-        left = target[some] - attend(_squares(keys[some], keys[some]), weight[some], temperature, aside=True) @ target[some]  # fmt: skip
+        left = (
+            target[some]
+            - attend(_squares(keys[some], keys[some]), weight[some], temperature, aside=True)
+            @ target[some]
+        )
         deviation = float(np.sqrt(weight[some] @ left**2 / weight[some].sum())) or 1.0
         z, ridge, cme = left / deviation, float("nan"), None
     elif attention == "cme":
         chosen = choose_kernel(
-            keys, target - centre, weight, how=select, kernel=kernel, temperature=temperature, ridge=ridge
+            keys,
+            target - centre,
+            weight,
+            how=select,
+            kernel=kernel,
+            temperature=temperature,
+            ridge=ridge,
         )
         temperature, ridge, deviation = chosen.temperature, chosen.ridge, chosen.prior**0.5
         made = Weighted(kernel(temperature) if np.isfinite(temperature) else kernel())
         root = np.sqrt(weight)
         values = (root * (target - centre))[:, None]
         cme = fit_cme(
-            np.column_stack([keys, root]), values, ridge=ridge, kernel=made, method=method, tolerance=tolerance
+            np.column_stack([keys, root]),
+            values,
+            ridge=ridge,
+            kernel=made,
+            method=method,
+            tolerance=tolerance,
         )
         queries = _ones(keys[some])
-        spare = np.concatenate([cme.variance(queries[rows]) for rows in _in_blocks(len(some), len(cme.basis))]) - ridge
+        spare = (
+            np.concatenate(
+                [cme.variance(queries[rows]) for rows in _in_blocks(len(some), len(cme.basis))]
+            )
+            - ridge
+        )
         leverage = np.clip(weight[some] * spare / ridge, 0, 1 - 1e-9)
         left = (target[some] - centre - cme.mean(queries)[:, 0]) / (1 - leverage)
-        z = left / (deviation * np.sqrt(np.maximum(ridge + np.maximum(spare, 0) / (1 - leverage), 1e-300)))
+        z = left / (
+            deviation * np.sqrt(np.maximum(ridge + np.maximum(spare, 0) / (1 - leverage), 1e-300))
+        )
     else:
-        raise InputError(f"attention = {attention!r}: it must be cme or softmax.{near(attention, ('cme', 'softmax'))}")
+        raise InputError(
+            f"attention = {attention!r}: it must be cme or softmax.{near(attention, ('cme', 'softmax'))}"
+        )
     law = choose_law(keys[some], z, weight[some])
-    return Regression(keys, target, weight, centre, float(temperature), float(ridge), deviation, cme, law, left)
+    return Regression(
+        keys, target, weight, centre, float(temperature), float(ridge), deviation, cme, law, left
+    )

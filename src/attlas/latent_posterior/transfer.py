@@ -31,11 +31,7 @@ class ConditionNumber(NamedTuple):
 
 
 def condition_number(
-    pretraining: Any,
-    downstream: Any,
-    *,
-    features: Any = None,
-    simplex: bool = False,
+    pretraining: Any, downstream: Any, *, features: Any = None, simplex: bool = False
 ) -> ConditionNumber:
     r"""$\kappa = \sup_\delta\frac{|D\delta|^2}{|T\delta|^2} = \sigma_{max}(DT^+)^2 = \inf\{|A|^2 : D = AT\}$, so that the downstream excess is at most
     $\kappa$ times the pretraining excess, whatever the error of the representation.
@@ -52,16 +48,22 @@ def condition_number(
         x = _matrix("features", features)
         for name, targets in (("pretraining", t), ("downstream", d)):
             if len(targets) != len(x):
-                raise InputError(f"{name} has {len(targets)} rows and features have {len(x)}: there must be one target for each")  # fmt: skip
+                raise InputError(
+                    f"{name} has {len(targets)} rows and features have {len(x)}: there must be one target for each"
+                )
         if len(x) == x.shape[1]:
-            raise InputError(f"features have the shape {x.shape}: there must be more rows than columns, or nothing tells targets from noise")  # fmt: skip
+            raise InputError(
+                f"features have the shape {x.shape}: there must be more rows than columns, or nothing tells targets from noise"
+            )
         if np.linalg.matrix_rank(x) < x.shape[1]:
             raise InputError(
                 f"features have the shape {x.shape} and not full rank: the operators on them cannot be told"
             )
         (t, d), blur = zip(*(_fitted(x, targets) for targets in (t, d)), strict=True)
     if t.shape[1] != d.shape[1]:
-        raise InputError(f"pretraining reads {t.shape[1]} entries and downstream {d.shape[1]}: they must read the same representation")  # fmt: skip
+        raise InputError(
+            f"pretraining reads {t.shape[1]} entries and downstream {d.shape[1]}: they must read the same representation"
+        )
     m = t.shape[1]
     tangent = np.eye(m) if not simplex else np.linalg.svd(np.ones((1, m)))[2][1:].T
     a, b = t @ tangent, d @ tangent
@@ -74,13 +76,23 @@ def condition_number(
     read = np.linalg.svd(b @ blind) if blind.shape[1] else None
     if read is not None and read[1].max(initial=0) > max(RANK * strongest, blur[1]):
         return ConditionNumber(
-            np.inf, tangent @ blind @ read[2][0], np.inf, rank, dim,
+            np.inf,
+            tangent @ blind @ read[2][0],
+            np.inf,
+            rank,
+            dim,
             f"pretraining sees {rank} of {dim} directions, and downstream reads one that it does not see"
-            + (", or that these data cannot tell from noise" if blur[0] > RANK * sizes.max(initial=0) else ""),
-        )  # fmt: skip
+            + (
+                ", or that these data cannot tell from noise"
+                if blur[0] > RANK * sizes.max(initial=0)
+                else ""
+            ),
+        )
     inverse = right[:rank].T / sizes[:rank] @ left[:, :rank].T
     _, gains, inputs = np.linalg.svd(b @ inverse)
-    return ConditionNumber(float(gains[0] ** 2), tangent @ inverse @ inputs[0], float(loose), rank, dim)
+    return ConditionNumber(
+        float(gains[0] ** 2), tangent @ inverse @ inputs[0], float(loose), rank, dim
+    )
 
 
 def coverage_number(pretraining: Any, downstream: Any) -> float:
@@ -93,19 +105,25 @@ def coverage_number(pretraining: Any, downstream: Any) -> float:
         )
     for name, law in (("pretraining", before), ("downstream", after)):
         if not (law.min(initial=0) >= 0 and abs(law.sum() - 1) < 1e-6):
-            raise InputError(f"{name} has the least entry {law.min(initial=0):g} and the sum {law.sum():g}: it must be probabilities")  # fmt: skip
+            raise InputError(
+                f"{name} has the least entry {law.min(initial=0):g} and the sum {law.sum():g}: it must be probabilities"
+            )
     met = after > 0
     with np.errstate(divide="ignore"):
         return float((after[met] / before[met]).max())
 
 
-def _fitted(x: Float[np.ndarray, "n m"], targets: Float[np.ndarray, "n p"]) -> tuple[Float[np.ndarray, "p m"], float]:
+def _fitted(
+    x: Float[np.ndarray, "n m"], targets: Float[np.ndarray, "n p"]
+) -> tuple[Float[np.ndarray, "p m"], float]:
     r"""The operator that fits `targets` best, and how large chance alone makes one: $2s(\sqrt m + \sqrt p)/\sigma_{min}(X)$ for residuals of standard deviation s,
     about twice the expected norm of an operator fitted to noise."""
     operator = np.linalg.lstsq(x, targets)[0].T
     (n, m), p = x.shape, targets.shape[1]
     residual = float(np.sqrt(((targets - x @ operator.T) ** 2).sum() / max(1, n - m) / p))
-    return operator, 2 * residual * (np.sqrt(m) + np.sqrt(p)) / float(np.linalg.svd(x, compute_uv=False)[-1])
+    return operator, 2 * residual * (np.sqrt(m) + np.sqrt(p)) / float(
+        np.linalg.svd(x, compute_uv=False)[-1]
+    )
 
 
 def _matrix(name: str, value: Any, column: bool = False) -> np.ndarray:

@@ -1,12 +1,7 @@
 """Single-location regression: one token decides, its place is latent, attention finds it (Marion et al. 2025)."""
 
 from attlas.gaussian import Estimate
-from attlas.single_location.descent import (
-    descend,
-    descend_vectors,
-    manifold_start,
-    sphere_start,
-)
+from attlas.single_location.descent import descend, descend_vectors, manifold_start, sphere_start
 from attlas.single_location.gates import Gate, predict
 from attlas.single_location.online import descend_online, descend_online_vectors
 from attlas.single_location.population import (

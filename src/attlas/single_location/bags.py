@@ -91,14 +91,18 @@ class Scaling:
         square = (((flat - mean) / deviation) ** 2).sum(1)
         return cls(mean, deviation, *(float(x[0]) for x in _spread(square[:, None], share)))
 
-    def __call__(self, instances: Sequence[np.ndarray], dim: int) -> tuple[Bags, Float[np.ndarray, "rows width"]]:
+    def __call__(
+        self, instances: Sequence[np.ndarray], dim: int
+    ) -> tuple[Bags, Float[np.ndarray, "rows width"]]:
         """The bags scaled, with their scaled square norms."""
         bags = Bags.of([(x - self.mean) / self.deviation for x in instances], dim)
         square = (bags.tokens**2).sum(-1)
         return bags, np.where(bags.share > 0, (square - self.norm_mean) / self.norm_deviation, 0)
 
 
-def _spread(x: Float[np.ndarray, "N d"], share: Float[np.ndarray, " N"]) -> tuple[np.ndarray, np.ndarray]:
+def _spread(
+    x: Float[np.ndarray, "N d"], share: Float[np.ndarray, " N"]
+) -> tuple[np.ndarray, np.ndarray]:
     mean = share @ x
     deviation = np.sqrt(share @ (x - mean) ** 2)
     return mean, np.where(deviation > 1e-10 * np.maximum(1, abs(mean)), deviation, 1.0)
@@ -130,10 +134,14 @@ class Data(NamedTuple):
 
 def respond(heads: Heads, data: Data) -> Float[Array, "bags lane k"]:
     """What the heads say of each bag; scores and values come of one product, and one sum over a bag holds both parts of its mean."""
-    both = jnp.einsum("rwd,ahdk->rwahk", data.tokens, jnp.concatenate([heads.select[..., None], heads.value], -1))
+    both = jnp.einsum(
+        "rwd,ahdk->rwahk", data.tokens, jnp.concatenate([heads.select[..., None], heads.value], -1)
+    )
     scores = both[..., 0] + data.square[..., None, None] * heads.norm
     inside, bags = data.inside[..., None, None], data.target.shape[0]
-    top = jax.ops.segment_max(jnp.where(inside, scores, -jnp.inf).max(1), data.bag, bags, indices_are_sorted=True)
+    top = jax.ops.segment_max(
+        jnp.where(inside, scores, -jnp.inf).max(1), data.bag, bags, indices_are_sorted=True
+    )
     top = jax.lax.stop_gradient(jnp.where(jnp.isfinite(top), top, 0))
     powers = jnp.where(inside, jnp.exp(scores - top[data.bag][:, None]), 0)[..., None]
     parts = jnp.concatenate([powers, powers * both[..., 1:]], -1).sum(1)
@@ -142,11 +150,15 @@ def respond(heads: Heads, data: Data) -> Float[Array, "bags lane k"]:
     return heads.offset + (sums[..., 1:] / jnp.where(below > 0, below, 1)).sum(2)
 
 
-def squared_loss(y: Float[Array, "bags lane k"], target: Float[Array, "bags k"]) -> Float[Array, "bags lane"]:
+def squared_loss(
+    y: Float[Array, "bags lane k"], target: Float[Array, "bags k"]
+) -> Float[Array, "bags lane"]:
     return ((y - target[:, None]) ** 2).sum(-1)
 
 
-def logistic_loss(y: Float[Array, "bags lane k"], target: Float[Array, "bags k"]) -> Float[Array, "bags lane"]:
+def logistic_loss(
+    y: Float[Array, "bags lane k"], target: Float[Array, "bags k"]
+) -> Float[Array, "bags lane"]:
     """Cross-entropy: of one logit with a target of 0 or 1, or of k logits with a target that is 1 in one place."""
     if y.shape[-1] == 1:
         return (jax.nn.softplus(y) - target[:, None] * y)[..., 0]
@@ -163,7 +175,9 @@ def logistic_objective(heads: Heads, data: Data) -> Float[Array, " lane"]:
 
 def _penalised(loss: Any, heads: Heads, data: Data) -> Array:
     fit = (loss(respond(heads, data), data.target) * data.weight.T).sum(0)
-    size = sum((x**2).reshape(x.shape[0], -1).sum(-1) for x in (heads.select, heads.norm, heads.value))
+    size = sum(
+        (x**2).reshape(x.shape[0], -1).sum(-1) for x in (heads.select, heads.norm, heads.value)
+    )
     return fit + data.penalty * size
 
 
@@ -181,7 +195,9 @@ class Moments(NamedTuple):
     product: Callable[[np.ndarray], np.ndarray]
 
 
-def moments(bags: Bags, target: Float[np.ndarray, " n"], weight: Float[np.ndarray, " n"]) -> Moments:
+def moments(
+    bags: Bags, target: Float[np.ndarray, " n"], weight: Float[np.ndarray, " n"]
+) -> Moments:
     r"""$E[Y\bar X]$ and $E[Y\,\overline{XX^\top}]$, with bars for means over the instances of a bag and Y centred."""
     tokens = bags.tokens.reshape(-1, bags.tokens.shape[-1])
     centred = target - weight @ target / weight.sum()
@@ -189,17 +205,27 @@ def moments(bags: Bags, target: Float[np.ndarray, " n"], weight: Float[np.ndarra
     if tokens.shape[1] <= WIDE:
         matrix = (tokens * counts[:, None]).T @ tokens
         values, vectors = np.linalg.eigh(matrix)
-        return Moments(tokens.T @ counts, vectors[:, 0], vectors[:, -1], float(abs(values).max()), lambda x: matrix @ x)
+        return Moments(
+            tokens.T @ counts,
+            vectors[:, 0],
+            vectors[:, -1],
+            float(abs(values).max()),
+            lambda x: matrix @ x,
+        )
 
     def product(x: np.ndarray) -> np.ndarray:
         return tokens.T @ (counts * (tokens @ x))
 
     operator = LinearOperator((tokens.shape[1],) * 2, matvec=product, dtype=float)
     values, vectors = eigsh(operator, 2, which="BE", v0=np.ones(tokens.shape[1]), tol=1e-6)
-    return Moments(tokens.T @ counts, vectors[:, 0], vectors[:, -1], float(abs(values).max()), product)
+    return Moments(
+        tokens.T @ counts, vectors[:, 0], vectors[:, -1], float(abs(values).max()), product
+    )
 
 
-def start_pairs(found: Moments, rng: np.random.Generator, dim: int) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+def start_pairs(
+    found: Moments, rng: np.random.Generator, dim: int
+) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     r"""Pairs (u, v) from which to begin. "moments": of the eigenvectors $(k \pm v)/\sqrt2$, v is the sum or difference nearer to the first moment; "swapped":
     the same with u and v exchanged, the solution that a gate without a sign would not tell apart; "same direction": what selects is what speaks, as
     where the largest instance decides; "all alike": the mean of the bag; and two at random, of which the first `dim` coordinates are not 0."""
@@ -332,11 +358,16 @@ def fit_selection(
     fold = np.arange(len(target)) % FOLDS if fold is None else np.asarray(fold)
     task = _Task.of(instances, target, loss, weight, fold, norm, trips, tolerance)
     # Every lane has starts of its own: with more features than bags a descent does not forget where it began, and a fold would know its targets.
-    pairs = [start_pairs(found, np.random.default_rng(seed), instances[0].shape[1]) for found in task.moments]
+    pairs = [
+        start_pairs(found, np.random.default_rng(seed), instances[0].shape[1])
+        for found in task.moments
+    ]
     names = list(pairs[-1])
     grid = PENALTIES if penalty is None else (penalty,)
     middle = min(MIDDLE, len(grid) - 1)
-    first = task.follow(task.begun([[pairs[-1][name]] for name in names]), [weight] * len(names), grid[middle])
+    first = task.follow(
+        task.begun([[pairs[-1][name]] for name in names]), [weight] * len(names), grid[middle]
+    )
     kept = [names[j] for j in _distinct(first.value, first.output)[: heads or KEPT]]
     begin = [[[lane[name]] for lane in pairs] for name in kept]
 
@@ -346,14 +377,23 @@ def fit_selection(
         if i not in seen:
             # Each lane goes on from where it came to at the penalty beside, if that was looked at: it is most often near.
             beside = [seen[j].runs for j in (i - 1, i + 1) if j in seen]
-            starts = [run.heads for run in beside[0]] if beside else [task.begun(pairs) for pairs in begin]
-            seen[i] = task.look([task.follow(start, task.shares, grid[i], ROUGH) for start in starts])
+            starts = (
+                [run.heads for run in beside[0]]
+                if beside
+                else [task.begun(pairs) for pairs in begin]
+            )
+            seen[i] = task.look(
+                [task.follow(start, task.shares, grid[i], ROUGH) for start in starts]
+            )
         return seen[i]
 
     i = _lowest(lambda j: look(j).loss, middle, len(grid))
     found = look(i)
     # What was judged in haste is brought to an end.
-    ended = [task.follow(run.heads, task.shares, grid[i]) for run in (found.runs if found.averaged else [found.single])]
+    ended = [
+        task.follow(run.heads, task.shares, grid[i])
+        for run in (found.runs if found.averaged else [found.single])
+    ]
     lost = task.held_out(np.mean([run.output for run in ended], 0))
     grown, at, origin = _picked(ended, _fittest(ended)), i, kept[found.best[-1]]
     lanes, runs = begin, found.runs
@@ -363,7 +403,9 @@ def fit_selection(
         lanes = [task.extended(pairs, run.output) for pairs, run in zip(lanes, runs, strict=True)]
         runs = [task.follow(task.begun(pairs), task.shares, grid[at]) for pairs in lanes]
         best = _fittest(runs)
-        j, more, less = task.descend(task.begun([lanes[b][k] for k, b in enumerate(best)]), at, grid)
+        j, more, less = task.descend(
+            task.begun([lanes[b][k] for k, b in enumerate(best)]), at, grid
+        )
         if less > (1 - GAIN) * lost:
             break
         grown, at, lost, origin = more, j, less, kept[best[-1]]
@@ -396,7 +438,10 @@ def _lowest(loss: Callable[[int], float], i: int, size: int) -> int:
 
 
 def linear_aside(
-    instances: Sequence[np.ndarray], target: Float[np.ndarray, "n k"], weight: Float[np.ndarray, " n"], fold: Any
+    instances: Sequence[np.ndarray],
+    target: Float[np.ndarray, "n k"],
+    weight: Float[np.ndarray, " n"],
+    fold: Any,
 ) -> Float[np.ndarray, "n k"]:
     """What the best linear predictor says of each bag without its fold: ridge regression on the mean of the bag, with the penalty at which the
     squared error is least."""
@@ -453,7 +498,9 @@ def _picked(runs: Sequence[_Run], best: Sequence[int]) -> _Run:
     """Each lane of the run that is best in it."""
     taken = [(runs[b], k) for k, b in enumerate(best)]
     return _Run(
-        jax.tree.map(lambda *x: np.stack([x[b][k] for k, b in enumerate(best)]), *(run.heads for run in runs)),
+        jax.tree.map(
+            lambda *x: np.stack([x[b][k] for k, b in enumerate(best)]), *(run.heads for run in runs)
+        ),
         np.array([run.value[k] for run, k in taken]),
         np.array([run.settled[k] for run, k in taken]),
         np.array([run.steps[k] for run, k in taken]),
@@ -478,7 +525,11 @@ def _correlations(rows: Float[np.ndarray, "lane n"]) -> Float[np.ndarray, "lane 
 
 
 def moment_ratio(
-    bags: Bags, target: Float[np.ndarray, " n"], weight: Float[np.ndarray, " n"], seed: int, shuffles: int = SHUFFLES
+    bags: Bags,
+    target: Float[np.ndarray, " n"],
+    weight: Float[np.ndarray, " n"],
+    seed: int,
+    shuffles: int = SHUFFLES,
 ) -> float:
     """The moment's largest eigenvalue over the largest for shuffled targets; without limit where every bag has one instance."""
     if bags.lengths.max() == 1 or len(target) < 3:
@@ -508,10 +559,20 @@ class _Task:
 
     @classmethod
     def of(
-        cls, instances: Any, target: np.ndarray, loss: str, weight: np.ndarray, fold: np.ndarray, norm: bool, trips: int, tolerance: float
-    ) -> "_Task":  # fmt: skip
+        cls,
+        instances: Any,
+        target: np.ndarray,
+        loss: str,
+        weight: np.ndarray,
+        fold: np.ndarray,
+        norm: bool,
+        trips: int,
+        tolerance: float,
+    ) -> "_Task":
         if loss not in LOSSES:
-            raise InputError(f"loss = {loss!r}: it must be {' or '.join(LOSSES)}.{near(loss, LOSSES)}")
+            raise InputError(
+                f"loss = {loss!r}: it must be {' or '.join(LOSSES)}.{near(loss, LOSSES)}"
+            )
         scaling = Scaling.of(instances, weight)
         bags, square = scaling(instances, bucket(instances[0].shape[1]))
         centre, spread = np.zeros(target.shape[1]), 1.0
@@ -519,7 +580,19 @@ class _Task:
             share = weight / weight.sum()
             centre = share @ target
             spread = float(np.sqrt(share @ ((target - centre) ** 2).sum(1))) or 1.0
-        return cls(scaling, bags, square if norm else 0 * square, (target - centre) / spread, centre, spread, loss, weight, fold, trips, tolerance)  # fmt: skip
+        return cls(
+            scaling,
+            bags,
+            square if norm else 0 * square,
+            (target - centre) / spread,
+            centre,
+            spread,
+            loss,
+            weight,
+            fold,
+            trips,
+            tolerance,
+        )
 
     @functools.cached_property
     def direction(self) -> Float[np.ndarray, " k"]:
@@ -545,7 +618,9 @@ class _Task:
         size = bucket(len(self.target) + 1) - len(self.target)
         target = np.pad(self.target, ((0, size), (0, 0)))
         with jax.enable_x64(False):
-            tokens, square, bag, padded = map(jnp.asarray, (self.bags.tokens, self.square, self.bags.bag, target))
+            tokens, square, bag, padded = map(
+                jnp.asarray, (self.bags.tokens, self.square, self.bags.bag, target)
+            )
         return Data(tokens, square, self.bags.share > 0, bag, padded, None, None)
 
     def begun(self, lanes: Sequence[Sequence[tuple[np.ndarray, np.ndarray]]]) -> Heads:
@@ -553,7 +628,10 @@ class _Task:
         return Heads(
             np.array([[u for u, _ in pairs] for pairs in lanes], np.float32),
             np.zeros((len(lanes), len(lanes[0])), np.float32),
-            0.3 * np.array([[v[:, None] * self.direction for _, v in pairs] for pairs in lanes], np.float32),
+            0.3
+            * np.array(
+                [[v[:, None] * self.direction for _, v in pairs] for pairs in lanes], np.float32
+            ),
             np.zeros((len(lanes), self.target.shape[1]), np.float32),
         )
 
@@ -561,7 +639,9 @@ class _Task:
         """What the output leaves of the targets: the slope down which the loss falls."""
         with jax.enable_x64(True):
             target = jnp.asarray(self.target)
-            slope = jax.grad(lambda y: LOSSES[self.loss][0](y[:, None], target).sum())(jnp.asarray(output))
+            slope = jax.grad(lambda y: LOSSES[self.loss][0](y[:, None], target).sum())(
+                jnp.asarray(output)
+            )
         return -np.asarray(slope) @ self.direction
 
     def leaves_more(self, output: Float[np.ndarray, "n lane k"], seed: int) -> bool:
@@ -570,15 +650,28 @@ class _Task:
             return False
         rng, left = np.random.default_rng(seed), self.left(self.aside(output))
         size = moments(self.bags, left, self.weight).size
-        return all(moments(self.bags, rng.permutation(left), self.weight).size < size for _ in range(SHUFFLES))
+        return all(
+            moments(self.bags, rng.permutation(left), self.weight).size < size
+            for _ in range(SHUFFLES)
+        )
 
-    def extended(self, lanes: Sequence[list[Any]], output: Float[np.ndarray, "n lane k"]) -> list[list[Any]]:
+    def extended(
+        self, lanes: Sequence[list[Any]], output: Float[np.ndarray, "n lane k"]
+    ) -> list[list[Any]]:
         """The pairs of each lane, and one more from which to begin on what the lane leaves of its own bags."""
-        found = [moments(self.bags, self.left(output[:, k]), share) for k, share in enumerate(self.shares)]
-        rest = [start_pairs(m, np.random.default_rng(0), len(self.scaling.mean))["moments"] for m in found]
+        found = [
+            moments(self.bags, self.left(output[:, k]), share)
+            for k, share in enumerate(self.shares)
+        ]
+        rest = [
+            start_pairs(m, np.random.default_rng(0), len(self.scaling.mean))["moments"]
+            for m in found
+        ]
         return [[*pairs, pair] for pairs, pair in zip(lanes, rest, strict=True)]
 
-    def follow(self, start: Heads, weights: Sequence[np.ndarray], penalty: float, haste: int = 1) -> _Run:
+    def follow(
+        self, start: Heads, weights: Sequence[np.ndarray], penalty: float, haste: int = 1
+    ) -> _Run:
         """Each lane from its start, with its own weights; in haste, with fewer trips and a larger tolerance by that factor."""
         n, size = len(self.target), len(self.padded.target) - len(self.target)
         data = self.padded._replace(
@@ -587,7 +680,11 @@ class _Task:
         )
         with jax.enable_x64(False):
             found = minimise(
-                LOSSES[self.loss][1], start, data, trips=-(-self.trips // haste), tolerance=self.tolerance * haste
+                LOSSES[self.loss][1],
+                start,
+                data,
+                trips=-(-self.trips // haste),
+                tolerance=self.tolerance * haste,
             )
             output = np.asarray(_respond(found.point, data), float)[:n]
         return _Run(found.point, found.value, found.settled, found.steps, output)
@@ -601,7 +698,13 @@ class _Task:
     def look(self, runs: list[_Run]) -> _Look:
         best = _fittest(runs)
         one = _picked(runs, best)
-        return _Look(runs, best, one, self.held_out(one.output), self.held_out(np.mean([r.output for r in runs], 0)))
+        return _Look(
+            runs,
+            best,
+            one,
+            self.held_out(one.output),
+            self.held_out(np.mean([r.output for r in runs], 0)),
+        )
 
     def held_out(self, output: Float[np.ndarray, "n lane k"]) -> float:
         """The mean loss of each bag in the lane of its fold."""
@@ -617,8 +720,15 @@ class _Task:
         """One model of the heads that were fitted to all bags, runs averaged, without the padding."""
         dim = len(self.scaling.mean)
         parts = [jax.tree.map(lambda x: np.asarray(x[-1], float), run.heads) for run in runs]
-        select, norm, value = (np.concatenate(x) for x in zip(*(part[:3] for part in parts), strict=True))
-        return Heads(select[:, :dim], norm, value[:, :dim] / len(runs), np.mean([part.offset for part in parts], 0))
+        select, norm, value = (
+            np.concatenate(x) for x in zip(*(part[:3] for part in parts), strict=True)
+        )
+        return Heads(
+            select[:, :dim],
+            norm,
+            value[:, :dim] / len(runs),
+            np.mean([part.offset for part in parts], 0),
+        )
 
 
 LOSSES: dict[str, tuple[Any, Any]] = {

@@ -23,7 +23,9 @@ class Baselines(NamedTuple):
     constant: np.ndarray
 
 
-def sampled_baselines(task: SingleLocation, lam: float, key: Array, samples: int) -> dict[str, Estimate]:
+def sampled_baselines(
+    task: SingleLocation, lam: float, key: Array, samples: int
+) -> dict[str, Estimate]:
     """Risks of the Bayes predictor, the oracle head, the best linear and the constant predictor, on the same samples.
 
     The Bayes risk has no closed form; the others are the twins of `SingleLocation.oracle_risk`, `linear_risk` and
@@ -114,7 +116,9 @@ def bayes_gap(task: SingleLocation, key: Array, samples: int) -> LogEstimate:
     return log_bayes_gap(key, whole("samples", samples, 2), task.constants, task.dim, law)
 
 
-def softmax_gap(task: SingleLocation, key: Array, samples: int, beta: float | None = None) -> LogEstimate:
+def softmax_gap(
+    task: SingleLocation, key: Array, samples: int, beta: float | None = None
+) -> LogEstimate:
     r"""Risk of the softmax head $\sum_l \mathrm{softmax}(\beta\langle x, k^*\rangle)_l \langle x_l, v^*\rangle$ less
     $\varepsilon^2$, in logarithm; $\beta = m$ unless given.
 
@@ -122,7 +126,9 @@ def softmax_gap(task: SingleLocation, key: Array, samples: int, beta: float | No
     direction matters. $\tau = \min(\frac{m}{1+\gamma^2}, 2\beta)$ is where the exponent is stationary.
     """
     beta = task.m if beta is None else positive("beta", beta)
-    log, error = log_softmax_gaps(key, whole("samples", samples, 2), task.constants, np.array([beta]))
+    log, error = log_softmax_gaps(
+        key, whole("samples", samples, 2), task.constants, np.array([beta])
+    )
     return LogEstimate(log[0], error[0])
 
 
@@ -131,7 +137,9 @@ def tuned_softmax(task: SingleLocation, key: Array, samples: int) -> tuple[float
     that chose it."""
     search, final = jax.random.split(key)
     low, high = math.log(task.m / 20), math.log(4 * task.m * max(1, task.gamma**-2))
-    for _ in range(3):  # common random numbers: the curve is smooth, and each pass narrows it threefold
+    for _ in range(
+        3
+    ):  # common random numbers: the curve is smooth, and each pass narrows it threefold
         betas = np.exp(np.linspace(low, high, 9))
         logs = log_softmax_gaps(search, whole("samples", samples, 2), task.constants, betas).log
         best = math.log(betas[int(np.argmin(logs))])
@@ -148,9 +156,13 @@ def linear_attention(task: SingleLocation) -> tuple[float, float]:
     return square * task.m / whole_square, square * (square**2 + others) / whole_square
 
 
-def log_bayes_gap(key: Array, samples: int, c: Constants, dim: Real, law: np.ndarray) -> LogEstimate:
+def log_bayes_gap(
+    key: Array, samples: int, c: Constants, dim: Real, law: np.ndarray
+) -> LogEstimate:
     mean, error = averaged(draw_bayes_gap, key, samples, c, dim, law)
-    return LogEstimate(np.log(mean) + np.log(c.length - 1) - dim * bayes_exponent(c.gamma), error / mean)
+    return LogEstimate(
+        np.log(mean) + np.log(c.length - 1) - dim * bayes_exponent(c.gamma), error / mean
+    )
 
 
 def draw_bayes_gap(
@@ -163,10 +175,14 @@ def draw_bayes_gap(
     along_k, along_v, rest = projections(numbers, block, dim, mean, scale)
     odds = log_odds(c, along_k, along_k**2 + along_v**2 + rest)
     # The sign of <x, v*> is independent of all else, so that products of two of them vanish in the mean.
-    return _reweighted(odds + _log(law)[places(elsewhere, block, law)], along_v**2, (odds[0] - odds[1]) / 2)
+    return _reweighted(
+        odds + _log(law)[places(elsewhere, block, law)], along_v**2, (odds[0] - odds[1]) / 2
+    )
 
 
-def log_softmax_gaps(key: Array, samples: int, c: Constants, betas: Float[np.ndarray, " beta"]) -> LogEstimate:
+def log_softmax_gaps(
+    key: Array, samples: int, c: Constants, betas: Float[np.ndarray, " beta"]
+) -> LogEstimate:
     """The gap at each of `betas`, on the same samples."""
     tilts = np.minimum(c.m / (1 + c.gamma**2), 2 * betas)
     mean, error = averaged(draw_softmax_gaps, key, samples, c, betas, tilts)
@@ -189,7 +205,9 @@ def draw_softmax_gaps(
     return np.stack(found)
 
 
-def _reweighted(logits: np.ndarray, squares: np.ndarray, log_weight: np.ndarray) -> Float[np.ndarray, " n"]:
+def _reweighted(
+    logits: np.ndarray, squares: np.ndarray, log_weight: np.ndarray
+) -> Float[np.ndarray, " n"]:
     r"""$\big[(1 - w_0)^2 y_0^2 + \sum_{l>0} w_l^2 y_l^2\big]\,\frac{w_1}{1 - w_0}\,e^{\text{log\_weight}}$, w the softmax of
     the logits [length, n]: the squared error of $\sum_l w_l y_l$ for $y_0$, relative to the largest of the others until
     the end, since all of them may be beyond the smallest number."""
@@ -242,5 +260,7 @@ def oracle_excess_bound(task: SingleLocation, lam: Real) -> Real:
 
 def excess_bound(c: Constants, lam: Real) -> Real:
     square = 1 + 4 * (lam * c.gamma) ** 2
-    missed = np.exp(-2 * (lam * c.m) ** 2 / square) / np.sqrt(square) + 4 * special.ndtr(-c.m / c.gamma)
+    missed = np.exp(-2 * (lam * c.m) ** 2 / square) / np.sqrt(square) + 4 * special.ndtr(
+        -c.m / c.gamma
+    )
     return c.gamma**2 * missed + 4 / np.pi * (c.length - 1) * lam**2

@@ -19,7 +19,13 @@ from attlas.errors import InputError, whole
 from attlas.gaussian import Real, draw_gamma, float64
 from attlas.scan import Trajectory, iterate
 from attlas.single_location.gates import Activation, Gate, as_gate
-from attlas.single_location.population import Overlaps, closed, partials_of_risk, total_risk, unit_vectors
+from attlas.single_location.population import (
+    Overlaps,
+    closed,
+    partials_of_risk,
+    total_risk,
+    unit_vectors,
+)
 from attlas.single_location.schedules import Decay, Schedule, as_schedule
 from attlas.single_location.task import Constants, SingleLocation
 
@@ -68,24 +74,48 @@ LANES = (16, 64)
 compiled programs serve every number of starts. A step of 128 takes three to four times the CPU of a step of 64."""
 
 
-def _in_lanes(start: Overlaps, args: Any, *, steps: int, progress: Any, **options: Any) -> Trajectory:
+def _in_lanes(
+    start: Overlaps, args: Any, *, steps: int, progress: Any, **options: Any
+) -> Trajectory:
     repeats = len(start.kappa)
     lanes = next((lanes for lanes in LANES if repeats <= lanes), LANES[-1])
-    groups = [np.minimum(first + np.arange(lanes), repeats - 1) for first in range(0, repeats, lanes)]
+    groups = [
+        np.minimum(first + np.arange(lanes), repeats - 1) for first in range(0, repeats, lanes)
+    ]
     paths = []
     for number, rows in enumerate(groups):  # the last is filled with copies of the last start
-        here, settings = jax.tree.map(lambda x, r=rows: x[r] if np.shape(x) == (repeats,) else x, (start, args))
-        told = progress and (lambda done, _, n=number: progress(n * steps + done, len(groups) * steps))
-        paths.append(iterate(step_overlaps, observe_overlaps, here, settings, steps=steps, progress=told, **options))
+        here, settings = jax.tree.map(
+            lambda x, r=rows: x[r] if np.shape(x) == (repeats,) else x, (start, args)
+        )
+        told = progress and (
+            lambda done, _, n=number: progress(n * steps + done, len(groups) * steps)
+        )
+        paths.append(
+            iterate(
+                step_overlaps,
+                observe_overlaps,
+                here,
+                settings,
+                steps=steps,
+                progress=told,
+                **options,
+            )
+        )
     observed, last, survived = jax.tree.map(
-        lambda *parts: np.concatenate(parts, -1)[..., :repeats], *((p.observed, p.last, p.survived) for p in paths)
+        lambda *parts: np.concatenate(parts, -1)[..., :repeats],
+        *((p.observed, p.last, p.survived) for p in paths),
     )
     return Trajectory(paths[0].steps, observed, last, survived)
 
 
 def as_starts(start: Overlaps) -> Overlaps:
     """`start`, checked, as NumPy's float64 arrays [repeat], whatever the precision of the context."""
-    return Overlaps(*(np.atleast_1d(x) for x in np.broadcast_arrays(*(np.asarray(x, float) for x in start.checked()))))
+    return Overlaps(
+        *(
+            np.atleast_1d(x)
+            for x in np.broadcast_arrays(*(np.asarray(x, float) for x in start.checked()))
+        )
+    )
 
 
 def as_vectors(task: SingleLocation, k: ArrayLike, v: ArrayLike, dtype: Any) -> tuple[Array, Array]:
@@ -100,8 +130,13 @@ def as_vectors(task: SingleLocation, k: ArrayLike, v: ArrayLike, dtype: Any) -> 
 
 
 def with_settings(data: xr.Dataset, task: SingleLocation, **settings: Any) -> xr.Dataset:
-    words = {name: value if isinstance(value, int | float) else str(value) for name, value in settings.items()}
-    return data.assign_attrs(dim=task.dim, length=task.length, gamma=task.gamma, noise=task.noise, **words)
+    words = {
+        name: value if isinstance(value, int | float) else str(value)
+        for name, value in settings.items()
+    }
+    return data.assign_attrs(
+        dim=task.dim, length=task.length, gamma=task.gamma, noise=task.noise, **words
+    )
 
 
 @float64
@@ -126,10 +161,17 @@ def descend_vectors(
     steps = whole("steps", steps, 0)
     schedules = as_schedule("lam", lam, steps), as_schedule("step_size", step_size, steps)
     # Zeros stay zeros, and one compiled program serves every dimension up to a whole width.
-    wide: list[Any] = [np.pad(x, [(0, 0)] * (np.ndim(x) - 1) + [(0, -task.dim % WIDTH)]) for x in vectors]
+    wide: list[Any] = [
+        np.pad(x, [(0, 0)] * (np.ndim(x) - 1) + [(0, -task.dim % WIDTH)]) for x in vectors
+    ]
     args = (task.constants, *wide[2:], *schedules)
     path = iterate(
-        _DIRECTIONS[direction], observe_vectors, (wide[0], wide[1]), args, steps=steps, record_every=record_every
+        _DIRECTIONS[direction],
+        observe_vectors,
+        (wide[0], wide[1]),
+        args,
+        steps=steps,
+        record_every=record_every,
     )
     return as_dataset(path, steps)
 
@@ -151,7 +193,9 @@ class Tangents(NamedTuple):
     k_u: Array  # u_k with u_v
 
 
-def tangents(constants: Constants, x: Overlaps, lam: Real, penalty: Real = 0.0, gate: Gate | None = None) -> Tangents:
+def tangents(
+    constants: Constants, x: Overlaps, lam: Real, penalty: Real = 0.0, gate: Gate | None = None
+) -> Tangents:
     r"""The tangential gradients at `x` of the risk and of `penalty` times $\theta^2 / 2$; `a, b, c, e, f` are the partial
     derivatives in the order of `Overlaps`."""
     kappa, nu, theta, eta, rho = x
@@ -205,7 +249,9 @@ def observe_overlaps(t: Array, x: Overlaps, args: Settings) -> dict[str, Array]:
     return _observed(x, args[0], args[1](t), args[-1])
 
 
-def _observed(x: Overlaps, constants: Constants, lam: Real, gate: Gate | None = None) -> dict[str, Array]:
+def _observed(
+    x: Overlaps, constants: Constants, lam: Real, gate: Gate | None = None
+) -> dict[str, Array]:
     return {**x._asdict(), "risk": total_risk(constants, x, lam, gate), "distance": x.distance}
 
 
@@ -216,7 +262,9 @@ def observe_vectors(t: Array, x: tuple[Array, Array], args: Any) -> dict[str, Ar
 
 def _gradients(t: Array, x: tuple[Array, Array], args: Any) -> tuple[Array, Array]:
     constants, k_star, v_star, lam, _ = args
-    return jax.grad(lambda x: total_risk(constants, Overlaps._of(x[0], x[1], k_star, v_star), lam(t)).sum())(x)
+    return jax.grad(
+        lambda x: total_risk(constants, Overlaps._of(x[0], x[1], k_star, v_star), lam(t)).sum()
+    )(x)
 
 
 def move(x: Array, direction: Array, alpha: Real) -> Array:
@@ -242,7 +290,8 @@ def as_dataset(path: Trajectory, steps: int) -> xr.Dataset:
     variables = {name: (("step", "repeat"), values) for name, values in path.observed.items()}
     status = np.where(path.survived == steps, "completed", "diverged")
     data = xr.Dataset(
-        {**variables, "status": ("repeat", status), "survived": ("repeat", path.survived)}, coords={"step": path.steps}
+        {**variables, "status": ("repeat", status), "survived": ("repeat", path.survived)},
+        coords={"step": path.steps},
     )
     return data.transpose("repeat", "step")
 
@@ -270,7 +319,9 @@ def gaussian_start(task: SingleLocation, key: Array, repeats: int) -> Overlaps:
 def _frame(key: Array, repeats: int, dim: int) -> Float[np.ndarray, "2 4 repeat"]:
     """Gaussian k and v in coordinates (k*, v*, the rest of k, the rest of v), whose lengths are chi variables."""
     blocks = range(-(-whole("repeats", repeats, 1) // FRAMES))
-    return np.concatenate([np.asarray(_frames(key, block, dim)) for block in blocks], -1)[..., :repeats]
+    return np.concatenate([np.asarray(_frames(key, block, dim)) for block in blocks], -1)[
+        ..., :repeats
+    ]
 
 
 FRAMES = 128

@@ -44,7 +44,9 @@ _BY_NUMPY: dict[Any, Callable[[np.ndarray], np.ndarray]] = {
 }
 
 
-@functools.partial(jax.tree_util.register_dataclass, data_fields=["offset"], meta_fields=["activation"])
+@functools.partial(
+    jax.tree_util.register_dataclass, data_fields=["offset"], meta_fields=["activation"]
+)
 @dataclass(frozen=True)
 class Gate:
     r"""$a \mapsto g(\lambda a - c)$ with `activation` $g$, by name (`ACTIVATIONS`) or a function that JAX can trace, and
@@ -60,7 +62,11 @@ class Gate:
     def values(self, along_k: np.ndarray, lam: Real) -> np.ndarray:
         """The same on NumPy's arrays, where it is known to NumPy without compiling anything."""
         x = lam * along_k - self.offset
-        return _BY_NUMPY[self.activation](x) if self.activation in _BY_NUMPY else np.asarray(self.function(x))
+        return (
+            _BY_NUMPY[self.activation](x)
+            if self.activation in _BY_NUMPY
+            else np.asarray(self.function(x))
+        )
 
     def __call__(self, along_k: Array, lam: Real) -> Array:
         return self.function(lam * along_k - self.offset)
@@ -108,21 +114,31 @@ def _probed(function: Activation) -> None:
     try:
         traced = jax.eval_shape(function, probe)  # as it will be called: on an array without values
     except (TypeError, ValueError, AttributeError) as error:
-        raise InputError(f"activation cannot be traced by JAX ({str(error).splitlines()[0]}): use jax.numpy") from None
+        raise InputError(
+            f"activation cannot be traced by JAX ({str(error).splitlines()[0]}): use jax.numpy"
+        ) from None
     if getattr(traced, "shape", None) != probe.shape:
         raise InputError(
             f"activation maps {probe.shape} to {getattr(traced, 'shape', traced)}: it must act on each number by itself"
         )
     with jax.ensure_compile_time_eval():
-        value, turned, alone = (np.asarray(function(jnp.asarray(x))) for x in (probe, probe[::-1], probe[40:41]))
+        value, turned, alone = (
+            np.asarray(function(jnp.asarray(x))) for x in (probe, probe[::-1], probe[40:41])
+        )
     if not jnp.issubdtype(value.dtype, jnp.floating):
-        raise InputError(f"activation gives values of the type {value.dtype}: they must be real numbers")
+        raise InputError(
+            f"activation gives values of the type {value.dtype}: they must be real numbers"
+        )
     if not np.isfinite(value).all():
         raise InputError(
             f"activation is not finite at {probe[~np.isfinite(value)][0]:g}: it must be on all of [-30, 30]"
         )
-    if not (np.allclose(turned[::-1], value, atol=1e-5) and np.allclose(alone, value[40:41], atol=1e-5)):
-        raise InputError("activation looks at other numbers than its own: it must act on each number by itself")
+    if not (
+        np.allclose(turned[::-1], value, atol=1e-5) and np.allclose(alone, value[40:41], atol=1e-5)
+    ):
+        raise InputError(
+            "activation looks at other numbers than its own: it must act on each number by itself"
+        )
 
 
 ERF = Gate("erf")
@@ -133,7 +149,9 @@ def as_head(activation: "str | Activation | Gate") -> Gate | None:
     if not isinstance(activation, str):
         return as_gate(activation)
     if activation not in (known := (*ACTIVATIONS, SOFTMAX)):
-        raise InputError(f"unknown activation {activation!r}.{near(activation, known)} There are: {', '.join(known)}.")
+        raise InputError(
+            f"unknown activation {activation!r}.{near(activation, known)} There are: {', '.join(known)}."
+        )
     return None if activation == SOFTMAX else as_gate(activation)
 
 
@@ -143,7 +161,9 @@ CHECKS: tuple[Nodes, ...] = ((6, REACH), (13, 1.5 * REACH))
 """Panels and ends of the quadrature, and of the two others that its error is read from."""
 
 
-def gated_terms(c: Constants, overlaps: Any, lam: Real, gate: Gate, nodes: Nodes = FINE) -> tuple[Array, ...]:
+def gated_terms(
+    c: Constants, overlaps: Any, lam: Real, gate: Gate, nodes: Nodes = FINE
+) -> tuple[Array, ...]:
     r"""The risk's five parts, in the order of `RiskTerms`.
 
     With $G_{ij} = E[g^i Z^j]$ at the informative token, $H_{ij}$ at another, and $\mu = m\theta$:
@@ -154,7 +174,11 @@ def gated_terms(c: Constants, overlaps: Any, lam: Real, gate: Gate, nodes: Nodes
     _, nu, theta, eta, rho = (jnp.asarray(x) for x in overlaps)
     gamma, length, mu = c.gamma, c.length, c.m * theta
     product = gamma * eta * (mu * g1[1] + gamma * rho * g1[2]) + gamma**2 * (nu - rho * eta) * g1[0]
-    square = (mu**2 + gamma**2 * (1 - rho**2)) * g2[0] + 2 * mu * gamma * rho * g2[1] + (gamma * rho) ** 2 * g2[2]
+    square = (
+        (mu**2 + gamma**2 * (1 - rho**2)) * g2[0]
+        + 2 * mu * gamma * rho * g2[1]
+        + (gamma * rho) ** 2 * g2[2]
+    )
     here, elsewhere = mu * g1[0] + gamma * rho * g1[1], rho * h1[1]
     return (
         jnp.asarray(c.noise**2 + gamma**2 + 0 * nu),
@@ -165,7 +189,9 @@ def gated_terms(c: Constants, overlaps: Any, lam: Real, gate: Gate, nodes: Nodes
     )
 
 
-def gated_partials(c: Constants, overlaps: Any, lam: Real, gate: Gate, nodes: Nodes = FINE) -> tuple[Array, ...]:
+def gated_partials(
+    c: Constants, overlaps: Any, lam: Real, gate: Gate, nodes: Nodes = FINE
+) -> tuple[Array, ...]:
     r"""Partial derivatives of the risk in the order of `Overlaps`. In $\kappa$ by parts,
     $\partial_\kappa G_{ij} = \frac m\gamma(G_{i,j+1} - jG_{i,j-1})$, which a threshold has too."""
     (g1, g2), (h1, h2) = _moments(c, overlaps.kappa, lam, gate, nodes)
@@ -176,18 +202,30 @@ def gated_partials(c: Constants, overlaps: Any, lam: Real, gate: Gate, nodes: No
     here = mu * g1[0] + gamma * rho * g1[1]
     others = 2 * (length - 1)
     return (
-        -2 * (gamma * eta * (mu * d1[1] + gamma * rho * d1[2]) + gamma**2 * (nu - rho * eta) * d1[0])
+        -2
+        * (gamma * eta * (mu * d1[1] + gamma * rho * d1[2]) + gamma**2 * (nu - rho * eta) * d1[0])
         + square * d2[0]
         + 2 * mu * gamma * rho * d2[1]
         + (gamma * rho) ** 2 * d2[2]
         + others * rho * h1[1] * (mu * d1[0] + gamma * rho * d1[1]),
         -2 * gamma**2 * g1[0],
-        2 * m * (-gamma * eta * g1[1] + mu * g2[0] + gamma * rho * g2[1] + (length - 1) * rho * h1[1] * g1[0]),
+        2
+        * m
+        * (
+            -gamma * eta * g1[1]
+            + mu * g2[0]
+            + gamma * rho * g2[1]
+            + (length - 1) * rho * h1[1] * g1[0]
+        ),
         -2 * (gamma * (mu * g1[1] + gamma * rho * g1[2]) - gamma**2 * rho * g1[0]),
         -2 * gamma**2 * eta * (g1[2] - g1[0])
         + 2 * mu * gamma * g2[1]
         + 2 * gamma**2 * rho * (g2[2] - g2[0])
-        + others * (rho * (h2[2] - h2[0]) + h1[1] * (here + rho * gamma * g1[1] + (length - 2) * rho * h1[1])),
+        + others
+        * (
+            rho * (h2[2] - h2[0])
+            + h1[1] * (here + rho * gamma * g1[1] + (length - 2) * rho * h1[1])
+        ),
     )
 
 
@@ -206,13 +244,17 @@ def oracle_excess(task: SingleLocation, lam: Real, activation: str | Activation 
 
 
 def gate_excess(c: Constants, lam: Real, gate: Gate) -> Real:
-    if not isinstance(gate.activation, str) or any(isinstance(x, jax.core.Tracer) for x in (*c, lam, gate.offset)):
+    if not isinstance(gate.activation, str) or any(
+        isinstance(x, jax.core.Tracer) for x in (*c, lam, gate.offset)
+    ):
         return _gate_excess(c, lam, gate)
     lam, offset = np.broadcast_arrays(np.asarray(lam, float), np.asarray(gate.offset, float))
     if lam.size > TRIED:
         return _named_excess(c, lam, kind_of(gate.activation), offset)
     lams, offsets = (np.pad(x.ravel(), (0, TRIED - x.size), "edge") for x in (lam, offset))
-    return np.asarray(_named_excess(c, lams, kind_of(gate.activation), offsets))[: lam.size].reshape(lam.shape)[()]
+    return np.asarray(_named_excess(c, lams, kind_of(gate.activation), offsets))[
+        : lam.size
+    ].reshape(lam.shape)[()]
 
 
 TRIED = 21 * 13
@@ -229,7 +271,10 @@ def _gate_excess(c: Constants, lam: Real, gate: Gate) -> Array:
     lam = jnp.asarray(lam, float)
     here, _, informative = gaussian_nodes(lam * c.m - gate.offset, lam * c.gamma)
     there, _, other = gaussian_nodes(0 * lam - gate.offset, lam)
-    missed, passed = (informative * (1 - gate.function(here)) ** 2).sum(-1), (other * gate.function(there) ** 2).sum(-1)
+    missed, passed = (
+        (informative * (1 - gate.function(here)) ** 2).sum(-1),
+        (other * gate.function(there) ** 2).sum(-1),
+    )
     return c.gamma**2 * missed + (c.length - 1) * passed
 
 
@@ -248,16 +293,25 @@ def tuned_gate(task: SingleLocation, activation: str | Activation, offset: bool 
     c, activation = task.constants, as_gate(activation).activation
     # From a tenth of the best linear gate's sharpness, the softest that can be best, to four times the log odds'.
     softest = linear_attention(task)[0] / 10
-    low, high = np.array([math.log(softest), 0.0]), np.array([math.log(4 * task.m / task.gamma**2), 1.5 * task.m + 2])
+    low, high = (
+        np.array([math.log(softest), 0.0]),
+        np.array([math.log(4 * task.m / task.gamma**2), 1.5 * task.m + 2]),
+    )
     sides = (21, 13) if offset else (TRIED, 1)
     for _ in range(7):  # each narrows the box fivefold
         lam = np.linspace(low[0], high[0], sides[0])
         threshold = np.linspace(low[1], high[1], sides[1]) if offset else np.zeros(1)
         lams, thresholds = np.meshgrid(np.exp(lam), threshold, indexing="ij")
         flat = lams.ravel()
-        excess = np.asarray(gate_excess(c, flat, Gate(activation, flat * thresholds.ravel()))).reshape(lams.shape)
+        excess = np.asarray(
+            gate_excess(c, flat, Gate(activation, flat * thresholds.ravel()))
+        ).reshape(lams.shape)
         i, j = np.unravel_index(np.argmin(excess), excess.shape)
-        best = Tuned(Gate(activation, float(lams[i, j] * thresholds[i, j])), float(lams[i, j]), float(excess[i, j]))
+        best = Tuned(
+            Gate(activation, float(lams[i, j] * thresholds[i, j])),
+            float(lams[i, j]),
+            float(excess[i, j]),
+        )
         width = (high - low) / 10
         centre = np.array([lam[i], thresholds[i, j]])
         low, high = centre - width, centre + width

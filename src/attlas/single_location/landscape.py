@@ -17,7 +17,13 @@ from scipy import special
 from attlas.errors import InputError, positive
 from attlas.gaussian import Real, float64, smoothed_erf, zeta, zeta_derivatives
 from attlas.single_location.descent import tangents
-from attlas.single_location.population import ORACLE, Overlaps, at_points, background_factors, partials_of_risk
+from attlas.single_location.population import (
+    ORACLE,
+    Overlaps,
+    at_points,
+    background_factors,
+    partials_of_risk,
+)
 from attlas.single_location.task import Constants, SingleLocation
 
 
@@ -60,7 +66,11 @@ def _transverse(c: Constants, kappa: Real, nu: Real, lam: Real) -> Float[Array, 
     mean, square = background_factors(lam)
     s = lam * g2
     cross = 2 * s * m * z_t + 2 * others * mean * m * e0
-    own = 2 * s**2 * z_tt + 2 * others * (square + (others - 1) * mean**2) + 4 * others * mean * s * e1
+    own = (
+        2 * s**2 * z_tt
+        + 2 * others * (square + (others - 1) * mean**2)
+        + 4 * others * mean * s * e1
+    )
     hessian = jnp.array(
         [
             [2 * m**2 * z, -2 * s * m * e1, cross],
@@ -71,7 +81,9 @@ def _transverse(c: Constants, kappa: Real, nu: Real, lam: Real) -> Float[Array, 
     metric = jnp.array([[1.0, 0.0, kappa], [0.0, 1.0, nu], [kappa, nu, 2.0]])
     gradient = partials_of_risk(c, Overlaps(kappa, nu, 0.0, 0.0, 0.0), lam)
     r_k, r_n = gradient.kappa, gradient.nu
-    drift = jnp.array([[-nu * r_n, 0.0, 0.0], [0.0, -kappa * r_k, 0.0], [r_k, r_n, -(kappa * r_k + nu * r_n)]])
+    drift = jnp.array(
+        [[-nu * r_n, 0.0, 0.0], [0.0, -kappa * r_k, 0.0], [r_k, r_n, -(kappa * r_k + nu * r_n)]]
+    )
     return metric @ hessian + drift
 
 
@@ -139,7 +151,9 @@ def corner_rate(task: SingleLocation, lam: Float[ArrayLike, "*#s"]) -> Real:
 @float64
 def stability(task: SingleLocation, overlaps: Overlaps, lam: float) -> Float[np.ndarray, " 5"]:
     """Real parts of the eigenvalues of the flow's derivative at a fixed point, ascending: all negative where it attracts."""
-    return np.sort(np.linalg.eigvals(np.asarray(jacobian(task.constants, overlaps.checked(), lam))).real)
+    return np.sort(
+        np.linalg.eigvals(np.asarray(jacobian(task.constants, overlaps.checked(), lam))).real
+    )
 
 
 def stable_step(task: SingleLocation, lam: float) -> float:

@@ -27,13 +27,7 @@ from attlas.gaussian import Real, float64, stream
 from attlas.scan import Trajectory, drive, iterate
 from attlas.single_location.descent import as_dataset, as_starts, as_vectors, move, with_settings
 from attlas.single_location.gates import Activation, Gate, as_head, predict
-from attlas.single_location.population import (
-    Overlaps,
-    at_points,
-    closed,
-    draw_loss,
-    total_risk,
-)
+from attlas.single_location.population import Overlaps, at_points, closed, draw_loss, total_risk
 from attlas.single_location.schedules import Schedule, as_schedule, values_at
 from attlas.single_location.task import Constants, SingleLocation, draw_batch
 
@@ -70,8 +64,12 @@ def descend_online(
     _differentiable(head)
     batch_size, steps = whole("batch_size", batch_size, 1), whole("steps", steps, 0)
     record_every, seed = whole("record_every", record_every, 1), whole("seed", seed, 0)
-    schedules = _single(lam=as_schedule("lam", lam, steps), step_size=as_schedule("step_size", step_size, steps))
-    path = simulate(task, overlaps, head, schedules, batch_size, steps, seed, record_every, progress)
+    schedules = _single(
+        lam=as_schedule("lam", lam, steps), step_size=as_schedule("step_size", step_size, steps)
+    )
+    path = simulate(
+        task, overlaps, head, schedules, batch_size, steps, seed, record_every, progress
+    )
     data = _reported(path, task, head, schedules[0], steps, seed)
     return with_settings(data, task, lam=lam, step_size=step_size, batch_size=batch_size, seed=seed)
 
@@ -92,24 +90,36 @@ def descend_online_vectors(
     """The same descent on the vectors themselves, with whole tokens and automatic gradients: the reference."""
     head = as_head(activation)
     _differentiable(head)
-    batch_size, steps, seed = whole("batch_size", batch_size, 1), whole("steps", steps, 0), whole("seed", seed, 0)
-    schedules = _single(lam=as_schedule("lam", lam, steps), step_size=as_schedule("step_size", step_size, steps))
+    batch_size, steps, seed = (
+        whole("batch_size", batch_size, 1),
+        whole("steps", steps, 0),
+        whole("seed", seed, 0),
+    )
+    schedules = _single(
+        lam=as_schedule("lam", lam, steps), step_size=as_schedule("step_size", step_size, steps)
+    )
     path = simulate_vectors(task, k, v, head, schedules, batch_size, steps, seed, record_every)
     return _reported(path, task, head, schedules[0], steps, seed)
 
 
 def _differentiable(head: Gate | None) -> None:
     if head is not None and head.activation == "step":
-        raise InputError("activation = 'step': it has no derivative, and descent on samples would never move k")
+        raise InputError(
+            "activation = 'step': it has no derivative, and descent on samples would never move k"
+        )
     if head is not None and np.ndim(head.offset):
-        raise InputError(f"offset has the shape {np.shape(head.offset)}: online descent takes one value for all starts")
+        raise InputError(
+            f"offset has the shape {np.shape(head.offset)}: online descent takes one value for all starts"
+        )
 
 
 def _single(**schedules: Any) -> tuple[Schedule, Schedule]:
     for name, schedule in schedules.items():
         shape = np.shape(schedule(jnp.asarray(0)))
         if shape:
-            raise InputError(f"{name} has the shape {shape}: online descent takes one value for all starts")
+            raise InputError(
+                f"{name} has the shape {shape}: online descent takes one value for all starts"
+            )
     return schedules["lam"], schedules["step_size"]
 
 
@@ -160,7 +170,11 @@ def simulate(
     repeats = len(start.kappa)
     groups = -(-repeats // LANES)
     # Padding lanes repeat the last start and are thrown away.
-    lanes = np.pad(np.stack([np.asarray(x, float) for x in start]), ((0, 0), (0, groups * LANES - repeats)), "edge")
+    lanes = np.pad(
+        np.stack([np.asarray(x, float) for x in start]),
+        ((0, 0), (0, groups * LANES - repeats)),
+        "edge",
+    )
     args = Args(
         Constants(*(float(x) for x in task.constants)),
         np.zeros((task.length, batch_size), np.float32),
@@ -169,7 +183,9 @@ def simulate(
     )
     # As arrays, so that one compiled program serves every schedule.
     lam, alpha = (values_at(schedule, np.arange(steps)) for schedule in schedules)
-    whole = BLOCK if batch_size * (task.length + 1) <= 1000 else SHORT[1]  # or a block would fill the memory
+    whole = (
+        BLOCK if batch_size * (task.length + 1) <= 1000 else SHORT[1]
+    )  # or a block would fill the memory
     block = next((size for size in SHORT if steps <= size), whole)
 
     def group(number: int) -> Trajectory:
@@ -184,12 +200,25 @@ def simulate(
                 progress(done, groups * steps)
 
         return drive(
-            step, prepare, state, args, draw, steps=steps, block=block, record_every=record_every, progress=tell
+            step,
+            prepare,
+            state,
+            args,
+            draw,
+            steps=steps,
+            block=block,
+            record_every=record_every,
+            progress=tell,
         )
 
     with jax.enable_x64(True):
         paths = [group(number) for number in range(groups)]
-    joined = Overlaps(*(np.concatenate(x, -1)[:, :repeats] for x in zip(*(p.observed for p in paths), strict=True)))
+    joined = Overlaps(
+        *(
+            np.concatenate(x, -1)[:, :repeats]
+            for x in zip(*(p.observed for p in paths), strict=True)
+        )
+    )
     survived = np.concatenate([p.survived for p in paths])[:repeats]
     return Trajectory(paths[0].steps, joined, jax.tree.map(lambda x: x[-1], joined), survived)
 
@@ -206,14 +235,21 @@ def _draw(
 ) -> Raw:
     """Numbers of one block from streams of their own, step after step. One pair of words makes two Gaussians: one pair for
     each token, then one for each example's target with one of the five of the frame."""
-    stream, lengths = (np.random.SFC64(np.random.SeedSequence(seed, spawn_key=(group, block, use))) for use in (0, 1))
+    stream, lengths = (
+        np.random.SFC64(np.random.SeedSequence(seed, spawn_key=(group, block, use)))
+        for use in (0, 1)
+    )
     halves = np.array([[max(task.dim - n, 0) / 2] for n in (4, 5)])
-    chi = np.sqrt(2 * np.random.Generator(lengths).standard_gamma(halves, (steps, 2, LANES))).astype(np.float32)
+    chi = np.sqrt(
+        2 * np.random.Generator(lengths).standard_gamma(halves, (steps, 2, LANES))
+    ).astype(np.float32)
     pairs = batch_size * task.length + max(batch_size, 5)
     words = stream.random_raw(steps * pairs * LANES).view(np.uint32).reshape(steps, 2, pairs, LANES)
     here = slice(block * steps, (block + 1) * steps)
     short = (0, steps - len(alpha[here]))
-    return Raw(words, chi, np.pad(lam[here], short, "edge").astype(np.float32), np.pad(alpha[here], short))
+    return Raw(
+        words, chi, np.pad(lam[here], short, "edge").astype(np.float32), np.pad(alpha[here], short)
+    )
 
 
 def prepare(raw: Raw, args: Args) -> Inputs:
@@ -350,10 +386,17 @@ def simulate_vectors(
         stars = (np.asarray(star, np.float32) for star in (task.k_star, task.v_star))
         law = None if task.prior is None else np.asarray(task.prior, np.float32)
         args = (
-            _keys(seed, np.arange(len(state[0]))), np.zeros((batch_size, task.length, 0), np.float32), task.constants,
-            *stars, law, head, *schedules,
-        )  # fmt: skip
-        return iterate(step_vectors, observe_vectors, state, args, steps=steps, record_every=record_every)
+            _keys(seed, np.arange(len(state[0]))),
+            np.zeros((batch_size, task.length, 0), np.float32),
+            task.constants,
+            *stars,
+            law,
+            head,
+            *schedules,
+        )
+        return iterate(
+            step_vectors, observe_vectors, state, args, steps=steps, record_every=record_every
+        )
 
 
 @jax.jit
@@ -365,7 +408,9 @@ def step_vectors(t: Array, x: tuple[Array, Array], args: Any) -> tuple[Array, Ar
     keys, shape, constants, k_star, v_star, law, head, lam, step_size = args
 
     def loss(x: tuple[Array, Array], key: Array) -> Array:
-        batch = draw_batch(key, (*shape.shape[:2], len(k_star)), jnp.float32, constants, k_star, v_star, law)
+        batch = draw_batch(
+            key, (*shape.shape[:2], len(k_star)), jnp.float32, constants, k_star, v_star, law
+        )
         prediction = predict(batch.tokens, x[0], x[1], lam(t), "softmax" if head is None else head)
         return ((prediction - batch.target) ** 2).mean()
 
@@ -405,5 +450,8 @@ def batch_risk(
     """Mean loss of heads with these overlaps [step, repeat] on one batch of `samples` sequences, the same for all."""
     head, samples = as_head(activation), whole("samples", samples, 1)
     rows = np.stack(np.broadcast_arrays(*overlaps, lam), 1)
-    losses = (draw_loss(stream(key), samples, task.constants, Overlaps(*row[:5]), row[5], head) for row in rows)
+    losses = (
+        draw_loss(stream(key), samples, task.constants, Overlaps(*row[:5]), row[5], head)
+        for row in rows
+    )
     return np.stack([loss.mean(-1) for loss in losses])

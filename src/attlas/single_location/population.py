@@ -11,7 +11,16 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Float
 
 from attlas.errors import InputError, positive, whole
-from attlas.gaussian import Estimate, Quadrature, Real, averaged, float64, smoothed_erf, zeta, zeta_derivatives
+from attlas.gaussian import (
+    Estimate,
+    Quadrature,
+    Real,
+    averaged,
+    float64,
+    smoothed_erf,
+    zeta,
+    zeta_derivatives,
+)
 from attlas.single_location.gates import (
     CHECKS,
     ERF,
@@ -53,7 +62,9 @@ class Overlaps(NamedTuple):
 
     @classmethod
     @float64
-    def of(cls, k: Float[ArrayLike, "*s dim"], v: Float[ArrayLike, "*s dim"], task: SingleLocation) -> "Overlaps":
+    def of(
+        cls, k: Float[ArrayLike, "*s dim"], v: Float[ArrayLike, "*s dim"], task: SingleLocation
+    ) -> "Overlaps":
         """The overlaps of vectors `k` and `v` with the stars of `task`."""
         k, v = (x if isinstance(x, jax.core.Tracer) else np.asarray(x, float) for x in (k, v))
         unit_vectors(k, v)
@@ -74,7 +85,12 @@ class Overlaps(NamedTuple):
         """Gram matrix of (k*, v*, k, v)."""
         kappa, nu, theta, eta, rho = np.broadcast_arrays(*(np.asarray(x, float) for x in self))
         one, zero = np.ones_like(kappa), np.zeros_like(kappa)
-        rows = [[one, zero, kappa, theta], [zero, one, eta, nu], [kappa, eta, one, rho], [theta, nu, rho, one]]
+        rows = [
+            [one, zero, kappa, theta],
+            [zero, one, eta, nu],
+            [kappa, eta, one, rho],
+            [theta, nu, rho, one],
+        ]
         return np.moveaxis(np.array(rows), (0, 1), (-2, -1))
 
     def checked(self) -> "Overlaps":
@@ -83,7 +99,9 @@ class Overlaps(NamedTuple):
             return self
         gram = self.gram()
         if not np.isfinite(gram).all():
-            raise InputError(f"overlaps {_show(self, ~np.isfinite(gram).all((-2, -1)))} are not finite")
+            raise InputError(
+                f"overlaps {_show(self, ~np.isfinite(gram).all((-2, -1)))} are not finite"
+            )
         # Rounding in the last digits of unit vectors moves an eigenvalue by as much.
         broken = np.linalg.eigvalsh(gram)[..., 0] < -1e-9
         if broken.any():
@@ -94,7 +112,9 @@ class Overlaps(NamedTuple):
         return self
 
 
-def heads_with(overlaps: Overlaps, dim: int) -> tuple[Float[np.ndarray, "*s dim"], Float[np.ndarray, "*s dim"]]:
+def heads_with(
+    overlaps: Overlaps, dim: int
+) -> tuple[Float[np.ndarray, "*s dim"], Float[np.ndarray, "*s dim"]]:
     """Unit vectors k and v with the given overlaps around the stars e_1 and e_2."""
     gram = overlaps.checked().gram()
     kappa, nu, theta, eta, rho = np.broadcast_arrays(*(np.asarray(x, float) for x in overlaps))
@@ -111,8 +131,14 @@ ORACLE = Overlaps(1.0, 1.0, 0.0, 0.0, 0.0)
 
 
 def _show(overlaps: Overlaps, where: np.ndarray | np.bool_) -> str:
-    values = (np.broadcast_to(np.asarray(x, float), where.shape)[where].ravel()[0] for x in overlaps)
-    return "(" + ", ".join(f"{name}={x:g}" for name, x in zip(overlaps._fields, values, strict=True)) + ")"
+    values = (
+        np.broadcast_to(np.asarray(x, float), where.shape)[where].ravel()[0] for x in overlaps
+    )
+    return (
+        "("
+        + ", ".join(f"{name}={x:g}" for name, x in zip(overlaps._fields, values, strict=True))
+        + ")"
+    )
 
 
 class RiskTerms(NamedTuple):
@@ -142,19 +168,26 @@ def risk(
     if gate is not None and not isinstance(value, jax.core.Tracer):
         error = risk_quadrature(task, overlaps, lam, gate).error
         if not (error <= 1e-6 * (1 + abs(value))).all():
-            warnings.warn(f"the quadrature of this gate is off by up to {float(jnp.max(error)):.1g}", stacklevel=3)
+            warnings.warn(
+                f"the quadrature of this gate is off by up to {float(jnp.max(error)):.1g}",
+                stacklevel=3,
+            )
     return value
 
 
 @float64
 def risk_quadrature(
-    task: SingleLocation, overlaps: Overlaps, lam: Float[ArrayLike, "*#s"], activation: str | Activation | Gate
+    task: SingleLocation,
+    overlaps: Overlaps,
+    lam: Float[ArrayLike, "*#s"],
+    activation: str | Activation | Gate,
 ) -> Quadrature:
     """`risk` by quadrature, for erf too, with an estimate of the quadrature's error: three times what other nodes and
     further ends change. A jump far from 0, where no node is placed for it, can hide from all of them."""
     gate, lam = as_gate(activation), positive("lam", lam)
     fine, *others = (
-        at_points(total_risk, task.constants, overlaps.checked(), lam, gate, nodes) for nodes in (FINE, *CHECKS)
+        at_points(total_risk, task.constants, overlaps.checked(), lam, gate, nodes)
+        for nodes in (FINE, *CHECKS)
     )
     return Quadrature(fine, 3 * sum(abs(fine - other) for other in others))
 
@@ -180,12 +213,18 @@ def risk_gradient(
 ) -> Overlaps:
     """Partial derivatives of `risk` in the five overlaps, in closed form or by the same quadrature."""
     gate = closed(as_gate(activation))
-    return at_points(partials_of_risk, task.constants, overlaps.checked(), positive("lam", lam), gate)
+    return at_points(
+        partials_of_risk, task.constants, overlaps.checked(), positive("lam", lam), gate
+    )
 
 
 def closed(gate: Gate) -> Gate | None:
     """The gate, or nothing where the closed forms of erf apply."""
-    return None if gate.activation == "erf" and isinstance(gate.offset, int | float) and gate.offset == 0 else gate
+    return (
+        None
+        if gate.activation == "erf" and isinstance(gate.offset, int | float) and gate.offset == 0
+        else gate
+    )
 
 
 POINTS = 256
@@ -194,7 +233,12 @@ POINTS = 256
 
 @float64
 def at_points(
-    formula: Callable[..., Any], c: Constants, overlaps: Overlaps, lam: Real, gate: Gate | None = None, *nodes: Nodes
+    formula: Callable[..., Any],
+    c: Constants,
+    overlaps: Overlaps,
+    lam: Real,
+    gate: Gate | None = None,
+    *nodes: Nodes,
 ) -> Any:
     """`formula(c, overlaps, lam, gate)`, which works point by point, where all are arrays that broadcast; what JAX is
     tracing goes through as it is."""
@@ -207,12 +251,16 @@ def at_points(
     shape, size = arrays[0].shape, arrays[0].size
     flat = np.stack([x.ravel() for x in arrays])
     rows = np.pad(flat, ((0, 0), (0, -size % POINTS)), "edge").reshape(len(flat), -1, POINTS)
-    parts = [formula(Constants(*x[:4]), Overlaps(*x[4:9]), x[9], *options) for x in rows.swapaxes(0, 1)]
+    parts = [
+        formula(Constants(*x[:4]), Overlaps(*x[4:9]), x[9], *options) for x in rows.swapaxes(0, 1)
+    ]
     return jax.tree.map(lambda *x: np.concatenate(x)[:size].reshape(shape), *parts)
 
 
 @functools.partial(jax.jit, static_argnames="nodes")
-def total_risk(c: Constants, overlaps: Overlaps, lam: Real, gate: Gate | None = None, nodes: Nodes = FINE) -> Array:
+def total_risk(
+    c: Constants, overlaps: Overlaps, lam: Real, gate: Gate | None = None, nodes: Nodes = FINE
+) -> Array:
     return sum(terms_of_risk(c, overlaps, lam, gate, nodes), start=jnp.zeros(()))
 
 
@@ -240,12 +288,17 @@ def terms_of_risk(
         + 2 * s * rho * m * theta * z_t
         + (s * rho) ** 2 * z_tt,
         background=(length - 1) * (zeta(0.0, lam) + square * rho**2),
-        coupling=(length - 1) * mean * rho * (2 * (m * theta * e0 + s * rho * e1) + (length - 2) * mean * rho),
+        coupling=(length - 1)
+        * mean
+        * rho
+        * (2 * (m * theta * e0 + s * rho * e1) + (length - 2) * mean * rho),
     )
 
 
 @jax.jit
-def partials_of_risk(c: Constants, overlaps: Overlaps, lam: Real, gate: Gate | None = None) -> Overlaps:
+def partials_of_risk(
+    c: Constants, overlaps: Overlaps, lam: Real, gate: Gate | None = None
+) -> Overlaps:
     if gate is not None:
         return Overlaps(*gated_partials(c, overlaps, lam, gate))
     kappa, nu, theta, eta, rho = (jnp.asarray(x) for x in overlaps)
@@ -302,7 +355,9 @@ def sampled_risk(
     All points share their random numbers, so that differences between them are sharper than either.
     """
     head = as_head(activation)
-    arrays = np.broadcast_arrays(*(np.asarray(x, float) for x in (*overlaps.checked(), positive("lam", lam))))
+    arrays = np.broadcast_arrays(
+        *(np.asarray(x, float) for x in (*overlaps.checked(), positive("lam", lam)))
+    )
     args = (task.constants, Overlaps(*arrays[:5]), arrays[5])
     return averaged(draw_loss, key, whole("samples", samples, 2), *args, head)
 
@@ -326,7 +381,9 @@ def draw_projected(
     lam, rho = lam[..., None], overlaps.rho[..., None]
     a, b, target = _draw_informative(generator, block, c, overlaps)
     slope = np.sqrt(np.maximum(1 - rho**2, 0))
-    weighted, total, top = (b, np.ones(()), lam * a) if head is None else (head.values(a, lam) * b, 0, 0)
+    weighted, total, top = (
+        (b, np.ones(()), lam * a) if head is None else (head.values(a, lam) * b, 0, 0)
+    )
     for _ in range(1, int(c.length)):
         a, g = generator.standard_normal((2, block))
         b = rho * a + slope * g
@@ -345,8 +402,12 @@ def _draw_informative(
     """Products of the informative token with k and v, and the target."""
     kappa, nu, theta, eta, rho = overlaps
     one = np.ones_like(rho)
-    gram = np.stack([np.stack(row, -1) for row in ([one, rho, eta], [rho, one, nu], [eta, nu, one])], -2)
-    values, vectors = np.linalg.eigh(gram)  # a root that also exists where the Gram matrix is singular
+    gram = np.stack(
+        [np.stack(row, -1) for row in ([one, rho, eta], [rho, one, nu], [eta, nu, one])], -2
+    )
+    values, vectors = np.linalg.eigh(
+        gram
+    )  # a root that also exists where the Gram matrix is singular
     root = vectors * np.sqrt(np.maximum(values, 0))[..., None, :]
     a, b, y = np.moveaxis(c.gamma * root @ generator.standard_normal((3, block)), -2, 0)
     noise = c.noise * generator.standard_normal(block)

@@ -88,7 +88,9 @@ def as_schedule(name: str, value: Any, steps: int) -> Schedule:
         try:
             schedule = Constant(np.asarray(value, float))
         except (TypeError, ValueError):
-            raise InputError(f"{name} = {value!r}: it must be a positive number or a schedule") from None
+            raise InputError(
+                f"{name} = {value!r}: it must be a positive number or a schedule"
+            ) from None
     here = values_at(schedule, np.arange(1 if isinstance(schedule, Constant) else steps + 1))
     wrong = np.argwhere(~(np.isfinite(here) & (here > 0)))
     if wrong.size:
@@ -112,7 +114,9 @@ def values_at(schedule: Any, times: np.ndarray) -> np.ndarray:
         return decay.at(times)
     blocks = (times[first : first + LOOKED_UP] for first in range(0, len(times), LOOKED_UP))
     padded = (np.pad(block, (0, LOOKED_UP - len(block)), "edge") for block in blocks)
-    return np.concatenate([np.asarray(_values(schedule, block), float) for block in padded])[: len(times)]
+    return np.concatenate([np.asarray(_values(schedule, block), float) for block in padded])[
+        : len(times)
+    ]
 
 
 def named_schedule(kind: str, start: float, *, end: float, rate: float, steps: int) -> Schedule:
@@ -123,5 +127,7 @@ def named_schedule(kind: str, start: float, *, end: float, rate: float, steps: i
         "geometric": GeometricDecay(start, end, steps),
     }
     if kind not in kinds:
-        raise InputError(f"schedule = {kind!r}: it must be one of {', '.join(kinds)}.{near(kind, kinds)}")
+        raise InputError(
+            f"schedule = {kind!r}: it must be one of {', '.join(kinds)}.{near(kind, kinds)}"
+        )
     return kinds[kind]

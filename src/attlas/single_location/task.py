@@ -71,7 +71,9 @@ class SingleLocation:
     @property
     def location_law(self) -> Float[np.ndarray, " length"]:
         """Probability of each place to be the informative one."""
-        return np.full(self.length, 1 / self.length) if self.prior is None else np.asarray(self.prior)
+        return (
+            np.full(self.length, 1 / self.length) if self.prior is None else np.asarray(self.prior)
+        )
 
     @functools.cached_property
     def _stars(self) -> tuple[np.ndarray, np.ndarray]:
@@ -99,7 +101,13 @@ class SingleLocation:
         with jax.enable_x64(True):
             law = None if self.prior is None else jnp.asarray(self.prior)
             return draw_batch(
-                key, shape, dtype, self.constants, self.k_star.astype(dtype), self.v_star.astype(dtype), law
+                key,
+                shape,
+                dtype,
+                self.constants,
+                self.k_star.astype(dtype),
+                self.v_star.astype(dtype),
+                law,
             )
 
     def bayes_logits(
@@ -109,9 +117,15 @@ class SingleLocation:
         - \frac12(\gamma^{-2} - 1)|x_l|^2$: softmax attention with a norm term, and without one at $\gamma = 1$."""
         scores = self.m / self.gamma**2 * tokens @ self.k_star.astype(tokens.dtype)
         norms = (self.gamma**-2 - 1) / 2 * (tokens**2).sum(-1)
-        return scores - norms if self.prior is None else scores - norms + jnp.log(jnp.asarray(self.prior, tokens.dtype))
+        return (
+            scores - norms
+            if self.prior is None
+            else scores - norms + jnp.log(jnp.asarray(self.prior, tokens.dtype))
+        )
 
-    def bayes_predict(self, tokens: Float[Array | np.ndarray, "*n length dim"]) -> Float[Array, "*n"]:
+    def bayes_predict(
+        self, tokens: Float[Array | np.ndarray, "*n length dim"]
+    ) -> Float[Array, "*n"]:
         r"""The best prediction that knows $k^*, v^*$ but not the place:
         $E[Y \mid X] = \sum_l \mathrm{softmax}(\ell)_l \langle x_l, v^*\rangle$."""
         weights = jax.nn.softmax(self.bayes_logits(tokens), axis=-1)
@@ -124,7 +138,9 @@ class SingleLocation:
 
     def linear_predict(self, tokens: Float[Array, "*n length dim"]) -> Float[Array, "*n"]:
         """The best linear prediction, with the `linear_weights`."""
-        return (tokens @ self.v_star.astype(tokens.dtype)) @ self.linear_weights().astype(tokens.dtype)
+        return (tokens @ self.v_star.astype(tokens.dtype)) @ self.linear_weights().astype(
+            tokens.dtype
+        )
 
     def constant_risk(self) -> float:
         r"""Risk of predicting 0, $\varepsilon^2 + \gamma^2$."""
@@ -133,7 +149,9 @@ class SingleLocation:
     def linear_risk(self) -> float:
         r"""Risk of the best linear predictor, $\varepsilon^2 + \gamma^2 - \sum_l p_l\gamma^2 c_l$ with its weights $c$;
         $\varepsilon^2 + \gamma^2 - \frac{\gamma^4}{\gamma^2 + L - 1}$ where the place is uniform (Proposition 3)."""
-        return self.constant_risk() - self.gamma**2 * float(self.location_law @ self.linear_weights())
+        return self.constant_risk() - self.gamma**2 * float(
+            self.location_law @ self.linear_weights()
+        )
 
     def oracle_risk(self, lam: Float[ArrayLike, "*#s"]) -> Real:
         r"""Risk of the head with $k = k^*$ and $v = v^*$ (Theorem 1 at the oracle)."""
@@ -160,17 +178,29 @@ def _probabilities(prior: Any, length: int) -> tuple[float, ...]:
     try:
         p = np.asarray(prior, float)
     except (TypeError, ValueError):
-        raise InputError(f"prior = {prior!r}: it must be a list of {length} probabilities") from None
+        raise InputError(
+            f"prior = {prior!r}: it must be a list of {length} probabilities"
+        ) from None
     if p.shape != (length,):
-        raise InputError(f"prior has the shape {p.shape}: it must have one probability for each of {length} places")
+        raise InputError(
+            f"prior has the shape {p.shape}: it must have one probability for each of {length} places"
+        )
     if not ((p >= 0).all() and abs(p.sum() - 1) < 1e-9):
-        raise InputError(f"prior = {p.tolist()}: it must be probabilities, 0 or larger with the sum 1")
+        raise InputError(
+            f"prior = {p.tolist()}: it must be probabilities, 0 or larger with the sum 1"
+        )
     return tuple(p.tolist())
 
 
 @functools.partial(jax.jit, static_argnames=("shape", "dtype"))
 def draw_batch(
-    key: Array, shape: tuple[int, int, int], dtype: Any, c: Constants, k_star: Array, v_star: Array, law: Array | None
+    key: Array,
+    shape: tuple[int, int, int],
+    dtype: Any,
+    c: Constants,
+    k_star: Array,
+    v_star: Array,
+    law: Array | None,
 ) -> Batch:
     samples, length, _ = shape
     places, background, noise = jax.random.split(key, 3)
@@ -181,6 +211,10 @@ def draw_batch(
         location = (jnp.cumsum(law)[:-1] <= place[:, None]).sum(-1, dtype=jnp.int32)
     tokens = jax.random.normal(background, shape, dtype)
     informative = jnp.arange(length) == location[:, None]
-    tokens = jnp.where(informative[..., None], c.m * k_star + c.gamma * tokens, tokens).astype(dtype)
-    target = jnp.where(informative, tokens @ v_star, 0).sum(-1) + c.noise * jax.random.normal(noise, (samples,), dtype)
+    tokens = jnp.where(informative[..., None], c.m * k_star + c.gamma * tokens, tokens).astype(
+        dtype
+    )
+    target = jnp.where(informative, tokens @ v_star, 0).sum(-1) + c.noise * jax.random.normal(
+        noise, (samples,), dtype
+    )
     return Batch(tokens, target.astype(dtype), location)

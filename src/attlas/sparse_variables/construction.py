@@ -61,7 +61,10 @@ class Embedding(ABC):
     ) -> Float[np.ndarray, "rows n"]:
         """Inner products of combinations of the anchors with every place and the special vectors."""
         weights = self.anchors(support).T @ coefficients
-        chunks = [self.places(i, min(i + CHUNK, self.length)) @ weights for i in range(0, self.length, CHUNK)]
+        chunks = [
+            self.places(i, min(i + CHUNK, self.length)) @ weights
+            for i in range(0, self.length, CHUNK)
+        ]
         return np.concatenate([*chunks, self.special() @ weights])
 
 
@@ -107,7 +110,9 @@ class RandomDirections(Embedding):
         whole("length", self.length, 1), whole("dim", self.dim, 2)
 
     def _drawn(self, block: int, rows: int) -> Float[np.ndarray, "rows dim"]:
-        draws = np.random.Generator(np.random.Philox(key=[self.seed, block])).standard_normal((rows, self.dim))
+        draws = np.random.Generator(np.random.Philox(key=[self.seed, block])).standard_normal(
+            (rows, self.dim)
+        )
         return draws / np.linalg.norm(draws, axis=1, keepdims=True)
 
     def special(self) -> Float[np.ndarray, "3 dim"]:
@@ -158,7 +163,11 @@ class Construction:
     @functools.cached_property
     def _tables(
         self,
-    ) -> tuple[Float[np.ndarray, "2 length"], Float[np.ndarray, "2 length r"], Float[np.ndarray, " columns"]]:
+    ) -> tuple[
+        Float[np.ndarray, "2 length"],
+        Float[np.ndarray, "2 length r"],
+        Float[np.ndarray, " columns"],
+    ]:
         r"""Weights $e^{score}$ and values of each (bit, place), relative to the largest weight, and of [CLS]."""
         columns = np.column_stack([self.score, self.read])
         found = self.embedding.products(self.task.support, columns)
@@ -173,7 +182,9 @@ class Construction:
         r"""$\sum_t p_t\,\text{read}(x_t)$ for sequences of bits, from tables: one product a chunk of places."""
         bits = self._checked(bits)
         weight, values, cls = self._tables
-        columns = np.concatenate([np.ones((2, self.task.length, 1)), values], -1) * weight[..., None]
+        columns = (
+            np.concatenate([np.ones((2, self.task.length, 1)), values], -1) * weight[..., None]
+        )
         total = cls[0] * np.append(1.0, cls[1:]) + np.zeros((*bits.shape[:-1], 1))
         for i in range(0, self.task.length, CHUNK):
             part, here = bits[..., i : i + CHUNK].astype(float), columns[:, i : i + CHUNK]
@@ -200,9 +211,13 @@ class Construction:
     def _checked(self, bits: ArrayLike) -> np.ndarray:
         bits = np.asarray(bits)
         if bits.shape[-1:] != (self.task.length,):
-            raise InputError(f"bits have the shape {bits.shape}: the last axis must be {self.task.length} long")
+            raise InputError(
+                f"bits have the shape {bits.shape}: the last axis must be {self.task.length} long"
+            )
         if not np.isin(bits, (0, 1)).all():
-            raise InputError(f"bits have the value {bits[~np.isin(bits, (0, 1))][0]!r}: they must be 0 or 1")
+            raise InputError(
+                f"bits have the value {bits[~np.isin(bits, (0, 1))][0]!r}: they must be 0 or 1"
+            )
         return bits
 
     # --- as a module ---
@@ -213,7 +228,9 @@ class Construction:
         return self._norm(self.score)
 
     def _norm(self, coefficients: np.ndarray) -> float:
-        return float(np.sqrt(2 * coefficients @ self.embedding.gram(self.task.support) @ coefficients))
+        return float(
+            np.sqrt(2 * coefficients @ self.embedding.gram(self.task.support) @ coefficients)
+        )
 
     @functools.cached_property
     def value_norms(self) -> Float[np.ndarray, " k"]:
@@ -290,7 +307,9 @@ class Construction:
                 value = lower
 
         pairs = list(zip(fixed_worth, fixed_weight, strict=True))
-        return np.array([least(1.0, *pair) for pair in pairs]), np.array([least(-1.0, *pair) for pair in pairs])
+        return np.array([least(1.0, *pair) for pair in pairs]), np.array(
+            [least(-1.0, *pair) for pair in pairs]
+        )
 
     @property
     def out_norm(self) -> float:
@@ -305,10 +324,17 @@ class Construction:
         with jax.enable_x64(True):
             key, query, value, out = map(
                 jnp.asarray,
-                (anchors @ self.score[:, None], anchors[:, -1:], anchors @ self.read @ self.mix, self.out[:, None]),
+                (
+                    anchors @ self.score[:, None],
+                    anchors[:, -1:],
+                    anchors @ self.read @ self.mix,
+                    self.out[:, None],
+                ),
             )
             head = attention.TransformerHead(key, query, value, out, activation)
-            return attention.ReadOut(attention.Layer(head), query[:, 0] / 2, jnp.ones(1), attend=self.attend)
+            return attention.ReadOut(
+                attention.Layer(head), query[:, 0] / 2, jnp.ones(1), attend=self.attend
+            )
 
     def embed(self, bits: ArrayLike) -> Float[np.ndarray, "*n length dim"]:
         r"""The tokens $(v_t + e_{b_t})/\sqrt2$; of size T d each, so for short contexts."""
@@ -318,7 +344,9 @@ class Construction:
             raise InputError(
                 f"the tokens are {size:,} numbers: at most {1 << 27:,} are written out; the head itself needs none of them"
             )
-        return (self.embedding.places(0, self.task.length) + self.embedding.special()[bits.astype(int)]) / np.sqrt(2)
+        return (
+            self.embedding.places(0, self.task.length) + self.embedding.special()[bits.astype(int)]
+        ) / np.sqrt(2)
 
     def capacity(self, constant: str = "paper", *, count_parameters: bool = True) -> Capacity:
         """The bound for all heads with these norms; without `count_parameters`, by covers that know no dimension."""
@@ -339,11 +367,18 @@ class Construction:
             found = read_out(head_block(norms, tokens, constant), 1.0, self.radius, out_dim=1)
         else:
             value = self._norm(self.read @ self.mix @ self.out)
-            found = class_of(collapsed_head(self.score_norm, value, tokens, dim, constant), self.radius)
+            found = class_of(
+                collapsed_head(self.score_norm, value, tokens, dim, constant), self.radius
+            )
         return found if count_parameters else found.dimension_free()
 
     def samples_scaling(
-        self, gap: float = 0.5, delta: float = 0.05, constant: str = "paper", *, count_parameters: bool = False
+        self,
+        gap: float = 0.5,
+        delta: float = 0.05,
+        constant: str = "paper",
+        *,
+        count_parameters: bool = False,
     ) -> dict[str, float]:
         """Exponents of the samples that the bound asks for, in the length and in the sparsity: from this head to the one of the same
         kind for twice the length, and for one relevant place more where the function has a name. Orthonormal embeddings."""
@@ -359,7 +394,9 @@ class Construction:
         if isinstance(task.function, str):
             free = next(i for i in range(longer.length) if i not in task.support)
             wider = SparseBoolean(longer.length, (*task.support, free), task.function)
-            found["sparsity"] = (asked(wider) - asked(longer)) / np.log((task.sparsity + 1) / task.sparsity)
+            found["sparsity"] = (asked(wider) - asked(longer)) / np.log(
+                (task.sparsity + 1) / task.sparsity
+            )
         return {name: float(value) for name, value in found.items()}
 
 
@@ -392,7 +429,9 @@ def _sharp(
             f"dim = {embedding.dim}: an irrelevant place has the product {coherence:.2f} with the direction of the relevant ones, whose own is"
             f" 1, and it must be below {most:g}; 4 s ln T = {4 * task.sparsity * np.log(task.length):.0f} dimensions or more will do for a threshold"
         )
-    beta = scipy.optimize.brentq(lambda beta: advantage(others, beta), -50.0, 1e6, xtol=1e-13, rtol=1e-15)
+    beta = scipy.optimize.brentq(
+        lambda beta: advantage(others, beta), -50.0, 1e6, xtol=1e-13, rtol=1e-15
+    )
     return coefficients @ np.array([beta, 1.0])
 
 
@@ -426,7 +465,9 @@ def _level_reader(
     return read, special.softmax(found[:, 0]) @ found[:, 1:]
 
 
-def threshold_head(task: SparseBoolean, *, sharpness: float = 2.0, embedding: Embedding | None = None) -> Construction:
+def threshold_head(
+    task: SparseBoolean, *, sharpness: float = 2.0, embedding: Embedding | None = None
+) -> Construction:
     r"""And, or, majority, any "at least $k_0$ ones": attention on the relevant places, the value being the bit less a threshold.
 
     With orthonormal embeddings $u = \beta\sum_{i \in I} v_i$, $\beta = \ln c(T-s)$: each relevant place has attention $a = \frac{c}{sc+1}$, all others
@@ -434,7 +475,11 @@ def threshold_head(task: SparseBoolean, *, sharpness: float = 2.0, embedding: Em
     $c > 1$. $|u| = \sqrt{2s}\,\ln c(T-s)$ for unit tokens.
     """
     values = task.by_count()
-    steps = () if values is None else tuple(k for k in range(1, task.sparsity + 1) if values[k] != values[k - 1])
+    steps = (
+        ()
+        if values is None
+        else tuple(k for k in range(1, task.sparsity + 1) if values[k] != values[k - 1])
+    )
     if values is None or values[0] != 0 or len(steps) != 1:
         raise InputError(
             f"function = {task.function!r}: a threshold head computes 'at least k ones' only, as and, or and majority are"
@@ -448,17 +493,25 @@ def threshold_head(task: SparseBoolean, *, sharpness: float = 2.0, embedding: Em
     middle = each * (steps[0] - 1) + (each + leak) / 2
     threshold = (middle + added[0]) / (1 + added[1])
     mix = np.array([[1.0], [-threshold]])
-    return Construction(task, embedding, c, score, read, mix, np.ones(1), (each - leak) / 2, threshold_head)
+    return Construction(
+        task, embedding, c, score, read, mix, np.ones(1), (each - leak) / 2, threshold_head
+    )
 
 
-def sink_head(task: SparseBoolean, *, sharpness: float = 4.0, embedding: Embedding | None = None) -> Construction:
+def sink_head(
+    task: SparseBoolean, *, sharpness: float = 4.0, embedding: Embedding | None = None
+) -> Construction:
     r"""And, or with a margin that does not know s: attention goes to a relevant bit that decides, and to [CLS] if there is none.
 
     For and: a relevant 0 scores $2\beta$, [CLS] $\frac32\beta$, a relevant 1 or another 0 $\beta$, another 1 nothing; $\beta = 2\ln cT$. [CLS] has the value 1, any
     bit -1. The margin is $\frac{c-1}{c+1}$ with orthonormal embeddings; $|u| = \beta\sqrt{2s + 6.5}$ for unit tokens. For or the bits change places.
     """
     ones = sum(task.by_count() or ())
-    if ones not in (1, task.sparsity) or (task.by_count() or (1,))[0] or not (task.by_count() or (0,))[-1]:
+    if (
+        ones not in (1, task.sparsity)
+        or (task.by_count() or (1,))[0]
+        or not (task.by_count() or (0,))[-1]
+    ):
         raise InputError(f"function = {task.function!r}: a sink head computes and, or")
     conjunction = ones == 1
     s, c, embedding = task.sparsity, positive("sharpness", sharpness), _embedding(task, embedding)
@@ -474,11 +527,15 @@ def sink_head(task: SparseBoolean, *, sharpness: float = 4.0, embedding: Embeddi
     sign = 1.0 if conjunction else -1.0
     wanted = np.append(np.zeros(s), [-sign, -sign, sign])
     read = np.linalg.solve(embedding.gram(task.support), wanted[:, None])
-    built = Construction(task, embedding, c, score, read, np.ones((1, 1)), np.ones(1), 0.0, sink_head, attend=True)
+    built = Construction(
+        task, embedding, c, score, read, np.ones((1, 1)), np.ones(1), 0.0, sink_head, attend=True
+    )
     return replace(built, margin=built.worst_margin())
 
 
-def symmetric_head(task: SparseBoolean, *, sharpness: float = 2.0, embedding: Embedding | None = None) -> Construction:
+def symmetric_head(
+    task: SparseBoolean, *, sharpness: float = 2.0, embedding: Embedding | None = None
+) -> Construction:
     r"""Any function of the number of ones, parity among them, with values -1 and 1 exactly: the levels of `threshold_head`, and a
     staircase of 2s ReLUs whose steps rise where no level lies. Norms grow like a power of s: for parity $|\text{out}| \approx 2\sqrt{2s}\,\frac{sc+1}{c-1}$."""
     values = task.by_count()
@@ -489,7 +546,9 @@ def symmetric_head(task: SparseBoolean, *, sharpness: float = 2.0, embedding: Em
     return _staircase(symmetric_head, task, np.zeros(task.sparsity), values, sharpness, embedding)
 
 
-def table_head(task: SparseBoolean, *, sharpness: float = 2.0, embedding: Embedding | None = None) -> Construction:
+def table_head(
+    task: SparseBoolean, *, sharpness: float = 2.0, embedding: Embedding | None = None
+) -> Construction:
     r"""Any function, with values -1 and 1 exactly: relevant place j has $2^{j-1}$ times the attention of the first, so that the level is the
     code of the pattern, and a staircase with a step for each pattern reads it. Norms grow like $2^{3s/2}$."""
     offsets = np.arange(task.sparsity) * np.log(2)
@@ -510,7 +569,9 @@ def _staircase(
     _needs_others(task)
     embedding = _embedding(task, embedding)
     base = np.append(np.ones(task.sparsity), np.zeros(SPECIAL))
-    score = _sharp(task, embedding, base, np.append(offsets, np.zeros(SPECIAL)), _outweighs(sharpness))
+    score = _sharp(
+        task, embedding, base, np.append(offsets, np.zeros(SPECIAL)), _outweighs(sharpness)
+    )
     read, added = _level_reader(task, embedding, score)
     total = sharpness * np.exp(offsets).sum() + 1
     levels = sharpness / total * np.arange(len(values))
@@ -526,11 +587,17 @@ def _staircase(
     return Construction(task, embedding, sharpness, score, read, mix, out, 1.0, builder, relu=True)
 
 
-def head_for(task: SparseBoolean, *, sharpness: float = 2.0, embedding: Embedding | None = None) -> Construction:
+def head_for(
+    task: SparseBoolean, *, sharpness: float = 2.0, embedding: Embedding | None = None
+) -> Construction:
     """The simplest construction that computes `task`: threshold, else symmetric, else by table."""
     values = task.by_count()
     if values is None:
         build: Builder = table_head
     else:
-        build = threshold_head if sorted(values) == list(values) and len(set(values)) == 2 else symmetric_head
+        build = (
+            threshold_head
+            if sorted(values) == list(values) and len(set(values)) == 2
+            else symmetric_head
+        )
     return build(task, sharpness=sharpness, embedding=embedding)

@@ -80,7 +80,9 @@ class SparseFit:
 
     def probability(self, bits: UInt8[np.ndarray, "n length"]) -> Float[np.ndarray, " n"]:
         """Of a one."""
-        return sum(w * t.probability[t.code(bits)] for w, t in zip(self.weights, self.tables, strict=True))
+        return sum(
+            w * t.probability[t.code(bits)] for w, t in zip(self.weights, self.tables, strict=True)
+        )
 
 
 def fit_sparse(
@@ -98,17 +100,23 @@ def fit_sparse(
     """Learn a function of at most `most` of the bits, or of `sparsity` of them, from examples; one of weight w counts as w."""
     weight = np.ones(len(label)) if weight is None else np.asarray(weight, float)
     rng = stream(key)
-    draws = rng.multinomial(max(1, round(weight.sum())), weight / weight.sum(), RESAMPLES).astype(float)
+    draws = rng.multinomial(max(1, round(weight.sum())), weight / weight.sum(), RESAMPLES).astype(
+        float
+    )
     lanes = np.stack([weight if i % 2 == 0 else draws[(i // 2) % RESAMPLES] for i in range(runs)])
     votes, attention, taken = look_around(bits, label, lanes, steps=steps, recipe=recipe, key=key)
     candidates = np.argsort(-votes, kind="stable")[:CANDIDATES]
     sizes = (
-        range(1, min(most, len(candidates)) + 1) if sparsity is None else range(1, min(sparsity, len(candidates)) + 1)
+        range(1, min(most, len(candidates)) + 1)
+        if sparsity is None
+        else range(1, min(sparsity, len(candidates)) + 1)
     )
     found = describe(bits, label, weight, candidates, max(sizes))
     allowed = [table for table in found if sparsity is None or len(table.support) == max(sizes)]
     best = min(allowed, key=lambda table: table.nats)
-    by_size = {s: min((t for t in found if len(t.support) == s), key=lambda t: t.nats) for s in sizes}
+    by_size = {
+        s: min((t for t in found if len(t.support) == s), key=lambda t: t.nats) for s in sizes
+    }
     nats = np.array([table.nats for table in allowed])
     shares = special.softmax(-nats)
     order = np.argsort(-shares)
@@ -122,7 +130,8 @@ def fit_sparse(
         attention,
         tuple(sorted(candidates.tolist())),
         taken,
-        float(_nats(np.array([[weight[label == 0].sum(), weight[label == 1].sum()]]))) + math.log(bits.shape[1] + 1),
+        float(_nats(np.array([[weight[label == 0].sum(), weight[label == 1].sum()]])))
+        + math.log(bits.shape[1] + 1),
     )
 
 
@@ -153,7 +162,9 @@ def look_around(
         data = Data(
             tokens,
             np.pad(label, (0, size - samples)),
-            np.pad(weight / weight.sum(1, keepdims=True), ((0, 0), (0, size - samples))).astype(np.float32),
+            np.pad(weight / weight.sum(1, keepdims=True), ((0, 0), (0, size - samples))).astype(
+                np.float32
+            ),
             np.asarray(jax.random.key_data(keys)),
         )
         votes, taken = np.zeros(length), 0
@@ -164,7 +175,11 @@ def look_around(
             state, taken = path.last, taken + every
             loss, mass = map(np.asarray, _looked(state.model, tokens, data))
             places = np.argsort(-mass[:, :length], axis=1, kind="stable")[:, :VOTES]
-            np.add.at(votes, places, np.take_along_axis(mass, places, 1) / mass[:, :length].max(1, keepdims=True))
+            np.add.at(
+                votes,
+                places,
+                np.take_along_axis(mass, places, 1) / mass[:, :length].max(1, keepdims=True),
+            )
             if (loss < SETTLED).all():
                 break
         mass = np.asarray(_looked(state.model, tokens, data)[1])[:, :length]
@@ -174,7 +189,9 @@ def look_around(
 @jax.jit
 def _looked(model: Any, tokens: Array, data: Data) -> tuple[Array, Array]:
     """The loss of each lane, and the largest mean share of attention over heads and labels that each place has, [lane, length]."""
-    shares = attention_weights(model, jnp.broadcast_to(tokens, (model.tokens.shape[0], *tokens.shape)))[..., :-1]
+    shares = attention_weights(
+        model, jnp.broadcast_to(tokens, (model.tokens.shape[0], *tokens.shape))
+    )[..., :-1]
     of = jnp.stack([data.weight * (data.label == y) for y in (0, 1)])
     mean = jnp.einsum("yam,amht->yaht", of / jnp.maximum(of.sum(-1, keepdims=True), 1e-9), shares)
     return losses(model, data), mean.max((0, 2))
@@ -200,7 +217,12 @@ def describe(
     columns = bits[:, candidates].astype(np.int64)
     beam, tables = np.zeros((1, 0), int), []
     for size in range(1, most + 1):
-        grown = {tuple(sorted((*row, c))) for row in beam.tolist() for c in range(len(candidates)) if c not in row}
+        grown = {
+            tuple(sorted((*row, c)))
+            for row in beam.tolist()
+            for c in range(len(candidates))
+            if c not in row
+        }
         subsets = np.array(sorted(grown))
         counts = _counts(columns, label, weight, subsets)
         nats = _nats(counts) + _log_choices(length, size) + math.log(length + 1)
@@ -209,11 +231,15 @@ def describe(
         for i in order:
             places = np.asarray(candidates)[subsets[i]]
             inner = np.argsort(places)
-            tables.append(Table(tuple(places[inner].tolist()), _turned(counts[i], inner), float(nats[i])))
+            tables.append(
+                Table(tuple(places[inner].tolist()), _turned(counts[i], inner), float(nats[i]))
+            )
     return tables
 
 
-def _counts(columns: np.ndarray, label: np.ndarray, weight: np.ndarray, subsets: Int[np.ndarray, "k s"]) -> np.ndarray:
+def _counts(
+    columns: np.ndarray, label: np.ndarray, weight: np.ndarray, subsets: Int[np.ndarray, "k s"]
+) -> np.ndarray:
     """Weights of zeros and ones on each pattern of each subset, [k, 2^s, 2]."""
     k, s = subsets.shape
     codes = sum(columns[:, subsets[:, j]] << j for j in range(s))  # [m, k]
@@ -223,7 +249,9 @@ def _counts(columns: np.ndarray, label: np.ndarray, weight: np.ndarray, subsets:
 
 
 def _nats(counts: Float[np.ndarray, "*k patterns 2"]) -> Float[Any, "*k"]:
-    return (special.betaln(0.5, 0.5) - special.betaln(counts[..., 0] + 0.5, counts[..., 1] + 0.5)).sum(-1)
+    return (
+        special.betaln(0.5, 0.5) - special.betaln(counts[..., 0] + 0.5, counts[..., 1] + 0.5)
+    ).sum(-1)
 
 
 def _log_choices(length: int, size: int) -> float:
@@ -239,13 +267,20 @@ def _turned(counts: Float[np.ndarray, "patterns 2"], order: Int[np.ndarray, " s"
 
 
 def _stability(
-    bits: np.ndarray, label: np.ndarray, draws: np.ndarray, candidates: np.ndarray, most: int, sparsity: int | None
+    bits: np.ndarray,
+    label: np.ndarray,
+    draws: np.ndarray,
+    candidates: np.ndarray,
+    most: int,
+    sparsity: int | None,
 ) -> Float[np.ndarray, " length"]:
     """The share of resampled sets of examples whose best support has each place."""
     share = np.zeros(bits.shape[1])
     for draw in draws:
         tables = [
-            t for t in describe(bits, label, draw, candidates, most) if sparsity is None or len(t.support) == most
+            t
+            for t in describe(bits, label, draw, candidates, most)
+            if sparsity is None or len(t.support) == most
         ]
         share[list(min(tables, key=lambda table: table.nats).support)] += 1 / len(draws)
     return share

@@ -52,14 +52,18 @@ class Heads(NamedTuple):
     def of(cls, model: Transformer) -> "Heads":
         """The heads that a trained layer is; what it adds to every sequence is in the first one's values of the bits and of [CLS]."""
         if model.mlp is not None or model.norms is not None or model.architecture.uniform:
-            raise InputError("the model has an MLP, layer norms or uniform attention: only a layer without them is a sum of linear heads")  # fmt: skip
+            raise InputError(
+                "the model has an MLP, layer norms or uniform attention: only a layer without them is a sum of linear heads"
+            )
         model = jax.tree.map(lambda x: np.asarray(x, float), model)
         cls_token = model.tokens[2] + model.positions[-1]
         embedding = np.concatenate([model.positions[:-1], model.tokens[:2], cls_token[None]])
         read = model.read[:, 1] - model.read[:, 0]
         query = np.einsum("d,dhk->hk", cls_token, model.query) / model.query.shape[-1] ** 0.5
         score = np.einsum("cd,dhk,hk->hc", embedding, model.key, query)
-        value = np.einsum("cd,dhk,hke,e->hc", embedding, model.value, model.out, read, optimize=True)
+        value = np.einsum(
+            "cd,dhk,hke,e->hc", embedding, model.value, model.out, read, optimize=True
+        )
         value[0, -SPECIAL:] += (cls_token + model.out_bias) @ read
         return cls(score, value)
 
@@ -97,7 +101,9 @@ class Heads(NamedTuple):
         *n, two, h, rows = columns.shape
         # Networks that share their sequences are one product.
         flat = columns.reshape(-1, rows) if chosen.ndim == 2 else columns.reshape(*n, two * h, rows)
-        above, below = np.moveaxis((flat @ np.swapaxes(chosen, -1, -2)).reshape(*n, two, h, -1), -3, 0)
+        above, below = np.moveaxis(
+            (flat @ np.swapaxes(chosen, -1, -2)).reshape(*n, two, h, -1), -3, 0
+        )
         return (above / below).sum(-2)
 
     def weights(self, bits: UInt8[np.ndarray, "m length"]) -> Float[np.ndarray, "m h places"]:
@@ -122,13 +128,16 @@ class Heads(NamedTuple):
         other = zero if other is None else other
         score = _without(self.score - other.score, np.stack([places, bits]))
         value = _without(
-            (self.value - other.value).reshape(1, -1), np.concatenate([np.kron(each, places - bits), shared])
+            (self.value - other.value).reshape(1, -1),
+            np.concatenate([np.kron(each, places - bits), shared]),
         )
         return Heads(other.score + score, other.value + value.reshape(heads, columns))
 
     def norms(self) -> tuple[Float[np.ndarray, "*n h"], Float[np.ndarray, "*n h"]]:
         r"""$|u_h|$ and $|v_h|$, for tokens of unit length."""
-        return np.sqrt(2) * np.linalg.norm(self.score, axis=-1), np.sqrt(2) * np.linalg.norm(self.value, axis=-1)
+        return np.sqrt(2) * np.linalg.norm(self.score, axis=-1), np.sqrt(2) * np.linalg.norm(
+            self.value, axis=-1
+        )
 
     def module(self) -> attention.ReadOut:
         """The heads as a module on orthonormal tokens of dimension T + 3; in double precision, as `Construction.module` is."""
@@ -137,16 +146,23 @@ class Heads(NamedTuple):
             one = jnp.ones((1, 1))
             query = jnp.asarray(np.sqrt(2) * own)[:, None]
             weights = [jnp.asarray(np.sqrt(2) * w)[..., None] for w in self]
-            heads = tuple(attention.TransformerHead(u, query, v, one) for u, v in zip(*weights, strict=True))
+            heads = tuple(
+                attention.TransformerHead(u, query, v, one) for u, v in zip(*weights, strict=True)
+            )
             return attention.ReadOut(
-                attention.Layer(attention.MultiHead(heads)), jnp.asarray(own / np.sqrt(2)), jnp.ones(1)
+                attention.Layer(attention.MultiHead(heads)),
+                jnp.asarray(own / np.sqrt(2)),
+                jnp.ones(1),
             )
 
     def capacity(self, constant: str = "sharp", *, count_parameters: bool = False) -> Capacity:
         """The bound for all heads of these norms on unit tokens: `capacity_of` of the module, for one network or several at once."""
         score, value = (np.moveaxis(x, -1, 0) for x in self.norms())
         dim = self.length + SPECIAL if count_parameters else np.inf
-        each = [collapsed_head(u, v, self.length + 1, dim, constant) for u, v in zip(score, value, strict=True)]
+        each = [
+            collapsed_head(u, v, self.length + 1, dim, constant)
+            for u, v in zip(score, value, strict=True)
+        ]
         return class_of(multi_head(*each))
 
 
@@ -158,10 +174,14 @@ def _rows(x: Float[np.ndarray, "*n columns"]) -> Float[np.ndarray, "*n rows"]:
 
 def rows_of(bits: UInt8[np.ndarray, "*b m length"]) -> Float[np.ndarray, "*b m rows"]:
     """`choose` on the host."""
-    return np.concatenate([bits == 0, bits == 1, np.ones((*bits.shape[:-1], 1), bool)], -1).astype(float)
+    return np.concatenate([bits == 0, bits == 1, np.ones((*bits.shape[:-1], 1), bool)], -1).astype(
+        float
+    )
 
 
-def _without(x: Float[np.ndarray, "n c"], free: Float[np.ndarray, "k c"]) -> Float[np.ndarray, "n c"]:
+def _without(
+    x: Float[np.ndarray, "n c"], free: Float[np.ndarray, "k c"]
+) -> Float[np.ndarray, "n c"]:
     """`x` without its part in the span of `free`."""
     return x - np.linalg.lstsq(free.T, x.T, rcond=None)[0].T @ free
 
@@ -209,7 +229,10 @@ def pac_bayes(empirical: Real, nats: Real, samples: Real, delta: Real = 0.05) ->
     r"""With probability $1 - \delta$ over m samples, for every posterior at once: the error of its random member is at most
     $\mathrm{kl}^{-1}\big(\hat e, \frac1m(\mathrm{KL} + \ln\frac{2\sqrt m}\delta)\big)$, with $\hat e$ that error on the samples and KL from the prior (Maurer 2004)."""
     samples = np.asarray(samples, float)
-    return kl_inverse(empirical, (np.asarray(nats) + np.log(2 * np.sqrt(samples) / between("delta", delta))) / samples)
+    return kl_inverse(
+        empirical,
+        (np.asarray(nats) + np.log(2 * np.sqrt(samples) / between("delta", delta))) / samples,
+    )
 
 
 def pac_bayes_samples(empirical: Real, nats: Real, error: Real, delta: Real = 0.05) -> Real:
@@ -219,7 +242,9 @@ def pac_bayes_samples(empirical: Real, nats: Real, error: Real, delta: Real = 0.
         rate = np.where(empirical < between("error", error), binary_kl(empirical, error), 0.0)
         samples = np.full(np.broadcast_shapes(empirical.shape, np.shape(nats)), 1.0)
         for _ in range(200):  # m -> (KL + ln(2 sqrt(m) / delta)) / kl contracts above 1 / (2 kl)
-            samples = np.maximum((np.asarray(nats) + np.log(2 * np.sqrt(samples) / delta)) / rate, 1.0)
+            samples = np.maximum(
+                (np.asarray(nats) + np.log(2 * np.sqrt(samples) / delta)) / rate, 1.0
+            )
     return samples[()]
 
 
@@ -235,7 +260,14 @@ class Certificate(NamedTuple):
 
 
 def certify(
-    heads: Heads, start: Heads, batch: Batch, key: Array, *, gap: float = 0.5, delta: float = 0.05, draws: int = 1000
+    heads: Heads,
+    start: Heads,
+    batch: Batch,
+    key: Array,
+    *,
+    gap: float = 0.5,
+    delta: float = 0.05,
+    draws: int = 1000,
 ) -> Certificate:
     r"""Certificates of n networks, heads [n, h, T + 3], each with its training set, [n, m, T].
 
@@ -246,7 +278,9 @@ def certify(
     """
     whole("draws", draws, 1)
     heads = Heads.stacked(w.nearest(w0) for w, w0 in zip(heads.each(), start.each(), strict=True))
-    moved = np.stack([((x - x0) ** 2).sum((-1, -2)) for x, x0 in zip(heads, start, strict=True)], -1)
+    moved = np.stack(
+        [((x - x0) ** 2).sum((-1, -2)) for x, x0 in zip(heads, start, strict=True)], -1
+    )
     pairs = np.array([(u, v) for u in SPREADS for v in SPREADS])
     share = delta / 2 / len(pairs)
     pilot, final = jax.random.split(key)

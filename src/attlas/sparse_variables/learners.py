@@ -31,17 +31,26 @@ ITERATIONS = 400
 
 def screen_by_covariance(sets: TrainingSets) -> xr.Dataset:
     r"""Whether the s places with the largest $|\mathrm{cov}(b_t, y)|$ in the training set are the support: `solved` over (trial, samples)."""
-    solved = np.array([[_screened(sets, trial, m) for m in sets.samples] for trial in range(len(sets.tasks))])
-    return xr.Dataset({"solved": (("trial", "samples"), solved)}, coords={"samples": list(sets.samples)})
+    solved = np.array(
+        [[_screened(sets, trial, m) for m in sets.samples] for trial in range(len(sets.tasks))]
+    )
+    return xr.Dataset(
+        {"solved": (("trial", "samples"), solved)}, coords={"samples": list(sets.samples)}
+    )
 
 
 def _screened(sets: TrainingSets, trial: int, samples: int) -> bool:
-    bits, label = sets.bits[trial, :samples].astype(float), sets.label[trial, :samples].astype(float)
+    bits, label = (
+        sets.bits[trial, :samples].astype(float),
+        sets.label[trial, :samples].astype(float),
+    )
     covariance = (label - label.mean()) @ bits / samples
     return bool(leaders(abs(covariance), sets)[list(sets.tasks[trial].support)].all())
 
 
-def leaders(size: Float[np.ndarray, "*n length"], sets: TrainingSets) -> Bool[np.ndarray, "*n length"]:
+def leaders(
+    size: Float[np.ndarray, "*n length"], sets: TrainingSets
+) -> Bool[np.ndarray, "*n length"]:
     """The places with the s largest sizes; none of several that tie for the last rank."""
     s = sets.tasks[0].sparsity
     if s == size.shape[-1]:
@@ -64,7 +73,9 @@ def l1_path(sets: TrainingSets, iterations: int = ITERATIONS) -> xr.Dataset:
     accuracy, support = (np.stack(x, -1) for x in zip(*found, strict=True))
     variables = {"best_accuracy": accuracy, "solved": accuracy == 1, "support_found": support}
     coords = {"samples": list(sets.samples)}
-    return xr.Dataset({name: (("trial", "samples"), x) for name, x in variables.items()}, coords=coords)
+    return xr.Dataset(
+        {name: (("trial", "samples"), x) for name, x in variables.items()}, coords=coords
+    )
 
 
 class Iterate(NamedTuple):
@@ -91,7 +102,9 @@ def _l1_path(sets: TrainingSets, samples: int, iterations: int) -> tuple[np.ndar
     label = sets.label[:, :samples].astype(np.float32)
     # With all weights 0 the intercept makes the mean right, and the gradient is the covariance.
     slope = np.einsum("nm,nmt->nt", label - label.mean(1, keepdims=True), bits[..., :-1]) / samples
-    penalty = abs(slope).max(1)[:, None, None] * PENALTIES * np.append(np.ones(sets.length), 0)[:, None]
+    penalty = (
+        abs(slope).max(1)[:, None, None] * PENALTIES * np.append(np.ones(sets.length), 0)[:, None]
+    )
     step_size = 4 * samples / np.linalg.eigvalsh(bits @ bits.swapaxes(1, 2))[:, -1]
     args = Regression(
         np.pad(bits, ((0, 0), padding, (0, 0))),
@@ -102,7 +115,9 @@ def _l1_path(sets: TrainingSets, samples: int, iterations: int) -> tuple[np.ndar
     )
     zero = np.zeros(penalty.shape, np.float32)
     start = Iterate(zero, zero, np.ones(len(bits), np.float32))
-    weights = iterate(descend_l1, observe, start, args, steps=iterations, record_every=iterations).last.weights
+    weights = iterate(
+        descend_l1, observe, start, args, steps=iterations, record_every=iterations
+    ).last.weights
 
     support = np.zeros((len(bits), sets.length), bool)
     for trial, task in enumerate(sets.tasks):
@@ -111,7 +126,9 @@ def _l1_path(sets: TrainingSets, samples: int, iterations: int) -> tuple[np.ndar
     return _oracle_accuracy(sets, weights, bias), alike
 
 
-def _oracle_accuracy(sets: TrainingSets, weights: Float[np.ndarray, "trial rows penalty"], bias: float) -> np.ndarray:
+def _oracle_accuracy(
+    sets: TrainingSets, weights: Float[np.ndarray, "trial rows penalty"], bias: float
+) -> np.ndarray:
     """The best accuracy over the penalties, on as much of validation as it takes for each to make a mistake."""
     best = np.zeros(len(weights))
     for trial, (slopes, level) in enumerate(zip(weights[:, :-1], weights[:, -1], strict=True)):
@@ -167,7 +184,9 @@ class DenseNetwork(eqx.Module):
     inner_bias: Float[Array, "*n hidden"]
     rest: Perceptron
 
-    def logits(self, bits: ArrayLike, key: Array | None = None, careful: bool = True) -> Float[Array, "*n m 2"]:
+    def logits(
+        self, bits: ArrayLike, key: Array | None = None, careful: bool = True
+    ) -> Float[Array, "*n m 2"]:
         """As `Transformer.logits`; there is no dropout, and nothing to care about."""
         signs = 2 * jnp.asarray(bits).astype(self.inner.dtype) - 1
         return self.rest(jax.nn.gelu(signs @ self.inner + self.inner_bias[..., None, :]))
@@ -176,5 +195,7 @@ class DenseNetwork(eqx.Module):
 MLP = Recipe(Dense())
 """Adam with the rate 1e-3, as for `ADAM`."""
 
-UNIFORM = dataclasses.replace(RECIPE_R, architecture=dataclasses.replace(RECIPE_R.architecture, uniform=True))
+UNIFORM = dataclasses.replace(
+    RECIPE_R, architecture=dataclasses.replace(RECIPE_R.architecture, uniform=True)
+)
 """`RECIPE_R` with attention that is uniform and stays so."""

@@ -58,9 +58,13 @@ class Architecture:
             raise InputError(f"heads = {self.heads}: pairs of heads need an even number")
         for name in ("weight_scale", "token_scale", "position_scale"):
             if not 0 <= getattr(self, name) < np.inf:
-                raise InputError(f"{name} = {getattr(self, name)!r}: it must be a finite number, at least 0")
+                raise InputError(
+                    f"{name} = {getattr(self, name)!r}: it must be a finite number, at least 0"
+                )
         if not 0 <= self.dropout < 1:
-            raise InputError(f"dropout = {self.dropout!r}: it must lie between 0 and 1, and not be 1")
+            raise InputError(
+                f"dropout = {self.dropout!r}: it must lie between 0 and 1, and not be 1"
+            )
 
     def initialise(self, length: int, key: Array) -> "Transformer":
         """Independent normal weights; biases 0, gains 1."""
@@ -81,7 +85,10 @@ class Architecture:
         # One draw, which compiles fast; positions come last, so that all else is the same at every length (with JAX's default generator).
         ends = np.cumsum([np.prod(shape) for shape in shapes.values()])
         parts = jnp.split(jax.random.normal(key, (int(ends[-1]),)), ends[:-1])
-        drawn = {name: scales[name] * part.reshape(shapes[name]) for name, part in zip(shapes, parts, strict=True)}
+        drawn = {
+            name: scales[name] * part.reshape(shapes[name])
+            for name, part in zip(shapes, parts, strict=True)
+        }
         first, second = drawn.pop("first"), drawn.pop("second")
         if self.pairs:
             drawn["value"] = jnp.concatenate([drawn["value"][:, : h // 2]] * 2, 1)
@@ -89,7 +96,9 @@ class Architecture:
         return Transformer(
             **drawn,
             out_bias=jnp.zeros(d),
-            mlp=Perceptron(first, jnp.zeros(self.hidden), second, jnp.zeros(d)) if self.mlp else None,
+            mlp=Perceptron(first, jnp.zeros(self.hidden), second, jnp.zeros(d))
+            if self.mlp
+            else None,
             norms=tuple(Norm(jnp.ones(d), jnp.zeros(d)) for _ in range(3)) if self.norms else None,
             architecture=self,
         )
@@ -139,12 +148,16 @@ class Transformer(eqx.Module):
     def length(self) -> int:
         return self.positions.shape[-2] - 1
 
-    def logits(self, bits: ArrayLike, key: Array | None = None, careful: bool = True) -> Float[Array, "*n m 2"]:
+    def logits(
+        self, bits: ArrayLike, key: Array | None = None, careful: bool = True
+    ) -> Float[Array, "*n m 2"]:
         """The table form; a bit that is neither 0 nor 1 has no token. Not `careful`, heads whose scores are too far apart for sums (see
         `mixture` and `mixture_of_sums`) are not numbers, and steps are faster by a tenth."""
         bits, (cls, maps) = jnp.asarray(bits), _maps(self)
         if self.norms is None:
-            mixed = mixture_of_sums(self.tokens @ maps, self.positions @ maps, bits, self.architecture.heads, careful)
+            mixed = mixture_of_sums(
+                self.tokens @ maps, self.positions @ maps, bits, self.architecture.heads, careful
+            )
         else:
             mixed = mixture(*_split_rows(self, maps), choose(bits, maps.dtype), careful)
         return self._read(cls[..., None, :], mixed.reshape(*mixed.shape[:-2], -1), key)
@@ -153,7 +166,10 @@ class Transformer(eqx.Module):
         return x if self.norms is None else self.norms[i](x)
 
     def _read(
-        self, tokens: Float[Array, "*n #m d"], mixed: Float[Array, "*n m d"], key: Array | None = None
+        self,
+        tokens: Float[Array, "*n #m d"],
+        mixed: Float[Array, "*n m d"],
+        key: Array | None = None,
     ) -> Float[Array, "*n m 2"]:
         """From what the heads gathered for each token to its logits."""
         out = self.out.reshape(*self.out.shape[:-3], -1, self.out.shape[-1])
@@ -199,7 +215,9 @@ def _maps(model: Transformer) -> tuple[Float[Array, "*n d"], Float[Array, "*n d 
     """The token [CLS], and the map from tokens to values and scores, c = d + h."""
     h, k = model.value.shape[-2:]
     cls = model.tokens[..., 2, :] + model.positions[..., -1, :]
-    query = jnp.einsum("...d,...dhk->...hk", model._norm(0, cls[..., None, :])[..., 0, :], model.query)
+    query = jnp.einsum(
+        "...d,...dhk->...hk", model._norm(0, cls[..., None, :])[..., 0, :], model.query
+    )
     score = jnp.einsum("...dhk,...hk->...dh", model.key, query) / k**0.5
     if model.architecture.uniform:
         score = jnp.zeros_like(score)
@@ -214,7 +232,9 @@ def _split_rows(
     return found[..., d:], found[..., :d].reshape(*found.shape[:-1], h, k)
 
 
-def _rows(tokens: Float[Array, "*n 3 c"], positions: Float[Array, "*n places c"]) -> Float[Array, "*n rows c"]:
+def _rows(
+    tokens: Float[Array, "*n 3 c"], positions: Float[Array, "*n places c"]
+) -> Float[Array, "*n rows c"]:
     """Sums of token and position in the order of `choose`."""
     bits = [positions[..., :-1, :] + tokens[..., i : i + 1, :] for i in range(2)]
     return jnp.concatenate([*bits, positions[..., -1:, :] + tokens[..., 2:, :]], -2)
@@ -285,7 +305,9 @@ def mixture_of_sums(
         sums = (bits == b).astype(tokens.dtype) @ rows
         power = powers[..., b : b + 1, :]
         share = sums[..., d:] * power
-        above = above + sums[..., :d] * (power @ spread) + (share @ spread) * values[..., b : b + 1, :]
+        above = (
+            above + sums[..., :d] * (power @ spread) + (share @ spread) * values[..., b : b + 1, :]
+        )
         below = below + share
     # Brought to size 1 first: the derivative of a quotient has the square of what is below.
     scale = jax.lax.stop_gradient(1 / below)
@@ -297,7 +319,11 @@ def mixture_of_sums(
     def mended(tokens: Array, positions: Array) -> Array:
         found = _rows(tokens, positions)
         values = found[..., :d].reshape(*found.shape[:-1], heads, -1)
-        return jnp.where(wide[..., None, :, None], _gathered(found[..., d:], values, choose(bits, found.dtype)), mixed)
+        return jnp.where(
+            wide[..., None, :, None],
+            _gathered(found[..., d:], values, choose(bits, found.dtype)),
+            mixed,
+        )
 
     return jax.lax.cond(wide.any(), jax.checkpoint(mended), lambda *_: mixed, tokens, positions)
 
@@ -310,7 +336,9 @@ def _range(scores: Float[Array, "*n rows h"]) -> tuple[Float[Array, "*n h"], Flo
 
 
 def _summed(
-    scores: Float[Array, "*n rows h"], values: Float[Array, "*n rows h k"], chosen: Float[Array, "*b m rows"]
+    scores: Float[Array, "*n rows h"],
+    values: Float[Array, "*n rows h k"],
+    chosen: Float[Array, "*b m rows"],
 ) -> Float[Array, "*n m h k"]:
     h, k = values.shape[-2:]
     powers = jnp.exp(scores)
@@ -323,13 +351,17 @@ def _summed(
 
 
 def _gathered(
-    scores: Float[Array, "*n rows h"], values: Float[Array, "*n rows h k"], chosen: Float[Array, "*b m rows"]
+    scores: Float[Array, "*n rows h"],
+    values: Float[Array, "*n rows h k"],
+    chosen: Float[Array, "*b m rows"],
 ) -> Float[Array, "*n m h k"]:
     """The same by a softmax over the chosen rows of each sequence: m x 2T x h numbers."""
     return jnp.einsum("...mhr,...rhk->...mhk", _row_weights(scores, chosen), values)
 
 
-def _row_weights(scores: Float[Array, "*n rows h"], chosen: Float[Array, "*b m rows"]) -> Float[Array, "*n m h rows"]:
+def _row_weights(
+    scores: Float[Array, "*n rows h"], chosen: Float[Array, "*b m rows"]
+) -> Float[Array, "*n m h rows"]:
     return softmax(jnp.swapaxes(scores, -1, -2)[..., None, :, :], chosen[..., None, :] > 0)
 
 
@@ -370,7 +402,9 @@ def attention_weights(model: Transformer, bits: ArrayLike) -> Float[Array, "*n m
 def _checked(model: Transformer, bits: ArrayLike) -> Array:
     bits = jnp.asarray(bits)
     if bits.ndim < 2 or bits.shape[-1] != model.length:
-        raise InputError(f"bits have the shape {bits.shape}: they must be [sequences, {model.length}]")
+        raise InputError(
+            f"bits have the shape {bits.shape}: they must be [sequences, {model.length}]"
+        )
     return bits
 
 

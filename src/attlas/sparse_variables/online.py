@@ -31,7 +31,10 @@ from attlas.sparse_variables.training import (
 )
 
 PARITY = Recipe(
-    Architecture(heads=16, hidden=256, norms=True, weight_scale=0.125, token_scale=0.5, position_scale=0.5), decay=0.0
+    Architecture(
+        heads=16, hidden=256, norms=True, weight_scale=0.125, token_scale=0.5, position_scale=0.5
+    ),
+    decay=0.0,
 )
 """As `training.ADAM`, but weights begin at the size one over the square root of the dimension: from small ones parity takes long."""
 
@@ -65,7 +68,9 @@ class Validation(NamedTuple):
 def step(t: Array, state: State, args: tuple[Stream, Recipe], careful: bool = False) -> State:
     """One step of Adam in every lane, on a batch of its own."""
     stream, recipe = args
-    keys = jax.vmap(jax.random.fold_in)(jax.random.wrap_key_data(stream.key), state.step.astype(jnp.int32))
+    keys = jax.vmap(jax.random.fold_in)(
+        jax.random.wrap_key_data(stream.key), state.step.astype(jnp.int32)
+    )
     batch, dropout = jnp.unstack(jax.vmap(jax.random.split)(keys), axis=1)
     shape = stream.weight.shape[0], state.model.length
     bits = jax.vmap(lambda key: draw_bits(key, *shape, stream.bias))(batch)
@@ -110,7 +115,11 @@ def train_online(
     `arrival`, the first evaluation at which all sequences were right, or nan, `status` (solved, unsolved or diverged) and `support`.
     Validation is on all sequences up to the length 16, and on 10,000 beyond. `progress(done, steps)` is called at each evaluation.
     """
-    batch_size, steps, every = whole("batch_size", batch_size, 1), whole("steps", steps, 1), whole("every", every, 1)
+    batch_size, steps, every = (
+        whole("batch_size", batch_size, 1),
+        whole("steps", steps, 1),
+        whole("every", every, 1),
+    )
     if steps % every:
         raise InputError(f"steps = {steps}: it must be a multiple of every = {every}")
     _alike(tasks)
@@ -124,7 +133,9 @@ def train_online(
         for i, time in enumerate(times):
             path = advance((step, careful_step), state, (stream, recipe), every)
             state, finite = path.last, finite & (path.survived == every)
-            loss[:, i], found = map(np.asarray, _look(state.model, stream, validation.bits[:SCREEN], validation.weight))
+            loss[:, i], found = map(
+                np.asarray, _look(state.model, stream, validation.bits[:SCREEN], validation.weight)
+            )
             accuracy[:, i] = np.where(found.all(1), 1, found @ validation.weight)
             for lane in np.flatnonzero(found.all(1) & np.isnan(arrival)):
                 model = jax.tree.map(lambda x, lane=lane: x[lane], state.model)
@@ -164,7 +175,9 @@ def _alike(tasks: Sequence[SparseBoolean]) -> None:
     for name in ("length", "sparsity", "function", "bias"):
         found = {getattr(task, name) for task in tasks}
         if len(found) > 1:
-            raise InputError(f"the tasks have {len(found)} values of {name}: they may differ in their supports only")
+            raise InputError(
+                f"the tasks have {len(found)} values of {name}: they may differ in their supports only"
+            )
 
 
 def validate_on(task: SparseBoolean, key: Array) -> Validation:
@@ -179,11 +192,17 @@ def validate_on(task: SparseBoolean, key: Array) -> Validation:
     return Validation(bits, (weight / weight.sum()).astype(np.float32))
 
 
-def _in_parts(bits: UInt8[np.ndarray, "n length"], label: UInt8[np.ndarray, " n"]) -> Iterator[Batch]:
-    return (Batch(bits[i : i + SCREEN], label[i : i + SCREEN]) for i in range(0, len(label), SCREEN))
+def _in_parts(
+    bits: UInt8[np.ndarray, "n length"], label: UInt8[np.ndarray, " n"]
+) -> Iterator[Batch]:
+    return (
+        Batch(bits[i : i + SCREEN], label[i : i + SCREEN]) for i in range(0, len(label), SCREEN)
+    )
 
 
-def _start(tasks: Sequence[SparseBoolean], recipe: Recipe, key: Array, batch_size: int) -> tuple[State, Stream]:
+def _start(
+    tasks: Sequence[SparseBoolean], recipe: Recipe, key: Array, batch_size: int
+) -> tuple[State, Stream]:
     """Each lane with a key of its own, whatever their number."""
     keys = jax.vmap(lambda i: jax.random.split(jax.random.fold_in(key, i)))(jnp.arange(len(tasks)))
     stream = Stream(

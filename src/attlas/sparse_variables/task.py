@@ -64,10 +64,14 @@ class SparseBoolean:
             twice = next(i for i in support if support.count(i) > 1)
             raise InputError(f"support = {support}: place {twice} is repeated")
         if max(support) >= self.length:
-            raise InputError(f"support = {support}: place {max(support)} lies outside a context of {self.length} bits, 0 to {self.length - 1}")  # fmt: skip
+            raise InputError(
+                f"support = {support}: place {max(support)} lies outside a context of {self.length} bits, 0 to {self.length - 1}"
+            )
         if isinstance(self.function, str):
             if self.function not in FUNCTIONS:
-                raise InputError(f"function = {self.function!r}: it must be {', '.join(FUNCTIONS)} or a truth table.{near(self.function, FUNCTIONS)}")  # fmt: skip
+                raise InputError(
+                    f"function = {self.function!r}: it must be {', '.join(FUNCTIONS)} or a truth table.{near(self.function, FUNCTIONS)}"
+                )
         else:
             self._check_table()
         if self.bias is None:
@@ -77,18 +81,28 @@ class SparseBoolean:
 
     def _check_table(self) -> None:
         support = self.support
-        values = tuple(int(v) if v in (0, 1) else v for v in np.asarray(self.function).ravel().tolist())
+        values = tuple(
+            int(v) if v in (0, 1) else v for v in np.asarray(self.function).ravel().tolist()
+        )
         object.__setattr__(self, "function", values)
         if len(values) != 2 ** len(support):
-            raise InputError(f"the truth table has {len(values)} entries: a function of {len(support)} bits has {2 ** len(support)}")  # fmt: skip
+            raise InputError(
+                f"the truth table has {len(values)} entries: a function of {len(support)} bits has {2 ** len(support)}"
+            )
         if set(values) - {0, 1}:
-            raise InputError(f"the truth table has the entry {next(v for v in values if v not in (0, 1))!r}: it must be 0 or 1")  # fmt: skip
+            raise InputError(
+                f"the truth table has the entry {next(v for v in values if v not in (0, 1))!r}: it must be 0 or 1"
+            )
 
     @classmethod
-    def random(cls, key: Array, length: int, sparsity: int, function: str | tuple[int, ...] | None = None) -> "SparseBoolean":  # fmt: skip
+    def random(
+        cls, key: Array, length: int, sparsity: int, function: str | tuple[int, ...] | None = None
+    ) -> "SparseBoolean":
         """A support drawn uniformly, in increasing order, and a truth table of fair coins unless `function` says otherwise: a random junta."""
         if not 1 <= whole("sparsity", sparsity, 1) <= min(whole("length", length, 1), MOST):
-            raise InputError(f"sparsity = {sparsity}: it must be between 1 and {min(length, MOST)}, of {length} bits")
+            raise InputError(
+                f"sparsity = {sparsity}: it must be between 1 and {min(length, MOST)}, of {length} bits"
+            )
         draws = stream(key)
         support = np.sort(draws.choice(length, sparsity, replace=False))
         if function is None:
@@ -121,7 +135,9 @@ class SparseBoolean:
     def label(self, bits: Array | np.ndarray) -> UInt8[Array, "*n"]:
         """The function's value on each sequence of bits [*n, length]."""
         if bits.shape[-1] != self.length:
-            raise InputError(f"bits have the shape {bits.shape}: the last axis must be {self.length} long")
+            raise InputError(
+                f"bits have the shape {bits.shape}: the last axis must be {self.length} long"
+            )
         code = sum(bits[..., i].astype(jnp.int32) << j for j, i in enumerate(self.support))
         return jnp.asarray(self.table)[code]
 
@@ -133,7 +149,10 @@ class SparseBoolean:
         values = np.array([excess(p) for p in grid])
         exact = grid[abs(values) < 1e-12]
         signs = np.flatnonzero(values[:-1] * values[1:] < 0)
-        roots = [*exact, *(scipy.optimize.brentq(excess, grid[i], grid[i + 1], xtol=1e-15) for i in signs)]
+        roots = [
+            *exact,
+            *(scipy.optimize.brentq(excess, grid[i], grid[i + 1], xtol=1e-15) for i in signs),
+        ]
         nearest = grid[abs(values) <= abs(values).min() + 1e-12]
         return float(min(roots or nearest, key=lambda p: abs(p - 0.5)))
 
@@ -158,9 +177,19 @@ class SparseBoolean:
         codes = patterns(self.sparsity)
         weights = 1 << np.arange(self.sparsity)
         if self.sparsity > 7 and not self.symmetric:
-            raise InputError(f"sparsity = {self.sparsity}: the orders of the support of a function that is not symmetric are looked through up to 7 places")  # fmt: skip
-        orders = [range(self.sparsity)] if self.symmetric else itertools.permutations(range(self.sparsity))
-        return list(dict.fromkeys(tuple(self.table[codes[:, order] @ weights].tolist()) for order in map(list, orders)))
+            raise InputError(
+                f"sparsity = {self.sparsity}: the orders of the support of a function that is not symmetric are looked through up to 7 places"
+            )
+        orders = (
+            [range(self.sparsity)]
+            if self.symmetric
+            else itertools.permutations(range(self.sparsity))
+        )
+        return list(
+            dict.fromkeys(
+                tuple(self.table[codes[:, order] @ weights].tolist()) for order in map(list, orders)
+            )
+        )
 
     @property
     def log_hypotheses(self) -> float:
@@ -207,8 +236,14 @@ class SparseBoolean:
         agrees with it given the relevant bits."""
         s, tables = self.sparsity, np.asarray(self.variants, float)
         if 4**s * len(tables) > 4e6:
-            raise InputError(f"sparsity = {s}: the rivals of such a function are too many to be told apart; it may be at most {10 if self.symmetric else 6}")  # fmt: skip
-        codes, law, own = patterns(s).astype(int), probabilities(s, self.bias), self.table.astype(float)
+            raise InputError(
+                f"sparsity = {s}: the rivals of such a function are too many to be told apart; it may be at most {10 if self.symmetric else 6}"
+            )
+        codes, law, own = (
+            patterns(s).astype(int),
+            probabilities(s, self.bias),
+            self.table.astype(float),
+        )
         counts, agree = [], []
         for kept in range(2**s):
             shared = [j for j in range(s) if kept >> j & 1]
@@ -218,14 +253,18 @@ class SparseBoolean:
                 continue
             # What a rival says is a coin given the bits that both see.
             group = codes[:, shared] @ (1 << np.arange(len(shared)))
-            coin = np.stack([np.bincount(group, law * other) / np.bincount(group, law) for other in others])[:, group]
+            coin = np.stack(
+                [np.bincount(group, law * other) / np.bincount(group, law) for other in others]
+            )[:, group]
             counts.append(np.full(len(others), float(count)))
             agree.append(np.where(own == 1, coin, 1 - coin))
         if not counts:
             return np.zeros(0), np.zeros((0, 2**s))
         found = np.concatenate(agree)
         if (found @ law > 1 - 1e-12).any():
-            raise InputError(f"the function does not depend on every place of its support {self.support}: no sample singles it out")  # fmt: skip
+            raise InputError(
+                f"the function does not depend on every place of its support {self.support}: no sample singles it out"
+            )
         return np.concatenate(counts), found
 
     def log_rivals(self, samples: Real) -> float:
@@ -234,7 +273,9 @@ class SparseBoolean:
         counts, agree = self._rivals
         mean = agree @ probabilities(self.sparsity, self.bias)
         with np.errstate(divide="ignore"):
-            return float(np.logaddexp.reduce(np.log(counts) + samples * np.log(mean), initial=-np.inf))
+            return float(
+                np.logaddexp.reduce(np.log(counts) + samples * np.log(mean), initial=-np.inf)
+            )
 
     def unique_probability(self, samples: int, draws: int = 4096) -> float:
         r"""The probability that no other support is consistent with `samples` samples, nearly:
@@ -262,7 +303,9 @@ class SparseBoolean:
         low = high // 2
         while high - low > 1:
             middle = (low + high) // 2
-            low, high = (low, middle) if self.unique_probability(middle) >= probability else (middle, high)
+            low, high = (
+                (low, middle) if self.unique_probability(middle) >= probability else (middle, high)
+            )
         return high
 
 

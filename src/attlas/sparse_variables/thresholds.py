@@ -18,7 +18,15 @@ from scipy.optimize import isotonic_regression
 from attlas.errors import InputError, near, whole
 from attlas.sparse_variables.learners import MLP, UNIFORM, l1_path, screen_by_covariance
 from attlas.sparse_variables.task import SparseBoolean
-from attlas.sparse_variables.training import ADAM, RECIPE_R, Recipe, TrainingSets, draw_sets, fits, train
+from attlas.sparse_variables.training import (
+    ADAM,
+    RECIPE_R,
+    Recipe,
+    TrainingSets,
+    draw_sets,
+    fits,
+    train,
+)
 
 LEVEL = 0.8
 """The share of trials that must be solved."""
@@ -43,7 +51,9 @@ def trained_by(recipe: Recipe, accuracy: float = 1.0) -> Learner:
     """Trials are solved if they reach `accuracy` on validation at some evaluation and are finite until then."""
 
     def solve(sets: TrainingSets, key: Array, steps: int) -> Bool[np.ndarray, " trial"]:
-        ends = train(sets, recipe, key=key, steps=steps, enough=accuracy, attention=False).isel(samples=0)
+        ends = train(sets, recipe, key=key, steps=steps, enough=accuracy, attention=False).isel(
+            samples=0
+        )
         return ((ends["best_accuracy"] >= accuracy) & (ends["status"] != "diverged")).values
 
     return solve
@@ -104,7 +114,9 @@ class Sweep:
     def replicates(self, seed: int = 0) -> Float[np.ndarray, " replicate"]:
         """`log_threshold` of trials drawn with replacement; a trial keeps its outcomes at all sizes."""
         trials = len(self.solved)
-        counts = np.random.default_rng([self.length, seed]).multinomial(trials, np.full(trials, 1 / trials), REPLICATES)
+        counts = np.random.default_rng([self.length, seed]).multinomial(
+            trials, np.full(trials, 1 / trials), REPLICATES
+        )
         return crossing(self.samples, counts @ self.solved / trials)
 
     @property
@@ -113,7 +125,9 @@ class Sweep:
         return max(float(self.replicates().std()), math.log(RATIO) / math.sqrt(12))
 
 
-def crossing(samples: Sequence[int], share: Float[np.ndarray, "*n size"]) -> Float[np.ndarray, "*n"]:
+def crossing(
+    samples: Sequence[int], share: Float[np.ndarray, "*n size"]
+) -> Float[np.ndarray, "*n"]:
     """Logarithm of the size at which the rising curve that is likeliest for `share` reaches `LEVEL`, linear in it between sizes; the first or the last
     size if it is always or never there.
 
@@ -153,7 +167,9 @@ def sweep(
     fits(length, f"{trials} training sets", length * trials)
     grid = sizes(most)
     task = SparseBoolean(length, tuple(range(sparsity)), function)
-    bottom = next((k for k, m in enumerate(grid) if task.unique_probability(m) > 0.02), len(grid) - 1)
+    bottom = next(
+        (k for k, m in enumerate(grid) if task.unique_probability(m) > 0.02), len(grid) - 1
+    )
     top = len(grid) - 1
     found: dict[int, np.ndarray] = {}
 
@@ -161,7 +177,13 @@ def sweep(
         if k not in found:
             data, weights = jax.random.split(jax.random.fold_in(key, length))
             drawn = draw_sets(
-                data, length, [grid[k]], trials, function=function, sparsity=sparsity, validation=validation
+                data,
+                length,
+                [grid[k]],
+                trials,
+                function=function,
+                sparsity=sparsity,
+                validation=validation,
             )
             found[k] = solve(drawn, weights, steps)
         return float(found[k].mean())

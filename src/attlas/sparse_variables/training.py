@@ -74,7 +74,10 @@ class TrainingSets:
 
     def validate(self, trial: int) -> Iterator[Batch]:
         """The validation sequences of a trial, `LOOK` at a time, drawn when they are asked for: few runs are looked at with all of them."""
-        draws, task = stream(self.key, trial, TRIES), self.tasks[trial]  # no training set has this number
+        draws, task = (
+            stream(self.key, trial, TRIES),
+            self.tasks[trial],
+        )  # no training set has this number
         for first in range(0, self.validation, LOOK):
             bits = draw_bits(draws, LOOK, task)[: self.validation - first]
             label = draws.integers(0, 2, len(bits), np.uint8) if self.coins else _label(task, bits)
@@ -105,18 +108,32 @@ def draw_sets(
     if not grid:
         raise InputError("samples is empty: there must be at least one number of samples")
     whole("length", length, 1), whole("trials", trials, 1), whole("validation", validation, 1)
-    what = f"{trials} training sets of {grid[-1]} sequences and {LANES * padded(grid[-1])} under way"
+    what = (
+        f"{trials} training sets of {grid[-1]} sequences and {LANES * padded(grid[-1])} under way"
+    )
     fits(length, what, length * (trials * grid[-1] + 9 * LANES * padded(grid[-1])))
     if support is None and not 1 <= whole("sparsity", sparsity, 1) <= length:
-        raise InputError(f"sparsity = {sparsity}: it must be between 1 and {length}, of {length} bits")
+        raise InputError(
+            f"sparsity = {sparsity}: it must be between 1 and {length}, of {length} bits"
+        )
     like = SparseBoolean(length, tuple(range(sparsity) if support is None else support), function)
     if unique and not coins and like.unique_probability(grid[0]) < 1e-3 / TRIES:
-        raise InputError(f"samples = {grid[0]}: hardly a set singles out the support; ask for {like.floor()} or more")
-    drawn = [_draw_trial(key, trial, like, grid, support is None, unique and not coins) for trial in range(trials)]
+        raise InputError(
+            f"samples = {grid[0]}: hardly a set singles out the support; ask for {like.floor()} or more"
+        )
+    drawn = [
+        _draw_trial(key, trial, like, grid, support is None, unique and not coins)
+        for trial in range(trials)
+    ]
     tasks, bits, label, redrawn = zip(*drawn, strict=True)
     if coins:
-        label = [stream(key, trial, TRIES + 1).integers(0, 2, grid[-1], np.uint8) for trial in range(trials)]
-    sets = TrainingSets(tasks, grid, np.array(bits), np.array(label), np.array(redrawn), validation, key, coins)
+        label = [
+            stream(key, trial, TRIES + 1).integers(0, 2, grid[-1], np.uint8)
+            for trial in range(trials)
+        ]
+    sets = TrainingSets(
+        tasks, grid, np.array(bits), np.array(label), np.array(redrawn), validation, key, coins
+    )
     next(sets.validate(0))  # what is wrong with the function is wrong with all trials
     return sets
 
@@ -127,7 +144,9 @@ def _draw_trial(
     """A task as `like`, with a support of its own if that may be `anywhere`, and its largest training set."""
     support = like.support
     if anywhere:
-        support = tuple(sorted(stream(key, trial).choice(like.length, like.sparsity, replace=False).tolist()))
+        support = tuple(
+            sorted(stream(key, trial).choice(like.length, like.sparsity, replace=False).tolist())
+        )
     task = SparseBoolean(like.length, support, like.function, like.bias)
     for attempt in range(TRIES):
         bits = draw_bits(stream(key, trial, attempt), grid[-1], task)
@@ -149,7 +168,9 @@ def fits(length: int, what: str, size: int) -> None:
             )
 
 
-def draw_bits(draws: np.random.Generator, samples: int, task: SparseBoolean) -> UInt8[np.ndarray, "n length"]:
+def draw_bits(
+    draws: np.random.Generator, samples: int, task: SparseBoolean
+) -> UInt8[np.ndarray, "n length"]:
     """Sequences of bits, the first of them the same for every number of `samples`. A random byte decides each but for one in 256, for which
     it takes a further number: the probability of a 1 is exact."""
     further, (least, part) = draws.spawn(1)[0], divmod(256 * task.bias, 1)
@@ -189,12 +210,16 @@ class Recipe(eqx.Module):
 
     def __check_init__(self) -> None:
         if self.normaliser not in NORMALISERS:
-            raise InputError(f"normaliser = {self.normaliser!r}: it must be {' or '.join(NORMALISERS)}")
+            raise InputError(
+                f"normaliser = {self.normaliser!r}: it must be {' or '.join(NORMALISERS)}"
+            )
         for name in ("rate", "position_rate", "epsilon"):
             positive(name, getattr(self, name))
         for name in ("beta1", "beta2"):
             if not 0 <= getattr(self, name) < 1:
-                raise InputError(f"{name} = {getattr(self, name)!r}: it must lie between 0 and 1, and not be 1")
+                raise InputError(
+                    f"{name} = {getattr(self, name)!r}: it must lie between 0 and 1, and not be 1"
+                )
         if not 0 <= self.decay < np.inf:
             raise InputError(f"decay = {self.decay!r}: it must be a finite number, at least 0")
 
@@ -271,7 +296,9 @@ def _of_positions(path: Any) -> bool:
 def step(t: Array, state: State, args: tuple[Data, Recipe], careful: bool = False) -> State:
     """One step of Adam in every lane."""
     data, recipe = args
-    keys = jax.vmap(jax.random.fold_in)(jax.random.wrap_key_data(data.key), state.step.astype(jnp.int32))
+    keys = jax.vmap(jax.random.fold_in)(
+        jax.random.wrap_key_data(data.key), state.step.astype(jnp.int32)
+    )
     gradient = jax.grad(lambda model: losses(model, data, keys, careful).sum())(state.model)
     count = state.step + 1
     squares = jax.vmap(lambda g: jax.tree.map(jnp.square, _joined(g)))(gradient)
@@ -282,7 +309,9 @@ def step(t: Array, state: State, args: tuple[Data, Recipe], careful: bool = Fals
         one = squares.positions.mean(-1, keepdims=True).max(-2, keepdims=True)
         squares = squares._replace(positions=one)
 
-    def moved(x: Array, g: Array, square: Array, first: Array, second: Array, rate: Any) -> tuple[Array, Array, Array]:
+    def moved(
+        x: Array, g: Array, square: Array, first: Array, second: Array, rate: Any
+    ) -> tuple[Array, Array, Array]:
         first = recipe.beta1 * first + (1 - recipe.beta1) * g
         second = recipe.beta2 * second + (1 - recipe.beta2) * square
         each = count.reshape(-1, *(1,) * (x.ndim - 1))
@@ -292,7 +321,9 @@ def step(t: Array, state: State, args: tuple[Data, Recipe], careful: bool = Fals
 
     x, g = jax.vmap(_joined)(state.model), jax.vmap(_joined)(gradient)
     found = jax.tree.map(moved, x, g, squares, state.first, state.second, rates)
-    x, first, second = jax.tree.transpose(jax.tree.structure(x), jax.tree.structure((0, 0, 0)), found)
+    x, first, second = jax.tree.transpose(
+        jax.tree.structure(x), jax.tree.structure((0, 0, 0)), found
+    )
     return State(jax.vmap(_parted)(x, state.model), first, second, count)
 
 
@@ -302,13 +333,17 @@ careful_step = functools.partial(step, careful=True)
 def advance(steps: tuple[Any, Any], state: State, args: Any, every: int) -> Trajectory:
     """So many of the first of `steps`; where a lane comes to an end that is no number, of the second, careful ones, which are slower and take a
     program of their own: what is then not finite has diverged."""
-    quick, careful = (functools.partial(iterate, step, observe, steps=every, record_every=every) for step in steps)
+    quick, careful = (
+        functools.partial(iterate, step, observe, steps=every, record_every=every) for step in steps
+    )
     begun = np.isfinite(np.asarray(state.first.others)).all(1)
     path = quick(state, args)
     return path if (path.survived == every)[begun].all() else careful(state, args)
 
 
-def losses(model: Any, data: Data, keys: Array | None = None, careful: bool = True) -> Float[Array, " lane"]:
+def losses(
+    model: Any, data: Data, keys: Array | None = None, careful: bool = True
+) -> Float[Array, " lane"]:
     """The mean cross-entropy of each lane."""
     return (cross_entropy(model.logits(data.bits, keys, careful), data.label) * data.weight).sum(-1)
 
@@ -339,7 +374,9 @@ def right(logits: Float[Array, "*n m 2"], label: ArrayLike) -> Bool[Array, "*n m
 
 
 @jax.jit
-def _judged(model: Any, bits: UInt8[Array, "n length"], label: UInt8[Array, " n"]) -> tuple[Array, Array]:
+def _judged(
+    model: Any, bits: UInt8[Array, "n length"], label: UInt8[Array, " n"]
+) -> tuple[Array, Array]:
     logits = model.logits(bits)
     return right(logits, label), cross_entropy(logits, label)
 
@@ -364,7 +401,9 @@ def accuracy_until_wrong(model: Any, batches: Iterable[Batch]) -> float:
 
 
 @jax.jit
-def _masses(model: Transformer, bits: UInt8[Array, "n length"], relevant: Float[Array, " length"]) -> Array:
+def _masses(
+    model: Transformer, bits: UInt8[Array, "n length"], relevant: Float[Array, " length"]
+) -> Array:
     return (attention_weights(model, bits)[..., :-1] @ relevant).mean(0)
 
 
@@ -439,13 +478,21 @@ def fits_memory(recipe: Recipe, length: int, lanes: int) -> None:
     """Bad input if the state of so many lanes, three numbers for each parameter, and a gradient do not fit into memory."""
     what = f"{lanes} tables of tokens and their moments"
     fits(length, what, 16 * lanes * length)  # before JAX is asked for a shape that it cannot count
-    model = jax.eval_shape(lambda key: recipe.architecture.initialise(length, key), jax.random.key(0))
+    model = jax.eval_shape(
+        lambda key: recipe.architecture.initialise(length, key), jax.random.key(0)
+    )
     numbers = sum(leaf.size for leaf in jax.tree.leaves(model))
     fits(length, what, 16 * lanes * numbers)
 
 
 def run_all(
-    sets: TrainingSets, recipe: Recipe, key: Array, steps: int, every: int, enough: float, curves: bool
+    sets: TrainingSets,
+    recipe: Recipe,
+    key: Array,
+    steps: int,
+    every: int,
+    enough: float,
+    curves: bool,
 ) -> Iterator[Outcome]:
     """The outcome of every run, in the order in which they end, but for its `support_mass`. Loss and training accuracy are looked at when a run
     ends, or for `curves` always."""
@@ -480,7 +527,9 @@ def _run_lanes(
     waiting = list(runs)
     start = functools.partial(_start, sets, recipe, key, size)
     active: list[tuple[int, int] | None] = [waiting.pop(0) for _ in range(min(LANES, len(waiting)))]
-    state, data = jax.tree.map(lambda *x: np.stack(x), *(start(*run) for run in active if run is not None))
+    state, data = jax.tree.map(
+        lambda *x: np.stack(x), *(start(*run) for run in active if run is not None)
+    )
     seen: list[list[Seen]] = [[] for _ in active]
     while any(active):
         path = advance((step, careful_step), state, (data, recipe), every)
@@ -492,7 +541,10 @@ def _run_lanes(
             ends = not finite or len(seen[lane]) + 1 == steps // every or accuracy >= enough
             own, loss = np.nan, np.nan
             if ends or curves:
-                own, loss = (x.mean() for x in judge(model, Batch(sets.bits[trial, :m], sets.label[trial, :m])))
+                own, loss = (
+                    x.mean()
+                    for x in judge(model, Batch(sets.bits[trial, :m], sets.label[trial, :m]))
+                )
             seen[lane].append(Seen(float(loss), float(own), accuracy))
             if not ends:
                 continue
@@ -509,13 +561,20 @@ def first_model(recipe: Recipe, key: Array, trial: int, length: int) -> Any:
         return _begun(recipe, length, jax.random.split(jax.random.fold_in(key, trial))[0]).model
 
 
-def _start(sets: TrainingSets, recipe: Recipe, key: Array, size: int, trial: int, samples: int) -> tuple[State, Data]:
+def _start(
+    sets: TrainingSets, recipe: Recipe, key: Array, size: int, trial: int, samples: int
+) -> tuple[State, Data]:
     """State and data of a run at its beginning, padded to `size` samples."""
     padding = (0, size - samples)
-    bits, label = np.pad(sets.bits[trial, :samples], (padding, (0, 0))), np.pad(sets.label[trial, :samples], padding)
+    bits, label = (
+        np.pad(sets.bits[trial, :samples], (padding, (0, 0))),
+        np.pad(sets.label[trial, :samples], padding),
+    )
     weight = np.pad(np.full(samples, 1 / samples, np.float32), padding)
     start, dropout = jax.random.split(jax.random.fold_in(key, trial))
-    return _begun(recipe, sets.length, start), Data(bits, label, weight, np.asarray(jax.random.key_data(dropout)))
+    return _begun(recipe, sets.length, start), Data(
+        bits, label, weight, np.asarray(jax.random.key_data(dropout))
+    )
 
 
 @functools.partial(jax.jit, static_argnums=1)
@@ -525,14 +584,18 @@ def _begun(recipe: Recipe, length: int, key: Array) -> State:
 
 def _placed(lanes: Any, lane: int, run: Any) -> Any:
     """`lanes` with another run in one of them; by NumPy, which has nothing to compile."""
-    return jax.tree.map(lambda x, new: np.concatenate([x[:lane], np.asarray(new)[None], x[lane + 1 :]]), lanes, run)
+    return jax.tree.map(
+        lambda x, new: np.concatenate([x[:lane], np.asarray(new)[None], x[lane + 1 :]]), lanes, run
+    )
 
 
 def _in_lane(model: Any, lane: int) -> Any:
     return jax.tree.map(lambda x: jnp.asarray(x[lane]), model)
 
 
-def _outcome(run: tuple[int, int], model: Any, curve: list[Seen], every: int, finite: bool) -> Outcome:
+def _outcome(
+    run: tuple[int, int], model: Any, curve: list[Seen], every: int, finite: bool
+) -> Outcome:
     trial, samples = run
     accuracy = np.array([seen.accuracy for seen in curve])
     solved = bool((accuracy == 1).any())
@@ -552,7 +615,9 @@ def _outcome(run: tuple[int, int], model: Any, curve: list[Seen], every: int, fi
 
 
 def _attended(sets: TrainingSets, outcome: Outcome) -> float:
-    return support_mass(outcome.model, next(sets.validate(outcome.trial)).bits[:MASS], sets.tasks[outcome.trial])
+    return support_mass(
+        outcome.model, next(sets.validate(outcome.trial)).bits[:MASS], sets.tasks[outcome.trial]
+    )
 
 
 def _as_dataset(
@@ -563,9 +628,20 @@ def _as_dataset(
     curves: bool,
 ) -> xr.Dataset:
     grid = [[outcomes[trial, m] for m in sets.samples] for trial in range(len(sets.tasks))]
-    names = ("status", "first_step", "best_accuracy", "train_accuracy", "loss", "support_mass", "steps")
+    names = (
+        "status",
+        "first_step",
+        "best_accuracy",
+        "train_accuracy",
+        "loss",
+        "support_mass",
+        "steps",
+    )
     variables: dict[str, Any] = {
-        name: (("trial", "samples"), np.array([[getattr(outcome, name) for outcome in row] for row in grid]))
+        name: (
+            ("trial", "samples"),
+            np.array([[getattr(outcome, name) for outcome in row] for row in grid]),
+        )
         for name in names
     }
     if curves:
@@ -577,7 +653,11 @@ def _as_dataset(
             variables[f"{name}_curve"] = (("trial", "samples", "step"), values)
     variables["support"] = (("trial", "place"), np.array([task.support for task in sets.tasks]))
     variables["redrawn"] = ("trial", sets.redrawn)
-    coords = {"samples": list(sets.samples), "trial": range(len(grid)), **({"step": steps} if curves else {})}
+    coords = {
+        "samples": list(sets.samples),
+        "trial": range(len(grid)),
+        **({"step": steps} if curves else {}),
+    }
     task = sets.tasks[0]
     settings = {
         "length": sets.length,

@@ -15,7 +15,16 @@ from attlas.claims import Control, Hypothesis, Setting, claim, product
 from attlas.statistics import Agreement
 
 QUICK = Setting(
-    n=(1, 2, 3), dim=(10,), lam=0.5, repeats=4, word="a", wait=0.0, raises=0.0, kills=0.0, once="", fixed=(1.0, 2.0)
+    n=(1, 2, 3),
+    dim=(10,),
+    lam=0.5,
+    repeats=4,
+    word="a",
+    wait=0.0,
+    raises=0.0,
+    kills=0.0,
+    once="",
+    fixed=(1.0, 2.0),
 )
 
 
@@ -47,7 +56,9 @@ def square(cells, seed):
             raise RuntimeError(f"{cell.n} is too much")
         if cell.n == cell.kills:
             os.kill(os.getpid(), signal.SIGKILL)
-    draws = np.random.default_rng(seed).normal(size=cells[0].repeats)  # cells share their random numbers
+    draws = np.random.default_rng(seed).normal(
+        size=cells[0].repeats
+    )  # cells share their random numbers
     value = np.array([cell.n * cell.dim + cell.lam for cell in cells])
     runs = ("cell", "repeat")
     return xr.Dataset(

@@ -24,7 +24,14 @@ from attlas.kernels import (
     cme_weights,
     fit_cme,
 )
-from attlas.latent_posterior.claims.shared import FIGURES, PAPER, SPHERE, TOKENS, on_sphere, zonal_mean
+from attlas.latent_posterior.claims.shared import (
+    FIGURES,
+    PAPER,
+    SPHERE,
+    TOKENS,
+    on_sphere,
+    zonal_mean,
+)
 from attlas.latent_posterior.models import BayesianRegression, identity
 from attlas.latent_posterior.rates import mercer, multiplicity
 from attlas.statistics import Agreement, Bound, Rate
@@ -71,7 +78,9 @@ def by_precision(
 
 
 @eqx.filter_jit
-def attended(kernel: Kernel, keys: Any, values: Any, queries: Any, ridge: Any, prior: Any) -> tuple[Array, Array]:
+def attended(
+    kernel: Kernel, keys: Any, values: Any, queries: Any, ridge: Any, prior: Any
+) -> tuple[Array, Array]:
     """Mean and variance by attention."""
     mean = cme_attention(queries, keys, values, ridge=ridge, kernel=kernel)[:, 0]
     return mean, cme_variance(queries, keys, ridge=ridge, kernel=kernel, prior=prior)
@@ -88,7 +97,9 @@ def conditioning(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     (cell,) = cells
     variance, prior = cell.noise**2, cell.scale**2
     points = on_sphere(key_for(seed, GAUSSIAN, "places"), cell.length + cell.queries, 2)
-    drawn = stream(key_for(seed, GAUSSIAN, "values")).standard_normal((2 * len(DEGREES) + cell.length, 1))
+    drawn = stream(key_for(seed, GAUSSIAN, "values")).standard_normal(
+        (2 * len(DEGREES) + cell.length, 1)
+    )
     weights, noise = np.split(drawn, [2 * len(DEGREES)])
     means, variances, others = [], [], []
     for kernel, features in KERNELS.values():
@@ -98,16 +109,24 @@ def conditioning(cells: Sequence[Setting], seed: int) -> xr.Dataset:
         keys, queries = np.split(points, [cell.length])
         values = phi @ (cell.scale * weights[: phi.shape[1]]) + cell.noise * noise
         latent, covariance = model.posterior(keys, values)
-        by_posterior = (asked @ latent)[:, 0], variance + np.einsum("qi,ij,qj->q", asked, covariance, asked)
+        by_posterior = (
+            (asked @ latent)[:, 0],
+            variance + np.einsum("qi,ij,qj->q", asked, covariance, asked),
+        )
         by_attention, (other, _) = (
-            map(np.asarray, attended(kernel, keys, values, queries, np.asarray(ridge), np.asarray(prior)))
+            map(
+                np.asarray,
+                attended(kernel, keys, values, queries, np.asarray(ridge), np.asarray(prior)),
+            )
             for ridge in (model.ridge, cell.length * model.ridge)
         )
         values = values[:, 0]
         process = by_precision(prior * gram + variance * np.eye(len(gram)), values)
         lifted = np.concatenate([phi, np.sqrt(variance / prior) * np.eye(phi.shape[1])])
         least = np.linalg.lstsq(lifted, np.append(values, np.zeros(phi.shape[1])), rcond=None)[0]
-        narrow = np.sum(np.linalg.lstsq(np.transpose(np.linalg.qr(lifted)[1]), asked.T, rcond=None)[0] ** 2, 0)
+        narrow = np.sum(
+            np.linalg.lstsq(np.transpose(np.linalg.qr(lifted)[1]), asked.T, rcond=None)[0] ** 2, 0
+        )
         ways = by_posterior, by_attention, process, (asked @ least, variance * (1 + narrow))
         mean, spread = zip(*ways, strict=True)
         means.append(mean)
@@ -150,13 +169,14 @@ claim(
     words="Kernel attention with the right ridge is exact Bayesian inference of the latent.",
     fit=lambda e: routes_compared(e, "mean"),
     control=Control(
-        "λ as the ridge of the covariance operator, which is Lλ for the Gram matrix", lambda e: e.assign(measured=e["other"])
+        "λ as the ridge of the covariance operator, which is Lλ for the Gram matrix",
+        lambda e: e.assign(measured=e["other"]),
     ),
     figure=drawn_by(f"{FIGURES}.inference:routes"),
     needs=("latent-posterior/predictive",),
     origin="our reading",
     **CONDITIONING,
-)(conditioning)  # fmt: skip
+)(conditioning)
 
 claim(
     "latent-posterior/cme-variance",
@@ -166,12 +186,14 @@ claim(
     r" the joint precision, and what least squares gives.",
     words="CME attention also knows how sure it is.",
     fit=lambda e: routes_compared(e, "variance"),
-    control=Control("the noise counted twice", lambda e: e.assign(measured=e["measured"] + e["noise"] ** 2)),
+    control=Control(
+        "the noise counted twice", lambda e: e.assign(measured=e["measured"] + e["noise"] ** 2)
+    ),
     figure=drawn_by(f"{FIGURES}.inference:variances"),
     needs=(GAUSSIAN,),
     origin="ours",
     **CONDITIONING,
-)(conditioning)  # fmt: skip
+)(conditioning)
 
 
 # --- softmax and linear attention ------------------------------------------------------------------------------------
@@ -215,11 +237,13 @@ SMOOTHER = Setting(length=200, dim=(2, 3, 6), temperature=0.2, spread=0.0, queri
     quick=SMOOTHER,
     paper=SMOOTHER.replace(length=5000, dim=(2, 3, 6, 32), queries=100),
     rule=Agreement(),
-    control=Control("keys of lengths between 0.7 and 1.3", lambda s: s.replace(spread=0.3), on="setting"),
+    control=Control(
+        "keys of lengths between 0.7 and 1.3", lambda s: s.replace(spread=0.3), on="setting"
+    ),
     figure=drawn_by(f"{FIGURES}.inference:smoother"),
     cells=together("dim"),
     origin="our reading",
-)  # fmt: skip
+)
 def nadaraya_watson(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     (cell,) = cells
     key = key_for(seed, "latent-posterior/softmax-is-nadaraya-watson", "context")
@@ -230,7 +254,10 @@ def nadaraya_watson(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     return xr.Dataset(
         {
             "predicted": (axes, (window @ values / window.sum(1, keepdims=True)).T),
-            "measured": (axes, smoothed(embedded(queries), embedded(keys), values, np.asarray(cell.temperature)).T),
+            "measured": (
+                axes,
+                smoothed(embedded(queries), embedded(keys), values, np.asarray(cell.temperature)).T,
+            ),
             "error": 0.0,
         }
     )
@@ -246,25 +273,23 @@ def nadaraya_watson(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     quick=SMOOTHER,
     paper=SMOOTHER.replace(length=1000, dim=(2, 3, 6, 32), queries=100),
     rule=Agreement(rounding=1e-8),
-    control=Control("keys of lengths between 0.7 and 1.3", lambda s: s.replace(spread=0.3), on="setting"),
+    control=Control(
+        "keys of lengths between 0.7 and 1.3", lambda s: s.replace(spread=0.3), on="setting"
+    ),
     figure=drawn_by(f"{FIGURES}.inference:kernels"),
     cells=together("dim"),
     needs=("latent-posterior/softmax-is-nadaraya-watson",),
     origin="ours",
-)  # fmt: skip
+)
 def one_kernel(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     (cell,) = cells
     key = key_for(seed, "latent-posterior/one-kernel", "context")
     queries, keys, values = context(key, cell.length, cell.queries, cell.dim, cell.spread)
-    gaussian, bare = by_both_kernels(embedded(queries), embedded(keys), values, np.asarray(cell.temperature))
-    axes = ("cell", "query")
-    return xr.Dataset(
-        {
-            "predicted": (axes, gaussian.T),
-            "measured": (axes, bare.T),
-            "error": 0.0,
-        }
+    gaussian, bare = by_both_kernels(
+        embedded(queries), embedded(keys), values, np.asarray(cell.temperature)
     )
+    axes = ("cell", "query")
+    return xr.Dataset({"predicted": (axes, gaussian.T), "measured": (axes, bare.T), "error": 0.0})
 
 
 @jax.jit
@@ -292,12 +317,14 @@ MECHANISMS = ("CME", "CME's variance", "softmax")
     quick=Setting(length=(64,), queries=20),
     paper=Setting(length=(8, 64, 1000), queries=50),
     rule=Agreement(rounding=1e-10),
-    control=Control("padded values set to 0 and nothing else", lambda e: e.assign(measured=e["blanked"])),
+    control=Control(
+        "padded values set to 0 and nothing else", lambda e: e.assign(measured=e["blanked"])
+    ),
     figure=drawn_by(f"{FIGURES}.inference:masked"),
     cells=together("length"),
     needs=(GAUSSIAN,),
     origin="ours",
-)  # fmt: skip
+)
 def masks(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     (cell,) = cells
     key = key_for(seed, "latent-posterior/masks", "context")
@@ -308,8 +335,14 @@ def masks(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     return xr.Dataset(
         {
             "predicted": (axes, answers(queries, keys[mask], values[mask])),
-            "measured": (axes, answers(queries, np.where(seen, keys, 50.0), np.where(seen, values, np.nan), mask)),
-            "blanked": (axes, answers(queries, keys, np.where(seen, values, 0.0), np.ones_like(mask))),
+            "measured": (
+                axes,
+                answers(queries, np.where(seen, keys, 50.0), np.where(seen, values, np.nan), mask),
+            ),
+            "blanked": (
+                axes,
+                answers(queries, keys, np.where(seen, values, 0.0), np.ones_like(mask)),
+            ),
             "error": 0.0,
         },
         coords={"mechanism": list(MECHANISMS)},
@@ -338,12 +371,14 @@ LADDER = 10.0 ** np.arange(3, 9)
     quick=Setting(length=(8, 64), dim=3, queries=20),
     paper=Setting(length=(8, 64, 512), dim=3, queries=50),
     rule=Rate(margin=0.02, along="ridge"),
-    control=Control("the mean in place of the sum of the values", lambda e: e.assign(measured=e["normalised"])),
+    control=Control(
+        "the mean in place of the sum of the values", lambda e: e.assign(measured=e["normalised"])
+    ),
     figure=drawn_by(f"{FIGURES}.inference:linear_limit"),
     cells=together("length"),
     needs=(GAUSSIAN,),
     origin="ours",
-)  # fmt: skip
+)
 def linear_limit(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     (cell,) = cells
     key = key_for(seed, "latent-posterior/linear-limit", "context")
@@ -370,7 +405,9 @@ def linear_limit(cells: Sequence[Setting], seed: int) -> xr.Dataset:
 @jax.jit
 def towards_linear(queries: Any, keys: Any, values: Any, ridges: Any) -> tuple[Array, Array]:
     """CME attention with each of the ridges, and linear attention."""
-    found = jax.lax.map(lambda ridge: cme_attention(queries, keys, values, ridge=ridge, kernel=Linear()), ridges)
+    found = jax.lax.map(
+        lambda ridge: cme_attention(queries, keys, values, ridge=ridge, kernel=Linear()), ridges
+    )
     return found, linear_attention(queries, keys, values)
 
 
@@ -391,14 +428,17 @@ MOST_PROBES = 16
     quick=Setting(probes=(2, 6, 8, 9, 10, 14), length=50, queries=20),
     paper=Setting(probes=(2, 4, 6, 7, 8, 9, 10, 12, 16), length=1000, queries=200),
     rule=Agreement(rounding=1e-7),
-    control=Control("one probe fewer than the latent has dimensions is enough", lambda e: e.assign(predicted=e["hoped"])),
+    control=Control(
+        "one probe fewer than the latent has dimensions is enough",
+        lambda e: e.assign(predicted=e["hoped"]),
+    ),
     figure=drawn_by(f"{FIGURES}.inference:probes"),
     cells=together("probes"),
     shape=("length", "queries"),
     batch=MOST_PROBES,
     needs=(GAUSSIAN,),
     origin="ours",
-)  # fmt: skip
+)
 def probes(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     """`queries` is the number of latents, each with a context and probes of its own, of which each cell takes some."""
     latents, length = cells[0].queries, cells[0].length
@@ -411,12 +451,20 @@ def probes(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     def read_off(heads: int) -> tuple[np.ndarray, ...]:
         inverse = np.linalg.pinv(seen[:, :heads], rcond=1e-10)
         found = inverse @ outputs[:, :heads] - mean
-        lost, left = (np.linalg.norm(x, axis=(1, 2)) / size for x in (mean - inverse @ seen[:, :heads] @ mean, found))
+        lost, left = (
+            np.linalg.norm(x, axis=(1, 2)) / size
+            for x in (mean - inverse @ seen[:, :heads] @ mean, found)
+        )
         return lost * (heads < WIDTH), lost * (heads < WIDTH - 1), left
 
     names = ("predicted", "hoped", "measured")
     found = np.swapaxes([read_off(cell.probes) for cell in cells], 0, 1)
-    return xr.Dataset({**{name: (("cell", "latent"), x) for name, x in zip(names, found, strict=True)}, "error": 0.0})
+    return xr.Dataset(
+        {
+            **{name: (("cell", "latent"), x) for name, x in zip(names, found, strict=True)},
+            "error": 0.0,
+        }
+    )
 
 
 WIDTH = 9
@@ -426,7 +474,20 @@ WIDTH = 9
 def quadratics(x: Float[Array, "*n 3"]) -> Float[Array, "*n 9"]:
     """The harmonics of degrees 0, 1 and 2 on the sphere, up to their scale."""
     a, b, c = x[..., 0], x[..., 1], x[..., 2]
-    return jnp.stack([jnp.ones_like(a), a, b, c, a * b, b * c, c * a, (a**2 - b**2) / 2, (3 * c**2 - 1) / 12**0.5], -1)
+    return jnp.stack(
+        [
+            jnp.ones_like(a),
+            a,
+            b,
+            c,
+            a * b,
+            b * c,
+            c * a,
+            (a**2 - b**2) / 2,
+            (3 * c**2 - 1) / 12**0.5,
+        ],
+        -1,
+    )
 
 
 @jax.jit
@@ -458,17 +519,23 @@ def of_features(x: Array, y: Array) -> Array:
     cells=together("length"),
     needs=(GAUSSIAN,),
     origin="ours",
-)  # fmt: skip
+)
 def output_norm(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     """The largest over queries and a grid of temperatures, for keys of the whole sphere, of half of it, and all equal."""
     (cell,) = cells
     key = key_for(seed, "latent-posterior/output-norm", "context")
     queries, keys, _ = context(key, cell.length, cell.queries, cell.dim)
     half = np.concatenate([abs(keys[:, :1]), keys[:, 1:]], 1)
-    supports = {"sphere": keys, "half sphere": half, "one point": np.broadcast_to(queries[0], keys.shape)}
+    supports = {
+        "sphere": keys,
+        "half sphere": half,
+        "one point": np.broadcast_to(queries[0], keys.shape),
+    }
     ridges = np.array([0.01, 0.09, 1.0, cell.length])
     temperatures = np.array([0.1, 0.25, 1.0])
-    norms = [np.asarray(largest_norms(queries, keys, ridges, temperatures)) for keys in supports.values()]
+    norms = [
+        np.asarray(largest_norms(queries, keys, ridges, temperatures)) for keys in supports.values()
+    ]
     axes = ("cell", "support", "ridge")
     return xr.Dataset(
         {
@@ -481,7 +548,9 @@ def output_norm(cells: Sequence[Setting], seed: int) -> xr.Dataset:
 
 
 @jax.jit
-def largest_norms(queries: Any, keys: Any, ridges: Any, temperatures: Any) -> Float[Array, " ridge"]:
+def largest_norms(
+    queries: Any, keys: Any, ridges: Any, temperatures: Any
+) -> Float[Array, " ridge"]:
     """Of the weights, over queries and temperatures."""
 
     def norm(ridge: Array, temperature: Array) -> Array:
@@ -497,7 +566,10 @@ def largest_norms(queries: Any, keys: Any, ridges: Any, temperatures: Any) -> Fl
     statement=r"Where $|m(q)| \le r$, the output of CME attention brought onto the ball of radius $r$ is nowhere further from $m(q)$:"
     r" $|\Pi_r\mathrm{CME}(q) - m(q)| \le |\mathrm{CME}(q) - m(q)|$ for every context and query.",
     words="Cutting off what cannot be true never adds error.",
-    hypotheses=(TOKENS, Hypothesis("clip >= 1, which contains the conditional mean", lambda s: s.clip >= 1)),
+    hypotheses=(
+        TOKENS,
+        Hypothesis("clip >= 1, which contains the conditional mean", lambda s: s.clip >= 1),
+    ),
     quick=Setting(length=(16, 64), clip=1.0, noise=1.0, draws=20, queries=50),
     paper=Setting(length=(16, 64, 256, 1024), clip=1.0, noise=1.0, draws=40, queries=200),
     rule=Bound(),
@@ -507,7 +579,7 @@ def largest_norms(queries: Any, keys: Any, ridges: Any, temperatures: Any) -> Fl
     budget="draws",
     needs=(GAUSSIAN,),
     origin="ours",
-)  # fmt: skip
+)
 def clipping(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     (cell,) = cells
     key = key_for(seed, "latent-posterior/clipping", "contexts")
@@ -528,7 +600,10 @@ def clipped(queries: Any, keys: Any, values: Any, clip: Any) -> tuple[Array, Arr
     """Outputs of CME attention on each context, as they are and within the ball."""
 
     def one(given: Any) -> Any:
-        return tuple(cme_attention(*given, ridge=0.09, kernel=RBF(0.25), clip=radius) for radius in (None, clip))
+        return tuple(
+            cme_attention(*given, ridge=0.09, kernel=RBF(0.25), clip=radius)
+            for radius in (None, clip)
+        )
 
     return jax.lax.map(one, (queries, keys, values))
 
@@ -547,14 +622,20 @@ def solvers(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     kernel, ridge = RBF(cell.temperature), cell.noise**2
     answers, true, told, exact = [], [], [], []
     for draw in range(cell.draws):
-        queries, keys, noise = context(key_for(seed, SOLVERS, f"context {draw}"), cell.length, cell.queries, 3)
+        queries, keys, noise = context(
+            key_for(seed, SOLVERS, f"context {draw}"), cell.length, cell.queries, 3
+        )
         values = zonal_mean((0.0, 1.0, 0.7, 0.5), keys) + cell.noise * noise
         reference = fit_cme(keys, values, ridge=ridge, kernel=kernel, method="exact")
         here = reference.mean(keys)
         scale = np.sqrt(np.mean(values**2))
         precise = {"ridge": ridge, "kernel": kernel, "tolerance": 1e-9}
-        fits = [fit_cme(keys, values, method="nystrom", centres=count, **precise) for count in CENTRES]
-        fits += [fit_cme(keys, values, method=method, **precise) for method in ("nystrom", "conjugate")]
+        fits = [
+            fit_cme(keys, values, method="nystrom", centres=count, **precise) for count in CENTRES
+        ]
+        fits += [
+            fit_cme(keys, values, method=method, **precise) for method in ("nystrom", "conjugate")
+        ]
         exact.append(reference.mean(queries)[:, 0])
         answers.append([fit.mean(queries)[:, 0] for fit in fits])
         true.append([np.sqrt(np.mean((fit.mean(keys) - here) ** 2)) / scale for fit in fits])
@@ -568,14 +649,18 @@ def solvers(cells: Sequence[Setting], seed: int) -> xr.Dataset:
             "told": (axes, np.array(told)[None]),
             "error": 0.0,
         },
-        coords={"way": [*(f"{count} centres" for count in CENTRES), "Nystrom", "conjugate gradients"]},
+        coords={
+            "way": [*(f"{count} centres" for count in CENTRES), "Nystrom", "conjugate gradients"]
+        },
     )
 
 
 SOLVING = {
     "source": "attlas",
     "hypotheses": (
-        Hypothesis("length >= 1000: more tokens than centres", lambda s: s.length >= 1000, defining=True),
+        Hypothesis(
+            "length >= 1000: more tokens than centres", lambda s: s.length >= 1000, defining=True
+        ),
         WARM,
     ),
     "quick": Setting(length=(1000,), temperature=0.2, noise=0.3, draws=2, queries=100),
@@ -590,12 +675,17 @@ claim(
     statement=r"Asked for a tolerance of $10^{-9}$, Nystrom's method and conjugate gradients preconditioned by it give the same outputs as the exact solution to $10^{-6}$.",
     words="The methods for long contexts compute the same attention.",
     rule=Agreement(rounding=1e-6),
-    fit=lambda e: e.assign(predicted=e["exact"], measured=e["answer"].isel(way=slice(len(CENTRES), None)).rename(way="method")),
-    control=Control("Nystrom's method with 40 centres", lambda e: e.assign(measured=e["answer"].isel(way=0))),
+    fit=lambda e: e.assign(
+        predicted=e["exact"],
+        measured=e["answer"].isel(way=slice(len(CENTRES), None)).rename(way="method"),
+    ),
+    control=Control(
+        "Nystrom's method with 40 centres", lambda e: e.assign(measured=e["answer"].isel(way=0))
+    ),
     figure=drawn_by(f"{FIGURES}.inference:solvers"),
     needs=(GAUSSIAN,),
     **SOLVING,
-)(solvers)  # fmt: skip
+)(solvers)
 
 
 def honest(evidence: xr.Dataset) -> xr.Dataset:
@@ -611,8 +701,10 @@ claim(
     words="A method that is not exact says how far off it is.",
     rule=Bound(),
     fit=honest,
-    control=Control("0.6 times in place of twice", lambda e: e.assign(bound=0.6 / FACTOR * e["bound"])),
+    control=Control(
+        "0.6 times in place of twice", lambda e: e.assign(bound=0.6 / FACTOR * e["bound"])
+    ),
     figure=drawn_by(f"{FIGURES}.inference:told_errors"),
     needs=(SOLVERS,),
     **SOLVING,
-)(solvers)  # fmt: skip
+)(solvers)

@@ -69,7 +69,10 @@ def conditional_laws(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     temperatures = np.array([best, cell.fixed])
     found = [law_distances(one, cell.queries, ridge, temperatures, 0.5) for one in drawn]
     crps, apart, broken = (np.array(part)[None] for part in zip(*found, strict=True))
-    formula = [softmax_error(cell.length, temperature=t, dim=3, powers=total, noise=noise) for t in temperatures]
+    formula = [
+        softmax_error(cell.length, temperature=t, dim=3, powers=total, noise=noise)
+        for t in temperatures
+    ]
     axes = ("cell", "draw", "law")
     return xr.Dataset(
         {
@@ -111,12 +114,14 @@ claim(
     needs=(RATE,),
     origin="ours",
     **LETTERED,
-)(conditional_laws)  # fmt: skip
+)(conditional_laws)
 
 
 def laws_fallen(evidence: xr.Dataset, *laws: str) -> xr.Dataset:
     distances = evidence["apart"].sel(law=list(laws)).drop_vars("law").rename(law="falling")
-    (first, before), (last, after) = (mean_of(distances.isel(cell=end, drop=True)) for end in (0, -1))
+    (first, before), (last, after) = (
+        mean_of(distances.isel(cell=end, drop=True)) for end in (0, -1)
+    )
     return ordered(evidence, last, 0.75 * first, np.hypot(0.75 * before, after))
 
 
@@ -134,7 +139,7 @@ claim(
     needs=(LAW,),
     origin="ours",
     **LETTERED,
-)(conditional_laws)  # fmt: skip
+)(conditional_laws)
 
 claim(
     "latent-posterior/law-clipped",
@@ -143,10 +148,17 @@ claim(
     statement=r"Softmax attention gives a probability to every letter, not negative and with sum 1, and so does CME attention once negative ones are set to 0 and the rest is scaled to sum to 1.",
     words="Signed weights are no law until they are clipped.",
     rule=Agreement(rounding=1e-9),
-    fit=lambda e: e.assign(measured=e["broken"].sel(law=[SOFT, CLIPPED]).drop_vars("law").rename(law="proper"), predicted=0.0, error=0.0),
-    control=Control("CME attention as it is", lambda e: e.assign(measured=e["broken"].sel(law=SIGNED, drop=True))),
+    fit=lambda e: e.assign(
+        measured=e["broken"].sel(law=[SOFT, CLIPPED]).drop_vars("law").rename(law="proper"),
+        predicted=0.0,
+        error=0.0,
+    ),
+    control=Control(
+        "CME attention as it is",
+        lambda e: e.assign(measured=e["broken"].sel(law=SIGNED, drop=True)),
+    ),
     figure=drawn_by(f"{FIGURES}.rates:broken_laws"),
     needs=(LAW,),
     origin="ours",
     **LETTERED,
-)(conditional_laws)  # fmt: skip
+)(conditional_laws)

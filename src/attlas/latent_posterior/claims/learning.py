@@ -30,12 +30,28 @@ from attlas.latent_posterior.learning import (
     train_heads,
 )
 from attlas.latent_posterior.models import BayesianRegression, FiniteLatent, log_ways
-from attlas.latent_posterior.rates import cme_error, mercer, multiplicity, softmax_bias, softmax_error
-from attlas.rademacher import concatenated_complexity, draw_signs, head_complexity, mean_of, planar_complexity
+from attlas.latent_posterior.rates import (
+    cme_error,
+    mercer,
+    multiplicity,
+    softmax_bias,
+    softmax_error,
+)
+from attlas.rademacher import (
+    concatenated_complexity,
+    draw_signs,
+    head_complexity,
+    mean_of,
+    planar_complexity,
+)
 from attlas.statistics import Agreement, Approximation, Bound, Order, Rate, log_slope
 
 LABELS = Hypothesis("noise > 0", lambda s: s.noise > 0, defining=True)
-CLASSES = Hypothesis("vocabulary >= 2 and latents >= 2", lambda s: s.vocabulary >= 2 and s.latents >= 2, defining=True)
+CLASSES = Hypothesis(
+    "vocabulary >= 2 and latents >= 2",
+    lambda s: s.vocabulary >= 2 and s.latents >= 2,
+    defining=True,
+)
 
 # --- the ledger ------------------------------------------------------------------------------------------------------
 
@@ -57,23 +73,49 @@ def labelled_topics(cell: Setting, key: Array) -> Topics:
     r" sequences of L words, at every step of training: generalisation, optimisation and approximation make up the distance to the Bayes predictor $f^* = \int E[y \mid z]\,d\pi_X(z)$.",
     words="What a trained model lacks is what the sample misled it by, what training left undone and what its class cannot do, to the last digit.",
     hypotheses=(CLASSES, LABELS),
-    quick=Setting(length=(3, 10), samples=(40, 640), latents=3, vocabulary=3, heads=2, noise=0.3, steps=300, every=50, repeats=8),
-    paper=Setting(length=(3, 10, 30), samples=(40, 160, 640, 2560), latents=3, vocabulary=3, heads=2, noise=0.3, steps=1000, every=50, repeats=16),
+    quick=Setting(
+        length=(3, 10),
+        samples=(40, 640),
+        latents=3,
+        vocabulary=3,
+        heads=2,
+        noise=0.3,
+        steps=300,
+        every=50,
+        repeats=8,
+    ),
+    paper=Setting(
+        length=(3, 10, 30),
+        samples=(40, 160, 640, 2560),
+        latents=3,
+        vocabulary=3,
+        heads=2,
+        noise=0.3,
+        steps=1000,
+        every=50,
+        repeats=16,
+    ),
     rule=Agreement(rounding=1e-10),
     control=Control(
-        "the value of the most probable latent in place of the Bayes predictor", lambda e: e.assign(predicted=e["mode_distance"], measured=e["mode_excess"])
+        "the value of the most probable latent in place of the Bayes predictor",
+        lambda e: e.assign(predicted=e["mode_distance"], measured=e["mode_excess"]),
     ),
     figure=drawn_by(f"{FIGURES}.learning:ledger"),
     cells=product("length", "samples"),
     needs=("latent-posterior/bayes-risk",),
     origin="our reading",
-)  # fmt: skip
+)
 def ledger_closes(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     (cell,) = cells
     population = labelled_topics(cell, key_for(seed, LEDGER, "topics"))
     drawn = population.sample(key_for(seed, LEDGER, "samples"), cell.samples, cell.repeats)
     found = train_heads(
-        population, drawn, key_for(seed, LEDGER, "starts"), heads=cell.heads, steps=cell.steps, record_every=cell.every
+        population,
+        drawn,
+        key_for(seed, LEDGER, "starts"),
+        heads=cell.heads,
+        steps=cell.steps,
+        record_every=cell.every,
     )
     risk, terms = population.risk, found.ledger
     mode = population.values[population.posterior.argmax(1)]
@@ -105,23 +147,53 @@ LINEAR = "latent-posterior/optimisation-error"
     statement=r"In the class that is linear in the values of fixed random heads, descent $\theta \leftarrow \theta - \frac\eta2\nabla R_n$ leaves $R_n(\theta_T) - R_n(\hat\theta) = \sum_j w_j(1 - \eta w_j)^{2T}c_j^2$,"
     r" w the eigenvalues of the covariance of the heads' outputs and $c = U^\top(\theta_0 - \hat\theta)$.",
     words="What training leaves undone in a linear class is read off the spectrum of its features.",
-    hypotheses=(CLASSES, LABELS, Hypothesis("0 < step_size < 2", lambda s: 0 < s.step_size < 2, defining=True)),
-    quick=Setting(length=(4, 12), samples=200, latents=3, vocabulary=3, heads=6, noise=0.3, step_size=1.0, steps=2000, every=100, repeats=16),
-    paper=Setting(length=(4, 12, 30), samples=200, latents=4, vocabulary=4, heads=8, noise=0.3, step_size=1.0, steps=20_000, every=500, repeats=32),
+    hypotheses=(
+        CLASSES,
+        LABELS,
+        Hypothesis("0 < step_size < 2", lambda s: 0 < s.step_size < 2, defining=True),
+    ),
+    quick=Setting(
+        length=(4, 12),
+        samples=200,
+        latents=3,
+        vocabulary=3,
+        heads=6,
+        noise=0.3,
+        step_size=1.0,
+        steps=2000,
+        every=100,
+        repeats=16,
+    ),
+    paper=Setting(
+        length=(4, 12, 30),
+        samples=200,
+        latents=4,
+        vocabulary=4,
+        heads=8,
+        noise=0.3,
+        step_size=1.0,
+        steps=20_000,
+        every=500,
+        repeats=32,
+    ),
     rule=Agreement(rounding=1e-10),
-    control=Control("the gradient flow, with $e^{-2\\eta w_jT}$", lambda e: e.assign(predicted=e["flow"])),
+    control=Control(
+        "the gradient flow, with $e^{-2\\eta w_jT}$", lambda e: e.assign(predicted=e["flow"])
+    ),
     figure=drawn_by(f"{FIGURES}.learning:optimisation"),
     cells=together("length"),
     needs=(LEDGER,),
     origin="our reading",
-)  # fmt: skip
+)
 def linearised(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     (cell,) = cells
     population = labelled_topics(cell, key_for(seed, LINEAR, "topics"))
     drawn = population.sample(key_for(seed, LINEAR, "samples"), cell.samples, cell.repeats)
     heads = random_heads(key_for(seed, LINEAR, "heads"), cell.repeats, cell.heads, cell.vocabulary)
     features = heads.features(population.counts)
-    found = descend_linearised(features, drawn, step_size=cell.step_size, steps=cell.steps, record_every=cell.every)
+    found = descend_linearised(
+        features, drawn, step_size=cell.step_size, steps=cell.steps, record_every=cell.every
+    )
     sizes, inside = found.eigenvalues, found.distances
     relative = cell.step_size * sizes / sizes[:, :1]
     flow = [(sizes * np.exp(-2 * relative * t) * inside**2).sum(-1) for t in found.steps]
@@ -173,12 +245,18 @@ def softmax_excess(
     words="What a class of attention cannot do, at each length, is the difference of two formulas, and it falls as contexts grow.",
     hypotheses=(
         LABELS,
-        Hypothesis("draws >= 40, half of which choose the temperature", lambda s: s.draws >= 40, defining=True),
+        Hypothesis(
+            "draws >= 40, half of which choose the temperature",
+            lambda s: s.draws >= 40,
+            defining=True,
+        ),
         Hypothesis("dim >= 2", lambda s: s.dim >= 2, defining=True),
         Hypothesis("length >= 128: above the effective dimension", lambda s: s.length >= 128),
     ),
     quick=Setting(length=(128, 256), dim=3, temperature=0.5, noise=0.5, draws=128, queries=32),
-    paper=Setting(length=(128, 256, 512, 1024, 2048), dim=3, temperature=0.5, noise=0.5, draws=64, queries=64),
+    paper=Setting(
+        length=(128, 256, 512, 1024, 2048), dim=3, temperature=0.5, noise=0.5, draws=64, queries=64
+    ),
     rule=Approximation(margin=0.15),
     control=Control("the bias of the head's limit alone", lambda e: e.assign(predicted=e["bias"])),
     figure=drawn_by(f"{FIGURES}.learning:approximation"),
@@ -186,7 +264,7 @@ def softmax_excess(
     budget="draws",
     needs=(LEDGER, "latent-posterior/cme-error", "latent-posterior/softmax-rate"),
     origin="our reading",
-)  # fmt: skip
+)
 def approximation(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     (cell,) = cells
     key = key_for(seed, APPROXIMATION, "contexts")
@@ -232,13 +310,14 @@ CERTIFIED = "latent-posterior/head-complexity-bound"
     paper=Setting(length=(4, 32, 128), samples=(128, 256, 512), query_norm=2.0, draws=32, rings=24),
     rule=Bound(),
     control=Control(
-        "a linear map of the concatenated sequence, of the same norm for each token", lambda e: e.assign(measured=e["concatenated"], error=e["spread"])
+        "a linear map of the concatenated sequence, of the same norm for each token",
+        lambda e: e.assign(measured=e["concatenated"], error=e["spread"]),
     ),
     figure=drawn_by(f"{FIGURES}.learning:complexity_bound"),
     cells=product("length", "samples"),
     budget="draws",
     origin="our reading",
-)  # fmt: skip
+)
 def certified(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     (cell,) = cells
     tokens = on_sphere(key_for(seed, CERTIFIED, "tokens"), cell.samples, cell.length, 2)
@@ -277,7 +356,12 @@ def complexity(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     tokens = on_sphere(key_for(seed, IN_SAMPLES, "tokens"), cell.samples, cell.length, cell.dim)
     signs = draw_signs(key_for(seed, IN_SAMPLES, "signs"), cell.draws, cell.samples)
     key = key_for(seed, IN_SAMPLES, "starts")
-    options = {"query_norm": cell.query_norm, "key": key, "starts": cell.starts, "steps": cell.steps}
+    options = {
+        "query_norm": cell.query_norm,
+        "key": key,
+        "starts": cell.starts,
+        "steps": cell.steps,
+    }
     found = mean_of(head_complexity(tokens, signs, **options))
     other = mean_of(concatenated_complexity(tokens, signs))
     bound = head_rademacher(cell.samples, dim=cell.dim, query_norm=cell.query_norm)
@@ -291,7 +375,9 @@ def complexity(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     return xr.Dataset({name: ("cell", [float(value)]) for name, value in values.items()})
 
 
-HEADS = Setting(length=(16,), samples=(16, 256), dim=5, query_norm=5.0, draws=480, starts=2, steps=12)
+HEADS = Setting(
+    length=(16,), samples=(16, 256), dim=5, query_norm=5.0, draws=480, starts=2, steps=12
+)
 
 claim(
     IN_SAMPLES,
@@ -304,7 +390,7 @@ claim(
     control=Control("an exponent of -0.65", lambda e: e.assign(predicted=-0.65)),
     figure=drawn_by(f"{FIGURES}.learning:complexity_in_samples"),
     **COMPLEXITY,
-)(complexity)  # fmt: skip
+)(complexity)
 
 IN_LENGTH = "latent-posterior/complexity-in-length"
 
@@ -333,8 +419,12 @@ def exponent_below(evidence: xr.Dataset, measured: str, error: str) -> xr.Datase
         lambda e: exponent_below(e, "concatenated", "spread"),
     ),
     figure=drawn_by(f"{FIGURES}.learning:complexity_in_length"),
-    **{**COMPLEXITY, "cells": together("length"), "hypotheses": (NORM, Hypothesis("draws >= 20", lambda s: s.draws >= 20, defining=True))},
-)  # fmt: skip
+    **{
+        **COMPLEXITY,
+        "cells": together("length"),
+        "hypotheses": (NORM, Hypothesis("draws >= 20", lambda s: s.draws >= 20, defining=True)),
+    },
+)
 def complexity_in_length(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     """`draws` of the sequences; all signs of each, up to their common one."""
     (cell,) = cells
@@ -344,7 +434,10 @@ def complexity_in_length(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     # Draws stand side by side as one sample, of which each row of signs sees its own.
     every = np.kron(np.eye(cell.draws), cell.draws * signs)
     upper = planar_complexity(tokens, every, query_norm=cell.query_norm, rings=cell.rings).upper
-    found, other = (mean_of(x.reshape(cell.draws, -1).mean(1)) for x in (upper, concatenated_complexity(tokens, every)))
+    found, other = (
+        mean_of(x.reshape(cell.draws, -1).mean(1))
+        for x in (upper, concatenated_complexity(tokens, every))
+    )
     values = {
         "heads": found.mean,
         "error": found.error,
@@ -385,7 +478,10 @@ def two_points(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     return xr.Dataset(
         {
             "distance": (axes, np.sqrt(square)[None]),
-            "bound": (("cell", "norm"), length_shift(cell.length, query_norm=np.array(NORMS))[None]),
+            "bound": (
+                ("cell", "norm"),
+                length_shift(cell.length, query_norm=np.array(NORMS))[None],
+            ),
             "error": 0.0,
         },
         coords={"norm": list(NORMS), "chance": CHANCES},
@@ -411,19 +507,25 @@ claim(
     control=Control("the constant 1 in place of 2", lambda e: e.assign(bound=e["bound"] / 2)),
     figure=drawn_by(f"{FIGURES}.learning:shift_bound"),
     **SHIFTED,
-)(two_points)  # fmt: skip
+)(two_points)
 
 claim(
     "latent-posterior/length-shift-rate",
     statement=r"The distance $\sqrt{E|f(X_L) - f(X_\infty)|^2}$ falls as $L^{-1/2}$ where both values are equally likely: the exponent is within 0.03 from 64 tokens on.",
     words="Four times the context halve the distance to the limit.",
     rule=Rate(margin=0.03),
-    fit=lambda e: e.sel(chance=0.5).assign(x=e["length"].astype(float), measured=e["distance"].sel(chance=0.5), predicted=-0.5),
+    fit=lambda e: e.sel(chance=0.5).assign(
+        x=e["length"].astype(float), measured=e["distance"].sel(chance=0.5), predicted=-0.5
+    ),
     control=Control("an exponent of -0.56", lambda e: e.assign(predicted=-0.56)),
     figure=drawn_by(f"{FIGURES}.learning:shift_rate"),
     needs=(SHIFT,),
-    **{**SHIFTED, "quick": Setting(length=(64, 256, 1024)), "paper": Setting(length=(64, 256, 1024, 4096, 16_384))},
-)(two_points)  # fmt: skip
+    **{
+        **SHIFTED,
+        "quick": Setting(length=(64, 256, 1024)),
+        "paper": Setting(length=(64, 256, 1024, 4096, 16_384)),
+    },
+)(two_points)
 
 
 # --- trained on functions --------------------------------------------------------------------------------------------
@@ -450,16 +552,20 @@ SUPERVISED = "latent-posterior/supervised-fast-rate"
     quick=Setting(samples=4, length=8, queries=4, steps=30, rate=0.2, repeats=128, contexts=64),
     paper=Setting(samples=16, length=16, queries=4, steps=80, rate=0.15, repeats=128, contexts=128),
     rule=Order(),
-    control=Control("an exponent below -1.75", lambda e: e.assign(upper=e["few"] - 1.75 * np.log(16))),
+    control=Control(
+        "an exponent below -1.75", lambda e: e.assign(upper=e["few"] - 1.75 * np.log(16))
+    ),
     figure=drawn_by(f"{FIGURES}.learning:supervised"),
     budget="repeats",
     needs=("latent-posterior/cme-is-posterior-mean",),
     origin="our reading",
-)  # fmt: skip
+)
 def supervised(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     (cell,) = cells
     model = functions()
-    fresh = model.sample(key_for(seed, SUPERVISED, "test"), cell.contexts, cell.length, cell.queries)
+    fresh = model.sample(
+        key_for(seed, SUPERVISED, "test"), cell.contexts, cell.length, cell.queries
+    )
     sizes = [cell.samples, 16 * cell.samples]
     key = key_for(seed, SUPERVISED, "training")
     data = draw_training(model, key, sizes, cell.repeats, cell.length, cell.queries)
@@ -489,7 +595,10 @@ def longer_is_better(e: xr.Dataset, learner: str) -> xr.Dataset:
     of = e[["logarithm", "deviation"]].sel(learner=learner).transpose("cell", "size")
     logs, deviations = of["logarithm"].values, of["deviation"].values
     lower, upper, error = logs[1:], logs[:-1], np.hypot(deviations[1:], deviations[:-1])
-    found = {name: (("pair", "size"), x) for name, x in (("lower", lower), ("upper", upper), ("error", error))}
+    found = {
+        name: (("pair", "size"), x)
+        for name, x in (("lower", lower), ("upper", upper), ("error", error))
+    }
     return e.assign({**found, "repetitions": e["repeats"].variable})
 
 
@@ -501,24 +610,43 @@ def longer_is_better(e: xr.Dataset, learner: str) -> xr.Dataset:
     r" mean over training sets. It is approximation and generalisation together; the number of parameters does not depend on L.",
     words="Trained on as many contexts, attention comes nearer to the Bayes predictor the longer they are.",
     hypotheses=(
-        Hypothesis("samples >= 2 length, for the control", lambda s: min(s.samples) >= 2 * s.length, defining=True),
+        Hypothesis(
+            "samples >= 2 length, for the control",
+            lambda s: min(s.samples) >= 2 * s.length,
+            defining=True,
+        ),
         Hypothesis("repeats >= 20", lambda s: s.repeats >= 20, defining=True),
     ),
-    quick=Setting(length=(4, 16), samples=(32, 128), queries=4, steps=30, rate=0.2, repeats=48, contexts=768),
-    paper=Setting(length=(4, 16, 64), samples=(128, 512), queries=4, steps=80, rate=0.15, repeats=32, contexts=768),
+    quick=Setting(
+        length=(4, 16), samples=(32, 128), queries=4, steps=30, rate=0.2, repeats=48, contexts=768
+    ),
+    paper=Setting(
+        length=(4, 16, 64),
+        samples=(128, 512),
+        queries=4,
+        steps=80,
+        rate=0.15,
+        repeats=32,
+        contexts=768,
+    ),
     rule=Order(),
     fit=lambda e: longer_is_better(e, "softmax"),
-    control=Control("least squares with a weight for each place", lambda e: longer_is_better(e.drop_vars(["lower", "upper", "error"]), PLACES)),
+    control=Control(
+        "least squares with a weight for each place",
+        lambda e: longer_is_better(e.drop_vars(["lower", "upper", "error"]), PLACES),
+    ),
     figure=drawn_by(f"{FIGURES}.learning:supervised_in_length"),
     cells=together("length"),
     budget="repeats",
     needs=(SUPERVISED,),
     origin="our reading",
-)  # fmt: skip
+)
 def supervised_in_length(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     (cell,) = cells
     model = functions()
-    fresh = model.sample(key_for(seed, IN_CONTEXT, f"test {cell.length}"), cell.contexts, cell.length, cell.queries)
+    fresh = model.sample(
+        key_for(seed, IN_CONTEXT, f"test {cell.length}"), cell.contexts, cell.length, cell.queries
+    )
     data = draw_training(
         model,
         key_for(seed, IN_CONTEXT, f"training {cell.length}"),
@@ -528,7 +656,9 @@ def supervised_in_length(cells: Sequence[Setting], seed: int) -> xr.Dataset:
         cell.queries,
     )
     found = train("softmax", data, steps=cell.steps, rate=cell.rate)
-    excess = np.stack([compare("softmax", found, model, fresh).excess, by_place(model, data, fresh)])
+    excess = np.stack(
+        [compare("softmax", found, model, fresh).excess, by_place(model, data, fresh)]
+    )
     excess = excess.reshape(2, len(cell.samples), cell.repeats, cell.contexts)
     logs, over = np.log(excess.mean(-1)), excess.mean(-2)
     # Training sets and test contexts are both draws.
@@ -536,12 +666,17 @@ def supervised_in_length(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     tests = over.std(-1, ddof=1) / np.sqrt(cell.contexts) / over.mean(-1)
     axes = ("cell", "learner", "size")
     return xr.Dataset(
-        {"logarithm": (axes, logs.mean(-1)[None]), "deviation": (axes, np.hypot(sets, tests)[None])},
+        {
+            "logarithm": (axes, logs.mean(-1)[None]),
+            "deviation": (axes, np.hypot(sets, tests)[None]),
+        },
         coords={"learner": ["softmax", PLACES], "size": list(cell.samples)},
     )
 
 
-def by_place(model: BayesianRegression, data: tuple[Any, Any], fresh: Any) -> Float[np.ndarray, "lane n"]:
+def by_place(
+    model: BayesianRegression, data: tuple[Any, Any], fresh: Any
+) -> Float[np.ndarray, "lane n"]:
     """Mean square distance to the Bayes predictor of least squares of the target on the values, one weight for each place in the context."""
     contexts, weight = jax.tree.map(np.asarray, data)
     values, targets = contexts.values[..., 0], contexts.targets[..., 0].mean(-1)
@@ -560,7 +695,9 @@ def other_lengths(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     """Every mechanism, trained at one length: its risk over the Bayes risk at others."""
     (cell,) = cells
     model = functions()
-    data = draw_training(model, key_for(seed, LENGTHS, "training"), [cell.samples], cell.repeats, cell.trained, 4)
+    data = draw_training(
+        model, key_for(seed, LENGTHS, "training"), [cell.samples], cell.repeats, cell.trained, 4
+    )
     found: dict[str, Any] = {}
     for name, mechanism in MECHANISMS.items():
         first = next(other for other in MECHANISMS if MECHANISMS[other].attend is mechanism.attend)
@@ -569,7 +706,9 @@ def other_lengths(cells: Sequence[Setting], seed: int) -> xr.Dataset:
         else:
             found[name] = absorbed(first, name, found[first], data[0])
     ratios, errors = [], []
-    curves = length_curves(found, model, cell.length, key_for(seed, LENGTHS, "test"), contexts=cell.contexts)
+    curves = length_curves(
+        found, model, cell.length, key_for(seed, LENGTHS, "test"), contexts=cell.contexts
+    )
     for curve in curves.values():
         for at in curve:
             ratio = at.excess.mean(1) / at.bayes.mean()
@@ -579,8 +718,15 @@ def other_lengths(cells: Sequence[Setting], seed: int) -> xr.Dataset:
             errors.append(np.hypot(chance, ratio.std(ddof=1) / np.sqrt(cell.repeats)))
     axes, shape = ("cell", "mechanism", "tokens"), (1, len(MECHANISMS), len(cell.length))
     return xr.Dataset(
-        {"ratio": (axes, np.reshape(ratios, shape)), "deviation": (axes, np.reshape(errors, shape))},
-        coords={"mechanism": list(MECHANISMS), "tokens": list(cell.length), "trained": ("cell", [cell.trained])},
+        {
+            "ratio": (axes, np.reshape(ratios, shape)),
+            "deviation": (axes, np.reshape(errors, shape)),
+        },
+        coords={
+            "mechanism": list(MECHANISMS),
+            "tokens": list(cell.length),
+            "trained": ("cell", [cell.trained]),
+        },
     )
 
 
@@ -589,15 +735,29 @@ TRAINED: dict[str, Any] = {
     "source": PAPER,
     "reference": "invariance to the input size",
     "hypotheses": (
-        Hypothesis("trained is among length, which is in ascending order", lambda s: s.trained in s.length and list(s.length) == sorted(s.length), defining=True),
+        Hypothesis(
+            "trained is among length, which is in ascending order",
+            lambda s: s.trained in s.length and list(s.length) == sorted(s.length),
+            defining=True,
+        ),
         Hypothesis("repeats >= 20", lambda s: s.repeats >= 20, defining=True),
     ),
-    "quick": Setting(trained=8, length=(4, 8, 128), samples=512, steps=30, rate=0.2, repeats=20, contexts=96),
-    "paper": Setting(trained=32, length=(8, 32, 128, 512), samples=256, steps=80, rate=0.15, repeats=20, contexts=64),
+    "quick": Setting(
+        trained=8, length=(4, 8, 128), samples=512, steps=30, rate=0.2, repeats=20, contexts=96
+    ),
+    "paper": Setting(
+        trained=32,
+        length=(8, 32, 128, 512),
+        samples=256,
+        steps=80,
+        rate=0.15,
+        repeats=20,
+        contexts=64,
+    ),
     "budget": "contexts",
     "needs": (SUPERVISED,),
     "origin": "our reading",
-}  # fmt: skip
+}
 
 
 def ratio_of(e: xr.Dataset, name: str) -> xr.Dataset:
@@ -615,10 +775,13 @@ claim(
     words="Kernel attention that was trained on contexts of one length is as good as can be on others.",
     rule=Bound(),
     fit=lambda e: ratio_of(e, "CME").assign(bound=1.05),
-    control=Control("a ridge in proportion to the length", lambda e: ratio_of(e, "CME, ridge in proportion to the length")),
+    control=Control(
+        "a ridge in proportion to the length",
+        lambda e: ratio_of(e, "CME, ridge in proportion to the length"),
+    ),
     figure=drawn_by(f"{FIGURES}.learning:length_curve"),
     **TRAINED,
-)(other_lengths)  # fmt: skip
+)(other_lengths)
 
 
 def failing(e: xr.Dataset, names: Sequence[str]) -> xr.Dataset:
@@ -642,7 +805,10 @@ claim(
     words="A ridge that grows with the length, a fixed temperature and a plain sum do not carry over to longer contexts.",
     rule=Order(),
     fit=lambda e: failing(e, FAILING),
-    control=Control("CME attention with a constant ridge", lambda e: failing(e.drop_vars(["lower", "upper", "error", "failing"]), ["CME"])),
+    control=Control(
+        "CME attention with a constant ridge",
+        lambda e: failing(e.drop_vars(["lower", "upper", "error", "failing"]), ["CME"]),
+    ),
     figure=drawn_by(f"{FIGURES}.learning:length_curve"),
     **TRAINED,
-)(other_lengths)  # fmt: skip
+)(other_lengths)

@@ -46,21 +46,25 @@ LADDER = Hypothesis(
 NOISY = Hypothesis("noise > 0", lambda s: s.noise > 0, defining=True)
 QUIET = Hypothesis("noise <= 1", lambda s: s.noise <= 1)
 FLAT = Hypothesis("dim <= 6", lambda s: s.dim <= 6)
-STRAIGHT = Hypothesis("weights are those of a linear mean", lambda s: tuple(s.weights) == LINEAR, defining=True)
+STRAIGHT = Hypothesis(
+    "weights are those of a linear mean", lambda s: tuple(s.weights) == LINEAR, defining=True
+)
 
 
 def dimension_at(s: Setting) -> float:
     """The effective dimension at the shortest length."""
-    return float(effective_dimension(min(s.length), ridge=s.noise**2, temperature=s.temperature, dim=s.dim))
+    return float(
+        effective_dimension(min(s.length), ridge=s.noise**2, temperature=s.temperature, dim=s.dim)
+    )
 
 
 LONG = Hypothesis(
-    "length >= 128, and 1.4 times the effective dimension", lambda s: min(s.length) >= max(128, 1.4 * dimension_at(s))
+    "length >= 128, and 1.4 times the effective dimension",
+    lambda s: min(s.length) >= max(128, 1.4 * dimension_at(s)),
 )
 
 AMPLE = Hypothesis(
-    "length >= 4 times the effective dimension",
-    lambda s: min(s.length) >= 4 * dimension_at(s),
+    "length >= 4 times the effective dimension", lambda s: min(s.length) >= 4 * dimension_at(s)
 )
 
 # --- errors against length -------------------------------------------------------------------------------------------
@@ -94,11 +98,15 @@ def sphere_of(dim: int, weights: Sequence[float], queries: int) -> Sphere:
     nodes, law = roots_jacobi(queries, (dim - 3) / 2, (dim - 3) / 2)
     present = (np.arange(max(AMBIENT, dim)) < dim).astype(float)
     curve = np.polyfit(places, values, len(weights) - 1)
-    curve = np.pad(curve, (max(0, len(WEIGHTS) - len(curve)), 0))  # of one degree, for the same reason
+    curve = np.pad(
+        curve, (max(0, len(WEIGHTS) - len(curve)), 0)
+    )  # of one degree, for the same reason
     return Sphere(present, curve, nodes, law / law.sum())
 
 
-def draw_contexts(key: Array, draws: int, length: int, sphere: Sphere) -> Float[np.ndarray, "draw token ambient"]:
+def draw_contexts(
+    key: Array, draws: int, length: int, sphere: Sphere
+) -> Float[np.ndarray, "draw token ambient"]:
     """Normal numbers for queries and keys, each draw from a stream of its own."""
     shape = (len(sphere.nodes) + length, len(sphere.present))
     return np.stack([rng.standard_normal(shape) for rng in stream(key).spawn(draws)])
@@ -120,7 +128,9 @@ def context_of(drawn: Float[Array, "token ambient"], sphere: Sphere) -> tuple[Ar
     queries = len(sphere.nodes)
     drawn = drawn * sphere.present
     across = drawn[:queries].at[:, 0].set(0)
-    across, keys = (x / jnp.linalg.norm(x, axis=1, keepdims=True) for x in (across, drawn[queries:]))
+    across, keys = (
+        x / jnp.linalg.norm(x, axis=1, keepdims=True) for x in (across, drawn[queries:])
+    )
     return (across * jnp.sqrt(1 - sphere.nodes[:, None] ** 2)).at[:, 0].set(sphere.nodes), keys
 
 
@@ -159,8 +169,14 @@ def squares_of(
         weights = jax.lax.map(lambda t: softmax(queries @ context.T / t), temperatures)
         if len(ridges):
             # One Gram matrix for all ridges.
-            gram, cross, eye = kernel(context, context), kernel(context, queries), jnp.eye(len(context))
-            solved = jax.lax.map(lambda r: cho_solve((jnp.linalg.cholesky(gram + r * eye), True), cross).T, ridges)
+            gram, cross, eye = (
+                kernel(context, context),
+                kernel(context, queries),
+                jnp.eye(len(context)),
+            )
+            solved = jax.lax.map(
+                lambda r: cho_solve((jnp.linalg.cholesky(gram + r * eye), True), cross).T, ridges
+            )
             weights = jnp.concatenate([solved, weights])
         mixed = jnp.tensordot(mix.factors, weights, 1)
         squares = (mixed @ means - mix.aims[:, None] * truth) ** 2 + noise**2 * (mixed**2).sum(-1)
@@ -189,7 +205,11 @@ def curves(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     """Root mean square errors of five mechanisms at each length; and what the formulas say."""
     (cell,) = cells
     lengths = np.array(cell.length, float)
-    given: dict[str, Any] = {"dim": cell.dim, "powers": powers_of(cell.weights, cell.dim), "noise": cell.noise}
+    given: dict[str, Any] = {
+        "dim": cell.dim,
+        "powers": powers_of(cell.weights, cell.dim),
+        "noise": cell.noise,
+    }
     best = optimal_temperature(lengths, **given)
     sphere, kernel = sphere_of(cell.dim, cell.weights, cell.queries), Exponential(cell.temperature)
     key = key_for(seed, FORMULA, "contexts")
@@ -197,8 +217,13 @@ def curves(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     drawn, noise = draw_contexts(key, cell.draws, max(cell.length), sphere), np.asarray(cell.noise)
     found = []
     for length, temperature in zip(cell.length, best, strict=True):
-        ridges, temperatures = np.array(schedules(float(length), cell.noise)), np.array([temperature, cell.fixed])
-        found.append(squared_errors(drawn, length, sphere, noise, kernel, ridges, temperatures, mix))
+        ridges, temperatures = (
+            np.array(schedules(float(length), cell.noise)),
+            np.array([temperature, cell.fixed]),
+        )
+        found.append(
+            squared_errors(drawn, length, sphere, noise, kernel, ridges, temperatures, mix)
+        )
     inferred = [
         cme_error(lengths, ridge=ridge, temperature=cell.temperature, **given)
         for ridge in schedules(lengths, cell.noise)
@@ -211,13 +236,24 @@ def curves(cells: Sequence[Setting], seed: int) -> xr.Dataset:
             "formula": (axes, np.sqrt(np.stack([*inferred, *smoothed], 1))[None]),
             "floor": ("cell", [softmax_bias(cell.fixed, cell.dim, given["powers"])]),
         },
-        coords={"mechanism": list(MECHANISMS), "length": list(cell.length), "s": ("cell", [cell.dim - 1])},
+        coords={
+            "mechanism": list(MECHANISMS),
+            "length": list(cell.length),
+            "s": ("cell", [cell.dim - 1]),
+        },
     )
 
 
 FORMULA = "latent-posterior/cme-error"
 SHORT = Setting(
-    length=(128, 256), dim=(2, 3, 6), weights=WEIGHTS, temperature=0.5, fixed=0.25, noise=0.5, draws=48, queries=32
+    length=(128, 256),
+    dim=(2, 3, 6),
+    weights=WEIGHTS,
+    temperature=0.5,
+    fixed=0.25,
+    noise=0.5,
+    draws=48,
+    queries=32,
 )
 CURVES: dict[str, Any] = {
     "quick": SHORT,
@@ -250,12 +286,14 @@ claim(
     words="The kernel's spectrum says how much attention still errs.",
     rule=Approximation(margin=0.1),
     fit=lambda e: e.assign(of(BAYES, e)),
-    control=Control("a root that is 20 % larger", lambda e: e.assign(predicted=1.2 * e["predicted"])),
+    control=Control(
+        "a root that is 20 % larger", lambda e: e.assign(predicted=1.2 * e["predicted"])
+    ),
     figure=drawn_by(f"{FIGURES}.rates:errors"),
     needs=("latent-posterior/cme-is-posterior-mean",),
     origin="ours",
     **{**CURVES, "hypotheses": (*CURVES["hypotheses"], LONG)},
-)(curves)  # fmt: skip
+)(curves)
 
 
 def sloped(mechanism: str, evidence: xr.Dataset) -> xr.Dataset:
@@ -279,17 +317,22 @@ claim(
     words="Given enough tokens, attention that infers the latent knows the conditional mean.",
     rule=Rate(margin=0.1, along="length"),
     fit=lambda e: sloped(BAYES, e),
-    control=Control("the exponent with $\\lambda = \\sqrt{L}$", lambda e: e.assign(predicted=e["formula"].sel(mechanism=ROOT, drop=True))),
+    control=Control(
+        "the exponent with $\\lambda = \\sqrt{L}$",
+        lambda e: e.assign(predicted=e["formula"].sel(mechanism=ROOT, drop=True)),
+    ),
     figure=drawn_by(f"{FIGURES}.rates:errors"),
     needs=(FORMULA,),
     origin="our reading",
     **{**CURVES, "hypotheses": (*CURVES["hypotheses"], LONG)},
-)(curves)  # fmt: skip
+)(curves)
 
 
 def schedules_ordered(evidence: xr.Dataset, times: float = 1.0) -> xr.Dataset:
     """Mean squares of two schedules, so many `times`, below that of the proof, draw by draw."""
-    lower = times * evidence["square"].sel(mechanism=[BAYES, ROOT]).drop_vars("mechanism").rename(mechanism="schedule")
+    lower = times * evidence["square"].sel(mechanism=[BAYES, ROOT]).drop_vars("mechanism").rename(
+        mechanism="schedule"
+    )
     upper = evidence["square"].sel(mechanism=PROOF, drop=True)
     return ordered(evidence, lower.mean("draw"), upper.mean("draw"), mean_of(upper - lower)[1])
 
@@ -307,18 +350,29 @@ claim(
     needs=(FORMULA,),
     origin="ours",
     **{**CURVES, "hypotheses": (*CURVES["hypotheses"], QUIET)},
-)(curves)  # fmt: skip
+)(curves)
 
 
 def below_proof(evidence: xr.Dataset) -> xr.Dataset:
     r"""$\mathrm{RMSE}^2 \le \rho^2\sum_l|m_l|^2/\mu_l^2 + \sigma^2/(4\rho L)$, because $x^2/(1 + x)^2 \le x/4$ and $\sum_l N_l\mu_l = 1$; here $\rho = L^{-1/4}$."""
     powers = np.array([powers_of(LINEAR, dim)[1] for dim in evidence["dim"].values.tolist()])
     eigenvalues = np.array(
-        [mercer(1, t, d) for t, d in zip(evidence["temperature"].values, evidence["dim"].values.tolist(), strict=True)]
+        [
+            mercer(1, t, d)
+            for t, d in zip(
+                evidence["temperature"].values, evidence["dim"].values.tolist(), strict=True
+            )
+        ]
     )
-    constant = xr.DataArray(np.sqrt(powers / eigenvalues**2 + evidence["noise"].values ** 2 / 4), dims="cell")
+    constant = xr.DataArray(
+        np.sqrt(powers / eigenvalues**2 + evidence["noise"].values ** 2 / 4), dims="cell"
+    )
     return evidence.assign(
-        {**of(PROOF, evidence), "constant": constant, "bound": constant * evidence["length"] ** -0.25}
+        {
+            **of(PROOF, evidence),
+            "constant": constant,
+            "bound": constant * evidence["length"] ** -0.25,
+        }
     )
 
 
@@ -334,8 +388,13 @@ claim(
     figure=drawn_by(f"{FIGURES}.rates:proof_schedule"),
     needs=(FORMULA,),
     origin="our reading",
-    **{**CURVES, "quick": SHORT.replace(weights=LINEAR), "paper": CURVES["paper"].replace(weights=LINEAR), "hypotheses": (*CURVES["hypotheses"], STRAIGHT)},
-)(curves)  # fmt: skip
+    **{
+        **CURVES,
+        "quick": SHORT.replace(weights=LINEAR),
+        "paper": CURVES["paper"].replace(weights=LINEAR),
+        "hypotheses": (*CURVES["hypotheses"], STRAIGHT),
+    },
+)(curves)
 
 
 # --- the difference --------------------------------------------------------------------------------------------------
@@ -348,7 +407,11 @@ def differences(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     """Root mean squares of the errors of softmax and CME attention and of their difference at each length, and what the formulas say."""
     (cell,) = cells
     lengths = np.array(cell.length, float)
-    given: dict[str, Any] = {"dim": cell.dim, "powers": powers_of(cell.weights, cell.dim), "noise": cell.noise}
+    given: dict[str, Any] = {
+        "dim": cell.dim,
+        "powers": powers_of(cell.weights, cell.dim),
+        "noise": cell.noise,
+    }
     best, ridge = optimal_temperature(lengths, **given), cell.noise**2
     sphere, kernel = sphere_of(cell.dim, cell.weights, cell.queries), Exponential(cell.temperature)
     key = key_for(seed, DIFFERENCE, "contexts")
@@ -357,7 +420,11 @@ def differences(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     noise, ridges = np.asarray(cell.noise), np.array([ridge])
     found = []
     for length, temperature in zip(cell.length, best, strict=True):
-        found.append(squared_errors(drawn, length, sphere, noise, kernel, ridges, np.array([temperature]), mix))
+        found.append(
+            squared_errors(
+                drawn, length, sphere, noise, kernel, ridges, np.array([temperature]), mix
+            )
+        )
     formula = [
         cme_error(lengths, ridge=ridge, temperature=cell.temperature, **given),
         softmax_error(lengths, temperature=best, **given),
@@ -369,7 +436,11 @@ def differences(cells: Sequence[Setting], seed: int) -> xr.Dataset:
             "square": ((*axes[:2], "draw", axes[2]), np.array(found)[None]),
             "formula": (axes, np.sqrt(np.stack(formula, 1))[None]),
         },
-        coords={"mechanism": [BAYES, BEST, APART], "length": list(cell.length), "s": ("cell", [cell.dim - 1])},
+        coords={
+            "mechanism": [BAYES, BEST, APART],
+            "length": list(cell.length),
+            "s": ("cell", [cell.dim - 1]),
+        },
     )
 
 
@@ -389,12 +460,14 @@ claim(
     words="How far two ways to attend are apart is known too.",
     rule=Approximation(margin=0.15),
     fit=lambda e: e.assign(of(APART, e)),
-    control=Control("a root that is 35 % larger", lambda e: e.assign(predicted=1.35 * e["predicted"])),
+    control=Control(
+        "a root that is 35 % larger", lambda e: e.assign(predicted=1.35 * e["predicted"])
+    ),
     figure=drawn_by(f"{FIGURES}.rates:apart"),
     needs=(FORMULA, "latent-posterior/softmax-rate"),
     origin="ours",
     **COMPARED,
-)(differences)  # fmt: skip
+)(differences)
 
 claim(
     "latent-posterior/difference-vanishes",
@@ -405,18 +478,23 @@ claim(
     words="The longer the context, the less it matters which of the two attends.",
     rule=Rate(margin=0.08, along="length"),
     fit=lambda e: sloped(APART, e),
-    control=Control("an exponent that is 0.16 larger", lambda e: e.assign(predicted=e["predicted"] * (e["length"] / 128) ** 0.16)),
+    control=Control(
+        "an exponent that is 0.16 larger",
+        lambda e: e.assign(predicted=e["predicted"] * (e["length"] / 128) ** 0.16),
+    ),
     figure=drawn_by(f"{FIGURES}.rates:apart"),
     needs=(DIFFERENCE,),
     origin="our reading",
     **COMPARED,
-)(differences)  # fmt: skip
+)(differences)
 
 FALL = 0.92
 """What is left of an error, at most, each time the length is doubled."""
 
 
-def ordered(evidence: xr.Dataset, lower: xr.DataArray, upper: xr.DataArray, error: Any) -> xr.Dataset:
+def ordered(
+    evidence: xr.Dataset, lower: xr.DataArray, upper: xr.DataArray, error: Any
+) -> xr.Dataset:
     """The evidence for an order, which replaces one of other axes."""
     return evidence.drop_vars(["lower", "upper", "error"], errors="ignore").assign(
         lower=lower, upper=upper, error=error, repetitions=evidence["draws"].variable
@@ -424,7 +502,12 @@ def ordered(evidence: xr.Dataset, lower: xr.DataArray, upper: xr.DataArray, erro
 
 
 def fallen(evidence: xr.Dataset, *mechanisms: str) -> xr.Dataset:
-    squares = evidence["square"].sel(mechanism=list(mechanisms)).drop_vars("mechanism").rename(mechanism="falling")
+    squares = (
+        evidence["square"]
+        .sel(mechanism=list(mechanisms))
+        .drop_vars("mechanism")
+        .rename(mechanism="falling")
+    )
     first, last = (squares.isel(length=end, drop=True) for end in (0, -1))
     before, after = (x.mean("draw") ** 0.5 for x in (first, last))
     lengths = evidence["length"].values
@@ -448,7 +531,7 @@ claim(
     needs=(FORMULA,),
     origin="our reading",
     **{**CURVES, "hypotheses": (*CURVES["hypotheses"], FLAT, QUIET, LONG)},
-)(curves)  # fmt: skip
+)(curves)
 
 # --- softmax attention on long contexts ------------------------------------------------------------------------------
 
@@ -459,7 +542,9 @@ RATE = "latent-posterior/softmax-rate"
 
 def head_temperatures(cell: Setting, lengths: np.ndarray) -> Float[np.ndarray, "3 length"]:
     """Of each mechanism of `HEADS`: the pair's has the order at which its bias, of second order, balances the variance."""
-    best = optimal_temperature(lengths, dim=cell.dim, powers=powers_of(cell.weights, cell.dim), noise=cell.noise)
+    best = optimal_temperature(
+        lengths, dim=cell.dim, powers=powers_of(cell.weights, cell.dim), noise=cell.noise
+    )
     s = cell.dim - 1
     return np.stack([best, 0.5 * lengths ** (-2 / (s + 8)), np.full_like(lengths, cell.fixed)])
 
@@ -477,9 +562,13 @@ def head_curves(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     found = []
     for length, (one, two, still) in zip(cell.length, chosen.T, strict=True):
         temperatures = np.array([one, two, 2 * two, still])
-        found.append(squared_errors(drawn, length, sphere, noise, kernel, np.zeros(0), temperatures, mix))
+        found.append(
+            squared_errors(drawn, length, sphere, noise, kernel, np.zeros(0), temperatures, mix)
+        )
     formula = [
-        softmax_error(lengths, temperature=t, dim=cell.dim, powers=powers, noise=cell.noise, heads=heads)
+        softmax_error(
+            lengths, temperature=t, dim=cell.dim, powers=powers, noise=cell.noise, heads=heads
+        )
         for t, heads in zip(chosen, HEADS.values(), strict=True)
     ]
     axes = ("cell", "length", "mechanism")
@@ -489,11 +578,17 @@ def head_curves(cells: Sequence[Setting], seed: int) -> xr.Dataset:
             "formula": (axes, np.sqrt(np.stack(formula, 1))[None]),
             "floor": ("cell", [softmax_bias(cell.fixed, cell.dim, powers)]),
         },
-        coords={"mechanism": list(HEADS), "length": list(cell.length), "s": ("cell", [cell.dim - 1])},
+        coords={
+            "mechanism": list(HEADS),
+            "length": list(cell.length),
+            "s": ("cell", [cell.dim - 1]),
+        },
     )
 
 
-LONGER = Setting(length=(500, 8000), dim=(2, 3, 6), weights=WEIGHTS, fixed=0.25, noise=0.5, draws=64, queries=16)
+LONGER = Setting(
+    length=(500, 8000), dim=(2, 3, 6), weights=WEIGHTS, fixed=0.25, noise=0.5, draws=64, queries=16
+)
 HEADED: dict[str, Any] = {
     "quick": LONGER,
     "paper": LONGER.replace(length=(500, 2000, 8000, 32_000), draws=64, queries=32),
@@ -511,12 +606,15 @@ claim(
     words="Softmax attention finds the conditional mean if its temperature falls with the length, more slowly on larger spheres.",
     rule=Rate(margin=0.02, along="length"),
     fit=lambda e: sloped(ONE, e),
-    control=Control("an exponent that is 0.04 larger", lambda e: e.assign(predicted=e["predicted"] * e["x"] ** 0.04)),
+    control=Control(
+        "an exponent that is 0.04 larger",
+        lambda e: e.assign(predicted=e["predicted"] * e["x"] ** 0.04),
+    ),
     figure=drawn_by(f"{FIGURES}.rates:head_errors"),
     needs=("latent-posterior/softmax-is-nadaraya-watson",),
     origin="ours",
     **HEADED,
-)(head_curves)  # fmt: skip
+)(head_curves)
 
 claim(
     "latent-posterior/softmax-floor",
@@ -526,12 +624,14 @@ claim(
     words="Without a temperature that falls, more tokens do not help.",
     rule=Approximation(margin=0.02),
     fit=lambda e: e.assign({**of(STILL, e.isel(length=-1, drop=True)), "predicted": e["floor"]}),
-    control=Control("a floor that is 5 % higher", lambda e: e.assign(predicted=1.05 * e["predicted"])),
+    control=Control(
+        "a floor that is 5 % higher", lambda e: e.assign(predicted=1.05 * e["predicted"])
+    ),
     figure=drawn_by(f"{FIGURES}.rates:floor_and_spectrum"),
     needs=(RATE,),
     origin="ours",
     **HEADED,
-)(head_curves)  # fmt: skip
+)(head_curves)
 
 claim(
     "latent-posterior/temperature-pairs",
@@ -542,12 +642,15 @@ claim(
     words="A second head of twice the temperature, subtracted, makes softmax attention converge faster.",
     rule=Rate(margin=0.03, along="length"),
     fit=lambda e: sloped(TWO, e),
-    control=Control("an exponent that is 0.06 larger", lambda e: e.assign(predicted=e["predicted"] * e["x"] ** 0.06)),
+    control=Control(
+        "an exponent that is 0.06 larger",
+        lambda e: e.assign(predicted=e["predicted"] * e["x"] ** 0.06),
+    ),
     figure=drawn_by(f"{FIGURES}.rates:head_errors"),
     needs=(RATE,),
     origin="ours",
     **HEADED,
-)(head_curves)  # fmt: skip
+)(head_curves)
 
 
 # --- limits, in closed form ------------------------------------------------------------------------------------------
@@ -566,17 +669,23 @@ FAR = 10.0 ** np.arange(16, 21)
     quick=Setting(dim=(2, 3, 6), weights=WEIGHTS, temperature=0.5, fixed=0.25, noise=0.5),
     paper=Setting(dim=(2, 3, 4, 5, 6, 8), weights=WEIGHTS, temperature=0.5, fixed=0.25, noise=0.5),
     rule=Rate(margin=0.01, along="length"),
-    control=Control("exponents that are 0.02 larger", lambda e: e.assign(predicted=e["predicted"] + 0.02)),
+    control=Control(
+        "exponents that are 0.02 larger", lambda e: e.assign(predicted=e["predicted"] + 0.02)
+    ),
     figure=drawn_by(f"{FIGURES}.rates:exponents"),
     cells=together("dim"),
     needs=(FORMULA, RATE),
     origin="ours",
-)  # fmt: skip
+)
 def exponents(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     (cell,) = cells
     s = cell.dim - 1
     lengths = 10.0 ** np.arange(2, 21)
-    given: dict[str, Any] = {"dim": cell.dim, "powers": powers_of(cell.weights, cell.dim), "noise": cell.noise}
+    given: dict[str, Any] = {
+        "dim": cell.dim,
+        "powers": powers_of(cell.weights, cell.dim),
+        "noise": cell.noise,
+    }
     one, two, _ = head_temperatures(cell, lengths)
     inferring = {"temperature": cell.temperature, **given}
     squares = {
@@ -591,11 +700,19 @@ def exponents(cells: Sequence[Setting], seed: int) -> xr.Dataset:
         {
             "x": ("length", FAR),
             "measured": (axes, found[:, -len(FAR) :, :3]),
-            "local": (("cell", "place", "every"), np.gradient(np.log(found), np.log(lengths), axis=1)),
+            "local": (
+                ("cell", "place", "every"),
+                np.gradient(np.log(found), np.log(lengths), axis=1),
+            ),
             "predicted": (("cell", "mechanism"), [[-2 / (s + 4), -4 / (s + 8), -1 / 4]]),
             "error": 0.0,
         },
-        coords={"mechanism": list(squares)[:3], "every": list(squares), "place": np.log10(lengths), "s": ("cell", [s])},
+        coords={
+            "mechanism": list(squares)[:3],
+            "every": list(squares),
+            "place": np.log10(lengths),
+            "s": ("cell", [s]),
+        },
     )
 
 
@@ -619,12 +736,15 @@ def constant_between(limit: np.ndarray, mean: np.ndarray) -> tuple[float, float]
     quick=Setting(dim=(2, 3, 6), temperature=0.5),
     paper=Setting(dim=(2, 3, 4, 6, 10), temperature=0.5),
     rule=Agreement(rounding=1e-9),
-    control=Control("two degrees, or keys of another density", lambda e: e.assign(measured=e["other"], predicted=0.0)),
+    control=Control(
+        "two degrees, or keys of another density",
+        lambda e: e.assign(measured=e["other"], predicted=0.0),
+    ),
     figure=drawn_by(f"{FIGURES}.rates:constants"),
     cells=together("dim"),
     needs=("latent-posterior/softmax-is-nadaraya-watson",),
     origin="our reading",
-)  # fmt: skip
+)
 def one_constant(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     (cell,) = cells
     given: dict[str, Any] = {"temperature": cell.temperature, "dim": cell.dim}
@@ -633,18 +753,26 @@ def one_constant(cells: Sequence[Setting], seed: int) -> xr.Dataset:
         return lambda t: sum(zonal(l, cell.dim, t) for l in degrees)
 
     degrees = (1, 2, 3)
-    single = [constant_between(softmax_limit(mean(l), ANGLES, **given), mean(l)(ANGLES)) for l in degrees]
+    single = [
+        constant_between(softmax_limit(mean(l), ANGLES, **given), mean(l)(ANGLES)) for l in degrees
+    ]
     others: dict[str, tuple[Any, Any]] = {
         "degrees 1 and 2": (mean(1, 2), np.ones_like),
         "degrees 1 and 3": (mean(1, 3), np.ones_like),
         "degree 1, denser keys at e": (mean(1), lambda t: 1 + 0.5 * t),
     }
-    other = [constant_between(softmax_limit(m, ANGLES, density=f, **given), m(ANGLES)) for m, f in others.values()]
+    other = [
+        constant_between(softmax_limit(m, ANGLES, density=f, **given), m(ANGLES))
+        for m, f in others.values()
+    ]
     axes = ("cell", "degree", "number")
     return xr.Dataset(
         {
             "measured": (axes, np.array([single])),
-            "predicted": (axes, [[[1 / funk_hecke(l, cell.temperature, cell.dim), 0.0] for l in degrees]]),
+            "predicted": (
+                axes,
+                [[[1 / funk_hecke(l, cell.temperature, cell.dim), 0.0] for l in degrees]],
+            ),
             "other": (("cell", "case"), [[left for _, left in other]]),
             "error": 0.0,
         },
@@ -663,12 +791,14 @@ def one_constant(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     quick=Setting(dim=(2, 3, 6)),
     paper=Setting(dim=(2, 3, 4, 6, 10, 30)),
     rule=Agreement(rounding=1e-9),
-    control=Control("the constant of one dimension more", lambda e: e.assign(predicted=e["beside"])),
+    control=Control(
+        "the constant of one dimension more", lambda e: e.assign(predicted=e["beside"])
+    ),
     figure=drawn_by(f"{FIGURES}.rates:value_constants"),
     cells=together("dim"),
     needs=("latent-posterior/one-constant",),
     origin="our reading",
-)  # fmt: skip
+)
 def value_sphere(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     (cell,) = cells
     temperatures = np.array([2.0, 1.0, 0.5, 0.2, 0.1, 0.05, 0.02])

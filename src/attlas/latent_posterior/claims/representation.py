@@ -13,7 +13,14 @@ from scipy.special import logsumexp
 from attlas.attention import softmax_attention
 from attlas.claims import Control, Hypothesis, Setting, claim, drawn_by, key_for, together
 from attlas.gaussian import stream
-from attlas.latent_posterior.claims.shared import FIGURES, PAPER, TOKENS, on_sphere, random_laws, random_topics
+from attlas.latent_posterior.claims.shared import (
+    FIGURES,
+    PAPER,
+    TOKENS,
+    on_sphere,
+    random_laws,
+    random_topics,
+)
 from attlas.latent_posterior.inference import (
     asymmetry,
     beta_coins,
@@ -61,13 +68,16 @@ SPREADS = (
     words="Where tokens carry their own place, the order in which they are listed says nothing.",
     hypotheses=(
         TOKENS,
-        Hypothesis("length <= 10: the urn holds twenty balls", lambda s: s.length <= 10, defining=True),
+        Hypothesis(
+            "length <= 10: the urn holds twenty balls", lambda s: s.length <= 10, defining=True
+        ),
     ),
     quick=Setting(length=(2, 4, 6), letters=3),
     paper=Setting(length=(2, 4, 6, 8, 10), letters=3),
     rule=Agreement(),
     control=Control(
-        "a chain of letters that stay with probability 0.7", lambda e: e.assign(measured=e["chain"] + 0 * e["measured"])
+        "a chain of letters that stay with probability 0.7",
+        lambda e: e.assign(measured=e["chain"] + 0 * e["measured"]),
     ),
     figure=drawn_by(f"{FIGURES}.representation:asymmetries"),
     cells=together("length"),
@@ -75,7 +85,9 @@ SPREADS = (
 )
 def exchangeable(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     (cell,) = cells
-    topics = random_topics(key_for(seed, "latent-posterior/exchangeable", "topics"), 3, cell.letters)
+    topics = random_topics(
+        key_for(seed, "latent-posterior/exchangeable", "topics"), 3, cell.letters
+    )
     balls = np.full(cell.letters, 20.0) / np.arange(1, cell.letters + 1)
     laws = {
         "topics": mixture_law(topics, cell.length),
@@ -104,7 +116,9 @@ def exchangeable(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     quick=Setting(length=(4, 32), queries=20),
     paper=Setting(length=(4, 32, 256, 1024), queries=50),
     rule=Agreement(rounding=1e-10),
-    control=Control("the contents move and the positions stay", lambda e: e.assign(measured=e["apart"])),
+    control=Control(
+        "the contents move and the positions stay", lambda e: e.assign(measured=e["apart"])
+    ),
     figure=drawn_by(f"{FIGURES}.representation:order_agreement"),
     cells=together("length"),
     needs=("latent-posterior/exchangeable",),
@@ -114,7 +128,9 @@ def order_free(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     (cell,) = cells
     id = "latent-posterior/order-free"
     rng = stream(key_for(seed, id, "context"))
-    queries, keys = np.split(on_sphere(key_for(seed, id, "places"), cell.queries + cell.length, 3), [cell.queries])
+    queries, keys = np.split(
+        on_sphere(key_for(seed, id, "places"), cell.queries + cell.length, 3), [cell.queries]
+    )
     values = rng.standard_normal((cell.length, 1))
     # By a cycle, so that every content leaves its place.
     order = np.roll(rng.permutation(cell.length), 1)
@@ -132,7 +148,9 @@ def order_free(cells: Sequence[Setting], seed: int) -> xr.Dataset:
 
 
 def answers(keys: Any, values: Any, queries: Any) -> Float[np.ndarray, "1 2 q"]:
-    posterior = BayesianRegression(3, kernel=exponential, noise=0.5).predictive(keys, values, queries).mean
+    posterior = (
+        BayesianRegression(3, kernel=exponential, noise=0.5).predictive(keys, values, queries).mean
+    )
     attention = np.asarray(attended(queries, keys, values))
     return np.stack([posterior[:, 0], attention[:, 0]])[None]
 
@@ -154,7 +172,10 @@ def exponential(a: Float[Array, "*n i d"], b: Float[Array, "*n j d"]) -> Float[A
     statement=r"Draws from Polya's urn are coin tosses given a latent bias of law Beta(a, b), whatever their number:"
     r" $\prod_i P(x_i \mid x_1, \dots, x_{i-1}) = \int\prod_i P(x_i \mid z)\,dP(z)$.",
     words="A sequence in which every draw depends on all before is a mixture of sequences in which none does.",
-    hypotheses=(Hypothesis("a > 0", lambda s: s.a > 0, defining=True), Hypothesis("b > 0", lambda s: s.b > 0, defining=True)),
+    hypotheses=(
+        Hypothesis("a > 0", lambda s: s.a > 0, defining=True),
+        Hypothesis("b > 0", lambda s: s.b > 0, defining=True),
+    ),
     quick=Setting(length=(1, 5, 40), a=2.0, b=3.5, draws=100),
     paper=Setting(length=(1, 5, 40, 200, 1000), a=2.0, b=3.5, draws=400),
     rule=Agreement(rounding=1e-10),
@@ -163,7 +184,7 @@ def exponential(a: Float[Array, "*n i d"], b: Float[Array, "*n j d"]) -> Float[A
     cells=together("length"),
     needs=("latent-posterior/exchangeable",),
     origin="our reading",
-)  # fmt: skip
+)
 def de_finetti(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     (cell,) = cells
     key = key_for(seed, "latent-posterior/de-finetti", "draws")
@@ -191,17 +212,23 @@ def de_finetti(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     reference="Diaconis and Freedman 1980, for finitely many tokens",
     statement=r"Of $N$ exchangeable tokens over $c$ letters, the first $k$ are a mixture of independent ones up to the total variation $2ck/N$.",
     words="A finite exchangeable sequence is nearly a mixture, as long as one looks at a small part of it.",
-    hypotheses=(Hypothesis("draws <= balls", lambda s: s.draws <= s.balls, defining=True),
-                Hypothesis("letters <= 4", lambda s: s.letters <= 4, defining=True)),
+    hypotheses=(
+        Hypothesis("draws <= balls", lambda s: s.draws <= s.balls, defining=True),
+        Hypothesis("letters <= 4", lambda s: s.letters <= 4, defining=True),
+    ),
     quick=Setting(balls=(20, 100, 400, 2000), letters=(2,), draws=10),
-    paper=Setting(balls=(20, 100, 400, 2000, 10_000, 40, 200, 1000, 10_000), letters=(2, 2, 2, 2, 2, 3, 3, 3, 3), draws=10),
+    paper=Setting(
+        balls=(20, 100, 400, 2000, 10_000, 40, 200, 1000, 10_000),
+        letters=(2, 2, 2, 2, 2, 3, 3, 3, 3),
+        draws=10,
+    ),
     rule=Bound(),
     control=Control("a sixth of the bound", lambda e: e.assign(bound=e["bound"] / 6)),
     figure=drawn_by(f"{FIGURES}.representation:urn_distances"),
     cells=together("balls", "letters"),
     needs=("latent-posterior/de-finetti",),
     origin="our reading",
-)  # fmt: skip
+)
 def finite_length(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     (cell,) = cells
     # Urns are the extreme points of the exchangeable laws: all proportions in steps of a twentieth, and one of nearly one colour.
@@ -214,7 +241,10 @@ def finite_length(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     even[0] += cell.balls - even.sum()
     return xr.Dataset(
         {
-            "measured": ("cell", [max(urn_distance(urn, cell.draws) for urn in np.concatenate([urns, rare]))]),
+            "measured": (
+                "cell",
+                [max(urn_distance(urn, cell.draws) for urn in np.concatenate([urns, rare]))],
+            ),
             "bound": ("cell", [min(1.0, 2 * cell.letters * cell.draws / cell.balls)]),
             "even": ("cell", [urn_distance(even, cell.draws)]),
             "chain": ("cell", [asymmetry(chain_law(0.7, cell.draws)) / 2]),
@@ -230,8 +260,10 @@ def finite_length(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     statement=r"Two draws without replacement from an urn of $N$ balls, half of them white, have a negative covariance, $-\frac{1}{4(N-1)}$; given a latent, independent"
     r" and alike, they would have $\mathrm{Var}\,E[x \mid z] \ge 0$.",
     words="Places that are each used once are exchangeable and yet have no latent: at finite length de Finetti's theorem only nearly holds.",
-    hypotheses=(Hypothesis("balls >= 2", lambda s: s.balls >= 2, defining=True),
-                Hypothesis("balls is even", lambda s: s.balls % 2 == 0)),
+    hypotheses=(
+        Hypothesis("balls >= 2", lambda s: s.balls >= 2, defining=True),
+        Hypothesis("balls is even", lambda s: s.balls % 2 == 0),
+    ),
     quick=Setting(balls=(2, 10, 100, 10_000)),
     paper=Setting(balls=(2, 10, 100, 10_000, 1_000_000)),
     rule=Order(),
@@ -241,7 +273,7 @@ def finite_length(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     shape=(),
     needs=("latent-posterior/finite-length",),
     origin="ours",
-)  # fmt: skip
+)
 def no_mixture(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     def covariance(balls: int, added: float) -> float:
         law = urn_law([balls / 2] * 2, 2, added)
@@ -276,25 +308,34 @@ def draws_of(seed: int, id: str, purpose: str, models: int) -> list[Array]:
     quick=Setting(length=(2, 3, 4), latents=3, vocabulary=6, models=6),
     paper=Setting(length=(2, 3, 4, 5), latents=3, vocabulary=6, models=20),
     rule=Agreement(),
-    control=Control("the most probable latent in place of the posterior", lambda e: e.assign(measured=e["coarse"].isel(coarser=0))),
+    control=Control(
+        "the most probable latent in place of the posterior",
+        lambda e: e.assign(measured=e["coarse"].isel(coarser=0)),
+    ),
     figure=drawn_by(f"{FIGURES}.representation:information"),
     cells=together("length"),
     needs=("latent-posterior/de-finetti",),
     origin="our reading",
-)  # fmt: skip
+)
 def sufficient(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     (cell,) = cells
     id = "latent-posterior/sufficient"
     tokens = sequences(cell.vocabulary, cell.length)
     kept, lost = [], []
-    for model, label in zip(draws_of(seed, id, "topics", cell.models), draws_of(seed, id, "labels", cell.models), strict=True):  # fmt: skip
+    for model, label in zip(
+        draws_of(seed, id, "topics", cell.models),
+        draws_of(seed, id, "labels", cell.models),
+        strict=True,
+    ):
         topics = random_topics(model, cell.latents, cell.vocabulary)
         labels = {"z": np.eye(cell.latents), "y": random_laws(label, cell.latents, 4)}
         posterior = topics.posterior(tokens)
         statistics = [posterior, topics.counts(tokens), posterior.argmax(1)[:, None], tokens[:, :1]]
         partitions = [classes(statistic) for statistic in statistics]
         joint = likelihoods(topics, cell.length) * topics.prior
-        found = [[conditional_information(joint @ law, p) for law in labels.values()] for p in partitions]
+        found = [
+            [conditional_information(joint @ law, p) for law in labels.values()] for p in partitions
+        ]
         kept.append(found[:2])
         lost.append(found[2:])
     return xr.Dataset(
@@ -304,8 +345,12 @@ def sufficient(cells: Sequence[Setting], seed: int) -> xr.Dataset:
             "coarse": (("cell", "model", "coarser", "label"), [lost]),
             "error": 0.0,
         },
-        coords={"statistic": ["posterior", "counts"], "coarser": ["most probable latent", "first token"], "label": ["the latent", "a random label"]},
-    )  # fmt: skip
+        coords={
+            "statistic": ["posterior", "counts"],
+            "coarser": ["most probable latent", "first token"],
+            "label": ["the latent", "a random label"],
+        },
+    )
 
 
 @claim(
@@ -319,12 +364,15 @@ def sufficient(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     quick=Setting(length=(2, 3, 4), latents=3, vocabulary=6, models=6),
     paper=Setting(length=(2, 4, 6), latents=3, vocabulary=6, models=20),
     rule=Agreement(),
-    control=Control("the counts, which tell apart words that say the same about z", lambda e: e.assign(measured=e["counts"] + 0 * e["measured"])),
+    control=Control(
+        "the counts, which tell apart words that say the same about z",
+        lambda e: e.assign(measured=e["counts"] + 0 * e["measured"]),
+    ),
     figure=drawn_by(f"{FIGURES}.representation:class_counts"),
     cells=together("length"),
     needs=("latent-posterior/sufficient",),
     origin="our reading",
-)  # fmt: skip
+)
 def minimal(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     (cell,) = cells
     counts = compositions(cell.length, cell.vocabulary).astype(float)
@@ -349,7 +397,9 @@ def minimal(cells: Sequence[Setting], seed: int) -> xr.Dataset:
 
 def tied(topics: FiniteLatent) -> FiniteLatent:
     """The last word replaced by two that say the same about z: said 0.3 and 0.7 of the times."""
-    return FiniteLatent(topics.prior, np.hstack([topics.words[:, :-1], topics.words[:, -1:] * [[0.3, 0.7]]]))
+    return FiniteLatent(
+        topics.prior, np.hstack([topics.words[:, :-1], topics.words[:, -1:] * [[0.3, 0.7]]])
+    )
 
 
 def pairs(partition: np.ndarray) -> float:
@@ -364,26 +414,34 @@ def pairs(partition: np.ndarray) -> float:
     statement=r"With m latents the posterior sees the counts of the words through $m - 1$ contrasts $\ln P_z - \ln P_1$: counts moved in their null space,"
     r" of dimension $V - m + 1$, leave it unchanged.",
     words="However large the vocabulary, a posterior over a few latents reads a few numbers.",
-    hypotheses=(Hypothesis("vocabulary >= latents", lambda s: s.vocabulary >= s.latents, defining=True),),
+    hypotheses=(
+        Hypothesis("vocabulary >= latents", lambda s: s.vocabulary >= s.latents, defining=True),
+    ),
     quick=Setting(vocabulary=(6, 50), latents=3, moves=20),
     paper=Setting(vocabulary=(6, 50, 1000), latents=5, moves=100),
     rule=Agreement(rounding=1e-10),
-    control=Control("moved as far in a random direction", lambda e: e.assign(measured=e["elsewhere"])),
+    control=Control(
+        "moved as far in a random direction", lambda e: e.assign(measured=e["elsewhere"])
+    ),
     figure=drawn_by(f"{FIGURES}.representation:moved_posteriors"),
     cells=together("vocabulary"),
     needs=("latent-posterior/minimal",),
     origin="ours",
-)  # fmt: skip
+)
 def unseen_directions(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     (cell,) = cells
     id = "latent-posterior/null-space"
     topics = random_topics(key_for(seed, id, "topics"), cell.latents, cell.vocabulary)
     rng = stream(key_for(seed, id, "moves"))
-    counts = rng.multinomial(8, topics.words[drawn_at(rng.random(cell.moves), topics.prior)]).astype(float)
+    counts = rng.multinomial(
+        8, topics.words[drawn_at(rng.random(cell.moves), topics.prior)]
+    ).astype(float)
     unseen = null_space(topics.contrasts)
     move = rng.standard_normal((cell.moves, unseen.shape[1])) @ unseen.T
     other = rng.standard_normal(move.shape)
-    other *= np.linalg.norm(move, axis=1, keepdims=True) / np.linalg.norm(other, axis=1, keepdims=True)
+    other *= np.linalg.norm(move, axis=1, keepdims=True) / np.linalg.norm(
+        other, axis=1, keepdims=True
+    )
 
     def posterior(counts: np.ndarray) -> np.ndarray:
         # Counts moved below 0 are no counts, but the formula does not know.
@@ -392,7 +450,10 @@ def unseen_directions(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     axes = ("cell", "move", "latent")
     return xr.Dataset(
         {
-            "predicted": (axes, posterior_of(topics.prior, topics.log_likelihood_of_counts(counts))[None]),
+            "predicted": (
+                axes,
+                posterior_of(topics.prior, topics.log_likelihood_of_counts(counts))[None],
+            ),
             "measured": (axes, posterior(counts + move)),
             "elsewhere": (axes, posterior(counts + other)),
             "error": 0.0,
@@ -411,12 +472,14 @@ def unseen_directions(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     quick=Setting(length=(4, 64), dim=5, queries=20),
     paper=Setting(length=(4, 64, 1000), dim=5, queries=100),
     rule=Agreement(rounding=1e-10),
-    control=Control("the features rotated and the values not", lambda e: e.assign(measured=e["apart"])),
+    control=Control(
+        "the features rotated and the values not", lambda e: e.assign(measured=e["apart"])
+    ),
     figure=drawn_by(f"{FIGURES}.representation:rotated_contexts"),
     cells=together("length"),
     needs=("latent-posterior/minimal",),
     origin="ours",
-)  # fmt: skip
+)
 def equal_statistics(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     (cell,) = cells
     id = "latent-posterior/equal-statistics"
@@ -425,7 +488,9 @@ def equal_statistics(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     queries, keys = np.split(
         on_sphere(key_for(seed, id, "places"), cell.queries + cell.length, cell.dim), [cell.queries]
     )
-    values = keys @ rng.standard_normal((cell.dim, 1)) + model.noise * rng.standard_normal((cell.length, 1))
+    values = keys @ rng.standard_normal((cell.dim, 1)) + model.noise * rng.standard_normal(
+        (cell.length, 1)
+    )
     turn = np.linalg.qr(rng.standard_normal((cell.length, cell.length)))[0]
 
     def law(keys: np.ndarray, values: np.ndarray) -> np.ndarray:
@@ -460,7 +525,7 @@ def equal_statistics(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     cells=together("length"),
     needs=("latent-posterior/sufficient",),
     origin="ours",
-)  # fmt: skip
+)
 def restricted_tasks(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     (cell,) = cells
     id = "latent-posterior/restricted-tasks"
@@ -473,11 +538,21 @@ def restricted_tasks(cells: Sequence[Setting], seed: int) -> xr.Dataset:
         label = random_laws(jax.random.fold_in(key, 7), 2, 3)
         partition = classes(topics.posterior(tokens) @ reads.T)
         joint = likelihoods(topics, cell.length) * topics.prior
-        found.append([conditional_information(joint @ law, partition) for law in (reads.T @ label, np.eye(4))])
+        found.append(
+            [
+                conditional_information(joint @ law, partition)
+                for law in (reads.T @ label, np.eye(4))
+            ]
+        )
     task, latent = np.array(found).T
     axes = ("cell", "model")
     return xr.Dataset(
-        {"predicted": ("cell", [0.0]), "measured": (axes, task[None]), "latent": (axes, latent[None]), "error": 0.0}
+        {
+            "predicted": ("cell", [0.0]),
+            "measured": (axes, task[None]),
+            "latent": (axes, latent[None]),
+            "error": 0.0,
+        }
     )
 
 
@@ -497,18 +572,28 @@ POINTS = np.stack([np.cos([0.0, 1.0, 2.5]), np.sin([0.0, 1.0, 2.5])], 1)
     quick=Setting(length=(2, 8), samples=50),
     paper=Setting(length=(2, 8, 32, 128), samples=400),
     rule=Agreement(rounding=1e-9),
-    control=Control("the most probable latent, as if it were known", lambda e: e.assign(measured=e["plugged"])),
+    control=Control(
+        "the most probable latent, as if it were known", lambda e: e.assign(measured=e["plugged"])
+    ),
     figure=drawn_by(f"{FIGURES}.representation:predictive_densities"),
     cells=together("length"),
     needs=("latent-posterior/sufficient",),
     origin="our reading",
-)  # fmt: skip
+)
 def predictive(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     (cell,) = cells
     id = "latent-posterior/predictive"
-    routes = {"location": location_routes, "regression": regression_routes, "topics": topics_routes, "mixture": mixture_routes}  # fmt: skip
+    routes = {
+        "location": location_routes,
+        "regression": regression_routes,
+        "topics": topics_routes,
+        "mixture": mixture_routes,
+    }
     found = np.stack(
-        [route(stream(key_for(seed, id, name)), cell.samples, cell.length) for name, route in routes.items()]
+        [
+            route(stream(key_for(seed, id, name)), cell.samples, cell.length)
+            for name, route in routes.items()
+        ]
     )
     axes = ("cell", "model", "sequence")
     names = ("predicted", "measured", "plugged")
@@ -524,10 +609,14 @@ Routes = Float[np.ndarray, "3 n"]
 
 def location_routes(rng: np.random.Generator, samples: int, length: int) -> Routes:
     model = GaussianLocation(1, noise=0.8, scale=1.5)
-    x = 1.5 * rng.standard_normal((samples, 1, 1)) + 0.8 * rng.standard_normal((samples, length + 1, 1))
+    x = 1.5 * rng.standard_normal((samples, 1, 1)) + 0.8 * rng.standard_normal(
+        (samples, length + 1, 1)
+    )
     mean, variance = map(np.asarray, model.predictive(x[:, :-1]))
     covariance = 1.5**2 + 0.8**2 * np.eye(length + 1)
-    by_posterior, plugged = (normal_log_density(x[:, -1], mean, noise) for noise in (np.sqrt(variance), 0.8))
+    by_posterior, plugged = (
+        normal_log_density(x[:, -1], mean, noise) for noise in (np.sqrt(variance), 0.8)
+    )
     return np.stack([by_posterior, joint_ratio(x[..., 0], covariance[None]), plugged])
 
 
@@ -535,7 +624,10 @@ def regression_routes(rng: np.random.Generator, samples: int, length: int) -> Ro
     model = BayesianRegression(2, noise=0.5, scale=1.2)
     places = rng.standard_normal((samples, length + 1, 2))
     places /= np.linalg.norm(places, axis=-1, keepdims=True)
-    signal, noise = places @ (1.2 * rng.standard_normal((samples, 2, 1))), rng.standard_normal((samples, length + 1, 1))
+    signal, noise = (
+        places @ (1.2 * rng.standard_normal((samples, 2, 1))),
+        rng.standard_normal((samples, length + 1, 1)),
+    )
     x = signal + 0.5 * noise
     mean, variance = map(np.asarray, model.predictive(places[:, :-1], x[:, :-1], places[:, -1:]))
     covariance = 1.2**2 * places @ places.transpose(0, 2, 1) + 0.5**2 * np.eye(length + 1)
@@ -545,7 +637,9 @@ def regression_routes(rng: np.random.Generator, samples: int, length: int) -> Ro
     return np.stack([by_posterior, joint_ratio(x[..., 0], covariance), plugged])
 
 
-def joint_ratio(x: Float[np.ndarray, "n k"], covariance: Float[np.ndarray, "#n k k"]) -> Float[np.ndarray, " n"]:
+def joint_ratio(
+    x: Float[np.ndarray, "n k"], covariance: Float[np.ndarray, "#n k k"]
+) -> Float[np.ndarray, " n"]:
     """Log density of the last of jointly Gaussian numbers given the others, as the ratio of two joint densities."""
 
     def log_density(k: int) -> np.ndarray:
@@ -572,9 +666,13 @@ def mixture_routes(rng: np.random.Generator, samples: int, length: int) -> Route
 
 
 def class_routes(model: Any, x: np.ndarray, by_posterior: np.ndarray, last: np.ndarray) -> Routes:
-    evidence = [logsumexp(np.log(model.prior) + model.log_likelihood(s), axis=-1) for s in (x, x[:, :-1])]
+    evidence = [
+        logsumexp(np.log(model.prior) + model.log_likelihood(s), axis=-1) for s in (x, x[:, :-1])
+    ]
     best = model.posterior(x[:, :-1]).argmax(1)
-    return np.stack([by_posterior, evidence[0] - evidence[1], np.take_along_axis(last, best[:, None], 1)[:, 0]])
+    return np.stack(
+        [by_posterior, evidence[0] - evidence[1], np.take_along_axis(last, best[:, None], 1)[:, 0]]
+    )
 
 
 @claim(
@@ -594,7 +692,7 @@ def class_routes(model: Any, x: np.ndarray, by_posterior: np.ndarray, last: np.n
     budget="samples",
     needs=("latent-posterior/predictive",),
     origin="ours",
-)  # fmt: skip
+)
 def bayes_risks(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     (cell,) = cells
     id = "latent-posterior/bayes-risk"
@@ -605,12 +703,20 @@ def bayes_risks(cells: Sequence[Setting], seed: int) -> xr.Dataset:
         "mixture": CLUSTERS,
     }
     key = key_for(seed, id, "samples")
-    sampled = [model.sampled_bayes_risk(cell.length, key, cell.samples) for model in models.values()]
+    sampled = [
+        model.sampled_bayes_risk(cell.length, key, cell.samples) for model in models.values()
+    ]
     axes = ("cell", "model")
     return xr.Dataset(
         {
-            "predicted": (axes, [[float(model.bayes_risk(cell.length)) for model in models.values()]]),
-            "longer": (axes, [[float(model.bayes_risk(cell.length + 1)) for model in models.values()]]),
+            "predicted": (
+                axes,
+                [[float(model.bayes_risk(cell.length)) for model in models.values()]],
+            ),
+            "longer": (
+                axes,
+                [[float(model.bayes_risk(cell.length + 1)) for model in models.values()]],
+            ),
             "measured": (axes, [[float(s.mean) for s in sampled]]),
             "error": (axes, [[float(s.error) for s in sampled]]),
         },
@@ -631,13 +737,15 @@ def bayes_risks(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     quick=Setting(length=(1, 4, 16), dim=3, noise=1.0, scale=0.7, samples=65_536),
     paper=Setting(length=(1, 4, 16, 64, 256), dim=3, noise=1.0, scale=0.7, samples=200_000),
     rule=Agreement(),
-    control=Control("its leading order, σ⁴/(Lτ)², in its place", lambda e: e.assign(predicted=e["leading"])),
+    control=Control(
+        "its leading order, σ⁴/(Lτ)², in its place", lambda e: e.assign(predicted=e["leading"])
+    ),
     figure=drawn_by(f"{FIGURES}.representation:pooling_curve"),
     cells=together("length"),
     budget="samples",
     needs=("latent-posterior/bayes-risk",),
     origin="ours",
-)  # fmt: skip
+)
 def pooling_excess(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     (cell,) = cells
     model = GaussianLocation(cell.dim, cell.noise, cell.scale)
@@ -675,7 +783,7 @@ def pooling_excess(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     cells=together("length"),
     needs=("latent-posterior/predictive",),
     origin="ours",
-)  # fmt: skip
+)
 def sums_not_means(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     (cell,) = cells
     id = "latent-posterior/sums-not-means"

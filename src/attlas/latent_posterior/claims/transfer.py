@@ -33,7 +33,9 @@ MASKED = "latent-posterior/masked-minimiser"
     words="Who predicts a hidden word best has the latent's posterior, seen through a matrix.",
     hypotheses=(
         Hypothesis("length - hidden >= 1", lambda s: s.length > s.hidden, defining=True),
-        Hypothesis("length - hidden = left", lambda s: s.length - s.hidden == s.left, defining=True),
+        Hypothesis(
+            "length - hidden = left", lambda s: s.length - s.hidden == s.left, defining=True
+        ),
     ),
     quick=Setting(length=(4, 5), hidden=(1, 2), left=3, latents=3, vocabulary=4),
     paper=Setting(length=(5, 6, 7), hidden=(1, 2, 3), left=4, latents=3, vocabulary=4),
@@ -43,7 +45,7 @@ MASKED = "latent-posterior/masked-minimiser"
     cells=together("length", "hidden"),
     needs=("latent-posterior/predictive",),
     origin="our reading",
-)  # fmt: skip
+)
 def masked_minimiser(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     (cell,) = cells
     model = random_topics(key_for(seed, MASKED, "topics"), cell.latents, cell.vocabulary)
@@ -52,7 +54,9 @@ def masked_minimiser(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     law = law.reshape(-1, cell.vocabulary)
     left, operator = sequences(cell.vocabulary, cell.left), masked_operator(model)
     likelihood = model.log_likelihood(left)
-    posteriors = [posterior_of(p, likelihood) for p in (model.prior, np.full(cell.latents, 1 / cell.latents))]
+    posteriors = [
+        posterior_of(p, likelihood) for p in (model.prior, np.full(cell.latents, 1 / cell.latents))
+    ]
     axes = ("cell", "sequence", "word")
     predicted, uniform = (posterior @ operator.T for posterior in posteriors)
     return xr.Dataset(
@@ -84,11 +88,14 @@ INEQUALITY = "latent-posterior/transfer-inequality"
     quick=Setting(dim=(3, 8), targets=10, outputs=3, pairs=50, directions=200),
     paper=Setting(dim=(3, 8, 30), targets=40, outputs=3, pairs=100, directions=1000),
     rule=Bound(rounding=1e-9),
-    control=Control("the second largest ratio in place of the largest", lambda e: e.assign(bound=e["bound"] * e["second"])),
+    control=Control(
+        "the second largest ratio in place of the largest",
+        lambda e: e.assign(bound=e["bound"] * e["second"]),
+    ),
     figure=drawn_by(f"{FIGURES}.transfer:inequality"),
     cells=together("dim"),
     origin="our reading",
-)  # fmt: skip
+)
 def transfer_inequality(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     (cell,) = cells
     rng = stream(key_for(seed, INEQUALITY, "operators"))
@@ -138,7 +145,10 @@ def transfer_price(cells: Sequence[Setting], seed: int) -> xr.Dataset:
             "predicted": (axes, [model.expected(cell.samples)]),
             "measured": (axes, runs.mean(1)[None]),
             "error": (axes, runs.std(1, ddof=1)[None] / np.sqrt(cell.repeats)),
-            "strongest": (axes, [pretrained(cell.kappa, cell.length, weakest=False).expected(cell.samples)]),
+            "strongest": (
+                axes,
+                [pretrained(cell.kappa, cell.length, weakest=False).expected(cell.samples)],
+            ),
             "allowed": ("cell", [cell.kappa * found.pretraining.mean()]),
             "largest": ("cell", [(found.downstream / found.pretraining).max()]),
         },
@@ -149,7 +159,9 @@ def transfer_price(cells: Sequence[Setting], seed: int) -> xr.Dataset:
 PRICED = {
     "hypotheses": (SEEN, Hypothesis("samples > 7", lambda s: s.samples > 7, defining=True)),
     "quick": Setting(kappa=(1.0, 16.0, 256.0, 4096.0), length=20, samples=60, repeats=1000),
-    "paper": Setting(kappa=(1.0, 4.0, 16.0, 64.0, 256.0, 1024.0), length=20, samples=200, repeats=4000),
+    "paper": Setting(
+        kappa=(1.0, 4.0, 16.0, 64.0, 256.0, 1024.0), length=20, samples=200, repeats=4000
+    ),
     "cells": together("kappa"),
     "budget": "repeats",
     "origin": "ours",
@@ -163,11 +175,14 @@ claim(
     r" $\frac{d}{n-d-1}\sum_j(a_j^2P + s^2)$, and the task $\frac{d}{n-d-1}(P + \kappa s^2)$ with $P = \frac{\sigma^2}{\sigma^2 + L}$ and $\kappa = 1/a_{min}^2$.",
     words="What a task pays for pretraining that sees its direction dimly grows in proportion to the condition number, while pretraining looks the same.",
     rule=Agreement(),
-    control=Control("a task that reads the strongest direction, whose condition number is 1", lambda e: e.assign(predicted=e["strongest"])),
+    control=Control(
+        "a task that reads the strongest direction, whose condition number is 1",
+        lambda e: e.assign(predicted=e["strongest"]),
+    ),
     figure=drawn_by(f"{FIGURES}.transfer:price"),
     needs=(INEQUALITY,),
     **PRICED,
-)(transfer_price)  # fmt: skip
+)(transfer_price)
 
 claim(
     "latent-posterior/transfer-runs",
@@ -177,11 +192,14 @@ claim(
     words="No run of pretraining costs the task more than the condition number allows.",
     rule=Bound(rounding=1e-9),
     fit=lambda e: e.assign(bound=e["kappa"], measured=e["largest"], error=0.0),
-    control=Control("the condition number of the task that reads the strongest direction", lambda e: e.assign(bound=1.0)),
+    control=Control(
+        "the condition number of the task that reads the strongest direction",
+        lambda e: e.assign(bound=1.0),
+    ),
     figure=drawn_by(f"{FIGURES}.transfer:runs"),
     needs=(INEQUALITY,),
     **{**PRICED, "origin": "our reading"},
-)(transfer_price)  # fmt: skip
+)(transfer_price)
 
 
 SHARE = "latent-posterior/masked-share"
@@ -195,17 +213,26 @@ SHARE = "latent-posterior/masked-share"
     statement=r"With h of L tokens hidden, least squares of the hidden values $Az + s\,e'$ on the $L - h$ tokens $z + \sigma e$ that are left has the mean excess $\frac{d}{n-d-1}\sum_j(a_j^2P + \frac{s^2}{h})$ with"
     r" $P = \frac{\sigma^2}{\sigma^2 + L - h}$, and a task that reads the weakest direction $\frac{d}{n-d-1}(P + \frac{\kappa s^2}{h})$: more hidden tokens average the noise, not the latent that they share, and leave less to read it from.",
     words="Hiding more tokens gives more targets and less context, and what is best can be computed.",
-    hypotheses=(SEEN, Hypothesis("1 <= hidden < length", lambda s: 1 <= s.hidden < s.length, defining=True), Hypothesis("samples > 7", lambda s: s.samples > 7, defining=True)),
+    hypotheses=(
+        SEEN,
+        Hypothesis("1 <= hidden < length", lambda s: 1 <= s.hidden < s.length, defining=True),
+        Hypothesis("samples > 7", lambda s: s.samples > 7, defining=True),
+    ),
     quick=Setting(hidden=(1, 4, 8, 12), length=16, kappa=16.0, samples=60, repeats=1000),
-    paper=Setting(hidden=(1, 2, 4, 8, 16, 24, 28, 30), length=32, kappa=16.0, samples=200, repeats=8000),
+    paper=Setting(
+        hidden=(1, 2, 4, 8, 16, 24, 28, 30), length=32, kappa=16.0, samples=200, repeats=8000
+    ),
     rule=Agreement(),
-    control=Control("hidden tokens that are independent of one another", lambda e: e.assign(predicted=e["independent"])),
+    control=Control(
+        "hidden tokens that are independent of one another",
+        lambda e: e.assign(predicted=e["independent"]),
+    ),
     figure=drawn_by(f"{FIGURES}.transfer:share"),
     cells=together("hidden"),
     budget="repeats",
     needs=(PRICE, MASKED),
     origin="ours",
-)  # fmt: skip
+)
 def masked_share(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     (cell,) = cells
     one = pretrained(cell.kappa, cell.length - cell.hidden)
@@ -237,13 +264,16 @@ BLIND = "latent-posterior/blind-pretraining"
     quick=Setting(samples=(40, 400), length=20, faint=0.1, repeats=1000),
     paper=Setting(samples=(100, 1000, 3000), length=20, faint=0.1, repeats=1000),
     rule=Approximation(margin=0.1),
-    control=Control("pretraining that sees the direction faintly, with a tenth of the size", lambda e: e.assign(measured=e["seen"], error=e["spread"])),
+    control=Control(
+        "pretraining that sees the direction faintly, with a tenth of the size",
+        lambda e: e.assign(measured=e["seen"], error=e["spread"]),
+    ),
     figure=drawn_by(f"{FIGURES}.transfer:blind"),
     cells=together("samples"),
     budget="repeats",
     needs=(PRICE,),
     origin="ours",
-)  # fmt: skip
+)
 def blind_pretraining(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     (cell,) = cells
     task = np.eye(LATENTS)[[-1]] + 0.2 * np.eye(LATENTS)[[0]]
@@ -290,29 +320,56 @@ def pretrained_tokens(kappa: float, dim: int, length: int, seed: int) -> LinearG
     words="Pretraining saves labels if it saw what the task reads, and costs them if it hardly did.",
     hypotheses=(
         Hypothesis("labels > dim", lambda s: s.labels > s.dim, defining=True),
-        Hypothesis("2 dim <= labels <= 5 dim, and dim >= 8", lambda s: 2 * s.dim <= s.labels <= 5 * s.dim and s.dim >= 8),
+        Hypothesis(
+            "2 dim <= labels <= 5 dim, and dim >= 8",
+            lambda s: 2 * s.dim <= s.labels <= 5 * s.dim and s.dim >= 8,
+        ),
         Hypothesis("samples >= 10 dim", lambda s: s.samples >= 10 * s.dim),
-        Hypothesis("kappa runs from 1 to 10000", lambda s: s.kappa[0] == 1 and s.kappa[-1] == 10_000, defining=True),
+        Hypothesis(
+            "kappa runs from 1 to 10000",
+            lambda s: s.kappa[0] == 1 and s.kappa[-1] == 10_000,
+            defining=True,
+        ),
     ),
-    quick=Setting(kappa=(1.0, 10.0, 100.0, 1000.0, 10_000.0), dim=12, length=20, samples=600, labels=40, repeats=64),
-    paper=Setting(kappa=(1.0, 4.0, 16.0, 64.0, 256.0, 1024.0, 10_000.0), dim=30, length=20, samples=2000, labels=100, repeats=64),
+    quick=Setting(
+        kappa=(1.0, 10.0, 100.0, 1000.0, 10_000.0),
+        dim=12,
+        length=20,
+        samples=600,
+        labels=40,
+        repeats=64,
+    ),
+    paper=Setting(
+        kappa=(1.0, 4.0, 16.0, 64.0, 256.0, 1024.0, 10_000.0),
+        dim=30,
+        length=20,
+        samples=2000,
+        labels=100,
+        repeats=64,
+    ),
     rule=Order(),
-    control=Control("the probe always wins", lambda e: e.assign(lower=e["probe_ends"], upper=e["scratch_ends"])),
+    control=Control(
+        "the probe always wins", lambda e: e.assign(lower=e["probe_ends"], upper=e["scratch_ends"])
+    ),
     figure=drawn_by(f"{FIGURES}.transfer:crossover"),
     budget="repeats",
     needs=(PRICE,),
     origin="our reading",
-)  # fmt: skip
+)
 def probe_crossover(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     (cell,) = cells
     probe, scratch, theory = [], [], []
     for kappa in cell.kappa:
         model = pretrained_tokens(kappa, cell.dim, cell.length, seed)
-        found = model.pretrain(key_for(seed, PROBES, "runs"), cell.samples, cell.repeats).coefficients
+        found = model.pretrain(
+            key_for(seed, PROBES, "runs"), cell.samples, cell.repeats
+        ).coefficients
         labelled = (key_for(seed, PROBES, "labels"), cell.labels, cell.repeats, LABEL_NOISE)
         probe.append(model.probe(found, *labelled))
         scratch.append(model.probe(None, *labelled))
-        theory.append([np.mean(model.expected_probe(way, cell.labels, LABEL_NOISE)) for way in (found, None)])
+        theory.append(
+            [np.mean(model.expected_probe(way, cell.labels, LABEL_NOISE)) for way in (found, None)]
+        )
     runs = np.array([probe, scratch])
     mean, gap = runs.mean(-1), (runs[0] - runs[1]).std(-1, ddof=1) / np.sqrt(cell.repeats)
     ends = [0, -1]
@@ -327,7 +384,10 @@ def probe_crossover(cells: Sequence[Setting], seed: int) -> xr.Dataset:
             "scratch_ends": (("cell", "end"), mean[1, ends][None]),
             "excess": (("cell", "way", "number"), mean[None]),
             "theory": (("cell", "way", "number"), np.transpose(theory)[None]),
-            "spread": (("cell", "way", "number"), runs.std(-1, ddof=1)[None] / np.sqrt(cell.repeats)),
+            "spread": (
+                ("cell", "way", "number"),
+                runs.std(-1, ddof=1)[None] / np.sqrt(cell.repeats),
+            ),
         },
         coords={"way": WAYS, "number": list(cell.kappa)},
     )
@@ -343,17 +403,36 @@ PROBE_PRICE = "latent-posterior/probe-price"
     statement=r"A linear probe with n labels on p features $\hat G\bar x$ of pretraining has the mean excess risk $v_G - v + \frac{p\,v_G}{n-p-1}$, $v_G$ the variance that is left of a label given the features"
     r" and v given all tokens; least squares from scratch is the case of p = d features with $v_G = v$.",
     words="What a probe saves by having few features and loses by having the wrong ones, to the last digit.",
-    hypotheses=(SEEN, Hypothesis("labels > dim + 3, so that the variance is finite", lambda s: s.labels > s.dim + 3, defining=True)),
-    quick=Setting(kappa=(1.0, 100.0, 10_000.0), dim=12, length=20, samples=600, labels=40, repeats=4000),
-    paper=Setting(kappa=(1.0, 16.0, 256.0, 10_000.0), dim=30, length=20, samples=2000, labels=100, repeats=8000),
+    hypotheses=(
+        SEEN,
+        Hypothesis(
+            "labels > dim + 3, so that the variance is finite",
+            lambda s: s.labels > s.dim + 3,
+            defining=True,
+        ),
+    ),
+    quick=Setting(
+        kappa=(1.0, 100.0, 10_000.0), dim=12, length=20, samples=600, labels=40, repeats=4000
+    ),
+    paper=Setting(
+        kappa=(1.0, 16.0, 256.0, 10_000.0),
+        dim=30,
+        length=20,
+        samples=2000,
+        labels=100,
+        repeats=8000,
+    ),
     rule=Agreement(),
-    control=Control("features that are fixed, with n in place of n - p - 1", lambda e: e.assign(predicted=e["fixed"])),
+    control=Control(
+        "features that are fixed, with n in place of n - p - 1",
+        lambda e: e.assign(predicted=e["fixed"]),
+    ),
     figure=drawn_by(f"{FIGURES}.transfer:probe_price"),
     cells=together("kappa"),
     budget="repeats",
     needs=(PROBES,),
     origin="ours",
-)  # fmt: skip
+)
 def probe_price(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     """One pretraining, probed with many sets of labels."""
     (cell,) = cells
@@ -361,8 +440,18 @@ def probe_price(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     (found,) = model.pretrain(key_for(seed, PROBE_PRICE, "run"), cell.samples, 1).coefficients
     predicted, fixed, runs = [], [], []
     for features in (found, None):
-        runs.append(model.probe(features, key_for(seed, PROBE_PRICE, "labels"), cell.labels, cell.repeats, LABEL_NOISE))
-        price, limit = (float(model.expected_probe(features, n, LABEL_NOISE)) for n in (cell.labels, 10**12))
+        runs.append(
+            model.probe(
+                features,
+                key_for(seed, PROBE_PRICE, "labels"),
+                cell.labels,
+                cell.repeats,
+                LABEL_NOISE,
+            )
+        )
+        price, limit = (
+            float(model.expected_probe(features, n, LABEL_NOISE)) for n in (cell.labels, 10**12)
+        )
         p = LATENTS if features is not None else cell.dim
         predicted.append(price)
         fixed.append(limit + (price - limit) * (cell.labels - p - 1) / cell.labels)
@@ -389,22 +478,38 @@ SIMPLEX = "latent-posterior/simplex-hides"
     r" for $\kappa$ up to 1024, where that of a linear representation comes near $\kappa$.",
     words="A representation that cannot leave the simplex shows at most the root of how ill-conditioned its pretraining was.",
     hypotheses=(SEEN,),
-    quick=Setting(kappa=(1.0, 32.0, 1024.0), length=7, samples=4000, noise=1.0, steps=200, repeats=48),
-    paper=Setting(kappa=(1.0, 4.0, 16.0, 64.0, 256.0, 1024.0), length=9, samples=4000, noise=1.0, steps=400, repeats=96),
+    quick=Setting(
+        kappa=(1.0, 32.0, 1024.0), length=7, samples=4000, noise=1.0, steps=200, repeats=48
+    ),
+    paper=Setting(
+        kappa=(1.0, 4.0, 16.0, 64.0, 256.0, 1024.0),
+        length=9,
+        samples=4000,
+        noise=1.0,
+        steps=400,
+        repeats=96,
+    ),
     rule=Bound(),
-    control=Control("a linear representation, which may leave the simplex", lambda e: e.assign(measured=e["free"], error=e["spread"])),
+    control=Control(
+        "a linear representation, which may leave the simplex",
+        lambda e: e.assign(measured=e["free"], error=e["spread"]),
+    ),
     figure=drawn_by(f"{FIGURES}.transfer:simplex"),
     cells=together("kappa"),
     budget="repeats",
     needs=(PRICE, MASKED),
     origin="ours",
-)  # fmt: skip
+)
 def simplex_hides(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     (cell,) = cells
     model = FiniteLatent(np.full(LATENTS, 1 / LATENTS), 0.4 * np.eye(LATENTS) + 0.6 / LATENTS)
-    masked = masked_topics(model, cell.length, np.geomspace(1, cell.kappa**-0.5, LATENTS - 1), cell.noise)
+    masked = masked_topics(
+        model, cell.length, np.geomspace(1, cell.kappa**-0.5, LATENTS - 1), cell.noise
+    )
     task = tangent(LATENTS)[:, -1:].T
-    drawn = masked.sample(key_for(seed, SIMPLEX, "samples"), cell.samples, cell.repeats, model.words)
+    drawn = masked.sample(
+        key_for(seed, SIMPLEX, "samples"), cell.samples, cell.repeats, model.words
+    )
     found = {}
     for name, representation in (
         ("", on_simplex(masked, *drawn, steps=cell.steps)),
@@ -443,12 +548,14 @@ COVERAGE = "latent-posterior/coverage"
     figure=drawn_by(f"{FIGURES}.transfer:coverage"),
     cells=together("length"),
     origin="our reading",
-)  # fmt: skip
+)
 def coverage(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     (cell,) = cells
     topics = random_topics(key_for(seed, COVERAGE, "topics"), cell.latents, cell.vocabulary)
     counts = compositions(cell.length, cell.vocabulary)
-    likelihood = np.exp(topics.log_likelihood_of_counts(counts.astype(float)) + log_ways(counts)[:, None])
+    likelihood = np.exp(
+        topics.log_likelihood_of_counts(counts.astype(float)) + log_ways(counts)[:, None]
+    )
     skewed = np.asarray(topics.prior) ** 3
     before, after = (likelihood @ law for law in (topics.prior, skewed / skewed.sum()))
     losses = stream(key_for(seed, COVERAGE, "losses")).exponential(size=(cell.losses, len(counts)))

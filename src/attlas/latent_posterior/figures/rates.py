@@ -7,7 +7,17 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
-from attlas.drawing import HEIGHT, THEORY, WIDTH, agreement, colour, error_bars, finish, log_floor, table
+from attlas.drawing import (
+    HEIGHT,
+    THEORY,
+    WIDTH,
+    agreement,
+    colour,
+    error_bars,
+    finish,
+    log_floor,
+    table,
+)
 from attlas.latent_posterior.figures.shared import log_axis
 from attlas.latent_posterior.rates import funk_hecke, mercer
 
@@ -21,11 +31,15 @@ def _with_roots(evidence: xr.Dataset) -> pd.DataFrame:
     mean = squares.mean("draw")
     error = squares.std("draw", ddof=1) / np.sqrt(squares.sizes["draw"])
     low, high = (np.sqrt((mean + sign * 2 * error).clip(min=1e-300)) for sign in (-1, 1))
-    frame = table(evidence.assign(rmse=np.sqrt(mean), low=low, high=high), "rmse", "low", "high", "formula")
+    frame = table(
+        evidence.assign(rmse=np.sqrt(mean), low=low, high=high), "rmse", "low", "high", "formula"
+    )
     return frame.assign(panel=[f"s = {s}" for s in frame["s"]])
 
 
-def _curves(frame: pd.DataFrame, title: str, subtitle: str, y: str = "root mean square error") -> Any:
+def _curves(
+    frame: pd.DataFrame, title: str, subtitle: str, y: str = "root mean square error"
+) -> Any:
     x = alt.X(
         "length:Q",
         title="tokens L",
@@ -36,12 +50,19 @@ def _curves(frame: pd.DataFrame, title: str, subtitle: str, y: str = "root mean 
     axis = alt.Axis(format="~g", tickCount=5)
     line = base.mark_line(strokeWidth=1.5).encode(
         x=x, y=alt.Y("formula:Q", title=y, scale=alt.Scale(type="log"), axis=axis), color=key
-    )  # fmt: skip
+    )
     bars = error_bars(base, x, "low", "high", y, color=key)
     dots = base.mark_point(filled=True, size=36).encode(
-        x=x, y="rmse:Q", color=key, tooltip=["mechanism:N", "length:Q", alt.Tooltip("rmse:Q", format=".4g")]
-    )  # fmt: skip
-    panels = (line + bars + dots).properties(width=200, height=260).facet(column=alt.Column("panel:N", title=None))
+        x=x,
+        y="rmse:Q",
+        color=key,
+        tooltip=["mechanism:N", "length:Q", alt.Tooltip("rmse:Q", format=".4g")],
+    )
+    panels = (
+        (line + bars + dots)
+        .properties(width=200, height=260)
+        .facet(column=alt.Column("panel:N", title=None))
+    )
     return finish(panels, title, subtitle)
 
 
@@ -72,7 +93,10 @@ def head_errors(evidence: xr.Dataset) -> Any:
 def proof_schedule(evidence: xr.Dataset) -> Any:
     frame = table(evidence, "measured", "error", "bound")
     frame["panel"] = [f"s = {s}" for s in frame["s"]]
-    frame["low"], frame["high"] = frame["measured"] - 2 * frame["error"], frame["measured"] + 2 * frame["error"]
+    frame["low"], frame["high"] = (
+        frame["measured"] - 2 * frame["error"],
+        frame["measured"] + 2 * frame["error"],
+    )
     x = alt.X(
         "length:Q",
         title="tokens L",
@@ -80,12 +104,16 @@ def proof_schedule(evidence: xr.Dataset) -> Any:
         axis=alt.Axis(format="~s", tickCount=4),
     )
     base, key = alt.Chart(frame), colour("panel:N", None)
-    line = base.mark_line(strokeDash=[5, 4]).encode(x=x, y=log_axis("bound:Q", "root mean square error"), color=key)
-    dots = base.mark_line(point=alt.OverlayMarkDef(filled=True, size=45)).encode(x=x, y="measured:Q", color=key)
+    line = base.mark_line(strokeDash=[5, 4]).encode(
+        x=x, y=log_axis("bound:Q", "root mean square error"), color=key
+    )
+    dots = base.mark_line(point=alt.OverlayMarkDef(filled=True, size=45)).encode(
+        x=x, y="measured:Q", color=key
+    )
     return finish(
-        (line + error_bars(base, x, "low", "high", "root mean square error", color=key) + dots).properties(
-            width=WIDTH, height=HEIGHT
-        ),
+        (
+            line + error_bars(base, x, "low", "high", "root mean square error", color=key) + dots
+        ).properties(width=WIDTH, height=HEIGHT),
         "The ridge of the proof",
         "dashed: the bound, which falls like L⁻⁰·²⁵",
     )
@@ -98,11 +126,20 @@ def exponents(evidence: xr.Dataset) -> Any:
     goal = table(evidence, "predicted")
     goal["panel"] = [f"s = {s}" for s in goal["s"]]
     key = colour("mechanism:N", None, sort=None)
-    line = alt.Chart(frame).mark_line().encode(
-        x=alt.X("L:Q", title="tokens L", scale=alt.Scale(type="log"), axis=alt.Axis(format="~e", tickCount=4)),
-        y=alt.Y("local:Q", title="local exponent of the error"),
-        color=key,
-    )  # fmt: skip
+    line = (
+        alt.Chart(frame)
+        .mark_line()
+        .encode(
+            x=alt.X(
+                "L:Q",
+                title="tokens L",
+                scale=alt.Scale(type="log"),
+                axis=alt.Axis(format="~e", tickCount=4),
+            ),
+            y=alt.Y("local:Q", title="local exponent of the error"),
+            color=key,
+        )
+    )
     level = alt.Chart(goal).mark_rule(strokeDash=[5, 4]).encode(y="predicted:Q", color=key)
     merged = pd.concat([frame, goal])  # one table, because a facet has one
     layers = (line + level).properties(width=200, height=260, data=merged)
@@ -130,18 +167,28 @@ def spectrum(evidence: xr.Dataset) -> pd.DataFrame:
         {"degree": d, "kept": k, "mechanism": f"softmax, γ = {fixed:g}"}
         for d, k in zip(degrees, funk_hecke(degrees, fixed, dim), strict=True)
     ]
-    return pd.DataFrame(rows).assign(degree=lambda f: f["degree"].astype(int), kept=lambda f: f["kept"].astype(float))
+    return pd.DataFrame(rows).assign(
+        degree=lambda f: f["degree"].astype(int), kept=lambda f: f["kept"].astype(float)
+    )
 
 
 def floor_and_spectrum(evidence: xr.Dataset) -> Any:
-    lines = alt.Chart(spectrum(evidence)).mark_line(point=alt.OverlayMarkDef(filled=True, size=25)).encode(
-        x=alt.X("degree:Q", title="degree l", axis=alt.Axis(tickMinStep=1)),
-        y=alt.Y("kept:Q", title="share of it that is kept"),
-        color=colour("mechanism:N", None, sort=None),
-    ).properties(width=WIDTH, height=HEIGHT)  # fmt: skip
+    lines = (
+        alt.Chart(spectrum(evidence))
+        .mark_line(point=alt.OverlayMarkDef(filled=True, size=25))
+        .encode(
+            x=alt.X("degree:Q", title="degree l", axis=alt.Axis(tickMinStep=1)),
+            y=alt.Y("kept:Q", title="share of it that is kept"),
+            color=colour("mechanism:N", None, sort=None),
+        )
+        .properties(width=WIDTH, height=HEIGHT)
+    )
     frame = table(evidence, "predicted", "measured", "error")
     frame["panel"] = [f"s = {s}" for s in frame["s"]]
-    frame["low"], frame["high"] = frame["measured"] - 2 * frame["error"], frame["measured"] + 2 * frame["error"]
+    frame["low"], frame["high"] = (
+        frame["measured"] - 2 * frame["error"],
+        frame["measured"] + 2 * frame["error"],
+    )
     x = alt.X("panel:N", title=None, axis=alt.Axis(labelAngle=0))
     base = alt.Chart(frame)
     ticks = base.mark_tick(color=THEORY, thickness=2, width=40).encode(
@@ -167,11 +214,15 @@ def constants(evidence: xr.Dataset) -> Any:
         table(evidence.assign(value=log_floor(evidence["other"], FLOOR)), "value"),
     ]
     frame = pd.concat(parts)[["case", "dim", "value"]]
-    dots = alt.Chart(frame).mark_point(filled=True, size=60).encode(
-        x=alt.X("case:N", title="conditional mean", sort=None, axis=alt.Axis(labelAngle=-20)),
-        y=log_axis("value:Q", "share left by the best constant"),
-        color=colour("dim:N", "dimension p"),
-    )  # fmt: skip
+    dots = (
+        alt.Chart(frame)
+        .mark_point(filled=True, size=60)
+        .encode(
+            x=alt.X("case:N", title="conditional mean", sort=None, axis=alt.Axis(labelAngle=-20)),
+            y=log_axis("value:Q", "share left by the best constant"),
+            color=colour("dim:N", "dimension p"),
+        )
+    )
     return finish(
         dots.properties(width=WIDTH, height=HEIGHT),
         "One constant, for one degree",
@@ -180,19 +231,32 @@ def constants(evidence: xr.Dataset) -> Any:
 
 
 def value_constants(evidence: xr.Dataset) -> Any:
-    return agreement(evidence, "The constant of a sphere of values", by="dim", by_title="dimension d", what="constant")
+    return agreement(
+        evidence,
+        "The constant of a sphere of values",
+        by="dim",
+        by_title="dimension d",
+        what="constant",
+    )
 
 
 def _laws(evidence: xr.Dataset, name: str, y: str, title: str, subtitle: str) -> Any:
     draws = evidence[name]
     error = draws.std("draw", ddof=1) / np.sqrt(draws.sizes["draw"])
     mean = draws.mean("draw")
-    frame = table(evidence.assign(value=mean, low=mean - 2 * error, high=mean + 2 * error), "value", "low", "high")
+    frame = table(
+        evidence.assign(value=mean, low=mean - 2 * error, high=mean + 2 * error),
+        "value",
+        "low",
+        "high",
+    )
     x = alt.X("length:Q", title="tokens L", scale=alt.Scale(type="log", nice=False, padding=12))
     base, key = alt.Chart(frame), colour("law:N", None, sort=None)
     dots = base.mark_line(point=alt.OverlayMarkDef(filled=True, size=45)).encode(
-        x=x, y=alt.Y("value:Q", title=y, scale=alt.Scale(type="log"), axis=alt.Axis(format="~g")), color=key
-    )  # fmt: skip
+        x=x,
+        y=alt.Y("value:Q", title=y, scale=alt.Scale(type="log"), axis=alt.Axis(format="~g")),
+        color=key,
+    )
     chart = error_bars(base, x, "low", "high", y, color=key) + dots
     if name == "crps":
         theory = alt.Chart(table(evidence, "formula")).mark_line(color=THEORY, strokeDash=[5, 4])
@@ -201,20 +265,38 @@ def _laws(evidence: xr.Dataset, name: str, y: str, title: str, subtitle: str) ->
 
 
 def laws(evidence: xr.Dataset) -> Any:
-    return _laws(evidence, "crps", "excess CRPS", "Attention as a forecast of a law", "dashed: the formula for softmax")
+    return _laws(
+        evidence,
+        "crps",
+        "excess CRPS",
+        "Attention as a forecast of a law",
+        "dashed: the formula for softmax",
+    )
 
 
 def law_distances(evidence: xr.Dataset) -> Any:
-    return _laws(evidence, "apart", "L1 distance to the true law", "Attention as a conditional law", "a letter of four, keys on the sphere of three dimensions")  # fmt: skip
+    return _laws(
+        evidence,
+        "apart",
+        "L1 distance to the true law",
+        "Attention as a conditional law",
+        "a letter of four, keys on the sphere of three dimensions",
+    )
 
 
 def broken_laws(evidence: xr.Dataset) -> Any:
     worst = log_floor(evidence["broken"].max("draw"), FLOOR)
-    dots = alt.Chart(table(evidence.assign(value=worst), "value")).mark_point(filled=True, size=70).encode(
-        x=alt.X("law:N", title=None, sort=None, axis=alt.Axis(labelAngle=0)),
-        y=log_axis("value:Q", "worst negative mass, or sum off 1"),
-        color=colour("length:N", "tokens L"),
-    )  # fmt: skip
+    dots = (
+        alt.Chart(table(evidence.assign(value=worst), "value"))
+        .mark_point(filled=True, size=70)
+        .encode(
+            x=alt.X("law:N", title=None, sort=None, axis=alt.Axis(labelAngle=0)),
+            y=log_axis("value:Q", "worst negative mass, or sum off 1"),
+            color=colour("length:N", "tokens L"),
+        )
+    )
     return finish(
-        dots.properties(width=WIDTH, height=HEIGHT), "Which outputs are laws", "the worst over draws and queries"
+        dots.properties(width=WIDTH, height=HEIGHT),
+        "Which outputs are laws",
+        "the worst over draws and queries",
     )

@@ -34,12 +34,22 @@ from attlas.statistics import Convergence
         Hypothesis("lam < lambda_c", lambda s: s.lam < critical_lam(task_of(s))),
     ),
     quick=Setting(
-        dim=(100, 100, 100, 400, 400, 400), lam=(0.1, 0.3, 0.7, 0.1, 0.3, 0.7), length=10, gamma=ROOT_HALF, noise=0.0,
-        time=40.0, repeats=128,
+        dim=(100, 100, 100, 400, 400, 400),
+        lam=(0.1, 0.3, 0.7, 0.1, 0.3, 0.7),
+        length=10,
+        gamma=ROOT_HALF,
+        noise=0.0,
+        time=40.0,
+        repeats=128,
     ),
     paper=Setting(
-        dim=(40,) * 5 + (100,) * 5 + (400,) * 5 + (1600,) * 5, lam=(0.05, 0.1, 0.2, 0.4, 0.8) * 4, length=10,
-        gamma=ROOT_HALF, noise=0.0, time=60.0, repeats=500,
+        dim=(40,) * 5 + (100,) * 5 + (400,) * 5 + (1600,) * 5,
+        lam=(0.05, 0.1, 0.2, 0.4, 0.8) * 4,
+        length=10,
+        gamma=ROOT_HALF,
+        noise=0.0,
+        time=60.0,
+        repeats=500,
     ),
     rule=Convergence(share=0.8),
     control=Control(
@@ -51,14 +61,16 @@ from attlas.statistics import Convergence
     budget="repeats",
     needs=("single-location/swapped-attractor", "single-location/failure-falls"),
     origin="ours",
-)  # fmt: skip
+)
 def three_ends(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     (cell,) = cells
     task = task_of(cell)
     start = sphere_start(task, key_for(seed, "single-location/basins", "start"), cell.repeats)
     alpha = 0.5 * stable_step(task, cell.lam)
     steps = round(cell.time / alpha)
-    path = descend(task, start, lam=cell.lam, step_size=alpha, steps=steps, record_every=max(1, steps // 100))
+    path = descend(
+        task, start, lam=cell.lam, step_size=alpha, steps=steps, record_every=max(1, steps // 100)
+    )
     ends = outcomes(path)
     sliding, faster = (slides(task, path, cell.lam, alpha, speed) for speed in (1.0, 2.0))
     rates = escape_rates(task, cell.lam)
@@ -77,7 +89,9 @@ def three_ends(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     )
 
 
-def slides(task: SingleLocation, path: xr.Dataset, lam: float, alpha: float, speed: float) -> np.ndarray:
+def slides(
+    task: SingleLocation, path: xr.Dataset, lam: float, alpha: float, speed: float
+) -> np.ndarray:
     """Whether each run, since it came to |nu| > 0.9999 in the first four fifths of its time, has moved in |kappa| as far as
     the flow at nu = 1 would in `speed` times the time that was left, to 5 %."""
     kappa, nu = abs(path["kappa"].values), abs(path["nu"].values)
@@ -104,7 +118,10 @@ def _slid(c: Constants, kappa: jax.Array, time: jax.Array, lam: jax.Array) -> ja
 
     def speed(kappa: jax.Array) -> jax.Array:
         zero = jnp.zeros_like(kappa)
-        return -(1 - kappa**2) * partials_of_risk(c, Overlaps(kappa, zero + 1, zero, zero, zero), lam).kappa
+        return (
+            -(1 - kappa**2)
+            * partials_of_risk(c, Overlaps(kappa, zero + 1, zero, zero, zero), lam).kappa
+        )
 
     def step(_: jax.Array, kappa: jax.Array) -> jax.Array:
         h = time / 4000

@@ -81,21 +81,32 @@ def softmax_is_bayes(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     # Where the statement says that the norm term is not needed, it is the softmax without it that has to agree.
     if cell.gamma == 1:
         answers["measured"] = answers["without_norms"]
-    return xr.Dataset({name: (("cell", "sequence"), value[None]) for name, value in answers.items()} | {"error": 0.0})
+    return xr.Dataset(
+        {name: (("cell", "sequence"), value[None]) for name, value in answers.items()}
+        | {"error": 0.0}
+    )
 
 
-def per_sequence(task: SingleLocation, key: Array, samples: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def per_sequence(
+    task: SingleLocation, key: Array, samples: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Predictions [n] of the posterior mean, of softmax attention with the norm term, and of the same without it."""
     tokens, _ = sequences(task, stream(key), samples)
-    plain = special.softmax(task.m / task.gamma**2 * tokens @ task.k_star + np.log(task.location_law), axis=-1)
+    plain = special.softmax(
+        task.m / task.gamma**2 * tokens @ task.k_star + np.log(task.location_law), axis=-1
+    )
     ours = np.asarray(task.bayes_predict(tokens))
     return posterior_mean(task, tokens), ours, (plain * (tokens @ task.v_star)).sum(-1)
 
 
-def posterior_mean(task: SingleLocation, tokens: Float[np.ndarray, "n length dim"]) -> Float[np.ndarray, " n"]:
+def posterior_mean(
+    task: SingleLocation, tokens: Float[np.ndarray, "n length dim"]
+) -> Float[np.ndarray, " n"]:
     """E[Y | X] from the definition: the density of the whole sequence for each place, times the place's probability; each is without the
     factor that all tokens have in common."""
-    informative = -((tokens - task.m * task.k_star) ** 2).sum(-1) / (2 * task.gamma**2) - task.dim * np.log(task.gamma)
+    informative = -((tokens - task.m * task.k_star) ** 2).sum(-1) / (
+        2 * task.gamma**2
+    ) - task.dim * np.log(task.gamma)
     other = -(tokens**2).sum(-1) / 2
     here = np.eye(task.length, dtype=bool)
     joint = np.where(here, informative[:, None], other[:, None]).sum(-1) + np.log(task.location_law)
@@ -125,7 +136,9 @@ def slightly_faster(evidence: xr.Dataset) -> xr.Dataset:
     words="What erf attention gains like a power of the dimension, softmax attention gains exponentially.",
     hypotheses=LADDER,
     quick=Setting(dim=(80, 160, 320, 640), length=10, gamma=ROOT_HALF, noise=0.0, samples=60_000),
-    paper=Setting(dim=(80, 160, 320, 640, 1600), length=10, gamma=ROOT_HALF, noise=0.0, samples=1_000_000),
+    paper=Setting(
+        dim=(80, 160, 320, 640, 1600), length=10, gamma=ROOT_HALF, noise=0.0, samples=1_000_000
+    ),
     rule=Rate(margin=0.002),
     control=Control("an exponent 0.4 % larger", slightly_faster),
     figure=drawn_by(f"{FIGURES}.baselines:gap_curves"),
@@ -151,7 +164,9 @@ def softmax_gap_rate(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     words="The best possible predictor errs only where another token happens to look just like the one that decides.",
     hypotheses=LADDER,
     quick=Setting(dim=(80, 160, 320, 640), length=10, gamma=ROOT_HALF, noise=0.0, samples=60_000),
-    paper=Setting(dim=(80, 160, 320, 640, 1600), length=10, gamma=ROOT_HALF, noise=0.0, samples=1_000_000),
+    paper=Setting(
+        dim=(80, 160, 320, 640, 1600), length=10, gamma=ROOT_HALF, noise=0.0, samples=1_000_000
+    ),
     rule=Rate(margin=0.002),
     control=Control("an exponent 0.4 % larger", slightly_faster),
     figure=drawn_by(f"{FIGURES}.baselines:gap_curves"),
@@ -177,31 +192,37 @@ def bayes_gap_rate(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     words="Not only how fast the gaps close but how large they are is known.",
     hypotheses=(*LADDER, Hypothesis("dim >= 160", lambda s: s.dim >= 160)),
     quick=Setting(
-        dim=(160, 320, 160, 320), length=10, gamma=(ROOT_HALF, ROOT_HALF, 1.0, 1.0), noise=0.0, samples=100_000
+        dim=(160, 320, 160, 320),
+        length=10,
+        gamma=(ROOT_HALF, ROOT_HALF, 1.0, 1.0),
+        noise=0.0,
+        samples=100_000,
     ),
     paper=Setting(
-        dim=(160, 640, 1280, 160, 640, 1280), length=10,
-        gamma=(ROOT_HALF, ROOT_HALF, ROOT_HALF, 1.0, 1.0, 1.0), noise=0.0, samples=1_000_000,
+        dim=(160, 640, 1280, 160, 640, 1280),
+        length=10,
+        gamma=(ROOT_HALF, ROOT_HALF, ROOT_HALF, 1.0, 1.0, 1.0),
+        noise=0.0,
+        samples=1_000_000,
     ),
     rule=Approximation(margin=0.1),
-    control=Control("a constant that is 20 % larger", lambda e: e.assign(predicted=1.2 * e["predicted"])),
+    control=Control(
+        "a constant that is 20 % larger", lambda e: e.assign(predicted=1.2 * e["predicted"])
+    ),
     figure=drawn_by(f"{FIGURES}.baselines:gap_ratios"),
     cells=together("dim", "gamma"),
     shape=("length", "samples"),
     budget="samples",
     needs=("single-location/softmax-gap", "single-location/bayes-gap"),
     origin="ours",
-)  # fmt: skip
+)
 def gap_constants(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     key, constants, dims = (
         key_for(seed, "single-location/gap-constants", "samples"),
         constants_of(cells),
         column(cells, "dim"),
     )
-    gaps = (
-        softmax_gaps(key, cells),
-        bayes_gaps(key, cells),
-    )
+    gaps = (softmax_gaps(key, cells), bayes_gaps(key, cells))
     predicted = [log_softmax_asymptote(constants, dims), log_bayes_asymptote(constants, dims)]
     mean = np.exp([gap.log for gap in gaps])
     axes = ("predictor", "cell")
@@ -218,7 +239,9 @@ def gap_constants(cells: Sequence[Setting], seed: int) -> xr.Dataset:
 
 def softmax_gaps(key: Array, cells: Sequence[Setting]) -> LogEstimate:
     """The excess risk of softmax attention at inverse temperature m, in logarithm, [cell]."""
-    return LogEstimate(*np.array([softmax_gap(task_of(cell), key, cell.samples) for cell in cells]).T)
+    return LogEstimate(
+        *np.array([softmax_gap(task_of(cell), key, cell.samples) for cell in cells]).T
+    )
 
 
 def bayes_gaps(key: Array, cells: Sequence[Setting]) -> LogEstimate:
@@ -254,9 +277,15 @@ def gap_evidence(
     r" $d = 400$ is 0.067 and not 0.",
     words="How far erf attention is from perfect at its best, in closed form: not far in the limit, but far at the paper's size.",
     hypotheses=(*TASK, SAMPLES),
-    quick=Setting(dim=(10, 80, 400, 6400, 100_000), length=10, gamma=ROOT_HALF, noise=0.0, samples=100_000),
+    quick=Setting(
+        dim=(10, 80, 400, 6400, 100_000), length=10, gamma=ROOT_HALF, noise=0.0, samples=100_000
+    ),
     paper=Setting(
-        dim=(10, 20, 80, 400, 1600, 6400, 100_000, 1_000_000), length=10, gamma=ROOT_HALF, noise=0.0, samples=2_000_000
+        dim=(10, 20, 80, 400, 1600, 6400, 100_000, 1_000_000),
+        length=10,
+        gamma=ROOT_HALF,
+        noise=0.0,
+        samples=2_000_000,
     ),
     rule=Agreement(),
     control=Control(

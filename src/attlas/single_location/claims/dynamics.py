@@ -18,20 +18,22 @@ from attlas.single_location.claims.shared import (
     random_heads,
     task_of,
 )
-from attlas.single_location.descent import (
-    descend,
-    descend_vectors,
-)
-from attlas.single_location.population import (
-    Overlaps,
-)
+from attlas.single_location.descent import descend, descend_vectors
+from attlas.single_location.population import Overlaps
 from attlas.statistics import Agreement
 
 
 def reduced_path(
     start: Overlaps, cell: Setting, step_size: float, every: int
 ) -> Float[np.ndarray, "overlap repeat step"]:
-    path = descend(task_of(cell), start, lam=cell.lam, step_size=step_size, steps=cell.steps, record_every=every)
+    path = descend(
+        task_of(cell),
+        start,
+        lam=cell.lam,
+        step_size=step_size,
+        steps=cell.steps,
+        record_every=every,
+    )
     return np.stack([path[name].values for name in Overlaps._fields])
 
 
@@ -64,7 +66,9 @@ def reduced_path(
         steps=2000,
     ),
     rule=Agreement(rounding=1e-10),
-    control=Control("a step size 0.1 % larger on the overlaps", lambda e: e.assign(predicted=e["larger_step"])),
+    control=Control(
+        "a step size 0.1 % larger on the overlaps", lambda e: e.assign(predicted=e["larger_step"])
+    ),
     figure=drawn_by(f"{FIGURES}.descent:path_agreement"),
     cells=together("dim", "step_size"),
     budget="repeats",
@@ -77,7 +81,9 @@ def exact_reduction(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     task = task_of(cell, key_for(seed, id, "stars"))
     k, v = random_heads(key_for(seed, id, "start"), cell.repeats, cell.dim)
     every = max(1, cell.steps // 40)
-    walked = descend_vectors(task, k, v, lam=cell.lam, step_size=cell.step_size, steps=cell.steps, record_every=every)
+    walked = descend_vectors(
+        task, k, v, lam=cell.lam, step_size=cell.step_size, steps=cell.steps, record_every=every
+    )
     start = Overlaps.of(k, v, task)
     axes = ("cell", "overlap", "repeat", "step")
     return xr.Dataset(
@@ -109,8 +115,15 @@ def without(x: np.ndarray, *directions: np.ndarray) -> np.ndarray:
         HEAD,
         STEP,
         *STABLE,
-        Hypothesis("direction is gradient or sign", lambda s: s.direction in ("gradient", "sign"), defining=True),
-        Hypothesis("descent follows the gradient (direction = gradient)", lambda s: s.direction == "gradient"),
+        Hypothesis(
+            "direction is gradient or sign",
+            lambda s: s.direction in ("gradient", "sign"),
+            defining=True,
+        ),
+        Hypothesis(
+            "descent follows the gradient (direction = gradient)",
+            lambda s: s.direction == "gradient",
+        ),
     ),
     quick=Setting(
         dim=(4, 400),
@@ -154,7 +167,12 @@ def manifold_invariant(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     k = without(k, task.v_star)
     v = without(v, task.k_star, without(k, task.k_star))
     every = max(1, cell.steps // 40)
-    options = {"lam": cell.lam, "step_size": cell.step_size, "steps": cell.steps, "record_every": every}
+    options = {
+        "lam": cell.lam,
+        "step_size": cell.step_size,
+        "steps": cell.steps,
+        "record_every": every,
+    }
     walked = descend_vectors(task, k, v, **options, direction=cell.direction)
     start = Overlaps.of(k, v, task)
     zero = np.zeros(cell.repeats)

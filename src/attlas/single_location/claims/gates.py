@@ -50,7 +50,9 @@ WITHIN_REACH = Hypothesis(
 )
 POINTS = Hypothesis("points >= 2", lambda s: s.points >= 2, defining=True)
 NAMED = Hypothesis(
-    f"activation is one of {', '.join(ACTIVATIONS)}", lambda s: s.activation in ACTIVATIONS, defining=True
+    f"activation is one of {', '.join(ACTIVATIONS)}",
+    lambda s: s.activation in ACTIVATIONS,
+    defining=True,
 )
 
 
@@ -62,12 +64,21 @@ NAMED = Hypothesis(
     r" $10^{-8}$, from a gate far softer than the tokens ($\lambda = 0.01$) to one far sharper ($\lambda = 100$).",
     words="The numerical route to the risk, checked where the exact one is known.",
     hypotheses=(*TASK, HEAD, POINTS),
-    quick=Setting(dim=400, length=10, gamma=ROOT_HALF, noise=0.0, lam=(0.01, 0.1, 1.0, 10.0, 100.0), points=32),
+    quick=Setting(
+        dim=400, length=10, gamma=ROOT_HALF, noise=0.0, lam=(0.01, 0.1, 1.0, 10.0, 100.0), points=32
+    ),
     paper=Setting(
-        dim=400, length=10, gamma=ROOT_HALF, noise=0.0, lam=(0.001, 0.01, 0.1, 1.0, 10.0, 100.0, 1000.0), points=200
+        dim=400,
+        length=10,
+        gamma=ROOT_HALF,
+        noise=0.0,
+        lam=(0.001, 0.01, 0.1, 1.0, 10.0, 100.0, 1000.0),
+        points=200,
     ),
     rule=Agreement(rounding=1e-8),
-    control=Control("64 Gauss-Hermite nodes, whatever the sharpness", lambda e: e.assign(measured=e["hermite"])),
+    control=Control(
+        "64 Gauss-Hermite nodes, whatever the sharpness", lambda e: e.assign(measured=e["hermite"])
+    ),
     figure=drawn_by(f"{FIGURES}.heads:quadrature_errors"),
     cells=together("lam"),
     needs=("single-location/closed-form-risk",),
@@ -75,7 +86,9 @@ NAMED = Hypothesis(
 )
 def gate_quadrature(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     (cell,) = cells
-    overlaps = overlaps_of(random_heads(key_for(seed, "single-location/gate-quadrature", "heads"), cell.points))
+    overlaps = overlaps_of(
+        random_heads(key_for(seed, "single-location/gate-quadrature", "heads"), cell.points)
+    )
     c = task_of(cell).constants
     closed, quadrature = (
         np.stack(
@@ -132,11 +145,25 @@ def hermite_risk(c: Constants, overlaps: Overlaps, lam: float) -> np.ndarray:
     words="Nothing in the theorem is special to erf, except that its integrals have a name.",
     hypotheses=(*TASK, HEAD, POINTS, SAMPLES, NAMED),
     quick=Setting(
-        dim=40, length=5, gamma=0.8, noise=0.1, lam=0.7, offset=0.5, points=6, samples=60_000,
+        dim=40,
+        length=5,
+        gamma=0.8,
+        noise=0.1,
+        lam=0.7,
+        offset=0.5,
+        points=6,
+        samples=60_000,
         activation=("sigmoid", "relu", "step"),
     ),
     paper=Setting(
-        dim=400, length=10, gamma=ROOT_HALF, noise=0.1, lam=0.7, offset=0.5, points=16, samples=1_000_000,
+        dim=400,
+        length=10,
+        gamma=ROOT_HALF,
+        noise=0.1,
+        lam=0.7,
+        offset=0.5,
+        points=16,
+        samples=1_000_000,
         activation=("tanh", "sigmoid", "relu", "step", "identity"),
     ),
     rule=Agreement(),
@@ -149,14 +176,16 @@ def hermite_risk(c: Constants, overlaps: Overlaps, lam: float) -> np.ndarray:
     budget="samples",
     needs=("single-location/gate-quadrature",),
     origin="ours",
-)  # fmt: skip
+)
 def gate_risk(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     (cell,) = cells
     id = "single-location/gate-risk"
     overlaps = overlaps_of(random_heads(key_for(seed, id, "heads"), cell.points))
     task, gate = task_of(cell), Gate(cell.activation, cell.offset)
     terms = named_terms(task.constants, overlaps, cell.lam, kind_of(cell.activation), cell.offset)
-    mean, error = sampled_risk(task, overlaps, cell.lam, key_for(seed, id, "samples"), cell.samples, gate)
+    mean, error = sampled_risk(
+        task, overlaps, cell.lam, key_for(seed, id, "samples"), cell.samples, gate
+    )
     axes = ("cell", "point")
     return xr.Dataset(
         {
@@ -169,7 +198,9 @@ def gate_risk(cells: Sequence[Setting], seed: int) -> xr.Dataset:
 
 
 @jax.jit
-def named_terms(c: Constants, overlaps: Overlaps, lam: Real, kind: int | Array, offset: Real) -> RiskTerms:
+def named_terms(
+    c: Constants, overlaps: Overlaps, lam: Real, kind: int | Array, offset: Real
+) -> RiskTerms:
     """The risk's parts by quadrature, with the named gate of this kind."""
     return terms_of_risk(c, overlaps, lam, named_gate(kind, offset))
 
@@ -182,9 +213,15 @@ def named_terms(c: Constants, overlaps: Overlaps, lam: Real, kind: int | Array, 
     r" $p_0$ of the score $a$ of the informative token and of another. At $\gamma = 1$ it is $\sigma(\lambda a - c)$ with $\lambda = m$ and"
     r" $c = \frac{m^2}2 + \ln(L - 1)$, and its excess risk is $\int\frac{p_1\,(L-1)p_0}{p_1 + (L-1)p_0}\,da$.",
     words="Of all gates that look at one token at a time, a sigmoid with the right threshold is the best.",
-    hypotheses=(*TASK, Hypothesis("gamma = 1: the log odds are linear", lambda s: s.gamma == 1), WITHIN_REACH),
+    hypotheses=(
+        *TASK,
+        Hypothesis("gamma = 1: the log odds are linear", lambda s: s.gamma == 1),
+        WITHIN_REACH,
+    ),
     quick=Setting(dim=(10, 80, 400), length=(10, 10, 50), gamma=1.0, noise=0.0),
-    paper=Setting(dim=(10, 20, 80, 160, 400, 400), length=(10, 2, 10, 10, 50, 10), gamma=1.0, noise=0.0),
+    paper=Setting(
+        dim=(10, 20, 80, 160, 400, 400), length=(10, 2, 10, 10, 50, 10), gamma=1.0, noise=0.0
+    ),
     rule=Approximation(margin=1e-8),
     control=Control(
         "a threshold that does not count the tokens, without ln(L - 1)",
@@ -199,7 +236,10 @@ def best_gate(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     task = task_of(cell)
     count = math.log(task.length - 1)
     offsets = {"measured": task.m**2 / 2 + count, "without_count": task.m**2 / 2}
-    found = {name: oracle_excess(task, task.m, Gate("sigmoid", offset)) for name, offset in offsets.items()}
+    found = {
+        name: oracle_excess(task, task.m, Gate("sigmoid", offset))
+        for name, offset in offsets.items()
+    }
     values = {"predicted": best_gate_excess(task), **found, "error": 0.0}
     score = np.linspace(-3, task.m + 3, 90)
     curves = {
@@ -209,7 +249,10 @@ def best_gate(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     }
     return xr.Dataset(
         {name: ("cell", [float(value)]) for name, value in values.items()}
-        | {"score": (("cell", "along"), score[None]), "height": (("cell", "curve", "along"), [list(curves.values())])},
+        | {
+            "score": (("cell", "along"), score[None]),
+            "height": (("cell", "curve", "along"), [list(curves.values())]),
+        },
         coords={"curve": list(curves)},
     )
 
@@ -239,7 +282,9 @@ WITH_OFFSET = ("sigmoid", "step", "relu")
         WITHIN_REACH,
     ),
     quick=Setting(dim=(40, 80, 400), length=10, gamma=ROOT_HALF, noise=0.0, offset=True),
-    paper=Setting(dim=(40, 60, 80, 120, 160, 250, 400), length=10, gamma=ROOT_HALF, noise=0.0, offset=True),
+    paper=Setting(
+        dim=(40, 60, 80, 120, 160, 250, 400), length=10, gamma=ROOT_HALF, noise=0.0, offset=True
+    ),
     # A gate's excess is computed by quadrature, the best one's by another rule: they agree to some ten digits.
     rule=Order(rounding=1e-7),
     control=Control(

@@ -8,7 +8,12 @@ import numpy as np
 import xarray as xr
 
 from attlas.claims import Control, Hypothesis, Setting, claim, drawn_by, key_for, together
-from attlas.single_location.baselines import LogEstimate, linear_attention, softmax_gap, tuned_softmax
+from attlas.single_location.baselines import (
+    LogEstimate,
+    linear_attention,
+    softmax_gap,
+    tuned_softmax,
+)
 from attlas.single_location.claims.bayes import bayes_gaps
 from attlas.single_location.claims.runs import band, outcomes
 from attlas.single_location.claims.shared import (
@@ -49,11 +54,20 @@ HEADS = ("Bayes", "softmax", "best gate", "linear attention", "erf", "best linea
         Hypothesis("the softmax is tuned (temperature = 1)", lambda s: s.temperature == 1),
     ),
     quick=Setting(
-        dim=(20, 40, 80, 400), length=(10,), gamma=ROOT_HALF, noise=0.0, temperature=1.0, samples=16_000,
+        dim=(20, 40, 80, 400),
+        length=(10,),
+        gamma=ROOT_HALF,
+        noise=0.0,
+        temperature=1.0,
+        samples=16_000,
     ),
     paper=Setting(
-        dim=(10, 20, 40, 80, 160, 400, 80, 80, 80, 80), length=(10, 10, 10, 10, 10, 10, 2, 5, 30, 100), gamma=ROOT_HALF,
-        noise=0.0, temperature=1.0, samples=40_000,
+        dim=(10, 20, 40, 80, 160, 400, 80, 80, 80, 80),
+        length=(10, 10, 10, 10, 10, 10, 2, 5, 30, 100),
+        gamma=ROOT_HALF,
+        noise=0.0,
+        temperature=1.0,
+        samples=40_000,
     ),
     rule=Order(),
     control=Control(
@@ -67,11 +81,13 @@ HEADS = ("Bayes", "softmax", "best gate", "linear attention", "erf", "best linea
     budget="samples",
     needs=("single-location/softmax-gap", "single-location/bayes-gap", "single-location/best-gate"),
     origin="ours",
-)  # fmt: skip
+)
 def heads_in_order(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     id = "single-location/heads-in-order"
     bayes = bayes_gaps(key_for(seed, id, "bayes"), cells)
-    betas, softmax = zip(*(best_softmax(cell, key_for(seed, id, "softmax")) for cell in cells), strict=True)
+    betas, softmax = zip(
+        *(best_softmax(cell, key_for(seed, id, "softmax")) for cell in cells), strict=True
+    )
     tasks = [task_of(cell) for cell in cells]
     square = column(cells, "noise") ** 2
     excess = np.stack(
@@ -86,7 +102,10 @@ def heads_in_order(cells: Sequence[Setting], seed: int) -> xr.Dataset:
         axis=1,
     )
     error = np.zeros_like(excess)
-    error[:, 0], error[:, 1] = excess[:, 0] * bayes.error, excess[:, 1] * [gap.error for gap in softmax]
+    error[:, 0], error[:, 1] = (
+        excess[:, 0] * bayes.error,
+        excess[:, 1] * [gap.error for gap in softmax],
+    )
     pairs = [f"{a} below {b}" for a, b in itertools.pairwise(HEADS)]
     return xr.Dataset(
         {
@@ -134,7 +153,9 @@ def best_softmax(cell: Setting, key: jax.Array) -> tuple[float, LogEstimate]:
 )
 def linear_attention_swaps(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     (cell,) = cells
-    heads = overlaps_of(random_heads(key_for(seed, "single-location/linear-attention-swaps", "heads"), cell.points))
+    heads = overlaps_of(
+        random_heads(key_for(seed, "single-location/linear-attention-swaps", "heads"), cell.points)
+    )
     swapped = Overlaps(heads.theta, heads.eta, heads.kappa, heads.nu, heads.rho)
     values = {
         "predicted": (heads, Gate("identity")),
@@ -143,7 +164,10 @@ def linear_attention_swaps(cells: Sequence[Setting], seed: int) -> xr.Dataset:
         "erf_swapped": (swapped, None),
     }
     c, axes = task_of(cell).constants, ("cell", "point")
-    risks = {name: (axes, at_points(total_risk, c, x, cell.lam, gate)[None]) for name, (x, gate) in values.items()}
+    risks = {
+        name: (axes, at_points(total_risk, c, x, cell.lam, gate)[None])
+        for name, (x, gate) in values.items()
+    }
     return xr.Dataset(risks | {"error": 0.0})
 
 
@@ -153,7 +177,10 @@ TRAINED = (
     STEP,
     Hypothesis("batch_size >= 1", lambda s: s.batch_size >= 1, defining=True),
 )
-MILD = Hypothesis("0.5 <= lam <= 1: a sharper softmax hardly learns from a random start", lambda s: 0.5 <= s.lam <= 1)
+MILD = Hypothesis(
+    "0.5 <= lam <= 1: a sharper softmax hardly learns from a random start",
+    lambda s: 0.5 <= s.lam <= 1,
+)
 
 
 def at_papers_size(s: Setting) -> bool:
@@ -183,12 +210,28 @@ GATED = Hypothesis(
         Hypothesis("step_size * steps >= 40", lambda s: s.step_size * s.steps >= 40 * (1 - 1e-9)),
     ),
     quick=Setting(
-        dim=80, length=10, gamma=ROOT_HALF, noise=0.1, activation="softmax", lam=1.0, step_size=1e-2, batch_size=5,
-        steps=4_000, repeats=128,
+        dim=80,
+        length=10,
+        gamma=ROOT_HALF,
+        noise=0.1,
+        activation="softmax",
+        lam=1.0,
+        step_size=1e-2,
+        batch_size=5,
+        steps=4_000,
+        repeats=128,
     ),
     paper=Setting(
-        dim=80, length=10, gamma=ROOT_HALF, noise=0.1, activation="softmax", lam=1.0, step_size=5e-3, batch_size=5,
-        steps=20_000, repeats=512,
+        dim=80,
+        length=10,
+        gamma=ROOT_HALF,
+        noise=0.1,
+        activation="softmax",
+        lam=1.0,
+        step_size=5e-3,
+        batch_size=5,
+        steps=20_000,
+        repeats=512,
     ),
     rule=Convergence(share=0.9),
     control=Control(
@@ -200,7 +243,7 @@ GATED = Hypothesis(
     budget="repeats",
     needs=("single-location/online-law",),
     origin="ours",
-)  # fmt: skip
+)
 def softmax_training(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     (cell,) = cells
     id = "single-location/softmax-training"
@@ -221,9 +264,16 @@ def trained(cell: Setting, activation: str, lam: float, seed: int, id: str) -> x
     start = sphere_start(task, key_for(seed, id, "start"), cell.repeats)
     stream = stream_of(seed, id, "batches")
     return descend_online(
-        task, start, batch_size=cell.batch_size, lam=lam, step_size=cell.step_size, steps=cell.steps, seed=stream,
-        record_every=max(1, cell.steps // 40), activation=activation,
-    )  # fmt: skip
+        task,
+        start,
+        batch_size=cell.batch_size,
+        lam=lam,
+        step_size=cell.step_size,
+        steps=cell.steps,
+        seed=stream,
+        record_every=max(1, cell.steps // 40),
+        activation=activation,
+    )
 
 
 @claim(
@@ -235,11 +285,27 @@ def trained(cell: Setting, activation: str, lam: float, seed: int, id: str) -> x
     words="The order of what the heads can do is the order of what they do after training.",
     hypotheses=(*TRAINED, SAMPLES, MILD),
     quick=Setting(
-        dim=80, length=10, gamma=ROOT_HALF, noise=0.1, lam=1.0, step_size=1e-2, batch_size=5, steps=4_000, repeats=16,
+        dim=80,
+        length=10,
+        gamma=ROOT_HALF,
+        noise=0.1,
+        lam=1.0,
+        step_size=1e-2,
+        batch_size=5,
+        steps=4_000,
+        repeats=16,
         samples=16_000,
     ),
     paper=Setting(
-        dim=80, length=10, gamma=ROOT_HALF, noise=0.1, lam=1.0, step_size=5e-3, batch_size=5, steps=20_000, repeats=128,
+        dim=80,
+        length=10,
+        gamma=ROOT_HALF,
+        noise=0.1,
+        lam=1.0,
+        step_size=5e-3,
+        batch_size=5,
+        steps=20_000,
+        repeats=128,
         samples=50_000,
     ),
     rule=Order(),
@@ -251,20 +317,24 @@ def trained(cell: Setting, activation: str, lam: float, seed: int, id: str) -> x
     budget="repeats",
     needs=("single-location/softmax-training", "single-location/heads-in-order"),
     origin="ours",
-)  # fmt: skip
+)
 def trained_heads(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     (cell,) = cells
     task, id = task_of(cell), "single-location/trained-heads"
     sharpness = {"identity": linear_attention(task)[0], "erf": task.best_lam()}
     runs = {name: trained(cell, name, lam, seed, id) for name, lam in sharpness.items()}
     softmax, averaging = (trained(cell, "softmax", lam, seed, id) for lam in (cell.lam, 0.02))
-    paths = {name: run["risk"] - task.noise**2 for name, run in {"softmax": softmax, **runs}.items()}
+    paths = {
+        name: run["risk"] - task.noise**2 for name, run in {"softmax": softmax, **runs}.items()
+    }
     others = np.stack([paths[name].isel(step=-1).values for name in runs])
     found = {}
     for name, run, lam in (("lower", softmax, cell.lam), ("averaging", averaging, 0.02)):
         # The batch on which a run reports its softmax risk is too small for the comparison.
         states = Overlaps(*(run[name].values[:, -1] for name in Overlaps._fields))
-        mean, error = sampled_risk(task, states, lam, key_for(seed, id, "test"), cell.samples, "softmax")
+        mean, error = sampled_risk(
+            task, states, lam, key_for(seed, id, "test"), cell.samples, "softmax"
+        )
         gaps = others - (mean - task.noise**2)
         # All repeats share the test samples, so that their error does not average out over repeats.
         spread = np.hypot(gaps.std(1, ddof=1) / np.sqrt(cell.repeats), error.mean())
@@ -275,10 +345,7 @@ def trained_heads(cells: Sequence[Setting], seed: int) -> xr.Dataset:
             **found,
             "upper": (("cell", "pair"), others.mean(1)[None]),
             "repetitions": ("cell", [cell.repeats]),
-            "excess": (
-                ("cell", "head", "band", "step"),
-                [[band(path) for path in paths.values()]],
-            ),
+            "excess": (("cell", "head", "band", "step"), [[band(path) for path in paths.values()]]),
         },
         coords={
             "pair": ["softmax below linear attention", "softmax below erf"],

@@ -8,14 +8,17 @@ import xarray as xr
 
 from attlas.claims import Control, Hypothesis, Setting, claim, drawn_by, key_for, together
 from attlas.gaussian import stream
-from attlas.single_location.claims.shared import FIGURES, HEAD, PAPER, ROOT_HALF, STEP, TASK, task_of
-from attlas.single_location.descent import descend
-from attlas.single_location.landscape import (
-    critical_lam,
-    jacobian,
-    transverse_matrix,
-    velocity,
+from attlas.single_location.claims.shared import (
+    FIGURES,
+    HEAD,
+    PAPER,
+    ROOT_HALF,
+    STEP,
+    TASK,
+    task_of,
 )
+from attlas.single_location.descent import descend
+from attlas.single_location.landscape import critical_lam, jacobian, transverse_matrix, velocity
 from attlas.single_location.population import Overlaps, at_points, partials_of_risk
 from attlas.single_location.task import SingleLocation
 from attlas.statistics import Agreement, Convergence
@@ -44,13 +47,24 @@ def on_manifold(kappa: float, nu: float) -> Overlaps:
     words="Five fixed points on the manifold: two good corners, two bad ones, and a saddle at which descent begins.",
     hypotheses=(*TASK, HEAD),
     quick=Setting(
-        dim=(400, 400, 80), length=(10, 10, 4), gamma=(ROOT_HALF, ROOT_HALF, 1.2), noise=0.0, lam=(0.1, 0.5, 0.2)
+        dim=(400, 400, 80),
+        length=(10, 10, 4),
+        gamma=(ROOT_HALF, ROOT_HALF, 1.2),
+        noise=0.0,
+        lam=(0.1, 0.5, 0.2),
     ),
     paper=Setting(
-        dim=(400, 400, 80), length=(10, 10, 4), gamma=(ROOT_HALF, ROOT_HALF, 1.2), noise=0.0, lam=(0.1, 0.5, 0.2)
+        dim=(400, 400, 80),
+        length=(10, 10, 4),
+        gamma=(ROOT_HALF, ROOT_HALF, 1.2),
+        noise=0.0,
+        lam=(0.1, 0.5, 0.2),
     ),
     rule=Agreement(rounding=1e-11),
-    control=Control("the curvature h at the saddle 0.1 % too large", lambda e: e.assign(predicted=e["with_wrong_h"])),
+    control=Control(
+        "the curvature h at the saddle 0.1 % too large",
+        lambda e: e.assign(predicted=e["with_wrong_h"]),
+    ),
     figure=drawn_by(f"{FIGURES}.landscape:fixed_point_rates"),
     cells=together("dim", "length", "gamma", "lam"),
     needs=("single-location/manifold-invariant", "single-location/risk-gradient"),
@@ -82,12 +96,19 @@ def manifold_fixed_points(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     )
 
 
-def closed_rates(task: SingleLocation, lam: float, place: tuple[float, float], scale: float = 1.0) -> list[float]:
+def closed_rates(
+    task: SingleLocation, lam: float, place: tuple[float, float], scale: float = 1.0
+) -> list[float]:
     """The two rates of the flow on the manifold at a fixed point, ascending, in closed form."""
     if place == (0.0, 0.0):
         s = lam * task.gamma
         c = 4 * task.gamma**2 * lam * task.m / np.sqrt(np.pi * (1 + 2 * s**2))
-        h = scale * 8 * (task.gamma * lam * task.m) ** 2 / (np.pi * (1 + 2 * s**2) * np.sqrt(1 + 4 * s**2))
+        h = (
+            scale
+            * 8
+            * (task.gamma * lam * task.m) ** 2
+            / (np.pi * (1 + 2 * s**2) * np.sqrt(1 + 4 * s**2))
+        )
         return [(-h - np.sqrt(h**2 + 4 * c**2)) / 2, (-h + np.sqrt(h**2 + 4 * c**2)) / 2]
     gradient = at_points(partials_of_risk, task.constants, on_manifold(*place), lam)
     return sorted([2 * place[0] * float(gradient.kappa), 2 * place[1] * float(gradient.nu)])
@@ -108,7 +129,12 @@ def stable_curve(task: SingleLocation, lam: float) -> tuple[np.ndarray, np.ndarr
 
     time = 80 / max(abs(slow), fast)
     half = scipy.integrate.solve_ivp(
-        backwards, (0, time), 1e-6 * direction, rtol=1e-9, atol=1e-12, t_eval=np.linspace(0, time, 1001)
+        backwards,
+        (0, time),
+        1e-6 * direction,
+        rtol=1e-9,
+        atol=1e-12,
+        t_eval=np.linspace(0, time, 1001),
     ).y
     curve = np.hstack([-half, half])  # the flow is odd
     return tuple(curve[:, np.argsort(curve[0])])
@@ -123,10 +149,31 @@ def stable_curve(task: SingleLocation, lam: float) -> tuple[np.ndarray, np.ndarr
     r" point attracts: a start above it ends at $(1,1)$, one below it at $(-1,-1)$, in more than 99 % of a grid.",
     words="Which of the two mirror optima is found is decided by one curve through the saddle.",
     hypotheses=(*TASK, HEAD, STEP),
-    quick=Setting(dim=400, length=10, gamma=ROOT_HALF, noise=0.0, lam=0.1, step_size=4e-3, steps=9_000, side=40),
-    paper=Setting(dim=400, length=10, gamma=ROOT_HALF, noise=0.0, lam=0.1, step_size=4e-3, steps=20_000, side=100),
+    quick=Setting(
+        dim=400,
+        length=10,
+        gamma=ROOT_HALF,
+        noise=0.0,
+        lam=0.1,
+        step_size=4e-3,
+        steps=9_000,
+        side=40,
+    ),
+    paper=Setting(
+        dim=400,
+        length=10,
+        gamma=ROOT_HALF,
+        noise=0.0,
+        lam=0.1,
+        step_size=4e-3,
+        steps=20_000,
+        side=100,
+    ),
     rule=Convergence(share=0.99),
-    control=Control("the diagonal nu = -kappa in place of the curve", lambda e: e.assign(arrived=e["by_diagonal"])),
+    control=Control(
+        "the diagonal nu = -kappa in place of the curve",
+        lambda e: e.assign(arrived=e["by_diagonal"]),
+    ),
     figure=drawn_by(f"{FIGURES}.landscape:phase_portrait"),
     budget="side",
     needs=("single-location/manifold-fixed-points",),
@@ -135,14 +182,20 @@ def manifold_basins(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     (cell,) = cells
     task = task_of(cell)
     # Jittered, so that no start lies on a symmetry line, and inside the square, whose edges are invariant.
-    jitter = stream(key_for(seed, "single-location/manifold-basins", "grid")).random((2, cell.side, cell.side))
+    jitter = stream(key_for(seed, "single-location/manifold-basins", "grid")).random(
+        (2, cell.side, cell.side)
+    )
     lattice = np.stack(np.meshgrid(np.arange(cell.side), np.arange(cell.side), indexing="ij"))
     kappa, nu = (0.98 * (2 * (lattice + jitter) / cell.side - 1)).reshape(2, -1)
     zero = np.zeros_like(kappa)
     last = descend(
-        task, Overlaps(kappa, nu, zero, zero, zero), lam=cell.lam, step_size=cell.step_size, steps=cell.steps,
+        task,
+        Overlaps(kappa, nu, zero, zero, zero),
+        lam=cell.lam,
+        step_size=cell.step_size,
+        steps=cell.steps,
         record_every=cell.steps,
-    ).isel(step=-1)  # fmt: skip
+    ).isel(step=-1)
     curve_kappa, curve_nu = stable_curve(task, cell.lam)
     above = nu > np.interp(kappa, curve_kappa, curve_nu)
     settled = (abs(last["kappa"].values) > 0.9) & (abs(last["nu"].values) > 0.9)
@@ -166,7 +219,9 @@ def manifold_basins(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     )
 
 
-EXACT = Setting(dim=400, length=10, gamma=ROOT_HALF, noise=0.0, lam=(0.05, 0.1, 0.2, 0.5, 0.9, 1.0, 2.0))
+EXACT = Setting(
+    dim=400, length=10, gamma=ROOT_HALF, noise=0.0, lam=(0.05, 0.1, 0.2, 0.5, 0.9, 1.0, 2.0)
+)
 
 
 @claim(
@@ -180,7 +235,9 @@ EXACT = Setting(dim=400, length=10, gamma=ROOT_HALF, noise=0.0, lam=(0.05, 0.1, 
     quick=EXACT,
     paper=EXACT,
     rule=Agreement(rounding=1e-11),
-    control=Control("the drift along the manifold is left out", lambda e: e.assign(predicted=e["without_drift"])),
+    control=Control(
+        "the drift along the manifold is left out", lambda e: e.assign(predicted=e["without_drift"])
+    ),
     figure=drawn_by(f"{FIGURES}.landscape:transverse_spectrum"),
     cells=together("lam"),
     needs=("single-location/risk-gradient",),
@@ -191,13 +248,18 @@ def transverse_stability(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     task = task_of(cell)
     places = [(0.0, 0.0), (0.3, 1.0), (0.6, 0.9), (1.0, 1.0)]
     closed = np.stack([transverse_matrix(task, *place, cell.lam) for place in places])
-    automatic = np.stack([-np.asarray(jacobian(task.constants, on_manifold(*p), cell.lam))[2:, 2:] for p in places])
+    automatic = np.stack(
+        [-np.asarray(jacobian(task.constants, on_manifold(*p), cell.lam))[2:, 2:] for p in places]
+    )
     axes = ("cell", "place", "row", "column")
     return xr.Dataset(
         {
             "predicted": (axes, closed[None]),
             "measured": (axes, automatic[None]),
-            "without_drift": (axes, np.stack([closed_without_drift(task, *p, cell.lam) for p in places])[None]),
+            "without_drift": (
+                axes,
+                np.stack([closed_without_drift(task, *p, cell.lam) for p in places])[None],
+            ),
             "error": 0.0,
             "rate": (("cell", "place", "row"), np.sort(np.linalg.eigvals(closed).real)[None]),
         },
@@ -208,7 +270,9 @@ def transverse_stability(cells: Sequence[Setting], seed: int) -> xr.Dataset:
 def closed_without_drift(task: SingleLocation, kappa: float, nu: float, lam: float) -> np.ndarray:
     gradient = at_points(partials_of_risk, task.constants, on_manifold(kappa, nu), lam)
     r_k, r_n = float(gradient.kappa), float(gradient.nu)
-    drift = np.array([[-nu * r_n, 0, 0], [0, -kappa * r_k, 0], [r_k, r_n, -(kappa * r_k + nu * r_n)]])
+    drift = np.array(
+        [[-nu * r_n, 0, 0], [0, -kappa * r_k, 0], [r_k, r_n, -(kappa * r_k + nu * r_n)]]
+    )
     return np.asarray(transverse_matrix(task, kappa, nu, lam)) - drift
 
 
@@ -227,10 +291,16 @@ def saturation(task: SingleLocation) -> float:
     words="Above a sharpness of about 0.87 the right answer is not even a local minimum.",
     hypotheses=(
         *TASK,
-        Hypothesis("dim > 2 gamma^2 (length - 2)", lambda s: s.dim > 2 * s.gamma**2 * (s.length - 2), defining=True),
+        Hypothesis(
+            "dim > 2 gamma^2 (length - 2)",
+            lambda s: s.dim > 2 * s.gamma**2 * (s.length - 2),
+            defining=True,
+        ),
         Hypothesis(
             "the gate has saturated: lam_c sqrt(dim / 2) >= 4.48 sqrt(1 + 2 lam_c^2 gamma^2), with lam_c <= 10 and gamma <= 3",
-            lambda s: saturation(task_of(s)) >= 4.48 and critical_lam(task_of(s)) <= 10 and s.gamma <= 3,
+            lambda s: (
+                saturation(task_of(s)) >= 4.48 and critical_lam(task_of(s)) <= 10 and s.gamma <= 3
+            ),
         ),
     ),
     quick=Setting(
@@ -246,7 +316,10 @@ def saturation(task: SingleLocation) -> float:
         noise=0.0,
     ),
     rule=Agreement(rounding=1e-6),
-    control=Control("the limit sqrt(3)/2 at every size", lambda e: e.assign(predicted=0 * e["predicted"] + 3**0.5 / 2)),
+    control=Control(
+        "the limit sqrt(3)/2 at every size",
+        lambda e: e.assign(predicted=0 * e["predicted"] + 3**0.5 / 2),
+    ),
     figure=drawn_by(f"{FIGURES}.landscape:critical_sharpness"),
     cells=together("dim", "length", "gamma"),
     needs=("single-location/transverse-stability",),
@@ -257,13 +330,12 @@ def critical_lambda(cells: Sequence[Setting], seed: int) -> xr.Dataset:
 
     (cell,) = cells
     task = task_of(cell)
-    slowest = lambda lam: float(np.linalg.eigvals(transverse_matrix(task, 1.0, 1.0, lam)).real.min())  # noqa: E731
+
+    def slowest(lam):
+        return float(np.linalg.eigvals(transverse_matrix(task, 1.0, 1.0, lam)).real.min())
+
     formula = critical_lam(task)
     found = brentq(slowest, 0.8 * formula, 1.2 * formula, xtol=1e-13)
     return xr.Dataset(
-        {
-            "predicted": ("cell", [formula]),
-            "measured": ("cell", [found]),
-            "error": 0.0,
-        }
+        {"predicted": ("cell", [formula]), "measured": ("cell", [found]), "error": 0.0}
     )

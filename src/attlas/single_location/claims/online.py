@@ -39,7 +39,9 @@ from attlas.statistics import Agreement, Convergence, SameLaw
 
 BATCH = Hypothesis("batch_size >= 1", lambda s: s.batch_size >= 1, defining=True)
 GATES = ("softmax", *(name for name in ACTIVATIONS if name != "step"))
-TRAINABLE = Hypothesis(f"activation is one of {', '.join(GATES)}", lambda s: s.activation in GATES, defining=True)
+TRAINABLE = Hypothesis(
+    f"activation is one of {', '.join(GATES)}", lambda s: s.activation in GATES, defining=True
+)
 DRAWS = Hypothesis("draws >= 200", lambda s: s.draws >= 200, defining=True)
 
 
@@ -53,13 +55,27 @@ DRAWS = Hypothesis("draws >= 200", lambda s: s.draws >= 200, defining=True)
     words="A run on whole sequences and a run on five numbers have the same law, whatever the dimension.",
     hypotheses=(*TASK, HEAD, STEP, BATCH, DRAWS, TRAINABLE),
     quick=Setting(
-        dim=(4, 24), length=4, batch_size=(1, 2), step_size=(0.5, 0.05), steps=(1, 16),
-        activation=("erf", "softmax"), lam=1.0, gamma=ROOT_HALF, noise=0.2, draws=1600,
+        dim=(4, 24),
+        length=4,
+        batch_size=(1, 2),
+        step_size=(0.5, 0.05),
+        steps=(1, 16),
+        activation=("erf", "softmax"),
+        lam=1.0,
+        gamma=ROOT_HALF,
+        noise=0.2,
+        draws=1600,
     ),
     paper=Setting(
-        dim=(4, 5, 8, 12, 24, 40, 80), length=6, batch_size=(1, 1, 3, 2, 5, 5, 5),
-        step_size=(0.5, 0.2, 0.05, 0.05, 0.02, 0.02, 0.01), steps=(1, 10, 20, 30, 40, 40, 64),
-        activation=("erf", "erf", "erf", "softmax", "erf", "softmax", "erf"), lam=1.0, gamma=ROOT_HALF, noise=0.2,
+        dim=(4, 5, 8, 12, 24, 40, 80),
+        length=6,
+        batch_size=(1, 1, 3, 2, 5, 5, 5),
+        step_size=(0.5, 0.2, 0.05, 0.05, 0.02, 0.02, 0.01),
+        steps=(1, 10, 20, 30, 40, 40, 64),
+        activation=("erf", "erf", "erf", "softmax", "erf", "softmax", "erf"),
+        lam=1.0,
+        gamma=ROOT_HALF,
+        noise=0.2,
         draws=8000,
     ),
     rule=SameLaw(),
@@ -72,7 +88,7 @@ DRAWS = Hypothesis("draws >= 200", lambda s: s.draws >= 200, defining=True)
     budget="draws",
     needs=("single-location/exact-reduction",),
     origin="ours",
-)  # fmt: skip
+)
 def online_law(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     (cell,) = cells
     id, task = "single-location/online-law", task_of(cell)
@@ -83,10 +99,22 @@ def online_law(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     streams = [stream_of(seed, id, f"batches {number}") for number in range(3)]
     head, schedules = as_head(cell.activation), (Constant(cell.lam), Constant(cell.step_size))
     exact, without = (
-        simulate(task, start, head, schedules, cell.batch_size, cell.steps, stream, cell.steps, complement=whole).last
+        simulate(
+            task,
+            start,
+            head,
+            schedules,
+            cell.batch_size,
+            cell.steps,
+            stream,
+            cell.steps,
+            complement=whole,
+        ).last
         for stream, whole in ((streams[0], True), (streams[1], False))
     )
-    walked = simulate_vectors(task, k, v, head, schedules, cell.batch_size, cell.steps, streams[2], cell.steps)
+    walked = simulate_vectors(
+        task, k, v, head, schedules, cell.batch_size, cell.steps, streams[2], cell.steps
+    )
     plain = Overlaps(*(np.asarray(x[-1], float) for x in walked.observed))
     samples = {"sample_a": exact, "sample_b": plain, "without_complement": without}
     return xr.Dataset(
@@ -97,7 +125,9 @@ def online_law(cells: Sequence[Setting], seed: int) -> xr.Dataset:
 
 def statistics(x: Overlaps) -> np.ndarray:
     """To five digits: a head that a batch does not move stands still, but rounds otherwise on vectors."""
-    return np.stack([*(np.asarray(part, float) for part in x), x.kappa * x.nu, x.theta * x.eta]).round(5)
+    return np.stack(
+        [*(np.asarray(part, float) for part in x), x.kappa * x.nu, x.theta * x.eta]
+    ).round(5)
 
 
 @claim(
@@ -114,15 +144,37 @@ def statistics(x: Overlaps) -> np.ndarray:
         BATCH,
         Hypothesis("rate >= 0", lambda s: s.rate >= 0, defining=True),
         Hypothesis("end > 0", lambda s: s.end > 0, defining=True),
-        Hypothesis(f"schedule is one of {', '.join(KINDS)}", lambda s: s.schedule in KINDS, defining=True),
+        Hypothesis(
+            f"schedule is one of {', '.join(KINDS)}", lambda s: s.schedule in KINDS, defining=True
+        ),
     ),
     quick=Setting(
-        dim=80, length=10, gamma=ROOT_HALF, noise=0.1, schedule="geometric", lam=2.0, rate=1e-4, end=0.1, step_size=1e-3,
-        batch_size=5, steps=24_000, repeats=64,
+        dim=80,
+        length=10,
+        gamma=ROOT_HALF,
+        noise=0.1,
+        schedule="geometric",
+        lam=2.0,
+        rate=1e-4,
+        end=0.1,
+        step_size=1e-3,
+        batch_size=5,
+        steps=24_000,
+        repeats=64,
     ),
     paper=Setting(
-        dim=80, length=10, gamma=ROOT_HALF, noise=0.1, schedule="inverse", lam=2.0, rate=1e-4, end=0.1, step_size=1e-3,
-        batch_size=5, steps=200_000, repeats=48,
+        dim=80,
+        length=10,
+        gamma=ROOT_HALF,
+        noise=0.1,
+        schedule="inverse",
+        lam=2.0,
+        rate=1e-4,
+        end=0.1,
+        step_size=1e-3,
+        batch_size=5,
+        steps=200_000,
+        repeats=48,
     ),
     rule=Convergence(share=0.75),
     control=Control(
@@ -132,19 +184,28 @@ def statistics(x: Overlaps) -> np.ndarray:
     budget="repeats",
     needs=("single-location/online-law", "single-location/closed-form-risk"),
     origin="our reading",
-)  # fmt: skip
+)
 def online_run(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     (cell,) = cells
     id, task, lam = "single-location/online-run", task_of(cell), schedule_of(cell)
     start = sphere_start(task, key_for(seed, id, "start"), cell.repeats)
     stream = stream_of(seed, id, "batches")
     path = descend_online(
-        task, start, batch_size=cell.batch_size, lam=lam, step_size=cell.step_size, steps=cell.steps, seed=stream,
+        task,
+        start,
+        batch_size=cell.batch_size,
+        lam=lam,
+        step_size=cell.step_size,
+        steps=cell.steps,
+        seed=stream,
         record_every=max(1, cell.steps // 60),
-    )  # fmt: skip
+    )
     states = Overlaps(*(path[name].values.T for name in Overlaps._fields))
     lams = values_at(lam, path["step"].values)[:, None]
-    tested = batch_risk(task, states, lams, key_for(seed, id, "test batch"), TEST_SAMPLES) - task.noise**2
+    tested = (
+        batch_risk(task, states, lams, key_for(seed, id, "test batch"), TEST_SAMPLES)
+        - task.noise**2
+    )
     shown = panels(path, task, lam).assign(test_risk=(("band", "step"), band(tested.T)))
     return shown.assign(arrived=outcomes(path)["oracle"]).expand_dims("cell")
 
@@ -158,12 +219,30 @@ def online_run(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     words="The risk need not be estimated on a test batch: it is known.",
     hypotheses=(*TASK, HEAD, STEP, BATCH, SAMPLES),
     quick=Setting(
-        dim=80, length=10, gamma=ROOT_HALF, noise=0.3, lam=2.0, rate=4e-4, step_size=4e-3, batch_size=5, steps=20_000,
-        repeats=4, samples=20_000,
+        dim=80,
+        length=10,
+        gamma=ROOT_HALF,
+        noise=0.3,
+        lam=2.0,
+        rate=4e-4,
+        step_size=4e-3,
+        batch_size=5,
+        steps=20_000,
+        repeats=4,
+        samples=20_000,
     ),
     paper=Setting(
-        dim=80, length=10, gamma=ROOT_HALF, noise=0.3, lam=2.0, rate=1e-4, step_size=1e-3, batch_size=5, steps=200_000,
-        repeats=8, samples=100_000,
+        dim=80,
+        length=10,
+        gamma=ROOT_HALF,
+        noise=0.3,
+        lam=2.0,
+        rate=1e-4,
+        step_size=1e-3,
+        batch_size=5,
+        steps=200_000,
+        repeats=8,
+        samples=100_000,
     ),
     rule=Agreement(),
     control=Control(
@@ -174,16 +253,22 @@ def online_run(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     budget="samples",
     needs=("single-location/closed-form-risk", "single-location/online-law"),
     origin="ours",
-)  # fmt: skip
+)
 def online_risk(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     (cell,) = cells
     id, task, lam = "single-location/online-risk", task_of(cell), InverseDecay(cell.lam, cell.rate)
     start = sphere_start(task, key_for(seed, id, "start"), cell.repeats)
     stream = stream_of(seed, id, "batches")
     path = descend_online(
-        task, start, batch_size=cell.batch_size, lam=lam, step_size=cell.step_size, steps=cell.steps, seed=stream,
+        task,
+        start,
+        batch_size=cell.batch_size,
+        lam=lam,
+        step_size=cell.step_size,
+        steps=cell.steps,
+        seed=stream,
         record_every=max(1, cell.steps // 4),
-    )  # fmt: skip
+    )
     lams = values_at(lam, path["step"].values)
     states = Overlaps(*(path[name].values for name in Overlaps._fields))
     mean, error = token_losses(task, states, lams, key_for(seed, id, "tokens"), cell.samples)
@@ -208,7 +293,9 @@ def token_losses(
     for number in range(-(-samples // block)):
         tokens, target = sequences(task, stream(key, number), block)
         # [sample, length, head]
-        loss = ((special.erf(sharpness * (tokens @ k.T)) * (tokens @ v.T)).sum(1) - target[:, None]) ** 2
+        loss = (
+            (special.erf(sharpness * (tokens @ k.T)) * (tokens @ v.T)).sum(1) - target[:, None]
+        ) ** 2
         total, square = total + loss.sum(0), square + (loss**2).sum(0)
     n = block * -(-samples // block)
     mean = total / n

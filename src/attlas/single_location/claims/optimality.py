@@ -27,10 +27,7 @@ from attlas.single_location.claims.shared import (
     sequences,
     task_of,
 )
-from attlas.single_location.population import (
-    ORACLE,
-    total_risk,
-)
+from attlas.single_location.population import ORACLE, total_risk
 from attlas.single_location.task import Constants, SingleLocation
 from attlas.statistics import Approximation, Bound, Order, Rate
 
@@ -45,7 +42,12 @@ from attlas.statistics import Approximation, Bound, Order, Rate
     words="A linear model cannot know where to look, and gains ever less over predicting nothing as the sequence grows.",
     hypotheses=(*TASK, PRIOR, SAMPLES),
     quick=Setting(
-        dim=(4,), length=(3,), gamma=(ROOT_HALF, 1.3, 1.0), ratio=(1.0, 1.0, 0.5), noise=0.1, samples=400_000
+        dim=(4,),
+        length=(3,),
+        gamma=(ROOT_HALF, 1.3, 1.0),
+        ratio=(1.0, 1.0, 0.5),
+        noise=0.1,
+        samples=400_000,
     ),
     paper=Setting(
         dim=(4, 6, 8, 6),
@@ -68,8 +70,12 @@ from attlas.statistics import Approximation, Bound, Order, Rate
 def best_linear(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     (cell,) = cells
     task = task_of(cell)
-    train, test = (key_for(seed, "single-location/best-linear", purpose) for purpose in ("train", "test"))
-    gram, product, *_ = least_squares(task, train, cell.samples, np.zeros(task.length * task.dim + 1))
+    train, test = (
+        key_for(seed, "single-location/best-linear", purpose) for purpose in ("train", "test")
+    )
+    gram, product, *_ = least_squares(
+        task, train, cell.samples, np.zeros(task.length * task.dim + 1)
+    )
     mean, error = least_squares(task, test, cell.samples, np.linalg.solve(gram, product))[2:]
     p, gamma2 = task.location_law, task.gamma**2
     variables = {
@@ -91,7 +97,9 @@ class Regression(NamedTuple):
     error: np.ndarray
 
 
-def least_squares(task: SingleLocation, key: Array, samples: int, weights: np.ndarray) -> Regression:
+def least_squares(
+    task: SingleLocation, key: Array, samples: int, weights: np.ndarray
+) -> Regression:
     """On `samples`, rounded up to whole blocks: the means that least squares on all L d coordinates and an intercept needs,
     and the loss with these `weights`."""
     blocks, sums = -(-samples // BLOCK), []
@@ -121,8 +129,17 @@ def least_squares(task: SingleLocation, key: Array, samples: int, weights: np.nd
         ),
         Hypothesis("lam is the oracle's best (sharpness = 1)", lambda s: s.sharpness == 1),
     ),
-    quick=Setting(dim=(10, 20, 40, 80), length=10, gamma=ROOT_HALF, noise=0.0, sharpness=1.0, samples=16_000),
-    paper=Setting(dim=(10, 20, 40, 80, 400), length=10, gamma=ROOT_HALF, noise=0.0, sharpness=1.0, samples=300_000),
+    quick=Setting(
+        dim=(10, 20, 40, 80), length=10, gamma=ROOT_HALF, noise=0.0, sharpness=1.0, samples=16_000
+    ),
+    paper=Setting(
+        dim=(10, 20, 40, 80, 400),
+        length=10,
+        gamma=ROOT_HALF,
+        noise=0.0,
+        sharpness=1.0,
+        samples=300_000,
+    ),
     rule=Order(),
     control=Control(
         "a head twenty times too sharp, whose gate passes every token",
@@ -139,7 +156,10 @@ def least_squares(task: SingleLocation, key: Array, samples: int, weights: np.nd
 def linear_oracle_bayes(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     lam = np.asarray([cell.sharpness * task_of(cell).best_lam() for cell in cells])
     key = key_for(seed, "single-location/linear-oracle-bayes", "samples")
-    found = [contest(task_of(cell), sharp, key, cell.samples) for cell, sharp in zip(cells, lam, strict=True)]
+    found = [
+        contest(task_of(cell), sharp, key, cell.samples)
+        for cell, sharp in zip(cells, lam, strict=True)
+    ]
     mean, error = (np.stack(x, -1) for x in zip(*found, strict=True))
     risks = Baselines(*mean[:4])
     rare = bayes_gaps(key_for(seed, "single-location/linear-oracle-bayes", "rare"), cells)
@@ -149,12 +169,18 @@ def linear_oracle_bayes(cells: Sequence[Setting], seed: int) -> xr.Dataset:
             "lower": (("pair", "cell"), np.stack([risks.bayes, risks.oracle])),
             "upper": (("pair", "cell"), np.stack([risks.oracle, risks.linear])),
             "error": (("pair", "cell"), error[4:]),
-            "risk": (("predictor", "cell"), np.stack([column(cells, "noise") ** 2 + gap, *risks[1:]])),
+            "risk": (
+                ("predictor", "cell"),
+                np.stack([column(cells, "noise") ** 2 + gap, *risks[1:]]),
+            ),
             "risk_error": (("predictor", "cell"), np.stack([gap * rare.error, *error[1:4]])),
             "oracle_formula": ("cell", over_cells(total_risk, constants_of(cells), ORACLE, lam)),
             "linear_formula": ("cell", [task_of(cell).linear_risk() for cell in cells]),
         },
-        coords={"pair": ["Bayes below oracle", "oracle below linear"], "predictor": list(Baselines._fields)},
+        coords={
+            "pair": ["Bayes below oracle", "oracle below linear"],
+            "predictor": list(Baselines._fields),
+        },
     )
 
 
@@ -163,7 +189,9 @@ def contest(task: SingleLocation, lam: float, key: Array, samples: int) -> Estim
     return averaged(draw_contest, key, samples, task.constants, task.dim, task.location_law, lam)
 
 
-def draw_contest(generator: np.random.Generator, block: int, *args: Any) -> Float[np.ndarray, "6 n"]:
+def draw_contest(
+    generator: np.random.Generator, block: int, *args: Any
+) -> Float[np.ndarray, "6 n"]:
     losses = draw_baselines(generator, block, *args)
     bayes, oracle, linear, _ = losses
     return np.concatenate([losses, [oracle - bayes, linear - oracle]])
@@ -188,12 +216,21 @@ LADDER = (
     hypotheses=(
         *LADDER,
         Hypothesis("growth < 1: L = o(d)", lambda s: s.growth < 1),
-        Hypothesis("power (1 + growth) < 1/2: lam sqrt(d) grows", lambda s: s.power * (1 + s.growth) < 0.5),
         Hypothesis(
-            "power (1 + growth) > growth/2: lam sqrt(L) vanishes", lambda s: s.power * (1 + s.growth) > s.growth / 2
+            "power (1 + growth) < 1/2: lam sqrt(d) grows", lambda s: s.power * (1 + s.growth) < 0.5
+        ),
+        Hypothesis(
+            "power (1 + growth) > growth/2: lam sqrt(L) vanishes",
+            lambda s: s.power * (1 + s.growth) > s.growth / 2,
         ),
     ),
-    quick=Setting(dim=(100, 400, 1600, 6400, 25_600), growth=0.25, power=0.25, gamma=ROOT_HALF, samples=200_000),
+    quick=Setting(
+        dim=(100, 400, 1600, 6400, 25_600),
+        growth=0.25,
+        power=0.25,
+        gamma=ROOT_HALF,
+        samples=200_000,
+    ),
     paper=Setting(
         dim=(100, 400, 1600, 6400, 25_600, 102_400, 409_600, 1_638_400),
         growth=0.25,
@@ -214,7 +251,9 @@ LADDER = (
 )
 def oracle_optimality(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     constants, lam = on_ladder(cells[0], column(cells, "dim"))
-    mean, error = sampled_oracle(cells[0], seed, "single-location/oracle-optimality", constants, lam)
+    mean, error = sampled_oracle(
+        cells[0], seed, "single-location/oracle-optimality", constants, lam
+    )
     dims, tokens = column(cells, "dim"), constants.length
     return xr.Dataset(
         {
@@ -230,14 +269,20 @@ def oracle_optimality(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     )
 
 
-def on_ladder(cell: Setting, dims: Float[np.ndarray, " cell"]) -> tuple[Constants, Float[np.ndarray, " cell"]]:
+def on_ladder(
+    cell: Setting, dims: Float[np.ndarray, " cell"]
+) -> tuple[Constants, Float[np.ndarray, " cell"]]:
     """Tasks with L = d^growth tokens (two at least) and lam = (d L)^(-power)."""
     tokens = np.maximum(2, np.round(dims**cell.growth)).astype(int)
-    constants = Constants(np.sqrt(dims / 2), np.full(len(dims), cell.gamma), tokens, np.zeros(len(dims)))
+    constants = Constants(
+        np.sqrt(dims / 2), np.full(len(dims), cell.gamma), tokens, np.zeros(len(dims))
+    )
     return constants, (dims * tokens) ** -cell.power
 
 
-def sampled_oracle(cell: Setting, seed: int, id: str, constants: Constants, lam: np.ndarray) -> Estimate:
+def sampled_oracle(
+    cell: Setting, seed: int, id: str, constants: Constants, lam: np.ndarray
+) -> Estimate:
     return sampled_over_cells(key_for(seed, id, "samples"), cell.samples, constants, ORACLE, lam)
 
 
@@ -249,7 +294,9 @@ def sampled_oracle(cell: Setting, seed: int, id: str, constants: Constants, lam:
     r" $\lambda\sqrt L \to 0$, every fourfold increase of $d$ lowers the oracle's excess risk.",
     words="On the way that the corollary describes the excess risk does fall, rung by rung.",
     hypotheses=LADDER,
-    quick=Setting(dim=(100, 400, 1600, 6400), growth=0.25, power=0.25, gamma=ROOT_HALF, samples=16_000),
+    quick=Setting(
+        dim=(100, 400, 1600, 6400), growth=0.25, power=0.25, gamma=ROOT_HALF, samples=16_000
+    ),
     paper=Setting(
         dim=(100, 400, 1600, 6400, 25_600),
         growth=0.25,
@@ -310,9 +357,16 @@ def bound_on_excess(cells: Sequence[Setting], seed: int) -> xr.Dataset:
         uniform = stream(key, i + 2).random((2, cell.points))
         points = box[:, :1] + (box[:, 1:] - box[:, :1]) * uniform
         worst = scipy.optimize.differential_evolution(
-            lambda x, part=part: -np.divide(*part(x)), box, init=points[:, :64].T, maxiter=cell.generations, tol=0,
-            rng=generator, polish=False, vectorized=True, updating="deferred",
-        )  # fmt: skip
+            lambda x, part=part: -np.divide(*part(x)),
+            box,
+            init=points[:, :64].T,
+            maxiter=cell.generations,
+            tol=0,
+            rng=generator,
+            polish=False,
+            vectorized=True,
+            updating="deferred",
+        )
         searched = np.concatenate([points, worst.population.T, worst.x[:, None]], axis=1)
         parts.append(part(searched))
         places.append(np.exp(searched))

@@ -69,7 +69,9 @@ TASKS: dict[str, Any] = {
     needs=("single-location/zeta",),
 )
 def closed_form_risk(cells: Sequence[Setting], seed: int) -> xr.Dataset:
-    overlaps = overlaps_of(random_heads(key_for(seed, "single-location/closed-form-risk", "heads"), cells[0].points))
+    overlaps = overlaps_of(
+        random_heads(key_for(seed, "single-location/closed-form-risk", "heads"), cells[0].points)
+    )
     constants, lam = constants_of(cells), column(cells, "lam")
     key = key_for(seed, "single-location/closed-form-risk", "samples")
     sampled = sampled_over_cells(key, cells[0].samples, constants, overlaps, lam)
@@ -108,7 +110,10 @@ def flipped(overlaps: Overlaps, *names: str) -> Overlaps:
     quick=Setting(**TASKS, points=64),
     paper=Setting(**TASKS, points=64),
     rule=Agreement(rounding=1e-12),
-    control=Control("flipping the sign of k alone", lambda e: e.assign(measured=e["one_sign"] + 0 * e["measured"])),
+    control=Control(
+        "flipping the sign of k alone",
+        lambda e: e.assign(measured=e["one_sign"] + 0 * e["measured"]),
+    ),
     figure=drawn_by(f"{FIGURES}.risk:symmetry_agreement"),
     cells=together("dim", "length", "gamma", "noise", "lam"),
     shape=("points",),
@@ -117,7 +122,9 @@ def flipped(overlaps: Overlaps, *names: str) -> Overlaps:
     origin="ours",
 )
 def risk_symmetries(cells: Sequence[Setting], seed: int) -> xr.Dataset:
-    x = overlaps_of(random_heads(key_for(seed, "single-location/risk-symmetries", "heads"), cells[0].points))
+    x = overlaps_of(
+        random_heads(key_for(seed, "single-location/risk-symmetries", "heads"), cells[0].points)
+    )
     constants, lam = constants_of(cells), column(cells, "lam")
     both, mirror = flipped(x, "kappa", "nu", "theta", "eta"), flipped(x, "theta", "eta", "rho")
     one_sign = over_cells(total_risk, constants, flipped(x, "kappa", "eta", "rho"), lam)
@@ -146,7 +153,10 @@ def risk_symmetries(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     quick=Setting(**TASKS, points=64),
     paper=Setting(**TASKS, points=64),
     rule=Agreement(rounding=1e-12),
-    control=Control(r"every partial derivative 0.1 % too large", lambda e: e.assign(predicted=1.001 * e["predicted"])),
+    control=Control(
+        r"every partial derivative 0.1 % too large",
+        lambda e: e.assign(predicted=1.001 * e["predicted"]),
+    ),
     figure=drawn_by(f"{FIGURES}.risk:gradient_agreement"),
     cells=together("dim", "length", "gamma", "noise", "lam"),
     shape=("points",),
@@ -155,7 +165,9 @@ def risk_symmetries(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     origin="ours",
 )
 def gradient_of_risk(cells: Sequence[Setting], seed: int) -> xr.Dataset:
-    x = overlaps_of(random_heads(key_for(seed, "single-location/risk-gradient", "heads"), cells[0].points))
+    x = overlaps_of(
+        random_heads(key_for(seed, "single-location/risk-gradient", "heads"), cells[0].points)
+    )
     constants, lam = constants_of(cells), column(cells, "lam")
     axes = ("overlap", "cell", "point")
     return xr.Dataset(
@@ -181,11 +193,16 @@ def automatic_partials(constants: Constants, overlaps: Overlaps, lam: Array) -> 
     r" projections of each token on $k$, $v$ and $v^*$ alone.",
     words="Losses can be sampled at a cost that does not know the dimension.",
     hypotheses=(*TASK, HEAD, Hypothesis("draws >= 1000", lambda s: s.draws >= 1000, defining=True)),
-    quick=Setting(dim=(4, 30), length=6, gamma=ROOT_HALF, noise=0.1, lam=0.5, heads=3, draws=24_000),
-    paper=Setting(dim=(4, 30, 400), length=10, gamma=ROOT_HALF, noise=0.1, lam=0.5, heads=3, draws=100_000),
+    quick=Setting(
+        dim=(4, 30), length=6, gamma=ROOT_HALF, noise=0.1, lam=0.5, heads=3, draws=24_000
+    ),
+    paper=Setting(
+        dim=(4, 30, 400), length=10, gamma=ROOT_HALF, noise=0.1, lam=0.5, heads=3, draws=100_000
+    ),
     rule=SameLaw(),
     control=Control(
-        "gamma is 20 % too large in the projections", lambda e: e.assign(sample_a=e["sample_c"]).drop_vars("sample_c")
+        "gamma is 20 % too large in the projections",
+        lambda e: e.assign(sample_a=e["sample_c"]).drop_vars("sample_c"),
     ),
     figure=drawn_by(f"{FIGURES}.risk:quantile_agreement"),
     cells=together("dim"),
@@ -204,25 +221,34 @@ def projected_sampler(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     # Blocks of the size that every other simulation draws, so that memory is bounded in the dimension too.
     for block in range(-(-cell.draws // BLOCK)):
         right_one, wrong_one = (
-            draw_projected(stream(key, block), BLOCK, constants, overlaps, lam) for constants in (task.constants, wrong)
+            draw_projected(stream(key, block), BLOCK, constants, overlaps, lam)
+            for constants in (task.constants, wrong)
         )
         a.append(statistics_of(*right_one))
         c.append(statistics_of(*wrong_one))
         tokens, target = sequences(task, stream(key_for(seed, id, "tokens"), block), BLOCK)
         b.append(
             statistics_of(
-                np.stack([token_predictions(tokens, k, v, cell.lam) for k, v in heads.swapaxes(0, 1)]), target
+                np.stack(
+                    [token_predictions(tokens, k, v, cell.lam) for k, v in heads.swapaxes(0, 1)]
+                ),
+                target,
             )
         )
     axes = ("cell", "statistic", "head", "draw")
     joined = (np.concatenate(parts, -1)[None, ..., : cell.draws] for parts in (a, b, c))
     return xr.Dataset(
-        {name: (axes, sample) for name, sample in zip(("sample_a", "sample_b", "sample_c"), joined, strict=True)},
+        {
+            name: (axes, sample)
+            for name, sample in zip(("sample_a", "sample_b", "sample_c"), joined, strict=True)
+        },
         coords={"statistic": ["prediction", "target", "product", "squared error"]},
     )
 
 
-def token_predictions(tokens: np.ndarray, k: np.ndarray, v: np.ndarray, lam: float) -> Float[np.ndarray, " draw"]:
+def token_predictions(
+    tokens: np.ndarray, k: np.ndarray, v: np.ndarray, lam: float
+) -> Float[np.ndarray, " draw"]:
     """The head's answers from the definition; the vectors' further coordinates are 0."""
     here = tokens[..., : len(k)]
     return (special.erf(lam * (here @ k)) * (here @ v)).sum(-1)

@@ -7,11 +7,26 @@ import numpy as np
 import xarray as xr
 
 from attlas.claims import Control, Hypothesis, Setting, claim, drawn_by, key_for
-from attlas.single_location.claims.shared import FIGURES, HEAD, PAPER, ROOT_HALF, STABLE, STEP, TASK, task_of
+from attlas.single_location.claims.shared import (
+    FIGURES,
+    HEAD,
+    PAPER,
+    ROOT_HALF,
+    STABLE,
+    STEP,
+    TASK,
+    task_of,
+)
 from attlas.single_location.descent import descend, manifold_start, sphere_start
 from attlas.single_location.landscape import corner_rate, critical_lam, stable_step, swapped_point
 from attlas.single_location.population import ORACLE, Overlaps, risk
-from attlas.single_location.schedules import GeometricDecay, InverseDecay, Schedule, named_schedule, values_at
+from attlas.single_location.schedules import (
+    GeometricDecay,
+    InverseDecay,
+    Schedule,
+    named_schedule,
+    values_at,
+)
 from attlas.single_location.task import SingleLocation
 from attlas.statistics import Approximation, Convergence, Order
 
@@ -24,7 +39,9 @@ RUN = (
     STEP,
     Hypothesis("end > 0", lambda s: s.end > 0, defining=True),
     Hypothesis("rate >= 0", lambda s: s.rate >= 0, defining=True),
-    Hypothesis(f"schedule is one of {', '.join(KINDS)}", lambda s: s.schedule in KINDS, defining=True),
+    Hypothesis(
+        f"schedule is one of {', '.join(KINDS)}", lambda s: s.schedule in KINDS, defining=True
+    ),
     Hypothesis("start is manifold or sphere", lambda s: s.start in STARTS, defining=True),
 )
 CONSTANT = Hypothesis("lam is constant (schedule = constant)", lambda s: s.schedule == "constant")
@@ -40,9 +57,19 @@ SHOWN = 10
 def run_setting(**changes: Any) -> Setting:
     """The setting that the paper's runs share, with what distinguishes one."""
     values: dict[str, Any] = {
-        "dim": 400, "length": 10, "gamma": ROOT_HALF, "noise": 0.0, "schedule": "constant", "lam": 0.1, "end": 0.0638,
-        "rate": 1e-4, "step_size": 4e-3, "steps": 20_000, "repeats": 300, "start": "sphere",
-    }  # fmt: skip
+        "dim": 400,
+        "length": 10,
+        "gamma": ROOT_HALF,
+        "noise": 0.0,
+        "schedule": "constant",
+        "lam": 0.1,
+        "end": 0.0638,
+        "rate": 1e-4,
+        "step_size": 4e-3,
+        "steps": 20_000,
+        "repeats": 300,
+        "start": "sphere",
+    }
     return Setting(**{**values, **changes})
 
 
@@ -53,8 +80,14 @@ def schedule_of(cell: Setting) -> Schedule:
 def outcomes(path: xr.Dataset, reach: float = 0.9) -> xr.Dataset:
     """Where each run ends: at the oracle, at the swapped point, or at neither."""
     last = path.isel(step=-1, drop=True)
-    oracle = (last["kappa"] * last["nu"] > 0) & (abs(last["kappa"]) > reach) & (abs(last["nu"]) > reach)
-    swapped = (last["theta"] * last["eta"] > 0) & (abs(last["eta"]) > reach) & (abs(last["nu"]) < 1 - reach)
+    oracle = (
+        (last["kappa"] * last["nu"] > 0) & (abs(last["kappa"]) > reach) & (abs(last["nu"]) > reach)
+    )
+    swapped = (
+        (last["theta"] * last["eta"] > 0)
+        & (abs(last["eta"]) > reach)
+        & (abs(last["nu"]) < 1 - reach)
+    )
     return xr.Dataset({"oracle": oracle, "swapped": swapped, "neither": ~(oracle | swapped)})
 
 
@@ -71,10 +104,17 @@ def panels(path: xr.Dataset, task: SingleLocation, lam: Schedule) -> xr.Dataset:
     bands = {name: (axes, band(curve)) for name, curve in curves.items()}
     lams = values_at(lam, path["step"].values)
     places = (ORACLE, swapped_point(task, lams), Overlaps(0.0, 0.0, 0.0, 0.0, 0.0))
-    columns = (np.stack([np.broadcast_to(x, lams.shape) for x in column]) for column in zip(*places, strict=True))
+    columns = (
+        np.stack([np.broadcast_to(x, lams.shape) for x in column])
+        for column in zip(*places, strict=True)
+    )
     names = ("oracle_level", "swapped_level", "origin_level")
     levels = dict(zip(names, risk(task, Overlaps(*columns), lams), strict=True))
-    few = path[["kappa", "nu"]].isel(repeat=slice(SHOWN)).rename(repeat="run", kappa="kappa_path", nu="nu_path")
+    few = (
+        path[["kappa", "nu"]]
+        .isel(repeat=slice(SHOWN))
+        .rename(repeat="run", kappa="kappa_path", nu="nu_path")
+    )
     theory = {name: ("step", level - task.noise**2) for name, level in levels.items()}
     return few.assign({**bands, **theory}).assign_coords(band=["low", "mean", "high"])
 
@@ -85,11 +125,21 @@ def band(curves: Any) -> np.ndarray:
     return np.stack([low, np.mean(curves, axis=0), high])
 
 
-def run_once(cell: Setting, seed: int, id: str, **options: Any) -> tuple[xr.Dataset, SingleLocation, Schedule]:
+def run_once(
+    cell: Setting, seed: int, id: str, **options: Any
+) -> tuple[xr.Dataset, SingleLocation, Schedule]:
     task, lam = task_of(cell), schedule_of(cell)
     start = STARTS[cell.start](task, key_for(seed, id, "start"), cell.repeats)
     every = max(1, cell.steps // 60)
-    path = descend(task, start, lam=lam, step_size=cell.step_size, steps=cell.steps, record_every=every, **options)
+    path = descend(
+        task,
+        start,
+        lam=lam,
+        step_size=cell.step_size,
+        steps=cell.steps,
+        record_every=every,
+        **options,
+    )
     return path, task, lam
 
 
@@ -110,7 +160,9 @@ def population_run(cell: Setting, seed: int, id: str) -> tuple[xr.Dataset, xr.Da
     words="Gradient descent from the manifold finds the decisive token.",
     hypotheses=(
         *RUN,
-        Hypothesis("the start lies on the manifold (start = manifold)", lambda s: s.start == "manifold"),
+        Hypothesis(
+            "the start lies on the manifold (start = manifold)", lambda s: s.start == "manifold"
+        ),
         CONSTANT,
         *STABLE,
         ENOUGH,
@@ -119,7 +171,9 @@ def population_run(cell: Setting, seed: int, id: str) -> tuple[xr.Dataset, xr.Da
     paper=run_setting(start="manifold", repeats=1000),
     rule=Convergence(share=0.95),
     control=Control(
-        "starts uniform on the sphere, at the same lambda", lambda s: s.replace(start="sphere"), on="setting"
+        "starts uniform on the sphere, at the same lambda",
+        lambda s: s.replace(start="sphere"),
+        on="setting",
     ),
     figure=drawn_by(f"{FIGURES}.descent:run_panels", level=0.95),
     budget="repeats",
@@ -180,7 +234,11 @@ def schedule_run(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     ),
     figure=drawn_by(f"{FIGURES}.descent:run_panels", level=0.5, told="|κ| stalls below"),
     budget="repeats",
-    needs=("single-location/exact-reduction", "single-location/critical-lambda", "single-location/corner-rate"),
+    needs=(
+        "single-location/exact-reduction",
+        "single-location/critical-lambda",
+        "single-location/corner-rate",
+    ),
     origin="our reading",
 )
 def large_lambda_stalls(cells: Sequence[Setting], seed: int) -> xr.Dataset:
@@ -214,13 +272,17 @@ def small_lambda_coin(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     shares = np.array([last[name].mean() for name in ENDS])
     # With a share of 0 or 1 the error is that of the least that could have been seen.
     error = np.sqrt(np.maximum(shares * (1 - shares), 1 / cells[0].repeats) / cells[0].repeats)
-    return shown.assign(
-        predicted=("outcome", [0.5, 0.5, 0.0]),
-        measured=("outcome", shares),
-        error=("outcome", error),
-        arrived=last["oracle"],
-        swapped=last["swapped"],
-    ).expand_dims("cell").assign_coords(outcome=list(ENDS))  # fmt: skip
+    return (
+        shown.assign(
+            predicted=("outcome", [0.5, 0.5, 0.0]),
+            measured=("outcome", shares),
+            error=("outcome", error),
+            arrived=last["oracle"],
+            swapped=last["swapped"],
+        )
+        .expand_dims("cell")
+        .assign_coords(outcome=list(ENDS))
+    )
 
 
 @claim(
@@ -271,8 +333,14 @@ RECOMMENDED = Setting(
         *TASK,
         Hypothesis("largest > 0", lambda s: s.largest > 0, defining=True),
         STEP,
-        Hypothesis("step_size is below the flip threshold", lambda s: s.step_size < stable_step(task_of(s), s.largest)),
-        Hypothesis("published_steps >= 10,000: the branch is settled", lambda s: s.published_steps >= 10_000),
+        Hypothesis(
+            "step_size is below the flip threshold",
+            lambda s: s.step_size < stable_step(task_of(s), s.largest),
+        ),
+        Hypothesis(
+            "published_steps >= 10,000: the branch is settled",
+            lambda s: s.published_steps >= 10_000,
+        ),
     ),
     quick=RECOMMENDED,
     paper=RECOMMENDED.replace(steps=120_000, published_steps=120_000, repeats=2000),
@@ -289,7 +357,9 @@ RECOMMENDED = Setting(
 def recommended_schedule(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     (cell,) = cells
     task = task_of(cell)
-    start = sphere_start(task, key_for(seed, "single-location/recommended-schedule", "start"), cell.repeats)
+    start = sphere_start(
+        task, key_for(seed, "single-location/recommended-schedule", "start"), cell.repeats
+    )
     ours, soft = (
         (GeometricDecay(largest, task.best_lam(), cell.steps), cell.step_size, cell.steps)
         for largest in (cell.largest, 0.3)
@@ -297,11 +367,15 @@ def recommended_schedule(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     published = (InverseDecay(1.0, 1e-4), 4e-3, cell.published_steps)
     failed, risks = [], []
     for lam, step_size, steps in (ours, published, soft):
-        last = descend(task, start, lam=lam, step_size=step_size, steps=steps, record_every=steps).isel(step=-1)
+        last = descend(
+            task, start, lam=lam, step_size=step_size, steps=steps, record_every=steps
+        ).isel(step=-1)
         failed.append((abs(last["eta"]) > abs(last["nu"])).values)
         risks.append(last["risk"].values - task.noise**2)
     shares = np.mean(failed, axis=1)
-    error, soft_error = ((failed[1].astype(float) - failed[i]).std(ddof=1) / np.sqrt(cell.repeats) for i in (0, 2))
+    error, soft_error = (
+        (failed[1].astype(float) - failed[i]).std(ddof=1) / np.sqrt(cell.repeats) for i in (0, 2)
+    )
     axes = ("cell", "schedule", "repeat")
     return xr.Dataset(
         {

@@ -25,7 +25,9 @@ TASK = (
 )
 PRIOR = Hypothesis("ratio > 0", lambda s: s.ratio > 0, defining=True)
 HEAD = Hypothesis("lam > 0", lambda s: s.lam > 0, defining=True)
-SAMPLES = Hypothesis("samples >= 1000", lambda s: s.samples >= 1000, defining=True)  # for an error to be one
+SAMPLES = Hypothesis(
+    "samples >= 1000", lambda s: s.samples >= 1000, defining=True
+)  # for an error to be one
 TIME = Hypothesis("time > 0", lambda s: s.time > 0, defining=True)
 STEP = Hypothesis("step_size > 0", lambda s: s.step_size > 0, defining=True)
 
@@ -33,9 +35,13 @@ STEP = Hypothesis("step_size > 0", lambda s: s.step_size > 0, defining=True)
 # Where descent is unstable rounding grows to any size, and a path says nothing about a theorem.
 STABLE = (
     Hypothesis(
-        "step_size is below the flip threshold at the oracle", lambda s: s.step_size < stable_step(task_of(s), s.lam)
+        "step_size is below the flip threshold at the oracle",
+        lambda s: s.step_size < stable_step(task_of(s), s.lam),
     ),
-    Hypothesis("the oracle attracts at this lam", lambda s: float(stability(task_of(s), ORACLE, s.lam)[-1]) < 0),
+    Hypothesis(
+        "the oracle attracts at this lam",
+        lambda s: float(stability(task_of(s), ORACLE, s.lam)[-1]) < 0,
+    ),
 )
 
 
@@ -55,7 +61,12 @@ def stream_of(seed: int, id: str, purpose: str) -> int:
 
 def constants_of(cells: Sequence[Setting]) -> Constants:
     """The cells' tasks as one, with arrays [cell]."""
-    return Constants(*(np.asarray(column) for column in zip(*(task_of(cell).constants for cell in cells), strict=True)))
+    return Constants(
+        *(
+            np.asarray(column)
+            for column in zip(*(task_of(cell).constants for cell in cells), strict=True)
+        )
+    )
 
 
 def column(cells: Sequence[Setting], name: str) -> Float[np.ndarray, " cell"]:
@@ -75,7 +86,11 @@ def overlaps_of(heads: Float[np.ndarray, "2 points 4"]) -> Overlaps:
 
 
 def sampled_over_cells(
-    key: Array, samples: int, constants: Constants, overlaps: Overlaps, lam: Float[np.ndarray, " cell"]
+    key: Array,
+    samples: int,
+    constants: Constants,
+    overlaps: Overlaps,
+    lam: Float[np.ndarray, " cell"],
 ) -> Estimate:
     """Mean losses on simulated sequences: [cell], or [cell, point] where the overlaps are arrays."""
     overlaps = Overlaps(*(np.asarray(x, float) for x in overlaps))
@@ -87,7 +102,10 @@ def sampled_over_cells(
 
 
 def over_cells(
-    formula: Callable[..., Any], constants: Constants, overlaps: Overlaps, lam: Float[np.ndarray, " cell"]
+    formula: Callable[..., Any],
+    constants: Constants,
+    overlaps: Overlaps,
+    lam: Float[np.ndarray, " cell"],
 ) -> Any:
     """`formula(constants, overlaps, lam)` for each cell: [cell], or [cell, point] where the overlaps are arrays."""
     points = [1] * np.ndim(overlaps.kappa)

@@ -11,11 +11,7 @@ from jaxtyping import Array
 from attlas.claims import Control, Hypothesis, Setting, claim, drawn_by, key_for, together
 from attlas.single_location.claims.shared import FIGURES, HEAD, ROOT_HALF, STEP, TASK, TIME, task_of
 from attlas.single_location.descent import descend, sphere_start
-from attlas.single_location.landscape import (
-    corner_rate,
-    stable_step,
-    velocity,
-)
+from attlas.single_location.landscape import corner_rate, stable_step, velocity
 from attlas.single_location.population import Overlaps
 from attlas.single_location.schedules import InverseDecay
 from attlas.single_location.task import Constants, SingleLocation
@@ -30,8 +26,12 @@ from attlas.statistics import Approximation, Convergence, Rate
     r" with $A = \lambda m / D$, which falls like $e^{-(1 + E^{-2})A^2}$: the gradient vanishes as the gate saturates.",
     words="The sharper the gate, the slower the last stretch: at lambda = 0.5 it would take longer than the universe is old.",
     hypotheses=(*TASK, HEAD),
-    quick=Setting(dim=400, length=10, gamma=ROOT_HALF, noise=0.0, lam=(0.03, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5)),
-    paper=Setting(dim=400, length=10, gamma=ROOT_HALF, noise=0.0, lam=(0.03, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5)),
+    quick=Setting(
+        dim=400, length=10, gamma=ROOT_HALF, noise=0.0, lam=(0.03, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5)
+    ),
+    paper=Setting(
+        dim=400, length=10, gamma=ROOT_HALF, noise=0.0, lam=(0.03, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5)
+    ),
     rule=Approximation(margin=1e-9),
     control=Control("erfc(A) in place of erfc(A/E)", lambda e: e.assign(predicted=e["without_e"])),
     figure=drawn_by(f"{FIGURES}.landscape:corner_rates"),
@@ -84,10 +84,31 @@ def measured_corner_rate(task: SingleLocation, lam: float) -> float:
         HEAD,
         STEP,
         Hypothesis("steps >= 60", lambda s: s.steps >= 60, defining=True),
-        Hypothesis("step_size is above the flip threshold", lambda s: s.step_size > stable_step(task_of(s), s.lam)),
+        Hypothesis(
+            "step_size is above the flip threshold",
+            lambda s: s.step_size > stable_step(task_of(s), s.lam),
+        ),
     ),
-    quick=Setting(dim=400, length=10, gamma=ROOT_HALF, noise=0.0, lam=1.0, step_size=4e-3, steps=2500, repeats=128),
-    paper=Setting(dim=400, length=10, gamma=ROOT_HALF, noise=0.0, lam=1.0, step_size=4e-3, steps=2500, repeats=2000),
+    quick=Setting(
+        dim=400,
+        length=10,
+        gamma=ROOT_HALF,
+        noise=0.0,
+        lam=1.0,
+        step_size=4e-3,
+        steps=2500,
+        repeats=128,
+    ),
+    paper=Setting(
+        dim=400,
+        length=10,
+        gamma=ROOT_HALF,
+        noise=0.0,
+        lam=1.0,
+        step_size=4e-3,
+        steps=2500,
+        repeats=2000,
+    ),
     rule=Convergence(share=0.7),
     control=Control("a stable step size, 1e-3", lambda s: s.replace(step_size=1e-3), on="setting"),
     figure=drawn_by(f"{FIGURES}.landscape:flips"),
@@ -99,7 +120,14 @@ def period_two(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     (cell,) = cells
     task = task_of(cell)
     start = sphere_start(task, key_for(seed, "single-location/period-two", "start"), cell.repeats)
-    path = descend(task, start, lam=InverseDecay(cell.lam), step_size=cell.step_size, steps=cell.steps, record_every=1)
+    path = descend(
+        task,
+        start,
+        lam=InverseDecay(cell.lam),
+        step_size=cell.step_size,
+        steps=cell.steps,
+        record_every=1,
+    )
     rho = path["rho"].values
     one, two = abs(rho[:, -1] - rho[:, -2]), abs(rho[:, -1] - rho[:, -3])
     return xr.Dataset(
@@ -120,10 +148,22 @@ def period_two(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     words="Short steps follow the flow, and halving the step halves the distance to it.",
     hypotheses=(*TASK, HEAD, STEP, TIME),
     quick=Setting(
-        dim=40, length=10, gamma=ROOT_HALF, noise=0.0, lam=0.5, step_size=(2e-3, 1e-3, 5e-4, 2.5e-4), time=2.0
+        dim=40,
+        length=10,
+        gamma=ROOT_HALF,
+        noise=0.0,
+        lam=0.5,
+        step_size=(2e-3, 1e-3, 5e-4, 2.5e-4),
+        time=2.0,
     ),
     paper=Setting(
-        dim=400, length=10, gamma=ROOT_HALF, noise=0.0, lam=0.5, step_size=(8e-4, 4e-4, 2e-4, 1e-4, 5e-5), time=2.0
+        dim=400,
+        length=10,
+        gamma=ROOT_HALF,
+        noise=0.0,
+        lam=0.5,
+        step_size=(8e-4, 4e-4, 2e-4, 1e-4, 5e-5),
+        time=2.0,
     ),
     rule=Rate(margin=0.1),
     control=Control(
@@ -140,11 +180,15 @@ def gradient_flow(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     task = task_of(cell)
     start = sphere_start(task, key_for(seed, "single-location/gradient-flow", "start"), 16)
     steps = round(cell.time / cell.step_size)
-    last = descend(task, start, lam=cell.lam, step_size=cell.step_size, steps=steps, record_every=steps).isel(step=-1)
+    last = descend(
+        task, start, lam=cell.lam, step_size=cell.step_size, steps=steps, record_every=steps
+    ).isel(step=-1)
     reached = np.stack([last[name].values for name in Overlaps._fields])
     # Of order alpha^4 with the same step: exact beside an error of order alpha.
     both = Overlaps(*(np.stack([x, x]) for x in start))
-    ends = flow_for(task.constants, both, cell.lam, steps * cell.step_size, steps, np.array([[1.0], [2.0]]))
+    ends = flow_for(
+        task.constants, both, cell.lam, steps * cell.step_size, steps, np.array([[1.0], [2.0]])
+    )
     off, far = np.sqrt(((reached[:, None] - np.stack(ends)) ** 2).sum(0)).mean(-1)
     return xr.Dataset(
         {
@@ -158,7 +202,9 @@ def gradient_flow(cells: Sequence[Setting], seed: int) -> xr.Dataset:
 
 
 @jax.jit
-def flow_for(c: Constants, x: Overlaps, lam: Array, time: Array, steps: Array, theta_speed: Array) -> Overlaps:
+def flow_for(
+    c: Constants, x: Overlaps, lam: Array, time: Array, steps: Array, theta_speed: Array
+) -> Overlaps:
     """Where the gradient flow takes `x` in `time`, by the classical Runge-Kutta rule; its theta at `theta_speed` times."""
     h = time / steps
     reach, weight = jnp.array([0, 1 / 2, 1 / 2, 1]), jnp.array([1, 2, 2, 1]) / 6

@@ -8,12 +8,7 @@ import xarray as xr
 from attlas.claims import Control, Hypothesis, Setting, claim, drawn_by, key_for, together
 from attlas.single_location.claims.shared import FIGURES, HEAD, ROOT_HALF, STEP, TASK, TIME, task_of
 from attlas.single_location.descent import descend, gaussian_start, sphere_start
-from attlas.single_location.landscape import (
-    escape_rates,
-    stability,
-    stable_step,
-    swapped_point,
-)
+from attlas.single_location.landscape import escape_rates, stability, stable_step, swapped_point
 from attlas.single_location.population import Overlaps, risk
 from attlas.single_location.task import SingleLocation
 from attlas.statistics import Agreement, Approximation, Order
@@ -65,7 +60,8 @@ def swapped_spectrum(cell: Setting) -> np.ndarray:
     ),
     rule=Agreement(rounding=1e-7),
     control=Control(
-        "the small-lambda value sqrt(pi) / (2 lambda m) of theta", lambda e: e.assign(predicted=e["small_lambda"])
+        "the small-lambda value sqrt(pi) / (2 lambda m) of theta",
+        lambda e: e.assign(predicted=e["small_lambda"]),
     ),
     figure=drawn_by(f"{FIGURES}.landscape:swapped_positions"),
     cells=together("dim", "lam", "step_size"),
@@ -76,8 +72,17 @@ def swapped_attractor(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     (cell,) = cells
     task = task_of(cell)
     start = sphere_start(task, key_for(seed, "single-location/swapped-attractor", "start"), 1)
-    leaning = Overlaps(*(0.02 * np.asarray(x) for x in start))._replace(eta=np.array([0.3]), theta=np.array([0.1]))
-    path = descend(task, leaning, lam=cell.lam, step_size=cell.step_size, steps=cell.steps, record_every=cell.steps)
+    leaning = Overlaps(*(0.02 * np.asarray(x) for x in start))._replace(
+        eta=np.array([0.3]), theta=np.array([0.1])
+    )
+    path = descend(
+        task,
+        leaning,
+        lam=cell.lam,
+        step_size=cell.step_size,
+        steps=cell.steps,
+        record_every=cell.steps,
+    )
     closed = swapped_point(task, cell.lam)
     small = closed._replace(theta=min(1.0, np.sqrt(np.pi) / (2 * cell.lam * task.m)))
     axes = ("cell", "overlap")
@@ -108,12 +113,26 @@ def swapped_attractor(cells: Sequence[Setting], seed: int) -> xr.Dataset:
             "length = 10 and gamma^2 = 1/2: with more tokens or a wider one it loses stability earlier",
             lambda s: s.length == 10 and abs(s.gamma**2 - 0.5) < 1e-9,
         ),
-        Hypothesis("smallest >= 0.03 and lam <= 0.85", lambda s: s.smallest >= 0.03 and s.lam <= 0.85),
+        Hypothesis(
+            "smallest >= 0.03 and lam <= 0.85", lambda s: s.smallest >= 0.03 and s.lam <= 0.85
+        ),
     ),
-    quick=Setting(dim=(80, 400), length=10, gamma=ROOT_HALF, noise=0.0, smallest=0.03, lam=0.85, points=200),
-    paper=Setting(dim=(80, 400, 1600), length=10, gamma=ROOT_HALF, noise=0.0, smallest=0.03, lam=0.85, points=1000),
+    quick=Setting(
+        dim=(80, 400), length=10, gamma=ROOT_HALF, noise=0.0, smallest=0.03, lam=0.85, points=200
+    ),
+    paper=Setting(
+        dim=(80, 400, 1600),
+        length=10,
+        gamma=ROOT_HALF,
+        noise=0.0,
+        smallest=0.03,
+        lam=0.85,
+        points=1000,
+    ),
     rule=Order(),
-    control=Control("the saddle at the origin in its place", lambda e: e.assign(lower=e["at_origin"])),
+    control=Control(
+        "the saddle at the origin in its place", lambda e: e.assign(lower=e["at_origin"])
+    ),
     figure=drawn_by(f"{FIGURES}.landscape:swapped_spectrum"),
     cells=together("dim"),
     budget="points",
@@ -126,7 +145,12 @@ def swapped_minimum(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     lams = np.geomspace(cell.smallest, cell.lam, cell.points)
     places = np.stack(swapped_point(task, lams))
     spectrum, at_origin = (
-        np.array([stability(task, Overlaps(*x), lam)[-1] for *x, lam in np.vstack([points, lams]).T.tolist()])
+        np.array(
+            [
+                stability(task, Overlaps(*x), lam)[-1]
+                for *x, lam in np.vstack([points, lams]).T.tolist()
+            ]
+        )
         for points in (places, 0 * places)
     )
     axes = ("cell", "point")
@@ -153,11 +177,24 @@ def swapped_minimum(cells: Sequence[Setting], seed: int) -> xr.Dataset:
         HEAD,
         Hypothesis("lam sqrt(dim / 2) <= 1.06", lambda s: s.lam * task_of(s).m <= 1.06),
         Hypothesis(
-            "gamma <= sqrt(dim / 2) / 8: beyond, the oracle wins earlier", lambda s: s.gamma <= task_of(s).m / 8
+            "gamma <= sqrt(dim / 2) / 8: beyond, the oracle wins earlier",
+            lambda s: s.gamma <= task_of(s).m / 8,
         ),
     ),
-    quick=Setting(dim=(400, 400, 80, 80), length=10, gamma=ROOT_HALF, noise=0.0, lam=(0.0749, 0.0638, 0.1, 0.05)),
-    paper=Setting(dim=(400, 400, 80, 80), length=10, gamma=ROOT_HALF, noise=0.0, lam=(0.0749, 0.0638, 0.1, 0.05)),
+    quick=Setting(
+        dim=(400, 400, 80, 80),
+        length=10,
+        gamma=ROOT_HALF,
+        noise=0.0,
+        lam=(0.0749, 0.0638, 0.1, 0.05),
+    ),
+    paper=Setting(
+        dim=(400, 400, 80, 80),
+        length=10,
+        gamma=ROOT_HALF,
+        noise=0.0,
+        lam=(0.0749, 0.0638, 0.1, 0.05),
+    ),
     rule=Order(),
     control=Control(
         "a sharpness 30 % larger, where the oracle wins",
@@ -173,7 +210,9 @@ def swapped_beats_oracle(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     (cell,) = cells
     task = task_of(cell)
     sharpness = np.geomspace(0.02, 0.5, 80)
-    curves = np.stack([risk(task, swapped_point(task, sharpness), sharpness), task.oracle_risk(sharpness)])
+    curves = np.stack(
+        [risk(task, swapped_point(task, sharpness), sharpness), task.oracle_risk(sharpness)]
+    )
     return xr.Dataset(
         {
             "lower": ("cell", [float(risk(task, swapped_point(task, cell.lam), cell.lam))]),
@@ -227,7 +266,8 @@ def to_two_fifths(evidence: xr.Dataset) -> xr.Dataset:
 def failure_falls(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     key = key_for(seed, "single-location/failure-falls", "start")
     pairs = [
-        ((task_of(cell), cell.lam), (task_of(cell.at(dim=cell.than_dim)), cell.than_lam)) for cell in cells
+        ((task_of(cell), cell.lam), (task_of(cell.at(dim=cell.than_dim)), cell.than_lam))
+        for cell in cells
     ]  # the lower share first
     (repeats,), (time,) = {cell.repeats for cell in cells}, {cell.time for cell in cells}
     takes = {
@@ -235,7 +275,10 @@ def failure_falls(cells: Sequence[Setting], seed: int) -> xr.Dataset:
         for task, lam in dict.fromkeys(side for pair in pairs for side in pair)
     }
     lower, upper, error = zip(*(paired_shares(takes[a], takes[b]) for a, b in pairs), strict=True)
-    races = [[rates.oracle / rates.swapped for rates in (escape_rates(*side) for side in pair)] for pair in pairs]
+    races = [
+        [rates.oracle / rates.swapped for rates in (escape_rates(*side) for side in pair)]
+        for pair in pairs
+    ]
     return xr.Dataset(
         {
             "lower": ("cell", list(lower)),
@@ -251,7 +294,9 @@ def takes_swapped(task: SingleLocation, start: Overlaps, lam: float, time: float
     """Whether each start is on the swapped branch (|eta| > |nu|) after descent has run for `time`."""
     alpha = 0.5 * stable_step(task, lam)
     steps = round(time / alpha)
-    last = descend(task, start, lam=lam, step_size=alpha, steps=steps, record_every=steps).isel(step=-1)
+    last = descend(task, start, lam=lam, step_size=alpha, steps=steps, record_every=steps).isel(
+        step=-1
+    )
     return np.asarray(abs(last["eta"]) > abs(last["nu"]), float)
 
 
@@ -272,8 +317,12 @@ def paired_shares(a: np.ndarray, b: np.ndarray) -> tuple[float, float, float]:
     r" overlaps, $\kappa_0, \nu_0, \theta_0, \eta_0, \rho_0 \sim N(0, \frac1d)$ independent, to within $0.025$.",
     words="How often descent fails is the size of a region in five dimensions, whatever else is in the start.",
     hypotheses=(*TASK, HEAD, TIME),
-    quick=Setting(dim=400, length=10, gamma=ROOT_HALF, noise=0.0, lam=(0.5,), time=5.0, repeats=1536),
-    paper=Setting(dim=400, length=10, gamma=ROOT_HALF, noise=0.0, lam=(0.3, 0.5, 1.0), time=15.0, repeats=3000),
+    quick=Setting(
+        dim=400, length=10, gamma=ROOT_HALF, noise=0.0, lam=(0.5,), time=5.0, repeats=1536
+    ),
+    paper=Setting(
+        dim=400, length=10, gamma=ROOT_HALF, noise=0.0, lam=(0.3, 0.5, 1.0), time=15.0, repeats=3000
+    ),
     rule=Approximation(margin=0.025, relative=False),
     control=Control("a share larger by 0.05", lambda e: e.assign(predicted=e["predicted"] + 0.05)),
     figure=drawn_by(f"{FIGURES}.landscape:basin_shares"),
@@ -286,7 +335,10 @@ def basin_measure(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     (cell,) = cells
     task = task_of(cell)
     key = key_for(seed, "single-location/basin-measure", "start")
-    sphere, gaussian = sphere_start(task, key, cell.repeats), gaussian_start(task, key, cell.repeats)
+    sphere, gaussian = (
+        sphere_start(task, key, cell.repeats),
+        gaussian_start(task, key, cell.repeats),
+    )
     takes = [takes_swapped(task, start, cell.lam, cell.time) for start in (gaussian, sphere)]
     predicted, measured, error = paired_shares(*takes)
     rates = escape_rates(task, cell.lam)

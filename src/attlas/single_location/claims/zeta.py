@@ -33,7 +33,9 @@ def zeta_points(
 
 def wrong_slope(evidence: xr.Dataset) -> xr.Dataset:
     t, spread = evidence["t"], evidence["s"]
-    owen = special.owens_t(np.sqrt(2) * t / np.sqrt(1 + 2 * spread**2), 1.05 / np.sqrt(1 + 4 * spread**2))
+    owen = special.owens_t(
+        np.sqrt(2) * t / np.sqrt(1 + 2 * spread**2), 1.05 / np.sqrt(1 + 4 * spread**2)
+    )
     return evidence.assign(predicted=1 - 8 * owen + 0 * evidence["predicted"])
 
 
@@ -48,7 +50,8 @@ def wrong_slope(evidence: xr.Dataset) -> xr.Dataset:
         *ARGUMENTS,
         SAMPLES,
         Hypothesis(
-            "reach <= 2: beyond it plain sampling does not see the rare events that are left", lambda s: s.reach <= 2
+            "reach <= 2: beyond it plain sampling does not see the rare events that are left",
+            lambda s: s.reach <= 2,
         ),
     ),
     quick=Setting(spread=(0.1, 0.5, 1.0, 2.0), reach=1.5, points=32, samples=100_000),
@@ -63,7 +66,9 @@ def wrong_slope(evidence: xr.Dataset) -> xr.Dataset:
 )
 def closed_zeta(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     t, spread = zeta_points(cells, key_for(seed, "single-location/zeta", "points"))
-    sampled = sampled_zeta(t, spread, key_for(seed, "single-location/zeta", "samples"), cells[0].samples)
+    sampled = sampled_zeta(
+        t, spread, key_for(seed, "single-location/zeta", "samples"), cells[0].samples
+    )
     # The trapezoidal rule is exact to rounding for an entire integrand with Gaussian decay.
     g = np.linspace(-10, 10, 4001)
     density = np.exp(-(g**2) / 2) / np.sqrt(2 * np.pi)
@@ -96,7 +101,9 @@ def one_cross_term(evidence: xr.Dataset) -> xr.Dataset:
     quick=Setting(spread=(0.1, 0.5, 1.0, 2.0), reach=4.0, points=64),
     paper=Setting(spread=(0.1, 0.5, 1.0, 2.0), reach=4.0, points=64),
     rule=Agreement(rounding=1e-12),
-    control=Control("the mixed term of the third derivative is counted once instead of twice", one_cross_term),
+    control=Control(
+        "the mixed term of the third derivative is counted once instead of twice", one_cross_term
+    ),
     figure=drawn_by(f"{FIGURES}.risk:zeta_derivative_curves"),
     cells=together("spread"),
     shape=("points",),
@@ -140,7 +147,8 @@ def derivatives_of_zeta(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     paper=Setting(spread=(0.1, 0.5, 1.0, 2.0), reach=4.0, points=64),
     rule=Agreement(rounding=1e-12),
     control=Control(
-        "the heat equation with its constant 0.1 % off", lambda e: e.assign(predicted=1.001 * e["predicted"])
+        "the heat equation with its constant 0.1 % off",
+        lambda e: e.assign(predicted=1.001 * e["predicted"]),
     ),
     figure=drawn_by(f"{FIGURES}.risk:heat_curves"),
     cells=together("spread"),

@@ -23,14 +23,24 @@ from attlas.drawing import (
 
 
 def path_agreement(evidence: xr.Dataset) -> Any:
-    first = table(greek(evidence, "overlap")[["predicted", "measured"]].isel(repeat=0), "predicted", "measured")
+    first = table(
+        greek(evidence, "overlap")[["predicted", "measured"]].isel(repeat=0),
+        "predicted",
+        "measured",
+    )
     base = alt.Chart(first)
     x, hue = alt.X("step:Q", title="step"), colour("overlap:N", "overlap")
     lines = base.mark_line().encode(x=x, y=alt.Y("predicted:Q", title="overlap"), color=hue)
     dots = base.mark_point(filled=True, size=16).encode(x=x, y="measured:Q", color=hue)
-    panels = (lines + dots).properties(width=220, height=180).facet(facet=alt.Facet("dim:N", title="d"), columns=2)
+    panels = (
+        (lines + dots)
+        .properties(width=220, height=180)
+        .facet(facet=alt.Facet("dim:N", title="d"), columns=2)
+    )
     return finish(
-        panels, "Descent in d dimensions and on five overlaps", "lines: five overlaps; points: vectors; one start each"
+        panels,
+        "Descent in d dimensions and on five overlaps",
+        "lines: five overlaps; points: vectors; one start each",
     )
 
 
@@ -42,11 +52,16 @@ def distance_curves(evidence: xr.Dataset) -> Any:
         .mark_line(point=alt.OverlayMarkDef(size=14))
         .encode(
             x=alt.X("step:Q", title="step"),
-            y=alt.Y("distance:Q", title="largest distance to the manifold", scale=alt.Scale(type="log", domain=[1e-20, 10]), axis=alt.Axis(format=".0e", values=[1e-20, 1e-16, 1e-12, 1e-8, 1e-4, 1])),
+            y=alt.Y(
+                "distance:Q",
+                title="largest distance to the manifold",
+                scale=alt.Scale(type="log", domain=[1e-20, 10]),
+                axis=alt.Axis(format=".0e", values=[1e-20, 1e-16, 1e-12, 1e-8, 1e-4, 1]),
+            ),
             color=colour("dim:N", "d"),
             strokeDash=alt.StrokeDash("route:N", title="route"),
         )
-    )  # fmt: skip
+    )
     chart = (chart + rule_at(1e-12, "what the rule allows")).properties(width=WIDTH, height=HEIGHT)
     return finish(chart, "Starts on the manifold stay on it", "exact zeros are drawn at 10⁻²⁰")
 
@@ -54,14 +69,18 @@ def distance_curves(evidence: xr.Dataset) -> Any:
 LEVELS = {"oracle_level": "oracle", "swapped_level": "swapped", "origin_level": "origin"}
 
 
-def _bands(one: xr.Dataset, names: dict[str, str], title: str, scale: alt.Scale, log: bool = False) -> alt.LayerChart:
+def _bands(
+    one: xr.Dataset, names: dict[str, str], title: str, scale: alt.Scale, log: bool = False
+) -> alt.LayerChart:
     """Mean and 95 % band over runs of the curves `names`, which maps variables to what a legend calls them."""
     parts = []
     for name, label in names.items():
         curve = log_floor(one[name], FLOOR) if log else one[name]
         parts.append(curve.to_dataset("band").to_dataframe().reset_index().assign(curve=label))
     axis = alt.Axis(format=".0e", tickCount=6) if log else alt.Axis()
-    base = alt.Chart(pd.concat(parts)).encode(x=alt.X("step:Q", title="step", axis=alt.Axis(tickCount=4, format="~s")))
+    base = alt.Chart(pd.concat(parts)).encode(
+        x=alt.X("step:Q", title="step", axis=alt.Axis(tickCount=4, format="~s"))
+    )
     legend = alt.Legend(orient="top") if len(names) > 1 else None
     hue = alt.Color("curve:N", title=None, scale=alt.Scale(range=PALETTE), legend=legend)
     y = alt.Y("mean:Q", scale=scale, title=title, axis=axis)
@@ -80,26 +99,43 @@ def run_panels(evidence: xr.Dataset, level: float = 0.9, told: str = "oracle: bo
     one = evidence.isel(cell=0)
     top = float(max(one["excess_risk"].sel(band="high").max(), one["origin_level"].max()))
     curves = (
-        {"excess_risk": "closed form", "test_risk": "test batch"} if "test_risk" in one else {"excess_risk": "runs"}
+        {"excess_risk": "closed form", "test_risk": "test batch"}
+        if "test_risk" in one
+        else {"excess_risk": "runs"}
     )
     # Where a run is compared with a test batch, a logarithm shows its end.
     online = "test_risk" in one
     low = 0.5 * float(one["swapped_level"].min())
-    scale = alt.Scale(type="log", domain=[low, 1.2 * top]) if online else alt.Scale(domain=[0, top], nice=True)
+    scale = (
+        alt.Scale(type="log", domain=[low, 1.2 * top])
+        if online
+        else alt.Scale(domain=[0, top], nice=True)
+    )
     risk = _bands(one.clip(min=low) if online else one, curves, "excess risk", scale)
-    levels = one[list(LEVELS)].rename(LEVELS).to_dataframe().reset_index().melt("step", list(LEVELS.values()))
+    levels = (
+        one[list(LEVELS)]
+        .rename(LEVELS)
+        .to_dataframe()
+        .reset_index()
+        .melt("step", list(LEVELS.values()))
+    )
     dashes = alt.StrokeDash("variable:N", title=None, legend=alt.Legend(orient="top"))
     theory = (
         alt.Chart(levels)
         .mark_line(color=THEORY, strokeWidth=1.2, clip=True)
         .encode(x="step:Q", y="value:Q", strokeDash=dashes)
     )
-    aligned = _bands(one, {"kappa_size": "|κ|", "nu_size": "|ν|"}, "alignment", alt.Scale(domain=[0, 1]))
+    aligned = _bands(
+        one, {"kappa_size": "|κ|", "nu_size": "|ν|"}, "alignment", alt.Scale(domain=[0, 1])
+    )
     floor = " (floor: 10⁻²⁰)" if float(one["distance"].min()) < FLOOR else ""
     distance = _bands(
-        one, {"distance": "distance"}, f"distance to the manifold{floor}",
-        alt.Scale(type="log", domain=[max(FLOOR, 0.3 * float(one["distance"].min())), 10]), log=True,
-    )  # fmt: skip
+        one,
+        {"distance": "distance"},
+        f"distance to the manifold{floor}",
+        alt.Scale(type="log", domain=[max(FLOOR, 0.3 * float(one["distance"].min())), 10]),
+        log=True,
+    )
     paths = one[["kappa_path", "nu_path"]].to_dataframe().reset_index()
     square = alt.Scale(domain=[-1, 1])
     trajectories = (
@@ -114,14 +150,20 @@ def run_panels(evidence: xr.Dataset, level: float = 0.9, told: str = "oracle: bo
         )
     )
     ends = pd.DataFrame({"kappa_path": [1, -1], "nu_path": [1, -1]})
-    optima = alt.Chart(ends).mark_point(shape="cross", size=90, color=THEORY).encode(x="kappa_path:Q", y="nu_path:Q")
+    optima = (
+        alt.Chart(ends)
+        .mark_point(shape="cross", size=90, color=THEORY)
+        .encode(x="kappa_path:Q", y="nu_path:Q")
+    )
     rows = [
         [risk + theory, aligned + rule_at(level, f"{told} {level:g}", under=True)],
         [trajectories + optima, distance],
     ]
     chart = alt.vconcat(
         *(
-            alt.hconcat(*(panel.properties(width=290, height=200) for panel in row)).resolve_scale(color="independent")
+            alt.hconcat(*(panel.properties(width=290, height=200) for panel in row)).resolve_scale(
+                color="independent"
+            )
             for row in rows
         )
     )
@@ -141,7 +183,15 @@ def schedule_comparison(evidence: xr.Dataset) -> Any:
     frame["low"], frame["high"] = (frame["share"] - spread).clip(lower=0), frame["share"] + spread
     base = alt.Chart(frame)
     y = alt.Y("schedule:N", title=None)
-    bars = base.mark_bar(size=22).encode(x=alt.X("share:Q", title="share of starts that take the swapped branch", axis=alt.Axis(format="%")), y=y, color=colour("schedule:N", None, legend=None))  # fmt: skip
+    bars = base.mark_bar(size=22).encode(
+        x=alt.X(
+            "share:Q",
+            title="share of starts that take the swapped branch",
+            axis=alt.Axis(format="%"),
+        ),
+        y=y,
+        color=colour("schedule:N", None, legend=None),
+    )
     whiskers = base.mark_rule(color=THEORY).encode(x="low:Q", x2="high:Q", y=y)
     return finish(
         (bars + whiskers).properties(width=WIDTH, height=110),
@@ -152,15 +202,24 @@ def schedule_comparison(evidence: xr.Dataset) -> Any:
 
 def law_quantiles(evidence: xr.Dataset) -> Any:
     levels = np.linspace(0.01, 0.99, 50)
-    both = evidence[["sample_a", "sample_b", "without_complement"]].isel(cell=-1).quantile(levels, "draw")
+    both = (
+        evidence[["sample_a", "sample_b", "without_complement"]]
+        .isel(cell=-1)
+        .quantile(levels, "draw")
+    )
     names = {"sample_a": "five overlaps", "without_complement": "without the complement"}
     frame = both.to_dataframe().reset_index().rename(columns=names)
     long = frame.melt(["statistic", "sample_b"], list(names.values()), "simulation")
     line = alt.Chart().mark_line(color=THEORY, strokeWidth=1).encode(x="sample_b:Q", y="sample_b:Q")
-    dots = alt.Chart().mark_point(filled=True, size=12).encode(
-        x=alt.X("sample_b:Q", title="quantile, vectors", axis=alt.Axis(tickCount=4)), y=alt.Y("value:Q", title="quantile, simulation", axis=alt.Axis(tickCount=4)),
-        color=colour("simulation:N", None),
-    )  # fmt: skip
+    dots = (
+        alt.Chart()
+        .mark_point(filled=True, size=12)
+        .encode(
+            x=alt.X("sample_b:Q", title="quantile, vectors", axis=alt.Axis(tickCount=4)),
+            y=alt.Y("value:Q", title="quantile, simulation", axis=alt.Axis(tickCount=4)),
+            color=colour("simulation:N", None),
+        )
+    )
     columns = ["statistic", "sample_b", "simulation", "value"]
     panels = alt.layer(line, dots, data=long[columns].round(5)).properties(width=150, height=120)
     one = evidence.isel(cell=-1)

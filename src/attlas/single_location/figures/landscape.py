@@ -29,17 +29,25 @@ def fixed_point_rates(evidence: xr.Dataset) -> Any:
     x = alt.X("place:N", title="fixed point (κ, ν)", axis=alt.Axis(labelAngle=0))
     y = alt.Y("predicted:Q", title="rate of the flow", scale=alt.Scale(type="symlog", constant=0.1))
     closed = base.mark_tick(thickness=2, size=36, color=THEORY).encode(x=x, y=y)
-    found = base.mark_point(filled=True, size=30).encode(x=x, y="measured:Q", color=colour("setting:N", "setting"))
+    found = base.mark_point(filled=True, size=30).encode(
+        x=x, y="measured:Q", color=colour("setting:N", "setting")
+    )
     chart = (closed + found + rule_at(0)).properties(width=WIDTH, height=HEIGHT)
     return finish(
-        chart, "Fixed points on the manifold", "ticks: closed form; points: automatic differentiation; below 0 attracts"
+        chart,
+        "Fixed points on the manifold",
+        "ticks: closed form; points: automatic differentiation; below 0 attracts",
     )
 
 
 def phase_portrait(evidence: xr.Dataset) -> Any:
     """The paper's Figure 5: field, fixed points by type, the stable curve of the saddle, the basins."""
     one = evidence.isel(cell=0)
-    frame = one[["kappa", "nu", "velocity_kappa", "velocity_nu", "ends_up", "arrived"]].to_dataframe().reset_index()
+    frame = (
+        one[["kappa", "nu", "velocity_kappa", "velocity_nu", "ends_up", "arrived"]]
+        .to_dataframe()
+        .reset_index()
+    )
     frame["basin"] = np.where(frame["ends_up"], "(1, 1)", "(−1, −1)")
     few = frame.iloc[:: max(1, len(frame) // 250)].copy()
     speed = np.hypot(few["velocity_kappa"], few["velocity_nu"])
@@ -47,7 +55,10 @@ def phase_portrait(evidence: xr.Dataset) -> Any:
     few["speed"] = speed
     few = few[["kappa", "nu", "angle", "speed"]].round(4)
     square = alt.Scale(domain=[-1, 1])
-    x, y = alt.X("kappa:Q", title="κ = ⟨k, k*⟩", scale=square), alt.Y("nu:Q", title="ν = ⟨v, v*⟩", scale=square)
+    x, y = (
+        alt.X("kappa:Q", title="κ = ⟨k, k*⟩", scale=square),
+        alt.Y("nu:Q", title="ν = ⟨v, v*⟩", scale=square),
+    )
     basins = (
         alt.Chart(frame.iloc[:: max(1, len(frame) // 500)][["kappa", "nu", "basin"]].round(4))
         .mark_circle(size=150, opacity=0.25)
@@ -79,24 +90,42 @@ def phase_portrait(evidence: xr.Dataset) -> Any:
     marks = (
         alt.Chart(points)
         .mark_point(filled=True, size=160, stroke="white")
-        .encode(x=x, y=y, shape=alt.Shape("type:N", title="fixed point"), color=alt.value(PALETTE[2]))
+        .encode(
+            x=x, y=y, shape=alt.Shape("type:N", title="fixed point"), color=alt.value(PALETTE[2])
+        )
     )
     chart = (basins + arrows + line + marks).properties(width=420, height=420)
-    return finish(chart, "The flow on the manifold", "line: the stable curve of the saddle, which separates the basins")
+    return finish(
+        chart,
+        "The flow on the manifold",
+        "line: the stable curve of the saddle, which separates the basins",
+    )
 
 
-def _curves(frame: pd.DataFrame, x: str, y: str, by: str, titles: tuple[str, str, str], log: bool = True) -> alt.Chart:
+def _curves(
+    frame: pd.DataFrame, x: str, y: str, by: str, titles: tuple[str, str, str], log: bool = True
+) -> alt.Chart:
     scale = alt.Scale(type="log") if log else alt.Scale()
-    return alt.Chart(frame).mark_line(point=alt.OverlayMarkDef(size=18)).encode(
-        x=alt.X(f"{x}:Q", title=titles[0], scale=scale, axis=alt.Axis(format="~g")), y=alt.Y(f"{y}:Q", title=titles[1]), color=colour(f"{by}:N", titles[2])
-    )  # fmt: skip
+    return (
+        alt.Chart(frame)
+        .mark_line(point=alt.OverlayMarkDef(size=18))
+        .encode(
+            x=alt.X(f"{x}:Q", title=titles[0], scale=scale, axis=alt.Axis(format="~g")),
+            y=alt.Y(f"{y}:Q", title=titles[1]),
+            color=colour(f"{by}:N", titles[2]),
+        )
+    )
 
 
 def transverse_spectrum(evidence: xr.Dataset) -> Any:
     frame = table(evidence.isel(row=0), "rate")
-    chart = _curves(frame, "lam", "rate", "place", ("λ", "slowest decay off the manifold", "(κ, ν)"))
+    chart = _curves(
+        frame, "lam", "rate", "place", ("λ", "slowest decay off the manifold", "(κ, ν)")
+    )
     return finish(
-        (chart + rule_at(0, "below this the manifold repels")).properties(width=WIDTH, height=HEIGHT),
+        (chart + rule_at(0, "below this the manifold repels")).properties(
+            width=WIDTH, height=HEIGHT
+        ),
         "Stability across the manifold",
     )
 
@@ -109,8 +138,14 @@ def critical_sharpness(evidence: xr.Dataset) -> Any:
     closed = base.mark_tick(thickness=2, size=18, color=THEORY).encode(
         x=alt.X("predicted:Q", title="critical λ", scale=alt.Scale(zero=False)), y=y
     )
-    found = base.mark_point(filled=True, size=45).encode(x="measured:Q", y=y, color=alt.value(PALETTE[0]))
-    limit = alt.Chart(alt.Data(values=[{"x": 3**0.5 / 2}])).mark_rule(strokeDash=[5, 4], color=THEORY).encode(x="x:Q")
+    found = base.mark_point(filled=True, size=45).encode(
+        x="measured:Q", y=y, color=alt.value(PALETTE[0])
+    )
+    limit = (
+        alt.Chart(alt.Data(values=[{"x": 3**0.5 / 2}]))
+        .mark_rule(strokeDash=[5, 4], color=THEORY)
+        .encode(x="x:Q")
+    )
     return finish(
         (closed + found + limit).properties(width=WIDTH, height=200),
         "Where the oracle stops to attract",
@@ -120,15 +155,23 @@ def critical_sharpness(evidence: xr.Dataset) -> Any:
 
 def swapped_positions(evidence: xr.Dataset) -> Any:
     return agreement(
-        greek(evidence, "overlap"), "The swapped attractor: formula and end of descent", "overlap", "overlap", "overlap"
+        greek(evidence, "overlap"),
+        "The swapped attractor: formula and end of descent",
+        "overlap",
+        "overlap",
+        "overlap",
     )
 
 
 def swapped_spectrum(evidence: xr.Dataset) -> Any:
     frame = table(evidence, "lower", "sharpness")
-    chart = _curves(frame, "sharpness", "lower", "dim", ("λ", "largest real part of the spectrum", "d"))
+    chart = _curves(
+        frame, "sharpness", "lower", "dim", ("λ", "largest real part of the spectrum", "d")
+    )
     return finish(
-        (chart + rule_at(0, "above this it would be unstable")).properties(width=WIDTH, height=HEIGHT),
+        (chart + rule_at(0, "above this it would be unstable")).properties(
+            width=WIDTH, height=HEIGHT
+        ),
         "The swapped point is a minimum",
     )
 
@@ -140,7 +183,12 @@ def swapped_risks(evidence: xr.Dataset) -> Any:
     lines = (
         alt.Chart(frame)
         .mark_line()
-        .encode(x=x, y=y, color=colour("solution:N", "solution"), strokeDash=alt.StrokeDash("dim:N", title="d"))
+        .encode(
+            x=x,
+            y=y,
+            color=colour("solution:N", "solution"),
+            strokeDash=alt.StrokeDash("dim:N", title="d"),
+        )
     )
     places = table(evidence, "lower", "upper")
     dots = (
@@ -158,7 +206,12 @@ def swapped_risks(evidence: xr.Dataset) -> Any:
 def corner_rates(evidence: xr.Dataset) -> Any:
     frame = table(evidence, "predicted", "measured")
     x = alt.X("lam:Q", title="λ", scale=alt.Scale(type="log"), axis=alt.Axis(format="~g"))
-    y = alt.Y("predicted:Q", title="rate of 1 − κ", scale=alt.Scale(type="log"), axis=alt.Axis(format=".0e"))
+    y = alt.Y(
+        "predicted:Q",
+        title="rate of 1 − κ",
+        scale=alt.Scale(type="log"),
+        axis=alt.Axis(format=".0e"),
+    )
     base = alt.Chart(frame)
     chart = base.mark_line(color=THEORY).encode(x=x, y=y) + base.mark_point(
         filled=True, size=45, color=PALETTE[0]
@@ -172,9 +225,15 @@ def corner_rates(evidence: xr.Dataset) -> Any:
 
 def flips(evidence: xr.Dataset) -> Any:
     frame = evidence["rho_path"].isel(cell=0).to_dataframe().reset_index()
-    chart = alt.Chart(frame).mark_line(point=alt.OverlayMarkDef(size=14)).encode(
-        x=alt.X("step:Q", title="step", scale=alt.Scale(zero=False)), y=alt.Y("rho_path:Q", title="ρ = ⟨k, v⟩"), color=colour("run:N", "run")
-    )  # fmt: skip
+    chart = (
+        alt.Chart(frame)
+        .mark_line(point=alt.OverlayMarkDef(size=14))
+        .encode(
+            x=alt.X("step:Q", title="step", scale=alt.Scale(zero=False)),
+            y=alt.Y("rho_path:Q", title="ρ = ⟨k, v⟩"),
+            color=colour("run:N", "run"),
+        )
+    )
     return finish(
         chart.properties(width=WIDTH, height=HEIGHT),
         "Two states in turn",
@@ -186,17 +245,28 @@ def flow_limit(evidence: xr.Dataset) -> Any:
     frame = table(evidence, "x", "measured")
     frame["first order"] = frame["measured"].iloc[-1] * frame["x"] / frame["x"].iloc[-1]
     x = alt.X("x:Q", title="step size α", scale=alt.Scale(type="log"), axis=alt.Axis(format=".0e"))
-    y = alt.Y("first order:Q", title="distance to the flow", scale=alt.Scale(type="log"), axis=alt.Axis(format=".0e"))
+    y = alt.Y(
+        "first order:Q",
+        title="distance to the flow",
+        scale=alt.Scale(type="log"),
+        axis=alt.Axis(format=".0e"),
+    )
     base = alt.Chart(frame)
     chart = base.mark_line(color=THEORY, strokeDash=[5, 4]).encode(x=x, y=y) + base.mark_point(
         filled=True, size=45, color=PALETTE[0]
     ).encode(x=x, y="measured:Q")
-    return finish(chart.properties(width=WIDTH, height=HEIGHT), "Descent follows the flow", "dashed: proportional to α")
+    return finish(
+        chart.properties(width=WIDTH, height=HEIGHT),
+        "Descent follows the flow",
+        "dashed: proportional to α",
+    )
 
 
 def failure_shares(evidence: xr.Dataset) -> Any:
     frame = table(evidence, "lower", "upper", "error")
-    frame["pair"] = [f"λ={r.than_lam:g}, d={r.than_dim} → λ={r.lam:g}, d={r.dim}" for r in frame.itertuples()]
+    frame["pair"] = [
+        f"λ={r.than_lam:g}, d={r.than_dim} → λ={r.lam:g}, d={r.dim}" for r in frame.itertuples()
+    ]
     y = alt.Y("pair:N", title=None, sort=None, axis=alt.Axis(labelLimit=240))
     base = alt.Chart(frame)
     line = base.mark_rule(strokeWidth=3, color="#ccc").encode(
@@ -205,12 +275,21 @@ def failure_shares(evidence: xr.Dataset) -> Any:
     ends = base.transform_fold(["upper", "lower"], as_=["side", "share"]).transform_calculate(
         end="datum.side == 'upper' ? 'left of the arrow' : 'right of it'"
     )
-    dots = ends.mark_point(filled=True, size=70).encode(y=y, x="share:Q", color=colour("end:N", None))
-    return finish((line + dots).properties(width=WIDTH, height=150), "Failures fall with sharpness and with dimension")
+    dots = ends.mark_point(filled=True, size=70).encode(
+        y=y, x="share:Q", color=colour("end:N", None)
+    )
+    return finish(
+        (line + dots).properties(width=WIDTH, height=150),
+        "Failures fall with sharpness and with dimension",
+    )
 
 
 def basin_shares(evidence: xr.Dataset) -> Any:
-    names = {"measured": "starts on the sphere", "predicted": "Gaussian overlaps", "leading_order": "leading order"}
+    names = {
+        "measured": "starts on the sphere",
+        "predicted": "Gaussian overlaps",
+        "leading_order": "leading order",
+    }
     frame = table(evidence, *names).rename(columns=names)
     base = alt.Chart(frame).transform_fold(list(names.values()), as_=["what", "share"])
     chart = base.mark_point(filled=True, size=70).encode(
@@ -227,12 +306,21 @@ def basin_shares(evidence: xr.Dataset) -> Any:
 
 
 def basin_diagram(evidence: xr.Dataset) -> Any:
-    ends = {"oracle": "oracle", "swapped": "swapped", "sliding": "on its way", "neither": "none of these"}
+    ends = {
+        "oracle": "oracle",
+        "swapped": "swapped",
+        "sliding": "on its way",
+        "neither": "none of these",
+    }
     left = ~(evidence["oracle"] | evidence["swapped"])
     rest = {"sliding": left & evidence["sliding"], "neither": left & ~evidence["sliding"]}
     evidence = evidence.assign(rest)
     shares = evidence[list(ends)].mean("repeat").rename(ends)
-    frame = shares.to_dataframe().reset_index().melt(["dim", "lam"], list(ends.values()), "end", "share")
+    frame = (
+        shares.to_dataframe()
+        .reset_index()
+        .melt(["dim", "lam"], list(ends.values()), "end", "share")
+    )
     bars = (
         alt.Chart(frame)
         .mark_bar()
@@ -260,11 +348,18 @@ def basin_diagram(evidence: xr.Dataset) -> Any:
     )
     eta = np.geomspace(float(starts["eta_start"].min()), float(starts["eta_start"].max()), 40)
     race = pd.DataFrame({"eta_start": eta, "nu_start": eta ** float(one["race"])})
-    line = alt.Chart(race).mark_line(color=THEORY, strokeDash=[5, 4], clip=True).encode(x="nu_start:Q", y="eta_start:Q")
+    line = (
+        alt.Chart(race)
+        .mark_line(color=THEORY, strokeDash=[5, 4], clip=True)
+        .encode(x="nu_start:Q", y="eta_start:Q")
+    )
     below = (line + dots).properties(
-        width=360, height=240, title=alt.TitleParams(
-            f"d = {int(one['dim'])}, λ = {float(one['lam']):g}: which starts end where", fontSize=12,
+        width=360,
+        height=240,
+        title=alt.TitleParams(
+            f"d = {int(one['dim'])}, λ = {float(one['lam']):g}: which starts end where",
+            fontSize=12,
             subtitle="dashed: |ν| = |η|ʳ, the race from the origin to leading order",
-        )
-    )  # fmt: skip
+        ),
+    )
     return finish(alt.vconcat(bars, below), "Where descent at a constant sharpness ends")

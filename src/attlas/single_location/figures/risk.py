@@ -22,7 +22,10 @@ from attlas.drawing import (
 def zeta_curves(evidence: xr.Dataset) -> Any:
     theory = table(evidence, "predicted", "t", "s")
     points = table(evidence.sel(route="simulation"), "measured", "error", "t", "s", rows=400)
-    points["low"], points["high"] = points["measured"] - 2 * points["error"], points["measured"] + 2 * points["error"]
+    points["low"], points["high"] = (
+        points["measured"] - 2 * points["error"],
+        points["measured"] + 2 * points["error"],
+    )
     x, y = alt.X("t:Q", title="t"), alt.Y("predicted:Q", title="ζ(t, s)")
     hue = colour("s:N", "s")
     curves = alt.Chart(theory).mark_line(interpolate="monotone").encode(x=x, y=y, color=hue)
@@ -43,7 +46,9 @@ def _route_curves(evidence: xr.Dataset, y: str) -> alt.LayerChart:
     hue = colour("spread:N", "s")
     x = alt.X("t:Q", title="t")
     base = alt.Chart(frame)
-    curves = base.mark_line(interpolate="monotone").encode(x=x, y=alt.Y("predicted:Q", title=y), color=hue)
+    curves = base.mark_line(interpolate="monotone").encode(
+        x=x, y=alt.Y("predicted:Q", title=y), color=hue
+    )
     return curves + base.mark_point(filled=True, size=14).encode(x=x, y="measured:Q", color=hue)
 
 
@@ -52,12 +57,20 @@ def zeta_derivative_curves(evidence: xr.Dataset) -> Any:
         _route_curves(evidence.sel(order=order), name).properties(width=250, height=230)
         for order, name in ((1, "∂ζ/∂t"), (2, "∂²ζ/∂t²"), (3, "∂³ζ/∂t³"))
     ]
-    return finish(alt.hconcat(*panels), "Derivatives of zeta", "lines: closed form; points: automatic differentiation")
+    return finish(
+        alt.hconcat(*panels),
+        "Derivatives of zeta",
+        "lines: closed form; points: automatic differentiation",
+    )
 
 
 def heat_curves(evidence: xr.Dataset) -> Any:
     chart = _route_curves(evidence, "∂ζ/∂s").properties(width=WIDTH, height=HEIGHT)
-    return finish(chart, "The heat equation of zeta", "lines: s ∂²ζ/∂t²; points: ∂ζ/∂s by automatic differentiation")
+    return finish(
+        chart,
+        "The heat equation of zeta",
+        "lines: s ∂²ζ/∂t²; points: ∂ζ/∂s by automatic differentiation",
+    )
 
 
 def risk_agreement(evidence: xr.Dataset) -> Any:
@@ -70,7 +83,11 @@ def symmetry_agreement(evidence: xr.Dataset) -> Any:
 
 def gradient_agreement(evidence: xr.Dataset) -> Any:
     return agreement(
-        greek(evidence, "overlap"), "Gradient of the risk", "overlap", "partial derivative in", "derivative"
+        greek(evidence, "overlap"),
+        "Gradient of the risk",
+        "overlap",
+        "partial derivative in",
+        "derivative",
     )
 
 
@@ -79,12 +96,19 @@ def quantile_agreement(evidence: xr.Dataset) -> Any:
     both = evidence[["sample_a", "sample_b"]].isel(cell=-1).quantile(levels, "draw")
     frame = both.to_dataframe().reset_index()
     base = alt.Chart(frame).encode(
-        x=alt.X("sample_a:Q", title="quantile, projections"), y=alt.Y("sample_b:Q", title="quantile, tokens")
+        x=alt.X("sample_a:Q", title="quantile, projections"),
+        y=alt.Y("sample_b:Q", title="quantile, tokens"),
     )
-    diagonal = alt.Chart(frame).mark_line(color=THEORY, strokeWidth=1).encode(x="sample_a:Q", y="sample_a:Q")
+    diagonal = (
+        alt.Chart(frame)
+        .mark_line(color=THEORY, strokeWidth=1)
+        .encode(x="sample_a:Q", y="sample_a:Q")
+    )
     dots = base.mark_point(filled=True, size=14).encode(color=colour("head:N", "head"))
     panels = (
-        (diagonal + dots).properties(width=220, height=180).facet(facet=alt.Facet("statistic:N", title=None), columns=2)
+        (diagonal + dots)
+        .properties(width=220, height=180)
+        .facet(facet=alt.Facet("statistic:N", title=None), columns=2)
     )
     return finish(
         panels.resolve_scale(x="independent", y="independent"),

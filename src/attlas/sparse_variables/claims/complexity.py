@@ -50,12 +50,14 @@ def planar_bound(cell: Setting) -> float:
     quick=Setting(length=(4, 16), query_norm=(1.0, 4.0), samples=48, draws=16, rings=64),
     paper=Setting(length=(4, 64), query_norm=(1.0, 4.0), samples=64, draws=64, rings=128),
     rule=Approximation(margin=0.02),
-    control=Control("no ascent: the best of the 16 starts", lambda e: e.assign(measured=e["starts"])),
+    control=Control(
+        "no ascent: the best of the 16 starts", lambda e: e.assign(measured=e["starts"])
+    ),
     figure=drawn_by(f"{FIGURES}.bounds:certificate"),
     cells=product("length", "query_norm"),
     budget="draws",
     origin="ours",
-)  # fmt: skip
+)
 def complexity_certificate(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     (cell,) = cells
     id = "sparse-variables/complexity-certificate"
@@ -88,20 +90,24 @@ def complexity_certificate(cells: Sequence[Setting], seed: int) -> xr.Dataset:
         TOKENS,
         NORM,
         DRAWS,
-        Hypothesis("samples is large enough for the bound to be below the trivial one", lambda s: float(planar_bound(s)) < 1),
+        Hypothesis(
+            "samples is large enough for the bound to be below the trivial one",
+            lambda s: float(planar_bound(s)) < 1,
+        ),
     ),
     quick=Setting(length=(4, 1536), query_norm=(0.5,), samples=2048, draws=32, rings=2),
     paper=Setting(length=(4, 64, 2048), query_norm=(0.5, 2.0), samples=4096, draws=32, rings=3),
     rule=Bound(),
     control=Control(
-        "a linear map of the concatenated sequence, of the same norm", lambda e: e.assign(measured=e["concatenated"], error=e["spread"])
+        "a linear map of the concatenated sequence, of the same norm",
+        lambda e: e.assign(measured=e["concatenated"], error=e["spread"]),
     ),
     figure=drawn_by(f"{FIGURES}.bounds:complexity_bound"),
     cells=product("length", "query_norm"),
     budget="draws",
     needs=("sparse-variables/cover-composition", "sparse-variables/linear-cover"),
     origin="our reading",
-)  # fmt: skip
+)
 def complexity_bound(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     (cell,) = cells
     tokens, signs = planar_data(cell, seed, "sparse-variables/complexity-bound")
@@ -131,14 +137,15 @@ def complexity_bound(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     paper=Setting(length=(4, 16, 64), samples=128, draws=200, rings=64),
     rule=Order(),
     control=Control(
-        "a head whose attention does not follow its scores", lambda e: e.assign(upper=e["uniform"], lower=1.5 * e["uniform"], error=e["uniform_error"])
+        "a head whose attention does not follow its scores",
+        lambda e: e.assign(upper=e["uniform"], lower=1.5 * e["uniform"], error=e["uniform_error"]),
     ),
     figure=drawn_by(f"{FIGURES}.bounds:growth_with_norms"),
     cells=together("length"),
     budget="draws",
     needs=("sparse-variables/complexity-certificate",),
     origin="our reading",
-)  # fmt: skip
+)
 def complexity_norms(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     (cell,) = cells
     tokens, signs = planar_data(cell, seed, "sparse-variables/complexity-norms")
@@ -208,18 +215,25 @@ def place_complexity(
     statement=r"At fixed norms the Rademacher complexity of heads on T random bits, each token $(v_t + e_{b_t})/\sqrt2$, grows with T by an exponent below"
     r" 0.2; $\sqrt{\ln T}$ has 0.1 there.",
     words="A longer context makes a head of given norms hardly richer.",
-    hypotheses=(Hypothesis("length >= 2", lambda s: min(s.length) >= 2, defining=True), DRAWS, NORM),
+    hypotheses=(
+        Hypothesis("length >= 2", lambda s: min(s.length) >= 2, defining=True),
+        DRAWS,
+        NORM,
+    ),
     quick=Setting(length=(16, 256), query_norm=20.0, samples=32, draws=16, starts=4, steps=80),
-    paper=Setting(length=(16, 64, 256, 1024), query_norm=20.0, samples=64, draws=32, starts=4, steps=80),
+    paper=Setting(
+        length=(16, 64, 256, 1024), query_norm=20.0, samples=64, draws=32, starts=4, steps=80
+    ),
     rule=Bound(),
     control=Control(
-        "a linear map of the concatenated sequence, whose exponent is a half", lambda e: e.assign(measured=e["concatenated_exponent"], error=e["concatenated_error"])
+        "a linear map of the concatenated sequence, whose exponent is a half",
+        lambda e: e.assign(measured=e["concatenated_exponent"], error=e["concatenated_error"]),
     ),
     figure=drawn_by(f"{FIGURES}.bounds:growth_with_length"),
     budget="draws",
     needs=("sparse-variables/complexity-bound", "sparse-variables/complexity-certificate"),
     origin="our reading",
-)  # fmt: skip
+)
 def complexity_length(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     (cell,) = cells
     id = "sparse-variables/complexity-length"
@@ -228,7 +242,9 @@ def complexity_length(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     for length in cell.length:
         bits = stream(key_for(seed, id, "bits")).integers(0, 2, (cell.samples, length))
         key = key_for(seed, id, "starts")
-        heads.append(mean_of(place_complexity(bits, signs, cell.query_norm, key, cell.starts, cell.steps)))
+        heads.append(
+            mean_of(place_complexity(bits, signs, cell.query_norm, key, cell.starts, cell.steps))
+        )
         # Bits as tokens of length one: the part that all sequences share is fitted by nobody.
         maps.append(mean_of(concatenated_complexity((2.0 * bits - 1)[..., None], signs)))
     exponent, error = exponent_of(cell.length, heads)
@@ -250,6 +266,8 @@ def complexity_length(cells: Sequence[Setting], seed: int) -> xr.Dataset:
 
 
 def exponent_of(lengths: Sequence[int], estimates: Sequence[Any]) -> tuple[float, float]:
-    mean, error = (np.array([getattr(x, name) for x in estimates], float) for name in ("mean", "error"))
+    mean, error = (
+        np.array([getattr(x, name) for x in estimates], float) for name in ("mean", "error")
+    )
     slope, spread = log_slope(np.asarray(lengths, float), mean, error)
     return float(slope), float(spread)

@@ -25,7 +25,10 @@ from attlas.sparse_variables.task import SparseBoolean
 from attlas.statistics import Agreement, Convergence, Order
 
 STEPS = (
-    Hypothesis("sharpness >= 1.1: below it levels are so near that rounding shows", lambda s: s.sharpness >= 1.1),
+    Hypothesis(
+        "sharpness >= 1.1: below it levels are so near that rounding shows",
+        lambda s: s.sharpness >= 1.1,
+    ),
     Hypothesis("sparsity <= 10: beyond it rounding shows", lambda s: s.sparsity <= 10),
 )
 ROOM = Hypothesis("length > sparsity", lambda s: s.length > s.sparsity, defining=True)
@@ -34,13 +37,18 @@ SIZES = Setting(length=(20, 100, 500), sparsity=(2, 3, 5), sharpness=2.0)
 PAPER_SIZES = SIZES.replace(**GROWTH)
 
 
-def drawn(cell: Setting, seed: int, id: str, function: str | tuple[int, ...] | None) -> SparseBoolean:
+def drawn(
+    cell: Setting, seed: int, id: str, function: str | tuple[int, ...] | None
+) -> SparseBoolean:
     return SparseBoolean.random(key_for(seed, id, "support"), cell.length, cell.sparsity, function)
 
 
 def embeddings(length: int, seed: int) -> dict[str, Embedding]:
     """An orthonormal basis, and random directions of a dimension that grows like the logarithm of the length."""
-    return {"orthonormal": Orthonormal(length), "random": RandomDirections(length, int(24 * np.log(length)) + 64, seed)}
+    return {
+        "orthonormal": Orthonormal(length),
+        "random": RandomDirections(length, int(24 * np.log(length)) + 64, seed),
+    }
 
 
 # --- thresholds ----------------------------------------------------------------------------------------------------
@@ -64,14 +72,16 @@ def embeddings(length: int, seed: int) -> dict[str, Embedding]:
     figure=drawn_by(f"{FIGURES}.functions:threshold_levels"),
     cells=together("length", "sparsity"),
     origin="our reading",
-)  # fmt: skip
+)
 def threshold_margin(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     (cell,) = cells
     functions, kinds = ("and", "or", "majority"), embeddings(cell.length, seed)
     built = [
         [
             threshold_head(
-                drawn(cell, seed, "sparse-variables/threshold-margin", f), sharpness=cell.sharpness, embedding=e
+                drawn(cell, seed, "sparse-variables/threshold-margin", f),
+                sharpness=cell.sharpness,
+                embedding=e,
             )
             for e in kinds.values()
         ]
@@ -108,12 +118,16 @@ def threshold_margin(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     quick=Setting(length=(20, 100, 500, 100_000), sparsity=(2, 3, 5, 3), sharpness=1.01),
     paper=Setting(length=(20, 100, 500, 500, 100_000), sparsity=(2, 3, 5, 8, 3), sharpness=1.001),
     rule=Order(),
-    control=Control("just below: c in place of 1/c", lambda s: s.replace(sharpness=1 / s.sharpness), on="setting"),
+    control=Control(
+        "just below: c in place of 1/c",
+        lambda s: s.replace(sharpness=1 / s.sharpness),
+        on="setting",
+    ),
     figure=drawn_by(f"{FIGURES}.functions:tight_margins"),
     cells=together("length", "sparsity"),
     needs=("sparse-variables/threshold-margin",),
     origin="ours",
-)  # fmt: skip
+)
 def threshold_tight(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     (cell,) = cells
     task = drawn(cell, seed, "sparse-variables/threshold-tight", "majority")
@@ -141,12 +155,14 @@ def threshold_tight(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     quick=SIZES.replace(sparsity=(2, 3, 5)),
     paper=PAPER_SIZES,
     rule=Agreement(rounding=1e-10),
-    control=Control("the bits move and the head does not", lambda e: e.assign(measured=e["unmoved"])),
+    control=Control(
+        "the bits move and the head does not", lambda e: e.assign(measured=e["unmoved"])
+    ),
     figure=drawn_by(f"{FIGURES}.functions:permutation_agreement"),
     cells=together("length", "sparsity"),
     needs=("sparse-variables/threshold-margin",),
     origin="our reading",
-)  # fmt: skip
+)
 def position_free(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     (cell,) = cells
     id = "sparse-variables/position-free"
@@ -175,7 +191,11 @@ def position_free(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     statement=r"With embeddings drawn uniformly from the sphere of dimension $4s\ln T$, s = 3, the threshold head exists, with the same margin, in more than"
     r" 90 % of draws.",
     words="Places need no directions of their own: a dimension that grows with the logarithm of their number suffices.",
-    hypotheses=(ROOM, Hypothesis("ratio > 0", lambda s: s.ratio > 0, defining=True), Hypothesis("ratio >= 4", lambda s: s.ratio >= 4)),
+    hypotheses=(
+        ROOM,
+        Hypothesis("ratio > 0", lambda s: s.ratio > 0, defining=True),
+        Hypothesis("ratio >= 4", lambda s: s.ratio >= 4),
+    ),
     quick=Setting(length=(50, 300, 1000), sparsity=3, ratio=4.0, repeats=200),
     paper=Setting(length=(50, 500, 5000, 30_000), sparsity=3, ratio=4.0, repeats=200),
     rule=Convergence(share=0.9),
@@ -185,7 +205,7 @@ def position_free(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     budget="repeats",
     needs=("sparse-variables/threshold-margin",),
     origin="our reading",
-)  # fmt: skip
+)
 def random_directions(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     (cell,) = cells
     task = drawn(cell, seed, "sparse-variables/random-directions", "and")
@@ -193,8 +213,12 @@ def random_directions(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     margins, norms = np.full(cell.repeats, -1.0), np.full(cell.repeats, np.nan)
     for r in range(cell.repeats):
         try:
-            head = threshold_head(task, embedding=RandomDirections(cell.length, dim, seed * 1_000_003 + r))
-        except InputError:  # an irrelevant place is nearer than the relevant ones: there is no such head
+            head = threshold_head(
+                task, embedding=RandomDirections(cell.length, dim, seed * 1_000_003 + r)
+            )
+        except (
+            InputError
+        ):  # an irrelevant place is nearer than the relevant ones: there is no such head
             continue
         margins[r], norms[r] = head.worst_margin(), head.score_norm
     axes = ("cell", "repeat")
@@ -223,21 +247,28 @@ def head_margin(sparsity: int, sharpness: float = 2.0) -> float:
     quick=Setting(length=(20, 100, 500), sparsity=(2, 3, 8), sharpness=4.0),
     paper=Setting(length=(20, 100, 500, 500, 100_000), sparsity=(2, 3, 8, 12, 3), sharpness=4.0),
     rule=Agreement(rounding=1e-9),
-    control=Control("the margin of the threshold head in its place", lambda e: e.assign(predicted=e["threshold"])),
+    control=Control(
+        "the margin of the threshold head in its place",
+        lambda e: e.assign(predicted=e["threshold"]),
+    ),
     figure=drawn_by(f"{FIGURES}.functions:sink_margins"),
     cells=together("length", "sparsity"),
     needs=("sparse-variables/threshold-margin",),
     origin="ours",
-)  # fmt: skip
+)
 def sink_margin(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     (cell,) = cells
     functions = ("and", "or")
     heads = [
-        sink_head(drawn(cell, seed, "sparse-variables/sink-margin", f), sharpness=cell.sharpness) for f in functions
+        sink_head(drawn(cell, seed, "sparse-variables/sink-margin", f), sharpness=cell.sharpness)
+        for f in functions
     ]
     return xr.Dataset(
         {
-            "predicted": (("cell", "function"), [[(cell.sharpness - 1) / (cell.sharpness + 1)] * 2]),
+            "predicted": (
+                ("cell", "function"),
+                [[(cell.sharpness - 1) / (cell.sharpness + 1)] * 2],
+            ),
             "measured": (("cell", "function"), [[head.worst_margin() for head in heads]]),
             "threshold": ("cell", [head_margin(cell.sparsity, cell.sharpness)]),
             "error": 0.0,
@@ -259,7 +290,9 @@ def off_by(head: Construction, share: float) -> Construction:
 
 def offsets(head: Construction) -> np.ndarray:
     """Scores of the relevant places relative to the first."""
-    products = head.embedding.products(head.task.support, head.score[:, None])[list(head.task.support), 0]
+    products = head.embedding.products(head.task.support, head.score[:, None])[
+        list(head.task.support), 0
+    ]
     return products - products[0]
 
 
@@ -289,12 +322,14 @@ def staircase_evidence(heads: Sequence[Construction]) -> xr.Dataset:
     quick=SIZES,
     paper=PAPER_SIZES,
     rule=Agreement(rounding=1e-9),
-    control=Control("corners of the staircase 5 % of a level too low", lambda e: e.assign(measured=e["shifted"])),
+    control=Control(
+        "corners of the staircase 5 % of a level too low", lambda e: e.assign(measured=e["shifted"])
+    ),
     figure=drawn_by(f"{FIGURES}.functions:symmetric_norms"),
     cells=together("length", "sparsity"),
     needs=("sparse-variables/threshold-margin",),
     origin="our reading",
-)  # fmt: skip
+)
 def symmetric_exact(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     (cell,) = cells
     id = "sparse-variables/symmetric-exact"
@@ -305,7 +340,11 @@ def symmetric_exact(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     other = replace(parity, function=tuple(coins[ones].tolist()))
     kinds = embeddings(cell.length, seed).values()
     return staircase_evidence(
-        [symmetric_head(task, sharpness=cell.sharpness, embedding=e) for e in kinds for task in (parity, other)]
+        [
+            symmetric_head(task, sharpness=cell.sharpness, embedding=e)
+            for e in kinds
+            for task in (parity, other)
+        ]
     )
 
 
@@ -320,12 +359,14 @@ def symmetric_exact(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     quick=SIZES,
     paper=PAPER_SIZES.replace(sparsity=(2, 3, 5, 7, 3)),
     rule=Agreement(rounding=1e-9),
-    control=Control("corners of the staircase 5 % of a level too low", lambda e: e.assign(measured=e["shifted"])),
+    control=Control(
+        "corners of the staircase 5 % of a level too low", lambda e: e.assign(measured=e["shifted"])
+    ),
     figure=drawn_by(f"{FIGURES}.functions:table_norms"),
     cells=together("length", "sparsity"),
     needs=("sparse-variables/symmetric-exact",),
     origin="our reading",
-)  # fmt: skip
+)
 def table_exact(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     (cell,) = cells
     tasks = []
@@ -351,12 +392,19 @@ def table_exact(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     quick=Setting(length=(20, 60, 60), sparsity=(2, 3, 5), sharpness=2.0),
     paper=Setting(length=(20, 100, 500, 500), sparsity=(2, 3, 5, 8), sharpness=2.0),
     rule=Agreement(rounding=1e-10),
-    control=Control("tokens not scaled to unit length: a root of two in the scores", lambda e: e.assign(predicted=e["predicted"] * np.sqrt(2))),
+    control=Control(
+        "tokens not scaled to unit length: a root of two in the scores",
+        lambda e: e.assign(predicted=e["predicted"] * np.sqrt(2)),
+    ),
     figure=drawn_by(f"{FIGURES}.functions:norm_agreement"),
     cells=together("length", "sparsity"),
-    needs=("sparse-variables/symmetric-exact", "sparse-variables/sink-margin", "sparse-variables/table-exact"),
+    needs=(
+        "sparse-variables/symmetric-exact",
+        "sparse-variables/sink-margin",
+        "sparse-variables/table-exact",
+    ),
     origin="our reading",
-)  # fmt: skip
+)
 def construction_norms(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     (cell,) = cells
     id = "sparse-variables/construction-norms"
@@ -367,7 +415,10 @@ def construction_norms(cells: Sequence[Setting], seed: int) -> xr.Dataset:
         "parity": symmetric_head(drawn(cell, seed, id, "parity"), sharpness=c),
         "table": table_head(drawn(cell, seed, id, "parity"), sharpness=c),
     }
-    norms = {name: head_norms(m.block.head, m.context) for name, m in ((n, h.module()) for n, h in heads.items())}  # type: ignore[attr-defined]
+    norms = {
+        name: head_norms(m.block.head, m.context)
+        for name, m in ((n, h.module()) for n, h in heads.items())
+    }  # type: ignore[attr-defined]
     beta = np.log(c * (t - s))
     predicted = {
         "threshold": np.sqrt(2 * s) * beta,
@@ -376,7 +427,9 @@ def construction_norms(cells: Sequence[Setting], seed: int) -> xr.Dataset:
         "table": np.sqrt(2) * np.linalg.norm(beta + np.arange(s) * np.log(2)),
         "parity, read-out": np.sqrt(1 + 8 * s * ((s * c + 1) / (c - 1)) ** 2),
     }
-    measured = {name: n.score for name, n in norms.items()} | {"parity, read-out": norms["parity"].out}
+    measured = {name: n.score for name, n in norms.items()} | {
+        "parity, read-out": norms["parity"].out
+    }
     axes = ("cell", "norm")
     return xr.Dataset(
         {

@@ -28,12 +28,15 @@ DISTANCE = Hypothesis("0 < eps < 1", lambda s: 0 < s.eps < 1, defining=True)
     quick=Setting(terms=(2, 3, 6), points=12),
     paper=Setting(terms=(2, 3, 6, 13), points=32),
     rule=Agreement(rounding=1e-9),
-    control=Control("the distance is shared in proportion to the sizes themselves", lambda e: e.assign(predicted=e["proportional"])),
+    control=Control(
+        "the distance is shared in proportion to the sizes themselves",
+        lambda e: e.assign(predicted=e["proportional"]),
+    ),
     figure=drawn_by(f"{FIGURES}.bounds:split_agreement"),
     cells=together("terms"),
     budget="points",
     origin="our reading",
-)  # fmt: skip
+)
 def split_by_search(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     (cell,) = cells
     key = key_for(seed, "sparse-variables/best-split", "sizes")
@@ -59,7 +62,9 @@ def searched_split(sizes: Float[np.ndarray, " k"]) -> float:
         terms = (sizes / shares) ** 2 / sizes.max() ** 2
         return float(np.log(terms.sum())), 2 * (shares - terms / terms.sum())
 
-    best = scipy.optimize.minimize(total, np.zeros(len(sizes)), jac=True, method="BFGS", options={"gtol": 1e-12})
+    best = scipy.optimize.minimize(
+        total, np.zeros(len(sizes)), jac=True, method="BFGS", options={"gtol": 1e-12}
+    )
     return float(np.exp(best.fun) * sizes.max() ** 2)
 
 
@@ -82,7 +87,7 @@ def searched_split(sizes: Float[np.ndarray, " k"]) -> float:
     cells=together("eps"),
     budget="members",
     origin="our reading",
-)  # fmt: skip
+)
 def linear_cover(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     (cell,) = cells
     key = key_for(seed, "sparse-variables/linear-cover", "members")
@@ -93,7 +98,15 @@ def linear_cover(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     axes = ("cell", "class")
     return xr.Dataset(
         {
-            "bound": (axes, [[linear_entropy(1, cell.eps, cell.points, 2), linear_entropy(1, cell.eps, cell.points)]]),
+            "bound": (
+                axes,
+                [
+                    [
+                        linear_entropy(1, cell.eps, cell.points, 2),
+                        linear_entropy(1, cell.eps, cell.points),
+                    ]
+                ],
+            ),
             "measured": (axes, [[math.log(found), sparse_packing(1.0, cell.eps, cell.points)]]),
             "longer": (axes, [[math.log(longer), sparse_packing(10.0, cell.eps, cell.points)]]),
             "error": 0.0,
@@ -143,13 +156,15 @@ def sparse_packing(size: float, eps: float, points: int) -> float:
     quick=Setting(eps=(0.3, 0.5), length=6, samples=24, members=1500),
     paper=Setting(eps=(0.2, 0.3, 0.5), length=12, samples=64, members=6000),
     rule=Bound(),
-    control=Control("scores covered four times as coarsely", lambda e: e.assign(measured=e["coarse"])),
+    control=Control(
+        "scores covered four times as coarsely", lambda e: e.assign(measured=e["coarse"])
+    ),
     figure=drawn_by(f"{FIGURES}.bounds:composed_covers"),
     cells=product("eps"),
     budget="members",
     needs=("sparse-variables/head-lipschitz", "sparse-variables/best-split"),
     origin="our reading",
-)  # fmt: skip
+)
 def cover_composition(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     (cell,) = cells
     id = "sparse-variables/cover-composition"
@@ -166,7 +181,9 @@ def cover_composition(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     found = []
     for width in (fine, coarse):
         members = np.concatenate([u, corners(scores, width)])
-        partner = np.resize(np.concatenate([v, corners(values, (1 - alpha) * cell.eps)]), (len(members), 2))
+        partner = np.resize(
+            np.concatenate([v, corners(values, (1 - alpha) * cell.eps)]), (len(members), 2)
+        )
         found.append(worst_distance(tokens, members, partner, net(scores, width), value_net))
     size = math.log(len(net(scores, fine))) + math.log(len(value_net))
     bound = linear_entropy(scores * values, alpha * cell.eps, 1, 2) + linear_entropy(
@@ -207,13 +224,20 @@ def corners(radius: float, distance: float) -> Float[np.ndarray, "n 2"]:
     return grid[np.linalg.norm(grid, axis=1) <= radius]
 
 
-def worst_distance(tokens: np.ndarray, u: np.ndarray, v: np.ndarray, scores: np.ndarray, values: np.ndarray) -> float:
+def worst_distance(
+    tokens: np.ndarray, u: np.ndarray, v: np.ndarray, scores: np.ndarray, values: np.ndarray
+) -> float:
     """The largest distance of a member (u, v) from the nearest of the heads with centres `scores` x `values`.
 
     Only centres of scores near u are looked at: others could only make the distance smaller, so that the result is from above.
     """
     of_centres, of_members = (
-        np.einsum("kmn,mnd->kmd", special.softmax(np.einsum("mnd,kd->kmn", tokens, w), axis=-1), tokens, optimize=True)
+        np.einsum(
+            "kmn,mnd->kmd",
+            special.softmax(np.einsum("mnd,kd->kmn", tokens, w), axis=-1),
+            tokens,
+            optimize=True,
+        )
         for w in (scores, u)
     )
     near = np.argsort(((u[:, None] - scores) ** 2).sum(-1), 1)[:, :16]

@@ -35,27 +35,66 @@ FILLINGS = 64
     words="Below the threshold the training set is learnt as well as above it, but not the function.",
     hypotheses=(
         Hypothesis("repeats >= 8", lambda s: s.repeats >= 8, defining=True),
-        Hypothesis("samples are two different numbers", lambda s: len(set(s.samples)) == 2, defining=True),
-        Hypothesis(f"recipe is one of {', '.join(RECIPES)}", lambda s: set(s.recipe) <= set(RECIPES), defining=True),
+        Hypothesis(
+            "samples are two different numbers", lambda s: len(set(s.samples)) == 2, defining=True
+        ),
+        Hypothesis(
+            f"recipe is one of {', '.join(RECIPES)}",
+            lambda s: set(s.recipe) <= set(RECIPES),
+            defining=True,
+        ),
     ),
-    quick=Setting(length=64, samples=(32, 128), recipe=("adam",), steps=150, every=25, validation=2000, repeats=16),
-    paper=Setting(length=300, samples=(50, 200), recipe=("adam", "R"), steps=200, every=25, validation=10_000, repeats=30),
+    quick=Setting(
+        length=64,
+        samples=(32, 128),
+        recipe=("adam",),
+        steps=150,
+        every=25,
+        validation=2000,
+        repeats=16,
+    ),
+    paper=Setting(
+        length=300,
+        samples=(50, 200),
+        recipe=("adam", "R"),
+        steps=200,
+        every=25,
+        validation=10_000,
+        repeats=30,
+    ),
     rule=Order(),
-    control=Control("the numbers of samples change places", lambda e: e.assign(lower=e["upper"], upper=e["lower"])),
+    control=Control(
+        "the numbers of samples change places",
+        lambda e: e.assign(lower=e["upper"], upper=e["lower"]),
+    ),
     figure=drawn_by(f"{FIGURES}.learning:accuracy_curves"),
     budget="repeats",
     needs=("sparse-variables/statistical-floor", "sparse-variables/table-form"),
     origin="our reading",
-)  # fmt: skip
+)
 def overfits_below(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     """The first recipe is judged, others are shown beside it."""
     (cell,) = cells
     id = "sparse-variables/overfits-below"
-    sets = draw_sets(key_for(seed, id, "sets"), cell.length, cell.samples, cell.repeats, validation=cell.validation)
+    sets = draw_sets(
+        key_for(seed, id, "sets"),
+        cell.length,
+        cell.samples,
+        cell.repeats,
+        validation=cell.validation,
+    )
     key = key_for(seed, id, "starts")
     found = xr.concat(
         [
-            train(sets, RECIPES[name], key=key, steps=cell.steps, every=cell.every, attention=False, curves=True)
+            train(
+                sets,
+                RECIPES[name],
+                key=key,
+                steps=cell.steps,
+                every=cell.every,
+                attention=False,
+                curves=True,
+            )
             for name in cell.recipe
         ],
         "recipe",
@@ -84,25 +123,34 @@ def overfits_below(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     r" there are none, would give $\frac{1 - p^s}{s(1 - p)} \approx 0.808$ and $p^{s-1}/s \approx 0.210$, $p = 2^{-1/s}$ the chance of a 1.",
     words="One zero among the relevant bits makes the function false, and that is the bit the head looks at.",
     hypotheses=(
-        Hypothesis("support lies within length", lambda s: max(s.support) < s.length, defining=True),
+        Hypothesis(
+            "support lies within length", lambda s: max(s.support) < s.length, defining=True
+        ),
         Hypothesis("heads divide 64", lambda s: 64 % s.heads == 0, defining=True),
     ),
     quick=Setting(length=20, samples=100, support=(2, 8, 12), heads=1, steps=200, repeats=16),
     paper=Setting(length=50, samples=300, support=(5, 20, 30), heads=1, steps=200, repeats=20),
     rule=Order(),
-    control=Control("the same attention spread over the relevant bits alike, whatever they are", lambda e: e.assign(lower=e["alike_lower"], upper=e["alike_upper"])),
+    control=Control(
+        "the same attention spread over the relevant bits alike, whatever they are",
+        lambda e: e.assign(lower=e["alike_lower"], upper=e["alike_upper"]),
+    ),
     figure=drawn_by(f"{FIGURES}.learning:attention_map"),
     budget="repeats",
     needs=("sparse-variables/table-form",),
     origin="our reading",
-)  # fmt: skip
+)
 def falsifying_zeros(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     """Of several heads, the one with the largest share of its attention on the support."""
     (cell,) = cells
     id = "sparse-variables/falsifying-zeros"
     options: dict[str, Any] = {"support": cell.support, "validation": LOOK}  # for the figure only
-    sets = draw_sets(key_for(seed, id, "sets"), cell.length, [cell.samples], cell.repeats, **options)
-    recipe = dataclasses.replace(ADAM, architecture=dataclasses.replace(ADAM.architecture, heads=cell.heads))
+    sets = draw_sets(
+        key_for(seed, id, "sets"), cell.length, [cell.samples], cell.repeats, **options
+    )
+    recipe = dataclasses.replace(
+        ADAM, architecture=dataclasses.replace(ADAM.architecture, heads=cell.heads)
+    )
     models: dict[int, Any] = {}
     train(
         sets,
@@ -151,13 +199,17 @@ def falsifying_zeros(cells: Sequence[Setting], seed: int) -> xr.Dataset:
 seen_by = jax.jit(attention_weights)
 
 
-def head_reads(model: Transformer, task: SparseBoolean, key: jax.Array) -> Float[np.ndarray, " quantity"]:
+def head_reads(
+    model: Transformer, task: SparseBoolean, key: jax.Array
+) -> Float[np.ndarray, " quantity"]:
     """The mean weight of a relevant 0, of a relevant 1 and of the support, exact over the relevant bits, averaged over fillings."""
     codes, law = patterns(task.sparsity), probabilities(task.sparsity, task.bias)
     bits = np.tile(np.asarray(draw_bits(key, FILLINGS, task.length, task.bias)), (len(codes), 1, 1))
     bits[..., task.support] = codes[:, None]
     weights = np.asarray(seen_by(model, bits.reshape(-1, task.length)))[..., list(task.support)]
-    weights = weights.reshape(len(codes), FILLINGS, *weights.shape[1:]).mean(1)  # [pattern, head, relevant]
+    weights = weights.reshape(len(codes), FILLINGS, *weights.shape[1:]).mean(
+        1
+    )  # [pattern, head, relevant]
     head = weights[:, (law @ weights.sum(-1)).argmax()]
     zero, one = ((law @ (head * (codes == b)).sum(1)) / (law @ (codes == b).sum(1)) for b in (0, 1))
     return np.array([zero, one, law @ head.sum(1)])

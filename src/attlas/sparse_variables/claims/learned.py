@@ -32,10 +32,20 @@ from attlas.sparse_variables.learned import (
 )
 from attlas.sparse_variables.task import Batch, SparseBoolean
 from attlas.sparse_variables.thresholds import LEVEL as SHARE
-from attlas.sparse_variables.training import MASS, RECIPE_R, Outcome, TrainingSets, draw_sets, first_model, train
+from attlas.sparse_variables.training import (
+    MASS,
+    RECIPE_R,
+    Outcome,
+    TrainingSets,
+    draw_sets,
+    first_model,
+    train,
+)
 from attlas.statistics import LEVEL, Approximation, Bound, Convergence, Order
 
-LINEAR = dataclasses.replace(RECIPE_R, architecture=dataclasses.replace(RECIPE_R.architecture, mlp=False))
+LINEAR = dataclasses.replace(
+    RECIPE_R, architecture=dataclasses.replace(RECIPE_R.architecture, mlp=False)
+)
 """The recipe without the MLP: a sum of linear heads."""
 
 VALIDATION = 2000
@@ -49,7 +59,9 @@ QUANTILES = (0.1, 0.5, 0.9)
 EMBEDDED = Hypothesis("length > sparsity", lambda s: s.length > s.sparsity, defining=True)
 
 
-ENOUGH = Hypothesis("samples beyond the statistical floor", lambda s: s.samples > any_and(s).floor())
+ENOUGH = Hypothesis(
+    "samples beyond the statistical floor", lambda s: s.samples > any_and(s).floor()
+)
 
 
 class Runs(NamedTuple):
@@ -77,7 +89,13 @@ class Runs(NamedTuple):
 
 
 def trained(
-    length: int, sparsity: int, samples: tuple[int, ...], trials: int, steps: int, seed: int, coins: bool = False
+    length: int,
+    sparsity: int,
+    samples: tuple[int, ...],
+    trials: int,
+    steps: int,
+    seed: int,
+    coins: bool = False,
 ) -> Runs:
     """Runs of a fixed number of steps, which validation does not stop, on independent samples: no training set is thrown away. With `coins`,
     labels have nothing to do with the bits. Kept, since claims share them; those that ask at the same time wait for one of them to train."""
@@ -90,21 +108,43 @@ _TRAINING = threading.Lock()
 
 @functools.lru_cache(maxsize=8)
 def _trained(
-    length: int, sparsity: int, samples: tuple[int, ...], trials: int, steps: int, seed: int, coins: bool
+    length: int,
+    sparsity: int,
+    samples: tuple[int, ...],
+    trials: int,
+    steps: int,
+    seed: int,
+    coins: bool,
 ) -> Runs:
     key = key_for(seed, "sparse-variables/learned-head", "coins" if coins else "runs")
     data, start = jax.random.split(key)
-    options: dict[str, Any] = {"sparsity": sparsity, "validation": VALIDATION, "unique": False, "coins": coins}
+    options: dict[str, Any] = {
+        "sparsity": sparsity,
+        "validation": VALIDATION,
+        "unique": False,
+        "coins": coins,
+    }
     sets = draw_sets(data, length, samples, trials, **options)
     found: dict[tuple[int, int], Any] = {}
 
     def keep(outcome: Outcome) -> None:
         found[outcome.trial, outcome.samples] = outcome.model
 
-    ends = train(sets, LINEAR, key=start, steps=steps, every=steps, stop=False, attention=False, finished=keep)
+    ends = train(
+        sets,
+        LINEAR,
+        key=start,
+        steps=steps,
+        every=steps,
+        stop=False,
+        attention=False,
+        finished=keep,
+    )
     first = [first_model(LINEAR, start, trial, length) for trial in range(trials)]
     last = [found[trial, max(samples)] for trial in range(trials)]
-    begun, heads = (Heads.stacked(Heads.of(model).nearest() for model in models) for models in (first, last))
+    begun, heads = (
+        Heads.stacked(Heads.of(model).nearest() for model in models) for models in (first, last)
+    )
     return Runs(sets, begun, heads, ends)
 
 
@@ -120,15 +160,28 @@ def _trained(
     words="Training ends with a head that looks at the relevant bits, and at little else, when one of them is 0.",
     hypotheses=(EMBEDDED, ENOUGH),
     quick=Setting(length=(50, 200), samples=(80, 80), sparsity=3, repeats=24, steps=150),
-    paper=Setting(length=(50, 100, 200, 400, 800), samples=(80, 80, 96, 96, 128), sparsity=3, repeats=24, steps=200),
+    paper=Setting(
+        length=(50, 100, 200, 400, 800),
+        samples=(80, 80, 96, 96, 128),
+        sparsity=3,
+        repeats=24,
+        steps=200,
+    ),
     rule=Convergence(share=0.5),
-    control=Control("the heads before training, which look everywhere alike", lambda e: e.assign(arrived=e["arrived_at_start"])),
+    control=Control(
+        "the heads before training, which look everywhere alike",
+        lambda e: e.assign(arrived=e["arrived_at_start"]),
+    ),
     figure=drawn_by(f"{FIGURES}.learned:attention_against_length"),
     cells=together("length", "samples"),
-    needs=("sparse-variables/table-form", "sparse-variables/threshold-margin", "sparse-variables/sink-margin"),
+    needs=(
+        "sparse-variables/table-form",
+        "sparse-variables/threshold-margin",
+        "sparse-variables/sink-margin",
+    ),
     budget="repeats",
     origin="ours",
-)  # fmt: skip
+)
 def learned_head(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     (cell,) = cells
     runs = trained(cell.length, cell.sparsity, (cell.samples,), cell.repeats, cell.steps, seed)
@@ -137,9 +190,15 @@ def learned_head(cells: Sequence[Setting], seed: int) -> xr.Dataset:
         [runs.attention(t, heads.weights(bits[t])) for t, heads in enumerate(networks.each())]
         for networks in (runs.start, runs.heads)
     )
-    mass, before = (np.stack([each.mass[:, each.mass[0].argmax()] for each in looks]) for looks in (found, start))
+    mass, before = (
+        np.stack([each.mass[:, each.mass[0].argmax()] for each in looks])
+        for looks in (found, start)
+    )
     share = 2 * cell.sparsity / (2 * cell.sparsity + 1)
-    built = [h.weights(bits[0]) for h in (threshold_head(runs.sets.tasks[0]), sink_head(runs.sets.tasks[0]))]
+    built = [
+        h.weights(bits[0])
+        for h in (threshold_head(runs.sets.tasks[0]), sink_head(runs.sets.tasks[0]))
+    ]
     constructed = np.stack([runs.attention(0, weights[:, None]).mass[:, 0] for weights in built])
     axes = ("cell", "repeat")
     return xr.Dataset(
@@ -152,7 +211,12 @@ def learned_head(cells: Sequence[Setting], seed: int) -> xr.Dataset:
             "solved": (axes, runs.solved[None, :, -1]),
             "read_off": (
                 axes,
-                [[each.places == task.support for each, task in zip(found, runs.sets.tasks, strict=True)]],
+                [
+                    [
+                        each.places == task.support
+                        for each, task in zip(found, runs.sets.tasks, strict=True)
+                    ]
+                ],
             ),
         },
         coords={"label": [0, 1], "head": ["threshold", "sink"]},
@@ -167,7 +231,9 @@ def spread_of(values: Float[np.ndarray, " run"]) -> float:
     return float(values.std(ddof=1) / math.sqrt(len(values)))
 
 
-def enough_solved(runs: Runs, margins: Float[np.ndarray, " trial"], cell: Setting) -> Int[np.ndarray, " solved"]:
+def enough_solved(
+    runs: Runs, margins: Float[np.ndarray, " trial"], cell: Setting
+) -> Int[np.ndarray, " solved"]:
     """The runs that have learned the function; of fewer than two nothing can be said."""
     solved = np.flatnonzero(runs.solved[:, -1] & (margins > 0))
     if len(solved) < 2:
@@ -197,15 +263,24 @@ def blunter(head: Construction) -> Capacity:
     words="The theory is not loose because its heads are larger than learned ones: training finds heads of about that size.",
     hypotheses=(EMBEDDED, ENOUGH),
     quick=Setting(length=(50, 200), samples=(80, 80), sparsity=3, repeats=24, steps=150),
-    paper=Setting(length=(50, 100, 200, 400, 800), samples=(80, 80, 96, 96, 128), sparsity=3, repeats=24, steps=200),
+    paper=Setting(
+        length=(50, 100, 200, 400, 800),
+        samples=(80, 80, 96, 96, 128),
+        sparsity=3,
+        repeats=24,
+        steps=200,
+    ),
     rule=Approximation(margin=1.0, relative=False),
-    control=Control("a construction whose scores are a tenth as large", lambda e: e.assign(predicted=e["blunter"])),
+    control=Control(
+        "a construction whose scores are a tenth as large",
+        lambda e: e.assign(predicted=e["blunter"]),
+    ),
     figure=drawn_by(f"{FIGURES}.learned:norms_against_length"),
     cells=together("length", "samples"),
     needs=("sparse-variables/learned-head", "sparse-variables/implied-samples"),
     budget="repeats",
     origin="ours",
-)  # fmt: skip
+)
 def learned_norms(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     (cell,) = cells
     runs = trained(cell.length, cell.sparsity, (cell.samples,), cell.repeats, cell.steps, seed)
@@ -218,17 +293,29 @@ def learned_norms(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     # A run that was not solved counts for nothing; the figure shows the median of the others.
     return xr.Dataset(
         {
-            "predicted": ("cell", [decades(built.capacity("sharp", count_parameters=False), built.margin)]),
+            "predicted": (
+                "cell",
+                [decades(built.capacity("sharp", count_parameters=False), built.margin)],
+            ),
             "blunter": ("cell", [decades(blunter(built), built.margin)]),
-            "sink": ("cell", [decades(sink.capacity("sharp", count_parameters=False), sink.margin)]),
+            "sink": (
+                "cell",
+                [decades(sink.capacity("sharp", count_parameters=False), sink.margin)],
+            ),
             "measured": ("cell", [asked.mean()]),
             "error": ("cell", [spread_of(asked)]),
             "repetitions": ("cell", [len(asked)]),
             "asked": (("cell", "quantile"), np.quantile(asked, QUANTILES)[None]),
             "score_norm": (("cell", "quantile"), np.quantile(score.max(1), QUANTILES)[None]),
-            "value_norm": (("cell", "quantile"), np.quantile(value.sum(1) / margins[solved], QUANTILES)[None]),
+            "value_norm": (
+                ("cell", "quantile"),
+                np.quantile(value.sum(1) / margins[solved], QUANTILES)[None],
+            ),
             "score_norm_built": (("cell", "head"), [[built.score_norm, sink.score_norm]]),
-            "value_norm_built": (("cell", "head"), [[h.value_norms.sum() / h.margin for h in (built, sink)]]),
+            "value_norm_built": (
+                ("cell", "head"),
+                [[h.value_norms.sum() / h.margin for h in (built, sink)]],
+            ),
         },
         coords={"quantile": list(QUANTILES), "head": ["threshold", "sink"]},
     )
@@ -246,30 +333,65 @@ def learned_norms(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     r" those that have learned and those that have memorised coins.",
     words="How far training has moved a head, against the noise that the head bears, certifies its error without a look at other data: with 1,024 samples an error of about a half, with 64 nothing.",
     hypotheses=(EMBEDDED,),
-    quick=Setting(length=(50, 50), samples=(80, 1024), coins=(True, False), sparsity=3, trials=4, steps=150, draws=200),
-    paper=Setting(length=(100, 100, 100, 400), samples=(64, 64, 1024, 1024), coins=(True, False, False, False), sparsity=3, trials=6, steps=200, draws=1000),
+    quick=Setting(
+        length=(50, 50),
+        samples=(80, 1024),
+        coins=(True, False),
+        sparsity=3,
+        trials=4,
+        steps=150,
+        draws=200,
+    ),
+    paper=Setting(
+        length=(100, 100, 100, 400),
+        samples=(64, 64, 1024, 1024),
+        coins=(True, False, False, False),
+        sparsity=3,
+        trials=6,
+        steps=200,
+        draws=1000,
+    ),
     rule=Bound(),
-    control=Control("heads without noise, and the way that training has moved them not counted", lambda e: e.assign(bound=e["uncounted"], measured=e["noiseless"])),
+    control=Control(
+        "heads without noise, and the way that training has moved them not counted",
+        lambda e: e.assign(bound=e["uncounted"], measured=e["noiseless"]),
+    ),
     figure=drawn_by(f"{FIGURES}.learned:certificates"),
     cells=together("length", "samples", "coins"),
     budget="draws",
     needs=("sparse-variables/learned-head",),
     origin="ours",
-)  # fmt: skip
+)
 def learned_certificate(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     (cell,) = cells
     id = "sparse-variables/learned-certificate"
-    runs = trained(cell.length, cell.sparsity, (cell.samples,), cell.trials, cell.steps, seed, cell.coins)
+    runs = trained(
+        cell.length, cell.sparsity, (cell.samples,), cell.trials, cell.steps, seed, cell.coins
+    )
     sets = runs.sets
     # One chance in a thousand of the rule's level that any of the bounds fails.
     delta = LEVEL / 1000
     found = certify(
-        runs.heads, runs.start, Batch(sets.bits, sets.label), key_for(seed, id, "noise"), delta=delta, draws=cell.draws
+        runs.heads,
+        runs.start,
+        Batch(sets.bits, sets.label),
+        key_for(seed, id, "noise"),
+        delta=delta,
+        draws=cell.draws,
     )
     drawn = [zip(*sets.validate(trial), strict=True) for trial in range(cell.trials)]
-    fresh = Batch(*(np.stack(x) for x in zip(*(map(np.concatenate, batches) for batches in drawn), strict=True)))
-    errors = noisy_errors(runs.heads, fresh, found.spread[:, None], key_for(seed, id, "validation"), cell.draws)[:, 0]
-    own, noiseless = (1 - runs.ends[name].values[:, -1] for name in ("train_accuracy", "best_accuracy"))
+    fresh = Batch(
+        *(
+            np.stack(x)
+            for x in zip(*(map(np.concatenate, batches) for batches in drawn), strict=True)
+        )
+    )
+    errors = noisy_errors(
+        runs.heads, fresh, found.spread[:, None], key_for(seed, id, "validation"), cell.draws
+    )[:, 0]
+    own, noiseless = (
+        1 - runs.ends[name].values[:, -1] for name in ("train_accuracy", "best_accuracy")
+    )
     axes = ("cell", "trial")
     return xr.Dataset(
         {
@@ -298,38 +420,58 @@ def learned_certificate(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     words="What learning takes is near the floor, what its outcome's own noise tolerance certifies is some ten times that, and what its norms certify is beyond any data set.",
     hypotheses=(
         EMBEDDED,
-        Hypothesis("the largest of samples exceeds the statistical floor by a half", lambda s: max(s.samples) > 1.5 * any_and(s).floor()),
+        Hypothesis(
+            "the largest of samples exceeds the statistical floor by a half",
+            lambda s: max(s.samples) > 1.5 * any_and(s).floor(),
+        ),
     ),
     quick=Setting(length=(50, 200), samples=(80,), sparsity=3, trials=24, steps=150, draws=200),
-    paper=Setting(length=(50, 200, 800), samples=(32, 64, 128), sparsity=3, trials=10, steps=200, draws=1000),
+    paper=Setting(
+        length=(50, 200, 800), samples=(32, 64, 128), sparsity=3, trials=10, steps=200, draws=1000
+    ),
     rule=Order(),
-    control=Control("PAC-Bayes that does not count what training has moved", lambda e: e.assign(upper=e["uncounted"])),
+    control=Control(
+        "PAC-Bayes that does not count what training has moved",
+        lambda e: e.assign(upper=e["uncounted"]),
+    ),
     figure=drawn_by(f"{FIGURES}.learned:ledger"),
     cells=product("length"),
     budget="trials",
-    needs=("sparse-variables/learned-certificate", "sparse-variables/learned-norms", "sparse-variables/statistical-floor"),
+    needs=(
+        "sparse-variables/learned-certificate",
+        "sparse-variables/learned-norms",
+        "sparse-variables/statistical-floor",
+    ),
     origin="ours",
-)  # fmt: skip
+)
 def learned_ledger(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     (cell,) = cells
     id = "sparse-variables/learned-ledger"
     runs = trained(cell.length, cell.sparsity, cell.samples, cell.trials, cell.steps, seed)
     sets, task, margins = runs.sets, any_and(cell), runs.margins()
-    enough = [m for m, share in zip(sets.samples, runs.solved.mean(0), strict=True) if share >= SHARE]
+    enough = [
+        m for m, share in zip(sets.samples, runs.solved.mean(0), strict=True) if share >= SHARE
+    ]
     solved = enough_solved(runs, margins, cell)
     heads, start = (Heads(x.score[solved], x.value[solved]) for x in (runs.heads, runs.start))
     batch = Batch(sets.bits[solved], sets.label[solved])
-    found = certify(heads, start, batch, key_for(seed, id, "noise"), gap=GAP, delta=DELTA, draws=cell.draws)
+    found = certify(
+        heads, start, batch, key_for(seed, id, "noise"), gap=GAP, delta=DELTA, draws=cell.draws
+    )
     share = DELTA / 2 / len(SPREADS) ** 2
     free = pac_bayes_samples(found.empirical, 0.0, GAP, share)
     learned = decades(heads.capacity(), margins[solved])
     built = threshold_head(task)
     sink = Heads.of_construction(sink_head(sets.tasks[0]))
     # Errors do not see the scale of the values; that of the learned ones has noise of the same sizes.
-    sink = Heads(sink.score[None], sink.value[None] * np.median(margins[solved]) / sink_head(task).margin)
+    sink = Heads(
+        sink.score[None], sink.value[None] * np.median(margins[solved]) / sink_head(task).margin
+    )
     own = Batch(sets.bits[:1], sets.label[:1])
     none = Heads(np.zeros_like(sink.score), np.zeros_like(sink.value))
-    constructed = certify(sink, none, own, key_for(seed, id, "noise"), gap=GAP, delta=DELTA, draws=cell.draws)
+    constructed = certify(
+        sink, none, own, key_for(seed, id, "noise"), gap=GAP, delta=DELTA, draws=cell.draws
+    )
     floor, occam = task.floor(), float(occam_samples(task.log_hypotheses, GAP, DELTA))
     needed = min(enough, default=math.inf)
     rows = {
@@ -339,7 +481,8 @@ def learned_ledger(cells: Sequence[Setting], seed: int) -> xr.Dataset:
         "PAC-Bayes, learned": float(np.median(found.samples)),
         "PAC-Bayes, constructed": float(constructed.samples[0]),
         "norms, learned": 10 ** float(np.median(learned)),
-        "norms, constructed": 10 ** float(decades(built.capacity("sharp", count_parameters=False), built.margin)),
+        "norms, constructed": 10
+        ** float(decades(built.capacity("sharp", count_parameters=False), built.margin)),
     }
     # Logarithms to base 10, and for the bounds, which are numbers of each run, mean and standard error over the runs.
     ours, uncounted, norms = (np.log10(found.samples), np.log10(free), learned)

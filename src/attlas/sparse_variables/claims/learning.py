@@ -13,7 +13,13 @@ from jaxtyping import Array, Float
 from attlas.claims import Control, Hypothesis, Setting, claim, drawn_by, key_for, together
 from attlas.gaussian import stream
 from attlas.sparse_variables.claims.shared import FIGURES, TOKENS
-from attlas.sparse_variables.model import Architecture, Transformer, logits_elsewhere, logits_full, logits_query
+from attlas.sparse_variables.model import (
+    Architecture,
+    Transformer,
+    logits_elsewhere,
+    logits_full,
+    logits_query,
+)
 from attlas.statistics import Agreement
 
 DIRECTIONS = 16
@@ -39,7 +45,7 @@ DIRECTIONS = 16
     cells=together("length", "norms"),
     needs=("sparse-variables/definitions",),
     origin="ours",
-)  # fmt: skip
+)
 def table_form(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     (cell,) = cells
     id = "sparse-variables/table-form"
@@ -47,7 +53,9 @@ def table_form(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     bits = stream(key_for(seed, id, "bits")).integers(0, 2, (cell.samples, cell.length), np.uint8)
     model = drawn(built, cell.length, key_for(seed, id, "weights"))
     found, gradients = map(np.asarray, looked_at(model, bits))
-    directions = stream(key_for(seed, id, "directions")).standard_normal((DIRECTIONS, gradients.shape[1]))
+    directions = stream(key_for(seed, id, "directions")).standard_normal(
+        (DIRECTIONS, gradients.shape[1])
+    )
     directions /= np.linalg.norm(directions, axis=1, keepdims=True)
     full, query, table, without = np.concatenate([found, gradients @ directions.T], 1)
     axes = ("form", "cell", "entry")
@@ -70,7 +78,9 @@ def drawn(built: Architecture, length: int, key: Array) -> Transformer:
 
 
 @jax.jit
-def looked_at(model: Transformer, bits: Array) -> tuple[Float[Array, "form logits"], Float[Array, "form weights"]]:
+def looked_at(
+    model: Transformer, bits: Array
+) -> tuple[Float[Array, "form logits"], Float[Array, "form weights"]]:
     """The logits of all sequences, and the gradient of their mean square in the weights: by attention at every token, by the query of [CLS], by
     the table, and by the query where [CLS] does not attend to itself."""
 

@@ -35,11 +35,13 @@ from attlas.statistics import Agreement, Bound
     quick=Setting(length=12, dim=8, heads=16),
     paper=Setting(length=48, dim=64, heads=64),
     rule=Agreement(rounding=1e-12),
-    control=Control("each token has its neighbour for a context", lambda e: e.assign(measured=e["shifted"])),
+    control=Control(
+        "each token has its neighbour for a context", lambda e: e.assign(measured=e["shifted"])
+    ),
     figure=drawn_by(f"{FIGURES}.heads:head_layer_scalar"),
     budget="heads",
     origin="our reading",
-)  # fmt: skip
+)
 def definitions(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     (cell,) = cells
     id = "sparse-variables/definitions"
@@ -77,7 +79,10 @@ def _head(weights: Float[Array, "4 d d"], **more: bool) -> TransformerHead:
 
 
 def views(
-    weights: Float[Array, "4 d d"], tokens: Float[Array, "n d"], order: Int[Array, " n"], read: Float[Array, "2 d"]
+    weights: Float[Array, "4 d d"],
+    tokens: Float[Array, "n d"],
+    order: Int[Array, " n"],
+    read: Float[Array, "2 d"],
 ) -> dict[str, Array]:
     """A head's layer and read-out by the module, and by other routes; and what they attend to."""
     head = _head(weights)
@@ -93,11 +98,15 @@ def views(
     scalar = ReadOut(Layer(head), cls, weight)
     whole = Layer(head)(jnp.concatenate([tokens, cls[None]]))[-1] @ weight
     with_cls = jnp.concatenate([tokens, cls[None]])
-    gain = jax.grad(lambda y: head.outer(y) @ weight)(head.weights(with_cls, cls) @ head.inner(with_cls))
+    gain = jax.grad(lambda y: head.outer(y) @ weight)(
+        head.weights(with_cls, cls) @ head.inner(with_cls)
+    )
     return {
         "plain": jnp.concatenate([layer.ravel(), layer.ravel(), whole[None]]),
         "other": jnp.concatenate([rows.ravel(), permuted.ravel(), scalar(tokens)[None]]),
-        "shifted": jnp.concatenate([jnp.roll(rows, -1, 0).ravel(), permuted.ravel(), scalar(tokens)[None]]),
+        "shifted": jnp.concatenate(
+            [jnp.roll(rows, -1, 0).ravel(), permuted.ravel(), scalar(tokens)[None]]
+        ),
         "weights": jax.vmap(head.weights, (None, 0))(tokens, tokens),
         "cls_weights": head.weights(with_cls, cls)[:-1],
         "cls_values": (head.inner(with_cls) @ gain)[:-1],
@@ -129,7 +138,7 @@ def room(length: int) -> int:
     cells=together("length"),
     budget="points",
     origin="our reading",
-)  # fmt: skip
+)
 def softmax_jacobian(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     (cell,) = cells
     key = key_for(seed, "sparse-variables/softmax-jacobian", "scores")
@@ -159,7 +168,9 @@ def softmax_move(point: Any, mask: Any) -> Array:
 
 
 def unit_direction(point: Any, _: Any) -> Any:
-    return point | {"direction": point["direction"] / jnp.maximum(abs(point["direction"]).max(), 1e-9)}
+    return point | {
+        "direction": point["direction"] / jnp.maximum(abs(point["direction"]).max(), 1e-9)
+    }
 
 
 def score_pairs(key: Array, starts: int, length: int) -> dict[str, np.ndarray]:
@@ -182,10 +193,16 @@ def score_pairs(key: Array, starts: int, length: int) -> dict[str, np.ndarray]:
 def attacked(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     """The worst pairs that an ascent finds, at distances from near to far."""
     (cell,) = cells
-    start = score_pairs(key_for(seed, "sparse-variables/softmax-lipschitz", "scores"), cell.starts, cell.length)
+    start = score_pairs(
+        key_for(seed, "sparse-variables/softmax-lipschitz", "scores"), cell.starts, cell.length
+    )
     wide = room(cell.length)
-    start |= {name: np.pad(start[name], ((0, 0), (0, wide - cell.length))) for name in ("u", "direction")}
-    found = climb(softmax_move, unit_direction, start, np.arange(wide) < cell.length, steps=cell.steps)
+    start |= {
+        name: np.pad(start[name], ((0, 0), (0, wide - cell.length))) for name in ("u", "direction")
+    }
+    found = climb(
+        softmax_move, unit_direction, start, np.arange(wide) < cell.length, steps=cell.steps
+    )
     u, direction = (found.point[name][:, : cell.length] for name in ("u", "direction"))
     distance = found.point["distance"]
     v = u + distance[:, None] * direction
@@ -216,14 +233,16 @@ softmax_lipschitz = claim(
     quick=PAIRS["quick"],
     paper=PAIRS["paper"],
     rule=Bound(),
-    control=Control("a constant of 0.99 in place of 2", lambda e: e.assign(bound=0.99 / 2 * e["bound"])),
+    control=Control(
+        "a constant of 0.99 in place of 2", lambda e: e.assign(bound=0.99 / 2 * e["bound"])
+    ),
     figure=drawn_by(f"{FIGURES}.heads:softmax_moves"),
     cells=together("length"),
     budget="starts",
     fit=lambda e: e.assign(bound=2 * e["distance"]),
     needs=("sparse-variables/softmax-jacobian",),
     origin="our reading",
-)(attacked)  # fmt: skip
+)(attacked)
 
 
 softmax_sharp = claim(
@@ -244,7 +263,7 @@ softmax_sharp = claim(
     fit=lambda e: e.assign(bound=2 * np.tanh(e["distance"] / 2)),
     needs=("sparse-variables/softmax-lipschitz",),
     origin="ours",
-)(attacked)  # fmt: skip
+)(attacked)
 
 
 # --- the head ------------------------------------------------------------------------------------------------------
@@ -295,7 +314,7 @@ def into_balls(point: Any, _: Any) -> Any:
     budget="starts",
     needs=("sparse-variables/softmax-sharp",),
     origin="our reading",
-)  # fmt: skip
+)
 def head_lipschitz(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     (cell,) = cells
     id = "sparse-variables/head-lipschitz"
@@ -304,7 +323,9 @@ def head_lipschitz(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     u, u_move = stream(key_for(seed, id, "scores")).standard_normal((2, n, d))
     value, value_move = stream(key_for(seed, id, "values")).standard_normal((2, n, d, 2))
     start = {
-        "x": np.pad(unit_tokens(key_for(seed, id, "tokens"), n, t, d), ((0, 0), (0, room(t) - t), (0, 0))),
+        "x": np.pad(
+            unit_tokens(key_for(seed, id, "tokens"), n, t, d), ((0, 0), (0, room(t) - t), (0, 0))
+        ),
         "u": u,
         "u2": u + apart[:, None] * u_move,
         "v": value,
@@ -415,31 +436,44 @@ def adding(block: Any) -> Any:
     statement=r"On tokens in a ball of radius B a layer is Lipschitz in $\max_t|x_t|$ with $L_\sigma B_CB_V(1 + 2CB_{QK}B^2)$, C = 1 for softmax; heads add,"
     r" a residual adds 1, a projection on the ball nothing, and constants multiply with depth; sought among weights of spectral norm 1.",
     words="What a stack of layers can do to a small change is a product of norms, and the length is not among them. One layer comes to some half of it, two to a tenth.",
-    hypotheses=(TOKENS, SEARCH, Hypothesis(f"kind is one of {', '.join(KINDS)}", lambda s: s.kind in KINDS, defining=True)),
+    hypotheses=(
+        TOKENS,
+        SEARCH,
+        Hypothesis(f"kind is one of {', '.join(KINDS)}", lambda s: s.kind in KINDS, defining=True),
+    ),
     quick=Setting(kind=("plain", "residual"), depth=(1, 2), length=24, dim=6, starts=16, steps=150),
-    paper=Setting(kind=(*KINDS, "residual"), depth=(1, 1, 1, 1, 2), length=64, dim=16, starts=32, steps=300),
+    paper=Setting(
+        kind=(*KINDS, "residual"), depth=(1, 1, 1, 1, 2), length=64, dim=16, starts=32, steps=300
+    ),
     rule=Bound(),
-    control=Control("heads that add up instead of averaging", lambda e: e.assign(measured=e["unnormalised"])),
+    control=Control(
+        "heads that add up instead of averaging", lambda e: e.assign(measured=e["unnormalised"])
+    ),
     figure=drawn_by(f"{FIGURES}.heads:depth_constants"),
     cells=together("kind", "depth"),
     budget="starts",
     needs=("sparse-variables/head-lipschitz",),
     origin="our reading",
-)  # fmt: skip
+)
 def layer_lipschitz(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     (cell,) = cells
     id = "sparse-variables/layer-lipschitz"
     weights = normal_weights(key_for(seed, id, "layers"), cell.starts, cell.depth, 2, 4, cell.dim)
     blocks = jax.jit(jax.vmap(functools.partial(built, cell.kind)))(weights)
-    x, near = (unit_tokens(key_for(seed, id, name), cell.starts, cell.length, cell.dim) for name in ("tokens", "near"))
+    x, near = (
+        unit_tokens(key_for(seed, id, name), cell.starts, cell.length, cell.dim)
+        for name in ("tokens", "near")
+    )
     y = x + np.geomspace(0.01, 1, cell.starts)[:, None, None] * near
-    found = climb(log_move, in_balls, {"x": x, "y": y, "block": blocks}, None, steps=cell.steps, largest=0.1).point
+    found = climb(
+        log_move, in_balls, {"x": x, "y": y, "block": blocks}, None, steps=cell.steps, largest=0.1
+    ).point
     moved, without = map(np.asarray, both_moves(found))
     bounds = [
         np.exp(
-            block_of(jax.tree.map(lambda w, i=i: w[i], found["block"]), cell.length, constant="sharp")(
-                0.0
-            ).log_lipschitz
+            block_of(
+                jax.tree.map(lambda w, i=i: w[i], found["block"]), cell.length, constant="sharp"
+            )(0.0).log_lipschitz
         )
         for i in range(cell.starts)
     ]

@@ -22,11 +22,15 @@ PLATEAU = 0.5
 
 HYPOTHESES = (
     Hypothesis("length > sparsity", lambda s: s.length > s.sparsity, defining=True),
-    Hypothesis(f"function is one of {', '.join(FUNCTIONS)}", lambda s: s.function in FUNCTIONS, defining=True),
+    Hypothesis(
+        f"function is one of {', '.join(FUNCTIONS)}",
+        lambda s: s.function in FUNCTIONS,
+        defining=True,
+    ),
 )
 RUNS = Setting(
     length=(10,), sparsity=(3,), function="parity", batch_size=128, steps=600, every=10, repeats=18
-)  # fmt: skip
+)
 PAPER_RUNS = RUNS.replace(length=(10, 15), steps=1200, every=5, repeats=24)
 
 
@@ -53,7 +57,9 @@ def parity_runs(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     options: dict[str, Any] = {name: cell[name] for name in ("batch_size", "steps", "every")}
     found = train_online(tasks, key=key_for(seed, ARRIVES, "runs"), **options)
     kept = found[["loss", "accuracy", "arrival"]].rename(trial="repeat").drop_vars("repeat")
-    return kept.expand_dims("cell").assign_coords(length=("cell", [cell.length]), sparsity=("cell", [cell.sparsity]))
+    return kept.expand_dims("cell").assign_coords(
+        length=("cell", [cell.length]), sparsity=("cell", [cell.sparsity])
+    )
 
 
 claim(
@@ -63,11 +69,14 @@ claim(
     r" $2^T$ sequences (of 10,000 where $T > 16$) gets its label at some evaluation within the steps given, for T = 10 and 15.",
     words="From fresh batches a small Transformer learns a parity without one mistake.",
     fit=lambda e: e.assign(arrived=e["arrival"].notnull()),
-    control=Control("a tenth of the steps", lambda e: e.assign(arrived=e["arrival"] <= int(e["step"].max()) / 10)),
+    control=Control(
+        "a tenth of the steps",
+        lambda e: e.assign(arrived=e["arrival"] <= int(e["step"].max()) / 10),
+    ),
     figure=drawn_by(f"{FIGURES}.learning:parity_runs"),
     needs=("sparse-variables/table-form",),
     **PARTS,
-)(parity_runs)  # fmt: skip
+)(parity_runs)
 
 
 def first_below(found: xr.Dataset, level: float) -> xr.DataArray:
@@ -90,9 +99,11 @@ claim(
     words="For most of the time nothing seems to be learnt, and then everything is.",
     fit=plateau,
     control=Control(
-        "a majority of as many bits, each of which is correlated with the label", lambda s: s.replace(function="majority"), on="setting"
+        "a majority of as many bits, each of which is correlated with the label",
+        lambda s: s.replace(function="majority"),
+        on="setting",
     ),
     figure=drawn_by(f"{FIGURES}.learning:parity_plateaus"),
     needs=(ARRIVES,),
     **PARTS,
-)(parity_runs)  # fmt: skip
+)(parity_runs)

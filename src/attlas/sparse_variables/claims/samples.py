@@ -58,16 +58,28 @@ def concatenated_samples(length: int, sparsity: int) -> float:
     hypotheses=(
         Hypothesis("length > sparsity", lambda s: min(s.length) > s.sparsity, defining=True),
         Hypothesis("length has two values or more", lambda s: len(s.length) > 1, defining=True),
-        Hypothesis("length >= 50: in short contexts ln ln T says nothing", lambda s: min(s.length) >= 50),
+        Hypothesis(
+            "length >= 50: in short contexts ln ln T says nothing", lambda s: min(s.length) >= 50
+        ),
     ),
-    quick=Setting(length=(50, 200, 800, 10_000, 10**6, 10**12, 10**25, 10**50, 10**100), sparsity=3),
-    paper=Setting(length=(50, 200, 800, 10_000, 10**6, 10**12, 10**25, 10**50, 10**100), sparsity=3),
+    quick=Setting(
+        length=(50, 200, 800, 10_000, 10**6, 10**12, 10**25, 10**50, 10**100), sparsity=3
+    ),
+    paper=Setting(
+        length=(50, 200, 800, 10_000, 10**6, 10**12, 10**25, 10**50, 10**100), sparsity=3
+    ),
     rule=Bound(),
-    control=Control("m that grows like the tenth root of T", lambda e: e.assign(measured=e["tenth_root"])),
+    control=Control(
+        "m that grows like the tenth root of T", lambda e: e.assign(measured=e["tenth_root"])
+    ),
     figure=drawn_by(f"{FIGURES}.bounds:samples_asked_for"),
-    needs=("sparse-variables/complexity-bound", "sparse-variables/threshold-margin", "sparse-variables/sink-margin"),
+    needs=(
+        "sparse-variables/complexity-bound",
+        "sparse-variables/threshold-margin",
+        "sparse-variables/sink-margin",
+    ),
     origin="our reading",
-)  # fmt: skip
+)
 def implied_samples(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     (cell,) = cells
     kinds, constants = ("threshold", "sink"), ("paper", "sharp")
@@ -84,7 +96,10 @@ def implied_samples(cells: Sequence[Setting], seed: int) -> xr.Dataset:
                 counted = collapsed_head(score, value, float(length), float(length) + 3, "sharp")
                 parameters[t] = implied(class_of(counted), margin)
         task = SparseBoolean(length, tuple(range(cell.sparsity)), "and")
-        occam[t], floor[t] = math.log(occam_samples(task.log_hypotheses, GAP, DELTA)), math.log(task.floor())
+        occam[t], floor[t] = (
+            math.log(occam_samples(task.log_hypotheses, GAP, DELTA)),
+            math.log(task.floor()),
+        )
     linear = np.array([concatenated_samples(length, cell.sparsity) for length in cell.length])
     lengths = np.array([math.log(length) for length in cell.length])
     scale = np.diff(np.log(lengths))
@@ -120,7 +135,10 @@ def any_support(cell: Setting) -> SparseBoolean:
     words="Before the data single out the support, which takes a logarithm of the length, no learner can be sure of it.",
     hypotheses=(
         Hypothesis("length > sparsity", lambda s: s.length > s.sparsity, defining=True),
-        Hypothesis("samples make it a half or more", lambda s: any_support(s).unique_probability(s.samples) >= 0.5),
+        Hypothesis(
+            "samples make it a half or more",
+            lambda s: any_support(s).unique_probability(s.samples) >= 0.5,
+        ),
     ),
     quick=Setting(length=(50, 300), samples=(34, 44), sparsity=3, repeats=1200),
     paper=Setting(length=(50, 300, 800), samples=(34, 38, 42, 50), sparsity=3, repeats=2000),
@@ -130,7 +148,7 @@ def any_support(cell: Setting) -> SparseBoolean:
     cells=product("length", "samples"),
     budget="repeats",
     origin="ours",
-)  # fmt: skip
+)
 def statistical_floor(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     (cell,) = cells
     id = "sparse-variables/statistical-floor"
@@ -147,7 +165,10 @@ def statistical_floor(cells: Sequence[Setting], seed: int) -> xr.Dataset:
             "fair": ("cell", [fair.unique_probability(cell.samples)]),
             "measured": ("cell", [share]),
             # With a share of 0 or 1 the error is that of the least that could have been seen.
-            "error": ("cell", [math.sqrt(max(share * (1 - share), 1 / cell.repeats) / cell.repeats)]),
+            "error": (
+                "cell",
+                [math.sqrt(max(share * (1 - share), 1 / cell.repeats) / cell.repeats)],
+            ),
             "independent": ("cell", [math.exp(-math.exp(task.log_rivals(cell.samples)))]),
             "floor": ("cell", [task.floor()]),
         }
@@ -164,9 +185,14 @@ def statistical_floor(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     statement=r"Over a grid of lengths, samples and norms every bound of this map holds: the softmax constant, the Lipschitz constant of a head, the entropy of its linear"
     r" parts, its Rademacher complexity; and more samples are asked for than by Occam's bound for the finite class, at the same gap and confidence.",
     words="Each bound beside what it bounds: the constants of the Lipschitz steps are nearly attained, those of the covers are loose.",
-    hypotheses=(Hypothesis("length >= 4", lambda s: s.length >= 4, defining=True), Hypothesis("norm > 0", lambda s: s.norm > 0, defining=True)),
+    hypotheses=(
+        Hypothesis("length >= 4", lambda s: s.length >= 4, defining=True),
+        Hypothesis("norm > 0", lambda s: s.norm > 0, defining=True),
+    ),
     quick=Setting(length=(4, 32, 256), samples=(1024, 4096), norm=(0.5, 4.0), draws=4, rings=2),
-    paper=Setting(length=(4, 64, 2048), samples=(1024, 4096), norm=(0.5, 1.0, 4.0), draws=8, rings=2),
+    paper=Setting(
+        length=(4, 64, 2048), samples=(1024, 4096), norm=(0.5, 1.0, 4.0), draws=8, rings=2
+    ),
     rule=Bound(),
     control=Control("bounds 5 % smaller", lambda e: e.assign(bound=0.95 * e["bound"])),
     figure=drawn_by(f"{FIGURES}.bounds:tightness_ledger"),
@@ -180,18 +206,14 @@ def statistical_floor(cells: Sequence[Setting], seed: int) -> xr.Dataset:
         "sparse-variables/implied-samples",
     ),
     origin="ours",
-)  # fmt: skip
+)
 def tightness(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     (cell,) = cells
     rows = ledger(cell, seed)
     bound, measured = np.array(list(rows.values())).T
     axes = ("cell", "quantity")
     return xr.Dataset(
-        {
-            "bound": (axes, bound[None]),
-            "measured": (axes, measured[None]),
-            "error": 0.0,
-        },
+        {"bound": (axes, bound[None]), "measured": (axes, measured[None]), "error": 0.0},
         coords={"quantity": list(rows)},
     )
 
@@ -205,14 +227,25 @@ def ledger(cell: Setting, seed: int) -> dict[str, tuple[float, float]]:
     found["head, Lemma 4.3"] = opposite_tokens(cell.length, cell.norm)
     eps, points = 0.1 * cell.norm, cell.samples * cell.length
     packed = sparse_packing(cell.norm, eps, points)
-    found["entropy of the scores at a tenth"] = (float(linear_entropy(cell.norm, eps, points)), packed)
+    found["entropy of the scores at a tenth"] = (
+        float(linear_entropy(cell.norm, eps, points)),
+        packed,
+    )
     rows = packed + math.log(16)  # any one of the columns may be the one that is not 0
-    found["entropy of a matrix with 16 columns"] = (float(matrix_entropy(cell.norm, eps, points, 16)), rows)
+    found["entropy of a matrix with 16 columns"] = (
+        float(matrix_entropy(cell.norm, eps, points, 16)),
+        rows,
+    )
     tokens, signs = ledger_data(cell.length, cell.samples, cell.draws, seed)
-    complexity = planar_complexity(tokens, signs, query_norm=cell.norm, rings=cell.rings).lower.mean()
+    complexity = planar_complexity(
+        tokens, signs, query_norm=cell.norm, rings=cell.rings
+    ).lower.mean()
     free = class_of(collapsed_head(cell.norm, 1.0, cell.length, constant="sharp"))
     found["complexity, dimension free"] = (float(free.rademacher(cell.samples)), complexity)
-    found["complexity, parameters counted"] = (planar_bound(Setting(query_norm=cell.norm, length=cell.length, samples=cell.samples)), complexity)  # fmt: skip
+    found["complexity, parameters counted"] = (
+        planar_bound(Setting(query_norm=cell.norm, length=cell.length, samples=cell.samples)),
+        complexity,
+    )
     task = SparseBoolean(cell.length, (0, 1, 2), "and")
     head = threshold_head(task)
     finite = float(occam_samples(task.log_hypotheses, GAP, DELTA))

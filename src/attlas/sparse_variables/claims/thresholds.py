@@ -14,7 +14,16 @@ from attlas.claims import Control, Hypothesis, Setting, claim, drawn_by, key_for
 from attlas.sparse_variables.claims.shared import FIGURES, PAPER
 from attlas.sparse_variables.learners import MLP
 from attlas.sparse_variables.task import FUNCTIONS, SparseBoolean
-from attlas.sparse_variables.thresholds import LAWS, LEARNERS, Learner, Sweep, fit_law, sizes, sweep, trained_by
+from attlas.sparse_variables.thresholds import (
+    LAWS,
+    LEARNERS,
+    Learner,
+    Sweep,
+    fit_law,
+    sizes,
+    sweep,
+    trained_by,
+)
 from attlas.sparse_variables.training import ADAM, RECIPE_R, Outcome, draw_sets, first_model, train
 from attlas.statistics import Bound, Order
 
@@ -25,9 +34,13 @@ BESIDE = ("L1 logistic", "screening")
 UNIFORM_TRIALS, UNIFORM_LENGTHS = 8, range(25, 51)
 """Uniform attention is tried where it is easiest, at the shortest lengths of the paper's scale: it takes programs of its own."""
 
-FUNCTION = Hypothesis(f"function is one of {', '.join(FUNCTIONS)}", lambda s: s.function in FUNCTIONS, defining=True)
+FUNCTION = Hypothesis(
+    f"function is one of {', '.join(FUNCTIONS)}", lambda s: s.function in FUNCTIONS, defining=True
+)
 LONG_ENOUGH = Hypothesis("length > sparsity", lambda s: s.length > s.sparsity, defining=True)
-KNOWN = Hypothesis(f"learner is one of {', '.join(LEARNERS)}", lambda s: s.learner in LEARNERS, defining=True)
+KNOWN = Hypothesis(
+    f"learner is one of {', '.join(LEARNERS)}", lambda s: s.learner in LEARNERS, defining=True
+)
 TRIALS = Hypothesis("trials >= 8", lambda s: s.trials >= 8, defining=True)
 
 
@@ -56,11 +69,18 @@ def steps_at(cell: Setting) -> int:
     return 25 * math.ceil(cell.steps * max(1.0, math.sqrt(cell.length / 800)) / 25)
 
 
-def sweeps_of(cell: Setting, learners: dict[str, Learner], key: Array, **start: int) -> dict[str, Sweep]:
+def sweeps_of(
+    cell: Setting, learners: dict[str, Learner], key: Array, **start: int
+) -> dict[str, Sweep]:
     """The sweep of each learner; the size at which it begins may be given by its name."""
-    options: dict[str, Any] = {name: cell[name] for name in ("trials", "most", "function", "sparsity")}
+    options: dict[str, Any] = {
+        name: cell[name] for name in ("trials", "most", "function", "sparsity")
+    }
     options["steps"] = steps_at(cell)
-    return {name: sweep(key, cell.length, solve, start=start.get(name), **options) for name, solve in learners.items()}
+    return {
+        name: sweep(key, cell.length, solve, start=start.get(name), **options)
+        for name, solve in learners.items()
+    }
 
 
 def threshold_curve(cells: Sequence[Setting], seed: int) -> xr.Dataset:
@@ -70,9 +90,12 @@ def threshold_curve(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     key = key_for(seed, CURVE, "trials")
     sweeps = sweeps_of(cell, {name: LEARNERS[name] for name in (cell.learner, *BESIDE)}, key)
     task = SparseBoolean(cell.length, tuple(range(cell.sparsity)), cell.function)
-    uniform = uniform_share(cell, sweeps[cell.learner], key) if cell.length in UNIFORM_LENGTHS else np.nan
+    uniform = (
+        uniform_share(cell, sweeps[cell.learner], key) if cell.length in UNIFORM_LENGTHS else np.nan
+    )
     return xr.Dataset(
-        as_evidence(sweeps, cell.most) | {"floor": ("cell", [task.floor()]), "uniform": ("cell", [uniform])},
+        as_evidence(sweeps, cell.most)
+        | {"floor": ("cell", [task.floor()]), "uniform": ("cell", [uniform])},
         coords={"learner": list(sweeps)},
     )
 
@@ -81,7 +104,9 @@ def uniform_share(cell: Setting, found: Sweep, key: Array) -> float:
     """The share of trials that uniform attention solves with as many samples as the learner needs."""
     data, start = jax.random.split(jax.random.fold_in(key, cell.length))
     options = {"function": cell.function, "sparsity": cell.sparsity}
-    few = draw_sets(data, cell.length, [math.ceil(found.threshold)], min(UNIFORM_TRIALS, cell.trials), **options)
+    few = draw_sets(
+        data, cell.length, [math.ceil(found.threshold)], min(UNIFORM_TRIALS, cell.trials), **options
+    )
     return float(LEARNERS["uniform attention"](few, start, steps_at(cell)).mean())
 
 
@@ -106,7 +131,9 @@ def unless_censored(value: Any, evidence: xr.Dataset, learner: int = 0) -> Any:
 
 def as_lower_limit(slope: xr.DataArray, evidence: xr.Dataset, learner: int) -> Any:
     """The exponent of a learner some of whose thresholds may be lower limits: it is one too if these are at lengths that add to it."""
-    wrong = evidence["censored"].isel(learner=learner) & (pulls(evidence).isel(learner=learner) <= 0)
+    wrong = evidence["censored"].isel(learner=learner) & (
+        pulls(evidence).isel(learner=learner) <= 0
+    )
     return np.nan if wrong.any() else slope[learner]
 
 
@@ -121,7 +148,15 @@ CURVE_PARTS: dict[str, Any] = {
     "budget": "trials",
     "long": True,
 }
-SHORT = Setting(length=(16, 64, 400), trials=36, most=400, steps=350, function="and", sparsity=3, learner="attention")
+SHORT = Setting(
+    length=(16, 64, 400),
+    trials=36,
+    most=400,
+    steps=350,
+    function="and",
+    sparsity=3,
+    learner="attention",
+)
 LONG = SHORT.replace(length=(25, 50, 100, 200, 400, 800), trials=48, steps=500)
 WIDE = LONG.replace(length=(25, 50, 100, 200, 400, 800, 1600))
 
@@ -134,7 +169,9 @@ def below_a_square_root(evidence: xr.Dataset) -> xr.Dataset:
 def in_proportion(evidence: xr.Dataset) -> xr.Dataset:
     """The same evidence if thresholds were proportional to the length."""
     return below_a_square_root(
-        evidence.assign(log_threshold=xr.zeros_like(evidence["log_threshold"]) + np.log(evidence["length"]))
+        evidence.assign(
+            log_threshold=xr.zeros_like(evidence["log_threshold"]) + np.log(evidence["length"])
+        )
     )
 
 
@@ -170,7 +207,9 @@ claim(
     paper=LONG,
     rule=Order(level=1e-2),
     fit=above_floor,
-    control=Control("a floor of twice the samples", lambda e: e.assign(lower=e["lower"] + math.log(2))),
+    control=Control(
+        "a floor of twice the samples", lambda e: e.assign(lower=e["lower"] + math.log(2))
+    ),
     figure=drawn_by(f"{FIGURES}.thresholds:above_floor"),
     needs=("sparse-variables/statistical-floor",),
     **CURVE_PARTS,
@@ -188,8 +227,12 @@ def laws_compared(evidence: xr.Dataset) -> xr.Dataset:
         found[law] = (misfit, curve, again)
     behind = (found["logarithm"][0] - found["power"][0]) / 2
     spread = ((found["logarithm"][2] - found["power"][2]) / 2).std()
-    curves = xr.DataArray([found[law][1] for law in LAWS], dims=("law", "cell"), coords={"law": list(LAWS)})
-    return evidence.assign(bound=NATS, measured=unless_censored(behind, evidence), error=spread, log_curve=curves)
+    curves = xr.DataArray(
+        [found[law][1] for law in LAWS], dims=("law", "cell"), coords={"law": list(LAWS)}
+    )
+    return evidence.assign(
+        bound=NATS, measured=unless_censored(behind, evidence), error=spread, log_curve=curves
+    )
 
 
 def steeper(evidence: xr.Dataset) -> xr.Dataset:
@@ -240,17 +283,25 @@ def exponents_compared(evidence: xr.Dataset) -> xr.Dataset:
     statement=r"The exponent of T in the number of samples with which 80 % of trials are right on 99 % of validation is larger for an MLP on the bits than for attention"
     r" (lengths 16 and 64; at the paper's scale 16 to 128).",
     words="What attention gains is not a constant: a network without it pays for a longer context in proportion.",
-    hypotheses=(LONG_ENOUGH, TRIALS, Hypothesis("length >= 16: shorter ones can be learnt by heart", lambda s: s.length >= 16)),
+    hypotheses=(
+        LONG_ENOUGH,
+        TRIALS,
+        Hypothesis("length >= 16: shorter ones can be learnt by heart", lambda s: s.length >= 16),
+    ),
     quick=Setting(length=(16, 64), trials=40, most=1200, steps=200, function="and", sparsity=3),
-    paper=Setting(length=(16, 32, 64, 128), trials=40, most=2400, steps=400, function="and", sparsity=3),
+    paper=Setting(
+        length=(16, 32, 64, 128), trials=40, most=2400, steps=400, function="and", sparsity=3
+    ),
     rule=Order(),
     fit=exponents_compared,
-    control=Control("attention that needs a further factor of $T^2$", lambda e: e.assign(lower=e["lower"] + 2)),
+    control=Control(
+        "attention that needs a further factor of $T^2$", lambda e: e.assign(lower=e["lower"] + 2)
+    ),
     figure=drawn_by(f"{FIGURES}.thresholds:rivals"),
     cells=product("length"),
     budget="trials",
     needs=(CURVE,),
-)  # fmt: skip
+)
 def rival_curves(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     (cell,) = cells
     rivals = {"attention": trained_by(RECIPE_R, ACCURACY), "MLP": trained_by(MLP, ACCURACY)}
@@ -283,9 +334,9 @@ def lead_of_support(
 
 def normalisers_compared(evidence: xr.Dataset) -> xr.Dataset:
     """Paired differences: of the trials that are solved, and of the logarithm of the lead."""
-    both = xr.Dataset({"solved": evidence["solved"].astype(float), "lead": np.log(evidence["lead"])}).to_array(
-        "difference"
-    )
+    both = xr.Dataset(
+        {"solved": evidence["solved"].astype(float), "lead": np.log(evidence["lead"])}
+    ).to_array("difference")
     differences = (both.sel(recipe=ONE) - both.sel(recipe=EACH)).drop_vars("difference")
     n = differences.sizes["repeat"]
     # Where no pair differs from another, the error is that of the least that could have been seen.
@@ -305,35 +356,80 @@ def normalisers_compared(evidence: xr.Dataset) -> xr.Dataset:
     hypotheses=(
         LONG_ENOUGH,
         TRIALS,
-        Hypothesis(f"recipe is among {', '.join(RECIPES)}, with the first two", lambda s: {ONE, EACH} <= set(s.recipe) <= set(RECIPES), defining=True),
+        Hypothesis(
+            f"recipe is among {', '.join(RECIPES)}, with the first two",
+            lambda s: {ONE, EACH} <= set(s.recipe) <= set(RECIPES),
+            defining=True,
+        ),
     ),
-    quick=Setting(length=64, samples=(43,), recipe=(ONE, EACH), trials=30, sparsity=3, function="and", steps=150),
-    paper=Setting(length=300, samples=(62, 90, 155), recipe=tuple(RECIPES), trials=40, sparsity=3, function="and", steps=500),
+    quick=Setting(
+        length=64,
+        samples=(43,),
+        recipe=(ONE, EACH),
+        trials=30,
+        sparsity=3,
+        function="and",
+        steps=150,
+    ),
+    paper=Setting(
+        length=300,
+        samples=(62, 90, 155),
+        recipe=tuple(RECIPES),
+        trials=40,
+        sparsity=3,
+        function="and",
+        steps=500,
+    ),
     rule=Order(),
     fit=normalisers_compared,
-    control=Control("0.95 more of the trials, and five times further ahead", lambda e: e.assign(lower=("difference", [0.95, math.log(5)]))),
+    control=Control(
+        "0.95 more of the trials, and five times further ahead",
+        lambda e: e.assign(lower=("difference", [0.95, math.log(5)])),
+    ),
     figure=drawn_by(f"{FIGURES}.thresholds:normalisers"),
     cells=product("samples"),
     budget="trials",
     needs=(CURVE,),
     origin="ours",
-)  # fmt: skip
+)
 def one_normaliser(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     (cell,) = cells
     data, start = (key_for(seed, NORMALISER, purpose) for purpose in ("data", "start"))
-    sets = draw_sets(data, cell.length, [cell.samples], cell.trials, function=cell.function, sparsity=cell.sparsity)
+    sets = draw_sets(
+        data,
+        cell.length,
+        [cell.samples],
+        cell.trials,
+        function=cell.function,
+        sparsity=cell.sparsity,
+    )
     solved, lead = [], []
     for recipe in (RECIPES[name] for name in cell.recipe):
         solved.append(
-            train(sets, recipe, key=start, steps=cell.steps, attention=False)["status"].values[:, 0] == "solved"
+            train(sets, recipe, key=start, steps=cell.steps, attention=False)["status"].values[:, 0]
+            == "solved"
         )
         early: list[Outcome] = []
-        train(sets, recipe, key=start, steps=EARLY, every=EARLY, stop=False, attention=False, finished=early.append)
+        train(
+            sets,
+            recipe,
+            key=start,
+            steps=EARLY,
+            every=EARLY,
+            stop=False,
+            attention=False,
+            finished=early.append,
+        )
         moved = [
-            outcome.model.positions - first_model(recipe, start, outcome.trial, cell.length).positions
+            outcome.model.positions
+            - first_model(recipe, start, outcome.trial, cell.length).positions
             for outcome in early
         ]
-        lead.append(lead_of_support(np.array(moved)[:, :-1], [sets.tasks[outcome.trial].support for outcome in early]))
+        lead.append(
+            lead_of_support(
+                np.array(moved)[:, :-1], [sets.tasks[outcome.trial].support for outcome in early]
+            )
+        )
     axes = ("cell", "recipe", "repeat")
     variables = {"solved": (axes, np.array(solved)[None]), "lead": (axes, np.array(lead)[None])}
     return xr.Dataset(variables, coords={"recipe": list(cell.recipe)})

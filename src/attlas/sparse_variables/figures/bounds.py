@@ -26,20 +26,31 @@ STROKES = alt.Legend(symbolType="stroke", symbolSize=300, symbolFillColor="trans
 
 
 def split_agreement(evidence: xr.Dataset) -> Any:
-    return agreement(evidence, "The best split of the distance", by="terms", by_title="terms", what="least sum")
+    return agreement(
+        evidence, "The best split of the distance", by="terms", by_title="terms", what="least sum"
+    )
 
 
 def packings(evidence: xr.Dataset) -> Any:
     frame = table(evidence, "bound", "measured")
-    long = frame.melt(id_vars=["eps", "class"], value_vars=["bound", "measured"], var_name="what", value_name="nats")
+    long = frame.melt(
+        id_vars=["eps", "class"],
+        value_vars=["bound", "measured"],
+        var_name="what",
+        value_name="nats",
+    )
     long["what"] = long["what"].map({"bound": "cover, bound", "measured": "packing, found"})
-    lines = alt.Chart(long).mark_line(point=True).encode(
-        x=alt.X("eps:Q", title="distance ε", scale=alt.Scale(type="log")),
-        y=alt.Y("nats:Q", title="nats", scale=alt.Scale(type="log")),
-        color=colour("class:N", "class", legend=alt.Legend(labelLimit=260)),
-        strokeDash=alt.StrokeDash("what:N", title=None, legend=STROKES),
-        tooltip=["class:N", "what:N", "eps:Q", alt.Tooltip("nats:Q", format=".4g")],
-    )  # fmt: skip
+    lines = (
+        alt.Chart(long)
+        .mark_line(point=True)
+        .encode(
+            x=alt.X("eps:Q", title="distance ε", scale=alt.Scale(type="log")),
+            y=alt.Y("nats:Q", title="nats", scale=alt.Scale(type="log")),
+            color=colour("class:N", "class", legend=alt.Legend(labelLimit=260)),
+            strokeDash=alt.StrokeDash("what:N", title=None, legend=STROKES),
+            tooltip=["class:N", "what:N", "eps:Q", alt.Tooltip("nats:Q", format=".4g")],
+        )
+    )
     return finish(
         lines.properties(width=WIDTH, height=HEIGHT),
         "Covers of linear classes, and packings",
@@ -49,20 +60,43 @@ def packings(evidence: xr.Dataset) -> Any:
 
 def composed_covers(evidence: xr.Dataset) -> Any:
     frame = table(evidence, "measured", "coarse", "nats_built", "nats_bound")
-    long = frame.melt(id_vars="eps", value_vars=["measured", "coarse"], var_name="net", value_name="distance")
-    long["net"] = long["net"].map({"measured": "as the theorem says", "coarse": "scores four times as coarse"})
+    long = frame.melt(
+        id_vars="eps", value_vars=["measured", "coarse"], var_name="net", value_name="distance"
+    )
+    long["net"] = long["net"].map(
+        {"measured": "as the theorem says", "coarse": "scores four times as coarse"}
+    )
     x = alt.X("eps:Q", title="distance ε asked for", scale=alt.Scale(zero=False))
-    points = alt.Chart(long).mark_point(filled=True, size=70).encode(
-        x=x, y=alt.Y("distance:Q", title="distance of the worst head found"), color=colour("net:N", "net"), tooltip=["net:N", "distance:Q"]
-    )  # fmt: skip
+    points = (
+        alt.Chart(long)
+        .mark_point(filled=True, size=70)
+        .encode(
+            x=x,
+            y=alt.Y("distance:Q", title="distance of the worst head found"),
+            color=colour("net:N", "net"),
+            tooltip=["net:N", "distance:Q"],
+        )
+    )
     line = alt.Chart(frame).mark_line(color=THEORY, strokeDash=[5, 4]).encode(x=x, y="eps:Q")
-    sizes = frame.melt(id_vars="eps", value_vars=["nats_built", "nats_bound"], var_name="what", value_name="nats")
+    sizes = frame.melt(
+        id_vars="eps", value_vars=["nats_built", "nats_bound"], var_name="what", value_name="nats"
+    )
     sizes["what"] = sizes["what"].map({"nats_built": "net that was built", "nats_bound": "bound"})
-    right = alt.Chart(sizes).mark_line(point=True).encode(
-        x=x, y=alt.Y("nats:Q", title="nats of the product net"), strokeDash=alt.StrokeDash("what:N", title=None, legend=STROKES), color=alt.value(PALETTE[0])
-    )  # fmt: skip
+    right = (
+        alt.Chart(sizes)
+        .mark_line(point=True)
+        .encode(
+            x=x,
+            y=alt.Y("nats:Q", title="nats of the product net"),
+            strokeDash=alt.StrokeDash("what:N", title=None, legend=STROKES),
+            color=alt.value(PALETTE[0]),
+        )
+    )
     return finish(
-        alt.hconcat((line + points).properties(width=300, height=260), right.properties(width=300, height=260)),
+        alt.hconcat(
+            (line + points).properties(width=300, height=260),
+            right.properties(width=300, height=260),
+        ),
         "A net of scores times a net of values covers the heads",
         "dashed: the distance that must not be exceeded",
     )
@@ -70,16 +104,33 @@ def composed_covers(evidence: xr.Dataset) -> Any:
 
 def certificate(evidence: xr.Dataset) -> Any:
     frame = table(evidence, "predicted", "measured", "starts", "upper")
-    frame["where"] = [f"T = {t}, |u| ≤ {b:g}" for t, b in zip(frame["length"], frame["query_norm"], strict=True)]
+    frame["where"] = [
+        f"T = {t}, |u| ≤ {b:g}" for t, b in zip(frame["length"], frame["query_norm"], strict=True)
+    ]
     x = alt.X("where:N", title=None, sort=list(frame["where"]), axis=alt.Axis(labelAngle=0))
-    enclosure = alt.Chart(frame).mark_rule(strokeWidth=6, opacity=0.3, color=THEORY).encode(
-        x=x, y=alt.Y("predicted:Q", title="Rademacher complexity", scale=alt.Scale(zero=False)), y2="upper:Q"
-    )  # fmt: skip
-    long = frame.melt(id_vars="where", value_vars=["measured", "starts"], var_name="how", value_name="value")
+    enclosure = (
+        alt.Chart(frame)
+        .mark_rule(strokeWidth=6, opacity=0.3, color=THEORY)
+        .encode(
+            x=x,
+            y=alt.Y("predicted:Q", title="Rademacher complexity", scale=alt.Scale(zero=False)),
+            y2="upper:Q",
+        )
+    )
+    long = frame.melt(
+        id_vars="where", value_vars=["measured", "starts"], var_name="how", value_name="value"
+    )
     long["how"] = long["how"].map({"measured": "ascent", "starts": "starts alone"})
-    points = alt.Chart(long).mark_point(filled=True, size=60).encode(
-        x=x, y="value:Q", color=colour("how:N", None), tooltip=["how:N", alt.Tooltip("value:Q", format=".4f")]
-    )  # fmt: skip
+    points = (
+        alt.Chart(long)
+        .mark_point(filled=True, size=60)
+        .encode(
+            x=x,
+            y="value:Q",
+            color=colour("how:N", None),
+            tooltip=["how:N", alt.Tooltip("value:Q", format=".4f")],
+        )
+    )
     return finish(
         (enclosure + points).properties(width=WIDTH, height=HEIGHT),
         "Ascent finds the complexity where one can look everywhere",
@@ -95,15 +146,24 @@ def complexity_bound(evidence: xr.Dataset) -> Any:
         "lower": "head, from below",
         "concatenated": "linear map of the sequence",
     }
-    long = frame.melt(id_vars=["length", "query_norm"], value_vars=list(names), var_name="what", value_name="value")
+    long = frame.melt(
+        id_vars=["length", "query_norm"],
+        value_vars=list(names),
+        var_name="what",
+        value_name="value",
+    )
     long["what"] = long["what"].map(names)
-    lines = alt.Chart(long).mark_line(point=True).encode(
-        x=alt.X("length:Q", title=LENGTH, scale=alt.Scale(type="log")),
-        y=alt.Y("value:Q", title="Rademacher complexity", scale=alt.Scale(type="log")),
-        color=colour("what:N", None, sort=list(names.values())),
-        detail="query_norm:N",
-        tooltip=["what:N", "length:Q", "query_norm:N", alt.Tooltip("value:Q", format=".4g")],
-    )  # fmt: skip
+    lines = (
+        alt.Chart(long)
+        .mark_line(point=True)
+        .encode(
+            x=alt.X("length:Q", title=LENGTH, scale=alt.Scale(type="log")),
+            y=alt.Y("value:Q", title="Rademacher complexity", scale=alt.Scale(type="log")),
+            color=colour("what:N", None, sort=list(names.values())),
+            detail="query_norm:N",
+            tooltip=["what:N", "length:Q", "query_norm:N", alt.Tooltip("value:Q", format=".4g")],
+        )
+    )
     return finish(
         (lines + rule_at(1, "trivial")).properties(width=WIDTH, height=HEIGHT),
         "Complexity of heads in the plane, and its bound",
@@ -116,12 +176,16 @@ def growth_with_norms(evidence: xr.Dataset) -> Any:
     names = {"uniform": "|u| = 0", "small": "|u| ≤ 1/2", "upper": "|u| ≤ 8"}
     long = frame.melt(id_vars="length", value_vars=list(names), var_name="ball", value_name="value")
     long["ball"] = long["ball"].map(names)
-    lines = alt.Chart(long).mark_line(point=True).encode(
-        x=alt.X("length:Q", title=LENGTH, scale=alt.Scale(type="log")),
-        y=alt.Y("value:Q", title="Rademacher complexity", scale=alt.Scale(zero=True)),
-        color=colour("ball:N", "scores", sort=list(names.values())),
-        tooltip=["ball:N", "length:Q", alt.Tooltip("value:Q", format=".4f")],
-    )  # fmt: skip
+    lines = (
+        alt.Chart(long)
+        .mark_line(point=True)
+        .encode(
+            x=alt.X("length:Q", title=LENGTH, scale=alt.Scale(type="log")),
+            y=alt.Y("value:Q", title="Rademacher complexity", scale=alt.Scale(zero=True)),
+            color=colour("ball:N", "scores", sort=list(names.values())),
+            tooltip=["ball:N", "length:Q", alt.Tooltip("value:Q", format=".4f")],
+        )
+    )
     return finish(
         lines.properties(width=WIDTH, height=HEIGHT),
         "A head that may be sharper is richer",
@@ -137,8 +201,8 @@ def growth_with_length(evidence: xr.Dataset) -> Any:
     )
     first = frame.iloc[0]
     reference = frame.assign(
-        root=first["complexity"] * np.sqrt(np.log(frame["tokens"]) / np.log(first["tokens"])),
-    )  # fmt: skip
+        root=first["complexity"] * np.sqrt(np.log(frame["tokens"]) / np.log(first["tokens"]))
+    )
     x = alt.X("tokens:Q", title=LENGTH, scale=alt.Scale(type="log"))
     y = alt.Y("value:Q", title="Rademacher complexity", scale=alt.Scale(type="log"))
     long = pd.concat(
@@ -152,7 +216,9 @@ def growth_with_length(evidence: xr.Dataset) -> Any:
         .mark_line(point=True)
         .encode(x=x, y=y, color=colour("what:N", None), tooltip=["what:N", "tokens:Q", "value:Q"])
     )
-    bars = error_bars(alt.Chart(frame), x, "low", "high", "Rademacher complexity", color=alt.value(PALETTE[0]))
+    bars = error_bars(
+        alt.Chart(frame), x, "low", "high", "Rademacher complexity", color=alt.value(PALETTE[0])
+    )
     theory = alt.Chart(reference).mark_line(color=THEORY, strokeDash=[5, 4]).encode(x=x, y="root:Q")
     exponent, other = (
         float(evidence["measured"].values.flat[0]),
@@ -172,21 +238,45 @@ def samples_asked_for(evidence: xr.Dataset) -> Any:
     for head in cell["head"].values:
         for constant in cell["constant"].values:
             logs = cell["log_samples"].sel(head=head, constant=constant).values
-            rows += [{"log10 T": t, "log10 m": v / np.log(10), "what": f"{head} head", "constant": constant} for t, v in zip(tokens, logs, strict=True)]  # fmt: skip
+            rows += [
+                {
+                    "log10 T": t,
+                    "log10 m": v / np.log(10),
+                    "what": f"{head} head",
+                    "constant": constant,
+                }
+                for t, v in zip(tokens, logs, strict=True)
+            ]
     for name, what in (
         ("log_parameters", "threshold head, parameters counted"),
         ("log_concatenated", "linear map of the sequence"),
         ("log_occam", "Occam, finite class"),
         ("log_floor", "statistical floor"),
     ):
-        rows += [{"log10 T": t, "log10 m": v / np.log(10), "what": what, "constant": "sharp"} for t, v in zip(tokens, cell[name].values, strict=True)]  # fmt: skip
-    lines = alt.Chart(pd.DataFrame(rows)).mark_line(point=alt.OverlayMarkDef(size=24)).encode(
-        x=alt.X("log10 T:Q", title="length T, log10", scale=alt.Scale(type="log")),
-        y=alt.Y("log10 m:Q", title="samples, log10", scale=alt.Scale(domain=[0, 30], clamp=True)),
-        color=colour("what:N", None, sort=list(dict.fromkeys(row["what"] for row in rows)), legend=alt.Legend(labelLimit=260)),
-        strokeDash=alt.StrokeDash("constant:N", title="constant of softmax", sort=["sharp", "paper"], legend=STROKES),
-        tooltip=["what:N", "constant:N", "log10 T:Q", alt.Tooltip("log10 m:Q", format=".2f")],
-    )  # fmt: skip
+        rows += [
+            {"log10 T": t, "log10 m": v / np.log(10), "what": what, "constant": "sharp"}
+            for t, v in zip(tokens, cell[name].values, strict=True)
+        ]
+    lines = (
+        alt.Chart(pd.DataFrame(rows))
+        .mark_line(point=alt.OverlayMarkDef(size=24))
+        .encode(
+            x=alt.X("log10 T:Q", title="length T, log10", scale=alt.Scale(type="log")),
+            y=alt.Y(
+                "log10 m:Q", title="samples, log10", scale=alt.Scale(domain=[0, 30], clamp=True)
+            ),
+            color=colour(
+                "what:N",
+                None,
+                sort=list(dict.fromkeys(row["what"] for row in rows)),
+                legend=alt.Legend(labelLimit=260),
+            ),
+            strokeDash=alt.StrokeDash(
+                "constant:N", title="constant of softmax", sort=["sharp", "paper"], legend=STROKES
+            ),
+            tooltip=["what:N", "constant:N", "log10 T:Q", alt.Tooltip("log10 m:Q", format=".2f")],
+        )
+    )
     return finish(
         lines.properties(width=WIDTH, height=HEIGHT + 40),
         "Samples for the AND of three bits",
@@ -196,16 +286,32 @@ def samples_asked_for(evidence: xr.Dataset) -> Any:
 
 def unique_support(evidence: xr.Dataset) -> Any:
     frame = table(evidence, "predicted", "independent", "measured", "error")
-    frame["low"], frame["high"] = (frame["measured"] + sign * 2 * frame["error"] for sign in (-1, 1))
+    frame["low"], frame["high"] = (
+        frame["measured"] + sign * 2 * frame["error"] for sign in (-1, 1)
+    )
     x = alt.X("samples:Q", title="samples m", scale=alt.Scale(zero=False))
     groups = {"color": colour("length:N", LENGTH)}
     long = frame.melt(
-        id_vars=["samples", "length"], value_vars=["predicted", "independent"], var_name="formula", value_name="value"
+        id_vars=["samples", "length"],
+        value_vars=["predicted", "independent"],
+        var_name="formula",
+        value_name="value",
     )
-    long["formula"] = long["formula"].map({"predicted": "given the relevant bits", "independent": "rivals independent"})
-    lines = alt.Chart(long).mark_line().encode(
-        x=x, y=alt.Y("value:Q", title="probability of a unique support", scale=alt.Scale(zero=False)), strokeDash=alt.StrokeDash("formula:N", title="formula", legend=STROKES), **groups
-    )  # fmt: skip
+    long["formula"] = long["formula"].map(
+        {"predicted": "given the relevant bits", "independent": "rivals independent"}
+    )
+    lines = (
+        alt.Chart(long)
+        .mark_line()
+        .encode(
+            x=x,
+            y=alt.Y(
+                "value:Q", title="probability of a unique support", scale=alt.Scale(zero=False)
+            ),
+            strokeDash=alt.StrokeDash("formula:N", title="formula", legend=STROKES),
+            **groups,
+        )
+    )
     base = alt.Chart(frame)
     points = base.mark_point(filled=True, size=50).encode(
         x=x, y="measured:Q", tooltip=["length:N", "samples:Q", "measured:Q"], **groups
@@ -223,25 +329,47 @@ def tightness_ledger(evidence: xr.Dataset) -> Any:
     frame = table(evidence, "bound", "measured")
     frame["slack"] = frame["bound"] / frame["measured"]
     order = list(evidence["quantity"].values)
-    points = alt.Chart(frame).mark_point(filled=True, size=45, opacity=0.75).encode(
-        x=alt.X("slack:Q", title="bound / measured", scale=alt.Scale(type="log")),
-        y=alt.Y("quantity:N", title=None, sort=order, axis=alt.Axis(labelLimit=260)),
-        color=colour("length:N", LENGTH),
-        shape=alt.Shape("norm:N", title="norm"),
-        yOffset="samples:N",
-        tooltip=["quantity:N", "length:N", "samples:N", "norm:N", alt.Tooltip("bound:Q", format=".4g"), alt.Tooltip("measured:Q", format=".4g"), alt.Tooltip("slack:Q", format=".4g")],
-    )  # fmt: skip
+    points = (
+        alt.Chart(frame)
+        .mark_point(filled=True, size=45, opacity=0.75)
+        .encode(
+            x=alt.X("slack:Q", title="bound / measured", scale=alt.Scale(type="log")),
+            y=alt.Y("quantity:N", title=None, sort=order, axis=alt.Axis(labelLimit=260)),
+            color=colour("length:N", LENGTH),
+            shape=alt.Shape("norm:N", title="norm"),
+            yOffset="samples:N",
+            tooltip=[
+                "quantity:N",
+                "length:N",
+                "samples:N",
+                "norm:N",
+                alt.Tooltip("bound:Q", format=".4g"),
+                alt.Tooltip("measured:Q", format=".4g"),
+                alt.Tooltip("slack:Q", format=".4g"),
+            ],
+        )
+    )
     worst = frame.groupby("quantity")["slack"].agg(["min", "max"]).loc[order].reset_index()
-    worst["range"] = [legible(f"{a:.3g} to {b:.3g}") for a, b in zip(worst["min"], worst["max"], strict=True)]
-    text = alt.Chart(worst).mark_text(align="left", color="#555", fontSize=11).encode(
-        y=alt.Y("quantity:N", sort=order, axis=None), text="range:N"
-    )  # fmt: skip
-    one = alt.Chart(pd.DataFrame({"x": [1.0]})).mark_rule(color=THEORY, strokeDash=[5, 4]).encode(x="x:Q")
+    worst["range"] = [
+        legible(f"{a:.3g} to {b:.3g}") for a, b in zip(worst["min"], worst["max"], strict=True)
+    ]
+    text = (
+        alt.Chart(worst)
+        .mark_text(align="left", color="#555", fontSize=11)
+        .encode(y=alt.Y("quantity:N", sort=order, axis=None), text="range:N")
+    )
+    one = (
+        alt.Chart(pd.DataFrame({"x": [1.0]}))
+        .mark_rule(color=THEORY, strokeDash=[5, 4])
+        .encode(x="x:Q")
+    )
     height = 34 * len(order)
     return finish(
         alt.hconcat(
             (one + points).properties(width=WIDTH, height=height),
-            text.properties(width=120, height=height, title="range", view=alt.ViewBackground(stroke=None)),
+            text.properties(
+                width=120, height=height, title="range", view=alt.ViewBackground(stroke=None)
+            ),
             spacing=8,
         ),
         "How loose each bound is",

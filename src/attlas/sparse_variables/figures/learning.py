@@ -32,17 +32,28 @@ def parity_runs(evidence: xr.Dataset) -> Any:
         hue = colour("repeat:N", None, legend=None)
         lines = alt.Chart(curves).mark_line(strokeWidth=1.2, opacity=0.8)
         ends = alt.Chart(arrivals).mark_point(filled=True, size=45, opacity=1)
-        loss = lines.encode(x=x, y=alt.Y("loss:Q", title="loss on validation"), color=hue, detail="repeat:N")
-        accuracy = lines.encode(
-            x=x, y=alt.Y("accuracy:Q", title="accuracy", scale=alt.Scale(domain=[0.4, 1])), color=hue
+        loss = lines.encode(
+            x=x, y=alt.Y("loss:Q", title="loss on validation"), color=hue, detail="repeat:N"
         )
-        tip = [alt.Tooltip("arrival:Q", title="arrival, step"), alt.Tooltip("repeat:N", title="run")]
+        accuracy = lines.encode(
+            x=x,
+            y=alt.Y("accuracy:Q", title="accuracy", scale=alt.Scale(domain=[0.4, 1])),
+            color=hue,
+        )
+        tip = [
+            alt.Tooltip("arrival:Q", title="arrival, step"),
+            alt.Tooltip("repeat:N", title="run"),
+        ]
         marks = ends.encode(x="arrival:Q", color=hue, tooltip=tip)
         arrived = int(cell["arrived"].sum())
         columns.append(
             alt.vconcat(
-                (loss + marks.encode(y="nought:Q") + rule_at(float(np.log(2)), "chance, ln 2")).properties(
-                    width=SIDE + 40, height=170, title=f"{name}: {arrived} of {cell.sizes['repeat']} runs arrive"
+                (
+                    loss + marks.encode(y="nought:Q") + rule_at(float(np.log(2)), "chance, ln 2")
+                ).properties(
+                    width=SIDE + 40,
+                    height=170,
+                    title=f"{name}: {arrived} of {cell.sizes['repeat']} runs arrive",
                 ),
                 (accuracy + marks.encode(y="one:Q")).properties(width=SIDE + 40, height=170),
             )
@@ -56,29 +67,52 @@ def parity_runs(evidence: xr.Dataset) -> Any:
 
 def parity_plateaus(evidence: xr.Dataset) -> Any:
     """The loss, with each run's time measured by when it had learnt; and how long each run was at chance."""
-    evidence = evidence.assign(time=evidence["step"] / evidence["learnt"], part=evidence["left"] / evidence["learnt"])
+    evidence = evidence.assign(
+        time=evidence["step"] / evidence["learnt"], part=evidence["left"] / evidence["learnt"]
+    )
     cells = named(evidence)
     order = [name for name, _ in cells]
     some = [
-        table(cell.isel(repeat=slice(SHOWN)), "loss", "time", rows=10_000).assign(size=name) for name, cell in cells
+        table(cell.isel(repeat=slice(SHOWN)), "loss", "time", rows=10_000).assign(size=name)
+        for name, cell in cells
     ]
     curves = pd.concat(some).dropna()
-    parts = pd.concat([cell["part"].to_dataframe().reset_index().assign(size=name) for name, cell in cells]).dropna()
+    parts = pd.concat(
+        [cell["part"].to_dataframe().reset_index().assign(size=name) for name, cell in cells]
+    ).dropna()
     hue = colour("size:N", None, sort=order)
-    lines = alt.Chart(curves[curves["time"] <= 1.5]).mark_line(strokeWidth=1, opacity=0.7).encode(
-        x=alt.X("time:Q", title="step / step at which the function is learnt"),
-        y=alt.Y("loss:Q", title="loss on validation"),
-        color=hue,
-        detail=["repeat:N"],
-    )  # fmt: skip
-    dots = alt.Chart(parts).mark_tick(thickness=1.5, size=24).encode(
-        x=alt.X("part:Q", title="part of that time with a loss above 0.6", scale=alt.Scale(domain=[0, 1])),
-        y=alt.Y("size:N", title=None, sort=order),
-        color=hue,
-        tooltip=[alt.Tooltip("part:Q", format=".3f")],
-    )  # fmt: skip
-    wall = alt.Chart(pd.DataFrame({"part": [0.5]})).mark_rule(color=THEORY, strokeDash=[5, 4]).encode(x="part:Q")
-    top = (lines + rule_at(float(np.log(2)), "chance, ln 2")).properties(width=WIDTH, height=HEIGHT - 60)
+    lines = (
+        alt.Chart(curves[curves["time"] <= 1.5])
+        .mark_line(strokeWidth=1, opacity=0.7)
+        .encode(
+            x=alt.X("time:Q", title="step / step at which the function is learnt"),
+            y=alt.Y("loss:Q", title="loss on validation"),
+            color=hue,
+            detail=["repeat:N"],
+        )
+    )
+    dots = (
+        alt.Chart(parts)
+        .mark_tick(thickness=1.5, size=24)
+        .encode(
+            x=alt.X(
+                "part:Q",
+                title="part of that time with a loss above 0.6",
+                scale=alt.Scale(domain=[0, 1]),
+            ),
+            y=alt.Y("size:N", title=None, sort=order),
+            color=hue,
+            tooltip=[alt.Tooltip("part:Q", format=".3f")],
+        )
+    )
+    wall = (
+        alt.Chart(pd.DataFrame({"part": [0.5]}))
+        .mark_rule(color=THEORY, strokeDash=[5, 4])
+        .encode(x="part:Q")
+    )
+    top = (lines + rule_at(float(np.log(2)), "chance, ln 2")).properties(
+        width=WIDTH, height=HEIGHT - 60
+    )
     return finish(
         alt.vconcat(top, (dots + wall).properties(width=WIDTH, height=34 * len(cells))),
         "Nothing, and then everything",
@@ -94,7 +128,9 @@ def accuracy_curves(evidence: xr.Dataset) -> Any:
     cell = evidence.isel(cell=0)
     names = {"accuracy_curve": "validation", "train_accuracy_curve": "training"}
     curves = table(cell.isel(repeat=slice(SHOWN)), *names, rows=20_000)
-    long = curves.melt(["recipe", "samples", "repeat", "step"], list(names), "on", "accuracy").dropna()
+    long = curves.melt(
+        ["recipe", "samples", "repeat", "step"], list(names), "on", "accuracy"
+    ).dropna()
     long["on"] = long["on"].map(names)
     steps = alt.Scale(domain=[0, int(cell["step"].max())])
     rows = []
@@ -103,12 +139,16 @@ def accuracy_curves(evidence: xr.Dataset) -> Any:
         for samples in cell["samples"].values.tolist():
             here = long[(long["recipe"] == recipe) & (long["samples"] == samples)]
             overfit = int(cell["overfit"].sel(recipe=recipe, samples=samples).sum())
-            lines = alt.Chart(here).mark_line(strokeWidth=1.3, opacity=0.7).encode(
-                x=alt.X("step:Q", title="step", scale=steps),
-                y=alt.Y("accuracy:Q", title="accuracy", scale=alt.Scale(domain=[0.4, 1])),
-                color=colour("on:N", None, sort=["validation", "training"]),
-                detail="repeat:N",
-            )  # fmt: skip
+            lines = (
+                alt.Chart(here)
+                .mark_line(strokeWidth=1.3, opacity=0.7)
+                .encode(
+                    x=alt.X("step:Q", title="step", scale=steps),
+                    y=alt.Y("accuracy:Q", title="accuracy", scale=alt.Scale(domain=[0.4, 1])),
+                    color=colour("on:N", None, sort=["validation", "training"]),
+                    detail="repeat:N",
+                )
+            )
             title = f"{RECIPES[recipe]}, m = {samples}: {overfit} of {cell.sizes['repeat']} overfit"
             panels.append(lines.properties(width=SIDE + 20, height=180, title=title))
         rows.append(alt.hconcat(*panels))
@@ -131,22 +171,48 @@ def attention_map(evidence: xr.Dataset) -> Any:
         axis=alt.Axis(values=sorted({*support, *range(0, cell.sizes["place"], 10)}), labelAngle=0),
     )
     row = alt.Y("example:O", title="sequence", axis=None)
-    cells = alt.Chart(frame).mark_rect().encode(
-        x=place, y=row, color=alt.Color("weights:Q", title="attention", scale=alt.Scale(range=["white", "#08306b"], domain=[0, 1])),
-        tooltip=["place:O", "bits:N", "label:N", alt.Tooltip("weights:Q", format=".4f")],
-    )  # fmt: skip
+    cells = (
+        alt.Chart(frame)
+        .mark_rect()
+        .encode(
+            x=place,
+            y=row,
+            color=alt.Color(
+                "weights:Q",
+                title="attention",
+                scale=alt.Scale(range=["white", "#08306b"], domain=[0, 1]),
+            ),
+            tooltip=["place:O", "bits:N", "label:N", alt.Tooltip("weights:Q", format=".4f")],
+        )
+    )
     relevant = frame[frame["place"].isin(support)]
-    digits = alt.Chart(relevant).mark_text(fontSize=8).encode(
-        x=place, y=row, text="bits:N",
-        color=alt.condition("datum.weights > 0.5", alt.value("white"), alt.value(THEORY)),
-    )  # fmt: skip
+    digits = (
+        alt.Chart(relevant)
+        .mark_text(fontSize=8)
+        .encode(
+            x=place,
+            y=row,
+            text="bits:N",
+            color=alt.condition("datum.weights > 0.5", alt.value("white"), alt.value(THEORY)),
+        )
+    )
     read = table(cell, "read")
     order = cell["quantity"].values.tolist()
     x = alt.X("quantity:N", title=None, sort=order, axis=alt.Axis(labelAngle=-30))
-    dots = alt.Chart(read).mark_point(filled=True, size=18, opacity=0.6, color=PALETTE[0]).encode(
-        x=x, y=alt.Y("read:Q", title="mean weight", scale=alt.Scale(domain=[0, 1])), tooltip=[alt.Tooltip("read:Q", format=".3f")]
-    )  # fmt: skip
-    level = alt.Chart(table(cell, "ideal")).mark_tick(color=THEORY, thickness=2, size=34).encode(x=x, y="ideal:Q")
+    dots = (
+        alt.Chart(read)
+        .mark_point(filled=True, size=18, opacity=0.6, color=PALETTE[0])
+        .encode(
+            x=x,
+            y=alt.Y("read:Q", title="mean weight", scale=alt.Scale(domain=[0, 1])),
+            tooltip=[alt.Tooltip("read:Q", format=".3f")],
+        )
+    )
+    level = (
+        alt.Chart(table(cell, "ideal"))
+        .mark_tick(color=THEORY, thickness=2, size=34)
+        .encode(x=x, y="ideal:Q")
+    )
     tall = 12 * cell.sizes["example"]
     return finish(
         alt.hconcat(

@@ -42,10 +42,15 @@ class Showpiece:
         """The command that makes it."""
         options = [("grid", f"{name}={values}") for name, values in self.grid.items()]
         options += [("set", text) for text in self.settings]
-        options += [("show", self.show), *(("at", f"{name}={value}") for name, value in self.at.items())]
+        options += [
+            ("show", self.show),
+            *(("at", f"{name}={value}") for name, value in self.at.items()),
+        ]
         options += [("kind", self.kind), ("out", f"{self.slug}.nc"), ("figure", f"{self.slug}.svg")]
         words = ["attlas", "sweep", self.claim, "--scale", self.scale]
-        return shlex.join([*words, *(word for name, value in options for word in (f"--{name}", value))])
+        return shlex.join(
+            [*words, *(word for name, value in options for word in (f"--{name}", value))]
+        )
 
     @property
     def cells(self) -> Grid:
@@ -53,7 +58,7 @@ class Showpiece:
 
     def shipped(self) -> xr.Dataset:
         """What was gathered before the package was made, without evidence that takes room and is not drawn."""
-        return read_block((files("attlas.lab") / "shipped" / f"{self.slug}.nc").read_bytes())
+        return read_block((files("attlas.atlas") / "shipped" / f"{self.slug}.nc").read_bytes())
 
     def shown(self, store: Store) -> "Shown":
         """What the store holds, if that is all of it, else what came with the package."""
@@ -69,7 +74,9 @@ class Showpiece:
 def real_data(store: Store) -> dict[str, Any]:
     """What `make bench-data` measured: here, or before the package was made."""
     found = store.kept_table(REAL_DATA)
-    return found or json.loads((files("attlas.lab") / "shipped" / f"{REAL_DATA}.json").read_text(encoding="utf-8"))
+    return found or json.loads(
+        (files("attlas.atlas") / "shipped" / f"{REAL_DATA}.json").read_text(encoding="utf-8")
+    )
 
 
 def _spent(sweep: Sweep) -> float:

@@ -11,11 +11,11 @@ import pandas as pd
 import pytest
 import xarray as xr
 
+from attlas.atlas.formulas import mathml
+from attlas.atlas.notes import notes_of
+from attlas.atlas.pages import check_folder, show_value, write_atlas
 from attlas.claims import catalogue
 from attlas.errors import InputError
-from attlas.lab.formulas import mathml
-from attlas.lab.notes import notes_of
-from attlas.lab.pages import check_folder, show_value, write_atlas
 from tests.conftest import HEAVY
 
 
@@ -40,7 +40,9 @@ class Reader(HTMLParser):
 pytestmark = pytest.mark.xdist_group("pages")
 
 # Some of every map: each claim's own tests draw its figure.
-PAGES = sorted({"single-location/closed-form-risk", *[id for id in catalogue() if id not in HEAVY][::7]})
+PAGES = sorted(
+    {"single-location/closed-form-risk", *[id for id in catalogue() if id not in HEAVY][::7]}
+)
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +64,9 @@ def test_links_and_scripts_resolve_and_nothing_leaves_the_folder(atlas):
         for target in (*reader.links, *reader.sources):
             target = target.partition("#")[0] or page.name
             assert not re.match(r"\w+:|//", target), f"{page.name} asks for {target}"
-            assert (page.parent / target).resolve().is_relative_to(atlas) and (page.parent / target).exists()
+            assert (page.parent / target).resolve().is_relative_to(atlas) and (
+                page.parent / target
+            ).exists()
         assert "@import" not in text and not re.search(r"url\((?!['\"]?#|&quot;#)", text)
         assert page.stat().st_size < 500_000
 
@@ -71,18 +75,36 @@ def test_a_page_shows_all_that_a_reader_needs(atlas, tested):
     result = tested("single-location/closed-form-risk")
     text = (atlas / "single-location/closed-form-risk.html").read_text()
     for part in (
-        "<math", "stated in the paper", "Theorem 1", result.verdict.measured, "smallest detectable deviation",
-        mathml(result.claim.control.words), "attlas run single-location/closed-form-risk", "@inproceedings{marion2025", "gamma &gt; 0",
-        "vega.js", "closed-form-risk.svg", "closed-form-risk.nc", "Why it is true", "src/attlas/single_location/claims/risk.py:", "jax", "Rests on", "Used by",
-    ):  # fmt: skip
+        "<math",
+        "stated in the paper",
+        "Theorem 1",
+        result.verdict.measured,
+        "smallest detectable deviation",
+        mathml(result.claim.control.words),
+        "attlas run single-location/closed-form-risk",
+        "@inproceedings{marion2025",
+        "gamma &gt; 0",
+        "vega.js",
+        "closed-form-risk.svg",
+        "closed-form-risk.nc",
+        "Why it is true",
+        "src/attlas/single_location/claims/risk.py:",
+        "jax",
+        "Rests on",
+        "Used by",
+    ):
         assert part in text, part
-    spec = json.loads(re.search(r'<script id="spec" type="application/json">(.*?)</script>', text, re.S)[1])
+    spec = json.loads(
+        re.search(r'<script id="spec" type="application/json">(.*?)</script>', text, re.S)[1]
+    )
     assert spec["$schema"].startswith("https://vega.github.io/schema/vega-lite")
 
 
 def test_papers_list_what_the_atlas_holds(atlas):
     page = (atlas / "papers.html").read_text()
-    assert page.count("<tr>") < sum(len(notes.items) for notes in notes_of(catalogue().values()).values())
+    assert page.count("<tr>") < sum(
+        len(notes.items) for notes in notes_of(catalogue().values()).values()
+    )
     assert (
         "tested by claims that are not in this atlas" in page
         and "Closed form risk" in page
@@ -109,7 +131,10 @@ def test_the_data_can_be_taken_away(atlas, tested):
     place = atlas / "single-location"
     with xr.open_dataset(place / "closed-form-risk.nc", engine="h5netcdf") as data:
         np.testing.assert_array_equal(data["measured"], result.evidence["measured"])
-        assert data.attrs["claim"] == "single-location/closed-form-risk" and data.attrs["verdict"] == "confirmed"
+        assert (
+            data.attrs["claim"] == "single-location/closed-form-risk"
+            and data.attrs["verdict"] == "confirmed"
+        )
     table = pd.read_csv(place / "closed-form-risk.csv")
     measured = table[table["variable"] == "measured"]["value"].to_numpy()
     np.testing.assert_allclose(measured, result.evidence["measured"].values.ravel(), rtol=1e-12)
@@ -123,7 +148,10 @@ def test_both_scales_are_shown_where_both_are_there(tested, tmp_path):
     folder = write_atlas([result], tmp_path / "atlas", others={result.claim.id: other}).parent
     text = (folder / "single-location" / "heat-identity.html").read_text()
     assert "quick scale" in text and "paper scale" in text
-    assert json.loads((folder / "claims.json").read_text())["claims"][0]["other_scale"]["scale"] == "paper"
+    assert (
+        json.loads((folder / "claims.json").read_text())["claims"][0]["other_scale"]["scale"]
+        == "paper"
+    )
 
 
 def test_the_index_offers_questions_maps_and_a_graph(atlas):
@@ -157,7 +185,7 @@ def test_a_failed_build_leaves_the_old_pages(tested, tmp_path, monkeypatch):
     def interrupted(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("attlas.lab.pages.drawing_of", interrupted)
+    monkeypatch.setattr("attlas.atlas.pages.drawing_of", interrupted)
     with pytest.raises(KeyboardInterrupt):
         write_atlas(one, folder)
     assert (folder / "index.html").read_text() == before
@@ -175,7 +203,13 @@ def test_a_folder_with_an_empty_folder_in_it_is_left_alone(content, tmp_path):
 
 def test_a_folder_with_other_things_is_left_alone(tmp_path):
     (tmp_path / "thesis.tex").write_text("")
-    for content in (None, "{}", '{"claims": []}', '{"attlas": "0", "files": ["claims.json"]}', "[]"):
+    for content in (
+        None,
+        "{}",
+        '{"claims": []}',
+        '{"attlas": "0", "files": ["claims.json"]}',
+        "[]",
+    ):
         if content is not None:
             (tmp_path / "claims.json").write_text(content)
         with pytest.raises(InputError, match="holds other things"):
@@ -196,26 +230,61 @@ def test_a_failed_swap_puts_the_old_pages_back(tested, tmp_path, monkeypatch):
             raise OSError("no")
         replace(*paths)
 
-    monkeypatch.setattr("attlas.lab.pages.os.replace", second_fails)
+    monkeypatch.setattr("attlas.atlas.pages.os.replace", second_fails)
     with pytest.raises(OSError, match="no"):
         write_atlas(one, folder)
-    assert (folder / "index.html").read_text() == before and [p.name for p in tmp_path.iterdir()] == ["atlas"]
+    assert (folder / "index.html").read_text() == before and [
+        p.name for p in tmp_path.iterdir()
+    ] == ["atlas"]
 
 
 def test_values_are_shown_as_a_reader_writes_them():
     assert (
-        show_value((1000, 2)) == "1,000, 2" and show_value(0.5**0.5) == "0.707107" and show_value("sphere") == "sphere"
+        show_value((1000, 2)) == "1,000, 2"
+        and show_value(0.5**0.5) == "0.707107"
+        and show_value("sphere") == "sphere"
     )
 
 
 def test_what_was_measured_on_real_data_has_a_page(tested, tmp_path):
     rows = [
-        {"data": "musk", "first": True, "method": "ours", "numbers": [0.9, None], "ahead": None, "folds": 30, "seconds": 1.0},
-        {"data": "musk", "first": False, "method": "<SVM>", "numbers": [0.8, 0.7], "ahead": [0.1, 0.02, 0.18], "folds": 30, "seconds": 2.0},
-        {"data": "musk", "first": False, "method": "forest", "numbers": [0.8, 0.7], "ahead": [-0.1, -0.2, -0.01], "folds": 30, "seconds": 2.0},
-    ]  # fmt: skip
-    measured = {"words": "Seed 1.", "kinds": [{"title": "Bags", "words": "Folds.", "measures": ["accuracy", "AUC"], "rows": rows}]}  # fmt: skip
-    folder = write_atlas([tested("single-location/risk-symmetries")], tmp_path / "atlas", measured=measured).parent
+        {
+            "data": "musk",
+            "first": True,
+            "method": "ours",
+            "numbers": [0.9, None],
+            "ahead": None,
+            "folds": 30,
+            "seconds": 1.0,
+        },
+        {
+            "data": "musk",
+            "first": False,
+            "method": "<SVM>",
+            "numbers": [0.8, 0.7],
+            "ahead": [0.1, 0.02, 0.18],
+            "folds": 30,
+            "seconds": 2.0,
+        },
+        {
+            "data": "musk",
+            "first": False,
+            "method": "forest",
+            "numbers": [0.8, 0.7],
+            "ahead": [-0.1, -0.2, -0.01],
+            "folds": 30,
+            "seconds": 2.0,
+        },
+    ]
+    measured = {
+        "words": "Seed 1.",
+        "kinds": [
+            {"title": "Bags", "words": "Folds.", "measures": ["accuracy", "AUC"], "rows": rows}
+        ],
+    }
+    folder = write_atlas(
+        [tested("single-location/risk-symmetries")], tmp_path / "atlas", measured=measured
+    ).parent
     text = (folder / "real-data.html").read_text()
     assert "+0.100 [+0.020, +0.180]" in text and "&lt;SVM&gt;" in text and "behind" in text
     assert "real-data.html" in Reader((folder / "index.html").read_text()).links

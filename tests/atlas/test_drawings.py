@@ -3,8 +3,8 @@ import json
 
 import pytest
 
-from attlas.lab import drawings
-from attlas.lab.drawings import drawing_of, roomy
+from attlas.atlas import drawings
+from attlas.atlas.drawings import drawing_of, roomy
 
 
 @pytest.fixture(scope="module")

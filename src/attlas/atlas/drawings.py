@@ -78,7 +78,9 @@ def drawn(chart: Any, keep: Path | None = None) -> tuple[str, str]:
 
 
 def _svg(spec: str, keep: Path | None) -> str:
-    name = f"{hashlib.sha256(spec.encode()).hexdigest()[:24]}-{version('vl-convert-python')}-roomy.svg"
+    name = (
+        f"{hashlib.sha256(spec.encode()).hexdigest()[:24]}-{version('vl-convert-python')}-roomy.svg"
+    )
     return _kept(keep, name, lambda: roomy(vl_convert.vegalite_to_svg(spec)))
 
 
@@ -88,7 +90,11 @@ def roomy(svg: str) -> str:
     width, height = float(root.attrib["width"]), float(root.attrib["height"])
     left, right = 0.0, width
     for x, text in _level_texts(root, 0.0):
-        reach = WIDEST * float(text.attrib["font-size"].removesuffix("px")) * len("".join(text.itertext()))
+        reach = (
+            WIDEST
+            * float(text.attrib["font-size"].removesuffix("px"))
+            * len("".join(text.itertext()))
+        )
         share = {"middle": 0.5, "end": 1.0}.get(text.attrib.get("text-anchor", "start"), 0.0)
         left, right = min(left, x - share * reach), max(right, x + (1 - share) * reach)
     left, span = math.floor(left), math.ceil(right) - math.floor(left)
@@ -97,7 +103,9 @@ def roomy(svg: str) -> str:
     return re.sub(r'<rect width="[\d.]+"', f'<rect x="{left}" width="{span}"', svg, count=1)
 
 
-def _level_texts(node: ElementTree.Element, x: float) -> Iterator[tuple[float, ElementTree.Element]]:
+def _level_texts(
+    node: ElementTree.Element, x: float
+) -> Iterator[tuple[float, ElementTree.Element]]:
     """Texts that run from left to right, with the place at which they are anchored; upright ones need no room sideways."""
     move = node.attrib.get("transform", "")
     if "rotate" in move:
@@ -112,7 +120,9 @@ def _level_texts(node: ElementTree.Element, x: float) -> Iterator[tuple[float, E
 
 def thumbnail(spec: str, keep: Path | None = None) -> str:
     """The SVG of a specification without title and legends, whose letters can be read at a third of the size."""
-    small = json.loads(spec, object_hook=lambda part: part | ({"legend": None} if "legend" in part else {}))
+    small = json.loads(
+        spec, object_hook=lambda part: part | ({"legend": None} if "legend" in part else {})
+    )
     small.pop("title", None)
     axis = {"labelFontSize": 18, "titleFontSize": 20, "titlePadding": 14, "tickCount": 4}
     small["config"] |= {"legend": {"disable": True}, "axis": small["config"].get("axis", {}) | axis}
@@ -157,21 +167,38 @@ def _table(evidence: xr.Dataset) -> str:
     parts = []
     for name, values in evidence.data_vars.items():
         if values.size <= ROWS:
-            plain = values.reset_coords(drop=True).rename("value").expand_dims("only" if not values.dims else ())
+            plain = (
+                values.reset_coords(drop=True)
+                .rename("value")
+                .expand_dims("only" if not values.dims else ())
+            )
             parts.append(plain.to_dataframe().reset_index().assign(variable=name))
     if not parts:
         return "variable,value\n"
     table = pd.concat(parts, ignore_index=True)
     names = [name for name in table if name not in ("variable", "value", "only")]
-    axes = {name: table[name].astype("Int64") for name in names if table[name].dropna().map(type).eq(int).all()}
+    axes = {
+        name: table[name].astype("Int64")
+        for name in names
+        if table[name].dropna().map(type).eq(int).all()
+    }
     return table.assign(**axes)[["variable", *names, "value"]].to_csv(index=False)
 
 
 def _key(result: Result) -> str:
     """What the drawing depends on: the evidence, by what it was computed from, and the code that draws."""
     claim = result.claim
-    parts = [attlas.__version__, claim.id, claim.code, result.scale, result.setting.canonical(), str(result.seed)]
-    digest = hashlib.sha256("\n".join([*parts, str(result.provenance.get("seed")), result.verdict.word]).encode())
+    parts = [
+        attlas.__version__,
+        claim.id,
+        claim.code,
+        result.scale,
+        result.setting.canonical(),
+        str(result.seed),
+    ]
+    digest = hashlib.sha256(
+        "\n".join([*parts, str(result.provenance.get("seed")), result.verdict.word]).encode()
+    )
     for path in _drawers(result):
         digest.update(path.read_bytes())
     return digest.hexdigest()[:24]
@@ -189,7 +216,9 @@ def _drawers(result: Result) -> Iterator[Path]:
 def _read(place: Path) -> Drawing | None:
     try:
         content = json.loads((place / "drawing.json").read_text(encoding="utf-8"))
-        return Drawing(content["spec"], {ending: (place / ending).read_bytes() for ending in content["files"]})
+        return Drawing(
+            content["spec"], {ending: (place / ending).read_bytes() for ending in content["files"]}
+        )
     except (OSError, ValueError, KeyError, TypeError):
         return None
 

@@ -71,7 +71,9 @@ class Symbol:
         formulas = re.sub(r"\\mathrm\{[^}]*\}", " ", " ".join(re.findall(r"\$(.+?)\$", sentence)))
         letter = ("" if self.tex.startswith("\\") else r"(?<![A-Za-z\\])") + re.escape(self.tex)
         defined = re.search(rf"{letter}(\^2 =| = \\langle)", formulas)
-        return not defined and re.search(rf"{letter}(?![A-Za-z(]|_[A-Za-z{{\\])", formulas) is not None
+        return (
+            not defined and re.search(rf"{letter}(?![A-Za-z(]|_[A-Za-z{{\\])", formulas) is not None
+        )
 
 
 @dataclass(frozen=True)
@@ -101,7 +103,10 @@ def notes_file(claim: Claim) -> Path:
 
 def notes_of(claims: Iterable[Claim]) -> dict[str, Notes]:
     """The notes of every map among `claims`, in the order of the claims."""
-    return {claim.map: read_notes(claim.map, notes_file(claim)) for claim in {c.map: c for c in claims}.values()}
+    return {
+        claim.map: read_notes(claim.map, notes_file(claim))
+        for claim in {c.map: c for c in claims}.values()
+    }
 
 
 @functools.cache
@@ -129,10 +134,17 @@ def read_notes(name: str, file: Path) -> Notes:
             tuple(_made(Symbol, entry) for entry in content.get("symbols", ())),
         )
     except (TypeError, AttributeError, ValueError) as error:
-        raise InputError(f"the notes {str(file)!r} have an entry that is not understood: {error}") from error
+        raise InputError(
+            f"the notes {str(file)!r} have an entry that is not understood: {error}"
+        ) from error
 
 
 def _made(kind: type[Part], entry: Mapping[str, Any]) -> Part:
     if isinstance(entry.get("claims", ()), str):
         raise TypeError(f"claims = {entry['claims']!r} must be a list")
-    return kind(**{name: tuple(value) if isinstance(value, list) else value for name, value in entry.items()})
+    return kind(
+        **{
+            name: tuple(value) if isinstance(value, list) else value
+            for name, value in entry.items()
+        }
+    )

@@ -20,17 +20,17 @@ import numpy as np
 from markupsafe import Markup
 
 import attlas
+from attlas.atlas.drawings import drawing_of, drawn, script, thumbnail
+from attlas.atlas.explorers import EXPLORERS, write_explorers
+from attlas.atlas.formulas import mathml
+from attlas.atlas.graphs import Node, draw_graph
+from attlas.atlas.guides import linked, read_guides
+from attlas.atlas.notes import Notes, Symbol, notes_of
+from attlas.atlas.showpieces import Shown
 from attlas.claims import MAPS, Claim
 from attlas.drawing import legible
 from attlas.errors import InputError
-from attlas.lab.drawings import drawing_of, drawn, script, thumbnail
-from attlas.lab.explorers import EXPLORERS, write_explorers
-from attlas.lab.formulas import mathml
-from attlas.lab.graphs import Node, draw_graph
-from attlas.lab.guides import linked, read_guides
-from attlas.lab.notes import Notes, Symbol, notes_of
 from attlas.lab.runner import Result
-from attlas.lab.showpieces import Shown
 from attlas.references import bibtex
 from attlas.statistics import Bound
 
@@ -62,7 +62,9 @@ def check_folder(folder: Path) -> Path:
         with tempfile.TemporaryFile(dir=folder.parent):
             pass
     except OSError as error:
-        raise InputError(f"the folder {str(folder)!r} cannot be written: {error.strerror or error}") from error
+        raise InputError(
+            f"the folder {str(folder)!r} cannot be written: {error.strerror or error}"
+        ) from error
     return folder
 
 
@@ -80,7 +82,9 @@ def _files_of(folder: Path) -> set[str]:
         content = json.loads((folder / LIST).read_text(encoding="utf-8"))
     except (FileNotFoundError, json.JSONDecodeError, UnicodeDecodeError):
         return set()
-    whole = isinstance(content, dict) and "attlas" in content and isinstance(content.get("files"), list)
+    whole = (
+        isinstance(content, dict) and "attlas" in content and isinstance(content.get("files"), list)
+    )
     return set(content["files"]) if whole else set()
 
 
@@ -130,7 +134,9 @@ class Atlas:
         return found
 
     def questions(self, claim: Claim) -> list[str]:
-        return [question.ask for question in self.notes[claim.map].questions if question.about(claim)]
+        return [
+            question.ask for question in self.notes[claim.map].questions if question.about(claim)
+        ]
 
     def idea(self, claim: Claim) -> str:
         return self.notes[claim.map].ideas.get(claim.slug, "")
@@ -158,7 +164,10 @@ def write_atlas(
 def environment() -> jinja2.Environment:
     """The templates with their filters."""
     templates = jinja2.Environment(
-        loader=jinja2.PackageLoader("attlas.lab"), autoescape=True, trim_blocks=True, lstrip_blocks=True
+        loader=jinja2.PackageLoader("attlas.atlas"),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
     )
     templates.filters |= {
         "mathml": mathml,
@@ -192,10 +201,21 @@ class _Writer:
         for one in self.atlas.shown:
             spec, svg = drawn(one.figure(), self.atlas.keep)
             self._page(
-                f"showpieces/{one.piece.slug}.html", "showpiece.html", shown=one, piece=one.piece, spec=spec, svg=svg
+                f"showpieces/{one.piece.slug}.html",
+                "showpiece.html",
+                shown=one,
+                piece=one.piece,
+                spec=spec,
+                svg=svg,
             )
         if self.atlas.measured:
-            self._page("real-data.html", "real_data.html", measured=self.atlas.measured, standing=standing, told=told)
+            self._page(
+                "real-data.html",
+                "real_data.html",
+                measured=self.atlas.measured,
+                standing=standing,
+                told=told,
+            )
         if self.atlas.of_the_package:
             write_explorers(self.folder, self.templates, self.atlas.by_id)
         for guide in self.guides:
@@ -220,20 +240,36 @@ class _Writer:
             ),
             Link("tightness.html", "Tightness", "How near each bound is to what it bounds."),
             Link(
-                "beyond.html", "Beyond the papers", "What was found here, and where a paper had to be read with care."
+                "beyond.html",
+                "Beyond the papers",
+                "What was found here, and where a paper had to be read with care.",
             ),
         ]
-        links += [Link(f"guides/{guide.slug}.html", guide.title, guide.words) for guide in self.guides]
         links += [
-            Link(f"showpieces/{one.piece.slug}.html", one.piece.title, one.piece.words) for one in self.atlas.shown
+            Link(f"guides/{guide.slug}.html", guide.title, guide.words) for guide in self.guides
+        ]
+        links += [
+            Link(f"showpieces/{one.piece.slug}.html", one.piece.title, one.piece.words)
+            for one in self.atlas.shown
         ]
         if self.atlas.measured:
-            links.append(Link("real-data.html", "Real data", "The estimators beside other methods on the same folds."))
+            links.append(
+                Link(
+                    "real-data.html",
+                    "Real data",
+                    "The estimators beside other methods on the same folds.",
+                )
+            )
         return links
 
     def _page(self, path: str, template: str, **context: Any) -> None:
         atlas = self.atlas
-        context |= {"root": "../" * path.count("/"), "here": path, "atlas": atlas, "known": atlas.by_id}
+        context |= {
+            "root": "../" * path.count("/"),
+            "here": path,
+            "atlas": atlas,
+            "known": atlas.by_id,
+        }
         self._save(path, self.templates.get_template(template).render(**context))
 
     def _save(self, path: str, content: str | bytes) -> None:
@@ -257,7 +293,8 @@ class _Writer:
             claim=claim,
             result=result,
             results=sorted(
-                (r for r in (result, self.atlas.others.get(claim.id)) if r), key=lambda r: r.scale != "quick"
+                (r for r in (result, self.atlas.others.get(claim.id)) if r),
+                key=lambda r: r.scale != "quick",
             ),
             drawing=drawing,
             source=source_line(claim),
@@ -275,7 +312,10 @@ class _Writer:
             name: next(
                 filter(
                     self._drawn,
-                    [*(f"{name}/{slug}" for slug in atlas.notes[name].picture), *(r.claim.id for r in results)],
+                    [
+                        *(f"{name}/{slug}" for slug in atlas.notes[name].picture),
+                        *(r.claim.id for r in results),
+                    ],
                 ),
                 None,
             )
@@ -285,7 +325,9 @@ class _Writer:
             "by_map": by_map,
             "counts": _counts(atlas.results),
             "explorers": EXPLORERS if atlas.of_the_package else (),
-            "pictures": {name: (id, self._picture(name, id)) for name, id in pictures.items() if id},
+            "pictures": {
+                name: (id, self._picture(name, id)) for name, id in pictures.items() if id
+            },
             "asked": _asked(atlas),
             "graphs": {name: Markup(_graph(name, results)) for name, results in by_map.items()},
         }
@@ -302,9 +344,21 @@ class _Writer:
     def _list(self, claims: list[dict[str, Any]]) -> None:
         self._save(SCHEMA, self._source(SCHEMA))
         files = sorted(
-            [LIST, *(str(path.relative_to(self.folder)) for path in self.folder.rglob("*") if path.is_file())]
+            [
+                LIST,
+                *(
+                    str(path.relative_to(self.folder))
+                    for path in self.folder.rglob("*")
+                    if path.is_file()
+                ),
+            ]
         )
-        content = {"$schema": SCHEMA, "attlas": attlas.__version__, "files": files, "claims": claims}
+        content = {
+            "$schema": SCHEMA,
+            "attlas": attlas.__version__,
+            "files": files,
+            "claims": claims,
+        }
         self._save(LIST, json.dumps(content, indent=1, allow_nan=False))
 
 
@@ -315,7 +369,7 @@ def _font_face() -> str:
 
 
 def _asset(name: str) -> bytes:
-    return (files("attlas.lab") / "assets" / name).read_bytes()
+    return (files("attlas.atlas") / "assets" / name).read_bytes()
 
 
 def entry(result: Result, atlas: Atlas, data: bytes | None) -> dict[str, Any]:
@@ -335,7 +389,9 @@ def entry(result: Result, atlas: Atlas, data: bytes | None) -> dict[str, Any]:
         "control_words": claim.control.words,
         "needs": list(claim.needs),
         "code": claim.code,
-        "data": None if data is None else {"file": f"{claim.id}.nc", "sha256": hashlib.sha256(data).hexdigest()},
+        "data": None
+        if data is None
+        else {"file": f"{claim.id}.nc", "sha256": hashlib.sha256(data).hexdigest()},
         **result.to_dict(),
         "other_scale": None if other is None else other.to_dict(),
     }
@@ -350,16 +406,22 @@ def size_of(svg: str) -> tuple[str, str]:
 def tightness(results: Sequence[Result]) -> list[Result]:
     """Results on bounds, the tightest first; those that hold come before those that do not."""
     bounds = [
-        result for result in results if isinstance(result.claim.rule, Bound) and np.isfinite(result.verdict.statistic)
+        result
+        for result in results
+        if isinstance(result.claim.rule, Bound) and np.isfinite(result.verdict.statistic)
     ]
-    return sorted(bounds, key=lambda result: (result.verdict.word != "confirmed", -result.verdict.statistic))
+    return sorted(
+        bounds, key=lambda result: (result.verdict.word != "confirmed", -result.verdict.statistic)
+    )
 
 
 def source_line(claim: Claim) -> str:
     """File and line at which the measurement is defined, from the top of the repository where it is in the package."""
     code = inspect.unwrap(claim.measure).__code__
     file, top = Path(code.co_filename), Path(attlas.__file__).parents[2]
-    return f"{file.relative_to(top) if file.is_relative_to(top) else file.name}:{code.co_firstlineno}"
+    return (
+        f"{file.relative_to(top) if file.is_relative_to(top) else file.name}:{code.co_firstlineno}"
+    )
 
 
 def _asked(atlas: Atlas) -> dict[str, tuple[str, list[Result]]]:
@@ -376,9 +438,12 @@ def _asked(atlas: Atlas) -> dict[str, tuple[str, list[Result]]]:
 
 def _graph(name: str, results: Sequence[Result]) -> str:
     nodes = {
-        r.claim.id: Node(r.claim.id, title_of(r.claim.slug), r.verdict.word, f"{r.claim.id}.html") for r in results
+        r.claim.id: Node(r.claim.id, title_of(r.claim.slug), r.verdict.word, f"{r.claim.id}.html")
+        for r in results
     }
-    return draw_graph(nodes, {r.claim.id: r.claim.needs for r in results}, f"Which claim of {name} rests on which")
+    return draw_graph(
+        nodes, {r.claim.id: r.claim.needs for r in results}, f"Which claim of {name} rests on which"
+    )
 
 
 def _swap(fresh: Path, folder: Path) -> None:
@@ -407,7 +472,9 @@ def bibtex_of(result: Result) -> str:
 def _in_order(results: Iterable[Result]) -> list[Result]:
     """The package's maps in their order, and then others."""
     order = {name: place for place, name in enumerate(PACKAGE)}
-    return sorted(results, key=lambda result: (order.get(result.claim.map, len(order)), result.claim.id))
+    return sorted(
+        results, key=lambda result: (order.get(result.claim.map, len(order)), result.claim.id)
+    )
 
 
 def _groups(results: Sequence[Result]) -> dict[str, list[Result]]:
@@ -424,7 +491,9 @@ def _counts(results: Sequence[Result]) -> dict[str, int]:
 
 def standing(ahead: Sequence[float] | None) -> str:
     """Where an interval [mean, low, high] of a difference puts the estimator: ahead, behind or level."""
-    return "" if ahead is None else "ahead" if ahead[1] > 0 else "behind" if ahead[2] < 0 else "level"
+    return (
+        "" if ahead is None else "ahead" if ahead[1] > 0 else "behind" if ahead[2] < 0 else "level"
+    )
 
 
 def told(number: float | Sequence[float] | None) -> str:
@@ -432,7 +501,16 @@ def told(number: float | Sequence[float] | None) -> str:
     return "" if number is None else " ".join(f"{x:.3f}" for x in np.atleast_1d(number))
 
 
-_NAMES = {"bayes": "Bayes", "cme": "CME", "crps": "CRPS", "finetti": "Finetti", "lipschitz": "Lipschitz", "mlp": "MLP", "nadaraya": "Nadaraya", "watson": "Watson"}  # fmt: skip
+_NAMES = {
+    "bayes": "Bayes",
+    "cme": "CME",
+    "crps": "CRPS",
+    "finetti": "Finetti",
+    "lipschitz": "Lipschitz",
+    "mlp": "MLP",
+    "nadaraya": "Nadaraya",
+    "watson": "Watson",
+}
 
 
 def title_of(slug: str) -> str:
@@ -461,4 +539,10 @@ def show_value(value: Any) -> str:
     """A parameter as a reader would write it."""
     if isinstance(value, tuple):
         return ", ".join(show_value(item) for item in value)
-    return f"{value:.6g}" if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else str(value)
+    return (
+        f"{value:.6g}"
+        if isinstance(value, float)
+        else f"{value:,}"
+        if isinstance(value, int)
+        else str(value)
+    )

@@ -2,9 +2,9 @@ import re
 
 import pytest
 
+from attlas.atlas.formulas import code, mathml
 from attlas.claims import catalogue
 from attlas.errors import InputError
-from attlas.lab.formulas import code, mathml
 
 
 def test_formulas_become_mathml_and_text_is_escaped():
@@ -19,7 +19,9 @@ def test_every_statement_is_readable_tex():
 
 
 def test_a_formula_keeps_its_tex():
-    assert 'alttext="x_1 &lt; 2"' in mathml("$x_1 < 2$") and "<code>attlas run</code>" in mathml("`attlas run`")
+    assert 'alttext="x_1 &lt; 2"' in mathml("$x_1 < 2$") and "<code>attlas run</code>" in mathml(
+        "`attlas run`"
+    )
 
 
 def test_the_name_of_a_function_keeps_its_distance():
@@ -29,6 +31,10 @@ def test_the_name_of_a_function_keeps_its_distance():
 
 def test_a_formula_keeps_its_stop_and_an_option_its_dashes():
     assert mathml("so ($x$), and $y$.").count('<span class="unbroken">') == 2
-    assert mathml("so $x$ is").startswith("so <math") and mathml("($x$),").endswith("</math>),</span>")
-    assert mathml("`a --out b < c`") == '<code>a <span class="unbroken">--out</span> b &lt; c</code>'
+    assert mathml("so $x$ is").startswith("so <math") and mathml("($x$),").endswith(
+        "</math>),</span>"
+    )
+    assert (
+        mathml("`a --out b < c`") == '<code>a <span class="unbroken">--out</span> b &lt; c</code>'
+    )
     assert code("single-location/zeta") == "<code>single-location/zeta</code>"

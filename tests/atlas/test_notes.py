@@ -3,11 +3,11 @@ import re
 
 import pytest
 
+from attlas.atlas.formulas import mathml
+from attlas.atlas.notes import Notes, Symbol, notes_file, notes_of, read_notes
+from attlas.atlas.pages import symbols_of
 from attlas.claims import catalogue
 from attlas.errors import InputError
-from attlas.lab.formulas import mathml
-from attlas.lab.notes import Notes, Symbol, notes_file, notes_of, read_notes
-from attlas.lab.pages import symbols_of
 
 NOTES = notes_of(catalogue().values())
 CLAIMS = {name: [claim for claim in catalogue().values() if claim.map == name] for name in NOTES}
@@ -32,7 +32,11 @@ class TestTheNotesOfAMap:
         notes = NOTES[name]
         named = {
             *notes.picture,
-            *(slug for part in (*notes.items, *notes.findings, *notes.symbols) for slug in part.claims),
+            *(
+                slug
+                for part in (*notes.items, *notes.findings, *notes.symbols)
+                for slug in part.claims
+            ),
         }
         assert named <= slugs and notes.items and notes.findings and notes.words and notes.source
 
@@ -63,7 +67,9 @@ class TestTheNotesOfAMap:
 def test_a_map_without_notes_has_a_title():
     (claim, *_) = catalogue().values()
     assert notes_file(claim).name == "notes.toml" and notes_file(claim).is_file()
-    assert read_notes("my-map", notes_file(claim).with_name("nothing.toml")) == Notes("my-map", "My map")
+    assert read_notes("my-map", notes_file(claim).with_name("nothing.toml")) == Notes(
+        "my-map", "My map"
+    )
 
 
 def test_notes_that_cannot_be_read_are_named(tmp_path):
@@ -74,7 +80,11 @@ def test_notes_that_cannot_be_read_are_named(tmp_path):
     with pytest.raises(InputError, match=r"odd\.toml.*abuot"):
         read_notes("odd", tmp_path / "odd.toml")
     for number, text in enumerate(
-        ('questions = ["a"]', 'ideas = "abc"', '[[items]]\nname = "T"\nabout = "A"\nclaims = "slug"')
+        (
+            'questions = ["a"]',
+            'ideas = "abc"',
+            '[[items]]\nname = "T"\nabout = "A"\nclaims = "slug"',
+        )
     ):
         file = tmp_path / f"{number}.toml"
         file.write_text(text)
@@ -95,6 +105,14 @@ def test_a_letter_is_explained_where_it_stands_and_is_not_defined():
 
 
 def test_a_letter_has_its_meaning_in_the_claims_that_it_names():
-    law, margin = (catalogue()[f"sparse-variables/{slug}"] for slug in ("samples-law", "threshold-margin"))
-    meanings = [{s.tex: s.means for s in symbols_of(claim, NOTES[claim.map])} for claim in (law, margin)]
-    assert meanings[0]["c"] == "a fitted factor" and "weighs" in meanings[1]["c"] and "b" not in meanings[1]
+    law, margin = (
+        catalogue()[f"sparse-variables/{slug}"] for slug in ("samples-law", "threshold-margin")
+    )
+    meanings = [
+        {s.tex: s.means for s in symbols_of(claim, NOTES[claim.map])} for claim in (law, margin)
+    ]
+    assert (
+        meanings[0]["c"] == "a fitted factor"
+        and "weighs" in meanings[1]["c"]
+        and "b" not in meanings[1]
+    )

@@ -37,12 +37,18 @@ def layers(needs: Mapping[str, Sequence[str]]) -> list[list[str]]:
 
     A circle of needs is cut where it closes. Ids that nothing joins are left out.
     """
-    joined = {id for id, on in needs.items() if on} | {other for on in needs.values() for other in on}
+    joined = {id for id, on in needs.items() if on} | {
+        other for on in needs.values() for other in on
+    }
     depth: dict[str, int] = {}
 
     def place(id: str, below: frozenset[str]) -> int:
         if id not in depth:
-            known = [place(other, below | {id}) for other in needs.get(id, ()) if other not in below | {id}]
+            known = [
+                place(other, below | {id})
+                for other in needs.get(id, ())
+                if other not in below | {id}
+            ]
             depth[id] = 1 + max(known, default=-1)
         return depth[id]
 
@@ -70,7 +76,9 @@ def _mean(values: Sequence[float], otherwise: float) -> float:
 
 def draw_graph(nodes: Mapping[str, Node], needs: Mapping[str, Sequence[str]], title: str) -> str:
     """The graph as SVG; what is not among `nodes` is left out. Its colours are those of the page it stands in."""
-    needs = {id: [other for other in on if other in nodes] for id, on in needs.items() if id in nodes}
+    needs = {
+        id: [other for other in on if other in nodes] for id, on in needs.items() if id in nodes
+    }
     columns = layers(needs)
     place: dict[str, tuple[float, float]] = {}
     x = MARGIN

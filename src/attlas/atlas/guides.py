@@ -11,10 +11,18 @@ from markdown_it.token import Token
 from markupsafe import Markup
 
 import attlas
-from attlas.lab.formulas import code, mathml
+from attlas.atlas.formulas import code, mathml
 
 # In the order in which a reader wants them; others follow by name.
-ORDER = ("first-result", "add-a-claim", "which-bound", "sharp-bits", "audit", "estimators", "scaling")
+ORDER = (
+    "first-result",
+    "add-a-claim",
+    "which-bound",
+    "sharp-bits",
+    "audit",
+    "estimators",
+    "scaling",
+)
 
 
 @dataclass(frozen=True)
@@ -30,13 +38,20 @@ class Guide:
 def docs_folder() -> Path | None:
     """Where the guides are: in the package if it was installed from a wheel, else beside the sources."""
     package = Path(attlas.__file__).parent
-    return next((folder for folder in (package / "docs", package.parents[1] / "docs") if folder.is_dir()), None)
+    return next(
+        (folder for folder in (package / "docs", package.parents[1] / "docs") if folder.is_dir()),
+        None,
+    )
 
 
 def read_guides() -> list[Guide]:
     """All guides, in order; none where the documents are not installed."""
     folder = docs_folder()
-    files = sorted(folder.glob("*.md"), key=lambda path: (_place(path.stem), path.stem)) if folder else []
+    files = (
+        sorted(folder.glob("*.md"), key=lambda path: (_place(path.stem), path.stem))
+        if folder
+        else []
+    )
     return [render_guide(path.stem, path.read_text(encoding="utf-8")) for path in files]
 
 
@@ -49,12 +64,16 @@ def render_guide(slug: str, text: str) -> Guide:
     reader = MarkdownIt("commonmark").enable("table")
     tokens = reader.parse(text)
     heads = [inline.content for token, inline in _pairs(tokens) if token.type == "heading_open"]
-    first = next((inline.content for token, inline in _pairs(tokens) if token.type == "paragraph_open"), "")
+    first = next(
+        (inline.content for token, inline in _pairs(tokens) if token.type == "paragraph_open"), ""
+    )
     for token in tokens:
         if token.type == "inline":
             token.children = list(_linked(token.children or []))
     body = reader.renderer.render(tokens, reader.options, {})
-    body = body.replace("<table>", '<div class="scroll"><table>').replace("</table>", "</table></div>")
+    body = body.replace("<table>", '<div class="scroll"><table>').replace(
+        "</table>", "</table></div>"
+    )
     body = re.sub(r"<h1>.*?</h1>\s*", "", body, count=1, flags=re.S)
     sentence = re.split(r"(?<=\.)\s", _plain(first).replace("\n", " "), maxsplit=1)[0]
     return Guide(slug, _plain(heads[0]) if heads else slug, sentence, Markup(body))

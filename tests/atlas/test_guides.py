@@ -1,4 +1,4 @@
-from attlas.lab.guides import ORDER, linked, read_guides, render_guide
+from attlas.atlas.guides import ORDER, linked, read_guides, render_guide
 
 
 def test_every_guide_is_a_page_in_the_order_a_reader_wants():

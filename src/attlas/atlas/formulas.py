@@ -10,13 +10,21 @@ from markupsafe import Markup
 from attlas.errors import InputError
 
 _TEX_ERRORS = tuple(
-    kind for kind in vars(exceptions).values() if isinstance(kind, type) and issubclass(kind, Exception)
+    kind
+    for kind in vars(exceptions).values()
+    if isinstance(kind, type) and issubclass(kind, Exception)
 )
 # An operator keeps its distance from its neighbours; a star in the exponent and the bars of a modulus are none.
-_TIGHT = {"<mo>&#x0002A;</mo>": "<mi>∗</mi>", '<mo stretchy="false">&#x0007C;</mo>': '<mo stretchy="false" lspace="0" rspace="0">|</mo>'}  # fmt: skip
+_TIGHT = {
+    "<mo>&#x0002A;</mo>": "<mi>∗</mi>",
+    '<mo stretchy="false">&#x0007C;</mo>': '<mo stretchy="false" lspace="0" rspace="0">|</mo>',
+}
 # The name of a function keeps a little distance from a factor before it and from an argument without brackets.
 _NAME, _GAP = "<mi>(?:arctan|cosh|exp|ln|log|tanh)</mi>", '<mspace width="0.167em" />'
-_APART = ((rf"(?<=[a-z]>)(?<!<mrow>)(?={_NAME})", _GAP), (rf"({_NAME})(?=<m(?!o|space))", rf"\1{_GAP}"))
+_APART = (
+    (rf"(?<=[a-z]>)(?<!<mrow>)(?={_NAME})", _GAP),
+    (rf"({_NAME})(?=<m(?!o|space))", rf"\1{_GAP}"),
+)
 
 
 @functools.cache
@@ -24,7 +32,9 @@ def mathml(text: str) -> Markup:
     """HTML of a sentence whose formulas stand between $ signs and whose code between backticks; each formula keeps its TeX, for
     who copies it, and the bracket before and the stop after it, which a line would otherwise begin or end with."""
     pieces = re.split(r"(\(?\$.+?\$[.,;:)]*)", text)
-    return Markup("".join(_bound(piece) if i % 2 else _words(piece) for i, piece in enumerate(pieces)))
+    return Markup(
+        "".join(_bound(piece) if i % 2 else _words(piece) for i, piece in enumerate(pieces))
+    )
 
 
 def code(text: str) -> str:

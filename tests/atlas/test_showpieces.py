@@ -5,8 +5,8 @@ import pytest
 import vl_convert
 import xarray as xr
 
+from attlas.atlas.showpieces import REAL_DATA, SHOWPIECES, Showpiece, real_data
 from attlas.lab.runner import measured
-from attlas.lab.showpieces import REAL_DATA, SHOWPIECES, Showpiece, real_data
 from attlas.lab.sweeps import sweep
 
 PIECES = {piece.slug: piece for piece in SHOWPIECES}
@@ -19,10 +19,16 @@ def test_what_is_shipped_is_what_its_command_makes(piece):
     for name, labels in grid.coordinates().items():
         assert shipped[name].values.tolist() == list(labels[1])
     settled = grid.base.replace(**dict(text.split("=") for text in piece.settings))
-    fixed = {name: list(value) if isinstance(value, tuple) else value for name, value in settled.items()}
-    assert json.loads(shipped.attrs["setting"]) == {name: fixed[name] for name in fixed if name not in shipped.coords}
+    fixed = {
+        name: list(value) if isinstance(value, tuple) else value for name, value in settled.items()
+    }
+    assert json.loads(shipped.attrs["setting"]) == {
+        name: fixed[name] for name in fixed if name not in shipped.coords
+    }
     status = shipped["status"].values.ravel().tolist()
-    assert set(status) <= {"done", "outside", "missing"} and status.count("missing") <= 0.02 * len(status)
+    assert set(status) <= {"done", "outside", "missing"} and status.count("missing") <= 0.02 * len(
+        status
+    )
 
 
 @pytest.mark.parametrize("piece", SHOWPIECES, ids=PIECES)
@@ -30,7 +36,10 @@ def test_it_is_drawn_from_what_is_shipped_where_the_store_has_nothing(piece, sto
     shown = piece.shown(store)
     assert shown.seconds is None and shown.done > 0
     chart = shown.figure().to_dict()
-    assert chart["title"]["text"] == piece.title and vl_convert.vegalite_to_svg(chart).count("<path") > 30
+    assert (
+        chart["title"]["text"] == piece.title
+        and vl_convert.vegalite_to_svg(chart).count("<path") > 30
+    )
 
 
 def test_a_cell_that_is_shipped_is_what_is_measured_now():
@@ -44,9 +53,19 @@ def test_a_cell_that_is_shipped_is_what_is_measured_now():
 
 def test_all_of_it_in_the_store_is_shown_instead(store, monkeypatch):
     piece = Showpiece(
-        "toy", "A toy", "Words.", "single-location/heat-identity", {"spread": "0.1:0.9:5"}, "measured", "value", "lines", scale="quick"
-    )  # fmt: skip
-    monkeypatch.setattr(Showpiece, "shipped", lambda self: xr.Dataset({"status": ("spread", ["done"])}))
+        "toy",
+        "A toy",
+        "Words.",
+        "single-location/heat-identity",
+        {"spread": "0.1:0.9:5"},
+        "measured",
+        "value",
+        "lines",
+        scale="quick",
+    )
+    monkeypatch.setattr(
+        Showpiece, "shipped", lambda self: xr.Dataset({"status": ("spread", ["done"])})
+    )
     sweep(piece.claim, {"spread": "0.1,0.3,0.5,0.7"}, store=store)
     assert (piece.shown(store).done, piece.shown(store).seconds) == (1, None)
     sweep(piece.claim, piece.grid, store=store)

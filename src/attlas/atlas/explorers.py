@@ -24,7 +24,33 @@ ASSETS = ("explorers.js", "explorers.css")
 STORED = "samples.json"
 """What `sample_tables` gave: a minute's work that does not depend on the machine."""
 
-LAMS = (.02, .025, .03, .04, .05, .06, .08, .1, .12, .15, .2, .25, .3, .4, .5, .6, .7, .8, .9, 1.0, 1.2, 1.5, 2.0, 2.5, 3.0)  # fmt: skip
+LAMS = (
+    0.02,
+    0.025,
+    0.03,
+    0.04,
+    0.05,
+    0.06,
+    0.08,
+    0.1,
+    0.12,
+    0.15,
+    0.2,
+    0.25,
+    0.3,
+    0.4,
+    0.5,
+    0.6,
+    0.7,
+    0.8,
+    0.9,
+    1.0,
+    1.2,
+    1.5,
+    2.0,
+    2.5,
+    3.0,
+)
 DIMS = (4, 6, 10, 15, 25, 40, 60, 100, 150, 250, 400, 600, 1000, 1600)
 LENGTHS = (2, 3, 5, 7, 10, 15, 20, 30, 50)
 GAMMAS = (0.25, 0.35, 0.5, 0.6, 0.5**0.5, 0.8, 0.9, 1.0, 1.2, 1.5, 2.0)
@@ -34,9 +60,43 @@ RIDGES = (0.0001, 0.001, 0.003, 0.01, 0.03, 0.09, 0.2, 0.5, 1.0, 3.0, 10.0)
 TOKENS = (4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 200)
 TRUE_TEMPERATURE, NOISE = 0.1, 0.3
 
-PLACES = (10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000, 20_000, 50_000, 100_000, 200_000, 500_000, 1_000_000)
+PLACES = (
+    10,
+    20,
+    50,
+    100,
+    200,
+    500,
+    1000,
+    2000,
+    5000,
+    10_000,
+    20_000,
+    50_000,
+    100_000,
+    200_000,
+    500_000,
+    1_000_000,
+)
 SPARSITIES = tuple(range(1, 9))
-SHARPNESSES = (0.5, 0.7, 1.0, 1.2, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0, 24.0, 32.0, 64.0, 128.0)
+SHARPNESSES = (
+    0.5,
+    0.7,
+    1.0,
+    1.2,
+    1.5,
+    2.0,
+    3.0,
+    4.0,
+    6.0,
+    8.0,
+    12.0,
+    16.0,
+    24.0,
+    32.0,
+    64.0,
+    128.0,
+)
 THRESHOLDS = ("and", "or", "majority")
 GAP, DELTA = 0.5, 0.05
 
@@ -68,30 +128,64 @@ EXPLORERS = (
 )
 
 RELATED = (
-    ("single-location/manifold-invariant", "single-location/manifold-fixed-points", "single-location/manifold-basins", "single-location/critical-lambda", "single-location/swapped-attractor", "single-location/basins"),
-    ("latent-posterior/softmax-is-nadaraya-watson", "latent-posterior/cme-is-posterior-mean", "latent-posterior/bayes-ridge", "latent-posterior/softmax-floor", "latent-posterior/cme-converges"),
-    ("sparse-variables/threshold-margin", "sparse-variables/threshold-tight", "sparse-variables/construction-norms", "sparse-variables/implied-samples", "sparse-variables/complexity-length"),
-)  # fmt: skip
+    (
+        "single-location/manifold-invariant",
+        "single-location/manifold-fixed-points",
+        "single-location/manifold-basins",
+        "single-location/critical-lambda",
+        "single-location/swapped-attractor",
+        "single-location/basins",
+    ),
+    (
+        "latent-posterior/softmax-is-nadaraya-watson",
+        "latent-posterior/cme-is-posterior-mean",
+        "latent-posterior/bayes-ridge",
+        "latent-posterior/softmax-floor",
+        "latent-posterior/cme-converges",
+    ),
+    (
+        "sparse-variables/threshold-margin",
+        "sparse-variables/threshold-tight",
+        "sparse-variables/construction-norms",
+        "sparse-variables/implied-samples",
+        "sparse-variables/complexity-length",
+    ),
+)
 """Ids of claims about what each of them shows."""
 
 
-def write_explorers(folder: Path, templates: jinja2.Environment, known: Collection[str] = ()) -> list[Explorer]:
+def write_explorers(
+    folder: Path, templates: jinja2.Environment, known: Collection[str] = ()
+) -> list[Explorer]:
     """Write the pages and what they share below `folder`, and return them. `known` are the ids of claims that have a page to link to."""
     (folder / FOLDER).mkdir()
     for name in ASSETS:
         (folder / FOLDER / name).write_bytes(_asset(name))
     contents: tuple[dict[str, Any], ...] = (
         {"lams": LAMS, "dims": DIMS, "lengths": LENGTHS, "gammas": GAMMAS},
-        {"temperatures": TEMPERATURES, "ridges": RIDGES, "tokens": TOKENS, "noise": NOISE, "truth": TRUE_TEMPERATURE, "data": scattered_tokens()},
-        {"places": PLACES, "sparsities": SPARSITIES, "sharpnesses": SHARPNESSES, "functions": THRESHOLDS, "data": json.loads(_asset(STORED))},
-    )  # fmt: skip
+        {
+            "temperatures": TEMPERATURES,
+            "ridges": RIDGES,
+            "tokens": TOKENS,
+            "noise": NOISE,
+            "truth": TRUE_TEMPERATURE,
+            "data": scattered_tokens(),
+        },
+        {
+            "places": PLACES,
+            "sparsities": SPARSITIES,
+            "sharpnesses": SHARPNESSES,
+            "functions": THRESHOLDS,
+            "data": json.loads(_asset(STORED)),
+        },
+    )
     for explorer, related, content in zip(EXPLORERS, RELATED, contents, strict=True):
         template = templates.get_template(f"explorer_{Path(explorer.path).stem}.html")
         if "data" in content:
             # "<" is written so that no text of the data can end the script element it stands in.
-            content["data"] = json.dumps(content["data"], separators=(",", ":"), allow_nan=False).replace(
-                "<", "\\u003c"
-            )
+            content["data"] = json.dumps(
+                content["data"], separators=(",", ":"), allow_nan=False
+            ).replace("<", "\\u003c")
         text = template.render(
             explorer=explorer,
             explorers=EXPLORERS,
@@ -106,7 +200,7 @@ def write_explorers(folder: Path, templates: jinja2.Environment, known: Collecti
 
 
 def _asset(name: str) -> bytes:
-    return (resources.files("attlas.lab") / "assets" / name).read_bytes()
+    return (resources.files("attlas.atlas") / "assets" / name).read_bytes()
 
 
 def scattered_tokens(seed: int = 3) -> dict[str, Any]:
@@ -127,7 +221,13 @@ def scattered_tokens(seed: int = 3) -> dict[str, Any]:
 
     values = truth(keys) + NOISE * draws.standard_normal(len(keys))
     grid = np.linspace(-np.pi, np.pi, 361)
-    return {"keys": keys.round(5).tolist(), "values": values.round(5).tolist(), "truth": truth(grid).round(5).tolist(), "noise": NOISE, "temperature": TRUE_TEMPERATURE}  # fmt: skip
+    return {
+        "keys": keys.round(5).tolist(),
+        "values": values.round(5).tolist(),
+        "truth": truth(grid).round(5).tolist(),
+        "noise": NOISE,
+        "temperature": TRUE_TEMPERATURE,
+    }
 
 
 def sample_tables(
@@ -143,7 +243,12 @@ def sample_tables(
         np.array(sparsities)[:, None],
         np.array([c for c in sharpnesses if c > 1]),
     )
-    needed = np.stack([[sum(not FUNCTIONS[name](j, s) for j in range(s)) for s in sparsities] for name in functions])
+    needed = np.stack(
+        [
+            [sum(not FUNCTIONS[name](j, s) for j in range(s)) for s in sparsities]
+            for name in functions
+        ]
+    )
     each, leak = c / (s * c + 1), 1 / (s * c + 1)
     threshold = each * (needed[:, None, :, None] - 1) + (each + leak) / 2
     score = np.sqrt(2 * s) * np.log(c * (length - s))
@@ -153,7 +258,10 @@ def sample_tables(
 
     def table(found: Capacity) -> list[Any]:
         logs = found.log_samples_for(GAP, margin=(each - leak) / 2, delta=DELTA) / np.log(10)
-        return [[[missing + row for row in rows] for rows in square] for square in logs.round(2).tolist()]
+        return [
+            [[missing + row for row in rows] for rows in square]
+            for square in logs.round(2).tolist()
+        ]
 
     tables = {"norms": table(capacity.dimension_free()), "parameters": table(capacity)}
     return {"functions": functions, "places": places, "sharpnesses": sharpnesses, **tables}
@@ -161,4 +269,6 @@ def sample_tables(
 
 if __name__ == "__main__":  # writes the stored table again
     path = Path(__file__).parent / "assets" / STORED
-    path.write_text(json.dumps(sample_tables(), separators=(",", ":"), allow_nan=False) + "\n", encoding="utf-8")
+    path.write_text(
+        json.dumps(sample_tables(), separators=(",", ":"), allow_nan=False) + "\n", encoding="utf-8"
+    )

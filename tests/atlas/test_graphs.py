@@ -3,7 +3,7 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
-from attlas.lab.graphs import Node, draw_graph, layers
+from attlas.atlas.graphs import Node, draw_graph, layers
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -40,9 +40,14 @@ def test_every_claim_is_drawn_once_and_no_two_in_one_place(needs):
 def test_a_circle_is_cut_and_a_stranger_left_out():
     needs = {"m/a": ["m/b", "m/stranger"], "m/b": ["m/a"]}
     nodes = {id: Node(id, id, "undecided", "") for id in needs}
-    assert draw_graph(nodes, needs, "").count('class="edge"') == 2 and "stranger" not in draw_graph(nodes, needs, "")
+    assert draw_graph(nodes, needs, "").count('class="edge"') == 2 and "stranger" not in draw_graph(
+        nodes, needs, ""
+    )
 
 
 def test_verdicts_differ_in_form_and_not_only_in_colour():
-    marks = {word: draw_graph({"m/a": Node("m/a", "A", word, "")}, {}, "") for word in ("confirmed", "refuted", "undecided", "outside")}  # fmt: skip
+    marks = {
+        word: draw_graph({"m/a": Node("m/a", "A", word, "")}, {}, "")
+        for word in ("confirmed", "refuted", "undecided", "outside")
+    }
     assert len({text.replace(word, "") for word, text in marks.items()}) == 4

@@ -1,0 +1,1 @@
+"""The pages: every claim with its verdict and figure, guides, explorers and what they share."""
