@@ -1,8 +1,9 @@
 """Arrays padded to few sizes, so that one compiled program serves many.
 
-XLA compiles a program for each shape, in a second or so; most of ours run in milliseconds. So lengths
-are rounded up to a `bucket` and the padding is cut off again. `map_chunks` is for functions of single
-entries (points, rows, sequences), `padded_jit` for functions in which axes of several arguments meet.
+XLA compiles a program for each shape, in a second or so; most of ours run in milliseconds. So
+lengths are rounded up to a `bucket` and the padding is cut off again. `map_chunks` is for functions
+of single entries (points, rows, sequences), `padded_jit` for functions in which axes of several
+arguments meet.
 """
 
 import functools
@@ -22,8 +23,8 @@ def bucket(size: int, least: int = 4) -> int:
     - `size`: entries that there are.
     - `least`: the smallest bucket, a power of two.
 
-    Returns the next power of two, or three quarters of it where that is enough: at most 1.5 times `size`,
-    or `least`.
+    Returns the next power of two, or three quarters of it where that is enough: at most 1.5 times
+    `size`, or `least`.
     """
     power = 1 << max(size - 1, least - 1).bit_length()
     return 3 * power // 4 if 4 * max(size, least) <= 3 * power else power
@@ -43,7 +44,8 @@ def map_chunks(function: Callable[..., Any], arrays: Sequence[Any], size: int) -
     """`function(*arrays)` by calls with exactly `size` entries each.
 
     Arguments:
-    - `function`: what it returns for an entry depends on that entry alone. Any tree of arrays [size, ...].
+    - `function`: what it returns for an entry depends on that entry alone. Any tree of arrays
+      [size, ...].
     - `arrays`: of one length n > 0 along their first axis. The last chunk repeats their last entry.
     - `size`: entries of a chunk.
 
@@ -68,12 +70,14 @@ def padded_jit(
             return kernel(x, y)
 
     Arguments:
-    - `axes`: for each array to pad, by the name of the parameter, a letter for each of its leading axes.
-      Axes with one letter have one length. Other arguments are passed on as `equinox.filter_jit` does.
-    - `result`: the letters of the leading axes of what the function returns, an array or a tree of them.
+    - `axes`: for each array to pad, by the name of the parameter, a letter for each of its leading
+      axes. Axes with one letter have one length. Other arguments are passed on as
+      `equinox.filter_jit` does.
+    - `result`: the letters of the leading axes of what the function returns, an array or a tree of
+      them.
     - `least`: the smallest bucket.
-    - `zeros`: arrays to pad with zeros, because the function sums over an axis. The others repeat their
-      last entry, which no function is undefined at.
+    - `zeros`: arrays to pad with zeros, because the function sums over an axis. The others repeat
+      their last entry, which no function is undefined at.
 
     Returns the decorated function: NumPy arrays, cut to the lengths that were passed.
     """

@@ -35,8 +35,9 @@ def cme_attention(
     - `ridge` [*s] and the kernel's temperature [*s] may differ between sequences or heads.
     - `mask` [*s n]: a token outside it has no influence, whatever it holds, NaN included.
     - `clip`: weights are signed, and off the support of the keys the sum of their sizes grows as
-      $\sqrt{n/(4\,\text{ridge})}$. A number projects the mean on the ball of that radius, which never adds
-      error if the true mean lies in it; "values" clips each coordinate to the range of the context's.
+      $\sqrt{n/(4\,\text{ridge})}$. A number projects the mean on the ball of that radius, which
+      never adds error if the true mean lies in it; "values" clips each coordinate to the range of
+      the context's.
 
     Zhang et al. 2022. For more than some thousands of tokens use `fit_cme`.
     """
@@ -98,8 +99,8 @@ def cme_variance(
     $\tau^2[\text{ridge} + k(q, q) - g_q^\top(G + \text{ridge}\,I)^{-1}g_q]$.
 
     Arguments:
-    - `prior` [*s]: $\tau^2$; the noise has the variance $\tau^2\,\text{ridge}$. Without the first term the
-      formula is the variance of the conditional mean.
+    - `prior` [*s]: $\tau^2$; the noise has the variance $\tau^2\,\text{ridge}$. Without the first
+      term the formula is the variance of the conditional mean.
     - `joint`: return the covariance of new values at all queries, [*s q q].
     - the others as in `cme_attention`.
 

@@ -22,7 +22,8 @@ def check_ridge(ridge: Real) -> Real:
     wrong = numbers[~(np.isfinite(numbers) & (numbers >= 0))]
     if wrong.size:
         raise InputError(
-            f"ridge = {wrong[0]:g}: it must be a number, 0 or more, and 0 only where no key's kernel "
+            f"ridge = {wrong[0]:g}: it must be a number, 0 or more, and 0 only where no key's "
+            "kernel "
             "is a combination of the others'"
         )
     return ridge
@@ -43,13 +44,15 @@ def check_pivots(pivots: np.ndarray, ridge: Real) -> None:
         )
     if not np.isfinite(least).all():
         raise InputError(
-            f"ridge = {np.min(np.asarray(ridge)):g}: the Gram matrix with it is not positive definite in"
+            f"ridge = {np.min(np.asarray(ridge)):g}: the Gram matrix with it is not positive "
+            "definite in"
             f" {pivots.dtype}; ridge must be larger, or the kernel is not positive semi-definite"
         )
 
 
 def check_mask(mask: Any) -> Any:
-    """A mask of truth values; one of 0 and minus infinity, to be added to scores, means the opposite."""
+    """A mask of truth values; one of 0 and minus infinity, to be added to scores, means the
+    opposite."""
     if not isinstance(mask, Tracer) and not np.isin(np.asarray(mask), (0, 1)).all():
         raise InputError(
             "the mask has other entries than true and false: it must be true where a token counts "
@@ -151,7 +154,8 @@ def as_context(keys: Any, values: Any, mask: Any) -> tuple[np.ndarray, np.ndarra
         mask = np.asarray(check_mask(mask), bool)
         if mask.shape != (len(keys),):
             raise InputError(
-                f"the mask has the shape {mask.shape}: it must be ({len(keys)},), one for each token"
+                f"the mask has the shape {mask.shape}: it must be ({len(keys)},), one for each "
+                "token"
             )
         if not mask.any():
             raise InputError("the mask admits no token: it must admit at least one")

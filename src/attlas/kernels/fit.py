@@ -1,4 +1,4 @@
-"""CME attention conditioned on one long context: exactly, by Nystrom's method or conjugate gradients."""
+"""CME attention conditioned on one long context: exactly, on centres, or by conjugate gradients."""
 
 import functools
 from collections.abc import Iterator
@@ -22,27 +22,30 @@ TILE = 4096
 SMALLEST_TILE = 512
 """Tokens to which fewer are padded, so that few programs are compiled."""
 SAMPLE, POOL = 128, 4096
-"""Random keys at which the error is estimated, and, apart from them, among which centres are chosen."""
+"""Random keys at which the error is estimated, and, apart from them, among which centres are
+chosen."""
 MAX_CENTRES = 2048
 """Centres, unless the caller asks for more."""
 CUT = 1e-12
 """Share of the largest pivot below which what is left of a kernel matrix is rounding."""
 MAX_EXACT, MAX_CONJUGATE = 5_000, 200_000
-"""Tokens up to which "auto" solves exactly at once (a second or so), and up to which it uses conjugate
-gradients, each step of which computes the kernel of all pairs."""
+"""Tokens up to which "auto" solves exactly at once (a second or so), and up to which it uses
+conjugate gradients, each step of which computes the kernel of all pairs."""
 REFINEMENTS = 3
 """Corrections at most of the solution on the centres; a tiny ridge needs them."""
 
 
 @dataclass(frozen=True)
 class CME:
-    r"""The conditional mean of values given keys, $\hat m(q) = \sum_j k(q, z_j)\,c_j$, made by `fit_cme`.
+    r"""The conditional mean of values given keys, $\hat m(q) = \sum_j k(q, z_j)\,c_j$, made by
+    `fit_cme`.
 
     `error` estimates how far $\hat m$ is from the exact CME: the root mean square of
-    $V - (G + \text{ridge}\,I)\alpha$ over a random sample of keys, as a share of that of the values, with
-    $\alpha = (V - \hat m(K)) / \text{ridge}$ (or the coefficients themselves). Over all keys this bounds the root
-    mean square of the difference at the keys, rounding included, because the two differ by a matrix
-    of norm at most 1. It does not cover queries far from every key.
+    $V - (G + \text{ridge}\,I)\alpha$ over a random sample of keys, as a share of that of the
+    values, with $\alpha = (V - \hat m(K)) / \text{ridge}$ (or the coefficients themselves). Over
+    all keys this bounds the root mean square of the difference at the keys, rounding included,
+    because the two differ by a matrix of norm at most 1. It does not cover queries far from every
+    key.
     """
 
     kernel: Kernel
@@ -56,7 +59,8 @@ class CME:
     triangle: Float[np.ndarray, "b b"] | None = field(repr=False)
     factor: Float[np.ndarray, "b b"] = field(repr=False)
     residuals: tuple[float, ...] = ()
-    """Of conjugate gradients, before each step and after the last, as shares of the values' size."""
+    """Of conjugate gradients, before each step and after the last, as shares of the values' size.
+    """
 
     @property
     def reached(self) -> bool:
@@ -84,8 +88,8 @@ class CME:
     def variance(self, queries: Rows, prior: float = 1.0) -> Float[np.ndarray, " q"]:
         """Predictive variance of a value at each query [q d], as in `cme_variance`.
 
-        After "nystrom" and "conjugate" it is that of the model in which the kernel of two keys is its
-        projection on the centres; the kernel of a query with itself is exact.
+        After "nystrom" and "conjugate" it is that of the model in which the kernel of two keys is
+        its projection on the centres; the kernel of a query with itself is exact.
         """
         queries, prior = self._check(queries), positive("prior", prior)
         with jax.enable_x64(True):
@@ -100,7 +104,8 @@ class CME:
         return prior * (self.ridge + own - known)
 
     def weights(self, queries: Rows, keys: Rows) -> Float[np.ndarray, "q n"]:
-        """The weight of each of the context's `keys` [n d] at each query [q d], as in `cme_weights`.
+        """The weight of each of the context's `keys` [n d] at each query [q d], as in
+        `cme_weights`.
 
         After "nystrom" and "conjugate" they are those of the model that `variance` describes.
         """
@@ -140,20 +145,23 @@ def fit_cme(
     r"""CME attention conditioned on one context of any length, to be evaluated at any queries.
 
     Arguments:
-    - `keys` [n d], `values` [n k], `mask` [n]: the context. For keys in float32 the Gram matrix of all pairs is
-      computed in float32; vectors and whitened features, which magnify rounding, are in float64.
+    - `keys` [n d], `values` [n k], `mask` [n]: the context. For keys in float32 the Gram matrix of
+      all pairs is computed in float32; vectors and whitened features, which magnify rounding, are
+      in float64.
     - `ridge`: of the Gram matrix; positive unless the method is "exact".
     - `method`: one of
         - "exact": Cholesky; $n^3/3$ operations and one matrix [n n].
-        - "nystrom": functions in the span of `centres` keys, chosen among `POOL` random ones by Cholesky with
-          pivots, up to where the rest is rounding; $n\,\text{centres}^2$ operations.
-        - "conjugate": conjugate gradients on $G + \text{ridge}\,I$, preconditioned by "nystrom". Each step computes
-          the kernel of all pairs and stores none of it.
-        - "auto": "exact" up to `MAX_EXACT` tokens; beyond, "nystrom"; where that misses `tolerance`, "exact" if
-          its matrix fits in `memory`, else "conjugate" up to `MAX_CONJUGATE` tokens.
+        - "nystrom": functions in the span of `centres` keys, chosen among `POOL` random ones by
+          Cholesky with pivots, up to where the rest is rounding; $n\,\text{centres}^2$ operations.
+        - "conjugate": conjugate gradients on $G + \text{ridge}\,I$, preconditioned by "nystrom".
+          Each step computes the kernel of all pairs and stores none of it.
+        - "auto": "exact" up to `MAX_EXACT` tokens; beyond, "nystrom"; where that misses
+          `tolerance`, "exact" if its matrix fits in `memory`, else "conjugate" up to
+          `MAX_CONJUGATE` tokens.
     - `tolerance`: of `CME.error`, as a share of the root mean square of the values.
     - `centres`: their number; by default about as many as `tolerance` asks for.
-    - `memory`: bytes. `iterations`: steps at most of conjugate gradients. `seed`: of the random keys.
+    - `memory`: bytes. `iterations`: steps at most of conjugate gradients. `seed`: of the random
+      keys.
     """
     check_kernel(kernel)
     keys, values = as_context(keys, values, mask)
@@ -212,7 +220,7 @@ class _System:
         for rows in _tiles(length):
             gram[rows] = kernel_matrix(self.kernel, self.keys[rows], self.keys)
         gram[np.diag_indices(length)] += self.ridge
-        try:  # the transpose of a symmetric matrix is column-major, which LAPACK overwrites in place
+        try:  # the transpose is column-major, which LAPACK overwrites in place
             factor, _ = scipy.linalg.cho_factor(
                 gram.T, lower=True, overwrite_a=True, check_finite=False
             )
@@ -239,9 +247,9 @@ class _System:
     def count_centres(self, pivots: np.ndarray, tolerance: float) -> int:
         r"""How many centres should make the error `tolerance`.
 
-        The first $m$ with $\sqrt{n/m}\,p_{m+1} / \text{ridge} \le 3\,\text{tolerance}$, as if what the centres leave of the
-        kernel were the next pivot $p_{m+1}$ among the $n/m$ nearest tokens, and the values noise;
-        measured errors are a fourth to an eighth of that.
+        The first $m$ with $\sqrt{n/m}\,p_{m+1} / \text{ridge} \le 3\,\text{tolerance}$, as if what
+        the centres leave of the kernel were the next pivot $p_{m+1}$ among the $n/m$ nearest
+        tokens, and the values noise; measured errors are a fourth to an eighth of that.
         """
         counts = np.arange(32, min(MAX_CENTRES, len(pivots)), 32)
         rest = np.sqrt(len(self.keys) / counts) * pivots[counts] / self.ridge

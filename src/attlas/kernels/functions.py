@@ -45,8 +45,8 @@ class _Tempered(eqx.Module):
 class Exponential(_Tempered):
     r"""$e^{(\langle x, y\rangle - 1)/\text{temperature}}$, the kernel of softmax attention.
 
-    It is 1 at $x = y$ on the unit sphere, where it equals `RBF`. Without the $-1$ the same CME needs a
-    ridge $e^{1/\text{temperature}}$ times as large.
+    It is 1 at $x = y$ on the unit sphere, where it equals `RBF`. Without the $-1$ the same CME
+    needs a ridge $e^{1/\text{temperature}}$ times as large.
     """
 
     def __call__(self, x: Numbers, y: Numbers) -> Float[Array, "*s n m"]:
