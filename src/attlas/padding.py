@@ -31,7 +31,8 @@ def bucket(size: int, least: int = 4) -> int:
 
 
 def pad_axis(x: Any, size: int, axis: int = 0, *, repeat: bool = False) -> np.ndarray:
-    """`x` with zeros behind its last entry along `axis`, or with that entry repeated, up to `size`."""
+    """`x` with zeros behind its last entry along `axis`, or with that entry repeated, up to
+    `size`."""
     x = np.asarray(x)
     if x.shape[axis] == size:
         return x

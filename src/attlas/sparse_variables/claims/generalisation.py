@@ -13,7 +13,8 @@ from attlas.claims import Control, Hypothesis, Setting, claim, drawn_by, key_for
 from attlas.sparse_variables.claims.shared import FIGURES, PAPER
 from attlas.sparse_variables.model import Transformer, attention_weights
 from attlas.sparse_variables.task import SparseBoolean, draw_bits, patterns, probabilities
-from attlas.sparse_variables.training import ADAM, LOOK, RECIPE_R, draw_sets, train
+from attlas.sparse_variables.training import ADAM, RECIPE_R, train
+from attlas.sparse_variables.training_sets import VALIDATION_BATCH, draw_sets
 from attlas.statistics import Order
 
 RECIPES = {"adam": ADAM, "R": RECIPE_R}
@@ -144,7 +145,7 @@ def falsifying_zeros(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     """Of several heads, the one with the largest share of its attention on the support."""
     (cell,) = cells
     id = "sparse-variables/falsifying-zeros"
-    options: dict[str, Any] = {"support": cell.support, "validation": LOOK}  # for the figure only
+    options: dict[str, Any] = {"support": cell.support, "validation": VALIDATION_BATCH}  # for the figure only
     sets = draw_sets(
         key_for(seed, id, "sets"), cell.length, [cell.samples], cell.repeats, **options
     )

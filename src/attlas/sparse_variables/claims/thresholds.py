@@ -12,7 +12,7 @@ from jaxtyping import Array, Float
 
 from attlas.claims import Control, Hypothesis, Setting, claim, drawn_by, key_for, product
 from attlas.sparse_variables.claims.shared import FIGURES, PAPER
-from attlas.sparse_variables.learners import MLP
+from attlas.sparse_variables.rival_learners import MLP
 from attlas.sparse_variables.task import FUNCTIONS, SparseBoolean
 from attlas.sparse_variables.thresholds import (
     LAWS,
@@ -24,7 +24,8 @@ from attlas.sparse_variables.thresholds import (
     sweep,
     trained_by,
 )
-from attlas.sparse_variables.training import ADAM, RECIPE_R, Outcome, draw_sets, first_model, train
+from attlas.sparse_variables.training import ADAM, RECIPE_R, Outcome, first_model, train
+from attlas.sparse_variables.training_sets import draw_sets
 from attlas.statistics import Bound, Order
 
 CURVE = "sparse-variables/samples-exponent"
