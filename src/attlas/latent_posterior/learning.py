@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 from jax.scipy.linalg import cho_solve
 from jaxtyping import Array, Float
 
@@ -176,11 +177,18 @@ def _empirical(heads: Heads, risk: Risk, counts: Array) -> Array:
 
 
 class _State(NamedTuple):
-    """Parameters and moments as rows of numbers [lane, p]: XLA compiles a step of one array sooner than that of a tree."""
+    """Parameters as rows of numbers [lane, p]: XLA compiles a step of one array sooner than that of a
+    tree. The optimiser has a state for each lane."""
 
     parameters: Any
-    first: Any
-    second: Any
+    optimiser: Any
+
+
+def _optimiser(rate: Real, steps: Real) -> optax.GradientTransformation:
+    return optax.chain(
+        optax.scale_by_adam(0.9, 0.99, 1e-12),
+        optax.scale_by_schedule(lambda t: -rate * (1 + jnp.cos(jnp.pi * t / steps)) / 2),
+    )
 
 
 def _unpacked(row: Float[Any, "*n p"], like: Any) -> Any:
@@ -204,11 +212,8 @@ def _adam(loss: Callable[[Any, Any, Any], Array]) -> tuple[Any, Any]:
     def step(t: Array, state: _State, args: Any) -> _State:
         data, shared, like, rate, steps = args
         gradient = slope(state.parameters, data, shared, like)
-        first = 0.9 * state.first + 0.1 * gradient
-        second = 0.99 * state.second + 0.01 * gradient**2
-        here = rate * (1 + jnp.cos(jnp.pi * t / steps)) / 2 / (1 - 0.9 ** (t + 1))
-        moved = here * first / (jnp.sqrt(second / (1 - 0.99 ** (t + 1))) + 1e-12)
-        return _State(state.parameters - moved, first, second)
+        moves, moments = jax.vmap(_optimiser(rate, steps).update)(gradient, state.optimiser)
+        return _State(state.parameters + moves, moments)
 
     def observe(t: Array, state: _State, args: Any) -> Any:
         return state.parameters
@@ -232,8 +237,9 @@ def minimise(
     rows = np.concatenate([leaf.reshape(len(leaf), -1) for leaf in leaves], 1)
     steps = whole("steps", steps, 1)
     step, observe = _adam(loss)
-    args = (data, shared, start, float(positive("rate", rate)), steps)
-    state = _State(rows, np.zeros_like(rows), np.zeros_like(rows))
+    rate = float(positive("rate", rate))
+    args = (data, shared, start, rate, steps)
+    state = _State(rows, jax.vmap(_optimiser(rate, steps).init)(rows))
     path = iterate(step, observe, state, args, steps=steps, record_every=record_every or steps)
     return path._replace(
         observed=_unpacked(path.observed, start), last=_unpacked(path.last.parameters, start)
