@@ -31,17 +31,17 @@ from sklearn.utils.validation import (
     validate_data,
 )
 
-from attlas.errors import InputError
+from attlas.errors import InputError, check_memory
 from attlas.estimators.resampling import balanced_folds, distinct
 from attlas.estimators.saving import Saved
+from attlas.padding import bucket
+from attlas.single_location.bag_starts import moment_ratio
 from attlas.single_location.bags import (
-    CLOSE,
     FOLDS,
+    SAME_FUNCTION,
     Selection,
-    bucket,
     fit_selection,
     linear_aside,
-    moment_ratio,
 )
 
 Instances = list[np.ndarray]
@@ -197,7 +197,12 @@ class _SingleLocation(Saved, OneToOneFeatureMixin, TransformerMixin, BaseEstimat
         rows, weight = distinct(contents, weight, seed)
         kept, target = [instances[i] for i in rows], self._columns(y[rows])
         fold = balanced_folds(list(y[rows]) if self._loss == "logistic" else [0] * len(rows), FOLDS)
-        _fits_memory(kept)
+        count, dim = sum(map(len, kept)), kept[0].shape[1]
+        check_memory(
+            f"{count:,} instances with {dim:,} features",
+            24 * bucket(count) * bucket(dim),
+            ": reduce the features first",
+        )
         self.selection_: Selection = fit_selection(
             kept,
             target,
@@ -325,7 +330,7 @@ class _SingleLocation(Saved, OneToOneFeatureMixin, TransformerMixin, BaseEstimat
         if self.moment_ratio_ == float("inf"):
             return "Every bag has one instance: nothing selects."
         right, swapped = (self.selection_.starts[name] for name in ("moments", "swapped"))
-        if self.selection_.alike > CLOSE:
+        if self.selection_.alike > SAME_FUNCTION:
             return "Begun with exchanged roles of what selects and what speaks, the fit comes to the same function: the solution is not swapped."
         if abs(right - swapped) <= 0.01 * max(abs(right), abs(swapped)):
             return "Begun with exchanged roles of what selects and what speaks, another function fits as well: which of the two selects cannot be told from these bags."
@@ -372,21 +377,6 @@ def _moment_ratio(
 
 def _lead(target: np.ndarray) -> np.ndarray:
     return np.linalg.svd(target - target.mean(0), full_matrices=False)[2][0]
-
-
-def _fits_memory(instances: Instances) -> None:
-    """A clear sentence before the machine runs out."""
-    import os
-
-    size = 24 * bucket(sum(map(len, instances))) * bucket(instances[0].shape[1])
-    memory = (
-        os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else size
-    )
-    if size > memory:
-        rows, dim = sum(map(len, instances)), instances[0].shape[1]
-        raise InputError(
-            f"{rows:,} instances with {dim:,} features would take {size / 1e9:,.0f} GB, and there are {memory / 1e9:,.0f} GB of memory: reduce the features first"
-        )
 
 
 class SingleLocationRegressor(RegressorMixin, _SingleLocation):
