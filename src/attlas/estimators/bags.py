@@ -1,7 +1,9 @@
-r"""Bags of instances of which one decides: regression and classification by a head of softmax attention.
+r"""Bags of instances of which one decides: regression and classification by a head of softmax
+attention.
 
-A bag is a set of instances with one target, and nobody says which instance the target comes from: conformations of a molecule, regions of an
-image, calls in a recording. `attlas.single_location.bags.fit_selection` does the work; Marion et al. 2025 is the theory of it.
+A bag is a set of instances with one target, and nobody says which instance the target comes from:
+conformations of a molecule, regions of an image, calls in a recording.
+`attlas.single_location.bags.fit_selection` does the work; Marion et al. 2025 is the theory of it.
 """
 
 import warnings
@@ -36,13 +38,7 @@ from attlas.estimators.resampling import balanced_folds, distinct
 from attlas.estimators.saving import Saved
 from attlas.padding import bucket
 from attlas.single_location.bag_starts import moment_ratio
-from attlas.single_location.bags import (
-    FOLDS,
-    SAME_FUNCTION,
-    Selection,
-    fit_selection,
-    linear_aside,
-)
+from attlas.single_location.bags import FOLDS, SAME_FUNCTION, Selection, fit_selection, linear_aside
 
 Instances = list[np.ndarray]
 
@@ -52,8 +48,9 @@ class WeakMomentsWarning(UserWarning):
 
 
 def read_bags(X: Any, ids: Any = None) -> tuple[np.ndarray, Int[np.ndarray, " n"]]:
-    """All instances [N, d], bag after bag, and the length of each bag. `X` is an array [bags, instances, features], a list of arrays [instances,
-    features], or rows: one a bag, or with `ids` those of one id, bags in the order in which they first occur."""
+    """All instances [N, d], bag after bag, and the length of each bag. `X` is an array [bags,
+    instances, features], a list of arrays [instances, features], or rows: one a bag, or with
+    `ids` those of one id, bags in the order in which they first occur."""
     if ids is not None:
         ids = column_or_1d(ids)
         check_consistent_length(X, ids)
@@ -115,7 +112,8 @@ def _same_widths(bags: Instances) -> None:
             raise ValueError(f"bag {i} is empty: every bag must have at least one instance")
         if bag.shape[1] != bags[0].shape[1]:
             raise ValueError(
-                f"bag {i} has {bag.shape[1]} features and bag 0 has {bags[0].shape[1]}: all bags must have the same"
+                f"bag {i} has {bag.shape[1]} features and bag 0 has {bags[0].shape[1]}: all bags "
+                "must have the same"
             )
 
 
@@ -167,7 +165,8 @@ class _SingleLocation(Saved, OneToOneFeatureMixin, TransformerMixin, BaseEstimat
 
         Parameters
         ----------
-        X : array [bags, instances, features], list of arrays [instances, features], or rows [N, features]
+        X : array [bags, instances, features], list of arrays [instances, features], or rows [N,
+            features]
             Rows are bags of one instance, unless `bags` says which rows belong together.
         y : one target a bag, or with `bags` one a row, equal within a bag
             With `bags`, bags are in the order in which they first occur.
@@ -178,7 +177,8 @@ class _SingleLocation(Saved, OneToOneFeatureMixin, TransformerMixin, BaseEstimat
         instances = self._instances(X, bags, reset=True)
         if y is None:
             raise ValueError(
-                f"This {type(self).__name__} estimator requires y to be passed, but the target y is None."
+                f"This {type(self).__name__} estimator requires y to be passed, but the target y "
+                "is None."
             )
         y = self._targets(_of_bags("y", y, bags, len(instances)))
         check_consistent_length(instances, y)
@@ -233,7 +233,8 @@ class _SingleLocation(Saved, OneToOneFeatureMixin, TransformerMixin, BaseEstimat
             )
         elif self.moment_ratio_ < 1:
             warnings.warn(
-                f"the moments of the {len(kept)} bags are {self.moment_ratio_:.2g} times those of shuffled targets: they cannot tell which direction"
+                f"the moments of the {len(kept)} bags are {self.moment_ratio_:.2g} times those of "
+                "shuffled targets: they cannot tell which direction"
                 " selects, and the fit rests on other starts; more bags would help",
                 WeakMomentsWarning,
                 stacklevel=2,
@@ -253,18 +254,21 @@ class _SingleLocation(Saved, OneToOneFeatureMixin, TransformerMixin, BaseEstimat
     # --- what was found
 
     def attention(self, X: Any, bags: Any = None) -> Any:
-        """The share of each instance in what is said of its bag, averaged over heads by how loud they are; an array [bags, instances] if all
-        have the same length, else a list of arrays. `selection_.attention` has the shares of each head."""
+        """The share of each instance in what is said of its bag, averaged over heads by how loud
+        they are; an array [bags, instances] if all have the same length, else a list of arrays.
+        `selection_.attention` has the shares of each head."""
         check_is_fitted(self)
         shares = self._shares(self._instances(X, bags))
         return np.array(shares) if len({len(w) for w in shares}) == 1 else shares
 
     def predict_location(self, X: Any, bags: Any = None) -> Int[np.ndarray, " n"]:
-        """Which instance of each bag decides, counted from 0 within the bag: the one with the largest share of attention."""
+        """Which instance of each bag decides, counted from 0 within the bag: the one with the
+        largest share of attention."""
         return np.array([int(np.argmax(w)) for w in self.attention(X, bags)])
 
     def transform(self, X: Any, bags: Any = None) -> Float[np.ndarray, "n d"]:
-        """Each bag as one instance: the mean of its instances with their shares of attention; a data frame has the ids of `bags` as its index."""
+        """Each bag as one instance: the mean of its instances with their shares of attention; a
+        data frame has the ids of `bags` as its index."""
         check_is_fitted(self)
         instances = self._instances(X, bags)
         spoken = np.stack([w @ x for w, x in zip(self._shares(instances), instances, strict=True)])
@@ -290,8 +294,9 @@ class _SingleLocation(Saved, OneToOneFeatureMixin, TransformerMixin, BaseEstimat
         return self.selection_.respond(self._instances(X, ids))
 
     def explain(self, top: int = 3) -> str:
-        """What was found, in words: how many instances speak, which features select and which speak, whether the two could be
-        exchanged, and what is gained over the best linear predictor."""
+        """What was found, in words: how many instances speak, which features select and which
+        speak, whether the two could be exchanged, and what is gained over the best linear
+        predictor."""
         check_is_fitted(self)
         found, score = self.selection_, self._score_name
         shares = self.attention_ if isinstance(self.attention_, list) else list(self.attention_)
@@ -303,8 +308,10 @@ class _SingleLocation(Saved, OneToOneFeatureMixin, TransformerMixin, BaseEstimat
         count = len(found.chosen)
         how = "" if count == 1 else " fitted together" if found.together else " averaged"
         lines = [
-            f"{count} {'head' if count == 1 else 'heads'}{how}, from {', '.join(dict.fromkeys(found.chosen))}; penalty {found.penalty:.2g}.",
-            f"Of {length:.1f} instances a bag, {active:.1f} speak; the loudest has {most:.0%} of the attention.",
+            f"{count} {'head' if count == 1 else 'heads'}{how}, from "
+            f"{', '.join(dict.fromkeys(found.chosen))}; penalty {found.penalty:.2g}.",
+            f"Of {length:.1f} instances a bag, {active:.1f} speak; the loudest has {most:.0%} of "
+            "the attention.",
         ]
         loudest = np.argsort(-found.loudness)[: count if found.together else 1]
         for i, head in enumerate(loudest):
@@ -318,7 +325,8 @@ class _SingleLocation(Saved, OneToOneFeatureMixin, TransformerMixin, BaseEstimat
         lines.append(self._about_swap())
         gained = (1 - self.linear_score_) / max(1 - self.held_out_score_, 1e-300)
         lines.append(
-            f"Held out, {score} {self.held_out_score_:.3f}; the best linear predictor of the bag's mean has {self.linear_score_:.3f}: "
+            f"Held out, {score} {self.held_out_score_:.3f}; the best linear predictor of the bag's "
+            f"mean has {self.linear_score_:.3f}: "
             + (f"{gained:.1f} times the error." if gained > 1 else "nothing is gained over it.")
         )
         if not found.settled:
@@ -326,7 +334,8 @@ class _SingleLocation(Saved, OneToOneFeatureMixin, TransformerMixin, BaseEstimat
         return "\n".join(lines)
 
     def _about_swap(self) -> str:
-        """Whether the direction that selects and the one that speaks could have exchanged their roles."""
+        """Whether the direction that selects and the one that speaks could have exchanged their
+        roles."""
         if self.moment_ratio_ == float("inf"):
             return "Every bag has one instance: nothing selects."
         right, swapped = (self.selection_.starts[name] for name in ("moments", "swapped"))
@@ -363,7 +372,8 @@ def _of_bags(name: str, values: Any, ids: Any, count: int) -> Any:
     bad = np.flatnonzero(values != values[first][inverse.ravel()])
     if bad.size:
         raise ValueError(
-            f"{name} differs within the bag {ids.tolist()[bad[0]]!r}: all rows of a bag must have the same"
+            f"{name} differs within the bag {ids.tolist()[bad[0]]!r}: all rows of a bag must have "
+            "the same"
         )
     return values[np.sort(first)]
 
@@ -382,20 +392,23 @@ def _lead(target: np.ndarray) -> np.ndarray:
 class SingleLocationRegressor(RegressorMixin, _SingleLocation):
     r"""Regression on bags of which one instance decides.
 
-    $\hat y = b + \sum_l p_l\langle x_l, v\rangle$ with $p = \mathrm{softmax}_l(\langle x_l, u\rangle + q|x_l|^2)$: a head of attention that selects by $u$ and reads by
-    $v$. Features are standardised; starts come from moments; the penalty $\lambda(|u|^2 + q^2 + |v|^2)$ and the number of heads by five folds.
+    $\hat y = b + \sum_l p_l\langle x_l, v\rangle$ with
+    $p = \mathrm{softmax}_l(\langle x_l, u\rangle + q|x_l|^2)$: a head of attention that selects by
+    $u$ and reads by $v$. Features are standardised; starts come from moments; the penalty
+    $\lambda(|u|^2 + q^2 + |v|^2)$ and the number of heads by five folds.
 
-    Do not use it where the whole bag counts (a mean or a count of instances: a linear model on the bag's mean is as good), where what is read
-    off the instance is far from linear in its features, or with fewer than some tens of bags. Where every bag has one instance it is ridge
-    regression.
+    Do not use it where the whole bag counts (a mean or a count of instances: a linear model on the
+    bag's mean is as good), where what is read off the instance is far from linear in its features,
+    or with fewer than some tens of bags. Where every bag has one instance it is ridge regression.
 
     Parameters
     ----------
     penalty : float or None
         By five folds if None.
     n_heads : int or None
-        At most so many heads: the folds decide between one, several from different starts averaged, and several fitted together, each to what the
-        others leave. If None, at most three averaged or four together.
+        At most so many heads: the folds decide between one, several from different starts averaged,
+        and several fitted together, each to what the others leave. If None, at most three averaged
+        or four together.
     use_norm : bool
         Whether the square norm of an instance may select too.
     max_iter, tol : of L-BFGS, for each start.
@@ -403,10 +416,13 @@ class SingleLocationRegressor(RegressorMixin, _SingleLocation):
 
     Attributes
     ----------
-    selector_ [heads, features], value_ [heads, features, 1] : the two directions, per standard deviation of a feature.
+    selector_ [heads, features], value_ [heads, features, 1] : the two directions, per standard
+        deviation of a feature.
     attention_ : shares of the instances of the training bags.
-    held_out_score_, linear_score_ : R² on bags held out, and that of the best linear predictor of the bag's mean.
-    moment_ratio_ : the moment's size over that for shuffled targets; below 1 the moments tell nothing, and a warning says so.
+    held_out_score_, linear_score_ : R² on bags held out, and that of the best linear predictor of
+        the bag's mean.
+    moment_ratio_ : the moment's size over that for shuffled targets; below 1 the moments tell
+        nothing, and a warning says so.
     selection_ : everything about the fit.
 
     Examples
@@ -460,15 +476,17 @@ class SingleLocationRegressor(RegressorMixin, _SingleLocation):
 class SingleLocationClassifier(ClassifierMixin, _SingleLocation):
     r"""Classification of bags by the one instance that decides.
 
-    As `SingleLocationRegressor`, with the logistic loss: the log odds are $b + \sum_l p_l\langle x_l, v\rangle$; with three classes or more, each class has
-    its own $v$ and all share the selection.
+    As `SingleLocationRegressor`, with the logistic loss: the log odds are
+    $b + \sum_l p_l\langle x_l, v\rangle$; with three classes or more, each class has its own $v$
+    and all share the selection.
 
-    Do not use it where the whole bag counts, where classes are not linear in the features of the deciding instance (lift the features
-    first), or with fewer than some tens of bags and many features: there a support vector machine on the bag's mean, minimum and maximum
-    is hard to beat. Where every bag has one instance it is logistic regression.
+    Do not use it where the whole bag counts, where classes are not linear in the features of the
+    deciding instance (lift the features first), or with fewer than some tens of bags and many
+    features: there a support vector machine on the bag's mean, minimum and maximum is hard to beat.
+    Where every bag has one instance it is logistic regression.
 
-    Parameters, attributes: as there; `held_out_score_` and `linear_score_` are accuracies, `value_` is [heads, features, 1] for two classes
-    and [heads, features, classes] for more.
+    Parameters, attributes: as there; `held_out_score_` and `linear_score_` are accuracies, `value_`
+    is [heads, features, 1] for two classes and [heads, features, classes] for more.
 
     Examples
     --------
@@ -517,14 +535,16 @@ class SingleLocationClassifier(ClassifierMixin, _SingleLocation):
         self.classes_, labels = np.unique(y, return_inverse=True)
         if len(self.classes_) < 2:
             raise ValueError(
-                f"y holds one class, {self.classes_.tolist()[0]!r}: a classifier needs at least 2 classes"
+                f"y holds one class, {self.classes_.tolist()[0]!r}: a classifier needs at least 2 "
+                "classes"
             )
         return labels
 
     def _columns(self, y: np.ndarray) -> np.ndarray:
         if len(np.unique(y)) < 2:
             raise ValueError(
-                "y holds one class among the bags with weight: a classifier needs at least 2 classes"
+                "y holds one class among the bags with weight: a classifier needs at least 2 "
+                "classes"
             )
         if len(self.classes_) == 2:
             return y[:, None].astype(float)

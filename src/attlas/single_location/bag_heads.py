@@ -5,8 +5,8 @@ p^h = \mathrm{softmax}_l(\langle x_l, u_h\rangle + q_h|x_l|^2),$$
 
 the head of `SingleLocation.bayes_logits` with free weights: $u$ selects an instance, $V$ reads it.
 
-Bags have any lengths. They are laid out as rows of equal width, a bag in one or more of them, so that
-the work is one matrix product over all instances; every axis is padded to a `bucket`.
+Bags have any lengths. They are laid out as rows of equal width, a bag in one or more of them, so
+that the work is one matrix product over all instances; every axis is padded to a `bucket`.
 """
 
 from collections.abc import Sequence
@@ -25,7 +25,8 @@ WIDTHS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 
 
 class Bags(NamedTuple):
-    """n bags in rows of one width. Padding is 0, has no share, and padding rows have the bag id n."""
+    """n bags in rows of one width. Padding is 0, has no share, and padding rows have the bag id
+    n."""
 
     tokens: Float[np.ndarray, "rows width dim"]
     share: Float[np.ndarray, "rows width"]

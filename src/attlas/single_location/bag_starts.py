@@ -1,8 +1,9 @@
 r"""Starts for heads on bags, from moments.
 
 The loss of a head is not convex. But with a centred target $Y$ of the single-location task,
-$E[Y\sum_l X_lX_l^\top] = m\gamma^2(k^*v^{*\top} + v^*k^{*\top})$, whose eigenvectors are $(k^* \pm v^*)/\sqrt2$, at the
-cost of one product. The task is that of Marion et al. 2025; the moment is ours.
+$E[Y\sum_l X_lX_l^\top] = m\gamma^2(k^*v^{*\top} + v^*k^{*\top})$, whose eigenvectors are
+$(k^* \pm v^*)/\sqrt2$, at the cost of one product. The task is that of Marion et al. 2025; the
+moment is ours.
 """
 
 from collections.abc import Callable
@@ -26,8 +27,8 @@ class Moments(NamedTuple):
     """Moments of a target with the instances of bags.
 
     - `first`: the mean of target times instance.
-    - `low`, `high`: eigenvectors at the ends of the spectrum of the second moment, the mean of target
-      times squared instance; `size`: the larger of the absolute eigenvalues.
+    - `low`, `high`: eigenvectors at the ends of the spectrum of the second moment, the mean of
+      target times squared instance; `size`: the larger of the absolute eigenvalues.
     - `product`: the second moment times a vector.
     """
 
@@ -41,7 +42,8 @@ class Moments(NamedTuple):
 def moments(
     bags: Bags, target: Float[np.ndarray, " n"], weight: Float[np.ndarray, " n"]
 ) -> Moments:
-    r"""$E[Y\bar X]$ and $E[Y\,\overline{XX^\top}]$, with bars for means over a bag and Y centred."""
+    r"""$E[Y\bar X]$ and $E[Y\,\overline{XX^\top}]$, with bars for means over a bag and Y
+    centred."""
     tokens = bags.tokens.reshape(-1, bags.tokens.shape[-1])
     centred = target - weight @ target / weight.sum()
     counts = (np.append(weight * centred, 0)[bags.bag][:, None] * bags.share).ravel() / weight.sum()

@@ -1,8 +1,8 @@
 """Softmax heads fitted to bags of instances of which one decides; which one is not observed.
 
-`bag_heads` has the model, `bag_starts` the starts of the fit. Every start is followed by L-BFGS in lanes,
-one for each fold that is left out and one for all bags, so that the held-out loss can choose the penalty
-and the number of heads.
+`bag_heads` has the model, `bag_starts` the starts of the fit. Every start is followed by L-BFGS in
+lanes, one for each fold that is left out and one for all bags, so that the held-out loss can choose
+the penalty and the number of heads.
 """
 
 import functools
@@ -28,7 +28,8 @@ FOLDS = 5
 MAX_STARTS = 3
 """Starts that are followed at every penalty, unless more heads are asked for."""
 HASTE = 3
-"""While penalties are compared: how many times fewer evaluations, and how many times the tolerance."""
+"""While penalties are compared: how many times fewer evaluations, and how many times the
+tolerance."""
 SAME_FUNCTION = 0.999
 """Correlation of their outputs from which on two starts have found the same function."""
 MIN_GAIN = 0.02
@@ -46,7 +47,8 @@ Pairs = Sequence[tuple[np.ndarray, np.ndarray]]
 class Selection:
     """Heads fitted to bags by `fit_selection`, and how that went.
 
-    - `heads`, `scaling`, `centre`, `spread`: the model; scaled targets are (target - centre) / spread.
+    - `heads`, `scaling`, `centre`, `spread`: the model; scaled targets are (target - centre) /
+      spread.
     - `penalty`: as chosen. `loss`: the mean loss of bags that were held out.
     - `held_out`: that loss for one head and for several averaged, at each penalty that was tried.
     - `starts`: the penalised loss that each start came to on all bags.
@@ -72,7 +74,8 @@ class Selection:
 
     @property
     def together(self) -> bool:
-        """Whether several heads were fitted together, not one, or several one by one and averaged."""
+        """Whether several heads were fitted together, not one, or several one by one and
+        averaged."""
         return RESIDUAL in self.chosen
 
     @property
@@ -126,11 +129,12 @@ def fit_selection(
     1. Every start is followed on all bags at one penalty, and dropped if it finds the function of a
        better one.
     2. The best starts are followed on all bags and without each fold, at penalties downhill in the
-       held-out loss, hastily, each from where the penalty beside it ended; then to the end at the best.
-       The held-out loss chooses between the head that fits its own bags best and the average of all.
-    3. As long as the residuals of held-out bags have a larger moment than chance would give, each start
-       gets a further head that begins on them, and all heads are fitted together; they are kept if that
-       lowers the held-out loss by `MIN_GAIN`.
+      held-out loss, hastily, each from where the penalty beside it ended; then to the end at the
+      best. The held-out loss chooses between the head that fits its own bags best and the average
+      of all.
+    3. As long as the residuals of held-out bags have a larger moment than chance would give, each
+      start gets a further head that begins on them, and all heads are fitted together; they are
+      kept if that lowers the held-out loss by `MIN_GAIN`.
 
     Arguments:
     - `instances`: for each bag an array [length, dim].
@@ -453,7 +457,8 @@ class _Task:
     def descend_at_best_penalty(
         self, start: Heads, i: int, grid: Sequence[float]
     ) -> tuple[int, _Run, float]:
-        """At the penalty near grid[i] with the least held-out loss: its index, the run, the loss."""
+        """At the penalty near grid[i] with the least held-out loss: its index, the run, the
+        loss."""
         runs = functools.cache(lambda j: self.descend(start, self.shares, grid[j]))
         j = _descend_grid(lambda j: self.held_out_loss(runs(j).output), i, len(grid))
         return j, runs(j), self.held_out_loss(runs(j).output)
