@@ -25,6 +25,9 @@ _NODES, _WEIGHTS = (np.polynomial.legendre.leggauss(12) + np.array([[1], [0]])) 
 Real = Any
 """A number, or an array of numbers: NumPy's, JAX's, or one that JAX is tracing."""
 
+Point = Float[ArrayLike, "*#s"]
+Value = Float[Array, "*s"]
+
 BLOCK = 1 << 14
 """Samples drawn at a time by `monte_carlo`; fixed, because the block number enters the random
 key."""
@@ -121,7 +124,7 @@ def monte_carlo(
 
 
 @jax.jit
-def zeta(t: Float[ArrayLike, "*#s"], spread: Float[ArrayLike, "*#s"]) -> Float[Array, "*s"]:
+def zeta(t: Point, spread: Point) -> Value:
     r"""Mean square of a smoothed erf, $\zeta(t, s) = E[\mathrm{erf}(t + sG)^2]$ with
     $G \sim N(0, 1)$.
 
@@ -141,9 +144,7 @@ def zeta(t: Float[ArrayLike, "*#s"], spread: Float[ArrayLike, "*#s"]) -> Float[A
 
 
 @jax.jit
-def zeta_derivatives(
-    t: Float[ArrayLike, "*#s"], spread: Float[ArrayLike, "*#s"]
-) -> tuple[Array, Array, Array]:
+def zeta_derivatives(t: Point, spread: Point) -> tuple[Array, Array, Array]:
     r"""$\zeta_t, \zeta_{tt}, \zeta_{ttt}$ in closed form; $\zeta_s = s\,\zeta_{tt}$ gives the other
     direction.
 
@@ -161,16 +162,14 @@ def zeta_derivatives(
     )
 
 
-def erf_derivatives(x: Float[ArrayLike, "*#s"]) -> tuple[Array, Array, Array, Array]:
+def erf_derivatives(x: Point) -> tuple[Array, Array, Array, Array]:
     """erf and its first three derivatives."""
     x = jnp.asarray(x)
     first = 2 / np.sqrt(np.pi).item() * jnp.exp(-(x**2))
     return jax.lax.erf(x), first, -2 * x * first, (4 * x**2 - 2) * first
 
 
-def smoothed_erf(
-    t: Float[ArrayLike, "*#s"], spread: Float[ArrayLike, "*#s"]
-) -> tuple[Array, Array, Array, Array]:
+def smoothed_erf(t: Point, spread: Point) -> tuple[Array, Array, Array, Array]:
     r"""$E[\mathrm{erf}^{(j)}(t + sG)] = D^{-j}\,\mathrm{erf}^{(j)}(t/D)$ for $j = 0, \dots, 3$,
     $D^2 = 1 + 2s^2$."""
     d = jnp.sqrt(1 + 2 * jnp.asarray(spread) ** 2)
@@ -178,9 +177,7 @@ def smoothed_erf(
     return e0, e1 / d, e2 / d**2, e3 / d**3
 
 
-def sampled_zeta(
-    t: Float[ArrayLike, "*#s"], spread: Float[ArrayLike, "*#s"], key: Array, samples: int
-) -> Estimate:
+def sampled_zeta(t: Point, spread: Point, key: Array, samples: int) -> Estimate:
     """`zeta` by simulation; all points share their random numbers."""
     return averaged(_draw_zeta, key, samples, np.asarray(t, float), np.asarray(spread, float))
 
@@ -191,9 +188,7 @@ def _draw_zeta(
     return special.erf(t[..., None] + spread[..., None] * generator.standard_normal(block)) ** 2
 
 
-def draw_gamma(
-    key: Array, shape: Float[ArrayLike, "*#s"], size: tuple[int, ...]
-) -> Float[Array, "*s"]:
+def draw_gamma(key: Array, shape: Point, size: tuple[int, ...]) -> Value:
     r"""Gamma variables of parameter `shape` > 1/3, whose doubles are chi-squares of 2 `shape`
     degrees of freedom.
 
@@ -223,8 +218,8 @@ REACH = 11.0
 
 def gaussian_moments(
     function: Callable[[Array], Array],
-    mean: Float[ArrayLike, "*#s"],
-    spread: Float[ArrayLike, "*#s"],
+    mean: Point,
+    spread: Point,
     panels: int = 8,
     reach: float = REACH,
 ) -> Float[Array, "2 4 *s"]:
@@ -243,10 +238,7 @@ def gaussian_moments(
 
 
 def gaussian_nodes(
-    mean: Float[ArrayLike, "*#s"],
-    spread: Float[ArrayLike, "*#s"],
-    panels: int = 8,
-    reach: float = REACH,
+    mean: Point, spread: Point, panels: int = 8, reach: float = REACH
 ) -> tuple[Float[Array, "*s node"], Float[Array, "*s node"], Float[Array, "*s node"]]:
     r"""Nodes $\mu + sz$, $z$ and weights of a quadrature for $E[f(\mu + sZ)]$.
 

@@ -39,6 +39,11 @@ from attlas.errors import InputError, near
 from attlas.kernels import CME, RBF, Kernel, fit_cme
 from attlas.kernels.fit import kernel_matrix
 
+Keys = Float[np.ndarray, "n d"]
+Column = Float[np.ndarray, " n"]
+Queries = Float[np.ndarray, "q d"]
+Answers = Float[np.ndarray, " q"]
+
 RIDGES = tuple(10.0 ** np.arange(-6, 2.25, 0.25))
 MAX_SPECTRUM = 800
 """Rows up to which the whole spectrum is computed; beyond, that of `FEATURES` features."""
@@ -77,12 +82,10 @@ class Spectrum(NamedTuple):
 
     values: Float[np.ndarray, " r"]
     vectors: Float[np.ndarray, "n r"]
-    weight: Float[np.ndarray, " n"]
+    weight: Column
 
 
-def spectrum(
-    kernel: Kernel, keys: Float[np.ndarray, "n d"], weight: Float[np.ndarray, " n"]
-) -> Spectrum:
+def spectrum(kernel: Kernel, keys: Keys, weight: Column) -> Spectrum:
     """Whole for up to `MAX_SPECTRUM` rows; beyond, of the `FEATURES` rows about which the others
     say least (Cholesky with pivots)."""
     root = np.sqrt(weight)[:, None]
@@ -111,7 +114,7 @@ def _gram(kernel: Kernel, x: np.ndarray, y: np.ndarray) -> np.ndarray:
 
 
 def evidence(
-    found: Spectrum, target: Float[np.ndarray, " n"], ridges: Float[np.ndarray, " k"]
+    found: Spectrum, target: Column, ridges: Float[np.ndarray, " k"]
 ) -> tuple[Float[np.ndarray, " k"], Float[np.ndarray, " k"]]:
     r"""The log density of the targets at each ridge, with the prior variance $\tau^2$ at which
     it is largest, and that variance:
@@ -130,7 +133,7 @@ def evidence(
 
 
 def leave_one_out(
-    found: Spectrum, target: Float[np.ndarray, " n"], ridges: Float[np.ndarray, " k"]
+    found: Spectrum, target: Column, ridges: Float[np.ndarray, " k"]
 ) -> tuple[Float[np.ndarray, "k n"], Float[np.ndarray, "k n"]]:
     r"""Target less prediction without its row, $(y_i - m_i)/(1 - h_i)$, and the variance of that
     over $\tau^2$, $\text{ridge} + p_i/(1 - h_i)$, at each ridge: with $h_i$ the row's leverage
@@ -166,9 +169,9 @@ class Choice(NamedTuple):
 
 
 def choose_kernel(
-    keys: Float[np.ndarray, "n d"],
-    target: Float[np.ndarray, " n"],
-    weight: Float[np.ndarray, " n"],
+    keys: Keys,
+    target: Column,
+    weight: Column,
     *,
     how: str = "evidence",
     kernel: Any = RBF,
@@ -214,7 +217,7 @@ def choose_kernel(
     return Choice(t, chosen, prior, looked)
 
 
-def median_square(keys: Float[np.ndarray, "n d"]) -> float:
+def median_square(keys: Keys) -> float:
     """The median squared distance of two different rows, of at most 500."""
     some = keys[np.linspace(0, len(keys) - 1, min(len(keys), 500)).astype(int)]
     squares = _squares(some, some)
@@ -222,15 +225,12 @@ def median_square(keys: Float[np.ndarray, "n d"]) -> float:
     return float(np.median(apart)) if apart.size else 1.0
 
 
-def _squares(x: Float[np.ndarray, "n d"], y: Float[np.ndarray, "m d"]) -> Float[np.ndarray, "n m"]:
+def _squares(x: Keys, y: Float[np.ndarray, "m d"]) -> Float[np.ndarray, "n m"]:
     return np.maximum((x**2).sum(1)[:, None] + (y**2).sum(1) - 2 * x @ y.T, 0)
 
 
 def attend(
-    squares: Float[np.ndarray, "q n"],
-    weight: Float[np.ndarray, " n"],
-    temperature: float,
-    aside: bool = False,
+    squares: Float[np.ndarray, "q n"], weight: Column, temperature: float, aside: bool = False
 ) -> Float[np.ndarray, "q n"]:
     r"""Softmax attention, $p_i \propto w_ie^{-|q - x_i|^2/2\,\text{temperature}}$; with `aside`,
     of each row to all others."""
@@ -240,9 +240,7 @@ def attend(
     return special.softmax(scores, axis=1)
 
 
-def choose_softmax(
-    keys: Float[np.ndarray, "n d"], target: Float[np.ndarray, " n"], weight: Float[np.ndarray, " n"]
-) -> float:
+def choose_softmax(keys: Keys, target: Column, weight: Column) -> float:
     """The temperature at which the squared leave-one-out error of softmax attention is least, of
     powers of the square root of 2 around the median squared distance."""
     rows = np.linspace(0, len(keys) - 1, min(len(keys), LAW_ROWS)).astype(int)
@@ -281,7 +279,7 @@ class Law:
     def gaussian(self) -> bool:
         return self.smoothing == 1
 
-    def scale(self, queries: Float[np.ndarray, "q d"]) -> Float[np.ndarray, " q"]:
+    def scale(self, queries: Queries) -> Answers:
         """c(q)."""
         return _local_scale(
             attend(_squares(queries, self.keys), self.weight, self.scale_temperature),
@@ -289,7 +287,7 @@ class Law:
             self.weight,
         )
 
-    def mixture(self, queries: Float[np.ndarray, "q d"]) -> tuple[np.ndarray, np.ndarray]:
+    def mixture(self, queries: Queries) -> tuple[np.ndarray, np.ndarray]:
         """Weights and centres [q, m] of normal laws with the deviation `smoothing`."""
         shares = attend(_squares(queries, self.keys), self.weight, self.shape_temperature)
         return shares, _centres(shares, self.shape, self.smoothing)
@@ -374,9 +372,9 @@ def choose_law(
 class Regression:
     """Attention over rows as a regression of a number, with the law of the target at any query."""
 
-    keys: Float[np.ndarray, "n d"]
-    target: Float[np.ndarray, " n"]
-    weight: Float[np.ndarray, " n"]
+    keys: Keys
+    target: Column
+    weight: Column
     centre: float
     temperature: float
     ridge: float  # nan for softmax attention
@@ -386,13 +384,13 @@ class Regression:
     aside: Float[np.ndarray, " m"]
     """Leave-one-out residuals of the rows of the law."""
 
-    def mean(self, queries: Float[np.ndarray, "q d"]) -> Float[np.ndarray, " q"]:
+    def mean(self, queries: Queries) -> Answers:
         if self.cme is not None:
             return self.centre + self.cme.mean(_ones(queries))[:, 0]
         parts = _in_blocks(len(queries), len(self.keys))
         return np.concatenate([self._soft(queries[rows]) @ self.target for rows in parts])
 
-    def attention(self, queries: Float[np.ndarray, "q d"]) -> Float[np.ndarray, "q n"]:
+    def attention(self, queries: Queries) -> Float[np.ndarray, "q n"]:
         """What each row counts for: the mean is the centre plus the sum of weight times target
         less centre. CME's weights are signed; those of softmax attention sum to 1."""
         if self.cme is None:
@@ -403,7 +401,7 @@ class Regression:
     def _soft(self, queries: np.ndarray) -> np.ndarray:
         return attend(_squares(queries, self.keys), self.weight, self.temperature)
 
-    def spread(self, queries: Float[np.ndarray, "q d"]) -> Float[np.ndarray, " q"]:
+    def spread(self, queries: Queries) -> Answers:
         """The standard deviation of a target."""
         return self._plain(queries) * np.concatenate(
             [self.law.scale(queries[rows]) for rows in self._parts(queries)]
@@ -418,9 +416,7 @@ class Regression:
     def _parts(self, queries: np.ndarray, copies: int = 1) -> list[slice]:
         return _in_blocks(len(queries), copies * len(self.law.keys))
 
-    def log_density(
-        self, queries: Float[np.ndarray, "q d"], target: Float[np.ndarray, " q"]
-    ) -> Float[np.ndarray, " q"]:
+    def log_density(self, queries: Queries, target: Answers) -> Answers:
         """The logarithm of the density of a target at its query."""
         spread = self.spread(queries)
         z = (np.asarray(target, float) - self.mean(queries)) / spread
@@ -436,9 +432,7 @@ class Regression:
             -(((z[:, None] - centres) / h) ** 2) / 2, axis=1, b=shares
         ) - np.log(h * np.sqrt(2 * np.pi))
 
-    def distribution(
-        self, queries: Float[np.ndarray, "q d"], target: Float[np.ndarray, " q"]
-    ) -> Float[np.ndarray, " q"]:
+    def distribution(self, queries: Queries, target: Answers) -> Answers:
         """The probability of a target no larger."""
         z = (np.asarray(target, float) - self.mean(queries)) / self.spread(queries)
         if self.law.gaussian:
@@ -451,7 +445,7 @@ class Regression:
         return np.concatenate(parts)
 
     def quantile(
-        self, queries: Float[np.ndarray, "q d"], levels: Float[np.ndarray, " k"]
+        self, queries: Queries, levels: Float[np.ndarray, " k"]
     ) -> Float[np.ndarray, "q k"]:
         """Quantiles of the target at each query."""
         mean, spread = self.mean(queries), self.spread(queries)
@@ -465,16 +459,14 @@ class Regression:
             )
         return mean[:, None] + spread[:, None] * z
 
-    def interval(
-        self, queries: Float[np.ndarray, "q d"], coverage: float
-    ) -> Float[np.ndarray, "q 2"]:
+    def interval(self, queries: Queries, coverage: float) -> Float[np.ndarray, "q 2"]:
         """The central interval at each query, at the level that held `coverage` of the rows left
         out."""
         level = self.law.level(coverage)
         return self.quantile(queries, np.array([1 - level, 1 + level]) / 2)
 
     def draw(
-        self, queries: Float[np.ndarray, "q d"], count: int, rng: np.random.Generator
+        self, queries: Queries, count: int, rng: np.random.Generator
     ) -> Float[np.ndarray, "q count"]:
         """Independent targets at each query."""
         z = rng.normal(size=(len(queries), count))
@@ -535,10 +527,10 @@ def _ones(queries: np.ndarray) -> np.ndarray:
 
 
 def fit_regression(
-    keys: Float[np.ndarray, "n d"],
-    target: Float[np.ndarray, " n"],
+    keys: Keys,
+    target: Column,
     *,
-    weight: Float[np.ndarray, " n"] | None = None,
+    weight: Column | None = None,
     attention: str = "cme",
     select: str = "evidence",
     kernel: Any = RBF,
@@ -573,9 +565,9 @@ def fit_regression(
 
 
 def _fit(
-    keys: Float[np.ndarray, "n d"],
-    target: Float[np.ndarray, " n"],
-    weight: Float[np.ndarray, " n"],
+    keys: Keys,
+    target: Column,
+    weight: Column,
     attention: str,
     select: str,
     kernel: Any,

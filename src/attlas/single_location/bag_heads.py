@@ -20,6 +20,10 @@ from jaxtyping import Array, Float
 
 from attlas.padding import bucket
 
+Outputs = Float[Array, "bags lane k"]
+Targets = Float[Array, "bags k"]
+Losses = Float[Array, "bags lane"]
+
 WIDTHS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 """Widths that a row may have."""
 
@@ -119,7 +123,7 @@ class Data(NamedTuple):
     penalty: Any  # [lane]
 
 
-def respond(heads: Heads, data: Data) -> Float[Array, "bags lane k"]:
+def respond(heads: Heads, data: Data) -> Outputs:
     """The output of the heads of each lane for each bag.
 
     One product gives scores and values, and one sum over a bag both parts of its mean.
@@ -140,15 +144,11 @@ def respond(heads: Heads, data: Data) -> Float[Array, "bags lane k"]:
     return heads.offset + (sums[..., 1:] / jnp.where(below > 0, below, 1)).sum(2)
 
 
-def squared_loss(
-    y: Float[Array, "bags lane k"], target: Float[Array, "bags k"]
-) -> Float[Array, "bags lane"]:
+def squared_loss(y: Outputs, target: Targets) -> Losses:
     return ((y - target[:, None]) ** 2).sum(-1)
 
 
-def logistic_loss(
-    y: Float[Array, "bags lane k"], target: Float[Array, "bags k"]
-) -> Float[Array, "bags lane"]:
+def logistic_loss(y: Outputs, target: Targets) -> Losses:
     """Cross-entropy: of one logit with a target of 0 or 1, or of k logits with a one-hot target."""
     if y.shape[-1] == 1:
         return (jax.nn.softplus(y) - target[:, None] * y)[..., 0]

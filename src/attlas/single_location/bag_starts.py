@@ -15,6 +15,9 @@ from scipy.sparse.linalg import LinearOperator, eigsh
 
 from attlas.single_location.bag_heads import Bags
 
+Vector = Float[np.ndarray, " dim"]
+Column = Float[np.ndarray, " n"]
+
 SHARPNESS = 1.5
 """Norm of the selecting weight at the start."""
 MAX_DENSE = 400
@@ -32,16 +35,14 @@ class Moments(NamedTuple):
     - `product`: the second moment times a vector.
     """
 
-    first: Float[np.ndarray, " dim"]
-    low: Float[np.ndarray, " dim"]
-    high: Float[np.ndarray, " dim"]
+    first: Vector
+    low: Vector
+    high: Vector
     size: float
     product: Callable[[np.ndarray], np.ndarray]
 
 
-def moments(
-    bags: Bags, target: Float[np.ndarray, " n"], weight: Float[np.ndarray, " n"]
-) -> Moments:
+def moments(bags: Bags, target: Column, weight: Column) -> Moments:
     r"""$E[Y\bar X]$ and $E[Y\,\overline{XX^\top}]$, with bars for means over a bag and Y
     centred."""
     tokens = bags.tokens.reshape(-1, bags.tokens.shape[-1])
@@ -96,11 +97,7 @@ def _unit(x: np.ndarray) -> np.ndarray:
 
 
 def moment_ratio(
-    bags: Bags,
-    target: Float[np.ndarray, " n"],
-    weight: Float[np.ndarray, " n"],
-    seed: int,
-    shuffles: int = SHUFFLES,
+    bags: Bags, target: Column, weight: Column, seed: int, shuffles: int = SHUFFLES
 ) -> float:
     """The size of the second moment over the largest size for shuffled targets.
 

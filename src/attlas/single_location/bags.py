@@ -21,6 +21,9 @@ from attlas.quasi_newton import minimise
 from attlas.single_location.bag_heads import LOSSES, Bags, Data, Heads, Scaling, respond
 from attlas.single_location.bag_starts import SHUFFLES, Moments, moments, start_pairs
 
+Output = Float[np.ndarray, "n lane k"]
+Targets = Float[np.ndarray, "n k"]
+
 PENALTIES = tuple(10.0 ** np.arange(1, -6, -0.5))
 FIRST_PENALTY = 5
 """Index of the penalty that is tried first, and at which starts are compared."""
@@ -70,7 +73,7 @@ class Selection:
     chosen: tuple[str, ...]
     settled: bool
     steps: int
-    aside: Float[np.ndarray, "n k"]
+    aside: Targets
 
     @property
     def together(self) -> bool:
@@ -89,7 +92,7 @@ class Selection:
         x, first = self._scale(instances)
         return np.split(self._weights(x, first), first[1:])
 
-    def respond(self, instances: Sequence[np.ndarray]) -> Float[np.ndarray, "n k"]:
+    def respond(self, instances: Sequence[np.ndarray]) -> Targets:
         """The fitted function of each bag, in the units of the target."""
         x, first = self._scale(instances)
         values = np.einsum("nd,hdk->nhk", x, self.heads.value)
@@ -112,7 +115,7 @@ class Selection:
 
 def fit_selection(
     instances: Sequence[np.ndarray],
-    target: Float[np.ndarray, "n k"],
+    target: Targets,
     *,
     loss: str = "squared",
     weight: Float[np.ndarray, " n"] | None = None,
@@ -232,11 +235,8 @@ def _descend_grid(loss: Callable[[int], float], i: int, size: int) -> int:
 
 
 def linear_aside(
-    instances: Sequence[np.ndarray],
-    target: Float[np.ndarray, "n k"],
-    weight: Float[np.ndarray, " n"],
-    fold: Any,
-) -> Float[np.ndarray, "n k"]:
+    instances: Sequence[np.ndarray], target: Targets, weight: Float[np.ndarray, " n"], fold: Any
+) -> Targets:
     """The best linear prediction for each bag without its fold.
 
     Ridge regression on the mean of the bag, with the penalty of the least held-out squared error.
@@ -264,7 +264,7 @@ class _Run(NamedTuple):
     value: Float[np.ndarray, " lane"]
     settled: Any  # [lane]
     steps: Any  # [lane]
-    output: Float[np.ndarray, "n lane k"]
+    output: Output
 
 
 class _Trial(NamedTuple):
@@ -304,7 +304,7 @@ def _pick(runs: Sequence[_Run], best: Sequence[int]) -> _Run:
     )
 
 
-def _distinct(value: np.ndarray, output: Float[np.ndarray, "n lane k"]) -> list[int]:
+def _distinct(value: np.ndarray, output: Output) -> list[int]:
     """The lanes in order of their value, without those whose output is that of a better one."""
     same = _correlations(output) > SAME_FUNCTION
     kept: list[int] = []
@@ -314,7 +314,7 @@ def _distinct(value: np.ndarray, output: Float[np.ndarray, "n lane k"]) -> list[
     return kept
 
 
-def _correlations(output: Float[np.ndarray, "n lane k"]) -> Float[np.ndarray, "lane lane"]:
+def _correlations(output: Output) -> Float[np.ndarray, "lane lane"]:
     rows = np.moveaxis(output, 1, 0).reshape(output.shape[1], -1)
     centred = rows - rows.mean(1, keepdims=True)
     size = np.maximum(np.linalg.norm(centred, axis=1), 1e-150)
@@ -328,7 +328,7 @@ class _Task:
     scaling: Scaling
     bags: Bags
     square: np.ndarray
-    target: Float[np.ndarray, "n k"]  # scaled
+    target: Targets  # scaled
     centre: np.ndarray
     spread: float
     loss: str
@@ -402,7 +402,7 @@ class _Task:
         offset = np.zeros((len(lanes), self.target.shape[1]), np.float32)
         return Heads(select, norm, 0.3 * np.array(value, np.float32), offset)
 
-    def residual(self, output: Float[np.ndarray, "n k"]) -> Float[np.ndarray, " n"]:
+    def residual(self, output: Targets) -> Float[np.ndarray, " n"]:
         """The negative slope of the loss in the output, along the direction of most variation."""
         with jax.enable_x64(True):
             target = jnp.asarray(self.target)
@@ -411,7 +411,7 @@ class _Task:
             )
         return -np.asarray(slope) @ self.direction
 
-    def residual_has_moment(self, output: Float[np.ndarray, "n lane k"], seed: int) -> bool:
+    def residual_has_moment(self, output: Output, seed: int) -> bool:
         """Whether the residual of held-out bags has a larger moment than any of its shuffles."""
         if self.bags.lengths.max() == 1:
             return False
@@ -422,9 +422,7 @@ class _Task:
             for _ in range(SHUFFLES)
         )
 
-    def add_residual_pair(
-        self, lanes: Sequence[Pairs], output: Float[np.ndarray, "n lane k"]
-    ) -> list[Pairs]:
+    def add_residual_pair(self, lanes: Sequence[Pairs], output: Output) -> list[Pairs]:
         """The pairs of each lane, and one more from the moments of the lane's own residual."""
         extended: list[Pairs] = []
         for k, (pairs, share) in enumerate(zip(lanes, self.shares, strict=True)):
@@ -470,7 +468,7 @@ class _Task:
         losses = self.held_out_loss(single.output), self.held_out_loss(average)
         return _Trial(runs, best, single, *losses)
 
-    def held_out_loss(self, output: Float[np.ndarray, "n lane k"]) -> float:
+    def held_out_loss(self, output: Output) -> float:
         """The mean loss of each bag in the lane that leaves out its fold."""
         with jax.enable_x64(True):
             losses = np.asarray(LOSSES[self.loss][0](jnp.asarray(output), jnp.asarray(self.target)))

@@ -38,6 +38,10 @@ from attlas.sparse_variables.training import (
 )
 from attlas.sparse_variables.training_sets import SMALLEST_SET
 
+Bits = UInt8[np.ndarray, "m length"]
+Labels = UInt8[np.ndarray, " m"]
+Positions = Float[np.ndarray, " length"]
+
 CANDIDATES, VOTES = 16, 6
 """Positions among which supports are searched, and positions a run votes for at each evaluation."""
 BEAM = 32
@@ -81,8 +85,8 @@ class SparseFit:
     by_size: dict[int, Table]
     tables: tuple[Table, ...]
     weights: Float[np.ndarray, " k"]
-    stability: Float[np.ndarray, " length"]
-    attention: Float[np.ndarray, " length"]
+    stability: Positions
+    attention: Positions
     candidates: tuple[int, ...]
     steps: int
     empty_nats: float
@@ -95,8 +99,8 @@ class SparseFit:
 
 
 def fit_sparse(
-    bits: UInt8[np.ndarray, "m length"],
-    label: UInt8[np.ndarray, " m"],
+    bits: Bits,
+    label: Labels,
     *,
     weight: Float[np.ndarray, " m"] | None = None,
     most: int = 5,
@@ -148,15 +152,15 @@ def fit_sparse(
 
 
 def vote(
-    bits: UInt8[np.ndarray, "m length"],
-    label: UInt8[np.ndarray, " m"],
+    bits: Bits,
+    label: Labels,
     weight: Float[np.ndarray, "lane m"],
     *,
     steps: int,
     recipe: Recipe = RECIPE_R,
     key: Array,
     every: int = 25,
-) -> tuple[Float[np.ndarray, " length"], Float[np.ndarray, " length"], int]:
+) -> tuple[Positions, Positions, int]:
     """Train runs on weighted examples and count which positions they attend to.
 
     Arguments: bits, label, and for each lane, or run, a weight of each example.
@@ -210,8 +214,8 @@ def _evaluate(model: Any, tokens: Array, data: Data) -> tuple[Array, Array]:
 
 
 def describe(
-    bits: UInt8[np.ndarray, "m length"],
-    label: UInt8[np.ndarray, " m"],
+    bits: Bits,
+    label: Labels,
     weight: Float[np.ndarray, " m"],
     candidates: Int[np.ndarray, " c"],
     most: int,
@@ -242,9 +246,7 @@ def describe(
     return tables
 
 
-def _counts(
-    columns: np.ndarray, label: np.ndarray, weight: np.ndarray, subsets: Int[np.ndarray, "k s"]
-) -> np.ndarray:
+def _counts(columns: Any, label: Labels, weight: Any, subsets: Int[np.ndarray, "k s"]) -> Any:
     """Weights of zeros and ones on each pattern of each subset, [k, 2^s, 2]."""
     k, s = subsets.shape
     codes = sum(columns[:, subsets[:, j]] << j for j in range(s))  # [m, k]
@@ -278,7 +280,7 @@ def _stability(
     candidates: np.ndarray,
     most: int,
     sparsity: int | None,
-) -> Float[np.ndarray, " length"]:
+) -> Positions:
     """The share of resampled sets of examples whose best support contains each position."""
     share = np.zeros(bits.shape[1])
     for draw in draws:
@@ -291,9 +293,7 @@ def _stability(
     return share
 
 
-def disagreement(
-    table: Table, bits: UInt8[np.ndarray, "m length"], label: UInt8[np.ndarray, " m"]
-) -> Bool[np.ndarray, " m"]:
+def disagreement(table: Table, bits: Bits, label: Labels) -> Bool[np.ndarray, " m"]:
     """Whether each example contradicts the majority of those with its pattern."""
     counts = table.counts[table.code(bits)]
     return (counts[:, 1] * 2 > counts.sum(1)) != label

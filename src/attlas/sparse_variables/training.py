@@ -37,6 +37,9 @@ from attlas.sparse_variables.training_sets import (
     TrainingSets,
 )
 
+Lanes = Float[Array, " lane"]
+Bits = UInt8[Array, "n length"]
+
 ATTENTION_SAMPLES = 256
 """Validation sequences over which attention is averaged."""
 
@@ -232,9 +235,7 @@ def advance(steps: tuple[Any, Any], state: State, args: Any, every: int) -> Traj
     return path if (path.survived == every)[begun].all() else careful(state, args)
 
 
-def losses(
-    model: Any, data: Data, keys: Array | None = None, careful: bool = True
-) -> Float[Array, " lane"]:
+def losses(model: Any, data: Data, keys: Array | None = None, careful: bool = True) -> Lanes:
     """The mean cross-entropy of each lane."""
     return (cross_entropy(model.logits(data.bits, keys, careful), data.label) * data.weight).sum(-1)
 
@@ -265,9 +266,7 @@ def right(logits: Float[Array, "*n m 2"], label: ArrayLike) -> Bool[Array, "*n m
 
 
 @jax.jit
-def _judge_batch(
-    model: Any, bits: UInt8[Array, "n length"], label: UInt8[Array, " n"]
-) -> tuple[Array, Array]:
+def _judge_batch(model: Any, bits: Bits, label: UInt8[Array, " n"]) -> tuple[Array, Array]:
     logits = model.logits(bits)
     return right(logits, label), cross_entropy(logits, label)
 
@@ -291,9 +290,7 @@ def accuracy_until_wrong(model: Any, batches: Iterable[Batch]) -> float:
 
 
 @jax.jit
-def _mean_mass(
-    model: Transformer, bits: UInt8[Array, "n length"], relevant: Float[Array, " length"]
-) -> Array:
+def _mean_mass(model: Transformer, bits: Bits, relevant: Float[Array, " length"]) -> Array:
     return (attention_weights(model, bits)[..., :-1] @ relevant).mean(0)
 
 
