@@ -27,8 +27,9 @@ def versions() -> str:
     return " ".join(version(name) for name in ("jax", "jaxlib", "numpy", "scipy"))
 
 
+@functools.cache
 def code_digest(module: str) -> str:
-    """Digest of what the measurements of a module depend on."""
+    """Digest of what the measurements of a module depend on, as its sources were at the first call."""
     return _closure_digest(module, figures=False)
 
 
@@ -120,7 +121,7 @@ class _Stripped(ast.NodeTransformer):
         if isinstance(body, list) and isinstance(
             node, ast.Module | ast.FunctionDef | ast.ClassDef | ast.AsyncFunctionDef
         ):
-            node.body = [part for part in body if not _is_text(part)]  # type: ignore[assignment]
+            node.body = [part for part in body if not _is_text(part)]
         return super().generic_visit(node)
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST | None:

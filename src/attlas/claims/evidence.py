@@ -11,6 +11,9 @@ from attlas.gaussian import Estimate
 
 CELL = "cell"
 
+Values = Mapping[str, Any]
+"""What a measurement returns, by name: see `as_evidence`."""
+
 
 def on(axes: str, **values: Any) -> dict[str, tuple[tuple[str, ...], Any]]:
     """Values that share their axes, for a measurement to return.
@@ -25,7 +28,7 @@ def on(axes: str, **values: Any) -> dict[str, tuple[tuple[str, ...], Any]]:
     return {name: (tuple(axes.split()), value) for name, value in values.items()}
 
 
-def as_evidence(values: Mapping[str, Any], cells: int, batched: bool) -> xr.Dataset:
+def as_evidence(values: Values, cells: int, batched: bool) -> xr.Dataset:
     """A measurement's values as a Dataset in which every variable has the leading axis `cell`.
 
     A value is a number, a pair (axes, array), a DataArray, or an `Estimate`: "measured" then brings
@@ -102,7 +105,7 @@ def _variable(name: str, value: Any) -> Any:
     return ((), array)
 
 
-def read_as(evidence: xr.Dataset, found: Mapping[str, Any]) -> xr.Dataset:
+def read_as(evidence: xr.Dataset, found: Values) -> xr.Dataset:
     """The evidence with what was `found` in it: a whole Dataset, or variables to assign."""
     return found if isinstance(found, xr.Dataset) else evidence.assign(**dict(found))
 

@@ -1,5 +1,6 @@
 """A map: what the claims about one subject share, and how a claim is registered."""
 
+import importlib
 import operator
 import re
 import sys
@@ -8,9 +9,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from attlas.claims.claim import ORIGINS, Claim, Control, Hypothesis, Need, Setting
+from attlas.claims.claim import ORIGINS, Claim, Control, Hypothesis, Need
 from attlas.claims.rules import Rule
-from attlas.claims.setting import Cells, whole
+from attlas.claims.setting import Setting
 from attlas.errors import InputError, near
 from attlas.references import bibliography
 
@@ -37,17 +38,29 @@ class Map:
         source: the key of the paper's BibTeX entry; a claim may name another.
         domain: conditions such as "dim >= 4", one parameter each, without which nothing is defined;
             each holds for the claims that have the parameter.
-        subjects: names of the modules with its claims, in the order in which they are read; the map
-            is then defined in the package that holds them.
+        home, subjects: the package that holds its claims (`__name__`), and the modules in it, in the
+            order in which they are read; for a map in a single file neither.
     """
 
     def __init__(
-        self, name: str, *, source: str, domain: Sequence[str] = (), subjects: Sequence[str] = ()
+        self,
+        name: str,
+        *,
+        source: str,
+        domain: Sequence[str] = (),
+        home: str = "",
+        subjects: Sequence[str] = (),
     ) -> None:
         if not re.fullmatch(r"[a-z][a-z0-9-]*", name):
             raise InputError(f"map {name!r}: a name has lower-case letters, digits and dashes")
-        self.name, self.source, self.subjects = name, source, tuple(subjects)
-        self.domain = {parameter: condition for parameter, condition in map(_domain, domain)}
+        self.name, self.source = name, source
+        self.home, self.subjects = home, tuple(subjects)
+        self.domain = dict(map(_domain, domain))
+
+    def load(self) -> None:
+        """Import its subjects, which registers its claims."""
+        for subject in self.subjects:
+            importlib.import_module(f"{self.home}.{subject}")
 
     def measurement(
         self,
@@ -221,7 +234,9 @@ def _check_parts(where: str, parts: Mapping[str, Any]) -> None:
 
 def _check_claim(where: str, made: Claim) -> None:
     if made.id in REGISTRY:
-        raise InputError(f"{where} exists already, in {REGISTRY[made.id].file}; choose another name")
+        raise InputError(
+            f"{where} exists already, in {REGISTRY[made.id].file}; choose another name"
+        )
     unknown = {*(made.shape or ()), *([made.budget] if made.budget else [])} - set(made.quick)
     if unknown:
         raise InputError(
@@ -244,6 +259,3 @@ def _formulas(where: str, text: str) -> list[str]:
     if len(parts) % 2 == 0:
         raise InputError(f"{where}: its statement has a $ that is not closed")
     return parts[1::2]
-
-
-__all__ = ["REGISTRY", "Cells", "Map", "Measurement", "whole"]

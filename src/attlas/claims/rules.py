@@ -131,7 +131,9 @@ def _repetitions(evidence: xr.Dataset) -> float:
 
 
 def _flat(*values: xr.DataArray) -> list[np.ndarray]:
-    alike = all(v.dims == values[0].dims for v in values)  # mostly; asking xarray takes milliseconds
+    alike = all(
+        v.dims == values[0].dims for v in values
+    )  # mostly; asking xarray takes milliseconds
     return [v.values.ravel() for v in (values if alike else xr.broadcast(*values))]
 
 
