@@ -14,8 +14,6 @@ from jaxtyping import Float
 from attlas.errors import InputError, positive
 from attlas.gaussian import Real
 
-# --- norms ----------------------------------------------------------------------------------------
-
 
 def spectral_norm(w: Any) -> float:
     """The largest singular value of a matrix [rows, columns]."""
@@ -73,9 +71,6 @@ def as_numbers(name: str, value: Any) -> np.ndarray:
 def log_of(value: Real) -> Real:
     with np.errstate(divide="ignore"):
         return np.log(np.asarray(value, float))[()]
-
-
-# --- covers of linear classes ---------------------------------------------------------------------
 
 
 ROUNDED, SPARED = 1.1, 0.1

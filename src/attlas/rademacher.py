@@ -2,7 +2,8 @@ r"""Empirical Rademacher complexity of attention heads, measured.
 
 For the scalar head $f(X) = v^\top X^\top\mathrm{softmax}(Xu)$ with $|u| \le B_u$, $|v| \le B_v$ and
 signs $\sigma$, the supremum over v is explicit:
-$$\frac1m\sup_{u, v}\sum_i \sigma_i f(X_i) = B_v\sup_{|u| \le B_u}\Big|\frac1m\sum_i\sigma_i X_i^\top\mathrm{softmax}(X_iu)\Big|.$$
+$$\frac1m\sup_{u, v}\sum_i \sigma_i f(X_i) =
+B_v\sup_{|u| \le B_u}\Big|\frac1m\sum_i\sigma_i X_i^\top\mathrm{softmax}(X_iu)\Big|.$$
 Ascent over u estimates it from below in any dimension; in the plane a polar grid and the Lipschitz
 constant of the mixture in u, which is $B_X^2$ at most, enclose it.
 """

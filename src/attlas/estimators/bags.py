@@ -7,6 +7,7 @@ conformations of a molecule, regions of an image, calls in a recording.
 """
 
 import warnings
+from collections.abc import Callable
 from numbers import Integral, Real
 from typing import Any, ClassVar
 
@@ -80,12 +81,8 @@ def read_bags(X: Any, ids: Any = None) -> tuple[np.ndarray, Int[np.ndarray, " n"
 
 
 def _is_table(bag: Any) -> bool:
-    return (
-        getattr(
-            bag, "ndim", 2 if isinstance(bag, list | tuple) and bag and np.ndim(bag[0]) == 1 else 0
-        )
-        == 2
-    )
+    nested = isinstance(bag, list | tuple) and bag and np.ndim(bag[0]) == 1
+    return getattr(bag, "ndim", 2 if nested else 0) == 2
 
 
 def _table(i: int, bag: Any) -> np.ndarray:
@@ -154,9 +151,7 @@ class _SingleLocation(Saved, OneToOneFeatureMixin, TransformerMixin, BaseEstimat
         return tags
 
     def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(
-            self, "selection_"
-        )  # classes and names are there after a fit that failed, too
+        return hasattr(self, "selection_")  # a fit that failed leaves other attributes behind
 
     # --- fitting
 
@@ -339,18 +334,33 @@ class _SingleLocation(Saved, OneToOneFeatureMixin, TransformerMixin, BaseEstimat
         if self.moment_ratio_ == float("inf"):
             return "Every bag has one instance: nothing selects."
         right, swapped = (self.selection_.starts[name] for name in ("moments", "swapped"))
+        begun = "Begun with exchanged roles of what selects and what speaks, "
         if self.selection_.alike > SAME_FUNCTION:
-            return "Begun with exchanged roles of what selects and what speaks, the fit comes to the same function: the solution is not swapped."
+            return begun + "the fit comes to the same function: the solution is not swapped."
         if abs(right - swapped) <= 0.01 * max(abs(right), abs(swapped)):
-            return "Begun with exchanged roles of what selects and what speaks, another function fits as well: which of the two selects cannot be told from these bags."
-        better, worse = (
-            ("as the moments have them", "exchanged")
-            if right < swapped
-            else ("exchanged", "as the moments have them")
+            return (
+                f"{begun}another function fits as well: which of the two selects cannot be told "
+                "from "
+                "these bags."
+            )
+        names = ("as the moments have them", "exchanged")
+        better, worse = names if right < swapped else names[::-1]
+        low, high = sorted((right, swapped))
+        return (
+            f"The roles of what selects and what speaks fit better {better} (loss {low:.3g}) than "
+            f"{worse}"
+            f" ({high:.3g}): the better is kept, and the solution is not swapped."
         )
-        return f"The roles of what selects and what speaks fit better {better} (loss {min(right, swapped):.3g}) than {worse} ({max(right, swapped):.3g}): the better is kept, and the solution is not swapped."
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None, bags: Any = None) -> float:
+        """R² of the predictions of a regressor, the accuracy of those of a classifier."""
+        said = self.predict(X, bags)
+        y = _of_bags("y", y, bags, len(said))
+        weight = _of_bags("sample_weight", sample_weight, bags, len(said))
+        return float(type(self)._metric(y, said, sample_weight=weight))
 
     _score_name: ClassVar[str]
+    _metric: ClassVar[Callable[..., float]]
 
     def _targets(self, y: Any) -> np.ndarray:
         raise NotImplementedError
@@ -441,19 +451,11 @@ class SingleLocationRegressor(RegressorMixin, _SingleLocation):
 
     _loss = "squared"
     _score_name = "R²"
+    _metric = staticmethod(r2_score)
 
     def predict(self, X: Any, bags: Any = None) -> Float[np.ndarray, " n"]:
         """The target of each bag."""
         return self._respond(X, bags)[:, 0]
-
-    def score(self, X: Any, y: Any, sample_weight: Any = None, bags: Any = None) -> float:
-        """R² of `predict`."""
-        said = self.predict(X, bags)
-        y, weight = (
-            _of_bags(name, v, bags, len(said))
-            for name, v in (("y", y), ("sample_weight", sample_weight))
-        )
-        return float(r2_score(y, said, sample_weight=weight))
 
     def _targets(self, y: Any) -> np.ndarray:
         y = column_or_1d(y, warn=True)
@@ -502,6 +504,7 @@ class SingleLocationClassifier(ClassifierMixin, _SingleLocation):
 
     _loss = "logistic"
     _score_name = "accuracy"
+    _metric = staticmethod(accuracy_score)
 
     def decision_function(self, X: Any, bags: Any = None) -> np.ndarray:
         """Log odds of the second of two classes, or one logit for each of more."""
@@ -519,15 +522,6 @@ class SingleLocationClassifier(ClassifierMixin, _SingleLocation):
         """The class of each bag."""
         chosen = _chosen(self._respond(X, bags))
         return self.classes_[chosen]
-
-    def score(self, X: Any, y: Any, sample_weight: Any = None, bags: Any = None) -> float:
-        """The accuracy of `predict`."""
-        said = self.predict(X, bags)
-        y, weight = (
-            _of_bags(name, v, bags, len(said))
-            for name, v in (("y", y), ("sample_weight", sample_weight))
-        )
-        return float(accuracy_score(y, said, sample_weight=weight))
 
     def _targets(self, y: Any) -> np.ndarray:
         y = column_or_1d(y, warn=True)

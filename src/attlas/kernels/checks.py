@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
@@ -72,14 +73,14 @@ def check_finite(name: str, x: np.ndarray, mask: np.ndarray | None = None) -> No
         )
 
 
-def as_sequences(queries: Any, keys: Any, values: Any, mask: Any) -> tuple[Array, Array, Any, Any]:
+def as_sequences(queries: Any, keys: Any, values: Any, mask: Any) -> tuple[Any, Array, Any, Any]:
     """The arrays in floating point, with their leading axes broadcast, after all checks.
 
-    Arguments: queries [*s q d], keys [*s n d], values [*s n k] or None, mask [*s n] or None.
+    Arguments: queries [*s q d], keys [*s n d], values [*s n k], mask [*s n]; all but keys may be None.
     Returns them in that order.
     """
-    given = {"queries": queries, "keys": keys} | ({} if values is None else {"values": values})
-    arrays = {name: _as_rows(name, x) for name, x in given.items()}
+    given = {"queries": queries, "keys": keys, "values": values}
+    arrays = {name: _as_rows(name, x) for name, x in given.items() if x is not None}
     length = arrays["keys"].shape[-2]
     _check_shapes({name: x.shape for name, x in arrays.items()}, mask)
     try:
@@ -102,7 +103,7 @@ def as_sequences(queries: Any, keys: Any, values: Any, mask: Any) -> tuple[Array
         if not isinstance(x, Tracer) and not isinstance(mask, Tracer):
             admitted = None if mask is None or name == "queries" else np.asarray(mask)
             check_finite(name, np.asarray(x), admitted)
-    return arrays["queries"], arrays["keys"], arrays.get("values"), mask
+    return arrays.get("queries"), arrays["keys"], arrays.get("values"), mask
 
 
 def _as_rows(name: str, x: Any) -> Array:
@@ -115,20 +116,21 @@ def _as_rows(name: str, x: Any) -> Array:
 
 
 def _check_shapes(shapes: dict[str, tuple[int, ...]], mask: Any) -> None:
-    (*_, width), (*_, length, key_width) = shapes["queries"], shapes["keys"]
-    if width != key_width:
-        raise InputError(f"queries have the width {width} and keys {key_width}: they must be equal")
+    length, width = shapes["keys"][-2:]
+    if "queries" in shapes and shapes["queries"][-1] != width:
+        raise InputError(
+            f"queries have the width {shapes['queries'][-1]} and keys {width}: they must be equal"
+        )
     if "values" in shapes and shapes["values"][-2] != length:
-        raise InputError(_unequal(shapes["values"][-2], length))
+        raise InputError(
+            f"there are {shapes['values'][-2]} values and {length} keys: "
+            "there must be one value for each key"
+        )
     if mask is not None and (jnp.ndim(mask) == 0 or jnp.shape(mask)[-1] != length):
         raise InputError(
             f"the mask has the shape {jnp.shape(mask)}: its last axis must be {length} long, "
             "one for each token"
         )
-
-
-def _unequal(values: int, keys: int) -> str:
-    return f"there are {values} values and {keys} keys: there must be one value for each key"
 
 
 def as_context(keys: Any, values: Any, mask: Any) -> tuple[np.ndarray, np.ndarray]:
@@ -140,27 +142,10 @@ def as_context(keys: Any, values: Any, mask: Any) -> tuple[np.ndarray, np.ndarra
         raise InputError(
             "fit_cme takes numbers, not what is traced: inside jit or grad use cme_attention"
         )
-    keys, values = np.asarray(keys), np.asarray(values, float)
-    for name, x in (("keys", keys), ("values", values)):
-        if x.ndim != 2 or 0 in x.shape[1:]:
-            raise InputError(
-                f"{name} has the shape {x.shape}: it must be rows of numbers, one for each token"
-            )
-    if len(keys) == 0:
-        raise InputError(f"keys has the shape {keys.shape}: the context is empty")
-    if len(keys) != len(values):
-        raise InputError(_unequal(len(values), len(keys)))
-    if mask is not None:
-        mask = np.asarray(check_mask(mask), bool)
-        if mask.shape != (len(keys),):
-            raise InputError(
-                f"the mask has the shape {mask.shape}: it must be ({len(keys)},), one for each "
-                "token"
-            )
-        if not mask.any():
-            raise InputError("the mask admits no token: it must admit at least one")
-        keys, values = keys[mask], values[mask]
-    keys = keys if keys.dtype == np.float32 else keys.astype(float)
-    check_finite("keys", keys)
-    check_finite("values", values)
-    return keys, values
+    single = np.asarray(keys).dtype == np.float32
+    with jax.enable_x64(True):
+        _, keys, values, mask = as_sequences(None, keys, values, mask)
+    keys, values = np.asarray(keys, np.float32 if single else float), np.asarray(values, float)
+    if keys.ndim > 2:
+        raise InputError(f"keys has the shape {keys.shape}: one context is [tokens, dim]")
+    return (keys, values) if mask is None else (keys[np.asarray(mask)], values[np.asarray(mask)])

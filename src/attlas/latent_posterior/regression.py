@@ -73,9 +73,6 @@ class Weighted(eqx.Module):
         return x[..., :, None, -1] * self.kernel(x[..., :-1], y[..., :-1]) * y[..., None, :, -1]
 
 
-# --- evidence and leave-one-out -------------------------------------------------------------------
-
-
 class Spectrum(NamedTuple):
     r"""$W^{1/2}GW^{1/2} = Q\,\mathrm{diag}(\mu)\,Q^\top$, or its best known part, with the rows'
     weights."""
@@ -258,9 +255,6 @@ def choose_softmax(keys: Keys, target: Column, weight: Column) -> float:
     return float(t)
 
 
-# --- the conditional law --------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class Law:
     """The law of a standardised residual at any query: a local scale, and a local shape of mean
@@ -281,11 +275,8 @@ class Law:
 
     def scale(self, queries: Queries) -> Answers:
         """c(q)."""
-        return _local_scale(
-            attend(_squares(queries, self.keys), self.weight, self.scale_temperature),
-            self.squared,
-            self.weight,
-        )
+        shares = attend(_squares(queries, self.keys), self.weight, self.scale_temperature)
+        return _local_scale(shares, self.squared, self.weight)
 
     def mixture(self, queries: Queries) -> tuple[np.ndarray, np.ndarray]:
         """Weights and centres [q, m] of normal laws with the deviation `smoothing`."""
@@ -301,9 +292,8 @@ class Law:
         last = np.cumsum(weight)
         first = last - weight + np.minimum(weight, 1)  # a row of weight w has w ranks
         ranks = np.column_stack([first, last]).ravel() / (last[-1] + 1)
-        return float(
-            np.interp(coverage, [0, *ranks, 1], [0, *np.repeat(self.central[order], 2), 1])
-        )
+        levels = [0, *np.repeat(self.central[order], 2), 1]
+        return float(np.interp(coverage, [0, *ranks, 1], levels))
 
 
 def _local_scale(shares: np.ndarray, squared: np.ndarray, weight: np.ndarray) -> np.ndarray:
@@ -363,9 +353,6 @@ def choose_law(
     return Law(
         keys, residual**2, r, weight, spread * middle, width * middle, smoothing, abs(2 * u - 1)
     )
-
-
-# --- the regression -------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,8 @@ Several runs of the recipe of `training`, half of them on resampled examples, ar
 program. Positions that a head attends to are candidates. The best of their subsets S is the one
 whose table describes the labels in the fewest nats,
 
-$$\ln\binom T{|S|} + \ln(T + 1) - \sum_c \ln\frac{B(a_c + \frac12, b_c + \frac12)}{B(\frac12, \frac12)},$$
+$$\ln\binom T{|S|} + \ln(T + 1)
+- \sum_c \ln\frac{B(a_c + \frac12, b_c + \frac12)}{B(\frac12, \frac12)},$$
 
 with $a_c$ zeros and $b_c$ ones among the examples that have the pattern c on S: the support, then
 the code of Krichevsky and Trofimov (1981) for every pattern. Predictions average over the best
@@ -148,9 +149,6 @@ def fit_sparse(
     )
 
 
-# --- candidates -----------------------------------------------------------------------------------
-
-
 def vote(
     bits: Bits,
     label: Labels,
@@ -208,9 +206,6 @@ def _evaluate(model: Any, tokens: Array, data: Data) -> tuple[Array, Array]:
     weight = weight / jnp.maximum(weight.sum(-1, keepdims=True), 1e-9)
     mean = jnp.einsum("yam,amht->yaht", weight, shares)
     return losses(model, data), mean.max((0, 2))
-
-
-# --- tables ---------------------------------------------------------------------------------------
 
 
 def describe(

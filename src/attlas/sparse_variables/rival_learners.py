@@ -30,10 +30,6 @@ PENALTIES = np.geomspace(0.7, 0.003, 12)
 ITERATIONS = 400
 
 
-# --- screening
-# -------------------------------------------------------------------------------------------------------
-
-
 def screen_by_covariance(sets: TrainingSets) -> xr.Dataset:
     r"""Whether the s places with the largest $|\mathrm{cov}(b_t, y)|$ in the training set are
     the support: `solved` over (trial, samples)."""
@@ -62,10 +58,6 @@ def leaders(
     if s == size.shape[-1]:
         return np.ones(size.shape, bool)
     return size > np.sort(size, -1)[..., -s - 1, None]
-
-
-# --- logistic regression
-# ---------------------------------------------------------------------------------------------
 
 
 def l1_path(sets: TrainingSets, iterations: int = ITERATIONS) -> xr.Dataset:
@@ -164,10 +156,6 @@ def descend_l1(t: Array, state: Iterate, args: Regression) -> Iterate:
     momentum = (1 + jnp.sqrt(1 + 4 * state.momentum**2)) / 2
     ahead = weights + ((state.momentum - 1) / momentum)[:, None, None] * (weights - state.weights)
     return Iterate(weights, ahead, momentum)
-
-
-# --- networks
-# --------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)

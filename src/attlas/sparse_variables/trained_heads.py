@@ -43,9 +43,6 @@ PILOT = 16
 """Draws of the noise by which it is chosen; the error is measured with others."""
 
 
-# --- heads on the tokens of the constructions -----------------------------------------------------
-
-
 class Heads(NamedTuple):
     r"""$\sum_h\sum_t p^h_t\,\text{value}_h(x_t)$, with $p^h$ the softmax of the scores: products
     of each head's two weights with the T places, the two bits and [CLS]. The sign is the label."""
@@ -199,9 +196,6 @@ def _without(
     return x - np.linalg.lstsq(free.T, x.T, rcond=None)[0].T @ free
 
 
-# --- attention ------------------------------------------------------------------------------------
-
-
 class Attention(NamedTuple):
     """What trained heads look at: `mass` is the share of each head's attention that lies on the
     support where the label is 0 and where it is 1; `places` are those with the largest share in
@@ -218,9 +212,6 @@ def looked_at(weights: ArrayLike, batch: Batch, task: SparseBoolean) -> Attentio
     mass = mean[..., list(task.support)].sum(-1)
     leaders = np.argsort(-mean[0, :, :-1].max(0))[: task.sparsity]
     return Attention(mass, tuple(sorted(leaders.tolist())))
-
-
-# --- PAC-Bayes ------------------------------------------------------------------------------------
 
 
 def binary_kl(q: Real, p: Real) -> Real:

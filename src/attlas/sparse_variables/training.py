@@ -50,9 +50,6 @@ another program would take longer."""
 NORMALISERS = ("row maximum", "coordinate")
 
 
-# --- the recipe -----------------------------------------------------------------------------------
-
-
 class Recipe(eqx.Module):
     r"""An architecture and how it is trained: AdamW with the whole training set at each step.
 
@@ -249,9 +246,6 @@ def observe(t: Array, state: Any, args: Any) -> tuple[()]:
     return ()
 
 
-# --- evaluation -----------------------------------------------------------------------------------
-
-
 class Evaluation(NamedTuple):
     """What one evaluation of a run found."""
 
@@ -304,9 +298,6 @@ def support_mass(model: Any, bits: UInt8[np.ndarray, "n length"], task: SparseBo
     relevant = np.zeros(task.length, np.float32)
     relevant[list(task.support)] = 1
     return float(_mean_mass(model, bits, relevant).max())
-
-
-# --- runs -----------------------------------------------------------------------------------------
 
 
 class Outcome(NamedTuple):
