@@ -205,8 +205,8 @@ def draw_gamma(key: Array, shape: Point, size: tuple[int, ...]) -> Value:
         u, w = jax.random.uniform(jax.random.fold_in(key, round), (2, *size))
         x = np.sqrt(2).item() * jax.lax.erf_inv(2 * u - 1)
         v = jnp.maximum(1 + c * x, 0) ** 3
-        fits = jnp.log1p(-w) < x**2 / 2 + d * (1 - v + jnp.log(v))
-        return round + 1, jnp.where(accepted, value, d * v), accepted | fits
+        accept = jnp.log1p(-w) < x**2 / 2 + d * (1 - v + jnp.log(v))
+        return round + 1, jnp.where(accepted, value, d * v), accepted | accept
 
     start = (jnp.asarray(0), jnp.ones(size), jnp.zeros(size, bool))
     return jax.lax.while_loop(lambda state: ~state[2].all(), propose, start)[1]

@@ -315,8 +315,8 @@ class _SingleLocation(Saved, OneToOneFeatureMixin, TransformerMixin, BaseEstimat
             speaks = value[:, 0] if value.shape[1] == 1 else np.linalg.norm(value, axis=1)
             for word, weights in (("Selects", found.heads.select[head]), ("Speaks", speaks)):
                 order = np.argsort(-abs(weights))[:top]
-                told = ", ".join(f"{names[i]} ({weights[i]:+.2g})" for i in order)
-                lines.append(f"{which}{word}: {told}, per standard deviation.")
+                listed = ", ".join(f"{names[i]} ({weights[i]:+.2g})" for i in order)
+                lines.append(f"{which}{word}: {listed}, per standard deviation.")
         lines.append(self._about_swap())
         gained = (1 - self.linear_score_) / max(1 - self.held_out_score_, 1e-300)
         lines.append(

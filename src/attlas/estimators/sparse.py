@@ -41,7 +41,7 @@ class SparseAttentionClassifier(Saved, SelectorMixin, ClassifierMixin, BaseEstim
     sparsity : int or None
         The number of columns in the table; the shortest description decides if None.
     max_sparsity : int
-        The largest number of columns that is looked at.
+        The largest number of columns that is tried.
     n_runs : int
         Runs of training; every second is on resampled examples.
     max_iter : int
@@ -222,10 +222,10 @@ class SparseAttentionClassifier(Saved, SelectorMixin, ClassifierMixin, BaseEstim
         check_is_fitted(self)
         names = getattr(self, "feature_names_in_", None)
         names = [f"column {i}" for i in range(self.n_features_in_)] if names is None else names
-        told = ", ".join(
+        columns = ", ".join(
             f"{names[i]} (in {self.stability_[i]:.0%} of resampled supports)" for i in self.support_
         )
-        lines = [f"The label is read off {told}."]
+        lines = [f"The label is read off {columns}."]
         for pattern, said, zeros, ones in self.truth_table():
             lines.append(
                 f"  {' '.join(map(str, pattern))} -> {'not seen' if zeros == ones == 0 else said}  "

@@ -76,8 +76,8 @@ def check_finite(name: str, x: np.ndarray, mask: np.ndarray | None = None) -> No
 def as_sequences(queries: Any, keys: Any, values: Any, mask: Any) -> tuple[Any, Array, Any, Any]:
     """The arrays in floating point, with their leading axes broadcast, after all checks.
 
-    Arguments: queries [*s q d], keys [*s n d], values [*s n k], mask [*s n]; all but keys may be None.
-    Returns them in that order.
+    Arguments: queries [*s q d], keys [*s n d], values [*s n k], mask [*s n]; all but keys may be
+    None. Returns them in that order.
     """
     given = {"queries": queries, "keys": keys, "values": values}
     arrays = {name: _as_rows(name, x) for name, x in given.items() if x is not None}

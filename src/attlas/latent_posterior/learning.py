@@ -37,8 +37,6 @@ from attlas.latent_posterior.models import (
 )
 from attlas.scan import Trajectory, iterate
 
-# --- the ledger -----------------------------------------------------------------------------------
-
 
 class Ledger(NamedTuple):
     r"""$R(f_T) - R(f^*)$, term by term; `generalisation` collects what a finite sample does, and
@@ -179,9 +177,6 @@ def random_heads(
 
 def _empirical(heads: Heads, risk: Risk, counts: Array) -> Array:
     return risk(heads.predict(counts))
-
-
-# --- descent --------------------------------------------------------------------------------------
 
 
 class _State(NamedTuple):
@@ -382,9 +377,6 @@ def _descend(t: Array, theta: Array, args: Any) -> Array:
 
 def _where(t: Array, theta: Array, args: Any) -> Array:
     return theta
-
-
-# --- attention trained on functions ---------------------------------------------------------------
 
 
 class Parameters(NamedTuple):

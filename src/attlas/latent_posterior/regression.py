@@ -157,12 +157,12 @@ def _criterion(
 
 class Choice(NamedTuple):
     """A temperature and a ridge, the prior variance that goes with them, and what was maximised,
-    for each pair that was looked at."""
+    for each pair that was tried."""
 
     temperature: float
     ridge: float
     prior: float
-    looked: dict[tuple[float, float], float]
+    tried: dict[tuple[float, float], float]
 
 
 def choose_kernel(
@@ -190,7 +190,7 @@ def choose_kernel(
     rows = np.linspace(0, len(keys) - 1, min(len(keys), MAX_ROWS)).astype(int)
     keys, target, weight = keys[rows], target[rows], weight[rows]
     ridges = np.array(RIDGES if ridge is None else [ridge])
-    looked: dict[tuple[float, float], float] = {}
+    tried: dict[tuple[float, float], float] = {}
     best: dict[float, tuple[float, float, float]] = {}
 
     def attempt(t: float) -> float:
@@ -199,7 +199,7 @@ def choose_kernel(
             values, priors = _criterion(spectrum(made, keys, weight), target, ridges, how)
             i = int(np.argmax(values))
             best[t] = float(values[i]), float(ridges[i]), float(priors[i])
-            looked[t, float(ridges[i])] = float(values[i])
+            tried[t, float(ridges[i])] = float(values[i])
         return best[t][0]
 
     if kernel is not RBF or temperature is not None:
@@ -211,7 +211,7 @@ def choose_kernel(
         for factor in (2.0, 2**0.5):
             t = max((t / factor, t, t * factor), key=attempt)
     _, chosen, prior = best[t]
-    return Choice(t, chosen, prior, looked)
+    return Choice(t, chosen, prior, tried)
 
 
 def median_square(keys: Keys) -> float:
@@ -232,7 +232,7 @@ def attend(
     r"""Softmax attention, $p_i \propto w_ie^{-|q - x_i|^2/2\,\text{temperature}}$; with `aside`,
     of each row to all others."""
     scores = np.log(weight) - squares / (2 * temperature)
-    if aside and len(weight) > 1:  # a single row has nothing else to look at
+    if aside and len(weight) > 1:  # a single row has no others
         np.fill_diagonal(scores, -np.inf)
     return special.softmax(scores, axis=1)
 
@@ -471,7 +471,7 @@ class Regression:
 
 
 GRID = np.linspace(0, 1, 321)
-"""Where quantiles are looked for first, as shares of the range."""
+"""Where quantiles are tried for first, as shares of the range."""
 
 
 def _cumulated(

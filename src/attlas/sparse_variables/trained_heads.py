@@ -37,7 +37,7 @@ SPREADS = tuple(2 ** (i / 2) for i in range(-1, 4))
 """Standard deviations of the noise that a PAC-Bayes bound chooses from, for scores and for
 values: 0.7 to 2.8."""
 
-DRAWN = 64
+NOISY_BATCH = 64
 """Noisy heads that are evaluated at once."""
 PILOT = 16
 """Draws of the noise by which it is chosen; the error is measured with others."""
@@ -324,8 +324,8 @@ def noisy_errors(
     for n, (own, bits, label) in enumerate(zip(heads.each(), batch.bits, batch.label, strict=True)):
         chosen = rows_of(bits)
         for g, (u, v) in enumerate(spread[n]):
-            for first in range(0, draws, DRAWN):
-                some = noise[first : first + DRAWN]
+            for first in range(0, draws, NOISY_BATCH):
+                some = noise[first : first + NOISY_BATCH]
                 noisy = Heads(own.score + u * some[:, 0], own.value + v * some[:, 1])
-                errors[n, g, first : first + DRAWN] = ((noisy(chosen) > 0) != label).mean(-1)
+                errors[n, g, first : first + NOISY_BATCH] = ((noisy(chosen) > 0) != label).mean(-1)
     return errors

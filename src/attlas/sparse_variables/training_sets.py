@@ -110,10 +110,10 @@ def draw_sets(
             f"samples = {grid[0]}: hardly a set singles out the support; "
             f"ask for {like.floor()} or more"
         )
-    drawn = [
+    sets_drawn = [
         _draw_trial(key, trial, like, grid, support is None, unique) for trial in range(trials)
     ]
-    tasks, bits, label, redrawn = zip(*drawn, strict=True)
+    tasks, bits, label, redrawn = zip(*sets_drawn, strict=True)
     if coins:
         label = [
             stream(key, trial, TRIES + 1).integers(0, 2, grid[-1], np.uint8)
@@ -158,9 +158,9 @@ def draw_bits(
     bits = np.empty((samples, task.length), np.uint8)
     for first in range(0, samples, BLOCK):
         block = bits[first : first + BLOCK].reshape(-1)
-        drawn = np.frombuffer(draws.bytes(block.size), np.uint8)
-        np.less(drawn, np.uint8(least), out=block.view(bool))
-        ties = np.flatnonzero(drawn == np.uint8(least))
+        random = np.frombuffer(draws.bytes(block.size), np.uint8)
+        np.less(random, np.uint8(least), out=block.view(bool))
+        ties = np.flatnonzero(random == np.uint8(least))
         block[ties] = further.random(len(ties)) < part
     return bits
 
