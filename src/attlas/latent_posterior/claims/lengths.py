@@ -147,7 +147,7 @@ def supervised_fast_rate(cell: Setting, draws: Draws) -> Values:
 @supervised_fast_rate.figure
 def distances_by_training_set(evidence: xr.Dataset) -> Figure:
     logarithm = evidence.assign(excess=np.log(evidence["excess"]))["excess"]
-    mean = np.exp(logarithm.mean("repeat"))
+    mean: Any = np.exp(logarithm.mean("repeat"))
     shrunk = evidence["size"][0] / evidence["size"]
     guides = {"fast": mean.isel(size=0) * shrunk, "slow": mean.isel(size=0) * shrunk**0.5}
     return (
