@@ -81,7 +81,7 @@ def test_a_head_that_looks_everywhere_is_broad():
 
 
 def test_a_head_that_picks_one_token_by_content_is_found():
-    """The same token for all queries of a text, as in single-location regression, or one for each."""
+    """One token for all queries of a text, as in single-location regression, or one for each."""
     bits = np.random.default_rng(0)
     for places in (
         bits.integers(1, LENGTH, (TEXTS, LENGTH)),
