@@ -662,7 +662,7 @@ def _check_figure(figure: str | None, claims: "list[Claim]") -> None:
     _writable("figure", figure, FIGURE_FORMATS)
     if len(claims) > 1:
         raise InputError(f"--figure draws one claim, and {len(claims)} were selected")
-    if claims[0].figure is None:
+    if claims[0].drawing is None:
         raise InputError(f"{claims[0].id} has no figure")
 
 
