@@ -174,11 +174,8 @@ class Model:
                 parts = np.split(weights.pop(f"qkv{suffix}"), ends, axis=-1)
                 words = (f"query{suffix}", f"key{suffix}", f"value{suffix}")
                 weights |= dict(zip(words, parts, strict=True))
-        for word, heads in (
-            ("query", block.heads),
-            ("key", block.groups),
-            ("value", block.groups),
-        ):
+        counts = {"query": block.heads, "key": block.groups, "value": block.groups}
+        for word, heads in counts.items():
             weights[word] = weights[word].reshape(self.dim, heads, block.width)
             if f"{word}_bias" in weights:
                 weights[f"{word}_bias"] = weights[f"{word}_bias"].reshape(heads, block.width)
@@ -200,12 +197,10 @@ class Model:
         tensors = {}
         for name, (word, part) in self.used.items():
             shape = self.checkpoint.tensors[name].shape
-            constant = word.endswith("norm") or part == "bias" or word == "rotary_factors"
-            tensors[name] = (
-                constant_tensor(shape, float(part == "weight"))
-                if constant
-                else normal_tensor(shape, scale, seed, name)
-            )
+            if word.endswith("norm") or part == "bias" or word == "rotary_factors":
+                tensors[name] = constant_tensor(shape, float(part == "weight"))
+            else:
+                tensors[name] = normal_tensor(shape, scale, seed, name)
         random = replace(self.checkpoint, name=f"{self.name}, random", tensors=tensors)
         return replace(self, names=replace(self.names, checkpoint=random))
 

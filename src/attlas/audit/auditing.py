@@ -200,7 +200,7 @@ def audit_model(
     probed, unprobed = _run_probes(model, probes, labelled, seed)
     clock.start("probes at random")
     random_probed, _ = _run_probes(random.model, probes, labelled, seed)
-    clock.stop()
+    seconds = clock.seconds()
     references = {"random": random.heads, "MiniLM": minilm()}
     reference_layers = {"random": random.layers, "MiniLM": minilm("layers")}
     pairs = {name: (reference_layers[name], references[name]) for name in references}
@@ -215,7 +215,7 @@ def audit_model(
         hypotheses=distances(own.layers, own.heads, references=pairs),
         example=example,
         skipped=[*skipped, *unprobed],
-        seconds=clock.seconds,
+        seconds=seconds,
         probes=probed,
         reference_probes={"random": random_probed}
         | ({"MiniLM": [minilm("probes")]} if probed else {}),
@@ -257,21 +257,19 @@ def _over_layers(found: xr.Dataset) -> dict[str, xr.Variable]:
 
 
 class _Clock:
-    """Seconds of each stage; reports each as it begins."""
+    """When each stage began; reports each as it begins."""
 
     def __init__(self, progress: Progress) -> None:
-        self.seconds: dict[str, float] = {}
-        self._progress, self._stage, self._began = progress, "", 0.0
+        self.progress = progress
+        self.starts: dict[str, float] = {}
 
     def start(self, stage: str) -> None:
-        self.stop()
-        self._progress(stage)
-        self._stage, self._began = stage, time.perf_counter()
+        self.progress(stage)
+        self.starts[stage] = time.perf_counter()
 
-    def stop(self) -> None:
-        if self._stage:
-            self.seconds[self._stage] = time.perf_counter() - self._began
-        self._stage = ""
+    def seconds(self) -> dict[str, float]:
+        times = [*self.starts.values(), time.perf_counter()]
+        return dict(zip(self.starts, map(float, np.diff(times)), strict=True))
 
 
 def _run_probes(

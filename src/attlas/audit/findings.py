@@ -59,13 +59,13 @@ def _capacity(audit: "Audit") -> list[str]:
     nats = audit.layers.log10_nats.values
     return [
         f"The largest query-key product is that of head {place}, with a spectral"
-        f" norm of {value:.3g}; the median is {float(heads.qk_spectral.median()):.3g}"
+        f" norm of {value:.3g}; the median is {heads.qk_spectral.median():.3g}"
         f"{_references(audit, 'qk_spectral')}.",
         "By the depth recursion the model is Lipschitz with a constant of at most"
         f" 10^{capacity['log10_lipschitz']:.1f}, and its class has an entropy of at most"
         f" 10^{capacity['log10_nats']:.0f} nats: no guarantee at any number of samples, but a"
         f" ledger. Layer {int(nats.argmax())} adds most to it, and in a typical head"
-        f" {float(heads.qk_share.median()):.0%} of the bound is the query-key product's"
+        f" {heads.qk_share.median():.0%} of the bound is the query-key product's"
         f"{_references(audit, 'qk_share')}.",
     ]
 
@@ -73,9 +73,9 @@ def _capacity(audit: "Audit") -> list[str]:
 def _shares(audit: "Audit") -> str:
     mean = audit.heads[["sink", "first", "positional", "broad", "content"]].mean()
     return (
-        f"Of all attention {float(mean.sink):.0%} lies on sinks ({float(mean['first']):.0%} on the"
-        f" first token), {float(mean.positional):.0%} is a habit of place,"
-        f" {float(mean.broad):.0%} is spread evenly and {float(mean.content):.0%} goes by content."
+        f"Of all attention {mean.sink:.0%} lies on sinks ({mean['first']:.0%} on the"
+        f" first token), {mean.positional:.0%} is a habit of place,"
+        f" {mean.broad:.0%} is spread evenly and {mean.content:.0%} goes by content."
     )
 
 
@@ -97,7 +97,7 @@ def _position(audit: "Audit") -> str:
         return "No head is mostly positional."
     described = [
         f"{place} looks {direction(int(heads.best_offset[place]))}, largest weight"
-        f" {float(heads.largest[place]):.3f}"
+        f" {heads.largest[place]:.3f}"
         for place, _ in largest_heads(positional, min(SHOWN, count))
     ]
     return f"Mostly positional: {count} of {heads.kind.size} heads; {'; '.join(described)}."
@@ -125,11 +125,11 @@ def _gates(audit: "Audit") -> str:
         along = float((heads.softmax_gate / heads.read_direction).median())
     where = "the last token" if audit.facts["causal"] else "[CLS]"
     return (
-        f"Read at {where}, one direction holds {float(heads.read_direction.median()):.0%} of the"
+        f"Read at {where}, one direction holds {heads.read_direction.median():.0%} of the"
         " variance of a typical head's output over texts; of that, softmax gating by one direction"
         f" reproduces {along:.0%}. In all, softmax gating explains"
-        f" {float(heads.softmax_gate.median()):.0%} and the erf gate of single-location regression"
-        f" {float(heads.erf_gate.median()):.0%}{_references(audit, 'erf_gate')}."
+        f" {heads.softmax_gate.median():.0%} and the erf gate of single-location regression"
+        f" {heads.erf_gate.median():.0%}{_references(audit, 'erf_gate')}."
     )
 
 
@@ -138,9 +138,9 @@ def _regression(audit: "Audit") -> str:
     place, value = largest_heads(-heads.cme_distance, 1)[0]
     return (
         "As regression of values on keys: a typical head's output is"
-        f" {float(heads.cme_distance.median()):.2f} from the best ridge regression, where 1 is the"
+        f" {heads.cme_distance.median():.2f} from the best ridge regression, where 1 is the"
         f" plain mean of the values{_references(audit, 'cme_distance')}; softmax on the sphere is"
-        f" {float(heads.sphere_distance.median()):.2f} away. The closest is head"
+        f" {heads.sphere_distance.median():.2f} away. The closest is head"
         f" {place}, at {-value:.2f}."
     )
 
@@ -149,8 +149,8 @@ def _shuffling(audit: "Audit") -> str:
     layers = audit.layers
     return (
         "Shuffling tokens together with their positions changes the last states by"
-        f" {float(layers.together[-1]):.1g} of their size, shuffling them without by"
-        f" {float(layers.apart[-1]):.2f}: tokens are exchangeable only as pairs with their"
+        f" {layers.together[-1]:.1g} of their size, shuffling them without by"
+        f" {layers.apart[-1]:.2f}: tokens are exchangeable only as pairs with their"
         " positions."
     )
 
@@ -166,10 +166,10 @@ def _probe(audit: "Audit", index: int) -> str:
         beside = f", the same architecture at random {best:.2f}"
     return (
         f"A probe of {found.attrs['text']} ({found['set'].values[-1]}) is right in"
-        f" {float(last[pool, layer]):.2f} of the cases at best, on"
+        f" {last[pool, layer]:.2f} of the cases at best, on"
         f" {'the mean over tokens' if pool else found.attrs['reader']} of layer {layer}; word"
-        f" counts reach {float(found['words'][-1]):.2f}{beside}, chance is"
-        f" {float(found.attrs['chance']):.2f}. The best of {2 * found.sizes['layer']} readings"
+        f" counts reach {found['words'][-1]:.2f}{beside}, chance is"
+        f" {found.attrs['chance']:.2f}. The best of {2 * found.sizes['layer']} readings"
         " flatters a little."
     )
 

@@ -32,22 +32,10 @@ from jaxtyping import Float, Int
 from scipy.sparse.linalg import svds
 from threadpoolctl import threadpool_limits
 
+from attlas import capacity
 from attlas.audit.architectures import Model
 from attlas.audit.quantities import describe, stack_layers
 from attlas.audit.rotary import rotate_pairs
-from attlas.capacity import (
-    Block,
-    Capacity,
-    HeadNorms,
-    PositionNorms,
-    class_of,
-    head_block,
-    multi_head,
-    normalised,
-    position_wise,
-    residual,
-    stacked,
-)
 from attlas.errors import InputError
 
 LIPSCHITZ = {"gelu": 1.1290, "gelu_tanh": 1.1290, "silu": 1.0999, "quick_gelu": 1.0999, "relu": 1.0}
@@ -320,10 +308,10 @@ def _position_wise_norms(model: Model, weights: Weights, norm: InputNorm) -> dic
 # --- capacity ------------------------------------------------------------------------------------
 
 
-def _bounded_norms(norms: xr.Dataset) -> HeadNorms:
+def _bounded_norms(norms: xr.Dataset) -> capacity.HeadNorms:
     """Norms of all heads [layer, head]; the output-value product takes the place of $W_V$."""
     dim = norms.attrs["dim"]
-    return HeadNorms(
+    return capacity.HeadNorms(
         value=norms.ov_spectral.values,
         value_21=norms.ov_21.values,
         query_key=norms.qk_bound.values,
@@ -343,13 +331,13 @@ def head_capacity(norms: xr.Dataset) -> dict[str, xr.Variable]:
     alone, because a bound that counts parameters is the same for every head.
     """
     radius = np.broadcast_to(norms.attention_radius.values[:, None], norms.qk_spectral.shape)
-    block = head_block(_bounded_norms(norms), norms.attrs["length"])
-    capacity = class_of(block, radius).dimension_free()
-    distance = DISTANCE * np.exp(np.maximum(capacity.log_reach, -600.0))
-    logs, _ = capacity.log_entropies(distance, SAMPLES)
+    block = capacity.head_block(_bounded_norms(norms), norms.attrs["length"])
+    bound = capacity.class_of(block, radius).dimension_free()
+    distance = DISTANCE * np.exp(np.maximum(bound.log_reach, -600.0))
+    logs, _ = bound.log_entropies(distance, SAMPLES)
     total = np.logaddexp.reduce(logs, -1)
     found = {
-        "log10_lipschitz": np.asarray(capacity.layers[0]) / math.log(10),
+        "log10_lipschitz": np.asarray(bound.layers[0]) / math.log(10),
         "log10_nats": total / math.log(10),
         "qk_share": np.exp(logs[..., 0] - np.maximum(total, -1e300)),
     }
@@ -358,7 +346,7 @@ def head_capacity(norms: xr.Dataset) -> dict[str, xr.Variable]:
 
 def capacity_blocks(
     norms: xr.Dataset, stretch: Float[np.ndarray, "layer two"] | None = None
-) -> list[Block]:
+) -> list[capacity.Block]:
     """The blocks of the model in turn, heads and position-wise map of each layer.
 
     Arguments:
@@ -376,22 +364,23 @@ def capacity_blocks(
             heads._replace(**{name: getattr(heads, name)[i, h] for name in fields})
             for h in range(norms.sizes["head"])
         ]
-        position = PositionNorms(
+        position = capacity.PositionNorms(
             **{name: numbers[name] for word in words for name in (word, f"{word}_21")},
             dim=dim,
             hidden=numbers["hidden"],
             out_dim=dim,
             lipschitz=numbers["mlp_constant"],
         )
-        attention = multi_head(*(head_block(head, length) for head in each))
-        pair = {"attention": attention, "mlp": position_wise(position, length)}
+        attention = capacity.multi_head(*(capacity.head_block(head, length) for head in each))
+        pair = {"attention": attention, "mlp": capacity.position_wise(position, length)}
         for j, (word, block) in enumerate(pair.items()):
             radius, skip = numbers[f"{word}_radius"], numbers[f"{word}_skip"]
             stretched = 1.0 if stretch is None else float(stretch[i, j])
             if norms.attrs["order"] == "pre":
-                blocks.append(residual(normalised(block, radius, stretched)))
+                block = capacity.residual(capacity.normalised(block, radius, stretched))
             else:
-                blocks.append(normalised(residual(block, skip), radius, stretched))
+                block = capacity.normalised(capacity.residual(block, skip), radius, stretched)
+            blocks.append(block)
     return blocks
 
 
@@ -406,10 +395,11 @@ def capacity_by_layer(
 
     Arguments: as for `capacity_blocks`.
     """
-    grown = stacked(*capacity_blocks(norms, stretch))(math.log(float(norms.attention_radius[0])))
+    model = capacity.stacked(*capacity_blocks(norms, stretch))
+    grown = model(math.log(float(norms.attention_radius[0])))
     reach = math.log(math.sqrt(norms.attrs["dim"]))
-    capacity = Capacity(grown.terms, reach, grown.constant, grown.layers).dimension_free()
-    logs, _ = capacity.log_entropies(DISTANCE * math.exp(reach), SAMPLES)
+    bound = capacity.Capacity(grown.terms, reach, grown.constant, grown.layers).dimension_free()
+    logs, _ = bound.log_entropies(DISTANCE * math.exp(reach), SAMPLES)
     layers, heads = norms.sizes["layer"], norms.sizes["head"]
     steps = np.asarray(grown.layers, float).reshape(layers, 2).sum(1)
     logs = logs.reshape(layers, -1)
