@@ -1,15 +1,14 @@
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
-from pathlib import Path
 
 import jax
 import numpy as np
 import pytest
 import xarray as xr
 
-from attlas.claims import Claim, Control, Hypothesis, Setting, catalogue
+from attlas import claims
+from attlas.claims import Claim, Control, Hypothesis, Setting
 from attlas.errors import InputError
-from attlas.lab.runner import fresh_seed, make_room, measured, recall, run
+from attlas.lab.runner import fresh_seed, in_groups, recall, run
 from attlas.statistics import Agreement
 
 
@@ -248,23 +247,103 @@ def test_the_rule_reads_what_is_fitted_to_all_cells(store):
     assert fitted.verdict.word == "confirmed" and "cell" not in fitted.evidence["measured"].dims
 
 
-@pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="only Linux lists memory maps")
-@pytest.mark.parametrize(("allowed", "forgotten"), [(10**9, []), (10, [True])])
-def test_compiled_programs_are_forgotten_where_there_are_too_many(monkeypatch, allowed, forgotten):
-    found = []
-    monkeypatch.setattr("attlas.lab.runner.MAPS", allowed)
-    monkeypatch.setattr("attlas.lab.runner.jax.clear_caches", lambda: found.append(True))
-    make_room()
-    assert found == forgotten
+def test_claims_that_share_evidence_stay_together_and_long_ones_come_last():
+    evidence = {"a": "m/a", "b": "m/b", "c": "m/a", "d": "m/d", "e": "m/b"}
+    tasks = [
+        (made(Measure(), id=f"m/{slug}", evidence=kept, long=slug in "ace"), None)
+        for slug, kept in evidence.items()
+    ]
+    assert [claim.slug for claim, _ in in_groups(tasks)] == ["d", "b", "e", "a", "c"]
 
 
-@pytest.mark.parametrize("values", [np.array([object()]), np.array([1j])])
-def test_evidence_that_no_block_can_hold_is_told(values):
-    odd = replace(
-        catalogue()["single-location/zeta"],
-        measure=lambda cells, seed: xr.Dataset({"odd": ("cell", values)}),
-    )
-    with pytest.raises(
-        InputError, match=r"returned odd of type .*: it must be numbers, truth values or words"
-    ):
-        measured(odd, [odd.quick], 0)
+def unmet(monkeypatch, needs):
+    monkeypatch.setattr(Claim, "unmet", lambda self, cells: needs, raising=False)
+
+
+def test_a_claim_whose_need_is_unmet_is_not_run_unless_its_evidence_is_stored(store, monkeypatch):
+    measure = Measure()
+    need = "The model tiny is not here: `attlas fetch tiny` brings it."
+    unmet(monkeypatch, [need])
+    result = run(made(measure), store=store)
+    assert (result.verdict.word, result.verdict.reason, result.control) == ("not run", need, None)
+    assert measure.calls == [] and store.recorded("test/claim")["verdict"] == "not run"
+    unmet(monkeypatch, [])
+    assert run(made(measure), store=store).verdict.word == "confirmed"
+    unmet(monkeypatch, [need])
+    assert run(made(measure), store=store).verdict.word == "confirmed"
+    assert run(made(measure), store=store, fresh=True).verdict.word == "not run"
+
+
+@pytest.mark.parametrize(
+    ("value", "says"), [(np.nan, "are not finite"), (None, "Nothing was measured")]
+)
+def test_evidence_that_is_empty_or_not_finite_is_not_held_against_the_control(store, value, says):
+    def broken(cells, seed):
+        points = [] if value is None else [value]
+        values = ("cell", "point"), np.array([points] * len(cells)).reshape(len(cells), -1)
+        return xr.Dataset({"predicted": values, "measured": values, "error": 0.0})
+
+    result = run(made(broken), store=store)
+    assert result.verdict.word == "undecided" and says in result.verdict.reason
+    assert result.control is None and "control" not in result.verdict.reason
+
+
+FILE = """
+import xarray as xr
+from attlas.claims import Control, Hypothesis, Setting, claim
+from attlas.statistics import Agreement
+
+def measure(cells, seed):
+    wrong = WRONG if "measure" in WHERE else 1.0
+    return xr.Dataset({name: ("cell", [1.0]) for name in ("predicted", "measured", "error")})
+
+def alter(evidence):
+    WHERE == "control" and WRONG
+    return evidence.assign(predicted=evidence.predicted + 1)
+
+def holds(cell):
+    return WHERE != "hypothesis" or WRONG
+
+def figure(evidence):
+    return WRONG if WHERE == "figure" else "no chart"
+
+claim("mine/one", source="attlas", reference="here", statement="s.", words="w.",
+      quick=Setting(n=1), paper=Setting(n=1), rule=Agreement(), control=Control("off", alter),
+      hypotheses=(Hypothesis("it holds", holds),), figure=figure)(measure)
+"""
+
+
+@pytest.fixture
+def claim_file(tmp_path, monkeypatch):
+    """Loads the claim of `FILE`, in which one place divides by 0."""
+    claims.catalogue()
+    monkeypatch.setattr(claims, "_REGISTRY", dict(claims._REGISTRY))
+
+    def load(where):
+        path = tmp_path / "mine.py"
+        path.write_text(FILE.replace("WHERE", repr(where)).replace("WRONG", "(1 / 0)"))
+        return claims.load_file(path)[0]
+
+    return load
+
+
+@pytest.mark.parametrize(
+    ("where", "line", "part"),
+    [
+        ("measure", 7, "its measurement"),
+        ("control", 11, "its control"),
+        ("hypothesis", 15, "its hypotheses"),
+        ("figure", 18, "its figure"),
+    ],
+)
+def test_an_exception_in_a_claim_file_names_file_line_and_claim(
+    claim_file, store, where, line, part
+):
+    says = f"mine.py, line {line}: claim 'mine/one', {part}: ZeroDivisionError: division by zero"
+    with pytest.raises(InputError, match=says):
+        run(claim_file(where), store=store).figure()
+
+
+def test_a_figure_that_is_no_chart_names_claim_and_function(claim_file, store):
+    with pytest.raises(InputError, match=r"mine/one: its figure function figure returned str"):
+        run(claim_file("nowhere"), store=store).figure()

@@ -13,7 +13,7 @@ import xarray as xr
 from attlas.drawing import HEIGHT, PALETTE, WIDTH, colour, finish
 from attlas.errors import InputError, near
 from attlas.lab.grids import Grid
-from attlas.lab.store import under_way
+from attlas.lab.store import temporary_file
 
 KINDS = ("phase", "lines", "table")
 PREFERRED = ("arrived", "measured", "log_threshold")
@@ -338,7 +338,7 @@ def _lines(frame: pd.DataFrame, x: str, beside: Sequence[str]) -> alt.LayerChart
 
 def write_table(frame: pd.DataFrame, path: Path) -> None:
     """The rows of a `summary` as .csv or .md."""
-    with under_way(path.parent, path.suffix) as file:
+    with temporary_file(path.parent, path.suffix) as file:
         file.write_text(
             _csv(frame) if path.suffix == ".csv" else _markdown(frame), encoding="utf-8"
         )

@@ -25,7 +25,7 @@ Values = str | Sequence[Any]
 
 _RANGE = re.compile(r"([^:]+):([^:]+)(?::(\d+)(log)?)?")
 _DIGITS = 12
-MOST = 10_000_000
+MAX_CELLS = 10_000_000
 
 
 # --- values ----------------------------------------------------------------------------------------------------------
@@ -62,7 +62,7 @@ def _range(name: str, text: str) -> list[float]:
             raise InputError(
                 f"{name} = {text!r}: a range a:b is of whole numbers with a < b; a:b:n takes any"
             )
-        count, numbers = int(last - first), np.arange(first, min(last, first + MOST + 1))
+        count, numbers = int(last - first), np.arange(first, min(last, first + MAX_CELLS + 1))
     else:
         count = int(found[3])
         if count < 2 or first == last:
@@ -71,10 +71,12 @@ def _range(name: str, text: str) -> list[float]:
             )
         if found[4] and not (first > 0 and last > 0):
             raise InputError(f"{name} = {text!r}: equal ratios need positive ends")
-        numbers = (np.geomspace if found[4] else np.linspace)(first, last, min(count, MOST + 1))
-    if count > MOST:
+        numbers = (np.geomspace if found[4] else np.linspace)(
+            first, last, min(count, MAX_CELLS + 1)
+        )
+    if count > MAX_CELLS:
         raise InputError(
-            f"{name} = {text!r}: {count:,} values; at most {MOST:,} cells make a sweep"
+            f"{name} = {text!r}: {count:,} values; at most {MAX_CELLS:,} cells make a sweep"
         )
     # So many digits are the same on every machine, and they are enough to write a value down.
     return [float(f"{number:.{_DIGITS}g}") for number in numbers]
@@ -180,8 +182,8 @@ class Grid:
             )
         axes = {name: _axis(base, name, values) for name, values in grid.items()}
         points = math.prod(len(values) for values in axes.values())
-        if points * len(seeds) > MOST:
-            raise InputError(f"{points * len(seeds):,} cells; at most {MOST:,} make a sweep")
+        if points * len(seeds) > MAX_CELLS:
+            raise InputError(f"{points * len(seeds):,} cells; at most {MAX_CELLS:,} make a sweep")
         whole = [name for name in axes if isinstance(base[name], tuple)]
         settings: list[Setting] = []
         cells: int | None = None
@@ -212,18 +214,25 @@ class Grid:
         return self.settings[cell], self.seeds[seed]
 
     def outside(self) -> tuple[dict[int, str], dict[int, str]]:
-        """Cells of `settings` that break a hypothesis, by number, with what they break; those in which nothing is defined
-        come second."""
-        broken, undefined = {}, {}
+        """Cells that break a hypothesis, and cells that cannot be measured, with the reasons.
+
+        Numbers are places in `settings`. A cell cannot be measured where nothing is defined or
+        something is not there that the claim needs.
+        """
+        unmet: Any = getattr(self.claim, "unmet", lambda cells: [])
+        broken, impossible = {}, {}
         for number, setting in enumerate(self.settings):
             try:
-                words = self.claim.broken([setting])
+                needs = unmet([setting])
+                words = [] if needs else self.claim.broken([setting])
             except InputError as error:
-                undefined[number] = str(error)
-            else:
-                if words:
-                    broken[number] = "; ".join(words)
-        return broken, undefined
+                impossible[number] = str(error)
+                continue
+            if needs:
+                impossible[number] = " ".join(needs)
+            elif words:
+                broken[number] = "; ".join(words)
+        return broken, impossible
 
     @property
     def shape(self) -> dict[str, int]:
