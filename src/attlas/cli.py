@@ -625,9 +625,9 @@ def _interruptible() -> Iterator[Callable[[], None]]:
 def _draw_sweep(
     gathered: Any, path: Path, kind: str | None, variable: str | None, at: dict[str, str]
 ) -> None:
-    from attlas.lab.diagrams import TABLES, diagram, summary, write_table
+    from attlas.lab.diagrams import TABLE_SUFFIXES, diagram, summary, write_table
 
-    if path.suffix in TABLES:
+    if path.suffix in TABLE_SUFFIXES:
         write_table(summary(gathered, variable, at), path)
         stderr().print(f"Table: {path}")
     else:

@@ -10,7 +10,7 @@ ONE_THREAD = {
     "OPENBLAS_NUM_THREADS": "1",
     "MKL_NUM_THREADS": "1",
 }
-"""The environment of a process that computes with one thread, and has the same numbers everywhere."""
+"""The environment of a process with one thread, which computes the same numbers everywhere."""
 
 QUICK_TO_COMPILE = (
     "--xla_cpu_use_fusion_emitters=false --xla_backend_optimization_level=1 "

@@ -24,14 +24,12 @@ _UNCOMPRESSED_SIZE = 4096
 
 
 def encode_block(data: xr.Dataset) -> bytes:
-    """The contents of a netCDF-4 file. Numbers, truth values and texts are written here, other types
-    by xarray."""
+    """The contents of a netCDF-4 file: numbers, truth values and texts; xarray writes the rest."""
     if any(v.dtype.kind not in _DIRECT_KINDS for v in data.variables.values()):
         return bytes(data.to_netcdf(engine="h5netcdf"))
-    # HDF5 knows files in memory by name too: two threads that write at the same time need two names.
-    with h5py.File(
-        secrets.token_hex(8), "w", driver="core", backing_store=False, libver=_HDF5_VERSIONS
-    ) as file:
+    # HDF5 knows files in memory by name too: two threads that write at once need two names.
+    options = {"driver": "core", "backing_store": False, "libver": _HDF5_VERSIONS}
+    with h5py.File(secrets.token_hex(8), "w", **options) as file:
         _fill(file, data)
         file.flush()
         return file.id.get_file_image()

@@ -192,7 +192,7 @@ class Store:
                     pass
 
     def find(self, claim: str, names: Collection[str]) -> dict[str, Place]:
-        """The places of those of `names`, cells of a claim, that are stored; of several the newest."""
+        """The places of those of `names`, cells of a claim, that are stored; the newest of each."""
         wanted = names if isinstance(names, set | frozenset | dict) else set(names)
         found: dict[str, Place] = {}
         for path, index in self._indices(claim):
@@ -223,7 +223,7 @@ class Store:
                 return
 
     def load(self, claim: str, names: Collection[str]) -> dict[str, xr.Dataset]:
-        """The evidence of those of `names` that are stored, each with a `cell` axis of length one."""
+        """The evidence of those of `names` that are stored; its axis `cell` has length one."""
         return {
             name: part.evidence.isel({"cell": [number]})
             for part in self.read(claim, names)
