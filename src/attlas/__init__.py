@@ -1,8 +1,13 @@
-"""Attention theory that runs: definitions are functions, theorems are claims with verdicts, figures are commands."""
+"""Attention theory that runs.
 
-from typing import TYPE_CHECKING, Any
+Definitions are functions, theorems are claims with verdicts, figures are commands. Importing the
+package imports no JAX: what it exports is imported when it is first used.
+"""
+
+from typing import TYPE_CHECKING
 
 from attlas.errors import InputError
+from attlas.lazy import exports
 
 if TYPE_CHECKING:
     from attlas.audit.auditing import audit_model
@@ -13,18 +18,27 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 __all__ = ["InputError", "__version__", "audit_model", "catalogue", "run", "sweep"]
 
-# Loaded on first use: importing the package imports no JAX.
-_HOMES = {
-    "audit_model": "attlas.audit.auditing",
-    "catalogue": "attlas.claims",
-    "run": "attlas.lab.runner",
-    "sweep": "attlas.lab.sweeps",
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module 'attlas' has no attribute {name!r}")
-    from importlib import import_module
-
-    return getattr(import_module(_HOMES[name]), name)
+__getattr__, __dir__ = exports(
+    __name__,
+    {
+        "audit_model": "attlas.audit.auditing",
+        "catalogue": "attlas.claims",
+        "run": "attlas.lab.runner",
+        "sweep": "attlas.lab.sweeps",
+    },
+    submodules=(
+        "attention",
+        "audit",
+        "capacity",
+        "claims",
+        "covers",
+        "estimators",
+        "gaussian",
+        "kernels",
+        "latent_posterior",
+        "rademacher",
+        "scan",
+        "single_location",
+        "sparse_variables",
+    ),
+)

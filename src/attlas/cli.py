@@ -104,11 +104,11 @@ def list_claims(
 @_json
 def show(claim: str, store: str | None, files: Sequence[str], as_json: bool) -> None:
     """Statement, hypotheses, parameters at both scales, and the last verdict on CLAIM."""
-    from attlas.lab.runner import find_claim
+    from attlas.lab.runner import find_one
     from attlas.lab.store import Store
 
     _select([], files)
-    found = find_claim(claim)
+    found = find_one(claim)
     last = Store(store, reading=True).recorded(found.id)
     if as_json:
         print_json({**described(found), "last": last})
@@ -661,7 +661,7 @@ def _check_figure(figure: str | None, claims: "list[Claim]") -> None:
     _writable("figure", figure, FIGURE_FORMATS)
     if len(claims) > 1:
         raise InputError(f"--figure draws one claim, and {len(claims)} were selected")
-    if claims[0].figure is None:
+    if claims[0].drawing is None:
         raise InputError(f"{claims[0].id} has no figure")
 
 

@@ -62,7 +62,7 @@ def drawing_of(result: Result, keep: Path | None = None) -> Drawing:
 
 def _make(result: Result) -> Drawing:
     files = {"nc": encode_block(_described(result)), "csv": _table(result.evidence).encode()}
-    if result.claim.figure is None:
+    if result.claim.drawing is None:
         return Drawing("", files)
     with debug_mode(False):  # the tests validate
         chart = result.figure()
@@ -208,7 +208,7 @@ def _drawers(result: Result) -> Iterator[Path]:
     package = Path(attlas.__file__).parent
     yield Path(__file__)
     yield package / "drawing.py"
-    module = sys.modules.get(getattr(result.claim.figure, "__module__", None) or "")
+    module = sys.modules.get(getattr(result.claim.drawing, "__module__", None) or "")
     home = Path(getattr(module, "__file__", None) or result.claim.file)
     yield from sorted((*home.parent.glob("*.py"),) if home.is_relative_to(package) else (home,))
 

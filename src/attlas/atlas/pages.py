@@ -27,12 +27,11 @@ from attlas.atlas.graphs import Node, draw_graph
 from attlas.atlas.guides import linked, read_guides
 from attlas.atlas.notes import Notes, Symbol, notes_of
 from attlas.atlas.showpieces import Shown
-from attlas.claims import MAPS, Claim
+from attlas.claims import Bound, Claim
 from attlas.drawing import legible
 from attlas.errors import InputError
 from attlas.lab.runner import Result
 from attlas.references import bibtex
-from attlas.statistics import Bound
 
 LIST = "claims.json"
 """The machine-readable list beside the index. It names every file of the atlas, by which a folder is known as one."""
@@ -40,7 +39,7 @@ SCHEMA = "claims.schema.json"
 FONT = "math.woff2"
 """A subset of STIX Two Math, without which browsers on many machines set formulas badly; `LICENCE` is its licence."""
 LICENCE = "math.OFL.txt"
-PACKAGE = tuple(name.replace("_", "-") for name in MAPS)
+PACKAGE = ("single-location", "sparse-variables", "latent-posterior")
 """The maps of the package, as claims name them."""
 
 

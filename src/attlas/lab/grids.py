@@ -216,17 +216,16 @@ class Grid:
         Numbers are places in `settings`. A cell cannot be measured where nothing is defined or
         something is not there that the claim needs.
         """
-        unmet: Any = getattr(self.claim, "unmet", lambda cells: [])
         broken, impossible = {}, {}
         for number, setting in enumerate(self.settings):
             try:
-                needs = unmet([setting])
+                needs = self.claim.unmet([setting])
                 words = [] if needs else self.claim.broken([setting])
             except InputError as error:
                 impossible[number] = str(error)
                 continue
             if needs:
-                impossible[number] = " ".join(needs)
+                impossible[number] = f"{self.claim.id} needs {'; '.join(needs)}"
             elif words:
                 broken[number] = "; ".join(words)
         return broken, impossible

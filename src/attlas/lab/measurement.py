@@ -43,11 +43,10 @@ def _checked_evidence(claim: Claim, batch: list[Setting], seed: int) -> xr.Datas
         if "RESOURCE_EXHAUSTED" not in str(error):
             raise
         raise InputError(f"{claim.id} does not fit into memory with {batch[0]}") from error
-    if not isinstance(evidence, xr.Dataset) or evidence.sizes.get("cell") != len(batch):
-        what = dict(evidence.sizes) if isinstance(evidence, xr.Dataset) else type(evidence).__name__
+    if evidence.sizes.get("cell") != len(batch):
         raise InputError(
-            f"{claim.id} measured {len(batch)} cells and returned {what}: it must return a Dataset "
-            f"with an axis 'cell' of that length"
+            f"{claim.id} measured {len(batch)} cells and returned {dict(evidence.sizes)}: it must "
+            f"return values with an axis 'cell' of that length"
         )
     for name, values in evidence.variables.items():
         if not _is_storable(values):
@@ -77,7 +76,7 @@ def claim_errors_named(claim: Claim, part: str) -> Iterator[None]:
     except InputError as error:
         if not claim.loaded or claim.id in str(error):
             raise
-        raise InputError(f"{claim.file}: claim {claim.id!r}: {error}") from error
+        raise InputError(f"{claim.where}: {error}") from error
     except Exception as error:
         no_parameter = isinstance(error, AttributeError) and "setting has no parameter" in str(
             error
@@ -86,15 +85,9 @@ def claim_errors_named(claim: Claim, part: str) -> Iterator[None]:
             raise
         frames = traceback.extract_tb(error.__traceback__)
         lines = [frame.lineno for frame in frames if frame.filename == str(claim.file)]
-        # A function that cannot take its arguments raises before one of its own lines runs.
-        code = getattr(claim.measure, "__code__", None)
-        line = lines[-1] if lines else code.co_firstlineno if code and part == MEASURING else None
-        where = f"{claim.file}, line {line}" if line else f"{claim.file}"
-        message = f"{type(error).__name__}: {error}"
-        raise InputError(f"{where}: claim {claim.id!r}, {part}: {message}") from error
-
-
-MEASURING = "its measurement"
+        where = f"{claim.file.name}, line {lines[-1]}: claim {claim.id!r}" if lines else claim.where
+        message = f"{type(error).__name__}: {' '.join(str(error).split())}"
+        raise InputError(f"{where}, {part}: {message}") from error
 
 
 @contextlib.contextmanager

@@ -14,12 +14,11 @@ import numpy as np
 import xarray as xr
 
 import attlas
-from attlas.claims import Claim, Setting, catalogue, select
+from attlas.claims import Claim, Setting, Verdict, select
 from attlas.errors import InputError
-from attlas.lab.measurement import MEASURING, claim_errors_named, machine, measure_batch, now
+from attlas.lab.measurement import claim_errors_named, machine, measure_batch, now
 from attlas.lab.store import Address, Cell, Store
 from attlas.lab.workers import InProcess, Processes, Progress, WorkerDied, Workers
-from attlas.statistics import Verdict
 
 BUDGET_FACTOR = 4
 """How much more is spent on a repetition than on the first sight of a refutation."""
@@ -27,9 +26,6 @@ BUDGET_FACTOR = 4
 PROCESSES = 2
 MIN_CLAIMS_FOR_PROCESSES = 8
 """Fewer claims are measured in this process: they are not worth the start of others."""
-
-NOT_RUN: Any = "not run"
-"""The verdict where something that the measurement needs is not there."""
 
 _LOCKS: defaultdict[Address, threading.Lock] = defaultdict(threading.Lock)
 
@@ -67,20 +63,11 @@ class Result:
 
     def figure(self) -> Any:
         """The claim's figure, an Altair chart, drawn from the evidence alone."""
-        import altair as alt
-
-        draw = self.claim.figure
-        if draw is None or not self.evidence:
+        if self.claim.drawing is None or not self.evidence:
             reason = "" if self.evidence else ": nothing was measured"
             raise InputError(f"{self.claim.id} has no figure{reason}")
         with claim_errors_named(self.claim, "its figure"):
-            chart = draw(self.evidence)
-        if not isinstance(chart, alt.TopLevelMixin):
-            raise InputError(
-                f"{self.claim.id}: its figure function {getattr(draw, '__name__', draw)} returned "
-                f"{type(chart).__name__}: it must return an Altair chart"
-            )
-        return chart
+            return self.claim.draw(self.evidence)
 
     def to_dict(self) -> dict[str, Any]:
         """As plain data, for JSON."""
@@ -125,7 +112,7 @@ def run(
     - `progress`: called with the claim's id, the cells done and the cells to do.
     """
     if isinstance(claim, str):
-        claim = find_claim(claim)
+        claim = find_one(claim)
     if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**31:
         raise InputError(f"seed = {seed!r}: it must be a whole number from 0 to {2**31 - 1}")
     setting = claim.setting(scale)
@@ -197,14 +184,14 @@ def recall(
     return _record(result, store) if record else result
 
 
-def find_claim(pattern: str) -> Claim:
+def find_one(pattern: str) -> Claim:
     """The one claim with that id, or that matches."""
     if pattern.endswith(".py"):
         raise InputError(
             f"{pattern!r} is a file: name the function that simulates too, as in {pattern}:FUNCTION"
         )
-    known = catalogue()
-    found = [known[pattern]] if pattern in known else select([pattern])
+    matches = select([pattern])
+    found = [claim for claim in matches if claim.id == pattern] or matches
     if len(found) > 1:
         some = ", ".join(claim.id for claim in found[:5]) + (", ..." if len(found) > 5 else "")
         raise InputError(f"{pattern!r} matches {len(found)} claims; name one: {some}")
@@ -315,7 +302,7 @@ class _ClaimTest:
             cells = self.claim.cells(self.setting)
         unmet = self._unmet_needs(cells)
         if unmet:
-            return self._without_evidence(Verdict(NOT_RUN, " ".join(unmet)))
+            return self._without_evidence(Verdict("not run", f"It needs {'; '.join(unmet)}."))
         with claim_errors_named(self.claim, "its hypotheses"):
             broken = self.claim.broken(cells)
         if broken:
@@ -364,13 +351,10 @@ class _ClaimTest:
         return len(self.store.find(address.claim, names)) == len(names)
 
     def _unmet_needs(self, cells: Sequence[Setting]) -> list[str]:
-        """What a measurement needs and lacks, in sentences; nothing if all evidence is stored."""
-        unmet = getattr(self.claim, "unmet", None)
-        if unmet is None:
-            return []
+        """What a measurement needs and lacks; nothing if all evidence is stored."""
         with claim_errors_named(self.claim, "its needs"):
-            found: list[str] = unmet(cells)
-        return found if found and (self.fresh or not self.is_stored()) else []
+            unmet = self.claim.unmet(cells)
+        return unmet if unmet and (self.fresh or not self.is_stored()) else []
 
     def _without_evidence(self, verdict: Verdict) -> Result:
         return Result(self.claim, self.scale, self.setting, self.seed, verdict)
@@ -391,10 +375,12 @@ class _ClaimTest:
     def _control_evidence(self, gathered: _Gathered, setting: Setting) -> xr.Dataset | _Gathered:
         """The evidence that the control alters, or what is measured at the setting it alters."""
         control = self.claim.control
-        on_evidence = control.on == "evidence"
+        on_evidence = control.alter is not None and getattr(control, "on", "evidence") == "evidence"
         with claim_errors_named(self.claim, "its control"):
-            altered = control.alter(gathered.evidence if on_evidence else setting)
-        return altered if on_evidence else self._gather(altered, gathered.seed)
+            if on_evidence:
+                return control.altered_evidence(gathered.evidence)
+            altered = control.altered_setting(setting)
+        return self._gather(altered, gathered.seed)
 
     def _gather(self, setting: Setting, seed: int) -> _Gathered:
         """The evidence of all cells, from the store or measured now and stored batch by batch."""
@@ -416,7 +402,7 @@ class _ClaimTest:
         seconds = compiling = 0.0
         self._report(stored, len(cells))
         for batch in self.claim.batches([cell for cell in cells if names[cell] not in known]):
-            with claim_errors_named(self.claim, MEASURING):
+            with claim_errors_named(self.claim, "its measurement"):
                 evidence, facts = measure_batch(self.claim, batch, address.seed)
             self.store.save([Cell(address, cell) for cell in batch], evidence, facts)
             known |= {names[cell]: evidence.isel({"cell": [i]}) for i, cell in enumerate(batch)}

@@ -36,7 +36,7 @@ from attlas.lab.grids import (
     parse_seeds,
 )
 from attlas.lab.measurement import measure_batch
-from attlas.lab.runner import find_claim
+from attlas.lab.runner import find_one
 from attlas.lab.simulations import Simulation, simulation
 from attlas.lab.store import Address, Cell, Store, write_whole
 from attlas.lab.workers import (
@@ -547,7 +547,7 @@ def plan_grid(
     if isinstance(claim, Claim):
         found = claim
     elif isinstance(claim, str) and ":" not in claim:
-        found = find_claim(claim)
+        found = find_one(claim)
     else:
         found = simulation(claim)
     setting = found.setting(scale)

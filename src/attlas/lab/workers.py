@@ -6,6 +6,7 @@ in which tasks finish; the task of a worker that died comes back as `WorkerDied`
 """
 
 import contextlib
+import copy
 import functools
 import hashlib
 import math
@@ -22,13 +23,13 @@ import uuid
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 import attlas
-from attlas.claims import Claim, catalogue, load_file, versions
+from attlas.claims import Claim, find_claim, load_file, versions
 from attlas.errors import InputError
 from attlas.lab import ONE_THREAD, cluster
 from attlas.lab.measurement import keep_compiled
@@ -142,23 +143,21 @@ class ClaimSource:
     file: str | None
     function: str
     code: str
-    evidence: str
     version: str
     fingerprint: str
     flags: str
 
     @classmethod
     def of(cls, claim: Claim) -> "ClaimSource":
-        known = catalogue().get(claim.id) is claim and not claim.loaded
-        if not known and (claim.measure.__module__ == "__main__" or not claim.file.is_file()):
+        if claim.module == "__main__" or not claim.file.is_file():
             raise InputError(f"{claim.id} is defined in no file that other processes could load")
-        file = None if known else str(claim.file)
+        simulates = claim.map == "simulation"
+        file = str(claim.file) if claim.loaded or simulates else None
         return cls(
             id=claim.id,
             file=file,
-            function=claim.measure.__qualname__ if claim.map == "simulation" else "",
+            function=claim.function.__qualname__ if simulates else "",
             code=claim.code,
-            evidence=claim.evidence,
             version=attlas.__version__,
             fingerprint=fingerprint(file),
             flags=_xla_flags(),
@@ -184,14 +183,19 @@ def _load_claim(source: ClaimSource) -> Claim:
             f"process with {source.flags!r}: they must be the same"
         )
     if source.function:
-        claim: Claim | None = simulation(f"{source.file}:{source.function}")
+        claim = simulation(f"{source.file}:{source.function}")
     else:
         if source.file is not None:
             _load_file_once(source.file, source.fingerprint)
-        claim = catalogue().get(source.id)
-    if claim is None:
-        raise InputError(f"a worker does not find the claim {source.id}")
-    return replace(claim, code=source.code, evidence=source.evidence)
+        try:
+            claim = find_claim(source.id)
+        except KeyError as error:
+            raise InputError(f"a worker does not find the claim {source.id}") from error
+    # Its evidence is stored under the code that the sender has: that of a simulation depends on the
+    # name under which its module was imported.
+    sent = copy.copy(claim)
+    sent.__class__ = type("SentClaim", (type(claim),), {"code": source.code})
+    return sent
 
 
 @functools.cache
