@@ -216,10 +216,12 @@ def browser():
 
 
 @pytest.fixture
-def toy(monkeypatch):
+def toy():
     """The claim of `tests/lab/toys/square.py`, in a catalogue that forgets it again."""
-    from attlas import claims
+    from attlas.claims import load_file
+    from attlas.claims.map import REGISTRY
 
-    claims.catalogue()
-    monkeypatch.setattr(claims, "_REGISTRY", dict(claims._REGISTRY))
-    return claims.load_file(Path(__file__).parent / "lab" / "toys" / "square.py")[0]
+    kept = dict(REGISTRY)
+    yield load_file(Path(__file__).parent / "lab" / "toys" / "square.py")[0]
+    REGISTRY.clear()
+    REGISTRY.update(kept)

@@ -7,6 +7,7 @@ import pytest
 import xarray as xr
 
 import attlas
+from attlas.claims import Need
 from attlas.errors import InputError
 from attlas.lab import sweeps
 from attlas.lab.runner import run
@@ -376,10 +377,8 @@ def test_packing_that_kills_its_workers_is_given_up_and_what_else_it_raises_is_t
 
 
 def test_cells_whose_needs_are_unmet_are_skipped_with_the_reason(toy, store, monkeypatch):
-    def unmet(self, cells):
-        return ["No model here: `make models` brings it."] if cells[0].n == 2 else []
-
-    monkeypatch.setattr(type(toy), "unmet", unmet, raising=False)
+    need = Need("the model tiny", lambda cell: cell.n != 2, "make models")
+    monkeypatch.setattr(toy, "requires", (need,))
     plan = plan_sweep(toy, {"n": [1, 2], "dim": [5]}, 0, "quick", {}, store, beyond=True)
     assert plan.tally.outside == 1 and "make models" in plan.notes[0]
     with pytest.raises(InputError, match="make models"):

@@ -21,36 +21,36 @@ TOYS = Path(__file__).parent / "toys" / "square.py"
 CLAIMS = f"""
 import os, time
 import jax.numpy as jnp
-import xarray as xr
-from attlas.claims import Control, Setting, claim
+from attlas.claims import Agreement, Control, Map, Setting, product
 from attlas.errors import InputError
-from attlas.statistics import Agreement
 
 PARTS = dict(
-    source="attlas", reference="here", statement="$x = x$.", words="It is.", quick=Setting(n=(1, 2, 3), wait=0.0),
-    paper=Setting(n=(1, 2, 3), wait=0.0), rule=Agreement(), cells=lambda s: [s.at(n=n) for n in s.n],
-    control=Control("off by one", lambda e: e.assign(predicted=e["predicted"] + 1)),
+    reference="here", statement="$x = x$.", words="It is.", quick=Setting(n=(1, 2, 3), wait=0.0),
+    rule=Agreement(), cells=product("n"),
+    control=Control("off by one", lambda e: {{"predicted": e.predicted + 1}}),
 )
+many, odd = Map("many", source="attlas"), Map("odd", source="attlas")
 
 for i in range({MIN_CLAIMS_FOR_PROCESSES}):
-    @claim(f"many/a{{i}}", **PARTS)
-    def measure(cells, seed, i=i):
-        time.sleep(cells[0].wait)
-        x = jnp.sin(cells[0].n + i + seed).item()
-        return xr.Dataset({{"predicted": ("cell", [x]), "measured": ("cell", [x]), "error": 0.0}})
+    def measure(cell, draws, i=i):
+        time.sleep(cell.wait)
+        x = jnp.sin(cell.n + i + draws.seed).item()
+        return {{"predicted": x, "measured": x, "error": 0.0}}
 
-def bug(cells, seed):
+    measure.__name__ = f"a{{i}}"
+    many.claim(**PARTS)(measure)
+
+@odd.claim(**PARTS)
+def bug(cell, draws):
     raise LookupError("broken inside")
 
-def bad(cells, seed):
+@odd.claim(**PARTS)
+def bad(cell, draws):
     raise InputError("n = 1: it is never right")
 
-def dies(cells, seed):
+@odd.claim(**PARTS)
+def dies(cell, draws):
     os.kill(os.getpid(), 9)
-
-claim("odd/bug", **PARTS)(bug)
-claim("odd/bad", **PARTS)(bad)
-claim("odd/dies", **PARTS)(dies)
 """
 
 
@@ -103,7 +103,7 @@ def test_processes_measure_what_one_does(start):
 @pytest.mark.parametrize(
     ("odd", "code", "says"),
     [
-        ("odd/bug", 2, "mine.py, line 23: claim 'odd/bug', its measurement: LookupError: broken"),
+        ("odd/bug", 2, "mine.py, line 25: claim 'odd/bug', its measurement: LookupError: broken"),
         ("odd/bad", 2, "n = 1: it is never right"),
         ("odd/dies", 2, "odd/dies could not be measured: its process was killed"),
     ],
@@ -258,13 +258,7 @@ def test_this_process_carries_out_a_task_when_it_is_asked_for_its_outcome(toy, s
 
 def test_a_claim_that_is_in_no_file_cannot_leave_this_process(toy):
     with pytest.raises(InputError, match="defined in no file"):
-        ClaimSource.of(
-            replace(
-                toy,
-                id="toy/other",
-                measure=eval("lambda cells, seed: None", {"__name__": "__main__"}),
-            )
-        )
+        ClaimSource.of(replace(toy, function=eval("lambda: 0", {"__name__": "__main__"})))
 
 
 def test_sweeps_on_processes_need_no_dask(toy, store, monkeypatch, short_tasks):

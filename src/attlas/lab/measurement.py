@@ -16,6 +16,7 @@ import xarray as xr
 
 import attlas
 from attlas.claims import Claim, Setting
+from attlas.claims.setting import UnknownParameter
 from attlas.errors import InputError
 from attlas.lab.store import Store
 
@@ -43,11 +44,6 @@ def _checked_evidence(claim: Claim, batch: list[Setting], seed: int) -> xr.Datas
         if "RESOURCE_EXHAUSTED" not in str(error):
             raise
         raise InputError(f"{claim.id} does not fit into memory with {batch[0]}") from error
-    if evidence.sizes.get("cell") != len(batch):
-        raise InputError(
-            f"{claim.id} measured {len(batch)} cells and returned {dict(evidence.sizes)}: it must "
-            f"return values with an axis 'cell' of that length"
-        )
     for name, values in evidence.variables.items():
         if not _is_storable(values):
             raise InputError(
@@ -78,10 +74,7 @@ def claim_errors_named(claim: Claim, part: str) -> Iterator[None]:
             raise
         raise InputError(f"{claim.where}: {error}") from error
     except Exception as error:
-        no_parameter = isinstance(error, AttributeError) and "setting has no parameter" in str(
-            error
-        )
-        if not (claim.loaded or no_parameter):
+        if not (claim.loaded or isinstance(error, UnknownParameter)):
             raise
         frames = traceback.extract_tb(error.__traceback__)
         lines = [frame.lineno for frame in frames if frame.filename == str(claim.file)]

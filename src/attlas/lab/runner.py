@@ -15,6 +15,7 @@ import xarray as xr
 
 import attlas
 from attlas.claims import Claim, Setting, Verdict, select
+from attlas.claims.evidence import joined_cells
 from attlas.errors import InputError
 from attlas.lab.measurement import claim_errors_named, machine, measure_batch, now
 from attlas.lab.store import Address, Cell, Store
@@ -434,13 +435,11 @@ class _ClaimTest:
 def _join_cells(parts: list[xr.Dataset], cells: Sequence[Setting]) -> xr.Dataset:
     """The cells' evidence along one axis, in their order; their parameters become coordinates."""
     try:
-        joined = xr.concat(
-            parts, dim="cell", data_vars="minimal", coords="minimal", compat="equals", join="exact"
-        )
+        joined = joined_cells(parts)
     except ValueError as error:
         raise InputError(
-            f"the evidence of {len(parts)} cells does not fit together; what differs between cells "
-            f"needs the axis 'cell': {error}"
+            f"the evidence of {len(parts)} cells does not fit together: their arrays must have the "
+            f"same axes, of the same lengths: {error}"
         ) from error
     free = [name for name in cells[0] if name not in joined and name not in joined.dims]
     columns = {name: [cell[name] for cell in cells] for name in free}
