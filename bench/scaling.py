@@ -1,4 +1,4 @@
-"""What `docs/scaling.md` computes with: what a cell, a task and a block cost, each measured by itself. `python -m bench.scaling`.
+"""What a cell, a task and a block cost, for `docs/scaling.md`: `python -m bench.scaling`.
 
 Seconds belong to a machine and its load; the document says which.
 """
@@ -99,7 +99,7 @@ def _cells(claim: Claim, store: Store) -> dict[str, float]:
 
 
 class Crowd:
-    """A thousand workers that cost nothing: what is left is what handing out takes of this process."""
+    """A thousand workers that cost nothing: what is left is the cost of handing out."""
 
     where, processes, slots = "nowhere", 1000, 3000
 
@@ -129,7 +129,7 @@ def _crowd(claim: Claim, store: Store) -> dict[str, float]:
 
 
 def _tasks(claim: Claim, store: Store) -> dict[str, float]:
-    """Tasks on one worker: those that do nothing measure the scheduler and the connection, those of a sweep all of it."""
+    """Tasks on one process: empty ones measure the connection, those of a sweep all of it."""
     found: dict[str, float] = {}
     start = time.perf_counter()
     with open_workers(parse_where("local:1"), claim, store) as workers:

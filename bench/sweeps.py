@@ -1,4 +1,4 @@
-"""Benchmarks of sweeps: what a second process brings, what a batch costs, how long a finished sweep takes to look at."""
+"""Benchmarks of sweeps: a second process, the cost of a batch, a look at a finished sweep."""
 
 import itertools
 import time
@@ -21,7 +21,7 @@ def claims() -> dict[str, Claim]:
 
 
 def two_processes() -> Row:
-    """Two pairs of hands, one worker and two, with their programs compiled, which work in turn: while one does, the other waits."""
+    """One worker and two, with their programs compiled, which work in turn."""
     claim = claims()["computes"]
     with ExitStack() as stack:
         store = stack.enter_context(temporary_store())
@@ -45,7 +45,7 @@ def two_processes() -> Row:
 
 
 def overhead() -> Row:
-    """Cells that do nothing, a batch and a block each: what is left is handing out, writing and answering."""
+    """Cells that do nothing, a batch and a block each: handing out, writing and answering."""
     batches = 200
     with (
         temporary_store() as store,

@@ -121,7 +121,7 @@ def when(ready, then):
     return progress
 
 
-# --- words -----------------------------------------------------------------------------------------------------------
+# --- words ---------------------------------------------------------------------------------------
 
 
 def test_where():
@@ -171,7 +171,7 @@ def test_no_workers_are_asked_for_a_finished_sweep(toy, store):
     )
 
 
-# --- a scheduler -----------------------------------------------------------------------------------------------------
+# --- a scheduler ---------------------------------------------------------------------------------
 
 
 def test_a_killed_worker_loses_nothing(toy, store, site, undisturbed):
@@ -294,7 +294,7 @@ def test_workers_that_are_lost_are_no_bad_input():
     assert not issubclass(WorkersLost, InputError)
 
 
-# --- the driver ------------------------------------------------------------------------------------------------------
+# --- the driver ----------------------------------------------------------------------------------
 
 DRIVER = """
 import sys
@@ -355,7 +355,7 @@ def _alive(group):
     return False
 
 
-# --- the disk --------------------------------------------------------------------------------------------------------
+# --- the disk ------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -387,10 +387,11 @@ def test_a_full_disk_is_one_sentence_and_the_next_call_goes_on(toy, small_disk, 
 
 
 def test_a_gathered_file_that_does_not_fit_is_one_sentence(small_disk, tmp_path):
-    """Written by HDF5 itself it was tens of tracebacks and a segmentation fault, hence the process of its own."""
+    """HDF5 itself would crash with tens of tracebacks, hence the process of its own."""
     found = xr.Dataset({f"v{i}": ("n", np.random.default_rng(i).random(20_000)) for i in range(20)})
     found.to_netcdf(tmp_path / "found.nc", engine="h5netcdf")
-    script = "import sys, xarray; from pathlib import Path; from attlas.lab.sweeps import write_gathered; "
+    script = "import sys, xarray; from pathlib import Path; "
+    script += "from attlas.lab.sweeps import write_gathered; "
     script += "write_gathered(xarray.load_dataset(sys.argv[1]), Path(sys.argv[2]))"
     words = [sys.executable, "-c", script, str(tmp_path / "found.nc"), str(small_disk / "out.nc")]
     told = subprocess.run(words, capture_output=True, text=True, check=False)

@@ -19,7 +19,7 @@ def measure_all(grid, store, skip=()):
     return np.array([MISSING if number in skip else DONE for number in range(len(grid))])
 
 
-# --- values ----------------------------------------------------------------------------------------------------------
+# --- values --------------------------------------------------------------------------------------
 
 
 def test_lists_and_ranges():
@@ -79,7 +79,7 @@ def test_grids_as_texts():
         parse_grid(["dim=1", "dim=2"])
 
 
-# --- cells -----------------------------------------------------------------------------------------------------------
+# --- cells ---------------------------------------------------------------------------------------
 
 
 def test_values_have_the_type_of_the_parameter(toy):
@@ -136,7 +136,7 @@ def test_hypotheses_tell_the_broken_from_the_undefined(toy):
     assert broken == {1: "lam < 1"} and set(undefined) == {2, 3} and "n < 1000" in undefined[2]
 
 
-# --- gathering -------------------------------------------------------------------------------------------------------
+# --- gathering -----------------------------------------------------------------------------------
 
 
 def test_the_grid_becomes_named_axes(toy, store):

@@ -254,7 +254,7 @@ def test_a_large_block_is_not_packed(store):
 
 
 def test_packing_reads_and_writes_some_bytes_at_a_time(store, monkeypatch):
-    """What packing holds in memory does not grow with the number of small blocks, and of one form it reads none alone."""
+    """What packing holds in memory does not grow with the number of small blocks."""
     monkeypatch.setattr("attlas.lab.store.PACKED_BLOCK_BYTES", 4 * evidence(CELLS[:1]).nbytes)
     cells = [Setting(n=n) for n in range(1, 21)]
     for cell in cells:
@@ -315,7 +315,7 @@ def test_packing_does_not_bring_back_what_was_measured_again(store):
 
 @pytest.mark.parametrize("when", ["read", "packed"])
 def test_what_is_measured_again_while_it_is_packed_stays(store, monkeypatch, when):
-    """Under the same name: it may come before the packed block is written, or before the old ones are removed."""
+    """It may come before the packed block is written, or before the old ones are removed."""
     for cell in CELLS:
         save(store, [cell])
     place = {"read": "attlas.lab.store.join_blocks", "packed": "attlas.lab.store._flush_folder"}[

@@ -187,7 +187,7 @@ def test_tasks_become_smaller_towards_the_end_so_that_workers_end_together(toy, 
 def test_a_crowd_of_workers_has_tasks_as_long_as_one_scheduler_can_hand_out_to_the_very_end(
     toy, store, monkeypatch
 ):
-    """As many seconds of tasks as workers wait for: 40 workers at 8 a task of two seconds have tasks of ten."""
+    """40 workers, where a scheduler serves 8 with tasks of two seconds, have tasks of ten."""
     monkeypatch.setattr(sweeps, "WORKERS_PER_SCHEDULER", 8)
     monkeypatch.setattr(Many, "processes", 40)
     monkeypatch.setattr(Many, "slots", 120)

@@ -15,6 +15,7 @@ import xarray as xr
 import attlas
 from attlas.claims import Claim, Setting, Value
 from attlas.errors import InputError
+from attlas.lab.measurement import claim_errors_named
 from attlas.lab.store import Address, Store
 
 STATUS = ("missing", "done", "failed", "outside")
@@ -183,20 +184,21 @@ class Grid:
         lists = [name for name in axes if isinstance(base[name], tuple)]
         settings: list[Setting] = []
         cells: int | None = None
-        for values in itertools.product(*axes.values()):
-            point = dict(zip(axes, values, strict=True))
-            for name in lists:
-                if not isinstance(point[name], tuple):
-                    point[name] = (point[name],)
-            found = claim.cells(base.at(**point))
-            found = found if len(found) == 1 else list(dict.fromkeys(found))
-            if cells is not None and len(found) != cells:
-                raise InputError(
-                    f"{claim.id} has {cells} cells at some points of the grid and {len(found)} at "
-                    f"{point}"
-                )
-            cells = len(found)
-            settings += found
+        with claim_errors_named(claim, "its cells"):
+            for values in itertools.product(*axes.values()):
+                point = dict(zip(axes, values, strict=True))
+                for name in lists:
+                    if not isinstance(point[name], tuple):
+                        point[name] = (point[name],)
+                found = claim.cells(base.at(**point))
+                found = found if len(found) == 1 else list(dict.fromkeys(found))
+                if cells is not None and len(found) != cells:
+                    raise InputError(
+                        f"{claim.id} has {cells} cells at some points of the grid and {len(found)} "
+                        f"at {point}"
+                    )
+                cells = len(found)
+                settings += found
         texts = [setting.canonical() for setting in settings]
         addresses = [Address.of(claim, seed) for seed in seeds]
         names = [address.named(text) for text in texts for address in addresses]
@@ -217,17 +219,18 @@ class Grid:
         something is not there that the claim needs.
         """
         broken, impossible = {}, {}
-        for number, setting in enumerate(self.settings):
-            try:
-                needs = self.claim.unmet([setting])
-                words = [] if needs else self.claim.broken([setting])
-            except InputError as error:
-                impossible[number] = str(error)
-                continue
-            if needs:
-                impossible[number] = f"{self.claim.id} needs {'; '.join(needs)}"
-            elif words:
-                broken[number] = "; ".join(words)
+        with claim_errors_named(self.claim, "its hypotheses"):
+            for number, setting in enumerate(self.settings):
+                try:
+                    needs = self.claim.unmet([setting])
+                    words = [] if needs else self.claim.broken([setting])
+                except InputError as error:
+                    impossible[number] = str(error)
+                    continue
+                if needs:
+                    impossible[number] = f"{self.claim.id} needs {'; '.join(needs)}"
+                elif words:
+                    broken[number] = "; ".join(words)
         return broken, impossible
 
     @property
