@@ -1,4 +1,4 @@
-"""Claims about the speed of descent: vanishing gradients, steps too long, the limit of short ones."""
+"""Claims about the speed of descent: vanishing gradients, steps too long, the short-step limit."""
 
 import jax
 import jax.numpy as jnp
