@@ -102,7 +102,9 @@ def difference_by_sequence(evidence: xr.Dataset) -> Figure:
             x="E[Y | X] from the densities",
             y="softmax less E[Y | X]",
         )
-        .points("predicted", {"with_norms": "with the norm term", "without": "without it"}, size=16)
+        .points(
+            "predicted", {"without": "no norm term", "with_norms": "with the norm term"}, size=16
+        )
         .facet("d={dim}, γ={gamma:.2g}, ratio {ratio:g}", height=150)
     )
 
@@ -166,7 +168,7 @@ def gap_exponents(cell: Setting, draws: Draws) -> Values:
 @gap_exponents.figure
 def gaps_against_dimension(evidence: xr.Dataset) -> Panels:
     gaps = (
-        Figure(evidence, x="d", y="excess risk", log="y", format={"y": ".0e"})
+        Figure(evidence, x="d", y="excess risk", log="y", zero="-x", format={"y": ".0e"})
         .lines("dim", "erf", theory=True)
         .lines("dim", "predicted", color="predictor")
         .points("dim", "measured", color="predictor")
@@ -188,7 +190,7 @@ def ratio_to_formula(evidence: xr.Dataset, color: str, title: str = "", **option
         title,
         x="d",
         y="sampled / formula",
-        zero="-y",
+        zero="-x-y",
         **options,
     )
     return figure.lines("dim", "ratio", points=True, error="spread", color=color).rule(1)

@@ -27,11 +27,10 @@ from attlas.single_location.baselines import (
     tuned_softmax,
 )
 from attlas.single_location.claims import single_location
+from attlas.single_location.claims.online import train_online
 from attlas.single_location.claims.runs import band, outcomes
 from attlas.single_location.claims.shared import SAMPLES, paper_task, task_of
-from attlas.single_location.descent import sphere_start
 from attlas.single_location.gates import ACTIVATIONS, best_gate_excess
-from attlas.single_location.online import descend_online
 from attlas.single_location.population import Overlaps, sampled_risk
 
 HEADS = ("Bayes", "softmax", "best gate", "linear attention", "erf", "best linear")
@@ -172,7 +171,7 @@ MILD = Hypothesis(
     needs=("online-law",),
 )
 def softmax_training(cell: Setting, draws: Draws) -> Values:
-    path = train_head(cell, draws, cell.activation, cell.lam)
+    path = train_online(cell, draws, cell.lam, cell.activation)
     return {
         **on("repeat", arrived=outcomes(path)["oracle"].values),
         **on("run step", kappa=path["kappa"].values[:24], nu=path["nu"].values[:24]),
@@ -207,22 +206,6 @@ def excess_bands(
         bands, title, note, x="step", y="excess risk", log="y", legend={"head": None}, width=width
     )
     return figure.band("step", "low", "high", color=color).lines("step", "mean", color=color)
-
-
-def train_head(cell: Setting, draws: Draws, activation: str, lam: float) -> xr.Dataset:
-    """Online descent of a head from starts uniform on the sphere."""
-    task = task_of(cell)
-    return descend_online(
-        task,
-        sphere_start(task, draws("start"), cell.repeats),
-        batch_size=cell.batch_size,
-        lam=lam,
-        step_size=cell.step_size,
-        steps=cell.steps,
-        seed=draws.integer("batches"),
-        record_every=max(1, cell.steps // 40),
-        activation=activation,
-    )
 
 
 @single_location.claim(
@@ -260,11 +243,11 @@ def trained_heads(cell: Setting, draws: Draws) -> Values:
         "identity": linear_attention(task)[0],
         "erf": task.best_lam(),
     }
-    runs = {name: train_head(cell, draws, name, lam) for name, lam in sharpness.items()}
+    runs = {name: train_online(cell, draws, lam, name) for name, lam in sharpness.items()}
     paths = [run["risk"] - task.noise**2 for run in runs.values()]
     others = np.stack([path.values[:, -1] for path in paths[1:]])
     lower, error = excess_and_error(cell, draws, runs["softmax"], cell.lam, others)
-    hot = train_head(cell, draws, "softmax", 0.02)
+    hot = train_online(cell, draws, 0.02, "softmax")
     averaging, averaging_error = excess_and_error(cell, draws, hot, 0.02, others)
     return {
         "lower": lower,

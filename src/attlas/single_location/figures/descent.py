@@ -198,39 +198,3 @@ def schedule_comparison(evidence: xr.Dataset) -> Any:
         "Two schedules from the same starts",
         f"{runs:,} starts; lines: two standard errors",
     )
-
-
-def law_quantiles(evidence: xr.Dataset) -> Any:
-    levels = np.linspace(0.01, 0.99, 50)
-    both = (
-        evidence[["sample_a", "sample_b", "without_complement"]]
-        .isel(cell=-1)
-        .quantile(levels, "draw")
-    )
-    names = {"sample_a": "five overlaps", "without_complement": "without the complement"}
-    frame = both.to_dataframe().reset_index().rename(columns=names)
-    long = frame.melt(["statistic", "sample_b"], list(names.values()), "simulation")
-    line = alt.Chart().mark_line(color=THEORY, strokeWidth=1).encode(x="sample_b:Q", y="sample_b:Q")
-    dots = (
-        alt.Chart()
-        .mark_point(filled=True, size=12)
-        .encode(
-            x=alt.X("sample_b:Q", title="quantile, vectors", axis=alt.Axis(tickCount=4)),
-            y=alt.Y("value:Q", title="quantile, simulation", axis=alt.Axis(tickCount=4)),
-            color=colour("simulation:N", None),
-        )
-    )
-    columns = ["statistic", "sample_b", "simulation", "value"]
-    panels = alt.layer(line, dots, data=long[columns].round(5)).properties(width=150, height=120)
-    one = evidence.isel(cell=-1)
-    return finish(
-        panels.facet(facet=alt.Facet("statistic:N", title=None), columns=4).resolve_scale(
-            x="independent", y="independent"
-        ),
-        "Online descent on vectors and on five overlaps",
-        f"quantiles from 1 % to 99 % after {int(one['steps'])} steps, d = {int(one['dim'])}, batches of {int(one['batch_size'])}",
-    )
-
-
-def online_risk_agreement(evidence: xr.Dataset) -> Any:
-    return agreement(evidence, "Closed-form risk along online runs", "step", "step", "risk")
