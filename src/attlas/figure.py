@@ -292,7 +292,7 @@ class Figure:
         panel = alt.layer(*made, data=shared).properties(width=self.width, height=self.height)
         header = alt.Facet("panel:N", title=self.facets["title"], sort=None)
         chart = panel.facet(facet=header, columns=self.facets["columns"])
-        free = dict.fromkeys(self.facets["independent"], "independent")
+        free: dict[str, Any] = dict.fromkeys(self.facets["independent"], "independent")
         return chart.resolve_scale(**free) if free else chart
 
     def _shared_table(self, made: list[Any]) -> pd.DataFrame:

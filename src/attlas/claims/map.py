@@ -197,13 +197,13 @@ def _scales(
 
 def _check_parts(where: str, parts: Mapping[str, Any]) -> None:
     """The mistakes that are easily made in a claim file, each in one sentence."""
-    for name in ("reference", "statement", "words"):
-        if not (isinstance(parts[name], str) and parts[name].strip()):
-            raise InputError(f"{where} has no {name}: say {name}='...'")
     unknown = [name for name in parts if name not in Claim.__dataclass_fields__]
     if unknown:
         close = near(unknown[0], Claim.__dataclass_fields__)
         raise InputError(f"{where}: there is no argument {unknown[0]!r}.{close}")
+    for name in ("reference", "statement", "words"):
+        if not (isinstance(parts[name], str) and parts[name].strip()):
+            raise InputError(f"{where} has no {name}: say {name}='...'")
     kinds: tuple[tuple[str, type], ...] = (("rule", Rule), ("control", Control))
     for name, kind in kinds:
         given = parts[name]
