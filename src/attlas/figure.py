@@ -88,7 +88,8 @@ class Figure:
         """A dot for each value of `y`.
 
         Arguments:
-            x, y: variables; `y` may be a dict from variables to what the legend calls them.
+            x, y: variables, or labels with braces as categories; `y` may be a dict from variables to
+                what the legend calls them.
             channels: `color`, `shape`, `dash`, `detail` and `order` are variables or labels with
                 braces; `error` is a variable of standard errors, drawn two to each side;
                 `theory=True` draws in ink and dashes, `theory="solid"` in ink; `data` is other data
@@ -318,6 +319,7 @@ class Figure:
         error = "error" if error is True else error
         names = [x, *(y if isinstance(y, Mapping) else [y]), *([error] if error else [])]
         frame = self._frame(channels, names)
+        x, y = _column(x), y if isinstance(y, Mapping) else _column(y)
         column = y if isinstance(y, str) else VALUE
         if isinstance(y, Mapping):
             kept = [name for name in frame if name not in y or name == x]
@@ -354,11 +356,11 @@ class Figure:
         data = channels.get("data")
         data = self.data if data is None else data
         given = [channels.get(c) for c in ("color", "dash", "shape", "detail", "order")]
-        wanted = [str(name) for name in given if name and name != SERIES]
+        wanted = [*names, *(str(name) for name in given if name and name != SERIES)]
         if self.facet_column:
             wanted.append(self.facet_column)
         labels = [name for name in wanted if "{" in name]
-        plain = list(dict.fromkeys([*names, *(name for name in wanted if "{" not in name)]))
+        plain = list(dict.fromkeys(name for name in wanted if "{" not in name))
         whole = data if isinstance(data, pd.DataFrame) else _table(data, plain)
         missing = [name for name in plain if name not in whole]
         if missing:
@@ -378,6 +380,7 @@ class Figure:
     ) -> dict[str, Any]:
         import altair as alt
 
+        x, y = _column(x), _column(y)
         encoding: dict[str, Any] = {"x": self._axis("x", frame, x), "y": self._axis("y", frame, y)}
         shown = [name for name in (x, y, channels.get("error")) if isinstance(name, str)]
         kinds = {"color": alt.Color, "dash": alt.StrokeDash, "shape": alt.Shape}
