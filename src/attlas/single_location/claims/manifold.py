@@ -141,7 +141,7 @@ def corner_rates(task: SingleLocation, lam: float, kappa: float, nu: float) -> l
 )
 def manifold_basins(cell: Setting, draws: Draws) -> Values:
     task, side = task_of(cell), cell.side
-    # Jittered, so that no start lies on a symmetry line; inside the square, whose edges are invariant.
+    # Jittered, so that no start lies on a symmetry line; inside the edges, which are invariant.
     jitter = draws.stream("grid").random((2, side, side))
     lattice = np.stack(np.meshgrid(np.arange(side), np.arange(side), indexing="ij"))
     kappa, nu = (0.98 * (2 * (lattice + jitter) / side - 1)).reshape(2, -1)
@@ -245,8 +245,8 @@ def stable_curve(task: SingleLocation, lam: float) -> tuple[np.ndarray, np.ndarr
     origin="ours",
     source="attlas",
     statement=r"Near the manifold $x = (\theta, \eta, \rho)$ obeys $\dot x = -(BH + K)x$ with the"
-    r" metric $B$, the Hessian $H$ of the risk and the drift $K$ of the flow along the manifold, all"
-    r" in closed form at every $(\kappa, \nu)$.",
+    r" metric $B$, the Hessian $H$ of the risk and the drift $K$ of the flow along the manifold,"
+    r" all in closed form at every $(\kappa, \nu)$.",
     words="Whether a small step off the manifold grows or dies is the spectrum of a three by three"
     " matrix.",
     quick=paper_task(lam=(0.05, 0.1, 0.2, 0.5, 0.9, 1.0, 2.0)),

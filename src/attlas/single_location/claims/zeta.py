@@ -15,10 +15,6 @@ from attlas.single_location.claims import single_location
 from attlas.single_location.claims.shared import SAMPLES
 
 SPREADS = (0.1, 0.5, 1.0, 2.0)
-ARGUMENTS = (
-    Hypothesis("spread > 0", lambda s: s.spread > 0, defining=True),
-    Hypothesis("reach > 0", lambda s: s.reach > 0, defining=True),
-)
 
 
 @single_location.claim(
@@ -30,7 +26,6 @@ ARGUMENTS = (
     r" with $G \sim N(0,1)$ and Owen's $T$.",
     words="The mean square of a smoothed error function has a closed form.",
     hypotheses=(
-        *ARGUMENTS,
         SAMPLES,
         Hypothesis(
             "reach <= 2: beyond it plain sampling does not see the rare events that are left",
@@ -100,7 +95,6 @@ def zeta_points(cell: Setting, key: Array) -> Float[np.ndarray, " point"]:
     source="attlas",
     statement=r"$\zeta_s(t, s) = s\,\zeta_{tt}(t, s)$, differentiating jointly in both arguments.",
     words="Smoothing by a Gaussian is diffusion, so one derivative of zeta gives the other.",
-    hypotheses=ARGUMENTS,
     quick=Setting(spread=SPREADS, reach=4.0, points=64),
     cells=together("spread"),
     budget="points",
