@@ -196,7 +196,7 @@ class Figure:
         def layer() -> "alt.Chart":
             panels = ["panel"] if self.facet_column else []
             frame = self._frame({}, [x, y])
-            ends = frame.groupby(panels)[x] if panels else frame[x]
+            ends = frame.groupby(panels, sort=False)[x] if panels else frame[x]
             span = pd.DataFrame(ends.agg(["min", "max"])).reset_index()
             if panels:
                 span = span.melt(panels, ["min", "max"], value_name=x)
