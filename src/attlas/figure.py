@@ -88,7 +88,8 @@ class Figure:
         """A dot for each value of `y`.
 
         Arguments:
-            x, y: variables; `y` may be a dict from variables to what the legend calls them.
+            x, y: variables, or labels with braces as categories; `y` may be a dict from variables to
+                what the legend calls them.
             channels: `color`, `shape`, `dash`, `detail` and `order` are variables or labels with
                 braces; `error` is a variable of standard errors, drawn two to each side;
                 `theory=True` draws in ink and dashes, `theory="solid"` in ink; `data` is other data
@@ -195,7 +196,7 @@ class Figure:
         def layer() -> "alt.Chart":
             panels = ["panel"] if self.facet_column else []
             frame = self._frame({}, [x, y])
-            ends = frame.groupby(panels)[x] if panels else frame[x]
+            ends = frame.groupby(panels, sort=False)[x] if panels else frame[x]
             span = pd.DataFrame(ends.agg(["min", "max"])).reset_index()
             if panels:
                 span = span.melt(panels, ["min", "max"], value_name=x)
@@ -290,7 +291,8 @@ class Figure:
         assert self.facets is not None
         shared = self._shared_table(made)
         panel = alt.layer(*made, data=shared).properties(width=self.width, height=self.height)
-        header = alt.Facet("panel:N", title=self.facets["title"], sort=None)
+        order = list(dict.fromkeys(shared["panel"]))  # Vega sorts facets by name otherwise
+        header = alt.Facet("panel:N", title=self.facets["title"], sort=order)
         chart = panel.facet(facet=header, columns=self.facets["columns"])
         free: dict[str, Any] = dict.fromkeys(self.facets["independent"], "independent")
         return chart.resolve_scale(**free) if free else chart
@@ -318,6 +320,7 @@ class Figure:
         error = "error" if error is True else error
         names = [x, *(y if isinstance(y, Mapping) else [y]), *([error] if error else [])]
         frame = self._frame(channels, names)
+        x, y = _column(x), y if isinstance(y, Mapping) else _column(y)
         column = y if isinstance(y, str) else VALUE
         if isinstance(y, Mapping):
             kept = [name for name in frame if name not in y or name == x]
@@ -354,11 +357,11 @@ class Figure:
         data = channels.get("data")
         data = self.data if data is None else data
         given = [channels.get(c) for c in ("color", "dash", "shape", "detail", "order")]
-        wanted = [str(name) for name in given if name and name != SERIES]
+        wanted = [*names, *(str(name) for name in given if name and name != SERIES)]
         if self.facet_column:
             wanted.append(self.facet_column)
         labels = [name for name in wanted if "{" in name]
-        plain = list(dict.fromkeys([*names, *(name for name in wanted if "{" not in name)]))
+        plain = list(dict.fromkeys(name for name in wanted if "{" not in name))
         whole = data if isinstance(data, pd.DataFrame) else _table(data, plain)
         missing = [name for name in plain if name not in whole]
         if missing:
@@ -378,6 +381,7 @@ class Figure:
     ) -> dict[str, Any]:
         import altair as alt
 
+        x, y = _column(x), _column(y)
         encoding: dict[str, Any] = {"x": self._axis("x", frame, x), "y": self._axis("y", frame, y)}
         shown = [name for name in (x, y, channels.get("error")) if isinstance(name, str)]
         kinds = {"color": alt.Color, "dash": alt.StrokeDash, "shape": alt.Shape}

@@ -45,6 +45,11 @@ STABLE = (
 )
 
 
+def paper_task(**changes: Any) -> Setting:
+    """The paper's task of ten tokens in 400 dimensions, with further and other parameters."""
+    return Setting(**{"dim": 400, "length": 10, "gamma": ROOT_HALF, "noise": 0.0, **changes})
+
+
 def task_of(cell: Setting, key: Array | None = None) -> SingleLocation:
     """The task of a cell; where it has a `ratio`, each place is that many times as likely as the one before."""
     prior = None

@@ -8,63 +8,15 @@ import pandas as pd
 import xarray as xr
 
 from attlas.drawing import (
-    HEIGHT,
     PALETTE,
     THEORY,
     WIDTH,
     agreement,
     colour,
     finish,
-    greek,
     log_floor,
     rule_at,
-    table,
 )
-
-
-def path_agreement(evidence: xr.Dataset) -> Any:
-    first = table(
-        greek(evidence, "overlap")[["predicted", "measured"]].isel(repeat=0),
-        "predicted",
-        "measured",
-    )
-    base = alt.Chart(first)
-    x, hue = alt.X("step:Q", title="step"), colour("overlap:N", "overlap")
-    lines = base.mark_line().encode(x=x, y=alt.Y("predicted:Q", title="overlap"), color=hue)
-    dots = base.mark_point(filled=True, size=16).encode(x=x, y="measured:Q", color=hue)
-    panels = (
-        (lines + dots)
-        .properties(width=220, height=180)
-        .facet(facet=alt.Facet("dim:N", title="d"), columns=2)
-    )
-    return finish(
-        panels,
-        "Descent in d dimensions and on five overlaps",
-        "lines: five overlaps; points: vectors; one start each",
-    )
-
-
-def distance_curves(evidence: xr.Dataset) -> Any:
-    largest = evidence["measured"].max("repeat")
-    frame = log_floor(largest, 1e-20).to_dataset(name="distance").to_dataframe().reset_index()
-    chart = (
-        alt.Chart(frame)
-        .mark_line(point=alt.OverlayMarkDef(size=14))
-        .encode(
-            x=alt.X("step:Q", title="step"),
-            y=alt.Y(
-                "distance:Q",
-                title="largest distance to the manifold",
-                scale=alt.Scale(type="log", domain=[1e-20, 10]),
-                axis=alt.Axis(format=".0e", values=[1e-20, 1e-16, 1e-12, 1e-8, 1e-4, 1]),
-            ),
-            color=colour("dim:N", "d"),
-            strokeDash=alt.StrokeDash("route:N", title="route"),
-        )
-    )
-    chart = (chart + rule_at(1e-12, "what the rule allows")).properties(width=WIDTH, height=HEIGHT)
-    return finish(chart, "Starts on the manifold stay on it", "exact zeros are drawn at 10⁻²⁰")
-
 
 LEVELS = {"oracle_level": "oracle", "swapped_level": "swapped", "origin_level": "origin"}
 
@@ -198,39 +150,3 @@ def schedule_comparison(evidence: xr.Dataset) -> Any:
         "Two schedules from the same starts",
         f"{runs:,} starts; lines: two standard errors",
     )
-
-
-def law_quantiles(evidence: xr.Dataset) -> Any:
-    levels = np.linspace(0.01, 0.99, 50)
-    both = (
-        evidence[["sample_a", "sample_b", "without_complement"]]
-        .isel(cell=-1)
-        .quantile(levels, "draw")
-    )
-    names = {"sample_a": "five overlaps", "without_complement": "without the complement"}
-    frame = both.to_dataframe().reset_index().rename(columns=names)
-    long = frame.melt(["statistic", "sample_b"], list(names.values()), "simulation")
-    line = alt.Chart().mark_line(color=THEORY, strokeWidth=1).encode(x="sample_b:Q", y="sample_b:Q")
-    dots = (
-        alt.Chart()
-        .mark_point(filled=True, size=12)
-        .encode(
-            x=alt.X("sample_b:Q", title="quantile, vectors", axis=alt.Axis(tickCount=4)),
-            y=alt.Y("value:Q", title="quantile, simulation", axis=alt.Axis(tickCount=4)),
-            color=colour("simulation:N", None),
-        )
-    )
-    columns = ["statistic", "sample_b", "simulation", "value"]
-    panels = alt.layer(line, dots, data=long[columns].round(5)).properties(width=150, height=120)
-    one = evidence.isel(cell=-1)
-    return finish(
-        panels.facet(facet=alt.Facet("statistic:N", title=None), columns=4).resolve_scale(
-            x="independent", y="independent"
-        ),
-        "Online descent on vectors and on five overlaps",
-        f"quantiles from 1 % to 99 % after {int(one['steps'])} steps, d = {int(one['dim'])}, batches of {int(one['batch_size'])}",
-    )
-
-
-def online_risk_agreement(evidence: xr.Dataset) -> Any:
-    return agreement(evidence, "Closed-form risk along online runs", "step", "step", "risk")

@@ -21,87 +21,6 @@ from attlas.drawing import (
 )
 
 
-def fixed_point_rates(evidence: xr.Dataset) -> Any:
-    rates = evidence.sel(quantity=["slow rate", "fast rate"])
-    frame = table(rates, "predicted", "measured")
-    frame["setting"] = [f"λ={r.lam:g}, d={r.dim}" for r in frame.itertuples()]
-    base = alt.Chart(frame)
-    x = alt.X("place:N", title="fixed point (κ, ν)", axis=alt.Axis(labelAngle=0))
-    y = alt.Y("predicted:Q", title="rate of the flow", scale=alt.Scale(type="symlog", constant=0.1))
-    closed = base.mark_tick(thickness=2, size=36, color=THEORY).encode(x=x, y=y)
-    found = base.mark_point(filled=True, size=30).encode(
-        x=x, y="measured:Q", color=colour("setting:N", "setting")
-    )
-    chart = (closed + found + rule_at(0)).properties(width=WIDTH, height=HEIGHT)
-    return finish(
-        chart,
-        "Fixed points on the manifold",
-        "ticks: closed form; points: automatic differentiation; below 0 attracts",
-    )
-
-
-def phase_portrait(evidence: xr.Dataset) -> Any:
-    """The paper's Figure 5: field, fixed points by type, the stable curve of the saddle, the basins."""
-    one = evidence.isel(cell=0)
-    frame = (
-        one[["kappa", "nu", "velocity_kappa", "velocity_nu", "ends_up", "arrived"]]
-        .to_dataframe()
-        .reset_index()
-    )
-    frame["basin"] = np.where(frame["ends_up"], "(1, 1)", "(−1, −1)")
-    few = frame.iloc[:: max(1, len(frame) // 250)].copy()
-    speed = np.hypot(few["velocity_kappa"], few["velocity_nu"])
-    few["angle"] = np.degrees(np.arctan2(few["velocity_kappa"], few["velocity_nu"]))
-    few["speed"] = speed
-    few = few[["kappa", "nu", "angle", "speed"]].round(4)
-    square = alt.Scale(domain=[-1, 1])
-    x, y = (
-        alt.X("kappa:Q", title="κ = ⟨k, k*⟩", scale=square),
-        alt.Y("nu:Q", title="ν = ⟨v, v*⟩", scale=square),
-    )
-    basins = (
-        alt.Chart(frame.iloc[:: max(1, len(frame) // 500)][["kappa", "nu", "basin"]].round(4))
-        .mark_circle(size=150, opacity=0.25)
-        .encode(x=x, y=y, color=colour("basin:N", "ends at"))
-    )
-    arrows = (
-        alt.Chart(few)
-        .mark_point(shape="wedge", filled=True, color=THEORY)
-        .encode(
-            x=x,
-            y=y,
-            angle=alt.Angle("angle:Q", scale=alt.Scale(domain=[0, 360], range=[0, 360])),
-            size=alt.Size("speed:Q", title="speed", scale=alt.Scale(type="log", range=[30, 260])),
-        )
-    )
-    curve = one[["curve_kappa", "curve_nu"]].to_dataframe().reset_index()
-    line = (
-        alt.Chart(curve)
-        .mark_line(color=THEORY, strokeWidth=2)
-        .encode(x="curve_kappa:Q", y="curve_nu:Q", order="curve_kappa:Q")
-    )
-    points = pd.DataFrame(
-        {
-            "kappa": [0, 1, -1, 1, -1],
-            "nu": [0, 1, -1, -1, 1],
-            "type": ["saddle", "minimum", "minimum", "maximum", "maximum"],
-        }
-    )
-    marks = (
-        alt.Chart(points)
-        .mark_point(filled=True, size=160, stroke="white")
-        .encode(
-            x=x, y=y, shape=alt.Shape("type:N", title="fixed point"), color=alt.value(PALETTE[2])
-        )
-    )
-    chart = (basins + arrows + line + marks).properties(width=420, height=420)
-    return finish(
-        chart,
-        "The flow on the manifold",
-        "line: the stable curve of the saddle, which separates the basins",
-    )
-
-
 def _curves(
     frame: pd.DataFrame, x: str, y: str, by: str, titles: tuple[str, str, str], log: bool = True
 ) -> alt.Chart:
@@ -114,42 +33,6 @@ def _curves(
             y=alt.Y(f"{y}:Q", title=titles[1]),
             color=colour(f"{by}:N", titles[2]),
         )
-    )
-
-
-def transverse_spectrum(evidence: xr.Dataset) -> Any:
-    frame = table(evidence.isel(row=0), "rate")
-    chart = _curves(
-        frame, "lam", "rate", "place", ("λ", "slowest decay off the manifold", "(κ, ν)")
-    )
-    return finish(
-        (chart + rule_at(0, "below this the manifold repels")).properties(
-            width=WIDTH, height=HEIGHT
-        ),
-        "Stability across the manifold",
-    )
-
-
-def critical_sharpness(evidence: xr.Dataset) -> Any:
-    frame = table(evidence, "predicted", "measured")
-    frame["task"] = [f"d={r.dim}, L={r.length}, γ={r.gamma:.2g}" for r in frame.itertuples()]
-    base = alt.Chart(frame)
-    y = alt.Y("task:N", title=None, sort=None)
-    closed = base.mark_tick(thickness=2, size=18, color=THEORY).encode(
-        x=alt.X("predicted:Q", title="critical λ", scale=alt.Scale(zero=False)), y=y
-    )
-    found = base.mark_point(filled=True, size=45).encode(
-        x="measured:Q", y=y, color=alt.value(PALETTE[0])
-    )
-    limit = (
-        alt.Chart(alt.Data(values=[{"x": 3**0.5 / 2}]))
-        .mark_rule(strokeDash=[5, 4], color=THEORY)
-        .encode(x="x:Q")
-    )
-    return finish(
-        (closed + found + limit).properties(width=WIDTH, height=200),
-        "Where the oracle stops to attract",
-        "ticks: formula; points: zero of the smallest eigenvalue; dashed: √3/2",
     )
 
 
@@ -200,65 +83,6 @@ def swapped_risks(evidence: xr.Dataset) -> Any:
         (lines + dots).properties(width=WIDTH, height=HEIGHT),
         "Oracle and swapped solution",
         "bars: where the claim compares them",
-    )
-
-
-def corner_rates(evidence: xr.Dataset) -> Any:
-    frame = table(evidence, "predicted", "measured")
-    x = alt.X("lam:Q", title="λ", scale=alt.Scale(type="log"), axis=alt.Axis(format="~g"))
-    y = alt.Y(
-        "predicted:Q",
-        title="rate of 1 − κ",
-        scale=alt.Scale(type="log"),
-        axis=alt.Axis(format=".0e"),
-    )
-    base = alt.Chart(frame)
-    chart = base.mark_line(color=THEORY).encode(x=x, y=y) + base.mark_point(
-        filled=True, size=45, color=PALETTE[0]
-    ).encode(x=x, y="measured:Q")
-    return finish(
-        chart.properties(width=WIDTH, height=HEIGHT),
-        "The last stretch slows down",
-        "line: closed form; points: quadrature of the definition",
-    )
-
-
-def flips(evidence: xr.Dataset) -> Any:
-    frame = evidence["rho_path"].isel(cell=0).to_dataframe().reset_index()
-    chart = (
-        alt.Chart(frame)
-        .mark_line(point=alt.OverlayMarkDef(size=14))
-        .encode(
-            x=alt.X("step:Q", title="step", scale=alt.Scale(zero=False)),
-            y=alt.Y("rho_path:Q", title="ρ = ⟨k, v⟩"),
-            color=colour("run:N", "run"),
-        )
-    )
-    return finish(
-        chart.properties(width=WIDTH, height=HEIGHT),
-        "Two states in turn",
-        "the last sixty steps of four runs; on the manifold ρ = 0",
-    )
-
-
-def flow_limit(evidence: xr.Dataset) -> Any:
-    frame = table(evidence, "x", "measured")
-    frame["first order"] = frame["measured"].iloc[-1] * frame["x"] / frame["x"].iloc[-1]
-    x = alt.X("x:Q", title="step size α", scale=alt.Scale(type="log"), axis=alt.Axis(format=".0e"))
-    y = alt.Y(
-        "first order:Q",
-        title="distance to the flow",
-        scale=alt.Scale(type="log"),
-        axis=alt.Axis(format=".0e"),
-    )
-    base = alt.Chart(frame)
-    chart = base.mark_line(color=THEORY, strokeDash=[5, 4]).encode(x=x, y=y) + base.mark_point(
-        filled=True, size=45, color=PALETTE[0]
-    ).encode(x=x, y="measured:Q")
-    return finish(
-        chart.properties(width=WIDTH, height=HEIGHT),
-        "Descent follows the flow",
-        "dashed: proportional to α",
     )
 
 
