@@ -10,7 +10,6 @@ import xarray as xr
 from attlas.drawing import (
     PALETTE,
     THEORY,
-    WIDTH,
     agreement,
     colour,
     finish,
@@ -124,31 +123,6 @@ def run_panels(evidence: xr.Dataset, level: float = 0.9, told: str = "oracle: bo
         chart,
         "Online descent" if "test_risk" in one else "Descent of the population risk",
         f"mean and 95 % band of {runs} runs, {int(one['arrived'].sum())} of which do what is claimed, and paths of {one.sizes['run']}; thin lines and crosses: theory",
-    )
-
-
-def schedule_comparison(evidence: xr.Dataset) -> Any:
-    one = evidence.isel(cell=0)
-    share, runs = one["failed"].mean("repeat"), one.sizes["repeat"]
-    frame = share.to_dataframe("share").reset_index()
-    spread = 2 * np.sqrt(frame["share"] * (1 - frame["share"]) / runs)
-    frame["low"], frame["high"] = (frame["share"] - spread).clip(lower=0), frame["share"] + spread
-    base = alt.Chart(frame)
-    y = alt.Y("schedule:N", title=None)
-    bars = base.mark_bar(size=22).encode(
-        x=alt.X(
-            "share:Q",
-            title="share of starts that take the swapped branch",
-            axis=alt.Axis(format="%"),
-        ),
-        y=y,
-        color=colour("schedule:N", None, legend=None),
-    )
-    whiskers = base.mark_rule(color=THEORY).encode(x="low:Q", x2="high:Q", y=y)
-    return finish(
-        (bars + whiskers).properties(width=WIDTH, height=110),
-        "Two schedules from the same starts",
-        f"{runs:,} starts; lines: two standard errors",
     )
 
 
