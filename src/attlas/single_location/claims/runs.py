@@ -106,7 +106,7 @@ def runs_from_the_manifold(evidence: xr.Dataset) -> Panels:
     return run_panels(evidence, level=0.95)
 
 
-def population_run(cell: Setting, draws: Draws) -> tuple[xr.Dataset, xr.Dataset]:
+def population_run(cell: Setting, draws: Draws) -> tuple[xr.Dataset, Values]:
     """The run of a cell: its last states with their outcomes, and its panels."""
     task, lam = task_of(cell), schedule_of(cell)
     path = descend(
@@ -119,7 +119,7 @@ def population_run(cell: Setting, draws: Draws) -> tuple[xr.Dataset, xr.Dataset]
         penalty=cell.get("penalty", 0.0),
     )
     last = path.isel(step=-1, drop=True)
-    return xr.merge([last, outcomes(path)]), panels(path, task, lam)
+    return xr.merge([last, outcomes(path)]), panels(path, task, lam).data_vars
 
 
 def schedule_of(cell: Setting) -> Schedule:
@@ -402,7 +402,7 @@ def recommended_schedule(cell: Setting, draws: Draws) -> Values:
     task = task_of(cell)
     start = sphere_start(task, draws("start"), cell.repeats)
 
-    def failures(lam: Schedule, step_size: float, steps: int) -> np.ndarray:
+    def failures(lam: Any, step_size: float, steps: int) -> np.ndarray:
         path = descend(task, start, lam=lam, step_size=step_size, steps=steps, record_every=steps)
         return np.asarray(abs(path["eta"]) > abs(path["nu"]), float)[:, -1]
 
