@@ -59,6 +59,12 @@ def task_of(cell: Setting, key: Array | None = None) -> SingleLocation:
     return SingleLocation(cell.dim, cell.length, cell.gamma, cell.noise, key, prior)
 
 
+def step_options(cell: Setting, records: int = 1) -> dict[str, Any]:
+    """How `descend` walks in a cell, with so many records of the path beside its start."""
+    every = max(1, cell.steps // records)
+    return dict(lam=cell.lam, step_size=cell.step_size, steps=cell.steps, record_every=every)
+
+
 def stream_of(seed: int, id: str, purpose: str) -> int:
     """The seed of a NumPy stream, from the key of this purpose."""
     return int(jax.random.key_data(key_for(seed, id, purpose))[0]) >> 1
