@@ -8,6 +8,7 @@ from attlas.gaussian import stream
 
 PAPER = "edelman2022"
 FIGURES = "attlas.sparse_variables.figures"
+LENGTH = "length T"
 
 TOKENS = Hypothesis("length >= 2", lambda s: s.length >= 2, defining=True)
 SEARCH = Hypothesis("starts >= 2", lambda s: s.starts >= 2, defining=True)
