@@ -302,7 +302,8 @@ class Figure:
         assert self.facets is not None
         shared = self._shared_table(made)
         panel = alt.layer(*made, data=shared).properties(width=self.width, height=self.height)
-        header = alt.Facet("panel:N", title=self.facets["title"], sort=None)
+        order = list(dict.fromkeys(shared["panel"]))
+        header = alt.Facet("panel:N", title=self.facets["title"], sort=order)
         chart = panel.facet(facet=header, columns=self.facets["columns"])
         free = dict.fromkeys(self.facets["independent"], "independent")
         return chart.resolve_scale(**free) if free else chart
