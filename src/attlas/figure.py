@@ -331,14 +331,14 @@ class Figure:
         error = "error" if error is True else error
         names = [x, *(y if isinstance(y, Mapping) else [y]), *([error] if error else [])]
         frame = self._frame(channels, names)
-        column = y if isinstance(y, str) else VALUE
+        column = _column(y) if isinstance(y, str) else VALUE
         if isinstance(y, Mapping):
             kept = [name for name in frame if name not in y or name == x]
             frame = frame.melt(kept, list(y), SERIES, VALUE)
             frame[SERIES] = frame[SERIES].map(dict(y))
             free = "dash" if channels.get("color") else "color"
             channels = {free: SERIES, **channels}
-        frame = frame.dropna(subset=[column])
+        frame = frame.dropna(subset=[_column(x), column])
         encoding = self._encoding(frame, x, column, channels)
         base = _chart(frame)
         made = getattr(base, f"mark_{mark}")(**_style(channels), **options).encode(**encoding)

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
-from attlas.drawing import HEIGHT, PALETTE, THEORY, WIDTH, colour, finish, rule_at, table
+from attlas.drawing import HEIGHT, THEORY, WIDTH, colour, finish, rule_at, table
 
 SHOWN = 10
 """Runs that are drawn, as many as in the paper; all are counted."""
