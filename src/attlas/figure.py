@@ -305,7 +305,7 @@ class Figure:
         order = list(dict.fromkeys(shared["panel"]))
         header = alt.Facet("panel:N", title=self.facets["title"], sort=order)
         chart = panel.facet(facet=header, columns=self.facets["columns"])
-        free = dict.fromkeys(self.facets["independent"], "independent")
+        free: dict[str, Any] = dict.fromkeys(self.facets["independent"], "independent")
         return chart.resolve_scale(**free) if free else chart
 
     def _shared_table(self, made: list[Any]) -> pd.DataFrame:
