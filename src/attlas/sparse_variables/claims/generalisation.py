@@ -166,7 +166,7 @@ def falsifying_zeros(cell: Setting, draws: Draws) -> Values:
         [cell.samples],
         cell.repeats,
         support=cell.support,
-        validation=LOOK,  # for the figure only
+        validation=VALIDATION_BATCH,  # for the figure only
     )
     models: dict[int, Any] = {}
     train(
