@@ -1,6 +1,7 @@
-"""A claim that costs nothing, loaded from its file by every process of a sweep. It can wait, raise, and kill its process.
+"""A claim that costs nothing, loaded from its file by every process of a sweep.
 
-It has a folder to itself, because the digest of a claim file takes in the modules beside it that are loaded.
+It can wait, raise, and kill its process. It has a folder to itself, because the digest of a claim
+file takes in the modules beside it that are loaded.
 """
 
 import os
@@ -9,44 +10,40 @@ import time
 from pathlib import Path
 
 import numpy as np
-import xarray as xr
 
-from attlas.claims import Control, Hypothesis, Setting, claim, product
-from attlas.statistics import Agreement
+from attlas.claims import Agreement, Control, Hypothesis, Map, Setting, on, product
 
-QUICK = Setting(
-    n=(1, 2, 3),
-    dim=(10,),
-    lam=0.5,
-    repeats=4,
-    word="a",
-    wait=0.0,
-    raises=0.0,
-    kills=0.0,
-    once="",
-    fixed=(1.0, 2.0),
-)
+toy = Map("toy", source="attlas")
 
 
-@claim(
-    "toy/square",
-    source="attlas",
+@toy.claim(
     reference="here",
     statement="$x = x$.",
     words="It is.",
-    quick=QUICK,
-    paper=QUICK.replace(repeats=8),
-    rule=Agreement(),
-    control=Control("off by one", lambda e: e.assign(predicted=e["predicted"] + 1)),
     hypotheses=(
         Hypothesis("n < 1000", lambda s: s.n < 1000, defining=True),
         Hypothesis("lam < 1", lambda s: s.lam < 1),
     ),
+    quick=Setting(
+        n=(1, 2, 3),
+        dim=(10,),
+        lam=0.5,
+        repeats=4,
+        word="a",
+        wait=0.0,
+        raises=0.0,
+        kills=0.0,
+        once="",
+        fixed=(1.0, 2.0),
+    ),
+    paper=dict(repeats=8),
     cells=product("n", "dim"),
     shape=("repeats",),
     batch=4,
+    rule=Agreement(),
+    control=Control("off by one", lambda e: {"predicted": e.predicted + 1}),
 )
-def square(cells, seed):
+def square(cells, draws):
     time.sleep(cells[0].wait * len(cells))
     for cell in cells:
         if cell.once and not Path(cell.once).exists():  # something goes wrong the first time only
@@ -56,21 +53,25 @@ def square(cells, seed):
             raise RuntimeError(f"{cell.n} is too much")
         if cell.n == cell.kills:
             os.kill(os.getpid(), signal.SIGKILL)
-    draws = np.random.default_rng(seed).normal(
-        size=cells[0].repeats
-    )  # cells share their random numbers
+    # Cells share their random numbers.
+    noise = np.random.default_rng(draws.seed).normal(size=cells[0].repeats)
     value = np.array([cell.n * cell.dim + cell.lam for cell in cells])
-    runs = ("cell", "repeat")
-    return xr.Dataset(
-        {
-            "measured": (runs, value[:, None] + draws),
-            "predicted": (runs, value[:, None] + draws),
-            "arrived": (runs, draws > np.array([[cell.lam] for cell in cells])),
-            "count": ("cell", [cell.n for cell in cells]),
-            "letter": ("cell", [cell.word * cell.n for cell in cells]),
-            "lam": ("cell", [cell.lam for cell in cells]),
-            "two": (("cell", "mechanism"), np.stack([value, -value], 1)),
-            "error": 0.0,
-        },
-        coords={"mechanism": ["plus", "minus"], "place": ("repeat", np.arange(cells[0].repeats))},
-    )
+    lam = np.array([cell.lam for cell in cells])
+    return {
+        **on(
+            "cell repeat",
+            measured=value[:, None] + noise,
+            predicted=value[:, None] + noise,
+            arrived=noise > lam[:, None],
+        ),
+        **on(
+            "cell",
+            count=[cell.n for cell in cells],
+            letter=[cell.word * cell.n for cell in cells],
+            lam=lam,
+        ),
+        **on("cell mechanism", two=np.stack([value, -value], 1)),
+        **on("repeat", place=np.arange(len(noise))),
+        "error": 0.0,
+        "mechanism": ["plus", "minus"],
+    }

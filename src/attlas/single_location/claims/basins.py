@@ -82,7 +82,7 @@ def basin_diagram(evidence: xr.Dataset) -> Panels:
         .bars("{lam:g}", "share", color="end")
         .facet("d = {dim}", width=150, height=170)
     )
-    one = evidence.assign(end=end).isel(cell=int(abs(shares[0] - 0.5).argmin()))
+    one = evidence.assign(end=end).isel(cell=int(np.argmin(abs(shares[0] - 0.5).values)))
     eta = np.geomspace(float(one["eta_start"].min()), float(one["eta_start"].max()), 40)
     race = pd.DataFrame({"eta_start": eta, "nu_start": eta ** float(one["race"])})
     starts = (

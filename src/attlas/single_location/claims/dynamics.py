@@ -1,14 +1,18 @@
 """Claims about projected gradient descent: the exact reduction and the invariant manifold."""
 
-from typing import Any
-
 import numpy as np
 import xarray as xr
 
 from attlas.claims import Agreement, Control, Draws, Hypothesis, Setting, Values, on, together
 from attlas.figure import Figure, floored, greek
 from attlas.single_location.claims import single_location
-from attlas.single_location.claims.shared import STABLE, paper_task, random_heads, task_of
+from attlas.single_location.claims.shared import (
+    STABLE,
+    paper_task,
+    random_heads,
+    step_options,
+    task_of,
+)
 from attlas.single_location.descent import descend, descend_vectors
 from attlas.single_location.population import Overlaps
 
@@ -35,7 +39,7 @@ from attlas.single_location.population import Overlaps
 def exact_reduction(cell: Setting, draws: Draws) -> Values:
     task = task_of(cell, draws("stars"))
     k, v = random_heads(draws("start"), cell.repeats, cell.dim)
-    start, options = Overlaps.of(k, v, task), step_options(cell)
+    start, options = Overlaps.of(k, v, task), step_options(cell, 40)
     walked = descend_vectors(task, k, v, **options)
     reduced = descend(task, start, **options)
     faster = descend(task, start, **options | {"step_size": 1.001 * cell.step_size})
@@ -65,17 +69,6 @@ def paths(evidence: xr.Dataset) -> Figure:
         .points("step", "measured", color="overlap", size=16)
         .facet("d = {dim}")
     )
-
-
-def step_options(cell: Setting) -> dict[str, Any]:
-    """How `descend` and `descend_vectors` walk, with forty records."""
-    every = max(1, cell.steps // 40)
-    return {
-        "lam": cell.lam,
-        "step_size": cell.step_size,
-        "steps": cell.steps,
-        "record_every": every,
-    }
 
 
 def stacked_overlaps(path: xr.Dataset) -> np.ndarray:
@@ -118,7 +111,7 @@ def manifold_invariant(cell: Setting, draws: Draws) -> Values:
     k, v = random_heads(draws("start"), cell.repeats, cell.dim)
     k = unit_part_orthogonal(k, task.v_star)
     v = unit_part_orthogonal(v, task.k_star, unit_part_orthogonal(k, task.k_star))
-    options = step_options(cell)
+    options = step_options(cell, 40)
     walked = descend_vectors(task, k, v, **options, direction=cell.direction)
     zero = np.zeros(cell.repeats)
     start = Overlaps.of(k, v, task)._replace(theta=zero, eta=zero, rho=zero)

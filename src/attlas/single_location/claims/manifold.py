@@ -20,7 +20,7 @@ from attlas.claims import (
 )
 from attlas.figure import Figure
 from attlas.single_location.claims import single_location
-from attlas.single_location.claims.shared import ROOT_HALF, paper_task, task_of
+from attlas.single_location.claims.shared import ROOT_HALF, paper_task, step_options, task_of
 from attlas.single_location.descent import descend
 from attlas.single_location.landscape import critical_lam, jacobian, transverse_matrix, velocity
 from attlas.single_location.population import Overlaps, at_points, partials_of_risk
@@ -146,14 +146,7 @@ def manifold_basins(cell: Setting, draws: Draws) -> Values:
     lattice = np.stack(np.meshgrid(np.arange(side), np.arange(side), indexing="ij"))
     kappa, nu = (0.98 * (2 * (lattice + jitter) / side - 1)).reshape(2, -1)
     start = on_manifold(kappa, nu)
-    last = descend(
-        task,
-        start,
-        lam=cell.lam,
-        step_size=cell.step_size,
-        steps=cell.steps,
-        record_every=cell.steps,
-    ).isel(step=-1)
+    last = descend(task, start, **step_options(cell)).isel(step=-1)
     end_kappa, end_nu = last["kappa"].values, last["nu"].values
     at_optimum = (abs(end_kappa) > 0.9) & (abs(end_nu) > 0.9) & (end_kappa * end_nu > 0)
     ends_up = end_nu > 0
@@ -351,13 +344,10 @@ def critical_lambda(cell: Setting, draws: Draws) -> Values:
 
 @critical_lambda.figure
 def critical_sharpness(evidence: xr.Dataset) -> Figure:
-    tasks = [
-        f"d={cell.dim:,}, L={cell.length}, γ={cell.gamma:.2g}"
-        for cell in evidence["predicted"].to_dataframe().itertuples()
-    ]
+    task = "d={dim:,}, L={length}, γ={gamma:.2g}"
     return (
         Figure(
-            evidence.assign(task=("cell", tasks)),
+            evidence,
             "Where the oracle stops attracting",
             "ticks: formula; points: zero of the smallest eigenvalue",
             x="critical λ",
@@ -365,8 +355,8 @@ def critical_sharpness(evidence: xr.Dataset) -> Figure:
             zero="-x",
             height=200,
         )
-        .ticks("predicted", "task", size=18)
-        .points("measured", "task")
+        .ticks("predicted", task, size=18)
+        .points("measured", task)
         .rule(3**0.5 / 2, "√3/2", axis="x")
     )
 

@@ -18,9 +18,8 @@ from attlas.claims import (
     on,
 )
 from attlas.figure import Figure, Panels, floored, row
-from attlas.gaussian import Estimate
 from attlas.single_location.claims import single_location
-from attlas.single_location.claims.shared import STABLE, paper_task, task_of
+from attlas.single_location.claims.shared import STABLE, paper_task, step_options, task_of
 from attlas.single_location.descent import descend, manifold_start, sphere_start
 from attlas.single_location.landscape import corner_rate, critical_lam, stable_step, swapped_point
 from attlas.single_location.population import ORACLE, Overlaps, risk
@@ -53,21 +52,17 @@ ENOUGH = Hypothesis(
 )
 
 
-def run_setting(**changes: Any) -> Setting:
-    """The setting that the paper's runs share, with what distinguishes one."""
-    return paper_task(
-        **{
-            "schedule": "constant",
-            "lam": 0.1,
-            "end": 0.0638,
-            "rate": 1e-4,
-            "step_size": 4e-3,
-            "steps": 20_000,
-            "repeats": 256,
-            "start": "sphere",
-            **changes,
-        }
-    )
+PAPER_RUN = paper_task(
+    schedule="constant",
+    lam=0.1,
+    end=0.0638,
+    rate=1e-4,
+    step_size=4e-3,
+    steps=20_000,
+    repeats=256,
+    start="sphere",
+)
+"""What the paper's runs share."""
 
 
 @single_location.claim(
@@ -86,7 +81,7 @@ def run_setting(**changes: Any) -> Setting:
         *STABLE,
         ENOUGH,
     ),
-    quick=run_setting(start="manifold"),
+    quick=PAPER_RUN.replace(start="manifold"),
     paper=dict(repeats=1000),
     budget="repeats",
     rule=Convergence(share=0.95),
@@ -98,7 +93,7 @@ def run_setting(**changes: Any) -> Setting:
 def manifold_convergence(cell: Setting, draws: Draws) -> Values:
     last, shown = population_run(cell, draws)
     arrived = last["oracle"] & (abs(last["kappa"]) > 0.95) & (abs(last["nu"]) > 0.95)
-    return {**shown, "arrived": arrived}
+    return shown.assign(arrived=arrived)
 
 
 @manifold_convergence.figure
@@ -109,15 +104,9 @@ def runs_from_the_manifold(evidence: xr.Dataset) -> Panels:
 def population_run(cell: Setting, draws: Draws) -> tuple[xr.Dataset, xr.Dataset]:
     """The run of a cell: its last states with their outcomes, and its panels."""
     task, lam = task_of(cell), schedule_of(cell)
-    path = descend(
-        task,
-        STARTS[cell.start](task, draws("start"), cell.repeats),
-        lam=lam,
-        step_size=cell.step_size,
-        steps=cell.steps,
-        record_every=max(1, cell.steps // 60),
-        penalty=cell.get("penalty", 0.0),
-    )
+    start = STARTS[cell.start](task, draws("start"), cell.repeats)
+    options = {**step_options(cell, 60), "lam": lam, "penalty": cell.get("penalty", 0.0)}
+    path = descend(task, start, **options)
     last = path.isel(step=-1, drop=True)
     return xr.merge([last, outcomes(path)]), panels(path, task, lam)
 
@@ -186,47 +175,24 @@ def run_panels(
     top = float(max(one["excess_risk"].sel(band="high").max(), one["origin_level"].max()))
     # A logarithm shows the end of an online run, which is compared with a test batch.
     low = 0.5 * float(one["swapped_level"].min()) if online else 0.0
-    size: dict[str, Any] = {"width": 290, "height": 200, "format": {"x": "~s"}}
-    names = {"curve": None, "solution": None}
-    tested = {"test_risk": "test batch"} if online else {}
     levels = {f"{name}_level": name for name in ("oracle", "swapped", "origin")}
     solutions = one[list(levels)].rename(levels).to_array("solution").to_dataset(name="level")
-    excess = (
-        Figure(
-            bands(one, {"excess_risk": "closed form" if online else "runs", **tested}, low),
-            y="excess risk",
-            log="y" if online else "",
-            domain={"y": (low, 1.2 * top if online else top)},
-            legend=names,
-            **size,
-        )
-        .band("step", "low", "high", color="curve")
-        .lines("step", "mean", color="curve")
-        .lines("step", "level", data=solutions, dash="solution", theory="solid")
-    )
-    aligned = (
-        Figure(
-            bands(one, {"kappa_size": "|κ|", "nu_size": "|ν|"}),
-            y="alignment",
-            domain={"y": (0, 1)},
-            legend=names,
-            **size,
-        )
-        .band("step", "low", "high", color="curve")
-        .lines("step", "mean", color="curve")
-        .rule(level, f"{level_words} {level:g}", under=True)
-    )
+    tested = {"test_risk": "test batch"} if online else {}
+    excess = band_figure(
+        bands(one, {"excess_risk": "closed form" if online else "runs", **tested}, low),
+        "excess risk",
+        (low, 1.2 * top if online else top),
+        log=online,
+    ).lines("step", "level", data=solutions, dash="solution", theory="solid")
+    sizes = {"kappa_size": "|κ|", "nu_size": "|ν|"}
+    aligned = band_figure(bands(one, sizes), "alignment", (0, 1))
+    aligned.rule(level, f"{level_words} {level:g}", under=True)
     least = float(one["distance"].min())
-    distance = (
-        Figure(
-            bands(one, {"distance": "distance"}, FLOOR),
-            y="distance (floor: 10⁻²⁰)" if least < FLOOR else "distance to the manifold",
-            log="y",
-            domain={"y": (max(FLOOR, 0.3 * least), 10)},
-            **size,
-        )
-        .band("step", "low", "high")
-        .lines("step", "mean")
+    distance = band_figure(
+        bands(one, {"distance": "runs"}, FLOOR),
+        "distance (floor: 10⁻²⁰)" if least < FLOOR else "distance to the manifold",
+        (max(FLOOR, 0.3 * least), 10),
+        log=True,
     )
     ends = pd.DataFrame({"kappa_path": [1.0, -1.0], "nu_path": [1.0, -1.0]})
     trajectories = (
@@ -251,6 +217,25 @@ def bands(one: xr.Dataset, names: dict[str, str], least: float = 0.0) -> xr.Data
     return xr.concat(parts, pd.Index(names.values(), name="curve"))
 
 
+def band_figure(
+    curves: xr.Dataset, y: str, domain: tuple[float, float], log: bool = False
+) -> Figure:
+    return (
+        Figure(
+            curves,
+            y=y,
+            log="y" if log else "",
+            domain={"y": domain},
+            format={"x": "~s"},
+            legend={"curve": None, "solution": None},
+            width=290,
+            height=200,
+        )
+        .band("step", "low", "high", color="curve")
+        .lines("step", "mean", color="curve")
+    )
+
+
 @single_location.claim(
     reference="Figure 3a",
     origin="our reading",
@@ -259,7 +244,7 @@ def bands(one: xr.Dataset, names: dict[str, str], least: float = 0.0) -> xr.Data
     words="With a sharpness that shrinks, nearly every random start finds the decisive token; a few"
     " end swapped.",
     hypotheses=RUN,
-    quick=run_setting(schedule="inverse", lam=1.0, steps=90_000),
+    quick=PAPER_RUN.replace(schedule="inverse", lam=1.0, steps=90_000),
     paper=dict(steps=120_000, repeats=1000),
     budget="repeats",
     rule=Convergence(share=0.8),
@@ -271,7 +256,7 @@ def bands(one: xr.Dataset, names: dict[str, str], least: float = 0.0) -> xr.Data
 )
 def schedule_run(cell: Setting, draws: Draws) -> Values:
     last, shown = population_run(cell, draws)
-    return {**shown, "arrived": last["oracle"], "swapped": last["swapped"]}
+    return shown.assign(arrived=last["oracle"])
 
 
 @single_location.claim(
@@ -283,7 +268,7 @@ def schedule_run(cell: Setting, draws: Draws) -> Values:
     words="A soft gate cannot tell key from value: which of two mirror solutions is found is the"
     " toss of a coin.",
     hypotheses=(*RUN, CONSTANT, ENOUGH),
-    quick=run_setting(steps=12_000, repeats=6000),
+    quick=PAPER_RUN.replace(steps=12_000, repeats=6000),
     paper=dict(steps=20_000, repeats=10_000),
     budget="repeats",
     rule=Approximation(margin=0.05, relative=False),
@@ -298,12 +283,10 @@ def small_lambda_coin(cell: Setting, draws: Draws) -> Values:
     shares = np.array([last[name].mean() for name in ENDS])
     # With a share of 0 or 1 the error is that of the least that could have been seen.
     error = np.sqrt(np.maximum(shares * (1 - shares), 1 / cell.repeats) / cell.repeats)
-    return {
-        **shown,
-        **on("outcome", predicted=np.array([0.5, 0.5, 0.0]), measured=Estimate(shares, error)),
-        "outcome": list(ENDS),
-        "arrived": last["oracle"],
-    }
+    return shown.assign(
+        on("outcome", predicted=[0.5, 0.5, 0.0], measured=shares, error=error),
+        arrived=last["oracle"],
+    ).assign_coords(outcome=list(ENDS))
 
 
 @single_location.claim(
@@ -315,7 +298,7 @@ def small_lambda_coin(cell: Setting, draws: Draws) -> Values:
     r" oracle.",
     words="A value that must not look at the average token cannot take the key's place.",
     hypotheses=RUN,
-    quick=run_setting(penalty=5.0),
+    quick=Setting(**PAPER_RUN, penalty=5.0),
     paper=dict(repeats=2000),
     budget="repeats",
     rule=Convergence(share=0.95),
@@ -324,7 +307,7 @@ def small_lambda_coin(cell: Setting, draws: Draws) -> Values:
 )
 def penalty_cure(cell: Setting, draws: Draws) -> Values:
     last, shown = population_run(cell, draws)
-    return {**shown, "arrived": last["oracle"]}
+    return shown.assign(arrived=last["oracle"])
 
 
 @penalty_cure.figure
@@ -346,7 +329,7 @@ def runs_from_the_sphere(evidence: xr.Dataset) -> Panels:
         CONSTANT,
         Hypothesis("lam > lambda_c", lambda s: s.lam > critical_lam(task_of(s))),
     ),
-    quick=run_setting(lam=0.9, step_size=1e-3, steps=40_000, repeats=128),
+    quick=PAPER_RUN.replace(lam=0.9, step_size=1e-3, steps=40_000, repeats=128),
     paper=dict(steps=120_000, repeats=300),
     budget="repeats",
     rule=Convergence(share=0.9),
@@ -357,7 +340,7 @@ def runs_from_the_sphere(evidence: xr.Dataset) -> Panels:
 )
 def large_lambda_stalls(cell: Setting, draws: Draws) -> Values:
     last, shown = population_run(cell, draws)
-    return {**shown, "arrived": abs(last["kappa"]) < 0.5}
+    return shown.assign(arrived=abs(last["kappa"]) < 0.5)
 
 
 @large_lambda_stalls.figure
@@ -402,7 +385,7 @@ def recommended_schedule(cell: Setting, draws: Draws) -> Values:
     task = task_of(cell)
     start = sphere_start(task, draws("start"), cell.repeats)
 
-    def failures(lam: Schedule, step_size: float, steps: int) -> np.ndarray:
+    def failures(lam: Any, step_size: float, steps: int) -> np.ndarray:
         path = descend(task, start, lam=lam, step_size=step_size, steps=steps, record_every=steps)
         return np.asarray(abs(path["eta"]) > abs(path["nu"]), float)[:, -1]
 

@@ -7,7 +7,6 @@ import xarray as xr
 
 from attlas.claims import (
     Agreement,
-    Approximation,
     Control,
     Draws,
     Hypothesis,
@@ -19,9 +18,9 @@ from attlas.claims import (
 )
 from attlas.figure import Figure, agreement, greek
 from attlas.single_location.claims import single_location
-from attlas.single_location.claims.shared import paper_task, task_of
-from attlas.single_location.descent import descend, gaussian_start, sphere_start
-from attlas.single_location.landscape import escape_rates, stability, stable_step, swapped_point
+from attlas.single_location.claims.shared import paper_task, step_options, task_of
+from attlas.single_location.descent import descend, sphere_start
+from attlas.single_location.landscape import stability, stable_step, swapped_point
 from attlas.single_location.population import Overlaps, risk
 from attlas.single_location.task import SingleLocation
 
@@ -65,14 +64,7 @@ def swapped_attractor(cell: Setting, draws: Draws) -> Values:
     task = task_of(cell)
     near_origin = [0.02 * np.asarray(x) for x in sphere_start(task, draws("start"), 1)]
     start = Overlaps(*near_origin)._replace(eta=np.array([0.3]), theta=np.array([0.1]))
-    last = descend(
-        task,
-        start,
-        lam=cell.lam,
-        step_size=cell.step_size,
-        steps=cell.steps,
-        record_every=cell.steps,
-    ).isel(repeat=0, step=-1)
+    last = descend(task, start, **step_options(cell)).isel(repeat=0, step=-1)
     closed = swapped_point(task, cell.lam)
     small = closed._replace(theta=min(1.0, np.sqrt(np.pi) / (2 * cell.lam * task.m)))
     return {
@@ -307,55 +299,3 @@ def paired_shares(a: np.ndarray, b: np.ndarray) -> tuple[float, float, float]:
     """
     gap = np.append(b - a, 1.0)
     return float(a.mean()), float(b.mean()), float(gap.std(ddof=1) / np.sqrt(len(a)))
-
-
-@single_location.claim(
-    reference="failure as the measure of a basin",
-    origin="ours",
-    source="attlas",
-    statement=r"The share of failing starts is the measure of the swapped branch's basin under the"
-    r" Gaussian law of the first overlaps,"
-    r" $\kappa_0, \nu_0, \theta_0, \eta_0, \rho_0 \sim N(0, \frac1d)$ independent, to within"
-    r" $0.025$.",
-    words="How often descent fails is the size of a region in five dimensions, whatever else is in"
-    " the start.",
-    quick=paper_task(lam=(0.5,), time=5.0, repeats=1536),
-    paper=dict(lam=(0.3, 0.5, 1.0), time=15.0, repeats=3000),
-    cells=together("lam"),
-    budget="repeats",
-    rule=Approximation(margin=0.025, relative=False),
-    control=Control("a share larger by 0.05", lambda e: {"predicted": e.predicted + 0.05}),
-    needs=("failure-falls",),
-)
-def basin_measure(cell: Setting, draws: Draws) -> Values:
-    task, key = task_of(cell), draws("start")
-    gaussian = gaussian_start(task, key, cell.repeats)
-    starts = gaussian, sphere_start(task, key, cell.repeats)
-    takes = [takes_swapped(task, start, cell.lam, cell.time) for start in starts]
-    predicted, measured, error = paired_shares(*takes)
-    rates = escape_rates(task, cell.lam)
-    law = (abs(gaussian.nu) < abs(gaussian.eta) ** (rates.oracle / rates.swapped)).mean()
-    return {
-        "predicted": predicted,
-        "measured": measured,
-        "error": error,
-        "leading_order": float(law),
-    }
-
-
-@basin_measure.figure
-def basin_shares(evidence: xr.Dataset) -> Figure:
-    names = {
-        "measured": "starts on the sphere",
-        "predicted": "Gaussian overlaps",
-        "leading_order": "leading order",
-    }
-    return Figure(
-        evidence[list(names)].rename(names).to_array("what").to_dataset(name="share"),
-        "Failure is the measure of a basin",
-        "simulated on the sphere, predicted from Gaussian overlaps; the leading-order law is off",
-        x="share of failing starts",
-        y="",
-        domain={"x": (0, 0.6)},
-        height=150,
-    ).points("share", "what", color="λ = {lam:g}", size=70)
