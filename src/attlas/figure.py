@@ -105,21 +105,32 @@ class Figure:
         """Bars from 0 to each value; lying ones where `x` is the number and `y` the category."""
         return self._marks("bar", x, y, channels)
 
-    def squares(self, x: str, y: str, color: str) -> Self:
-        """A square for each pair of categories or steps, coloured by a number."""
+    def squares(self, x: str, y: str, color: str, *, text: str | None = None) -> Self:
+        """A square for each pair of categories or steps, coloured by a number.
 
-        def layer() -> "alt.Chart":
+        `text` is a variable of words, which are written into the squares.
+        """
+
+        def layer() -> "alt.Chart | alt.LayerChart":
             import altair as alt
 
-            frame = self._frame({}, [x, y, color])
+            names = [x, y, color, *([text] if text else [])]
+            frame = self._frame({}, names, rows=10 * ROWS)
             shade = alt.Color(
                 f"{color}:Q", title=self._legend_title(color), scale=alt.Scale(scheme="viridis")
             )
+            few = alt.Axis(labelOverlap=True, labelAngle=0)
             place = {
-                name: kind(f"{column}:O", title=self.titles[name] or column, sort=None)
+                name: kind(f"{column}:O", title=self.titles[name] or column, sort=None, axis=few)
                 for name, kind, column in (("x", alt.X, x), ("y", alt.Y, y))
             }
-            return _chart(frame).mark_rect().encode(**place, color=shade, tooltip=[x, y, color])
+            made = _chart(frame).mark_rect().encode(**place, color=shade, tooltip=[x, y, color])
+            if not text:
+                return made
+            middle = (frame[color].min() + frame[color].max()) / 2
+            ink = alt.condition(f"datum.{color} > {middle}", alt.value("black"), alt.value("white"))
+            words = _chart(frame).mark_text(fontSize=8)
+            return made + words.encode(**place, text=f"{text}:N", color=ink)
 
         self.layers.append(layer)
         return self
@@ -128,7 +139,7 @@ class Figure:
         """The area between two variables; channels as for `points`."""
 
         def layer() -> "alt.Chart":
-            frame = self._frame(channels, [x, low, high])
+            frame = self._frame(channels, [x, low, high]).dropna(subset=[low, high])
             encoding = self._encoding(frame, x, low, channels)
             encoding["y2"] = f"{high}:Q"
             return _chart(frame).mark_area(opacity=0.25).encode(**encoding)
@@ -140,7 +151,7 @@ class Figure:
         """A stroke from one variable to another at each `x`; channels as for `points`."""
 
         def layer() -> "alt.Chart":
-            frame = self._frame(channels, [x, low, high])
+            frame = self._frame(channels, [x, low, high]).dropna(subset=[low, high])
             encoding = self._encoding(frame, x, low, channels)
             encoding["y2"] = f"{high}:Q"
             mark = _style(channels) | {"strokeWidth": width}
@@ -328,7 +339,7 @@ class Figure:
             frame[SERIES] = frame[SERIES].map(dict(y))
             free = "dash" if channels.get("color") else "color"
             channels = {free: SERIES, **channels}
-        frame = frame.dropna(subset=[column])
+        frame = frame.dropna(subset=[_column(x), column])
         encoding = self._encoding(frame, x, column, channels)
         base = _chart(frame)
         made = getattr(base, f"mark_{mark}")(**_style(channels), **options).encode(**encoding)
@@ -352,7 +363,9 @@ class Figure:
         encoding.pop("shape", None)
         return _chart(table).mark_rule(strokeWidth=1, opacity=0.7).encode(**encoding)
 
-    def _frame(self, channels: Mapping[str, Any], names: Sequence[str]) -> pd.DataFrame:
+    def _frame(
+        self, channels: Mapping[str, Any], names: Sequence[str], rows: int = ROWS
+    ) -> pd.DataFrame:
         """The table of a layer: the variables `names`, the channels' columns and labels."""
         data = channels.get("data")
         data = self.data if data is None else data
@@ -374,7 +387,7 @@ class Figure:
             frame[_column(label)] = [label.format(**row) for row in whole.to_dict("records")]
         if self.facet_column:
             frame["panel"] = frame[_column(self.facet_column)]
-        return frame.iloc[:: max(1, -(-len(frame) // ROWS))]
+        return frame.iloc[:: max(1, -(-len(frame) // rows))]
 
     def _encoding(
         self, frame: pd.DataFrame, x: str, y: str, channels: Mapping[str, Any]

@@ -175,10 +175,10 @@ def mean_over(runs: np.ndarray) -> Estimate:
     origin="ours",
     reference="pretraining excess and downstream excess, in mean",
     statement=r"Tokens $z + \sigma e$ in d dimensions, a hidden value $Az + s\,e'$, a task $Bz$"
-    r" that reads the direction which A shows weakest: pretraining by least squares on n sequences has"
-    r" the mean excess $\frac{d}{n-d-1}\sum_j(a_j^2P + s^2)$, and the task"
-    r" $\frac{d}{n-d-1}(P + \kappa s^2)$ with $P = \frac{\sigma^2}{\sigma^2 + L}$ and"
-    r" $\kappa = 1/a_{min}^2$.",
+    r" that reads the direction which A shows weakest: pretraining by least squares on"
+    r" n sequences has the mean excess $\frac{d}{n-d-1}\sum_j(a_j^2P + s^2)$, and the"
+    r" task $\frac{d}{n-d-1}(P + \kappa s^2)$ with $P = \frac{\sigma^2}{\sigma^2 + L}$"
+    r" and $\kappa = 1/a_{min}^2$.",
     words="What a task pays for pretraining that sees its direction dimly grows in proportion to"
     " the condition number, while pretraining looks the same.",
     hypotheses=(SEEN, SPREAD_FINITE),
@@ -233,10 +233,10 @@ def price_of_a_dim_direction(evidence: xr.Dataset) -> Figure:
     reference="masked pretraining, a share of the tokens hidden",
     statement=r"With h of L tokens hidden, least squares of the hidden values $Az + s\,e'$ on the"
     r" $L - h$ tokens $z + \sigma e$ that are left has the mean excess"
-    r" $\frac{d}{n-d-1}\sum_j(a_j^2P + \frac{s^2}{h})$ with $P = \frac{\sigma^2}{\sigma^2 + L -"
-    r" h}$, and a task that reads the weakest direction $\frac{d}{n-d-1}(P + \frac{\kappa s^2}{h})$:"
-    r" more hidden tokens average the noise, not the latent that they share, and leave less to read"
-    r" it from.",
+    r" $\frac{d}{n-d-1}\sum_j(a_j^2P + \frac{s^2}{h})$ with $P ="
+    r" \frac{\sigma^2}{\sigma^2 + L - h}$, and a task that reads the weakest direction"
+    r" $\frac{d}{n-d-1}(P + \frac{\kappa s^2}{h})$: more hidden tokens average the"
+    r" noise, not the latent that they share, and leave less to read it from.",
     words="Hiding more tokens gives more targets and less context, and what is best can be"
     " computed.",
     hypotheses=(
@@ -442,9 +442,9 @@ def probe_against_scratch(evidence: xr.Dataset) -> Figure:
     origin="ours",
     reference="linear probes and few labels, in mean",
     statement=r"A linear probe with n labels on p features $\hat G\bar x$ of pretraining has the"
-    r" mean excess risk $v_G - v + \frac{p\,v_G}{n-p-1}$, $v_G$ the variance that is left of a"
-    r" label given the features and v given all tokens; least squares from scratch is the case of p = d"
-    r" features with $v_G = v$.",
+    r" mean excess risk $v_G - v + \frac{p\,v_G}{n-p-1}$, $v_G$ the variance that is"
+    r" left of a label given the features and v given all tokens; least squares from"
+    r" scratch is the case of p = d features with $v_G = v$.",
     words="What a probe saves by having few features and loses by having the wrong ones, to the"
     " last digit.",
     hypotheses=(

@@ -1,4 +1,4 @@
-"""What the claims of this map share: settings as tasks, random heads, common hypotheses."""
+"""What the claims of this map share: settings as tasks, random heads, hypotheses."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -14,8 +14,9 @@ from attlas.single_location.task import Constants, SingleLocation
 
 ROOT_HALF = 0.5**0.5
 
-# A standard error needs a sample that is not small.
+# Fewer would not give a standard error that can be taken as known.
 SAMPLES = Hypothesis("samples >= 1000", lambda s: s.samples >= 1000, defining=True)
+
 
 # Where descent is unstable rounding grows to any size, and a path says nothing about a theorem.
 STABLE = (
@@ -36,10 +37,7 @@ def paper_task(**changes: Any) -> Setting:
 
 
 def task_of(cell: Setting, key: Array | None = None) -> SingleLocation:
-    """The task of a cell.
-
-    Where it has a `ratio`, each place is that many times as likely as the one before.
-    """
+    """The task of a cell; where it has a `ratio`, each place is that many times as likely as the one before."""
     prior = None
     if cell.get("ratio", 1.0) != 1:
         weights = cell.ratio ** np.arange(cell.length)
@@ -68,11 +66,8 @@ def column(cells: Sequence[Setting], name: str) -> Float[np.ndarray, " cell"]:
 
 
 def random_heads(key: Array, points: int, dim: int = 4) -> Float[np.ndarray, "2 points dim"]:
-    """Unit vectors k and v, uniform on the sphere; a point's do not depend on how many there are.
-
-    In R^4, around the stars e_1 and e_2, their overlaps are far from the manifold; in every dimension
-    from 4 on some pair has the same ones.
-    """
+    """Unit vectors k and v, uniform on the sphere; a point's do not depend on how many there are. In R^4, around the stars
+    e_1, e_2, they have overlaps far from the manifold, which some pair has in every dimension from 4 on."""
     pairs = stream(key).standard_normal((points, 2, dim)).swapaxes(0, 1)
     return pairs / np.linalg.norm(pairs, axis=-1, keepdims=True)
 
@@ -89,7 +84,7 @@ def sampled_over_cells(
     overlaps: Overlaps,
     lam: Float[np.ndarray, " cell"],
 ) -> Estimate:
-    """Mean losses on simulated sequences: [cell], or [cell, point] for arrays of overlaps."""
+    """Mean losses on simulated sequences: [cell], or [cell, point] where the overlaps are arrays."""
     overlaps = Overlaps(*(np.asarray(x, float) for x in overlaps))
     found = [
         averaged(draw_loss, key, samples, Constants(*c), overlaps, np.asarray(sharp))
@@ -104,7 +99,7 @@ def over_cells(
     overlaps: Overlaps,
     lam: Float[np.ndarray, " cell"],
 ) -> Any:
-    """`formula(constants, overlaps, lam)`: [cell], or [cell, point] for arrays of overlaps."""
+    """`formula(constants, overlaps, lam)` for each cell: [cell], or [cell, point] where the overlaps are arrays."""
     points = [1] * np.ndim(overlaps.kappa)
     tasks = Constants(*(column.reshape(-1, *points) for column in constants))
     return at_points(formula, tasks, overlaps, lam.reshape(-1, *points))
