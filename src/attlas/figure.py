@@ -119,9 +119,9 @@ class Figure:
             shade = alt.Color(
                 f"{color}:Q", title=self._legend_title(color), scale=alt.Scale(scheme="viridis")
             )
-            few = alt.Axis(labelOverlap=True, labelAngle=0)
+            axis = alt.Axis(labelOverlap=True, labelAngle=0)
             place = {
-                name: kind(f"{column}:O", title=self.titles[name] or column, sort=None, axis=few)
+                name: kind(f"{column}:O", title=self.titles[name] or column, sort=None, axis=axis)
                 for name, kind, column in (("x", alt.X, x), ("y", alt.Y, y))
             }
             made = _chart(frame).mark_rect().encode(**place, color=shade, tooltip=[x, y, color])
