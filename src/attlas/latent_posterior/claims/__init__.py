@@ -7,5 +7,6 @@ latent_posterior = Map(
     source="zhang2022",
     home=__name__,
     subjects=("representation", "inference", "laws", "rates", "transfer", "learning"),
-    domain=("length >= 2", "dim >= 2"),
+    domain=("noise > 0", "scale > 0", "temperature > 0"),
 )
+"""What the claims of this map share."""

@@ -29,7 +29,15 @@ from attlas.claims.compat import (
 )
 from attlas.gaussian import stream
 from attlas.kernels import Exponential
-from attlas.latent_posterior.claims.shared import FIGURES, PAPER, SPHERE, powers_of
+from attlas.latent_posterior.claims.shared import (
+    DRAWS,
+    FIGURES,
+    PAPER,
+    SPHERE,
+    mean_over_draws,
+    powers_of,
+    root_mean_over_draws,
+)
 from attlas.latent_posterior.rates import (
     HEAD,
     PAIR,
@@ -49,7 +57,6 @@ WEIGHTS = (0.0, 1.0, 0.7, 0.5)
 """Of the zonal harmonics of degrees 0 to 3 in the conditional mean."""
 LINEAR = (0.0, 1.0)
 
-DRAWS = Hypothesis("draws >= 20", lambda s: s.draws >= 20, defining=True)
 LADDER = Hypothesis(
     "length has at least two values, in ascending order",
     lambda s: len(s.length) >= 2 and list(s.length) == sorted(set(s.length)),
@@ -197,18 +204,6 @@ def squares_of(
     return jax.lax.map(one, contexts)
 
 
-def mean_of(squares: xr.DataArray) -> tuple[xr.DataArray, xr.DataArray]:
-    """Over draws, with its standard error."""
-    return squares.mean("draw"), squares.std("draw", ddof=1) / np.sqrt(squares.sizes["draw"])
-
-
-def root_of(squares: xr.DataArray) -> tuple[xr.DataArray, xr.DataArray]:
-    """The root of the mean over draws, with its standard error."""
-    mean, error = mean_of(squares)
-    root = mean**0.5
-    return root, error / (2 * root)
-
-
 def schedules(length: Any, noise: float) -> list[Any]:
     return [noise**2 + 0 * length, np.sqrt(length), length**0.75]
 
@@ -279,7 +274,7 @@ CURVES: dict[str, Any] = {
 def of(mechanism: str, evidence: xr.Dataset) -> dict[str, Any]:
     """What the rules read of one mechanism."""
     one = evidence.sel(mechanism=mechanism, drop=True)
-    measured, error = root_of(one["square"])
+    measured, error = root_mean_over_draws(one["square"])
     return {
         "measured": measured,
         "error": error,
@@ -316,7 +311,7 @@ def sloped(mechanism: str, evidence: xr.Dataset) -> xr.Dataset:
     centred = np.log(lengths) - np.log(lengths).mean()
     weights = centred / (centred**2).sum()
     squares = evidence["square"].sel(mechanism=mechanism, drop=True)
-    _, error = mean_of((weights * squares / squares.mean("draw")).sum("length") / 2)
+    _, error = mean_over_draws((weights * squares / squares.mean("draw")).sum("length") / 2)
     found["error"] = found["measured"] * error / np.sqrt((weights**2).sum())
     return evidence.assign({**found, "x": lengths})
 
@@ -346,7 +341,9 @@ def schedules_ordered(evidence: xr.Dataset, times: float = 1.0) -> xr.Dataset:
         mechanism="schedule"
     )
     upper = evidence["square"].sel(mechanism=PROOF, drop=True)
-    return ordered(evidence, lower.mean("draw"), upper.mean("draw"), mean_of(upper - lower)[1])
+    return ordered(
+        evidence, lower.mean("draw"), upper.mean("draw"), mean_over_draws(upper - lower)[1]
+    )
 
 
 claim(
@@ -525,7 +522,7 @@ def fallen(evidence: xr.Dataset, *mechanisms: str) -> xr.Dataset:
     lengths = evidence["length"].values
     left = FALL ** np.log2(lengths[-1] / lengths[0])
     # Draw by draw, because contexts of all lengths are made of the same tokens.
-    _, error = mean_of(last / (2 * after) - left * first / (2 * before))
+    _, error = mean_over_draws(last / (2 * after) - left * first / (2 * before))
     return ordered(evidence, after, left * before, error)
 
 
