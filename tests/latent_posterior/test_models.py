@@ -175,7 +175,7 @@ def test_the_order_of_pairs_of_key_and_value_changes_neither_posterior_nor_atten
     order = RNG.permutation(30)
     for answer in (
         lambda k, v: PROCESS.predictive(k, v, queries).mean,
-        lambda k, v: softmax_attention(queries, k, v, temperature=0.5),
+        lambda k, v: softmax_attention(*map(jnp.asarray, (queries, k, v))),
     ):
         found = np.asarray(answer(keys, values))
         np.testing.assert_allclose(answer(keys[order], values[order]), found, atol=1e-11)
