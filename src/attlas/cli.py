@@ -104,11 +104,11 @@ def list_claims(
 @_json
 def show(claim: str, store: str | None, files: Sequence[str], as_json: bool) -> None:
     """Statement, hypotheses, parameters at both scales, and the last verdict on CLAIM."""
-    from attlas.lab.runner import named
+    from attlas.lab.runner import find_one
     from attlas.lab.store import Store
 
     _select([], files)
-    found = named(claim)
+    found = find_one(claim)
     last = Store(store, reading=True).recorded(found.id)
     if as_json:
         print_json({**described(found), "last": last})
@@ -326,8 +326,9 @@ def audit_models(
         raise InputError(
             f"out = {str(path)!r}: it must be a file in an existing folder, and its name must end in .html"
         )
-    from attlas.audit.auditing import audit_model, compare, read_ids
+    from attlas.audit.auditing import audit_model, compare
     from attlas.audit.page import write_page
+    from attlas.audit.texts import read_ids
 
     _open_store(None)  # for what it keeps compiled
     ids = None if tokens is None else read_ids(tokens)
@@ -486,9 +487,9 @@ def sweep(
         stderr().print(f"Waiting for workers ({on}).")
     try:
         with _interruptible() as check, sweep_progress(as_json) as tell:
-            gathered = sweeps.finish(plan, on, lambda tally: (check(), tell(tally))[0])
-    except sweeps.Stopped as stopped:
-        stderr().print(str(stopped))
+            gathered = sweeps.complete_sweep(plan, on, lambda tally: (check(), tell(tally))[0])
+    except sweeps.WorkersLost as lost:
+        stderr().print(str(lost))
         gathered = plan.gathered()
     for note in plan.store.notes:
         stderr().print(note)
@@ -549,7 +550,7 @@ def _tell_of_older(claims: "list[Claim]", store: "Store") -> None:
 
 def _open_store(folder: str | None) -> "Store":
     """The store, with JAX's compilation cache in it."""
-    from attlas.lab.runner import keep_compiled
+    from attlas.lab.measurement import keep_compiled
     from attlas.lab.store import Store
 
     store = Store(folder)
@@ -580,7 +581,7 @@ def _run_all(
     claims: "list[Claim]", store: "Store", quiet: bool, **options: Any
 ) -> "Generator[Result]":
     """Results as they come, with progress and notes."""
-    from attlas.lab.processes import run_all
+    from attlas.lab.runner import run_all
 
     told = 0
     with _interruptible() as check, claims_progress(len(claims), quiet) as (show_progress, advance):
@@ -625,9 +626,9 @@ def _interruptible() -> Iterator[Callable[[], None]]:
 def _draw_sweep(
     gathered: Any, path: Path, kind: str | None, variable: str | None, at: dict[str, str]
 ) -> None:
-    from attlas.lab.diagrams import TABLES, diagram, summary, write_table
+    from attlas.lab.diagrams import TABLE_SUFFIXES, diagram, summary, write_table
 
-    if path.suffix in TABLES:
+    if path.suffix in TABLE_SUFFIXES:
         write_table(summary(gathered, variable, at), path)
         stderr().print(f"Table: {path}")
     else:

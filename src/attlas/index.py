@@ -50,11 +50,17 @@ class Entry:
 def package_index() -> dict[str, Entry]:
     """The package's claims by id, from the generated index."""
     text = files("attlas").joinpath("index.json").read_text(encoding="utf-8")
-    entries = (
-        Entry(**{k: tuple(v) if isinstance(v, list) else v for k, v in item.items()})
-        for item in json.loads(text)
-    )
+    entries = [Entry(**_as_tuples(item)) for item in json.loads(text)]
     return {entry.id: entry for entry in entries}
+
+
+def _as_tuples(value: Any) -> Any:
+    """JSON has lists where settings have tuples."""
+    if isinstance(value, list):
+        return tuple(map(_as_tuples, value))
+    if isinstance(value, dict):
+        return {name: _as_tuples(item) for name, item in value.items()}
+    return value
 
 
 def foreign_points() -> list[EntryPoint]:

@@ -18,7 +18,13 @@ if TYPE_CHECKING:
     from attlas.lab.runner import Progress, Result
     from attlas.lab.sweeps import Sweep, Tally
 
-STYLES = {"confirmed": "green", "refuted": "red", "undecided": "yellow", "outside": "blue"}
+STYLES = {
+    "confirmed": "green",
+    "refuted": "red",
+    "undecided": "yellow",
+    "outside": "blue",
+    "not run": "magenta",
+}
 
 
 def stdout() -> "Console":

@@ -6,7 +6,7 @@ import vl_convert
 import xarray as xr
 
 from attlas.atlas.showpieces import REAL_DATA, SHOWPIECES, Showpiece, real_data
-from attlas.lab.runner import measured
+from attlas.lab.measurement import measure_batch
 from attlas.lab.sweeps import sweep
 
 PIECES = {piece.slug: piece for piece in SHOWPIECES}
@@ -46,7 +46,7 @@ def test_a_cell_that_is_shipped_is_what_is_measured_now():
     piece = PIECES["exponents"]
     grid, shipped = piece.cells, piece.shipped()
     setting, seed = grid.item(3)
-    now, _ = measured(grid.claim, [setting], seed)
+    now, _ = measure_batch(grid.claim, [setting], seed)
     then = shipped[piece.show].isel(dim=3, seed=0)
     np.testing.assert_allclose(now[piece.show].isel(cell=0).values, then.values, rtol=1e-6)
 

@@ -43,12 +43,12 @@ FLOOR = 1e-18
     needs=("exchangeable",),
 )
 def pairs_exchange(cell: Setting, draws: Draws) -> Values:
-    from attlas.audit.auditing import as_model, neutral
+    from attlas.audit.architectures import as_model
     from attlas.audit.hypotheses import exchangeability
-    from attlas.audit.texts import encode
+    from attlas.audit.texts import default_texts, encode
 
     model = as_model(kept_models() / cell.model)
-    texts = encode(model, neutral()[: cell.texts])
+    texts = encode(model, default_texts()[: cell.texts])
     found = exchangeability(model, texts, draws.seed, dtype=np.float64)
     return {
         **on("layer", measured=found.together.values, apart=found.apart.values),

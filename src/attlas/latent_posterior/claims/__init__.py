@@ -6,7 +6,16 @@ latent_posterior = Map(
     "latent-posterior",
     source="zhang2022",
     home=__name__,
-    subjects=("representation", "inference", "laws", "rates", "transfer", "learning"),
+    subjects=(
+        "representation",
+        "inference",
+        "laws",
+        "rates",
+        "limits",
+        "transfer",
+        "learning",
+        "lengths",
+    ),
     domain=("noise > 0", "scale > 0", "temperature > 0"),
 )
 """What the claims of this map share."""

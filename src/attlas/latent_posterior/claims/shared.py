@@ -12,9 +12,6 @@ from attlas.gaussian import Estimate, stream
 from attlas.latent_posterior.models import FiniteLatent
 from attlas.latent_posterior.rates import multiplicity, zonal
 
-PAPER = "zhang2022"
-FIGURES = "attlas.latent_posterior.figures"
-
 TOKENS = Hypothesis("length >= 2", lambda s: s.length >= 2, defining=True)
 SPHERE = Hypothesis("dim >= 2", lambda s: s.dim >= 2, defining=True)
 DRAWS = Hypothesis("draws >= 20", lambda s: s.draws >= 20, defining=True)
