@@ -43,7 +43,6 @@ HEAVY = {
             "approximation",
             "bayes-ridge",
             "bayes-risk",
-            "clipping",
             "cme-converges",
             "cme-error",
             "cme-is-posterior-mean",
@@ -53,7 +52,6 @@ HEAVY = {
             "difference-vanishes",
             "error-falls",
             "head-complexity-bound",
-            "law-clipped",
             "law-crps",
             "law-distance",
             "ledger",
@@ -123,7 +121,6 @@ VAST = {id for id in HEAVY if id.startswith("sparse-variables/")} - {
     for slug in (
         "approximation",
         "difference-vanishes",
-        "law-clipped",
         "law-crps",
         "law-distance",
         "ledger",

@@ -447,7 +447,10 @@ class Figure:
         if name in self.domain:
             scale["domain"] = list(self.domain[name])
         format = self.format.get(name, "~g" if name in self.log else None)
-        axis = alt.Axis(format=format) if format else _undefined()
+        options: dict[str, Any] = {"format": format} if format else {}
+        if pd.api.types.is_integer_dtype(frame[column]):
+            options["tickMinStep"] = 1
+        axis = alt.Axis(**options) if options else _undefined()
         return kind(f"{column}:Q", title=title or None, scale=alt.Scale(**scale), axis=axis)
 
     def _legend_title(self, name: str) -> str | None:
