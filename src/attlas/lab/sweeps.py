@@ -360,15 +360,13 @@ class Sweep:
     def _record_outcome(self, task: list[Batch], outcome: Outcome) -> None:
         cells = 0
         for batch in task:
-            for cell in batch.single_cells() if outcome.failed else [batch]:
-                (item, *_) = cell.items
+            for place, item in enumerate(batch.items):
                 reason = outcome.failed.get(item)
                 if reason is None:
-                    items = list(cell.items)
-                    cells += int((self.status[items] == MISSING).sum())
-                    self.status[items] = DONE
+                    cells += bool(self.status[item] == MISSING)
+                    self.status[item] = DONE
                 elif not self._is_hopeless(item, reason):
-                    self._queue.append(cell)
+                    self._queue.append(batch.only([place]))
         self.tally.done += cells
         if cells:
             seconds = (outcome.seconds - outcome.compiling) / cells
