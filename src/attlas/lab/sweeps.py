@@ -275,7 +275,8 @@ class Sweep:
         alone.
         """
         report = progress or (lambda tally: None)
-        self._queue, self._running, self._cells_under_way = self.missing_batches(), {}, 0
+        self._queue, self._suspects = self.missing_batches(), deque()
+        self._running, self._cells_under_way = {}, 0
         start, number = time.monotonic(), 0
         packing: int | None = None
         self.tally.where = workers.where
