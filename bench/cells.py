@@ -7,9 +7,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from attlas.claims import Agreement, Control, Draws, Map, Setting, together
+from attlas.claims import Agreement, Control, Draws, Map, Setting, Values, on, together
 
-bench = Map("bench", source="attlas")
+sweeps = Map("bench", source="attlas")
+
 PARTS: dict[str, Any] = {
     "reference": "benchmarks",
     "statement": "$x = x$.",
@@ -20,26 +21,26 @@ PARTS: dict[str, Any] = {
 }
 
 
+@sweeps.claim(quick=Setting(n=(1,), steps=20_000), **PARTS)
+def computes(cell: Setting, draws: Draws) -> Values:
+    """A compiled loop that leaves nothing to wait for."""
+    start = jnp.linspace(0.0, cell.n + draws.seed, 500)
+    found = np.asarray(_iterate_cosine(start, jnp.asarray(cell.steps)))
+    return {**on("point", measured=found), "predicted": 0.0, "error": 0.0}
+
+
 @jax.jit
-def _powers(x: jax.Array, steps: jax.Array) -> jax.Array:
+def _iterate_cosine(x: jax.Array, steps: jax.Array) -> jax.Array:
     return jax.lax.fori_loop(0, steps, lambda _, y: jnp.cos(y) + 0.1 * x, x)
 
 
-@bench.claim(quick=Setting(n=(1,), steps=20_000), **PARTS)
-def computes(cell: Setting, draws: Draws) -> dict[str, Any]:
-    """A compiled loop that leaves nothing to wait for."""
-    starts = jnp.linspace(0.0, cell.n + draws.seed, 500)
-    found = np.asarray(_powers(starts, jnp.asarray(cell.steps)))
-    return {"measured": ("point", found), "predicted": 0.0, "error": 0.0}
-
-
-@bench.claim(quick=Setting(n=(1,), lam=1.0), shape=(), batch=100, **PARTS)
-def nothing(cells: Sequence[Setting], draws: Draws) -> dict[str, Any]:
+@sweeps.claim(quick=Setting(n=(1,), lam=1.0), shape=(), batch=100, **PARTS)
+def nothing(cells: Sequence[Setting], draws: Draws) -> Values:
     values = np.array([cell.n * cell.lam + draws.seed for cell in cells])
-    return {"measured": ("cell", values), "predicted": ("cell", values), "error": 0.0}
+    return {**on("cell", measured=values, predicted=values), "error": 0.0}
 
 
-@bench.claim(quick=Setting(n=(1,), lam=1.0), **PARTS)
-def alone(cell: Setting, draws: Draws) -> dict[str, Any]:
+@sweeps.claim(quick=Setting(n=(1,), lam=1.0), **PARTS)
+def alone(cell: Setting, draws: Draws) -> Values:
     value = cell.n * cell.lam + draws.seed
     return {"measured": value, "predicted": value, "error": 0.0}

@@ -71,7 +71,6 @@ HEAVY = {
             "temperature-pairs",
         ),
         "single-location": (
-            "basin-measure",
             "basins",
             "failure-falls",
             "heads-in-order",

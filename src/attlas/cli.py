@@ -326,8 +326,9 @@ def audit_models(
         raise InputError(
             f"out = {str(path)!r}: it must be a file in an existing folder, and its name must end in .html"
         )
-    from attlas.audit.auditing import audit_model, compare, read_ids
+    from attlas.audit.auditing import audit_model, compare
     from attlas.audit.page import write_page
+    from attlas.audit.texts import read_ids
 
     _open_store(None)  # for what it keeps compiled
     ids = None if tokens is None else read_ids(tokens)

@@ -172,7 +172,7 @@ def test_an_older_atlas_is_replaced_whole(tested, tmp_path):
     folder = tmp_path / "atlas"
     one = [tested("single-location/heat-identity")]
     write_atlas(one, folder)
-    write_atlas([tested("single-location/risk-symmetries")], folder)
+    write_atlas([tested("single-location/risk-gradient")], folder)
     assert not (folder / "single-location" / "heat-identity.html").exists()
     assert [path.name for path in tmp_path.iterdir()] == ["atlas"]
 
@@ -283,7 +283,7 @@ def test_what_was_measured_on_real_data_has_a_page(tested, tmp_path):
         ],
     }
     folder = write_atlas(
-        [tested("single-location/risk-symmetries")], tmp_path / "atlas", measured=measured
+        [tested("single-location/risk-gradient")], tmp_path / "atlas", measured=measured
     ).parent
     text = (folder / "real-data.html").read_text()
     assert "+0.100 [+0.020, +0.180]" in text and "&lt;SVM&gt;" in text and "behind" in text

@@ -163,7 +163,9 @@ def write_atlas(
 def environment() -> jinja2.Environment:
     """The templates with their filters."""
     templates = jinja2.Environment(
-        loader=jinja2.PackageLoader("attlas.atlas"),
+        loader=jinja2.ChoiceLoader(
+            [jinja2.PackageLoader("attlas.atlas"), jinja2.PackageLoader("attlas")]
+        ),
         autoescape=True,
         trim_blocks=True,
         lstrip_blocks=True,
