@@ -8,16 +8,13 @@ from attlas.errors import InputError, near
 
 def bibtex(source: str) -> str:
     """The BibTeX entry of a source such as "marion2025"."""
-    entries = re.split(
-        r"\n(?=@)", files("attlas").joinpath("references.bib").read_text(encoding="utf-8")
-    )
+    text = files("attlas").joinpath("references.bib").read_text(encoding="utf-8")
     found = {
-        match[1]: entry.strip()
-        for entry in entries
-        if (match := re.match(r"@\w+\{([^,]+),", entry.strip()))
+        match[1]: match[0] for match in re.finditer(r"^@\w+\{([^,]+),.*?^\}$", text, re.M | re.S)
     }
     if source not in found:
+        known = ", ".join(found)
         raise InputError(
-            f"no reference has the key {source!r}.{near(source, found)} There are: {', '.join(found)}."
+            f"no reference has the key {source!r}.{near(source, found)} There are: {known}."
         )
     return found[source]

@@ -125,7 +125,7 @@ def write_page(audits: Sequence[Audit], path: Path) -> Path:
 
 def render(audits: Sequence[Audit]) -> str:
     """The HTML of the page."""
-    loaders = [jinja2.PackageLoader("attlas.audit"), jinja2.PackageLoader("attlas.atlas")]
+    loaders = [jinja2.PackageLoader("attlas.audit"), jinja2.PackageLoader("attlas")]
     templates = jinja2.Environment(
         loader=jinja2.ChoiceLoader(loaders), autoescape=True, trim_blocks=True, lstrip_blocks=True
     )

@@ -3,19 +3,15 @@ import json
 import pytest
 
 from attlas.claims import catalogue
-from attlas.lab.runner import Result
-from attlas.lab.sweeps import Tally
-from attlas.statistics import Verdict
-from attlas.terminal import (
-    claims_progress,
-    described,
-    duration,
+from attlas.cli.printing import (
+    describe_claim,
+    format_duration,
     print_claim,
     print_counts,
     print_result,
-    stages,
-    sweep_progress,
 )
+from attlas.lab.runner import Result
+from attlas.statistics import Verdict
 
 
 @pytest.fixture
@@ -28,7 +24,7 @@ def claim():
     [(0.123, "0.12 s"), (89, "89 s"), (90, "1.5 min"), (7200, "2 h"), (3 * 86400, "3 d")],
 )
 def test_durations_are_told_in_their_own_unit(seconds, words):
-    assert duration(seconds) == words
+    assert format_duration(seconds) == words
 
 
 def test_a_result_is_told_with_its_control_and_its_cost(claim, capsys):
@@ -62,21 +58,4 @@ def test_a_claim_is_shown_with_what_was_changed_at_its_last_verdict(claim, capsy
 
 
 def test_a_described_claim_is_plain_data(claim):
-    assert json.loads(json.dumps(described(claim)))["id"] == claim.id
-
-
-def test_progress_stays_off_stdout_and_is_silent_where_asked(capsys):
-    for quiet in (False, True):
-        with (
-            stages(quiet) as tell,
-            claims_progress(3, quiet) as (show, advance),
-            sweep_progress(quiet) as log,
-        ):
-            tell("under way")
-            log(Tally(10, done=2, seconds=1.0, processes=2, where="a scheduler"))
-            advance()
-            assert show is None
-        told = capsys.readouterr()
-        assert told.out == "" and ("under way" in told.err) == (not quiet) == (
-            "2 workers" in told.err
-        )
+    assert json.loads(json.dumps(describe_claim(claim)))["id"] == claim.id

@@ -1,0 +1,173 @@
+"""Verbs on claims: `list`, `show`, `run`, `cite`."""
+
+import contextlib
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from attlas.cli.options import (
+    FIGURE_FORMATS,
+    FILE,
+    check_writable,
+    claims_option,
+    fresh_option,
+    json_option,
+    open_store,
+    scale_option,
+    seed_option,
+    select_claims,
+    set_option,
+    store_option,
+)
+from attlas.cli.printing import (
+    describe_claim,
+    print_claim,
+    print_counts,
+    print_json,
+    print_result,
+    print_table,
+    stderr,
+)
+from attlas.cli.running import exit_code, run_all, save_figure
+from attlas.errors import InputError
+
+if TYPE_CHECKING:
+    from attlas.claims import Claim
+
+
+@click.command("list")
+@click.argument("pattern", required=False)
+@click.option("--source", help="Only claims of this source, as in marion2025.")
+@claims_option
+@json_option
+def list_claims(
+    pattern: str | None, source: str | None, files: Sequence[str], as_json: bool
+) -> None:
+    """The catalogue of claims; PATTERN is an id, a map, or a glob such as '*risk*'."""
+    found = select_claims([pattern] if pattern else [], files, source)
+    if as_json:
+        print_json({"claims": [describe_claim(claim) for claim in found]})
+        return
+    from rich.table import Table
+
+    table = Table("claim", "reference", "in words", box=None, pad_edge=False, header_style="bold")
+    table.columns[0].no_wrap = True
+    for claim in found:
+        table.add_row(claim.id, f"{claim.source}, {claim.reference}", claim.words)
+    print_table(table)
+
+
+@click.command("show")
+@click.argument("claim")
+@store_option
+@claims_option
+@json_option
+def show_claim(claim: str, store: str | None, files: Sequence[str], as_json: bool) -> None:
+    """Statement, hypotheses, parameters at both scales, and the last verdict on CLAIM."""
+    from attlas.lab.runner import named
+    from attlas.lab.store import Store
+
+    select_claims([], files)
+    found = named(claim)
+    last = Store(store, reading=True).recorded(found.id)
+    if as_json:
+        print_json({**describe_claim(found), "last": last})
+    else:
+        print_claim(found, last)
+
+
+@click.command("run")
+@click.argument("patterns", nargs=-1, required=True)
+@scale_option
+@set_option
+@seed_option
+@click.option(
+    "--figure",
+    type=FILE,
+    help=f"Draw the claim's figure to a file: {', '.join(FIGURE_FORMATS)}.",
+)
+@claims_option
+@store_option
+@fresh_option
+@json_option
+def run_claims(
+    patterns: Sequence[str],
+    settings: Sequence[str],
+    figure: str | None,
+    files: Sequence[str],
+    store: str | None,
+    as_json: bool,
+    **options: Any,
+) -> None:
+    """Test the claims that match PATTERNS: evidence, verdict, and the verdict on each control.
+
+    Exit code: 0 all confirmed (claims outside their hypotheses are counted apart), 1 something
+    refuted, 3 something undecided, 2 bad input, 130 interrupted.
+    """
+    from attlas.lab import compile_quickly
+
+    compile_quickly()
+    found = select_claims(patterns, files)
+    drawing = _check_figure(figure, found)
+    options["settings"] = _distribute_settings(settings, found)
+    results = []
+    with contextlib.closing(run_all(found, open_store(store), as_json, **options)) as finished:
+        for result in finished:
+            results.append(result)
+            if not as_json:
+                print_result(result)
+    results.sort(key=lambda result: found.index(result.claim))
+    if drawing and results[0].evidence:
+        save_figure(results[0].figure(), drawing)
+    elif drawing:
+        stderr().print(f"No figure: {results[0].verdict.reason}")
+    if as_json:
+        print_json({"claims": [result.to_dict() for result in results]})
+    else:
+        print_counts(results)
+    sys.exit(exit_code(results))
+
+
+def _check_figure(figure: str | None, claims: "list[Claim]") -> Path | None:
+    path = check_writable("figure", figure, FIGURE_FORMATS)
+    if path and len(claims) > 1:
+        raise InputError(f"--figure draws one claim, and {len(claims)} were selected")
+    if path and claims[0].figure is None:
+        raise InputError(f"{claims[0].id} has no figure")
+    return path
+
+
+def _distribute_settings(settings: Sequence[str], claims: "list[Claim]") -> dict[str, list[str]]:
+    """Which of `settings` each claim takes. Every name must be a parameter of at least one."""
+    taken: dict[str, list[str]] = {claim.id: [] for claim in claims}
+    for text in settings:
+        name = text.partition("=")[0].strip()
+        takers = [claim for claim in claims if name in claim.quick]
+        for claim in takers or claims[:1]:  # where none takes it, the first says what there is
+            claim.quick.parse([text])
+            taken[claim.id].append(text)
+        if others := len(claims) - len(takers):
+            stderr().print(
+                f"{name} is a parameter of {len(takers)} of these claims; "
+                f"the other {others} run without it."
+            )
+    return taken
+
+
+@click.command("cite")
+@click.argument("claims", nargs=-1)
+@claims_option
+@json_option
+def cite_sources(claims: Sequence[str], files: Sequence[str], as_json: bool) -> None:
+    """BibTeX of what CLAIMS rest on (all of them, if none is named), and of Attlas itself."""
+    from attlas.references import bibtex
+
+    sources = sorted({claim.source for claim in select_claims(claims, files)} | {"attlas"})
+    entries = {source: bibtex(source) for source in sources}
+    if as_json:
+        print_json({"entries": entries})
+    else:
+        click.echo("\n\n".join(entries.values()))
