@@ -19,6 +19,7 @@ from attlas.claims import (
 )
 from attlas.errors import InputError
 from attlas.statistics import Agreement
+from tests.conftest import needs_models
 
 SETTING = Setting(dim=(10, 20), lam=0.1, steps=5, start="sphere", loud=False)
 
@@ -128,7 +129,7 @@ def test_every_claim_of_the_catalogue_is_complete():
         assert set(claim.needs) <= set(found), f"{id} rests on claims that do not exist"
         assert claim.words.endswith(".") and claim.statement.endswith(".")
         for setting in (claim.quick, claim.paper):
-            assert claim.broken(claim.cells(setting)) == []
+            assert needs_models(claim) or claim.broken(claim.cells(setting)) == []
             if claim.budget:
                 assert isinstance(setting[claim.budget], int)
 
@@ -175,6 +176,7 @@ def test_a_misspelt_claim_gets_near_matches():
 CLAIM_FILE = """
 from attlas.claims import Control, Setting, claim
 from attlas.statistics import Agreement
+from tests.conftest import needs_models
 import xarray as xr
 
 @claim("mine/{slug}", source="attlas", reference="here", statement="x.", words="x.", quick=Setting(n=1), paper=Setting(n=1),

@@ -4,7 +4,7 @@ import json
 import pytest
 
 from attlas.atlas import drawings
-from attlas.atlas.drawings import drawing_of, roomy
+from attlas.atlas.drawings import drawing_of, widen_frame
 
 
 @pytest.fixture(scope="module")
@@ -48,8 +48,11 @@ def test_nothing_measured_is_nothing_drawn(result):
 def test_a_figure_has_room_for_wider_letters_than_those_it_was_laid_out_with():
     text = '<text text-anchor="{}" transform="translate({},9)" font-size="10px">{}</text>'
     inside, name = text.format("start", 10, "short"), "a name of thirty letters or so"
-    svg = '<svg xmlns="http://www.w3.org/2000/svg" width="200" height="50" viewBox="0 0 200 50"><rect width="200" height="50"/><g transform="translate(20,0)">{}</g></svg>'
-    assert 'viewBox="0 0 200 50"' in roomy(svg.format(inside))
-    assert 'viewBox="0 0 300 50"' in roomy(svg.format(text.format("start", 100, name)))
-    assert 'viewBox="-80 0 280 50"' in roomy(svg.format(text.format("end", 80, name)))
-    assert '<rect x="-80" width="280"' in roomy(svg.format(text.format("end", 80, name)))
+    svg = (
+        '<svg xmlns="http://www.w3.org/2000/svg" width="200" height="50" viewBox="0 0 200 50">'
+        '<rect width="200" height="50"/><g transform="translate(20,0)">{}</g></svg>'
+    )
+    assert 'viewBox="0 0 200 50"' in widen_frame(svg.format(inside))
+    assert 'viewBox="0 0 300 50"' in widen_frame(svg.format(text.format("start", 100, name)))
+    assert 'viewBox="-80 0 280 50"' in widen_frame(svg.format(text.format("end", 80, name)))
+    assert '<rect x="-80" width="280"' in widen_frame(svg.format(text.format("end", 80, name)))

