@@ -8,7 +8,6 @@ from pathlib import Path
 import click
 import pytest
 
-from attlas import claims
 from attlas.atlas.notes import notes_of
 from attlas.claims import catalogue, load_file, select
 from attlas.cli.entry import commands
@@ -32,12 +31,6 @@ GUIDES = [TOP / "docs" / "estimators.md", *NEW]
 
 def blocks(path, language):
     return re.findall(rf"```{language}\n(.*?)```", path.read_text(), re.S)
-
-
-@pytest.fixture
-def registry(monkeypatch):
-    catalogue()
-    monkeypatch.setattr(claims, "_REGISTRY", dict(claims._REGISTRY))
 
 
 @pytest.mark.parametrize("code", blocks(DOCUMENTS[0], "python"))

@@ -6,8 +6,7 @@ from typing import NamedTuple
 import jax
 import pytest
 
-from attlas import claims, cli
-from attlas.claims import catalogue
+from attlas import cli
 
 FAST = "single-location/heat-identity"
 
@@ -19,10 +18,8 @@ class Answer(NamedTuple):
 
 
 @pytest.fixture
-def attlas(tmp_path, monkeypatch, capsys):
+def attlas(tmp_path, monkeypatch, capsys, registry):
     """The command line, called as its entry point calls it, with a store of its own."""
-    catalogue()
-    monkeypatch.setattr(claims, "_REGISTRY", dict(claims._REGISTRY))
     monkeypatch.setenv("ATTLAS_STORE", str(tmp_path / "store"))
     monkeypatch.setenv("NO_COLOR", "1")
     monkeypatch.chdir(tmp_path)
@@ -45,34 +42,29 @@ def attlas(tmp_path, monkeypatch, capsys):
 
 CLAIMS = """
 import time
-from pathlib import Path
-import xarray as xr
-from attlas.claims import Control, Hypothesis, Setting, claim
-from attlas.statistics import Agreement
+from attlas.claims import Agreement, Control, Hypothesis, Map, Setting, together
 
-def register(slug, off=0.0, **more):
-    parts = dict(
-        source="attlas", reference="here", statement="$x = x$.", words="It is.",
-        quick=Setting(n=(1, 2, 3), wait=0.0, size=1.0),
-        paper=Setting(n=(1, 2, 3), wait=0.0, size=1.0),
-        rule=Agreement(), cells=lambda s: [s.at(n=n) for n in s.n],
-        control=Control("off by one", lambda e: e.assign(predicted=e["predicted"] + 1)),
-        hypotheses=(Hypothesis("size > 0", lambda s: s.size > 0),),
-    )
-    @claim(f"test/{slug}", **{**parts, **more})
-    def measure(cells, seed):
-        time.sleep(cells[0].wait)
-        found = {"predicted": ("cell", [1.0]), "measured": ("cell", [1.0 + off])}
-        return xr.Dataset({**found, "error": off / 100})
+test = Map("test", source="attlas")
+OFF_BY_ONE = Control("off by one", lambda e: {"predicted": e["predicted"] + 1})
+
+def register(slug, off=0.0, control=OFF_BY_ONE):
+    def measure(cell, draws):
+        time.sleep(cell.wait)
+        return {"predicted": 1.0, "measured": 1.0 + off, "error": off / 100}
+    measure.__name__ = slug
+    test.claim(
+        reference="here", statement="$x = x$.", words="It is.",
+        quick=Setting(n=(1, 2, 3), wait=0.0, size=1.0), rule=Agreement(), cells=together("n"),
+        control=control, hypotheses=(Hypothesis("size > 0", lambda s: s.size > 0),),
+    )(measure)
 
 register("true")
 register("false", off=0.1)
-register("toothless", control=Control("nothing", lambda e: e))
+register("toothless", control=Control("nothing", lambda e: {}))
 
-@claim("test/bug", source="attlas", reference="here", statement="x.", words="x.",
-       quick=Setting(n=1), paper=Setting(n=1), rule=Agreement(),
-       control=Control("none", lambda e: e))
-def bug(cells, seed):
+@test.claim(reference="here", statement="x.", words="x.", quick=Setting(n=1), rule=Agreement(),
+            control=Control("none", lambda e: {}))
+def bug(cell, draws):
     raise RuntimeError("broken\\ninside")
 """
 

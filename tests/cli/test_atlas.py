@@ -1,19 +1,14 @@
 import json
 
-from attlas import claims
 from attlas.claims import catalogue
 from attlas.cli import atlas as verb
 from tests.cli.conftest import CLAIMS
 
 
-def test_atlas_writes_pages_and_exits_by_the_verdicts_only_when_strict(
-    attlas, file, tmp_path, monkeypatch
-):
-    monkeypatch.setattr(claims, "HOMES", ())
-    file.write_text(CLAIMS.partition('@claim("test/bug"')[0])
-    claims._REGISTRY.clear()
+def test_atlas_writes_pages_and_exits_by_the_verdicts_only_when_strict(attlas, file, tmp_path):
+    file.write_text(CLAIMS.partition("@test.claim")[0])
     for words, code in (((), 0), (("--strict",), 1)):
-        answer = attlas("atlas", "--claims", file, "--out", tmp_path / "out", *words)
+        answer = attlas("atlas", "test", "--claims", file, "--out", tmp_path / "out", *words)
         assert answer.returncode == code and answer.stdout.strip().endswith("index.html")
         assert "1 confirmed, 1 refuted, 1 undecided" in answer.stdout
     assert {path.stem for path in (tmp_path / "out" / "test").iterdir()} == {

@@ -2,21 +2,26 @@ import json
 
 import pytest
 
-from attlas.claims import catalogue
+from attlas.claims import Verdict, find_claim
 from attlas.cli.printing import (
-    describe_claim,
+    describe_entry,
     format_duration,
-    print_claim,
     print_counts,
+    print_entry,
     print_result,
 )
+from attlas.index import package_index
 from attlas.lab.runner import Result
-from attlas.statistics import Verdict
 
 
 @pytest.fixture
 def claim():
-    return catalogue()["single-location/zeta"]
+    return find_claim("single-location/zeta")
+
+
+@pytest.fixture
+def entry():
+    return package_index()["single-location/zeta"]
 
 
 @pytest.mark.parametrize(
@@ -40,22 +45,21 @@ def test_a_result_is_told_with_its_control_and_its_cost(claim, capsys):
     assert capsys.readouterr().out == "0 confirmed, 2 refuted\n"
 
 
-def test_a_claim_is_shown_with_what_was_changed_at_its_last_verdict(claim, capsys):
-    print_claim(claim, None)
+def test_a_claim_is_shown_with_what_was_changed_at_its_last_verdict(entry, capsys):
+    print_entry(entry, None)
     assert "No verdict yet" in capsys.readouterr().out
-    name = next(name for name, value in claim.quick.items() if isinstance(value, int))
-    setting = json.loads(claim.quick.replace(**{name: claim.quick[name] + 1}).canonical())
+    name = next(name for name, value in entry.quick.items() if isinstance(value, int))
     last = {
         "when": "today",
         "scale": "quick",
         "seed": 3,
-        "setting": setting,
+        "setting": json.loads(json.dumps(entry.quick | {name: entry.quick[name] + 1})),
         "verdict": "confirmed",
         "reason": "So.",
     }
-    print_claim(claim, last)
-    assert f"seed 3, {name} = {claim.quick[name] + 1}:" in capsys.readouterr().out
+    print_entry(entry, last)
+    assert f"seed 3, {name} = {entry.quick[name] + 1}:" in capsys.readouterr().out
 
 
-def test_a_described_claim_is_plain_data(claim):
-    assert json.loads(json.dumps(describe_claim(claim)))["id"] == claim.id
+def test_a_described_claim_is_plain_data(entry):
+    assert json.loads(json.dumps(describe_entry(entry)))["id"] == entry.id

@@ -16,16 +16,15 @@ from attlas.atlas.drawings import drawings_folder
 from attlas.atlas.explorers import Explorer
 from attlas.atlas.notes import Notes, notes_of
 from attlas.atlas.showpieces import LoadedShowpiece, real_data
-from attlas.claims import MAPS, Claim
+from attlas.claims import Bound, Claim
 from attlas.errors import InputError
 from attlas.lab.runner import Result, recall
 from attlas.lab.store import Store
 from attlas.references import bibtex
-from attlas.statistics import Bound
 
-PACKAGE = tuple(name.replace("_", "-") for name in MAPS)
-"""The maps of the package, as claims name them."""
-WORDS = ("confirmed", "refuted", "undecided", "outside")
+PACKAGE = ("single-location", "sparse-variables", "latent-posterior")
+"""The maps of the package, in the order of the pages."""
+WORDS = ("confirmed", "refuted", "undecided", "outside", "not run")
 
 
 @dataclass(frozen=True)
@@ -170,6 +169,6 @@ def source_line(claim: Claim) -> str:
 def bibtex_of(claim: Claim) -> str:
     """BibTeX of the claim's source; empty for a claim of somebody else's with an unknown source."""
     try:
-        return bibtex(claim.source)
+        return bibtex(claim.source, claim.file)
     except InputError:
         return ""

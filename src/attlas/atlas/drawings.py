@@ -2,8 +2,6 @@
 kept beside the store."""
 
 import hashlib
-import importlib
-import inspect
 import json
 import math
 import os
@@ -22,7 +20,7 @@ import xarray as xr
 from altair.utils.schemapi import debug_mode
 
 import attlas
-from attlas.claims import Claim
+from attlas.claims.digest import figure_digest
 from attlas.lab.blocks import encoded
 from attlas.lab.runner import Result
 from attlas.lab.store import Store, under_way
@@ -70,7 +68,7 @@ def drawing_of(result: Result, cache: Path | None = None) -> Drawing:
 
 def _make(result: Result) -> Drawing:
     files = {"nc": encoded(_describe(result)), "csv": _table(result.evidence).encode()}
-    if result.claim.figure is None:
+    if result.claim.drawing is None:
         return Drawing("", files)
     with debug_mode(False):  # the tests validate
         chart = result.figure()
@@ -201,24 +199,10 @@ def _key(result: Result) -> str:
         str(result.seed),
         str(result.provenance.get("seed")),
         result.verdict.word,
-        _figure_digest(claim),
+        figure_digest(claim.drawing.__module__) if claim.drawing else "",
         Path(__file__).read_text(encoding="utf-8"),
     ]
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:24]
-
-
-def _figure_digest(claim: Claim) -> str:
-    """Digest of the source of the claim's figure function and of what it calls."""
-    figure = claim.figure
-    if figure is None:
-        return ""
-    named = inspect.getclosurevars(figure).nonlocals.get("module")  # of `drawn_by`
-    module = importlib.import_module(named) if named else inspect.getmodule(figure)
-    home = Path(getattr(module, "__file__", None) or claim.file)
-    package = Path(attlas.__file__).parent
-    inside = home.is_relative_to(package)
-    drawers = [*home.parent.glob("*.py"), package / "drawing.py"] if inside else [home]
-    return hashlib.sha256(b"".join(path.read_bytes() for path in sorted(drawers))).hexdigest()
 
 
 def _read(place: Path) -> Drawing | None:

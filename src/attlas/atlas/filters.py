@@ -10,7 +10,7 @@ from markupsafe import Markup
 from attlas.atlas.formulas import mathml
 from attlas.atlas.notes import Notes, Symbol
 from attlas.claims import Claim
-from attlas.drawing import legible
+from attlas.figure_style import legible
 
 _SPELLINGS = {
     word.lower(): word for word in ("Bayes", "Finetti", "Lipschitz", "Nadaraya", "Watson")

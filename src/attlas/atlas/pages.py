@@ -23,8 +23,8 @@ from attlas.atlas.graphs import Node, draw_graph
 from attlas.atlas.guides import link_claims, read_guides
 from attlas.atlas.notes import notes_of
 from attlas.claims import Claim
-from attlas.drawing import legible
 from attlas.errors import InputError
+from attlas.figure_style import legible
 from attlas.lab.runner import Result
 
 LIST = "claims.json"

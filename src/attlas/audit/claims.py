@@ -9,8 +9,7 @@ import numpy as np
 import xarray as xr
 
 from attlas.audit.checkpoints import kept_models
-from attlas.claims import Control, Hypothesis, Setting, claim, drawn_by
-from attlas.statistics import Agreement
+from attlas.claims.compat import Agreement, Control, Hypothesis, Setting, claim, drawn_by
 
 
 @claim(

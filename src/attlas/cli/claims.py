@@ -13,6 +13,8 @@ from attlas.cli.options import (
     FILE,
     check_writable,
     claims_option,
+    find_entries,
+    find_entry,
     fresh_option,
     json_option,
     open_store,
@@ -23,9 +25,9 @@ from attlas.cli.options import (
     store_option,
 )
 from attlas.cli.printing import (
-    describe_claim,
-    print_claim,
+    describe_entry,
     print_counts,
+    print_entry,
     print_json,
     print_result,
     print_table,
@@ -47,16 +49,16 @@ def list_claims(
     pattern: str | None, source: str | None, files: Sequence[str], as_json: bool
 ) -> None:
     """The catalogue of claims; PATTERN is an id, a map, or a glob such as '*risk*'."""
-    found = select_claims([pattern] if pattern else [], files, source)
+    found = find_entries([pattern] if pattern else [], files, source)
     if as_json:
-        print_json({"claims": [describe_claim(claim) for claim in found]})
+        print_json({"claims": [describe_entry(entry) for entry in found]})
         return
     from rich.table import Table
 
     table = Table("claim", "reference", "in words", box=None, pad_edge=False, header_style="bold")
     table.columns[0].no_wrap = True
-    for claim in found:
-        table.add_row(claim.id, f"{claim.source}, {claim.reference}", claim.words)
+    for entry in found:
+        table.add_row(entry.id, f"{entry.source}, {entry.reference}", entry.words)
     print_table(table)
 
 
@@ -67,16 +69,14 @@ def list_claims(
 @json_option
 def show_claim(claim: str, store: str | None, files: Sequence[str], as_json: bool) -> None:
     """Statement, hypotheses, parameters at both scales, and the last verdict on CLAIM."""
-    from attlas.lab.runner import named
     from attlas.lab.store import Store
 
-    select_claims([], files)
-    found = named(claim)
+    found = find_entry(claim, files)
     last = Store(store, reading=True).recorded(found.id)
     if as_json:
-        print_json({**describe_claim(found), "last": last})
+        print_json({**describe_entry(found), "last": last})
     else:
-        print_claim(found, last)
+        print_entry(found, last)
 
 
 @click.command("run")
@@ -135,7 +135,7 @@ def _check_figure(figure: str | None, claims: "list[Claim]") -> Path | None:
     path = check_writable("figure", figure, FIGURE_FORMATS)
     if path and len(claims) > 1:
         raise InputError(f"--figure draws one claim, and {len(claims)} were selected")
-    if path and claims[0].figure is None:
+    if path and claims[0].drawing is None:
         raise InputError(f"{claims[0].id} has no figure")
     return path
 
@@ -165,7 +165,7 @@ def cite_sources(claims: Sequence[str], files: Sequence[str], as_json: bool) -> 
     """BibTeX of what CLAIMS rest on (all of them, if none is named), and of Attlas itself."""
     from attlas.references import bibtex
 
-    sources = sorted({claim.source for claim in select_claims(claims, files)} | {"attlas"})
+    sources = sorted({entry.source for entry in find_entries(claims, files)} | {"attlas"})
     entries = {source: bibtex(source) for source in sources}
     if as_json:
         print_json({"entries": entries})

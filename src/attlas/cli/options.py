@@ -11,6 +11,7 @@ from attlas.errors import InputError
 
 if TYPE_CHECKING:
     from attlas.claims import Claim
+    from attlas.index import Entry
     from attlas.lab.store import Store
 
 FIGURE_FORMATS = (".svg", ".pdf", ".png", ".html")
@@ -60,6 +61,29 @@ def select_claims(
     for file in files:
         load_file(file)
     return select(patterns, source)
+
+
+def find_entries(
+    patterns: Sequence[str], files: Sequence[str], source: str | None = None
+) -> "list[Entry]":
+    """What the index says about the claims that match; where it can, without importing them."""
+    from attlas.index import foreign_points, matching, package_index
+
+    known = package_index()
+    if files or foreign_points():
+        from attlas.claims.registry import entries
+
+        known = entries(files)
+    return [known[id] for id in matching(patterns, known, source)]
+
+
+def find_entry(pattern: str, files: Sequence[str]) -> "Entry":
+    """What the index says about the one claim that matches."""
+    found = find_entries([pattern], files)
+    if len(found) > 1:
+        some = ", ".join(entry.id for entry in found[:5]) + (", ..." if len(found) > 5 else "")
+        raise InputError(f"{pattern!r} matches {len(found)} claims; name one: {some}")
+    return found[0]
 
 
 def open_store(folder: str | None) -> "Store":

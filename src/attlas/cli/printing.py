@@ -4,6 +4,7 @@ import json
 import math
 import sys
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,11 +14,17 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from attlas.claims import Claim
+    from attlas.index import Entry
     from attlas.lab.runner import Result
     from attlas.lab.sweeps import Sweep
 
-STYLES = {"confirmed": "green", "refuted": "red", "undecided": "yellow", "outside": "blue"}
+STYLES = {
+    "confirmed": "green",
+    "refuted": "red",
+    "undecided": "yellow",
+    "outside": "blue",
+    "not run": "blue",
+}
 MAX_FAILURES = 10
 """Failed cells of a sweep whose reasons are printed."""
 
@@ -46,46 +53,37 @@ def print_table(table: "Table") -> None:
     click.echo("\n".join(line.rstrip() for line in captured.get().splitlines()))
 
 
-def describe_claim(claim: "Claim") -> dict[str, Any]:
+def describe_entry(entry: "Entry") -> dict[str, Any]:
     """A claim as plain data, for JSON."""
-    plain = ("id", "source", "reference", "origin", "statement", "words")
-    return {
-        **{name: getattr(claim, name) for name in plain},
-        "hypotheses": [hypothesis.words for hypothesis in claim.hypotheses],
-        "rule": str(claim.rule),
-        "control": claim.control.words,
-        "needs": list(claim.needs),
-        "quick": dict(claim.quick),
-        "paper": dict(claim.paper),
-    }
+    return {name: value for name, value in asdict(entry).items() if name != "module"}
 
 
-def print_claim(claim: "Claim", last: dict[str, Any] | None) -> None:
+def print_entry(entry: "Entry", last: dict[str, Any] | None) -> None:
     """All about a claim, and its `last` verdict as the store recorded it, if there is one."""
     from rich.markup import escape
     from rich.table import Table
 
     console = stdout()
-    source = f"{claim.source}, {escape(claim.reference)} ({claim.origin})"
-    console.print(f"[bold]{claim.id}[/]   {source}\n")
-    console.print(f"{escape(claim.statement)}\n\n{escape(claim.words)}\n")
-    if claim.hypotheses:
-        conditions = "; ".join(hypothesis.words for hypothesis in claim.hypotheses)
-        console.print(f"Holds for: {escape(conditions)}.")
-    console.print(f"Rule: {escape(str(claim.rule))}")
-    console.print(f"Control: {escape(claim.control.words)}.")
-    if claim.needs:
-        console.print(f"Rests on: {', '.join(claim.needs)}.")
+    source = f"{entry.source}, {escape(entry.reference)} ({entry.origin})"
+    console.print(f"[bold]{entry.id}[/]   {source}\n")
+    console.print(f"{escape(entry.statement)}\n\n{escape(entry.words)}\n")
+    if entry.hypotheses:
+        console.print(f"Holds for: {escape('; '.join(entry.hypotheses))}.")
+    console.print(f"Rule: {escape(entry.rule)}")
+    console.print(f"Control: {escape(entry.control)}.")
+    if entry.needs:
+        console.print(f"Rests on: {', '.join(entry.needs)}.")
     table = Table("parameter", "quick", "paper", box=None, pad_edge=False, header_style="bold")
-    for name in claim.quick:
-        table.add_row(name, *(_format_parameter(s[name]) for s in (claim.quick, claim.paper)))
+    for name, value in entry.quick.items():
+        table.add_row(name, _format_parameter(value), _format_parameter(entry.paper[name]))
     console.print()
     print_table(table)
     console.print()
     if last is None:
-        console.print(f"No verdict yet: attlas run {claim.id}")
+        console.print(f"No verdict yet: attlas run {entry.id}")
         return
-    usual = json.loads(claim.setting(last["scale"]).canonical())  # as JSON, like the record
+    usual = entry.paper if last["scale"] == "paper" else entry.quick
+    usual = json.loads(json.dumps(usual))  # like the record, which has lists for tuples
     changes = [f", {name} = {v}" for name, v in last["setting"].items() if usual.get(name) != v]
     how = f"{last['when']}, scale {last['scale']}, seed {last['seed']}{''.join(changes)}"
     console.print(f"Last verdict, {how}:\n{last['verdict']}. {escape(last['reason'])}")

@@ -18,10 +18,9 @@ import jax
 import xarray as xr
 
 import attlas
-from attlas.claims import Claim, Setting, catalogue, select
+from attlas.claims import Claim, Setting, Verdict, catalogue, select
 from attlas.errors import InputError
 from attlas.lab.store import Address, Cell, Store
-from attlas.statistics import Verdict
 
 REPETITION = 4
 """How much more is spent on a repetition than on the first sight of a refutation."""
@@ -82,11 +81,11 @@ class Result:
 
     def figure(self) -> Any:
         """The claim's figure, an Altair chart, drawn from the evidence alone."""
-        if self.claim.figure is None or not self.evidence:
+        if self.claim.drawing is None or not self.evidence:
             raise InputError(
                 f"{self.claim.id} has no figure{'' if self.evidence else ': nothing was measured'}"
             )
-        return self.claim.figure(self.evidence)
+        return self.claim.draw(self.evidence)
 
     def to_dict(self) -> dict[str, Any]:
         """As plain data, for JSON."""
@@ -253,9 +252,9 @@ class _Bench:
         self, evidence: xr.Dataset, setting: Setting, seed: int
     ) -> tuple[Verdict, list[Gathered]]:
         control = self.claim.control
-        if control.on == "evidence":
-            return self.claim.rule.judge(control.alter(evidence)), []
-        gathered = self.gather(control.alter(setting), seed)
+        if control.alter is not None and getattr(control, "on", "evidence") == "evidence":
+            return self.claim.rule.judge(control.altered_evidence(evidence)), []
+        gathered = self.gather(control.altered_setting(setting), seed)
         return self.claim.rule.judge(gathered.evidence), [gathered]
 
     def gather(self, setting: Setting, seed: int) -> Gathered:

@@ -6,15 +6,15 @@ import inspect
 import math
 import sys
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
 import xarray as xr
 
-from attlas.claims import Claim, Control, FromSource, Setting, _digest
+from attlas.claims import Agreement, Claim, Control, Draws, Setting
+from attlas.claims.registry import FromSource
 from attlas.errors import InputError, near
-from attlas.statistics import Agreement
 
 Simulation = Callable[..., xr.Dataset]
 
@@ -36,14 +36,13 @@ def simulation(target: str | Simulation) -> Claim:
     file = Path(module.__file__ or "")
     setting = _setting(function)
 
-    def measure(cells: Sequence[Setting], seed: int) -> xr.Dataset:
-        (cell,) = cells
-        found = function(**cell, seed=seed)
+    def measure(cell: Setting, draws: Draws) -> xr.Dataset:
+        found = function(**cell, seed=draws.seed)
         if not isinstance(found, xr.Dataset):
             raise InputError(
                 f"{function.__name__} returned {type(found).__name__}: it must return a Dataset"
             )
-        return found.expand_dims("cell")
+        return found
 
     measure.__module__ = function.__module__
     measure.__qualname__ = function.__qualname__
@@ -55,12 +54,11 @@ def simulation(target: str | Simulation) -> Claim:
         reference=f"{file.name}:{function.__name__}",
         statement="",
         words=words,
-        measure=measure,
+        function=measure,
         quick=setting,
         paper=setting,
         rule=Agreement(),
         control=Control("none", lambda evidence: evidence),
-        code=_digest(file),
         evidence=id,
     )
 

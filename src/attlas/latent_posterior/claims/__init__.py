@@ -1,12 +1,11 @@
-"""The claims of the latent posterior (Zhang et al. 2022), by subject."""
+"""The claims of attention as inference of a latent (Zhang et al. 2022), by subject."""
 
-from attlas.latent_posterior.claims import (
-    inference,
-    laws,
-    learning,
-    rates,
-    representation,
-    transfer,
+from attlas.claims import Map
+
+latent_posterior = Map(
+    "latent-posterior",
+    source="zhang2022",
+    home=__name__,
+    subjects=("representation", "inference", "laws", "rates", "transfer", "learning"),
+    domain=("length >= 2", "dim >= 2"),
 )
-
-__all__ = ["inference", "laws", "learning", "rates", "representation", "transfer"]

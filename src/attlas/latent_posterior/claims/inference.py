@@ -11,7 +11,18 @@ import xarray as xr
 from jaxtyping import Array, Float
 
 from attlas.attention import linear_attention, softmax_attention
-from attlas.claims import Control, Hypothesis, Setting, claim, drawn_by, key_for, together
+from attlas.claims.compat import (
+    Agreement,
+    Bound,
+    Control,
+    Hypothesis,
+    Rate,
+    Setting,
+    claim,
+    drawn_by,
+    key_for,
+    together,
+)
 from attlas.gaussian import stream
 from attlas.kernels import (
     RBF,
@@ -34,7 +45,6 @@ from attlas.latent_posterior.claims.shared import (
 )
 from attlas.latent_posterior.models import BayesianRegression, identity
 from attlas.latent_posterior.rates import mercer, multiplicity
-from attlas.statistics import Agreement, Bound, Rate
 
 NORMALISED = Hypothesis("spread = 0, which puts the keys on the sphere", lambda s: s.spread == 0)
 NOISY = Hypothesis("noise > 0 and scale > 0", lambda s: s.noise > 0 and s.scale > 0, defining=True)

@@ -9,12 +9,22 @@ from jaxtyping import Float
 from scipy.linalg import solve
 from scipy.special import ndtr, softmax
 
-from attlas.claims import Control, Hypothesis, Setting, claim, drawn_by, key_for, together
+from attlas.claims.compat import (
+    Agreement,
+    Approximation,
+    Control,
+    Hypothesis,
+    Order,
+    Setting,
+    claim,
+    drawn_by,
+    key_for,
+    together,
+)
 from attlas.gaussian import stream
 from attlas.latent_posterior.claims.rates import DRAWS, RATE, mean_of, ordered, root_of
 from attlas.latent_posterior.claims.shared import FIGURES
 from attlas.latent_posterior.rates import optimal_temperature, softmax_bias, softmax_error
-from attlas.statistics import Agreement, Approximation, Order
 
 LETTERS = np.array([[1.0, 1, 1], [1, -1, -1], [-1, 1, -1], [-1, -1, 1]]) / np.sqrt(3)
 TILT = 0.9 / len(LETTERS)

@@ -12,7 +12,22 @@ from jaxtyping import Array, Float
 from scipy.linalg import cho_solve
 from scipy.special import softmax, xlog1py, xlogy
 
-from attlas.claims import Control, Hypothesis, Setting, claim, drawn_by, key_for, product, together
+from attlas.claims.compat import (
+    Agreement,
+    Approximation,
+    Bound,
+    Control,
+    Hypothesis,
+    Order,
+    Rate,
+    Setting,
+    claim,
+    drawn_by,
+    key_for,
+    log_slope,
+    product,
+    together,
+)
 from attlas.kernels import RBF
 from attlas.latent_posterior.bounds import head_rademacher, length_shift
 from attlas.latent_posterior.claims.shared import FIGURES, PAPER, on_sphere, random_topics
@@ -44,7 +59,6 @@ from attlas.rademacher import (
     mean_of,
     planar_complexity,
 )
-from attlas.statistics import Agreement, Approximation, Bound, Order, Rate, log_slope
 
 LABELS = Hypothesis("noise > 0", lambda s: s.noise > 0, defining=True)
 CLASSES = Hypothesis(

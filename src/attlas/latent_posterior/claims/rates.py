@@ -13,7 +13,20 @@ from jaxtyping import Array, Float
 from scipy.special import roots_jacobi
 
 from attlas.attention import softmax
-from attlas.claims import Control, Hypothesis, Setting, claim, drawn_by, key_for, together
+from attlas.claims.compat import (
+    Agreement,
+    Approximation,
+    Bound,
+    Control,
+    Hypothesis,
+    Order,
+    Rate,
+    Setting,
+    claim,
+    drawn_by,
+    key_for,
+    together,
+)
 from attlas.gaussian import stream
 from attlas.kernels import Exponential
 from attlas.latent_posterior.claims.shared import FIGURES, PAPER, SPHERE, powers_of
@@ -31,7 +44,6 @@ from attlas.latent_posterior.rates import (
     softmax_limit,
     zonal,
 )
-from attlas.statistics import Agreement, Approximation, Bound, Order, Rate
 
 WEIGHTS = (0.0, 1.0, 0.7, 0.5)
 """Of the zonal harmonics of degrees 0 to 3 in the conditional mean."""

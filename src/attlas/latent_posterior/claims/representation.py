@@ -11,7 +11,18 @@ from jaxtyping import Array, Float
 from scipy.special import logsumexp
 
 from attlas.attention import softmax_attention
-from attlas.claims import Control, Hypothesis, Setting, claim, drawn_by, key_for, together
+from attlas.claims.compat import (
+    Agreement,
+    Bound,
+    Control,
+    Hypothesis,
+    Order,
+    Setting,
+    claim,
+    drawn_by,
+    key_for,
+    together,
+)
 from attlas.gaussian import stream
 from attlas.latent_posterior.claims.shared import (
     FIGURES,
@@ -48,7 +59,6 @@ from attlas.latent_posterior.models import (
     posterior_of,
     simulated,
 )
-from attlas.statistics import Agreement, Bound, Order
 
 ENOUGH = Hypothesis("samples >= 1000", lambda s: s.samples >= 1000, defining=True)
 SPREADS = (

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Array, Float
 
-from attlas.claims import Hypothesis
+from attlas.claims.compat import Hypothesis
 from attlas.gaussian import stream
 from attlas.latent_posterior.models import FiniteLatent
 from attlas.latent_posterior.rates import multiplicity, zonal

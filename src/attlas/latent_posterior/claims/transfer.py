@@ -6,7 +6,19 @@ from dataclasses import replace
 import numpy as np
 import xarray as xr
 
-from attlas.claims import Control, Hypothesis, Setting, claim, drawn_by, key_for, together
+from attlas.claims.compat import (
+    Agreement,
+    Approximation,
+    Bound,
+    Control,
+    Hypothesis,
+    Order,
+    Setting,
+    claim,
+    drawn_by,
+    key_for,
+    together,
+)
 from attlas.gaussian import stream
 from attlas.latent_posterior.claims.shared import FIGURES, PAPER, random_topics
 from attlas.latent_posterior.inference import mixture_law, sequences
@@ -20,7 +32,6 @@ from attlas.latent_posterior.pretraining import (
     unconstrained,
 )
 from attlas.latent_posterior.transfer import condition_number, coverage_number
-from attlas.statistics import Agreement, Approximation, Bound, Order
 
 MASKED = "latent-posterior/masked-minimiser"
 

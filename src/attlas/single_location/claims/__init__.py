@@ -1,33 +1,34 @@
 """The claims of single-location regression (Marion et al. 2025), by subject."""
 
-from attlas.single_location.claims import (
-    basins,
-    bayes,
-    dynamics,
-    gates,
-    heads,
-    manifold,
-    online,
-    optimality,
-    risk,
-    runs,
-    speed,
-    swapped,
-    zeta,
-)
+from attlas.claims import Map
 
-__all__ = [
-    "basins",
-    "bayes",
-    "dynamics",
-    "gates",
-    "heads",
-    "manifold",
-    "online",
-    "optimality",
-    "risk",
-    "runs",
-    "speed",
-    "swapped",
-    "zeta",
-]
+single_location = Map(
+    "single-location",
+    source="marion2025",
+    home=__name__,
+    subjects=(
+        "zeta",
+        "risk",
+        "dynamics",
+        "manifold",
+        "runs",
+        "basins",
+        "swapped",
+        "speed",
+        "online",
+        "optimality",
+        "bayes",
+        "gates",
+        "heads",
+    ),
+    domain=(
+        "dim >= 4",
+        "length >= 2",
+        "gamma > 0",
+        "noise >= 0",
+        "lam > 0",
+        "ratio > 0",
+        "time > 0",
+        "step_size > 0",
+    ),
+)

@@ -7,7 +7,16 @@ import jax.numpy as jnp
 import numpy as np
 import xarray as xr
 
-from attlas.claims import Control, Hypothesis, Setting, claim, drawn_by, key_for, together
+from attlas.claims.compat import (
+    Control,
+    Convergence,
+    Hypothesis,
+    Setting,
+    claim,
+    drawn_by,
+    key_for,
+    together,
+)
 from attlas.gaussian import float64
 from attlas.single_location.claims.runs import outcomes
 from attlas.single_location.claims.shared import FIGURES, HEAD, ROOT_HALF, TASK, TIME, task_of
@@ -15,7 +24,6 @@ from attlas.single_location.descent import LANES, descend, sphere_start
 from attlas.single_location.landscape import critical_lam, escape_rates, stable_step
 from attlas.single_location.population import Overlaps, partials_of_risk
 from attlas.single_location.task import Constants, SingleLocation
-from attlas.statistics import Convergence
 
 
 @claim(

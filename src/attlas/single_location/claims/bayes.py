@@ -8,7 +8,18 @@ import xarray as xr
 from jaxtyping import Array, Float
 from scipy import special
 
-from attlas.claims import Control, Hypothesis, Setting, claim, drawn_by, key_for, together
+from attlas.claims.compat import (
+    Agreement,
+    Approximation,
+    Control,
+    Hypothesis,
+    Rate,
+    Setting,
+    claim,
+    drawn_by,
+    key_for,
+    together,
+)
 from attlas.gaussian import stream, zeta
 from attlas.single_location.baselines import (
     LogEstimate,
@@ -34,7 +45,6 @@ from attlas.single_location.claims.shared import (
 )
 from attlas.single_location.population import ORACLE, total_risk
 from attlas.single_location.task import SingleLocation
-from attlas.statistics import Agreement, Approximation, Rate
 
 
 @claim(

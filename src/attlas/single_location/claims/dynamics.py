@@ -6,7 +6,16 @@ import numpy as np
 import xarray as xr
 from jaxtyping import Float
 
-from attlas.claims import Control, Hypothesis, Setting, claim, drawn_by, key_for, together
+from attlas.claims.compat import (
+    Agreement,
+    Control,
+    Hypothesis,
+    Setting,
+    claim,
+    drawn_by,
+    key_for,
+    together,
+)
 from attlas.single_location.claims.shared import (
     FIGURES,
     HEAD,
@@ -20,7 +29,6 @@ from attlas.single_location.claims.shared import (
 )
 from attlas.single_location.descent import descend, descend_vectors
 from attlas.single_location.population import Overlaps
-from attlas.statistics import Agreement
 
 
 def reduced_path(

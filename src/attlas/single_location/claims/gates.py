@@ -10,7 +10,18 @@ import xarray as xr
 from jaxtyping import Array, Float
 from scipy import special
 
-from attlas.claims import Control, Hypothesis, Setting, claim, drawn_by, key_for, together
+from attlas.claims.compat import (
+    Agreement,
+    Approximation,
+    Control,
+    Hypothesis,
+    Order,
+    Setting,
+    claim,
+    drawn_by,
+    key_for,
+    together,
+)
 from attlas.gaussian import Real
 from attlas.single_location.claims.shared import (
     FIGURES,
@@ -42,7 +53,6 @@ from attlas.single_location.population import (
     total_risk,
 )
 from attlas.single_location.task import Constants
-from attlas.statistics import Agreement, Approximation, Order
 
 WITHIN_REACH = Hypothesis(
     "the best gate has an excess of 1e-25 or more: below, gates err further out than the quadrature reaches",

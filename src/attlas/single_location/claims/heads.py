@@ -7,7 +7,18 @@ import jax
 import numpy as np
 import xarray as xr
 
-from attlas.claims import Control, Hypothesis, Setting, claim, drawn_by, key_for, together
+from attlas.claims.compat import (
+    Agreement,
+    Control,
+    Convergence,
+    Hypothesis,
+    Order,
+    Setting,
+    claim,
+    drawn_by,
+    key_for,
+    together,
+)
 from attlas.single_location.baselines import (
     LogEstimate,
     linear_attention,
@@ -33,7 +44,6 @@ from attlas.single_location.descent import sphere_start
 from attlas.single_location.gates import ACTIVATIONS, Gate, best_gate_excess
 from attlas.single_location.online import descend_online
 from attlas.single_location.population import Overlaps, at_points, sampled_risk, total_risk
-from attlas.statistics import Agreement, Convergence, Order
 
 HEADS = ("Bayes", "softmax", "best gate", "linear attention", "erf", "best linear")
 

@@ -6,7 +6,17 @@ import numpy as np
 import scipy
 import xarray as xr
 
-from attlas.claims import Control, Hypothesis, Setting, claim, drawn_by, key_for, together
+from attlas.claims.compat import (
+    Agreement,
+    Control,
+    Convergence,
+    Hypothesis,
+    Setting,
+    claim,
+    drawn_by,
+    key_for,
+    together,
+)
 from attlas.gaussian import stream
 from attlas.single_location.claims.shared import (
     FIGURES,
@@ -21,7 +31,6 @@ from attlas.single_location.descent import descend
 from attlas.single_location.landscape import critical_lam, jacobian, transverse_matrix, velocity
 from attlas.single_location.population import Overlaps, at_points, partials_of_risk
 from attlas.single_location.task import SingleLocation
-from attlas.statistics import Agreement, Convergence
 
 PLACES = {
     "origin": (0.0, 0.0),

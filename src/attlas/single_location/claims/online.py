@@ -7,7 +7,18 @@ import numpy as np
 import xarray as xr
 from scipy import special
 
-from attlas.claims import Control, Hypothesis, Setting, claim, drawn_by, key_for, together
+from attlas.claims.compat import (
+    Agreement,
+    Control,
+    Convergence,
+    Hypothesis,
+    SameLaw,
+    Setting,
+    claim,
+    drawn_by,
+    key_for,
+    together,
+)
 from attlas.gaussian import stream
 from attlas.single_location.claims.runs import KINDS, band, outcomes, panels, schedule_of
 from attlas.single_location.claims.shared import (
@@ -35,7 +46,6 @@ from attlas.single_location.online import (
 from attlas.single_location.population import Overlaps, heads_with, risk
 from attlas.single_location.schedules import Constant, InverseDecay, values_at
 from attlas.single_location.task import SingleLocation
-from attlas.statistics import Agreement, Convergence, SameLaw
 
 BATCH = Hypothesis("batch_size >= 1", lambda s: s.batch_size >= 1, defining=True)
 GATES = ("softmax", *(name for name in ACTIVATIONS if name != "step"))

@@ -9,7 +9,19 @@ import xarray as xr
 from jaxtyping import Array, Float
 from scipy import special
 
-from attlas.claims import Control, Hypothesis, Setting, claim, drawn_by, key_for, together
+from attlas.claims.compat import (
+    Approximation,
+    Bound,
+    Control,
+    Hypothesis,
+    Order,
+    Rate,
+    Setting,
+    claim,
+    drawn_by,
+    key_for,
+    together,
+)
 from attlas.gaussian import BLOCK, Estimate, averaged, stream, zeta
 from attlas.single_location.baselines import Baselines, draw_baselines, excess_bound
 from attlas.single_location.claims.bayes import bayes_gaps
@@ -29,7 +41,6 @@ from attlas.single_location.claims.shared import (
 )
 from attlas.single_location.population import ORACLE, total_risk
 from attlas.single_location.task import Constants, SingleLocation
-from attlas.statistics import Approximation, Bound, Order, Rate
 
 
 @claim(

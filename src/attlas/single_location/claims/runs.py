@@ -6,7 +6,17 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from attlas.claims import Control, Hypothesis, Setting, claim, drawn_by, key_for
+from attlas.claims.compat import (
+    Approximation,
+    Control,
+    Convergence,
+    Hypothesis,
+    Order,
+    Setting,
+    claim,
+    drawn_by,
+    key_for,
+)
 from attlas.single_location.claims.shared import (
     FIGURES,
     HEAD,
@@ -28,7 +38,6 @@ from attlas.single_location.schedules import (
     values_at,
 )
 from attlas.single_location.task import SingleLocation
-from attlas.statistics import Approximation, Convergence, Order
 
 STARTS = {"manifold": manifold_start, "sphere": sphere_start}
 KINDS = ("constant", "inverse", "geometric")

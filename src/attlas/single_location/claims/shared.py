@@ -7,7 +7,7 @@ import jax
 import numpy as np
 from jaxtyping import Array, Float
 
-from attlas.claims import Hypothesis, Setting, key_for
+from attlas.claims.compat import Hypothesis, Setting, key_for
 from attlas.gaussian import Estimate, averaged, stream
 from attlas.single_location.landscape import stability, stable_step
 from attlas.single_location.population import ORACLE, Overlaps, at_points, draw_loss

@@ -8,14 +8,24 @@ import numpy as np
 import xarray as xr
 from jaxtyping import Array
 
-from attlas.claims import Control, Hypothesis, Setting, claim, drawn_by, key_for, together
+from attlas.claims.compat import (
+    Approximation,
+    Control,
+    Convergence,
+    Hypothesis,
+    Rate,
+    Setting,
+    claim,
+    drawn_by,
+    key_for,
+    together,
+)
 from attlas.single_location.claims.shared import FIGURES, HEAD, ROOT_HALF, STEP, TASK, TIME, task_of
 from attlas.single_location.descent import descend, sphere_start
 from attlas.single_location.landscape import corner_rate, stable_step, velocity
 from attlas.single_location.population import Overlaps
 from attlas.single_location.schedules import InverseDecay
 from attlas.single_location.task import Constants, SingleLocation
-from attlas.statistics import Approximation, Convergence, Rate
 
 
 @claim(

@@ -5,13 +5,23 @@ from collections.abc import Sequence
 import numpy as np
 import xarray as xr
 
-from attlas.claims import Control, Hypothesis, Setting, claim, drawn_by, key_for, together
+from attlas.claims.compat import (
+    Agreement,
+    Approximation,
+    Control,
+    Hypothesis,
+    Order,
+    Setting,
+    claim,
+    drawn_by,
+    key_for,
+    together,
+)
 from attlas.single_location.claims.shared import FIGURES, HEAD, ROOT_HALF, STEP, TASK, TIME, task_of
 from attlas.single_location.descent import descend, gaussian_start, sphere_start
 from attlas.single_location.landscape import escape_rates, stability, stable_step, swapped_point
 from attlas.single_location.population import Overlaps, risk
 from attlas.single_location.task import SingleLocation
-from attlas.statistics import Agreement, Approximation, Order
 
 
 def swapped_spectrum(cell: Setting) -> np.ndarray:

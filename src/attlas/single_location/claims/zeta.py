@@ -10,10 +10,18 @@ import xarray as xr
 from jaxtyping import Array, Float
 from scipy import special
 
-from attlas.claims import Control, Hypothesis, Setting, claim, drawn_by, key_for, together
+from attlas.claims.compat import (
+    Agreement,
+    Control,
+    Hypothesis,
+    Setting,
+    claim,
+    drawn_by,
+    key_for,
+    together,
+)
 from attlas.gaussian import sampled_zeta, stream, zeta, zeta_derivatives
 from attlas.single_location.claims.shared import FIGURES, SAMPLES, column
-from attlas.statistics import Agreement
 
 ARGUMENTS = (
     Hypothesis("spread > 0", lambda s: s.spread > 0, defining=True),

@@ -1,27 +1,22 @@
-"""The claims of sparse variables (Edelman et al. 2022), by subject."""
+"""The claims of sparse variable creation (Edelman et al. 2022), by subject."""
 
-from attlas.sparse_variables.claims import (
-    complexity,
-    constructions,
-    covers,
-    generalisation,
-    learned,
-    learning,
-    lipschitz,
-    parity,
-    samples,
-    thresholds,
+from attlas.claims import Map
+
+sparse_variables = Map(
+    "sparse-variables",
+    source="edelman2022",
+    home=__name__,
+    subjects=(
+        "lipschitz",
+        "covers",
+        "complexity",
+        "generalisation",
+        "constructions",
+        "samples",
+        "thresholds",
+        "learned",
+        "learning",
+        "parity",
+    ),
+    domain=("length >= 2", "starts >= 2"),
 )
-
-__all__ = [
-    "complexity",
-    "constructions",
-    "covers",
-    "generalisation",
-    "learned",
-    "learning",
-    "lipschitz",
-    "parity",
-    "samples",
-    "thresholds",
-]

@@ -11,7 +11,20 @@ import xarray as xr
 from jaxtyping import Array, Float, Int
 
 from attlas.capacity import class_of, collapsed_head
-from attlas.claims import Control, Hypothesis, Setting, claim, drawn_by, key_for, product, together
+from attlas.claims.compat import (
+    Approximation,
+    Bound,
+    Control,
+    Hypothesis,
+    Order,
+    Setting,
+    claim,
+    drawn_by,
+    key_for,
+    log_slope,
+    product,
+    together,
+)
 from attlas.gaussian import stream
 from attlas.rademacher import (
     concatenated_complexity,
@@ -22,7 +35,6 @@ from attlas.rademacher import (
 )
 from attlas.search import climb
 from attlas.sparse_variables.claims.shared import FIGURES, PAPER, TOKENS, unit_tokens
-from attlas.statistics import Approximation, Bound, Order, log_slope
 
 NORM = Hypothesis("query_norm > 0", lambda s: s.query_norm > 0, defining=True)
 DRAWS = Hypothesis("draws >= 8", lambda s: s.draws >= 8, defining=True)

@@ -7,7 +7,18 @@ import numpy as np
 import xarray as xr
 
 from attlas.capacity import head_norms
-from attlas.claims import Control, Hypothesis, Setting, claim, drawn_by, key_for, together
+from attlas.claims.compat import (
+    Agreement,
+    Control,
+    Convergence,
+    Hypothesis,
+    Order,
+    Setting,
+    claim,
+    drawn_by,
+    key_for,
+    together,
+)
 from attlas.errors import InputError
 from attlas.gaussian import stream
 from attlas.sparse_variables.claims.shared import FIGURES, PAPER, SHARP
@@ -22,7 +33,6 @@ from attlas.sparse_variables.construction import (
     threshold_head,
 )
 from attlas.sparse_variables.task import SparseBoolean
-from attlas.statistics import Agreement, Convergence, Order
 
 STEPS = (
     Hypothesis(

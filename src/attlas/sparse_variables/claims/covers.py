@@ -9,11 +9,21 @@ import xarray as xr
 from jaxtyping import Array, Float
 from scipy import special
 
-from attlas.claims import Control, Hypothesis, Setting, claim, drawn_by, key_for, product, together
+from attlas.claims.compat import (
+    Agreement,
+    Bound,
+    Control,
+    Hypothesis,
+    Setting,
+    claim,
+    drawn_by,
+    key_for,
+    product,
+    together,
+)
 from attlas.covers import best_split, linear_entropy
 from attlas.gaussian import stream
 from attlas.sparse_variables.claims.shared import FIGURES, PAPER, unit_tokens
-from attlas.statistics import Agreement, Bound
 
 DISTANCE = Hypothesis("0 < eps < 1", lambda s: 0 < s.eps < 1, defining=True)
 

@@ -9,12 +9,11 @@ import numpy as np
 import xarray as xr
 from jaxtyping import Float
 
-from attlas.claims import Control, Hypothesis, Setting, claim, drawn_by, key_for
+from attlas.claims.compat import Control, Hypothesis, Order, Setting, claim, drawn_by, key_for
 from attlas.sparse_variables.claims.shared import FIGURES, PAPER
 from attlas.sparse_variables.model import Transformer, attention_weights
 from attlas.sparse_variables.task import SparseBoolean, draw_bits, patterns, probabilities
 from attlas.sparse_variables.training import ADAM, LOOK, RECIPE_R, draw_sets, train
-from attlas.statistics import Order
 
 RECIPES = {"adam": ADAM, "R": RECIPE_R}
 

@@ -13,7 +13,21 @@ import xarray as xr
 from jaxtyping import Bool, Float, Int
 
 from attlas.capacity import Capacity, class_of, collapsed_head, occam_samples
-from attlas.claims import Control, Hypothesis, Setting, claim, drawn_by, key_for, product, together
+from attlas.claims.compat import (
+    LEVEL,
+    Approximation,
+    Bound,
+    Control,
+    Convergence,
+    Hypothesis,
+    Order,
+    Setting,
+    claim,
+    drawn_by,
+    key_for,
+    product,
+    together,
+)
 from attlas.errors import InputError
 from attlas.gaussian import Real
 from attlas.sparse_variables.claims.samples import DELTA, GAP
@@ -41,7 +55,6 @@ from attlas.sparse_variables.training import (
     first_model,
     train,
 )
-from attlas.statistics import LEVEL, Approximation, Bound, Convergence, Order
 
 LINEAR = dataclasses.replace(
     RECIPE_R, architecture=dataclasses.replace(RECIPE_R.architecture, mlp=False)

@@ -10,7 +10,16 @@ import numpy as np
 import xarray as xr
 from jaxtyping import Array, Float
 
-from attlas.claims import Control, Hypothesis, Setting, claim, drawn_by, key_for, together
+from attlas.claims.compat import (
+    Agreement,
+    Control,
+    Hypothesis,
+    Setting,
+    claim,
+    drawn_by,
+    key_for,
+    together,
+)
 from attlas.gaussian import stream
 from attlas.sparse_variables.claims.shared import FIGURES, TOKENS
 from attlas.sparse_variables.model import (
@@ -20,7 +29,6 @@ from attlas.sparse_variables.model import (
     logits_full,
     logits_query,
 )
-from attlas.statistics import Agreement
 
 DIRECTIONS = 16
 

@@ -16,11 +16,20 @@ from scipy import special
 from attlas import attention
 from attlas.attention import Layer, MultiHead, Projected, ReadOut, Residual, Stack, TransformerHead
 from attlas.capacity import block_of
-from attlas.claims import Control, Hypothesis, Setting, claim, drawn_by, key_for, together
+from attlas.claims.compat import (
+    Agreement,
+    Bound,
+    Control,
+    Hypothesis,
+    Setting,
+    claim,
+    drawn_by,
+    key_for,
+    together,
+)
 from attlas.gaussian import stream
 from attlas.search import climb
 from attlas.sparse_variables.claims.shared import FIGURES, PAPER, SEARCH, TOKENS, unit_tokens
-from attlas.statistics import Agreement, Bound
 
 
 @claim(

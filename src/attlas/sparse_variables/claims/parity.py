@@ -7,12 +7,20 @@ import jax
 import numpy as np
 import xarray as xr
 
-from attlas.claims import Control, Hypothesis, Setting, claim, drawn_by, key_for, together
+from attlas.claims.compat import (
+    Control,
+    Convergence,
+    Hypothesis,
+    Setting,
+    claim,
+    drawn_by,
+    key_for,
+    together,
+)
 from attlas.sparse_variables.claims.shared import FIGURES, PAPER
 from attlas.sparse_variables.online import PARITY, train_online
 from attlas.sparse_variables.task import FUNCTIONS, SparseBoolean
 from attlas.sparse_variables.training import fits_memory
-from attlas.statistics import Convergence
 
 CHANCE, LEARNT = 0.6, 0.1
 """Losses: above the first a run is at chance, where the loss is ln 2; below the second the function is learnt."""

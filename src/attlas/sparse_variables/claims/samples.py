@@ -9,7 +9,17 @@ import xarray as xr
 from scipy import special
 
 from attlas.capacity import Capacity, class_of, collapsed_head, occam_samples
-from attlas.claims import Control, Hypothesis, Setting, claim, drawn_by, key_for, product
+from attlas.claims.compat import (
+    Approximation,
+    Bound,
+    Control,
+    Hypothesis,
+    Setting,
+    claim,
+    drawn_by,
+    key_for,
+    product,
+)
 from attlas.covers import linear_entropy, matrix_entropy
 from attlas.gaussian import stream
 from attlas.rademacher import draw_signs, planar_complexity
@@ -19,7 +29,6 @@ from attlas.sparse_variables.claims.lipschitz import all_sides, room
 from attlas.sparse_variables.claims.shared import FIGURES, PAPER, unit_tokens
 from attlas.sparse_variables.construction import threshold_head
 from attlas.sparse_variables.task import Batch, SparseBoolean
-from attlas.statistics import Approximation, Bound
 
 GAP, DELTA = 0.5, 0.05
 

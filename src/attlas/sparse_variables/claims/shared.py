@@ -3,7 +3,7 @@
 import numpy as np
 from jaxtyping import Array, Float
 
-from attlas.claims import Hypothesis
+from attlas.claims.compat import Hypothesis
 from attlas.gaussian import stream
 
 PAPER = "edelman2022"

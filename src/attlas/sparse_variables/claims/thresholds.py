@@ -10,7 +10,17 @@ import numpy as np
 import xarray as xr
 from jaxtyping import Array, Float
 
-from attlas.claims import Control, Hypothesis, Setting, claim, drawn_by, key_for, product
+from attlas.claims.compat import (
+    Bound,
+    Control,
+    Hypothesis,
+    Order,
+    Setting,
+    claim,
+    drawn_by,
+    key_for,
+    product,
+)
 from attlas.sparse_variables.claims.shared import FIGURES, PAPER
 from attlas.sparse_variables.learners import MLP
 from attlas.sparse_variables.task import FUNCTIONS, SparseBoolean
@@ -25,7 +35,6 @@ from attlas.sparse_variables.thresholds import (
     trained_by,
 )
 from attlas.sparse_variables.training import ADAM, RECIPE_R, Outcome, draw_sets, first_model, train
-from attlas.statistics import Bound, Order
 
 CURVE = "sparse-variables/samples-exponent"
 NATS = 3.0

@@ -1,0 +1,51 @@
+"""What a statement, its evidence and its verdict are."""
+
+from attlas.claims.claim import Claim, Control, Hypothesis, Need
+from attlas.claims.digest import versions
+from attlas.claims.evidence import Values, on
+from attlas.claims.map import Map, Measurement
+from attlas.claims.registry import catalogue, find_claim, load_file, select
+from attlas.claims.rules import (
+    Agreement,
+    Approximation,
+    Bound,
+    Convergence,
+    Order,
+    Rate,
+    Rule,
+    SameLaw,
+    Verdict,
+)
+from attlas.claims.setting import Setting, Value, product, together, whole
+from attlas.draws import Draws
+
+__all__ = [
+    "Agreement",
+    "Approximation",
+    "Bound",
+    "Claim",
+    "Control",
+    "Convergence",
+    "Draws",
+    "Hypothesis",
+    "Map",
+    "Measurement",
+    "Need",
+    "Order",
+    "Rate",
+    "Rule",
+    "SameLaw",
+    "Setting",
+    "Value",
+    "Values",
+    "Verdict",
+    "catalogue",
+    "find_claim",
+    "load_file",
+    "on",
+    "product",
+    "select",
+    "together",
+    "versions",
+    "whole",
+]

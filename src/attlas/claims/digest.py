@@ -1,0 +1,156 @@
+"""Digests of what a number or a figure depends on: syntax trees of an import closure, and versions.
+
+A tree is taken without docstrings, comments and what only states or draws: decorators that register
+claims, figures, and `Map` and `Hypothesis` objects. An edit of these throws no measurement away.
+"""
+
+import ast
+import functools
+import gc
+import hashlib
+import importlib.util
+import sys
+from collections.abc import Iterator
+from importlib.metadata import version
+from pathlib import Path
+
+SILENT = ("attlas.claims", "attlas.figure", "attlas.errors", "attlas.references", "attlas.lazy")
+"""Modules that state, draw and report; no number depends on them."""
+
+COMPUTING = ("attlas.claims.evidence", "attlas.draws")
+"""Every measurement passes through these."""
+
+
+@functools.cache
+def versions() -> str:
+    """Of what computes."""
+    return " ".join(version(name) for name in ("jax", "jaxlib", "numpy", "scipy"))
+
+
+@functools.cache
+def code_digest(module: str) -> str:
+    """Digest of what the measurements of a module depend on, as its sources were at the first call."""
+    return _closure_digest(module, figures=False)
+
+
+def figure_digest(module: str) -> str:
+    """Digest of what the figures of a module depend on."""
+    return _closure_digest(module, figures=True)
+
+
+def _closure_digest(module: str, figures: bool) -> str:
+    digest = hashlib.sha256(versions().encode())
+    for name, path in sorted(_closure(module, figures).items()):
+        stat = path.stat()
+        digest.update(name.encode() + _tree(path, figures, stat.st_mtime_ns, stat.st_size)[0])
+    return digest.hexdigest()
+
+
+def _closure(module: str, figures: bool) -> dict[str, Path]:
+    """The files of `module` and of all that it imports, of its package or from beside it, by name."""
+    start = _file(module)
+    if start is None:
+        return {}
+    top = module.partition(".")[0]
+    found: dict[str, Path] = {}
+    waiting = [(module, start), *((name, _file(name)) for name in COMPUTING)]
+    while waiting:
+        name, path = waiting.pop()
+        if path is None or name in found:
+            continue
+        found[name] = path
+        stat = path.stat()
+        for other in _tree(path, figures, stat.st_mtime_ns, stat.st_size)[1]:
+            drawing = figures and other.startswith("attlas.figure")
+            silent = other.startswith(SILENT) and not drawing and other not in COMPUTING
+            if other == "attlas" or silent:
+                continue
+            # The package, what lies beside a claim file, and the package that a claim belongs to.
+            inside = other.partition(".")[0] in ("attlas", top)
+            place = _file(other) if inside else _beside(start, other)
+            waiting.append((other, place))
+    return found
+
+
+def _file(module: str) -> Path | None:
+    """The source of a module that is loaded, or that could be."""
+    known = getattr(sys.modules.get(module), "__file__", None)
+    if known is None:
+        try:
+            spec = importlib.util.find_spec(module)
+        except (ImportError, ValueError):  # a name of a module, not a module
+            return None
+        known = spec.origin if spec else None
+    return Path(known) if known and known.endswith(".py") else None
+
+
+def _beside(start: Path, module: str) -> Path | None:
+    path = start.parent.joinpath(*module.split("."))
+    return next((p for p in (path.with_suffix(".py"), path / "__init__.py") if p.is_file()), None)
+
+
+@functools.cache
+def _tree(path: Path, figures: bool, changed: int, size: int) -> tuple[bytes, tuple[str, ...]]:
+    """Digest of a file's syntax tree, and the names of modules that it may import."""
+    enabled = gc.isenabled()
+    gc.disable()  # a tree is a hundred thousand objects, none of them garbage
+    try:
+        tree = ast.parse(path.read_bytes())
+        names = tuple(dict.fromkeys(_imports(tree)))
+        content = ast.dump(tree if figures else _Stripped().visit(tree))
+    finally:
+        if enabled:
+            gc.enable()
+    return hashlib.sha256(content.encode()).digest(), names
+
+
+def _imports(tree: ast.Module) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            yield node.module
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+class _Stripped(ast.NodeTransformer):
+    """A tree without docstrings, figures, and what only states."""
+
+    def generic_visit(self, node: ast.AST) -> ast.AST:
+        body = getattr(node, "body", None)
+        if isinstance(body, list) and isinstance(
+            node, ast.Module | ast.FunctionDef | ast.ClassDef | ast.AsyncFunctionDef
+        ):
+            node.body = [part for part in body if not _is_text(part)]
+        return super().generic_visit(node)
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST | None:
+        names = [_called(decorator) for decorator in node.decorator_list]
+        if "figure" in names:
+            return None
+        node.decorator_list = [
+            decorator
+            for decorator, name in zip(node.decorator_list, names, strict=True)
+            if name not in ("claim", "measurement")
+        ]
+        return self.generic_visit(node)
+
+    def visit_Assign(self, node: ast.Assign) -> ast.AST | None:
+        return None if _called(node.value) in ("Map", "Hypothesis") else self.generic_visit(node)
+
+    def visit_ImportFrom(self, node: ast.ImportFrom) -> ast.AST | None:
+        return None if (node.module or "").startswith(SILENT) else node
+
+
+def _is_text(node: ast.stmt) -> bool:
+    return (
+        isinstance(node, ast.Expr)
+        and isinstance(node.value, ast.Constant)
+        and isinstance(node.value.value, str)
+    )
+
+
+def _called(node: ast.expr) -> str:
+    """The last name of what is called or named: `claim` of `map.claim(...)`."""
+    node = node.func if isinstance(node, ast.Call) else node
+    return node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")

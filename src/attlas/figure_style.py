@@ -1,0 +1,79 @@
+"""The house style of figures: palette, themes, and how numbers are written."""
+
+import re
+from typing import Any
+
+# Okabe and Ito's palette, which colour-blind readers can tell apart; ink is kept for theory.
+PALETTE = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#999999"]
+
+EXPONENT = str.maketrans({**dict(zip("0123456789-", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻", strict=True)), "+": ""})
+"""Digits and signs as they are written in an exponent."""
+
+
+def legible(text: str) -> str:
+    """The numbers of a text as a reader writes them: 3·10⁻¹⁴ for 3e-14, 10²⁰ for 10^20."""
+    number = r"(?<![\w.])(\d+(?:\.\d+)?)e([+-]?\d+)(?!\w)"
+    text = re.sub(number, lambda found: _power(float(found[0]), found[1], found[2]), text)
+    text = re.sub(r"(?<!\w)10\^(-?\d+)", lambda found: "10" + found[1].translate(EXPONENT), text)
+    return re.sub(r"(?<![\w)-])-(?=\.?\d)", "−", text)
+
+
+def _power(value: float, mantissa: str, exponent: str) -> str:
+    if value == 0 or 1e-3 <= value < 1e6:
+        return f"{value:.6g}" if value < 1e5 else f"{value:,.0f}"
+    start = "" if float(mantissa) == 1 else f"{mantissa}·"
+    return start + "10" + str(int(exponent)).translate(EXPONENT)
+
+
+def _tick_label() -> str:
+    """Vega's expression for a tick: 10⁻⁸ for 1e-8 and 0.00000001, 2000 for 2e+3, else as it is."""
+    mantissa, exponent = (f"split(format(datum.value, '~e'), 'e')[{part}]" for part in (0, 1))
+    for sign, raised in EXPONENT.items():
+        exponent = f"replace({exponent}, /[{chr(sign)}]/g, '{raised}')"
+    power = f"replace({mantissa} + '·', /^(−?)1·$/, '$1') + '10' + {exponent}"
+    size = "abs(datum.value)"
+    number = "test(/^[−-]?[0-9.,]+(e[+-]?[0-9]+)?$/, datum.label)"
+    plain = f"test(/e/, datum.label) || {size} < 1e-3 ? format(datum.value, ',~g') : datum.label"
+    # Vega gives one SI prefix to all labels of an axis, even to 0.
+    return (
+        f"!{number} ? replace(datum.label, /^0[kMG]$/, '0') :"
+        f" {size} > 0 && ({size} < 1e-3 || {size} >= 1e6) ? {power} : {plain}"
+    )
+
+
+def config(theme: str = "light") -> dict[str, Any]:
+    """The house style. Themes differ here alone: marks of the theory name a style, not a colour."""
+    dark = theme == "dark"
+    ink, soft = ("#e6e6e6", "#b3b3b3") if dark else ("#222222", "#555555")
+    grid, frame = ("#333333", "#555555") if dark else ("#eeeeee", "#dddddd")
+    text = {"labelColor": ink, "titleColor": ink, "titleFontWeight": "normal"}
+    return {
+        "font": "system-ui, -apple-system, Segoe UI, Helvetica, Arial, sans-serif",
+        "background": "#16181d" if dark else "white",
+        "title": {
+            "fontSize": 14,
+            "fontWeight": 600,
+            "color": ink,
+            "subtitleColor": soft,
+            "subtitleFontSize": 12,
+        },
+        "axis": {
+            "labelFontSize": 11,
+            "titleFontSize": 12,
+            "gridColor": grid,
+            "tickColor": frame,
+            "domainColor": frame,
+            "labelSeparation": 6,
+            "labelExpr": _tick_label(),
+            **text,
+        },
+        "legend": {"labelFontSize": 11, "titleFontSize": 11, "symbolStrokeWidth": 2, **text},
+        "header": {"labelFontSize": 11, "titleFontSize": 12, **text},
+        "view": {"stroke": frame},
+        "range": {"category": PALETTE},
+        "style": {
+            "theory": {"color": ink, "strokeDash": [5, 4]},
+            "theory-solid": {"color": ink},
+            "note": {"color": ink, "fontSize": 11},
+        },
+    }
