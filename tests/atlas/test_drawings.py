@@ -1,10 +1,13 @@
 import dataclasses
 import json
+import sys
 
 import pytest
 
 from attlas.atlas import drawings
 from attlas.atlas.drawings import drawing_of, widen_frame
+from attlas.claims import load_file
+from attlas.lab.runner import run
 
 
 @pytest.fixture(scope="module")
@@ -23,6 +26,50 @@ def test_another_verdict_or_seed_is_another_drawing(result, tmp_path):
     drawing_of(result, tmp_path)
     drawing_of(dataclasses.replace(result, seed=result.seed + 1), tmp_path)
     assert len(list(tmp_path.iterdir())) == 2
+
+
+CLAIM = """
+from titles import title
+
+from attlas.claims import Agreement, Control, Map, Setting
+from attlas.figure import Figure
+
+mine = Map("mine", source="attlas")
+
+
+@mine.claim(reference="here", statement="$x = x$.", words="It is.", quick=Setting(n=3),
+            rule=Agreement(), control=Control("off", lambda e: {"predicted": e.predicted + 1}))
+def same(cell, draws):
+    return {"predicted": 1.0, "measured": 1.0, "error": 0.0}
+
+
+@same.figure
+def points(evidence):
+    return Figure(evidence, title).points("predicted", "measured")
+"""
+
+
+def test_an_edited_figure_is_drawn_again_and_nothing_is_measured(
+    registry, store, tmp_path, monkeypatch
+):
+    monkeypatch.syspath_prepend(tmp_path)
+    file, beside = tmp_path / "mine.py", tmp_path / "titles.py"
+
+    def draw():
+        monkeypatch.delitem(sys.modules, "titles", raising=False)
+        (claim,) = load_file(file)
+        result = run(claim, store=store)
+        return result.cached, drawing_of(result, tmp_path / "drawings").spec
+
+    beside.write_text("title = 'A'\n")
+    file.write_text(CLAIM)
+    cached, first = draw()
+    assert not cached and '"A"' in first
+    file.write_text(CLAIM.replace("(evidence, title)", "(evidence, title * 2)"))
+    cached, second = draw()
+    assert cached and '"AA"' in second and second != first
+    beside.write_text("title = 'BBB'\n")
+    assert '"BBBBBB"' in draw()[1]
 
 
 def test_a_damaged_drawing_is_made_again(result, tmp_path):

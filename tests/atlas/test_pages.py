@@ -173,7 +173,7 @@ def test_an_older_atlas_is_replaced_whole(tested, tmp_path):
     folder = tmp_path / "atlas"
     one = Atlas([tested("single-location/heat-identity")])
     write_atlas(one, folder)
-    write_atlas(Atlas([tested("single-location/risk-symmetries")]), folder)
+    write_atlas(Atlas([tested("single-location/closed-form-risk")]), folder)
     assert not (folder / "single-location" / "heat-identity.html").exists()
     assert [path.name for path in tmp_path.iterdir()] == ["atlas"]
 
@@ -275,7 +275,7 @@ def test_what_was_measured_on_real_data_has_a_page(tested, tmp_path):
             {"title": "Bags", "words": "Folds.", "measures": ["accuracy", "AUC"], "rows": rows}
         ],
     }
-    atlas = Atlas([tested("single-location/risk-symmetries")], measured=measured)
+    atlas = Atlas([tested("single-location/closed-form-risk")], measured=measured)
     folder = write_atlas(atlas, tmp_path / "atlas").parent
     text = (folder / "real-data.html").read_text()
     assert "+0.100 [+0.020, +0.180]" in text and "&lt;SVM&gt;" in text and "behind" in text

@@ -160,7 +160,7 @@ def list_entry(result: Result, atlas: Atlas, data: bytes | None) -> dict[str, An
 
 def source_line(claim: Claim) -> str:
     """File and line of the measurement, from the top of the repository if it is in the package."""
-    code = inspect.unwrap(claim.measure).__code__
+    code = inspect.unwrap(claim.function).__code__
     file, top = Path(code.co_filename), Path(attlas.__file__).parents[2]
     shown = file.relative_to(top) if file.is_relative_to(top) else file.name
     return f"{shown}:{code.co_firstlineno}"
