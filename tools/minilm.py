@@ -1,4 +1,5 @@
-"""The reference that every audit stands beside: all-MiniLM-L6-v2 on the neutral text and on the first paper's sentences.
+"""The reference of every audit: all-MiniLM-L6-v2 on the neutral text and on the first paper's
+sentences.
 
 python -m tools.minilm       # after `make models`; writes src/attlas/audit/minilm.json
 """
