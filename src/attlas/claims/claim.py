@@ -9,7 +9,7 @@ from typing import Any, Literal, get_args
 import xarray as xr
 
 from attlas.claims.digest import code_digest
-from attlas.claims.evidence import as_evidence, read_as
+from attlas.claims.evidence import Values, as_evidence, read_as
 from attlas.claims.rules import Rule
 from attlas.claims.setting import Cells, Setting, Value, whole
 from attlas.draws import Draws
@@ -70,7 +70,7 @@ class Control:
     """
 
     words: str
-    alter: Callable[[xr.Dataset], Mapping[str, Any]] | None = None
+    alter: Callable[[xr.Dataset], Values] | None = None
     setting: Mapping[str, Any] | Callable[[Setting], Mapping[str, Any]] | None = None
 
     def __post_init__(self) -> None:
@@ -116,12 +116,12 @@ class Claim:
     reference: str
     statement: str
     words: str
-    function: Callable[..., Mapping[str, Any]]
+    function: Callable[..., Values]
     quick: Setting
     paper: Setting
     rule: Rule
     control: Control
-    read: Callable[[xr.Dataset], Mapping[str, Any]] | None = None
+    read: Callable[[xr.Dataset], Values] | None = None
     hypotheses: tuple[Hypothesis, ...] = ()
     requires: tuple[Need, ...] = ()
     needs: tuple[str, ...] = ()

@@ -11,7 +11,7 @@ from attlas.gaussian import Estimate
 
 CELL = "cell"
 
-Values = Mapping[str, Any]
+Values = Mapping[str, Any] | xr.Dataset
 """What a measurement returns, by name: see `as_evidence`."""
 
 
@@ -43,6 +43,7 @@ def as_evidence(values: Values, cells: int, batched: bool) -> xr.Dataset:
     """
     flat: dict[str, Any] = {}
     for name, value in values.items():
+        name = str(name)
         pair = isinstance(value, tuple) and not isinstance(value, Estimate)
         axes, content = value if pair else ((), value)
         if isinstance(content, Estimate):

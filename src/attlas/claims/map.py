@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from attlas.claims.claim import ORIGINS, Claim, Control, Hypothesis, Need
+from attlas.claims.evidence import Values
 from attlas.claims.rules import Rule
 from attlas.claims.setting import Setting
 from attlas.errors import InputError, near
@@ -26,7 +27,7 @@ class Measurement:
     """What several claims are read from; made by `Map.measurement`, with the fields of `Claim`."""
 
     name: str
-    function: Callable[..., Mapping[str, Any]]
+    function: Callable[..., Values]
     parts: dict[str, Any] = field(default_factory=dict)
 
 
@@ -69,7 +70,7 @@ class Map:
         quick: Setting | None = None,
         paper: Mapping[str, Any] | None = None,
         **parts: Any,
-    ) -> Callable[[Callable[..., Mapping[str, Any]]], Measurement]:
+    ) -> Callable[[Callable[..., Values]], Measurement]:
         """Decorator: a measurement from which several claims are read (`measured_by`).
 
         Arguments:
@@ -77,7 +78,7 @@ class Map:
             quick, paper, parts: what its claims have in common, as in `claim`.
         """
 
-        def register(function: Callable[..., Mapping[str, Any]]) -> Measurement:
+        def register(function: Callable[..., Values]) -> Measurement:
             shared = {"quick": quick, "paper": paper, **parts}
             return Measurement(f"{self.name}/{name}", function, shared)
 

@@ -6,6 +6,6 @@ latent_posterior = Map(
     "latent-posterior",
     source="zhang2022",
     home=__name__,
-    subjects=("representation", "inference", "laws", "rates", "transfer", "learning"),
-    domain=("length >= 2", "dim >= 2"),
+    subjects=("representation", "inference", "laws", "rates", "limits", "transfer", "learning"),
+    domain=("length >= 2", "dim >= 2", "temperature > 0"),
 )

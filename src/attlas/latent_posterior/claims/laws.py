@@ -22,7 +22,7 @@ from attlas.claims.compat import (
     together,
 )
 from attlas.gaussian import stream
-from attlas.latent_posterior.claims.rates import DRAWS, RATE, mean_of, ordered, root_of
+from attlas.latent_posterior.claims.rates import DRAWS, mean_of, ordered, root_of
 from attlas.latent_posterior.claims.shared import FIGURES
 from attlas.latent_posterior.rates import optimal_temperature, softmax_bias, softmax_error
 
@@ -121,7 +121,7 @@ claim(
     fit=crps_of,
     control=Control("the bias alone", lambda e: e.assign(predicted=np.sqrt(e["bias"]))),
     figure=drawn_by(f"{FIGURES}.rates:laws"),
-    needs=(RATE,),
+    needs=("latent-posterior/softmax-rate",),
     origin="ours",
     **LETTERED,
 )(conditional_laws)

@@ -1,26 +1,31 @@
-"""Claims about masked pretraining and what a task gains from it: the condition number, its equality case, blindness, probes, coverage."""
+"""Claims about masked pretraining and what a task gains from it.
 
-from collections.abc import Sequence
+The condition number, its equality case, blindness, probes, coverage.
+"""
+
 from dataclasses import replace
 
 import numpy as np
 import xarray as xr
 
-from attlas.claims.compat import (
+from attlas.claims import (
     Agreement,
     Approximation,
     Bound,
     Control,
+    Draws,
     Hypothesis,
     Order,
     Setting,
-    claim,
-    drawn_by,
-    key_for,
+    Values,
+    on,
     together,
+    whole,
 )
-from attlas.gaussian import stream
-from attlas.latent_posterior.claims.shared import FIGURES, PAPER, random_topics
+from attlas.figure import Figure, agreement
+from attlas.gaussian import Estimate
+from attlas.latent_posterior.claims import latent_posterior
+from attlas.latent_posterior.claims.shared import random_topics
 from attlas.latent_posterior.inference import mixture_law, sequences
 from attlas.latent_posterior.models import FiniteLatent, compositions, log_ways, posterior_of
 from attlas.latent_posterior.pretraining import (
@@ -33,14 +38,13 @@ from attlas.latent_posterior.pretraining import (
 )
 from attlas.latent_posterior.transfer import condition_number, coverage_number
 
-MASKED = "latent-posterior/masked-minimiser"
 
-
-@claim(
-    MASKED,
-    source=PAPER,
+@latent_posterior.claim(
+    origin="our reading",
     reference="masked pretraining",
-    statement=r"The minimiser of the masked risk, $E[v \mid X_{-i}]$ for one hidden token or several, is $T\pi_{X_{-i}}$ with $T_{wz} = P(w \mid z)$: a linear image of the posterior given the tokens that are left.",
+    statement=r"The minimiser of the masked risk, $E[v \mid X_{-i}]$ for one hidden token or"
+    r" several, is $T\pi_{X_{-i}}$ with $T_{wz} = P(w \mid z)$: a linear image of the posterior"
+    r" given the tokens that are left.",
     words="Who predicts a hidden word best has the latent's posterior, seen through a matrix.",
     hypotheses=(
         Hypothesis("length - hidden >= 1", lambda s: s.length > s.hidden, defining=True),
@@ -49,67 +53,68 @@ MASKED = "latent-posterior/masked-minimiser"
         ),
     ),
     quick=Setting(length=(4, 5), hidden=(1, 2), left=3, latents=3, vocabulary=4),
-    paper=Setting(length=(5, 6, 7), hidden=(1, 2, 3), left=4, latents=3, vocabulary=4),
-    rule=Agreement(),
-    control=Control("the posterior of a uniform prior", lambda e: e.assign(predicted=e["uniform"])),
-    figure=drawn_by(f"{FIGURES}.transfer:masked"),
+    paper=dict(length=(5, 6, 7), hidden=(1, 2, 3), left=4),
     cells=together("length", "hidden"),
-    needs=("latent-posterior/predictive",),
-    origin="our reading",
+    rule=Agreement(),
+    control=Control("the posterior of a uniform prior", lambda e: {"predicted": e.uniform}),
+    needs=("predictive",),
 )
-def masked_minimiser(cells: Sequence[Setting], seed: int) -> xr.Dataset:
-    (cell,) = cells
-    model = random_topics(key_for(seed, MASKED, "topics"), cell.latents, cell.vocabulary)
-    # The law of the tokens that are left and of one hidden token; the other hidden ones are summed over.
+def masked_minimiser(cell: Setting, draws: Draws) -> Values:
+    model = random_topics(draws("topics"), cell.latents, cell.vocabulary)
+    # The law of the tokens that are left and one hidden token; other hidden ones are summed over.
     law = mixture_law(model, cell.length).sum(axis=tuple(range(cell.left, cell.length - 1)))
     law = law.reshape(-1, cell.vocabulary)
-    left, operator = sequences(cell.vocabulary, cell.left), masked_operator(model)
-    likelihood = model.log_likelihood(left)
-    posteriors = [
-        posterior_of(p, likelihood) for p in (model.prior, np.full(cell.latents, 1 / cell.latents))
-    ]
-    axes = ("cell", "sequence", "word")
-    predicted, uniform = (posterior @ operator.T for posterior in posteriors)
-    return xr.Dataset(
-        {
-            "predicted": (axes, predicted[None]),
-            "uniform": (axes, uniform[None]),
-            "measured": (axes, (law / law.sum(1, keepdims=True))[None]),
-            "error": 0.0,
-        }
+    likelihood = model.log_likelihood(sequences(cell.vocabulary, cell.left))
+    priors = model.prior, np.full(cell.latents, 1 / cell.latents)
+    predicted, uniform = (
+        posterior_of(prior, likelihood) @ masked_operator(model).T for prior in priors
+    )
+    enumerated = law / law.sum(1, keepdims=True)
+    axes = "sequence word"
+    return {**on(axes, predicted=predicted, uniform=uniform, measured=enumerated), "error": 0.0}
+
+
+@masked_minimiser.figure
+def guesses_of_a_hidden_word(evidence: xr.Dataset) -> Figure:
+    return (
+        Figure(
+            evidence,
+            "The best guess of a hidden word",
+            x="probability of a word, by enumeration",
+            y="the same from a posterior",
+        )
+        .diagonal("measured", "predicted")
+        .points(
+            "measured", {"predicted": "image of the posterior", "uniform": "with a uniform prior"}
+        )
     )
 
 
-# --- the condition number --------------------------------------------------------------------------------------------
-
-INEQUALITY = "latent-posterior/transfer-inequality"
+# --- the condition number ----------------------------------------------------------------------
 
 
-@claim(
-    INEQUALITY,
-    source=PAPER,
+@latent_posterior.claim(
+    origin="our reading",
     reference="condition number of pretraining and task",
-    statement=r"$|D\delta|^2 \le \kappa\,|T\delta|^2$ for every error $\delta$ of a representation, with $\kappa = \sigma_{max}(DT^+)^2$: the downstream excess is at most the condition number times the pretraining excess."
-    r" The witness attains it.",
-    words="How much of what pretraining got wrong the task can see is one number, and there is an error for which it is all.",
+    statement=r"$|D\delta|^2 \le \kappa\,|T\delta|^2$ for every error $\delta$ of a representation,"
+    r" with $\kappa = \sigma_{max}(DT^+)^2$: the downstream excess is at most the condition number"
+    r" times the pretraining excess. The witness attains it.",
+    words="How much of what pretraining got wrong the task can see is one number, and there is an"
+    " error for which it is all.",
     hypotheses=(
         Hypothesis("targets >= dim", lambda s: s.targets >= s.dim, defining=True),
         Hypothesis("outputs >= 2", lambda s: s.outputs >= 2, defining=True),
     ),
     quick=Setting(dim=(3, 8), targets=10, outputs=3, pairs=50, directions=200),
-    paper=Setting(dim=(3, 8, 30), targets=40, outputs=3, pairs=100, directions=1000),
+    paper=dict(dim=(3, 8, 30), targets=40, pairs=100, directions=1000),
+    cells=together("dim"),
     rule=Bound(rounding=1e-9),
     control=Control(
-        "the second largest ratio in place of the largest",
-        lambda e: e.assign(bound=e["bound"] * e["second"]),
+        "the second largest ratio in place of the largest", lambda e: {"bound": e.bound * e.second}
     ),
-    figure=drawn_by(f"{FIGURES}.transfer:inequality"),
-    cells=together("dim"),
-    origin="our reading",
 )
-def transfer_inequality(cells: Sequence[Setting], seed: int) -> xr.Dataset:
-    (cell,) = cells
-    rng = stream(key_for(seed, INEQUALITY, "operators"))
+def transfer_inequality(cell: Setting, draws: Draws) -> Values:
+    rng = draws.stream("operators")
     rows = (cell.targets, cell.outputs, cell.directions)
     t, d, errors = (rng.standard_normal((cell.pairs, count, cell.dim)) for count in rows)
     found = [condition_number(*pair) for pair in zip(t, d, strict=True)]
@@ -119,216 +124,238 @@ def transfer_inequality(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     def squares(operator: np.ndarray) -> np.ndarray:
         return (np.einsum("pij,pkj->pki", operator, errors) ** 2).sum(-1)
 
-    axes = ("cell", "pair", "direction")
     kappa = np.array([pair.value for pair in found])
-    return xr.Dataset(
-        {
-            "bound": (axes, (kappa[:, None] * squares(t))[None]),
-            "measured": (axes, squares(d)[None]),
-            "second": (("cell", "pair"), (gains[:, 1] ** 2 / gains[:, 0] ** 2)[None]),
-            "error": 0.0,
-        }
+    return {
+        **on("pair direction", bound=kappa[:, None] * squares(t), measured=squares(d)),
+        **on("pair", second=gains[:, 1] ** 2 / gains[:, 0] ** 2),
+        "error": 0.0,
+    }
+
+
+@transfer_inequality.figure
+def excesses_below_their_bounds(evidence: xr.Dataset) -> Figure:
+    return (
+        Figure(
+            evidence.isel(direction=slice(0, 8)),
+            "What the task sees of pretraining's errors",
+            "on the line: the witnesses",
+            x="κ times the pretraining excess",
+            y="downstream excess",
+            log="xy",
+            legend={"dim": "dimension"},
+        )
+        .diagonal("bound", "measured")
+        .points("bound", "measured", color="dim", size=22, opacity=0.5)
     )
 
 
-PRICE = "latent-posterior/transfer-price"
 LATENTS = 4
+SEEN = Hypothesis("kappa >= 1", lambda s: s.kappa >= 1, defining=True)
+SPREAD_FINITE = Hypothesis("samples > 7", lambda s: s.samples > 7, defining=True)
+RISKS = ["pretraining", "task"]
 
 
 def pretrained(kappa: float, length: int, weakest: bool = True) -> LinearGaussian:
-    """A masked target whose directions are seen with sizes from 1 down to $\\kappa^{-1/2}$, and a task that reads the weakest, or the strongest."""
+    """A masked target that shows directions with sizes from 1 to kappa^(-1/2), and a task.
+
+    The task reads the weakest direction, or the strongest.
+    """
     sizes = np.geomspace(1, kappa**-0.5, LATENTS)
     task = np.eye(LATENTS)[[-1 if weakest else 0]]
     return LinearGaussian(np.eye(LATENTS), np.diag(sizes), task, length)
 
 
-SEEN = Hypothesis("kappa >= 1", lambda s: s.kappa >= 1, defining=True)
+def mean_over(runs: np.ndarray) -> Estimate:
+    """The mean over the last axis, with its standard error."""
+    return Estimate(runs.mean(-1), runs.std(-1, ddof=1) / np.sqrt(runs.shape[-1]))
 
 
-def transfer_price(cells: Sequence[Setting], seed: int) -> xr.Dataset:
-    (cell,) = cells
-    model = pretrained(cell.kappa, cell.length)
-    found = model.pretrain(key_for(seed, PRICE, "runs"), cell.samples, cell.repeats)
-    runs = np.stack([found.pretraining, found.downstream])
-    axes = ("cell", "risk")
-    return xr.Dataset(
-        {
-            "predicted": (axes, [model.expected(cell.samples)]),
-            "measured": (axes, runs.mean(1)[None]),
-            "error": (axes, runs.std(1, ddof=1)[None] / np.sqrt(cell.repeats)),
-            "strongest": (
-                axes,
-                [pretrained(cell.kappa, cell.length, weakest=False).expected(cell.samples)],
-            ),
-            "allowed": ("cell", [cell.kappa * found.pretraining.mean()]),
-            "largest": ("cell", [(found.downstream / found.pretraining).max()]),
-        },
-        coords={"risk": ["pretraining", "task"]},
-    )
-
-
-PRICED = {
-    "hypotheses": (SEEN, Hypothesis("samples > 7", lambda s: s.samples > 7, defining=True)),
-    "quick": Setting(kappa=(1.0, 16.0, 256.0, 4096.0), length=20, samples=60, repeats=1000),
-    "paper": Setting(
-        kappa=(1.0, 4.0, 16.0, 64.0, 256.0, 1024.0), length=20, samples=200, repeats=4000
-    ),
-    "cells": together("kappa"),
-    "budget": "repeats",
-    "origin": "ours",
-}
-
-claim(
-    PRICE,
+@latent_posterior.claim(
     source="attlas",
+    origin="ours",
     reference="pretraining excess and downstream excess, in mean",
-    statement=r"Tokens $z + \sigma e$ in d dimensions, a hidden value $Az + s\,e'$, a task $Bz$ that reads the direction which A shows weakest: pretraining by least squares on n sequences has the mean excess"
-    r" $\frac{d}{n-d-1}\sum_j(a_j^2P + s^2)$, and the task $\frac{d}{n-d-1}(P + \kappa s^2)$ with $P = \frac{\sigma^2}{\sigma^2 + L}$ and $\kappa = 1/a_{min}^2$.",
-    words="What a task pays for pretraining that sees its direction dimly grows in proportion to the condition number, while pretraining looks the same.",
+    statement=r"Tokens $z + \sigma e$ in d dimensions, a hidden value $Az + s\,e'$, a task $Bz$"
+    r" that reads the direction which A shows weakest: pretraining by least squares on"
+    r" n sequences has the mean excess $\frac{d}{n-d-1}\sum_j(a_j^2P + s^2)$, and the"
+    r" task $\frac{d}{n-d-1}(P + \kappa s^2)$ with $P = \frac{\sigma^2}{\sigma^2 + L}$"
+    r" and $\kappa = 1/a_{min}^2$.",
+    words="What a task pays for pretraining that sees its direction dimly grows in proportion to"
+    " the condition number, while pretraining looks the same.",
+    hypotheses=(SEEN, SPREAD_FINITE),
+    quick=Setting(kappa=(1.0, 16.0, 256.0, 4096.0), length=20, samples=60, repeats=1000),
+    paper=dict(kappa=(1.0, 4.0, 16.0, 64.0, 256.0, 1024.0), samples=200, repeats=4000),
+    cells=together("kappa"),
+    budget="repeats",
     rule=Agreement(),
     control=Control(
         "a task that reads the strongest direction, whose condition number is 1",
-        lambda e: e.assign(predicted=e["strongest"]),
+        lambda e: {"predicted": e.strongest},
     ),
-    figure=drawn_by(f"{FIGURES}.transfer:price"),
-    needs=(INEQUALITY,),
-    **PRICED,
-)(transfer_price)
-
-claim(
-    "latent-posterior/transfer-runs",
-    source=PAPER,
-    reference="condition number of pretraining and task",
-    statement=r"In each of these runs of pretraining the downstream excess is at most $\kappa$ times the pretraining excess; $\kappa$ cannot be replaced by the condition number of a task that reads the strongest direction, which is 1.",
-    words="No run of pretraining costs the task more than the condition number allows.",
-    rule=Bound(rounding=1e-9),
-    fit=lambda e: e.assign(bound=e["kappa"], measured=e["largest"], error=0.0),
-    control=Control(
-        "the condition number of the task that reads the strongest direction",
-        lambda e: e.assign(bound=1.0),
-    ),
-    figure=drawn_by(f"{FIGURES}.transfer:runs"),
-    needs=(INEQUALITY,),
-    **{**PRICED, "origin": "our reading"},
-)(transfer_price)
+    needs=("transfer-inequality",),
+)
+def transfer_price(cell: Setting, draws: Draws) -> Values:
+    model = pretrained(cell.kappa, cell.length)
+    easy = pretrained(cell.kappa, cell.length, weakest=False)
+    found = model.pretrain(draws("runs"), cell.samples, cell.repeats)
+    return {
+        **on(
+            "risk",
+            predicted=model.expected(cell.samples),
+            measured=mean_over(np.stack([found.pretraining, found.downstream])),
+            strongest=easy.expected(cell.samples),
+        ),
+        "allowed": cell.kappa * found.pretraining.mean(),
+        "risk": RISKS,
+    }
 
 
-SHARE = "latent-posterior/masked-share"
+@transfer_price.figure
+def price_of_a_dim_direction(evidence: xr.Dataset) -> Figure:
+    return (
+        Figure(
+            evidence,
+            "The price of a dimly seen direction",
+            "lines: closed form; dots: least squares; dashed: κ times the pretraining excess",
+            x="condition number κ",
+            y="mean excess risk",
+            log="xy",
+            legend={"risk": "excess of"},
+        )
+        .lines("kappa", "allowed", theory=True)
+        .lines("kappa", "predicted", color="risk")
+        .points("kappa", "measured", error="error", color="risk", size=46)
+    )
 
 
-@claim(
-    SHARE,
-    long=True,
+@latent_posterior.claim(
     source="attlas",
+    origin="ours",
     reference="masked pretraining, a share of the tokens hidden",
-    statement=r"With h of L tokens hidden, least squares of the hidden values $Az + s\,e'$ on the $L - h$ tokens $z + \sigma e$ that are left has the mean excess $\frac{d}{n-d-1}\sum_j(a_j^2P + \frac{s^2}{h})$ with"
-    r" $P = \frac{\sigma^2}{\sigma^2 + L - h}$, and a task that reads the weakest direction $\frac{d}{n-d-1}(P + \frac{\kappa s^2}{h})$: more hidden tokens average the noise, not the latent that they share, and leave less to read it from.",
-    words="Hiding more tokens gives more targets and less context, and what is best can be computed.",
+    statement=r"With h of L tokens hidden, least squares of the hidden values $Az + s\,e'$ on the"
+    r" $L - h$ tokens $z + \sigma e$ that are left has the mean excess"
+    r" $\frac{d}{n-d-1}\sum_j(a_j^2P + \frac{s^2}{h})$ with $P ="
+    r" \frac{\sigma^2}{\sigma^2 + L - h}$, and a task that reads the weakest direction"
+    r" $\frac{d}{n-d-1}(P + \frac{\kappa s^2}{h})$: more hidden tokens average the"
+    r" noise, not the latent that they share, and leave less to read it from.",
+    words="Hiding more tokens gives more targets and less context, and what is best can be"
+    " computed.",
     hypotheses=(
         SEEN,
         Hypothesis("1 <= hidden < length", lambda s: 1 <= s.hidden < s.length, defining=True),
-        Hypothesis("samples > 7", lambda s: s.samples > 7, defining=True),
+        SPREAD_FINITE,
     ),
     quick=Setting(hidden=(1, 4, 8, 12), length=16, kappa=16.0, samples=60, repeats=1000),
-    paper=Setting(
-        hidden=(1, 2, 4, 8, 16, 24, 28, 30), length=32, kappa=16.0, samples=200, repeats=8000
-    ),
-    rule=Agreement(),
-    control=Control(
-        "hidden tokens that are independent of one another",
-        lambda e: e.assign(predicted=e["independent"]),
-    ),
-    figure=drawn_by(f"{FIGURES}.transfer:share"),
+    paper=dict(hidden=(1, 2, 4, 8, 16, 24, 28, 30), length=32, samples=200, repeats=8000),
     cells=together("hidden"),
     budget="repeats",
-    needs=(PRICE, MASKED),
-    origin="ours",
+    long=True,
+    rule=Agreement(),
+    control=Control(
+        "hidden tokens that are independent of one another", lambda e: {"predicted": e.independent}
+    ),
+    needs=("transfer-price", "masked-minimiser"),
 )
-def masked_share(cells: Sequence[Setting], seed: int) -> xr.Dataset:
-    (cell,) = cells
+def masked_share(cell: Setting, draws: Draws) -> Values:
     one = pretrained(cell.kappa, cell.length - cell.hidden)
     model = replace(one, hidden=cell.hidden)
-    found = model.pretrain(key_for(seed, SHARE, "runs"), cell.samples, cell.repeats)
-    runs = np.stack([found.pretraining, found.downstream])
-    axes = ("cell", "risk")
-    return xr.Dataset(
-        {
-            "predicted": (axes, [model.expected(cell.samples)]),
-            "measured": (axes, runs.mean(1)[None]),
-            "error": (axes, runs.std(1, ddof=1)[None] / np.sqrt(cell.repeats)),
-            "independent": (axes, np.array([one.expected(cell.samples)]) / cell.hidden),
-        },
-        coords={"risk": ["pretraining", "task"]},
+    found = model.pretrain(draws("runs"), cell.samples, cell.repeats)
+    return {
+        **on(
+            "risk",
+            predicted=model.expected(cell.samples),
+            measured=mean_over(np.stack([found.pretraining, found.downstream])),
+            independent=np.array(one.expected(cell.samples)) / cell.hidden,
+        ),
+        "risk": RISKS,
+    }
+
+
+@masked_share.figure
+def tokens_to_hide(evidence: xr.Dataset) -> Figure:
+    return (
+        Figure(
+            evidence,
+            "How many tokens to hide",
+            "lines: closed form; dots: least squares; dashed: if hidden tokens were independent",
+            x=f"tokens hidden of {int(evidence['length'].max())}",
+            y="mean excess risk",
+            log="y",
+            legend={"risk": "excess of"},
+        )
+        .lines("hidden", "independent", color="risk", theory=True)
+        .lines("hidden", "predicted", color="risk")
+        .points("hidden", "measured", error="error", color="risk", size=46)
     )
 
 
-BLIND = "latent-posterior/blind-pretraining"
-
-
-@claim(
-    BLIND,
+@latent_posterior.claim(
     source="attlas",
+    origin="ours",
     reference="infinite condition number",
-    statement=r"If the task reads a direction that A does not show, $\kappa = \infty$: the pretraining excess falls as $\frac{d}{n-d-1}\mathrm{tr}\,\Sigma$, and the downstream excess stays at $E|B(I - A^+A)\mu|^2$, both within 10 %,"
-    r" however large n is.",
-    words="Pretraining that is blind to what a task reads gets better and better, and the task does not.",
+    statement=r"If the task reads a direction that A does not show, $\kappa = \infty$: the"
+    r" pretraining excess falls as $\frac{d}{n-d-1}\mathrm{tr}\,\Sigma$, and the downstream excess"
+    r" stays at $E|B(I - A^+A)\mu|^2$, both within 10 %, however large n is.",
+    words="Pretraining that is blind to what a task reads gets better and better, and the task does"
+    " not.",
     quick=Setting(samples=(40, 400), length=20, faint=0.1, repeats=1000),
-    paper=Setting(samples=(100, 1000, 3000), length=20, faint=0.1, repeats=1000),
+    paper=dict(samples=(100, 1000, 3000)),
+    cells=together("samples"),
+    budget="repeats",
     rule=Approximation(margin=0.1),
     control=Control(
         "pretraining that sees the direction faintly, with a tenth of the size",
-        lambda e: e.assign(measured=e["seen"], error=e["spread"]),
+        lambda e: {"measured": e.seen, "error": e.seen_error},
     ),
-    figure=drawn_by(f"{FIGURES}.transfer:blind"),
-    cells=together("samples"),
-    budget="repeats",
-    needs=(PRICE,),
-    origin="ours",
+    needs=("transfer-price",),
 )
-def blind_pretraining(cells: Sequence[Setting], seed: int) -> xr.Dataset:
-    (cell,) = cells
+def blind_pretraining(cell: Setting, draws: Draws) -> Values:
     task = np.eye(LATENTS)[[-1]] + 0.2 * np.eye(LATENTS)[[0]]
-    shown = {size: np.diag([1.0] * (LATENTS - 1) + [size]) for size in (0.0, cell.faint)}
-    models = [LinearGaussian(np.eye(LATENTS), a, task, cell.length) for a in shown.values()]
-    runs = [m.pretrain(key_for(seed, BLIND, "runs"), cell.samples, cell.repeats) for m in models]
-    values = np.array([[run.pretraining, run.downstream] for run in runs])
-    mean, error = values.mean(-1), values.std(-1, ddof=1) / np.sqrt(cell.repeats)
-    kappa = condition_number(shown[0.0], task)
-    floor = models[0].expected(10**9)[1] if np.isinf(kappa.value) else 0.0
-    axes = ("cell", "risk")
-    return xr.Dataset(
-        {
-            "predicted": (axes, [[models[0].expected(cell.samples)[0], floor]]),
-            "measured": (axes, mean[:1]),
-            "error": (axes, error[:1]),
-            "seen": (axes, mean[1:]),
-            "spread": (axes, error[1:]),
-        },
-        coords={"risk": ["pretraining", "task"]},
-        attrs={"reason": kappa.reason},
-    )
+    sizes = [np.diag([1.0] * (LATENTS - 1) + [size]) for size in (0.0, cell.faint)]
+    models = [LinearGaussian(np.eye(LATENTS), shown, task, cell.length) for shown in sizes]
+    runs = [model.pretrain(draws("runs"), cell.samples, cell.repeats) for model in models]
+    blind, faint = (mean_over(np.stack([run.pretraining, run.downstream])) for run in runs)
+    infinite = np.isinf(condition_number(sizes[0], task).value)
+    floor = models[0].expected(10**9)[1] if infinite else 0.0
+    predicted = [models[0].expected(cell.samples)[0], floor]
+    return {**on("risk", predicted=predicted, measured=blind, seen=faint), "risk": RISKS}
 
 
-# --- probes ----------------------------------------------------------------------------------------------------------
+@blind_pretraining.figure
+def excess_of_a_blind_pretraining(evidence: xr.Dataset) -> Figure:
+    return Figure(
+        evidence,
+        "Blind pretraining",
+        "more sequences do not show a direction that the masked target never depends on",
+        x="sequences of pretraining n",
+        y="mean excess risk",
+        log="xy",
+        legend={"risk": "excess of", "series": "the direction is seen"},
+    ).lines("samples", {"measured": "not at all", "seen": "faintly"}, color="risk", points=True)
 
-PROBES = "latent-posterior/probe-crossover"
+
+# --- probes ------------------------------------------------------------------------------------
+
 LABEL_NOISE = 0.5
 WAYS = ["probe on pretraining", "from scratch"]
 
 
-def pretrained_tokens(kappa: float, dim: int, length: int, seed: int) -> LinearGaussian:
+def pretrained_tokens(cell: Setting, kappa: float, draws: Draws) -> LinearGaussian:
     """The same with tokens of many dimensions, of which a few random ones carry the latent."""
-    drawn = stream(key_for(seed, PROBES, "mixing")).standard_normal((dim, LATENTS))
-    plain = pretrained(kappa, length)
-    return LinearGaussian(3 * np.linalg.qr(drawn)[0], plain.masked, plain.task, length)
+    mixing = Draws("latent-posterior/probe-crossover", draws.seed).stream("mixing")
+    plain = pretrained(kappa, cell.length)
+    directions = np.linalg.qr(mixing.standard_normal((cell.dim, LATENTS)))[0]
+    return LinearGaussian(3 * directions, plain.masked, plain.task, cell.length)
 
 
-@claim(
-    PROBES,
-    source=PAPER,
+@latent_posterior.claim(
+    origin="our reading",
     reference="linear probes and few labels",
-    statement=r"With two to five labels for each dimension of the tokens, and ten or more sequences for each to pretrain on, a linear probe on what masked pretraining learnt has a lower excess risk than least squares on the tokens where the condition number is 1, and a higher one where it is $10^4$.",
-    words="Pretraining saves labels if it saw what the task reads, and costs them if it hardly did.",
+    statement=r"With two to five labels for each dimension of the tokens, and ten or more sequences"
+    r" for each to pretrain on, a linear probe on what masked pretraining learnt has a lower excess"
+    r" risk than least squares on the tokens where the condition number is 1, and a higher one"
+    r" where it is $10^4$.",
+    words="Pretraining saves labels if it saw what the task reads, and costs them if it hardly"
+    " did.",
     hypotheses=(
         Hypothesis("labels > dim", lambda s: s.labels > s.dim, defining=True),
         Hypothesis(
@@ -350,70 +377,76 @@ def pretrained_tokens(kappa: float, dim: int, length: int, seed: int) -> LinearG
         labels=40,
         repeats=64,
     ),
-    paper=Setting(
-        kappa=(1.0, 4.0, 16.0, 64.0, 256.0, 1024.0, 10_000.0),
-        dim=30,
-        length=20,
-        samples=2000,
-        labels=100,
-        repeats=64,
+    paper=dict(
+        kappa=(1.0, 4.0, 16.0, 64.0, 256.0, 1024.0, 10_000.0), dim=30, samples=2000, labels=100
     ),
+    cells=whole,
+    budget="repeats",
     rule=Order(),
     control=Control(
-        "the probe always wins", lambda e: e.assign(lower=e["probe_ends"], upper=e["scratch_ends"])
+        "the probe always wins", lambda e: {"lower": e.probe_ends, "upper": e.scratch_ends}
     ),
-    figure=drawn_by(f"{FIGURES}.transfer:crossover"),
-    budget="repeats",
-    needs=(PRICE,),
-    origin="our reading",
+    needs=("transfer-price",),
 )
-def probe_crossover(cells: Sequence[Setting], seed: int) -> xr.Dataset:
-    (cell,) = cells
-    probe, scratch, theory = [], [], []
+def probe_crossover(cell: Setting, draws: Draws) -> Values:
+    found, theory = [], []
     for kappa in cell.kappa:
-        model = pretrained_tokens(kappa, cell.dim, cell.length, seed)
-        found = model.pretrain(
-            key_for(seed, PROBES, "runs"), cell.samples, cell.repeats
-        ).coefficients
-        labelled = (key_for(seed, PROBES, "labels"), cell.labels, cell.repeats, LABEL_NOISE)
-        probe.append(model.probe(found, *labelled))
-        scratch.append(model.probe(None, *labelled))
-        theory.append(
-            [np.mean(model.expected_probe(way, cell.labels, LABEL_NOISE)) for way in (found, None)]
-        )
-    runs = np.array([probe, scratch])
-    mean, gap = runs.mean(-1), (runs[0] - runs[1]).std(-1, ddof=1) / np.sqrt(cell.repeats)
-    ends = [0, -1]
-    lower, upper = ([mean[i, 0], mean[1 - i, -1]] for i in (0, 1))
-    return xr.Dataset(
-        {
-            "lower": (("cell", "end"), [lower]),
-            "upper": (("cell", "end"), [upper]),
-            "error": (("cell", "end"), gap[ends][None]),
-            "repetitions": ("cell", [cell.repeats]),
-            "probe_ends": (("cell", "end"), mean[0, ends][None]),
-            "scratch_ends": (("cell", "end"), mean[1, ends][None]),
-            "excess": (("cell", "way", "number"), mean[None]),
-            "theory": (("cell", "way", "number"), np.transpose(theory)[None]),
-            "spread": (
-                ("cell", "way", "number"),
-                runs.std(-1, ddof=1)[None] / np.sqrt(cell.repeats),
-            ),
-        },
-        coords={"way": WAYS, "number": list(cell.kappa)},
+        model = pretrained_tokens(cell, kappa, draws)
+        learnt = model.pretrain(draws("runs"), cell.samples, cell.repeats).coefficients
+        labelled = (draws("labels"), cell.labels, cell.repeats, LABEL_NOISE)
+        found.append([model.probe(features, *labelled) for features in (learnt, None)])
+        prices = (model.expected_probe(f, cell.labels, LABEL_NOISE) for f in (learnt, None))
+        theory.append([np.mean(price) for price in prices])
+    runs = np.array(found).swapaxes(0, 1)
+    excess = mean_over(runs)
+    probe, scratch = excess.mean[:, [0, -1]]
+    return {
+        **on(
+            "end",
+            lower=[probe[0], scratch[1]],
+            upper=[scratch[0], probe[1]],
+            error=mean_over(runs[0] - runs[1]).error[[0, -1]],
+            probe_ends=probe,
+            scratch_ends=scratch,
+        ),
+        **on("way number", excess=excess, theory=np.transpose(theory)),
+        "repetitions": cell.repeats,
+        "way": WAYS,
+        "number": list(cell.kappa),
+    }
+
+
+@probe_crossover.figure
+def probe_against_scratch(evidence: xr.Dataset) -> Figure:
+    figure = Figure(
+        evidence,
+        "A probe against training from scratch",
+        "lines: in mean",
+        x="condition number κ",
+        y="excess risk of the task",
+        log="xy",
+        legend={"way": None},
     )
+    figure.lines("number", "theory", color="way")
+    figure.points("number", "excess", error="excess_error", color="way", size=45)
+    probe, scratch = evidence["theory"].isel(cell=0).values
+    gap = np.log(probe / scratch)
+    if gap[0] < 0 < gap[-1]:
+        crossing = np.exp(np.interp(0, gap, np.log(evidence["number"].values)))
+        figure.rule(float(crossing), f"κ = {crossing:.2g}", axis="x")
+    return figure
 
 
-PROBE_PRICE = "latent-posterior/probe-price"
-
-
-@claim(
-    PROBE_PRICE,
+@latent_posterior.claim(
     source="attlas",
+    origin="ours",
     reference="linear probes and few labels, in mean",
-    statement=r"A linear probe with n labels on p features $\hat G\bar x$ of pretraining has the mean excess risk $v_G - v + \frac{p\,v_G}{n-p-1}$, $v_G$ the variance that is left of a label given the features"
-    r" and v given all tokens; least squares from scratch is the case of p = d features with $v_G = v$.",
-    words="What a probe saves by having few features and loses by having the wrong ones, to the last digit.",
+    statement=r"A linear probe with n labels on p features $\hat G\bar x$ of pretraining has the"
+    r" mean excess risk $v_G - v + \frac{p\,v_G}{n-p-1}$, $v_G$ the variance that is"
+    r" left of a label given the features and v given all tokens; least squares from"
+    r" scratch is the case of p = d features with $v_G = v$.",
+    words="What a probe saves by having few features and loses by having the wrong ones, to the"
+    " last digit.",
     hypotheses=(
         SEEN,
         Hypothesis(
@@ -425,159 +458,144 @@ PROBE_PRICE = "latent-posterior/probe-price"
     quick=Setting(
         kappa=(1.0, 100.0, 10_000.0), dim=12, length=20, samples=600, labels=40, repeats=4000
     ),
-    paper=Setting(
-        kappa=(1.0, 16.0, 256.0, 10_000.0),
-        dim=30,
-        length=20,
-        samples=2000,
-        labels=100,
-        repeats=8000,
-    ),
-    rule=Agreement(),
-    control=Control(
-        "features that are fixed, with n in place of n - p - 1",
-        lambda e: e.assign(predicted=e["fixed"]),
-    ),
-    figure=drawn_by(f"{FIGURES}.transfer:probe_price"),
+    paper=dict(kappa=(1.0, 16.0, 256.0, 10_000.0), dim=30, samples=2000, labels=100, repeats=8000),
     cells=together("kappa"),
     budget="repeats",
-    needs=(PROBES,),
-    origin="ours",
+    rule=Agreement(),
+    control=Control(
+        "features that are fixed, with n in place of n - p - 1", lambda e: {"predicted": e.fixed}
+    ),
+    needs=("probe-crossover",),
 )
-def probe_price(cells: Sequence[Setting], seed: int) -> xr.Dataset:
+def probe_price(cell: Setting, draws: Draws) -> Values:
     """One pretraining, probed with many sets of labels."""
-    (cell,) = cells
-    model = pretrained_tokens(cell.kappa, cell.dim, cell.length, seed)
-    (found,) = model.pretrain(key_for(seed, PROBE_PRICE, "run"), cell.samples, 1).coefficients
+    model = pretrained_tokens(cell, cell.kappa, draws)
+    (learnt,) = model.pretrain(draws("run"), cell.samples, 1).coefficients
     predicted, fixed, runs = [], [], []
-    for features in (found, None):
-        runs.append(
-            model.probe(
-                features,
-                key_for(seed, PROBE_PRICE, "labels"),
-                cell.labels,
-                cell.repeats,
-                LABEL_NOISE,
-            )
-        )
+    for features, p in ((learnt, LATENTS), (None, cell.dim)):
+        runs.append(model.probe(features, draws("labels"), cell.labels, cell.repeats, LABEL_NOISE))
         price, limit = (
             float(model.expected_probe(features, n, LABEL_NOISE)) for n in (cell.labels, 10**12)
         )
-        p = LATENTS if features is not None else cell.dim
         predicted.append(price)
         fixed.append(limit + (price - limit) * (cell.labels - p - 1) / cell.labels)
-    axes = ("cell", "way")
-    return xr.Dataset(
-        {
-            "predicted": (axes, [predicted]),
-            "fixed": (axes, [fixed]),
-            "measured": (axes, np.mean(runs, 1)[None]),
-            "error": (axes, np.std(runs, 1, ddof=1)[None] / np.sqrt(cell.repeats)),
-        },
-        coords={"way": WAYS},
+    measured = mean_over(np.array(runs))
+    return {**on("way", predicted=predicted, fixed=fixed, measured=measured), "way": WAYS}
+
+
+@probe_price.figure
+def costs_of_a_probe(evidence: xr.Dataset) -> Figure:
+    return agreement(
+        evidence, "What a probe costs", what="mean excess risk", color="way", legend={"way": None}
     )
 
 
-SIMPLEX = "latent-posterior/simplex-hides"
-
-
-@claim(
-    SIMPLEX,
+@latent_posterior.claim(
     source="attlas",
+    origin="ours",
     reference="a negative result",
-    statement=r"A representation that is a softmax over the latents, trained on the masked objective, does not show the condition number: its downstream excess over its pretraining excess stays below $\sqrt\kappa$"
-    r" for $\kappa$ up to 1024, where that of a linear representation comes near $\kappa$.",
-    words="A representation that cannot leave the simplex shows at most the root of how ill-conditioned its pretraining was.",
+    statement=r"A representation that is a softmax over the latents, trained on the masked"
+    r" objective, does not show the condition number: its downstream excess over its pretraining"
+    r" excess stays below $\sqrt\kappa$ for $\kappa$ up to 1024, where that of a linear"
+    r" representation comes near $\kappa$.",
+    words="A representation that cannot leave the simplex shows at most the root of how"
+    " ill-conditioned its pretraining was.",
     hypotheses=(SEEN,),
     quick=Setting(
         kappa=(1.0, 32.0, 1024.0), length=7, samples=4000, noise=1.0, steps=200, repeats=48
     ),
-    paper=Setting(
-        kappa=(1.0, 4.0, 16.0, 64.0, 256.0, 1024.0),
-        length=9,
-        samples=4000,
-        noise=1.0,
-        steps=400,
-        repeats=96,
-    ),
+    paper=dict(kappa=(1.0, 4.0, 16.0, 64.0, 256.0, 1024.0), length=9, steps=400, repeats=96),
+    cells=together("kappa"),
+    budget="repeats",
     rule=Bound(),
     control=Control(
         "a linear representation, which may leave the simplex",
-        lambda e: e.assign(measured=e["free"], error=e["spread"]),
+        lambda e: {"measured": e.free, "error": e.free_error},
     ),
-    figure=drawn_by(f"{FIGURES}.transfer:simplex"),
-    cells=together("kappa"),
-    budget="repeats",
-    needs=(PRICE, MASKED),
-    origin="ours",
+    needs=("transfer-price", "masked-minimiser"),
 )
-def simplex_hides(cells: Sequence[Setting], seed: int) -> xr.Dataset:
-    (cell,) = cells
+def simplex_hides(cell: Setting, draws: Draws) -> Values:
     model = FiniteLatent(np.full(LATENTS, 1 / LATENTS), 0.4 * np.eye(LATENTS) + 0.6 / LATENTS)
-    masked = masked_topics(
-        model, cell.length, np.geomspace(1, cell.kappa**-0.5, LATENTS - 1), cell.noise
-    )
+    sizes = np.geomspace(1, cell.kappa**-0.5, LATENTS - 1)
+    masked = masked_topics(model, cell.length, sizes, cell.noise)
     task = tangent(LATENTS)[:, -1:].T
-    drawn = masked.sample(
-        key_for(seed, SIMPLEX, "samples"), cell.samples, cell.repeats, model.words
-    )
-    found = {}
-    for name, representation in (
-        ("", on_simplex(masked, *drawn, steps=cell.steps)),
-        ("free ", unconstrained(masked, *drawn)),
-    ):
+    drawn = masked.sample(draws("samples"), cell.samples, cell.repeats, model.words)
+
+    def ratio(representation: np.ndarray) -> Estimate:
+        """The downstream excess over the pretraining excess."""
         error = representation - masked.posterior
         pre, down = masked.excess(error, masked.operator), masked.excess(error, task)
         ratio = down.mean() / pre.mean()
-        found[name] = ratio, (down - ratio * pre).std(ddof=1) / np.sqrt(cell.repeats) / pre.mean()
-    return xr.Dataset(
-        {
-            "bound": ("cell", [float(np.sqrt(cell.kappa))]),
-            "measured": ("cell", [found[""][0]]),
-            "error": ("cell", [found[""][1]]),
-            "repetitions": ("cell", [cell.repeats]),
-            "free": ("cell", [found["free "][0]]),
-            "spread": ("cell", [found["free "][1]]),
-            "condition": ("cell", [condition_number(masked.operator, task, simplex=True).value]),
-        }
+        return Estimate(ratio, mean_over(down - ratio * pre).error / pre.mean())
+
+    return {
+        "bound": float(np.sqrt(cell.kappa)),
+        "measured": ratio(on_simplex(masked, *drawn, steps=cell.steps)),
+        "free": ratio(unconstrained(masked, *drawn)),
+        "condition": condition_number(masked.operator, task, simplex=True).value,
+        "repetitions": cell.repeats,
+    }
+
+
+@simplex_hides.figure
+def ratios_of_excesses(evidence: xr.Dataset) -> Figure:
+    figure = Figure(
+        evidence,
+        "The simplex shows the root of the condition number, at most",
+        "dashed: κ itself, the largest possible ratio",
+        x="condition number κ",
+        y="downstream excess over pretraining excess",
+        log="xy",
+        legend={"series": "representation"},
     )
+    figure.lines("kappa", {"measured": "softmax over latents", "free": "linear"}, points=True)
+    return figure.lines("kappa", "condition", theory=True)
 
 
-COVERAGE = "latent-posterior/coverage"
-
-
-@claim(
-    COVERAGE,
-    source=PAPER,
-    reference="shift from pretraining to task",
-    statement=r"$E_{down}[\ell(X)] \le \sup\frac{dP_{down}}{dP_{pre}}\,E_{pre}[\ell(X)]$ for every loss $\ell \ge 0$ of a sequence, with equality for a loss at the sequence that the task favours most.",
-    words="A task whose sequences are other than those of pretraining pays by how much more often it meets some of them.",
-    quick=Setting(length=(3, 8), latents=3, vocabulary=4, losses=100),
-    paper=Setting(length=(3, 8, 20), latents=3, vocabulary=4, losses=1000),
-    rule=Bound(rounding=1e-9),
-    control=Control("no factor, as if nothing had shifted", lambda e: e.assign(bound=e["before"])),
-    figure=drawn_by(f"{FIGURES}.transfer:coverage"),
-    cells=together("length"),
+@latent_posterior.claim(
     origin="our reading",
+    reference="shift from pretraining to task",
+    statement=r"$E_{down}[\ell(X)] \le \sup\frac{dP_{down}}{dP_{pre}}\,E_{pre}[\ell(X)]$ for every"
+    r" loss $\ell \ge 0$ of a sequence, with equality for a loss at the sequence that the task"
+    r" favours most.",
+    words="A task whose sequences are other than those of pretraining pays by how much more often"
+    " it meets some of them.",
+    quick=Setting(length=(3, 8), latents=3, vocabulary=4, losses=100),
+    paper=dict(length=(3, 8, 20), losses=1000),
+    cells=together("length"),
+    rule=Bound(rounding=1e-9),
+    control=Control("no factor, as if nothing had shifted", lambda e: {"bound": e.before}),
 )
-def coverage(cells: Sequence[Setting], seed: int) -> xr.Dataset:
-    (cell,) = cells
-    topics = random_topics(key_for(seed, COVERAGE, "topics"), cell.latents, cell.vocabulary)
+def coverage(cell: Setting, draws: Draws) -> Values:
+    topics = random_topics(draws("topics"), cell.latents, cell.vocabulary)
     counts = compositions(cell.length, cell.vocabulary)
     likelihood = np.exp(
         topics.log_likelihood_of_counts(counts.astype(float)) + log_ways(counts)[:, None]
     )
     skewed = np.asarray(topics.prior) ** 3
     before, after = (likelihood @ law for law in (topics.prior, skewed / skewed.sum()))
-    losses = stream(key_for(seed, COVERAGE, "losses")).exponential(size=(cell.losses, len(counts)))
+    losses = draws.stream("losses").exponential(size=(cell.losses, len(counts)))
     losses[0] = np.arange(len(counts)) == np.argmax(after / before)
     factor = coverage_number(before / before.sum(), after / after.sum())
-    axes = ("cell", "loss")
-    return xr.Dataset(
-        {
-            "bound": (axes, factor * (losses @ before)[None]),
-            "measured": (axes, (losses @ after)[None]),
-            "before": (axes, (losses @ before)[None]),
-            "error": 0.0,
-        }
+    expected = losses @ before
+    return {
+        **on("loss", bound=factor * expected, measured=losses @ after, before=expected),
+        "error": 0.0,
+    }
+
+
+@coverage.figure
+def losses_below_their_bounds(evidence: xr.Dataset) -> Figure:
+    return (
+        Figure(
+            evidence,
+            "A task with other sequences",
+            "on the line: a loss at the sequence that it favours most",
+            x="coverage number times the loss in pretraining",
+            y="loss in the task",
+            log="xy",
+            legend={"length": "tokens L"},
+        )
+        .diagonal("bound", "measured")
+        .points("bound", "measured", color="length", size=22, opacity=0.5)
     )
