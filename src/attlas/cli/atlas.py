@@ -8,17 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from attlas.cli.options import (
-    FOLDER,
-    claims_option,
-    fresh_option,
-    json_option,
-    open_store,
-    scale_option,
-    seed_option,
-    select_claims,
-    store_option,
-)
+from attlas.cli import options
 from attlas.cli.printing import print_counts, print_json, stderr
 from attlas.cli.progress import stages
 from attlas.cli.running import exit_code, run_all
@@ -30,14 +20,16 @@ if TYPE_CHECKING:
 
 @click.command("atlas")
 @click.argument("patterns", nargs=-1)
-@click.option("--out", type=FOLDER, default="atlas", show_default=True, help="Folder of the pages.")
-@scale_option
-@seed_option
-@claims_option
-@store_option
-@fresh_option
+@click.option(
+    "--out", type=options.FOLDER, default="atlas", show_default=True, help="Folder of the pages."
+)
+@options.scale_option
+@options.seed_option
+@options.claims_option
+@options.store_option
+@options.fresh_option
 @click.option("--strict", is_flag=True, help="Exit as `run` does, by the verdicts.")
-@json_option
+@options.json_option
 def write_pages(
     patterns: Sequence[str],
     out: str,
@@ -45,7 +37,7 @@ def write_pages(
     store: str | None,
     strict: bool,
     as_json: bool,
-    **options: Any,
+    **run_options: Any,
 ) -> None:
     """Test every claim, or those that match PATTERNS, and write the atlas: pages that open from
     disk, without a network.
@@ -61,12 +53,12 @@ def write_pages(
     from attlas.atlas.drawings import drawing_of, drawings_folder
 
     folder = pages.check_folder(Path(out))
-    found = select_claims(patterns, files)
+    found = options.select_claims(patterns, files)
     pages.check_prose(found)
-    opened = open_store(store)
+    opened = options.open_store(store)
     _note_older_evidence(found, opened)
     results = []
-    with contextlib.closing(run_all(found, opened, as_json, **options)) as finished:
+    with contextlib.closing(run_all(found, opened, as_json, **run_options)) as finished:
         for result in finished:
             results.append(result)
             drawing_of(result, drawings_folder(opened))  # while others are measured

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from attlas.cli.options import FILE, json_option, open_store, seed_option
+from attlas.cli import options
 from attlas.cli.printing import print_json
 from attlas.cli.progress import stages
 from attlas.errors import InputError
@@ -17,17 +17,17 @@ from attlas.errors import InputError
 @click.option(
     "--text",
     "texts",
-    type=FILE,
+    type=options.FILE,
     help="A text to read to the model, one example a line. [default: a neutral one]",
 )
 @click.option(
     "--tokens",
-    type=FILE,
+    type=options.FILE,
     help="Token ids instead, one example a line: for a model without tokenizer.",
 )
 @click.option(
     "--labels",
-    type=FILE,
+    type=options.FILE,
     help="Texts to probe every layer on: a label, a tab and a text on each line.",
 )
 @click.option(
@@ -40,15 +40,19 @@ from attlas.errors import InputError
 @click.option(
     "--map",
     "table",
-    type=FILE,
+    type=options.FILE,
     help="A table of names (TOML or JSON) for an architecture that is not known.",
 )
-@click.option("--config", type=FILE, help="A config.json, where none lies beside the weights.")
-@click.option("--out", type=FILE, help="The page to write. [default: audit.html, none with --json]")
-@seed_option
-@json_option
+@click.option(
+    "--config", type=options.FILE, help="A config.json, where none lies beside the weights."
+)
+@click.option(
+    "--out", type=options.FILE, help="The page to write. [default: audit.html, none with --json]"
+)
+@options.seed_option
+@options.json_option
 def audit_models(
-    models: Sequence[str], tokens: str | None, out: str | None, as_json: bool, **options: Any
+    models: Sequence[str], tokens: str | None, out: str | None, as_json: bool, **run_options: Any
 ) -> None:
     """The theory's quantities on a real checkpoint: a folder, a .safetensors, .gguf or .bin file,
     or package:NAME.
@@ -68,12 +72,14 @@ def audit_models(
     from attlas.audit.auditing import audit_model, compare, read_ids
     from attlas.audit.page import write_page
 
-    open_store(None)  # for JAX's compilation cache in it
-    options["tokens"] = None if tokens is None else read_ids(tokens)
+    options.open_store(None)  # for JAX's compilation cache in it
+    run_options["tokens"] = None if tokens is None else read_ids(tokens)
     with stages(as_json) as report:
 
         def audit(model: str) -> Any:
-            return audit_model(model, progress=lambda stage: report(f"{model}: {stage}"), **options)
+            return audit_model(
+                model, progress=lambda stage: report(f"{model}: {stage}"), **run_options
+            )
 
         found = [audit(model) for model in models]
         difference = compare(*found) if len(found) == 2 else None

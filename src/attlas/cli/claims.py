@@ -8,31 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from attlas.cli.options import (
-    FIGURE_FORMATS,
-    FILE,
-    check_writable,
-    claims_option,
-    find_entries,
-    find_entry,
-    fresh_option,
-    json_option,
-    open_store,
-    scale_option,
-    seed_option,
-    select_claims,
-    set_option,
-    store_option,
-)
-from attlas.cli.printing import (
-    describe_entry,
-    print_counts,
-    print_entry,
-    print_json,
-    print_result,
-    print_table,
-    stderr,
-)
+from attlas.cli import options, printing
 from attlas.cli.running import exit_code, run_all, save_figure
 from attlas.errors import InputError
 
@@ -43,15 +19,15 @@ if TYPE_CHECKING:
 @click.command("list")
 @click.argument("pattern", required=False)
 @click.option("--source", help="Only claims of this source, as in marion2025.")
-@claims_option
-@json_option
+@options.claims_option
+@options.json_option
 def list_claims(
     pattern: str | None, source: str | None, files: Sequence[str], as_json: bool
 ) -> None:
     """The catalogue of claims; PATTERN is an id, a map, or a glob such as '*risk*'."""
-    found = find_entries([pattern] if pattern else [], files, source)
+    found = options.find_entries([pattern] if pattern else [], files, source)
     if as_json:
-        print_json({"claims": [describe_entry(entry) for entry in found]})
+        printing.print_json({"claims": [printing.describe_entry(entry) for entry in found]})
         return
     from rich.table import Table
 
@@ -59,40 +35,40 @@ def list_claims(
     table.columns[0].no_wrap = True
     for entry in found:
         table.add_row(entry.id, f"{entry.source}, {entry.reference}", entry.words)
-    print_table(table)
+    printing.print_table(table)
 
 
 @click.command("show")
 @click.argument("claim")
-@store_option
-@claims_option
-@json_option
+@options.store_option
+@options.claims_option
+@options.json_option
 def show_claim(claim: str, store: str | None, files: Sequence[str], as_json: bool) -> None:
     """Statement, hypotheses, parameters at both scales, and the last verdict on CLAIM."""
     from attlas.lab.store import Store
 
-    found = find_entry(claim, files)
+    found = options.find_entry(claim, files)
     last = Store(store, reading=True).recorded(found.id)
     if as_json:
-        print_json({**describe_entry(found), "last": last})
+        printing.print_json({**printing.describe_entry(found), "last": last})
     else:
-        print_entry(found, last)
+        printing.print_entry(found, last)
 
 
 @click.command("run")
 @click.argument("patterns", nargs=-1, required=True)
-@scale_option
-@set_option
-@seed_option
+@options.scale_option
+@options.set_option
+@options.seed_option
 @click.option(
     "--figure",
-    type=FILE,
-    help=f"Draw the claim's figure to a file: {', '.join(FIGURE_FORMATS)}.",
+    type=options.FILE,
+    help=f"Draw the claim's figure to a file: {', '.join(options.FIGURE_FORMATS)}.",
 )
-@claims_option
-@store_option
-@fresh_option
-@json_option
+@options.claims_option
+@options.store_option
+@options.fresh_option
+@options.json_option
 def run_claims(
     patterns: Sequence[str],
     settings: Sequence[str],
@@ -100,7 +76,7 @@ def run_claims(
     files: Sequence[str],
     store: str | None,
     as_json: bool,
-    **options: Any,
+    **run_options: Any,
 ) -> None:
     """Test the claims that match PATTERNS: evidence, verdict, and the verdict on each control.
 
@@ -110,29 +86,31 @@ def run_claims(
     from attlas.lab import compile_quickly
 
     compile_quickly()
-    found = select_claims(patterns, files)
+    found = options.select_claims(patterns, files)
     drawing = _check_figure(figure, found)
-    options["settings"] = _distribute_settings(settings, found)
+    run_options["settings"] = _distribute_settings(settings, found)
     results = []
-    with contextlib.closing(run_all(found, open_store(store), as_json, **options)) as finished:
+    with contextlib.closing(
+        run_all(found, options.open_store(store), as_json, **run_options)
+    ) as finished:
         for result in finished:
             results.append(result)
             if not as_json:
-                print_result(result)
+                printing.print_result(result)
     results.sort(key=lambda result: found.index(result.claim))
     if drawing and results[0].evidence:
         save_figure(results[0].figure(), drawing)
     elif drawing:
-        stderr().print(f"No figure: {results[0].verdict.reason}")
+        printing.stderr().print(f"No figure: {results[0].verdict.reason}")
     if as_json:
-        print_json({"claims": [result.to_dict() for result in results]})
+        printing.print_json({"claims": [result.to_dict() for result in results]})
     else:
-        print_counts(results)
+        printing.print_counts(results)
     sys.exit(exit_code(results))
 
 
 def _check_figure(figure: str | None, claims: "list[Claim]") -> Path | None:
-    path = check_writable("figure", figure, FIGURE_FORMATS)
+    path = options.check_writable("figure", figure, options.FIGURE_FORMATS)
     if path and len(claims) > 1:
         raise InputError(f"--figure draws one claim, and {len(claims)} were selected")
     if path and claims[0].drawing is None:
@@ -150,7 +128,7 @@ def _distribute_settings(settings: Sequence[str], claims: "list[Claim]") -> dict
             claim.quick.parse([text])
             taken[claim.id].append(text)
         if others := len(claims) - len(takers):
-            stderr().print(
+            printing.stderr().print(
                 f"{name} is a parameter of {len(takers)} of these claims; "
                 f"the other {others} run without it."
             )
@@ -159,15 +137,15 @@ def _distribute_settings(settings: Sequence[str], claims: "list[Claim]") -> dict
 
 @click.command("cite")
 @click.argument("claims", nargs=-1)
-@claims_option
-@json_option
+@options.claims_option
+@options.json_option
 def cite_sources(claims: Sequence[str], files: Sequence[str], as_json: bool) -> None:
     """BibTeX of what CLAIMS rest on (all of them, if none is named), and of Attlas itself."""
     from attlas.references import bibtex
 
-    sources = sorted({entry.source for entry in find_entries(claims, files)} | {"attlas"})
+    sources = sorted({entry.source for entry in options.find_entries(claims, files)} | {"attlas"})
     entries = {source: bibtex(source) for source in sources}
     if as_json:
-        print_json({"entries": entries})
+        printing.print_json({"entries": entries})
     else:
         click.echo("\n\n".join(entries.values()))

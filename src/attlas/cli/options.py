@@ -52,15 +52,20 @@ json_option = click.option(
 )
 
 
-def select_claims(
-    patterns: Sequence[str], files: Sequence[str], source: str | None = None
-) -> "list[Claim]":
-    """The claims that match, of the catalogue with the claims of `files` in it."""
-    from attlas.claims import load_file, select
+def load_files(files: Sequence[str]) -> None:
+    """Add the claims of `files` to the catalogue."""
+    from attlas.claims import load_file
 
     for file in files:
         load_file(file)
-    return select(patterns, source)
+
+
+def select_claims(patterns: Sequence[str], files: Sequence[str]) -> "list[Claim]":
+    """The claims that match, of the catalogue with the claims of `files` in it."""
+    from attlas.claims import select
+
+    load_files(files)
+    return select(patterns)
 
 
 def find_entries(

@@ -8,19 +8,7 @@ from typing import Any
 
 import click
 
-from attlas.cli.options import (
-    FIGURE_FORMATS,
-    FILE,
-    check_writable,
-    claims_option,
-    fresh_option,
-    json_option,
-    open_store,
-    scale_option,
-    select_claims,
-    set_option,
-    store_option,
-)
+from attlas.cli import options
 from attlas.cli.printing import print_estimate, print_sweep, stderr
 from attlas.cli.progress import sweep_progress
 from attlas.cli.running import interruptible, save_figure
@@ -39,8 +27,8 @@ EXIT_INCOMPLETE = 1
     " product.",
 )
 @click.option("--seeds", default="0", show_default=True, metavar="SEEDS", help="As 0:100 or 3,5,8.")
-@scale_option
-@set_option
+@options.scale_option
+@options.set_option
 @click.option(
     "--on",
     default="local",
@@ -49,11 +37,11 @@ EXIT_INCOMPLETE = 1
     help="local (this process), local:N (processes), tcp://HOST:PORT (a Dask scheduler), slurm or"
     " slurm:N (jobs).",
 )
-@click.option("--out", type=FILE, help="Gather everything into one netCDF file (.nc).")
+@click.option("--out", type=options.FILE, help="Gather everything into one netCDF file (.nc).")
 @click.option(
     "--figure",
-    type=FILE,
-    help=f"A phase diagram or lines ({', '.join(FIGURE_FORMATS)}), or a table (.csv, .md).",
+    type=options.FILE,
+    help=f"A phase diagram or lines ({', '.join(options.FIGURE_FORMATS)}), or a table (.csv, .md).",
 )
 @click.option(
     "--show",
@@ -77,10 +65,10 @@ EXIT_INCOMPLETE = 1
     show_default=True,
     help="How often a cell that failed is tried again.",
 )
-@claims_option
-@store_option
-@fresh_option
-@json_option
+@options.claims_option
+@options.store_option
+@options.fresh_option
+@options.json_option
 def sweep_claim(
     claim: str,
     grid: Sequence[str],
@@ -97,7 +85,7 @@ def sweep_claim(
     files: Sequence[str],
     store: str | None,
     as_json: bool,
-    **options: Any,
+    **run_options: Any,
 ) -> None:
     """Measure CLAIM at every point of a grid of settings, here or on a cluster; stop and go on at
     any time.
@@ -113,15 +101,15 @@ def sweep_claim(
     from attlas.lab.grids import parse_grid
 
     where = cluster.parse_where(on)
-    result = check_writable("out", out, (".nc",))
-    drawing = check_writable("figure", figure, (*FIGURE_FORMATS, ".csv", ".md"))
+    result = options.check_writable("out", out, (".nc",))
+    drawing = options.check_writable("figure", figure, (*options.FIGURE_FORMATS, ".csv", ".md"))
     chosen = parse_grid(at)
     for option, given in (("--show", variable), ("--at", at), ("--kind", kind)):
         if given and not drawing:
             raise InputError(f"{option} needs --figure: it says what is drawn")
-    select_claims([], files)
-    opened = open_store(store)
-    plan = sweeps.plan_sweep(claim, grid, seeds, scale, settings, opened, **options)
+    options.load_files(files)
+    opened = options.open_store(store)
+    plan = sweeps.plan_sweep(claim, grid, seeds, scale, settings, opened, **run_options)
     if drawing:
         from attlas.lab.diagrams import check_drawing
 
