@@ -173,7 +173,8 @@ def pytest_terminal_summary(terminalreporter):
     found = [re.search(r"`(make [^`]+)`", reason) for reason in reasons]
     for command, count in Counter(match[1] for match in found if match).items():
         tests = "1 test needs" if count == 1 else f"{count} tests need"
-        terminalreporter.write_line(f"{tests} {FETCHED[command]}: {command}")
+        what = FETCHED.get(command, "what is not there")
+        terminalreporter.write_line(f"{tests} {what}: {command}")
 
 
 def pytest_generate_tests(metafunc):

@@ -25,6 +25,16 @@ def test_list_prints_the_catalogue(attlas):
     } == {"attlas"}
 
 
+def test_list_imports_neither_jax_nor_a_map():
+    code = (
+        "import sys; from attlas.cli.entry import commands;"
+        "commands(['list', 'single-location'], standalone_mode=False);"
+        "print([m for m in sys.modules if m in ('jax', 'numpy', 'attlas.single_location')])"
+    )
+    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert "single-location/zeta" in answer.stdout and answer.stdout.endswith("[]\n")
+
+
 def test_run_twice_computes_once_and_show_remembers(attlas):
     first = attlas("run", FAST)
     assert (
