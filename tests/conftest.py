@@ -77,7 +77,6 @@ HEAVY = {
             "temperature-pairs",
         ),
         "single-location": (
-            "basin-measure",
             "basins",
             "failure-falls",
             "heads-in-order",
@@ -211,9 +210,9 @@ def pytest_generate_tests(metafunc):
 @pytest.fixture(autouse=True)
 def room():
     """A process of tests compiles thousands of programs."""
-    from attlas.lab.runner import make_room
+    from attlas.lab.measurement import drop_compiled_programs
 
-    make_room()
+    drop_compiled_programs()
 
 
 @pytest.fixture

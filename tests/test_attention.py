@@ -102,6 +102,12 @@ def test_a_layer_is_the_head_at_each_token_and_a_causal_mask_hides_the_future(fl
     assert layer(x, causal)[2] == approx(np.asarray(layer(x[:3], causal[:3, :3])[2]), abs=1e-12)
 
 
+def test_a_layer_commutes_with_permutations_of_its_tokens(float64):
+    layer, x = Layer(random_head(KEYS[1], 5)), jnp.asarray(TOKENS)
+    order = np.array([3, 0, 6, 1, 5, 2, 4])
+    assert layer(x[order]) == approx(np.asarray(layer(x)[order]), abs=1e-12)
+
+
 def test_blocks_compose(float64):
     a, b = random_head(KEYS[1], 5), random_head(KEYS[2], 5)
     x = jnp.asarray(TOKENS)

@@ -88,7 +88,8 @@ class Figure:
         """A dot for each value of `y`.
 
         Arguments:
-            x, y: variables; `y` may be a dict from variables to what the legend calls them.
+            x, y: variables, or labels with braces as categories; `y` may be a dict from variables to
+                what the legend calls them.
             channels: `color`, `shape`, `dash`, `detail` and `order` are variables or labels with
                 braces; `error` is a variable of standard errors, drawn two to each side;
                 `theory=True` draws in ink and dashes, `theory="solid"` in ink; `data` is other data
@@ -104,21 +105,32 @@ class Figure:
         """Bars from 0 to each value; lying ones where `x` is the number and `y` the category."""
         return self._marks("bar", x, y, channels)
 
-    def squares(self, x: str, y: str, color: str) -> Self:
-        """A square for each pair of categories or steps, coloured by a number."""
+    def squares(self, x: str, y: str, color: str, *, text: str | None = None) -> Self:
+        """A square for each pair of categories or steps, coloured by a number.
 
-        def layer() -> "alt.Chart":
+        `text` is a variable of words, which are written into the squares.
+        """
+
+        def layer() -> "alt.Chart | alt.LayerChart":
             import altair as alt
 
-            frame = self._frame({}, [x, y, color])
+            names = [x, y, color, *([text] if text else [])]
+            frame = self._frame({}, names, rows=10 * ROWS)
             shade = alt.Color(
                 f"{color}:Q", title=self._legend_title(color), scale=alt.Scale(scheme="viridis")
             )
+            few = alt.Axis(labelOverlap=True, labelAngle=0)
             place = {
-                name: kind(f"{column}:O", title=self.titles[name] or column, sort=None)
+                name: kind(f"{column}:O", title=self.titles[name] or column, sort=None, axis=few)
                 for name, kind, column in (("x", alt.X, x), ("y", alt.Y, y))
             }
-            return _chart(frame).mark_rect().encode(**place, color=shade, tooltip=[x, y, color])
+            made = _chart(frame).mark_rect().encode(**place, color=shade, tooltip=[x, y, color])
+            if not text:
+                return made
+            middle = (frame[color].min() + frame[color].max()) / 2
+            ink = alt.condition(f"datum.{color} > {middle}", alt.value("black"), alt.value("white"))
+            words = _chart(frame).mark_text(fontSize=8)
+            return made + words.encode(**place, text=f"{text}:N", color=ink)
 
         self.layers.append(layer)
         return self
@@ -127,7 +139,7 @@ class Figure:
         """The area between two variables; channels as for `points`."""
 
         def layer() -> "alt.Chart":
-            frame = self._frame(channels, [x, low, high])
+            frame = self._frame(channels, [x, low, high]).dropna(subset=[low, high])
             encoding = self._encoding(frame, x, low, channels)
             encoding["y2"] = f"{high}:Q"
             return _chart(frame).mark_area(opacity=0.25).encode(**encoding)
@@ -139,7 +151,7 @@ class Figure:
         """A stroke from one variable to another at each `x`; channels as for `points`."""
 
         def layer() -> "alt.Chart":
-            frame = self._frame(channels, [x, low, high])
+            frame = self._frame(channels, [x, low, high]).dropna(subset=[low, high])
             encoding = self._encoding(frame, x, low, channels)
             encoding["y2"] = f"{high}:Q"
             mark = _style(channels) | {"strokeWidth": width}
@@ -195,7 +207,7 @@ class Figure:
         def layer() -> "alt.Chart":
             panels = ["panel"] if self.facet_column else []
             frame = self._frame({}, [x, y])
-            ends = frame.groupby(panels)[x] if panels else frame[x]
+            ends = frame.groupby(panels, sort=False)[x] if panels else frame[x]
             span = pd.DataFrame(ends.agg(["min", "max"])).reset_index()
             if panels:
                 span = span.melt(panels, ["min", "max"], value_name=x)
@@ -290,7 +302,8 @@ class Figure:
         assert self.facets is not None
         shared = self._shared_table(made)
         panel = alt.layer(*made, data=shared).properties(width=self.width, height=self.height)
-        header = alt.Facet("panel:N", title=self.facets["title"], sort=None)
+        order = list(dict.fromkeys(shared["panel"]))  # Vega sorts facets by name otherwise
+        header = alt.Facet("panel:N", title=self.facets["title"], sort=order)
         chart = panel.facet(facet=header, columns=self.facets["columns"])
         free: dict[str, Any] = dict.fromkeys(self.facets["independent"], "independent")
         return chart.resolve_scale(**free) if free else chart
@@ -318,6 +331,7 @@ class Figure:
         error = "error" if error is True else error
         names = [x, *(y if isinstance(y, Mapping) else [y]), *([error] if error else [])]
         frame = self._frame(channels, names)
+        x, y = _column(x), y if isinstance(y, Mapping) else _column(y)
         column = y if isinstance(y, str) else VALUE
         if isinstance(y, Mapping):
             kept = [name for name in frame if name not in y or name == x]
@@ -325,7 +339,7 @@ class Figure:
             frame[SERIES] = frame[SERIES].map(dict(y))
             free = "dash" if channels.get("color") else "color"
             channels = {free: SERIES, **channels}
-        frame = frame.dropna(subset=[column])
+        frame = frame.dropna(subset=[_column(x), column])
         encoding = self._encoding(frame, x, column, channels)
         base = _chart(frame)
         made = getattr(base, f"mark_{mark}")(**_style(channels), **options).encode(**encoding)
@@ -349,16 +363,18 @@ class Figure:
         encoding.pop("shape", None)
         return _chart(table).mark_rule(strokeWidth=1, opacity=0.7).encode(**encoding)
 
-    def _frame(self, channels: Mapping[str, Any], names: Sequence[str]) -> pd.DataFrame:
+    def _frame(
+        self, channels: Mapping[str, Any], names: Sequence[str], rows: int = ROWS
+    ) -> pd.DataFrame:
         """The table of a layer: the variables `names`, the channels' columns and labels."""
         data = channels.get("data")
         data = self.data if data is None else data
         given = [channels.get(c) for c in ("color", "dash", "shape", "detail", "order")]
-        wanted = [str(name) for name in given if name and name != SERIES]
+        wanted = [*names, *(str(name) for name in given if name and name != SERIES)]
         if self.facet_column:
             wanted.append(self.facet_column)
         labels = [name for name in wanted if "{" in name]
-        plain = list(dict.fromkeys([*names, *(name for name in wanted if "{" not in name)]))
+        plain = list(dict.fromkeys(name for name in wanted if "{" not in name))
         whole = data if isinstance(data, pd.DataFrame) else _table(data, plain)
         missing = [name for name in plain if name not in whole]
         if missing:
@@ -371,13 +387,14 @@ class Figure:
             frame[_column(label)] = [label.format(**row) for row in whole.to_dict("records")]
         if self.facet_column:
             frame["panel"] = frame[_column(self.facet_column)]
-        return frame.iloc[:: max(1, -(-len(frame) // ROWS))]
+        return frame.iloc[:: max(1, -(-len(frame) // rows))]
 
     def _encoding(
         self, frame: pd.DataFrame, x: str, y: str, channels: Mapping[str, Any]
     ) -> dict[str, Any]:
         import altair as alt
 
+        x, y = _column(x), _column(y)
         encoding: dict[str, Any] = {"x": self._axis("x", frame, x), "y": self._axis("y", frame, y)}
         shown = [name for name in (x, y, channels.get("error")) if isinstance(name, str)]
         kinds = {"color": alt.Color, "dash": alt.StrokeDash, "shape": alt.Shape}

@@ -8,7 +8,7 @@ import xarray as xr
 from attlas.atlas.notes import notes_of
 from attlas.atlas.showpieces import REAL_DATA, Showpiece, real_data
 from attlas.claims import catalogue
-from attlas.lab.runner import measured
+from attlas.lab.measurement import measure_batch
 from attlas.lab.sweeps import sweep
 
 NOTES = notes_of(catalogue().values()).values()
@@ -49,7 +49,7 @@ def test_a_cell_that_is_shipped_is_what_is_measured_now():
     piece = PIECES["exponents"]
     grid, shipped = piece.cells, piece.shipped()
     setting, seed = grid.item(3)
-    now, _ = measured(grid.claim, [setting], seed)
+    now, _ = measure_batch(grid.claim, [setting], seed)
     then = shipped[piece.show].isel(dim=3, seed=0)
     np.testing.assert_allclose(now[piece.show].isel(cell=0).values, then.values, rtol=1e-6)
 

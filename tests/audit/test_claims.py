@@ -1,4 +1,4 @@
-"""The claim about a real model: tested with the third map's where the model is there, outside where it is not."""
+"""The claim about a real model is outside its hypotheses where the model was not fetched."""
 
 import pytest
 

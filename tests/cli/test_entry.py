@@ -23,8 +23,19 @@ def test_without_a_verb_the_help_keeps_its_lines(attlas):
     )
 
 
-def test_a_bug_leaves_its_traceback_in_a_file(attlas, file):
+def test_an_exception_in_a_claim_file_is_one_sentence(attlas, file):
     answer = attlas("run", "test/bug", "--claims", file)
+    assert answer.returncode == 2 and answer.stderr.count("\n") == 1
+    says = "claim 'test/bug', its measurement: RuntimeError: broken inside"
+    assert "mine.py, line " in answer.stderr and says in answer.stderr
+
+
+def test_a_bug_leaves_its_traceback_in_a_file(attlas, monkeypatch):
+    def broken(*_):
+        raise RuntimeError("broken\ninside")
+
+    monkeypatch.setattr("attlas.lab.runner.machine", broken)
+    answer = attlas("run", FAST)
     assert answer.returncode == 70 and "Traceback" not in answer.stderr
     log = Path(answer.stderr.rsplit(" ", 1)[1].strip().rstrip("."))
     assert "broken\ninside" in log.read_text()

@@ -54,6 +54,16 @@ def test_every_input_is_right_and_the_worst_margin_is_the_least_there_is(
     )
 
 
+@pytest.mark.parametrize(("build", "function"), EVERY)
+def test_permuting_bits_and_support_together_leaves_the_output_unchanged(build, function):
+    task, order = SparseBoolean(9, (7, 0, 4), function), np.array([2, 8, 5, 0, 7, 1, 4, 6, 3])
+    moved = np.empty_like(ALL)
+    moved[:, order] = ALL
+    elsewhere = replace(task, support=tuple(int(order[place]) for place in task.support))
+    assert build(elsewhere)(moved) == approx(build(task)(ALL), abs=1e-10)
+    assert build(task)(moved) != approx(build(task)(ALL), abs=1e-2), "the support stays behind"
+
+
 @pytest.mark.parametrize(
     "embedding", [None, RandomDirections(9, 300, 4)], ids=["orthonormal", "random"]
 )

@@ -21,9 +21,9 @@ from altair.utils.schemapi import debug_mode
 
 import attlas
 from attlas.claims.digest import figure_digest
-from attlas.lab.blocks import encoded
+from attlas.lab.blocks import encode_block
 from attlas.lab.runner import Result
-from attlas.lab.store import Store, under_way
+from attlas.lab.store import Store, temporary_file
 
 MAX_ROWS = 5_000
 """A variable with more values is not in the table; the netCDF file has it."""
@@ -67,7 +67,7 @@ def drawing_of(result: Result, cache: Path | None = None) -> Drawing:
 
 
 def _make(result: Result) -> Drawing:
-    files = {"nc": encoded(_describe(result)), "csv": _table(result.evidence).encode()}
+    files = {"nc": encode_block(_describe(result)), "csv": _table(result.evidence).encode()}
     if result.claim.drawing is None:
         return Drawing("", files)
     with debug_mode(False):  # the tests validate
@@ -223,6 +223,6 @@ def _write(place: Path, made: Drawing) -> None:
 
 def _put(path: Path, data: bytes) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    with under_way(path.parent, path.suffix) as file:
+    with temporary_file(path.parent, path.suffix) as file:
         file.write_bytes(data)
         os.replace(file, path)

@@ -38,13 +38,14 @@ from attlas.claims.compat import Agreement, Control, Hypothesis, Setting, claim,
     origin="our reading",
 )
 def pairs_exchange(cells: Sequence[Setting], seed: int) -> xr.Dataset:
-    from attlas.audit.auditing import as_model, neutral
+    from attlas.audit.architectures import as_model
     from attlas.audit.hypotheses import exchangeability
-    from attlas.audit.texts import encode
+    from attlas.audit.texts import default_texts, encode
 
     (cell,) = cells
     model = as_model(kept_models() / cell.model)
-    found = exchangeability(model, encode(model, neutral()[: cell.texts]), seed, dtype=np.float64)
+    tokens = encode(model, default_texts()[: cell.texts])
+    found = exchangeability(model, tokens, seed, dtype=np.float64)
     axes = ("cell", "layer")
     return xr.Dataset(
         {

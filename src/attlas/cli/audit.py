@@ -69,8 +69,9 @@ def audit_models(
             f"out = {str(path)!r}: it must be a file in an existing folder, "
             "and its name must end in .html"
         )
-    from attlas.audit.auditing import audit_model, compare, read_ids
+    from attlas.audit.auditing import audit_model, compare
     from attlas.audit.page import write_page
+    from attlas.audit.texts import read_ids
 
     options.open_store(None)  # for JAX's compilation cache in it
     run_options["tokens"] = None if tokens is None else read_ids(tokens)

@@ -93,7 +93,7 @@ def find_entry(pattern: str, files: Sequence[str]) -> "Entry":
 
 def open_store(folder: str | None) -> "Store":
     """The store, with JAX's compilation cache in it."""
-    from attlas.lab.runner import keep_compiled
+    from attlas.lab.measurement import keep_compiled
     from attlas.lab.store import Store
 
     store = Store(folder)

@@ -23,7 +23,7 @@ STYLES = {
     "refuted": "red",
     "undecided": "yellow",
     "outside": "blue",
-    "not run": "blue",
+    "not run": "magenta",
 }
 MAX_FAILURES = 10
 """Failed cells of a sweep whose reasons are printed."""

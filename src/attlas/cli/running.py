@@ -23,7 +23,7 @@ def run_all(
     claims: "list[Claim]", store: "Store", quiet: bool, **options: Any
 ) -> "Generator[Result]":
     """Results in the order in which they are finished, with progress and notes on stderr."""
-    from attlas.lab import processes
+    from attlas.lab import runner
 
     printed = 0
     with interruptible() as check, claims_progress(len(claims), quiet) as (report, advance):
@@ -32,7 +32,7 @@ def run_all(
             check()
             report(claim, done, cells)
 
-        results = processes.run_all(claims, store=store, progress=progress, **options)
+        results = runner.run_all(claims, store=store, progress=progress, **options)
         with contextlib.closing(results):
             for result in results:
                 yield result

@@ -123,9 +123,9 @@ def sweep_claim(
         stderr().print(f"Waiting for workers ({on}).")
     try:
         with interruptible() as check, sweep_progress(as_json) as report:
-            gathered = sweeps.finish(plan, on, lambda tally: (check(), report(tally))[0])
-    except sweeps.Stopped as stopped:
-        stderr().print(str(stopped))
+            gathered = sweeps.complete_sweep(plan, on, lambda tally: (check(), report(tally))[0])
+    except sweeps.WorkersLost as lost:
+        stderr().print(str(lost))
         gathered = plan.gathered()
     for note in plan.store.notes:
         stderr().print(note)
@@ -146,9 +146,9 @@ def sweep_claim(
 def _draw(
     gathered: Any, path: Path, kind: str | None, variable: str | None, at: dict[str, str]
 ) -> None:
-    from attlas.lab.diagrams import TABLES, diagram, summary, write_table
+    from attlas.lab.diagrams import TABLE_SUFFIXES, diagram, summary, write_table
 
-    if path.suffix in TABLES:
+    if path.suffix in TABLE_SUFFIXES:
         write_table(summary(gathered, variable, at), path)
         stderr().print(f"Table: {path}")
     else:

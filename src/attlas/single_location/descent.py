@@ -309,12 +309,6 @@ def manifold_start(task: SingleLocation, key: Array, repeats: int) -> Overlaps:
     return _overlaps_in_frame(k, v)
 
 
-def gaussian_start(task: SingleLocation, key: Array, repeats: int) -> Overlaps:
-    r"""The law that `sphere_start` tends to as dim grows: five independent $N(0, 1/d)$, from the same random numbers."""
-    k, v = _frame(key, repeats, task.dim)
-    return Overlaps(*(x / np.sqrt(task.dim) for x in (k[0], v[1], v[0], k[1], v[2])))
-
-
 @float64
 def _frame(key: Array, repeats: int, dim: int) -> Float[np.ndarray, "2 4 repeat"]:
     """Gaussian k and v in coordinates (k*, v*, the rest of k, the rest of v), whose lengths are chi variables."""

@@ -6,6 +6,15 @@ latent_posterior = Map(
     "latent-posterior",
     source="zhang2022",
     home=__name__,
-    subjects=("representation", "inference", "laws", "rates", "limits", "transfer", "learning"),
+    subjects=(
+        "representation",
+        "inference",
+        "laws",
+        "rates",
+        "limits",
+        "transfer",
+        "learning",
+        "lengths",
+    ),
     domain=("length >= 2", "dim >= 2", "temperature > 0"),
 )

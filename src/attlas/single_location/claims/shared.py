@@ -1,35 +1,21 @@
-"""What the claims of this map share: settings as tasks, random heads, the conditions under which all is defined."""
+"""What the claims of this map share: settings as tasks, random heads, hypotheses."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import jax
 import numpy as np
 from jaxtyping import Array, Float
 
-from attlas.claims.compat import Hypothesis, Setting, key_for
+from attlas.claims import Hypothesis, Setting
 from attlas.gaussian import Estimate, averaged, stream
 from attlas.single_location.landscape import stability, stable_step
 from attlas.single_location.population import ORACLE, Overlaps, at_points, draw_loss
 from attlas.single_location.task import Constants, SingleLocation
 
-PAPER = "marion2025"
 ROOT_HALF = 0.5**0.5
-FIGURES = "attlas.single_location.figures"
 
-TASK = (
-    Hypothesis("dim >= 4", lambda s: s.dim >= 4, defining=True),
-    Hypothesis("length >= 2", lambda s: s.length >= 2, defining=True),
-    Hypothesis("gamma > 0", lambda s: s.gamma > 0, defining=True),
-    Hypothesis("noise >= 0", lambda s: s.noise >= 0, defining=True),
-)
-PRIOR = Hypothesis("ratio > 0", lambda s: s.ratio > 0, defining=True)
-HEAD = Hypothesis("lam > 0", lambda s: s.lam > 0, defining=True)
-SAMPLES = Hypothesis(
-    "samples >= 1000", lambda s: s.samples >= 1000, defining=True
-)  # for an error to be one
-TIME = Hypothesis("time > 0", lambda s: s.time > 0, defining=True)
-STEP = Hypothesis("step_size > 0", lambda s: s.step_size > 0, defining=True)
+# Fewer would not give a standard error that can be taken as known.
+SAMPLES = Hypothesis("samples >= 1000", lambda s: s.samples >= 1000, defining=True)
 
 
 # Where descent is unstable rounding grows to any size, and a path says nothing about a theorem.
@@ -45,6 +31,11 @@ STABLE = (
 )
 
 
+def paper_task(**changes: Any) -> Setting:
+    """The paper's task of ten tokens in 400 dimensions, with further and other parameters."""
+    return Setting(**{"dim": 400, "length": 10, "gamma": ROOT_HALF, "noise": 0.0, **changes})
+
+
 def task_of(cell: Setting, key: Array | None = None) -> SingleLocation:
     """The task of a cell; where it has a `ratio`, each place is that many times as likely as the one before."""
     prior = None
@@ -54,9 +45,10 @@ def task_of(cell: Setting, key: Array | None = None) -> SingleLocation:
     return SingleLocation(cell.dim, cell.length, cell.gamma, cell.noise, key, prior)
 
 
-def stream_of(seed: int, id: str, purpose: str) -> int:
-    """The seed of a NumPy stream, from the key of this purpose."""
-    return int(jax.random.key_data(key_for(seed, id, purpose))[0]) >> 1
+def step_options(cell: Setting, records: int = 1) -> dict[str, Any]:
+    """How `descend` walks in a cell, with so many records of the path beside its start."""
+    every = max(1, cell.steps // records)
+    return dict(lam=cell.lam, step_size=cell.step_size, steps=cell.steps, record_every=every)
 
 
 def constants_of(cells: Sequence[Setting]) -> Constants:

@@ -18,5 +18,5 @@ sparse_variables = Map(
         "learning",
         "parity",
     ),
-    domain=("length >= 2", "starts >= 2"),
+    domain=("length >= 2", "starts >= 2", "query_norm > 0", "ratio > 0"),
 )

@@ -1,7 +1,6 @@
-"""Claims about trained models: how few samples are too few, and what a trained head attends to (Figure 3)."""
+"""Claims about trained models: overfitting, and what a trained head attends to (Figure 3)."""
 
 import dataclasses
-from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -9,29 +8,34 @@ import numpy as np
 import xarray as xr
 from jaxtyping import Float
 
-from attlas.claims.compat import Control, Hypothesis, Order, Setting, claim, drawn_by, key_for
-from attlas.sparse_variables.claims.shared import FIGURES, PAPER
+from attlas.claims import Control, Draws, Hypothesis, Order, Setting, Values, on, whole
+from attlas.figure import Figure, row
+from attlas.rademacher import mean_of
+from attlas.sparse_variables.claims import sparse_variables
 from attlas.sparse_variables.model import Transformer, attention_weights
 from attlas.sparse_variables.task import SparseBoolean, draw_bits, patterns, probabilities
 from attlas.sparse_variables.training import ADAM, LOOK, RECIPE_R, draw_sets, train
 
 RECIPES = {"adam": ADAM, "R": RECIPE_R}
 
+SHOWN = 10
+"""Trials of which curves are drawn, as many as in the paper; all are counted."""
+
 EXAMPLES = 28
 """Sequences of which the attention is kept for a figure."""
 
 FILLINGS = 64
-"""Fillings of the irrelevant places over which attention is averaged, for each pattern of the relevant bits."""
+"""Fillings of the irrelevant places that attention is averaged over, for each pattern."""
 
 
-@claim(
-    "sparse-variables/overfits-below",
-    long=True,
-    source=PAPER,
+@sparse_variables.claim(
     reference="Figure 3, left",
-    statement=r"Trained with Adam on a 3-sparse AND of T = 300 bits (64 at quick scale), more trials overfit, with all training sequences right and not all of validation,"
-    r" with 50 samples (32) than with 200 (128) that contain them and from the same starts.",
-    words="Below the threshold the training set is learnt as well as above it, but not the function.",
+    origin="our reading",
+    statement=r"Trained with Adam on a 3-sparse AND of T = 300 bits (64 at quick scale), more"
+    r" trials overfit, with all training sequences right and not all of validation, with 50 samples"
+    r" (32) than with 200 (128) that contain them and from the same starts.",
+    words="Below the threshold the training set is learnt as well as above it, but not the"
+    " function.",
     hypotheses=(
         Hypothesis("repeats >= 8", lambda s: s.repeats >= 8, defining=True),
         Hypothesis(
@@ -52,75 +56,89 @@ FILLINGS = 64
         validation=2000,
         repeats=16,
     ),
-    paper=Setting(
+    paper=dict(
         length=300,
         samples=(50, 200),
         recipe=("adam", "R"),
         steps=200,
-        every=25,
         validation=10_000,
         repeats=30,
     ),
+    cells=whole,
+    budget="repeats",
+    long=True,
     rule=Order(),
     control=Control(
-        "the numbers of samples change places",
-        lambda e: e.assign(lower=e["upper"], upper=e["lower"]),
+        "the numbers of samples change places", lambda e: {"lower": e.upper, "upper": e.lower}
     ),
-    figure=drawn_by(f"{FIGURES}.learning:accuracy_curves"),
-    budget="repeats",
-    needs=("sparse-variables/statistical-floor", "sparse-variables/table-form"),
-    origin="our reading",
+    needs=("statistical-floor", "table-form"),
 )
-def overfits_below(cells: Sequence[Setting], seed: int) -> xr.Dataset:
+def overfits_below(cell: Setting, draws: Draws) -> Values:
     """The first recipe is judged, others are shown beside it."""
-    (cell,) = cells
-    id = "sparse-variables/overfits-below"
     sets = draw_sets(
-        key_for(seed, id, "sets"),
-        cell.length,
-        cell.samples,
-        cell.repeats,
-        validation=cell.validation,
+        draws("sets"), cell.length, cell.samples, cell.repeats, validation=cell.validation
     )
-    key = key_for(seed, id, "starts")
-    found = xr.concat(
-        [
-            train(
-                sets,
-                RECIPES[name],
-                key=key,
-                steps=cell.steps,
-                every=cell.every,
-                attention=False,
-                curves=True,
-            )
-            for name in cell.recipe
-        ],
-        "recipe",
-    )
-    found = found.assign_coords(recipe=list(cell.recipe)).rename(trial="repeat").drop_vars("repeat")
+    options = {"steps": cell.steps, "every": cell.every, "attention": False, "curves": True}
+    runs = [train(sets, RECIPES[name], key=draws("starts"), **options) for name in cell.recipe]
+    found = xr.concat(runs, "recipe").assign_coords(recipe=list(cell.recipe))
+    found = found.rename(trial="repeat").drop_vars("repeat")
     overfit = (found["train_accuracy"] == 1) & (found["status"] != "solved")
     few, many = (overfit.isel(recipe=0, samples=i).values.astype(float) for i in range(2))
-    variables = {
+    return {
         "lower": many.mean(),
         "upper": few.mean(),
-        # Where no pair differs from another, the error is that of the least that could have been seen.
+        # Where no pair differs, the error is that of the least difference that could be seen.
         "error": np.sqrt(max((few - many).var(ddof=1), 1 / cell.repeats) / cell.repeats),
         "overfit": overfit,
         **{name: found[name] for name in ("train_accuracy_curve", "accuracy_curve")},
     }
-    return xr.Dataset(variables).expand_dims("cell").assign_coords(length=("cell", [cell.length]))
 
 
-@claim(
-    "sparse-variables/falsifying-zeros",
-    long=True,
-    source=PAPER,
+@overfits_below.figure
+def accuracy_curves(evidence: xr.Dataset) -> Figure:
+    """Figure 3, left: accuracy in training and on validation, above and below the threshold."""
+    cell = evidence.isel(cell=0)
+    names = {"adam": "Adam", "R": "one normaliser"}
+    panels = [
+        [
+            f"{names[recipe]}, m = {m}: {int(count)} of {cell.sizes['repeat']} overfit"
+            for m, count in zip(cell["samples"].values, counts, strict=True)
+        ]
+        for recipe, counts in zip(
+            cell["recipe"].values, cell["overfit"].sum("repeat").values, strict=True
+        )
+    ]
+    return (
+        Figure(
+            cell.isel(repeat=slice(SHOWN)).assign_coords(of=(("recipe", "samples"), panels)),
+            f"Too few samples are learnt by heart, T = {int(cell['length'])}",
+            f"{min(SHOWN, cell.sizes['repeat'])} trials on nested training sets; a curve ends when"
+            " all of validation is right",
+            x="step",
+            y="accuracy",
+            domain={"y": (0.4, 1)},
+        )
+        .lines(
+            "step",
+            {"accuracy_curve": "validation", "train_accuracy_curve": "training"},
+            detail="repeat",
+            opacity=0.7,
+        )
+        .facet("of", width=270, height=180)
+    )
+
+
+@sparse_variables.claim(
     reference="Figure 3, right",
-    statement=r"The head of a model trained on a 3-sparse AND attends to the relevant bits that are 0: on average over trials a relevant 0 has more than twice the weight of a"
-    r" relevant 1, and the support more than 0.8 of the attention. A head that attends to the relevant zeros alone, and to relevant bits where"
-    r" there are none, would give $\frac{1 - p^s}{s(1 - p)} \approx 0.808$ and $p^{s-1}/s \approx 0.210$, $p = 2^{-1/s}$ the chance of a 1.",
-    words="One zero among the relevant bits makes the function false, and that is the bit the head looks at.",
+    origin="our reading",
+    statement=r"The head of a model trained on a 3-sparse AND attends to the relevant bits that are"
+    r" 0: on average over trials a relevant 0 has more than twice the weight of a relevant 1, and"
+    r" the support more than 0.8 of the attention. A head that attends to the relevant zeros alone,"
+    r" and to relevant bits where there are none, would give"
+    r" $\frac{1 - p^s}{s(1 - p)} \approx 0.808$ and $p^{s-1}/s \approx 0.210$, $p = 2^{-1/s}$ the"
+    r" chance of a 1.",
+    words="One zero among the relevant bits makes the function false, and that is the bit the head"
+    " looks at.",
     hypotheses=(
         Hypothesis(
             "support lies within length", lambda s: max(s.support) < s.length, defining=True
@@ -128,33 +146,34 @@ def overfits_below(cells: Sequence[Setting], seed: int) -> xr.Dataset:
         Hypothesis("heads divide 64", lambda s: 64 % s.heads == 0, defining=True),
     ),
     quick=Setting(length=20, samples=100, support=(2, 8, 12), heads=1, steps=200, repeats=16),
-    paper=Setting(length=50, samples=300, support=(5, 20, 30), heads=1, steps=200, repeats=20),
+    paper=dict(length=50, samples=300, support=(5, 20, 30), repeats=20),
+    cells=whole,
+    budget="repeats",
+    long=True,
     rule=Order(),
     control=Control(
         "the same attention spread over the relevant bits alike, whatever they are",
-        lambda e: e.assign(lower=e["alike_lower"], upper=e["alike_upper"]),
+        lambda e: {"lower": e.alike_lower, "upper": e.alike_upper},
     ),
-    figure=drawn_by(f"{FIGURES}.learning:attention_map"),
-    budget="repeats",
-    needs=("sparse-variables/table-form",),
-    origin="our reading",
+    needs=("table-form",),
 )
-def falsifying_zeros(cells: Sequence[Setting], seed: int) -> xr.Dataset:
+def falsifying_zeros(cell: Setting, draws: Draws) -> Values:
     """Of several heads, the one with the largest share of its attention on the support."""
-    (cell,) = cells
-    id = "sparse-variables/falsifying-zeros"
-    options: dict[str, Any] = {"support": cell.support, "validation": LOOK}  # for the figure only
     sets = draw_sets(
-        key_for(seed, id, "sets"), cell.length, [cell.samples], cell.repeats, **options
-    )
-    recipe = dataclasses.replace(
-        ADAM, architecture=dataclasses.replace(ADAM.architecture, heads=cell.heads)
+        draws("sets"),
+        cell.length,
+        [cell.samples],
+        cell.repeats,
+        support=cell.support,
+        validation=LOOK,  # for the figure only
     )
     models: dict[int, Any] = {}
     train(
         sets,
-        recipe,
-        key=key_for(seed, id, "starts"),
+        dataclasses.replace(
+            ADAM, architecture=dataclasses.replace(ADAM.architecture, heads=cell.heads)
+        ),
+        key=draws("starts"),
         steps=cell.steps,
         every=cell.steps,
         stop=False,
@@ -163,52 +182,76 @@ def falsifying_zeros(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     )
     task = sets.tasks[0]
     with jax.enable_x64(False):
-        key = key_for(seed, id, "fillings")
-        read = np.stack([head_reads(models[trial], task, key) for trial in range(cell.repeats)])
+        read = np.stack(
+            [mean_weights(models[i], task, draws("fillings")) for i in range(cell.repeats)]
+        )
         bits, label = next(sets.validate(0))
         shown = np.concatenate([bits[label == y][: EXAMPLES // 2] for y in (0, 1)])
-        weights = np.asarray(seen_by(models[0], shown))
+        weights = np.asarray(attention_of(models[0], shown))
     head = weights[..., list(task.support)].sum(-1).mean(0).argmax()
     zero, one, support = read.T
     s, p = task.sparsity, task.bias
-    ideal = [(1 - p**s) / (s * (1 - p)), p ** (s - 1) / s, 1.0]
-    axes = ("cell", "comparison")
-    return xr.Dataset(
-        {
-            "lower": (axes, [[2 * one.mean(), 0.8]]),
-            "upper": (axes, [[zero.mean(), support.mean()]]),
-            "error": (axes, [[x.std(ddof=1) / np.sqrt(len(x)) for x in (zero - 2 * one, support)]]),
-            "repetitions": ("cell", [cell.repeats]),
-            "alike_lower": (axes, [[2 * support.mean() / s, 0.8]]),
-            "alike_upper": (axes, [[support.mean() / s, support.mean()]]),
-            "read": (("cell", "repeat", "quantity"), read[None]),
-            "ideal": (("cell", "quantity"), [ideal]),
-            "weights": (("cell", "example", "place"), weights[None, :, head, :-1]),
-            "bits": (("cell", "example", "place"), shown[None]),
-            "places": (("cell", "relevant"), [task.support]),
-        },
-        coords={
-            "comparison": ["zeros and ones", "support"],
-            "quantity": ["a relevant 0", "a relevant 1", "the support"],
-            "place": range(cell.length),
-        },
+    return {
+        **on(
+            "comparison",
+            lower=[2 * one.mean(), 0.8],
+            upper=[zero.mean(), support.mean()],
+            error=[mean_of(x).error for x in (zero - 2 * one, support)],
+            alike_lower=[2 * support.mean() / s, 0.8],
+            alike_upper=[support.mean() / s, support.mean()],
+        ),
+        "repetitions": cell.repeats,
+        "read": (("repeat", "quantity"), read),
+        "ideal": ("quantity", [(1 - p**s) / (s * (1 - p)), p ** (s - 1) / s, 1.0]),
+        **on("example place", weights=weights[:, head, :-1], bits=shown),
+        "relevant": ("place", np.isin(range(cell.length), task.support)),
+        "comparison": ["zeros and ones", "support"],
+        "quantity": ["a relevant 0", "a relevant 1", "the support"],
+        "place": range(cell.length),
+    }
+
+
+@falsifying_zeros.figure
+def attention_map(evidence: xr.Dataset) -> Any:
+    """Figure 3, right: the attention in some sequences, and the mean weights of all trials."""
+    cell = evidence.isel(cell=0)
+    digits = xr.where(cell["relevant"], cell["bits"].astype(int).astype(str), "")
+    tall = 12 * cell.sizes["example"]
+    return row(
+        Figure(
+            cell.assign(digit=digits),
+            x="place",
+            y="sequence",
+            legend={"weights": "attention"},
+            width=500,
+            height=tall,
+        ).squares("place", "example", "weights", text="digit"),
+        Figure(cell, x="", y="mean weight", domain={"y": (0, 1)}, width=240, height=tall)
+        .points("quantity", "read", size=18, opacity=0.6)
+        .ticks("quantity", "ideal", size=34),
+        title="The head looks at the zeros that make the function false",
+        note=f"left: one trial, T = {cell.sizes['place']}, digits are the relevant bits, the upper"
+        f" half is false; right: {cell.sizes['repeat']} trials, dashes: attention to relevant zeros"
+        " alone",
     )
 
 
-seen_by = jax.jit(attention_weights)
+attention_of = jax.jit(attention_weights)
 
 
-def head_reads(
+def mean_weights(
     model: Transformer, task: SparseBoolean, key: jax.Array
 ) -> Float[np.ndarray, " quantity"]:
-    """The mean weight of a relevant 0, of a relevant 1 and of the support, exact over the relevant bits, averaged over fillings."""
+    """The mean weight of a relevant 0, of a relevant 1 and of the support.
+
+    Exact over the relevant bits, averaged over fillings of the other places.
+    """
     codes, law = patterns(task.sparsity), probabilities(task.sparsity, task.bias)
     bits = np.tile(np.asarray(draw_bits(key, FILLINGS, task.length, task.bias)), (len(codes), 1, 1))
     bits[..., task.support] = codes[:, None]
-    weights = np.asarray(seen_by(model, bits.reshape(-1, task.length)))[..., list(task.support)]
-    weights = weights.reshape(len(codes), FILLINGS, *weights.shape[1:]).mean(
-        1
-    )  # [pattern, head, relevant]
-    head = weights[:, (law @ weights.sum(-1)).argmax()]
+    weights = np.asarray(attention_of(model, bits.reshape(-1, task.length)))
+    weights = weights[..., list(task.support)]
+    by_pattern = weights.reshape(len(codes), FILLINGS, *weights.shape[1:]).mean(1)
+    head = by_pattern[:, (law @ by_pattern.sum(-1)).argmax()]
     zero, one = ((law @ (head * (codes == b)).sum(1)) / (law @ (codes == b).sum(1)) for b in (0, 1))
     return np.array([zero, one, law @ head.sum(1)])

@@ -51,7 +51,6 @@ DIRECTIONS = 16
     control=Control("[CLS] does not attend to itself", lambda e: e.assign(measured=e["without"])),
     figure=drawn_by(f"{FIGURES}.heads:table_agreement"),
     cells=together("length", "norms"),
-    needs=("sparse-variables/definitions",),
     origin="ours",
 )
 def table_form(cells: Sequence[Setting], seed: int) -> xr.Dataset:

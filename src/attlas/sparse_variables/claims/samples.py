@@ -25,7 +25,7 @@ from attlas.gaussian import stream
 from attlas.rademacher import draw_signs, planar_complexity
 from attlas.sparse_variables.claims.complexity import planar_bound
 from attlas.sparse_variables.claims.covers import sparse_packing
-from attlas.sparse_variables.claims.lipschitz import all_sides, room
+from attlas.sparse_variables.claims.lipschitz import head_moves, padded_length
 from attlas.sparse_variables.claims.shared import FIGURES, PAPER, unit_tokens
 from attlas.sparse_variables.construction import threshold_head
 from attlas.sparse_variables.task import Batch, SparseBoolean
@@ -268,11 +268,11 @@ def ledger(cell: Setting, seed: int) -> dict[str, tuple[float, float]]:
 
 def opposite_tokens(length: int, norm: float) -> tuple[float, float]:
     """Bound and move of a head on two opposite tokens, T/2 times each, whose scores turn round."""
-    places = np.arange(room(length))[None, :, None]
+    places = np.arange(padded_length(length))[None, :, None]
     tokens = np.where(places < length // 2, 1.0, -1.0) * (places < length)
     one = np.ones((1, 1, 1))
     point = {"x": tokens, "u": norm / 2 * one[0], "u2": -norm / 2 * one[0], "v": one, "v2": one}
-    moved, bound, _ = all_sides(point, places[0, :, 0] < length)
+    moved, bound, _ = head_moves(point, places[0, :, 0] < length)
     return float(bound[0]), float(moved[0])
 
 

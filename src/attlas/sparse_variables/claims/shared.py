@@ -8,10 +8,9 @@ from attlas.gaussian import stream
 
 PAPER = "edelman2022"
 FIGURES = "attlas.sparse_variables.figures"
+LENGTH = "length T"
 
 TOKENS = Hypothesis("length >= 2", lambda s: s.length >= 2, defining=True)
-SEARCH = Hypothesis("starts >= 2", lambda s: s.starts >= 2, defining=True)
-SHARP = Hypothesis("sharpness > 1", lambda s: s.sharpness > 1)
 
 
 def unit_tokens(key: Array, *shape: int) -> Float[np.ndarray, "..."]:

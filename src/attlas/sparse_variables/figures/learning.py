@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
-from attlas.drawing import HEIGHT, PALETTE, THEORY, WIDTH, colour, finish, rule_at, table
+from attlas.drawing import HEIGHT, THEORY, WIDTH, colour, finish, rule_at, table
 
 SHOWN = 10
 """Runs that are drawn, as many as in the paper; all are counted."""
@@ -117,108 +117,4 @@ def parity_plateaus(evidence: xr.Dataset) -> Any:
         alt.vconcat(top, (dots + wall).properties(width=WIDTH, height=34 * len(cells))),
         "Nothing, and then everything",
         f"above: {min(SHOWN, evidence.sizes['repeat'])} runs a length; below: all runs, and the half that is claimed",
-    )
-
-
-RECIPES = {"adam": "Adam", "R": "one normaliser"}
-
-
-def accuracy_curves(evidence: xr.Dataset) -> Any:
-    """Figure 3, left: accuracy in training and on validation, above and below the threshold."""
-    cell = evidence.isel(cell=0)
-    names = {"accuracy_curve": "validation", "train_accuracy_curve": "training"}
-    curves = table(cell.isel(repeat=slice(SHOWN)), *names, rows=20_000)
-    long = curves.melt(
-        ["recipe", "samples", "repeat", "step"], list(names), "on", "accuracy"
-    ).dropna()
-    long["on"] = long["on"].map(names)
-    steps = alt.Scale(domain=[0, int(cell["step"].max())])
-    rows = []
-    for recipe in cell["recipe"].values.tolist():
-        panels = []
-        for samples in cell["samples"].values.tolist():
-            here = long[(long["recipe"] == recipe) & (long["samples"] == samples)]
-            overfit = int(cell["overfit"].sel(recipe=recipe, samples=samples).sum())
-            lines = (
-                alt.Chart(here)
-                .mark_line(strokeWidth=1.3, opacity=0.7)
-                .encode(
-                    x=alt.X("step:Q", title="step", scale=steps),
-                    y=alt.Y("accuracy:Q", title="accuracy", scale=alt.Scale(domain=[0.4, 1])),
-                    color=colour("on:N", None, sort=["validation", "training"]),
-                    detail="repeat:N",
-                )
-            )
-            title = f"{RECIPES[recipe]}, m = {samples}: {overfit} of {cell.sizes['repeat']} overfit"
-            panels.append(lines.properties(width=SIDE + 20, height=180, title=title))
-        rows.append(alt.hconcat(*panels))
-    return finish(
-        alt.vconcat(*rows),
-        f"Too few samples are learnt by heart, T = {int(cell['length'])}",
-        f"{min(SHOWN, cell.sizes['repeat'])} trials on nested training sets; a curve ends when all of validation is right",
-    )
-
-
-def attention_map(evidence: xr.Dataset) -> Any:
-    """Figure 3, right: what each place has of the head's attention in some sequences; and the mean weights of all trials."""
-    cell = evidence.isel(cell=0)
-    support = cell["places"].values.tolist()
-    frame = table(cell, "weights", "bits", rows=100_000)
-    frame["label"] = cell["bits"].isel(place=support).min("place").values[frame["example"]]
-    place = alt.X(
-        "place:O",
-        title="place",
-        axis=alt.Axis(values=sorted({*support, *range(0, cell.sizes["place"], 10)}), labelAngle=0),
-    )
-    row = alt.Y("example:O", title="sequence", axis=None)
-    cells = (
-        alt.Chart(frame)
-        .mark_rect()
-        .encode(
-            x=place,
-            y=row,
-            color=alt.Color(
-                "weights:Q",
-                title="attention",
-                scale=alt.Scale(range=["white", "#08306b"], domain=[0, 1]),
-            ),
-            tooltip=["place:O", "bits:N", "label:N", alt.Tooltip("weights:Q", format=".4f")],
-        )
-    )
-    relevant = frame[frame["place"].isin(support)]
-    digits = (
-        alt.Chart(relevant)
-        .mark_text(fontSize=8)
-        .encode(
-            x=place,
-            y=row,
-            text="bits:N",
-            color=alt.condition("datum.weights > 0.5", alt.value("white"), alt.value(THEORY)),
-        )
-    )
-    read = table(cell, "read")
-    order = cell["quantity"].values.tolist()
-    x = alt.X("quantity:N", title=None, sort=order, axis=alt.Axis(labelAngle=-30))
-    dots = (
-        alt.Chart(read)
-        .mark_point(filled=True, size=18, opacity=0.6, color=PALETTE[0])
-        .encode(
-            x=x,
-            y=alt.Y("read:Q", title="mean weight", scale=alt.Scale(domain=[0, 1])),
-            tooltip=[alt.Tooltip("read:Q", format=".3f")],
-        )
-    )
-    level = (
-        alt.Chart(table(cell, "ideal"))
-        .mark_tick(color=THEORY, thickness=2, size=34)
-        .encode(x=x, y="ideal:Q")
-    )
-    tall = 12 * cell.sizes["example"]
-    return finish(
-        alt.hconcat(
-            (cells + digits).properties(width=WIDTH + 60, height=tall),
-            (dots + level).properties(width=110, height=tall),
-        ),
-        "The head looks at the zeros that make the function false",
-        f"left: one trial, T = {cell.sizes['place']}, digits are the relevant bits, the upper half is false; right: {cell.sizes['repeat']} trials, dashes: attention to relevant zeros alone",
     )

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 
 from attlas import InputError
-from attlas.audit.quantised import gguf_file
+from attlas.audit.gguf_format import gguf_file
 from tests.audit.fuzz import SEVERAL, damaged, refused_or_read
 
 BITS = np.random.default_rng(0)

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 
 from attlas import InputError
-from attlas.audit.pickled import MAGIC, PROTOCOL, torch_file
+from attlas.audit.torch_format import MAGIC, PROTOCOL, torch_file
 from tests.audit.conftest import DATA
 from tests.audit.fuzz import SEVERAL, damaged, refused_or_read
 
