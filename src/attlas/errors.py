@@ -1,4 +1,4 @@
-"""What a caller may have done wrong, said in one sentence."""
+"""Errors of the caller, said in one sentence, and the checks that raise them."""
 
 import difflib
 import os
@@ -15,7 +15,10 @@ class InputError(ValueError):
 
 
 def near(name: str, known: Iterable[str], shown: Callable[[str], str] = str) -> str:
-    """`" Did you mean x or y?"` for the known names closest to a misspelt one, as they are `shown`, else nothing."""
+    """`" Did you mean x or y?"` for the known names closest to a misspelt one, else nothing.
+
+    `shown` turns a name into what the sentence says.
+    """
     matches = difflib.get_close_matches(name, list(dict.fromkeys(known)), n=3, cutoff=0.5)
     return f" Did you mean {' or '.join(map(shown, matches))}?" if matches else ""
 
@@ -28,8 +31,8 @@ def whole(name: str, value: Any, least: int) -> int:
 
 
 def positive(name: str, value: Any) -> Any:
-    """`value`, if it is a finite number above 0, or an array of such; what JAX is tracing passes unseen."""
-    # Imported here, because this module lies on the way to `attlas --help`.
+    """`value`, if it is a finite number above 0, or an array of such; tracers are not checked."""
+    # Imported here, because `attlas --help` imports this module.
     import numpy as np
     from jax.core import Tracer
 
