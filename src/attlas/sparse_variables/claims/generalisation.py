@@ -14,7 +14,8 @@ from attlas.rademacher import mean_of
 from attlas.sparse_variables.claims import sparse_variables
 from attlas.sparse_variables.model import Transformer, attention_weights
 from attlas.sparse_variables.task import SparseBoolean, draw_bits, patterns, probabilities
-from attlas.sparse_variables.training import ADAM, LOOK, RECIPE_R, draw_sets, train
+from attlas.sparse_variables.training import ADAM, RECIPE_R, train
+from attlas.sparse_variables.training_sets import VALIDATION_BATCH, draw_sets
 
 RECIPES = {"adam": ADAM, "R": RECIPE_R}
 
