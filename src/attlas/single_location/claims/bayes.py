@@ -231,7 +231,7 @@ def sampled_over_formula(evidence: xr.Dataset) -> Figure:
     return figure.rule(0.9, "the margin").rule(1.1)
 
 
-def gaps_and_asymptotes(cell: Setting, draws: Draws) -> Values:
+def gaps_and_asymptotes(cell: Setting, draws: Draws) -> dict[str, Any]:
     """The excess risks of both predictors, sampled, and their asymptotic formulas."""
     task, key = task_of(cell), draws("samples")
     gaps = [gap(task, key, cell.samples) for gap in (softmax_gap, bayes_gap)]

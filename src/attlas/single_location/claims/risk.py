@@ -20,7 +20,8 @@ from attlas.claims import (
     together,
 )
 from attlas.figure import Figure, agreement, greek
-from attlas.gaussian import BLOCK, averaged, zeta_derivatives
+from attlas.gaussian import BLOCK, zeta_derivatives
+from attlas.single_location import population
 from attlas.single_location.claims import single_location
 from attlas.single_location.claims.shared import (
     ROOT_HALF,
@@ -33,10 +34,9 @@ from attlas.single_location.claims.shared import (
 from attlas.single_location.population import (
     Overlaps,
     at_points,
-    draw_loss,
     draw_projected,
-    partials_of_risk,
-    terms_of_risk,
+    risk_terms,
+    sampled_risk,
     total_risk,
 )
 from attlas.single_location.task import Constants
@@ -72,13 +72,13 @@ TASK_LABEL = "d={dim}, L={length}, γ={gamma:.2g}, λ={lam:g}"
     needs=("zeta",),
 )
 def closed_form_risk(cell: Setting, draws: Draws) -> Values:
+    task, lam = task_of(cell), cell.lam
     overlaps = overlaps_of(random_heads(draws("heads"), cell.points))
-    constants, lam = task_of(cell).constants, np.asarray(cell.lam)
     return on(
         "point",
-        predicted=sum(at_points(terms_of_risk, constants, overlaps, lam)),
-        measured=averaged(draw_loss, draws("samples"), cell.samples, constants, overlaps, lam),
-        smallest=at_points(smallest_term, constants, overlaps, lam),
+        predicted=sum(risk_terms(task, overlaps, lam)),
+        measured=sampled_risk(task, overlaps, lam, draws("samples"), cell.samples),
+        smallest=at_points(smallest_term, task.constants, overlaps, lam),
     )
 
 
@@ -113,13 +113,14 @@ def smallest_term(c: Constants, overlaps: Overlaps, lam: Array) -> Array:
     needs=("closed-form-risk",),
 )
 def risk_gradient(cell: Setting, draws: Draws) -> Values:
+    task = task_of(cell)
     overlaps = overlaps_of(random_heads(draws("heads"), cell.points))
-    task = task_of(cell).constants, overlaps, np.asarray(cell.lam)
+    automatic = at_points(automatic_partials, task.constants, overlaps, cell.lam)
     return {
         **on(
             "overlap point",
-            predicted=np.stack(at_points(partials_of_risk, *task)),
-            measured=np.stack(at_points(automatic_partials, *task)),
+            predicted=np.stack(population.risk_gradient(task, overlaps, cell.lam)),
+            measured=np.stack(automatic),
         ),
         "error": 0.0,
         "overlap": list(Overlaps._fields),

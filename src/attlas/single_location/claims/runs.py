@@ -283,10 +283,8 @@ def small_lambda_coin(cell: Setting, draws: Draws) -> Values:
     shares = np.array([last[name].mean() for name in ENDS])
     # With a share of 0 or 1 the error is that of the least that could have been seen.
     error = np.sqrt(np.maximum(shares * (1 - shares), 1 / cell.repeats) / cell.repeats)
-    return shown.assign(
-        on("outcome", predicted=[0.5, 0.5, 0.0], measured=shares, error=error),
-        arrived=last["oracle"],
-    ).assign_coords(outcome=list(ENDS))
+    shown = shown.assign(on("outcome", predicted=[0.5, 0.5, 0.0], measured=shares, error=error))
+    return shown.assign(arrived=last["oracle"]).assign_coords(outcome=list(ENDS))
 
 
 @single_location.claim(
