@@ -185,13 +185,13 @@ def run_panels(
         log=online,
     ).lines("step", "level", data=solutions, dash="solution", theory="solid")
     sizes = {"kappa_size": "|κ|", "nu_size": "|ν|"}
-    aligned = band_figure(bands(one, sizes), "alignment", (0, 1))
+    aligned = band_figure(bands(one, sizes), "alignment", (0.0, 1.0))
     aligned.rule(level, f"{level_words} {level:g}", under=True)
     least = float(one["distance"].min())
     distance = band_figure(
         bands(one, {"distance": "runs"}, FLOOR),
         "distance (floor: 10⁻²⁰)" if least < FLOOR else "distance to the manifold",
-        (max(FLOOR, 0.3 * least), 10),
+        (max(FLOOR, 0.3 * least), 10.0),
         log=True,
     )
     ends = pd.DataFrame({"kappa_path": [1.0, -1.0], "nu_path": [1.0, -1.0]})
