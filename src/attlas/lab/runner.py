@@ -366,7 +366,7 @@ class _ClaimTest:
 
     def _is_complete(self, evidence: xr.Dataset) -> bool:
         """Whether the rule finds numbers, all of them finite; else it says so itself."""
-        read = [evidence[name].values for name in self.claim.rule.reads]
+        read = [evidence[name].values for name in self.claim.rule.variables(evidence)]
         return all(values.size and np.isfinite(values).all() for values in read)
 
     def _with_larger_budget(self, setting: Setting) -> Setting:
