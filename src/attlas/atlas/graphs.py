@@ -15,6 +15,7 @@ MARKS = {
     "refuted": '<path d="M-5-5 5 5M-5 5 5-5" fill="none" stroke-width="2.6"/>',
     "undecided": '<path d="M0-6 6 5-6 5Z"/>',
     "outside": '<rect x="-4.5" y="-4.5" width="9" height="9" fill="none" stroke-width="2"/>',
+    "not run": '<circle r="4.5" fill="none" stroke-width="2"/>',
 }
 
 

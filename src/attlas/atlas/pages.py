@@ -487,7 +487,8 @@ def _groups(results: Sequence[Result]) -> dict[str, list[Result]]:
 
 def _counts(results: Sequence[Result]) -> dict[str, int]:
     words = [result.verdict.word for result in results]
-    return {word: words.count(word) for word in ("confirmed", "refuted", "undecided", "outside")}
+    known = ("confirmed", "refuted", "undecided", "outside", "not run")
+    return {word: words.count(word) for word in known}
 
 
 def standing(ahead: Sequence[float] | None) -> str:
