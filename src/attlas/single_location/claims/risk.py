@@ -91,7 +91,7 @@ def measured_against_predicted(evidence: xr.Dataset) -> Figure:
 
 @jax.jit
 def smallest_term(c: Constants, overlaps: Overlaps, lam: Array) -> Array:
-    """The term that is hardest to see, (lam gamma^2 rho)^2 zeta_tt, left by a step of Stein's lemma."""
+    """The term that is hardest to see, (lam gamma^2 rho)^2 zeta_tt, from Stein's lemma."""
     curvature = zeta_derivatives(lam * c.m * overlaps.kappa, lam * c.gamma)[1]
     return (lam * c.gamma**2 * overlaps.rho) ** 2 * curvature
 
@@ -145,8 +145,8 @@ def automatic_partials(constants: Constants, overlaps: Overlaps, lam: Array) -> 
     reference="law of the loss",
     origin="ours",
     source="attlas",
-    statement=r"The pair (prediction, target) of $L$ tokens in $\mathbf{R}^d$ has the law of the one"
-    r" drawn from the projections of each token on $k$, $v$ and $v^*$ alone.",
+    statement=r"The pair (prediction, target) of $L$ tokens in $\mathbf{R}^d$ has the law of the"
+    r" one drawn from the projections of each token on $k$, $v$ and $v^*$ alone.",
     words="Sampling a loss costs O(L), independent of d.",
     hypotheses=(Hypothesis("draws >= 1000", lambda s: s.draws >= 1000, defining=True),),
     quick=Setting(
