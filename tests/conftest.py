@@ -49,7 +49,6 @@ HEAVY = {
             "approximation",
             "bayes-ridge",
             "bayes-risk",
-            "clipping",
             "cme-converges",
             "cme-error",
             "cme-is-posterior-mean",
@@ -59,7 +58,6 @@ HEAVY = {
             "difference-vanishes",
             "error-falls",
             "head-complexity-bound",
-            "law-clipped",
             "law-crps",
             "law-distance",
             "ledger",
@@ -129,7 +127,6 @@ VAST = {id for id in HEAVY if id.startswith("sparse-variables/")} - {
     for slug in (
         "approximation",
         "difference-vanishes",
-        "law-clipped",
         "law-crps",
         "law-distance",
         "ledger",

@@ -56,6 +56,32 @@ def test_a_label_is_made_of_the_values_of_a_row(evidence):
     assert {r[column] for r in rows_of(spec)} == {"d = 4", "d = 8"}
 
 
+def test_a_label_may_be_a_place_on_an_axis(evidence):
+    figure = Figure(evidence, "t", x="").points("T = {length:g}", {"measured": "m", "bound": "b"})
+    place = spec_of(figure)["encoding"]["x"]
+    assert place["type"] == "nominal"
+    assert {r[place["field"]] for r in rows_of(spec_of(figure))} == {
+        "T = 10",
+        "T = 20",
+        "T = 50",
+        "T = 100",
+    }
+
+
+def test_words_are_written_into_squares(evidence):
+    data = evidence.assign(word=evidence["bound"].astype(int).astype(str))
+    squares, words = spec_of(Figure(data).squares("length", "function", "measured", text="word"))[
+        "layer"
+    ]
+    assert squares["mark"]["type"] == "rect" and words["encoding"]["text"]["field"] == "word"
+
+
+def test_what_is_not_there_has_no_span(evidence):
+    gap = evidence.assign(measured=evidence["measured"].where(evidence["length"] > 10))
+    spec = spec_of(Figure(gap).spans("length", "measured", "bound"))
+    assert {r["length"] for r in rows_of(spec)} == {20, 50, 100}
+
+
 def test_errors_are_two_standard_errors_to_each_side(evidence):
     spec = spec_of(Figure(evidence, "t").points("length", "measured", error="error"))
     first = next(r for r in rows_of(spec) if "low" in r)
@@ -80,6 +106,11 @@ def test_facets_have_a_panel_for_each_label_and_rules_in_all(evidence):
     spec = spec_of(figure.facet("f = {function}", "functions", independent="y"))
     assert {r["panel"] for r in rows_of(spec) if "panel" in r} == {"f = and", "f = or"}
     assert spec["resolve"]["scale"]["y"] == "independent" and spec["facet"]["title"] == "functions"
+
+
+def test_panels_stand_in_the_order_of_the_data(evidence):
+    figure = Figure(evidence, "t").lines("length", "measured").facet("T = {length:g}")
+    assert spec_of(figure)["facet"]["sort"] == ["T = 10", "T = 20", "T = 50", "T = 100"]
 
 
 def test_a_diagonal_spans_each_panel(evidence):

@@ -1,6 +1,7 @@
 """Errors of the caller, said in one sentence, and the checks that raise them."""
 
 import difflib
+import os
 from collections.abc import Callable, Iterable
 from numbers import Integral
 from typing import Any
@@ -44,3 +45,15 @@ def positive(name: str, value: Any) -> Any:
         if wrong.size:
             raise InputError(f"{name} = {wrong[0]:g}: it must be a positive number")
     return value
+
+
+def check_memory(what: str, size: float, advice: str = "") -> None:
+    """Bad input if `what` takes more bytes than this machine has; unknown on some systems."""
+    if not hasattr(os, "sysconf"):
+        return
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    if size > memory:
+        raise InputError(
+            f"{what} would take {size / 1e9:,.0f} GB, and there are {memory / 1e9:,.0f} GB of memory"
+            + advice
+        )

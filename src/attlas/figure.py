@@ -119,9 +119,9 @@ class Figure:
             shade = alt.Color(
                 f"{color}:Q", title=self._legend_title(color), scale=alt.Scale(scheme="viridis")
             )
-            few = alt.Axis(labelOverlap=True, labelAngle=0)
+            axis = alt.Axis(labelOverlap=True, labelAngle=0)
             place = {
-                name: kind(f"{column}:O", title=self.titles[name] or column, sort=None, axis=few)
+                name: kind(f"{column}:O", title=self.titles[name] or column, sort=None, axis=axis)
                 for name, kind, column in (("x", alt.X, x), ("y", alt.Y, y))
             }
             made = _chart(frame).mark_rect().encode(**place, color=shade, tooltip=[x, y, color])
@@ -447,7 +447,10 @@ class Figure:
         if name in self.domain:
             scale["domain"] = list(self.domain[name])
         format = self.format.get(name, "~g" if name in self.log else None)
-        axis = alt.Axis(format=format) if format else _undefined()
+        options: dict[str, Any] = {"format": format} if format else {}
+        if pd.api.types.is_integer_dtype(frame[column]):
+            options["tickMinStep"] = 1
+        axis = alt.Axis(**options) if options else _undefined()
         return kind(f"{column}:Q", title=title or None, scale=alt.Scale(**scale), axis=axis)
 
     def _legend_title(self, name: str) -> str | None:

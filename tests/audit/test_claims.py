@@ -1,4 +1,4 @@
-"""The claim about a real model is outside its hypotheses where the model was not fetched."""
+"""The claim about a real model: tested with the others where the model is, not run elsewhere."""
 
 import pytest
 
@@ -9,17 +9,20 @@ from attlas.lab.runner import run
 CLAIM = "latent-posterior/pairs-exchange"
 
 
-def test_without_the_model_the_claim_is_outside_and_says_why(store, monkeypatch, tmp_path):
+def test_without_the_model_the_claim_is_not_run_and_says_what_brings_it(
+    store, monkeypatch, tmp_path
+):
     monkeypatch.setenv("ATTLAS_MODELS", str(tmp_path))
     result = run(CLAIM, store=store)
-    assert result.verdict.word == "outside" and "`make models` fetches" in result.verdict.reason
+    assert result.verdict.word == "not run" and "make models SMALL=1" in result.verdict.reason
     assert not result.evidence
 
 
 def test_it_is_of_the_third_map_and_knows_so_many_texts():
-    assert catalogue()[CLAIM].map == "latent-posterior"
+    claim = catalogue()[CLAIM]
+    assert claim.map == "latent-posterior"
     with pytest.raises(InputError, match="texts = 33"):
-        run(CLAIM, settings={"texts": 33})
+        claim.broken([claim.quick.replace(texts=33)])
 
 
 def test_in_double_precision_nothing_is_left_but_rounding(real, store):

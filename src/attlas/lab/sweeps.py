@@ -275,7 +275,8 @@ class Sweep:
         alone.
         """
         report = progress or (lambda tally: None)
-        self._queue, self._running, self._cells_under_way = self.missing_batches(), {}, 0
+        self._queue, self._suspects = self.missing_batches(), deque()
+        self._running, self._cells_under_way = {}, 0
         start, number = time.monotonic(), 0
         packing: int | None = None
         self.tally.where = workers.where
@@ -360,15 +361,13 @@ class Sweep:
     def _record_outcome(self, task: list[Batch], outcome: Outcome) -> None:
         cells = 0
         for batch in task:
-            for cell in batch.single_cells() if outcome.failed else [batch]:
-                (item, *_) = cell.items
+            for place, item in enumerate(batch.items):
                 reason = outcome.failed.get(item)
                 if reason is None:
-                    items = list(cell.items)
-                    cells += int((self.status[items] == MISSING).sum())
-                    self.status[items] = DONE
+                    cells += bool(self.status[item] == MISSING)
+                    self.status[item] = DONE
                 elif not self._is_hopeless(item, reason):
-                    self._queue.append(cell)
+                    self._queue.append(batch.only([place]))
         self.tally.done += cells
         if cells:
             seconds = (outcome.seconds - outcome.compiling) / cells

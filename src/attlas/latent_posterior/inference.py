@@ -131,15 +131,3 @@ def conditional_information(
 
     beyond = special.rel_entr(given(joint), given(pooled)[partition])
     return float((joint.sum(1, keepdims=True) * beyond).sum())
-
-
-def null_space(contrasts: Float[Any, "others vocabulary"]) -> Float[np.ndarray, "vocabulary free"]:
-    """Orthonormal directions of counts that the contrasts do not see, and so no posterior."""
-    _, sizes, axes = np.linalg.svd(np.asarray(contrasts, float))
-    rank = int((sizes > 1e-10 * sizes.max(initial=1e-300)).sum())
-    return axes[rank:].T
-
-
-def both(first: FiniteLatent, second: FiniteLatent) -> FiniteLatent:
-    """Two independent latents and tokens that are pairs of words, one of each: the posterior is the product of the two."""
-    return FiniteLatent(np.kron(first.prior, second.prior), np.kron(first.words, second.words))

@@ -17,6 +17,7 @@ from jaxtyping import Array, ArrayLike, Float
 
 from attlas.errors import InputError, whole
 from attlas.gaussian import Real, draw_gamma, float64
+from attlas.padding import pad_axis
 from attlas.scan import Trajectory, iterate
 from attlas.single_location.gates import Activation, Gate, as_gate
 from attlas.single_location.population import (
@@ -161,9 +162,7 @@ def descend_vectors(
     steps = whole("steps", steps, 0)
     schedules = as_schedule("lam", lam, steps), as_schedule("step_size", step_size, steps)
     # Zeros stay zeros, and one compiled program serves every dimension up to a whole width.
-    wide: list[Any] = [
-        np.pad(x, [(0, 0)] * (np.ndim(x) - 1) + [(0, -task.dim % WIDTH)]) for x in vectors
-    ]
+    wide: list[Any] = [pad_axis(x, task.dim + -task.dim % WIDTH, -1) for x in vectors]
     args = (task.constants, *wide[2:], *schedules)
     path = iterate(
         _DIRECTIONS[direction],

@@ -26,7 +26,13 @@ from attlas.single_location.claims.runs import (
     run_panels,
     schedule_of,
 )
-from attlas.single_location.claims.shared import ROOT_HALF, paper_task, random_heads, task_of
+from attlas.single_location.claims.shared import (
+    ROOT_HALF,
+    paper_task,
+    random_heads,
+    step_options,
+    task_of,
+)
 from attlas.single_location.descent import sphere_start
 from attlas.single_location.gates import ACTIVATIONS, as_head
 from attlas.single_location.online import (
@@ -170,11 +176,9 @@ def online_run(cell: Setting, draws: Draws) -> Values:
     states = Overlaps(*(path[name].values.T for name in Overlaps._fields))
     lams = values_at(lam, path["step"].values)[:, None]
     tested = batch_risk(task, states, lams, draws("test batch"), TEST_SAMPLES) - task.noise**2
-    return {
-        **panels(path, task, lam),
-        **on("band step", test_risk=band(tested.T)),
-        "arrived": outcomes(path)["oracle"],
-    }
+    return panels(path, task, lam).assign(
+        on("band step", test_risk=band(tested.T)), arrived=outcomes(path)["oracle"]
+    )
 
 
 @online_run.figure
@@ -191,10 +195,7 @@ def train_online(
         task,
         sphere_start(task, draws("start"), cell.repeats),
         batch_size=cell.batch_size,
-        lam=lam,
-        step_size=cell.step_size,
-        steps=cell.steps,
         seed=draws.integer("batches"),
-        record_every=max(1, cell.steps // records),
         activation=activation,
+        **{**step_options(cell, records), "lam": lam},
     )

@@ -155,9 +155,9 @@ def oracle_optimality(cell: Setting, draws: Draws) -> Values:
 @oracle_optimality.figure
 def excess_on_the_ladder(evidence: xr.Dataset) -> Figure:
     note = "points: simulation, whose errors are smaller than a point"
-    axes = dict(x="d", y="excess risk of the oracle", log="xy")
+    y = "excess risk of the oracle"
     return (
-        Figure(evidence, "The oracle becomes optimal", note, **axes)
+        Figure(evidence, "The oracle becomes optimal", note, x="d", y=y, log="xy")
         .lines("x", {"predicted": "closed form", "limit": "4/π √(L/d)"})
         .points("x", {"measured": "simulation"})
     )

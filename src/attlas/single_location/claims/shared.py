@@ -1,16 +1,15 @@
 """What the claims of this map share: settings as tasks, random heads, hypotheses."""
 
-from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 from jaxtyping import Array, Float
 
 from attlas.claims import Hypothesis, Setting
-from attlas.gaussian import Estimate, averaged, stream
+from attlas.gaussian import stream
 from attlas.single_location.landscape import stability, stable_step
-from attlas.single_location.population import ORACLE, Overlaps, at_points, draw_loss
-from attlas.single_location.task import Constants, SingleLocation
+from attlas.single_location.population import ORACLE, Overlaps
+from attlas.single_location.task import SingleLocation
 
 ROOT_HALF = 0.5**0.5
 
@@ -51,20 +50,6 @@ def step_options(cell: Setting, records: int = 1) -> dict[str, Any]:
     return dict(lam=cell.lam, step_size=cell.step_size, steps=cell.steps, record_every=every)
 
 
-def constants_of(cells: Sequence[Setting]) -> Constants:
-    """The cells' tasks as one, with arrays [cell]."""
-    return Constants(
-        *(
-            np.asarray(column)
-            for column in zip(*(task_of(cell).constants for cell in cells), strict=True)
-        )
-    )
-
-
-def column(cells: Sequence[Setting], name: str) -> Float[np.ndarray, " cell"]:
-    return np.asarray([cell[name] for cell in cells], float)
-
-
 def random_heads(key: Array, points: int, dim: int = 4) -> Float[np.ndarray, "2 points dim"]:
     """Unit vectors k and v, uniform on the sphere; a point's do not depend on how many there are. In R^4, around the stars
     e_1, e_2, they have overlaps far from the manifold, which some pair has in every dimension from 4 on."""
@@ -75,34 +60,6 @@ def random_heads(key: Array, points: int, dim: int = 4) -> Float[np.ndarray, "2 
 def overlaps_of(heads: Float[np.ndarray, "2 points 4"]) -> Overlaps:
     k, v = heads
     return Overlaps(k[:, 0], v[:, 1], v[:, 0], k[:, 1], (k * v).sum(-1))
-
-
-def sampled_over_cells(
-    key: Array,
-    samples: int,
-    constants: Constants,
-    overlaps: Overlaps,
-    lam: Float[np.ndarray, " cell"],
-) -> Estimate:
-    """Mean losses on simulated sequences: [cell], or [cell, point] where the overlaps are arrays."""
-    overlaps = Overlaps(*(np.asarray(x, float) for x in overlaps))
-    found = [
-        averaged(draw_loss, key, samples, Constants(*c), overlaps, np.asarray(sharp))
-        for *c, sharp in zip(*constants, lam, strict=True)
-    ]
-    return Estimate(*(np.stack(x) for x in zip(*found, strict=True)))
-
-
-def over_cells(
-    formula: Callable[..., Any],
-    constants: Constants,
-    overlaps: Overlaps,
-    lam: Float[np.ndarray, " cell"],
-) -> Any:
-    """`formula(constants, overlaps, lam)` for each cell: [cell], or [cell, point] where the overlaps are arrays."""
-    points = [1] * np.ndim(overlaps.kappa)
-    tasks = Constants(*(column.reshape(-1, *points) for column in constants))
-    return at_points(formula, tasks, overlaps, lam.reshape(-1, *points))
 
 
 def sequences(

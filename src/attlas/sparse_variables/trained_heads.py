@@ -1,13 +1,17 @@
-r"""What training found, in the terms of the constructions: scores and values on their own tokens, and what certifies them.
+r"""What training found, in the terms of the constructions: scores and values on their own tokens,
+and what certifies them.
 
-A trained layer without MLP and layer norms, read at [CLS], is a sum of linear heads: the context c never changes, so that head h scores
-a token by $\langle x, W_K^hW_Q^{h\top}c\rangle/\sqrt k$ and adds $\langle x, W_V^hW_O^h(w_1 - w_0)\rangle$ to the difference of the logits. Its embeddings are learned
-too, and a bound for given tokens does not cover them. But a token is a place plus a bit, so the scores, and the values, of all 2T + 1
-tokens are T + 3 numbers: products with the places, the two bits and [CLS]. These are the weights of a head on the orthonormal tokens
+A trained layer without MLP and layer norms, read at [CLS], is a sum of linear heads: the context c
+never changes, so that head h scores a token by $\langle x, W_K^hW_Q^{h\top}c\rangle/\sqrt k$ and
+adds $\langle x, W_V^hW_O^h(w_1 - w_0)\rangle$ to the difference of the logits. Its embeddings are
+learned too, and a bound for given tokens does not cover them. But a token is a place plus a bit, so
+the scores, and the values, of all 2T + 1 tokens are T + 3 numbers: products with the places, the
+two bits and [CLS]. These are the weights of a head on the orthonormal tokens
 $(v_t + e_{b_t})/\sqrt2$, which are given, and on which the constructions live. `Heads` holds them.
 
-Two bounds are applied to them: that of `attlas.capacity` for the class of their norms, and a PAC-Bayes bound for heads with Gaussian noise
-on every weight, relative to the heads with which training began. Edelman et al. 2022, Sections 4 and 5; McAllester 1999; Maurer 2004.
+Two bounds are applied to them: that of `attlas.capacity` for the class of their norms, and a
+PAC-Bayes bound for heads with Gaussian noise on every weight, relative to the heads with which
+training began. Edelman et al. 2022, Sections 4 and 5; McAllester 1999; Maurer 2004.
 """
 
 import math
@@ -30,30 +34,30 @@ from attlas.sparse_variables.model import Transformer
 from attlas.sparse_variables.task import Batch, SparseBoolean
 
 SPREADS = tuple(2 ** (i / 2) for i in range(-1, 4))
-"""Standard deviations of the noise that a PAC-Bayes bound chooses from, for scores and for values: 0.7 to 2.8."""
+"""Standard deviations of the noise that a PAC-Bayes bound chooses from, for scores and for
+values: 0.7 to 2.8."""
 
-DRAWN = 64
+NOISY_BATCH = 64
 """Noisy heads that are evaluated at once."""
 PILOT = 16
 """Draws of the noise by which it is chosen; the error is measured with others."""
 
 
-# --- heads on the tokens of the constructions ------------------------------------------------------------------------
-
-
 class Heads(NamedTuple):
-    r"""$\sum_h\sum_t p^h_t\,\text{value}_h(x_t)$, with $p^h$ the softmax of the scores: products of each head's two weights with the T places, the two bits and
-    [CLS]. The sign is the label."""
+    r"""$\sum_h\sum_t p^h_t\,\text{value}_h(x_t)$, with $p^h$ the softmax of the scores: products
+    of each head's two weights with the T places, the two bits and [CLS]. The sign is the label."""
 
     score: Float[Any, "*n h columns"]
     value: Float[Any, "*n h columns"]
 
     @classmethod
     def of(cls, model: Transformer) -> "Heads":
-        """The heads that a trained layer is; what it adds to every sequence is in the first one's values of the bits and of [CLS]."""
+        """The heads that a trained layer is; what it adds to every sequence is in the first
+        one's values of the bits and of [CLS]."""
         if model.mlp is not None or model.norms is not None or model.architecture.uniform:
             raise InputError(
-                "the model has an MLP, layer norms or uniform attention: only a layer without them is a sum of linear heads"
+                "the model has an MLP, layer norms or uniform attention: only a layer without them "
+                "is a sum of linear heads"
             )
         model = jax.tree.map(lambda x: np.asarray(x, float), model)
         cls_token = model.tokens[2] + model.positions[-1]
@@ -69,10 +73,12 @@ class Heads(NamedTuple):
 
     @classmethod
     def of_construction(cls, head: Construction) -> "Heads":
-        """The weights of a linear construction in which [CLS] is a key, as it is in the trained layer."""
+        """The weights of a linear construction in which [CLS] is a key, as it is in the trained
+        layer."""
         if head.relu or not head.attend:
             raise InputError(
-                f"{head.builder.__name__} has a ReLU, or [CLS] is no key: only the others are sums of linear heads"
+                f"{head.builder.__name__} has a ReLU, or [CLS] is no key: only the others are sums "
+                "of linear heads"
             )
         columns = np.column_stack([head.score, head.read @ head.mix @ head.out])
         score, value = head.embedding.products(head.task.support, columns).T
@@ -92,8 +98,9 @@ class Heads(NamedTuple):
         return self.score.shape[-1] - SPECIAL
 
     def __call__(self, chosen: Float[Any, "*b m rows"]) -> Float[np.ndarray, "*n m"]:
-        """The outputs for rows that `choose` made of the bits: two sums over rows for each head, as in `mixture`, where in double precision one
-        offset serves all sequences whose scores differ by less than 1,300."""
+        """The outputs for rows that `choose` made of the bits: two sums over rows for each head,
+        as in `mixture`, where in double precision one offset serves all sequences whose scores
+        differ by less than 1,300."""
         chosen = np.asarray(chosen, float)
         scores, values = (_rows(np.asarray(x, float)) for x in self)
         powers = np.exp(scores - scores.max(-1, keepdims=True) + 600)
@@ -116,8 +123,9 @@ class Heads(NamedTuple):
     def nearest(self, other: "Heads | None" = None) -> "Heads":
         r"""The same function, by the weights nearest to those of `other`, or to 0.
 
-        A number may go from the bits to the places, and softmax does not see what all scores share; what all values of a head share may
-        go to another head. That leaves 2 directions of scores free for each head, and 2h - 1 of values for all together.
+        A number may go from the bits to the places, and softmax does not see what all scores share;
+        what all values of a head share may go to another head. That leaves 2 directions of scores
+        free for each head, and 2h - 1 of values for all together.
         """
         heads, columns = self.score.shape
         places = np.append(np.ones(columns - SPECIAL), [0.0, 0.0, 1.0])
@@ -140,7 +148,8 @@ class Heads(NamedTuple):
         )
 
     def module(self) -> attention.ReadOut:
-        """The heads as a module on orthonormal tokens of dimension T + 3; in double precision, as `Construction.module` is."""
+        """The heads as a module on orthonormal tokens of dimension T + 3; in double precision,
+        as `Construction.module` is."""
         own = Orthonormal(self.length).special()[-1]
         with jax.enable_x64(True):
             one = jnp.ones((1, 1))
@@ -156,7 +165,8 @@ class Heads(NamedTuple):
             )
 
     def capacity(self, constant: str = "sharp", *, count_parameters: bool = False) -> Capacity:
-        """The bound for all heads of these norms on unit tokens: `capacity_of` of the module, for one network or several at once."""
+        """The bound for all heads of these norms on unit tokens: `capacity_of` of the module,
+        for one network or several at once."""
         score, value = (np.moveaxis(x, -1, 0) for x in self.norms())
         dim = self.length + SPECIAL if count_parameters else np.inf
         each = [
@@ -186,12 +196,10 @@ def _without(
     return x - np.linalg.lstsq(free.T, x.T, rcond=None)[0].T @ free
 
 
-# --- attention -------------------------------------------------------------------------------------------------------
-
-
 class Attention(NamedTuple):
-    """What trained heads look at: `mass` is the share of each head's attention that lies on the support where the label is 0 and where it is
-    1; `places` are those with the largest share in some head where the label is 0, as many as the support has."""
+    """What trained heads look at: `mass` is the share of each head's attention that lies on the
+    support where the label is 0 and where it is 1; `places` are those with the largest share in
+    some head where the label is 0, as many as the support has."""
 
     mass: Float[np.ndarray, "2 h"]
     places: tuple[int, ...]
@@ -206,9 +214,6 @@ def looked_at(weights: ArrayLike, batch: Batch, task: SparseBoolean) -> Attentio
     return Attention(mass, tuple(sorted(leaders.tolist())))
 
 
-# --- PAC-Bayes -------------------------------------------------------------------------------------------------------
-
-
 def binary_kl(q: Real, p: Real) -> Real:
     r"""$q\ln\frac qp + (1-q)\ln\frac{1-q}{1-p}$."""
     q, p = np.asarray(q, float), np.asarray(p, float)
@@ -216,7 +221,8 @@ def binary_kl(q: Real, p: Real) -> Real:
 
 
 def kl_inverse(q: Real, nats: Real) -> Real:
-    r"""The largest p with $\mathrm{kl}(q \| p) \le$ `nats`, from above: by halving an interval, to rounding."""
+    r"""The largest p with $\mathrm{kl}(q \| p) \le$ `nats`, from above: by halving an interval,
+    to rounding."""
     low, high = np.broadcast_arrays(np.asarray(q, float), np.ones(np.shape(nats)))
     for _ in range(60):
         middle = (low + high) / 2
@@ -226,8 +232,10 @@ def kl_inverse(q: Real, nats: Real) -> Real:
 
 
 def pac_bayes(empirical: Real, nats: Real, samples: Real, delta: Real = 0.05) -> Real:
-    r"""With probability $1 - \delta$ over m samples, for every posterior at once: the error of its random member is at most
-    $\mathrm{kl}^{-1}\big(\hat e, \frac1m(\mathrm{KL} + \ln\frac{2\sqrt m}\delta)\big)$, with $\hat e$ that error on the samples and KL from the prior (Maurer 2004)."""
+    r"""With probability $1 - \delta$ over m samples, for every posterior at once: the error of
+    its random member is at most $\mathrm{kl}^{-1}\big(\hat e, \frac1m(\mathrm{KL} +
+    \ln\frac{2\sqrt m}\delta)\big)$, with $\hat e$ that error on the samples and KL from the
+    prior (Maurer 2004)."""
     samples = np.asarray(samples, float)
     return kl_inverse(
         empirical,
@@ -236,7 +244,8 @@ def pac_bayes(empirical: Real, nats: Real, samples: Real, delta: Real = 0.05) ->
 
 
 def pac_bayes_samples(empirical: Real, nats: Real, error: Real, delta: Real = 0.05) -> Real:
-    r"""The samples from which on `pac_bayes` is at most `error`, at the same empirical error; infinite where that is no less."""
+    r"""The samples from which on `pac_bayes` is at most `error`, at the same empirical error;
+    infinite where that is no less."""
     empirical = np.asarray(empirical, float)
     with np.errstate(divide="ignore"):
         rate = np.where(empirical < between("error", error), binary_kl(empirical, error), 0.0)
@@ -249,8 +258,9 @@ def pac_bayes_samples(empirical: Real, nats: Real, error: Real, delta: Real = 0.
 
 
 class Certificate(NamedTuple):
-    """A PAC-Bayes bound for noisy heads: standard deviations of the noise on scores and values, nats from the prior, the error of a noisy
-    head on the training set (an upper limit), what is certified by it, and the samples that would do for `gap`."""
+    """A PAC-Bayes bound for noisy heads: standard deviations of the noise on scores and values,
+    nats from the prior, the error of a noisy head on the training set (an upper limit), what is
+    certified by it, and the samples that would do for `gap`."""
 
     spread: Float[np.ndarray, "n 2"]
     nats: Float[np.ndarray, " n"]
@@ -271,10 +281,12 @@ def certify(
 ) -> Certificate:
     r"""Certificates of n networks, heads [n, h, T + 3], each with its training set, [n, m, T].
 
-    Posterior: independent normal noise around the heads, with one standard deviation for all scores and one for all values. Prior: the same noise
-    around the heads with which training began, $\mathrm{KL} = |u - u_0|^2/2\sigma_u^2 + |v - v_0|^2/2\sigma_v^2$. Both deviations are from `SPREADS`, which a
-    union bound over all pairs pays for; those are taken at which the fewest samples would do, by `PILOT` draws. The error on the training
-    set is then measured with `draws` others, and its upper limit used. Half of $\delta$ is for the samples and half for the draws.
+    Posterior: independent normal noise around the heads, with one standard deviation for all scores
+    and one for all values. Prior: the same noise around the heads with which training began,
+    $\mathrm{KL} = |u - u_0|^2/2\sigma_u^2 + |v - v_0|^2/2\sigma_v^2$. Both deviations are from
+    `SPREADS`, which a union bound over all pairs pays for; those are taken at which the fewest
+    samples would do, by `PILOT` draws. The error on the training set is then measured with `draws`
+    others, and its upper limit used. Half of $\delta$ is for the samples and half for the draws.
     """
     whole("draws", draws, 1)
     heads = Heads.stacked(w.nearest(w0) for w, w0 in zip(heads.each(), start.each(), strict=True))
@@ -304,15 +316,16 @@ def certify(
 def noisy_errors(
     heads: Heads, batch: Batch, spread: Float[np.ndarray, "n g 2"], key: Array, draws: int
 ) -> Float[np.ndarray, "n g draws"]:
-    """The share of errors of each network, [n, h, T + 3], on its batch, [n, m, T], with normal noise on scores and values; `spread` holds
-    standard deviations, g pairs for each network. All have the same draws."""
+    """The share of errors of each network, [n, h, T + 3], on its batch, [n, m, T], with normal
+    noise on scores and values; `spread` holds standard deviations, g pairs for each network. All
+    have the same draws."""
     noise = stream(key).standard_normal((draws, 2, *heads.score.shape[1:]))
     errors = np.empty((*spread.shape[:2], draws))
     for n, (own, bits, label) in enumerate(zip(heads.each(), batch.bits, batch.label, strict=True)):
         chosen = rows_of(bits)
         for g, (u, v) in enumerate(spread[n]):
-            for first in range(0, draws, DRAWN):
-                some = noise[first : first + DRAWN]
+            for first in range(0, draws, NOISY_BATCH):
+                some = noise[first : first + NOISY_BATCH]
                 noisy = Heads(own.score + u * some[:, 0], own.value + v * some[:, 1])
-                errors[n, g, first : first + DRAWN] = ((noisy(chosen) > 0) != label).mean(-1)
+                errors[n, g, first : first + NOISY_BATCH] = ((noisy(chosen) > 0) != label).mean(-1)
     return errors

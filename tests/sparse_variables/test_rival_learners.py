@@ -6,7 +6,7 @@ import pytest
 
 from attlas.errors import InputError
 from attlas.scan import iterate
-from attlas.sparse_variables.learners import (
+from attlas.sparse_variables.rival_learners import (
     MLP,
     PENALTIES,
     UNIFORM,
@@ -18,7 +18,8 @@ from attlas.sparse_variables.learners import (
     leaders,
     screen_by_covariance,
 )
-from attlas.sparse_variables.training import draw_sets, observe, train
+from attlas.sparse_variables.training import observe, train
+from attlas.sparse_variables.training_sets import draw_sets
 
 SETS = draw_sets(jax.random.key(0), 40, [30, 300], 8, validation=1500)
 

@@ -1,7 +1,9 @@
-r"""What other learners make of the same training sets: where the samples are enough and only attention, or its training, fails.
+r"""Other learners on the same training sets: they show where the samples suffice and attention
+fails.
 
-Screening by covariance and logistic regression with an L1 penalty know that few places matter; an MLP on the bits and a Transformer
-with uniform attention do not. The last two are trained as the Transformer is: `train(sets, MLP)` and `train(sets, UNIFORM)`.
+Screening by covariance and logistic regression with an L1 penalty assume that few positions matter;
+an MLP on the bits and a Transformer with uniform attention do not. The last two are trained as the
+Transformer is: `train(sets, MLP)` and `train(sets, UNIFORM)`.
 """
 
 import dataclasses
@@ -16,9 +18,11 @@ import xarray as xr
 from jaxtyping import Array, ArrayLike, Bool, Float
 
 from attlas.errors import whole
+from attlas.padding import bucket, pad_axis
 from attlas.scan import iterate
 from attlas.sparse_variables.model import CLASSES, Perceptron
-from attlas.sparse_variables.training import RECIPE_R, Recipe, TrainingSets, observe, padded
+from attlas.sparse_variables.training import RECIPE_R, Recipe, observe
+from attlas.sparse_variables.training_sets import SMALLEST_SET, TrainingSets
 
 PENALTIES = np.geomspace(0.7, 0.003, 12)
 """L1 penalties, as shares of the smallest with which all weights are 0."""
@@ -26,11 +30,9 @@ PENALTIES = np.geomspace(0.7, 0.003, 12)
 ITERATIONS = 400
 
 
-# --- screening -------------------------------------------------------------------------------------------------------
-
-
 def screen_by_covariance(sets: TrainingSets) -> xr.Dataset:
-    r"""Whether the s places with the largest $|\mathrm{cov}(b_t, y)|$ in the training set are the support: `solved` over (trial, samples)."""
+    r"""Whether the s places with the largest $|\mathrm{cov}(b_t, y)|$ in the training set are
+    the support: `solved` over (trial, samples)."""
     solved = np.array(
         [[_screened(sets, trial, m) for m in sets.samples] for trial in range(len(sets.tasks))]
     )
@@ -58,14 +60,13 @@ def leaders(
     return size > np.sort(size, -1)[..., -s - 1, None]
 
 
-# --- logistic regression ---------------------------------------------------------------------------------------------
-
-
 def l1_path(sets: TrainingSets, iterations: int = ITERATIONS) -> xr.Dataset:
-    r"""Logistic regression with the penalty $\lambda|w|_1$ for twelve $\lambda$, of which validation may choose: an oracle.
+    r"""Logistic regression with the penalty $\lambda|w|_1$ for twelve $\lambda$, of which
+    validation may choose: an oracle.
 
-    Over (trial, samples): `best_accuracy` on validation, `solved` if that is 1, and `support_found` if for some penalty the s largest
-    weights are the support. Accelerated proximal gradient descent on centred bits, with a free intercept.
+    Over (trial, samples): `best_accuracy` on validation, `solved` if that is 1, and `support_found`
+    if for some penalty the s largest weights are the support. Accelerated proximal gradient descent
+    on centred bits, with a free intercept.
     """
     iterations = whole("iterations", iterations, 1)
     with jax.enable_x64(False):
@@ -79,7 +80,8 @@ def l1_path(sets: TrainingSets, iterations: int = ITERATIONS) -> xr.Dataset:
 
 
 class Iterate(NamedTuple):
-    """Weights [trial, length + 1, penalty] with the intercept last, the point where the gradient is taken, and the momentum."""
+    """Weights [trial, length + 1, penalty] with the intercept last, the point where the gradient
+    is taken, and the momentum."""
 
     weights: Any
     ahead: Any
@@ -96,7 +98,7 @@ class Regression(NamedTuple):
 
 def _l1_path(sets: TrainingSets, samples: int, iterations: int) -> tuple[np.ndarray, np.ndarray]:
     bias = sets.tasks[0].bias
-    padding = (0, padded(sets.samples[-1]) - samples)  # one program for all
+    size = bucket(sets.samples[-1], SMALLEST_SET)  # one program for all
     bits = sets.bits[:, :samples].astype(np.float32) - np.float32(bias)
     bits = np.concatenate([bits, np.ones_like(bits[..., :1])], -1)
     label = sets.label[:, :samples].astype(np.float32)
@@ -107,9 +109,9 @@ def _l1_path(sets: TrainingSets, samples: int, iterations: int) -> tuple[np.ndar
     )
     step_size = 4 * samples / np.linalg.eigvalsh(bits @ bits.swapaxes(1, 2))[:, -1]
     args = Regression(
-        np.pad(bits, ((0, 0), padding, (0, 0))),
-        np.pad(2 * label - 1, ((0, 0), padding)),
-        np.pad(np.full(samples, 1 / samples, np.float32), padding),
+        pad_axis(bits, size, 1),
+        pad_axis(2 * label - 1, size, 1),
+        pad_axis(np.full(samples, 1 / samples, np.float32), size),
         penalty.astype(np.float32),
         step_size.astype(np.float32),
     )
@@ -129,7 +131,8 @@ def _l1_path(sets: TrainingSets, samples: int, iterations: int) -> tuple[np.ndar
 def _oracle_accuracy(
     sets: TrainingSets, weights: Float[np.ndarray, "trial rows penalty"], bias: float
 ) -> np.ndarray:
-    """The best accuracy over the penalties, on as much of validation as it takes for each to make a mistake."""
+    """The best accuracy over the penalties, on as much of validation as it takes for each to
+    make a mistake."""
     best = np.zeros(len(weights))
     for trial, (slopes, level) in enumerate(zip(weights[:, :-1], weights[:, -1], strict=True)):
         used = np.flatnonzero(slopes.any(1))  # few, as that is what the penalty is for
@@ -153,9 +156,6 @@ def descend_l1(t: Array, state: Iterate, args: Regression) -> Iterate:
     momentum = (1 + jnp.sqrt(1 + 4 * state.momentum**2)) / 2
     ahead = weights + ((state.momentum - 1) / momentum)[:, None, None] * (weights - state.weights)
     return Iterate(weights, ahead, momentum)
-
-
-# --- networks --------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,9 @@ from scipy import optimize, stats
 from attlas.capacity import capacity_of
 from attlas.errors import InputError
 from attlas.sparse_variables.construction import Orthonormal, sink_head, threshold_head
-from attlas.sparse_variables.learned import (
+from attlas.sparse_variables.model import Architecture, choose, logits_full
+from attlas.sparse_variables.task import Batch, SparseBoolean
+from attlas.sparse_variables.trained_heads import (
     SPREADS,
     Heads,
     binary_kl,
@@ -21,8 +23,6 @@ from attlas.sparse_variables.learned import (
     pac_bayes,
     pac_bayes_samples,
 )
-from attlas.sparse_variables.model import Architecture, choose, logits_full
-from attlas.sparse_variables.task import Batch, SparseBoolean
 
 LENGTH = 12
 LINEAR = Architecture(
