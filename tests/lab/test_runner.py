@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from attlas.claims import Agreement, Claim, Control, Hypothesis, Need, Setting, load_file
+from attlas.claims import Agreement, Claim, Control, Hypothesis, Need, Rate, Setting, load_file
 from attlas.claims.map import REGISTRY
 from attlas.errors import InputError
 from attlas.lab.runner import fresh_seed, in_groups, recall, run
@@ -42,6 +42,16 @@ class Measure:
         self.calls.append(([cell.n for cell in cells], draws.seed, cells[0].samples))
         off = [0.5 * self.wrong(cell, draws.seed) for cell in cells]
         return {"predicted": 1.0, "measured": ("cell", 1 + np.array(off)), "error": self.error}
+
+
+def test_a_rate_with_an_exponent_needs_no_prediction(store):
+    def falling(cells, draws):
+        sizes = np.array([float(cell.n) for cell in cells])
+        return {"x": ("cell", sizes), "measured": ("cell", 1 / sizes), "exponent": -1, "error": 0}
+
+    steeper = Control("an exponent of -2", lambda e: {"exponent": e.exponent - 1})
+    result = run(made(falling, rule=Rate(margin=0.01), control=steeper), store=store)
+    assert (result.verdict.word, result.control.word) == ("confirmed", "refuted")
 
 
 def test_a_true_claim_is_confirmed_in_batches_and_the_second_run_computes_nothing(store):

@@ -16,7 +16,7 @@ from attlas.latent_posterior import (
     GaussianLocation,
     GaussianMixture,
 )
-from attlas.latent_posterior.models import compositions, log_ways, posterior_of
+from attlas.latent_posterior.models import compositions, log_multinomial, posterior_of
 
 KEY = jax.random.key(23)
 RNG = np.random.default_rng(5)
@@ -319,7 +319,7 @@ def test_counts_are_all_there():
     counts = compositions(5, 3)
     assert len(counts) == math.comb(7, 2) and (counts.sum(1) == 5).all() and (counts >= 0).all()
     assert len(np.unique(counts, axis=0)) == len(counts)
-    assert np.exp(log_ways(counts)).sum() == approx(3**5)
+    assert np.exp(log_multinomial(counts)).sum() == approx(3**5)
     assert compositions(4, 1).tolist() == [[4]]
 
 

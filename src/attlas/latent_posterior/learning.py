@@ -31,9 +31,9 @@ from attlas.latent_posterior.models import (
     Contexts,
     FiniteLatent,
     Gaussian,
+    categorical_from_uniform,
     compositions,
-    drawn_at,
-    log_ways,
+    log_multinomial,
 )
 from attlas.scan import Trajectory, iterate
 
@@ -111,7 +111,7 @@ class Topics(NamedTuple):
         rng = stream(key)
         shape = (whole("repeats", repeats, 1), whole("samples", samples, 1))
         k = rng.choice(len(self.counts), shape, p=self.risk.weight / self.risk.weight.sum())
-        z = drawn_at(rng.random(shape), self.posterior[k])
+        z = categorical_from_uniform(rng.random(shape), self.posterior[k])
         label = self.values[z] + self.noise * rng.standard_normal(shape)
         rows, size = np.arange(repeats)[:, None], (repeats, len(self.counts))
         seen, total, rest = (np.zeros(size) for _ in range(3))
@@ -128,7 +128,7 @@ def topics(model: FiniteLatent, length: int, noise: float) -> Topics:
     of the model's `values`: exact, by all counts."""
     counts = compositions(whole("length", length, 1), model.vocabulary)
     likelihood = np.asarray(model.log_likelihood_of_counts(counts.astype(float)))
-    law = np.exp(likelihood + log_ways(counts)[:, None]) @ np.asarray(model.prior)
+    law = np.exp(likelihood + log_multinomial(counts)[:, None]) @ np.asarray(model.prior)
     posterior = np.asarray(model.prior) * np.exp(likelihood - likelihood.max(1, keepdims=True))
     posterior /= posterior.sum(1, keepdims=True)
     values = np.asarray(model.values)[:, 0]

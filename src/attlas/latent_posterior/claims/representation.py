@@ -42,11 +42,11 @@ from attlas.latent_posterior.models import (
     GaussianLocation,
     GaussianMixture,
     Model,
+    categorical_from_uniform,
     compositions,
-    drawn_at,
     normal_log_density,
     posterior_of,
-    simulated,
+    simulated_mean,
 )
 
 SAMPLES = Hypothesis("samples >= 1000", lambda s: s.samples >= 1000, defining=True)
@@ -444,14 +444,14 @@ def gaussian_routes(
 
 def topics_routes(rng: np.random.Generator, samples: int, length: int) -> Routes:
     model = FiniteLatent((1 / 3 + rng.dirichlet(np.ones(3))) / 2, rng.dirichlet(np.ones(6), 3))
-    z = drawn_at(rng.random(samples), model.prior)
-    x = drawn_at(rng.random((samples, length + 1)), model.words[z][:, None])
+    z = categorical_from_uniform(rng.random(samples), model.prior)
+    x = categorical_from_uniform(rng.random((samples, length + 1)), model.words[z][:, None])
     following = np.take_along_axis(model.predictive(x[:, :-1]), x[:, -1:], 1)[:, 0]
     return class_routes(model, x, np.log(following), np.log(model.words)[:, x[:, -1]].T)
 
 
 def mixture_routes(rng: np.random.Generator, samples: int, length: int) -> Routes:
-    z = drawn_at(rng.random(samples), CLUSTERS.prior)
+    z = categorical_from_uniform(rng.random(samples), CLUSTERS.prior)
     x = CLUSTERS.means[z][:, None] + CLUSTERS.noise * rng.standard_normal((samples, length + 1, 2))
     last = normal_log_density(x[:, -1, None], CLUSTERS.means, CLUSTERS.noise)
     return class_routes(CLUSTERS, x, CLUSTERS.predictive(x[:, :-1]).log_density(x[:, -1]), last)
@@ -473,7 +473,6 @@ def class_routes(
 @latent_posterior.claim(
     reference="exact Bayes risks",
     origin="ours",
-    source="attlas",
     statement=r"The least mean square error with which the latent is estimated from $L$ tokens:"
     r" $\frac{d\,\sigma^2\tau^2}{\sigma^2 + L\tau^2}$ for a location, a sum over counts for a"
     r" regression on finitely many keys and for topics, a quadrature for a mixture.",
@@ -516,7 +515,6 @@ def bayes_risks(evidence: xr.Dataset) -> Figure:
 @latent_posterior.claim(
     reference="mean pooling of a Gaussian location",
     origin="ours",
-    source="attlas",
     statement=r"The mean of the tokens errs more than the posterior mean by"
     r" $\frac{\sigma^4}{L(\sigma^2 + L\tau^2)}$ per coordinate, which falls like $L^{-2}$.",
     words="Averaging tokens forgets the prior, and the longer the sequence the less it matters.",
@@ -540,7 +538,7 @@ def pooling_excess(cell: Setting, draws: Draws) -> Values:
 
     return {
         "predicted": model.pooling_excess(cell.length),
-        "measured": simulated(excess, draws("samples"), cell.samples),
+        "measured": simulated_mean(excess, draws("samples"), cell.samples),
         "leading": cell.dim * cell.noise**4 / (cell.length * cell.scale) ** 2,
         "bayes": model.bayes_risk(cell.length),
     }
