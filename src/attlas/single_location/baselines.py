@@ -234,7 +234,7 @@ def _reweighted(
     r"""Squared error of $\sum_l w_l y_l$ for $y_0$, with the weight of the tilted law.
 
     $\big[(1 - w_0)^2 y_0^2 + \sum_{l>0} w_l^2 y_l^2\big]\,\frac{w_1}{1 - w_0}$ times the
-    exponential of `log_weight`, $w$ the softmax of the logits [length, n]. The other tokens' weights
+    exponential of `log_weight`, $w$ the softmax of the logits [length, n]. The other weights
     are computed relative to the largest of them, since all may underflow.
     """
     top = logits[1:].max(0)
