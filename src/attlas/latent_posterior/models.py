@@ -454,9 +454,9 @@ class FiniteLatent(FiniteModel):
 class GaussianMixture(FiniteModel):
     r"""$x_i \sim N(\mu_z, \sigma^2 I)$ with $z$ of law `prior` and `means` [m, dim].
 
-    The posterior $\mathrm{softmax}(\ln p_z + (\langle S, \mu_z\rangle - L|\mu_z|^2/2)/\sigma^2)$ depends
-    on $S = \sum_i x_i$ only in the span of the differences of the means. `prior` and `values` are
-    those of `FiniteModel`.
+    The posterior, $\mathrm{softmax}(\ln p_z + (\langle S, \mu_z\rangle - L|\mu_z|^2/2)/\sigma^2)$,
+    depends on $S = \sum_i x_i$ only in the span of the differences of the means. `prior` and
+    `values` are those of `FiniteModel`.
     """
 
     means: Float[Any, "m dim"]
