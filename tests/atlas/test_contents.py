@@ -4,6 +4,7 @@ import pytest
 
 from attlas.atlas.contents import Atlas, bibtex_of, gather_atlas, source_line
 from attlas.atlas.drawings import drawings_folder
+from attlas.claims import find_claim
 
 
 @pytest.fixture(scope="module")
@@ -20,8 +21,10 @@ def test_maps_of_the_package_come_in_their_order_with_what_the_store_holds(resul
     assert atlas.cache == drawings_folder(store) and atlas.counts["confirmed"] == 2
 
 
-def test_a_showpiece_is_there_with_its_claim(tested, store):
-    (loaded,) = gather_atlas([tested("latent-posterior/exponents")], store).showpieces
+def test_a_showpiece_is_there_with_its_claim(results, store):
+    claim = find_claim("latent-posterior/exponents")
+    result = dataclasses.replace(results[0], claim=claim, setting=claim.quick)
+    (loaded,) = gather_atlas([result], store).showpieces
     assert loaded.piece.slug == "exponents" and loaded.done > 0
 
 

@@ -103,7 +103,7 @@ def test_an_interrupted_run_keeps_finished_batches(attlas, file, tmp_path, how):
 
 def test_damage_is_told_and_mended(attlas, tmp_path):
     attlas("run", FAST)
-    (data,) = (tmp_path / "store").rglob("*.nc")
+    data = next((tmp_path / "store").rglob("*.nc"))
     data.write_bytes(data.read_bytes()[:-100])
     answer = attlas("run", FAST)
     assert answer.returncode == 0 and "damaged" in answer.stderr and "confirmed" in answer.stdout

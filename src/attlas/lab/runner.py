@@ -174,8 +174,8 @@ def recall(
 
     With `record` the store remembers it as the claim's last result.
     """
-    setting = claim.setting(scale).parse(settings)
-    test = _ClaimTest(claim, store, scale, setting, seed, may_measure=False)
+    job = RunClaim(scale, claim.setting(scale).parse(settings), seed, fresh=False)
+    test = _ClaimTest(claim, store, job, may_measure=False)
     if not test.is_stored():  # quicker than to check hypotheses
         return None
     try:
@@ -209,9 +209,8 @@ class RunClaim(NamedTuple):
 
     def carry_out(self, claim: Claim, store: Store, progress: Progress | None) -> Result:
         """The result, without the claim, which has no pickle."""
-        scale, setting, seed, fresh = self
-        test = _ClaimTest(claim, store, scale, setting, seed, fresh=fresh, progress=progress)
-        return replace(_record(test.result(), store), claim=None)  # type: ignore[arg-type]
+        result = _ClaimTest(claim, store, self, progress).result()
+        return replace(_record(result, store), claim=None)  # type: ignore[arg-type]
 
 
 def _outcomes(workers: Workers, tasks: Sequence[tuple[Claim, RunClaim]]) -> Iterator[Result]:
@@ -290,17 +289,13 @@ class _ClaimTest:
 
     claim: Claim
     store: Store
-    scale: str
-    setting: Setting
-    seed: int
-    fresh: bool = False
+    job: RunClaim
     progress: Progress | None = None
     may_measure: bool = True
 
     def result(self) -> Result:
         old_notes = len(self.store.notes)
-        with claim_errors_named(self.claim, "its cells"):
-            cells = self.claim.cells(self.setting)
+        cells = self._cells(self.job.setting)
         unmet = self._unmet_needs(cells)
         if unmet:
             return self._without_evidence(Verdict("not run", f"It needs {'; '.join(unmet)}."))
@@ -309,34 +304,27 @@ class _ClaimTest:
         if broken:
             reason = f"The setting breaks a hypothesis: {'; '.join(broken)}."
             return self._without_evidence(Verdict("outside", reason))
-        setting, first = self.setting, None
-        gathered = [self._gather(setting, self.seed)]
+        setting, first = self.job.setting, None
+        gathered = [self._gather(setting, self.job.seed)]
         verdict = self._judge(gathered[0].evidence)
         if verdict.word == "refuted" and not verdict.exact:
             setting, first = self._with_larger_budget(setting), verdict
-            gathered.append(self._gather(setting, fresh_seed(self.seed)))
+            gathered.append(self._gather(setting, fresh_seed(self.job.seed)))
             verdict = self._judge(gathered[-1].evidence)
         evidence, control = gathered[-1].evidence, None
         if self._is_complete(evidence):
-            changed = self._control_evidence(gathered[-1], setting)
-            gathered += [changed] if isinstance(changed, _Gathered) else []
-            altered = changed.evidence if isinstance(changed, _Gathered) else changed
-            control = self._judge(altered)
+            control = self._judge_control(gathered, setting)
             if control.word != "refuted":
                 reason = (
                     f"The control was not refuted on this budget ({control.reason}), so the "
                     f"evidence says nothing."
                 )
                 verdict = replace(verdict, word="undecided", reason=reason)
-        return Result(
-            self.claim,
-            self.scale,
-            self.setting,
-            self.seed,
-            verdict,
-            control,
-            evidence,
-            first,
+        return replace(
+            self._without_evidence(verdict),
+            control=control,
+            evidence=evidence,
+            first=first,
             seconds=sum(g.seconds for g in gathered),
             compile_seconds=sum(g.compile_seconds for g in gathered),
             spent=sum(g.spent for g in gathered),
@@ -347,18 +335,22 @@ class _ClaimTest:
 
     def is_stored(self) -> bool:
         """Whether the store has the evidence of all cells at first sight."""
-        address = Address.of(self.claim, self.seed)
-        names = {address.cell(cell) for cell in self.claim.cells(self.setting)}
+        address = Address.of(self.claim, self.job.seed)
+        names = {address.cell(cell) for cell in self._cells(self.job.setting)}
         return len(self.store.find(address.claim, names)) == len(names)
+
+    def _cells(self, setting: Setting) -> list[Setting]:
+        with claim_errors_named(self.claim, "its cells"):
+            return self.claim.cells(setting)
 
     def _unmet_needs(self, cells: Sequence[Setting]) -> list[str]:
         """What a measurement needs and lacks; nothing if all evidence is stored."""
         with claim_errors_named(self.claim, "its needs"):
             unmet = self.claim.unmet(cells)
-        return unmet if unmet and (self.fresh or not self.is_stored()) else []
+        return unmet if unmet and (self.job.fresh or not self.is_stored()) else []
 
     def _without_evidence(self, verdict: Verdict) -> Result:
-        return Result(self.claim, self.scale, self.setting, self.seed, verdict)
+        return Result(self.claim, self.job.scale, self.job.setting, self.job.seed, verdict)
 
     def _judge(self, evidence: xr.Dataset) -> Verdict:
         with claim_errors_named(self.claim, "its rule"):
@@ -373,15 +365,19 @@ class _ClaimTest:
         name = self.claim.budget
         return setting if name is None else setting.replace(**{name: BUDGET_FACTOR * setting[name]})
 
-    def _control_evidence(self, gathered: _Gathered, setting: Setting) -> xr.Dataset | _Gathered:
-        """The evidence that the control alters, or what is measured at the setting it alters."""
+    def _judge_control(self, gathered: list[_Gathered], setting: Setting) -> Verdict:
+        """The verdict on the false variant; if it has to be measured, `gathered` has it then."""
         control = self.claim.control
         on_evidence = control.alter is not None and getattr(control, "on", "evidence") == "evidence"
         with claim_errors_named(self.claim, "its control"):
             if on_evidence:
-                return control.altered_evidence(gathered.evidence)
-            altered = control.altered_setting(setting)
-        return self._gather(altered, gathered.seed)
+                altered = control.altered_evidence(gathered[-1].evidence)
+            else:
+                setting = control.altered_setting(setting)
+        if not on_evidence:
+            gathered.append(self._gather(setting, gathered[-1].seed))
+            altered = gathered[-1].evidence
+        return self._judge(altered)
 
     def _gather(self, setting: Setting, seed: int) -> _Gathered:
         """The evidence of all cells, from the store or measured now and stored batch by batch."""
@@ -391,10 +387,9 @@ class _ClaimTest:
             return self._gather_locked(setting, address)
 
     def _gather_locked(self, setting: Setting, address: Address) -> _Gathered:
-        with claim_errors_named(self.claim, "its cells"):
-            cells = self.claim.cells(setting)
+        cells = self._cells(setting)
         names = {cell: address.cell(cell) for cell in cells}
-        places = {} if self.fresh else self.store.find(address.claim, names.values())
+        places = {} if self.job.fresh else self.store.find(address.claim, names.values())
         known = self.store.load(address.claim, places)
         stored = len(known)
         if stored < len(cells) and not self.may_measure:

@@ -96,7 +96,6 @@ def softmax_heads(cell: Setting, draws: Draws) -> Values:
 
 @latent_posterior.claim(
     measured_by=softmax_heads,
-    source="attlas",
     origin="ours",
     reference="rate of softmax attention",
     statement=r"With temperatures $\gamma \sim L^{-2/(s+4)}$ the root mean square error of softmax"
@@ -116,7 +115,6 @@ def softmax_rate(evidence: xr.Dataset) -> Values:
 
 @latent_posterior.claim(
     measured_by=softmax_heads,
-    source="attlas",
     origin="ours",
     reference="two heads that cancel the leading bias",
     statement=r"$2\,\mathrm{attn}_\gamma - \mathrm{attn}_{2\gamma}$ with $\gamma \sim L^{-2/(s+8)}$"
@@ -146,7 +144,6 @@ def errors_of_heads(evidence: xr.Dataset) -> Figure:
 
 @latent_posterior.claim(
     measured_by=softmax_heads,
-    source="attlas",
     origin="ours",
     reference="softmax attention at a fixed temperature",
     statement=r"At a fixed temperature softmax attention keeps the error"
@@ -199,7 +196,6 @@ FAR = 10.0 ** np.arange(16, 21)
 
 
 @latent_posterior.claim(
-    source="attlas",
     origin="ours",
     reference="rates at great length",
     statement=r"By the finite-length formulas the root mean square error falls, at great length,"

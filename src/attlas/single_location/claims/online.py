@@ -49,7 +49,6 @@ GATES = ("softmax", *(name for name in ACTIVATIONS if name != "step"))
 
 
 @single_location.claim(
-    source="attlas",
     origin="ours",
     reference="online descent on five overlaps",
     statement=r"Online descent moves the five overlaps as a Markov chain that is simulated exactly"
@@ -176,9 +175,9 @@ def online_run(cell: Setting, draws: Draws) -> Values:
     states = Overlaps(*(path[name].values.T for name in Overlaps._fields))
     lams = values_at(lam, path["step"].values)[:, None]
     tested = batch_risk(task, states, lams, draws("test batch"), TEST_SAMPLES) - task.noise**2
-    return panels(path, task, lam).assign(
-        on("band step", test_risk=band(tested.T)), arrived=outcomes(path)["oracle"]
-    )
+    arrived = outcomes(path)["oracle"]
+    test_risk = (("band", "step"), band(tested.T))
+    return panels(path, task, lam).assign(arrived=arrived, test_risk=test_risk)
 
 
 @online_run.figure

@@ -185,13 +185,13 @@ def run_panels(
         log=online,
     ).lines("step", "level", data=solutions, dash="solution", theory="solid")
     sizes = {"kappa_size": "|κ|", "nu_size": "|ν|"}
-    aligned = band_figure(bands(one, sizes), "alignment", (0, 1))
+    aligned = band_figure(bands(one, sizes), "alignment", (0.0, 1.0))
     aligned.rule(level, f"{level_words} {level:g}", under=True)
     least = float(one["distance"].min())
     distance = band_figure(
         bands(one, {"distance": "runs"}, FLOOR),
         "distance (floor: 10⁻²⁰)" if least < FLOOR else "distance to the manifold",
-        (max(FLOOR, 0.3 * least), 10),
+        (max(FLOOR, 0.3 * least), 10.0),
         log=True,
     )
     ends = pd.DataFrame({"kappa_path": [1.0, -1.0], "nu_path": [1.0, -1.0]})
@@ -283,16 +283,13 @@ def small_lambda_coin(cell: Setting, draws: Draws) -> Values:
     shares = np.array([last[name].mean() for name in ENDS])
     # With a share of 0 or 1 the error is that of the least that could have been seen.
     error = np.sqrt(np.maximum(shares * (1 - shares), 1 / cell.repeats) / cell.repeats)
-    return shown.assign(
-        on("outcome", predicted=[0.5, 0.5, 0.0], measured=shares, error=error),
-        arrived=last["oracle"],
-    ).assign_coords(outcome=list(ENDS))
+    shown = shown.assign(on("outcome", predicted=[0.5, 0.5, 0.0], measured=shares, error=error))
+    return shown.assign(arrived=last["oracle"]).assign_coords(outcome=list(ENDS))
 
 
 @single_location.claim(
     reference="penalty on the mean token",
     origin="ours",
-    source="attlas",
     statement=r"Adding $5\,\langle v, E[\frac1L\sum_l X_l]\rangle^2 = 5 (m\theta/L)^2$ to the risk"
     r" removes the swapped branch: at $\lambda = 0.1$ more than 95 % of random starts end at the"
     r" oracle.",
@@ -351,7 +348,6 @@ def stalled_runs(evidence: xr.Dataset) -> Panels:
 @single_location.claim(
     reference="large start, stable step, best end",
     origin="ours",
-    source="attlas",
     statement=r"From the same starts, $\lambda_t$ falling geometrically from $3$ to the oracle's"
     r" best value with a step size below the flip threshold takes the swapped branch"
     r" ($|\eta| > |\nu|$ at the end) less often than the published"

@@ -1,4 +1,4 @@
-"""What the claims of this map share: settings as tasks, random heads, hypotheses."""
+"""What the claims of this map share: settings as tasks, random heads, common hypotheses."""
 
 from typing import Any
 
@@ -13,9 +13,8 @@ from attlas.single_location.task import SingleLocation
 
 ROOT_HALF = 0.5**0.5
 
-# Fewer would not give a standard error that can be taken as known.
+# A standard error needs a sample that is not small.
 SAMPLES = Hypothesis("samples >= 1000", lambda s: s.samples >= 1000, defining=True)
-
 
 # Where descent is unstable rounding grows to any size, and a path says nothing about a theorem.
 STABLE = (
@@ -36,7 +35,10 @@ def paper_task(**changes: Any) -> Setting:
 
 
 def task_of(cell: Setting, key: Array | None = None) -> SingleLocation:
-    """The task of a cell; where it has a `ratio`, each place is that many times as likely as the one before."""
+    """The task of a cell.
+
+    Where it has a `ratio`, each place is that many times as likely as the one before.
+    """
     prior = None
     if cell.get("ratio", 1.0) != 1:
         weights = cell.ratio ** np.arange(cell.length)
@@ -51,8 +53,11 @@ def step_options(cell: Setting, records: int = 1) -> dict[str, Any]:
 
 
 def random_heads(key: Array, points: int, dim: int = 4) -> Float[np.ndarray, "2 points dim"]:
-    """Unit vectors k and v, uniform on the sphere; a point's do not depend on how many there are. In R^4, around the stars
-    e_1, e_2, they have overlaps far from the manifold, which some pair has in every dimension from 4 on."""
+    """Unit vectors k and v, uniform on the sphere; a point's do not depend on how many there are.
+
+    In R^4, around the stars e_1 and e_2, their overlaps are far from the manifold; in every
+    dimension from 4 on some pair has the same ones.
+    """
     pairs = stream(key).standard_normal((points, 2, dim)).swapaxes(0, 1)
     return pairs / np.linalg.norm(pairs, axis=-1, keepdims=True)
 

@@ -93,7 +93,11 @@ class Runs(NamedTuple):
     def attention(self, trial: int, weights: Float[np.ndarray, "m h places"]) -> Attention:
         """Where heads with these weights on the first validation sequences look."""
         bits, label = next(self.sets.validate(trial))
-        return looked_at(weights, Batch(bits[:ATTENTION_SAMPLES], label[:ATTENTION_SAMPLES]), self.sets.tasks[trial])
+        return looked_at(
+            weights,
+            Batch(bits[:ATTENTION_SAMPLES], label[:ATTENTION_SAMPLES]),
+            self.sets.tasks[trial],
+        )
 
     def margins(self) -> Float[np.ndarray, " trial"]:
         """The least margin on the training set."""
@@ -187,7 +191,6 @@ def _trained(
     figure=drawn_by(f"{FIGURES}.learned:attention_against_length"),
     cells=together("length", "samples"),
     needs=(
-        "sparse-variables/table-form",
         "sparse-variables/threshold-margin",
         "sparse-variables/sink-margin",
     ),
