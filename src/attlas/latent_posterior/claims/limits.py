@@ -334,7 +334,8 @@ def shares_left(evidence: xr.Dataset) -> Figure:
 @latent_posterior.claim(
     origin="our reading",
     reference="smoothing on the sphere of values",
-    statement=r"$\int v\,e^{\langle v, b\rangle/\gamma}dv = A\,b\int e^{\langle v, b\rangle/\gamma}dv$"
+    statement=r"$\int v\,e^{\langle v, b\rangle/\gamma}dv ="
+    r" A\,b\int e^{\langle v, b\rangle/\gamma}dv$"
     r" over the unit sphere of $\mathbb{R}^d$, $|b| = 1$, with"
     r" $A = I_{d/2}(1/\gamma)/I_{d/2-1}(1/\gamma)$, which tends to 1 as $\gamma \to 0$.",
     words="The constant that a kernel on the values brings, and why it disappears when the"
