@@ -12,7 +12,7 @@ import xarray as xr
 from attlas.drawing import HEIGHT, PALETTE, WIDTH, colour, finish
 from attlas.errors import InputError, near
 from attlas.lab.grids import Grid
-from attlas.lab.store import write_whole
+from attlas.lab.records import write_whole
 
 PREFERRED_VARIABLES = ("arrived", "measured", "log_threshold")
 TABLE_SUFFIXES = (".csv", ".md")
