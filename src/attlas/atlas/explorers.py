@@ -16,7 +16,7 @@ from jaxtyping import Float
 from scipy import special
 
 from attlas.capacity import Capacity, class_of, collapsed_head
-from attlas.sparse_variables.construction import SPECIAL
+from attlas.sparse_variables.embedding import SPECIAL
 from attlas.sparse_variables.task import FUNCTIONS
 
 FOLDER = "explorers"
