@@ -1,13 +1,16 @@
-# Python 3.11+ with venv, and make: nothing else is needed. Each target sets up what it needs; a second call is instant.
+# Python 3.11+ with venv, and make: nothing else is needed. Each target sets up what it needs; a
+# second call is instant.
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 OUT    ?= build/atlas
-# Many processes are started, and without bytecode each compiles a thousand modules first.
+PYTEST := $(BIN)/python -m pytest -n 2 --dist loadgroup
+# Many processes are started, and without bytecode each would compile a thousand modules.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: atlas screenshot test test-long test-cluster setup lint models browser data bench bench-peers bench-data soak examples lock clean
+.PHONY: atlas screenshot test test-fetched test-long test-cluster setup lint models browser data \
+        bench bench-peers bench-data soak examples lock clean
 
 atlas: $(STAMP)
 	$(BIN)/attlas atlas --out $(OUT)
@@ -17,11 +20,17 @@ screenshot: $(STAMP)
 	$(BIN)/attlas atlas --out $(OUT)
 	$(BIN)/python -m tools.screenshot $(OUT)/index.html docs/atlas.png
 
+# From nothing: tests that need what `models`, `browser` or `data` fetch are skipped where it is
+# missing, and counted in the last lines.
 test: lint
-	$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not long and not cluster"
+	$(PYTEST) -m "not long and not cluster"
+
+# Only those tests, once it was fetched.
+test-fetched: $(STAMP)
+	$(PYTEST) -m "(models or browser) and not long and not cluster"
 
 test-long: $(STAMP)
-	$(BIN)/python -m pytest -n 2 --dist loadgroup -m "long and not cluster"
+	$(PYTEST) -m "long and not cluster"
 
 test-cluster: $(STAMP)
 	$(BIN)/python -m pytest -m cluster
@@ -33,11 +42,12 @@ lint: $(STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-# Real checkpoints for the audit, into the user's cache or ATTLAS_MODELS; SMALL=1 fetches only what the ordinary tests use.
+# Real checkpoints for the audit, into the user's cache or ATTLAS_MODELS; SMALL=1 fetches only what
+# the ordinary tests use.
 models: $(STAMP)
 	$(BIN)/python -m tools.models $(if $(SMALL),--small)
 
-# Chromium (Debian's, as root) and axe-core, for the tests of the pages; where they are missing these tests are skipped.
+# Chromium (Debian's, as root) and axe-core, for the tests of the pages.
 browser: $(STAMP)
 	$(BIN)/python -m tools.browser
 
@@ -69,17 +79,23 @@ examples: $(STAMP)
 
 $(STAMP): requirements.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
-	  || { echo "Attlas needs Python 3.11 or newer; $(PYTHON) is older. Say which to use: make PYTHON=python3.12" >&2; exit 1; }
+	  || { echo "Attlas needs Python 3.11 or newer; $(PYTHON) is older." \
+	            "Say which to use: make PYTHON=python3.12" >&2; exit 1; }
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null \
-	  || { echo "Python's venv module is missing; install it (Debian: apt-get install python3-venv)." >&2; exit 1; }
+	  || { echo "Python's venv module is missing;" \
+	            "install it (Debian: apt-get install python3-venv)." >&2; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@test -x $(BIN)/uv || $(BIN)/python -m pip install --quiet --disable-pip-version-check uv
 	$(BIN)/uv pip sync --quiet --python $(BIN)/python --require-hashes requirements.lock
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation --editable .
+	@# Write the bytecode of what is imported: without it the first `attlas run` compiles 1,900
+	@# modules, which takes 8 s, and so does every other where PYTHONDONTWRITEBYTECODE is set.
+	@$(BIN)/python -c 'import attlas, attlas.atlas.pages; [getattr(attlas, x) for x in dir(attlas)]'
 	@touch $@
 
 lock: $(STAMP)
-	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header --python-version 3.11 --group dev --all-extras pyproject.toml -o requirements.lock
+	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header --python-version 3.11 \
+	  --group dev --all-extras pyproject.toml -o requirements.lock
 
 clean:
 	rm -rf $(VENV) build .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -10,7 +10,7 @@ from safetensors.numpy import save_file
 
 from attlas.audit.architectures import Model, recognise
 from attlas.audit.checkpoints import read_checkpoint
-from attlas.audit.heads import weigh
+from attlas.audit.heads import measure_weights
 from bench.timing import Row, compare
 
 CONFIG = {
@@ -26,7 +26,7 @@ CONFIG = {
 
 @cache
 def minilm_like() -> Model:
-    """A random model of MiniLM's shape, in memory; its vocabulary is small, since no text is read."""
+    """A random model of MiniLM's shape, in memory; of a small vocabulary, since no text is read."""
     bits = np.random.default_rng(0)
     shapes: dict[str, tuple[int, ...]] = {
         "embeddings.word_embeddings.weight": (1000, 384),
@@ -67,7 +67,7 @@ def every_head() -> Row:
     return compare(
         f"norms, ranks and capacity of the two products of all 72 heads of a model of MiniLM's shape, against the singular values of its {len(matrices)} matrices, the"
         " least that WeightWatcher's analysis has to compute",
-        lambda: weigh(model),
+        lambda: measure_weights(model),
         lambda: [np.linalg.svd(w, compute_uv=False) for w in matrices],
         expected="1 or more",
         rounds=3,

@@ -33,8 +33,9 @@ from attlas.estimators import (
     SparseAttentionClassifier,
 )
 from attlas.estimators.resampling import balanced_folds
+from attlas.padding import bucket
 from attlas.quasi_newton import minimise
-from attlas.single_location.bags import Data, Scaling, bucket, logistic_loss
+from attlas.single_location.bag_heads import Data, Scaling, logistic_loss
 
 Fitted = Callable[..., Any]
 SEED = 0

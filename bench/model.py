@@ -7,7 +7,8 @@ import jax
 import jax.numpy as jnp
 
 from attlas.sparse_variables.model import Architecture, logits, logits_full, logits_query
-from attlas.sparse_variables.training import LANES, draw_sets, train
+from attlas.sparse_variables.training import LANES, train
+from attlas.sparse_variables.training_sets import draw_sets
 from bench.timing import Row, compare
 
 LENGTH, SAMPLES = 300, 100

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from attlas.audit.architectures import recognise
 from attlas.audit.checkpoints import kept_models, read_checkpoint
-from attlas.audit.heads import weigh
+from attlas.audit.heads import measure_weights
 from bench.__main__ import table_of
 from bench.timing import compare
 
@@ -51,7 +51,7 @@ def main(python: str) -> None:
 
         what = "MiniLM read and weighed, 72 heads with norms, ranks and capacity, against WeightWatcher's analyze, 39 matrices"
         row = compare(
-            what, lambda: weigh(recognise(read_checkpoint(model))), analyze, expected="1 or more"
+            what, lambda: measure_weights(recognise(read_checkpoint(model))), analyze, expected="1 or more"
         )
         peer.stdin.close()
     Console(highlight=False, width=160).print(table_of([row]))

@@ -24,7 +24,7 @@ from sklearn.model_selection import RepeatedKFold, RepeatedStratifiedKFold
 from threadpoolctl import threadpool_limits
 from tools import data
 
-from attlas.atlas.pages import standing, told
+from attlas.atlas.filters import format_numbers, standing
 from attlas.atlas.showpieces import REAL_DATA
 from attlas.lab.runner import machine
 from attlas.lab.store import Store
@@ -315,7 +315,7 @@ def tables(found: dict[str, Any]) -> Iterator[Table]:
         ):
             table.add_column(heading)
         for row in kind["rows"]:
-            numbers = [told(number) for number in row["numbers"]]
+            numbers = [format_numbers(number) for number in row["numbers"]]
             ahead = (
                 "" if row["ahead"] is None else "{:+.3f} [{:+.3f}, {:+.3f}]".format(*row["ahead"])
             )

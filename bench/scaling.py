@@ -1,4 +1,4 @@
-"""What `docs/scaling.md` computes with: what a cell, a task and a block cost, each measured by itself. `python -m bench.scaling`.
+"""What a cell, a task and a block cost, for `docs/scaling.md`: `python -m bench.scaling`.
 
 Seconds belong to a machine and its load; the document says which.
 """
@@ -8,17 +8,18 @@ import resource
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import xarray as xr
 
 from attlas.claims import Claim
-from attlas.lab.cluster import hired, parse_where
+from attlas.lab.cluster import parse_where
 from attlas.lab.grids import DONE, Grid, gather
 from attlas.lab.store import Address, Cell, Store
-from attlas.lab.sweeps import Batch, Outcome, Sweep, plan_sweep, write_gathered
+from attlas.lab.sweeps import MeasureCells, Outcome, Sweep, plan_sweep, write_gathered
+from attlas.lab.workers import Workers, open_workers
 from bench.soak import temporary_store
 from bench.sweeps import claims
 
@@ -98,22 +99,20 @@ def _cells(claim: Claim, store: Store) -> dict[str, float]:
 
 
 class Crowd:
-    """A thousand workers that cost nothing: what is left is what handing out takes of this process."""
+    """A thousand workers that cost nothing: what is left is the cost of handing out."""
 
     where, processes, slots = "nowhere", 1000, 3000
 
     def __init__(self) -> None:
         self.tasks, self._running = 0, deque[tuple[int, Outcome]]()
 
-    def submit(self, number: int, batches: Sequence[Batch]) -> None:
+    def submit(self, number: int, claim: Claim, job: Any, group: str = "") -> None:
         self.tasks += 1
-        self._running.append((number, Outcome(seconds=float(len(batches)))))
+        cells = len(job.batches) if isinstance(job, MeasureCells) else 0
+        self._running.append((number, Outcome(seconds=float(cells))))
 
     def finished(self) -> list[tuple[int, Outcome]]:
         return [self._running.popleft() for _ in range(min(100, len(self._running)))]
-
-    def pack(self, folder: str) -> None:
-        pass
 
 
 def _crowd(claim: Claim, store: Store) -> dict[str, float]:
@@ -122,7 +121,7 @@ def _crowd(claim: Claim, store: Store) -> dict[str, float]:
         lambda: plan.store.find(plan.folder, dict.fromkeys(plan.grid.names, 0)), len(plan.grid)
     )
     crowd = Crowd()
-    took = _each(lambda: plan.run(crowd), 1)
+    took = _each(lambda: plan.measure_missing(crowd), 1)
     return {
         "look for a missing cell": look,
         "queue and hand out a task, thousands under way": took / crowd.tasks,
@@ -130,21 +129,21 @@ def _crowd(claim: Claim, store: Store) -> dict[str, float]:
 
 
 def _tasks(claim: Claim, store: Store) -> dict[str, float]:
-    """Tasks on one worker: those that do nothing measure the scheduler and the connection, those of a sweep all of it."""
+    """Tasks on one process: empty ones measure the connection, those of a sweep all of it."""
     found: dict[str, float] = {}
     start = time.perf_counter()
-    with hired(parse_where("local:1"), claim, store) as crew:
-        found["start a cluster of one process"] = 1e3 * (time.perf_counter() - start)
+    with open_workers(parse_where("local:1"), claim, store) as workers:
+        found["start one process"] = 1e3 * (time.perf_counter() - start)
         plan = plan_sweep(claim, {"n": "1:9"}, 0, "quick", {}, store)
-        plan.run(crew)
+        plan.measure_missing(workers)
 
         def empty(first: int, count: int) -> Callable[[], None]:
             def run() -> None:
                 for number in range(first, first + count):
-                    crew.submit(number, [])
+                    workers.submit(number, claim, MeasureCells([]))
                 left = count
                 while left:
-                    left -= len(crew.finished())
+                    left -= len(workers.finished())
 
             return run
 
@@ -153,19 +152,19 @@ def _tasks(claim: Claim, store: Store) -> dict[str, float]:
         found["hand out an empty task, one at a time"] = float(np.median(one_by_one))
         plan = plan_sweep(claim, {"n": f"100:{100 + BLOCKS}"}, 0, "quick", {}, store)
         found["a task of one empty cell, in a sweep"] = _each(
-            lambda: _one_by_one(plan, crew), BLOCKS
+            lambda: _one_by_one(plan, workers), BLOCKS
         )
     return found
 
 
-def _one_by_one(plan: Sweep, crew: Any) -> None:
+def _one_by_one(plan: Sweep, workers: Workers) -> None:
     """Every batch as a task, all handed out at once."""
-    batches: list[Batch] = list(plan.queue())
+    batches = list(plan.missing_batches())
     for number, batch in enumerate(batches):
-        crew.submit(number, [batch])
+        workers.submit(number, plan.grid.claim, MeasureCells([batch]))
     left = len(batches)
     while left:
-        left -= len(crew.finished())
+        left -= len(workers.finished())
 
 
 def _each(work: Callable[[], object], count: int) -> float:

@@ -1,4 +1,4 @@
-"""Benchmarks of sweeps: what a second process brings, what a batch costs, how long a finished sweep takes to look at."""
+"""Benchmarks of sweeps: a second process, the cost of a batch, a look at a finished sweep."""
 
 import itertools
 import time
@@ -8,9 +8,10 @@ from pathlib import Path
 
 from attlas.claims import Claim, load_file
 from attlas.lab import sweeps
-from attlas.lab.cluster import Crew, hired, parse_where
+from attlas.lab.cluster import parse_where
 from attlas.lab.store import Store
-from attlas.lab.sweeps import Here, Sweep, plan_sweep
+from attlas.lab.sweeps import Sweep, plan_sweep
+from attlas.lab.workers import InProcess, Workers, open_workers
 from bench.soak import temporary_store
 from bench.timing import Row, compare, seconds
 
@@ -20,16 +21,18 @@ def claims() -> dict[str, Claim]:
 
 
 def two_processes() -> Row:
-    """Two crews with their programs compiled, which work in turn: while one does, the other waits."""
+    """One worker and two, with their programs compiled, which work in turn."""
     claim = claims()["computes"]
     with ExitStack() as stack:
         store = stack.enter_context(temporary_store())
-        one, two = (stack.enter_context(_crew(f"local:{count}", claim, store)) for count in (1, 2))
+        one, two = (
+            stack.enter_context(_workers(f"local:{count}", claim, store)) for count in (1, 2)
+        )
         fresh = itertools.count(100, 120)
 
-        def cells(crew: Crew) -> None:
+        def cells(workers: Workers) -> None:
             start = next(fresh)
-            _plan(claim, {"n": f"{start}:{start + 120}"}, store).run(crew)
+            _plan(claim, {"n": f"{start}:{start + 120}"}, store).measure_missing(workers)
 
         what = "120 compute-bound cells on two local processes of one thread, against one"
         return compare(
@@ -42,16 +45,18 @@ def two_processes() -> Row:
 
 
 def overhead() -> Row:
-    """Cells that do nothing, a batch and a block each: what is left is handing out, writing and answering."""
+    """Cells that do nothing, a batch and a block each: handing out, writing and answering."""
     batches = 200
     with (
         temporary_store() as store,
-        _crew("local:1", claims()["alone"], store) as crew,
+        _workers("local:1", claims()["alone"], store) as workers,
         _one_batch_a_task(),
     ):
-        _plan(claims()["alone"], {"n": "1:9"}, store).run(crew)
+        _plan(claims()["alone"], {"n": "1:9"}, store).measure_missing(workers)
         took = seconds(
-            lambda: _plan(claims()["alone"], {"n": f"100:{100 + batches}"}, store).run(crew)
+            lambda: _plan(claims()["alone"], {"n": f"100:{100 + batches}"}, store).measure_missing(
+                workers
+            )
         )
     return Row(
         "a batch on a local process: handed out, stored, answered, against 20 ms",
@@ -65,9 +70,11 @@ def here() -> Row:
     batches = 200
     with temporary_store() as store, _one_batch_a_task():
         claim = claims()["alone"]
-        _plan(claim, {"n": "1:9"}, store).run(Here(claim, store))
+        _plan(claim, {"n": "1:9"}, store).measure_missing(InProcess(store))
         took = seconds(
-            lambda: _plan(claim, {"n": f"100:{100 + batches}"}, store).run(Here(claim, store))
+            lambda: _plan(claim, {"n": f"100:{100 + batches}"}, store).measure_missing(
+                InProcess(store)
+            )
         )
     return Row(
         "a batch in this process: measured and stored, against 20 ms",
@@ -81,7 +88,7 @@ def resume() -> Row:
     """10^4 cells of a finished sweep, blocks of one cell each, packed as they came."""
     claim, grid = claims()["alone"], {"n": "1:101", "lam": "1:101"}
     with temporary_store() as store, _one_batch_a_task():
-        _plan(claim, grid, store).run(Here(claim, store))
+        _plan(claim, grid, store).measure_missing(InProcess(store))
         took = seconds(lambda: _finish(claim, grid, Store(store.folder)).gathered())
     return Row(
         "resuming and gathering a finished sweep of 10^4 cells, against 3 s", took, 3.0, "1 or more"
@@ -91,7 +98,7 @@ def resume() -> Row:
 def gather() -> Row:
     claim, grid = claims()["nothing"], {"n": "1:1001", "lam": "1:101"}
     with temporary_store() as store:
-        _plan(claim, grid, store).run(Here(claim, store))
+        _plan(claim, grid, store).measure_missing(InProcess(store))
         took = seconds(lambda: _finish(claim, grid, Store(store.folder)).gathered())
     return Row(
         "planning and gathering a finished sweep of 10^5 cells, against 10 s",
@@ -107,26 +114,26 @@ def _plan(claim: Claim, grid: dict[str, str], store: Store) -> Sweep:
 
 def _finish(claim: Claim, grid: dict[str, str], store: Store) -> Sweep:
     plan = _plan(claim, grid, store)
-    plan.run(Here(claim, store))
+    plan.measure_missing(InProcess(store))
     assert plan.tally.done == 0 and plan.tally.left == 0
     return plan
 
 
 @contextmanager
-def _crew(on: str, claim: Claim, store: Store) -> Iterator[Crew]:
-    with hired(parse_where(on), claim, store) as crew:
+def _workers(on: str, claim: Claim, store: Store) -> Iterator[Workers]:
+    with open_workers(parse_where(on), claim, store) as workers:
         time.sleep(1)  # the last worker has told the scheduler of itself
-        yield crew
+        yield workers
 
 
 @contextmanager
 def _one_batch_a_task() -> Iterator[None]:
-    before = sweeps.SECONDS
-    sweeps.SECONDS = 0.0
+    before = sweeps.TASK_SECONDS
+    sweeps.TASK_SECONDS = 0.0
     try:
         yield
     finally:
-        sweeps.SECONDS = before
+        sweeps.TASK_SECONDS = before
 
 
 BENCHMARKS: tuple[Callable[[], Row], ...] = (two_processes, overhead, here, resume, gather)

@@ -72,7 +72,7 @@ def handing_out() -> dict[str, float]:
         found, before = {}, _now()
         plan = plan_sweep(claim, {"n": "1:1001", "lam": "1:101"}, 0, "quick", {}, folder)
         found["bytes a cell, planned"] = (_now() - before) / count
-        queue = plan.queue()
+        queue = plan.missing_batches()
         found["bytes a cell, planned and queued"] = (_now() - before) / count
         queue.clear()
         address = Address.of(claim, 0)
@@ -82,7 +82,7 @@ def handing_out() -> dict[str, float]:
             plan.store.save(cells, evidence, {"seconds": 1.0})
         plan._looked = -np.inf
         with _Peak() as peak:
-            plan.run(Crowd())
+            plan.measure_missing(Crowd())
         found["bytes a cell at most, half of them stored by another"] = (peak.most - before) / count
         return found
 

@@ -1,5 +1,11 @@
-"""Shapes and types are checked while the tests run, and only then: jaxtyping with beartype."""
+"""What tests share. Shapes and types are checked while they run, by jaxtyping with beartype.
 
+Tests that need what `make test` does not fetch are skipped where it is missing. The reason of the
+skip holds the command that fetches it, and the last lines of the run count them.
+"""
+
+import re
+from collections import Counter
 from pathlib import Path
 
 import jax
@@ -43,7 +49,6 @@ HEAVY = {
             "approximation",
             "bayes-ridge",
             "bayes-risk",
-            "clipping",
             "cme-converges",
             "cme-error",
             "cme-is-posterior-mean",
@@ -53,7 +58,6 @@ HEAVY = {
             "difference-vanishes",
             "error-falls",
             "head-complexity-bound",
-            "law-clipped",
             "law-crps",
             "law-distance",
             "ledger",
@@ -71,7 +75,6 @@ HEAVY = {
             "temperature-pairs",
         ),
         "single-location": (
-            "basin-measure",
             "basins",
             "failure-falls",
             "heads-in-order",
@@ -124,7 +127,6 @@ VAST = {id for id in HEAVY if id.startswith("sparse-variables/")} - {
     for slug in (
         "approximation",
         "difference-vanishes",
-        "law-clipped",
         "law-crps",
         "law-distance",
         "ledger",
@@ -135,12 +137,45 @@ VAST = {id for id in HEAVY if id.startswith("sparse-variables/")} - {
         "supervised-in-length",
     )
 }
-"""Claims that train networks, or factor many large matrices: a minute or many at the paper's scale, where no test runs them; `attlas run CLAIM --scale paper` does."""
+"""Claims that train networks, or factor many large matrices: a minute or many at the paper's scale,
+where no test runs them; `attlas run CLAIM --scale paper` does."""
+
+FETCHED = {
+    "make models SMALL=1": "real checkpoints",
+    "make models": "larger real checkpoints",
+    "make browser": "Chromium and axe-core",
+    "make data": "real data",
+}
+"""What tests may need, by the command that fetches it."""
+FIXTURES = {"real": "models", "browser": "browser"}
+"""Fixtures that need something fetched, and the marker of tests that use them."""
+
+
+def needs_models(claim):
+    """Whether a claim is about a real checkpoint."""
+    return bool(claim.requires) or claim.file.parent.name == "audit"
+
+
+def pytest_collection_modifyitems(items):
+    for item in items:
+        for name in FIXTURES.keys() & set(getattr(item, "fixturenames", ())):
+            item.add_marker(FIXTURES[name])
+
+
+def pytest_terminal_summary(terminalreporter):
+    """One line for each thing that was not fetched, with the number of tests that were skipped."""
+    skips = [report.longrepr for report in terminalreporter.stats.get("skipped", ())]
+    reasons = [skip[2] if isinstance(skip, tuple) else str(skip) for skip in skips]
+    found = [re.search(r"`(make [^`]+)`", reason) for reason in reasons]
+    for command, count in Counter(match[1] for match in found if match).items():
+        tests = "1 test needs" if count == 1 else f"{count} tests need"
+        what = FETCHED.get(command, "what is not there")
+        terminalreporter.write_line(f"{tests} {what}: {command}")
 
 
 def pytest_generate_tests(metafunc):
-    """`claim_id` runs through the claims of the map that the module names, `batched_claim_id` through those whose
-    cells are measured together; heavy ones are tested with the long tests."""
+    """`claim_id` runs through the claims of the map that the module names, `batched_claim_id`
+    through those whose cells are measured together; heavy ones are tested with the long tests."""
     name = next(
         (name for name in ("claim_id", "batched_claim_id") if name in metafunc.fixturenames), None
     )
@@ -157,16 +192,24 @@ def pytest_generate_tests(metafunc):
     together = {
         claim.id: pytest.mark.xdist_group(claim.evidence) for claim in claims
     }  # one process measures, once
-    marks = {id: [together[id], *([pytest.mark.long] if id in HEAVY else [])] for id in ids}
-    metafunc.parametrize(name, [pytest.param(id, marks=marks[id]) for id in ids])
+    real = {claim.id for claim in claims if needs_models(claim)}
+
+    def marks(id):
+        yield together[id]
+        if id in HEAVY:
+            yield pytest.mark.long
+        if id in real:
+            yield pytest.mark.models
+
+    metafunc.parametrize(name, [pytest.param(id, marks=[*marks(id)]) for id in ids])
 
 
 @pytest.fixture(autouse=True)
 def room():
     """A process of tests compiles thousands of programs."""
-    from attlas.lab.runner import make_room
+    from attlas.lab.measurement import drop_compiled_programs
 
-    make_room()
+    drop_compiled_programs()
 
 
 @pytest.fixture
@@ -184,7 +227,8 @@ def store(tmp_path):
 
 @pytest.fixture(scope="session")
 def tested(tmp_path_factory):
-    """Every claim of the catalogue, tested once at quick scale: a function from id to result, and their store."""
+    """A function from the id of a claim to its result at quick scale, measured once, and their
+    store."""
     from functools import cache
 
     from attlas.lab.runner import run
@@ -195,10 +239,8 @@ def tested(tmp_path_factory):
     @cache
     def result(id):
         found = run(id, seed=SEED, store=shared)
-        if (
-            found.claim.file.parent.name == "audit" and found.verdict.word == "outside"
-        ):  # `make models` was not run
-            pytest.skip(found.verdict.reason)
+        if needs_models(found.claim) and found.verdict.word in ("outside", "not run"):
+            pytest.skip(f"{id} is about a real checkpoint: `make models SMALL=1` fetches it")
         return found
 
     result.store = shared
@@ -217,10 +259,20 @@ def browser():
 
 
 @pytest.fixture
-def toy(monkeypatch):
-    """The claim of `tests/lab/toys/square.py`, in a catalogue that forgets it again."""
-    from attlas import claims
+def registry():
+    """The claims that are registered, which are afterwards as they were."""
+    from attlas.claims import catalogue
+    from attlas.claims.map import REGISTRY
 
-    claims.catalogue()
-    monkeypatch.setattr(claims, "_REGISTRY", dict(claims._REGISTRY))
-    return claims.load_file(Path(__file__).parent / "lab" / "toys" / "square.py")[0]
+    kept = catalogue()
+    yield REGISTRY
+    REGISTRY.clear()
+    REGISTRY.update(kept)
+
+
+@pytest.fixture
+def toy(registry):
+    """The claim of `tests/lab/toys/square.py`, in a catalogue that forgets it again."""
+    from attlas.claims import load_file
+
+    return load_file(Path(__file__).parent / "lab" / "toys" / "square.py")[0]

@@ -6,7 +6,8 @@ import vl_convert
 import xarray as xr
 
 from attlas.claims import catalogue
-from attlas.lab.runner import measured, run
+from attlas.lab.measurement import measure_batch
+from attlas.lab.runner import run
 
 
 def test_claim_is_confirmed_and_its_control_refuted(tested, claim_id):
@@ -48,7 +49,7 @@ def test_measurements_moved_well_beyond_what_the_rule_allows_are_refuted(tested,
 def test_numbers_do_not_depend_on_how_cells_are_batched(tested, batched_claim_id):
     claim = catalogue()[batched_claim_id]
     cells = claim.cells(claim.quick)
-    alone, _ = measured(claim, [cells[-1]], 20_260)
+    alone, _ = measure_batch(claim, [cells[-1]], 20_260)
     together = tested(batched_claim_id).evidence.isel(cell=[-1])
     for name in alone.data_vars:
         xr.testing.assert_identical(alone[name].variable, together[name].variable)

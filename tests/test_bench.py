@@ -11,7 +11,7 @@ from bench.soak import Outcome, soak, tally
 from bench.timing import compare
 from click.testing import CliRunner
 
-from attlas.atlas.pages import told
+from attlas.atlas.filters import format_numbers
 from attlas.single_location.descent import descend
 from attlas.single_location.population import Overlaps
 from attlas.single_location.task import SingleLocation
@@ -125,7 +125,9 @@ def test_coverage_counts_rows_and_is_shown_by_thirds():
     row = real.summary({"laws": {"mcycle": runs}})["laws"]["mcycle"]["CME attention"]
     assert row["coverage"] == 0.5 and row["by thirds"] == [1.0, 0.5, 0.0]
     assert (
-        told(row["by thirds"]) == "1.000 0.500 0.000" and told(0.25) == "0.250" and told(None) == ""
+        format_numbers(row["by thirds"]) == "1.000 0.500 0.000"
+        and format_numbers(0.25) == "0.250"
+        and format_numbers(None) == ""
     )
     own = said._replace(own=np.tile([-1.0, 1.0], (30, 1)))
     assert real.scores(own, target)["inside"] == [[30, 30]]

@@ -8,9 +8,9 @@ from pathlib import Path
 import click
 import pytest
 
-from attlas import claims, cli
 from attlas.atlas.notes import notes_of
 from attlas.claims import catalogue, load_file, select
+from attlas.cli.entry import commands
 from attlas.lab.runner import run
 from attlas.lab.sweeps import plan_grid
 
@@ -31,12 +31,6 @@ GUIDES = [TOP / "docs" / "estimators.md", *NEW]
 
 def blocks(path, language):
     return re.findall(rf"```{language}\n(.*?)```", path.read_text(), re.S)
-
-
-@pytest.fixture
-def registry(monkeypatch):
-    catalogue()
-    monkeypatch.setattr(claims, "_REGISTRY", dict(claims._REGISTRY))
 
 
 @pytest.mark.parametrize("code", blocks(DOCUMENTS[0], "python"))
@@ -80,9 +74,7 @@ def test_commands_in_the_documents_exist(command, registry, monkeypatch):
     if program == "make":
         assert re.search(rf"^{verb}:", (TOP / "Makefile").read_text(), re.M)
         return
-    context = cli.commands.commands[verb].make_context(
-        verb, words, parent=click.Context(cli.commands)
-    )
+    context = commands.commands[verb].make_context(verb, words, parent=click.Context(commands))
     for file in context.params.get("files", ()):
         load_file(file)
     patterns = [

@@ -2,7 +2,7 @@ import jax
 import numpy as np
 import pytest
 
-from attlas.errors import InputError, near, positive, whole
+from attlas.errors import InputError, check_memory, near, positive, whole
 
 
 def test_near_offers_the_closest_names_and_nothing_for_a_stranger():
@@ -31,3 +31,13 @@ def test_positive_refuses_what_is_not(value):
 
 def test_positive_lets_tracers_pass():
     assert float(jax.jit(lambda x: positive("lam", x))(-1.0)) == -1
+
+
+def test_what_does_not_fit_into_memory_is_named_with_both_sizes(monkeypatch):
+    monkeypatch.setattr("os.sysconf", lambda name: 10**5)
+    check_memory("a small table", 1e10)
+    with pytest.raises(InputError) as caught:
+        check_memory("a large table", 2e10, ": make it smaller")
+    assert str(caught.value) == (
+        "a large table would take 20 GB, and there are 10 GB of memory: make it smaller"
+    )

@@ -263,7 +263,7 @@ def test_the_estimators_tell_their_stories_on_made_up_data(name, words, tmp_path
 def test_the_estimators_tell_their_stories_on_real_data(name, capsys):
     module = load(name)
     if not module.DATA.exists():
-        pytest.skip("`make data` fetches it")
+        pytest.skip(f"{module.DATA} is not there: `make data` fetches it")
     module.main()
     told = capsys.readouterr().out
     assert {"molecules": "92 molecules", "recording": "Right on", "eruptions": "After 65 minutes"}[

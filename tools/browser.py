@@ -1,7 +1,9 @@
-"""Headless Chromium, spoken to through a pipe, and axe-core, which judges how accessible a page is: `make browser` installs both.
+"""Headless Chromium, controlled through a pipe, and axe-core, which checks accessibility.
 
-Chromium is Debian's (`apt-get`, as root). axe-core is a package of npm: downloaded by name and version, never installed, compared with the hash
-below, one file taken out and kept in the user's cache (platformdirs) or ATTLAS_BROWSER. `python -m tools.browser PAGE PICTURE.png` takes a picture.
+`make browser` installs both. Chromium is Debian's (`apt-get`, as root). axe-core is a package of
+npm: downloaded by name and version, never installed, compared with the hash below; one file of it
+is kept in the user's cache (platformdirs) or ATTLAS_BROWSER.
+`python -m tools.browser PAGE PICTURE.png` takes a picture.
 """
 
 import argparse
@@ -54,7 +56,8 @@ def install() -> None:
     if missing:
         if os.geteuid() != 0 or not shutil.which("apt-get"):
             raise SystemExit(
-                f"{' and '.join(missing)} must be installed first (Debian, as root: apt-get install {' '.join(missing)})"
+                f"{' and '.join(missing)} must be installed first"
+                f" (Debian, as root: apt-get install {' '.join(missing)})"
             )
         quiet = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
         subprocess.run(["apt-get", "update", "-qq"], check=True, env=quiet)
@@ -93,7 +96,8 @@ def _fetch_axe(target: Path) -> None:
 class Browser:
     """One headless Chromium with one page, whose network is off; a context manager.
 
-    `errors` holds what the console complained of and `requests` the addresses asked for, both since the page was last opened.
+    `errors` are the errors on the console and `requests` the addresses that were requested, both
+    since the page was last opened.
     """
 
     def __init__(self) -> None:
@@ -231,16 +235,16 @@ class Browser:
         )
 
     def prefer(self, **features: str) -> None:
-        """What the reader prefers, such as `colour_scheme="dark"` or `reduced_motion="reduce"`; or `media="print"`."""
+        """What the reader prefers, such as `colour_scheme="dark"`; or `media="print"`."""
         media = features.pop("media", "")
-        told = [
+        preferred = [
             {"name": f"prefers-{name.replace('colour', 'color').replace('_', '-')}", "value": value}
             for name, value in features.items()
         ]
-        self.call("Emulation.setEmulatedMedia", media=media, features=told)
+        self.call("Emulation.setEmulatedMedia", media=media, features=preferred)
 
     def open(self, page: Path) -> None:
-        """Open a page from disk and wait until it and its scripts have come and two frames have been drawn."""
+        """Open a page from disk; wait until its scripts are loaded and two frames are drawn."""
         self._loaded = False
         self.errors.clear()
         self.requests.clear()
@@ -259,7 +263,8 @@ class Browser:
     def wait(self, condition: str) -> None:
         """Wait until a condition holds in the page."""
         self.run(
-            f"new Promise(kept => {{ const look = () => ({condition}) ? kept() : setTimeout(look, 20); look(); }})"
+            "new Promise(kept => { const look = () => "
+            f"({condition}) ? kept() : setTimeout(look, 20); look(); }})"
         )
         self.settle()
 
@@ -294,7 +299,8 @@ class Browser:
         self.settle()
 
     def drag(self, *places: tuple[float, float]) -> None:
-        """Press the mouse at the first place, move it over the others, and let it go at the last: a click where there is one."""
+        """Press the mouse at the first place, move it over the others, and release it at the last;
+        with one place, a click."""
         for kind, (x, y) in (
             ("mousePressed", places[0]),
             *(("mouseMoved", place) for place in places[1:]),
@@ -331,13 +337,16 @@ class Browser:
         return {"x": 0, "y": 0, "width": size["width"], "height": size["height"], "scale": 1}
 
     def accessibility(self) -> list[dict[str, Any]]:
-        """What axe-core finds on the page, as a list of violations: `id`, `impact`, `help` and the `nodes` concerned. What is inside a drawing or a
-        formula is left out: readers of the page are told of it by its label, and there are thousands of nodes."""
+        """Violations that axe-core finds on the page: `id`, `impact`, `help` and the `nodes`.
+
+        The inside of figures and formulas is left out: they have labels, and thousands of nodes.
+        """
         if not self.run("typeof axe === 'object'"):
             self.run(axe_script().read_text(encoding="utf-8") + ";0")
         return self.run(
-            "axe.run({exclude: [['svg'], ['math']]}, {resultTypes: ['violations'], preload: false}).then(found => found.violations.map("
-            "({id, impact, help, nodes}) => ({id, impact, help, nodes: nodes.map(node => node.html + ' ' + node.failureSummary)})))"
+            "axe.run({exclude: [['svg'], ['math']]}, {resultTypes: ['violations'], preload: false})"
+            ".then(found => found.violations.map(({id, impact, help, nodes}) => ({id, impact, help,"
+            " nodes: nodes.map(node => node.html + ' ' + node.failureSummary)})))"
         )
 
 

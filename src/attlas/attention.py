@@ -1,9 +1,10 @@
 r"""Attention: a mixture of the values of a context, weighted by how well their keys answer a query.
 
-Functions on queries, keys and values, and small modules that compose: heads (general, Transformer, several), blocks that map
-sequences to sequences (a head at every token, residual, projected, stacked) and the scalar read at [CLS]. Sequences are rows,
-[length, dim]; a matrix of weights acts as $x \mapsto W^\top x$, [in, out]. Batches are made with `jax.vmap`.
-Edelman et al. 2022, Section 3.
+Functions on queries, keys and values, and small modules that compose: heads (general, Transformer,
+several), blocks that map sequences to sequences (a head at every token, residual, projected,
+stacked) and the scalar read at [CLS]. Sequences are rows, [length, dim]; a matrix of weights acts
+as $x \mapsto W^\top x$, [in, out]. Batches are made with `jax.vmap`. Edelman et al. 2022, Section
+3.
 """
 
 from abc import abstractmethod
@@ -21,15 +22,20 @@ from attlas.gaussian import Real
 
 Mask = Bool[Array, "..."]
 """True where a token may be attended to; an axis of queries may come before that of tokens."""
+Tokens = Float[Array, "n d"]
+Context = Float[Array, " d"]
+Scores = Float[Array, " n"]
 
 
 def softmax(scores: Float[Array, "... n"], mask: Mask | None = None) -> Float[Array, "... n"]:
-    r"""$e^{s_t} / \sum_\tau e^{s_\tau}$ over the tokens that `mask` admits; all weights are 0 where it admits none."""
+    r"""$e^{s_t} / \sum_\tau e^{s_\tau}$ over the tokens that `mask` admits; all weights are 0
+    where it admits none."""
     if mask is None:
         return jax.nn.softmax(scores)
     if mask.shape[-1] != scores.shape[-1]:
         raise InputError(
-            f"the mask has the shape {mask.shape}: its last axis must be {scores.shape[-1]} long, one for each token"
+            f"the mask has the shape {mask.shape}: its last axis must be {scores.shape[-1]} long, "
+            "one for each token"
         )
     admitted = jnp.where(mask, scores, -jnp.inf)
     top = jnp.max(admitted, -1, keepdims=True)
@@ -46,17 +52,25 @@ def softmax_attention(
     temperature: Real = 1.0,
     mask: Mask | None = None,
 ) -> Float[Array, "*s q k"]:
-    r"""$V^\top\mathrm{softmax}(Kq/\text{temperature})$ for each query q. On the sphere this is the Nadaraya-Watson estimate with
-    the Gaussian kernel of squared bandwidth `temperature` [*s], which may differ between sequences or heads (Zhang et al. 2022). `mask` is [n] or [*s, q, n]: one for each sequence is
-    `mask[..., None, :]`."""
-    scores = queries @ jnp.swapaxes(keys, -1, -2) / _each(temperature)
-    return softmax(scores, mask) @ _kept(values, mask, scores.shape)
+    r"""$V^\top\mathrm{softmax}(Kq/\text{temperature})$ for each query q.
+
+    On the sphere this is the Nadaraya-Watson estimate with the Gaussian kernel of squared bandwidth
+    `temperature` (Zhang et al. 2022).
+
+    Arguments:
+    - `queries` [*s q d], `keys` [*s n d], `values` [*s n k].
+    - `temperature` [*s]: may differ between sequences or heads.
+    - `mask` [n] or [*s q n]: one for each sequence is `mask[..., None, :]`. Values that no query
+      attends to may be NaN.
+    """
+    scores = queries @ jnp.swapaxes(keys, -1, -2) / _per_sequence(temperature)
+    return softmax(scores, mask) @ _set_unread_to_zero(values, mask, scores.shape)
 
 
-def _kept(
+def _set_unread_to_zero(
     values: Float[Array, "*s n k"], mask: Mask | None, shape: tuple[int, ...]
 ) -> Float[Array, "*s n k"]:
-    """The values without those that no query of `shape` [*s, q, n] attends to, which may hold anything: 0 times NaN is NaN."""
+    """NaN propagates through 0 * x, so values that no query of scores [*s q n] reads become 0."""
     if mask is None:
         return values
     if not isinstance(mask, Tracer) and not np.asarray(mask).any():
@@ -65,8 +79,8 @@ def _kept(
     return jnp.where(read[..., None], values, 0)
 
 
-def _each(temperature: Real) -> Array:
-    """One temperature for all, or one for each of the leading axes."""
+def _per_sequence(temperature: Real) -> Array:
+    """One temperature for all, or one for each of the leading axes, as [*s 1 1]."""
     return jnp.asarray(positive("temperature", temperature))[..., None, None]
 
 
@@ -78,9 +92,12 @@ def linear_attention(
     temperature: Real = 1.0,
     mask: Mask | None = None,
 ) -> Float[Array, "*s q k"]:
-    r"""$\sum_t \langle q, k_t\rangle v_t / \text{temperature}$ for each query q: the weights are not normalised, so that nothing but
-    the sum $\sum_t k_t v_t^\top$ is needed, whatever the number of queries."""
-    scale = _each(temperature)
+    r"""$\sum_t \langle q, k_t\rangle v_t / \text{temperature}$ for each query q.
+
+    The weights are not normalised, so that the sum $\sum_t k_t v_t^\top$ serves any number of
+    queries. Arguments are those of `softmax_attention`.
+    """
+    scale = _per_sequence(temperature)
     if mask is None or mask.ndim == 1:
         kept = values if mask is None else values * mask[:, None]
         return queries @ (jnp.swapaxes(keys, -1, -2) @ kept) / scale
@@ -88,37 +105,35 @@ def linear_attention(
 
 
 def onto_ball(x: Float[Array, "*s d"]) -> Float[Array, "*s d"]:
-    r"""$\Pi(x) = x / \max(1, |x|)$, the projection of each row on the unit ball: what stands for layer norm in the theory."""
+    r"""$\Pi(x) = x / \max(1, |x|)$, the projection of each row on the unit ball: what stands for
+    layer norm in the theory."""
     square = jnp.sum(x**2, -1, keepdims=True)
     return x / jnp.sqrt(jnp.maximum(1, square))
 
 
 class Head(eqx.Module):
-    r"""$\phi_{out}\big(\sum_t \mathrm{Norm}(\mathrm{Score}(x_1, z), \dots, \mathrm{Score}(x_T, z))_t\, \phi_{in}(x_t)\big)$ for tokens $x_t$ and a context
-    $z$ (Definition 3.1). Subclasses say what the score, the normaliser and the position-wise maps are."""
+    r"""$\phi_{out}\big(\sum_t \mathrm{Norm}(\mathrm{Score}(x_1, z), \dots, \mathrm{Score}(x_T,
+    z))_t\, \phi_{in}(x_t)\big)$ for tokens $x_t$ and a context $z$ (Definition 3.1). Subclasses
+    say what the score, the normaliser and the position-wise maps are."""
 
     @abstractmethod
-    def scores(
-        self, tokens: Float[Array, "n d"], context: Float[Array, " d"]
-    ) -> Float[Array, " n"]: ...
+    def scores(self, tokens: Tokens, context: Context) -> Scores: ...
 
     @abstractmethod
-    def inner(self, tokens: Float[Array, "n d"]) -> Float[Array, "n k"]: ...
+    def inner(self, tokens: Tokens) -> Float[Array, "n k"]: ...
 
     @abstractmethod
     def outer(self, mixture: Float[Array, " k"]) -> Float[Array, " o"]: ...
 
-    def normalise(self, scores: Float[Array, " n"], mask: Mask | None = None) -> Float[Array, " n"]:
+    def normalise(self, scores: Scores, mask: Mask | None = None) -> Scores:
         return softmax(scores, mask)
 
-    def weights(
-        self, tokens: Float[Array, "n d"], context: Float[Array, " d"], mask: Mask | None = None
-    ) -> Float[Array, " n"]:
-        """What share of the attention each token has."""
+    def weights(self, tokens: Tokens, context: Context, mask: Mask | None = None) -> Scores:
+        """The share of each token in the attention."""
         return self.normalise(self.scores(tokens, context), mask)
 
     def __call__(
-        self, tokens: Float[Array, "n d"], context: Float[Array, " d"], mask: Mask | None = None
+        self, tokens: Tokens, context: Context, mask: Mask | None = None
     ) -> Float[Array, " o"]:
         return self.outer(self.weights(tokens, context, mask) @ self.inner(tokens))
 
@@ -131,15 +146,13 @@ class GeneralHead(Head):
     phi_out: Callable[[Array], Array]
     normaliser: Callable[[Array, Mask | None], Array] = softmax
 
-    def scores(
-        self, tokens: Float[Array, "n d"], context: Float[Array, " d"]
-    ) -> Float[Array, " n"]:
+    def scores(self, tokens: Tokens, context: Context) -> Scores:
         return jax.vmap(self.score, (0, None))(tokens, context)
 
-    def normalise(self, scores: Float[Array, " n"], mask: Mask | None = None) -> Float[Array, " n"]:
+    def normalise(self, scores: Scores, mask: Mask | None = None) -> Scores:
         return self.normaliser(scores, mask)
 
-    def inner(self, tokens: Float[Array, "n d"]) -> Float[Array, "n k"]:
+    def inner(self, tokens: Tokens) -> Float[Array, "n k"]:
         return jax.vmap(self.phi_in)(tokens)
 
     def outer(self, mixture: Float[Array, " k"]) -> Float[Array, " o"]:
@@ -151,10 +164,12 @@ def identity(x: Array) -> Array:
 
 
 class TransformerHead(Head):
-    r"""$W_C^\top\sigma\big(W_V^\top X^\top \mathrm{softmax}(X W_K W_Q^\top z)\big)$, with $W_K, W_Q$ [d, r], $W_V$ [d, k], $W_C$ [k, o].
+    r"""$W_C^\top\sigma\big(W_V^\top X^\top \mathrm{softmax}(X W_K W_Q^\top z)\big)$, with $W_K,
+    W_Q$ [d, r], $W_V$ [d, k], $W_C$ [k, o].
 
-    The factor $1/\sqrt r$ of common code is part of $W_Q$ here. `activation` acts on each entry and vanishes at 0;
-    `lipschitz` is its constant. With `project`, $\sigma$ sees the mixture's projection on the unit ball.
+    The factor $1/\sqrt r$ of common code is part of $W_Q$ here. `activation` acts on each entry and
+    vanishes at 0; `lipschitz` is its constant. With `project`, $\sigma$ sees the mixture's
+    projection on the unit ball.
     """
 
     key: Array
@@ -172,24 +187,24 @@ class TransformerHead(Head):
                 raise InputError(f"{name} has the shape {shape}: it must be a matrix")
         if shapes["key"] != shapes["query"] or shapes["key"][0] != shapes["value"][0]:
             raise InputError(
-                f"key {shapes['key']}, query {shapes['query']} and value {shapes['value']} do not fit: key and query have one"
+                f"key {shapes['key']}, query {shapes['query']} and value {shapes['value']} do not "
+                "fit: key and query have one"
                 " shape, and value as many rows"
             )
         if shapes["value"][1] != shapes["out"][0]:
             raise InputError(
-                f"value {shapes['value']} and out {shapes['out']} do not fit: out has a row for each value"
+                f"value {shapes['value']} and out {shapes['out']} do not fit: out has a row for "
+                "each value"
             )
 
-    def scores(
-        self, tokens: Float[Array, "n d"], context: Float[Array, " d"]
-    ) -> Float[Array, " n"]:
+    def scores(self, tokens: Tokens, context: Context) -> Scores:
         if tokens.shape[-1] != self.key.shape[0]:
             raise InputError(
                 f"tokens have the dimension {tokens.shape[-1]}: this head takes {self.key.shape[0]}"
             )
         return tokens @ (self.key @ (self.query.T @ context))
 
-    def inner(self, tokens: Float[Array, "n d"]) -> Float[Array, "n k"]:
+    def inner(self, tokens: Tokens) -> Float[Array, "n k"]:
         return tokens @ self.value
 
     def outer(self, mixture: Float[Array, " k"]) -> Float[Array, " o"]:
@@ -202,9 +217,9 @@ class MultiHead(eqx.Module):
     heads: tuple[Head, ...] = eqx.field(converter=tuple)
 
     def weights(
-        self, tokens: Float[Array, "n d"], context: Float[Array, " d"], mask: Mask | None = None
+        self, tokens: Tokens, context: Context, mask: Mask | None = None
     ) -> Float[Array, "h n"]:
-        """What share of each head's attention each token has."""
+        """The share of each token in the attention of each head."""
         return jnp.stack([head.weights(tokens, context, mask) for head in self.heads])
 
     def __check_init__(self) -> None:
@@ -212,7 +227,7 @@ class MultiHead(eqx.Module):
             raise InputError("heads is empty: there must be at least one")
 
     def __call__(
-        self, tokens: Float[Array, "n d"], context: Float[Array, " d"], mask: Mask | None = None
+        self, tokens: Tokens, context: Context, mask: Mask | None = None
     ) -> Float[Array, " o"]:
         return sum(
             (head(tokens, context, mask) for head in self.heads[1:]),
@@ -224,20 +239,16 @@ class Block(eqx.Module):
     """A map from sequences to sequences."""
 
     @abstractmethod
-    def __call__(
-        self, tokens: Float[Array, "n d"], mask: Mask | None = None
-    ) -> Float[Array, "n o"]: ...
+    def __call__(self, tokens: Tokens, mask: Mask | None = None) -> Float[Array, "n o"]: ...
 
 
 class Layer(Block):
-    """The head at every token, each being its own context (Definition 3.2). `mask` is [length], or [length, length] with a row
-    for each context, as a causal mask is."""
+    """The head at every token, each being its own context (Definition 3.2). `mask` is [length],
+    or [length, length] with a row for each context, as a causal mask is."""
 
     head: Head | MultiHead
 
-    def __call__(
-        self, tokens: Float[Array, "n d"], mask: Mask | None = None
-    ) -> Float[Array, "n o"]:
+    def __call__(self, tokens: Tokens, mask: Mask | None = None) -> Float[Array, "n o"]:
         rows = 0 if mask is not None and mask.ndim == 2 else None
         return jax.vmap(self.head, (None, 0, rows))(tokens, tokens, mask)
 
@@ -247,9 +258,7 @@ class Residual(Block):
 
     block: Block
 
-    def __call__(
-        self, tokens: Float[Array, "n d"], mask: Mask | None = None
-    ) -> Float[Array, "n d"]:
+    def __call__(self, tokens: Tokens, mask: Mask | None = None) -> Tokens:
         return tokens + self.block(tokens, mask)
 
 
@@ -258,9 +267,7 @@ class Projected(Block):
 
     block: Block
 
-    def __call__(
-        self, tokens: Float[Array, "n d"], mask: Mask | None = None
-    ) -> Float[Array, "n o"]:
+    def __call__(self, tokens: Tokens, mask: Mask | None = None) -> Float[Array, "n o"]:
         return onto_ball(self.block(tokens, mask))
 
 
@@ -273,17 +280,15 @@ class Stack(Block):
         if not self.blocks:
             raise InputError("blocks is empty: there must be at least one")
 
-    def __call__(
-        self, tokens: Float[Array, "n d"], mask: Mask | None = None
-    ) -> Float[Array, "n o"]:
+    def __call__(self, tokens: Tokens, mask: Mask | None = None) -> Float[Array, "n o"]:
         for block in self.blocks:
             tokens = block(tokens, mask)
         return tokens
 
 
 class ReadOut(eqx.Module):
-    r"""$w^\top [f([X; x_{CLS}])]_{CLS}$, a number for a sequence (Definition 3.3); $x_{CLS}$ is `context`. With `attend` off, [CLS] is a context and no key;
-    the bounds do not care."""
+    r"""$w^\top [f([X; x_{CLS}])]_{CLS}$, a number for a sequence (Definition 3.3); $x_{CLS}$ is
+    `context`. With `attend` off, [CLS] is a context and no key; the bounds do not care."""
 
     block: Block
     context: Array
@@ -291,14 +296,12 @@ class ReadOut(eqx.Module):
     attend: bool = eqx.field(static=True, default=True)
 
     def __check_init__(self) -> None:
-        for name, shape in (
-            ("context", jnp.shape(self.context)),
-            ("weight", jnp.shape(self.weight)),
-        ):
+        for name in ("context", "weight"):
+            shape = jnp.shape(getattr(self, name))
             if len(shape) != 1:
                 raise InputError(f"{name} has the shape {shape}: it must be a vector")
 
-    def __call__(self, tokens: Float[Array, "n d"], mask: Mask | None = None) -> Float[Array, ""]:
+    def __call__(self, tokens: Tokens, mask: Mask | None = None) -> Float[Array, ""]:
         if tokens.shape[-1] != len(self.context):
             raise InputError(
                 f"tokens have the dimension {tokens.shape[-1]}: the context has {len(self.context)}"
@@ -310,14 +313,8 @@ class ReadOut(eqx.Module):
                 given = jnp.concatenate([given, jnp.ones((1, len(tokens)), bool)])
             mask = jnp.concatenate([given, jnp.full((*given.shape[:-1], 1), self.attend)], -1)
         if isinstance(self.block, Layer):  # one layer: only the context [CLS] is read
-            return (
-                self.block.head(
-                    sequence,
-                    self.context,
-                    mask if mask is None else mask.reshape(-1, len(sequence))[-1],
-                )
-                @ self.weight
-            )
+            seen = mask if mask is None else mask.reshape(-1, len(sequence))[-1]
+            return self.block.head(sequence, self.context, seen) @ self.weight
         return self.block(sequence, mask)[-1] @ self.weight
 
 
@@ -331,7 +328,8 @@ def random_head(
     lipschitz: float = 1.0,
     project: bool = False,
 ) -> TransformerHead:
-    r"""A Transformer head with independent normal weights of variance $\text{scale}^2/d$, from `dim` to `dim` through `width`."""
+    r"""A Transformer head with independent normal weights of variance $\text{scale}^2/d$, from
+    `dim` to `dim` through `width`."""
     width = dim if width is None else width
     keys = jax.random.split(key, 4)
 

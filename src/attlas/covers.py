@@ -1,7 +1,8 @@
 r"""Norms, and covers of linear classes with explicit constants: what capacity bounds are made of.
 
-A cover of a class on given points is a finite set of functions such that every member is within $\epsilon$ of one of them at all the
-points; the logarithm of the least size is the class's entropy $H(\epsilon)$, in nats. Edelman et al. 2022, Section 4; Zhang 2002.
+A cover of a class on given points is a finite set of functions such that every member is within
+$\epsilon$ of one of them at all the points; the logarithm of the least size is the class's entropy
+$H(\epsilon)$, in nats. Edelman et al. 2022, Section 4; Zhang 2002.
 """
 
 import math
@@ -13,8 +14,6 @@ from jaxtyping import Float
 from attlas.errors import InputError, positive
 from attlas.gaussian import Real
 
-# --- norms ---------------------------------------------------------------------------------------------------------
-
 
 def spectral_norm(w: Any) -> float:
     """The largest singular value of a matrix [rows, columns]."""
@@ -22,8 +21,11 @@ def spectral_norm(w: Any) -> float:
 
 
 def column_norm(w: Any) -> float:
-    r"""$\|W\|_{2,1}$ of a matrix [rows, columns], the sum over columns of their lengths. For a map $x \mapsto W^\top x$ the columns are the output units; a
-    matrix that is stored [out, in] and applied as $Wx$ has to be transposed first."""
+    r"""$\|W\|_{2,1}$ of a matrix [rows, columns], the sum of the lengths of its columns.
+
+    For a map $x \mapsto W^\top x$ the columns are the output units; a matrix that is stored [out,
+    in] and applied as $Wx$ has to be transposed first.
+    """
     return float(np.linalg.norm(as_matrix(w), axis=0).sum())
 
 
@@ -71,20 +73,20 @@ def log_of(value: Real) -> Real:
         return np.log(np.asarray(value, float))[()]
 
 
-# --- covers of linear classes --------------------------------------------------------------------------------------
-
-
 ROUNDED, SPARED = 1.1, 0.1
-r"""The ratio $\rho$ between the levels that columns' lengths are rounded up to, and the share $\beta$ of $\epsilon^2$ given to columns that
-are left out: any values above 1 and in (0, 1) give a cover."""
+r"""The ratio $\rho$ between the levels that columns' lengths are rounded up to, and the share
+$\beta$ of $\epsilon^2$ given to columns that are left out: any values above 1 and in (0, 1) give
+a cover."""
 
 
 def linear_entropy(size: Real, eps: Real, points: Real, dim: Real = np.inf) -> Real:
-    r"""Bound on the entropy of $\{x \mapsto \langle w, x\rangle : |w| \le a\}$ on n points $|x| \le b$, with `size` $A = ab$:
-    $\min\big\{36\frac{A^2}{\epsilon^2}\ln(2\lceil 4A/\epsilon + 2\rceil n + 1),\ d\ln(1 + 2A/\epsilon)\big\}$, and 0 where $\epsilon \ge A$.
+    r"""Bound on the entropy of $\{x \mapsto \langle w, x\rangle : |w| \le a\}$ on n points
+    $|x| \le b$, with `size` $A = ab$: $\min\big\{36\frac{A^2}{\epsilon^2}\ln(2\lceil 4A/\epsilon +
+    2\rceil n + 1),\ d\ln(1 + 2A/\epsilon)\big\}$, and 0 where $\epsilon \ge A$.
 
-    The first is Zhang's (2002, Theorem 4) and knows no dimension, the second counts parameters. Nats. In the logarithm,
-    $2n(4A/\epsilon + 3.5)$ is used for $2\lceil 4A/\epsilon + 2\rceil n + 1$, which it bounds.
+    The first is Zhang's (2002, Theorem 4) and knows no dimension, the second counts parameters.
+    Nats. In the logarithm, $2n(4A/\epsilon + 3.5)$ is used for
+    $2\lceil 4A/\epsilon + 2\rceil n + 1$, which it bounds.
     """
     ratio = log_of(as_norm("size", size)) - log_of(positive("eps", eps))
     return np.exp(
@@ -95,13 +97,17 @@ def linear_entropy(size: Real, eps: Real, points: Real, dim: Real = np.inf) -> R
 def matrix_entropy(
     size: Real, eps: Real, points: Real, outputs: Real, inputs: Real = np.inf
 ) -> Real:
-    r"""Bound on the entropy of $\{x \mapsto W^\top x : \|W\|_{2,1} \le B\}$ on N points $|x| \le b$ in the Euclidean distance, with `size`
-    $A = Bb$ and $d_1 \times d_2$ `outputs` and `inputs`; 0 where $\epsilon \ge A$.
+    r"""Bound on the entropy of $\{x \mapsto W^\top x : \|W\|_{2,1} \le B\}$ on N points $|x| \le b$
+    in the Euclidean distance, with `size` $A = Bb$ and $d_1 \times d_2$ `outputs` and `inputs`; 0
+    where $\epsilon \ge A$.
 
-    Columns shorter than $\tau = \beta\epsilon^2/(Bb^2)$ become 0, so that at most $M = \min(d_1, A^2/\beta\epsilon^2)$ are left; their
-    lengths are rounded up to one of $\log_\rho(B/\tau)$ levels $B, B/\rho, \dots$ and each is covered as a linear class:
-    $\frac{36\rho^2A^2}{(1-\beta)\epsilon^2}\ln\big(2\lceil\frac{4\sqrt\rho A}{\sqrt{1-\beta}\,\epsilon} + 2\rceil N + 1\big) + M\ln(1 + d_1\cdot\text{levels})$,
-    or the parametric $d_1d_2\ln(1 + 2A/\epsilon)$ if it is smaller. Lemma 4.6 with constants.
+    Columns shorter than $\tau = \beta\epsilon^2/(Bb^2)$ become 0, so that at most
+    $M = \min(d_1, A^2/\beta\epsilon^2)$ are left; their lengths are rounded up to one of
+    $\log_\rho(B/\tau)$ levels $B, B/\rho, \dots$ and each is covered as a linear class:
+    $\frac{36\rho^2A^2}{(1-\beta)\epsilon^2}\ln\big(2\lceil\frac{4\sqrt\rho
+    A}{\sqrt{1-\beta}\,\epsilon} + 2\rceil N + 1\big) + M\ln(1 +
+    d_1\cdot\text{levels})$, or the parametric $d_1d_2\ln(1 + 2A/\epsilon)$ if it is smaller. Lemma
+    4.6 with constants.
     """
     ratio = log_of(as_norm("size", size)) - log_of(positive("eps", eps))
     return np.exp(
@@ -122,7 +128,8 @@ def as_dimension(name: str, value: Real) -> Real:
 
 
 def log_entropy_at(log_ratio: Real, log_points: Real, outputs: Real, inputs: Real) -> Real:
-    r"""The logarithm of `matrix_entropy`, of `linear_entropy` where there is one output, at $\ln(A/\epsilon)$; -inf where it is 0."""
+    r"""The logarithm of `matrix_entropy`, of `linear_entropy` where there is one output, at
+    $\ln(A/\epsilon)$; -inf where it is 0."""
     one = np.asarray(outputs) == 1
     inside = np.maximum(log_ratio, 0.0)
     ratio = np.exp(np.minimum(inside, 600.0))
@@ -145,8 +152,9 @@ def log_entropy_at(log_ratio: Real, log_points: Real, outputs: Real, inputs: Rea
 
 
 def best_split(sizes: Any) -> tuple[Real, Float[np.ndarray, "*s k"]]:
-    r"""The least $\sum_k A_k^2/\beta_k^2$ over shares $\beta_k \ge 0$ that sum to 1, which is $(\sum_k A_k^{2/3})^3$, and the shares
-    $\beta_k \propto A_k^{2/3}$ at which it is attained; for `sizes` [..., term]. How Theorem 4.2 splits its distance."""
+    r"""The least $\sum_k A_k^2/\beta_k^2$ over shares $\beta_k \ge 0$ that sum to 1, which is
+    $(\sum_k A_k^{2/3})^3$, and the shares $\beta_k \propto A_k^{2/3}$ at which it is attained;
+    for `sizes` [..., term]. How Theorem 4.2 splits its distance."""
     sizes = np.atleast_1d(as_norm("sizes", sizes))
     largest = sizes.max(-1, keepdims=True)
     thirds = np.where(largest > 0, sizes / np.where(largest > 0, largest, 1), 1.0) ** (2 / 3)

@@ -1,6 +1,7 @@
-"""What a caller may have done wrong, said in one sentence."""
+"""Errors of the caller, said in one sentence, and the checks that raise them."""
 
 import difflib
+import os
 from collections.abc import Callable, Iterable
 from numbers import Integral
 from typing import Any
@@ -14,7 +15,10 @@ class InputError(ValueError):
 
 
 def near(name: str, known: Iterable[str], shown: Callable[[str], str] = str) -> str:
-    """`" Did you mean x or y?"` for the known names closest to a misspelt one, as they are `shown`, else nothing."""
+    """`" Did you mean x or y?"` for the known names closest to a misspelt one, else nothing.
+
+    `shown` turns a name into what the sentence says.
+    """
     matches = difflib.get_close_matches(name, list(dict.fromkeys(known)), n=3, cutoff=0.5)
     return f" Did you mean {' or '.join(map(shown, matches))}?" if matches else ""
 
@@ -27,8 +31,8 @@ def whole(name: str, value: Any, least: int) -> int:
 
 
 def positive(name: str, value: Any) -> Any:
-    """`value`, if it is a finite number above 0, or an array of such; what JAX is tracing passes unseen."""
-    # Imported here, because this module lies on the way to `attlas --help`.
+    """`value`, if it is a finite number above 0, or an array of such; tracers are not checked."""
+    # Imported here, because `attlas --help` imports this module.
     import numpy as np
     from jax.core import Tracer
 
@@ -41,3 +45,15 @@ def positive(name: str, value: Any) -> Any:
         if wrong.size:
             raise InputError(f"{name} = {wrong[0]:g}: it must be a positive number")
     return value
+
+
+def check_memory(what: str, size: float, advice: str = "") -> None:
+    """Bad input if `what` takes more bytes than this machine has; unknown on some systems."""
+    if not hasattr(os, "sysconf"):
+        return
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    if size > memory:
+        raise InputError(
+            f"{what} would take {size / 1e9:,.0f} GB, and there are {memory / 1e9:,.0f} GB of memory"
+            + advice
+        )

@@ -88,8 +88,8 @@ class Figure:
         """A dot for each value of `y`.
 
         Arguments:
-            x, y: variables, or labels with braces; `y` may be a dict from variables to what the
-                legend calls them.
+            x, y: variables, or labels with braces as categories; `y` may be a dict from variables to
+                what the legend calls them.
             channels: `color`, `shape`, `dash`, `detail` and `order` are variables or labels with
                 braces; `error` is a variable of standard errors, drawn two to each side;
                 `theory=True` draws in ink and dashes, `theory="solid"` in ink; `data` is other data
@@ -207,7 +207,7 @@ class Figure:
         def layer() -> "alt.Chart":
             panels = ["panel"] if self.facet_column else []
             frame = self._frame({}, [x, y])
-            ends = frame.groupby(panels)[x] if panels else frame[x]
+            ends = frame.groupby(panels, sort=False)[x] if panels else frame[x]
             span = pd.DataFrame(ends.agg(["min", "max"])).reset_index()
             if panels:
                 span = span.melt(panels, ["min", "max"], value_name=x)
@@ -302,7 +302,7 @@ class Figure:
         assert self.facets is not None
         shared = self._shared_table(made)
         panel = alt.layer(*made, data=shared).properties(width=self.width, height=self.height)
-        order = list(dict.fromkeys(shared["panel"]))
+        order = list(dict.fromkeys(shared["panel"]))  # Vega sorts facets by name otherwise
         header = alt.Facet("panel:N", title=self.facets["title"], sort=order)
         chart = panel.facet(facet=header, columns=self.facets["columns"])
         free: dict[str, Any] = dict.fromkeys(self.facets["independent"], "independent")
@@ -331,7 +331,8 @@ class Figure:
         error = "error" if error is True else error
         names = [x, *(y if isinstance(y, Mapping) else [y]), *([error] if error else [])]
         frame = self._frame(channels, names)
-        column = _column(y) if isinstance(y, str) else VALUE
+        x, y = _column(x), y if isinstance(y, Mapping) else _column(y)
+        column = y if isinstance(y, str) else VALUE
         if isinstance(y, Mapping):
             kept = [name for name in frame if name not in y or name == x]
             frame = frame.melt(kept, list(y), SERIES, VALUE)
@@ -446,7 +447,10 @@ class Figure:
         if name in self.domain:
             scale["domain"] = list(self.domain[name])
         format = self.format.get(name, "~g" if name in self.log else None)
-        axis = alt.Axis(format=format) if format else _undefined()
+        options: dict[str, Any] = {"format": format} if format else {}
+        if pd.api.types.is_integer_dtype(frame[column]):
+            options["tickMinStep"] = 1
+        axis = alt.Axis(**options) if options else _undefined()
         return kind(f"{column}:Q", title=title or None, scale=alt.Scale(**scale), axis=axis)
 
     def _legend_title(self, name: str) -> str | None:

@@ -1,7 +1,8 @@
 r"""Exact Gaussian expectations with their sampled twins, and how to sample.
 
-Closed forms are plain JAX: they broadcast, differentiate in every argument jointly, and follow the precision of
-the context they are called in. Use `float64` (or `jax.enable_x64`) where digits matter.
+Closed forms are plain JAX: they broadcast, differentiate in every argument jointly, and follow the
+precision of the context they are called in. Use `float64` (or `jax.enable_x64`) where digits
+matter.
 """
 
 import functools
@@ -17,21 +18,26 @@ from scipy import special
 P = ParamSpec("P")
 R = TypeVar("R")
 
-# Gauss-Legendre on [0, 1]. Owen's T is integrated over [0, a] with a <= 1, where twelve nodes reach float64.
+# Gauss-Legendre on [0, 1]. Owen's T is integrated over [0, a] with a <= 1, where twelve nodes reach
+# float64.
 _NODES, _WEIGHTS = (np.polynomial.legendre.leggauss(12) + np.array([[1], [0]])) / 2
 
 Real = Any
 """A number, or an array of numbers: NumPy's, JAX's, or one that JAX is tracing."""
 
+Point = Float[ArrayLike, "*#s"]
+Value = Float[Array, "*s"]
+
 BLOCK = 1 << 14
-"""Samples drawn at a time by `monte_carlo`; fixed, because the block number enters the random key."""
+"""Samples drawn at a time by `monte_carlo`; fixed, because the block number enters the random
+key."""
 
 
 def float64(function: Callable[P, R]) -> Callable[P, R]:
     """Run `function` in double precision without touching JAX's global configuration.
 
-    What comes back is NumPy's: outside the scope JAX would go on with it in single precision. Values that JAX is
-    tracing (under `grad`, `jit`, `vmap`) come back as they are.
+    What comes back is NumPy's: outside the scope JAX would go on with it in single precision.
+    Values that JAX is tracing (under `grad`, `jit`, `vmap`) come back as they are.
     """
 
     @functools.wraps(function)
@@ -63,14 +69,16 @@ class Quadrature(NamedTuple):
 
 
 def stream(key: Array, *place: int) -> np.random.Generator:
-    """NumPy's numbers of a key, for draws that are sooner made than compiled; each `place` has numbers of its own."""
+    """NumPy's numbers of a key, for draws that are sooner made than compiled; each `place` has
+    numbers of its own."""
     words = np.asarray(jax.random.key_data(key)).tolist()
     return np.random.default_rng(np.random.SeedSequence(words, spawn_key=place))
 
 
 def averaged(draw: Callable[..., np.ndarray], key: Array, samples: int, *args: Any) -> Estimate:
-    """`monte_carlo` with NumPy's numbers, which are sooner drawn than a program is compiled: the mean over `samples` of
-    `draw(generator, BLOCK, *args)`, in blocks whose streams depend on their number alone."""
+    """`monte_carlo` with NumPy's numbers, which are sooner drawn than a program is compiled: the
+    mean over `samples` of `draw(generator, BLOCK, *args)`, in blocks whose streams depend on
+    their number alone."""
     count, mean, squares = 0, np.zeros(()), np.zeros(())
     for block in range(-(-samples // BLOCK)):
         value = draw(stream(key, block), BLOCK, *args)[..., : samples - count]
@@ -89,10 +97,12 @@ def averaged(draw: Callable[..., np.ndarray], key: Array, samples: int, *args: A
 def monte_carlo(
     draw: Callable[..., Array], key: Array, samples: int | Array, *args: Any
 ) -> Estimate:
-    """Mean over `samples` draws of `draw(key, BLOCK, *args)`, which returns `[..., BLOCK]` independent values.
+    """Mean over `samples` draws of `draw(key, BLOCK, *args)`, which returns `[..., BLOCK]`
+    independent values.
 
-    Draws come in blocks whose keys depend on their number alone, so memory does not grow with `samples`, one
-    compiled program serves every budget, and a longer run begins with the numbers of a shorter one.
+    Draws come in blocks whose keys depend on their number alone, so memory does not grow with
+    `samples`, one compiled program serves every budget, and a longer run begins with the numbers of
+    a shorter one.
     """
     blocks = (samples + BLOCK - 1) // BLOCK
     shape = jax.eval_shape(lambda: draw(key, BLOCK, *args))
@@ -114,12 +124,14 @@ def monte_carlo(
 
 
 @jax.jit
-def zeta(t: Float[ArrayLike, "*#s"], spread: Float[ArrayLike, "*#s"]) -> Float[Array, "*s"]:
-    r"""Mean square of a smoothed erf, $\zeta(t, s) = E[\mathrm{erf}(t + sG)^2]$ with $G \sim N(0, 1)$.
+def zeta(t: Point, spread: Point) -> Value:
+    r"""Mean square of a smoothed erf, $\zeta(t, s) = E[\mathrm{erf}(t + sG)^2]$ with
+    $G \sim N(0, 1)$.
 
-    $\zeta(t, s) = 1 - 8\,T(\sqrt2 t / D,\ 1 / E)$ with Owen's $T$, $D^2 = 1 + 2s^2$ and $E^2 = 1 + 4s^2$; even in
-    $t$, with $\zeta(0, s) = \frac2\pi \arcsin\frac{2s^2}{1 + 2s^2}$, and a solution of the heat equation
-    $\zeta_s = s\,\zeta_{tt}$. Marion et al. 2025, Theorem 1; `sampled_zeta` is its twin.
+    $\zeta(t, s) = 1 - 8\,T(\sqrt2 t / D,\ 1 / E)$ with Owen's $T$, $D^2 = 1 + 2s^2$ and
+    $E^2 = 1 + 4s^2$; even in $t$, with $\zeta(0, s) = \frac2\pi \arcsin\frac{2s^2}{1 + 2s^2}$, and
+    a solution of the heat equation $\zeta_s = s\,\zeta_{tt}$. Marion et al. 2025, Theorem 1;
+    `sampled_zeta` is its twin.
     """
     t, spread = jnp.asarray(t), jnp.asarray(spread)
     slope = 1 / jnp.sqrt(1 + 4 * spread**2)
@@ -132,12 +144,12 @@ def zeta(t: Float[ArrayLike, "*#s"], spread: Float[ArrayLike, "*#s"]) -> Float[A
 
 
 @jax.jit
-def zeta_derivatives(
-    t: Float[ArrayLike, "*#s"], spread: Float[ArrayLike, "*#s"]
-) -> tuple[Array, Array, Array]:
-    r"""$\zeta_t, \zeta_{tt}, \zeta_{ttt}$ in closed form; $\zeta_s = s\,\zeta_{tt}$ gives the other direction.
+def zeta_derivatives(t: Point, spread: Point) -> tuple[Array, Array, Array]:
+    r"""$\zeta_t, \zeta_{tt}, \zeta_{ttt}$ in closed form; $\zeta_s = s\,\zeta_{tt}$ gives the other
+    direction.
 
-    With $u = t/D$: $\zeta_t = \frac2D\,\mathrm{erf}'(u)\,\mathrm{erf}(u/E)$, and its derivatives by Leibniz' rule.
+    With $u = t/D$: $\zeta_t = \frac2D\,\mathrm{erf}'(u)\,\mathrm{erf}(u/E)$, and its derivatives by
+    Leibniz' rule.
     """
     d = jnp.sqrt(1 + 2 * jnp.asarray(spread) ** 2)
     e = jnp.sqrt(1 + 4 * jnp.asarray(spread) ** 2)
@@ -150,25 +162,22 @@ def zeta_derivatives(
     )
 
 
-def erf_derivatives(x: Float[ArrayLike, "*#s"]) -> tuple[Array, Array, Array, Array]:
+def erf_derivatives(x: Point) -> tuple[Array, Array, Array, Array]:
     """erf and its first three derivatives."""
     x = jnp.asarray(x)
     first = 2 / np.sqrt(np.pi).item() * jnp.exp(-(x**2))
     return jax.lax.erf(x), first, -2 * x * first, (4 * x**2 - 2) * first
 
 
-def smoothed_erf(
-    t: Float[ArrayLike, "*#s"], spread: Float[ArrayLike, "*#s"]
-) -> tuple[Array, Array, Array, Array]:
-    r"""$E[\mathrm{erf}^{(j)}(t + sG)] = D^{-j}\,\mathrm{erf}^{(j)}(t/D)$ for $j = 0, \dots, 3$, $D^2 = 1 + 2s^2$."""
+def smoothed_erf(t: Point, spread: Point) -> tuple[Array, Array, Array, Array]:
+    r"""$E[\mathrm{erf}^{(j)}(t + sG)] = D^{-j}\,\mathrm{erf}^{(j)}(t/D)$ for $j = 0, \dots, 3$,
+    $D^2 = 1 + 2s^2$."""
     d = jnp.sqrt(1 + 2 * jnp.asarray(spread) ** 2)
     e0, e1, e2, e3 = erf_derivatives(t / d)
     return e0, e1 / d, e2 / d**2, e3 / d**3
 
 
-def sampled_zeta(
-    t: Float[ArrayLike, "*#s"], spread: Float[ArrayLike, "*#s"], key: Array, samples: int
-) -> Estimate:
+def sampled_zeta(t: Point, spread: Point, key: Array, samples: int) -> Estimate:
     """`zeta` by simulation; all points share their random numbers."""
     return averaged(_draw_zeta, key, samples, np.asarray(t, float), np.asarray(spread, float))
 
@@ -179,15 +188,14 @@ def _draw_zeta(
     return special.erf(t[..., None] + spread[..., None] * generator.standard_normal(block)) ** 2
 
 
-def draw_gamma(
-    key: Array, shape: Float[ArrayLike, "*#s"], size: tuple[int, ...]
-) -> Float[Array, "*s"]:
-    r"""Gamma variables of parameter `shape` > 1/3, whose doubles are chi-squares of 2 `shape` degrees of freedom.
+def draw_gamma(key: Array, shape: Point, size: tuple[int, ...]) -> Value:
+    r"""Gamma variables of parameter `shape` > 1/3, whose doubles are chi-squares of 2 `shape`
+    degrees of freedom.
 
-    By rejection (Marsaglia and Tsang 2000): $d(1 + cx)^3$ with $d$ = shape - 1/3, $9c^2d = 1$ and $x$ normal is accepted
-    with probability $e^{x^2/2} v^d e^{d - dv}$, $v = (1 + cx)^3$, which is at most 1 for every $d > 0$. All are proposed at
-    once until the last is accepted: compiled and drawn many times faster than `jax.random.gamma`, which has a loop and
-    a key for each number.
+    By rejection (Marsaglia and Tsang 2000): $d(1 + cx)^3$ with $d$ = shape - 1/3, $9c^2d = 1$ and
+    $x$ normal is accepted with probability $e^{x^2/2} v^d e^{d - dv}$, $v = (1 + cx)^3$, which is
+    at most 1 for every $d > 0$. All are proposed at once until the last is accepted: compiled and
+    drawn many times faster than `jax.random.gamma`, which has a loop and a key for each number.
     """
     d = jnp.asarray(shape, float) - 1 / 3
     c = 1 / jnp.sqrt(9 * d)
@@ -197,8 +205,8 @@ def draw_gamma(
         u, w = jax.random.uniform(jax.random.fold_in(key, round), (2, *size))
         x = np.sqrt(2).item() * jax.lax.erf_inv(2 * u - 1)
         v = jnp.maximum(1 + c * x, 0) ** 3
-        fits = jnp.log1p(-w) < x**2 / 2 + d * (1 - v + jnp.log(v))
-        return round + 1, jnp.where(accepted, value, d * v), accepted | fits
+        accept = jnp.log1p(-w) < x**2 / 2 + d * (1 - v + jnp.log(v))
+        return round + 1, jnp.where(accepted, value, d * v), accepted | accept
 
     start = (jnp.asarray(0), jnp.ones(size), jnp.zeros(size, bool))
     return jax.lax.while_loop(lambda state: ~state[2].all(), propose, start)[1]
@@ -210,12 +218,13 @@ REACH = 11.0
 
 def gaussian_moments(
     function: Callable[[Array], Array],
-    mean: Float[ArrayLike, "*#s"],
-    spread: Float[ArrayLike, "*#s"],
+    mean: Point,
+    spread: Point,
     panels: int = 8,
     reach: float = REACH,
 ) -> Float[Array, "2 4 *s"]:
-    r"""$E[f(\mu + sZ)^i Z^j]$ for $i = 1, 2$ and $j = 0, \dots, 3$, of an elementwise $f$ with its details near 0.
+    r"""$E[f(\mu + sZ)^i Z^j]$ for $i = 1, 2$ and $j = 0, \dots, 3$, of an elementwise $f$ with its
+    details near 0.
 
     $\partial_\mu$ of a moment is again one, by parts, whether $f$ has a derivative or not:
     $\partial_\mu E[f Z^j] = \frac1s E[f (Z^{j+1} - jZ^{j-1})]$.
@@ -229,16 +238,14 @@ def gaussian_moments(
 
 
 def gaussian_nodes(
-    mean: Float[ArrayLike, "*#s"],
-    spread: Float[ArrayLike, "*#s"],
-    panels: int = 8,
-    reach: float = REACH,
+    mean: Point, spread: Point, panels: int = 8, reach: float = REACH
 ) -> tuple[Float[Array, "*s node"], Float[Array, "*s node"], Float[Array, "*s node"]]:
     r"""Nodes $\mu + sz$, $z$ and weights of a quadrature for $E[f(\mu + sZ)]$.
 
-    Composite Gauss-Legendre on both sides of $z_0 = -\mu/s$, where the argument of $f$ is 0 and a kink or jump may be:
-    within one standard deviation graded, $z = z_0 \pm \delta\sinh t$ with the details' width $\delta = \min(1, 1/s)$, and
-    evenly beyond. The nodes so follow a gate from one far softer than the Gaussian to one far sharper.
+    Composite Gauss-Legendre on both sides of $z_0 = -\mu/s$, where the argument of $f$ is 0 and a
+    kink or jump may be: within one standard deviation graded, $z = z_0 \pm \delta\sinh t$ with the
+    details' width $\delta = \min(1, 1/s)$, and evenly beyond. The nodes so follow a gate from one
+    far softer than the Gaussian to one far sharper.
     """
     mean, spread = (
         x[..., None]

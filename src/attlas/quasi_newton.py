@@ -1,7 +1,11 @@
 r"""L-BFGS from many starts at once, in one compiled program.
 
-Every lane minimises a function of its own. A trip of the loop evaluates value and gradient of all lanes once, and a lane either takes the
-step that it tried or shortens it, so that no lane waits for another's line search. Nocedal and Wright 2006, Algorithms 7.4 and 3.1.
+Every lane minimises a function of its own. A trip of the loop evaluates value and gradient of all
+lanes once, and a lane either takes the step that it tried or shortens it, so that no lane waits for
+the line search of another. Nocedal and Wright 2006, Algorithms 7.4 and 3.1.
+
+`optax.lbfgs` under `jax.vmap` waits for the slowest line search in each step: on the fits of
+`single_location.bags` it takes 3 to 18 times as long, and twice as long to compile.
 """
 
 import functools
@@ -14,16 +18,20 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 MEMORY = 10
-"""Steps from which the curvature is read."""
+"""Steps from which the curvature is estimated."""
 DECREASE, STEEP = 1e-4, 0.9
-"""A step must bring this share of the decrease that the slope promises, and is made longer where this share of the slope is left."""
-LEAST = 1e-12
-"""Length at which a step that still brings nothing is given up."""
+"""A step must bring this share of the decrease that the slope predicts, and is doubled if more than
+this share of the slope is left."""
+SHORTEST = 1e-12
+"""Length at which a step without a decrease is given up."""
 
 
 class Minimum(NamedTuple):
-    """Where each lane ended: a tree like `start`, its value and its largest derivative, the steps that it took, and whether it stopped of
-    its own accord rather than because trips ran out."""
+    """Where each lane ended.
+
+    - `point`: a tree like the start. `value`: of the objective. `slope`: the largest derivative.
+    - `steps`: that were taken. `settled`: whether the lane stopped before trips ran out.
+    """
 
     point: Any
     value: Float[np.ndarray, " lane"]
@@ -53,11 +61,15 @@ def minimise(
     trips: int = 300,
     tolerance: float = 1e-6,
 ) -> Minimum:
-    """Minimise `objective(point, args)`, which returns a value for each lane, from `start`, a tree of arrays with a leading axis of lanes.
+    """Minimise `objective(point, args)` in every lane.
 
-    The objective must be a module-level function, and a lane's value may depend on its own point alone: then one program serves all calls of
-    one shape. A lane stops where no derivative exceeds `tolerance`, relative to the value or 1, where a step brings less than
-    `tolerance` squared, or after `trips` evaluations.
+    Arguments:
+    - `objective`: a module-level function, so that one program serves all calls of one shape.
+      Returns [lane]; the value of a lane may depend on its own point only.
+    - `start`: a tree of arrays with a leading axis of lanes.
+    - `trips`: evaluations at most.
+    - `tolerance`: a lane stops where no derivative exceeds it, relative to the value or 1, or where
+      a step brings less than its square.
     """
     point, value, gradient, steps, done = _minimise(
         objective, start, args, jnp.asarray(trips), jnp.asarray(tolerance)
@@ -89,33 +101,31 @@ def _minimise(objective: Any, start: Any, args: Any, trips: Array, tolerance: Ar
     def advance(state: _State) -> _State:
         tried = state.point + state.length[:, None] * state.direction
         value, gradient = measured(tried)
-        promised = state.length * _dot(state.gradient, state.direction)
-        good = (value <= state.value + DECREASE * promised) & jnp.isfinite(gradient).all(-1)
+        predicted = state.length * _dot(state.gradient, state.direction)
+        good = (value <= state.value + DECREASE * predicted) & jnp.isfinite(gradient).all(-1)
         taken = good & ~state.done
 
         move, bend = tried - state.point, gradient - state.gradient
-        curved = taken & (
-            _dot(move, bend) > 1e-10 * _dot(bend, bend)
-        )  # never at the first trip, which has not moved
+        # Never at the first trip, which has not moved.
+        curved = taken & (_dot(move, bend) > 1e-10 * _dot(bend, bend))
         moves, bends = (
             jnp.where(curved[:, None], jnp.concatenate([old[1:], new[None]]), old)
             for old, new in ((state.moves, move), (state.bends, bend))
         )
-        # Steps that bring nothing: the curvature is forgotten, and if that was so already, the lane ends.
-        lost = ~good & (state.length < LEAST)
+        # No step brings a decrease: forget the curvature, or end the lane if there is none.
+        lost = ~good & (state.length < SHORTEST)
         moves, bends = (jnp.where(lost[:, None], 0, x) for x in (moves, bends))
 
         point = jnp.where(taken[:, None], tried, state.point)
         here = jnp.where(taken[:, None], gradient, state.gradient)
-        ahead = -_scaled(here, moves, bends)
+        ahead = -_apply_inverse_hessian(here, moves, bends)
         steep = taken & (
             _dot(gradient, state.direction) < STEEP * _dot(state.gradient, state.direction)
         )
         fresh = (moves == 0).all((0, 2))
         first = jnp.where(fresh, jnp.minimum(1, 1 / jnp.sqrt(_dot(here, here) + 1e-300)), 1.0)
-        fit = promised / (
-            2 * (promised - (value - state.value))
-        )  # where a parabola through value, slope and value has its bottom
+        # The minimum of the parabola through both values and the slope.
+        fit = predicted / (2 * (predicted - (value - state.value)))
         shorter = state.length * jnp.clip(jnp.where(jnp.isfinite(fit), fit, 0.1), 0.1, 0.5)
         length = jnp.where(
             taken, jnp.where(steep, 2 * state.length, first), jnp.where(lost, first, shorter)
@@ -142,14 +152,14 @@ def _minimise(objective: Any, start: Any, args: Any, trips: Array, tolerance: Ar
         )
 
     point = jnp.concatenate([leaf.reshape(leaf.shape[0], -1) for leaf in jax.tree.leaves(start)], 1)
-    lanes, still = point.shape[:1], jnp.zeros_like(point)
+    lanes, zero = point.shape[:1], jnp.zeros_like(point)
     empty = jnp.zeros((MEMORY, *point.shape), point.dtype)
-    # The first trip stays where it is and is always taken: it finds the first gradient, in the one place that is compiled.
+    # The first trip does not move and is always taken: it computes the first gradient.
     begun = _State(
         point,
         jnp.full(lanes, jnp.inf, point.dtype),
-        still,
-        still,
+        zero,
+        zero,
         jnp.ones(lanes, point.dtype),
         empty,
         empty,
@@ -167,12 +177,13 @@ def _dot(x: Array, y: Array) -> Array:
     return (x * y).sum(-1)
 
 
-def _scaled(
+def _apply_inverse_hessian(
     gradient: Float[Array, "lane p"],
     moves: Float[Array, "memory lane p"],
     bends: Float[Array, "memory lane p"],
 ) -> Float[Array, "lane p"]:
-    """The gradient times what the last steps say of the inverse Hessian; an empty place of the memory says nothing."""
+    """The inverse Hessian, estimated from the memory, times the gradient; empty entries are
+    skipped."""
     products = _dot(moves, bends)
     rates = jnp.where(products > 0, 1 / jnp.where(products > 0, products, 1), 0)
 

@@ -1,9 +1,11 @@
 r"""Empirical Rademacher complexity of attention heads, measured.
 
-For the scalar head $f(X) = v^\top X^\top\mathrm{softmax}(Xu)$ with $|u| \le B_u$, $|v| \le B_v$ and signs $\sigma$, the supremum over v is explicit:
-$$\frac1m\sup_{u, v}\sum_i \sigma_i f(X_i) = B_v\sup_{|u| \le B_u}\Big|\frac1m\sum_i\sigma_i X_i^\top\mathrm{softmax}(X_iu)\Big|.$$
-Ascent over u estimates it from below in any dimension; in the plane a polar grid and the Lipschitz constant of the mixture in u, which
-is $B_X^2$ at most, enclose it.
+For the scalar head $f(X) = v^\top X^\top\mathrm{softmax}(Xu)$ with $|u| \le B_u$, $|v| \le B_v$ and
+signs $\sigma$, the supremum over v is explicit:
+$$\frac1m\sup_{u, v}\sum_i \sigma_i f(X_i) =
+B_v\sup_{|u| \le B_u}\Big|\frac1m\sum_i\sigma_i X_i^\top\mathrm{softmax}(X_iu)\Big|.$$
+Ascent over u estimates it from below in any dimension; in the plane a polar grid and the Lipschitz
+constant of the mixture in u, which is $B_X^2$ at most, enclose it.
 """
 
 from typing import Any, NamedTuple
@@ -49,7 +51,8 @@ def head_complexity(
     starts: int = 8,
     steps: int = 150,
 ) -> Float[np.ndarray, " draws"]:
-    """The supremum for each draw of the signs, from below: the best of `starts` ascents, the origin among them."""
+    """The supremum for each draw of the signs, from below: the best of `starts` ascents, the
+    origin among them."""
     tokens, signs = np.asarray(tokens, float), np.asarray(signs, float)
     draws, dim = len(signs), tokens.shape[-1]
     direction = stream(key).standard_normal((draws, starts, dim))
@@ -80,8 +83,8 @@ def planar_complexity(
     value_norm: Real = 1.0,
     rings: int = 64,
 ) -> Enclosure:
-    r"""The supremum in the plane: the best node of a polar grid, and that plus what the mixture can rise to between nodes,
-    $B_X^2$ times the distance to the nearest one."""
+    r"""The supremum in the plane: the best node of a polar grid, and that plus what the mixture
+    can rise to between nodes, $B_X^2$ times the distance to the nearest one."""
     tokens = np.asarray(tokens, float)
     if tokens.shape[-1] != 2:
         raise InputError(
@@ -129,13 +132,15 @@ def _divisor(number: int, most: int) -> int:
 def concatenated_complexity(
     tokens: Float[Any, "m n d"], signs: Float[Any, "draws m"], *, norm: Real = 1.0
 ) -> Float[np.ndarray, " draws"]:
-    r"""The supremum for a linear map on the concatenated sequence, $\frac{B}{m}|\sum_i\sigma_iX_i|_F$: about $B B_X\sqrt{T/m}$."""
+    r"""The supremum for a linear map on the concatenated sequence,
+    $\frac{B}{m}|\sum_i\sigma_iX_i|_F$: about $B B_X\sqrt{T/m}$."""
     tokens = np.asarray(tokens)
     flat = tokens.reshape(len(tokens), -1)
     return norm * np.linalg.norm(np.asarray(signs) @ flat, axis=1) / len(tokens)
 
 
 def mean_of(draws: Any) -> Estimate:
-    """The complexity from draws of the signs: mean and standard error over the last axis of [..., draw]."""
+    """The complexity from draws of the signs: mean and standard error over the last axis of
+    [..., draw]."""
     draws = np.asarray(draws)
     return Estimate(draws.mean(-1), draws.std(-1, ddof=1) / np.sqrt(draws.shape[-1]))

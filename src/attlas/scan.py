@@ -10,15 +10,19 @@ import numpy as np
 from jaxtyping import Array, Int
 
 from attlas.errors import whole
+from attlas.padding import pad_axis
 
 State = TypeVar("State")
 CHUNK = 32
-"""Records a compiled call makes. Every call makes this many, the last with idle ones, so that one program serves all."""
+"""Records of a compiled call; the last call is filled up with records without steps."""
 
 
 class Trajectory(NamedTuple):
-    """What `iterate` saw: `steps` [record], observations with axes [record, repeat, ...], the last state, and `survived`
-    [repeat], the number of steps after which a repeat was still finite (all of them unless it diverged)."""
+    """What `iterate` recorded.
+
+    - `steps` [record]: when. `observed`: arrays [record, repeat, ...]. `last`: the last state.
+    - `survived` [repeat]: the steps after which a repeat was still finite, all unless it diverged.
+    """
 
     steps: Int[np.ndarray, " record"]
     observed: Any
@@ -36,17 +40,20 @@ def iterate(
     record_every: int,
     progress: Callable[[int, int], None] | None = None,
 ) -> Trajectory:
-    """Apply `state = step(t, state, args)` for t = 0, ..., steps - 1 and record `observe(t, state, args)`.
+    """Apply `state = step(t, state, args)` for t = 0, ..., steps - 1 and record `observe(t, state,
+    args)`.
 
-    Records are taken before the first step, after every `record_every` steps and after the last. Each leaf of
-    `state` has a leading axis of repeats. `step` and `observe` must be module-level functions, whose settings travel
-    in `args`: then one compiled program serves every setting, number of steps and way of recording.
-    `progress(done, steps)` is called after each compiled chunk.
+    Records are taken before the first step, after every `record_every` steps and after the last.
+
+    Arguments:
+    - `step`, `observe`: module-level functions, with their settings in `args`. Then one compiled
+      program serves every setting, number of steps and way of recording.
+    - `state`: each leaf has a leading axis of repeats.
+    - `progress(done, steps)`: called after each compiled chunk.
     """
     steps, record_every = whole("steps", steps, 0), whole("record_every", record_every, 1)
     times = np.unique(np.append(np.arange(0, steps, record_every), steps))
-    trips = np.diff(times, prepend=0)
-    trips = np.pad(trips, (0, -len(trips) % CHUNK))
+    trips = pad_axis(np.diff(times, prepend=0), len(times) + -len(times) % CHUNK)
 
     survived = np.zeros(jax.tree.leaves(state)[0].shape[:1], np.int32)
     chunks, t = [], 0
@@ -92,12 +99,16 @@ def drive(
     record_every: int,
     progress: Callable[[int], None] | None = None,
 ) -> Trajectory:
-    """Apply `state = step(state, inputs[t], args)` to inputs that come from outside, `block` steps at a time, and record
-    the state as `iterate` does.
+    """Apply `state = step(state, inputs[t], args)` to inputs drawn on the host and record the
+    state.
 
-    `draw(i)` makes the raw numbers of block i on the host, while the compiled program works on the block before;
-    `prepare(raw, args)` turns them into inputs with a leading axis [block], all at once. The last block is whole: `draw`
-    has to see to it that steps beyond the last leave the state alone.
+    Arguments:
+    - `draw(i)`: the raw numbers of block i, drawn while the compiled program works on the block
+      before. The last block is whole: its numbers beyond the last step must leave the state as it
+      is.
+    - `prepare(raw, args)`: turns them into inputs with a leading axis [block].
+    - `block`: steps of a compiled call. Records are taken as in `iterate`.
+    - `progress(done)`: called after each block with its number of steps.
     """
     times = np.unique(np.append(np.arange(0, steps, record_every), steps))
     survived = np.zeros(jax.tree.leaves(state)[0].shape[:1], np.int32)
@@ -111,7 +122,7 @@ def drive(
         raw = draw(first // block)
         state, survived, path = _driven(step, prepare, state, survived, args, raw)
         waiting.append((first, path))
-        if len(waiting) > 1:  # more in flight would only fill the memory
+        if len(waiting) > 1:  # more of them would only fill the memory
             collect(*waiting.pop(0))
         if progress is not None:
             progress(min(block, steps - first))
@@ -135,6 +146,6 @@ def _driven(step: Any, prepare: Any, state: Any, survived: Array, args: Any, raw
 
 def _finite(state: Any) -> Array:
     """Whether each repeat is finite [repeat], as 0 or 1."""
-    # Nothing times a finite number is nothing; XLA adds numbers up much faster than it joins truth values.
-    nothing = [(0 * leaf).reshape(leaf.shape[0], -1).sum(1) for leaf in jax.tree.leaves(state)]
-    return jnp.isfinite(sum(nothing)).astype(jnp.int32)
+    # NaN and infinity propagate through 0 * x, and XLA sums numbers much faster than truth values.
+    zeros = [(0 * leaf).reshape(leaf.shape[0], -1).sum(1) for leaf in jax.tree.leaves(state)]
+    return jnp.isfinite(sum(zeros)).astype(jnp.int32)

@@ -23,7 +23,7 @@ class Summit(NamedTuple):
 
 
 class _State(NamedTuple):
-    """Where each start has got to, not yet projected, and the best point that was looked at."""
+    """The present point of each start, not yet projected, and the best that was evaluated."""
 
     point: Point
     best: Point
@@ -41,17 +41,24 @@ def climb(
     least: float = 1e-3,
     progress: Callable[[int, int], None] | None = None,
 ) -> Summit:
-    """Maximise `objective(point, args)` over the points that `project(point, args)` leaves alone, from each start.
+    """Maximise `objective(point, args)` from each start over the points that `project(point, args)`
+    keeps.
 
-    Every array of a point moves by a step of given length along its own gradient, from `largest` to `least` times its own
-    norm (or 1, if that is larger) in geometric progression; the best point seen is kept. The two functions take one repeat and
-    must be module-level: then one compiled program serves all calls of one shape.
+    Every array of a point moves along its own gradient by a step of given length: `largest` times
+    its norm (or 1, if that is larger) at first, `least` times at last, in geometric progression.
+    The best point seen is kept.
+
+    Arguments:
+    - `objective`, `project`: module-level functions of one repeat, so that one compiled program
+      serves all calls of one shape.
+    - `start`: a tree of arrays with a leading axis of repeats.
+    - `progress(done, steps)`: as in `iterate`.
     """
     start = jax.tree.map(np.asarray, start)
     value = np.full(len(jax.tree.leaves(start)[0]), -np.inf)
     ratio = (least / largest) ** (1 / max(1, steps - 1))
     step, observe = _steps(objective, project)
-    # One step more, which looks at where the last one led.
+    # One step more, which evaluates the last point.
     path = iterate(
         step,
         observe,
@@ -74,9 +81,11 @@ def _steps(objective: Any, project: Any) -> tuple[Any, Any]:
         value, gradient = ascend(point, args)
         better = value > state.value
         best = jax.tree.map(
-            lambda new, old: jnp.where(_along(better, new), new, old), point, state.best
+            lambda new, old: jnp.where(_broadcast(better, new), new, old), point, state.best
         )
-        moved = jax.tree.map(lambda x, g: x + largest * ratio**t * _stride(x, g), point, gradient)
+        moved = jax.tree.map(
+            lambda x, g: x + largest * ratio**t * _step_along(x, g), point, gradient
+        )
         return _State(moved, best, jnp.where(better, value, state.value))
 
     def observe(t: Array, state: _State, args: Any) -> Array:
@@ -85,11 +94,11 @@ def _steps(objective: Any, project: Any) -> tuple[Any, Any]:
     return step, observe
 
 
-def _along(flags: Any, like: Any) -> Any:
+def _broadcast(flags: Any, like: Any) -> Any:
     return flags.reshape(-1, *[1] * (like.ndim - 1))
 
 
-def _stride(x: Array, gradient: Array) -> Array:
+def _step_along(x: Array, gradient: Array) -> Array:
     """A step along the gradient, as long as x, or 1 if x is shorter."""
     axes = tuple(range(1, x.ndim))
     size = jnp.sqrt((gradient**2).sum(axes, keepdims=True))

@@ -1,10 +1,13 @@
 import dataclasses
 import json
+import sys
 
 import pytest
 
 from attlas.atlas import drawings
-from attlas.atlas.drawings import drawing_of, roomy
+from attlas.atlas.drawings import drawing_of, widen_frame
+from attlas.claims import load_file
+from attlas.lab.runner import run
 
 
 @pytest.fixture(scope="module")
@@ -23,6 +26,50 @@ def test_another_verdict_or_seed_is_another_drawing(result, tmp_path):
     drawing_of(result, tmp_path)
     drawing_of(dataclasses.replace(result, seed=result.seed + 1), tmp_path)
     assert len(list(tmp_path.iterdir())) == 2
+
+
+CLAIM = """
+from titles import title
+
+from attlas.claims import Agreement, Control, Map, Setting
+from attlas.figure import Figure
+
+mine = Map("mine", source="attlas")
+
+
+@mine.claim(reference="here", statement="$x = x$.", words="It is.", quick=Setting(n=3),
+            rule=Agreement(), control=Control("off", lambda e: {"predicted": e.predicted + 1}))
+def same(cell, draws):
+    return {"predicted": 1.0, "measured": 1.0, "error": 0.0}
+
+
+@same.figure
+def points(evidence):
+    return Figure(evidence, title).points("predicted", "measured")
+"""
+
+
+def test_an_edited_figure_is_drawn_again_and_nothing_is_measured(
+    registry, store, tmp_path, monkeypatch
+):
+    monkeypatch.syspath_prepend(tmp_path)
+    file, beside = tmp_path / "mine.py", tmp_path / "titles.py"
+
+    def draw():
+        monkeypatch.delitem(sys.modules, "titles", raising=False)
+        (claim,) = load_file(file)
+        result = run(claim, store=store)
+        return result.cached, drawing_of(result, tmp_path / "drawings").spec
+
+    beside.write_text("title = 'A'\n")
+    file.write_text(CLAIM)
+    cached, first = draw()
+    assert not cached and '"A"' in first
+    file.write_text(CLAIM.replace("(evidence, title)", "(evidence, title * 2)"))
+    cached, second = draw()
+    assert cached and '"AA"' in second and second != first
+    beside.write_text("title = 'BBB'\n")
+    assert '"BBBBBB"' in draw()[1]
 
 
 def test_a_damaged_drawing_is_made_again(result, tmp_path):
@@ -48,8 +95,11 @@ def test_nothing_measured_is_nothing_drawn(result):
 def test_a_figure_has_room_for_wider_letters_than_those_it_was_laid_out_with():
     text = '<text text-anchor="{}" transform="translate({},9)" font-size="10px">{}</text>'
     inside, name = text.format("start", 10, "short"), "a name of thirty letters or so"
-    svg = '<svg xmlns="http://www.w3.org/2000/svg" width="200" height="50" viewBox="0 0 200 50"><rect width="200" height="50"/><g transform="translate(20,0)">{}</g></svg>'
-    assert 'viewBox="0 0 200 50"' in roomy(svg.format(inside))
-    assert 'viewBox="0 0 300 50"' in roomy(svg.format(text.format("start", 100, name)))
-    assert 'viewBox="-80 0 280 50"' in roomy(svg.format(text.format("end", 80, name)))
-    assert '<rect x="-80" width="280"' in roomy(svg.format(text.format("end", 80, name)))
+    svg = (
+        '<svg xmlns="http://www.w3.org/2000/svg" width="200" height="50" viewBox="0 0 200 50">'
+        '<rect width="200" height="50"/><g transform="translate(20,0)">{}</g></svg>'
+    )
+    assert 'viewBox="0 0 200 50"' in widen_frame(svg.format(inside))
+    assert 'viewBox="0 0 300 50"' in widen_frame(svg.format(text.format("start", 100, name)))
+    assert 'viewBox="-80 0 280 50"' in widen_frame(svg.format(text.format("end", 80, name)))
+    assert '<rect x="-80" width="280"' in widen_frame(svg.format(text.format("end", 80, name)))

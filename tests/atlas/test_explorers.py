@@ -1,7 +1,6 @@
-"""Every formula of the explorers' script against the function whose twin it is, number by number."""
+"""Every formula of the explorers' scripts against the function whose twin it is."""
 
 import json
-import math
 
 import jax.numpy as jnp
 import numpy as np
@@ -11,11 +10,13 @@ from pytest import approx
 from scipy import special
 
 from attlas import gaussian
-from attlas.atlas import explorers
+from attlas.atlas.contents import Atlas
+from attlas.atlas.explorers import Explorer
+from attlas.atlas.notes import notes_of
 from attlas.atlas.pages import write_atlas
 from attlas.attention import softmax
 from attlas.claims import catalogue
-from attlas.kernels import Exponential, cme_attention, cme_weights
+from attlas.kernels import Exponential, cme_weights
 from attlas.single_location import SingleLocation, descend, risk
 from attlas.single_location.claims.runs import outcomes
 from attlas.single_location.landscape import (
@@ -30,26 +31,40 @@ from attlas.sparse_variables.construction import threshold_head
 from attlas.sparse_variables.task import SparseBoolean
 
 pytestmark = pytest.mark.xdist_group("pages")
+CLAIMS = (
+    "single-location/heat-identity",
+    "sparse-variables/threshold-margin",
+    "latent-posterior/softmax-is-nadaraya-watson",
+)
 TASKS = [(0.1, 400, 10, 0.5**0.5), (0.9, 40, 3, 1.2), (0.02, 4, 2, 0.25), (3.0, 1600, 50, 2.0)]
 """(lam, dim, length, gamma): the defaults, something between, and two corners of the sliders."""
+NOTES = notes_of(catalogue().values()).values()
+EXPLORERS = {explorer.name: explorer for notes in NOTES for explorer in notes.explorers}
 
 
 @pytest.fixture(scope="module")
 def pages(tested, tmp_path_factory):
-    return write_atlas(
-        [tested("single-location/heat-identity")], tmp_path_factory.mktemp("explorers") / "atlas"
-    ).parent
+    folder = tmp_path_factory.mktemp("explorers") / "atlas"
+    return write_atlas(Atlas([tested(id) for id in CLAIMS]), folder).parent
 
 
-@pytest.fixture(scope="module")
-def js(browser, pages):
-    """A function of the script, given by an expression of the variable `x`, at every one of a list of points."""
-    browser.open(pages / "explorers" / "portrait.html")
+@pytest.fixture
+def on_page(browser, pages):
+    """A function from the name of an explorer to one that computes on its page: the values of an
+    expression of the variable `x` at a list of points."""
 
-    def call(expression, points):
-        return np.array(browser.run(f"{json.dumps(points)}.map(x => {expression})"))
+    def open_page(name):
+        browser.open(pages / "explorers" / f"{name}.html")
+        return lambda expression, points: np.array(
+            browser.run(f"{json.dumps(points)}.map(x => {expression})")
+        )
 
-    return call
+    return open_page
+
+
+@pytest.fixture
+def js(on_page):
+    return on_page("portrait")
 
 
 def constants(task):
@@ -106,7 +121,8 @@ def test_descent_step_by_step(js, task):
     )
     for steps, error in ((1, 1e-12), (300, 1e-7)):
         last = path.sel(step=steps)
-        walk = f"(() => {{ const c = {c}; for (let i = 0; i < {steps}; i++) x = attlas.step(c, x, {alpha!r}); return x; }})()"
+        loop = f"for (let i = 0; i < {steps}; i++) x = attlas.step(c, x, {alpha!r});"
+        walk = f"(() => {{ const c = {c}; {loop} return x; }})()"
         assert js(walk, points.T.tolist()) == approx(
             np.stack([last[name] for name in Overlaps._fields], 1), abs=error
         )
@@ -198,8 +214,9 @@ def on_circle(angles):
 @pytest.mark.parametrize(
     ("temperature", "ridge"), [(0.1, 0.09), (0.003, 1e-4), (2.0, 10.0), (2.0, 1e-4)]
 )
-def test_one_row_of_attention(js, float64, temperature, ridge):
-    keys = np.array(explorers.scattered_tokens()["keys"][:64])
+def test_one_row_of_attention(on_page, float64, temperature, ridge):
+    js = on_page("estimator")
+    keys = np.array(json.loads(EXPLORERS["estimator"].data)["keys"][:64])
     queries = [-3.1, -0.5, 0.0, 2.2]
     scores = on_circle(queries) @ on_circle(keys).T / temperature
     found = js(f"attlas.softmaxWeights(x, {keys.tolist()}, {temperature})", queries)
@@ -214,45 +231,6 @@ def test_one_row_of_attention(js, float64, temperature, ridge):
     assert found == approx(np.asarray(wanted), abs=max(rounding, 1e-13))
 
 
-def test_the_truth_is_a_draw_whose_posterior_mean_is_cme_attention(float64):
-    delta = np.linspace(0, 3, 7)
-    orders = np.arange(30)
-    series = (
-        np.where(orders == 0, 1, 2) * special.ive(orders, 10.0) @ np.cos(np.outer(orders, delta))
-    )
-    assert series == approx(np.exp((np.cos(delta) - 1) / 0.1), abs=1e-12)
-    errors = []
-    for seed in range(20):
-        told = explorers.scattered_tokens(seed)
-        keys, values, truth = (np.array(told[name]) for name in ("keys", "values", "truth"))
-        assert len(keys) == max(explorers.TOKENS) and truth[0] == approx(truth[-1])
-        at_keys = np.interp(keys, np.linspace(-np.pi, np.pi, 361), truth)
-        assert np.std(values - at_keys) == approx(told["noise"], rel=0.25)
-        angles = np.linspace(-np.pi, np.pi, 361)
-
-        def mean_square(temperature, ridge, keys=keys, values=values, truth=truth, angles=angles):
-            mean = cme_attention(
-                on_circle(angles),
-                on_circle(keys[:48]),
-                jnp.asarray(values[:48, None]),
-                ridge=ridge,
-                kernel=Exponential(temperature),
-            )
-            return float(np.mean((np.asarray(mean)[:, 0] - truth) ** 2))
-
-        errors.append(
-            [
-                mean_square(0.1, 0.09),
-                mean_square(0.1, 1.0),
-                mean_square(0.1, 0.001),
-                mean_square(0.5, 0.09),
-                mean_square(0.03, 0.09),
-            ]
-        )
-    mean = np.mean(errors, 0)
-    assert mean[0] < mean[1:].min(), "Bayes' temperature and ridge are the best on average"
-
-
 @pytest.mark.parametrize(
     ("length", "support", "c", "name"),
     [
@@ -263,7 +241,8 @@ def test_the_truth_is_a_draw_whose_posterior_mean_is_cme_attention(float64):
         (12, (0, 1), 0.7, "or"),
     ],
 )
-def test_the_sparse_head(browser, js, length, support, c, name):
+def test_the_sparse_head(browser, on_page, length, support, c, name):
+    on_page("sparse")
     twin = threshold_head(SparseBoolean(length, support, name), sharpness=c)
     head = browser.run(f"attlas.head({length}, {len(support)}, {c}, '{name}')")
     bits = np.zeros((3, length), int)
@@ -282,33 +261,22 @@ def test_the_sparse_head(browser, js, length, support, c, name):
     assert level - head["threshold"] == approx(twin(bits), abs=1e-12)
 
 
-def test_the_stored_samples_are_those_of_the_bound():
-    stored = json.loads(explorers._asset(explorers.STORED))
-    f, t, s, c = 2, 3, 2, 7
-    assert (stored["functions"][f], stored["places"][t], stored["sharpnesses"][c]) == (
-        "majority",
-        100,
-        4.0,
-    )
-    assert stored["places"] == list(explorers.PLACES) and stored["sharpnesses"] == list(
-        explorers.SHARPNESSES
-    )
-    head = threshold_head(SparseBoolean(100, (0, 1, 2), "majority"), sharpness=4.0)
-    for kind, counted in (("norms", False), ("parameters", True)):
-        asked = head.capacity(count_parameters=counted).log_samples_for(
-            explorers.GAP, margin=head.margin, delta=explorers.DELTA
-        )
-        assert stored[kind][f][t][s][c] == approx(asked / math.log(10), abs=0.02)
-    again = explorers.sample_tables(("or",), (1000,), (1, 5), (1.0, 2.0, 32.0))
-    for kind in ("norms", "parameters"):
-        rows = [[stored[kind][1][6][s][c] for c in (2, 5, 13)] for s in (0, 4)]
-        assert again[kind][0][0][0][0] is None and rows[0][0] is None
-        found = [row[1:] for row in again[kind][0][0]]
-        assert np.array([row[1:] for row in rows]) == approx(np.array(found), abs=0.02)
-
-
 def test_pages_are_small_and_link_to_claims_that_exist(pages):
-    for explorer in explorers.EXPLORERS:
+    assert set(EXPLORERS) == {"portrait", "estimator", "sparse"}
+    for explorer in EXPLORERS.values():
         assert (pages / explorer.path).stat().st_size < 500_000
         assert explorer.path in (pages / "index.html").read_text()
-    assert {id for ids in explorers.RELATED for id in ids} <= set(catalogue())
+        assert explorer.related and set(explorer.related) <= set(catalogue())
+
+
+def test_an_atlas_has_the_explorers_of_its_maps(tested, tmp_path):
+    pages = write_atlas(Atlas([tested(CLAIMS[1])]), tmp_path / "atlas").parent
+    names = {path.name for path in (pages / "explorers").iterdir()}
+    assert names == {"explorers.js", "explorers.css", "sparse.html", "sparse.js"}
+
+
+def test_data_cannot_end_the_element_that_it_stands_in(tmp_path):
+    (tmp_path / "toy.json").write_text('{"a":"</script>"}')
+    toy = Explorer("my-map", tmp_path, "toy", "A toy", "Words.")
+    assert "<" not in toy.data and json.loads(toy.data) == {"a": "</script>"}
+    assert toy.path == "explorers/toy.html"

@@ -48,6 +48,6 @@ def test_a_circle_is_cut_and_a_stranger_left_out():
 def test_verdicts_differ_in_form_and_not_only_in_colour():
     marks = {
         word: draw_graph({"m/a": Node("m/a", "A", word, "")}, {}, "")
-        for word in ("confirmed", "refuted", "undecided", "outside")
+        for word in ("confirmed", "refuted", "undecided", "outside", "not run")
     }
-    assert len({text.replace(word, "") for word, text in marks.items()}) == 4
+    assert len({text.replace(word, "") for word, text in marks.items()}) == 5

@@ -1,4 +1,4 @@
-from attlas.atlas.guides import ORDER, linked, read_guides, render_guide
+from attlas.atlas.guides import ORDER, link_claims, read_guides, render_guide
 
 
 def test_every_guide_is_a_page_in_the_order_a_reader_wants():
@@ -11,7 +11,8 @@ def test_every_guide_is_a_page_in_the_order_a_reader_wants():
 def test_links_lead_from_page_to_page_and_nowhere_else():
     guide = render_guide(
         "x",
-        "# A `b`\n\nSee [that](other.md), [here](#here) and [a *file*](../examples/walk.py). More.\n\n| a |\n| --- |\n| $1 < 2$ |\n",
+        "# A `b`\n\nSee [that](other.md), [here](#here) and [a *file*](../examples/walk.py). More."
+        "\n\n| a |\n| --- |\n| $1 < 2$ |\n",
     )
     assert 'href="other.html"' in guide.body and 'href="#here"' in guide.body
     assert "walk.py" not in guide.body and "a <em>file</em>" in guide.body
@@ -21,6 +22,6 @@ def test_links_lead_from_page_to_page_and_nowhere_else():
 
 def test_claims_with_a_page_are_led_to():
     text = "<code>a/known</code>, <code>a/other</code>, <code>not an id</code>"
-    assert linked(text, {"a/known"}, "../") == text.replace(
+    assert link_claims(text, {"a/known"}, "../") == text.replace(
         "<code>a/known</code>", '<a href="../a/known.html"><code>a/known</code></a>'
     )

@@ -3,9 +3,9 @@ import re
 
 import pytest
 
+from attlas.atlas.filters import symbols_of
 from attlas.atlas.formulas import mathml
 from attlas.atlas.notes import Notes, Symbol, notes_file, notes_of, read_notes
-from attlas.atlas.pages import symbols_of
 from attlas.claims import catalogue
 from attlas.errors import InputError
 
@@ -32,9 +32,10 @@ class TestTheNotesOfAMap:
         notes = NOTES[name]
         named = {
             *notes.picture,
+            *(piece.claim for piece in notes.showpieces),
             *(
                 slug
-                for part in (*notes.items, *notes.findings, *notes.symbols)
+                for part in (*notes.items, *notes.findings, *notes.symbols, *notes.explorers)
                 for slug in part.claims
             ),
         }
@@ -52,7 +53,7 @@ class TestTheNotesOfAMap:
 
     def test_explain_letters_on_every_page(self, name):
         for claim in CLAIMS[name]:
-            letters = [symbol.tex for symbol in NOTES[name].symbols if symbol.of(claim)]
+            letters = [symbol.tex for symbol in NOTES[name].symbols if symbol.occurs_in(claim)]
             assert letters or not re.search(r"\$", claim.statement), claim.id
 
     def test_are_readable_tex(self, name):

@@ -5,17 +5,20 @@ import pytest
 import vl_convert
 import xarray as xr
 
-from attlas.atlas.showpieces import REAL_DATA, SHOWPIECES, Showpiece, real_data
-from attlas.lab.runner import measured
+from attlas.atlas.notes import notes_of
+from attlas.atlas.showpieces import REAL_DATA, Showpiece, real_data
+from attlas.claims import catalogue
+from attlas.lab.measurement import measure_batch
 from attlas.lab.sweeps import sweep
 
-PIECES = {piece.slug: piece for piece in SHOWPIECES}
+NOTES = notes_of(catalogue().values()).values()
+PIECES = {piece.slug: piece for notes in NOTES for piece in notes.showpieces}
 
 
-@pytest.mark.parametrize("piece", SHOWPIECES, ids=PIECES)
+@pytest.mark.parametrize("piece", PIECES.values(), ids=PIECES)
 def test_what_is_shipped_is_what_its_command_makes(piece):
     shipped, grid = piece.shipped(), piece.cells
-    assert shipped.attrs["claim"] == piece.claim and dict(shipped["status"].sizes) == grid.shape
+    assert shipped.attrs["claim"] == piece.claim_id and dict(shipped["status"].sizes) == grid.shape
     for name, labels in grid.coordinates().items():
         assert shipped[name].values.tolist() == list(labels[1])
     settled = grid.base.replace(**dict(text.split("=") for text in piece.settings))
@@ -31,11 +34,11 @@ def test_what_is_shipped_is_what_its_command_makes(piece):
     )
 
 
-@pytest.mark.parametrize("piece", SHOWPIECES, ids=PIECES)
+@pytest.mark.parametrize("piece", PIECES.values(), ids=PIECES)
 def test_it_is_drawn_from_what_is_shipped_where_the_store_has_nothing(piece, store):
-    shown = piece.shown(store)
-    assert shown.seconds is None and shown.done > 0
-    chart = shown.figure().to_dict()
+    loaded = piece.load(store)
+    assert loaded.seconds is None and loaded.done > 0
+    chart = loaded.figure().to_dict()
     assert (
         chart["title"]["text"] == piece.title
         and vl_convert.vegalite_to_svg(chart).count("<path") > 30
@@ -46,17 +49,19 @@ def test_a_cell_that_is_shipped_is_what_is_measured_now():
     piece = PIECES["exponents"]
     grid, shipped = piece.cells, piece.shipped()
     setting, seed = grid.item(3)
-    now, _ = measured(grid.claim, [setting], seed)
+    now, _ = measure_batch(grid.claim, [setting], seed)
     then = shipped[piece.show].isel(dim=3, seed=0)
     np.testing.assert_allclose(now[piece.show].isel(cell=0).values, then.values, rtol=1e-6)
 
 
-def test_all_of_it_in_the_store_is_shown_instead(store, monkeypatch):
+def test_all_of_it_in_the_store_is_shown_instead(store, tmp_path, monkeypatch):
     piece = Showpiece(
+        "single-location",
+        tmp_path,
         "toy",
         "A toy",
         "Words.",
-        "single-location/heat-identity",
+        "heat-identity",
         {"spread": "0.1:0.9:5"},
         "measured",
         "value",
@@ -66,16 +71,16 @@ def test_all_of_it_in_the_store_is_shown_instead(store, monkeypatch):
     monkeypatch.setattr(
         Showpiece, "shipped", lambda self: xr.Dataset({"status": ("spread", ["done"])})
     )
-    sweep(piece.claim, {"spread": "0.1,0.3,0.5,0.7"}, store=store)
-    assert (piece.shown(store).done, piece.shown(store).seconds) == (1, None)
-    sweep(piece.claim, piece.grid, store=store)
-    shown = piece.shown(store)
-    assert shown.done == 5 and shown.seconds > 0
+    sweep(piece.claim_id, {"spread": "0.1,0.3,0.5,0.7"}, store=store)
+    assert (piece.load(store).done, piece.load(store).seconds) == (1, None)
+    sweep(piece.claim_id, piece.grid, store=store)
+    loaded = piece.load(store)
+    assert loaded.done == 5 and loaded.seconds > 0
     assert piece.command == (
-        "attlas sweep single-location/heat-identity --scale quick --grid spread=0.1:0.9:5 --show measured --kind lines"
-        " --out toy.nc --figure toy.svg"
+        "attlas sweep single-location/heat-identity --scale quick --grid spread=0.1:0.9:5"
+        " --show measured --kind lines --out toy.nc --figure toy.svg"
     )
-    assert shown.figure().to_dict()["title"]["text"] == "A toy"
+    assert loaded.figure().to_dict()["title"]["text"] == "A toy"
 
 
 def test_what_was_measured_on_real_data_here_is_shown_before_what_is_shipped(store):

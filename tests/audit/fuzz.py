@@ -46,7 +46,7 @@ def damaged(whole: bytes) -> st.SearchStrategy[bytes]:
 
 
 def refused_or_read(path: Path, data: bytes, read: Callable[[Path], Any]) -> None:
-    """The reader gives tensors that can be loaded, or says in one sentence why not; it never takes much memory or time."""
+    """The reader gives tensors that load, or says why not; it never takes much memory or time."""
     path.write_bytes(data)
     start = time.process_time()
     tracemalloc.start()

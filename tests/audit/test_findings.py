@@ -7,10 +7,8 @@ import pytest
 import xarray as xr
 
 from attlas.audit.auditing import audit_model, minilm
-from attlas.audit.findings import direction, largest, sentences
-from tests.audit.conftest import DATA
-
-IDS = np.random.default_rng(0).integers(3, 60, (6, 12)).tolist()
+from attlas.audit.findings import direction, largest_heads, summarise
+from tests.audit.conftest import DATA, IDS
 
 
 @pytest.fixture(scope="module")
@@ -20,7 +18,7 @@ def audited():
 
 def test_the_largest_heads_come_in_order_and_what_is_not_a_number_comes_last():
     values = xr.DataArray([[0.1, np.nan], [0.7, 0.5]], dims=("layer", "head"))
-    assert largest(values, 2) == [(1, 0, 0.7), (1, 1, 0.5)]
+    assert largest_heads(values, 2) == [((1, 0), 0.7), ((1, 1), 0.5)]
 
 
 def test_offsets_in_words():
@@ -32,16 +30,16 @@ def test_offsets_in_words():
 
 
 def test_every_sentence_has_the_number_that_it_is_about(audited):
-    found = sentences(audited)
-    layer, head, value = largest(audited.heads.single_location, 1)[0]
-    assert any(f"({layer}, {head}) with {value:.2f}" in sentence for sentence in found)
+    found = summarise(audited)
+    place, value = largest_heads(audited.heads.single_location, 1)[0]
+    assert any(f"{place} with {value:.2f}" in sentence for sentence in found)
     assert f"10^{audited.capacity['log10_lipschitz']:.1f}" in found[2]
     assert "the last token" in " ".join(found) and "random" in found[1]
     assert all(sentence.endswith(".") and "nan" not in sentence for sentence in found)
 
 
 def test_a_probe_is_told_beside_word_counts_chance_and_a_random_model(audited):
-    probed = minilm("probes")["MiniLM"]
+    probed = minilm("probes")
     told = replace(audited, probes=[probed], reference_probes={"random": [probed]})
     best = float(probed.accuracy.sel(set="both").max())
     assert (
@@ -55,4 +53,4 @@ def test_a_probe_is_told_beside_word_counts_chance_and_a_random_model(audited):
 
 
 def test_a_text_is_needed_for_what_needs_a_text():
-    assert len(sentences(audit_model(DATA / "vit"))) == 3
+    assert len(summarise(audit_model(DATA / "vit"))) == 3

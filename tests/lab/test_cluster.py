@@ -9,7 +9,6 @@ import subprocess
 import sys
 import threading
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -18,11 +17,12 @@ import xarray as xr
 
 import attlas
 from attlas.errors import InputError
-from attlas.lab import ONE_THREAD, cluster
-from attlas.lab.cluster import Crew, Source, Where, fingerprint, hired, parse_where
-from attlas.lab.sweeps import Outcome, Stopped, plan_sweep, sweep
+from attlas.lab import ONE_THREAD, cluster, workers
+from attlas.lab.cluster import Where, parse_where
+from attlas.lab.sweeps import MeasureCells, Outcome, plan_sweep, sweep
+from attlas.lab.workers import WorkersLost, open_workers
 
-KilledWorker = pytest.importorskip("distributed").KilledWorker
+pytest.importorskip("distributed")
 pytestmark = pytest.mark.xdist_group("cluster")
 TOYS = Path(__file__).parent / "toys" / "square.py"
 GRID = {"n": "1:13", "dim": [5, 10], "wait": [0.05]}
@@ -30,7 +30,7 @@ GRID = {"n": "1:13", "dim": [5, 10], "wait": [0.05]}
 
 @pytest.fixture(autouse=True)
 def short_tasks(monkeypatch):
-    monkeypatch.setattr("attlas.lab.sweeps.SECONDS", 0.2)
+    monkeypatch.setattr("attlas.lab.sweeps.TASK_SECONDS", 0.2)
 
 
 @pytest.fixture
@@ -121,7 +121,7 @@ def when(ready, then):
     return progress
 
 
-# --- words -----------------------------------------------------------------------------------------------------------
+# --- words ---------------------------------------------------------------------------------------
 
 
 def test_where():
@@ -147,36 +147,6 @@ def test_where():
             parse_where(bad)
 
 
-def test_a_source_loads_the_claim_it_was_made_of(toy):
-    source = Source.of(toy)
-    assert (
-        source.file == str(TOYS)
-        and source.load().id == "toy/square"
-        and source.load().code == toy.code
-    )
-
-
-def test_a_claim_of_other_sources_is_refused(toy):
-    with pytest.raises(InputError, match="they must be the same"):
-        replace(Source.of(toy), fingerprint="other").load()
-
-
-def test_a_worker_that_compiles_with_other_flags_is_refused(toy):
-    with pytest.raises(InputError, match=r"XLA_FLAGS=.*'--other'.*must be the same"):
-        replace(Source.of(toy), flags="--other").load()
-
-
-def test_the_fingerprint_depends_on_the_claim_file(tmp_path):
-    file = tmp_path / "claims.py"
-    found = []
-    for text in ("a = 1", "a = 2"):
-        file.write_text(text)
-        found.append(fingerprint(str(file)))
-    assert len({*found, fingerprint(None)}) == 3
-    with pytest.raises(InputError, match="cannot be read"):
-        fingerprint(str(tmp_path / "gone.py"))
-
-
 def test_an_unreachable_scheduler_is_one_sentence(toy, store):
     with pytest.raises(InputError, match=r"no scheduler answers at tcp://127\.0\.0\.1:9"):
         sweep(toy, GRID, store=store, on="tcp://127.0.0.1:9")
@@ -191,75 +161,17 @@ def test_slurm_that_is_not_there_is_one_sentence(toy, store, monkeypatch):
 def test_dask_that_is_not_there_is_one_sentence(toy, store, monkeypatch):
     monkeypatch.setitem(sys.modules, "distributed", None)
     with pytest.raises(InputError, match=r"attlas\[cluster\]"):
-        sweep(toy, GRID, store=store, on="local:2")
+        sweep(toy, GRID, store=store, on="tcp://127.0.0.1:9")
 
 
-class Endings:
-    """A client whose packing ends at once, as it is told to."""
-
-    dashboard_link = ""
-
-    def __init__(self, error=None):
-        self.error, self.submitted = error, 0
-
-    def submit(self, *_, **__):
-        self.submitted += 1
-        return self
-
-    def done(self):
-        return True
-
-    def result(self, timeout):
-        if self.error:
-            raise self.error
-
-
-def test_packing_that_kills_its_workers_is_given_up_and_what_else_it_raises_is_told(toy, store):
-    for error, often in ((None, 6), (KilledWorker("pack", None, 0), 3), (TimeoutError(), 1)):
-        client = Endings(error)
-        crew = Crew(client, Source.of(toy), store, "scheduler")
-        for _ in range(6):
-            crew.pack("toy/square")
-        assert client.submitted == often
-    crew = Crew(Endings(InputError("the disk is full")), Source.of(toy), store, "scheduler")
-    crew.pack("toy/square")
-    with pytest.raises(InputError, match="disk is full"):
-        crew.pack("toy/square")
-
-
-def test_nobody_is_hired_for_a_finished_sweep(toy, store):
+def test_no_workers_are_asked_for_a_finished_sweep(toy, store):
     first = sweep(toy, {"n": [1, 2], "dim": [5]}, store=store)
     xr.testing.assert_identical(
         sweep(toy, {"n": [1, 2], "dim": [5]}, store=store, on="tcp://127.0.0.1:9"), first
     )
 
 
-# --- processes -------------------------------------------------------------------------------------------------------
-
-
-def test_processes_find_the_same_numbers_and_a_deadly_cell_fails_alone(toy, store, undisturbed):
-    grid = {
-        **GRID,
-        "dim": [5],
-        "kills": [7.0],
-        "raises": [3.0],
-    }  # one cell that kills: a worker takes seconds to come back
-    plan = plan_sweep(toy, grid, 0, "quick", {}, store, retries=1)
-    with hired(Where("processes", 2), toy, store) as crew:
-        assert crew.processes == 2 and "http" in crew.where
-        plan.run(crew)
-    found = plan.gathered()
-    status = found["status"].stack(all=["dim", "wait", "kills", "raises", "seed"])
-    assert (status.sel(n=[3, 7]) == "failed").all() and (status.drop_sel(n=[3, 7]) == "done").all()
-    assert set(found["reason"].sel(n=7).values.ravel()) == {"its worker died"}
-    assert set(found["reason"].sel(n=3).values.ravel()) == {"RuntimeError: 3 is too much"}
-    clean = undisturbed({**GRID, "dim": [5], "kills": [0.0], "raises": [0.0]})
-    for name in ("measured", "arrived", "count"):
-        others = [n for n in found["n"].values if n not in (3, 7)]
-        assert (found[name].sel(n=others).values == clean[name].sel(n=others).values).all()
-
-
-# --- a scheduler -----------------------------------------------------------------------------------------------------
+# --- a scheduler ---------------------------------------------------------------------------------
 
 
 def test_a_killed_worker_loses_nothing(toy, store, site, undisturbed):
@@ -293,8 +205,8 @@ def test_two_sweeps_on_one_store_and_one_cluster(toy, store, site, undisturbed):
 
 
 def test_a_worker_packs_small_blocks(toy, store, site, undisturbed, monkeypatch):
-    monkeypatch.setattr("attlas.lab.sweeps.PACK", 4)
-    monkeypatch.setattr("attlas.lab.sweeps.SECONDS", 0.0)
+    monkeypatch.setattr("attlas.lab.sweeps.BLOCKS_BEFORE_PACKING", 4)
+    monkeypatch.setattr("attlas.lab.sweeps.TASK_SECONDS", 0.0)
     monkeypatch.setattr(store, "pack", None)  # not in this process
     found = sweep(toy, GRID, seeds="0:3", store=store, on=site.address)
     xr.testing.assert_identical(found, undisturbed(GRID, seeds="0:3"))
@@ -329,30 +241,30 @@ def test_a_killed_scheduler_keeps_what_is_finished_and_the_next_call_goes_on(
 
 @pytest.mark.long
 def test_a_sweep_whose_workers_are_all_gone_says_so(toy, store, scheduler, monkeypatch):
-    monkeypatch.setattr(cluster, "COUNT", 0.2)
+    monkeypatch.setattr(workers, "SECONDS_BETWEEN_COUNTS", 0.2)
     site = scheduler(workers=1)
     plan = plan_sweep(toy, GRID, "0:3", "quick", {}, store)
     with (
-        hired(parse_where(site.address), toy, store) as crew,
-        pytest.raises(Stopped, match="All workers are gone"),
+        open_workers(parse_where(site.address), toy, store) as dask_workers,
+        pytest.raises(WorkersLost, match="All workers are gone"),
     ):
-        crew._patience = 0.5
-        plan.run(crew, when(lambda t: t.done > 4, site.workers[0].kill))
+        dask_workers.patience = 0.5
+        plan.measure_missing(dask_workers, when(lambda t: t.done > 4, site.workers[0].kill))
     assert 4 < plan.tally.done < 72
 
 
 @pytest.mark.long
 def test_an_answer_that_died_with_its_worker_is_given_by_the_next(toy, store, scheduler):
     site = scheduler(workers=1)
-    with hired(parse_where(site.address), toy, store) as crew:
-        crew.submit(0, [])
-        wait_for(lambda: not crew._done.empty())
+    with open_workers(parse_where(site.address), toy, store) as dask_workers:
+        dask_workers.submit(0, toy, MeasureCells([]))
+        wait_for(lambda: not dask_workers._done.empty())
         site.workers[0].kill()
-        wait_for(lambda: not crew.client.nthreads())
-        assert crew.finished() == []
+        wait_for(lambda: not dask_workers.client.nthreads())
+        assert dask_workers.finished() == []
         site.add()
         found = []
-        wait_for(lambda: found.extend(crew.finished()) or found)
+        wait_for(lambda: found.extend(dask_workers.finished()) or found)
     assert found == [(0, Outcome())]
 
 
@@ -372,23 +284,23 @@ def test_a_worker_with_another_version_is_refused_before_work_starts(
 
 
 def test_a_scheduler_without_workers_is_one_sentence(toy, store, scheduler, monkeypatch):
-    monkeypatch.setitem(cluster.PATIENCE, "scheduler", 1)
+    monkeypatch.setattr(cluster, "WORKER_TIMEOUT", 1)
     site = scheduler(workers=0)
     with pytest.raises(InputError, match="has no worker after 1 seconds"):
         sweep(toy, GRID, store=store, on=site.address)
 
 
-def test_stopped_is_no_bug():
-    assert not issubclass(Stopped, InputError)
+def test_workers_that_are_lost_are_no_bad_input():
+    assert not issubclass(WorkersLost, InputError)
 
 
-# --- the driver ------------------------------------------------------------------------------------------------------
+# --- the driver ----------------------------------------------------------------------------------
 
 DRIVER = """
 import sys
 from attlas.claims import load_file
 from attlas.lab import sweeps
-sweeps.SECONDS = 0.2
+sweeps.TASK_SECONDS = 0.2
 if __name__ == "__main__":
     toy = load_file(sys.argv[1])[0]
     sweeps.sweep(toy, {grid!r}, seeds="0:3", store=sys.argv[2], on=sys.argv[3])
@@ -443,7 +355,7 @@ def _alive(group):
     return False
 
 
-# --- the disk --------------------------------------------------------------------------------------------------------
+# --- the disk ------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -475,10 +387,11 @@ def test_a_full_disk_is_one_sentence_and_the_next_call_goes_on(toy, small_disk, 
 
 
 def test_a_gathered_file_that_does_not_fit_is_one_sentence(small_disk, tmp_path):
-    """Written by HDF5 itself it was tens of tracebacks and a segmentation fault, hence the process of its own."""
+    """HDF5 itself would crash with tens of tracebacks, hence the process of its own."""
     found = xr.Dataset({f"v{i}": ("n", np.random.default_rng(i).random(20_000)) for i in range(20)})
     found.to_netcdf(tmp_path / "found.nc", engine="h5netcdf")
-    script = "import sys, xarray; from pathlib import Path; from attlas.lab.sweeps import write_gathered; "
+    script = "import sys, xarray; from pathlib import Path; "
+    script += "from attlas.lab.sweeps import write_gathered; "
     script += "write_gathered(xarray.load_dataset(sys.argv[1]), Path(sys.argv[2]))"
     words = [sys.executable, "-c", script, str(tmp_path / "found.nc"), str(small_disk / "out.nc")]
     told = subprocess.run(words, capture_output=True, text=True, check=False)

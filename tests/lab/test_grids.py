@@ -19,7 +19,7 @@ def measure_all(grid, store, skip=()):
     return np.array([MISSING if number in skip else DONE for number in range(len(grid))])
 
 
-# --- values ----------------------------------------------------------------------------------------------------------
+# --- values --------------------------------------------------------------------------------------
 
 
 def test_lists_and_ranges():
@@ -79,7 +79,7 @@ def test_grids_as_texts():
         parse_grid(["dim=1", "dim=2"])
 
 
-# --- cells -----------------------------------------------------------------------------------------------------------
+# --- cells ---------------------------------------------------------------------------------------
 
 
 def test_values_have_the_type_of_the_parameter(toy):
@@ -136,14 +136,17 @@ def test_hypotheses_tell_the_broken_from_the_undefined(toy):
     assert broken == {1: "lam < 1"} and set(undefined) == {2, 3} and "n < 1000" in undefined[2]
 
 
-# --- gathering -------------------------------------------------------------------------------------------------------
+# --- gathering -----------------------------------------------------------------------------------
 
 
 def test_the_grid_becomes_named_axes(toy, store):
     grid = Grid.of(toy, toy.quick, {"n": [1, 3], "word": ["x", "y"]}, (0, 1))
     found = gather(grid, store, measure_all(grid, store), {})
     assert dict(found.sizes) == {"n": 2, "word": 2, "seed": 2, "repeat": 4, "mechanism": 2}
-    assert found["measured"].dims == ("n", "word", "seed", "repeat") and found["error"].dims == ()
+    assert found["measured"].dims == ("n", "word", "seed", "repeat")
+    assert found["error"].dims == ("n", "word", "seed") and found["mechanism"].dims == (
+        "mechanism",
+    )
     assert (
         found["letter"].sel(n=3, word="y", seed=1).item() == "yyy"
         and found["count"].dtype.kind == "i"
@@ -196,12 +199,8 @@ def test_longer_arrays_fill_shorter_ones_up(toy, store):
     assert found.sizes["repeat"] == 5 and found["measured"].notnull().sum(
         "repeat"
     ).values.ravel().tolist() == [2, 5, 3]
-    assert found["arrived"].dtype == np.float32 and found["place"].dims == (
-        "repeats",
-        "n",
-        "seed",
-        "repeat",
-    )
+    assert found["arrived"].dtype == np.float32
+    assert found["arrived"].dims == ("repeats", "n", "seed", "repeat")
 
 
 def test_lists_that_are_not_on_an_axis_lie_along_cell(toy, store):

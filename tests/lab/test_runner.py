@@ -1,16 +1,14 @@
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
-from pathlib import Path
 
 import jax
 import numpy as np
 import pytest
 import xarray as xr
 
-from attlas.claims import Claim, Control, Hypothesis, Setting, catalogue
+from attlas.claims import Agreement, Claim, Control, Hypothesis, Need, Rate, Setting, load_file
+from attlas.claims.map import REGISTRY
 from attlas.errors import InputError
-from attlas.lab.runner import fresh_seed, make_room, measured, recall, run
-from attlas.statistics import Agreement
+from attlas.lab.runner import fresh_seed, in_groups, recall, run
 
 
 def made(measure, **parts):
@@ -21,12 +19,12 @@ def made(measure, **parts):
         "reference": "here",
         "statement": "s.",
         "words": "w.",
-        "measure": measure,
+        "function": measure,
         "quick": setting,
         "paper": setting,
         "rule": Agreement(),
         "budget": "samples",
-        "control": Control("off by one", lambda e: e.assign(predicted=e["predicted"] + 1)),
+        "control": Control("off by one", lambda e: {"predicted": e.predicted + 1}),
         "cells": lambda s: [s.at(n=n) for n in s.n],
         "shape": ("samples",),
         "batch": 2,
@@ -40,16 +38,20 @@ class Measure:
     def __init__(self, wrong=lambda cell, seed: False, error=0.0):
         self.wrong, self.error, self.calls = wrong, error, []
 
-    def __call__(self, cells, seed):
-        self.calls.append(([cell.n for cell in cells], seed, cells[0].samples))
-        off = [0.5 * self.wrong(cell, seed) for cell in cells]
-        return xr.Dataset(
-            {
-                "predicted": ("cell", [1.0] * len(cells)),
-                "measured": ("cell", 1 + np.array(off)),
-                "error": self.error,
-            }
-        )
+    def __call__(self, cells, draws):
+        self.calls.append(([cell.n for cell in cells], draws.seed, cells[0].samples))
+        off = [0.5 * self.wrong(cell, draws.seed) for cell in cells]
+        return {"predicted": 1.0, "measured": ("cell", 1 + np.array(off)), "error": self.error}
+
+
+def test_a_rate_with_an_exponent_needs_no_prediction(store):
+    def falling(cells, draws):
+        sizes = np.array([float(cell.n) for cell in cells])
+        return {"x": ("cell", sizes), "measured": ("cell", 1 / sizes), "exponent": -1, "error": 0}
+
+    steeper = Control("an exponent of -2", lambda e: {"exponent": e.exponent - 1})
+    result = run(made(falling, rule=Rate(margin=0.01), control=steeper), store=store)
+    assert (result.verdict.word, result.control.word) == ("confirmed", "refuted")
 
 
 def test_a_true_claim_is_confirmed_in_batches_and_the_second_run_computes_nothing(store):
@@ -109,16 +111,18 @@ def test_a_computed_counterexample_is_not_looked_away_from(store):
     assert result.verdict.word == "refuted" and result.first is None and len(once.calls) == 2
 
 
-def test_evidence_that_differs_between_cells_needs_their_axis(store):
-    def scalar(cells, seed):
-        return Measure(error=float(cells[0].n))(cells, seed)
+def test_evidence_of_cells_with_other_axes_does_not_fit_together(store):
+    def longer(cells, draws):
+        (cell,) = cells
+        values = ("cell", "point"), np.ones((1, cell.n))
+        return {"predicted": values, "measured": values, "error": 0.0}
 
     with pytest.raises(InputError, match="does not fit together"):
-        run(made(scalar), store=store)
+        run(made(longer, batch=1), store=store)
 
 
 def test_a_setting_that_does_not_fit_into_memory_is_bad_input(store):
-    def greedy(cells, seed):
+    def greedy(cells, draws):
         raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory")
 
     with pytest.raises(InputError, match="does not fit into memory"):
@@ -129,7 +133,7 @@ def test_a_refuted_claim_whose_control_is_not_is_undecided_too(store):
     result = run(
         made(
             Measure(wrong=lambda cell, seed: True),
-            control=Control("true", lambda e: e.assign(predicted=e["measured"])),
+            control=Control("true", lambda e: {"predicted": e.measured}),
         ),
         store=store,
     )
@@ -141,7 +145,7 @@ def test_a_result_reads_in_one_line(store):
 
 
 def test_a_claim_whose_control_is_not_refuted_is_undecided(store):
-    toothless = Control("nothing changes", lambda evidence: evidence)
+    toothless = Control("nothing changes", lambda evidence: {})
     result = run(made(Measure(), control=toothless), store=store)
     assert result.verdict.word == "undecided" and "control was not refuted" in result.verdict.reason
     assert result.control.word == "confirmed"
@@ -150,7 +154,7 @@ def test_a_claim_whose_control_is_not_refuted_is_undecided(store):
 def test_a_control_may_be_another_setting(store):
     measure = Measure(wrong=lambda cell, seed: cell.n == 9)
     result = run(
-        made(measure, control=Control("n is 9", lambda s: s.replace(n=(9,)), on="setting")),
+        made(measure, control=Control("n is 9", setting={"n": (9,)})),
         store=store,
     )
     assert (result.verdict.word, result.control.word) == ("confirmed", "refuted")
@@ -167,10 +171,10 @@ def test_outside_the_hypotheses_nothing_is_measured(store):
 
 
 def test_an_interruption_keeps_finished_batches(store):
-    def interrupted(cells, seed):
+    def interrupted(cells, draws):
         if cells[0].n == 3:
             raise KeyboardInterrupt
-        return Measure()(cells, seed)
+        return Measure()(cells, draws)
 
     with pytest.raises(KeyboardInterrupt):
         run(made(interrupted), store=store)
@@ -188,10 +192,10 @@ def test_damaged_blocks_are_computed_again_and_told(store):
     assert result.verdict.word == "confirmed" and len(result.notes) == 2 and len(measure.calls) == 2
 
 
-@pytest.mark.parametrize("returned", [None, xr.Dataset(), xr.Dataset({"x": ("cell", [1.0])})])
+@pytest.mark.parametrize("returned", [None, {"x": ("cell", [1.0])}])
 def test_evidence_of_the_wrong_form_is_an_input_error(store, returned):
-    with pytest.raises(InputError, match="axis 'cell'"):
-        run(made(lambda cells, seed: returned), store=store)
+    with pytest.raises(InputError, match=r"axis 'cell'|returns a dict"):
+        run(made(lambda cells, draws: returned), store=store)
 
 
 @pytest.mark.parametrize("seed", [-1, 1.5, 2**31, True])
@@ -240,31 +244,112 @@ def test_claims_of_one_measurement_that_are_tested_at_once_measure_it_once(store
 
 def test_the_rule_reads_what_is_fitted_to_all_cells(store):
     def mean(evidence):
-        return evidence.assign(measured=evidence["measured"].mean("cell"), predicted=1.0)
+        return {"measured": evidence.measured.mean("cell"), "predicted": 1.0}
 
     wrong = Measure(wrong=lambda cell, seed: (cell.n - 2) / 0.5)
     assert run(made(wrong), store=store).verdict.word == "refuted"
-    fitted = run(made(wrong, fit=mean), store=store)
+    fitted = run(made(wrong, read=mean), store=store)
     assert fitted.verdict.word == "confirmed" and "cell" not in fitted.evidence["measured"].dims
 
 
-@pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="only Linux lists memory maps")
-@pytest.mark.parametrize(("allowed", "forgotten"), [(10**9, []), (10, [True])])
-def test_compiled_programs_are_forgotten_where_there_are_too_many(monkeypatch, allowed, forgotten):
-    found = []
-    monkeypatch.setattr("attlas.lab.runner.MAPS", allowed)
-    monkeypatch.setattr("attlas.lab.runner.jax.clear_caches", lambda: found.append(True))
-    make_room()
-    assert found == forgotten
+def test_claims_that_share_evidence_stay_together_and_long_ones_come_last():
+    evidence = {"a": "m/a", "b": "m/b", "c": "m/a", "d": "m/d", "e": "m/b"}
+    tasks = [
+        (made(Measure(), id=f"m/{slug}", evidence=kept, long=slug in "ace"), None)
+        for slug, kept in evidence.items()
+    ]
+    assert [claim.slug for claim, _ in in_groups(tasks)] == ["d", "b", "e", "a", "c"]
 
 
-@pytest.mark.parametrize("values", [np.array([object()]), np.array([1j])])
-def test_evidence_that_no_block_can_hold_is_told(values):
-    odd = replace(
-        catalogue()["single-location/zeta"],
-        measure=lambda cells, seed: xr.Dataset({"odd": ("cell", values)}),
-    )
-    with pytest.raises(
-        InputError, match=r"returned odd of type .*: it must be numbers, truth values or words"
-    ):
-        measured(odd, [odd.quick], 0)
+def test_a_claim_whose_need_is_unmet_is_not_run_unless_its_evidence_is_stored(store):
+    here = []
+    need = Need("the model tiny", lambda cell: bool(here), "attlas fetch tiny")
+    measure = Measure()
+    claim = made(measure, requires=(need,))
+    result = run(claim, store=store)
+    reason = "It needs the model tiny (attlas fetch tiny)."
+    assert (result.verdict.word, result.verdict.reason, result.control) == ("not run", reason, None)
+    assert measure.calls == [] and store.recorded("test/claim")["verdict"] == "not run"
+    here.append("model")
+    assert run(claim, store=store).verdict.word == "confirmed"
+    here.clear()
+    assert run(claim, store=store).verdict.word == "confirmed"
+    assert run(claim, store=store, fresh=True).verdict.word == "not run"
+
+
+@pytest.mark.parametrize(
+    ("value", "says"), [(np.nan, "are not finite"), (None, "Nothing was measured")]
+)
+def test_evidence_that_is_empty_or_not_finite_is_not_held_against_the_control(store, value, says):
+    def broken(cells, draws):
+        values = ("cell", "point"), np.full((len(cells), 0 if value is None else 1), value or 0.0)
+        return {"predicted": values, "measured": values, "error": 0.0}
+
+    result = run(made(broken), store=store)
+    assert result.verdict.word == "undecided" and says in result.verdict.reason
+    assert result.control is None and "control" not in result.verdict.reason
+
+
+FILE = """
+from attlas.claims import Agreement, Control, Hypothesis, Map, Setting
+
+def alter(evidence):
+    WHERE == "control" and WRONG
+    return {"predicted": evidence.predicted + 1}
+
+def holds(cell):
+    return WHERE != "hypothesis" or WRONG
+
+@Map("mine", source="attlas").claim(
+    reference="here", statement="s.", words="w.", quick=Setting(n=1), rule=Agreement(),
+    control=Control("off", alter), hypotheses=[Hypothesis("it holds", holds)],
+)
+def one(cell, draws):
+    wrong = WRONG if WHERE == "measure" else cell.m if WHERE == "parameter" else 1.0
+    return {"predicted": wrong, "measured": 1.0, "error": 0.0}
+
+@one.figure
+def figure(evidence):
+    return WRONG if WHERE == "figure" else "no chart"
+"""
+
+
+@pytest.fixture
+def claim_file(tmp_path):
+    """Loads the claim of `FILE`, in which one place divides by 0."""
+    kept = dict(REGISTRY)
+
+    def load(where):
+        path = tmp_path / "mine.py"
+        path.write_text(FILE.replace("WHERE", repr(where)).replace("WRONG", "(1 / 0)"))
+        return load_file(path)[0]
+
+    yield load
+    REGISTRY.clear()
+    REGISTRY.update(kept)
+
+
+DIVISION = "ZeroDivisionError: division by zero"
+
+
+@pytest.mark.parametrize(
+    ("where", "line", "part", "error"),
+    [
+        ("measure", 16, "its measurement", DIVISION),
+        ("parameter", 16, "its measurement", "UnknownParameter: this setting has no parameter 'm'"),
+        ("control", 5, "its control", DIVISION),
+        ("hypothesis", 9, "its hypotheses", DIVISION),
+        ("figure", 21, "its figure", DIVISION),
+    ],
+)
+def test_an_exception_in_a_claim_file_names_file_line_and_claim(
+    claim_file, store, where, line, part, error
+):
+    says = f"mine.py, line {line}: claim 'mine/one', {part}: {error}"
+    with pytest.raises(InputError, match=says):
+        run(claim_file(where), store=store).figure()
+
+
+def test_a_figure_that_is_no_chart_names_claim_and_function(claim_file, store):
+    with pytest.raises(InputError, match=r"'mine/one': its figure figure returned str"):
+        run(claim_file("nowhere"), store=store).figure()

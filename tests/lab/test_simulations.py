@@ -70,10 +70,10 @@ def test_a_file_without_its_function_is_told(file, store):
 
 
 def test_a_change_of_the_file_is_another_cell(file, store):
-    first = simulation(f"{file}:walk")
+    first = simulation(f"{file}:walk").code
     file.write_text(FILE.replace("0.5", "0.6"))
     again = simulation(f"{file}:walk")
-    assert first.code != again.code and again.quick.drift == 0.6
+    assert first != again.code and again.quick.drift == 0.6
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""On SLURM: Debian's own, installed and started on this machine by `tools/slurm.sh`. Run by `make test-cluster`."""
+"""On Debian's own SLURM, which `tools/slurm.sh` installs and starts: `make test-cluster`."""
 
 import os
 import signal
@@ -46,7 +46,7 @@ def slurm():
 
 @pytest.fixture
 def driver(slurm, tmp_path, store):
-    """A sweep on two jobs, in a process of its own; with the configuration file of dask-jobqueue that a site would write."""
+    """A sweep on two jobs in a process of its own, with a site's file for dask-jobqueue."""
     (tmp_path / "dask").mkdir()
     (tmp_path / "dask" / "jobqueue.yaml").write_text(JOB.format(folder=tmp_path))
     script = tmp_path / "driver.py"

@@ -1,3 +1,4 @@
+import hashlib
 import json
 import multiprocessing
 import os
@@ -11,7 +12,8 @@ import xarray as xr
 
 from attlas.claims import Setting
 from attlas.errors import InputError
-from attlas.lab.store import SMALL, Address, Cell, Store
+from attlas.lab.store import SMALL_BLOCK_CELLS as SMALL
+from attlas.lab.store import Address, Cell, Store
 
 ADDRESS = Address("map/claim", 7, "float64", "code")
 CELLS = [Setting(n=n) for n in (1, 2, 3)]
@@ -91,6 +93,65 @@ def test_a_damaged_index_is_set_aside(store, text):
     save(store)
     index_of(store, CELLS[0]).write_text(text)
     assert read(store) == {} and "index cannot be read" in store.notes[0]
+
+
+@pytest.mark.parametrize("way", ["absolute", "relative"])
+@pytest.mark.parametrize("then", ["read", "replace", "pack"])
+def test_an_index_that_names_a_file_elsewhere_does_no_harm_to_it(store, tmp_path, way, then):
+    victim = tmp_path / "victim.nc"
+    victim.write_bytes(b"mine")
+    for cell in CELLS:
+        save(store, [cell])
+    path = index_of(store, CELLS[0])
+    index = json.loads(path.read_text())
+    for damage in ({}, {"sha256": hashlib.sha256(b"mine").hexdigest()}):
+        name = str(victim) if way == "absolute" else os.path.relpath(victim, path.parent)
+        path.write_text(json.dumps({**index, **damage, "data": name}))
+        if then == "read":
+            assert set(read(store)) == set(CELLS[1:])
+        elif then == "replace":
+            save(store, CELLS[:1])
+        else:
+            store.pack("map/claim")
+        assert victim.read_bytes() == b"mine" and not victim.with_name("victim.nc.damaged").exists()
+        assert "index cannot be read" in store.notes[-1]
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"data": "0.nc"},
+        {"data": 1},
+        {"cells": "ab"},
+        {"cells": [[]]},
+        {"cells": ["../x"]},
+        {"times": [[0, 5]]},
+        {"times": 3},
+        {"facts": []},
+        {"facts": {"seconds": "long"}},
+        {"bytes": "many"},
+        {"sha256": None},
+    ],
+)
+def test_an_index_with_one_wrong_entry_is_set_aside(store, damage):
+    save(store)
+    path = index_of(store, CELLS[0])
+    path.write_text(json.dumps({**json.loads(path.read_text()), **damage}))
+    assert read(store) == {} and "index cannot be read" in store.notes[0]
+
+
+@pytest.mark.parametrize("id", ["../x", "map/..", "/tmp/x", "map/../../x", "x", "", "a\\b/c"])
+def test_an_id_that_leads_out_of_the_store_is_refused(store, id):
+    address = Address(id, 7, "float64", "code")
+    for use in (
+        lambda: save(store, address=address),
+        lambda: store.find(id, ["name"]),
+        lambda: store.pack(id),
+        lambda: store.record(id, {}),
+        lambda: store.recorded(id),
+    ):
+        with pytest.raises(InputError, match="cannot name a folder of the store"):
+            use()
 
 
 def _write_many(folder, start):
@@ -193,8 +254,8 @@ def test_a_large_block_is_not_packed(store):
 
 
 def test_packing_reads_and_writes_some_bytes_at_a_time(store, monkeypatch):
-    """What packing holds in memory does not grow with the number of small blocks, and of one form it reads none alone."""
-    monkeypatch.setattr("attlas.lab.store.BYTES", 4 * evidence(CELLS[:1]).nbytes)
+    """What packing holds in memory does not grow with the number of small blocks."""
+    monkeypatch.setattr("attlas.lab.store.PACKED_BLOCK_BYTES", 4 * evidence(CELLS[:1]).nbytes)
     cells = [Setting(n=n) for n in range(1, 21)]
     for cell in cells:
         save(store, [cell])
@@ -254,10 +315,12 @@ def test_packing_does_not_bring_back_what_was_measured_again(store):
 
 @pytest.mark.parametrize("when", ["read", "packed"])
 def test_what_is_measured_again_while_it_is_packed_stays(store, monkeypatch, when):
-    """Under the same name: it may come before the packed block is written, or before the old ones are removed."""
+    """It may come before the packed block is written, or before the old ones are removed."""
     for cell in CELLS:
         save(store, [cell])
-    place = {"read": "attlas.lab.store.joined", "packed": "attlas.lab.store._settle"}[when]
+    place = {"read": "attlas.lab.store.join_blocks", "packed": "attlas.lab.store._flush_folder"}[
+        when
+    ]
     module, _, name = place.rpartition(".")
     then = getattr(sys.modules[module], name)
 

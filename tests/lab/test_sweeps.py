@@ -7,20 +7,22 @@ import pytest
 import xarray as xr
 
 import attlas
+from attlas.claims import Need
 from attlas.errors import InputError
 from attlas.lab import sweeps
 from attlas.lab.runner import run
 from attlas.lab.store import Store
 from attlas.lab.sweeps import (
     Batch,
-    Here,
+    MeasureCells,
     Outcome,
+    PackBlocks,
     Sweep,
-    carry_out,
     plan_sweep,
     sweep,
     write_gathered,
 )
+from attlas.lab.workers import InProcess, WorkerDied
 
 GRID = {"n": "1:8", "dim": [5, 10, 20]}
 
@@ -29,12 +31,12 @@ def calls(toy, monkeypatch):
     """What is measured, in a list."""
     seen = []
 
-    def measured(claim, batch, seed):
+    def remembered(claim, batch, seed):
         seen.append(([(cell.n, cell.dim) for cell in batch], seed))
-        return sweeps_measured(claim, batch, seed)
+        return measure(claim, batch, seed)
 
-    sweeps_measured = sweeps.measured
-    monkeypatch.setattr(sweeps, "measured", measured)
+    measure = sweeps.measure_batch
+    monkeypatch.setattr(sweeps, "measure_batch", remembered)
     return seen
 
 
@@ -78,7 +80,7 @@ def test_a_task_is_one_block_and_grows_to_seconds(toy, store):
 
 
 def test_slow_cells_are_blocks_of_their_own(toy, store, monkeypatch):
-    monkeypatch.setattr(sweeps, "SECONDS", 0.01)
+    monkeypatch.setattr(sweeps, "TASK_SECONDS", 0.01)
     sweep(toy, {"n": "1:9", "dim": [5], "wait": [0.01]}, store=store)
     assert len(list(store.folder.rglob("*.json"))) == 2
 
@@ -128,8 +130,8 @@ def test_a_cell_that_leaves_the_interpreter_fails_alone(toy, store, monkeypatch)
             sys.exit(5)
         return before(claim, batch, seed)
 
-    before = sweeps.measured
-    monkeypatch.setattr(sweeps, "measured", leaving)
+    before = sweeps.measure_batch
+    monkeypatch.setattr(sweeps, "measure_batch", leaving)
     found = sweep(toy, {"n": "1:4", "dim": [5]}, store=store, retries=0)
     assert found["status"].values.ravel().tolist() == ["done", "failed", "done"]
 
@@ -154,38 +156,45 @@ def test_a_cell_that_raises_once_is_tried_again(toy, store, tmp_path):
     )
 
 
-class Many(Here):
-    """Eight workers, and how many cells they are given at a time."""
+class Many(InProcess):
+    """Eight workers that take a second a cell, and how many cells they are given at a time."""
 
     slots, processes = 8, 8
 
-    def submit(self, number, batches):
-        cells = sum(len(batch.items) for batch in batches)
-        self.given = [*getattr(self, "given", []), cells]
-        carry_out(self.claim, batches, self.store)
-        self._finished.append((number, Outcome(seconds=float(cells))))
+    def __init__(self, store):
+        super().__init__(store)
+        self.given, self.answers = [], []
+
+    def submit(self, number, claim, job, group=""):
+        self.given.append(sum(len(batch.items) for batch in job.batches))
+        job.carry_out(claim, self.store)
+        self.answers.append((number, Outcome(seconds=float(self.given[-1]))))
+
+    def finished(self):
+        found, self.answers = self.answers, []
+        return found
 
 
 def test_tasks_become_smaller_towards_the_end_so_that_workers_end_together(toy, store, monkeypatch):
-    monkeypatch.setattr(sweeps, "SECONDS", 100.0)
+    monkeypatch.setattr(sweeps, "TASK_SECONDS", 100.0)
     plan = plan_sweep(toy, {"n": "1:513", "dim": [5]}, 0, "quick", {}, store)
-    plan._cost, plan._largest = 1.0, 512  # a hundred cells would make a task
-    workers = Many(toy, store)
-    plan.run(workers)
+    plan._cell_seconds, plan._largest_task = 1.0, 512  # a hundred cells would make a task
+    workers = Many(store)
+    plan.measure_missing(workers)
     assert plan.tally.left == 0 and workers.given[0] == 32 and max(workers.given[-4:]) <= 16
 
 
 def test_a_crowd_of_workers_has_tasks_as_long_as_one_scheduler_can_hand_out_to_the_very_end(
     toy, store, monkeypatch
 ):
-    """As many seconds of tasks as workers wait for: 40 workers at 8 a task of two seconds have tasks of ten."""
-    monkeypatch.setattr(sweeps, "CROWD", 8)
+    """40 workers, where a scheduler serves 8 with tasks of two seconds, have tasks of ten."""
+    monkeypatch.setattr(sweeps, "WORKERS_PER_SCHEDULER", 8)
     monkeypatch.setattr(Many, "processes", 40)
     monkeypatch.setattr(Many, "slots", 120)
     plan = plan_sweep(toy, {"n": "1:801", "dim": [5], "repeats": [1]}, 0, "quick", {}, store)
-    plan._cost, plan._largest = 1.0, 512
-    workers = Many(toy, store)
-    plan.run(workers)
+    plan._cell_seconds, plan._largest_task = 1.0, 512
+    workers = Many(store)
+    plan.measure_missing(workers)
     assert plan.tally.left == 0 and set(workers.given) == {
         8
     }  # two batches of four: a third would be more than ten
@@ -193,38 +202,43 @@ def test_a_crowd_of_workers_has_tasks_as_long_as_one_scheduler_can_hand_out_to_t
 
 def test_while_nobody_knows_what_a_cell_takes_no_task_waits_behind_another(toy, store):
     plan = plan_sweep(toy, {"n": "1:201", "dim": [5]}, 0, "quick", {}, store)
-    workers = Many(toy, store)
+    workers = Many(store)
     workers.slots, many = 24, []
     finished = workers.finished
     workers.finished = lambda: (many.append(len(workers.given)), finished())[1]
-    plan.run(workers)
+    plan.measure_missing(workers)
     assert many[0] == 8 and plan.tally.left == 0
 
 
 def test_cells_that_a_worker_has_stored_and_not_told_of_are_not_taken_for_those_of_others(
     toy, store, monkeypatch
 ):
-    monkeypatch.setattr(sweeps, "LOOK", 0.0)
+    monkeypatch.setattr(sweeps, "SECONDS_BETWEEN_LOOKS", 0.0)
     plan = plan_sweep(toy, {"n": "1:41", "dim": [5]}, 0, "quick", {}, store)
-    plan.run(Many(toy, store))
+    plan.measure_missing(Many(store))
     assert (plan.tally.done, plan.tally.stored) == (40, 0)
 
 
-class Mortal(Here):
+class Dies:
+    """A job of which its worker dies."""
+
+    def carry_out(self, claim, store, progress):
+        return WorkerDied()
+
+
+class Mortal(InProcess):
     """Workers that die of cells with n = 3, and take along whatever is beside it."""
 
     slots = 2
 
-    def submit(self, number, batches):
-        if any(cell.n == 3 for batch in batches for cell in batch.settings):
-            self._finished.append((number, Outcome(died="its worker died")))
-        else:
-            super().submit(number, batches)
+    def submit(self, number, claim, job, group=""):
+        deadly = any(cell.n == 3 for batch in job.batches for cell in batch.settings)
+        super().submit(number, claim, Dies() if deadly else job)
 
 
 def test_a_cell_that_kills_its_worker_fails_and_those_beside_it_do_not(toy, store):
     plan = plan_sweep(toy, {"n": "1:9", "dim": [5]}, 0, "quick", {}, store, retries=1)
-    plan.run(Mortal(toy, store))
+    plan.measure_missing(Mortal(store))
     found = plan.gathered()
     assert found["status"].values.ravel().tolist() == ["done", "done", "failed", *["done"] * 5]
     assert (
@@ -235,21 +249,24 @@ def test_a_cell_that_kills_its_worker_fails_and_those_beside_it_do_not(toy, stor
     assert plan.failures() == [{"cell": {"n": 3, "dim": 5}, "seed": 0, "reason": "its worker died"}]
 
 
-class Unlucky(Mortal):
+class Unlucky(InProcess):
     """Workers of which the first dies of nothing."""
 
-    def submit(self, number, batches):
-        self.given = [*getattr(self, "given", []), sum(len(batch.items) for batch in batches)]
-        if number:
-            Here.submit(self, number, batches)
-        else:
-            self._finished.append((number, Outcome(died="its worker died")))
+    slots = 2
+
+    def __init__(self, store):
+        super().__init__(store)
+        self.given = []
+
+    def submit(self, number, claim, job, group=""):
+        self.given.append(sum(len(batch.items) for batch in job.batches))
+        super().submit(number, claim, job if number else Dies())
 
 
 def test_cells_whose_worker_died_of_nothing_are_not_tried_one_at_a_time(toy, store):
     plan = plan_sweep(toy, {"n": "1:41", "dim": [5]}, 0, "quick", {}, store)
-    workers = Unlucky(toy, store)
-    plan.run(workers)
+    workers = Unlucky(store)
+    plan.measure_missing(workers)
     assert plan.tally.done == 40 and workers.given[0] == workers.given[-1] == toy.batch
 
 
@@ -262,24 +279,24 @@ def test_an_interruption_keeps_what_is_finished(toy, store, monkeypatch):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        plan.run(Here(toy, store), interrupt)
+        plan.measure_missing(InProcess(store), interrupt)
     seen = calls(toy, monkeypatch)
     xr.testing.assert_identical(sweep(toy, GRID, seeds="0:3", store=store), undisturbed)
     assert 0 < sum(len(cells) for cells, _ in seen) < 63
 
 
 def test_two_sweeps_at_once_share_the_work(toy, store, monkeypatch):
-    monkeypatch.setattr(sweeps, "LOOK", 0.0)
-    monkeypatch.setattr(sweeps, "SECONDS", 0.0)
+    monkeypatch.setattr(sweeps, "SECONDS_BETWEEN_LOOKS", 0.0)
+    monkeypatch.setattr(sweeps, "TASK_SECONDS", 0.0)
     first, second = (
         plan_sweep(toy, {"n": "1:41", "dim": [5]}, 0, "quick", {}, store) for _ in range(2)
     )
 
     def beside(tally):
         if tally.done == 20:
-            second.run(Here(toy, store))
+            second.measure_missing(InProcess(store))
 
-    first.run(Here(toy, store), beside)
+    first.measure_missing(InProcess(store), beside)
     assert (
         first.tally.done == 20
         and first.tally.stored == 20
@@ -319,10 +336,53 @@ def test_a_block_that_was_damaged_is_measured_again_in_the_same_call(toy, store)
 
 
 def test_small_blocks_are_packed_on_the_way(toy, store, monkeypatch):
-    monkeypatch.setattr(sweeps, "SECONDS", 0.0)
-    monkeypatch.setattr(sweeps, "PACK", 5)
+    monkeypatch.setattr(sweeps, "TASK_SECONDS", 0.0)
+    monkeypatch.setattr(sweeps, "BLOCKS_BEFORE_PACKING", 5)
     sweep(toy, {"n": "1:101", "dim": [5]}, store=store)
     assert len(list(store.folder.rglob("*.json"))) < 10
+
+
+class Packers(InProcess):
+    """Workers whose packing ends as they are told; how often it was begun."""
+
+    def __init__(self, store, ending):
+        super().__init__(store)
+        self.ending, self.packed = ending, 0
+
+    def submit(self, number, claim, job, group=""):
+        if isinstance(job, PackBlocks):
+            self.packed += 1
+            job = self.ending
+        super().submit(number, claim, job)
+
+
+def test_packing_that_kills_its_workers_is_given_up_and_what_else_it_raises_is_told(
+    toy, store, monkeypatch
+):
+    monkeypatch.setattr(sweeps, "TASK_SECONDS", 0.0)
+    monkeypatch.setattr(sweeps, "BLOCKS_BEFORE_PACKING", 2)
+    grid = {"n": "1:61", "dim": [5]}
+    workers = Packers(store, Dies())
+    plan = plan_sweep(toy, grid, 0, "quick", {}, store)
+    plan.measure_missing(workers)
+    assert workers.packed == 1 + sweeps.RETRIES and plan.tally.done == 60
+
+    class Full:
+        def carry_out(self, claim, store, progress):
+            raise InputError("the disk is full")
+
+    plan = plan_sweep(toy, grid, 0, "quick", {}, store, fresh=True)
+    with pytest.raises(InputError, match="disk is full"):
+        plan.measure_missing(Packers(store, Full()))
+
+
+def test_cells_whose_needs_are_unmet_are_skipped_with_the_reason(toy, store, monkeypatch):
+    need = Need("the model tiny", lambda cell: cell.n != 2, "make models")
+    monkeypatch.setattr(toy, "requires", (need,))
+    plan = plan_sweep(toy, {"n": [1, 2], "dim": [5]}, 0, "quick", {}, store, beyond=True)
+    assert plan.tally.outside == 1 and "make models" in plan.notes[0]
+    with pytest.raises(InputError, match="make models"):
+        sweep(toy, {"n": [2]}, store=store)
 
 
 def test_progress_tells_cells_rate_and_time_left(toy, store):
@@ -363,9 +423,8 @@ def test_an_estimate_rests_on_stored_cells_or_on_one_that_is_measured_and_kept(t
 
 def test_a_task_whose_evidence_is_of_two_forms_is_two_blocks(toy, store):
     settings = [toy.quick.at(n=1, dim=5, repeats=r) for r in (2, 3)]
-    outcome = carry_out(
-        toy, [Batch((i,), (setting,), 0) for i, setting in enumerate(settings)], store
-    )
+    batches = [Batch((i,), (setting,), 0) for i, setting in enumerate(settings)]
+    outcome = MeasureCells(batches).carry_out(toy, store)
     assert outcome.failed == {} and len(list(store.folder.rglob("*.json"))) == 2
 
 

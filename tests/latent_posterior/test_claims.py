@@ -7,11 +7,6 @@ from tests.maps import *  # noqa: F403
 MAP = "latent-posterior"
 
 
-def test_an_odd_urn_is_outside(store):
-    result = run("latent-posterior/no-mixture", settings={"balls": (3,)}, store=store)
-    assert result.verdict.word == "outside" and "balls is even" in result.verdict.reason
-
-
 def test_keys_off_the_sphere_are_outside(store):
     result = run(
         "latent-posterior/softmax-is-nadaraya-watson",

@@ -11,13 +11,11 @@ from attlas.latent_posterior import FiniteLatent
 from attlas.latent_posterior.inference import (
     asymmetry,
     beta_coins,
-    both,
     chain_law,
     classes,
     conditional_information,
     likelihoods,
     mixture_law,
-    null_space,
     sequences,
     urn_distance,
     urn_law,
@@ -123,21 +121,23 @@ def test_classes_ignore_rounding_and_nothing_else():
     assert len(set(found.tolist())) == 3
 
 
-def test_the_null_space_is_all_that_the_contrasts_do_not_see():
-    contrasts = np.asarray(TOPICS.contrasts, float)
-    unseen = null_space(contrasts)
-    assert unseen.shape == (4, 2) and abs(contrasts @ unseen).max() < 1e-6
-    np.testing.assert_allclose(unseen.T @ unseen, np.eye(2), atol=1e-14)
+@pytest.mark.parametrize("balls", [2, 10, 100])
+def test_two_draws_without_replacement_have_a_covariance_that_no_mixture_has(balls):
+    without, polya = (urn_law([balls / 2] * 2, 2, added) for added in (-1, 1))
+    covariance = without[1, 1] - without[1].sum() * without[:, 1].sum()
+    assert covariance == approx(-1 / (4 * (balls - 1)), abs=1e-15)
+    assert polya[1, 1] > polya[1].sum() * polya[:, 1].sum()
 
 
-def test_the_posterior_of_two_independent_latents_is_a_product():
-    first, second = (FiniteLatent([0.4, 0.6], RNG.dirichlet(np.ones(3), 2)) for _ in range(2))
-    pair = both(first, second)
-    words = np.array([[0, 2, 1], [1, 1, 0]])
-    joined = np.asarray(pair.posterior(words[0] * 3 + words[1])).reshape(2, 2)
-    np.testing.assert_allclose(
-        joined, np.outer(first.posterior(words[0]), second.posterior(words[1])), atol=1e-6
-    )
+def test_labels_that_read_half_of_the_latent_need_that_half_of_the_posterior():
+    first, second = (FiniteLatent([0.4, 0.6], RNG.dirichlet(np.ones(n), 2)) for n in (3, 2))
+    pair = FiniteLatent(np.kron(first.prior, second.prior), np.kron(first.words, second.words))
+    halves = np.kron(np.eye(2), np.ones(2))  # which first half each latent has
+    partition = classes(pair.posterior(sequences(6, 3)) @ halves.T)
+    joint = likelihoods(pair, 3) * pair.prior
+    label = RNG.dirichlet(np.ones(3), 2)
+    assert conditional_information(joint @ halves.T @ label, partition) < 1e-14
+    assert conditional_information(joint, partition) > 1e-4
 
 
 def test_bad_input_is_told_in_a_sentence():

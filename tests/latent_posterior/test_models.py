@@ -6,8 +6,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from pytest import approx
-from scipy import integrate, stats
+from scipy import integrate, linalg, stats
 
+from attlas.attention import softmax_attention
 from attlas.errors import InputError
 from attlas.latent_posterior import (
     BayesianRegression,
@@ -15,7 +16,7 @@ from attlas.latent_posterior import (
     GaussianLocation,
     GaussianMixture,
 )
-from attlas.latent_posterior.models import compositions, log_ways
+from attlas.latent_posterior.models import compositions, log_multinomial, posterior_of
 
 KEY = jax.random.key(23)
 RNG = np.random.default_rng(5)
@@ -169,6 +170,30 @@ def test_drawn_functions_have_the_covariance_of_the_kernel():
     assert float((values[:, 0] ** 2).mean()) == approx(1.5**2 + 0.4**2, rel=0.05)
 
 
+def test_the_order_of_pairs_of_key_and_value_changes_neither_posterior_nor_attention():
+    keys, values, queries = (RNG.normal(size=(n, 2)) for n in (30, 30, 7))
+    order = RNG.permutation(30)
+    for answer in (
+        lambda k, v: PROCESS.predictive(k, v, queries).mean,
+        lambda k, v: softmax_attention(*map(jnp.asarray, (queries, k, v))),
+    ):
+        found = np.asarray(answer(keys, values))
+        np.testing.assert_allclose(answer(keys[order], values[order]), found, atol=1e-11)
+        assert abs(answer(keys, values[order]) - found).max() > 0.01
+
+
+def test_contexts_with_equal_statistics_have_equal_predictive_laws():
+    keys, values, queries = (RNG.normal(size=(n, 2)) for n in (30, 30, 7))
+    turn = np.linalg.qr(RNG.normal(size=(30, 30)))[0]
+    model = BayesianRegression(2, outputs=2, noise=0.5)
+    for found, expected in zip(
+        model.predictive(turn @ keys, turn @ values, queries),
+        model.predictive(keys, values, queries),
+        strict=True,
+    ):
+        np.testing.assert_allclose(found, expected, atol=1e-12)
+
+
 def test_the_risk_of_a_regression_is_the_mean_over_all_sequences_of_points():
     total = 0.0
     for places in itertools.product(range(3), repeat=3):
@@ -188,6 +213,28 @@ def test_the_posterior_of_a_topic_is_bayes_rule_word_by_word():
         np.testing.assert_allclose(posterior, joint / joint.sum(), atol=1e-14)
         following = [(joint * TOPICS.words[:, word]).sum() / joint.sum() for word in range(4)]
         np.testing.assert_allclose(TOPICS.predictive(row), following, atol=1e-14)
+
+
+def test_counts_moved_where_no_contrast_sees_it_leave_the_posterior_of_a_topic():
+    counts = RNG.multinomial(8, np.full(4, 0.25), 6).astype(float)
+    unseen = linalg.null_space(TOPICS.contrasts)
+    assert unseen.shape == (4, 4 - 3 + 1)
+    moved = counts + RNG.normal(size=(6, 2)) @ unseen.T
+    before, after = (
+        posterior_of(TOPICS.prior, n @ np.log(TOPICS.words).T) for n in (counts, moved)
+    )
+    np.testing.assert_allclose(after, before, atol=1e-13)
+
+
+@pytest.mark.parametrize("length", [2, 32])
+def test_attention_averages_the_evidence_and_the_posterior_needs_its_length_too(length):
+    tokens = TOPICS.sample(KEY, 6, length).tokens
+    equal = jnp.zeros((6, length, 1))
+    evidence = jnp.asarray(np.log(TOPICS.words).T[tokens])
+    mean = softmax_attention(equal[:, :1], equal, evidence)[:, 0]
+    posterior = TOPICS.posterior(tokens)
+    np.testing.assert_allclose(posterior_of(TOPICS.prior, length * mean), posterior, atol=1e-12)
+    assert abs(posterior_of(TOPICS.prior, mean) - posterior).max() > 0.01
 
 
 def test_the_risk_of_a_topic_is_the_mean_over_all_sequences():
@@ -272,7 +319,7 @@ def test_counts_are_all_there():
     counts = compositions(5, 3)
     assert len(counts) == math.comb(7, 2) and (counts.sum(1) == 5).all() and (counts >= 0).all()
     assert len(np.unique(counts, axis=0)) == len(counts)
-    assert np.exp(log_ways(counts)).sum() == approx(3**5)
+    assert np.exp(log_multinomial(counts)).sum() == approx(3**5)
     assert compositions(4, 1).tolist() == [[4]]
 
 

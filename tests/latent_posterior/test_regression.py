@@ -87,7 +87,7 @@ def test_features_stand_in_for_the_whole_spectrum(rows, monkeypatch):
         evidence(spectrum(RBF(0.5), x, np.ones(40)), y, RIDGES)[0],
         leave_one_out(spectrum(RBF(0.5), x, np.ones(40)), y, RIDGES)[0],
     )
-    monkeypatch.setattr(regression, "SMALL", 10)
+    monkeypatch.setattr(regression, "MAX_SPECTRUM", 10)
     part = spectrum(RBF(0.5), x, np.ones(40))
     np.testing.assert_allclose(evidence(part, y, RIDGES)[0], whole[0], rtol=1e-4)
     np.testing.assert_allclose(leave_one_out(part, y, RIDGES)[0], whole[1], atol=1e-3)
@@ -191,7 +191,7 @@ def test_an_interval_holds_the_share_of_rows_that_were_left_out(rows, monkeypatc
             found.law.level(coverage),
             atol=1e-4,
         )
-    monkeypatch.setattr(regression, "FEW", 0)  # beyond, one by one and in closed form
+    monkeypatch.setattr(regression, "MAX_FOLDED", 0)  # beyond, one by one and in closed form
     alone = fit_regression(x, y, temperature=0.5, ridge=0.1).law
     assert 0 < alone.level(0.01) < alone.level(0.5) < alone.level(0.99) < 1
 

@@ -1,100 +1,17 @@
-"""Bags in rows say what bags one by one say, moments are the moments, and a fit finds the instance that decides."""
+"""A fit finds the instance that decides."""
 
 import jax
 import numpy as np
 import pytest
-from scipy import special
 
 from attlas.errors import InputError
 from attlas.single_location import SingleLocation
-from attlas.single_location.bags import (
-    Bags,
-    Data,
-    Heads,
-    Scaling,
-    bucket,
-    fit_selection,
-    linear_aside,
-    moments,
-    respond,
-    start_pairs,
-)
+from attlas.single_location.bags import fit_selection, linear_aside
 from tests.conftest import SEED
 
 
 def ragged(rng, count=23, dim=5, longest=90):
     return [rng.normal(size=(rng.integers(1, longest), dim)) for _ in range(count)]
-
-
-def test_buckets_are_few_and_not_wasteful():
-    sizes = {bucket(n) for n in range(1, 3000)}
-    assert len(sizes) < 25
-    assert all(n <= bucket(n) < 1.5 * n + 4 for n in range(1, 3000))
-
-
-def test_rows_hold_every_instance_once_and_each_bag_counts_once():
-    bags = ragged(np.random.default_rng(SEED))
-    laid = Bags.of(bags)
-    back = laid.split(laid.tokens)
-    assert all(np.array_equal(a, b) for a, b in zip(back, bags, strict=True))
-    shares = np.bincount(laid.bag, laid.share.sum(1))
-    np.testing.assert_allclose(shares[: len(bags)], 1)
-
-
-def test_the_heads_in_rows_are_the_heads_bag_by_bag(float64):
-    rng = np.random.default_rng(SEED)
-    bags = ragged(rng)
-    laid = Bags.of(bags, dim=bucket(5))
-    heads = Heads(*(rng.normal(size=s) for s in ((3, 2, 5), (3, 2), (3, 2, 5, 4), (3, 4))))
-    square = (laid.tokens**2).sum(-1)
-    padded = heads._replace(
-        select=np.pad(heads.select, ((0, 0), (0, 0), (0, 1))),
-        value=np.pad(heads.value, ((0, 0), (0, 0), (0, 1), (0, 0))),
-    )
-    data = Data(
-        laid.tokens, square, laid.share > 0, laid.bag, np.zeros((bucket(24), 4)), None, None
-    )
-    said = np.asarray(respond(padded, data))
-    for i, bag in enumerate(bags):
-        scores = (
-            np.einsum("ld,ahd->lah", bag, heads.select)
-            + (bag**2).sum(1)[:, None, None] * heads.norm
-        )
-        p = special.softmax(scores, axis=0)
-        np.testing.assert_allclose(
-            said[i], heads.offset + np.einsum("lah,ld,ahdk->ak", p, bag, heads.value), atol=1e-10
-        )
-
-
-@pytest.mark.parametrize("dim", [6, 500])
-def test_moments_are_the_means_of_target_times_instance_and_its_square(dim):
-    rng = np.random.default_rng(SEED)
-    bags, y, w = ragged(rng, dim=dim, longest=9), rng.normal(size=23), rng.uniform(1, 2, 23)
-    found = moments(Bags.of(bags), y, w)
-    c = w * (y - w @ y / w.sum()) / w.sum()
-    matrix = sum(ci * x.T @ x / len(x) for ci, x in zip(c, bags, strict=True))
-    np.testing.assert_allclose(
-        found.first, sum(ci * x.mean(0) for ci, x in zip(c, bags, strict=True)), atol=1e-12
-    )
-    values, vectors = np.linalg.eigh(matrix)
-    assert found.size == pytest.approx(abs(values).max(), rel=1e-5)
-    assert abs(found.high @ vectors[:, -1]) == pytest.approx(1, abs=1e-3)
-    np.testing.assert_allclose(
-        found.product(y[:1] * np.ones(dim)), matrix @ (y[:1] * np.ones(dim)), atol=1e-10
-    )
-
-
-def test_the_moments_of_the_task_point_at_its_stars():
-    task = SingleLocation(dim=40, length=6, key=jax.random.key(SEED))
-    batch = task.sample(jax.random.key(SEED + 1), 4000)
-    laid = Bags.of(list(np.asarray(batch.tokens, float)))
-    found = moments(laid, np.asarray(batch.target, float), np.ones(4000))
-    u, v = start_pairs(found, np.random.default_rng(0), 40)["moments"]
-    assert u @ task.k_star / np.linalg.norm(u) > 0.95 and v @ task.v_star > 0.95
-    swapped = start_pairs(found, np.random.default_rng(0), 40)["swapped"]
-    assert swapped[1] @ task.k_star > 0.95
-    # m gamma^2 / L, since instances of a bag are averaged
-    assert found.size == pytest.approx(task.m * task.gamma**2 / task.length, rel=0.2)
 
 
 def drawn(dim, samples, seed):
@@ -176,13 +93,6 @@ def test_a_constant_target_is_said_of_every_bag():
     bags = ragged(np.random.default_rng(SEED), longest=5)
     found = fit_selection(bags, np.full((23, 1), 7.0))
     np.testing.assert_allclose(found.respond(bags), 7.0, atol=1e-3)
-
-
-def test_scaling_counts_bags_and_leaves_constant_features_alone():
-    bags = [np.array([[0.0, 3.0]] * 9), np.array([[2.0, 3.0]])]
-    scaling = Scaling.of(bags, np.ones(2))
-    np.testing.assert_allclose(scaling.mean, [1, 3])
-    np.testing.assert_allclose(scaling.deviation, [1, 1])
 
 
 def test_an_unknown_loss_is_bad_input():

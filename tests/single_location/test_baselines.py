@@ -53,7 +53,7 @@ def test_bayes_risk_at_known_sizes():
 
 
 def test_the_excess_bound_fails_with_any_smaller_constant():
-    # Where the mean is lost in the noise, gamma >> m, the term 4 Phi(-m/gamma) is needed nearly whole.
+    # Where gamma >> m, the term 4 Phi(-m/gamma) is needed nearly whole.
     task = SingleLocation(4, 2, 5.0)
     excess, bound = float(risk(task, ORACLE, 1.0)), float(oracle_excess_bound(task, 1.0))
     tail = 25.0 * special.ndtr(-task.m / 5.0)
@@ -75,7 +75,29 @@ def test_the_best_linear_weight_is_that_of_least_squares():
     assert ones == approx(summed @ task.v_star / 3, abs=1e-4)
 
 
-def test_oracle_below_linear_wherever_the_claim_says_so():
+def oracle_excess_on_ladder(growth, power):
+    """At d = 100, 400, ..., with L = d^growth tokens and lam = (d L)^-power."""
+    excess = []
+    for dim in 100 * 4 ** np.arange(6):
+        length = round(dim**growth)
+        task = SingleLocation(int(dim), length)
+        excess.append(float(task.oracle_risk((dim * length) ** -power)))
+    return np.array(excess)
+
+
+def test_the_oracle_improves_along_corollary_2_and_not_where_lam_sqrt_length_grows():
+    assert (np.diff(oracle_excess_on_ladder(growth=0.25, power=0.25)) < 0).all()
+    assert (np.diff(oracle_excess_on_ladder(growth=0.5, power=0.1)) > 0).all()
+
+
+def test_the_oracle_lies_between_the_bayes_and_the_linear_predictor():
+    for dim in (10, 20, 40):
+        task = SingleLocation(dim, 10)
+        gap, _ = bayes_gap(task, jax.random.key(3), 20_000)
+        assert np.exp(gap) < float(task.oracle_risk(task.best_lam())) < task.linear_risk()
+
+
+def test_the_oracle_is_below_the_linear_predictor_for_narrow_tokens():
     for dim in (10, 20, 100):
         for length in (2, 5, 30):
             for gamma in (0.1, 0.5, 1.0):

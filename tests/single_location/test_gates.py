@@ -119,6 +119,15 @@ def test_linear_attention_is_a_gate_in_closed_form():
         assert tuned_gate(task, "identity", offset=False).excess == approx(excess, rel=1e-8)
 
 
+def test_linear_attention_does_not_tell_its_two_vectors_apart():
+    # Its prediction is symmetric in k and v: the swapped point is a second optimum.
+    swapped = Overlaps(HEADS.theta, HEADS.eta, HEADS.kappa, HEADS.nu, HEADS.rho)
+    assert risk(TASK, swapped, 0.3, "identity") == approx(
+        risk(TASK, HEADS, 0.3, "identity"), rel=1e-11
+    )
+    assert (abs(risk(TASK, swapped, 0.3) - risk(TASK, HEADS, 0.3)) > 0.04).all()
+
+
 def test_a_threshold_has_a_closed_form_at_the_oracle():
     # Missed with probability Phi(-(m - t)/gamma), passed by another token with Phi(-t).
     task, t = SingleLocation(80, 10), 3.5

@@ -59,6 +59,21 @@ def test_terms_sum_to_the_risk():
     )
 
 
+@pytest.mark.parametrize(("task", "lam"), TASKS)
+def test_the_risk_is_the_same_with_both_vectors_reversed_and_in_the_mirror(task, lam):
+    x = random_overlaps(4)
+    whole = np.asarray(risk(task, x, lam))
+
+    def with_sign_changed(*names):
+        return np.asarray(
+            risk(task, x._replace(**{name: -getattr(x, name) for name in names}), lam)
+        )
+
+    assert with_sign_changed("kappa", "nu", "theta", "eta") == approx(whole, rel=1e-12)
+    assert with_sign_changed("theta", "eta", "rho") == approx(whole, rel=1e-12)
+    assert abs(with_sign_changed("kappa", "eta", "rho") - whole).max() > 1e-3  # k alone
+
+
 def test_length_enters_as_a_polynomial_of_degree_two():
     overlaps = random_overlaps(2)
     values = [

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import special
 
-from attlas.sparse_variables.fitting import describe, disagreement, fit_sparse, look_around
+from attlas.sparse_variables.fitting import describe, disagreement, fit_sparse, vote
 from attlas.sparse_variables.task import SparseBoolean
 from tests.conftest import SEED
 
@@ -51,7 +51,7 @@ def test_tables_and_descriptions_are_right_and_the_best_is_found():
 def test_attention_comes_to_the_support():
     task = SparseBoolean(60, (5, 20, 41))
     bits, label = drawn(task, 80)
-    votes, attention, steps = look_around(
+    votes, attention, steps = vote(
         bits, label, np.ones((4, 80)), steps=200, key=jax.random.key(SEED)
     )
     assert 0 < steps <= 200

@@ -8,7 +8,7 @@ from scipy import special
 
 from attlas.errors import InputError
 from attlas.sparse_variables.claims import thresholds as claims
-from attlas.sparse_variables.learners import screen_by_covariance
+from attlas.sparse_variables.rival_learners import screen_by_covariance
 from attlas.sparse_variables.thresholds import (
     LAWS,
     LEVEL,
@@ -19,7 +19,7 @@ from attlas.sparse_variables.thresholds import (
     sizes,
     sweep,
 )
-from attlas.sparse_variables.training import draw_sets
+from attlas.sparse_variables.training_sets import draw_sets
 from attlas.statistics import Bound, Order
 
 KEY = jax.random.key(3)

@@ -8,8 +8,9 @@ from tools.browser import Browser, chromium
 def page(tmp_path):
     path = tmp_path / "page.html"
     path.write_text(
-        "<!doctype html><title>x</title><img src='http://example.org/x.png'><input id='text'><script>console.error('oh'); let got = 0;"
-        " document.addEventListener('mousedown', event => { got = [event.clientX, event.clientY]; })</script>"
+        "<!doctype html><title>x</title><img src='http://example.org/x.png'><input id='text'>"
+        "<script>console.error('oh'); let got = 0; document.addEventListener('mousedown',"
+        " event => { got = [event.clientX, event.clientY]; })</script>"
     )
     return path
 
@@ -49,7 +50,8 @@ def test_preferences_and_sizes(browser, page):
     browser.resize(1200, 900)
 
 
-@pytest.mark.skipif(chromium() is None, reason="Chromium is not installed")
+@pytest.mark.browser
+@pytest.mark.skipif(chromium() is None, reason="Chromium: `make browser` installs it")
 def test_it_ends_what_it_started(page):
     with Browser() as own:
         own.open(page)

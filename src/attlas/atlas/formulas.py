@@ -14,12 +14,14 @@ _TEX_ERRORS = tuple(
     for kind in vars(exceptions).values()
     if isinstance(kind, type) and issubclass(kind, Exception)
 )
-# An operator keeps its distance from its neighbours; a star in the exponent and the bars of a modulus are none.
+# An operator is set apart from its neighbours; a star in the exponent and the bars of a modulus
+# must not be.
 _TIGHT = {
     "<mo>&#x0002A;</mo>": "<mi>∗</mi>",
     '<mo stretchy="false">&#x0007C;</mo>': '<mo stretchy="false" lspace="0" rspace="0">|</mo>',
 }
-# The name of a function keeps a little distance from a factor before it and from an argument without brackets.
+# The name of a function is set apart a little from a factor before it and from an argument without
+# brackets.
 _NAME, _GAP = "<mi>(?:arctan|cosh|exp|ln|log|tanh)</mi>", '<mspace width="0.167em" />'
 _APART = (
     (rf"(?<=[a-z]>)(?<!<mrow>)(?={_NAME})", _GAP),
@@ -29,8 +31,11 @@ _APART = (
 
 @functools.cache
 def mathml(text: str) -> Markup:
-    """HTML of a sentence whose formulas stand between $ signs and whose code between backticks; each formula keeps its TeX, for
-    who copies it, and the bracket before and the stop after it, which a line would otherwise begin or end with."""
+    """HTML of a sentence with formulas between $ signs and code between backticks.
+
+    Each formula keeps its TeX, as its alternative text. A bracket before and a stop after it stay
+    on its line.
+    """
     pieces = re.split(r"(\(?\$.+?\$[.,;:)]*)", text)
     return Markup(
         "".join(_bound(piece) if i % 2 else _words(piece) for i, piece in enumerate(pieces))

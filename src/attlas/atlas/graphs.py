@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 ROW, LETTER, GAP, MARGIN = 21.0, 6.1, 46.0, 12.0
-"""Pixels: height of a row, width of a letter, between a label and the next layer, around everything."""
+"""Pixels: height of a row, width of a letter, from a label to the next layer, around everything."""
 
 SWEEPS = 4
 
@@ -15,6 +15,7 @@ MARKS = {
     "refuted": '<path d="M-5-5 5 5M-5 5 5-5" fill="none" stroke-width="2.6"/>',
     "undecided": '<path d="M0-6 6 5-6 5Z"/>',
     "outside": '<rect x="-4.5" y="-4.5" width="9" height="9" fill="none" stroke-width="2"/>',
+    "not run": '<circle r="4.5" fill="none" stroke-width="2"/>',
 }
 
 
@@ -33,7 +34,8 @@ class Node:
 
 
 def layers(needs: Mapping[str, Sequence[str]]) -> list[list[str]]:
-    """The ids in layers: each one further right than all that it rests on; in a layer, near what it is joined to.
+    """The ids in layers: each is further right than all that it rests on, and within its layer near
+    what it is joined to.
 
     A circle of needs is cut where it closes. Ids that nothing joins are left out.
     """
@@ -75,7 +77,7 @@ def _mean(values: Sequence[float], otherwise: float) -> float:
 
 
 def draw_graph(nodes: Mapping[str, Node], needs: Mapping[str, Sequence[str]], title: str) -> str:
-    """The graph as SVG; what is not among `nodes` is left out. Its colours are those of the page it stands in."""
+    """The graph as SVG, in the colours of the page it stands in, without ids not in `nodes`."""
     needs = {
         id: [other for other in on if other in nodes] for id, on in needs.items() if id in nodes
     }
@@ -102,10 +104,11 @@ def draw_graph(nodes: Mapping[str, Node], needs: Mapping[str, Sequence[str]], ti
         bottom = max(y for _, y in place.values())
     lines = [_line(nodes[other], id, place) for id, on in needs.items() for other in on]
     marks = [_mark(nodes[id], *place[id]) for id in place]
-    size = f'viewBox="0 0 {width:.0f} {bottom + MARGIN:.0f}" width="{width:.0f}" height="{bottom + MARGIN:.0f}"'
+    height = bottom + MARGIN
     return (
-        f'<svg class="graph" xmlns="http://www.w3.org/2000/svg" role="group" aria-label="{html.escape(title)}" {size}>'
-        f"{''.join(lines)}{''.join(marks)}</svg>"
+        f'<svg class="graph" xmlns="http://www.w3.org/2000/svg" role="group"'
+        f' aria-label="{html.escape(title)}" viewBox="0 0 {width:.0f} {height:.0f}"'
+        f' width="{width:.0f}" height="{height:.0f}">{"".join(lines)}{"".join(marks)}</svg>'
     )
 
 
@@ -115,13 +118,15 @@ def _line(start: Node, end: str, place: Mapping[str, tuple[float, float]]) -> st
     x1 -= 8
     half = max(24.0, (x1 - x0) / 2)
     path = f"M{x0:.0f} {y0:.0f}C{x0 + half:.0f} {y0:.0f} {x1 - half:.0f} {y1:.0f} {x1:.0f} {y1:.0f}"
-    return f'<path class="edge" data-from="{html.escape(start.id)}" data-to="{html.escape(end)}" d="{path}"/>'
+    ends = f'data-from="{html.escape(start.id)}" data-to="{html.escape(end)}"'
+    return f'<path class="edge" {ends} d="{path}"/>'
 
 
 def _mark(node: Node, x: float, y: float) -> str:
     name = html.escape(node.id)
     return (
         f'<a href="{html.escape(node.link)}" data-id="{name}" class="{node.word}" '
-        f'aria-label="{html.escape(node.label)}, {node.word}"><g transform="translate({x:.0f} {y:.0f})">'
+        f'aria-label="{html.escape(node.label)}, {node.word}">'
+        f'<g transform="translate({x:.0f} {y:.0f})">'
         f'{MARKS[node.word]}<text x="10" y="4">{html.escape(node.label)}</text></g></a>'
     )

@@ -13,7 +13,6 @@ from markupsafe import Markup
 import attlas
 from attlas.atlas.formulas import code, mathml
 
-# In the order in which a reader wants them; others follow by name.
 ORDER = (
     "first-result",
     "add-a-claim",
@@ -23,6 +22,7 @@ ORDER = (
     "estimators",
     "scaling",
 )
+"""Guides in the order in which a reader wants them; others follow by name."""
 
 
 @dataclass(frozen=True)
@@ -36,51 +36,44 @@ class Guide:
 
 
 def docs_folder() -> Path | None:
-    """Where the guides are: in the package if it was installed from a wheel, else beside the sources."""
+    """Where the guides are: in the package if it was installed from a wheel, else beside the
+    sources."""
     package = Path(attlas.__file__).parent
-    return next(
-        (folder for folder in (package / "docs", package.parents[1] / "docs") if folder.is_dir()),
-        None,
-    )
+    places = (package / "docs", package.parents[1] / "docs")
+    return next((folder for folder in places if folder.is_dir()), None)
 
 
 def read_guides() -> list[Guide]:
     """All guides, in order; none where the documents are not installed."""
     folder = docs_folder()
-    files = (
-        sorted(folder.glob("*.md"), key=lambda path: (_place(path.stem), path.stem))
-        if folder
-        else []
-    )
-    return [render_guide(path.stem, path.read_text(encoding="utf-8")) for path in files]
-
-
-def _place(slug: str) -> int:
-    return ORDER.index(slug) if slug in ORDER else len(ORDER)
+    order = {slug: place for place, slug in enumerate(ORDER)}
+    files = {path.stem: path for path in folder.glob("*.md")} if folder else {}
+    slugs = sorted(files, key=lambda slug: (order.get(slug, len(order)), slug))
+    return [render_guide(slug, files[slug].read_text(encoding="utf-8")) for slug in slugs]
 
 
 def render_guide(slug: str, text: str) -> Guide:
-    """HTML of a guide in Markdown. Links between guides lead from page to page; links to other files become text."""
+    """HTML of a guide in Markdown. Links between guides lead from page to page; links to other
+    files become text."""
     reader = MarkdownIt("commonmark").enable("table")
     tokens = reader.parse(text)
-    heads = [inline.content for token, inline in _pairs(tokens) if token.type == "heading_open"]
-    first = next(
-        (inline.content for token, inline in _pairs(tokens) if token.type == "paragraph_open"), ""
-    )
+    first = {  # of each kind of block, the text of the first
+        token.type: inline.content for token, inline in reversed([*itertools.pairwise(tokens)])
+    }
     for token in tokens:
         if token.type == "inline":
-            token.children = list(_linked(token.children or []))
+            token.children = list(_convert(token.children or []))
     body = reader.renderer.render(tokens, reader.options, {})
-    body = body.replace("<table>", '<div class="scroll"><table>').replace(
-        "</table>", "</table></div>"
-    )
+    body = body.replace("<table>", '<div class="scroll"><table>')
+    body = body.replace("</table>", "</table></div>")
     body = re.sub(r"<h1>.*?</h1>\s*", "", body, count=1, flags=re.S)
-    sentence = re.split(r"(?<=\.)\s", _plain(first).replace("\n", " "), maxsplit=1)[0]
-    return Guide(slug, _plain(heads[0]) if heads else slug, sentence, Markup(body))
+    paragraph = _strip_markup(first.get("paragraph_open", "")).replace("\n", " ")
+    sentence = re.split(r"(?<=\.)\s", paragraph, maxsplit=1)[0]
+    return Guide(slug, _strip_markup(first.get("heading_open", slug)), sentence, Markup(body))
 
 
-def linked(body: str, known: Collection[str], root: str) -> Markup:
-    """The text with every id of a claim that has a page leading there."""
+def link_claims(body: str, known: Collection[str], root: str) -> Markup:
+    """The text with a link from every id of a claim that has a page."""
 
     def link(found: re.Match[str]) -> str:
         return f'<a href="{root}{found[1]}.html">{found[0]}</a>' if found[1] in known else found[0]
@@ -88,15 +81,12 @@ def linked(body: str, known: Collection[str], root: str) -> Markup:
     return Markup(re.sub(r"<code>([a-z0-9-]+/[a-z0-9-]+)</code>", link, body))
 
 
-def _pairs(tokens: list[Token]) -> Iterator[tuple[Token, Token]]:
-    return itertools.pairwise(tokens)
-
-
-def _plain(text: str) -> str:
+def _strip_markup(text: str) -> str:
     return re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", text).replace("`", "").replace("*", "")
 
 
-def _linked(children: list[Token]) -> Iterator[Token]:
+def _convert(children: list[Token]) -> Iterator[Token]:
+    """The tokens with formulas and code as HTML, and with links that lead to pages only."""
     dropped = 0
     for token in children:
         if token.type == "link_open":

@@ -1,7 +1,9 @@
-"""What is said about a map beside its claims: questions, ideas of proofs, the papers item by item, findings.
+"""What is said about a map beside its claims: questions, ideas of proofs, the papers item by item,
+findings, explorers, showpieces.
 
-A map of the package has the file `notes.toml` in its folder; a map in a file `NAME.py` outside has `NAME.toml` beside it,
-if anything. Prose lives there, and not in the sources, because no number depends on it.
+A map of the package has the file `notes.toml` in its folder; a map in a file `NAME.py` outside has
+`NAME.toml` beside it, if anything. Prose lives there, and not in the sources, because no number
+depends on it. What explorers and showpieces read is in the folder `pages` beside the notes.
 """
 
 import fnmatch
@@ -9,19 +11,20 @@ import functools
 import re
 import tomllib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
+from attlas.atlas.explorers import Explorer
+from attlas.atlas.showpieces import Showpiece
 from attlas.claims import Claim
 from attlas.errors import InputError
-
-Part = TypeVar("Part")
 
 
 @dataclass(frozen=True)
 class Question:
-    """What a reader may ask, the answer in a sentence or two, and patterns of the claims that say it."""
+    """A question of a reader, the answer in a sentence or two, and patterns of slugs of claims that
+    say it."""
 
     ask: str
     answer: str
@@ -52,34 +55,37 @@ class Finding:
 
 @dataclass(frozen=True)
 class Symbol:
-    """A letter of the map's formulas, in TeX; what it means; and the parameter that holds it, if one does. A letter that has
-    its meaning in some claims alone names them."""
+    """A letter of the map's formulas, in TeX, and what it means.
+
+    `parameter` is the parameter that holds it, if one does. A letter that has this meaning in some
+    claims alone names them in `claims`.
+    """
 
     tex: str
     means: str
     parameter: str = ""
     claims: tuple[str, ...] = ()
 
-    def of(self, claim: Claim) -> bool:
-        """Whether a reader of the claim's page meets the letter: in the statement, or as a parameter."""
+    def occurs_in(self, claim: Claim) -> bool:
+        """Whether the letter is in the claim's statement, or one of its parameters."""
         if self.claims:
             return claim.slug in self.claims
         return self.parameter in claim.quick or self.needed_by(claim.statement)
 
     def needed_by(self, sentence: str) -> bool:
-        """Whether the letter occurs in one of the sentence's formulas, by itself or with a number as its index, and is not defined there."""
+        """Whether the letter occurs in a formula of the sentence, by itself or with a number as its
+        index, and is not defined there."""
         formulas = re.sub(r"\\mathrm\{[^}]*\}", " ", " ".join(re.findall(r"\$(.+?)\$", sentence)))
         letter = ("" if self.tex.startswith("\\") else r"(?<![A-Za-z\\])") + re.escape(self.tex)
-        defined = re.search(rf"{letter}(\^2 =| = \\langle)", formulas)
-        return (
-            not defined and re.search(rf"{letter}(?![A-Za-z(]|_[A-Za-z{{\\])", formulas) is not None
-        )
+        if re.search(rf"{letter}(\^2 =| = \\langle)", formulas):
+            return False
+        return re.search(rf"{letter}(?![A-Za-z(]|_[A-Za-z{{\\])", formulas) is not None
 
 
 @dataclass(frozen=True)
 class Notes:
-    """All notes of a map. `picture` names claims of which the first that is there gives the map's picture; `symbols` says what the
-    letters of its formulas mean."""
+    """All notes of a map. `picture` names claims; the figure of the first that is there is the
+    map's picture on the index. `ideas` are ideas of proofs, by the slug of the claim."""
 
     map: str
     title: str
@@ -92,6 +98,21 @@ class Notes:
     findings: tuple[Finding, ...] = ()
     ideas: Mapping[str, str] = field(default_factory=dict)
     symbols: tuple[Symbol, ...] = ()
+    explorers: tuple[Explorer, ...] = ()
+    showpieces: tuple[Showpiece, ...] = ()
+
+
+ENTRIES = {
+    "questions": Question,
+    "items": Item,
+    "findings": Finding,
+    "symbols": Symbol,
+    "explorers": Explorer,
+    "showpieces": Showpiece,
+}
+"""Lists of tables in a file of notes, and the class of their entries."""
+WITH_FILES = (Explorer, Showpiece)
+"""Classes of entries that have files in the folder `pages` beside the notes."""
 
 
 def notes_file(claim: Claim) -> Path:
@@ -103,48 +124,39 @@ def notes_file(claim: Claim) -> Path:
 
 def notes_of(claims: Iterable[Claim]) -> dict[str, Notes]:
     """The notes of every map among `claims`, in the order of the claims."""
-    return {
-        claim.map: read_notes(claim.map, notes_file(claim))
-        for claim in {c.map: c for c in claims}.values()
-    }
+    last = {claim.map: claim for claim in claims}
+    return {name: read_notes(name, notes_file(claim)) for name, claim in last.items()}
 
 
 @functools.cache
 def read_notes(name: str, file: Path) -> Notes:
     """The notes of the map `name`; a map without the file has a title and nothing else."""
-    title = name.replace("-", " ").capitalize()
+    notes = Notes(name, name.replace("-", " ").capitalize())
     if not file.is_file():
-        return Notes(name, title)
+        return notes
     try:
         content = tomllib.loads(file.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InputError(f"the notes {str(file)!r} cannot be read: {error}") from error
     try:
-        return Notes(
-            name,
-            content.get("title", title),
-            content.get("words", ""),
-            content.get("source", ""),
-            tuple(content.get("picture", ())),
-            content.get("remark", ""),
-            tuple(_made(Question, entry) for entry in content.get("questions", ())),
-            tuple(_made(Item, entry) for entry in content.get("items", ())),
-            tuple(_made(Finding, entry) for entry in content.get("findings", ())),
-            dict(content.get("ideas", {})),
-            tuple(_made(Symbol, entry) for entry in content.get("symbols", ())),
-        )
+        for part, kind in ENTRIES.items():
+            home = {"map": name, "folder": file.parent / "pages"} if kind in WITH_FILES else {}
+            content[part] = [
+                _make_entry(kind, {**entry, **home}) for entry in content.get(part, ())
+            ]
+        content["ideas"] = dict(content.get("ideas", {}))
+        return replace(notes, **_freeze_lists(content))
     except (TypeError, AttributeError, ValueError) as error:
         raise InputError(
             f"the notes {str(file)!r} have an entry that is not understood: {error}"
         ) from error
 
 
-def _made(kind: type[Part], entry: Mapping[str, Any]) -> Part:
+def _make_entry(kind: type, entry: Mapping[str, Any]) -> Any:
     if isinstance(entry.get("claims", ()), str):
         raise TypeError(f"claims = {entry['claims']!r} must be a list")
-    return kind(
-        **{
-            name: tuple(value) if isinstance(value, list) else value
-            for name, value in entry.items()
-        }
-    )
+    return kind(**_freeze_lists(entry))
+
+
+def _freeze_lists(entry: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: tuple(v) if isinstance(v, list) else v for name, v in entry.items()}

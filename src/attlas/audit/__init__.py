@@ -1,1 +1,1 @@
-"""The maps' quantities, measured on a real transformer: checkpoints are read without torch, run in JAX, and described on a page."""
+"""The maps' quantities on real checkpoints, which are read without torch and run in JAX."""

@@ -1,23 +1,29 @@
-r"""What every head does with a text: where its attention lies, and how near the three maps' models come to it.
+r"""What every head does with a text: where it attends, and how close the maps' models come to it.
 
-    seen = watch(model, tokens)        # Dataset over (layer, head), and over `layer` for the tokens; `MEANING` says what each word is
+    seen = measure_behaviour(model, tokens)      # Dataset over (layer, head), and over `layer`
 
-**Where attention lies.** A query's attention is cut into four shares that sum to 1. `sink` is what lies on the first token and on separators
-(special tokens, punctuation). Of a weight $a$ on any other token, $\min(a, u)$ is `broad`, with $u$ one over the number of tokens admitted; what is
-above that but below $p$ is `positional`, where $p$ is the mean weight of this head at the same offset or at the same place in the *other* texts
-(in the same one, where no other is so long), whichever is larger; and what is above both is `content`: neither spread out, nor a habit of place, nor a sink.
+**Where attention lies.** The attention of a query is split into four shares that sum to 1. `sink`
+is the weight on the first token and on separators (special tokens, punctuation). Of a weight $a$ on
+any other token, $\min(a, u)$ is `broad`, with $u$ one over the number of tokens admitted. What is
+above $u$ but below $p$ is `positional`, where $p$ is the mean weight of this head at the same
+offset or at the same position in the *other* texts (in this text, if no other is long enough),
+whichever is larger. What is above both is `content`.
 
-**Single location.** $\max_t\,[a_t - \max(p_t, u)]_+$ over tokens that are no sink, averaged over queries: 1 for a head that puts all
-its weight on one token that its place does not betray; 0 for one that looks at the previous token, at the first, or at all alike.
+**Single location.** $\max_t\,[a_t - \max(p_t, u)]_+$ over tokens that are no sink, averaged over
+queries: 1 for a head that puts all its weight on one token whose position varies between texts, 0
+for one that attends to the previous token, to the first, or to all alike.
 
-**The first paper's model** reads once a text: at [CLS], in causal models at the last token. Its gate depends on a token through one direction k,
-what it reads through one direction v. Here k is what the mean reading query asks for, v what moves the head's output most (its first principal
-direction); `softmax_gate` and `erf_gate` are the shares of the variance of the head's output over texts that are then explained, by a line fitted with each
-text left out in turn. At [CLS] of the first layer softmax is exact along v, since there is one query.
+**The model of Marion et al. 2025** reads each text once: at [CLS], in causal models at the last
+token. Its gate depends on a token through one direction k, its output through one direction v. Here
+k is given by the mean query of the reader, v is the first principal direction of the head's output.
+`softmax_gate` and `erf_gate` are the shares of the variance of the head's output over texts that
+are explained, by a line fitted with each text left out in turn. At [CLS] of the first layer softmax
+is exact along v, since all texts have the same query.
 
-**The third paper's view.** Attention as regression of values on keys: how far the head's output is from `cme_attention` at the same queries,
-keys on the sphere, values about their mean, over a grid of ridges and temperatures; 1 is as far as the plain mean of the values.
-`sphere_distance` is the same for softmax on the sphere, so that one sees what the sphere alone costs.
+**The view of Zhang et al. 2022.** Attention as regression of values on keys: the distance of the
+head's output from `cme_attention` at the same queries, with keys on the sphere and values centred,
+at the best of a grid of ridges and temperatures; the plain mean of the values is at distance 1.
+`sphere_distance` is the same for softmax on the sphere.
 """
 
 from collections.abc import Callable
@@ -36,174 +42,133 @@ from threadpoolctl import threadpool_limits
 from attlas.attention import softmax
 from attlas.audit.architectures import Block, Model
 from attlas.audit.forward import Step, embed, trace
+from attlas.audit.quantities import describe, stack_layers
 from attlas.audit.texts import Tokens
 from attlas.errors import InputError
 from attlas.kernels import RBF, Kernel, cme_attention
 
-MEANING = {
-    "single_location": "how far a query picks one token by content: 1 for one token whose place does not betray it, 0 for sinks and habits of place",
-    "reader_location": "the same at the token that the model is read at: [CLS], or the last of a causal model",
-    "content": "share of attention that neither place, sinks nor evenness explain",
-    "positional": "share of attention that the offset or the place alone explains",
-    "broad": "share of attention that is spread evenly",
-    "sink": "share of attention on the first token and on separators",
-    "first": "share of attention on the first token",
-    "entropy": "entropy of attention, over the logarithm of the number of tokens",
-    "support": "exponential of the entropy: how many tokens attention is spread over",
-    "largest": "largest weight of a query, on average",
-    "best_offset": "the offset from the query that gets most attention",
-    "best_offset_mass": "share of attention at that offset",
-    "query_free": "share of the scores' variance over tokens that does not depend on the query: 1 for a gate by one direction",
-    "read_direction": "share of the variance of what is read that lies along one direction",
-    "softmax_gate": "share of the variance of what is read that softmax gating by one direction and reading by one direction reproduce",
-    "erf_gate": "the same for erf gating, the first paper's model",
-    "cme_distance": "distance of the head's output from ridge regression of values on keys at the same queries, at the best ridge and temperature",
-    "cme_ridge": "the ridge at which they are closest",
-    "cme_temperature": "the temperature at which they are closest, over the head's own",
-    "sphere_distance": "distance of the head's output from softmax on normalised queries and keys, at the best temperature",
-    "key_spread": "coefficient of variation of the lengths of keys: 0 on a sphere",
-}
-"""The quantities of a head that need a text, in words."""
-
-OF_TOKENS = {
-    "token_spread": "coefficient of variation of the lengths of the tokens that the heads read",
-    "token_cosine": "mean cosine of two different tokens of a text: 0 where they are orthogonal",
-    "token_overlap": "root mean square of that cosine, over one over the root of the dimension: 1 for independent directions",
-    "excess_kurtosis": "median over coordinates of the tokens' excess kurtosis: 0 for Gaussian tokens",
-    "largest_coordinate": "share of the tokens' mean square that lies in one coordinate: one over the dimension where all are alike",
-    "attention_stretch": "largest factor by which the norm before the heads stretched a token",
-    "mlp_stretch": "largest factor by which the norm before the position-wise map stretched a token",
-}
-"""The quantities of the tokens of a layer, in words."""
-
 SPECIAL = {"[CLS]", "[SEP]", "[PAD]", "[UNK]", "[MASK]", "<s>", "</s>", "<pad>", "<unk>", "<mask>"}
+KINDS = ("sink", "positional", "content", "broad")
 TINY = 1e-30
 RIDGES = (1e-4, 1e-2, 1e-1, 1.0, 10.0, 100.0)
 TEMPERATURES = (1.0, 2.0, 4.0, 8.0, 16.0, 64.0)
-GATES = (0.1, 0.3, 1.0, 3.0)
-"""Grids: ridges, temperatures over the head's own, and sharpness of the erf gate over the spread of its scores."""
-FEWEST = 4
-"""A query of a causal model counts from so many tokens on."""
+"""Relative to the head's own temperature."""
+SHARPNESS = (0.1, 0.3, 1.0, 3.0)
+"""Of the erf gate, relative to the standard deviation of its scores."""
+MIN_CONTEXT = 4
+"""A query of a causal model counts if it sees at least so many tokens."""
+REGRESSED_TEXTS, REGRESSED_PAIRS = 8, 32 * 32**2
+"""Regression is compared on so many texts at least, on more while they have so few pairs of tokens;
+its cost grows with the cube of the length."""
 
 
 class Roles(NamedTuple):
-    """Which tokens are what, [b, n]: attended to as `content`, asking as `query`; `reader` [b] is where the model is read."""
+    """Which tokens count as attended content and as queries; `reader` is where a text is read."""
 
     content: Bool[np.ndarray, "b n"]
     query: Bool[np.ndarray, "b n"]
     reader: Int[np.ndarray, " b"]
 
 
-def roles(model: Model, tokens: Tokens) -> Roles:
-    """Content are tokens that are not the first and no separators: special tokens, and pieces without a letter or a digit."""
+def token_roles(model: Model, tokens: Tokens) -> Roles:
+    """The roles of tokens: content are all but the first token and separators.
+
+    Separators are special tokens, and pieces without a letter or a digit. The reader is [CLS], in
+    causal models the last token.
+    """
     content = np.zeros_like(tokens.mask)
     for i, pieces in enumerate(tokens.pieces):
         for j, piece in enumerate(pieces[: content.shape[1]]):
             special = piece in SPECIAL or piece.startswith("<|")
             content[i, j] = j > 0 and not special and any(letter.isalnum() for letter in piece)
-    query = content & (tokens.positions >= FEWEST - 1) if model.block.causal else content
+    causal = model.block.causal
+    query = content & (tokens.positions >= MIN_CONTEXT - 1) if causal else content
     if not query.any():
         raise InputError(
-            f"the text has no token to ask from: there must be one beyond the first {FEWEST} of a text, of letters or digits"
+            f"the text has no token to ask from: there must be one beyond the first {MIN_CONTEXT}"
+            " of a text, of letters or digits"
         )
-    reader = tokens.mask.sum(1) - 1 if model.block.causal else np.zeros(len(tokens.mask), int)
-    return Roles(content, query, reader)
+    return Roles(content, query, reader_positions(model, tokens.mask))
 
 
-def watch(
-    model: Model, tokens: Tokens, also: Callable[[Step], None] = lambda step: None
+def reader_positions(model: Model, mask: Bool[np.ndarray, "b n"]) -> Int[np.ndarray, " b"]:
+    """Where each text is read: at the first token, in causal models at the last."""
+    return mask.sum(1) - 1 if model.block.causal else np.zeros(len(mask), int)
+
+
+def measure_behaviour(
+    model: Model, tokens: Tokens, on_step: Callable[[Step], None] = lambda step: None
 ) -> xr.Dataset:
-    """The quantities of `MEANING` over (layer, head) and those of `OF_TOKENS` over `layer`, for all texts together; `also` sees every step."""
-    batch, who, rows = embed(model, tokens), roles(model, tokens), []
-    with threadpool_limits(
-        1
-    ):  # NumPy's matrices here are small: its threads would wait for each other
+    """The quantities of `FROM_TEXT` over (layer, head) and those of `OF_TOKENS` over `layer`.
+
+    `on_step` is called with every step of the forward pass.
+    """
+    batch, roles, layers = embed(model, tokens), token_roles(model, tokens), []
+    with threadpool_limits(1):  # matrices are small: threads would wait for each other
         for step in trace(model, [batch]):
             if not np.isfinite(step.after).all():
                 raise InputError(
                     f"what leaves layer {step.layer} of {model.name} on this text is not finite"
                 )
-            rows.append(measure(model, step, tokens.mask, who))
-            also(step)
-    return gathered(model, rows)
+            layers.append(_measure_layer(model, step, tokens.mask, roles))
+            on_step(step)
+    seen = stack_layers(model, layers)
+    if model.block.order == "post":  # what the heads read was normalised by the layer before
+        before = np.concatenate([[1.0], seen.mlp_stretch.values[:-1]])
+        seen["mlp_stretch"] = seen.attention_stretch
+        seen["attention_stretch"] = ("layer", before)
+    return describe(seen)
 
 
-def gathered(model: Model, rows: list[dict[str, np.ndarray]]) -> xr.Dataset:
-    found = {name: np.stack([row[name] for row in rows]).astype(float) for name in rows[0]}
-    if model.block.order == "post":  # the norm before a layer's heads belongs to the layer before
-        stretch = found["attention_stretch"], found["mlp_stretch"]
-        found["attention_stretch"] = np.concatenate([[1.0], stretch[1][:-1]])
-        found["mlp_stretch"] = stretch[0]
-    axes = ("layer", "head")
-    seen = xr.Dataset(
-        {name: (axes[: values.ndim], values) for name, values in found.items()},
-        {"layer": np.arange(model.layers), "head": np.arange(model.heads)},
-        {"model": model.name},
-    )
-    for name, words in (MEANING | OF_TOKENS).items():
-        seen[name].attrs["words"] = words
-    return seen
-
-
-def measure(
-    model: Model, step: Step, mask: Bool[np.ndarray, "b n"], who: Roles
+def _measure_layer(
+    model: Model, step: Step, mask: Bool[np.ndarray, "b n"], roles: Roles
 ) -> dict[str, np.ndarray]:
-    """What one layer did: arrays over heads, and numbers for its tokens. Most of it is small enough for NumPy, which need not compile."""
+    """Arrays over heads, and scalars for the tokens of the layer."""
     block = model.block
+    queries, attention, outputs = map(np.asarray, (step.queries, step.attention, step.outputs))
     size = block.heads // block.groups
-    queries, attention, outputs = (
-        np.asarray(x) for x in (step.queries, step.attention, step.outputs)
-    )
     keys, values = (np.repeat(np.asarray(x), size, axis=1) for x in (step.keys, step.values))
     admitted = np.broadcast_to(mask[:, None, :], (*mask.shape, mask.shape[1]))
     if block.causal:
         admitted = admitted & np.tri(mask.shape[1], dtype=bool)
-    asked = admitted & who.query[:, :, None]
-    looked = []
+    asked = admitted & roles.query[:, :, None]
+    heads = []
     for head in range(block.heads):
         scores = queries[:, head] @ np.swapaxes(keys[:, head], -1, -2) / block.temperature
-        looked.append(
-            _shares(attention[:, head], admitted, who) | {"query_free": _query_free(scores, asked)}
+        lengths = np.linalg.norm(keys[:, head], axis=-1)[mask]
+        heads.append(
+            _attention_shares(attention[:, head], admitted, roles)
+            | {"query_free": _query_free_share(scores, asked), "key_spread": _variation(lengths)}
         )
-    lengths = np.linalg.norm(keys, axis=-1)
-    spread = [_variation(lengths[:, head][mask]) for head in range(block.heads)]
-    read = _read(
-        _at(queries, who),
-        _at(outputs, who),
+
+    def at_reader(x: np.ndarray) -> np.ndarray:
+        """The rows of [b, h, q, ...] at the reader of each text, [b, h, ...]."""
+        return np.take_along_axis(x, roles.reader[:, None, None, None], 2)[:, :, 0]
+
+    gates = _gate_shares(
+        at_reader(queries),
+        at_reader(outputs),
         keys / block.temperature,
         values,
-        _at(admitted[:, None], who),
+        at_reader(admitted[:, None]),
         np.asarray(step.weights["out"]),
     )
-    # Last, when the layer has come out: decompositions under way at the same time can wait for each other's threads for ever.
-    some = max(
-        8, 32 * 32**2 // mask.shape[1] ** 2
-    )  # of long texts a few, as the cost grows with the cube of the length
-    regressed = _regressed(
-        block,
-        *(
-            jnp.asarray(x[:some])
-            for x in (step.queries, step.keys, step.values, step.outputs, mask, *who[1:])
-        ),
-    )
+    # After the layer has been computed: LAPACK calls that run at the same time can deadlock.
+    some = max(REGRESSED_TEXTS, REGRESSED_PAIRS // mask.shape[1] ** 2)
+    arrays = (step.queries, step.keys, step.values, step.outputs, mask, roles.query, roles.reader)
+    regression = _regression_distances(block, *(jnp.asarray(x[:some]) for x in arrays))
     return {
-        **{name: np.array([head[name] for head in looked]) for name in looked[0]},
-        **read,
-        "key_spread": np.array(spread),
-        **{name: np.asarray(values) for name, values in regressed.items()},
-        **_tokens(step, mask),
+        **{name: np.array([head[name] for head in heads]) for name in heads[0]},
+        **gates,
+        **{name: np.asarray(values) for name, values in regression.items()},
+        **_token_quantities(step, mask),
     }
-
-
-def _at(x: np.ndarray, who: Roles) -> np.ndarray:
-    """The rows of [b, h, q, ...] that belong to each text's reader, [b, h, ...]."""
-    return np.take_along_axis(x, who.reader[:, None, None, None], 2)[:, :, 0]
 
 
 def _mean(
     x: np.ndarray, where: np.ndarray, axis: int | tuple[int, ...] | None = None
 ) -> np.ndarray:
-    """The mean of `x` where `where` admits it; 0 where it admits nothing."""
+    """The mean of `x` where `where` is true; 0 where it is nowhere."""
     where = np.broadcast_to(where, x.shape)
     return np.where(where, x, 0).sum(axis) / np.maximum(where.sum(axis), 1)
 
@@ -213,23 +178,23 @@ def _variation(lengths: np.ndarray) -> float:
     return float(lengths.std() / max(lengths.mean(), TINY))
 
 
-# --- where attention lies ------------------------------------------------------------------------------------------
+# --- where attention lies ------------------------------------------------------------------------
 
 
-def _shares(
-    attention: Float[np.ndarray, "b q k"], admitted: Bool[np.ndarray, "b q k"], who: Roles
+def _attention_shares(
+    attention: Float[np.ndarray, "b q k"], admitted: Bool[np.ndarray, "b q k"], roles: Roles
 ) -> dict[str, float]:
-    """One head's."""
+    """The quantities of one head that depend on its attention alone."""
     entropy = -(attention * np.log(np.maximum(attention, TINY))).sum(-1)
     even = 1 / np.maximum(admitted.sum(-1), 1)
-    target = admitted & who.content[:, None, :]
+    target = admitted & roles.content[:, None, :]
     weights = np.where(target, attention, 0)
-    by_offset, habit = _habits(weights, target & who.query[:, :, None])
+    by_offset, typical = _positional_means(weights, target & roles.query[:, :, None])
     broad = np.minimum(weights, even[..., None])
-    above = np.maximum(weights - np.maximum(habit, even[..., None]), 0)
-    texts = np.arange(len(weights))
-    reading, seen = weights[texts, who.reader], target[texts, who.reader]
-    placed = np.maximum(_left_out(reading, seen), even[texts, who.reader][:, None])
+    above = np.maximum(weights - np.maximum(typical, even[..., None]), 0)
+    reader = np.arange(len(weights)), roles.reader
+    typical_at_reader = _mean_over_other_texts(weights[reader], target[reader])
+    above_at_reader = weights[reader] - np.maximum(typical_at_reader, even[reader][:, None])
     per_query = {
         "single_location": above.max(-1),
         "content": above.sum(-1),
@@ -242,54 +207,62 @@ def _shares(
         "largest": attention.max(-1),
     }
     best = int(by_offset.argmax())
-    return {name: float(values[who.query].mean()) for name, values in per_query.items()} | {
-        "reader_location": float(np.maximum(reading - placed, 0).max(-1).mean()),
+    return {name: float(values[roles.query].mean()) for name, values in per_query.items()} | {
+        "reader_location": float(np.maximum(above_at_reader, 0).max(-1).mean()),
         "best_offset": best - (attention.shape[-1] - 1),
         "best_offset_mass": float(by_offset[best]),
     }
 
 
-def _sheared(x: np.ndarray) -> np.ndarray:
-    """[..., q, k] with k - q + n - 1 in place of k, [..., q, 2n - 1], rows in reverse."""
-    n = x.shape[-1]
-    wide = np.concatenate([x[..., ::-1, :], np.zeros_like(x)], -1)
-    return wide.reshape(*x.shape[:-2], 2 * n * n)[..., : n * (2 * n - 1)].reshape(
-        *x.shape[:-2], n, 2 * n - 1
-    )
+def _sum_by_offset(x: np.ndarray) -> np.ndarray:
+    """Sums of [..., q, k] over pairs with the same k - q, which runs from 1 - n to n - 1."""
+    n, batch = x.shape[-1], x.shape[:-2]
+    # Rows of width 2n that are read with width 2n - 1 are shifted right, each by one column more
+    # than the row before: with the last query first, every column then holds one offset.
+    wide = np.concatenate([x[..., ::-1, :], np.zeros_like(x)], -1).reshape(*batch, 2 * n * n)
+    return wide[..., : n * (2 * n - 1)].reshape(*batch, n, 2 * n - 1).sum(-2)
 
 
-def _habits(weights: np.ndarray, pairs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The share of a query's attention at each offset [2n - 1], and for each pair of tokens the mean weight at their offset or at the key's place in
-    the other texts, as `_left_out` has it, whichever is larger, [b, q, k]."""
+def _positional_means(weights: np.ndarray, pairs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """What the position of a key explains of its weight.
+
+    Returns the share of a query's attention at each offset [2n - 1]; and for each pair of tokens
+    [b, q, k] the mean weight in the other texts at the same offset or at the same position of the
+    key, whichever is larger.
+    """
     n = weights.shape[-1]
     used = np.where(pairs, weights, 0)
-    mass, count = _sheared(used).sum(-2), _sheared(pairs).sum(-2)
+    mass, count = _sum_by_offset(used), _sum_by_offset(pairs)
     offset = np.arange(n)[None, :] - np.arange(n)[:, None] + n - 1
-    at_offset = _left_out(mass, count)[:, offset]
-    at_place = _left_out(used.sum(1), pairs.sum(1))[:, None, :]
-    return mass.sum(0) / max(pairs.any(-1).sum(), 1), np.maximum(at_offset, at_place)
+    at_offset = _mean_over_other_texts(mass, count)[:, offset]
+    at_position = _mean_over_other_texts(used.sum(1), pairs.sum(1))[:, None, :]
+    return mass.sum(0) / max(pairs.any(-1).sum(), 1), np.maximum(at_offset, at_position)
 
 
-def _left_out(mass: np.ndarray, count: np.ndarray) -> np.ndarray:
-    """Means over all texts but one, [b, ...]; where only that one has any, as in the tail of the longest text, its own: of one text alone, place and
-    content cannot be told apart."""
+def _mean_over_other_texts(mass: np.ndarray, count: np.ndarray) -> np.ndarray:
+    """Means over all texts but one, [b, ...], from sums and counts of each text.
+
+    Where no other text has any, as in the tail of the longest, the mean of the text itself: in a
+    single text, position and content cannot be separated.
+    """
     others = count.sum(0) - count
-    return np.where(
-        others > 0, (mass.sum(0) - mass) / np.maximum(others, 1), mass / np.maximum(count, 1)
-    )
+    of_others = (mass.sum(0) - mass) / np.maximum(others, 1)
+    return np.where(others > 0, of_others, mass / np.maximum(count, 1))
 
 
-def _query_free(scores: Float[np.ndarray, "b q k"], where: Bool[np.ndarray, "b q k"]) -> float:
-    """Scores about each query's mean, and the share of their variance that is the token's alone, text by text."""
+def _query_free_share(
+    scores: Float[np.ndarray, "b q k"], where: Bool[np.ndarray, "b q k"]
+) -> float:
+    """The share of the scores' variance, about the mean of each query, that is the key's alone."""
     centred = np.where(where, scores - _mean(scores, where, -1)[..., None], 0)
     alone = _mean(centred, where, -2)[:, None, :]
     return float(np.where(where, alone**2, 0).sum() / max((centred**2).sum(), TINY))
 
 
-# --- the first paper's model ---------------------------------------------------------------------------------------
+# --- the model of Marion et al. 2025 -------------------------------------------------------------
 
 
-def _read(
+def _gate_shares(
     query: Float[np.ndarray, "b h r"],
     output: Float[np.ndarray, "b h r"],
     keys: Float[np.ndarray, "b h n r"],
@@ -297,8 +270,8 @@ def _read(
     admitted: Bool[np.ndarray, "b 1 n"],
     out: Float[np.ndarray, "h r d"],
 ) -> dict[str, np.ndarray]:
-    """How well one direction to gate by and one to read by reproduce what is read."""
-    # In the residual stream: variance is measured behind `out`, and the direction that moves most is a functional of the values.
+    """How well one direction to gate by and one to read by reproduce the output at the reader."""
+    # Variances are those in the residual stream, behind `out`.
     square, turn = np.linalg.eigh(out @ np.swapaxes(out, -1, -2))
     behind = turn * np.sqrt(square.clip(0))[:, None, :]
     spread = np.einsum("bhr,hrs->hbs", output - output.mean(0), behind)
@@ -308,26 +281,28 @@ def _read(
     target = np.einsum("bhr,hr->bh", output, functional)
     read = np.einsum("bhnr,hr->bhn", values, functional)
     scores = np.einsum("bhnr,hr->bhn", keys, query.mean(0))
-    weights = np.where(
-        admitted, np.exp(scores - np.where(admitted, scores, -np.inf).max(-1, keepdims=True)), 0
-    )
+    highest = np.where(admitted, scores, -np.inf).max(-1, keepdims=True)
+    weights = np.where(admitted, np.exp(scores - highest), 0)
     by_softmax = (weights / weights.sum(-1, keepdims=True) * read).sum(-1)
     centred = scores - _mean(scores, admitted, (0, 2))[:, None]
-    sharpness = 1 / np.sqrt(np.maximum(_mean(centred**2, admitted, (0, 2)), TINY))[:, None]
-    by_erf = [np.where(admitted, erf(c * sharpness * centred) * read, 0).sum(-1) for c in GATES]
+    scale = 1 / np.sqrt(np.maximum(_mean(centred**2, admitted, (0, 2)), TINY))[:, None]
+    by_erf = [np.where(admitted, erf(c * scale * centred) * read, 0).sum(-1) for c in SHARPNESS]
     answers = {
         "read_direction": share,
-        "softmax_gate": share * _explained(target, by_softmax),
-        "erf_gate": share * np.max([_explained(target, guess) for guess in by_erf], 0),
+        "softmax_gate": share * _explained_variance(target, by_softmax),
+        "erf_gate": share * np.max([_explained_variance(target, guess) for guess in by_erf], 0),
     }
     known = (variances[:, -1] > 0) & (len(target) > 3)
     return {name: np.where(known, value, np.nan) for name, value in answers.items()}
 
 
-def _explained(
+def _explained_variance(
     target: Float[np.ndarray, "b h"], guess: Float[np.ndarray, "b h"]
 ) -> Float[np.ndarray, " h"]:
-    """Share of the variance of `target` that a line through `guess` predicts for a text left out; 0 where the mean is better."""
+    """The share of the variance of `target` that a line through `guess` predicts.
+
+    Each text is predicted by the line through the others; 0 where their mean is better.
+    """
     y, x = target - target.mean(0), guess - guess.mean(0)
     square = np.maximum((x**2).sum(0), TINY)
     leverage = 1 / len(y) + x**2 / square
@@ -336,11 +311,11 @@ def _explained(
     return np.maximum(1 - (miss**2).sum(0) / np.maximum((plain**2).sum(0), TINY), 0)
 
 
-# --- the third paper's view ----------------------------------------------------------------------------------------
+# --- the view of Zhang et al. 2022 ---------------------------------------------------------------
 
 
-class _Lifted(eqx.Module):
-    """A kernel and a little constant, lest numbers become so small that processors slow down."""
+class _RaisedKernel(eqx.Module):
+    """A kernel plus a small constant: arithmetic on subnormal numbers is slow."""
 
     kernel: Kernel
 
@@ -349,7 +324,7 @@ class _Lifted(eqx.Module):
 
 
 @partial(jax.jit, static_argnums=0)
-def _regressed(
+def _regression_distances(
     block: Block,
     queries: Array,
     keys: Array,
@@ -359,68 +334,66 @@ def _regressed(
     asked: Array,
     reader: Array,
 ) -> dict[str, Array]:
-    """Ridge regression of values on keys at the head's own queries: all of them, or in causal models at each text's last token, which
-    alone sees the whole text."""
+    """Distances of the heads' outputs from ridge regression of values on keys, [h].
+
+    At all queries, in causal models at the last token, which alone sees the whole text.
+    """
     b, r, groups, size = len(mask), block.width, block.groups, block.heads // block.groups
     if block.causal:
-        queries, outputs = (
-            jnp.take_along_axis(x, reader[:, None, None, None], 2) for x in (queries, outputs)
-        )
+        at = reader[:, None, None, None]
+        queries, outputs = (jnp.take_along_axis(x, at, 2) for x in (queries, outputs))
         asked = jnp.ones((b, 1), bool)
     count = queries.shape[2]
     lengths = [jnp.sqrt((x**2).sum(-1)) for x in (queries, keys)]
     asks = (queries / jnp.maximum(lengths[0], TINY)[..., None]).reshape(b, groups, size * count, r)
     keys = keys / jnp.maximum(lengths[1], TINY)[..., None]
 
-    def typical(length: Array, where: Array) -> Array:
+    def mean_length(length: Array, where: Array) -> Array:
         """The mean length in each group."""
-        length, where = (
-            length.reshape(b, groups, -1),
-            jnp.tile(where, (1, length.size // where.size // groups))[:, None],
-        )
-        return jnp.where(where, length, 0).sum((0, 2)) / jnp.maximum(where.sum(), 1)
+        where = jnp.tile(where, (1, length.size // where.size // groups))[:, None]
+        total = jnp.where(where, length.reshape(b, groups, -1), 0).sum((0, 2))
+        return total / jnp.maximum(where.sum(), 1)
 
-    own = block.temperature / (
-        typical(lengths[0], asked) * typical(lengths[1], mask)
-    )  # on the sphere, scores of the usual size
+    # On the sphere, this temperature gives scores of the head's usual size.
+    own = block.temperature / (mean_length(lengths[0], asked) * mean_length(lengths[1], mask))
     here = mask[:, None, :]
-    mean = (
-        jnp.where(here[..., None], values, 0).sum(2, keepdims=True) / here.sum(-1)[..., None, None]
-    )
+    total_value = jnp.where(here[..., None], values, 0).sum(2, keepdims=True)
+    mean = total_value / here.sum(-1)[..., None, None]
     values = values - mean
     wanted = outputs.reshape(b, groups, size * count, r) - mean
 
-    def missed(guess: Array) -> Array:
-        """Squared distance of each head, [h]."""
+    def squared_distance(guess: Array) -> Array:
         square = ((guess - wanted) ** 2).sum(-1).reshape(b, block.heads, count)
         return jnp.where(asked[:, None], square, 0).sum((0, 2))
 
-    def regressed(setting: Array) -> Array:
-        kernel = _Lifted(RBF(jnp.broadcast_to(setting[0] * own, (b, groups))))
-        return missed(cme_attention(asks, keys, values, ridge=setting[1], kernel=kernel, mask=here))
+    def by_regression(setting: Array) -> Array:
+        kernel = _RaisedKernel(RBF(jnp.broadcast_to(setting[0] * own, (b, groups))))
+        guess = cme_attention(asks, keys, values, ridge=setting[1], kernel=kernel, mask=here)
+        return squared_distance(guess)
 
-    def smoothed(setting: Array) -> Array:
+    def by_softmax(setting: Array) -> Array:
         scores = asks @ jnp.swapaxes(keys, -1, -2) / (setting * own)[:, None, None]
-        return missed(softmax(scores, here[:, :, None, :]) @ values)
+        return squared_distance(softmax(scores, here[:, :, None, :]) @ values)
 
     settings = jnp.asarray([(t, ridge) for t in TEMPERATURES for ridge in RIDGES])
-    total = jnp.maximum(missed(jnp.zeros_like(wanted)), TINY)
-    far = jax.lax.map(regressed, settings)
+    total = jnp.maximum(squared_distance(jnp.zeros_like(wanted)), TINY)
+    far = jax.lax.map(by_regression, settings)
     best = far.argmin(0)
-    plain = jax.lax.map(smoothed, jnp.asarray(TEMPERATURES)).min(0)
+    on_sphere = jax.lax.map(by_softmax, jnp.asarray(TEMPERATURES)).min(0)
     return {
         "cme_distance": jnp.sqrt(far.min(0) / total),
         "cme_temperature": settings[best, 0],
         "cme_ridge": settings[best, 1],
-        "sphere_distance": jnp.sqrt(plain / total),
+        "sphere_distance": jnp.sqrt(on_sphere / total),
     }
 
 
-# --- tokens --------------------------------------------------------------------------------------------------------
+# --- tokens --------------------------------------------------------------------------------------
 
 
-def _tokens(step: Step, mask: Bool[np.ndarray, "b n"]) -> dict[str, np.ndarray]:
-    """The tokens that the heads read: their lengths, angles and coordinates; and what the norms did to them."""
+def _token_quantities(step: Step, mask: Bool[np.ndarray, "b n"]) -> dict[str, np.ndarray]:
+    """Lengths, angles and coordinates of the tokens that the heads read, and how the norms
+    stretched them."""
     x = np.asarray(step.inputs)
     here = x[mask]  # [tokens, dim]
     length = np.linalg.norm(x, axis=-1)
@@ -429,23 +402,23 @@ def _tokens(step: Step, mask: Bool[np.ndarray, "b n"]) -> dict[str, np.ndarray]:
     pairs = mask[:, :, None] & mask[:, None, :] & ~np.eye(mask.shape[1], dtype=bool)
     cosines = cosine[pairs] if pairs.any() else np.zeros(1)
     squares = (here - here.mean(0)) ** 2
+    kurtosis = (squares**2).mean(0) / np.maximum(squares.mean(0), TINY) ** 2
     power = (here**2).mean(0)
+    stretch = 1 / np.asarray(step.scales)[mask].min(0)
     found = {
         "token_spread": _variation(length[mask]),
         "token_cosine": cosines.mean(),
         "token_overlap": np.sqrt((cosines**2).mean() * x.shape[-1]),
-        "excess_kurtosis": np.median((squares**2).mean(0) / np.maximum(squares.mean(0), TINY) ** 2)
-        - 3,
+        "excess_kurtosis": np.median(kurtosis) - 3,
         "largest_coordinate": power.max() / max(power.sum(), TINY),
+        "attention_stretch": stretch[0],
+        "mlp_stretch": stretch[1],
     }
-    stretch = 1 / np.asarray(step.scales)[mask].min(0)
-    found |= {"attention_stretch": stretch[0], "mlp_stretch": stretch[1]}
     return {name: np.asarray(value) for name, value in found.items()}
 
 
-def kinds(seen: xr.Dataset) -> xr.DataArray:
-    """What each head mostly does: the largest of its four shares if it is above a half, else "mixed"."""
-    words = np.array(["sink", "positional", "content", "broad"])
-    shares = np.stack([seen[word].values for word in words], -1)
-    kind = np.where(shares.max(-1) > 0.5, words[shares.argmax(-1)], "mixed")
+def classify_heads(seen: xr.Dataset) -> xr.DataArray:
+    """The largest of the four shares of each head if it is above a half, else "mixed"."""
+    shares = np.stack([seen[kind].values for kind in KINDS], -1)
+    kind = np.where(shares.max(-1) > 0.5, np.array(KINDS)[shares.argmax(-1)], "mixed")
     return xr.DataArray(kind, dims=("layer", "head"))

@@ -1,45 +1,53 @@
 """Checkpoints: a config and tensors by name, from wherever a person keeps a model.
 
-    checkpoint = read_checkpoint("folder")        # config.json with model.safetensors (also in shards), pytorch_model.bin or a .gguf
-    read_checkpoint("model.gguf")                 # or one file of these; config.json is looked for beside it
-    read_checkpoint("package:NAME/sub")           # a folder of an installed package, which is not imported
+    read_checkpoint("folder")                     # config.json with model.safetensors (also in
+                                                  # shards), pytorch_model.bin or a .gguf
+    read_checkpoint("model.gguf")                 # one such file; config.json is read beside it
+    read_checkpoint("package:NAME/sub")           # a folder of an installed package, not imported
     read_checkpoint("~/.cache/.../models--org--name")    # a Hugging Face cache
     read_checkpoint(arrays, config=config)        # a dict of arrays in memory
     checkpoint.config                             # config.json, or the metadata of a .gguf
     checkpoint.tensors["encoder.layer.0.attention.self.query.weight"].load()
 
-A file that is truncated, contradicts itself or would have to be executed is an `InputError`; so is a folder without a model.
+A file that is truncated, contradicts itself or would have to be executed is an `InputError`; so is
+a folder without a model.
 """
 
 import contextlib
 import json
+import math
 import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from platformdirs import user_cache_path
 
-from attlas.audit.pickled import torch_file
-from attlas.audit.quantised import gguf_file
-from attlas.audit.tensors import PLAIN, Tensor, held, itemsize, library, stored
+from attlas.audit.gguf_format import gguf_file
+from attlas.audit.tensors import PLAIN, Tensor, file_tensor, import_extra, itemsize, memory_tensor
+from attlas.audit.torch_format import torch_file
 from attlas.errors import InputError, near
 
 WEIGHTS = (
     *("model.safetensors", "model.safetensors.index.json", "*.safetensors"),
     *("pytorch_model.bin", "pytorch_model.bin.index.json", "*.gguf"),
 )
-"""The files that hold a folder's weights; the first that is there counts."""
-LARGEST_JSON = 64 * 2**20
-DEEPEST, MOST_FOLDERS = 6, 10_000
+"""The files that hold the weights of a folder, the preferred one first."""
+MAX_JSON_BYTES = 64 * 2**20
+MAX_DEPTH, MAX_FOLDERS, MAX_LISTED = 6, 10_000, 12
+"""How deep and in how many folders a model is searched for; how many finds a message lists."""
 
 
 @dataclass(frozen=True, eq=False)
 class Checkpoint:
-    """A model as its files describe it. `folder` is where a tokenizer may lie, `bytes` the size of the weights on disk."""
+    """A model as its files describe it.
+
+    `folder` is where a tokenizer may lie, `bytes` the size of the weights on disk.
+    """
 
     name: str
     config: Mapping[str, Any]
@@ -49,66 +57,61 @@ class Checkpoint:
 
 
 def kept_models() -> Path:
-    """Where `make models` keeps real checkpoints, a folder for each package: ATTLAS_MODELS, or the user's cache."""
-    return Path(
-        os.environ.get("ATTLAS_MODELS") or user_cache_path("attlas", appauthor=False) / "models"
-    )
+    """The folder of `make models`: ATTLAS_MODELS, or `models` in the user's cache."""
+    default = user_cache_path("attlas", appauthor=False) / "models"
+    return Path(os.environ.get("ATTLAS_MODELS") or default)
 
 
 def read_checkpoint(
     source: str | Path | Mapping[str, Any], config: Mapping[str, Any] | str | Path | None = None
 ) -> Checkpoint:
-    """The checkpoint at `source`; `config` stands for its config.json, as a file or a dictionary."""
+    """Read the headers of a checkpoint; its tensors are read when they are asked for.
+
+    Arguments:
+        source: a folder, a file, "package:NAME", or arrays by name.
+        config: in place of the config.json beside the weights, as a mapping or a file.
+    """
     given = config if config is None or isinstance(config, Mapping) else read_json(Path(config))
     if isinstance(source, Mapping):
-        return _in_memory(source, given)
+        return _from_memory(source, given)
     try:
-        path, name = _locate(source)
-        return _read(path, name, given)
+        path, name = _locate_weights(source)
+        return _read_files(path, name, given)
     except OSError as error:
         raise InputError(f"{source} cannot be read: {error.strerror or error}") from error
 
 
-def _in_memory(arrays: Mapping[str, Any], config: Mapping[str, Any] | None) -> Checkpoint:
+def _from_memory(arrays: Mapping[str, Any], config: Mapping[str, Any] | None) -> Checkpoint:
     if config is None:
         raise InputError(
-            "weights in memory come without a config: give it as config=, with the keys of a config.json"
+            "weights in memory come without a config: give it as config=, with the keys of a"
+            " config.json"
         )
-    tensors = {}
+    tensors, size = {}, 0
     for name, value in arrays.items():
+        kind = type(value).__name__
         try:
             array = np.asarray(value)
         except (TypeError, ValueError) as error:
-            raise InputError(
-                f"{name} is of the type {type(value).__name__}, which is no array: {error}"
-            ) from error
+            raise InputError(f"{name} is of the type {kind}, which is no array: {error}") from error
         if array.dtype.kind in "OSUMmc":
-            raise InputError(
-                f"{name} is of the type {type(value).__name__}: it must be an array of real numbers"
-            )
-        tensors[name] = held(array)
-    return Checkpoint(
-        "in memory",
-        config,
-        tensors,
-        bytes=sum(np.asarray(value).nbytes for value in arrays.values()),
-    )
+            raise InputError(f"{name} is of the type {kind}: it must be an array of real numbers")
+        tensors[name] = memory_tensor(array)
+        size += array.nbytes
+    return Checkpoint("in memory", config, tensors, bytes=size)
 
 
-def _locate(source: str | Path) -> tuple[Path, str]:
+def _locate_weights(source: str | Path) -> tuple[Path, str]:
     """The file that holds the weights, and what to call the model."""
     text = os.fspath(source)
     if text.startswith("package:"):
-        folder, name = _package(text.removeprefix("package:"))
+        folder, name = _locate_package(text.removeprefix("package:"))
     else:
         folder = Path(text)
-        with contextlib.suppress(RuntimeError):  # of a home that nobody has
+        with contextlib.suppress(RuntimeError):  # "~name" of an unknown user
             folder = folder.expanduser()
-        name = (
-            "/".join(folder.resolve().parts[-2:])
-            if folder.name in ("", ".", "model")
-            else folder.name
-        )
+        nameless = folder.name in ("", ".", "model")
+        name = "/".join(folder.resolve().parts[-2:]) if nameless else folder.name
     if "\0" in text or not folder.exists():
         parent = folder.parent if "\0" not in text and folder.parent.is_dir() else None
         beside = [entry.name for entry in parent.iterdir()] if parent else []
@@ -117,32 +120,31 @@ def _locate(source: str | Path) -> tuple[Path, str]:
         return folder, folder.stem.removesuffix(".safetensors.index")
     if (folder / "snapshots").is_dir():
         name = folder.name.removeprefix("models--").replace("--", "/")
-        folder = _snapshot(folder)
+        folder = _current_snapshot(folder)
     here = weights_in(folder)
     if here is not None:
         return here, name
-    found = _below(folder)
+    found = _search_subfolders(folder)
+    places = [str(file.parent.relative_to(folder)) for file in found[:MAX_LISTED]]
     if not found:
         raise InputError(
             f"{text} holds no model: looked for {', '.join(WEIGHTS)}, also in its subfolders"
         )
     if len(found) > 1:
-        listed = ", ".join(str(file.parent.relative_to(folder)) for file in found[:12])
-        raise InputError(f"{text} holds {len(found)} models, name one of its folders: {listed}")
-    return found[0], f"{name}/{found[0].parent.relative_to(folder)}" if name else found[
-        0
-    ].parent.name
+        raise InputError(
+            f"{text} holds {len(found)} models, name one of its folders: {', '.join(places)}"
+        )
+    return found[0], f"{name}/{places[0]}" if name else found[0].parent.name
 
 
-def _package(text: str) -> tuple[Path, str]:
+def _locate_package(text: str) -> tuple[Path, str]:
     """The folder of an installed package, found without importing it."""
-    from importlib.machinery import PathFinder
-
     name, _, sub = text.partition("/")
     module = name.replace("-", "_")
     if not module.isidentifier():
         raise InputError(
-            f"package:{text} names no package: it should read as in package:NAME or package:NAME/folder"
+            f"package:{text} names no package: it should read as in package:NAME or"
+            " package:NAME/folder"
         )
     spec = PathFinder.find_spec(module)
     if spec is None or not spec.submodule_search_locations:
@@ -154,45 +156,44 @@ def _package(text: str) -> tuple[Path, str]:
     return folder, f"{name}/{sub}" if sub else name
 
 
-def _snapshot(folder: Path) -> Path:
+def _current_snapshot(folder: Path) -> Path:
     """The snapshot of a Hugging Face cache that `refs/main` names, or the only one."""
     kept = sorted(entry for entry in (folder / "snapshots").iterdir() if entry.is_dir())
     main = folder / "refs" / "main"
-    current = (
-        folder / "snapshots" / main.read_text("utf-8", "replace").strip()[:80]
-        if main.is_file()
-        else None
-    )
+    revision = main.read_text("utf-8", "replace").strip()[:80] if main.is_file() else ""
+    current = folder / "snapshots" / revision
     if current in kept:
         return current
     if len(kept) != 1:
         raise InputError(
-            f"{folder} holds {len(kept)} snapshots and no refs/main among them: name the folder of one of them"
+            f"{folder} holds {len(kept)} snapshots and no refs/main among them: name the folder of"
+            " one of them"
         )
     return kept[0]
 
 
 def weights_in(folder: Path) -> Path | None:
-    """The file with the weights of the model in `folder`, if there is one and it is clear which."""
+    """The file with the weights of the model in `folder`, if there is one; two are an error."""
     for pattern in WEIGHTS:
         found = sorted(file for file in folder.glob(pattern) if file.is_file())
         if len(found) > 1:
+            listed = ", ".join(file.name for file in found[:MAX_LISTED])
             raise InputError(
-                f"{folder} holds {len(found)} files {pattern} and no index: name one of them: {', '.join(f.name for f in found[:12])}"
+                f"{folder} holds {len(found)} files {pattern} and no index: name one of them:"
+                f" {listed}"
             )
         if found:
             return found[0]
     return None
 
 
-def _below(folder: Path) -> list[Path]:
-    """The models in the folders below, as far as it is sensible to look."""
+def _search_subfolders(folder: Path) -> list[Path]:
     found = []
     for count, (here, folders, _) in enumerate(os.walk(folder)):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
-        if len(Path(here).relative_to(folder).parts) >= DEEPEST:
+        if len(Path(here).relative_to(folder).parts) >= MAX_DEPTH:
             folders.clear()
-        if count >= MOST_FOLDERS:
+        if count >= MAX_FOLDERS:
             break
         file = weights_in(Path(here))
         if file is not None:
@@ -200,22 +201,22 @@ def _below(folder: Path) -> list[Path]:
     return found
 
 
-def _read(path: Path, name: str, given: Mapping[str, Any] | None) -> Checkpoint:
-    folder = path.parent
-    beside = folder / "config.json"
+def _read_files(path: Path, name: str, given: Mapping[str, Any] | None) -> Checkpoint:
+    beside = path.parent / "config.json"
     config = given if given is not None else read_json(beside) if beside.is_file() else {}
     files = [path]
     if path.suffix == ".gguf":
         metadata, tensors = gguf_file(path)
         config = {**metadata, **(given or {})}
     elif path.name.endswith(".index.json"):
-        tensors, files = _shards(path)
+        tensors, files = _read_shards(path)
     else:
-        tensors = _tensors(path)
-    return Checkpoint(name, config, tensors, folder, sum(file.stat().st_size for file in files))
+        tensors = _read_tensors(path)
+    size = sum(file.stat().st_size for file in files)
+    return Checkpoint(name, config, tensors, path.parent, size)
 
 
-def _tensors(path: Path) -> dict[str, Tensor]:
+def _read_tensors(path: Path) -> dict[str, Tensor]:
     if path.suffix == ".safetensors":
         return safetensors_file(path)
     if path.suffix in (".bin", ".pt", ".pth"):
@@ -225,8 +226,8 @@ def _tensors(path: Path) -> dict[str, Tensor]:
     )
 
 
-def _shards(path: Path) -> tuple[dict[str, Tensor], list[Path]]:
-    """The tensors that an index distributes over files beside it."""
+def _read_shards(path: Path) -> tuple[dict[str, Tensor], list[Path]]:
+    """The tensors that an index distributes over files beside it, and these files."""
     shards = read_json(path).get("weight_map")
     if not isinstance(shards, dict) or not all(isinstance(file, str) for file in shards.values()):
         raise InputError(f"{path} has no weight_map from names of tensors to files")
@@ -234,28 +235,26 @@ def _shards(path: Path) -> tuple[dict[str, Tensor], list[Path]]:
     for file in sorted(set(shards.values())):
         if not re.fullmatch(r"[\w.-]+", file) or not (path.parent / file).is_file():
             raise InputError(f"{path} names the file {file!r}, which is not beside it")
-        files[file] = _tensors(path.parent / file)
+        files[file] = _read_tensors(path.parent / file)
     for name, file in shards.items():
         if name not in files[file]:
             raise InputError(f"{path} says that {name} is in {file}, which does not hold it")
-    return {name: files[file][name] for name, file in shards.items()}, [
-        path.parent / file for file in files
-    ]
+    tensors = {name: files[file][name] for name, file in shards.items()}
+    return tensors, [path.parent / file for file in files]
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """A JSON object."""
+    """The JSON object in a file; anything else is an `InputError`."""
     try:
-        if path.stat().st_size > LARGEST_JSON:
-            raise InputError(
-                f"{path} has {path.stat().st_size} bytes: a config has at most {LARGEST_JSON}"
-            )
-        found = json.loads(path.read_text("utf-8"))
+        size = path.stat().st_size
+        content = path.read_bytes() if size <= MAX_JSON_BYTES else b""
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror}") from error
+    if size > MAX_JSON_BYTES:
+        raise InputError(f"{path} has {size} bytes: a config has at most {MAX_JSON_BYTES}")
+    try:
+        found = json.loads(content.decode("utf-8"))
     except (ValueError, RecursionError) as error:
-        if isinstance(error, InputError):
-            raise
         raise InputError(f"{path} is no JSON: {error}") from error
     if not isinstance(found, dict):
         raise InputError(f"{path} holds a {type(found).__name__}: it should be a JSON object")
@@ -263,27 +262,24 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def safetensors_file(path: Path) -> dict[str, Tensor]:
-    """The tensors of a .safetensors file. The library checks the header: tensors lie end to end and fill the file."""
-    safetensors = library("safetensors")
+    """The tensors of a .safetensors file, by name.
+
+    The library checks the header: tensors lie end to end and fill the file. The numbers are read
+    from the file, because pages of the library's memory map would count as memory of the process.
+    """
+    safetensors = import_extra("safetensors")
     try:
         with safetensors.safe_open(path, "numpy") as file:
             slices = {name: file.get_slice(name) for name in file.offset_keys()}
-            found = {
-                name: (tuple(part.get_shape()), part.get_dtype()) for name, part in slices.items()
-            }
+            found = {name: (part.get_shape(), part.get_dtype()) for name, part in slices.items()}
     except (safetensors.SafetensorError, ValueError, OSError) as error:
         raise InputError(f"{path} is no whole .safetensors file: {error}") from error
-    sizes = {}
-    for name, (shape, dtype) in found.items():
+    tensors, end = {}, path.stat().st_size
+    for name, (shape, dtype) in reversed(found.items()):
         if dtype not in PLAIN:
             raise InputError(
                 f"the tensor {name} of {path} is stored as {dtype}: known are {', '.join(PLAIN)}"
             )
-        sizes[name] = int(np.prod(shape, dtype=np.int64)) * itemsize(dtype)
-    # Read from the file rather than through the library's map of it, whose pages would count as memory.
-    offset = path.stat().st_size - sum(sizes.values())
-    tensors = {}
-    for name, (shape, dtype) in found.items():
-        tensors[name] = stored(path, offset, shape, dtype)
-        offset += sizes[name]
-    return tensors
+        end -= math.prod(shape) * itemsize(dtype)
+        tensors[name] = file_tensor(path, end, tuple(shape), dtype)
+    return dict(reversed(tensors.items()))

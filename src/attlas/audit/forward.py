@@ -1,25 +1,15 @@
-r"""A forward pass, one layer's weights in memory at a time, that shows what every head did.
+r"""A forward pass that shows what every head did, with one layer's weights in memory at a time.
 
-    batch = embed(model, tokens)                   # tokens from texts.encode; or embed_images(model, pixels)
-    for step in trace(model, [batch]):             # layer by layer; each layer is read once for all batches
-        step.layer, step.batch                     # which layer, which of the batches
-        step.weights                               # the layer's, by the words of `architectures`; gone when the next is asked for
-        step.states     [b, n, dim]                # the residual stream that enters the layer
-        step.inputs     [b, n, dim]                # what the heads read: normalised where the norm comes first
-        step.queries    [b, heads, n, width]       # as used: with biases, after rotary positions, before 1/temperature
-        step.keys       [b, groups, n, width]
-        step.values     [b, groups, n, width]
-        step.attention  [b, heads, q, k]           # softmax(<q, k> / model.block.temperature); rows of padding are not meaningful
-        step.outputs    [b, heads, n, width]       # attention @ values, before `out`
-        step.after      [b, n, dim]                # the residual stream that leaves the layer
-        step.scales     [b, n, 2]                  # what the two norms of the layer divided by, before their gains
-    final_states(model, step.after)                # the last norm, where there is one
-    logits(model, final_states(...))               # of the next token, for causal models
+    batch = embed(model, tokens)                   # or embed_images(model, pixels)
+    for step in trace(model, [batch]):             # each layer is read once for all batches
+        step.attention  [b, heads, q, k]           # see `Step`
+    states = final_states(model, step.after)       # the last norm, where there is one
+    next_token_logits(model, states)               # for causal models
 
 All layers share one compiled program for each shape of batch.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -31,12 +21,21 @@ from jaxtyping import Array, Bool, Float, Int
 
 from attlas.attention import softmax
 from attlas.audit.architectures import Block, Model
+from attlas.audit.rotary import rotate_pairs
 from attlas.audit.texts import Tokens
 from attlas.errors import InputError
 
+ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
+    "gelu": partial(jax.nn.gelu, approximate=False),
+    "gelu_tanh": partial(jax.nn.gelu, approximate=True),
+    "silu": jax.nn.silu,
+    "quick_gelu": lambda x: x * jax.nn.sigmoid(1.702 * x),
+    "relu": jax.nn.relu,
+}
+
 
 class Batch(NamedTuple):
-    """Embedded sequences. `mask` is False on padding; positions order the sequence and turn rotary pairs."""
+    """Embedded sequences; `mask` is False on padding."""
 
     states: Float[np.ndarray, "b n d"]
     mask: Bool[np.ndarray, "b n"]
@@ -44,7 +43,19 @@ class Batch(NamedTuple):
 
 
 class Step(NamedTuple):
-    """What one layer did with one batch; shapes in the module's docstring."""
+    """What one layer did with one batch.
+
+    - `layer`, `batch`: the number of the layer and that of the batch
+    - `weights`: of the layer, by the words of `architectures`; emptied before the next is read
+    - `states` [b, n, dim]: the residual stream that enters the layer
+    - `inputs` [b, n, dim]: what the heads read, normalised where the norm comes first
+    - `queries` [b, heads, n, width], `keys`, `values` [b, groups, n, width]: with biases, after
+      rotary positions, before the division by the temperature
+    - `attention` [b, heads, q, k]: weights; rows of padding are not meaningful
+    - `outputs` [b, heads, n, width]: attention @ values, before `out`
+    - `after` [b, n, dim]: the residual stream that leaves the layer
+    - `scales` [b, n, 2]: what the two norms of the layer divided by, before their gains
+    """
 
     layer: int
     batch: int
@@ -61,27 +72,27 @@ class Step(NamedTuple):
 
 
 def embed(model: Model, tokens: Tokens) -> Batch:
-    """Token, position and type embeddings, added and, where the model does so, normalised and projected."""
+    """Token, position and type embeddings, added and, where the model does so, normalised and
+    projected."""
     if model.vocabulary is None:
         raise InputError(f"{model.name} takes images, not texts")
     names = model.table["embedding"]
     states = _look_up(model, "tokens", tokens.ids)
     if "positions" in names:
-        states = states + _look_up(
-            model, "positions", tokens.positions + names.get("first_position", 0)
-        )
+        places = tokens.positions + names.get("first_position", 0)
+        states = states + _look_up(model, "positions", places)
     elif model.longest is not None and tokens.positions.max() >= model.longest:
         raise InputError(
-            f"a text has {tokens.positions.max() + 1} tokens: {model.name} takes at most {model.longest}"
+            f"a text has {tokens.positions.max() + 1} tokens: {model.name} takes at most"
+            f" {model.longest}"
         )
     if "types" in names:
         states = states + _look_up(model, "types", tokens.types)
     if "norm" in names:
-        states = _normalised(model, "embedding", states)
+        states = _apply_norm(model, "embedding", states)
     if "projection" in names:
-        states = states @ _loaded(model, "embedding", "projection").T + _loaded(
-            model, "embedding", "projection", "bias"
-        )
+        matrix = _load(model, "embedding", "projection")
+        states = states @ matrix.T + _load(model, "embedding", "projection", "bias")
     return Batch(states, tokens.mask, tokens.positions)
 
 
@@ -89,91 +100,95 @@ def embed_images(model: Model, pixels: Float[np.ndarray, "b channel row column"]
     """Patches of images, each times one matrix, behind a class token; then positions."""
     if model.vocabulary is not None:
         raise InputError(f"{model.name} takes texts, not images")
-    kernel = _loaded(model, "embedding", "patches")
+    kernel = _load(model, "embedding", "patches")
     (dim, channels, height, width), (count, *size) = kernel.shape, pixels.shape
     if len(size) != 3 or size[0] != channels or size[1] % height or size[2] % width:
         raise InputError(
-            f"pixels have the shape {pixels.shape}: {model.name} takes [b, {channels}, rows, columns], cut into {height} x {width}"
+            f"pixels have the shape {pixels.shape}: {model.name} takes [b, {channels}, rows,"
+            f" columns], cut into {height} x {width}"
         )
     rows, columns = size[1] // height, size[2] // width
     cut = np.asarray(pixels, np.float32).reshape(count, channels, rows, height, columns, width)
     patches = cut.transpose(0, 2, 4, 1, 3, 5).reshape(count, rows * columns, -1)
-    states = patches @ kernel.reshape(dim, -1).T + _loaded(model, "embedding", "patches", "bias")
-    first = np.broadcast_to(
-        _loaded(model, "embedding", "class_token").reshape(1, 1, dim), (count, 1, dim)
-    )
-    places = _loaded(model, "embedding", "positions").reshape(1, -1, dim)
+    states = patches @ kernel.reshape(dim, -1).T + _load(model, "embedding", "patches", "bias")
+    first = _load(model, "embedding", "class_token").reshape(1, 1, dim)
+    places = _load(model, "embedding", "positions").reshape(1, -1, dim)
     if places.shape[1] != rows * columns + 1:
         raise InputError(
-            f"images of {rows} x {columns} patches: {model.name} has positions for {places.shape[1] - 1} patches"
+            f"images of {rows} x {columns} patches: {model.name} has positions for"
+            f" {places.shape[1] - 1} patches"
         )
-    states = np.concatenate([first, states], 1) + places
+    states = np.concatenate([np.broadcast_to(first, (count, 1, dim)), states], 1) + places
     shape = states.shape[:2]
     return Batch(states, np.ones(shape, bool), np.broadcast_to(np.arange(shape[1]), shape))
 
 
-def _loaded(model: Model, section: str, word: str, part: str = "weight") -> np.ndarray:
+def _load(model: Model, section: str, word: str, part: str = "weight") -> np.ndarray:
+    """A tensor of the model; a bias that it lacks is 0."""
     tensor = model.tensor(section, word, part)
+    if tensor is None and part == "bias":
+        return np.zeros(1, np.float32)
     if tensor is None:
-        if part == "bias":
-            return np.zeros(1, np.float32)
         raise InputError(f"{model.name} lacks {word}: {model.names.base(section, word)}")
     return tensor.load()
 
 
 def _look_up(model: Model, word: str, indices: np.ndarray) -> np.ndarray:
+    """Rows of an embedding."""
     tensor = model.tensor("embedding", word)
     if tensor is None:
         raise InputError(f"{model.name} lacks {word}: {model.names.base('embedding', word)}")
-    if indices.min() < 0 or indices.max() >= tensor.shape[0]:
-        wrong = indices[(indices < 0) | (indices >= tensor.shape[0])].flat[0]
-        raise InputError(f"{wrong} is none of the {tensor.shape[0]} {word} of {model.name}")
+    outside = indices[(indices < 0) | (indices >= tensor.shape[0])]
+    if outside.size:
+        raise InputError(f"{outside[0]} is none of the {tensor.shape[0]} {word} of {model.name}")
     return tensor.rows(indices.ravel()).reshape(*indices.shape, -1)
 
 
-def _normalised(model: Model, section: str, states: np.ndarray) -> np.ndarray:
-    gain, bias = _loaded(model, section, "norm"), _loaded(model, section, "norm", "bias")
-    return normalise(states, gain, bias, model.block.norm, model.block.eps)
+def _apply_norm(model: Model, section: str, states: np.ndarray) -> np.ndarray:
+    gain, bias = _load(model, section, "norm"), _load(model, section, "norm", "bias")
+    return normalise(states, gain, bias, model.block)[0]
 
 
-def normalise(x: Any, gain: Any, bias: Any, kind: str, eps: float) -> Any:
-    r"""$g\,(x - \bar x) / \sqrt{\mathrm{var}(x) + \epsilon} + b$, or $g\,x / \sqrt{\overline{x^2} + \epsilon} + b$ (rms); of NumPy or JAX."""
-    centred = x - x.mean(-1, keepdims=True) if kind == "layer" else x
-    return centred / norm_scale(x, kind, eps) * gain + bias
+def normalise(x: Any, gain: Any, bias: Any, block: Block) -> tuple[Any, Any]:
+    r"""Layer norm $g\,(x - \bar x)/\sqrt{\mathrm{var}(x) + \epsilon} + b$, or the rms norm
+    $g\,x/\sqrt{\overline{x^2} + \epsilon} + b$, over the last axis; NumPy or JAX.
 
-
-def norm_scale(x: Any, kind: str, eps: float) -> Any:
-    """What a norm divides by."""
-    centred = x - x.mean(-1, keepdims=True) if kind == "layer" else x
-    return ((centred**2).mean(-1, keepdims=True) + eps) ** 0.5
+    Returns the normalised array and what was divided by, [..., 1].
+    """
+    centred = x - x.mean(-1, keepdims=True) if block.norm == "layer" else x
+    scale = ((centred**2).mean(-1, keepdims=True) + block.eps) ** 0.5
+    return centred / scale * gain + bias, scale
 
 
 def trace(model: Model, batches: Sequence[Batch], dtype: DTypeLike = jnp.float32) -> Iterator[Step]:
-    """The layers in turn, each on every batch; in float64 where JAX is told to allow it and `dtype` says so."""
+    """Run the layers in turn, each on every batch.
+
+    `dtype` is the precision of the computation; float64 needs `jax.enable_x64`.
+    """
     states = [jnp.asarray(batch.states, dtype) for batch in batches]
-    admitted = [_admitted(model, batch) for batch in batches]
-    turns = [_turns(model, batch, dtype) for batch in batches]
+    admitted = [_admitted_pairs(model, batch) for batch in batches]
+    rotations = [_rotations(model, batch, dtype) for batch in batches]
     for layer in range(model.layers):
         arrays = model.layer(layer)
         weights = {word: jnp.asarray(arrays.pop(word), dtype) for word in tuple(arrays)}
         for i, before in enumerate(states):
             with jax.default_matmul_precision("highest"):
-                found = _layer(model.block, weights, before, admitted[i], turns[i])
+                found = _run_layer(model.block, weights, before, admitted[i], rotations[i])
             states[i] = found[-2]
             yield Step(layer, i, weights, before, *found)
         weights.clear()  # before the next layer is read
 
 
-def _admitted(model: Model, batch: Batch) -> Array:
-    """Which token may attend to which, [b, 1, q, k]."""
+def _admitted_pairs(model: Model, batch: Batch) -> Array:
+    """Which query may attend to which key, [b, 1, q, k]."""
     admitted = np.broadcast_to(batch.mask[:, None, :], (*batch.mask.shape, batch.mask.shape[1]))
     if model.block.causal:
         admitted = admitted & (batch.positions[:, None, :] <= batch.positions[:, :, None])
     return jnp.asarray(admitted[:, None])
 
 
-def _turns(model: Model, batch: Batch, dtype: DTypeLike) -> tuple[Array, Array] | None:
-    """Cosines and sines of the angles by which rotary positions turn each pair, [b, 1, n, width / 2]."""
+def _rotations(model: Model, batch: Batch, dtype: DTypeLike) -> tuple[Array, Array] | None:
+    """Cosines and sines of the angles of rotary positions, [b, 1, n, width / 2]."""
     if model.frequencies is None:
         return None
     angles = batch.positions[:, None, :, None] * model.frequencies
@@ -181,83 +196,61 @@ def _turns(model: Model, batch: Batch, dtype: DTypeLike) -> tuple[Array, Array] 
 
 
 @partial(jax.jit, static_argnums=0)
-def _layer(
+def _run_layer(
     block: Block,
     weights: dict[str, Array],
     states: Array,
     admitted: Array,
-    turns: tuple[Array, Array] | None,
+    rotation: tuple[Array, Array] | None,
 ) -> tuple[Array, ...]:
+    """The fields of `Step` from `inputs` on."""
     scales: dict[str, Array] = {}
 
     def norm(x: Array, word: str) -> Array:
-        scales[word] = norm_scale(x, block.norm, block.eps)
-        return normalise(x, weights[word], weights.get(f"{word}_bias", 0.0), block.norm, block.eps)
+        bias = weights.get(f"{word}_bias", 0.0)
+        normalised, scales[word] = normalise(x, weights[word], bias, block)
+        return normalised
 
-    def projected(x: Array, word: str) -> Array:
+    def biased(x: Array, word: str) -> Array:
+        return x + weights[f"{word}_bias"] if f"{word}_bias" in weights else x
+
+    def project(x: Array, word: str) -> Array:
         heads = jnp.einsum("bnd,dhr->bhnr", x, weights[word])
         return heads + weights[f"{word}_bias"][:, None] if f"{word}_bias" in weights else heads
 
-    first = block.order == "pre"
-    inputs = norm(states, "attention_norm") if first else states
-    queries, keys, values = (projected(inputs, word) for word in ("query", "key", "value"))
-    if turns is not None:
-        queries, keys = turned(queries, *turns), turned(keys, *turns)
+    norm_first, activate = block.order == "pre", ACTIVATIONS[block.activation]
+    inputs = norm(states, "attention_norm") if norm_first else states
+    queries, keys, values = (project(inputs, word) for word in ("query", "key", "value"))
+    if rotation is not None:
+        queries, keys = rotate_pairs(queries, *rotation), rotate_pairs(keys, *rotation)
     repeated = [jnp.repeat(x, block.heads // block.groups, axis=1) for x in (keys, values)]
     attention = softmax(queries @ jnp.swapaxes(repeated[0], -1, -2) / block.temperature, admitted)
     outputs = attention @ repeated[1]
-    middle = states + _biased(jnp.einsum("bhnr,hrd->bnd", outputs, weights["out"]), weights, "out")
-    middle = middle if first else norm(middle, "attention_norm")
-    hidden = norm(middle, "mlp_norm") if first else middle
-    up = _biased(hidden @ weights["up"], weights, "up")
-    if "gate" in weights:
-        up = up * activate(_biased(hidden @ weights["gate"], weights, "gate"), block.activation)
-    else:
-        up = activate(up, block.activation)
-    after = middle + _biased(up @ weights["down"], weights, "down")
-    after = after if first else norm(after, "mlp_norm")
+    middle = states + biased(jnp.einsum("bhnr,hrd->bnd", outputs, weights["out"]), "out")
+    middle = middle if norm_first else norm(middle, "attention_norm")
+    hidden = norm(middle, "mlp_norm") if norm_first else middle
+    up = biased(hidden @ weights["up"], "up")
+    gated = "gate" in weights
+    up = up * activate(biased(hidden @ weights["gate"], "gate")) if gated else activate(up)
+    after = middle + biased(up @ weights["down"], "down")
+    after = after if norm_first else norm(after, "mlp_norm")
     divided = jnp.concatenate([scales["attention_norm"], scales["mlp_norm"]], -1)
     return inputs, queries, keys, values, attention, outputs, after, divided
 
 
-def _biased(x: Array, weights: dict[str, Array], word: str) -> Array:
-    return x + weights[f"{word}_bias"] if f"{word}_bias" in weights else x
-
-
-def turned(x: Array, cosine: Array, sine: Array) -> Array:
-    """Rotary positions: each pair (i, i + width/2) turned by its angle."""
-    a, b = jnp.split(x, 2, axis=-1)
-    return jnp.concatenate([a * cosine - b * sine, b * cosine + a * sine], -1)
-
-
-def activate(x: Array, name: str) -> Array:
-    match name:
-        case "gelu":
-            return jax.nn.gelu(x, approximate=False)
-        case "gelu_tanh":
-            return jax.nn.gelu(x, approximate=True)
-        case "silu":
-            return jax.nn.silu(x)
-        case "quick_gelu":
-            return x * jax.nn.sigmoid(1.702 * x)
-    return jax.nn.relu(x)
-
-
 def final_states(model: Model, states: Array | np.ndarray) -> np.ndarray:
-    """What leaves the model: the last norm of the residual stream, where there is one."""
+    """What leaves the model: the residual stream after the last norm, where there is one."""
     found = np.asarray(states)
-    return _normalised(model, "final", found) if "norm" in model.table["final"] else found
+    return _apply_norm(model, "final", found) if "norm" in model.table["final"] else found
 
 
-def logits(
+def next_token_logits(
     model: Model, states: Float[np.ndarray, "*s d"], rows: int = 4096
 ) -> Float[np.ndarray, "*s v"]:
-    """What the final states say of the next token, with `rows` of the vocabulary in memory at a time."""
+    """Logits of the next token at the final states, `rows` of the vocabulary at a time."""
     tensor = model.tensor("final", "unembedding") or model.tensor("embedding", "tokens")
     if tensor is None or not model.block.causal:
         raise InputError(f"{model.name} predicts no next token")
-    blocks = (
-        tensor.fetch(start, min(start + rows, tensor.shape[0]))
-        for start in range(0, tensor.shape[0], rows)
-    )
+    count = tensor.shape[0]
+    blocks = (tensor.fetch(i, min(i + rows, count)) for i in range(0, count, rows))
     return np.concatenate([states @ block.T for block in blocks], -1)

@@ -1,11 +1,12 @@
-r"""What a linear reader finds in each layer: logistic probes of its states, beside a reader that counts words.
+r"""What a linear reader finds in each layer: logistic probes of its states, beside word counts.
 
-    sets = constructed()                          # sentences of which one adjective decides the label, after Figure 1 of Marion et al. 2025
-    found = probe(model, sets, most=600)          # Dataset over (pool, layer, set): accuracy; and of the word counts, over set
-    found = probe_labelled(model, *read_labelled("file.tsv"))     # any labelled text, by cross-validation
+    sets = constructed_sentences()                # one adjective decides the label
+    probe(model, sets, limit=600)                 # accuracy over (pool, layer, set)
+    probe_labelled(model, *read_labelled("file.tsv"))     # the same by cross-validation
 
-States are those that leave each layer, layer 0 the embedding; `pool` is the state of the reader ([CLS], in causal models the last token) or the mean
-over tokens. Coordinates are standardised, the penalty is scikit-learn's.
+States are those that leave each layer; layer 0 is the embedding. `pool` is the state of the reader
+([CLS], in causal models the last token) or the mean over tokens. Coordinates are standardised, the
+penalty is scikit-learn's default.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,30 +25,35 @@ from sklearn.preprocessing import StandardScaler
 from threadpoolctl import threadpool_limits
 
 from attlas.audit.architectures import Model
-from attlas.audit.auditing import read_lines
+from attlas.audit.behaviour import reader_positions
 from attlas.audit.forward import embed, trace
-from attlas.audit.texts import encode
+from attlas.audit.texts import encode, read_lines
 from attlas.errors import InputError
 
 POOLS = ("reader", "mean")
-BATCH, TOGETHER, FOLDS = 64, 2048, 5
-"""Sentences in one compiled program, sentences for which a layer is read once, folds of cross-validation."""
-LONGEST = 128
+AXES = ("pool", "layer", "set")
+BATCH, TEXTS_PER_PASS, FOLDS = 64, 2048, 5
+"""Texts in one compiled program, texts for which a layer is read once, and folds."""
+MAX_TOKENS = 128
 
 
 class Labelled(NamedTuple):
-    """Texts and the number of each one's class."""
+    """Texts, and the number of the class of each."""
 
     texts: list[str]
     labels: Int[np.ndarray, " n"]
 
 
-def constructed() -> dict[str, Labelled]:
-    """Sentences built from slots; the label is the sign of the one adjective of sentiment, +1 as 1.
+def constructed_sentences() -> dict[str, Labelled]:
+    """Sentences built from slots; the label is the sign of the one adjective of sentiment.
 
-    `train` has the adjective after or before the animal; `test` other words in all other slots, the adjective before the animal; `new words` other
-    adjectives and a greeting, in both orders; `new structure` greetings in place of the first sentence; `both` the last two together. After
-    Marion et al. 2025, Figure 1; where the greeting stands in `new words` is our reading.
+    - `train`: the adjective stands after or before the animal
+    - `test`: other words in all other slots, the adjective before the animal
+    - `new words`: other adjectives and a greeting, in both orders
+    - `new structure`: greetings in place of the first sentence
+    - `both`: new words in the new structure
+
+    After Marion et al. 2025, Figure 1; where the greeting stands in `new words` is our reading.
     """
     old = {"nice": 1, "mean": 0, "cute": 1, "dreadful": 0, "aggressive": 0, "delightful": 1}
     new = {"lovely": 1, "nasty": 0, "charming": 1, "foul": 0}
@@ -56,50 +62,44 @@ def constructed() -> dict[str, Labelled]:
     hello = ["Hello, how are you? Good evening,"]
     first = (("my", "his", "her", "our"), ("", "blue", "orange", "beige", "green", "red"))
     animals, adverbs, sizes = ("dog", "owl", "cow"), ("", "very", "extremely"), ("tiny", "giant")
-    other = (("their", "your"), ("purple", "gray"))
-    others, less, big = (
-        ("cat", "eagle", "goat"),
-        ("", "especially"),
-        ("big", "little", "mini", "enormous"),
-    )
+    other, others = (("their", "your"), ("purple", "gray")), ("cat", "eagle", "goat")
+    less, big = ("", "especially"), ("big", "little", "mini", "enormous")
     return {
-        "train": _built(
+        "train": _combine(
             (city, *first, animals, ("is",), adverbs, old),
             (city, *first, old, animals, ("is",), adverbs, sizes),
         ),
-        "test": _built((city, *other, old, others, ("is",), less, big)),
-        "new words": _built(
+        "test": _combine((city, *other, old, others, ("is",), less, big)),
+        "new words": _combine(
             (greeted, *other, new, others, ("is",), less, big),
             (greeted, *other, big, others, ("is",), less, new),
         ),
-        "new structure": _built((hello, *other, others, ("is",), less, old)),
-        "both": _built((hello, *other, others, ("is",), less, new)),
+        "new structure": _combine((hello, *other, others, ("is",), less, old)),
+        "both": _combine((hello, *other, others, ("is",), less, new)),
     }
 
 
-def _built(*slots: Sequence[Sequence[str] | Mapping[str, int]]) -> Labelled:
+def _combine(*structures: Sequence[Sequence[str] | Mapping[str, int]]) -> Labelled:
     """Every sentence with one word from each slot; the slot that is a mapping holds the labels."""
     texts, labels = [], []
-    for each in slots:
-        signed = next(i for i, slot in enumerate(each) if isinstance(slot, Mapping))
-        label = each[signed]
-        for words in product(*each):
+    for slots in structures:
+        (labelled,) = (slot for slot in slots if isinstance(slot, Mapping))
+        place = slots.index(labelled)
+        for words in product(*slots):
             texts.append(" ".join(word for word in words if word))
-            labels.append(label[words[signed]])  # type: ignore[call-overload]
+            labels.append(labelled[words[place]])
     return Labelled(texts, np.array(labels))
 
 
-def some(found: Labelled, most: int, seed: int = 0) -> Labelled:
-    """At most `most` of the texts, classes in equal numbers as far as they go; but enough of each for every fold to have one."""
+def subsample(found: Labelled, limit: int, seed: int = 0) -> Labelled:
+    """At most `limit` texts, as many of each class, but at least one for every fold."""
+    if len(found.texts) <= limit:
+        return found
     bits = np.random.default_rng(seed)
     classes = np.unique(found.labels)
-    kept = [
-        bits.permutation(np.flatnonzero(found.labels == each))[: max(most // len(classes), FOLDS)]
-        for each in classes
-    ]
-    places = (
-        np.sort(np.concatenate(kept)) if len(found.texts) > most else np.arange(len(found.texts))
-    )
+    size = max(limit // len(classes), FOLDS)
+    kept = [bits.permutation(np.flatnonzero(found.labels == each))[:size] for each in classes]
+    places = np.sort(np.concatenate(kept))
     return Labelled([found.texts[i] for i in places], found.labels[places])
 
 
@@ -117,137 +117,131 @@ def read_labelled(path: str | Path) -> tuple[Labelled, tuple[str, ...]]:
     classes, labels = np.unique(names, return_inverse=True)
     if len(classes) < 2 or np.bincount(labels).min() < FOLDS:
         raise InputError(
-            f"{path} has the labels {', '.join(map(str, classes[:8]))}: there must be two or more, each {FOLDS} times or more"
+            f"{path} has the labels {', '.join(map(str, classes[:8]))}: there must be two or more,"
+            f" each {FOLDS} times or more"
         )
     return Labelled(texts, labels), tuple(map(str, classes))
 
 
-def states(model: Model, texts: Sequence[str]) -> Float[np.ndarray, "pool layer text dim"]:
-    """The pooled states before the first layer and after each, of the first `LONGEST` tokens."""
-    tokens = encode(model, list(texts), LONGEST)
-    found = np.empty((len(POOLS), model.layers + 1, len(texts), model.dim), np.float32)
-    for start, together in zip(range(0, len(texts), TOGETHER), tokens.split(TOGETHER), strict=True):
-        parts = together.split(BATCH)
-        batches = [embed(model, part) for part in parts]
-        for i, (part, batch) in enumerate(zip(parts, batches, strict=True)):
-            here = slice(start + i * BATCH, start + i * BATCH + len(part.ids))
-            found[:, 0, here] = _pooled(model, batch.states, part.mask)
+def pooled_states(model: Model, texts: Sequence[str]) -> Float[np.ndarray, "pool layer text dim"]:
+    """The pooled states before the first layer and after each, of the first `MAX_TOKENS` tokens."""
+    passes = []
+    for tokens in encode(model, list(texts), MAX_TOKENS).split(TEXTS_PER_PASS):
+        batches = [embed(model, part) for part in tokens.split(BATCH)]
+        layers = [[_pool(model, batch.states, batch.mask) for batch in batches]]
         for step in trace(model, batches):
-            part = parts[step.batch]
-            here = slice(start + step.batch * BATCH, start + step.batch * BATCH + len(part.ids))
-            found[:, step.layer + 1, here] = _pooled(model, np.asarray(step.after), part.mask)
-            if not np.isfinite(found[:, step.layer + 1, here]).all():
+            pooled = _pool(model, np.asarray(step.after), batches[step.batch].mask)
+            if not np.isfinite(pooled).all():
                 raise InputError(
-                    f"what leaves layer {step.layer} of {model.name} on the texts to probe is not finite"
+                    f"what leaves layer {step.layer} of {model.name} on the texts to probe is not"
+                    " finite"
                 )
-    return found
+            if step.batch == 0:
+                layers.append([])
+            layers[-1].append(pooled)
+        passes.append(np.stack([np.concatenate(layer, axis=1) for layer in layers], axis=1))
+    return np.concatenate(passes, axis=2)
 
 
-def _pooled(model: Model, state: np.ndarray, mask: np.ndarray) -> np.ndarray:
-    last = mask.sum(1) - 1 if model.block.causal else np.zeros(len(mask), int)
-    weights = mask / mask.sum(1, keepdims=True)
-    return np.stack([state[np.arange(len(mask)), last], np.einsum("bn,bnd->bd", weights, state)])
+def _pool(model: Model, states: np.ndarray, mask: np.ndarray) -> Float[np.ndarray, "pool b dim"]:
+    at_reader = states[np.arange(len(mask)), reader_positions(model, mask)]
+    mean = np.einsum("bn,bnd->bd", mask / mask.sum(1, keepdims=True), states)
+    return np.stack([at_reader, mean]).astype(np.float32)
 
 
-def _classifier() -> Pipeline:
-    return make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000))
+def _accuracies(
+    pooled: Float[np.ndarray, "pool layer text dim"],
+    found: Labelled,
+    fit: np.ndarray,
+    tests: Sequence[np.ndarray],
+) -> tuple[Float[np.ndarray, "pool layer test"], list[float]]:
+    """Accuracies on the texts `tests` of probes and of word counts, both fitted on `fit`."""
+    accuracy = np.empty((*pooled.shape[:2], len(tests)))
 
+    def evaluate(classifier: Pipeline, inputs: np.ndarray) -> list[float]:
+        classifier.fit(inputs[fit], found.labels[fit])
+        return [classifier.score(inputs[test], found.labels[test]) for test in tests]
 
-def _counter() -> Pipeline:
-    return make_pipeline(
-        TfidfVectorizer(token_pattern=r"(?u)\b\w+\b"), LogisticRegression(max_iter=1000)
-    )
+    with threadpool_limits(1):
+        for place in np.ndindex(accuracy.shape[:2]):
+            of_states = make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000))
+            accuracy[place] = evaluate(of_states, pooled[place])
+        counts = TfidfVectorizer(token_pattern=r"(?u)\b\w+\b")
+        of_words = make_pipeline(counts, LogisticRegression(max_iter=1000))
+        return accuracy, evaluate(of_words, np.array(found.texts, object))
 
 
 def probe(
-    model: Model, sets: Mapping[str, Labelled], most: int | None = None, seed: int = 0
+    model: Model, sets: Mapping[str, Labelled], limit: int | None = None, seed: int = 0
 ) -> xr.Dataset:
-    """Probes fitted on the first of `sets` and tried on all: `accuracy` over (pool, layer, set), that of word counts as `words` over set. `most` bounds
-    the sentences of the first set; of the others, a third of that."""
+    """Probes fitted on the first of `sets` and evaluated on all.
+
+    Arguments:
+        limit: the number of texts of the first set; of the others, a third of that. All if None.
+
+    Returns `accuracy` over (pool, layer, set), and that of word counts as `words` over `set`.
+    """
     chosen = {
-        name: found if most is None else some(found, most if i == 0 else most // 3, seed)
+        name: found if limit is None else subsample(found, limit if i == 0 else limit // 3, seed)
         for i, (name, found) in enumerate(sets.items())
     }
-    train = next(iter(chosen.values()))
-    ends = np.cumsum([len(found.texts) for found in chosen.values()])[:-1]
-    pooled = np.split(
-        states(model, [text for found in chosen.values() for text in found.texts]), ends, axis=2
-    )
-    accuracy = np.empty((len(POOLS), model.layers + 1, len(chosen)))
-    with threadpool_limits(1):
-        for i, layer in np.ndindex(accuracy.shape[:2]):
-            fitted = _classifier().fit(pooled[0][i, layer], train.labels)
-            for j, (found, state) in enumerate(zip(chosen.values(), pooled, strict=True)):
-                accuracy[i, layer, j] = fitted.score(state[i, layer], found.labels)
-        counter = _counter().fit(train.texts, train.labels)
-        words = [counter.score(found.texts, found.labels) for found in chosen.values()]
+    texts = [text for found in chosen.values() for text in found.texts]
+    together = Labelled(texts, np.concatenate([found.labels for found in chosen.values()]))
     sizes = [len(found.texts) for found in chosen.values()]
-    return _dataset(
-        model, "the sentences of Marion et al. 2025, Figure 1", accuracy, words, list(chosen), sizes
-    )
+    tests = np.split(np.arange(len(texts)), np.cumsum(sizes)[:-1])
+    accuracy, words = _accuracies(pooled_states(model, texts), together, tests[0], tests)
+    title = "the sentences of Marion et al. 2025, Figure 1"
+    return _make_dataset(model, title, accuracy, words, list(chosen), sizes)
 
 
 def probe_labelled(
     model: Model,
     found: Labelled,
     classes: Sequence[str] = (),
-    most: int = 2000,
+    limit: int = 2000,
     seed: int = 0,
     name: str = "your texts",
 ) -> xr.Dataset:
-    """The same by cross-validation on one set of labelled texts: `accuracy` is the mean over folds, `error` its standard error."""
-    found = some(found, most, seed)
-    pooled = states(model, found.texts)
-    folds = list(
-        StratifiedKFold(FOLDS, shuffle=True, random_state=seed).split(found.texts, found.labels)
-    )
-    scores = np.empty((FOLDS, len(POOLS), model.layers + 1))
-    words = []
-    with threadpool_limits(1):
-        for k, (fit, held) in enumerate(folds):
-            for i, layer in np.ndindex(scores.shape[1:]):
-                fitted = _classifier().fit(pooled[i, layer, fit], found.labels[fit])
-                scores[k, i, layer] = fitted.score(pooled[i, layer, held], found.labels[held])
-            counter = _counter().fit([found.texts[j] for j in fit], found.labels[fit])
-            words.append(counter.score([found.texts[j] for j in held], found.labels[held]))
-    answer = _dataset(
-        model,
-        name,
-        scores.mean(0)[..., None],
-        [float(np.mean(words))],
-        ["held out"],
-        [len(found.texts)],
-    )
-    answer["error"] = (
-        ("pool", "layer", "set"),
-        (scores.std(0, ddof=1) / np.sqrt(FOLDS))[..., None],
-    )
-    return answer.assign_attrs(
-        chance=float(np.bincount(found.labels).max() / len(found.labels)), classes=list(classes)
-    )
+    """The same by cross-validation on one set of labelled texts.
+
+    Arguments:
+        classes, name: the names of the classes and of the texts, which are kept as attributes.
+        limit: the number of texts that are used.
+
+    Returns `accuracy` as the mean over folds, with its standard error as `error`.
+    """
+    found = subsample(found, limit, seed)
+    pooled = pooled_states(model, found.texts)
+    folds = StratifiedKFold(FOLDS, shuffle=True, random_state=seed)
+    scored = [
+        _accuracies(pooled, found, fit, [test])
+        for fit, test in folds.split(found.texts, found.labels)
+    ]
+    scores = np.stack([accuracy for accuracy, _ in scored])
+    words = [float(np.mean([words for _, words in scored]))]
+    answer = _make_dataset(model, name, scores.mean(0), words, ["held out"], [len(found.texts)])
+    answer["error"] = (AXES, scores.std(0, ddof=1) / np.sqrt(FOLDS))
+    chance = float(np.bincount(found.labels).max() / len(found.labels))
+    return answer.assign_attrs(chance=chance, classes=list(classes))
 
 
-def _dataset(
+def _make_dataset(
     model: Model,
-    name: str,
+    text: str,
     accuracy: np.ndarray,
     words: Sequence[float],
     sets: list[str],
     sizes: list[int],
 ) -> xr.Dataset:
+    reader = "the last token" if model.block.causal else "[CLS]"
     found = xr.Dataset(
         {
-            "accuracy": (("pool", "layer", "set"), accuracy),
+            "accuracy": (AXES, accuracy),
             "words": ("set", np.asarray(words)),
             "texts": ("set", sizes),
         },
         {"pool": list(POOLS), "layer": np.arange(model.layers + 1), "set": sets},
-        {
-            "model": model.name,
-            "text": name,
-            "reader": "the last token" if model.block.causal else "[CLS]",
-            "chance": 0.5,
-        },
+        {"model": model.name, "text": text, "reader": reader, "chance": 0.5},
     )
     found.accuracy.attrs["words"] = "share of texts whose class the probe names"
     found["words"].attrs["words"] = "the same for logistic regression on word counts (tf-idf)"

@@ -1,13 +1,15 @@
-"""Tensors that lie in files nobody vouches for: known by their headers, read when asked for.
+"""Tensors in untrusted files: described by their headers, read on request.
 
 tensor.shape, tensor.dtype                    # from a header that was checked against the file
-tensor.load()                                 # float32 (whole numbers as int64); nothing is kept
-tensor.rows([3, 17])                          # some rows of the first axis, such as the tokens of a text
+tensor.load()                                 # float32 (whole numbers as int64); nothing is cached
+tensor.rows([3, 17])                          # some rows of the first axis, e.g. token embeddings
 """
 
 import math
+import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -28,12 +30,13 @@ PLAIN = {
     "U8": "u1",
     "BOOL": "?",
 }
-"""Encodings of one number after the other, and how NumPy reads their bits."""
+"""Encodings without blocks, and the NumPy type of their bits."""
+RANDOM_BLOCK_ROWS = 1024
 
 
 @dataclass(frozen=True)
 class Tensor:
-    """An array in a file. `fetch(start, stop)` reads rows of the first axis; a number has one row."""
+    """An array in a file; `fetch(start, stop)` reads rows of its first axis, one for a scalar."""
 
     shape: tuple[int, ...]
     dtype: str
@@ -47,14 +50,14 @@ class Tensor:
         return self.fetch(0, self.shape[0] if self.shape else 1).reshape(self.shape)
 
     def rows(self, indices: Sequence[int] | np.ndarray) -> np.ndarray:
-        """Rows `indices` of the first axis, each read once; a run of neighbours is read together."""
+        """Rows `indices` of the first axis; each is read once, neighbours in one go."""
         distinct, place = np.unique(np.asarray(indices), return_inverse=True)
         runs = np.split(distinct, np.flatnonzero(np.diff(distinct) > 1) + 1)
         return np.concatenate([self.fetch(int(run[0]), int(run[-1]) + 1) for run in runs])[place]
 
 
-def library(name: str) -> Any:
-    """A library of the extra `audit`, imported when a file needs it."""
+def import_extra(name: str) -> Any:
+    """Import a package of the extra `audit`; an `InputError` says how to install it."""
     try:
         return import_module(name)
     except ModuleNotFoundError as error:
@@ -64,19 +67,21 @@ def library(name: str) -> Any:
 
 
 def itemsize(dtype: str) -> int:
+    """Bytes of one number of a plain encoding."""
     return np.dtype(PLAIN[dtype]).itemsize
 
 
 def decode(raw: np.ndarray, dtype: str) -> np.ndarray:
-    """Bytes as numbers: float32, or int64 for whole numbers."""
+    """Bytes of a plain encoding as float32, or as int64 for whole numbers."""
     numbers = raw.view(PLAIN[dtype])
     if dtype == "BF16":  # the upper half of a float32
         return (numbers.astype(np.uint32) << 16).view(np.float32)
-    with np.errstate(over="ignore"):  # a float64 beyond float32 is infinite
+    with np.errstate(over="ignore"):  # a float64 beyond the range of float32 becomes infinite
         return numbers.astype(np.float32 if dtype.startswith("F") else np.int64, copy=False)
 
 
 def read_bytes(path: Path, offset: int, count: int) -> np.ndarray:
+    """`count` bytes of a file from `offset` on, as uint8; a shorter file is an `InputError`."""
     try:
         with path.open("rb") as file:
             file.seek(offset)
@@ -90,34 +95,74 @@ def read_bytes(path: Path, offset: int, count: int) -> np.ndarray:
     return raw
 
 
-def stored(path: Path, offset: int, shape: tuple[int, ...], dtype: str) -> Tensor:
-    """A tensor that lies row by row at `offset` of a file."""
-    width = math.prod(shape[1:]) * itemsize(dtype)
-
-    def fetch(start: int, stop: int) -> np.ndarray:
-        raw = read_bytes(path, offset + start * width, (stop - start) * width)
-        return decode(raw, dtype).reshape(stop - start, *shape[1:])
-
-    return Tensor(shape, dtype, fetch)
-
-
-def strided(
-    path: Path, offset: int, shape: tuple[int, ...], strides: tuple[int, ...], dtype: str
+def file_tensor(
+    path: Path,
+    offset: int,
+    shape: tuple[int, ...],
+    dtype: str,
+    strides: tuple[int, ...] | None = None,
 ) -> Tensor:
-    """A tensor whose numbers lie `strides` apart; it is read as a whole."""
-    size = itemsize(dtype)
-    span = 1 + sum((n - 1) * stride for n, stride in zip(shape, strides, strict=True))
+    """A tensor of a plain encoding that begins at byte `offset` of a file.
 
-    def fetch(start: int, stop: int) -> np.ndarray:
-        numbers = decode(read_bytes(path, offset, span * size), dtype)
-        steps = tuple(numbers.itemsize * stride for stride in strides)
-        return np.lib.stride_tricks.as_strided(numbers, shape, steps)[start:stop].copy()
+    `strides` are the numbers between neighbours along each axis, row-major unless given. A tensor
+    with other strides is read as a whole even where a few rows are asked for.
+    """
+    dense = tuple(math.prod(shape[i + 1 :]) for i in range(len(shape)))
+    steps = dense if strides is None else strides
+    contiguous = all(n == 1 or a == b for n, a, b in zip(shape, steps, dense, strict=True))
+    if contiguous or 0 in shape:
+        width = math.prod(shape[1:]) * itemsize(dtype)
+
+        def fetch(start: int, stop: int) -> np.ndarray:
+            raw = read_bytes(path, offset + start * width, (stop - start) * width)
+            return decode(raw, dtype).reshape(stop - start, *shape[1:])
+    else:
+        span = 1 + sum((n - 1) * step for n, step in zip(shape, steps, strict=True))
+
+        def fetch(start: int, stop: int) -> np.ndarray:
+            numbers = decode(read_bytes(path, offset, span * itemsize(dtype)), dtype)
+            in_bytes = tuple(numbers.itemsize * step for step in steps)
+            return np.lib.stride_tricks.as_strided(numbers, shape, in_bytes)[start:stop].copy()
 
     return Tensor(shape, dtype, fetch)
 
 
-def held(array: np.ndarray) -> Tensor:
+def memory_tensor(array: np.ndarray) -> Tensor:
     """A tensor that is in memory already."""
     kind = np.int64 if array.dtype.kind in "iub" else np.float32
     rows = array if array.ndim else array[None]
     return Tensor(array.shape, str(array.dtype), lambda start, stop: rows[start:stop].astype(kind))
+
+
+def constant_tensor(shape: tuple[int, ...], value: float) -> Tensor:
+    """A tensor with one value everywhere."""
+    return Tensor(
+        shape, "F32", lambda start, stop: np.full((stop - start, *shape[1:]), value, np.float32)
+    )
+
+
+def normal_tensor(shape: tuple[int, ...], scale: float, seed: int, name: str) -> Tensor:
+    """Independent normal numbers of standard deviation `scale`, keyed by `seed` and `name`.
+
+    They are drawn in blocks of rows, each with its own key: a row is the same whichever others are
+    asked for.
+    """
+
+    def fetch(start: int, stop: int) -> np.ndarray:
+        parts = []
+        for index in range(start // RANDOM_BLOCK_ROWS, (stop - 1) // RANDOM_BLOCK_ROWS + 1):
+            first = index * RANDOM_BLOCK_ROWS
+            block = _normal_block(shape, scale, seed, name, index)
+            parts.append(block[max(start - first, 0) : stop - first])
+        return np.concatenate(parts)
+
+    return Tensor(shape, "F32", fetch)
+
+
+@lru_cache(maxsize=1)  # the embedding asks for the rows of a text one run after the other
+def _normal_block(
+    shape: tuple[int, ...], scale: float, seed: int, name: str, index: int
+) -> np.ndarray:
+    rows = min(RANDOM_BLOCK_ROWS, shape[0] - index * RANDOM_BLOCK_ROWS)
+    bits = np.random.default_rng([seed, zlib.crc32(name.encode()), index])
+    return scale * bits.standard_normal((rows, *shape[1:]), np.float32)

@@ -1,36 +1,38 @@
-"""Texts as token ids, by the tokenizer that comes with the weights.
+"""Texts as token ids, padded into arrays.
 
-tokens = encode(model, ["One example.", "Another."])     # Tokens: .ids .mask .types .positions [b, n], .pieces
-tokens = tokens_of([[101, 2023, 102]])                   # where there is no tokenizer
-tokens.split(8)                                          # batches of at most 8 texts, of one length
+tokens = encode(model, ["One example."])      # .ids .mask .types .positions [b, n], .pieces
+tokens = pad_tokens([[101, 2023, 102]])       # from token ids, where there is no tokenizer
+tokens.split(8)                               # batches of at most 8 texts, of one length
+tokens, skipped = read_tokens(model, texts, ids)     # what an audit reads, and what it leaves
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Int
 
 from attlas.audit.architectures import Model
-from attlas.audit.checkpoints import read_json
-from attlas.audit.quantised import words_of
-from attlas.audit.tensors import library
+from attlas.audit.tokenizer_files import read_tokenizer
 from attlas.errors import InputError
 
-if TYPE_CHECKING:
-    from tokenizers import Tokenizer
-
-CONTROL = 3
-"""The type of special tokens in a .gguf."""
-WORDS_AND_NUMBERS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}DIGITS| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-"""How Llama 3 and Qwen2 cut a text before pairs of bytes are merged."""
+MAX_TEXTS, MAX_TOKENS = 64, 128
+"""An audit reads so many texts, and so many tokens of each."""
+MAX_TEXT_BYTES = 16 * 2**20
+MAX_DIGITS = 10
+"""Of a token id in a file: Python refuses to convert very long numbers."""
+MAX_UNKNOWN = 0.3
+"""The default text is not read to a model to whom a larger share of its tokens is unknown."""
+LENGTH_MULTIPLE = 8
 
 
 @dataclass(frozen=True)
 class Tokens:
-    """Token ids padded on the right. `pieces` are the tokens of each text as strings, without padding."""
+    """Token ids padded on the right; `pieces` are the tokens as strings, without padding."""
 
     ids: Int[np.ndarray, "b n"]
     mask: Bool[np.ndarray, "b n"]
@@ -39,16 +41,50 @@ class Tokens:
     pieces: tuple[tuple[str, ...], ...]
 
     def split(self, size: int) -> "list[Tokens]":
-        """Batches of at most `size` texts, all of the same length."""
-        parts = (slice(i, i + size) for i in range(0, len(self.ids), size))
-        return [
-            Tokens(self.ids[p], self.mask[p], self.types[p], self.positions[p], self.pieces[p])
-            for p in parts
-        ]
+        """Batches of at most `size` texts, all padded to the same length."""
+        return [self._take(slice(i, i + size)) for i in range(0, len(self.ids), size)]
+
+    def first(self, count: int) -> "Tokens":
+        """The first `count` texts, without padding that none of them needs."""
+        return self._take(slice(count), _round_up(int(self.mask[:count].sum(1).max())))
+
+    def _take(self, texts: slice, length: int | None = None) -> "Tokens":
+        names = ("ids", "mask", "types", "positions")
+        arrays = {name: getattr(self, name)[texts, :length] for name in names}
+        return replace(self, pieces=self.pieces[texts], **arrays)
 
 
-def rows_of(ids: Any) -> list[list[int]]:
-    """Token ids of several texts as lists, each checked."""
+def _round_up(length: int, multiple: int = LENGTH_MULTIPLE) -> int:
+    return -(-length // multiple) * multiple
+
+
+def pad_tokens(
+    ids: Sequence[Sequence[Any]],
+    pieces: Sequence[Sequence[str]] | None = None,
+    multiple: int = LENGTH_MULTIPLE,
+    longest: int | None = None,
+) -> Tokens:
+    """Token ids of several texts as padded arrays.
+
+    Arguments:
+        pieces: the tokens as strings; the ids are used without them.
+        multiple: the length is rounded up to a multiple of this, so that few shapes are compiled.
+        longest: of each text so many tokens are kept; all of them unless given.
+    """
+    rows = [row[:longest] for row in check_token_ids(ids)]
+    length = _round_up(max(map(len, rows)), multiple)
+    padded = np.zeros((len(rows), min(length, longest or length)), np.int64)
+    mask = np.zeros(padded.shape, bool)
+    for i, row in enumerate(rows):
+        padded[i, : len(row)] = row
+        mask[i, : len(row)] = True
+    positions = np.arange(padded.shape[1]) * mask
+    words = [map(str, row) for row in rows] if pieces is None else [row[:longest] for row in pieces]
+    return Tokens(padded, mask, np.zeros_like(padded), positions, tuple(map(tuple, words)))
+
+
+def check_token_ids(ids: Any) -> list[list[int]]:
+    """Token ids of several texts as lists; anything else is an `InputError`."""
     try:
         rows = [list(row) for row in ids]
     except TypeError as error:
@@ -59,219 +95,144 @@ def rows_of(ids: Any) -> list[list[int]]:
         raise InputError(
             "a text has no tokens: there must be a text, and at least one token in each"
         )
-    for row in rows:
-        for entry in row:
-            if (
-                isinstance(entry, bool)
-                or not isinstance(entry, int | np.integer)
-                or not 0 <= entry < 2**31
-            ):
-                raise InputError(f"{entry!r} is no token: tokens are whole numbers from 0 on")
+    for entry in (entry for row in rows for entry in row):
+        whole = isinstance(entry, int | np.integer) and not isinstance(entry, bool)
+        if not whole or not 0 <= entry < 2**31:
+            raise InputError(f"{entry!r} is no token: tokens are whole numbers from 0 on")
     return rows
 
 
-def tokens_of(
-    ids: Sequence[Sequence[Any]],
-    pieces: Sequence[Sequence[str]] | None = None,
-    multiple: int = 8,
-    most: int | None = None,
-) -> Tokens:
-    """Token ids of several texts, the first `most` of each, padded; the length is rounded up to a `multiple`, so that few shapes are compiled."""
-    rows = [row[:most] for row in rows_of(ids)]
-    length = -(-max(map(len, rows)) // multiple) * multiple
-    padded = np.zeros((len(rows), length), np.int64)
-    mask = np.zeros((len(rows), length), bool)
-    for i, row in enumerate(rows):
-        padded[i, : len(row)] = row
-        mask[i, : len(row)] = True
-    words = (
-        [list(map(str, row)) for row in rows]
-        if pieces is None
-        else [words[:most] for words in pieces]
-    )
-    return Tokens(
-        padded, mask, np.zeros_like(padded), np.arange(length) * mask, tuple(map(tuple, words))
-    )
+def check_texts(texts: Any) -> list[str]:
+    """Texts as a list of strings; anything else is an `InputError`."""
+    found = list(texts) if isinstance(texts, Iterable) else [texts]
+    for text in found:
+        if not isinstance(text, str):
+            raise InputError(
+                f"{text!r} is no text: texts are strings, or the path of a file of them"
+            )
+    return found
 
 
-def encode(model: Model, texts: Sequence[str], most: int | None = None) -> Tokens:
-    """Texts as tokens of the model, with the special tokens that it expects around them. A text that is longer than the model takes is refused,
-    or cut where `most` says how many tokens of each are wanted."""
-    ids, pieces = spelled(model, texts)
-    if most is not None:
-        return tokens_of(ids, pieces, most=min(most, model.longest or most))
+def encode(model: Model, texts: Sequence[str], longest: int | None = None) -> Tokens:
+    """Texts as tokens of the model, with the special tokens that it expects around them.
+
+    A text that is longer than the model takes is refused, unless `longest` says how many tokens of
+    each text to keep.
+    """
+    ids, pieces = tokenise(model, texts)
+    if longest is not None:
+        return pad_tokens(ids, pieces, longest=min(longest, model.longest or longest))
     for number, row in enumerate(ids, 1):
         if model.longest is not None and len(row) > model.longest:
             raise InputError(
                 f"text {number} has {len(row)} tokens: {model.name} takes at most {model.longest}"
             )
-    return tokens_of(ids, pieces)
+    return pad_tokens(ids, pieces)
 
 
-def spelled(model: Model, texts: Sequence[str]) -> tuple[list[list[int]], list[list[str]]]:
+def tokenise(model: Model, texts: Sequence[str]) -> tuple[list[list[int]], list[list[str]]]:
     """Token ids of texts of any length, and the tokens as strings."""
     if not texts or not all(text.strip() for text in texts):
         raise InputError("the text is empty: there must be at least one example, and no blank ones")
-    known = tokenizer(model)
+    tokenizer = read_tokenizer(model)
     try:
-        found = known.encode_batch(list(texts))
-    except Exception as error:  # of a vocabulary that lacks what its own tokenizer asks for
+        found = tokenizer.encode_batch(list(texts))
+    except Exception as error:  # the bindings raise Exception itself
         raise InputError(f"the tokenizer of {model.name} cannot cut the text: {error}") from error
     return [entry.ids for entry in found], [entry.tokens for entry in found]
 
 
-def tokenizer(model: Model) -> "Tokenizer":
-    """The tokenizer of the model: `tokenizer.json`, the metadata of a .gguf, or the vocabulary of an older model.
+def read_tokens(
+    model: Model, texts: Sequence[str] | str | Path | None, ids: Sequence[Sequence[int]] | None
+) -> tuple[Tokens | None, list[str]]:
+    """The tokens that an audit reads to a model, and what was left out and why.
 
-    Padding and truncation, which some files switch on, are off.
+    A text that was asked for and cannot be read is an error; the default text is left out then.
+
+    Arguments:
+        texts: lines of text, or a file of them; the default text without it and `ids`.
+        ids: token ids in place of texts.
     """
-    tokenizers = library("tokenizers")
-    folder, config = model.checkpoint.folder, model.checkpoint.config
+    if model.vocabulary is None:
+        if texts is not None or ids is not None:
+            raise InputError(f"{model.name} takes images: there is nothing to read it a text with")
+        return None, ["Everything that needs a text: this model takes images. Weights only."]
+    if ids is not None:
+        if texts is not None:
+            raise InputError("texts and tokens are given: there must be one of them")
+        return truncate(model, ids)
+    if texts is not None:
+        lines = read_lines(texts) if isinstance(texts, str | Path) else list(texts)
+        return truncate(model, *tokenise(model, lines[:MAX_TEXTS]), total=len(lines))
     try:
-        if folder is not None and (folder / "tokenizer.json").is_file():
-            found = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
-        elif "tokenizer.ggml.model" in config:
-            found = _from_metadata(model.name, config)
-        else:
-            found = _from_vocabulary(model, folder)
-        found.no_padding()
-        found.no_truncation()
-    except InputError:
-        raise
-    except Exception as error:
-        raise InputError(f"the tokenizer of {model.name} cannot be read: {error}") from error
-    return found
-
-
-def _from_metadata(name: str, metadata: Mapping[str, Any]) -> "Tokenizer":
-    """Pairs of bytes merged in turn, as the metadata of a .gguf lists them."""
-    from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers
-
-    kind, cut = metadata["tokenizer.ggml.model"], metadata.get("tokenizer.ggml.pre", "default")
-    whole, parts = pre_tokenizers.ByteLevel(False), pre_tokenizers.ByteLevel(False, use_regex=False)
-
-    def by_pattern(digits: str) -> list[Any]:
-        return [
-            pre_tokenizers.Split(Regex(WORDS_AND_NUMBERS.replace("DIGITS", digits)), "isolated"),
-            parts,
+        ids, pieces = tokenise(model, default_texts())
+    except InputError as error:
+        return None, [f"Everything that needs a text: {error}."]
+    unknown = np.mean([piece in ("[UNK]", "<unk>") for row in pieces for piece in row])
+    if unknown > MAX_UNKNOWN:
+        return None, [
+            f"Everything that needs a text: its tokenizer does not know {unknown:.0%} of the"
+            " default English text; give one of its own with --text."
         ]
+    return truncate(model, ids, pieces)
 
-    cuts: dict[str, list[Any]] = {
-        "default": [whole],
-        "gpt-2": [whole],
-        "smollm": [pre_tokenizers.Digits(True), whole],
-        "llama-bpe": by_pattern("{1,3}"),
-        "qwen2": by_pattern(""),
-    }
-    if kind != "gpt2" or cut not in cuts:
+
+def truncate(
+    model: Model,
+    ids: Sequence[Sequence[int]],
+    pieces: Sequence[Sequence[str]] | None = None,
+    total: int | None = None,
+) -> tuple[Tokens, list[str]]:
+    """The first `MAX_TOKENS` tokens of the first `MAX_TEXTS` texts, and what that leaves out.
+
+    `total` is the number of texts that there were, `len(ids)` unless given.
+    """
+    total, kept, skipped = total or len(ids), ids[:MAX_TEXTS], []
+    if total > MAX_TEXTS:
+        skipped.append(f"{total - MAX_TEXTS} of {total} texts: the first {MAX_TEXTS} are read.")
+    longest = min(MAX_TOKENS, model.longest or MAX_TOKENS)
+    cut = sum(len(row) > longest for row in kept)
+    if cut:
+        skipped.append(f"The ends of {cut} texts: the first {longest} tokens are read.")
+    return pad_tokens(kept, pieces and pieces[:MAX_TEXTS], longest=longest), skipped
+
+
+@cache
+def default_texts() -> tuple[str, ...]:
+    """The 32 English sentences that an audit reads where no text is given."""
+    file = resources.files("attlas.audit") / "default_text.txt"
+    return tuple(file.read_text("utf-8").splitlines())
+
+
+def read_lines(path: str | Path) -> list[str]:
+    """The lines of a text file that are not blank."""
+    path = Path(path)
+    try:
+        size = path.stat().st_size
+        if size > MAX_TEXT_BYTES:
+            raise InputError(f"{path} has {size} bytes: a text has at most {MAX_TEXT_BYTES}")
+        lines = path.read_text("utf-8").splitlines()
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
         raise InputError(
-            f"the tokenizer of {name} is {kind!r} cut by {cut!r}: known is 'gpt2' cut by {', '.join(cuts)};"
-            " a tokenizer.json beside the file is read, and token ids can be given instead"
-        )
-    words = words_of(metadata, "tokenizer.ggml.tokens")
-    merges = [_pair(line) for line in words_of(metadata, "tokenizer.ggml.merges")]
-    found = Tokenizer(models.BPE({word: i for i, word in enumerate(words)}, merges))
-    found.pre_tokenizer = pre_tokenizers.Sequence(cuts[cut])
-    found.decoder = decoders.ByteLevel()
-    types = metadata.get("tokenizer.ggml.token_type") or []
-    found.add_special_tokens(
-        [
-            AddedToken(word, special=True)
-            for word, type in zip(words, types, strict=False)
-            if type == CONTROL
-        ]
-    )
-    first = metadata.get("tokenizer.ggml.bos_token_id")
-    if (
-        metadata.get("tokenizer.ggml.add_bos_token")
-        and isinstance(first, int)
-        and first < len(words)
-    ):
-        _frame(found, [words[first]], [])
+            f"{path} is no text in UTF-8: byte {error.start} is {error.object[error.start]:#x}"
+        ) from error
+    kept = [line for line in lines if line.strip()]
+    if not kept:
+        raise InputError(f"{path} is empty: there must be at least one line of text")
+    return kept
+
+
+def read_ids(path: str | Path) -> list[list[int]]:
+    """Token ids from a file: one text a line, ids separated by blanks or commas."""
+    found = []
+    for number, line in enumerate(read_lines(path), 1):
+        words = line.replace(",", " ").split()
+        if not all(word.isdecimal() and len(word) <= MAX_DIGITS for word in words):
+            raise InputError(
+                f"line {number} of {path} is {line[:60]!r}: it must be token ids, whole numbers"
+                f" from 0 on of at most {MAX_DIGITS} digits"
+            )
+        found.append([int(word) for word in words])
     return found
-
-
-def _from_vocabulary(model: Model, folder: Path | None) -> "Tokenizer":
-    """The tokenizers of older folders: `vocab.txt` (also one folder up), or `vocab.json` with `merges.txt`."""
-    for place in (folder, folder.parent) if folder is not None else ():
-        if (place / "vocab.txt").is_file():
-            words = (place / "vocab.txt").read_text("utf-8").removesuffix("\n").split("\n")
-            if len(words) == model.vocabulary:
-                return _word_pieces(words, place)
-    if (
-        folder is not None
-        and (folder / "vocab.json").is_file()
-        and (folder / "merges.txt").is_file()
-    ):
-        return _byte_pairs(folder)
-    raise InputError(
-        f"{model.name} has no tokenizer: looked for tokenizer.json, vocab.txt with {model.vocabulary} lines, and vocab.json with"
-        " merges.txt; token ids can be given instead"
-    )
-
-
-def _word_pieces(words: Sequence[str], folder: Path) -> "Tokenizer":
-    """Words cut into pieces, of which all but the first begin with ##. A vocabulary without such pieces is no vocabulary of words
-    but of a notation, such as that of molecules or proteins: it is cut at its own entries, the longest first, a bracket counting
-    as one."""
-    from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers
-
-    vocabulary = {word.removesuffix("\r"): i for i, word in enumerate(words)}
-    if any(word.startswith("##") for word in vocabulary):
-        settings = folder / "tokenizer_config.json"
-        lower = read_json(settings).get("do_lower_case", True) if settings.is_file() else True
-        found = Tokenizer(
-            models.WordPiece(vocabulary, unk_token="[UNK]", max_input_chars_per_word=100)
-        )
-        found.normalizer = normalizers.BertNormalizer(lowercase=bool(lower))
-        found.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    else:
-        entries = sorted((word for word in vocabulary if word), key=len, reverse=True)
-        brackets = [word for word in entries if word.startswith("[")]
-        others = [word for word in entries if not word.startswith("[")]
-        pattern = "|".join(
-            [*map(_literal, brackets), r"\[[^\[\]]*\]", *map(_literal, others), r"\S"]
-        )
-        found = Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))
-        found.pre_tokenizer = pre_tokenizers.Sequence(
-            [
-                pre_tokenizers.WhitespaceSplit(),
-                pre_tokenizers.Split(Regex(pattern), "removed", invert=True),
-            ]
-        )
-    _frame(found, ["[CLS]"], ["[SEP]"])
-    return found
-
-
-def _pair(line: str) -> tuple[str, str]:
-    left, _, right = line.partition(" ")
-    return left, right
-
-
-def _literal(word: str) -> str:
-    """A word as a pattern that matches it."""
-    return "".join(letter if letter.isalnum() else f"\\x{{{ord(letter):x}}}" for letter in word)
-
-
-def _byte_pairs(folder: Path) -> "Tokenizer":
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-
-    vocabulary = read_json(folder / "vocab.json")
-    lines = (folder / "merges.txt").read_text("utf-8").split("\n")
-    merges = [_pair(line) for line in lines if line and not line.startswith("#version")]
-    found = Tokenizer(models.BPE(vocabulary, merges))
-    found.pre_tokenizer, found.decoder = pre_tokenizers.ByteLevel(False), decoders.ByteLevel()
-    _frame(found, ["<s>"], ["</s>"])
-    return found
-
-
-def _frame(tokenizer: "Tokenizer", before: list[str], after: list[str]) -> None:
-    """Special tokens around each text, where the vocabulary has them."""
-    from tokenizers import processors
-
-    special = [(word, tokenizer.token_to_id(word)) for word in (*before, *after)]
-    if all(number is not None for _, number in special):
-        tokenizer.add_special_tokens([word for word, _ in special])
-        tokenizer.post_processor = processors.TemplateProcessing(
-            single=[*before, "$A", *after], special_tokens=special
-        )

@@ -24,7 +24,7 @@ COMPUTING = ("attlas.claims.evidence", "attlas.draws")
 @functools.cache
 def versions() -> str:
     """Of what computes."""
-    return " ".join(version(name) for name in ("jax", "jaxlib", "numpy", "scipy"))
+    return " ".join(version(name) for name in ("jax", "jaxlib", "numpy", "optax", "scipy"))
 
 
 @functools.cache

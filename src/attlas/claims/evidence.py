@@ -108,7 +108,11 @@ def _variable(name: str, value: Any) -> Any:
 
 def read_as(evidence: xr.Dataset, found: Values) -> xr.Dataset:
     """The evidence with what was `found` in it: a whole Dataset, or variables to assign."""
-    return found if isinstance(found, xr.Dataset) else evidence.assign(**dict(found))
+    if isinstance(found, xr.Dataset):
+        return found
+    # A variable that is replaced may have had another size along the same axis.
+    replaced = [name for name in found if name in evidence.data_vars]
+    return evidence.drop_vars(replaced).assign(**dict(found))
 
 
 def joined_cells(parts: Sequence[xr.Dataset]) -> xr.Dataset:

@@ -1,10 +1,13 @@
-r"""Bags of instances of which one decides: regression and classification by a head of softmax attention.
+r"""Bags of instances of which one decides: regression and classification by a head of softmax
+attention.
 
-A bag is a set of instances with one target, and nobody says which instance the target comes from: conformations of a molecule, regions of an
-image, calls in a recording. `attlas.single_location.bags.fit_selection` does the work; Marion et al. 2025 is the theory of it.
+A bag is a set of instances with one target, and nobody says which instance the target comes from:
+conformations of a molecule, regions of an image, calls in a recording.
+`attlas.single_location.bags.fit_selection` does the work; Marion et al. 2025 is the theory of it.
 """
 
 import warnings
+from collections.abc import Callable
 from numbers import Integral, Real
 from typing import Any, ClassVar
 
@@ -31,18 +34,12 @@ from sklearn.utils.validation import (
     validate_data,
 )
 
-from attlas.errors import InputError
+from attlas.errors import InputError, check_memory
 from attlas.estimators.resampling import balanced_folds, distinct
 from attlas.estimators.saving import Saved
-from attlas.single_location.bags import (
-    CLOSE,
-    FOLDS,
-    Selection,
-    bucket,
-    fit_selection,
-    linear_aside,
-    moment_ratio,
-)
+from attlas.padding import bucket
+from attlas.single_location.bag_starts import moment_ratio
+from attlas.single_location.bags import FOLDS, SAME_FUNCTION, Selection, fit_selection, linear_aside
 
 Instances = list[np.ndarray]
 
@@ -52,8 +49,9 @@ class WeakMomentsWarning(UserWarning):
 
 
 def read_bags(X: Any, ids: Any = None) -> tuple[np.ndarray, Int[np.ndarray, " n"]]:
-    """All instances [N, d], bag after bag, and the length of each bag. `X` is an array [bags, instances, features], a list of arrays [instances,
-    features], or rows: one a bag, or with `ids` those of one id, bags in the order in which they first occur."""
+    """All instances [N, d], bag after bag, and the length of each bag. `X` is an array [bags,
+    instances, features], a list of arrays [instances, features], or rows: one a bag, or with
+    `ids` those of one id, bags in the order in which they first occur."""
     if ids is not None:
         ids = column_or_1d(ids)
         check_consistent_length(X, ids)
@@ -83,12 +81,8 @@ def read_bags(X: Any, ids: Any = None) -> tuple[np.ndarray, Int[np.ndarray, " n"
 
 
 def _is_table(bag: Any) -> bool:
-    return (
-        getattr(
-            bag, "ndim", 2 if isinstance(bag, list | tuple) and bag and np.ndim(bag[0]) == 1 else 0
-        )
-        == 2
-    )
+    nested = isinstance(bag, list | tuple) and bag and np.ndim(bag[0]) == 1
+    return getattr(bag, "ndim", 2 if nested else 0) == 2
 
 
 def _table(i: int, bag: Any) -> np.ndarray:
@@ -115,7 +109,8 @@ def _same_widths(bags: Instances) -> None:
             raise ValueError(f"bag {i} is empty: every bag must have at least one instance")
         if bag.shape[1] != bags[0].shape[1]:
             raise ValueError(
-                f"bag {i} has {bag.shape[1]} features and bag 0 has {bags[0].shape[1]}: all bags must have the same"
+                f"bag {i} has {bag.shape[1]} features and bag 0 has {bags[0].shape[1]}: all bags "
+                "must have the same"
             )
 
 
@@ -156,9 +151,7 @@ class _SingleLocation(Saved, OneToOneFeatureMixin, TransformerMixin, BaseEstimat
         return tags
 
     def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(
-            self, "selection_"
-        )  # classes and names are there after a fit that failed, too
+        return hasattr(self, "selection_")  # a fit that failed leaves other attributes behind
 
     # --- fitting
 
@@ -167,7 +160,8 @@ class _SingleLocation(Saved, OneToOneFeatureMixin, TransformerMixin, BaseEstimat
 
         Parameters
         ----------
-        X : array [bags, instances, features], list of arrays [instances, features], or rows [N, features]
+        X : array [bags, instances, features], list of arrays [instances, features], or rows [N,
+            features]
             Rows are bags of one instance, unless `bags` says which rows belong together.
         y : one target a bag, or with `bags` one a row, equal within a bag
             With `bags`, bags are in the order in which they first occur.
@@ -178,7 +172,8 @@ class _SingleLocation(Saved, OneToOneFeatureMixin, TransformerMixin, BaseEstimat
         instances = self._instances(X, bags, reset=True)
         if y is None:
             raise ValueError(
-                f"This {type(self).__name__} estimator requires y to be passed, but the target y is None."
+                f"This {type(self).__name__} estimator requires y to be passed, but the target y "
+                "is None."
             )
         y = self._targets(_of_bags("y", y, bags, len(instances)))
         check_consistent_length(instances, y)
@@ -197,7 +192,12 @@ class _SingleLocation(Saved, OneToOneFeatureMixin, TransformerMixin, BaseEstimat
         rows, weight = distinct(contents, weight, seed)
         kept, target = [instances[i] for i in rows], self._columns(y[rows])
         fold = balanced_folds(list(y[rows]) if self._loss == "logistic" else [0] * len(rows), FOLDS)
-        _fits_memory(kept)
+        count, dim = sum(map(len, kept)), kept[0].shape[1]
+        check_memory(
+            f"{count:,} instances with {dim:,} features",
+            24 * bucket(count) * bucket(dim),
+            ": reduce the features first",
+        )
         self.selection_: Selection = fit_selection(
             kept,
             target,
@@ -228,7 +228,8 @@ class _SingleLocation(Saved, OneToOneFeatureMixin, TransformerMixin, BaseEstimat
             )
         elif self.moment_ratio_ < 1:
             warnings.warn(
-                f"the moments of the {len(kept)} bags are {self.moment_ratio_:.2g} times those of shuffled targets: they cannot tell which direction"
+                f"the moments of the {len(kept)} bags are {self.moment_ratio_:.2g} times those of "
+                "shuffled targets: they cannot tell which direction"
                 " selects, and the fit rests on other starts; more bags would help",
                 WeakMomentsWarning,
                 stacklevel=2,
@@ -248,18 +249,21 @@ class _SingleLocation(Saved, OneToOneFeatureMixin, TransformerMixin, BaseEstimat
     # --- what was found
 
     def attention(self, X: Any, bags: Any = None) -> Any:
-        """The share of each instance in what is said of its bag, averaged over heads by how loud they are; an array [bags, instances] if all
-        have the same length, else a list of arrays. `selection_.attention` has the shares of each head."""
+        """The share of each instance in what is said of its bag, averaged over heads by how loud
+        they are; an array [bags, instances] if all have the same length, else a list of arrays.
+        `selection_.attention` has the shares of each head."""
         check_is_fitted(self)
         shares = self._shares(self._instances(X, bags))
         return np.array(shares) if len({len(w) for w in shares}) == 1 else shares
 
     def predict_location(self, X: Any, bags: Any = None) -> Int[np.ndarray, " n"]:
-        """Which instance of each bag decides, counted from 0 within the bag: the one with the largest share of attention."""
+        """Which instance of each bag decides, counted from 0 within the bag: the one with the
+        largest share of attention."""
         return np.array([int(np.argmax(w)) for w in self.attention(X, bags)])
 
     def transform(self, X: Any, bags: Any = None) -> Float[np.ndarray, "n d"]:
-        """Each bag as one instance: the mean of its instances with their shares of attention; a data frame has the ids of `bags` as its index."""
+        """Each bag as one instance: the mean of its instances with their shares of attention; a
+        data frame has the ids of `bags` as its index."""
         check_is_fitted(self)
         instances = self._instances(X, bags)
         spoken = np.stack([w @ x for w, x in zip(self._shares(instances), instances, strict=True)])
@@ -285,8 +289,9 @@ class _SingleLocation(Saved, OneToOneFeatureMixin, TransformerMixin, BaseEstimat
         return self.selection_.respond(self._instances(X, ids))
 
     def explain(self, top: int = 3) -> str:
-        """What was found, in words: how many instances speak, which features select and which speak, whether the two could be
-        exchanged, and what is gained over the best linear predictor."""
+        """What was found, in words: how many instances speak, which features select and which
+        speak, whether the two could be exchanged, and what is gained over the best linear
+        predictor."""
         check_is_fitted(self)
         found, score = self.selection_, self._score_name
         shares = self.attention_ if isinstance(self.attention_, list) else list(self.attention_)
@@ -298,8 +303,10 @@ class _SingleLocation(Saved, OneToOneFeatureMixin, TransformerMixin, BaseEstimat
         count = len(found.chosen)
         how = "" if count == 1 else " fitted together" if found.together else " averaged"
         lines = [
-            f"{count} {'head' if count == 1 else 'heads'}{how}, from {', '.join(dict.fromkeys(found.chosen))}; penalty {found.penalty:.2g}.",
-            f"Of {length:.1f} instances a bag, {active:.1f} speak; the loudest has {most:.0%} of the attention.",
+            f"{count} {'head' if count == 1 else 'heads'}{how}, from "
+            f"{', '.join(dict.fromkeys(found.chosen))}; penalty {found.penalty:.2g}.",
+            f"Of {length:.1f} instances a bag, {active:.1f} speak; the loudest has {most:.0%} of "
+            "the attention.",
         ]
         loudest = np.argsort(-found.loudness)[: count if found.together else 1]
         for i, head in enumerate(loudest):
@@ -308,12 +315,13 @@ class _SingleLocation(Saved, OneToOneFeatureMixin, TransformerMixin, BaseEstimat
             speaks = value[:, 0] if value.shape[1] == 1 else np.linalg.norm(value, axis=1)
             for word, weights in (("Selects", found.heads.select[head]), ("Speaks", speaks)):
                 order = np.argsort(-abs(weights))[:top]
-                told = ", ".join(f"{names[i]} ({weights[i]:+.2g})" for i in order)
-                lines.append(f"{which}{word}: {told}, per standard deviation.")
+                listed = ", ".join(f"{names[i]} ({weights[i]:+.2g})" for i in order)
+                lines.append(f"{which}{word}: {listed}, per standard deviation.")
         lines.append(self._about_swap())
         gained = (1 - self.linear_score_) / max(1 - self.held_out_score_, 1e-300)
         lines.append(
-            f"Held out, {score} {self.held_out_score_:.3f}; the best linear predictor of the bag's mean has {self.linear_score_:.3f}: "
+            f"Held out, {score} {self.held_out_score_:.3f}; the best linear predictor of the bag's "
+            f"mean has {self.linear_score_:.3f}: "
             + (f"{gained:.1f} times the error." if gained > 1 else "nothing is gained over it.")
         )
         if not found.settled:
@@ -321,22 +329,38 @@ class _SingleLocation(Saved, OneToOneFeatureMixin, TransformerMixin, BaseEstimat
         return "\n".join(lines)
 
     def _about_swap(self) -> str:
-        """Whether the direction that selects and the one that speaks could have exchanged their roles."""
+        """Whether the direction that selects and the one that speaks could have exchanged their
+        roles."""
         if self.moment_ratio_ == float("inf"):
             return "Every bag has one instance: nothing selects."
         right, swapped = (self.selection_.starts[name] for name in ("moments", "swapped"))
-        if self.selection_.alike > CLOSE:
-            return "Begun with exchanged roles of what selects and what speaks, the fit comes to the same function: the solution is not swapped."
+        begun = "Begun with exchanged roles of what selects and what speaks, "
+        if self.selection_.alike > SAME_FUNCTION:
+            return begun + "the fit comes to the same function: the solution is not swapped."
         if abs(right - swapped) <= 0.01 * max(abs(right), abs(swapped)):
-            return "Begun with exchanged roles of what selects and what speaks, another function fits as well: which of the two selects cannot be told from these bags."
-        better, worse = (
-            ("as the moments have them", "exchanged")
-            if right < swapped
-            else ("exchanged", "as the moments have them")
+            return (
+                f"{begun}another function fits as well: which of the two selects cannot be told "
+                "from "
+                "these bags."
+            )
+        names = ("as the moments have them", "exchanged")
+        better, worse = names if right < swapped else names[::-1]
+        low, high = sorted((right, swapped))
+        return (
+            f"The roles of what selects and what speaks fit better {better} (loss {low:.3g}) than "
+            f"{worse}"
+            f" ({high:.3g}): the better is kept, and the solution is not swapped."
         )
-        return f"The roles of what selects and what speaks fit better {better} (loss {min(right, swapped):.3g}) than {worse} ({max(right, swapped):.3g}): the better is kept, and the solution is not swapped."
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None, bags: Any = None) -> float:
+        """R² of the predictions of a regressor, the accuracy of those of a classifier."""
+        said = self.predict(X, bags)
+        y = _of_bags("y", y, bags, len(said))
+        weight = _of_bags("sample_weight", sample_weight, bags, len(said))
+        return float(type(self)._metric(y, said, sample_weight=weight))
 
     _score_name: ClassVar[str]
+    _metric: ClassVar[Callable[..., float]]
 
     def _targets(self, y: Any) -> np.ndarray:
         raise NotImplementedError
@@ -358,7 +382,8 @@ def _of_bags(name: str, values: Any, ids: Any, count: int) -> Any:
     bad = np.flatnonzero(values != values[first][inverse.ravel()])
     if bad.size:
         raise ValueError(
-            f"{name} differs within the bag {ids.tolist()[bad[0]]!r}: all rows of a bag must have the same"
+            f"{name} differs within the bag {ids.tolist()[bad[0]]!r}: all rows of a bag must have "
+            "the same"
         )
     return values[np.sort(first)]
 
@@ -374,38 +399,26 @@ def _lead(target: np.ndarray) -> np.ndarray:
     return np.linalg.svd(target - target.mean(0), full_matrices=False)[2][0]
 
 
-def _fits_memory(instances: Instances) -> None:
-    """A clear sentence before the machine runs out."""
-    import os
-
-    size = 24 * bucket(sum(map(len, instances))) * bucket(instances[0].shape[1])
-    memory = (
-        os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else size
-    )
-    if size > memory:
-        rows, dim = sum(map(len, instances)), instances[0].shape[1]
-        raise InputError(
-            f"{rows:,} instances with {dim:,} features would take {size / 1e9:,.0f} GB, and there are {memory / 1e9:,.0f} GB of memory: reduce the features first"
-        )
-
-
 class SingleLocationRegressor(RegressorMixin, _SingleLocation):
     r"""Regression on bags of which one instance decides.
 
-    $\hat y = b + \sum_l p_l\langle x_l, v\rangle$ with $p = \mathrm{softmax}_l(\langle x_l, u\rangle + q|x_l|^2)$: a head of attention that selects by $u$ and reads by
-    $v$. Features are standardised; starts come from moments; the penalty $\lambda(|u|^2 + q^2 + |v|^2)$ and the number of heads by five folds.
+    $\hat y = b + \sum_l p_l\langle x_l, v\rangle$ with
+    $p = \mathrm{softmax}_l(\langle x_l, u\rangle + q|x_l|^2)$: a head of attention that selects by
+    $u$ and reads by $v$. Features are standardised; starts come from moments; the penalty
+    $\lambda(|u|^2 + q^2 + |v|^2)$ and the number of heads by five folds.
 
-    Do not use it where the whole bag counts (a mean or a count of instances: a linear model on the bag's mean is as good), where what is read
-    off the instance is far from linear in its features, or with fewer than some tens of bags. Where every bag has one instance it is ridge
-    regression.
+    Do not use it where the whole bag counts (a mean or a count of instances: a linear model on the
+    bag's mean is as good), where what is read off the instance is far from linear in its features,
+    or with fewer than some tens of bags. Where every bag has one instance it is ridge regression.
 
     Parameters
     ----------
     penalty : float or None
         By five folds if None.
     n_heads : int or None
-        At most so many heads: the folds decide between one, several from different starts averaged, and several fitted together, each to what the
-        others leave. If None, at most three averaged or four together.
+        At most so many heads: the folds decide between one, several from different starts averaged,
+        and several fitted together, each to what the others leave. If None, at most three averaged
+        or four together.
     use_norm : bool
         Whether the square norm of an instance may select too.
     max_iter, tol : of L-BFGS, for each start.
@@ -413,10 +426,13 @@ class SingleLocationRegressor(RegressorMixin, _SingleLocation):
 
     Attributes
     ----------
-    selector_ [heads, features], value_ [heads, features, 1] : the two directions, per standard deviation of a feature.
+    selector_ [heads, features], value_ [heads, features, 1] : the two directions, per standard
+        deviation of a feature.
     attention_ : shares of the instances of the training bags.
-    held_out_score_, linear_score_ : R² on bags held out, and that of the best linear predictor of the bag's mean.
-    moment_ratio_ : the moment's size over that for shuffled targets; below 1 the moments tell nothing, and a warning says so.
+    held_out_score_, linear_score_ : R² on bags held out, and that of the best linear predictor of
+        the bag's mean.
+    moment_ratio_ : the moment's size over that for shuffled targets; below 1 the moments tell
+        nothing, and a warning says so.
     selection_ : everything about the fit.
 
     Examples
@@ -435,19 +451,11 @@ class SingleLocationRegressor(RegressorMixin, _SingleLocation):
 
     _loss = "squared"
     _score_name = "R²"
+    _metric = staticmethod(r2_score)
 
     def predict(self, X: Any, bags: Any = None) -> Float[np.ndarray, " n"]:
         """The target of each bag."""
         return self._respond(X, bags)[:, 0]
-
-    def score(self, X: Any, y: Any, sample_weight: Any = None, bags: Any = None) -> float:
-        """R² of `predict`."""
-        said = self.predict(X, bags)
-        y, weight = (
-            _of_bags(name, v, bags, len(said))
-            for name, v in (("y", y), ("sample_weight", sample_weight))
-        )
-        return float(r2_score(y, said, sample_weight=weight))
 
     def _targets(self, y: Any) -> np.ndarray:
         y = column_or_1d(y, warn=True)
@@ -470,15 +478,17 @@ class SingleLocationRegressor(RegressorMixin, _SingleLocation):
 class SingleLocationClassifier(ClassifierMixin, _SingleLocation):
     r"""Classification of bags by the one instance that decides.
 
-    As `SingleLocationRegressor`, with the logistic loss: the log odds are $b + \sum_l p_l\langle x_l, v\rangle$; with three classes or more, each class has
-    its own $v$ and all share the selection.
+    As `SingleLocationRegressor`, with the logistic loss: the log odds are
+    $b + \sum_l p_l\langle x_l, v\rangle$; with three classes or more, each class has its own $v$
+    and all share the selection.
 
-    Do not use it where the whole bag counts, where classes are not linear in the features of the deciding instance (lift the features
-    first), or with fewer than some tens of bags and many features: there a support vector machine on the bag's mean, minimum and maximum
-    is hard to beat. Where every bag has one instance it is logistic regression.
+    Do not use it where the whole bag counts, where classes are not linear in the features of the
+    deciding instance (lift the features first), or with fewer than some tens of bags and many
+    features: there a support vector machine on the bag's mean, minimum and maximum is hard to beat.
+    Where every bag has one instance it is logistic regression.
 
-    Parameters, attributes: as there; `held_out_score_` and `linear_score_` are accuracies, `value_` is [heads, features, 1] for two classes
-    and [heads, features, classes] for more.
+    Parameters, attributes: as there; `held_out_score_` and `linear_score_` are accuracies, `value_`
+    is [heads, features, 1] for two classes and [heads, features, classes] for more.
 
     Examples
     --------
@@ -494,6 +504,7 @@ class SingleLocationClassifier(ClassifierMixin, _SingleLocation):
 
     _loss = "logistic"
     _score_name = "accuracy"
+    _metric = staticmethod(accuracy_score)
 
     def decision_function(self, X: Any, bags: Any = None) -> np.ndarray:
         """Log odds of the second of two classes, or one logit for each of more."""
@@ -512,29 +523,22 @@ class SingleLocationClassifier(ClassifierMixin, _SingleLocation):
         chosen = _chosen(self._respond(X, bags))
         return self.classes_[chosen]
 
-    def score(self, X: Any, y: Any, sample_weight: Any = None, bags: Any = None) -> float:
-        """The accuracy of `predict`."""
-        said = self.predict(X, bags)
-        y, weight = (
-            _of_bags(name, v, bags, len(said))
-            for name, v in (("y", y), ("sample_weight", sample_weight))
-        )
-        return float(accuracy_score(y, said, sample_weight=weight))
-
     def _targets(self, y: Any) -> np.ndarray:
         y = column_or_1d(y, warn=True)
         check_classification_targets(y)
         self.classes_, labels = np.unique(y, return_inverse=True)
         if len(self.classes_) < 2:
             raise ValueError(
-                f"y holds one class, {self.classes_.tolist()[0]!r}: a classifier needs at least 2 classes"
+                f"y holds one class, {self.classes_.tolist()[0]!r}: a classifier needs at least 2 "
+                "classes"
             )
         return labels
 
     def _columns(self, y: np.ndarray) -> np.ndarray:
         if len(np.unique(y)) < 2:
             raise ValueError(
-                "y holds one class among the bags with weight: a classifier needs at least 2 classes"
+                "y holds one class among the bags with weight: a classifier needs at least 2 "
+                "classes"
             )
         if len(self.classes_) == 2:
             return y[:, None].astype(float)

@@ -1,6 +1,7 @@
 r"""Regression by attention over the training rows, with the whole law of the target.
 
-`attlas.latent_posterior.regression.fit_regression` does the work; Zhang et al. 2022 is the theory of the mean.
+`attlas.latent_posterior.regression.fit_regression` does the work; Zhang et al. 2022 is the theory
+of the mean.
 """
 
 from numbers import Integral, Real
@@ -28,27 +29,33 @@ KERNELS = {"rbf": RBF, "linear": Linear}
 
 
 class ConditionalMeanRegressor(Saved, RegressorMixin, BaseEstimator):
-    r"""Regression by attention over the training rows: the conditional mean, and the whole conditional law.
+    r"""Regression by attention over the training rows: the conditional mean, and the whole
+    conditional law.
 
-    The mean is CME attention, $g_q^\top(G + \text{ridge}\,I)^{-1}y$ on standardised features: kernel ridge regression, or the mean of a Gaussian process. The law
-    around it is made of leave-one-out residuals by softmax attention: its scale varies with the features, and its shape may be skewed or have several
-    modes, each only as far as the leave-one-out likelihood asks for it; else it is the Gaussian process.
+    The mean is CME attention, $g_q^\top(G + \text{ridge}\,I)^{-1}y$ on standardised features:
+    kernel ridge regression, or the mean of a Gaussian process. The law around it is made of
+    leave-one-out residuals by softmax attention: its scale varies with the features, and its shape
+    may be skewed or have several modes, each only as far as the leave-one-out likelihood asks for
+    it; else it is the Gaussian process.
 
-    Do not use it with more than some tens of features of which few matter (distances then say little: a boosted forest chooses features), for targets
-    with jumps, or far outside the training rows, where the mean returns to the mean of all targets and the law can only widen. The law is that of one
-    target at a time.
+    Do not use it with more than some tens of features of which few matter (distances then say
+    little: a boosted forest chooses features), for targets with jumps, or far outside the training
+    rows, where the mean returns to the mean of all targets and the law can only widen. The law is
+    that of one target at a time.
 
     Parameters
     ----------
     attention : "cme" or "softmax"
-        Softmax attention is Nadaraya-Watson regression: a weighted mean of training targets, which cannot leave their range.
+        Softmax attention is Nadaraya-Watson regression: a weighted mean of training targets, which
+        cannot leave their range.
     kernel : "rbf" or "linear", for "cme"
     temperature : float or None
         The squared bandwidth on standardised features; chosen if None.
     ridge : float or None
         The variance of the noise over that of the prior; chosen if None.
     select : "evidence" or "loo"
-        What chooses them: the evidence, or the leave-one-out likelihood; softmax attention minimises the leave-one-out error.
+        What chooses them: the evidence, or the leave-one-out likelihood; softmax attention
+        minimises the leave-one-out error.
     method, tol : how the system is solved, as in `attlas.kernels.fit_cme`
         "auto" is exact to some 10,000 rows and goes on by centres, within `tol`, to a million.
     random_state : of the order in which rows are looked at where not all are, and of nothing else.
@@ -56,7 +63,8 @@ class ConditionalMeanRegressor(Saved, RegressorMixin, BaseEstimator):
     Attributes
     ----------
     temperature_, ridge_ : as chosen.
-    noise_, prior_ : standard deviations of the noise and of the mean, for "cme", before the law's scale.
+    noise_, prior_ : standard deviations of the noise and of the mean, for "cme", before the law's
+        scale.
     residuals_ : leave-one-out residuals, at most 2,048.
     regression_ : everything about the fit.
 
@@ -107,7 +115,8 @@ class ConditionalMeanRegressor(Saved, RegressorMixin, BaseEstimator):
         self.random_state = random_state
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "ConditionalMeanRegressor":
-        """Fit to rows X with a target each. A row of weight 2 counts as two; copies of a row are one row of more weight, and are left out together."""
+        """Fit to rows X with a target each. A row of weight 2 counts as two; copies of a row are
+        one row of more weight, and are left out together."""
         self._validate_params()
         X, y = validate_data(self, X, y, dtype=np.float64, y_numeric=True, ensure_min_samples=2)
         y = y.astype(np.float64)
@@ -160,7 +169,8 @@ class ConditionalMeanRegressor(Saved, RegressorMixin, BaseEstimator):
         return self._scaled(validate_data(self, X, reset=False, dtype=np.float64))
 
     def predict(self, X: Any, return_std: bool = False) -> Any:
-        """The conditional mean at each row; with `return_std`, also the standard deviation of a target."""
+        """The conditional mean at each row; with `return_std`, also the standard deviation of a
+        target."""
         queries = self._queries(X)
         mean = self.unit_ * self.regression_.mean(queries)
         return (mean, self.unit_ * self.regression_.spread(queries)) if return_std else mean
@@ -173,8 +183,9 @@ class ConditionalMeanRegressor(Saved, RegressorMixin, BaseEstimator):
         return self.unit_ * self.regression_.quantile(queries, levels)
 
     def predict_interval(self, X: Any, coverage: float = 0.9) -> Float[np.ndarray, "n 2"]:
-        """The interval that should hold a target with probability `coverage`: central in the law, at the level at which it holds that share of the
-        training targets, each in a law that has not seen it. `predict_quantile` has the law's own level."""
+        """The interval that should hold a target with probability `coverage`: central in the
+        law, at the level at which it holds that share of the training targets, each in a law
+        that has not seen it. `predict_quantile` has the law's own level."""
         if not 0 < coverage < 1:
             raise ValueError(f"coverage = {coverage}: it must lie between 0 and 1")
         queries = self._queries(X)
@@ -193,7 +204,8 @@ class ConditionalMeanRegressor(Saved, RegressorMixin, BaseEstimator):
         return np.exp(np.stack(columns, 1)) / self.unit_
 
     def cdf(self, X: Any, y: Any) -> Float[np.ndarray, " n"]:
-        """The probability of a target no larger than y at each row; uniform on [0, 1] where the law is right."""
+        """The probability of a target no larger than y at each row; uniform on [0, 1] where the
+        law is right."""
         queries, target = self._queries(X), self._target(y)
         check_consistent_length(queries, target)
         return self.regression_.distribution(queries, target)
@@ -219,8 +231,9 @@ class ConditionalMeanRegressor(Saved, RegressorMixin, BaseEstimator):
     def speakers(
         self, X: Any, top: int = 5
     ) -> tuple[Int[np.ndarray, "n top"], Float[np.ndarray, "n top"]]:
-        """Which training rows speak: the rows, as they were given to `fit`, that count most in each prediction, and their weights. Copies of a row
-        speak as the first of them. Weights of "cme" are signed."""
+        """Which training rows speak: the rows, as they were given to `fit`, that count most in
+        each prediction, and their weights. Copies of a row speak as the first of them. Weights
+        of "cme" are signed."""
         queries = self._queries(X)
         weights = self.regression_.attention(queries)
         order = np.argsort(-abs(weights), axis=1)[:, :top]

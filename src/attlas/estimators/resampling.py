@@ -1,5 +1,6 @@
-"""Rows in an order, and folds, that depend on what the rows hold: a fit then depends neither on how rows were shuffled nor on whether one
-is repeated or weighs more, and copies of a row are never on both sides of a hold-out."""
+"""Rows in an order, and folds, that depend on what the rows hold: a fit then depends neither on
+how rows were shuffled nor on whether one is repeated or weighs more, and copies of a row are
+never on both sides of a hold-out."""
 
 import hashlib
 import warnings
@@ -12,8 +13,8 @@ from jaxtyping import Float, Int
 def distinct(
     contents: Iterable[bytes], weight: Float[np.ndarray, " n"], seed: int
 ) -> tuple[Int[np.ndarray, " m"], Float[np.ndarray, " m"]]:
-    """The first of each set of equal rows, in the order of a digest of their contents and `seed`, and the weight that they have
-    together. Rows without weight are left out."""
+    """The first of each set of equal rows, in the order of a digest of their contents and
+    `seed`, and the weight that they have together. Rows without weight are left out."""
     salt = int(seed).to_bytes(8, "little")
     first: dict[bytes, int] = {}
     total: dict[bytes, float] = {}
@@ -30,7 +31,8 @@ def warn_of_shares(weight: Float[np.ndarray, " n"]) -> None:
     """A weight counts rows: shares that sum to 1 would be one row."""
     if weight.sum() < 2:
         warnings.warn(
-            f"sample_weight sums to {weight.sum():.3g}, and a weight of 2 counts as two rows: these {np.count_nonzero(weight)} rows are fitted as fewer than 2; let"
+            f"sample_weight sums to {weight.sum():.3g}, and a weight of 2 counts as two rows: "
+            f"these {np.count_nonzero(weight)} rows are fitted as fewer than 2; let"
             " weights have a mean of 1",
             UserWarning,
             stacklevel=3,

@@ -1,4 +1,5 @@
-"""Saving a fitted estimator and loading it again: one .npz file of arrays and a JSON skeleton, never a pickle."""
+"""Saving a fitted estimator and loading it again: one .npz file of arrays and a JSON skeleton,
+never a pickle."""
 
 import dataclasses
 import importlib
@@ -30,7 +31,8 @@ DAMAGE = (
 
 
 class Saved:
-    """An estimator that can be saved: its parameters, and its fitted attributes, whose names end in an underscore."""
+    """An estimator that can be saved: its parameters, and its fitted attributes, whose names end
+    in an underscore."""
 
     def save(self, path: str | Path) -> Path:
         """Write parameters and fitted attributes to one file; `load_estimator` reads it."""
@@ -53,7 +55,8 @@ class Saved:
 
 
 def load_estimator(path: str | Path) -> Any:
-    """The estimator that `save` wrote. Nothing in the file is executed: it holds arrays, and the names of classes of this package."""
+    """The estimator that `save` wrote. Nothing in the file is executed: it holds arrays, and the
+    names of classes of this package."""
     from attlas import estimators
 
     try:

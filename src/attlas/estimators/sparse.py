@@ -1,7 +1,7 @@
 r"""A function of a few of many bits, learnt from few examples.
 
-`attlas.sparse_variables.fitting.fit_sparse` does the work; Edelman et al. 2022 is the theory: the examples that a head of attention needs grow as the
-logarithm of the number of bits.
+`attlas.sparse_variables.fitting.fit_sparse` does the work; Edelman et al. 2022 is the theory: the
+examples that a head of attention needs grow as the logarithm of the number of bits.
 """
 
 from numbers import Integral
@@ -26,20 +26,22 @@ from attlas.sparse_variables.task import patterns
 class SparseAttentionClassifier(Saved, SelectorMixin, ClassifierMixin, BaseEstimator):
     r"""Two classes as a function of a few of many bits: which bits, and the truth table.
 
-    Heads of attention over the positions are trained on the examples, several times from other starts and on resampled examples; the places that they
-    come to look at are candidates, and of all tables on a few of them those are kept that describe the labels most briefly. A column with two
-    values is a bit; any other is split at its median.
+    Heads of attention over the positions are trained on the examples, several times from other
+    starts and on resampled examples; the places that they come to look at are candidates, and of
+    all tables on a few of them those are kept that describe the labels most briefly. A column with
+    two values is a bit; any other is split at its median.
 
-    Do not use it where many columns each add a little (logistic regression does that), where columns are numbers whose size matters (a forest finds its own
-    thresholds), for parities of more than two or three of many bits, which no such training finds, or for more than two classes, unless through
-    `OneVsRestClassifier`. `explain()` says when the examples contradict sparsity.
+    Do not use it where many columns each add a little (logistic regression does that), where
+    columns are numbers whose size matters (a forest finds its own thresholds), for parities of more
+    than two or three of many bits, which no such training finds, or for more than two classes,
+    unless through `OneVsRestClassifier`. `explain()` says when the examples contradict sparsity.
 
     Parameters
     ----------
     sparsity : int or None
         The number of columns in the table; the shortest description decides if None.
     max_sparsity : int
-        The largest number of columns that is looked at.
+        The largest number of columns that is tried.
     n_runs : int
         Runs of training; every second is on resampled examples.
     max_iter : int
@@ -49,13 +51,17 @@ class SparseAttentionClassifier(Saved, SelectorMixin, ClassifierMixin, BaseEstim
     Attributes
     ----------
     support_ : the columns of the best table, in increasing order.
-    table_ : for each pattern of them, the first column fastest, the probability of the second class.
+    table_ : for each pattern of them, the first column fastest, the probability of the second
+        class.
     counts_ [patterns, 2] : the examples of each class with each pattern.
-    stability_ : for each column, the share of resampled sets of examples in whose support it is, among the columns that attention found.
-    attention_ : for each column, the largest share of attention that a head gives it, averaged over runs.
+    stability_ : for each column, the share of resampled sets of examples in whose support it is,
+        among the columns that attention found.
+    attention_ : for each column, the largest share of attention that a head gives it, averaged over
+        runs.
     contradictions_ : the share of examples that differ from most of those with the same pattern.
     n_iter_ : steps of training.
-    sparse_ : whether the examples are consistent with so sparse a function; `explain()` gives the reasons.
+    sparse_ : whether the examples are consistent with so sparse a function; `explain()` gives the
+        reasons.
     thresholds_ : a column is 1 above its threshold.
 
     Examples
@@ -115,7 +121,8 @@ class SparseAttentionClassifier(Saved, SelectorMixin, ClassifierMixin, BaseEstim
         seen = np.unique(y[weight > 0])
         if len(seen) < 2:
             raise ValueError(
-                f"y holds one class{'' if not len(seen) else f', {seen.tolist()[0]!r}'}: a classifier needs at least 2 classes"
+                f"y holds one class{'' if not len(seen) else f', {seen.tolist()[0]!r}'}: a "
+                "classifier needs at least 2 classes"
             )
         warn_of_shares(weight)
         label = (y == self.classes_[1]).astype(np.uint8)
@@ -174,7 +181,8 @@ class SparseAttentionClassifier(Saved, SelectorMixin, ClassifierMixin, BaseEstim
         return mask
 
     def truth_table(self) -> list[tuple[tuple[int, ...], Any, int, int]]:
-        """For each pattern of the support: its bits, the class that most examples with it have (or None), and how many have each class."""
+        """For each pattern of the support: its bits, the class that most examples with it have
+        (or None), and how many have each class."""
         check_is_fitted(self)
         rows = []
         for pattern, (zeros, ones) in zip(patterns(len(self.support_)), self.counts_, strict=True):
@@ -187,21 +195,25 @@ class SparseAttentionClassifier(Saved, SelectorMixin, ClassifierMixin, BaseEstim
         doubts = []
         if best.nats >= found.empty_nats:
             doubts.append(
-                "no column tells enough of the label to be worth naming: a constant describes it as briefly"
+                "no column tells enough of the label to be worth naming: a constant describes it "
+                "as briefly"
             )
         largest = max(found.by_size)
         if self.sparsity is None and len(best.support) == largest == self.max_sparsity:
             doubts.append(
-                f"the largest table that was looked at, of {largest} columns, is the best: the function may need more"
+                f"the largest table that was looked at, of {largest} columns, is the best: the "
+                "function may need more"
             )
         if self.contradictions_ > 0.1:
             doubts.append(
-                f"{self.contradictions_:.0%} of the examples differ from most of those with the same pattern: noise, or columns that are missing from the table"
+                f"{self.contradictions_:.0%} of the examples differ from most of those with the "
+                "same pattern: noise, or columns that are missing from the table"
             )
         weak = [i for i in self.support_ if self.stability_[i] < 0.5]
         if weak:
             doubts.append(
-                f"{'columns' if len(weak) > 1 else 'column'} {', '.join(map(str, weak))} would leave the support in most resampled sets of examples"
+                f"{'columns' if len(weak) > 1 else 'column'} {', '.join(map(str, weak))} would "
+                "leave the support in most resampled sets of examples"
             )
         return doubts
 
@@ -210,13 +222,14 @@ class SparseAttentionClassifier(Saved, SelectorMixin, ClassifierMixin, BaseEstim
         check_is_fitted(self)
         names = getattr(self, "feature_names_in_", None)
         names = [f"column {i}" for i in range(self.n_features_in_)] if names is None else names
-        told = ", ".join(
+        columns = ", ".join(
             f"{names[i]} (in {self.stability_[i]:.0%} of resampled supports)" for i in self.support_
         )
-        lines = [f"The label is read off {told}."]
+        lines = [f"The label is read off {columns}."]
         for pattern, said, zeros, ones in self.truth_table():
             lines.append(
-                f"  {' '.join(map(str, pattern))} -> {'not seen' if zeros == ones == 0 else said}  ({zeros} : {ones})"
+                f"  {' '.join(map(str, pattern))} -> {'not seen' if zeros == ones == 0 else said}  "
+                f"({zeros} : {ones})"
             )
         lines.append(f"{self.contradictions_:.1%} of the examples contradict the table.")
         lines += [f"Doubt: {doubt}." for doubt in self.doubts_] or ["Nothing contradicts sparsity."]
@@ -226,7 +239,8 @@ class SparseAttentionClassifier(Saved, SelectorMixin, ClassifierMixin, BaseEstim
 def _threshold(
     column: Float[np.ndarray, " n"], weight: Float[np.ndarray, " n"] | None = None
 ) -> float:
-    """Between the two values of a bit; else the median, or below it where nothing lies above. A value of weight 2 counts as two."""
+    """Between the two values of a bit; else the median, or below it where nothing lies above. A
+    value of weight 2 counts as two."""
     weight = np.ones(len(column)) if weight is None else weight
     values, where = np.unique(column[weight > 0], return_inverse=True)
     if len(values) == 1:

@@ -1,7 +1,8 @@
 """The evidence of some cells: how it is joined, and the file it is kept in.
 
-A file is netCDF-4, written and read through h5py in milliseconds where xarray takes tens. It is one that xarray opens as well. What a variable's dimensions are and whether it is a coordinate also stands in the
-attribute `LAYOUT`, because looking that up in HDF5 takes longer than reading the numbers.
+A file is netCDF-4, which xarray opens too. It is written and read through h5py, in milliseconds
+where xarray takes tens. The attribute `LAYOUT` repeats the dimensions of each variable and whether
+it is a coordinate, because looking that up in HDF5 takes longer than reading the numbers.
 """
 
 import io
@@ -17,19 +18,18 @@ import xarray as xr
 LAYOUT = "attlas_layout"
 _NO_VARIABLE = "This is a netCDF dimension but not a netCDF variable.%10d"
 _TEXT = h5py.string_dtype()
-_WRITTEN_HERE = "fiubUO"
-_VERSIONS = ("v108", "latest")  # from the first one on, attributes may be larger than 64 kB
-_LARGE = 4096
+_DIRECT_KINDS = "fiubUO"
+_HDF5_VERSIONS = ("v108", "latest")  # since 1.8 attributes may be larger than 64 kB
+_UNCOMPRESSED_SIZE = 4096
 
 
-def encoded(data: xr.Dataset) -> bytes:
-    """The contents of a netCDF-4 file: numbers, truth values and texts are written here, whatever else by xarray."""
-    if any(v.dtype.kind not in _WRITTEN_HERE for v in data.variables.values()):
+def encode_block(data: xr.Dataset) -> bytes:
+    """The contents of a netCDF-4 file: numbers, truth values and texts; xarray writes the rest."""
+    if any(v.dtype.kind not in _DIRECT_KINDS for v in data.variables.values()):
         return bytes(data.to_netcdf(engine="h5netcdf"))
-    # HDF5 knows files in memory by name too: two threads that write at the same time need two names.
-    with h5py.File(
-        secrets.token_hex(8), "w", driver="core", backing_store=False, libver=_VERSIONS
-    ) as file:
+    # HDF5 knows files in memory by name too: two threads that write at once need two names.
+    options = {"driver": "core", "backing_store": False, "libver": _HDF5_VERSIONS}
+    with h5py.File(secrets.token_hex(8), "w", **options) as file:
         _fill(file, data)
         file.flush()
         return file.id.get_file_image()
@@ -64,7 +64,7 @@ def _fill(file: h5py.File, data: xr.Dataset) -> None:
 def _stored(values: np.ndarray) -> dict[str, Any]:
     if values.dtype.kind in "UO":
         return {"data": values.astype(object), "dtype": _TEXT}
-    small = values.size <= _LARGE
+    small = values.size <= _UNCOMPRESSED_SIZE
     kept = values.view(np.int8) if values.dtype == bool else values
     return {"data": kept} if small else {"data": kept, "compression": "gzip", "compression_opts": 1}
 
@@ -99,8 +99,11 @@ def _plain(value: Any) -> Any:
     return value.item() if isinstance(value, np.generic) else value
 
 
-def form(evidence: xr.Dataset) -> tuple[Any, ...]:
-    """Equal where evidence can be joined along `cell` without a loss: all that has no such axis is the same."""
+def join_key(evidence: xr.Dataset) -> tuple[Any, ...]:
+    """A key that is equal where evidence can be joined along `cell` without loss.
+
+    Variables then agree in name, axes, sizes and type, and in value if they lack that axis.
+    """
     found = []
     for name, variable in sorted(evidence.variables.items(), key=lambda item: str(item[0])):
         sizes = tuple((dim, size) for dim, size in variable.sizes.items() if dim != "cell")
@@ -113,8 +116,8 @@ def form(evidence: xr.Dataset) -> tuple[Any, ...]:
     return tuple(found)
 
 
-def joined(parts: Sequence[xr.Dataset]) -> xr.Dataset:
-    """Evidence of one `form` along one axis `cell`, with the attributes of the first."""
+def join_blocks(parts: Sequence[xr.Dataset]) -> xr.Dataset:
+    """Evidence of one `join_key` along one axis `cell`, with the attributes of the first."""
     if len(parts) == 1:
         return parts[0]
     variables = {}

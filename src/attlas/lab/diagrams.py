@@ -1,9 +1,8 @@
-"""What a sweep found, drawn: a phase diagram over two axes, lines with bands over one, or a table."""
+"""Figures of sweeps: a phase diagram over two axes, lines with bands over one, or a table."""
 
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import altair as alt
 import numpy as np
@@ -13,74 +12,69 @@ import xarray as xr
 from attlas.drawing import HEIGHT, PALETTE, WIDTH, colour, finish
 from attlas.errors import InputError, near
 from attlas.lab.grids import Grid
-from attlas.lab.store import under_way
+from attlas.lab.store import write_whole
 
-KINDS = ("phase", "lines", "table")
-PREFERRED = ("arrived", "measured", "log_threshold")
-TABLES = (".csv", ".md")
-REPEATED = ("seed", "repeat", "replicate", "run", "draw", "trial")
+PREFERRED_VARIABLES = ("arrived", "measured", "log_threshold")
+TABLE_SUFFIXES = (".csv", ".md")
+
+REPEATED_AXES = ("seed", "repeat", "replicate", "run", "draw", "trial")
 """Axes along which the same thing is measured again with other random numbers."""
-_MANY = 4
+
+MIN_PHASE_VALUES = 4
 """An axis with so many values can be one of a phase diagram."""
-_ABREAST = 3
-"""Panels side by side, where there is one axis of them: a page has no room for more."""
-_CROWD = 12
-"""Lines of more values of one axis of the evidence cannot be told apart."""
+
+MAX_PANELS_PER_ROW = 3
+MAX_LINES = 12
 
 
 def summary(
     data: xr.Dataset, variable: str | None = None, at: Mapping[str, Any] | None = None
 ) -> pd.DataFrame:
-    """One row a point: the axes of the sweep but `seed`, the axes of the evidence that have labels, the mean of `variable` over
-    all else and the number of values in it, and the status of the point.
+    """A table with one row for each point of the sweep.
 
-    There is an error only where something was repeated: that of the mean over `REPEATED`, with `low` and `high` two standard
-    errors away. What is true or false has a share, and Wilson's interval of it for as many standard errors.
+    Its columns are the axes of the sweep but `seed`, the axes of the evidence that have labels, the
+    mean of `variable` over all other axes, the number of values in it, and the point's status.
+    `error` is the standard error over `REPEATED_AXES`, where there are any; `low` and `high` are
+    two of them away, or Wilson's interval if the variable is true or false.
     """
-    whole = data[_variable(data, variable)]
+    whole = data[_choose_variable(data, variable)]
     name = str(whole.name)
-    data = _selected(data, at or {})
+    data = _select_values(data, at or {})
     axes = [str(dim) for dim in data["status"].dims if dim != "seed"]
     values = data[name].astype(float)
-    labelled = [
-        str(dim) for dim in values.dims if dim not in axes and dim in data.coords and dim != "seed"
-    ]
+    others = [str(dim) for dim in values.dims if dim not in (*axes, "seed")]
+    labelled = [dim for dim in others if dim in data.coords]
     over = [str(dim) for dim in values.dims if dim not in (*axes, *labelled)]
     count = values.notnull().sum(over)
     mean = values.mean(over)
-    runs = values.mean([dim for dim in over if dim not in REPEATED])
-    repeated = [dim for dim in over if dim in REPEATED]
+    runs = values.mean([dim for dim in over if dim not in REPEATED_AXES])
+    repeated = [dim for dim in over if dim in REPEATED_AXES]
     times = runs.notnull().sum(repeated)
     # Points at which there are one or no values have no spread, which xarray would warn of.
     spread = runs.std(repeated, ddof=1) if repeated else xr.full_like(runs, np.nan)
     error = spread / np.sqrt(times.where(times > 1))
     low, high = mean - 2 * error, mean + 2 * error
     # A truth value that some cell lacks has become a number.
-    share = (
-        bool(repeated)
-        and runs.sizes == values.sizes
-        and bool((whole.isnull() | whole.isin((0, 1))).all())
-    )
+    binary = bool((whole.isnull() | whole.isin((0, 1))).all())
+    share = bool(repeated) and runs.sizes == values.sizes and binary
     if share:
         n = times.where(times > 1)
         centre, half = (n * mean + 2) / (n + 4), 2 * np.sqrt(n * mean * (1 - mean) + 1) / (n + 4)
         low, high = (centre - half).clip(min=0), (centre + half).clip(max=1)
     status = data["status"]
-    worst = xr.full_like(
-        status.isel(seed=0, drop=True) if "seed" in status.dims else status, "done"
-    )
+    seeds = set(status.dims) & {"seed"}
+    worst = xr.full_like(status.isel(dict.fromkeys(seeds, 0), drop=True), "done")
     for word in ("outside", "missing", "failed"):
-        worst = xr.where((status == word).any(set(status.dims) & {"seed"}), word, worst)
-    found = xr.Dataset(
-        {"mean": mean, "error": error, "low": low, "high": high, "values": count, "status": worst}
-    )
-    frame = found.to_dataframe().reset_index()
+        worst = xr.where((status == word).any(seeds), word, worst)
+    columns = {"mean": mean, "error": error, "low": low, "high": high, "values": count}
+    columns["status"] = worst
+    frame = xr.Dataset(columns).to_dataframe().reset_index()
     if "cell" in axes:
         along = [str(n) for n, c in data.coords.items() if c.dims == ("cell",)]
         frame["cell"] = [
             ", ".join(f"{n} = {_short(row[n])}" for n in along) for _, row in frame.iterrows()
         ]
-    frame = frame[[*axes, *labelled, "mean", "error", "low", "high", "values", "status"]]
+    frame = frame[[*axes, *labelled, *columns]]
     frame.attrs = {
         "variable": name,
         "axes": axes,
@@ -95,43 +89,45 @@ def summary(
     return frame
 
 
-def _selected(data: xr.Dataset, at: Mapping[str, Any]) -> xr.Dataset:
+def _select_values(data: xr.Dataset, at: Mapping[str, Any]) -> xr.Dataset:
     for name, value in at.items():
         if name not in data.dims or name not in data.coords:
             known = [str(dim) for dim in data.dims if dim in data.coords]
             raise InputError(
-                f"there is no axis {name!r} to choose from.{near(name, known)} There are: {', '.join(known)}."
+                f"there is no axis {name!r} to choose from.{near(name, known)} There are: "
+                f"{', '.join(known)}."
             )
         labels = data[name].values
-        wanted = [
-            i for i, label in enumerate(labels) if str(label) == str(value) or _equal(label, value)
-        ]
-        if not wanted:
+        wanted = next((i for i, label in enumerate(labels) if _equal(label, value)), None)
+        if wanted is None:
             raise InputError(f"{name} = {value!r}: it is one of {', '.join(map(_short, labels))}")
-        data = data.isel({name: wanted[0]})
+        data = data.isel({name: wanted})
     return data
 
 
 def _equal(label: Any, value: Any) -> bool:
+    """Whether a label is the value, or the same number."""
+    if str(label) == str(value):
+        return True
     try:
         return bool(np.isclose(float(label), float(value), rtol=1e-9, atol=0))
     except (TypeError, ValueError):
         return False
 
 
-def _variable(data: xr.Dataset, variable: str | None) -> str:
+def _choose_variable(data: xr.Dataset, variable: str | None) -> str:
     axes = set(data["status"].dims) - {"seed"}
-    known = [
-        str(n) for n, v in data.data_vars.items() if v.dtype.kind in "fiub" and axes <= set(v.dims)
-    ]
+    numbers = {str(n): v for n, v in data.data_vars.items() if v.dtype.kind in "fiub"}
+    known = [name for name, values in numbers.items() if axes <= set(values.dims)]
     if variable is None:
-        chosen = next((name for name in (*PREFERRED, *known) if name in known), None)
+        chosen = next((name for name in (*PREFERRED_VARIABLES, *known) if name in known), None)
         if chosen is None:
             raise InputError("the sweep holds no number to draw: no cell is done")
         return chosen
     if variable not in known:
         raise InputError(
-            f"there is no variable {variable!r} to draw.{near(variable, known)} There are: {', '.join(known)}."
+            f"there is no variable {variable!r} to draw.{near(variable, known)} There are: "
+            f"{', '.join(known)}."
         )
     return variable
 
@@ -150,18 +146,19 @@ def _labels(values: pd.Series) -> list[str]:
 
 
 def check_drawing(grid: Grid, path: Path, kind: str | None, at: Mapping[str, Any]) -> None:
-    """Refuse before work starts what the axes of a grid exclude. A name that it lacks may be an axis of the evidence."""
-    begun = xr.Dataset(coords=grid.coordinates())
-    _selected(begun, {name: value for name, value in at.items() if name in begun.dims})
-    if path.suffix not in TABLES:
-        _drawn(
-            {name: size for name, size in grid.shape.items() if name != "seed" and name not in at},
-            kind,
-        )
+    """Refuse before work starts what the axes of a grid exclude.
+
+    A name in `at` that the grid lacks may be an axis of the evidence.
+    """
+    planned = xr.Dataset(coords=grid.coordinates())
+    _select_values(planned, {name: value for name, value in at.items() if name in planned.dims})
+    if path.suffix not in TABLE_SUFFIXES:
+        free = {name: size for name, size in grid.shape.items() if name not in ("seed", *at)}
+        _axes_to_draw(free, kind)
 
 
-def _drawn(sizes: Mapping[str, int], kind: str | None) -> list[str]:
-    """The axes of a sweep that have several values, the longest first, if they are enough for a figure."""
+def _axes_to_draw(sizes: Mapping[str, int], kind: str | None) -> list[str]:
+    """The axes that have several values, the longest first, if they are enough for a figure."""
     axes = sorted((name for name, size in sizes.items() if size > 1), key=lambda name: -sizes[name])
     if not axes:
         raise InputError("a sweep of one point has nothing to draw: a table holds it (.csv or .md)")
@@ -178,21 +175,26 @@ def diagram(
     variable: str | None = None,
     at: Mapping[str, Any] | None = None,
 ) -> alt.Chart:
-    """A phase diagram where two axes are long, else lines over the longest axis, with bands where something was repeated."""
+    """A phase diagram where two axes are long, else lines over the longest axis.
+
+    Lines have bands where something was repeated. `kind` is `"phase"` or `"lines"`, `variable` is
+    what is drawn, and `at` chooses one value of an axis.
+    """
     frame = summary(data, variable, at)
-    axes = _drawn({name: frame[name].nunique() for name in frame.attrs["axes"]}, kind)
+    sizes = {str(name): frame[name].nunique() for name in frame.columns}
+    axes = _axes_to_draw({name: sizes[name] for name in frame.attrs["axes"]}, kind)
     numeric = [name for name in axes if pd.api.types.is_numeric_dtype(frame[name])]
-    kind = kind or (
-        "phase" if sum(frame[name].nunique() >= _MANY for name in numeric) >= 2 else "lines"
-    )
+    long = sum(sizes[name] >= MIN_PHASE_VALUES for name in numeric)
+    kind = kind or ("phase" if long >= 2 else "lines")
     labelled = frame.attrs["labelled"]
     first, *others = [*numeric, *(name for name in axes if name not in numeric)]
     beside = [*labelled, *others]
     rest = [*others[1:], *labelled] if kind == "phase" else beside[1:]
-    crowded = next((name for name in labelled if frame[name].nunique() > _CROWD), None)
+    crowded = next((name for name in labelled if sizes[name] > MAX_LINES), None)
     if crowded:
         raise InputError(
-            f"a figure has no room for the {frame[crowded].nunique()} values of {crowded}: choose one of them with --at"
+            f"a figure has no room for the {sizes[crowded]} values of {crowded}: choose one of "
+            f"them with --at"
         )
     if len(rest) > 2:
         raise InputError(
@@ -201,43 +203,39 @@ def diagram(
     for name in rest:
         if name != "cell":  # which names itself
             frame[name] = [f"{name} = {label}" for label in _labels(frame[name])]
-    chart: Any = (
-        _phase(frame, (first, others[0])) if kind == "phase" else _lines(frame, first, beside[:1])
-    )
+    phase = kind == "phase"
+    chart: Any = _phase(frame, (first, others[0])) if phase else _lines(frame, first, beside[:1])
     panels = [alt.Facet(f"{name}:N", title=None, sort=_order(frame[name])) for name in rest]
     facets: dict[str, Any] = dict(zip(("column", "row"), panels, strict=False))
-    count = frame[rest[0]].nunique() if len(rest) == 1 else 0
-    columns = 2 if count == 4 else _ABREAST
-    if count > _ABREAST:
+    count = sizes[rest[0]] if len(rest) == 1 else 0
+    columns = 2 if count == 4 else MAX_PANELS_PER_ROW
+    if count > MAX_PANELS_PER_ROW:
         facets = {"facet": panels[0], "columns": columns}
     if facets:
         chart = chart.properties(width=WIDTH // 2, height=HEIGHT // 2).facet(**facets)
     else:
         chart = chart.properties(width=WIDTH, height=HEIGHT)
-    if count > _ABREAST and count % columns:
+    if count > MAX_PANELS_PER_ROW and count % columns:
         # A shared axis would be drawn below the empty places of the last row too.
         chart = chart.resolve_axis(x="independent")
-    return finish(chart, frame.attrs["title"], _explained(frame, kind))
+    return finish(chart, frame.attrs["title"], _describe_values(frame, kind))
 
 
-def _explained(frame: pd.DataFrame, kind: str) -> str:
-    """What is drawn at each point, in words: over what it is a mean, what the band is, what was chosen, what is lacking."""
-    over = " and ".join(f"{dim} ({size:,})" for dim, size in frame.attrs["over"].items())
-    words = (
-        f"{frame.attrs['variable']}: {frame.attrs['kind']} over {over}"
-        if over
-        else frame.attrs["variable"]
-    )
+def _describe_values(frame: pd.DataFrame, kind: str) -> str:
+    """What is drawn at each point: a mean over what, its band, what was chosen, what is lacking."""
+    attrs = frame.attrs
+    words: str = attrs["variable"]
+    if attrs["over"]:
+        over = " and ".join(f"{dim} ({size:,})" for dim, size in attrs["over"].items())
+        words += f": {attrs['kind']} over {over}"
     if kind == "lines" and frame["low"].notna().any():
-        words += (
-            ", and its 95 % interval"
-            if frame.attrs["kind"] == "share"
-            else " ± two standard errors"
-        )
-    words += "".join(f", {name} = {value}" for name, value in frame.attrs["at"].items())
-    told = {"done": "without a number", "outside": "outside the hypotheses"}
-    lacking = [told.get(status, status) for status in _order(frame["status"][frame["mean"].isna()])]
-    return words + (f"; ×: {' or '.join(lacking)}" if lacking else "")
+        share = attrs["kind"] == "share"
+        words += ", and its 95 % interval" if share else " ± two standard errors"
+    words += "".join(f", {name} = {value}" for name, value in attrs["at"].items())
+    names = {"done": "without a number", "outside": "outside the hypotheses"}
+    lacking = _order(frame["status"][frame["mean"].isna()])
+    crosses = " or ".join(names.get(status, status) for status in lacking)
+    return f"{words}; ×: {crosses}" if lacking else words
 
 
 def _order(values: pd.Series) -> list[Any]:
@@ -253,15 +251,10 @@ def _phase(frame: pd.DataFrame, axes: Sequence[str]) -> alt.LayerChart:
         places[channel] = channel(f"{name} :O", title=name, sort=sort)
     base = alt.Chart(shown).encode(x=places[alt.X], y=places[alt.Y])
     tips = [*axes, "mean", "error", "values", "status"]
+    scale = alt.Scale(scheme="viridis", type=_scale_type(frame["mean"].dropna()))
     done = base.transform_filter("isValid(datum.mean)").mark_rect()
     done = done.encode(
-        color=alt.Color(
-            "mean:Q",
-            title=frame.attrs["variable"],
-            scale=alt.Scale(
-                scheme="viridis", type="log" if _wide(frame["mean"].dropna()) else "linear"
-            ),
-        ),
+        color=alt.Color("mean:Q", title=frame.attrs["variable"], scale=scale),
         tooltip=[
             alt.Tooltip(f"{name}{':Q' if name in ('mean', 'error') else ''}") for name in tips
         ],
@@ -269,67 +262,49 @@ def _phase(frame: pd.DataFrame, axes: Sequence[str]) -> alt.LayerChart:
     return _crosses(base).encode(tooltip=[*axes, "status"]) + done
 
 
-def _wide(numbers: Any) -> bool:
-    """Whether a logarithmic scale serves."""
-    return len(numbers) > 0 and bool(numbers.min() > 0 and numbers.max() > 10 * numbers.min())
+def _scale_type(numbers: Any) -> Literal["log", "linear"]:
+    """Logarithmic where positive numbers span more than a factor of ten."""
+    if len(numbers) and numbers.min() > 0 and numbers.max() > 10 * numbers.min():
+        return "log"
+    return "linear"
 
 
 def _crosses(base: alt.Chart) -> alt.Chart:
     """Where there is nothing to show."""
-    return base.transform_filter("!isValid(datum.mean)").mark_text(
-        text="×", color="#999", fontSize=13
-    )
+    empty = base.transform_filter("!isValid(datum.mean)")
+    return empty.mark_text(text="×", color="#999", fontSize=13)
 
 
 def _lines(frame: pd.DataFrame, x: str, beside: Sequence[str]) -> alt.LayerChart:
     shown = frame.copy()
     for name in beside:
         shown[name] = _labels(shown[name])
-    numbers = frame[x].unique() if pd.api.types.is_numeric_dtype(frame[x]) else None
-    wide = numbers is not None and _wide(numbers)
     place: Any = alt.X(f"{x}:N", sort=_order(frame[x]))
-    if numbers is not None:
+    if pd.api.types.is_numeric_dtype(frame[x]):
         # All of the grid, whether or not there is something to show.
+        numbers = frame[x].unique()
         domain = [float(numbers.min()), float(numbers.max())]
-        place = alt.X(
-            f"{x}:Q",
-            scale=alt.Scale(type="log" if wide else "linear", domain=domain, nice=False, padding=8),
-        )
+        scale = alt.Scale(type=_scale_type(numbers), domain=domain, nice=False, padding=8)
+        place = alt.X(f"{x}:Q", scale=scale)
     group: dict[str, Any] = {"color": alt.value(PALETTE[0])}
     if beside:
         order, legend = _order(shown[beside[0]]), alt.Legend(symbolOpacity=1)
         group["color"] = colour(f"{beside[0]}:N", beside[0], sort=order, legend=legend)
         if len(order) > len(PALETTE):
-            group["color"] = alt.Color(
-                f"{beside[0]}:O",
-                title=beside[0],
-                sort=order,
-                legend=legend,
-                scale=alt.Scale(scheme="viridis"),
-            )
+            color = alt.Color(f"{beside[0]}:O", title=beside[0], sort=order, legend=legend)
+            group["color"] = color.scale(scheme="viridis")
     every = alt.Chart(shown)
     base = every.transform_filter("isValid(datum.mean)")
     y = alt.Y("mean:Q", title=frame.attrs["variable"], scale=alt.Scale(zero=False))
-    tips = [
-        x,
-        *beside,
-        alt.Tooltip("mean:Q", format=".5g"),
-        alt.Tooltip("error:Q", format=".2g"),
-        "values:Q",
-        "status:N",
-    ]
+    numbers_shown = [alt.Tooltip("mean:Q", format=".5g"), alt.Tooltip("error:Q", format=".2g")]
+    tips = [x, *beside, *numbers_shown, "values:Q", "status:N"]
     line = base.mark_line(point=True).encode(x=place, y=y, tooltip=tips, **group)
     known = base.transform_filter("isValid(datum.low)")
-    reach = {
-        "x": place,
-        "y": alt.Y("low:Q", title=frame.attrs["variable"]),
-        "y2": "high:Q",
-        **group,
-    }
+    low = alt.Y("low:Q", title=frame.attrs["variable"])
+    reach = {"x": place, "y": low, "y2": "high:Q", **group}
     # A point without neighbours has no band, but a bar.
-    bands = known.mark_area(opacity=0.2).encode(**reach) + known.mark_rule(opacity=0.4).encode(
-        **reach
-    )
+    bars = known.mark_rule(opacity=0.4).encode(**reach)
+    bands = known.mark_area(opacity=0.2).encode(**reach) + bars
     crosses = _crosses(every).encode(
         x=place, y=alt.value("height"), yOffset=alt.value(-9), tooltip=[x, *beside, "status:N"]
     )
@@ -338,12 +313,7 @@ def _lines(frame: pd.DataFrame, x: str, beside: Sequence[str]) -> alt.LayerChart
 
 def write_table(frame: pd.DataFrame, path: Path) -> None:
     """The rows of a `summary` as .csv or .md."""
-    with under_way(path.parent, path.suffix) as file:
-        file.write_text(
-            _csv(frame) if path.suffix == ".csv" else _markdown(frame), encoding="utf-8"
-        )
-        file.chmod(0o644)
-        os.replace(file, path)
+    write_whole(path, (_csv(frame) if path.suffix == ".csv" else _markdown(frame)).encode())
 
 
 def _csv(frame: pd.DataFrame) -> str:
@@ -351,12 +321,7 @@ def _csv(frame: pd.DataFrame) -> str:
 
 
 def _markdown(frame: pd.DataFrame) -> str:
-    rows = [
-        list(frame.columns),
-        ["---"] * len(frame.columns),
-        *(
-            [f"{v:.6g}" if isinstance(v, float) else str(v) for v in row]
-            for row in frame.itertuples(index=False)
-        ),
-    ]
-    return "\n".join("| " + " | ".join(row) + " |" for row in rows) + "\n"
+    rows = [list(frame.columns), ["---"] * len(frame.columns)]
+    for row in frame.itertuples(index=False):
+        rows.append([f"{v:.6g}" if isinstance(v, float) else str(v) for v in row])
+    return "".join(f"| {' | '.join(row)} |\n" for row in rows)

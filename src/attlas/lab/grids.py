@@ -1,4 +1,4 @@
-"""Grids of settings: the values that are asked for, the cells they make, and the evidence of these as one Dataset."""
+"""Grids of settings: their values, the cells they make, and the evidence as one Dataset."""
 
 import itertools
 import json
@@ -7,7 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import xarray as xr
@@ -15,44 +15,45 @@ import xarray as xr
 import attlas
 from attlas.claims import Claim, Setting, Value
 from attlas.errors import InputError
+from attlas.lab.measurement import claim_errors_named
 from attlas.lab.store import Address, Store
 
 STATUS = ("missing", "done", "failed", "outside")
 MISSING, DONE, FAILED, OUTSIDE = range(4)
 
+MAX_CELLS = 10_000_000
+"""Of one sweep."""
+
 Values = str | Sequence[Any]
-"""Values of a parameter: a sequence, or a text such as `"100,200,400"`, `"0.05:1:20log"`, `"0:100"`."""
+"""Values of a parameter: a sequence, or a text like `"100,200"`, `"0.05:1:20log"` or `"0:100"`."""
 
 _RANGE = re.compile(r"([^:]+):([^:]+)(?::(\d+)(log)?)?")
 _DIGITS = 12
-MOST = 10_000_000
 
 
-# --- values ----------------------------------------------------------------------------------------------------------
+# --- values --------------------------------------------------------------------------------------
 
 
 def expand(name: str, values: Values, *, words: bool = False) -> list[Any]:
     """The values that a text lists: single ones and ranges between commas.
 
-    `a:b` are the whole numbers from a to b - 1, `a:b:n` n numbers from a to b in equal steps, and `a:b:nlog` in equal
-    ratios, rounded to twelve digits. `words` are no ranges, whatever they look like.
+    `a:b` are the whole numbers from a to b - 1, `a:b:n` n numbers from a to b in equal steps, and
+    `a:b:nlog` in equal ratios, rounded to twelve digits. With `words`, no part is a range.
     """
     if not isinstance(values, str):
         return list(values) if isinstance(values, Iterable) else [values]
     if not values.strip():
         raise InputError(f"{name} is empty: it needs at least one value")
-    parts = [part.strip() for part in values.split(",")]
-    return [
-        item
-        for part in parts
-        for item in ([part] if words or ":" not in part else _range(name, part))
-    ]
+    found: list[Any] = []
+    for part in map(str.strip, values.split(",")):
+        found += [part] if words or ":" not in part else _range(name, part)
+    return found
 
 
 def _range(name: str, text: str) -> list[float]:
     found = _RANGE.fullmatch(text)
     try:
-        first, last = (float(found[1]), float(found[2])) if found else (math.nan, math.nan)
+        first, last = map(float, found.groups()[:2]) if found else (math.nan, math.nan)
     except ValueError:
         first = last = math.nan
     if found is None or not (math.isfinite(first) and math.isfinite(last)):
@@ -62,7 +63,7 @@ def _range(name: str, text: str) -> list[float]:
             raise InputError(
                 f"{name} = {text!r}: a range a:b is of whole numbers with a < b; a:b:n takes any"
             )
-        count, numbers = int(last - first), np.arange(first, min(last, first + MOST + 1))
+        count, numbers = int(last - first), np.arange(first, min(last, first + MAX_CELLS + 1))
     else:
         count = int(found[3])
         if count < 2 or first == last:
@@ -71,10 +72,12 @@ def _range(name: str, text: str) -> list[float]:
             )
         if found[4] and not (first > 0 and last > 0):
             raise InputError(f"{name} = {text!r}: equal ratios need positive ends")
-        numbers = (np.geomspace if found[4] else np.linspace)(first, last, min(count, MOST + 1))
-    if count > MOST:
+        numbers = (np.geomspace if found[4] else np.linspace)(
+            first, last, min(count, MAX_CELLS + 1)
+        )
+    if count > MAX_CELLS:
         raise InputError(
-            f"{name} = {text!r}: {count:,} values; at most {MOST:,} cells make a sweep"
+            f"{name} = {text!r}: {count:,} values; at most {MAX_CELLS:,} cells make a sweep"
         )
     # So many digits are the same on every machine, and they are enough to write a value down.
     return [float(f"{number:.{_DIGITS}g}") for number in numbers]
@@ -95,11 +98,8 @@ def parse_grid(texts: Sequence[str]) -> dict[str, str]:
 
 def parse_seeds(seeds: int | Values) -> tuple[int, ...]:
     """Seeds from a number, a sequence or a text such as `"0:100"`."""
-    found = (
-        [seeds]
-        if isinstance(seeds, int) and not isinstance(seeds, bool)
-        else expand("seeds", seeds)
-    )  # type: ignore[arg-type]
+    single = isinstance(seeds, int) and not isinstance(seeds, bool)
+    found: list[Any] = [seeds] if single else expand("seeds", seeds)  # type: ignore[arg-type]
     numbers = []
     for seed in found:
         try:
@@ -122,37 +122,35 @@ def _distinct(name: str, values: Sequence[Any]) -> tuple[Any, ...]:
 
 
 def _axis(setting: Setting, name: str, values: Values) -> tuple[Value, ...]:
-    """The values of one axis, each of the type of the parameter; a tuple is a whole list where the parameter is one."""
+    """The values of one axis, each of the type of the parameter.
+
+    A tuple is a whole list where the parameter is one.
+    """
     if name not in setting:
-        setting.replace(**{name: ()})  # says which names there are
+        setting.replace(**{name: ()})  # raises, and lists the names there are
     old = setting[name]
     like = old[0] if isinstance(old, tuple) else old
+    rounded = type(like) is int and isinstance(values, str)  # ranges are of floats
     typed = []
     for value in expand(name, values, words=isinstance(like, str)):
-        if (
-            isinstance(like, int)
-            and not isinstance(like, bool)
-            and isinstance(values, str)
-            and isinstance(value, float)
-        ):
-            value = round(value)
-        new = setting.replace(**{name: value})[name]
-        typed.append(
-            new[0] if isinstance(new, tuple) and not isinstance(value, tuple | list) else new
-        )
+        given = round(value) if rounded and isinstance(value, float) else value
+        new = setting.replace(**{name: given})[name]
+        single = isinstance(new, tuple) and not isinstance(value, tuple | list)
+        typed.append(new[0] if single else new)  # type: ignore[index]
     return _distinct(name, typed)
 
 
-# --- the cells of a grid ---------------------------------------------------------------------------------------------
+# --- the cells of a grid -------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Grid:
     """The cells of a claim at every point of a product of axes, and at every seed.
 
-    A point is the claim's setting with one value of each axis in it. It has the claim's own cells: one where its lists are
-    all on axes, several where some are not, which then lie along a further axis `cell`. Item number
-    `number * len(seeds) + s` is cell `number` of `settings`, in the order of the axes, at seed s.
+    A point is the claim's setting with one value of each axis in it. It has the claim's own cells:
+    one where all lists are on axes, several where some are not, which then lie along a further axis
+    `cell`. Item number `number * len(seeds) + s` is cell `number` of `settings`, in the order of
+    the axes, at seed s.
     """
 
     claim: Claim
@@ -176,28 +174,31 @@ class Grid:
         taken = {"seed", "status", "reason"} & set(base)
         if taken:
             raise InputError(
-                f"{claim.id} has a parameter {min(taken)!r}: a sweep keeps something else under that name"
+                f"{claim.id} has a parameter {min(taken)!r}: a sweep keeps something else under "
+                f"that name"
             )
         axes = {name: _axis(base, name, values) for name, values in grid.items()}
         points = math.prod(len(values) for values in axes.values())
-        if points * len(seeds) > MOST:
-            raise InputError(f"{points * len(seeds):,} cells; at most {MOST:,} make a sweep")
-        whole = [name for name in axes if isinstance(base[name], tuple)]
+        if points * len(seeds) > MAX_CELLS:
+            raise InputError(f"{points * len(seeds):,} cells; at most {MAX_CELLS:,} make a sweep")
+        lists = [name for name in axes if isinstance(base[name], tuple)]
         settings: list[Setting] = []
         cells: int | None = None
-        for values in itertools.product(*axes.values()):
-            point = dict(zip(axes, values, strict=True))
-            for name in whole:
-                if not isinstance(point[name], tuple):
-                    point[name] = (point[name],)
-            found = claim.cells(base.at(**point))
-            found = found if len(found) == 1 else list(dict.fromkeys(found))
-            if cells is not None and len(found) != cells:
-                raise InputError(
-                    f"{claim.id} has {cells} cells at some points of the grid and {len(found)} at {point}"
-                )
-            cells = len(found)
-            settings += found
+        with claim_errors_named(claim, "its cells"):
+            for values in itertools.product(*axes.values()):
+                point = dict(zip(axes, values, strict=True))
+                for name in lists:
+                    if not isinstance(point[name], tuple):
+                        point[name] = (point[name],)
+                found = claim.cells(base.at(**point))
+                found = found if len(found) == 1 else list(dict.fromkeys(found))
+                if cells is not None and len(found) != cells:
+                    raise InputError(
+                        f"{claim.id} has {cells} cells at some points of the grid and {len(found)} "
+                        f"at {point}"
+                    )
+                cells = len(found)
+                settings += found
         texts = [setting.canonical() for setting in settings]
         addresses = [Address.of(claim, seed) for seed in seeds]
         names = [address.named(text) for text in texts for address in addresses]
@@ -212,34 +213,36 @@ class Grid:
         return self.settings[cell], self.seeds[seed]
 
     def outside(self) -> tuple[dict[int, str], dict[int, str]]:
-        """Cells of `settings` that break a hypothesis, by number, with what they break; those in which nothing is defined
-        come second."""
-        broken, undefined = {}, {}
-        for number, setting in enumerate(self.settings):
-            try:
-                words = self.claim.broken([setting])
-            except InputError as error:
-                undefined[number] = str(error)
-            else:
-                if words:
+        """Cells that break a hypothesis, and cells that cannot be measured, with the reasons.
+
+        Numbers are places in `settings`. A cell cannot be measured where nothing is defined or
+        something is not there that the claim needs.
+        """
+        broken, impossible = {}, {}
+        with claim_errors_named(self.claim, "its hypotheses"):
+            for number, setting in enumerate(self.settings):
+                try:
+                    needs = self.claim.unmet([setting])
+                    words = [] if needs else self.claim.broken([setting])
+                except InputError as error:
+                    impossible[number] = str(error)
+                    continue
+                if needs:
+                    impossible[number] = f"{self.claim.id} needs {'; '.join(needs)}"
+                elif words:
                     broken[number] = "; ".join(words)
-        return broken, undefined
+        return broken, impossible
 
     @property
     def shape(self) -> dict[str, int]:
         """The axes of the gathered Dataset with their lengths."""
+        axes = {name: len(values) for name, values in self.axes.items()}
         cells = {"cell": self.cells} if self.cells > 1 else {}
-        return {
-            **{name: len(values) for name, values in self.axes.items()},
-            **cells,
-            "seed": len(self.seeds),
-        }
+        return {**axes, **cells, "seed": len(self.seeds)}
 
     def coordinates(self) -> dict[str, Any]:
-        coords: dict[str, Any] = {
-            name: (name, _labels(values)) for name, values in self.axes.items()
-        }
-        coords["seed"] = ("seed", list(self.seeds))
+        axes = {name: (name, _labels(values)) for name, values in self.axes.items()}
+        coords: dict[str, Any] = {**axes, "seed": ("seed", list(self.seeds))}
         if self.cells > 1:
             for name in self.base:
                 along = [setting[name] for setting in self.settings[: self.cells]]
@@ -249,7 +252,7 @@ class Grid:
 
 
 def _labels(values: Sequence[Value]) -> Any:
-    """Values as a coordinate; whole lists are told as text, and whole numbers beyond 64 bits as floats."""
+    """Values as a coordinate: lists as text, and whole numbers beyond 64 bits as floats."""
     if any(isinstance(value, tuple) for value in values):
         return [json.dumps(value) for value in values]
     if any(isinstance(value, int) and abs(value) >= 2**63 for value in values):
@@ -257,38 +260,35 @@ def _labels(values: Sequence[Value]) -> Any:
     return list(values)
 
 
-# --- gathering -------------------------------------------------------------------------------------------------------
+# --- gathering -----------------------------------------------------------------------------------
 
 
 def gather(grid: Grid, store: Store, status: np.ndarray, reasons: Mapping[int, str]) -> xr.Dataset:
-    """The stored evidence of all items whose `status` is DONE as one Dataset with the axes of the grid.
+    """The stored evidence of all items whose `status` is DONE, with the axes of the grid.
 
-    What an item lacks is NaN (an empty text, where it is text): `status` says why, and `reason` with more words. Evidence
-    that has the name of an axis is called `evidence_<name>`. Arrays that are longer in some cells than in others are filled
-    up with NaN at their ends.
+    What an item lacks is NaN, or an empty text: `status` and `reason` say why. Evidence that has
+    the name of an axis is called `evidence_<name>`. Arrays that are longer in some cells than in
+    others are filled up with NaN at their ends.
     """
     numbers = {grid.names[number]: number for number in np.flatnonzero(status == DONE).tolist()}
     sheet = Sheet(len(grid))
     left = set(numbers)
     for part in store.read(grid.claim.evidence or grid.claim.id, left):
-        sheet.fill(
-            part.evidence, list(part.numbers.values()), [numbers[name] for name in part.numbers]
-        )
+        items = [numbers[name] for name in part.numbers]
+        sheet.fill(part.evidence, list(part.numbers.values()), items)
         left -= set(part.numbers)
     status = status.copy()
     status[[numbers[name] for name in left]] = MISSING
-    axes = grid.shape
-    taken = {*axes, *grid.coordinates(), "status", "reason"}
-    variables = sheet.variables(taken, tuple(axes), tuple(axes.values()))
-    shape = tuple(axes.values())
-    words = np.array(STATUS)[status].reshape(shape)
-    told = np.full(len(grid), "", object)  # texts of one width would all be as long as the longest
+    axes, shape = tuple(grid.shape), tuple(grid.shape.values())
+    coordinates = grid.coordinates()
+    variables = sheet.variables({*axes, *coordinates, "status", "reason"}, axes, shape)
+    # Texts of one width would all take as much memory as the longest.
+    why = np.full(len(grid), "", object)
     for number, reason in reasons.items():
-        told[number] = reason
-    gathered = xr.Dataset(
-        {**variables, "status": (tuple(axes), words), "reason": (tuple(axes), told.reshape(shape))},
-        grid.coordinates(),
-    )
+        why[number] = reason
+    variables["status"] = (axes, np.array(STATUS)[status].reshape(shape))
+    variables["reason"] = (axes, why.reshape(shape))
+    gathered = xr.Dataset(variables, coordinates)
     fixed = {name: value for name, value in grid.base.items() if name not in gathered.coords}
     return gathered.assign_attrs(
         attlas=attlas.__version__,
@@ -301,14 +301,25 @@ def gather(grid: Grid, store: Store, status: np.ndarray, reasons: Mapping[int, s
     )
 
 
+class Column(NamedTuple):
+    """A variable of many items: its axes, its values, and which items have it."""
+
+    dims: tuple[str, ...]
+    values: np.ndarray
+    has: np.ndarray
+
+
 class Sheet:
-    """The evidence of many items: a column a variable, filled block by block."""
+    """The evidence of many items: a column a variable, filled block by block.
+
+    `_shared` has variables without the axis `cell`, as long as they are the same in all blocks.
+    """
 
     def __init__(self, items: int) -> None:
         self.items = items
         self.filled = np.zeros(items, bool)
-        self._shared: dict[str, tuple[tuple[str, ...], np.ndarray, np.ndarray]] = {}
-        self._columns: dict[str, tuple[tuple[str, ...], np.ndarray, np.ndarray]] = {}
+        self._shared: dict[str, Column] = {}
+        self._columns: dict[str, Column] = {}
 
     def fill(self, evidence: xr.Dataset, rows: Sequence[int], items: Sequence[int]) -> None:
         """Put `rows` of a block's evidence into the places of `items`."""
@@ -322,59 +333,48 @@ class Sheet:
                     dims = ("cell", *(dim for dim in dims if dim != "cell"))
                 self._put(name, dims[1:], values if whole else values[rows], items)
             elif name not in self._columns and self._is_shared(name, dims, values):
-                self._shared[name][2][items] = True
+                self._shared[name].has[items] = True
             else:
                 self._put(name, dims, np.broadcast_to(values, (len(rows), *values.shape)), items)
         self.filled[items] = True
 
     def _is_shared(self, name: str, dims: tuple[str, ...], values: np.ndarray) -> bool:
         """Whether a variable without the axis `cell` is the same in all blocks that have it."""
-        before, known, _ = self._shared.setdefault(name, (dims, values, np.zeros(self.items, bool)))
-        return before == dims and known.shape == values.shape and _same(known, values)
+        new = Column(dims, values, np.zeros(self.items, bool))
+        known = self._shared.setdefault(name, new)
+        return known.dims == dims and _same(known.values, values)
 
     def _put(self, name: str, dims: tuple[str, ...], values: np.ndarray, items: Any) -> None:
         if values.dtype.kind == "U":
             values = values.astype(object)
         if name in self._shared:  # it was the same in all blocks until now
-            before, known, has = self._shared.pop(name)
-            self._put(
-                name,
-                before,
-                np.broadcast_to(known, (int(has.sum()), *known.shape)),
-                np.flatnonzero(has),
-            )
+            old = self._shared.pop(name)
+            repeated = np.broadcast_to(old.values, (int(old.has.sum()), *old.values.shape))
+            self._put(name, old.dims, repeated, np.flatnonzero(old.has))
         if name not in self._columns:
-            self._columns[name] = (
-                dims,
-                _empty((self.items, *values.shape[1:]), values.dtype),
-                np.zeros(self.items, bool),
-            )
+            empty = _empty((self.items, *values.shape[1:]), values.dtype)
+            self._columns[name] = Column(dims, empty, np.zeros(self.items, bool))
         before, column, has = self._columns[name]
         if before != dims:
             raise InputError(
-                f"{name} has the axes {before} in some cells and {dims} in others: they do not fit together"
+                f"{name} has the axes {before} in some cells and {dims} in others: they do not fit "
+                f"together"
             )
         shape = (self.items, *map(max, column.shape[1:], values.shape[1:]))
-        dtype = (
-            np.result_type(column.dtype, values.dtype)
-            if column.dtype != values.dtype
-            else column.dtype
-        )
-        padded = shape[1:] != values.shape[1:]
-        if padded or shape != column.shape:
+        same_type = column.dtype == values.dtype
+        dtype = column.dtype if same_type else np.result_type(column.dtype, values.dtype)
+        if shape != column.shape or shape[1:] != values.shape[1:]:
             dtype = _nullable(dtype)
         if shape != column.shape or dtype != column.dtype:
             grown = _empty(shape, dtype)
             grown[tuple(map(slice, column.shape))] = column
-            if (
-                dtype.kind in "fc"
-            ):  # whole numbers and truth values had nothing to say that they are missing
+            if dtype.kind in "fc":  # whole numbers and truth values had no NaN for what is missing
                 grown[~has] = np.nan
             column = grown
         place: Any = (items, *map(slice, values.shape[1:]))
         column[place] = values
         has[items] = True
-        self._columns[name] = (dims, column, has)
+        self._columns[name] = Column(dims, column, has)
 
     def variables(
         self, taken: set[str], axes: tuple[str, ...], shape: tuple[int, ...]
@@ -397,19 +397,19 @@ class Sheet:
                 column[~has] = "" if column.dtype.kind == "O" else np.nan
             if column.dtype.kind == "O":
                 column = column.astype(str)
-            kept = (
-                f"{free(name)}_label" if name in dims else free(name)
-            )  # labels of an axis that differ between cells
+            # Labels of an axis that differ between cells are no coordinate of it.
+            kept = f"{free(name)}_label" if name in dims else free(name)
             found[kept] = ((*axes, *map(free, dims)), column.reshape((*shape, *column.shape[1:])))
         return found
 
 
 def _same(a: np.ndarray, b: np.ndarray) -> bool:
+    """Equal in shape and in value; NaN equals NaN."""
     return bool(np.array_equal(a, b, equal_nan=a.dtype.kind == b.dtype.kind == "f"))
 
 
 def _nullable(dtype: np.dtype) -> np.dtype:
-    """The type that holds the same values, truth values and short whole numbers in four bytes, and NaN."""
+    """The type that holds the same values and NaN; truth values take four bytes."""
     return dtype if dtype.kind in "fcO" else np.result_type(dtype, np.float32)
 
 

@@ -1,61 +1,44 @@
-"""From a claim to a verdict: measure what is not stored, gather, judge, and judge the control by the same rule."""
+"""From a claim to a verdict: measure what is not stored, judge it, and judge the control alike."""
 
-import contextlib
-import functools
 import hashlib
 import json
-import platform
+import os
 import threading
-import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-import jax
+import numpy as np
 import xarray as xr
 
 import attlas
-from attlas.claims import Claim, Setting, Verdict, catalogue, select
+from attlas.claims import Claim, Setting, Verdict, select
+from attlas.claims.evidence import joined_cells
 from attlas.errors import InputError
+from attlas.lab.measurement import claim_errors_named, machine, measure_batch, now
 from attlas.lab.store import Address, Cell, Store
+from attlas.lab.workers import InProcess, Processes, Progress, WorkerDied, Workers
 
-REPETITION = 4
+BUDGET_FACTOR = 4
 """How much more is spent on a repetition than on the first sight of a refutation."""
 
-MAPS = 20_000
-"""Memory maps of this process above which compiled programs are forgotten."""
+PROCESSES = 2
+MIN_CLAIMS_FOR_PROCESSES = 8
+"""Fewer claims are measured in this process: they are not worth the start of others."""
 
 _LOCKS: defaultdict[Address, threading.Lock] = defaultdict(threading.Lock)
-
-Progress = Callable[[str, int, int], None]
-"""Called with a claim's id, the cells done and the cells to do."""
-
-
-@dataclass(frozen=True)
-class Gathered:
-    """Evidence with its cost: seconds of this run, those of them that went into compiling, seconds `spent` on it in
-    this and earlier runs, and how many of its cells came from the store."""
-
-    evidence: xr.Dataset
-    seed: int
-    seconds: float
-    compile_seconds: float
-    spent: float
-    stored: int
-    cells: int
-    code: str
 
 
 @dataclass(frozen=True, repr=False)
 class Result:
     """A claim's verdict with all it rests on.
 
-    `verdict` is the answer; `first` is the refutation at first sight, where there was one, which `verdict` repeats
-    with a fresh seed and `REPETITION` times the budget. `control` is the verdict on the false variant. `evidence`
-    is what `verdict` was read from; `figure()` draws it.
+    `verdict` is the answer; `first` is the refutation at first sight, where there was one, which
+    `verdict` repeats with a fresh seed and `BUDGET_FACTOR` times the budget. `control` is the
+    verdict on the false variant. `evidence` is what `verdict` was read from; `figure()` draws it.
+    `seconds` and `compile_seconds` are of this run, `spent` of this and earlier ones.
     """
 
     claim: Claim
@@ -74,18 +57,18 @@ class Result:
     notes: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
-        control = (
-            f"; control {self.control.word}: {self.claim.control.words}" if self.control else ""
-        )
-        return f"{self.claim.id}: {self.verdict.word}. {self.verdict.reason}{control}"
+        words = f"{self.claim.id}: {self.verdict.word}. {self.verdict.reason}"
+        if self.control is None:
+            return words
+        return f"{words}; control {self.control.word}: {self.claim.control.words}"
 
     def figure(self) -> Any:
         """The claim's figure, an Altair chart, drawn from the evidence alone."""
         if self.claim.drawing is None or not self.evidence:
-            raise InputError(
-                f"{self.claim.id} has no figure{'' if self.evidence else ': nothing was measured'}"
-            )
-        return self.claim.draw(self.evidence)
+            reason = "" if self.evidence else ": nothing was measured"
+            raise InputError(f"{self.claim.id} has no figure{reason}")
+        with claim_errors_named(self.claim, "its figure"):
+            return self.claim.draw(self.evidence)
 
     def to_dict(self) -> dict[str, Any]:
         """As plain data, for JSON."""
@@ -108,6 +91,9 @@ class Result:
         }
 
 
+# --- one claim, or many --------------------------------------------------------------------------
+
+
 def run(
     claim: str | Claim,
     *,
@@ -120,17 +106,59 @@ def run(
 ) -> Result:
     """Test one claim: `run("single-location/zeta")`.
 
-    `settings` changes parameters, as a dict or as texts `"name=value"`. Evidence that the store holds is not computed
-    again unless `fresh`; what is computed is stored batch by batch, so that an interruption loses one batch.
+    Arguments:
+    - `settings`: parameters to change, as a dict or as texts `"name=value"`.
+    - `store`: where evidence is kept. What it holds is not computed again unless `fresh`; what is
+      computed is stored batch by batch, so that an interruption loses one batch.
+    - `progress`: called with the claim's id, the cells done and the cells to do.
     """
     if isinstance(claim, str):
-        claim = named(claim)
+        claim = find_one(claim)
     if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**31:
         raise InputError(f"seed = {seed!r}: it must be a whole number from 0 to {2**31 - 1}")
     setting = claim.setting(scale)
     setting = setting.replace(**settings) if isinstance(settings, dict) else setting.parse(settings)
     opened = store if isinstance(store, Store) else Store(store)
-    return _recorded(_Bench(claim, opened, fresh, progress).test(scale, setting, seed), opened)
+    job = RunClaim(scale, setting, seed, fresh)
+    return next(_outcomes(InProcess(opened, progress), [(claim, job)]))
+
+
+def run_all(
+    claims: Sequence[Claim],
+    *,
+    scale: str,
+    seed: int,
+    store: Store,
+    fresh: bool = False,
+    settings: Mapping[str, Sequence[str]] | None = None,
+    progress: Progress | None = None,
+) -> Generator[Result]:
+    """The results of `claims` as they come, each with its own `settings`.
+
+    Those that the store holds come first. Processes measure the others if they are many; these end
+    with the iterator, and what they have stored stays.
+    """
+    tasks = []
+    for claim in claims:
+        changes = (settings or {}).get(claim.id, ())
+        known = None
+        if not fresh:
+            options: dict[str, Any] = {"scale": scale, "seed": seed, "settings": changes}
+            known = recall(claim, store=store, record=True, **options)
+        if known is None:
+            setting = claim.setting(scale).parse(changes)
+            tasks.append((claim, RunClaim(scale, setting, seed, fresh)))
+        else:
+            yield known
+    if len(tasks) < MIN_CLAIMS_FOR_PROCESSES:
+        yield from _outcomes(InProcess(store, progress), tasks)
+        return
+    threads = max(1, (os.cpu_count() or 1) // PROCESSES)
+    # A process has its next group already, so that it never waits while this one draws a figure.
+    with Processes(PROCESSES, store, threads=threads, groups_each=2, progress=progress) as workers:
+        for result in _outcomes(workers, in_groups(tasks)):
+            store.notes.extend(result.notes)
+            yield result
 
 
 def recall(
@@ -142,156 +170,253 @@ def recall(
     settings: Sequence[str] = (),
     record: bool = False,
 ) -> Result | None:
-    """The result of a claim if the store holds all its evidence; None where something is lacking. It is only looked at, unless `record`."""
-    setting = claim.setting(scale).parse(settings)
-    address = Address.of(claim, seed)
-    names = {address.cell(cell) for cell in claim.cells(setting)}
-    if len(store.find(address.claim, names)) < len(names):  # quicker than to check hypotheses
+    """The result of a claim if the store holds all its evidence, else None.
+
+    With `record` the store remembers it as the claim's last result.
+    """
+    job = RunClaim(scale, claim.setting(scale).parse(settings), seed, fresh=False)
+    test = _ClaimTest(claim, store, job, may_measure=False)
+    if not test.is_stored():  # quicker than to check hypotheses
         return None
     try:
-        result = _Bench(claim, store, fresh=False, progress=None, measure=False).test(
-            scale, setting, seed
-        )
+        result = test.result()
     except _NotStored:
         return None
-    return _recorded(result, store) if record else result
+    return _record(result, store) if record else result
 
 
-def _recorded(result: Result, store: Store) -> Result:
-    """The store knows it as the last result of its claim; the record of when and how fast it was measured stays."""
-    told = {"attlas": attlas.__version__, "when": _now(), **result.to_dict()}
-    if not (result.cached and _says(store.recorded(result.claim.id)) == _says(told)):
-        store.record(result.claim.id, told)
+def find_one(pattern: str) -> Claim:
+    """The one claim with that id, or that matches."""
+    if pattern.endswith(".py"):
+        raise InputError(
+            f"{pattern!r} is a file: name the function that simulates too, as in {pattern}:FUNCTION"
+        )
+    matches = select([pattern])
+    found = [claim for claim in matches if claim.id == pattern] or matches
+    if len(found) > 1:
+        some = ", ".join(claim.id for claim in found[:5]) + (", ..." if len(found) > 5 else "")
+        raise InputError(f"{pattern!r} matches {len(found)} claims; name one: {some}")
+    return found[0]
+
+
+class RunClaim(NamedTuple):
+    """The job to test a claim."""
+
+    scale: str
+    setting: Setting
+    seed: int
+    fresh: bool
+
+    def carry_out(self, claim: Claim, store: Store, progress: Progress | None) -> Result:
+        """The result, without the claim, which has no pickle."""
+        result = _ClaimTest(claim, store, self, progress).result()
+        return replace(_record(result, store), claim=None)  # type: ignore[arg-type]
+
+
+def _outcomes(workers: Workers, tasks: Sequence[tuple[Claim, RunClaim]]) -> Iterator[Result]:
+    for number, (claim, job) in enumerate(tasks):
+        workers.submit(number, claim, job, group=claim.evidence)
+    left = len(tasks)
+    while left:
+        for number, outcome in workers.finished():
+            claim = tasks[number][0]
+            if isinstance(outcome, WorkerDied):
+                raise InputError(
+                    f"{claim.id} could not be measured: its process was killed, as happens where "
+                    f"memory is short"
+                )
+            left -= 1
+            yield replace(outcome, claim=claim)
+
+
+def in_groups(tasks: Sequence[tuple[Claim, RunClaim]]) -> list[tuple[Claim, RunClaim]]:
+    """`tasks` in an order in which two processes that begin at its ends finish together.
+
+    Claims that share evidence are neighbours: it is measured once. Groups with `long` claims come
+    last, where the second process begins, so that short ones are left when both near their end.
+    """
+    groups: dict[str, list[tuple[Claim, RunClaim]]] = {}
+    for claim, job in tasks:
+        groups.setdefault(claim.evidence, []).append((claim, job))
+    ordered = sorted(groups.values(), key=lambda group: sum(claim.long for claim, _ in group))
+    return [task for group in ordered for task in group]
+
+
+def _record(result: Result, store: Store) -> Result:
+    """Remember a claim's last result. One that was only recalled keeps its record's time."""
+    new = {"attlas": attlas.__version__, "when": now(), **result.to_dict()}
+    known = store.recorded(result.claim.id)
+    if not (result.cached and known is not None and _same_result(known, new)):
+        store.record(result.claim.id, new)
     return result
 
 
-def _says(told: dict[str, Any] | None) -> Any:
-    """What a record says of a claim, whenever it was measured."""
-    if told is None:
-        return None
+def _same_result(known: dict[str, Any], new: dict[str, Any]) -> bool:
+    """Whether two records agree in all but time and cost."""
     names = ("attlas", "scale", "setting", "seed", "verdict", "control", "reason", "control_reason")
-    return json.dumps([told.get(name) for name in names] + [told.get("provenance", {}).get("code")])
+
+    def content(record: dict[str, Any]) -> str:
+        code = record.get("provenance", {}).get("code")
+        return json.dumps([*(record.get(name) for name in names), code])
+
+    return content(known) == content(new)
+
+
+# --- the test of a claim -------------------------------------------------------------------------
 
 
 class _NotStored(Exception):
     """Evidence would have to be measured."""
 
 
-def named(pattern: str) -> Claim:
-    """The one claim with that id, or that matches."""
-    if pattern.endswith(".py"):
-        raise InputError(
-            f"{pattern!r} is a file: name the function that simulates too, as in {pattern}:FUNCTION"
-        )
-    known = catalogue()
-    found = [known[pattern]] if pattern in known else select([pattern])
-    if len(found) > 1:
-        some = ", ".join(claim.id for claim in found[:5])
-        raise InputError(
-            f"{pattern!r} matches {len(found)} claims; name one: {some}{', ...' if len(found) > 5 else ''}"
-        )
-    return found[0]
+@dataclass(frozen=True)
+class _Gathered:
+    """Evidence of one setting and seed, and its cost; `stored` of its `cells` were in the store."""
+
+    evidence: xr.Dataset
+    seed: int
+    seconds: float
+    compile_seconds: float
+    spent: float
+    stored: int
+    cells: int
+    code: str
 
 
 @dataclass
-class _Bench:
+class _ClaimTest:
     """One claim under test."""
 
     claim: Claim
     store: Store
-    fresh: bool
-    progress: Progress | None
-    measure: bool = True
+    job: RunClaim
+    progress: Progress | None = None
+    may_measure: bool = True
 
-    def test(self, scale: str, setting: Setting, seed: int) -> Result:
-        told = len(self.store.notes)
-        cells = self.claim.cells(setting)
-        broken = self.claim.broken(cells)
+    def result(self) -> Result:
+        old_notes = len(self.store.notes)
+        cells = self._cells(self.job.setting)
+        unmet = self._unmet_needs(cells)
+        if unmet:
+            return self._without_evidence(Verdict("not run", f"It needs {'; '.join(unmet)}."))
+        with claim_errors_named(self.claim, "its hypotheses"):
+            broken = self.claim.broken(cells)
         if broken:
-            verdict = Verdict("outside", f"The setting breaks a hypothesis: {'; '.join(broken)}.")
-            return Result(self.claim, scale, setting, seed, verdict)
-        gathered = [self.gather(setting, seed)]
-        first: Verdict | None = None
-        verdict = self.claim.rule.judge(gathered[0].evidence)
-        used = setting
+            reason = f"The setting breaks a hypothesis: {'; '.join(broken)}."
+            return self._without_evidence(Verdict("outside", reason))
+        setting, first = self.job.setting, None
+        gathered = [self._gather(setting, self.job.seed)]
+        verdict = self._judge(gathered[0].evidence)
         if verdict.word == "refuted" and not verdict.exact:
-            first = verdict
-            used = self._larger(setting)
-            gathered.append(self.gather(used, fresh_seed(seed)))
-            verdict = self.claim.rule.judge(gathered[-1].evidence)
-        evidence = gathered[-1].evidence
-        control, more = self._control(evidence, used, gathered[-1].seed)
-        gathered += more
-        if control.word != "refuted":
-            reason = f"The control was not refuted on this budget ({control.reason}), so the evidence says nothing."
-            verdict = replace(verdict, word="undecided", reason=reason)
-        return Result(
-            self.claim,
-            scale,
-            setting,
-            seed,
-            verdict,
-            control,
-            evidence,
-            first,
-            sum(g.seconds for g in gathered),
-            sum(g.compile_seconds for g in gathered),
-            sum(g.spent for g in gathered),
-            all(g.stored == g.cells for g in gathered),
-            self._provenance(gathered),
-            tuple(self.store.notes[told:]),
+            setting, first = self._with_larger_budget(setting), verdict
+            gathered.append(self._gather(setting, fresh_seed(self.job.seed)))
+            verdict = self._judge(gathered[-1].evidence)
+        evidence, control = gathered[-1].evidence, None
+        if self._is_complete(evidence):
+            control = self._judge_control(gathered, setting)
+            if control.word != "refuted":
+                reason = (
+                    f"The control was not refuted on this budget ({control.reason}), so the "
+                    f"evidence says nothing."
+                )
+                verdict = replace(verdict, word="undecided", reason=reason)
+        return replace(
+            self._without_evidence(verdict),
+            control=control,
+            evidence=evidence,
+            first=first,
+            seconds=sum(g.seconds for g in gathered),
+            compile_seconds=sum(g.compile_seconds for g in gathered),
+            spent=sum(g.spent for g in gathered),
+            cached=all(g.stored == g.cells for g in gathered),
+            provenance=self._provenance(gathered),
+            notes=tuple(self.store.notes[old_notes:]),
         )
 
-    def _larger(self, setting: Setting) -> Setting:
-        budget = self.claim.budget
-        return (
-            setting if budget is None else setting.replace(**{budget: REPETITION * setting[budget]})
-        )
+    def is_stored(self) -> bool:
+        """Whether the store has the evidence of all cells at first sight."""
+        address = Address.of(self.claim, self.job.seed)
+        names = {address.cell(cell) for cell in self._cells(self.job.setting)}
+        return len(self.store.find(address.claim, names)) == len(names)
 
-    def _control(
-        self, evidence: xr.Dataset, setting: Setting, seed: int
-    ) -> tuple[Verdict, list[Gathered]]:
+    def _cells(self, setting: Setting) -> list[Setting]:
+        with claim_errors_named(self.claim, "its cells"):
+            return self.claim.cells(setting)
+
+    def _unmet_needs(self, cells: Sequence[Setting]) -> list[str]:
+        """What a measurement needs and lacks; nothing if all evidence is stored."""
+        with claim_errors_named(self.claim, "its needs"):
+            unmet = self.claim.unmet(cells)
+        return unmet if unmet and (self.job.fresh or not self.is_stored()) else []
+
+    def _without_evidence(self, verdict: Verdict) -> Result:
+        return Result(self.claim, self.job.scale, self.job.setting, self.job.seed, verdict)
+
+    def _judge(self, evidence: xr.Dataset) -> Verdict:
+        with claim_errors_named(self.claim, "its rule"):
+            return self.claim.rule.judge(evidence)
+
+    def _is_complete(self, evidence: xr.Dataset) -> bool:
+        """Whether the rule finds numbers, all of them finite; else it says so itself."""
+        read = [evidence[name].values for name in self.claim.rule.variables(evidence)]
+        return all(values.size and np.isfinite(values).all() for values in read)
+
+    def _with_larger_budget(self, setting: Setting) -> Setting:
+        name = self.claim.budget
+        return setting if name is None else setting.replace(**{name: BUDGET_FACTOR * setting[name]})
+
+    def _judge_control(self, gathered: list[_Gathered], setting: Setting) -> Verdict:
+        """The verdict on the false variant; if it has to be measured, `gathered` has it then."""
         control = self.claim.control
-        if control.alter is not None and getattr(control, "on", "evidence") == "evidence":
-            return self.claim.rule.judge(control.altered_evidence(evidence)), []
-        gathered = self.gather(control.altered_setting(setting), seed)
-        return self.claim.rule.judge(gathered.evidence), [gathered]
+        on_evidence = control.alter is not None and getattr(control, "on", "evidence") == "evidence"
+        with claim_errors_named(self.claim, "its control"):
+            if on_evidence:
+                altered = control.altered_evidence(gathered[-1].evidence)
+            else:
+                setting = control.altered_setting(setting)
+        if not on_evidence:
+            gathered.append(self._gather(setting, gathered[-1].seed))
+            altered = gathered[-1].evidence
+        return self._judge(altered)
 
-    def gather(self, setting: Setting, seed: int) -> Gathered:
-        """The evidence of all cells of `setting`, from the store or measured now and stored batch by batch."""
+    def _gather(self, setting: Setting, seed: int) -> _Gathered:
+        """The evidence of all cells, from the store or measured now and stored batch by batch."""
         address = Address.of(self.claim, seed)
-        with _LOCKS[
-            address
-        ]:  # a claim that shares its measurement with one under way waits, and then finds it stored
-            return self._gather(setting, seed, address)
+        # A claim whose evidence another thread is measuring waits, and then finds it stored.
+        with _LOCKS[address]:
+            return self._gather_locked(setting, address)
 
-    def _gather(self, setting: Setting, seed: int, address: Address) -> Gathered:
-        cells = self.claim.cells(setting)
+    def _gather_locked(self, setting: Setting, address: Address) -> _Gathered:
+        cells = self._cells(setting)
         names = {cell: address.cell(cell) for cell in cells}
-        places = {} if self.fresh else self.store.find(address.claim, names.values())
-        have = self.store.load(address.claim, places)
-        stored = len(have)
-        if stored < len(cells) and not self.measure:
+        places = {} if self.job.fresh else self.store.find(address.claim, names.values())
+        known = self.store.load(address.claim, places)
+        stored = len(known)
+        if stored < len(cells) and not self.may_measure:
             raise _NotStored
-        earlier = sum(places[name].seconds for name in have)
+        earlier = sum(places[name].seconds for name in known)
         seconds = compiling = 0.0
-        self._tell(len(have), len(cells))
-        for batch in self.claim.batches([cell for cell in cells if names[cell] not in have]):
-            evidence, facts = measured(self.claim, batch, seed)
+        self._report(stored, len(cells))
+        for batch in self.claim.batches([cell for cell in cells if names[cell] not in known]):
+            with claim_errors_named(self.claim, "its measurement"):
+                evidence, facts = measure_batch(self.claim, batch, address.seed)
             self.store.save([Cell(address, cell) for cell in batch], evidence, facts)
-            have.update({names[cell]: evidence.isel({"cell": [i]}) for i, cell in enumerate(batch)})
-            seconds, compiling = seconds + facts["seconds"], compiling + facts["compile_seconds"]
-            self._tell(len(have), len(cells))
-        joined = self.claim.fit(_join([have[names[cell]] for cell in cells], cells))
-        return Gathered(
-            joined, seed, seconds, compiling, earlier + seconds, stored, len(cells), address.code
-        )
+            known |= {names[cell]: evidence.isel({"cell": [i]}) for i, cell in enumerate(batch)}
+            seconds += facts["seconds"]
+            compiling += facts["compile_seconds"]
+            self._report(len(known), len(cells))
+        joined = _join_cells([known[names[cell]] for cell in cells], cells)
+        with claim_errors_named(self.claim, "its fit"):
+            fitted = self.claim.fit(joined)
+        spent = earlier + seconds
+        counts = (stored, len(cells))
+        return _Gathered(fitted, address.seed, seconds, compiling, spent, *counts, address.code)
 
-    def _tell(self, done: int, cells: int) -> None:
+    def _report(self, done: int, cells: int) -> None:
         if self.progress is not None:
             self.progress(self.claim.id, done, cells)
 
-    def _provenance(self, gathered: list[Gathered]) -> dict[str, Any]:
+    def _provenance(self, gathered: list[_Gathered]) -> dict[str, Any]:
         return {
             **machine(),
             "code": gathered[-1].code[:16],
@@ -302,126 +427,23 @@ class _Bench:
         }
 
 
-def measured(claim: Claim, batch: list[Setting], seed: int) -> tuple[xr.Dataset, dict[str, Any]]:
-    """The evidence of a batch of cells, and the facts about its measurement: where, when and how long."""
-    clock = _Clock()
-    with clock, reproducible(claim.precision):
-        evidence = _measure(claim, batch, seed)
-    if clock.compiling:
-        make_room()
-    return evidence, {
-        **machine(),
-        "seconds": clock.seconds,
-        "compile_seconds": clock.compiling,
-        "when": _now(),
-    }
-
-
-def _measure(claim: Claim, batch: list[Setting], seed: int) -> xr.Dataset:
+def _join_cells(parts: list[xr.Dataset], cells: Sequence[Setting]) -> xr.Dataset:
+    """The cells' evidence along one axis, in their order; their parameters become coordinates."""
     try:
-        evidence = claim.measure(batch, seed)
-    except jax.errors.JaxRuntimeError as error:
-        if "RESOURCE_EXHAUSTED" not in str(error):
-            raise
-        raise InputError(f"{claim.id} does not fit into memory with {batch[0]}") from error
-    if not isinstance(evidence, xr.Dataset) or evidence.sizes.get("cell") != len(batch):
-        what = dict(evidence.sizes) if isinstance(evidence, xr.Dataset) else type(evidence).__name__
-        raise InputError(
-            f"{claim.id} measured {len(batch)} cells and returned {what}: it must return a Dataset with an axis "
-            f"'cell' of that length"
-        )
-    odd = next((name for name, values in evidence.variables.items() if not _storable(values)), None)
-    if odd is not None:
-        raise InputError(
-            f"{claim.id} returned {odd} of type {evidence[odd].dtype}: it must be numbers, truth values or words"
-        )
-    # NumPy from here on: outside the scoped precision JAX would compute with these numbers in single.
-    return evidence.as_numpy()
-
-
-def _storable(values: xr.Variable) -> bool:
-    """Whether a block can hold these values."""
-    if values.dtype == object:
-        return all(isinstance(value, str) for value in values.values.ravel())
-    return values.dtype.kind in "biufUSMm"
-
-
-def _join(parts: list[xr.Dataset], cells: Sequence[Setting]) -> xr.Dataset:
-    """The cells' evidence along one axis, in their order, with the parameters of each as coordinates."""
-    try:
-        joined = xr.concat(
-            parts, dim="cell", data_vars="minimal", coords="minimal", compat="equals", join="exact"
-        )
+        joined = joined_cells(parts)
     except ValueError as error:
         raise InputError(
-            f"the evidence of {len(parts)} cells does not fit together; what differs between cells needs the axis 'cell': {error}"
+            f"the evidence of {len(parts)} cells does not fit together: their arrays must have the "
+            f"same axes, of the same lengths: {error}"
         ) from error
-    names = [name for name in cells[0] if name not in joined and name not in joined.dims]
+    free = [name for name in cells[0] if name not in joined and name not in joined.dims]
+    columns = {name: [cell[name] for cell in cells] for name in free}
+    lists = {name for name in columns if any(isinstance(value, tuple) for value in columns[name])}
     return joined.assign_coords(
-        {name: ("cell", [cell[name] for cell in cells]) for name in names if _plain(cells, name)}
+        {name: ("cell", values) for name, values in columns.items() if name not in lists}
     )
 
 
-def _plain(cells: Sequence[Setting], name: str) -> bool:
-    return not any(isinstance(cell[name], tuple) for cell in cells)
-
-
-@contextlib.contextmanager
-def reproducible(precision: str = "float64") -> Iterator[None]:
-    """The precision of a claim, and the form of JAX's generator that compiles three times faster: most of what the atlas
-    compiles draws numbers, and this choice is part of what a seed means."""
-    with jax.threefry_partitionable(False), jax.enable_x64(precision == "float64"):
-        yield
-
-
-def make_room() -> None:
-    """Forget compiled programs before they are too many: each takes a few memory maps, of which Linux allows a process
-    65,530, and XLA does not survive the last."""
-    maps = Path("/proc/self/maps")
-    if maps.exists() and maps.read_bytes().count(b"\n") > MAPS:
-        jax.clear_caches()
-
-
-def keep_compiled(store: Store) -> None:
-    """Let JAX keep what it compiles in the store, for other processes and later ones."""
-    jax.config.update("jax_compilation_cache_dir", str(store.folder / "compiled"))
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
-
-
 def fresh_seed(seed: int) -> int:
-    """The seed of a repetition: fixed by the first, and unrelated to the ones a user would try next."""
+    """The seed of a repetition: fixed by the first, and unlike those a user would try next."""
     return int.from_bytes(hashlib.sha256(f"again {seed}".encode()).digest()[:4], "little") % 2**31
-
-
-@functools.cache
-def machine() -> dict[str, str]:
-    """What the numbers may depend on besides the code."""
-    return {
-        "attlas": attlas.__version__,
-        "jax": version("jax"),
-        "numpy": version("numpy"),
-        "python": platform.python_version(),
-        "system": f"{platform.system()} {platform.machine()}",
-        "device": jax.devices()[0].device_kind,
-    }
-
-
-def _now() -> str:
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-
-
-class _Clock:
-    """Seconds that pass inside it, and those of them that JAX spends compiling."""
-
-    def __enter__(self) -> "_Clock":
-        self.compiling, self._start, self._thread = 0.0, time.perf_counter(), threading.get_ident()
-        jax.monitoring.register_event_duration_secs_listener(self._listen)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.seconds = time.perf_counter() - self._start
-        jax.monitoring.unregister_event_duration_listener(self._listen)
-
-    def _listen(self, event: str, duration_secs: float, **_: str | int) -> None:
-        if event.startswith("/jax/core/compile/") and threading.get_ident() == self._thread:
-            self.compiling += duration_secs

@@ -1,4 +1,4 @@
-"""A function that simulates, swept as a claim is: its keyword parameters are the setting, and its Dataset the evidence."""
+"""A function that simulates, swept as a claim: its keyword parameters are the setting."""
 
 import importlib
 import importlib.util
@@ -9,34 +9,37 @@ import zlib
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import xarray as xr
 
 from attlas.claims import Agreement, Claim, Control, Draws, Setting
+from attlas.claims.digest import code_digest
 from attlas.claims.registry import FromSource
 from attlas.errors import InputError, near
 
 Simulation = Callable[..., xr.Dataset]
 
 
-class _Free(Setting):
-    """The parameters of a function, of which nothing more is known: a whole number need not be a count."""
+class _FreeSetting(Setting):
+    """The parameters of a function: a whole number need not be a count."""
 
     _least = -math.inf
 
 
 def simulation(target: str | Simulation) -> Claim:
-    """What can be swept of a function, or of the one at `"file.py:function"` or `"package.module:function"`.
+    """A claim without statement that measures a function, or the one at `"file.py:function"` or
+    `"package.module:function"`.
 
-    All its parameters have defaults, numbers, words, truth values or tuples of them, and one is `seed`; it returns a
-    Dataset, the evidence of one cell. There is nothing to judge in it: the claim that is made has no statement.
+    All parameters of the function have defaults: numbers, words, truth values or tuples of them.
+    One is `seed`. It returns a Dataset, the evidence of one cell.
     """
-    function = _at(target) if isinstance(target, str) else target
+    function = _find_function(target) if isinstance(target, str) else target
     module = sys.modules[function.__module__]
     file = Path(module.__file__ or "")
-    setting = _setting(function)
+    setting = _setting_of(function)
 
-    def measure(cell: Setting, draws: Draws) -> xr.Dataset:
+    def measure(cell: Setting, draws: Draws) -> Any:
         found = function(**cell, seed=draws.seed)
         if not isinstance(found, xr.Dataset):
             raise InputError(
@@ -58,12 +61,12 @@ def simulation(target: str | Simulation) -> Claim:
         quick=setting,
         paper=setting,
         rule=Agreement(),
-        control=Control("none", lambda evidence: evidence),
+        control=Control("none", lambda evidence: {}),
         evidence=id,
     )
 
 
-def _setting(function: Simulation) -> Setting:
+def _setting_of(function: Simulation) -> Setting:
     parameters = dict(inspect.signature(function).parameters)
     if "seed" not in parameters:
         raise InputError(f"{function.__name__} has no parameter seed: a simulation has one")
@@ -71,33 +74,31 @@ def _setting(function: Simulation) -> Setting:
     for name, parameter in parameters.items():
         if not isinstance(parameter.default, int | float | str | tuple):
             raise InputError(
-                f"{function.__name__}: the parameter {name} needs a default, a number, a word or a tuple"
+                f"{function.__name__}: the parameter {name} needs a default, a number, a word or a "
+                f"tuple"
             )
-    return _Free(**{name: parameter.default for name, parameter in parameters.items()})
+    return _FreeSetting(**{name: parameter.default for name, parameter in parameters.items()})
 
 
-def _at(target: str) -> Simulation:
+def _find_function(target: str) -> Simulation:
     place, _, name = target.rpartition(":")
-    module = _file(Path(place)) if place.endswith(".py") else _module(place)
+    module = _load_file(Path(place)) if place.endswith(".py") else _import(place)
     function = getattr(module, name, None)
     if not callable(function):
-        known = [
-            key
-            for key, value in vars(module).items()
-            if inspect.isfunction(value) and not key.startswith("_")
-        ]
+        functions = inspect.getmembers(module, inspect.isfunction)
+        known = [key for key, _ in functions if not key.startswith("_")]
         raise InputError(f"{place} has no function {name!r}.{near(name, known)}")
     return function
 
 
-def _module(name: str) -> ModuleType:
+def _import(name: str) -> ModuleType:
     try:
         return importlib.import_module(name)
     except ImportError as error:
         raise InputError(f"there is no module {name!r}: {error}") from error
 
 
-def _file(path: Path) -> ModuleType:
+def _load_file(path: Path) -> ModuleType:
     path = path.resolve()
     if not path.is_file():
         raise InputError(f"the file {str(path)!r} does not exist")
@@ -106,6 +107,7 @@ def _file(path: Path) -> ModuleType:
     assert spec is not None and spec.loader is not None  # it ends in .py
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
+    code_digest.cache_clear()  # the file may have changed since it was loaded before
     try:
         spec.loader.exec_module(module)
     except Exception as error:

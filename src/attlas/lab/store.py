@@ -1,14 +1,17 @@
 """Finished batches on disk: written whole or not at all, found again by what they hold.
 
-A block is a netCDF file with the evidence of some cells, and a small JSON index beside it that lists the names of the
-cells and the checksum of the file it belongs to. The index is written last, under a temporary name, and renamed: what has
-an index is finished. Processes may share a store without locks, because no two writes share a data
-file. Many small blocks are packed into a large one, which is finished before they are removed.
+A block is a netCDF file with the evidence of some cells, and a small JSON index beside it that
+lists the names of the cells and the checksum of the file. The index is written last, under a
+temporary name, and renamed: what has an index is finished. Processes may share a store without
+locks, because no two writes share a data file. Many small blocks are packed into a large one, which
+is finished before they are removed.
 """
 
 import hashlib
 import json
+import math
 import os
+import re
 import secrets
 import tempfile
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -24,31 +27,28 @@ import xarray as xr
 
 from attlas.claims import Claim, Setting
 from attlas.errors import InputError
-from attlas.lab.blocks import encoded, form, joined, read_block
+from attlas.lab.blocks import encode_block, join_blocks, join_key, read_block
 
-SMALL, PACKED, BYTES = 64, 4096, 2**25
-"""A block with fewer cells than the first is small; a packed one holds up to the second, and up to so many bytes in memory,
-of which packing needs some four times as many."""
+SMALL_BLOCK_CELLS = 64
+"""Blocks with fewer cells are packed."""
 
-DAY = 86_400 * 10**9
-"""Nanoseconds after which a file that no index names has been left behind: whoever writes one names it in seconds."""
+PACKED_BLOCK_CELLS, PACKED_BLOCK_BYTES = 4096, 2**25
+"""What a packed block holds at most, in cells and in bytes. Packing needs four times the memory."""
 
-LOOKS = 5
-"""How often blocks are looked for again, where another process moves them at the same time."""
+ABANDONED_AFTER_NS = 86_400 * 10**9
+"""Nanoseconds after which a file without an index was left behind: indices follow in seconds."""
+
+MAX_LISTINGS = 5
+"""How often a folder is listed again, where another process moves blocks at the same time."""
+
+_HEX_NAME = re.compile(r"[0-9a-f]{32,64}(\.[0-9a-f]{16}\.nc)?")
+"""Every name in an index: a data file beside it, a checksum, or a cell. None leads elsewhere."""
+
+_CLAIM_ID = re.compile(r"[^./\\\0][^/\\\0]*/[^./\\\0][^/\\\0]*")
+"""Ids that may name folders: two parts, neither of which leads out of the store."""
 
 
-def _parse_index(text: str) -> dict[str, Any] | None:
-    """The index that `text` holds, or None where it holds something else."""
-    try:
-        index = json.loads(text)
-    except json.JSONDecodeError:
-        return None
-    whole = (
-        isinstance(index, dict)
-        and {"data", "sha256", "cells"} <= set(index)
-        and isinstance(index["cells"], list)
-    )
-    return index if whole else None
+# --- names ---------------------------------------------------------------------------------------
 
 
 def _sha(*parts: str) -> "hashlib._Hash":
@@ -99,8 +99,8 @@ class Cell(NamedTuple):
 
 
 class Place(NamedTuple):
-    """Where a cell's evidence lies: an index file, the number of the cell in its block, the seconds it took, and when it
-    was saved, by the clock of the disk."""
+    """Where a cell's evidence is: an index file and the cell's number in its block; the seconds it
+    took, and when it was saved, by the clock of the disk."""
 
     block: Path
     number: int
@@ -109,7 +109,7 @@ class Place(NamedTuple):
 
 
 class Cost(NamedTuple):
-    """What a block took: seconds for all of its cells, and those of them that went into compiling."""
+    """Seconds that a block took for all of its cells, and those of them spent compiling."""
 
     cells: int
     seconds: float
@@ -117,48 +117,98 @@ class Cost(NamedTuple):
 
 
 class Part(NamedTuple):
-    """A block's evidence and which of the wanted cells it holds: the number of each in the block, by name."""
+    """A block's evidence, and the numbers in the block of the wanted cells, by name."""
 
     evidence: xr.Dataset
     numbers: dict[str, int]
 
 
+class _Index(NamedTuple):
+    """What an index file says: a data file beside it, its checksum, its cells and their times."""
+
+    data: str
+    sha256: str
+    cells: list[str]
+    times: list[int]
+    facts: dict[str, Any]
+    join_key: str | None
+    bytes: int
+
+
+def _parse_index(text: str, modified: int) -> _Index | None:
+    """The index that `text` holds, or None if it is damaged.
+
+    Its cells were saved when the file was `modified`, unless it lists times, each with the number
+    of cells that were saved then.
+    """
+    try:
+        found = json.loads(text)
+        data, sha256, cells = found["data"], found["sha256"], found["cells"]
+        facts, saved = found.get("facts", {}), found.get("times", [[modified, len(cells)]])
+        costs = [float(facts.get(name, 0.0)) for name in ("seconds", "compile_seconds")]
+        sound = (
+            all(map(_HEX_NAME.fullmatch, (data, sha256, *cells)))
+            and data.endswith(".nc")
+            and all(map(math.isfinite, costs))
+            and sum(count for _, count in saved) == len(cells)
+        )
+        size = int(found.get("bytes", 0))
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return None
+    if not sound:
+        return None
+    times = [time for time, count in saved for _ in range(count)]
+    return _Index(data, sha256, cells, times, facts, found.get("form"), size)
+
+
+def _checked_id(claim: str) -> str:
+    """A claim's id, if it may be the name of a folder."""
+    if not _CLAIM_ID.fullmatch(claim):
+        raise InputError(
+            f"the claim id {claim!r} cannot name a folder of the store: it must be map/slug, and "
+            f"neither may begin with a dot"
+        )
+    return claim
+
+
+# --- the store -----------------------------------------------------------------------------------
+
+
 class Store:
-    """A folder of blocks, made if need be and found writable unless it is only for `reading`. `notes` collects
-    sentences about what was found damaged and set aside."""
+    """A folder of blocks: `folder`, or `ATTLAS_STORE`, or the user's cache.
+
+    `notes` are sentences about what was found damaged. Who is only `reading` makes no folder.
+    """
 
     def __init__(self, folder: str | Path | None = None, *, reading: bool = False) -> None:
         chosen = folder or os.environ.get("ATTLAS_STORE") or platformdirs.user_cache_dir("attlas")
         self.folder = Path(chosen).expanduser()
         self.notes: list[str] = []
-        self._seen: dict[str, dict[Path, tuple[tuple[int, int], dict[str, Any]]]] = {}
-        if reading:
-            return
-        try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            with tempfile.TemporaryFile(dir=self.folder):
-                pass
-        except OSError as error:
-            raise InputError(
-                f"the store {str(self.folder)!r} cannot be written: {error.strerror or error}"
-            ) from error
+        self._seen: dict[str, dict[Path, tuple[tuple[int, int], _Index]]] = {}
+        if not reading:
+            with self._write_errors_named():
+                self.folder.mkdir(parents=True, exist_ok=True)
+                with tempfile.TemporaryFile(dir=self.folder):
+                    pass
 
     def find(self, claim: str, names: Collection[str]) -> dict[str, Place]:
-        """The places of those of `names`, cells of a claim, that are stored; the newest, where there are several."""
+        """The places of those of `names`, cells of a claim, that are stored; the newest of each."""
         wanted = names if isinstance(names, set | frozenset | dict) else set(names)
         found: dict[str, Place] = {}
         for path, index in self._indices(claim):
-            seconds = index.get("facts", {}).get("seconds", 0.0) / max(1, len(index["cells"]))
-            for number, (name, time) in enumerate(zip(index["cells"], index["times"], strict=True)):
+            seconds = index.facts.get("seconds", 0.0) / max(1, len(index.cells))
+            for number, (name, time) in enumerate(zip(index.cells, index.times, strict=True)):
                 if name in wanted and not (name in found and found[name].time > time):
                     found[name] = Place(path, number, seconds, time)
         return found
 
     def read(self, claim: str, names: Collection[str]) -> Iterator[Part]:
-        """The evidence of those of `names` that are stored, block by block, each name once. A damaged block is named in
-        `notes`, set aside and left out."""
+        """The evidence of those of `names` that are stored, block by block, each name once.
+
+        A damaged block is named in `notes`, set aside and left out.
+        """
         left, seen = set(names), set[str]()
-        for look in range(LOOKS):
+        for listing in range(MAX_LISTINGS):
             blocks: dict[Path, dict[str, int]] = {}
             for name, place in self.find(claim, left).items():
                 blocks.setdefault(place.block, {})[name] = place.number
@@ -169,16 +219,15 @@ class Store:
                     left -= set(numbers)
                     yield Part(block[1], numbers)
             # A listing of the folder may miss what is moved meanwhile.
-            if not left or (look > 0 and not left & seen):
+            if not left or (listing > 0 and not left & seen):
                 return
 
     def load(self, claim: str, names: Collection[str]) -> dict[str, xr.Dataset]:
-        """The evidence of those of `names` that are stored, each with a `cell` axis of length one."""
-        parts = self.read(claim, names)
+        """The evidence of those of `names` that are stored; its axis `cell` has length one."""
         return {
-            name: part.evidence.isel({"cell": [n]})
-            for part in parts
-            for name, n in part.numbers.items()
+            name: part.evidence.isel({"cell": [number]})
+            for part in self.read(claim, names)
+            for name, number in part.numbers.items()
         }
 
     def save(self, cells: Sequence[Cell], evidence: xr.Dataset, facts: Mapping[str, Any]) -> None:
@@ -191,9 +240,8 @@ class Store:
             "seed": json.dumps([cell.address.seed for cell in cells]),
             "cells": json.dumps([dict(cell.setting) for cell in cells]),
         }
-        self._save(
-            address.claim, [cell.name for cell in cells], evidence.assign_attrs(about), facts
-        )
+        names = [cell.name for cell in cells]
+        self._save(address.claim, names, evidence.assign_attrs(about), facts)
 
     def _save(
         self,
@@ -206,60 +254,57 @@ class Store:
         """Write a block. Its cells were saved at `times`, if that was not now."""
         folder = self._claim_folder(claim)
         path = folder / f"{_sha(*names, *map(str, times)).hexdigest()[:32]}.json"
-        with self._told():
+        data = folder / f"{path.stem}.{secrets.token_hex(8)}.nc"
+        with self._write_errors_named():
             folder.mkdir(parents=True, exist_ok=True)
-            content = encoded(evidence.assign_attrs(facts=json.dumps(dict(facts))))
-            checksum = hashlib.sha256(content).hexdigest()
-            data = folder / f"{path.stem}.{secrets.token_hex(8)}.nc"
+            content = encode_block(evidence.assign_attrs(facts=json.dumps(dict(facts))))
             write_whole(data, content)
+            kind = (evidence.attrs["precision"], evidence.attrs["code"], repr(join_key(evidence)))
             index = {
                 "claim": claim,
                 "data": data.name,
-                "sha256": checksum,
+                "sha256": hashlib.sha256(content).hexdigest(),
                 "cells": list(names),
                 "facts": dict(facts),
-                "form": _sha(
-                    evidence.attrs["precision"], evidence.attrs["code"], repr(form(evidence))
-                ).hexdigest(),
+                "form": _sha(*kind).hexdigest(),
                 "bytes": evidence.nbytes,
-                **(
-                    {"times": [[time, len(list(some))] for time, some in groupby(times)]}
-                    if times
-                    else {}
-                ),
             }
+            if times:
+                index["times"] = [[time, len(list(same))] for time, same in groupby(times)]
             older = self._read_index(path)
-            self._write_json(path, index)
+            _write_json(path, index)
             if older is not None:
-                (folder / older["data"]).unlink(missing_ok=True)
+                (folder / older.data).unlink(missing_ok=True)
 
     def costs(self, claim: str) -> list[Cost]:
         """What the blocks of a claim took, the oldest first."""
         return [
-            Cost(len(index["cells"]), facts.get("seconds", 0.0), facts.get("compile_seconds", 0.0))
+            Cost(len(index.cells), facts.get("seconds", 0.0), facts.get("compile_seconds", 0.0))
             for _, index in self._indices(claim)
-            if (facts := index.get("facts", {}))
+            if (facts := index.facts)
         ]
 
     def pack(self, claim: str) -> int:
-        """Copy small blocks whose evidence is of one form into large ones, remove them, and say how many there were. What
-        writers that were killed have left behind is removed too."""
+        """Copy small blocks that can be joined into large ones and remove them; their number.
+
+        What killed writers have left behind is removed too.
+        """
         groups: dict[str, list[list[Path]]] = {}
         room: dict[str, tuple[int, int]] = {}
         for path, index in self._indices(claim):
-            cells, kind = len(index["cells"]), index.get("form")
-            if kind is None or cells >= SMALL:
+            cells, key = len(index.cells), index.join_key
+            if key is None or cells >= SMALL_BLOCK_CELLS:
                 continue
-            left = room.get(kind, (0, 0))
-            if cells > left[0] or index["bytes"] > left[1]:
-                groups.setdefault(kind, []).append([])
-                left = (PACKED, BYTES)
-            groups[kind][-1].append(path)
-            room[kind] = (left[0] - cells, left[1] - index["bytes"])
+            left = room.get(key, (0, 0))
+            if cells > left[0] or index.bytes > left[1]:
+                groups.setdefault(key, []).append([])
+                left = (PACKED_BLOCK_CELLS, PACKED_BLOCK_BYTES)
+            groups[key][-1].append(path)
+            room[key] = (left[0] - cells, left[1] - index.bytes)
         some = (paths for group in groups.values() for paths in group if len(paths) > 1)
-        with self._told():
+        with self._write_errors_named():
             packed = sum(len(paths) for paths in some if self._pack(claim, paths))
-            self._tidy(claim)
+            self._remove_abandoned(claim)
         return packed
 
     def _pack(self, claim: str, paths: list[Path]) -> bool:
@@ -270,80 +315,58 @@ class Store:
             if block is None:  # another process packs them
                 return False
             blocks.append((path, *block))
-        names, times = (
-            [item for _, index, _ in blocks for item in index[key]] for key in ("cells", "times")
-        )
-        evidence = joined([evidence for *_, evidence in blocks])
+        names = [name for _, index, _ in blocks for name in index.cells]
+        times = [time for _, index, _ in blocks for time in index.times]
+        evidence = join_blocks([evidence for *_, evidence in blocks])
         for name in ("seed", "cells"):
             lists = (json.loads(block.attrs[name]) for *_, block in blocks)
             evidence.attrs[name] = json.dumps([item for items in lists for item in items])
-        facts = [index["facts"] for _, index, _ in blocks]
-        total = {
-            name: sum(f.get(name, 0.0) for f in facts) for name in ("seconds", "compile_seconds")
-        }
+        facts = [index.facts for _, index, _ in blocks]
+        costs = ("seconds", "compile_seconds")
+        total = {name: sum(f.get(name, 0.0) for f in facts) for name in costs}
         self._save(claim, names, evidence, {**facts[-1], **total, "blocks": len(facts)}, times)
-        _settle(self._claim_folder(claim))
+        _flush_folder(self._claim_folder(claim))
         for path, index, _ in blocks:
             if self._read_index(path) == index:  # else it was measured again meanwhile
                 path.unlink(missing_ok=True)
-                (path.parent / index["data"]).unlink(missing_ok=True)
+                (path.parent / index.data).unlink(missing_ok=True)
         return True
 
     def record(self, claim: str, verdict: Mapping[str, Any]) -> None:
         """Remember the last verdict on a claim."""
-        with self._told():
-            self._write_json(self._verdict_path(claim), verdict)
+        with self._write_errors_named():
+            _write_json(self._verdict_path(claim), verdict)
 
     def recorded(self, claim: str) -> dict[str, Any] | None:
         """The last verdict on a claim, if there is one that can be read."""
-        try:
-            found = json.loads(self._verdict_path(claim).read_text())
-        except (FileNotFoundError, json.JSONDecodeError, UnicodeDecodeError):
-            return None
-        known = isinstance(found, dict) and {
-            "when",
-            "scale",
-            "seed",
-            "setting",
-            "verdict",
-            "reason",
-        } <= set(found)
-        return found if known else None
+        found = _read_json(self._verdict_path(claim))
+        needed = {"when", "scale", "seed", "setting", "verdict", "reason"}
+        return found if found is not None and needed <= set(found) else None
 
     def keep_table(self, name: str, content: Mapping[str, Any]) -> None:
         """Keep a table that a benchmark made, for the atlas to show."""
-        with self._told():
-            self._write_json(self._table_path(name), content)
+        with self._write_errors_named():
+            _write_json(self._table_path(name), content)
 
     def kept_table(self, name: str) -> dict[str, Any] | None:
         """The table of that name, if there is one that can be read."""
-        try:
-            found = json.loads(self._table_path(name).read_text())
-        except (FileNotFoundError, json.JSONDecodeError, UnicodeDecodeError):
-            return None
-        return found if isinstance(found, dict) else None
+        return _read_json(self._table_path(name))
 
     def _table_path(self, name: str) -> Path:
         return self.folder / "tables" / f"{name}.json"
 
     def _claim_folder(self, claim: str) -> Path:
-        return self.folder / "blocks" / claim
+        return self.folder / "blocks" / _checked_id(claim)
 
     def _verdict_path(self, claim: str) -> Path:
-        return self.folder / "verdicts" / f"{claim}.json"
+        return self.folder / "verdicts" / f"{_checked_id(claim)}.json"
 
-    def _write_json(self, path: Path, content: Mapping[str, Any]) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(path, json.dumps(content, indent=1).encode())
-
-    def _indices(self, claim: str) -> list[tuple[Path, dict[str, Any]]]:
-        """All indices of a claim, the oldest first; those that have not changed since they were read are not read again."""
+    def _indices(self, claim: str) -> list[tuple[Path, _Index]]:
+        """All indices of a claim, the oldest first. Those that are unchanged are not read again."""
         seen = self._seen.get(claim, {})
-        for _ in range(LOOKS):
-            listed = [
-                (path, (stat.st_mtime_ns, stat.st_ino))
-                for path, stat in self._files(claim, ".json")
-            ]
+        for _ in range(MAX_LISTINGS):
+            files = self._files(claim, ".json")
+            listed = [(path, (stat.st_mtime_ns, stat.st_ino)) for path, stat in files]
             found = {}
             for path, changed in sorted(listed, key=lambda item: (item[1][0], item[0].name)):
                 known = seen.get(path)
@@ -367,45 +390,41 @@ class Store:
                         found.append((folder / entry.name, entry.stat()))
         return found
 
-    def _tidy(self, claim: str) -> None:
-        """Remove unfinished files and data that no index names, where they are a day older than the newest data."""
+    def _remove_abandoned(self, claim: str) -> None:
+        """Remove unfinished files and data without an index that are old beside the newest data."""
         files = [(path, stat.st_mtime_ns) for path, stat in self._files(claim, ".nc", ".part")]
-        named = {index["data"] for _, index in self._indices(claim)}
+        in_use = {index.data for _, index in self._indices(claim)}
         newest = max((time for _, time in files), default=0)
         for path, time in files:
-            if path.name not in named and newest - time > DAY:
+            if path.name not in in_use and newest - time > ABANDONED_AFTER_NS:
                 path.unlink(missing_ok=True)
 
-    def _read_index(self, path: Path) -> dict[str, Any] | None:
-        """An index, with the `times` of its cells: the file's own, unless it says when how many of them were saved."""
+    def _read_index(self, path: Path) -> _Index | None:
         try:
             with path.open() as file:
-                time, text = os.fstat(file.fileno()).st_mtime_ns, file.read()
+                modified, text = os.fstat(file.fileno()).st_mtime_ns, file.read()
         except FileNotFoundError:  # it never was, or another process has moved it
             return None
         except UnicodeDecodeError:
-            text = ""
-        index = _parse_index(text)
+            modified, text = 0, ""
+        index = _parse_index(text, modified)
         if index is None:
             self._set_aside(path, "its index cannot be read")
-            return None
-        saved = index.get("times", [[time, len(index["cells"])]])
-        return {**index, "times": [time for time, count in saved for _ in range(count)]}
+        return index
 
-    def _read_block(self, path: Path) -> tuple[dict[str, Any], xr.Dataset] | None:
+    def _read_block(self, path: Path) -> tuple[_Index, xr.Dataset] | None:
         """A block's index and evidence."""
-        for _ in range(
-            2
-        ):  # twice, because another process may replace the block between the two reads
+        # Twice, because another process may replace the block between the two reads.
+        for _ in range(2):
             index = self._read_index(path)
             if index is None:
                 return None
-            data = path.parent / index["data"]
+            data = path.parent / index.data
             try:
                 content = data.read_bytes()
             except FileNotFoundError:
                 continue
-            if hashlib.sha256(content).hexdigest() != index["sha256"]:
+            if hashlib.sha256(content).hexdigest() != index.sha256:
                 self._set_aside(path, "its contents do not match their checksum", data)
                 return None
             return index, read_block(content)
@@ -417,12 +436,11 @@ class Store:
         for path in (index, *others):
             with suppress(FileNotFoundError):  # another process was quicker
                 os.replace(path, path.with_name(path.name + ".damaged"))
-        self.notes.append(
-            f"The block {index} is damaged: {why}. It was set aside as *.damaged and is computed again."
-        )
+        fate = "It was set aside as *.damaged and is computed again."
+        self.notes.append(f"The block {index} is damaged: {why}. {fate}")
 
     @contextmanager
-    def _told(self) -> Iterator[None]:
+    def _write_errors_named(self) -> Iterator[None]:
         try:
             yield
         except OSError as error:
@@ -431,9 +449,37 @@ class Store:
             ) from error
 
 
+# --- files ---------------------------------------------------------------------------------------
+
+
+def _read_json(path: Path) -> dict[str, Any] | None:
+    """The object in a JSON file, if there is one that can be read."""
+    try:
+        found = json.loads(path.read_text())
+    except (FileNotFoundError, json.JSONDecodeError, UnicodeDecodeError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _write_json(path: Path, content: Mapping[str, Any]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(path, json.dumps(content, indent=1).encode())
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Write a file under a temporary name, flush it to the disk, and rename it."""
+    with temporary_file(path.parent, ".part") as file:
+        file.chmod(0o644)  # a temporary file is its owner's alone; a store may be shared
+        with file.open("wb") as opened:
+            opened.write(content)
+            opened.flush()
+            os.fsync(opened.fileno())
+        os.replace(file, path)
+
+
 @contextmanager
-def under_way(folder: Path, suffix: str) -> Iterator[Path]:
-    """A name in `folder` for a file under way; whatever is left under it is removed."""
+def temporary_file(folder: Path, suffix: str) -> Iterator[Path]:
+    """An empty file in `folder`, to be written and renamed; removed if it is still there."""
     handle, name = tempfile.mkstemp(dir=folder, prefix=".under-way-", suffix=suffix)
     os.close(handle)
     try:
@@ -442,21 +488,10 @@ def under_way(folder: Path, suffix: str) -> Iterator[Path]:
         Path(name).unlink(missing_ok=True)
 
 
-def _settle(folder: Path) -> None:
-    """Have the names of a folder's files on the disk, before others are removed."""
+def _flush_folder(folder: Path) -> None:
+    """Write the names of a folder's files to the disk, before others are removed."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)
     finally:
         os.close(handle)
-
-
-def write_whole(path: Path, content: bytes) -> None:
-    """Write a file under another name, which nobody takes for a finished one, flush it to the disk, and give it its name."""
-    with under_way(path.parent, ".part") as file:
-        file.chmod(0o644)  # a temporary file is its owner's alone; a store may be shared
-        with file.open("wb") as opened:
-            opened.write(content)
-            opened.flush()
-            os.fsync(opened.fileno())
-        os.replace(file, path)

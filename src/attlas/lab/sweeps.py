@@ -1,8 +1,9 @@
-"""A grid of settings of a claim, measured wherever there are processors, with nothing lost whatever dies.
+"""A grid of settings of a claim, measured wherever there are processors; deaths lose no result.
 
-The cells that the store lacks make a queue of the claim's own batches. Some seconds of them make a task; whoever carries a
-task out writes its evidence into the store as one block and answers with what failed. What dies takes with it the tasks it
-had under way: the next call finds the blocks that were written and queues the rest.
+The cells that the store lacks make a queue of the claim's own batches. Some seconds of them make a
+task; whoever carries it out writes its evidence into the store as one block and answers with what
+failed. What dies takes with it the tasks it had under way: the next call finds the blocks that were
+written and queues the rest.
 """
 
 import random
@@ -13,14 +14,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 import xarray as xr
 
 from attlas.claims import Claim, Setting
 from attlas.errors import InputError, whole
-from attlas.lab.blocks import encoded, form, joined
+from attlas.lab.blocks import encode_block, join_blocks, join_key
+from attlas.lab.cluster import parse_where
 from attlas.lab.grids import (
     DONE,
     FAILED,
@@ -33,138 +35,122 @@ from attlas.lab.grids import (
     parse_grid,
     parse_seeds,
 )
-from attlas.lab.runner import measured, named
+from attlas.lab.measurement import measure_batch
+from attlas.lab.runner import find_one
 from attlas.lab.simulations import Simulation, simulation
 from attlas.lab.store import Address, Cell, Store, write_whole
+from attlas.lab.workers import (
+    InProcess,
+    Progress,
+    WorkerDied,
+    Workers,
+    WorkersLost,
+    open_workers,
+)
 
-SECONDS = 2.0
-"""How long a task should last: much longer than it takes to hand it out, and short enough to lose."""
+TASK_SECONDS = 2.0
+"""How long a task should last: much longer than handing it out takes, and short enough to lose."""
 
-CROWD = 200
-"""So many workers one scheduler keeps busy with tasks of `SECONDS`; for more, tasks last longer in proportion."""
+WORKERS_PER_SCHEDULER = 200
+"""So many workers a scheduler keeps busy with tasks of `TASK_SECONDS`; with more, tasks last longer
+in proportion."""
 
-MOST = 1024
-"""Cells in a task, at most."""
+MAX_CELLS_PER_TASK = 1024
 
 RETRIES = 2
 """How often a cell is tried again that raised or whose worker died."""
 
-PACK = 256
-"""After so many small blocks they are packed."""
+BLOCKS_BEFORE_PACKING = 256
+"""After so many tasks their small blocks are packed."""
 
-LOOK = 2.0
-"""Seconds between two looks for cells that another sweep has stored meanwhile; as many more for every 100,000 cells, so that
-looking takes some hundredths of the time."""
+SECONDS_BETWEEN_LOOKS = 2.0
+"""Between two looks for cells that another sweep has stored meanwhile; as many more for every
+100,000 cells, so that looking takes some hundredths of the time."""
 
 
-# --- tasks -----------------------------------------------------------------------------------------------------------
+# --- jobs ----------------------------------------------------------------------------------------
 
 
 class Batch(NamedTuple):
-    """Cells that a claim measures at once: their numbers in the grid, their settings, and the seed."""
+    """Cells that a claim measures at once: their numbers in the grid, their settings, the seed."""
 
     items: tuple[int, ...]
     settings: tuple[Setting, ...]
     seed: int
 
+    def only(self, places: Sequence[int]) -> "Batch":
+        """The cells at some places of this batch."""
+        items = tuple(self.items[i] for i in places)
+        return Batch(items, tuple(self.settings[i] for i in places), self.seed)
+
+    def single_cells(self) -> "list[Batch]":
+        return [self.only([i]) for i in range(len(self.items))]
+
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a task: the seconds it took, those of them spent compiling, and the reasons of cells that failed.
-    `died` says that its worker did, and why nothing else is known."""
+    """What became of a task: its seconds, those of them spent compiling, the cells that failed."""
 
     seconds: float = 0.0
     compiling: float = 0.0
     failed: Mapping[int, str] = field(default_factory=dict)
-    died: str = ""
 
 
-def carry_out(claim: Claim, batches: Sequence[Batch], store: Store) -> Outcome:
-    """Measure `batches` and store their evidence, as one block where it is of one form. A cell that raises fails alone."""
-    failed: dict[int, str] = {}
-    groups: dict[Any, list[tuple[list[Cell], xr.Dataset]]] = {}
-    seconds = compiling = 0.0
-    facts: dict[str, Any] = {}
-    for batch in batches:
-        for part, evidence, facts in _measured(claim, batch, failed):
-            address = Address.of(claim, part.seed)
-            cells = [Cell(address, setting) for setting in part.settings]
-            groups.setdefault(form(evidence), []).append((cells, evidence))
-            seconds, compiling = seconds + facts["seconds"], compiling + facts["compile_seconds"]
-    done = sum(len(cells) for group in groups.values() for cells, _ in group)
-    for group in groups.values():
-        cells = [cell for some, _ in group for cell in some]
-        share = len(cells) / done
-        costs = {"seconds": share * seconds, "compile_seconds": share * compiling}
-        store.save(cells, joined([evidence for _, evidence in group]), {**facts, **costs})
-    return Outcome(seconds, compiling, failed)
+class MeasureCells(NamedTuple):
+    """The job to measure batches and store their evidence. A cell that raises fails alone."""
+
+    batches: Sequence[Batch]
+
+    def carry_out(self, claim: Claim, store: Store, progress: Progress | None = None) -> Outcome:
+        """Store the evidence as one block for each layout that it has."""
+        failed: dict[int, str] = {}
+        groups: dict[Any, list[tuple[list[Cell], xr.Dataset]]] = {}
+        seconds = compiling = 0.0
+        facts: dict[str, Any] = {}
+        for batch in self.batches:
+            for part, evidence, facts in _measure_or_split(claim, batch, failed):
+                address = Address.of(claim, part.seed)
+                cells = [Cell(address, setting) for setting in part.settings]
+                groups.setdefault(join_key(evidence), []).append((cells, evidence))
+                seconds += facts["seconds"]
+                compiling += facts["compile_seconds"]
+        done = sum(len(cells) for group in groups.values() for cells, _ in group)
+        for group in groups.values():
+            cells = [cell for some, _ in group for cell in some]
+            share = len(cells) / done
+            costs = {"seconds": share * seconds, "compile_seconds": share * compiling}
+            store.save(cells, join_blocks([part for _, part in group]), {**facts, **costs})
+        return Outcome(seconds, compiling, failed)
 
 
-def _measured(
+def _measure_or_split(
     claim: Claim, batch: Batch, failed: dict[int, str]
 ) -> Iterator[tuple[Batch, xr.Dataset, dict[str, Any]]]:
     try:
-        yield batch, *measured(claim, list(batch.settings), batch.seed)
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever a claim raises, the other cells go on
+        yield batch, *measure_batch(claim, list(batch.settings), batch.seed)
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - other cells go on, whatever it raises
         if len(batch.items) == 1:
             failed[batch.items[0]] = f"{type(error).__name__}: {error}"
             return
-        for item, setting in zip(batch.items, batch.settings, strict=True):
-            yield from _measured(claim, Batch((item,), (setting,), batch.seed), failed)
+        for cell in batch.single_cells():
+            yield from _measure_or_split(claim, cell, failed)
 
 
-class Workers(Protocol):
-    """Whoever carries out tasks: this process, or a cluster."""
+class PackBlocks(NamedTuple):
+    """The job to pack the small blocks of a folder of the store."""
 
-    where: str
+    folder: str
 
-    @property
-    def slots(self) -> int:
-        """How many tasks should be under way."""
-
-    @property
-    def processes(self) -> int: ...
-
-    def submit(self, number: int, batches: Sequence[Batch]) -> None: ...
-
-    def finished(self) -> list[tuple[int, Outcome]]:
-        """Wait for tasks that have finished, some seconds at most."""
-
-    def pack(self, folder: str) -> None:
-        """Pack the small blocks of a folder of the store, at once or meanwhile."""
+    def carry_out(self, claim: Claim, store: Store, progress: Progress | None = None) -> None:
+        store.pack(self.folder)
 
 
-class Stopped(Exception):
-    """The workers are gone; finished cells are kept."""
-
-
-class Here:
-    """This process."""
-
-    where = "this process"
-    slots = processes = 1
-
-    def __init__(self, claim: Claim, store: Store) -> None:
-        self.claim, self.store = claim, store
-        self._finished: list[tuple[int, Outcome]] = []
-
-    def submit(self, number: int, batches: Sequence[Batch]) -> None:
-        self._finished.append((number, carry_out(self.claim, batches, self.store)))
-
-    def finished(self) -> list[tuple[int, Outcome]]:
-        found, self._finished = self._finished, []
-        return found
-
-    def pack(self, folder: str) -> None:
-        self.store.pack(folder)
-
-
-# --- the sweep -------------------------------------------------------------------------------------------------------
+# --- the sweep -----------------------------------------------------------------------------------
 
 
 @dataclass
 class Tally:
-    """How far a sweep is: cells in all, of which some were stored before, are done now, have failed or are outside."""
+    """How far a sweep is, in cells: `stored` before, `done` now, `failed`, or `outside`."""
 
     cells: int
     stored: int = 0
@@ -172,7 +158,7 @@ class Tally:
     failed: int = 0
     outside: int = 0
     seconds: float = 0.0
-    where: str = "this process"
+    where: str = InProcess.where
     processes: int = 1
 
     @property
@@ -190,7 +176,8 @@ class Tally:
 
 
 class Estimate(NamedTuple):
-    """What a sweep would take: seconds if nothing has to be compiled again, and if everything has, and what that rests on."""
+    """Seconds that a sweep would take, `low` if nothing has to be compiled again and `high` if
+    everything has, and the `basis` of that."""
 
     low: float
     high: float
@@ -198,7 +185,11 @@ class Estimate(NamedTuple):
 
 
 class Sweep:
-    """A grid, what of it is stored, and how the rest is measured. `notes` are sentences for the reader."""
+    """A grid, what of it is stored, and how the rest is measured.
+
+    `status` has a number of `STATUS` for each cell, `reasons` say why a cell failed or is outside,
+    and `notes` are sentences for the reader.
+    """
 
     def __init__(
         self,
@@ -213,50 +204,54 @@ class Sweep:
         self.notes: list[str] = []
         self.reasons: dict[int, str] = {}
         self.status = np.full(len(grid), MISSING, np.int8)
-        self._skip(beyond)
-        wanted = {grid.names[i] for i in np.flatnonzero(self.status == MISSING).tolist()}
+        self._skip_outside(beyond)
+        wanted = {grid.names[item]: item for item in self._items(MISSING)}
         stored = {} if fresh else store.find(self.folder, wanted)
-        for item in np.flatnonzero(self.status == MISSING).tolist():
-            if grid.names[item] in stored:
-                self.status[item] = DONE
-        self.tally = Tally(
-            len(grid), stored=len(stored), outside=int((self.status == OUTSIDE).sum())
-        )
+        self.status[[wanted[name] for name in stored]] = DONE
+        outside = int((self.status == OUTSIDE).sum())
+        self.tally = Tally(len(grid), stored=len(stored), outside=outside)
         self._shared = not fresh
         self._looked = time.monotonic()
-        self._cost = self._stored_cost()
-        self._largest = 1
+        self._cell_seconds = self._stored_cell_seconds()
+        self._largest_task = 1
         self._attempts: Counter[int] = Counter()
         self._deaths: Counter[int] = Counter()
-        self._under_way = 0
-        self._small = 0
+        self._queue: deque[Batch] = deque()
+        self._suspects: deque[Batch] = deque()
+        self._running: dict[int, list[Batch]] = {}
+        self._cells_under_way = self._unpacked_blocks = self._deaths_of_packing = 0
 
     @property
     def folder(self) -> str:
         return self.grid.claim.evidence or self.grid.claim.id
 
-    def _skip(self, beyond: bool) -> None:
-        broken, undefined = self.grid.outside()
-        if len(undefined) == len(self.grid.settings):
-            raise InputError(next(iter(undefined.values())))
+    def _items(self, status: int) -> list[int]:
+        found: list[int] = np.flatnonzero(self.status == status).tolist()
+        return found
+
+    def _skip_outside(self, beyond: bool) -> None:
+        broken, impossible = self.grid.outside()
+        if len(impossible) == len(self.grid.settings):
+            raise InputError(next(iter(impossible.values())))
         seeds = len(self.grid.seeds)
-        for number, reason in (undefined if beyond else {**broken, **undefined}).items():
+        for number, reason in (impossible if beyond else {**broken, **impossible}).items():
             items = range(number * seeds, (number + 1) * seeds)
             self.status[items] = OUTSIDE
             self.reasons.update(dict.fromkeys(items, reason))
         if broken:
             count, words = len(broken) * seeds, "; ".join(dict.fromkeys(broken.values()))
-            told = "are run all the same" if beyond else "are skipped; --beyond runs them"
-            self.notes.append(f"{count:,} cells break a hypothesis ({words}) and {told}.")
-        if undefined:
-            reason = next(iter(undefined.values()))
-            self.notes.append(
-                f"{len(undefined) * seeds:,} cells are skipped in which nothing is defined ({reason})."
-            )
+            fate = "are run all the same" if beyond else "are skipped; --beyond runs them"
+            self.notes.append(f"{count:,} cells break a hypothesis ({words}) and {fate}.")
+        if impossible:
+            count, reason = len(impossible) * seeds, next(iter(impossible.values()))
+            self.notes.append(f"{count:,} cells are skipped that cannot be measured ({reason}).")
 
-    def queue(self) -> deque[Batch]:
-        """The claim's batches of what is missing, those of one shape beside each other. It begins anywhere, so that two
-        sweeps of one grid at the same time share the work instead of doing all of it twice."""
+    def missing_batches(self) -> deque[Batch]:
+        """The claim's batches of what is missing, those of one shape beside each other.
+
+        The queue begins at a random place, so that two sweeps of one grid at the same time share
+        the work instead of doing all of it twice.
+        """
         grid, seeds = self.grid, len(self.grid.seeds)
         missing = (self.status == MISSING).reshape(-1, seeds)
         found = []
@@ -265,134 +260,138 @@ class Sweep:
             places = {id(grid.settings[number]): number for number in numbers}
             for settings in grid.claim.batches([grid.settings[number] for number in numbers]):
                 cells = [places[id(setting)] for setting in settings]
-                found.append(
-                    (cells[0], s, Batch(tuple(n * seeds + s for n in cells), tuple(settings), seed))
-                )
-        queue = deque(batch for *_, batch in sorted(found, key=lambda item: item[:2]))
-        queue.rotate(random.randrange(len(queue)) if queue else 0)
-        return queue
+                items = tuple(n * seeds + s for n in cells)
+                found.append((cells[0], s, Batch(items, tuple(settings), seed)))
+        batches = deque(batch for *_, batch in sorted(found, key=lambda item: item[:2]))
+        batches.rotate(random.randrange(len(batches)) if batches else 0)
+        return batches
 
-    def run(self, workers: Workers, progress: Callable[[Tally], None] | None = None) -> None:
-        """Measure what is missing. Cells that fail are tried again, up to `retries` times; those whose worker
-        died twice, alone."""
-        tell = progress or (lambda tally: None)
-        queue, suspects = self.queue(), deque[Batch]()
-        running: dict[int, list[Batch]] = {}
+    def measure_missing(
+        self, workers: Workers, progress: Callable[[Tally], None] | None = None
+    ) -> None:
+        """Measure what is missing.
+
+        Cells that fail are tried again, up to `retries` times; those whose worker died twice,
+        alone.
+        """
+        report = progress or (lambda tally: None)
+        self._queue, self._suspects = self.missing_batches(), deque()
+        self._running, self._cells_under_way = {}, 0
         start, number = time.monotonic(), 0
+        packing: int | None = None
         self.tally.where = workers.where
-        while queue or suspects or running:
+        while self._queue or self._suspects or self._running:
             self.tally.seconds, self.tally.processes = time.monotonic() - start, workers.processes
-            tell(self.tally)
-            # As long as nobody knows what a cell takes, a worker has one batch and none waits.
-            slots = workers.slots if self._cost is not None else max(1, workers.processes)
-            while len(running) < slots and (
-                task := self._next(queue, suspects, running, workers.processes)
-            ):
-                running[number] = task
-                self._under_way += _cells(task)
-                workers.submit(number, task)
+            report(self.tally)
+            # Before a cell's cost is known, each worker has one batch and none waits.
+            slots = max(1, workers.processes) if self._cell_seconds is None else workers.slots
+            while len(self._running) < slots and (task := self._next_task(workers.processes)):
+                self._running[number] = task
+                self._cells_under_way += _count_cells(task)
+                workers.submit(number, self.grid.claim, MeasureCells(task))
                 number += 1
-            for finished, outcome in workers.finished() if running else ():
-                task = running.pop(finished)
-                self._under_way -= _cells(task)
-                self._take(task, outcome, queue, suspects)
-            if self._small >= PACK:
-                self._small = 0
-                workers.pack(self.folder)
+            if packing is None and self._is_time_to_pack():
+                self._unpacked_blocks, packing = 0, number
+                workers.submit(number, self.grid.claim, PackBlocks(self.folder))
+                number += 1
+            for finished, outcome in workers.finished() if self._running else ():
+                died = isinstance(outcome, WorkerDied)
+                if finished == packing:
+                    packing = None
+                    self._deaths_of_packing += died
+                    continue
+                task = self._running.pop(finished)
+                self._cells_under_way -= _count_cells(task)
+                if died:
+                    self._requeue_after_death(task, outcome.reason)
+                else:
+                    self._record_outcome(task, outcome)
         self.tally.seconds = time.monotonic() - start
-        tell(self.tally)
+        report(self.tally)
 
-    def _next(
-        self,
-        queue: deque[Batch],
-        suspects: deque[Batch],
-        running: Mapping[int, list[Batch]],
-        processes: int,
-    ) -> list[Batch]:
-        """The next task: batches that take about `SECONDS`, less towards the end so that `processes` end together, as far as
-        they can be handed out so fast; or one suspect if nothing else is under way."""
-        self._look(running)
+    def _is_time_to_pack(self) -> bool:
+        """Blocks that stay small only take longer to read: give up if packing kills workers."""
+        enough = self._unpacked_blocks >= BLOCKS_BEFORE_PACKING
+        return enough and self._deaths_of_packing <= RETRIES
+
+    def _next_task(self, processes: int) -> list[Batch]:
+        """Batches for about `TASK_SECONDS`, or one suspect if nothing else is under way.
+
+        Tasks are shorter towards the end, so that `processes` end together, but not so short that
+        they cannot be handed out as fast.
+        """
+        self._notice_stored_by_others()
         task: list[Batch] = []
-        cells = 0
         room = 1.0
-        if self._cost is not None:
-            crowded = processes / CROWD
-            wanted = SECONDS * max(1.0, crowded) / max(self._cost, 1e-9)
-            least = wanted * min(1.0, max(1 / 8, crowded))
-            share = (
-                (self.tally.left - self._under_way) / (2 * processes) if processes > 1 else np.inf
-            )
-            room = min(wanted, max(share, least), 4 * self._largest, MOST)
-        while queue and (not task or cells + len(queue[0].items) <= room):
-            batch = self._without_stored(queue.popleft())
-            if batch is not None:
+        if self._cell_seconds is not None:
+            crowding = processes / WORKERS_PER_SCHEDULER
+            wanted = TASK_SECONDS * max(1.0, crowding) / max(self._cell_seconds, 1e-9)
+            least = wanted * min(1.0, max(1 / 8, crowding))
+            left = self.tally.left - self._cells_under_way
+            share = left / (2 * processes) if processes > 1 else np.inf
+            room = min(wanted, max(share, least), 4 * self._largest_task, MAX_CELLS_PER_TASK)
+        cells = 0
+        while self._queue and (not task or cells + len(self._queue[0].items) <= room):
+            for batch in self._still_missing(self._queue.popleft()):
                 task.append(batch)
                 cells += len(batch.items)
-        while not task and not queue and suspects and not running:
-            batch = self._without_stored(suspects.popleft())
-            task = [batch] if batch is not None else []
+        while not task and not self._queue and self._suspects and not self._running:
+            task = self._still_missing(self._suspects.popleft())
         return task
 
-    def _without_stored(self, batch: Batch) -> Batch | None:
+    def _still_missing(self, batch: Batch) -> list[Batch]:
         left = [i for i, item in enumerate(batch.items) if self.status[item] == MISSING]
         if len(left) == len(batch.items):
-            return batch
-        kept = Batch(
-            tuple(batch.items[i] for i in left), tuple(batch.settings[i] for i in left), batch.seed
-        )
-        return kept if left else None
+            return [batch]
+        return [batch.only(left)] if left else []
 
-    def _look(self, running: Mapping[int, list[Batch]]) -> None:
+    def _notice_stored_by_others(self) -> None:
         """See what other sweeps have stored meanwhile."""
-        if not self._shared or time.monotonic() - self._looked < LOOK * (1 + len(self.grid) / 1e5):
+        pause = SECONDS_BETWEEN_LOOKS * (1 + len(self.grid) / 1e5)
+        if not self._shared or time.monotonic() - self._looked < pause:
             return
-        ours = {item for batches in running.values() for batch in batches for item in batch.items}
-        missing = np.flatnonzero(self.status == MISSING).tolist()
-        names = {self.grid.names[item]: item for item in missing if item not in ours}
+        tasks = self._running.values()
+        ours = {item for batches in tasks for batch in batches for item in batch.items}
+        names = {self.grid.names[i]: i for i in self._items(MISSING) if i not in ours}
         for name in self.store.find(self.folder, names):
             self.status[names[name]] = DONE
             self.tally.stored += 1
         self._looked = time.monotonic()
 
-    def _take(
-        self, task: list[Batch], outcome: Outcome, queue: deque[Batch], suspects: deque[Batch]
-    ) -> None:
-        if outcome.died:
-            self._bury(task, outcome.died, queue, suspects)
-            return
+    def _record_outcome(self, task: list[Batch], outcome: Outcome) -> None:
         cells = 0
         for batch in task:
-            for item, setting in zip(batch.items, batch.settings, strict=True):
+            for place, item in enumerate(batch.items):
                 reason = outcome.failed.get(item)
                 if reason is None:
                     cells += bool(self.status[item] == MISSING)
                     self.status[item] = DONE
-                elif self._is_hopeless(item, reason):
-                    continue
-                else:
-                    queue.append(Batch((item,), (setting,), batch.seed))
+                elif not self._is_hopeless(item, reason):
+                    self._queue.append(batch.only([place]))
         self.tally.done += cells
         if cells:
-            cost = (outcome.seconds - outcome.compiling) / cells
-            self._cost = cost if self._cost is None else 0.5 * (self._cost + cost)
-            self._largest = max(self._largest, cells)
-            self._small += 1
+            seconds = (outcome.seconds - outcome.compiling) / cells
+            known = self._cell_seconds
+            self._cell_seconds = seconds if known is None else 0.5 * (known + seconds)
+            self._largest_task = max(self._largest_task, cells)
+            self._unpacked_blocks += 1
 
-    def _bury(
-        self, task: list[Batch], why: str, queue: deque[Batch], suspects: deque[Batch]
-    ) -> None:
-        """A worker died with a task. Workers also die of nothing, so that its cells come at the end of the queue; whose
-        worker dies again is a suspect. A cell that was alone has had an attempt."""
-        single = _cells(task) == 1
-        for batch in task:
-            for item, setting in zip(batch.items, batch.settings, strict=True):
-                if not (single and self._is_hopeless(item, why)):
-                    self._deaths[item] += 1
-                    again = queue if self._deaths[item] == 1 else suspects
-                    again.append(Batch((item,), (setting,), batch.seed))
+    def _requeue_after_death(self, task: list[Batch], reason: str) -> None:
+        """Queue the cells of a worker that died.
+
+        Workers also die for other reasons than their cells. So cells come to the end of the queue
+        after a first death, and are suspects after a second. A cell that was alone has had an
+        attempt.
+        """
+        single = _count_cells(task) == 1
+        for cell in (cell for batch in task for cell in batch.single_cells()):
+            (item,) = cell.items
+            if not (single and self._is_hopeless(item, reason)):
+                self._deaths[item] += 1
+                (self._queue if self._deaths[item] == 1 else self._suspects).append(cell)
 
     def _is_hopeless(self, item: int, reason: str) -> bool:
-        """Whether a cell that has failed once more has failed for good, or another sweep has measured it meanwhile."""
+        """Whether a cell that failed again has failed for good, or another sweep has stored it."""
         if self.status[item] != MISSING:
             return True
         self._attempts[item] += 1
@@ -403,7 +402,7 @@ class Sweep:
         return True
 
     def gathered(self) -> xr.Dataset:
-        """What the store has, with the axes of the grid. Cells whose block turns out to be damaged are missing from then on."""
+        """What the store has, with the axes of the grid; cells of damaged blocks become missing."""
         found = gather(self.grid, self.store, self.status, self.reasons)
         lost = (self.status == DONE) & (found["status"].values.ravel() == STATUS[MISSING])
         self.status[lost] = MISSING
@@ -411,51 +410,51 @@ class Sweep:
         return found
 
     def failures(self) -> list[dict[str, Any]]:
-        """The cells that failed, as plain data: what differs between cells, the seed and the reason."""
+        """The cells that failed, as plain data: their values of the axes, the seed, the reason."""
         found = []
-        for item in np.flatnonzero(self.status == FAILED).tolist():
+        for item in self._items(FAILED):
             setting, seed = self.grid.item(item)
-            point = {name: setting[name] for name in (*self.grid.axes,)}
+            point = {name: setting[name] for name in self.grid.axes}
             found.append({"cell": point, "seed": seed, "reason": self.reasons[item]})
         return found
 
     def estimate(self, processes: int = 1) -> Estimate:
-        """What the rest would take, by what stored cells of the claim took; if there is none, one is measured now and kept."""
-        costs = self.store.costs(self.folder)
-        basis = "the stored cells of this claim"
-        missing = np.flatnonzero(self.status == MISSING).tolist()
+        """What the rest would take, by what stored cells of the claim took.
+
+        If there is none, one is measured now and kept.
+        """
+        costs, basis = self.store.costs(self.folder), "the stored cells of this claim"
+        missing = self._items(MISSING)
         if not costs and missing:
             item = missing[len(missing) // 2]
             setting, seed = self.grid.item(item)
-            outcome = carry_out(self.grid.claim, [Batch((item,), (setting,), seed)], self.store)
-            if outcome.failed:
-                return Estimate(
-                    np.nan,
-                    np.nan,
-                    f"nothing: the cell that was tried failed ({outcome.failed[item]})",
-                )
+            job = MeasureCells([Batch((item,), (setting,), seed)])
+            failed = job.carry_out(self.grid.claim, self.store).failed
+            if failed:
+                reason = f"nothing: the cell that was tried failed ({failed[item]})"
+                return Estimate(np.nan, np.nan, reason)
             self.status[item] = DONE
             self.tally.stored += 1
-            costs = self.store.costs(self.folder)
-            basis = "one cell, measured now and kept"
+            costs, basis = self.store.costs(self.folder), "one cell, measured now and kept"
         cells, seconds = sum(cost.cells for cost in costs), sum(cost.seconds for cost in costs)
-        ran = seconds - sum(cost.compiling for cost in costs)
+        running = seconds - sum(cost.compiling for cost in costs)
         share = self.tally.left / max(1, cells) / processes
-        return Estimate(share * ran, share * seconds, basis)
+        return Estimate(share * running, share * seconds, basis)
 
-    def _stored_cost(self) -> float | None:
+    def _stored_cell_seconds(self) -> float | None:
         costs = self.store.costs(self.folder)
         return (costs[-1].seconds - costs[-1].compiling) / costs[-1].cells if costs else None
 
 
-def _cells(task: Sequence[Batch]) -> int:
+def _count_cells(task: Sequence[Batch]) -> int:
     return sum(len(batch.items) for batch in task)
 
 
 def write_gathered(gathered: xr.Dataset, path: Path) -> None:
     """Write what was gathered as one netCDF file, whole or not at all."""
     try:
-        write_whole(path, encoded(gathered))  # in memory first: HDF5 does not survive a full disk
+        # Encoded in memory first: HDF5 crashes on a full disk.
+        write_whole(path, encode_block(gathered))
     except OSError as error:
         raise InputError(f"{str(path)!r} cannot be written: {error.strerror or error}") from error
 
@@ -474,33 +473,52 @@ def sweep(
     retries: int = RETRIES,
     progress: Callable[[Tally], None] | None = None,
 ) -> xr.Dataset:
-    """The evidence of a claim at every point of a grid: `sweep("single-location/basins", {"lam": "0.05:1:20log", "dim": [100, 400]})`.
+    """The evidence of a claim at every point of a grid.
 
-    In place of a claim there may be a function that simulates, or where it is: `"file.py:function"`. The Dataset has the
-    grid's names and `seed` as its axes. `status` says of each cell whether it is `done`, `failed`, `outside` (of the
-    hypotheses: run with `beyond`) or `missing`, and `reason` why; their evidence is NaN. `on` is `"local"` (this process, with
-    the threads it has), `"local:4"` (processes of one thread), the address of a Dask scheduler, or `"slurm"`. Finished cells
-    are in the store, and the same call goes on where it stopped.
+    `sweep("single-location/basins", {"lam": "0.05:1:20log", "dim": [100, 400]})`
+
+    Arguments:
+    - `claim`: a claim or its id; or a function that simulates, or `"file.py:function"`.
+    - `grid`: values by parameter, as a mapping or as texts `"name=values"`.
+    - `on`: `"local"` (this process, with the threads it has), `"local:4"` (processes of one
+      thread), the address of a Dask scheduler, or `"slurm"`.
+    - `beyond`: also measure cells outside the hypotheses.
+
+    Returns a Dataset with the grid's names and `seed` as its axes. `status` says of each cell
+    whether it is `done`, `failed`, `outside` or `missing`, and `reason` why; evidence that is not
+    there is NaN. Finished cells are in the store, and the same call goes on where it stopped.
     """
     plan = plan_sweep(
         claim, grid, seeds, scale, settings, store, fresh=fresh, beyond=beyond, retries=retries
     )
     try:
-        return finish(plan, on, progress)
-    except Stopped as stopped:
-        warnings.warn(str(stopped), stacklevel=2)
+        return complete_sweep(plan, on, progress)
+    except WorkersLost as lost:
+        warnings.warn(str(lost), stacklevel=2)
         return plan.gathered()
 
 
-def finish(plan: Sweep, on: str, progress: Callable[[Tally], None] | None = None) -> xr.Dataset:
-    """Measure what is missing and gather everything; what was damaged in the store is measured again."""
+def complete_sweep(
+    plan: Sweep, on: str, progress: Callable[[Tally], None] | None = None
+) -> xr.Dataset:
+    """Measure what is missing and gather everything; damaged blocks are measured again."""
     for _ in range(2):
-        with workers_for(on, plan) as workers:
-            plan.run(workers, progress)
+        with _workers_if_needed(on, plan) as workers:
+            plan.measure_missing(workers, progress)
         gathered = plan.gathered()
         if not plan.tally.left:
             break
     return gathered
+
+
+@contextmanager
+def _workers_if_needed(on: str, plan: Sweep) -> Iterator[Workers]:
+    where = parse_where(on)
+    if not (plan.status == MISSING).any():
+        yield InProcess(plan.store)
+        return
+    with open_workers(where, plan.grid.claim, plan.store) as workers:
+        yield workers
 
 
 def plan_sweep(
@@ -526,28 +544,18 @@ def plan_grid(
 ) -> Grid:
     """The cells of a sweep."""
     if isinstance(claim, Claim):
-        made = claim
+        found = claim
+    elif isinstance(claim, str) and ":" not in claim:
+        found = find_one(claim)
     else:
-        made = named(claim) if isinstance(claim, str) and ":" not in claim else simulation(claim)
-    setting = made.setting(scale)
-    setting = (
-        setting.replace(**settings) if isinstance(settings, Mapping) else setting.parse(settings)
-    )
+        found = simulation(claim)
+    setting = found.setting(scale)
+    if isinstance(settings, Mapping):
+        setting, changed = setting.replace(**settings), set(settings)
+    else:
+        setting, changed = setting.parse(settings), set(parse_grid(settings))
     axes = grid if isinstance(grid, Mapping) else parse_grid(grid)
-    twice = set(axes) & set(settings if isinstance(settings, Mapping) else parse_grid(settings))
+    twice = changed & set(axes)
     if twice:
         raise InputError(f"{min(twice)} is both set and in the grid")
-    return Grid.of(made, setting, axes, parse_seeds(seeds), scale)
-
-
-@contextmanager
-def workers_for(on: str, plan: Sweep) -> Iterator[Workers]:
-    """Whoever is to carry out the tasks of a sweep; nobody is asked if there is nothing to do."""
-    from attlas.lab import cluster
-
-    where = cluster.parse_where(on)
-    if where.kind == "local" or not (plan.status == MISSING).any():
-        yield Here(plan.grid.claim, plan.store)
-        return
-    with cluster.hired(where, plan.grid.claim, plan.store) as crew:
-        yield crew
+    return Grid.of(found, setting, axes, parse_seeds(seeds), scale)

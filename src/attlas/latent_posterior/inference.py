@@ -1,7 +1,8 @@
-r"""What a sequence says: laws of exchangeable sequences, and what a statistic of one keeps of a label.
+r"""Laws of exchangeable sequences, and what a statistic of a sequence keeps of a label.
 
-Everything is by enumeration in double precision. The law of a sequence over c letters is an array [c, ..., c] with an axis for each
-token; a statistic is a partition of the sequences, given by the number of the class that each lies in.
+Everything is by enumeration in double precision. The law of a sequence over c letters is an array
+[c, ..., c] with an axis for each token. A statistic is a partition of the sequences, given by the
+number of each sequence's class.
 """
 
 from typing import Any
@@ -12,14 +13,12 @@ from scipy import special
 
 from attlas.errors import InputError, whole
 from attlas.gaussian import Real
-from attlas.latent_posterior.models import MOST, FiniteLatent, compositions, log_ways
-
-# --- laws of sequences -----------------------------------------------------------------------------------------------
+from attlas.latent_posterior.models import MAX_TERMS, FiniteLatent, compositions, log_multinomial
 
 
 def sequences(letters: int, length: int) -> Int[np.ndarray, "n length"]:
     """All sequences of `length` letters, the last place fastest."""
-    if whole("letters", letters, 1) ** whole("length", length, 1) * length > 4 * MOST:
+    if whole("letters", letters, 1) ** whole("length", length, 1) * length > 4 * MAX_TERMS:
         raise InputError(
             f"length = {length}: there are {letters}^{length} sequences, too many to list"
         )
@@ -39,17 +38,21 @@ def mixture_law(model: FiniteLatent, length: int) -> Float[np.ndarray, "..."]:
 
 
 def urn_law(balls: Any, length: int, added: Real = 1.0) -> Float[np.ndarray, "..."]:
-    """The colours of `length` balls drawn one after the other from an urn with `balls`[c] of colour c, each put back with `added` more
-    of its colour: Polya's urn at 1, a fixed law at 0, draws without replacement at -1."""
-    return np.exp(urn_log_probability(balls, sequences(len(balls), length), added)).reshape(
-        (len(balls),) * length
-    )
+    """The law of the colours of `length` balls drawn one after the other from an urn.
+
+    Arguments:
+        balls: how many of each colour are in the urn.
+        added: how many more of its colour are put back with each ball: Polya's urn at 1, independent
+            draws at 0, draws without replacement at -1.
+    """
+    log_law = urn_log_probability(balls, sequences(len(balls), length), added)
+    return np.exp(log_law).reshape((len(balls),) * length)
 
 
 def urn_log_probability(
     balls: Any, drawn: Int[np.ndarray, "n length"], added: Real = 1.0
 ) -> Float[np.ndarray, " n"]:
-    """Logarithm of the probability of each sequence of colours, draw by draw."""
+    """Log probability of each sequence of colours, draw by draw; arguments as for `urn_law`."""
     balls = np.asarray(balls, float)
     before = np.cumsum(drawn[..., None] == np.arange(len(balls)), axis=1) - 1.0
     seen = np.take_along_axis(before, drawn[..., None], -1)[..., 0]
@@ -59,54 +62,60 @@ def urn_log_probability(
 
 
 def chain_law(stay: float, length: int) -> Float[np.ndarray, "..."]:
-    """A letter of two that stays with probability `stay`: a law whose order matters."""
-    same = sequences(2, length)
-    stays = (same[:, 1:] == same[:, :-1]).sum(1)
+    """A chain of two letters that stays with probability `stay`: a law that is not exchangeable."""
+    letters = sequences(2, length)
+    stays = (letters[:, 1:] == letters[:, :-1]).sum(1)
     return (0.5 * stay**stays * (1 - stay) ** (length - 1 - stays)).reshape((2,) * length)
 
 
 def asymmetry(law: Float[np.ndarray, "..."]) -> float:
-    """The largest total variation between the law and itself with two neighbouring tokens exchanged; 0 if and only if it is exchangeable,
-    because such exchanges make up all permutations. No exchangeable law is nearer than half of it."""
+    """The largest total variation between the law and itself with two neighbours exchanged.
+
+    It is 0 if and only if the law is exchangeable, because such exchanges generate all permutations.
+    No exchangeable law is nearer than half of it.
+    """
     swaps = [abs(law - np.swapaxes(law, i, i + 1)).sum() / 2 for i in range(law.ndim - 1)]
     return float(max(swaps, default=0.0))
 
 
 def beta_coins(a: float, b: float, length: int) -> FiniteLatent:
-    r"""The mixture of coins whose bias is Beta(a, b), for sequences of up to `length` tosses: $P(X \mid z)$ is a polynomial of that degree in
-    the bias, so that Gauss and Jacobi's $\lfloor L/2\rfloor + 1$ coins give all such probabilities exactly."""
+    r"""The mixture of coins whose bias is Beta(a, b), for sequences of up to `length` tosses.
+
+    $P(X \mid z)$ is a polynomial of that degree in the bias, so that the $\lfloor L/2\rfloor + 1$
+    nodes of Gauss-Jacobi quadrature give all such probabilities exactly.
+    """
     nodes, weights = special.roots_jacobi(whole("length", length, 1) // 2 + 1, b - 1, a - 1)
     ones = (1 + nodes) / 2
     return FiniteLatent(weights / weights.sum(), np.stack([1 - ones, ones], 1))
 
 
 def urn_distance(balls: Any, draws: int) -> float:
-    """Total variation between `draws` draws without and with replacement: exact, by the counts, which are sufficient for both."""
+    """Total variation between `draws` draws without and with replacement.
+
+    Exact, as a sum over counts, which are sufficient for both laws.
+    """
     balls = np.asarray(balls, float)
     total = balls.sum()
     if whole("draws", draws, 1) > total:
         raise InputError(f"draws = {draws}: the urn holds {total:g} balls")
     counts = compositions(draws, len(balls))
+
+    def log_choose(n: Any, k: Any) -> Any:
+        return special.gammaln(n + 1) - special.gammaln(k + 1) - special.gammaln(n - k + 1)
+
     with np.errstate(divide="ignore", invalid="ignore"):
-        choose = (
-            special.gammaln(balls + 1)
-            - special.gammaln(counts + 1)
-            - special.gammaln(balls - counts + 1)
-        )
-    log_all = (
-        special.gammaln(total + 1) - special.gammaln(draws + 1) - special.gammaln(total - draws + 1)
-    )
+        choose = log_choose(balls, counts)
+    log_all = log_choose(total, draws)
     without = np.where((counts <= balls).all(1), np.exp(choose.sum(1) - log_all), 0.0)
-    replaced = np.exp(log_ways(counts) + special.xlogy(counts, balls / total).sum(1))
+    replaced = np.exp(log_multinomial(counts) + special.xlogy(counts, balls / total).sum(1))
     return float(abs(without - replaced).sum() / 2)
 
 
-# --- what a statistic keeps ------------------------------------------------------------------------------------------
-
-
 def classes(statistic: Any, tolerance: float = 1e-9) -> Int[np.ndarray, " n"]:
-    """The partition that a statistic [n, ...] makes: rows are in one class where every entry is equal but for rounding, that is, joined by
-    steps below `tolerance`."""
+    """The partition that a statistic [n, ...] makes: rows that are equal but for rounding are one class.
+
+    Entries are equal where steps below `tolerance` between sorted values join them.
+    """
     columns = np.asarray(statistic, float).reshape(len(statistic), -1)
     order = np.argsort(columns, axis=0)
     with np.errstate(invalid="ignore"):  # infinities are equal to each other
@@ -120,8 +129,14 @@ def classes(statistic: Any, tolerance: float = 1e-9) -> Int[np.ndarray, " n"]:
 def conditional_information(
     joint: Float[np.ndarray, "n y"], partition: Int[np.ndarray, " n"]
 ) -> float:
-    r"""$I(y; X \mid S(X)) = \sum_{X, y}P(X, y)\ln\frac{P(y \mid X)}{P(y \mid S(X))}$ in nats, from the joint law of X and y and the class of each
-    X: what X says about the label beyond the statistic, 0 if and only if the statistic is sufficient for it."""
+    r"""$I(y; X \mid S(X)) = \sum_{X, y}P(X, y)\ln\frac{P(y \mid X)}{P(y \mid S(X))}$ in nats.
+
+    What X says about the label beyond the statistic; 0 if and only if the statistic is sufficient.
+
+    Arguments:
+        joint: P(X, y).
+        partition: the class S(X) of each X.
+    """
     pooled = np.zeros((partition.max() + 1, joint.shape[1]))
     np.add.at(pooled, partition, joint)
 
@@ -131,15 +146,3 @@ def conditional_information(
 
     beyond = special.rel_entr(given(joint), given(pooled)[partition])
     return float((joint.sum(1, keepdims=True) * beyond).sum())
-
-
-def null_space(contrasts: Float[Any, "others vocabulary"]) -> Float[np.ndarray, "vocabulary free"]:
-    """Orthonormal directions of counts that the contrasts do not see, and so no posterior."""
-    _, sizes, axes = np.linalg.svd(np.asarray(contrasts, float))
-    rank = int((sizes > 1e-10 * sizes.max(initial=1e-300)).sum())
-    return axes[rank:].T
-
-
-def both(first: FiniteLatent, second: FiniteLatent) -> FiniteLatent:
-    """Two independent latents and tokens that are pairs of words, one of each: the posterior is the product of the two."""
-    return FiniteLatent(np.kron(first.prior, second.prior), np.kron(first.words, second.words))

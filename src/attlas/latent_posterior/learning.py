@@ -1,10 +1,14 @@
-r"""Learning attention from sequences: the ledger of the excess risk, empirical risk minimisation, and other lengths than that of training.
+r"""Learning attention from sequences: the ledger of the excess risk, empirical risk minimisation,
+and other lengths than that of training.
 
-The excess risk of a trained predictor $f_T$ over the Bayes predictor $f^*$ is split with the empirical minimiser $\hat f$ and the best of the
-class $f^\circ$, for the risk R and its empirical form $R_n$. On topics every term is exact: a head sees a sequence only through the counts of
-its words, so that both risks are finite sums (`Risk`), whatever the length and the number of samples. On functions (`BayesianRegression`)
-mechanisms with learnt parameters are trained on contexts and held against the exact predictive mean. Runs are an array axis, lanes, of
-one compiled program. Zhang et al. 2022, whose analysis of training we know in outline only: the classes and formulas are our reading.
+The excess risk of a trained predictor $f_T$ over the Bayes predictor $f^*$ is split with the
+empirical minimiser $\hat f$ and the best of the class $f^\circ$, for the risk R and its empirical
+form $R_n$. On topics every term is exact: a head sees a sequence only through the counts of its
+words, so that both risks are finite sums (`Risk`), whatever the length and the number of samples.
+On functions (`BayesianRegression`) mechanisms with learnt parameters are trained on contexts and
+held against the exact predictive mean. Runs are an array axis, lanes, of one compiled program.
+Zhang et al. 2022, whose analysis of training we know in outline only: the classes and formulas are
+our reading.
 """
 
 import functools
@@ -14,6 +18,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 from jax.scipy.linalg import cho_solve
 from jaxtyping import Array, Float
 
@@ -26,13 +31,11 @@ from attlas.latent_posterior.models import (
     Contexts,
     FiniteLatent,
     Gaussian,
+    categorical_from_uniform,
     compositions,
-    drawn_at,
-    log_ways,
+    log_multinomial,
 )
 from attlas.scan import Trajectory, iterate
-
-# --- the ledger ------------------------------------------------------------------------------------------------------
 
 
 class Ledger(NamedTuple):
@@ -68,8 +71,8 @@ def ledger(
     best: Any,
     bayes: Any,
 ) -> Ledger:
-    r"""The excess risk of `trained` over `bayes`, split by the empirical `minimiser` and the `best` of the class. Both risks take a
-    predictor, in whatever form the four come."""
+    r"""The excess risk of `trained` over `bayes`, split by the empirical `minimiser` and the
+    `best` of the class. Both risks take a predictor, in whatever form the four come."""
     return Ledger(
         overfitting=risk(trained) - empirical(trained),
         optimisation=empirical(trained) - empirical(minimiser),
@@ -80,8 +83,9 @@ def ledger(
 
 
 class Risk(NamedTuple):
-    r"""Mean square error as a finite sum, $R(f) = \sum_k w_k (f_k - t_k)^2 + \text{rest}$, over the counts k that a sequence can have: their law, the
-    mean label at each, and the mean square of labels about those. The population's, or a sample's."""
+    r"""Mean square error as a finite sum, $R(f) = \sum_k w_k (f_k - t_k)^2 + \text{rest}$, over
+    the counts k that a sequence can have: their law, the mean label at each, and the mean square
+    of labels about those. The population's, or a sample's."""
 
     weight: Float[Any, "*n k"]
     target: Float[Any, "*n k"]
@@ -92,7 +96,8 @@ class Risk(NamedTuple):
 
 
 class Topics(NamedTuple):
-    """All `counts` of the words of a sequence, the risk of the population, in which `target` is the Bayes predictor, and the posterior."""
+    """All `counts` of the words of a sequence, the risk of the population, in which `target` is
+    the Bayes predictor, and the posterior."""
 
     counts: Float[np.ndarray, "k vocabulary"]
     risk: Risk
@@ -106,7 +111,7 @@ class Topics(NamedTuple):
         rng = stream(key)
         shape = (whole("repeats", repeats, 1), whole("samples", samples, 1))
         k = rng.choice(len(self.counts), shape, p=self.risk.weight / self.risk.weight.sum())
-        z = drawn_at(rng.random(shape), self.posterior[k])
+        z = categorical_from_uniform(rng.random(shape), self.posterior[k])
         label = self.values[z] + self.noise * rng.standard_normal(shape)
         rows, size = np.arange(repeats)[:, None], (repeats, len(self.counts))
         seen, total, rest = (np.zeros(size) for _ in range(3))
@@ -119,10 +124,11 @@ class Topics(NamedTuple):
 
 @float64
 def topics(model: FiniteLatent, length: int, noise: float) -> Topics:
-    r"""Sequences of `length` words and labels $y = c_z + \text{noise}\,\varepsilon$, c the first of the model's `values`: exact, by all counts."""
+    r"""Sequences of `length` words and labels $y = c_z + \text{noise}\,\varepsilon$, c the first
+    of the model's `values`: exact, by all counts."""
     counts = compositions(whole("length", length, 1), model.vocabulary)
     likelihood = np.asarray(model.log_likelihood_of_counts(counts.astype(float)))
-    law = np.exp(likelihood + log_ways(counts)[:, None]) @ np.asarray(model.prior)
+    law = np.exp(likelihood + log_multinomial(counts)[:, None]) @ np.asarray(model.prior)
     posterior = np.asarray(model.prior) * np.exp(likelihood - likelihood.max(1, keepdims=True))
     posterior /= posterior.sum(1, keepdims=True)
     values = np.asarray(model.values)[:, 0]
@@ -138,7 +144,8 @@ def topics(model: FiniteLatent, length: int, noise: float) -> Topics:
 
 
 class Heads(NamedTuple):
-    r"""Softmax heads with a score and a value for each word: $f(X) = \sum_h \frac{\sum_w N_w e^{s_{hw}} v_{hw}}{\sum_w N_w e^{s_{hw}}}$ for the counts N."""
+    r"""Softmax heads with a score and a value for each word: $f(X) = \sum_h \frac{\sum_w N_w
+    e^{s_{hw}} v_{hw}}{\sum_w N_w e^{s_{hw}}}$ for the counts N."""
 
     scores: Float[Any, "*n h vocabulary"]
     values: Float[Any, "*n h vocabulary"]
@@ -148,8 +155,8 @@ class Heads(NamedTuple):
         return ((powers * self.values) @ counts.T / (powers @ counts.T)).sum(-2)
 
     def features(self, counts: Float[Any, "k vocabulary"]) -> Float[Any, "*n k D"]:
-        """What each word counts for in each head, the softmax over the tokens summed over those that are equal: the class is linear in
-        the values, and these are what it is linear in."""
+        """What each word counts for in each head, the softmax over the tokens summed over those
+        that are equal: the class is linear in the values, and these are what it is linear in."""
         shares = self._powers()[..., None, :, :] * counts[:, None, :]
         shares = shares / shares.sum(-1, keepdims=True)
         return shares.reshape(*shares.shape[:-2], -1)
@@ -172,15 +179,19 @@ def _empirical(heads: Heads, risk: Risk, counts: Array) -> Array:
     return risk(heads.predict(counts))
 
 
-# --- descent ---------------------------------------------------------------------------------------------------------
-
-
 class _State(NamedTuple):
-    """Parameters and moments as rows of numbers [lane, p]: XLA compiles a step of one array sooner than that of a tree."""
+    """Parameters as rows of numbers [lane, p]: XLA compiles a step of one array sooner than that
+    of a tree. The optimiser has a state for each lane."""
 
     parameters: Any
-    first: Any
-    second: Any
+    optimiser: Any
+
+
+def _optimiser(rate: Real, steps: Real) -> optax.GradientTransformation:
+    return optax.chain(
+        optax.scale_by_adam(0.9, 0.99, 1e-12),
+        optax.scale_by_schedule(lambda t: -rate * (1 + jnp.cos(jnp.pi * t / steps)) / 2),
+    )
 
 
 def _unpacked(row: Float[Any, "*n p"], like: Any) -> Any:
@@ -204,11 +215,8 @@ def _adam(loss: Callable[[Any, Any, Any], Array]) -> tuple[Any, Any]:
     def step(t: Array, state: _State, args: Any) -> _State:
         data, shared, like, rate, steps = args
         gradient = slope(state.parameters, data, shared, like)
-        first = 0.9 * state.first + 0.1 * gradient
-        second = 0.99 * state.second + 0.01 * gradient**2
-        here = rate * (1 + jnp.cos(jnp.pi * t / steps)) / 2 / (1 - 0.9 ** (t + 1))
-        moved = here * first / (jnp.sqrt(second / (1 - 0.99 ** (t + 1))) + 1e-12)
-        return _State(state.parameters - moved, first, second)
+        moves, moments = jax.vmap(_optimiser(rate, steps).update)(gradient, state.optimiser)
+        return _State(state.parameters + moves, moments)
 
     def observe(t: Array, state: _State, args: Any) -> Any:
         return state.parameters
@@ -226,14 +234,16 @@ def minimise(
     rate: float,
     record_every: int | None = None,
 ) -> Trajectory:
-    """Adam on `loss(parameters, data, shared)` in every lane, the leading axis of `start` and `data`, with a rate that falls to 0 as a
-    cosine. `loss` takes one lane and must be a module-level function. What is observed, and the last state, are the parameters."""
+    """Adam on `loss(parameters, data, shared)` in every lane, the leading axis of `start` and
+    `data`, with a rate that falls to 0 as a cosine. `loss` takes one lane and must be a
+    module-level function. What is observed, and the last state, are the parameters."""
     leaves = [np.asarray(leaf, float) for leaf in jax.tree.leaves(start)]
     rows = np.concatenate([leaf.reshape(len(leaf), -1) for leaf in leaves], 1)
     steps = whole("steps", steps, 1)
     step, observe = _adam(loss)
-    args = (data, shared, start, float(positive("rate", rate)), steps)
-    state = _State(rows, np.zeros_like(rows), np.zeros_like(rows))
+    rate = float(positive("rate", rate))
+    args = (data, shared, start, rate, steps)
+    state = _State(rows, jax.vmap(_optimiser(rate, steps).init)(rows))
     path = iterate(step, observe, state, args, steps=steps, record_every=record_every or steps)
     return path._replace(
         observed=_unpacked(path.observed, start), last=_unpacked(path.last.parameters, start)
@@ -241,8 +251,8 @@ def minimise(
 
 
 class Trained(NamedTuple):
-    """Heads trained on samples: their ledger at each record [record, repeat], its square distance to the Bayes predictor, and predictions
-    [record, repeat, k]."""
+    """Heads trained on samples: their ledger at each record [record, repeat], its square
+    distance to the Bayes predictor, and predictions [record, repeat, k]."""
 
     steps: Any
     ledger: Ledger
@@ -263,9 +273,10 @@ def train_heads(
 ) -> Trained:
     r"""Heads trained on each of the `samples`, with the ledger along the way.
 
-    The best of the class is sought from as many starts with the population's risk. The empirical minimiser is the best of what descent
-    finds from there, from the end of training, and these starts themselves, so that both sides of the ledger have their sign; with a
-    class that is not convex it remains an estimate, from above.
+    The best of the class is sought from as many starts with the population's risk. The empirical
+    minimiser is the best of what descent finds from there, from the end of training, and these
+    starts themselves, so that both sides of the ledger have their sign; with a class that is not
+    convex it remains an estimate, from above.
     """
     repeats = len(samples.rest)
     counts = topics.counts
@@ -298,8 +309,9 @@ def train_heads(
 
 
 class Linearised(NamedTuple):
-    """Gradient descent in a class that is linear in its parameters: records [record, repeat] of the optimisation error, measured and by
-    the spectrum, with the eigenvalues and the distances of the start to the minimiser along their axes [repeat, D]."""
+    """Gradient descent in a class that is linear in its parameters: records [record, repeat] of
+    the optimisation error, measured and by the spectrum, with the eigenvalues and the distances
+    of the start to the minimiser along their axes [repeat, D]."""
 
     steps: Any
     measured: Float[np.ndarray, "record repeat"]
@@ -311,8 +323,10 @@ class Linearised(NamedTuple):
 def optimisation_error(
     eigenvalues: Float[Any, "*n D"], distances: Float[Any, "*n D"], step_size: Real, steps: Real
 ) -> Float[Any, "*n"]:
-    r"""$R_n(\theta_T) - R_n(\hat\theta) = \sum_j w_j(1 - \eta w_j)^{2T}c_j^2$ of the descent $\theta \leftarrow \theta - \frac\eta2\nabla R_n$ in a linear class with the mean square
-    error: w the `eigenvalues` of the covariance of its features, c the `distances` $U^\top(\theta_0 - \hat\theta)$ along its axes. Exact."""
+    r"""$R_n(\theta_T) - R_n(\hat\theta) = \sum_j w_j(1 - \eta w_j)^{2T}c_j^2$ of the descent
+    $\theta \leftarrow \theta - \frac\eta2\nabla R_n$ in a linear class with the mean square
+    error: w the `eigenvalues` of the covariance of its features, c the `distances`
+    $U^\top(\theta_0 - \hat\theta)$ along its axes. Exact."""
     return (eigenvalues * (1 - step_size * eigenvalues) ** (2 * steps) * distances**2).sum(-1)
 
 
@@ -325,11 +339,13 @@ def descend_linearised(
     steps: int,
     record_every: int | None = None,
 ) -> Linearised:
-    r"""Descent from 0 on the empirical risks of linear predictors $\phi^\top\theta$; `step_size` is $\eta$ in units of the largest eigenvalue's inverse."""
+    r"""Descent from 0 on the empirical risks of linear predictors $\phi^\top\theta$; `step_size`
+    is $\eta$ in units of the largest eigenvalue's inverse."""
     features = np.asarray(features, float)
     covariance = np.einsum("rk,rki,rkj->rij", samples.weight, features, features)
     moment = np.einsum("rk,rki->ri", samples.weight * samples.target, features)
-    # Of the features themselves: their covariance has lost half of the digits of its small eigenvalues.
+    # Of the features themselves: their covariance has lost half of the digits of its small
+    # eigenvalues.
     root = np.sqrt(samples.weight)[..., None]
     left, singular, axes = np.linalg.svd(root * features, full_matrices=False)
     axes, sizes = np.swapaxes(axes, -1, -2), singular**2
@@ -363,11 +379,9 @@ def _where(t: Array, theta: Array, args: Any) -> Array:
     return theta
 
 
-# --- attention trained on functions ----------------------------------------------------------------------------------
-
-
 class Parameters(NamedTuple):
-    """What is learnt: logarithms of the temperature and of the ridge, and maps of queries and keys. A mechanism uses some of them."""
+    """What is learnt: logarithms of the temperature and of the ridge, and maps of queries and
+    keys. A mechanism uses some of them."""
 
     temperature: Float[Any, "*n"]
     ridge: Float[Any, "*n"]
@@ -376,7 +390,8 @@ class Parameters(NamedTuple):
 
 
 def _cme(p: Parameters, c: Contexts, factor: Real) -> Array:
-    """CME attention, with the gradient of a linear solve, which is cheaper than that of the factor."""
+    """CME attention, with the gradient of a linear solve, which is cheaper than that of the
+    factor."""
     kernel, keys = RBF(jnp.exp(p.temperature)), jnp.asarray(c.keys)
     system = kernel(keys, keys) + factor * jnp.exp(p.ridge) * jnp.eye(keys.shape[-2])
     root = jnp.linalg.cholesky(jax.lax.stop_gradient(system))
@@ -402,8 +417,8 @@ def _linear(p: Parameters, c: Contexts, factor: Real) -> Array:
 
 
 class Mechanism(NamedTuple):
-    """Attention whose ridge, or temperature, `scale` says which, is what is learnt times a power of the length: the exponent, given the dimension
-    of the keys."""
+    """Attention whose ridge, or temperature, `scale` says which, is what is learnt times a power
+    of the length: the exponent, given the dimension of the keys."""
 
     attend: Callable[[Parameters, Contexts, Real], Array]
     exponent: Callable[[int], float]
@@ -437,15 +452,18 @@ MECHANISMS: dict[str, Mechanism] = {
     "linear, mean": Mechanism(_linear, _in_proportion, "temperature"),
     "linear, sum": Mechanism(_linear, _constant, "temperature"),
 }
-r"""Attention of queries over a context, with parameters that are learnt: CME with kernel and ridge; softmax and linear attention with maps of
-queries and keys and a temperature. By the length, the ridge is $cL$ and the temperature $cL^{-2/(s+4)}$, $s$ the sphere's dimension. Two that
-differ by the factor alone are one at the length of training (`absorbed`), and asked by one compiled program."""
+r"""Attention of queries over a context, with parameters that are learnt: CME with kernel and
+ridge; softmax and linear attention with maps of queries and keys and a temperature. By the
+length, the ridge is $cL$ and the temperature $cL^{-2/(s+4)}$, $s$ the sphere's dimension. Two
+that differ by the factor alone are one at the length of training (`absorbed`), and asked by one
+compiled program."""
 
 
 def mechanism(name: str) -> Mechanism:
     if name not in MECHANISMS:
         raise InputError(
-            f"mechanism {name!r}: there is none.{near(name, MECHANISMS)} There are: {', '.join(MECHANISMS)}."
+            f"mechanism {name!r}: there is none.{near(name, MECHANISMS)} There are: "
+            f"{', '.join(MECHANISMS)}."
         )
     return MECHANISMS[name]
 
@@ -477,8 +495,8 @@ def draw_training(
     length: int,
     queries: int = 1,
 ) -> tuple[Contexts, Float[np.ndarray, "lane n"]]:
-    """Contexts with noisy targets for every number of samples and repeat, lanes in this order, and weights 1/n on the first n of them, 0
-    beyond: samples of a repeat are nested."""
+    """Contexts with noisy targets for every number of samples and repeat, lanes in this order,
+    and weights 1/n on the first n of them, 0 beyond: samples of a repeat are nested."""
     sizes = [whole("samples", n, 1) for n in samples]
     if not sizes:
         raise InputError("samples is empty: there must be at least one number of samples")
@@ -510,8 +528,9 @@ def train(
 
 
 def absorbed(name: str, other: str, parameters: Parameters, contexts: Contexts) -> Parameters:
-    """The parameters with which `other`, a mechanism that differs from `name` by the factor alone, is the same on contexts of this length: what
-    minimises the risk of the one there so minimises that of the other."""
+    """The parameters with which `other`, a mechanism that differs from `name` by the factor
+    alone, is the same on contexts of this length: what minimises the risk of the one there so
+    minimises that of the other."""
     here, there = mechanism(name), mechanism(other)
     if here.attend is not there.attend:
         raise InputError(f"{name} and {other} differ by more than a power of the length")
@@ -520,8 +539,8 @@ def absorbed(name: str, other: str, parameters: Parameters, contexts: Contexts) 
 
 
 class Comparison(NamedTuple):
-    """A mechanism against the exact predictive mean on fresh contexts: its mean square distance to that mean for each lane and context, and
-    the Bayes risk of each context."""
+    """A mechanism against the exact predictive mean on fresh contexts: its mean square distance
+    to that mean for each lane and context, and the Bayes risk of each context."""
 
     excess: Float[np.ndarray, "lane n"]
     bayes: Float[np.ndarray, " n"]
@@ -530,8 +549,8 @@ class Comparison(NamedTuple):
 def compare(
     name: str, parameters: Parameters, model: BayesianRegression, contexts: Contexts
 ) -> Comparison:
-    """How far trained attention is from the Bayes predictor. Its risk at a noiseless target is the sum of the two, because the
-    predictive mean is a conditional mean."""
+    """How far trained attention is from the Bayes predictor. Its risk at a noiseless target is
+    the sum of the two, because the predictive mean is a conditional mean."""
     return _compared(name, parameters, model, contexts, model.predictive(*contexts[:3]))
 
 
@@ -564,8 +583,8 @@ def length_curves(
     contexts: int,
     queries: int = 4,
 ) -> dict[str, list[Comparison]]:
-    """`compare` of every mechanism at every one of `lengths`, whatever length its parameters were learnt at; shorter contexts are the beginnings of
-    longer ones."""
+    """`compare` of every mechanism at every one of `lengths`, whatever length its parameters
+    were learnt at; shorter contexts are the beginnings of longer ones."""
     sizes = [whole("length", length, 1) for length in lengths]
     drawn = model.sample(key, contexts, max(sizes), queries)
     every = [

@@ -24,7 +24,7 @@ from scipy import special
 from attlas.errors import InputError, positive, whole
 from attlas.gaussian import BLOCK, Estimate, Real, float64, stream
 
-MOST = 2_000_000
+MAX_TERMS = 2_000_000
 """The most terms that an exact sum may have."""
 
 
@@ -60,12 +60,12 @@ class Mixture(NamedTuple):
 
     def log_density(self, at: Float[Any, "*n dim"]) -> Float[Any, "*n"]:
         densities = normal_log_density(at[..., None, :], self.means, self.noise)
-        if _numpy(self.weights, densities):
+        if _is_numpy(self.weights, densities):
             return special.logsumexp(np.log(self.weights) + densities, axis=-1)
         return jax.nn.logsumexp(jnp.log(self.weights) + densities, axis=-1)
 
 
-def _numpy(*arrays: Any) -> bool:
+def _is_numpy(*arrays: Any) -> bool:
     """Whether NumPy can compute with them: none is JAX's."""
     return not any(isinstance(x, jax.Array) for x in arrays)
 
@@ -74,7 +74,7 @@ def normal_log_density(
     x: Float[Any, "*#s dim"], mean: Float[Any, "*#s dim"], noise: Real
 ) -> Float[Any, "*s"]:
     """Log density of N(mean, noise^2 I)."""
-    log = np.log if _numpy(noise) else jnp.log
+    log = np.log if _is_numpy(noise) else jnp.log
     return -((x - mean) ** 2).sum(-1) / (2 * noise**2) - x.shape[-1] * log(
         math.sqrt(2 * math.pi) * noise
     )
@@ -95,12 +95,12 @@ class Model(eqx.Module):
 
     def sampled_bayes_risk(self, length: int, key: Array, samples: int) -> Estimate:
         """`bayes_risk` by simulation."""
-        return simulated(
+        return simulated_mean(
             lambda one, n: self.squared_errors(self.sample(one, n, length)), key, samples
         )
 
 
-def simulated(draw: Callable[[Array, int], Any], key: Array, samples: int) -> Estimate:
+def simulated_mean(draw: Callable[[Array, int], Any], key: Array, samples: int) -> Estimate:
     """Mean over `samples` values of `draw(key, n)`, which returns n of them; each block has a key of its own, so that a longer run begins with the
     numbers of a shorter one."""
     starts = range(0, whole("samples", samples, 1), BLOCK)
@@ -165,7 +165,7 @@ def identity(x: Array) -> Array:
     return x
 
 
-def _as_tree(kernel: Any) -> Any:
+def _as_pytree(kernel: Any) -> Any:
     """A kernel with parameters is a tree of arrays; a function becomes one without any."""
     return (
         kernel
@@ -184,7 +184,7 @@ class BayesianRegression(Model):
 
     dim: int = eqx.field(static=True)
     features: Callable[[Array], Array] = eqx.field(static=True, default=identity)
-    kernel: Callable[[Array, Array], Array] | None = eqx.field(converter=_as_tree, default=None)
+    kernel: Callable[[Array, Array], Array] | None = eqx.field(converter=_as_pytree, default=None)
     outputs: int = eqx.field(static=True, default=1)
     noise: Real = 0.3
     scale: Real = 1.0
@@ -221,7 +221,9 @@ class BayesianRegression(Model):
         rng = stream(key)
         size = whole("length", length, 1) + whole("queries", queries, 1)
         keys = self._keys(rng, (whole("samples", samples, 1), size))
-        roots = np.concatenate([self._root(keys[i : i + ROOTS]) for i in range(0, samples, ROOTS)])
+        roots = np.concatenate(
+            [self._root(keys[i : i + ROOTS_AT_ONCE]) for i in range(0, samples, ROOTS_AT_ONCE)]
+        )
         values = roots @ (
             self.scale * rng.standard_normal((samples, roots.shape[-1], self.outputs))
         )
@@ -264,7 +266,7 @@ class BayesianRegression(Model):
             raise InputError(
                 "the latent of a kernel is a function: its posterior is the `predictive` law at queries"
             )
-        by_numpy = _numpy(keys, values)
+        by_numpy = _is_numpy(keys, values)
         phi = _features(self.features, keys) if by_numpy else self.features(keys)
         transposed, inverse = (
             (np if by_numpy else jnp).swapaxes(phi, -1, -2),
@@ -281,7 +283,7 @@ class BayesianRegression(Model):
     ) -> Gaussian:
         r"""The law of a value at each query: mean $g_q^\top(G + \lambda I)^{-1}V$ [queries, outputs], variance [queries]
         $\sigma^2 + \tau^2\,[k(q, q) - g_q^\top(G + \lambda I)^{-1}g_q]$ of every output."""
-        if _numpy(keys, values, queries):
+        if _is_numpy(keys, values, queries):
             return self._predictive_by_numpy(keys, values, queries)
         return self._predictive(keys, values, queries)
 
@@ -322,7 +324,7 @@ class BayesianRegression(Model):
                 "keys on the sphere have no finite law to sum over: give points, or take sampled_bayes_risk"
             )
         counts = compositions(whole("length", length, 1), len(self.points))
-        law = np.exp(log_ways(counts) - length * np.log(len(self.points)))
+        law = np.exp(log_multinomial(counts) - length * np.log(len(self.points)))
         prior = self.scale**2 * np.asarray(
             self.gram(jnp.asarray(self.points), jnp.asarray(self.points))
         )
@@ -336,7 +338,7 @@ class BayesianRegression(Model):
         return ((mean - drawn.targets) ** 2).sum(-1).mean(-1)
 
 
-ROOTS = 1 << 10
+ROOTS_AT_ONCE = 1 << 10
 """Contexts whose Gram matrices are factored at a time."""
 
 
@@ -370,7 +372,7 @@ class FiniteModel(Model):
         return ((self.posterior(drawn.tokens) @ values - values[drawn.latent]) ** 2).sum(-1)
 
 
-def drawn_at(place: Float[Any, "*#n"], law: Float[Any, "*#n m"]) -> Int[Any, "*n"]:
+def categorical_from_uniform(place: Float[Any, "*#n"], law: Float[Any, "*#n m"]) -> Int[Any, "*n"]:
     """Draws from a law on m numbers, from uniform ones: where their distribution function exceeds it."""
     return (place[..., None] > law.cumsum(-1)[..., :-1]).sum(-1)
 
@@ -385,8 +387,8 @@ class FiniteLatent(FiniteModel):
     words: Float[Any, "m vocabulary"]
 
     def __init__(self, prior: Any, words: Any, values: Any = None) -> None:
-        self.prior, self.values = _classes(prior, values)
-        self.words = _stochastic("words", words, (len(self.prior), None))
+        self.prior, self.values = _checked_classes(prior, values)
+        self.words = _checked_probabilities("words", words, (len(self.prior), None))
 
     @property
     def vocabulary(self) -> int:
@@ -395,8 +397,10 @@ class FiniteLatent(FiniteModel):
     def sample(self, key: Array, samples: int, length: int) -> Sequences:
         """Latents [n] and words [n, length], numbered from 0."""
         drawn = stream(key).random((whole("samples", samples, 1), 1 + whole("length", length, 1)))
-        z = drawn_at(drawn[:, 0], np.asarray(self.prior))
-        return Sequences(z, drawn_at(drawn[:, 1:], np.asarray(self.words)[z][:, None]))
+        z = categorical_from_uniform(drawn[:, 0], np.asarray(self.prior))
+        return Sequences(
+            z, categorical_from_uniform(drawn[:, 1:], np.asarray(self.words)[z][:, None])
+        )
 
     def counts(self, tokens: Int[Any, "*n length"]) -> Float[Any, "*n vocabulary"]:
         return (tokens[..., None] == np.arange(self.vocabulary)).sum(-2).astype(float)
@@ -405,7 +409,7 @@ class FiniteLatent(FiniteModel):
         return self.log_likelihood_of_counts(self.counts(tokens))
 
     def log_likelihood_of_counts(self, counts: Float[Any, "*n vocabulary"]) -> Float[Any, "*n m"]:
-        xlogy = special.xlogy if _numpy(counts, self.words) else jax.scipy.special.xlogy
+        xlogy = special.xlogy if _is_numpy(counts, self.words) else jax.scipy.special.xlogy
         return xlogy(counts[..., None, :], self.words).sum(-1)
 
     def predictive(self, tokens: Int[Any, "*n length"]) -> Float[Any, "*n vocabulary"]:
@@ -415,15 +419,17 @@ class FiniteLatent(FiniteModel):
     @property
     def contrasts(self) -> Float[Any, "others vocabulary"]:
         r"""$\ln P_z - \ln P_1$ for the other latents: what a word says about z."""
-        logs = (np if _numpy(self.words) else jnp).log(self.words)
+        logs = (np if _is_numpy(self.words) else jnp).log(self.words)
         return logs[1:] - logs[:1]
 
     @float64
     def bayes_risk(self, length: int) -> Real:
         """Exact, by the sum over the counts of the words."""
         counts = compositions(whole("length", length, 1), self.vocabulary)
-        likelihood = self.log_likelihood_of_counts(counts.astype(float)) + log_ways(counts)[:, None]
-        evidence = (np if _numpy(likelihood) else jnp).exp(likelihood) @ self.prior
+        likelihood = (
+            self.log_likelihood_of_counts(counts.astype(float)) + log_multinomial(counts)[:, None]
+        )
+        evidence = (np if _is_numpy(likelihood) else jnp).exp(likelihood) @ self.prior
         return evidence @ posterior_variance(posterior_of(self.prior, likelihood), self.values)
 
 
@@ -436,14 +442,16 @@ class GaussianMixture(FiniteModel):
     noise: Real
 
     def __init__(self, prior: Any, means: Any, noise: Real = 1.0, values: Any = None) -> None:
-        self.prior, self.values = _classes(prior, values)
-        self.means = _matrix("means", means, (len(self.prior), None))
+        self.prior, self.values = _checked_classes(prior, values)
+        self.means = _checked_matrix("means", means, (len(self.prior), None))
         self.noise = positive("noise", noise)
 
     def sample(self, key: Array, samples: int, length: int) -> Sequences:
         """Latents [n] and tokens [n, length, dim]."""
         rng = stream(key)
-        z = drawn_at(rng.random(whole("samples", samples, 1)), np.asarray(self.prior))
+        z = categorical_from_uniform(
+            rng.random(whole("samples", samples, 1)), np.asarray(self.prior)
+        )
         noise = rng.standard_normal((samples, whole("length", length, 1), self.means.shape[1]))
         return Sequences(z, np.asarray(self.means)[z][:, None] + self.noise * noise)
 
@@ -472,7 +480,7 @@ class GaussianMixture(FiniteModel):
         step = min(0.3, math.pi**2 / (32 * max(farthest, 1.0)))
         line = np.arange(-math.ceil(9 / step), math.ceil(9 / step) + 1) * step
         rank = means.shape[1]
-        if len(self.prior) * float(len(line)) ** rank > 4 * MOST:
+        if len(self.prior) * float(len(line)) ** rank > 4 * MAX_TERMS:
             raise InputError(
                 f"length = {length}: a quadrature in {rank} dimensions over means {farthest:.3g} standard errors apart has too many"
                 " nodes; take sampled_bayes_risk"
@@ -493,7 +501,7 @@ class GaussianMixture(FiniteModel):
 
 def posterior_of(prior: Float[Any, " m"], log_likelihood: Float[Any, "*n m"]) -> Float[Any, "*n m"]:
     r"""$\mathrm{softmax}(\ln p + \ell)$ for the log likelihood $\ell$ of each of m latents."""
-    if _numpy(prior, log_likelihood):
+    if _is_numpy(prior, log_likelihood):
         return special.softmax(np.log(prior) + log_likelihood, axis=-1)
     return jax.nn.softmax(jnp.log(jnp.asarray(prior)) + log_likelihood, axis=-1)
 
@@ -510,9 +518,9 @@ def posterior_variance(
 def compositions(total: int, parts: int) -> Int[np.ndarray, "n parts"]:
     """All ways to write `total` as an ordered sum of `parts` whole numbers, 0 among them."""
     number = math.comb(total + parts - 1, parts - 1)
-    if number > MOST:
+    if number > MAX_TERMS:
         raise InputError(
-            f"{total} tokens of {parts} kinds can be counted in {number:,} ways: at most {MOST:,} are summed over"
+            f"{total} tokens of {parts} kinds can be counted in {number:,} ways: at most {MAX_TERMS:,} are summed over"
         )
     chosen = itertools.chain.from_iterable(
         itertools.combinations(range(total + parts - 1), parts - 1)
@@ -522,12 +530,12 @@ def compositions(total: int, parts: int) -> Int[np.ndarray, "n parts"]:
     return np.diff(ends, axis=1) - 1
 
 
-def log_ways(counts: Int[np.ndarray, "n parts"]) -> Float[np.ndarray, " n"]:
+def log_multinomial(counts: Int[np.ndarray, "n parts"]) -> Float[np.ndarray, " n"]:
     """Logarithm of the number of sequences with these counts (the multinomial coefficient)."""
     return special.gammaln(counts.sum(1) + 1) - special.gammaln(counts + 1).sum(1)
 
 
-def _matrix(name: str, value: Any, shape: tuple[int | None, ...]) -> Any:
+def _checked_matrix(name: str, value: Any, shape: tuple[int | None, ...]) -> Any:
     """`value` as real numbers of a shape in which None stands for any length; what JAX is tracing passes unread."""
     if not isinstance(value, jax.Array):
         try:
@@ -545,9 +553,9 @@ def _matrix(name: str, value: Any, shape: tuple[int | None, ...]) -> Any:
     return value
 
 
-def _stochastic(name: str, value: Any, shape: tuple[int | None, ...]) -> Any:
+def _checked_probabilities(name: str, value: Any, shape: tuple[int | None, ...]) -> Any:
     """`_matrix`, if its rows are probabilities."""
-    value = _matrix(name, value, shape)
+    value = _checked_matrix(name, value, shape)
     if not isinstance(value, jax.core.Tracer):
         sums, least = np.asarray(value).sum(-1), float(np.min(value))
         if least < 0 or (abs(sums - 1) > 1e-6).any():
@@ -558,8 +566,8 @@ def _stochastic(name: str, value: Any, shape: tuple[int | None, ...]) -> Any:
     return value
 
 
-def _classes(prior: Any, values: Any) -> tuple[Any, Any]:
-    prior = _stochastic("prior", prior, (None,))
-    return prior, np.eye(len(prior)) if values is None else _matrix(
+def _checked_classes(prior: Any, values: Any) -> tuple[Any, Any]:
+    prior = _checked_probabilities("prior", prior, (None,))
+    return prior, np.eye(len(prior)) if values is None else _checked_matrix(
         "values", values, (len(prior), None)
     )

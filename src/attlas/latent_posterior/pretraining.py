@@ -16,7 +16,12 @@ from scipy import special
 from attlas.errors import InputError, positive, whole
 from attlas.gaussian import float64, stream
 from attlas.latent_posterior.learning import minimise
-from attlas.latent_posterior.models import FiniteLatent, compositions, drawn_at, log_ways
+from attlas.latent_posterior.models import (
+    FiniteLatent,
+    categorical_from_uniform,
+    compositions,
+    log_multinomial,
+)
 
 
 def masked_operator(
@@ -225,9 +230,9 @@ class Masked(NamedTuple):
         rng = stream(key)
         shape = (whole("repeats", repeats, 1), whole("samples", samples, 1))
         k = rng.choice(len(self.law), shape, p=self.law / self.law.sum())
-        z = drawn_at(rng.random(shape), self.posterior[k])
+        z = categorical_from_uniform(rng.random(shape), self.posterior[k])
         # All hidden words come from one latent: given the words that are left they are not independent.
-        w = drawn_at(rng.random((self.hidden, *shape)), np.asarray(words)[z])
+        w = categorical_from_uniform(rng.random((self.hidden, *shape)), np.asarray(words)[z])
         v = self.embedding.T[w] + self.noise * rng.standard_normal((*w.shape, len(self.embedding)))
         v = v.mean(0)
         rows = np.arange(repeats)[:, None]
@@ -258,7 +263,7 @@ def masked_topics(
         raise InputError(f"hidden = {hidden} of {length} words: at least one word must be left")
     counts = compositions(length - hidden, model.vocabulary)
     likelihood = np.exp(np.asarray(model.log_likelihood_of_counts(counts.astype(float))))
-    joint = likelihood * np.asarray(model.prior) * np.exp(log_ways(counts))[:, None]
+    joint = likelihood * np.asarray(model.prior) * np.exp(log_multinomial(counts))[:, None]
     law = joint.sum(1)
     operator = masked_operator(model, embedding)
     return Masked(

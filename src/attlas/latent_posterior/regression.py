@@ -1,20 +1,27 @@
-r"""CME attention as nonparametric regression: kernel and ridge in closed form, and the whole conditional law.
+r"""CME attention as nonparametric regression: kernel and ridge in closed form, and the whole
+conditional law.
 
-With weights $W$ of the rows, $m(q) = g_q^\top(G + \text{ridge}\,W^{-1})^{-1}y$. The spectrum of $W^{1/2}GW^{1/2}$ gives the evidence and every leave-one-out
-prediction at all ridges at once (Rasmussen and Williams 2006, Sections 2.3 and 5.4), where a row of weight w counts as w rows.
+With weights $W$ of the rows, $m(q) = g_q^\top(G + \text{ridge}\,W^{-1})^{-1}y$. The spectrum of
+$W^{1/2}GW^{1/2}$ gives the evidence and every leave-one-out prediction at all ridges at once
+(Rasmussen and Williams 2006, Sections 2.3 and 5.4), where a row of weight w counts as w rows.
 
-The law of what is left: $y = m(q) + s(q)c(q)\,r$. The predictive deviation $s(q)$ is that of the Gaussian process. Standardised leave-one-out
-residuals $z_i$ say what it misses: softmax attention over the rows averages $z_i^2$ to the local scale $c(q)^2$, and attention with another
-temperature mixes $r_i = z_i/c(x_i)$, brought to mean 0 and variance 1 and smoothed, to the local shape. Both temperatures and the smoothing
-maximise the leave-one-out likelihood. Without heteroscedasticity, skewness or several modes both temperatures are infinite and the smoothing is
-whole, and the law is that of the Gaussian process. Softmax weights are a law; CME's are not, being signed.
+The law of what is left: $y = m(q) + s(q)c(q)\,r$. The predictive deviation $s(q)$ is that of the
+Gaussian process. Standardised leave-one-out residuals $z_i$ say what it misses: softmax attention
+over the rows averages $z_i^2$ to the local scale $c(q)^2$, and attention with another temperature
+mixes $r_i = z_i/c(x_i)$, brought to mean 0 and variance 1 and smoothed, to the local shape. Both
+temperatures and the smoothing maximise the leave-one-out likelihood. Without heteroscedasticity,
+skewness or several modes both temperatures are infinite and the smoothing is whole, and the law is
+that of the Gaussian process. Softmax weights are a law; CME's are not, being signed.
 
-An interval is a central one of that law, at a level t that its ranks ask for: with $u_i$ the distribution function at $y_i$ of a law that has not seen row i,
-$|2u_i - 1| \le t$ says that the interval between the levels $(1 \pm t)/2$ of that law holds the target, and t is the quantile of these n numbers with ranks
-$k/(n + 1)$. For up to `FEW` rows the law is fitted, and all of it chosen, without each of five folds: choosing on the rows that are left out, one by one, lets
-intervals be some percent short. This is distributional conformal prediction (Chernozhukov et al. 2021) across folds: were t taken of laws that had seen
-neither row, coverage would be exact whatever the truth; Barber et al. (2021) bound what is lost by folds in their place. Beyond, row i alone is left out, in
-closed form.
+An interval is a central one of that law, at a level t that its ranks ask for: with $u_i$ the
+distribution function at $y_i$ of a law that has not seen row i, $|2u_i - 1| \le t$ says that the
+interval between the levels $(1 \pm t)/2$ of that law holds the target, and t is the quantile of
+these n numbers with ranks $k/(n + 1)$. For up to `MAX_FOLDED` rows the law is fitted, and all of it
+chosen, without each of five folds: choosing on the rows that are left out, one by one, lets
+intervals be some percent short. This is distributional conformal prediction (Chernozhukov et al.
+2021) across folds: were t taken of laws that had seen neither row, coverage would be exact whatever
+the truth; Barber et al. (2021) bound what is lost by folds in their place. Beyond, row i alone is
+left out, in closed form.
 """
 
 import functools
@@ -30,18 +37,26 @@ from scipy import special
 
 from attlas.errors import InputError, near
 from attlas.kernels import CME, RBF, Kernel, fit_cme
+from attlas.kernels.fit import kernel_matrix
+
+Keys = Float[np.ndarray, "n d"]
+Column = Float[np.ndarray, " n"]
+Queries = Float[np.ndarray, "q d"]
+Answers = Float[np.ndarray, " q"]
 
 RIDGES = tuple(10.0 ** np.arange(-6, 2.25, 0.25))
-SMALL = 800
-"""Rows up to which the whole spectrum is computed; beyond, that of so many features on at most `MANY` rows."""
-FEATURES, MANY = 400, 10_000
-LAW, CHOICE = 2048, 600
+MAX_SPECTRUM = 800
+"""Rows up to which the whole spectrum is computed; beyond, that of `FEATURES` features."""
+FEATURES, MAX_ROWS = 400, 10_000
+"""Features beyond `MAX_SPECTRUM` rows, and rows at most on which kernel and ridge are chosen."""
+LAW_ROWS, CHOICE_ROWS = 2048, 600
 """Rows at most that the law is made of, and on which it is chosen."""
 SPREADS = (np.inf, 4.0, 1.0, 1 / 4, 1 / 16, 1 / 64, 1 / 256)
 SMOOTHINGS = (0.7, 0.5, 0.35, 0.25, 0.15)
-"""Temperatures of the law, in units of the median squared distance, and smoothings; 1 is the Gaussian."""
-FEW, FOLDS = 300, 5
-"""Rows up to which intervals are judged by folds, and folds."""
+"""Temperatures of the law, in units of the median squared distance, and smoothings; 1 is the
+Gaussian."""
+MAX_FOLDED, FOLDS = 300, 5
+"""Rows up to which the level of intervals comes from folds, and folds."""
 PARSIMONY = 3.0
 """Log likelihood by which a law that is not Gaussian must be better to be chosen."""
 BLOCK = 1 << 22
@@ -49,7 +64,8 @@ BLOCK = 1 << 22
 
 
 class Weighted(eqx.Module):
-    r"""$\sqrt{w}\,k(x, x')\sqrt{w'}$ of points whose last coordinate is $\sqrt w$: with values $\sqrt w\,v$, CME in which a row of weight w counts as w rows."""
+    r"""$\sqrt{w}\,k(x, x')\sqrt{w'}$ of points whose last coordinate is $\sqrt w$: with values
+    $\sqrt w\,v$, CME in which a row of weight w counts as w rows."""
 
     kernel: Any
 
@@ -57,23 +73,20 @@ class Weighted(eqx.Module):
         return x[..., :, None, -1] * self.kernel(x[..., :-1], y[..., :-1]) * y[..., None, :, -1]
 
 
-# --- evidence and leave-one-out --------------------------------------------------------------------------------------
-
-
 class Spectrum(NamedTuple):
-    r"""$W^{1/2}GW^{1/2} = Q\,\mathrm{diag}(\mu)\,Q^\top$, or its best known part, with the rows' weights."""
+    r"""$W^{1/2}GW^{1/2} = Q\,\mathrm{diag}(\mu)\,Q^\top$, or its best known part, with the rows'
+    weights."""
 
     values: Float[np.ndarray, " r"]
     vectors: Float[np.ndarray, "n r"]
-    weight: Float[np.ndarray, " n"]
+    weight: Column
 
 
-def spectrum(
-    kernel: Kernel, keys: Float[np.ndarray, "n d"], weight: Float[np.ndarray, " n"]
-) -> Spectrum:
-    """Whole for up to `SMALL` rows; beyond, of the `FEATURES` rows about which the others say least (Cholesky with pivots)."""
+def spectrum(kernel: Kernel, keys: Keys, weight: Column) -> Spectrum:
+    """Whole for up to `MAX_SPECTRUM` rows; beyond, of the `FEATURES` rows about which the others
+    say least (Cholesky with pivots)."""
     root = np.sqrt(weight)[:, None]
-    if len(keys) <= SMALL:
+    if len(keys) <= MAX_SPECTRUM:
         gram = root * _gram(kernel, keys, keys) * root.T
         values, vectors = scipy.linalg.eigh(gram, check_finite=False)
         return Spectrum(np.maximum(values, 0), vectors, weight)
@@ -94,19 +107,16 @@ def spectrum(
 
 def _gram(kernel: Kernel, x: np.ndarray, y: np.ndarray) -> np.ndarray:
     with jax.enable_x64(True):
-        return np.asarray(_compiled(kernel, x, y))
-
-
-@eqx.filter_jit
-def _compiled(kernel: Kernel, x: Any, y: Any) -> Array:
-    return kernel(x, y)
+        return kernel_matrix(kernel, x, y)
 
 
 def evidence(
-    found: Spectrum, target: Float[np.ndarray, " n"], ridges: Float[np.ndarray, " k"]
+    found: Spectrum, target: Column, ridges: Float[np.ndarray, " k"]
 ) -> tuple[Float[np.ndarray, " k"], Float[np.ndarray, " k"]]:
-    r"""The log density of the targets at each ridge, with the prior variance $\tau^2$ at which it is largest, and that variance:
-    $-\frac N2(\ln 2\pi\tau^2 + 1) - \frac12\ln\det(G + \text{ridge}\,I)$, $\tau^2 = \frac1N y^\top(G + \text{ridge}\,I)^{-1}y$, with N rows counted by weight."""
+    r"""The log density of the targets at each ridge, with the prior variance $\tau^2$ at which
+    it is largest, and that variance:
+    $-\frac N2(\ln 2\pi\tau^2 + 1) - \frac12\ln\det(G + \text{ridge}\,I)$,
+    $\tau^2 = \frac1N y^\top(G + \text{ridge}\,I)^{-1}y$, with N rows counted by weight."""
     total = found.weight.sum()
     y = np.sqrt(found.weight) * target
     parts = found.vectors.T @ y
@@ -120,10 +130,11 @@ def evidence(
 
 
 def leave_one_out(
-    found: Spectrum, target: Float[np.ndarray, " n"], ridges: Float[np.ndarray, " k"]
+    found: Spectrum, target: Column, ridges: Float[np.ndarray, " k"]
 ) -> tuple[Float[np.ndarray, "k n"], Float[np.ndarray, "k n"]]:
-    r"""Target less prediction without its row, $(y_i - m_i)/(1 - h_i)$, and the variance of that over $\tau^2$, $\text{ridge} + p_i/(1 - h_i)$, at each ridge: with $h_i$ the
-    row's leverage and $p_i = \text{ridge}\,h_i/w_i$ the variance of the mean."""
+    r"""Target less prediction without its row, $(y_i - m_i)/(1 - h_i)$, and the variance of that
+    over $\tau^2$, $\text{ridge} + p_i/(1 - h_i)$, at each ridge: with $h_i$ the row's leverage
+    and $p_i = \text{ridge}\,h_i/w_i$ the variance of the mean."""
     root = np.sqrt(found.weight)
     share = found.values / (found.values + ridges[:, None])
     fitted = (share * (found.vectors.T @ (root * target))) @ found.vectors.T / root
@@ -145,58 +156,65 @@ def _criterion(
 
 
 class Choice(NamedTuple):
-    """A temperature and a ridge, the prior variance that goes with them, and what was maximised, for each pair that was looked at."""
+    """A temperature and a ridge, the prior variance that goes with them, and what was maximised,
+    for each pair that was tried."""
 
     temperature: float
     ridge: float
     prior: float
-    looked: dict[tuple[float, float], float]
+    tried: dict[tuple[float, float], float]
 
 
 def choose_kernel(
-    keys: Float[np.ndarray, "n d"],
-    target: Float[np.ndarray, " n"],
-    weight: Float[np.ndarray, " n"],
+    keys: Keys,
+    target: Column,
+    weight: Column,
     *,
     how: str = "evidence",
     kernel: Any = RBF,
     temperature: float | None = None,
     ridge: float | None = None,
 ) -> Choice:
-    """Maximise the evidence, or the leave-one-out likelihood, over what is not given: temperatures around the median squared distance,
-    by factors of 4, then 2, then 1.4, and ridges by quarters of a power of ten."""
+    """Choose the temperature and the ridge, unless given, by the largest value of a criterion.
+
+    Arguments:
+    - `keys`, `target`, `weight`: the rows; `MAX_ROWS` of them are used.
+    - `how`: "evidence", or "loo" for the leave-one-out likelihood.
+    - `kernel`: a class; only `RBF` has a temperature to choose, around the median squared distance
+      by factors of 4, then 2, then 1.4. Ridges go by quarters of a power of ten.
+    """
     if how not in ("evidence", "loo"):
         raise InputError(
             f"select = {how!r}: it must be evidence or loo.{near(how, ('evidence', 'loo'))}"
         )
-    rows = np.linspace(0, len(keys) - 1, min(len(keys), MANY)).astype(int)
+    rows = np.linspace(0, len(keys) - 1, min(len(keys), MAX_ROWS)).astype(int)
     keys, target, weight = keys[rows], target[rows], weight[rows]
     ridges = np.array(RIDGES if ridge is None else [ridge])
-    looked: dict[tuple[float, float], float] = {}
+    tried: dict[tuple[float, float], float] = {}
     best: dict[float, tuple[float, float, float]] = {}
 
-    def look(t: float) -> float:
+    def attempt(t: float) -> float:
         if t not in best:
             made = kernel(t) if np.isfinite(t) else kernel()
             values, priors = _criterion(spectrum(made, keys, weight), target, ridges, how)
             i = int(np.argmax(values))
             best[t] = float(values[i]), float(ridges[i]), float(priors[i])
-            looked[t, float(ridges[i])] = float(values[i])
+            tried[t, float(ridges[i])] = float(values[i])
         return best[t][0]
 
     if kernel is not RBF or temperature is not None:
         t = float("nan") if kernel is not RBF else float(temperature)  # type: ignore[arg-type]
-        look(t)
+        attempt(t)
     else:
         middle = median_square(keys)
-        t = max((middle * 4.0**k for k in range(-6, 3)), key=look)
+        t = max((middle * 4.0**k for k in range(-6, 3)), key=attempt)
         for factor in (2.0, 2**0.5):
-            t = max((t / factor, t, t * factor), key=look)
+            t = max((t / factor, t, t * factor), key=attempt)
     _, chosen, prior = best[t]
-    return Choice(t, chosen, prior, looked)
+    return Choice(t, chosen, prior, tried)
 
 
-def median_square(keys: Float[np.ndarray, "n d"]) -> float:
+def median_square(keys: Keys) -> float:
     """The median squared distance of two different rows, of at most 500."""
     some = keys[np.linspace(0, len(keys) - 1, min(len(keys), 500)).astype(int)]
     squares = _squares(some, some)
@@ -204,29 +222,25 @@ def median_square(keys: Float[np.ndarray, "n d"]) -> float:
     return float(np.median(apart)) if apart.size else 1.0
 
 
-def _squares(x: Float[np.ndarray, "n d"], y: Float[np.ndarray, "m d"]) -> Float[np.ndarray, "n m"]:
+def _squares(x: Keys, y: Float[np.ndarray, "m d"]) -> Float[np.ndarray, "n m"]:
     return np.maximum((x**2).sum(1)[:, None] + (y**2).sum(1) - 2 * x @ y.T, 0)
 
 
 def attend(
-    squares: Float[np.ndarray, "q n"],
-    weight: Float[np.ndarray, " n"],
-    temperature: float,
-    aside: bool = False,
+    squares: Float[np.ndarray, "q n"], weight: Column, temperature: float, aside: bool = False
 ) -> Float[np.ndarray, "q n"]:
-    r"""Softmax attention, $p_i \propto w_ie^{-|q - x_i|^2/2\,\text{temperature}}$; with `aside`, of each row to all others."""
+    r"""Softmax attention, $p_i \propto w_ie^{-|q - x_i|^2/2\,\text{temperature}}$; with `aside`,
+    of each row to all others."""
     scores = np.log(weight) - squares / (2 * temperature)
-    if aside and len(weight) > 1:  # a single row has nothing else to look at
+    if aside and len(weight) > 1:  # a single row has no others
         np.fill_diagonal(scores, -np.inf)
     return special.softmax(scores, axis=1)
 
 
-def choose_softmax(
-    keys: Float[np.ndarray, "n d"], target: Float[np.ndarray, " n"], weight: Float[np.ndarray, " n"]
-) -> float:
-    """The temperature at which the squared leave-one-out error of softmax attention is least, of powers of the square root of 2 around the
-    median squared distance."""
-    rows = np.linspace(0, len(keys) - 1, min(len(keys), LAW)).astype(int)
+def choose_softmax(keys: Keys, target: Column, weight: Column) -> float:
+    """The temperature at which the squared leave-one-out error of softmax attention is least, of
+    powers of the square root of 2 around the median squared distance."""
+    rows = np.linspace(0, len(keys) - 1, min(len(keys), LAW_ROWS)).astype(int)
     squares = _squares(keys[rows], keys[rows])
 
     @functools.cache
@@ -241,12 +255,10 @@ def choose_softmax(
     return float(t)
 
 
-# --- the conditional law ---------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class Law:
-    """The law of a standardised residual at any query: a local scale, and a local shape of mean 0 and variance 1."""
+    """The law of a standardised residual at any query: a local scale, and a local shape of mean
+    0 and variance 1."""
 
     keys: Float[np.ndarray, "m d"]
     squared: Float[np.ndarray, " m"]  # z_i²
@@ -261,34 +273,32 @@ class Law:
     def gaussian(self) -> bool:
         return self.smoothing == 1
 
-    def scale(self, queries: Float[np.ndarray, "q d"]) -> Float[np.ndarray, " q"]:
+    def scale(self, queries: Queries) -> Answers:
         """c(q)."""
-        return _local_scale(
-            attend(_squares(queries, self.keys), self.weight, self.scale_temperature),
-            self.squared,
-            self.weight,
-        )
+        shares = attend(_squares(queries, self.keys), self.weight, self.scale_temperature)
+        return _local_scale(shares, self.squared, self.weight)
 
-    def mixture(self, queries: Float[np.ndarray, "q d"]) -> tuple[np.ndarray, np.ndarray]:
+    def mixture(self, queries: Queries) -> tuple[np.ndarray, np.ndarray]:
         """Weights and centres [q, m] of normal laws with the deviation `smoothing`."""
         shares = attend(_squares(queries, self.keys), self.weight, self.shape_temperature)
         return shares, _centres(shares, self.shape, self.smoothing)
 
     def level(self, coverage: float) -> float:
-        """The t of the central interval that holds `coverage` of the targets left out: the quantile of `central` with ranks k / (n + 1), straight lines
-        between them and to 0 and 1 at the ends, so that few rows leave every interval finite."""
+        """The t of the central interval that holds `coverage` of the targets left out: the
+        quantile of `central` with ranks k / (n + 1), straight lines between them and to 0 and 1
+        at the ends, so that few rows leave every interval finite."""
         order = np.argsort(self.central, kind="stable")
         weight = self.weight[order]
         last = np.cumsum(weight)
         first = last - weight + np.minimum(weight, 1)  # a row of weight w has w ranks
         ranks = np.column_stack([first, last]).ravel() / (last[-1] + 1)
-        return float(
-            np.interp(coverage, [0, *ranks, 1], [0, *np.repeat(self.central[order], 2), 1])
-        )
+        levels = [0, *np.repeat(self.central[order], 2), 1]
+        return float(np.interp(coverage, [0, *ranks, 1], levels))
 
 
 def _local_scale(shares: np.ndarray, squared: np.ndarray, weight: np.ndarray) -> np.ndarray:
-    """The root of the local mean of squares, drawn towards the mean of all by one row's worth, on the scale of logarithms."""
+    """The root of the local mean of squares, drawn towards the mean of all by one row's worth,
+    on the scale of logarithms."""
     total = max(float(weight @ squared / weight.sum()), 1e-300)
     rows = 1 / np.maximum((shares**2).sum(1), 1e-300)
     local = np.log(np.maximum(shares @ squared, 1e-8 * total))
@@ -308,8 +318,9 @@ def choose_law(
     residual: Float[np.ndarray, " m"],
     weight: Float[np.ndarray, " m"],
 ) -> Law:
-    """The law of standardised leave-one-out residuals that maximises their leave-one-out likelihood."""
-    some = np.linspace(0, len(keys) - 1, min(len(keys), CHOICE)).astype(int)
+    """The law of standardised leave-one-out residuals that maximises their leave-one-out
+    likelihood."""
+    some = np.linspace(0, len(keys) - 1, min(len(keys), CHOICE_ROWS)).astype(int)
     squares, middle, w = _squares(keys[some], keys[some]), median_square(keys), weight[some]
     z = residual[some]
 
@@ -344,16 +355,13 @@ def choose_law(
     )
 
 
-# --- the regression --------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class Regression:
     """Attention over rows as a regression of a number, with the law of the target at any query."""
 
-    keys: Float[np.ndarray, "n d"]
-    target: Float[np.ndarray, " n"]
-    weight: Float[np.ndarray, " n"]
+    keys: Keys
+    target: Column
+    weight: Column
     centre: float
     temperature: float
     ridge: float  # nan for softmax attention
@@ -363,15 +371,15 @@ class Regression:
     aside: Float[np.ndarray, " m"]
     """Leave-one-out residuals of the rows of the law."""
 
-    def mean(self, queries: Float[np.ndarray, "q d"]) -> Float[np.ndarray, " q"]:
+    def mean(self, queries: Queries) -> Answers:
         if self.cme is not None:
             return self.centre + self.cme.mean(_ones(queries))[:, 0]
         parts = _in_blocks(len(queries), len(self.keys))
         return np.concatenate([self._soft(queries[rows]) @ self.target for rows in parts])
 
-    def attention(self, queries: Float[np.ndarray, "q d"]) -> Float[np.ndarray, "q n"]:
-        """What each row counts for: the mean is the centre plus the sum of weight times target less centre. CME's weights are signed; those of softmax
-        attention sum to 1."""
+    def attention(self, queries: Queries) -> Float[np.ndarray, "q n"]:
+        """What each row counts for: the mean is the centre plus the sum of weight times target
+        less centre. CME's weights are signed; those of softmax attention sum to 1."""
         if self.cme is None:
             return self._soft(queries)
         root = np.sqrt(self.weight)
@@ -380,7 +388,7 @@ class Regression:
     def _soft(self, queries: np.ndarray) -> np.ndarray:
         return attend(_squares(queries, self.keys), self.weight, self.temperature)
 
-    def spread(self, queries: Float[np.ndarray, "q d"]) -> Float[np.ndarray, " q"]:
+    def spread(self, queries: Queries) -> Answers:
         """The standard deviation of a target."""
         return self._plain(queries) * np.concatenate(
             [self.law.scale(queries[rows]) for rows in self._parts(queries)]
@@ -389,21 +397,13 @@ class Regression:
     def _plain(self, queries: np.ndarray) -> np.ndarray:
         if self.cme is None:
             return np.full(len(queries), self.deviation)
-        # The whole prior variance is a bound, whatever rounding says.
-        variance = np.concatenate(
-            [
-                self.cme.variance(_ones(queries[rows]))
-                for rows in _in_blocks(len(queries), len(self.cme.basis))
-            ]
-        )
-        return self.deviation * np.sqrt(np.maximum(variance, self.ridge))
+        # The variance of the noise bounds it from below, whatever rounding gives.
+        return self.deviation * np.sqrt(np.maximum(_variance(self.cme, queries), self.ridge))
 
     def _parts(self, queries: np.ndarray, copies: int = 1) -> list[slice]:
         return _in_blocks(len(queries), copies * len(self.law.keys))
 
-    def log_density(
-        self, queries: Float[np.ndarray, "q d"], target: Float[np.ndarray, " q"]
-    ) -> Float[np.ndarray, " q"]:
+    def log_density(self, queries: Queries, target: Answers) -> Answers:
         """The logarithm of the density of a target at its query."""
         spread = self.spread(queries)
         z = (np.asarray(target, float) - self.mean(queries)) / spread
@@ -419,24 +419,20 @@ class Regression:
             -(((z[:, None] - centres) / h) ** 2) / 2, axis=1, b=shares
         ) - np.log(h * np.sqrt(2 * np.pi))
 
-    def distribution(
-        self, queries: Float[np.ndarray, "q d"], target: Float[np.ndarray, " q"]
-    ) -> Float[np.ndarray, " q"]:
+    def distribution(self, queries: Queries, target: Answers) -> Answers:
         """The probability of a target no larger."""
         z = (np.asarray(target, float) - self.mean(queries)) / self.spread(queries)
         if self.law.gaussian:
             return special.ndtr(z)
-        return np.concatenate(
-            [
-                _cumulated(*self.law.mixture(queries[rows]), self.law.smoothing, z[rows, None])[
-                    :, 0
-                ]
-                for rows in self._parts(queries)
-            ]
-        )
+        h = self.law.smoothing
+        parts = [
+            _cumulated(*self.law.mixture(queries[rows]), h, z[rows, None])[:, 0]
+            for rows in self._parts(queries)
+        ]
+        return np.concatenate(parts)
 
     def quantile(
-        self, queries: Float[np.ndarray, "q d"], levels: Float[np.ndarray, " k"]
+        self, queries: Queries, levels: Float[np.ndarray, " k"]
     ) -> Float[np.ndarray, "q k"]:
         """Quantiles of the target at each query."""
         mean, spread = self.mean(queries), self.spread(queries)
@@ -450,15 +446,14 @@ class Regression:
             )
         return mean[:, None] + spread[:, None] * z
 
-    def interval(
-        self, queries: Float[np.ndarray, "q d"], coverage: float
-    ) -> Float[np.ndarray, "q 2"]:
-        """The central interval at each query, at the level that held `coverage` of the rows left out."""
+    def interval(self, queries: Queries, coverage: float) -> Float[np.ndarray, "q 2"]:
+        """The central interval at each query, at the level that held `coverage` of the rows left
+        out."""
         level = self.law.level(coverage)
         return self.quantile(queries, np.array([1 - level, 1 + level]) / 2)
 
     def draw(
-        self, queries: Float[np.ndarray, "q d"], count: int, rng: np.random.Generator
+        self, queries: Queries, count: int, rng: np.random.Generator
     ) -> Float[np.ndarray, "q count"]:
         """Independent targets at each query."""
         z = rng.normal(size=(len(queries), count))
@@ -476,7 +471,7 @@ class Regression:
 
 
 GRID = np.linspace(0, 1, 321)
-"""Where quantiles are looked for first, as shares of the range."""
+"""Where quantiles are tried for first, as shares of the range."""
 
 
 def _cumulated(
@@ -488,7 +483,8 @@ def _cumulated(
 def _inverted(
     shares: np.ndarray, centres: np.ndarray, h: float, levels: np.ndarray
 ) -> Float[np.ndarray, "q k"]:
-    """By a grid and bisection within its step; eight bandwidths outside the centres there is nothing to speak of."""
+    """By a grid and bisection within its step; eight bandwidths outside the centres there is
+    nothing to speak of."""
     least, most = centres.min(1, keepdims=True) - 8 * h, centres.max(1, keepdims=True) + 8 * h
     grid = least + (most - least) * GRID
     on_grid = _cumulated(shares, centres, h, grid)
@@ -508,15 +504,20 @@ def _in_blocks(rows: int, columns: int) -> list[slice]:
     return [slice(first, first + size) for first in range(0, rows, size)]
 
 
+def _variance(cme: CME, queries: np.ndarray) -> np.ndarray:
+    blocks = _in_blocks(len(queries), len(cme.basis))
+    return np.concatenate([cme.variance(_ones(queries[rows])) for rows in blocks])
+
+
 def _ones(queries: np.ndarray) -> np.ndarray:
     return np.column_stack([queries, np.ones(len(queries))])
 
 
 def fit_regression(
-    keys: Float[np.ndarray, "n d"],
-    target: Float[np.ndarray, " n"],
+    keys: Keys,
+    target: Column,
     *,
-    weight: Float[np.ndarray, " n"] | None = None,
+    weight: Column | None = None,
     attention: str = "cme",
     select: str = "evidence",
     kernel: Any = RBF,
@@ -525,37 +526,35 @@ def fit_regression(
     method: str = "auto",
     tolerance: float = 1e-3,
 ) -> Regression:
-    """Regression of the targets on the keys by "cme" or "softmax" attention, with whatever is not given chosen by `select`, and the law of what is
-    left. `kernel` is a class of kernels; only that of `RBF` has a temperature to choose. `method` and `tolerance` are those of `fit_cme`.
-    Rows are taken in their order where not all can be looked at: it should be without meaning."""
+    """Regression of targets on keys by attention, with the law of the residuals.
+
+    Arguments:
+    - `keys`, `target`, `weight`: a row of weight w counts as w rows. The order of rows must be
+      without meaning: where not all can be used, they are taken evenly spaced.
+    - `attention`: "cme" or "softmax".
+    - `select`: "evidence" or "loo", what chooses the `temperature` and the `ridge` if they are
+      None.
+    - `kernel`: a class of kernels; only `RBF` has a temperature.
+    - `method`, `tolerance`: of `fit_cme`.
+    """
     keys, target = np.asarray(keys, float), np.asarray(target, float)
     weight = np.ones(len(keys)) if weight is None else np.asarray(weight, float)
-    fit = functools.partial(
-        _fit,
-        attention=attention,
-        select=select,
-        kernel=kernel,
-        temperature=temperature,
-        ridge=ridge,
-        method=method,
-        tolerance=tolerance,
-    )
-    found = fit(keys, target, weight)
-    if not 2 * FOLDS <= len(keys) <= FEW:
+    options = (attention, select, kernel, temperature, ridge, method, tolerance)
+    found = _fit(keys, target, weight, *options)
+    if not 2 * FOLDS <= len(keys) <= MAX_FOLDED:
         return found
     central, fold = np.empty(len(keys)), np.arange(len(keys)) % FOLDS
     for k in range(FOLDS):
         seen, new = fold != k, fold == k
-        central[new] = abs(
-            2 * fit(keys[seen], target[seen], weight[seen]).distribution(keys[new], target[new]) - 1
-        )
+        without = _fit(keys[seen], target[seen], weight[seen], *options)
+        central[new] = abs(2 * without.distribution(keys[new], target[new]) - 1)
     return replace(found, law=replace(found.law, central=central))
 
 
 def _fit(
-    keys: Float[np.ndarray, "n d"],
-    target: Float[np.ndarray, " n"],
-    weight: Float[np.ndarray, " n"],
+    keys: Keys,
+    target: Column,
+    weight: Column,
     attention: str,
     select: str,
     kernel: Any,
@@ -565,53 +564,31 @@ def _fit(
     tolerance: float,
 ) -> Regression:
     centre = float(weight @ target / weight.sum())
-    some = np.linspace(0, len(keys) - 1, min(len(keys), LAW)).astype(int)
+    some = np.linspace(0, len(keys) - 1, min(len(keys), LAW_ROWS)).astype(int)
     if attention == "softmax":
         temperature = choose_softmax(keys, target, weight) if temperature is None else temperature
-        left = (
-            target[some]
-            - attend(_squares(keys[some], keys[some]), weight[some], temperature, aside=True)
-            @ target[some]
-        )
+        squares = _squares(keys[some], keys[some])
+        shares = attend(squares, weight[some], temperature, aside=True)
+        left = target[some] - shares @ target[some]
         deviation = float(np.sqrt(weight[some] @ left**2 / weight[some].sum())) or 1.0
         z, ridge, cme = left / deviation, float("nan"), None
     elif attention == "cme":
-        chosen = choose_kernel(
-            keys,
-            target - centre,
-            weight,
-            how=select,
-            kernel=kernel,
-            temperature=temperature,
-            ridge=ridge,
-        )
+        given = {"kernel": kernel, "temperature": temperature, "ridge": ridge}
+        chosen = choose_kernel(keys, target - centre, weight, how=select, **given)
         temperature, ridge, deviation = chosen.temperature, chosen.ridge, chosen.prior**0.5
         made = Weighted(kernel(temperature) if np.isfinite(temperature) else kernel())
         root = np.sqrt(weight)
-        values = (root * (target - centre))[:, None]
-        cme = fit_cme(
-            np.column_stack([keys, root]),
-            values,
-            ridge=ridge,
-            kernel=made,
-            method=method,
-            tolerance=tolerance,
-        )
-        queries = _ones(keys[some])
-        spare = (
-            np.concatenate(
-                [cme.variance(queries[rows]) for rows in _in_blocks(len(some), len(cme.basis))]
-            )
-            - ridge
-        )
+        rooted, values = np.column_stack([keys, root]), (root * (target - centre))[:, None]
+        cme = fit_cme(rooted, values, ridge=ridge, kernel=made, method=method, tolerance=tolerance)
+        spare = _variance(cme, keys[some]) - ridge
         leverage = np.clip(weight[some] * spare / ridge, 0, 1 - 1e-9)
-        left = (target[some] - centre - cme.mean(queries)[:, 0]) / (1 - leverage)
-        z = left / (
-            deviation * np.sqrt(np.maximum(ridge + np.maximum(spare, 0) / (1 - leverage), 1e-300))
-        )
+        left = (target[some] - centre - cme.mean(_ones(keys[some]))[:, 0]) / (1 - leverage)
+        variance = np.maximum(ridge + np.maximum(spare, 0) / (1 - leverage), 1e-300)
+        z = left / (deviation * np.sqrt(variance))
     else:
         raise InputError(
-            f"attention = {attention!r}: it must be cme or softmax.{near(attention, ('cme', 'softmax'))}"
+            f"attention = {attention!r}: it must be cme or "
+            f"softmax.{near(attention, ('cme', 'softmax'))}"
         )
     law = choose_law(keys[some], z, weight[some])
     return Regression(

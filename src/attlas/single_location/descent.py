@@ -17,6 +17,7 @@ from jaxtyping import Array, ArrayLike, Float
 
 from attlas.errors import InputError, whole
 from attlas.gaussian import Real, draw_gamma, float64
+from attlas.padding import pad_axis
 from attlas.scan import Trajectory, iterate
 from attlas.single_location.gates import Activation, Gate, as_gate
 from attlas.single_location.population import (
@@ -161,9 +162,7 @@ def descend_vectors(
     steps = whole("steps", steps, 0)
     schedules = as_schedule("lam", lam, steps), as_schedule("step_size", step_size, steps)
     # Zeros stay zeros, and one compiled program serves every dimension up to a whole width.
-    wide: list[Any] = [
-        np.pad(x, [(0, 0)] * (np.ndim(x) - 1) + [(0, -task.dim % WIDTH)]) for x in vectors
-    ]
+    wide: list[Any] = [pad_axis(x, task.dim + -task.dim % WIDTH, -1) for x in vectors]
     args = (task.constants, *wide[2:], *schedules)
     path = iterate(
         _DIRECTIONS[direction],
@@ -307,12 +306,6 @@ def manifold_start(task: SingleLocation, key: Array, repeats: int) -> Overlaps:
     k, v = _frame(key, repeats, task.dim)
     k[1] = v[0] = v[2] = 0
     return _overlaps_in_frame(k, v)
-
-
-def gaussian_start(task: SingleLocation, key: Array, repeats: int) -> Overlaps:
-    r"""The law that `sphere_start` tends to as dim grows: five independent $N(0, 1/d)$, from the same random numbers."""
-    k, v = _frame(key, repeats, task.dim)
-    return Overlaps(*(x / np.sqrt(task.dim) for x in (k[0], v[1], v[0], k[1], v[2])))
 
 
 @float64

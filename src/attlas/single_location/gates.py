@@ -19,6 +19,7 @@ from scipy import special
 
 from attlas.errors import InputError, near, positive
 from attlas.gaussian import REACH, Real, float64, gaussian_moments, gaussian_nodes
+from attlas.padding import map_chunks
 from attlas.single_location.baselines import linear_attention
 from attlas.single_location.task import Constants, SingleLocation
 
@@ -249,16 +250,17 @@ def gate_excess(c: Constants, lam: Real, gate: Gate) -> Real:
     ):
         return _gate_excess(c, lam, gate)
     lam, offset = np.broadcast_arrays(np.asarray(lam, float), np.asarray(gate.offset, float))
-    if lam.size > TRIED:
-        return _named_excess(c, lam, kind_of(gate.activation), offset)
-    lams, offsets = (np.pad(x.ravel(), (0, TRIED - x.size), "edge") for x in (lam, offset))
-    return np.asarray(_named_excess(c, lams, kind_of(gate.activation), offsets))[
-        : lam.size
-    ].reshape(lam.shape)[()]
+    kind = kind_of(gate.activation)
+    found = map_chunks(
+        lambda lam, offset: _named_excess(c, lam, kind, offset),
+        (lam.ravel(), offset.ravel()),
+        CHUNK,
+    )
+    return found.reshape(lam.shape)[()]
 
 
-TRIED = 21 * 13
-"""Gates whose risk is computed at a time: the grid of `tuned_gate`, so that one compiled program serves it and single ones."""
+CHUNK = 21 * 13
+"""Gates whose risk is computed at a time: the grid of `tuned_gate`."""
 
 
 @jax.jit
@@ -297,7 +299,7 @@ def tuned_gate(task: SingleLocation, activation: str | Activation, offset: bool 
         np.array([math.log(softest), 0.0]),
         np.array([math.log(4 * task.m / task.gamma**2), 1.5 * task.m + 2]),
     )
-    sides = (21, 13) if offset else (TRIED, 1)
+    sides = (21, 13) if offset else (CHUNK, 1)
     for _ in range(7):  # each narrows the box fivefold
         lam = np.linspace(low[0], high[0], sides[0])
         threshold = np.linspace(low[1], high[1], sides[1]) if offset else np.zeros(1)

@@ -24,6 +24,7 @@ from jaxtyping import Array, ArrayLike, Float
 
 from attlas.errors import InputError, whole
 from attlas.gaussian import Real, float64, stream
+from attlas.padding import pad_axis
 from attlas.scan import Trajectory, drive, iterate
 from attlas.single_location.descent import as_dataset, as_starts, as_vectors, move, with_settings
 from attlas.single_location.gates import Activation, Gate, as_head, predict
@@ -170,11 +171,8 @@ def simulate(
     repeats = len(start.kappa)
     groups = -(-repeats // LANES)
     # Padding lanes repeat the last start and are thrown away.
-    lanes = np.pad(
-        np.stack([np.asarray(x, float) for x in start]),
-        ((0, 0), (0, groups * LANES - repeats)),
-        "edge",
-    )
+    lanes = np.stack([np.asarray(x, float) for x in start])
+    lanes = pad_axis(lanes, groups * LANES, 1, repeat=True)
     args = Args(
         Constants(*(float(x) for x in task.constants)),
         np.zeros((task.length, batch_size), np.float32),

@@ -21,6 +21,7 @@ from attlas.gaussian import (
     zeta,
     zeta_derivatives,
 )
+from attlas.padding import map_chunks
 from attlas.single_location.gates import (
     CHECKS,
     ERF,
@@ -227,8 +228,8 @@ def closed(gate: Gate) -> Gate | None:
     )
 
 
-POINTS = 256
-"""Points at which a formula is computed at a time, the last ones filled up: one compiled program serves every number."""
+CHUNK = 256
+"""Points at which a formula is computed at a time."""
 
 
 @float64
@@ -248,13 +249,12 @@ def at_points(
     if traced or (gate is not None and np.ndim(gate.offset)):
         return formula(c, overlaps, lam, *options)
     arrays = np.broadcast_arrays(*(np.asarray(x, float) for x in inputs))
-    shape, size = arrays[0].shape, arrays[0].size
-    flat = np.stack([x.ravel() for x in arrays])
-    rows = np.pad(flat, ((0, 0), (0, -size % POINTS)), "edge").reshape(len(flat), -1, POINTS)
-    parts = [
-        formula(Constants(*x[:4]), Overlaps(*x[4:9]), x[9], *options) for x in rows.swapaxes(0, 1)
-    ]
-    return jax.tree.map(lambda *x: np.concatenate(x)[:size].reshape(shape), *parts)
+    found = map_chunks(
+        lambda *x: formula(Constants(*x[:4]), Overlaps(*x[4:9]), x[9], *options),
+        [x.ravel() for x in arrays],
+        CHUNK,
+    )
+    return jax.tree.map(lambda x: x.reshape(arrays[0].shape), found)
 
 
 @functools.partial(jax.jit, static_argnames="nodes")

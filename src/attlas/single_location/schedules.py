@@ -1,5 +1,6 @@
 """How the sharpness, or the step size, changes with the step: small functions of the number of steps done."""
 
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -10,6 +11,7 @@ from jaxtyping import Array
 
 from attlas.errors import InputError, near
 from attlas.gaussian import Real
+from attlas.padding import map_chunks
 
 Schedule = Callable[[Array], Real]
 
@@ -99,7 +101,7 @@ def as_schedule(name: str, value: Any, steps: int) -> Schedule:
     return schedule
 
 
-LOOKED_UP = 2048
+CHUNK = 2048
 
 
 @jax.jit
@@ -112,11 +114,7 @@ def values_at(schedule: Any, times: np.ndarray) -> np.ndarray:
     decay = Decay.of(schedule)
     if isinstance(decay, Decay):
         return decay.at(times)
-    blocks = (times[first : first + LOOKED_UP] for first in range(0, len(times), LOOKED_UP))
-    padded = (np.pad(block, (0, LOOKED_UP - len(block)), "edge") for block in blocks)
-    return np.concatenate([np.asarray(_values(schedule, block), float) for block in padded])[
-        : len(times)
-    ]
+    return map_chunks(functools.partial(_values, schedule), (times,), CHUNK).astype(float)
 
 
 def named_schedule(kind: str, start: float, *, end: float, rate: float, steps: int) -> Schedule:

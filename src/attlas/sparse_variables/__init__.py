@@ -9,11 +9,12 @@ from attlas.sparse_variables.construction import (
     threshold_head,
 )
 from attlas.sparse_variables.embedding import Orthonormal, RandomDirections
-from attlas.sparse_variables.learned import Heads, certify
 from attlas.sparse_variables.online import train_online
 from attlas.sparse_variables.task import Batch, SparseBoolean
 from attlas.sparse_variables.thresholds import LEARNERS, sweep
-from attlas.sparse_variables.training import ADAM, RECIPE_R, Recipe, draw_sets, train
+from attlas.sparse_variables.trained_heads import Heads, certify
+from attlas.sparse_variables.training import ADAM, RECIPE_R, Recipe, train
+from attlas.sparse_variables.training_sets import draw_sets
 
 __all__ = [
     "ADAM",

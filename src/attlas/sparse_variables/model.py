@@ -424,12 +424,6 @@ def logits_query(model: Transformer, bits: ArrayLike) -> Float[Array, "*n m 2"]:
     return _block_logits(model, tokens[..., -1:, :], tokens)[..., 0, :]
 
 
-def logits_elsewhere(model: Transformer, bits: ArrayLike) -> Float[Array, "*n m 2"]:
-    """Another map, of a [CLS] that does not attend to itself."""
-    tokens = _embed(model, bits)
-    return _block_logits(model, tokens[..., -1:, :], tokens[..., :-1, :])[..., 0, :]
-
-
 def logits_full(model: Transformer, bits: ArrayLike) -> Float[Array, "*n m 2"]:
     """The same with the whole block computed at every token: the reference."""
     tokens = _embed(model, bits)

@@ -24,7 +24,7 @@ from attlas.sparse_variables.training import (
     State,
     accuracy_until_wrong,
     advance,
-    begin,
+    begin_runs,
     cross_entropy,
     fits_memory,
     right,
@@ -68,9 +68,7 @@ class Validation(NamedTuple):
 def step(t: Array, state: State, args: tuple[Stream, Recipe], careful: bool = False) -> State:
     """One step of Adam in every lane, on a batch of its own."""
     stream, recipe = args
-    keys = jax.vmap(jax.random.fold_in)(
-        jax.random.wrap_key_data(stream.key), state.step.astype(jnp.int32)
-    )
+    keys = jax.vmap(jax.random.fold_in)(jax.random.wrap_key_data(stream.key), state.step)
     batch, dropout = jnp.unstack(jax.vmap(jax.random.split)(keys), axis=1)
     shape = stream.weight.shape[0], state.model.length
     bits = jax.vmap(lambda key: draw_bits(key, *shape, stream.bias))(batch)
@@ -212,9 +210,4 @@ def _start(
         weight=np.full(batch_size, 1 / batch_size, np.float32),
         key=np.asarray(jax.random.key_data(keys[:, 1])),
     )
-    return _begun(recipe, tasks[0].length, keys[:, 0]), stream
-
-
-@functools.partial(jax.jit, static_argnums=1)
-def _begun(recipe: Recipe, length: int, keys: Array) -> State:
-    return jax.vmap(lambda key: begin(recipe.architecture.initialise(length, key), recipe))(keys)
+    return begin_runs(recipe, tasks[0].length, keys[:, 0]), stream

@@ -15,18 +15,11 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 from scipy.optimize import isotonic_regression
 
-from attlas.errors import InputError, near, whole
-from attlas.sparse_variables.learners import MLP, UNIFORM, l1_path, screen_by_covariance
+from attlas.errors import InputError, check_memory, near, whole
+from attlas.sparse_variables.rival_learners import MLP, UNIFORM, l1_path, screen_by_covariance
 from attlas.sparse_variables.task import SparseBoolean
-from attlas.sparse_variables.training import (
-    ADAM,
-    RECIPE_R,
-    Recipe,
-    TrainingSets,
-    draw_sets,
-    fits,
-    train,
-)
+from attlas.sparse_variables.training import ADAM, RECIPE_R, Recipe, train
+from attlas.sparse_variables.training_sets import TrainingSets, draw_sets
 
 LEVEL = 0.8
 """The share of trials that must be solved."""
@@ -164,7 +157,7 @@ def sweep(
     whole("trials", trials, 1)
     if whole("sparsity", sparsity, 1) > whole("length", length, 1):
         raise InputError(f"sparsity = {sparsity}: it must be at most the length, {length}")
-    fits(length, f"{trials} training sets", length * trials)
+    check_memory(f"length = {length}: {trials} training sets", length * trials)
     grid = sizes(most)
     task = SparseBoolean(length, tuple(range(sparsity)), function)
     bottom = next(

@@ -1,6 +1,7 @@
-"""A claim that costs nothing, loaded from its file by every process of a sweep. It can wait, raise, and kill its process.
+"""A claim that costs nothing, loaded from its file by every process of a sweep.
 
-It has a folder to itself, because the digest of a claim file takes in the modules beside it that are loaded.
+It can wait, raise, and kill its process. It has a folder to itself, because the digest of a claim
+file takes in the modules beside it that it imports.
 """
 
 import os
@@ -9,10 +10,8 @@ import time
 from pathlib import Path
 
 import numpy as np
-import xarray as xr
 
-from attlas.claims import Control, Hypothesis, Setting, claim, product
-from attlas.statistics import Agreement
+from attlas.claims import Agreement, Control, Hypothesis, Map, Setting, product
 
 QUICK = Setting(
     n=(1, 2, 3),
@@ -28,16 +27,17 @@ QUICK = Setting(
 )
 
 
-@claim(
-    "toy/square",
-    source="attlas",
+toy = Map("toy", source="attlas")
+
+
+@toy.claim(
     reference="here",
     statement="$x = x$.",
     words="It is.",
     quick=QUICK,
-    paper=QUICK.replace(repeats=8),
+    paper={"repeats": 8},
     rule=Agreement(),
-    control=Control("off by one", lambda e: e.assign(predicted=e["predicted"] + 1)),
+    control=Control("off by one", lambda e: {"predicted": e.predicted + 1}),
     hypotheses=(
         Hypothesis("n < 1000", lambda s: s.n < 1000, defining=True),
         Hypothesis("lam < 1", lambda s: s.lam < 1),
@@ -46,7 +46,7 @@ QUICK = Setting(
     shape=("repeats",),
     batch=4,
 )
-def square(cells, seed):
+def square(cells, draws):
     time.sleep(cells[0].wait * len(cells))
     for cell in cells:
         if cell.once and not Path(cell.once).exists():  # something goes wrong the first time only
@@ -56,21 +56,18 @@ def square(cells, seed):
             raise RuntimeError(f"{cell.n} is too much")
         if cell.n == cell.kills:
             os.kill(os.getpid(), signal.SIGKILL)
-    draws = np.random.default_rng(seed).normal(
-        size=cells[0].repeats
-    )  # cells share their random numbers
+    # Cells share their random numbers.
+    noise = np.random.default_rng(draws.seed).normal(size=cells[0].repeats)
     value = np.array([cell.n * cell.dim + cell.lam for cell in cells])
     runs = ("cell", "repeat")
-    return xr.Dataset(
-        {
-            "measured": (runs, value[:, None] + draws),
-            "predicted": (runs, value[:, None] + draws),
-            "arrived": (runs, draws > np.array([[cell.lam] for cell in cells])),
-            "count": ("cell", [cell.n for cell in cells]),
-            "letter": ("cell", [cell.word * cell.n for cell in cells]),
-            "lam": ("cell", [cell.lam for cell in cells]),
-            "two": (("cell", "mechanism"), np.stack([value, -value], 1)),
-            "error": 0.0,
-        },
-        coords={"mechanism": ["plus", "minus"], "place": ("repeat", np.arange(cells[0].repeats))},
-    )
+    return {
+        "measured": (runs, value[:, None] + noise),
+        "predicted": (runs, value[:, None] + noise),
+        "arrived": (runs, noise > np.array([[cell.lam] for cell in cells])),
+        "count": ("cell", [cell.n for cell in cells]),
+        "letter": ("cell", [cell.word * cell.n for cell in cells]),
+        "lam": ("cell", [cell.lam for cell in cells]),
+        "two": (("cell", "mechanism"), np.stack([value, -value], 1)),
+        "mechanism": ["plus", "minus"],
+        "error": 0.0,
+    }

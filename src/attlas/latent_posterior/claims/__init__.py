@@ -16,5 +16,6 @@ latent_posterior = Map(
         "learning",
         "lengths",
     ),
-    domain=("length >= 2", "dim >= 2", "temperature > 0"),
+    domain=("noise > 0", "scale > 0", "temperature > 0"),
 )
+"""What the claims of this map share."""

@@ -1,40 +1,71 @@
 """Claims about attention as an estimate of a whole conditional law."""
 
-from collections.abc import Sequence
-from typing import Any
-
 import numpy as np
 import xarray as xr
 from jaxtyping import Float
 from scipy.linalg import solve
 from scipy.special import ndtr, softmax
 
-from attlas.claims.compat import (
-    Agreement,
+from attlas.claims import (
     Approximation,
     Control,
+    Draws,
     Hypothesis,
     Order,
     Setting,
-    claim,
-    drawn_by,
-    key_for,
+    Values,
+    on,
     together,
 )
-from attlas.gaussian import stream
-from attlas.latent_posterior.claims.rates import DRAWS, mean_of, ordered, root_of
-from attlas.latent_posterior.claims.shared import FIGURES
+from attlas.figure import Figure
+from attlas.latent_posterior.claims import latent_posterior
+from attlas.latent_posterior.claims.shared import DRAWS, mean_over_draws, root_mean_over_draws
 from attlas.latent_posterior.rates import optimal_temperature, softmax_bias, softmax_error
 
 LETTERS = np.array([[1.0, 1, 1], [1, -1, -1], [-1, 1, -1], [-1, -1, 1]]) / np.sqrt(3)
 TILT = 0.9 / len(LETTERS)
-"""Letter j has the probability 1/4 + TILT <k, LETTERS_j> at the key k: the cumulative ones are linear in k as well."""
-SOFT, SIGNED, CLIPPED, WARM = LAWS = ("softmax", "CME, signed", "CME, clipped", "softmax, fixed γ")
-LAW = "latent-posterior/law-crps"
+"""Letter j has the probability 1/4 + TILT <k, LETTERS_j> at the key k.
+
+The cumulative probabilities are linear in k as well.
+"""
+LAWS = SOFTMAX, SIGNED, CLIPPED, FIXED = (
+    "softmax",
+    "CME, signed",
+    "CME, clipped",
+    "softmax, fixed γ",
+)
+
+
+@latent_posterior.measurement(
+    "law-crps",
+    quick=Setting(length=(64, 256), fixed=2.0, draws=400, queries=32),
+    paper=dict(length=(64, 256, 1024)),
+    cells=together("length"),
+    budget="draws",
+    hypotheses=(DRAWS, Hypothesis("length >= 64", lambda s: s.length >= 64)),
+)
+def conditional_laws(cell: Setting, draws: Draws) -> Values:
+    """Attention to the letters of tokens as an estimate of the law of a letter at a query."""
+    powers, noises = cumulative_powers()
+    total, noise = powers.sum(0), float(np.sqrt((noises**2).sum()))
+    best = float(optimal_temperature(cell.length, dim=3, powers=total, noise=noise))
+    # The Bayes ridge of a Gaussian process: noise over the variance of the tilts.
+    ridge = noise**2 / total[1]
+    shape = (cell.draws, cell.queries + cell.length, 4)
+    contexts = draws.stream("contexts").standard_normal(shape)
+    temperatures = np.array([best, cell.fixed])
+    found = [law_distances(one, cell.queries, ridge, temperatures, 0.5) for one in contexts]
+    crps, apart = np.swapaxes(found, 0, 1)
+    return {
+        **on("draw law", crps=crps, apart=apart),
+        "formula": softmax_error(cell.length, temperature=best, dim=3, powers=total, noise=noise),
+        "bias": softmax_bias(best, 3, total) ** 2,
+        "law": list(LAWS),
+    }
 
 
 def cumulative_powers() -> tuple[Float[np.ndarray, "letter degree"], Float[np.ndarray, " letter"]]:
-    """Powers of the cumulative probabilities, and their mean noise."""
+    """Powers of the cumulative probabilities by degree, and their mean noise."""
     height = np.arange(1, len(LETTERS) + 1) / len(LETTERS)
     tilts = TILT**2 * (np.cumsum(LETTERS, 0) ** 2).sum(1) / 3
     return np.stack([height**2, tilts], 1)[:-1], np.sqrt(height - height**2 - tilts)[:-1]
@@ -46,9 +77,15 @@ def law_distances(
     ridge: float,
     temperatures: Float[np.ndarray, " 2"],
     kernel: float,
-) -> tuple[Float[np.ndarray, " law"], Float[np.ndarray, " law"], Float[np.ndarray, " law"]]:
-    """Of each law to the true one, means over queries: excess CRPS and L1 distance; and the worst failure to be a law. A context is drawn as normal
-    numbers, four for each of the `queries` and tokens."""
+) -> Float[np.ndarray, "2 law"]:
+    """Excess CRPS and L1 distance of each estimated law to the true one, means over queries.
+
+    Arguments:
+        drawn: normal numbers, four for each of the `queries` and then for each token: three for the
+            key and one for the letter.
+        ridge: of CME attention, whose exponential kernel has the temperature `kernel`.
+        temperatures: of softmax attention, the best and the fixed one.
+    """
     points = drawn[:, :3] / np.linalg.norm(drawn[:, :3], axis=1, keepdims=True)
     truth, given = np.split(1 / len(LETTERS) + TILT * points @ LETTERS.T, [queries])
     heights = np.cumsum(given, 1)[:, :-1]
@@ -59,116 +96,89 @@ def law_distances(
     gram[np.diag_indices(len(gram))] += ridge
     signed = cross @ solve(gram, letters, assume_a="pos", check_finite=False)
     kept = np.maximum(signed, 0)
-    laws = np.stack([best, signed, kept / kept.sum(1, keepdims=True), fixed])
-    off = laws - truth
+    off = np.stack([best, signed, kept / kept.sum(1, keepdims=True), fixed]) - truth
     crps = (np.cumsum(off, -1)[..., :-1] ** 2).sum(-1).mean(-1)
-    broken = np.maximum(-laws.min((1, 2)), abs(laws.sum(-1) - 1).max(-1))
-    return crps, abs(off).sum(-1).mean(-1), np.maximum(broken, 0)
+    return np.stack([crps, abs(off).sum(-1).mean(-1)])
 
 
-def conditional_laws(cells: Sequence[Setting], seed: int) -> xr.Dataset:
-    """Attention to the letters of tokens as an estimate of the law of a letter at a query."""
-    (cell,) = cells
-    powers, noises = cumulative_powers()
-    total, noise = powers.sum(0), float(np.sqrt((noises**2).sum()))
-    best = float(optimal_temperature(cell.length, dim=3, powers=total, noise=noise))
-    # The ridge of a Gaussian process with this much variation: noise over the variance of the tilts.
-    ridge = noise**2 / total[1]
-    shape = (cell.draws, cell.queries + cell.length, 4)
-    drawn = stream(key_for(seed, LAW, "contexts")).standard_normal(shape)
-    temperatures = np.array([best, cell.fixed])
-    found = [law_distances(one, cell.queries, ridge, temperatures, 0.5) for one in drawn]
-    crps, apart, broken = (np.array(part)[None] for part in zip(*found, strict=True))
-    formula = [
-        softmax_error(cell.length, temperature=t, dim=3, powers=total, noise=noise)
-        for t in temperatures
-    ]
-    axes = ("cell", "draw", "law")
-    return xr.Dataset(
-        {
-            "crps": (axes, crps),
-            "apart": (axes, apart),
-            "broken": (axes, broken),
-            "formula": ("cell", formula[:1]),
-            "bias": ("cell", [softmax_bias(best, 3, total) ** 2]),
-        },
-        coords={"law": list(LAWS)},
-    )
-
-
-LETTERED: dict[str, Any] = {
-    "quick": Setting(length=(64, 256), fixed=2.0, draws=400, queries=32),
-    "paper": Setting(length=(64, 256, 1024), fixed=2.0, draws=400, queries=32),
-    "hypotheses": (DRAWS, Hypothesis("length >= 64", lambda s: s.length >= 64)),
-    "cells": together("length"),
-    "budget": "draws",
-}
-
-
-def crps_of(evidence: xr.Dataset) -> xr.Dataset:
-    measured, error = root_of(evidence["crps"].sel(law=SOFT, drop=True))
-    return evidence.assign(measured=measured, error=error, predicted=np.sqrt(evidence["formula"]))
-
-
-claim(
-    LAW,
-    source="attlas",
+@latent_posterior.claim(
+    measured_by=conditional_laws,
     reference="softmax attention as a conditional law",
-    statement=r"Softmax weights are an estimate $\hat P(v \mid q) = \sum_i w_i\delta_{v_i}$ of the conditional law; the expected excess of its CRPS, $\sum_j(\hat F_j - F_j)^2$, is the sum of the"
-    r" finite-length errors of the cumulative probabilities, to 10 % of its root.",
-    words="Attention to tokens is also a forecast of the whole law of the next value, and how good it is can be said.",
-    rule=Approximation(margin=0.1),
-    fit=crps_of,
-    control=Control("the bias alone", lambda e: e.assign(predicted=np.sqrt(e["bias"]))),
-    figure=drawn_by(f"{FIGURES}.rates:laws"),
-    needs=("latent-posterior/softmax-rate",),
     origin="ours",
-    **LETTERED,
-)(conditional_laws)
-
-
-def laws_fallen(evidence: xr.Dataset, *laws: str) -> xr.Dataset:
-    distances = evidence["apart"].sel(law=list(laws)).drop_vars("law").rename(law="falling")
-    (first, before), (last, after) = (
-        mean_of(distances.isel(cell=end, drop=True)) for end in (0, -1)
-    )
-    return ordered(evidence, last, 0.75 * first, np.hypot(0.75 * before, after))
-
-
-claim(
-    "latent-posterior/law-distance",
     source="attlas",
+    statement=r"Softmax weights are an estimate $\hat P(v \mid q) = \sum_i w_i\delta_{v_i}$ of the"
+    r" conditional law; the expected excess of its CRPS, $\sum_j(\hat F_j - F_j)^2$, is the sum of"
+    r" the finite-length errors of the cumulative probabilities, to 10 % of its root.",
+    words="Attention to tokens is also a forecast of the whole law of the next value, and its error"
+    " at finite length is known.",
+    rule=Approximation(margin=0.1),
+    control=Control("the bias alone", lambda e: {"predicted": np.sqrt(e.bias)}),
+    needs=("softmax-rate",),
+)
+def law_crps(evidence: xr.Dataset) -> Values:
+    measured, error = root_mean_over_draws(evidence.crps.sel(law=SOFTMAX, drop=True))
+    return {"measured": measured, "error": error, "predicted": np.sqrt(evidence.formula)}
+
+
+@law_crps.figure
+def excess_of_the_forecast(evidence: xr.Dataset) -> Figure:
+    return distances_by_length(
+        evidence,
+        "crps",
+        "Attention as a forecast of a law",
+        "dashed: the formula for softmax",
+        y="excess CRPS",
+    ).lines("length", "formula", theory=True)
+
+
+def distances_by_length(evidence: xr.Dataset, name: str, title: str, note: str, y: str) -> Figure:
+    mean, error = mean_over_draws(evidence[name])
+    return Figure(
+        evidence.assign(distance=mean, distance_error=error),
+        title,
+        note,
+        x="tokens L",
+        y=y,
+        log="xy",
+        legend={"law": None},
+    ).lines("length", "distance", points=True, error="distance_error", color="law")
+
+
+@latent_posterior.claim(
+    measured_by=conditional_laws,
     reference="attention as a conditional law",
-    statement=r"The $L_1$ distance of $\hat P(\cdot \mid q)$ to the true law falls by more than a quarter from the shortest context to the longest, four times as long or more, for softmax attention at"
-    r" the best temperature and for clipped CME attention.",
+    origin="ours",
+    source="attlas",
+    statement=r"The $L_1$ distance of $\hat P(\cdot \mid q)$ to the true law falls by more than a"
+    r" quarter from the shortest context to the longest, four times as long or more, for softmax"
+    r" attention at the best temperature and for clipped CME attention.",
     words="With more tokens the forecast of the law gets nearer to the truth.",
     rule=Order(),
-    fit=lambda e: laws_fallen(e, SOFT, CLIPPED),
-    control=Control("at a fixed temperature, too", lambda e: laws_fallen(e, WARM)),
-    figure=drawn_by(f"{FIGURES}.rates:law_distances"),
-    needs=(LAW,),
-    origin="ours",
-    **LETTERED,
-)(conditional_laws)
+    control=Control("at a fixed temperature, too", lambda e: fall_of_distance(e, FIXED)),
+    needs=("law-crps",),
+)
+def law_distance(evidence: xr.Dataset) -> Values:
+    return fall_of_distance(evidence, SOFTMAX, CLIPPED)
 
-claim(
-    "latent-posterior/law-clipped",
-    source="attlas",
-    reference="signed weights as a law",
-    statement=r"Softmax attention gives a probability to every letter, not negative and with sum 1, and so does CME attention once negative ones are set to 0 and the rest is scaled to sum to 1.",
-    words="Signed weights are no law until they are clipped.",
-    rule=Agreement(rounding=1e-9),
-    fit=lambda e: e.assign(
-        measured=e["broken"].sel(law=[SOFT, CLIPPED]).drop_vars("law").rename(law="proper"),
-        predicted=0.0,
-        error=0.0,
-    ),
-    control=Control(
-        "CME attention as it is",
-        lambda e: e.assign(measured=e["broken"].sel(law=SIGNED, drop=True)),
-    ),
-    figure=drawn_by(f"{FIGURES}.rates:broken_laws"),
-    needs=(LAW,),
-    origin="ours",
-    **LETTERED,
-)(conditional_laws)
+
+@law_distance.figure
+def distances_of_laws(evidence: xr.Dataset) -> Figure:
+    return distances_by_length(
+        evidence,
+        "apart",
+        "Attention as a conditional law",
+        "a letter of four, keys on the sphere of three dimensions",
+        y="L1 distance to the true law",
+    )
+
+
+def fall_of_distance(evidence: xr.Dataset, *laws: str) -> Values:
+    """The last distance below three quarters of the first."""
+    distances = evidence["apart"].sel(law=list(laws)).drop_vars("law").rename(law="falling")
+    first, last = (mean_over_draws(distances.isel(cell=end, drop=True)) for end in (0, -1))
+    return {
+        "lower": last.mean,
+        "upper": 0.75 * first.mean,
+        "error": np.hypot(0.75 * first.error, last.error),
+        "repetitions": evidence["draws"].variable,
+    }

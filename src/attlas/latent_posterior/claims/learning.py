@@ -28,7 +28,7 @@ from attlas.figure import Figure
 from attlas.gaussian import Estimate
 from attlas.latent_posterior.bounds import head_rademacher
 from attlas.latent_posterior.claims import latent_posterior
-from attlas.latent_posterior.claims.shared import on_sphere, random_topics
+from attlas.latent_posterior.claims.shared import SPHERE, on_sphere, random_topics
 from attlas.latent_posterior.learning import (
     Topics,
     descend_linearised,
@@ -53,7 +53,6 @@ from attlas.rademacher import (
 )
 from attlas.statistics import log_slope
 
-LABELS = Hypothesis("noise > 0", lambda s: s.noise > 0, defining=True)
 CLASSES = Hypothesis(
     "vocabulary >= 2 and latents >= 2",
     lambda s: s.vocabulary >= 2 and s.latents >= 2,
@@ -80,7 +79,7 @@ def labelled_topics(cell: Setting, key: Array) -> Topics:
     r" predictor $f^* = \int E[y \mid z]\,d\pi_X(z)$.",
     words="What a trained model lacks is what the sample misled it by, what training left undone"
     " and what its class cannot do, to the last digit.",
-    hypotheses=(CLASSES, LABELS),
+    hypotheses=(CLASSES,),
     quick=Setting(
         length=(3, 10),
         samples=(40, 640),
@@ -162,7 +161,6 @@ def terms_of_the_excess(evidence: xr.Dataset) -> Figure:
     " the covariance of its features.",
     hypotheses=(
         CLASSES,
-        LABELS,
         Hypothesis("0 < step_size < 2", lambda s: 0 < s.step_size < 2, defining=True),
     ),
     quick=Setting(
@@ -233,7 +231,7 @@ GRID = np.geomspace(0.02, 2, 40)
     words="What a class of attention cannot do, at each length, is the difference of two formulas,"
     " and it falls as contexts grow.",
     hypotheses=(
-        LABELS,
+        SPHERE,
         Hypothesis(
             "draws >= 40, half of which choose the temperature",
             lambda s: s.draws >= 40,

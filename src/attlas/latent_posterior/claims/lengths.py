@@ -34,7 +34,7 @@ from attlas.latent_posterior.learning import (
     length_curves,
     train,
 )
-from attlas.latent_posterior.models import BayesianRegression, log_ways
+from attlas.latent_posterior.models import BayesianRegression, log_multinomial
 
 CHANCES = 1 / (1 + np.exp(-np.linspace(-8, 8, 33)))
 NORMS = (0.25, 1.0, 3.0)
@@ -60,7 +60,7 @@ def length_shift(cell: Setting, draws: Draws) -> Values:
     count = np.arange(cell.length + 1)
     chance, norm = CHANCES[:, None], np.array(NORMS)[:, None, None]
     log_law = (
-        log_ways(np.stack([count, cell.length - count], 1))
+        log_multinomial(np.stack([count, cell.length - count], 1))
         + xlogy(count, chance)
         + xlog1py(cell.length - count, -chance)
     )

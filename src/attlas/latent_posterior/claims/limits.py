@@ -23,9 +23,7 @@ from attlas.figure import Figure, Panels, agreement, floored, row
 from attlas.latent_posterior.claims import latent_posterior
 from attlas.latent_posterior.claims.rates import (
     BAYES,
-    DRAWS,
     LADDER,
-    NOISY,
     PROOF,
     WEIGHTS,
     error_curves,
@@ -34,6 +32,7 @@ from attlas.latent_posterior.claims.rates import (
     harmonics_of,
     slopes_of,
 )
+from attlas.latent_posterior.claims.shared import DRAWS, SPHERE
 from attlas.latent_posterior.rates import (
     HEAD,
     PAIR,
@@ -73,7 +72,7 @@ def head_temperatures(cell: Setting, lengths: np.ndarray) -> Float[np.ndarray, "
         queries=16,
     ),
     paper=dict(length=(500, 2000, 8000, 32_000), queries=32),
-    hypotheses=(DRAWS, LADDER, NOISY),
+    hypotheses=(SPHERE, DRAWS, LADDER),
     cells=together("dim"),
     budget="draws",
 )
@@ -208,7 +207,7 @@ FAR = 10.0 ** np.arange(16, 21)
     r" for CME attention with $\lambda = L^{3/4}$: from $10^{16}$ tokens on the exponents are these"
     r" to 0.01.",
     words="What the rates become when contexts are longer than any that will be read.",
-    hypotheses=(NOISY,),
+    hypotheses=(SPHERE,),
     quick=Setting(dim=(2, 3, 6), weights=WEIGHTS, temperature=0.5, fixed=0.25, noise=0.5),
     paper=dict(dim=(2, 3, 4, 5, 6, 8)),
     cells=together("dim"),
@@ -272,6 +271,7 @@ ANGLES = np.cos(np.linspace(0.05, 3.09, 41))
     r" degree $l$; then $C = 1/a_l$.",
     words="One number turns softmax attention's limit into the conditional mean, but only for the"
     " simplest of means.",
+    hypotheses=(SPHERE,),
     quick=Setting(dim=(2, 3, 6), temperature=0.5),
     paper=dict(dim=(2, 3, 4, 6, 10)),
     cells=together("dim"),
@@ -343,6 +343,7 @@ def shares_left(evidence: xr.Dataset) -> Figure:
     r" $A = I_{d/2}(1/\gamma)/I_{d/2-1}(1/\gamma)$, which tends to 1 as $\gamma \to 0$.",
     words="The constant that a kernel on the values brings, and why it disappears when the"
     " temperature does.",
+    hypotheses=(SPHERE,),
     quick=Setting(dim=(2, 3, 6)),
     paper=dict(dim=(2, 3, 4, 6, 10, 30)),
     cells=together("dim"),

@@ -22,7 +22,13 @@ from attlas.figure import Figure
 from attlas.kernels import Exponential
 from attlas.latent_posterior import rates
 from attlas.latent_posterior.claims import latent_posterior
-from attlas.latent_posterior.claims.shared import powers_of
+from attlas.latent_posterior.claims.shared import (
+    DRAWS,
+    SPHERE,
+    mean_over_draws,
+    powers_of,
+    root_mean_over_draws,
+)
 from attlas.latent_posterior.rates import (
     difference_error,
     effective_dimension,
@@ -36,13 +42,11 @@ WEIGHTS = (0.0, 1.0, 0.7, 0.5)
 """Of the zonal harmonics of degrees 0 to 3 in the conditional mean."""
 LINEAR = (0.0, 1.0)
 
-DRAWS = Hypothesis("draws >= 20", lambda s: s.draws >= 20, defining=True)
 LADDER = Hypothesis(
     "length has at least two values, in ascending order",
     lambda s: len(s.length) >= 2 and list(s.length) == sorted(set(s.length)),
     defining=True,
 )
-NOISY = Hypothesis("noise > 0", lambda s: s.noise > 0, defining=True)
 QUIET = Hypothesis("noise <= 1", lambda s: s.noise <= 1)
 LONG_ENOUGH = Hypothesis(
     "length >= 128, and 1.4 times the effective dimension",
@@ -107,17 +111,6 @@ def errors_by_length(
     }
 
 
-def mean_of(squares: xr.DataArray) -> tuple[xr.DataArray, xr.DataArray]:
-    """The mean over draws, with its standard error."""
-    return squares.mean("draw"), squares.std("draw", ddof=1) / np.sqrt(squares.sizes["draw"])
-
-
-def root_of(squares: xr.DataArray) -> tuple[xr.DataArray, xr.DataArray]:
-    """The root of the mean over draws, with its standard error."""
-    mean, error = mean_of(squares)
-    return mean**0.5, error / (2 * mean**0.5)
-
-
 def ordered(
     evidence: xr.Dataset, lower: xr.DataArray, upper: xr.DataArray, error: Any
 ) -> dict[str, Any]:
@@ -129,7 +122,7 @@ def ordered(
 def errors_of(mechanism: str, evidence: xr.Dataset) -> dict[str, Any]:
     """The root mean square error of one mechanism beside its formula."""
     one = evidence.sel(mechanism=mechanism, drop=True)
-    measured, error = root_of(one["square"])
+    measured, error = root_mean_over_draws(one["square"])
     read = {"measured": measured, "error": error, "predicted": one["formula"]}
     return {**read, "repetitions": evidence["draws"].variable}
 
@@ -145,13 +138,13 @@ def slopes_of(mechanism: str, evidence: xr.Dataset) -> dict[str, Any]:
     centred = np.log(lengths) - np.log(lengths).mean()
     weights = centred / (centred**2).sum()
     squares = evidence["square"].sel(mechanism=mechanism, drop=True)
-    _, error = mean_of((weights * squares / squares.mean("draw")).sum("length") / 2)
+    _, error = mean_over_draws((weights * squares / squares.mean("draw")).sum("length") / 2)
     found["error"] = found["measured"] * error / np.sqrt((weights**2).sum())
     return {**found, "x": lengths}
 
 
 def error_curves(evidence: xr.Dataset, title: str, note: str) -> Figure:
-    measured, error = root_of(evidence["square"])
+    measured, error = root_mean_over_draws(evidence["square"])
     return (
         Figure(
             evidence.assign(rmse=measured, rmse_error=error),
@@ -193,7 +186,7 @@ BAYES, ROOT, PROOF, BEST, FIXED = MECHANISMS = (
         queries=32,
     ),
     paper=dict(length=(128, 256, 512, 1024)),
-    hypotheses=(DRAWS, LADDER, NOISY),
+    hypotheses=(SPHERE, DRAWS, LADDER),
     cells=together("dim"),
     budget="draws",
 )
@@ -277,7 +270,9 @@ def schedules_ordered(evidence: xr.Dataset, times: float = 1.0) -> Values:
     two = evidence["square"].sel(mechanism=[BAYES, ROOT]).drop_vars("mechanism")
     lower = times * two.rename(mechanism="schedule")
     upper = evidence["square"].sel(mechanism=PROOF, drop=True)
-    return ordered(evidence, lower.mean("draw"), upper.mean("draw"), mean_of(upper - lower)[1])
+    return ordered(
+        evidence, lower.mean("draw"), upper.mean("draw"), mean_over_draws(upper - lower)[1]
+    )
 
 
 SHRINKAGE = 0.92
@@ -313,7 +308,7 @@ def errors_shrunk(evidence: xr.Dataset, *mechanisms: str) -> xr.Dataset:
     lengths = evidence["length"].values
     left = SHRINKAGE ** np.log2(lengths[-1] / lengths[0])
     # Draw by draw, because contexts of all lengths are made of the same tokens.
-    _, error = mean_of(last / (2 * after) - left * first / (2 * before))
+    _, error = mean_over_draws(last / (2 * after) - left * first / (2 * before))
     # Other mechanisms replace those of the claim, whose axis has another length.
     plain = evidence.drop_vars(["lower", "upper", "error"], errors="ignore")
     return plain.assign(**ordered(evidence, after, left * before, error))
@@ -396,9 +391,9 @@ DIFFERENCE = "softmax − CME"
     ),
     paper=dict(length=(128, 512, 1024), draws=200, queries=32),
     hypotheses=(
+        SPHERE,
         DRAWS,
         LADDER,
-        NOISY,
         Hypothesis(
             "length >= 4 times the effective dimension",
             lambda s: min(s.length) >= 4 * dimension_at(s),

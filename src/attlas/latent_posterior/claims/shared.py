@@ -4,18 +4,30 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import xarray as xr
 from jaxtyping import Array, Float
 
-from attlas.claims.compat import Hypothesis
-from attlas.gaussian import stream
+from attlas.claims import Hypothesis
+from attlas.gaussian import Estimate, stream
 from attlas.latent_posterior.models import FiniteLatent
 from attlas.latent_posterior.rates import multiplicity, zonal
 
-PAPER = "zhang2022"
-FIGURES = "attlas.latent_posterior.figures"
-
 TOKENS = Hypothesis("length >= 2", lambda s: s.length >= 2, defining=True)
 SPHERE = Hypothesis("dim >= 2", lambda s: s.dim >= 2, defining=True)
+DRAWS = Hypothesis("draws >= 20", lambda s: s.draws >= 20, defining=True)
+
+
+def mean_over_draws(values: xr.DataArray) -> Estimate:
+    """The mean along `draw`, with its standard error."""
+    error = values.std("draw", ddof=1) / np.sqrt(values.sizes["draw"])
+    return Estimate(values.mean("draw"), error)
+
+
+def root_mean_over_draws(squares: xr.DataArray) -> Estimate:
+    """The root of the mean along `draw`, with its standard error."""
+    mean, error = mean_over_draws(squares)
+    root = mean**0.5
+    return Estimate(root, error / (2 * root))
 
 
 def random_laws(key: Array, rows: int, size: int) -> Float[np.ndarray, "rows size"]:

@@ -27,7 +27,7 @@ from attlas.gaussian import Estimate
 from attlas.latent_posterior.claims import latent_posterior
 from attlas.latent_posterior.claims.shared import random_topics
 from attlas.latent_posterior.inference import mixture_law, sequences
-from attlas.latent_posterior.models import FiniteLatent, compositions, log_ways, posterior_of
+from attlas.latent_posterior.models import FiniteLatent, compositions, log_multinomial, posterior_of
 from attlas.latent_posterior.pretraining import (
     LinearGaussian,
     masked_operator,
@@ -570,7 +570,7 @@ def coverage(cell: Setting, draws: Draws) -> Values:
     topics = random_topics(draws("topics"), cell.latents, cell.vocabulary)
     counts = compositions(cell.length, cell.vocabulary)
     likelihood = np.exp(
-        topics.log_likelihood_of_counts(counts.astype(float)) + log_ways(counts)[:, None]
+        topics.log_likelihood_of_counts(counts.astype(float)) + log_multinomial(counts)[:, None]
     )
     skewed = np.asarray(topics.prior) ** 3
     before, after = (likelihood @ law for law in (topics.prior, skewed / skewed.sum()))

@@ -30,5 +30,11 @@ single_location = Map(
         "ratio > 0",
         "time > 0",
         "step_size > 0",
+        "end > 0",
+        "rate >= 0",
+        "penalty >= 0",
+        "largest > 0",
+        "spread > 0",
+        "reach > 0",
     ),
 )

@@ -1,6 +1,5 @@
 """Claims about the population risk: its closed form, gradient and sampler."""
 
-from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -22,24 +21,22 @@ from attlas.claims import (
 )
 from attlas.figure import Figure, agreement, greek
 from attlas.gaussian import BLOCK, zeta_derivatives
+from attlas.single_location import population
 from attlas.single_location.claims import single_location
 from attlas.single_location.claims.shared import (
     ROOT_HALF,
     SAMPLES,
-    column,
-    constants_of,
-    over_cells,
     overlaps_of,
     random_heads,
-    sampled_over_cells,
     sequences,
     task_of,
 )
 from attlas.single_location.population import (
     Overlaps,
+    at_points,
     draw_projected,
-    partials_of_risk,
-    terms_of_risk,
+    risk_terms,
+    sampled_risk,
     total_risk,
 )
 from attlas.single_location.task import Constants
@@ -66,7 +63,6 @@ TASK_LABEL = "d={dim}, L={length}, γ={gamma:.2g}, λ={lam:g}"
     quick=Setting(**TASKS, points=8, samples=100_000),
     paper=dict(points=24, samples=1_000_000),
     cells=together(*TASKS),
-    shape=("points", "samples"),
     budget="samples",
     rule=Agreement(),
     control=Control(
@@ -75,14 +71,14 @@ TASK_LABEL = "d={dim}, L={length}, γ={gamma:.2g}, λ={lam:g}"
     ),
     needs=("zeta",),
 )
-def closed_form_risk(cells: Sequence[Setting], draws: Draws) -> Values:
-    overlaps = overlaps_of(random_heads(draws("heads"), cells[0].points))
-    constants, lam = constants_of(cells), column(cells, "lam")
+def closed_form_risk(cell: Setting, draws: Draws) -> Values:
+    task, lam = task_of(cell), cell.lam
+    overlaps = overlaps_of(random_heads(draws("heads"), cell.points))
     return on(
-        "cell point",
-        predicted=sum(over_cells(terms_of_risk, constants, overlaps, lam)),
-        measured=sampled_over_cells(draws("samples"), cells[0].samples, constants, overlaps, lam),
-        smallest=over_cells(smallest_term, constants, overlaps, lam),
+        "point",
+        predicted=sum(risk_terms(task, overlaps, lam)),
+        measured=sampled_risk(task, overlaps, lam, draws("samples"), cell.samples),
+        smallest=at_points(smallest_term, task.constants, overlaps, lam),
     )
 
 
@@ -95,7 +91,7 @@ def measured_against_predicted(evidence: xr.Dataset) -> Figure:
 
 @jax.jit
 def smallest_term(c: Constants, overlaps: Overlaps, lam: Array) -> Array:
-    """The term that is hardest to see, (lam gamma^2 rho)^2 zeta_tt, left by a step of Stein's lemma."""
+    """The term that is hardest to see, (lam gamma^2 rho)^2 zeta_tt, from Stein's lemma."""
     curvature = zeta_derivatives(lam * c.m * overlaps.kappa, lam * c.gamma)[1]
     return (lam * c.gamma**2 * overlaps.rho) ** 2 * curvature
 
@@ -109,7 +105,6 @@ def smallest_term(c: Constants, overlaps: Overlaps, lam: Array) -> Array:
     words="The gradient that descent follows is known exactly.",
     quick=Setting(**TASKS, points=64),
     cells=together(*TASKS),
-    shape=("points",),
     budget="points",
     rule=Agreement(),
     control=Control(
@@ -117,14 +112,15 @@ def smallest_term(c: Constants, overlaps: Overlaps, lam: Array) -> Array:
     ),
     needs=("closed-form-risk",),
 )
-def risk_gradient(cells: Sequence[Setting], draws: Draws) -> Values:
-    overlaps = overlaps_of(random_heads(draws("heads"), cells[0].points))
-    constants, lam = constants_of(cells), column(cells, "lam")
+def risk_gradient(cell: Setting, draws: Draws) -> Values:
+    task = task_of(cell)
+    overlaps = overlaps_of(random_heads(draws("heads"), cell.points))
+    automatic = at_points(automatic_partials, task.constants, overlaps, cell.lam)
     return {
         **on(
-            "overlap cell point",
-            predicted=np.stack(over_cells(partials_of_risk, constants, overlaps, lam)),
-            measured=np.stack(over_cells(automatic_partials, constants, overlaps, lam)),
+            "overlap point",
+            predicted=np.stack(population.risk_gradient(task, overlaps, cell.lam)),
+            measured=np.stack(automatic),
         ),
         "error": 0.0,
         "overlap": list(Overlaps._fields),
@@ -150,8 +146,8 @@ def automatic_partials(constants: Constants, overlaps: Overlaps, lam: Array) -> 
     reference="law of the loss",
     origin="ours",
     source="attlas",
-    statement=r"The pair (prediction, target) of $L$ tokens in $\mathbf{R}^d$ has the law of the one"
-    r" drawn from the projections of each token on $k$, $v$ and $v^*$ alone.",
+    statement=r"The pair (prediction, target) of $L$ tokens in $\mathbf{R}^d$ has the law of the"
+    r" one drawn from the projections of each token on $k$, $v$ and $v^*$ alone.",
     words="Sampling a loss costs O(L), independent of d.",
     hypotheses=(Hypothesis("draws >= 1000", lambda s: s.draws >= 1000, defining=True),),
     quick=Setting(

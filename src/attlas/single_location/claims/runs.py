@@ -1,32 +1,25 @@
-"""The paper's population runs (Figures 3a, 3b and the appendix), what they do and what they do not."""
+"""Claims about the paper's population runs: Figures 3a, 3b and the appendix."""
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import xarray as xr
 
-from attlas.claims.compat import (
+from attlas.claims import (
     Approximation,
     Control,
     Convergence,
+    Draws,
     Hypothesis,
     Order,
     Setting,
-    claim,
-    drawn_by,
-    key_for,
+    Values,
+    on,
 )
-from attlas.single_location.claims.shared import (
-    FIGURES,
-    HEAD,
-    PAPER,
-    ROOT_HALF,
-    STABLE,
-    STEP,
-    TASK,
-    task_of,
-)
+from attlas.figure import Figure, Panels, floored, row
+from attlas.single_location.claims import single_location
+from attlas.single_location.claims.shared import STABLE, paper_task, step_options, task_of
 from attlas.single_location.descent import descend, manifold_start, sphere_start
 from attlas.single_location.landscape import corner_rate, critical_lam, stable_step, swapped_point
 from attlas.single_location.population import ORACLE, Overlaps, risk
@@ -41,16 +34,15 @@ from attlas.single_location.task import SingleLocation
 
 STARTS = {"manifold": manifold_start, "sphere": sphere_start}
 KINDS = ("constant", "inverse", "geometric")
+ENDS = ("oracle", "swapped", "neither")
+SHOWN = 10
+"""Runs whose path a figure draws."""
 
+SCHEDULE = Hypothesis(
+    f"schedule is one of {', '.join(KINDS)}", lambda s: s.schedule in KINDS, defining=True
+)
 RUN = (
-    *TASK,
-    HEAD,
-    STEP,
-    Hypothesis("end > 0", lambda s: s.end > 0, defining=True),
-    Hypothesis("rate >= 0", lambda s: s.rate >= 0, defining=True),
-    Hypothesis(
-        f"schedule is one of {', '.join(KINDS)}", lambda s: s.schedule in KINDS, defining=True
-    ),
+    SCHEDULE,
     Hypothesis("start is manifold or sphere", lambda s: s.start in STARTS, defining=True),
 )
 CONSTANT = Hypothesis("lam is constant (schedule = constant)", lambda s: s.schedule == "constant")
@@ -58,114 +50,27 @@ ENOUGH = Hypothesis(
     "steps are enough: step_size * steps times the rate at the oracle is at least 1",
     lambda s: s.step_size * s.steps * float(corner_rate(task_of(s), s.lam)) >= 1,
 )
-ENDS = ("oracle", "swapped", "neither")
-SHOWN = 10
-"""Runs whose path a figure draws."""
 
 
-def run_setting(**changes: Any) -> Setting:
-    """The setting that the paper's runs share, with what distinguishes one."""
-    values: dict[str, Any] = {
-        "dim": 400,
-        "length": 10,
-        "gamma": ROOT_HALF,
-        "noise": 0.0,
-        "schedule": "constant",
-        "lam": 0.1,
-        "end": 0.0638,
-        "rate": 1e-4,
-        "step_size": 4e-3,
-        "steps": 20_000,
-        "repeats": 300,
-        "start": "sphere",
-    }
-    return Setting(**{**values, **changes})
+PAPER_RUN = paper_task(
+    schedule="constant",
+    lam=0.1,
+    end=0.0638,
+    rate=1e-4,
+    step_size=4e-3,
+    steps=20_000,
+    repeats=256,
+    start="sphere",
+)
+"""What the paper's runs share."""
 
 
-def schedule_of(cell: Setting) -> Schedule:
-    return named_schedule(cell.schedule, cell.lam, end=cell.end, rate=cell.rate, steps=cell.steps)
-
-
-def outcomes(path: xr.Dataset, reach: float = 0.9) -> xr.Dataset:
-    """Where each run ends: at the oracle, at the swapped point, or at neither."""
-    last = path.isel(step=-1, drop=True)
-    oracle = (
-        (last["kappa"] * last["nu"] > 0) & (abs(last["kappa"]) > reach) & (abs(last["nu"]) > reach)
-    )
-    swapped = (
-        (last["theta"] * last["eta"] > 0)
-        & (abs(last["eta"]) > reach)
-        & (abs(last["nu"]) < 1 - reach)
-    )
-    return xr.Dataset({"oracle": oracle, "swapped": swapped, "neither": ~(oracle | swapped)})
-
-
-def panels(path: xr.Dataset, task: SingleLocation, lam: Schedule) -> xr.Dataset:
-    """What the paper's panels show: bands of excess risk, alignments and distance over runs, single paths, and the
-    risks of the oracle, the swapped point and the origin at each step's sharpness."""
-    curves = {
-        "excess_risk": path["risk"] - task.noise**2,
-        "kappa_size": abs(path["kappa"]),
-        "nu_size": abs(path["nu"]),
-        "distance": path["distance"],
-    }
-    axes = ("band", "step")
-    bands = {name: (axes, band(curve)) for name, curve in curves.items()}
-    lams = values_at(lam, path["step"].values)
-    places = (ORACLE, swapped_point(task, lams), Overlaps(0.0, 0.0, 0.0, 0.0, 0.0))
-    columns = (
-        np.stack([np.broadcast_to(x, lams.shape) for x in column])
-        for column in zip(*places, strict=True)
-    )
-    names = ("oracle_level", "swapped_level", "origin_level")
-    levels = dict(zip(names, risk(task, Overlaps(*columns), lams), strict=True))
-    few = (
-        path[["kappa", "nu"]]
-        .isel(repeat=slice(SHOWN))
-        .rename(repeat="run", kappa="kappa_path", nu="nu_path")
-    )
-    theory = {name: ("step", level - task.noise**2) for name, level in levels.items()}
-    return few.assign({**bands, **theory}).assign_coords(band=["low", "mean", "high"])
-
-
-def band(curves: Any) -> np.ndarray:
-    """Lower end of the 95 % band over runs, mean, upper end: [3, step], as the paper draws them."""
-    low, high = np.quantile(curves, (0.025, 0.975), axis=0)
-    return np.stack([low, np.mean(curves, axis=0), high])
-
-
-def run_once(
-    cell: Setting, seed: int, id: str, **options: Any
-) -> tuple[xr.Dataset, SingleLocation, Schedule]:
-    task, lam = task_of(cell), schedule_of(cell)
-    start = STARTS[cell.start](task, key_for(seed, id, "start"), cell.repeats)
-    every = max(1, cell.steps // 60)
-    path = descend(
-        task,
-        start,
-        lam=lam,
-        step_size=cell.step_size,
-        steps=cell.steps,
-        record_every=every,
-        **options,
-    )
-    return path, task, lam
-
-
-def population_run(cell: Setting, seed: int, id: str) -> tuple[xr.Dataset, xr.Dataset]:
-    """The run of a cell: its last states with their outcomes, and its panels."""
-    path, task, lam = run_once(cell, seed, id)
-    last = path.isel(step=-1, drop=True)
-    return xr.merge([last, outcomes(path)]), panels(path, task, lam)
-
-
-@claim(
-    "single-location/manifold-convergence",
-    source=PAPER,
+@single_location.claim(
     reference="Theorem 5, Figure 3b",
-    statement=r"From almost every start on the manifold, projected gradient descent with constant $\lambda$ and small"
-    r" $\alpha$ tends to $\pm(k^*, v^*)$; here: $\kappa\nu > 0$ and $|\kappa|, |\nu| > 0.95$ at the last step in more"
-    r" than 95 % of runs.",
+    origin="our reading",
+    statement=r"From almost every start on the manifold, projected gradient descent with constant"
+    r" $\lambda$ and small $\alpha$ tends to $\pm(k^*, v^*)$; here: $\kappa\nu > 0$ and"
+    r" $|\kappa|, |\nu| > 0.95$ at the last step in more than 95 % of runs.",
     words="Gradient descent from the manifold finds the decisive token.",
     hypotheses=(
         *RUN,
@@ -176,172 +81,283 @@ def population_run(cell: Setting, seed: int, id: str) -> tuple[xr.Dataset, xr.Da
         *STABLE,
         ENOUGH,
     ),
-    quick=run_setting(start="manifold", repeats=256),
-    paper=run_setting(start="manifold", repeats=1000),
+    quick=PAPER_RUN.replace(start="manifold"),
+    paper=dict(repeats=1000),
+    budget="repeats",
     rule=Convergence(share=0.95),
     control=Control(
-        "starts uniform on the sphere, at the same lambda",
-        lambda s: s.replace(start="sphere"),
-        on="setting",
+        "starts uniform on the sphere, at the same lambda", setting=dict(start="sphere")
     ),
-    figure=drawn_by(f"{FIGURES}.descent:run_panels", level=0.95),
-    budget="repeats",
-    needs=("single-location/exact-reduction", "single-location/manifold-invariant"),
-    origin="our reading",
+    needs=("exact-reduction", "manifold-invariant"),
 )
-def manifold_convergence(cells: Sequence[Setting], seed: int) -> xr.Dataset:
-    last, shown = population_run(cells[0], seed, "single-location/manifold-convergence")
+def manifold_convergence(cell: Setting, draws: Draws) -> Values:
+    last, shown = population_run(cell, draws)
     arrived = last["oracle"] & (abs(last["kappa"]) > 0.95) & (abs(last["nu"]) > 0.95)
-    return shown.assign(arrived=arrived).expand_dims("cell")
+    return shown.assign(arrived=arrived)
 
 
-@claim(
-    "single-location/schedule-run",
-    source=PAPER,
+@manifold_convergence.figure
+def runs_from_the_manifold(evidence: xr.Dataset) -> Panels:
+    return run_panels(evidence, level=0.95)
+
+
+def population_run(cell: Setting, draws: Draws) -> tuple[xr.Dataset, xr.Dataset]:
+    """The run of a cell: its last states with their outcomes, and its panels."""
+    task, lam = task_of(cell), schedule_of(cell)
+    start = STARTS[cell.start](task, draws("start"), cell.repeats)
+    options = {**step_options(cell, 60), "lam": lam, "penalty": cell.get("penalty", 0.0)}
+    path = descend(task, start, **options)
+    last = path.isel(step=-1, drop=True)
+    return xr.merge([last, outcomes(path)]), panels(path, task, lam)
+
+
+def schedule_of(cell: Setting) -> Schedule:
+    return named_schedule(cell.schedule, cell.lam, end=cell.end, rate=cell.rate, steps=cell.steps)
+
+
+def outcomes(path: xr.Dataset, reach: float = 0.9) -> xr.Dataset:
+    """Where each run ends: at the oracle, at the swapped point, or at neither."""
+    last = path.isel(step=-1, drop=True)
+    kappa, nu, eta = (abs(last[name]) for name in ("kappa", "nu", "eta"))
+    oracle = (last["kappa"] * last["nu"] > 0) & (kappa > reach) & (nu > reach)
+    swapped = (last["theta"] * last["eta"] > 0) & (eta > reach) & (nu < 1 - reach)
+    return xr.Dataset({"oracle": oracle, "swapped": swapped, "neither": ~(oracle | swapped)})
+
+
+def panels(path: xr.Dataset, task: SingleLocation, lam: Schedule) -> xr.Dataset:
+    """What the paper's panels show of a run.
+
+    Bands over runs of excess risk, alignments and distance; single paths; and the excess risks of
+    the oracle, the swapped point and the origin at each step's sharpness.
+    """
+    curves = {
+        "excess_risk": path["risk"] - task.noise**2,
+        "kappa_size": abs(path["kappa"]),
+        "nu_size": abs(path["nu"]),
+        "distance": path["distance"],
+    }
+    lams = values_at(lam, path["step"].values)
+    places = {
+        "oracle_level": ORACLE,
+        "swapped_level": swapped_point(task, lams),
+        "origin_level": Overlaps(0.0, 0.0, 0.0, 0.0, 0.0),
+    }
+    levels = {name: risk(task, place, lams) - task.noise**2 for name, place in places.items()}
+    single = path[["kappa", "nu"]].isel(repeat=slice(SHOWN)).rename(repeat="run")
+    return (
+        single.rename(kappa="kappa_path", nu="nu_path")
+        .assign({name: (("band", "step"), band(curve)) for name, curve in curves.items()})
+        .assign({name: ("step", level) for name, level in levels.items()})
+        .assign_coords(band=["low", "mean", "high"])
+    )
+
+
+def band(curves: Any) -> np.ndarray:
+    """Lower end of the 95 % band over runs, mean, upper end: [3, step], as the paper draws them."""
+    low, high = np.quantile(curves, (0.025, 0.975), axis=0)
+    return np.stack([low, np.mean(curves, axis=0), high])
+
+
+FLOOR = 1e-20
+
+
+def run_panels(
+    evidence: xr.Dataset, level: float = 0.9, level_words: str = "oracle: both above"
+) -> Panels:
+    """The paper's panels of a run: excess risk, alignments, trajectories, distance to the manifold.
+
+    Arguments:
+        evidence: from `panels`, with `arrived`, and with `test_risk` where the run is online.
+        level, level_words: the alignment by which the claim tells where a run has ended, and how.
+    """
+    one = evidence.isel(cell=0)
+    online = "test_risk" in one
+    top = float(max(one["excess_risk"].sel(band="high").max(), one["origin_level"].max()))
+    # A logarithm shows the end of an online run, which is compared with a test batch.
+    low = 0.5 * float(one["swapped_level"].min()) if online else 0.0
+    levels = {f"{name}_level": name for name in ("oracle", "swapped", "origin")}
+    solutions = one[list(levels)].rename(levels).to_array("solution").to_dataset(name="level")
+    tested = {"test_risk": "test batch"} if online else {}
+    excess = band_figure(
+        bands(one, {"excess_risk": "closed form" if online else "runs", **tested}, low),
+        "excess risk",
+        (low, 1.2 * top if online else top),
+        log=online,
+    ).lines("step", "level", data=solutions, dash="solution", theory="solid")
+    sizes = {"kappa_size": "|κ|", "nu_size": "|ν|"}
+    aligned = band_figure(bands(one, sizes), "alignment", (0.0, 1.0))
+    aligned.rule(level, f"{level_words} {level:g}", under=True)
+    least = float(one["distance"].min())
+    distance = band_figure(
+        bands(one, {"distance": "runs"}, FLOOR),
+        "distance (floor: 10⁻²⁰)" if least < FLOOR else "distance to the manifold",
+        (max(FLOOR, 0.3 * least), 10.0),
+        log=True,
+    )
+    ends = pd.DataFrame({"kappa_path": [1.0, -1.0], "nu_path": [1.0, -1.0]})
+    trajectories = (
+        Figure(one, x="κ", y="ν", domain={"x": (-1, 1), "y": (-1, 1)}, width=290, height=200)
+        .lines("kappa_path", "nu_path", detail="run", order="step", opacity=0.7)
+        .points("kappa_path", "nu_path", data=ends, theory="solid", size=90)
+    )
+    return row(
+        excess,
+        aligned,
+        trajectories,
+        distance,
+        title="Online descent" if online else "Descent of the population risk",
+        note=f"mean and 95 % band of {one.sizes['repeat']} runs, {int(one['arrived'].sum())} of"
+        f" which do what is claimed, and paths of {one.sizes['run']}; thin lines and dots: theory",
+    )
+
+
+def bands(one: xr.Dataset, names: dict[str, str], least: float = 0.0) -> xr.Dataset:
+    """The variables `low`, `mean` and `high` of several curves, along an axis `curve`."""
+    parts = [floored(one[name], least).to_dataset("band") for name in names]
+    return xr.concat(parts, pd.Index(names.values(), name="curve"))
+
+
+def band_figure(
+    curves: xr.Dataset, y: str, domain: tuple[float, float], log: bool = False
+) -> Figure:
+    return (
+        Figure(
+            curves,
+            y=y,
+            log="y" if log else "",
+            domain={"y": domain},
+            format={"x": "~s"},
+            legend={"curve": None, "solution": None},
+            width=290,
+            height=200,
+        )
+        .band("step", "low", "high", color="curve")
+        .lines("step", "mean", color="curve")
+    )
+
+
+@single_location.claim(
     reference="Figure 3a",
-    statement=r"From starts uniform on the sphere, with $\lambda_t = 1/(1 + 10^{-4}t)$ and $\alpha = 4\cdot10^{-3}$, descent"
-    r" ends at the oracle in more than 80 % of runs.",
-    words="With a sharpness that shrinks, nearly every random start finds the decisive token; a few end swapped.",
+    origin="our reading",
+    statement=r"From starts uniform on the sphere, with $\lambda_t = 1/(1 + 10^{-4}t)$ and"
+    r" $\alpha = 4\cdot10^{-3}$, descent ends at the oracle in more than 80 % of runs.",
+    words="With a sharpness that shrinks, nearly every random start finds the decisive token; a few"
+    " end swapped.",
     hypotheses=RUN,
-    quick=run_setting(schedule="inverse", lam=1.0, steps=90_000, repeats=256),
-    paper=run_setting(schedule="inverse", lam=1.0, steps=120_000, repeats=1000),
+    quick=PAPER_RUN.replace(schedule="inverse", lam=1.0, steps=90_000),
+    paper=dict(steps=120_000, repeats=1000),
+    budget="repeats",
     rule=Convergence(share=0.8),
     control=Control(
         "the same run at a small constant sharpness, lambda = 0.1",
-        lambda s: s.replace(schedule="constant", lam=0.1, steps=20_000),
-        on="setting",
+        setting=dict(schedule="constant", lam=0.1, steps=20_000),
     ),
-    figure=drawn_by(f"{FIGURES}.descent:run_panels"),
-    budget="repeats",
-    needs=("single-location/exact-reduction",),
-    origin="our reading",
+    needs=("exact-reduction",),
 )
-def schedule_run(cells: Sequence[Setting], seed: int) -> xr.Dataset:
-    last, shown = population_run(cells[0], seed, "single-location/schedule-run")
-    return shown.assign(arrived=last["oracle"], swapped=last["swapped"]).expand_dims("cell")
+def schedule_run(cell: Setting, draws: Draws) -> Values:
+    last, shown = population_run(cell, draws)
+    return shown.assign(arrived=last["oracle"])
 
 
-@claim(
-    "single-location/large-lambda-stalls",
-    source=PAPER,
+@single_location.claim(
+    reference="appendix run, small constant lambda",
+    origin="our reading",
+    statement=r"At constant $\lambda = 0.1$ a random start ends at the oracle and at the swapped"
+    r" point, where $k$ carries the value and $v$ the location, with probability $\frac12$ each and"
+    r" nowhere else, to within $0.05$.",
+    words="A soft gate cannot tell key from value: which of two mirror solutions is found is the"
+    " toss of a coin.",
+    hypotheses=(*RUN, CONSTANT, ENOUGH),
+    quick=PAPER_RUN.replace(steps=12_000, repeats=6000),
+    paper=dict(steps=20_000, repeats=10_000),
+    budget="repeats",
+    rule=Approximation(margin=0.05, relative=False),
+    control=Control(
+        "five runs out of eight at the oracle and three at the swapped point",
+        lambda e: {"predicted": ("outcome", [0.625, 0.375, 0.0])},
+    ),
+    needs=("exact-reduction", "swapped-attractor"),
+)
+def small_lambda_coin(cell: Setting, draws: Draws) -> Values:
+    last, shown = population_run(cell, draws)
+    shares = np.array([last[name].mean() for name in ENDS])
+    # With a share of 0 or 1 the error is that of the least that could have been seen.
+    error = np.sqrt(np.maximum(shares * (1 - shares), 1 / cell.repeats) / cell.repeats)
+    shown = shown.assign(on("outcome", predicted=[0.5, 0.5, 0.0], measured=shares, error=error))
+    return shown.assign(arrived=last["oracle"]).assign_coords(outcome=list(ENDS))
+
+
+@single_location.claim(
+    reference="penalty on the mean token",
+    origin="ours",
+    source="attlas",
+    statement=r"Adding $5\,\langle v, E[\frac1L\sum_l X_l]\rangle^2 = 5 (m\theta/L)^2$ to the risk"
+    r" removes the swapped branch: at $\lambda = 0.1$ more than 95 % of random starts end at the"
+    r" oracle.",
+    words="A value that must not look at the average token cannot take the key's place.",
+    hypotheses=RUN,
+    quick=Setting(**PAPER_RUN, penalty=5.0),
+    paper=dict(repeats=2000),
+    budget="repeats",
+    rule=Convergence(share=0.95),
+    control=Control("no penalty", setting=dict(penalty=0.0)),
+    needs=("small-lambda-coin",),
+)
+def penalty_cure(cell: Setting, draws: Draws) -> Values:
+    last, shown = population_run(cell, draws)
+    return shown.assign(arrived=last["oracle"])
+
+
+@penalty_cure.figure
+@small_lambda_coin.figure
+@schedule_run.figure
+def runs_from_the_sphere(evidence: xr.Dataset) -> Panels:
+    return run_panels(evidence)
+
+
+@single_location.claim(
     reference="appendix run, large constant lambda",
-    statement=r"At constant $\lambda = 0.9 > \lambda_c$ descent does not find the oracle: in more than 90 % of runs $|\kappa|$"
-    r" stalls below $\frac12$.",
-    words="A gate that is too sharp gives no gradient, and beyond a threshold the manifold even repels.",
+    origin="our reading",
+    statement=r"At constant $\lambda = 0.9 > \lambda_c$ descent does not find the oracle: in more"
+    r" than 90 % of runs $|\kappa|$ stalls below $\frac12$.",
+    words="A gate that is too sharp gives no gradient, and beyond a threshold the manifold even"
+    " repels.",
     hypotheses=(
         *RUN,
         CONSTANT,
         Hypothesis("lam > lambda_c", lambda s: s.lam > critical_lam(task_of(s))),
     ),
-    quick=run_setting(lam=0.9, step_size=1e-3, steps=40_000, repeats=128),
-    paper=run_setting(lam=0.9, step_size=1e-3, steps=120_000, repeats=300),
+    quick=PAPER_RUN.replace(lam=0.9, step_size=1e-3, steps=40_000, repeats=128),
+    paper=dict(steps=120_000, repeats=300),
+    budget="repeats",
     rule=Convergence(share=0.9),
     control=Control(
-        "the same run with lambda shrinking, which does find it",
-        lambda s: s.replace(schedule="inverse"),
-        on="setting",
+        "the same run with lambda shrinking, which does find it", setting=dict(schedule="inverse")
     ),
-    figure=drawn_by(f"{FIGURES}.descent:run_panels", level=0.5, told="|κ| stalls below"),
-    budget="repeats",
-    needs=(
-        "single-location/exact-reduction",
-        "single-location/critical-lambda",
-        "single-location/corner-rate",
-    ),
-    origin="our reading",
+    needs=("exact-reduction", "critical-lambda", "corner-rate"),
 )
-def large_lambda_stalls(cells: Sequence[Setting], seed: int) -> xr.Dataset:
-    last, shown = population_run(cells[0], seed, "single-location/large-lambda-stalls")
-    stalled = abs(last["kappa"]) < 0.5
-    return shown.assign(arrived=stalled, oracle=last["oracle"]).expand_dims("cell")
+def large_lambda_stalls(cell: Setting, draws: Draws) -> Values:
+    last, shown = population_run(cell, draws)
+    return shown.assign(arrived=abs(last["kappa"]) < 0.5)
 
 
-@claim(
-    "single-location/small-lambda-coin",
-    source=PAPER,
-    reference="appendix run, small constant lambda",
-    statement=r"At constant $\lambda = 0.1$ a random start ends at the oracle and at the swapped point, where $k$ carries the"
-    r" value and $v$ the location, with probability $\frac12$ each and nowhere else, to within $0.05$.",
-    words="A soft gate cannot tell key from value: which of two mirror solutions is found is the toss of a coin.",
-    hypotheses=(*RUN, CONSTANT, ENOUGH),
-    quick=run_setting(steps=12_000, repeats=6000),
-    paper=run_setting(repeats=10_000),
-    rule=Approximation(margin=0.05, relative=False),
-    control=Control(
-        "five runs out of eight at the oracle and three at the swapped point",
-        lambda e: e.assign(predicted=("outcome", [0.625, 0.375, 0.0])),
-    ),
-    figure=drawn_by(f"{FIGURES}.descent:run_panels"),
-    budget="repeats",
-    needs=("single-location/exact-reduction", "single-location/swapped-attractor"),
-    origin="our reading",
-)
-def small_lambda_coin(cells: Sequence[Setting], seed: int) -> xr.Dataset:
-    last, shown = population_run(cells[0], seed, "single-location/small-lambda-coin")
-    shares = np.array([last[name].mean() for name in ENDS])
-    # With a share of 0 or 1 the error is that of the least that could have been seen.
-    error = np.sqrt(np.maximum(shares * (1 - shares), 1 / cells[0].repeats) / cells[0].repeats)
-    return (
-        shown.assign(
-            predicted=("outcome", [0.5, 0.5, 0.0]),
-            measured=("outcome", shares),
-            error=("outcome", error),
-            arrived=last["oracle"],
-            swapped=last["swapped"],
-        )
-        .expand_dims("cell")
-        .assign_coords(outcome=list(ENDS))
-    )
+@large_lambda_stalls.figure
+def stalled_runs(evidence: xr.Dataset) -> Panels:
+    return run_panels(evidence, level=0.5, level_words="|κ| stalls below")
 
 
-@claim(
-    "single-location/penalty-cure",
-    source="attlas",
-    reference="penalty on the mean token",
-    statement=r"Adding $5\,\langle v, E[\frac1L\sum_l X_l]\rangle^2 = 5 (m\theta/L)^2$ to the risk removes the swapped branch:"
-    r" at $\lambda = 0.1$ more than 95 % of random starts end at the oracle.",
-    words="A value that must not look at the average token cannot take the key's place.",
-    hypotheses=(*RUN, Hypothesis("penalty >= 0", lambda s: s.penalty >= 0, defining=True)),
-    quick=run_setting(penalty=5.0, repeats=256),
-    paper=run_setting(penalty=5.0, repeats=2000),
-    rule=Convergence(share=0.95),
-    control=Control("no penalty", lambda s: s.replace(penalty=0.0), on="setting"),
-    figure=drawn_by(f"{FIGURES}.descent:run_panels"),
-    budget="repeats",
-    needs=("single-location/small-lambda-coin",),
-    origin="ours",
-)
-def penalty_cure(cells: Sequence[Setting], seed: int) -> xr.Dataset:
-    (cell,) = cells
-    path, task, lam = run_once(cell, seed, "single-location/penalty-cure", penalty=cell.penalty)
-    return panels(path, task, lam).assign(arrived=outcomes(path)["oracle"]).expand_dims("cell")
-
-
-RECOMMENDED = Setting(
-    dim=400,
-    length=10,
-    gamma=ROOT_HALF,
-    noise=0.0,
-    largest=3.0,
-    step_size=1.5e-3,
-    steps=10_000,
-    published_steps=10_000,
-    repeats=1200,
-)
-
-
-@claim(
-    "single-location/recommended-schedule",
-    source="attlas",
+@single_location.claim(
     reference="large start, stable step, best end",
-    statement=r"From the same starts, $\lambda_t$ falling geometrically from $3$ to the oracle's best value with a step size"
-    r" below the flip threshold takes the swapped branch ($|\eta| > |\nu|$ at the end) less often than the published"
-    r" $\lambda_t = 1/(1 + 10^{-4}t)$, $\alpha = 4\cdot10^{-3}$, on which it is settled within 10,000 steps.",
-    words="Start sharp to win the race against the swapped solution, end soft to let the key align.",
+    origin="ours",
+    source="attlas",
+    statement=r"From the same starts, $\lambda_t$ falling geometrically from $3$ to the oracle's"
+    r" best value with a step size below the flip threshold takes the swapped branch"
+    r" ($|\eta| > |\nu|$ at the end) less often than the published"
+    r" $\lambda_t = 1/(1 + 10^{-4}t)$, $\alpha = 4\cdot10^{-3}$, on which it is settled"
+    r" within 10,000 steps.",
+    words="Start sharp to win the race against the swapped solution, end soft to let the key"
+    " align.",
     hypotheses=(
-        *TASK,
-        Hypothesis("largest > 0", lambda s: s.largest > 0, defining=True),
-        STEP,
         Hypothesis(
             "step_size is below the flip threshold",
             lambda s: s.step_size < stable_step(task_of(s), s.largest),
@@ -351,50 +367,57 @@ RECOMMENDED = Setting(
             lambda s: s.published_steps >= 10_000,
         ),
     ),
-    quick=RECOMMENDED,
-    paper=RECOMMENDED.replace(steps=120_000, published_steps=120_000, repeats=2000),
+    quick=paper_task(
+        largest=3.0, step_size=1.5e-3, steps=10_000, published_steps=10_000, repeats=1200
+    ),
+    paper=dict(steps=120_000, published_steps=120_000, repeats=2000),
+    budget="repeats",
     rule=Order(),
     control=Control(
         "the same steps from a soft start, lambda = 0.3",
-        lambda e: e.assign(lower=e["soft"], error=e["soft_error"]),
+        lambda e: {"lower": e.soft, "error": e.soft_error},
     ),
-    figure=drawn_by(f"{FIGURES}.descent:schedule_comparison"),
-    budget="repeats",
-    needs=("single-location/schedule-run",),
-    origin="ours",
+    needs=("schedule-run",),
 )
-def recommended_schedule(cells: Sequence[Setting], seed: int) -> xr.Dataset:
-    (cell,) = cells
+def recommended_schedule(cell: Setting, draws: Draws) -> Values:
     task = task_of(cell)
-    start = sphere_start(
-        task, key_for(seed, "single-location/recommended-schedule", "start"), cell.repeats
-    )
+    start = sphere_start(task, draws("start"), cell.repeats)
+
+    def failures(lam: Any, step_size: float, steps: int) -> np.ndarray:
+        path = descend(task, start, lam=lam, step_size=step_size, steps=steps, record_every=steps)
+        return np.asarray(abs(path["eta"]) > abs(path["nu"]), float)[:, -1]
+
     ours, soft = (
-        (GeometricDecay(largest, task.best_lam(), cell.steps), cell.step_size, cell.steps)
+        failures(GeometricDecay(largest, task.best_lam(), cell.steps), cell.step_size, cell.steps)
         for largest in (cell.largest, 0.3)
     )
-    published = (InverseDecay(1.0, 1e-4), 4e-3, cell.published_steps)
-    failed, risks = [], []
-    for lam, step_size, steps in (ours, published, soft):
-        last = descend(
-            task, start, lam=lam, step_size=step_size, steps=steps, record_every=steps
-        ).isel(step=-1)
-        failed.append((abs(last["eta"]) > abs(last["nu"])).values)
-        risks.append(last["risk"].values - task.noise**2)
-    shares = np.mean(failed, axis=1)
+    published = failures(InverseDecay(1.0, 1e-4), 4e-3, cell.published_steps)
     error, soft_error = (
-        (failed[1].astype(float) - failed[i]).std(ddof=1) / np.sqrt(cell.repeats) for i in (0, 2)
+        (published - other).std(ddof=1) / np.sqrt(cell.repeats) for other in (ours, soft)
     )
-    axes = ("cell", "schedule", "repeat")
-    return xr.Dataset(
-        {
-            "lower": ("cell", [shares[0]]),
-            "upper": ("cell", [shares[1]]),
-            "error": ("cell", [error]),
-            "soft": ("cell", [shares[2]]),
-            "soft_error": ("cell", [soft_error]),
-            "failed": (axes, np.stack(failed[:2])[None]),
-            "final_risk": (axes, np.stack(risks[:2])[None]),
-        },
-        coords={"schedule": ["recommended", "published"]},
-    )
+    return {
+        "lower": ours.mean(),
+        "upper": published.mean(),
+        "error": error,
+        "soft": soft.mean(),
+        "soft_error": soft_error,
+        **on("schedule repeat", failed=np.stack([ours, published])),
+        "schedule": ["recommended", "published"],
+    }
+
+
+@recommended_schedule.figure
+def failing_starts(evidence: xr.Dataset) -> Figure:
+    runs = evidence.sizes["repeat"]
+    share = evidence["failed"].mean("repeat")
+    shares = xr.Dataset({"share": share, "spread": np.sqrt(share * (1 - share) / runs)})
+    return Figure(
+        shares,
+        "Two schedules from the same starts",
+        f"{runs:,} starts; lines: two standard errors",
+        x="share of starts that take the swapped branch",
+        y="",
+        zero="x",
+        format={"x": "%"},
+        height=110,
+    ).points("share", "schedule", error="spread", color="schedule", legend=False, size=70)

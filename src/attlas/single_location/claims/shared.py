@@ -1,36 +1,20 @@
-"""What the claims of this map share: settings as tasks, random heads, the conditions under which all is defined."""
+"""What the claims of this map share: settings as tasks, random heads, common hypotheses."""
 
-from collections.abc import Callable, Sequence
 from typing import Any
 
-import jax
 import numpy as np
 from jaxtyping import Array, Float
 
-from attlas.claims.compat import Hypothesis, Setting, key_for
-from attlas.gaussian import Estimate, averaged, stream
+from attlas.claims import Hypothesis, Setting
+from attlas.gaussian import stream
 from attlas.single_location.landscape import stability, stable_step
-from attlas.single_location.population import ORACLE, Overlaps, at_points, draw_loss
-from attlas.single_location.task import Constants, SingleLocation
+from attlas.single_location.population import ORACLE, Overlaps
+from attlas.single_location.task import SingleLocation
 
-PAPER = "marion2025"
 ROOT_HALF = 0.5**0.5
-FIGURES = "attlas.single_location.figures"
 
-TASK = (
-    Hypothesis("dim >= 4", lambda s: s.dim >= 4, defining=True),
-    Hypothesis("length >= 2", lambda s: s.length >= 2, defining=True),
-    Hypothesis("gamma > 0", lambda s: s.gamma > 0, defining=True),
-    Hypothesis("noise >= 0", lambda s: s.noise >= 0, defining=True),
-)
-PRIOR = Hypothesis("ratio > 0", lambda s: s.ratio > 0, defining=True)
-HEAD = Hypothesis("lam > 0", lambda s: s.lam > 0, defining=True)
-SAMPLES = Hypothesis(
-    "samples >= 1000", lambda s: s.samples >= 1000, defining=True
-)  # for an error to be one
-TIME = Hypothesis("time > 0", lambda s: s.time > 0, defining=True)
-STEP = Hypothesis("step_size > 0", lambda s: s.step_size > 0, defining=True)
-
+# A standard error needs a sample that is not small.
+SAMPLES = Hypothesis("samples >= 1000", lambda s: s.samples >= 1000, defining=True)
 
 # Where descent is unstable rounding grows to any size, and a path says nothing about a theorem.
 STABLE = (
@@ -45,8 +29,16 @@ STABLE = (
 )
 
 
+def paper_task(**changes: Any) -> Setting:
+    """The paper's task of ten tokens in 400 dimensions, with further and other parameters."""
+    return Setting(**{"dim": 400, "length": 10, "gamma": ROOT_HALF, "noise": 0.0, **changes})
+
+
 def task_of(cell: Setting, key: Array | None = None) -> SingleLocation:
-    """The task of a cell; where it has a `ratio`, each place is that many times as likely as the one before."""
+    """The task of a cell.
+
+    Where it has a `ratio`, each place is that many times as likely as the one before.
+    """
     prior = None
     if cell.get("ratio", 1.0) != 1:
         weights = cell.ratio ** np.arange(cell.length)
@@ -54,28 +46,18 @@ def task_of(cell: Setting, key: Array | None = None) -> SingleLocation:
     return SingleLocation(cell.dim, cell.length, cell.gamma, cell.noise, key, prior)
 
 
-def stream_of(seed: int, id: str, purpose: str) -> int:
-    """The seed of a NumPy stream, from the key of this purpose."""
-    return int(jax.random.key_data(key_for(seed, id, purpose))[0]) >> 1
-
-
-def constants_of(cells: Sequence[Setting]) -> Constants:
-    """The cells' tasks as one, with arrays [cell]."""
-    return Constants(
-        *(
-            np.asarray(column)
-            for column in zip(*(task_of(cell).constants for cell in cells), strict=True)
-        )
-    )
-
-
-def column(cells: Sequence[Setting], name: str) -> Float[np.ndarray, " cell"]:
-    return np.asarray([cell[name] for cell in cells], float)
+def step_options(cell: Setting, records: int = 1) -> dict[str, Any]:
+    """How `descend` walks in a cell, with so many records of the path beside its start."""
+    every = max(1, cell.steps // records)
+    return dict(lam=cell.lam, step_size=cell.step_size, steps=cell.steps, record_every=every)
 
 
 def random_heads(key: Array, points: int, dim: int = 4) -> Float[np.ndarray, "2 points dim"]:
-    """Unit vectors k and v, uniform on the sphere; a point's do not depend on how many there are. In R^4, around the stars
-    e_1, e_2, they have overlaps far from the manifold, which some pair has in every dimension from 4 on."""
+    """Unit vectors k and v, uniform on the sphere; a point's do not depend on how many there are.
+
+    In R^4, around the stars e_1 and e_2, their overlaps are far from the manifold; in every
+    dimension from 4 on some pair has the same ones.
+    """
     pairs = stream(key).standard_normal((points, 2, dim)).swapaxes(0, 1)
     return pairs / np.linalg.norm(pairs, axis=-1, keepdims=True)
 
@@ -83,34 +65,6 @@ def random_heads(key: Array, points: int, dim: int = 4) -> Float[np.ndarray, "2 
 def overlaps_of(heads: Float[np.ndarray, "2 points 4"]) -> Overlaps:
     k, v = heads
     return Overlaps(k[:, 0], v[:, 1], v[:, 0], k[:, 1], (k * v).sum(-1))
-
-
-def sampled_over_cells(
-    key: Array,
-    samples: int,
-    constants: Constants,
-    overlaps: Overlaps,
-    lam: Float[np.ndarray, " cell"],
-) -> Estimate:
-    """Mean losses on simulated sequences: [cell], or [cell, point] where the overlaps are arrays."""
-    overlaps = Overlaps(*(np.asarray(x, float) for x in overlaps))
-    found = [
-        averaged(draw_loss, key, samples, Constants(*c), overlaps, np.asarray(sharp))
-        for *c, sharp in zip(*constants, lam, strict=True)
-    ]
-    return Estimate(*(np.stack(x) for x in zip(*found, strict=True)))
-
-
-def over_cells(
-    formula: Callable[..., Any],
-    constants: Constants,
-    overlaps: Overlaps,
-    lam: Float[np.ndarray, " cell"],
-) -> Any:
-    """`formula(constants, overlaps, lam)` for each cell: [cell], or [cell, point] where the overlaps are arrays."""
-    points = [1] * np.ndim(overlaps.kappa)
-    tasks = Constants(*(column.reshape(-1, *points) for column in constants))
-    return at_points(formula, tasks, overlaps, lam.reshape(-1, *points))
 
 
 def sequences(

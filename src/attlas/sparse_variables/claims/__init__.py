@@ -15,7 +15,6 @@ sparse_variables = Map(
         "samples",
         "thresholds",
         "learned",
-        "learning",
         "parity",
     ),
     domain=("length >= 2", "starts >= 2", "query_norm > 0", "ratio > 0"),

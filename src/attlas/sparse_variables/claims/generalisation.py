@@ -14,7 +14,8 @@ from attlas.rademacher import mean_of
 from attlas.sparse_variables.claims import sparse_variables
 from attlas.sparse_variables.model import Transformer, attention_weights
 from attlas.sparse_variables.task import SparseBoolean, draw_bits, patterns, probabilities
-from attlas.sparse_variables.training import ADAM, LOOK, RECIPE_R, draw_sets, train
+from attlas.sparse_variables.training import ADAM, RECIPE_R, train
+from attlas.sparse_variables.training_sets import VALIDATION_BATCH, draw_sets
 
 RECIPES = {"adam": ADAM, "R": RECIPE_R}
 
@@ -71,7 +72,7 @@ FILLINGS = 64
     control=Control(
         "the numbers of samples change places", lambda e: {"lower": e.upper, "upper": e.lower}
     ),
-    needs=("statistical-floor", "table-form"),
+    needs=("statistical-floor",),
 )
 def overfits_below(cell: Setting, draws: Draws) -> Values:
     """The first recipe is judged, others are shown beside it."""
@@ -155,7 +156,6 @@ def accuracy_curves(evidence: xr.Dataset) -> Figure:
         "the same attention spread over the relevant bits alike, whatever they are",
         lambda e: {"lower": e.alike_lower, "upper": e.alike_upper},
     ),
-    needs=("table-form",),
 )
 def falsifying_zeros(cell: Setting, draws: Draws) -> Values:
     """Of several heads, the one with the largest share of its attention on the support."""
@@ -165,7 +165,7 @@ def falsifying_zeros(cell: Setting, draws: Draws) -> Values:
         [cell.samples],
         cell.repeats,
         support=cell.support,
-        validation=LOOK,  # for the figure only
+        validation=VALIDATION_BATCH,  # for the figure only
     )
     models: dict[int, Any] = {}
     train(

@@ -33,7 +33,9 @@ from attlas.gaussian import Real
 from attlas.sparse_variables.claims.samples import DELTA, GAP
 from attlas.sparse_variables.claims.shared import FIGURES
 from attlas.sparse_variables.construction import Construction, sink_head, threshold_head
-from attlas.sparse_variables.learned import (
+from attlas.sparse_variables.task import Batch, SparseBoolean
+from attlas.sparse_variables.thresholds import LEVEL as SHARE
+from attlas.sparse_variables.trained_heads import (
     SPREADS,
     Attention,
     Heads,
@@ -44,17 +46,14 @@ from attlas.sparse_variables.learned import (
     pac_bayes_samples,
     rows_of,
 )
-from attlas.sparse_variables.task import Batch, SparseBoolean
-from attlas.sparse_variables.thresholds import LEVEL as SHARE
 from attlas.sparse_variables.training import (
-    MASS,
+    ATTENTION_SAMPLES,
     RECIPE_R,
     Outcome,
-    TrainingSets,
-    draw_sets,
     first_model,
     train,
 )
+from attlas.sparse_variables.training_sets import TrainingSets, draw_sets
 
 LINEAR = dataclasses.replace(
     RECIPE_R, architecture=dataclasses.replace(RECIPE_R.architecture, mlp=False)
@@ -94,7 +93,11 @@ class Runs(NamedTuple):
     def attention(self, trial: int, weights: Float[np.ndarray, "m h places"]) -> Attention:
         """Where heads with these weights on the first validation sequences look."""
         bits, label = next(self.sets.validate(trial))
-        return looked_at(weights, Batch(bits[:MASS], label[:MASS]), self.sets.tasks[trial])
+        return looked_at(
+            weights,
+            Batch(bits[:ATTENTION_SAMPLES], label[:ATTENTION_SAMPLES]),
+            self.sets.tasks[trial],
+        )
 
     def margins(self) -> Float[np.ndarray, " trial"]:
         """The least margin on the training set."""
@@ -188,7 +191,6 @@ def _trained(
     figure=drawn_by(f"{FIGURES}.learned:attention_against_length"),
     cells=together("length", "samples"),
     needs=(
-        "sparse-variables/table-form",
         "sparse-variables/threshold-margin",
         "sparse-variables/sink-margin",
     ),
@@ -198,7 +200,7 @@ def _trained(
 def learned_head(cells: Sequence[Setting], seed: int) -> xr.Dataset:
     (cell,) = cells
     runs = trained(cell.length, cell.sparsity, (cell.samples,), cell.repeats, cell.steps, seed)
-    bits = [next(runs.sets.validate(t)).bits[:MASS] for t in range(cell.repeats)]
+    bits = [next(runs.sets.validate(t)).bits[:ATTENTION_SAMPLES] for t in range(cell.repeats)]
     start, found = (
         [runs.attention(t, heads.weights(bits[t])) for t, heads in enumerate(networks.each())]
         for networks in (runs.start, runs.heads)

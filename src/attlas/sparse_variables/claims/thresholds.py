@@ -22,7 +22,7 @@ from attlas.claims.compat import (
     product,
 )
 from attlas.sparse_variables.claims.shared import FIGURES, PAPER
-from attlas.sparse_variables.learners import MLP
+from attlas.sparse_variables.rival_learners import MLP
 from attlas.sparse_variables.task import FUNCTIONS, SparseBoolean
 from attlas.sparse_variables.thresholds import (
     LAWS,
@@ -34,7 +34,8 @@ from attlas.sparse_variables.thresholds import (
     sweep,
     trained_by,
 )
-from attlas.sparse_variables.training import ADAM, RECIPE_R, Outcome, draw_sets, first_model, train
+from attlas.sparse_variables.training import ADAM, RECIPE_R, Outcome, first_model, train
+from attlas.sparse_variables.training_sets import draw_sets
 
 CURVE = "sparse-variables/samples-exponent"
 NATS = 3.0

@@ -1,0 +1,174 @@
+"""What an atlas shows: results, notes, showpieces, and how they belong together."""
+
+import hashlib
+import inspect
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import attlas
+from attlas.atlas.drawings import drawings_folder
+from attlas.atlas.explorers import Explorer
+from attlas.atlas.notes import Notes, notes_of
+from attlas.atlas.showpieces import LoadedShowpiece, real_data
+from attlas.claims import Bound, Claim
+from attlas.errors import InputError
+from attlas.lab.runner import Result, recall
+from attlas.lab.store import Store
+from attlas.references import bibtex
+
+PACKAGE = ("single-location", "sparse-variables", "latent-posterior")
+"""The maps of the package, in the order of the pages."""
+WORDS = ("confirmed", "refuted", "undecided", "outside", "not run")
+
+
+@dataclass(frozen=True)
+class Atlas:
+    """Everything that the pages show.
+
+    - `results`: one for each claim.
+    - `others`: results at the scale that was not asked for, by id.
+    - `showpieces`: sweeps that have a page.
+    - `measured`: what `make bench-data` measured on real data.
+    - `cache`: the folder in which figures are kept.
+    """
+
+    results: Sequence[Result]
+    others: Mapping[str, Result] = field(default_factory=dict)
+    showpieces: Sequence[LoadedShowpiece] = ()
+    measured: Mapping[str, Any] | None = None
+    cache: Path | None = None
+
+    @cached_property
+    def by_id(self) -> dict[str, Result]:
+        return {result.claim.id: result for result in self.results}
+
+    @cached_property
+    def by_map(self) -> dict[str, list[Result]]:
+        groups: dict[str, list[Result]] = {}
+        for result in self.results:
+            groups.setdefault(result.claim.map, []).append(result)
+        return groups
+
+    @cached_property
+    def of_the_package(self) -> bool:
+        """Whether claims of the package are among them."""
+        return any(name in PACKAGE for name in self.by_map)
+
+    @cached_property
+    def notes(self) -> dict[str, Notes]:
+        return notes_of(result.claim for result in self.results)
+
+    @cached_property
+    def explorers(self) -> list[Explorer]:
+        return [explorer for notes in self.notes.values() for explorer in notes.explorers]
+
+    @cached_property
+    def used_by(self) -> dict[str, list[str]]:
+        """Ids of the claims that need a claim, by its id."""
+        found: dict[str, list[str]] = {}
+        for result in self.results:
+            for id in result.claim.needs:
+                found.setdefault(id, []).append(result.claim.id)
+        return found
+
+    @cached_property
+    def counts(self) -> dict[str, int]:
+        found: Counter[str] = Counter(result.verdict.word for result in self.results)
+        return {word: found[word] for word in WORDS}
+
+    @cached_property
+    def tightness(self) -> list[Result]:
+        """Results on bounds, those that hold first, and then the tightest first."""
+        bounds = [
+            result
+            for result in self.results
+            if isinstance(result.claim.rule, Bound) and np.isfinite(result.verdict.statistic)
+        ]
+        return sorted(bounds, key=lambda r: (r.verdict.word != "confirmed", -r.verdict.statistic))
+
+    @cached_property
+    def asked(self) -> dict[str, tuple[str, list[Result]]]:
+        """Every question with its answer and the results about it; a question of several maps is
+        one, with all their answers."""
+        asked: dict[str, tuple[str, list[Result]]] = {}
+        for name, notes in self.notes.items():
+            for question in notes.questions:
+                about = [r for r in self.by_map[name] if question.about(r.claim)]
+                if about:
+                    answer, found = asked.get(question.ask, ("", []))
+                    asked[question.ask] = (f"{answer} {question.answer}".strip(), found + about)
+        return asked
+
+    def questions(self, claim: Claim) -> list[str]:
+        return [each.ask for each in self.notes[claim.map].questions if each.about(claim)]
+
+    def idea(self, claim: Claim) -> str:
+        return self.notes[claim.map].ideas.get(claim.slug, "")
+
+    def both_scales(self, result: Result) -> list[Result]:
+        """The result, and that at the other scale if it is there; the quick one first."""
+        other = self.others.get(result.claim.id)
+        return sorted([result, other] if other else [result], key=lambda r: r.scale != "quick")
+
+
+def gather_atlas(results: Sequence[Result], store: Store) -> Atlas:
+    """The atlas of `results`, with all that the store and the package have to show beside them."""
+    order = {name: place for place, name in enumerate(PACKAGE)}
+    results = sorted(results, key=lambda r: (order.get(r.claim.map, len(order)), r.claim.id))
+    plain = Atlas(results)
+    others: dict[str, Result] = {}
+    for id, result in plain.by_id.items():
+        scale = "quick" if result.scale == "paper" else "paper"
+        other = recall(result.claim, scale=scale, seed=result.seed, store=store)
+        if other is not None:
+            others[id] = other
+    pieces = [piece for notes in plain.notes.values() for piece in notes.showpieces]
+    return Atlas(
+        results,
+        others,
+        [piece.load(store) for piece in pieces if piece.claim_id in plain.by_id],
+        real_data(store) if plain.of_the_package else None,
+        drawings_folder(store),
+    )
+
+
+def list_entry(result: Result, atlas: Atlas, data: bytes | None) -> dict[str, Any]:
+    """A claim in the machine-readable list, as `claims.schema.json` describes it; `data` is its
+    evidence as a netCDF file."""
+    claim, other = result.claim, atlas.others.get(result.claim.id)
+    plain = ("map", "source", "reference", "origin", "statement", "words", "code")
+    file = data and {"file": f"{claim.id}.nc", "sha256": hashlib.sha256(data).hexdigest()}
+    return {
+        **{name: getattr(claim, name) for name in plain},
+        "idea": atlas.idea(claim),
+        "questions": atlas.questions(claim),
+        "hypotheses": [hypothesis.words for hypothesis in claim.hypotheses],
+        "rule": str(claim.rule),
+        "control_words": claim.control.words,
+        "needs": list(claim.needs),
+        "data": file,
+        **result.to_dict(),
+        "other_scale": None if other is None else other.to_dict(),
+    }
+
+
+def source_line(claim: Claim) -> str:
+    """File and line of the measurement, from the top of the repository if it is in the package."""
+    code = inspect.unwrap(claim.function).__code__
+    file, top = Path(code.co_filename), Path(attlas.__file__).parents[2]
+    shown = file.relative_to(top) if file.is_relative_to(top) else file.name
+    return f"{shown}:{code.co_firstlineno}"
+
+
+def bibtex_of(claim: Claim) -> str:
+    """BibTeX of the claim's source; empty for a claim of somebody else's with an unknown source."""
+    try:
+        return bibtex(claim.source, claim.file)
+    except InputError:
+        return ""

@@ -1,0 +1,67 @@
+"""Values as a reader of a page would write them: the filters of the templates."""
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from markupsafe import Markup
+
+from attlas.atlas.formulas import mathml
+from attlas.atlas.notes import Notes, Symbol
+from attlas.claims import Claim
+from attlas.figure_style import legible
+
+_SPELLINGS = {
+    word.lower(): word for word in ("Bayes", "Finetti", "Lipschitz", "Nadaraya", "Watson")
+} | {word.lower(): word for word in ("CME", "CRPS", "MLP")}
+
+
+def title_of(slug: str) -> str:
+    """A slug as a title."""
+    words = " ".join(_SPELLINGS.get(word, word) for word in slug.split("-"))
+    return words[:1].upper() + words[1:]
+
+
+def prose(text: str) -> Markup:
+    """A sentence that was written for a terminal, as HTML."""
+    return mathml(legible(text).replace(">=", "≥").replace("<=", "≤"))
+
+
+def symbols_of(claim: Claim, notes: Notes) -> list[Symbol]:
+    """The letters on the claim's page; a meaning of this claim alone goes before a general one."""
+    found = [symbol for symbol in notes.symbols if symbol.occurs_in(claim)]
+    own = {symbol.tex for symbol in found if symbol.claims}
+    return [symbol for symbol in found if symbol.claims or symbol.tex not in own]
+
+
+def significant(value: float) -> str:
+    return f"{value:.4g}" if np.isfinite(value) else ""
+
+
+def show_value(value: Any) -> str:
+    """A parameter, or several."""
+    if isinstance(value, tuple):
+        return ", ".join(show_value(item) for item in value)
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def format_numbers(number: float | Sequence[float] | None) -> str:
+    """A measured number, several, or none."""
+    return "" if number is None else " ".join(f"{x:.3f}" for x in np.atleast_1d(number))
+
+
+def standing(ahead: Sequence[float] | None) -> str:
+    """Where an interval [mean, low, high] of a difference puts the estimator."""
+    if ahead is None:
+        return ""
+    _, low, high = ahead
+    return "ahead" if low > 0 else "behind" if high < 0 else "level"
+
+
+def size_of(svg: str) -> tuple[str, str]:
+    """Width and height of a figure, so that a page keeps room for it."""
+    found = re.search(r'<svg[^>]*?\bwidth="([\d.]+)"[^>]*?\bheight="([\d.]+)"', svg[:2000])
+    return (found[1], found[2]) if found else ("460", "300")

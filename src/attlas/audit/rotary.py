@@ -1,0 +1,95 @@
+r"""Rotary positions: pair i of a query or key at position t is rotated by the angle $t f_i$.
+
+Pairs are (i, i + width/2). Su et al. 2021, https://arxiv.org/abs/2104.09864.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from attlas.audit.name_tables import Names, is_number
+from attlas.errors import InputError
+
+
+def rotate_pairs(x: Any, cosine: Any, sine: Any) -> Any:
+    """Rotate the pairs (i, i + width/2) of `x` [..., width]; NumPy or JAX.
+
+    `cosine` and `sine` of the angles broadcast against [..., width / 2].
+    """
+    half = x.shape[-1] // 2
+    a, b = x[..., :half], x[..., half:]
+    rotated = [a * cosine - b * sine, b * cosine + a * sine]
+    return x.__array_namespace__().concat(rotated, axis=-1)
+
+
+def rotary_frequencies(names: Names, width: int) -> np.ndarray | None:
+    r"""The frequencies [width / 2] that a config describes; None for a model without them.
+
+    $f_i = \text{base}^{-2i/\text{width}}$, divided by a factor if the config stretches them
+    linearly, or as in Llama 3, where only low frequencies are divided.
+    """
+    if names.table["block"]["rotary"] == "none":
+        return None
+    where = names.checkpoint.name
+    if width % 2 or names.count("rotated", width) != width:
+        raise InputError(
+            f"{where} turns a part of its heads of width {width} only: rotary positions turn the"
+            " whole here"
+        )
+    frequencies = names.number("base", 1.0, 1e12) ** (-np.arange(0, width, 2) / width)
+    frequencies = _stretch(where, frequencies, _read_scaling(names))
+    factors = names.find("embedding", "rotary_factors")
+    if factors is not None:
+        tensor = names.checkpoint.tensors[factors]
+        if tensor.shape != frequencies.shape:
+            raise InputError(
+                f"{factors} of {where} has the shape {tensor.shape}: it should be"
+                f" {frequencies.shape}"
+            )
+        frequencies = frequencies / tensor.load()
+    return frequencies
+
+
+def _read_scaling(names: Names) -> Mapping[str, Any]:
+    scaling = names.setting("scaling", {})
+    if isinstance(scaling, str):
+        return {"rope_type": scaling, "factor": names.setting("factor")}
+    if not isinstance(scaling, Mapping):
+        raise InputError(
+            f"{names.checkpoint.name} has the rotary scaling {scaling!r}: it must be a section of"
+            " names"
+        )
+    return scaling
+
+
+def _stretch(where: str, frequencies: np.ndarray, scaling: Mapping[str, Any]) -> np.ndarray:
+    def parameter(word: str) -> float:
+        value = scaling.get(word)
+        if not is_number(value, 0.0, 1e9):
+            raise InputError(
+                f"{where} has {word} = {value!r} in its rotary scaling: it must be a positive"
+                " number"
+            )
+        return float(value)  # type: ignore[arg-type]
+
+    match scaling.get("rope_type", scaling.get("type", "default")):
+        case "default" | "none" | None:
+            return frequencies
+        case "linear":
+            return frequencies / parameter("factor")
+        case "llama3":
+            turns = parameter("original_max_position_embeddings") * frequencies / (2 * np.pi)
+            low, high = parameter("low_freq_factor"), parameter("high_freq_factor")
+            if low >= high:
+                raise InputError(
+                    f"{where} has the rotary factors {low:g} and {high:g}: the first must be the"
+                    " smaller"
+                )
+            kept = np.clip((turns - low) / (high - low), 0, 1)
+            return frequencies * (kept + (1 - kept) / parameter("factor"))
+        case other:
+            raise InputError(
+                f"{where} stretches its rotary positions by {other!r}: known are default, linear"
+                " and llama3"
+            )

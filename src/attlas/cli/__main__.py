@@ -1,0 +1,5 @@
+"""`python -m attlas.cli` is `attlas`."""
+
+from attlas.cli.entry import main
+
+main()

@@ -1,0 +1,90 @@
+"""The verb `atlas`: every claim, as pages."""
+
+import contextlib
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from attlas.cli import options
+from attlas.cli.printing import print_counts, print_json, stderr
+from attlas.cli.progress import stages
+from attlas.cli.running import exit_code, run_all
+
+if TYPE_CHECKING:
+    from attlas.claims import Claim
+    from attlas.lab.store import Store
+
+
+@click.command("atlas")
+@click.argument("patterns", nargs=-1)
+@click.option(
+    "--out", type=options.FOLDER, default="atlas", show_default=True, help="Folder of the pages."
+)
+@options.scale_option
+@options.seed_option
+@options.claims_option
+@options.store_option
+@options.fresh_option
+@click.option("--strict", is_flag=True, help="Exit as `run` does, by the verdicts.")
+@options.json_option
+def write_pages(
+    patterns: Sequence[str],
+    out: str,
+    files: Sequence[str],
+    store: str | None,
+    strict: bool,
+    as_json: bool,
+    **run_options: Any,
+) -> None:
+    """Test every claim, or those that match PATTERNS, and write the atlas: pages that open from
+    disk, without a network.
+
+    Results at the other scale are shown too where the store holds them.
+    """
+    from attlas.lab import compile_quickly
+
+    compile_quickly()
+
+    from attlas.atlas import pages
+    from attlas.atlas.contents import gather_atlas
+    from attlas.atlas.drawings import drawing_of, drawings_folder
+
+    folder = pages.check_folder(Path(out))
+    found = options.select_claims(patterns, files)
+    pages.check_prose(found)
+    opened = options.open_store(store)
+    _note_older_evidence(found, opened)
+    results = []
+    with contextlib.closing(run_all(found, opened, as_json, **run_options)) as finished:
+        for result in finished:
+            results.append(result)
+            drawing_of(result, drawings_folder(opened))  # while others are measured
+            if not (as_json or stderr().is_terminal):  # a log, which has no progress bar
+                count = f"{len(results)} of {len(found)}"
+                stderr().print(f"{count}: {result.claim.id} {result.verdict.word}")
+    results.sort(key=lambda result: found.index(result.claim))
+    with stages(as_json) as report:
+        index = pages.write_atlas(gather_atlas(results, opened), folder, report)
+    if as_json:
+        print_json({"index": str(index), "claims": [result.to_dict() for result in results]})
+    else:
+        print_counts(results)
+        click.echo(index)
+    sys.exit(exit_code(results) if strict else 0)
+
+
+def _note_older_evidence(claims: "list[Claim]", store: "Store") -> None:
+    """Say how many claims have a verdict that was computed by other sources than these."""
+
+    def is_older(claim: "Claim") -> bool:
+        last, code = store.recorded(claim.id), claim.code[:16]
+        return last is not None and last.get("provenance", {}).get("code", code) != code
+
+    if older := sum(map(is_older, claims)):
+        count = f"{older} claim{'s' if older > 1 else ''}"
+        stderr().print(
+            f"The store holds evidence of an older version for {count}, which is measured again."
+        )

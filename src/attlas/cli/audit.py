@@ -1,0 +1,103 @@
+"""The verb `audit`: the theory's quantities on a real checkpoint."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from attlas.cli import options
+from attlas.cli.printing import print_json
+from attlas.cli.progress import stages
+from attlas.errors import InputError
+
+
+@click.command("audit")
+@click.argument("models", nargs=-1, required=True, metavar="MODEL [OTHER]")
+@click.option(
+    "--text",
+    "texts",
+    type=options.FILE,
+    help="A text to read to the model, one example a line. [default: a neutral one]",
+)
+@click.option(
+    "--tokens",
+    type=options.FILE,
+    help="Token ids instead, one example a line: for a model without tokenizer.",
+)
+@click.option(
+    "--labels",
+    type=options.FILE,
+    help="Texts to probe every layer on: a label, a tab and a text on each line.",
+)
+@click.option(
+    "--probes",
+    type=click.Choice(["none", "quick", "paper"]),
+    default="quick",
+    show_default=True,
+    help="The sentences of Marion et al. 2025: none, some hundreds, or all.",
+)
+@click.option(
+    "--map",
+    "table",
+    type=options.FILE,
+    help="A table of names (TOML or JSON) for an architecture that is not known.",
+)
+@click.option(
+    "--config", type=options.FILE, help="A config.json, where none lies beside the weights."
+)
+@click.option(
+    "--out", type=options.FILE, help="The page to write. [default: audit.html, none with --json]"
+)
+@options.seed_option
+@options.json_option
+def audit_models(
+    models: Sequence[str], tokens: str | None, out: str | None, as_json: bool, **run_options: Any
+) -> None:
+    """The theory's quantities on a real checkpoint: a folder, a .safetensors, .gguf or .bin file,
+    or package:NAME.
+
+    With OTHER, another checkpoint of the same model, the two are compared, as before and after
+    fine-tuning.
+    """
+    if len(models) > 2:
+        count = f"{len(models)} models are named"
+        raise InputError(f"{count}: an audit is of one, or of two to compare")
+    path = Path(out or "audit.html") if out or not as_json else None
+    if path is not None and (path.suffix != ".html" or not path.parent.is_dir()):
+        raise InputError(
+            f"out = {str(path)!r}: it must be a file in an existing folder, "
+            "and its name must end in .html"
+        )
+    from attlas.audit.auditing import audit_model, compare
+    from attlas.audit.page import write_page
+    from attlas.audit.texts import read_ids
+
+    options.open_store(None)  # for JAX's compilation cache in it
+    run_options["tokens"] = None if tokens is None else read_ids(tokens)
+    with stages(as_json) as report:
+
+        def audit(model: str) -> Any:
+            return audit_model(
+                model, progress=lambda stage: report(f"{model}: {stage}"), **run_options
+            )
+
+        found = [audit(model) for model in models]
+        difference = compare(*found) if len(found) == 2 else None
+        if path is not None:
+            report(f"writing {path}")
+            write_page(found, path)
+    if as_json:
+        content: dict[str, Any] = {"audits": [each.to_dict() for each in found]}
+        print_json(content | ({} if difference is None else {"difference": difference.to_dict()}))
+        return
+    for each in found:
+        reasons = [f"Left out: {reason}" for reason in each.skipped]
+        _print_list([*each.summary, *reasons])
+    if difference is not None:
+        _print_list(difference.summary)
+    click.echo(path)
+
+
+def _print_list(sentences: Sequence[str]) -> None:
+    click.echo("\n".join(f"- {sentence}" for sentence in sentences))

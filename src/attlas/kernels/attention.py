@@ -1,0 +1,158 @@
+"""CME attention, its weights and its variance: exact, differentiable, batched over leading axes."""
+
+from typing import Literal
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.core import Tracer
+from jaxtyping import Array, Float, Shaped
+
+from attlas.errors import InputError, positive
+from attlas.gaussian import Real
+from attlas.kernels.checks import as_sequences, check_pivots, check_ridge
+from attlas.kernels.functions import Kernel, Numbers, check_kernel, diagonal, inner_products
+
+Rows = Shaped[Numbers, "..."]
+"""Queries [*s q d], keys [*s n d] or values [*s n k]; the functions check that they fit."""
+
+
+def cme_attention(
+    queries: Rows,
+    keys: Rows,
+    values: Rows,
+    *,
+    ridge: Real,
+    kernel: Kernel,
+    mask: Rows | None = None,
+    clip: Real | Literal["values"] | None = None,
+) -> Float[Array, "*s q k"]:
+    r"""$V^\top(G + \text{ridge}\,I)^{-1}g_q$ for each query: the conditional mean of the values.
+
+    Arguments:
+    - `queries` [*s q d], `keys` [*s n d], `values` [*s n k]: leading axes broadcast.
+    - `ridge` [*s] and the kernel's temperature [*s] may differ between sequences or heads.
+    - `mask` [*s n]: a token outside it has no influence, whatever it holds, NaN included.
+    - `clip`: weights are signed, and off the support of the keys the sum of their sizes grows as
+      $\sqrt{n/(4\,\text{ridge})}$. A number projects the mean on the ball of that radius, which
+      never adds error if the true mean lies in it; "values" clips each coordinate to the range of
+      the context's.
+
+    Zhang et al. 2022. For more than some thousands of tokens use `fit_cme`.
+    """
+    check_kernel(kernel)
+    queries, keys, values, mask = as_sequences(queries, keys, values, mask)
+    if mask is not None:
+        values = jnp.where(mask[..., None], values, 0)
+    cross, factor = _condition(kernel, queries, keys, ridge, mask)
+    mean = cross @ _solve(factor, values)
+    if clip is None:
+        return mean
+    if isinstance(clip, str):
+        if clip != "values":
+            raise InputError(f"clip = {clip!r}: it must be a positive number or 'values'")
+        seen = True if mask is None else mask[..., None]
+        low = jnp.min(values, -2, keepdims=True, where=seen, initial=jnp.inf)
+        high = jnp.max(values, -2, keepdims=True, where=seen, initial=-jnp.inf)
+        return jnp.clip(mean, low, high)
+    square = jnp.sum(mean**2, -1, keepdims=True)
+    size = jnp.sqrt(jnp.where(square > 0, square, 1))  # the gradient of sqrt at 0 is infinite
+    return mean * jnp.where(square > positive("clip", clip) ** 2, clip / size, 1)
+
+
+def cme_weights(
+    queries: Rows,
+    keys: Rows,
+    *,
+    ridge: Real,
+    kernel: Kernel,
+    mask: Rows | None = None,
+    law: bool = False,
+) -> Float[Array, "*s q n"]:
+    r"""$(G + \text{ridge}\,I)^{-1}g_q$ for each query: the weight of each token.
+
+    Weights are signed and need not sum to 1. With `law` the negative ones are set to 0 and the rest
+    scaled to sum to 1: a conditional law of the values. Arguments are those of `cme_attention`.
+    """
+    queries, keys, _, mask = as_sequences(queries, keys, None, mask)
+    cross, factor = _condition(kernel, queries, keys, ridge, mask)
+    weights = jnp.swapaxes(_solve(factor, jnp.swapaxes(cross, -1, -2)), -1, -2)
+    if not law:
+        return weights
+    kept = jnp.maximum(weights, 0)
+    total = kept.sum(-1, keepdims=True)
+    return kept / jnp.where(total > 0, total, 1)
+
+
+def cme_variance(
+    queries: Rows,
+    keys: Rows,
+    *,
+    ridge: Real,
+    kernel: Kernel,
+    prior: Real = 1.0,
+    mask: Rows | None = None,
+    joint: bool = False,
+) -> Float[Array, "*s q"] | Float[Array, "*s q q"]:
+    r"""Predictive variance of each coordinate of a value at each query,
+    $\tau^2[\text{ridge} + k(q, q) - g_q^\top(G + \text{ridge}\,I)^{-1}g_q]$.
+
+    Arguments:
+    - `prior` [*s]: $\tau^2$; the noise has the variance $\tau^2\,\text{ridge}$. Without the first
+      term the formula is the variance of the conditional mean.
+    - `joint`: return the covariance of new values at all queries, [*s q q].
+    - the others as in `cme_attention`.
+
+    Coordinates of a value are independent.
+    """
+    queries, keys, _, mask = as_sequences(queries, keys, None, mask)
+    cross, factor = _condition(kernel, queries, keys, ridge, mask)
+    known = jax.lax.linalg.triangular_solve(
+        factor, cross, left_side=False, lower=True, transpose_a=True
+    )
+    prior = jnp.asarray(positive("prior", prior))[..., None]
+    noise = jnp.asarray(ridge)[..., None]
+    if joint:
+        spread = kernel(queries, queries) - inner_products(known, known)
+        return prior[..., None] * (spread + noise[..., None] * jnp.eye(spread.shape[-1]))
+    return prior * (noise + diagonal(kernel, queries) - jnp.sum(known**2, -1))
+
+
+@eqx.filter_jit
+def _factorise(
+    kernel: Kernel, queries: Numbers, keys: Numbers, ridge: Numbers, mask: Numbers | None
+) -> tuple[Array, Array]:
+    gram, cross = kernel(keys, keys), kernel(queries, keys)
+    lift = jnp.broadcast_to(ridge[..., None], gram.shape[:-1])
+    if mask is not None:
+        gram = jnp.where(mask[..., :, None] & mask[..., None, :], gram, 0)
+        cross = jnp.where(mask[..., None, :], cross, 0)
+        lift = jnp.where(mask, lift, 1)  # any positive pivot: masked tokens have no weight
+    return cross, jnp.linalg.cholesky(
+        gram + lift[..., None] * jnp.eye(gram.shape[-1], dtype=gram.dtype)
+    )
+
+
+def _condition(
+    kernel: Kernel, queries: Numbers, keys: Numbers, ridge: Real, mask: Numbers | None
+) -> tuple[Float[Array, "*s q n"], Float[Array, "*s n n"]]:
+    r"""$g$ for each query, and the lower factor of $G + \text{ridge}\,I$."""
+    if mask is not None:  # before the kernel: its gradient at NaN would be NaN
+        keys = jnp.where(mask[..., None], keys, 0)
+    ridge = check_ridge(ridge)
+    cross, factor = _factorise(kernel, queries, keys, jnp.asarray(ridge, keys.dtype), mask)
+    wanted = (*queries.shape[:-1], keys.shape[-2])
+    if cross.shape != wanted:
+        raise InputError(
+            f"the kernel gives the shape {cross.shape}: it must be {wanted}, queries by keys"
+        )
+    if not isinstance(factor, Tracer):
+        pivots = np.diagonal(np.asarray(factor), axis1=-2, axis2=-1)
+        pivots = pivots if mask is None else np.where(mask, pivots, pivots.max(-1, keepdims=True))
+        check_pivots(pivots, ridge)
+    return cross, factor
+
+
+def _solve(factor: Array, right: Numbers) -> Array:
+    return jax.scipy.linalg.cho_solve((factor, True), right)

@@ -1,0 +1,145 @@
+"""The measurement of one batch of a claim's cells: precision, cost, checks and error messages."""
+
+import contextlib
+import functools
+import platform
+import threading
+import time
+import traceback
+from collections.abc import Iterator
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import jax
+import xarray as xr
+
+import attlas
+from attlas.claims import Claim, Setting
+from attlas.claims.setting import UnknownParameter
+from attlas.errors import InputError
+from attlas.lab.store import Store
+
+MAX_MEMORY_MAPS = 20_000
+"""Memory maps of this process above which compiled programs are dropped."""
+
+
+def measure_batch(
+    claim: Claim, batch: list[Setting], seed: int
+) -> tuple[xr.Dataset, dict[str, Any]]:
+    """The evidence of a batch of cells, and facts about its measurement: where, when, seconds."""
+    clock = _Clock()
+    with clock, reproducible(claim.precision):
+        evidence = _checked_evidence(claim, batch, seed)
+    if clock.compiling:
+        drop_compiled_programs()
+    facts = {"seconds": clock.seconds, "compile_seconds": clock.compiling, "when": now()}
+    return evidence, {**machine(), **facts}
+
+
+def _checked_evidence(claim: Claim, batch: list[Setting], seed: int) -> xr.Dataset:
+    try:
+        evidence = claim.measure(batch, seed)
+    except jax.errors.JaxRuntimeError as error:
+        if "RESOURCE_EXHAUSTED" not in str(error):
+            raise
+        raise InputError(f"{claim.id} does not fit into memory with {batch[0]}") from error
+    for name, values in evidence.variables.items():
+        if not _is_storable(values):
+            raise InputError(
+                f"{claim.id} returned {name} of type {values.dtype}: "
+                f"it must be numbers, truth values or words"
+            )
+    # NumPy from here on: outside the scoped precision JAX would compute in float32.
+    return evidence.as_numpy()
+
+
+def _is_storable(values: xr.Variable) -> bool:
+    if values.dtype == object:
+        return all(isinstance(value, str) for value in values.values.ravel())
+    return values.dtype.kind in "biufUSMm"
+
+
+@contextlib.contextmanager
+def claim_errors_named(claim: Claim, part: str) -> Iterator[None]:
+    """Turn an exception in `part` of a user's claim file into one sentence: file, line, claim.
+
+    An exception in a claim of the package is a bug and passes, unless the claim reads a parameter
+    that its setting lacks.
+    """
+    try:
+        yield
+    except InputError as error:
+        if not claim.loaded or claim.id in str(error):
+            raise
+        raise InputError(f"{claim.where}: {error}") from error
+    except Exception as error:
+        if not (claim.loaded or isinstance(error, UnknownParameter)):
+            raise
+        frames = traceback.extract_tb(error.__traceback__)
+        lines = [frame.lineno for frame in frames if frame.filename == str(claim.file)]
+        where = f"{claim.file.name}, line {lines[-1]}: claim {claim.id!r}" if lines else claim.where
+        message = f"{type(error).__name__}: {' '.join(str(error).split())}"
+        raise InputError(f"{where}, {part}: {message}") from error
+
+
+@contextlib.contextmanager
+def reproducible(precision: str = "float64") -> Iterator[None]:
+    """A claim's precision, and the form of JAX's random generator that compiles fastest.
+
+    Most programs of the atlas draw numbers, and this form compiles three times faster. The choice
+    is part of what a seed means.
+    """
+    with jax.threefry_partitionable(False), jax.enable_x64(precision == "float64"):
+        yield
+
+
+def drop_compiled_programs() -> None:
+    """Drop JAX's compiled programs if this process has more than `MAX_MEMORY_MAPS` memory maps.
+
+    Each program takes a few maps. Linux allows a process 65,530, and XLA crashes at the last.
+    """
+    maps = Path("/proc/self/maps")
+    if maps.exists() and maps.read_bytes().count(b"\n") > MAX_MEMORY_MAPS:
+        jax.clear_caches()
+
+
+def keep_compiled(store: Store) -> None:
+    """Let JAX keep compiled programs in the store, for other processes and later ones."""
+    jax.config.update("jax_compilation_cache_dir", str(store.folder / "compiled"))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
+
+
+@functools.cache
+def machine() -> dict[str, str]:
+    """What numbers may depend on besides the code."""
+    return {
+        "attlas": attlas.__version__,
+        "jax": version("jax"),
+        "numpy": version("numpy"),
+        "python": platform.python_version(),
+        "system": f"{platform.system()} {platform.machine()}",
+        "device": jax.devices()[0].device_kind,
+    }
+
+
+def now() -> str:
+    """The time in UTC, as ISO 8601."""
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+
+
+class _Clock:
+    """Seconds that pass inside it, and those of them that JAX spends compiling."""
+
+    def __enter__(self) -> "_Clock":
+        self.compiling, self._start, self._thread = 0.0, time.perf_counter(), threading.get_ident()
+        jax.monitoring.register_event_duration_secs_listener(self._listen)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.seconds = time.perf_counter() - self._start
+        jax.monitoring.unregister_event_duration_listener(self._listen)
+
+    def _listen(self, event: str, duration_secs: float, **_: str | int) -> None:
+        if event.startswith("/jax/core/compile/") and threading.get_ident() == self._thread:
+            self.compiling += duration_secs

@@ -1,0 +1,551 @@
+"""Who carries out tasks: this process, processes of this machine, or a Dask cluster.
+
+A task is a claim and a job, which says what to do with the claim. Whoever carries it out writes
+evidence into the store itself, so that a few hundred bytes travel. Outcomes come back in the order
+in which tasks finish; the task of a worker that died comes back as `WorkerDied`.
+"""
+
+import contextlib
+import copy
+import functools
+import hashlib
+import math
+import multiprocessing
+import os
+import pickle
+import queue
+import signal
+import sys
+import tempfile
+import time
+import traceback
+import uuid
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from multiprocessing.connection import wait
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+import attlas
+from attlas.claims import Claim, find_claim, load_file, versions
+from attlas.errors import InputError
+from attlas.lab import ONE_THREAD, cluster
+from attlas.lab.measurement import keep_compiled
+from attlas.lab.simulations import simulation
+from attlas.lab.store import Store
+
+SECONDS_BETWEEN_COUNTS = 3.0
+"""Between two counts of a cluster's workers, and what one of its answers may take."""
+
+Progress = Callable[[str, int, int], None]
+"""Called with a claim's id, the cells done and the cells to do."""
+
+
+class Job(Protocol):
+    """What is to be done with a claim. It travels to other processes: it can be pickled."""
+
+    def carry_out(self, claim: Claim, store: Store, progress: Progress | None) -> Any:
+        """The outcome, which can be pickled too."""
+
+
+@dataclass(frozen=True)
+class WorkerDied:
+    """The outcome of a task whose worker died."""
+
+    reason: str = "its worker died"
+
+
+class WorkersLost(Exception):
+    """All workers, or their scheduler, are gone. Finished cells are kept."""
+
+
+class Workers(Protocol):
+    """Whoever carries out tasks.
+
+    `where` says in words where they are, `processes` how many there are, and `slots` how many tasks
+    should be submitted and not finished, so that none waits for work.
+    """
+
+    where: str
+
+    @property
+    def processes(self) -> int: ...
+
+    @property
+    def slots(self) -> int: ...
+
+    def submit(self, number: int, claim: Claim, job: Job, group: str = "") -> None:
+        """Queue a task. Tasks of one `group` in a row go to one worker, in their order."""
+
+    def finished(self) -> list[tuple[int, Any]]:
+        """Wait a second at most; numbers and outcomes of tasks that have finished.
+
+        What a task raised is raised here.
+        """
+
+
+@contextmanager
+def open_workers(where: cluster.Where, claim: Claim, store: Store) -> Iterator[Workers]:
+    """The workers that `where` names, each of one thread unless it is this process."""
+    if where.kind == "local":
+        yield InProcess(store)
+    elif where.kind == "processes":
+        with Processes(where.number, store) as processes:
+            yield processes
+    else:
+        source = ClaimSource.of(claim)
+        with cluster.connect(where) as client:
+            limit = cluster.WORKER_TIMEOUT if where.kind == "scheduler" else math.inf
+            workers = DaskWorkers(client, store, limit)
+            workers.refuse_unlike(source)
+            try:
+                yield workers
+            finally:
+                workers.cancel()
+
+
+# --- this process --------------------------------------------------------------------------------
+
+
+class InProcess:
+    """This process. A task is carried out when its outcome is asked for."""
+
+    where = "this process"
+    slots = processes = 1
+
+    def __init__(self, store: Store, progress: Progress | None = None) -> None:
+        self.store, self.progress = store, progress
+        self._waiting: deque[tuple[int, Claim, Job]] = deque()
+
+    def submit(self, number: int, claim: Claim, job: Job, group: str = "") -> None:
+        self._waiting.append((number, claim, job))
+
+    def finished(self) -> list[tuple[int, Any]]:
+        if not self._waiting:
+            return []
+        number, claim, job = self._waiting.popleft()
+        return [(number, job.carry_out(claim, self.store, self.progress))]
+
+
+# --- what another process needs to know of a claim -----------------------------------------------
+
+
+@dataclass(frozen=True)
+class ClaimSource:
+    """What another process needs to load a claim, and what it must find.
+
+    `file` is None for claims of the catalogue; `function` is empty but for simulations.
+    """
+
+    id: str
+    file: str | None
+    function: str
+    code: str
+    version: str
+    fingerprint: str
+    flags: str
+
+    @classmethod
+    def of(cls, claim: Claim) -> "ClaimSource":
+        if claim.module == "__main__" or not claim.file.is_file():
+            raise InputError(f"{claim.id} is defined in no file that other processes could load")
+        simulates = claim.map == "simulation"
+        file = str(claim.file) if claim.loaded or simulates else None
+        return cls(
+            id=claim.id,
+            file=file,
+            function=claim.function.__qualname__ if simulates else "",
+            code=claim.code,
+            version=attlas.__version__,
+            fingerprint=fingerprint(file),
+            flags=_xla_flags(),
+        )
+
+    def load(self) -> Claim:
+        """The claim, if this process has the sources and flags of the one that sent it."""
+        return _load_claim(self)
+
+
+@functools.cache
+def _load_claim(source: ClaimSource) -> Claim:
+    here = fingerprint(source.file)
+    if here != source.fingerprint:
+        raise InputError(
+            f"a worker has Attlas {attlas.__version__} (sources {here[:8]}), and this process "
+            f"{source.version} ({source.fingerprint[:8]}): they must be the same, with the same "
+            f"jax, numpy and scipy; if sources changed after the command began, call it again"
+        )
+    if _xla_flags() != source.flags:  # they change last digits
+        raise InputError(
+            f"a worker on {os.uname().nodename} compiles with XLA_FLAGS={_xla_flags()!r}, and this "
+            f"process with {source.flags!r}: they must be the same"
+        )
+    if source.function:
+        claim = simulation(f"{source.file}:{source.function}")
+    else:
+        if source.file is not None:
+            _load_file_once(source.file, source.fingerprint)
+        try:
+            claim = find_claim(source.id)
+        except KeyError as error:
+            raise InputError(f"a worker does not find the claim {source.id}") from error
+    # Its evidence is stored under the code that the sender has: that of a simulation depends on the
+    # name under which its module was imported.
+    sent = copy.copy(claim)
+    sent.__class__ = type("SentClaim", (type(claim),), {"code": source.code})
+    return sent
+
+
+@functools.cache
+def _load_file_once(file: str, fingerprint: str) -> None:
+    load_file(file)
+
+
+def _xla_flags() -> str:
+    return os.environ.get("XLA_FLAGS", "")
+
+
+def fingerprint(file: str | None) -> str:
+    """Digest of the package's sources, of a claim file, and of the versions of what computes."""
+    digest = hashlib.sha256(_package_digest())
+    if file is not None:
+        try:
+            digest.update(Path(file).read_bytes())
+        except OSError as error:
+            raise InputError(
+                f"the claim file {file!r} cannot be read: {error.strerror or error}"
+            ) from error
+    return digest.hexdigest()
+
+
+@functools.cache
+def _package_digest() -> bytes:
+    package = Path(attlas.__file__).parent
+    digest = hashlib.sha256(versions().encode())
+    for path in sorted(package.rglob("*.py")):
+        name = str(path.relative_to(package))
+        digest.update(name.encode() + hashlib.sha256(path.read_bytes()).digest())
+    return digest.digest()
+
+
+@functools.cache
+def _open_store(folder: str) -> Store:
+    store = Store(folder)
+    keep_compiled(store)
+    return store
+
+
+# --- processes of this machine -------------------------------------------------------------------
+
+
+class _Task(NamedTuple):
+    number: int
+    source: ClaimSource
+    job: Job
+
+
+@dataclass
+class _Group:
+    """Tasks that one process carries out, in their order."""
+
+    name: str
+    tasks: deque[_Task] = field(default_factory=deque)
+
+
+@dataclass
+class _Process:
+    """A process, seen from here, and the groups that it was given."""
+
+    process: Any
+    pipe: Any
+    place: int
+    ready: bool = False
+    groups: deque[_Group] = field(default_factory=deque)
+
+    def give(self, group: _Group) -> None:
+        self.groups.append(group)
+        with contextlib.suppress(ConnectionError):  # its death is seen when it should answer
+            for task in group.tasks:
+                self.pipe.send((task.source, task.job))
+
+    def take_first_task(self) -> int:
+        """Forget the task that is under way; its number."""
+        number = self.groups[0].tasks.popleft().number
+        if not self.groups[0].tasks:
+            self.groups.popleft()
+        return number
+
+    def end(self) -> None:
+        self.pipe.close()
+        self.process.terminate()
+        self.process.join()
+
+
+class Processes:
+    """Processes of this machine, each of `threads` threads. One that dies is replaced.
+
+    A process is given up to `groups_each` groups of tasks. Every second one takes them from the end
+    of the queue: neighbouring tasks share compiled programs.
+    """
+
+    where = "processes of this machine"
+
+    def __init__(
+        self,
+        count: int,
+        store: Store,
+        *,
+        threads: int = 1,
+        groups_each: int = 1,
+        progress: Progress | None = None,
+    ) -> None:
+        self.processes, self.slots = count, 2 * count
+        self.store, self.progress, self.groups_each = store, progress, groups_each
+        self._environment = {**ONE_THREAD, "NPROC": str(threads)}
+        self._waiting: deque[_Group] = deque()
+        self._running: list[_Process] = []
+        self._sources: dict[str, ClaimSource] = {}
+
+    def __enter__(self) -> "Processes":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for process in self._running:
+            process.end()
+
+    def submit(self, number: int, claim: Claim, job: Job, group: str = "") -> None:
+        if claim.id not in self._sources:
+            self._sources[claim.id] = ClaimSource.of(claim)
+        if not (group and self._waiting and self._waiting[-1].name == group):
+            self._waiting.append(_Group(group))
+        self._waiting[-1].tasks.append(_Task(number, self._sources[claim.id], job))
+
+    def finished(self) -> list[tuple[int, Any]]:
+        self._hand_out()
+        busy = {process.pipe: process for process in self._running if process.groups}
+        found = []
+        for pipe in wait(list(busy), timeout=1.0):
+            found += self._receive(busy[pipe])
+        return found
+
+    def _hand_out(self) -> None:
+        places = {process.place for process in self._running}
+        for place in set(range(self.processes)) - places if self._waiting else ():
+            self._running.append(self._start(place))
+        for count in range(1, self.groups_each + 1):
+            for process in self._running:
+                if self._waiting and len(process.groups) < count:
+                    from_end = process.place % 2
+                    process.give(self._waiting.pop() if from_end else self._waiting.popleft())
+
+    def _receive(self, process: _Process) -> list[tuple[int, Any]]:
+        try:
+            kind, content = process.pipe.recv()
+        except (EOFError, ConnectionError):
+            return self._requeue_after_death(process)
+        if kind == "ready":
+            process.ready = True
+            return []
+        if kind == "progress":
+            if self.progress is not None:
+                self.progress(*content)
+            return []
+        number = process.take_first_task()
+        if kind == "raised":
+            raise content
+        return [(number, content)]
+
+    def _requeue_after_death(self, process: _Process) -> list[tuple[int, Any]]:
+        self._running.remove(process)
+        process.end()
+        if not process.ready:
+            raise InputError(
+                f"the processes of local:{self.processes} did not start; in a script, sweep under "
+                f"`if __name__ == '__main__':`"
+            )
+        number = process.take_first_task()
+        self._waiting.extendleft(reversed(process.groups))
+        return [(number, WorkerDied())]
+
+    def _start(self, place: int) -> _Process:
+        # A new process runs the script of its parent again, and would start processes in its turn.
+        if getattr(multiprocessing.current_process(), "_inheriting", False):
+            sys.exit(1)
+        context = multiprocessing.get_context("spawn")  # JAX does not survive a fork
+        here, there = context.Pipe()
+        folder = str(self.store.folder.resolve())
+        process = context.Process(target=_serve, args=(there, folder), daemon=True)
+        with _changed_environment(self._environment):
+            process.start()
+        there.close()  # so that its death is seen here
+        return _Process(process, here, place)
+
+
+@contextmanager
+def _changed_environment(changes: Mapping[str, str]) -> Iterator[None]:
+    before = {name: os.environ.get(name) for name in changes}
+    os.environ.update(changes)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+def _serve(pipe: Any, folder: str) -> None:
+    """Carry out what comes through the pipe until it is closed. Ctrl-C is for the other end."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    with contextlib.suppress(EOFError, ConnectionError):
+        pipe.send(("ready", None))
+        while True:
+            message = pipe.recv_bytes()
+            try:
+                source, job = pickle.loads(message)
+                outcome = job.carry_out(
+                    source.load(), _open_store(folder), lambda *done: pipe.send(("progress", done))
+                )
+            except ConnectionError:
+                raise
+            except Exception as error:  # noqa: BLE001 - it is raised again at the other end
+                pipe.send(("raised", _picklable_error(error)))
+            else:
+                pipe.send(("done", outcome))
+
+
+def _picklable_error(error: Exception) -> Exception:
+    """The error with its traceback as a note; a RuntimeError in its place if it has no pickle."""
+    error.add_note(traceback.format_exc())
+    try:
+        pickle.loads(pickle.dumps(error))
+    except Exception:  # noqa: BLE001 - whatever the class of that error does
+        substitute = RuntimeError(f"{type(error).__name__}: {error}")
+        substitute.add_note(traceback.format_exc())
+        return substitute
+    return error
+
+
+# --- Dask ----------------------------------------------------------------------------------------
+
+
+def carry_out_on_dask(source: ClaimSource, folder: str, job: Job) -> Any:
+    """Carry out one task on a worker of Dask."""
+    _check_threads()
+    return job.carry_out(source.load(), _open_store(folder), None)
+
+
+def _check_threads() -> None:
+    """Last digits must not depend on who computes."""
+    if os.environ.get("NPROC") != ONE_THREAD["NPROC"]:
+        raise InputError(
+            f"a worker on {os.uname().nodename} would compute with several threads: start it with "
+            f"NPROC=1 in its environment"
+        )
+
+
+def reason_to_refuse(source: ClaimSource, folder: str, token: str) -> str:
+    """What is wrong with this worker, in a sentence, or nothing."""
+    try:
+        _check_threads()
+        source.load()
+        if not (Path(folder) / token).exists():
+            return (
+                f"a worker on {os.uname().nodename} does not see the store {folder!r}: it must be "
+                f"on a shared disk"
+            )
+        _open_store(folder)
+    except InputError as error:
+        return str(error)
+    return ""
+
+
+class DaskWorkers:
+    """Workers of a Dask cluster. `patience`: seconds that it may be without any."""
+
+    def __init__(self, client: Any, store: Store, patience: float = math.inf) -> None:
+        self.client, self.where, self.patience = client, client.dashboard_link, patience
+        self.folder = str(store.folder.resolve())
+        self._name = uuid.uuid4().hex
+        self._processes, self._counted = 1, -math.inf
+        self._last_alive = time.monotonic()
+        self._sources: dict[str, ClaimSource] = {}
+        self._futures: dict[int, Any] = {}
+        self._done: queue.SimpleQueue[int] = queue.SimpleQueue()
+
+    @property
+    def processes(self) -> int:
+        """Workers, by a count that is a few seconds old at most."""
+        if time.monotonic() - self._counted > SECONDS_BETWEEN_COUNTS:
+            with contextlib.suppress(OSError):  # a scheduler that is gone is seen by its tasks
+                self._processes = len(self.client.nthreads())
+            self._counted = time.monotonic()
+            if self._processes:
+                self._last_alive = self._counted
+            elif self._counted - self._last_alive > self.patience:
+                raise WorkersLost(
+                    "All workers are gone. Finished cells are kept; the same command goes on."
+                )
+        return self._processes
+
+    @property
+    def slots(self) -> int:
+        return max(4, 3 * self.processes)  # one under way and a spare one or two on each worker
+
+    def submit(self, number: int, claim: Claim, job: Job, group: str = "") -> None:
+        if claim.id not in self._sources:
+            self._sources[claim.id] = ClaimSource.of(claim)
+        key = f"attlas-{self._name}-{number}"  # of no other sweep on the same scheduler
+        arguments = (self._sources[claim.id], self.folder, job)
+        future = self.client.submit(carry_out_on_dask, *arguments, key=key, pure=False)
+        self._futures[number] = future
+        future.add_done_callback(lambda _: self._done.put(number))
+
+    def finished(self) -> list[tuple[int, Any]]:
+        numbers = []
+        with contextlib.suppress(queue.Empty):
+            numbers.append(self._done.get(timeout=1.0))
+            while True:
+                numbers.append(self._done.get_nowait())
+        return [answer for number in numbers for answer in self._outcome(number)]
+
+    def _outcome(self, number: int) -> list[tuple[int, Any]]:
+        """A task's number and outcome; nothing yet if the worker that has the outcome died."""
+        from distributed import CancelledError, KilledWorker
+
+        future = self._futures.pop(number)
+        try:
+            outcome = future.result(timeout=SECONDS_BETWEEN_COUNTS)
+        except KilledWorker:
+            outcome = WorkerDied()
+        except TimeoutError:  # another worker computes it again
+            self._futures[number] = future
+            self._done.put(number)
+            return []
+        except (CancelledError, OSError) as error:
+            raise WorkersLost(
+                f"The scheduler is gone ({error}). Finished cells are kept; the same command goes "
+                f"on."
+            ) from error
+        future.release()
+        return [(number, outcome)]
+
+    def refuse_unlike(self, source: ClaimSource) -> None:
+        """Refuse workers that would compute other numbers or write elsewhere."""
+        with tempfile.NamedTemporaryFile(dir=self.folder, prefix=".seen-by-") as token:
+            arguments = (source, self.folder, Path(token.name).name)
+            answers = self.client.run(reason_to_refuse, *arguments, on_error="return")
+        for address, reason in answers.items():
+            if isinstance(reason, BaseException):
+                raise InputError(
+                    f"the worker {address} cannot run Attlas {attlas.__version__}: {reason}"
+                )
+            if reason:
+                raise InputError(f"{reason} ({address})")
+
+    def cancel(self) -> None:
+        for future in self._futures.values():
+            future.cancel()

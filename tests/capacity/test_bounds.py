@@ -1,0 +1,130 @@
+import math
+
+import numpy as np
+from pytest import approx
+
+from attlas.capacity import (
+    HeadNorms,
+    class_of,
+    collapsed_head,
+    head_block,
+    occam_samples,
+    read_out,
+    residual,
+    stacked,
+)
+from attlas.covers import log_entropy_at
+
+NORMS = HeadNorms(
+    value=2.0,
+    value_21=3.0,
+    query_key=1.5,
+    query_key_21=2.5,
+    out=0.5,
+    out_21=0.7,
+    dim=8,
+    width=4,
+    out_dim=8,
+)
+
+
+def test_the_split_of_a_capacity_is_where_no_other_is_better():
+    for capacity in (
+        class_of(collapsed_head(9.0, 1.2, 50)),
+        class_of(collapsed_head(9.0, 1.2, 50, 7)),
+        class_of(head_block(NORMS, 30)),
+    ):
+        logs, shares = capacity.log_entropies(0.05, 1000)
+        best = np.logaddexp.reduce(logs)
+        assert shares.sum() == approx(1)
+        sizes, tokens, outputs, inputs = capacity._stacked()
+        rng = np.random.default_rng(0)
+        for _ in range(50):
+            other = shares * np.exp(0.3 * rng.standard_normal(len(shares)))
+            other /= other.sum()
+            worse = np.logaddexp.reduce(
+                log_entropy_at(sizes - np.log(0.05 * other), np.log(1000 * tokens), outputs, inputs)
+            )
+            assert worse >= best - 1e-6
+
+
+def test_dudley_is_near_its_closed_form_where_the_entropy_is_a_square():
+    """With H = C/eps^2: a = 3 sqrt(C/m) and R = 12 sqrt(C/m)(1 + ln(A/a)); ours has the logarithm of the points in it and an upper sum."""
+    capacity = class_of(collapsed_head(0.0, 1.0, 1))
+    m = 1e9
+    c = 36 * math.log(2 * 7 * m + 1)
+    root = math.sqrt(c / m)
+    closed = 12 * root * (1 + math.log(1 / (3 * root)))
+    assert closed <= capacity.rademacher(m) <= 1.4 * closed
+
+
+def test_dudley_is_the_integral_and_is_capped():
+    capacity = class_of(collapsed_head(3.0, 2.0, 40, 5))
+    m = 50_000
+    eps = np.geomspace(1e-7, 2, 4000)
+    roots = np.sqrt(capacity.entropy(eps, m))
+    tails = np.cumsum((np.diff(eps) * (roots[1:] + roots[:-1]) / 2)[::-1])[::-1]
+    integral = (4 * eps[:-1] + 12 / math.sqrt(m) * tails).min()
+    assert integral <= capacity.rademacher(m) <= 1.1 * integral < 2
+    assert capacity.rademacher(10) == approx(2.0) and capacity.risk_bound(10, margin=0.1).vacuous
+
+
+def test_samples_for_is_where_the_bound_reaches_the_gap():
+    for capacity in (
+        class_of(collapsed_head(9.0, 1.2, 50)),
+        class_of(collapsed_head(9.0, 1.2, 50, 4, "sharp")),
+    ):
+        samples = capacity.samples_for(0.5, margin=0.1)
+        assert capacity.risk_bound(samples, margin=0.1).value == approx(0.5, rel=1e-6)
+        assert (
+            capacity.risk_bound(2 * samples, margin=0.1).value
+            < 0.5
+            < capacity.risk_bound(samples / 2, margin=0.1).value
+        )
+
+
+def test_samples_for_holds_far_out_too():
+    """Tiny gaps and margins, and stacks whose values may be astronomically larger than the margin."""
+    for gap, margin in ((1e-4, 1e-4), (0.5, 1e-9), (1e-9, 1.0)):
+        capacity = class_of(collapsed_head(2.0, 1.0, 30, 6))
+        samples = capacity.samples_for(gap, margin=margin)
+        assert capacity.risk_bound(samples, margin=margin).value == approx(gap, rel=1e-6)
+    deep = read_out(stacked(*[residual(head_block(NORMS, 20))] * 8), 1.0)
+    assert deep.risk_bound(deep.samples_for(0.5, margin=0.1), margin=0.1).value == approx(
+        0.5, rel=1e-6
+    )
+
+
+def test_a_grid_of_settings_is_the_settings_one_by_one():
+    lengths, norms = np.array([10.0, 100.0, 1e6])[:, None], np.array([0.5, 8.0])
+    grid = class_of(collapsed_head(norms, 1.0, lengths, constant="sharp"))
+    found, samples = grid.rademacher(1e9), grid.samples_for(0.3, margin=0.2)
+    for i, j in np.ndindex(3, 2):
+        one = class_of(collapsed_head(norms[j], 1.0, lengths[i, 0], constant="sharp"))
+        # The grid of distances is as fine as the hardest setting needs: others have it finer than by themselves.
+        assert found[i, j] == approx(one.rademacher(1e9), rel=0.02)
+        assert samples[i, j] == approx(one.samples_for(0.3, margin=0.2), rel=0.04)
+
+
+def test_the_risk_bound_by_hand():
+    capacity = class_of(collapsed_head(0.5, 1.0, 9, 2, "sharp"))
+    bound = capacity.risk_bound(20_000, margin=0.4, delta=0.1)
+    assert bound.complexity == approx(2 * capacity.rademacher(20_000) / 0.4)
+    assert bound.confidence == approx(3 * math.sqrt(math.log(20) / 40_000))
+    assert (
+        bound.value == approx(bound.complexity + bound.confidence) and capacity.constant == "sharp"
+    )
+    wide = class_of(
+        collapsed_head(3.0, 1.0, 100)
+    )  # a margin so large that the trivial bound decides
+    assert wide.risk_bound(wide.samples_for(0.25, margin=10.0), margin=10.0).value == approx(0.25)
+
+
+def test_the_length_enters_by_a_logarithm():
+    scaling = class_of(collapsed_head(5.0, 1.0, 1000)).scaling(0.05, 1000)
+    assert 0 < scaling["length"] < 0.1 and scaling["length"] == approx(scaling["samples"], rel=0.05)
+    assert scaling["1/eps"] == approx(2, abs=0.15)
+
+
+def test_occam():
+    assert occam_samples(math.log(1000), 0.1, 0.05) == approx((math.log(1000) + math.log(20)) / 0.1)

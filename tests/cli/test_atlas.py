@@ -1,0 +1,34 @@
+import json
+
+from attlas.claims import catalogue
+from attlas.cli import atlas as verb
+from tests.cli.conftest import CLAIMS
+
+
+def test_atlas_writes_pages_and_exits_by_the_verdicts_only_when_strict(attlas, file, tmp_path):
+    file.write_text(CLAIMS.partition("@test.claim")[0])
+    for words, code in (((), 0), (("--strict",), 1)):
+        answer = attlas("atlas", "test", "--claims", file, "--out", tmp_path / "out", *words)
+        assert answer.returncode == code and answer.stdout.strip().endswith("index.html")
+        assert "1 confirmed, 1 refuted, 1 undecided" in answer.stdout
+    assert {path.stem for path in (tmp_path / "out" / "test").iterdir()} == {
+        "false",
+        "toothless",
+        "true",
+    }
+    content = json.loads((tmp_path / "out" / "claims.json").read_text())
+    assert [c["verdict"] for c in content["claims"]] == ["refuted", "undecided", "confirmed"]
+
+
+def test_evidence_of_an_older_version_is_told(capsys):
+    (claim, *_) = catalogue().values()
+    for code, told in (("0" * 16, "older version for 1 claim"), (claim.code[:16], "")):
+        verb._note_older_evidence(
+            [claim],
+            type(
+                "Store",
+                (),
+                {"recorded": lambda self, id, code=code: {"provenance": {"code": code}}},
+            )(),
+        )
+        assert told in capsys.readouterr().err

@@ -1,0 +1,53 @@
+"""Bags in rows give what bags one by one give."""
+
+import numpy as np
+from scipy import special
+
+from attlas.padding import bucket
+from attlas.single_location.bag_heads import Bags, Data, Heads, Scaling, respond
+from tests.conftest import SEED
+
+
+def ragged(rng, count=23, dim=5, longest=90):
+    return [rng.normal(size=(rng.integers(1, longest), dim)) for _ in range(count)]
+
+
+def test_rows_hold_every_instance_once_and_each_bag_counts_once():
+    bags = ragged(np.random.default_rng(SEED))
+    laid = Bags.of(bags)
+    back = laid.split(laid.tokens)
+    assert all(np.array_equal(a, b) for a, b in zip(back, bags, strict=True))
+    shares = np.bincount(laid.bag, laid.share.sum(1))
+    np.testing.assert_allclose(shares[: len(bags)], 1)
+
+
+def test_the_heads_in_rows_are_the_heads_bag_by_bag(float64):
+    rng = np.random.default_rng(SEED)
+    bags = ragged(rng)
+    laid = Bags.of(bags, dim=bucket(5))
+    heads = Heads(*(rng.normal(size=s) for s in ((3, 2, 5), (3, 2), (3, 2, 5, 4), (3, 4))))
+    square = (laid.tokens**2).sum(-1)
+    padded = heads._replace(
+        select=np.pad(heads.select, ((0, 0), (0, 0), (0, 1))),
+        value=np.pad(heads.value, ((0, 0), (0, 0), (0, 1), (0, 0))),
+    )
+    data = Data(
+        laid.tokens, square, laid.share > 0, laid.bag, np.zeros((bucket(24), 4)), None, None
+    )
+    said = np.asarray(respond(padded, data))
+    for i, bag in enumerate(bags):
+        scores = (
+            np.einsum("ld,ahd->lah", bag, heads.select)
+            + (bag**2).sum(1)[:, None, None] * heads.norm
+        )
+        p = special.softmax(scores, axis=0)
+        np.testing.assert_allclose(
+            said[i], heads.offset + np.einsum("lah,ld,ahdk->ak", p, bag, heads.value), atol=1e-10
+        )
+
+
+def test_scaling_counts_bags_and_leaves_constant_features_alone():
+    bags = [np.array([[0.0, 3.0]] * 9), np.array([[2.0, 3.0]])]
+    scaling = Scaling.of(bags, np.ones(2))
+    np.testing.assert_allclose(scaling.mean, [1, 3])
+    np.testing.assert_allclose(scaling.deviation, [1, 1])

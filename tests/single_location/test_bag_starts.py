@@ -1,0 +1,42 @@
+"""Moments are the moments, and those of the task point at its directions."""
+
+import jax
+import numpy as np
+import pytest
+
+from attlas.single_location import SingleLocation
+from attlas.single_location.bag_heads import Bags
+from attlas.single_location.bag_starts import moments, start_pairs
+from tests.conftest import SEED
+from tests.single_location.test_bag_heads import ragged
+
+
+@pytest.mark.parametrize("dim", [6, 500])
+def test_moments_are_the_means_of_target_times_instance_and_its_square(dim):
+    rng = np.random.default_rng(SEED)
+    bags, y, w = ragged(rng, dim=dim, longest=9), rng.normal(size=23), rng.uniform(1, 2, 23)
+    found = moments(Bags.of(bags), y, w)
+    c = w * (y - w @ y / w.sum()) / w.sum()
+    matrix = sum(ci * x.T @ x / len(x) for ci, x in zip(c, bags, strict=True))
+    np.testing.assert_allclose(
+        found.first, sum(ci * x.mean(0) for ci, x in zip(c, bags, strict=True)), atol=1e-12
+    )
+    values, vectors = np.linalg.eigh(matrix)
+    assert found.size == pytest.approx(abs(values).max(), rel=1e-5)
+    assert abs(found.high @ vectors[:, -1]) == pytest.approx(1, abs=1e-3)
+    np.testing.assert_allclose(
+        found.product(y[:1] * np.ones(dim)), matrix @ (y[:1] * np.ones(dim)), atol=1e-10
+    )
+
+
+def test_the_moments_of_the_task_point_at_its_stars():
+    task = SingleLocation(dim=40, length=6, key=jax.random.key(SEED))
+    batch = task.sample(jax.random.key(SEED + 1), 4000)
+    laid = Bags.of(list(np.asarray(batch.tokens, float)))
+    found = moments(laid, np.asarray(batch.target, float), np.ones(4000))
+    u, v = start_pairs(found, np.random.default_rng(0), 40)["moments"]
+    assert u @ task.k_star / np.linalg.norm(u) > 0.95 and v @ task.v_star > 0.95
+    swapped = start_pairs(found, np.random.default_rng(0), 40)["swapped"]
+    assert swapped[1] @ task.k_star > 0.95
+    # m gamma^2 / L, since instances of a bag are averaged
+    assert found.size == pytest.approx(task.m * task.gamma**2 / task.length, rel=0.2)

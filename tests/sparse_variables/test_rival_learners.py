@@ -1,0 +1,93 @@
+import dataclasses
+
+import jax
+import numpy as np
+import pytest
+
+from attlas.errors import InputError
+from attlas.scan import iterate
+from attlas.sparse_variables.rival_learners import (
+    MLP,
+    PENALTIES,
+    UNIFORM,
+    Dense,
+    Iterate,
+    Regression,
+    descend_l1,
+    l1_path,
+    leaders,
+    screen_by_covariance,
+)
+from attlas.sparse_variables.training import observe, train
+from attlas.sparse_variables.training_sets import draw_sets
+
+SETS = draw_sets(jax.random.key(0), 40, [30, 300], 8, validation=1500)
+
+
+def test_screening_finds_the_support_with_many_samples():
+    solved = screen_by_covariance(SETS)["solved"]
+    assert solved.sel(samples=300).all() and solved.sel(samples=30).mean() < 0.8
+
+
+def test_leaders_leave_ties_out():
+    size = np.array([[3.0, 1, 2, 5], [1, 1, 1, 1]])
+    np.testing.assert_array_equal(leaders(size, SETS), [[True, False, True, True], [False] * 4])
+
+
+def test_few_samples_are_enough_for_an_l1_penalty():
+    found = l1_path(SETS)
+    assert found["solved"].sel(samples=300).all() and found["support_found"].sel(samples=300).all()
+    assert (
+        found["solved"].sel(samples=30).mean()
+        > screen_by_covariance(SETS)["solved"].sel(samples=30).mean()
+    )
+    assert (found["best_accuracy"] > 0.7).all()
+
+
+def test_the_path_ends_where_the_gradient_is_within_the_penalty():
+    """The optimality conditions: |slope| at most the penalty, and equal to it, with the other sign, at weights that are not 0."""
+    bits = np.random.default_rng(0).integers(0, 2, (1, 30, 6)).astype(np.float32) - 0.5
+    bits[..., -1] = 1
+    sign = np.where(bits[..., 0] + bits[..., 1] > 0, 1, -1).astype(np.float32)
+    penalty = 0.1 * PENALTIES * np.append(np.ones(5), 0)[:, None]
+    args = Regression(
+        bits,
+        sign,
+        np.full(30, 1 / 30),
+        penalty[None],
+        np.array([4 * 30 / np.linalg.norm(bits[0], 2) ** 2]),
+    )
+    zero = np.zeros((1, 6, len(PENALTIES)))
+    with jax.enable_x64(True):
+        start = Iterate(zero, zero, np.ones(1))
+        weights = iterate(
+            descend_l1, observe, start, args, steps=4000, record_every=4000
+        ).last.weights[0]
+    margin = (bits[0] @ weights) * sign[0, :, None]
+    slope = -(bits[0] * sign[0, :, None]).T @ (1 / (1 + np.exp(margin))) / 30
+    assert (abs(slope) <= penalty + 1e-6).all()
+    used = abs(weights) > 1e-6
+    np.testing.assert_allclose(slope[used], (-np.sign(weights) * penalty)[used], atol=1e-6)
+
+
+def test_an_mlp_memorises():
+    some = dataclasses.replace(
+        SETS, samples=(30,), bits=SETS.bits[:, :30], label=SETS.label[:, :30]
+    )
+    dense = train(some, MLP, key=jax.random.key(1), steps=50)
+    assert (dense["train_accuracy"] == 1).all() and (dense["status"] == "unsolved").all()
+    assert dense["support_mass"].isnull().all()
+
+
+@pytest.mark.long
+def test_uniform_attention_learns_nothing():
+    uniform = train(SETS, UNIFORM, key=jax.random.key(1), steps=100)
+    assert (uniform["status"] == "unsolved").all() and (uniform["best_accuracy"] < 0.8).all()
+    assert (uniform["support_mass"] < 0.2).all()
+
+
+def test_impossible_learners_are_named():
+    with pytest.raises(InputError, match="hidden = 0: it must be a whole number, at least 1"):
+        Dense(0)
+    with pytest.raises(InputError, match="iterations = 0: it must be a whole number, at least 1"):
+        l1_path(SETS, 0)
