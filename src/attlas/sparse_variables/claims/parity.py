@@ -62,7 +62,8 @@ def parity_runs(cell: Setting, draws: Draws) -> Values:
     reference="Figure 4",
     statement=r"A Transformer of one layer learns the parity of 3 among T bits from batches of 128"
     r" uniform sequences: in more than half of the runs every one of the $2^T$ sequences (of 10,000"
-    r" where $T > 16$) gets its label at some evaluation within the steps given, for T = 10 and 15.",
+    r" where $T > 16$) gets its label at some evaluation within the steps given, for T = 10 and"
+    r" 15.",
     words="From fresh batches a small Transformer learns a parity without one mistake.",
     long=True,
     rule=Convergence(share=0.5),
