@@ -88,7 +88,6 @@ HEAVY = {
             "trained-heads",
         ),
         "sparse-variables": (
-            "above-the-floor",
             "complexity-bound",
             "complexity-length",
             "falsifying-zeros",
