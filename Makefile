@@ -10,7 +10,7 @@ PYTEST := $(BIN)/python -m pytest -n 2 --dist loadgroup
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: atlas screenshot test test-fetched test-long test-cluster setup lint models browser data \
-        bench bench-peers bench-data soak examples lock clean
+        bench bench-peers bench-data soak examples index lock clean
 
 atlas: $(STAMP)
 	$(BIN)/attlas atlas --out $(OUT)
@@ -92,6 +92,10 @@ $(STAMP): requirements.lock pyproject.toml
 	@# modules, which takes 8 s, and so does every other where PYTHONDONTWRITEBYTECODE is set.
 	@$(BIN)/python -c 'import attlas, attlas.atlas.pages; [getattr(attlas, x) for x in dir(attlas)]'
 	@touch $@
+
+# The catalogue that `attlas list` and `attlas show` read, from the claims.
+index: $(STAMP)
+	$(BIN)/python -m tools.index
 
 lock: $(STAMP)
 	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header --python-version 3.11 \

@@ -22,6 +22,7 @@ NEW = [
 DOCUMENTS = [
     TOP / "README.md",
     TOP / "CONTRIBUTING.md",
+    TOP / "ARCHITECTURE.md",
     TOP / "docs" / "audit.md",
     TOP / "docs" / "scaling.md",
     *NEW,
@@ -47,7 +48,7 @@ def test_code_in_the_guides_runs(code, tmp_path, monkeypatch, capsys, registry):
     (tmp_path / "build").mkdir()
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("ATTLAS_STORE", str(tmp_path / "store"))
-    if "@claim" in code:
+    if ".claim(" in code:
         (tmp_path / "guide.py").write_text(code)
         for claim in load_file(tmp_path / "guide.py"):
             result = run(claim)

@@ -42,7 +42,9 @@ pytestmark = pytest.mark.xdist_group("pages")
 
 # Some of every map: each claim's own tests draw its figure.
 LIGHT = [id for id, claim in catalogue().items() if id not in HEAVY and not needs_models(claim)]
-PAGES = sorted({"single-location/closed-form-risk", *LIGHT[::7]})
+RISK = "single-location/closed-form-risk"
+USER = next(id for id in LIGHT if RISK in catalogue()[id].needs)
+PAGES = sorted({RISK, USER, *LIGHT[::7]})
 
 
 @pytest.fixture(scope="module")

@@ -20,7 +20,7 @@ def test_keys_off_the_sphere_are_outside(store):
     ("claim", "settings", "why"),
     (
         ("cme-converges", {"temperature": 0.2}, "effective dimension"),
-        ("error-falls", {"noise": 2.0}, "noise <= 1"),
+        ("bayes-ridge", {"noise": 2.0}, "noise <= 1"),
         ("probe-crossover", {"labels": 1000}, "5 dim"),
     ),
 )

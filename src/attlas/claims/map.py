@@ -19,6 +19,9 @@ from attlas.references import bibliography
 REGISTRY: dict[str, Claim] = {}
 """The claims that have been registered, by id."""
 
+OURS = "attlas"
+"""The source of a claim of our own."""
+
 COMPARISONS = {">=": operator.ge, ">": operator.gt, "<=": operator.le, "<": operator.lt}
 
 
@@ -113,7 +116,8 @@ class Map:
             rule, control: how it is judged, and the false variant that must be refuted.
             quick: the setting of some seconds; beside `measured_by`, what differs from there.
             paper: what differs from `quick` at the paper's scale.
-            source: the key of a BibTeX entry, if it is not the map's.
+            source: the key of a BibTeX entry, if it is neither the map's nor, where the origin is
+                "ours", this package's.
             hypotheses: conditions of the theorem.
             needs: claims that it rests on, by slug.
             parts: further fields of `Claim`: cells, shape, batch, budget, precision, long, origin,
@@ -142,7 +146,7 @@ class Map:
             id = f"{self.name}/{function.__name__.replace('_', '-')}"
             made = Claim(
                 id=id,
-                source=source or self.source,
+                source=source or (OURS if parts.get("origin") == "ours" else self.source),
                 function=function if measured_by is None else measured_by.function,
                 read=None if measured_by is None else function,
                 evidence=id if measured_by is None else measured_by.name,

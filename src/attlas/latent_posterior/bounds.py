@@ -1,10 +1,11 @@
 r"""Bounds without the length: what a class of softmax heads can fit, and how far an output moves.
 
-Heads are $f(X) = \sum_h \sum_i \mathrm{softmax}_i(\langle u_h, x_i\rangle)\,\langle v_h, x_i\rangle$
+Heads are
+$f(X) = \sum_h \sum_i \mathrm{softmax}_i(\langle u_h, x_i\rangle)\,\langle v_h, x_i\rangle$
 with $|u_h| \le B_u$ (`query_norm`), $|v_h| \le B_v$ (`value_norm`) and tokens of norm at most R
 (`radius`). The softmax is 1-Lipschitz from the largest to the sum of differences, so that
-$|f_{u,v} - f_{u',v'}| \le B_vR^2|u - u'| + R|v - v'|$ for a head, at every length. Constants are ours
-(Zhang et al. 2022 have the statement).
+$|f_{u,v} - f_{u',v'}| \le B_vR^2|u - u'| + R|v - v'|$ for a head, at every length. Constants are
+ours (Zhang et al. 2022 have the statement).
 """
 
 from typing import Any
@@ -47,8 +48,9 @@ def head_rademacher(
 ) -> Float[Any, "..."]:
     r"""Rademacher complexity of the class, of order $n^{-1/2}$ and without the length.
 
-    $\mathrm{Rad}_n \le \min\left\{M, \inf_\epsilon\left[\epsilon + M\sqrt{2\ln N(\epsilon)/n}\right]
-    \right\}$ with $M = HB_vR$ (finite classes, on a cover).
+    $\mathrm{Rad}_n \le \min\left\{M,
+    \inf_\epsilon\left[\epsilon + M\sqrt{2\ln N(\epsilon)/n}\right]\right\}$
+    with $M = HB_vR$ (finite classes, on a cover).
     """
     samples = np.asarray(positive("samples", samples), float)
     largest = heads * np.asarray(value_norm) * radius
@@ -66,8 +68,8 @@ def head_risk_gap(
     r"""What the risk exceeds the empirical risk by, for all heads of the class at once.
 
     With probability $1 - \delta$ at most
-    $4(M + Y)\,\mathrm{Rad}_n + (M + Y)^2\sqrt{\frac{\ln(1/\delta)}{2n}}$ for the squared loss on labels
-    of size at most Y (`label`), and always at most $(M + Y)^2$. `norms` are those of
+    $4(M + Y)\,\mathrm{Rad}_n + (M + Y)^2\sqrt{\frac{\ln(1/\delta)}{2n}}$ for the squared loss on
+    labels of size at most Y (`label`), and always at most $(M + Y)^2$. `norms` are those of
     `head_rademacher`.
     """
     largest = norms.get("heads", 1) * norms.get("value_norm", 1.0) * norms.get("radius", 1.0)
@@ -94,8 +96,8 @@ def deep_gap(
 
     $R^2\,\frac{\bar D\ln(1 + n\bar B) + \ln(1/\delta)}{n}$ with
     $\bar D = \text{depth}^2\,d\,(d_F + d_h + d) + d\,d_y$ and $\bar B$ the product of R, depth, the
-    number of heads and the `norms` of all matrices. PAC-Bayes with balls around the trained weights;
-    no length in it. Our reading of the outline.
+    number of heads and the `norms` of all matrices. PAC-Bayes with balls around the trained
+    weights; no length in it. Our reading of the outline.
     """
     samples = np.asarray(positive("samples", samples), float)
     sizes = {

@@ -42,8 +42,8 @@ def urn_law(balls: Any, length: int, added: Real = 1.0) -> Float[np.ndarray, "..
 
     Arguments:
         balls: how many of each colour are in the urn.
-        added: how many more of its colour are put back with each ball: Polya's urn at 1, independent
-            draws at 0, draws without replacement at -1.
+        added: how many more of its colour are put back with each ball: Polya's urn at 1,
+            independent draws at 0, draws without replacement at -1.
     """
     log_law = urn_log_probability(balls, sequences(len(balls), length), added)
     return np.exp(log_law).reshape((len(balls),) * length)
@@ -71,8 +71,8 @@ def chain_law(stay: float, length: int) -> Float[np.ndarray, "..."]:
 def asymmetry(law: Float[np.ndarray, "..."]) -> float:
     """The largest total variation between the law and itself with two neighbours exchanged.
 
-    It is 0 if and only if the law is exchangeable, because such exchanges generate all permutations.
-    No exchangeable law is nearer than half of it.
+    It is 0 if and only if the law is exchangeable, because such exchanges generate all
+    permutations. No exchangeable law is nearer than half of it.
     """
     swaps = [abs(law - np.swapaxes(law, i, i + 1)).sum() / 2 for i in range(law.ndim - 1)]
     return float(max(swaps, default=0.0))
@@ -112,7 +112,7 @@ def urn_distance(balls: Any, draws: int) -> float:
 
 
 def classes(statistic: Any, tolerance: float = 1e-9) -> Int[np.ndarray, " n"]:
-    """The partition that a statistic [n, ...] makes: rows that are equal but for rounding are one class.
+    """The partition that a statistic [n, ...] makes: rows that are equal to rounding are one class.
 
     Entries are equal where steps below `tolerance` between sorted values join them.
     """

@@ -1,10 +1,14 @@
-r"""Models with a known posterior: tokens that are independent and alike given a latent z (Zhang et al. 2022).
+r"""Models with a known posterior: tokens that are independent and alike given a latent z.
 
-Each model draws sequences of any length and has the law of z given a sequence, the law of what comes next, and the Bayes risk: the
-least mean square error with which the latent can be told from `length` tokens, noise of the target not included. That risk is
-exact (`bayes_risk`: a closed form, a sum over counts or a quadrature, as each says) and has a sampled twin (`sampled_bayes_risk`).
-Models are pytrees: `jax.vmap` runs over their arrays, and what is computed follows the precision of the context. Draws, sums over counts,
-likelihoods and posteriors of NumPy's arrays are NumPy's, in double precision: there is nothing to compile but a caller's features or kernel.
+Each model (Zhang et al. 2022) draws sequences of any length and has the law of z given a sequence,
+the law of what comes next, and the Bayes risk: the least mean square error of an estimate of the
+latent from `length` tokens, noise of the target not included. That risk is exact (`bayes_risk`: a
+closed form, a sum over counts or a quadrature, as each says) and has a sampled twin
+(`sampled_bayes_risk`).
+
+Models are pytrees: `jax.vmap` runs over their arrays, and what is computed follows the precision of
+the context. Draws, sums over counts, likelihoods and posteriors of NumPy arrays are computed by
+NumPy in double precision, so that only a caller's features or kernel are compiled.
 """
 
 import functools
@@ -26,6 +30,8 @@ from attlas.gaussian import BLOCK, Estimate, Real, float64, stream
 
 MAX_TERMS = 2_000_000
 """The most terms that an exact sum may have."""
+BATCH = 1 << 10
+"""Contexts whose Gram matrices are factored at a time."""
 
 
 class Sequences(NamedTuple):
@@ -45,7 +51,7 @@ class Contexts(NamedTuple):
 
 
 class Gaussian(NamedTuple):
-    """A Gaussian law: its mean, and the variance of each entry, or the covariance that all columns share."""
+    """A Gaussian law: its mean, and the variance of each entry or the covariance of each column."""
 
     mean: Float[Any, "..."]
     variance: Float[Any, "..."]
@@ -66,7 +72,7 @@ class Mixture(NamedTuple):
 
 
 def _is_numpy(*arrays: Any) -> bool:
-    """Whether NumPy can compute with them: none is JAX's."""
+    """Whether none of them is a JAX array, so that NumPy can compute with them."""
     return not any(isinstance(x, jax.Array) for x in arrays)
 
 
@@ -75,13 +81,12 @@ def normal_log_density(
 ) -> Float[Any, "*s"]:
     """Log density of N(mean, noise^2 I)."""
     log = np.log if _is_numpy(noise) else jnp.log
-    return -((x - mean) ** 2).sum(-1) / (2 * noise**2) - x.shape[-1] * log(
-        math.sqrt(2 * math.pi) * noise
-    )
+    log_scale = x.shape[-1] * log(math.sqrt(2 * math.pi) * noise)
+    return -((x - mean) ** 2).sum(-1) / (2 * noise**2) - log_scale
 
 
 class Model(eqx.Module):
-    """What all models share: they can be drawn from, and their exact Bayes risk has a sampled twin."""
+    """What all models share: samples, and a Bayes risk that is exact and has a sampled twin."""
 
     @abstractmethod
     def sample(self, key: Array, samples: int, length: int) -> Any: ...
@@ -101,8 +106,10 @@ class Model(eqx.Module):
 
 
 def simulated_mean(draw: Callable[[Array, int], Any], key: Array, samples: int) -> Estimate:
-    """Mean over `samples` values of `draw(key, n)`, which returns n of them; each block has a key of its own, so that a longer run begins with the
-    numbers of a shorter one."""
+    """Mean over `samples` values of `draw(key, n)`, which returns n of them.
+
+    Each block has a key of its own, so that a longer run begins with the numbers of a shorter one.
+    """
     starts = range(0, whole("samples", samples, 1), BLOCK)
     values = np.concatenate(
         [draw(jax.random.fold_in(key, i), min(BLOCK, samples - i)) for i in starts]
@@ -111,8 +118,14 @@ def simulated_mean(draw: Callable[[Array, int], Any], key: Array, samples: int) 
 
 
 class GaussianLocation(Model):
-    r"""$x_i = z + \varepsilon_i$ with $z \sim N(0, \tau^2 I)$ and $\varepsilon_i \sim N(0, \sigma^2 I)$ in dimension `dim`; $\tau$ is `scale`,
-    $\sigma$ `noise`. The posterior needs the sum of the tokens and their number, whatever that is."""
+    r"""$x_i = z + \varepsilon_i$, $z \sim N(0, \tau^2 I)$, $\varepsilon_i \sim N(0, \sigma^2 I)$.
+
+    The posterior depends on the sum of the tokens and on their number only.
+
+    Arguments:
+        dim: of tokens and latent.
+        noise, scale: $\sigma$ and $\tau$.
+    """
 
     dim: int = eqx.field(static=True)
     noise: Real = 1.0
@@ -136,7 +149,8 @@ class GaussianLocation(Model):
         return normal_log_density(tokens, z[..., None, :], self.noise).sum(-1)
 
     def posterior(self, tokens: Float[Any, "*n length dim"]) -> Gaussian:
-        r"""$N\big(\frac{\tau^2}{\sigma^2 + L\tau^2}\sum_i x_i,\ \frac{\sigma^2\tau^2}{\sigma^2 + L\tau^2} I\big)$."""
+        r"""$N\big(\frac{\tau^2}{\sigma^2 + L\tau^2}\sum_i x_i,
+        \frac{\sigma^2\tau^2}{\sigma^2 + L\tau^2} I\big)$."""
         variance = self._variance(tokens.shape[-2])
         return Gaussian(variance / self.noise**2 * tokens.sum(-2), variance)
 
@@ -153,7 +167,7 @@ class GaussianLocation(Model):
         return self.dim * self._variance(whole("length", length, 1))
 
     def pooling_excess(self, length: int) -> Real:
-        r"""How much more the mean of the tokens errs than the posterior mean: $\frac{d\,\sigma^4}{L(\sigma^2 + L\tau^2)}$, of order $L^{-2}$."""
+        r"""Excess of the tokens' mean over it, $\frac{d\,\sigma^4}{L(\sigma^2 + L\tau^2)}$."""
         return self.noise**2 / self.scale**2 * self.bayes_risk(length) / length
 
     def squared_errors(self, drawn: Sequences) -> Float[Any, " n"]:
@@ -166,20 +180,26 @@ def identity(x: Array) -> Array:
 
 
 def _as_pytree(kernel: Any) -> Any:
-    """A kernel with parameters is a tree of arrays; a function becomes one without any."""
-    return (
-        kernel
-        if kernel is None or isinstance(kernel, eqx.Module)
-        else jax.tree_util.Partial(kernel)
-    )
+    """A kernel with parameters is a pytree of arrays; a function becomes one without any."""
+    if kernel is None or isinstance(kernel, eqx.Module):
+        return kernel
+    return jax.tree_util.Partial(kernel)
 
 
 class BayesianRegression(Model):
-    r"""$v_i = z^\top\phi(k_i) + \varepsilon_i$: values that depend linearly on features of keys, $z$ with entries $N(0, \tau^2)$ and
-    $\varepsilon \sim N(0, \sigma^2 I)$; or, with a `kernel` in place of `features`, a Gaussian process of covariance $\tau^2 k(k, k')$.
+    r"""$v_i = z^\top\phi(k_i) + \varepsilon_i$: values that depend linearly on features of keys.
 
-    Keys are uniform on the sphere of dimension `dim`, or on the rows of `points`. `features` maps [..., dim] to [..., D], `kernel` maps
-    [..., i, dim] and [..., j, dim] to [..., i, j]; functions must be hashable. The ridge is $\lambda = \sigma^2/\tau^2$.
+    $z$ has entries $N(0, \tau^2)$ and $\varepsilon \sim N(0, \sigma^2 I)$. With a `kernel` in place
+    of `features` it is a Gaussian process of covariance $\tau^2 k(k, k')$. The ridge is
+    $\lambda = \sigma^2/\tau^2$.
+
+    Arguments:
+        dim: of keys, which are uniform on the unit sphere unless `points` are given.
+        features: from [..., dim] to [..., D]; must be hashable.
+        kernel: from [..., i, dim] and [..., j, dim] to [..., i, j]; must be hashable.
+        outputs: columns of the values.
+        noise, scale: $\sigma$ and $\tau$.
+        points: [points, dim], on whose rows keys are then uniform.
     """
 
     dim: int = eqx.field(static=True)
@@ -221,16 +241,11 @@ class BayesianRegression(Model):
         rng = stream(key)
         size = whole("length", length, 1) + whole("queries", queries, 1)
         keys = self._keys(rng, (whole("samples", samples, 1), size))
-        roots = np.concatenate(
-            [self._root(keys[i : i + ROOTS_AT_ONCE]) for i in range(0, samples, ROOTS_AT_ONCE)]
-        )
-        values = roots @ (
-            self.scale * rng.standard_normal((samples, roots.shape[-1], self.outputs))
-        )
-        given = values[:, :length] + self.noise * rng.standard_normal(
-            (samples, length, self.outputs)
-        )
-        return Contexts(keys[:, :length], given, keys[:, length:], values[:, length:])
+        roots = np.concatenate([self._root(keys[i : i + BATCH]) for i in range(0, samples, BATCH)])
+        latent = self.scale * rng.standard_normal((samples, roots.shape[-1], self.outputs))
+        values, targets = np.split(roots @ latent, [length], axis=1)
+        noise = self.noise * rng.standard_normal(values.shape)
+        return Contexts(keys[:, :length], values + noise, keys[:, length:], targets)
 
     def _keys(
         self, rng: np.random.Generator, shape: tuple[int, int]
@@ -241,7 +256,7 @@ class BayesianRegression(Model):
         return normal / np.linalg.norm(normal, axis=-1, keepdims=True)
 
     def _root(self, keys: Float[np.ndarray, "n size dim"]) -> Float[np.ndarray, "n size D"]:
-        """What functions at the keys are made of: their features, or a factor of the Gram matrix."""
+        """R with the Gram matrix RR': the features, or a Cholesky factor."""
         if self.kernel is None:
             return _features(self.features, keys)
         gram = _gram(self, keys)
@@ -260,19 +275,21 @@ class BayesianRegression(Model):
     def posterior(
         self, keys: Float[Any, "*n length dim"], values: Float[Any, "*n length o"]
     ) -> Gaussian:
-        r"""Mean $(\Phi^\top\Phi + \lambda I)^{-1}\Phi^\top V$ [D, outputs] and the covariance $\sigma^2(\Phi^\top\Phi + \lambda I)^{-1}$ of every
-        output: $\Phi^\top\Phi$ and $\Phi^\top V$ are all that is needed of the context."""
+        r"""Mean $(\Phi^\top\Phi + \lambda I)^{-1}\Phi^\top V$ [D, outputs], and the covariance
+        $\sigma^2(\Phi^\top\Phi + \lambda I)^{-1}$ of every output.
+
+        $\Phi^\top\Phi$ and $\Phi^\top V$ are all that is needed of the context.
+        """
         if self.kernel is not None:
             raise InputError(
-                "the latent of a kernel is a function: its posterior is the `predictive` law at queries"
+                "the latent of a kernel is a function: its posterior is the `predictive` law at"
+                " queries"
             )
         by_numpy = _is_numpy(keys, values)
+        library: Any = np if by_numpy else jnp
         phi = _features(self.features, keys) if by_numpy else self.features(keys)
-        transposed, inverse = (
-            (np if by_numpy else jnp).swapaxes(phi, -1, -2),
-            (np if by_numpy else jnp).linalg.inv,
-        )
-        covariance = inverse(transposed @ phi + self.ridge * np.eye(phi.shape[-1]))
+        transposed = library.swapaxes(phi, -1, -2)
+        covariance = library.linalg.inv(transposed @ phi + self.ridge * np.eye(phi.shape[-1]))
         return Gaussian(covariance @ (transposed @ values), self.noise**2 * covariance)
 
     def predictive(
@@ -281,21 +298,21 @@ class BayesianRegression(Model):
         values: Float[Any, "*n length o"],
         queries: Float[Any, "*n queries dim"],
     ) -> Gaussian:
-        r"""The law of a value at each query: mean $g_q^\top(G + \lambda I)^{-1}V$ [queries, outputs], variance [queries]
-        $\sigma^2 + \tau^2\,[k(q, q) - g_q^\top(G + \lambda I)^{-1}g_q]$ of every output."""
+        r"""The law of a value at each query.
+
+        Mean $g_q^\top(G + \lambda I)^{-1}V$ [queries, outputs], and the variance
+        $\sigma^2 + \tau^2\,[k(q, q) - g_q^\top(G + \lambda I)^{-1}g_q]$ [queries] of every output.
+        """
         if _is_numpy(keys, values, queries):
-            return self._predictive_by_numpy(keys, values, queries)
+            return self._predictive_numpy(keys, values, queries)
         return self._predictive(keys, values, queries)
 
-    def _predictive_by_numpy(
-        self, keys: np.ndarray, values: np.ndarray, queries: np.ndarray
-    ) -> Gaussian:
+    def _predictive_numpy(self, keys: Any, values: Any, queries: Any) -> Gaussian:
         length = keys.shape[-2]
         every = _gram(self, np.concatenate([keys, queries], -2))
         seen, cross = every[..., :length, :length], every[..., :length, length:]
-        solved = np.linalg.solve(
-            seen + self.ridge * np.eye(length), np.concatenate([cross, values], -1)
-        )
+        both = np.concatenate([cross, values], -1)
+        solved = np.linalg.solve(seen + self.ridge * np.eye(length), both)
         known, white = np.split(solved, [queries.shape[-2]], -1)
         own = np.diagonal(every, axis1=-2, axis2=-1)[..., length:]
         variance = self.noise**2 + self.scale**2 * (own - (cross * known).sum(-2))
@@ -306,40 +323,36 @@ class BayesianRegression(Model):
         cross = self.gram(keys, queries)
         factor = jnp.linalg.cholesky(self.gram(keys, keys) + self.ridge * jnp.eye(keys.shape[-2]))
         both = jnp.concatenate([cross, values], -1)
-        half, white = jnp.split(
-            jax.scipy.linalg.solve_triangular(factor, both, lower=True), [queries.shape[-2]], -1
-        )
+        solved = jax.scipy.linalg.solve_triangular(factor, both, lower=True)
+        half, white = jnp.split(solved, [queries.shape[-2]], -1)
         own = self.gram(queries[..., None, :], queries[..., None, :])[..., 0, 0]
-        return Gaussian(
-            jnp.swapaxes(half, -1, -2) @ white,
-            self.noise**2 + self.scale**2 * (own - (half**2).sum(-2)),
-        )
+        variance = self.noise**2 + self.scale**2 * (own - (half**2).sum(-2))
+        return Gaussian(jnp.swapaxes(half, -1, -2) @ white, variance)
 
     @float64
     def bayes_risk(self, length: int) -> Real:
-        r"""Of the value at a fresh key, where keys are rows of `points`: exact, by the sum over how often each was seen, of
-        $\mathrm{tr}\,(I + C N/\sigma^2)^{-1}C$ for the counts $N$ and the prior covariance $C$ of the function at the points."""
+        r"""Of the value at a fresh key, where keys are rows of `points`: exact.
+
+        The sum over the counts $N$ of how often each point was seen, of
+        $\mathrm{tr}\,(I + C N/\sigma^2)^{-1}C$ for the prior covariance $C$ of the function there.
+        """
         if self.points is None:
             raise InputError(
-                "keys on the sphere have no finite law to sum over: give points, or take sampled_bayes_risk"
+                "keys on the sphere have no finite law to sum over: give points, or take"
+                " sampled_bayes_risk"
             )
         counts = compositions(whole("length", length, 1), len(self.points))
         law = np.exp(log_multinomial(counts) - length * np.log(len(self.points)))
-        prior = self.scale**2 * np.asarray(
-            self.gram(jnp.asarray(self.points), jnp.asarray(self.points))
-        )
+        points = jnp.asarray(self.points)
+        prior = self.scale**2 * np.asarray(self.gram(points, points))
         seen = np.eye(len(prior)) + prior * counts[:, None, :] / self.noise**2
         covariance = np.linalg.solve(seen, np.broadcast_to(prior, seen.shape))
         return self.outputs * law @ np.trace(covariance, axis1=-2, axis2=-1) / len(prior)
 
     def squared_errors(self, drawn: Contexts) -> Float[Any, " n"]:
-        """Squared distances of the predictive mean to the noiseless value, averaged over the queries."""
+        """Squared distances of the predictive mean to the noiseless value, mean over queries."""
         mean = self.predictive(*drawn[:3]).mean
         return ((mean - drawn.targets) ** 2).sum(-1).mean(-1)
-
-
-ROOTS_AT_ONCE = 1 << 10
-"""Contexts whose Gram matrices are factored at a time."""
 
 
 @float64
@@ -355,7 +368,12 @@ def _gram(model: BayesianRegression, points: Any) -> Any:
 
 
 class FiniteModel(Model):
-    """Models whose latent is one of m classes of law `prior`; `values` [m, o] is what is to be told of it."""
+    """Models whose latent is one of m classes.
+
+    Arguments:
+        prior: the probabilities of the classes.
+        values: what is to be estimated for each class; the class itself (one-hot) by default.
+    """
 
     prior: Float[Any, " m"]
     values: Float[Any, "m o"]
@@ -373,15 +391,15 @@ class FiniteModel(Model):
 
 
 def categorical_from_uniform(place: Float[Any, "*#n"], law: Float[Any, "*#n m"]) -> Int[Any, "*n"]:
-    """Draws from a law on m numbers, from uniform ones: where their distribution function exceeds it."""
+    """Draws from a law on 0 to m - 1, as its quantiles at the uniform numbers `place`."""
     return (place[..., None] > law.cumsum(-1)[..., :-1]).sum(-1)
 
 
 class FiniteLatent(FiniteModel):
-    r"""A topic model: $z \in \{1, \dots, m\}$ of law `prior`, tokens independent words of law `words`[z], [m, vocabulary].
+    r"""A topic model: $z \in \{1, \dots, m\}$, tokens independent words of law `words`[z].
 
-    The posterior $\mathrm{softmax}(\ln p + \ln P \cdot \mathrm{counts})$ sees the counts only through the contrasts
-    $\ln P_z - \ln P_1$. `values` [m, o] is what is to be told of z, z itself (one-hot) unless given.
+    The posterior $\mathrm{softmax}(\ln p + \ln P \cdot \mathrm{counts})$ depends on the counts only
+    through the contrasts $\ln P_z - \ln P_1$. `prior` and `values` are those of `FiniteModel`.
     """
 
     words: Float[Any, "m vocabulary"]
@@ -434,9 +452,12 @@ class FiniteLatent(FiniteModel):
 
 
 class GaussianMixture(FiniteModel):
-    r"""$x_i \sim N(\mu_z, \sigma^2 I)$ with $z$ of law `prior` and `means` [m, dim]: the posterior is
-    $\mathrm{softmax}\big(\ln p_z + (\langle S, \mu_z\rangle - L|\mu_z|^2/2)/\sigma^2\big)$, $S = \sum_i x_i$, and sees S only in the span of the
-    differences of the means. `values` [m, o] is what is to be told of z, z itself (one-hot) unless given."""
+    r"""$x_i \sim N(\mu_z, \sigma^2 I)$ with $z$ of law `prior` and `means` [m, dim].
+
+    The posterior, $\mathrm{softmax}(\ln p_z + (\langle S, \mu_z\rangle - L|\mu_z|^2/2)/\sigma^2)$,
+    depends on $S = \sum_i x_i$ only in the span of the differences of the means. `prior` and
+    `values` are those of `FiniteModel`.
+    """
 
     means: Float[Any, "m dim"]
     noise: Real
@@ -469,9 +490,12 @@ class GaussianMixture(FiniteModel):
 
     @float64
     def bayes_risk(self, length: int) -> Real:
-        r"""By the trapezoidal rule in the span of the differences of the means, to 1e-13: the standardised sum is $N(0, I)$ there, and
-        the posterior is analytic in it within a strip of $\pi/a$, where $a$ is the largest distance of two means in standard errors, so
-        that the rule with step h errs by $e^{-\pi^2/(ah)}$ within half of that strip."""
+        r"""By the trapezoidal rule in the span of the differences of the means, to 1e-13.
+
+        The standardised sum is $N(0, I)$ there. The posterior is analytic in it within a strip of
+        $\pi/a$, where $a$ is the largest distance of two means in standard errors, so that the rule
+        with step h errs by $e^{-\pi^2/(ah)}$ within half of that strip.
+        """
         scale = math.sqrt(whole("length", length, 1)) / float(self.noise)
         centred = scale * (self.means - self.means[:1])
         _, sizes, axes = np.linalg.svd(centred, full_matrices=False)
@@ -482,14 +506,10 @@ class GaussianMixture(FiniteModel):
         rank = means.shape[1]
         if len(self.prior) * float(len(line)) ** rank > 4 * MAX_TERMS:
             raise InputError(
-                f"length = {length}: a quadrature in {rank} dimensions over means {farthest:.3g} standard errors apart has too many"
-                " nodes; take sampled_bayes_risk"
+                f"length = {length}: a quadrature in {rank} dimensions over means {farthest:.3g}"
+                " standard errors apart has too many nodes; take sampled_bayes_risk"
             )
-        grid = (
-            np.stack(np.meshgrid(*[line] * rank, indexing="ij"), -1).reshape(-1, rank)
-            if rank
-            else np.zeros((1, 0))
-        )
+        grid = line[np.indices((len(line),) * rank).reshape(rank, len(line) ** rank).T]
         weight = np.exp(-(grid**2).sum(-1) / 2)
         weight /= weight.sum()
         risk = 0.0
@@ -509,7 +529,10 @@ def posterior_of(prior: Float[Any, " m"], log_likelihood: Float[Any, "*n m"]) ->
 def posterior_variance(
     posterior: Float[Any, "*n m"], values: Float[Any, "m o"]
 ) -> Float[Any, "*n"]:
-    r"""$\frac12\sum_{z, w}\pi_z\pi_w|c_z - c_w|^2$, the mean squared distance of $c_z$ to its mean; small values keep their digits."""
+    r"""Mean squared distance of $c_z$ to its mean, as $\frac12\sum_{z, w}\pi_z\pi_w|c_z - c_w|^2$.
+
+    In this form small values keep their digits.
+    """
     distances = ((values[:, None] - values) ** 2).sum(-1)
     return ((posterior @ distances) * posterior).sum(-1) / 2
 
@@ -520,7 +543,8 @@ def compositions(total: int, parts: int) -> Int[np.ndarray, "n parts"]:
     number = math.comb(total + parts - 1, parts - 1)
     if number > MAX_TERMS:
         raise InputError(
-            f"{total} tokens of {parts} kinds can be counted in {number:,} ways: at most {MAX_TERMS:,} are summed over"
+            f"{total} tokens of {parts} kinds can be counted in {number:,} ways: at most"
+            f" {MAX_TERMS:,} are summed over"
         )
     chosen = itertools.chain.from_iterable(
         itertools.combinations(range(total + parts - 1), parts - 1)
@@ -536,16 +560,15 @@ def log_multinomial(counts: Int[np.ndarray, "n parts"]) -> Float[np.ndarray, " n
 
 
 def _checked_matrix(name: str, value: Any, shape: tuple[int | None, ...]) -> Any:
-    """`value` as real numbers of a shape in which None stands for any length; what JAX is tracing passes unread."""
+    """`value` as real numbers of a shape in which None is any length; tracers are not read."""
     if not isinstance(value, jax.Array):
         try:
             value = np.asarray(value, float)
         except (TypeError, ValueError):
             raise InputError(f"{name} = {value!r}: it must be numbers") from None
-    fits = len(value.shape) == len(shape) and all(
-        n in (None, k) and k for n, k in zip(shape, value.shape, strict=True)
-    )
-    if not fits:
+    if len(value.shape) != len(shape) or any(
+        n not in (None, k) or k == 0 for n, k in zip(shape, value.shape, strict=True)
+    ):
         wanted = ", ".join("any" if n is None else str(n) for n in shape)
         raise InputError(f"{name} has the shape {value.shape}: it must be ({wanted})")
     if not isinstance(value, jax.core.Tracer) and not np.isfinite(np.asarray(value)).all():
@@ -561,13 +584,14 @@ def _checked_probabilities(name: str, value: Any, shape: tuple[int | None, ...])
         if least < 0 or (abs(sums - 1) > 1e-6).any():
             worst = np.atleast_1d(sums)[np.argmax(abs(np.atleast_1d(sums) - 1))]
             raise InputError(
-                f"{name} has the least entry {least:g} and a row with the sum {worst:g}: it must be probabilities"
+                f"{name} has the least entry {least:g} and a row with the sum {worst:g}: it must be"
+                " probabilities"
             )
     return value
 
 
 def _checked_classes(prior: Any, values: Any) -> tuple[Any, Any]:
     prior = _checked_probabilities("prior", prior, (None,))
-    return prior, np.eye(len(prior)) if values is None else _checked_matrix(
-        "values", values, (len(prior), None)
-    )
+    if values is None:
+        return prior, np.eye(len(prior))
+    return prior, _checked_matrix("values", values, (len(prior), None))

@@ -1,4 +1,4 @@
-"""Single-location regression: one token decides, its place is latent, attention finds it (Marion et al. 2025)."""
+"""Single-location regression: one token decides, and its place is latent (Marion et al. 2025)."""
 
 from attlas.gaussian import Estimate
 from attlas.single_location.descent import descend, descend_vectors, manifold_start, sphere_start

@@ -1,5 +1,7 @@
-"""What the head is measured against: the constant, the best linear, the softmax and the Bayes predictor, whose risks are
-far too small for plain sampling, and an explicit bound."""
+"""What the head is compared with: the constant, best linear, softmax and Bayes predictors.
+
+The risks of the last two are far too small for plain sampling and are sampled by tilting.
+"""
 
 import math
 from typing import NamedTuple
@@ -26,11 +28,16 @@ class Baselines(NamedTuple):
 def sampled_baselines(
     task: SingleLocation, lam: float, key: Array, samples: int
 ) -> dict[str, Estimate]:
-    """Risks of the Bayes predictor, the oracle head, the best linear and the constant predictor, on the same samples.
+    """Risks of the Bayes, oracle, best linear and constant predictor, on the same samples.
 
-    The Bayes risk has no closed form; the others are the twins of `SingleLocation.oracle_risk`, `linear_risk` and
-    `constant_risk`. Costs O(length) a sample: norms enter through their chi-square law. Where the Bayes predictor
-    errs too rarely to be seen so, `bayes_gap` sees it.
+    The Bayes risk has no closed form; the others are the twins of `SingleLocation.oracle_risk`,
+    `linear_risk` and `constant_risk`. Costs O(length) a sample: norms enter through their
+    chi-square law. Where the Bayes predictor errs too rarely for plain sampling, use `bayes_gap`.
+
+    Arguments:
+        lam: sharpness of the oracle head.
+
+    Returns: estimates by name, in the order of `Baselines`.
     """
     args = (task.constants, task.dim, task.location_law, positive("lam", lam))
     mean, error = averaged(draw_baselines, key, whole("samples", samples, 2), *args)
@@ -43,7 +50,7 @@ def draw_baselines(
     """Losses [4, n] in the order of `Baselines`."""
     numbers, elsewhere, noise = generator.spawn(3)
     place = places(elsewhere, block, law)
-    mean, scale = first(len(law), c.m, 0.0), first(len(law), c.gamma, 1.0)
+    mean, scale = fill_first(len(law), c.m, 0.0), fill_first(len(law), c.gamma, 1.0)
     along_k, along_v, rest = projections(numbers, block, dim, mean, scale)
     target = along_v[0] + c.noise * noise.standard_normal(block)
     logits = log_odds(c, along_k, along_k**2 + along_v**2 + rest) + _log(law)[place]
@@ -67,7 +74,7 @@ def log_odds(c: Constants, along_k: np.ndarray, square: np.ndarray) -> np.ndarra
     return c.m / c.gamma**2 * along_k - (c.gamma**-2 - 1) / 2 * square
 
 
-def first(length: int, here: Real, elsewhere: Real, count: int = 1) -> np.ndarray:
+def fill_first(length: int, here: Real, elsewhere: Real, count: int = 1) -> np.ndarray:
     """One value for the first `count` of `length` tokens and another for the rest: [length]."""
     return np.asarray(np.where(np.arange(length) < count, here, elsewhere))
 
@@ -75,8 +82,10 @@ def first(length: int, here: Real, elsewhere: Real, count: int = 1) -> np.ndarra
 def projections(
     generator: np.random.Generator, block: int, dim: Real, mean: np.ndarray, scale: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Of tokens N(mean k*, scale^2 I): their products with k* and v*, and the square of what is left, each [length, n].
-    A token's numbers do not depend on how many there are."""
+    """Of tokens N(mean k*, scale^2 I): products with k* and v*, and the square of what is left.
+
+    Each is [length, n]. A token's numbers do not depend on how many there are.
+    """
     mean, scale = mean[:, None], scale[:, None]
     plane, rest = generator.spawn(2)
     a, b = plane.standard_normal((len(mean), 2, block)).swapaxes(0, 1)
@@ -84,8 +93,11 @@ def projections(
 
 
 def places(generator: np.random.Generator, block: int, law: np.ndarray) -> np.ndarray:
-    """Where in the sequence each token stands, [length, n]: the first at a place drawn from `law`, since it is the
-    informative one, the second at any other, the rest behind it."""
+    """Where in the sequence each token stands, [length, n].
+
+    The first token is the informative one and stands at a place drawn from `law`, the second at any
+    other place, the rest behind it.
+    """
     length = len(law)
     u, w = generator.random((2, block))
     location = np.searchsorted(np.cumsum(law)[:-1], u, side="right")
@@ -95,7 +107,7 @@ def places(generator: np.random.Generator, block: int, law: np.ndarray) -> np.nd
 
 
 class LogEstimate(NamedTuple):
-    """Natural logarithm of a Monte-Carlo mean, and its standard error, which is the mean's relative one."""
+    """Natural logarithm of a Monte-Carlo mean, and the mean's relative standard error."""
 
     log: Real
     error: Real
@@ -104,11 +116,13 @@ class LogEstimate(NamedTuple):
 def bayes_gap(task: SingleLocation, key: Array, samples: int) -> LogEstimate:
     r"""Risk of the Bayes predictor less $\varepsilon^2$, however small, in logarithm.
 
-    It errs where another token looks as informative as the informative one. So both are drawn from the geometric
-    mean of the two laws, $N(\frac{m}{1+\gamma^2} k^*, \frac{2\gamma^2}{1+\gamma^2} I)$, and reweighted by
-    $Z^2 e^{(\ell_0 - \ell_1)/2}$, with the log odds $\ell$ and $Z$ the Bhattacharyya coefficient of the laws. The
-    other token can be the second one throughout: $E f = (L - 1)\,E\big[f\,\frac{w_1}{1 - w_0}\big]$ for every loss $f$
-    that does not depend on their order.
+    It errs where another token looks as informative as the informative one. So both are drawn from
+    the geometric mean of the two laws,
+    $N(\frac{m}{1+\gamma^2} k^*, \frac{2\gamma^2}{1+\gamma^2} I)$, and reweighted by
+    $Z^2 e^{(\ell_0 - \ell_1)/2}$, with the log odds $\ell$ and $Z$ the Bhattacharyya coefficient of
+    the laws. The other token can be the second one throughout:
+    $E f = (L - 1)\,E\big[f\,\frac{w_1}{1 - w_0}\big]$ for every loss $f$ that does not depend on
+    their order.
     """
     law = task.location_law
     if np.max(law) == 1:  # nothing to find out
@@ -119,11 +133,15 @@ def bayes_gap(task: SingleLocation, key: Array, samples: int) -> LogEstimate:
 def softmax_gap(
     task: SingleLocation, key: Array, samples: int, beta: float | None = None
 ) -> LogEstimate:
-    r"""Risk of the softmax head $\sum_l \mathrm{softmax}(\beta\langle x, k^*\rangle)_l \langle x_l, v^*\rangle$ less
-    $\varepsilon^2$, in logarithm; $\beta = m$ unless given.
+    r"""Risk of the softmax head less $\varepsilon^2$, however small, in logarithm.
 
-    As in `bayes_gap`, with the law tilted by $e^{-\tau(a_0 - a_1)}$ in the projections $a$ on $k^*$ alone: no other
-    direction matters. $\tau = \min(\frac{m}{1+\gamma^2}, 2\beta)$ is where the exponent is stationary.
+    The head is $\sum_l \mathrm{softmax}(\beta\langle x, k^*\rangle)_l \langle x_l, v^*\rangle$.
+    As in `bayes_gap`, with the law tilted by $e^{-\tau(a_0 - a_1)}$ in the projections $a$ on $k^*$
+    alone: no other direction matters. $\tau = \min(\frac{m}{1+\gamma^2}, 2\beta)$ is where the
+    exponent is stationary.
+
+    Arguments:
+        beta: inverse temperature, $m$ unless given.
     """
     beta = task.m if beta is None else positive("beta", beta)
     log, error = log_softmax_gaps(
@@ -133,8 +151,10 @@ def softmax_gap(
 
 
 def tuned_softmax(task: SingleLocation, key: Array, samples: int) -> tuple[float, LogEstimate]:
-    """The inverse temperature at which the softmax head's risk is least, and its gap there, from other samples than those
-    that chose it."""
+    """The inverse temperature at which the softmax head's risk is least, and its gap there.
+
+    The gap comes from other samples than those that chose the temperature.
+    """
     search, final = jax.random.split(key)
     low, high = math.log(task.m / 20), math.log(4 * task.m * max(1, task.gamma**-2))
     for _ in range(
@@ -148,9 +168,11 @@ def tuned_softmax(task: SingleLocation, key: Array, samples: int) -> tuple[float
 
 
 def linear_attention(task: SingleLocation) -> tuple[float, float]:
-    r"""The best linear attention $\lambda\sum_l \langle x_l, k^*\rangle\langle x_l, v^*\rangle$: its
-    $\lambda = \frac{\gamma^2 m}{\gamma^2(m^2 + \gamma^2) + L - 1}$ and its excess risk
-    $\gamma^2 \frac{\gamma^4 + L - 1}{\gamma^2(m^2 + \gamma^2) + L - 1}$."""
+    r"""The best linear attention $\lambda\sum_l \langle x_l, k^*\rangle\langle x_l, v^*\rangle$.
+
+    Returns: $\lambda = \frac{\gamma^2 m}{\gamma^2(m^2 + \gamma^2) + L - 1}$, and the excess risk
+    $\gamma^2 \frac{\gamma^4 + L - 1}{\gamma^2(m^2 + \gamma^2) + L - 1}$.
+    """
     square, others = task.gamma**2, task.length - 1
     whole_square = square * (task.m**2 + square) + others
     return square * task.m / whole_square, square * (square**2 + others) / whole_square
@@ -170,11 +192,12 @@ def draw_bayes_gap(
 ) -> Float[np.ndarray, " n"]:
     numbers, elsewhere = generator.spawn(2)
     spread = 1 + c.gamma**2
-    mean = first(len(law), c.m / spread, 0.0, count=2)
-    scale = first(len(law), np.sqrt(2 / spread) * c.gamma, 1.0, count=2)
+    mean = fill_first(len(law), c.m / spread, 0.0, count=2)
+    scale = fill_first(len(law), np.sqrt(2 / spread) * c.gamma, 1.0, count=2)
     along_k, along_v, rest = projections(numbers, block, dim, mean, scale)
     odds = log_odds(c, along_k, along_k**2 + along_v**2 + rest)
-    # The sign of <x, v*> is independent of all else, so that products of two of them vanish in the mean.
+    # The sign of <x, v*> is independent of all else, so that products of two of them vanish in the
+    # mean.
     return _reweighted(
         odds + _log(law)[places(elsewhere, block, law)], along_v**2, (odds[0] - odds[1]) / 2
     )
@@ -194,7 +217,7 @@ def draw_softmax_gaps(
     generator: np.random.Generator, block: int, c: Constants, betas: np.ndarray, tilts: np.ndarray
 ) -> Float[np.ndarray, "beta n"]:
     noise = generator.standard_normal((int(c.length), block))
-    scale = first(len(noise), c.gamma, 1.0)[:, None]
+    scale = fill_first(len(noise), c.gamma, 1.0)[:, None]
     noise *= scale
     found = []
     for beta, tilt in zip(betas, tilts, strict=True):
@@ -208,9 +231,12 @@ def draw_softmax_gaps(
 def _reweighted(
     logits: np.ndarray, squares: np.ndarray, log_weight: np.ndarray
 ) -> Float[np.ndarray, " n"]:
-    r"""$\big[(1 - w_0)^2 y_0^2 + \sum_{l>0} w_l^2 y_l^2\big]\,\frac{w_1}{1 - w_0}\,e^{\text{log\_weight}}$, w the softmax of
-    the logits [length, n]: the squared error of $\sum_l w_l y_l$ for $y_0$, relative to the largest of the others until
-    the end, since all of them may be beyond the smallest number."""
+    r"""Squared error of $\sum_l w_l y_l$ for $y_0$, with the weight of the tilted law.
+
+    $\big[(1 - w_0)^2 y_0^2 + \sum_{l>0} w_l^2 y_l^2\big]\,\frac{w_1}{1 - w_0}$ times the
+    exponential of `log_weight`, $w$ the softmax of the logits [length, n]. The other weights
+    are computed relative to the largest of them, since all may underflow.
+    """
     top = logits[1:].max(0)
     others = np.exp(logits[1:] - top)
     missed = others.sum(0)
@@ -220,20 +246,30 @@ def _reweighted(
 
 
 def bayes_exponent(gamma: Real) -> Real:
-    r"""Rate in d at which the Bayes gap vanishes, $\frac{1}{4(1+\gamma^2)} + \ln\frac{1+\gamma^2}{2\gamma}$: twice the
-    Bhattacharyya distance of the two tokens' laws, a dimension."""
+    r"""Rate in d at which the Bayes gap vanishes.
+
+    $\frac{1}{4(1+\gamma^2)} + \ln\frac{1+\gamma^2}{2\gamma}$, twice the Bhattacharyya distance of
+    the two tokens' laws, per dimension.
+    """
     return softmax_exponent(gamma) + np.log((1 + gamma**2) / (2 * gamma))
 
 
 def softmax_exponent(gamma: Real) -> Real:
-    r"""Rate in d at which the softmax gap vanishes, $\frac{1}{4(1+\gamma^2)}$, for every $\beta \ge \frac{m}{2(1+\gamma^2)}$."""
+    r"""Rate in d at which the softmax gap vanishes, $\frac{1}{4(1+\gamma^2)}$.
+
+    It is the same for every $\beta \ge \frac{m}{2(1+\gamma^2)}$.
+    """
     return 1 / (4 * (1 + gamma**2))
 
 
 def log_bayes_asymptote(c: Constants, dim: Real) -> Real:
-    r"""The Bayes gap for large d, with its constant, in logarithm: $(L-1)\,\frac{4\gamma^2}{1+\gamma^2}\,\frac\pi2\,
-    (2\pi V)^{-1/2} e^{-rd}$, $r$ the `bayes_exponent` and $V = 2d\big[\frac{4\gamma^2}{(1+\gamma^2)^3} +
-    \frac{2(1-\gamma^2)^2}{(1+\gamma^2)^2}\big]$ the variance of $\ell_0 - \ell_1$ where both tokens look alike."""
+    r"""The Bayes gap for large d, with its constant, in logarithm.
+
+    $(L-1)\,\frac{4\gamma^2}{1+\gamma^2}\,\frac\pi2\,(2\pi V)^{-1/2} e^{-rd}$ with $r$ the
+    `bayes_exponent` and
+    $V = 2d\big[\frac{4\gamma^2}{(1+\gamma^2)^3} + \frac{2(1-\gamma^2)^2}{(1+\gamma^2)^2}\big]$ the
+    variance of $\ell_0 - \ell_1$ where both tokens look alike.
+    """
     square = c.gamma**2
     variance = 2 * dim * (4 * square / (1 + square) ** 3 + 2 * ((1 - square) / (1 + square)) ** 2)
     constant = (c.length - 1) * 2 * np.pi * square / (1 + square) / np.sqrt(2 * np.pi * variance)
@@ -241,19 +277,24 @@ def log_bayes_asymptote(c: Constants, dim: Real) -> Real:
 
 
 def log_softmax_asymptote(c: Constants, dim: Real) -> Real:
-    r"""The softmax gap at $\beta = m$ for large d, with its constant, in logarithm: $(L-1)\,\sqrt{\frac{1+\gamma^2}{2\pi}}\,
-    \frac{B(q, 2-q)}{m} e^{-rd}$, $q = \frac{1}{1+\gamma^2}$, $r = \frac q4$ and Euler's $B$."""
+    r"""The softmax gap at $\beta = m$ for large d, with its constant, in logarithm.
+
+    $(L-1)\,\sqrt{\frac{1+\gamma^2}{2\pi}}\,\frac{B(q, 2-q)}{m} e^{-rd}$ with
+    $q = \frac{1}{1+\gamma^2}$, $r = \frac q4$ and Euler's $B$.
+    """
     q = 1 / (1 + c.gamma**2)
     beta = special.betaln(q, 2 - q)
     return np.log((c.length - 1) / c.m) + beta - np.log(2 * np.pi * q) / 2 - dim * q / 4
 
 
 def oracle_excess_bound(task: SingleLocation, lam: Real) -> Real:
-    r"""An explicit bound on the oracle's excess risk, from which Corollary 2 follows at once:
+    r"""An explicit bound on the oracle's excess risk, from which Corollary 2 follows at once.
 
-    $$\gamma^2\Big[\tfrac1E e^{-2\lambda^2 m^2/E^2} + 4\Phi(-m/\gamma)\Big] + \tfrac4\pi (L-1)\lambda^2,\qquad E^2 = 1 + 4\lambda^2\gamma^2,$$
+    $$\gamma^2\Big[\tfrac1E e^{-2\lambda^2 m^2/E^2} + 4\Phi(-m/\gamma)\Big]
+      + \tfrac4\pi (L-1)\lambda^2,\qquad E^2 = 1 + 4\lambda^2\gamma^2,$$
 
-    by $1 - \mathrm{erf}(x) \le e^{-x^2}$ for $x \ge 0$, $\le 2$ elsewhere, and $\mathrm{erf}(x)^2 \le 4x^2/\pi$.
+    by $1 - \mathrm{erf}(x) \le e^{-x^2}$ for $x \ge 0$, $\le 2$ elsewhere, and
+    $\mathrm{erf}(x)^2 \le 4x^2/\pi$.
     """
     return excess_bound(task.constants, positive("lam", lam))
 

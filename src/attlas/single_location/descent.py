@@ -1,9 +1,9 @@
-r"""Projected gradient descent on two spheres, and its exact five-dimensional form (Marion et al. 2025, Definition 1).
+r"""Projected gradient descent on two spheres (Marion et al. 2025, Definition 1).
 
-$$k^+ = N(k - \alpha (I - k k^\top) \nabla_k R),\qquad v^+ = N(v - \alpha (I - v v^\top) \nabla_v R)$$
+$$k^+ = N(k - \alpha (I - kk^\top) \nabla_k R),\quad v^+ = N(v - \alpha (I - vv^\top) \nabla_v R)$$
 
-with $N$ the normalisation. Because $R$ depends on the five overlaps alone, so does the next value of each of them:
-a step costs the same in every dimension.
+with $N$ the normalisation. Because $R$ depends on the five overlaps alone, so does the next value
+of each of them: a step costs the same in every dimension.
 """
 
 from collections.abc import Callable
@@ -22,7 +22,7 @@ from attlas.scan import Trajectory, iterate
 from attlas.single_location.gates import Activation, Gate, as_gate
 from attlas.single_location.population import (
     Overlaps,
-    closed,
+    gate_unless_erf,
     partials_of_risk,
     total_risk,
     unit_vectors,
@@ -44,24 +44,33 @@ def descend(
     activation: str | Activation | Gate = "erf",
     progress: Callable[[int, int], None] | None = None,
 ) -> xr.Dataset:
-    r"""Descend the population risk of the head with this `activation` from each of `start` [repeat], on the five overlaps.
+    r"""Descend the population risk on the five overlaps, from each of `start`.
 
-    `lam` and `step_size` are numbers, arrays over repeats, or schedules $t \mapsto \lambda_t$ (`InverseDecay`,
-    `GeometricDecay`, or a function of yours that JAX can trace). `penalty` adds its multiple of
-    $\langle v, E[\tfrac1L\sum_l X_l]\rangle^2 = (m\theta/L)^2$ to what is descended, not to what is reported. Returns a
-    Dataset over (repeat, step) with the overlaps, `risk` and `distance`, all after the same number of steps and at that
-    step's $\lambda_t$, and `status` over repeat: "completed", or "diverged" with the step in `survived`. The path is the
-    d-dimensional one to rounding where descent is stable (a step size below `landscape.stable_step`, a sharpness at
-    which the oracle attracts); elsewhere rounding grows.
+    The path is the d-dimensional one to rounding where descent is stable (a step size below
+    `landscape.stable_step`, a sharpness at which the oracle attracts); elsewhere rounding grows.
+
+    Arguments:
+        start: overlaps [repeat].
+        lam, step_size: numbers, arrays [repeat], or schedules $t \mapsto \lambda_t$
+            (`InverseDecay`, `GeometricDecay`, or a function that JAX can trace).
+        penalty: multiple of $\langle v, E[\tfrac1L\sum_l X_l]\rangle^2 = (m\theta/L)^2$ that is
+            added to what is descended, not to what is reported.
+        activation: the head's gate, as in `risk`.
+        progress: called with the steps done and all steps.
+
+    Returns: a Dataset over (repeat, step) with the overlaps, `risk` and `distance`, all after the
+    same number of steps and at that step's $\lambda_t$; `status` over repeat, "completed" or
+    "diverged", and the steps `survived`.
     """
-    gate, overlaps = closed(as_gate(activation)), as_starts(start)
+    gate, overlaps = gate_unless_erf(as_gate(activation)), as_starts(start)
     if not (np.isfinite(penalty) and penalty >= 0):
         raise InputError(f"penalty = {penalty!r}: it must be a number, 0 or larger")
     steps = whole("steps", steps, 0)
     for name, value in (("lam", lam), ("step_size", step_size)):
         if not callable(value) and np.shape(value) not in ((), (1,), overlaps.kappa.shape):
             raise InputError(
-                f"{name} has the shape {np.shape(value)}: one value, or one for each of {len(overlaps.kappa)} starts"
+                f"{name} has the shape {np.shape(value)}: one value, or one for each of "
+                f"{len(overlaps.kappa)} starts"
             )
     weight = np.asarray(2 * penalty * (task.m / task.length) ** 2)
     schedules = (as_schedule("lam", lam, steps), as_schedule("step_size", step_size, steps))
@@ -71,8 +80,9 @@ def descend(
 
 
 LANES = (16, 64)
-"""Starts that descend together: the fewest that hold them all, or as many groups of the most as it takes, so that two
-compiled programs serve every number of starts. A step of 128 takes three to four times the CPU of a step of 64."""
+"""Starts that descend together: the fewest that hold them all, or as many groups of the most as
+it takes, so that two compiled programs serve every number of starts. A step of 128 takes three
+to four times the CPU of a step of 64."""
 
 
 def _in_lanes(
@@ -88,7 +98,7 @@ def _in_lanes(
         here, settings = jax.tree.map(
             lambda x, r=rows: x[r] if np.shape(x) == (repeats,) else x, (start, args)
         )
-        told = progress and (
+        report = progress and (
             lambda done, _, n=number: progress(n * steps + done, len(groups) * steps)
         )
         paths.append(
@@ -98,7 +108,7 @@ def _in_lanes(
                 here,
                 settings,
                 steps=steps,
-                progress=told,
+                progress=report,
                 **options,
             )
         )
@@ -110,7 +120,7 @@ def _in_lanes(
 
 
 def as_starts(start: Overlaps) -> Overlaps:
-    """`start`, checked, as NumPy's float64 arrays [repeat], whatever the precision of the context."""
+    """`start`, checked, as NumPy float64 arrays [repeat], in any precision context."""
     return Overlaps(
         *(
             np.atleast_1d(x)
@@ -124,7 +134,8 @@ def as_vectors(task: SingleLocation, k: ArrayLike, v: ArrayLike, dtype: Any) -> 
     state = (jnp.atleast_2d(jnp.asarray(k, dtype)), jnp.atleast_2d(jnp.asarray(v, dtype)))
     if any(x.shape[-1] != task.dim for x in state):
         raise InputError(
-            f"k and v have widths {state[0].shape[-1]} and {state[1].shape[-1]}: the task has dim = {task.dim}"
+            f"k and v have widths {state[0].shape[-1]} and {state[1].shape[-1]}: the task has dim "
+            f"= {task.dim}"
         )
     unit_vectors(*state)
     return state
@@ -152,9 +163,11 @@ def descend_vectors(
     record_every: int = 100,
     direction: str = "gradient",
 ) -> xr.Dataset:
-    """The same descent on the vectors themselves, with gradients by automatic differentiation: the reference.
+    """The same descent on vectors, by automatic differentiation: the reference.
 
-    `direction="sign"` moves each coordinate by the sign of its gradient instead, which no rotation commutes with.
+    Arguments:
+        direction: "gradient", or "sign", which moves each coordinate by the sign of its gradient
+            and does not commute with rotations.
     """
     if direction not in _DIRECTIONS:
         raise InputError(f"direction = {direction!r}: it must be one of {', '.join(_DIRECTIONS)}")
@@ -179,7 +192,7 @@ WIDTH = 400
 
 
 class Tangents(NamedTuple):
-    """Inner products of the tangential gradients u_k and u_v with the stars, with k and v, and with each other."""
+    """Inner products of the tangential gradients u_k, u_v with the stars, k, v and each other."""
 
     k_kstar: Array
     k_vstar: Array
@@ -195,8 +208,10 @@ class Tangents(NamedTuple):
 def tangents(
     constants: Constants, x: Overlaps, lam: Real, penalty: Real = 0.0, gate: Gate | None = None
 ) -> Tangents:
-    r"""The tangential gradients at `x` of the risk and of `penalty` times $\theta^2 / 2$; `a, b, c, e, f` are the partial
-    derivatives in the order of `Overlaps`."""
+    r"""The tangential gradients at `x` of the risk and of `penalty` times $\theta^2 / 2$.
+
+    `a, b, c, e, f` are the partial derivatives in the order of `Overlaps`.
+    """
     kappa, nu, theta, eta, rho = x
     a, b, c, e, f = partials_of_risk(constants, x, lam, gate)
     c = c + penalty * theta
@@ -296,13 +311,15 @@ def as_dataset(path: Trajectory, steps: int) -> xr.Dataset:
 
 
 def sphere_start(task: SingleLocation, key: Array, repeats: int) -> Overlaps:
-    """Overlaps of k and v uniform on the sphere, in their exact law and without any vector of length dim."""
+    """Overlaps of k and v uniform on the sphere: exact in law, at a cost independent of dim."""
     return _overlaps_in_frame(*_frame(key, repeats, task.dim))
 
 
 def manifold_start(task: SingleLocation, key: Array, repeats: int) -> Overlaps:
-    r"""The paper's start on the manifold: k uniform among the unit vectors orthogonal to v*, then v uniform among
-    those orthogonal to k* and k."""
+    """The paper's start on the manifold.
+
+    k is uniform among the unit vectors orthogonal to v*, then v among those orthogonal to k* and k.
+    """
     k, v = _frame(key, repeats, task.dim)
     k[1] = v[0] = v[2] = 0
     return _overlaps_in_frame(k, v)
@@ -310,7 +327,7 @@ def manifold_start(task: SingleLocation, key: Array, repeats: int) -> Overlaps:
 
 @float64
 def _frame(key: Array, repeats: int, dim: int) -> Float[np.ndarray, "2 4 repeat"]:
-    """Gaussian k and v in coordinates (k*, v*, the rest of k, the rest of v), whose lengths are chi variables."""
+    """Gaussian k and v in coordinates (k*, v*, the rest of k, the rest of v)."""
     blocks = range(-(-whole("repeats", repeats, 1) // FRAMES))
     return np.concatenate([np.asarray(_frames(key, block, dim)) for block in blocks], -1)[
         ..., :repeats
@@ -318,8 +335,8 @@ def _frame(key: Array, repeats: int, dim: int) -> Float[np.ndarray, "2 4 repeat"
 
 
 FRAMES = 128
-"""Frames drawn at a time, from a key of their own: one compiled program serves every number of repeats, and a frame's
-numbers do not depend on it."""
+"""Frames drawn at a time, from a key of their own: one compiled program serves every number of
+repeats, and a frame's numbers do not depend on it."""
 
 
 @jax.jit

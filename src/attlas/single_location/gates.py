@@ -1,7 +1,8 @@
-r"""Heads with another gate than erf: the population risk of $\sum_l g(\lambda\langle X_l, k\rangle - c)\langle X_l, v\rangle$.
+r"""Other gates than erf: heads $\sum_l g(\lambda\langle X_l, k\rangle - c)\langle X_l, v\rangle$.
 
-For every pointwise gate $g$ the risk depends on the same five overlaps. Given its product with $k$, a token's products
-with $v$ and $v^*$ are Gaussian with known means and variances, so that what is left is one-dimensional.
+For every pointwise gate $g$ the risk depends on the same five overlaps. Given its product with $k$,
+a token's products with $v$ and $v^*$ are Gaussian with known means and variances, so what is left
+is a one-dimensional integral.
 """
 
 import functools
@@ -50,8 +51,12 @@ _BY_NUMPY: dict[Any, Callable[[np.ndarray], np.ndarray]] = {
 )
 @dataclass(frozen=True)
 class Gate:
-    r"""$a \mapsto g(\lambda a - c)$ with `activation` $g$, by name (`ACTIVATIONS`) or a function that JAX can trace, and
-    `offset` $c$. Odd gates need none; the others pass every token halfway or more without one."""
+    r"""A pointwise gate $a \mapsto g(\lambda a - c)$.
+
+    Arguments:
+        activation: $g$, a name in `ACTIVATIONS` or a function that JAX can trace.
+        offset: $c$. Odd gates need none; the others pass every token halfway or more without one.
+    """
 
     activation: str | Activation
     offset: Real = field(default=0.0)
@@ -61,7 +66,7 @@ class Gate:
         return ACTIVATIONS[self.activation] if isinstance(self.activation, str) else self.activation
 
     def values(self, along_k: np.ndarray, lam: Real) -> np.ndarray:
-        """The same on NumPy's arrays, where it is known to NumPy without compiling anything."""
+        """The gate on NumPy arrays, by NumPy where the activation is a name."""
         x = lam * along_k - self.offset
         return (
             _BY_NUMPY[self.activation](x)
@@ -74,13 +79,15 @@ class Gate:
 
 
 def kind_of(name: str) -> int:
-    """The place of an activation among the named ones."""
+    """The index of a named activation."""
     return list(ACTIVATIONS).index(name)
 
 
 def named_gate(kind: int | Array, offset: Real) -> Gate:
-    """The gate whose activation is the named one of this `kind`, for use inside a function that JAX traces: the kind is
-    data there, so that one compiled program serves all names."""
+    """The gate with the named activation of index `kind`, for use inside traced functions.
+
+    The kind is data there, so that one compiled program serves all names.
+    """
     return Gate(lambda x: jax.lax.switch(kind, tuple(ACTIVATIONS.values()), x), offset)
 
 
@@ -88,15 +95,17 @@ SOFTMAX = "softmax"
 
 
 def as_gate(activation: "str | Activation | Gate") -> Gate:
-    """`activation` as a gate, once it is known to map finite numbers to as many finite numbers."""
+    """`activation` as a gate, checked to map finite numbers to as many finite numbers."""
     gate = activation if isinstance(activation, Gate) else Gate(activation)
     if isinstance(gate.activation, str) and gate.activation == SOFTMAX:
         raise InputError(
-            'softmax is no pointwise gate and its risk has no formula: say activation="softmax" in sampled_risk or descend_online'
+            'softmax is no pointwise gate and its risk has no formula: say activation="softmax" in'
+            " sampled_risk or descend_online"
         )
     if isinstance(gate.activation, str) and gate.activation not in ACTIVATIONS:
         raise InputError(
-            f"unknown activation {gate.activation!r}.{near(gate.activation, ACTIVATIONS)} There are: {', '.join(ACTIVATIONS)}."
+            f"unknown activation {gate.activation!r}.{near(gate.activation, ACTIVATIONS)} There "
+            f"are: {', '.join(ACTIVATIONS)}."
         )
     if not callable(gate.function):
         raise InputError(f"activation = {activation!r}: it must be a name or a function")
@@ -120,7 +129,8 @@ def _probed(function: Activation) -> None:
         ) from None
     if getattr(traced, "shape", None) != probe.shape:
         raise InputError(
-            f"activation maps {probe.shape} to {getattr(traced, 'shape', traced)}: it must act on each number by itself"
+            f"activation maps {probe.shape} to {getattr(traced, 'shape', traced)}: it must act on "
+            "each number by itself"
         )
     with jax.ensure_compile_time_eval():
         value, turned, alone = (
@@ -132,7 +142,8 @@ def _probed(function: Activation) -> None:
         )
     if not np.isfinite(value).all():
         raise InputError(
-            f"activation is not finite at {probe[~np.isfinite(value)][0]:g}: it must be on all of [-30, 30]"
+            f"activation is not finite at {probe[~np.isfinite(value)][0]:g}: it must be on all of "
+            "[-30, 30]"
         )
     if not (
         np.allclose(turned[::-1], value, atol=1e-5) and np.allclose(alone, value[40:41], atol=1e-5)
@@ -146,12 +157,13 @@ ERF = Gate("erf")
 
 
 def as_head(activation: "str | Activation | Gate") -> Gate | None:
-    """`as_gate`, or nothing for the softmax head, whose weights are not pointwise."""
+    """`as_gate`, or None for the softmax head, whose weights are not pointwise."""
     if not isinstance(activation, str):
         return as_gate(activation)
     if activation not in (known := (*ACTIVATIONS, SOFTMAX)):
         raise InputError(
-            f"unknown activation {activation!r}.{near(activation, known)} There are: {', '.join(known)}."
+            f"unknown activation {activation!r}.{near(activation, known)} There are: "
+            f"{', '.join(known)}."
         )
     return None if activation == SOFTMAX else as_gate(activation)
 
@@ -169,7 +181,7 @@ def gated_terms(
 
     With $G_{ij} = E[g^i Z^j]$ at the informative token, $H_{ij}$ at another, and $\mu = m\theta$:
     $E[gby] = \gamma\eta(\mu G_{11} + \gamma\rho G_{12}) + \gamma^2(\nu - \rho\eta) G_{10}$,
-    $E[g^2b^2] = (\mu^2 + \gamma^2(1-\rho^2)) G_{20} + 2\mu\gamma\rho G_{21} + \gamma^2\rho^2 G_{22}$.
+    $E[g^2b^2] = (\mu^2 + \gamma^2(1-\rho^2))G_{20} + 2\mu\gamma\rho G_{21} + \gamma^2\rho^2G_{22}$.
     """
     (g1, g2), (h1, h2) = _moments(c, overlaps.kappa, lam, gate, nodes)
     _, nu, theta, eta, rho = (jnp.asarray(x) for x in overlaps)
@@ -193,8 +205,11 @@ def gated_terms(
 def gated_partials(
     c: Constants, overlaps: Any, lam: Real, gate: Gate, nodes: Nodes = FINE
 ) -> tuple[Array, ...]:
-    r"""Partial derivatives of the risk in the order of `Overlaps`. In $\kappa$ by parts,
-    $\partial_\kappa G_{ij} = \frac m\gamma(G_{i,j+1} - jG_{i,j-1})$, which a threshold has too."""
+    r"""Partial derivatives of the risk, in the order of `Overlaps`.
+
+    In $\kappa$ by parts, $\partial_\kappa G_{ij} = \frac m\gamma(G_{i,j+1} - jG_{i,j-1})$, which
+    exists for a threshold too.
+    """
     (g1, g2), (h1, h2) = _moments(c, overlaps.kappa, lam, gate, nodes)
     _, nu, theta, eta, rho = (jnp.asarray(x) for x in overlaps)
     gamma, m, length, mu = c.gamma, c.m, c.length, c.m * theta
@@ -238,9 +253,12 @@ def _moments(c: Constants, kappa: Real, lam: Real, gate: Gate, nodes: Nodes) -> 
 
 @float64
 def oracle_excess(task: SingleLocation, lam: Real, activation: str | Activation | Gate) -> Real:
-    r"""Risk at the oracle less $\varepsilon^2$, $\gamma^2 E[(1 - g(\lambda a_1 - c))^2] + (L - 1) E[g(\lambda a_0 - c)^2]$ with
-    $a_1 \sim N(m, \gamma^2)$, $a_0 \sim N(0, 1)$: a sum without cancellation, good to all its digits down to
-    about 1e-25, where errors come from further out than the quadrature reaches."""
+    r"""Risk at the oracle less $\varepsilon^2$.
+
+    $\gamma^2 E[(1 - g(\lambda a_1 - c))^2] + (L - 1) E[g(\lambda a_0 - c)^2]$ with
+    $a_1 \sim N(m, \gamma^2)$ and $a_0 \sim N(0, 1)$: a sum without cancellation, accurate to all
+    digits down to about 1e-25; below, errors come from further out than the quadrature reaches.
+    """
     return gate_excess(task.constants, positive("lam", lam), as_gate(activation))
 
 
@@ -281,7 +299,7 @@ def _gate_excess(c: Constants, lam: Real, gate: Gate) -> Array:
 
 
 class Tuned(NamedTuple):
-    """The best gate of its kind: with its offset, its sharpness, and the oracle's excess risk with it."""
+    """The best gate of its kind, its sharpness, and the oracle's excess risk with it."""
 
     gate: Gate
     lam: float
@@ -290,10 +308,14 @@ class Tuned(NamedTuple):
 
 @float64
 def tuned_gate(task: SingleLocation, activation: str | Activation, offset: bool = True) -> Tuned:
-    """The sharpness, and the threshold offset / lam between 0 and about m, at which the oracle's risk is least: by a grid that
-    narrows onto its best point."""
+    """The sharpness and threshold at which the oracle's risk is least, by a narrowing grid.
+
+    Arguments:
+        offset: whether to tune the threshold offset / lam too, between 0 and about m.
+    """
     c, activation = task.constants, as_gate(activation).activation
-    # From a tenth of the best linear gate's sharpness, the softest that can be best, to four times the log odds'.
+    # From a tenth of the best linear gate's sharpness, the softest that can be best, to four times
+    # the log odds'.
     softest = linear_attention(task)[0] / 10
     low, high = (
         np.array([math.log(softest), 0.0]),
@@ -322,11 +344,13 @@ def tuned_gate(task: SingleLocation, activation: str | Activation, offset: bool 
 
 @float64
 def best_gate_excess(task: SingleLocation) -> float:
-    r"""Excess risk at the oracle of the best pointwise gate whatever,
-    $\int\frac{\gamma^2 p_1\,(L-1) p_0}{\gamma^2 p_1 + (L-1) p_0}$, which is attained by
-    $g(a) = \frac{\gamma^2 p_1(a)}{\gamma^2 p_1(a) + (L-1) p_0(a)}$, $p_1 = N(m, \gamma^2)$ and $p_0 = N(0, 1)$ the laws of
-    $\langle x, k^*\rangle$: a sigmoid of their log odds, linear in $a$ at $\gamma = 1$, where $\lambda = m$ and
-    $c = \frac{m^2}{2} + \ln(L-1)$."""
+    r"""Excess risk at the oracle of the best of all pointwise gates.
+
+    $\int\frac{\gamma^2 p_1\,(L-1) p_0}{\gamma^2 p_1 + (L-1) p_0}$ with $p_1 = N(m, \gamma^2)$ and
+    $p_0 = N(0, 1)$ the laws of $\langle x, k^*\rangle$. It is attained by
+    $g(a) = \frac{\gamma^2 p_1(a)}{\gamma^2 p_1(a) + (L-1) p_0(a)}$, a sigmoid of their log odds,
+    which are linear in $a$ at $\gamma = 1$, where $\lambda = m$ and $c = \frac{m^2}{2} + \ln(L-1)$.
+    """
     m, gamma, others = task.m, task.gamma, task.length - 1
     a = np.linspace(-12, m + 12 * max(gamma, 1.0), 20_001)
     log_p1 = -(((a - m) / gamma) ** 2) / 2 + math.log(gamma)  # times gamma^2
@@ -342,8 +366,12 @@ def predict(
     lam: ArrayLike,
     activation: str | Activation | Gate = "erf",
 ) -> Float[Array, "*n"]:
-    r"""The simplified attention layer, $\sum_l g(\lambda \langle x_l, k\rangle) \langle x_l, v\rangle$ with $g = \mathrm{erf}$
-    unless another is named; for "softmax" the weights are $\mathrm{softmax}_l(\lambda \langle x_l, k\rangle)$."""
+    r"""The attention layer $\sum_l g(\lambda \langle x_l, k\rangle) \langle x_l, v\rangle$.
+
+    Arguments:
+        activation: $g$, erf unless given; "softmax" stands for the weights
+            $\mathrm{softmax}_l(\lambda \langle x_l, k\rangle)$.
+    """
     head = as_head(activation)
     k, v = jnp.asarray(k, tokens.dtype), jnp.asarray(v, tokens.dtype)
     along_k = tokens @ k

@@ -1,8 +1,9 @@
 r"""The landscape of the risk on two spheres: gradient flow, fixed points, and what is stable where.
 
-The flow is the limit of descent for small steps, $\dot k = -(I - kk^\top)\nabla_k R$ and likewise for $v$, written in the
-five overlaps. On the manifold $\theta = \eta = \rho = 0$ it is two-dimensional (Marion et al. 2025, Section 4, Figure
-5); what happens across the manifold the paper does not say, and is derived here.
+The flow is the limit of descent for small steps, $\dot k = -(I - kk^\top)\nabla_k R$ and likewise
+for $v$, written in the five overlaps. On the manifold $\theta = \eta = \rho = 0$ it is
+two-dimensional (Marion et al. 2025, Section 4, Figure 5); what happens across the manifold the
+paper does not say, and is derived here.
 """
 
 import math
@@ -41,7 +42,7 @@ def velocity(c: Constants, x: Overlaps, lam: Real) -> Overlaps:
 
 @jax.jit
 def jacobian(c: Constants, x: Overlaps, lam: Real) -> Float[Array, "5 5"]:
-    """Derivative of the velocity at one point, by automatic differentiation; rows and columns as in `Overlaps`."""
+    """Derivative of the velocity at one point; rows and columns as in `Overlaps`."""
     point = jnp.stack([jnp.asarray(value, float) for value in x])
     return jax.jacfwd(lambda y: jnp.stack(velocity(c, Overlaps(*y), lam)))(point)
 
@@ -50,9 +51,9 @@ def jacobian(c: Constants, x: Overlaps, lam: Real) -> Float[Array, "5 5"]:
 def transverse_matrix(task: SingleLocation, kappa: Real, nu: Real, lam: Real) -> Real:
     r"""Decay of $(\theta, \eta, \rho)$ near the manifold: $\dot x = -(BH + K)x$ at $(\kappa, \nu)$.
 
-    $H$ is the Hessian of the risk in $(\theta, \eta, \rho)$, $B$ the metric of the two spheres in these coordinates,
-    and $K$ comes from the gradient along the manifold. Where all eigenvalues have a positive real part the manifold
-    attracts.
+    $H$ is the Hessian of the risk in $(\theta, \eta, \rho)$, $B$ the metric of the two spheres in
+    these coordinates, and $K$ comes from the gradient along the manifold. Where all eigenvalues
+    have a positive real part the manifold attracts.
     """
     return _transverse(task.constants, kappa, nu, lam)
 
@@ -88,15 +89,17 @@ def _transverse(c: Constants, kappa: Real, nu: Real, lam: Real) -> Float[Array, 
 
 
 def critical_lam(task: SingleLocation) -> float:
-    r"""The sharpness beyond which the manifold repels at the oracle, once the gate has saturated there:
+    r"""The sharpness above which the manifold repels at the oracle, for a saturated gate.
 
-    $\sqrt{1 + 4\lambda_c^2} = 2(d + 2\gamma^2) / (d - 2\gamma^2(L - 2))$, so $\lambda_c \to \sqrt3/2$ as $d \to \infty$.
-    Beyond it the oracle is not even a local minimum: turning k against v lowers the noise of the other tokens.
+    $\sqrt{1 + 4\lambda_c^2} = 2(d + 2\gamma^2) / (d - 2\gamma^2(L - 2))$, so
+    $\lambda_c \to \sqrt3/2$ as $d \to \infty$. Above it the oracle is not even a local minimum:
+    turning k against v lowers the noise of the other tokens.
     """
     room = task.dim - 2 * task.gamma**2 * (task.length - 2)
     if room <= 0:
         raise InputError(
-            f"dim = {task.dim}: a critical lam exists for dim above 2 gamma^2 (length - 2) = {task.dim - room:g} only"
+            f"dim = {task.dim}: a critical lam exists for dim above 2 gamma^2 (length - 2) = "
+            f"{task.dim - room:g} only"
         )
     ratio = 2 * (task.dim + 2 * task.gamma**2) / room
     return math.sqrt(ratio**2 - 1) / 2
@@ -105,8 +108,9 @@ def critical_lam(task: SingleLocation) -> float:
 def swapped_point(task: SingleLocation, lam: Float[ArrayLike, "*#s"]) -> Overlaps:
     r"""The spurious attractor: k carries the value, v the location.
 
-    $\kappa = \nu = \rho = 0$, $\eta = 1$, $\theta = \min\big(1, \frac{2\gamma^2\lambda}{\sqrt\pi D m\,\zeta(0, \lambda\gamma)}\big)$
-    with $D^2 = 1 + 2\lambda^2\gamma^2$; its mirror image has both signs turned.
+    $\kappa = \nu = \rho = 0$, $\eta = 1$,
+    $\theta = \min\big(1, \frac{2\gamma^2\lambda}{\sqrt\pi D m\,\zeta(0, \lambda\gamma)}\big)$ with
+    $D^2 = 1 + 2\lambda^2\gamma^2$; its mirror image has both signs changed.
     """
     lam = positive("lam", lam)
     s = lam * task.gamma
@@ -120,15 +124,19 @@ def _zeta_at_0(s: Real) -> Real:
 
 
 class Escape(NamedTuple):
-    """Exponential rates at which the flow leaves the origin, towards the oracle and towards the swapped point."""
+    """Exponential rates of the flow from the origin, to the oracle and to the swapped point."""
 
     oracle: Real
     swapped: Real
 
 
 def escape_rates(task: SingleLocation, lam: Float[ArrayLike, "*#s"]) -> Escape:
-    r"""$\frac12(-h + \sqrt{h^2 + 4c^2})$ with $c = 4\gamma^2\lambda m / (\sqrt\pi D)$, and for the oracle
-    $h = 8\gamma^2\lambda^2m^2 / (\pi D^2 E)$, for the swapped point $h = 2m^2\zeta(0, \lambda\gamma)$."""
+    r"""The rates at which the flow leaves the origin.
+
+    $\frac12(-h + \sqrt{h^2 + 4c^2})$ with $c = 4\gamma^2\lambda m / (\sqrt\pi D)$; for the oracle
+    $h = 8\gamma^2\lambda^2m^2 / (\pi D^2 E)$, for the swapped point
+    $h = 2m^2\zeta(0, \lambda\gamma)$.
+    """
     lam = positive("lam", lam)
     m, g2, s = task.m, task.gamma**2, lam * task.gamma
     d2, e = 1 + 2 * s**2, np.sqrt(1 + 4 * s**2)
@@ -138,8 +146,11 @@ def escape_rates(task: SingleLocation, lam: Float[ArrayLike, "*#s"]) -> Escape:
 
 
 def corner_rate(task: SingleLocation, lam: Float[ArrayLike, "*#s"]) -> Real:
-    r"""Rate of $1 - \kappa$ near the oracle, $\frac{4\gamma^2\lambda m}{D}\mathrm{erf}'(A)\,\mathrm{erfc}(A/E)$ with
-    $A = \lambda m/D$: it vanishes like $e^{-(1 + E^{-2})A^2}$, which is why a large constant sharpness stalls."""
+    r"""Rate at which $1 - \kappa$ decays near the oracle.
+
+    $\frac{4\gamma^2\lambda m}{D}\mathrm{erf}'(A)\,\mathrm{erfc}(A/E)$ with $A = \lambda m/D$. It
+    vanishes like $e^{-(1 + E^{-2})A^2}$, which is why a large constant sharpness stalls.
+    """
     lam = positive("lam", lam)
     s = lam * task.gamma
     d, e = np.sqrt(1 + 2 * s**2), np.sqrt(1 + 4 * s**2)
@@ -150,13 +161,19 @@ def corner_rate(task: SingleLocation, lam: Float[ArrayLike, "*#s"]) -> Real:
 
 @float64
 def stability(task: SingleLocation, overlaps: Overlaps, lam: float) -> Float[np.ndarray, " 5"]:
-    """Real parts of the eigenvalues of the flow's derivative at a fixed point, ascending: all negative where it attracts."""
+    """Real parts of the eigenvalues of the flow's derivative at a fixed point, ascending.
+
+    All are negative where it attracts.
+    """
     return np.sort(
         np.linalg.eigvals(np.asarray(jacobian(task.constants, overlaps.checked(), lam))).real
     )
 
 
 def stable_step(task: SingleLocation, lam: float) -> float:
-    """The largest step size at which descent near the oracle does not flip: two over the fastest rate of decay there."""
+    """The largest step size at which descent near the oracle does not flip.
+
+    Two over the fastest rate of decay there.
+    """
     lam = float(positive("lam", lam))
     return -2 / float(stability(task, ORACLE, lam)[0])

@@ -1,15 +1,17 @@
 r"""Online descent: every step sees a fresh batch (Marion et al. 2025, Figure 4).
 
-With $r = \frac2B(T - y)$, the gradients on a batch are $g_k = \sum w^k_l X_l$ and $g_v = \sum w^v_l X_l$ over its tokens, where the
-weights $w^v = rE$, $w^k = rD$ (with $E$ the head's weight of a token and $D = \partial T/\partial a$) depend on the products
-$a = \langle X, k\rangle$, $b = \langle X, v\rangle$ and on $y$ alone. Given those, the rest of the tokens is Gaussian and
-independent, so that the gradients' parts in the two directions of the stars outside span(k, v) are Gaussian, and the Gram
-matrix of their parts in the $d - 4$ others is Wishart. The five overlaps are therefore a Markov chain that is simulated
-exactly with 2L + 1 Gaussians an example, whatever d. Tokens are in single precision; the overlaps and the frame are in
+With $r = \frac2B(T - y)$, the gradients on a batch are $g_k = \sum w^k_l X_l$ and
+$g_v = \sum w^v_l X_l$ over its tokens, where the weights $w^v = rE$, $w^k = rD$ (with $E$ the
+head's weight of a token and $D = \partial T/\partial a$) depend on the products
+$a = \langle X, k\rangle$, $b = \langle X, v\rangle$ and on $y$ alone. Given those, the rest of the
+tokens is Gaussian and independent, so that the gradients' parts in the two directions of the stars
+outside span(k, v) are Gaussian, and the Gram matrix of their parts in the $d - 4$ others is
+Wishart. The five overlaps are therefore a Markov chain that is simulated exactly with 2L + 1
+Gaussians an example, whatever d. Tokens are in single precision; the overlaps and the frame are in
 double, because near the oracle the frame's vectors are small differences of them.
 
-A step works in the frame $e_1 = k$, $e_2 = (v - \rho k)/q$, $e_3$ the rest of $v^*$, $e_4$ the rest of $k^*$:
-$v^* = (\eta, \nu', n, 0)$, $k^* = (\kappa, \theta', f_3, f_4)$.
+A step works in the frame $e_1 = k$, $e_2 = (v - \rho k)/q$, $e_3$ the rest of $v^*$, $e_4$ the rest
+of $k^*$: $v^* = (\eta, \nu', n, 0)$, $k^* = (\kappa, \theta', f_3, f_4)$.
 """
 
 import functools
@@ -28,15 +30,22 @@ from attlas.padding import pad_axis
 from attlas.scan import Trajectory, drive, iterate
 from attlas.single_location.descent import as_dataset, as_starts, as_vectors, move, with_settings
 from attlas.single_location.gates import Activation, Gate, as_head, predict
-from attlas.single_location.population import Overlaps, at_points, closed, draw_loss, total_risk
+from attlas.single_location.population import (
+    Overlaps,
+    at_points,
+    draw_loss,
+    gate_unless_erf,
+    total_risk,
+)
 from attlas.single_location.schedules import Schedule, as_schedule, values_at
 from attlas.single_location.task import Constants, SingleLocation, draw_batch
 
 LANES, BLOCK = 16, 500
-"""Repeats in a group and steps in a block. They fix the format of the random streams, two for each (group, block), and
-the shape of the compiled program: results depend neither on the number of threads nor on how many repeats there are."""
+"""Repeats in a group and steps in a block. They fix the format of the random streams, two for
+each (group, block), and the shape of the compiled program: results depend neither on the number
+of threads nor on how many repeats there are."""
 
-SHORT = (16, 64)
+SHORT_BLOCKS = (16, 64)
 """Blocks of runs that need no whole one; they begin with the same numbers."""
 
 TEST_SAMPLES = 1000
@@ -56,10 +65,16 @@ def descend_online(
     activation: str | Activation | Gate = "erf",
     progress: Callable[[int, int], None] | None = None,
 ) -> xr.Dataset:
-    """Stochastic descent from each of `start` [repeat], a fresh batch of `batch_size` sequences a step, exact in law.
+    """Stochastic descent with a fresh batch of sequences at each step, exact in law.
 
-    Returns what `descend` does. `activation` is a gate, or "softmax", for which `lam` is the inverse temperature and
-    `risk` is that on a batch of 1,000 sequences, the same at every step.
+    Arguments:
+        start: overlaps [repeat].
+        batch_size: sequences in a step.
+        lam, step_size: numbers or schedules, the same for all starts.
+        activation: a gate, or "softmax", for which `lam` is the inverse temperature and `risk` is
+            that on a batch of 1,000 sequences, the same at every step.
+
+    Returns: what `descend` does.
     """
     head, overlaps = as_head(activation), as_starts(start)
     _differentiable(head)
@@ -88,7 +103,7 @@ def descend_online_vectors(
     record_every: int = 100,
     activation: str | Activation | Gate = "erf",
 ) -> xr.Dataset:
-    """The same descent on the vectors themselves, with whole tokens and automatic gradients: the reference."""
+    """The same descent on vectors, with whole tokens and automatic gradients: the reference."""
     head = as_head(activation)
     _differentiable(head)
     batch_size, steps, seed = (
@@ -110,7 +125,8 @@ def _differentiable(head: Gate | None) -> None:
         )
     if head is not None and np.ndim(head.offset):
         raise InputError(
-            f"offset has the shape {np.shape(head.offset)}: online descent takes one value for all starts"
+            f"offset has the shape {np.shape(head.offset)}: online descent takes one value for all "
+            "starts"
         )
 
 
@@ -124,11 +140,11 @@ def _single(**schedules: Any) -> tuple[Schedule, Schedule]:
     return schedules["lam"], schedules["step_size"]
 
 
-# --- on the five overlaps ------------------------------------------------------------------------------------------
+# --- on the five overlaps -------------------------------------------------------------------------
 
 
 class Raw(NamedTuple):
-    """The random numbers of a block: 32-bit words in pairs, and the lengths of two Gaussian vectors."""
+    """The random numbers of a block: pairs of 32-bit words, and lengths of two Gaussian vectors."""
 
     words: Any  # [step, 2, pair, LANES]
     chi: Any  # [step, 2, LANES], of d - 4 and d - 5 degrees of freedom
@@ -137,7 +153,10 @@ class Raw(NamedTuple):
 
 
 class Inputs(NamedTuple):
-    """What one step takes; token arrays are [length, sample * LANES + lane], flat because short axes are slow."""
+    """What one step takes.
+
+    Token arrays are [length, sample * LANES + lane], flat because short axes are slow.
+    """
 
     z1: Array
     z2: Array
@@ -182,16 +201,16 @@ def simulate(
     # As arrays, so that one compiled program serves every schedule.
     lam, alpha = (values_at(schedule, np.arange(steps)) for schedule in schedules)
     whole = (
-        BLOCK if batch_size * (task.length + 1) <= 1000 else SHORT[1]
+        BLOCK if batch_size * (task.length + 1) <= 1000 else SHORT_BLOCKS[1]
     )  # or a block would fill the memory
-    block = next((size for size in SHORT if steps <= size), whole)
+    block = next((size for size in SHORT_BLOCKS if steps <= size), whole)
 
     def group(number: int) -> Trajectory:
         state = Overlaps(*lanes[:, number * LANES : (number + 1) * LANES])
         draw = functools.partial(_draw, seed, number, block, batch_size, task, lam, alpha)
         done = number * steps
 
-        def tell(more: int) -> None:
+        def report(more: int) -> None:
             nonlocal done
             done += more
             if progress is not None:
@@ -206,7 +225,7 @@ def simulate(
             steps=steps,
             block=block,
             record_every=record_every,
-            progress=tell,
+            progress=report,
         )
 
     with jax.enable_x64(True):
@@ -231,8 +250,11 @@ def _draw(
     alpha: np.ndarray,
     block: int,
 ) -> Raw:
-    """Numbers of one block from streams of their own, step after step. One pair of words makes two Gaussians: one pair for
-    each token, then one for each example's target with one of the five of the frame."""
+    """The numbers of one block of steps, from two streams of its own.
+
+    One pair of words makes two Gaussians: one pair for each token, then one for each example's
+    target with one of the five of the frame.
+    """
     stream, lengths = (
         np.random.SFC64(np.random.SeedSequence(seed, spawn_key=(group, block, use)))
         for use in (0, 1)
@@ -268,8 +290,11 @@ def prepare(raw: Raw, args: Args) -> Inputs:
 
 
 def gaussian_pairs(angle: Array, radius: Array) -> tuple[Array, Array]:
-    """Two independent Gaussians from two 32-bit words (Box and Muller): two bits choose a quarter turn, thirty an angle
-    within it, where short polynomials give its sine and cosine to single precision."""
+    """Two independent Gaussians from two 32-bit words (Box and Muller).
+
+    Two bits choose a quarter turn, thirty an angle within it, where short polynomials give its sine
+    and cosine to single precision.
+    """
     length = jnp.sqrt(jnp.maximum(-2 * jnp.log((radius.astype(jnp.float32) + 0.5) * 2.0**-32), 0))
     x = (angle << 2).astype(jnp.int32).astype(jnp.float32) * (np.pi / 4 / 2**31)
     z = x * x
@@ -282,7 +307,7 @@ def gaussian_pairs(angle: Array, radius: Array) -> tuple[Array, Array]:
 
 
 def token_weights(head: Gate | None, a: Array, b: Array, lam: Array) -> tuple[Array, Array]:
-    """A head's weights E of the tokens, over axis 0, and the derivatives D of its prediction sum(E b) in a."""
+    """Weights E of the tokens (axis 0), and derivatives D of the prediction sum(E b) in a."""
     if head is None:
         weights = jax.nn.softmax(lam * a, axis=0)
         return weights, lam * weights * (b - (weights * b).sum(0))
@@ -297,17 +322,19 @@ def step(state: Overlaps, inputs: Inputs, args: Args) -> Overlaps:
     m, gamma, _, noise = args.constants
     batch_size = args.tokens.shape[1]
 
-    # The frame. Where a direction has no rest its unit vector is arbitrary; no coordinate exceeds the room that is left.
+    # The frame. Where a direction has no rest its unit vector is arbitrary; no coordinate exceeds
+    # the room that is left.
     q = jnp.sqrt(jnp.maximum((1 - rho) * (1 + rho), 1e-14))
     room_v, room_k = ((1 - x) * (1 + x) for x in (eta, kappa))
     nu_, theta_ = _within((nu - rho * eta) / q, room_v), _within((theta - rho * kappa) / q, room_k)
     n = jnp.sqrt(jnp.maximum(room_v - nu_**2, 1e-14))
     f3 = _within(-(kappa * eta + theta_ * nu_) / n, room_k - theta_**2)
     f4 = jnp.sqrt(jnp.maximum(room_k - theta_**2 - f3**2, 0))
-    # The target is gamma (eta z1 + nu' z2) + tau zy, and zy tells of the third coordinate of its token.
+    # The target is gamma (eta z1 + nu' z2) + tau zy; zy and the third coordinate of its token are
+    # correlated.
     tau2 = (gamma * n) ** 2 + noise**2
     tau = jnp.sqrt(tau2)
-    told, untold = gamma * n / tau, noise**2 / tau2
+    correlation, remainder = gamma * n / tau, noise**2 / tau2
 
     def each(x: Array) -> Array:
         return jnp.tile(x.astype(jnp.float32), batch_size)
@@ -325,16 +352,17 @@ def step(state: Overlaps, inputs: Inputs, args: Args) -> Overlaps:
     # Tangential parts in span(k, v): of g_k along e_2, of g_v along (-q, rho).
     g_k = total(r * (d * x2).sum(0))
     g_v = total(r * (e * (each(rho) * x2 - each(q) * x1)).sum(0))
-    # Second moments of the weights, of the informative tokens and of the others; never one as a difference.
+    # Second moments of the weights, of the informative tokens and of the others; never one as a
+    # difference.
     r2 = r * r
     others = [total(r2 * (x[1:] * y[1:]).sum(0)) for x, y in ((d, d), (d, e), (e, e))]
     w_k, w_v = r * d[0], r * e[0]
     own = [gamma**2 * total(x * y) for x, y in ((w_k, w_k), (w_k, w_v), (w_v, w_v))]
-    sum_k, sum_v, told_k, told_v = total(w_k), total(w_v), total(w_k * zy), total(w_v * zy)
+    sum_k, sum_v, target_k, target_v = total(w_k), total(w_v), total(w_k * zy), total(w_v * zy)
 
-    l11, l21, l22 = _cholesky(*(x + untold * y for x, y in zip(others, own, strict=True)))
-    k3 = m * f3 * sum_k + gamma * told * told_k + l11 * z5[0]
-    v3 = m * f3 * sum_v + gamma * told * told_v + l21 * z5[0] + l22 * z5[1]
+    l11, l21, l22 = _cholesky(*(x + remainder * y for x, y in zip(others, own, strict=True)))
+    k3 = m * f3 * sum_k + gamma * correlation * target_k + l11 * z5[0]
+    v3 = m * f3 * sum_v + gamma * correlation * target_v + l21 * z5[0] + l22 * z5[1]
     l11, l21, l22 = _cholesky(*(x + y for x, y in zip(others, own, strict=True)))
     k4 = m * f4 * sum_k + l11 * z5[2]
     v4 = m * f4 * sum_v + l21 * z5[2] + l22 * z5[3]
@@ -353,7 +381,7 @@ def step(state: Overlaps, inputs: Inputs, args: Args) -> Overlaps:
 
 
 def _within(x: Array, room: Array) -> Array:
-    """`x`, cut to a square of at most `room`."""
+    """`x` clipped so that its square is at most `room`."""
     end = jnp.sqrt(jnp.maximum(room, 0))
     return jnp.clip(x, -end, end)
 
@@ -364,7 +392,7 @@ def _cholesky(xx: Array, xy: Array, yy: Array) -> tuple[Array, Array, Array]:
     return l11, l21, jnp.sqrt(jnp.maximum(yy - l21**2, 0))
 
 
-# --- on vectors ----------------------------------------------------------------------------------------------------
+# --- on vectors -----------------------------------------------------------------------------------
 
 
 def simulate_vectors(
@@ -420,7 +448,7 @@ def observe_vectors(t: Array, x: tuple[Array, Array], args: Any) -> Overlaps:
     return Overlaps._of(x[0], x[1], args[3], args[4])
 
 
-# --- what is reported ----------------------------------------------------------------------------------------------
+# --- what is reported -----------------------------------------------------------------------------
 
 
 @float64
@@ -432,7 +460,7 @@ def _reported(
     if head is None:
         risk = batch_risk(task, overlaps, lams, jax.random.key(seed), TEST_SAMPLES, "softmax")
     else:
-        risk = at_points(total_risk, task.constants, overlaps, lams, closed(head))
+        risk = at_points(total_risk, task.constants, overlaps, lams, gate_unless_erf(head))
     observed = {**overlaps._asdict(), "risk": np.asarray(risk), "distance": overlaps.distance}
     return as_dataset(path._replace(observed=observed), steps)
 
@@ -445,7 +473,7 @@ def batch_risk(
     samples: int,
     activation: str | Activation | Gate = "erf",
 ) -> Float[np.ndarray, "step repeat"]:
-    """Mean loss of heads with these overlaps [step, repeat] on one batch of `samples` sequences, the same for all."""
+    """Mean loss of heads with these overlaps [step, repeat] on one batch, the same for all."""
     head, samples = as_head(activation), whole("samples", samples, 1)
     rows = np.stack(np.broadcast_arrays(*overlaps, lam), 1)
     losses = (

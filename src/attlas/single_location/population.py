@@ -1,4 +1,4 @@
-r"""The population risk of the head (k, v): a function of five overlaps (Marion et al. 2025, Theorem 1)."""
+"""The population risk as a function of five overlaps (Marion et al. 2025, Theorem 1)."""
 
 import functools
 import warnings
@@ -38,7 +38,7 @@ from attlas.single_location.task import Constants, SingleLocation
 
 
 def unit_vectors(k: Any, v: Any) -> None:
-    """Refuse k and v that are not of unit length; what JAX is tracing passes unseen."""
+    """Refuse k and v that are not of unit length; traced values are not checked."""
     for name, x in (("k", k), ("v", v)):
         if isinstance(x, jax.core.Tracer):
             continue
@@ -51,8 +51,9 @@ def unit_vectors(k: Any, v: Any) -> None:
 class Overlaps(NamedTuple):
     r"""Inner products of a head's unit vectors with the stars and each other, arrays of one shape.
 
-    $\kappa = \langle k, k^*\rangle$, $\nu = \langle v, v^*\rangle$, $\theta = \langle v, k^*\rangle$,
-    $\eta = \langle k, v^*\rangle$, $\rho = \langle k, v\rangle$. The manifold of the paper is $\theta = \eta = \rho = 0$.
+    $\kappa = \langle k, k^*\rangle$, $\nu = \langle v, v^*\rangle$,
+    $\theta = \langle v, k^*\rangle$, $\eta = \langle k, v^*\rangle$, $\rho = \langle k, v\rangle$.
+    The manifold of the paper is $\theta = \eta = \rho = 0$.
     """
 
     kappa: Real
@@ -95,7 +96,7 @@ class Overlaps(NamedTuple):
         return np.moveaxis(np.array(rows), (0, 1), (-2, -1))
 
     def checked(self) -> "Overlaps":
-        """These overlaps, if some pair of unit vectors has them; an `InputError` that shows the offender if not."""
+        """These overlaps; an `InputError` with the offender if no unit vectors have them."""
         if any(isinstance(x, jax.core.Tracer) for x in self):
             return self
         gram = self.gram()
@@ -159,12 +160,18 @@ def risk(
     lam: Float[ArrayLike, "*#s"],
     activation: str | Activation | Gate = "erf",
 ) -> Real:
-    r"""Expected squared error $E(Y - \sum_l g(\lambda\langle X_l,k\rangle)\langle X_l,v\rangle)^2$, noise included, any shape.
+    r"""Expected squared error $E(Y - \sum_l g(\lambda\langle X_l,k\rangle)\langle X_l,v\rangle)^2$.
 
-    With $g = \mathrm{erf}$ in closed form (Theorem 1); with another gate (a name, a function, or a `Gate` with an
-    offset) by quadrature, whose error `risk_quadrature` reports. `sampled_risk` is its twin, `risk_terms` its parts.
+    In closed form for $g = \mathrm{erf}$ (Theorem 1), by quadrature for another gate, whose error
+    `risk_quadrature` reports. `sampled_risk` is its twin, `risk_terms` its parts.
+
+    Arguments:
+        overlaps, lam: arrays of any shapes that broadcast.
+        activation: a name, a function that JAX can trace, or a `Gate` with an offset.
+
+    Returns: the risk, noise included.
     """
-    gate = closed(as_gate(activation))
+    gate = gate_unless_erf(as_gate(activation))
     value = at_points(total_risk, task.constants, overlaps.checked(), positive("lam", lam), gate)
     if gate is not None and not isinstance(value, jax.core.Tracer):
         error = risk_quadrature(task, overlaps, lam, gate).error
@@ -183,8 +190,11 @@ def risk_quadrature(
     lam: Float[ArrayLike, "*#s"],
     activation: str | Activation | Gate,
 ) -> Quadrature:
-    """`risk` by quadrature, for erf too, with an estimate of the quadrature's error: three times what other nodes and
-    further ends change. A jump far from 0, where no node is placed for it, can hide from all of them."""
+    """`risk` by quadrature, for erf too, with an estimate of the quadrature's error.
+
+    The estimate is three times the change under other nodes and a wider interval. It misses a jump
+    far from 0, where no node is placed for it.
+    """
     gate, lam = as_gate(activation), positive("lam", lam)
     fine, *others = (
         at_points(total_risk, task.constants, overlaps.checked(), lam, gate, nodes)
@@ -201,7 +211,7 @@ def risk_terms(
     activation: str | Activation | Gate = "erf",
 ) -> RiskTerms:
     """The parts of `risk`, which sum to it."""
-    gate = closed(as_gate(activation))
+    gate = gate_unless_erf(as_gate(activation))
     return at_points(terms_of_risk, task.constants, overlaps.checked(), positive("lam", lam), gate)
 
 
@@ -212,15 +222,15 @@ def risk_gradient(
     lam: Float[ArrayLike, "*#s"],
     activation: str | Activation | Gate = "erf",
 ) -> Overlaps:
-    """Partial derivatives of `risk` in the five overlaps, in closed form or by the same quadrature."""
-    gate = closed(as_gate(activation))
+    """Partial derivatives of `risk` in the five overlaps, in closed form or by quadrature."""
+    gate = gate_unless_erf(as_gate(activation))
     return at_points(
         partials_of_risk, task.constants, overlaps.checked(), positive("lam", lam), gate
     )
 
 
-def closed(gate: Gate) -> Gate | None:
-    """The gate, or nothing where the closed forms of erf apply."""
+def gate_unless_erf(gate: Gate) -> Gate | None:
+    """The gate, or None where the closed forms of erf apply."""
     return (
         None
         if gate.activation == "erf" and isinstance(gate.offset, int | float) and gate.offset == 0
@@ -241,8 +251,10 @@ def at_points(
     gate: Gate | None = None,
     *nodes: Nodes,
 ) -> Any:
-    """`formula(c, overlaps, lam, gate)`, which works point by point, where all are arrays that broadcast; what JAX is
-    tracing goes through as it is."""
+    """`formula(c, overlaps, lam, gate)`, which works point by point, on arrays that broadcast.
+
+    Traced values are passed on unchanged.
+    """
     options = () if gate is None else (gate, *nodes)
     inputs = (*c, *overlaps, lam)
     traced = any(isinstance(x, jax.core.Tracer) for x in jax.tree.leaves((inputs, gate)))
@@ -268,10 +280,11 @@ def total_risk(
 def terms_of_risk(
     c: Constants, overlaps: Overlaps, lam: Real, gate: Gate | None = None, nodes: Nodes = FINE
 ) -> RiskTerms:
-    r"""Condition on the place and apply Stein's lemma to every product of Gaussians.
+    r"""The parts of the risk: condition on the place, then Stein's lemma.
 
-    The informative token gives $(a, b, y)$ with means $(m\kappa, m\theta, 0)$ and covariance $\gamma^2$ times
-    $(\rho, \eta, \nu)$; another token gives $(a, b)$ of correlation $\rho$; products of two tokens factor.
+    The informative token gives $(a, b, y)$ with means $(m\kappa, m\theta, 0)$ and covariance
+    $\gamma^2$ times $(\rho, \eta, \nu)$; another token gives $(a, b)$ of correlation $\rho$;
+    products of two tokens factor.
     """
     if gate is not None:
         return RiskTerms(*gated_terms(c, overlaps, lam, gate, nodes))
@@ -333,8 +346,12 @@ def partials_of_risk(
 
 
 def background_factors(lam: Real) -> tuple[Array, Array]:
-    r"""For $a, b$ standard with correlation $\rho$: the factors $C, Q$ of $E[\mathrm{erf}(\lambda a) b] = C\rho$ and
-    $E[\mathrm{erf}(\lambda a)^2 b^2] = \zeta(0, \lambda) + Q \rho^2$."""
+    r"""The factors of an uninformative token's moments.
+
+    For $a, b$ standard normal with correlation $\rho$, $C$ and $Q$ in
+    $E[\mathrm{erf}(\lambda a) b] = C\rho$ and
+    $E[\mathrm{erf}(\lambda a)^2 b^2] = \zeta(0, \lambda) + Q \rho^2$.
+    """
     d2, e = 1 + 2 * jnp.asarray(lam) ** 2, jnp.sqrt(1 + 4 * jnp.asarray(lam) ** 2)
     mean = 2 * lam / jnp.sqrt(jnp.pi * d2)
     return mean, 2 * mean**2 / e
@@ -349,10 +366,14 @@ def sampled_risk(
     samples: int,
     activation: str | Activation | Gate = "erf",
 ) -> Estimate:
-    """`risk` by simulation of the projections on k, v and v*, which is exact in law and costs O(length) a sample; of
-    the "softmax" head too, whose risk has no formula, with inverse temperature `lam`.
+    """`risk` by simulation of the projections on k, v and v*, which is exact in law.
 
-    All points share their random numbers, so that differences between them are sharper than either.
+    Costs O(length) a sample. All points share their random numbers, so that differences between
+    them are more precise than either.
+
+    Arguments:
+        activation: as in `risk`, or "softmax", whose risk has no formula; `lam` is then the inverse
+            temperature.
     """
     head = as_head(activation)
     arrays = np.broadcast_arrays(
@@ -376,8 +397,11 @@ def draw_projected(
     lam: np.ndarray,
     head: Gate | None = ERF,
 ) -> tuple[Float[np.ndarray, "*s n"], Float[np.ndarray, "*s n"]]:
-    """Predictions and targets of `block` sequences, drawn through the projections of each token on k, v and v*; of the
-    softmax head where it is None, whose sums are carried relative to the largest score so far."""
+    """Predictions and targets of `block` sequences, from projections on k, v and v*.
+
+    Where `head` is None the weights are a softmax, whose sums are kept relative to the largest
+    score so far.
+    """
     lam, rho = lam[..., None], overlaps.rho[..., None]
     a, b, target = _draw_informative(generator, block, c, overlaps)
     slope = np.sqrt(np.maximum(1 - rho**2, 0))

@@ -1,4 +1,4 @@
-"""How the sharpness, or the step size, changes with the step: small functions of the number of steps done."""
+"""Schedules: the sharpness, or the step size, as a function of the number of steps done."""
 
 import functools
 from collections.abc import Callable
@@ -17,7 +17,7 @@ Schedule = Callable[[Array], Real]
 
 
 class Constant(NamedTuple):
-    """A value that stays."""
+    """A constant value."""
 
     value: Real
 
@@ -36,7 +36,10 @@ class InverseDecay(NamedTuple):
 
 
 class GeometricDecay(NamedTuple):
-    r"""From `start` to `end` over `steps` by equal factors, then constant: $\lambda_t = \lambda_0 (\lambda_1/\lambda_0)^{\min(t/n, 1)}$."""
+    r"""From `start` to `end` over `steps` by equal factors, then constant.
+
+    $\lambda_t = \lambda_0 (\lambda_1/\lambda_0)^{\min(t/n, 1)}$.
+    """
 
     start: Real
     end: Real
@@ -56,7 +59,7 @@ class Decay(NamedTuple):
 
     @classmethod
     def of(cls, schedule: Schedule) -> Any:
-        """`schedule` in this form; a function of somebody else's as it is."""
+        """`schedule` in this form; a function that is none of the three unchanged."""
         if isinstance(schedule, Constant):
             decay = cls(schedule.value)
         elif isinstance(schedule, InverseDecay):
@@ -72,15 +75,15 @@ class Decay(NamedTuple):
         return self.start / (1 + self.rate * t) * self.ratio ** jnp.minimum(t / self.steps, 1.0)
 
     def at(self, times: np.ndarray) -> np.ndarray:
-        """Its values at these steps, computed by NumPy: [step] or [step, repeat]."""
+        """Its values at these steps by NumPy, [step] or [step, repeat]."""
         t = times.reshape(-1, *[1] * np.ndim(self.start))
         return self.start / (1 + self.rate * t) * self.ratio ** np.minimum(t / self.steps, 1.0)
 
 
 def as_schedule(name: str, value: Any, steps: int) -> Schedule:
-    """`value` as a schedule that can travel through `jit`: a number or array as data, a plain function as itself.
+    """`value` as a schedule that `jit` accepts: numbers and arrays as data.
 
-    It must be positive and finite at every step; that is looked up before anything else is computed.
+    It is checked to be positive and finite at every step before anything else is computed.
     """
     if isinstance(value, Constant | InverseDecay | GeometricDecay):
         schedule: Any = jax.tree.map(lambda x: np.asarray(x, float), value)
@@ -110,7 +113,7 @@ def _values(schedule: Any, times: Array) -> Array:
 
 
 def values_at(schedule: Any, times: np.ndarray) -> np.ndarray:
-    """The schedule at these steps."""
+    """The values of the schedule at these steps."""
     decay = Decay.of(schedule)
     if isinstance(decay, Decay):
         return decay.at(times)
@@ -118,7 +121,7 @@ def values_at(schedule: Any, times: np.ndarray) -> np.ndarray:
 
 
 def named_schedule(kind: str, start: float, *, end: float, rate: float, steps: int) -> Schedule:
-    """The schedule called `kind`: constant, inverse or geometric; each takes of the other arguments what it needs."""
+    """The schedule called `kind`: constant, inverse (with `rate`) or geometric (to `end`)."""
     kinds: dict[str, Any] = {
         "constant": Constant(start),
         "inverse": InverseDecay(start, rate),

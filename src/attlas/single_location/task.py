@@ -1,4 +1,4 @@
-"""The task: one token of a sequence decides the output, and its place is latent (Marion et al. 2025, Section 2)."""
+"""The task: one token decides, and its place is latent (Marion et al. 2025, Section 2)."""
 
 import functools
 import math
@@ -15,7 +15,7 @@ from attlas.gaussian import Real, stream
 
 
 class Batch(NamedTuple):
-    """Sequences, their targets, and the place of the informative token, which a learner does not see."""
+    """Sequences, their targets, and the place of the informative token, hidden from a learner."""
 
     tokens: Float[Array, "n length dim"]
     target: Float[Array, " n"]
@@ -23,7 +23,7 @@ class Batch(NamedTuple):
 
 
 class Constants(NamedTuple):
-    """All that the population quantities take from a task; arrays where many tasks are computed at once."""
+    """What the population quantities take from a task; arrays for many tasks at once."""
 
     m: Real
     gamma: Real
@@ -35,12 +35,19 @@ class Constants(NamedTuple):
 class SingleLocation:
     r"""Single-location regression with `length` tokens of width `dim`.
 
-    $$X_{J_0} \sim N(m k^*, \gamma^2 I),\quad m = \sqrt{d/2},\qquad X_l \sim N(0, I)\ (l \ne J_0),\qquad
-      Y = \langle X_{J_0}, v^* \rangle + \varepsilon N(0, 1)$$
+    $$X_{J_0} \sim N(m k^*, \gamma^2 I),\quad m = \sqrt{d/2},\qquad X_l \sim N(0, I)\ (l \ne J_0),$$
+    $$Y = \langle X_{J_0}, v^* \rangle + \varepsilon N(0, 1)$$
 
-    with $k^* \perp v^*$ of unit length, $e_1$ and $e_2$ unless `key` draws them, and $J_0$ of law `prior`, uniform unless
-    given; only the linear and the Bayes predictor depend on it. At $\gamma^2 = 1/2$ all tokens have the same mean
-    square norm, so that norms do not give the place away.
+    with $k^* \perp v^*$ of unit length. At $\gamma^2 = 1/2$ all tokens have the same mean square
+    norm, so that norms do not reveal the place.
+
+    Arguments:
+        dim, length: $d$ and $L$.
+        gamma: spread of the informative token.
+        noise: $\varepsilon$, standard deviation of the label noise.
+        key: draws $k^*$ and $v^*$, which are $e_1$ and $e_2$ without it.
+        prior: law of the place $J_0$, uniform unless given; only the linear and the Bayes predictor
+            depend on it.
     """
 
     dim: int = 400
@@ -80,7 +87,8 @@ class SingleLocation:
         if self.key is None:
             k, v = np.eye(2, self.dim)
             return k, v
-        # Evaluated at once even inside a function that JAX is tracing, so that the task can keep them.
+        # Evaluated at once even inside a function that JAX is tracing, so that the task can keep
+        # them.
         with jax.ensure_compile_time_eval():
             k, v = stream(self.key).standard_normal((2, self.dim))
         k /= np.linalg.norm(k)
@@ -113,8 +121,11 @@ class SingleLocation:
     def bayes_logits(
         self, tokens: Float[Array | np.ndarray, "*n length dim"]
     ) -> Float[Array | np.ndarray, "*n length"]:
-        r"""Log posterior of the place up to a constant, $\log p_l + \frac{m}{\gamma^2}\langle x_l, k^*\rangle
-        - \frac12(\gamma^{-2} - 1)|x_l|^2$: softmax attention with a norm term, and without one at $\gamma = 1$."""
+        r"""Log posterior of the place up to a constant.
+
+        $\log p_l + \frac{m}{\gamma^2}\langle x_l, k^*\rangle - \frac12(\gamma^{-2} - 1)|x_l|^2$:
+        softmax attention with a norm term, and without one at $\gamma = 1$.
+        """
         scores = self.m / self.gamma**2 * tokens @ self.k_star.astype(tokens.dtype)
         norms = (self.gamma**-2 - 1) / 2 * (tokens**2).sum(-1)
         return (
@@ -126,14 +137,19 @@ class SingleLocation:
     def bayes_predict(
         self, tokens: Float[Array | np.ndarray, "*n length dim"]
     ) -> Float[Array, "*n"]:
-        r"""The best prediction that knows $k^*, v^*$ but not the place:
-        $E[Y \mid X] = \sum_l \mathrm{softmax}(\ell)_l \langle x_l, v^*\rangle$."""
+        r"""The best prediction that knows $k^*$ and $v^*$ but not the place.
+
+        $E[Y \mid X] = \sum_l \mathrm{softmax}(\ell)_l \langle x_l, v^*\rangle$, $\ell$ the
+        `bayes_logits`.
+        """
         weights = jax.nn.softmax(self.bayes_logits(tokens), axis=-1)
         return (weights * (tokens @ self.v_star.astype(tokens.dtype))).sum(-1)
 
     def linear_weights(self) -> Float[np.ndarray, " length"]:
-        r"""The best linear prediction is $\sum_l c_l \langle x_l, v^*\rangle$ with
-        $c_l = \frac{p_l\gamma^2}{p_l\gamma^2 + 1 - p_l}$."""
+        r"""Weights $c$ of the best linear prediction $\sum_l c_l \langle x_l, v^*\rangle$.
+
+        $c_l = \frac{p_l\gamma^2}{p_l\gamma^2 + 1 - p_l}$.
+        """
         return best_weights(self.location_law, self.gamma)
 
     def linear_predict(self, tokens: Float[Array, "*n length dim"]) -> Float[Array, "*n"]:
@@ -147,8 +163,11 @@ class SingleLocation:
         return self.noise**2 + self.gamma**2
 
     def linear_risk(self) -> float:
-        r"""Risk of the best linear predictor, $\varepsilon^2 + \gamma^2 - \sum_l p_l\gamma^2 c_l$ with its weights $c$;
-        $\varepsilon^2 + \gamma^2 - \frac{\gamma^4}{\gamma^2 + L - 1}$ where the place is uniform (Proposition 3)."""
+        r"""Risk of the best linear predictor (Proposition 3).
+
+        $\varepsilon^2 + \gamma^2 - \sum_l p_l\gamma^2 c_l$ with its weights $c$, which is
+        $\varepsilon^2 + \gamma^2 - \frac{\gamma^4}{\gamma^2 + L - 1}$ where the place is uniform.
+        """
         return self.constant_risk() - self.gamma**2 * float(
             self.location_law @ self.linear_weights()
         )
@@ -160,7 +179,7 @@ class SingleLocation:
         return risk(self, ORACLE, lam)
 
     def best_lam(self) -> float:
-        """The sharpness at which the oracle's risk is least, to about seven digits (the risk is flat there)."""
+        """The sharpness at which the oracle's risk is least, to about seven digits."""
         low, high = math.log(1e-6), math.log(1e2)
         for _ in range(3):  # each pass narrows the bracket five-hundredfold
             grid = np.linspace(low, high, 1001)
@@ -170,7 +189,10 @@ class SingleLocation:
 
 
 def best_weights(law: Real, gamma: Real) -> Real:
-    r"""$\frac{p\gamma^2}{p\gamma^2 + 1 - p}$: regression of the target on a token that decides with probability p."""
+    r"""Regression coefficient of the target on a token that decides with probability p.
+
+    $\frac{p\gamma^2}{p\gamma^2 + 1 - p}$.
+    """
     return law * gamma**2 / (law * gamma**2 + 1 - law)
 
 
@@ -183,7 +205,8 @@ def _probabilities(prior: Any, length: int) -> tuple[float, ...]:
         ) from None
     if p.shape != (length,):
         raise InputError(
-            f"prior has the shape {p.shape}: it must have one probability for each of {length} places"
+            f"prior has the shape {p.shape}: it must have one probability for each of {length} "
+            "places"
         )
     if not ((p >= 0).all() and abs(p.sum() - 1) < 1e-9):
         raise InputError(

@@ -63,14 +63,28 @@ KERNELS: dict[str, tuple[Kernel, Callable[[Array], Array]]] = {
 ROUTES = ("posterior", "attention", "Gaussian process", "least squares")
 
 
-@latent_posterior.measurement(
-    "cme-is-posterior-mean",
+@latent_posterior.claim(
+    reference="attention from conditional mean embedding",
+    origin="our reading",
+    statement=r"Where $v = z^\top\phi(k) + \varepsilon$ with $z \sim N(0, \tau^2 I)$ and"
+    r" $\varepsilon \sim N(0, \sigma^2 I)$, the posterior mean of $z$ applied to $\phi(q)$, CME"
+    r" attention $V^\top(G + \lambda I)^{-1}g_q$ with $\lambda = \sigma^2/\tau^2$, the conditioned"
+    r" Gaussian process and ridge regression are one; and so are their predictive variances, of CME"
+    r" attention $\sigma^2 + \tau^2[k(q, q) - g_q^\top(G + \lambda I)^{-1}g_q]$.",
+    words="Kernel attention with the right ridge is exact Bayesian inference of the latent, and"
+    " knows how sure it is.",
     quick=Setting(length=(5, 60), noise=0.6, scale=1.3, queries=20),
     paper=dict(length=(5, 60, 300, 1000), queries=50),
     cells=together("length"),
     hypotheses=(TOKENS,),
+    rule=Agreement(rounding=1e-8),
+    control=Control(
+        "λ as the ridge of the covariance operator, which is Lλ for the Gram matrix",
+        lambda e: {"measured": e.other, "predicted": e.predicted.isel(moment=0)},
+    ),
+    needs=("predictive",),
 )
-def conditioning(cell: Setting, draws: Draws) -> Values:
+def cme_is_posterior_mean(cell: Setting, draws: Draws) -> Values:
     """Predictive means and variances on the circle, by each route, for each kernel.
 
     `other` are the means of attention with the ridge of the other convention.
@@ -100,76 +114,26 @@ def conditioning(cell: Setting, draws: Draws) -> Values:
         means.append(mean)
         variances.append(variance)
         others.append(other)
+    moments = np.array([means, variances])
     return {
-        **on("kernel route query", mean=np.array(means), variance=np.array(variances)),
+        **on("moment kernel query", predicted=moments[:, :, 0]),
+        **on("moment kernel route query", measured=moments[:, :, 1:]),
         **on("kernel query", other=np.array(others)),
         "error": 0.0,
+        "moment": ["mean", "variance"],
         "kernel": list(KERNELS),
-        "route": list(ROUTES),
+        "route": list(ROUTES[1:]),
     }
-
-
-@latent_posterior.claim(
-    measured_by=conditioning,
-    reference="attention from conditional mean embedding",
-    origin="our reading",
-    statement=r"Where $v = z^\top\phi(k) + \varepsilon$ with $z \sim N(0, \tau^2 I)$ and"
-    r" $\varepsilon \sim N(0, \sigma^2 I)$, the posterior mean of $z$ applied to $\phi(q)$, CME"
-    r" attention $V^\top(G + \lambda I)^{-1}g_q$ with $\lambda = \sigma^2/\tau^2$, the conditioned"
-    r" Gaussian process and ridge regression are one.",
-    words="Kernel attention with the right ridge is exact Bayesian inference of the latent.",
-    rule=Agreement(rounding=1e-8),
-    control=Control(
-        "λ as the ridge of the covariance operator, which is Lλ for the Gram matrix",
-        lambda e: {"measured": e.other},
-    ),
-    needs=("predictive",),
-)
-def cme_is_posterior_mean(evidence: xr.Dataset) -> Values:
-    return routes_against_posterior(evidence["mean"])
 
 
 @cme_is_posterior_mean.figure
-def means_by_route(evidence: xr.Dataset) -> Figure:
+def moments_by_route(evidence: xr.Dataset) -> Figure:
     return agreement(
         evidence,
-        "CME attention is the posterior mean",
-        what="mean",
-        color="by",
-        legend={"by": "route"},
+        "CME attention is the posterior mean, and its variance the posterior's",
+        what="mean or variance",
+        color="route",
     )
-
-
-@latent_posterior.claim(
-    measured_by=conditioning,
-    reference="predictive variance of CME attention",
-    origin="ours",
-    source="attlas",
-    statement=r"$\mathrm{Var}(v \mid q, X) ="
-    r" \sigma^2 + \tau^2[k(q, q) - g_q^\top(G + \lambda I)^{-1}g_q]$ is the posterior's"
-    r" $\sigma^2 + \phi(q)^\top\Sigma\,\phi(q)$, the inverse of the joint precision,"
-    r" and what least squares gives.",
-    words="CME attention also knows how sure it is.",
-    rule=Agreement(rounding=1e-8),
-    control=Control("the noise counted twice", lambda e: {"measured": e.measured + e.noise**2}),
-    needs=("cme-is-posterior-mean",),
-)
-def cme_variance(evidence: xr.Dataset) -> Values:
-    return routes_against_posterior(evidence.variance)
-
-
-@cme_variance.figure
-def variances_by_route(evidence: xr.Dataset) -> Figure:
-    return agreement(
-        evidence, "The predictive variance", what="variance", color="by", legend={"by": "route"}
-    )
-
-
-def routes_against_posterior(found: xr.DataArray) -> Values:
-    return {
-        "predicted": found.sel(route="posterior", drop=True),
-        "measured": found.drop_sel(route="posterior").rename(route="by"),
-    }
 
 
 @eqx.filter_jit
@@ -279,7 +243,6 @@ WIDTH = 9
 @latent_posterior.claim(
     reference="heads as probes of the posterior",
     origin="ours",
-    source="attlas",
     statement=r"The outputs $A = \Phi(Q)\bar z$ of CME attention at $H$ probe queries give the"
     r" posterior mean up to what they cannot see,"
     r" $|\Phi(Q)^+A - \bar z| = |(I - \Phi(Q)^+\Phi(Q))\,\bar z|$: exactly if $H \ge D$, and not if"
@@ -416,7 +379,6 @@ def solvers(cell: Setting, draws: Draws) -> Values:
     measured_by=solvers,
     reference="CME attention on long contexts",
     origin="ours",
-    source="attlas",
     statement=r"Asked for a tolerance of $10^{-9}$, Nystrom's method and conjugate gradients"
     r" preconditioned by it give the same outputs as the exact solution to $10^{-6}$.",
     words="The methods for long contexts compute the same attention.",
@@ -451,7 +413,6 @@ def differences_to_the_exact_output(evidence: xr.Dataset) -> Figure:
     measured_by=solvers,
     reference="the estimated error of CME attention",
     origin="ours",
-    source="attlas",
     statement=r"The root mean square error of Nystrom's method at the keys is at most twice what"
     r" its residual at 128 of them says, with 40 to 320 centres.",
     words="A method that is not exact says how far off it is.",

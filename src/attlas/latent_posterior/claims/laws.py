@@ -105,7 +105,6 @@ def law_distances(
     measured_by=conditional_laws,
     reference="softmax attention as a conditional law",
     origin="ours",
-    source="attlas",
     statement=r"Softmax weights are an estimate $\hat P(v \mid q) = \sum_i w_i\delta_{v_i}$ of the"
     r" conditional law; the expected excess of its CRPS, $\sum_j(\hat F_j - F_j)^2$, is the sum of"
     r" the finite-length errors of the cumulative probabilities, to 10 % of its root.",
@@ -148,7 +147,6 @@ def distances_by_length(evidence: xr.Dataset, name: str, title: str, note: str, 
     measured_by=conditional_laws,
     reference="attention as a conditional law",
     origin="ours",
-    source="attlas",
     statement=r"The $L_1$ distance of $\hat P(\cdot \mid q)$ to the true law falls by more than a"
     r" quarter from the shortest context to the longest, four times as long or more, for softmax"
     r" attention at the best temperature and for clipped CME attention.",

@@ -41,7 +41,6 @@ NORMS = (0.25, 1.0, 3.0)
 
 
 @latent_posterior.claim(
-    source="attlas",
     origin="ours",
     reference="self-normalised weights",
     statement=r"$\sqrt{E|f(X_L) - f(X_\infty)|^2} \le 2B_vR\sqrt{\rho_w/L}$ with"

@@ -96,7 +96,6 @@ def softmax_heads(cell: Setting, draws: Draws) -> Values:
 
 @latent_posterior.claim(
     measured_by=softmax_heads,
-    source="attlas",
     origin="ours",
     reference="rate of softmax attention",
     statement=r"With temperatures $\gamma \sim L^{-2/(s+4)}$ the root mean square error of softmax"
@@ -116,7 +115,6 @@ def softmax_rate(evidence: xr.Dataset) -> Values:
 
 @latent_posterior.claim(
     measured_by=softmax_heads,
-    source="attlas",
     origin="ours",
     reference="two heads that cancel the leading bias",
     statement=r"$2\,\mathrm{attn}_\gamma - \mathrm{attn}_{2\gamma}$ with $\gamma \sim L^{-2/(s+8)}$"
@@ -146,7 +144,6 @@ def errors_of_heads(evidence: xr.Dataset) -> Figure:
 
 @latent_posterior.claim(
     measured_by=softmax_heads,
-    source="attlas",
     origin="ours",
     reference="softmax attention at a fixed temperature",
     statement=r"At a fixed temperature softmax attention keeps the error"
@@ -199,7 +196,6 @@ FAR = 10.0 ** np.arange(16, 21)
 
 
 @latent_posterior.claim(
-    source="attlas",
     origin="ours",
     reference="rates at great length",
     statement=r"By the finite-length formulas the root mean square error falls, at great length,"
@@ -338,7 +334,8 @@ def shares_left(evidence: xr.Dataset) -> Figure:
 @latent_posterior.claim(
     origin="our reading",
     reference="smoothing on the sphere of values",
-    statement=r"$\int v\,e^{\langle v, b\rangle/\gamma}dv = A\,b\int e^{\langle v, b\rangle/\gamma}dv$"
+    statement=r"$\int v\,e^{\langle v, b\rangle/\gamma}dv ="
+    r" A\,b\int e^{\langle v, b\rangle/\gamma}dv$"
     r" over the unit sphere of $\mathbb{R}^d$, $|b| = 1$, with"
     r" $A = I_{d/2}(1/\gamma)/I_{d/2-1}(1/\gamma)$, which tends to 1 as $\gamma \to 0$.",
     words="The constant that a kernel on the values brings, and why it disappears when the"

@@ -211,7 +211,6 @@ def five_mechanisms(cell: Setting, draws: Draws) -> Values:
 
 @latent_posterior.claim(
     measured_by=five_mechanisms,
-    source="attlas",
     origin="ours",
     reference="finite-length error of CME attention",
     statement=r"For uniform keys on $S^{p-1}$ CME attention with $\lambda = \sigma^2$ has the mean"
@@ -250,7 +249,6 @@ def cme_converges(evidence: xr.Dataset) -> Values:
 
 @latent_posterior.claim(
     measured_by=five_mechanisms,
-    source="attlas",
     origin="ours",
     reference="ridges that grow with the length",
     statement=r"For $\sigma \le 1$ CME attention errs less with $\lambda = \sigma^2$, and with"
@@ -275,49 +273,9 @@ def schedules_ordered(evidence: xr.Dataset, times: float = 1.0) -> Values:
     )
 
 
-SHRINKAGE = 0.92
-"""What is left of an error, at most, each time the length is doubled."""
-
-
-@latent_posterior.claim(
-    measured_by=five_mechanisms,
-    origin="our reading",
-    reference="approximation error",
-    statement=r"Where $\sigma \le 1$ and the shortest context is at least 128 and 1.4 times the"
-    r" effective dimension, the error that is left without any error of learning falls with the"
-    r" length: from the shortest context to the longest by more than 8 % for each doubling, in"
-    r" spaces of up to six dimensions, for CME attention with $\lambda = \sigma^2$ and for softmax"
-    r" attention at the best temperature.",
-    words="Longer contexts make attention a better approximation.",
-    hypotheses=(Hypothesis("dim <= 6", lambda s: s.dim <= 6), QUIET, LONG_ENOUGH),
-    rule=Order(),
-    control=Control(
-        "softmax attention at a fixed temperature, too", lambda e: errors_shrunk(e, FIXED)
-    ),
-    needs=("cme-error",),
-)
-def error_falls(evidence: xr.Dataset) -> Values:
-    return errors_shrunk(evidence, BAYES, BEST)
-
-
-def errors_shrunk(evidence: xr.Dataset, *mechanisms: str) -> xr.Dataset:
-    squares = evidence["square"].sel(mechanism=list(mechanisms)).drop_vars("mechanism")
-    squares = squares.rename(mechanism="falling")
-    first, last = (squares.isel(length=end, drop=True) for end in (0, -1))
-    before, after = (x.mean("draw") ** 0.5 for x in (first, last))
-    lengths = evidence["length"].values
-    left = SHRINKAGE ** np.log2(lengths[-1] / lengths[0])
-    # Draw by draw, because contexts of all lengths are made of the same tokens.
-    _, error = mean_over_draws(last / (2 * after) - left * first / (2 * before))
-    # Other mechanisms replace those of the claim, whose axis has another length.
-    plain = evidence.drop_vars(["lower", "upper", "error"], errors="ignore")
-    return plain.assign(**ordered(evidence, after, left * before, error))
-
-
 @cme_error.figure
 @cme_converges.figure
 @bayes_ridge.figure
-@error_falls.figure
 def errors_against_length(evidence: xr.Dataset) -> Figure:
     return error_curves(
         evidence,
@@ -425,7 +383,6 @@ def two_ways_apart(cell: Setting, draws: Draws) -> Values:
 
 @latent_posterior.claim(
     measured_by=two_ways_apart,
-    source="attlas",
     origin="ours",
     reference="finite-length difference of softmax and CME attention",
     statement=r"Softmax attention at the best temperature and CME attention with $\lambda ="

@@ -473,7 +473,6 @@ def class_routes(
 @latent_posterior.claim(
     reference="exact Bayes risks",
     origin="ours",
-    source="attlas",
     statement=r"The least mean square error with which the latent is estimated from $L$ tokens:"
     r" $\frac{d\,\sigma^2\tau^2}{\sigma^2 + L\tau^2}$ for a location, a sum over counts for a"
     r" regression on finitely many keys and for topics, a quadrature for a mixture.",
@@ -516,7 +515,6 @@ def bayes_risks(evidence: xr.Dataset) -> Figure:
 @latent_posterior.claim(
     reference="mean pooling of a Gaussian location",
     origin="ours",
-    source="attlas",
     statement=r"The mean of the tokens errs more than the posterior mean by"
     r" $\frac{\sigma^4}{L(\sigma^2 + L\tau^2)}$ per coordinate, which falls like $L^{-2}$.",
     words="Averaging tokens forgets the prior, and the longer the sequence the less it matters.",

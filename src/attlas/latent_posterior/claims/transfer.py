@@ -171,7 +171,6 @@ def mean_over(runs: np.ndarray) -> Estimate:
 
 
 @latent_posterior.claim(
-    source="attlas",
     origin="ours",
     reference="pretraining excess and downstream excess, in mean",
     statement=r"Tokens $z + \sigma e$ in d dimensions, a hidden value $Az + s\,e'$, a task $Bz$"
@@ -228,7 +227,6 @@ def price_of_a_dim_direction(evidence: xr.Dataset) -> Figure:
 
 
 @latent_posterior.claim(
-    source="attlas",
     origin="ours",
     reference="masked pretraining, a share of the tokens hidden",
     statement=r"With h of L tokens hidden, least squares of the hidden values $Az + s\,e'$ on the"
@@ -289,7 +287,6 @@ def tokens_to_hide(evidence: xr.Dataset) -> Figure:
 
 
 @latent_posterior.claim(
-    source="attlas",
     origin="ours",
     reference="infinite condition number",
     statement=r"If the task reads a direction that A does not show, $\kappa = \infty$: the"
@@ -438,7 +435,6 @@ def probe_against_scratch(evidence: xr.Dataset) -> Figure:
 
 
 @latent_posterior.claim(
-    source="attlas",
     origin="ours",
     reference="linear probes and few labels, in mean",
     statement=r"A linear probe with n labels on p features $\hat G\bar x$ of pretraining has the"
@@ -491,7 +487,6 @@ def costs_of_a_probe(evidence: xr.Dataset) -> Figure:
 
 
 @latent_posterior.claim(
-    source="attlas",
     origin="ours",
     reference="a negative result",
     statement=r"A representation that is a softmax over the latents, trained on the masked"

@@ -22,7 +22,6 @@ from attlas.single_location.task import Constants, SingleLocation
 @single_location.claim(
     reference="three ends of descent",
     origin="ours",
-    source="attlas",
     statement=r"Descent at a constant $\lambda < \lambda_c$ from a random start ends, after a time"
     r" $T$, at the oracle, at the swapped point, or on its way along $\nu = \pm1$, where since"
     r" $|\nu| > 0.9999$ it has moved in $|\kappa|$ as far as the flow"

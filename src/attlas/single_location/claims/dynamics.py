@@ -20,7 +20,6 @@ from attlas.single_location.population import Overlaps
 @single_location.claim(
     reference="Definition 1 in five dimensions",
     origin="ours",
-    source="attlas",
     statement=r"Projected gradient descent on $(k, v) \in (S^{d-1})^2$ closes on"
     r" $(\kappa,\nu,\theta,\eta,\rho)$ for every $d \ge 4$: the five overlaps of the next iterate"
     r" are functions of the present five.",
@@ -34,7 +33,6 @@ from attlas.single_location.population import Overlaps
     control=Control(
         "a step size 0.1 % larger on the overlaps", lambda e: {"predicted": e.larger_step}
     ),
-    needs=("risk-gradient",),
 )
 def exact_reduction(cell: Setting, draws: Draws) -> Values:
     task = task_of(cell, draws("stars"))

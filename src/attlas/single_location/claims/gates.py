@@ -45,7 +45,6 @@ WITHIN_REACH = Hypothesis(
 
 
 @single_location.claim(
-    source="attlas",
     origin="ours",
     reference="Theorem 1 for any gate",
     statement=r"For every pointwise gate $g$ the risk of"
@@ -108,7 +107,6 @@ def risks_of_gates(evidence: xr.Dataset) -> Figure:
 
 
 @single_location.claim(
-    source="attlas",
     origin="ours",
     reference="the best pointwise gate",
     statement=r"With $k = k^*$ and $v = v^*$ the best pointwise gate is a sigmoid of log odds,"
@@ -167,7 +165,6 @@ WITH_OFFSET = ("sigmoid", "step", "relu")
 
 
 @single_location.claim(
-    source="attlas",
     origin="ours",
     reference="which gate solves the task",
     statement=r"From $d = 40$ on, for $0.3 \le \gamma \le 0.9$ and up to 100 tokens, with its best"

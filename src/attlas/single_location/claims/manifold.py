@@ -55,7 +55,7 @@ CORNERS = {
     control=Control(
         "the curvature h at the saddle 0.1 % too large", lambda e: {"predicted": e.with_wrong_h}
     ),
-    needs=("manifold-invariant", "risk-gradient"),
+    needs=("manifold-invariant",),
 )
 def manifold_fixed_points(cell: Setting, draws: Draws) -> Values:
     task = task_of(cell)
@@ -236,7 +236,6 @@ def stable_curve(task: SingleLocation, lam: float) -> tuple[np.ndarray, np.ndarr
 @single_location.claim(
     reference="stability across the manifold",
     origin="ours",
-    source="attlas",
     statement=r"Near the manifold $x = (\theta, \eta, \rho)$ obeys $\dot x = -(BH + K)x$ with the"
     r" metric $B$, the Hessian $H$ of the risk and the drift $K$ of the flow along the manifold,"
     r" all in closed form at every $(\kappa, \nu)$.",
@@ -248,7 +247,6 @@ def stable_curve(task: SingleLocation, lam: float) -> tuple[np.ndarray, np.ndarr
     control=Control(
         "the drift along the manifold is left out", lambda e: {"predicted": e.without_drift}
     ),
-    needs=("risk-gradient",),
 )
 def transverse_stability(cell: Setting, draws: Draws) -> Values:
     task = task_of(cell)
@@ -298,7 +296,6 @@ def drift_matrix(task: SingleLocation, kappa: float, nu: float, lam: float) -> n
 @single_location.claim(
     reference="threshold of the oracle's stability",
     origin="ours",
-    source="attlas",
     statement=r"The oracle attracts across the manifold iff $\lambda < \lambda_c$ with"
     r" $\sqrt{1+4\lambda_c^2} = \frac{2(d + 2\gamma^2)}{d - 2\gamma^2(L-2)}$, once the gate has"
     r" saturated, $\lambda_cm/D \ge 4.48$ with $\lambda_c \le 10$ and $\gamma \le 3$;"

@@ -49,7 +49,6 @@ GATES = ("softmax", *(name for name in ACTIVATIONS if name != "step"))
 
 
 @single_location.claim(
-    source="attlas",
     origin="ours",
     reference="online descent on five overlaps",
     statement=r"Online descent moves the five overlaps as a Markov chain that is simulated exactly"

@@ -164,7 +164,6 @@ def excess_on_the_ladder(evidence: xr.Dataset) -> Figure:
 
 
 @single_location.claim(
-    source="attlas",
     origin="ours",
     reference="explicit form of Corollary 2",
     statement=r"The oracle's excess risk is at most"

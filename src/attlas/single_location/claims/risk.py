@@ -3,41 +3,33 @@
 from typing import Any
 
 import jax
-import numpy as np
 import xarray as xr
-from jaxtyping import Array, Float
-from scipy import special
+from jaxtyping import Array
 
 from attlas.claims import (
     Agreement,
     Control,
     Draws,
-    Hypothesis,
-    SameLaw,
     Setting,
     Values,
     on,
     together,
 )
-from attlas.figure import Figure, agreement, greek
-from attlas.gaussian import BLOCK, zeta_derivatives
-from attlas.single_location import population
+from attlas.figure import Figure, agreement
+from attlas.gaussian import zeta_derivatives
 from attlas.single_location.claims import single_location
 from attlas.single_location.claims.shared import (
     ROOT_HALF,
     SAMPLES,
     overlaps_of,
     random_heads,
-    sequences,
     task_of,
 )
 from attlas.single_location.population import (
     Overlaps,
     at_points,
-    draw_projected,
     risk_terms,
     sampled_risk,
-    total_risk,
 )
 from attlas.single_location.task import Constants
 
@@ -94,122 +86,3 @@ def smallest_term(c: Constants, overlaps: Overlaps, lam: Array) -> Array:
     """The term that is hardest to see, (lam gamma^2 rho)^2 zeta_tt, from Stein's lemma."""
     curvature = zeta_derivatives(lam * c.m * overlaps.kappa, lam * c.gamma)[1]
     return (lam * c.gamma**2 * overlaps.rho) ** 2 * curvature
-
-
-@single_location.claim(
-    reference="gradient of Theorem 1",
-    origin="ours",
-    source="attlas",
-    statement=r"The partial derivatives $R_\kappa, R_\nu, R_\theta, R_\eta, R_\rho$ in closed form"
-    r" equal those of the closed-form risk, differentiated jointly in all five overlaps.",
-    words="The gradient that descent follows is known exactly.",
-    quick=Setting(**TASKS, points=64),
-    cells=together(*TASKS),
-    budget="points",
-    rule=Agreement(),
-    control=Control(
-        "every partial derivative 0.1 % too large", lambda e: {"predicted": 1.001 * e.predicted}
-    ),
-    needs=("closed-form-risk",),
-)
-def risk_gradient(cell: Setting, draws: Draws) -> Values:
-    task = task_of(cell)
-    overlaps = overlaps_of(random_heads(draws("heads"), cell.points))
-    automatic = at_points(automatic_partials, task.constants, overlaps, cell.lam)
-    return {
-        **on(
-            "overlap point",
-            predicted=np.stack(population.risk_gradient(task, overlaps, cell.lam)),
-            measured=np.stack(automatic),
-        ),
-        "error": 0.0,
-        "overlap": list(Overlaps._fields),
-    }
-
-
-@risk_gradient.figure
-def partial_derivatives(evidence: xr.Dataset) -> Figure:
-    return agreement(
-        greek(evidence, "overlap"),
-        "Gradient: closed form against automatic differentiation",
-        what="partial derivative",
-        color="overlap",
-    )
-
-
-@jax.jit
-def automatic_partials(constants: Constants, overlaps: Overlaps, lam: Array) -> Overlaps:
-    return jax.grad(lambda x: total_risk(constants, x, lam).sum())(overlaps)
-
-
-@single_location.claim(
-    reference="law of the loss",
-    origin="ours",
-    source="attlas",
-    statement=r"The pair (prediction, target) of $L$ tokens in $\mathbf{R}^d$ has the law of the"
-    r" one drawn from the projections of each token on $k$, $v$ and $v^*$ alone.",
-    words="Sampling a loss costs O(L), independent of d.",
-    hypotheses=(Hypothesis("draws >= 1000", lambda s: s.draws >= 1000, defining=True),),
-    quick=Setting(
-        dim=(4, 30), length=6, gamma=ROOT_HALF, noise=0.1, lam=0.5, heads=3, draws=24_000
-    ),
-    paper=dict(dim=(4, 30, 400), length=10, draws=100_000),
-    cells=together("dim"),
-    budget="draws",
-    rule=SameLaw(),
-    control=Control(
-        "gamma is 20 % too large in the projections", lambda e: {"sample_a": e.sample_c}
-    ),
-)
-def projected_sampler(cell: Setting, draws: Draws) -> Values:
-    task = task_of(cell)
-    heads = random_heads(draws("heads"), cell.heads)
-    overlaps, lam = overlaps_of(heads), np.full(cell.heads, cell.lam)
-    wider = task.constants._replace(gamma=1.2 * task.gamma)
-    samples: dict[str, list[np.ndarray]] = {"sample_a": [], "sample_b": [], "sample_c": []}
-    # Blocks of the size that every other simulation draws: memory is bounded in the dimension too.
-    for block in range(-(-cell.draws // BLOCK)):
-        for name, constants in (("sample_a", task.constants), ("sample_c", wider)):
-            projected = draw_projected(
-                draws.stream("projections", block), BLOCK, constants, overlaps, lam
-            )
-            samples[name].append(statistics_of(*projected))
-        tokens, target = sequences(task, draws.stream("tokens", block), BLOCK)
-        predictions = [token_predictions(tokens, k, v, cell.lam) for k, v in heads.swapaxes(0, 1)]
-        samples["sample_b"].append(statistics_of(np.stack(predictions), target))
-    joined = {name: np.concatenate(parts, -1)[..., : cell.draws] for name, parts in samples.items()}
-    return {
-        **on("statistic head draw", **joined),
-        "statistic": ["prediction", "target", "product", "squared error"],
-    }
-
-
-@projected_sampler.figure
-def quantiles(evidence: xr.Dataset) -> Figure:
-    levels = np.linspace(0.01, 0.99, 50)
-    both = evidence[["sample_a", "sample_b", "sample_c"]].isel(head=0).quantile(levels, "draw")
-    return (
-        Figure(
-            both,
-            "Losses from tokens and from projections",
-            "quantiles from 1 % to 99 %; line: equal laws",
-            x="quantile, tokens",
-            y="quantile, projections",
-        )
-        .diagonal("sample_b", "sample_b")
-        .points("sample_b", {"sample_a": "projections", "sample_c": "γ 20 % too large"}, size=12)
-        .facet("statistic", columns=4, independent="xy", width=150, height=120)
-    )
-
-
-def token_predictions(
-    tokens: np.ndarray, k: np.ndarray, v: np.ndarray, lam: float
-) -> Float[np.ndarray, " draw"]:
-    """The head's answers from the definition; the vectors' further coordinates are 0."""
-    projected = tokens[..., : len(k)]
-    return (special.erf(lam * (projected @ k)) * (projected @ v)).sum(-1)
-
-
-def statistics_of(prediction: Any, target: Any) -> Float[np.ndarray, "statistic head draw"]:
-    prediction, target = np.broadcast_arrays(prediction, target)
-    return np.stack([prediction, target, prediction * target, (prediction - target) ** 2])

@@ -290,7 +290,6 @@ def small_lambda_coin(cell: Setting, draws: Draws) -> Values:
 @single_location.claim(
     reference="penalty on the mean token",
     origin="ours",
-    source="attlas",
     statement=r"Adding $5\,\langle v, E[\frac1L\sum_l X_l]\rangle^2 = 5 (m\theta/L)^2$ to the risk"
     r" removes the swapped branch: at $\lambda = 0.1$ more than 95 % of random starts end at the"
     r" oracle.",
@@ -349,7 +348,6 @@ def stalled_runs(evidence: xr.Dataset) -> Panels:
 @single_location.claim(
     reference="large start, stable step, best end",
     origin="ours",
-    source="attlas",
     statement=r"From the same starts, $\lambda_t$ falling geometrically from $3$ to the oracle's"
     r" best value with a step size below the flip threshold takes the swapped branch"
     r" ($|\eta| > |\nu|$ at the end) less often than the published"

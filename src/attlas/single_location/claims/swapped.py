@@ -28,7 +28,6 @@ from attlas.single_location.task import SingleLocation
 @single_location.claim(
     reference="the spurious solution",
     origin="ours",
-    source="attlas",
     statement=r"Where it attracts and the step is below the flip threshold there, descent that"
     r" leaves the origin towards $\eta$ ends at $\kappa = \nu = \rho = 0$, $\eta = 1$,"
     r" $\theta = \min\big(1, \frac{2\gamma^2\lambda}{\sqrt\pi D m \zeta(0,\lambda\gamma)}\big)$, up"
@@ -98,7 +97,6 @@ def swapped_spectrum(cell: Setting) -> np.ndarray:
 @single_location.claim(
     reference="stability of the spurious solution",
     origin="ours",
-    source="attlas",
     statement=r"At $L = 10$ and $\gamma^2 = \frac12$ the swapped point is a strict local minimum:"
     r" every eigenvalue of the flow there has a negative real part, for $\lambda$ from $0.03$ to"
     r" $0.85$ but for the one value at which $\theta$ reaches $1$, where one vanishes.",
@@ -162,7 +160,6 @@ def largest_real_part(evidence: xr.Dataset) -> Figure:
 @single_location.claim(
     reference="risk of the spurious solution",
     origin="ours",
-    source="attlas",
     statement=r"For $\lambda m \le 1.06$ and $\gamma \le \frac m8$ the swapped point has a lower"
     r" risk than the oracle at the same $\lambda$; which is the lower depends on $\lambda m$ and"
     r" $\frac\gamma m$ alone.",
@@ -218,7 +215,6 @@ def risks_of_both(evidence: xr.Dataset) -> Figure:
 @single_location.claim(
     reference="how often a random start fails",
     origin="ours",
-    source="attlas",
     statement=r"The probability that descent from a random start takes the swapped branch falls as"
     r" the constant sharpness grows ($\lambda = 0.1, 0.5, 1$ at $d = 400$), and at $\lambda = 1$ as"
     r" the dimension grows ($d = 40, 400$).",

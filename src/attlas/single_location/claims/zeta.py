@@ -20,7 +20,6 @@ SPREADS = (0.1, 0.5, 1.0, 2.0)
 @single_location.claim(
     reference="the function zeta of Theorem 1",
     origin="ours",
-    source="attlas",
     statement=r"$\zeta(t, s) = E[\mathrm{erf}(t + sG)^2] ="
     r" 1 - 8\,T\Big(\frac{\sqrt2\,t}{\sqrt{1+2s^2}}, \frac{1}{\sqrt{1+4s^2}}\Big)$"
     r" with $G \sim N(0,1)$ and Owen's $T$.",
@@ -92,7 +91,6 @@ def zeta_points(cell: Setting, key: Array) -> Float[np.ndarray, " point"]:
 @single_location.claim(
     reference="heat equation of zeta",
     origin="ours",
-    source="attlas",
     statement=r"$\zeta_s(t, s) = s\,\zeta_{tt}(t, s)$, differentiating jointly in both arguments.",
     words="Smoothing by a Gaussian is diffusion, so one derivative of zeta gives the other.",
     quick=Setting(spread=SPREADS, reach=4.0, points=64),

@@ -133,7 +133,6 @@ def threshold_levels(evidence: xr.Dataset) -> Figure:
 @sparse_variables.claim(
     reference="how sharp the attention must be",
     origin="ours",
-    source="attlas",
     statement=r"The head $u = \beta\sum_{i \in I}v_i$ with the best threshold separates 'at least k"
     r" ones' from 'fewer' if and only if $\beta > \ln(T - s)$.",
     words="The logarithm of the length is exactly what it takes to look away from the rest.",
@@ -242,7 +241,6 @@ def stated_margin(sparsity: int, sharpness: float = 2.0) -> float:
 @sparse_variables.claim(
     reference="a head with a sink at [CLS]",
     origin="ours",
-    source="attlas",
     statement=r"AND and OR of s of T bits are computed by a head that attends to a relevant bit"
     r" which decides, and else to [CLS], on all inputs and with the margin $\frac{c-1}{c+1}$,"
     r" whatever s and T; $\beta = 2\ln(cT)$.",

@@ -117,7 +117,6 @@ def softmax_lipschitz(evidence: xr.Dataset) -> Values:
     measured_by=worst_pairs,
     reference="the sharp constant of softmax",
     origin="ours",
-    source="attlas",
     statement=r"$\|\mathrm{softmax}(u) - \mathrm{softmax}(v)\|_1 \le"
     r" 2\tanh\big(\frac12\|u - v\|_\infty\big) \le \|u - v\|_\infty$, with equality on the left for"
     r" two balanced blocks that move apart.",
