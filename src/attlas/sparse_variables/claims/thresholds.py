@@ -355,7 +355,7 @@ def rivals(evidence: xr.Dataset) -> Figure:
     words = ", ".join(f"{name} {slope:.2f} ± {2 * error:.2f}" for name, slope, error in slopes)
     return draw_thresholds(
         evidence,
-        "A network without attention needs more for the length",
+        "A network without attention needs ever more samples as the length grows",
         f"to 99 % of validation; exponents: {words}; ≥: lower limits",
         log="xy",
     )
@@ -443,7 +443,9 @@ def normalisers(evidence: xr.Dataset) -> Panels:
         width=300,
     )
     return row(
-        solved.lines("samples", "share", color="recipe", points=True),
+        solved.lines("samples", "share", color="recipe").points(
+            "samples", "share", color="recipe", size=60
+        ),
         leads.ticks("lead", "recipe", color="recipe", legend=False, theory=False),
         title="One normaliser for the position table",
         note=f"T = {int(evidence['length'].values.flat[0])}, the same training sets; a tick is a"
