@@ -102,7 +102,6 @@ HEAVY = {
             "samples-exponent",
             "samples-law",
             "table-form",
-            "tightness",
         ),
     }.items()
     for slug in slugs
@@ -117,7 +116,6 @@ VAST = {id for id in HEAVY if id.startswith("sparse-variables/")} - {
         "complexity-length",
         "layer-lipschitz",
         "table-form",
-        "tightness",
     )
 } | {
     f"latent-posterior/{slug}"

@@ -1,11 +1,9 @@
-"""Claims about samples: how many bounds ask for and learners need, and how loose bounds are."""
+"""Claims about samples: how many the bounds ask for, and how many any learner needs."""
 
 import math
-from typing import Any
 
 import numpy as np
 import xarray as xr
-from scipy import special
 
 from attlas.capacity import Capacity, class_of, collapsed_head, occam_samples
 from attlas.claims import (
@@ -16,19 +14,12 @@ from attlas.claims import (
     Hypothesis,
     Setting,
     Values,
-    on,
     product,
     whole,
 )
-from attlas.covers import linear_entropy, matrix_entropy
 from attlas.figure import Figure
-from attlas.rademacher import planar_complexity
 from attlas.sparse_variables.claims import sparse_variables
-from attlas.sparse_variables.claims.complexity import planar_bound, planar_data
-from attlas.sparse_variables.claims.covers import sparse_packing
-from attlas.sparse_variables.claims.lipschitz import head_moves, padded_length
 from attlas.sparse_variables.claims.shared import LENGTH, SPARSE, first_places
-from attlas.sparse_variables.construction import threshold_head
 from attlas.sparse_variables.task import Batch, SparseBoolean
 
 GAP, DELTA = 0.5, 0.05
@@ -203,103 +194,3 @@ def unique_support(evidence: xr.Dataset) -> Figure:
         .lines("samples", formulas, color="length")
         .points("samples", "measured", error="error", color="length", size=50)
     )
-
-
-@sparse_variables.claim(
-    source="attlas",
-    reference="a ledger of the bounds",
-    origin="ours",
-    statement=r"Over a grid of lengths, samples and norms every bound of this map holds: the"
-    r" softmax constant, the Lipschitz constant of a head, the entropy of its linear parts, its"
-    r" Rademacher complexity; and more samples are asked for than by Occam's bound for the finite"
-    r" class, at the same gap and confidence.",
-    words="Each bound beside what it bounds: the constants of the Lipschitz steps are nearly"
-    " attained, those of the covers are loose.",
-    hypotheses=(
-        Hypothesis("length >= 4", lambda s: s.length >= 4, defining=True),
-        Hypothesis("norm > 0", lambda s: s.norm > 0, defining=True),
-    ),
-    quick=Setting(length=(4, 32, 256), samples=(1024, 4096), norm=(0.5, 4.0), draws=4, rings=2),
-    paper=dict(length=(4, 64, 2048), norm=(0.5, 1.0, 4.0), draws=8),
-    cells=product("length", "samples", "norm"),
-    budget="draws",
-    rule=Bound(),
-    control=Control("bounds 5 % smaller", lambda e: {"bound": 0.95 * e.bound}),
-    needs=(
-        "softmax-sharp",
-        "head-lipschitz",
-        "linear-cover",
-        "complexity-bound",
-        "implied-samples",
-    ),
-)
-def tightness(cell: Setting, draws: Draws) -> Values:
-    norm, samples = cell.norm, cell.samples
-    moved = blocks_apart(cell.length, norm)
-    eps, points = 0.1 * norm, samples * cell.length
-    packed = sparse_packing(norm, eps, points)
-    tokens, signs = planar_data(cell, draws)
-    complexity = planar_complexity(tokens, signs, query_norm=norm, rings=cell.rings).lower.mean()
-    free = class_of(collapsed_head(norm, 1.0, cell.length, constant="sharp"))
-    planar = Setting(query_norm=norm, length=cell.length, samples=samples)
-    task = SparseBoolean(cell.length, (0, 1, 2), "and")
-    head, finite = threshold_head(task), float(occam_samples(task.log_hypotheses, GAP, DELTA))
-    dimension_free, counted = (
-        math.exp(implied(head.capacity("sharp", count_parameters=count), head.margin))
-        for count in (False, True)
-    )
-    # Bound and measured value; any of the 16 columns may be the one that is not 0.
-    rows: dict[str, tuple[float, float]] = {
-        "softmax, paper's constant": (2 * norm, moved),
-        "softmax, sharp constant": (norm, moved),
-        "head, Lemma 4.3": opposite_tokens(cell.length, norm),
-        "entropy of the scores at a tenth": (float(linear_entropy(norm, eps, points)), packed),
-        "entropy of a matrix with 16 columns": (
-            float(matrix_entropy(norm, eps, points, 16)),
-            packed + math.log(16),
-        ),
-        "complexity, dimension free": (float(free.rademacher(samples)), complexity),
-        "complexity, parameters counted": (planar_bound(planar), complexity),
-        "samples, dimension free, over Occam's": (dimension_free, finite),
-        "samples, parameters counted, over Occam's": (counted, finite),
-    }
-    bound, measured = np.array(list(rows.values())).T
-    return {
-        **on("quantity", bound=bound, measured=measured),
-        "error": 0.0,
-        "quantity": list(rows),
-    }
-
-
-@tightness.figure
-def bound_over_measured(evidence: xr.Dataset) -> Figure:
-    return (
-        Figure(
-            evidence.assign(slack=evidence["bound"] / evidence["measured"]),
-            "How loose each bound is",
-            "1: attained; a complexity capped at the trivial value 1 has that slack",
-            x="bound / measured",
-            y="",
-            log="x",
-            legend={"length": LENGTH},
-            height=34 * evidence.sizes["quantity"],
-        )
-        .points("slack", "quantity", color="length", shape="norm", size=45, opacity=0.75)
-        .rule(1, axis="x")
-    )
-
-
-def opposite_tokens(length: int, norm: float) -> tuple[float, float]:
-    """Bound and move of a head on two opposite tokens, T/2 times each, whose scores turn round."""
-    places = np.arange(padded_length(length))[None, :, None]
-    tokens = np.where(places < length // 2, 1.0, -1.0) * (places < length)
-    one = np.ones((1, 1, 1))
-    point: dict[str, Any] = {"x": tokens, "u": norm / 2 * one[0], "u2": -norm / 2 * one[0]}
-    moved, bound, _ = head_moves(point | {"v": one, "v2": one}, places[0, :, 0] < length)
-    return float(bound[0]), float(moved[0])
-
-
-def blocks_apart(length: int, distance: float) -> float:
-    """How far softmax moves in l_1 when two equal blocks of scores part by `distance` in all."""
-    u = np.where(np.arange(length) < length // 2, distance / 2, -distance / 2)
-    return float(abs(special.softmax(u) - special.softmax(-u)).sum())
