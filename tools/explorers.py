@@ -15,7 +15,7 @@ from attlas.atlas.explorers import Explorer
 from attlas.atlas.notes import notes_of
 from attlas.capacity import Capacity, class_of, collapsed_head
 from attlas.claims import catalogue
-from attlas.sparse_variables.construction import SPECIAL
+from attlas.sparse_variables.embedding import SPECIAL
 from attlas.sparse_variables.task import FUNCTIONS
 
 GAP, DELTA = 0.5, 0.05

@@ -9,7 +9,8 @@ from scipy import optimize, stats
 
 from attlas.capacity import capacity_of
 from attlas.errors import InputError
-from attlas.sparse_variables.construction import Orthonormal, sink_head, threshold_head
+from attlas.sparse_variables.construction import sink_head, threshold_head
+from attlas.sparse_variables.embedding import Orthonormal
 from attlas.sparse_variables.model import Architecture, choose, logits_full
 from attlas.sparse_variables.task import Batch, SparseBoolean
 from attlas.sparse_variables.trained_heads import (

@@ -22,8 +22,9 @@ from altair.utils.schemapi import debug_mode
 import attlas
 from attlas.claims.digest import figure_digest
 from attlas.lab.blocks import encode_block
+from attlas.lab.records import temporary_file
 from attlas.lab.runner import Result
-from attlas.lab.store import Store, temporary_file
+from attlas.lab.store import Store
 
 MAX_ROWS = 5_000
 """A variable with more values is not in the table; the netCDF file has it."""

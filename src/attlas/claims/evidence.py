@@ -41,6 +41,8 @@ def as_evidence(values: Values, cells: int, batched: bool) -> xr.Dataset:
         batched: whether arrays have the axis `cell` already, as those of a measurement of many
             cells do; a variable without it is the same in all cells.
     """
+    if not values:
+        raise InputError("a measurement returned nothing: it returns what the rule reads, by name")
     flat: dict[str, Any] = {}
     for name, value in values.items():
         name = str(name)

@@ -45,10 +45,10 @@ def list_claims(
 @options.json_option
 def show_claim(claim: str, store: str | None, files: Sequence[str], as_json: bool) -> None:
     """Statement, hypotheses, parameters at both scales, and the last verdict on CLAIM."""
-    from attlas.lab.store import Store
+    from attlas.lab.records import Records
 
     found = options.find_entry(claim, files)
-    last = Store(store, reading=True).recorded(found.id)
+    last = Records(store).recorded(found.id)
     if as_json:
         printing.print_json({**printing.describe_entry(found), "last": last})
     else:

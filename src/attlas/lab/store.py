@@ -15,19 +15,18 @@ import re
 import secrets
 import tempfile
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import platformdirs
 import xarray as xr
 
 from attlas.claims import Claim, Setting
-from attlas.errors import InputError
 from attlas.lab.blocks import encode_block, join_blocks, join_key, read_block
+from attlas.lab.records import Records, checked_id, write_json, write_whole
 
 SMALL_BLOCK_CELLS = 64
 """Blocks with fewer cells are packed."""
@@ -43,9 +42,6 @@ MAX_LISTINGS = 5
 
 _HEX_NAME = re.compile(r"[0-9a-f]{32,64}(\.[0-9a-f]{16}\.nc)?")
 """Every name in an index: a data file beside it, a checksum, or a cell. None leads elsewhere."""
-
-_CLAIM_ID = re.compile(r"[^./\\\0][^/\\\0]*/[^./\\\0][^/\\\0]*")
-"""Ids that may name folders: two parts, neither of which leads out of the store."""
 
 
 # --- names ---------------------------------------------------------------------------------------
@@ -161,32 +157,21 @@ def _parse_index(text: str, modified: int) -> _Index | None:
     return _Index(data, sha256, cells, times, facts, found.get("form"), size)
 
 
-def _checked_id(claim: str) -> str:
-    """A claim's id, if it may be the name of a folder."""
-    if not _CLAIM_ID.fullmatch(claim):
-        raise InputError(
-            f"the claim id {claim!r} cannot name a folder of the store: it must be map/slug, and "
-            f"neither may begin with a dot"
-        )
-    return claim
-
-
 # --- the store -----------------------------------------------------------------------------------
 
 
-class Store:
+class Store(Records):
     """A folder of blocks: `folder`, or `ATTLAS_STORE`, or the user's cache.
 
     `notes` are sentences about what was found damaged. Who is only `reading` makes no folder.
     """
 
     def __init__(self, folder: str | Path | None = None, *, reading: bool = False) -> None:
-        chosen = folder or os.environ.get("ATTLAS_STORE") or platformdirs.user_cache_dir("attlas")
-        self.folder = Path(chosen).expanduser()
+        super().__init__(folder)
         self.notes: list[str] = []
         self._seen: dict[str, dict[Path, tuple[tuple[int, int], _Index]]] = {}
         if not reading:
-            with self._write_errors_named():
+            with self.write_errors_named():
                 self.folder.mkdir(parents=True, exist_ok=True)
                 with tempfile.TemporaryFile(dir=self.folder):
                     pass
@@ -255,7 +240,7 @@ class Store:
         folder = self._claim_folder(claim)
         path = folder / f"{_sha(*names, *map(str, times)).hexdigest()[:32]}.json"
         data = folder / f"{path.stem}.{secrets.token_hex(8)}.nc"
-        with self._write_errors_named():
+        with self.write_errors_named():
             folder.mkdir(parents=True, exist_ok=True)
             content = encode_block(evidence.assign_attrs(facts=json.dumps(dict(facts))))
             write_whole(data, content)
@@ -272,7 +257,7 @@ class Store:
             if times:
                 index["times"] = [[time, len(list(same))] for time, same in groupby(times)]
             older = self._read_index(path)
-            _write_json(path, index)
+            write_json(path, index)
             if older is not None:
                 (folder / older.data).unlink(missing_ok=True)
 
@@ -302,7 +287,7 @@ class Store:
             groups[key][-1].append(path)
             room[key] = (left[0] - cells, left[1] - index.bytes)
         some = (paths for group in groups.values() for paths in group if len(paths) > 1)
-        with self._write_errors_named():
+        with self.write_errors_named():
             packed = sum(len(paths) for paths in some if self._pack(claim, paths))
             self._remove_abandoned(claim)
         return packed
@@ -332,34 +317,8 @@ class Store:
                 (path.parent / index.data).unlink(missing_ok=True)
         return True
 
-    def record(self, claim: str, verdict: Mapping[str, Any]) -> None:
-        """Remember the last verdict on a claim."""
-        with self._write_errors_named():
-            _write_json(self._verdict_path(claim), verdict)
-
-    def recorded(self, claim: str) -> dict[str, Any] | None:
-        """The last verdict on a claim, if there is one that can be read."""
-        found = _read_json(self._verdict_path(claim))
-        needed = {"when", "scale", "seed", "setting", "verdict", "reason"}
-        return found if found is not None and needed <= set(found) else None
-
-    def keep_table(self, name: str, content: Mapping[str, Any]) -> None:
-        """Keep a table that a benchmark made, for the atlas to show."""
-        with self._write_errors_named():
-            _write_json(self._table_path(name), content)
-
-    def kept_table(self, name: str) -> dict[str, Any] | None:
-        """The table of that name, if there is one that can be read."""
-        return _read_json(self._table_path(name))
-
-    def _table_path(self, name: str) -> Path:
-        return self.folder / "tables" / f"{name}.json"
-
     def _claim_folder(self, claim: str) -> Path:
-        return self.folder / "blocks" / _checked_id(claim)
-
-    def _verdict_path(self, claim: str) -> Path:
-        return self.folder / "verdicts" / f"{_checked_id(claim)}.json"
+        return self.folder / "blocks" / checked_id(claim)
 
     def _indices(self, claim: str) -> list[tuple[Path, _Index]]:
         """All indices of a claim, the oldest first. Those that are unchanged are not read again."""
@@ -438,54 +397,6 @@ class Store:
                 os.replace(path, path.with_name(path.name + ".damaged"))
         fate = "It was set aside as *.damaged and is computed again."
         self.notes.append(f"The block {index} is damaged: {why}. {fate}")
-
-    @contextmanager
-    def _write_errors_named(self) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            raise InputError(
-                f"the store {str(self.folder)!r} cannot be written: {error.strerror or error}"
-            ) from error
-
-
-# --- files ---------------------------------------------------------------------------------------
-
-
-def _read_json(path: Path) -> dict[str, Any] | None:
-    """The object in a JSON file, if there is one that can be read."""
-    try:
-        found = json.loads(path.read_text())
-    except (FileNotFoundError, json.JSONDecodeError, UnicodeDecodeError):
-        return None
-    return found if isinstance(found, dict) else None
-
-
-def _write_json(path: Path, content: Mapping[str, Any]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(path, json.dumps(content, indent=1).encode())
-
-
-def write_whole(path: Path, content: bytes) -> None:
-    """Write a file under a temporary name, flush it to the disk, and rename it."""
-    with temporary_file(path.parent, ".part") as file:
-        file.chmod(0o644)  # a temporary file is its owner's alone; a store may be shared
-        with file.open("wb") as opened:
-            opened.write(content)
-            opened.flush()
-            os.fsync(opened.fileno())
-        os.replace(file, path)
-
-
-@contextmanager
-def temporary_file(folder: Path, suffix: str) -> Iterator[Path]:
-    """An empty file in `folder`, to be written and renamed; removed if it is still there."""
-    handle, name = tempfile.mkstemp(dir=folder, prefix=".under-way-", suffix=suffix)
-    os.close(handle)
-    try:
-        yield Path(name)
-    finally:
-        Path(name).unlink(missing_ok=True)
 
 
 def _flush_folder(folder: Path) -> None:

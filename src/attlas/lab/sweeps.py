@@ -36,9 +36,10 @@ from attlas.lab.grids import (
     parse_seeds,
 )
 from attlas.lab.measurement import measure_batch
+from attlas.lab.records import write_whole
 from attlas.lab.runner import find_one
 from attlas.lab.simulations import Simulation, simulation
-from attlas.lab.store import Address, Cell, Store, write_whole
+from attlas.lab.store import Address, Cell, Store
 from attlas.lab.workers import (
     InProcess,
     Progress,

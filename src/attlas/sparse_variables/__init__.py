@@ -2,14 +2,13 @@
 
 from attlas.sparse_variables.construction import (
     Construction,
-    Orthonormal,
-    RandomDirections,
     head_for,
     sink_head,
     symmetric_head,
     table_head,
     threshold_head,
 )
+from attlas.sparse_variables.embedding import Orthonormal, RandomDirections
 from attlas.sparse_variables.online import train_online
 from attlas.sparse_variables.task import Batch, SparseBoolean
 from attlas.sparse_variables.thresholds import LEARNERS, sweep

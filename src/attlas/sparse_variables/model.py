@@ -1,15 +1,19 @@
-r"""A Transformer of one layer that is read at [CLS], as it is trained on sparse functions (Edelman et al. 2022, Section 5).
+r"""A Transformer of one layer that is read at [CLS], as it is trained on sparse functions.
 
-Bits $b_1, \dots, b_T$ become tokens $x_t = e_{b_t} + p_t$, followed by [CLS], $c = e_2 + p_{T+1}$. One block without bias in the
-attention's own maps, then two logits: $o = c + \sum_h A_h(c) W_O^h + b_O$, $y = o + \mathrm{GELU}(oW_1 + c_1)W_2 + c_2$, logits $yW$.
-With `norms` a trained layer norm stands before attention, MLP and read-out.
+Bits $b_1, \dots, b_T$ become tokens $x_t = e_{b_t} + p_t$, followed by [CLS], $c = e_2 + p_{T+1}$.
+There is one block, without bias in the attention's own maps, and two logits:
+$o = c + \sum_h A_h(c) W_O^h + b_O$, $y = o + \mathrm{GELU}(oW_1 + c_1)W_2 + c_2$, logits $yW$. With
+`norms` a trained layer norm stands before attention, MLP and read-out. Edelman et al. 2022,
+Section 5.
 
-There are three forms of the same map. `logits_full` computes the block at every token, `logits_query` only at [CLS], and `logits` uses
-that the layer sees no more than 2T + 1 different tokens, whatever the number m of sequences: scores and values are tables, and a
-sequence is a choice of rows. That costs two products of m x T x (d + h) numbers instead of m T d^2.
+There are three forms of the same map. `logits_full` computes the block at every token and
+`logits_query` only at [CLS]. `logits` uses that the layer sees no more than 2T + 1 different
+tokens, whatever the number m of sequences: scores and values are tables, and a sequence is a choice
+of rows. That costs two products of m x T x (d + h) numbers instead of m T d^2.
 
-Arrays may have leading axes (of trials, say), the same in the parameters and in the bits, or in the parameters alone. They are written
-out rather than left to `jax.vmap`, under which a branch that is rarely needed is always computed.
+Arrays may have leading axes (of trials, say), the same in the parameters and in the bits, or in the
+parameters alone. They are written out rather than left to `jax.vmap`, under which both branches of
+a `cond` are always computed.
 """
 
 import math
@@ -29,12 +33,17 @@ CLASSES = 2
 
 @dataclass(frozen=True)
 class Architecture:
-    r"""What is built and how it begins, at any length.
+    """What is built and how it is initialised, at any length.
 
-    `norms`: the three layer norms. `mlp`: the two-layer network after attention. `uniform`: all attention weights are equal. `pairs`:
-    the second half of the heads has the value maps of the first and minus its output maps, so that attention adds nothing at first and
-    half of the heads have the useful sign. `weight_scale`, `token_scale`, `position_scale`: standard deviations at the start.
-    `dropout` acts on what attention and MLP add, in training.
+    Arguments:
+        dim, heads, hidden: width, number of heads, and units of the MLP.
+        norms: whether there are the three layer norms.
+        mlp: whether there is the two-layer network after attention.
+        uniform: whether all attention weights are equal.
+        pairs: give the second half of the heads the value maps of the first and minus its output
+            maps: attention adds nothing at first, and half of the heads have the useful sign.
+        weight_scale, token_scale, position_scale: standard deviations at the start.
+        dropout: of what attention and MLP add, in training.
     """
 
     dim: int = 64
@@ -82,7 +91,8 @@ class Architecture:
         shapes = weights | {"tokens": (3, d), "positions": (length + 1, d)}
         scales = dict.fromkeys(weights, self.weight_scale)
         scales |= {"tokens": self.token_scale, "positions": self.position_scale}
-        # One draw, which compiles fast; positions come last, so that all else is the same at every length (with JAX's default generator).
+        # One draw compiles fast. Positions come last: all else is the same at every length (with
+        # JAX's default generator).
         ends = np.cumsum([np.prod(shape) for shape in shapes.values()])
         parts = jnp.split(jax.random.normal(key, (int(ends[-1]),)), ends[:-1])
         drawn = {
@@ -93,13 +103,13 @@ class Architecture:
         if self.pairs:
             drawn["value"] = jnp.concatenate([drawn["value"][:, : h // 2]] * 2, 1)
             drawn["out"] = jnp.concatenate([drawn["out"][: h // 2], -drawn["out"][: h // 2]])
+        mlp = Perceptron(first, jnp.zeros(self.hidden), second, jnp.zeros(d))
+        norms = tuple(Norm(jnp.ones(d), jnp.zeros(d)) for _ in range(3))
         return Transformer(
             **drawn,
             out_bias=jnp.zeros(d),
-            mlp=Perceptron(first, jnp.zeros(self.hidden), second, jnp.zeros(d))
-            if self.mlp
-            else None,
-            norms=tuple(Norm(jnp.ones(d), jnp.zeros(d)) for _ in range(3)) if self.norms else None,
+            mlp=mlp if self.mlp else None,
+            norms=norms if self.norms else None,
             architecture=self,
         )
 
@@ -151,21 +161,27 @@ class Transformer(eqx.Module):
     def logits(
         self, bits: ArrayLike, key: Array | None = None, careful: bool = True
     ) -> Float[Array, "*n m 2"]:
-        """The table form; a bit that is neither 0 nor 1 has no token. Not `careful`, heads whose scores are too far apart for sums (see
-        `mixture` and `mixture_of_sums`) are not numbers, and steps are faster by a tenth."""
-        bits, (cls, maps) = jnp.asarray(bits), _maps(self)
+        """The table form.
+
+        Arguments:
+            bits: of shape [*n, m, T]; one that is neither 0 nor 1 has no token.
+            key: a key for each of *n, for dropout.
+            careful: if not, heads whose scores are too far apart for sums (see `mixture` and
+                `mixture_of_sums`) give NaN, and steps are faster by a tenth.
+        """
+        bits, (cls, maps) = jnp.asarray(bits), _token_maps(self)
         if self.norms is None:
             mixed = mixture_of_sums(
                 self.tokens @ maps, self.positions @ maps, bits, self.architecture.heads, careful
             )
         else:
             mixed = mixture(*_split_rows(self, maps), choose(bits, maps.dtype), careful)
-        return self._read(cls[..., None, :], mixed.reshape(*mixed.shape[:-2], -1), key)
+        return self._read_logits(cls[..., None, :], mixed.reshape(*mixed.shape[:-2], -1), key)
 
     def _norm(self, i: int, x: Float[Array, "*n m d"]) -> Float[Array, "*n m d"]:
         return x if self.norms is None else self.norms[i](x)
 
-    def _read(
+    def _read_logits(
         self,
         tokens: Float[Array, "*n #m d"],
         mixed: Float[Array, "*n m d"],
@@ -173,13 +189,15 @@ class Transformer(eqx.Module):
     ) -> Float[Array, "*n m 2"]:
         """From what the heads gathered for each token to its logits."""
         out = self.out.reshape(*self.out.shape[:-3], -1, self.out.shape[-1])
-        keys = (None, None) if key is None else _split(key)
-        tokens = tokens + self._dropped(keys[0], mixed @ out + self.out_bias[..., None, :])
+        keys = (None, None) if key is None else _split_keys(key)
+        tokens = tokens + self._apply_dropout(keys[0], mixed @ out + self.out_bias[..., None, :])
         if self.mlp is not None:
-            tokens = tokens + self._dropped(keys[1], self.mlp(self._norm(1, tokens)))
+            tokens = tokens + self._apply_dropout(keys[1], self.mlp(self._norm(1, tokens)))
         return self._norm(2, tokens) @ self.read
 
-    def _dropped(self, key: Array | None, x: Float[Array, "*n m d"]) -> Float[Array, "*n m d"]:
+    def _apply_dropout(
+        self, key: Array | None, x: Float[Array, "*n m d"]
+    ) -> Float[Array, "*n m d"]:
         rate = self.architecture.dropout
         if key is None or rate == 0:
             return x
@@ -187,17 +205,20 @@ class Transformer(eqx.Module):
         return jnp.where(coins.reshape(x.shape), x / (1 - rate), 0)
 
 
-def _split(key: Array) -> tuple[Array, Array]:
+def _split_keys(key: Array) -> tuple[Array, Array]:
     """Two keys of every key, of any shape."""
     both = jax.vmap(jax.random.split)(key.reshape(-1))
     return both[:, 0].reshape(key.shape), both[:, 1].reshape(key.shape)
 
 
-# --- the table -------------------------------------------------------------------------------------------------------
+# --- the table -----------------------------------------------------------------------------------
 
 
 def choose(bits: ArrayLike, dtype: jnp.dtype | None = None) -> Float[Array, "*n m rows"]:
-    """Which of the 2T + 1 tokens a sequence has, as zeros and ones: bit 0 at each place, bit 1 at each place, [CLS]."""
+    """Which of the 2T + 1 tokens a sequence has, as zeros and ones.
+
+    The rows are bit 0 at each place, bit 1 at each place, [CLS].
+    """
     bits = jnp.asarray(bits)
     own = jnp.ones((*bits.shape[:-1], 1), bool)
     return jnp.concatenate([bits == 0, bits == 1, own], -1).astype(dtype or jnp.zeros(()).dtype)
@@ -206,12 +227,15 @@ def choose(bits: ArrayLike, dtype: jnp.dtype | None = None) -> Float[Array, "*n 
 def tables(
     model: Transformer,
 ) -> tuple[Float[Array, "*n rows h"], Float[Array, "*n rows h k"], Float[Array, "*n d"]]:
-    r"""Scores $\langle W_K^\top x, W_Q^\top c\rangle/\sqrt k$ and values of the 2T + 1 tokens, and the token [CLS]."""
-    cls, maps = _maps(model)
+    r"""Scores and values of the 2T + 1 tokens, and the token [CLS].
+
+    A score is $\langle W_K^\top x, W_Q^\top c\rangle/\sqrt k$.
+    """
+    cls, maps = _token_maps(model)
     return *_split_rows(model, maps), cls
 
 
-def _maps(model: Transformer) -> tuple[Float[Array, "*n d"], Float[Array, "*n d c"]]:
+def _token_maps(model: Transformer) -> tuple[Float[Array, "*n d"], Float[Array, "*n d c"]]:
     """The token [CLS], and the map from tokens to values and scores, c = d + h."""
     h, k = model.value.shape[-2:]
     cls = model.tokens[..., 2, :] + model.positions[..., -1, :]
@@ -246,29 +270,39 @@ def mixture(
     chosen: Float[Array, "*b m rows"],
     careful: bool = True,
 ) -> Float[Array, "*n m h k"]:
-    r"""$\sum_{r \in C_i} e^{s_r} v_r / \sum_{r \in C_i} e^{s_r}$ for the chosen rows $C_i$ of each sequence and for each head: two sums
-    of nonnegative multiples, $[N, D] = C[e^{s - c}v,\, e^{s - c}]$, and a quotient.
+    r"""Softmax over the chosen rows $C_i$ of each sequence, for each head, by two sums.
 
-    One offset c has to serve all sequences. The largest score G may be chosen by none of them, but every sequence has a score of at
-    least $L = \max(s_{CLS}, \max_t\min_b s_{b,t})$: it contains [CLS] and, at each place, one of two tokens. So $c = \max(L, G - 0.72\ln F)$,
-    with F the largest number of the precision, keeps every sum in range and loses nothing above rounding as long as
-    $G - L \le 1.44\ln F - 8$: 119 in single precision, 1014 in double. Without layer norms $G - L$ is at most the difference between the
-    scores of the two bits. Heads of trials for which it is larger are not numbers or, if we are `careful`, computed with a softmax for each sequence, some five times
-    slower, so that the result and its gradients are right for any finite scores (and values below a billion). As in any softmax,
-    the error of a gradient in the scores is that of rounding relative to the values and to what comes from above, not to itself.
+    $\sum_{r \in C_i} e^{s_r} v_r / \sum_{r \in C_i} e^{s_r}$ is a quotient of
+    $[N, D] = C[e^{s - c}v,\, e^{s - c}]$, sums of nonnegative multiples.
+
+    One offset c has to serve all sequences. The largest score G may be chosen by none of them, but
+    every sequence has a score of at least $L = \max(s_{CLS}, \max_t\min_b s_{b,t})$: it contains
+    [CLS] and, at each place, one of two tokens. So $c = \max(L, G - 0.72\ln F)$, with F the largest
+    number of the precision, keeps every sum in range and loses nothing above rounding as long as
+    $G - L \le 1.44\ln F - 8$: 119 in single precision, 1014 in double. Without layer norms $G - L$
+    is at most the difference between the scores of the two bits.
+
+    Heads of trials for which it is larger give NaN or, if `careful`, are computed with a softmax
+    for each sequence, some five times slower: the result and its gradients are then right for any
+    finite scores (and values below a billion). As in any softmax, the error of a gradient in the
+    scores is that of rounding relative to the values and to the incoming gradient, not to itself.
+
+    Arguments:
+        scores, values: tables, as `tables` gives them.
+        chosen: rows of each sequence, as `choose` gives them.
     """
     half = 0.72 * float(np.log(float(jnp.finfo(scores.dtype).max)))
-    top, least = _range(jax.lax.stop_gradient(scores))
+    top, least = _score_range(jax.lax.stop_gradient(scores))
     wide = top - least > 2 * half - 8
     safe = jnp.where(wide[..., None, :], 0, scores - jnp.maximum(least, top - half)[..., None, :])
-    mixed = _summed(safe, values, chosen)
+    mixed = _mix_by_sums(safe, values, chosen)
     if not careful:
         return jnp.where(wide[..., None, :, None], jnp.nan, mixed)
 
-    def mended(scores: Array, values: Array) -> Array:
-        return jnp.where(wide[..., None, :, None], _gathered(scores, values, chosen), mixed)
+    def with_softmax(scores: Array, values: Array) -> Array:
+        return jnp.where(wide[..., None, :, None], _mix_by_softmax(scores, values, chosen), mixed)
 
-    return jax.lax.cond(wide.any(), jax.checkpoint(mended), lambda *_: mixed, scores, values)
+    return jax.lax.cond(wide.any(), jax.checkpoint(with_softmax), lambda *_: mixed, scores, values)
 
 
 def mixture_of_sums(
@@ -278,12 +312,16 @@ def mixture_of_sums(
     heads: int,
     careful: bool = True,
 ) -> Float[Array, "*n m h k"]:
-    r"""`mixture` where what is known of a token, its d values and h scores, is a sum over the token and its position.
+    r"""`mixture` where the d values and h scores of a token are sums over its bit and its position.
 
-    With $S_b = \sum_{t: b_t = b} e^{\beta_t}[w_t, 1]$, sums over T rows instead of 2T, it is $\sum_b e^{\alpha_b}(S_b^w + S_b^1u_b)$, with the like
-    for [CLS], divided by $\sum_b e^{\alpha_b}S_b^1$. Every sequence has all places, so one with the largest $\beta$: what matters in $S_b$ is no
-    more than $|\alpha_0 - \alpha_1| + 16$ below it, and with a quarter of the range of exponents above it all of that is in range as long
-    as $|\alpha_0 - \alpha_1| \le 0.9\ln F$: 80 in single precision, 638 in double. Other heads are treated as `mixture` does.
+    With $S_b = \sum_{t: b_t = b} e^{\beta_t}[w_t, 1]$, sums over T rows instead of 2T, it is
+    $\sum_b e^{\alpha_b}(S_b^w + S_b^1u_b)$, with the like for [CLS], divided by
+    $\sum_b e^{\alpha_b}S_b^1$.
+
+    Every sequence has all places, so one with the largest $\beta$: what matters in $S_b$ is no more
+    than $|\alpha_0 - \alpha_1| + 16$ below it. With a quarter of the range of exponents above it,
+    all of that is in range as long as $|\alpha_0 - \alpha_1| \le 0.9\ln F$: 80 in single precision,
+    638 in double. Other heads are treated as `mixture` does.
     """
     d = tokens.shape[-1] - heads
     limit = float(np.log(float(jnp.finfo(tokens.dtype).max)))
@@ -316,26 +354,30 @@ def mixture_of_sums(
     if not careful:
         return jnp.where(wide[..., None, :, None], jnp.nan, mixed)
 
-    def mended(tokens: Array, positions: Array) -> Array:
+    def with_softmax(tokens: Array, positions: Array) -> Array:
         found = _rows(tokens, positions)
         values = found[..., :d].reshape(*found.shape[:-1], heads, -1)
         return jnp.where(
             wide[..., None, :, None],
-            _gathered(found[..., d:], values, choose(bits, found.dtype)),
+            _mix_by_softmax(found[..., d:], values, choose(bits, found.dtype)),
             mixed,
         )
 
-    return jax.lax.cond(wide.any(), jax.checkpoint(mended), lambda *_: mixed, tokens, positions)
+    return jax.lax.cond(
+        wide.any(), jax.checkpoint(with_softmax), lambda *_: mixed, tokens, positions
+    )
 
 
-def _range(scores: Float[Array, "*n rows h"]) -> tuple[Float[Array, "*n h"], Float[Array, "*n h"]]:
+def _score_range(
+    scores: Float[Array, "*n rows h"],
+) -> tuple[Float[Array, "*n h"], Float[Array, "*n h"]]:
     """The largest score, and the largest that every sequence is sure to reach."""
     length = scores.shape[-2] // 2
     zero, one, cls = scores[..., :length, :], scores[..., length:-1, :], scores[..., -1, :]
     return scores.max(-2), jnp.maximum(cls, jnp.minimum(zero, one).max(-2))
 
 
-def _summed(
+def _mix_by_sums(
     scores: Float[Array, "*n rows h"],
     values: Float[Array, "*n rows h k"],
     chosen: Float[Array, "*b m rows"],
@@ -350,7 +392,7 @@ def _summed(
     return (above * scale) / (below * scale)
 
 
-def _gathered(
+def _mix_by_softmax(
     scores: Float[Array, "*n rows h"],
     values: Float[Array, "*n rows h k"],
     chosen: Float[Array, "*b m rows"],
@@ -365,35 +407,38 @@ def _row_weights(
     return softmax(jnp.swapaxes(scores, -1, -2)[..., None, :, :], chosen[..., None, :] > 0)
 
 
-# --- three forms -----------------------------------------------------------------------------------------------------
+# --- three forms ---------------------------------------------------------------------------------
 
 
 def logits(model: Transformer, bits: ArrayLike, key: Array | None = None) -> Float[Array, "*n m 2"]:
-    """Two logits for each sequence of `bits` [*n, m, T], by the table. With `key`, a key for each of *n, there is dropout."""
-    return model.logits(_checked(model, bits), key)
+    """Two logits for each sequence of `bits` [*n, m, T], by the table.
+
+    With `key`, a key for each of *n, there is dropout.
+    """
+    return model.logits(_check_bits(model, bits), key)
 
 
 def logits_query(model: Transformer, bits: ArrayLike) -> Float[Array, "*n m 2"]:
-    """The same with a key and a value for every token of every sequence, and the query of [CLS] alone."""
-    tokens = _embedded(model, bits)
-    return _block(model, tokens[..., -1:, :], tokens)[..., 0, :]
+    """The same with keys and values for every token of every sequence, and the query of [CLS]."""
+    tokens = _embed(model, bits)
+    return _block_logits(model, tokens[..., -1:, :], tokens)[..., 0, :]
 
 
 def logits_full(model: Transformer, bits: ArrayLike) -> Float[Array, "*n m 2"]:
     """The same with the whole block computed at every token: the reference."""
-    tokens = _embedded(model, bits)
-    return _block(model, tokens, tokens)[..., -1, :]
+    tokens = _embed(model, bits)
+    return _block_logits(model, tokens, tokens)[..., -1, :]
 
 
 def attention_weights(model: Transformer, bits: ArrayLike) -> Float[Array, "*n m h places"]:
     """What share of each head's attention each place has in each sequence, and last [CLS]."""
-    bits = _checked(model, bits)
+    bits = _check_bits(model, bits)
     weights = _row_weights(tables(model)[0], choose(bits, model.tokens.dtype))
     length = model.length
     return jnp.concatenate([weights[..., :length] + weights[..., length:-1], weights[..., -1:]], -1)
 
 
-def _checked(model: Transformer, bits: ArrayLike) -> Array:
+def _check_bits(model: Transformer, bits: ArrayLike) -> Array:
     bits = jnp.asarray(bits)
     if bits.ndim < 2 or bits.shape[-1] != model.length:
         raise InputError(
@@ -402,15 +447,15 @@ def _checked(model: Transformer, bits: ArrayLike) -> Array:
     return bits
 
 
-def _embedded(model: Transformer, bits: ArrayLike) -> Float[Array, "*n m places d"]:
-    bits = _checked(model, bits)
+def _embed(model: Transformer, bits: ArrayLike) -> Float[Array, "*n m places d"]:
+    bits = _check_bits(model, bits)
     zero, one, cls = (model.tokens[..., None, None, i, :] for i in range(3))
     drawn = jnp.where(bits[..., None] == 1, one, zero)
     own = jnp.broadcast_to(cls, (*drawn.shape[:-2], 1, drawn.shape[-1]))
     return jnp.concatenate([drawn, own], -2) + model.positions[..., None, :, :]
 
 
-def _block(
+def _block_logits(
     model: Transformer, contexts: Float[Array, "*n m q d"], tokens: Float[Array, "*n m places d"]
 ) -> Float[Array, "*n m q 2"]:
     """The logits at `contexts`, tokens of sequences that attend to all `tokens` of theirs."""
@@ -422,4 +467,4 @@ def _block(
     scores = jnp.einsum("...qhk,...thk->...hqt", queries, keys) / queries.shape[-1] ** 0.5
     weights = softmax(jnp.zeros_like(scores) if model.architecture.uniform else scores)
     mixed = jnp.einsum("...hqt,...thk->...qhk", weights, values)
-    return each._read(contexts, mixed.reshape(*mixed.shape[:-2], -1))
+    return each._read_logits(contexts, mixed.reshape(*mixed.shape[:-2], -1))

@@ -24,10 +24,10 @@ FUNCTIONS = {
 }
 """Functions of the number of ones among s bits."""
 
-CHUNK = 1 << 16
-"""Supports that are looked at together."""
+SUPPORTS_PER_CHUNK = 1 << 16
+"""Supports that are compared with a batch at once."""
 
-MOST = 20
+MAX_SPARSITY = 20
 """The largest sparsity: a truth table has two to that power entries."""
 
 
@@ -40,11 +40,15 @@ class Batch(NamedTuple):
 
 @dataclass(frozen=True)
 class SparseBoolean:
-    r"""$y = f(b_{i_1}, \dots, b_{i_s})$ for bits $b_1, \dots, b_T$, independent and each 1 with probability `bias`.
+    r"""$y = f(b_{i_1}, \dots, b_{i_s})$ for independent bits $b_1, \dots, b_T$.
 
-    `support` holds $i_1, \dots, i_s$, counted from 0. `function` is and, or, majority or parity, or a truth table of $2^s$ zeros and
-    ones, in which the entry $\sum_j 2^{j-1} b_{i_j}$ is the value. Unless given, the bias is the one that balances the labels: $2^{-1/s}$
-    for and, 1/2 for parity; where none does, the one that comes nearest, closest to 1/2.
+    Arguments:
+        length: T, the number of bits.
+        support: $i_1, \dots, i_s$, counted from 0.
+        function: and, or, majority or parity, or a truth table of $2^s$ zeros and ones, in which
+            the entry $\sum_j 2^{j-1} b_{i_j}$ is the value.
+        bias: the probability of a 1; by default the one that balances the labels, $2^{-1/s}$ for
+            and, 1/2 for parity; where none does, the one that comes nearest, closest to 1/2.
     """
 
     length: int
@@ -58,24 +62,28 @@ class SparseBoolean:
             raise InputError(f"support = {self.support!r}: it must be a list of places")
         support = tuple(whole("a place of the support", i, 0) for i in self.support)
         object.__setattr__(self, "support", support)
-        if not 1 <= len(support) <= MOST:
-            raise InputError(f"support = {support}: it must hold between 1 and {MOST} places")
+        if not 1 <= len(support) <= MAX_SPARSITY:
+            raise InputError(
+                f"support = {support}: it must hold between 1 and {MAX_SPARSITY} places"
+            )
         if len(set(support)) < len(support):
             twice = next(i for i in support if support.count(i) > 1)
             raise InputError(f"support = {support}: place {twice} is repeated")
         if max(support) >= self.length:
             raise InputError(
-                f"support = {support}: place {max(support)} lies outside a context of {self.length} bits, 0 to {self.length - 1}"
+                f"support = {support}: place {max(support)} lies outside a context of"
+                f" {self.length} bits, 0 to {self.length - 1}"
             )
         if isinstance(self.function, str):
             if self.function not in FUNCTIONS:
                 raise InputError(
-                    f"function = {self.function!r}: it must be {', '.join(FUNCTIONS)} or a truth table.{near(self.function, FUNCTIONS)}"
+                    f"function = {self.function!r}: it must be {', '.join(FUNCTIONS)} or a truth"
+                    f" table.{near(self.function, FUNCTIONS)}"
                 )
         else:
             self._check_table()
         if self.bias is None:
-            object.__setattr__(self, "bias", self._balancing())
+            object.__setattr__(self, "bias", self._balancing_bias())
         if not 0 < self.bias < 1:
             raise InputError(f"bias = {self.bias!r}: it must lie between 0 and 1")
 
@@ -87,21 +95,28 @@ class SparseBoolean:
         object.__setattr__(self, "function", values)
         if len(values) != 2 ** len(support):
             raise InputError(
-                f"the truth table has {len(values)} entries: a function of {len(support)} bits has {2 ** len(support)}"
+                f"the truth table has {len(values)} entries: a function of {len(support)} bits has"
+                f" {2 ** len(support)}"
             )
         if set(values) - {0, 1}:
-            raise InputError(
-                f"the truth table has the entry {next(v for v in values if v not in (0, 1))!r}: it must be 0 or 1"
-            )
+            wrong = next(v for v in values if v not in (0, 1))
+            raise InputError(f"the truth table has the entry {wrong!r}: it must be 0 or 1")
 
     @classmethod
     def random(
         cls, key: Array, length: int, sparsity: int, function: str | tuple[int, ...] | None = None
     ) -> "SparseBoolean":
-        """A support drawn uniformly, in increasing order, and a truth table of fair coins unless `function` says otherwise: a random junta."""
-        if not 1 <= whole("sparsity", sparsity, 1) <= min(whole("length", length, 1), MOST):
+        """A random junta: a uniform support in increasing order, and a table of fair coins.
+
+        Arguments:
+            key: of the draw.
+            length, sparsity: T and s.
+            function: in place of the random table.
+        """
+        most = min(whole("length", length, 1), MAX_SPARSITY)
+        if not 1 <= whole("sparsity", sparsity, 1) <= most:
             raise InputError(
-                f"sparsity = {sparsity}: it must be between 1 and {min(length, MOST)}, of {length} bits"
+                f"sparsity = {sparsity}: it must be between 1 and {most}, of {length} bits"
             )
         draws = stream(key)
         support = np.sort(draws.choice(length, sparsity, replace=False))
@@ -141,7 +156,7 @@ class SparseBoolean:
         code = sum(bits[..., i].astype(jnp.int32) << j for j, i in enumerate(self.support))
         return jnp.asarray(self.table)[code]
 
-    def _balancing(self) -> float:
+    def _balancing_bias(self) -> float:
         def excess(p: float) -> float:
             return float(probabilities(self.sparsity, p) @ self.table) - 0.5
 
@@ -162,59 +177,61 @@ class SparseBoolean:
         return Batch(bits, self.label(bits))
 
     def sample_unique(self, key: Array, samples: int, tries: int = 1000) -> tuple[Batch, int]:
-        """A batch with which no other support is consistent, and how often it was drawn again to get there."""
+        """A batch with which no other support is consistent, and the number of batches rejected."""
         for attempt in range(tries):
             batch = self.sample(jax.random.fold_in(key, attempt), samples)
             if self.consistent(batch, most=2) == 1:
                 return batch, attempt
         raise InputError(
-            f"samples = {samples}: none of {tries} batches singles out the support; ask for {self.floor()} or more"
+            f"samples = {samples}: none of {tries} batches singles out the support; ask for"
+            f" {self.floor()} or more"
         )
 
     @functools.cached_property
     def variants(self) -> list[tuple[int, ...]]:
-        """The different functions that come of permuting the arguments, this one first; a symmetric one has no other."""
+        """The truth tables with permuted arguments, this one first; one table if symmetric."""
         codes = patterns(self.sparsity)
         weights = 1 << np.arange(self.sparsity)
         if self.sparsity > 7 and not self.symmetric:
             raise InputError(
-                f"sparsity = {self.sparsity}: the orders of the support of a function that is not symmetric are looked through up to 7 places"
+                f"sparsity = {self.sparsity}: the orders of the support of a function that is not"
+                " symmetric are looked through up to 7 places"
             )
-        orders = (
-            [range(self.sparsity)]
-            if self.symmetric
-            else itertools.permutations(range(self.sparsity))
-        )
-        return list(
-            dict.fromkeys(
-                tuple(self.table[codes[:, order] @ weights].tolist()) for order in map(list, orders)
-            )
-        )
+        places = range(self.sparsity)
+        orders = [places] if self.symmetric else itertools.permutations(places)
+        tables = (self.table[codes[:, list(order)] @ weights].tolist() for order in orders)
+        return list(dict.fromkeys(map(tuple, tables)))
 
     @property
     def log_hypotheses(self) -> float:
-        r"""Logarithm of the number of functions that differ from this one in their support alone, $\ln\binom Ts$ for a symmetric one."""
+        r"""Logarithm of the number of functions that differ from this one in their support alone.
+
+        It is $\ln\binom Ts$ for a symmetric one.
+        """
         s, t = self.sparsity, self.length
         return math.log(math.comb(t, s)) + math.log(len(self.variants))
 
     def consistent(self, batch: Batch, most: int | None = None) -> int:
         """How many of those functions agree with all of `batch`; counting stops at `most`."""
         bits, label = np.asarray(batch.bits), np.asarray(batch.label)
-        columns, answer = _packed(bits.T), _packed(label[None])[0]
+        columns, answer = _pack_bits(bits.T), _pack_bits(label[None])[0]
         found = 0
         for places in self._candidates(bits, label):
             for table in self.variants:
                 alive = places
                 # A word of 64 samples at a time: most candidates are gone after the first.
                 for column, right in zip(columns.T, answer, strict=True):
-                    alive = alive[_outputs(column[alive], table) == right]
+                    alive = alive[_evaluate_words(column[alive], table) == right]
                 found += len(alive)
             if most is not None and found >= most:
                 return most
         return found
 
     def _candidates(self, bits: np.ndarray, label: np.ndarray) -> Iterator[Int[np.ndarray, "k s"]]:
-        """Supports that may be consistent, in chunks. For `and`, `or`: only places that are 1 (0) wherever the label is."""
+        """Supports that may be consistent, in chunks.
+
+        For `and` (`or`) only of places that are 1 (0) wherever the label is.
+        """
         places = np.arange(self.length)
         if self.function == "and" and (label == 1).any():
             places = places[bits[label == 1].all(0)]
@@ -223,27 +240,29 @@ class SparseBoolean:
         count = math.comb(len(places), self.sparsity)
         if count > 2e8:
             raise InputError(
-                f"{count:,} supports may be consistent with the batch: at most 200,000,000 can be looked through"
+                f"{count:,} supports may be consistent with the batch: at most 200,000,000 can be"
+                " looked through"
             )
         sets = itertools.chain.from_iterable(itertools.combinations(places.tolist(), self.sparsity))
-        for first in range(0, count, CHUNK):
-            size = min(CHUNK, count - first)
+        for first in range(0, count, SUPPORTS_PER_CHUNK):
+            size = min(SUPPORTS_PER_CHUNK, count - first)
             yield np.fromiter(sets, np.intp, size * self.sparsity).reshape(size, self.sparsity)
 
     @functools.cached_property
     def _rivals(self) -> tuple[Float[np.ndarray, " r"], Float[np.ndarray, "r patterns"]]:
-        """How many rivals there are of each kind, by the places that they share with this function, and with what probability each
-        agrees with it given the relevant bits."""
+        """How many rivals there are of each kind, and the probability that one agrees.
+
+        Kinds differ in the places that they share with this function; the probability is given for
+        each pattern of the relevant bits.
+        """
         s, tables = self.sparsity, np.asarray(self.variants, float)
         if 4**s * len(tables) > 4e6:
             raise InputError(
-                f"sparsity = {s}: the rivals of such a function are too many to be told apart; it may be at most {10 if self.symmetric else 6}"
+                f"sparsity = {s}: the rivals of such a function are too many to be told apart; it"
+                f" may be at most {10 if self.symmetric else 6}"
             )
-        codes, law, own = (
-            patterns(s).astype(int),
-            probabilities(s, self.bias),
-            self.table.astype(float),
-        )
+        codes, law = patterns(s).astype(int), probabilities(s, self.bias)
+        own = self.table.astype(float)
         counts, agree = [], []
         for kept in range(2**s):
             shared = [j for j in range(s) if kept >> j & 1]
@@ -263,13 +282,16 @@ class SparseBoolean:
         found = np.concatenate(agree)
         if (found @ law > 1 - 1e-12).any():
             raise InputError(
-                f"the function does not depend on every place of its support {self.support}: no sample singles it out"
+                f"the function does not depend on every place of its support {self.support}: no"
+                " sample singles it out"
             )
         return np.concatenate(counts), found
 
     def log_rivals(self, samples: Real) -> float:
-        r"""Logarithm of the expected number of those functions, but for this one, that agree with `samples` samples:
-        $\ln\sum_r n_r a_r^m$, with $a_r$ the probability to agree with one sample."""
+        r"""Logarithm of the expected number of rivals that agree with all of `samples` samples.
+
+        $\ln\sum_r n_r a_r^m$, with $a_r$ the probability to agree with one sample.
+        """
         counts, agree = self._rivals
         mean = agree @ probabilities(self.sparsity, self.bias)
         with np.errstate(divide="ignore"):
@@ -278,12 +300,15 @@ class SparseBoolean:
             )
 
     def unique_probability(self, samples: int, draws: int = 4096) -> float:
-        r"""The probability that no other support is consistent with `samples` samples, nearly:
-        $E\exp\big(-\sum_r n_r\prod_{i \le m} a_r(x_i)\big)$ over the relevant bits $x_i$, given which rivals are nearly independent.
+        r"""Approximate probability that no other support is consistent with `samples` samples.
 
-        Without the condition, $\exp(-\sum_r n_ra_r^m)$ is too small by up to a third: rivals come together, when a place happens not to
-        decide any sample. With it, still by up to a tenth near a half and below, and by less above. The mean is over `draws` sets of samples,
-        always the same.
+        $E\exp\big(-\sum_r n_r\prod_{i \le m} a_r(x_i)\big)$ over the relevant bits $x_i$, given
+        which rivals are nearly independent. The mean is over `draws` sets of samples, always the
+        same ones.
+
+        Without the condition, $\exp(-\sum_r n_ra_r^m)$ is too small by up to a third: rivals agree
+        together when a place happens not to decide any sample. With it, the value is too small by
+        up to a tenth near a half and below, and by less above.
         """
         counts, agree = self._rivals
         with np.errstate(divide="ignore"):
@@ -294,7 +319,10 @@ class SparseBoolean:
         return float(np.exp(-(np.exp(drawn @ logs.T) @ counts)).mean())
 
     def floor(self, probability: float = 0.8) -> int:
-        """The statistical floor: the fewest samples with which the support is the only consistent one with `probability`."""
+        """The statistical floor: the fewest samples that single out the support.
+
+        Fewest for which it is the only consistent one with the given probability.
+        """
         if not 0 < probability < 1:
             raise InputError(f"probability = {probability!r}: it must lie between 0 and 1")
         high = 1
@@ -303,19 +331,20 @@ class SparseBoolean:
         low = high // 2
         while high - low > 1:
             middle = (low + high) // 2
-            low, high = (
-                (low, middle) if self.unique_probability(middle) >= probability else (middle, high)
-            )
+            if self.unique_probability(middle) >= probability:
+                high = middle
+            else:
+                low = middle
         return high
 
 
-def _packed(bits: UInt8[np.ndarray, "rows m"]) -> np.ndarray:
-    """Rows of bits as words of 64, [rows, words], the last filled with copies of the last bit: a sample seen twice says no more."""
+def _pack_bits(bits: UInt8[np.ndarray, "rows m"]) -> np.ndarray:
+    """Rows of bits as words of 64, [rows, words], filled up with copies of the last sample."""
     filled = np.pad(np.ascontiguousarray(bits), ((0, 0), (0, -bits.shape[1] % 64)), mode="edge")
     return np.ascontiguousarray(np.packbits(filled, axis=1)).view(np.uint64)
 
 
-def _outputs(words: np.ndarray, table: tuple[int, ...]) -> np.ndarray:
+def _evaluate_words(words: np.ndarray, table: tuple[int, ...]) -> np.ndarray:
     """The values of a function of s bits for words of 64 of each, [k, s], as words [k]."""
     result = np.zeros(len(words), np.uint64)
     for code in np.flatnonzero(table):

@@ -29,7 +29,8 @@ from attlas.capacity import Capacity, class_of, collapsed_head, multi_head
 from attlas.covers import between
 from attlas.errors import InputError, whole
 from attlas.gaussian import Real, stream
-from attlas.sparse_variables.construction import SPECIAL, Construction, Orthonormal
+from attlas.sparse_variables.construction import Construction
+from attlas.sparse_variables.embedding import SPECIAL, Orthonormal
 from attlas.sparse_variables.model import Transformer
 from attlas.sparse_variables.task import Batch, SparseBoolean
 

@@ -238,6 +238,7 @@ def exponents(cell: Setting, draws: Draws) -> Values:
 
 @exponents.figure
 def local_exponents(evidence: xr.Dataset) -> Figure:
+    evidence = evidence.set_coords("s")
     reached = evidence.assign(tokens=10.0 ** evidence["place"]).rename(every="attention")
     ends = evidence[["exponent"]].rename(mechanism="attention")
     ends = ends.assign(tokens=("end", [1e2, 1e20]))

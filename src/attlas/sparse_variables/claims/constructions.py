@@ -25,14 +25,12 @@ from attlas.sparse_variables.claims.shared import SPARSE
 from attlas.sparse_variables.construction import (
     Builder,
     Construction,
-    Embedding,
-    Orthonormal,
-    RandomDirections,
     sink_head,
     symmetric_head,
     table_head,
     threshold_head,
 )
+from attlas.sparse_variables.embedding import Embedding, Orthonormal, RandomDirections
 from attlas.sparse_variables.task import SparseBoolean, patterns
 
 SHARP = Hypothesis("sharpness > 1", lambda s: s.sharpness > 1)
