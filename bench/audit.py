@@ -65,7 +65,8 @@ def every_head() -> Row:
         if len(t.shape) == 2 and "layer" in name
     ]
     return compare(
-        f"norms, ranks and capacity of the two products of all 72 heads of a model of MiniLM's shape, against the singular values of its {len(matrices)} matrices, the"
+        f"norms, ranks and capacity of the two products of all 72 heads of a model of MiniLM's"
+        f" shape, against the singular values of its {len(matrices)} matrices, the"
         " least that WeightWatcher's analysis has to compute",
         lambda: measure_weights(model),
         lambda: [np.linalg.svd(w, compute_uv=False) for w in matrices],
@@ -85,7 +86,8 @@ def reading() -> Row:
                 tensor.load()
 
         return compare(
-            f"every tensor of a .safetensors file of {path.stat().st_size / 1e6:.0f} MB, one after the other, against the bytes of the file",
+            f"every tensor of a .safetensors file of {path.stat().st_size / 1e6:.0f} MB, one after"
+            f" the other, against the bytes of the file",
             tensors,
             lambda: np.fromfile(path, np.uint8),
             expected="about 1: the disk's",

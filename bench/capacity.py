@@ -1,4 +1,5 @@
-"""Benchmarks of capacity bounds and of heads that compute sparse functions: each returns one `Row`."""
+"""Benchmarks of capacity bounds and of heads that compute sparse functions: each returns one
+`Row`."""
 
 from collections.abc import Callable
 
@@ -15,7 +16,8 @@ def grid_of_bounds() -> Row:
     count, some = 10_000, 200
     lengths, norms = np.geomspace(10, 1e6, count), np.geomspace(0.1, 100, count)
     return compare(
-        f"Dudley's bound for {count:,} heads, lengths and norms varying, in one call, against one by one ({some}, scaled)",
+        f"Dudley's bound for {count:,} heads, lengths and norms varying, in one call, against one"
+        f" by one ({some}, scaled)",
         lambda: class_of(collapsed_head(norms, 1.0, lengths)).rademacher(1e9),
         lambda: [
             class_of(collapsed_head(b, 1.0, t)).rademacher(1e9)
@@ -35,7 +37,8 @@ def parity_by_tables() -> Row:
         module, tokens = head.module(), jnp.asarray(head.embed(bits[:4]))
         run = jax.jit(jax.vmap(module)).lower(tokens).compile()
     return compare(
-        f"parity of 3 of {length:,} bits on {samples} sequences from tables, against the module on tokens of dimension {length + 3:,}"
+        f"parity of 3 of {length:,} bits on {samples} sequences from tables, against the module on"
+        f" tokens of dimension {length + 3:,}"
         " (4 sequences, scaled)",
         lambda: head(bits),
         lambda: run(tokens).block_until_ready(),

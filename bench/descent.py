@@ -27,7 +27,8 @@ def against_vectors() -> Row:
     task, start = _start(DIM)
     k, v = heads_with(start, DIM)
     return compare(
-        f"{REPEATS} descents of {STEPS:,} steps at d = {DIM} on five overlaps, against the same on vectors (vectorised)",
+        f"{REPEATS} descents of {STEPS:,} steps at d = {DIM} on five overlaps, against the same on"
+        f" vectors (vectorised)",
         _descent(DIM),
         lambda: descend_vectors(task, k, v, lam=LAM, step_size=STEP_SIZE, steps=STEPS),
         expected="15 or more",
@@ -37,7 +38,8 @@ def against_vectors() -> Row:
 def across_dimensions() -> Row:
     small, large = 100, 10**6
     return compare(
-        f"{REPEATS} descents of {STEPS:,} steps on five overlaps at d = {small}, against d = {large:,}",
+        f"{REPEATS} descents of {STEPS:,} steps on five overlaps at d = {small}, against d ="
+        f" {large:,}",
         _descent(small),
         _descent(large),
         expected="about 1: flat in d",
@@ -48,7 +50,8 @@ def against_plain_loop() -> Row:
     task, start = _start(DIM)
     k, v = (np.asarray(x[0]) for x in heads_with(start, DIM))
     return compare(
-        f"{REPEATS} descents of {STEPS:,} steps at d = {DIM} on five overlaps, against a NumPy loop with quadrature "
+        f"{REPEATS} descents of {STEPS:,} steps at d = {DIM} on five overlaps, against a NumPy"
+        f" loop with quadrature "
         f"(1 descent of {LOOP_STEPS} steps, scaled)",
         _descent(DIM),
         lambda: plain.plain_descent(task, k, v, lam=LAM, step_size=STEP_SIZE, steps=LOOP_STEPS),
@@ -76,7 +79,8 @@ def four_population_runs() -> Row:
             descend(task, heads, lam=lam, step_size=step_size, steps=steps, record_every=200)
 
     return compare(
-        f"the four population runs of the paper, {REPEATS} repeats each, {total:,} steps in all, against the same on "
+        f"the four population runs of the paper, {REPEATS} repeats each, {total:,} steps in all,"
+        f" against the same on "
         f"vectors ({some} steps, scaled)",
         runs,
         lambda: descend_vectors(task, k, v, lam=LAM, step_size=STEP_SIZE, steps=some),
@@ -92,7 +96,8 @@ def ensemble() -> Row:
     k, v = heads_with(start, DIM)
     schedule = InverseDecay(1.0, 1e-4)
     return compare(
-        f"{repeats:,} starts of the {steps:,}-step scheduled run on five overlaps, against vectors ({some} steps, scaled)",
+        f"{repeats:,} starts of the {steps:,}-step scheduled run on five overlaps, against vectors"
+        f" ({some} steps, scaled)",
         lambda: descend(
             task, start, lam=schedule, step_size=STEP_SIZE, steps=steps, record_every=steps
         ),
@@ -114,7 +119,10 @@ def whole_map() -> Row:
             )
 
         cold, warm = tested(FIRST), tested(FIRST + 1)
-    what = "all claims of single-location at quick scale with compiled programs at hand, against compiling them"
+    what = (
+        "all claims of single-location at quick scale with compiled programs at hand, against"
+        " compiling them"
+    )
     return Row(what, warm, cold, "1 or more; half a minute")
 
 
@@ -123,7 +131,8 @@ def zeta_against_quadrature() -> Row:
     t, spread = rng.uniform(-4, 4, POINTS), rng.uniform(0.01, 2, POINTS)
     few = list(zip(t[:QUADRATURES].tolist(), spread[:QUADRATURES].tolist(), strict=True))
     return compare(
-        f"zeta at {POINTS:,} points in closed form, against adaptive quadrature ({QUADRATURES} points, scaled)",
+        f"zeta at {POINTS:,} points in closed form, against adaptive quadrature ({QUADRATURES}"
+        f" points, scaled)",
         lambda: jax.block_until_ready(float64(zeta)(t, spread)),
         lambda: [plain.zeta(*point) for point in few],
         expected="hundreds",

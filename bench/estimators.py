@@ -1,4 +1,5 @@
-"""Benchmarks of the estimators against scikit-learn's, each with its own choice of the penalty: each returns one `Row`."""
+"""Benchmarks of the estimators against scikit-learn's, each with its own choice of the penalty:
+each returns one `Row`."""
 
 from collections.abc import Callable
 
@@ -14,7 +15,8 @@ from bench.timing import Row, compare
 def bags_against_svm() -> Row:
     bags, y = _bags(92, 166)
     return compare(
-        "92 bags of 2 to 9 instances with 166 features, penalty by folds, against a support vector machine on their means with 16 settings by folds",
+        "92 bags of 2 to 9 instances with 166 features, penalty by folds, against a support vector"
+        " machine on their means with 16 settings by folds",
         lambda: SingleLocationClassifier(random_state=0).fit(bags, y),
         lambda: svm(means(bags), y),
         expected="0.3 or more",
@@ -25,7 +27,8 @@ def bags_against_svm() -> Row:
 def many_bags_against_svm() -> Row:
     bags, y = _bags(1000, 20)
     return compare(
-        "1,000 bags of 2 to 9 instances with 20 features, penalty by folds, against a support vector machine on their means with 16 settings by folds",
+        "1,000 bags of 2 to 9 instances with 20 features, penalty by folds, against a support"
+        " vector machine on their means with 16 settings by folds",
         lambda: SingleLocationClassifier(random_state=0).fit(bags, y),
         lambda: svm(means(bags), y),
         expected="0.3 or more",
@@ -39,7 +42,8 @@ def law_against_gaussian_process() -> Row:
     y = np.sin(x[:, 0]) + 0.1 * x[:, 0] * rng.normal(size=500)
     kernel = ConstantKernel() * RBF() + WhiteKernel()
     return compare(
-        "500 rows, kernel, ridge and law of the residuals chosen, against a Gaussian process by its evidence",
+        "500 rows, kernel, ridge and law of the residuals chosen, against a Gaussian process by"
+        " its evidence",
         lambda: ConditionalMeanRegressor().fit(x, y),
         lambda: GaussianProcessRegressor(kernel, normalize_y=True).fit(x, y),
         expected="0.3 or more",

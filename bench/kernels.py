@@ -29,7 +29,8 @@ LENGTHY = 20.0
 
 
 def context(length: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Uniform keys on the sphere in three dimensions, noisy values of a smooth function of them, and queries."""
+    """Uniform keys on the sphere in three dimensions, noisy values of a smooth function of them,
+    and queries."""
     rng = np.random.default_rng(seed)
     points = rng.normal(size=(length + QUERIES, 3))
     points /= np.linalg.norm(points, axis=1, keepdims=True)
@@ -44,7 +45,8 @@ def against_kernel_ridge() -> Row:
     keys, values, queries = context(EXACT)
     peer = KernelRidge(alpha=RIDGE, kernel="rbf", gamma=1 / (2 * TEMPERATURE))
     return compare(
-        f"exact CME attention of {EXACT:,} tokens at {QUERIES} queries, against scikit-learn's KernelRidge",
+        f"exact CME attention of {EXACT:,} tokens at {QUERIES} queries, against scikit-learn's"
+        f" KernelRidge",
         lambda: _fit(keys, values, "exact").mean(queries),
         lambda: peer.fit(keys, values).predict(queries),
         expected="1 or more",
@@ -74,7 +76,8 @@ def growth() -> Row:
     drawn(found).save(FIGURE)
     long = found[found["method"] == "nystrom"]
     return Row(
-        f"CME attention, {', '.join(found['way'].unique())} in the longest half of each ({FIGURE}); here {long['length'].iloc[0]:,} tokens by Nystrom's"
+        f"CME attention, {', '.join(found['way'].unique())} in the longest half of each"
+        f" ({FIGURE}); here {long['length'].iloc[0]:,} tokens by Nystrom's"
         f" method against {long['length'].iloc[-1]:,}",
         long["seconds"].iloc[0],
         long["seconds"].iloc[-1],
@@ -129,14 +132,16 @@ def _alone(length: int, expected: str) -> Row:
     keys, values, _ = context(EXACT)
     exact = seconds(lambda: _fit(keys, values, "exact")) * (length / EXACT) ** 3
     what = (
-        f"CME attention of {length:,} tokens, {run['said']}; peak memory {run['gigabytes']:.2f} GB; against the exact one"
+        f"CME attention of {length:,} tokens, {run['said']}; peak memory {run['gigabytes']:.2f}"
+        f" GB; against the exact one"
         f" ({EXACT:,} tokens, scaled by the cube)"
     )
     return Row(what, run["first"], exact, f"thousands; {expected}")
 
 
 def _told(length: int, method: str = "auto") -> dict[str, Any]:
-    """By a process of its own, whose peak memory is that of these fits; compiling counts in the `first`."""
+    """By a process of its own, whose peak memory is that of these fits; compiling counts in the
+    `first`."""
     command = [sys.executable, "-m", "bench.kernels", str(length), method]
     return json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
 

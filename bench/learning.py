@@ -15,7 +15,8 @@ RUNS, SOME, STEPS, LENGTH = 256, 8, 300, 5
 def heads_together() -> Row:
     alone = [_trained(1, seed) for seed in range(SOME)]
     return compare(
-        f"the ledger of {RUNS} training runs of two heads on topics, {STEPS} steps, L = {LENGTH}, in one program, against one run at a time ({SOME}, scaled)",
+        f"the ledger of {RUNS} training runs of two heads on topics, {STEPS} steps, L = {LENGTH},"
+        f" in one program, against one run at a time ({SOME}, scaled)",
         _trained(RUNS),
         lambda: [one() for one in alone],
         expected="10 or more",

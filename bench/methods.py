@@ -1,7 +1,8 @@
-"""What the estimators are measured against on real data: each method is tuned on the training rows alone, by folds or by its own likelihood.
+"""What the estimators are measured against on real data: each method is tuned on the training rows
+alone, by folds or by its own likelihood.
 
-A method is a function of training data that returns a function of test data. For bags and bits that returns a score of each row, whose sign is the
-class; for conditional laws, `Prediction`.
+A method is a function of training data that returns a function of test data. For bags and bits that
+returns a score of each row, whose sign is the class; for conditional laws, `Prediction`.
 """
 
 from collections.abc import Callable, Sequence
@@ -47,7 +48,7 @@ def folds(y: np.ndarray, count: int = 5) -> Any:
     return StratifiedKFold(max(2, min(count, least)), shuffle=True, random_state=SEED)
 
 
-# --- bags ------------------------------------------------------------------------------------------------------------
+# --- bags --------------------------------------------------------------------------------------
 
 
 def ours_on_bags(bags: Sequence[np.ndarray], y: np.ndarray) -> Fitted:
@@ -80,7 +81,8 @@ def forest_on_bags(bags: Sequence[np.ndarray], y: np.ndarray) -> Fitted:
 
 
 class Gated(NamedTuple):
-    """Gated attention: an embedding, two gates, a score and a read-out, each with a leading axis of lanes."""
+    """Gated attention: an embedding, two gates, a score and a read-out, each with a leading axis of
+    lanes."""
 
     embed: Any  # [lane, d, e]
     tanh: Any  # [lane, e, g]
@@ -94,7 +96,8 @@ EMBED, GATES = 32, 16
 
 
 def gated_output(net: Gated, data: Data) -> Float[Array, "bags lane"]:
-    r"""$w^\top\sum_lp_lh_l$ with $h = \tanh(xE)$ and $p = \mathrm{softmax}_l(a^\top[\tanh(h_lT)\odot\sigma(h_lS)])$ (Ilse et al. 2018)."""
+    r"""$w^\top\sum_lp_lh_l$ with $h = \tanh(xE)$ and $p =
+    \mathrm{softmax}_l(a^\top[\tanh(h_lT)\odot\sigma(h_lS)])$ (Ilse et al. 2018)."""
     h = jnp.tanh(jnp.einsum("rwd,ade->arwe", data.tokens, net.embed))
     gate = jnp.tanh(jnp.einsum("arwe,aeg->arwg", h, net.tanh)) * jax.nn.sigmoid(
         jnp.einsum("arwe,aeg->arwg", h, net.sigmoid)
@@ -175,7 +178,7 @@ ON_BAGS: dict[str, Callable[..., Fitted]] = {
 }
 
 
-# --- bits ------------------------------------------------------------------------------------------------------------
+# --- bits --------------------------------------------------------------------------------------
 
 
 def ours_on_bits(x: np.ndarray, y: np.ndarray) -> Fitted:
@@ -230,14 +233,15 @@ ON_BITS: dict[str, Callable[..., Fitted]] = {
 }
 
 
-# --- conditional laws ------------------------------------------------------------------------------------------------
+# --- conditional laws --------------------------------------------------------------------------
 
 LEVELS = np.arange(1, 20) / 20
 
 
 class Prediction(NamedTuple):
-    """At each test row: quantiles at `LEVELS`, mean, the log density of the target, or None where a method has none, and the interval for 90 %: the outer
-    quantiles, unless a method has a way of its own."""
+    """At each test row: quantiles at `LEVELS`, mean, the log density of the target, or None where a
+    method has none, and the interval for 90 %: the outer quantiles, unless a method has a way of
+    its own."""
 
     quantiles: Float[np.ndarray, "n 19"]
     mean: Float[np.ndarray, " n"]
@@ -308,7 +312,8 @@ def kernel_ridge(x: np.ndarray, y: np.ndarray) -> Fitted:
 
 
 def quantile_boosting(x: np.ndarray, y: np.ndarray) -> Fitted:
-    """One model a level; depth and number of trees by three folds, by the pinball loss of three levels."""
+    """One model a level; depth and number of trees by three folds, by the pinball loss of three
+    levels."""
 
     def made(level: float, depth: int, trees: int) -> Any:
         return GradientBoostingRegressor(
@@ -341,7 +346,8 @@ def quantile_boosting(x: np.ndarray, y: np.ndarray) -> Fitted:
 
 
 def quantile_forest(x: np.ndarray, y: np.ndarray) -> Fitted:
-    """Quantiles of the training targets with the weights of a forest (Meinshausen 2006); the leaf's size by out-of-bag error."""
+    """Quantiles of the training targets with the weights of a forest (Meinshausen 2006); the leaf's
+    size by out-of-bag error."""
     made = [
         RandomForestRegressor(300, min_samples_leaf=leaf, oob_score=True, random_state=SEED).fit(
             x, y

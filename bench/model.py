@@ -37,7 +37,8 @@ def against_full_attention() -> Row:
 
 def runs_together() -> Row:
     return compare(
-        f"{4 * LANES} training runs of 50 steps, {LANES} at a time, T = {LENGTH}, m = {SAMPLES}, against one after another",
+        f"{4 * LANES} training runs of 50 steps, {LANES} at a time, T = {LENGTH}, m = {SAMPLES},"
+        f" against one after another",
         _trained(LENGTH, 4 * LANES),
         _trained(LENGTH, 1),
         expected="more than 1",
@@ -48,7 +49,8 @@ def runs_together() -> Row:
 
 def growth() -> Row:
     return compare(
-        "four training runs of 50 steps at T = 400, against T = 1600: the exponent of the time is the ratio's logarithm to base 4",
+        "four training runs of 50 steps at T = 400, against T = 1600: the exponent of the time is"
+        " the ratio's logarithm to base 4",
         _trained(400, 4),
         _trained(1600, 4),
         expected="about 4: linear in the length",
@@ -62,7 +64,10 @@ def _trained(length: int, trials: int) -> Callable[[], object]:
 
 
 def _what(other: str) -> str:
-    return f"value and gradient of the one-layer Transformer by its table, T = {LENGTH}, m = {SAMPLES}, d = 64, 16 heads, against {other}"
+    return (
+        f"value and gradient of the one-layer Transformer by its table, T = {LENGTH},"
+        f" m = {SAMPLES}, d = 64, 16 heads, against {other}"
+    )
 
 
 def _run(form: Callable[..., Any], samples: int = SAMPLES) -> Callable[[], object]:

@@ -19,7 +19,8 @@ def figure_4() -> Row:
     task, some = SingleLocation(80, noise=0.1), 200
     k, v = heads_with(sphere_start(task, jax.random.key(0), REPEATS), task.dim)
     return compare(
-        f"Figure 4 of the paper: {REPEATS} online descents of {STEPS:,} steps at d = 80 on five overlaps, against vectors "
+        f"Figure 4 of the paper: {REPEATS} online descents of {STEPS:,} steps at d = 80 on five"
+        f" overlaps, against vectors "
         f"(vectorised; {some} steps, scaled)",
         _run(80, STEPS),
         lambda: descend_online_vectors(
@@ -41,7 +42,8 @@ def figure_4() -> Row:
 def online_across_dimensions() -> Row:
     steps, small, large = 10_000, 80, 10**6
     return compare(
-        f"{REPEATS} online descents of {steps:,} steps on five overlaps at d = {small}, against d = {large:,}",
+        f"{REPEATS} online descents of {steps:,} steps on five overlaps at d = {small}, against d"
+        f" = {large:,}",
         _run(small, steps),
         _run(large, steps),
         expected="about 1: flat in d",

@@ -1,7 +1,9 @@
-"""Weighing MiniLM's heads beside WeightWatcher's `analyze` of the same checkpoint, in turn: `make bench-peers`.
+"""Weighing MiniLM's heads beside WeightWatcher's `analyze` of the same checkpoint, in turn: `make
+bench-peers`.
 
-WeightWatcher and its torch live in an environment of their own, `build/peers`, which the make target sets up; MiniLM is one
-of `make models`. Each side reads the file and weighs it in a process that has already imported what it needs.
+WeightWatcher and its torch live in an environment of their own, `build/peers`, which the make
+target sets up; MiniLM is one of `make models`. Each side reads the file and weighs it in a process
+that has already imported what it needs.
 """
 
 import subprocess
@@ -49,9 +51,15 @@ def main(python: str) -> None:
             peer.stdin.flush()
             assert int(peer.stdout.readline()) > 0, "WeightWatcher found no matrix"
 
-        what = "MiniLM read and weighed, 72 heads with norms, ranks and capacity, against WeightWatcher's analyze, 39 matrices"
+        what = (
+            "MiniLM read and measured, 72 heads with norms, ranks and capacity, against"
+            " WeightWatcher's analyze, 39 matrices"
+        )
         row = compare(
-            what, lambda: measure_weights(recognise(read_checkpoint(model))), analyze, expected="1 or more"
+            what,
+            lambda: measure_weights(recognise(read_checkpoint(model))),
+            analyze,
+            expected="1 or more",
         )
         peer.stdin.close()
     Console(highlight=False, width=160).print(table_of([row]))

@@ -1,7 +1,8 @@
-r"""What a direct script does: one head, step by step in NumPy, with $\zeta$ and its derivatives by adaptive quadrature.
+r"""What a direct script does: one head, step by step in NumPy, with $\zeta$ and its derivatives by
+adaptive quadrature.
 
-Written from Marion et al. 2025 (Theorem 1, Definition 1) and sharing no formula with the library, whose descent it must
-follow; `tests/test_bench.py` holds it to that.
+Written from Marion et al. 2025 (Theorem 1, Definition 1) and sharing no formula with the library,
+whose descent it must follow; `tests/test_bench.py` holds it to that.
 """
 
 import math
@@ -18,7 +19,8 @@ Vector = Float[np.ndarray, " dim"]
 
 def mean(f: Callable[[float], float], t: float, spread: float) -> float:
     r"""$E[f(t + sG)]$ with $G \sim N(0, 1)$."""
-    # The default tolerance and a finite range are the quickest choice, and reach twelve digits here.
+    # The default tolerance and a finite range are the quickest choice, and reach twelve
+    # digits here.
     value, _ = quad(lambda g: f(t + spread * g) * math.exp(-g * g / 2), -10, 10)
     return value / math.sqrt(2 * math.pi)
 
@@ -103,7 +105,8 @@ def move(x: Vector, gradient: Vector, step_size: float) -> Vector:
 def plain_descent(
     task: SingleLocation, k: Vector, v: Vector, *, lam: float, step_size: float, steps: int
 ) -> Float[np.ndarray, "record 5"]:
-    """Projected gradient descent from unit vectors `k` and `v`; the five overlaps before each step and after the last."""
+    """Projected gradient descent from unit vectors `k` and `v`; the five overlaps before each step
+    and after the last."""
     path = []
     for _ in range(steps):
         overlaps = _overlaps(task, k, v)

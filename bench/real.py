@@ -1,8 +1,9 @@
 """The estimators on real data, beside others on the same folds: `make bench-data`.
 
-Every method sees the same training rows and is tuned on them alone. A fold's results are kept as soon as it is done, so that an interrupted run goes on
-where it was. Intervals of differences are at 95 %, of folds paired: with the correction of Nadeau and Bengio (2003) where training sets overlap as
-those of cross-validation do, or as draws of n of N rows do, which have n / N of them in common.
+Every method sees the same training rows and is tuned on them alone. A fold's results are kept as
+soon as it is done, so that an interrupted run goes on where it was. Intervals of differences are at
+95 %, of folds paired: with the correction of Nadeau and Bengio (2003) where training sets overlap
+as those of cross-validation do, or as draws of n of N rows do, which have n / N of them in common.
 """
 
 import json
@@ -77,7 +78,8 @@ def bit_jobs() -> Iterator[Job]:
 
 
 def drawn(y: np.ndarray, size: int, draw: int) -> tuple[np.ndarray, np.ndarray]:
-    """Training rows with at least two of each class, nested in the size, and at most 2,000 others to test on."""
+    """Training rows with at least two of each class, nested in the size, and at most 2,000 others
+    to test on."""
     for attempt in range(100):
         order = np.random.default_rng([SEED, draw, attempt]).permutation(len(y))
         if np.bincount(y[order[: min(SIZES)]].astype(int), minlength=2).min() >= 2:
@@ -112,8 +114,8 @@ def law_jobs() -> Iterator[Job]:
 
 
 def scores(said: Prediction, target: np.ndarray, third: np.ndarray | None = None) -> dict[str, Any]:
-    """CRPS from 19 quantiles, how many targets lie in the interval for 90 %, in each `third` of the feature too, and the rest as usual; the target has
-    variance 1."""
+    """CRPS from 19 quantiles, how many targets lie in the interval for 90 %, in each `third` of the
+    feature too, and the rest as usual; the target has variance 1."""
     inside = (target >= said.interval[:, 0]) & (target <= said.interval[:, 1])
     found: dict[str, Any] = {
         "CRPS": float(2 * pinball(said.quantiles, target[:, None], LEVELS).mean()),
@@ -132,7 +134,7 @@ def scores(said: Prediction, target: np.ndarray, third: np.ndarray | None = None
 JOBS = {"bags": bag_jobs, "bits": bit_jobs, "laws": law_jobs}
 
 
-# --- running ---------------------------------------------------------------------------------------------------------
+# --- running -----------------------------------------------------------------------------------
 
 
 def load(path: Path) -> dict[str, Any]:
@@ -189,7 +191,8 @@ def measure(
         kept = content["runs"].setdefault(kind, {}).setdefault(name, {}).setdefault(method, {})
         if str(fold) in kept:
             continue
-        # Of this process, with one thread for BLAS: others may be at work beside it, and threads that wait for each other count as work.
+        # Of this process, with one thread for BLAS: others may be at work beside it, and
+        # threads that wait for each other count as work.
         with threadpool_limits(1):
             start = time.process_time()
             kept[str(fold)] = run(method) | {"seconds": time.process_time() - start}
@@ -197,11 +200,12 @@ def measure(
         keep(out, content)
 
 
-# --- what came of it -------------------------------------------------------------------------------------------------
+# --- what came of it ---------------------------------------------------------------------------
 
 
 def summary(runs: dict[str, Any]) -> dict[str, Any]:
-    """Means of every method, and its difference to ours with an interval; positive where ours is better."""
+    """Means of every method, and its difference to ours with an interval; positive where ours is
+    better."""
     return {
         kind: {name: summarised(kind, name, methods) for name, methods in of_kind.items()}
         for kind, of_kind in runs.items()
@@ -235,14 +239,16 @@ def summarised(kind: str, name: str, methods: dict[str, Any]) -> dict[str, Any]:
 
 
 def drawn_overlap(name: str) -> float:
-    """Of draws of n of N rows: r / (1 - r), with the share r = n / N of rows that two of them have in common as the correlation of what they say."""
+    """Of draws of n of N rows: r / (1 - r), with the share r = n / N of rows that two of them have
+    in common as the correlation of what they say."""
     table, n = name.split(", n = ")
     rows = len(data.read_rows("boolean", table)[1])
     return int(n) / (rows - int(n))
 
 
 def interval(ahead: np.ndarray, overlap: float) -> list[float]:
-    """Mean and 95 % interval of paired differences; `overlap` is test rows over training rows in cross-validation: r / (1 - r) of the correlation r."""
+    """Mean and 95 % interval of paired differences; `overlap` is test rows over training rows in
+    cross-validation: r / (1 - r) of the correlation r."""
     error = np.sqrt(ahead.var(ddof=1) * (1 / len(ahead) + overlap))
     reach = float(stats.t.ppf(0.975, len(ahead) - 1) * error)
     return [float(ahead.mean()), float(ahead.mean()) - reach, float(ahead.mean()) + reach]
@@ -256,18 +262,23 @@ MEASURES = {
 WORDS = {
     "bags": (
         "Bags of which one instance decides",
-        f"{SPLITS}-fold cross-validation, up to {REPEATS} times. Do not use the single-location classifier where this page has it behind: where the whole bag counts, or"
-        " where the deciding instance is not told by a linear function of its features, a support vector machine on summaries of the bag is the better tool.",
+        f"{SPLITS}-fold cross-validation, up to {REPEATS} times. Do not use the single-location"
+        f" classifier where this page has it behind: where the whole bag counts, or"
+        " where the deciding instance is not told by a linear function of its features, a support"
+        " vector machine on summaries of the bag is the better tool.",
     ),
     "bits": (
         "Sparse Boolean functions from few examples",
-        f"Up to {DRAWS} draws of n training rows, tested on at most 2,000 others. Do not use the sparse classifier where many columns each add a little: logistic"
+        f"Up to {DRAWS} draws of n training rows, tested on at most 2,000 others. Do not use the"
+        f" sparse classifier where many columns each add a little: logistic"
         " regression and forests use them all.",
     ),
     "laws": (
         "Conditional laws",
-        f"{SPLITS}-fold cross-validation, up to {LAW_REPEATS} times; the target has variance 1. NLPD and CRPS are better if smaller; coverage is that of intervals for"
-        " 90 %, of all rows and, where there is one feature, of those in its lowest, middle and highest third: a law that is right has .9 in each.",
+        f"{SPLITS}-fold cross-validation, up to {LAW_REPEATS} times; the target has variance 1."
+        f" NLPD and CRPS are better if smaller; coverage is that of intervals for"
+        " 90 %, of all rows and, where there is one feature, of those in its lowest, middle and"
+        " highest third: a law that is right has .9 in each.",
     ),
 }
 
@@ -297,7 +308,11 @@ def for_the_atlas(found: dict[str, Any]) -> dict[str, Any]:
             }
         )
     how = machine()
-    words = f"Measured {date.today()} with Attlas {how['attlas']}, JAX {how['jax']} and scikit-learn {version('scikit-learn')}; seeds {SEED} and, of the laws, {LAW_SEED}, which nothing was chosen on."
+    words = (
+        f"Measured {date.today()} with Attlas {how['attlas']}, JAX {how['jax']} and scikit-learn"
+        f" {version('scikit-learn')}; seeds {SEED} and, of the laws, {LAW_SEED}, which nothing was"
+        " chosen on."
+    )
     return {"words": words, "kinds": kinds}
 
 

@@ -1,7 +1,8 @@
-"""How good the estimators are on the papers' own tasks, over fresh draws: `python -m bench.simulated [SEED]` prints it.
+"""How good the estimators are on the papers' own tasks, over fresh draws: `python -m
+bench.simulated [SEED]` prints it.
 
-A draw has its own task, training examples and test examples. The same figures are bounds in `tests/estimators/test_bags.py` and `test_sparse.py`, on
-seeds of their own, in the long tests.
+A draw has its own task, training examples and test examples. The same figures are bounds in
+`tests/estimators/test_bags.py` and `test_sparse.py`, on seeds of their own, in the long tests.
 """
 
 import sys
@@ -21,7 +22,8 @@ TESTED = 5000
 
 
 class Located(NamedTuple):
-    """Of one draw: risk less noise of the estimator and of the best linear predictor, and the share of bags whose instance it finds."""
+    """Of one draw: risk less noise of the estimator and of the best linear predictor, and the share
+    of bags whose instance it finds."""
 
     excess: float
     linear: float
@@ -29,7 +31,8 @@ class Located(NamedTuple):
 
 
 def located(dim: int, samples: int, seed: int) -> Located:
-    """The single-location task with ten instances, gamma² = 1/2 and noise 0.1; the linear predictor is the population's best."""
+    """The single-location task with ten instances, gamma² = 1/2 and noise 0.1; the linear predictor
+    is the population's best."""
     task = SingleLocation(dim=dim, noise=NOISE, key=jax.random.key(seed))
     seen, new = (
         task.sample(jax.random.fold_in(jax.random.key(seed), i), n)
@@ -45,7 +48,8 @@ def located(dim: int, samples: int, seed: int) -> Located:
 
 
 def recovered(length: int, samples: int, seed: int) -> bool:
-    """Whether the support of an AND of three bits, drawn anew, is found exactly; bits are 1 with the probability at which labels are even."""
+    """Whether the support of an AND of three bits, drawn anew, is found exactly; bits are 1 with
+    the probability at which labels are even."""
     places = np.random.default_rng(seed).choice(length, 3, replace=False)
     task = SparseBoolean(length, tuple(int(i) for i in np.sort(places)))
     seen = task.sample(jax.random.key(seed), samples)
@@ -65,14 +69,17 @@ def main(seed: int = 0) -> None:
         seen = np.array([located(dim, 1000, seed + i) for i in range(20)])
         mean, error = seen.mean(0), seen.std(0, ddof=1) / 20**0.5
         print(
-            f"bags of dimension {dim}, 1,000 of them: excess risk {mean[0]:.4f} ± {error[0]:.4f}, {mean[1] / mean[0]:.0f} times below the best linear predictor;"
-            f" instance found in {mean[2]:.1%} (20 draws from {seed}, {time.perf_counter() - start:.0f} s)",
+            f"bags of dimension {dim}, 1,000 of them: excess risk {mean[0]:.4f} ± {error[0]:.4f},"
+            f" {mean[1] / mean[0]:.0f} times below the best linear predictor;"
+            f" instance found in {mean[2]:.1%} (20 draws from {seed},"
+            f" {time.perf_counter() - start:.0f} s)",
             flush=True,
         )
     start = time.perf_counter()
     found = [recovered(300, 70, seed + i) for i in range(50)]
     print(
-        f"AND of 3 of 300 bits, 70 examples: support found in {np.mean(found):.0%} (50 draws from {seed}, {time.perf_counter() - start:.0f} s)"
+        f"AND of 3 of 300 bits, 70 examples: support found in {np.mean(found):.0%} (50 draws from"
+        f" {seed}, {time.perf_counter() - start:.0f} s)"
     )
 
 

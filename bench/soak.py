@@ -1,6 +1,8 @@
-"""Every claim at quick scale on seeds that no test uses: how often each verdict falls, and how near the statistic came.
+"""Every claim at quick scale on seeds that no test uses: how often each verdict falls, and how near
+the statistic came.
 
-A claim that is confirmed on the seed it was written with may have been lucky; one confirmed on all of these hardly was.
+A claim that is confirmed on the seed it was written with may have been lucky; one confirmed on all
+of these hardly was.
 """
 
 import sys
@@ -74,7 +76,8 @@ def soak(patterns: Sequence[str], seeds: int, first: int) -> None:
 
 @contextmanager
 def temporary_store() -> Iterator[Store]:
-    """A store that is deleted at the end, with JAX's compiled programs kept in it as long as it lives."""
+    """A store that is deleted at the end, with JAX's compiled programs kept in it as long as it
+    lives."""
     with tempfile.TemporaryDirectory(prefix="attlas-soak-") as folder:
         settings = {
             "jax_compilation_cache_dir": f"{folder}/compiled",
@@ -125,7 +128,8 @@ def table_of(outcomes: dict[str, list[Outcome]]) -> Table:
 
 
 def tally(outcomes: Sequence[Outcome]) -> tuple[str, str, str]:
-    """Shares of the verdicts, shares of the verdicts on the control, and how many were refuted at first sight."""
+    """Shares of the verdicts, shares of the verdicts on the control, and how many were refuted at
+    first sight."""
     return (
         shares([o.verdict for o in outcomes]),
         shares([o.control for o in outcomes]),

@@ -1,4 +1,5 @@
-"""What a large sweep needs beside time: memory of whoever hands out and gathers, and a packer's first look. `python -m bench.sweeps_memory`.
+"""What a large sweep needs beside time: memory of whoever hands out and gathers, and a packer's
+first look. `python -m bench.sweeps_memory`.
 
 Each is measured in a process of its own, because the most a process has used does not fall again.
 """
@@ -66,7 +67,8 @@ def gathering(missing: int) -> dict[str, float]:
 
 
 def handing_out() -> dict[str, float]:
-    """10^5 cells of a batch each, planned, queued and handed out while all that others stored is looked at."""
+    """10^5 cells of a batch each, planned, queued and handed out while all that others stored is
+    looked at."""
     claim, count = claims()["alone"], 100_000
     with tempfile.TemporaryDirectory(dir=FOLDER) as folder:
         found, before = {}, _now()
@@ -88,7 +90,8 @@ def handing_out() -> dict[str, float]:
 
 
 def first_look() -> dict[str, float]:
-    """A packer that has seen nothing yet parses every index: 195 of packed blocks with 256 times ten cells."""
+    """A packer that has seen nothing yet parses every index: 195 of packed blocks with 256 times
+    ten cells."""
     claim, blocks, each = claims()["alone"], 195, 2560
     address = Address.of(claim, 0)
     with tempfile.TemporaryDirectory(dir=FOLDER) as folder:
@@ -112,7 +115,8 @@ def first_look() -> dict[str, float]:
 
 
 class _Peak:
-    """The most memory that this process has while the context lasts, looked at every few milliseconds."""
+    """The most memory that this process has while the context lasts, looked at every few
+    milliseconds."""
 
     def __enter__(self) -> "_Peak":
         self.most, self._going = _now(), True

@@ -1,4 +1,5 @@
-"""Two ways to do one thing, timed in turn. Only their ratio means anything: seconds belong to a machine and its load."""
+"""Two ways to do one thing, timed in turn. Only their ratio means anything: seconds belong to a
+machine and its load."""
 
 import time
 from collections.abc import Callable
@@ -8,7 +9,8 @@ from statistics import median
 
 @dataclass(frozen=True)
 class Row:
-    """One comparison: seconds of this library, seconds of the other way for the same work, and what to expect."""
+    """One comparison: seconds of this library, seconds of the other way for the same work, and what
+    to expect."""
 
     what: str
     this: float
@@ -32,8 +34,9 @@ def compare(
 ) -> Row:
     """Median seconds of `this` and `against`, each of which must return only when its work is done.
 
-    Both run once unseen, to compile; then they alternate, so that a change in the machine's load meets both.
-    `against` may do a part of the work: its seconds are multiplied by `scale`, and `what` has to say so.
+    Both run once unseen, to compile; then they alternate, so that a change in the machine's load
+    meets both. `against` may do a part of the work: its seconds are multiplied by `scale`, and
+    `what` has to say so.
     """
     this()
     against()

@@ -4,14 +4,19 @@
 
 Three questions.
 
-1. How many samples does the theory ask for before a head that computes the "and" of three of T bits generalises? We build
-   that head, read its norms off, and look at the same question through four bounds. The first knows no dimension and grows like a
-   power of ln T, as the theorem says; its constants are astronomical. The second counts parameters: far smaller, but with a
-   direction of its own for every place it grows like T. The third counts them where the embedding has 4 s ln T random
-   dimensions: small and slow. Occam's bound knows what the heads do not, that only C(T, 3) functions are in question.
-2. Which weight of a deep model is to blame? Each term of the bound is how far one weight matrix can move the output; what a layer
+1. How many samples does the theory ask for before a head that computes the "and" of three of T bits
+generalises? We build
+   that head, read its norms off, and look at the same question through four bounds. The first knows
+   no dimension and grows like a power of ln T, as the theorem says; its constants are astronomical.
+   The second counts parameters: far smaller, but with a direction of its own for every place it
+   grows like T. The third counts them where the embedding has 4 s ln T random
+   dimensions: small and slow. Occam's bound knows what the heads do not, that only C(T, 3)
+   functions are in question.
+2. Which weight of a deep model is to blame? Each term of the bound is how far one weight matrix can
+move the output; what a layer
    does is multiplied by the Lipschitz constants of those above it.
-3. Does the bound know the length? Counting parameters it does not at all. The covers of the theorem, which know norms alone, have a
+3. Does the bound know the length? Counting parameters it does not at all. The covers of the
+theorem, which know norms alone, have a
    logarithm of it in them: its exponent is printed beside.
 """
 
@@ -27,7 +32,8 @@ from attlas.sparse_variables import RandomDirections, SparseBoolean, threshold_h
 
 
 def samples_for_and(length: int) -> dict[str, float]:
-    """Samples until the bound on the excess error is a half, for the "and" of three of so many bits, by four bounds."""
+    """Samples until the bound on the excess error is a half, for the "and" of three of so many
+    bits, by four bounds."""
     task = SparseBoolean(length, (0, length // 2, length - 1), "and")
     basis = threshold_head(task)
     drawn = threshold_head(task, embedding=RandomDirections(length, round(12 * np.log(length))))
@@ -43,7 +49,8 @@ def samples_for_and(length: int) -> dict[str, float]:
 
 
 def deep_model(depth: int, dim: int, scale: float) -> ReadOut:
-    """A stack of residual layers, each projected on the unit ball as layer norm would, read at [CLS]."""
+    """A stack of residual layers, each projected on the unit ball as layer norm would, read at
+    [CLS]."""
     keys = jax.random.split(jax.random.key(0), depth)
     blocks = [Projected(Residual(Layer(random_head(key, dim, scale=scale)))) for key in keys]
     return ReadOut(Stack(tuple(blocks)), jnp.ones(dim) / np.sqrt(dim), jnp.ones(dim) / np.sqrt(dim))
@@ -62,16 +69,19 @@ def main(length: int, depth: int, dim: int, scale: float) -> None:
             print(f"  {name:26} {value:10.3g}   x {twice[name] / value:.2f}")
         capacity = capacity_of(deep_model(depth, dim, scale), length, constant="sharp")
         print(
-            f"\nA model of {depth} layers, on 10,000 sequences of {length:,} unit tokens, at a tenth of its reach:\n"
+            f"\nA model of {depth} layers, on 10,000 sequences of {length:,} unit tokens, at a"
+            f" tenth of its reach:\n"
         )
         print(capacity.report(0.1 * float(np.exp(capacity.log_reach)), 10_000))
         scaling = capacity.dimension_free().scaling(0.1 * float(np.exp(capacity.log_reach)), 10_000)
         print(
-            f"by norms alone, without counting parameters: exponent {scaling['length']:.3g} in the length"
+            f"by norms alone, without counting parameters: exponent {scaling['length']:.3g} in the"
+            f" length"
         )
         bound = capacity.risk_bound(10_000, margin=0.1)
         print(
-            f"\nbound on the excess error at margin 0.1: {bound.value:.3g}{', vacuous' if bound.vacuous else ''}"
+            f"\nbound on the excess error at margin 0.1:"
+            f" {bound.value:.3g}{', vacuous' if bound.vacuous else ''}"
         )
     except InputError as error:
         raise click.UsageError(str(error)) from error

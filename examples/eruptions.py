@@ -1,8 +1,10 @@
 """How long will the geyser play?
 
-Old Faithful plays for two minutes or for four and a half, hardly ever for three. After a wait of 65 minutes either may come: the mean, three minutes, is what
-will not happen, and a normal law around it is no better. Attention over past eruptions gives the whole law, with both modes where there are two.
-`make data` fetches the record (Azzalini and Bowman 1990); without it, eruptions are made up in the same manner.
+Old Faithful plays for two minutes or for four and a half, hardly ever for three. After a wait of 65
+minutes either may come: the mean, three minutes, is what will not happen, and a normal law around
+it is no better. Attention over past eruptions gives the whole law, with both modes where there are
+two. `make data` fetches the record (Azzalini and Bowman 1990); without it, eruptions are made up in
+the same manner.
 """
 
 from pathlib import Path
@@ -34,7 +36,8 @@ def main(path: Path = DATA) -> ConditionalMeanRegressor:
         mean, spread = (x[0] for x in model.predict([[after]], return_std=True))
         density = model.predict_density([[after]], grid)[0]
         print(
-            f"After {after} minutes: {mean:.1f} ± {spread:.1f} minutes; longer than three with probability {1 - model.cdf([[after]], [3.0])[0]:.2f}."
+            f"After {after} minutes: {mean:.1f} ± {spread:.1f} minutes; longer than three with"
+            f" probability {1 - model.cdf([[after]], [3.0])[0]:.2f}."
         )
         print(
             "  "

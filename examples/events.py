@@ -1,24 +1,29 @@
 r"""A time series in which one event decides.
 
-A machine works in cycles, and a record holds ten of them. Each cycle is 16 samples of two channels, vibration and
-pressure. In one cycle, any of the ten, a valve knocks: a shape in the vibration, hardly above the noise.
-The pressure changes from cycle to cycle, and what is measured at the end is the mean pressure of the cycle that knocked.
+A machine works in cycles, and a record holds ten of them. Each cycle is 16 samples of two channels,
+vibration and pressure. In one cycle, any of the ten, a valve knocks: a shape in the vibration,
+hardly above the noise. The pressure changes from cycle to cycle, and what is measured at the end is
+the mean pressure of the cycle that knocked.
 
-With a cycle as a token x of 32 numbers, this is single-location regression (Marion et al. 2025, Section 2, gamma = 1):
+With a cycle as a token x of 32 numbers, this is single-location regression (Marion et al. 2025,
+Section 2, gamma = 1):
 
     x_J = m k* + noise,   x_l = noise elsewhere,   Y = <x_J, v*> + 0.1 N(0, 1),   m = sqrt(32/2) = 4
 
-k* is the shape of the knock, of length 1, v* averages the pressure, whose mean over a cycle has variance 1. The noise is the
-same in all cycles, so the log odds of a cycle to be the one that knocked are m <x, k*> and
+k* is the shape of the knock, of length 1, v* averages the pressure, whose mean over a cycle has
+variance 1. The noise is the same in all cycles, so the log odds of a cycle to be the one that
+knocked are m <x, k*> and
 
     E[Y | x] = sum_l softmax(m <x, k*>)_l <x_l, v*>,
 
-a softmax head: no predictor is better, and a trained one can come as close as its data allow. The best linear
-predictor, by contrast, has the risk 0.1^2 + 1 - 1/10 (Proposition 3): it can do little but average all cycles.
+a softmax head: no predictor is better, and a trained one can come as close as its data allow. The
+best linear predictor, by contrast, has the risk 0.1^2 + 1 - 1/10 (Proposition 3): it can do little
+but average all cycles.
 
     python examples/events.py [--seed N] [--out FILE]
 
-trains on 4000 records, five times over, prints the errors and writes a page with some records and where the head looks.
+trains on 4000 records, five times over, prints the errors and writes a page with some records and
+where the head looks.
 """
 
 from typing import NamedTuple
@@ -83,8 +88,8 @@ def attend(records, k, v):
 
 
 def learn(seed=0, repeats=5, count=4000):
-    """Mean square errors on new records, and how often the largest weight is on the cycle that knocked, over (repeat,
-    predictor); the first repeat's head (k, v) and its test records."""
+    """Mean square errors on new records, and how often the largest weight is on the cycle that
+    knocked, over (repeat, predictor); the first repeat's head (k, v) and its test records."""
     drawn = [
         [draw_records(np.random.default_rng([seed, repeat, part]), count) for part in range(2)]
         for repeat in range(whole("repeats", repeats, 2))
@@ -129,7 +134,8 @@ def learn(seed=0, repeats=5, count=4000):
 
 
 def draw_record(tokens, weights, place):
-    """One record: both channels, and under them where the head looks; the cycle that knocked in its own colour."""
+    """One record: both channels, and under them where the head looks; the cycle that knocked in its
+    own colour."""
     knocked = np.arange(CYCLES) == place
     cycle = np.repeat(np.arange(CYCLES), SAMPLES) + np.tile(time, CYCLES) / SAMPLES
     series = pd.DataFrame(
@@ -190,7 +196,8 @@ def draw_record(tokens, weights, place):
 
 
 def draw_errors(measured):
-    """The errors of all predictors, with twice their standard errors, and the best that linear ones can do."""
+    """The errors of all predictors, with twice their standard errors, and the best that linear ones
+    can do."""
     mean, error = (
         measured.error.mean("repeat"),
         measured.error.std("repeat", ddof=1) / measured.sizes["repeat"] ** 0.5,
@@ -239,7 +246,8 @@ def main(out, seed):
     shown = [
         {
             "svg": svg(draw_record(test.tokens[i], weights[i], test.place[i]), f"Record {i + 1}"),
-            "words": f"The knock is in cycle {test.place[i] + 1}, where the head has {weights[i, test.place[i]]:.0%} of its "
+            "words": f"The knock is in cycle {test.place[i] + 1}, where the head has"
+            f" {weights[i, test.place[i]]:.0%} of its "
             f"attention. It says {said[i]:+.2f}; measured was {test.target[i]:+.2f}.".replace(
                 "-", "−"
             ),

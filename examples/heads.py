@@ -1,4 +1,5 @@
-"""What the worked examples share: two attention heads and their training, the linear model, the table and the page.
+"""What the worked examples share: two attention heads and their training, the linear model, the
+table and the page.
 
 A head is a pair of vectors (k, v): k scores a token, v reads it. Padding is a token of zeros.
 """
@@ -19,7 +20,8 @@ from attlas.figure_style import PALETTE
 from attlas.single_location import InverseDecay
 
 SHARPNESS = InverseDecay(start=1.0, rate=2e-3)
-"""Sharpness of the erf head at step t: high at first, lest k and v trade places; low at last, lest noise come through."""
+"""Sharpness of the erf head at step t: high at first, lest k and v trade places; low at last, lest
+noise come through."""
 
 
 def softmax_weights(tokens, k, t=None):
@@ -44,10 +46,13 @@ def sphere_step(x, gradient, size):
 
 @functools.partial(jax.jit, static_argnames=("weigh", "move", "steps", "batch"))
 def train(key, tokens, target, *, weigh, move, size, steps, start=1.0, batch=64):
-    r"""k and v [repeat, dim] of the head $\sum_l w_l \langle x_l, v\rangle$ with weights $w$ = `weigh(tokens, k, t)`.
+    r"""k and v [repeat, dim] of the head $\sum_l w_l \langle x_l, v\rangle$ with weights $w$ =
+    `weigh(tokens, k, t)`.
 
-    Stochastic gradient descent on the squared error from random vectors of length `start`, all repeats in one program;
-    the step falls from `size` to 0. A short k weighs all tokens alike at first, so that v is found before k can err. `tokens` [repeat, n, length, dim], `target` [repeat, n].
+    Stochastic gradient descent on the squared error from random vectors of length `start`, all
+    repeats in one program; the step falls from `size` to 0. A short k weighs all tokens alike at
+    first, so that v is found before k can err. `tokens` [repeat, n, length, dim], `target` [repeat,
+    n].
     """
 
     def one(key, tokens, target):
@@ -125,7 +130,8 @@ def options(name):
 
 
 def write_page(template, out, **content):
-    """Fill in `template` of this folder, which extends the atlas' own page, and write it to `out`."""
+    """Fill in `template` of this folder, which extends the atlas' own page, and write it to
+    `out`."""
     loader = jinja2.ChoiceLoader(
         [jinja2.FileSystemLoader(Path(__file__).parent), jinja2.PackageLoader("attlas.lab")]
     )

@@ -1,8 +1,10 @@
 """Which conformation of a molecule binds?
 
-A molecule bends into many shapes, and smells of musk if one of them fits a receptor. Chemists know which molecules smell; nobody knows which shape does
-it. So a molecule is a bag of shapes with one label, and the head of attention that learns to tell bags apart has to point at a shape.
-`make data` fetches the molecules (Dietterich et al. 1997); without them, molecules are made up in which a shape binds if two angles are right.
+A molecule bends into many shapes, and smells of musk if one of them fits a receptor. Chemists know
+which molecules smell; nobody knows which shape does it. So a molecule is a bag of shapes with one
+label, and the head of attention that learns to tell bags apart has to point at a shape. `make data`
+fetches the molecules (Dietterich et al. 1997); without them, molecules are made up in which a shape
+binds if two angles are right.
 """
 
 from pathlib import Path
@@ -32,7 +34,8 @@ def molecules(path: Path = DATA) -> tuple[list[np.ndarray], np.ndarray]:
 def main(path: Path = DATA) -> SingleLocationClassifier:
     bags, smells = molecules(path)
     print(
-        f"{len(bags)} molecules, {sum(map(len, bags))} shapes, {'measured' if path.exists() else 'made up'}."
+        f"{len(bags)} molecules, {sum(map(len, bags))} shapes,"
+        f" {'measured' if path.exists() else 'made up'}."
     )
     model = SingleLocationClassifier(random_state=0).fit(bags, smells)
     print(model.explain())
@@ -41,7 +44,8 @@ def main(path: Path = DATA) -> SingleLocationClassifier:
     for i in np.flatnonzero(smells)[:3]:
         share, place = model.attention([bags[i]])[0], model.predict_location([bags[i]])[0]
         print(
-            f"Molecule {i} smells by shape {place + 1} of {len(bags[i])}, which has {share[place]:.0%} of the attention."
+            f"Molecule {i} smells by shape {place + 1} of {len(bags[i])}, which has"
+            f" {share[place]:.0%} of the attention."
         )
     return model
 

@@ -1,8 +1,9 @@
 """Which sound in a recording was the bird?
 
-A recording from a forest is a bag of sounds, and a listener has noted whether a brown creeper is in it, not when. A head of attention learns the
-birds from the notes, and then says of each recording which sound made the listener write "yes".
-`make data` fetches 548 recordings (Briggs et al. 2012); without them, a recording is made up of noises and, perhaps, one call.
+A recording from a forest is a bag of sounds, and a listener has noted whether a brown creeper is in
+it, not when. A head of attention learns the birds from the notes, and then says of each recording
+which sound made the listener write "yes". `make data` fetches 548 recordings (Briggs et al. 2012);
+without them, a recording is made up of noises and, perhaps, one call.
 """
 
 from pathlib import Path
@@ -43,7 +44,8 @@ def main(path: Path = DATA) -> SingleLocationClassifier:
         zip(pd.unique(ids), model.predict_location(rest, bags=ids), sure, strict=True)
     )[:4]:
         print(
-            f"Recording {name}: a brown creeper with probability {p:.2f}; if so, it is sound {place + 1}."
+            f"Recording {name}: a brown creeper with probability {p:.2f}; if so, it is sound"
+            f" {place + 1}."
         )
     return model
 

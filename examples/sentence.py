@@ -2,35 +2,43 @@ r"""A sentence as single-location data (Marion et al. 2025, Figure 2).
 
     The city is dirty. My blue dog is very nice.
 
-One word decides what is said of the dog: the sentiment word of the second part. Its place varies, and the first part has
-a sentiment word too, which does not count. A word becomes a token of dimension d = 32,
+One word decides what is said of the dog: the sentiment word of the second part. Its place varies,
+and the first part has a sentiment word too, which does not count. A word becomes a token of
+dimension d = 32,
 
     token = word + part + context
 
-    word      its embedding, the same wherever it stands. A sentiment word has m = 5 in the coordinate FEELING and its
-              signed strength in VALUE. All else, such as the VALUE of "dog", is random: 0.5 N(0, 1).
+    word      its embedding, the same wherever it stands. A sentiment word has m = 5 in the
+    coordinate FEELING and its
+              signed strength in VALUE. All else, such as the VALUE of "dog", is random: 0.5 N(0,
+              1).
     part      m in the coordinate PART if the word stands in the second part
     context   sqrt(1/2) N(0, 1) in every coordinate, afresh each time a word is said
 
-and the target is the strength of the deciding word as it was said there: Y = <X_J, v*>, with v* the direction VALUE.
-Nobody tells J. "A sentiment word AND in the second part" is the direction k* = (FEELING + PART) / sqrt(2): the score
-<x, k*> counts, in units of m / sqrt(2), how many of the two properties a word has, 0, 1 or 2, up to noise.
+and the target is the strength of the deciding word as it was said there: Y = <X_J, v*>, with v* the
+direction VALUE. Nobody tells J. "A sentiment word AND in the second part" is the direction k* =
+(FEELING + PART) / sqrt(2): the score <x, k*> counts, in units of m / sqrt(2), how many of the two
+properties a word has, 0, 1 or 2, up to noise.
 
-What a head makes of the count tells an AND from a sum. Softmax exponentiates: exp(a + b) = exp(a) exp(b), and a product
-is an AND; steep enough, it leaves nothing to a word that has one property. The paper's erf is concave where it is
-positive: erf(a + b) <= erf(a) + erf(b), so the two kinds with one property get, on average, half the weight of the
-deciding word or more, however sharp it is. The erf head finds the word and still errs; the page shows the softmax head. (In the paper's own
-model tokens other than X_J have mean 0 along k*, and erf suffices.)
+What a head makes of the count tells an AND from a sum. Softmax exponentiates: exp(a + b) = exp(a)
+exp(b), and a product is an AND; steep enough, it leaves nothing to a word that has one property.
+The paper's erf is concave where it is
+positive: erf(a + b) <= erf(a) + erf(b), so the two kinds with one property get, on average, half
+the weight of the deciding word or more, however sharp it is. The erf head finds the word and still
+errs; the page shows the softmax head. (In the paper's own model tokens other than X_J have mean 0
+along k*, and erf suffices.)
 
-Linear regression sees the same tokens, all L d coordinates, and fails for the paper's reason: the deciding word is seldom
-at any given place, and where it is not, a weight reads the VALUE of some other word. Told the place it is exact. The
-context is needed for that: without it a linear model has more coefficients at each place than there are words to
-occur there, and learns every word by heart.
+Linear regression sees the same tokens, all L d coordinates, and fails for the paper's reason: the
+deciding word is seldom at any given place, and where it is not, a weight reads the VALUE of some
+other word. Told the place it is exact. The context is needed for that: without it a linear model
+has more coefficients at each place than there are words to occur there, and learns every word by
+heart.
 
     python examples/sentence.py [--seed N] [--out FILE]
 
-trains on 4000 sentences, five times over with new embeddings, sentences and starts; tests on sentences that are not
-among them, of the same words and of new ones; prints the errors and writes a page on which to change the sentence.
+trains on 4000 sentences, five times over with new embeddings, sentences and starts; tests on
+sentences that are not among them, of the same words and of new ones; prints the errors and writes a
+page on which to change the sentence.
 """
 
 import json
@@ -193,7 +201,8 @@ def draw_world(seed, repeat, sentences, tests):
 
 
 class Head(NamedTuple):
-    """An attention head; `step` is the last one of its training, and `scale` multiplies what it says."""
+    """An attention head; `step` is the last one of its training, and `scale` multiplies what it
+    says."""
 
     weigh: Callable
     k: np.ndarray
@@ -208,7 +217,8 @@ class Head(NamedTuple):
         return self.scale * (self.weights(data) * (data.tokens @ self.v)).sum(-1)
 
     def scaled(self, data):
-        """With the scale that suits `data` best: the erf head's vectors have length 1, which fixes its own."""
+        """With the scale that suits `data` best: the erf head's vectors have length 1, which fixes
+        its own."""
         said = self(data)
         return self._replace(scale=float(said @ data.target / (said @ said)))
 
@@ -234,7 +244,8 @@ HEADS = {
     },
     "erf head": {"weigh": erf_weights, "move": sphere_step, "size": 6e-3, "steps": 5000},
 }
-# Features and ridge penalty. 300 is the best of 1, 10, 30, 100, 300 and 1000: the linear model gets its due.
+# Features and ridge penalty. 300 is the best of 1, 10, 30, 100, 300 and 1000: the linear model
+# gets its due.
 LINEAR = {
     "linear": (lambda data: data.tokens.reshape(len(data.tokens), -1), 300.0),
     "linear, sum of tokens": (lambda data: data.tokens.sum(1), 0.0),
@@ -247,9 +258,10 @@ PREDICTORS = [*HEADS, *LINEAR, "constant"]
 
 
 def learn(seed=0, repeats=5, sentences=4000, tests=2000):
-    """Every predictor trained and tested in `repeats` worlds: a Dataset over (repeat, predictor, words) with the mean
-    square `error` as a share of the constant's and, for heads, the share of sentences in which the deciding word is
-    `found`, that is has the largest weight; and the first world with its predictors."""
+    """Every predictor trained and tested in `repeats` worlds: a Dataset over (repeat, predictor,
+    words) with the mean square `error` as a share of the constant's and, for heads, the share of
+    sentences in which the deciding word is `found`, that is has the largest weight; and the first
+    world with its predictors."""
     worlds = [
         draw_world(seed, repeat, sentences, tests) for repeat in range(whole("repeats", repeats, 2))
     ]
@@ -301,7 +313,8 @@ def measure(world, predictors):
 
 
 def mean_scores(vectors, k):
-    """Mean score of the four kinds of word: rows without and with feeling, columns first and second part."""
+    """Mean score of the four kinds of word: rows without and with feeling, columns first and second
+    part."""
     feels = np.isin(VOCABULARY, list(STRENGTH))
     return [
         [float((vectors[kind] @ k).mean() + part * MEAN * k[PART]) for part in (0, 1)]

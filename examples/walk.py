@@ -1,8 +1,11 @@
-"""A simulation of one's own, swept: how far softmax attention to random scores is from a hard choice.
+"""A simulation of one's own, swept: how far softmax attention to random scores is from a hard
+choice.
 
-    attlas sweep examples/walk.py:walk --grid sharpness=0.1:10:9log --seeds 0:20 --at step=200 --figure walk.svg
+    attlas sweep examples/walk.py:walk --grid sharpness=0.1:10:9log --seeds 0:20 --at step=200
+    --figure walk.svg
 
-A simulation is a function whose parameters all have defaults, one of them `seed`, and which returns a Dataset.
+A simulation is a function whose parameters all have defaults, one of them `seed`, and which returns
+a Dataset.
 """
 
 import jax
@@ -11,7 +14,8 @@ import xarray as xr
 
 
 def walk(length: int = 100, sharpness: float = 1.0, steps: int = 200, seed: int = 0) -> xr.Dataset:
-    """The largest weight that attention gives to one of `length` tokens, while their scores walk at random."""
+    """The largest weight that attention gives to one of `length` tokens, while their scores walk at
+    random."""
     moves = jax.random.normal(jax.random.key(seed), (steps, length))
     scores = sharpness * moves.cumsum(0) / np.sqrt(np.arange(1, steps + 1))[:, None]
     return xr.Dataset(

@@ -1,4 +1,5 @@
-"""What every claim of every map must satisfy. A map's `test_claims.py` says which map it is (`MAP`) and takes these."""
+"""What every claim of every map must satisfy. A map's `test_claims.py` says which map it is (`MAP`)
+and takes these."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,5 @@
-"""The benchmarks measure what they say: the plain loop is right, ratios are ratios, and the soak counts verdicts."""
+"""The benchmarks measure what they say: the plain loop is right, ratios are ratios, and the soak
+counts verdicts."""
 
 import time
 

@@ -32,7 +32,8 @@ def test_known_numbers():
     least, shares = best_split([7, 0.6])
     assert least == approx(83.49266722968959) and shares == approx([0.8372386, 0.1627614], abs=1e-7)
     assert matrix_entropy(4, 0.5, 1e5, 64, 64) == approx(64 * 64 * math.log(17))
-    # 36 rho^2 A^2 / (1 - beta) eps^2 * ln(2N(... + 3.5)) + M ln(1 + d levels), by hand; the ceiling of the lemma is below.
+    # 36 rho^2 A^2 / (1 - beta) eps^2 * ln(2N(... + 3.5)) + M ln(1 + d levels), by hand; the
+    # ceiling of the lemma is below.
     assert linear_entropy(2, 0.5, 100) >= 36 * 16 * math.log(2 * math.ceil(18) * 100 + 1)
     square, stretch = 64.0, math.sqrt(1.1 / 0.9)
     levels = math.ceil(math.log(square / 0.1) / math.log(1.1))
@@ -61,7 +62,8 @@ def test_entropies_fall_in_the_distance_and_grow_with_size_and_points(size, eps,
 
 
 def test_on_a_line_the_cover_is_an_interval_cut_in_pieces():
-    """In one dimension the least cover of [-A, A] has ceil(A/eps) members: what the parametric bound is off by is known."""
+    """In one dimension the least cover of [-A, A] has ceil(A/eps) members: what the parametric
+    bound is off by is known."""
     for ratio in (2, 5, 50):
         assert (
             math.log(math.ceil(ratio))
@@ -81,7 +83,8 @@ def test_no_other_split_is_better(sizes):
 
 
 def test_few_columns_are_kept_where_they_are_long():
-    """A matrix of many columns, of which no more than A^2/(beta eps^2) are longer than what may be left out."""
+    """A matrix of many columns, of which no more than A^2/(beta eps^2) are longer than what may be
+    left out."""
     by_hand = 36 * 1.21 / 0.9 * math.log(
         2 * (4 * math.sqrt(1.1 / 0.9) * 1.5 + 3.5) * 10
     ) * 2.25 + 22.5 * math.log(1 + 1000 * math.ceil(math.log(22.5) / math.log(1.1)))

@@ -24,7 +24,8 @@ NAMESPACES = {
 
 
 def load(name):
-    """The example as a module; it finds what it shares with the other beside itself, as a script does."""
+    """The example as a module; it finds what it shares with the other beside itself, as a script
+    does."""
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(EXAMPLES))
         return importlib.import_module(name)
@@ -171,7 +172,8 @@ def test_the_page_computes_as_python_does(pages, said):
         const model = {element(page, "model")};
         {element(page, "compute")}
         const answers = {json.dumps([case[:2] for case in said])}.map(([slots, order]) => {{
-          const sentence = arrange(model, slots, order), tokens = tokenise(model, sentence), a = attend(model, tokens);
+          const sentence = arrange(model, slots, order);
+          const tokens = tokenise(model, sentence), a = attend(model, tokens);
           return [...a.weights, a.head, a.linear, tokens[sentence.place][model.value]];
         }});
         console.log(JSON.stringify(answers));

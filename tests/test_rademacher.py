@@ -43,7 +43,8 @@ def test_ascent_lies_in_the_enclosure_and_a_finer_grid_narrows_it(plane):
 
 
 def test_the_enclosure_holds_between_the_nodes(plane):
-    """A coarse grid's upper limits against the best of many points of the disc, and how far they may be from its nodes."""
+    """A coarse grid's upper limits against the best of many points of the disc, and how far they
+    may be from its nodes."""
     tokens, signs = plane
     coarse, fine = (
         planar_complexity(tokens, signs, query_norm=20.0, rings=rings) for rings in (2, 200)

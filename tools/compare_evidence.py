@@ -1,4 +1,5 @@
-"""Compare the evidence of claims with that of a run before: `python -m tools.compare_evidence ID...`.
+"""Compare the evidence of claims with that of a run before: `python -m tools.compare_evidence
+ID...`.
 
 The evidence before is read from the store `BASELINE` (a run of all claims at quick scale, seed 0).
 """
@@ -91,7 +92,8 @@ def main(patterns: list[str]) -> int:
         verdict = (
             ""
             if same
-            else f" VERDICT {then['verdict']}/{then['control']} -> {now.verdict.word}/{now.control and now.control.word}"
+            else f" VERDICT {then['verdict']}/{then['control']} ->"
+            f" {now.verdict.word}/{now.control and now.control.word}"
         )
         print(words, claim.id, f"{worst:.2g}", "; ".join(sorted(set(notes))) + verdict)
     return wrong

@@ -1,4 +1,5 @@
-"""Random numbers that know what they are for: a key or a NumPy stream for each purpose of a measurement."""
+"""Random numbers that know what they are for: a key or a NumPy stream for each purpose of a
+measurement."""
 
 import zlib
 from dataclasses import dataclass
@@ -13,8 +14,8 @@ from attlas.gaussian import stream
 class Draws:
     """The random numbers of one measurement.
 
-    Keys are folded from the seed, the measurement's name and a word for the purpose. Settings do not
-    enter, so that cells share their random numbers (paired comparisons).
+    Keys are folded from the seed, the measurement's name and a word for the purpose. Settings do
+    not enter, so that cells share their random numbers (paired comparisons).
 
     Arguments:
         name: the id of the claim or measurement, as in "single-location/zeta".

@@ -54,6 +54,6 @@ def check_memory(what: str, size: float, advice: str = "") -> None:
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     if size > memory:
         raise InputError(
-            f"{what} would take {size / 1e9:,.0f} GB, and there are {memory / 1e9:,.0f} GB of memory"
-            + advice
+            f"{what} would take {size / 1e9:,.0f} GB, and there are {memory / 1e9:,.0f} GB of"
+            f" memory" + advice
         )

@@ -88,7 +88,8 @@ class Figure:
         """A dot for each value of `y`.
 
         Arguments:
-            x, y: variables, or labels with braces as categories; `y` may be a dict from variables to
+            x, y: variables, or labels with braces as categories; `y` may be a dict from variables
+            to
                 what the legend calls them.
             channels: `color`, `shape`, `dash`, `detail` and `order` are variables or labels with
                 braces; `error` is a variable of standard errors, drawn two to each side;

@@ -1,7 +1,7 @@
 """The package's claims as a generated index knows them, without importing one.
 
-`index.json` holds all that `attlas list` and `attlas show` print, so that these import neither JAX nor
-a map; `make index` writes it, and a test compares it with the claims.
+`index.json` holds all that `attlas list` and `attlas show` print, so that these import neither JAX
+nor a map; `make index` writes it, and a test compares it with the claims.
 """
 
 import fnmatch
@@ -16,7 +16,8 @@ from typing import Any
 from attlas.errors import InputError, near
 
 GROUP = "attlas.claims"
-"""Entry points that offer claims, this package's among them: a `Map`, or a module that registers some."""
+"""Entry points that offer claims, this package's among them: a `Map`, or a module that registers
+some."""
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,8 @@ from attlas.errors import InputError, near
 
 
 def bibliography(beside: Path | None = None) -> dict[str, str]:
-    """BibTeX entries by key: the package's, and those of `NAME.bib` beside a claim file `NAME.py`."""
+    """BibTeX entries by key: the package's, and those of `NAME.bib` beside a claim file
+    `NAME.py`."""
     found = _entries(files("attlas").joinpath("references.bib").read_text(encoding="utf-8"))
     own = None if beside is None else beside.with_suffix(".bib")
     if own is None or not own.is_file():

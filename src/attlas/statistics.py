@@ -1,4 +1,5 @@
-"""Quantiles and limits that decisions rest on: normal, Student, binomial, and slopes of logarithms."""
+"""Quantiles and limits that decisions rest on: normal, Student, binomial, and slopes of
+logarithms."""
 
 import math
 from typing import Any
@@ -8,14 +9,16 @@ from scipy import special
 
 
 def normal_quantile(level: float, comparisons: int = 1, sides: int = 2) -> float:
-    """The z beyond which a standard normal falls with probability `level` in any of `comparisons` draws (Bonferroni)."""
+    """The z beyond which a standard normal falls with probability `level` in any of `comparisons`
+    draws (Bonferroni)."""
     return float(-special.ndtri(level / (sides * comparisons)))
 
 
 def student_quantile(
     level: float, comparisons: int = 1, sides: int = 2, count: float = math.inf
 ) -> float:
-    """The same for a mean of `count` normal values in units of the standard error that they give: Student's, for few of them."""
+    """The same for a mean of `count` normal values in units of the standard error that they give:
+    Student's, for few of them."""
     if math.isinf(count):
         return normal_quantile(level, comparisons, sides)
     return float(-special.stdtrit(count - 1, level / (sides * comparisons)))
@@ -31,7 +34,8 @@ def binomial_limits(successes: Any, trials: Any, level: float) -> tuple[np.ndarr
 
 
 def log_slope(x: np.ndarray, y: np.ndarray, error: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Least-squares slope of log y against log x along the first axis, and its standard error from those of y."""
+    """Least-squares slope of log y against log x along the first axis, and its standard error from
+    those of y."""
     lx = np.log(x)
     weights = (lx - lx.mean(0)) / ((lx - lx.mean(0)) ** 2).sum(0)
     return (weights * np.log(y)).sum(0), np.sqrt(((weights * error / y) ** 2).sum(0))

@@ -50,7 +50,8 @@ def test_one_layer_is_the_recursion_of_depth_one():
 
 
 def test_the_recursion_by_hand():
-    """Two layers with the read-out, on unit tokens, with the paper's constant: spec of Theorem 4.7."""
+    """Two layers with the read-out, on unit tokens, with the paper's constant: spec of Theorem
+    4.7."""
     lip = 0.5 * 2.0 * (1 + 4 * 1.5)
     capacity = read_out(stacked(*[projected(head_block(NORMS, 20))] * 2), 3.0)
     sizes = {term.name: math.exp(term.log_size) for term in capacity.terms}
@@ -65,7 +66,8 @@ def test_the_recursion_by_hand():
 
 
 def test_every_factor_of_a_head_by_hand():
-    """At a radius, a Lipschitz constant and norms that are all different from 1, and from each other."""
+    """At a radius, a Lipschitz constant and norms that are all different from 1, and from each
+    other."""
     norms = NORMS._replace(lipschitz=1.2, out=3.0, project=False)
     grown = head_block(norms, 20, "sharp")(math.log(1.7))
     sizes = {

@@ -49,7 +49,8 @@ def test_the_split_of_a_capacity_is_where_no_other_is_better():
 
 
 def test_dudley_is_near_its_closed_form_where_the_entropy_is_a_square():
-    """With H = C/eps^2: a = 3 sqrt(C/m) and R = 12 sqrt(C/m)(1 + ln(A/a)); ours has the logarithm of the points in it and an upper sum."""
+    """With H = C/eps^2: a = 3 sqrt(C/m) and R = 12 sqrt(C/m)(1 + ln(A/a)); ours has the logarithm
+    of the points in it and an upper sum."""
     capacity = class_of(collapsed_head(0.0, 1.0, 1))
     m = 1e9
     c = 36 * math.log(2 * 7 * m + 1)
@@ -84,7 +85,8 @@ def test_samples_for_is_where_the_bound_reaches_the_gap():
 
 
 def test_samples_for_holds_far_out_too():
-    """Tiny gaps and margins, and stacks whose values may be astronomically larger than the margin."""
+    """Tiny gaps and margins, and stacks whose values may be astronomically larger than the
+    margin."""
     for gap, margin in ((1e-4, 1e-4), (0.5, 1e-9), (1e-9, 1.0)):
         capacity = class_of(collapsed_head(2.0, 1.0, 30, 6))
         samples = capacity.samples_for(gap, margin=margin)
@@ -101,7 +103,8 @@ def test_a_grid_of_settings_is_the_settings_one_by_one():
     found, samples = grid.rademacher(1e9), grid.samples_for(0.3, margin=0.2)
     for i, j in np.ndindex(3, 2):
         one = class_of(collapsed_head(norms[j], 1.0, lengths[i, 0], constant="sharp"))
-        # The grid of distances is as fine as the hardest setting needs: others have it finer than by themselves.
+        # The grid of distances is as fine as the hardest setting needs: others have it
+        # finer than by themselves.
         assert found[i, j] == approx(one.rademacher(1e9), rel=0.02)
         assert samples[i, j] == approx(one.samples_for(0.3, margin=0.2), rel=0.04)
 

@@ -1,8 +1,9 @@
 """The rules, tested for themselves on synthetic evidence whose truth is known.
 
-For the rules with an interval a *world* makes evidence at a stated place: `distance` standard errors beyond the border
-between true and false, one entry a comparison, so that 0 is the least favourable true case and the least favourable
-false one. Shares are held against their level by an exact binomial tail.
+For the rules with an interval a *world* makes evidence at a stated place: `distance` standard
+errors beyond the border between true and false, one entry a comparison, so that 0 is the least
+favourable true case and the least favourable false one. Shares are held against their level by an
+exact binomial tail.
 """
 
 import json
@@ -142,7 +143,8 @@ def test_a_true_statement_at_its_border_is_refuted_no_more_often_than_the_joint_
     rng, claims = np.random.default_rng(1), CLAIMS
     words = count(make(RAISED), (world(np.zeros(COMPARISONS), rng) for _ in range(claims)))
     assert at_most(words["refuted"], claims, RAISED)
-    # What is left of the level where both tails are paid for and one is used; less would be power thrown away.
+    # What is left of the level where both tails are paid for and one is used; less would be
+    # power thrown away.
     assert at_least(words["refuted"], claims, 0.9 * RAISED / sides)
     assert at_least(words["undecided"], claims, 1 - RAISED)
 
@@ -244,7 +246,8 @@ def test_a_rate_without_a_margin_is_never_confirmed_and_attains_its_level():
 
 
 def agreeing(rng: np.random.Generator, shift: np.ndarray) -> xr.Dataset:
-    """Predictions of several magnitudes and measurements `shift` standard errors away, and normal errors."""
+    """Predictions of several magnitudes and measurements `shift` standard errors away, and normal
+    errors."""
     n = shift.size
     predicted = signs(n) * 10.0 ** (np.arange(n) % 7 - 3)
     error = np.abs(predicted) / (10 + np.arange(n))
@@ -347,7 +350,8 @@ def test_convergence_decides_at_the_counts_that_an_exact_binomial_test_rejects(s
         + ["undecided"] * (RUNS + 1 - refuting - confirming)
         + ["confirmed"] * confirming
     )
-    # At a true share equal to the claimed one neither word comes more often than its level allows, and one run more
+    # At a true share equal to the claimed one neither word comes more often than its level
+    # allows, and one run more
     # or less would exceed it: the rule gives nothing away.
     assert binom.cdf(refuting - 1, RUNS, share) < RAISED / cells < binom.cdf(refuting, RUNS, share)
     assert (
@@ -431,7 +435,8 @@ def test_p_values_are_scipys_exact_ones_or_where_they_are_small_somewhat_larger(
 def test_two_laws_a_stated_distance_apart_in_one_of_several_statistics_are_told_apart():
     rng, claims, statistics, draws = np.random.default_rng(13), CLAIMS // 2, 2, 400
     rule = SameLaw(level=RAISED)
-    # The critical distance, and what the empirical difference may fall short by at one point (a variance <= 1/2n).
+    # The critical distance, and what the empirical difference may fall short by at one point
+    # (a variance <= 1/2n).
     gap = (kolmogi(RAISED / statistics) + norm.ppf(POWER) / 2) * np.sqrt(2 / draws)
     shift = np.array([2 * norm.ppf((1 + gap) / 2), 0])
     words = count(
@@ -719,7 +724,8 @@ def test_a_rule_says_itself_in_a_sentence_with_its_level(name):
 
 @pytest.mark.parametrize("rule", [Agreement(), Approximation(0.1), Order(), Bound()])
 def test_evidence_that_rests_on_few_repetitions_decides_less(rule):
-    # 4.5 standard errors: enough if they are known, too few for Student's quantile with 19 degrees of freedom.
+    # 4.5 standard errors: enough if they are known, too few for Student's quantile with 19
+    # degrees of freedom.
     sure = xr.Dataset(
         {
             "predicted": 1.0,
@@ -788,7 +794,8 @@ def test_a_rate_holds_its_level_where_one_size_is_measured_badly(relative):
             == "refuted"
         )
 
-    # The true exponent is at the margin and the noise is one normal variable: the chance is the tail beyond `high`.
+    # The true exponent is at the margin and the noise is one normal variable: the chance is
+    # the tail beyond `high`.
     low, high = 0.0, 8.0
     for _ in range(12):
         middle = (low + high) / 2

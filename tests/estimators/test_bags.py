@@ -1,4 +1,5 @@
-"""The estimators for bags keep scikit-learn's contract, take bags in every form, and say what they found."""
+"""The estimators for bags keep scikit-learn's contract, take bags in every form, and say what they
+found."""
 
 import warnings
 

@@ -101,7 +101,8 @@ def test_an_unknown_loss_is_bad_input():
 
 
 def test_what_is_held_out_knows_nothing_of_its_targets():
-    """Targets that are independent of bags with more features than there are bags: a start that had seen them would not be forgotten."""
+    """Targets that are independent of bags with more features than there are bags: a start that had
+    seen them would not be forgotten."""
     right = []
     for draw in range(6):
         rng = np.random.default_rng([SEED, draw])

@@ -69,7 +69,8 @@ def test_overlaps_stay_those_of_unit_vectors():
 
 
 def test_the_expected_step_is_that_of_the_population_gradient():
-    # A step so short that the normalisation does not matter: its mean over batches is the gradient's.
+    # A step so short that the normalisation does not matter: its mean over batches is the
+    # gradient's.
     task = SingleLocation(dim=12, length=3, noise=0.3)
     one = Overlaps(*(np.asarray(x) for x in starts(task, 1, 3)))
     many = Overlaps(*(np.repeat(x, 20_000) for x in one))

@@ -1,4 +1,5 @@
-"""Descriptions are as short as the code says, tables are counted right, and attention finds the places."""
+"""Descriptions are as short as the code says, tables are counted right, and attention finds the
+places."""
 
 import itertools
 import math

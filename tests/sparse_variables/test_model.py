@@ -27,7 +27,8 @@ LENGTH, SEQUENCES = 9, 14
 
 
 def drawn(architecture=SMALL, stretch=1.0, trials=3, seed=0):
-    """Models whose scores are multiplied by `stretch`, and bits; without an axis of trials if there are none."""
+    """Models whose scores are multiplied by `stretch`, and bits; without an axis of trials if there
+    are none."""
     keys = jax.random.split(jax.random.key(seed), max(trials, 1))
     model = jax.jit(jax.vmap(lambda key: architecture.initialise(LENGTH, key)))(keys)
     bits = np.random.default_rng(seed).integers(0, 2, (max(trials, 1), SEQUENCES, LENGTH))
@@ -74,7 +75,8 @@ def test_the_three_forms_are_one_map(settings, trials, float64):
 @pytest.mark.parametrize("norms", [False, True])
 @pytest.mark.parametrize("stretch", [3.0, 30.0, 300.0, 6000.0])
 def test_the_table_is_right_however_far_apart_the_scores_are(norms, stretch):
-    """A gradient through scores that are `stretch` times larger has errors that are as much larger."""
+    """A gradient through scores that are `stretch` times larger has errors that are as much
+    larger."""
     architecture = dataclasses.replace(SMALL, norms=norms)
     with jax.enable_x64(True):
         model, bits = drawn(architecture, stretch)
@@ -104,7 +106,8 @@ def test_a_score_that_no_sequence_has_may_be_as_large_as_it_likes(gap):
 
 @jax.jit
 def mixtures(scores, values, bits):
-    """The sum of squares of the mixture and its gradients: by the table, and by a softmax over the rows of each sequence."""
+    """The sum of squares of the mixture and its gradients: by the table, and by a softmax over the
+    rows of each sequence."""
     rows = jnp.where(bits == 1, LENGTH, 0) + jnp.arange(LENGTH)
     rows = jnp.concatenate([rows, jnp.full((SEQUENCES, 1), 2 * LENGTH)], 1)
 

@@ -45,7 +45,8 @@ def test_few_samples_are_enough_for_an_l1_penalty():
 
 
 def test_the_path_ends_where_the_gradient_is_within_the_penalty():
-    """The optimality conditions: |slope| at most the penalty, and equal to it, with the other sign, at weights that are not 0."""
+    """The optimality conditions: |slope| at most the penalty, and equal to it, with the other sign,
+    at weights that are not 0."""
     bits = np.random.default_rng(0).integers(0, 2, (1, 30, 6)).astype(np.float32) - 0.5
     bits[..., -1] = 1
     sign = np.where(bits[..., 0] + bits[..., 1] > 0, 1, -1).astype(np.float32)

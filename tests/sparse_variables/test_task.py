@@ -100,7 +100,8 @@ def test_the_short_cut_for_and_and_or_misses_nothing(function):
 
 
 def test_rivals_are_counted_as_by_brute_force():
-    """The expected number of agreeing rivals with m samples, over all supports and orders, against its definition."""
+    """The expected number of agreeing rivals with m samples, over all supports and orders, against
+    its definition."""
     for function in ("and", "parity", (0, 1, 0, 0)):
         task = SparseBoolean(6, (0, 3), function)
         law, bits = probabilities(6, task.bias), patterns(6)

@@ -84,7 +84,8 @@ def test_crossing_of_a_sharp_step_lies_in_it_and_of_a_flat_line_at_an_end():
 
 
 def test_a_share_that_levels_off_does_not_move_the_crossing():
-    """Sizes are looked at until 0.9 is seen; where the share stays below, they lie far above the threshold."""
+    """Sizes are looked at until 0.9 is seen; where the share stays below, they lie far above the
+    threshold."""
     samples, share = (25, 30, 36, 43, 52, 62), np.array([0.4, 0.7, 0.85, 0.86, 0.86, 0.87])
     more = (*samples, 90, 155, 267), np.array([*share, 0.86, 0.87, 0.91])
     assert crossing(*more) == pytest.approx(crossing(samples, share))
@@ -150,11 +151,12 @@ def test_an_unknown_learner_is_named():
         learner("MPL")
 
 
-# --- what the claims make of thresholds ------------------------------------------------------------------------------
+# --- what the claims make of thresholds --------------------------------------------------------
 
 
 def found_at(lengths, *thresholds, error=0.05, censored=()):
-    """Evidence of learners with these thresholds; `censored` lists (length number, learner number)."""
+    """Evidence of learners with these thresholds; `censored` lists (length number, learner
+    number)."""
     logs = np.log(np.array(thresholds, float).T)
     flags = np.zeros(logs.shape, bool)
     for place in censored:

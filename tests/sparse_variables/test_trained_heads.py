@@ -66,7 +66,8 @@ def test_no_other_weights_of_the_same_function_are_nearer(heads):
     near = heads.nearest(other)
 
     def distance(moves):
-        """After any move that changes no output: numbers between bits and places, common scores, values between heads."""
+        """After any move that changes no output: numbers between bits and places, common scores,
+        values between heads."""
         score, value = near.score.copy(), near.value.copy()
         places, bits, shared = np.split(np.append(moves, 0), [4, 8])[0], moves[4:8], moves[8:12]
         score[:, :-3] += places[:, None]
@@ -119,7 +120,7 @@ def test_attention_is_split_by_label_and_its_leaders_are_found():
     assert found.places == (0, 3)
 
 
-# --- PAC-Bayes -------------------------------------------------------------------------------------------------------
+# --- PAC-Bayes ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("q", [0.0, 0.02, 0.3, 0.9])
@@ -138,8 +139,9 @@ def test_the_samples_asked_for_are_those_at_which_the_bound_arrives():
 
 
 def test_the_bound_holds_for_noisy_thresholds():
-    """x uniform on [0, 1], label 1 above 0.4 but wrong with probability 0.1; a threshold fitted to the samples, with normal noise, whose true
-    error is an integral. A bound without the divergence fails far more often than it may."""
+    """x uniform on [0, 1], label 1 above 0.4 but wrong with probability 0.1; a threshold fitted to
+    the samples, with normal noise, whose true error is an integral. A bound without the divergence
+    fails far more often than it may."""
     rng = np.random.default_rng(0)
     m, noise, delta, repeats = 20, 0.03, 0.1, 400
     draws = noise * stats.norm.ppf((np.arange(500) + 0.5) / 500)
@@ -166,7 +168,8 @@ def test_a_certificate_says_what_its_noise_does(heads):
     near = wide.nearest(start)
     (u, v) = found.spread[0]
     assert u in SPREADS and v in SPREADS
-    # The divergence of two normal laws with one covariance, from their densities at draws of the first.
+    # The divergence of two normal laws with one covariance, from their densities at draws of
+    # the first.
     rng = np.random.default_rng(0)
     drawn = [w + s * rng.normal(size=(4000, *w.shape)) for w, s in zip(near, (u, v), strict=True)]
     logs = [

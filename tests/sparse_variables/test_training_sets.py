@@ -82,7 +82,8 @@ def test_impossible_sets_are_named(monkeypatch):
         draw_sets(jax.random.key(0), 3, [16], 1, sparsity=4)
     with pytest.raises(
         InputError,
-        match=r"validation = 1: the first 1 sequences of trial 0 all have the label [01]; both labels must occur",
+        match=r"validation = 1: the first 1 sequences of trial 0 all have the label [01]; both"
+        r" labels must occur",
     ):
         draw_sets(jax.random.key(0), 12, [40], 1, validation=1)
     with pytest.raises(
@@ -91,6 +92,7 @@ def test_impossible_sets_are_named(monkeypatch):
         draw_sets(jax.random.key(0), 12, [40], 1, function=(1,) * 8, unique=False)
     with pytest.raises(
         InputError,
-        match=r"length = 1000000000: 10 training sets of 100 .* would take [\d,]+ GB, and there are \d+ GB",
+        match=r"length = 1000000000: 10 training sets of 100 .* would take [\d,]+ GB, and there"
+        r" are \d+ GB",
     ):
         draw_sets(jax.random.key(0), 10**9, [100], 10)

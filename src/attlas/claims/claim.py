@@ -1,4 +1,5 @@
-"""A claim: a statement, the evidence for it, a rule fixed beforehand, and a false variant to refute."""
+"""A claim: a statement, the evidence for it, a rule fixed beforehand, and a false variant to
+refute."""
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -99,7 +100,8 @@ class Claim:
         id: "map/slug".
         source, reference: the key of a BibTeX entry, and the place in it.
         statement, words: with TeX between `$` signs, and without.
-        function: `function(cell, draws)`, which measures one cell, or `function(cells, draws)` where
+        function: `function(cell, draws)`, which measures one cell, or `function(cells, draws)`
+        where
             `shape` is given; it returns a mapping (see `attlas.claims.evidence`).
         read: from the evidence of all cells to what the rule reads, where that takes more than one.
         quick, paper: settings.
@@ -211,7 +213,8 @@ class Claim:
         ]
 
     def broken(self, cells: Sequence[Setting]) -> list[str]:
-        """Hypotheses that some cell breaks, in words; an `InputError` if a defining one is broken."""
+        """Hypotheses that some cell breaks, in words; an `InputError` if a defining one is
+        broken."""
         found = []
         # Whether anything is defined comes first: the others may take a computation.
         for hypothesis in sorted(self.hypotheses, key=lambda hypothesis: not hypothesis.defining):
@@ -229,7 +232,8 @@ class Claim:
         return found
 
     def figure(self, function: Callable[[xr.Dataset], Any]) -> Callable[[xr.Dataset], Any]:
-        """Decorator: `function(evidence)` returns the claim's figure, a `Figure` or Altair chart."""
+        """Decorator: `function(evidence)` returns the claim's figure, a `Figure` or Altair
+        chart."""
         self.drawing = function
         return function
 

@@ -29,7 +29,8 @@ def versions() -> str:
 
 @functools.cache
 def code_digest(module: str) -> str:
-    """Digest of what the measurements of a module depend on, as its sources were at the first call."""
+    """Digest of what the measurements of a module depend on, as its sources were at the first
+    call."""
     return _closure_digest(module, figures=False)
 
 
@@ -47,7 +48,8 @@ def _closure_digest(module: str, figures: bool) -> str:
 
 
 def _closure(module: str, figures: bool) -> dict[str, Path]:
-    """The files of `module` and of all that it imports, of its package or from beside it, by name."""
+    """The files of `module` and of all that it imports, of its package or from beside it, by
+    name."""
     start = _file(module)
     if start is None:
         return {}

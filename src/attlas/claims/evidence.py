@@ -18,8 +18,8 @@ Values = Mapping[str, Any] | xr.Dataset
 def on(axes: str, **values: Any) -> dict[str, tuple[tuple[str, ...], Any]]:
     """Values that share their axes, for a measurement to return.
 
-    `on("point", predicted=p, measured=m)` is `{"predicted": ("point", p), "measured": ("point", m)}`.
-    An `Estimate` stays one.
+    `on("point", predicted=p, measured=m)` is `{"predicted": ("point", p), "measured": ("point",
+    m)}`. An `Estimate` stays one.
 
     Arguments:
         axes: names of the axes, separated by spaces.
@@ -63,7 +63,8 @@ def as_evidence(values: Values, cells: int, batched: bool) -> xr.Dataset:
     evidence = xr.Dataset(variables, labels)
     if batched and CELL in evidence.dims and evidence.sizes[CELL] != cells:
         raise InputError(
-            f"{cells} cells were measured and {evidence.sizes[CELL]} came back: the axis 'cell' must"
+            f"{cells} cells were measured and {evidence.sizes[CELL]} came back: the axis 'cell'"
+            f" must"
             " have the length of the batch"
         )
     return evidence.assign(

@@ -42,7 +42,8 @@ class Map:
         source: the key of the paper's BibTeX entry; a claim may name another.
         domain: conditions such as "dim >= 4", one parameter each, without which nothing is defined;
             each holds for the claims that have the parameter.
-        home, subjects: the package that holds its claims (`__name__`), and the modules in it, in the
+        home, subjects: the package that holds its claims (`__name__`), and the modules in it, in
+        the
             order in which they are read; for a map in a single file neither.
     """
 

@@ -91,8 +91,8 @@ def select(patterns: Sequence[str], source: str | None = None) -> list[Claim]:
 class FromSource(importlib.machinery.SourceFileLoader):
     """Loads a file from its source always.
 
-    Bytecode is matched by the file's size and the second of its change: a file that is edited and run
-    again within that second would be the old one.
+    Bytecode is matched by the file's size and the second of its change: a file that is edited and
+    run again within that second would be the old one.
     """
 
     def get_code(self, fullname: str) -> Any:

@@ -1,8 +1,9 @@
-"""How evidence becomes a verdict: seven rules, each fixed before the data and each with a stated level.
+"""How evidence becomes a verdict: seven rules, each fixed before the data and each with a stated
+level.
 
-A rule reads fixed variables of the evidence, an `xarray.Dataset`. Comparisons are simultaneous: with N
-of them each is made at `level / N` (Bonferroni), so that a true statement is refuted with probability
-at most `level` whatever N is. Between what confirms and what refutes lies `undecided`.
+A rule reads fixed variables of the evidence, an `xarray.Dataset`. Comparisons are simultaneous:
+with N of them each is made at `level / N` (Bonferroni), so that a true statement is refuted with
+probability at most `level` whatever N is. Between what confirms and what refutes lies `undecided`.
 """
 
 import math
@@ -24,16 +25,18 @@ POWER = 0.95
 """The probability with which a deviation of the size called `detectable` is refuted."""
 
 EDGE = 1 + 1e-9
-"""What a margin may be exceeded by before it counts: exact values that touch it are not beyond it."""
+"""What a margin may be exceeded by before it counts: exact values that touch it are not beyond
+it."""
 
 
 @dataclass(frozen=True)
 class Verdict:
     """A word, the number that decided it, the number it was held against, and why, in a sentence.
 
-    `predicted` and `measured` show the comparison that decided; `detectable` is the smallest deviation
-    that this budget would have refuted with probability `POWER`. `exact` says that no sampling error
-    entered the comparison: a refutation is then a counterexample, which no repetition takes back.
+    `predicted` and `measured` show the comparison that decided; `detectable` is the smallest
+    deviation that this budget would have refuted with probability `POWER`. `exact` says that no
+    sampling error entered the comparison: a refutation is then a counterexample, which no
+    repetition takes back.
     """
 
     word: Word
@@ -59,9 +62,9 @@ class Verdict:
 class Rule(ABC):
     """A decision about a Dataset. Subclasses are frozen dataclasses that name what they read.
 
-    A sampled value comes with its standard error, taken as known: it should rest on a thousand samples
-    or more. Where it rests on few, the evidence says on how many, in a variable `repetitions`, and
-    Student's quantiles take the place of the normal ones.
+    A sampled value comes with its standard error, taken as known: it should rest on a thousand
+    samples or more. Where it rests on few, the evidence says on how many, in a variable
+    `repetitions`, and Student's quantiles take the place of the normal ones.
     """
 
     reads: ClassVar[tuple[str, ...]]
@@ -163,7 +166,8 @@ def _decide(
 
 @dataclass(frozen=True)
 class Agreement(Rule):
-    """Prediction and measurement are equal: to rounding where exact, to sampling error where not."""
+    """Prediction and measurement are equal: to rounding where exact, to sampling error where
+    not."""
 
     rounding: float = 1e-12
     level: float = LEVEL
@@ -180,7 +184,8 @@ class Agreement(Rule):
         predicted, measured, error = _flat(*values)
         n = predicted.size
         z = student_quantile(self.level, n, count=count)
-        # Rounding is relative: of exact values to max(1, |predicted|), of sampled ones to themselves.
+        # Rounding is relative: of exact values to max(1, |predicted|), of sampled ones to
+        # themselves.
         scale = np.where(error > 0, abs(predicted), np.maximum(1, abs(predicted)))
         difference = abs(measured - predicted)
         exact = not error.any()
@@ -217,7 +222,8 @@ class Agreement(Rule):
 
 @dataclass(frozen=True)
 class Approximation(Rule):
-    """The measurement lies within a margin of the prediction; the margin is part of the statement."""
+    """The measurement lies within a margin of the prediction; the margin is part of the
+    statement."""
 
     margin: float
     relative: bool = True
@@ -307,10 +313,10 @@ def _against(reached: float) -> str:
 class Rate(Rule):
     """The measurement scales as predicted: slope of log measured against log x along an axis.
 
-    The evidence has an `exponent`, or the finite-size prediction itself in `predicted`; then the slope
-    of log(measured / predicted), which has no curvature to average over, is compared with 0. Errors
-    count as independent along the axis; where sizes share random numbers and have like relative
-    errors the true one is smaller.
+    The evidence has an `exponent`, or the finite-size prediction itself in `predicted`; then the
+    slope of log(measured / predicted), which has no curvature to average over, is compared with 0.
+    Errors count as independent along the axis; where sizes share random numbers and have like
+    relative errors the true one is smaller.
     """
 
     margin: float
@@ -479,7 +485,8 @@ def _distinct(*values: float) -> list[str]:
 
 @dataclass(frozen=True)
 class SameLaw(Rule):
-    """Two samples come from one law: Kolmogorov-Smirnov tests along `draw`, one for each statistic."""
+    """Two samples come from one law: Kolmogorov-Smirnov tests along `draw`, one for each
+    statistic."""
 
     level: float = LEVEL
     along: str = "draw"
@@ -505,7 +512,8 @@ class SameLaw(Rule):
         threshold = self.level / len(a)
         distance = max(_distance(*pair) for pair in zip(a, b, strict=True))
         sizes = a.shape[1] * b.shape[1] / (a.shape[1] + b.shape[1])
-        # Of the limit law: below a tenth it is larger than that of finitely many draws, never smaller.
+        # Of the limit law: below a tenth it is larger than that of finitely many draws,
+        # never smaller.
         p = float(special.kolmogorov(np.sqrt(sizes) * distance))
         critical = special.kolmogi(threshold) / np.sqrt(sizes)
         reach = min(1.0, critical + special.ndtri(POWER) / 2 / np.sqrt(sizes))

@@ -68,7 +68,8 @@ class Setting(Mapping[str, Value]):
         return type(self)(**{**self._values, **typed})
 
     def parse(self, assignments: Sequence[str]) -> "Setting":
-        """`replace`, from texts like `"dim=100"` or, where a parameter is a list, `"dim=100,400"`."""
+        """`replace`, from texts like `"dim=100"` or, where a parameter is a list,
+        `"dim=100,400"`."""
         changes = {}
         for text in assignments:
             name, equals, value = text.partition("=")

@@ -451,6 +451,7 @@ class SingleLocationRegressor(RegressorMixin, _SingleLocation):
 
     _loss = "squared"
     _score_name = "R²"
+    score = _SingleLocation.score  # scikit-learn's mixin has one without `bags`
     _metric = staticmethod(r2_score)
 
     def predict(self, X: Any, bags: Any = None) -> Float[np.ndarray, " n"]:
@@ -504,6 +505,7 @@ class SingleLocationClassifier(ClassifierMixin, _SingleLocation):
 
     _loss = "logistic"
     _score_name = "accuracy"
+    score = _SingleLocation.score  # scikit-learn's mixin has one without `bags`
     _metric = staticmethod(accuracy_score)
 
     def decision_function(self, X: Any, bags: Any = None) -> np.ndarray:

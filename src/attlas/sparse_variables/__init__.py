@@ -1,4 +1,5 @@
-"""Sparse variables: a head with bounded norms computes a function of a few of many bits (Edelman et al. 2022)."""
+"""Sparse variables: a head with bounded norms computes a function of a few of many bits (Edelman et
+al. 2022)."""
 
 from attlas.sparse_variables.construction import (
     Construction,

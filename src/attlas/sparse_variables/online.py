@@ -1,7 +1,9 @@
-r"""Training with a fresh batch at every step, several runs at once (Edelman et al. 2022, Section 5, Figure 4).
+r"""Training with a fresh batch at every step, several runs at once (Edelman et al. 2022, Section 5,
+Figure 4).
 
-A parity of s bits is independent of any s - 1 of them, so at first nothing seems to be learnt; and what is never seen again cannot be
-memorised. A run arrives when every sequence of bits gets its label, where the length is short enough to look at all of them.
+A parity of s bits is independent of any s - 1 of them, so at first nothing seems to be learnt; and
+what is never seen again cannot be memorised. A run arrives when every sequence of bits gets its
+label, where the length is short enough to look at all of them.
 """
 
 import functools
@@ -36,7 +38,8 @@ PARITY = Recipe(
     ),
     decay=0.0,
 )
-"""As `training.ADAM`, but weights begin at the size one over the square root of the dimension: from small ones parity takes long."""
+"""As `training.ADAM`, but weights begin at the size one over the square root of the dimension: from
+small ones parity takes long."""
 
 EXHAUSTIVE = 16
 """Up to this length every sequence is looked at."""
@@ -45,7 +48,8 @@ SAMPLED = 10_000
 """Sequences that are looked at beyond it."""
 
 SCREEN = 1024
-"""Of these, in random order, what every evaluation sees; only where all of it is right, the rest is looked at too."""
+"""Of these, in random order, what every evaluation sees; only where all of it is right, the rest is
+looked at too."""
 
 
 class Stream(NamedTuple):
@@ -59,7 +63,8 @@ class Stream(NamedTuple):
 
 
 class Validation(NamedTuple):
-    """Sequences in random order, the first of which are the screen, and the weights of the screen."""
+    """Sequences in random order, the first of which are the screen, and the weights of the
+    screen."""
 
     bits: UInt8[np.ndarray, "n length"]
     weight: Float[np.ndarray, " screen"]
@@ -106,12 +111,15 @@ def train_online(
     every: int = 10,
     progress: Callable[[int, int], None] | None = None,
 ) -> xr.Dataset:
-    """Train on each task, which may differ in their supports, from starts and on batches of their own.
+    """Train on each task, which may differ in their supports, from starts and on batches of their
+    own.
 
-    Runs are evaluated every `every` steps, and go on until all have arrived or `steps` are done. The Dataset over (trial, step) has
-    `loss` and `accuracy` on validation (its first 1,024 sequences, or as many as it takes to find a mistake; nan after the end), and over trial
-    `arrival`, the first evaluation at which all sequences were right, or nan, `status` (solved, unsolved or diverged) and `support`.
-    Validation is on all sequences up to the length 16, and on 10,000 beyond. `progress(done, steps)` is called at each evaluation.
+    Runs are evaluated every `every` steps, and go on until all have arrived or `steps` are done.
+    The Dataset over (trial, step) has `loss` and `accuracy` on validation (its first 1,024
+    sequences, or as many as it takes to find a mistake; nan after the end), and over trial
+    `arrival`, the first evaluation at which all sequences were right, or nan, `status` (solved,
+    unsolved or diverged) and `support`. Validation is on all sequences up to the length 16, and on
+    10,000 beyond. `progress(done, steps)` is called at each evaluation.
     """
     batch_size, steps, every = (
         whole("batch_size", batch_size, 1),
@@ -174,12 +182,14 @@ def _alike(tasks: Sequence[SparseBoolean]) -> None:
         found = {getattr(task, name) for task in tasks}
         if len(found) > 1:
             raise InputError(
-                f"the tasks have {len(found)} values of {name}: they may differ in their supports only"
+                f"the tasks have {len(found)} values of {name}: they may differ in their supports"
+                f" only"
             )
 
 
 def validate_on(task: SparseBoolean, key: Array) -> Validation:
-    """All sequences of bits in random order, weighted as they occur; or, of longer ones, 10,000 as they occur."""
+    """All sequences of bits in random order, weighted as they occur; or, of longer ones, 10,000 as
+    they occur."""
     if task.length > EXHAUSTIVE:
         bits = np.asarray(draw_bits(key, SAMPLED, task.length, task.bias))
         weight = np.ones(SCREEN)

@@ -1,8 +1,10 @@
 r"""How many samples a learner needs (Edelman et al. 2022, Section 5, Figure 2).
 
-A trial with m samples is a support, a training set that no other support explains, and a start; it is solved if all validation
-sequences are right at some evaluation. The threshold is where the share of solved trials, by the likeliest rising curve, whatever its form, is 80 %. Whether a trial is solved at
-m depends on nothing but the key, the length, m and its number: which m are looked at may be decided on the way.
+A trial with m samples is a support, a training set that no other support explains, and a start; it
+is solved if all validation sequences are right at some evaluation. The threshold is where the share
+of solved trials, by the likeliest rising curve, whatever its form, is 80 %. Whether a trial is
+solved at m depends on nothing but the key, the length, m and its number: which m are looked at may
+be decided on the way.
 """
 
 import math
@@ -37,11 +39,12 @@ Learner = Callable[[TrainingSets, Array, int], Bool[np.ndarray, " trial"]]
 """From training sets of one size, a key and a number of steps to the trials that are solved."""
 
 
-# --- learners --------------------------------------------------------------------------------------------------------
+# --- learners ----------------------------------------------------------------------------------
 
 
 def trained_by(recipe: Recipe, accuracy: float = 1.0) -> Learner:
-    """Trials are solved if they reach `accuracy` on validation at some evaluation and are finite until then."""
+    """Trials are solved if they reach `accuracy` on validation at some evaluation and are finite
+    until then."""
 
     def solve(sets: TrainingSets, key: Array, steps: int) -> Bool[np.ndarray, " trial"]:
         ends = train(sets, recipe, key=key, steps=steps, enough=accuracy, attention=False).isel(
@@ -65,12 +68,13 @@ LEARNERS: dict[str, Learner] = {
 def learner(name: str) -> Learner:
     if name not in LEARNERS:
         raise InputError(
-            f"learner = {name!r}: there is none of that name.{near(name, LEARNERS)} There are: {', '.join(LEARNERS)}."
+            f"learner = {name!r}: there is none of that name.{near(name, LEARNERS)} There are:"
+            f" {', '.join(LEARNERS)}."
         )
     return LEARNERS[name]
 
 
-# --- the sizes that are looked at ------------------------------------------------------------------------------------
+# --- the sizes that are looked at --------------------------------------------------------------
 
 
 def sizes(most: int) -> list[int]:
@@ -93,7 +97,8 @@ class Sweep:
 
     @property
     def censored(self) -> bool:
-        """Whether fewer are solved even with the largest size: the threshold is then a lower limit."""
+        """Whether fewer are solved even with the largest size: the threshold is then a lower
+        limit."""
         return bool(self.share[-1] < LEVEL)
 
     @property
@@ -105,7 +110,8 @@ class Sweep:
         return math.exp(self.log_threshold)
 
     def replicates(self, seed: int = 0) -> Float[np.ndarray, " replicate"]:
-        """`log_threshold` of trials drawn with replacement; a trial keeps its outcomes at all sizes."""
+        """`log_threshold` of trials drawn with replacement; a trial keeps its outcomes at all
+        sizes."""
         trials = len(self.solved)
         counts = np.random.default_rng([self.length, seed]).multinomial(
             trials, np.full(trials, 1 / trials), REPLICATES
@@ -121,11 +127,11 @@ class Sweep:
 def crossing(
     samples: Sequence[int], share: Float[np.ndarray, "*n size"]
 ) -> Float[np.ndarray, "*n"]:
-    """Logarithm of the size at which the rising curve that is likeliest for `share` reaches `LEVEL`, linear in it between sizes; the first or the last
-    size if it is always or never there.
+    """Logarithm of the size at which the rising curve that is likeliest for `share` reaches
+    `LEVEL`, linear in it between sizes; the first or the last size if it is always or never there.
 
-    No form is asked for: where the share of solved trials levels off below 1, a curve that must tend to 1 is drawn away from the crossing
-    by what happens far above it.
+    No form is asked for: where the share of solved trials levels off below 1, a curve that must
+    tend to 1 is drawn away from the crossing by what happens far above it.
     """
 
     def one(share: Float[np.ndarray, " size"]) -> float:
@@ -150,9 +156,11 @@ def sweep(
     sparsity: int = 3,
     validation: int = 10_000,
 ) -> Sweep:
-    """Trials at the sizes around the threshold. From `start`, or a quarter above the statistical floor, with strides that double until `LEVEL` is passed, up to a
-    size where clearly more and down to one where clearly fewer are solved; then sizes between, until neighbours enclose the
-    threshold. Sizes at which hardly any set singles out its support are not tried: there is hardly a training set to be had."""
+    """Trials at the sizes around the threshold. From `start`, or a quarter above the statistical
+    floor, with strides that double until `LEVEL` is passed, up to a size where clearly more and
+    down to one where clearly fewer are solved; then sizes between, until neighbours enclose the
+    threshold. Sizes at which hardly any set singles out its support are not tried: there is hardly
+    a training set to be had."""
     solve = learner(solve) if isinstance(solve, str) else solve
     whole("trials", trials, 1)
     if whole("sparsity", sparsity, 1) > whole("length", length, 1):
@@ -197,7 +205,7 @@ def sweep(
     return Sweep(length, tuple(grid[k] for k in order), np.stack([found[k] for k in order], 1))
 
 
-# --- how thresholds grow ---------------------------------------------------------------------------------------------
+# --- how thresholds grow -----------------------------------------------------------------------
 
 LAWS: dict[str, tuple[Callable[..., Any], np.ndarray]] = {
     "logarithm": (lambda logs, t: np.log(logs - logs.min() + t), np.geomspace(1e-2, 1e3, 600)),
@@ -212,8 +220,9 @@ def fit_law(
     log_thresholds: Float[np.ndarray, "*n length"],
     errors: Float[np.ndarray, " length"],
 ) -> tuple[Float[np.ndarray, "*n"], Float[np.ndarray, "*n length"]]:
-    r"""The smallest $\sum_T (\ln m_T - \ln m(T))^2/\mathrm{error}_T^2$, minus twice the log-likelihood of `law`, and $\ln m(T)$ where it is attained.
-    ln b is the weighted mean of what the shape leaves; the shape runs through a grid."""
+    r"""The smallest $\sum_T (\ln m_T - \ln m(T))^2/\mathrm{error}_T^2$, minus twice the
+    log-likelihood of `law`, and $\ln m(T)$ where it is attained. ln b is the weighted mean of what
+    the shape leaves; the shape runs through a grid."""
     shape, values = LAWS[law]
     weights = errors**-2.0 / (errors**-2.0).sum()
     curves = shape(np.log(lengths), values[:, None])
