@@ -19,10 +19,10 @@ from attlas.sparse_variables.thresholds import (
     LAWS,
     LEARNERS,
     Learner,
-    Sweep,
+    ThresholdSearch,
+    find_threshold,
     fit_law,
     sizes,
-    sweep,
     trained_by,
 )
 from attlas.sparse_variables.training import ADAM, RECIPE_R, Outcome, Recipe, first_model, train
@@ -92,12 +92,12 @@ def threshold_curve(cell: Setting, draws: Draws) -> Values:
 
 def run_sweeps(
     cell: Setting, learners: dict[str, Learner], key: Array, **start: int
-) -> dict[str, Sweep]:
+) -> dict[str, ThresholdSearch]:
     """The sweep of each learner; the size at which it begins may be given by its name."""
     names = ("trials", "most", "function", "sparsity")
     options: dict[str, Any] = {name: cell[name] for name in names} | {"steps": steps_at(cell)}
     return {
-        name: sweep(key, cell.length, solve, start=start.get(name), **options)
+        name: find_threshold(key, cell.length, solve, start=start.get(name), **options)
         for name, solve in learners.items()
     }
 
@@ -107,7 +107,7 @@ def steps_at(cell: Setting) -> int:
     return 25 * math.ceil(cell.steps * max(1.0, math.sqrt(cell.length / 800)) / 25)
 
 
-def summarise_sweeps(sweeps: dict[str, Sweep], most: int) -> dict[str, Any]:
+def summarise_sweeps(sweeps: dict[str, ThresholdSearch], most: int) -> dict[str, Any]:
     """Thresholds by learner, and the share of solved trials at the sizes that were tried."""
     grid, found = sizes(most), list(sweeps.values())
     share = np.full((len(found), len(grid)), np.nan)
@@ -128,7 +128,7 @@ def summarise_sweeps(sweeps: dict[str, Sweep], most: int) -> dict[str, Any]:
     }
 
 
-def uniform_share(cell: Setting, found: Sweep, key: Array) -> float:
+def uniform_share(cell: Setting, found: ThresholdSearch, key: Array) -> float:
     """The share of trials that uniform attention solves with the samples that `found` needs."""
     data, start = jax.random.split(jax.random.fold_in(key, cell.length))
     trials = min(UNIFORM_TRIALS, cell.trials)
