@@ -15,13 +15,13 @@ from scipy import special
 
 from attlas.errors import InputError, positive, whole
 from attlas.gaussian import float64, stream
-from attlas.latent_posterior.learning import minimise
 from attlas.latent_posterior.models import (
     FiniteLatent,
     categorical_from_uniform,
     compositions,
     log_multinomial,
 )
+from attlas.latent_posterior.trained_attention import minimise
 
 
 def masked_operator(
