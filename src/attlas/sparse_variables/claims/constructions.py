@@ -6,18 +6,8 @@ import numpy as np
 import xarray as xr
 
 from attlas.capacity import head_norms
-from attlas.claims import (
-    Agreement,
-    Control,
-    Convergence,
-    Draws,
-    Hypothesis,
-    Order,
-    Setting,
-    Values,
-    on,
-    together,
-)
+from attlas.claims import Control, Draws, Hypothesis, Setting, Values, on, together
+from attlas.claims.rules import Agreement, Convergence, Order
 from attlas.errors import InputError
 from attlas.figure import Figure, agreement
 from attlas.sparse_variables.claims import sparse_variables

@@ -6,17 +6,8 @@ import numpy as np
 import xarray as xr
 
 from attlas.capacity import Capacity, class_of, collapsed_head, occam_samples
-from attlas.claims import (
-    Approximation,
-    Bound,
-    Control,
-    Draws,
-    Hypothesis,
-    Setting,
-    Values,
-    product,
-    whole,
-)
+from attlas.claims import Control, Draws, Hypothesis, Setting, Values, product, whole
+from attlas.claims.rules import Approximation, Bound
 from attlas.figure import Figure
 from attlas.sparse_variables.claims import sparse_variables
 from attlas.sparse_variables.claims.shared import LENGTH, SPARSE, first_places

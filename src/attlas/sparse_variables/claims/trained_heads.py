@@ -12,21 +12,8 @@ import xarray as xr
 from jaxtyping import Bool, Float, Int
 
 from attlas.capacity import Capacity, class_of, collapsed_head, occam_samples
-from attlas.claims import (
-    Approximation,
-    Bound,
-    Control,
-    Convergence,
-    Draws,
-    Hypothesis,
-    Order,
-    Setting,
-    Values,
-    on,
-    product,
-    together,
-)
-from attlas.claims.rules import LEVEL
+from attlas.claims import Control, Draws, Hypothesis, Setting, Values, on, product, together
+from attlas.claims.rules import LEVEL, Approximation, Bound, Convergence, Order
 from attlas.errors import InputError
 from attlas.figure import Figure
 from attlas.gaussian import Real
