@@ -414,7 +414,8 @@ def construction_norms(cell: Setting, draws: Draws) -> Values:
         name: build(random_task(cell, draws, function), sharpness=c).module()
         for name, (build, function) in built.items()
     }
-    norms = {name: head_norms(m.block.head, m.context) for name, m in modules.items()}  # type: ignore[attr-defined]
+    heads: dict[str, Any] = {name: module.block for name, module in modules.items()}
+    norms = {name: head_norms(heads[name].head, m.context) for name, m in modules.items()}
     beta = np.log(c * (t - s))
     predicted = {
         "threshold": np.sqrt(2 * s) * beta,
