@@ -1,6 +1,7 @@
 """Claims about heads that compute sparse functions on every input: their margins and norms."""
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import xarray as xr
