@@ -319,7 +319,7 @@ def shares_left(evidence: xr.Dataset) -> Figure:
         y="share left by the best constant",
         log="y",
         legend={"dim": "dimension p"},
-        width=620,
+        width=760,
     ).points("case", "left", color="dim", size=60)
 
 
