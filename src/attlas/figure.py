@@ -283,7 +283,7 @@ class Figure:
         panel = self._panel()
         if self.below is not None:
             panel = alt.vconcat(panel, self.below._panel())
-        return _finished(panel, self.title, self.note, theme)
+        return finished(panel, self.title, self.note, theme)
 
     def _panel(self) -> Any:
         import altair as alt
@@ -523,7 +523,7 @@ class Panels:
         chart = alt.concat(*made, columns=self.columns)
         if "color" not in self.shared:
             chart = chart.resolve_scale(color="independent", strokeDash="independent")
-        return _finished(chart, self.title, self.note, theme)
+        return finished(chart, self.title, self.note, theme)
 
 
 def _table(data: xr.Dataset, names: Sequence[str]) -> pd.DataFrame:
@@ -554,7 +554,7 @@ def _style(channels: Mapping[str, Any]) -> dict[str, str]:
     return {"style": "theory" if theory is True else "theory-solid"} if theory else {}
 
 
-def _finished(chart: Any, title: str, note: str, theme: str) -> Any:
+def finished(chart: Any, title: str, note: str, theme: str) -> Any:
     """The chart with its title and the house style."""
     import altair as alt
 

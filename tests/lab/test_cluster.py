@@ -125,13 +125,11 @@ def when(ready, then):
 
 
 def test_where():
-    assert parse_where("local") == Where("local") and parse_where("local:3") == Where(
-        "processes", 3
-    )
+    assert parse_where("local") == Where("local")
+    assert parse_where("local:3") == Where("processes", 3)
     assert parse_where("tcp://host:8786") == Where("scheduler", 1, "tcp://host:8786")
-    assert parse_where("slurm") == Where("slurm", 1) and parse_where("slurm:40") == Where(
-        "slurm", 40
-    )
+    assert parse_where("slurm") == Where("slurm", 1)
+    assert parse_where("slurm:40") == Where("slurm", 40)
     for bad in (
         "",
         "local:0",
@@ -315,9 +313,8 @@ def test_a_script_that_does_not_guard_itself_is_told_how(store, tmp_path):
     )
     words = [sys.executable, str(script), str(TOYS), str(store.folder), "local:1"]
     told = subprocess.run(words, capture_output=True, text=True, check=False)
-    assert told.returncode == 1 and told.stderr.strip().endswith(
-        "sweep under `if __name__ == '__main__':`"
-    )
+    assert told.returncode == 1
+    assert told.stderr.strip().endswith("sweep under `if __name__ == '__main__':`")
     assert told.stderr.count("freeze_support") == 0
 
 
@@ -395,7 +392,6 @@ def test_a_gathered_file_that_does_not_fit_is_one_sentence(small_disk, tmp_path)
     script += "write_gathered(xarray.load_dataset(sys.argv[1]), Path(sys.argv[2]))"
     words = [sys.executable, "-c", script, str(tmp_path / "found.nc"), str(small_disk / "out.nc")]
     told = subprocess.run(words, capture_output=True, text=True, check=False)
-    assert told.returncode == 1 and told.stderr.strip().endswith(
-        "cannot be written: No space left on device"
-    )
+    assert told.returncode == 1
+    assert told.stderr.strip().endswith("cannot be written: No space left on device")
     assert "Exception ignored" not in told.stderr and not list(small_disk.iterdir())

@@ -61,12 +61,10 @@ def test_a_true_claim_is_confirmed_in_batches_and_the_second_run_computes_nothin
     assert measure.calls == [([1, 2], 5, 10), ([3], 5, 10)]
     assert first.evidence["n"].values.tolist() == [1, 2, 3]
     second = run(made(measure), seed=5, store=store)
-    assert (
-        second.cached
-        and second.seconds == 0
-        and second.spent == pytest.approx(first.spent)
-        and len(measure.calls) == 2
-    )
+    assert second.cached
+    assert second.seconds == 0
+    assert second.spent == pytest.approx(first.spent)
+    assert len(measure.calls) == 2
     xr.testing.assert_identical(first.evidence.drop_attrs(), second.evidence.drop_attrs())
 
 

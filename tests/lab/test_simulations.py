@@ -36,10 +36,8 @@ def file(tmp_path):
 
 def test_a_function_is_swept_over_its_parameters(file, store):
     found = sweep(f"{file}:walk", {"drift": "0:1:3"}, seeds="0:2", store=store)
-    assert (
-        found["place"].dims == ("drift", "seed", "step")
-        and found.attrs["claim"] == "simulation/walks-walk"
-    )
+    assert found["place"].dims == ("drift", "seed", "step")
+    assert found.attrs["claim"] == "simulation/walks-walk"
     assert found.attrs["words"] == "A walk with a drift."
     gained = (found["place"].isel(drift=2) - found["place"].isel(drift=0)).isel(step=-1).values
     assert gained == pytest.approx(10)

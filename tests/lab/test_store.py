@@ -175,11 +175,9 @@ def test_an_index_under_way_is_not_taken_for_a_finished_or_a_damaged_one(store, 
 
     monkeypatch.setattr(os, "fsync", look)
     save(store)
-    assert (
-        seen == [0, 0]
-        and set(read(store)) == set(CELLS)
-        and not list(store.folder.rglob("*.damaged"))
-    )
+    assert seen == [0, 0]
+    assert set(read(store)) == set(CELLS)
+    assert not list(store.folder.rglob("*.damaged"))
 
 
 def test_two_processes_on_one_store_lose_nothing(store):
@@ -308,9 +306,8 @@ def test_packing_does_not_bring_back_what_was_measured_again(store):
         save(store, [cell])
     time.sleep(0.01)
     save(store, cells, shift=1.0)  # one block, which is not small
-    assert store.pack("map/claim") == SMALL and {
-        value(Store(store.folder), cell) for cell in cells
-    } == {1.0}
+    assert store.pack("map/claim") == SMALL
+    assert {value(Store(store.folder), cell) for cell in cells} == {1.0}
 
 
 @pytest.mark.parametrize("when", ["read", "packed"])

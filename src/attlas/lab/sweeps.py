@@ -11,7 +11,6 @@ import time
 import warnings
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,7 +21,7 @@ import xarray as xr
 from attlas.claims import Claim, Setting
 from attlas.errors import InputError, whole
 from attlas.lab.blocks import encode_block, join_blocks, join_key
-from attlas.lab.cluster import parse_where
+from attlas.lab.cluster import Where, parse_where
 from attlas.lab.grids import (
     DONE,
     FAILED,
@@ -67,9 +66,6 @@ BLOCKS_BEFORE_PACKING = 256
 SECONDS_BETWEEN_LOOKS = 2.0
 """Between two looks for cells that another sweep has stored meanwhile; as many more for every
 100,000 cells, so that looking takes some hundredths of the time."""
-
-
-# --- jobs ----------------------------------------------------------------------------------------
 
 
 class Batch(NamedTuple):
@@ -146,9 +142,6 @@ class PackBlocks(NamedTuple):
         store.pack(self.folder)
 
 
-# --- the sweep -----------------------------------------------------------------------------------
-
-
 @dataclass
 class Tally:
     """How far a sweep is, in cells: `stored` before, `done` now, `failed`, or `outside`."""
@@ -213,7 +206,8 @@ class Sweep:
         self.tally = Tally(len(grid), stored=len(stored), outside=outside)
         self._shared = not fresh
         self._looked = time.monotonic()
-        self._cell_seconds = self._stored_cell_seconds()
+        last = store.costs(self.folder)[-1:]
+        self._cell_seconds = (last[0].seconds - last[0].compiling) / last[0].cells if last else None
         self._largest_task = 1
         self._attempts: Counter[int] = Counter()
         self._deaths: Counter[int] = Counter()
@@ -442,10 +436,6 @@ class Sweep:
         share = self.tally.left / max(1, cells) / processes
         return Estimate(share * running, share * seconds, basis)
 
-    def _stored_cell_seconds(self) -> float | None:
-        costs = self.store.costs(self.folder)
-        return (costs[-1].seconds - costs[-1].compiling) / costs[-1].cells if costs else None
-
 
 def _count_cells(task: Sequence[Batch]) -> int:
     return sum(len(batch.items) for batch in task)
@@ -503,23 +493,15 @@ def complete_sweep(
     plan: Sweep, on: str, progress: Callable[[Tally], None] | None = None
 ) -> xr.Dataset:
     """Measure what is missing and gather everything; damaged blocks are measured again."""
+    where = parse_where(on)
     for _ in range(2):
-        with _workers_if_needed(on, plan) as workers:
+        needed = where if (plan.status == MISSING).any() else Where("local")
+        with open_workers(needed, plan.grid.claim, plan.store) as workers:
             plan.measure_missing(workers, progress)
         gathered = plan.gathered()
         if not plan.tally.left:
             break
     return gathered
-
-
-@contextmanager
-def _workers_if_needed(on: str, plan: Sweep) -> Iterator[Workers]:
-    where = parse_where(on)
-    if not (plan.status == MISSING).any():
-        yield InProcess(plan.store)
-        return
-    with open_workers(where, plan.grid.claim, plan.store) as workers:
-        yield workers
 
 
 def plan_sweep(
