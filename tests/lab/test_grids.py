@@ -19,9 +19,6 @@ def measure_all(grid, store, skip=()):
     return np.array([MISSING if number in skip else DONE for number in range(len(grid))])
 
 
-# --- values --------------------------------------------------------------------------------------
-
-
 def test_lists_and_ranges():
     assert expand("x", "1, 2,4") == ["1", "2", "4"]
     assert expand("x", "0:4,9") == [0, 1, 2, 3, "9"]
@@ -77,9 +74,6 @@ def test_grids_as_texts():
         parse_grid(["dim=1", "dim=2"])
 
 
-# --- cells ---------------------------------------------------------------------------------------
-
-
 def test_values_have_the_type_of_the_parameter(toy):
     grid = Grid.of(toy, toy.quick, {"dim": "10:1000:3log", "lam": "0:1:3", "word": "a,b:c"}, (0,))
     assert grid.axes == {"dim": (10, 100, 1000), "lam": (0.0, 0.5, 1.0), "word": ("a", "b:c")}
@@ -121,19 +115,13 @@ def test_grids_that_make_no_sense_are_told(toy, axes, says):
 def test_a_whole_list_may_be_a_value(toy):
     grid = Grid.of(toy, toy.quick, {"fixed": [(1.0, 2.0), (3.0, 4.0)], "n": [1]}, (0,))
     assert grid.settings[1].fixed == (3.0, 4.0)
-    assert grid.coordinates()["fixed"] == (
-        "fixed",
-        ["[1.0, 2.0]", "[3.0, 4.0]"],
-    )
+    assert grid.coordinates()["fixed"] == ("fixed", ["[1.0, 2.0]", "[3.0, 4.0]"])
 
 
 def test_hypotheses_tell_the_broken_from_the_undefined(toy):
     grid = Grid.of(toy, toy.quick, {"n": [1, 5000], "lam": [0.5, 2.0]}, (0,))
     broken, undefined = grid.outside()
     assert broken == {1: "lam < 1"} and set(undefined) == {2, 3} and "n < 1000" in undefined[2]
-
-
-# --- gathering -----------------------------------------------------------------------------------
 
 
 def test_the_grid_becomes_named_axes(toy, store):
@@ -148,10 +136,7 @@ def test_the_grid_becomes_named_axes(toy, store):
     expected = toy.measure([toy.quick.at(n=3, dim=10, word="y")], 1)["measured"].values[0]
     np.testing.assert_array_equal(found["measured"].sel(n=3, word="y", seed=1).values, expected)
     assert (found["status"] == "done").all()
-    assert found["mechanism"].values.tolist() == [
-        "plus",
-        "minus",
-    ]
+    assert found["mechanism"].values.tolist() == ["plus", "minus"]
     assert json.loads(found.attrs["setting"])["lam"] == 0.5 and found.attrs["claim"] == "toy/square"
 
 

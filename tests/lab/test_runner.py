@@ -128,13 +128,8 @@ def test_a_setting_that_does_not_fit_into_memory_is_bad_input(store):
 
 
 def test_a_refuted_claim_whose_control_is_not_is_undecided_too(store):
-    result = run(
-        made(
-            Measure(wrong=lambda cell, seed: True),
-            control=Control("true", lambda e: {"predicted": e.measured}),
-        ),
-        store=store,
-    )
+    control = Control("true", lambda e: {"predicted": e.measured})
+    result = run(made(Measure(wrong=lambda cell, seed: True), control=control), store=store)
     assert result.verdict.word == "undecided"
 
 
@@ -151,10 +146,7 @@ def test_a_claim_whose_control_is_not_refuted_is_undecided(store):
 
 def test_a_control_may_be_another_setting(store):
     measure = Measure(wrong=lambda cell, seed: cell.n == 9)
-    result = run(
-        made(measure, control=Control("n is 9", setting={"n": (9,)})),
-        store=store,
-    )
+    result = run(made(measure, control=Control("n is 9", setting={"n": (9,)})), store=store)
     assert (result.verdict.word, result.control.word) == ("confirmed", "refuted")
     assert [call[0] for call in measure.calls] == [[1, 2], [3], [9]]
 

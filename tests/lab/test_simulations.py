@@ -53,11 +53,8 @@ def stepping(n: int = 1, seed: int = 0) -> xr.Dataset:
 
 
 def test_a_whole_number_of_a_function_need_not_be_a_count(store):
-    assert sweep(stepping, {"n": "-2:1"}, store=store)["x"].values.ravel().tolist() == [
-        -4.0,
-        -2.0,
-        0.0,
-    ]
+    found = sweep(stepping, {"n": "-2:1"}, store=store)["x"]
+    assert found.values.ravel().tolist() == [-4.0, -2.0, 0.0]
     with pytest.raises(InputError, match=r"n = 0.5: it must be a whole number$"):
         sweep(stepping, {"n": [0.5]}, store=store)
 

@@ -167,10 +167,8 @@ def test_an_index_under_way_is_not_taken_for_a_finished_or_a_damaged_one(store, 
 
     def look(handle):
         other = Store(store.folder)
-        seen.append(
-            len(other.find(ADDRESS.claim, [ADDRESS.cell(cell) for cell in CELLS]))
-            + len(other.notes)
-        )
+        found = other.find(ADDRESS.claim, [ADDRESS.cell(cell) for cell in CELLS])
+        seen.append(len(found) + len(other.notes))
         flush(handle)
 
     monkeypatch.setattr(os, "fsync", look)
@@ -369,25 +367,3 @@ def test_the_store_is_where_the_environment_says(tmp_path, monkeypatch):
     monkeypatch.setenv("ATTLAS_STORE", str(tmp_path / "there"))
     assert Store().folder == tmp_path / "there"
     assert Store(tmp_path / "here").folder == tmp_path / "here"
-
-
-def test_the_last_verdict_is_remembered(store):
-    assert store.recorded("map/claim") is None
-    whole = {
-        "verdict": "confirmed",
-        "reason": "",
-        "when": "",
-        "scale": "quick",
-        "seed": 0,
-        "setting": {},
-    }
-    store.record("map/claim", whole)
-    assert store.recorded("map/claim") == whole
-    store.record("map/claim", {"verdict": "confirmed"})
-    assert store.recorded("map/claim") is None
-
-
-def test_a_table_is_kept_and_found_again(store):
-    assert store.kept_table("real-data") is None
-    store.keep_table("real-data", {"kinds": [1]})
-    assert store.kept_table("real-data") == {"kinds": [1]}

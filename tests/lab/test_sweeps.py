@@ -140,12 +140,8 @@ def test_a_cell_that_raises_once_is_tried_again(toy, store, tmp_path):
     )
     assert found["status"].item() == "failed"
     assert found["reason"].item() == "RuntimeError: the first time"
-    assert (
-        sweep(toy, {"n": [1], "dim": [5], "once": [str(tmp_path / "other")]}, store=store)[
-            "status"
-        ].item()
-        == "done"
-    )
+    other = {"n": [1], "dim": [5], "once": [str(tmp_path / "other")]}
+    assert sweep(toy, other, store=store)["status"].item() == "done"
 
 
 class Many(InProcess):
@@ -187,9 +183,8 @@ def test_a_crowd_of_workers_has_tasks_as_long_as_one_scheduler_can_hand_out_to_t
     plan._cell_seconds, plan._largest_task = 1.0, 512
     workers = Many(store)
     plan.measure_missing(workers)
-    assert plan.tally.left == 0 and set(workers.given) == {
-        8
-    }  # two batches of four: a third would be more than ten
+    assert plan.tally.left == 0
+    assert set(workers.given) == {8}  # two batches of four: a third would be more than ten
 
 
 def test_while_nobody_knows_what_a_cell_takes_no_task_waits_behind_another(toy, store):
@@ -376,13 +371,11 @@ def test_cells_whose_needs_are_unmet_are_skipped_with_the_reason(toy, store, mon
 def test_progress_tells_cells_rate_and_time_left(toy, store):
     seen = []
     grid = {"n": "1:9", "dim": [5], "raises": [3.0], "wait": [0.01]}
-    sweep(
-        toy,
-        grid,
-        store=store,
-        retries=0,
-        progress=lambda t: seen.append((t.done, t.failed, t.left, t.rate, t.seconds_left)),
-    )
+
+    def remember(tally):
+        seen.append((tally.done, tally.failed, tally.left, tally.rate, tally.seconds_left))
+
+    sweep(toy, grid, store=store, retries=0, progress=remember)
     assert seen[0] == (0, 0, 8, 0.0, np.inf)
     assert seen[-1][:3] == (7, 1, 0)
     assert seen[-1][3] > 0

@@ -68,23 +68,10 @@ def start(tmp_path):
 
     def started(*words, store="store"):
         environment = {**os.environ, "ATTLAS_STORE": str(tmp_path / store)}
-        command = [
-            sys.executable,
-            "-m",
-            "attlas.cli",
-            "run",
-            *words,
-            "--claims",
-            str(tmp_path / "mine.py"),
-        ]
-        return subprocess.Popen(
-            command,
-            env=environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-        )
+        command = [sys.executable, "-m", "attlas.cli", "run", *words]
+        command += ["--claims", str(tmp_path / "mine.py")]
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+        return subprocess.Popen(command, env=environment, start_new_session=True, **pipes)
 
     return started
 

@@ -39,14 +39,7 @@ from attlas.lab.records import write_whole
 from attlas.lab.runner import find_one
 from attlas.lab.simulations import Simulation, simulation
 from attlas.lab.store import Address, Cell, Store
-from attlas.lab.workers import (
-    InProcess,
-    Progress,
-    WorkerDied,
-    Workers,
-    WorkersLost,
-    open_workers,
-)
+from attlas.lab.workers import InProcess, Progress, WorkerDied, Workers, WorkersLost, open_workers
 
 TASK_SECONDS = 2.0
 """How long a task should last: much longer than handing it out takes, and short enough to lose."""
@@ -285,7 +278,9 @@ class Sweep:
                 self._cells_under_way += _count_cells(task)
                 workers.submit(number, self.grid.claim, MeasureCells(task))
                 number += 1
-            if packing is None and self._is_time_to_pack():
+            many = self._unpacked_blocks >= BLOCKS_BEFORE_PACKING
+            # Blocks that stay small only take longer to read: give up if packing kills workers.
+            if packing is None and many and self._deaths_of_packing <= RETRIES:
                 self._unpacked_blocks, packing = 0, number
                 workers.submit(number, self.grid.claim, PackBlocks(self.folder))
                 number += 1
@@ -303,11 +298,6 @@ class Sweep:
                     self._record_outcome(task, outcome)
         self.tally.seconds = time.monotonic() - start
         report(self.tally)
-
-    def _is_time_to_pack(self) -> bool:
-        """Blocks that stay small only take longer to read: give up if packing kills workers."""
-        enough = self._unpacked_blocks >= BLOCKS_BEFORE_PACKING
-        return enough and self._deaths_of_packing <= RETRIES
 
     def _next_task(self, processes: int) -> list[Batch]:
         """Batches for about `TASK_SECONDS`, or one suspect if nothing else is under way.
