@@ -288,7 +288,9 @@ def _lines(frame: pd.DataFrame, x: str, beside: Sequence[str]) -> alt.LayerChart
         few = len(order) <= len(PALETTE)
         scale = alt.Scale(range=PALETTE) if few else alt.Scale(scheme="viridis")
         shorthand = f"{beside[0]}:{'N' if few else 'O'}"
-        group["color"] = alt.Color(shorthand, sort=order, legend=legend, scale=scale)
+        group["color"] = alt.Color(
+            shorthand, title=beside[0], sort=order, legend=legend, scale=scale
+        )
     every = alt.Chart(shown)
     base = every.transform_filter("isValid(datum.mean)")
     y = alt.Y("mean:Q", title=frame.attrs["variable"], scale=alt.Scale(zero=False))
