@@ -12,7 +12,7 @@ import altair as alt
 import numpy as np
 import pandas as pd
 
-from attlas.drawing import HEIGHT, WIDTH, colour, finish
+from attlas.figure import HEIGHT, WIDTH, finish_chart
 from attlas.kernels import CME, RBF, fit_cme
 from bench.timing import Row, compare, seconds
 
@@ -109,14 +109,14 @@ def drawn(found: pd.DataFrame) -> alt.HConcatChart:
                 scale=alt.Scale(type="log"),
                 axis=alt.Axis(format="~g", tickCount=5),
             ),
-            color=colour("way:N", None, sort=None),
+            color=alt.Color("way:N", title=None, sort=None),
         )
         for what, title in (
             ("seconds", "seconds, second fit"),
             ("gigabytes", "peak memory (GB), interpreter included"),
         )
     ]
-    return finish(
+    return finish_chart(
         alt.hconcat(*panels),
         "CME attention on long contexts",
         "beside each method the exponent of its time",

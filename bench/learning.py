@@ -6,7 +6,7 @@ import jax
 import numpy as np
 
 from attlas.latent_posterior import FiniteLatent
-from attlas.latent_posterior.learning import topics, train_heads
+from attlas.latent_posterior.trained_attention import topics, train_heads
 from bench.timing import Row, compare
 
 RUNS, SOME, STEPS, LENGTH = 256, 8, 300, 5

@@ -46,8 +46,9 @@ from heads import (
     write_page,
 )
 
-from attlas.drawing import PALETTE, THEORY, finish
 from attlas.errors import whole
+from attlas.figure import finish_chart
+from attlas.figure_style import PALETTE
 from attlas.single_location import SingleLocation
 
 CYCLES, SAMPLES = 10, 16
@@ -164,7 +165,7 @@ def draw_record(tokens, weights, place):
         .mark_rect(color=PALETTE[1], opacity=0.14)
         .encode(x="start:Q", x2="end:Q")
     )
-    line = alt.Chart(series).mark_line(color=THEORY, strokeWidth=1)
+    line = alt.Chart(series).mark_line(style="theory-solid", strokeWidth=1)
     x = alt.X(
         "time:Q",
         title=None,
@@ -212,16 +213,14 @@ def draw_errors(measured):
     y = alt.Y("predictor:N", title=None, sort=None, axis=alt.Axis(minExtent=110))
     base = alt.Chart(frame)
     x = alt.X("error:Q", title="mean square error on new records", scale=alt.Scale(domainMin=0))
-    limits = alt.Chart(pd.DataFrame({"level": [TASK.linear_risk()]})).mark_rule(
-        strokeDash=[5, 4], color=THEORY
-    )
+    limits = alt.Chart(pd.DataFrame({"level": [TASK.linear_risk()]})).mark_rule(style="theory")
     bars = base.mark_rule(color=PALETTE[0]).encode(x="low:Q", x2="high:Q", y=y)
     points = base.mark_point(filled=True, size=60, color=PALETTE[0]).encode(x=x, y=y)
     return (limits.encode(x="level:Q") + bars + points).properties(width=560, height=120)
 
 
 def svg(chart, title, subtitle=""):
-    return vl_convert.vegalite_to_svg(finish(chart, title, subtitle).to_dict())
+    return vl_convert.vegalite_to_svg(finish_chart(chart, title, subtitle).to_dict())
 
 
 @click.command(

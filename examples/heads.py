@@ -16,7 +16,7 @@ import numpy as np
 
 import attlas
 from attlas.atlas.formulas import mathml
-from attlas.drawing import PALETTE
+from attlas.figure_style import PALETTE
 from attlas.single_location import InverseDecay
 
 SHARPNESS = InverseDecay(start=1.0, rate=2e-3)

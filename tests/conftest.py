@@ -86,7 +86,6 @@ HEAVY = {
             "trained-heads",
         ),
         "sparse-variables": (
-            "above-the-floor",
             "complexity-bound",
             "complexity-length",
             "falsifying-zeros",
@@ -103,7 +102,6 @@ HEAVY = {
             "samples-exponent",
             "samples-law",
             "table-form",
-            "tightness",
         ),
     }.items()
     for slug in slugs
@@ -118,7 +116,6 @@ VAST = {id for id in HEAVY if id.startswith("sparse-variables/")} - {
         "complexity-length",
         "layer-lipschitz",
         "table-form",
-        "tightness",
     )
 } | {
     f"latent-posterior/{slug}"

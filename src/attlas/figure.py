@@ -283,14 +283,13 @@ class Figure:
         panel = self._panel()
         if self.below is not None:
             panel = alt.vconcat(panel, self.below._panel())
-        return finished(panel, self.title, self.note, theme)
+        return finish_chart(panel, self.title, self.note, theme)
 
     def _panel(self) -> Any:
         import altair as alt
 
         if not self.layers:
             raise InputError(f"the figure {self.title!r} has no layer")
-        alt.data_transformers.disable_max_rows()
         made = [layer() for layer in self.layers]
         if self.facets is None:
             chart = made[0] if len(made) == 1 else alt.layer(*made)
@@ -523,7 +522,7 @@ class Panels:
         chart = alt.concat(*made, columns=self.columns)
         if "color" not in self.shared:
             chart = chart.resolve_scale(color="independent", strokeDash="independent")
-        return finished(chart, self.title, self.note, theme)
+        return finish_chart(chart, self.title, self.note, theme)
 
 
 def _table(data: xr.Dataset, names: Sequence[str]) -> pd.DataFrame:
@@ -554,10 +553,11 @@ def _style(channels: Mapping[str, Any]) -> dict[str, str]:
     return {"style": "theory" if theory is True else "theory-solid"} if theory else {}
 
 
-def finished(chart: Any, title: str, note: str, theme: str) -> Any:
-    """The chart with its title and the house style."""
+def finish_chart(chart: Any, title: str, note: str = "", theme: str = "light") -> Any:
+    """An Altair chart with its title, a line below it and the house style, without a row limit."""
     import altair as alt
 
+    alt.data_transformers.disable_max_rows()
     chart = copy.copy(chart)
     chart.title = alt.TitleParams(
         legible(title), subtitle=legible(note) or alt.Undefined, anchor="start", offset=14

@@ -27,14 +27,14 @@ def _entries(text: str) -> dict[str, str]:
     return {match[1]: entry for entry in entries if (match := re.match(r"@\w+\{([^,]+),", entry))}
 
 
-def bibtex(source: str, beside: Path | None = None) -> str:
+def bibtex(source: str, *beside: Path) -> str:
     """The BibTeX entry of a source such as "marion2025".
 
     Arguments:
         source: its key.
-        beside: a claim file; a file of the same name that ends in `.bib` is read too.
+        beside: claim files; of each a file of the same name that ends in `.bib` is read too.
     """
-    found = bibliography(beside)
+    found = bibliography(*beside)
     if source not in found:
         raise InputError(
             f"no reference has the key {source!r}.{near(source, found)} There are:"

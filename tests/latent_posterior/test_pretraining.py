@@ -90,7 +90,8 @@ def test_probe_on_two_features_pays_for_what_they_miss():
     assert model.expected_probe(features, 20, 0.5) == approx(
         runs.mean(), abs=5 * runs.std() / np.sqrt(4000)
     )
-    # With all the labels there are, what is left is the distance of the best combination of the features to the task's mean.
+    # With all the labels there are, what is left is the distance of the best combination of
+    # the features to the task's mean.
     wanted = model.task @ model.gain
     root = np.linalg.cholesky(model.covariance)
     best = np.linalg.lstsq((features @ root).T, (wanted @ root).T)[0]

@@ -12,12 +12,12 @@ from attlas.sparse_variables.rival_learners import screen_by_covariance
 from attlas.sparse_variables.thresholds import (
     LAWS,
     LEVEL,
-    Sweep,
+    ThresholdSearch,
     crossing,
+    find_threshold,
     fit_law,
     learner,
     sizes,
-    sweep,
 )
 from attlas.sparse_variables.training_sets import draw_sets
 from attlas.statistics import Bound, Order
@@ -45,7 +45,7 @@ def test_sizes_rise_by_a_fifth_and_end_below_the_largest():
 def test_the_threshold_of_a_known_learner_is_enclosed_by_neighbours_without_looking_everywhere():
     least = np.geomspace(40, 400, 20)
     solve, asked = needing(least)
-    found = sweep(KEY, 30, solve, trials=20, validation=10, most=4000)
+    found = find_threshold(KEY, 30, solve, trials=20, validation=10, most=4000)
     assert asked and len(set(asked)) == len(asked) < len(sizes(4000)) / 2
     share = dict(zip(found.samples, found.share, strict=True))
     for m, value in share.items():
@@ -62,7 +62,7 @@ def test_the_threshold_of_a_known_learner_is_enclosed_by_neighbours_without_look
 
 def test_a_threshold_beyond_the_largest_size_is_a_lower_limit():
     solve, _ = needing(np.full(8, 1000))
-    found = sweep(KEY, 30, solve, trials=8, validation=10, most=200)
+    found = find_threshold(KEY, 30, solve, trials=8, validation=10, most=200)
     assert found.censored and np.exp(found.log_threshold) == pytest.approx(sizes(200)[-1])
 
 
@@ -96,7 +96,7 @@ def test_replicates_spread_as_the_quantile_of_the_trials_does():
     spread = []
     for seed in range(30):
         least = np.exp(np.random.default_rng(seed).logistic(np.log(80), 0.17, trials))
-        found = Sweep(10, sizes_seen, least[:, None] <= np.array(sizes_seen))
+        found = ThresholdSearch(10, sizes_seen, least[:, None] <= np.array(sizes_seen))
         spread.append((found.log_threshold, found.replicates().std()))
     thresholds, errors = np.array(spread).T
     assert thresholds.mean() == pytest.approx(np.log(80) + 0.17 * special.logit(LEVEL), abs=0.02)
@@ -105,7 +105,7 @@ def test_replicates_spread_as_the_quantile_of_the_trials_does():
 
 
 def test_an_outcome_does_not_depend_on_the_other_sizes():
-    found = sweep(KEY, 30, "screening", trials=6, validation=10, most=200)
+    found = find_threshold(KEY, 30, "screening", trials=6, validation=10, most=200)
     data, _ = jax.random.split(jax.random.fold_in(KEY, 30))
     for column, m in enumerate(found.samples):
         alone = screen_by_covariance(draw_sets(data, 30, [m], 6, validation=10))["solved"].values[
@@ -115,7 +115,9 @@ def test_an_outcome_does_not_depend_on_the_other_sizes():
 
 
 def test_more_trials_begin_with_the_fewer():
-    few, many = (sweep(KEY, 30, "screening", trials=n, validation=10, most=200) for n in (4, 8))
+    few, many = (
+        find_threshold(KEY, 30, "screening", trials=n, validation=10, most=200) for n in (4, 8)
+    )
     shared = sorted(set(few.samples) & set(many.samples))
     assert shared
     for m in shared:

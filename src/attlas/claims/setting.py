@@ -144,7 +144,7 @@ def together(*names: str) -> Cells:
     """Cells in which the lists `names` advance together; a list of one value is held fixed."""
 
     def cells(setting: Setting) -> list[Setting]:
-        columns: dict[str, tuple[Any, ...]] = {name: setting[name] for name in names}  # type: ignore[misc]
+        columns: dict[str, Any] = {name: setting[name] for name in names}
         longest = max(map(len, columns.values()))
         for name, values in columns.items():
             if len(values) not in (1, longest):

@@ -144,7 +144,7 @@ def cite_sources(claims: Sequence[str], files: Sequence[str], as_json: bool) -> 
     from attlas.references import bibtex
 
     sources = sorted({entry.source for entry in options.find_entries(claims, files)} | {"attlas"})
-    entries = {source: bibtex(source) for source in sources}
+    entries = {source: bibtex(source, *map(Path, files)) for source in sources}
     if as_json:
         printing.print_json({"entries": entries})
     else:

@@ -38,11 +38,12 @@ class Saved:
         """Write parameters and fitted attributes to one file; `load_estimator` reads it."""
         arrays: dict[str, np.ndarray] = {}
         names = [name for name in vars(self) if name.endswith("_") or name.startswith("_fitted")]
+        parameters = self.get_params(deep=False)  # type: ignore[attr-defined]
         content = {
             "format": FORMAT,
             "attlas": attlas.__version__,
             "class": type(self).__name__,
-            "parameters": _encode(self.get_params(deep=False), "parameters", arrays),  # type: ignore[attr-defined]
+            "parameters": _encode(parameters, "parameters", arrays),
             "fitted": _encode({name: getattr(self, name) for name in names}, "fitted", arrays),
         }
         buffer = io.BytesIO()

@@ -10,7 +10,7 @@ import pandas as pd
 import xarray as xr
 
 from attlas.errors import InputError, near
-from attlas.figure import HEIGHT, WIDTH, finished
+from attlas.figure import HEIGHT, WIDTH, finish_chart
 from attlas.figure_style import PALETTE
 from attlas.lab.grids import Grid
 from attlas.lab.records import write_whole
@@ -218,7 +218,7 @@ def diagram(
     if count > MAX_PANELS_PER_ROW and count % columns:
         # A shared axis would be drawn below the empty places of the last row too.
         chart = chart.resolve_axis(x="independent")
-    return finished(chart, frame.attrs["title"], _describe_values(frame, kind), "light")
+    return finish_chart(chart, frame.attrs["title"], _describe_values(frame, kind))
 
 
 def _describe_values(frame: pd.DataFrame, kind: str) -> str:
@@ -285,12 +285,10 @@ def _lines(frame: pd.DataFrame, x: str, beside: Sequence[str]) -> alt.LayerChart
     group: dict[str, Any] = {"color": alt.value(PALETTE[0])}
     if beside:
         order, legend = _order(shown[beside[0]]), alt.Legend(symbolOpacity=1)
-        few = len(order) <= len(PALETTE)
-        scale = alt.Scale(range=PALETTE) if few else alt.Scale(scheme="viridis")
-        shorthand = f"{beside[0]}:{'N' if few else 'O'}"
-        group["color"] = alt.Color(
-            shorthand, title=beside[0], sort=order, legend=legend, scale=scale
-        )
+        many = len(order) > len(PALETTE)
+        column = f"{beside[0]}:{'O' if many else 'N'}"
+        color = alt.Color(column, title=beside[0], sort=order, legend=legend)
+        group["color"] = color.scale(scheme="viridis") if many else color
     every = alt.Chart(shown)
     base = every.transform_filter("isValid(datum.mean)")
     y = alt.Y("mean:Q", title=frame.attrs["variable"], scale=alt.Scale(zero=False))

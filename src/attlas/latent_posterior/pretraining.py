@@ -1,8 +1,11 @@
-r"""Masked pretraining: hidden tokens are told from the others, and what was learnt is read by a task with few labels.
+r"""Masked pretraining: hidden tokens are told from the others, and what was learnt is read by a
+task with few labels.
 
-The best prediction of a hidden token is a linear image of the posterior, $E[v \mid X] = T\pi_X$. Two models have every excess risk in closed form
-once the coefficients are fitted. `LinearGaussian` has a posterior mean that is linear in the tokens; `Masked` topics have finitely many
-counts. Everything is NumPy's, in double precision, with repeats as an axis. Zhang et al. 2022; the models are ours.
+The best prediction of a hidden token is a linear image of the posterior, $E[v \mid X] = T\pi_X$.
+Two models have every excess risk in closed form once the coefficients are fitted. `LinearGaussian`
+has a posterior mean that is linear in the tokens; `Masked` topics have finitely many counts.
+Everything is NumPy's, in double precision, with repeats as an axis. Zhang et al. 2022; the models
+are ours.
 """
 
 from dataclasses import dataclass
@@ -15,27 +18,29 @@ from scipy import special
 
 from attlas.errors import InputError, positive, whole
 from attlas.gaussian import float64, stream
-from attlas.latent_posterior.learning import minimise
 from attlas.latent_posterior.models import (
     FiniteLatent,
     categorical_from_uniform,
     compositions,
     log_multinomial,
 )
+from attlas.latent_posterior.trained_attention import minimise
 
 
 def masked_operator(
     model: FiniteLatent, embedding: Float[Any, "p vocabulary"] | None = None
 ) -> Float[np.ndarray, "p m"]:
-    r"""$T = EP^\top$: the best prediction of a hidden word's embedding is $T\pi$ for the posterior $\pi$ given the words that are left, however many are
-    hidden. One-hot words unless an `embedding` E is given."""
+    r"""$T = EP^\top$: the best prediction of a hidden word's embedding is $T\pi$ for the posterior
+    $\pi$ given the words that are left, however many are hidden. One-hot words unless an
+    `embedding` E is given."""
     words = np.asarray(model.words, float).T
     if embedding is None:
         return words
     embedding = np.asarray(embedding, float)
     if embedding.shape[-1:] != words.shape[:1]:
         raise InputError(
-            f"embedding has the shape {embedding.shape}: it must have a column for each of {len(words)} words"
+            f"embedding has the shape {embedding.shape}: it must have a column for each of"
+            f" {len(words)} words"
         )
     return embedding @ words
 
@@ -47,11 +52,13 @@ def least_squares(
     x, y = np.asarray(features, float), np.asarray(targets, float)
     if x.shape[:-1] != y.shape[:-1]:
         raise InputError(
-            f"there are {y.shape[-2]} labels and {x.shape[-2]} rows of features: there must be one label for each"
+            f"there are {y.shape[-2]} labels and {x.shape[-2]} rows of features: there must be one"
+            f" label for each"
         )
     if x.shape[-2] < x.shape[-1]:
         raise InputError(
-            f"there are {x.shape[-2]} labels for {x.shape[-1]} features: a probe needs at least one for each feature"
+            f"there are {x.shape[-2]} labels for {x.shape[-1]} features: a probe needs at least"
+            f" one for each feature"
         )
     transposed = np.swapaxes(x, -1, -2)
     scale = np.sqrt((x**2).sum(-2, keepdims=True))
@@ -62,14 +69,16 @@ def least_squares(
         < 1e-12
     ):
         raise InputError(
-            "the features are collinear: a probe needs features none of which is a combination of the others"
+            "the features are collinear: a probe needs features none of which is a combination of"
+            " the others"
         )
     return np.linalg.solve(transposed @ x, transposed @ y)
 
 
 class Fitted(NamedTuple):
-    """What pretraining learnt from n sequences, for every repeat: `coefficients` that predict the hidden value, and the exact excess risks of
-    that prediction and of the task that reads the representation made of it."""
+    """What pretraining learnt from n sequences, for every repeat: `coefficients` that predict the
+    hidden value, and the exact excess risks of that prediction and of the task that reads the
+    representation made of it."""
 
     coefficients: Float[np.ndarray, "repeat p d"]
     pretraining: Float[np.ndarray, " repeat"]
@@ -78,11 +87,14 @@ class Fitted(NamedTuple):
 
 @dataclass(frozen=True)
 class LinearGaussian:
-    r"""Tokens $x_i = Cz + \sigma e_i$ with $z \sim N(0, I_r)$; each of h hidden ones shows $v_j = Az + s\,e'_j$, and the task asks for $Bz$.
+    r"""Tokens $x_i = Cz + \sigma e_i$ with $z \sim N(0, I_r)$; each of h hidden ones shows $v_j =
+    Az + s\,e'_j$, and the task asks for $Bz$.
 
-    The mean $\bar x$ of the L tokens that are left is sufficient, the posterior mean is $\mu = K\bar x$ with $K = C^\top S^{-1}$, $S = CC^\top + \frac{\sigma^2}{L}I$, and the covariance
-    $I - KC$. `mixing` is C [d, r], `masked` A [p, r], `task` B [q, r]. The masked risk, a mean over hidden tokens, has the
-    minimiser of least squares on their mean $\bar v$, whose noise is $s^2/h$.
+    The mean $\bar x$ of the L tokens that are left is sufficient, the posterior mean is $\mu =
+    K\bar x$ with $K = C^\top S^{-1}$, $S = CC^\top + \frac{\sigma^2}{L}I$, and the covariance $I -
+    KC$. `mixing` is C [d, r], `masked` A [p, r], `task` B [q, r]. The masked risk, a mean over
+    hidden tokens, has the minimiser of least squares on their mean $\bar v$, whose noise is
+    $s^2/h$.
     """
 
     mixing: Any
@@ -104,7 +116,8 @@ class LinearGaussian:
         ):
             told = ", ".join(f"{name} {shape}" for name, shape in widths.items())
             raise InputError(
-                f"the shapes are {told}: they must be matrices with a column for each latent coordinate"
+                f"the shapes are {told}: they must be matrices with a column for each latent"
+                f" coordinate"
             )
 
     @property
@@ -137,7 +150,8 @@ class LinearGaussian:
         return np.einsum("...pd,de,...pe->...", off, self.covariance, off)
 
     def pretrain(self, key: Array, samples: int, repeats: int) -> Fitted:
-        r"""Least squares of the hidden values on $\bar x$; the representation is $\hat\mu = A^+\hat G\bar x$, read by the task as $B\hat\mu$."""
+        r"""Least squares of the hidden values on $\bar x$; the representation is $\hat\mu = A^+\hat
+        G\bar x$, read by the task as $B\hat\mu$."""
         data, noises = jax.random.split(key)
         z, x = self.draw(data, samples, repeats)
         a = np.asarray(self.masked, float)
@@ -147,8 +161,10 @@ class LinearGaussian:
         return Fitted(fitted, self.excess(fitted, a), self.excess(read @ fitted, self.task))
 
     def expected(self, samples: int) -> tuple[float, float]:
-        r"""The mean of both excess risks over the sample, exact for $n > d + 1$: $\frac{d}{n-d-1}\mathrm{tr}\,M\Sigma M^\top$ with $\Sigma = A(I - KC)A^\top + \frac{s^2}{h}I$, M the identity for
-        pretraining and $BA^+$ for the task, which adds what the representation cannot hold of it, $E|B(I - A^+A)\mu|^2$."""
+        r"""The mean of both excess risks over the sample, exact for $n > d + 1$:
+        $\frac{d}{n-d-1}\mathrm{tr}\,M\Sigma M^\top$ with $\Sigma = A(I - KC)A^\top +
+        \frac{s^2}{h}I$, M the identity for pretraining and $BA^+$ for the task, which adds what the
+        representation cannot hold of it, $E|B(I - A^+A)\mu|^2$."""
         a, b = np.asarray(self.masked, float), np.asarray(self.task, float)
         d = len(np.asarray(self.mixing))
         if samples <= d + 1:
@@ -172,8 +188,9 @@ class LinearGaussian:
         repeats: int,
         label_noise: float,
     ) -> Float[np.ndarray, " repeat"]:
-        r"""The task's excess risk with `labels` labels $Bz + \text{noise}$: of a linear probe on the pretrained $\hat G\bar x$, or without `coefficients` of least squares from
-        scratch, on $\bar x$. The two see the same labels for one key."""
+        r"""The task's excess risk with `labels` labels $Bz + \text{noise}$: of a linear probe on
+        the pretrained $\hat G\bar x$, or without `coefficients` of least squares from scratch, on
+        $\bar x$. The two see the same labels for one key."""
         data, noises = jax.random.split(key)
         z, x = self.draw(data, labels, repeats)
         b = np.asarray(self.task, float)
@@ -186,8 +203,10 @@ class LinearGaussian:
     def expected_probe(
         self, coefficients: Float[np.ndarray, "*r p d"] | None, labels: int, label_noise: float
     ) -> Float[Any, "*r"]:
-        r"""The mean of `probe` over the labels, given the `coefficients`: $v_G - v + \frac{p\,v_G}{n-p-1}$ for p features and n labels, where $v_G$ and v are the variances that are
-        left of a label given the features and given $\bar x$, over all outputs. Exact, because all is Gaussian; with fixed features it would be $\frac{p\,v_G}{n}$."""
+        r"""The mean of `probe` over the labels, given the `coefficients`: $v_G - v +
+        \frac{p\,v_G}{n-p-1}$ for p features and n labels, where $v_G$ and v are the variances that
+        are left of a label given the features and given $\bar x$, over all outputs. Exact, because
+        all is Gaussian; with fixed features it would be $\frac{p\,v_G}{n}$."""
         b, s = np.asarray(self.task, float), self.covariance
         g = np.eye(len(s)) if coefficients is None else np.asarray(coefficients, float)
         p = g.shape[-2]
@@ -202,7 +221,7 @@ class LinearGaussian:
         return left - best + p * left / (labels - p - 1)
 
 
-# --- topics ----------------------------------------------------------------------------------------------------------
+# --- topics ------------------------------------------------------------------------------------
 
 
 def tangent(m: int) -> Float[np.ndarray, "m others"]:
@@ -211,8 +230,8 @@ def tangent(m: int) -> Float[np.ndarray, "m others"]:
 
 
 class Masked(NamedTuple):
-    """Topics with hidden words: all counts of the words that are left, their law and posterior, and the operator that a hidden word's
-    embedding reads the posterior with."""
+    """Topics with hidden words: all counts of the words that are left, their law and posterior, and
+    the operator that a hidden word's embedding reads the posterior with."""
 
     counts: Float[np.ndarray, "k vocabulary"]
     law: Float[np.ndarray, " k"]
@@ -225,13 +244,15 @@ class Masked(NamedTuple):
     def sample(
         self, key: Array, samples: int, repeats: int, words: Float[Any, "m vocabulary"]
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Shares of the counts [repeat, k] in samples, and the mean embedding of the hidden words at each [repeat, k, p]; the masked risk,
-        a mean over the hidden words, has the same minimiser with their mean."""
+        """Shares of the counts [repeat, k] in samples, and the mean embedding of the hidden words
+        at each [repeat, k, p]; the masked risk, a mean over the hidden words, has the same
+        minimiser with their mean."""
         rng = stream(key)
         shape = (whole("repeats", repeats, 1), whole("samples", samples, 1))
         k = rng.choice(len(self.law), shape, p=self.law / self.law.sum())
         z = categorical_from_uniform(rng.random(shape), self.posterior[k])
-        # All hidden words come from one latent: given the words that are left they are not independent.
+        # All hidden words come from one latent: given the words that are left they are
+        # not independent.
         w = categorical_from_uniform(rng.random((self.hidden, *shape)), np.asarray(words)[z])
         v = self.embedding.T[w] + self.noise * rng.standard_normal((*w.shape, len(self.embedding)))
         v = v.mean(0)
@@ -254,8 +275,10 @@ class Masked(NamedTuple):
 def masked_topics(
     model: FiniteLatent, length: int, sizes: Any, noise: float, hidden: int = 1
 ) -> Masked:
-    r"""Sequences of `length` words, `hidden` of them hidden. Their embedding is chosen such that $T$ has the singular values `sizes` on directions that sum to 0:
-    $E = \mathrm{diag}(\text{sizes})(P^\top U)^+$, to which normal noise of standard deviation `noise` is added."""
+    r"""Sequences of `length` words, `hidden` of them hidden. Their embedding is chosen such that
+    $T$ has the singular values `sizes` on directions that sum to 0: $E =
+    \mathrm{diag}(\text{sizes})(P^\top U)^+$, to which normal noise of standard deviation `noise` is
+    added."""
     u = tangent(len(model.prior))
     words = np.asarray(model.words, float)
     embedding = np.diag(np.asarray(sizes, float)) @ np.linalg.pinv(words.T @ u)
@@ -279,8 +302,8 @@ def on_simplex(
     *,
     steps: int = 300,
 ) -> Float[np.ndarray, "repeat k m"]:
-    r"""The representation $\hat\pi = \mathrm{softmax}(W N + b)$ of the counts N that predicts the hidden word best as $T\hat\pi$: it holds the true posterior,
-    and never leaves the simplex."""
+    r"""The representation $\hat\pi = \mathrm{softmax}(W N + b)$ of the counts N that predicts the
+    hidden word best as $T\hat\pi$: it holds the true posterior, and never leaves the simplex."""
     m, vocabulary = masked.posterior.shape[1], masked.counts.shape[1]
     start = (np.zeros((len(share), vocabulary, m)), np.zeros((len(share), m)))
     shared = (masked.counts, masked.operator)
@@ -303,8 +326,9 @@ def _masked_loss(parameters: Any, data: Any, shared: Any) -> Array:
 def unconstrained(
     masked: Masked, share: Float[np.ndarray, "repeat k"], target: Float[np.ndarray, "repeat k p"]
 ) -> Float[np.ndarray, "repeat k m"]:
-    r"""The representation $T^+\hat G\pi$ of the prediction that is linear in the posterior, by least squares, on the plane of vectors that sum to 1 but not in
-    the simplex: it holds the true posterior too."""
+    r"""The representation $T^+\hat G\pi$ of the prediction that is linear in the posterior, by
+    least squares, on the plane of vectors that sum to 1 but not in the simplex: it holds the true
+    posterior too."""
     phi = masked.posterior
     gram = np.einsum("rk,ki,kj->rij", share, phi, phi)
     fitted = np.linalg.solve(gram, np.einsum("rk,ki,rkp->rip", share, phi, target))

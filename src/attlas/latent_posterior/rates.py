@@ -1,10 +1,12 @@
-r"""How fast attention finds the conditional mean: limits and finite-length errors on the sphere, in closed form.
+r"""How fast attention finds the conditional mean: limits and finite-length errors on the sphere, in
+closed form.
 
-Keys are uniform on the sphere $S^{p-1}$ of $\mathbb R^p$, p = `dim` and $s = p - 1$ its own dimension; values are $m(k)$ plus noise of the standard
-deviation `noise`. Both mechanisms are then diagonal in spherical harmonics: only `powers`, $|m_l|^2$ for $l = 0, 1, \dots$, the mean
-square of the degree-l part of m, enter their mean square error over a uniform query. `temperature` is that of the kernel
-$e^{(t - 1)/\text{temperature}}$, $t = \langle q, k\rangle$. Everything is NumPy's, in double precision, and broadcasts over `length`.
-Zhang et al. 2022; the constants are ours.
+Keys are uniform on the sphere $S^{p-1}$ of $\mathbb R^p$, p = `dim` and $s = p - 1$ its own
+dimension; values are $m(k)$ plus noise of the standard deviation `noise`. Both mechanisms are then
+diagonal in spherical harmonics: only `powers`, $|m_l|^2$ for $l = 0, 1, \dots$, the mean square of
+the degree-l part of m, enter their mean square error over a uniform query. `temperature` is that of
+the kernel $e^{(t - 1)/\text{temperature}}$, $t = \langle q, k\rangle$. Everything is NumPy's, in
+double precision, and broadcasts over `length`. Zhang et al. 2022; the constants are ours.
 """
 
 from collections.abc import Callable
@@ -18,11 +20,13 @@ from attlas.errors import InputError, positive, whole
 from attlas.gaussian import Real
 
 Heads = tuple[tuple[float, float], ...]
-"""Heads of softmax attention that are added: the factor of each, and its temperature as a multiple of the common one."""
+"""Heads of softmax attention that are added: the factor of each, and its temperature as a multiple
+of the common one."""
 
 HEAD: Heads = ((1.0, 1.0),)
 PAIR: Heads = ((2.0, 1.0), (-1.0, 2.0))
-"""Twice a head less one of double temperature: the bias of first order in the temperature cancels."""
+"""Twice a head less one of double temperature: the bias of first order in the temperature
+cancels."""
 
 NODES = 128
 """Of each quadrature over the sphere."""
@@ -32,7 +36,8 @@ DEGREES = 1000
 
 
 def multiplicity(degree: Real, dim: int) -> Real:
-    r"""$N_l = \binom{l+p-1}{p-1} - \binom{l+p-3}{p-1}$ independent harmonics of degree l on $S^{p-1}$; 1 for l = 0."""
+    r"""$N_l = \binom{l+p-1}{p-1} - \binom{l+p-3}{p-1}$ independent harmonics of degree l on
+    $S^{p-1}$; 1 for l = 0."""
     degree, dim = np.asarray(degree), _dim(dim)
     return comb(degree + dim - 1, dim - 1) - np.where(
         degree < 2, 0, comb(np.maximum(degree, 2) + dim - 3, dim - 1)
@@ -40,7 +45,8 @@ def multiplicity(degree: Real, dim: int) -> Real:
 
 
 def zonal(degree: int, dim: int, t: Any) -> Any:
-    r"""$P_l(t)$, the harmonic of degree l that depends on $t = \langle x, e\rangle$ alone, with $P_l(1) = 1$ and mean square $1/N_l$.
+    r"""$P_l(t)$, the harmonic of degree l that depends on $t = \langle x, e\rangle$ alone, with
+    $P_l(1) = 1$ and mean square $1/N_l$.
 
     Gegenbauer's polynomial over its value at 1, or $\cos(l \arccos t)$ for p = 2, by
     $(l + p - 2)P_{l+1} = (2l + p - 2)\,t\,P_l - l\,P_{l-1}$. NumPy's arrays or JAX's.
@@ -55,7 +61,8 @@ def zonal(degree: int, dim: int, t: Any) -> Any:
 
 def mercer(degree: Real, temperature: Real, dim: int) -> Real:
     r"""Eigenvalue of the kernel on harmonics of degree l under the uniform law,
-    $\mu_l = \Gamma(p/2)\,(2\gamma)^{p/2-1}\,e^{-1/\gamma}\,I_{l+p/2-1}(1/\gamma)$ with $\gamma$ the temperature; $\sum_l N_l\,\mu_l = 1$."""
+    $\mu_l = \Gamma(p/2)\,(2\gamma)^{p/2-1}\,e^{-1/\gamma}\,I_{l+p/2-1}(1/\gamma)$ with $\gamma$ the
+    temperature; $\sum_l N_l\,\mu_l = 1$."""
     temperature, half = np.asarray(positive("temperature", temperature), float), _dim(dim) / 2
     return (
         gamma(half)
@@ -65,10 +72,12 @@ def mercer(degree: Real, temperature: Real, dim: int) -> Real:
 
 
 def funk_hecke(degree: Real, temperature: Real, dim: int) -> Real:
-    r"""What softmax attention over infinitely many uniform keys makes of a harmonic of degree l: it multiplies it by
-    $a_l = I_{l+p/2-1}(1/\gamma) / I_{p/2-1}(1/\gamma) = 1 - \gamma\,l(l+p-2)/2 + O(\gamma^2)$.
+    r"""What softmax attention over infinitely many uniform keys makes of a harmonic of degree l: it
+    multiplies it by $a_l = I_{l+p/2-1}(1/\gamma) / I_{p/2-1}(1/\gamma) = 1 - \gamma\,l(l+p-2)/2 +
+    O(\gamma^2)$.
 
-    $a_1$ is also the constant of smoothing on a sphere of values: $\int v\,e^{\langle v, b\rangle/\gamma}dv = a_1\,b \int e^{\langle v, b\rangle/\gamma}dv$ for $|b| = 1$.
+    $a_1$ is also the constant of smoothing on a sphere of values: $\int v\,e^{\langle v,
+    b\rangle/\gamma}dv = a_1\,b \int e^{\langle v, b\rangle/\gamma}dv$ for $|b| = 1$.
     """
     order, inverse = _dim(dim) / 2 - 1, 1 / np.asarray(positive("temperature", temperature), float)
     return ive(np.asarray(degree) + order, inverse) / ive(order, inverse)
@@ -82,10 +91,12 @@ def softmax_limit(
     dim: int,
     density: Callable[[np.ndarray], np.ndarray] = np.ones_like,
 ) -> Float[np.ndarray, " q"]:
-    r"""$\frac{\int e^{\langle q, k\rangle/\gamma} m(k)\,f(k)\,dk}{\int e^{\langle q, k\rangle/\gamma} f(k)\,dk}$, what softmax attention tends to, where m and the density f of the keys are
-    functions of $\langle k, e\rangle$, at queries with $\langle q, e\rangle$ = `at`.
+    r"""$\frac{\int e^{\langle q, k\rangle/\gamma} m(k)\,f(k)\,dk}{\int e^{\langle q,
+    k\rangle/\gamma} f(k)\,dk}$, what softmax attention tends to, where m and the density f of the
+    keys are functions of $\langle k, e\rangle$, at queries with $\langle q, e\rangle$ = `at`.
 
-    By quadrature: $k = tq + \sqrt{1 - t^2}\,u$ with $u \perp q$, Gauss and Jacobi's in t and in the cosine of u with e's part across q.
+    By quadrature: $k = tq + \sqrt{1 - t^2}\,u$ with $u \perp q$, Gauss and Jacobi's in t and in the
+    cosine of u with e's part across q.
     """
     order = (_dim(dim) - 3) / 2
     t, across = roots_jacobi(NODES, order, order)
@@ -107,15 +118,17 @@ def softmax_limit(
 def effective_dimension(
     length: Real, *, ridge: Real, temperature: float, dim: int, power: int = 1
 ) -> Real:
-    r"""$\sum_l N_l\,(\mu_l / (\mu_l + \rho))^{\text{power}}$ with $\rho = \text{ridge} / \text{length}$: how many directions CME attention takes from the data
-    (`power` 1), and how much of their noise (2)."""
+    r"""$\sum_l N_l\,(\mu_l / (\mu_l + \rho))^{\text{power}}$ with $\rho = \text{ridge} /
+    \text{length}$: how many directions CME attention takes from the data (`power` 1), and how much
+    of their noise (2)."""
     degrees = np.arange(DEGREES)
     counts, mu = multiplicity(degrees, dim), mercer(degrees, temperature, dim)
     rho = _rho(length, ridge)[..., None]
     terms = counts * (mu / (mu + rho)) ** power
     if np.any(terms[..., -1] > 1e-12 * terms.sum(-1)):
         raise InputError(
-            f"temperature = {temperature:g}: it is too small for {DEGREES} degrees at this ridge and length"
+            f"temperature = {temperature:g}: it is too small for {DEGREES} degrees at this ridge"
+            f" and length"
         )
     return terms.sum(-1)
 
@@ -125,9 +138,11 @@ def cme_error(
 ) -> Real:
     r"""Mean square error of CME attention, to leading order in 1 / length:
 
-    $\frac{\sigma^2}{L}\sum_l N_l\left(\frac{\mu_l}{\mu_l + \rho}\right)^2 + \sum_l \left(\frac{\rho}{\mu_l + \rho}\right)^2 |m_l|^2$ with $\rho = \text{ridge}/L$.
+    $\frac{\sigma^2}{L}\sum_l N_l\left(\frac{\mu_l}{\mu_l + \rho}\right)^2 + \sum_l
+    \left(\frac{\rho}{\mu_l + \rho}\right)^2 |m_l|^2$ with $\rho = \text{ridge}/L$.
 
-    The empirical covariance of the keys stands as that of the population, which asks for a length well above the effective dimension.
+    The empirical covariance of the keys stands as that of the population, which asks for a length
+    well above the effective dimension.
     """
     powers = _powers(powers)
     mu, rho = mercer(np.arange(len(powers)), temperature, dim), _rho(length, ridge)[..., None]
@@ -138,12 +153,15 @@ def cme_error(
 def softmax_error(
     length: Real, *, temperature: Real, dim: int, powers: Real, noise: float, heads: Heads = HEAD
 ) -> Real:
-    r"""Mean square error of softmax attention, with every term of order 1 / length; at infinite length the floor of a fixed temperature.
+    r"""Mean square error of softmax attention, with every term of order 1 / length; at infinite
+    length the floor of a fixed temperature.
 
-    With $\mu_l, a_l$ of the kernel and $\nu_l$ those of its square, that is of half the temperature, a head has
-    $\sum_l (1 - a_l)^2|m_l|^2 + \frac{1}{L\mu_0^2}\left[\sigma^2\nu_0 + \sum_l |m_l|^2\{\nu_0(1 + a_l^2) - 2a_l\nu_l + 2(1 - a_l)(\nu_l - a_l\nu_0)\}\right]$:
-    the limit's bias; the noise, and the spread of m among the tokens that are averaged; and the bias of a ratio of two averages.
-    Several `heads` take the same with one kernel's square replaced by the product of two.
+    With $\mu_l, a_l$ of the kernel and $\nu_l$ those of its square, that is of half the
+    temperature, a head has $\sum_l (1 - a_l)^2|m_l|^2 + \frac{1}{L\mu_0^2}\left[\sigma^2\nu_0 +
+    \sum_l |m_l|^2\{\nu_0(1 + a_l^2) - 2a_l\nu_l + 2(1 - a_l)(\nu_l - a_l\nu_0)\}\right]$: the
+    limit's bias; the noise, and the spread of m among the tokens that are averaged; and the bias of
+    a ratio of two averages. Several `heads` take the same with one kernel's square replaced by the
+    product of two.
     """
     powers, length = _powers(powers), np.asarray(length, float)[..., None]
     temperature = np.asarray(positive("temperature", temperature), float)[..., None]
@@ -153,7 +171,8 @@ def softmax_error(
     spread: Any = 0
     for (one, first), a in zip(heads, limits, strict=True):
         for (other, second), b in zip(heads, limits, strict=True):
-            # the product of two exponential kernels is one of their harmonic mean temperature, halved
+            # the product of two exponential kernels is one of their harmonic mean
+            # temperature, halved
             joint = temperature / (1 / first + 1 / second)
             nu, rest = (
                 mercer(degrees, joint, dim),
@@ -180,9 +199,12 @@ def difference_error(
     powers: Real,
     noise: float,
 ) -> Real:
-    r"""Mean square of the difference of softmax attention and CME attention with the kernel's temperature `kernel`, to leading order in 1 / length:
-    $\sum_l (a_l - c_l)^2\left(|m_l|^2 + \frac{\sigma^2N_l}{L}\right) + \frac{1}{L\mu_0^2}\sum_l |m_l|^2\{\nu_0(1 + a_l^2) - 2a_l\nu_l\}$ with $c_l = \mu_l/(\mu_l + \rho)$ of the kernel and
-    the rest as in `softmax_error`: both filter harmonics, and the second term is the spread of m among the tokens that softmax attention averages."""
+    r"""Mean square of the difference of softmax attention and CME attention with the kernel's
+    temperature `kernel`, to leading order in 1 / length: $\sum_l (a_l - c_l)^2\left(|m_l|^2 +
+    \frac{\sigma^2N_l}{L}\right) + \frac{1}{L\mu_0^2}\sum_l |m_l|^2\{\nu_0(1 + a_l^2) - 2a_l\nu_l\}$
+    with $c_l = \mu_l/(\mu_l + \rho)$ of the kernel and the rest as in `softmax_error`: both filter
+    harmonics, and the second term is the spread of m among the tokens that softmax attention
+    averages."""
     powers, length = _powers(powers), np.asarray(length, float)[..., None]
     temperature = np.asarray(positive("temperature", temperature), float)[..., None]
     degrees = np.arange(DEGREES)
@@ -199,7 +221,8 @@ def difference_error(
 
 
 def softmax_bias(temperature: Real, dim: int, powers: Real, heads: Heads = HEAD) -> Real:
-    r"""$\sqrt{\sum_l (1 - a_l)^2|m_l|^2}$: the root mean square error that softmax attention of a fixed temperature keeps at any length."""
+    r"""$\sqrt{\sum_l (1 - a_l)^2|m_l|^2}$: the root mean square error that softmax attention of a
+    fixed temperature keeps at any length."""
     return np.sqrt(
         softmax_error(
             np.inf, temperature=temperature, dim=dim, powers=powers, noise=0.0, heads=heads
@@ -209,9 +232,11 @@ def softmax_bias(temperature: Real, dim: int, powers: Real, heads: Heads = HEAD)
 
 def optimal_temperature(length: Real, *, dim: int, powers: Real, noise: float) -> Real:
     r"""The temperature that minimises the error of a softmax head at great length,
-    $\gamma = \left[\frac{s\,\sigma^2 |S^s| (4\pi)^{-s/2}}{4 B^2 L}\right]^{2/(s+4)}$, $B^2 = \sum_l \left(\frac{l(l+p-2)}{2}\right)^2 |m_l|^2$, $|S^s|$ the sphere's area.
+    $\gamma = \left[\frac{s\,\sigma^2 |S^s| (4\pi)^{-s/2}}{4 B^2 L}\right]^{2/(s+4)}$, $B^2 = \sum_l
+    \left(\frac{l(l+p-2)}{2}\right)^2 |m_l|^2$, $|S^s|$ the sphere's area.
 
-    It balances the squared bias $\gamma^2B^2$ and the variance $\sigma^2|S^s|(4\pi\gamma)^{-s/2}/L$; the error then falls as $L^{-4/(s+4)}$.
+    It balances the squared bias $\gamma^2B^2$ and the variance
+    $\sigma^2|S^s|(4\pi\gamma)^{-s/2}/L$; the error then falls as $L^{-4/(s+4)}$.
     """
     powers, s = _powers(powers), _dim(dim) - 1
     degrees = np.arange(len(powers))

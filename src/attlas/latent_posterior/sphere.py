@@ -1,8 +1,8 @@
 r"""Contexts of keys on a sphere, and exact mean squared errors of attention on them.
 
-Keys are uniform on the unit sphere of R^p; values have the conditional mean $m(k) = \sum_l w_l P_l(k_1)$,
-a sum of zonal harmonics, and Gaussian noise. Errors are averaged over noise and queries exactly, so that
-a simulation draws keys only.
+Keys are uniform on the unit sphere of R^p; values have the conditional mean $m(k) = \sum_l w_l
+P_l(k_1)$, a sum of zonal harmonics, and Gaussian noise. Errors are averaged over noise and queries
+exactly, so that a simulation draws keys only.
 """
 
 from collections.abc import Sequence
@@ -91,10 +91,10 @@ def squared_errors(
 ) -> Float[np.ndarray, "draw row"]:
     r"""Mean squared errors at each draw of the keys, exact in the noise and the query.
 
-    $(w^\top m(K) - m(q))^2 + \sigma^2|w|^2$, for the weights w that each row of the mix makes of CME
-    attention with each ridge and softmax attention at each temperature. The keys of a draw are cut
-    into as many contexts of this length as they hold, and the mean is over these: a shorter context
-    is judged on the same keys as the longest.
+    $(w^\top m(K) - m(q))^2 + \sigma^2|w|^2$, for the weights w that each row of the mix makes of
+    CME attention with each ridge and softmax attention at each temperature. The keys of a draw are
+    cut into as many contexts of this length as they hold, and the mean is over these: a shorter
+    context is judged on the same keys as the longest.
 
     Arguments:
         drawn: from `draw_contexts`.

@@ -1,7 +1,8 @@
 r"""From pretraining to a task: how much of what pretraining got wrong the task can see.
 
-Both read an error $\delta = \hat\pi - \pi$ of a representation linearly: pretraining as $T\delta$, the task as $D\delta$. Their excess risks are
-$E|T\delta|^2$ and $E|D\delta|^2$, and the condition number is the largest ratio of the two.
+Both read an error $\delta = \hat\pi - \pi$ of a representation linearly: pretraining as $T\delta$,
+the task as $D\delta$. Their excess risks are $E|T\delta|^2$ and $E|D\delta|^2$, and the condition
+number is the largest ratio of the two.
 """
 
 from typing import Any, NamedTuple
@@ -18,8 +19,10 @@ RANK = 1e-10
 class ConditionNumber(NamedTuple):
     r"""$\kappa = \sup_\delta |D\delta|^2/|T\delta|^2$ and where it comes from.
 
-    `witness` is a direction that attains it, `loose` the classical $\sigma_{max}(D)^2/\sigma_{min}(T)^2 \ge \kappa$, `rank` that of T on the tangent
-    space of dimension `dim`. Where pretraining is blind to what the task reads, `value` is infinite and `reason` says so.
+    `witness` is a direction that attains it, `loose` the classical
+    $\sigma_{max}(D)^2/\sigma_{min}(T)^2 \ge \kappa$, `rank` that of T on the tangent space of
+    dimension `dim`. Where pretraining is blind to what the task reads, `value` is infinite and
+    `reason` says so.
     """
 
     value: float
@@ -33,13 +36,17 @@ class ConditionNumber(NamedTuple):
 def condition_number(
     pretraining: Any, downstream: Any, *, features: Any = None, simplex: bool = False
 ) -> ConditionNumber:
-    r"""$\kappa = \sup_\delta\frac{|D\delta|^2}{|T\delta|^2} = \sigma_{max}(DT^+)^2 = \inf\{|A|^2 : D = AT\}$, so that the downstream excess is at most
-    $\kappa$ times the pretraining excess, whatever the error of the representation.
+    r"""$\kappa = \sup_\delta\frac{|D\delta|^2}{|T\delta|^2} = \sigma_{max}(DT^+)^2 = \inf\{|A|^2 :
+    D = AT\}$, so that the downstream excess is at most $\kappa$ times the pretraining excess,
+    whatever the error of the representation.
 
-    `pretraining` is T [p, m] and `downstream` D [q, m], operators on a representation with m entries; with `features` [n, m] they are targets
-    [n, p] and [n, q] instead, and the operators are fitted to them by least squares; directions that an operator shows no larger than chance
-    would make them (`_fitted`) count as not seen, so that what is seen more dimly than the data can tell has no finite number. `simplex` restricts $\delta$ to directions that
-    sum to 0, as the difference of two probability vectors does. Our computable form of the condition number of Zhang et al. 2022.
+    `pretraining` is T [p, m] and `downstream` D [q, m], operators on a representation with m
+    entries; with `features` [n, m] they are targets [n, p] and [n, q] instead, and the operators
+    are fitted to them by least squares; directions that an operator shows no larger than chance
+    would make them (`_fitted`) count as not seen, so that what is seen more dimly than the data can
+    tell has no finite number. `simplex` restricts $\delta$ to directions that sum to 0, as the
+    difference of two probability vectors does. Our computable form of the condition number of Zhang
+    et al. 2022.
     """
     named = (("pretraining", pretraining), ("downstream", downstream))
     t, d = (_matrix(name, value, column=features is not None) for name, value in named)
@@ -49,20 +56,24 @@ def condition_number(
         for name, targets in (("pretraining", t), ("downstream", d)):
             if len(targets) != len(x):
                 raise InputError(
-                    f"{name} has {len(targets)} rows and features have {len(x)}: there must be one target for each"
+                    f"{name} has {len(targets)} rows and features have {len(x)}: there must be one"
+                    f" target for each"
                 )
         if len(x) == x.shape[1]:
             raise InputError(
-                f"features have the shape {x.shape}: there must be more rows than columns, or nothing tells targets from noise"
+                f"features have the shape {x.shape}: there must be more rows than columns, or"
+                f" nothing tells targets from noise"
             )
         if np.linalg.matrix_rank(x) < x.shape[1]:
             raise InputError(
-                f"features have the shape {x.shape} and not full rank: the operators on them cannot be told"
+                f"features have the shape {x.shape} and not full rank: the operators on them"
+                f" cannot be told"
             )
         (t, d), blur = zip(*(_fitted(x, targets) for targets in (t, d)), strict=True)
     if t.shape[1] != d.shape[1]:
         raise InputError(
-            f"pretraining reads {t.shape[1]} entries and downstream {d.shape[1]}: they must read the same representation"
+            f"pretraining reads {t.shape[1]} entries and downstream {d.shape[1]}: they must read"
+            f" the same representation"
         )
     m = t.shape[1]
     tangent = np.eye(m) if not simplex else np.linalg.svd(np.ones((1, m)))[2][1:].T
@@ -81,7 +92,8 @@ def condition_number(
             np.inf,
             rank,
             dim,
-            f"pretraining sees {rank} of {dim} directions, and downstream reads one that it does not see"
+            f"pretraining sees {rank} of {dim} directions, and downstream reads one that it does"
+            f" not see"
             + (
                 ", or that these data cannot tell from noise"
                 if blur[0] > RANK * sizes.max(initial=0)
@@ -96,17 +108,20 @@ def condition_number(
 
 
 def coverage_number(pretraining: Any, downstream: Any) -> float:
-    r"""$\sup\frac{dP_{down}}{dP_{pre}}$ of two laws on the same k sequences: a non-negative loss has a mean downstream at most this times its mean in
-    pretraining. Infinite where the task meets what pretraining never does. The laws' own transfer number, beside that of the operators."""
+    r"""$\sup\frac{dP_{down}}{dP_{pre}}$ of two laws on the same k sequences: a non-negative loss
+    has a mean downstream at most this times its mean in pretraining. Infinite where the task meets
+    what pretraining never does. The laws' own transfer number, beside that of the operators."""
     before, after = (np.asarray(law, float) for law in (pretraining, downstream))
     if before.shape != after.shape or before.ndim != 1:
         raise InputError(
-            f"the laws have the shapes {before.shape} and {after.shape}: they must be two lists of one length"
+            f"the laws have the shapes {before.shape} and {after.shape}: they must be two lists of"
+            f" one length"
         )
     for name, law in (("pretraining", before), ("downstream", after)):
         if not (law.min(initial=0) >= 0 and abs(law.sum() - 1) < 1e-6):
             raise InputError(
-                f"{name} has the least entry {law.min(initial=0):g} and the sum {law.sum():g}: it must be probabilities"
+                f"{name} has the least entry {law.min(initial=0):g} and the sum {law.sum():g}: it"
+                f" must be probabilities"
             )
     met = after > 0
     with np.errstate(divide="ignore"):
@@ -116,8 +131,9 @@ def coverage_number(pretraining: Any, downstream: Any) -> float:
 def _fitted(
     x: Float[np.ndarray, "n m"], targets: Float[np.ndarray, "n p"]
 ) -> tuple[Float[np.ndarray, "p m"], float]:
-    r"""The operator that fits `targets` best, and how large chance alone makes one: $2s(\sqrt m + \sqrt p)/\sigma_{min}(X)$ for residuals of standard deviation s,
-    about twice the expected norm of an operator fitted to noise."""
+    r"""The operator that fits `targets` best, and how large chance alone makes one: $2s(\sqrt m +
+    \sqrt p)/\sigma_{min}(X)$ for residuals of standard deviation s, about twice the expected norm
+    of an operator fitted to noise."""
     operator = np.linalg.lstsq(x, targets)[0].T
     (n, m), p = x.shape, targets.shape[1]
     residual = float(np.sqrt(((targets - x @ operator.T) ** 2).sum() / max(1, n - m) / p))

@@ -12,7 +12,7 @@ from attlas.sparse_variables.construction import (
 from attlas.sparse_variables.embedding import Orthonormal, RandomDirections
 from attlas.sparse_variables.online import train_online
 from attlas.sparse_variables.task import Batch, SparseBoolean
-from attlas.sparse_variables.thresholds import LEARNERS, sweep
+from attlas.sparse_variables.thresholds import LEARNERS, find_threshold
 from attlas.sparse_variables.trained_heads import Heads, certify
 from attlas.sparse_variables.training import ADAM, RECIPE_R, Recipe, train
 from attlas.sparse_variables.training_sets import draw_sets
@@ -30,9 +30,9 @@ __all__ = [
     "SparseBoolean",
     "certify",
     "draw_sets",
+    "find_threshold",
     "head_for",
     "sink_head",
-    "sweep",
     "symmetric_head",
     "table_head",
     "threshold_head",

@@ -84,7 +84,7 @@ def sizes(most: int) -> list[int]:
 
 
 @dataclass(frozen=True)
-class Sweep:
+class ThresholdSearch:
     """Which trials are solved at those of `sizes` that were looked at, in rising order."""
 
     length: int
@@ -143,7 +143,7 @@ def crossing(
     return np.asarray(np.apply_along_axis(one, -1, share))
 
 
-def sweep(
+def find_threshold(
     key: Array,
     length: int,
     solve: Learner | str = "attention",
@@ -155,7 +155,7 @@ def sweep(
     function: Any = "and",
     sparsity: int = 3,
     validation: int = 10_000,
-) -> Sweep:
+) -> ThresholdSearch:
     """Trials at the sizes around the threshold. From `start`, or a quarter above the statistical
     floor, with strides that double until `LEVEL` is passed, up to a size where clearly more and
     down to one where clearly fewer are solved; then sizes between, until neighbours enclose the
@@ -202,7 +202,9 @@ def sweep(
         middle = (low + high) // 2
         low, high = (low, middle) if share(middle) >= LEVEL else (middle, high)
     order = sorted(found)
-    return Sweep(length, tuple(grid[k] for k in order), np.stack([found[k] for k in order], 1))
+    return ThresholdSearch(
+        length, tuple(grid[k] for k in order), np.stack([found[k] for k in order], 1)
+    )
 
 
 # --- how thresholds grow -----------------------------------------------------------------------

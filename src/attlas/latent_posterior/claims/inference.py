@@ -12,17 +12,8 @@ from jaxtyping import Array, Float
 
 from attlas import kernels
 from attlas.attention import softmax_attention
-from attlas.claims import (
-    Agreement,
-    Bound,
-    Control,
-    Draws,
-    Hypothesis,
-    Setting,
-    Values,
-    on,
-    together,
-)
+from attlas.claims import Control, Draws, Hypothesis, Setting, Values, on, together
+from attlas.claims.rules import Agreement, Bound
 from attlas.figure import Figure, agreement, floored
 from attlas.gaussian import stream
 from attlas.kernels import RBF, Exponential, Kernel, Linear, Polynomial, cme_attention, fit_cme

@@ -6,17 +6,8 @@ from jaxtyping import Float
 from scipy.linalg import solve
 from scipy.special import ndtr, softmax
 
-from attlas.claims import (
-    Approximation,
-    Control,
-    Draws,
-    Hypothesis,
-    Order,
-    Setting,
-    Values,
-    on,
-    together,
-)
+from attlas.claims import Control, Draws, Hypothesis, Setting, Values, on, together
+from attlas.claims.rules import Approximation, Order
 from attlas.figure import Figure
 from attlas.latent_posterior.claims import latent_posterior
 from attlas.latent_posterior.claims.shared import DRAWS, mean_over_draws, root_mean_over_draws

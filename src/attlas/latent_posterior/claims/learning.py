@@ -9,33 +9,13 @@ from jaxtyping import Array, Float
 from scipy.linalg import cho_solve
 from scipy.special import softmax
 
-from attlas.claims import (
-    Agreement,
-    Approximation,
-    Bound,
-    Control,
-    Draws,
-    Hypothesis,
-    Order,
-    Rate,
-    Setting,
-    Values,
-    on,
-    product,
-    together,
-)
+from attlas.claims import Control, Draws, Hypothesis, Setting, Values, on, product, together
+from attlas.claims.rules import Agreement, Approximation, Bound, Order, Rate
 from attlas.figure import Figure
 from attlas.gaussian import Estimate
 from attlas.latent_posterior.bounds import head_rademacher
 from attlas.latent_posterior.claims import latent_posterior
 from attlas.latent_posterior.claims.shared import SPHERE, on_sphere, random_topics
-from attlas.latent_posterior.learning import (
-    Topics,
-    descend_linearised,
-    random_heads,
-    topics,
-    train_heads,
-)
 from attlas.latent_posterior.models import FiniteLatent
 from attlas.latent_posterior.rates import (
     cme_error,
@@ -43,6 +23,13 @@ from attlas.latent_posterior.rates import (
     multiplicity,
     softmax_bias,
     softmax_error,
+)
+from attlas.latent_posterior.trained_attention import (
+    Topics,
+    descend_linearised,
+    random_heads,
+    topics,
+    train_heads,
 )
 from attlas.rademacher import (
     concatenated_complexity,

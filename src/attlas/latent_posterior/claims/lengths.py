@@ -10,23 +10,14 @@ import xarray as xr
 from jaxtyping import Float
 from scipy.special import xlog1py, xlogy
 
-from attlas.claims import (
-    Bound,
-    Control,
-    Draws,
-    Hypothesis,
-    Order,
-    Setting,
-    Values,
-    on,
-    together,
-    whole,
-)
+from attlas.claims import Control, Draws, Hypothesis, Setting, Values, on, together, whole
+from attlas.claims.rules import Bound, Order
 from attlas.figure import Figure
 from attlas.kernels import RBF
 from attlas.latent_posterior import bounds
 from attlas.latent_posterior.claims import latent_posterior
-from attlas.latent_posterior.learning import (
+from attlas.latent_posterior.models import BayesianRegression, log_multinomial
+from attlas.latent_posterior.trained_attention import (
     MECHANISMS,
     absorbed,
     compare,
@@ -34,7 +25,6 @@ from attlas.latent_posterior.learning import (
     length_curves,
     train,
 )
-from attlas.latent_posterior.models import BayesianRegression, log_multinomial
 
 CHANCES = 1 / (1 + np.exp(-np.linspace(-8, 8, 33)))
 NORMS = (0.25, 1.0, 3.0)

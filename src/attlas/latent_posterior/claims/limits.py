@@ -8,17 +8,8 @@ import xarray as xr
 from jaxtyping import Float
 from scipy.special import roots_jacobi
 
-from attlas.claims import (
-    Agreement,
-    Approximation,
-    Control,
-    Draws,
-    Rate,
-    Setting,
-    Values,
-    on,
-    together,
-)
+from attlas.claims import Control, Draws, Setting, Values, on, together
+from attlas.claims.rules import Agreement, Approximation, Rate
 from attlas.figure import Figure, Panels, agreement, floored, row
 from attlas.latent_posterior.claims import latent_posterior
 from attlas.latent_posterior.claims.rates import (

@@ -5,19 +5,8 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from attlas.claims import (
-    Approximation,
-    Bound,
-    Control,
-    Draws,
-    Hypothesis,
-    Order,
-    Rate,
-    Setting,
-    Values,
-    on,
-    together,
-)
+from attlas.claims import Control, Draws, Hypothesis, Setting, Values, on, together
+from attlas.claims.rules import Approximation, Bound, Order, Rate
 from attlas.figure import Figure
 from attlas.kernels import Exponential
 from attlas.latent_posterior import rates

@@ -7,17 +7,8 @@ import xarray as xr
 from jaxtyping import Array, Float
 from scipy.special import logsumexp
 
-from attlas.claims import (
-    Agreement,
-    Bound,
-    Control,
-    Draws,
-    Hypothesis,
-    Setting,
-    Values,
-    on,
-    together,
-)
+from attlas.claims import Control, Draws, Hypothesis, Setting, Values, on, together
+from attlas.claims.rules import Agreement, Bound
 from attlas.figure import Figure, agreement, floored
 from attlas.gaussian import Estimate
 from attlas.latent_posterior.claims import latent_posterior

@@ -8,20 +8,8 @@ from dataclasses import replace
 import numpy as np
 import xarray as xr
 
-from attlas.claims import (
-    Agreement,
-    Approximation,
-    Bound,
-    Control,
-    Draws,
-    Hypothesis,
-    Order,
-    Setting,
-    Values,
-    on,
-    together,
-    whole,
-)
+from attlas.claims import Control, Draws, Hypothesis, Setting, Values, on, together, whole
+from attlas.claims.rules import Agreement, Approximation, Bound, Order
 from attlas.figure import Figure, agreement
 from attlas.gaussian import Estimate
 from attlas.latent_posterior.claims import latent_posterior

@@ -14,7 +14,7 @@ sparse_variables = Map(
         "constructions",
         "samples",
         "thresholds",
-        "learned",
+        "trained_heads",
         "parity",
     ),
     domain=("length >= 2", "starts >= 2", "query_norm > 0", "ratio > 0"),

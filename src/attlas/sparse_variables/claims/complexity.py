@@ -10,19 +10,8 @@ import xarray as xr
 from jaxtyping import Array, Float, Int
 
 from attlas.capacity import class_of, collapsed_head
-from attlas.claims import (
-    Bound,
-    Control,
-    Draws,
-    Hypothesis,
-    Order,
-    Setting,
-    Values,
-    on,
-    product,
-    together,
-    whole,
-)
+from attlas.claims import Control, Draws, Hypothesis, Setting, Values, on, product, together, whole
+from attlas.claims.rules import Bound, Order
 from attlas.figure import Figure
 from attlas.gaussian import Estimate
 from attlas.rademacher import concatenated_complexity, draw_signs, mean_of, planar_complexity

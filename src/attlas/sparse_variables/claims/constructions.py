@@ -1,26 +1,18 @@
 """Claims about heads that compute sparse functions on every input: their margins and norms."""
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import xarray as xr
 
 from attlas.capacity import head_norms
-from attlas.claims import (
-    Agreement,
-    Control,
-    Convergence,
-    Draws,
-    Hypothesis,
-    Order,
-    Setting,
-    Values,
-    on,
-    together,
-)
+from attlas.claims import Control, Draws, Hypothesis, Setting, Values, on, together
+from attlas.claims.rules import Agreement, Convergence, Order
 from attlas.errors import InputError
 from attlas.figure import Figure, agreement
 from attlas.sparse_variables.claims import sparse_variables
+from attlas.sparse_variables.claims.shared import SPARSE
 from attlas.sparse_variables.construction import (
     Builder,
     Construction,
@@ -40,7 +32,6 @@ STEPS = (
     ),
     Hypothesis("sparsity <= 10: beyond it rounding shows", lambda s: s.sparsity <= 10),
 )
-ROOM = Hypothesis("length > sparsity", lambda s: s.length > s.sparsity, defining=True)
 SIZES = Setting(length=(20, 100, 500), sparsity=(2, 3, 5), sharpness=2.0)
 PAPER_SIZES = {"length": (20, 100, 500, 500, 100_000), "sparsity": (2, 3, 5, 8, 3)}
 SIZE = "T = {length:,}, s = {sparsity}"
@@ -71,7 +62,7 @@ def embeddings(cell: Setting, seed: int) -> dict[str, Embedding]:
     r" orthonormal embeddings $\beta = \ln(c(T-s))$, whichever s places are relevant.",
     words="A head that looks at the relevant places, a little harder than the logarithm of the"
     " length, computes any threshold of them.",
-    hypotheses=(ROOM, SHARP),
+    hypotheses=(SPARSE, SHARP),
     quick=SIZES,
     paper=PAPER_SIZES,
     cells=together("length", "sparsity"),
@@ -134,7 +125,7 @@ def threshold_levels(evidence: xr.Dataset) -> Figure:
     statement=r"The head $u = \beta\sum_{i \in I}v_i$ with the best threshold separates 'at least k"
     r" ones' from 'fewer' if and only if $\beta > \ln(T - s)$.",
     words="The logarithm of the length is exactly what it takes to look away from the rest.",
-    hypotheses=(ROOM, SHARP),
+    hypotheses=(SPARSE, SHARP),
     quick=Setting(length=(20, 100, 500, 100_000), sparsity=(2, 3, 5, 3), sharpness=1.01),
     paper=dict(PAPER_SIZES, sharpness=1.001),
     cells=together("length", "sparsity"),
@@ -183,7 +174,7 @@ def tight_margins(evidence: xr.Dataset) -> Figure:
     r" threshold head exists, with the same margin, in more than 90 % of draws.",
     words="Places need no directions of their own: a dimension that grows with the logarithm of"
     " their number suffices.",
-    hypotheses=(ROOM, Hypothesis("ratio >= 4", lambda s: s.ratio >= 4)),
+    hypotheses=(SPARSE, Hypothesis("ratio >= 4", lambda s: s.ratio >= 4)),
     quick=Setting(length=(50, 300, 1000), sparsity=3, ratio=4.0, repeats=200),
     paper=dict(length=(50, 500, 5000, 30_000)),
     cells=together("length"),
@@ -244,7 +235,7 @@ def stated_margin(sparsity: int, sharpness: float = 2.0) -> float:
     r" whatever s and T; $\beta = 2\ln(cT)$.",
     words="A head that looks for a counterexample has a margin that does not fall with the number"
     " of bits.",
-    hypotheses=(ROOM, SHARP),
+    hypotheses=(SPARSE, SHARP),
     quick=Setting(length=(20, 100, 500), sparsity=(2, 3, 8), sharpness=4.0),
     paper=dict(length=(20, 100, 500, 500, 100_000), sparsity=(2, 3, 8, 12, 3)),
     cells=together("length", "sparsity"),
@@ -303,7 +294,7 @@ OFF = Control("corners of the staircase 5 % of a level too low", lambda e: {"mea
     r" and with random embeddings.",
     words="One head with a few units computes parity, and any other count, of bits that it picks"
     " from a long context.",
-    hypotheses=(ROOM, *STEPS),
+    hypotheses=(SPARSE, *STEPS),
     quick=SIZES,
     paper=PAPER_SIZES,
     cells=together("length", "sparsity"),
@@ -328,7 +319,7 @@ def symmetric_exact(cell: Setting, draws: Draws) -> Values:
     r" proportion to $2^{j-1}$; with orthonormal and with random embeddings.",
     words="Any function of a few bits is within reach of one head, at a price that grows"
     " exponentially with their number.",
-    hypotheses=(ROOM, *STEPS),
+    hypotheses=(SPARSE, *STEPS),
     quick=SIZES,
     paper=dict(PAPER_SIZES, sparsity=(2, 3, 5, 7, 3)),
     cells=together("length", "sparsity"),
@@ -401,7 +392,7 @@ def shifted_corners(head: Construction, share: float) -> Construction:
     r" $\|W_C\|^2 = 1 + 8s\big(\frac{sc+1}{c-1}\big)^2$.",
     words="Norms grow with the logarithm of the length, and with a power of the number of bits"
     " where it alone decides.",
-    hypotheses=(ROOM, SHARP),
+    hypotheses=(SPARSE, SHARP),
     quick=Setting(length=(20, 60, 60), sparsity=(2, 3, 5), sharpness=2.0),
     paper=dict(length=(20, 100, 500, 500), sparsity=(2, 3, 5, 8)),
     cells=together("length", "sparsity"),
@@ -424,7 +415,8 @@ def construction_norms(cell: Setting, draws: Draws) -> Values:
         name: build(random_task(cell, draws, function), sharpness=c).module()
         for name, (build, function) in built.items()
     }
-    norms = {name: head_norms(m.block.head, m.context) for name, m in modules.items()}  # type: ignore[attr-defined]
+    heads: dict[str, Any] = {name: module.block for name, module in modules.items()}
+    norms = {name: head_norms(heads[name].head, m.context) for name, m in modules.items()}
     beta = np.log(c * (t - s))
     predicted = {
         "threshold": np.sqrt(2 * s) * beta,

@@ -16,17 +16,8 @@ from scipy import special
 from attlas import attention
 from attlas.attention import Layer, MultiHead, Projected, Residual, Stack, TransformerHead
 from attlas.capacity import block_of
-from attlas.claims import (
-    Agreement,
-    Bound,
-    Control,
-    Draws,
-    Hypothesis,
-    Setting,
-    Values,
-    on,
-    together,
-)
+from attlas.claims import Control, Draws, Hypothesis, Setting, Values, on, together
+from attlas.claims.rules import Agreement, Bound
 from attlas.figure import Figure, agreement
 from attlas.gaussian import stream
 from attlas.search import climb

@@ -6,11 +6,12 @@ import jax
 import numpy as np
 import xarray as xr
 
-from attlas.claims import Control, Convergence, Draws, Hypothesis, Setting, Values, together
+from attlas.claims import Control, Convergence, Draws, Setting, Values, together
 from attlas.figure import Figure, Panels, row
 from attlas.sparse_variables.claims import sparse_variables
+from attlas.sparse_variables.claims.shared import FUNCTION, SPARSE
 from attlas.sparse_variables.online import PARITY, train_online
-from attlas.sparse_variables.task import FUNCTIONS, SparseBoolean
+from attlas.sparse_variables.task import SparseBoolean
 from attlas.sparse_variables.training import fits_memory
 
 CHANCE_LOSS, LEARNT_LOSS = 0.6, 0.1
@@ -35,14 +36,7 @@ SHOWN = 10
         repeats=18,
     ),
     paper=dict(length=(10, 15), steps=1200, every=5, repeats=24),
-    hypotheses=(
-        Hypothesis("length > sparsity", lambda s: s.length > s.sparsity, defining=True),
-        Hypothesis(
-            f"function is one of {', '.join(FUNCTIONS)}",
-            lambda s: s.function in FUNCTIONS,
-            defining=True,
-        ),
-    ),
+    hypotheses=(SPARSE, FUNCTION),
     cells=together("length", "sparsity"),
     budget="repeats",
 )

@@ -3,14 +3,21 @@
 import numpy as np
 from jaxtyping import Array, Float
 
-from attlas.claims.compat import Hypothesis
+from attlas.claims import Hypothesis, Setting
 from attlas.gaussian import stream
+from attlas.sparse_variables.task import FUNCTIONS, SparseBoolean
 
-PAPER = "edelman2022"
-FIGURES = "attlas.sparse_variables.figures"
 LENGTH = "length T"
 
-TOKENS = Hypothesis("length >= 2", lambda s: s.length >= 2, defining=True)
+SPARSE = Hypothesis("length > sparsity", lambda s: s.length > s.sparsity, defining=True)
+FUNCTION = Hypothesis(
+    f"function is one of {', '.join(FUNCTIONS)}", lambda s: s.function in FUNCTIONS, defining=True
+)
+
+
+def first_places(cell: Setting, function: str = "and") -> SparseBoolean:
+    """A function of the first bits, where the support does not matter."""
+    return SparseBoolean(cell.length, tuple(range(cell.sparsity)), function)
 
 
 def unit_tokens(key: Array, *shape: int) -> Float[np.ndarray, "..."]:

@@ -1,4 +1,4 @@
-"""Claims about how many samples training needs (Figure 2): how they grow with the length, for attention and for learners without it."""
+"""Claims about the samples that training needs (Figure 2), with attention and without."""
 
 import dataclasses
 import math
@@ -10,118 +10,224 @@ import numpy as np
 import xarray as xr
 from jaxtyping import Array, Float
 
-from attlas.claims.compat import (
-    Bound,
-    Control,
-    Hypothesis,
-    Order,
-    Setting,
-    claim,
-    drawn_by,
-    key_for,
-    product,
-)
-from attlas.sparse_variables.claims.shared import FIGURES, PAPER
+from attlas.claims import Bound, Control, Draws, Hypothesis, Order, Setting, Values, on, product
+from attlas.figure import Figure, Panels, row
+from attlas.sparse_variables.claims import sparse_variables
+from attlas.sparse_variables.claims.shared import FUNCTION, LENGTH, SPARSE, first_places
 from attlas.sparse_variables.rival_learners import MLP
-from attlas.sparse_variables.task import FUNCTIONS, SparseBoolean
 from attlas.sparse_variables.thresholds import (
     LAWS,
     LEARNERS,
     Learner,
-    Sweep,
+    ThresholdSearch,
+    find_threshold,
     fit_law,
     sizes,
-    sweep,
     trained_by,
 )
-from attlas.sparse_variables.training import ADAM, RECIPE_R, Outcome, first_model, train
-from attlas.sparse_variables.training_sets import draw_sets
+from attlas.sparse_variables.training import ADAM, RECIPE_R, Outcome, Recipe, first_model, train
+from attlas.sparse_variables.training_sets import TrainingSets, draw_sets
 
-CURVE = "sparse-variables/samples-exponent"
-NATS = 3.0
-SMALLEST, LEAD = 0.1, 1.25
-BESIDE = ("L1 logistic", "screening")
+MAX_LIKELIHOOD_LOSS = 3.0
+"""By how much the logarithm's log-likelihood may be below the power's."""
+
+UNTRAINED = ("L1 logistic", "screening")
+"""Learners without training, on the same training sets."""
+
 UNIFORM_TRIALS, UNIFORM_LENGTHS = 8, range(25, 51)
-"""Uniform attention is tried where it is easiest, at the shortest lengths of the paper's scale: it takes programs of its own."""
+"""Uniform attention compiles programs of its own: it is tried at short lengths only."""
 
-FUNCTION = Hypothesis(
-    f"function is one of {', '.join(FUNCTIONS)}", lambda s: s.function in FUNCTIONS, defining=True
-)
-LONG_ENOUGH = Hypothesis("length > sparsity", lambda s: s.length > s.sparsity, defining=True)
-KNOWN = Hypothesis(
-    f"learner is one of {', '.join(LEARNERS)}", lambda s: s.learner in LEARNERS, defining=True
-)
+VALIDATION_SHARE = 0.99
+"""The part of validation that attention and the MLP must get right."""
+
+ONE, EACH = "one normaliser", "one per coordinate"
+RECIPES = {
+    ONE: RECIPE_R,
+    EACH: dataclasses.replace(RECIPE_R, normaliser="coordinate"),
+    "plain Adam": ADAM,
+}
+EARLY_STEPS = 25
+
 TRIALS = Hypothesis("trials >= 8", lambda s: s.trials >= 8, defining=True)
 
 
-def as_evidence(sweeps: dict[str, Sweep], most: int) -> dict[str, Any]:
-    """What sweeps of one length found, each under the name of its learner, at those of all sizes that were looked at."""
-    grid = sizes(most)
-    share = np.full((len(sweeps), len(grid)), np.nan)
-    for row, found in zip(share, sweeps.values(), strict=True):
-        row[[grid.index(m) for m in found.samples]] = found.share
-    axes = ("cell", "learner")
-    replicates = np.array([found.replicates() for found in sweeps.values()])
-    errors = [found.error for found in sweeps.values()]
+@sparse_variables.measurement(
+    "samples-exponent",
+    quick=Setting(
+        length=(16, 64, 400),
+        trials=36,
+        most=400,
+        steps=350,
+        function="and",
+        sparsity=3,
+        learner="attention",
+    ),
+    paper=dict(length=(25, 50, 100, 200, 400, 800), trials=48, steps=500),
+    origin="our reading",
+    hypotheses=(
+        SPARSE,
+        FUNCTION,
+        TRIALS,
+        Hypothesis(
+            f"learner is one of {', '.join(LEARNERS)}",
+            lambda s: s.learner in LEARNERS,
+            defining=True,
+        ),
+    ),
+    cells=product("length"),
+    budget="trials",
+    long=True,
+)
+def threshold_curve(cell: Setting, draws: Draws) -> Values:
+    """Thresholds of a learner and of `UNTRAINED`, and uniform attention's success if T is short."""
+    key = draws("trials")
+    sweeps = run_sweeps(cell, {name: LEARNERS[name] for name in (cell.learner, *UNTRAINED)}, key)
+    short = cell.length in UNIFORM_LENGTHS
     return {
-        "share": ((*axes, "size"), share[None]),
-        "samples": ("size", grid),
-        "threshold": (axes, [[found.threshold for found in sweeps.values()]]),
-        "log_threshold": (axes, [[found.log_threshold for found in sweeps.values()]]),
-        "log_error": (axes, [errors]),
-        "replicates": ((*axes, "replicate"), replicates[None]),
-        "censored": (axes, [[found.censored for found in sweeps.values()]]),
+        **summarise_sweeps(sweeps, cell.most),
+        "floor": first_places(cell, cell.function).floor(),
+        "uniform": uniform_share(cell, sweeps[cell.learner], key) if short else np.nan,
     }
 
 
-def steps_at(cell: Setting) -> int:
-    """Longer contexts take more steps: `cell.steps` up to the length 800, and beyond it in proportion to the root of the length."""
-    return 25 * math.ceil(cell.steps * max(1.0, math.sqrt(cell.length / 800)) / 25)
-
-
-def sweeps_of(
+def run_sweeps(
     cell: Setting, learners: dict[str, Learner], key: Array, **start: int
-) -> dict[str, Sweep]:
+) -> dict[str, ThresholdSearch]:
     """The sweep of each learner; the size at which it begins may be given by its name."""
-    options: dict[str, Any] = {
-        name: cell[name] for name in ("trials", "most", "function", "sparsity")
-    }
-    options["steps"] = steps_at(cell)
+    names = ("trials", "most", "function", "sparsity")
+    options: dict[str, Any] = {name: cell[name] for name in names} | {"steps": steps_at(cell)}
     return {
-        name: sweep(key, cell.length, solve, start=start.get(name), **options)
+        name: find_threshold(key, cell.length, solve, start=start.get(name), **options)
         for name, solve in learners.items()
     }
 
 
-def threshold_curve(cells: Sequence[Setting], seed: int) -> xr.Dataset:
-    """Thresholds of one learner and, on the same training sets, of those that need no training; and uniform attention where the
-    learner succeeds, if the length is small."""
-    (cell,) = cells
-    key = key_for(seed, CURVE, "trials")
-    sweeps = sweeps_of(cell, {name: LEARNERS[name] for name in (cell.learner, *BESIDE)}, key)
-    task = SparseBoolean(cell.length, tuple(range(cell.sparsity)), cell.function)
-    uniform = (
-        uniform_share(cell, sweeps[cell.learner], key) if cell.length in UNIFORM_LENGTHS else np.nan
-    )
-    return xr.Dataset(
-        as_evidence(sweeps, cell.most)
-        | {"floor": ("cell", [task.floor()]), "uniform": ("cell", [uniform])},
-        coords={"learner": list(sweeps)},
-    )
+def steps_at(cell: Setting) -> int:
+    """`cell.steps` up to the length 800, and beyond it in proportion to the root of the length."""
+    return 25 * math.ceil(cell.steps * max(1.0, math.sqrt(cell.length / 800)) / 25)
 
 
-def uniform_share(cell: Setting, found: Sweep, key: Array) -> float:
-    """The share of trials that uniform attention solves with as many samples as the learner needs."""
+def summarise_sweeps(sweeps: dict[str, ThresholdSearch], most: int) -> dict[str, Any]:
+    """Thresholds by learner, and the share of solved trials at the sizes that were tried."""
+    grid, found = sizes(most), list(sweeps.values())
+    share = np.full((len(found), len(grid)), np.nan)
+    for line, each in zip(share, found, strict=True):
+        line[[grid.index(m) for m in each.samples]] = each.share
+    return {
+        **on(
+            "learner",
+            threshold=[each.threshold for each in found],
+            log_threshold=[each.log_threshold for each in found],
+            log_error=[each.error for each in found],
+            censored=[each.censored for each in found],
+        ),
+        "replicates": (("learner", "replicate"), [each.replicates() for each in found]),
+        "share": (("learner", "size"), share),
+        "samples": ("size", grid),
+        "learner": list(sweeps),
+    }
+
+
+def uniform_share(cell: Setting, found: ThresholdSearch, key: Array) -> float:
+    """The share of trials that uniform attention solves with the samples that `found` needs."""
     data, start = jax.random.split(jax.random.fold_in(key, cell.length))
-    options = {"function": cell.function, "sparsity": cell.sparsity}
-    few = draw_sets(
-        data, cell.length, [math.ceil(found.threshold)], min(UNIFORM_TRIALS, cell.trials), **options
+    trials = min(UNIFORM_TRIALS, cell.trials)
+    sets = draw_trials(data, cell, math.ceil(found.threshold), trials)
+    return float(LEARNERS["uniform attention"](sets, start, steps_at(cell)).mean())
+
+
+def draw_trials(key: Array, cell: Setting, samples: int, trials: int) -> TrainingSets:
+    task: dict[str, Any] = {"function": cell.function, "sparsity": cell.sparsity}
+    return draw_sets(key, cell.length, [samples], trials, **task)
+
+
+@sparse_variables.claim(
+    measured_by=threshold_curve,
+    reference="Figure 2",
+    statement=r"The number of samples with which 80 % of trained one-layer Transformers learn an"
+    r" AND of 3 of T bits without a single error grows like $T^\alpha$ with $\alpha < 0.5$, if"
+    r" positions begin at 0 and their gradient has one normaliser (500 steps, 350 at quick scale;"
+    r" beyond T = 800 more, in proportion to $\sqrt T$).",
+    words="A context that is thirty times longer asks attention for about twice the examples, not"
+    " for thirty times as many.",
+    rule=Bound(),
+    control=Control(
+        "samples in proportion to the length, with the same errors",
+        lambda e: compare_exponent(
+            e.assign(log_threshold=xr.zeros_like(e.log_threshold) + np.log(e.length))
+        ),
+    ),
+)
+def samples_exponent(evidence: xr.Dataset) -> Values:
+    return compare_exponent(evidence)
+
+
+def compare_exponent(evidence: xr.Dataset) -> Values:
+    slope, error = exponents(evidence)
+    return {"bound": 0.5, "measured": unless_censored(slope[0], evidence), "error": error[0]}
+
+
+@samples_exponent.figure
+def thresholds_and_success(evidence: xr.Dataset) -> Panels:
+    slope, error = float(evidence["measured"]), float(evidence["error"])
+    power = f"T to the power {slope:.2f} ± {2 * error:.2f}; " if np.isfinite(slope) else ""
+    solved = np.nanmax(evidence["uniform"].values, initial=-1)
+    some = f"up to {solved:.0%}" if solved else "none"
+    uniform = f"uniform attention solves {some} with as many samples; " if solved >= 0 else ""
+    success = Figure(
+        evidence.isel(learner=0),
+        x="samples m",
+        y="share of trials solved",
+        log="x",
+        domain={"y": (0, 1)},
+        legend={"length": LENGTH},
+        width=300,
     )
-    return float(LEARNERS["uniform attention"](few, start, steps_at(cell)).mean())
+    return row(
+        draw_thresholds(evidence).lines("length", "floor", theory=True),
+        success.lines("samples", "share", color="length", points=True).rule(0.8, "80 %"),
+        title="Samples that training needs, against the length",
+        note=f"{describe_task(evidence)}: {power}{uniform}bars: two standard errors; ≥: lower"
+        " limits; dashed: statistical floor",
+    )
 
 
-def pulls(evidence: xr.Dataset) -> xr.DataArray:
-    """What each length adds to the slope of a learner's log threshold in the log length, for a unit of it: least squares weighted by the errors."""
+def draw_thresholds(
+    evidence: xr.Dataset, title: str = "", note: str = "", log: str = "x"
+) -> Figure:
+    """Thresholds against the length, a line for each learner."""
+    logs, error = evidence["log_threshold"], evidence["log_error"]
+    shown = evidence.assign(
+        threshold=np.exp(logs),
+        low=np.exp(logs - 2 * error),
+        high=np.exp(logs + 2 * error),
+        limit=xr.where(evidence["censored"], "≥", ""),
+    )
+    return (
+        Figure(
+            shown,
+            title,
+            note,
+            x=LENGTH,
+            y="samples for 80 % of trials",
+            log=log,
+            legend={"learner": None},
+        )
+        .lines("length", "threshold", color="learner")
+        .spans("length", "low", "high", color="learner", width=1)
+        .points("length", "threshold", color="learner", size=55)
+        .texts("length", "threshold", "limit", color="learner")
+    )
+
+
+def describe_task(evidence: xr.Dataset) -> str:
+    first = evidence.isel(cell=0)
+    task = f"{first['function'].item()} of {first['sparsity'].item()} bits"
+    return f"{task}, {first['trials'].item()} trials a point"
+
+
+def slope_weights(evidence: xr.Dataset) -> xr.DataArray:
+    """The weight of each length's log threshold in the slope: least squares, weighted by errors."""
     logs, weights = np.log(evidence["length"]), evidence["log_error"] ** -2.0
     weights = weights * (logs - (weights * logs).sum("cell") / weights.sum("cell"))
     return weights / (weights * logs).sum("cell")
@@ -129,242 +235,144 @@ def pulls(evidence: xr.Dataset) -> xr.DataArray:
 
 def exponents(evidence: xr.Dataset) -> tuple[xr.DataArray, xr.DataArray]:
     """The exponent of each learner's threshold in the length, and its standard error."""
-    pull = pulls(evidence)
-    slope = (pull * evidence["log_threshold"]).sum("cell", skipna=False)
-    return slope, ((pull * evidence["log_error"]) ** 2).sum("cell", skipna=False) ** 0.5
+    weights = slope_weights(evidence)
+    slope = (weights * evidence["log_threshold"]).sum("cell", skipna=False)
+    return slope, ((weights * evidence["log_error"]) ** 2).sum("cell", skipna=False) ** 0.5
 
 
-def unless_censored(value: Any, evidence: xr.Dataset, learner: int = 0) -> Any:
-    """`value`, or nan if it rests on a threshold that is only known to be larger."""
-    return np.nan if evidence["censored"].isel(learner=learner).any() else value
+def unless_censored(value: Any, evidence: xr.Dataset) -> Any:
+    """`value`, or nan if a threshold of the first learner is only known to be larger."""
+    return np.nan if evidence["censored"].isel(learner=0).any() else value
 
 
-def as_lower_limit(slope: xr.DataArray, evidence: xr.Dataset, learner: int) -> Any:
-    """The exponent of a learner some of whose thresholds may be lower limits: it is one too if these are at lengths that add to it."""
-    wrong = evidence["censored"].isel(learner=learner) & (
-        pulls(evidence).isel(learner=learner) <= 0
-    )
-    return np.nan if wrong.any() else slope[learner]
-
-
-# --- the curve -------------------------------------------------------------------------------------------------------
-
-CURVE_PARTS: dict[str, Any] = {
-    "source": PAPER,
-    "reference": "Figure 2",
-    "origin": "our reading",
-    "hypotheses": (LONG_ENOUGH, FUNCTION, KNOWN, TRIALS),
-    "cells": product("length"),
-    "budget": "trials",
-    "long": True,
-}
-SHORT = Setting(
-    length=(16, 64, 400),
-    trials=36,
-    most=400,
-    steps=350,
-    function="and",
-    sparsity=3,
-    learner="attention",
-)
-LONG = SHORT.replace(length=(25, 50, 100, 200, 400, 800), trials=48, steps=500)
-WIDE = LONG.replace(length=(25, 50, 100, 200, 400, 800, 1600))
-
-
-def below_a_square_root(evidence: xr.Dataset) -> xr.Dataset:
-    slope, error = exponents(evidence)
-    return evidence.assign(bound=0.5, measured=unless_censored(slope[0], evidence), error=error[0])
-
-
-def in_proportion(evidence: xr.Dataset) -> xr.Dataset:
-    """The same evidence if thresholds were proportional to the length."""
-    return below_a_square_root(
-        evidence.assign(
-            log_threshold=xr.zeros_like(evidence["log_threshold"]) + np.log(evidence["length"])
-        )
-    )
-
-
-claim(
-    CURVE,
-    statement=r"The number of samples with which 80 % of trained one-layer Transformers learn an AND of 3 of T bits without a single error grows"
-    r" like $T^\alpha$ with $\alpha < 0.5$, if positions begin at 0 and their gradient has one normaliser (500 steps, 350 at quick scale; beyond T = 800 more, in proportion to $\sqrt T$).",
-    words="A context that is thirty times longer asks attention for some twice the examples, not for thirty times as many.",
-    quick=SHORT,
-    paper=LONG,
-    rule=Bound(),
-    fit=below_a_square_root,
-    control=Control("samples in proportion to the length, with the same errors", in_proportion),
-    figure=drawn_by(f"{FIGURES}.thresholds:threshold_curve"),
-    **CURVE_PARTS,
-)(threshold_curve)
-
-
-def above_floor(evidence: xr.Dataset) -> xr.Dataset:
-    """Means over the lengths, whose trials are independent."""
-    main = evidence.isel(learner=0)
-    error = np.sqrt((main["log_error"] ** 2).sum()) / main.sizes["cell"]
-    upper = main["log_threshold"].mean()  # of which a censored one is a lower limit
-    return evidence.assign(lower=np.log(evidence["floor"]).mean(), upper=upper, error=error)
-
-
-claim(
-    "sparse-variables/above-the-floor",
-    statement=r"In the geometric mean over the lengths, training needs more samples than the statistical floor, the number with which independent samples single out"
-    r" the support with probability 0.8. Training is given only sets that do, so that this is no lower limit: an exhaustive search needs fewer, and of short sequences L1 logistic regression does too.",
-    words="Training needs more samples than it takes to tell the support from every other; what it lacks is not information.",
-    quick=SHORT,
-    paper=LONG,
-    rule=Order(level=1e-2),
-    fit=above_floor,
+@sparse_variables.claim(
+    measured_by=threshold_curve,
+    reference="Figure 2",
+    statement=r"$a + b\ln(T)$ describes the samples that training needs as well as a power"
+    r" $cT^\alpha$ does: its log-likelihood is less than 3 below (at the paper's scale over lengths"
+    r" from 25 to 1600).",
+    words="A logarithm is enough to describe the growth. A power would do too: over these lengths a"
+    " logarithm could not be told from powers up to about T^0.4.",
+    paper=dict(length=(25, 50, 100, 200, 400, 800, 1600)),
+    rule=Bound(level=1e-2),
     control=Control(
-        "a floor of twice the samples", lambda e: e.assign(lower=e["lower"] + math.log(2))
+        "samples that grow by a further factor of $T^{3/4}$",
+        lambda e: compare_laws(
+            e.assign({n: e[n] + 0.75 * np.log(e.length) for n in ("log_threshold", "replicates")})
+        ),
     ),
-    figure=drawn_by(f"{FIGURES}.thresholds:above_floor"),
-    needs=("sparse-variables/statistical-floor",),
-    **CURVE_PARTS,
-)(threshold_curve)
+    needs=("samples-exponent",),
+)
+def samples_law(evidence: xr.Dataset) -> Values:
+    return compare_laws(evidence)
 
 
-def laws_compared(evidence: xr.Dataset) -> xr.Dataset:
+def compare_laws(evidence: xr.Dataset) -> Values:
     """Half the difference of the misfits, of the thresholds and of their replicates."""
     main = evidence.isel(learner=0)
     lengths, errors = main["length"].values.astype(float), main["log_error"].values
-    found = {}
-    for law in LAWS:
-        misfit, curve = fit_law(law, lengths, main["log_threshold"].values, errors)
-        again, _ = fit_law(law, lengths, main["replicates"].values.T, errors)
-        found[law] = (misfit, curve, again)
-    behind = (found["logarithm"][0] - found["power"][0]) / 2
-    spread = ((found["logarithm"][2] - found["power"][2]) / 2).std()
-    curves = xr.DataArray(
-        [found[law][1] for law in LAWS], dims=("law", "cell"), coords={"law": list(LAWS)}
+    fits = {law: fit_law(law, lengths, main["log_threshold"].values, errors) for law in LAWS}
+    again = {law: fit_law(law, lengths, main["replicates"].values.T, errors)[0] for law in LAWS}
+    behind = (fits["logarithm"][0] - fits["power"][0]) / 2
+    return {
+        "bound": MAX_LIKELIHOOD_LOSS,
+        "measured": unless_censored(behind, evidence),
+        "error": ((again["logarithm"] - again["power"]) / 2).std(),
+        **{f"log_{law}": ("cell", fits[law][1]) for law in LAWS},
+    }
+
+
+@samples_law.figure
+def laws_compared(evidence: xr.Dataset) -> Figure:
+    behind, error = float(evidence["measured"]), float(evidence["error"])
+    figure = draw_thresholds(
+        evidence.isel(learner=[0]),
+        "A logarithm or a power of the length",
+        f"{describe_task(evidence)}: the logarithm's log-likelihood is {abs(behind):.2g}"
+        f" {'behind' if behind > 0 else 'ahead of'} the power's (standard error {error:.2g})",
     )
-    return evidence.assign(
-        bound=NATS, measured=unless_censored(behind, evidence), error=spread, log_curve=curves
-    )
+    curves = evidence.assign({law: np.exp(evidence[f"log_{law}"]) for law in LAWS})
+    names = {"logarithm": "a + b ln T", "power": "c Tᵅ"}
+    return figure.lines("length", names, dash="series", color="", theory="solid", data=curves)
 
 
-def steeper(evidence: xr.Dataset) -> xr.Dataset:
-    moved = 0.75 * np.log(evidence["length"])
-    names = ("log_threshold", "replicates")
-    return laws_compared(evidence.assign({name: evidence[name] + moved for name in names}))
-
-
-claim(
-    "sparse-variables/samples-law",
-    statement=r"$a + b\ln(T)$ describes the samples that training needs as well as a power $cT^\alpha$ does: its log-likelihood is less than 3 below"
-    r" (at the paper's scale over lengths from 25 to 1600).",
-    words="A logarithm is enough to describe the growth. A power would do too: over these lengths a logarithm could not be told from powers up to some T^0.4.",
-    quick=SHORT,
-    paper=WIDE,
-    rule=Bound(level=1e-2),
-    fit=laws_compared,
-    control=Control("samples that grow by a further factor of $T^{3/4}$", steeper),
-    figure=drawn_by(f"{FIGURES}.thresholds:laws_compared"),
-    needs=(CURVE,),
-    **CURVE_PARTS,
-)(threshold_curve)
-
-
-# --- a learner without attention -------------------------------------------------------------------------------------
-
-RIVALS = "sparse-variables/mlp-exponent"
-ACCURACY = 0.99
-
-
-def exponents_compared(evidence: xr.Dataset) -> xr.Dataset:
-    slope, error = exponents(evidence)
-    return evidence.assign(
-        lower=unless_censored(slope[0], evidence),
-        upper=as_lower_limit(slope, evidence, 1),
-        error=np.hypot(error[0], error[1]),
-        exponent=slope,
-        exponent_error=error,
-    )
-
-
-@claim(
-    RIVALS,
-    long=True,
-    source=PAPER,
-    reference="Section 5, inductive bias",
-    origin="our reading",
-    statement=r"The exponent of T in the number of samples with which 80 % of trials are right on 99 % of validation is larger for an MLP on the bits than for attention"
-    r" (lengths 16 and 64; at the paper's scale 16 to 128).",
-    words="What attention gains is not a constant: a network without it pays for a longer context in proportion.",
-    hypotheses=(
-        LONG_ENOUGH,
-        TRIALS,
-        Hypothesis("length >= 16: shorter ones can be learnt by heart", lambda s: s.length >= 16),
-    ),
+@sparse_variables.measurement(
+    "mlp-exponent",
     quick=Setting(length=(16, 64), trials=40, most=1200, steps=200, function="and", sparsity=3),
-    paper=Setting(
-        length=(16, 32, 64, 128), trials=40, most=2400, steps=400, function="and", sparsity=3
-    ),
-    rule=Order(),
-    fit=exponents_compared,
-    control=Control(
-        "attention that needs a further factor of $T^2$", lambda e: e.assign(lower=e["lower"] + 2)
-    ),
-    figure=drawn_by(f"{FIGURES}.thresholds:rivals"),
+    paper=dict(length=(16, 32, 64, 128), most=2400, steps=400),
+    hypotheses=(SPARSE, TRIALS),
     cells=product("length"),
     budget="trials",
-    needs=(CURVE,),
-)
-def rival_curves(cells: Sequence[Setting], seed: int) -> xr.Dataset:
-    (cell,) = cells
-    rivals = {"attention": trained_by(RECIPE_R, ACCURACY), "MLP": trained_by(MLP, ACCURACY)}
-    sweeps = sweeps_of(cell, rivals, key_for(seed, RIVALS, "trials"), MLP=6 * cell.length)
-    return xr.Dataset(as_evidence(sweeps, cell.most), coords={"learner": list(sweeps)})
-
-
-# --- one normaliser --------------------------------------------------------------------------------------------------
-
-NORMALISER = "sparse-variables/one-normaliser"
-ONE, EACH = "one normaliser", "one per coordinate"
-RECIPES = {
-    ONE: RECIPE_R,
-    EACH: dataclasses.replace(RECIPE_R, normaliser="coordinate"),
-    "plain Adam": ADAM,
-}
-EARLY = 25
-
-
-def lead_of_support(
-    moved: Float[np.ndarray, "trial length d"], supports: Sequence[tuple[int, ...]]
-) -> Float[np.ndarray, " trial"]:
-    """How much further than other places those of the support have moved: a ratio of root mean squares."""
-    squares = (moved**2).mean(-1)
-    relevant = np.zeros(squares.shape, bool)
-    for row, support in zip(relevant, supports, strict=True):
-        row[list(support)] = True
-    return np.sqrt(np.mean(squares, 1, where=relevant) / np.mean(squares, 1, where=~relevant))
-
-
-def normalisers_compared(evidence: xr.Dataset) -> xr.Dataset:
-    """Paired differences: of the trials that are solved, and of the logarithm of the lead."""
-    both = xr.Dataset(
-        {"solved": evidence["solved"].astype(float), "lead": np.log(evidence["lead"])}
-    ).to_array("difference")
-    differences = (both.sel(recipe=ONE) - both.sel(recipe=EACH)).drop_vars("difference")
-    n = differences.sizes["repeat"]
-    # Where no pair differs from another, the error is that of the least that could have been seen.
-    error = np.sqrt(np.maximum(differences.var("repeat", ddof=1), 1 / n) / n)
-    lower = xr.DataArray([SMALLEST, math.log(LEAD)], dims="difference")
-    return evidence.assign(lower=lower, upper=differences.mean("repeat"), error=error)
-
-
-@claim(
-    NORMALISER,
     long=True,
+)
+def rival_curves(cell: Setting, draws: Draws) -> Values:
+    """Thresholds of attention and of an MLP, to `VALIDATION_SHARE`."""
+    recipes = {"attention": RECIPE_R, "MLP": MLP}
+    learners = {name: trained_by(recipe, VALIDATION_SHARE) for name, recipe in recipes.items()}
+    sweeps = run_sweeps(cell, learners, draws("trials"), MLP=6 * cell.length)
+    return summarise_sweeps(sweeps, cell.most)
+
+
+@sparse_variables.claim(
+    measured_by=rival_curves,
+    reference="Section 5, inductive bias",
+    origin="our reading",
+    statement=r"The exponent of T in the number of samples with which 80 % of trials are right on"
+    r" 99 % of validation is larger for an MLP on the bits than for attention (lengths 16 and 64;"
+    r" at the paper's scale 16 to 128).",
+    words="What attention gains is not a constant factor: a network without it needs ever more"
+    " samples in comparison as the context grows.",
+    hypotheses=(
+        Hypothesis("length >= 16: shorter ones can be learnt by heart", lambda s: s.length >= 16),
+    ),
+    rule=Order(),
+    control=Control(
+        "attention that needs a further factor of $T^2$", lambda e: {"lower": e.lower + 2}
+    ),
+    needs=("samples-exponent",),
+)
+def mlp_exponent(evidence: xr.Dataset) -> Values:
+    slope, error = exponents(evidence)
+    # The MLP's exponent is a lower limit if thresholds that are ones have a positive weight in it.
+    limits, weights = (x.isel(learner=1) for x in (evidence["censored"], slope_weights(evidence)))
+    return {
+        "lower": unless_censored(slope[0], evidence),
+        "upper": np.nan if (limits & (weights <= 0)).any() else slope[1],
+        "error": np.hypot(error[0], error[1]),
+        "exponent": slope,
+        "exponent_error": error,
+    }
+
+
+@mlp_exponent.figure
+def rivals(evidence: xr.Dataset) -> Figure:
+    slopes = zip(
+        evidence["learner"].values,
+        evidence["exponent"].values,
+        evidence["exponent_error"].values,
+        strict=True,
+    )
+    words = ", ".join(f"{name} {slope:.2f} ± {2 * error:.2f}" for name, slope, error in slopes)
+    return draw_thresholds(
+        evidence,
+        "A network without attention needs ever more samples as the length grows",
+        f"to 99 % of validation; exponents: {words}; ≥: lower limits",
+        log="xy",
+    )
+
+
+@sparse_variables.claim(
     source="attlas",
     reference="why trials memorise",
-    statement=r"With one normaliser for the position table, $\max_t|g_t|^2/d$, in place of one for every coordinate, $g_{tj}^2$, everything else being equal, the relevant places are"
-    r" 1.25 times or more further ahead of the others after 25 steps, and near the threshold at least 0.1 more of the trials are solved.",
-    words="Adam moves every place equally fast; what tells a relevant bit from noise is the size of its gradient, and that is divided away.",
+    origin="ours",
+    statement=r"With one normaliser for the position table, $\max_t|g_t|^2/d$, in place of one for"
+    r" every coordinate, $g_{tj}^2$, everything else being equal, the relevant places are 1.25"
+    r" times or more further ahead of the others after 25 steps, and near the threshold at least"
+    r" 0.1 more of the trials are solved.",
+    words="Adam moves every place equally fast; what tells a relevant bit from noise is the size of"
+    " its gradient, and that is divided away.",
     hypotheses=(
-        LONG_ENOUGH,
+        SPARSE,
         TRIALS,
         Hypothesis(
             f"recipe is among {', '.join(RECIPES)}, with the first two",
@@ -381,65 +389,89 @@ def normalisers_compared(evidence: xr.Dataset) -> xr.Dataset:
         function="and",
         steps=150,
     ),
-    paper=Setting(
-        length=300,
-        samples=(62, 90, 155),
-        recipe=tuple(RECIPES),
-        trials=40,
-        sparsity=3,
-        function="and",
-        steps=500,
-    ),
-    rule=Order(),
-    fit=normalisers_compared,
-    control=Control(
-        "0.95 more of the trials, and five times further ahead",
-        lambda e: e.assign(lower=("difference", [0.95, math.log(5)])),
-    ),
-    figure=drawn_by(f"{FIGURES}.thresholds:normalisers"),
+    paper=dict(length=300, samples=(62, 90, 155), recipe=tuple(RECIPES), trials=40, steps=500),
     cells=product("samples"),
     budget="trials",
-    needs=(CURVE,),
-    origin="ours",
+    long=True,
+    rule=Order(),
+    control=Control(
+        "0.95 more of the trials, and five times further ahead",
+        lambda e: {"lower": ("difference", [0.95, math.log(5)])},
+    ),
+    needs=("samples-exponent",),
 )
-def one_normaliser(cells: Sequence[Setting], seed: int) -> xr.Dataset:
-    (cell,) = cells
-    data, start = (key_for(seed, NORMALISER, purpose) for purpose in ("data", "start"))
-    sets = draw_sets(
-        data,
-        cell.length,
-        [cell.samples],
-        cell.trials,
-        function=cell.function,
-        sparsity=cell.sparsity,
+def one_normaliser(cell: Setting, draws: Draws) -> Values:
+    """Paired differences of the trials that are solved and of the logarithm of the lead."""
+    sets = draw_trials(draws("data"), cell, cell.samples, cell.trials)
+    start, recipes = draws("start"), [RECIPES[name] for name in cell.recipe]
+    ends = [train(sets, recipe, key=start, steps=cell.steps, attention=False) for recipe in recipes]
+    solved = np.array([end["status"].values[:, 0] == "solved" for end in ends])
+    lead = np.array([early_lead(sets, recipe, start) for recipe in recipes])
+    one, each = cell.recipe.index(ONE), cell.recipe.index(EACH)
+    differences = np.array([x[one] - x[each] for x in (solved.astype(float), np.log(lead))])
+    # Where no pair differs from another, the error is that of the least that could have been seen.
+    variance = np.maximum(differences.var(1, ddof=1), 1 / cell.trials)
+    return {
+        **on(
+            "difference",
+            lower=[0.1, math.log(1.25)],
+            upper=differences.mean(1),
+            error=np.sqrt(variance / cell.trials),
+        ),
+        **on("recipe repeat", solved=solved, lead=lead),
+        "recipe": list(cell.recipe),
+    }
+
+
+@one_normaliser.figure
+def normalisers(evidence: xr.Dataset) -> Panels:
+    shares = evidence.assign(share=evidence["solved"].astype(float).mean("repeat"))
+    solved = Figure(
+        shares,
+        x="samples m",
+        y="share of trials solved",
+        zero="-x",
+        domain={"y": (0, 1)},
+        legend={"recipe": None},
+        width=340,
     )
-    solved, lead = [], []
-    for recipe in (RECIPES[name] for name in cell.recipe):
-        solved.append(
-            train(sets, recipe, key=start, steps=cell.steps, attention=False)["status"].values[:, 0]
-            == "solved"
-        )
-        early: list[Outcome] = []
-        train(
-            sets,
-            recipe,
-            key=start,
-            steps=EARLY,
-            every=EARLY,
-            stop=False,
-            attention=False,
-            finished=early.append,
-        )
-        moved = [
-            outcome.model.positions
-            - first_model(recipe, start, outcome.trial, cell.length).positions
-            for outcome in early
-        ]
-        lead.append(
-            lead_of_support(
-                np.array(moved)[:, :-1], [sets.tasks[outcome.trial].support for outcome in early]
-            )
-        )
-    axes = ("cell", "recipe", "repeat")
-    variables = {"solved": (axes, np.array(solved)[None]), "lead": (axes, np.array(lead)[None])}
-    return xr.Dataset(variables, coords={"recipe": list(cell.recipe)})
+    leads = Figure(
+        evidence.isel(cell=[0]),
+        x="relevant over irrelevant movement, 25 steps",
+        y="",
+        log="x",
+        width=300,
+    )
+    return row(
+        solved.lines("samples", "share", color="recipe").points(
+            "samples", "share", color="recipe", size=60
+        ),
+        leads.ticks("lead", "recipe", color="recipe", legend=False, theory=False),
+        title="One normaliser for the position table",
+        note=f"T = {int(evidence['length'].values.flat[0])}, the same training sets; a tick is a"
+        " trial",
+    )
+
+
+def early_lead(sets: TrainingSets, recipe: Recipe, start: Array) -> Float[np.ndarray, " trial"]:
+    """`lead_of_support` after `EARLY_STEPS`."""
+    found: list[Outcome] = []
+    options: dict[str, Any] = {"steps": EARLY_STEPS, "every": EARLY_STEPS, "stop": False}
+    train(sets, recipe, key=start, attention=False, finished=found.append, **options)
+    moved = [
+        end.model.positions - first_model(recipe, start, end.trial, sets.tasks[0].length).positions
+        for end in found
+    ]
+    supports = [sets.tasks[end.trial].support for end in found]
+    return lead_of_support(np.array(moved)[:, :-1], supports)
+
+
+def lead_of_support(
+    moved: Float[np.ndarray, "trial length d"], supports: Sequence[tuple[int, ...]]
+) -> Float[np.ndarray, " trial"]:
+    """How much further the support's places have moved than others: ratio of root mean squares."""
+    squares = (moved**2).mean(-1)
+    relevant = np.zeros(squares.shape, bool)
+    for line, support in zip(relevant, supports, strict=True):
+        line[list(support)] = True
+    return np.sqrt(np.mean(squares, 1, where=relevant) / np.mean(squares, 1, where=~relevant))

@@ -9,7 +9,7 @@ from attlas.errors import InputError
 from attlas.kernels import RBF, cme_attention
 from attlas.latent_posterior import BayesianRegression, FiniteLatent
 from attlas.latent_posterior.inference import likelihoods, sequences
-from attlas.latent_posterior.learning import (
+from attlas.latent_posterior.trained_attention import (
     MECHANISMS,
     Heads,
     Parameters,

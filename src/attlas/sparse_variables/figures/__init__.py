@@ -1,1 +1,0 @@
-"""Figures of sparse variables, drawn from stored evidence, by subject."""
