@@ -121,17 +121,12 @@ def when(ready, then):
     return progress
 
 
-# --- words ---------------------------------------------------------------------------------------
-
-
 def test_where():
-    assert parse_where("local") == Where("local") and parse_where("local:3") == Where(
-        "processes", 3
-    )
+    assert parse_where("local") == Where("local")
+    assert parse_where("local:3") == Where("processes", 3)
     assert parse_where("tcp://host:8786") == Where("scheduler", 1, "tcp://host:8786")
-    assert parse_where("slurm") == Where("slurm", 1) and parse_where("slurm:40") == Where(
-        "slurm", 40
-    )
+    assert parse_where("slurm") == Where("slurm", 1)
+    assert parse_where("slurm:40") == Where("slurm", 40)
     for bad in (
         "",
         "local:0",
@@ -171,22 +166,13 @@ def test_no_workers_are_asked_for_a_finished_sweep(toy, store):
     )
 
 
-# --- a scheduler ---------------------------------------------------------------------------------
-
-
 def test_a_killed_worker_loses_nothing(toy, store, site, undisturbed):
     def kill():
         site.workers[0].kill()
         site.add()
 
-    found = sweep(
-        toy,
-        GRID,
-        seeds="0:3",
-        store=store,
-        on=site.address,
-        progress=when(lambda t: t.done > 4, kill),
-    )
+    killing = when(lambda t: t.done > 4, kill)
+    found = sweep(toy, GRID, seeds="0:3", store=store, on=site.address, progress=killing)
     xr.testing.assert_identical(found, undisturbed(GRID, seeds="0:3"))
 
 
@@ -210,26 +196,20 @@ def test_a_worker_packs_small_blocks(toy, store, site, undisturbed, monkeypatch)
     monkeypatch.setattr(store, "pack", None)  # not in this process
     found = sweep(toy, GRID, seeds="0:3", store=store, on=site.address)
     xr.testing.assert_identical(found, undisturbed(GRID, seeds="0:3"))
-    wait_for(
-        lambda: any(
-            len(json.loads(p.read_text())["cells"]) > 4
-            for p in store.folder.glob("blocks/**/*.json")
-        )
-    )
+
+    def packed():
+        indices = store.folder.glob("blocks/**/*.json")
+        return any(len(json.loads(path.read_text())["cells"]) > 4 for path in indices)
+
+    wait_for(packed)
 
 
 def test_a_killed_scheduler_keeps_what_is_finished_and_the_next_call_goes_on(
     toy, store, site, undisturbed
 ):
+    killing = when(lambda t: t.done > 4, site.process.kill)
     with pytest.warns(UserWarning, match="The scheduler is gone"):
-        found = sweep(
-            toy,
-            GRID,
-            seeds="0:3",
-            store=store,
-            on=site.address,
-            progress=when(lambda t: t.done > 4, site.process.kill),
-        )
+        found = sweep(toy, GRID, seeds="0:3", store=store, on=site.address, progress=killing)
     done = int((found["status"] == "done").sum())
     assert 4 < done < 72 and (found["status"] == "missing").sum() == 72 - done
     plan = plan_sweep(toy, GRID, "0:3", "quick", {}, store)
@@ -294,8 +274,6 @@ def test_workers_that_are_lost_are_no_bad_input():
     assert not issubclass(WorkersLost, InputError)
 
 
-# --- the driver ----------------------------------------------------------------------------------
-
 DRIVER = """
 import sys
 from attlas.claims import load_file
@@ -315,9 +293,8 @@ def test_a_script_that_does_not_guard_itself_is_told_how(store, tmp_path):
     )
     words = [sys.executable, str(script), str(TOYS), str(store.folder), "local:1"]
     told = subprocess.run(words, capture_output=True, text=True, check=False)
-    assert told.returncode == 1 and told.stderr.strip().endswith(
-        "sweep under `if __name__ == '__main__':`"
-    )
+    assert told.returncode == 1
+    assert told.stderr.strip().endswith("sweep under `if __name__ == '__main__':`")
     assert told.stderr.count("freeze_support") == 0
 
 
@@ -353,9 +330,6 @@ def _alive(group):
         if int(fields[2]) == group and fields[0] != "Z":
             return True
     return False
-
-
-# --- the disk ------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -395,7 +369,6 @@ def test_a_gathered_file_that_does_not_fit_is_one_sentence(small_disk, tmp_path)
     script += "write_gathered(xarray.load_dataset(sys.argv[1]), Path(sys.argv[2]))"
     words = [sys.executable, "-c", script, str(tmp_path / "found.nc"), str(small_disk / "out.nc")]
     told = subprocess.run(words, capture_output=True, text=True, check=False)
-    assert told.returncode == 1 and told.stderr.strip().endswith(
-        "cannot be written: No space left on device"
-    )
+    assert told.returncode == 1
+    assert told.stderr.strip().endswith("cannot be written: No space left on device")
     assert "Exception ignored" not in told.stderr and not list(small_disk.iterdir())

@@ -27,25 +27,19 @@ def rows(chart):
 
 def test_a_row_is_the_mean_over_seeds_and_repeats(swept):
     frame = summary(swept, "measured")
-    assert (
-        list(frame.columns)
-        == ["n", "dim", "raises", "mean", "error", "low", "high", "values", "status"]
-        and len(frame) == 20
-    )
+    numbers = ["mean", "error", "low", "high", "values"]
+    assert list(frame.columns) == ["n", "dim", "raises", *numbers, "status"]
+    assert len(frame) == 20
     row = frame[(frame.n == 3) & (frame.dim == 10)].iloc[0]
     values = swept["measured"].sel(n=3, dim=10).values
-    assert (
-        row["mean"] == pytest.approx(values.mean())
-        and row["values"] == 12
-        and row["status"] == "done"
-    )
+    assert row["mean"] == pytest.approx(values.mean())
+    assert row["values"] == 12
+    assert row["status"] == "done"
     assert row["error"] == pytest.approx(values.std(ddof=1) / np.sqrt(12))
     failed = frame[frame.n == 2]
-    assert (
-        (failed.status == "failed").all()
-        and failed["mean"].isna().all()
-        and (failed["values"] == 0).all()
-    )
+    assert (failed.status == "failed").all()
+    assert failed["mean"].isna().all()
+    assert (failed["values"] == 0).all()
 
 
 def test_labels_of_the_evidence_stay_apart_and_one_can_be_chosen(swept):
@@ -56,16 +50,12 @@ def test_labels_of_the_evidence_stay_apart_and_one_can_be_chosen(swept):
 
 
 def test_two_long_axes_make_a_phase_diagram_and_one_makes_lines(swept):
-    phase, lines = (
-        diagram(swept, variable="measured"),
-        diagram(swept, variable="measured", at={"dim": 20}),
-    )
+    phase = diagram(swept, variable="measured")
+    lines = diagram(swept, variable="measured", at={"dim": 20})
     for chart, mark in ((phase, "rect"), (lines, "area")):
         text = str(chart.to_dict())
-        assert (
-            f"'type': '{mark}'" in text
-            and vl_convert.vegalite_to_svg(chart.to_dict()).count("<path") > 5
-        )
+        assert f"'type': '{mark}'" in text
+        assert vl_convert.vegalite_to_svg(chart.to_dict()).count("<path") > 5
     assert len(rows(phase)) == 20 and len(rows(lines)) == 5
     assert "'type': 'line'" in str(diagram(swept, "lines", "measured").to_dict())
 
@@ -73,39 +63,28 @@ def test_two_long_axes_make_a_phase_diagram_and_one_makes_lines(swept):
 def test_a_third_axis_and_labels_become_panels(toy, store):
     found = sweep(toy, {"n": "1:6", "dim": [5, 10, 20, 40], "lam": [0.1, 0.2]}, store=store)
     spec = diagram(found, variable="two").to_dict()
-    assert (
-        spec["facet"]["column"]["field"] == "lam" and spec["facet"]["row"]["field"] == "mechanism"
-    )
+    assert spec["facet"]["column"]["field"] == "lam"
+    assert spec["facet"]["row"]["field"] == "mechanism"
     assert vl_convert.vegalite_to_svg(spec)
 
 
 def test_the_variable_is_chosen_if_none_is_named(swept):
-    assert (
-        summary(swept).attrs["variable"] == "arrived"
-        and summary(swept.drop_vars("arrived")).attrs["variable"] == "measured"
-    )
+    assert summary(swept).attrs["variable"] == "arrived"
+    assert summary(swept.drop_vars("arrived")).attrs["variable"] == "measured"
 
 
 def test_lists_off_the_axes_are_named_by_their_values(toy, store):
-    assert summary(sweep(toy, {"dim": [5, 10]}, store=store))["cell"].tolist()[:2] == [
-        "n = 1",
-        "n = 2",
-    ]
+    cells = summary(sweep(toy, {"dim": [5, 10]}, store=store))["cell"].tolist()
+    assert cells[:2] == ["n = 1", "n = 2"]
 
 
 def test_tables(swept, tmp_path):
     for name in ("a.csv", "a.md"):
         write_table(summary(swept, "count"), tmp_path / name)
-    assert (
-        (tmp_path / "a.csv")
-        .read_text()
-        .startswith(
-            "n,dim,raises,mean,error,low,high,values,status\n1,5,2.0,1.0,0.0,1.0,1.0,3,done"
-        )
-    )
-    assert (tmp_path / "a.md").read_text().splitlines()[
-        2
-    ] == "| 1 | 5 | 2 | 1 | 0 | 1 | 1 | 3 | done |"
+    csv, markdown = ((tmp_path / name).read_text().splitlines() for name in ("a.csv", "a.md"))
+    assert csv[0] == "n,dim,raises,mean,error,low,high,values,status"
+    assert csv[1] == "1,5,2.0,1.0,0.0,1.0,1.0,3,done"
+    assert markdown[2] == "| 1 | 5 | 2 | 1 | 0 | 1 | 1 | 3 | done |"
 
 
 @pytest.mark.parametrize(
@@ -137,11 +116,8 @@ def test_values_that_agree_to_three_digits_have_places_of_their_own(toy, store):
 
 
 def test_one_value_has_no_error_and_a_crowd_of_lines_is_refused(toy, store):
-    found = (
-        sweep(toy, {"n": "1:3"}, store=store)
-        .assign(path=(("n", "step"), np.ones((2, 40))))
-        .assign_coords(step=range(40))
-    )
+    found = sweep(toy, {"n": "1:3"}, store=store).assign_coords(step=range(40))
+    found["path"] = (("n", "step"), np.ones((2, 40)))
     assert summary(found, "path")["error"].isna().all()
     with pytest.raises(InputError, match="no room for the 40 values of step"):
         diagram(found, variable="path")
@@ -161,26 +137,20 @@ def test_the_points_of_a_design_have_no_error(toy, store):
     found = found.assign(
         path=(("n", "seed", "point"), values), exact=(("n", "point"), values[:, 0])
     )
-    assert (
-        summary(found, "exact")["error"].isna().all()
-        and summary(found, "exact")["low"].isna().all()
-    )
+    assert summary(found, "exact")["error"].isna().all()
+    assert summary(found, "exact")["low"].isna().all()
     frame = summary(found, "path")  # two seeds, whose means over the points lie 4 apart
     assert frame["error"].tolist() == [2.0] * 3 and frame["values"].tolist() == [8] * 3
     said = diagram(found, "lines", "path").to_dict()["title"]["subtitle"]
     assert said == "path: mean over seed (2) and point (4) ± two standard errors"
-    assert (
-        diagram(found, "lines", "exact").to_dict()["title"]["subtitle"]
-        == "exact: mean over point (4)"
-    )
+    said = diagram(found, "lines", "exact").to_dict()["title"]["subtitle"]
+    assert said == "exact: mean over point (4)"
 
 
 def test_a_share_has_an_interval_within_0_and_1(toy, store):
     found = sweep(toy, {"n": "1:4"}, store=store)[["status"]]
-    found["arrived"] = (
-        ("n", "seed", "repeat"),
-        np.arange(16) < np.array([0, 8, 16])[:, None, None],
-    )
+    arrived = np.arange(16) < np.array([0, 8, 16])[:, None, None]
+    found["arrived"] = (("n", "seed", "repeat"), arrived)
     frame = summary(found, "arrived")
     assert frame["mean"].tolist() == [0, 0.5, 1] and frame["low"][0] == 0 and frame["high"][2] == 1
     assert frame["high"][0] == pytest.approx(4 / 20) and frame["low"][2] == pytest.approx(16 / 20)

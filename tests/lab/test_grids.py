@@ -19,9 +19,6 @@ def measure_all(grid, store, skip=()):
     return np.array([MISSING if number in skip else DONE for number in range(len(grid))])
 
 
-# --- values --------------------------------------------------------------------------------------
-
-
 def test_lists_and_ranges():
     assert expand("x", "1, 2,4") == ["1", "2", "4"]
     assert expand("x", "0:4,9") == [0, 1, 2, 3, "9"]
@@ -61,11 +58,9 @@ def test_ranges_that_make_no_sense_are_told(text, says):
 
 
 def test_seeds():
-    assert (
-        parse_seeds("0:3,7") == (0, 1, 2, 7)
-        and parse_seeds(5) == (5,)
-        and parse_seeds(range(2)) == (0, 1)
-    )
+    assert parse_seeds("0:3,7") == (0, 1, 2, 7)
+    assert parse_seeds(5) == (5,)
+    assert parse_seeds(range(2)) == (0, 1)
     for bad in ("-1:2", "1.5", "x", True, 2**31, [1, 1], []):
         with pytest.raises(InputError, match="seed"):
             parse_seeds(bad)
@@ -79,17 +74,12 @@ def test_grids_as_texts():
         parse_grid(["dim=1", "dim=2"])
 
 
-# --- cells ---------------------------------------------------------------------------------------
-
-
 def test_values_have_the_type_of_the_parameter(toy):
     grid = Grid.of(toy, toy.quick, {"dim": "10:1000:3log", "lam": "0:1:3", "word": "a,b:c"}, (0,))
     assert grid.axes == {"dim": (10, 100, 1000), "lam": (0.0, 0.5, 1.0), "word": ("a", "b:c")}
-    assert (
-        len(grid) == 18 * 3
-        and grid.cells == 3
-        and grid.shape == {"dim": 3, "lam": 3, "word": 2, "cell": 3, "seed": 1}
-    )
+    assert len(grid) == 18 * 3
+    assert grid.cells == 3
+    assert grid.shape == {"dim": 3, "lam": 3, "word": 2, "cell": 3, "seed": 1}
 
 
 def test_the_names_of_items_are_those_of_the_cells_that_run_would_measure(toy):
@@ -124,10 +114,8 @@ def test_grids_that_make_no_sense_are_told(toy, axes, says):
 
 def test_a_whole_list_may_be_a_value(toy):
     grid = Grid.of(toy, toy.quick, {"fixed": [(1.0, 2.0), (3.0, 4.0)], "n": [1]}, (0,))
-    assert grid.settings[1].fixed == (3.0, 4.0) and grid.coordinates()["fixed"] == (
-        "fixed",
-        ["[1.0, 2.0]", "[3.0, 4.0]"],
-    )
+    assert grid.settings[1].fixed == (3.0, 4.0)
+    assert grid.coordinates()["fixed"] == ("fixed", ["[1.0, 2.0]", "[3.0, 4.0]"])
 
 
 def test_hypotheses_tell_the_broken_from_the_undefined(toy):
@@ -136,27 +124,19 @@ def test_hypotheses_tell_the_broken_from_the_undefined(toy):
     assert broken == {1: "lam < 1"} and set(undefined) == {2, 3} and "n < 1000" in undefined[2]
 
 
-# --- gathering -----------------------------------------------------------------------------------
-
-
 def test_the_grid_becomes_named_axes(toy, store):
     grid = Grid.of(toy, toy.quick, {"n": [1, 3], "word": ["x", "y"]}, (0, 1))
     found = gather(grid, store, measure_all(grid, store), {})
     assert dict(found.sizes) == {"n": 2, "word": 2, "seed": 2, "repeat": 4, "mechanism": 2}
     assert found["measured"].dims == ("n", "word", "seed", "repeat")
-    assert found["error"].dims == ("n", "word", "seed") and found["mechanism"].dims == (
-        "mechanism",
-    )
-    assert (
-        found["letter"].sel(n=3, word="y", seed=1).item() == "yyy"
-        and found["count"].dtype.kind == "i"
-    )
+    assert found["error"].dims == ("n", "word", "seed")
+    assert found["mechanism"].dims == ("mechanism",)
+    assert found["letter"].sel(n=3, word="y", seed=1).item() == "yyy"
+    assert found["count"].dtype.kind == "i"
     expected = toy.measure([toy.quick.at(n=3, dim=10, word="y")], 1)["measured"].values[0]
     np.testing.assert_array_equal(found["measured"].sel(n=3, word="y", seed=1).values, expected)
-    assert (found["status"] == "done").all() and found["mechanism"].values.tolist() == [
-        "plus",
-        "minus",
-    ]
+    assert (found["status"] == "done").all()
+    assert found["mechanism"].values.tolist() == ["plus", "minus"]
     assert json.loads(found.attrs["setting"])["lam"] == 0.5 and found.attrs["claim"] == "toy/square"
 
 
@@ -167,9 +147,8 @@ def test_what_is_missing_is_nan_and_says_why(toy, store):
     assert found["status"].values[:, 0].tolist() == ["done", "missing", "done"]
     assert found["reason"].values[:, 0].tolist() == ["", "it rained", ""]
     for name in ("measured", "count", "arrived", "two"):
-        assert (
-            np.isnan(found[name].isel(n=1)).all() and not np.isnan(found[name].isel(n=[0, 2])).any()
-        )
+        assert np.isnan(found[name].isel(n=1)).all()
+        assert not np.isnan(found[name].isel(n=[0, 2])).any()
     assert found["letter"].values[:, 0].tolist() == ["a", "", "aaa"]
 
 
@@ -196,9 +175,8 @@ def test_evidence_with_the_name_of_an_axis_is_renamed(toy, store):
 def test_longer_arrays_fill_shorter_ones_up(toy, store):
     grid = Grid.of(toy, toy.quick, {"repeats": [2, 5, 3], "n": [1]}, (0,))
     found = gather(grid, store, measure_all(grid, store), {})
-    assert found.sizes["repeat"] == 5 and found["measured"].notnull().sum(
-        "repeat"
-    ).values.ravel().tolist() == [2, 5, 3]
+    assert found.sizes["repeat"] == 5
+    assert found["measured"].notnull().sum("repeat").values.ravel().tolist() == [2, 5, 3]
     assert found["arrived"].dtype == np.float32
     assert found["arrived"].dims == ("repeats", "n", "seed", "repeat")
 
@@ -206,9 +184,8 @@ def test_longer_arrays_fill_shorter_ones_up(toy, store):
 def test_lists_that_are_not_on_an_axis_lie_along_cell(toy, store):
     grid = Grid.of(toy, toy.quick, {"dim": [10, 20]}, (0,))
     found = gather(grid, store, measure_all(grid, store), {})
-    assert found["measured"].dims == ("dim", "cell", "seed", "repeat") and found[
-        "n"
-    ].values.tolist() == [1, 2, 3]
+    assert found["measured"].dims == ("dim", "cell", "seed", "repeat")
+    assert found["n"].values.tolist() == [1, 2, 3]
 
 
 def test_evidence_whose_axes_differ_does_not_fit():
@@ -235,10 +212,8 @@ def test_labels_that_differ_between_cells_become_a_variable():
             xr.Dataset({"x": (("cell", "learner"), [[1.0, 2.0]])}, {"learner": labels}), [0], [i]
         )
     found = xr.Dataset(sheet.variables(set(), ("i",), (2,)))
-    assert (
-        found["learner_label"].values.tolist() == [["a", "b"], ["c", "b"]]
-        and "learner" not in found.coords
-    )
+    assert found["learner_label"].values.tolist() == [["a", "b"], ["c", "b"]]
+    assert "learner" not in found.coords
 
 
 @pytest.mark.parametrize("kind", [int, bool, float])

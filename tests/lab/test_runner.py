@@ -61,12 +61,10 @@ def test_a_true_claim_is_confirmed_in_batches_and_the_second_run_computes_nothin
     assert measure.calls == [([1, 2], 5, 10), ([3], 5, 10)]
     assert first.evidence["n"].values.tolist() == [1, 2, 3]
     second = run(made(measure), seed=5, store=store)
-    assert (
-        second.cached
-        and second.seconds == 0
-        and second.spent == pytest.approx(first.spent)
-        and len(measure.calls) == 2
-    )
+    assert second.cached
+    assert second.seconds == 0
+    assert second.spent == pytest.approx(first.spent)
+    assert len(measure.calls) == 2
     xr.testing.assert_identical(first.evidence.drop_attrs(), second.evidence.drop_attrs())
 
 
@@ -130,13 +128,8 @@ def test_a_setting_that_does_not_fit_into_memory_is_bad_input(store):
 
 
 def test_a_refuted_claim_whose_control_is_not_is_undecided_too(store):
-    result = run(
-        made(
-            Measure(wrong=lambda cell, seed: True),
-            control=Control("true", lambda e: {"predicted": e.measured}),
-        ),
-        store=store,
-    )
+    control = Control("true", lambda e: {"predicted": e.measured})
+    result = run(made(Measure(wrong=lambda cell, seed: True), control=control), store=store)
     assert result.verdict.word == "undecided"
 
 
@@ -153,10 +146,7 @@ def test_a_claim_whose_control_is_not_refuted_is_undecided(store):
 
 def test_a_control_may_be_another_setting(store):
     measure = Measure(wrong=lambda cell, seed: cell.n == 9)
-    result = run(
-        made(measure, control=Control("n is 9", setting={"n": (9,)})),
-        store=store,
-    )
+    result = run(made(measure, control=Control("n is 9", setting={"n": (9,)})), store=store)
     assert (result.verdict.word, result.control.word) == ("confirmed", "refuted")
     assert [call[0] for call in measure.calls] == [[1, 2], [3], [9]]
 

@@ -36,10 +36,8 @@ def file(tmp_path):
 
 def test_a_function_is_swept_over_its_parameters(file, store):
     found = sweep(f"{file}:walk", {"drift": "0:1:3"}, seeds="0:2", store=store)
-    assert (
-        found["place"].dims == ("drift", "seed", "step")
-        and found.attrs["claim"] == "simulation/walks-walk"
-    )
+    assert found["place"].dims == ("drift", "seed", "step")
+    assert found.attrs["claim"] == "simulation/walks-walk"
     assert found.attrs["words"] == "A walk with a drift."
     gained = (found["place"].isel(drift=2) - found["place"].isel(drift=0)).isel(step=-1).values
     assert gained == pytest.approx(10)
@@ -55,11 +53,8 @@ def stepping(n: int = 1, seed: int = 0) -> xr.Dataset:
 
 
 def test_a_whole_number_of_a_function_need_not_be_a_count(store):
-    assert sweep(stepping, {"n": "-2:1"}, store=store)["x"].values.ravel().tolist() == [
-        -4.0,
-        -2.0,
-        0.0,
-    ]
+    found = sweep(stepping, {"n": "-2:1"}, store=store)["x"]
+    assert found.values.ravel().tolist() == [-4.0, -2.0, 0.0]
     with pytest.raises(InputError, match=r"n = 0.5: it must be a whole number$"):
         sweep(stepping, {"n": [0.5]}, store=store)
 

@@ -67,13 +67,8 @@ def driver(slurm, tmp_path, store):
 
 
 def jobs(slurm, state="RUNNING"):
-    told = subprocess.run(
-        ["squeue", "-h", "-o", "%A", "-t", state],
-        env=slurm,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    command = ["squeue", "-h", "-o", "%A", "-t", state]
+    told = subprocess.run(command, env=slurm, capture_output=True, text=True, check=True)
     return told.stdout.split()
 
 

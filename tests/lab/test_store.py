@@ -167,19 +167,15 @@ def test_an_index_under_way_is_not_taken_for_a_finished_or_a_damaged_one(store, 
 
     def look(handle):
         other = Store(store.folder)
-        seen.append(
-            len(other.find(ADDRESS.claim, [ADDRESS.cell(cell) for cell in CELLS]))
-            + len(other.notes)
-        )
+        found = other.find(ADDRESS.claim, [ADDRESS.cell(cell) for cell in CELLS])
+        seen.append(len(found) + len(other.notes))
         flush(handle)
 
     monkeypatch.setattr(os, "fsync", look)
     save(store)
-    assert (
-        seen == [0, 0]
-        and set(read(store)) == set(CELLS)
-        and not list(store.folder.rglob("*.damaged"))
-    )
+    assert seen == [0, 0]
+    assert set(read(store)) == set(CELLS)
+    assert not list(store.folder.rglob("*.damaged"))
 
 
 def test_two_processes_on_one_store_lose_nothing(store):
@@ -308,9 +304,8 @@ def test_packing_does_not_bring_back_what_was_measured_again(store):
         save(store, [cell])
     time.sleep(0.01)
     save(store, cells, shift=1.0)  # one block, which is not small
-    assert store.pack("map/claim") == SMALL and {
-        value(Store(store.folder), cell) for cell in cells
-    } == {1.0}
+    assert store.pack("map/claim") == SMALL
+    assert {value(Store(store.folder), cell) for cell in cells} == {1.0}
 
 
 @pytest.mark.parametrize("when", ["read", "packed"])
@@ -372,25 +367,3 @@ def test_the_store_is_where_the_environment_says(tmp_path, monkeypatch):
     monkeypatch.setenv("ATTLAS_STORE", str(tmp_path / "there"))
     assert Store().folder == tmp_path / "there"
     assert Store(tmp_path / "here").folder == tmp_path / "here"
-
-
-def test_the_last_verdict_is_remembered(store):
-    assert store.recorded("map/claim") is None
-    whole = {
-        "verdict": "confirmed",
-        "reason": "",
-        "when": "",
-        "scale": "quick",
-        "seed": 0,
-        "setting": {},
-    }
-    store.record("map/claim", whole)
-    assert store.recorded("map/claim") == whole
-    store.record("map/claim", {"verdict": "confirmed"})
-    assert store.recorded("map/claim") is None
-
-
-def test_a_table_is_kept_and_found_again(store):
-    assert store.kept_table("real-data") is None
-    store.keep_table("real-data", {"kinds": [1]})
-    assert store.kept_table("real-data") == {"kinds": [1]}

@@ -55,9 +55,8 @@ def test_what_is_stored_is_not_measured_again(toy, store, monkeypatch):
     run(toy, settings={"n": 3, "dim": 5}, store=store)
     seen = calls(toy, monkeypatch)
     first = sweep(toy, GRID, store=store)
-    assert (3, 5) not in [cell for cells, _ in seen for cell in cells] and sum(
-        len(cells) for cells, _ in seen
-    ) == 20
+    assert (3, 5) not in [cell for cells, _ in seen for cell in cells]
+    assert sum(len(cells) for cells, _ in seen) == 20
     again = sweep(toy, GRID, store=store)
     assert sum(len(cells) for cells, _ in seen) == 20
     xr.testing.assert_identical(first, again)
@@ -68,9 +67,8 @@ def test_what_is_stored_is_not_measured_again(toy, store, monkeypatch):
 def test_the_claims_own_batches_are_used(toy, store, monkeypatch):
     seen = calls(toy, monkeypatch)
     sweep(toy, {**GRID, "repeats": [2, 3]}, store=store)
-    assert {len(cells) for cells, _ in seen} <= {1, 4} and max(
-        len(cells) for cells, _ in seen
-    ) == toy.batch
+    assert {len(cells) for cells, _ in seen} <= {1, 4}
+    assert max(len(cells) for cells, _ in seen) == toy.batch
 
 
 def test_a_task_is_one_block_and_grows_to_seconds(toy, store):
@@ -88,18 +86,14 @@ def test_slow_cells_are_blocks_of_their_own(toy, store, monkeypatch):
 def test_cells_outside_the_hypotheses_are_skipped_unless_beyond(toy, store):
     grid = {"n": [1, 2, 5000], "dim": [5], "lam": [0.5, 1.5]}
     plan = plan_sweep(toy, grid, 0, "quick", {}, store)
-    assert (
-        plan.tally.outside == 4
-        and "lam < 1" in plan.notes[0]
-        and "--beyond" in plan.notes[0]
-        and len(plan.notes) == 2
-    )
+    assert plan.tally.outside == 4
+    assert "lam < 1" in plan.notes[0]
+    assert "--beyond" in plan.notes[0]
+    assert len(plan.notes) == 2
     found = sweep(toy, grid, store=store)
     assert found["status"].sel(lam=1.5).values.ravel().tolist() == ["outside"] * 3
-    assert (
-        found["reason"].sel(n=1, lam=1.5).item() == "lam < 1"
-        and np.isnan(found["measured"].sel(lam=1.5)).all()
-    )
+    assert found["reason"].sel(n=1, lam=1.5).item() == "lam < 1"
+    assert np.isnan(found["measured"].sel(lam=1.5)).all()
     beyond = sweep(toy, grid, store=store, beyond=True)
     assert beyond["status"].sel(lam=1.5).values.ravel().tolist() == ["done", "done", "outside"]
     # What was run beyond the hypotheses is not shown to whoever did not ask for it.
@@ -144,16 +138,10 @@ def test_a_cell_that_raises_once_is_tried_again(toy, store, tmp_path):
     found = sweep(
         toy, {"n": [1], "dim": [5], "once": [str(tmp_path / "other")]}, store=store, retries=0
     )
-    assert (
-        found["status"].item() == "failed"
-        and found["reason"].item() == "RuntimeError: the first time"
-    )
-    assert (
-        sweep(toy, {"n": [1], "dim": [5], "once": [str(tmp_path / "other")]}, store=store)[
-            "status"
-        ].item()
-        == "done"
-    )
+    assert found["status"].item() == "failed"
+    assert found["reason"].item() == "RuntimeError: the first time"
+    other = {"n": [1], "dim": [5], "once": [str(tmp_path / "other")]}
+    assert sweep(toy, other, store=store)["status"].item() == "done"
 
 
 class Many(InProcess):
@@ -195,9 +183,8 @@ def test_a_crowd_of_workers_has_tasks_as_long_as_one_scheduler_can_hand_out_to_t
     plan._cell_seconds, plan._largest_task = 1.0, 512
     workers = Many(store)
     plan.measure_missing(workers)
-    assert plan.tally.left == 0 and set(workers.given) == {
-        8
-    }  # two batches of four: a third would be more than ten
+    assert plan.tally.left == 0
+    assert set(workers.given) == {8}  # two batches of four: a third would be more than ten
 
 
 def test_while_nobody_knows_what_a_cell_takes_no_task_waits_behind_another(toy, store):
@@ -241,11 +228,9 @@ def test_a_cell_that_kills_its_worker_fails_and_those_beside_it_do_not(toy, stor
     plan.measure_missing(Mortal(store))
     found = plan.gathered()
     assert found["status"].values.ravel().tolist() == ["done", "done", "failed", *["done"] * 5]
-    assert (
-        found["reason"].sel(n=3).item() == "its worker died"
-        and plan.tally.failed == 1
-        and plan.tally.left == 0
-    )
+    assert found["reason"].sel(n=3).item() == "its worker died"
+    assert plan.tally.failed == 1
+    assert plan.tally.left == 0
     assert plan.failures() == [{"cell": {"n": 3, "dim": 5}, "seed": 0, "reason": "its worker died"}]
 
 
@@ -297,12 +282,10 @@ def test_two_sweeps_at_once_share_the_work(toy, store, monkeypatch):
             second.measure_missing(InProcess(store))
 
     first.measure_missing(InProcess(store), beside)
-    assert (
-        first.tally.done == 20
-        and first.tally.stored == 20
-        and second.tally.done == 20
-        and second.tally.stored == 20
-    )
+    assert first.tally.done == 20
+    assert first.tally.stored == 20
+    assert second.tally.done == 20
+    assert second.tally.stored == 20
     xr.testing.assert_identical(first.gathered(), second.gathered())
 
 
@@ -388,30 +371,24 @@ def test_cells_whose_needs_are_unmet_are_skipped_with_the_reason(toy, store, mon
 def test_progress_tells_cells_rate_and_time_left(toy, store):
     seen = []
     grid = {"n": "1:9", "dim": [5], "raises": [3.0], "wait": [0.01]}
-    sweep(
-        toy,
-        grid,
-        store=store,
-        retries=0,
-        progress=lambda t: seen.append((t.done, t.failed, t.left, t.rate, t.seconds_left)),
-    )
-    assert (
-        seen[0] == (0, 0, 8, 0.0, np.inf)
-        and seen[-1][:3] == (7, 1, 0)
-        and seen[-1][3] > 0
-        and seen[-1][4] == 0
-    )
+
+    def remember(tally):
+        seen.append((tally.done, tally.failed, tally.left, tally.rate, tally.seconds_left))
+
+    sweep(toy, grid, store=store, retries=0, progress=remember)
+    assert seen[0] == (0, 0, 8, 0.0, np.inf)
+    assert seen[-1][:3] == (7, 1, 0)
+    assert seen[-1][3] > 0
+    assert seen[-1][4] == 0
 
 
 def test_an_estimate_rests_on_stored_cells_or_on_one_that_is_measured_and_kept(toy, store):
     settings = {"wait": 0.02}
     plan = plan_sweep(toy, {"n": "1:101", "dim": [5]}, 0, "quick", settings, store)
     estimate = plan.estimate()
-    assert (
-        2 < estimate.low <= estimate.high < 20
-        and "measured now" in estimate.basis
-        and plan.tally.stored == 1
-    )
+    assert 2 < estimate.low <= estimate.high < 20
+    assert "measured now" in estimate.basis
+    assert plan.tally.stored == 1
     again = plan_sweep(toy, {"n": "1:101", "dim": [5]}, 0, "quick", settings, store)
     assert "stored" in again.estimate().basis and again.tally.left == 99
     assert again.estimate(processes=4).low == pytest.approx(again.estimate().low / 4)

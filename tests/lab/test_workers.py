@@ -14,7 +14,14 @@ import pytest
 from attlas.errors import InputError
 from attlas.lab.runner import MIN_CLAIMS_FOR_PROCESSES
 from attlas.lab.sweeps import plan_sweep, sweep
-from attlas.lab.workers import ClaimSource, InProcess, Processes, WorkerDied, fingerprint
+from attlas.lab.workers import (
+    ClaimSource,
+    InProcess,
+    Processes,
+    WorkerDied,
+    fingerprint,
+    load_claim,
+)
 
 TOYS = Path(__file__).parent / "toys" / "square.py"
 
@@ -61,23 +68,10 @@ def start(tmp_path):
 
     def started(*words, store="store"):
         environment = {**os.environ, "ATTLAS_STORE": str(tmp_path / store)}
-        command = [
-            sys.executable,
-            "-m",
-            "attlas.cli",
-            "run",
-            *words,
-            "--claims",
-            str(tmp_path / "mine.py"),
-        ]
-        return subprocess.Popen(
-            command,
-            env=environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-        )
+        command = [sys.executable, "-m", "attlas.cli", "run", *words]
+        command += ["--claims", str(tmp_path / "mine.py")]
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+        return subprocess.Popen(command, env=environment, start_new_session=True, **pipes)
 
     return started
 
@@ -90,9 +84,8 @@ def claims_of(process):
 
 def test_processes_measure_what_one_does(start):
     many = claims_of(start("many", "--json"))
-    assert list(many) == [f"many/a{i}" for i in range(MIN_CLAIMS_FOR_PROCESSES)] and not any(
-        claim["cached"] for claim in many.values()
-    )
+    assert list(many) == [f"many/a{i}" for i in range(MIN_CLAIMS_FOR_PROCESSES)]
+    assert not any(claim["cached"] for claim in many.values())
     few = claims_of(start("many/a0", "many/a7", "--json", store="another"))
     for id, claim in few.items():
         for part in ("verdict", "control", "statistic", "provenance"):
@@ -126,9 +119,8 @@ def test_an_interruption_keeps_finished_batches_and_ends_the_processes(start, tm
         process.send_signal(how)
     _, told = process.communicate(timeout=120)
     if how == signal.SIGINT:
-        assert process.returncode == 130 and told.strip().endswith(
-            "Interrupted; finished batches are kept."
-        )
+        assert process.returncode == 130
+        assert told.strip().endswith("Interrupted; finished batches are kept.")
     deadline = time.monotonic() + 60
     while _alive(process.pid) and time.monotonic() < deadline:
         time.sleep(0.1)
@@ -151,21 +143,19 @@ def _alive(session):
 
 def test_a_source_loads_the_claim_it_was_made_of(toy):
     source = ClaimSource.of(toy)
-    assert (
-        source.file == str(TOYS)
-        and source.load().id == "toy/square"
-        and source.load().code == toy.code
-    )
+    assert source.file == str(TOYS)
+    assert load_claim(source).id == "toy/square"
+    assert load_claim(source).code == toy.code
 
 
 def test_a_claim_of_other_sources_is_refused(toy):
     with pytest.raises(InputError, match="they must be the same"):
-        replace(ClaimSource.of(toy), fingerprint="other").load()
+        load_claim(replace(ClaimSource.of(toy), fingerprint="other"))
 
 
 def test_a_worker_that_compiles_with_other_flags_is_refused(toy):
     with pytest.raises(InputError, match=r"XLA_FLAGS=.*'--other'.*must be the same"):
-        replace(ClaimSource.of(toy), flags="--other").load()
+        load_claim(replace(ClaimSource.of(toy), flags="--other"))
 
 
 def test_the_fingerprint_depends_on_the_claim_file(tmp_path):

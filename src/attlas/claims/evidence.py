@@ -1,6 +1,6 @@
 """What a measurement returns, and how it becomes a Dataset with a leading axis `cell`."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -116,10 +116,3 @@ def read_as(evidence: xr.Dataset, found: Values) -> xr.Dataset:
     # A variable that is replaced may have had another size along the same axis.
     replaced = [name for name in found if name in evidence.data_vars]
     return evidence.drop_vars(replaced).assign(**dict(found))
-
-
-def joined_cells(parts: Sequence[xr.Dataset]) -> xr.Dataset:
-    """The cells' evidence along one axis, in their order."""
-    return xr.concat(
-        parts, dim=CELL, data_vars="all", coords="minimal", compat="equals", join="exact"
-    )

@@ -121,10 +121,9 @@ def _choose_variable(data: xr.Dataset, variable: str | None) -> str:
     numbers = {str(n): v for n, v in data.data_vars.items() if v.dtype.kind in "fiub"}
     known = [name for name, values in numbers.items() if axes <= set(values.dims)]
     if variable is None:
-        chosen = next((name for name in (*PREFERRED_VARIABLES, *known) if name in known), None)
-        if chosen is None:
+        if not known:
             raise InputError("the sweep holds no number to draw: no cell is done")
-        return chosen
+        return next(name for name in (*PREFERRED_VARIABLES, *known) if name in known)
     if variable not in known:
         raise InputError(
             f"there is no variable {variable!r} to draw.{near(variable, known)} There are: "
@@ -245,20 +244,16 @@ def _order(values: pd.Series) -> list[Any]:
 
 def _phase(frame: pd.DataFrame, axes: Sequence[str]) -> alt.LayerChart:
     shown = frame.assign(**{f"{name} ": _labels(frame[name]) for name in axes})
-    places: dict[Any, Any] = {}
-    for channel, name in zip((alt.X, alt.Y), axes, strict=True):
-        order = list(dict.fromkeys(shown.sort_values(name)[f"{name} "]))
-        sort = order if channel is alt.X else order[::-1]
-        places[channel] = channel(f"{name} :O", title=name, sort=sort)
-    base = alt.Chart(shown).encode(x=places[alt.X], y=places[alt.Y])
-    tips = [*axes, "mean", "error", "values", "status"]
+    x, y = axes
+    across, up = (_order(shown.sort_values(name)[f"{name} "]) for name in axes)
+    base = alt.Chart(shown).encode(
+        x=alt.X(f"{x} :O", title=x, sort=across), y=alt.Y(f"{y} :O", title=y, sort=up[::-1])
+    )
     scale = alt.Scale(scheme="viridis", type=_scale_type(frame["mean"].dropna()))
     done = base.transform_filter("isValid(datum.mean)").mark_rect()
     done = done.encode(
         color=alt.Color("mean:Q", title=frame.attrs["variable"], scale=scale),
-        tooltip=[
-            alt.Tooltip(f"{name}{':Q' if name in ('mean', 'error') else ''}") for name in tips
-        ],
+        tooltip=[*axes, "mean:Q", "error:Q", "values", "status"],
     )
     return _crosses(base).encode(tooltip=[*axes, "status"]) + done
 
@@ -314,15 +309,11 @@ def _lines(frame: pd.DataFrame, x: str, beside: Sequence[str]) -> alt.LayerChart
 
 def write_table(frame: pd.DataFrame, path: Path) -> None:
     """The rows of a `summary` as .csv or .md."""
-    write_whole(path, (_csv(frame) if path.suffix == ".csv" else _markdown(frame)).encode())
-
-
-def _csv(frame: pd.DataFrame) -> str:
-    return frame.to_csv(index=False)
-
-
-def _markdown(frame: pd.DataFrame) -> str:
-    rows = [list(frame.columns), ["---"] * len(frame.columns)]
-    for row in frame.itertuples(index=False):
-        rows.append([f"{v:.6g}" if isinstance(v, float) else str(v) for v in row])
-    return "".join(f"| {' | '.join(row)} |\n" for row in rows)
+    if path.suffix == ".csv":
+        text = frame.to_csv(index=False)
+    else:
+        rows = [list(frame.columns), ["---"] * len(frame.columns)]
+        for row in frame.itertuples(index=False):
+            rows.append([f"{v:.6g}" if isinstance(v, float) else str(v) for v in row])
+        text = "".join(f"| {' | '.join(row)} |\n" for row in rows)
+    write_whole(path, text.encode())

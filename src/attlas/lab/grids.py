@@ -31,9 +31,6 @@ _RANGE = re.compile(r"([^:]+):([^:]+)(?::(\d+)(log)?)?")
 _DIGITS = 12
 
 
-# --- values --------------------------------------------------------------------------------------
-
-
 def expand(name: str, values: Values, *, words: bool = False) -> list[Any]:
     """The values that a text lists: single ones and ranges between commas.
 
@@ -138,9 +135,6 @@ def _axis(setting: Setting, name: str, values: Values) -> tuple[Value, ...]:
         single = isinstance(new, tuple) and not isinstance(value, tuple | list)
         typed.append(new[0] if single else new)  # type: ignore[index]
     return _distinct(name, typed)
-
-
-# --- the cells of a grid -------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -260,9 +254,6 @@ def _labels(values: Sequence[Value]) -> Any:
     return list(values)
 
 
-# --- gathering -----------------------------------------------------------------------------------
-
-
 def gather(grid: Grid, store: Store, status: np.ndarray, reasons: Mapping[int, str]) -> xr.Dataset:
     """The stored evidence of all items whose `status` is DONE, with the axes of the grid.
 
@@ -342,7 +333,8 @@ class Sheet:
         """Whether a variable without the axis `cell` is the same in all blocks that have it."""
         new = Column(dims, values, np.zeros(self.items, bool))
         known = self._shared.setdefault(name, new)
-        return known.dims == dims and _same(known.values, values)
+        numbers = known.values.dtype.kind == values.dtype.kind == "f"  # only these have NaN
+        return known.dims == dims and np.array_equal(known.values, values, equal_nan=numbers)
 
     def _put(self, name: str, dims: tuple[str, ...], values: np.ndarray, items: Any) -> None:
         if values.dtype.kind == "U":
@@ -401,11 +393,6 @@ class Sheet:
             kept = f"{free(name)}_label" if name in dims else free(name)
             found[kept] = ((*axes, *map(free, dims)), column.reshape((*shape, *column.shape[1:])))
         return found
-
-
-def _same(a: np.ndarray, b: np.ndarray) -> bool:
-    """Equal in shape and in value; NaN equals NaN."""
-    return bool(np.array_equal(a, b, equal_nan=a.dtype.kind == b.dtype.kind == "f"))
 
 
 def _nullable(dtype: np.dtype) -> np.dtype:

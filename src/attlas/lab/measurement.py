@@ -29,7 +29,10 @@ def measure_batch(
 ) -> tuple[xr.Dataset, dict[str, Any]]:
     """The evidence of a batch of cells, and facts about its measurement: where, when, seconds."""
     clock = _Clock()
-    with clock, reproducible(claim.precision):
+    # JAX's programs that draw numbers compile three times faster with this form of its generator.
+    # The choice is part of what a seed means.
+    generator = jax.threefry_partitionable(False)
+    with clock, generator, jax.enable_x64(claim.precision == "float64"):
         evidence = _checked_evidence(claim, batch, seed)
     if clock.compiling:
         drop_compiled_programs()
@@ -81,17 +84,6 @@ def claim_errors_named(claim: Claim, part: str) -> Iterator[None]:
         where = f"{claim.file.name}, line {lines[-1]}: claim {claim.id!r}" if lines else claim.where
         message = f"{type(error).__name__}: {' '.join(str(error).split())}"
         raise InputError(f"{where}, {part}: {message}") from error
-
-
-@contextlib.contextmanager
-def reproducible(precision: str = "float64") -> Iterator[None]:
-    """A claim's precision, and the form of JAX's random generator that compiles fastest.
-
-    Most programs of the atlas draw numbers, and this form compiles three times faster. The choice
-    is part of what a seed means.
-    """
-    with jax.threefry_partitionable(False), jax.enable_x64(precision == "float64"):
-        yield
 
 
 def drop_compiled_programs() -> None:

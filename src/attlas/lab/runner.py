@@ -15,7 +15,6 @@ import xarray as xr
 
 import attlas
 from attlas.claims import Claim, Setting, Verdict, select
-from attlas.claims.evidence import joined_cells
 from attlas.errors import InputError
 from attlas.lab.measurement import claim_errors_named, machine, measure_batch, now
 from attlas.lab.store import Address, Cell, Store
@@ -91,9 +90,6 @@ class Result:
         }
 
 
-# --- one claim, or many --------------------------------------------------------------------------
-
-
 def run(
     claim: str | Claim,
     *,
@@ -141,15 +137,13 @@ def run_all(
     tasks = []
     for claim in claims:
         changes = (settings or {}).get(claim.id, ())
-        known = None
-        if not fresh:
-            options: dict[str, Any] = {"scale": scale, "seed": seed, "settings": changes}
-            known = recall(claim, store=store, record=True, **options)
+        options: dict[str, Any] = {"scale": scale, "seed": seed, "settings": changes}
+        known = None if fresh else recall(claim, store=store, **options)
         if known is None:
             setting = claim.setting(scale).parse(changes)
             tasks.append((claim, RunClaim(scale, setting, seed, fresh)))
         else:
-            yield known
+            yield _record(known, store)
     if len(tasks) < MIN_CLAIMS_FOR_PROCESSES:
         yield from _outcomes(InProcess(store, progress), tasks)
         return
@@ -162,27 +156,17 @@ def run_all(
 
 
 def recall(
-    claim: Claim,
-    *,
-    scale: str,
-    seed: int,
-    store: Store,
-    settings: Sequence[str] = (),
-    record: bool = False,
+    claim: Claim, *, scale: str, seed: int, store: Store, settings: Sequence[str] = ()
 ) -> Result | None:
-    """The result of a claim if the store holds all its evidence, else None.
-
-    With `record` the store remembers it as the claim's last result.
-    """
+    """The result of a claim if the store holds all its evidence, else None."""
     job = RunClaim(scale, claim.setting(scale).parse(settings), seed, fresh=False)
     test = _ClaimTest(claim, store, job, may_measure=False)
     if not test.is_stored():  # quicker than to check hypotheses
         return None
     try:
-        result = test.result()
+        return test.result()
     except _NotStored:
         return None
-    return _record(result, store) if record else result
 
 
 def find_one(pattern: str) -> Claim:
@@ -246,41 +230,32 @@ def _record(result: Result, store: Store) -> Result:
     """Remember a claim's last result. One that was only recalled keeps its record's time."""
     new = {"attlas": attlas.__version__, "when": now(), **result.to_dict()}
     known = store.recorded(result.claim.id)
-    if not (result.cached and known is not None and _same_result(known, new)):
+    if known is None or not result.cached or _content(known) != _content(new):
         store.record(result.claim.id, new)
     return result
 
 
-def _same_result(known: dict[str, Any], new: dict[str, Any]) -> bool:
-    """Whether two records agree in all but time and cost."""
+def _content(record: dict[str, Any]) -> str:
+    """All of a record but time and cost."""
     names = ("attlas", "scale", "setting", "seed", "verdict", "control", "reason", "control_reason")
-
-    def content(record: dict[str, Any]) -> str:
-        code = record.get("provenance", {}).get("code")
-        return json.dumps([*(record.get(name) for name in names), code])
-
-    return content(known) == content(new)
-
-
-# --- the test of a claim -------------------------------------------------------------------------
+    code = record.get("provenance", {}).get("code")
+    return json.dumps([*(record.get(name) for name in names), code])
 
 
 class _NotStored(Exception):
     """Evidence would have to be measured."""
 
 
-@dataclass(frozen=True)
-class _Gathered:
+class _Gathered(NamedTuple):
     """Evidence of one setting and seed, and its cost; `stored` of its `cells` were in the store."""
 
     evidence: xr.Dataset
-    seed: int
+    address: Address
     seconds: float
     compile_seconds: float
     spent: float
     stored: int
     cells: int
-    code: str
 
 
 @dataclass
@@ -308,7 +283,9 @@ class _ClaimTest:
         gathered = [self._gather(setting, self.job.seed)]
         verdict = self._judge(gathered[0].evidence)
         if verdict.word == "refuted" and not verdict.exact:
-            setting, first = self._with_larger_budget(setting), verdict
+            first, budget = verdict, self.claim.budget
+            if budget is not None:
+                setting = setting.replace(**{budget: BUDGET_FACTOR * setting[budget]})
             gathered.append(self._gather(setting, fresh_seed(self.job.seed)))
             verdict = self._judge(gathered[-1].evidence)
         evidence, control = gathered[-1].evidence, None
@@ -329,7 +306,14 @@ class _ClaimTest:
             compile_seconds=sum(g.compile_seconds for g in gathered),
             spent=sum(g.spent for g in gathered),
             cached=all(g.stored == g.cells for g in gathered),
-            provenance=self._provenance(gathered),
+            provenance={
+                **machine(),
+                "code": gathered[-1].address.code[:16],
+                "precision": self.claim.precision,
+                "seed": gathered[-1].address.seed,
+                "cells": sum(g.cells for g in gathered),
+                "cells_from_store": sum(g.stored for g in gathered),
+            },
             notes=tuple(self.store.notes[old_notes:]),
         )
 
@@ -361,87 +345,66 @@ class _ClaimTest:
         read = [evidence[name].values for name in self.claim.rule.variables(evidence)]
         return all(values.size and np.isfinite(values).all() for values in read)
 
-    def _with_larger_budget(self, setting: Setting) -> Setting:
-        name = self.claim.budget
-        return setting if name is None else setting.replace(**{name: BUDGET_FACTOR * setting[name]})
-
     def _judge_control(self, gathered: list[_Gathered], setting: Setting) -> Verdict:
         """The verdict on the false variant; if it has to be measured, `gathered` has it then."""
         control = self.claim.control
-        on_evidence = control.alter is not None and getattr(control, "on", "evidence") == "evidence"
         with claim_errors_named(self.claim, "its control"):
-            if on_evidence:
-                altered = control.altered_evidence(gathered[-1].evidence)
-            else:
-                setting = control.altered_setting(setting)
-        if not on_evidence:
-            gathered.append(self._gather(setting, gathered[-1].seed))
-            altered = gathered[-1].evidence
-        return self._judge(altered)
+            if control.alter is not None:
+                return self._judge(control.altered_evidence(gathered[-1].evidence))
+            altered = control.altered_setting(setting)
+        gathered.append(self._gather(altered, gathered[-1].address.seed))
+        return self._judge(gathered[-1].evidence)
 
     def _gather(self, setting: Setting, seed: int) -> _Gathered:
         """The evidence of all cells, from the store or measured now and stored batch by batch."""
         address = Address.of(self.claim, seed)
         # A claim whose evidence another thread is measuring waits, and then finds it stored.
         with _LOCKS[address]:
-            return self._gather_locked(setting, address)
-
-    def _gather_locked(self, setting: Setting, address: Address) -> _Gathered:
-        cells = self._cells(setting)
-        names = {cell: address.cell(cell) for cell in cells}
-        places = {} if self.job.fresh else self.store.find(address.claim, names.values())
-        known = self.store.load(address.claim, places)
-        stored = len(known)
-        if stored < len(cells) and not self.may_measure:
-            raise _NotStored
-        earlier = sum(places[name].seconds for name in known)
-        seconds = compiling = 0.0
-        self._report(stored, len(cells))
-        for batch in self.claim.batches([cell for cell in cells if names[cell] not in known]):
-            with claim_errors_named(self.claim, "its measurement"):
-                evidence, facts = measure_batch(self.claim, batch, address.seed)
-            self.store.save([Cell(address, cell) for cell in batch], evidence, facts)
-            known |= {names[cell]: evidence.isel({"cell": [i]}) for i, cell in enumerate(batch)}
-            seconds += facts["seconds"]
-            compiling += facts["compile_seconds"]
-            self._report(len(known), len(cells))
-        joined = _join_cells([known[names[cell]] for cell in cells], cells)
-        with claim_errors_named(self.claim, "its fit"):
-            fitted = self.claim.fit(joined)
-        spent = earlier + seconds
-        counts = (stored, len(cells))
-        return _Gathered(fitted, address.seed, seconds, compiling, spent, *counts, address.code)
-
-    def _report(self, done: int, cells: int) -> None:
-        if self.progress is not None:
-            self.progress(self.claim.id, done, cells)
-
-    def _provenance(self, gathered: list[_Gathered]) -> dict[str, Any]:
-        return {
-            **machine(),
-            "code": gathered[-1].code[:16],
-            "precision": self.claim.precision,
-            "seed": gathered[-1].seed,
-            "cells": sum(g.cells for g in gathered),
-            "cells_from_store": sum(g.stored for g in gathered),
-        }
+            report = self.progress or (lambda *_: None)
+            cells = self._cells(setting)
+            names = {cell: address.cell(cell) for cell in cells}
+            places = {} if self.job.fresh else self.store.find(address.claim, names.values())
+            known = self.store.load(address.claim, places)
+            stored = len(known)
+            if stored < len(cells) and not self.may_measure:
+                raise _NotStored
+            earlier = sum(places[name].seconds for name in known)
+            seconds = compiling = 0.0
+            report(self.claim.id, stored, len(cells))
+            for batch in self.claim.batches([cell for cell in cells if names[cell] not in known]):
+                with claim_errors_named(self.claim, "its measurement"):
+                    evidence, facts = measure_batch(self.claim, batch, address.seed)
+                self.store.save([Cell(address, cell) for cell in batch], evidence, facts)
+                known |= {names[cell]: evidence.isel({"cell": [i]}) for i, cell in enumerate(batch)}
+                seconds += facts["seconds"]
+                compiling += facts["compile_seconds"]
+                report(self.claim.id, len(known), len(cells))
+            joined = _join_cells([known[names[cell]] for cell in cells], cells)
+            with claim_errors_named(self.claim, "its fit"):
+                fitted = self.claim.fit(joined)
+            return _Gathered(
+                fitted, address, seconds, compiling, earlier + seconds, stored, len(cells)
+            )
 
 
 def _join_cells(parts: list[xr.Dataset], cells: Sequence[Setting]) -> xr.Dataset:
     """The cells' evidence along one axis, in their order; their parameters become coordinates."""
     try:
-        joined = joined_cells(parts)
+        joined = xr.concat(
+            parts, dim="cell", data_vars="all", coords="minimal", compat="equals", join="exact"
+        )
     except ValueError as error:
         raise InputError(
             f"the evidence of {len(parts)} cells does not fit together: their arrays must have the "
             f"same axes, of the same lengths: {error}"
         ) from error
-    free = [name for name in cells[0] if name not in joined and name not in joined.dims]
-    columns = {name: [cell[name] for cell in cells] for name in free}
-    lists = {name for name in columns if any(isinstance(value, tuple) for value in columns[name])}
-    return joined.assign_coords(
-        {name: ("cell", values) for name, values in columns.items() if name not in lists}
-    )
+    coordinates = {}
+    for name in cells[0]:
+        values = [cell[name] for cell in cells]
+        lists = any(isinstance(value, tuple) for value in values)
+        if not lists and name not in joined and name not in joined.dims:
+            coordinates[name] = ("cell", values)
+    return joined.assign_coords(coordinates)
 
 
 def fresh_seed(seed: int) -> int:

@@ -82,20 +82,17 @@ def _setting_of(function: Simulation) -> Setting:
 
 def _find_function(target: str) -> Simulation:
     place, _, name = target.rpartition(":")
-    module = _load_file(Path(place)) if place.endswith(".py") else _import(place)
+    try:
+        is_file = place.endswith(".py")
+        module = _load_file(Path(place)) if is_file else importlib.import_module(place)
+    except ImportError as error:
+        raise InputError(f"there is no module {place!r}: {error}") from error
     function = getattr(module, name, None)
     if not callable(function):
         functions = inspect.getmembers(module, inspect.isfunction)
         known = [key for key, _ in functions if not key.startswith("_")]
         raise InputError(f"{place} has no function {name!r}.{near(name, known)}")
     return function
-
-
-def _import(name: str) -> ModuleType:
-    try:
-        return importlib.import_module(name)
-    except ImportError as error:
-        raise InputError(f"there is no module {name!r}: {error}") from error
 
 
 def _load_file(path: Path) -> ModuleType:

@@ -44,9 +44,6 @@ _HEX_NAME = re.compile(r"[0-9a-f]{32,64}(\.[0-9a-f]{16}\.nc)?")
 """Every name in an index: a data file beside it, a checksum, or a cell. None leads elsewhere."""
 
 
-# --- names ---------------------------------------------------------------------------------------
-
-
 def _sha(*parts: str) -> "hashlib._Hash":
     digest = hashlib.sha256()
     for part in parts:
@@ -157,24 +154,19 @@ def _parse_index(text: str, modified: int) -> _Index | None:
     return _Index(data, sha256, cells, times, facts, found.get("form"), size)
 
 
-# --- the store -----------------------------------------------------------------------------------
-
-
 class Store(Records):
     """A folder of blocks: `folder`, or `ATTLAS_STORE`, or the user's cache.
 
-    `notes` are sentences about what was found damaged. Who is only `reading` makes no folder.
+    `notes` are sentences about what was found damaged.
     """
 
-    def __init__(self, folder: str | Path | None = None, *, reading: bool = False) -> None:
+    def __init__(self, folder: str | Path | None = None) -> None:
         super().__init__(folder)
         self.notes: list[str] = []
         self._seen: dict[str, dict[Path, tuple[tuple[int, int], _Index]]] = {}
-        if not reading:
-            with self.write_errors_named():
-                self.folder.mkdir(parents=True, exist_ok=True)
-                with tempfile.TemporaryFile(dir=self.folder):
-                    pass
+        with self.write_errors_named():
+            self.folder.mkdir(parents=True, exist_ok=True)
+            tempfile.TemporaryFile(dir=self.folder).close()
 
     def find(self, claim: str, names: Collection[str]) -> dict[str, Place]:
         """The places of those of `names`, cells of a claim, that are stored; the newest of each."""

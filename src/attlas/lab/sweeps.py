@@ -11,7 +11,6 @@ import time
 import warnings
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,7 +21,7 @@ import xarray as xr
 from attlas.claims import Claim, Setting
 from attlas.errors import InputError, whole
 from attlas.lab.blocks import encode_block, join_blocks, join_key
-from attlas.lab.cluster import parse_where
+from attlas.lab.cluster import Where, parse_where
 from attlas.lab.grids import (
     DONE,
     FAILED,
@@ -40,14 +39,7 @@ from attlas.lab.records import write_whole
 from attlas.lab.runner import find_one
 from attlas.lab.simulations import Simulation, simulation
 from attlas.lab.store import Address, Cell, Store
-from attlas.lab.workers import (
-    InProcess,
-    Progress,
-    WorkerDied,
-    Workers,
-    WorkersLost,
-    open_workers,
-)
+from attlas.lab.workers import InProcess, Progress, WorkerDied, Workers, WorkersLost, open_workers
 
 TASK_SECONDS = 2.0
 """How long a task should last: much longer than handing it out takes, and short enough to lose."""
@@ -67,9 +59,6 @@ BLOCKS_BEFORE_PACKING = 256
 SECONDS_BETWEEN_LOOKS = 2.0
 """Between two looks for cells that another sweep has stored meanwhile; as many more for every
 100,000 cells, so that looking takes some hundredths of the time."""
-
-
-# --- jobs ----------------------------------------------------------------------------------------
 
 
 class Batch(NamedTuple):
@@ -146,9 +135,6 @@ class PackBlocks(NamedTuple):
         store.pack(self.folder)
 
 
-# --- the sweep -----------------------------------------------------------------------------------
-
-
 @dataclass
 class Tally:
     """How far a sweep is, in cells: `stored` before, `done` now, `failed`, or `outside`."""
@@ -213,7 +199,8 @@ class Sweep:
         self.tally = Tally(len(grid), stored=len(stored), outside=outside)
         self._shared = not fresh
         self._looked = time.monotonic()
-        self._cell_seconds = self._stored_cell_seconds()
+        last = store.costs(self.folder)[-1:]
+        self._cell_seconds = (last[0].seconds - last[0].compiling) / last[0].cells if last else None
         self._largest_task = 1
         self._attempts: Counter[int] = Counter()
         self._deaths: Counter[int] = Counter()
@@ -291,7 +278,9 @@ class Sweep:
                 self._cells_under_way += _count_cells(task)
                 workers.submit(number, self.grid.claim, MeasureCells(task))
                 number += 1
-            if packing is None and self._is_time_to_pack():
+            many = self._unpacked_blocks >= BLOCKS_BEFORE_PACKING
+            # Blocks that stay small only take longer to read: give up if packing kills workers.
+            if packing is None and many and self._deaths_of_packing <= RETRIES:
                 self._unpacked_blocks, packing = 0, number
                 workers.submit(number, self.grid.claim, PackBlocks(self.folder))
                 number += 1
@@ -309,11 +298,6 @@ class Sweep:
                     self._record_outcome(task, outcome)
         self.tally.seconds = time.monotonic() - start
         report(self.tally)
-
-    def _is_time_to_pack(self) -> bool:
-        """Blocks that stay small only take longer to read: give up if packing kills workers."""
-        enough = self._unpacked_blocks >= BLOCKS_BEFORE_PACKING
-        return enough and self._deaths_of_packing <= RETRIES
 
     def _next_task(self, processes: int) -> list[Batch]:
         """Batches for about `TASK_SECONDS`, or one suspect if nothing else is under way.
@@ -442,10 +426,6 @@ class Sweep:
         share = self.tally.left / max(1, cells) / processes
         return Estimate(share * running, share * seconds, basis)
 
-    def _stored_cell_seconds(self) -> float | None:
-        costs = self.store.costs(self.folder)
-        return (costs[-1].seconds - costs[-1].compiling) / costs[-1].cells if costs else None
-
 
 def _count_cells(task: Sequence[Batch]) -> int:
     return sum(len(batch.items) for batch in task)
@@ -503,23 +483,15 @@ def complete_sweep(
     plan: Sweep, on: str, progress: Callable[[Tally], None] | None = None
 ) -> xr.Dataset:
     """Measure what is missing and gather everything; damaged blocks are measured again."""
+    where = parse_where(on)
     for _ in range(2):
-        with _workers_if_needed(on, plan) as workers:
+        needed = where if (plan.status == MISSING).any() else Where("local")
+        with open_workers(needed, plan.grid.claim, plan.store) as workers:
             plan.measure_missing(workers, progress)
         gathered = plan.gathered()
         if not plan.tally.left:
             break
     return gathered
-
-
-@contextmanager
-def _workers_if_needed(on: str, plan: Sweep) -> Iterator[Workers]:
-    where = parse_where(on)
-    if not (plan.status == MISSING).any():
-        yield InProcess(plan.store)
-        return
-    with open_workers(where, plan.grid.claim, plan.store) as workers:
-        yield workers
 
 
 def plan_sweep(

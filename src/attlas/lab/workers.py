@@ -106,9 +106,6 @@ def open_workers(where: cluster.Where, claim: Claim, store: Store) -> Iterator[W
                 workers.cancel()
 
 
-# --- this process --------------------------------------------------------------------------------
-
-
 class InProcess:
     """This process. A task is carried out when its outcome is asked for."""
 
@@ -127,9 +124,6 @@ class InProcess:
             return []
         number, claim, job = self._waiting.popleft()
         return [(number, job.carry_out(claim, self.store, self.progress))]
-
-
-# --- what another process needs to know of a claim -----------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -163,13 +157,10 @@ class ClaimSource:
             flags=_xla_flags(),
         )
 
-    def load(self) -> Claim:
-        """The claim, if this process has the sources and flags of the one that sent it."""
-        return _load_claim(self)
-
 
 @functools.cache
-def _load_claim(source: ClaimSource) -> Claim:
+def load_claim(source: ClaimSource) -> Claim:
+    """The claim, if this process has the sources and flags of the one that sent it."""
     here = fingerprint(source.file)
     if here != source.fingerprint:
         raise InputError(
@@ -237,21 +228,15 @@ def _open_store(folder: str) -> Store:
     return store
 
 
-# --- processes of this machine -------------------------------------------------------------------
-
-
 class _Task(NamedTuple):
     number: int
     source: ClaimSource
     job: Job
+    group: str
 
 
-@dataclass
-class _Group:
-    """Tasks that one process carries out, in their order."""
-
-    name: str
-    tasks: deque[_Task] = field(default_factory=deque)
+_Group = deque[_Task]
+"""Tasks that one process carries out, in their order."""
 
 
 @dataclass
@@ -267,13 +252,13 @@ class _Process:
     def give(self, group: _Group) -> None:
         self.groups.append(group)
         with contextlib.suppress(ConnectionError):  # its death is seen when it should answer
-            for task in group.tasks:
+            for task in group:
                 self.pipe.send((task.source, task.job))
 
     def take_first_task(self) -> int:
         """Forget the task that is under way; its number."""
-        number = self.groups[0].tasks.popleft().number
-        if not self.groups[0].tasks:
+        number = self.groups[0].popleft().number
+        if not self.groups[0]:
             self.groups.popleft()
         return number
 
@@ -318,9 +303,9 @@ class Processes:
     def submit(self, number: int, claim: Claim, job: Job, group: str = "") -> None:
         if claim.id not in self._sources:
             self._sources[claim.id] = ClaimSource.of(claim)
-        if not (group and self._waiting and self._waiting[-1].name == group):
-            self._waiting.append(_Group(group))
-        self._waiting[-1].tasks.append(_Task(number, self._sources[claim.id], job))
+        if not (group and self._waiting and self._waiting[-1][-1].group == group):
+            self._waiting.append(deque())
+        self._waiting[-1].append(_Task(number, self._sources[claim.id], job, group))
 
     def finished(self) -> list[tuple[int, Any]]:
         self._hand_out()
@@ -407,7 +392,9 @@ def _serve(pipe: Any, folder: str) -> None:
             try:
                 source, job = pickle.loads(message)
                 outcome = job.carry_out(
-                    source.load(), _open_store(folder), lambda *done: pipe.send(("progress", done))
+                    load_claim(source),
+                    _open_store(folder),
+                    lambda *done: pipe.send(("progress", done)),
                 )
             except ConnectionError:
                 raise
@@ -429,13 +416,10 @@ def _picklable_error(error: Exception) -> Exception:
     return error
 
 
-# --- Dask ----------------------------------------------------------------------------------------
-
-
 def carry_out_on_dask(source: ClaimSource, folder: str, job: Job) -> Any:
     """Carry out one task on a worker of Dask."""
     _check_threads()
-    return job.carry_out(source.load(), _open_store(folder), None)
+    return job.carry_out(load_claim(source), _open_store(folder), None)
 
 
 def _check_threads() -> None:
@@ -451,7 +435,7 @@ def reason_to_refuse(source: ClaimSource, folder: str, token: str) -> str:
     """What is wrong with this worker, in a sentence, or nothing."""
     try:
         _check_threads()
-        source.load()
+        load_claim(source)
         if not (Path(folder) / token).exists():
             return (
                 f"a worker on {os.uname().nodename} does not see the store {folder!r}: it must be "
