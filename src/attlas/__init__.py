@@ -33,6 +33,7 @@ __getattr__, __dir__ = exports(
         "claims",
         "covers",
         "estimators",
+        "figure",
         "gaussian",
         "kernels",
         "latent_posterior",

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 import pandas as pd
 import xarray as xr
 
-from attlas.errors import InputError
+from attlas.errors import InputError, near
 from attlas.figure_style import PALETTE, config, legible
 
 if TYPE_CHECKING:
@@ -378,9 +378,12 @@ class Figure:
         whole = data if isinstance(data, pd.DataFrame) else _table(data, plain)
         missing = [name for name in plain if name not in whole]
         if missing:
+            known = list(
+                map(str, data.columns if isinstance(data, pd.DataFrame) else data.variables)
+            )
             raise InputError(
-                f"the figure {self.title!r} draws {missing[0]!r}, which is not in the evidence:"
-                f" there are {', '.join(map(str, whole.columns))}"
+                f"the figure {self.title!r} draws {missing[0]!r}, which is not in the evidence."
+                f"{near(missing[0], known)} There are: {', '.join(known)}."
             )
         frame = whole[plain].copy()
         for label in labels:

@@ -101,3 +101,11 @@ def test_every_claim_of_the_catalogue_is_complete():
 def test_every_rule_is_used_in_earnest():
     rules = {"Agreement", "Approximation", "Bound", "Rate", "Convergence", "Order", "SameLaw"}
     assert {type(claim.rule).__name__ for claim in catalogue().values()} == rules
+
+
+def test_a_control_changes_what_the_rule_reads():
+    evidence = xr.Dataset({"predicted": 1.0, "measured": 1.0, "error": 0.0})
+    good = made(control=Control("c", lambda e: {"predicted": 2 * e.predicted}))
+    assert good.control_evidence(evidence)["predicted"] == 2
+    with pytest.raises(InputError, match="its control alters bond, which its rule does not read"):
+        made(control=Control("c", lambda e: {"bond": 1.0})).control_evidence(evidence)

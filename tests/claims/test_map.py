@@ -141,3 +141,23 @@ def test_the_name_of_a_map_is_plain(name):
 def test_a_domain_is_a_comparison_of_one_parameter():
     with pytest.raises(InputError, match="written as 'name >= number'"):
         Map("mine", source="attlas", domain=("length is large",))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        (
+            "hypotheses=(Hypothesis",
+            "needs='zeta', hypotheses=(Hypothesis",
+            "its needs is 'zeta': it",
+        ),
+        ("lambda s: s.temperature < 9),),", "lambda s: s.temperature < 9)),", "it must be a list"),
+        ("rule=Agreement()", "cells='length', rule=Agreement()", "say cells=together('length')"),
+        ("quick=Setting(", "quick=dict(", "quick is a dict: say quick=Setting(...)"),
+    ],
+)
+def test_a_list_that_is_none_is_named_too(written, old, new, says):
+    assert old in CLAIM_FILE
+    with pytest.raises(InputError) as error:
+        load_file(written(CLAIM_FILE.replace(old, new)))
+    assert says in str(error.value) and "line 7: claim 'mine/first'" in str(error.value)

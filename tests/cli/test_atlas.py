@@ -22,7 +22,10 @@ def test_atlas_writes_pages_and_exits_by_the_verdicts_only_when_strict(attlas, f
 
 def test_evidence_of_an_older_version_is_told(capsys):
     (claim, *_) = catalogue().values()
-    for code, told in (("0" * 16, "older version for 1 claim"), (claim.code[:16], "")):
+    for code, told in (
+        ("0" * 16, "verdict on 1 claim is of another version"),
+        (claim.code[:16], ""),
+    ):
         verb._note_older_evidence(
             [claim],
             type(

@@ -237,6 +237,22 @@ class Claim:
         self.drawing = function
         return function
 
+    def control_evidence(self, evidence: xr.Dataset) -> xr.Dataset:
+        """The evidence of the control, in which something that the rule reads is altered."""
+        altered = self.control.altered_evidence(evidence)
+        read = self.rule.variables(altered)
+        added = [str(name) for name in altered.data_vars if name not in evidence]
+        if (
+            added
+            and not set(added) & set(read)
+            and altered[list(read)].equals(evidence[list(read)])
+        ):
+            raise InputError(
+                f"{self.where}: its control alters {', '.join(added)}, which its rule does not"
+                f" read: it reads {', '.join(read)}"
+            )
+        return altered
+
     def draw(self, evidence: xr.Dataset) -> Any:
         """The claim's figure, as an Altair chart, from the evidence alone."""
         if self.drawing is None:

@@ -53,6 +53,8 @@ def as_evidence(values: Values, cells: int, batched: bool) -> xr.Dataset:
             flat["error" if name == "measured" else f"{name}_error"] = (axes, content.error)
         else:
             flat[name] = value
+    if not batched and any(CELL in _axes(name, value) for name, value in flat.items()):
+        raise InputError("the axis 'cell' is added to what one cell returns: name another axis")
     named = {axis for name in flat for axis in _axes(name, flat[name])}
     variables, labels = {}, {}
     for name, value in flat.items():

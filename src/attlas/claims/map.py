@@ -12,7 +12,7 @@ from typing import Any
 from attlas.claims.claim import ORIGINS, Claim, Control, Hypothesis, Need
 from attlas.claims.evidence import Values
 from attlas.claims.rules import Rule
-from attlas.claims.setting import Setting
+from attlas.claims.setting import Setting, whole
 from attlas.errors import InputError, near
 from attlas.references import bibliography
 
@@ -43,8 +43,7 @@ class Map:
         domain: conditions such as "dim >= 4", one parameter each, without which nothing is defined;
             each holds for the claims that have the parameter.
         home, subjects: the package that holds its claims (`__name__`), and the modules in it, in
-        the
-            order in which they are read; for a map in a single file neither.
+            the order in which they are read; for a map in a single file neither.
     """
 
     def __init__(
@@ -130,6 +129,17 @@ class Map:
             where = _where(function, self.name)
             stated = {"reference": reference, "statement": statement, "words": words}
             whole_parts = {**shared, **parts}
+            lists = {
+                "hypotheses": hypotheses,
+                "needs": needs,
+                "requires": parts.get("requires", ()),
+            }
+            for name, given in lists.items():
+                if not isinstance(given, list | tuple):
+                    raise InputError(
+                        f"{where}: its {name} is {_name_of(given)}: it must be a list, as in"
+                        f" {name}=({_name_of(given)},)"
+                    )
             scales = _scales(where, shared, quick, paper)
             domain = [
                 condition for name, condition in self.domain.items() if name in scales["quick"]
@@ -180,6 +190,14 @@ def _where(function: Callable[..., Any], map_name: str) -> str:
     return f"{file.name}, line {line}: claim '{map_name}/{function.__name__.replace('_', '-')}'"
 
 
+def _name_of(given: Any) -> str:
+    """How a message calls a value: by its name, without an address in memory."""
+    return repr(
+        getattr(given, "__name__", None)
+        or (given if isinstance(given, str) else type(given).__name__)
+    )
+
+
 def _scales(
     where: str,
     shared: Mapping[str, Any],
@@ -192,6 +210,8 @@ def _scales(
         base = base.replace(**dict(quick or {}))
     elif isinstance(quick, Setting):
         base = quick
+    elif quick is not None:
+        raise InputError(f"{where}: quick is a {type(quick).__name__}: say quick=Setting(...)")
     else:
         raise InputError(f"{where} has no setting: say quick=Setting(...)")
     differs = {**dict(shared.get("paper") or {}), **dict(paper or {})}
@@ -214,14 +234,14 @@ def _check_parts(where: str, parts: Mapping[str, Any]) -> None:
     for name, kind in kinds:
         given = parts[name]
         if not isinstance(given, kind):
-            said = "missing" if given is None else f"{getattr(given, '__name__', given)!r}"
+            said = "missing" if given is None else _name_of(given)
             made = "an object such as Agreement()" if kind is Rule else "Control('words', change)"
             raise InputError(f"{where}: its {name} is {said}: it must be {made}")
     for name, kind in (("hypotheses", Hypothesis), ("requires", Need)):
         wrong = next((item for item in parts.get(name, ()) if not isinstance(item, kind)), None)
         if wrong is not None:
             raise InputError(
-                f"{where}: {wrong!r} is among its {name}: write"
+                f"{where}: {_name_of(wrong)} is among its {name}: write"
                 f" {kind.__name__}('words', lambda s: ...)"
             )
     origin = parts.get("origin", "paper")
@@ -229,6 +249,11 @@ def _check_parts(where: str, parts: Mapping[str, Any]) -> None:
         raise InputError(
             f"{where}: origin = {origin!r}.{near(str(origin), ORIGINS)} It must be one of"
             f" {', '.join(ORIGINS)}."
+        )
+    if not callable(parts.get("cells", whole)):
+        raise InputError(
+            f"{where}: cells = {parts['cells']!r}: say cells=together({parts['cells']!r}),"
+            " product(...) or whole"
         )
     lists = [name for name, value in parts["quick"].items() if isinstance(value, tuple)]
     if lists and "cells" not in parts:

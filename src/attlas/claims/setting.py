@@ -144,7 +144,7 @@ def together(*names: str) -> Cells:
     """Cells in which the lists `names` advance together; a list of one value is held fixed."""
 
     def cells(setting: Setting) -> list[Setting]:
-        columns: dict[str, Any] = {name: setting[name] for name in names}
+        columns: dict[str, Any] = {name: getattr(setting, name) for name in names}
         longest = max(map(len, columns.values()))
         for name, values in columns.items():
             if len(values) not in (1, longest):
@@ -165,7 +165,7 @@ def product(*names: str) -> Cells:
     """Cells at every combination of the lists `names`."""
 
     def cells(setting: Setting) -> list[Setting]:
-        points = itertools.product(*(setting[name] for name in names))  # type: ignore[arg-type]
+        points = itertools.product(*(getattr(setting, name) for name in names))
         return [setting.at(**dict(zip(names, point, strict=True))) for point in points]
 
     return cells

@@ -86,5 +86,5 @@ def _note_older_evidence(claims: "list[Claim]", store: "Store") -> None:
     if older := sum(map(is_older, claims)):
         count = f"{older} claim{'s' if older > 1 else ''}"
         stderr().print(
-            f"The store holds evidence of an older version for {count}, which is measured again."
+            f"The last verdict on {count} is of another version: what is not stored is measured."
         )

@@ -350,7 +350,7 @@ class _ClaimTest:
         control = self.claim.control
         with claim_errors_named(self.claim, "its control"):
             if control.alter is not None:
-                return self._judge(control.altered_evidence(gathered[-1].evidence))
+                return self._judge(self.claim.control_evidence(gathered[-1].evidence))
             altered = control.altered_setting(setting)
         gathered.append(self._gather(altered, gathered[-1].address.seed))
         return self._judge(gathered[-1].evidence)
