@@ -133,7 +133,7 @@ def write_page(template, out, **content):
     """Fill in `template` of this folder, which extends the atlas' own page, and write it to
     `out`."""
     loader = jinja2.ChoiceLoader(
-        [jinja2.FileSystemLoader(Path(__file__).parent), jinja2.PackageLoader("attlas.lab")]
+        [jinja2.FileSystemLoader(Path(__file__).parent), jinja2.PackageLoader("attlas")]
     )
     pages = jinja2.Environment(loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True)
     pages.filters["mathml"] = mathml

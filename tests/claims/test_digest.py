@@ -59,3 +59,60 @@ def test_a_claim_depends_on_what_its_module_imports_and_on_nothing_that_prints()
     assert not [name for name in names if name.startswith(outside)]
     assert "attlas.claims.rules" not in names
     assert "attlas.figure" in _closure("attlas.single_location.claims.risk", figures=True)
+
+
+@pytest.mark.parametrize(
+    ("line", "helpers"),
+    [
+        ("from helpers.core import twice", {"core.py": "from .deep import factor as twice\n"}),
+        ("from helpers import core", {"core.py": "from . import deep\n"}),
+    ],
+)
+def test_relative_imports_are_followed(digests, tmp_path, monkeypatch, line, helpers):
+    monkeypatch.syspath_prepend(tmp_path)
+    folder = tmp_path / "helpers"
+    folder.mkdir()
+    for name, text in {"__init__.py": "", "deep.py": "factor = 2\n", **helpers}.items():
+        (folder / name).write_text(text)
+    text = CLAIM_FILE.replace("\nmine =", f"\n{line}\n\nmine =", 1)
+    code, _ = digests(text)
+    (folder / "deep.py").write_text("factor = 2  # the same\n")
+    assert digests(text)[0] == code
+    (folder / "deep.py").write_text("factor = 3\n")
+    assert digests(text)[0] != code
+
+
+def test_rooms_that_are_used_through_the_package_are_followed(written, tmp_path):  # noqa: F811
+    text = CLAIM_FILE.replace("\nmine =", "\nimport attlas\n\nmine =", 1)
+    text = text.replace('"measured": cell.length', '"measured": attlas.covers.f(cell.length)')
+    (claim,) = load_file(written(text))
+    assert "attlas.covers" in _closure(claim.module, figures=False)
+
+
+def test_a_helper_beside_the_file_is_loaded_again_with_it(written, tmp_path, monkeypatch):  # noqa: F811
+    monkeypatch.syspath_prepend(tmp_path)
+    helper = tmp_path / "helper_loaded_again.py"
+    text = CLAIM_FILE.replace("\nmine =", "\nimport helper_loaded_again as h\n\nmine =", 1)
+    text = text.replace('"measured": cell.length', '"measured": h.x')
+    found = []
+    for value in (1, 20):
+        helper.write_text(f"x = {value}\n")
+        (claim,) = load_file(written(text))
+        found.append((claim.measure([claim.quick], 0)["measured"].item(), claim.code))
+    assert [value for value, _ in found] == [1, 20] and found[0][1] != found[1][1]
+
+
+def test_the_code_of_a_claim_is_what_was_loaded(written):  # noqa: F811
+    file = written(CLAIM_FILE)
+    (claim,) = load_file(file)
+    before = claim.code
+    file.write_text(CLAIM_FILE.replace('"measured": cell.length', '"measured": 2'))
+    assert claim.code == before
+
+
+def test_a_decorator_of_somebody_elses_counts(digests):
+    text = CLAIM_FILE.replace("@mine.claim(", "@mine.claim(", 1)
+    own = "\nimport functools\n\n\ndef claim(size):\n    return lambda function: function\n\n\n"
+    own += "class lib:\n    claim = staticmethod(claim)\n\n\n@lib.claim({size})\ndef helper():\n    return 1\n"
+    first, second = (digests(text + own.replace("{size}", size))[0] for size in ("2.0", "3.0"))
+    assert first != second

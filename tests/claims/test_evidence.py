@@ -46,3 +46,8 @@ def test_what_is_read_is_assigned_or_taken_whole():
     evidence = xr.Dataset({"a": 1.0})
     assert set(read_as(evidence, {"b": 2.0})) == {"a", "b"}
     assert set(read_as(evidence, xr.Dataset({"b": 2.0}))) == {"b"}
+
+
+def test_the_axis_cell_is_not_one_cells_own():
+    with pytest.raises(InputError, match="the axis 'cell' is added"):
+        as_evidence(on("cell", measured=np.ones(3)), 1, False)

@@ -857,3 +857,12 @@ def test_an_order_shows_the_digits_that_tell_its_sides_apart():
         "difference 1e-06"
     )
     assert found.detectable == "any inversion"
+
+
+def test_a_rate_has_one_exponent():
+    seen = evidence(
+        "cell", measured=SIZES, error=1e-3 * SIZES, x=SIZES, exponent=np.ones(SIZES.size)
+    )
+    assert Rate(MARGIN).judge(seen).word == "confirmed"
+    with pytest.raises(InputError, match="exponent varies along 'cell'"):
+        Rate(MARGIN).judge(seen.assign(exponent=("cell", SIZES)))

@@ -6,6 +6,7 @@ import pytest
 import xarray as xr
 from scipy import special
 
+from attlas.claims import Bound, Order
 from attlas.errors import InputError
 from attlas.sparse_variables.claims import thresholds as claims
 from attlas.sparse_variables.rival_learners import screen_by_covariance
@@ -20,7 +21,6 @@ from attlas.sparse_variables.thresholds import (
     sizes,
 )
 from attlas.sparse_variables.training_sets import draw_sets
-from attlas.statistics import Bound, Order
 
 KEY = jax.random.key(3)
 

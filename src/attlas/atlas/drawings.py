@@ -193,6 +193,8 @@ def _key(result: Result) -> str:
     claim = result.claim
     parts = [
         attlas.__version__,
+        version("altair"),
+        version("vl-convert-python"),
         claim.id,
         claim.code,
         result.scale,

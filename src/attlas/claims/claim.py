@@ -111,6 +111,7 @@ class Claim:
         long: begun first where several claims are measured at once.
         evidence: the name under which the evidence is stored and its random numbers are drawn;
             claims that share a measurement share it.
+        code: digest of what its numbers depend on, as the sources were when it was registered.
     """
 
     id: str
@@ -136,6 +137,11 @@ class Claim:
     long: bool = False
     evidence: str = ""
     drawing: Callable[[xr.Dataset], Any] | None = None
+    code: str = ""
+
+    def __post_init__(self) -> None:
+        # Taken now: sources may be edited between this and the measurement.
+        self.code = self.code or code_digest(self.function.__module__)
 
     @property
     def map(self) -> str:
@@ -165,11 +171,6 @@ class Claim:
     def loaded(self) -> bool:
         """Whether `load_file` made it."""
         return self.module.startswith(LOADED)
-
-    @property
-    def code(self) -> str:
-        """Digest of what its numbers depend on."""
-        return code_digest(self.function.__module__)
 
     def setting(self, scale: str = "quick") -> Setting:
         if scale not in ("quick", "paper"):

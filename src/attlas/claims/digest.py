@@ -24,7 +24,9 @@ COMPUTING = ("attlas.claims.evidence", "attlas.draws")
 @functools.cache
 def versions() -> str:
     """Of what computes."""
-    return " ".join(version(name) for name in ("jax", "jaxlib", "numpy", "optax", "scipy"))
+    return " ".join(
+        version(name) for name in ("jax", "jaxlib", "numpy", "scipy", "optax", "equinox")
+    )
 
 
 @functools.cache
@@ -37,6 +39,12 @@ def code_digest(module: str) -> str:
 def figure_digest(module: str) -> str:
     """Digest of what the figures of a module depend on."""
     return _closure_digest(module, figures=True)
+
+
+def beside(module: str) -> list[str]:
+    """Modules that a loaded claim file imports from beside it."""
+    names = _closure(module, figures=True) if module in sys.modules else {}
+    return [name for name in names if name != module and not name.startswith("attlas")]
 
 
 def _closure_digest(module: str, figures: bool) -> str:
@@ -62,7 +70,12 @@ def _closure(module: str, figures: bool) -> dict[str, Path]:
             continue
         found[name] = path
         stat = path.stat()
+        package = name if path.name == "__init__.py" else name.rpartition(".")[0]
         for other in _tree(path, figures, stat.st_mtime_ns, stat.st_size)[1]:
+            if other.startswith("."):
+                if not package:
+                    continue
+                other = importlib.util.resolve_name(other, package)
             drawing = figures and other.startswith("attlas.figure")
             silent = other.startswith(SILENT) and not drawing and other not in COMPUTING
             if other == "attlas" or silent:
@@ -99,7 +112,7 @@ def _tree(path: Path, figures: bool, changed: int, size: int) -> tuple[bytes, tu
     try:
         tree = ast.parse(path.read_bytes())
         names = tuple(dict.fromkeys(_imports(tree)))
-        content = ast.dump(tree if figures else _Stripped().visit(tree))
+        content = ast.dump(tree if figures else _Stripped(tree).visit(tree))
     finally:
         if enabled:
             gc.enable()
@@ -107,16 +120,62 @@ def _tree(path: Path, figures: bool, changed: int, size: int) -> tuple[bytes, tu
 
 
 def _imports(tree: ast.Module) -> Iterator[str]:
-    for node in ast.walk(tree):
+    """Names of modules that a file may import, relative ones with their dots."""
+    nodes = list(ast.walk(tree))
+    whole = set()
+    for node in nodes:
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            yield node.module
-            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+            whole |= {alias.asname or alias.name for alias in node.names if alias.name == "attlas"}
+        elif isinstance(node, ast.ImportFrom):
+            start = "." * node.level + (node.module or "")
+            yield start
+            join = "" if start.endswith(".") else "."
+            yield from (f"{start}{join}{alias.name}" for alias in node.names)
+    # `import attlas`, whose rooms are imported where they are used: attlas.covers.f(...).
+    for node in nodes:
+        names = _dotted(node)
+        if len(names) > 1 and names[0] in whole:
+            yield ".".join(("attlas", *names[1:]))
+
+
+def _dotted(node: ast.AST) -> tuple[str, ...]:
+    """The names of `a.b.c`."""
+    if isinstance(node, ast.Attribute):
+        start = _dotted(node.value)
+        return (*start, node.attr) if start else ()
+    return (node.id,) if isinstance(node, ast.Name) else ()
 
 
 class _Stripped(ast.NodeTransformer):
-    """A tree without docstrings, figures, and what only states."""
+    """A tree without docstrings, figures, and what only states.
+
+    A decorator counts as stating if it is that of a `Map`, made in the file or imported from a
+    package of claims, and a function as drawing if it is decorated by such a claim.
+    """
+
+    def __init__(self, tree: ast.Module) -> None:
+        self.maps: set[str] = set()
+        for node in tree.body:
+            if isinstance(node, ast.Assign) and _called(node.value) == "Map":
+                self.maps |= {target.id for target in node.targets if isinstance(target, ast.Name)}
+            elif isinstance(node, ast.ImportFrom) and (node.module or "").endswith("claims"):
+                self.maps |= {alias.asname or alias.name for alias in node.names}
+        functions = [node for node in tree.body if isinstance(node, ast.FunctionDef)]
+        self.claims = {
+            function.name
+            for function in functions
+            if any(self._states(decorator) for decorator in function.decorator_list)
+        }
+
+    def _states(self, decorator: ast.expr) -> bool:
+        call = decorator.func if isinstance(decorator, ast.Call) else None
+        names = _dotted(call) if call else ()
+        return len(names) == 2 and names[0] in self.maps and names[1] in ("claim", "measurement")
+
+    def _draws(self, decorator: ast.expr) -> bool:
+        names = _dotted(decorator)
+        return len(names) == 2 and names[0] in self.claims and names[1] == "figure"
 
     def generic_visit(self, node: ast.AST) -> ast.AST:
         body = getattr(node, "body", None)
@@ -127,14 +186,9 @@ class _Stripped(ast.NodeTransformer):
         return super().generic_visit(node)
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST | None:
-        names = [_called(decorator) for decorator in node.decorator_list]
-        if "figure" in names:
+        if any(self._draws(decorator) for decorator in node.decorator_list):
             return None
-        node.decorator_list = [
-            decorator
-            for decorator, name in zip(node.decorator_list, names, strict=True)
-            if name not in ("claim", "measurement")
-        ]
+        node.decorator_list = [d for d in node.decorator_list if not self._states(d)]
         return self.generic_visit(node)
 
     def visit_Assign(self, node: ast.Assign) -> ast.AST | None:

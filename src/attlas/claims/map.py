@@ -157,7 +157,7 @@ class Map:
             id = f"{self.name}/{function.__name__.replace('_', '-')}"
             made = Claim(
                 id=id,
-                source=source or (OURS if parts.get("origin") == "ours" else self.source),
+                source=source or (OURS if whole_parts.get("origin") == "ours" else self.source),
                 function=function if measured_by is None else measured_by.function,
                 read=None if measured_by is None else function,
                 evidence=id if measured_by is None else measured_by.name,

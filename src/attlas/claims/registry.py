@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from attlas.claims.claim import LOADED, Claim
-from attlas.claims.digest import code_digest
+from attlas.claims.digest import beside, code_digest
 from attlas.claims.map import REGISTRY, Map
 from attlas.errors import InputError, near
 from attlas.index import GROUP, Entry, foreign_points, matching, package_index
@@ -108,6 +108,8 @@ def load_file(path: str | Path) -> list[Claim]:
     for id in [id for id, claim in before.items() if claim.file == path]:  # loaded again
         del REGISTRY[id]
     name = f"{LOADED}{path.stem}_{zlib.crc32(str(path).encode()):08x}"
+    for helper in beside(name):  # edited ones would otherwise stay as they were
+        sys.modules.pop(helper, None)
     code_digest.cache_clear()
     spec = importlib.util.spec_from_file_location(name, path, loader=FromSource(name, str(path)))
     if spec is None or spec.loader is None:

@@ -335,7 +335,12 @@ class Rate(Rule):
 
     def judge(self, evidence: xr.Dataset) -> Verdict:
         if "exponent" in evidence and self.along in evidence["exponent"].dims:
-            evidence = evidence.assign(exponent=evidence["exponent"].isel({self.along: 0}))
+            first = evidence["exponent"].isel({self.along: 0})
+            if not (evidence["exponent"] == first).all():
+                raise InputError(
+                    f"the evidence's exponent varies along {self.along!r}: a rate has one exponent"
+                )
+            evidence = evidence.assign(exponent=first)
         return super().judge(evidence)
 
     def _judge(self, *values: xr.DataArray, count: float) -> Verdict:

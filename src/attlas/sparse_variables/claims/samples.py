@@ -131,6 +131,7 @@ def concatenated_samples(length: int, sparsity: int) -> float:
 @sparse_variables.claim(
     reference="Section 5, unique consistent hypothesis",
     origin="ours",
+    source="edelman2022",
     statement=r"The support of an AND of s of T bits is the only one consistent with m balanced"
     r" samples with probability $E\exp(-\sum_r n_r\prod_{i \le m} a_r(x_i))$, to 0.1: $n_r$ rivals"
     r" of kind r agree with a sample whose relevant bits are $x_i$ with probability $a_r(x_i)$;"
