@@ -111,8 +111,10 @@ def test_the_code_of_a_claim_is_what_was_loaded(written):  # noqa: F811
 
 
 def test_a_decorator_of_somebody_elses_counts(digests):
-    text = CLAIM_FILE.replace("@mine.claim(", "@mine.claim(", 1)
     own = "\nimport functools\n\n\ndef claim(size):\n    return lambda function: function\n\n\n"
-    own += "class lib:\n    claim = staticmethod(claim)\n\n\n@lib.claim({size})\ndef helper():\n    return 1\n"
-    first, second = (digests(text + own.replace("{size}", size))[0] for size in ("2.0", "3.0"))
+    own += "class lib:\n    claim = staticmethod(claim)\n\n\n"
+    own += "@lib.claim({size})\ndef helper():\n    return 1\n"
+    first, second = (
+        digests(CLAIM_FILE + own.replace("{size}", size))[0] for size in ("2.0", "3.0")
+    )
     assert first != second

@@ -179,16 +179,17 @@ LENGTHS = np.array([16, 80, 400])
 
 
 def test_the_exponent_is_that_of_the_thresholds_and_its_error_shrinks_with_the_span():
-    fitted = claims.below_a_square_root(found_at(LENGTHS, 20 * LENGTHS**0.2))
+    fitted = claims.samples_exponent.fit(found_at(LENGTHS, 20 * LENGTHS**0.2))
     assert float(fitted["measured"]) == pytest.approx(0.2)
     assert float(fitted["error"]) == pytest.approx(0.05 * np.sqrt(2) / np.log(25))
-    assert float(claims.in_proportion(fitted)["measured"]) == pytest.approx(1)
+    control = claims.samples_exponent.control_evidence(fitted)
+    assert float(control["measured"]) == pytest.approx(1)
 
 
 def test_a_threshold_that_is_only_known_to_be_larger_confirms_no_upper_bound():
     evidence = found_at(LENGTHS, [25, 40, 72], censored=[(2, 0)])
-    for fit in (claims.below_a_square_root, claims.laws_compared):
-        assert Bound().judge(fit(evidence)).word == "undecided"
+    for claim in (claims.samples_exponent, claims.samples_law):
+        assert Bound().judge(claim.fit(evidence)).word == "undecided"
 
 
 @pytest.mark.parametrize(
@@ -197,36 +198,25 @@ def test_a_threshold_that_is_only_known_to_be_larger_confirms_no_upper_bound():
 )
 def test_lower_limits_enter_the_comparison_where_they_make_it_harder(censored, word):
     evidence = found_at(LENGTHS, 20 * LENGTHS**0.2, 10.0 * LENGTHS, censored=censored)
-    assert Order().judge(claims.exponents_compared(evidence)).word == word
+    assert Order().judge(claims.mlp_exponent.fit(evidence)).word == word
 
 
 def test_a_steep_power_is_no_logarithm():
     wide = np.array([25, 100, 400, 1600, 6400])
     logarithm, power = (
-        claims.laws_compared(found_at(wide, y))
+        claims.samples_law.fit(found_at(wide, y))
         for y in (-12 + 11.7 * np.log(wide), 2.0 * wide**0.7)
     )
     assert float(logarithm["measured"]) < 0.5 < 3 < float(power["measured"])
-    assert float(claims.steeper(logarithm)["measured"]) > 3
-
-
-def test_the_floor_is_compared_in_the_geometric_mean():
-    fitted = claims.above_floor(found_at(LENGTHS, [20, 40, 80]))
-    assert float(fitted["upper"] - fitted["lower"]) == pytest.approx(np.log(2))
-    assert float(fitted["error"]) == pytest.approx(0.05 / np.sqrt(3))
+    assert float(claims.samples_law.control_evidence(logarithm)["measured"]) > 3
 
 
 def test_normalisers_are_compared_in_pairs():
     solved = np.array([[1, 1, 1, 0], [0, 1, 0, 0]], bool)
     lead = np.array([[3.0, 3, 3, 3], [1.5, 1.5, 1.5, 1.5]])
-    axes = ("cell", "recipe", "repeat")
-    coords = {"recipe": [claims.ONE, claims.EACH]}
-    evidence = xr.Dataset(
-        {"solved": (axes, solved[None]), "lead": (axes, lead[None])}, coords=coords
-    )
-    fitted = claims.normalisers_compared(evidence)
-    np.testing.assert_allclose(fitted["upper"].squeeze(), [0.5, np.log(2)])
-    np.testing.assert_allclose(fitted["error"].squeeze(), [np.std([1, 0, 1, 0], ddof=1) / 2, 0.25])
+    upper, error = claims.paired_differences(solved, lead)
+    np.testing.assert_allclose(upper, [0.5, np.log(2)])
+    np.testing.assert_allclose(error, [np.std([1, 0, 1, 0], ddof=1) / 2, 0.25])
 
 
 def test_the_lead_is_a_ratio_of_movements():
@@ -236,5 +226,5 @@ def test_the_lead_is_a_ratio_of_movements():
 
 
 def test_longer_contexts_get_more_steps():
-    setting = claims.LONG
+    setting = claims.samples_exponent.paper
     assert [claims.steps_at(setting.at(length=t)) for t in (16, 800, 3200)] == [500, 500, 1000]

@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import numpy as np
 import xarray as xr
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 from attlas.claims import Bound, Control, Draws, Hypothesis, Order, Setting, Values, on, product
 from attlas.figure import Figure, Panels, row
@@ -407,20 +407,24 @@ def one_normaliser(cell: Setting, draws: Draws) -> Values:
     ends = [train(sets, recipe, key=start, steps=cell.steps, attention=False) for recipe in recipes]
     solved = np.array([end["status"].values[:, 0] == "solved" for end in ends])
     lead = np.array([early_lead(sets, recipe, start) for recipe in recipes])
-    one, each = cell.recipe.index(ONE), cell.recipe.index(EACH)
-    differences = np.array([x[one] - x[each] for x in (solved.astype(float), np.log(lead))])
-    # Where no pair differs from another, the error is that of the least that could have been seen.
-    variance = np.maximum(differences.var(1, ddof=1), 1 / cell.trials)
+    pair = [cell.recipe.index(ONE), cell.recipe.index(EACH)]
+    upper, error = paired_differences(solved[pair], lead[pair])
     return {
-        **on(
-            "difference",
-            lower=[0.1, math.log(1.25)],
-            upper=differences.mean(1),
-            error=np.sqrt(variance / cell.trials),
-        ),
+        **on("difference", lower=[0.1, math.log(1.25)], upper=upper, error=error),
         **on("recipe repeat", solved=solved, lead=lead),
         "recipe": list(cell.recipe),
     }
+
+
+def paired_differences(
+    solved: Bool[np.ndarray, "2 trial"], lead: Float[np.ndarray, "2 trial"]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Of two recipes: means over trials of what is solved and of the log of the lead; errors."""
+    differences = np.array([x[0] - x[1] for x in (solved.astype(float), np.log(lead))])
+    trials = solved.shape[1]
+    # Where no pair differs from another, the error is that of the least that could have been seen.
+    variance = np.maximum(differences.var(1, ddof=1), 1 / trials)
+    return differences.mean(1), np.sqrt(variance / trials)
 
 
 @one_normaliser.figure
