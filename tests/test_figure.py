@@ -82,6 +82,14 @@ def test_what_is_not_there_has_no_span(evidence):
     assert {r["length"] for r in rows_of(spec)} == {20, 50, 100}
 
 
+def test_a_label_may_name_a_variable_of_the_evidence(evidence):
+    data = evidence.assign(sphere=evidence["dim"] - 1)
+    spec = spec_of(Figure(data, "t").points("length", "measured", color="s = {sphere}"))
+    assert {r[spec["encoding"]["color"]["field"]] for r in rows_of(spec)} == {"s = 3", "s = 7"}
+    with pytest.raises(InputError, match="draws 'sphre', which is not in the evidence. Did you"):
+        Figure(data, "t").points("length", "measured", color="s = {sphre}").chart()
+
+
 def test_errors_are_two_standard_errors_to_each_side(evidence):
     spec = spec_of(Figure(evidence, "t").points("length", "measured", error="error"))
     first = next(r for r in rows_of(spec) if "low" in r)

@@ -12,6 +12,7 @@ what the legend calls them. A text with braces is a label made of a row's values
 import copy
 import re
 from collections.abc import Callable, Mapping, Sequence
+from string import Formatter
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 import pandas as pd
@@ -375,8 +376,9 @@ class Figure:
             wanted.append(self.facet_column)
         labels = [name for name in wanted if "{" in name]
         plain = list(dict.fromkeys(name for name in wanted if "{" not in name))
-        whole = data if isinstance(data, pd.DataFrame) else _table(data, plain)
-        missing = [name for name in plain if name not in whole]
+        fields = [name for label in labels for _, name, _, _ in Formatter().parse(label) if name]
+        whole = data if isinstance(data, pd.DataFrame) else _table(data, [*plain, *fields])
+        missing = [name for name in (*plain, *fields) if name not in whole]
         if missing:
             known = list(
                 map(str, data.columns if isinstance(data, pd.DataFrame) else data.variables)
