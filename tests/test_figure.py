@@ -86,7 +86,7 @@ def test_a_label_may_name_a_variable_of_the_evidence(evidence):
     data = evidence.assign(sphere=evidence["dim"] - 1)
     spec = spec_of(Figure(data, "t").points("length", "measured", color="s = {sphere}"))
     assert {r[spec["encoding"]["color"]["field"]] for r in rows_of(spec)} == {"s = 3", "s = 7"}
-    with pytest.raises(InputError, match="draws 'sphre', which is not in the evidence. Did you"):
+    with pytest.raises(InputError, match=r"draws 'sphre', which is not in the evidence. Did you"):
         Figure(data, "t").points("length", "measured", color="s = {sphre}").chart()
 
 
