@@ -121,6 +121,16 @@ def test_panels_stand_in_the_order_of_the_data(evidence):
     assert spec_of(figure)["facet"]["sort"] == ["T = 10", "T = 20", "T = 50", "T = 100"]
 
 
+def test_points_with_errors_stay_in_their_panel(evidence):
+    figure = Figure(evidence, "t").points("length", "measured", error="error").rule(3, "three")
+    spec = spec_of(figure.facet("function"))
+    layers = spec["spec"]["layer"]
+    filtered = [layer for layer in layers if "transform" in layer]
+    assert {layer["mark"]["type"] for layer in filtered} == {"rule", "point"}
+    assert all("data" not in layer for layer in filtered)
+    assert all("panel" in r for r in rows_of(spec) if "length" in r)
+
+
 def test_a_diagonal_spans_each_panel(evidence):
     figure = Figure(evidence, "t").diagonal("measured", "bound").points("measured", "bound")
     spec = spec_of(figure.facet("function"))

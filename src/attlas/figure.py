@@ -301,6 +301,10 @@ class Figure:
         import altair as alt
 
         assert self.facets is not None
+        # Points with errors are two layers with tables of their own; each must know its panel.
+        made = [
+            part for layer in made for part in (layer.layer if _has_own_tables(layer) else [layer])
+        ]
         shared = self._shared_table(made)
         panel = alt.layer(*made, data=shared).properties(width=self.width, height=self.height)
         order = list(dict.fromkeys(shared["panel"]))  # Vega sorts facets by name otherwise
@@ -545,6 +549,11 @@ def _chart(frame: pd.DataFrame) -> Any:
     import altair as alt
 
     return alt.Chart(frame)
+
+
+def _has_own_tables(chart: Any) -> bool:
+    """Whether it is made of layers each of which has a table."""
+    return any(isinstance(part.data, pd.DataFrame) for part in getattr(chart, "layer", ()))
 
 
 def _undefined() -> Any:
