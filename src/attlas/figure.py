@@ -182,10 +182,10 @@ class Figure:
             line = alt.Chart(data).mark_rule(style=style).encode(**place)
             if not words:
                 return line
-            text = alt.Chart(data).mark_text(
-                style="note", align="right" if axis == "y" else "left", dx=-4 if axis == "y" else 4,
-                dy=9 if under else -7,
-            )  # fmt: skip
+            side: dict[str, Any] = {"align": "left", "dx": 4}
+            if axis == "y":
+                side = {"align": "right", "dx": -4}
+            text = alt.Chart(data).mark_text(style="note", dy=9 if under else -7, **side)
             end = {"x": alt.value("width")} if axis == "y" else {"y": alt.value(10)}
             return line + text.encode(**place, **end, text="words:N")
 
