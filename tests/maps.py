@@ -18,6 +18,12 @@ def test_claim_is_confirmed_and_its_control_refuted(tested, claim_id):
     assert result.first is None
 
 
+def test_a_control_on_the_evidence_depends_on_it(tested, claim_id):
+    result = tested(claim_id)
+    if result.claim.control.alter is not None:
+        assert result.claim.control_can_pass(result.evidence)
+
+
 def test_measurements_moved_well_beyond_what_the_rule_allows_are_refuted(tested, claim_id):
     claim, evidence = catalogue()[claim_id], tested(claim_id).evidence
     rule = type(claim.rule).__name__

@@ -26,6 +26,7 @@ class Entry:
 
     id: str
     module: str
+    kind: str
     source: str
     reference: str
     origin: str

@@ -1,7 +1,20 @@
+import re
+
 import pytest
 import xarray as xr
 
-from attlas.claims import Agreement, Claim, Control, Hypothesis, Need, Setting, catalogue
+from attlas.claims import (
+    Agreement,
+    Claim,
+    Control,
+    Convergence,
+    Hypothesis,
+    Need,
+    Order,
+    Rate,
+    Setting,
+    catalogue,
+)
 from attlas.errors import InputError
 
 SETTING = Setting(dim=(10, 20), lam=0.1, steps=5)
@@ -19,6 +32,7 @@ def made(**parts):
         "paper": SETTING,
         "rule": Agreement(),
         "control": Control("c", lambda e: {}),
+        "kind": "identity",
     }
     return Claim(**{**whole, **parts})
 
@@ -109,3 +123,64 @@ def test_a_control_changes_what_the_rule_reads():
     assert good.control_evidence(evidence)["predicted"] == 2
     with pytest.raises(InputError, match="its control alters bond, which its rule does not read"):
         made(control=Control("c", lambda e: {"bond": 1.0})).control_evidence(evidence)
+
+
+SAMPLED = xr.Dataset({"predicted": ("cell", [1.0, 2.0]), "measured": ("cell", [1.0, 2.0])}).assign(
+    error=("cell", [0.01, 0.01])
+)
+
+
+def test_the_resolution_is_the_smallest_size_of_the_control_that_is_refuted():
+    off = Control("{size:.0%} off", lambda e, size: {"predicted": (1 + size) * e.predicted}, size=1)
+    claim = made(control=off)
+    # Two comparisons at 1e-4 allow 4.06 errors, of 0.01 at a value of 2.
+    smallest = 4.0556 * 0.01 / 2
+    assert claim.resolution(SAMPLED) == pytest.approx(smallest, rel=0.04)
+    assert claim.control.said() == "100% off" and claim.control.said(0.02) == "2% off"
+    rough = SAMPLED.assign(error=10 * SAMPLED.error)
+    assert claim.resolution(rough) == pytest.approx(10 * smallest, rel=0.04)
+
+
+def test_without_a_size_of_its_own_the_size_is_the_share_of_the_way_to_the_variant():
+    double = made(control=Control("twice", lambda e: {"predicted": 2 * e.predicted}))
+    assert double.resolution(SAMPLED) == pytest.approx(4.0556 * 0.01 / 2, rel=0.04)
+    assert double.control.said(0.5) == "0.5 of the way to it"
+    steeper = Control("steeper", lambda e: {"exponent": e.exponent - 1})
+    rate = xr.Dataset({"x": ("cell", [1.0, 2.0, 4.0]), "measured": ("cell", [1.0, 0.5, 0.25])})
+    rate = rate.assign(error=0.0, exponent=("cell", [-1.0, -1.0, -1.0]))
+    found = made(rule=Rate(margin=0.1), control=steeper).resolution(rate)
+    assert found == pytest.approx(0.1, rel=0.04)
+
+
+def test_a_mechanism_and_a_count_have_no_resolution():
+    assert made(control=Control("off", setting={"lam": 3})).resolution(SAMPLED) is None
+    none = Control("none arrives", lambda e: {"arrived": e.arrived & False})
+    runs = xr.Dataset({"arrived": (("cell", "repeat"), [[True] * 50])})
+    assert made(rule=Convergence(share=0.5), control=none).resolution(runs) is None
+    other = Control("other sizes", lambda e: e.isel(cell=[0]).assign(predicted=("cell", [3.0])))
+    assert made(control=other).resolution(SAMPLED) is None
+
+
+@pytest.mark.parametrize(
+    ("words", "alter", "size", "message"),
+    (
+        ("off by {size}", lambda e: {}, 1.0, "goes with words that say {size}"),
+        ("off", lambda e, size: {}, 1.0, "goes with words that say {size}"),
+        ("off", lambda e: {}, 0.0, "has the size 0.0: it must be positive"),
+    ),
+)
+def test_a_size_is_said_and_positive(words, alter, size, message):
+    with pytest.raises(InputError, match=re.escape(message)):
+        Control(words, alter, size=size)
+
+
+def test_a_control_that_no_evidence_lets_pass_is_known():
+    good = Control("twice", lambda e: {"predicted": 2 * e.predicted})
+    assert made(control=good).control_can_pass(SAMPLED)
+    numbers = Control("fixed numbers", lambda e: {"predicted": 1.0, "measured": 3.0})
+    assert not made(control=numbers).control_can_pass(SAMPLED)
+    order = xr.Dataset({"lower": ("cell", [1.0]), "upper": ("cell", [2.0])}).assign(error=0.1)
+    twice = Control("x > 2x", lambda e: {"lower": 2 * e.upper})
+    assert not made(rule=Order(), control=twice).control_can_pass(order)
+    third = Control("a third", lambda e: {"upper": e.upper / 3})
+    assert made(rule=Order(), control=third).control_can_pass(order)

@@ -17,6 +17,7 @@ from attlas.atlas.explorers import Explorer
 from attlas.atlas.notes import Notes, notes_of
 from attlas.atlas.showpieces import LoadedShowpiece, real_data
 from attlas.claims import Bound, Claim
+from attlas.claims.claim import KINDS
 from attlas.errors import InputError
 from attlas.lab.runner import Result, recall
 from attlas.lab.store import Store
@@ -81,6 +82,17 @@ class Atlas:
     def counts(self) -> dict[str, int]:
         found: Counter[str] = Counter(result.verdict.word for result in self.results)
         return {word: found[word] for word in WORDS}
+
+    @cached_property
+    def kinds(self) -> list[str]:
+        """The kinds of evidence that occur."""
+        return [kind for kind in KINDS if any(r.claim.kind == kind for r in self.results)]
+
+    @cached_property
+    def matrix(self) -> Counter[tuple[str, str]]:
+        """How many confirmed claims there are by origin and kind of evidence."""
+        confirmed = (r.claim for r in self.results if r.verdict.word == "confirmed")
+        return Counter((claim.origin, claim.kind) for claim in confirmed)
 
     @cached_property
     def tightness(self) -> list[Result]:
@@ -150,7 +162,7 @@ def list_entry(result: Result, atlas: Atlas, data: bytes | None) -> dict[str, An
         "questions": atlas.questions(claim),
         "hypotheses": [hypothesis.words for hypothesis in claim.hypotheses],
         "rule": str(claim.rule),
-        "control_words": claim.control.words,
+        "control_words": claim.control.said(),
         "needs": list(claim.needs),
         "data": file,
         **result.to_dict(),

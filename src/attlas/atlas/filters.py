@@ -23,6 +23,11 @@ def title_of(slug: str) -> str:
     return words[:1].upper() + words[1:]
 
 
+def kind_of_evidence(kind: str) -> str:
+    """A kind of evidence as the heading of a column."""
+    return {"identity": "an identity", "real": "a real model or data"}.get(kind, kind)
+
+
 def prose(text: str) -> Markup:
     """A sentence that was written for a terminal, as HTML."""
     return mathml(legible(text).replace(">=", "≥").replace("<=", "≤"))

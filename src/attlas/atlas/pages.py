@@ -23,6 +23,7 @@ from attlas.atlas.graphs import Node, draw_graph
 from attlas.atlas.guides import link_claims, read_guides
 from attlas.atlas.notes import notes_of
 from attlas.claims import Claim
+from attlas.claims.claim import KINDS
 from attlas.errors import InputError
 from attlas.figure_style import legible
 from attlas.lab.runner import Result
@@ -78,7 +79,7 @@ def check_prose(claims: Sequence[Claim]) -> None:
     notes_of(claims)
     for claim in claims:
         mathml(claim.statement)
-        mathml(claim.control.words)
+        mathml(claim.control.said())
 
 
 def write_atlas(
@@ -126,6 +127,7 @@ def environment() -> jinja2.Environment:
     )
     templates.filters |= {
         "as_title": filters.title_of,
+        "kind": filters.kind_of_evidence,
         "legible": legible,
         "linked": link_claims,
         "mathml": mathml,
@@ -137,7 +139,7 @@ def environment() -> jinja2.Environment:
         "symbols": filters.symbols_of,
         "value": filters.show_value,
     }
-    templates.globals |= {"version": attlas.__version__, "root": "", "menu": ()}
+    templates.globals |= {"version": attlas.__version__, "root": "", "menu": (), "kinds": KINDS}
     return templates
 
 

@@ -16,6 +16,7 @@ FLOOR = 1e-18
 
 
 @latent_posterior.claim(
+    kind="real",
     reference="exchangeability of tokens with their positions",
     origin="our reading",
     statement=r"A trained transformer sees a set of pairs of token and position:"

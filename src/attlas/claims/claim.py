@@ -1,8 +1,10 @@
 """A claim: a statement, the evidence for it, a rule fixed beforehand, and a false variant to
 refute."""
 
+import inspect
+import math
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -18,6 +20,19 @@ from attlas.errors import InputError
 
 Origin = Literal["paper", "our reading", "ours"]
 ORIGINS: tuple[str, ...] = get_args(Origin)
+
+Kind = Literal["identity", "two routes", "simulation", "training", "real"]
+KINDS: dict[str, str] = {
+    "identity": "the same algebra on both sides",
+    "two routes": "independent exact computations",
+    "simulation": "a formula against samples",
+    "training": "networks that were trained",
+    "real": "a real checkpoint or real data",
+}
+"""What the evidence is."""
+
+LEAST_SHARE, BISECTIONS = 1e-4, 8
+"""The smallest share of a control's size that is looked at, and the steps of the search."""
 
 LOADED = "attlas_claims_"
 """How the names of modules begin that are made of claim files."""
@@ -63,16 +78,20 @@ class Control:
     """A false variant of the statement that the rule must refute on the same budget.
 
     Arguments:
-        words: the variant, with its size.
-        alter: what changes in the evidence: a function from the evidence to variables to assign, or
-            to a whole Dataset. By preference, since the data are then the same.
+        words: the variant; "{size}" in it, with a format if need be, stands for its size.
+        alter: what changes in the evidence, by preference, since the data are then the same:
+            `alter(evidence, size)` returns variables to assign, or a whole Dataset, for a variant
+            that is `size` off; the smallest size that is refuted is the claim's resolution. Without
+            the second argument the size is the share of the way from the evidence to the variant.
         setting: instead of `alter`, parameters of a mechanism without the property, which is
             measured too: a dict, or a function from the setting to one.
+        size: that of the variant that must be refuted.
     """
 
     words: str
-    alter: Callable[[xr.Dataset], Values] | None = None
+    alter: Callable[..., Values] | None = None
     setting: Mapping[str, Any] | Callable[[Setting], Mapping[str, Any]] | None = None
+    size: float = 1.0
 
     def __post_init__(self) -> None:
         if (self.alter is None) == (self.setting is None):
@@ -80,11 +99,33 @@ class Control:
                 f"the control {self.words!r} must alter either the evidence (a function) or the"
                 " setting (setting=...)"
             )
+        if not 0 < self.size < math.inf:
+            raise InputError(
+                f"the control {self.words!r} has the size {self.size!r}: it must be positive"
+            )
+        if self.sized != ("{size" in self.words):
+            raise InputError(
+                f"the control {self.words!r}: a function of the evidence and a size goes with words"
+                " that say {size}, as in Control('off by {size:.0%}', change, size=0.1)"
+            )
 
-    def altered_evidence(self, evidence: xr.Dataset) -> xr.Dataset:
-        """The evidence of the false variant."""
+    @property
+    def sized(self) -> bool:
+        """Whether `alter` takes a size."""
+        return self.alter is not None and len(inspect.signature(self.alter).parameters) == 2
+
+    def said(self, size: float | None = None) -> str:
+        """The variant in words, of the size that must be refuted or of another."""
+        size = self.size if size is None else size
+        if self.sized:
+            return self.words.format(size=size)
+        return self.words if size == 1 else f"{size:.2g} of the way to it"
+
+    def altered_evidence(self, evidence: xr.Dataset, size: float | None = None) -> xr.Dataset:
+        """The evidence of the false variant, of the size that must be refuted or of another."""
         assert self.alter is not None
-        return read_as(evidence, self.alter(evidence))
+        sizes = (self.size if size is None else size,) if self.sized else ()
+        return read_as(evidence, self.alter(evidence, *sizes))
 
     def altered_setting(self, setting: Setting) -> Setting:
         """The setting in which the false variant is measured."""
@@ -98,6 +139,7 @@ class Claim:
 
     Arguments:
         id: "map/slug".
+        kind: what its evidence is, one of `KINDS`.
         source, reference: the key of a BibTeX entry, and the place in it.
         statement, words: with TeX between `$` signs, and without.
         function: `function(cell, draws)`, which measures one cell, or `function(cells, draws)`
@@ -124,6 +166,7 @@ class Claim:
     paper: Setting
     rule: Rule
     control: Control
+    kind: Kind
     read: Callable[[xr.Dataset], Values] | None = None
     hypotheses: tuple[Hypothesis, ...] = ()
     requires: tuple[Need, ...] = ()
@@ -254,6 +297,62 @@ class Claim:
             )
         return altered
 
+    def resolution(self, evidence: xr.Dataset) -> float | None:
+        """The smallest size of the control that the rule refutes on this evidence, by bisection.
+
+        Returns:
+            The size, to 4 % and not below 1e-4 of the control's own; None where it has none: the
+            control is a mechanism of its own, or counts something.
+        """
+        control = self.control
+        if control.alter is None:
+            return None
+        if control.sized:
+
+            def refutes(share: float) -> bool:
+                variant = control.altered_evidence(evidence, share * control.size)
+                return self.rule.judge(variant).word == "refuted"
+        else:
+            variant = control.altered_evidence(evidence)
+            read = self.rule.variables(variant)
+            alike = all(n in evidence and _same_sizes(evidence[n], variant[n]) for n in read)
+            if not (self.rule.continuous and alike):
+                return None
+
+            def refutes(share: float) -> bool:
+                return self.rule.refutes_between(evidence, variant, share)
+
+        low, high = math.log10(LEAST_SHARE), 0.0
+        for _ in range(BISECTIONS):
+            middle = (low + high) / 2
+            low, high = (low, middle) if refutes(10**middle) else (middle, high)
+        return control.size * 10**high
+
+    def control_can_pass(self, evidence: xr.Dataset) -> bool:
+        """Whether the control, which alters the evidence, would pass on some other evidence.
+
+        Tried are a measurement of what the false variant predicts, and what was measured
+        replaced by each that the rule reads, scaled up, shifted and in reverse order. Where all
+        are refuted the control says nothing.
+        """
+        worlds = self._other_worlds(evidence, self.control.altered_evidence(evidence))
+        judged = (self.rule.judge(self.control.altered_evidence(world)) for world in worlds)
+        return any(verdict.word != "refuted" for verdict in judged)
+
+    def _other_worlds(self, evidence: xr.Dataset, variant: xr.Dataset) -> Iterator[xr.Dataset]:
+        yield from (
+            evidence.assign(measured=variant[n]) for n in ("predicted", "bound") if n in variant
+        )
+        if "exponent" in variant and "x" in variant:
+            yield evidence.assign(measured=variant["x"] ** variant["exponent"])
+        for name, values in evidence.data_vars.items():
+            # With larger errors anything passes, and what a statement says is not evidence.
+            if str(name).endswith("error") or name in ("predicted", "bound", "exponent", "x"):
+                continue
+            read = (evidence[other] for other in self.rule.variables(evidence) if other in evidence)
+            like = [other for other in read if other.dims == values.dims]
+            yield from (evidence.assign({name: other}) for other in (*like, *_perturbed(values)))
+
     def draw(self, evidence: xr.Dataset) -> Any:
         """The claim's figure, as an Altair chart, from the evidence alone."""
         if self.drawing is None:
@@ -266,3 +365,18 @@ class Claim:
                 f" {type(made).__name__}: it must return a Figure or an Altair chart"
             )
         return chart
+
+
+def _same_sizes(a: xr.DataArray, b: xr.DataArray) -> bool:
+    """Whether the axes that two arrays share have the same lengths."""
+    return all(a.sizes[axis] == b.sizes[axis] for axis in a.sizes if axis in b.sizes)
+
+
+def _perturbed(values: xr.DataArray) -> Iterator[xr.DataArray]:
+    """Other values of a variable, none smaller: beside smaller ones its error would be large."""
+    if values.dtype.kind == "b":
+        yield from (xr.zeros_like(values), xr.ones_like(values))
+    elif values.dtype.kind in "uif":
+        yield values * 100
+        yield values + 10 * abs(values).max()
+        yield values.copy(data=values.values[..., ::-1] if values.ndim else values.values)

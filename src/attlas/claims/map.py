@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from attlas.claims.claim import ORIGINS, Claim, Control, Hypothesis, Need
+from attlas.claims.claim import KINDS, ORIGINS, Claim, Control, Hypothesis, Need
 from attlas.claims.evidence import Values
 from attlas.claims.rules import Rule
 from attlas.claims.setting import Setting, whole
@@ -90,6 +90,7 @@ class Map:
     def claim(
         self,
         *,
+        kind: str | None = None,
         reference: str = "",
         statement: str = "",
         words: str = "",
@@ -110,6 +111,9 @@ class Map:
         `function(evidence)` returns the variables that the rule reads.
 
         Arguments:
+            kind: what the evidence is: "identity" (the same algebra on both sides), "two routes"
+                (independent exact computations), "simulation" (a formula against samples),
+                "training" (networks that were trained) or "real" (a real checkpoint or data).
             reference: the place in the source, as in "Theorem 1".
             statement: with TeX between `$` signs.
             words: the statement without formulas.
@@ -129,6 +133,8 @@ class Map:
             where = _where(function, self.name)
             stated = {"reference": reference, "statement": statement, "words": words}
             whole_parts = {**shared, **parts}
+            if kind is not None or "kind" not in whole_parts:
+                whole_parts["kind"] = kind
             lists = {
                 "hypotheses": hypotheses,
                 "needs": needs,
@@ -244,12 +250,13 @@ def _check_parts(where: str, parts: Mapping[str, Any]) -> None:
                 f"{where}: {_name_of(wrong)} is among its {name}: write"
                 f" {kind.__name__}('words', lambda s: ...)"
             )
-    origin = parts.get("origin", "paper")
-    if origin not in ORIGINS:
-        raise InputError(
-            f"{where}: origin = {origin!r}.{near(str(origin), ORIGINS)} It must be one of"
-            f" {', '.join(ORIGINS)}."
-        )
+    given_words = ("origin", parts.get("origin", "paper"), ORIGINS), ("kind", parts["kind"], KINDS)
+    for name, given, allowed in given_words:
+        if given not in allowed:
+            raise InputError(
+                f"{where}: {name} = {given!r}.{near(str(given), allowed)} It must be one of"
+                f" {', '.join(allowed)}."
+            )
     if not callable(parts.get("cells", whole)):
         raise InputError(
             f"{where}: cells = {parts['cells']!r}: say cells=together({parts['cells']!r}),"

@@ -8,7 +8,7 @@ probability at most `level` whatever N is. Between what confirms and what refute
 
 import math
 from abc import ABC, abstractmethod
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -24,6 +24,11 @@ LEVEL = 1e-4
 POWER = 0.95
 """The probability with which a deviation of the size called `detectable` is refuted."""
 
+GRADES = {"fine": 0.01, "fair": 0.1}
+"""The largest deviation that may pass unseen, by the grade of a verdict; beyond it is coarse."""
+MIN_SIZES = 5
+"""An exponent from fewer sizes is coarse evidence."""
+
 EDGE = 1 + 1e-9
 """What a margin may be exceeded by before it counts: exact values that touch it are not beyond
 it."""
@@ -34,9 +39,13 @@ class Verdict:
     """A word, the number that decided it, the number it was held against, and why, in a sentence.
 
     `predicted` and `measured` show the comparison that decided; `detectable` is the smallest
-    deviation that this budget would have refuted with probability `POWER`. `exact` says that no
-    sampling error entered the comparison: a refutation is then a counterexample, which no
-    repetition takes back.
+    deviation that this budget would have refuted with probability `POWER`, in words;
+    `deviation` is its size: relative to the prediction, the bound or the gap that the claim is
+    about, absolute for exponents and shares (see `Rule.seen`). `points` counts the comparisons, or
+    the sizes from which an exponent was taken. `strength` says both in a sentence, after a grade:
+    `fine` if a deviation of 1 % would have been seen, `fair` if one of 10 %, else `coarse`; an
+    exponent from fewer than five sizes is coarse. `exact` says that no sampling error entered the
+    comparison: a refutation is then a counterexample, which no repetition takes back.
     """
 
     word: Word
@@ -46,6 +55,9 @@ class Verdict:
     predicted: str = ""
     measured: str = ""
     detectable: str = ""
+    deviation: float = float("nan")
+    points: int = 0
+    strength: str = ""
     exact: bool = False
 
     def __str__(self) -> str:
@@ -68,6 +80,12 @@ class Rule(ABC):
     """
 
     reads: ClassVar[tuple[str, ...]]
+    seen: ClassVar[str]
+    """What would not have passed, with `{}` for the verdict's `deviation`."""
+    counts: ClassVar[str] = "comparison"
+    """What the verdict's `points` are."""
+    continuous: ClassVar[bool] = True
+    """Whether what lies between two values of what it reads has a meaning."""
     level: float
 
     def __post_init__(self) -> None:
@@ -84,6 +102,7 @@ class Rule(ABC):
 
     def judge(self, evidence: xr.Dataset) -> Verdict:
         """The verdict on `evidence`, which is undecided where it is empty or not finite."""
+        evidence = self._prepared(evidence)
         reads = self.variables(evidence)
         missing = [name for name in reads if name not in evidence]
         if missing:
@@ -111,7 +130,30 @@ class Rule(ABC):
             raise InputError(
                 "the evidence has a negative error: a standard error is 0 (exact) or positive"
             )
-        return self._judge(*values, count=_repetitions(evidence))
+        found = self._judge(*values, count=_repetitions(evidence))
+        return replace(found, strength=self._strength(found))
+
+    def _strength(self, verdict: Verdict) -> str:
+        """Grade, points and the smallest deviation that would have been seen, in words."""
+        if not np.isfinite(verdict.deviation):
+            return ""
+        few = self.counts == "size" and verdict.points < MIN_SIZES
+        grades = [word for word, most in GRADES.items() if verdict.deviation <= most and not few]
+        seen = self.seen.format(f"{verdict.deviation:.2g}")
+        return f"{(*grades, 'coarse')[0]}: {_count(verdict.points, self.counts)}; {seen}"
+
+    def refutes_between(self, evidence: xr.Dataset, variant: xr.Dataset, share: float) -> bool:
+        """Whether it refutes what lies a share of the way from the evidence to a false variant."""
+        evidence, variant = self._prepared(evidence), self._prepared(variant)
+        names = self.variables(variant)
+        mixed = [self._between(evidence[name], variant[name], share) for name in names]
+        return self._judge(*mixed, count=_repetitions(variant)).word == "refuted"
+
+    def _prepared(self, evidence: xr.Dataset) -> xr.Dataset:
+        return evidence
+
+    def _between(self, a: xr.DataArray, b: xr.DataArray, share: float) -> xr.DataArray:
+        return a + share * (b - a)
 
     @abstractmethod
     def _judge(self, *values: xr.DataArray, count: float) -> Verdict: ...
@@ -144,6 +186,11 @@ def _count(n: int, noun: str) -> str:
     return f"{n:,} {noun}" + ("" if n == 1 else "s")
 
 
+def _size(values: np.ndarray) -> float:
+    """The largest absolute value, or 1 where all are 0."""
+    return float(abs(values).max()) or 1.0
+
+
 def _with_error(value: float, error: float) -> str:
     return f"{value:.5g} ± {error:.2g}" if error > 0 else f"{value:.6g}"
 
@@ -172,6 +219,7 @@ class Agreement(Rule):
     rounding: float = 1e-12
     level: float = LEVEL
     reads: ClassVar = ("predicted", "measured", "error")
+    seen: ClassVar = "in half of them a deviation of {} of the prediction would have been seen"
 
     def __str__(self) -> str:
         return (
@@ -196,12 +244,12 @@ class Agreement(Rule):
         worst = int(np.argmax(units))
         statistic = float(difference[worst] / scale[worst] if exact else units[worst])
         threshold = self.rounding if exact else z
+        shift = z * unit + special.ndtri(POWER) * error
+        relative = bool(predicted.all()) and not exact
+        shift = shift / abs(predicted) if relative else shift
         if exact:
             detectable = f"{self.rounding:g} of max(1, |predicted|): rounding"
         else:
-            shift = z * unit + special.ndtri(POWER) * error
-            relative = predicted.all()
-            shift = shift / abs(predicted) if relative else shift
             detectable = (
                 f"{shift.min():.2g}{' of the predicted value' if relative else ''} at the most"
                 f" precise of {_count(n, 'comparison')}, {shift.max():.2g} at the least"
@@ -216,6 +264,8 @@ class Agreement(Rule):
             f"{predicted[worst]:.6g}",
             _with_error(measured[worst], error[worst]),
             detectable,
+            float(np.median(shift if relative else shift / _size(predicted))),
+            n,
             exact=bool(error[worst] == 0),
         )
 
@@ -229,6 +279,7 @@ class Approximation(Rule):
     relative: bool = True
     level: float = LEVEL
     reads: ClassVar = ("predicted", "measured", "error")
+    seen: ClassVar = "in half of them a deviation of {} of the prediction would have been seen"
 
     def __str__(self) -> str:
         of = "of the prediction" if self.relative else "in absolute terms"
@@ -255,6 +306,8 @@ class Approximation(Rule):
             f"{predicted[worst]:.6g}",
             _with_error(measured[worst], error[worst]),
             f"a deviation of {reach.min():.2g} {'of the prediction' * self.relative}".strip(),
+            float(np.median(reach if self.relative else reach / _size(predicted))),
+            off.size,
             exact=bool(error[worst] == 0),
         )
 
@@ -266,6 +319,7 @@ class Bound(Rule):
     rounding: float = 1e-12
     level: float = LEVEL
     reads: ClassVar = ("bound", "measured", "error")
+    seen: ClassVar = "a bound smaller by {} of it would have been broken"
 
     def __str__(self) -> str:
         return (
@@ -297,6 +351,8 @@ class Bound(Rule):
             f"an excess of {np.nanmin(reach):.2g} of the bound"
             if bound.all()
             else "any excess over a bound of 0",
+            min([1.0, *(1 - reached + reach)[bound != 0].tolist()]),
+            bound.size,
             exact=bool(error[shown] == 0),
         )
 
@@ -323,6 +379,8 @@ class Rate(Rule):
     along: str = "cell"
     level: float = LEVEL
     reads: ClassVar = ("x", "measured", "error", "predicted")
+    seen: ClassVar = "an exponent off by {} would have been seen"
+    counts: ClassVar = "size"
 
     def __str__(self) -> str:
         return (
@@ -333,15 +391,16 @@ class Rate(Rule):
     def variables(self, evidence: xr.Dataset) -> tuple[str, ...]:
         return (*self.reads[:3], "exponent") if "exponent" in evidence else self.reads
 
-    def judge(self, evidence: xr.Dataset) -> Verdict:
+    def _prepared(self, evidence: xr.Dataset) -> xr.Dataset:
+        """With one exponent, not one for each size."""
         if "exponent" in evidence and self.along in evidence["exponent"].dims:
             first = evidence["exponent"].isel({self.along: 0})
             if not (evidence["exponent"] == first).all():
                 raise InputError(
                     f"the evidence's exponent varies along {self.along!r}: a rate has one exponent"
                 )
-            evidence = evidence.assign(exponent=first)
-        return super().judge(evidence)
+            return evidence.assign(exponent=first)
+        return evidence
 
     def _judge(self, *values: xr.DataArray, count: float) -> Verdict:
         finite_size = self.along in values[3].dims
@@ -375,6 +434,8 @@ class Rate(Rule):
             f"exponent {expected[worst]:.4g}",
             f"exponent {slope[worst]:.4g}" + (f" ± {se[worst]:.2g}" if se[worst] else ""),
             f"an exponent off by {reach.min():.2g}",
+            float(reach.min()),
+            int(min(len(np.unique(column)) for column in x.T)),
             exact=bool(se[worst] == 0),
         )
 
@@ -386,6 +447,9 @@ class Convergence(Rule):
     share: float
     level: float = LEVEL
     reads: ClassVar = ("arrived",)
+    seen: ClassVar = "a share of runs that is {} lower than claimed would have been seen"
+    counts: ClassVar = "run"
+    continuous: ClassVar = False
 
     def __str__(self) -> str:
         return (
@@ -417,9 +481,9 @@ class Convergence(Rule):
         # The largest true share that this many runs would tell from the claimed one.
         counts = np.arange(n + 1)
         telling = counts[binomial_limits(counts, n, self.level / k.size)[1] < self.share]
-        detectable = "none: too few runs to refute anything"
+        detectable, share = "none: too few runs to refute anything", float("nan")
         if telling.size:
-            share = special.betaincinv(telling[-1] + 1, n - telling[-1], 1 - POWER)
+            share = float(special.betaincinv(telling[-1] + 1, n - telling[-1], 1 - POWER))
             detectable = f"a share of {share:.2g} or less"
         return Verdict(
             word,
@@ -430,6 +494,8 @@ class Convergence(Rule):
             f"> {self.share:g} of runs",
             f"{int(k[worst])} of {n}",
             detectable,
+            self.share - share,
+            n * k.size,
         )
 
 
@@ -454,6 +520,7 @@ class Order(Rule):
     rounding: float = 1e-12
     level: float = LEVEL
     reads: ClassVar = ("lower", "upper", "error")
+    seen: ClassVar = "a gap of {} of the narrowest would have been told from 0"
 
     def __str__(self) -> str:
         return f"Order: the interval of every difference (joint level {self.level:g}) lies above 0."
@@ -475,6 +542,8 @@ class Order(Rule):
             f"an inversion by {((z + special.ndtri(POWER)) * error).min():.2g}"
             if error.all()
             else "any inversion",
+            float(half[worst] / gap[worst]) if gap[worst] > 0 else float("nan"),
+            gap.size,
             exact=bool(error[worst] == 0),
         )
 
@@ -496,12 +565,18 @@ class SameLaw(Rule):
     level: float = LEVEL
     along: str = "draw"
     reads: ClassVar = ("sample_a", "sample_b")
+    seen: ClassVar = "two distribution functions {} apart would have been told apart"
 
     def __str__(self) -> str:
         return (
             "SameLaw: no Kolmogorov-Smirnov test between the two samples rejects at joint level"
             f" {self.level:g}."
         )
+
+    def _between(self, a: xr.DataArray, b: xr.DataArray, share: float) -> xr.DataArray:
+        """The law between two: between their quantiles, since draws are in no order."""
+        a, b = (v.copy(data=np.sort(v.values, axis=v.get_axis_num(self.along))) for v in (a, b))
+        return super()._between(a, b, share)
 
     def _judge(self, *values: xr.DataArray, count: float) -> Verdict:
         if any(self.along not in v.dims for v in values):
@@ -531,6 +606,8 @@ class SameLaw(Rule):
             f"distance < {min(1.0, critical):.3g}",
             f"distance {distance:.3g}",
             f"two distribution functions about {reach:.2g} apart",
+            float(reach),
+            len(a),
         )
 
 

@@ -31,10 +31,11 @@ def list_claims(
         return
     from rich.table import Table
 
-    table = Table("claim", "reference", "in words", box=None, pad_edge=False, header_style="bold")
+    names = ("claim", "evidence", "reference", "in words")
+    table = Table(*names, box=None, pad_edge=False, header_style="bold")
     table.columns[0].no_wrap = True
     for entry in found:
-        table.add_row(entry.id, f"{entry.source}, {entry.reference}", entry.words)
+        table.add_row(entry.id, entry.kind, f"{entry.source}, {entry.reference}", entry.words)
     printing.print_table(table)
 
 

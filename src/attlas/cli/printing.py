@@ -3,6 +3,7 @@
 import json
 import math
 import sys
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -64,7 +65,7 @@ def print_entry(entry: "Entry", last: dict[str, Any] | None) -> None:
     from rich.table import Table
 
     console = stdout()
-    source = f"{entry.source}, {escape(entry.reference)} ({entry.origin})"
+    source = f"{entry.source}, {escape(entry.reference)} ({entry.origin}; {entry.kind})"
     console.print(f"[bold]{entry.id}[/]   {source}\n")
     console.print(f"{escape(entry.statement)}\n\n{escape(entry.words)}\n")
     if entry.hypotheses:
@@ -87,6 +88,8 @@ def print_entry(entry: "Entry", last: dict[str, Any] | None) -> None:
     changes = [f", {name} = {v}" for name, v in last["setting"].items() if usual.get(name) != v]
     how = f"{last['when']}, scale {last['scale']}, seed {last['seed']}{''.join(changes)}"
     console.print(f"Last verdict, {how}:\n{last['verdict']}. {escape(last['reason'])}")
+    if last.get("strength"):
+        console.print(f"Strength: {escape(last['strength'])}.")
 
 
 def _format_parameter(value: Any) -> str:
@@ -100,19 +103,29 @@ def print_result(result: "Result") -> None:
     verdict, control, claim = result.verdict, result.control, result.claim
     cost = "stored, nothing was computed" if result.cached else f"{result.seconds:.1f} s"
     console, indent = stdout(), 11 * " "
-    console.print(f"[{STYLES[verdict.word]}]{verdict.word:<10}[/] [bold]{claim.id}[/]  ({cost})")
+    word = f"[{STYLES[verdict.word]}]{verdict.word:<10}[/]"
+    console.print(f"{word} [bold]{claim.id}[/]  ({claim.kind}; {cost})")
     console.print(f"{indent}{escape(verdict.reason)}", style="default")
+    if verdict.strength:
+        console.print(f"{indent}{escape(verdict.strength)} ({result.scale} scale).")
     if result.first:
         budget = " and four times the budget" if claim.budget else ""
         first = f"At first sight refuted: {escape(result.first.reason)}"
         console.print(f"{indent}{first} Repeated with a fresh seed{budget}.")
     if control:
-        console.print(f"{indent}control {control.word}: {escape(claim.control.words)}.")
+        console.print(f"{indent}control {control.word}: {escape(claim.control.said())}.")
+    if result.resolution and result.resolution < claim.control.size:
+        smallest = claim.control.said(result.resolution)
+        console.print(f"{indent}resolution: still refuted at {escape(smallest)}.")
 
 
 def print_counts(results: "Sequence[Result]") -> None:
-    counts = {word: sum(r.verdict.word == word for r in results) for word in STYLES}
-    click.echo(", ".join(f"{n} {word}" for word, n in counts.items() if n or word == "confirmed"))
+    """How many claims have each verdict, and how many of the confirmed each kind of evidence."""
+    words = Counter(r.verdict.word for r in results)
+    kinds = Counter(r.claim.kind for r in results if r.verdict.word == "confirmed")
+    apart = f" ({', '.join(f'{n} {kind}' for kind, n in sorted(kinds.items()))})" if kinds else ""
+    counts = [f"{words[word]} {word}" for word in STYLES if words[word] and word != "confirmed"]
+    click.echo(", ".join([f"{words['confirmed']} confirmed{apart}", *counts]))
 
 
 def print_estimate(plan: "Sweep", processes: int, as_json: bool) -> None:

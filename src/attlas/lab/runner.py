@@ -36,8 +36,9 @@ class Result:
 
     `verdict` is the answer; `first` is the refutation at first sight, where there was one, which
     `verdict` repeats with a fresh seed and `BUDGET_FACTOR` times the budget. `control` is the
-    verdict on the false variant. `evidence` is what `verdict` was read from; `figure()` draws it.
-    `seconds` and `compile_seconds` are of this run, `spent` of this and earlier ones.
+    verdict on the false variant, and `resolution` the smallest size of it that would have been
+    refuted too, where it has a size. `evidence` is what `verdict` was read from; `figure()` draws
+    it. `seconds` and `compile_seconds` are of this run, `spent` of this and earlier ones.
     """
 
     claim: Claim
@@ -46,6 +47,7 @@ class Result:
     seed: int
     verdict: Verdict
     control: Verdict | None = None
+    resolution: float | None = None
     evidence: xr.Dataset = field(default_factory=xr.Dataset)
     first: Verdict | None = None
     seconds: float = 0.0
@@ -59,7 +61,7 @@ class Result:
         words = f"{self.claim.id}: {self.verdict.word}. {self.verdict.reason}"
         if self.control is None:
             return words
-        return f"{words}; control {self.control.word}: {self.claim.control.words}"
+        return f"{words}; control {self.control.word}: {self.claim.control.said()}"
 
     def figure(self) -> Any:
         """The claim's figure, an Altair chart, drawn from the evidence alone."""
@@ -76,6 +78,8 @@ class Result:
             "verdict": self.verdict.word,
             "control": self.control.word if self.control else None,
             **{key: value for key, value in self.verdict.to_dict().items() if key != "word"},
+            "kind": self.claim.kind,
+            "resolution": self.resolution,
             "control_reason": self.control.reason if self.control else None,
             "first_sight": self.first.to_dict() if self.first else None,
             "scale": self.scale,
@@ -237,7 +241,8 @@ def _record(result: Result, store: Store) -> Result:
 
 def _content(record: dict[str, Any]) -> str:
     """All of a record but time and cost."""
-    names = ("attlas", "scale", "setting", "seed", "verdict", "control", "reason", "control_reason")
+    judged = ("verdict", "control", "reason", "control_reason", "strength", "resolution")
+    names = ("attlas", "scale", "setting", "seed", *judged)
     code = record.get("provenance", {}).get("code")
     return json.dumps([*(record.get(name) for name in names), code])
 
@@ -288,9 +293,12 @@ class _ClaimTest:
                 setting = setting.replace(**{budget: BUDGET_FACTOR * setting[budget]})
             gathered.append(self._gather(setting, fresh_seed(self.job.seed)))
             verdict = self._judge(gathered[-1].evidence)
-        evidence, control = gathered[-1].evidence, None
+        evidence, control, resolution = gathered[-1].evidence, None, None
         if self._is_complete(evidence):
             control = self._judge_control(gathered, setting)
+            if verdict.word == "confirmed" and control.word == "refuted":
+                with claim_errors_named(self.claim, "its control"):
+                    resolution = self.claim.resolution(evidence)
             if control.word != "refuted":
                 reason = (
                     f"The control was not refuted on this budget ({control.reason}), so the "
@@ -300,6 +308,7 @@ class _ClaimTest:
         return replace(
             self._without_evidence(verdict),
             control=control,
+            resolution=resolution,
             evidence=evidence,
             first=first,
             seconds=sum(g.seconds for g in gathered),

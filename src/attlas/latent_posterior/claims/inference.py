@@ -55,6 +55,7 @@ ROUTES = ("posterior", "attention", "Gaussian process", "least squares")
 
 
 @latent_posterior.claim(
+    kind="two routes",
     reference="attention from conditional mean embedding",
     origin="our reading",
     statement=r"Where $v = z^\top\phi(k) + \varepsilon$ with $z \sim N(0, \tau^2 I)$ and"
@@ -186,6 +187,7 @@ def random_context(key: Array, length: int, queries: int, dim: int, spread: floa
 
 
 @latent_posterior.claim(
+    kind="identity",
     reference="softmax attention as a kernel smoother",
     origin="our reading",
     statement=r"For keys and queries on the unit sphere"
@@ -232,6 +234,7 @@ WIDTH = 9
 
 
 @latent_posterior.claim(
+    kind="two routes",
     reference="heads as probes of the posterior",
     origin="ours",
     statement=r"The outputs $A = \Phi(Q)\bar z$ of CME attention at $H$ probe queries give the"
@@ -367,6 +370,7 @@ def solvers(cell: Setting, draws: Draws) -> Values:
 
 
 @latent_posterior.claim(
+    kind="two routes",
     measured_by=solvers,
     reference="CME attention on long contexts",
     origin="ours",
@@ -401,6 +405,7 @@ def differences_to_the_exact_output(evidence: xr.Dataset) -> Figure:
 
 
 @latent_posterior.claim(
+    kind="two routes",
     measured_by=solvers,
     reference="the estimated error of CME attention",
     origin="ours",

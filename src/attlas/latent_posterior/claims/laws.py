@@ -93,6 +93,7 @@ def law_distances(
 
 
 @latent_posterior.claim(
+    kind="simulation",
     measured_by=conditional_laws,
     reference="softmax attention as a conditional law",
     origin="ours",
@@ -135,6 +136,7 @@ def distances_by_length(evidence: xr.Dataset, name: str, title: str, note: str, 
 
 
 @latent_posterior.claim(
+    kind="simulation",
     measured_by=conditional_laws,
     reference="attention as a conditional law",
     origin="ours",

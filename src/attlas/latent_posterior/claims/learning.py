@@ -57,6 +57,7 @@ def labelled_topics(cell: Setting, key: Array) -> Topics:
 
 
 @latent_posterior.claim(
+    kind="identity",
     origin="our reading",
     reference="excess risk: generalisation, optimisation, approximation",
     statement=r"$E|f_T - f^*|^2 = \{[R - R_n](f_T) + R_n(\hat f) - R_n(f^\circ) + [R_n -"
@@ -138,6 +139,7 @@ def terms_of_the_excess(evidence: xr.Dataset) -> Figure:
 
 
 @latent_posterior.claim(
+    kind="two routes",
     origin="our reading",
     reference="optimisation error",
     statement=r"In the class that is linear in the values of fixed random heads, descent"
@@ -208,6 +210,7 @@ GRID = np.geomspace(0.02, 2, 40)
 
 
 @latent_posterior.claim(
+    kind="simulation",
     origin="our reading",
     reference="approximation error",
     statement=r"Over random functions with covariance $e^{(\langle k, k'\rangle - 1)/\gamma_0}$"
@@ -312,6 +315,7 @@ CLASS_NAMES = {
 
 
 @latent_posterior.claim(
+    kind="simulation",
     origin="our reading",
     reference="generalisation that does not depend on the length",
     statement=r"$\mathrm{Rad}_n\{X \mapsto \sum_i\mathrm{softmax}_i(\langle u, x_i\rangle)\langle"
@@ -361,6 +365,7 @@ def complexities_and_their_bound(evidence: xr.Dataset) -> Figure:
 
 
 @latent_posterior.claim(
+    kind="simulation",
     origin="our reading",
     reference="generalisation that does not depend on the length",
     statement=r"The Rademacher complexity of heads with $|u| \le 5$, $|v| \le 1$ on n sequences of"
@@ -442,6 +447,7 @@ def complexities_by_length(cell: Setting, draws: Draws) -> Values:
 
 
 @latent_posterior.claim(
+    kind="simulation",
     measured_by=complexities_by_length,
     origin="our reading",
     reference="generalisation that does not depend on the length",

@@ -31,6 +31,7 @@ NORMS = (0.25, 1.0, 3.0)
 
 
 @latent_posterior.claim(
+    kind="two routes",
     origin="ours",
     reference="self-normalised weights",
     statement=r"$\sqrt{E|f(X_L) - f(X_\infty)|^2} \le 2B_vR\sqrt{\rho_w/L}$ with"
@@ -99,6 +100,7 @@ def functions() -> BayesianRegression:
 
 
 @latent_posterior.claim(
+    kind="training",
     origin="our reading",
     reference="supervised learning of attention",
     statement=r"CME attention with learnt temperature and ridge, trained on n contexts of random"
@@ -211,6 +213,7 @@ def excess_by_place(
 
 
 @latent_posterior.claim(
+    kind="training",
     measured_by=trained_by_length,
     origin="our reading",
     reference="supervised learning of attention, with an error that does not grow with the length",
@@ -311,6 +314,7 @@ def other_lengths(cell: Setting, draws: Draws) -> Values:
 
 
 @latent_posterior.claim(
+    kind="training",
     measured_by=other_lengths,
     long=True,
     origin="our reading",
@@ -345,6 +349,7 @@ FAILING = [name for name in MECHANISMS if name not in ("CME", "softmax, temperat
 
 
 @latent_posterior.claim(
+    kind="training",
     measured_by=other_lengths,
     origin="our reading",
     reference="invariance to the input size",

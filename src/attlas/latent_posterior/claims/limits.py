@@ -86,6 +86,7 @@ def softmax_heads(cell: Setting, draws: Draws) -> Values:
 
 
 @latent_posterior.claim(
+    kind="simulation",
     measured_by=softmax_heads,
     origin="ours",
     reference="rate of softmax attention",
@@ -105,6 +106,7 @@ def softmax_rate(evidence: xr.Dataset) -> Values:
 
 
 @latent_posterior.claim(
+    kind="simulation",
     measured_by=softmax_heads,
     origin="ours",
     reference="two heads that cancel the leading bias",
@@ -134,6 +136,7 @@ def errors_of_heads(evidence: xr.Dataset) -> Figure:
 
 
 @latent_posterior.claim(
+    kind="simulation",
     measured_by=softmax_heads,
     origin="ours",
     reference="softmax attention at a fixed temperature",
@@ -187,6 +190,7 @@ FAR = 10.0 ** np.arange(16, 21)
 
 
 @latent_posterior.claim(
+    kind="two routes",
     origin="ours",
     reference="rates at great length",
     statement=r"By the finite-length formulas the root mean square error falls, at great length,"
@@ -252,6 +256,7 @@ ANGLES = np.cos(np.linspace(0.05, 3.09, 41))
 
 
 @latent_posterior.claim(
+    kind="two routes",
     origin="our reading",
     reference="the constant between the limits of softmax and CME attention",
     statement=r"The limits of CME and softmax attention at a fixed temperature are proportional,"
@@ -324,6 +329,7 @@ def shares_left(evidence: xr.Dataset) -> Figure:
 
 
 @latent_posterior.claim(
+    kind="two routes",
     origin="our reading",
     reference="smoothing on the sphere of values",
     statement=r"$\int v\,e^{\langle v, b\rangle/\gamma}dv ="

@@ -199,6 +199,7 @@ def five_mechanisms(cell: Setting, draws: Draws) -> Values:
 
 
 @latent_posterior.claim(
+    kind="simulation",
     measured_by=five_mechanisms,
     origin="ours",
     reference="finite-length error of CME attention",
@@ -217,6 +218,7 @@ def cme_error(evidence: xr.Dataset) -> Values:
 
 
 @latent_posterior.claim(
+    kind="simulation",
     measured_by=five_mechanisms,
     origin="our reading",
     reference="CME attention tends to the conditional mean",
@@ -237,6 +239,7 @@ def cme_converges(evidence: xr.Dataset) -> Values:
 
 
 @latent_posterior.claim(
+    kind="simulation",
     measured_by=five_mechanisms,
     origin="ours",
     reference="ridges that grow with the length",
@@ -274,6 +277,7 @@ def errors_against_length(evidence: xr.Dataset) -> Figure:
 
 
 @latent_posterior.claim(
+    kind="simulation",
     measured_by=five_mechanisms,
     origin="our reading",
     reference="rate of CME attention",
@@ -371,6 +375,7 @@ def two_ways_apart(cell: Setting, draws: Draws) -> Values:
 
 
 @latent_posterior.claim(
+    kind="simulation",
     measured_by=two_ways_apart,
     origin="ours",
     reference="finite-length difference of softmax and CME attention",
@@ -389,6 +394,7 @@ def softmax_cme_difference(evidence: xr.Dataset) -> Values:
 
 
 @latent_posterior.claim(
+    kind="simulation",
     measured_by=two_ways_apart,
     origin="our reading",
     reference="agreement of softmax and CME attention",

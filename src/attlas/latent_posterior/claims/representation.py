@@ -46,6 +46,7 @@ FLOOR = 1e-18
 
 
 @latent_posterior.claim(
+    kind="identity",
     reference="exchangeability",
     origin="our reading",
     statement=r"Tokens that are independent given a latent, draws from Polya's urn and draws"
@@ -100,6 +101,7 @@ def asymmetries(evidence: xr.Dataset) -> Figure:
 
 
 @latent_posterior.claim(
+    kind="two routes",
     reference="de Finetti's theorem",
     origin="our reading",
     statement=r"Draws from Polya's urn are coin tosses given a latent bias of law Beta(a, b),"
@@ -149,6 +151,7 @@ def urn_against_mixture(evidence: xr.Dataset) -> Figure:
 
 
 @latent_posterior.claim(
+    kind="two routes",
     reference="Diaconis and Freedman 1980, for finitely many tokens",
     origin="our reading",
     source="attlas",
@@ -212,6 +215,7 @@ TOPIC_MODELS = Setting(length=(2, 3, 4), latents=3, vocabulary=6, models=6)
 
 
 @latent_posterior.claim(
+    kind="identity",
     reference="the posterior is sufficient",
     origin="our reading",
     statement=r"$I(y; X \mid \pi_X) = 0$ for every label $y$ that is independent of $X$ given $z$,"
@@ -271,6 +275,7 @@ def information(evidence: xr.Dataset) -> Figure:
 
 
 @latent_posterior.claim(
+    kind="identity",
     reference="the posterior is minimal",
     origin="our reading",
     statement=r"$\pi_X = \pi_{X'}$ if and only if $P(X \mid z)/P(X' \mid z)$ is the same for all"
@@ -340,6 +345,7 @@ POINTS = np.stack([np.cos([0.0, 1.0, 2.5]), np.sin([0.0, 1.0, 2.5])], 1)
 
 
 @latent_posterior.claim(
+    kind="identity",
     reference="prediction by the posterior",
     origin="our reading",
     statement=r"$P(x' \mid X) = \int P(x' \mid z)\,d\pi_X(z)$ is the conditional law"
@@ -462,6 +468,7 @@ def class_routes(
 
 
 @latent_posterior.claim(
+    kind="simulation",
     reference="exact Bayes risks",
     origin="ours",
     statement=r"The least mean square error with which the latent is estimated from $L$ tokens:"
@@ -504,6 +511,7 @@ def bayes_risks(evidence: xr.Dataset) -> Figure:
 
 
 @latent_posterior.claim(
+    kind="simulation",
     reference="mean pooling of a Gaussian location",
     origin="ours",
     statement=r"The mean of the tokens errs more than the posterior mean by"

@@ -28,6 +28,7 @@ from attlas.latent_posterior.transfer import condition_number, coverage_number
 
 
 @latent_posterior.claim(
+    kind="identity",
     origin="our reading",
     reference="masked pretraining",
     statement=r"The minimiser of the masked risk, $E[v \mid X_{-i}]$ for one hidden token or"
@@ -82,6 +83,7 @@ def guesses_of_a_hidden_word(evidence: xr.Dataset) -> Figure:
 
 
 @latent_posterior.claim(
+    kind="two routes",
     origin="our reading",
     reference="condition number of pretraining and task",
     statement=r"$|D\delta|^2 \le \kappa\,|T\delta|^2$ for every error $\delta$ of a representation,"
@@ -159,6 +161,7 @@ def mean_over(runs: np.ndarray) -> Estimate:
 
 
 @latent_posterior.claim(
+    kind="simulation",
     origin="ours",
     reference="pretraining excess and downstream excess, in mean",
     statement=r"Tokens $z + \sigma e$ in d dimensions, a hidden value $Az + s\,e'$, a task $Bz$"
@@ -215,6 +218,7 @@ def price_of_a_dim_direction(evidence: xr.Dataset) -> Figure:
 
 
 @latent_posterior.claim(
+    kind="simulation",
     origin="ours",
     reference="masked pretraining, a share of the tokens hidden",
     statement=r"With h of L tokens hidden, least squares of the hidden values $Az + s\,e'$ on the"
@@ -275,6 +279,7 @@ def tokens_to_hide(evidence: xr.Dataset) -> Figure:
 
 
 @latent_posterior.claim(
+    kind="simulation",
     origin="ours",
     reference="infinite condition number",
     statement=r"If the task reads a direction that A does not show, $\kappa = \infty$: the"
@@ -333,6 +338,7 @@ def pretrained_tokens(cell: Setting, kappa: float, draws: Draws) -> LinearGaussi
 
 
 @latent_posterior.claim(
+    kind="simulation",
     origin="our reading",
     reference="linear probes and few labels",
     statement=r"With two to five labels for each dimension of the tokens, and ten or more sequences"
@@ -423,6 +429,7 @@ def probe_against_scratch(evidence: xr.Dataset) -> Figure:
 
 
 @latent_posterior.claim(
+    kind="simulation",
     origin="ours",
     reference="linear probes and few labels, in mean",
     statement=r"A linear probe with n labels on p features $\hat G\bar x$ of pretraining has the"
@@ -475,6 +482,7 @@ def costs_of_a_probe(evidence: xr.Dataset) -> Figure:
 
 
 @latent_posterior.claim(
+    kind="simulation",
     origin="ours",
     reference="a negative result",
     statement=r"A representation that is a softmax over the latents, trained on the masked"
@@ -536,6 +544,7 @@ def ratios_of_excesses(evidence: xr.Dataset) -> Figure:
 
 
 @latent_posterior.claim(
+    kind="identity",
     origin="our reading",
     reference="shift from pretraining to task",
     statement=r"$E_{down}[\ell(X)] \le \sup\frac{dP_{down}}{dP_{pre}}\,E_{pre}[\ell(X)]$ for every"

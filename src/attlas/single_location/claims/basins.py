@@ -20,6 +20,7 @@ from attlas.single_location.task import Constants, SingleLocation
 
 
 @single_location.claim(
+    kind="training",
     reference="three ends of descent",
     origin="ours",
     statement=r"Descent at a constant $\lambda < \lambda_c$ from a random start ends, after a time"

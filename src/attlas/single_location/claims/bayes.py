@@ -44,6 +44,7 @@ PREDICTORS = ["softmax", "Bayes"]
 
 
 @single_location.claim(
+    kind="two routes",
     origin="ours",
     reference="Bayes' rule for the place",
     statement=r"$E[Y \mid X]$ is softmax attention, sequence by sequence:"
@@ -134,6 +135,7 @@ LADDER = (
 
 
 @single_location.claim(
+    kind="simulation",
     origin="ours",
     reference="large deviations of the softmax head and the Bayes predictor",
     statement=r"The excess risk falls exponentially in $d$, both of softmax attention with"
@@ -195,6 +197,7 @@ def ratio_to_formula(evidence: xr.Dataset, color: str, title: str = "", **option
 
 
 @single_location.claim(
+    kind="simulation",
     origin="ours",
     reference="sharp asymptotics of the gaps",
     statement=r"With their constants the gaps are, to within 10 % from $d = 160$ on,"
@@ -242,6 +245,7 @@ def gaps_and_asymptotes(cell: Setting, draws: Draws) -> dict[str, Any]:
 
 
 @single_location.claim(
+    kind="simulation",
     origin="ours",
     reference="Theorem 1 at the oracle's best sharpness",
     statement=r"With $k = k^*$, $v = v^*$ and the best $\lambda$, erf attention has the excess risk"

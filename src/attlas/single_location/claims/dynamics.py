@@ -18,6 +18,7 @@ from attlas.single_location.population import Overlaps
 
 
 @single_location.claim(
+    kind="two routes",
     reference="Definition 1 in five dimensions",
     origin="ours",
     statement=r"Projected gradient descent on $(k, v) \in (S^{d-1})^2$ closes on"
@@ -74,6 +75,7 @@ def stacked_overlaps(path: xr.Dataset) -> np.ndarray:
 
 
 @single_location.claim(
+    kind="two routes",
     reference="Lemma 4",
     origin="our reading",
     statement=r"The manifold $\{\theta = \eta = \rho = 0\}$ is invariant under projected gradient"

@@ -45,6 +45,7 @@ WITHIN_REACH = Hypothesis(
 
 
 @single_location.claim(
+    kind="simulation",
     origin="ours",
     reference="Theorem 1 for any gate",
     statement=r"For every pointwise gate $g$ the risk of"
@@ -107,6 +108,7 @@ def risks_of_gates(evidence: xr.Dataset) -> Figure:
 
 
 @single_location.claim(
+    kind="two routes",
     origin="ours",
     reference="the best pointwise gate",
     statement=r"With $k = k^*$ and $v = v^*$ the best pointwise gate is a sigmoid of log odds,"
@@ -165,6 +167,7 @@ WITH_OFFSET = ("sigmoid", "step", "relu")
 
 
 @single_location.claim(
+    kind="two routes",
     origin="ours",
     reference="which gate solves the task",
     statement=r"From $d = 40$ on, for $0.3 \le \gamma \le 0.9$ and up to 100 tokens, with its best"

@@ -37,6 +37,7 @@ HEADS = ("Bayes", "softmax", "best gate", "linear attention", "erf", "best linea
 
 
 @single_location.claim(
+    kind="simulation",
     origin="ours",
     reference="normalised, gated, linear",
     statement=r"Each at its best and with $k = k^*$, $v = v^*$, the excess risks are in the order:"
@@ -127,6 +128,7 @@ MILD = Hypothesis(
 
 
 @single_location.claim(
+    kind="training",
     origin="ours",
     reference="training of the softmax head",
     statement=r"Online descent of the softmax head at a constant inverse temperature from 0.5 to 1,"
@@ -207,6 +209,7 @@ def excess_bands(
 
 
 @single_location.claim(
+    kind="training",
     origin="ours",
     reference="three heads trained alike",
     statement=r"After the same online training from the same starts the softmax head, at an inverse"

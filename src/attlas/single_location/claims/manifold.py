@@ -35,6 +35,7 @@ CORNERS = {
 
 
 @single_location.claim(
+    kind="two routes",
     reference="Figure 5",
     origin="our reading",
     statement=r"On the manifold the flow has the fixed points $(0,0)$, a saddle with rates"
@@ -124,6 +125,7 @@ def corner_rates(task: SingleLocation, lam: float, kappa: float, nu: float) -> l
 
 
 @single_location.claim(
+    kind="training",
     reference="Theorem 5, Figure 5",
     origin="our reading",
     statement=r"On the manifold the stable curve of the saddle separates the basins of $(1,1)$ and"
@@ -234,6 +236,7 @@ def stable_curve(task: SingleLocation, lam: float) -> tuple[np.ndarray, np.ndarr
 
 
 @single_location.claim(
+    kind="two routes",
     reference="stability across the manifold",
     origin="ours",
     statement=r"Near the manifold $x = (\theta, \eta, \rho)$ obeys $\dot x = -(BH + K)x$ with the"
@@ -294,6 +297,7 @@ def drift_matrix(task: SingleLocation, kappa: float, nu: float, lam: float) -> n
 
 
 @single_location.claim(
+    kind="two routes",
     reference="threshold of the oracle's stability",
     origin="ours",
     statement=r"The oracle attracts across the manifold iff $\lambda < \lambda_c$ with"

@@ -49,6 +49,7 @@ GATES = ("softmax", *(name for name in ACTIVATIONS if name != "step"))
 
 
 @single_location.claim(
+    kind="simulation",
     origin="ours",
     reference="online descent on five overlaps",
     statement=r"Online descent moves the five overlaps as a Markov chain that is simulated exactly"
@@ -143,6 +144,7 @@ def statistics(x: Overlaps) -> np.ndarray:
 
 
 @single_location.claim(
+    kind="training",
     origin="our reading",
     reference="Figure 4",
     statement=r"Online descent on batches of 5, at $d = 80$ from starts uniform on the sphere, with"

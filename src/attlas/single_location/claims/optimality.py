@@ -29,6 +29,7 @@ from attlas.single_location.task import Constants, SingleLocation
 
 
 @single_location.claim(
+    kind="simulation",
     origin="our reading",
     reference="Proposition 3",
     statement=r"The best linear predictor has risk"
@@ -105,6 +106,7 @@ def linear_regression(
 
 
 @single_location.claim(
+    kind="simulation",
     reference="Corollary 2",
     statement=r"Along $d \to \infty$ with $L = o(d)$, $\lambda\sqrt d \to \infty$ and"
     r" $\lambda\sqrt L \to 0$ the oracle's excess risk vanishes. On the ladder $L = d^{1/4}$,"
@@ -164,6 +166,7 @@ def excess_on_the_ladder(evidence: xr.Dataset) -> Figure:
 
 
 @single_location.claim(
+    kind="two routes",
     origin="ours",
     reference="explicit form of Corollary 2",
     statement=r"The oracle's excess risk is at most"

@@ -44,6 +44,7 @@ TASK_LABEL = "d={dim}, L={length}, γ={gamma:.2g}, λ={lam:g}"
 
 
 @single_location.claim(
+    kind="simulation",
     reference="Theorem 1",
     statement=r"The risk $E\big(Y - \sum_l \mathrm{erf}(\lambda\langle X_l, k\rangle)"
     r"\langle X_l, v\rangle\big)^2$ is a closed-form function of $\kappa = \langle k, k^*\rangle$,"

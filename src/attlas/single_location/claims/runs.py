@@ -66,6 +66,7 @@ PAPER_RUN = paper_task(
 
 
 @single_location.claim(
+    kind="training",
     reference="Theorem 5, Figure 3b",
     origin="our reading",
     statement=r"From almost every start on the manifold, projected gradient descent with constant"
@@ -237,6 +238,7 @@ def band_figure(
 
 
 @single_location.claim(
+    kind="training",
     reference="Figure 3a",
     origin="our reading",
     statement=r"From starts uniform on the sphere, with $\lambda_t = 1/(1 + 10^{-4}t)$ and"
@@ -260,6 +262,7 @@ def schedule_run(cell: Setting, draws: Draws) -> Values:
 
 
 @single_location.claim(
+    kind="training",
     reference="appendix run, small constant lambda",
     origin="our reading",
     statement=r"At constant $\lambda = 0.1$ a random start ends at the oracle and at the swapped"
@@ -288,6 +291,7 @@ def small_lambda_coin(cell: Setting, draws: Draws) -> Values:
 
 
 @single_location.claim(
+    kind="training",
     reference="penalty on the mean token",
     origin="ours",
     statement=r"Adding $5\,\langle v, E[\frac1L\sum_l X_l]\rangle^2 = 5 (m\theta/L)^2$ to the risk"
@@ -315,6 +319,7 @@ def runs_from_the_sphere(evidence: xr.Dataset) -> Panels:
 
 
 @single_location.claim(
+    kind="training",
     reference="appendix run, large constant lambda",
     origin="our reading",
     statement=r"At constant $\lambda = 0.9 > \lambda_c$ descent does not find the oracle: in more"
@@ -346,6 +351,7 @@ def stalled_runs(evidence: xr.Dataset) -> Panels:
 
 
 @single_location.claim(
+    kind="training",
     reference="large start, stable step, best end",
     origin="ours",
     statement=r"From the same starts, $\lambda_t$ falling geometrically from $3$ to the oracle's"

@@ -30,6 +30,7 @@ from attlas.single_location.task import Constants, SingleLocation
 
 
 @single_location.claim(
+    kind="two routes",
     origin="ours",
     reference="vanishing gradient at the oracle",
     statement=r"Near the oracle $1 - \kappa$ decays at the rate"
@@ -83,6 +84,7 @@ def corner_rate_by_quadrature(task: SingleLocation, lam: float) -> float:
 
 
 @single_location.claim(
+    kind="training",
     origin="ours",
     reference="instability of the published step size",
     statement=r"At the published step size $\alpha = 4\cdot10^{-3} > 2/\Lambda$, $\Lambda$ the"
@@ -133,6 +135,7 @@ def alternating_paths(evidence: xr.Dataset) -> Figure:
 
 
 @single_location.claim(
+    kind="two routes",
     origin="ours",
     reference="descent as a discretised flow",
     statement=r"As $\alpha \to 0$ with $\alpha t$ fixed, descent tends to the gradient flow on the"

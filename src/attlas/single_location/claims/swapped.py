@@ -26,6 +26,7 @@ from attlas.single_location.task import SingleLocation
 
 
 @single_location.claim(
+    kind="two routes",
     reference="the spurious solution",
     origin="ours",
     statement=r"Where it attracts and the step is below the flip threshold there, descent that"
@@ -95,6 +96,7 @@ def swapped_spectrum(cell: Setting) -> np.ndarray:
 
 
 @single_location.claim(
+    kind="two routes",
     reference="stability of the spurious solution",
     origin="ours",
     statement=r"At $L = 10$ and $\gamma^2 = \frac12$ the swapped point is a strict local minimum:"
@@ -158,6 +160,7 @@ def largest_real_part(evidence: xr.Dataset) -> Figure:
 
 
 @single_location.claim(
+    kind="two routes",
     reference="risk of the spurious solution",
     origin="ours",
     statement=r"For $\lambda m \le 1.06$ and $\gamma \le \frac m8$ the swapped point has a lower"
@@ -213,6 +216,7 @@ def risks_of_both(evidence: xr.Dataset) -> Figure:
 
 
 @single_location.claim(
+    kind="training",
     reference="how often a random start fails",
     origin="ours",
     statement=r"The probability that descent from a random start takes the swapped branch falls as"

@@ -18,6 +18,7 @@ SPREADS = (0.1, 0.5, 1.0, 2.0)
 
 
 @single_location.claim(
+    kind="simulation",
     reference="the function zeta of Theorem 1",
     origin="ours",
     statement=r"$\zeta(t, s) = E[\mathrm{erf}(t + sG)^2] ="
@@ -89,6 +90,7 @@ def zeta_points(cell: Setting, key: Array) -> Float[np.ndarray, " point"]:
 
 
 @single_location.claim(
+    kind="two routes",
     reference="heat equation of zeta",
     origin="ours",
     statement=r"$\zeta_s(t, s) = s\,\zeta_{tt}(t, s)$, differentiating jointly in both arguments.",

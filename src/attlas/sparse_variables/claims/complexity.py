@@ -36,6 +36,7 @@ def planar_bound(cell: Setting) -> float:
 
 
 @sparse_variables.claim(
+    kind="simulation",
     reference="Lemma 2.2 and Corollary 4.5, with constants",
     origin="our reading",
     statement=r"The Rademacher complexity of"
@@ -97,6 +98,7 @@ def complexity_and_bound(evidence: xr.Dataset) -> Figure:
 
 
 @sparse_variables.claim(
+    kind="simulation",
     reference="Corollary 4.5, the norms",
     origin="our reading",
     statement=r"The Rademacher complexity of"
@@ -157,6 +159,7 @@ def growth_with_norms(evidence: xr.Dataset) -> Figure:
 
 
 @sparse_variables.claim(
+    kind="simulation",
     reference="Corollary 4.5, the length",
     origin="our reading",
     statement=r"At fixed norms the Rademacher complexity of heads on T random bits, each token"

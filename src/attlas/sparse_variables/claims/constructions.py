@@ -53,6 +53,7 @@ def embeddings(cell: Setting, seed: int) -> dict[str, Embedding]:
 
 
 @sparse_variables.claim(
+    kind="two routes",
     reference="Section 4, sparse threshold functions",
     origin="our reading",
     statement=r"One head computes AND, OR and majority of s of T bits:"
@@ -120,6 +121,7 @@ def threshold_levels(evidence: xr.Dataset) -> Figure:
 
 
 @sparse_variables.claim(
+    kind="two routes",
     reference="how sharp the attention must be",
     origin="ours",
     statement=r"The head $u = \beta\sum_{i \in I}v_i$ with the best threshold separates 'at least k"
@@ -168,6 +170,7 @@ def tight_margins(evidence: xr.Dataset) -> Figure:
 
 
 @sparse_variables.claim(
+    kind="simulation",
     reference="Section 4, embeddings of dimension O(log T)",
     origin="our reading",
     statement=r"With embeddings drawn uniformly from the sphere of dimension $4s\ln T$, s = 3, the"
@@ -228,6 +231,7 @@ def stated_margin(sparsity: int, sharpness: float = 2.0) -> float:
 
 
 @sparse_variables.claim(
+    kind="two routes",
     reference="a head with a sink at [CLS]",
     origin="ours",
     statement=r"AND and OR of s of T bits are computed by a head that attends to a relevant bit"
@@ -287,6 +291,7 @@ OFF = Control("corners of the staircase 5 % of a level too low", lambda e: {"mea
 
 
 @sparse_variables.claim(
+    kind="two routes",
     reference="Section 4, symmetric functions",
     origin="our reading",
     statement=r"Every function of the number of ones among s of T bits, parity too, is $\pm1$"
@@ -312,6 +317,7 @@ def symmetric_exact(cell: Setting, draws: Draws) -> Values:
 
 
 @sparse_variables.claim(
+    kind="two routes",
     reference="Section 4, arbitrary functions",
     origin="our reading",
     statement=r"Every function of s of T bits is $\pm1$ exactly on all inputs for one head with"
@@ -384,6 +390,7 @@ def shifted_corners(head: Construction, share: float) -> Construction:
 
 
 @sparse_variables.claim(
+    kind="two routes",
     reference="Section 4, norms of the constructions",
     origin="our reading",
     statement=r"For unit tokens $\|W_{QK}x_{CLS}\|$ is $\sqrt{2s}\ln(c(T-s))$ for thresholds and"

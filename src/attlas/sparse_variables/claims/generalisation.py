@@ -30,6 +30,7 @@ FILLINGS = 64
 
 
 @sparse_variables.claim(
+    kind="training",
     reference="Figure 3, left",
     origin="our reading",
     statement=r"Trained with Adam on a 3-sparse AND of T = 300 bits (64 at quick scale), more"
@@ -130,6 +131,7 @@ def accuracy_curves(evidence: xr.Dataset) -> Figure:
 
 
 @sparse_variables.claim(
+    kind="training",
     reference="Figure 3, right",
     origin="our reading",
     statement=r"The head of a model trained on a 3-sparse AND attends to the relevant bits that are"

@@ -26,6 +26,7 @@ from attlas.sparse_variables.claims.shared import LENGTH, unit_tokens
 
 
 @sparse_variables.claim(
+    kind="two routes",
     reference="Section 4, the Jacobian of softmax",
     origin="our reading",
     statement=r"With $p = \mathrm{softmax}(u)$ and $J = \mathrm{diag}(p) - pp^\top$:"
@@ -90,6 +91,7 @@ def worst_pairs(cell: Setting, draws: Draws) -> Values:
 
 
 @sparse_variables.claim(
+    kind="two routes",
     measured_by=worst_pairs,
     reference="Section 4, softmax from l_inf to l_1",
     origin="our reading",
@@ -105,6 +107,7 @@ def softmax_lipschitz(evidence: xr.Dataset) -> Values:
 
 
 @sparse_variables.claim(
+    kind="two routes",
     measured_by=worst_pairs,
     reference="the sharp constant of softmax",
     origin="ours",
@@ -181,6 +184,7 @@ def padded_length(length: int) -> int:
 
 
 @sparse_variables.claim(
+    kind="two routes",
     reference="Lemma 4.3",
     origin="our reading",
     statement=r"For heads with the same $\phi_{out}$, $L_{out}$-Lipschitz, and"
@@ -279,6 +283,7 @@ KINDS = ("plain", "two heads", "residual", "projected")
 
 
 @sparse_variables.claim(
+    kind="two routes",
     reference="Theorem 4.7, the constant of a layer",
     origin="our reading",
     statement=r"On tokens in a ball of radius B a layer is Lipschitz in $\max_t|x_t|$ with"

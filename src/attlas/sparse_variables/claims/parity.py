@@ -51,6 +51,7 @@ def parity_runs(cell: Setting, draws: Draws) -> Values:
 
 
 @sparse_variables.claim(
+    kind="training",
     measured_by=parity_runs,
     origin="our reading",
     reference="Figure 4",
@@ -96,6 +97,7 @@ def losses_and_accuracies(evidence: xr.Dataset) -> Panels:
 
 
 @sparse_variables.claim(
+    kind="training",
     measured_by=parity_runs,
     origin="our reading",
     reference="Figure 4",

@@ -20,6 +20,7 @@ HEADS, CONSTANTS = ("threshold", "sink"), ("paper", "sharp")
 
 
 @sparse_variables.claim(
+    kind="two routes",
     reference="Section 4, sample complexity",
     origin="our reading",
     statement=r"The number m of samples that the bound asks for before a head of the norms of the"
@@ -129,6 +130,7 @@ def concatenated_samples(length: int, sparsity: int) -> float:
 
 
 @sparse_variables.claim(
+    kind="simulation",
     reference="Section 5, unique consistent hypothesis",
     origin="ours",
     source="edelman2022",

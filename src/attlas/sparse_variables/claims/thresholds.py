@@ -142,6 +142,7 @@ def draw_trials(key: Array, cell: Setting, samples: int, trials: int) -> Trainin
 
 
 @sparse_variables.claim(
+    kind="training",
     measured_by=threshold_curve,
     reference="Figure 2",
     statement=r"The number of samples with which 80 % of trained one-layer Transformers learn an"
@@ -246,6 +247,7 @@ def unless_censored(value: Any, evidence: xr.Dataset) -> Any:
 
 
 @sparse_variables.claim(
+    kind="training",
     measured_by=threshold_curve,
     reference="Figure 2",
     statement=r"$a + b\ln(T)$ describes the samples that training needs as well as a power"
@@ -314,6 +316,7 @@ def rival_curves(cell: Setting, draws: Draws) -> Values:
 
 
 @sparse_variables.claim(
+    kind="training",
     measured_by=rival_curves,
     reference="Section 5, inductive bias",
     origin="our reading",
@@ -362,6 +365,7 @@ def rivals(evidence: xr.Dataset) -> Figure:
 
 
 @sparse_variables.claim(
+    kind="training",
     source="attlas",
     reference="why trials memorise",
     origin="ours",

@@ -204,6 +204,7 @@ def blunter(head: Construction) -> Capacity:
 
 
 @sparse_variables.claim(
+    kind="training",
     measured_by=trained_beside_constructed,
     source="attlas",
     reference="trained heads beside the constructed ones",
@@ -249,6 +250,7 @@ def attention_against_length(evidence: xr.Dataset) -> Figure:
 
 
 @sparse_variables.claim(
+    kind="training",
     measured_by=trained_beside_constructed,
     source="attlas",
     reference="trained heads beside the constructed ones",
@@ -316,6 +318,7 @@ def norms_against_length(evidence: xr.Dataset) -> Figure:
 
 
 @sparse_variables.claim(
+    kind="training",
     source="attlas",
     reference="PAC-Bayes for trained heads",
     origin="ours",
@@ -405,6 +408,7 @@ def certificates(evidence: xr.Dataset) -> Figure:
 
 
 @sparse_variables.claim(
+    kind="training",
     source="attlas",
     reference="a ledger of what was needed and what is asked for",
     origin="ours",
