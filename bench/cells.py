@@ -12,6 +12,7 @@ from attlas.claims import Agreement, Control, Draws, Map, Setting, Values, on, t
 sweeps = Map("bench", source="attlas")
 
 PARTS: dict[str, Any] = {
+    "kind": "identity",
     "reference": "benchmarks",
     "statement": "$x = x$.",
     "words": "It is.",

@@ -19,6 +19,7 @@ softmax = Map("softmax", source="attlas")  # the key of a BibTeX entry, such as 
 
 
 @softmax.claim(
+    kind="simulation",  # a formula against samples; or identity, two routes, training, real
     reference="exchangeability of the weights",
     origin="ours",
     statement=r"$E[\mathrm{softmax}(z)_1] = \frac1L$ for $z \sim N(0, \beta^2 I_L)$.",
@@ -29,7 +30,11 @@ softmax = Map("softmax", source="attlas")  # the key of a BibTeX entry, such as 
     cells=together("length"),
     budget="samples",
     rule=Agreement(),
-    control=Control("a share 5 % too large", lambda e: {"predicted": 1.05 * e.predicted}),
+    control=Control(
+        "a share that is {size:.1%} too large",
+        lambda e, size: {"predicted": (1 + size) * e.predicted},
+        size=0.05,
+    ),
 )
 def sums_to_one(cell, draws):
     tokens = jnp.arange(cell.length)

@@ -28,6 +28,7 @@ one_step = Map(
 
 
 @one_step.claim(
+    kind="two routes",
     reference="one step of descent",
     origin="our reading",
     statement=r"$\frac\alpha N\sum_i y_i\langle x_i, x\rangle$, linear attention to $N$ examples,"
@@ -38,7 +39,11 @@ one_step = Map(
     quick=Setting(examples=16, dim=8, noise=0.5, step=0.7),
     paper=dict(examples=128, dim=64),
     rule=Agreement(),
-    control=Control("a step 0.1 % longer", lambda e: {"predicted": 1.001 * e.predicted}),
+    control=Control(
+        "a step {size:.1%} longer",
+        lambda e, size: {"predicted": (1 + size) * e.predicted},
+        size=1e-3,
+    ),
 )
 def attention_is_descent(cell, draws):
     inputs, labels, query, _ = prompt(draws("prompts"), 64, cell.examples, cell.dim, cell.noise)
@@ -79,6 +84,7 @@ def descend_once(inputs, labels, query, step):
 
 
 @one_step.claim(
+    kind="simulation",
     reference="risk of one step",
     origin="ours",
     statement=r"With standard normal weights and inputs in $d$ dimensions and label noise $\sigma$"
@@ -134,6 +140,7 @@ def risk_of_step(cell, step):
 
 
 @one_step.claim(
+    kind="two routes",
     reference="the best step",
     origin="ours",
     statement=r"The step $\alpha = \frac{N}{N + d + 1 + \sigma^2}$ has a lower risk than every"

@@ -37,7 +37,8 @@ from attlas.figure import Figure
 mine = Map("mine", source="attlas")
 
 
-@mine.claim(reference="here", statement="$x = x$.", words="It is.", quick=Setting(n=3),
+@mine.claim(kind="identity", reference="here", statement="$x = x$.", words="It is.",
+            quick=Setting(n=3),
             rule=Agreement(), control=Control("off", lambda e: {"predicted": e.predicted + 1}))
 def same(cell, draws):
     return {"predicted": 1.0, "measured": 1.0, "error": 0.0}

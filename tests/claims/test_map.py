@@ -13,6 +13,7 @@ mine = Map("mine", source="attlas", domain=("length >= 2",))
 
 
 @mine.claim(
+    kind="identity",
     reference="here",
     statement=r"$\frac{1}{L} = x$.",
     words="It is.",
@@ -25,14 +26,6 @@ mine = Map("mine", source="attlas", domain=("length >= 2",))
 def first(cell, draws):
     return {"predicted": cell.length, "measured": cell.length, "error": 0.0}
 """
-
-
-@pytest.fixture
-def registry(monkeypatch):
-    kept = dict(REGISTRY)
-    yield REGISTRY
-    REGISTRY.clear()
-    REGISTRY.update(kept)
 
 
 @pytest.fixture
@@ -73,6 +66,8 @@ def test_a_claim_has_the_id_of_its_function_and_what_its_map_shares(written):
             "its control is 'len': it must be Control(",
         ),
         ("    reference=", "    origin='papers', reference=", "Did you mean paper"),
+        ('kind="identity"', 'kind="simulated"', "kind = 'simulated'. Did you mean simulation"),
+        ('    kind="identity",\n', "", "kind = None. It must be one of identity, two routes"),
         ("    reference=", "    needs=('zeta',), reference=", "needs 'mine/zeta', which is no"),
         (r"\frac{1}{L}", r"\frac{1}{L", "has a brace that is not closed"),
         ("= x$.", "= x.", "has a $ that is not closed"),
@@ -109,6 +104,7 @@ def test_claims_read_from_one_measurement_share_its_evidence(registry):
     from attlas.claims import Bound, Control
 
     parts = dict(
+        kind="identity",
         reference="here",
         statement="s.",
         words="w.",

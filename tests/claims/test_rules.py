@@ -866,3 +866,56 @@ def test_a_rate_has_one_exponent():
     assert Rate(MARGIN).judge(seen).word == "confirmed"
     with pytest.raises(InputError, match="exponent varies along 'cell'"):
         Rate(MARGIN).judge(seen.assign(exponent=("cell", SIZES)))
+
+
+@pytest.mark.parametrize(
+    ("rule", "data", "deviation", "strength"),
+    (
+        (
+            Agreement(),
+            compared([1.0, 2.0, 4.0], [1.0, 2.0, 4.0], [0.02, 0.02, 0.02]),
+            (norm.isf(LEVEL / 6) + norm.ppf(POWER)) * 0.01,
+            "fair: 3 comparisons; in half of them a deviation of 0.058 of the prediction",
+        ),
+        (Agreement(), compared([1.0, 2.0], [1.0, 2.0], [0.0, 0.0]), 1e-12, "fine: 2 comparisons"),
+        (
+            Approximation(margin=0.2),
+            compared([2.0], [2.1], [0.0]),
+            0.2,
+            "coarse: 1 comparison; in half of them a deviation of 0.2 of the prediction",
+        ),
+        (
+            Bound(),
+            evidence(bound=[1.0, 2.0], measured=[0.25, 1.9], error=[0.0, 0.0]),
+            0.05,
+            "fair: 2 comparisons; a bound smaller by 0.05 of it would have been broken",
+        ),
+        (
+            Order(),
+            evidence(lower=[1.0], upper=[2.0], error=[0.1]),
+            norm.isf(LEVEL / 2) / 10,
+            "coarse: 1 comparison; a gap of 0.39 of the narrowest would have been told from 0",
+        ),
+    ),
+)
+def test_strength_says_how_small_a_deviation_would_have_been_seen(rule, data, deviation, strength):
+    verdict = rule.judge(data)
+    assert verdict.deviation == pytest.approx(deviation, rel=1e-3)
+    assert verdict.strength.startswith(strength)
+
+
+@pytest.mark.parametrize(("sizes", "grade"), ((4, "coarse"), (5, "fair")))
+def test_an_exponent_from_fewer_than_five_sizes_is_coarse(sizes, grade):
+    x = 2.0 ** np.arange(sizes)
+    found = Rate(margin=0.05).judge(evidence(x=x, measured=1 / x, error=0 * x, exponent=-1.0))
+    assert found.word == "confirmed" and found.points == sizes
+    assert found.strength == (
+        f"{grade}: {sizes} sizes; an exponent off by 0.05 would have been seen"
+    )
+
+
+def test_runs_that_could_refute_nothing_have_no_strength():
+    few = Convergence(share=0.5).judge(evidence(("cell", "repeat"), arrived=[[True] * 5]))
+    assert few.strength == "" and np.isnan(few.deviation)
+    many = Convergence(share=0.5).judge(evidence(("cell", "repeat"), arrived=[[True] * 2000]))
+    assert many.strength.startswith("fair: 2,000 runs; a share of runs that is 0.0")

@@ -53,7 +53,7 @@ def register(slug, off=0.0, control=OFF_BY_ONE):
         return {"predicted": 1.0, "measured": 1.0 + off, "error": off / 100}
     measure.__name__ = slug
     test.claim(
-        reference="here", statement="$x = x$.", words="It is.",
+        kind="identity", reference="here", statement="$x = x$.", words="It is.",
         quick=Setting(n=(1, 2, 3), wait=0.0, size=1.0), rule=Agreement(), cells=together("n"),
         control=control, hypotheses=(Hypothesis("size > 0", lambda s: s.size > 0),),
     )(measure)
@@ -62,8 +62,8 @@ register("true")
 register("false", off=0.1)
 register("toothless", control=Control("nothing", lambda e: {}))
 
-@test.claim(reference="here", statement="x.", words="x.", quick=Setting(n=1), rule=Agreement(),
-            control=Control("none", lambda e: {}))
+@test.claim(kind="identity", reference="here", statement="x.", words="x.",
+            quick=Setting(n=1), rule=Agreement(), control=Control("none", lambda e: {}))
 def bug(cell, draws):
     raise RuntimeError("broken\\ninside")
 """

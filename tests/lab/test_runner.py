@@ -16,6 +16,7 @@ def made(measure, **parts):
     whole = {
         "id": "test/claim",
         "source": "attlas",
+        "kind": "identity",
         "reference": "here",
         "statement": "s.",
         "words": "w.",
@@ -291,8 +292,8 @@ def holds(cell):
     return WHERE != "hypothesis" or WRONG
 
 @Map("mine", source="attlas").claim(
-    reference="here", statement="s.", words="w.", quick=Setting(n=1), rule=Agreement(),
-    control=Control("off", alter), hypotheses=[Hypothesis("it holds", holds)],
+    kind="identity", reference="here", statement="s.", words="w.", quick=Setting(n=1),
+    rule=Agreement(), control=Control("off", alter), hypotheses=[Hypothesis("it holds", holds)],
 )
 def one(cell, draws):
     wrong = WRONG if WHERE == "measure" else cell.m if WHERE == "parameter" else 1.0

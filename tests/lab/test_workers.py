@@ -32,7 +32,8 @@ from attlas.claims import Agreement, Control, Map, Setting, product
 from attlas.errors import InputError
 
 PARTS = dict(
-    reference="here", statement="$x = x$.", words="It is.", quick=Setting(n=(1, 2, 3), wait=0.0),
+    kind="identity", reference="here", statement="$x = x$.", words="It is.",
+    quick=Setting(n=(1, 2, 3), wait=0.0),
     rule=Agreement(), cells=product("n"),
     control=Control("off by one", lambda e: {{"predicted": e.predicted + 1}}),
 )

@@ -125,7 +125,8 @@ def load_file(path: str | Path) -> list[Claim]:
                 raise InputError("it defines no claim")
             _check_against_package(made)
     except InputError:
-        REGISTRY.clear()
+        for id in [id for id, claim in REGISTRY.items() if claim.module == name]:
+            del REGISTRY[id]
         REGISTRY.update(before)
         del sys.modules[name]
         raise

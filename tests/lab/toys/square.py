@@ -31,6 +31,7 @@ toy = Map("toy", source="attlas")
 
 
 @toy.claim(
+    kind="identity",
     reference="here",
     statement="$x = x$.",
     words="It is.",
