@@ -139,25 +139,20 @@ class Figure:
 
     def band(self, x: str, low: str, high: str, **channels: Any) -> Self:
         """The area between two variables; channels as for `points`."""
-
-        def layer() -> "alt.Chart":
-            frame = self._frame(channels, [x, low, high]).dropna(subset=[low, high])
-            encoding = self._encoding(frame, x, low, channels)
-            encoding["y2"] = f"{high}:Q"
-            return _chart(frame).mark_area(opacity=0.25).encode(**encoding)
-
-        self.layers.append(layer)
-        return self
+        return self._from_to("area", x, low, high, channels, opacity=0.25)
 
     def spans(self, x: str, low: str, high: str, *, width: float = 2, **channels: Any) -> Self:
         """A stroke from one variable to another at each `x`; channels as for `points`."""
+        return self._from_to("rule", x, low, high, channels, strokeWidth=width)
 
+    def _from_to(
+        self, mark: str, x: str, low: str, high: str, channels: dict[str, Any], **options: Any
+    ) -> Self:
         def layer() -> "alt.Chart":
             frame = self._frame(channels, [x, low, high]).dropna(subset=[low, high])
-            encoding = self._encoding(frame, x, low, channels)
-            encoding["y2"] = f"{high}:Q"
-            mark = _style(channels) | {"strokeWidth": width}
-            return _chart(frame).mark_rule(**mark).encode(**encoding)
+            encoding = self._encoding(frame, x, low, channels) | {"y2": f"{high}:Q"}
+            made = getattr(_chart(frame), f"mark_{mark}")(**_style(channels), **options)
+            return made.encode(**encoding)
 
         self.layers.append(layer)
         return self

@@ -21,25 +21,3 @@ from attlas.capacity.blocks import (
 )
 from attlas.capacity.bounds import Capacity, RiskBound, class_of, occam_samples, read_out
 from attlas.capacity.modules import block_of, capacity_of, head_norms
-
-__all__ = [
-    "Block",
-    "Capacity",
-    "HeadNorms",
-    "PositionNorms",
-    "RiskBound",
-    "block_of",
-    "capacity_of",
-    "class_of",
-    "collapsed_head",
-    "head_block",
-    "head_norms",
-    "multi_head",
-    "normalised",
-    "occam_samples",
-    "position_wise",
-    "projected",
-    "read_out",
-    "residual",
-    "stacked",
-]

@@ -18,34 +18,3 @@ from attlas.claims.rules import (
 )
 from attlas.claims.setting import Setting, Value, product, together, whole
 from attlas.draws import Draws
-
-__all__ = [
-    "Agreement",
-    "Approximation",
-    "Bound",
-    "Claim",
-    "Control",
-    "Convergence",
-    "Draws",
-    "Hypothesis",
-    "Map",
-    "Measurement",
-    "Need",
-    "Order",
-    "Rate",
-    "Rule",
-    "SameLaw",
-    "Setting",
-    "Value",
-    "Values",
-    "Verdict",
-    "catalogue",
-    "find_claim",
-    "load_file",
-    "on",
-    "product",
-    "select",
-    "together",
-    "versions",
-    "whole",
-]

@@ -16,17 +16,3 @@ the prior, and the ridge of the covariance operator is `ridge / length`.
 from attlas.kernels.attention import cme_attention, cme_variance, cme_weights
 from attlas.kernels.fit import CME, METHODS, fit_cme
 from attlas.kernels.functions import RBF, Exponential, Kernel, Linear, Polynomial
-
-__all__ = [
-    "CME",
-    "METHODS",
-    "RBF",
-    "Exponential",
-    "Kernel",
-    "Linear",
-    "Polynomial",
-    "cme_attention",
-    "cme_variance",
-    "cme_weights",
-    "fit_cme",
-]

@@ -14,21 +14,3 @@ from attlas.latent_posterior.models import (
 from attlas.latent_posterior.pretraining import LinearGaussian, masked_operator
 from attlas.latent_posterior.trained_attention import Ledger, ledger
 from attlas.latent_posterior.transfer import ConditionNumber, condition_number, coverage_number
-
-__all__ = [
-    "BayesianRegression",
-    "ConditionNumber",
-    "Contexts",
-    "FiniteLatent",
-    "Gaussian",
-    "GaussianLocation",
-    "GaussianMixture",
-    "Ledger",
-    "LinearGaussian",
-    "Mixture",
-    "Sequences",
-    "condition_number",
-    "coverage_number",
-    "ledger",
-    "masked_operator",
-]

@@ -16,28 +16,3 @@ from attlas.single_location.population import (
 )
 from attlas.single_location.schedules import Constant, GeometricDecay, InverseDecay
 from attlas.single_location.task import Batch, SingleLocation
-
-__all__ = [
-    "ORACLE",
-    "Batch",
-    "Constant",
-    "Estimate",
-    "Gate",
-    "GeometricDecay",
-    "InverseDecay",
-    "Overlaps",
-    "RiskTerms",
-    "SingleLocation",
-    "descend",
-    "descend_online",
-    "descend_online_vectors",
-    "descend_vectors",
-    "manifold_start",
-    "predict",
-    "risk",
-    "risk_gradient",
-    "risk_quadrature",
-    "risk_terms",
-    "sampled_risk",
-    "sphere_start",
-]

@@ -16,26 +16,3 @@ from attlas.sparse_variables.thresholds import LEARNERS, find_threshold
 from attlas.sparse_variables.trained_heads import Heads, certify
 from attlas.sparse_variables.training import ADAM, RECIPE_R, Recipe, train
 from attlas.sparse_variables.training_sets import draw_sets
-
-__all__ = [
-    "ADAM",
-    "LEARNERS",
-    "RECIPE_R",
-    "Batch",
-    "Construction",
-    "Heads",
-    "Orthonormal",
-    "RandomDirections",
-    "Recipe",
-    "SparseBoolean",
-    "certify",
-    "draw_sets",
-    "find_threshold",
-    "head_for",
-    "sink_head",
-    "symmetric_head",
-    "table_head",
-    "threshold_head",
-    "train",
-    "train_online",
-]
