@@ -12,7 +12,6 @@ sparse_variables = Map(
         "complexity",
         "generalisation",
         "constructions",
-        "samples",
         "thresholds",
         "trained_heads",
         "parity",

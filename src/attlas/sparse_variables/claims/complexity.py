@@ -10,8 +10,8 @@ import xarray as xr
 from jaxtyping import Array, Float, Int
 
 from attlas.capacity import class_of, collapsed_head
-from attlas.claims import Control, Draws, Hypothesis, Setting, Values, on, product, together, whole
-from attlas.claims.rules import Bound, Order
+from attlas.claims import Control, Draws, Hypothesis, Setting, Values, on, product, whole
+from attlas.claims.rules import Bound
 from attlas.figure import Figure
 from attlas.gaussian import Estimate
 from attlas.rademacher import concatenated_complexity, draw_signs, mean_of, planar_complexity
@@ -20,13 +20,10 @@ from attlas.sparse_variables.claims import sparse_variables
 from attlas.sparse_variables.claims.shared import LENGTH, unit_tokens
 from attlas.statistics import log_slope
 
+AXES: dict[str, Any] = {"x": LENGTH, "y": "Rademacher complexity", "log": "xy"}
+MAP = {"concatenated": "linear map of the sequence"}
+
 DRAWS = Hypothesis("draws >= 8", lambda s: s.draws >= 8, defining=True)
-
-
-def planar_data(cell: Setting, draws: Draws) -> tuple[np.ndarray, np.ndarray]:
-    """Sequences of random directions in the plane, and draws of the signs."""
-    tokens = unit_tokens(draws("tokens"), cell.samples, cell.length, 2)
-    return tokens, draw_signs(draws("signs"), cell.draws, cell.samples)
 
 
 @functools.cache
@@ -63,7 +60,8 @@ def planar_bound(cell: Setting) -> float:
     needs=("cover-composition", "linear-cover"),
 )
 def complexity_bound(cell: Setting, draws: Draws) -> Values:
-    tokens, signs = planar_data(cell, draws)
+    tokens = unit_tokens(draws("tokens"), cell.samples, cell.length, 2)
+    signs = draw_signs(draws("signs"), cell.draws, cell.samples)
     found = planar_complexity(tokens, signs, query_norm=cell.query_norm, rings=cell.rings)
     return {
         "bound": planar_bound(cell),
@@ -75,85 +73,18 @@ def complexity_bound(cell: Setting, draws: Draws) -> Values:
 
 @complexity_bound.figure
 def complexity_and_bound(evidence: xr.Dataset) -> Figure:
-    series = {
-        "bound": "bound",
-        "measured": "head, from above",
-        "lower": "head, from below",
-        "concatenated": "linear map of the sequence",
-    }
+    heads = {"measured": "head, from above", "lower": "head, from below"}
     return (
         Figure(
             evidence,
             "Complexity of heads in the plane, and its bound",
             f"m = {evidence.samples.values.flat[0]:,} sequences; 'from above' has the slack of a"
             " grid; the linear map breaks the bound of the heads",
-            x=LENGTH,
-            y="Rademacher complexity",
-            log="xy",
+            **AXES,
         )
-        .lines("length", series, detail="query_norm", points=True)
+        .lines("length", {"bound": "bound", **heads, **MAP}, detail="query_norm", points=True)
         .rule(1, "trivial")
     )
-
-
-@sparse_variables.claim(
-    reference="Corollary 4.5, the norms",
-    origin="our reading",
-    statement=r"The Rademacher complexity of"
-    r" $\{v^\top X^\top\mathrm{softmax}(Xu) : |u| \le B_u, |v| \le 1\}$ grows with $B_u$: on"
-    r" sequences of random directions in the plane it is 1.5 times as large at $B_u = 8$ as at"
-    r" $B_u = \frac12$, or more.",
-    words="A head that may attend more sharply can fit more coin flips.",
-    hypotheses=(DRAWS,),
-    quick=Setting(length=(4, 32), samples=64, draws=256, rings=48),
-    paper=dict(length=(4, 16, 64), samples=128, draws=200, rings=64),
-    cells=together("length"),
-    budget="draws",
-    rule=Order(),
-    control=Control(
-        "a head whose attention does not follow its scores",
-        lambda e: {
-            "upper": e.uniform,
-            "lower": 1.5 * e.uniform,
-            "error": 0.5 * e.uniform_error,
-        },
-    ),
-)
-def complexity_norms(cell: Setting, draws: Draws) -> Values:
-    tokens, signs = planar_data(cell, draws)
-    small, large = (
-        planar_complexity(tokens, signs, query_norm=norm, rings=cell.rings) for norm in (0.5, 8.0)
-    )
-    # From above for the smaller ball and from below for the larger: the claim is about suprema.
-    difference = large.lower - 1.5 * small.upper
-    return {
-        "lower": 1.5 * small.upper.mean(),
-        "upper": large.lower.mean(),
-        "error": mean_of(difference).error,
-        "uniform": mean_of(np.linalg.norm(signs @ tokens.mean(1), axis=1) / cell.samples),
-        "small": small.lower.mean(),
-    }
-
-
-@complexity_norms.figure
-def growth_with_norms(evidence: xr.Dataset) -> Figure:
-    return Figure(
-        evidence,
-        "A head that may be sharper is richer",
-        "random directions in the plane; claimed: the uppermost line is at least 1.5 times the one"
-        " below it",
-        x=LENGTH,
-        y="Rademacher complexity",
-        log="x",
-        zero="y",
-    ).lines(
-        "length",
-        {"uniform": "|u| = 0", "small": "|u| ≤ 1/2", "upper": "|u| ≤ 8"},
-        points=True,
-    )
-
-
-# --- length --------------------------------------------------------------------------------------
 
 
 @sparse_variables.claim(
@@ -197,25 +128,18 @@ def complexity_length(cell: Setting, draws: Draws) -> Values:
 def growth_with_length(evidence: xr.Dataset) -> Figure:
     root = np.sqrt(np.log(evidence.tokens))
     evidence = evidence.assign(root=evidence.complexity.isel(size=0) * root / root.isel(size=0))
-    exponents = [float(evidence[name][0]) for name in ("measured", "map_exponent")]
+    head, linear = (float(evidence[name][0]) for name in ("measured", "map_exponent"))
     return (
         Figure(
             evidence,
             "A longer context makes a head hardly richer",
-            "exponents {:.3f} and {:.3f}; dashed: the root of ln T through the first point".format(
-                *exponents
-            ),
-            x=LENGTH,
-            y="Rademacher complexity",
-            log="xy",
+            f"exponents {head:.3f} and {linear:.3f}; dashed: the root of ln T through the first"
+            " point",
+            **AXES,
         )
         .lines("tokens", "root", theory=True)
         .points("tokens", "complexity", error="complexity_error")
-        .lines(
-            "tokens",
-            {"complexity": "head", "concatenated": "linear map of the sequence"},
-            points=True,
-        )
+        .lines("tokens", {"complexity": "head", **MAP}, points=True)
     )
 
 

@@ -1,4 +1,5 @@
-"""Claims about the samples that training needs (Figure 2), with attention and without."""
+"""Claims about the samples that any learner needs, and training (Figure 2), with attention and
+without."""
 
 import dataclasses
 import math
@@ -8,13 +9,23 @@ from typing import Any
 import jax
 import numpy as np
 import xarray as xr
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Float
 
-from attlas.claims import Bound, Control, Draws, Hypothesis, Order, Setting, Values, on, product
+from attlas.claims import Control, Draws, Hypothesis, Setting, Values, on, product
+from attlas.claims.rules import Approximation, Bound, Order
 from attlas.figure import Figure, Panels, row
 from attlas.sparse_variables.claims import sparse_variables
-from attlas.sparse_variables.claims.shared import FUNCTION, LENGTH, SPARSE, first_places
+from attlas.sparse_variables.claims.shared import (
+    FUNCTION,
+    LENGTH,
+    SAMPLES,
+    SPARSE,
+    first_places,
+    floored_error,
+    one_of,
+)
 from attlas.sparse_variables.rival_learners import MLP
+from attlas.sparse_variables.task import Batch, SparseBoolean
 from attlas.sparse_variables.thresholds import (
     LAWS,
     LEARNERS,
@@ -48,32 +59,80 @@ RECIPES = {
 }
 EARLY_STEPS = 25
 
+AND: dict[str, Any] = {"function": "and", "sparsity": 3}
+
 TRIALS = Hypothesis("trials >= 8", lambda s: s.trials >= 8, defining=True)
+
+
+@sparse_variables.claim(
+    reference="Section 5, unique consistent hypothesis",
+    origin="ours",
+    source="edelman2022",
+    statement=r"The support of an AND of s of T bits is the only one consistent with m balanced"
+    r" samples with probability $E\exp(-\sum_r n_r\prod_{i \le m} a_r(x_i))$, to 0.1: $n_r$ rivals"
+    r" of kind r agree with a sample whose relevant bits are $x_i$ with probability $a_r(x_i)$;"
+    r" where that is a half or more.",
+    words="Before the data single out the support, which takes a logarithm of the length, no"
+    " learner can be sure of it.",
+    hypotheses=(
+        SPARSE,
+        Hypothesis(
+            "samples make it a half or more",
+            lambda s: first_places(s).unique_probability(s.samples) >= 0.5,
+        ),
+    ),
+    quick=Setting(length=(50, 300), samples=(34, 44), sparsity=3, repeats=1200),
+    paper=dict(length=(50, 300, 800), samples=(34, 38, 42, 50), repeats=2000),
+    cells=product("length", "samples"),
+    budget="repeats",
+    rule=Approximation(margin=0.1, relative=False),
+    control=Control("bits that are fair coins", lambda e: {"predicted": e.fair}),
+)
+def statistical_floor(cell: Setting, draws: Draws) -> Values:
+    task = SparseBoolean.random(draws("support"), cell.length, cell.sparsity, "and")
+    fair = SparseBoolean(task.length, task.support, "and", bias=0.5)
+    source, unique = draws.stream("bits"), np.empty(cell.repeats)
+    for r in range(cell.repeats):
+        bits = (source.random((cell.samples, cell.length), np.float32) < task.bias).astype(np.uint8)
+        unique[r] = task.consistent(Batch(bits, bits[:, list(task.support)].min(1)), most=2) == 1
+    share = unique.mean()
+    return {
+        "predicted": task.unique_probability(cell.samples),
+        "fair": fair.unique_probability(cell.samples),
+        "measured": share,
+        # With a share of 0 or 1 the error is that of the least that could have been seen.
+        "error": math.sqrt(max(share * (1 - share), 1 / cell.repeats) / cell.repeats),
+        "independent": math.exp(-math.exp(task.log_rivals(cell.samples))),
+    }
+
+
+@statistical_floor.figure
+def unique_support(evidence: xr.Dataset) -> Figure:
+    formulas = {"predicted": "given the relevant bits", "independent": "rivals independent"}
+    return (
+        Figure(
+            evidence,
+            "When the data single out the support",
+            "AND of three bits; points: simulated, two standard errors",
+            x=SAMPLES,
+            y="probability of a unique support",
+            zero="-x-y",
+            legend={"length": LENGTH, "series": "formula"},
+        )
+        .lines("samples", formulas, color="length")
+        .points("samples", "measured", error="error", color="length", size=50)
+    )
+
+
+# --- training ------------------------------------------------------------------------------------
 
 
 @sparse_variables.measurement(
     "samples-exponent",
-    quick=Setting(
-        length=(16, 64, 400),
-        trials=36,
-        most=400,
-        steps=350,
-        function="and",
-        sparsity=3,
-        learner="attention",
-    ),
+    quick=Setting(length=(16, 64, 400), most=400, steps=350, learner="attention", trials=36, **AND),
     paper=dict(length=(25, 50, 100, 200, 400, 800), trials=48, steps=500),
     origin="our reading",
-    hypotheses=(
-        SPARSE,
-        FUNCTION,
-        TRIALS,
-        Hypothesis(
-            f"learner is one of {', '.join(LEARNERS)}",
-            lambda s: s.learner in LEARNERS,
-            defining=True,
-        ),
-    ),
+    hypotheses=(SPARSE, FUNCTION, TRIALS, one_of("learner", LEARNERS)),
     cells=product("length"),
     budget="trials",
     long=True,
@@ -153,16 +212,12 @@ def draw_trials(key: Array, cell: Setting, samples: int, trials: int) -> Trainin
     rule=Bound(),
     control=Control(
         "samples in proportion to the length, with the same errors",
-        lambda e: compare_exponent(
+        lambda e: samples_exponent.fit(
             e.assign(log_threshold=xr.zeros_like(e.log_threshold) + np.log(e.length))
         ),
     ),
 )
 def samples_exponent(evidence: xr.Dataset) -> Values:
-    return compare_exponent(evidence)
-
-
-def compare_exponent(evidence: xr.Dataset) -> Values:
     slope, error = exponents(evidence)
     return {"bound": 0.5, "measured": unless_censored(slope[0], evidence), "error": error[0]}
 
@@ -174,22 +229,23 @@ def thresholds_and_success(evidence: xr.Dataset) -> Panels:
     solved = np.nanmax(evidence["uniform"].values, initial=-1)
     some = f"up to {solved:.0%}" if solved else "none"
     uniform = f"uniform attention solves {some} with as many samples; " if solved >= 0 else ""
-    success = Figure(
-        evidence.isel(learner=0),
-        x="samples m",
-        y="share of trials solved",
-        log="x",
-        domain={"y": (0, 1)},
-        legend={"length": LENGTH},
-        width=300,
-    )
+    success = draw_success(evidence.isel(learner=0), "length", width=300, log="x")
     return row(
         draw_thresholds(evidence).lines("length", "floor", theory=True),
-        success.lines("samples", "share", color="length", points=True).rule(0.8, "80 %"),
+        success.rule(0.8, "80 %"),
         title="Samples that training needs, against the length",
         note=f"{describe_task(evidence)}: {power}{uniform}bars: two standard errors; ≥: lower"
         " limits; dashed: statistical floor",
     )
+
+
+def draw_success(evidence: xr.Dataset, color: str, **options: Any) -> Figure:
+    """The share of trials that are solved with each number of samples."""
+    legend = {"length": LENGTH, "recipe": None}
+    scale = {"y": (0, 1)}
+    return Figure(
+        evidence, x=SAMPLES, y="share of trials solved", domain=scale, legend=legend, **options
+    ).lines("samples", "share", color=color, points=True)
 
 
 def draw_thresholds(
@@ -203,16 +259,9 @@ def draw_thresholds(
         high=np.exp(logs + 2 * error),
         limit=xr.where(evidence["censored"], "≥", ""),
     )
+    axes: dict[str, Any] = {"x": LENGTH, "y": "samples for 80 % of trials", "log": log}
     return (
-        Figure(
-            shown,
-            title,
-            note,
-            x=LENGTH,
-            y="samples for 80 % of trials",
-            log=log,
-            legend={"learner": None},
-        )
+        Figure(shown, title, note, legend={"learner": None}, **axes)
         .lines("length", "threshold", color="learner")
         .spans("length", "low", "high", color="learner", width=1)
         .points("length", "threshold", color="learner", size=55)
@@ -257,17 +306,13 @@ def unless_censored(value: Any, evidence: xr.Dataset) -> Any:
     rule=Bound(level=1e-2),
     control=Control(
         "samples that grow by a further factor of $T^{3/4}$",
-        lambda e: compare_laws(
+        lambda e: samples_law.fit(
             e.assign({n: e[n] + 0.75 * np.log(e.length) for n in ("log_threshold", "replicates")})
         ),
     ),
     needs=("samples-exponent",),
 )
 def samples_law(evidence: xr.Dataset) -> Values:
-    return compare_laws(evidence)
-
-
-def compare_laws(evidence: xr.Dataset) -> Values:
     """Half the difference of the misfits, of the thresholds and of their replicates."""
     main = evidence.isel(learner=0)
     lengths, errors = main["length"].values.astype(float), main["log_error"].values
@@ -298,7 +343,7 @@ def laws_compared(evidence: xr.Dataset) -> Figure:
 
 @sparse_variables.measurement(
     "mlp-exponent",
-    quick=Setting(length=(16, 64), trials=40, most=1200, steps=200, function="and", sparsity=3),
+    quick=Setting(length=(16, 64), most=1200, steps=200, trials=40, **AND),
     paper=dict(length=(16, 32, 64, 128), most=2400, steps=400),
     hypotheses=(SPARSE, TRIALS),
     cells=product("length"),
@@ -346,13 +391,9 @@ def mlp_exponent(evidence: xr.Dataset) -> Values:
 
 @mlp_exponent.figure
 def rivals(evidence: xr.Dataset) -> Figure:
-    slopes = zip(
-        evidence["learner"].values,
-        evidence["exponent"].values,
-        evidence["exponent_error"].values,
-        strict=True,
-    )
-    words = ", ".join(f"{name} {slope:.2f} ± {2 * error:.2f}" for name, slope, error in slopes)
+    names = ("learner", "exponent", "exponent_error")
+    found = zip(*(evidence[name].values for name in names), strict=True)
+    words = ", ".join(f"{learner} {slope:.2f} ± {2 * error:.2f}" for learner, slope, error in found)
     return draw_thresholds(
         evidence,
         "A network without attention needs ever more samples as the length grows",
@@ -380,15 +421,7 @@ def rivals(evidence: xr.Dataset) -> Figure:
             defining=True,
         ),
     ),
-    quick=Setting(
-        length=64,
-        samples=(43,),
-        recipe=(ONE, EACH),
-        trials=30,
-        sparsity=3,
-        function="and",
-        steps=150,
-    ),
+    quick=Setting(length=64, samples=(43,), steps=150, recipe=(ONE, EACH), trials=30, **AND),
     paper=dict(length=300, samples=(62, 90, 155), recipe=tuple(RECIPES), trials=40, steps=500),
     cells=product("samples"),
     budget="trials",
@@ -407,49 +440,23 @@ def one_normaliser(cell: Setting, draws: Draws) -> Values:
     ends = [train(sets, recipe, key=start, steps=cell.steps, attention=False) for recipe in recipes]
     solved = np.array([end["status"].values[:, 0] == "solved" for end in ends])
     lead = np.array([early_lead(sets, recipe, start) for recipe in recipes])
-    pair = [cell.recipe.index(ONE), cell.recipe.index(EACH)]
-    upper, error = paired_differences(solved[pair], lead[pair])
+    one, each = cell.recipe.index(ONE), cell.recipe.index(EACH)
+    pairs = np.array([x[one] - x[each] for x in (solved.astype(float), np.log(lead))])
+    least = [0.1, math.log(1.25)]
     return {
-        **on("difference", lower=[0.1, math.log(1.25)], upper=upper, error=error),
+        **on("difference", lower=least, upper=pairs.mean(1), error=floored_error(pairs)),
         **on("recipe repeat", solved=solved, lead=lead),
         "recipe": list(cell.recipe),
     }
 
 
-def paired_differences(
-    solved: Bool[np.ndarray, "2 trial"], lead: Float[np.ndarray, "2 trial"]
-) -> tuple[np.ndarray, np.ndarray]:
-    """Of two recipes: means over trials of what is solved and of the log of the lead; errors."""
-    differences = np.array([x[0] - x[1] for x in (solved.astype(float), np.log(lead))])
-    trials = solved.shape[1]
-    # Where no pair differs from another, the error is that of the least that could have been seen.
-    variance = np.maximum(differences.var(1, ddof=1), 1 / trials)
-    return differences.mean(1), np.sqrt(variance / trials)
-
-
 @one_normaliser.figure
 def normalisers(evidence: xr.Dataset) -> Panels:
     shares = evidence.assign(share=evidence["solved"].astype(float).mean("repeat"))
-    solved = Figure(
-        shares,
-        x="samples m",
-        y="share of trials solved",
-        zero="-x",
-        domain={"y": (0, 1)},
-        legend={"recipe": None},
-        width=340,
-    )
-    leads = Figure(
-        evidence.isel(cell=[0]),
-        x="relevant over irrelevant movement, 25 steps",
-        y="",
-        log="x",
-        width=300,
-    )
+    moves = "relevant over irrelevant movement, 25 steps"
+    leads = Figure(evidence.isel(cell=[0]), x=moves, y="", log="x", width=300)
     return row(
-        solved.lines("samples", "share", color="recipe").points(
-            "samples", "share", color="recipe", size=60
-        ),
+        draw_success(shares, "recipe", width=340, zero="-x"),
         leads.ticks("lead", "recipe", color="recipe", legend=False, theory=False),
         title="One normaliser for the position table",
         note=f"T = {int(evidence['length'].values.flat[0])}, the same training sets; a tick is a"
@@ -474,8 +481,5 @@ def lead_of_support(
     moved: Float[np.ndarray, "trial length d"], supports: Sequence[tuple[int, ...]]
 ) -> Float[np.ndarray, " trial"]:
     """How much further the support's places have moved than others: ratio of root mean squares."""
-    squares = (moved**2).mean(-1)
-    relevant = np.zeros(squares.shape, bool)
-    for line, support in zip(relevant, supports, strict=True):
-        line[list(support)] = True
-    return np.sqrt(np.mean(squares, 1, where=relevant) / np.mean(squares, 1, where=~relevant))
+    pairs = zip((moved**2).mean(-1), supports, strict=True)
+    return np.sqrt([x[list(own)].mean() / np.delete(x, own).mean() for x, own in pairs])
