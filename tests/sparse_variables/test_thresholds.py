@@ -219,9 +219,9 @@ def test_the_error_of_paired_differences_is_not_0_where_all_agree():
 
 
 def test_the_lead_is_a_ratio_of_movements():
-    moved = np.full((1, 5, 3), 2.0)
-    moved[0, [1, 3]] = 6.0
-    assert claims.lead_of_support(moved, [(1, 3)]) == pytest.approx(3)
+    moved = np.full((5, 3), 2.0)
+    moved[[1, 3]] = 6.0
+    assert claims.lead_of_support(moved, (1, 3)) == pytest.approx(3)
 
 
 def test_longer_contexts_get_more_steps():

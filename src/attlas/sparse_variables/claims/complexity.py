@@ -1,6 +1,5 @@
 """Claims about the Rademacher complexity of heads: its bound, its growth with norm and length."""
 
-import functools
 from typing import Any
 
 import jax
@@ -26,7 +25,6 @@ MAP = {"concatenated": "linear map of the sequence"}
 DRAWS = Hypothesis("draws >= 8", lambda s: s.draws >= 8, defining=True)
 
 
-@functools.cache
 def planar_bound(cell: Setting) -> float:
     head = collapsed_head(cell.query_norm, 1.0, cell.length, 2, "sharp")
     return float(class_of(head).rademacher(cell.samples))

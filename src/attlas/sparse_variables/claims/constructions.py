@@ -46,9 +46,6 @@ def embeddings(cell: Setting, seed: int) -> dict[str, Embedding]:
     }
 
 
-# --- thresholds ----------------------------------------------------------------------------------
-
-
 @sparse_variables.claim(
     reference="Section 4, sparse threshold functions",
     origin="our reading",
@@ -214,8 +211,6 @@ def sink_margins(evidence: xr.Dataset) -> Figure:
         .rule(float(evidence["predicted"].max()), "(c − 1)/(c + 1)")
     )
 
-
-# --- staircases ----------------------------------------------------------------------------------
 
 OFF = Control("corners of the staircase 5 % of a level too low", lambda e: {"measured": e.shifted})
 

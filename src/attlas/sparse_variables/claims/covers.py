@@ -98,9 +98,6 @@ def sparse_packing(size: float, eps: float, points: int) -> float:
     )
 
 
-# --- composition ---------------------------------------------------------------------------------
-
-
 @sparse_variables.claim(
     reference="Theorem 4.2",
     origin="our reading",
@@ -120,7 +117,9 @@ def sparse_packing(size: float, eps: float, points: int) -> float:
     needs=("head-lipschitz",),
 )
 def cover_composition(cell: Setting, draws: Draws) -> Values:
-    tokens = polar_tokens(draws("tokens"), cell.samples, cell.length)
+    tokens = unit_tokens(draws("tokens"), cell.samples, cell.length, 2)
+    # A head is most sensitive where tokens alternate between two opposite directions.
+    tokens[0] = np.where(np.arange(cell.length)[:, None] % 2, [1.0, 0.0], [-1.0, 0.0])
     scores, values = 4.0, 1.0
     alpha = best_split([scores * values, values])[1][0]
     score_distance, value_distance = alpha * cell.eps / values, (1 - alpha) * cell.eps
@@ -159,14 +158,6 @@ def composed_covers(evidence: xr.Dataset) -> Any:
         title="A net of scores times a net of values covers the heads",
         note="dashed: the distance that must not be exceeded",
     )
-
-
-def polar_tokens(key: Array, samples: int, length: int) -> Float[np.ndarray, "m n 2"]:
-    """Sequences of directions in the plane; the first alternates between two opposite ones, where
-    a head is most sensitive."""
-    tokens = unit_tokens(key, samples, length, 2)
-    tokens[0] = np.where(np.arange(length)[:, None] % 2, [1.0, 0.0], [-1.0, 0.0])
-    return tokens
 
 
 def net(radius: float, distance: float) -> Float[np.ndarray, "n 2"]:

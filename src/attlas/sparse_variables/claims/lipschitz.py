@@ -123,9 +123,6 @@ def score_pairs(key: Array, starts: int, length: int) -> dict[str, np.ndarray]:
     }
 
 
-# --- the head ------------------------------------------------------------------------------------
-
-
 @sparse_variables.claim(
     reference="Lemma 4.3",
     origin="our reading",
@@ -216,8 +213,6 @@ def tokens_in_ball(point: Any, _: Any) -> Any:
     return point | {"x": attention.onto_ball(point["x"])}
 
 
-# --- layers --------------------------------------------------------------------------------------
-
 KINDS = ("plain", "two heads", "residual", "projected")
 
 
@@ -244,7 +239,8 @@ KINDS = ("plain", "two heads", "residual", "projected")
     needs=("head-lipschitz",),
 )
 def layer_lipschitz(cell: Setting, draws: Draws) -> Values:
-    weights = normal_weights(draws("layers"), cell.starts, cell.depth, 2, 4, cell.dim)
+    shape = (cell.starts, cell.depth, 2, 4, cell.dim, cell.dim)
+    weights = draws.stream("layers").standard_normal(shape) / np.sqrt(cell.dim)
     blocks = jax.jit(jax.vmap(functools.partial(stack_of, cell.kind)))(weights)
     x, near = (
         unit_tokens(draws(name), cell.starts, cell.length, cell.dim) for name in ("tokens", "near")
@@ -267,11 +263,6 @@ def stack_moves_over_bound(evidence: xr.Dataset) -> Figure:
     return ratios_to_bound(evidence, title, "layers and their number", "{kind}, {depth}")
 
 
-def normal_weights(key: Array, *shape: int) -> Float[np.ndarray, "..."]:
-    r"""Square matrices of normal entries of variance $1/d$, with the last of `shape` for d."""
-    return stream(key).standard_normal((*shape, shape[-1])) / np.sqrt(shape[-1])
-
-
 def stack_of(kind: str, weights: Float[Array, "depth 2 4 d d"]) -> attention.Block:
     """A stack of layers with these weights: plain, with two heads each, residual, or projected."""
 
@@ -292,11 +283,19 @@ def row_move(block: attention.Block, point: Any) -> Array:
     return moved / jnp.maximum(jnp.sqrt(((x - y) ** 2).sum(-1).max()), 1e-6)
 
 
+class LinearHead(TransformerHead):
+    """A head that does not normalise its weights."""
+
+    def normalise(self, scores: Array, mask: attention.Mask | None = None) -> Array:
+        return scores
+
+
 @jax.jit
 @jax.vmap
 def both_moves(point: Any) -> tuple[Array, Array]:
     """How far a block moves, and how far with heads that do not normalise their weights."""
-    return row_move(point["block"], point), row_move(without_normaliser(point["block"]), point)
+    linear = map_heads(lambda head: LinearHead(**vars(head)), point["block"])
+    return row_move(point["block"], point), row_move(linear, point)
 
 
 def log_move(point: Any, _: Any) -> Array:
@@ -324,20 +323,6 @@ def unit_norms(block: attention.Block) -> attention.Block:
         return eqx.tree_at(lambda h: (h.key, h.value, h.out), head, weights)
 
     return map_heads(scaled, block)
-
-
-def without_normaliser(block: attention.Block) -> attention.Block:
-    """The same block with heads that do not normalise their weights."""
-
-    def unnormalised(head: TransformerHead) -> attention.GeneralHead:
-        return attention.GeneralHead(
-            score=lambda x, z: x @ (head.key @ (head.query.T @ z)),
-            phi_in=lambda x: x @ head.value,
-            phi_out=head.outer,
-            normaliser=lambda scores, mask: scores,
-        )
-
-    return map_heads(unnormalised, block)
 
 
 def map_heads(change: Callable[[TransformerHead], Any], block: attention.Block) -> Any:

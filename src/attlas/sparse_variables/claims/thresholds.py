@@ -3,7 +3,6 @@ without."""
 
 import dataclasses
 import math
-from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -30,7 +29,6 @@ from attlas.sparse_variables.thresholds import (
     LAWS,
     LEARNERS,
     Learner,
-    ThresholdSearch,
     find_threshold,
     fit_law,
     sizes,
@@ -124,9 +122,6 @@ def unique_support(evidence: xr.Dataset) -> Figure:
     )
 
 
-# --- training ------------------------------------------------------------------------------------
-
-
 @sparse_variables.measurement(
     "samples-exponent",
     quick=Setting(length=(16, 64, 400), most=400, steps=350, learner="attention", trials=36, **AND),
@@ -139,36 +134,31 @@ def unique_support(evidence: xr.Dataset) -> Figure:
 )
 def threshold_curve(cell: Setting, draws: Draws) -> Values:
     """Thresholds of a learner and of `UNTRAINED`, and uniform attention's success if T is short."""
-    key = draws("trials")
-    sweeps = run_sweeps(cell, {name: LEARNERS[name] for name in (cell.learner, *UNTRAINED)}, key)
+    key, learners = draws("trials"), {name: LEARNERS[name] for name in (cell.learner, *UNTRAINED)}
+    found = find_thresholds(cell, learners, key)
+    _, (samples, *_) = found["threshold"]
     short = cell.length in UNIFORM_LENGTHS
     return {
-        **summarise_sweeps(sweeps, cell.most),
+        **found,
         "floor": first_places(cell, cell.function).floor(),
-        "uniform": uniform_share(cell, sweeps[cell.learner], key) if short else np.nan,
+        "uniform": uniform_share(cell, samples, key) if short else np.nan,
     }
 
 
-def run_sweeps(
+def find_thresholds(
     cell: Setting, learners: dict[str, Learner], key: Array, **start: int
-) -> dict[str, ThresholdSearch]:
-    """The sweep of each learner; the size at which it begins may be given by its name."""
+) -> dict[str, Any]:
+    """Thresholds by learner, and the share of solved trials at the sizes that were tried.
+
+    The size at which a search begins may be given by the learner's name.
+    """
     names = ("trials", "most", "function", "sparsity")
     options: dict[str, Any] = {name: cell[name] for name in names} | {"steps": steps_at(cell)}
-    return {
-        name: find_threshold(key, cell.length, solve, start=start.get(name), **options)
+    found = [
+        find_threshold(key, cell.length, solve, start=start.get(name), **options)
         for name, solve in learners.items()
-    }
-
-
-def steps_at(cell: Setting) -> int:
-    """`cell.steps` up to the length 800, and beyond it in proportion to the root of the length."""
-    return 25 * math.ceil(cell.steps * max(1.0, math.sqrt(cell.length / 800)) / 25)
-
-
-def summarise_sweeps(sweeps: dict[str, ThresholdSearch], most: int) -> dict[str, Any]:
-    """Thresholds by learner, and the share of solved trials at the sizes that were tried."""
-    grid, found = sizes(most), list(sweeps.values())
+    ]
+    grid = sizes(cell.most)
     share = np.full((len(found), len(grid)), np.nan)
     for line, each in zip(share, found, strict=True):
         line[[grid.index(m) for m in each.samples]] = each.share
@@ -180,18 +170,23 @@ def summarise_sweeps(sweeps: dict[str, ThresholdSearch], most: int) -> dict[str,
             log_error=[each.error for each in found],
             censored=[each.censored for each in found],
         ),
-        "replicates": (("learner", "replicate"), [each.replicates() for each in found]),
-        "share": (("learner", "size"), share),
+        **on("learner replicate", replicates=[each.replicates() for each in found]),
+        **on("learner size", share=share),
         "samples": ("size", grid),
-        "learner": list(sweeps),
+        "learner": list(learners),
     }
 
 
-def uniform_share(cell: Setting, found: ThresholdSearch, key: Array) -> float:
-    """The share of trials that uniform attention solves with the samples that `found` needs."""
+def steps_at(cell: Setting) -> int:
+    """`cell.steps` up to the length 800, and beyond it in proportion to the root of the length."""
+    return 25 * math.ceil(cell.steps * max(1.0, math.sqrt(cell.length / 800)) / 25)
+
+
+def uniform_share(cell: Setting, samples: float, key: Array) -> float:
+    """The share of trials that uniform attention solves with so many samples."""
     data, start = jax.random.split(jax.random.fold_in(key, cell.length))
     trials = min(UNIFORM_TRIALS, cell.trials)
-    sets = draw_trials(data, cell, math.ceil(found.threshold), trials)
+    sets = draw_trials(data, cell, math.ceil(samples), trials)
     return float(LEARNERS["uniform attention"](sets, start, steps_at(cell)).mean())
 
 
@@ -241,11 +236,9 @@ def thresholds_and_success(evidence: xr.Dataset) -> Panels:
 
 def draw_success(evidence: xr.Dataset, color: str, **options: Any) -> Figure:
     """The share of trials that are solved with each number of samples."""
-    legend = {"length": LENGTH, "recipe": None}
-    scale = {"y": (0, 1)}
-    return Figure(
-        evidence, x=SAMPLES, y="share of trials solved", domain=scale, legend=legend, **options
-    ).lines("samples", "share", color=color, points=True)
+    options |= {"domain": {"y": (0, 1)}, "legend": {"length": LENGTH, "recipe": None}}
+    figure = Figure(evidence, x=SAMPLES, y="share of trials solved", **options)
+    return figure.lines("samples", "share", color=color, points=True)
 
 
 def draw_thresholds(
@@ -354,8 +347,7 @@ def rival_curves(cell: Setting, draws: Draws) -> Values:
     """Thresholds of attention and of an MLP, to `VALIDATION_SHARE`."""
     recipes = {"attention": RECIPE_R, "MLP": MLP}
     learners = {name: trained_by(recipe, VALIDATION_SHARE) for name, recipe in recipes.items()}
-    sweeps = run_sweeps(cell, learners, draws("trials"), MLP=6 * cell.length)
-    return summarise_sweeps(sweeps, cell.most)
+    return find_thresholds(cell, learners, draws("trials"), MLP=6 * cell.length)
 
 
 @sparse_variables.claim(
@@ -403,7 +395,6 @@ def rivals(evidence: xr.Dataset) -> Figure:
 
 
 @sparse_variables.claim(
-    source="attlas",
     reference="why trials memorise",
     origin="ours",
     statement=r"With one normaliser for the position table, $\max_t|g_t|^2/d$, in place of one for"
@@ -469,17 +460,15 @@ def early_lead(sets: TrainingSets, recipe: Recipe, start: Array) -> Float[np.nda
     found: list[Outcome] = []
     options: dict[str, Any] = {"steps": EARLY_STEPS, "every": EARLY_STEPS, "stop": False}
     train(sets, recipe, key=start, attention=False, finished=found.append, **options)
-    moved = [
-        end.model.positions - first_model(recipe, start, end.trial, sets.tasks[0].length).positions
-        for end in found
-    ]
-    supports = [sets.tasks[end.trial].support for end in found]
-    return lead_of_support(np.array(moved)[:, :-1], supports)
+    lead = np.empty(len(found))
+    for end in found:
+        first = first_model(recipe, start, end.trial, sets.length)
+        moved = np.asarray(end.model.positions - first.positions)[:-1]
+        lead[end.trial] = lead_of_support(moved, sets.tasks[end.trial].support)
+    return lead
 
 
-def lead_of_support(
-    moved: Float[np.ndarray, "trial length d"], supports: Sequence[tuple[int, ...]]
-) -> Float[np.ndarray, " trial"]:
+def lead_of_support(moved: Float[np.ndarray, "length d"], support: tuple[int, ...]) -> float:
     """How much further the support's places have moved than others: ratio of root mean squares."""
-    pairs = zip((moved**2).mean(-1), supports, strict=True)
-    return np.sqrt([x[list(own)].mean() / np.delete(x, own).mean() for x, own in pairs])
+    squares = (moved**2).mean(-1)
+    return float(np.sqrt(squares[list(support)].mean() / np.delete(squares, support).mean()))

@@ -174,7 +174,6 @@ def decades(capacity: Capacity, margin: Real) -> Any:
 
 @sparse_variables.claim(
     measured_by=trained_beside_constructed,
-    source="attlas",
     reference="trained heads beside the constructed ones",
     statement=r"After 150 steps (200 at the paper's scale) on m samples of an AND of s bits, a head"
     r" puts more than $\frac{cs}{cs+1}$, $c = 2$, of its attention on the support when the label is"
@@ -185,17 +184,13 @@ def decades(capacity: Capacity, margin: Real) -> Any:
     rule=Convergence(share=0.5),
     control=Control(
         "the heads before training, which look everywhere alike",
-        lambda e: {"arrived": looks_at_support(e.mass_at_start, e.sparsity)},
+        lambda e: learned_head.fit(e.assign(mass=e.mass_at_start)),
     ),
     needs=("threshold-margin", "sink-margin"),
 )
 def learned_head(evidence: xr.Dataset) -> Values:
-    return {"arrived": looks_at_support(evidence["mass"], evidence["sparsity"])}
-
-
-def looks_at_support(mass: xr.DataArray, sparsity: xr.DataArray) -> xr.DataArray:
-    """Whether more than cs / (cs + 1), c = 2, of the attention is there where the label is 0."""
-    return mass.sel(label=0, drop=True) > 2 * sparsity / (2 * sparsity + 1)
+    s = evidence["sparsity"]
+    return {"arrived": evidence["mass"].sel(label=0, drop=True) > 2 * s / (2 * s + 1)}
 
 
 @learned_head.figure
@@ -219,7 +214,6 @@ def attention_against_length(evidence: xr.Dataset) -> Figure:
 
 @sparse_variables.claim(
     measured_by=trained_beside_constructed,
-    source="attlas",
     reference="trained heads beside the constructed ones",
     statement=r"For the norms and the margin of a network that has learned the AND of s bits, the"
     r" bound of this map asks for as many samples as for the constructed threshold head, to a"
@@ -258,18 +252,12 @@ def too_few_learned(samples: object, steps: int, learned: int, runs: int) -> Inp
 
 @learned_norms.figure
 def norms_against_length(evidence: xr.Dataset) -> Figure:
-    low, middle, high = evidence["sizes"].quantile([0.1, 0.5, 0.9], "repeat")
-    learned = middle.drop_vars("quantile").expand_dims(head=["learned"])
-    shown = xr.Dataset(
-        {
-            "size": xr.concat([learned, evidence["sizes_built"]], "head"),
-            "low": low.drop_vars("quantile"),
-            "high": high.drop_vars("quantile"),
-        }
-    )
+    quantiles = evidence["sizes"].quantile([0.1, 0.5, 0.9], "repeat")
+    low, middle, high = quantiles.drop_vars("quantile")
+    heads = [middle.expand_dims(head=["learned"]), evidence["sizes_built"]]
     return (
         Figure(
-            shown,
+            xr.Dataset({"size": xr.concat(heads, "head"), "low": low, "high": high}),
             "Learned heads are as large as the constructed ones",
             "median of the runs that learned, with the middle four fifths; unit tokens; right: what"
             " the bound for these norms asks for",
@@ -285,7 +273,6 @@ def norms_against_length(evidence: xr.Dataset) -> Figure:
 
 
 @sparse_variables.claim(
-    source="attlas",
     reference="PAC-Bayes for trained heads",
     origin="ours",
     statement=r"Heads with normal noise on scores and values err with probability at most"
@@ -374,7 +361,6 @@ def certificates(evidence: xr.Dataset) -> Figure:
 
 
 @sparse_variables.claim(
-    source="attlas",
     reference="a ledger of what was needed and what is asked for",
     origin="ours",
     statement=r"Samples with which at least 0.8 of the runs are right on all of validation <"
@@ -410,19 +396,17 @@ def learned_ledger(cell: Setting, draws: Draws) -> Values:
     shares = zip(sets.samples, runs.solved.mean(0), strict=True)
     needed = min((m for m, share in shares if share >= SHARE), default=math.inf)
     options: dict[str, Any] = {"gap": GAP, "delta": DELTA, "draws": cell.draws}
-    heads, start, batch, margins = jax.tree.map(
-        lambda x: x[learned],
-        (runs.heads, runs.start, Batch(sets.bits, sets.label), runs.margins),
-    )
+    of_runs = (runs.heads, runs.start, Batch(sets.bits, sets.label), runs.margins)
+    heads, start, batch, margins = jax.tree.map(lambda x: x[learned], of_runs)
     found = certify(heads, start, batch, draws("noise"), **options)
     free = pac_bayes_samples(found.empirical, 0.0, GAP, DELTA / 2 / len(SPREADS) ** 2)
     asked = decades(heads.capacity(), margins)
-    sink = Heads.of_construction(sink_head(sets.tasks[0]))
+    built = sink_head(sets.tasks[0])
+    score, value = (x[None] for x in Heads.of_construction(built))
     # Errors do not see the scale of the values; that of the learned ones has noise of these sizes.
-    scaled = sink.value[None] * np.median(margins) / sink_head(task).margin
-    sink = Heads(sink.score[None], scaled)
-    none = Heads(np.zeros_like(sink.score), np.zeros_like(sink.value))
+    sink = Heads(score, value * np.median(margins) / built.margin)
     own = Batch(sets.bits[:1], sets.label[:1])
+    none = jax.tree.map(np.zeros_like, sink)
     constructed = certify(sink, none, own, draws("noise"), **options)
     occam = float(occam_samples(task.log_hypotheses, GAP, DELTA))
     rows = {
