@@ -8,7 +8,6 @@ sparse_variables = Map(
     home=__name__,
     subjects=(
         "lipschitz",
-        "covers",
         "complexity",
         "generalisation",
         "constructions",

@@ -9,7 +9,7 @@ import xarray as xr
 from jaxtyping import Float
 
 from attlas.claims import Control, Draws, Hypothesis, Order, Setting, Values, on, whole
-from attlas.figure import Figure, row
+from attlas.figure import Figure, Panels, row
 from attlas.rademacher import mean_of
 from attlas.sparse_variables.claims import sparse_variables
 from attlas.sparse_variables.claims.shared import SHOWN, floored_error, one_of
@@ -180,7 +180,7 @@ def falsifying_zeros(cell: Setting, draws: Draws) -> Values:
 
 
 @falsifying_zeros.figure
-def attention_map(evidence: xr.Dataset) -> Any:
+def attention_map(evidence: xr.Dataset) -> Panels:
     """Figure 3, right: the attention in some sequences, and the mean weights of all trials."""
     cell = evidence.isel(cell=0)
     digits = xr.where(cell["relevant"], cell["bits"].astype(int).astype(str), "")

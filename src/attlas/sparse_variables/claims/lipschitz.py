@@ -1,10 +1,10 @@
 """Claims about Lipschitz constants of softmax, heads and layers, which are free of the length."""
 
+import dataclasses
 import functools
 from collections.abc import Callable
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -315,12 +315,12 @@ def unit_norms(block: attention.Block) -> attention.Block:
     """The block with every spectral norm, that of query times key among them, brought to 1."""
 
     def scaled(head: TransformerHead) -> TransformerHead:
-        weights = (
-            head.key / jnp.linalg.norm(head.key @ head.query.T, 2),
-            head.value / jnp.linalg.norm(head.value, 2),
-            head.out / jnp.linalg.norm(head.out, 2),
+        return dataclasses.replace(
+            head,
+            key=head.key / jnp.linalg.norm(head.key @ head.query.T, 2),
+            value=head.value / jnp.linalg.norm(head.value, 2),
+            out=head.out / jnp.linalg.norm(head.out, 2),
         )
-        return eqx.tree_at(lambda h: (h.key, h.value, h.out), head, weights)
 
     return map_heads(scaled, block)
 

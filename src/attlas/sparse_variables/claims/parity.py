@@ -15,9 +15,6 @@ from attlas.sparse_variables.online import PARITY, train_online
 from attlas.sparse_variables.task import SparseBoolean
 from attlas.sparse_variables.training import fits_memory
 
-CHANCE_LOSS, LEARNT_LOSS = 0.6, 0.1
-"""Above the first a run is at chance, where the loss is ln 2; below the second it has learnt."""
-
 LOSS, CHANCE = "loss on validation", (math.log(2), "chance, ln 2")
 
 PLATEAU = 0.5
@@ -107,7 +104,7 @@ def losses_and_accuracies(evidence: xr.Dataset) -> Panels:
     needs=("parity-arrives",),
 )
 def parity_plateau(evidence: xr.Dataset) -> Values:
-    left, low = (first_below(evidence, level) for level in (CHANCE_LOSS, LEARNT_LOSS))
+    left, low = (first_below(evidence, level) for level in (0.6, 0.1))
     # Runs end with the last arrival, when that one's loss may still be falling.
     learnt: xr.DataArray = xr.apply_ufunc(np.fmin, low, evidence["arrival"])
     return {"left": left, "learnt": learnt, "arrived": left > PLATEAU * learnt}
@@ -125,8 +122,7 @@ def losses_in_own_time(evidence: xr.Dataset) -> Panels:
     time = evidence["step"] / evidence["learnt"]
     part = (evidence["left"] / evidence["learnt"]).isel(step=0, missing_dims="ignore")
     curves = evidence.assign(time=time.where(time <= 1.5)).isel(repeat=slice(SHOWN))
-    own_time = "step / step at which the function is learnt"
-    losses = Figure(curves, x=own_time, y=LOSS, height=240)
+    losses = Figure(curves, x="step / step at which the function is learnt", y=LOSS, height=240)
     parts = Figure(
         evidence.assign(part=part),
         x="part of that time with a loss above 0.6",
