@@ -42,7 +42,6 @@ RECIPES = {
     EACH: dataclasses.replace(RECIPE_R, normaliser="coordinate"),
     "plain Adam": ADAM,
 }
-EARLY_STEPS = 25
 
 AND: dict[str, Any] = {"function": "and", "sparsity": 3}
 
@@ -120,8 +119,7 @@ def unique_support(evidence: xr.Dataset) -> Figure:
     long=True,
 )
 def threshold_curve(cell: Setting, draws: Draws) -> Values:
-    """Thresholds of a learner and of two without training, and uniform attention's success if T is
-    short."""
+    """Thresholds of a learner and of two that are not trained; what uniform attention solves."""
     key, names = draws("trials"), (cell.learner, "L1 logistic", "screening")
     found = find_thresholds(cell, {name: LEARNERS[name] for name in names}, key)
     _, (samples, *_) = found["threshold"]
@@ -193,9 +191,7 @@ def draw_trials(key: Array, cell: Setting, samples: int, trials: int) -> Trainin
     rule=Bound(),
     control=Control(
         "samples in proportion to the length, with the same errors",
-        lambda e: samples_exponent.fit(
-            e.assign(log_threshold=xr.zeros_like(e.log_threshold) + np.log(e.length))
-        ),
+        lambda e: {"measured": xr.ones_like(e.measured)},
     ),
 )
 def samples_exponent(evidence: xr.Dataset) -> Values:
@@ -249,9 +245,9 @@ def draw_thresholds(
 
 
 def describe_task(evidence: xr.Dataset) -> str:
-    first = evidence.isel(cell=0)
-    task = f"{first['function'].item()} of {first['sparsity'].item()} bits"
-    return f"{task}, {first['trials'].item()} trials a point"
+    names = ("function", "sparsity", "trials")
+    function, sparsity, trials = (evidence[name].values[0] for name in names)
+    return f"{function} of {sparsity} bits, {trials} trials a point"
 
 
 def slope_weights(evidence: xr.Dataset) -> xr.DataArray:
@@ -285,13 +281,17 @@ def unless_censored(value: Any, evidence: xr.Dataset) -> Any:
     rule=Bound(level=1e-2),
     control=Control(
         "samples that grow by a further factor of $T^{3/4}$",
-        lambda e: samples_law.fit(
+        lambda e: compare_laws(
             e.assign({n: e[n] + 0.75 * np.log(e.length) for n in ("log_threshold", "replicates")})
         ),
     ),
     needs=("samples-exponent",),
 )
 def samples_law(evidence: xr.Dataset) -> Values:
+    return compare_laws(evidence)
+
+
+def compare_laws(evidence: xr.Dataset) -> Values:
     """Half the difference of the misfits, of the thresholds and of their replicates."""
     main = evidence.isel(learner=0)
     lengths, errors = main["length"].values.astype(float), main["log_error"].values
@@ -441,9 +441,9 @@ def normalisers(evidence: xr.Dataset) -> Panels:
 
 
 def early_lead(sets: TrainingSets, recipe: Recipe, start: Array) -> Float[np.ndarray, " trial"]:
-    """`lead_of_support` after `EARLY_STEPS`."""
+    """`lead_of_support` after 25 steps."""
     found: list[Outcome] = []
-    options: dict[str, Any] = {"steps": EARLY_STEPS, "every": EARLY_STEPS, "stop": False}
+    options: dict[str, Any] = {"steps": 25, "every": 25, "stop": False}
     train(sets, recipe, key=start, attention=False, finished=found.append, **options)
     lead = np.empty(len(found))
     for end in found:

@@ -184,13 +184,14 @@ def decades(capacity: Capacity, margin: Real) -> Any:
     rule=Convergence(share=0.5),
     control=Control(
         "the heads before training, which look everywhere alike",
-        lambda e: learned_head.fit(e.assign(mass=e.mass_at_start)),
+        lambda e: {"arrived": e.arrived_at_start},
     ),
     needs=("threshold-margin", "sink-margin"),
 )
 def learned_head(evidence: xr.Dataset) -> Values:
-    s = evidence["sparsity"]
-    return {"arrived": evidence["mass"].sel(label=0, drop=True) > 2 * s / (2 * s + 1)}
+    s, names = evidence["sparsity"], ["mass", "mass_at_start"]
+    looks = evidence[names].sel(label=0, drop=True) > 2 * s / (2 * s + 1)
+    return {"arrived": looks["mass"], "arrived_at_start": looks["mass_at_start"]}
 
 
 @learned_head.figure
