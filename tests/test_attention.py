@@ -78,6 +78,14 @@ def test_each_head_may_have_its_temperature(float64, attend):
         )
 
 
+@pytest.mark.parametrize("length", [2, 8, 64])
+def test_the_entries_of_the_jacobian_of_softmax_add_up_to_less_than_two(float64, length):
+    scores = 2 * jax.random.normal(jax.random.key(length), (32, length))
+    p = softmax(scores)
+    sums = abs(jax.vmap(jax.jacfwd(softmax))(scores)).sum((1, 2))
+    assert np.asarray(sums) == approx(2 * (1 - np.asarray((p**2).sum(-1))), rel=1e-12)
+
+
 def test_large_scores_neither_overflow_nor_lose_the_largest():
     assert softmax(jnp.array([1e4, 0.0, -1e4])) == approx([1, 0, 0])
     assert softmax(jnp.array([1e4, 0.0, -1e4]), jnp.array([False, True, True])) == approx([0, 1, 0])

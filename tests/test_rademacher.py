@@ -60,6 +60,7 @@ def test_a_larger_ball_has_a_larger_supremum(plane):
     tokens, signs = plane
     sizes = [planar_complexity(tokens, signs, query_norm=b, rings=64) for b in (0.5, 2.0, 8.0)]
     assert (sizes[0].lower < sizes[1].upper).all() and (sizes[1].lower < sizes[2].upper).all()
+    assert sizes[2].lower.mean() > 1.5 * sizes[0].upper.mean(), "sharper heads fit more signs"
 
 
 def test_the_linear_map_grows_like_the_root_of_the_length(float64):

@@ -1,3 +1,6 @@
+import pytest
+
+from attlas.errors import InputError
 from attlas.lab.runner import run
 from tests.maps import *  # noqa: F403
 
@@ -18,3 +21,21 @@ def test_attention_that_is_not_sharp_enough_is_outside(store):
         store=store,
     )
     assert result.verdict.word == "outside" and "sharpness > 1" in result.verdict.reason
+
+
+@pytest.mark.parametrize(
+    ("slug", "settings", "says"),
+    [
+        (
+            "layer-lipschitz",
+            {"kind": ("plane",)},
+            "kind = 'plane'.*kind is one of plain, two heads",
+        ),
+        ("overfits-below", {"recipe": ("adam", "sgd")}, "'sgd'.*recipe is one of adam, R"),
+        ("samples-exponent", {"learner": "MPL"}, "learner = 'MPL'.*learner is one of attention"),
+        ("parity-arrives", {"function": "xor"}, "function = 'xor'.*function is one of"),
+    ],
+)
+def test_a_name_that_is_not_known_is_bad_input(store, slug, settings, says):
+    with pytest.raises(InputError, match=says):
+        run(f"sparse-variables/{slug}", settings=settings, store=store)

@@ -1,3 +1,4 @@
+import math
 from dataclasses import replace
 
 import jax
@@ -6,7 +7,7 @@ import numpy as np
 import pytest
 from pytest import approx
 
-from attlas.capacity import capacity_of, head_norms
+from attlas.capacity import capacity_of, class_of, collapsed_head, head_norms
 from attlas.covers import token_radius
 from attlas.errors import InputError
 from attlas.sparse_variables import (
@@ -19,7 +20,6 @@ from attlas.sparse_variables import (
     table_head,
     threshold_head,
 )
-from attlas.sparse_variables.claims.samples import closed_norms
 from attlas.sparse_variables.task import patterns
 
 ALL = patterns(9)
@@ -118,6 +118,35 @@ def test_stated_margins_and_norms():
     )
 
 
+@pytest.mark.parametrize(("length", "sparsity"), [(20, 2), (60, 3), (60, 5)])
+def test_norms_in_closed_form_are_those_of_the_head(length, sparsity):
+    t, s, c = length, sparsity, 2.0
+    support = tuple(range(1, 3 * s, 3))
+    beta, middle = np.log(c * (t - s)), (c * (s - 1) + (c + 1) / 2) / (s * c + 1)
+    conjunction, parity = (SparseBoolean(t, support, name) for name in ("and", "parity"))
+    head = threshold_head(conjunction, sharpness=c)
+    assert head.score_norm == approx(np.sqrt(2 * s) * beta)
+    assert head.value_norms[0] == approx(np.sqrt(2) * np.hypot(1 - middle, middle))
+    sink = sink_head(conjunction, sharpness=c)
+    assert sink.score_norm == approx(2 * np.log(c * t) * np.sqrt(2 * s + 6.5))
+    assert sink.value_norms[0] == approx(np.sqrt(6)) and sink.margin == approx((c - 1) / (c + 1))
+    symmetric = symmetric_head(parity, sharpness=c)
+    assert symmetric.score_norm == approx(np.sqrt(2 * s) * beta)
+    assert symmetric.out_norm == approx(np.sqrt(1 + 8 * s * ((s * c + 1) / (c - 1)) ** 2))
+    scores = beta + np.arange(s) * np.log(2)
+    assert table_head(parity, sharpness=c).score_norm == approx(np.sqrt(2) * np.linalg.norm(scores))
+
+
+@pytest.mark.parametrize(
+    ("length", "sparsity"), [(20, 2), (100, 3), (500, 5), (100_000, 3)], ids=str
+)
+def test_a_majority_takes_attention_just_sharper_than_the_logarithm_of_the_length(length, sparsity):
+    task = SparseBoolean(length, tuple(range(sparsity)), "majority")
+    above, below = (threshold_head(task, sharpness=c) for c in (1.01, 1 / 1.01))
+    assert above.worst_margin() > 1e-4 and below.worst_margin() < -1e-4
+    assert above.score_norm > np.sqrt(2 * sparsity) * np.log(length - sparsity) > below.score_norm
+
+
 def test_below_the_threshold_some_filling_fools_the_head():
     task = SparseBoolean(9, (7, 0, 4), "majority")
     label = np.asarray(task.label(ALL))
@@ -133,15 +162,28 @@ def test_a_staircase_that_overshoots_is_seen():
     assert replace(head, out=out).worst_error() > 0.5
 
 
-@pytest.mark.parametrize(("kind", "build"), [("threshold", threshold_head), ("sink", sink_head)])
-def test_norms_in_closed_form_are_those_of_the_head(kind, build):
+@pytest.mark.parametrize("build", [threshold_head, sink_head])
+@pytest.mark.parametrize("constant", ["paper", "sharp"])
+def test_samples_asked_for_grow_no_faster_than_the_cube_of_the_logarithm_of_the_length(
+    build, constant
+):
+    """One power for the points and two for the norm of the scores, at lengths for which no head can
+    be written down: of all norms only that of the scores depends on the length."""
     head = build(SparseBoolean(60, (1, 5, 9)))
-    score, value, margin = closed_norms(kind, 60, 3)
-    assert (head.score_norm, head.value_norms[0], head.margin) == (
-        approx(score),
-        approx(value),
-        approx(margin),
-    )
+    lengths = [50, 200, 800, 10_000, 10**6, 10**12, 10**25, 10**50, 10**100]
+    logs = np.array([math.log(length) for length in lengths])
+    if build is threshold_head:
+        scores = np.sqrt(6) * np.array([math.log(2 * (length - 3)) for length in lengths])
+    else:
+        scores = 2 * (math.log(4) + logs) * np.sqrt(12.5)
+    asked = [
+        class_of(
+            collapsed_head(score, head.value_norms[0], float(length), constant=constant)
+        ).log_samples_for(0.5, margin=head.margin, delta=0.05)
+        for score, length in zip(scores, lengths, strict=True)
+    ]
+    slopes = np.diff(asked) / np.diff(np.log(logs))
+    assert (slopes > 1).all() and (slopes < 3).all()
 
 
 def test_samples_grow_with_the_logarithm_of_the_length_and_a_power_of_the_sparsity():

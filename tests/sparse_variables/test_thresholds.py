@@ -9,6 +9,7 @@ from scipy import special
 from attlas.claims import Bound, Order
 from attlas.errors import InputError
 from attlas.sparse_variables.claims import thresholds as claims
+from attlas.sparse_variables.claims.shared import floored_error
 from attlas.sparse_variables.rival_learners import screen_by_covariance
 from attlas.sparse_variables.thresholds import (
     LAWS,
@@ -211,18 +212,16 @@ def test_a_steep_power_is_no_logarithm():
     assert float(claims.samples_law.control_evidence(logarithm)["measured"]) > 3
 
 
-def test_normalisers_are_compared_in_pairs():
-    solved = np.array([[1, 1, 1, 0], [0, 1, 0, 0]], bool)
-    lead = np.array([[3.0, 3, 3, 3], [1.5, 1.5, 1.5, 1.5]])
-    upper, error = claims.paired_differences(solved, lead)
-    np.testing.assert_allclose(upper, [0.5, np.log(2)])
+def test_the_error_of_paired_differences_is_not_0_where_all_agree():
+    differences = np.array([[1.0, 0, 1, 0], [np.log(2)] * 4])
+    error = floored_error(differences)
     np.testing.assert_allclose(error, [np.std([1, 0, 1, 0], ddof=1) / 2, 0.25])
 
 
 def test_the_lead_is_a_ratio_of_movements():
-    moved = np.full((1, 5, 3), 2.0)
-    moved[0, [1, 3]] = 6.0
-    assert claims.lead_of_support(moved, [(1, 3)]) == pytest.approx(3)
+    moved = np.full((5, 3), 2.0)
+    moved[[1, 3]] = 6.0
+    assert claims.lead_of_support(moved, (1, 3)) == pytest.approx(3)
 
 
 def test_longer_contexts_get_more_steps():

@@ -8,11 +8,9 @@ sparse_variables = Map(
     home=__name__,
     subjects=(
         "lipschitz",
-        "covers",
         "complexity",
         "generalisation",
         "constructions",
-        "samples",
         "thresholds",
         "trained_heads",
         "parity",

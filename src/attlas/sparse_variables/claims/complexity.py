@@ -1,6 +1,6 @@
-"""Claims about the Rademacher complexity of heads: its bound, its growth with norm and length."""
+"""Claims about how rich heads are: covers, and the Rademacher complexity that they bound."""
 
-import functools
+import math
 from typing import Any
 
 import jax
@@ -8,28 +8,202 @@ import jax.numpy as jnp
 import numpy as np
 import xarray as xr
 from jaxtyping import Array, Float, Int
+from scipy import special
 
 from attlas.capacity import class_of, collapsed_head
 from attlas.claims import Control, Draws, Hypothesis, Setting, Values, on, product, together, whole
-from attlas.claims.rules import Bound, Order
-from attlas.figure import Figure
-from attlas.gaussian import Estimate
+from attlas.claims.rules import Bound
+from attlas.covers import best_split, linear_entropy
+from attlas.figure import Figure, Panels, row
+from attlas.gaussian import Estimate, stream
 from attlas.rademacher import concatenated_complexity, draw_signs, mean_of, planar_complexity
 from attlas.search import climb
 from attlas.sparse_variables.claims import sparse_variables
 from attlas.sparse_variables.claims.shared import LENGTH, unit_tokens
 from attlas.statistics import log_slope
 
+AXES: dict[str, Any] = {"x": LENGTH, "y": "Rademacher complexity", "log": "xy"}
+MAP = {"concatenated": "linear map of the sequence"}
+
 DRAWS = Hypothesis("draws >= 8", lambda s: s.draws >= 8, defining=True)
+DISTANCE = Hypothesis("0 < eps < 1", lambda s: 0 < s.eps < 1, defining=True)
 
 
-def planar_data(cell: Setting, draws: Draws) -> tuple[np.ndarray, np.ndarray]:
-    """Sequences of random directions in the plane, and draws of the signs."""
+@sparse_variables.claim(
+    reference="Lemma 4.6 and Zhang 2002, Theorem 4",
+    origin="our reading",
+    statement=r"$\{x \mapsto \langle w, x\rangle : |w| \le a\}$ has covers at distance $\epsilon$"
+    r" on n points $|x| \le b$ of $\min\{36\frac{a^2b^2}{\epsilon^2}"
+    r"\ln(2\lceil\frac{4ab}\epsilon + 2\rceil n + 1),\ d\ln(1 + \frac{2ab}\epsilon)\}$ nats or"
+    r" less, which is never below the logarithm of a number of members that are pairwise further"
+    r" apart than $2\epsilon$.",
+    words="The covers that the bounds rest on are at least as large as the packings that can be"
+    " exhibited.",
+    hypotheses=(DISTANCE, Hypothesis("points >= 8", lambda s: s.points >= 8, defining=True)),
+    quick=Setting(eps=(0.05, 0.1, 0.2, 0.4), points=64, members=4000),
+    paper=dict(eps=(0.03, 0.05, 0.1, 0.2, 0.4), points=256, members=6000),
+    cells=together("eps"),
+    budget="members",
+    rule=Bound(),
+    control=Control(
+        "weights ten times as long as the bound assumes", lambda e: {"measured": e.longer}
+    ),
+)
+def linear_cover(cell: Setting, draws: Draws) -> Values:
+    angles = np.pi * np.arange(cell.points) / cell.points
+    circle = np.stack([np.cos(angles), np.sin(angles)])
+    members = disc(draws("members"), cell.members)
+
+    def packed(size: float) -> list[float]:
+        planar = packing_number(size * members @ circle, 2 * cell.eps)
+        return [math.log(planar), sparse_packing(size, cell.eps, cell.points)]
+
+    covers = [linear_entropy(1, cell.eps, cell.points, dim) for dim in (2, np.inf)]
+    return {
+        **on("class", bound=covers, measured=packed(1.0), longer=packed(10.0)),
+        "error": 0.0,
+        "class": ["in the plane", "as many dimensions as points"],
+    }
+
+
+@linear_cover.figure
+def covers_and_packings(evidence: xr.Dataset) -> Figure:
+    sizes = {"bound": "cover, bound", "measured": "packing, found"}
+    return Figure(
+        evidence,
+        "Covers of linear classes, and packings",
+        "no cover can be smaller than the packing; what lies between is slack of the bound",
+        x="distance ε",
+        y="nats",
+        log="xy",
+    ).lines("eps", sizes, color="class", points=True)
+
+
+def disc(key: Array, members: int) -> Float[np.ndarray, "n 2"]:
+    """Points uniform on the unit disc."""
+    square, turn = stream(key).random((2, members))
+    angle = 2 * np.pi * turn
+    return np.sqrt(square)[:, None] * np.stack([np.cos(angle), np.sin(angle)], 1)
+
+
+def packing_number(values: Float[np.ndarray, "members points"], apart: float) -> int:
+    """How many members, chosen greedily, pairwise differ by more than `apart` somewhere."""
+    left, count = values, 0
+    while len(left):
+        left = left[abs(left - left[0]).max(1) > apart]
+        count += 1
+    return count
+
+
+def sparse_packing(size: float, eps: float, points: int) -> float:
+    r"""Nats of an explicit packing on n orthonormal points.
+
+    Weights with k entries $\pm a/\sqrt k$ differ by that much or more somewhere, which exceeds
+    $2\epsilon$ while $k < a^2/4\epsilon^2$; there are $\binom nk2^k$ of them.
+    """
+    k = np.arange(min(points, math.ceil(size**2 / (4 * eps**2)) - 1) + 1)
+    log_binomial = -special.betaln(points - k + 1, k + 1) - math.log(points + 1)
+    return float((log_binomial + k * math.log(2)).max())
+
+
+@sparse_variables.claim(
+    reference="Theorem 4.2",
+    origin="our reading",
+    statement=r"A cover of the scores at $\alpha\epsilon/(C B_{in}B_X)$ and one of the values at"
+    r" $(1-\alpha)\epsilon$, on all tokens, make a cover of the heads"
+    r" $v^\top X^\top\mathrm{softmax}(Xu)$ at $\epsilon$: for every u and v some pair of centres is"
+    r" within $\epsilon$ on every sequence.",
+    words="Finitely many heads, built from finitely many scores and values, come near to every"
+    " head.",
+    hypotheses=(DISTANCE,),
+    quick=Setting(eps=(0.3, 0.5), length=6, samples=24, members=1500),
+    paper=dict(eps=(0.2, 0.3, 0.5), length=12, samples=64, members=6000),
+    cells=together("eps"),
+    budget="members",
+    rule=Bound(),
+    control=Control("scores covered four times as coarsely", lambda e: {"measured": e.coarse}),
+    needs=("head-lipschitz",),
+)
+def cover_composition(cell: Setting, draws: Draws) -> Values:
     tokens = unit_tokens(draws("tokens"), cell.samples, cell.length, 2)
-    return tokens, draw_signs(draws("signs"), cell.draws, cell.samples)
+    # A head is most sensitive where tokens alternate between two opposite directions.
+    tokens[0] = np.where(np.arange(cell.length)[:, None] % 2, [1.0, 0.0], [-1.0, 0.0])
+    scores, values = 4.0, 1.0
+    alpha = best_split([scores * values, values])[1][0]
+    score_distance, value_distance = alpha * cell.eps / values, (1 - alpha) * cell.eps
+    value_net = net(values, value_distance)
+    u = scores * disc(draws("scores"), cell.members)
+    v = values * disc(draws("values"), cell.members)
+
+    def furthest(distance: float) -> float:
+        # The members hardest to reach lie where four centres meet.
+        members = np.concatenate([u, corners(scores, distance)])
+        partners = np.concatenate([v, corners(values, value_distance)])
+        partners = np.resize(partners, (len(members), 2))
+        return worst_distance(tokens, members, partners, net(scores, distance), value_net)
+
+    return {
+        "bound": cell.eps,
+        "measured": furthest(score_distance),
+        "coarse": furthest(4 * score_distance),
+        "error": 0.0,
+        "nats_built": math.log(len(net(scores, score_distance))) + math.log(len(value_net)),
+        "nats_bound": linear_entropy(scores * values, alpha * cell.eps, 1, 2)
+        + linear_entropy(values, value_distance, 1, 2),
+    }
 
 
-@functools.cache
+@cover_composition.figure
+def composed_covers(evidence: xr.Dataset) -> Panels:
+    size: dict[str, Any] = {"x": "distance ε asked for", "zero": "-x", "width": 300, "height": 260}
+    distances = {"measured": "as the theorem says", "coarse": "scores four times as coarse"}
+    sizes = {"nats_built": "net that was built", "nats_bound": "bound"}
+    return row(
+        Figure(evidence, y="distance of the worst head found", **size)
+        .lines("eps", "bound", theory=True)
+        .points("eps", distances, size=70),
+        Figure(evidence, y="nats of the product net", **size).lines("eps", sizes, points=True),
+        title="A net of scores times a net of values covers the heads",
+        note="dashed: the distance that must not be exceeded",
+    )
+
+
+def net(radius: float, distance: float) -> Float[np.ndarray, "n 2"]:
+    """Centres of a grid of squares, one of them within `distance` of every point of the disc."""
+    half = distance / math.sqrt(2)
+    ticks = 2 * half * np.arange(-math.ceil(radius / half), math.ceil(radius / half) + 1)
+    grid = np.stack(np.meshgrid(ticks, ticks), -1).reshape(-1, 2)
+    nearest = np.maximum(abs(grid) - half, 0)
+    return grid[np.linalg.norm(nearest, axis=1) <= radius]
+
+
+def corners(radius: float, distance: float) -> Float[np.ndarray, "n 2"]:
+    """Points of the disc that are as far from every centre of `net` as can be."""
+    grid = net(radius, distance) + distance / math.sqrt(2)
+    return grid[np.linalg.norm(grid, axis=1) <= radius]
+
+
+def worst_distance(
+    tokens: np.ndarray, u: np.ndarray, v: np.ndarray, scores: np.ndarray, values: np.ndarray
+) -> float:
+    """The largest distance of a head (u, v) from the nearest with centres `scores` x `values`.
+
+    Only the 16 centres nearest to u and to v are looked at, so the result is an upper bound.
+    """
+
+    def attended(directions: np.ndarray) -> np.ndarray:
+        weights = special.softmax(np.einsum("mnd,kd->kmn", tokens, directions), axis=-1)
+        return np.einsum("kmn,mnd->kmd", weights, tokens, optimize=True)
+
+    near_u, near_v = (
+        np.argsort(((member[:, None] - centres) ** 2).sum(-1), 1)[:, :16]
+        for member, centres in ((u, scores), (v, values))
+    )
+    target = np.einsum("kmd,kd->km", attended(u), v)
+    candidates = np.einsum("kcmd,kbd->kcbm", attended(scores)[near_u], values[near_v])
+    return float(abs(candidates - target[:, None, None]).max(-1).min((1, 2)).max())
+
+
 def planar_bound(cell: Setting) -> float:
     head = collapsed_head(cell.query_norm, 1.0, cell.length, 2, "sharp")
     return float(class_of(head).rademacher(cell.samples))
@@ -64,7 +238,8 @@ def planar_bound(cell: Setting) -> float:
     needs=("cover-composition", "linear-cover"),
 )
 def complexity_bound(cell: Setting, draws: Draws) -> Values:
-    tokens, signs = planar_data(cell, draws)
+    tokens = unit_tokens(draws("tokens"), cell.samples, cell.length, 2)
+    signs = draw_signs(draws("signs"), cell.draws, cell.samples)
     found = planar_complexity(tokens, signs, query_norm=cell.query_norm, rings=cell.rings)
     return {
         "bound": planar_bound(cell),
@@ -76,90 +251,21 @@ def complexity_bound(cell: Setting, draws: Draws) -> Values:
 
 @complexity_bound.figure
 def complexity_and_bound(evidence: xr.Dataset) -> Figure:
-    series = {
-        "bound": "bound",
-        "measured": "head, from above",
-        "lower": "head, from below",
-        "concatenated": "linear map of the sequence",
-    }
+    heads = {"measured": "head, from above", "lower": "head, from below"}
     return (
         Figure(
             evidence,
             "Complexity of heads in the plane, and its bound",
             f"m = {evidence.samples.values.flat[0]:,} sequences; 'from above' has the slack of a"
             " grid; the linear map breaks the bound of the heads",
-            x=LENGTH,
-            y="Rademacher complexity",
-            log="xy",
+            **AXES,
         )
-        .lines("length", series, detail="query_norm", points=True)
+        .lines("length", {"bound": "bound", **heads, **MAP}, detail="query_norm", points=True)
         .rule(1, "trivial")
     )
 
 
 @sparse_variables.claim(
-    kind="simulation",
-    reference="Corollary 4.5, the norms",
-    origin="our reading",
-    statement=r"The Rademacher complexity of"
-    r" $\{v^\top X^\top\mathrm{softmax}(Xu) : |u| \le B_u, |v| \le 1\}$ grows with $B_u$: on"
-    r" sequences of random directions in the plane it is 1.5 times as large at $B_u = 8$ as at"
-    r" $B_u = \frac12$, or more.",
-    words="A head that may attend more sharply can fit more coin flips.",
-    hypotheses=(DRAWS,),
-    quick=Setting(length=(4, 32), samples=64, draws=256, rings=48),
-    paper=dict(length=(4, 16, 64), samples=128, draws=200, rings=64),
-    cells=together("length"),
-    budget="draws",
-    rule=Order(),
-    control=Control(
-        "a head whose attention does not follow its scores",
-        lambda e: {
-            "upper": e.uniform,
-            "lower": 1.5 * e.uniform,
-            "error": 0.5 * e.uniform_error,
-        },
-    ),
-)
-def complexity_norms(cell: Setting, draws: Draws) -> Values:
-    tokens, signs = planar_data(cell, draws)
-    small, large = (
-        planar_complexity(tokens, signs, query_norm=norm, rings=cell.rings) for norm in (0.5, 8.0)
-    )
-    # From above for the smaller ball and from below for the larger: the claim is about suprema.
-    difference = large.lower - 1.5 * small.upper
-    return {
-        "lower": 1.5 * small.upper.mean(),
-        "upper": large.lower.mean(),
-        "error": mean_of(difference).error,
-        "uniform": mean_of(np.linalg.norm(signs @ tokens.mean(1), axis=1) / cell.samples),
-        "small": small.lower.mean(),
-    }
-
-
-@complexity_norms.figure
-def growth_with_norms(evidence: xr.Dataset) -> Figure:
-    return Figure(
-        evidence,
-        "A head that may be sharper is richer",
-        "random directions in the plane; claimed: the uppermost line is at least 1.5 times the one"
-        " below it",
-        x=LENGTH,
-        y="Rademacher complexity",
-        log="x",
-        zero="y",
-    ).lines(
-        "length",
-        {"uniform": "|u| = 0", "small": "|u| ≤ 1/2", "upper": "|u| ≤ 8"},
-        points=True,
-    )
-
-
-# --- length --------------------------------------------------------------------------------------
-
-
-@sparse_variables.claim(
-    kind="simulation",
     reference="Corollary 4.5, the length",
     origin="our reading",
     statement=r"At fixed norms the Rademacher complexity of heads on T random bits, each token"
@@ -183,11 +289,10 @@ def complexity_length(cell: Setting, draws: Draws) -> Values:
     heads, maps = [], []
     for length in cell.length:
         bits = draws.stream("bits").integers(0, 2, (cell.samples, length))
-        heads.append(mean_of(place_complexity(bits, signs, draws("starts"), cell)))
+        heads.append(place_complexity(bits, signs, draws("starts"), cell))
         # Bits as tokens of one number: the part that all sequences share is fitted by nobody.
-        maps.append(mean_of(concatenated_complexity((2.0 * bits - 1)[..., None], signs)))
-    of_heads, of_maps = (Estimate(*np.array(found, float).T) for found in (heads, maps))
-    tokens = np.array(cell.length, float)
+        maps.append(concatenated_complexity((2.0 * bits - 1)[..., None], signs))
+    of_heads, of_maps, tokens = mean_of(heads), mean_of(maps), np.array(cell.length, float)
     return {
         "bound": 0.2,
         "measured": Estimate(*log_slope(tokens, *of_heads)),
@@ -200,25 +305,18 @@ def complexity_length(cell: Setting, draws: Draws) -> Values:
 def growth_with_length(evidence: xr.Dataset) -> Figure:
     root = np.sqrt(np.log(evidence.tokens))
     evidence = evidence.assign(root=evidence.complexity.isel(size=0) * root / root.isel(size=0))
-    exponents = [float(evidence[name][0]) for name in ("measured", "map_exponent")]
+    head, linear = (float(evidence[name][0]) for name in ("measured", "map_exponent"))
     return (
         Figure(
             evidence,
             "A longer context makes a head hardly richer",
-            "exponents {:.3f} and {:.3f}; dashed: the root of ln T through the first point".format(
-                *exponents
-            ),
-            x=LENGTH,
-            y="Rademacher complexity",
-            log="xy",
+            f"exponents {head:.3f} and {linear:.3f}; dashed: the root of ln T through the first"
+            " point",
+            **AXES,
         )
         .lines("tokens", "root", theory=True)
         .points("tokens", "complexity", error="complexity_error")
-        .lines(
-            "tokens",
-            {"complexity": "head", "concatenated": "linear map of the sequence"},
-            points=True,
-        )
+        .lines("tokens", {"complexity": "head", **MAP}, points=True)
     )
 
 

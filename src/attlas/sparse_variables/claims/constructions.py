@@ -1,18 +1,16 @@
 """Claims about heads that compute sparse functions on every input: their margins and norms."""
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import xarray as xr
 
-from attlas.capacity import head_norms
 from attlas.claims import Control, Draws, Hypothesis, Setting, Values, on, together
-from attlas.claims.rules import Agreement, Convergence, Order
+from attlas.claims.rules import Agreement, Convergence
 from attlas.errors import InputError
-from attlas.figure import Figure, agreement
+from attlas.figure import Figure
 from attlas.sparse_variables.claims import sparse_variables
-from attlas.sparse_variables.claims.shared import SPARSE
+from attlas.sparse_variables.claims.shared import SIZE, SPARSE
 from attlas.sparse_variables.construction import (
     Builder,
     Construction,
@@ -34,7 +32,6 @@ STEPS = (
 )
 SIZES = Setting(length=(20, 100, 500), sparsity=(2, 3, 5), sharpness=2.0)
 PAPER_SIZES = {"length": (20, 100, 500, 500, 100_000), "sparsity": (2, 3, 5, 8, 3)}
-SIZE = "T = {length:,}, s = {sparsity}"
 
 
 def random_task(cell: Setting, draws: Draws, function: str) -> SparseBoolean:
@@ -47,9 +44,6 @@ def embeddings(cell: Setting, seed: int) -> dict[str, Embedding]:
         "orthonormal": Orthonormal(cell.length),
         "random": RandomDirections(cell.length, int(24 * np.log(cell.length)) + 64, seed),
     }
-
-
-# --- thresholds ----------------------------------------------------------------------------------
 
 
 @sparse_variables.claim(
@@ -75,14 +69,10 @@ def embeddings(cell: Setting, seed: int) -> dict[str, Embedding]:
 )
 def threshold_margin(cell: Setting, draws: Draws) -> Values:
     functions, kinds = ["and", "or", "majority"], embeddings(cell, draws.seed)
+    tasks = [random_task(cell, draws, function) for function in functions]
     heads = [
-        [
-            threshold_head(
-                random_task(cell, draws, function), sharpness=cell.sharpness, embedding=embedding
-            )
-            for embedding in kinds.values()
-        ]
-        for function in functions
+        [threshold_head(task, sharpness=cell.sharpness, embedding=kind) for kind in kinds.values()]
+        for task in tasks
     ]
     ones = patterns(cell.sparsity).sum(1)
 
@@ -121,56 +111,6 @@ def threshold_levels(evidence: xr.Dataset) -> Figure:
 
 
 @sparse_variables.claim(
-    kind="two routes",
-    reference="how sharp the attention must be",
-    origin="ours",
-    statement=r"The head $u = \beta\sum_{i \in I}v_i$ with the best threshold separates 'at least k"
-    r" ones' from 'fewer' if and only if $\beta > \ln(T - s)$.",
-    words="The logarithm of the length is exactly what it takes to look away from the rest.",
-    hypotheses=(SPARSE, SHARP),
-    quick=Setting(length=(20, 100, 500, 100_000), sparsity=(2, 3, 5, 3), sharpness=1.01),
-    paper=dict(PAPER_SIZES, sharpness=1.001),
-    cells=together("length", "sparsity"),
-    rule=Order(),
-    control=Control(
-        "just below: c in place of 1/c", setting=lambda s: {"sharpness": 1 / s.sharpness}
-    ),
-    needs=("threshold-margin",),
-)
-def threshold_tight(cell: Setting, draws: Draws) -> Values:
-    task = random_task(cell, draws, "majority")
-    ladder = [0.5, 0.9, 0.99, 1.01, 1.1, 2.0, 4.0]
-    *margins, margin = (
-        threshold_head(task, sharpness=c).worst_margin() for c in (*ladder, cell.sharpness)
-    )
-    return {
-        "lower": 0.0,
-        "upper": margin,
-        "error": 0.0,
-        **on("ladder", margin=margins),
-        "ladder": ladder,
-    }
-
-
-@threshold_tight.figure
-def tight_margins(evidence: xr.Dataset) -> Figure:
-    return (
-        Figure(
-            evidence,
-            "The attention must be sharper than ln(T − s), and no more",
-            "majority; below c = 1 some filling of the irrelevant places fools the head",
-            x="c, with β = ln c(T − s)",
-            y="worst margin over all inputs",
-            log="x",
-        )
-        .lines("ladder", "margin", color=SIZE, points=True)
-        .rule(1, axis="x")
-        .rule(0)
-    )
-
-
-@sparse_variables.claim(
-    kind="simulation",
     reference="Section 4, embeddings of dimension O(log T)",
     origin="our reading",
     statement=r"With embeddings drawn uniformly from the sphere of dimension $4s\ln T$, s = 3, the"
@@ -189,18 +129,17 @@ def tight_margins(evidence: xr.Dataset) -> Figure:
 def random_directions(cell: Setting, draws: Draws) -> Values:
     task = random_task(cell, draws, "and")
     dim = round(cell.ratio * cell.sparsity * np.log(cell.length))
-    margins, norms = np.full(cell.repeats, -1.0), np.full(cell.repeats, np.nan)
+    arrived, norms = np.zeros(cell.repeats, bool), np.full(cell.repeats, np.nan)
     for r in range(cell.repeats):
         embedding = RandomDirections(cell.length, dim, draws.seed * 1_000_003 + r)
         try:
             head = threshold_head(task, embedding=embedding)
         except InputError:  # an irrelevant place is nearer than the relevant ones: no such head
             continue
-        margins[r], norms[r] = head.worst_margin(), head.score_norm
+        arrived[r] = abs(head.worst_margin() - head.margin) < 1e-9
+        norms[r] = head.score_norm
     return {
-        **on(
-            "repeat", arrived=abs(margins - stated_margin(cell.sparsity)) < 1e-9, score_norm=norms
-        ),
+        **on("repeat", arrived=arrived, score_norm=norms),
         "dimension": dim,
         "basis_norm": threshold_head(task).score_norm,
     }
@@ -208,6 +147,7 @@ def random_directions(cell: Setting, draws: Draws) -> Values:
 
 @random_directions.figure
 def random_embeddings(evidence: xr.Dataset) -> Figure:
+    label = "T = {length:,}, d = {d}: {share} of {repeats}"
     share = evidence["arrived"].sum("repeat")
     return (
         Figure(
@@ -220,14 +160,9 @@ def random_embeddings(evidence: xr.Dataset) -> Figure:
             log="x",
             height=200,
         )
-        .points("score_norm", "T = {length:,}, d = {d}: {share} of {repeats}", size=12, opacity=0.4)
-        .ticks("basis_norm", "T = {length:,}, d = {d}: {share} of {repeats}", size=34)
+        .points("score_norm", label, size=12, opacity=0.4)
+        .ticks("basis_norm", label, size=34)
     )
-
-
-def stated_margin(sparsity: int, sharpness: float = 2.0) -> float:
-    """The margin of a threshold head, (c - 1) / 2(sc + 1)."""
-    return (sharpness - 1) / (2 * (sparsity * sharpness + 1))
 
 
 @sparse_variables.claim(
@@ -250,15 +185,13 @@ def stated_margin(sparsity: int, sharpness: float = 2.0) -> float:
     needs=("threshold-margin",),
 )
 def sink_margin(cell: Setting, draws: Draws) -> Values:
-    functions = ["and", "or"]
-    heads = [
-        sink_head(random_task(cell, draws, function), sharpness=cell.sharpness)
-        for function in functions
-    ]
+    c, functions = cell.sharpness, ["and", "or"]
+    tasks = [random_task(cell, draws, function) for function in functions]
+    margins = [sink_head(task, sharpness=c).worst_margin() for task in tasks]
     return {
-        "predicted": (cell.sharpness - 1) / (cell.sharpness + 1),
-        **on("function", measured=[head.worst_margin() for head in heads]),
-        "threshold": stated_margin(cell.sparsity, cell.sharpness),
+        "predicted": (c - 1) / (c + 1),
+        **on("function", measured=margins),
+        "threshold": threshold_head(tasks[0], sharpness=c).margin,
         "error": 0.0,
         "function": functions,
     }
@@ -266,6 +199,7 @@ def sink_margin(cell: Setting, draws: Draws) -> Values:
 
 @sink_margin.figure
 def sink_margins(evidence: xr.Dataset) -> Figure:
+    heads = {"measured": "sink at [CLS]", "threshold": "threshold"}
     return (
         Figure(
             evidence,
@@ -275,17 +209,10 @@ def sink_margins(evidence: xr.Dataset) -> Figure:
             y="worst margin over all inputs",
             domain={"y": (0, 1)},
         )
-        .points(
-            SIZE,
-            {"measured": "sink at [CLS]", "threshold": "threshold"},
-            shape="function",
-            size=70,
-        )
+        .points(SIZE, heads, shape="function", size=70)
         .rule(float(evidence["predicted"].max()), "(c − 1)/(c + 1)")
     )
 
-
-# --- staircases ----------------------------------------------------------------------------------
 
 OFF = Control("corners of the staircase 5 % of a level too low", lambda e: {"measured": e.shifted})
 
@@ -387,59 +314,3 @@ def shifted_corners(head: Construction, share: float) -> Construction:
     mix = head.mix.copy()
     mix[1, 1:] += share * level
     return replace(head, mix=mix)
-
-
-@sparse_variables.claim(
-    kind="two routes",
-    reference="Section 4, norms of the constructions",
-    origin="our reading",
-    statement=r"For unit tokens $\|W_{QK}x_{CLS}\|$ is $\sqrt{2s}\ln(c(T-s))$ for thresholds and"
-    r" symmetric functions, $2\ln(cT)\sqrt{2s + 6.5}$ for the sink, and"
-    r" $\sqrt2\,|(\ln(c(T-s)) + j\ln2)_{j<s}|$ for tables; parity has"
-    r" $\|W_C\|^2 = 1 + 8s\big(\frac{sc+1}{c-1}\big)^2$.",
-    words="Norms grow with the logarithm of the length, and with a power of the number of bits"
-    " where it alone decides.",
-    hypotheses=(SPARSE, SHARP),
-    quick=Setting(length=(20, 60, 60), sparsity=(2, 3, 5), sharpness=2.0),
-    paper=dict(length=(20, 100, 500, 500), sparsity=(2, 3, 5, 8)),
-    cells=together("length", "sparsity"),
-    rule=Agreement(rounding=1e-10),
-    control=Control(
-        "tokens not scaled to unit length: a root of two in the scores",
-        lambda e: {"predicted": np.sqrt(2) * e.predicted},
-    ),
-    needs=("symmetric-exact", "sink-margin", "table-exact"),
-)
-def construction_norms(cell: Setting, draws: Draws) -> Values:
-    t, s, c = cell.length, cell.sparsity, cell.sharpness
-    built: dict[str, tuple[Builder, str]] = {
-        "threshold": (threshold_head, "and"),
-        "sink": (sink_head, "or"),
-        "parity": (symmetric_head, "parity"),
-        "table": (table_head, "parity"),
-    }
-    modules = {
-        name: build(random_task(cell, draws, function), sharpness=c).module()
-        for name, (build, function) in built.items()
-    }
-    heads: dict[str, Any] = {name: module.block for name, module in modules.items()}
-    norms = {name: head_norms(heads[name].head, m.context) for name, m in modules.items()}
-    beta = np.log(c * (t - s))
-    predicted = {
-        "threshold": np.sqrt(2 * s) * beta,
-        "sink": 2 * np.log(c * t) * np.sqrt(2 * s + 6.5),
-        "parity": np.sqrt(2 * s) * beta,
-        "table": np.sqrt(2) * np.linalg.norm(beta + np.arange(s) * np.log(2)),
-        "parity, read-out": np.sqrt(1 + 8 * s * ((s * c + 1) / (c - 1)) ** 2),
-    }
-    measured = [*(norms[name].score for name in built), norms["parity"].out]
-    return {
-        **on("norm", predicted=list(predicted.values()), measured=measured),
-        "error": 0.0,
-        "norm": list(predicted),
-    }
-
-
-@construction_norms.figure
-def norms_agree(evidence: xr.Dataset) -> Figure:
-    return agreement(evidence, "Norms of the constructions", what="norm", color="norm")

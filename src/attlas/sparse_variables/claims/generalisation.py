@@ -9,18 +9,16 @@ import xarray as xr
 from jaxtyping import Float
 
 from attlas.claims import Control, Draws, Hypothesis, Order, Setting, Values, on, whole
-from attlas.figure import Figure, row
+from attlas.figure import Figure, Panels, row
 from attlas.rademacher import mean_of
 from attlas.sparse_variables.claims import sparse_variables
+from attlas.sparse_variables.claims.shared import SHOWN, floored_error, one_of
 from attlas.sparse_variables.model import Transformer, attention_weights
 from attlas.sparse_variables.task import SparseBoolean, draw_bits, patterns, probabilities
-from attlas.sparse_variables.training import ADAM, RECIPE_R, train
+from attlas.sparse_variables.training import ADAM, RECIPE_R, Outcome, train
 from attlas.sparse_variables.training_sets import VALIDATION_BATCH, draw_sets
 
 RECIPES = {"adam": ADAM, "R": RECIPE_R}
-
-SHOWN = 10
-"""Trials of which curves are drawn, as many as in the paper; all are counted."""
 
 EXAMPLES = 28
 """Sequences of which the attention is kept for a figure."""
@@ -43,11 +41,7 @@ FILLINGS = 64
         Hypothesis(
             "samples are two different numbers", lambda s: len(set(s.samples)) == 2, defining=True
         ),
-        Hypothesis(
-            f"recipe is one of {', '.join(RECIPES)}",
-            lambda s: set(s.recipe) <= set(RECIPES),
-            defining=True,
-        ),
+        one_of("recipe", RECIPES),
     ),
     quick=Setting(
         length=64,
@@ -89,8 +83,7 @@ def overfits_below(cell: Setting, draws: Draws) -> Values:
     return {
         "lower": many.mean(),
         "upper": few.mean(),
-        # Where no pair differs, the error is that of the least difference that could be seen.
-        "error": np.sqrt(max((few - many).var(ddof=1), 1 / cell.repeats) / cell.repeats),
+        "error": floored_error(few - many),
         "overfit": overfit,
         **{name: found[name] for name in ("train_accuracy_curve", "accuracy_curve")},
     }
@@ -99,20 +92,13 @@ def overfits_below(cell: Setting, draws: Draws) -> Values:
 @overfits_below.figure
 def accuracy_curves(evidence: xr.Dataset) -> Figure:
     """Figure 3, left: accuracy in training and on validation, above and below the threshold."""
-    cell = evidence.isel(cell=0)
-    names = {"adam": "Adam", "R": "one normaliser"}
-    panels = [
-        [
-            f"{names[recipe]}, m = {m}: {int(count)} of {cell.sizes['repeat']} overfit"
-            for m, count in zip(cell["samples"].values, counts, strict=True)
-        ]
-        for recipe, counts in zip(
-            cell["recipe"].values, cell["overfit"].sum("repeat").values, strict=True
-        )
-    ]
+    cell, recipes = evidence.isel(cell=0), {"adam": "Adam", "R": "one normaliser"}
+    names = [recipes[name] for name in cell["recipe"].values]
+    shown = cell.assign_coords(recipe=names, overfit=cell["overfit"].sum("repeat"))
+    curves = {"accuracy_curve": "validation", "train_accuracy_curve": "training"}
     return (
         Figure(
-            cell.isel(repeat=slice(SHOWN)).assign_coords(of=(("recipe", "samples"), panels)),
+            shown.isel(repeat=slice(SHOWN)),
             f"Too few samples are learnt by heart, T = {int(cell['length'])}",
             f"{min(SHOWN, cell.sizes['repeat'])} trials on nested training sets; a curve ends when"
             " all of validation is right",
@@ -120,13 +106,8 @@ def accuracy_curves(evidence: xr.Dataset) -> Figure:
             y="accuracy",
             domain={"y": (0.4, 1)},
         )
-        .lines(
-            "step",
-            {"accuracy_curve": "validation", "train_accuracy_curve": "training"},
-            detail="repeat",
-            opacity=0.7,
-        )
-        .facet("of", width=270, height=180)
+        .lines("step", curves, detail="repeat", opacity=0.7)
+        .facet("{recipe}, m = {samples}: {overfit} of {repeats} overfit", width=270, height=180)
     )
 
 
@@ -161,28 +142,15 @@ def accuracy_curves(evidence: xr.Dataset) -> Figure:
 )
 def falsifying_zeros(cell: Setting, draws: Draws) -> Values:
     """Of several heads, the one with the largest share of its attention on the support."""
-    sets = draw_sets(
-        draws("sets"),
-        cell.length,
-        [cell.samples],
-        cell.repeats,
-        support=cell.support,
-        validation=VALIDATION_BATCH,  # for the figure only
-    )
-    models: dict[int, Any] = {}
-    train(
-        sets,
-        dataclasses.replace(
-            ADAM, architecture=dataclasses.replace(ADAM.architecture, heads=cell.heads)
-        ),
-        key=draws("starts"),
-        steps=cell.steps,
-        every=cell.steps,
-        stop=False,
-        attention=False,
-        finished=lambda outcome: models.update({outcome.trial: outcome.model}),
-    )
-    task = sets.tasks[0]
+    # Validation is for the figure only.
+    size: dict[str, Any] = {"support": cell.support, "validation": VALIDATION_BATCH}
+    sets = draw_sets(draws("sets"), cell.length, [cell.samples], cell.repeats, **size)
+    architecture = dataclasses.replace(ADAM.architecture, heads=cell.heads)
+    recipe = dataclasses.replace(ADAM, architecture=architecture)
+    ends: list[Outcome] = []
+    options: dict[str, Any] = {"steps": cell.steps, "every": cell.steps, "stop": False}
+    train(sets, recipe, key=draws("starts"), attention=False, finished=ends.append, **options)
+    models, task = {end.trial: end.model for end in ends}, sets.tasks[0]
     with jax.enable_x64(False):
         read = np.stack(
             [mean_weights(models[i], task, draws("fillings")) for i in range(cell.repeats)]
@@ -214,23 +182,19 @@ def falsifying_zeros(cell: Setting, draws: Draws) -> Values:
 
 
 @falsifying_zeros.figure
-def attention_map(evidence: xr.Dataset) -> Any:
+def attention_map(evidence: xr.Dataset) -> Panels:
     """Figure 3, right: the attention in some sequences, and the mean weights of all trials."""
     cell = evidence.isel(cell=0)
     digits = xr.where(cell["relevant"], cell["bits"].astype(int).astype(str), "")
-    tall = 12 * cell.sizes["example"]
+    tall, legend = 12 * cell.sizes["example"], {"weights": "attention"}
+    sequences = Figure(
+        cell.assign(digit=digits), y="sequence", legend=legend, width=500, height=tall
+    )
+    means = Figure(cell, x="", y="mean weight", domain={"y": (0, 1)}, width=240, height=tall)
+    means.points("quantity", "read", size=18, opacity=0.6).ticks("quantity", "ideal", size=34)
     return row(
-        Figure(
-            cell.assign(digit=digits),
-            x="place",
-            y="sequence",
-            legend={"weights": "attention"},
-            width=500,
-            height=tall,
-        ).squares("place", "example", "weights", text="digit"),
-        Figure(cell, x="", y="mean weight", domain={"y": (0, 1)}, width=240, height=tall)
-        .points("quantity", "read", size=18, opacity=0.6)
-        .ticks("quantity", "ideal", size=34),
+        sequences.squares("place", "example", "weights", text="digit"),
+        means,
         title="The head looks at the zeros that make the function false",
         note=f"left: one trial, T = {cell.sizes['place']}, digits are the relevant bits, the upper"
         f" half is false; right: {cell.sizes['repeat']} trials, dashes: attention to relevant zeros"

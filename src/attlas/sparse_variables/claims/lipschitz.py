@@ -1,74 +1,30 @@
 """Claims about Lipschitz constants of softmax, heads and layers, which are free of the length."""
 
+import dataclasses
 import functools
-import math
+from collections.abc import Callable
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pandas as pd
 import xarray as xr
 from jaxtyping import Array, Float
-from scipy import special
 
 from attlas import attention
 from attlas.attention import Layer, MultiHead, Projected, Residual, Stack, TransformerHead
 from attlas.capacity import block_of
 from attlas.claims import Control, Draws, Hypothesis, Setting, Values, on, together
-from attlas.claims.rules import Agreement, Bound
-from attlas.figure import Figure, agreement
+from attlas.claims.rules import Bound
+from attlas.figure import Figure
 from attlas.gaussian import stream
+from attlas.padding import bucket, pad_axis
 from attlas.search import climb
 from attlas.sparse_variables.claims import sparse_variables
-from attlas.sparse_variables.claims.shared import LENGTH, unit_tokens
+from attlas.sparse_variables.claims.shared import LENGTH, one_of, unit_tokens
 
-
-@sparse_variables.claim(
-    kind="two routes",
-    reference="Section 4, the Jacobian of softmax",
-    origin="our reading",
-    statement=r"With $p = \mathrm{softmax}(u)$ and $J = \mathrm{diag}(p) - pp^\top$:"
-    r" $\sum_{ij}|J_{ij}| = 2\big(1 - \sum_t p_t^2\big)$, which is at most 2.",
-    words="The entries of the derivative of softmax add up to less than two, however long the"
-    " context.",
-    quick=Setting(length=(2, 8, 64), points=32, spread=2.0),
-    paper=dict(length=(2, 8, 64, 512), points=64),
-    cells=together("length"),
-    budget="points",
-    rule=Agreement(rounding=1e-13),
-    control=Control("2(1 - max p) in its place", lambda e: {"predicted": 2 * (1 - e.largest)}),
-)
-def softmax_jacobian(cell: Setting, draws: Draws) -> Values:
-    u = cell.spread * draws.stream("scores").standard_normal((cell.points, cell.length))
-    p = special.softmax(u, axis=-1)
-    return {
-        **on(
-            "point",
-            predicted=2 * (1 - (p**2).sum(-1)),
-            measured=summed_jacobian(u),
-            largest=p.max(-1),
-        ),
-        "error": 0.0,
-    }
-
-
-@softmax_jacobian.figure
-def sums_of_entries(evidence: xr.Dataset) -> Figure:
-    return agreement(
-        evidence,
-        "The Jacobian of softmax",
-        what="sum of |J|",
-        color="length",
-        legend={"length": LENGTH},
-    )
-
-
-@jax.jit
-def summed_jacobian(u: Float[Array, "point n"]) -> Float[Array, " point"]:
-    """The sum of the entries of the Jacobian of softmax, without their signs."""
-    return jax.lax.map(lambda scores: abs(jax.jacfwd(attention.softmax)(scores)).sum(), u)
+SHARED_LENGTH = 256
+"""Shorter sequences are padded to it, and share a compiled program."""
 
 
 @sparse_variables.measurement(
@@ -80,13 +36,11 @@ def summed_jacobian(u: Float[Array, "point n"]) -> Float[Array, " point"]:
 )
 def worst_pairs(cell: Setting, draws: Draws) -> Values:
     """The worst pairs of scores that an ascent finds, at distances from near to far."""
-    wide = padded_length(cell.length)
+    wide = bucket(cell.length, SHARED_LENGTH)
     start = score_pairs(draws("scores"), cell.starts, cell.length)
-    for name in ("u", "direction"):
-        start[name] = np.pad(start[name], ((0, 0), (0, wide - cell.length)))
-    found = climb(
-        softmax_move, unit_direction, start, np.arange(wide) < cell.length, steps=cell.steps
-    )
+    start |= {name: pad_axis(start[name], wide, 1) for name in ("u", "direction")}
+    mask = np.arange(wide) < cell.length
+    found = climb(softmax_move, unit_direction, start, mask, steps=cell.steps)
     return {**on("start", measured=found.value, distance=found.point["distance"]), "error": 0.0}
 
 
@@ -100,7 +54,6 @@ def worst_pairs(cell: Setting, draws: Draws) -> Values:
     " twice that.",
     rule=Bound(),
     control=Control("a constant of 0.99 in place of 2", lambda e: {"bound": 0.99 / 2 * e.bound}),
-    needs=("softmax-jacobian",),
 )
 def softmax_lipschitz(evidence: xr.Dataset) -> Values:
     return {"bound": 2 * evidence.distance}
@@ -126,11 +79,10 @@ def softmax_sharp(evidence: xr.Dataset) -> Values:
 @softmax_lipschitz.figure
 @softmax_sharp.figure
 def softmax_moves(evidence: xr.Dataset) -> Figure:
-    d = np.linspace(0, 8, 161)
-    bounds = {"2 d (paper)": 2 * d, "d": d, "2 tanh(d/2)": 2 * np.tanh(d / 2)}
-    curves = pd.concat(
-        [pd.DataFrame({"distance": d, "measured": y, "bound": b}) for b, y in bounds.items()]
-    )
+    d = xr.DataArray(np.linspace(0, 8, 161), dims="d")
+    curves = xr.Dataset({"paper": 2 * d, "linear": d, "sharp": 2 * np.tanh(d / 2)})
+    curves = curves.where(curves < 2.2).assign(distance=d)
+    names = {"paper": "2 d (paper)", "linear": "d", "sharp": "2 tanh(d/2)"}
     return (
         Figure(
             evidence,
@@ -138,11 +90,9 @@ def softmax_moves(evidence: xr.Dataset) -> Figure:
             "each point is the worst pair that an ascent found",
             x="largest move of a score, d",
             y="move of the attention, sum over tokens",
-            legend={"length": LENGTH},
+            legend={"length": LENGTH, "series": "bound"},
         )
-        .lines(
-            "distance", "measured", dash="bound", theory="solid", data=curves[curves.measured < 2.2]
-        )
+        .lines("distance", names, dash="series", color="", theory="solid", data=curves)
         .points("distance", "measured", color="length", opacity=0.8)
     )
 
@@ -175,14 +125,6 @@ def score_pairs(key: Array, starts: int, length: int) -> dict[str, np.ndarray]:
     }
 
 
-def padded_length(length: int) -> int:
-    """A power of 16 that sequences are padded to: several lengths share a compiled program."""
-    return 16 ** max(2, math.ceil(math.log(length, 16)))
-
-
-# --- the head ------------------------------------------------------------------------------------
-
-
 @sparse_variables.claim(
     kind="two routes",
     reference="Lemma 4.3",
@@ -203,25 +145,22 @@ def padded_length(length: int) -> int:
     needs=("softmax-sharp",),
 )
 def head_lipschitz(cell: Setting, draws: Draws) -> Values:
-    n, t, d, wide = cell.starts, cell.length, cell.dim, padded_length(cell.length)
+    n, d, wide = cell.starts, cell.dim, bucket(cell.length, SHARED_LENGTH)
     apart = np.geomspace(0.02, 2, n)
     u, u_move = draws.stream("scores").standard_normal((2, n, d))
     value, value_move = draws.stream("values").standard_normal((2, n, d, 2))
-    tokens = unit_tokens(draws("tokens"), n, t, d)
     start = {
-        "x": np.pad(tokens, ((0, 0), (0, wide - t), (0, 0))),
+        "x": pad_axis(unit_tokens(draws("tokens"), n, cell.length, d), wide, 1),
         "u": u,
         "u2": u + apart[:, None] * u_move,
         "v": value,
         "v2": value + 0.1 * apart[:, None, None] * value_move,
     }
-    mask = np.arange(wide) < t
+    mask = np.arange(wide) < cell.length
     found = climb(head_ratio, tokens_in_ball, start, mask, steps=cell.steps)
     moved, bound, unnormalised = head_moves(found.point, mask)
-    return {
-        **on("start", bound=bound, measured=moved, unnormalised=unnormalised),
-        "error": 0.0,
-    }
+    sides = on("start", bound=bound, measured=moved, unnormalised=unnormalised)
+    return {**sides, "error": 0.0}
 
 
 @head_lipschitz.figure
@@ -277,8 +216,6 @@ def tokens_in_ball(point: Any, _: Any) -> Any:
     return point | {"x": attention.onto_ball(point["x"])}
 
 
-# --- layers --------------------------------------------------------------------------------------
-
 KINDS = ("plain", "two heads", "residual", "projected")
 
 
@@ -292,9 +229,7 @@ KINDS = ("plain", "two heads", "residual", "projected")
     r" spectral norm 1.",
     words="What a stack of layers can do to a small change is a product of norms, and the length is"
     " not among them. One layer comes to some half of it, two to a tenth.",
-    hypotheses=(
-        Hypothesis(f"kind is one of {', '.join(KINDS)}", lambda s: s.kind in KINDS, defining=True),
-    ),
+    hypotheses=(one_of("kind", KINDS),),
     quick=Setting(kind=("plain", "residual"), depth=(1, 2), length=24, dim=6, starts=16, steps=150),
     paper=dict(
         kind=(*KINDS, "residual"), depth=(1, 1, 1, 1, 2), length=64, dim=16, starts=32, steps=300
@@ -308,7 +243,8 @@ KINDS = ("plain", "two heads", "residual", "projected")
     needs=("head-lipschitz",),
 )
 def layer_lipschitz(cell: Setting, draws: Draws) -> Values:
-    weights = normal_weights(draws("layers"), cell.starts, cell.depth, 2, 4, cell.dim)
+    shape = (cell.starts, cell.depth, 2, 4, cell.dim, cell.dim)
+    weights = draws.stream("layers").standard_normal(shape) / np.sqrt(cell.dim)
     blocks = jax.jit(jax.vmap(functools.partial(stack_of, cell.kind)))(weights)
     x, near = (
         unit_tokens(draws(name), cell.starts, cell.length, cell.dim) for name in ("tokens", "near")
@@ -321,10 +257,8 @@ def layer_lipschitz(cell: Setting, draws: Draws) -> Values:
         np.exp(block_of(block, cell.length, constant="sharp")(0.0).log_lipschitz)
         for block in (jax.tree.map(lambda w, i=i: w[i], found["block"]) for i in range(cell.starts))
     ]
-    return {
-        **on("start", bound=bounds, measured=moved, unnormalised=unnormalised),
-        "error": 0.0,
-    }
+    sides = on("start", bound=bounds, measured=moved, unnormalised=unnormalised)
+    return {**sides, "error": 0.0}
 
 
 @layer_lipschitz.figure
@@ -333,28 +267,17 @@ def stack_moves_over_bound(evidence: xr.Dataset) -> Figure:
     return ratios_to_bound(evidence, title, "layers and their number", "{kind}, {depth}")
 
 
-def normal_weights(key: Array, *shape: int) -> Float[np.ndarray, "..."]:
-    r"""Square matrices of normal entries of variance $1/d$, with the last of `shape` for d."""
-    return stream(key).standard_normal((*shape, shape[-1])) / np.sqrt(shape[-1])
-
-
-def relu_head(weights: Float[Array, "4 d d"], **options: bool) -> TransformerHead:
-    query, key, value, out = weights
-    return TransformerHead(query, key, value, out, jax.nn.relu, **options)
-
-
 def stack_of(kind: str, weights: Float[Array, "depth 2 4 d d"]) -> attention.Block:
     """A stack of layers with these weights: plain, with two heads each, residual, or projected."""
 
-    def layer(first: Array, second: Array) -> attention.Block:
-        head = relu_head(first, project=kind == "projected")
-        if kind == "two heads":
-            return Layer(MultiHead((head, relu_head(second))))
-        if kind == "residual":
-            return Residual(Layer(head))
-        return Projected(Layer(head)) if kind == "projected" else Layer(head)
+    def layer(pair: Float[Array, "2 4 d d"]) -> attention.Block:
+        options: dict[str, Any] = {"activation": jax.nn.relu, "project": kind == "projected"}
+        heads = tuple(TransformerHead(*each, **options) for each in pair)
+        made = Layer(MultiHead(heads) if kind == "two heads" else heads[0])
+        around = {"residual": Residual, "projected": Projected}.get(kind)
+        return around(made) if around else made
 
-    return Stack(tuple(layer(*pair) for pair in weights))
+    return Stack(tuple(layer(pair) for pair in weights))
 
 
 def row_move(block: attention.Block, point: Any) -> Array:
@@ -364,11 +287,19 @@ def row_move(block: attention.Block, point: Any) -> Array:
     return moved / jnp.maximum(jnp.sqrt(((x - y) ** 2).sum(-1).max()), 1e-6)
 
 
+class LinearHead(TransformerHead):
+    """A head that does not normalise its weights."""
+
+    def normalise(self, scores: Array, mask: attention.Mask | None = None) -> Array:
+        return scores
+
+
 @jax.jit
 @jax.vmap
 def both_moves(point: Any) -> tuple[Array, Array]:
     """How far a block moves, and how far with heads that do not normalise their weights."""
-    return row_move(point["block"], point), row_move(without_normaliser(point["block"]), point)
+    linear = map_heads(lambda head: LinearHead(**vars(head)), point["block"])
+    return row_move(point["block"], point), row_move(linear, point)
 
 
 def log_move(point: Any, _: Any) -> Array:
@@ -384,38 +315,24 @@ def pairs_in_ball(point: Any, _: Any) -> Any:
     }
 
 
-def unit_norms(block: Any) -> Any:
+def unit_norms(block: attention.Block) -> attention.Block:
     """The block with every spectral norm, that of query times key among them, brought to 1."""
 
-    def scaled(head: Any) -> Any:
-        if not isinstance(head, TransformerHead):
-            return head
-        weights = (
-            head.key / jnp.linalg.norm(head.key @ head.query.T, 2),
-            head.value / jnp.linalg.norm(head.value, 2),
-            head.out / jnp.linalg.norm(head.out, 2),
+    def scaled(head: TransformerHead) -> TransformerHead:
+        return dataclasses.replace(
+            head,
+            key=head.key / jnp.linalg.norm(head.key @ head.query.T, 2),
+            value=head.value / jnp.linalg.norm(head.value, 2),
+            out=head.out / jnp.linalg.norm(head.out, 2),
         )
-        return eqx.tree_at(lambda h: (h.key, h.value, h.out), head, weights)
 
-    return jax.tree.map(scaled, block, is_leaf=lambda x: isinstance(x, TransformerHead))
+    return map_heads(scaled, block)
 
 
-def without_normaliser(block: Any) -> Any:
-    """The same block with heads that do not normalise their weights."""
-    match block:
-        case TransformerHead():
-            return attention.GeneralHead(
-                score=lambda x, z: x @ (block.key @ (block.query.T @ z)),
-                phi_in=lambda x: x @ block.value,
-                phi_out=block.outer,
-                normaliser=lambda scores, mask: scores,
-            )
-        case MultiHead():
-            return MultiHead(tuple(without_normaliser(head) for head in block.heads))
-        case Layer():
-            return Layer(without_normaliser(block.head))
-        case Residual():
-            return Residual(without_normaliser(block.block))
-        case Projected():
-            return Projected(without_normaliser(block.block))
-    return Stack(tuple(without_normaliser(inner) for inner in block.blocks))
+def map_heads(change: Callable[[TransformerHead], Any], block: attention.Block) -> Any:
+    def is_head(part: Any) -> bool:
+        return isinstance(part, TransformerHead)
+
+    return jax.tree.map(
+        lambda part: change(part) if is_head(part) else part, block, is_leaf=is_head
+    )

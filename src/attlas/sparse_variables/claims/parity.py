@@ -1,5 +1,6 @@
 """Claims about parity, learnt from fresh batches: at once, after a time at chance (Figure 4)."""
 
+import math
 from typing import Any
 
 import jax
@@ -9,19 +10,15 @@ import xarray as xr
 from attlas.claims import Control, Convergence, Draws, Setting, Values, together
 from attlas.figure import Figure, Panels, row
 from attlas.sparse_variables.claims import sparse_variables
-from attlas.sparse_variables.claims.shared import FUNCTION, SPARSE
+from attlas.sparse_variables.claims.shared import FUNCTION, SHOWN, SIZE, SPARSE
 from attlas.sparse_variables.online import PARITY, train_online
 from attlas.sparse_variables.task import SparseBoolean
 from attlas.sparse_variables.training import fits_memory
 
-CHANCE_LOSS, LEARNT_LOSS = 0.6, 0.1
-"""Above the first a run is at chance, where the loss is ln 2; below the second it has learnt."""
+LOSS, CHANCE = "loss on validation", (math.log(2), "chance, ln 2")
 
 PLATEAU = 0.5
 """The part of the time until a function is learnt that a run is at chance, at least."""
-
-SHOWN = 10
-"""Runs that are drawn, as many as in the paper; all are counted."""
 
 
 @sparse_variables.measurement(
@@ -36,6 +33,7 @@ SHOWN = 10
         repeats=24,
     ),
     paper=dict(length=(10, 15), steps=1200, every=5),
+    origin="our reading",
     hypotheses=(SPARSE, FUNCTION),
     cells=together("length", "sparsity"),
     budget="repeats",
@@ -53,7 +51,6 @@ def parity_runs(cell: Setting, draws: Draws) -> Values:
 @sparse_variables.claim(
     kind="training",
     measured_by=parity_runs,
-    origin="our reading",
     reference="Figure 4",
     statement=r"A Transformer of one layer learns the parity of 3 among T bits from batches of 128"
     r" uniform sequences: in more than half of the runs every one of the $2^T$ sequences (of 10,000"
@@ -73,23 +70,19 @@ def parity_arrives(evidence: xr.Dataset) -> Values:
 @parity_arrives.figure
 def losses_and_accuracies(evidence: xr.Dataset) -> Panels:
     """Loss and accuracy of each run, and when every sequence was right for the first time."""
-    panels = []
-    for number in range(evidence.sizes["cell"]):
-        cell = evidence.isel(cell=number)
-        runs = cell.isel(repeat=slice(SHOWN))
-        arrivals = runs[["arrival"]].assign(zero=0.0, one=1.0)
-        counted = f"{int(cell['arrived'].sum())} of {cell.sizes['repeat']} runs arrive"
-        title = f"T = {int(cell['length'])}, s = {int(cell['sparsity'])}: {counted}"
-        loss = Figure(runs, title, x="step", y="loss on validation", width=290, height=170)
-        loss.lines("step", "loss", color="repeat", legend=False, opacity=0.8)
-        loss.points("arrival", "zero", color="repeat", legend=False, data=arrivals)
-        loss.rule(float(np.log(2)), "chance, ln 2")
-        accuracy = Figure(runs, x="step", y="accuracy", zero="-y", width=290, height=170)
-        accuracy.lines("step", "accuracy", color="repeat", legend=False, opacity=0.8)
-        accuracy.points("arrival", "one", color="repeat", legend=False, data=arrivals)
-        panels += [loss, accuracy]
+    counted = evidence.assign_coords(count=evidence["arrived"].sum("repeat"))
+    runs = counted.assign(zero=0.0, one=1.0).isel(repeat=slice(SHOWN))
+    style: dict[str, Any] = {"color": "repeat", "legend": False, "opacity": 0.8}
+    label = SIZE + ": {count} of {repeats} runs arrive"
+
+    def panels(curve: str, title: str, end: str, zero: str = "") -> Figure:
+        figure = Figure(runs, x="step", y=title, zero=zero)
+        figure.lines("step", curve, **style).points("arrival", end, **style)
+        return figure.facet(label, columns=1, width=290, height=170)
+
     return row(
-        *panels,
+        panels("loss", LOSS, "zero").rule(*CHANCE),
+        panels("accuracy", "accuracy", "one", zero="-y"),
         title="Parity is learnt at once, after a long time at chance",
         note=f"{min(SHOWN, evidence.sizes['repeat'])} runs; points: the first evaluation at which"
         " every sequence is right",
@@ -99,7 +92,6 @@ def losses_and_accuracies(evidence: xr.Dataset) -> Panels:
 @sparse_variables.claim(
     kind="training",
     measured_by=parity_runs,
-    origin="our reading",
     reference="Figure 4",
     statement=r"The loss on parity stays at chance, $\ln(2) \approx 0.69$, and then falls fast: in"
     r" more than half of the runs more than half of the steps until the function is learnt (the"
@@ -114,7 +106,7 @@ def losses_and_accuracies(evidence: xr.Dataset) -> Panels:
     needs=("parity-arrives",),
 )
 def parity_plateau(evidence: xr.Dataset) -> Values:
-    left, low = (first_below(evidence, level) for level in (CHANCE_LOSS, LEARNT_LOSS))
+    left, low = (first_below(evidence, level) for level in (0.6, 0.1))
     # Runs end with the last arrival, when that one's loss may still be falling.
     learnt: xr.DataArray = xr.apply_ufunc(np.fmin, low, evidence["arrival"])
     return {"left": left, "learnt": learnt, "arrived": left > PLATEAU * learnt}
@@ -132,15 +124,7 @@ def losses_in_own_time(evidence: xr.Dataset) -> Panels:
     time = evidence["step"] / evidence["learnt"]
     part = (evidence["left"] / evidence["learnt"]).isel(step=0, missing_dims="ignore")
     curves = evidence.assign(time=time.where(time <= 1.5)).isel(repeat=slice(SHOWN))
-    size = "T = {length}, s = {sparsity}"
-    losses = Figure(
-        curves,
-        x="step / step at which the function is learnt",
-        y="loss on validation",
-        height=240,
-    )
-    losses.lines("time", "loss", color=size, detail="repeat", opacity=0.7)
-    losses.rule(float(np.log(2)), "chance, ln 2")
+    losses = Figure(curves, x="step / step at which the function is learnt", y=LOSS, height=240)
     parts = Figure(
         evidence.assign(part=part),
         x="part of that time with a loss above 0.6",
@@ -148,11 +132,9 @@ def losses_in_own_time(evidence: xr.Dataset) -> Panels:
         domain={"x": (0, 1)},
         height=34 * evidence.sizes["cell"],
     )
-    parts.ticks("part", size, color=size, legend=False, theory=False)
-    parts.rule(PLATEAU, axis="x")
     return row(
-        losses,
-        parts,
+        losses.lines("time", "loss", color=SIZE, detail="repeat", opacity=0.7).rule(*CHANCE),
+        parts.ticks("part", SIZE, color=SIZE, legend=False, theory=False).rule(PLATEAU, axis="x"),
         columns=1,
         title="Nothing, and then everything",
         note=f"above: {min(SHOWN, evidence.sizes['repeat'])} runs a length; below: all runs, and"

@@ -1,25 +1,33 @@
-"""Claims about the samples that training needs (Figure 2), with attention and without."""
+"""Claims about samples: how many any learner needs, and how many training does (Figure 2)."""
 
 import dataclasses
 import math
-from collections.abc import Sequence
 from typing import Any
 
 import jax
 import numpy as np
 import xarray as xr
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Float
 
-from attlas.claims import Bound, Control, Draws, Hypothesis, Order, Setting, Values, on, product
+from attlas.claims import Control, Draws, Hypothesis, Setting, Values, on, product
+from attlas.claims.rules import Approximation, Bound, Order
 from attlas.figure import Figure, Panels, row
 from attlas.sparse_variables.claims import sparse_variables
-from attlas.sparse_variables.claims.shared import FUNCTION, LENGTH, SPARSE, first_places
+from attlas.sparse_variables.claims.shared import (
+    FUNCTION,
+    LENGTH,
+    SAMPLES,
+    SPARSE,
+    first_places,
+    floored_error,
+    one_of,
+)
 from attlas.sparse_variables.rival_learners import MLP
+from attlas.sparse_variables.task import Batch, SparseBoolean
 from attlas.sparse_variables.thresholds import (
     LAWS,
     LEARNERS,
     Learner,
-    ThresholdSearch,
     find_threshold,
     fit_law,
     sizes,
@@ -28,88 +36,111 @@ from attlas.sparse_variables.thresholds import (
 from attlas.sparse_variables.training import ADAM, RECIPE_R, Outcome, Recipe, first_model, train
 from attlas.sparse_variables.training_sets import TrainingSets, draw_sets
 
-MAX_LIKELIHOOD_LOSS = 3.0
-"""By how much the logarithm's log-likelihood may be below the power's."""
-
-UNTRAINED = ("L1 logistic", "screening")
-"""Learners without training, on the same training sets."""
-
-UNIFORM_TRIALS, UNIFORM_LENGTHS = 8, range(25, 51)
-"""Uniform attention compiles programs of its own: it is tried at short lengths only."""
-
-VALIDATION_SHARE = 0.99
-"""The part of validation that attention and the MLP must get right."""
-
 ONE, EACH = "one normaliser", "one per coordinate"
 RECIPES = {
     ONE: RECIPE_R,
     EACH: dataclasses.replace(RECIPE_R, normaliser="coordinate"),
     "plain Adam": ADAM,
 }
-EARLY_STEPS = 25
+
+AND: dict[str, Any] = {"function": "and", "sparsity": 3}
 
 TRIALS = Hypothesis("trials >= 8", lambda s: s.trials >= 8, defining=True)
 
 
-@sparse_variables.measurement(
-    "samples-exponent",
-    quick=Setting(
-        length=(16, 64, 400),
-        trials=36,
-        most=400,
-        steps=350,
-        function="and",
-        sparsity=3,
-        learner="attention",
-    ),
-    paper=dict(length=(25, 50, 100, 200, 400, 800), trials=48, steps=500),
-    origin="our reading",
+@sparse_variables.claim(
+    reference="Section 5, unique consistent hypothesis",
+    origin="ours",
+    source="edelman2022",
+    statement=r"The support of an AND of s of T bits is the only one consistent with m balanced"
+    r" samples with probability $E\exp(-\sum_r n_r\prod_{i \le m} a_r(x_i))$, to 0.1: $n_r$ rivals"
+    r" of kind r agree with a sample whose relevant bits are $x_i$ with probability $a_r(x_i)$;"
+    r" where that is a half or more.",
+    words="Before the data single out the support, which takes a logarithm of the length, no"
+    " learner can be sure of it.",
     hypotheses=(
         SPARSE,
-        FUNCTION,
-        TRIALS,
         Hypothesis(
-            f"learner is one of {', '.join(LEARNERS)}",
-            lambda s: s.learner in LEARNERS,
-            defining=True,
+            "samples make it a half or more",
+            lambda s: first_places(s).unique_probability(s.samples) >= 0.5,
         ),
     ),
+    quick=Setting(length=(50, 300), samples=(34, 44), sparsity=3, repeats=1200),
+    paper=dict(length=(50, 300, 800), samples=(34, 38, 42, 50), repeats=2000),
+    cells=product("length", "samples"),
+    budget="repeats",
+    rule=Approximation(margin=0.1, relative=False),
+    control=Control("bits that are fair coins", lambda e: {"predicted": e.fair}),
+)
+def statistical_floor(cell: Setting, draws: Draws) -> Values:
+    task = SparseBoolean.random(draws("support"), cell.length, cell.sparsity, "and")
+    fair = SparseBoolean(task.length, task.support, "and", bias=0.5)
+    source, unique = draws.stream("bits"), np.empty(cell.repeats)
+    for r in range(cell.repeats):
+        bits = (source.random((cell.samples, cell.length), np.float32) < task.bias).astype(np.uint8)
+        unique[r] = task.consistent(Batch(bits, bits[:, list(task.support)].min(1)), most=2) == 1
+    share = unique.mean()
+    return {
+        "predicted": task.unique_probability(cell.samples),
+        "fair": fair.unique_probability(cell.samples),
+        "measured": share,
+        # With a share of 0 or 1 the error is that of the least that could have been seen.
+        "error": math.sqrt(max(share * (1 - share), 1 / cell.repeats) / cell.repeats),
+        "independent": math.exp(-math.exp(task.log_rivals(cell.samples))),
+    }
+
+
+@statistical_floor.figure
+def unique_support(evidence: xr.Dataset) -> Figure:
+    formulas = {"predicted": "given the relevant bits", "independent": "rivals independent"}
+    return (
+        Figure(
+            evidence,
+            "When the data single out the support",
+            "AND of three bits; points: simulated, two standard errors",
+            x=SAMPLES,
+            y="probability of a unique support",
+            zero="-x-y",
+            legend={"length": LENGTH, "series": "formula"},
+        )
+        .lines("samples", formulas, color="length")
+        .points("samples", "measured", error="error", color="length", size=50)
+    )
+
+
+@sparse_variables.measurement(
+    "samples-exponent",
+    quick=Setting(length=(16, 64, 400), most=400, steps=350, learner="attention", trials=36, **AND),
+    paper=dict(length=(25, 50, 100, 200, 400, 800), trials=48, steps=500),
+    origin="our reading",
+    hypotheses=(SPARSE, FUNCTION, TRIALS, one_of("learner", LEARNERS)),
     cells=product("length"),
     budget="trials",
     long=True,
 )
 def threshold_curve(cell: Setting, draws: Draws) -> Values:
-    """Thresholds of a learner and of `UNTRAINED`, and uniform attention's success if T is short."""
-    key = draws("trials")
-    sweeps = run_sweeps(cell, {name: LEARNERS[name] for name in (cell.learner, *UNTRAINED)}, key)
-    short = cell.length in UNIFORM_LENGTHS
-    return {
-        **summarise_sweeps(sweeps, cell.most),
-        "floor": first_places(cell, cell.function).floor(),
-        "uniform": uniform_share(cell, sweeps[cell.learner], key) if short else np.nan,
-    }
+    """Thresholds of a learner and of two that are not trained; what uniform attention solves."""
+    key, names = draws("trials"), (cell.learner, "L1 logistic", "screening")
+    found = find_thresholds(cell, {name: LEARNERS[name] for name in names}, key)
+    _, (samples, *_) = found["threshold"]
+    floor = first_places(cell, cell.function).floor()
+    return {**found, "floor": floor, "uniform": uniform_share(cell, samples, key)}
 
 
-def run_sweeps(
+def find_thresholds(
     cell: Setting, learners: dict[str, Learner], key: Array, **start: int
-) -> dict[str, ThresholdSearch]:
-    """The sweep of each learner; the size at which it begins may be given by its name."""
+) -> dict[str, Any]:
+    """Thresholds by learner, and the share of solved trials at the sizes that were tried.
+
+    The size at which a search begins may be given by the learner's name.
+    """
     names = ("trials", "most", "function", "sparsity")
     options: dict[str, Any] = {name: cell[name] for name in names} | {"steps": steps_at(cell)}
-    return {
-        name: find_threshold(key, cell.length, solve, start=start.get(name), **options)
+    found = [
+        find_threshold(key, cell.length, solve, start=start.get(name), **options)
         for name, solve in learners.items()
-    }
-
-
-def steps_at(cell: Setting) -> int:
-    """`cell.steps` up to the length 800, and beyond it in proportion to the root of the length."""
-    return 25 * math.ceil(cell.steps * max(1.0, math.sqrt(cell.length / 800)) / 25)
-
-
-def summarise_sweeps(sweeps: dict[str, ThresholdSearch], most: int) -> dict[str, Any]:
-    """Thresholds by learner, and the share of solved trials at the sizes that were tried."""
-    grid, found = sizes(most), list(sweeps.values())
+    ]
+    grid = sizes(cell.most)
     share = np.full((len(found), len(grid)), np.nan)
     for line, each in zip(share, found, strict=True):
         line[[grid.index(m) for m in each.samples]] = each.share
@@ -121,18 +152,25 @@ def summarise_sweeps(sweeps: dict[str, ThresholdSearch], most: int) -> dict[str,
             log_error=[each.error for each in found],
             censored=[each.censored for each in found],
         ),
-        "replicates": (("learner", "replicate"), [each.replicates() for each in found]),
-        "share": (("learner", "size"), share),
+        **on("learner replicate", replicates=[each.replicates() for each in found]),
+        **on("learner size", share=share),
         "samples": ("size", grid),
-        "learner": list(sweeps),
+        "learner": list(learners),
     }
 
 
-def uniform_share(cell: Setting, found: ThresholdSearch, key: Array) -> float:
-    """The share of trials that uniform attention solves with the samples that `found` needs."""
+def steps_at(cell: Setting) -> int:
+    """`cell.steps` up to the length 800, and beyond it in proportion to the root of the length."""
+    return 25 * math.ceil(cell.steps * max(1.0, math.sqrt(cell.length / 800)) / 25)
+
+
+def uniform_share(cell: Setting, samples: float, key: Array) -> float:
+    """The share of trials, eight at most, that uniform attention solves with so many samples; nan
+    but for lengths from 25 to 50, since it compiles programs of its own."""
+    if not 25 <= cell.length <= 50:
+        return math.nan
     data, start = jax.random.split(jax.random.fold_in(key, cell.length))
-    trials = min(UNIFORM_TRIALS, cell.trials)
-    sets = draw_trials(data, cell, math.ceil(found.threshold), trials)
+    sets = draw_trials(data, cell, math.ceil(samples), min(8, cell.trials))
     return float(LEARNERS["uniform attention"](sets, start, steps_at(cell)).mean())
 
 
@@ -154,16 +192,10 @@ def draw_trials(key: Array, cell: Setting, samples: int, trials: int) -> Trainin
     rule=Bound(),
     control=Control(
         "samples in proportion to the length, with the same errors",
-        lambda e: compare_exponent(
-            e.assign(log_threshold=xr.zeros_like(e.log_threshold) + np.log(e.length))
-        ),
+        lambda e: {"measured": xr.ones_like(e.measured)},
     ),
 )
 def samples_exponent(evidence: xr.Dataset) -> Values:
-    return compare_exponent(evidence)
-
-
-def compare_exponent(evidence: xr.Dataset) -> Values:
     slope, error = exponents(evidence)
     return {"bound": 0.5, "measured": unless_censored(slope[0], evidence), "error": error[0]}
 
@@ -175,22 +207,21 @@ def thresholds_and_success(evidence: xr.Dataset) -> Panels:
     solved = np.nanmax(evidence["uniform"].values, initial=-1)
     some = f"up to {solved:.0%}" if solved else "none"
     uniform = f"uniform attention solves {some} with as many samples; " if solved >= 0 else ""
-    success = Figure(
-        evidence.isel(learner=0),
-        x="samples m",
-        y="share of trials solved",
-        log="x",
-        domain={"y": (0, 1)},
-        legend={"length": LENGTH},
-        width=300,
-    )
+    success = draw_success(evidence.isel(learner=0), "length", width=300, log="x")
     return row(
         draw_thresholds(evidence).lines("length", "floor", theory=True),
-        success.lines("samples", "share", color="length", points=True).rule(0.8, "80 %"),
+        success.rule(0.8, "80 %"),
         title="Samples that training needs, against the length",
         note=f"{describe_task(evidence)}: {power}{uniform}bars: two standard errors; ≥: lower"
         " limits; dashed: statistical floor",
     )
+
+
+def draw_success(evidence: xr.Dataset, color: str, **options: Any) -> Figure:
+    """The share of trials that are solved with each number of samples."""
+    options |= {"domain": {"y": (0, 1)}, "legend": {"length": LENGTH, "recipe": None}}
+    figure = Figure(evidence, x=SAMPLES, y="share of trials solved", **options)
+    return figure.lines("samples", "share", color=color, points=True)
 
 
 def draw_thresholds(
@@ -204,16 +235,9 @@ def draw_thresholds(
         high=np.exp(logs + 2 * error),
         limit=xr.where(evidence["censored"], "≥", ""),
     )
+    axes: dict[str, Any] = {"x": LENGTH, "y": "samples for 80 % of trials", "log": log}
     return (
-        Figure(
-            shown,
-            title,
-            note,
-            x=LENGTH,
-            y="samples for 80 % of trials",
-            log=log,
-            legend={"learner": None},
-        )
+        Figure(shown, title, note, legend={"learner": None}, **axes)
         .lines("length", "threshold", color="learner")
         .spans("length", "low", "high", color="learner", width=1)
         .points("length", "threshold", color="learner", size=55)
@@ -222,9 +246,9 @@ def draw_thresholds(
 
 
 def describe_task(evidence: xr.Dataset) -> str:
-    first = evidence.isel(cell=0)
-    task = f"{first['function'].item()} of {first['sparsity'].item()} bits"
-    return f"{task}, {first['trials'].item()} trials a point"
+    names = ("function", "sparsity", "trials")
+    function, sparsity, trials = (evidence[name].values[0] for name in names)
+    return f"{function} of {sparsity} bits, {trials} trials a point"
 
 
 def slope_weights(evidence: xr.Dataset) -> xr.DataArray:
@@ -277,7 +301,7 @@ def compare_laws(evidence: xr.Dataset) -> Values:
     again = {law: fit_law(law, lengths, main["replicates"].values.T, errors)[0] for law in LAWS}
     behind = (fits["logarithm"][0] - fits["power"][0]) / 2
     return {
-        "bound": MAX_LIKELIHOOD_LOSS,
+        "bound": 3.0,
         "measured": unless_censored(behind, evidence),
         "error": ((again["logarithm"] - again["power"]) / 2).std(),
         **{f"log_{law}": ("cell", fits[law][1]) for law in LAWS},
@@ -300,7 +324,7 @@ def laws_compared(evidence: xr.Dataset) -> Figure:
 
 @sparse_variables.measurement(
     "mlp-exponent",
-    quick=Setting(length=(16, 64), trials=40, most=1200, steps=200, function="and", sparsity=3),
+    quick=Setting(length=(16, 64), most=1200, steps=200, trials=40, **AND),
     paper=dict(length=(16, 32, 64, 128), most=2400, steps=400),
     hypotheses=(SPARSE, TRIALS),
     cells=product("length"),
@@ -308,11 +332,9 @@ def laws_compared(evidence: xr.Dataset) -> Figure:
     long=True,
 )
 def rival_curves(cell: Setting, draws: Draws) -> Values:
-    """Thresholds of attention and of an MLP, to `VALIDATION_SHARE`."""
-    recipes = {"attention": RECIPE_R, "MLP": MLP}
-    learners = {name: trained_by(recipe, VALIDATION_SHARE) for name, recipe in recipes.items()}
-    sweeps = run_sweeps(cell, learners, draws("trials"), MLP=6 * cell.length)
-    return summarise_sweeps(sweeps, cell.most)
+    """Thresholds of attention and of an MLP, to 99 % of validation."""
+    learners = {"attention": trained_by(RECIPE_R, 0.99), "MLP": trained_by(MLP, 0.99)}
+    return find_thresholds(cell, learners, draws("trials"), MLP=6 * cell.length)
 
 
 @sparse_variables.claim(
@@ -349,13 +371,9 @@ def mlp_exponent(evidence: xr.Dataset) -> Values:
 
 @mlp_exponent.figure
 def rivals(evidence: xr.Dataset) -> Figure:
-    slopes = zip(
-        evidence["learner"].values,
-        evidence["exponent"].values,
-        evidence["exponent_error"].values,
-        strict=True,
-    )
-    words = ", ".join(f"{name} {slope:.2f} ± {2 * error:.2f}" for name, slope, error in slopes)
+    names = ("learner", "exponent", "exponent_error")
+    found = zip(*(evidence[name].values for name in names), strict=True)
+    words = ", ".join(f"{learner} {slope:.2f} ± {2 * error:.2f}" for learner, slope, error in found)
     return draw_thresholds(
         evidence,
         "A network without attention needs ever more samples as the length grows",
@@ -365,8 +383,6 @@ def rivals(evidence: xr.Dataset) -> Figure:
 
 
 @sparse_variables.claim(
-    kind="training",
-    source="attlas",
     reference="why trials memorise",
     origin="ours",
     statement=r"With one normaliser for the position table, $\max_t|g_t|^2/d$, in place of one for"
@@ -384,15 +400,7 @@ def rivals(evidence: xr.Dataset) -> Figure:
             defining=True,
         ),
     ),
-    quick=Setting(
-        length=64,
-        samples=(43,),
-        recipe=(ONE, EACH),
-        trials=30,
-        sparsity=3,
-        function="and",
-        steps=150,
-    ),
+    quick=Setting(length=64, samples=(43,), steps=150, recipe=(ONE, EACH), trials=30, **AND),
     paper=dict(length=300, samples=(62, 90, 155), recipe=tuple(RECIPES), trials=40, steps=500),
     cells=product("samples"),
     budget="trials",
@@ -411,49 +419,23 @@ def one_normaliser(cell: Setting, draws: Draws) -> Values:
     ends = [train(sets, recipe, key=start, steps=cell.steps, attention=False) for recipe in recipes]
     solved = np.array([end["status"].values[:, 0] == "solved" for end in ends])
     lead = np.array([early_lead(sets, recipe, start) for recipe in recipes])
-    pair = [cell.recipe.index(ONE), cell.recipe.index(EACH)]
-    upper, error = paired_differences(solved[pair], lead[pair])
+    one, each = cell.recipe.index(ONE), cell.recipe.index(EACH)
+    pairs = np.array([x[one] - x[each] for x in (solved.astype(float), np.log(lead))])
+    least = [0.1, math.log(1.25)]
     return {
-        **on("difference", lower=[0.1, math.log(1.25)], upper=upper, error=error),
+        **on("difference", lower=least, upper=pairs.mean(1), error=floored_error(pairs)),
         **on("recipe repeat", solved=solved, lead=lead),
         "recipe": list(cell.recipe),
     }
 
 
-def paired_differences(
-    solved: Bool[np.ndarray, "2 trial"], lead: Float[np.ndarray, "2 trial"]
-) -> tuple[np.ndarray, np.ndarray]:
-    """Of two recipes: means over trials of what is solved and of the log of the lead; errors."""
-    differences = np.array([x[0] - x[1] for x in (solved.astype(float), np.log(lead))])
-    trials = solved.shape[1]
-    # Where no pair differs from another, the error is that of the least that could have been seen.
-    variance = np.maximum(differences.var(1, ddof=1), 1 / trials)
-    return differences.mean(1), np.sqrt(variance / trials)
-
-
 @one_normaliser.figure
 def normalisers(evidence: xr.Dataset) -> Panels:
     shares = evidence.assign(share=evidence["solved"].astype(float).mean("repeat"))
-    solved = Figure(
-        shares,
-        x="samples m",
-        y="share of trials solved",
-        zero="-x",
-        domain={"y": (0, 1)},
-        legend={"recipe": None},
-        width=340,
-    )
-    leads = Figure(
-        evidence.isel(cell=[0]),
-        x="relevant over irrelevant movement, 25 steps",
-        y="",
-        log="x",
-        width=300,
-    )
+    moves = "relevant over irrelevant movement, 25 steps"
+    leads = Figure(evidence.isel(cell=[0]), x=moves, y="", log="x", width=300)
     return row(
-        solved.lines("samples", "share", color="recipe").points(
-            "samples", "share", color="recipe", size=60
-        ),
+        draw_success(shares, "recipe", width=340, zero="-x"),
         leads.ticks("lead", "recipe", color="recipe", legend=False, theory=False),
         title="One normaliser for the position table",
         note=f"T = {int(evidence['length'].values.flat[0])}, the same training sets; a tick is a"
@@ -462,24 +444,19 @@ def normalisers(evidence: xr.Dataset) -> Panels:
 
 
 def early_lead(sets: TrainingSets, recipe: Recipe, start: Array) -> Float[np.ndarray, " trial"]:
-    """`lead_of_support` after `EARLY_STEPS`."""
+    """`lead_of_support` after 25 steps."""
     found: list[Outcome] = []
-    options: dict[str, Any] = {"steps": EARLY_STEPS, "every": EARLY_STEPS, "stop": False}
+    options: dict[str, Any] = {"steps": 25, "every": 25, "stop": False}
     train(sets, recipe, key=start, attention=False, finished=found.append, **options)
-    moved = [
-        end.model.positions - first_model(recipe, start, end.trial, sets.tasks[0].length).positions
-        for end in found
-    ]
-    supports = [sets.tasks[end.trial].support for end in found]
-    return lead_of_support(np.array(moved)[:, :-1], supports)
+    lead = np.empty(len(found))
+    for end in found:
+        first = first_model(recipe, start, end.trial, sets.length)
+        moved = np.asarray(end.model.positions - first.positions)[:-1]
+        lead[end.trial] = lead_of_support(moved, sets.tasks[end.trial].support)
+    return lead
 
 
-def lead_of_support(
-    moved: Float[np.ndarray, "trial length d"], supports: Sequence[tuple[int, ...]]
-) -> Float[np.ndarray, " trial"]:
+def lead_of_support(moved: Float[np.ndarray, "length d"], support: tuple[int, ...]) -> float:
     """How much further the support's places have moved than others: ratio of root mean squares."""
     squares = (moved**2).mean(-1)
-    relevant = np.zeros(squares.shape, bool)
-    for line, support in zip(relevant, supports, strict=True):
-        line[list(support)] = True
-    return np.sqrt(np.mean(squares, 1, where=relevant) / np.mean(squares, 1, where=~relevant))
+    return float(np.sqrt(squares[list(support)].mean() / np.delete(squares, support).mean()))

@@ -3,7 +3,6 @@
 import dataclasses
 import functools
 import math
-import threading
 from typing import Any, NamedTuple
 
 import jax
@@ -11,7 +10,7 @@ import numpy as np
 import xarray as xr
 from jaxtyping import Bool, Float, Int
 
-from attlas.capacity import Capacity, class_of, collapsed_head, occam_samples
+from attlas.capacity import Capacity, occam_samples
 from attlas.claims import Control, Draws, Hypothesis, Setting, Values, on, product, together
 from attlas.claims.rules import LEVEL, Approximation, Bound, Convergence, Order
 from attlas.errors import InputError
@@ -19,14 +18,12 @@ from attlas.figure import Figure
 from attlas.gaussian import Real
 from attlas.rademacher import mean_of
 from attlas.sparse_variables.claims import sparse_variables
-from attlas.sparse_variables.claims.samples import DELTA, GAP
 from attlas.sparse_variables.claims.shared import LENGTH, SPARSE, first_places
 from attlas.sparse_variables.construction import Construction, sink_head, threshold_head
 from attlas.sparse_variables.task import Batch
 from attlas.sparse_variables.thresholds import LEVEL as SHARE
 from attlas.sparse_variables.trained_heads import (
     SPREADS,
-    Attention,
     Heads,
     certify,
     looked_at,
@@ -49,6 +46,9 @@ LINEAR = dataclasses.replace(
 )
 """The recipe without the MLP: a sum of linear heads."""
 
+GAP, DELTA = 0.5, 0.05
+"""The excess error and the confidence for which bounds ask for samples."""
+
 VALIDATION = 2000
 ASKED = "samples, log10"
 SIZES = ("|u| of the sharpest head", "sum of |v| over the margin", ASKED)
@@ -57,13 +57,15 @@ SIZES = ("|u| of the sharpest head", "sum of |v| over the margin", ASKED)
 class Runs(NamedTuple):
     """Networks of several trials.
 
-    `start` and `heads` are their heads before and after training with the most samples, `ends` says
-    how the runs with every number of samples ended (`train`).
+    `start` and `heads` are their heads before and after training with the most samples, `margins`
+    the least on their training sets; `ends` says how the runs with every number of samples ended
+    (`train`).
     """
 
     sets: TrainingSets
     start: Heads
     heads: Heads
+    margins: Float[np.ndarray, " trial"]
     ends: xr.Dataset
 
     @property
@@ -71,69 +73,50 @@ class Runs(NamedTuple):
         """Which runs were right on all validation sequences."""
         return (self.ends["status"] == "solved").values
 
-    def bits(self, trial: int) -> Any:
-        """The validation sequences on which attention is measured."""
-        return next(self.sets.validate(trial)).bits[:ATTENTION_SAMPLES]
+    @property
+    def learned(self) -> Int[np.ndarray, " solved"]:
+        """The trials whose network has learned the function."""
+        return np.flatnonzero(self.solved[:, -1] & (self.margins > 0))
 
-    def attention(self, trial: int, weights: Float[np.ndarray, "m h places"]) -> Attention:
-        """Where heads with these weights on `bits(trial)` look."""
-        bits, label = next(self.sets.validate(trial))
-        batch = Batch(bits[:ATTENTION_SAMPLES], label[:ATTENTION_SAMPLES])
-        return looked_at(weights, batch, self.sets.tasks[trial])
-
-    def margins(self) -> Float[np.ndarray, " trial"]:
-        """The least margin on the training set."""
-        return (self.heads(rows_of(self.sets.bits)) * (2.0 * self.sets.label - 1)).min(-1)
-
-    def learned(self, margins: Float[np.ndarray, " trial"]) -> Int[np.ndarray, " solved"]:
-        """The trials whose network has learned the function, given `margins()`."""
-        return np.flatnonzero(self.solved[:, -1] & (margins > 0))
-
-
-_TRAINING = threading.Lock()
-
-
-def train_heads(
-    cell: Setting, samples: tuple[int, ...], trials: int, draws: Draws, coins: bool = False
-) -> Runs:
-    """Runs of `cell.steps` steps, which validation does not stop, on independent samples.
-
-    No training set is thrown away. With `coins`, labels have nothing to do with the bits. Claims
-    share the runs: those that ask at the same time wait for one of them to train.
-    """
-    with _TRAINING:
-        return _train_heads(
-            cell.length, cell.sparsity, samples, trials, cell.steps, draws.seed, coins
-        )
+    def support_mass(self, trial: int, head: Heads | Construction) -> Float[np.ndarray, " label"]:
+        """Attention on the support by label, in validation sequences; of several heads, that of the
+        one with the most where the label is 0."""
+        batch = Batch(*(x[:ATTENTION_SAMPLES] for x in next(self.sets.validate(trial))))
+        weights = head.weights(batch.bits).reshape(len(batch.bits), -1, self.sets.length + 1)
+        mass = looked_at(weights, batch, self.sets.tasks[trial]).mass
+        return mass[:, mass[0].argmax()]
 
 
 @functools.lru_cache(maxsize=8)
-def _train_heads(
+def train_heads(
     length: int,
     sparsity: int,
     samples: tuple[int, ...],
     trials: int,
     steps: int,
     seed: int,
-    coins: bool,
+    coins: bool = False,
 ) -> Runs:
+    """Runs of so many steps, which validation does not stop, on independent samples.
+
+    No training set is thrown away. With `coins`, labels have nothing to do with the bits. Claims
+    share the runs.
+    """
     key = Draws("sparse-variables/learned-head", seed)("coins" if coins else "runs")
     data, start = jax.random.split(key)
     task: dict[str, Any] = {"sparsity": sparsity, "unique": False, "coins": coins}
     sets = draw_sets(data, length, samples, trials, validation=VALIDATION, **task)
-    found: dict[tuple[int, int], Any] = {}
-
-    def keep(outcome: Outcome) -> None:
-        found[outcome.trial, outcome.samples] = outcome.model
-
+    found: list[Outcome] = []
     options: dict[str, Any] = {"steps": steps, "every": steps, "stop": False, "attention": False}
-    ends = train(sets, LINEAR, key=start, finished=keep, **options)
+    ends = train(sets, LINEAR, key=start, finished=found.append, **options)
+    trained = {end.trial: end.model for end in found if end.samples == max(samples)}
     first = [first_model(LINEAR, start, trial, length) for trial in range(trials)]
-    last = [found[trial, max(samples)] for trial in range(trials)]
+    last = [trained[trial] for trial in range(trials)]
     begun, heads = (
         Heads.stacked(Heads.of(model).nearest() for model in models) for models in (first, last)
     )
-    return Runs(sets, begun, heads, ends)
+    margins = (heads(rows_of(sets.bits)) * (2.0 * sets.label - 1)).min(-1)
+    return Runs(sets, begun, heads, margins, ends)
 
 
 @sparse_variables.measurement(
@@ -152,38 +135,30 @@ def _train_heads(
 )
 def trained_beside_constructed(cell: Setting, draws: Draws) -> Values:
     """Attention on the support, norms, and samples asked for, of trained and constructed heads."""
-    runs = train_heads(cell, (cell.samples,), cell.repeats, draws)
-    task = runs.sets.tasks[0]
+    size = (cell.length, cell.sparsity, (cell.samples,), cell.repeats)
+    runs = train_heads(*size, cell.steps, draws.seed)
+    task, learned = runs.sets.tasks[0], runs.learned
     built = (threshold_head(task), sink_head(task))
     start, mass = (
-        np.stack([support_mass(runs, t, heads) for t, heads in enumerate(networks.each())])
+        [runs.support_mass(trial, heads) for trial, heads in enumerate(networks.each())]
         for networks in (runs.start, runs.heads)
     )
-    weights = [head.weights(runs.bits(0))[:, None] for head in built]
-    margins = runs.margins()
-    learned = runs.learned(margins)
     sizes = np.full((cell.repeats, len(SIZES)), np.nan)
     if len(learned):
-        heads = Heads(runs.heads.score[learned], runs.heads.value[learned])
+        heads, margins = jax.tree.map(lambda x: x[learned], (runs.heads, runs.margins))
         score, value = heads.norms()
-        asked = decades(heads.capacity(), margins[learned])
-        sizes[learned] = np.stack([score.max(1), value.sum(1) / margins[learned], asked], 1)
+        asked = decades(heads.capacity(), margins)
+        sizes[learned] = np.stack([score.max(1), value.sum(1) / margins, asked], 1)
     return {
         **on("repeat label", mass=mass, mass_at_start=start),
-        "constructed": (("head", "label"), [runs.attention(0, w).mass[:, 0] for w in weights]),
-        "sizes": (("repeat", "quantity"), sizes),
-        "sizes_built": (("head", "quantity"), [sizes_of(head) for head in built]),
-        "blunter": decades(blunter(built[0]), built[0].margin),
+        **on("head label", constructed=[runs.support_mass(0, head) for head in built]),
+        **on("repeat quantity", sizes=sizes),
+        **on("head quantity", sizes_built=[sizes_of(head) for head in built]),
+        "blunter": sizes_of(dataclasses.replace(built[0], score=built[0].score / 10))[-1],
         "label": [0, 1],
         "head": ["threshold", "sink"],
         "quantity": list(SIZES),
     }
-
-
-def support_mass(runs: Runs, trial: int, heads: Heads) -> Float[np.ndarray, " label"]:
-    """Attention on the support by label, of the head that has most of it where the label is 0."""
-    mass = runs.attention(trial, heads.weights(runs.bits(trial))).mass
-    return mass[:, mass[0].argmax()]
 
 
 def sizes_of(head: Construction) -> list[float]:
@@ -197,16 +172,9 @@ def decades(capacity: Capacity, margin: Real) -> Any:
     return capacity.log_samples_for(GAP, margin=margin, delta=DELTA) / math.log(10)
 
 
-def blunter(head: Construction) -> Capacity:
-    """The bound for a construction of the same values whose scores are a tenth as large."""
-    value = math.sqrt(2) * float(np.linalg.norm(head.read @ head.mix @ head.out))
-    return class_of(collapsed_head(head.score_norm / 10, value, head.task.length, constant="sharp"))
-
-
 @sparse_variables.claim(
     kind="training",
     measured_by=trained_beside_constructed,
-    source="attlas",
     reference="trained heads beside the constructed ones",
     statement=r"After 150 steps (200 at the paper's scale) on m samples of an AND of s bits, a head"
     r" puts more than $\frac{cs}{cs+1}$, $c = 2$, of its attention on the support when the label is"
@@ -217,17 +185,14 @@ def blunter(head: Construction) -> Capacity:
     rule=Convergence(share=0.5),
     control=Control(
         "the heads before training, which look everywhere alike",
-        lambda e: {"arrived": looks_at_support(e.mass_at_start, e.sparsity)},
+        lambda e: {"arrived": e.arrived_at_start},
     ),
     needs=("threshold-margin", "sink-margin"),
 )
 def learned_head(evidence: xr.Dataset) -> Values:
-    return {"arrived": looks_at_support(evidence["mass"], evidence["sparsity"])}
-
-
-def looks_at_support(mass: xr.DataArray, sparsity: xr.DataArray) -> xr.DataArray:
-    """Whether more than cs / (cs + 1), c = 2, of the attention is there where the label is 0."""
-    return mass.sel(label=0, drop=True) > 2 * sparsity / (2 * sparsity + 1)
+    s, names = evidence["sparsity"], ["mass", "mass_at_start"]
+    looks = evidence[names].sel(label=0, drop=True) > 2 * s / (2 * s + 1)
+    return {"arrived": looks["mass"], "arrived_at_start": looks["mass_at_start"]}
 
 
 @learned_head.figure
@@ -252,7 +217,6 @@ def attention_against_length(evidence: xr.Dataset) -> Figure:
 @sparse_variables.claim(
     kind="training",
     measured_by=trained_beside_constructed,
-    source="attlas",
     reference="trained heads beside the constructed ones",
     statement=r"For the norms and the margin of a network that has learned the AND of s bits, the"
     r" bound of this map asks for as many samples as for the constructed threshold head, to a"
@@ -264,7 +228,7 @@ def attention_against_length(evidence: xr.Dataset) -> Figure:
     control=Control(
         "a construction whose scores are a tenth as large", lambda e: {"predicted": e.blunter}
     ),
-    needs=("learned-head", "implied-samples"),
+    needs=("learned-head", "complexity-bound"),
 )
 def learned_norms(evidence: xr.Dataset) -> Values:
     """Over the runs that have learned the function."""
@@ -291,18 +255,12 @@ def too_few_learned(samples: object, steps: int, learned: int, runs: int) -> Inp
 
 @learned_norms.figure
 def norms_against_length(evidence: xr.Dataset) -> Figure:
-    low, middle, high = evidence["sizes"].quantile([0.1, 0.5, 0.9], "repeat")
-    learned = middle.drop_vars("quantile").expand_dims(head=["learned"])
-    shown = xr.Dataset(
-        {
-            "size": xr.concat([learned, evidence["sizes_built"]], "head"),
-            "low": low.drop_vars("quantile"),
-            "high": high.drop_vars("quantile"),
-        }
-    )
+    quantiles = evidence["sizes"].quantile([0.1, 0.5, 0.9], "repeat")
+    low, middle, high = quantiles.drop_vars("quantile")
+    heads = [middle.expand_dims(head=["learned"]), evidence["sizes_built"]]
     return (
         Figure(
-            shown,
+            xr.Dataset({"size": xr.concat(heads, "head"), "low": low, "high": high}),
             "Learned heads are as large as the constructed ones",
             "median of the runs that learned, with the middle four fifths; unit tokens; right: what"
             " the bound for these norms asks for",
@@ -318,8 +276,6 @@ def norms_against_length(evidence: xr.Dataset) -> Figure:
 
 
 @sparse_variables.claim(
-    kind="training",
-    source="attlas",
     reference="PAC-Bayes for trained heads",
     origin="ours",
     statement=r"Heads with normal noise on scores and values err with probability at most"
@@ -358,16 +314,16 @@ def norms_against_length(evidence: xr.Dataset) -> Figure:
     needs=("learned-head",),
 )
 def learned_certificate(cell: Setting, draws: Draws) -> Values:
-    runs = train_heads(cell, (cell.samples,), cell.trials, draws, cell.coins)
+    size = (cell.length, cell.sparsity, (cell.samples,), cell.trials)
+    runs = train_heads(*size, cell.steps, draws.seed, cell.coins)
     sets, count = runs.sets, cell.draws
     delta = LEVEL / 1000  # the chance that any of the bounds fails, far below the rule's level
     batch = Batch(sets.bits, sets.label)
     found = certify(runs.heads, runs.start, batch, draws("noise"), delta=delta, draws=count)
-    batches = [list(sets.validate(trial)) for trial in range(cell.trials)]
-    fresh = Batch(
-        np.stack([np.concatenate([batch.bits for batch in each]) for each in batches]),
-        np.stack([np.concatenate([batch.label for batch in each]) for each in batches]),
-    )
+    each = [
+        jax.tree.map(lambda *x: np.concatenate(x), *sets.validate(i)) for i in range(cell.trials)
+    ]
+    fresh = jax.tree.map(lambda *x: np.stack(x), *each)
     key, spread = draws("validation"), found.spread[:, None]
     errors = noisy_errors(runs.heads, fresh, spread, key, count)[:, 0]
     own, noiseless = (
@@ -408,8 +364,6 @@ def certificates(evidence: xr.Dataset) -> Figure:
 
 
 @sparse_variables.claim(
-    kind="training",
-    source="attlas",
     reference="a ledger of what was needed and what is asked for",
     origin="ours",
     statement=r"Samples with which at least 0.8 of the runs are right on all of validation <"
@@ -437,25 +391,25 @@ def certificates(evidence: xr.Dataset) -> Figure:
     needs=("learned-certificate", "learned-norms", "statistical-floor"),
 )
 def learned_ledger(cell: Setting, draws: Draws) -> Values:
-    runs = train_heads(cell, cell.samples, cell.trials, draws)
-    sets, task, margins = runs.sets, first_places(cell), runs.margins()
-    learned = runs.learned(margins)
+    size = (cell.length, cell.sparsity, cell.samples, cell.trials)
+    runs = train_heads(*size, cell.steps, draws.seed)
+    sets, learned, task = runs.sets, runs.learned, first_places(cell)
     if len(learned) < 2:
         raise too_few_learned(cell.samples, cell.steps, len(learned), cell.trials)
     shares = zip(sets.samples, runs.solved.mean(0), strict=True)
     needed = min((m for m, share in shares if share >= SHARE), default=math.inf)
     options: dict[str, Any] = {"gap": GAP, "delta": DELTA, "draws": cell.draws}
-    heads, start = (Heads(x.score[learned], x.value[learned]) for x in (runs.heads, runs.start))
-    batch = Batch(sets.bits[learned], sets.label[learned])
+    of_runs = (runs.heads, runs.start, Batch(sets.bits, sets.label), runs.margins)
+    heads, start, batch, margins = jax.tree.map(lambda x: x[learned], of_runs)
     found = certify(heads, start, batch, draws("noise"), **options)
     free = pac_bayes_samples(found.empirical, 0.0, GAP, DELTA / 2 / len(SPREADS) ** 2)
-    asked = decades(heads.capacity(), margins[learned])
-    sink = Heads.of_construction(sink_head(sets.tasks[0]))
+    asked = decades(heads.capacity(), margins)
+    built = sink_head(sets.tasks[0])
+    score, value = (x[None] for x in Heads.of_construction(built))
     # Errors do not see the scale of the values; that of the learned ones has noise of these sizes.
-    scaled = sink.value[None] * np.median(margins[learned]) / sink_head(task).margin
-    sink = Heads(sink.score[None], scaled)
-    none = Heads(np.zeros_like(sink.score), np.zeros_like(sink.value))
+    sink = Heads(score, value * np.median(margins) / built.margin)
     own = Batch(sets.bits[:1], sets.label[:1])
+    none = jax.tree.map(np.zeros_like, sink)
     constructed = certify(sink, none, own, draws("noise"), **options)
     occam = float(occam_samples(task.log_hypotheses, GAP, DELTA))
     rows = {
