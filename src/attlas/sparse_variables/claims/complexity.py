@@ -30,6 +30,7 @@ DISTANCE = Hypothesis("0 < eps < 1", lambda s: 0 < s.eps < 1, defining=True)
 
 
 @sparse_variables.claim(
+    kind="two routes",
     reference="Lemma 4.6 and Zhang 2002, Theorem 4",
     origin="our reading",
     statement=r"$\{x \mapsto \langle w, x\rangle : |w| \le a\}$ has covers at distance $\epsilon$"
@@ -107,6 +108,7 @@ def sparse_packing(size: float, eps: float, points: int) -> float:
 
 
 @sparse_variables.claim(
+    kind="two routes",
     reference="Theorem 4.2",
     origin="our reading",
     statement=r"A cover of the scores at $\alpha\epsilon/(C B_{in}B_X)$ and one of the values at"
@@ -266,6 +268,7 @@ def complexity_and_bound(evidence: xr.Dataset) -> Figure:
 
 
 @sparse_variables.claim(
+    kind="simulation",
     reference="Corollary 4.5, the length",
     origin="our reading",
     statement=r"At fixed norms the Rademacher complexity of heads on T random bits, each token"

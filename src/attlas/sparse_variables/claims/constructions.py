@@ -111,6 +111,7 @@ def threshold_levels(evidence: xr.Dataset) -> Figure:
 
 
 @sparse_variables.claim(
+    kind="simulation",
     reference="Section 4, embeddings of dimension O(log T)",
     origin="our reading",
     statement=r"With embeddings drawn uniformly from the sphere of dimension $4s\ln T$, s = 3, the"

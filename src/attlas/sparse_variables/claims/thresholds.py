@@ -49,6 +49,7 @@ TRIALS = Hypothesis("trials >= 8", lambda s: s.trials >= 8, defining=True)
 
 
 @sparse_variables.claim(
+    kind="simulation",
     reference="Section 5, unique consistent hypothesis",
     origin="ours",
     source="edelman2022",
@@ -383,6 +384,7 @@ def rivals(evidence: xr.Dataset) -> Figure:
 
 
 @sparse_variables.claim(
+    kind="training",
     reference="why trials memorise",
     origin="ours",
     statement=r"With one normaliser for the position table, $\max_t|g_t|^2/d$, in place of one for"

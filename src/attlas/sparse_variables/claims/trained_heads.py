@@ -276,6 +276,7 @@ def norms_against_length(evidence: xr.Dataset) -> Figure:
 
 
 @sparse_variables.claim(
+    kind="training",
     reference="PAC-Bayes for trained heads",
     origin="ours",
     statement=r"Heads with normal noise on scores and values err with probability at most"
@@ -364,6 +365,7 @@ def certificates(evidence: xr.Dataset) -> Figure:
 
 
 @sparse_variables.claim(
+    kind="training",
     reference="a ledger of what was needed and what is asked for",
     origin="ours",
     statement=r"Samples with which at least 0.8 of the runs are right on all of validation <"
