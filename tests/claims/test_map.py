@@ -3,7 +3,6 @@
 import pytest
 
 from attlas.claims import Map, Setting, load_file
-from attlas.claims.map import REGISTRY
 from attlas.errors import InputError
 
 CLAIM_FILE = r"""
