@@ -86,7 +86,7 @@ def test_gguf_names_and_neighbouring_pairs_give_the_same_model(tmp_path, kind):
     writer.write_tensors_to_file()
     writer.close()
     target = as_model(tmp_path / "m.gguf")
-    assert target.architecture == f"{kind.capitalize()} (GGUF)"
+    assert target.table["name"] == f"{kind.capitalize()} (GGUF)"
     assert not target.unused
     tokens = pad_tokens([[5, 6, 7, 8, 9]])
     for one, two in zip(
@@ -98,7 +98,7 @@ def test_gguf_names_and_neighbouring_pairs_give_the_same_model(tmp_path, kind):
 
 def test_a_model_without_a_type_is_known_by_its_names():
     model = recognise(changed("bert", {"model_type": None}))
-    assert model.architecture == "BERT"
+    assert model.table["name"] == "BERT"
 
 
 def test_an_unknown_architecture_is_described():

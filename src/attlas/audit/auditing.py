@@ -296,7 +296,7 @@ def _list_facts(model: Model, tokens: Tokens | None, is_default: bool) -> dict[s
     """The model in a few words and numbers, and the text that it was read."""
     block = model.block
     facts: dict[str, Any] = {
-        "architecture": model.architecture,
+        "architecture": model.table["name"],
         "layers": model.layers,
         "distinct_layers": model.shared,
         "heads": model.heads,

@@ -113,20 +113,16 @@ def _norm_of(model: Model, weights: Weights, word: str) -> InputNorm:
 
 def _embedding_norm(model: Model) -> InputNorm:
     """The norm of the embedding with the projection after it; gain 1 where there is no norm."""
-
-    def load(word: str, part: str = "weight") -> np.ndarray | None:
-        tensor = model.tensor("embedding", word, part)
-        return None if tensor is None else tensor.load().astype(float)
-
-    projection, gain, bias = load("projection"), load("norm"), load("norm", "bias")
+    loaded = model.load("embedding", ("norm", "projection"))
+    weights = {word: array.astype(float) for word, array in loaded.items()}
+    projection = weights.get("projection")
     size = model.dim if projection is None else projection.shape[1]
-    offset = np.zeros(size) if bias is None else bias
+    offset = weights.get("norm_bias", np.zeros(size))
     if projection is not None:
-        constant = load("projection", "bias")
-        offset = projection @ offset + (0 if constant is None else constant)
+        offset = projection @ offset + weights.get("projection_bias", 0)
         projection = projection.T
-    centred = gain is not None and model.block.norm == "layer"
-    return InputNorm(np.ones(size) if gain is None else gain, offset, projection, centred)
+    centred = "norm" in weights and model.block.norm == "layer"
+    return InputNorm(weights.get("norm", np.ones(size)), offset, projection, centred)
 
 
 def largest_singular(w: Float[np.ndarray, "m n"]) -> float:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from attlas.audit.checkpoints import Checkpoint, read_json
+from attlas.audit.tensors import Tensor
 from attlas.errors import InputError, near, whole
 
 BLOCK: dict[str, tuple[Any, ...]] = {
@@ -135,32 +136,48 @@ def _check_entry(where: str, section: str, word: str, value: Any) -> None:
 
 @dataclass(frozen=True, eq=False)
 class Names:
-    """The tensors and settings of a checkpoint, by the words of a table."""
+    """The tensors and settings of a checkpoint, by the words of a table.
+
+    Of its `layers`, `shared` are distinct; both count only where the table says {group}.
+    """
 
     checkpoint: Checkpoint
     table: Mapping[str, Any]
     prefix: str
+    layers: int = 1
+    shared: int = 1
 
-    def base(self, section: str, word: str, layer: int = 0, group: int = 0) -> str | None:
+    @property
+    def name(self) -> str:
+        return self.checkpoint.name
+
+    def group(self, layer: int) -> int:
+        """The distinct layer that `layer` repeats; `layer` itself where none are shared."""
+        return layer * self.shared // self.layers
+
+    def base(self, section: str, word: str, layer: int = 0) -> str | None:
         """What the table calls `word`, without prefix and suffix."""
         base = self.table[section].get(word)
         if not isinstance(base, str):
             return None
-        return base.replace("{layer}", str(layer)).replace("{group}", str(group))
+        return base.replace("{layer}", str(layer)).replace("{group}", str(self.group(layer)))
 
-    def find(
-        self, section: str, word: str, part: str = "weight", layer: int = 0, group: int = 0
-    ) -> str | None:
+    def find(self, section: str, word: str, part: str = "weight", layer: int = 0) -> str | None:
         """The full name of the tensor that the table calls `word`, if the checkpoint has it.
 
-        Arguments:
-            part: "weight" or "bias".
-            group: the distinct layer that `layer` repeats, where layers share their weights.
+        `part` is "weight" or "bias".
         """
-        base = self.base(section, word, layer, group)
+        base = self.base(section, word, layer)
         prefixes = dict.fromkeys((self.prefix, "")) if base is not None else ()
         names = (f"{prefix}{base}{suffix}" for prefix in prefixes for suffix in SUFFIXES[part])
         return next((name for name in names if name in self.checkpoint.tensors), None)
+
+    def tensor(
+        self, section: str, word: str, part: str = "weight", layer: int = 0
+    ) -> Tensor | None:
+        """The tensor that the table calls `word`, if the checkpoint has it."""
+        name = self.find(section, word, part, layer)
+        return None if name is None else self.checkpoint.tensors[name]
 
     def setting(self, word: str, default: Any = None) -> Any:
         """The value of the first key of the table for `word` that the config has.
@@ -190,18 +207,18 @@ class Names:
         if value is None:
             keys = self.table["config"].get(word)
             raise InputError(
-                f"the config of {self.checkpoint.name} does not say the number of {word}: it should"
-                f" have the key {keys!r}"
+                f"the config of {self.name} does not say the number of {word}: it should have the"
+                f" key {keys!r}"
             )
-        return whole(f"{word} of {self.checkpoint.name}", value, 1)
+        return whole(f"{word} of {self.name}", value, 1)
 
     def number(self, word: str, low: float, high: float) -> float:
         """A setting that must be a number between `low` and `high`, both excluded."""
         value = self.setting(word)
         if not is_number(value, low, high):
             raise InputError(
-                f"{self.checkpoint.name} has {word} = {value!r}: it must be a number between"
-                f" {low:g} and {high:g}"
+                f"{self.name} has {word} = {value!r}: it must be a number between {low:g} and"
+                f" {high:g}"
             )
         return float(value)
 

@@ -31,7 +31,7 @@ def rotary_frequencies(names: Names, width: int) -> np.ndarray | None:
     """
     if names.table["block"]["rotary"] == "none":
         return None
-    where = names.checkpoint.name
+    where = names.name
     if width % 2 or names.count("rotated", width) != width:
         raise InputError(
             f"{where} turns a part of its heads of width {width} only: rotary positions turn the"
@@ -39,16 +39,15 @@ def rotary_frequencies(names: Names, width: int) -> np.ndarray | None:
         )
     frequencies = names.number("base", 1.0, 1e12) ** (-np.arange(0, width, 2) / width)
     frequencies = _stretch(where, frequencies, _read_scaling(names))
-    factors = names.find("embedding", "rotary_factors")
-    if factors is not None:
-        tensor = names.checkpoint.tensors[factors]
-        if tensor.shape != frequencies.shape:
-            raise InputError(
-                f"{factors} of {where} has the shape {tensor.shape}: it should be"
-                f" {frequencies.shape}"
-            )
-        frequencies = frequencies / tensor.load()
-    return frequencies
+    factors = names.tensor("embedding", "rotary_factors")
+    if factors is None:
+        return frequencies
+    if factors.shape != frequencies.shape:
+        raise InputError(
+            f"{names.find('embedding', 'rotary_factors')} of {where} has the shape"
+            f" {factors.shape}: it should be {frequencies.shape}"
+        )
+    return frequencies / factors.load()
 
 
 def _read_scaling(names: Names) -> Mapping[str, Any]:
@@ -57,8 +56,7 @@ def _read_scaling(names: Names) -> Mapping[str, Any]:
         return {"rope_type": scaling, "factor": names.setting("factor")}
     if not isinstance(scaling, Mapping):
         raise InputError(
-            f"{names.checkpoint.name} has the rotary scaling {scaling!r}: it must be a section of"
-            " names"
+            f"{names.name} has the rotary scaling {scaling!r}: it must be a section of names"
         )
     return scaling
 
