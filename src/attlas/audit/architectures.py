@@ -1,6 +1,6 @@
 r"""Architectures: every transformer is read into the same few arrays.
 
-    model = recognise(read_checkpoint("folder"))      # by the name table that fits, or `table=`
+    model = as_model("folder")                        # by the name table that fits, or `table=`
     model.layers, model.heads, model.groups, model.dim, model.width, model.hidden, model.block
     weights = model.layer(3)                          # one layer in memory, as float32:
 
@@ -181,6 +181,9 @@ def as_model(
 ) -> Model:
     """The model in a folder, a file, a package, in memory, or already read.
 
+    It is read by `table`, or by the first known table that fits: the checkpoint has its names, and
+    its model types include the one that the config states, if it states one.
+
     Arguments:
         source, config: as for `read_checkpoint`.
         table: a table of names or its file, for an architecture that is not known.
@@ -188,23 +191,14 @@ def as_model(
     if isinstance(source, Model):
         return source
     checkpoint = source if isinstance(source, Checkpoint) else read_checkpoint(source, config)
-    return recognise(checkpoint, read_table(table) if isinstance(table, str | Path) else table)
-
-
-def recognise(checkpoint: Checkpoint, table: Mapping[str, Any] | None = None) -> Model:
-    """The model that a checkpoint is, by the first known table that fits, or by `table`.
-
-    A table fits if the checkpoint has its names, and its model types include the one that the
-    config states, if it states one.
-    """
-    kind = checkpoint.config.get("model_type")
-    known = known_tables()
-    tables = list(known.values()) if table is None else [complete_table(table, known)]
+    given = read_table(table) if isinstance(table, str | Path) else table
+    kind, known = checkpoint.config.get("model_type"), known_tables()
+    tables = list(known.values()) if given is None else [complete_table(given, known)]
     for candidate in tables:
-        for prefix in candidate["prefixes"]:
+        of_its_type = kind is None or given is not None or kind in candidate["model_types"]
+        for prefix in candidate["prefixes"] if of_its_type else ():
             names = Names(checkpoint, candidate, prefix)
-            of_its_type = kind is None or table is not None or kind in candidate["model_types"]
-            if of_its_type and names.find("layer", "out"):
+            if names.find("layer", "out"):
                 return _build_model(names)
     found = sorted(checkpoint.tensors)
     examples = f" such as {', '.join(found[:3])}" if found else ""

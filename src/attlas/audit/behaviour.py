@@ -36,12 +36,12 @@ import jax.numpy as jnp
 import numpy as np
 import xarray as xr
 from jaxtyping import Array, Bool, Float, Int
-from scipy.special import erf
+from scipy.special import entr, erf, softmax
 from threadpoolctl import threadpool_limits
 
-from attlas.attention import softmax
+from attlas.attention import softmax_attention
 from attlas.audit.architectures import Block, Model
-from attlas.audit.forward import Step, embed, trace
+from attlas.audit.forward import Step, admitted_pairs, embed, trace
 from attlas.audit.quantities import describe, stack_layers
 from attlas.audit.texts import Tokens
 from attlas.errors import InputError
@@ -104,13 +104,10 @@ def measure_behaviour(
     `on_step` is called with every step of the forward pass.
     """
     batch, roles, layers = embed(model, tokens), token_roles(model, tokens), []
+    admitted = admitted_pairs(model, batch)
     with threadpool_limits(1):  # matrices are small: threads would wait for each other
         for step in trace(model, [batch]):
-            if not np.isfinite(step.after).all():
-                raise InputError(
-                    f"what leaves layer {step.layer} of {model.name} on this text is not finite"
-                )
-            layers.append(_measure_layer(model, step, tokens.mask, roles))
+            layers.append(_measure_layer(model, step, tokens.mask, admitted, roles))
             on_step(step)
     seen = stack_layers(model, layers)
     if model.block.order == "post":  # what the heads read was normalised by the layer before
@@ -121,16 +118,17 @@ def measure_behaviour(
 
 
 def _measure_layer(
-    model: Model, step: Step, mask: Bool[np.ndarray, "b n"], roles: Roles
+    model: Model,
+    step: Step,
+    mask: Bool[np.ndarray, "b n"],
+    admitted: Bool[np.ndarray, "b q k"],
+    roles: Roles,
 ) -> dict[str, np.ndarray]:
     """Arrays over heads, and scalars for the tokens of the layer."""
     block = model.block
     queries, attention, outputs = map(np.asarray, (step.queries, step.attention, step.outputs))
     size = block.heads // block.groups
     keys, values = (np.repeat(np.asarray(x), size, axis=1) for x in (step.keys, step.values))
-    admitted = np.broadcast_to(mask[:, None, :], (*mask.shape, mask.shape[1]))
-    if block.causal:
-        admitted = admitted & np.tri(mask.shape[1], dtype=bool)
     asked = admitted & roles.query[:, :, None]
     heads = []
     for head in range(block.heads):
@@ -185,7 +183,7 @@ def _attention_shares(
     attention: Float[np.ndarray, "b q k"], admitted: Bool[np.ndarray, "b q k"], roles: Roles
 ) -> dict[str, float]:
     """The quantities of one head that depend on its attention alone."""
-    entropy = -(attention * np.log(np.maximum(attention, TINY))).sum(-1)
+    entropy = entr(attention).sum(-1)
     even = 1 / np.maximum(admitted.sum(-1), 1)
     target = admitted & roles.content[:, None, :]
     weights = np.where(target, attention, 0)
@@ -216,11 +214,8 @@ def _attention_shares(
 
 def _sum_by_offset(x: np.ndarray) -> np.ndarray:
     """Sums of [..., q, k] over pairs with the same k - q, which runs from 1 - n to n - 1."""
-    n, batch = x.shape[-1], x.shape[:-2]
-    # Rows of width 2n that are read with width 2n - 1 are shifted right, each by one column more
-    # than the row before: with the last query first, every column then holds one offset.
-    wide = np.concatenate([x[..., ::-1, :], np.zeros_like(x)], -1).reshape(*batch, 2 * n * n)
-    return wide[..., : n * (2 * n - 1)].reshape(*batch, n, 2 * n - 1).sum(-2)
+    n = x.shape[-1]
+    return np.stack([np.trace(x, offset, -2, -1) for offset in range(1 - n, n)], -1)
 
 
 def _positional_means(weights: np.ndarray, pairs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -281,9 +276,7 @@ def _gate_shares(
     target = np.einsum("bhr,hr->bh", output, functional)
     read = np.einsum("bhnr,hr->bhn", values, functional)
     scores = np.einsum("bhnr,hr->bhn", keys, query.mean(0))
-    highest = np.where(admitted, scores, -np.inf).max(-1, keepdims=True)
-    weights = np.where(admitted, np.exp(scores - highest), 0)
-    by_softmax = (weights / weights.sum(-1, keepdims=True) * read).sum(-1)
+    by_softmax = (softmax(np.where(admitted, scores, -np.inf), -1) * read).sum(-1)
     centred = scores - _mean(scores, admitted, (0, 2))[:, None]
     scale = 1 / np.sqrt(np.maximum(_mean(centred**2, admitted, (0, 2)), TINY))[:, None]
     by_erf = [np.where(admitted, erf(c * scale * centred) * read, 0).sum(-1) for c in SHARPNESS]
@@ -372,8 +365,9 @@ def _regression_distances(
         return squared_distance(guess)
 
     def by_softmax(setting: Array) -> Array:
-        scores = asks @ jnp.swapaxes(keys, -1, -2) / (setting * own)[:, None, None]
-        return squared_distance(softmax(scores, here[:, :, None, :]) @ values)
+        admitted, scale = here[:, :, None, :], setting * own
+        guess = softmax_attention(asks, keys, values, temperature=scale, mask=admitted)
+        return squared_distance(guess)
 
     settings = jnp.asarray([(t, ridge) for t in TEMPERATURES for ridge in RIDGES])
     total = jnp.maximum(squared_distance(jnp.zeros_like(wanted)), TINY)

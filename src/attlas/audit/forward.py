@@ -85,7 +85,7 @@ def embed(model: Model, tokens: Tokens) -> Batch:
             f" {model.longest}"
         )
     if "types" in names:
-        states = states + _look_up(model, "types", tokens.types)
+        states = states + _look_up(model, "types", np.zeros_like(tokens.ids))
     weights = model.load("embedding", ("norm", "projection"))
     if "norm" in weights:
         bias = weights.get("norm_bias", 0)
@@ -124,7 +124,10 @@ def trace(model: Model, batches: Sequence[Batch], dtype: DTypeLike = jnp.float32
     """
     states = [jnp.asarray(batch.states, dtype) for batch in batches]
     admitted = [jnp.asarray(admitted_pairs(model, batch)[:, None]) for batch in batches]
-    rotations = [_rotations(model, batch, dtype) for batch in batches]
+    rotations: list[list[Array] | None] = [None for _ in batches]
+    if model.frequencies is not None:
+        angles = [batch.positions[:, None, :, None] * model.frequencies for batch in batches]
+        rotations = [[jnp.asarray(f(x), dtype) for f in (np.cos, np.sin)] for x in angles]
     for layer in range(model.layers):
         arrays = model.layer(layer)
         weights = {word: jnp.asarray(arrays.pop(word), dtype) for word in tuple(arrays)}
@@ -132,6 +135,10 @@ def trace(model: Model, batches: Sequence[Batch], dtype: DTypeLike = jnp.float32
             with jax.default_matmul_precision("highest"):
                 found = _run_layer(model.block, weights, before, admitted[i], rotations[i])
             states[i] = found[-2]
+            if not np.isfinite(states[i]).all():
+                raise InputError(
+                    f"what leaves layer {layer} of {model.name} on this text is not finite"
+                )
             yield Step(layer, i, weights, before, *found)
         weights.clear()  # before the next layer is read
 
@@ -144,21 +151,13 @@ def admitted_pairs(model: Model, batch: Batch) -> Bool[np.ndarray, "b q k"]:
     return admitted
 
 
-def _rotations(model: Model, batch: Batch, dtype: DTypeLike) -> tuple[Array, Array] | None:
-    """Cosines and sines of the angles of rotary positions, [b, 1, n, width / 2]."""
-    if model.frequencies is None:
-        return None
-    angles = batch.positions[:, None, :, None] * model.frequencies
-    return jnp.asarray(np.cos(angles), dtype), jnp.asarray(np.sin(angles), dtype)
-
-
 @partial(jax.jit, static_argnums=0)
 def _run_layer(
     block: Block,
     weights: dict[str, Array],
     states: Array,
     admitted: Array,
-    rotation: tuple[Array, Array] | None,
+    rotation: list[Array] | None,
 ) -> tuple[Array, ...]:
     """The fields of `Step` from `inputs` on."""
     scales: dict[str, Array] = {}

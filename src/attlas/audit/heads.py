@@ -30,6 +30,7 @@ import numpy as np
 import xarray as xr
 from jaxtyping import Float, Int
 from scipy.sparse.linalg import svds
+from scipy.special import entr
 from threadpoolctl import threadpool_limits
 
 from attlas import capacity
@@ -168,35 +169,29 @@ def product_norms(a: Factor, b: Factor) -> Norms:
     singular = np.sqrt(squares)
     total = squares.sum(-1)
     weights = singular / np.maximum(singular.sum(-1, keepdims=True), TINY)
-    entropy = -(weights * np.log(np.maximum(weights, TINY))).sum(-1)
     return Norms(
         spectral=singular[..., 0],
         frobenius=np.sqrt(total),
         columns=np.linalg.norm(a.root @ np.swapaxes(b.matrix, -1, -2), axis=-2).sum(-1),
         rows=np.linalg.norm(b.root @ np.swapaxes(a.matrix, -1, -2), axis=-2).sum(-1),
         stable_rank=total / np.maximum(squares[..., 0], TINY),
-        effective_rank=np.exp(entropy),
+        effective_rank=np.exp(entr(weights).sum(-1)),
     )
 
 
-def rotary_offsets(model: Model, length: int = LENGTH) -> Int[np.ndarray, " offset"]:
+def rotary_offsets(model: Model, length: int) -> Int[np.ndarray, " offset"]:
     """Offsets at which rotary positions are measured: 0 and the powers of 2; 0 without them."""
-    if model.frequencies is None:
-        return np.zeros(1, int)
-    powers = range((min(length, model.longest or length) - 1).bit_length())
+    powers = range(0 if model.frequencies is None else (length - 1).bit_length())
     return np.array([0, *(2**i for i in powers)])
 
 
-def measure_weights(model: Model, length: int = LENGTH) -> xr.Dataset:
+def measure_weights(model: Model) -> xr.Dataset:
     """The quantities of `FROM_WEIGHTS` over (layer, head), with one layer in memory at a time.
 
     Spectral and Frobenius norms of the query-key product are also given over `offset`, and norms of
     the position-wise maps over `layer`.
-
-    Arguments:
-        length: the number of tokens that the capacity bounds are for.
     """
-    length = min(length, model.longest or length)
+    length = min(LENGTH, model.longest or LENGTH)
     offsets = rotary_offsets(model, length)
     # Layers that repeat the same weights behind the same norm are measured once.
     keys = [
@@ -209,7 +204,12 @@ def measure_weights(model: Model, length: int = LENGTH) -> xr.Dataset:
         for layer, key in enumerate(keys):
             if key not in distinct:
                 weights = model.layer(layer)
-                _check_finite(model, layer, weights)
+                for word, array in weights.items():
+                    if not np.isfinite(array).all():
+                        raise InputError(
+                            f"{word} of layer {layer} of {model.name} has an entry that is not"
+                            " finite"
+                        )
                 distinct[key] = _measure_layer(model, weights, before, offsets)
                 kept = ("mlp_norm", "mlp_norm_bias")
                 before = {word: weights[word] for word in kept if word in weights}
@@ -217,14 +217,6 @@ def measure_weights(model: Model, length: int = LENGTH) -> xr.Dataset:
     layers = [distinct[key] for key in keys]
     found = stack_layers(model, layers, {"offset": offsets}, **attributes)
     return describe(found.assign(head_capacity(found)))
-
-
-def _check_finite(model: Model, layer: int, weights: Weights) -> None:
-    for word, array in weights.items():
-        if not np.isfinite(array).all():
-            raise InputError(
-                f"{word} of layer {layer} of {model.name} has an entry that is not finite"
-            )
 
 
 def _measure_layer(

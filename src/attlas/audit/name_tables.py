@@ -15,8 +15,8 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from attlas.audit.checkpoints import Checkpoint, read_json
-from attlas.audit.tensors import Tensor
+from attlas.audit.checkpoints import MAX_JSON_BYTES, Checkpoint, read_json
+from attlas.audit.tensors import Tensor, read_small_file
 from attlas.errors import InputError, near, whole
 
 BLOCK: dict[str, tuple[Any, ...]] = {
@@ -66,10 +66,9 @@ def read_table(path: str | Path) -> dict[str, Any]:
     path = Path(path)
     if path.suffix == ".json":
         return complete_table(read_json(path), known_tables())
+    content = read_small_file(path, "table", MAX_JSON_BYTES)
     try:
-        table = tomllib.loads(path.read_text("utf-8"))
-    except OSError as error:
-        raise InputError(f"{path} cannot be read: {error.strerror}") from error
+        table = tomllib.loads(content.decode("utf-8"))
     except (ValueError, RecursionError) as error:
         raise InputError(f"{path} is no TOML: {error}") from error
     return complete_table(table, known_tables())
@@ -214,15 +213,11 @@ class Names:
 
     def number(self, word: str, low: float, high: float) -> float:
         """A setting that must be a number between `low` and `high`, both excluded."""
-        value = self.setting(word)
-        if not is_number(value, low, high):
-            raise InputError(
-                f"{self.name} has {word} = {value!r}: it must be a number between {low:g} and"
-                f" {high:g}"
-            )
-        return float(value)
+        return number_between(f"{self.name} has {word}", self.setting(word), low, high)
 
 
-def is_number(value: Any, low: float, high: float) -> bool:
-    """Whether `value` is a number (not a bool) strictly between `low` and `high`."""
-    return isinstance(value, float | int) and not isinstance(value, bool) and low < value < high
+def number_between(what: str, value: Any, low: float, high: float) -> float:
+    """`value`, if it is a number (not a bool) strictly between `low` and `high`."""
+    if not isinstance(value, float | int) or isinstance(value, bool) or not low < value < high:
+        raise InputError(f"{what} = {value!r}: it must be a number between {low:g} and {high:g}")
+    return float(value)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from attlas.audit.name_tables import Names, is_number
+from attlas.audit.name_tables import Names, number_between
 from attlas.errors import InputError
 
 
@@ -38,7 +38,7 @@ def rotary_frequencies(names: Names, width: int) -> np.ndarray | None:
             " whole here"
         )
     frequencies = names.number("base", 1.0, 1e12) ** (-np.arange(0, width, 2) / width)
-    frequencies = _stretch(where, frequencies, _read_scaling(names))
+    frequencies = _stretch(names, frequencies)
     factors = names.tensor("embedding", "rotary_factors")
     if factors is None:
         return frequencies
@@ -50,26 +50,17 @@ def rotary_frequencies(names: Names, width: int) -> np.ndarray | None:
     return frequencies / factors.load()
 
 
-def _read_scaling(names: Names) -> Mapping[str, Any]:
-    scaling = names.setting("scaling", {})
+def _stretch(names: Names, frequencies: np.ndarray) -> np.ndarray:
+    where, scaling = names.name, names.setting("scaling", {})
     if isinstance(scaling, str):
-        return {"rope_type": scaling, "factor": names.setting("factor")}
+        scaling = {"rope_type": scaling, "factor": names.setting("factor")}
     if not isinstance(scaling, Mapping):
         raise InputError(
-            f"{names.name} has the rotary scaling {scaling!r}: it must be a section of names"
+            f"{where} has the rotary scaling {scaling!r}: it must be a section of names"
         )
-    return scaling
 
-
-def _stretch(where: str, frequencies: np.ndarray, scaling: Mapping[str, Any]) -> np.ndarray:
     def parameter(word: str) -> float:
-        value = scaling.get(word)
-        if not is_number(value, 0.0, 1e9):
-            raise InputError(
-                f"{where} has {word} = {value!r} in its rotary scaling: it must be a positive"
-                " number"
-            )
-        return float(value)  # type: ignore[arg-type]
+        return number_between(f"{where} has the rotary scaling {word}", scaling.get(word), 0, 1e9)
 
     match scaling.get("rope_type", scaling.get("type", "default")):
         case "default" | "none" | None:
