@@ -36,10 +36,10 @@ import jax.numpy as jnp
 import numpy as np
 import xarray as xr
 from jaxtyping import Array, Bool, Float, Int
-from scipy.special import entr, erf, softmax
+from scipy import special
 from threadpoolctl import threadpool_limits
 
-from attlas.attention import softmax_attention
+from attlas.attention import softmax
 from attlas.audit.architectures import Block, Model
 from attlas.audit.forward import Step, admitted_pairs, embed, trace
 from attlas.audit.quantities import describe, stack_layers
@@ -183,7 +183,7 @@ def _attention_shares(
     attention: Float[np.ndarray, "b q k"], admitted: Bool[np.ndarray, "b q k"], roles: Roles
 ) -> dict[str, float]:
     """The quantities of one head that depend on its attention alone."""
-    entropy = entr(attention).sum(-1)
+    entropy = special.entr(attention).sum(-1)
     even = 1 / np.maximum(admitted.sum(-1), 1)
     target = admitted & roles.content[:, None, :]
     weights = np.where(target, attention, 0)
@@ -276,10 +276,12 @@ def _gate_shares(
     target = np.einsum("bhr,hr->bh", output, functional)
     read = np.einsum("bhnr,hr->bhn", values, functional)
     scores = np.einsum("bhnr,hr->bhn", keys, query.mean(0))
-    by_softmax = (softmax(np.where(admitted, scores, -np.inf), -1) * read).sum(-1)
+    by_softmax = (special.softmax(np.where(admitted, scores, -np.inf), -1) * read).sum(-1)
     centred = scores - _mean(scores, admitted, (0, 2))[:, None]
     scale = 1 / np.sqrt(np.maximum(_mean(centred**2, admitted, (0, 2)), TINY))[:, None]
-    by_erf = [np.where(admitted, erf(c * scale * centred) * read, 0).sum(-1) for c in SHARPNESS]
+    by_erf = [
+        np.where(admitted, special.erf(c * scale * centred) * read, 0).sum(-1) for c in SHARPNESS
+    ]
     answers = {
         "read_direction": share,
         "softmax_gate": share * _explained_variance(target, by_softmax),
@@ -365,9 +367,8 @@ def _regression_distances(
         return squared_distance(guess)
 
     def by_softmax(setting: Array) -> Array:
-        admitted, scale = here[:, :, None, :], setting * own
-        guess = softmax_attention(asks, keys, values, temperature=scale, mask=admitted)
-        return squared_distance(guess)
+        scores = asks @ jnp.swapaxes(keys, -1, -2) / (setting * own)[:, None, None]
+        return squared_distance(softmax(scores, here[:, :, None, :]) @ values)
 
     settings = jnp.asarray([(t, ridge) for t in TEMPERATURES for ridge in RIDGES])
     total = jnp.maximum(squared_distance(jnp.zeros_like(wanted)), TINY)

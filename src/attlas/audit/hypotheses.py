@@ -101,7 +101,7 @@ def distances(
         stated = dict(hypothesis)
         name = stated.pop("variable")
         if name in own:
-            least, middle, most = map(float, finite_quantiles(own[name], (0, 0.5, 1)))
+            least, middle, most = map(float, finite_quantiles(own[name], (0.0, 0.5, 1.0)))
             beside = {
                 title: float(finite_quantiles(its[name], (0.5,))[0])
                 for title, its in others.items()

@@ -60,7 +60,7 @@ def _stretch(names: Names, frequencies: np.ndarray) -> np.ndarray:
         )
 
     def parameter(word: str) -> float:
-        return number_between(f"{where} has the rotary scaling {word}", scaling.get(word), 0, 1e9)
+        return number_between(f"{where} has the rotary scaling {word}", scaling.get(word), 0.0, 1e9)
 
     match scaling.get("rope_type", scaling.get("type", "default")):
         case "default" | "none" | None:

@@ -49,8 +49,8 @@ class Tokens:
         return self._take(slice(count), _round_up(int(self.mask[:count].sum(1).max())))
 
     def _take(self, texts: slice, length: int | None = None) -> "Tokens":
-        arrays = (x[texts, :length] for x in (self.ids, self.mask, self.positions))
-        return Tokens(*arrays, self.pieces[texts])
+        ids, mask, positions = (x[texts, :length] for x in (self.ids, self.mask, self.positions))
+        return Tokens(ids, mask, positions, self.pieces[texts])
 
 
 def _round_up(length: int, multiple: int = LENGTH_MULTIPLE) -> int:
@@ -58,7 +58,7 @@ def _round_up(length: int, multiple: int = LENGTH_MULTIPLE) -> int:
 
 
 def pad_tokens(
-    ids: Sequence[Sequence[int]],
+    ids: Sequence[Sequence[Any]],
     pieces: Sequence[Sequence[str]] | None = None,
     multiple: int = LENGTH_MULTIPLE,
     longest: int | None = None,
@@ -139,9 +139,7 @@ def tokenise(model: Model, texts: Sequence[str]) -> tuple[list[list[int]], list[
     return [entry.ids for entry in found], [entry.tokens for entry in found]
 
 
-def read_tokens(
-    model: Model, texts: Sequence[str] | str | Path | None, ids: Sequence[Sequence[int]] | None
-) -> tuple[Tokens | None, list[str]]:
+def read_tokens(model: Model, texts: Any, ids: Any) -> tuple[Tokens | None, list[str]]:
     """The tokens that an audit reads to a model, and what was left out and why.
 
     A text that was asked for and cannot be read is an error; the default text is left out then.
