@@ -39,8 +39,6 @@ SENTENCES: dict[str, int | None] = {"none": 0, "quick": 600, "paper": None}
 """How many of the constructed sentences a probe is fitted on; all of them at "paper"."""
 QUANTILES = (0.0, 0.1, 0.5, 0.9, 1.0)
 
-Progress = Callable[[str], None]
-
 
 @dataclass(frozen=True, eq=False)
 class Example:
@@ -143,7 +141,7 @@ def audit_model(
     labels: str | Path | None = None,
     probes: str = "quick",
     seed: int = 0,
-    progress: Progress = lambda words: None,
+    progress: Callable[[str], None] = lambda words: None,
 ) -> Audit:
     """Measure the maps' quantities on a checkpoint.
 

@@ -279,9 +279,8 @@ def _gate_shares(
     by_softmax = (special.softmax(np.where(admitted, scores, -np.inf), -1) * read).sum(-1)
     centred = scores - _mean(scores, admitted, (0, 2))[:, None]
     scale = 1 / np.sqrt(np.maximum(_mean(centred**2, admitted, (0, 2)), TINY))[:, None]
-    by_erf = [
-        np.where(admitted, special.erf(c * scale * centred) * read, 0).sum(-1) for c in SHARPNESS
-    ]
+    gates = (special.erf(c * scale * centred) for c in SHARPNESS)
+    by_erf = [np.where(admitted, gate * read, 0).sum(-1) for gate in gates]
     answers = {
         "read_direction": share,
         "softmax_gate": share * _explained_variance(target, by_softmax),

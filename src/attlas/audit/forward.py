@@ -71,7 +71,7 @@ class Step(NamedTuple):
 
 def embed(model: Model, tokens: Tokens) -> Batch:
     """Token, position and type embeddings, added and, where the model does so, normalised and
-    projected."""
+    projected; all tokens are of the first type."""
     if model.vocabulary is None:
         raise InputError(f"{model.name} takes images, not texts")
     names = model.table["embedding"]
