@@ -24,7 +24,7 @@ The capacity bounds take $|\tilde W_K||\tilde W_Q|$, which holds at every offset
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import xarray as xr
@@ -296,14 +296,14 @@ def _position_wise_norms(model: Model, weights: Weights, norm: InputNorm) -> dic
 # --- capacity ------------------------------------------------------------------------------------
 
 
-def _bounded_norms(norms: xr.Dataset) -> capacity.HeadNorms:
-    """Norms of all heads [layer, head]; the output-value product takes the place of $W_V$."""
+def _bounded_norms(norms: xr.Dataset, heads: Any = ...) -> capacity.HeadNorms:
+    """Norms of heads, of all [layer, head] or of one; the output-value product stands for $W_V$."""
     dim = norms.attrs["dim"]
     return capacity.HeadNorms(
-        value=norms.ov_spectral.values,
-        value_21=norms.ov_21.values,
-        query_key=norms.qk_bound.values,
-        query_key_21=norms.qk_bound_21.values,
+        value=norms.ov_spectral.values[heads],
+        value_21=norms.ov_21.values[heads],
+        query_key=norms.qk_bound.values[heads],
+        query_key_21=norms.qk_bound_21.values[heads],
         out=1.0,
         out_21=0.0,
         dim=dim,
@@ -342,16 +342,12 @@ def capacity_blocks(
         stretch: how much the norms before the two blocks of each layer stretch tokens. Without it,
             norms are the paper's projections.
     """
-    heads, length, dim = _bounded_norms(norms), norms.attrs["length"], norms.attrs["dim"]
-    fields = ("value", "value_21", "query_key", "query_key_21")
+    length, dim = norms.attrs["length"], norms.attrs["dim"]
     words = [word for word in ("up", "down", "gate") if word in norms]
     blocks = []
     for i in range(norms.sizes["layer"]):
         numbers = {str(name): float(x) for name, x in norms.isel(layer=i).items() if not x.ndim}
-        each = [
-            heads._replace(**{name: getattr(heads, name)[i, h] for name in fields})
-            for h in range(norms.sizes["head"])
-        ]
+        heads = [_bounded_norms(norms, (i, h)) for h in range(norms.sizes["head"])]
         position = capacity.PositionNorms(
             **{name: numbers[name] for word in words for name in (word, f"{word}_21")},
             dim=dim,
@@ -359,7 +355,7 @@ def capacity_blocks(
             out_dim=dim,
             lipschitz=numbers["mlp_constant"],
         )
-        attention = capacity.multi_head(*(capacity.head_block(head, length) for head in each))
+        attention = capacity.multi_head(*(capacity.head_block(head, length) for head in heads))
         pair = {"attention": attention, "mlp": capacity.position_wise(position, length)}
         for j, (word, block) in enumerate(pair.items()):
             radius, skip = numbers[f"{word}_radius"], numbers[f"{word}_skip"]
