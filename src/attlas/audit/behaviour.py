@@ -183,7 +183,7 @@ def _attention_shares(
     attention: Float[np.ndarray, "b q k"], admitted: Bool[np.ndarray, "b q k"], roles: Roles
 ) -> dict[str, float]:
     """The quantities of one head that depend on its attention alone."""
-    entropy = special.entr(attention).sum(-1)
+    entropy = -(attention * np.log(np.maximum(attention, TINY))).sum(-1)
     even = 1 / np.maximum(admitted.sum(-1), 1)
     target = admitted & roles.content[:, None, :]
     weights = np.where(target, attention, 0)

@@ -99,17 +99,6 @@ def check_token_ids(ids: Any) -> list[list[int]]:
     return rows
 
 
-def check_texts(texts: Any) -> list[str]:
-    """Texts as a list of strings; anything else is an `InputError`."""
-    found = list(texts) if isinstance(texts, Iterable) else [texts]
-    for text in found:
-        if not isinstance(text, str):
-            raise InputError(
-                f"{text!r} is no text: texts are strings, or the path of a file of them"
-            )
-    return found
-
-
 def encode(model: Model, texts: Sequence[str], longest: int | None = None) -> Tokens:
     """Texts as tokens of the model, with the special tokens that it expects around them.
 
@@ -157,7 +146,13 @@ def read_tokens(model: Model, texts: Any, ids: Any) -> tuple[Tokens | None, list
             raise InputError("texts and tokens are given: there must be one of them")
         return truncate(model, check_token_ids(ids))
     if texts is not None:
-        lines = read_lines(texts) if isinstance(texts, str | Path) else check_texts(texts)
+        lines = read_lines(texts) if isinstance(texts, str | Path) else texts
+        lines = list(lines) if isinstance(lines, Iterable) else [lines]
+        for text in lines:
+            if not isinstance(text, str):
+                raise InputError(
+                    f"{text!r} is no text: texts are strings, or the path of a file of them"
+                )
         return truncate(model, *tokenise(model, lines[:MAX_TEXTS]), total=len(lines))
     try:
         ids, pieces = tokenise(model, default_texts())
