@@ -214,8 +214,11 @@ def _attention_shares(
 
 def _sum_by_offset(x: np.ndarray) -> np.ndarray:
     """Sums of [..., q, k] over pairs with the same k - q, which runs from 1 - n to n - 1."""
-    n = x.shape[-1]
-    return np.stack([np.trace(x, offset, -2, -1) for offset in range(1 - n, n)], -1)
+    n, batch = x.shape[-1], x.shape[:-2]
+    # Rows of width 2n that are read with width 2n - 1 are shifted right, each by one column more
+    # than the row before: with the last query first, every column then holds one offset.
+    wide = np.concatenate([x[..., ::-1, :], np.zeros_like(x)], -1).reshape(*batch, 2 * n * n)
+    return wide[..., : n * (2 * n - 1)].reshape(*batch, n, 2 * n - 1).sum(-2)
 
 
 def _positional_means(weights: np.ndarray, pairs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
