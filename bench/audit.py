@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from safetensors.numpy import save_file
 
-from attlas.audit.architectures import Model, recognise
+from attlas.audit.architectures import Model, as_model
 from attlas.audit.checkpoints import read_checkpoint
 from attlas.audit.heads import measure_weights
 from bench.timing import Row, compare
@@ -54,7 +54,7 @@ def minilm_like() -> Model:
     arrays = {
         name: 0.05 * bits.standard_normal(shape, np.float32) for name, shape in shapes.items()
     }
-    return recognise(read_checkpoint(arrays, CONFIG))
+    return as_model(arrays, CONFIG)
 
 
 def every_head() -> Row:

@@ -11,8 +11,8 @@ import sys
 
 from rich.console import Console
 
-from attlas.audit.architectures import recognise
-from attlas.audit.checkpoints import kept_models, read_checkpoint
+from attlas.audit.architectures import as_model
+from attlas.audit.checkpoints import kept_models
 from attlas.audit.heads import measure_weights
 from bench.__main__ import table_of
 from bench.timing import compare
@@ -57,7 +57,7 @@ def main(python: str) -> None:
         )
         row = compare(
             what,
-            lambda: measure_weights(recognise(read_checkpoint(model))),
+            lambda: measure_weights(as_model(model)),
             analyze,
             expected="1 or more",
         )

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from attlas import InputError
-from attlas.audit.architectures import as_model, recognise
+from attlas.audit.architectures import as_model
 from attlas.audit.checkpoints import Checkpoint, read_checkpoint
 from attlas.audit.forward import embed, trace
 from attlas.audit.texts import pad_tokens
@@ -63,7 +63,7 @@ def test_gguf_names_and_neighbouring_pairs_give_the_same_model(tmp_path, kind):
     """A model written as llama.cpp does, with queries and keys reordered, attends as before."""
     import gguf
 
-    source = recognise(changed(kind, {"rope_parameters": {"rope_theta": 5000.0}}))
+    source = as_model(changed(kind, {"rope_parameters": {"rope_theta": 5000.0}}))
     writer = gguf.GGUFWriter(tmp_path / "m.gguf", kind)
     writer.add_block_count(source.layers)
     writer.add_head_count(source.heads)
@@ -86,7 +86,7 @@ def test_gguf_names_and_neighbouring_pairs_give_the_same_model(tmp_path, kind):
     writer.write_tensors_to_file()
     writer.close()
     target = as_model(tmp_path / "m.gguf")
-    assert target.architecture == f"{kind.capitalize()} (GGUF)"
+    assert target.table["name"] == f"{kind.capitalize()} (GGUF)"
     assert not target.unused
     tokens = pad_tokens([[5, 6, 7, 8, 9]])
     for one, two in zip(
@@ -97,8 +97,8 @@ def test_gguf_names_and_neighbouring_pairs_give_the_same_model(tmp_path, kind):
 
 
 def test_a_model_without_a_type_is_known_by_its_names():
-    model = recognise(changed("bert", {"model_type": None}))
-    assert model.architecture == "BERT"
+    model = as_model(changed("bert", {"model_type": None}))
+    assert model.table["name"] == "BERT"
 
 
 def test_an_unknown_architecture_is_described():
@@ -106,9 +106,9 @@ def test_an_unknown_architecture_is_described():
         InputError,
         match=r"calls itself 'mamba' and has 39 tensors such as .*known are ALBERT .albert.*--map",
     ):
-        recognise(changed("bert", {"model_type": "mamba"}))
+        as_model(changed("bert", {"model_type": "mamba"}))
     with pytest.raises(InputError, match="has 0 tensors; known"):
-        recognise(Checkpoint("nothing", {}, {}))
+        as_model(Checkpoint("nothing", {}, {}))
 
 
 @pytest.mark.parametrize(
@@ -142,23 +142,23 @@ def test_an_unknown_architecture_is_described():
 def test_a_config_that_contradicts_the_tensors_is_refused(name, config, words):
     start = time.process_time()
     with pytest.raises(InputError, match=words):
-        recognise(changed(name, config))
+        as_model(changed(name, config))
     assert time.process_time() - start < 5
 
 
 def test_tensors_that_are_missing_or_no_real_numbers_are_named():
     with pytest.raises(InputError, match="lacks its token embedding"):
-        recognise(changed("bert", **{"embeddings.word_embeddings.weight": None}))
+        as_model(changed("bert", **{"embeddings.word_embeddings.weight": None}))
     with pytest.raises(InputError, match=r"lacks embeddings.LayerNorm"):
-        recognise(changed("bert", **{"embeddings.LayerNorm.weight": None}))
+        as_model(changed("bert", **{"embeddings.LayerNorm.weight": None}))
     with pytest.raises(InputError, match="int8: weights must be real"):
-        recognise(
+        as_model(
             changed("bert", **{"encoder.layer.1.output.dense.weight": np.ones((16, 24), np.int8)})
         )
     with pytest.raises(
         InputError, match=r"encoder.layer.1.output.dense.bias of bert has the shape \(15,\)"
     ):
-        recognise(changed("bert", **{"encoder.layer.1.output.dense.bias": np.ones(15)}))
+        as_model(changed("bert", **{"encoder.layer.1.output.dense.bias": np.ones(15)}))
 
 
 def test_random_weights_have_the_same_architecture():
@@ -178,7 +178,7 @@ def test_random_weights_have_the_same_architecture():
 
 
 def test_random_rows_do_not_depend_on_which_are_asked_for():
-    model = recognise(
+    model = as_model(
         read_checkpoint({"wte.weight": np.zeros((3000, 4))} | _little_gpt(), config=_GPT)
     ).reinitialised(5)
     table = model.tensor("embedding", "tokens")
@@ -226,7 +226,7 @@ def test_fuzzed_configs_are_refused_or_give_a_model(name):
     @given(st.sampled_from(sorted(checkpoint.config)), VALUES)
     def check(key, new):
         try:
-            model = recognise(
+            model = as_model(
                 Checkpoint("fuzzed", {**checkpoint.config, key: new}, checkpoint.tensors)
             )
         except InputError:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from pytest import approx
 
 from attlas import InputError
-from attlas.audit.architectures import as_model, recognise
+from attlas.audit.architectures import as_model
 from attlas.audit.checkpoints import read_checkpoint
 from attlas.audit.forward import embed, trace
 from attlas.audit.heads import (
@@ -191,7 +191,7 @@ def rotation(model, offset):
 
 
 def test_offsets_are_looked_at_where_positions_turn():
-    assert rotary_offsets(model_of("bert")).tolist() == [0]
+    assert rotary_offsets(model_of("bert"), 20).tolist() == [0]
     assert rotary_offsets(model_of("llama"), 20).tolist() == [0, 1, 2, 4, 8, 16]
 
 
@@ -259,11 +259,11 @@ def test_weights_that_are_not_numbers_are_refused_and_those_that_are_0_are_not()
     arrays = arrays_of(checkpoint)
     name = "encoder.layer.1.attention.self.key.weight"
     arrays[name] = np.zeros_like(arrays[name])
-    found = measure_weights(recognise(read_checkpoint(arrays, checkpoint.config)))
+    found = measure_weights(as_model(arrays, checkpoint.config))
     assert (found.qk_spectral[1] == 0).all() and (found.qk_share[1] == 0).all()
     arrays[name][2, 3] = np.inf
     with pytest.raises(InputError, match="key of layer 1"):
-        measure_weights(recognise(read_checkpoint(arrays, checkpoint.config)))
+        measure_weights(as_model(arrays, checkpoint.config))
 
 
 def test_shares_in_the_bound_are_shares():

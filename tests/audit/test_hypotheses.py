@@ -37,7 +37,9 @@ def test_every_hypothesis_is_measured_where_it_can_be():
         exchangeability(model, pad_tokens(IDS)),
     )
     found = distances(norms, seen, shuffles)
-    assert [(one.map, one.hypothesis) for one in found] == [row[:2] for row in HYPOTHESES]
+    assert [(one.map, one.hypothesis) for one in found] == [
+        (row["map"], row["hypothesis"]) for row in HYPOTHESES
+    ]
     for one in found:
         assert one.least <= one.middle <= one.most
     (spread,) = (one for one in found if one.hypothesis == "keys lie on a sphere")

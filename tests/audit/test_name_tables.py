@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from attlas import InputError
-from attlas.audit.architectures import recognise
+from attlas.audit.architectures import as_model
 from attlas.audit.checkpoints import read_checkpoint
 from attlas.audit.name_tables import complete_table, known_tables, read_table
 from tests.audit.conftest import DATA, arrays_of, changed
@@ -52,10 +52,10 @@ def test_a_table_of_ones_own_is_read(tmp_path):
         )
     )
     with pytest.raises(InputError, match="--map"):
-        recognise(checkpoint)
+        as_model(checkpoint)
     for file in ("map.toml", "map.json"):
-        model = recognise(checkpoint, read_table(tmp_path / file))
-        np.testing.assert_array_equal(model.layer(1)["query"], recognise(source).layer(1)["query"])
+        model = as_model(checkpoint, table=tmp_path / file)
+        np.testing.assert_array_equal(model.layer(1)["query"], as_model(source).layer(1)["query"])
 
 
 @pytest.mark.parametrize(
@@ -83,7 +83,7 @@ def test_a_table_that_names_too_little_is_refused(tmp_path):
         "layer": {"out": "encoder.layer.{layer}.attention.output.dense"},
     }
     with pytest.raises(InputError, match="does not name attention_norm"):
-        recognise(changed("bert"), table)
+        as_model(changed("bert"), table=table)
     (tmp_path / "map.toml").write_text("= 3")
     with pytest.raises(InputError, match="no TOML"):
         read_table(tmp_path / "map.toml")

@@ -5,7 +5,7 @@ import pytest
 from pytest import approx
 
 from attlas import InputError
-from attlas.audit.architectures import as_model, recognise
+from attlas.audit.architectures import as_model
 from attlas.audit.checkpoints import Checkpoint, read_checkpoint
 from attlas.audit.forward import embed, trace
 from attlas.audit.probes import (
@@ -84,7 +84,7 @@ def test_states_that_are_not_finite_are_refused_and_long_texts_cut(model):
     broken = read_checkpoint(model.checkpoint.folder)
     arrays = {name: tensor.load() for name, tensor in broken.tensors.items()}
     arrays["embeddings.word_embeddings.weight"][WORDS.index("bad")] = np.nan
-    broken = recognise(
+    broken = as_model(
         Checkpoint(
             "broken",
             broken.config,
@@ -93,7 +93,7 @@ def test_states_that_are_not_finite_are_refused_and_long_texts_cut(model):
         )
     )
     assert np.isfinite(pooled_states(broken, ["good w1"])).all()
-    with pytest.raises(InputError, match="layer 0 of broken on the texts to probe is not finite"):
+    with pytest.raises(InputError, match="layer 0 of broken on this text is not finite"):
         pooled_states(broken, ["good w1", "bad w1"])
     long = pooled_states(
         model, ["w1 " * 19, "w1 " * 90]

@@ -25,7 +25,7 @@ def test_every_quantity_is_offered_and_explained():
 
 def test_every_hypothesis_is_measured_by_a_known_quantity():
     known = {*FROM_TEXT, *FROM_WEIGHTS, *OF_TOKENS, "together", "apart"}
-    assert {hypothesis.variable for hypothesis in HYPOTHESES} <= known
+    assert {hypothesis["variable"] for hypothesis in HYPOTHESES} <= known
 
 
 def test_layers_are_stacked_and_described():

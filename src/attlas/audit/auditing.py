@@ -29,8 +29,8 @@ from attlas.audit.forward import Step
 from attlas.audit.heads import capacity_by_layer, measure_weights
 from attlas.audit.hypotheses import Distance, distances, exchangeability
 from attlas.audit.probes import AXES, constructed_sentences, probe, probe_labelled, read_labelled
-from attlas.audit.quantities import FROM_TEXT
-from attlas.audit.texts import Tokens, check_texts, check_token_ids, read_tokens
+from attlas.audit.quantities import FROM_TEXT, finite_quantiles
+from attlas.audit.texts import Tokens, read_tokens
 from attlas.errors import InputError
 
 SHOWN_TOKENS, SHUFFLED_TEXTS = 24, 8
@@ -38,8 +38,6 @@ SHOWN_TOKENS, SHUFFLED_TEXTS = 24, 8
 SENTENCES: dict[str, int | None] = {"none": 0, "quick": 600, "paper": None}
 """How many of the constructed sentences a probe is fitted on; all of them at "paper"."""
 QUANTILES = (0.0, 0.1, 0.5, 0.9, 1.0)
-
-Progress = Callable[[str], None]
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,14 +128,7 @@ def as_json(found: Any) -> Any:
 
 def quantiles(found: xr.Dataset) -> dict[str, list[float | None]]:
     """The quantiles `QUANTILES` over heads of every quantity; None where there is no number."""
-    spread = {}
-    for name, values in found.data_vars.items():
-        numbers = np.asarray(values.values, float)
-        numbers = numbers[np.isfinite(numbers)]
-        spread[str(name)] = (
-            as_json(np.quantile(numbers, QUANTILES)) if numbers.size else [None] * len(QUANTILES)
-        )
-    return spread
+    return as_json({name: finite_quantiles(x.values, QUANTILES) for name, x in found.items()})
 
 
 def audit_model(
@@ -150,7 +141,7 @@ def audit_model(
     labels: str | Path | None = None,
     probes: str = "quick",
     seed: int = 0,
-    progress: Progress = lambda words: None,
+    progress: Callable[[str], None] = lambda words: None,
 ) -> Audit:
     """Measure the maps' quantities on a checkpoint.
 
@@ -170,37 +161,38 @@ def audit_model(
         raise InputError(f"probes = {probes!r}: it must be one of {', '.join(SENTENCES)}")
     if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or not 0 <= seed < 2**31:
         raise InputError(f"seed = {seed!r}: it must be a whole number from 0 to {2**31 - 1}")
-    if texts is not None and not isinstance(texts, str | Path):
-        texts = check_texts(texts)
-    if tokens is not None:
-        tokens = check_token_ids(tokens)
     labelled = None if labels is None else (*read_labelled(labels), Path(labels).name)
-    clock = _Clock(progress)
-    clock.start("reading")
+    starts: dict[str, float] = {}
+
+    def begin(stage: str) -> None:
+        progress(stage)
+        starts[stage] = time.perf_counter()
+
+    begin("reading")
     model = as_model(source, config, table)
     read, skipped = read_tokens(model, texts, tokens)
     own, random = _Measurement(model), _Measurement(model.reinitialised(seed))
-    clock.start("weights")
+    begin("weights")
     own.measure_weights()
-    clock.start("weights at random")
+    begin("weights at random")
     random.measure_weights()
     capacity, example = dict(own.layers.attrs), None
     if read is not None:
-        clock.start("text")
+        begin("text")
         example = own.measure_behaviour(read)
         own.heads = own.heads.assign(kind=classify_heads(own.heads))
         capacity["log10_lipschitz_stretched"] = float(own.layers.log10_lipschitz_stretched.sum())
-        clock.start("text at random")
+        begin("text at random")
         random.measure_behaviour(read)
-        clock.start("exchangeability")
+        begin("exchangeability")
         for measured in (own, random):
             shuffled = exchangeability(measured.model, read.first(SHUFFLED_TEXTS), seed)
             measured.layers = measured.layers.assign(shuffled.data_vars)
-    clock.start("probes")
+    begin("probes")
     probed, unprobed = _run_probes(model, probes, labelled, seed)
-    clock.start("probes at random")
+    begin("probes at random")
     random_probed, _ = _run_probes(random.model, probes, labelled, seed)
-    seconds = clock.seconds()
+    seconds = np.diff([*starts.values(), time.perf_counter()]).tolist()
     references = {"random": random.heads, "MiniLM": minilm()}
     reference_layers = {"random": random.layers, "MiniLM": minilm("layers")}
     pairs = {name: (reference_layers[name], references[name]) for name in references}
@@ -215,7 +207,7 @@ def audit_model(
         hypotheses=distances(own.layers, own.heads, references=pairs),
         example=example,
         skipped=[*skipped, *unprobed],
-        seconds=seconds,
+        seconds=dict(zip(starts, seconds, strict=True)),
         probes=probed,
         reference_probes={"random": random_probed}
         | ({"MiniLM": [minilm("probes")]} if probed else {}),
@@ -230,8 +222,7 @@ class _Measurement:
 
     def measure_weights(self) -> None:
         self.norms = measure_weights(self.model)
-        over_heads = [name for name, x in self.norms.items() if {"layer", "head"} <= set(x.dims)]
-        self.heads = self.norms[over_heads]
+        self.heads = self.norms[[name for name, x in self.norms.items() if "head" in x.dims]]
         self.layers = capacity_by_layer(self.norms).assign(_over_layers(self.norms))
 
     def measure_behaviour(self, tokens: Tokens) -> Example:
@@ -254,22 +245,6 @@ class _Measurement:
 
 def _over_layers(found: xr.Dataset) -> dict[str, xr.Variable]:
     return {str(name): x.variable for name, x in found.items() if x.dims == ("layer",)}
-
-
-class _Clock:
-    """When each stage began; reports each as it begins."""
-
-    def __init__(self, progress: Progress) -> None:
-        self.progress = progress
-        self.starts: dict[str, float] = {}
-
-    def start(self, stage: str) -> None:
-        self.progress(stage)
-        self.starts[stage] = time.perf_counter()
-
-    def seconds(self) -> dict[str, float]:
-        times = [*self.starts.values(), time.perf_counter()]
-        return dict(zip(self.starts, map(float, np.diff(times)), strict=True))
 
 
 def _run_probes(
@@ -296,7 +271,7 @@ def _list_facts(model: Model, tokens: Tokens | None, is_default: bool) -> dict[s
     """The model in a few words and numbers, and the text that it was read."""
     block = model.block
     facts: dict[str, Any] = {
-        "architecture": model.architecture,
+        "architecture": model.table["name"],
         "layers": model.layers,
         "distinct_layers": model.shared,
         "heads": model.heads,
@@ -373,14 +348,10 @@ def minilm(part: str = "heads") -> xr.Dataset:
     `part` is "heads", "layers", or "probes" (on the constructed sentences).
     """
     stored = json.loads((resources.files("attlas.audit") / "minilm.json").read_text("utf-8"))[part]
-    if part != "probes":
-        axes = ("layer", "head")
-        return xr.Dataset(
-            {name: (axes[: np.ndim(x)], np.array(x, float)) for name, x in stored.items()}
-        )
-    variables = {"accuracy": AXES, "words": ("set",), "texts": ("set",)}
-    return xr.Dataset(
-        {name: (dims, stored[name]) for name, dims in variables.items()},
-        {name: stored[name] for name in AXES},
-        stored["attributes"],
-    )
+    attributes = stored.pop("attributes", {})
+    stored.pop("axes", None)
+    axes: dict[str, Sequence[str]] = {name: (name,) for name in AXES}
+    axes |= {"accuracy": AXES, "words": ("set",), "texts": ("set",)}
+    heads = ("layer", "head")
+    variables = {name: (axes.get(name, heads[: np.ndim(x)]), x) for name, x in stored.items()}
+    return xr.Dataset(variables, attrs=attributes)

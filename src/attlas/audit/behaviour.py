@@ -36,12 +36,12 @@ import jax.numpy as jnp
 import numpy as np
 import xarray as xr
 from jaxtyping import Array, Bool, Float, Int
-from scipy.special import erf
+from scipy import special
 from threadpoolctl import threadpool_limits
 
 from attlas.attention import softmax
 from attlas.audit.architectures import Block, Model
-from attlas.audit.forward import Step, embed, trace
+from attlas.audit.forward import Step, admitted_pairs, embed, trace
 from attlas.audit.quantities import describe, stack_layers
 from attlas.audit.texts import Tokens
 from attlas.errors import InputError
@@ -104,13 +104,10 @@ def measure_behaviour(
     `on_step` is called with every step of the forward pass.
     """
     batch, roles, layers = embed(model, tokens), token_roles(model, tokens), []
+    admitted = admitted_pairs(model, batch)
     with threadpool_limits(1):  # matrices are small: threads would wait for each other
         for step in trace(model, [batch]):
-            if not np.isfinite(step.after).all():
-                raise InputError(
-                    f"what leaves layer {step.layer} of {model.name} on this text is not finite"
-                )
-            layers.append(_measure_layer(model, step, tokens.mask, roles))
+            layers.append(_measure_layer(model, step, tokens.mask, admitted, roles))
             on_step(step)
     seen = stack_layers(model, layers)
     if model.block.order == "post":  # what the heads read was normalised by the layer before
@@ -121,16 +118,17 @@ def measure_behaviour(
 
 
 def _measure_layer(
-    model: Model, step: Step, mask: Bool[np.ndarray, "b n"], roles: Roles
+    model: Model,
+    step: Step,
+    mask: Bool[np.ndarray, "b n"],
+    admitted: Bool[np.ndarray, "b q k"],
+    roles: Roles,
 ) -> dict[str, np.ndarray]:
     """Arrays over heads, and scalars for the tokens of the layer."""
     block = model.block
     queries, attention, outputs = map(np.asarray, (step.queries, step.attention, step.outputs))
     size = block.heads // block.groups
     keys, values = (np.repeat(np.asarray(x), size, axis=1) for x in (step.keys, step.values))
-    admitted = np.broadcast_to(mask[:, None, :], (*mask.shape, mask.shape[1]))
-    if block.causal:
-        admitted = admitted & np.tri(mask.shape[1], dtype=bool)
     asked = admitted & roles.query[:, :, None]
     heads = []
     for head in range(block.heads):
@@ -281,12 +279,11 @@ def _gate_shares(
     target = np.einsum("bhr,hr->bh", output, functional)
     read = np.einsum("bhnr,hr->bhn", values, functional)
     scores = np.einsum("bhnr,hr->bhn", keys, query.mean(0))
-    highest = np.where(admitted, scores, -np.inf).max(-1, keepdims=True)
-    weights = np.where(admitted, np.exp(scores - highest), 0)
-    by_softmax = (weights / weights.sum(-1, keepdims=True) * read).sum(-1)
+    by_softmax = (special.softmax(np.where(admitted, scores, -np.inf), -1) * read).sum(-1)
     centred = scores - _mean(scores, admitted, (0, 2))[:, None]
     scale = 1 / np.sqrt(np.maximum(_mean(centred**2, admitted, (0, 2)), TINY))[:, None]
-    by_erf = [np.where(admitted, erf(c * scale * centred) * read, 0).sum(-1) for c in SHARPNESS]
+    gates = (special.erf(c * scale * centred) for c in SHARPNESS)
+    by_erf = [np.where(admitted, gate * read, 0).sum(-1) for gate in gates]
     answers = {
         "read_direction": share,
         "softmax_gate": share * _explained_variance(target, by_softmax),

@@ -21,6 +21,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.machinery import PathFinder
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,15 @@ import numpy as np
 from platformdirs import user_cache_path
 
 from attlas.audit.gguf_format import gguf_file
-from attlas.audit.tensors import PLAIN, Tensor, file_tensor, import_extra, itemsize, memory_tensor
+from attlas.audit.tensors import (
+    PLAIN,
+    Tensor,
+    file_tensor,
+    import_extra,
+    itemsize,
+    memory_tensor,
+    read_small_file,
+)
 from attlas.audit.torch_format import torch_file
 from attlas.errors import InputError, near
 
@@ -189,30 +198,25 @@ def weights_in(folder: Path) -> Path | None:
 
 def _search_subfolders(folder: Path) -> list[Path]:
     found = []
-    for count, (here, folders, _) in enumerate(os.walk(folder)):
+    for here, folders, _ in islice(os.walk(folder), MAX_FOLDERS):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         if len(Path(here).relative_to(folder).parts) >= MAX_DEPTH:
             folders.clear()
-        if count >= MAX_FOLDERS:
-            break
-        file = weights_in(Path(here))
-        if file is not None:
-            found.append(file)
-    return found
+        found.append(weights_in(Path(here)))
+    return [file for file in found if file is not None]
 
 
 def _read_files(path: Path, name: str, given: Mapping[str, Any] | None) -> Checkpoint:
     beside = path.parent / "config.json"
     config = given if given is not None else read_json(beside) if beside.is_file() else {}
-    files = [path]
+    size = path.stat().st_size
     if path.suffix == ".gguf":
         metadata, tensors = gguf_file(path)
         config = {**metadata, **(given or {})}
     elif path.name.endswith(".index.json"):
-        tensors, files = _read_shards(path)
+        tensors, size = _read_shards(path)
     else:
         tensors = _read_tensors(path)
-    size = sum(file.stat().st_size for file in files)
     return Checkpoint(name, config, tensors, path.parent, size)
 
 
@@ -226,8 +230,8 @@ def _read_tensors(path: Path) -> dict[str, Tensor]:
     )
 
 
-def _read_shards(path: Path) -> tuple[dict[str, Tensor], list[Path]]:
-    """The tensors that an index distributes over files beside it, and these files."""
+def _read_shards(path: Path) -> tuple[dict[str, Tensor], int]:
+    """The tensors that an index distributes over files beside it, and the size of these files."""
     shards = read_json(path).get("weight_map")
     if not isinstance(shards, dict) or not all(isinstance(file, str) for file in shards.values()):
         raise InputError(f"{path} has no weight_map from names of tensors to files")
@@ -240,18 +244,12 @@ def _read_shards(path: Path) -> tuple[dict[str, Tensor], list[Path]]:
         if name not in files[file]:
             raise InputError(f"{path} says that {name} is in {file}, which does not hold it")
     tensors = {name: files[file][name] for name, file in shards.items()}
-    return tensors, [path.parent / file for file in files]
+    return tensors, sum((path.parent / file).stat().st_size for file in files)
 
 
 def read_json(path: Path) -> dict[str, Any]:
     """The JSON object in a file; anything else is an `InputError`."""
-    try:
-        size = path.stat().st_size
-        content = path.read_bytes() if size <= MAX_JSON_BYTES else b""
-    except OSError as error:
-        raise InputError(f"{path} cannot be read: {error.strerror}") from error
-    if size > MAX_JSON_BYTES:
-        raise InputError(f"{path} has {size} bytes: a config has at most {MAX_JSON_BYTES}")
+    content = read_small_file(path, "config", MAX_JSON_BYTES)
     try:
         found = json.loads(content.decode("utf-8"))
     except (ValueError, RecursionError) as error:

@@ -1,10 +1,8 @@
 r"""A forward pass that shows what every head did, with one layer's weights in memory at a time.
 
-    batch = embed(model, tokens)                   # or embed_images(model, pixels)
+    batch = embed(model, tokens)
     for step in trace(model, [batch]):             # each layer is read once for all batches
         step.attention  [b, heads, q, k]           # see `Step`
-    states = final_states(model, step.after)       # the last norm, where there is one
-    next_token_logits(model, states)               # for causal models
 
 All layers share one compiled program for each shape of batch.
 """
@@ -73,7 +71,7 @@ class Step(NamedTuple):
 
 def embed(model: Model, tokens: Tokens) -> Batch:
     """Token, position and type embeddings, added and, where the model does so, normalised and
-    projected."""
+    projected; all tokens are of the first type."""
     if model.vocabulary is None:
         raise InputError(f"{model.name} takes images, not texts")
     names = model.table["embedding"]
@@ -87,66 +85,25 @@ def embed(model: Model, tokens: Tokens) -> Batch:
             f" {model.longest}"
         )
     if "types" in names:
-        states = states + _look_up(model, "types", tokens.types)
-    if "norm" in names:
-        states = _apply_norm(model, "embedding", states)
-    if "projection" in names:
-        matrix = _load(model, "embedding", "projection")
-        states = states @ matrix.T + _load(model, "embedding", "projection", "bias")
+        states = states + _look_up(model, "types", np.zeros_like(tokens.ids))
+    weights = model.load("embedding", ("norm", "projection"))
+    if "norm" in weights:
+        bias = weights.get("norm_bias", 0)
+        states, _ = normalise(states, weights["norm"], bias, model.block)
+    if "projection" in weights:
+        states = states @ weights["projection"].T + weights.get("projection_bias", 0)
     return Batch(states, tokens.mask, tokens.positions)
-
-
-def embed_images(model: Model, pixels: Float[np.ndarray, "b channel row column"]) -> Batch:
-    """Patches of images, each times one matrix, behind a class token; then positions."""
-    if model.vocabulary is not None:
-        raise InputError(f"{model.name} takes texts, not images")
-    kernel = _load(model, "embedding", "patches")
-    (dim, channels, height, width), (count, *size) = kernel.shape, pixels.shape
-    if len(size) != 3 or size[0] != channels or size[1] % height or size[2] % width:
-        raise InputError(
-            f"pixels have the shape {pixels.shape}: {model.name} takes [b, {channels}, rows,"
-            f" columns], cut into {height} x {width}"
-        )
-    rows, columns = size[1] // height, size[2] // width
-    cut = np.asarray(pixels, np.float32).reshape(count, channels, rows, height, columns, width)
-    patches = cut.transpose(0, 2, 4, 1, 3, 5).reshape(count, rows * columns, -1)
-    states = patches @ kernel.reshape(dim, -1).T + _load(model, "embedding", "patches", "bias")
-    first = _load(model, "embedding", "class_token").reshape(1, 1, dim)
-    places = _load(model, "embedding", "positions").reshape(1, -1, dim)
-    if places.shape[1] != rows * columns + 1:
-        raise InputError(
-            f"images of {rows} x {columns} patches: {model.name} has positions for"
-            f" {places.shape[1] - 1} patches"
-        )
-    states = np.concatenate([np.broadcast_to(first, (count, 1, dim)), states], 1) + places
-    shape = states.shape[:2]
-    return Batch(states, np.ones(shape, bool), np.broadcast_to(np.arange(shape[1]), shape))
-
-
-def _load(model: Model, section: str, word: str, part: str = "weight") -> np.ndarray:
-    """A tensor of the model; a bias that it lacks is 0."""
-    tensor = model.tensor(section, word, part)
-    if tensor is None and part == "bias":
-        return np.zeros(1, np.float32)
-    if tensor is None:
-        raise InputError(f"{model.name} lacks {word}: {model.names.base(section, word)}")
-    return tensor.load()
 
 
 def _look_up(model: Model, word: str, indices: np.ndarray) -> np.ndarray:
     """Rows of an embedding."""
     tensor = model.tensor("embedding", word)
     if tensor is None:
-        raise InputError(f"{model.name} lacks {word}: {model.names.base('embedding', word)}")
+        raise InputError(f"{model.name} lacks {word}: {model.base('embedding', word)}")
     outside = indices[(indices < 0) | (indices >= tensor.shape[0])]
     if outside.size:
         raise InputError(f"{outside[0]} is none of the {tensor.shape[0]} {word} of {model.name}")
     return tensor.rows(indices.ravel()).reshape(*indices.shape, -1)
-
-
-def _apply_norm(model: Model, section: str, states: np.ndarray) -> np.ndarray:
-    gain, bias = _load(model, section, "norm"), _load(model, section, "norm", "bias")
-    return normalise(states, gain, bias, model.block)[0]
 
 
 def normalise(x: Any, gain: Any, bias: Any, block: Block) -> tuple[Any, Any]:
@@ -166,8 +123,11 @@ def trace(model: Model, batches: Sequence[Batch], dtype: DTypeLike = jnp.float32
     `dtype` is the precision of the computation; float64 needs `jax.enable_x64`.
     """
     states = [jnp.asarray(batch.states, dtype) for batch in batches]
-    admitted = [_admitted_pairs(model, batch) for batch in batches]
-    rotations = [_rotations(model, batch, dtype) for batch in batches]
+    admitted = [jnp.asarray(admitted_pairs(model, batch)[:, None]) for batch in batches]
+    rotations: list[list[Array] | None] = [None for _ in batches]
+    if model.frequencies is not None:
+        angles = [batch.positions[:, None, :, None] * model.frequencies for batch in batches]
+        rotations = [[jnp.asarray(f(x), dtype) for f in (np.cos, np.sin)] for x in angles]
     for layer in range(model.layers):
         arrays = model.layer(layer)
         weights = {word: jnp.asarray(arrays.pop(word), dtype) for word in tuple(arrays)}
@@ -175,24 +135,20 @@ def trace(model: Model, batches: Sequence[Batch], dtype: DTypeLike = jnp.float32
             with jax.default_matmul_precision("highest"):
                 found = _run_layer(model.block, weights, before, admitted[i], rotations[i])
             states[i] = found[-2]
+            if not np.isfinite(states[i]).all():
+                raise InputError(
+                    f"what leaves layer {layer} of {model.name} on this text is not finite"
+                )
             yield Step(layer, i, weights, before, *found)
         weights.clear()  # before the next layer is read
 
 
-def _admitted_pairs(model: Model, batch: Batch) -> Array:
-    """Which query may attend to which key, [b, 1, q, k]."""
+def admitted_pairs(model: Model, batch: Batch) -> Bool[np.ndarray, "b q k"]:
+    """Which query may attend to which key."""
     admitted = np.broadcast_to(batch.mask[:, None, :], (*batch.mask.shape, batch.mask.shape[1]))
     if model.block.causal:
         admitted = admitted & (batch.positions[:, None, :] <= batch.positions[:, :, None])
-    return jnp.asarray(admitted[:, None])
-
-
-def _rotations(model: Model, batch: Batch, dtype: DTypeLike) -> tuple[Array, Array] | None:
-    """Cosines and sines of the angles of rotary positions, [b, 1, n, width / 2]."""
-    if model.frequencies is None:
-        return None
-    angles = batch.positions[:, None, :, None] * model.frequencies
-    return jnp.asarray(np.cos(angles), dtype), jnp.asarray(np.sin(angles), dtype)
+    return admitted
 
 
 @partial(jax.jit, static_argnums=0)
@@ -201,7 +157,7 @@ def _run_layer(
     weights: dict[str, Array],
     states: Array,
     admitted: Array,
-    rotation: tuple[Array, Array] | None,
+    rotation: list[Array] | None,
 ) -> tuple[Array, ...]:
     """The fields of `Step` from `inputs` on."""
     scales: dict[str, Array] = {}
@@ -236,21 +192,3 @@ def _run_layer(
     after = after if norm_first else norm(after, "mlp_norm")
     divided = jnp.concatenate([scales["attention_norm"], scales["mlp_norm"]], -1)
     return inputs, queries, keys, values, attention, outputs, after, divided
-
-
-def final_states(model: Model, states: Array | np.ndarray) -> np.ndarray:
-    """What leaves the model: the residual stream after the last norm, where there is one."""
-    found = np.asarray(states)
-    return _apply_norm(model, "final", found) if "norm" in model.table["final"] else found
-
-
-def next_token_logits(
-    model: Model, states: Float[np.ndarray, "*s d"], rows: int = 4096
-) -> Float[np.ndarray, "*s v"]:
-    """Logits of the next token at the final states, `rows` of the vocabulary at a time."""
-    tensor = model.tensor("final", "unembedding") or model.tensor("embedding", "tokens")
-    if tensor is None or not model.block.causal:
-        raise InputError(f"{model.name} predicts no next token")
-    count = tensor.shape[0]
-    blocks = (tensor.fetch(i, min(i + rows, count)) for i in range(0, count, rows))
-    return np.concatenate([states @ block.T for block in blocks], -1)

@@ -24,12 +24,13 @@ The capacity bounds take $|\tilde W_K||\tilde W_Q|$, which holds at every offset
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import xarray as xr
 from jaxtyping import Float, Int
 from scipy.sparse.linalg import svds
+from scipy.special import entr
 from threadpoolctl import threadpool_limits
 
 from attlas import capacity
@@ -113,20 +114,16 @@ def _norm_of(model: Model, weights: Weights, word: str) -> InputNorm:
 
 def _embedding_norm(model: Model) -> InputNorm:
     """The norm of the embedding with the projection after it; gain 1 where there is no norm."""
-
-    def load(word: str, part: str = "weight") -> np.ndarray | None:
-        tensor = model.tensor("embedding", word, part)
-        return None if tensor is None else tensor.load().astype(float)
-
-    projection, gain, bias = load("projection"), load("norm"), load("norm", "bias")
+    loaded = model.load("embedding", ("norm", "projection"))
+    weights = {word: array.astype(float) for word, array in loaded.items()}
+    projection = weights.get("projection")
     size = model.dim if projection is None else projection.shape[1]
-    offset = np.zeros(size) if bias is None else bias
+    offset = weights.get("norm_bias", np.zeros(size))
     if projection is not None:
-        constant = load("projection", "bias")
-        offset = projection @ offset + (0 if constant is None else constant)
+        offset = projection @ offset + weights.get("projection_bias", 0)
         projection = projection.T
-    centred = gain is not None and model.block.norm == "layer"
-    return InputNorm(np.ones(size) if gain is None else gain, offset, projection, centred)
+    centred = "norm" in weights and model.block.norm == "layer"
+    return InputNorm(weights.get("norm", np.ones(size)), offset, projection, centred)
 
 
 def largest_singular(w: Float[np.ndarray, "m n"]) -> float:
@@ -172,35 +169,29 @@ def product_norms(a: Factor, b: Factor) -> Norms:
     singular = np.sqrt(squares)
     total = squares.sum(-1)
     weights = singular / np.maximum(singular.sum(-1, keepdims=True), TINY)
-    entropy = -(weights * np.log(np.maximum(weights, TINY))).sum(-1)
     return Norms(
         spectral=singular[..., 0],
         frobenius=np.sqrt(total),
         columns=np.linalg.norm(a.root @ np.swapaxes(b.matrix, -1, -2), axis=-2).sum(-1),
         rows=np.linalg.norm(b.root @ np.swapaxes(a.matrix, -1, -2), axis=-2).sum(-1),
         stable_rank=total / np.maximum(squares[..., 0], TINY),
-        effective_rank=np.exp(entropy),
+        effective_rank=np.exp(entr(weights).sum(-1)),
     )
 
 
-def rotary_offsets(model: Model, length: int = LENGTH) -> Int[np.ndarray, " offset"]:
+def rotary_offsets(model: Model, length: int) -> Int[np.ndarray, " offset"]:
     """Offsets at which rotary positions are measured: 0 and the powers of 2; 0 without them."""
-    if model.frequencies is None:
-        return np.zeros(1, int)
-    powers = range((min(length, model.longest or length) - 1).bit_length())
+    powers = range(0 if model.frequencies is None else (length - 1).bit_length())
     return np.array([0, *(2**i for i in powers)])
 
 
-def measure_weights(model: Model, length: int = LENGTH) -> xr.Dataset:
+def measure_weights(model: Model) -> xr.Dataset:
     """The quantities of `FROM_WEIGHTS` over (layer, head), with one layer in memory at a time.
 
     Spectral and Frobenius norms of the query-key product are also given over `offset`, and norms of
     the position-wise maps over `layer`.
-
-    Arguments:
-        length: the number of tokens that the capacity bounds are for.
     """
-    length = min(length, model.longest or length)
+    length = min(LENGTH, model.longest or LENGTH)
     offsets = rotary_offsets(model, length)
     # Layers that repeat the same weights behind the same norm are measured once.
     keys = [
@@ -213,7 +204,12 @@ def measure_weights(model: Model, length: int = LENGTH) -> xr.Dataset:
         for layer, key in enumerate(keys):
             if key not in distinct:
                 weights = model.layer(layer)
-                _check_finite(model, layer, weights)
+                for word, array in weights.items():
+                    if not np.isfinite(array).all():
+                        raise InputError(
+                            f"{word} of layer {layer} of {model.name} has an entry that is not"
+                            " finite"
+                        )
                 distinct[key] = _measure_layer(model, weights, before, offsets)
                 kept = ("mlp_norm", "mlp_norm_bias")
                 before = {word: weights[word] for word in kept if word in weights}
@@ -221,14 +217,6 @@ def measure_weights(model: Model, length: int = LENGTH) -> xr.Dataset:
     layers = [distinct[key] for key in keys]
     found = stack_layers(model, layers, {"offset": offsets}, **attributes)
     return describe(found.assign(head_capacity(found)))
-
-
-def _check_finite(model: Model, layer: int, weights: Weights) -> None:
-    for word, array in weights.items():
-        if not np.isfinite(array).all():
-            raise InputError(
-                f"{word} of layer {layer} of {model.name} has an entry that is not finite"
-            )
 
 
 def _measure_layer(
@@ -308,14 +296,14 @@ def _position_wise_norms(model: Model, weights: Weights, norm: InputNorm) -> dic
 # --- capacity ------------------------------------------------------------------------------------
 
 
-def _bounded_norms(norms: xr.Dataset) -> capacity.HeadNorms:
-    """Norms of all heads [layer, head]; the output-value product takes the place of $W_V$."""
+def _bounded_norms(norms: xr.Dataset, heads: Any = ...) -> capacity.HeadNorms:
+    """Norms of heads, of all [layer, head] or of one; the output-value product stands for $W_V$."""
     dim = norms.attrs["dim"]
     return capacity.HeadNorms(
-        value=norms.ov_spectral.values,
-        value_21=norms.ov_21.values,
-        query_key=norms.qk_bound.values,
-        query_key_21=norms.qk_bound_21.values,
+        value=norms.ov_spectral.values[heads],
+        value_21=norms.ov_21.values[heads],
+        query_key=norms.qk_bound.values[heads],
+        query_key_21=norms.qk_bound_21.values[heads],
         out=1.0,
         out_21=0.0,
         dim=dim,
@@ -354,16 +342,12 @@ def capacity_blocks(
         stretch: how much the norms before the two blocks of each layer stretch tokens. Without it,
             norms are the paper's projections.
     """
-    heads, length, dim = _bounded_norms(norms), norms.attrs["length"], norms.attrs["dim"]
-    fields = ("value", "value_21", "query_key", "query_key_21")
+    length, dim = norms.attrs["length"], norms.attrs["dim"]
     words = [word for word in ("up", "down", "gate") if word in norms]
     blocks = []
     for i in range(norms.sizes["layer"]):
         numbers = {str(name): float(x) for name, x in norms.isel(layer=i).items() if not x.ndim}
-        each = [
-            heads._replace(**{name: getattr(heads, name)[i, h] for name in fields})
-            for h in range(norms.sizes["head"])
-        ]
+        heads = [_bounded_norms(norms, (i, h)) for h in range(norms.sizes["head"])]
         position = capacity.PositionNorms(
             **{name: numbers[name] for word in words for name in (word, f"{word}_21")},
             dim=dim,
@@ -371,7 +355,7 @@ def capacity_blocks(
             out_dim=dim,
             lipschitz=numbers["mlp_constant"],
         )
-        attention = capacity.multi_head(*(capacity.head_block(head, length) for head in each))
+        attention = capacity.multi_head(*(capacity.head_block(head, length) for head in heads))
         pair = {"attention": attention, "mlp": capacity.position_wise(position, length)}
         for j, (word, block) in enumerate(pair.items()):
             radius, skip = numbers[f"{word}_radius"], numbers[f"{word}_skip"]

@@ -15,7 +15,7 @@ from jax.typing import DTypeLike
 from attlas.audit.architectures import Model
 from attlas.audit.behaviour import token_roles
 from attlas.audit.forward import embed, trace
-from attlas.audit.quantities import HYPOTHESES
+from attlas.audit.quantities import HYPOTHESES, finite_quantiles
 from attlas.audit.texts import Tokens
 
 
@@ -34,7 +34,7 @@ def exchangeability(
     """
     order = shuffle_content(model, tokens, seed)
     rows = np.arange(len(order))[:, None]
-    apart = replace(tokens, ids=tokens.ids[rows, order], types=tokens.types[rows, order])
+    apart = replace(tokens, ids=tokens.ids[rows, order])
     together = replace(apart, positions=tokens.positions[rows, order])
     batches = [embed(model, each) for each in (tokens, together, apart)]
     reader = (rows[:, 0], token_roles(model, tokens).reader)
@@ -97,21 +97,19 @@ def distances(
     own = _by_name(measured)
     others = {title: _by_name(found) for title, found in references.items()}
     found = []
-    for map, hypothesis, words, exact, name in HYPOTHESES:
+    for hypothesis in HYPOTHESES:
+        stated = dict(hypothesis)
+        name = stated.pop("variable")
         if name in own:
-            spread = _spread(own[name])
-            beside = {title: _spread(its[name])[1] for title, its in others.items() if name in its}
-            found.append(Distance(map, hypothesis, words, exact, *spread, beside))
+            least, middle, most = map(float, finite_quantiles(own[name], (0.0, 0.5, 1.0)))
+            beside = {
+                title: float(finite_quantiles(its[name], (0.5,))[0])
+                for title, its in others.items()
+                if name in its
+            }
+            found.append(Distance(**stated, least=least, middle=middle, most=most, beside=beside))
     return found
 
 
 def _by_name(measured: Sequence[xr.Dataset]) -> dict[str, np.ndarray]:
     return {str(name): x.values for found in measured for name, x in found.data_vars.items()}
-
-
-def _spread(values: np.ndarray) -> tuple[float, float, float]:
-    """Least, median and most."""
-    numbers = values[np.isfinite(values)]
-    if not numbers.size:
-        return (float("nan"),) * 3
-    return float(numbers.min()), float(np.median(numbers)), float(numbers.max())

@@ -15,7 +15,8 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from attlas.audit.checkpoints import Checkpoint, read_json
+from attlas.audit.checkpoints import MAX_JSON_BYTES, Checkpoint, read_json
+from attlas.audit.tensors import Tensor, read_small_file
 from attlas.errors import InputError, near, whole
 
 BLOCK: dict[str, tuple[Any, ...]] = {
@@ -65,10 +66,9 @@ def read_table(path: str | Path) -> dict[str, Any]:
     path = Path(path)
     if path.suffix == ".json":
         return complete_table(read_json(path), known_tables())
+    content = read_small_file(path, "table", MAX_JSON_BYTES)
     try:
-        table = tomllib.loads(path.read_text("utf-8"))
-    except OSError as error:
-        raise InputError(f"{path} cannot be read: {error.strerror}") from error
+        table = tomllib.loads(content.decode("utf-8"))
     except (ValueError, RecursionError) as error:
         raise InputError(f"{path} is no TOML: {error}") from error
     return complete_table(table, known_tables())
@@ -135,32 +135,48 @@ def _check_entry(where: str, section: str, word: str, value: Any) -> None:
 
 @dataclass(frozen=True, eq=False)
 class Names:
-    """The tensors and settings of a checkpoint, by the words of a table."""
+    """The tensors and settings of a checkpoint, by the words of a table.
+
+    Of its `layers`, `shared` are distinct; both count only where the table says {group}.
+    """
 
     checkpoint: Checkpoint
     table: Mapping[str, Any]
     prefix: str
+    layers: int = 1
+    shared: int = 1
 
-    def base(self, section: str, word: str, layer: int = 0, group: int = 0) -> str | None:
+    @property
+    def name(self) -> str:
+        return self.checkpoint.name
+
+    def group(self, layer: int) -> int:
+        """The distinct layer that `layer` repeats; `layer` itself where none are shared."""
+        return layer * self.shared // self.layers
+
+    def base(self, section: str, word: str, layer: int = 0) -> str | None:
         """What the table calls `word`, without prefix and suffix."""
         base = self.table[section].get(word)
         if not isinstance(base, str):
             return None
-        return base.replace("{layer}", str(layer)).replace("{group}", str(group))
+        return base.replace("{layer}", str(layer)).replace("{group}", str(self.group(layer)))
 
-    def find(
-        self, section: str, word: str, part: str = "weight", layer: int = 0, group: int = 0
-    ) -> str | None:
+    def find(self, section: str, word: str, part: str = "weight", layer: int = 0) -> str | None:
         """The full name of the tensor that the table calls `word`, if the checkpoint has it.
 
-        Arguments:
-            part: "weight" or "bias".
-            group: the distinct layer that `layer` repeats, where layers share their weights.
+        `part` is "weight" or "bias".
         """
-        base = self.base(section, word, layer, group)
+        base = self.base(section, word, layer)
         prefixes = dict.fromkeys((self.prefix, "")) if base is not None else ()
         names = (f"{prefix}{base}{suffix}" for prefix in prefixes for suffix in SUFFIXES[part])
         return next((name for name in names if name in self.checkpoint.tensors), None)
+
+    def tensor(
+        self, section: str, word: str, part: str = "weight", layer: int = 0
+    ) -> Tensor | None:
+        """The tensor that the table calls `word`, if the checkpoint has it."""
+        name = self.find(section, word, part, layer)
+        return None if name is None else self.checkpoint.tensors[name]
 
     def setting(self, word: str, default: Any = None) -> Any:
         """The value of the first key of the table for `word` that the config has.
@@ -190,22 +206,18 @@ class Names:
         if value is None:
             keys = self.table["config"].get(word)
             raise InputError(
-                f"the config of {self.checkpoint.name} does not say the number of {word}: it should"
-                f" have the key {keys!r}"
+                f"the config of {self.name} does not say the number of {word}: it should have the"
+                f" key {keys!r}"
             )
-        return whole(f"{word} of {self.checkpoint.name}", value, 1)
+        return whole(f"{word} of {self.name}", value, 1)
 
     def number(self, word: str, low: float, high: float) -> float:
         """A setting that must be a number between `low` and `high`, both excluded."""
-        value = self.setting(word)
-        if not is_number(value, low, high):
-            raise InputError(
-                f"{self.checkpoint.name} has {word} = {value!r}: it must be a number between"
-                f" {low:g} and {high:g}"
-            )
-        return float(value)
+        return number_between(f"{self.name} has {word}", self.setting(word), low, high)
 
 
-def is_number(value: Any, low: float, high: float) -> bool:
-    """Whether `value` is a number (not a bool) strictly between `low` and `high`."""
-    return isinstance(value, float | int) and not isinstance(value, bool) and low < value < high
+def number_between(what: str, value: Any, low: float, high: float) -> float:
+    """`value`, if it is a number (not a bool) strictly between `low` and `high`."""
+    if not isinstance(value, float | int) or isinstance(value, bool) or not low < value < high:
+        raise InputError(f"{what} = {value!r}: it must be a number between {low:g} and {high:g}")
+    return float(value)

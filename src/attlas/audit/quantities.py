@@ -3,23 +3,12 @@
 import tomllib
 from collections.abc import Mapping, Sequence
 from importlib import resources
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import xarray as xr
 
 from attlas.audit.architectures import Model
-
-
-class Hypothesis(NamedTuple):
-    """An assumption of a map, the variable that measures it, and the value at which it holds."""
-
-    map: str
-    hypothesis: str
-    words: str
-    exact: float
-    variable: str
-
 
 _LISTED = tomllib.loads((resources.files("attlas.audit") / "quantities.toml").read_text("utf-8"))
 GROUPS = {
@@ -34,7 +23,8 @@ FROM_TEXT, FROM_WEIGHTS = (
 OF_TOKENS: dict[str, str] = _LISTED["tokens"]
 """The quantities of the tokens of a layer, in words."""
 SHARES, COLUMNS = tuple(_LISTED["shares"]), tuple(_LISTED["columns"])
-HYPOTHESES = tuple(Hypothesis(**row) for row in _LISTED["hypotheses"])
+HYPOTHESES: list[dict[str, Any]] = _LISTED["hypotheses"]
+"""The assumptions of the maps: the `variable` that measures each, `exact` where it holds."""
 
 
 def stack_layers(
@@ -49,6 +39,13 @@ def stack_layers(
     stacked = {name: np.stack([layer[name] for layer in layers]) for name in layers[0]}
     variables = {name: (tuple(coords)[: x.ndim], x.astype(float)) for name, x in stacked.items()}
     return xr.Dataset(variables, coords, {"model": model.name, **attributes})
+
+
+def finite_quantiles(values: np.ndarray, shares: Sequence[float]) -> np.ndarray:
+    """Quantiles of those of `values` that are finite; NaN where none is."""
+    numbers = np.asarray(values, float)
+    numbers = numbers[np.isfinite(numbers)]
+    return np.quantile(numbers, shares) if numbers.size else np.full(len(shares), np.nan)
 
 
 def describe(measured: xr.Dataset) -> xr.Dataset:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from attlas.audit.name_tables import Names, is_number
+from attlas.audit.name_tables import Names, number_between
 from attlas.errors import InputError
 
 
@@ -31,47 +31,36 @@ def rotary_frequencies(names: Names, width: int) -> np.ndarray | None:
     """
     if names.table["block"]["rotary"] == "none":
         return None
-    where = names.checkpoint.name
+    where = names.name
     if width % 2 or names.count("rotated", width) != width:
         raise InputError(
             f"{where} turns a part of its heads of width {width} only: rotary positions turn the"
             " whole here"
         )
     frequencies = names.number("base", 1.0, 1e12) ** (-np.arange(0, width, 2) / width)
-    frequencies = _stretch(where, frequencies, _read_scaling(names))
-    factors = names.find("embedding", "rotary_factors")
-    if factors is not None:
-        tensor = names.checkpoint.tensors[factors]
-        if tensor.shape != frequencies.shape:
-            raise InputError(
-                f"{factors} of {where} has the shape {tensor.shape}: it should be"
-                f" {frequencies.shape}"
-            )
-        frequencies = frequencies / tensor.load()
-    return frequencies
+    frequencies = _stretch(names, frequencies)
+    factors = names.tensor("embedding", "rotary_factors")
+    if factors is None:
+        return frequencies
+    if factors.shape != frequencies.shape:
+        raise InputError(
+            f"{names.find('embedding', 'rotary_factors')} of {where} has the shape"
+            f" {factors.shape}: it should be {frequencies.shape}"
+        )
+    return frequencies / factors.load()
 
 
-def _read_scaling(names: Names) -> Mapping[str, Any]:
-    scaling = names.setting("scaling", {})
+def _stretch(names: Names, frequencies: np.ndarray) -> np.ndarray:
+    where, scaling = names.name, names.setting("scaling", {})
     if isinstance(scaling, str):
-        return {"rope_type": scaling, "factor": names.setting("factor")}
+        scaling = {"rope_type": scaling, "factor": names.setting("factor")}
     if not isinstance(scaling, Mapping):
         raise InputError(
-            f"{names.checkpoint.name} has the rotary scaling {scaling!r}: it must be a section of"
-            " names"
+            f"{where} has the rotary scaling {scaling!r}: it must be a section of names"
         )
-    return scaling
 
-
-def _stretch(where: str, frequencies: np.ndarray, scaling: Mapping[str, Any]) -> np.ndarray:
     def parameter(word: str) -> float:
-        value = scaling.get(word)
-        if not is_number(value, 0.0, 1e9):
-            raise InputError(
-                f"{where} has {word} = {value!r} in its rotary scaling: it must be a positive"
-                " number"
-            )
-        return float(value)  # type: ignore[arg-type]
+        return number_between(f"{where} has the rotary scaling {word}", scaling.get(word), 0.0, 1e9)
 
     match scaling.get("rope_type", scaling.get("type", "default")):
         case "default" | "none" | None:

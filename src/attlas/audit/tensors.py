@@ -80,6 +80,17 @@ def decode(raw: np.ndarray, dtype: str) -> np.ndarray:
         return numbers.astype(np.float32 if dtype.startswith("F") else np.int64, copy=False)
 
 
+def read_small_file(path: Path, what: str, most: int) -> bytes:
+    """The bytes of a file; `what` it holds has at most `most` of them."""
+    try:
+        size = path.stat().st_size
+        if size > most:
+            raise InputError(f"{path} has {size} bytes: a {what} has at most {most}")
+        return path.read_bytes()
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror}") from error
+
+
 def read_bytes(path: Path, offset: int, count: int) -> np.ndarray:
     """`count` bytes of a file from `offset` on, as uint8; a shorter file is an `InputError`."""
     try:
@@ -104,25 +115,19 @@ def file_tensor(
 ) -> Tensor:
     """A tensor of a plain encoding that begins at byte `offset` of a file.
 
-    `strides` are the numbers between neighbours along each axis, row-major unless given. A tensor
-    with other strides is read as a whole even where a few rows are asked for.
+    `strides` are the numbers between neighbours along each axis, row-major unless given. Of a
+    tensor with other strides, all that lies between the rows asked for is read.
     """
     dense = tuple(math.prod(shape[i + 1 :]) for i in range(len(shape)))
-    steps = dense if strides is None else strides
-    contiguous = all(n == 1 or a == b for n, a, b in zip(shape, steps, dense, strict=True))
-    if contiguous or 0 in shape:
-        width = math.prod(shape[1:]) * itemsize(dtype)
+    steps = (dense if strides is None else strides) or (1,)
 
-        def fetch(start: int, stop: int) -> np.ndarray:
-            raw = read_bytes(path, offset + start * width, (stop - start) * width)
-            return decode(raw, dtype).reshape(stop - start, *shape[1:])
-    else:
-        span = 1 + sum((n - 1) * step for n, step in zip(shape, steps, strict=True))
-
-        def fetch(start: int, stop: int) -> np.ndarray:
-            numbers = decode(read_bytes(path, offset, span * itemsize(dtype)), dtype)
-            in_bytes = tuple(numbers.itemsize * step for step in steps)
-            return np.lib.stride_tricks.as_strided(numbers, shape, in_bytes)[start:stop].copy()
+    def fetch(start: int, stop: int) -> np.ndarray:
+        rows = (stop - start, *shape[1:])
+        span = 1 + sum((n - 1) * step for n, step in zip(rows, steps, strict=True))
+        first, count = offset + start * steps[0] * itemsize(dtype), span if all(rows) else 0
+        numbers = decode(read_bytes(path, first, count * itemsize(dtype)), dtype)
+        in_bytes = tuple(numbers.itemsize * step for step in steps)
+        return np.ascontiguousarray(np.lib.stride_tricks.as_strided(numbers, rows, in_bytes))
 
     return Tensor(shape, dtype, fetch)
 

@@ -1,13 +1,13 @@
 """Texts as token ids, padded into arrays.
 
-tokens = encode(model, ["One example."])      # .ids .mask .types .positions [b, n], .pieces
+tokens = encode(model, ["One example."])      # .ids .mask .positions [b, n], .pieces
 tokens = pad_tokens([[101, 2023, 102]])       # from token ids, where there is no tokenizer
 tokens.split(8)                               # batches of at most 8 texts, of one length
 tokens, skipped = read_tokens(model, texts, ids)     # what an audit reads, and what it leaves
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -17,6 +17,7 @@ import numpy as np
 from jaxtyping import Bool, Int
 
 from attlas.audit.architectures import Model
+from attlas.audit.tensors import read_small_file
 from attlas.audit.tokenizer_files import read_tokenizer
 from attlas.errors import InputError
 
@@ -36,7 +37,6 @@ class Tokens:
 
     ids: Int[np.ndarray, "b n"]
     mask: Bool[np.ndarray, "b n"]
-    types: Int[np.ndarray, "b n"]
     positions: Int[np.ndarray, "b n"]
     pieces: tuple[tuple[str, ...], ...]
 
@@ -49,9 +49,8 @@ class Tokens:
         return self._take(slice(count), _round_up(int(self.mask[:count].sum(1).max())))
 
     def _take(self, texts: slice, length: int | None = None) -> "Tokens":
-        names = ("ids", "mask", "types", "positions")
-        arrays = {name: getattr(self, name)[texts, :length] for name in names}
-        return replace(self, pieces=self.pieces[texts], **arrays)
+        ids, mask, positions = (x[texts, :length] for x in (self.ids, self.mask, self.positions))
+        return Tokens(ids, mask, positions, self.pieces[texts])
 
 
 def _round_up(length: int, multiple: int = LENGTH_MULTIPLE) -> int:
@@ -73,14 +72,12 @@ def pad_tokens(
     """
     rows = [row[:longest] for row in check_token_ids(ids)]
     length = _round_up(max(map(len, rows)), multiple)
-    padded = np.zeros((len(rows), min(length, longest or length)), np.int64)
-    mask = np.zeros(padded.shape, bool)
-    for i, row in enumerate(rows):
-        padded[i, : len(row)] = row
-        mask[i, : len(row)] = True
-    positions = np.arange(padded.shape[1]) * mask
+    places = np.arange(min(length, longest or length))
+    mask = places < np.array([[len(row)] for row in rows])
+    padded = np.zeros(mask.shape, np.int64)
+    padded[mask] = np.concatenate(rows)
     words = [map(str, row) for row in rows] if pieces is None else [row[:longest] for row in pieces]
-    return Tokens(padded, mask, np.zeros_like(padded), positions, tuple(map(tuple, words)))
+    return Tokens(padded, mask, places * mask, tuple(map(tuple, words)))
 
 
 def check_token_ids(ids: Any) -> list[list[int]]:
@@ -100,17 +97,6 @@ def check_token_ids(ids: Any) -> list[list[int]]:
         if not whole or not 0 <= entry < 2**31:
             raise InputError(f"{entry!r} is no token: tokens are whole numbers from 0 on")
     return rows
-
-
-def check_texts(texts: Any) -> list[str]:
-    """Texts as a list of strings; anything else is an `InputError`."""
-    found = list(texts) if isinstance(texts, Iterable) else [texts]
-    for text in found:
-        if not isinstance(text, str):
-            raise InputError(
-                f"{text!r} is no text: texts are strings, or the path of a file of them"
-            )
-    return found
 
 
 def encode(model: Model, texts: Sequence[str], longest: int | None = None) -> Tokens:
@@ -142,9 +128,7 @@ def tokenise(model: Model, texts: Sequence[str]) -> tuple[list[list[int]], list[
     return [entry.ids for entry in found], [entry.tokens for entry in found]
 
 
-def read_tokens(
-    model: Model, texts: Sequence[str] | str | Path | None, ids: Sequence[Sequence[int]] | None
-) -> tuple[Tokens | None, list[str]]:
+def read_tokens(model: Model, texts: Any, ids: Any) -> tuple[Tokens | None, list[str]]:
     """The tokens that an audit reads to a model, and what was left out and why.
 
     A text that was asked for and cannot be read is an error; the default text is left out then.
@@ -160,9 +144,15 @@ def read_tokens(
     if ids is not None:
         if texts is not None:
             raise InputError("texts and tokens are given: there must be one of them")
-        return truncate(model, ids)
+        return truncate(model, check_token_ids(ids))
     if texts is not None:
-        lines = read_lines(texts) if isinstance(texts, str | Path) else list(texts)
+        lines = read_lines(texts) if isinstance(texts, str | Path) else texts
+        lines = list(lines) if isinstance(lines, Iterable) else [lines]
+        for text in lines:
+            if not isinstance(text, str):
+                raise InputError(
+                    f"{text!r} is no text: texts are strings, or the path of a file of them"
+                )
         return truncate(model, *tokenise(model, lines[:MAX_TEXTS]), total=len(lines))
     try:
         ids, pieces = tokenise(model, default_texts())
@@ -207,16 +197,12 @@ def default_texts() -> tuple[str, ...]:
 def read_lines(path: str | Path) -> list[str]:
     """The lines of a text file that are not blank."""
     path = Path(path)
+    content = read_small_file(path, "text", MAX_TEXT_BYTES)
     try:
-        size = path.stat().st_size
-        if size > MAX_TEXT_BYTES:
-            raise InputError(f"{path} has {size} bytes: a text has at most {MAX_TEXT_BYTES}")
-        lines = path.read_text("utf-8").splitlines()
-    except OSError as error:
-        raise InputError(f"{path} cannot be read: {error.strerror}") from error
+        lines = content.decode("utf-8").splitlines()
     except UnicodeDecodeError as error:
         raise InputError(
-            f"{path} is no text in UTF-8: byte {error.start} is {error.object[error.start]:#x}"
+            f"{path} is no text in UTF-8: byte {error.start} is {content[error.start]:#x}"
         ) from error
     kept = [line for line in lines if line.strip()]
     if not kept:

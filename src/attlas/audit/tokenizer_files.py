@@ -71,7 +71,8 @@ def _from_metadata(name: str, metadata: Mapping[str, Any]) -> "Tokenizer":
             " given instead"
         )
     vocabulary = _strings(metadata.get("tokenizer.ggml.tokens"))
-    merges = [_split_merge(line) for line in _strings(metadata.get("tokenizer.ggml.merges"))]
+    lines = _strings(metadata.get("tokenizer.ggml.merges"))
+    merges = [line.partition(" ")[::2] for line in lines]
     found = Tokenizer(models.BPE({word: i for i, word in enumerate(vocabulary)}, merges))
     found.pre_tokenizer = pre_tokenizers.Sequence(cuts[cut])
     found.decoder = decoders.ByteLevel()
@@ -91,13 +92,10 @@ def _strings(values: Any) -> list[str]:
     return values if valid else []
 
 
-def _split_merge(line: str) -> tuple[str, str]:
-    left, _, right = line.partition(" ")
-    return left, right
-
-
 def _from_vocabulary(model: Model, folder: Path | None) -> "Tokenizer":
     """From `vocab.txt` (also one folder up), or `vocab.json` with `merges.txt`."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+
     for place in (folder, folder.parent) if folder is not None else ():
         if (place / "vocab.txt").is_file():
             words = (place / "vocab.txt").read_text("utf-8").removesuffix("\n").split("\n")
@@ -105,7 +103,10 @@ def _from_vocabulary(model: Model, folder: Path | None) -> "Tokenizer":
                 return _word_pieces([word.removesuffix("\r") for word in words], place)
     pair = ("vocab.json", "merges.txt")
     if folder is not None and all((folder / name).is_file() for name in pair):
-        return _byte_pairs(*(folder / name for name in pair))
+        found = Tokenizer(models.BPE.from_file(*(str(folder / name) for name in pair)))
+        found.pre_tokenizer, found.decoder = pre_tokenizers.ByteLevel(False), decoders.ByteLevel()
+        _add_special_tokens(found, ["<s>"], ["</s>"])
+        return found
     raise InputError(
         f"{model.name} has no tokenizer: looked for tokenizer.json, vocab.txt with"
         f" {model.vocabulary} lines, and vocab.json with merges.txt; token ids can be given instead"
@@ -144,15 +145,6 @@ def _word_pieces(words: Sequence[str], folder: Path) -> "Tokenizer":
 def _literal(word: str) -> str:
     """A regular expression that matches `word` alone."""
     return "".join(letter if letter.isalnum() else f"\\x{{{ord(letter):x}}}" for letter in word)
-
-
-def _byte_pairs(vocabulary: Path, merges: Path) -> "Tokenizer":
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-
-    found = Tokenizer(models.BPE.from_file(str(vocabulary), str(merges)))
-    found.pre_tokenizer, found.decoder = pre_tokenizers.ByteLevel(False), decoders.ByteLevel()
-    _add_special_tokens(found, ["<s>"], ["</s>"])
-    return found
 
 
 def _add_special_tokens(tokenizer: "Tokenizer", before: list[str], after: list[str]) -> None:

@@ -13,7 +13,6 @@ import mmap
 import pickletools
 import struct
 import zipfile
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -61,6 +60,9 @@ class Storage:
     dtype: str
     count: int
 
+    def __str__(self) -> str:
+        return f"the storage {self.key[:40]!r} of {self.count} numbers"
+
 
 @dataclass(frozen=True)
 class View:
@@ -73,17 +75,12 @@ class View:
 
 
 MARK = object()
-CONSTANTS = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False}
+CONSTANTS = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False, "EMPTY_TUPLE": (), "MARK": MARK}
 LITERALS = {
     *("BININT", "BININT1", "BININT2", "LONG1", "LONG4", "BINFLOAT"),
     *("BINUNICODE", "SHORT_BINUNICODE", "BINUNICODE8"),
 }
-EMPTY: dict[str, Callable[[], Any]] = {
-    "EMPTY_DICT": dict,
-    "EMPTY_LIST": list,
-    "EMPTY_TUPLE": tuple,
-    "MARK": lambda: MARK,
-}
+EMPTY: dict[str, type] = {"EMPTY_DICT": dict, "EMPTY_LIST": list}
 TUPLES = {"TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3}
 
 
@@ -166,9 +163,7 @@ def interpret_pickle(file: Any, storages: dict[str, Storage]) -> Any:
             case "BINPERSID":
                 storage = _parse_storage(*stack.take(1))
                 if storages.setdefault(storage.key, storage) != storage:
-                    raise RefusedPickle(
-                        f"it describes the storage {storage.key[:40]!r} in two ways"
-                    )
+                    raise RefusedPickle(f"it describes {storage} in two ways")
                 stack.append(storage)
             case "STOP":
                 return stack.take(1)[0]
@@ -301,10 +296,7 @@ def _read_archive(path: Path, file: BinaryIO) -> tuple[Any, dict[str, int]]:
     for key, storage in storages.items():
         entry = entries.get(f"{root}data/{key}")
         if entry is None or entry.file_size != storage.count * itemsize(storage.dtype):
-            raise RefusedPickle(
-                f"the storage {key[:40]!r} of {storage.count} numbers is missing or has another"
-                " size"
-            )
+            raise RefusedPickle(f"{storage} is missing or has another size")
         starts[key] = find_start(entry)
     return described, starts
 
@@ -313,11 +305,9 @@ def _read_legacy(file: BinaryIO) -> tuple[Any, dict[str, int]]:
     """The same for the older format: pickles end to end, then each storage behind its size."""
     with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
         storages: dict[str, Storage] = {}
-        if (
-            interpret_pickle(data, storages) != MAGIC
-            or interpret_pickle(data, storages) != PROTOCOL
-        ):
-            raise RefusedPickle("it does not begin as torch.save begins")
+        for beginning in (MAGIC, PROTOCOL):
+            if interpret_pickle(data, storages) != beginning:
+                raise RefusedPickle("it does not begin as torch.save begins")
         system = interpret_pickle(data, storages)
         if not isinstance(system, dict) or system.get("little_endian") is not True:
             raise RefusedPickle("its numbers are not little-endian")
@@ -331,8 +321,5 @@ def _read_legacy(file: BinaryIO) -> tuple[Any, dict[str, int]]:
             (count,) = struct.unpack_from("<q", data, at) if at + 8 <= len(data) else (-1,)
             starts[key], at = at + 8, at + 8 + storage.count * itemsize(storage.dtype)
             if count != storage.count or at > len(data):
-                raise RefusedPickle(
-                    f"the storage {key[:40]!r} of {storage.count} numbers is truncated or has"
-                    " another size"
-                )
+                raise RefusedPickle(f"{storage} is truncated or has another size")
         return described, starts
