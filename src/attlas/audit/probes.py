@@ -5,8 +5,8 @@ r"""What a linear reader finds in each layer: logistic probes of its states, bes
     probe_labelled(model, *read_labelled("file.tsv"))     # the same by cross-validation
 
 States are those that leave each layer; layer 0 is the embedding. `pool` is the state of the reader
-([CLS], in causal models the last token) or the mean over tokens. Coordinates are standardised, the
-penalty is scikit-learn's default.
+([CLS], in causal models the last token) or the mean over tokens. Coordinates are taken
+as they are, as in Marion et al. 2025, Figure 1; the penalty is scikit-learn's default.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,7 +21,6 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import StratifiedKFold
 from sklearn.pipeline import Pipeline, make_pipeline
-from sklearn.preprocessing import StandardScaler
 from threadpoolctl import threadpool_limits
 
 from attlas.audit.architectures import Model
@@ -49,11 +48,11 @@ def constructed_sentences() -> dict[str, Labelled]:
 
     - `train`: the adjective stands after or before the animal
     - `test`: other words in all other slots, the adjective before the animal
-    - `new words`: other adjectives and a greeting, in both orders
+    - `new words`: other adjectives, before the colour or last, and a greeting after the city
     - `new structure`: greetings in place of the first sentence
     - `both`: new words in the new structure
 
-    After Marion et al. 2025, Figure 1; where the greeting stands in `new words` is our reading.
+    After Marion et al. 2025, Figure 1, and its public code.
     """
     old = {"nice": 1, "mean": 0, "cute": 1, "dreadful": 0, "aggressive": 0, "delightful": 1}
     new = {"lovely": 1, "nasty": 0, "charming": 1, "foul": 0}
@@ -62,20 +61,20 @@ def constructed_sentences() -> dict[str, Labelled]:
     hello = ["Hello, how are you? Good evening,"]
     first = (("my", "his", "her", "our"), ("", "blue", "orange", "beige", "green", "red"))
     animals, adverbs, sizes = ("dog", "owl", "cow"), ("", "very", "extremely"), ("tiny", "giant")
-    other, others = (("their", "your"), ("purple", "gray")), ("cat", "eagle", "goat")
+    pronouns, colours, others = ("their", "your"), ("purple", "gray"), ("cat", "eagle", "goat")
     less, big = ("", "especially"), ("big", "little", "mini", "enormous")
     return {
         "train": _combine(
             (city, *first, animals, ("is",), adverbs, old),
             (city, *first, old, animals, ("is",), adverbs, sizes),
         ),
-        "test": _combine((city, *other, old, others, ("is",), less, big)),
+        "test": _combine((city, pronouns, colours, old, others, ("is",), less, big)),
         "new words": _combine(
-            (greeted, *other, new, others, ("is",), less, big),
-            (greeted, *other, big, others, ("is",), less, new),
+            (greeted, pronouns, big, colours, others, ("is",), less, new),
+            (greeted, pronouns, new, colours, others, ("is",), less, big),
         ),
-        "new structure": _combine((hello, *other, others, ("is",), less, old)),
-        "both": _combine((hello, *other, others, ("is",), less, new)),
+        "new structure": _combine((hello, pronouns, colours, others, ("is",), less, old)),
+        "both": _combine((hello, pronouns, colours, others, ("is",), less, new)),
     }
 
 
@@ -159,8 +158,7 @@ def _accuracies(
 
     with threadpool_limits(1):
         for place in np.ndindex(accuracy.shape[:2]):
-            of_states = make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000))
-            accuracy[place] = evaluate(of_states, pooled[place])
+            accuracy[place] = evaluate(LogisticRegression(max_iter=1000), pooled[place])
         counts = TfidfVectorizer(token_pattern=r"(?u)\b\w+\b")
         of_words = make_pipeline(counts, LogisticRegression(max_iter=1000))
         return accuracy, evaluate(of_words, np.array(found.texts, object))
