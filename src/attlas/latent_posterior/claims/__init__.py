@@ -9,13 +9,21 @@ latent_posterior = Map(
     subjects=(
         "representation",
         "inference",
-        "laws",
         "rates",
         "limits",
         "transfer",
         "learning",
         "lengths",
     ),
-    domain=("noise > 0", "scale > 0", "temperature > 0"),
+    domain=(
+        "noise > 0",
+        "scale > 0",
+        "temperature > 0",
+        "query_norm > 0",
+        "kappa >= 1",
+        "dim >= 2",
+        "latents >= 2",
+        "vocabulary >= 2",
+    ),
 )
 """What the claims of this map share."""
