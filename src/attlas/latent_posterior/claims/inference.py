@@ -79,7 +79,7 @@ def cme_is_posterior_mean(cell: Setting, draws: Draws) -> Values:
     weights, noise = np.split(drawn, [2 * len(DEGREES)])
     found, others = [], []
     for kernel, features in KERNELS.values():
-        phi, asked = np.split(np.asarray(features(points)), [cell.length])
+        phi, asked = np.split(np.asarray(features(jnp.asarray(points))), [cell.length])
         values = phi @ (cell.scale * weights[: phi.shape[1]]) + cell.noise * noise
         model = BayesianRegression(2, features=features, noise=cell.noise, scale=cell.scale)
         latent, covariance = model.posterior(points[: cell.length], values)

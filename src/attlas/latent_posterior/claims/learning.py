@@ -112,17 +112,15 @@ LEDGER_TERMS = ("generalisation", "optimisation", "approximation")
 def terms_of_the_excess(evidence: xr.Dataset) -> Figure:
     left = float(abs(evidence["measured"] - evidence["predicted"]).max())
     mean = evidence[list(LEDGER_TERMS)].mean("repeat")
-    return (
-        Figure(
-            mean.assign_coords(step=mean["step"].astype(str)),
-            "The ledger of the excess risk",
-            f"means over repeats; each closes to {left:.0e}",
-            x="steps of training",
-            y="excess risk, term by term",
-        )
-        .bars("step", {name: name for name in LEDGER_TERMS})
-        .facet("L = {length}, n = {samples}", width=190, height=130)
+    figure = Figure(
+        mean.assign_coords(step=mean["step"].astype(str)),
+        "The ledger of the excess risk",
+        f"means over repeats; each closes to {left:.0e}",
+        x="steps of training",
+        y="excess risk, term by term",
     )
+    figure.bars("step", {name: name for name in LEDGER_TERMS})
+    return figure.facet("L = {length}, n = {samples}", width=190, height=130)
 
 
 @latent_posterior.claim(

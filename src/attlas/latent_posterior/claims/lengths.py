@@ -1,6 +1,5 @@
 """Claims about other lengths than that of training, and about attention trained on functions."""
 
-import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -83,14 +82,9 @@ def distances_to_the_limit(evidence: xr.Dataset) -> Figure:
 
 # --- trained on functions ----------------------------------------------------------------------
 
-TEMPERATURE, NOISE = 0.3, 0.3
+PROCESS = BayesianRegression(3, kernel=RBF(0.3), noise=0.3)
+"""A Gaussian process on the sphere in three dimensions."""
 REPEATS = defining("repeats >= 20", lambda s: s.repeats >= 20)
-
-
-@functools.cache
-def functions() -> BayesianRegression:
-    """Gaussian processes on the sphere in three dimensions."""
-    return BayesianRegression(3, kernel=RBF(TEMPERATURE), noise=NOISE)
 
 
 @latent_posterior.claim(
@@ -109,12 +103,11 @@ def functions() -> BayesianRegression:
     needs=("cme-is-posterior-mean",),
 )
 def supervised_fast_rate(cell: Setting, draws: Draws) -> Values:
-    model = functions()
-    fresh = model.sample(draws("test"), cell.contexts, cell.length, cell.queries)
+    fresh = PROCESS.sample(draws("test"), cell.contexts, cell.length, cell.queries)
     sizes = [cell.samples, 16 * cell.samples]
-    data = draw_training(model, draws("training"), sizes, cell.repeats, cell.length, cell.queries)
+    data = draw_training(PROCESS, draws("training"), sizes, cell.repeats, cell.length, cell.queries)
     found = train("CME", data, steps=cell.steps, rate=cell.rate)
-    excess = compare("CME", found, model, fresh).excess.mean(1).reshape(2, cell.repeats)
+    excess = compare("CME", found, PROCESS, fresh).excess.mean(1).reshape(2, cell.repeats)
     # Logarithms, because some small training sets err by far more than others; the two sizes of a
     # repeat share their contexts.
     first, last = np.log(excess)
@@ -163,13 +156,12 @@ BY_PLACE = "a weight for each place"
     budget="repeats",
 )
 def trained_by_length(cell: Setting, draws: Draws) -> Values:
-    model = functions()
     test, training = draws(f"test {cell.length}"), draws(f"training {cell.length}")
-    fresh = model.sample(test, cell.contexts, cell.length, cell.queries)
-    data = draw_training(model, training, cell.samples, cell.repeats, cell.length, cell.queries)
+    fresh = PROCESS.sample(test, cell.contexts, cell.length, cell.queries)
+    data = draw_training(PROCESS, training, cell.samples, cell.repeats, cell.length, cell.queries)
     found = train("softmax", data, steps=cell.steps, rate=cell.rate)
-    attended = compare("softmax", found, model, fresh).excess
-    excess = np.stack([attended, excess_by_place(model, data, fresh)])
+    attended = compare("softmax", found, PROCESS, fresh).excess
+    excess = np.stack([attended, excess_by_place(data, fresh)])
     excess = excess.reshape(2, len(cell.samples), cell.repeats, cell.contexts)
     logs, over = np.log(excess.mean(-1)), excess.mean(-2)
     # Training sets and test contexts are both draws.
@@ -181,16 +173,14 @@ def trained_by_length(cell: Setting, draws: Draws) -> Values:
     }
 
 
-def excess_by_place(
-    model: BayesianRegression, data: tuple[Any, Any], fresh: Any
-) -> Float[np.ndarray, "lane n"]:
+def excess_by_place(data: tuple[Any, Any], fresh: Any) -> Float[np.ndarray, "lane n"]:
     """Mean square distance to the Bayes predictor of least squares with a weight for each place."""
     contexts, weight = jax.tree.map(np.asarray, data)
     values, targets = contexts.values[..., 0], contexts.targets[..., 0].mean(-1)
     gram = np.einsum("rn,rni,rnj->rij", weight, values, values)
     moment = np.einsum("rn,rni->ri", weight * targets, values)
     fitted = np.linalg.solve(gram, moment[..., None])[..., 0]
-    mean = np.asarray(model.predictive(*fresh[:3])[0])[..., 0]
+    mean = np.asarray(PROCESS.predictive(*fresh[:3])[0])[..., 0]
     found = fitted @ np.asarray(fresh.values)[..., 0].T
     return ((found[..., None] - mean) ** 2).mean(-1)
 
@@ -259,8 +249,7 @@ def distances_against_length(evidence: xr.Dataset) -> Figure:
 )
 def other_lengths(cell: Setting, draws: Draws) -> Values:
     """Every mechanism, trained at one length: its risk over the Bayes risk at others."""
-    model = functions()
-    data = draw_training(model, draws("training"), [cell.samples], cell.repeats, cell.trained, 4)
+    data = draw_training(PROCESS, draws("training"), [cell.samples], cell.repeats, cell.trained, 4)
     found: dict[str, Any] = {}
     for name, mechanism in MECHANISMS.items():
         first = next(other for other in MECHANISMS if MECHANISMS[other].attend is mechanism.attend)
@@ -268,7 +257,7 @@ def other_lengths(cell: Setting, draws: Draws) -> Values:
             found[name] = train(name, data, steps=cell.steps, rate=cell.rate)
         else:
             found[name] = absorbed(first, name, found[first], data[0])
-    curves = length_curves(found, model, cell.length, draws("test"), contexts=cell.contexts)
+    curves = length_curves(found, PROCESS, cell.length, draws("test"), contexts=cell.contexts)
     risks = np.array([[relative_risk(at) for at in curve] for curve in curves.values()])
     return {
         **on("mechanism tokens", ratio=risks[..., 0], deviation=risks[..., 1]),

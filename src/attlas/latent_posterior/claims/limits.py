@@ -29,22 +29,17 @@ from attlas.latent_posterior.claims.rates import (
 from attlas.latent_posterior.claims.shared import DRAWS, LEGENDS, log_figure, root
 from attlas.rademacher import mean_of
 
-HEADS = {
-    "one head, best γ": rates.HEAD,
-    "a pair, γ ~ L^(−2/(s+8))": rates.PAIR,
-    "one head, fixed γ": rates.HEAD,
-}
-ONE_HEAD, TWO_HEADS, FIXED_HEAD = HEADS
+ONE_HEAD, TWO_HEADS, FIXED_HEAD = (
+    "one head, best γ",
+    "a pair, γ ~ L^(−2/(s+8))",
+    "one head, fixed γ",
+)
 
 
-def head_temperatures(cell: Setting, lengths: np.ndarray) -> Float[np.ndarray, "3 length"]:
-    """Of each mechanism of `HEADS`.
-
-    The pair's has the order at which its bias, of second order, balances the variance.
-    """
+def falling_temperatures(cell: Setting, lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Of one head, the best, and of a pair, whose bias of second order balances the variance."""
     best = rates.optimal_temperature(lengths, **harmonics_of(cell))
-    pair = 0.5 * lengths ** (-2 / (cell.dim + 7))
-    return np.stack([best, pair, np.full_like(lengths, cell.fixed)])
+    return best, 0.5 * lengths ** (-2 / (cell.dim + 7))
 
 
 @latent_posterior.measurement(
@@ -58,10 +53,12 @@ def head_temperatures(cell: Setting, lengths: np.ndarray) -> Float[np.ndarray, "
 def softmax_heads(cell: Setting, draws: Draws) -> Values:
     lengths = np.array(cell.length, float)
     given = harmonics_of(cell)
-    one, two, fixed = head_temperatures(cell, lengths)
+    one, two = falling_temperatures(cell, lengths)
+    fixed = np.full_like(lengths, cell.fixed)
     formulas = {
-        name: rates.softmax_error(lengths, temperature=t, heads=heads, **given)
-        for (name, heads), t in zip(HEADS.items(), (one, two, fixed), strict=True)
+        ONE_HEAD: rates.softmax_error(lengths, temperature=one, **given),
+        TWO_HEADS: rates.softmax_error(lengths, temperature=two, heads=rates.PAIR, **given),
+        FIXED_HEAD: rates.softmax_error(lengths, temperature=fixed, **given),
     }
     found = errors_by_length(
         cell,
@@ -167,8 +164,6 @@ def harmonics_kept(evidence: xr.Dataset) -> Panels:
 
 # --- limits, in closed form --------------------------------------------------------------------
 
-FAR = 10.0 ** np.arange(16, 21)
-
 
 @latent_posterior.claim(
     origin="ours",
@@ -189,7 +184,7 @@ def exponents(cell: Setting, draws: Draws) -> Values:
     s = cell.dim - 1
     lengths = 10.0 ** np.arange(2, 21)
     given = harmonics_of(cell)
-    one, two, _ = head_temperatures(cell, lengths)
+    one, two = falling_temperatures(cell, lengths)
     squares = {
         ONE_HEAD: rates.softmax_error(lengths, temperature=one, **given),
         TWO_HEADS: rates.softmax_error(lengths, temperature=two, heads=rates.PAIR, **given),
@@ -197,9 +192,10 @@ def exponents(cell: Setting, draws: Draws) -> Values:
         BAYES: rates.cme_error(lengths, ridge=cell.noise**2, temperature=cell.temperature, **given),
     }
     errors = np.sqrt(np.stack(list(squares.values()), 1))
+    far = lengths >= 1e16
     return {
-        **on("length", x=FAR),
-        **on("length mechanism", measured=errors[-len(FAR) :, :3]),
+        **on("length", x=lengths[far]),
+        **on("length mechanism", measured=errors[far, :3]),
         **on("place every", local=np.gradient(np.log(errors), np.log(lengths), axis=0)),
         **on("mechanism", exponent=[-2 / (s + 4), -4 / (s + 8), -1 / 4]),
         "error": 0.0,

@@ -11,13 +11,7 @@ from attlas.figure import Figure
 from attlas.kernels import Exponential
 from attlas.latent_posterior import rates
 from attlas.latent_posterior.claims import latent_posterior
-from attlas.latent_posterior.claims.shared import (
-    DRAWS,
-    defining,
-    log_figure,
-    mean_over_draws,
-    root,
-)
+from attlas.latent_posterior.claims.shared import DRAWS, defining, log_figure, mean_over_draws, root
 from attlas.latent_posterior.sphere import Mix, draw_contexts, sphere_of, squared_errors
 
 WEIGHTS = (0.0, 1.0, 0.7, 0.5)

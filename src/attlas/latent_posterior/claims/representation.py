@@ -103,10 +103,7 @@ def asymmetries(evidence: xr.Dataset) -> Figure:
     r" $\prod_i P(x_i \mid x_1, \dots, x_{i-1}) = \int\prod_i P(x_i \mid z)\,dP(z)$.",
     words="A sequence in which every draw depends on all before is a mixture of sequences in which"
     " none does.",
-    hypotheses=(
-        defining("a > 0", lambda s: s.a > 0),
-        defining("b > 0", lambda s: s.b > 0),
-    ),
+    hypotheses=(defining("a > 0", lambda s: s.a > 0), defining("b > 0", lambda s: s.b > 0)),
     quick=Setting(length=(1, 5, 40), a=2.0, b=3.5, draws=100),
     paper=dict(length=(1, 5, 40, 200, 1000), draws=400),
     cells=together("length"),
