@@ -10,6 +10,7 @@ from scipy import integrate, linalg, stats
 
 from attlas.attention import softmax_attention
 from attlas.errors import InputError
+from attlas.kernels import cme_attention
 from attlas.latent_posterior import (
     BayesianRegression,
     FiniteLatent,
@@ -100,11 +101,17 @@ def test_weights_and_functions_are_two_views_of_one_regression():
     phi = features(drawn.queries)
     law = LINEAR.predictive(*drawn[:3])
     np.testing.assert_allclose(law.mean, phi @ mean, atol=1e-12)
-    # As many queries as the latent has coordinates give its posterior mean.
-    np.testing.assert_allclose(jnp.linalg.solve(phi, law.mean), mean, atol=1e-8)
     np.testing.assert_allclose(
         law.variance, 0.4**2 + jnp.einsum("nqa,nab,nqb->nq", phi, covariance, phi), atol=1e-12
     )
+
+
+def test_attention_at_as_many_queries_as_the_latent_has_coordinates_gives_its_posterior_mean():
+    model = BayesianRegression(2, features, outputs=2, noise=0.4, scale=1.5)
+    keys, values, queries, _ = model.sample(KEY, 3, 12, queries=4)
+    outputs = cme_attention(queries, keys, values, ridge=model.ridge, kernel=model.gram)
+    latent = np.linalg.solve(features(queries), outputs)
+    np.testing.assert_allclose(latent, model.posterior(keys, values).mean, atol=1e-7)
 
 
 def test_the_posterior_of_a_regression_is_proportional_to_prior_times_likelihood():

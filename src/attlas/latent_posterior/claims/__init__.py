@@ -14,8 +14,6 @@ latent_posterior = Map(
         "query_norm > 0",
         "kappa >= 1",
         "dim >= 2",
-        "latents >= 2",
-        "vocabulary >= 2",
     ),
 )
 """What the claims of this map share."""

@@ -44,6 +44,7 @@ from attlas.statistics import log_slope
 
 
 TOPICS = Setting(latents=3, vocabulary=3, noise=0.3)
+CLASSES = defining("vocabulary >= 2 and latents >= 2", lambda s: min(s.vocabulary, s.latents) >= 2)
 
 
 def labelled_topics(cell: Setting, draws: Draws) -> Topics:
@@ -63,6 +64,7 @@ def labelled_topics(cell: Setting, draws: Draws) -> Topics:
     r" predictor $f^* = \int E[y \mid z]\,d\pi_X(z)$.",
     words="What a trained model lacks is what the sample misled it by, what training left undone"
     " and what its class cannot do, to the last digit.",
+    hypotheses=(CLASSES,),
     quick=Setting(
         length=(3, 10), samples=(40, 640), heads=2, steps=300, every=50, repeats=8, **TOPICS
     ),
@@ -132,7 +134,7 @@ def terms_of_the_excess(evidence: xr.Dataset) -> Figure:
     r" the covariance of the heads' outputs and $c = U^\top(\theta_0 - \hat\theta)$.",
     words="For a linear class the optimisation error after T steps is a sum over the eigenvalues of"
     " the covariance of its features.",
-    hypotheses=(defining("0 < step_size < 2", lambda s: 0 < s.step_size < 2),),
+    hypotheses=(CLASSES, defining("0 < step_size < 2", lambda s: 0 < s.step_size < 2)),
     quick=Setting(
         length=(4, 12),
         samples=200,
