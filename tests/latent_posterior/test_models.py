@@ -95,6 +95,13 @@ def test_a_location_posterior_is_proportional_to_prior_times_likelihood():
     assert np.ptp(log_joint - log_posterior) < 1e-12
 
 
+def test_pooling_errs_more_than_the_posterior_mean_by_the_formula():
+    drawn = LOCATION.sample(KEY, 100_000, 5)
+    pooled = ((drawn.tokens.mean(1) - drawn.latent) ** 2).sum(-1) - LOCATION.squared_errors(drawn)
+    excess = 3 * 0.8**4 / (5 * (0.8**2 + 5 * 1.7**2))
+    assert abs(pooled.mean() - excess) < 4.5 * pooled.std() / math.sqrt(len(pooled))
+
+
 def test_weights_and_functions_are_two_views_of_one_regression():
     drawn = LINEAR.sample(KEY, 3, 6, queries=4)
     mean, covariance = LINEAR.posterior(drawn.keys, drawn.values)
