@@ -49,10 +49,10 @@ def errors_by_length(
     draws: Draws,
     *,
     temperatures: list[Any],
-    mix: list[list[float]],
+    mix: list[Any],
     formulas: dict[str, Any],
     ridges: list[Any] | None = None,
-    aims: list[float] | None = None,
+    aims: list[Any] | None = None,
 ) -> dict[str, Any]:
     """Squared errors of mechanisms at each length, on the same tokens, and what the formulas say.
 
@@ -64,8 +64,8 @@ def errors_by_length(
     """
     sphere = sphere_of(cell.dim, cell.weights, cell.queries)
     drawn = draw_contexts(draws("contexts"), cell.draws, max(cell.length), sphere)
-    kernels = np.transpose(ridges) if ridges else [()] * len(cell.length)
-    heads = zip(cell.length, np.transpose(temperatures), kernels, strict=True)
+    kernels = np.transpose(ridges).tolist() if ridges else [()] * len(cell.length)
+    heads = zip(cell.length, np.transpose(temperatures).tolist(), kernels, strict=True)
     squares = [
         squared_errors(
             drawn,
