@@ -10,6 +10,7 @@ from scipy import integrate, linalg, stats
 
 from attlas.attention import softmax_attention
 from attlas.errors import InputError
+from attlas.kernels import cme_attention
 from attlas.latent_posterior import (
     BayesianRegression,
     FiniteLatent,
@@ -97,10 +98,8 @@ def test_a_location_posterior_is_proportional_to_prior_times_likelihood():
 def test_pooling_errs_more_than_the_posterior_mean_by_the_formula():
     drawn = LOCATION.sample(KEY, 100_000, 5)
     pooled = ((drawn.tokens.mean(1) - drawn.latent) ** 2).sum(-1) - LOCATION.squared_errors(drawn)
-    assert abs(pooled.mean() - LOCATION.pooling_excess(5)) < 4.5 * pooled.std() / math.sqrt(
-        len(pooled)
-    )
-    assert LOCATION.pooling_excess(5) == approx(3 * 0.8**4 / (5 * (0.8**2 + 5 * 1.7**2)))
+    excess = 3 * 0.8**4 / (5 * (0.8**2 + 5 * 1.7**2))
+    assert abs(pooled.mean() - excess) < 4.5 * pooled.std() / math.sqrt(len(pooled))
 
 
 def test_weights_and_functions_are_two_views_of_one_regression():
@@ -112,6 +111,14 @@ def test_weights_and_functions_are_two_views_of_one_regression():
     np.testing.assert_allclose(
         law.variance, 0.4**2 + jnp.einsum("nqa,nab,nqb->nq", phi, covariance, phi), atol=1e-12
     )
+
+
+def test_attention_at_as_many_queries_as_the_latent_has_coordinates_gives_its_posterior_mean():
+    model = BayesianRegression(2, features, outputs=2, noise=0.4, scale=1.5)
+    keys, values, queries, _ = model.sample(KEY, 3, 12, queries=4)
+    outputs = cme_attention(queries, keys, values, ridge=model.ridge, kernel=model.gram)
+    latent = np.linalg.solve(features(queries), outputs)
+    np.testing.assert_allclose(latent, model.posterior(keys, values).mean, atol=1e-7)
 
 
 def test_the_posterior_of_a_regression_is_proportional_to_prior_times_likelihood():

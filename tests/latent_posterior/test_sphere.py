@@ -4,11 +4,17 @@ import numpy as np
 import pytest
 
 from attlas.attention import softmax_attention
+from attlas.gaussian import stream
 from attlas.kernels import Exponential, cme_attention
-from attlas.latent_posterior.claims.shared import on_sphere, zonal_mean
+from attlas.latent_posterior.claims.shared import on_sphere
+from attlas.latent_posterior.rates import zonal
 from attlas.latent_posterior.sphere import Mix, draw_contexts, sphere_of, squared_errors
 
 WEIGHTS = (0.0, 1.0, 0.7, 0.5)
+
+
+def zonal_mean(x):
+    return sum(w * zonal(l, x.shape[-1], x[..., :1]) for l, w in enumerate(WEIGHTS))
 
 
 @pytest.mark.parametrize("dim", (2, 3, 6))
@@ -34,11 +40,11 @@ def test_errors_are_exact_in_the_noise_and_in_the_query(float64, dim):
 
     drawn = jax.random.split(jax.random.key(2), 3)
     asked, context = (
-        jnp.asarray(on_sphere(key, draws, n, dim))
+        jnp.asarray(on_sphere(stream(key), draws, n, dim))
         for key, n in zip(drawn, (queries, length), strict=False)
     )
-    values = zonal_mean(WEIGHTS, context) + 0.5 * jax.random.normal(drawn[2], (draws, length, 1))
-    truth = zonal_mean(WEIGHTS, asked)
+    values = zonal_mean(context) + 0.5 * jax.random.normal(drawn[2], (draws, length, 1))
+    truth = zonal_mean(asked)
     outputs = [
         jax.lax.map(
             lambda one: cme_attention(*one, ridge=0.3, kernel=kernel), (asked, context, values)

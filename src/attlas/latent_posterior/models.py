@@ -166,10 +166,6 @@ class GaussianLocation(Model):
         r"""$d\,\frac{\sigma^2\tau^2}{\sigma^2 + L\tau^2}$, in closed form."""
         return self.dim * self._variance(whole("length", length, 1))
 
-    def pooling_excess(self, length: int) -> Real:
-        r"""Excess of the tokens' mean over it, $\frac{d\,\sigma^4}{L(\sigma^2 + L\tau^2)}$."""
-        return self.noise**2 / self.scale**2 * self.bayes_risk(length) / length
-
     def squared_errors(self, drawn: Sequences) -> Float[Any, " n"]:
         """Squared distances of the posterior mean to the latent."""
         return ((self.posterior(drawn.tokens).mean - drawn.latent) ** 2).sum(-1)

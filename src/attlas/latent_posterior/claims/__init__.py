@@ -6,16 +6,14 @@ latent_posterior = Map(
     "latent-posterior",
     source="zhang2022",
     home=__name__,
-    subjects=(
-        "representation",
-        "inference",
-        "laws",
-        "rates",
-        "limits",
-        "transfer",
-        "learning",
-        "lengths",
+    subjects=("representation", "inference", "rates", "limits", "transfer", "learning", "lengths"),
+    domain=(
+        "noise > 0",
+        "scale > 0",
+        "temperature > 0",
+        "query_norm > 0",
+        "kappa >= 1",
+        "dim >= 2",
     ),
-    domain=("noise > 0", "scale > 0", "temperature > 0"),
 )
 """What the claims of this map share."""

@@ -5,25 +5,25 @@ from typing import Any
 
 import numpy as np
 import xarray as xr
-from jaxtyping import Array, Float
+from jaxtyping import Float
 from scipy.linalg import cho_solve
 from scipy.special import softmax
 
 from attlas.claims import Control, Draws, Hypothesis, Setting, Values, on, product, together
 from attlas.claims.rules import Agreement, Approximation, Bound, Order, Rate
 from attlas.figure import Figure
-from attlas.gaussian import Estimate
+from attlas.latent_posterior import rates
 from attlas.latent_posterior.bounds import head_rademacher
 from attlas.latent_posterior.claims import latent_posterior
-from attlas.latent_posterior.claims.shared import SPHERE, on_sphere, random_topics
-from attlas.latent_posterior.models import FiniteLatent
-from attlas.latent_posterior.rates import (
-    cme_error,
-    mercer,
-    multiplicity,
-    softmax_bias,
-    softmax_error,
+from attlas.latent_posterior.claims.shared import (
+    DRAWS,
+    defining,
+    log_figure,
+    on_sphere,
+    random_topics,
+    root,
 )
+from attlas.latent_posterior.models import FiniteLatent
 from attlas.latent_posterior.trained_attention import (
     Topics,
     descend_linearised,
@@ -40,18 +40,16 @@ from attlas.rademacher import (
 )
 from attlas.statistics import log_slope
 
-CLASSES = Hypothesis(
-    "vocabulary >= 2 and latents >= 2",
-    lambda s: s.vocabulary >= 2 and s.latents >= 2,
-    defining=True,
-)
-
 # --- the ledger --------------------------------------------------------------------------------
 
 
-def labelled_topics(cell: Setting, key: Array) -> Topics:
+TOPICS = Setting(latents=3, vocabulary=3, noise=0.3)
+CLASSES = defining("vocabulary >= 2 and latents >= 2", lambda s: min(s.vocabulary, s.latents) >= 2)
+
+
+def labelled_topics(cell: Setting, draws: Draws) -> Topics:
     """Random topics, with labels that run from -1 to 1 over the latents."""
-    drawn = random_topics(key, cell.latents, cell.vocabulary)
+    drawn = random_topics(draws.stream("topics"), cell.latents, cell.vocabulary)
     model = FiniteLatent(drawn.prior, drawn.words, np.linspace(-1, 1, cell.latents)[:, None])
     return topics(model, cell.length, cell.noise)
 
@@ -69,15 +67,7 @@ def labelled_topics(cell: Setting, key: Array) -> Topics:
     " and what its class cannot do, to the last digit.",
     hypotheses=(CLASSES,),
     quick=Setting(
-        length=(3, 10),
-        samples=(40, 640),
-        latents=3,
-        vocabulary=3,
-        heads=2,
-        noise=0.3,
-        steps=300,
-        every=50,
-        repeats=8,
+        length=(3, 10), samples=(40, 640), heads=2, steps=300, every=50, repeats=8, **TOPICS
     ),
     paper=dict(length=(3, 10, 30), samples=(40, 160, 640, 2560), steps=1000, repeats=16),
     cells=product("length", "samples"),
@@ -86,10 +76,10 @@ def labelled_topics(cell: Setting, key: Array) -> Topics:
         "the value of the most probable latent in place of the Bayes predictor",
         lambda e: {"predicted": e.mode_distance, "measured": e.mode_excess},
     ),
-    needs=("bayes-risk",),
+    needs=("predictive",),
 )
 def ledger(cell: Setting, draws: Draws) -> Values:
-    population = labelled_topics(cell, draws("topics"))
+    population = labelled_topics(cell, draws)
     drawn = population.sample(draws("samples"), cell.samples, cell.repeats)
     found = train_heads(
         population,
@@ -125,17 +115,15 @@ LEDGER_TERMS = ("generalisation", "optimisation", "approximation")
 def terms_of_the_excess(evidence: xr.Dataset) -> Figure:
     left = float(abs(evidence["measured"] - evidence["predicted"]).max())
     mean = evidence[list(LEDGER_TERMS)].mean("repeat")
-    return (
-        Figure(
-            mean.assign_coords(step=mean["step"].astype(str)),
-            "The ledger of the excess risk",
-            f"means over repeats; each closes to {left:.0e}",
-            x="steps of training",
-            y="excess risk, term by term",
-        )
-        .bars("step", {name: name for name in LEDGER_TERMS})
-        .facet("L = {length}, n = {samples}", width=190, height=130)
+    figure = Figure(
+        mean.assign_coords(step=mean["step"].astype(str)),
+        "The ledger of the excess risk",
+        f"means over repeats; each closes to {left:.0e}",
+        x="steps of training",
+        y="excess risk, term by term",
     )
+    figure.bars("step", {name: name for name in LEDGER_TERMS})
+    return figure.facet("L = {length}, n = {samples}", width=190, height=130)
 
 
 @latent_posterior.claim(
@@ -148,21 +136,16 @@ def terms_of_the_excess(evidence: xr.Dataset) -> Figure:
     r" the covariance of the heads' outputs and $c = U^\top(\theta_0 - \hat\theta)$.",
     words="For a linear class the optimisation error after T steps is a sum over the eigenvalues of"
     " the covariance of its features.",
-    hypotheses=(
-        CLASSES,
-        Hypothesis("0 < step_size < 2", lambda s: 0 < s.step_size < 2, defining=True),
-    ),
+    hypotheses=(CLASSES, defining("0 < step_size < 2", lambda s: 0 < s.step_size < 2)),
     quick=Setting(
         length=(4, 12),
         samples=200,
-        latents=3,
-        vocabulary=3,
         heads=6,
-        noise=0.3,
         step_size=1.0,
         steps=2000,
         every=100,
         repeats=16,
+        **TOPICS,
     ),
     paper=dict(
         length=(4, 12, 30), latents=4, vocabulary=4, heads=8, steps=20_000, every=500, repeats=32
@@ -173,7 +156,7 @@ def terms_of_the_excess(evidence: xr.Dataset) -> Figure:
     needs=("ledger",),
 )
 def optimisation_error(cell: Setting, draws: Draws) -> Values:
-    population = labelled_topics(cell, draws("topics"))
+    population = labelled_topics(cell, draws)
     drawn = population.sample(draws("samples"), cell.samples, cell.repeats)
     heads = random_heads(draws("heads"), cell.repeats, cell.heads, cell.vocabulary)
     features = heads.features(population.counts)
@@ -190,19 +173,15 @@ def optimisation_error(cell: Setting, draws: Draws) -> Values:
 @optimisation_error.figure
 def errors_of_descent(evidence: xr.Dataset) -> Figure:
     mean = evidence[["predicted", "measured"]].mean("repeat").clip(min=1e-12)
-    return (
-        Figure(
-            mean.sel(step=mean["step"] > 0),
-            "What training leaves undone",
-            "lines: from the spectrum of the features; dots: by descent",
-            x="steps of descent",
-            y="optimisation error",
-            log="xy",
-            legend={"length": "tokens L"},
-        )
-        .lines("step", "predicted", color="length")
-        .points("step", "measured", color="length")
+    figure = log_figure(
+        mean.sel(step=mean["step"] > 0),
+        "What training leaves undone",
+        "lines: from the spectrum of the features; dots: by descent",
+        x="steps of descent",
+        y="optimisation error",
     )
+    figure.lines("step", "predicted", color="length")
+    return figure.points("step", "measured", color="length")
 
 
 GRID = np.geomspace(0.02, 2, 40)
@@ -221,12 +200,7 @@ GRID = np.geomspace(0.02, 2, 40)
     words="What a class of attention cannot do, at each length, is the difference of two formulas,"
     " and it falls as contexts grow.",
     hypotheses=(
-        SPHERE,
-        Hypothesis(
-            "draws >= 40, half of which choose the temperature",
-            lambda s: s.draws >= 40,
-            defining=True,
-        ),
+        defining("draws >= 40, half of which choose the temperature", lambda s: s.draws >= 40),
         Hypothesis("length >= 128: above the effective dimension", lambda s: s.length >= 128),
     ),
     quick=Setting(length=(128, 256), dim=3, temperature=0.5, noise=0.5, draws=128, queries=32),
@@ -238,22 +212,23 @@ GRID = np.geomspace(0.02, 2, 40)
     needs=("ledger", "cme-error", "softmax-rate"),
 )
 def approximation(cell: Setting, draws: Draws) -> Values:
-    points = on_sphere(draws("contexts"), cell.draws, cell.queries + cell.length, cell.dim)
+    points = on_sphere(draws.stream("contexts"), cell.draws, cell.queries + cell.length, cell.dim)
     asked = cell.queries, cell.temperature, cell.noise
     # The temperature is chosen on half of the draws and measured on the others.
     choosing, measuring = np.array_split(points, 2)
     best = softmax_excess(choosing, *asked, GRID).mean(0).argmin()
     measured = softmax_excess(measuring, *asked, GRID[[best]])
-    mean, error = measured.mean(), measured.std(ddof=1) / np.sqrt(len(measured))
     degrees = np.arange(40)
-    powers = multiplicity(degrees, cell.dim) * mercer(degrees, cell.temperature, cell.dim)
+    powers = rates.multiplicity(degrees, cell.dim) * rates.mercer(
+        degrees, cell.temperature, cell.dim
+    )
     given: dict[str, Any] = {"dim": cell.dim, "powers": powers, "noise": cell.noise}
-    smoothed = softmax_error(cell.length, temperature=GRID, **given)
-    bayes = cme_error(cell.length, ridge=cell.noise**2, temperature=cell.temperature, **given)
+    smoothed = rates.softmax_error(cell.length, temperature=GRID, **given)
+    bayes = rates.cme_error(cell.length, ridge=cell.noise**2, temperature=cell.temperature, **given)
     return {
-        "measured": Estimate(mean**0.5, error / (2 * mean**0.5)),
+        "measured": root(mean_of(measured[:, 0])),
         "predicted": float((smoothed.min() - bayes) ** 0.5),
-        "bias": float(softmax_bias(GRID[smoothed.argmin()], cell.dim, powers)),
+        "bias": float(rates.softmax_bias(GRID[smoothed.argmin()], cell.dim, powers)),
         "bayes": float(bayes**0.5),
         "repetitions": float(len(measured)),
     }
@@ -290,23 +265,20 @@ def softmax_excess(
 @approximation.figure
 def distances_to_bayes(evidence: xr.Dataset) -> Figure:
     formulas = {"predicted": "the best softmax head, to Bayes", "bayes": "Bayes, to the function"}
-    return (
-        Figure(
-            evidence,
-            "What softmax heads cannot do",
-            "points: measured; lines: the finite-length formulas",
-            x="tokens L",
-            y="root mean square distance",
-            log="xy",
-        )
-        .lines("length", formulas)
-        .points("length", "measured", error="error", size=45)
+    figure = log_figure(
+        evidence,
+        "What softmax heads cannot do",
+        "points: measured; lines: the finite-length formulas",
+        y="root mean square distance",
     )
+    figure.lines("length", formulas)
+    return figure.points("length", "measured", error="error", size=45)
 
 
 # --- generalisation without the length ---------------------------------------------------------
 
-NORM = Hypothesis("query_norm > 0", lambda s: s.query_norm > 0, defining=True)
+FEW_DRAWS = defining("draws >= 8", lambda s: s.draws >= 8)
+COMPLEXITY = "Rademacher complexity"
 CLASS_NAMES = {
     "heads": "heads",
     "concatenated": "linear maps of the sequence",
@@ -325,7 +297,7 @@ CLASS_NAMES = {
     r" the supremum is certified in the plane.",
     words="How well heads of given norms can fit coin flips has a bound in which the length of the"
     " sequences does not occur.",
-    hypotheses=(NORM, Hypothesis("draws >= 8", lambda s: s.draws >= 8, defining=True)),
+    hypotheses=(FEW_DRAWS,),
     quick=Setting(length=(4, 128), samples=(128, 256), query_norm=2.0, draws=32, rings=8),
     paper=dict(length=(4, 32, 128), samples=(128, 256, 512), rings=24),
     cells=product("length", "samples"),
@@ -337,7 +309,7 @@ CLASS_NAMES = {
     ),
 )
 def head_complexity_bound(cell: Setting, draws: Draws) -> Values:
-    tokens = on_sphere(draws("tokens"), cell.samples, cell.length, 2)
+    tokens = on_sphere(draws.stream("tokens"), cell.samples, cell.length, 2)
     signs = draw_signs(draws("signs"), cell.draws, cell.samples)
     found = planar_complexity(tokens, signs, query_norm=cell.query_norm, rings=cell.rings)
     return {
@@ -350,18 +322,13 @@ def head_complexity_bound(cell: Setting, draws: Draws) -> Values:
 
 @head_complexity_bound.figure
 def complexities_and_their_bound(evidence: xr.Dataset) -> Figure:
-    return (
-        Figure(
-            evidence.rename(measured="heads"),
-            "A bound without the length",
-            "heads in the plane, of query norm 2, certified from above",
-            x="tokens L",
-            y="Rademacher complexity",
-            log="xy",
-        )
-        .lines("length", CLASS_NAMES, points=True)
-        .facet("n = {samples}")
+    figure = log_figure(
+        evidence.rename(measured="heads"),
+        "A bound without the length",
+        "heads in the plane, of query norm 2, certified from above",
+        y=COMPLEXITY,
     )
+    return figure.lines("length", CLASS_NAMES, points=True).facet("n = {samples}")
 
 
 @latent_posterior.claim(
@@ -372,7 +339,7 @@ def complexities_and_their_bound(evidence: xr.Dataset) -> Figure:
     r" 16 random directions in five dimensions falls as $n^{-1/2}$: the exponent is within 0.07 of"
     r" $-\frac12$.",
     words="Four times the sequences halve what heads can fit by chance.",
-    hypotheses=(NORM, Hypothesis("draws >= 8", lambda s: s.draws >= 8, defining=True)),
+    hypotheses=(FEW_DRAWS,),
     quick=Setting(
         length=(16,), samples=(16, 256), dim=5, query_norm=5.0, draws=480, starts=2, steps=12
     ),
@@ -385,7 +352,7 @@ def complexities_and_their_bound(evidence: xr.Dataset) -> Figure:
 )
 def complexity_in_samples(cell: Setting, draws: Draws) -> Values:
     """Heads in five dimensions by ascent, linear maps of the concatenated sequence, the bound."""
-    tokens = on_sphere(draws("tokens"), cell.samples, cell.length, cell.dim)
+    tokens = on_sphere(draws.stream("tokens"), cell.samples, cell.length, cell.dim)
     signs = draw_signs(draws("signs"), cell.draws, cell.samples)
     found = head_complexity(
         tokens,
@@ -408,32 +375,29 @@ def complexity_in_samples(cell: Setting, draws: Draws) -> Values:
 def complexities_against_samples(evidence: xr.Dataset) -> Figure:
     first = evidence.isel(cell=0)
     guide = first["measured"] * (evidence["x"] / first["x"]) ** -0.5
-    return (
-        Figure(
-            evidence.rename(measured="heads").assign(guide=guide),
-            "Complexity falls as the root of the samples",
-            "dashed: the exponent -0.5",
-            x="sequences n",
-            y="Rademacher complexity",
-            log="xy",
-        )
-        .lines("samples", "guide", theory=True)
-        .lines("samples", CLASS_NAMES, points=True)
+    figure = log_figure(
+        evidence.rename(measured="heads").assign(guide=guide),
+        "Complexity falls as the root of the samples",
+        "dashed: the exponent -0.5",
+        x="sequences n",
+        y=COMPLEXITY,
     )
+    figure.lines("samples", "guide", theory=True)
+    return figure.lines("samples", CLASS_NAMES, points=True)
 
 
 @latent_posterior.measurement(
     "complexity-in-length",
     quick=Setting(length=(4, 32, 256), samples=4, query_norm=2.0, draws=32, rings=8),
     paper=dict(length=(4, 16, 64, 256, 1024), draws=64, rings=24),
-    hypotheses=(NORM, Hypothesis("draws >= 20", lambda s: s.draws >= 20, defining=True)),
+    hypotheses=(DRAWS,),
     cells=together("length"),
     budget="draws",
 )
 def complexities_by_length(cell: Setting, draws: Draws) -> Values:
     """`draws` of the sequences; all signs of each, up to their common one."""
     n = cell.samples
-    tokens = on_sphere(draws("tokens"), cell.draws * n, cell.length, 2)
+    tokens = on_sphere(draws.stream("tokens"), cell.draws * n, cell.length, 2)
     signs = np.array([(1, *rest) for rest in itertools.product((1.0, -1.0), repeat=n - 1)])
     # Draws stand side by side as one sample, of which each row of signs sees its own.
     every = np.kron(np.eye(cell.draws), cell.draws * signs)
@@ -451,11 +415,10 @@ def complexities_by_length(cell: Setting, draws: Draws) -> Values:
     measured_by=complexities_by_length,
     origin="our reading",
     reference="generalisation that does not depend on the length",
-    statement=r"The Rademacher complexity of heads with $|u| \le 2$, $|v| \le 1$ on 4 sequences"
-    r" of L random directions in the plane does not grow with L, from 4 tokens on: its"
-    r" exponent is below 0.05. The mean over all signs is exact, and the supremum is"
-    r" enclosed. It falls slightly, towards $\sup_u|E_u x|$ times the complexity of a"
-    r" constant.",
+    statement=r"The Rademacher complexity of heads with $|u| \le 2$, $|v| \le 1$ on 4 sequences of"
+    r" L random directions in the plane does not grow with L, from 4 tokens on: its exponent is"
+    r" below 0.05. The mean over all signs is exact, and the supremum is enclosed. It falls"
+    r" slightly, towards $\sup_u|E_u x|$ times the complexity of a constant.",
     words="Longer sequences let heads fit no more by chance.",
     rule=Order(),
     control=Control(
@@ -478,10 +441,5 @@ def exponent_of(evidence: xr.Dataset, name: str) -> Values:
 
 @complexity_in_length.figure
 def complexities_against_length(evidence: xr.Dataset) -> Figure:
-    return Figure(
-        evidence,
-        "Complexity does not grow with the length",
-        x="tokens L",
-        y="Rademacher complexity",
-        log="xy",
-    ).lines("length", CLASS_NAMES, points=True)
+    figure = log_figure(evidence, "Complexity does not grow with the length", y=COMPLEXITY)
+    return figure.lines("length", CLASS_NAMES, points=True)

@@ -1,6 +1,5 @@
 """Claims about other lengths than that of training, and about attention trained on functions."""
 
-import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -8,23 +7,27 @@ import jax
 import numpy as np
 import xarray as xr
 from jaxtyping import Float
-from scipy.special import xlog1py, xlogy
+from scipy.stats import binom
 
-from attlas.claims import Control, Draws, Hypothesis, Setting, Values, on, together, whole
+from attlas.claims import Control, Draws, Setting, Values, on, together, whole
 from attlas.claims.rules import Bound, Order
 from attlas.figure import Figure
+from attlas.gaussian import Estimate
 from attlas.kernels import RBF
 from attlas.latent_posterior import bounds
 from attlas.latent_posterior.claims import latent_posterior
-from attlas.latent_posterior.models import BayesianRegression, log_multinomial
+from attlas.latent_posterior.claims.shared import defining, log_figure
+from attlas.latent_posterior.models import BayesianRegression
 from attlas.latent_posterior.trained_attention import (
     MECHANISMS,
+    Comparison,
     absorbed,
     compare,
     draw_training,
     length_curves,
     train,
 )
+from attlas.rademacher import mean_of
 
 CHANCES = 1 / (1 + np.exp(-np.linspace(-8, 8, 33)))
 NORMS = (0.25, 1.0, 3.0)
@@ -49,18 +52,14 @@ def length_shift(cell: Setting, draws: Draws) -> Values:
     r"""Tokens are e with some chance and -e otherwise, $u = B_ue$, $v = e$; exact by counting e."""
     count = np.arange(cell.length + 1)
     chance, norm = CHANCES[:, None], np.array(NORMS)[:, None, None]
-    log_law = (
-        log_multinomial(np.stack([count, cell.length - count], 1))
-        + xlogy(count, chance)
-        + xlog1py(cell.length - count, -chance)
-    )
     tilt = np.exp(-2 * norm)
 
     def output(up: Any, down: Any) -> Any:
         return (up - tilt * down) / (up + tilt * down)
 
     limit = output(chance, 1 - chance)
-    square = (np.exp(log_law) * (output(count, cell.length - count) - limit) ** 2).sum(-1)
+    law = binom.pmf(count, cell.length, chance)
+    square = (law * (output(count, cell.length - count) - limit) ** 2).sum(-1)
     return {
         **on("norm chance", measured=np.sqrt(square)),
         **on("norm", bound=bounds.length_shift(cell.length, query_norm=np.array(NORMS))),
@@ -72,31 +71,21 @@ def length_shift(cell: Setting, draws: Draws) -> Values:
 
 @length_shift.figure
 def distances_to_the_limit(evidence: xr.Dataset) -> Figure:
-    return (
-        Figure(
-            evidence.assign(worst=evidence["measured"].max("chance")),
-            "A head settles as its context grows",
-            "the worst chance of the two values; dashed: the bound",
-            x="tokens L",
-            y="distance to the limit",
-            log="xy",
-            legend={"norm": "query norm"},
-        )
-        .lines("length", "bound", color="norm", theory=True)
-        .lines("length", "worst", color="norm", points=True)
+    figure = log_figure(
+        evidence.assign(worst=evidence["measured"].max("chance")),
+        "A head settles as its context grows",
+        "the worst chance of the two values; dashed: the bound",
+        y="distance to the limit",
     )
+    figure.lines("length", "bound", color="norm", theory=True)
+    return figure.lines("length", "worst", color="norm", points=True)
 
 
 # --- trained on functions ----------------------------------------------------------------------
 
-TEMPERATURE, NOISE = 0.3, 0.3
-REPEATS = Hypothesis("repeats >= 20", lambda s: s.repeats >= 20, defining=True)
-
-
-@functools.cache
-def functions() -> BayesianRegression:
-    """Gaussian processes on the sphere in three dimensions."""
-    return BayesianRegression(3, kernel=RBF(TEMPERATURE), noise=NOISE)
+PROCESS = BayesianRegression(3, kernel=RBF(0.3), noise=0.3)
+"""A Gaussian process on the sphere in three dimensions."""
+REPEATS = defining("repeats >= 20", lambda s: s.repeats >= 20)
 
 
 @latent_posterior.claim(
@@ -116,19 +105,18 @@ def functions() -> BayesianRegression:
     needs=("cme-is-posterior-mean",),
 )
 def supervised_fast_rate(cell: Setting, draws: Draws) -> Values:
-    model = functions()
-    fresh = model.sample(draws("test"), cell.contexts, cell.length, cell.queries)
+    fresh = PROCESS.sample(draws("test"), cell.contexts, cell.length, cell.queries)
     sizes = [cell.samples, 16 * cell.samples]
-    data = draw_training(model, draws("training"), sizes, cell.repeats, cell.length, cell.queries)
+    data = draw_training(PROCESS, draws("training"), sizes, cell.repeats, cell.length, cell.queries)
     found = train("CME", data, steps=cell.steps, rate=cell.rate)
-    excess = compare("CME", found, model, fresh).excess.mean(1).reshape(2, cell.repeats)
+    excess = compare("CME", found, PROCESS, fresh).excess.mean(1).reshape(2, cell.repeats)
     # Logarithms, because some small training sets err by far more than others; the two sizes of a
     # repeat share their contexts.
     first, last = np.log(excess)
     return {
         "lower": last.mean(),
         "upper": first.mean() - np.log(4),
-        "error": (first - last).std(ddof=1) / np.sqrt(cell.repeats),
+        "error": mean_of(first - last).error,
         "first": first.mean(),
         **on("size repeat", excess=excess),
         "size": sizes,
@@ -141,21 +129,16 @@ def distances_by_training_set(evidence: xr.Dataset) -> Figure:
     mean: Any = np.exp(logarithm.mean("repeat"))
     shrunk = evidence["size"][0] / evidence["size"]
     guides = {"fast": mean.isel(size=0) * shrunk, "slow": mean.isel(size=0) * shrunk**0.5}
-    return (
-        Figure(
-            evidence.assign(mean=mean, **guides),
-            "Learning the temperature and the ridge",
-            "points: training sets, and their geometric mean in orange; dashed: 1/n, full: its"
-            " root",
-            x="contexts n",
-            y="square distance to the Bayes predictor",
-            log="xy",
-        )
-        .lines("size", "fast", theory=True)
-        .lines("size", "slow", theory="solid")
-        .points("size", "excess", size=24, opacity=0.5)
-        .points("size", "mean", size=110, ink="#D55E00")
+    figure = log_figure(
+        evidence.assign(mean=mean, **guides),
+        "Learning the temperature and the ridge",
+        "points: training sets, and their geometric mean in orange; dashed: 1/n, full: its root",
+        x="contexts n",
+        y="square distance to the Bayes predictor",
     )
+    figure.lines("size", "fast", theory=True).lines("size", "slow", theory="solid")
+    figure.points("size", "excess", size=24, opacity=0.5)
+    return figure.points("size", "mean", size=110, ink="#D55E00")
 
 
 BY_PLACE = "a weight for each place"
@@ -168,29 +151,23 @@ BY_PLACE = "a weight for each place"
     ),
     paper=dict(length=(4, 16, 64), samples=(128, 512), steps=80, rate=0.15, repeats=32),
     hypotheses=(
-        Hypothesis(
-            "samples >= 2 length, for the control",
-            lambda s: min(s.samples) >= 2 * s.length,
-            defining=True,
-        ),
+        defining("samples >= 2 length, for the control", lambda s: min(s.samples) >= 2 * s.length),
         REPEATS,
     ),
     cells=together("length"),
     budget="repeats",
 )
 def trained_by_length(cell: Setting, draws: Draws) -> Values:
-    model = functions()
     test, training = draws(f"test {cell.length}"), draws(f"training {cell.length}")
-    fresh = model.sample(test, cell.contexts, cell.length, cell.queries)
-    data = draw_training(model, training, cell.samples, cell.repeats, cell.length, cell.queries)
+    fresh = PROCESS.sample(test, cell.contexts, cell.length, cell.queries)
+    data = draw_training(PROCESS, training, cell.samples, cell.repeats, cell.length, cell.queries)
     found = train("softmax", data, steps=cell.steps, rate=cell.rate)
-    attended = compare("softmax", found, model, fresh).excess
-    excess = np.stack([attended, excess_by_place(model, data, fresh)])
+    attended = compare("softmax", found, PROCESS, fresh).excess
+    excess = np.stack([attended, excess_by_place(data, fresh)])
     excess = excess.reshape(2, len(cell.samples), cell.repeats, cell.contexts)
     logs, over = np.log(excess.mean(-1)), excess.mean(-2)
     # Training sets and test contexts are both draws.
-    sets = logs.std(-1, ddof=1) / np.sqrt(cell.repeats)
-    tests = over.std(-1, ddof=1) / np.sqrt(cell.contexts) / over.mean(-1)
+    sets, tests = mean_of(logs).error, mean_of(over).error / over.mean(-1)
     return {
         **on("learner size", logarithm=logs.mean(-1), deviation=np.hypot(sets, tests)),
         "learner": ["softmax", BY_PLACE],
@@ -198,16 +175,14 @@ def trained_by_length(cell: Setting, draws: Draws) -> Values:
     }
 
 
-def excess_by_place(
-    model: BayesianRegression, data: tuple[Any, Any], fresh: Any
-) -> Float[np.ndarray, "lane n"]:
+def excess_by_place(data: tuple[Any, Any], fresh: Any) -> Float[np.ndarray, "lane n"]:
     """Mean square distance to the Bayes predictor of least squares with a weight for each place."""
     contexts, weight = jax.tree.map(np.asarray, data)
     values, targets = contexts.values[..., 0], contexts.targets[..., 0].mean(-1)
     gram = np.einsum("rn,rni,rnj->rij", weight, values, values)
     moment = np.einsum("rn,rni->ri", weight * targets, values)
     fitted = np.linalg.solve(gram, moment[..., None])[..., 0]
-    mean = np.asarray(model.predictive(*fresh[:3])[0])[..., 0]
+    mean = np.asarray(PROCESS.predictive(*fresh[:3])[0])[..., 0]
     found = fitted @ np.asarray(fresh.values)[..., 0].T
     return ((found[..., None] - mean) ** 2).mean(-1)
 
@@ -218,10 +193,9 @@ def excess_by_place(
     origin="our reading",
     reference="supervised learning of attention, with an error that does not grow with the length",
     statement="Softmax attention with learnt maps of queries and keys and a learnt temperature,"
-    " trained on n contexts of L tokens of random functions: at every n $E|f_n -"
-    " f^*|^2$ falls when L is taken four times as long, in geometric mean over training"
-    " sets. It is approximation and generalisation together; the number of parameters"
-    " does not depend on L.",
+    " trained on n contexts of L tokens of random functions: at every n $E|f_n - f^*|^2$ falls when"
+    " L is taken four times as long, in geometric mean over training sets. It is approximation and"
+    " generalisation together; the number of parameters does not depend on L.",
     words="Trained on as many contexts, attention comes nearer to the Bayes predictor the longer"
     " they are.",
     rule=Order(),
@@ -250,21 +224,14 @@ def longer_is_better(evidence: xr.Dataset, learner: str) -> Values:
 @supervised_in_length.figure
 def distances_against_length(evidence: xr.Dataset) -> Figure:
     low, high = (evidence["logarithm"] + sign * 2 * evidence["deviation"] for sign in (-1, 1))
-    return (
-        Figure(
-            evidence.assign(
-                excess=np.exp(evidence["logarithm"]), low=np.exp(low), high=np.exp(high)
-            ),
-            "Trained on longer contexts",
-            "geometric means over training sets",
-            x="tokens L",
-            y="square distance to the Bayes predictor",
-            log="xy",
-            legend={"learner": None, "size": "contexts n"},
-        )
-        .spans("length", "low", "high", width=1, color="learner", detail="size")
-        .lines("length", "excess", color="learner", dash="size", points=True)
+    figure = log_figure(
+        evidence.assign(excess=np.exp(evidence["logarithm"]), low=np.exp(low), high=np.exp(high)),
+        "Trained on longer contexts",
+        "geometric means over training sets",
+        y="square distance to the Bayes predictor",
     )
+    figure.spans("length", "low", "high", width=1, color="learner", detail="size")
+    return figure.lines("length", "excess", color="learner", dash="size", points=True)
 
 
 @latent_posterior.measurement(
@@ -274,10 +241,9 @@ def distances_against_length(evidence: xr.Dataset) -> Figure:
     ),
     paper=dict(trained=32, length=(8, 32, 128, 512), samples=256, steps=80, rate=0.15, contexts=64),
     hypotheses=(
-        Hypothesis(
+        defining(
             "trained is among length, which is in ascending order",
             lambda s: s.trained in s.length and list(s.length) == sorted(s.length),
-            defining=True,
         ),
         REPEATS,
     ),
@@ -286,8 +252,7 @@ def distances_against_length(evidence: xr.Dataset) -> Figure:
 )
 def other_lengths(cell: Setting, draws: Draws) -> Values:
     """Every mechanism, trained at one length: its risk over the Bayes risk at others."""
-    model = functions()
-    data = draw_training(model, draws("training"), [cell.samples], cell.repeats, cell.trained, 4)
+    data = draw_training(PROCESS, draws("training"), [cell.samples], cell.repeats, cell.trained, 4)
     found: dict[str, Any] = {}
     for name, mechanism in MECHANISMS.items():
         first = next(other for other in MECHANISMS if MECHANISMS[other].attend is mechanism.attend)
@@ -295,22 +260,21 @@ def other_lengths(cell: Setting, draws: Draws) -> Values:
             found[name] = train(name, data, steps=cell.steps, rate=cell.rate)
         else:
             found[name] = absorbed(first, name, found[first], data[0])
-    ratios, errors = [], []
-    curves = length_curves(found, model, cell.length, draws("test"), contexts=cell.contexts)
-    for at in (at for curve in curves.values() for at in curve):
-        ratio = at.excess.mean(1) / at.bayes.mean()
-        left = at.excess.mean(0) - ratio.mean() * at.bayes
-        chance = left.std(ddof=1) / np.sqrt(cell.contexts) / at.bayes.mean()
-        ratios.append(1 + ratio.mean())
-        errors.append(np.hypot(chance, ratio.std(ddof=1) / np.sqrt(cell.repeats)))
-    shape = (len(MECHANISMS), len(cell.length))
+    curves = length_curves(found, PROCESS, cell.length, draws("test"), contexts=cell.contexts)
+    risks = np.array([[relative_risk(at) for at in curve] for curve in curves.values()])
     return {
-        **on(
-            "mechanism tokens", ratio=np.reshape(ratios, shape), deviation=np.reshape(errors, shape)
-        ),
+        **on("mechanism tokens", ratio=risks[..., 0], deviation=risks[..., 1]),
         "mechanism": list(MECHANISMS),
         "tokens": list(cell.length),
     }
+
+
+def relative_risk(found: Comparison) -> Estimate:
+    """The risk over the Bayes risk; training sets and test contexts are both draws."""
+    bayes = found.bayes.mean()
+    ratio = mean_of(found.excess.mean(1) / bayes)
+    left = found.excess.mean(0) - ratio.mean * found.bayes
+    return Estimate(1 + ratio.mean, np.hypot(mean_of(left).error / bayes, ratio.error))
 
 
 @latent_posterior.claim(
@@ -366,34 +330,28 @@ def length_failures(evidence: xr.Dataset) -> Values:
     return worse_when_longer(evidence, FAILING)
 
 
-def worse_when_longer(evidence: xr.Dataset, names: Sequence[str]) -> xr.Dataset:
-    plain = evidence.drop_vars(["lower", "upper", "error", "failing"], errors="ignore")
-    chosen = plain.sel(mechanism=list(names)).rename(mechanism="failing")
-    near = {"tokens": int(evidence["trained"].values[0])}
-    far = {"tokens": int(evidence["tokens"].max())}
-    ratio, error = chosen["ratio"], chosen["deviation"]
-    return plain.assign(
-        lower=1.4 * ratio.sel(near, drop=True),
-        upper=ratio.sel(far, drop=True),
-        error=np.hypot(error.sel(far, drop=True), 1.4 * error.sel(near, drop=True)),
-        repetitions=evidence["repeats"].variable,
-    )
+def worse_when_longer(evidence: xr.Dataset, names: Sequence[str]) -> Values:
+    chosen = evidence[["ratio", "deviation"]].sel(mechanism=list(names)).drop_vars("mechanism")
+    chosen = chosen.rename(mechanism="failing")
+    near = chosen.sel(tokens=int(evidence["trained"].values[0]), drop=True)
+    far = chosen.isel(tokens=-1, drop=True)
+    return {
+        "lower": 1.4 * near["ratio"],
+        "upper": far["ratio"],
+        "error": np.hypot(far["deviation"], 1.4 * near["deviation"]),
+        "repetitions": evidence["repeats"].variable,
+    }
 
 
 @length_generalisation.figure
 @length_failures.figure
 def risks_at_other_lengths(evidence: xr.Dataset) -> Figure:
-    return (
-        Figure(
-            evidence,
-            "Trained at one length, tested at others",
-            "vertical: the length of training; dashed: the Bayes risk",
-            x="tokens of the test",
-            y="risk over the Bayes risk",
-            log="xy",
-            legend={"mechanism": None},
-        )
-        .rule(float(evidence["trained"].values[0]), axis="x", dash=False)
-        .rule(1.0)
-        .lines("tokens", "ratio", error="deviation", color="mechanism", points=True)
+    figure = log_figure(
+        evidence,
+        "Trained at one length, tested at others",
+        "vertical: the length of training; dashed: the Bayes risk",
+        x="tokens of the test",
+        y="risk over the Bayes risk",
     )
+    figure.rule(float(evidence["trained"].values[0]), axis="x", dash=False).rule(1.0)
+    return figure.lines("tokens", "ratio", error="deviation", color="mechanism", points=True)

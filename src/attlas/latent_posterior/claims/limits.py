@@ -1,79 +1,64 @@
-"""Claims about softmax attention on long contexts: its rate, its floor, and its limits."""
+"""Claims about softmax attention on long contexts: its rate, its floor, its limits, its law."""
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import xarray as xr
 from jaxtyping import Float
-from scipy.special import roots_jacobi
+from scipy.linalg import solve
+from scipy.special import ndtr, softmax
 
-from attlas.claims import Control, Draws, Setting, Values, on, together
+from attlas.claims import Control, Draws, Hypothesis, Setting, Values, on, together
 from attlas.claims.rules import Agreement, Approximation, Rate
-from attlas.figure import Figure, Panels, agreement, floored, row
+from attlas.figure import Figure, Panels, floored, row
+from attlas.gaussian import Estimate
+from attlas.latent_posterior import rates
 from attlas.latent_posterior.claims import latent_posterior
 from attlas.latent_posterior.claims.rates import (
     BAYES,
     LADDER,
     PROOF,
-    WEIGHTS,
+    SETTING,
+    SOFTMAX_SETTING,
     error_curves,
     errors_by_length,
     errors_of,
     harmonics_of,
     slopes_of,
 )
-from attlas.latent_posterior.claims.shared import DRAWS, SPHERE
-from attlas.latent_posterior.rates import (
-    HEAD,
-    PAIR,
-    cme_error,
-    funk_hecke,
-    mercer,
-    optimal_temperature,
-    softmax_bias,
-    softmax_error,
-    softmax_limit,
-    zonal,
+from attlas.latent_posterior.claims.shared import DRAWS, LEGENDS, log_figure, root
+from attlas.rademacher import mean_of
+
+ONE_HEAD, TWO_HEADS, FIXED_HEAD = (
+    "one head, best γ",
+    "a pair, γ ~ L^(−2/(s+8))",
+    "one head, fixed γ",
 )
 
-HEADS = {"one head, best γ": HEAD, "a pair, γ ~ L^(−2/(s+8))": PAIR, "one head, fixed γ": HEAD}
-ONE_HEAD, TWO_HEADS, FIXED_HEAD = HEADS
 
-
-def head_temperatures(cell: Setting, lengths: np.ndarray) -> Float[np.ndarray, "3 length"]:
-    """Of each mechanism of `HEADS`.
-
-    The pair's has the order at which its bias, of second order, balances the variance.
-    """
-    best = optimal_temperature(lengths, **harmonics_of(cell))
-    pair = 0.5 * lengths ** (-2 / (cell.dim + 7))
-    return np.stack([best, pair, np.full_like(lengths, cell.fixed)])
+def falling_temperatures(cell: Setting, lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Of one head, the best, and of a pair, whose bias of second order balances the variance."""
+    best = rates.optimal_temperature(lengths, **harmonics_of(cell))
+    return best, 0.5 * lengths ** (-2 / (cell.dim + 7))
 
 
 @latent_posterior.measurement(
     "softmax-rate",
-    quick=Setting(
-        length=(500, 8000),
-        dim=(2, 3, 6),
-        weights=WEIGHTS,
-        fixed=0.25,
-        noise=0.5,
-        draws=64,
-        queries=16,
-    ),
+    quick=Setting(length=(500, 8000), dim=(2, 3, 6), draws=64, queries=16, **SOFTMAX_SETTING),
     paper=dict(length=(500, 2000, 8000, 32_000), queries=32),
-    hypotheses=(SPHERE, DRAWS, LADDER),
+    hypotheses=(DRAWS, LADDER),
     cells=together("dim"),
     budget="draws",
 )
 def softmax_heads(cell: Setting, draws: Draws) -> Values:
     lengths = np.array(cell.length, float)
     given = harmonics_of(cell)
-    one, two, fixed = head_temperatures(cell, lengths)
+    one, two = falling_temperatures(cell, lengths)
+    fixed = np.full_like(lengths, cell.fixed)
     formulas = {
-        name: softmax_error(lengths, temperature=t, heads=heads, **given)
-        for (name, heads), t in zip(HEADS.items(), (one, two, fixed), strict=True)
+        ONE_HEAD: rates.softmax_error(lengths, temperature=one, **given),
+        TWO_HEADS: rates.softmax_error(lengths, temperature=two, heads=rates.PAIR, **given),
+        FIXED_HEAD: rates.softmax_error(lengths, temperature=fixed, **given),
     }
     found = errors_by_length(
         cell,
@@ -82,7 +67,7 @@ def softmax_heads(cell: Setting, draws: Draws) -> Values:
         mix=[[1, 0, 0, 0], [0, 2, -1, 0], [0, 0, 0, 1]],
         formulas=formulas,
     )
-    return {**found, "floor": softmax_bias(cell.fixed, cell.dim, given["powers"])}
+    return {**found, "floor": rates.softmax_bias(cell.fixed, cell.dim, given["powers"])}
 
 
 @latent_posterior.claim(
@@ -157,9 +142,9 @@ def softmax_floor(evidence: xr.Dataset) -> Values:
 def harmonics_kept(evidence: xr.Dataset) -> Panels:
     dim, fixed = (evidence[name].values[0].item() for name in ("dim", "fixed"))
     degrees = np.arange(13)
-    eigenvalues = mercer(degrees, 0.5, dim)
+    eigenvalues = rates.mercer(degrees, 0.5, dim)
     kept = {f"CME, L = {n:,}": eigenvalues / (eigenvalues + 0.25 / n) for n in (64, 1024, 16_384)}
-    kept[f"softmax, γ = {fixed:g}"] = funk_hecke(degrees, fixed, dim)
+    kept[f"softmax, γ = {fixed:g}"] = rates.funk_hecke(degrees, fixed, dim)
     filters = xr.Dataset(
         {"kept": (("filter", "degree"), np.array([*kept.values()]))},
         {"filter": list(kept), "degree": degrees},
@@ -167,14 +152,10 @@ def harmonics_kept(evidence: xr.Dataset) -> Panels:
     spectrum = Figure(
         filters, x="degree l", y="share of it that is kept", legend={"filter": None}, width=380
     ).lines("degree", "kept", color="filter", points=True)
-    floors = (
-        Figure(
-            evidence.assign_coords(sphere=evidence["s"].astype(str)), x="s", y="error that stays"
-        )
-        .ticks("sphere", "predicted", size=40)
-        .points("sphere", "measured", error="error", size=50)
-    )
-    floors.width = 160
+    spheres = evidence.assign_coords(sphere=evidence["s"].astype(str))
+    floors = Figure(spheres, x="s", y="error that stays", width=160)
+    floors.ticks("sphere", "predicted", size=40)
+    floors.points("sphere", "measured", error="error", size=50)
     return row(
         spectrum,
         floors,
@@ -186,8 +167,6 @@ def harmonics_kept(evidence: xr.Dataset) -> Panels:
 
 # --- limits, in closed form --------------------------------------------------------------------
 
-FAR = 10.0 ** np.arange(16, 21)
-
 
 @latent_posterior.claim(
     kind="two routes",
@@ -198,8 +177,7 @@ FAR = 10.0 ** np.arange(16, 21)
     r" for CME attention with $\lambda = L^{3/4}$: from $10^{16}$ tokens on the exponents are these"
     r" to 0.01.",
     words="What the rates become when contexts are longer than any that will be read.",
-    hypotheses=(SPHERE,),
-    quick=Setting(dim=(2, 3, 6), weights=WEIGHTS, temperature=0.5, fixed=0.25, noise=0.5),
+    quick=Setting(dim=(2, 3, 6), **SETTING),
     paper=dict(dim=(2, 3, 4, 5, 6, 8)),
     cells=together("dim"),
     rule=Rate(margin=0.01, along="length"),
@@ -210,17 +188,18 @@ def exponents(cell: Setting, draws: Draws) -> Values:
     s = cell.dim - 1
     lengths = 10.0 ** np.arange(2, 21)
     given = harmonics_of(cell)
-    one, two, _ = head_temperatures(cell, lengths)
+    one, two = falling_temperatures(cell, lengths)
     squares = {
-        ONE_HEAD: softmax_error(lengths, temperature=one, **given),
-        TWO_HEADS: softmax_error(lengths, temperature=two, heads=PAIR, **given),
-        PROOF: cme_error(lengths, ridge=lengths**0.75, temperature=cell.temperature, **given),
-        BAYES: cme_error(lengths, ridge=cell.noise**2, temperature=cell.temperature, **given),
+        ONE_HEAD: rates.softmax_error(lengths, temperature=one, **given),
+        TWO_HEADS: rates.softmax_error(lengths, temperature=two, heads=rates.PAIR, **given),
+        PROOF: rates.cme_error(lengths, ridge=lengths**0.75, temperature=cell.temperature, **given),
+        BAYES: rates.cme_error(lengths, ridge=cell.noise**2, temperature=cell.temperature, **given),
     }
     errors = np.sqrt(np.stack(list(squares.values()), 1))
+    far = lengths >= 1e16
     return {
-        **on("length", x=FAR),
-        **on("length mechanism", measured=errors[-len(FAR) :, :3]),
+        **on("length", x=lengths[far]),
+        **on("length mechanism", measured=errors[far, :3]),
         **on("place every", local=np.gradient(np.log(errors), np.log(lengths), axis=0)),
         **on("mechanism", exponent=[-2 / (s + 4), -4 / (s + 8), -1 / 4]),
         "error": 0.0,
@@ -245,7 +224,7 @@ def local_exponents(evidence: xr.Dataset) -> Figure:
         y="local exponent of the error",
         log="x",
         format={"x": "~e"},
-        legend={"attention": None},
+        legend=LEGENDS,
     )
     figure.lines("tokens", "local", color="attention")
     figure.lines("tokens", "exponent", color="attention", theory=True, data=ends)
@@ -264,51 +243,44 @@ ANGLES = np.cos(np.linspace(0.05, 3.09, 41))
     r" degree $l$; then $C = 1/a_l$.",
     words="One number turns softmax attention's limit into the conditional mean, but only for the"
     " simplest of means.",
-    hypotheses=(SPHERE,),
     quick=Setting(dim=(2, 3, 6), temperature=0.5),
     paper=dict(dim=(2, 3, 4, 6, 10)),
     cells=together("dim"),
     rule=Agreement(rounding=1e-9),
     control=Control(
-        "two degrees, or keys of another density",
-        lambda e: {"measured": e.other, "predicted": 0.0},
+        "two degrees, or keys of another density", lambda e: {"measured": e.other, "predicted": 0.0}
     ),
     needs=("softmax-is-nadaraya-watson",),
 )
 def one_constant(cell: Setting, draws: Draws) -> Values:
     given: dict[str, Any] = {"temperature": cell.temperature, "dim": cell.dim}
 
-    def mean(*degrees: int) -> Callable[[np.ndarray], np.ndarray]:
-        return lambda t: sum(zonal(l, cell.dim, t) for l in degrees)
+    def fit(*degrees: int, density: Any = np.ones_like) -> tuple[float, float]:
+        """The best C in mean = C limit, for a mean of these degrees, and the share it leaves."""
 
-    degrees = (1, 2, 3)
-    others: dict[str, tuple[Any, Any]] = {
-        "degrees 1 and 2": (mean(1, 2), np.ones_like),
-        "degrees 1 and 3": (mean(1, 3), np.ones_like),
-        "degree 1, denser keys at e": (mean(1), lambda t: 1 + 0.5 * t),
+        def mean(t: Any) -> Any:
+            return sum(rates.zonal(l, cell.dim, t) for l in degrees)
+
+        limit = rates.softmax_limit(mean, ANGLES, density=density, **given)
+        best = limit @ mean(ANGLES) / (limit @ limit)
+        left = np.linalg.norm(mean(ANGLES) - best * limit) / np.linalg.norm(mean(ANGLES))
+        return float(best), float(left)
+
+    others = {
+        "degrees 1 and 2": fit(1, 2),
+        "degrees 1 and 3": fit(1, 3),
+        "degree 1, denser keys at e": fit(1, density=lambda t: 1 + 0.5 * t),
     }
-    single = [
-        best_constant(softmax_limit(mean(l), ANGLES, **given), mean(l)(ANGLES)) for l in degrees
-    ]
-    residuals = [
-        best_constant(softmax_limit(m, ANGLES, density=f, **given), m(ANGLES))[1]
-        for m, f in others.values()
-    ]
-    constants = [[1 / funk_hecke(l, cell.temperature, cell.dim), 0.0] for l in degrees]
+    degrees = [1, 2, 3]
+    constants = [[1 / rates.funk_hecke(l, **given), 0.0] for l in degrees]
     return {
-        **on("degree number", measured=np.array(single), predicted=constants),
-        **on("case", other=residuals),
+        **on("degree number", measured=[fit(l) for l in degrees], predicted=constants),
+        **on("case", other=[left for _, left in others.values()]),
         "error": 0.0,
-        "degree": list(degrees),
+        "degree": degrees,
         "number": ["constant", "residual"],
         "case": list(others),
     }
-
-
-def best_constant(limit: np.ndarray, mean: np.ndarray) -> tuple[float, float]:
-    """The best C in mean = C limit, and the share of the mean that it leaves."""
-    best = limit @ mean / (limit @ limit)
-    return float(best), float(np.linalg.norm(mean - best * limit) / np.linalg.norm(mean))
 
 
 @one_constant.figure
@@ -323,53 +295,103 @@ def shares_left(evidence: xr.Dataset) -> Figure:
         x="conditional mean",
         y="share left by the best constant",
         log="y",
-        legend={"dim": "dimension p"},
+        legend=LEGENDS,
         width=760,
     ).points("case", "left", color="dim", size=60)
 
 
+# --- a forecast of the whole law ---------------------------------------------------------------
+
+LETTERS = np.array([[1.0, 1, 1], [1, -1, -1], [-1, 1, -1], [-1, -1, 1]]) / np.sqrt(3)
+TILT = 0.9 / len(LETTERS)
+"""Letter j has the probability 1/4 + TILT <k, LETTERS_j> at the key k.
+
+The cumulative probabilities are linear in k as well.
+"""
+
+
 @latent_posterior.claim(
-    kind="two routes",
-    origin="our reading",
-    reference="smoothing on the sphere of values",
-    statement=r"$\int v\,e^{\langle v, b\rangle/\gamma}dv ="
-    r" A\,b\int e^{\langle v, b\rangle/\gamma}dv$"
-    r" over the unit sphere of $\mathbb{R}^d$, $|b| = 1$, with"
-    r" $A = I_{d/2}(1/\gamma)/I_{d/2-1}(1/\gamma)$, which tends to 1 as $\gamma \to 0$.",
-    words="The constant that a kernel on the values brings, and why it disappears when the"
-    " temperature does.",
-    hypotheses=(SPHERE,),
-    quick=Setting(dim=(2, 3, 6)),
-    paper=dict(dim=(2, 3, 4, 6, 10, 30)),
-    cells=together("dim"),
-    rule=Agreement(rounding=1e-9),
-    control=Control(
-        "the constant of one dimension more", lambda e: {"predicted": e.one_dimension_more}
-    ),
-    needs=("one-constant",),
+    reference="softmax attention as a conditional law",
+    origin="ours",
+    statement=r"Softmax weights are an estimate $\hat P(v \mid q) = \sum_i w_i\delta_{v_i}$ of the"
+    r" conditional law; the expected excess of its CRPS, $\sum_j(\hat F_j - F_j)^2$, is the sum of"
+    r" the finite-length errors of the cumulative probabilities, to 10 % of its root.",
+    words="Attention to tokens is also a forecast of the whole law of the next value, and its error"
+    " at finite length is known.",
+    hypotheses=(DRAWS, Hypothesis("length >= 64", lambda s: s.length >= 64)),
+    quick=Setting(length=(64, 256), fixed=2.0, draws=400, queries=32),
+    paper=dict(length=(64, 256, 1024)),
+    cells=together("length"),
+    budget="draws",
+    rule=Approximation(margin=0.1),
+    control=Control("the bias alone", lambda e: {"predicted": e.bias}),
+    needs=("softmax-rate",),
 )
-def value_sphere(cell: Setting, draws: Draws) -> Values:
-    temperatures = np.array([2.0, 1.0, 0.5, 0.2, 0.1, 0.05, 0.02])
-    nodes, weights = roots_jacobi(400, (cell.dim - 3) / 2, (cell.dim - 3) / 2)
-    tilted = weights * np.exp((nodes - 1) / temperatures[:, None])
+def law_crps(cell: Setting, draws: Draws) -> Values:
+    """Attention to the letters of tokens as an estimate of the law of a letter at a query."""
+    powers, noise = cumulative_powers()
+    best = float(rates.optimal_temperature(cell.length, dim=3, powers=powers, noise=noise))
+    # The Bayes ridge of a Gaussian process: noise over the variance of the tilts.
+    ridge = noise**2 / powers[1]
+    shape = (cell.draws, cell.queries + cell.length, 4)
+    contexts = draws.stream("contexts").standard_normal(shape)
+    found = [excess_crps(one, cell.queries, ridge, (best, cell.fixed), 0.5) for one in contexts]
+    crps = mean_of(np.transpose(found))
+    formula = rates.softmax_error(cell.length, temperature=best, dim=3, powers=powers, noise=noise)
     return {
-        **on(
-            "temperature",
-            measured=tilted @ nodes / tilted.sum(1),
-            predicted=funk_hecke(1, temperatures, cell.dim),
-            one_dimension_more=funk_hecke(1, temperatures, cell.dim + 1),
-        ),
-        "error": 0.0,
-        "temperature": temperatures,
+        **on("law", crps=crps),
+        "measured": root(Estimate(crps.mean[0], crps.error[0])),
+        "predicted": np.sqrt(formula),
+        "formula": formula,
+        "bias": rates.softmax_bias(best, 3, powers),
+        "law": ["softmax", "CME, signed", "CME, clipped", "softmax, fixed γ"],
     }
 
 
-@value_sphere.figure
-def constants_of_spheres(evidence: xr.Dataset) -> Figure:
-    return agreement(
+def cumulative_powers() -> tuple[Float[np.ndarray, " degree"], float]:
+    """Powers of the cumulative probabilities by degree, and their noise, summed over letters."""
+    height = np.arange(1, len(LETTERS)) / len(LETTERS)
+    tilts = TILT**2 * (np.cumsum(LETTERS, 0)[:-1] ** 2).sum(1) / 3
+    noise = float(np.sqrt((height - height**2 - tilts).sum()))
+    return np.stack([height**2, tilts]).sum(1), noise
+
+
+def excess_crps(
+    drawn: Float[np.ndarray, "token 4"],
+    queries: int,
+    ridge: float,
+    temperatures: tuple[float, float],
+    kernel: float,
+) -> Float[np.ndarray, " law"]:
+    """Excess CRPS of each estimated law over the true one, means over queries.
+
+    Arguments:
+        drawn: normal numbers, four for each of the `queries` and then for each token: three for the
+            key and one for the letter.
+        ridge: of CME attention, whose exponential kernel has the temperature `kernel`.
+        temperatures: of softmax attention, the best and the fixed one.
+    """
+    points = drawn[:, :3] / np.linalg.norm(drawn[:, :3], axis=1, keepdims=True)
+    truth, given = np.split(1 / len(LETTERS) + TILT * points @ LETTERS.T, [queries])
+    heights = np.cumsum(given, 1)[:, :-1]
+    letters = np.eye(len(LETTERS))[(ndtr(drawn[queries:, 3:]) >= heights).sum(1)]
+    products = points @ points[queries:].T
+    best, fixed = (softmax(products[:queries] / t, axis=1) @ letters for t in temperatures)
+    cross, gram = np.split(np.exp((products - 1) / kernel), [queries])
+    gram[np.diag_indices(len(gram))] += ridge
+    signed = cross @ solve(gram, letters, assume_a="pos", check_finite=False)
+    kept = np.maximum(signed, 0)
+    off = np.stack([best, signed, kept / kept.sum(1, keepdims=True), fixed]) - truth
+    return (np.cumsum(off, -1)[..., :-1] ** 2).sum(-1).mean(-1)
+
+
+@law_crps.figure
+def excess_of_the_forecast(evidence: xr.Dataset) -> Figure:
+    figure = log_figure(
         evidence,
-        "The constant of a sphere of values",
-        what="constant",
-        color="dim",
-        legend={"dim": "dimension d"},
+        "Attention as a forecast of a law",
+        "dashed: the formula for softmax",
+        y="excess CRPS",
     )
+    figure.lines("length", "crps", points=True, error="crps_error", color="law")
+    return figure.lines("length", "formula", theory=True)

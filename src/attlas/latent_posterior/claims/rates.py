@@ -11,32 +11,21 @@ from attlas.figure import Figure
 from attlas.kernels import Exponential
 from attlas.latent_posterior import rates
 from attlas.latent_posterior.claims import latent_posterior
-from attlas.latent_posterior.claims.shared import (
-    DRAWS,
-    SPHERE,
-    mean_over_draws,
-    powers_of,
-    root_mean_over_draws,
-)
-from attlas.latent_posterior.rates import (
-    difference_error,
-    effective_dimension,
-    mercer,
-    optimal_temperature,
-    softmax_error,
-)
+from attlas.latent_posterior.claims.shared import DRAWS, defining, log_figure, mean_over_draws, root
 from attlas.latent_posterior.sphere import Mix, draw_contexts, sphere_of, squared_errors
 
 WEIGHTS = (0.0, 1.0, 0.7, 0.5)
 """Of the zonal harmonics of degrees 0 to 3 in the conditional mean."""
 LINEAR = (0.0, 1.0)
+SOFTMAX_SETTING = Setting(weights=WEIGHTS, fixed=0.25, noise=0.5)
+"""The conditional mean, a temperature of softmax attention that stays, and the noise."""
+SETTING = Setting(temperature=0.5, **SOFTMAX_SETTING)
+"""The same with the temperature of CME attention."""
 
-LADDER = Hypothesis(
+LADDER = defining(
     "length has at least two values, in ascending order",
     lambda s: len(s.length) >= 2 and list(s.length) == sorted(set(s.length)),
-    defining=True,
 )
-QUIET = Hypothesis("noise <= 1", lambda s: s.noise <= 1)
 LONG_ENOUGH = Hypothesis(
     "length >= 128, and 1.4 times the effective dimension",
     lambda s: min(s.length) >= max(128, 1.4 * dimension_at(s)),
@@ -45,15 +34,14 @@ LONG_ENOUGH = Hypothesis(
 
 def dimension_at(s: Setting) -> float:
     """The effective dimension at the shortest length."""
-    return float(
-        effective_dimension(min(s.length), ridge=s.noise**2, temperature=s.temperature, dim=s.dim)
-    )
+    kernel = {"temperature": s.temperature, "dim": s.dim}
+    return float(rates.effective_dimension(min(s.length), ridge=s.noise**2, **kernel))
 
 
 def harmonics_of(cell: Setting) -> dict[str, Any]:
-    """What the formulas read of a cell: the powers of its conditional mean, and the noise."""
-    powers = powers_of(cell.weights, cell.dim)
-    return {"dim": cell.dim, "powers": powers, "noise": cell.noise}
+    r"""What the formulas read of a cell: powers $|m_l|^2 = w_l^2/N_l$ of its mean, and noise."""
+    counts = rates.multiplicity(np.arange(len(cell.weights)), cell.dim)
+    return {"dim": cell.dim, "powers": np.square(cell.weights) / counts, "noise": cell.noise}
 
 
 def errors_by_length(
@@ -61,10 +49,10 @@ def errors_by_length(
     draws: Draws,
     *,
     temperatures: list[Any],
-    mix: list[list[float]],
+    mix: list[Any],
     formulas: dict[str, Any],
     ridges: list[Any] | None = None,
-    aims: list[float] | None = None,
+    aims: list[Any] | None = None,
 ) -> dict[str, Any]:
     """Squared errors of mechanisms at each length, on the same tokens, and what the formulas say.
 
@@ -76,8 +64,8 @@ def errors_by_length(
     """
     sphere = sphere_of(cell.dim, cell.weights, cell.queries)
     drawn = draw_contexts(draws("contexts"), cell.draws, max(cell.length), sphere)
-    kernels = np.transpose(ridges) if ridges else [()] * len(cell.length)
-    heads = zip(cell.length, np.transpose(temperatures), kernels, strict=True)
+    kernels = np.transpose(ridges).tolist() if ridges else [()] * len(cell.length)
+    heads = zip(cell.length, np.transpose(temperatures).tolist(), kernels, strict=True)
     squares = [
         squared_errors(
             drawn,
@@ -100,18 +88,10 @@ def errors_by_length(
     }
 
 
-def ordered(
-    evidence: xr.Dataset, lower: xr.DataArray, upper: xr.DataArray, error: Any
-) -> dict[str, Any]:
-    """What `Order` reads, with the number of draws behind the error."""
-    repetitions = evidence["draws"].variable
-    return {"lower": lower, "upper": upper, "error": error, "repetitions": repetitions}
-
-
 def errors_of(mechanism: str, evidence: xr.Dataset) -> dict[str, Any]:
     """The root mean square error of one mechanism beside its formula."""
     one = evidence.sel(mechanism=mechanism, drop=True)
-    measured, error = root_mean_over_draws(one["square"])
+    measured, error = root(mean_over_draws(one["square"]))
     read = {"measured": measured, "error": error, "predicted": one["formula"]}
     return {**read, "repetitions": evidence["draws"].variable}
 
@@ -133,22 +113,17 @@ def slopes_of(mechanism: str, evidence: xr.Dataset) -> dict[str, Any]:
 
 
 def error_curves(evidence: xr.Dataset, title: str, note: str) -> Figure:
-    measured, error = root_mean_over_draws(evidence["square"])
-    return (
-        Figure(
-            evidence.assign(rmse=measured, rmse_error=error),
-            title,
-            note,
-            x="tokens L",
-            y="root mean square error",
-            log="xy",
-            format={"x": "~s"},
-            legend={"mechanism": None},
-        )
-        .lines("length", "formula", color="mechanism")
-        .points("length", "rmse", error="rmse_error", color="mechanism")
-        .facet("s = {s}", columns=3, width=200, height=260)
+    measured, error = root(mean_over_draws(evidence["square"]))
+    figure = log_figure(
+        evidence.assign(rmse=measured, rmse_error=error),
+        title,
+        note,
+        y="root mean square error",
+        format={"x": "~s"},
     )
+    figure.lines("length", "formula", color="mechanism")
+    figure.points("length", "rmse", error="rmse_error", color="mechanism")
+    return figure.facet("s = {s}", columns=3, width=200, height=260)
 
 
 # --- five mechanisms ---------------------------------------------------------------------------
@@ -164,29 +139,20 @@ BAYES, ROOT, PROOF, BEST, FIXED = MECHANISMS = (
 
 @latent_posterior.measurement(
     "cme-error",
-    quick=Setting(
-        length=(128, 256),
-        dim=(2, 3, 6),
-        weights=WEIGHTS,
-        temperature=0.5,
-        fixed=0.25,
-        noise=0.5,
-        draws=48,
-        queries=32,
-    ),
+    quick=Setting(length=(128, 256), dim=(2, 3, 6), draws=48, queries=32, **SETTING),
     paper=dict(length=(128, 256, 512, 1024)),
-    hypotheses=(SPHERE, DRAWS, LADDER),
+    hypotheses=(DRAWS, LADDER),
     cells=together("dim"),
     budget="draws",
 )
 def five_mechanisms(cell: Setting, draws: Draws) -> Values:
     lengths = np.array(cell.length, float)
     given = harmonics_of(cell)
-    softmax = [optimal_temperature(lengths, **given), np.full_like(lengths, cell.fixed)]
+    softmax = [rates.optimal_temperature(lengths, **given), np.full_like(lengths, cell.fixed)]
     ridges = [np.full_like(lengths, cell.noise**2), np.sqrt(lengths), lengths**0.75]
     formulas = [
         *(rates.cme_error(lengths, ridge=r, temperature=cell.temperature, **given) for r in ridges),
-        *(softmax_error(lengths, temperature=t, **given) for t in softmax),
+        *(rates.softmax_error(lengths, temperature=t, **given) for t in softmax),
     ]
     return errors_by_length(
         cell,
@@ -246,7 +212,7 @@ def cme_converges(evidence: xr.Dataset) -> Values:
     statement=r"For $\sigma \le 1$ CME attention errs less with $\lambda = \sigma^2$, and with"
     r" $\lambda = \sqrt{L}$, than with $\lambda = L^{3/4}$, at each of these lengths.",
     words="The ridge of the proof is a device: Bayes' own does not grow with the context.",
-    hypotheses=(QUIET,),
+    hypotheses=(Hypothesis("noise <= 1", lambda s: s.noise <= 1),),
     rule=Order(),
     control=Control("by a factor of two in mean square", lambda e: schedules_ordered(e, 2.0)),
     needs=("cme-error",),
@@ -260,9 +226,12 @@ def schedules_ordered(evidence: xr.Dataset, times: float = 1.0) -> Values:
     two = evidence["square"].sel(mechanism=[BAYES, ROOT]).drop_vars("mechanism")
     lower = times * two.rename(mechanism="schedule")
     upper = evidence["square"].sel(mechanism=PROOF, drop=True)
-    return ordered(
-        evidence, lower.mean("draw"), upper.mean("draw"), mean_over_draws(upper - lower)[1]
-    )
+    return {
+        "lower": lower.mean("draw"),
+        "upper": upper.mean("draw"),
+        "error": mean_over_draws(upper - lower).error,
+        "repetitions": evidence["draws"].variable,
+    }
 
 
 @cme_error.figure
@@ -285,11 +254,7 @@ def errors_against_length(evidence: xr.Dataset) -> Figure:
     r" square, $C^2 = \sum_l|m_l|^2/\mu_l^2 + \sigma^2/4$, for a linear conditional mean.",
     words="The ridge with which the rate is proved keeps its promise.",
     quick=dict(weights=LINEAR),
-    hypotheses=(
-        Hypothesis(
-            "weights are those of a linear mean", lambda s: s.weights == LINEAR, defining=True
-        ),
-    ),
+    hypotheses=(defining("weights are those of a linear mean", lambda s: s.weights == LINEAR),),
     rule=Bound(),
     control=Control("two fifths of the constant", lambda e: {"bound": 0.4 * e.bound}),
     needs=("cme-error",),
@@ -297,26 +262,24 @@ def errors_against_length(evidence: xr.Dataset) -> Figure:
 def proof_schedule(evidence: xr.Dataset) -> Values:
     r"""$\mathrm{RMSE}^2 \le \rho^2\sum_l|m_l|^2/\mu_l^2 + \sigma^2/(4\rho L)$, $\rho = L^{-1/4}$.
 
-    Because $x^2/(1 + x)^2 \le x/4$ and $\sum_l N_l\mu_l = 1$.
+    Because $x^2/(1 + x)^2 \le x/4$ and $\sum_l N_l\mu_l = 1$; a linear mean has $|m_1|^2 = 1/p$.
     """
-    dims = evidence["dim"].values.tolist()
-    powers = np.array([powers_of(LINEAR, dim)[1] for dim in dims])
-    temperatures = evidence["temperature"].values
-    eigenvalues = np.array([mercer(1, t, d) for t, d in zip(temperatures, dims, strict=True)])
-    squared = powers / eigenvalues**2 + evidence["noise"].values ** 2 / 4
+    given = (evidence[name].values.tolist() for name in ("dim", "temperature", "noise"))
+    squared = [
+        1 / (dim * rates.mercer(1, temperature, dim) ** 2) + noise**2 / 4
+        for dim, temperature, noise in zip(*given, strict=True)
+    ]
     constant = xr.DataArray(np.sqrt(squared), dims="cell")
     return {**errors_of(PROOF, evidence), "bound": constant * evidence["length"] ** -0.25}
 
 
 @proof_schedule.figure
 def bound_of_the_proof(evidence: xr.Dataset) -> Figure:
-    figure = Figure(
+    figure = log_figure(
         evidence,
         "The ridge of the proof",
         "dashed: the bound, which falls like L⁻⁰·²⁵",
-        x="tokens L",
         y="root mean square error",
-        log="xy",
         format={"x": "~s"},
     )
     figure.lines("length", "bound", color="s = {s}", theory=True)
@@ -330,19 +293,9 @@ DIFFERENCE = "softmax − CME"
 
 @latent_posterior.measurement(
     "softmax-cme-difference",
-    quick=Setting(
-        length=(128, 512),
-        dim=(2, 3),
-        weights=WEIGHTS,
-        temperature=0.5,
-        fixed=0.25,
-        noise=0.5,
-        draws=112,
-        queries=16,
-    ),
+    quick=Setting(length=(128, 512), dim=(2, 3), draws=112, queries=16, **SETTING),
     paper=dict(length=(128, 512, 1024), draws=200, queries=32),
     hypotheses=(
-        SPHERE,
         DRAWS,
         LADDER,
         Hypothesis(
@@ -356,7 +309,7 @@ DIFFERENCE = "softmax − CME"
 def two_ways_apart(cell: Setting, draws: Draws) -> Values:
     lengths = np.array(cell.length, float)
     given = harmonics_of(cell)
-    best, ridge = optimal_temperature(lengths, **given), np.full_like(lengths, cell.noise**2)
+    best, ridge = rates.optimal_temperature(lengths, **given), np.full_like(lengths, cell.noise**2)
     return errors_by_length(
         cell,
         draws,
@@ -366,8 +319,8 @@ def two_ways_apart(cell: Setting, draws: Draws) -> Values:
         aims=[1, 1, 0],
         formulas={
             BAYES: rates.cme_error(lengths, ridge=ridge, temperature=cell.temperature, **given),
-            BEST: softmax_error(lengths, temperature=best, **given),
-            DIFFERENCE: difference_error(
+            BEST: rates.softmax_error(lengths, temperature=best, **given),
+            DIFFERENCE: rates.difference_error(
                 lengths, ridge=ridge, kernel=cell.temperature, temperature=best, **given
             ),
         },

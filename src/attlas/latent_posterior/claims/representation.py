@@ -4,15 +4,22 @@ from typing import Any
 
 import numpy as np
 import xarray as xr
-from jaxtyping import Array, Float
+from jaxtyping import Float
 from scipy.special import logsumexp
 
-from attlas.claims import Control, Draws, Hypothesis, Setting, Values, on, together
+from attlas.claims import Control, Draws, Setting, Values, on, together
 from attlas.claims.rules import Agreement, Bound
 from attlas.figure import Figure, agreement, floored
-from attlas.gaussian import Estimate
 from attlas.latent_posterior.claims import latent_posterior
-from attlas.latent_posterior.claims.shared import TOKENS, random_laws, random_topics
+from attlas.latent_posterior.claims.shared import (
+    FLOOR,
+    LEGENDS,
+    TOKENS,
+    defining,
+    log_figure,
+    on_sphere,
+    random_topics,
+)
 from attlas.latent_posterior.inference import (
     asymmetry,
     beta_coins,
@@ -32,17 +39,11 @@ from attlas.latent_posterior.models import (
     FiniteModel,
     GaussianLocation,
     GaussianMixture,
-    Model,
     categorical_from_uniform,
     compositions,
     normal_log_density,
     posterior_of,
-    simulated_mean,
 )
-
-SAMPLES = Hypothesis("samples >= 1000", lambda s: s.samples >= 1000, defining=True)
-FLOOR = 1e-18
-"""Where an exact 0 is drawn on a logarithmic axis."""
 
 
 @latent_posterior.claim(
@@ -50,15 +51,12 @@ FLOOR = 1e-18
     reference="exchangeability",
     origin="our reading",
     statement=r"Tokens that are independent given a latent, draws from Polya's urn and draws"
-    r" without replacement are exchangeable:"
-    r" $P(x_1, \dots, x_L) = P(x_{\sigma(1)}, \dots, x_{\sigma(L)})$ for every sequence and"
-    r" permutation.",
+    r" without replacement are exchangeable: $P(x_1, \dots, x_L) = P(x_{\sigma(1)}, \dots,"
+    r" x_{\sigma(L)})$ for every sequence and permutation.",
     words="Where tokens carry their own position, the order in which they are listed says nothing.",
     hypotheses=(
         TOKENS,
-        Hypothesis(
-            "length <= 10: the urn holds twenty balls", lambda s: s.length <= 10, defining=True
-        ),
+        defining("length <= 10: the urn holds twenty balls", lambda s: s.length <= 10),
     ),
     quick=Setting(length=(2, 4, 6), letters=3),
     paper=dict(length=(2, 4, 6, 8, 10)),
@@ -69,9 +67,10 @@ FLOOR = 1e-18
     ),
 )
 def exchangeable(cell: Setting, draws: Draws) -> Values:
+    topics = random_topics(draws.stream("topics"), 3, cell.letters)
     balls = np.full(cell.letters, 20.0) / np.arange(1, cell.letters + 1)
     laws = {
-        "topics": mixture_law(random_topics(draws("topics"), 3, cell.letters), cell.length),
+        "topics": mixture_law(topics, cell.length),
         "Polya's urn": urn_law(balls, cell.length),
         "without replacement": urn_law(np.floor(balls), cell.length, -1),
     }
@@ -88,15 +87,12 @@ def exchangeable(cell: Setting, draws: Draws) -> Values:
 def asymmetries(evidence: xr.Dataset) -> Figure:
     chain = evidence.chain.expand_dims(law=["a chain, which is not"])
     values = xr.concat([floored(evidence.measured, FLOOR), chain], "law")
-    return Figure(
+    return log_figure(
         values.to_dataset(name="value"),
         "Exchangeable laws, and a chain",
         f"over all sequences; values below {FLOOR:g}, exact zeros among them, are drawn there",
-        x="tokens L",
         y="total variation when two tokens are exchanged",
-        log="xy",
         format={"y": "~e"},
-        legend={"law": None},
     ).lines("length", "value", points=True, color="law")
 
 
@@ -109,10 +105,7 @@ def asymmetries(evidence: xr.Dataset) -> Figure:
     r" $\prod_i P(x_i \mid x_1, \dots, x_{i-1}) = \int\prod_i P(x_i \mid z)\,dP(z)$.",
     words="A sequence in which every draw depends on all before is a mixture of sequences in which"
     " none does.",
-    hypotheses=(
-        Hypothesis("a > 0", lambda s: s.a > 0, defining=True),
-        Hypothesis("b > 0", lambda s: s.b > 0, defining=True),
-    ),
+    hypotheses=(defining("a > 0", lambda s: s.a > 0), defining("b > 0", lambda s: s.b > 0)),
     quick=Setting(length=(1, 5, 40), a=2.0, b=3.5, draws=100),
     paper=dict(length=(1, 5, 40, 200, 1000), draws=400),
     cells=together("length"),
@@ -160,8 +153,8 @@ def urn_against_mixture(evidence: xr.Dataset) -> Figure:
     words="A finite exchangeable sequence is nearly a mixture, as long as one looks at a small part"
     " of it.",
     hypotheses=(
-        Hypothesis("draws <= balls", lambda s: s.draws <= s.balls, defining=True),
-        Hypothesis("letters <= 4", lambda s: s.letters <= 4, defining=True),
+        defining("draws <= balls", lambda s: s.draws <= s.balls),
+        defining("letters <= 4", lambda s: s.letters <= 4),
     ),
     quick=Setting(balls=(20, 100, 400, 2000), letters=(2,), draws=10),
     paper=dict(
@@ -199,14 +192,13 @@ def urn_distances(evidence: xr.Dataset) -> Figure:
         "bound": "bound 2ck/N",
         "chain": "a chain, at least",
     }
-    return Figure(
+    return log_figure(
         evidence,
         "A finite exchangeable sequence is nearly a mixture",
         f"the first {int(evidence.draws[0])} of N draws without replacement against draws with it,"
         " exactly",
         x="tokens in all, N",
         y="total variation",
-        log="xy",
         format={"y": "~e"},
     ).lines("balls", names, points=True, color="series", dash="{letters} letters")
 
@@ -237,15 +229,14 @@ def sufficient(cell: Setting, draws: Draws) -> Values:
     tokens = sequences(cell.vocabulary, cell.length)
     found = []
     for model in range(cell.models):
-        topics = random_topics(draws(f"topics {model}"), cell.latents, cell.vocabulary)
-        labels = np.eye(cell.latents), random_laws(draws(f"labels {model}"), cell.latents, 4)
+        topics = random_topics(draws.stream(f"topics {model}"), cell.latents, cell.vocabulary)
+        label = draws.stream(f"labels {model}").dirichlet(np.ones(4), cell.latents)
         joint = likelihoods(topics, cell.length) * topics.prior
         posterior = topics.posterior(tokens)
         statistics = posterior, topics.counts(tokens), posterior.argmax(1)[:, None], tokens[:, :1]
         partitions = [classes(statistic) for statistic in statistics]
-        found.append(
-            [[conditional_information(joint @ law, p) for law in labels] for p in partitions]
-        )
+        joints = joint, joint @ label
+        found.append([[conditional_information(one, p) for one in joints] for p in partitions])
     kept, lost = np.split(np.array(found), 2, axis=1)
     return {
         **on("model statistic label", measured=kept),
@@ -270,7 +261,7 @@ def information(evidence: xr.Dataset) -> Figure:
         y="I(y; X | S), nats",
         log="y",
         format={"y": "~e"},
-        legend={"length": "tokens L"},
+        legend=LEGENDS,
     ).points("statistic", "left", color="length", opacity=0.7)
 
 
@@ -282,7 +273,7 @@ def information(evidence: xr.Dataset) -> Figure:
     r" $z$: two sequences that a sufficient statistic must tell apart are just those with different"
     r" posteriors.",
     words="No statistic that says as much can say less than the posterior.",
-    hypotheses=(TOKENS, Hypothesis("vocabulary >= 3", lambda s: s.vocabulary >= 3, defining=True)),
+    hypotheses=(TOKENS, defining("vocabulary >= 3", lambda s: s.vocabulary >= 3)),
     quick=TOPIC_MODELS,
     paper=dict(length=(2, 4, 6), models=20),
     cells=together("length"),
@@ -297,8 +288,8 @@ def minimal(cell: Setting, draws: Draws) -> Values:
     counts = compositions(cell.length, cell.vocabulary).astype(float)
     found = []
     for model in range(cell.models):
-        one = random_topics(draws(f"topics {model}"), cell.latents, cell.vocabulary - 1)
-        topics = split_last_word(one)
+        rng = draws.stream(f"topics {model}")
+        topics = split_last_word(random_topics(rng, cell.latents, cell.vocabulary - 1))
         likelihood = topics.log_likelihood_of_counts(counts)
         partition = classes(np.log(posterior_of(topics.prior, likelihood)))
         ratios = likelihood[:, None] - likelihood
@@ -314,24 +305,16 @@ def minimal(cell: Setting, draws: Draws) -> Values:
 
 @minimal.figure
 def pairs_of_counts(evidence: xr.Dataset) -> Figure:
-    return (
-        Figure(
-            evidence,
-            "Equal posteriors, constant likelihood ratios",
-            "dashed: pairs with a constant likelihood ratio; in each random topic model two words"
-            " say the same about the latent",
-            x="tokens L",
-            y="pairs of counts",
-            log="xy",
-        )
-        .lines("length", "predicted", theory=True, detail="model")
-        .points(
-            "length",
-            {"measured": "with equal posteriors", "counts": "with equal counts"},
-            detail="model",
-            size=60,
-        )
+    counts = {"measured": "with equal posteriors", "counts": "with equal counts"}
+    figure = log_figure(
+        evidence,
+        "Equal posteriors, constant likelihood ratios",
+        "dashed: pairs with a constant likelihood ratio; in each random topic model two words say"
+        " the same about the latent",
+        y="pairs of counts",
     )
+    figure.lines("length", "predicted", theory=True, detail="model")
+    return figure.points("length", counts, detail="model", size=60)
 
 
 def split_last_word(topics: FiniteLatent) -> FiniteLatent:
@@ -341,7 +324,6 @@ def split_last_word(topics: FiniteLatent) -> FiniteLatent:
 
 
 CLUSTERS = GaussianMixture([0.5, 0.3, 0.2], [[0.0, 0.0], [1.0, 0.5], [-0.5, 1.0]])
-POINTS = np.stack([np.cos([0.0, 1.0, 2.5]), np.sin([0.0, 1.0, 2.5])], 1)
 
 
 @latent_posterior.claim(
@@ -380,21 +362,15 @@ def predictive(cell: Setting, draws: Draws) -> Values:
 @predictive.figure
 def predictive_densities(evidence: xr.Dataset) -> Figure:
     left = float(abs(evidence.measured - evidence.predicted).max())
-    return (
-        Figure(
-            evidence,
-            "Prediction is the average over the posterior",
-            f"ratio of joint laws: off by at most {left:.1e}",
-            x="log probability of the next token, average over the posterior",
-            y="the same by another route",
-        )
-        .diagonal()
-        .points(
-            "predicted",
-            {"measured": "ratio of joint laws", "plugged": "most probable latent"},
-            opacity=0.75,
-        )
+    routes = {"measured": "ratio of joint laws", "plugged": "most probable latent"}
+    figure = Figure(
+        evidence,
+        "Prediction is the average over the posterior",
+        f"ratio of joint laws: off by at most {left:.1e}",
+        x="log probability of the next token, average over the posterior",
+        y="the same by another route",
     )
+    return figure.diagonal().points("predicted", routes, opacity=0.75)
 
 
 Routes = Float[np.ndarray, "3 n"]
@@ -413,8 +389,7 @@ def location_routes(rng: np.random.Generator, samples: int, length: int) -> Rout
 
 def regression_routes(rng: np.random.Generator, samples: int, length: int) -> Routes:
     model = BayesianRegression(2, noise=0.5, scale=1.2)
-    places = rng.standard_normal((samples, length + 1, 2))
-    places /= np.linalg.norm(places, axis=-1, keepdims=True)
+    places = on_sphere(rng, samples, length + 1, 2)
     signal = places @ (1.2 * rng.standard_normal((samples, 2, 1)))
     x = signal + 0.5 * rng.standard_normal((samples, length + 1, 1))
     mean, variance = map(np.asarray, model.predictive(places[:, :-1], x[:, :-1], places[:, -1:]))
@@ -440,7 +415,7 @@ def gaussian_routes(
 
 
 def topics_routes(rng: np.random.Generator, samples: int, length: int) -> Routes:
-    model = FiniteLatent((1 / 3 + rng.dirichlet(np.ones(3))) / 2, rng.dirichlet(np.ones(6), 3))
+    model = random_topics(rng, 3, 6)
     z = categorical_from_uniform(rng.random(samples), model.prior)
     x = categorical_from_uniform(rng.random((samples, length + 1)), model.words[z][:, None])
     following = np.take_along_axis(model.predictive(x[:, :-1]), x[:, -1:], 1)[:, 0]
@@ -463,103 +438,4 @@ def class_routes(
         for tokens in (x, x[:, :-1])
     )
     best = model.posterior(x[:, :-1]).argmax(1)
-    plugged = np.take_along_axis(last, best[:, None], 1)[:, 0]
-    return np.stack([posterior, joint - before, plugged])
-
-
-@latent_posterior.claim(
-    kind="simulation",
-    reference="exact Bayes risks",
-    origin="ours",
-    statement=r"The least mean square error with which the latent is estimated from $L$ tokens:"
-    r" $\frac{d\,\sigma^2\tau^2}{\sigma^2 + L\tau^2}$ for a location, a sum over counts for a"
-    r" regression on finitely many keys and for topics, a quadrature for a mixture.",
-    words="How well anything can do, known exactly, for four models.",
-    hypotheses=(SAMPLES,),
-    quick=Setting(length=(4,), samples=16_384),
-    paper=dict(length=(2, 8, 32), samples=100_000),
-    cells=together("length"),
-    budget="samples",
-    rule=Agreement(),
-    control=Control("one token more", lambda e: {"predicted": e.longer}),
-    needs=("predictive",),
-)
-def bayes_risk(cell: Setting, draws: Draws) -> Values:
-    models: dict[str, Model] = {
-        "location": GaussianLocation(2, noise=0.8, scale=1.5),
-        "regression": BayesianRegression(2, noise=0.5, points=POINTS),
-        "topics": random_topics(draws("topics"), 3, 4),
-        "mixture": CLUSTERS,
-    }
-    exact, longer = (
-        [float(model.bayes_risk(length)) for model in models.values()]
-        for length in (cell.length, cell.length + 1)
-    )
-    sampled = [
-        model.sampled_bayes_risk(cell.length, draws("samples"), cell.samples)
-        for model in models.values()
-    ]
-    return {
-        **on("model", predicted=exact, longer=longer, measured=Estimate(*np.transpose(sampled))),
-        "model": list(models),
-    }
-
-
-@bayes_risk.figure
-def bayes_risks(evidence: xr.Dataset) -> Figure:
-    return agreement(evidence, "Bayes risks", what="risk", color="model")
-
-
-@latent_posterior.claim(
-    kind="simulation",
-    reference="mean pooling of a Gaussian location",
-    origin="ours",
-    statement=r"The mean of the tokens errs more than the posterior mean by"
-    r" $\frac{\sigma^4}{L(\sigma^2 + L\tau^2)}$ per coordinate, which falls like $L^{-2}$.",
-    words="Averaging tokens forgets the prior, and the longer the sequence the less it matters.",
-    hypotheses=(SAMPLES,),
-    quick=Setting(length=(1, 4, 16), dim=3, noise=1.0, scale=0.7, samples=65_536),
-    paper=dict(length=(1, 4, 16, 64, 256), samples=200_000),
-    cells=together("length"),
-    budget="samples",
-    rule=Agreement(),
-    control=Control(
-        "its leading order, σ⁴/(Lτ)², in its place", lambda e: {"predicted": e.leading}
-    ),
-    needs=("bayes-risk",),
-)
-def pooling_excess(cell: Setting, draws: Draws) -> Values:
-    model = GaussianLocation(cell.dim, cell.noise, cell.scale)
-
-    def excess(key: Array, samples: int) -> Float[np.ndarray, " n"]:
-        drawn = model.sample(key, samples, cell.length)
-        return ((drawn.tokens.mean(-2) - drawn.latent) ** 2).sum(-1) - model.squared_errors(drawn)
-
-    return {
-        "predicted": model.pooling_excess(cell.length),
-        "measured": simulated_mean(excess, draws("samples"), cell.samples),
-        "leading": cell.dim * cell.noise**4 / (cell.length * cell.scale) ** 2,
-        "bayes": model.bayes_risk(cell.length),
-    }
-
-
-@pooling_excess.figure
-def cost_of_averaging(evidence: xr.Dataset) -> Figure:
-    lines = {
-        "bayes": "posterior mean",
-        "predicted": "excess of the mean, formula",
-        "leading": "its leading order",
-    }
-    return (
-        Figure(
-            evidence,
-            "What averaging tokens costs",
-            "a Gaussian location: the excess (points: simulated) falls like 1/L², the error itself"
-            " like 1/L",
-            x="tokens L",
-            y="mean square error",
-            log="xy",
-        )
-        .lines("length", lines)
-        .points("length", "measured", error=True)
-    )
+    return np.stack([posterior, joint - before, last[np.arange(len(x)), best]])

@@ -1,20 +1,51 @@
 """What the claims of this map share."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 import xarray as xr
-from jaxtyping import Array, Float
+from jaxtyping import Float
 
-from attlas.claims import Hypothesis
-from attlas.gaussian import Estimate, stream
+from attlas.claims import Hypothesis, Setting
+from attlas.figure import Figure
+from attlas.gaussian import Estimate
 from attlas.latent_posterior.models import FiniteLatent
-from attlas.latent_posterior.rates import multiplicity, zonal
 
-TOKENS = Hypothesis("length >= 2", lambda s: s.length >= 2, defining=True)
-SPHERE = Hypothesis("dim >= 2", lambda s: s.dim >= 2, defining=True)
-DRAWS = Hypothesis("draws >= 20", lambda s: s.draws >= 20, defining=True)
+
+def defining(words: str, holds: Callable[[Setting], bool]) -> Hypothesis:
+    """A condition without which nothing is defined."""
+    return Hypothesis(words, holds, defining=True)
+
+
+TOKENS = defining("length >= 2", lambda s: s.length >= 2)
+DRAWS = defining("draws >= 20", lambda s: s.draws >= 20)
+
+FLOOR = 1e-18
+"""Where an exact 0 is drawn on a logarithmic axis."""
+
+LEGENDS: dict[str, str | None] = {
+    "length": "tokens L",
+    "dim": "dimension p",
+    "norm": "query norm",
+    "risk": "excess of",
+    "size": "contexts n",
+    **dict.fromkeys(("attention", "law", "learner", "mechanism", "way")),
+}
+"""Titles of the legends of this map's figures; words that explain themselves have none."""
+
+
+def log_figure(
+    evidence: xr.Dataset,
+    title: str,
+    note: str = "",
+    *,
+    x: str = "tokens L",
+    legend: Mapping[str, str | None] = LEGENDS,
+    **options: Any,
+) -> Figure:
+    """A figure with two logarithmic axes, over the number of tokens unless `x` says otherwise."""
+    return Figure(evidence, title, note, x=x, log="xy", legend=legend, **options)
 
 
 def mean_over_draws(values: xr.DataArray) -> Estimate:
@@ -23,37 +54,19 @@ def mean_over_draws(values: xr.DataArray) -> Estimate:
     return Estimate(values.mean("draw"), error)
 
 
-def root_mean_over_draws(squares: xr.DataArray) -> Estimate:
-    """The root of the mean along `draw`, with its standard error."""
-    mean, error = mean_over_draws(squares)
-    root = mean**0.5
-    return Estimate(root, error / (2 * root))
+def root(square: Estimate) -> Estimate:
+    """The root of an estimate, with its standard error."""
+    value = square.mean**0.5
+    return Estimate(value, square.error / (2 * value))
 
 
-def random_laws(key: Array, rows: int, size: int) -> Float[np.ndarray, "rows size"]:
-    """Rows of probabilities, uniform on the simplex."""
-    return stream(key).dirichlet(np.ones(size), rows)
-
-
-def random_topics(key: Array, latents: int, vocabulary: int) -> FiniteLatent:
+def random_topics(rng: np.random.Generator, latents: int, vocabulary: int) -> FiniteLatent:
     """Topics with random words, and a prior between a uniform and a random one."""
-    rng = stream(key)
     law = (1 / latents + rng.dirichlet(np.ones(latents))) / 2
     return FiniteLatent(law, rng.dirichlet(np.ones(vocabulary), latents))
 
 
-def on_sphere(key: Array, *shape: int) -> Float[np.ndarray, "..."]:
+def on_sphere(rng: np.random.Generator, *shape: int) -> Float[np.ndarray, "..."]:
     """Uniform points of the unit sphere, the last axis their coordinates."""
-    x = stream(key).standard_normal(shape)
+    x = rng.standard_normal(shape)
     return x / np.linalg.norm(x, axis=-1, keepdims=True)
-
-
-def zonal_mean(weights: Sequence[float], x: Float[Any, "*n dim"]) -> Float[Any, "*n 1"]:
-    r"""$m(x) = \sum_l w_l P_l(x_1)$, the conditional mean of the claims on the sphere."""
-    terms: Any = (w * zonal(l, x.shape[-1], x[..., :1]) for l, w in enumerate(weights))
-    return sum(terms)
-
-
-def powers_of(weights: Sequence[float], dim: int) -> Float[np.ndarray, " degree"]:
-    r"""$|m_l|^2 = w_l^2/N_l$ of `zonal_mean`."""
-    return np.square(weights) / multiplicity(np.arange(len(weights)), dim)

@@ -13,7 +13,7 @@ from attlas.claims.rules import Agreement, Approximation, Bound, Order
 from attlas.figure import Figure, agreement
 from attlas.gaussian import Estimate
 from attlas.latent_posterior.claims import latent_posterior
-from attlas.latent_posterior.claims.shared import random_topics
+from attlas.latent_posterior.claims.shared import LEGENDS, defining, log_figure, random_topics
 from attlas.latent_posterior.inference import mixture_law, sequences
 from attlas.latent_posterior.models import FiniteLatent, compositions, log_multinomial, posterior_of
 from attlas.latent_posterior.pretraining import (
@@ -25,6 +25,7 @@ from attlas.latent_posterior.pretraining import (
     unconstrained,
 )
 from attlas.latent_posterior.transfer import condition_number, coverage_number
+from attlas.rademacher import mean_of
 
 
 @latent_posterior.claim(
@@ -35,12 +36,7 @@ from attlas.latent_posterior.transfer import condition_number, coverage_number
     r" several, is $T\pi_{X_{-i}}$ with $T_{wz} = P(w \mid z)$: a linear image of the posterior"
     r" given the tokens that are left.",
     words="Who predicts a hidden word best has the latent's posterior, seen through a matrix.",
-    hypotheses=(
-        Hypothesis("length - hidden >= 1", lambda s: s.length > s.hidden, defining=True),
-        Hypothesis(
-            "length - hidden = left", lambda s: s.length - s.hidden == s.left, defining=True
-        ),
-    ),
+    hypotheses=(defining("length - hidden = left", lambda s: s.length - s.hidden == s.left),),
     quick=Setting(length=(4, 5), hidden=(1, 2), left=3, latents=3, vocabulary=4),
     paper=dict(length=(5, 6, 7), hidden=(1, 2, 3), left=4),
     cells=together("length", "hidden"),
@@ -49,7 +45,7 @@ from attlas.latent_posterior.transfer import condition_number, coverage_number
     needs=("predictive",),
 )
 def masked_minimiser(cell: Setting, draws: Draws) -> Values:
-    model = random_topics(draws("topics"), cell.latents, cell.vocabulary)
+    model = random_topics(draws.stream("topics"), cell.latents, cell.vocabulary)
     # The law of the tokens that are left and one hidden token; other hidden ones are summed over.
     law = mixture_law(model, cell.length).sum(axis=tuple(range(cell.left, cell.length - 1)))
     law = law.reshape(-1, cell.vocabulary)
@@ -65,84 +61,22 @@ def masked_minimiser(cell: Setting, draws: Draws) -> Values:
 
 @masked_minimiser.figure
 def guesses_of_a_hidden_word(evidence: xr.Dataset) -> Figure:
-    return (
-        Figure(
-            evidence,
-            "The best guess of a hidden word",
-            x="probability of a word, by enumeration",
-            y="the same from a posterior",
-        )
-        .diagonal("measured", "predicted")
-        .points(
-            "measured", {"predicted": "image of the posterior", "uniform": "with a uniform prior"}
-        )
+    ways = {"predicted": "image of the posterior", "uniform": "with a uniform prior"}
+    figure = Figure(
+        evidence,
+        "The best guess of a hidden word",
+        x="probability of a word, by enumeration",
+        y="the same from a posterior",
     )
+    return figure.diagonal("measured", "predicted").points("measured", ways)
 
 
 # --- the condition number ----------------------------------------------------------------------
 
-
-@latent_posterior.claim(
-    kind="two routes",
-    origin="our reading",
-    reference="condition number of pretraining and task",
-    statement=r"$|D\delta|^2 \le \kappa\,|T\delta|^2$ for every error $\delta$ of a representation,"
-    r" with $\kappa = \sigma_{max}(DT^+)^2$: the downstream excess is at most the condition number"
-    r" times the pretraining excess. The witness attains it.",
-    words="How much of what pretraining got wrong the task can see is one number, and there is an"
-    " error for which it is all.",
-    hypotheses=(
-        Hypothesis("targets >= dim", lambda s: s.targets >= s.dim, defining=True),
-        Hypothesis("outputs >= 2", lambda s: s.outputs >= 2, defining=True),
-    ),
-    quick=Setting(dim=(3, 8), targets=10, outputs=3, pairs=50, directions=200),
-    paper=dict(dim=(3, 8, 30), targets=40, pairs=100, directions=1000),
-    cells=together("dim"),
-    rule=Bound(rounding=1e-9),
-    control=Control(
-        "the second largest ratio in place of the largest", lambda e: {"bound": e.bound * e.second}
-    ),
-)
-def transfer_inequality(cell: Setting, draws: Draws) -> Values:
-    rng = draws.stream("operators")
-    rows = (cell.targets, cell.outputs, cell.directions)
-    t, d, errors = (rng.standard_normal((cell.pairs, count, cell.dim)) for count in rows)
-    found = [condition_number(*pair) for pair in zip(t, d, strict=True)]
-    errors[:, 0] = [pair.witness for pair in found]
-    gains = np.linalg.svd(d @ np.linalg.pinv(t), compute_uv=False)
-
-    def squares(operator: np.ndarray) -> np.ndarray:
-        return (np.einsum("pij,pkj->pki", operator, errors) ** 2).sum(-1)
-
-    kappa = np.array([pair.value for pair in found])
-    return {
-        **on("pair direction", bound=kappa[:, None] * squares(t), measured=squares(d)),
-        **on("pair", second=gains[:, 1] ** 2 / gains[:, 0] ** 2),
-        "error": 0.0,
-    }
-
-
-@transfer_inequality.figure
-def excesses_below_their_bounds(evidence: xr.Dataset) -> Figure:
-    return (
-        Figure(
-            evidence.isel(direction=slice(0, 8)),
-            "What the task sees of pretraining's errors",
-            "on the line: the witnesses",
-            x="κ times the pretraining excess",
-            y="downstream excess",
-            log="xy",
-            legend={"dim": "dimension"},
-        )
-        .diagonal("bound", "measured")
-        .points("bound", "measured", color="dim", size=22, opacity=0.5)
-    )
-
-
 LATENTS = 4
-SEEN = Hypothesis("kappa >= 1", lambda s: s.kappa >= 1, defining=True)
-SPREAD_FINITE = Hypothesis("samples > 7", lambda s: s.samples > 7, defining=True)
+SPREAD_FINITE = defining("samples > 7", lambda s: s.samples > 7)
 RISKS = ["pretraining", "task"]
+CONDITION = "condition number κ"
 
 
 def pretrained(kappa: float, length: int, weakest: bool = True) -> LinearGaussian:
@@ -155,9 +89,10 @@ def pretrained(kappa: float, length: int, weakest: bool = True) -> LinearGaussia
     return LinearGaussian(np.eye(LATENTS), np.diag(sizes), task, length)
 
 
-def mean_over(runs: np.ndarray) -> Estimate:
-    """The mean over the last axis, with its standard error."""
-    return Estimate(runs.mean(-1), runs.std(-1, ddof=1) / np.sqrt(runs.shape[-1]))
+def measured_excesses(model: LinearGaussian, cell: Setting, draws: Draws) -> Estimate:
+    """Mean excess risks of pretraining and of the task."""
+    found = model.pretrain(draws("runs"), cell.samples, cell.repeats)
+    return mean_of(np.stack([found.pretraining, found.downstream]))
 
 
 @latent_posterior.claim(
@@ -165,13 +100,12 @@ def mean_over(runs: np.ndarray) -> Estimate:
     origin="ours",
     reference="pretraining excess and downstream excess, in mean",
     statement=r"Tokens $z + \sigma e$ in d dimensions, a hidden value $Az + s\,e'$, a task $Bz$"
-    r" that reads the direction which A shows weakest: pretraining by least squares on"
-    r" n sequences has the mean excess $\frac{d}{n-d-1}\sum_j(a_j^2P + s^2)$, and the"
-    r" task $\frac{d}{n-d-1}(P + \kappa s^2)$ with $P = \frac{\sigma^2}{\sigma^2 + L}$"
-    r" and $\kappa = 1/a_{min}^2$.",
+    r" that reads the direction which A shows weakest: pretraining by least squares on n sequences"
+    r" has the mean excess $\frac{d}{n-d-1}\sum_j(a_j^2P + s^2)$, and the task $\frac{d}{n-d-1}(P +"
+    r" \kappa s^2)$ with $P = \frac{\sigma^2}{\sigma^2 + L}$ and $\kappa = 1/a_{min}^2$.",
     words="What a task pays for pretraining that sees its direction dimly grows in proportion to"
     " the condition number, while pretraining looks the same.",
-    hypotheses=(SEEN, SPREAD_FINITE),
+    hypotheses=(SPREAD_FINITE,),
     quick=Setting(kappa=(1.0, 16.0, 256.0, 4096.0), length=20, samples=60, repeats=1000),
     paper=dict(kappa=(1.0, 4.0, 16.0, 64.0, 256.0, 1024.0), samples=200, repeats=4000),
     cells=together("kappa"),
@@ -181,40 +115,31 @@ def mean_over(runs: np.ndarray) -> Estimate:
         "a task that reads the strongest direction, whose condition number is 1",
         lambda e: {"predicted": e.strongest},
     ),
-    needs=("transfer-inequality",),
+    needs=("masked-minimiser",),
 )
 def transfer_price(cell: Setting, draws: Draws) -> Values:
     model = pretrained(cell.kappa, cell.length)
     easy = pretrained(cell.kappa, cell.length, weakest=False)
-    found = model.pretrain(draws("runs"), cell.samples, cell.repeats)
+    measured = measured_excesses(model, cell, draws)
+    formulas = {"predicted": model.expected(cell.samples), "strongest": easy.expected(cell.samples)}
     return {
-        **on(
-            "risk",
-            predicted=model.expected(cell.samples),
-            measured=mean_over(np.stack([found.pretraining, found.downstream])),
-            strongest=easy.expected(cell.samples),
-        ),
-        "allowed": cell.kappa * found.pretraining.mean(),
+        **on("risk", measured=measured, **formulas),
+        "allowed": cell.kappa * measured.mean[0],
         "risk": RISKS,
     }
 
 
 @transfer_price.figure
 def price_of_a_dim_direction(evidence: xr.Dataset) -> Figure:
-    return (
-        Figure(
-            evidence,
-            "The price of a dimly seen direction",
-            "lines: closed form; dots: least squares; dashed: κ times the pretraining excess",
-            x="condition number κ",
-            y="mean excess risk",
-            log="xy",
-            legend={"risk": "excess of"},
-        )
-        .lines("kappa", "allowed", theory=True)
-        .lines("kappa", "predicted", color="risk")
-        .points("kappa", "measured", error="error", color="risk", size=46)
+    figure = log_figure(
+        evidence,
+        "The price of a dimly seen direction",
+        "lines: closed form; dots: least squares; dashed: κ times the pretraining excess",
+        x=CONDITION,
+        y="mean excess risk",
     )
+    figure.lines("kappa", "allowed", theory=True).lines("kappa", "predicted", color="risk")
+    return figure.points("kappa", "measured", error="error", color="risk", size=46)
 
 
 @latent_posterior.claim(
@@ -229,11 +154,7 @@ def price_of_a_dim_direction(evidence: xr.Dataset) -> Figure:
     r" noise, not the latent that they share, and leave less to read it from.",
     words="Hiding more tokens gives more targets and less context, and what is best can be"
     " computed.",
-    hypotheses=(
-        SEEN,
-        Hypothesis("1 <= hidden < length", lambda s: 1 <= s.hidden < s.length, defining=True),
-        SPREAD_FINITE,
-    ),
+    hypotheses=(SPREAD_FINITE, defining("hidden < length", lambda s: s.hidden < s.length)),
     quick=Setting(hidden=(1, 4, 8, 12), length=16, kappa=16.0, samples=60, repeats=1000),
     paper=dict(hidden=(1, 2, 4, 8, 16, 24, 28, 30), length=32, samples=200, repeats=8000),
     cells=together("hidden"),
@@ -248,12 +169,11 @@ def price_of_a_dim_direction(evidence: xr.Dataset) -> Figure:
 def masked_share(cell: Setting, draws: Draws) -> Values:
     one = pretrained(cell.kappa, cell.length - cell.hidden)
     model = replace(one, hidden=cell.hidden)
-    found = model.pretrain(draws("runs"), cell.samples, cell.repeats)
     return {
         **on(
             "risk",
             predicted=model.expected(cell.samples),
-            measured=mean_over(np.stack([found.pretraining, found.downstream])),
+            measured=measured_excesses(model, cell, draws),
             independent=np.array(one.expected(cell.samples)) / cell.hidden,
         ),
         "risk": RISKS,
@@ -262,20 +182,18 @@ def masked_share(cell: Setting, draws: Draws) -> Values:
 
 @masked_share.figure
 def tokens_to_hide(evidence: xr.Dataset) -> Figure:
-    return (
-        Figure(
-            evidence,
-            "How many tokens to hide",
-            "lines: closed form; dots: least squares; dashed: if hidden tokens were independent",
-            x=f"tokens hidden of {int(evidence['length'].max())}",
-            y="mean excess risk",
-            log="y",
-            legend={"risk": "excess of"},
-        )
-        .lines("hidden", "independent", color="risk", theory=True)
-        .lines("hidden", "predicted", color="risk")
-        .points("hidden", "measured", error="error", color="risk", size=46)
+    figure = Figure(
+        evidence,
+        "How many tokens to hide",
+        "lines: closed form; dots: least squares; dashed: if hidden tokens were independent",
+        x=f"tokens hidden of {int(evidence['length'].max())}",
+        y="mean excess risk",
+        log="y",
+        legend=LEGENDS,
     )
+    figure.lines("hidden", "independent", color="risk", theory=True)
+    figure.lines("hidden", "predicted", color="risk")
+    return figure.points("hidden", "measured", error="error", color="risk", size=46)
 
 
 @latent_posterior.claim(
@@ -302,30 +220,29 @@ def blind_pretraining(cell: Setting, draws: Draws) -> Values:
     task = np.eye(LATENTS)[[-1]] + 0.2 * np.eye(LATENTS)[[0]]
     sizes = [np.diag([1.0] * (LATENTS - 1) + [size]) for size in (0.0, cell.faint)]
     models = [LinearGaussian(np.eye(LATENTS), shown, task, cell.length) for shown in sizes]
-    runs = [model.pretrain(draws("runs"), cell.samples, cell.repeats) for model in models]
-    blind, faint = (mean_over(np.stack([run.pretraining, run.downstream])) for run in runs)
-    infinite = np.isinf(condition_number(sizes[0], task).value)
-    floor = models[0].expected(10**9)[1] if infinite else 0.0
-    predicted = [models[0].expected(cell.samples)[0], floor]
+    blind, faint = (measured_excesses(model, cell, draws) for model in models)
+    # At great n only what stays is left of the downstream excess.
+    predicted = [models[0].expected(cell.samples)[0], models[0].expected(10**9)[1]]
     return {**on("risk", predicted=predicted, measured=blind, seen=faint), "risk": RISKS}
 
 
 @blind_pretraining.figure
 def excess_of_a_blind_pretraining(evidence: xr.Dataset) -> Figure:
-    return Figure(
+    return log_figure(
         evidence,
         "Blind pretraining",
         "more sequences do not show a direction that the masked target never depends on",
         x="sequences of pretraining n",
         y="mean excess risk",
-        log="xy",
-        legend={"risk": "excess of", "series": "the direction is seen"},
+        legend={**LEGENDS, "series": "the direction is seen"},
     ).lines("samples", {"measured": "not at all", "seen": "faintly"}, color="risk", points=True)
 
 
 # --- probes ------------------------------------------------------------------------------------
 
 LABEL_NOISE = 0.5
+PROBES = Setting(dim=12, length=20, samples=600, labels=40)
+MORE_PROBES = Setting(dim=30, samples=2000, labels=100)
 WAYS = ["probe on pretraining", "from scratch"]
 
 
@@ -348,29 +265,16 @@ def pretrained_tokens(cell: Setting, kappa: float, draws: Draws) -> LinearGaussi
     words="Pretraining saves labels if it saw what the task reads, and costs them if it hardly"
     " did.",
     hypotheses=(
-        Hypothesis("labels > dim", lambda s: s.labels > s.dim, defining=True),
+        defining("labels > dim", lambda s: s.labels > s.dim),
         Hypothesis(
             "2 dim <= labels <= 5 dim, and dim >= 8",
             lambda s: 2 * s.dim <= s.labels <= 5 * s.dim and s.dim >= 8,
         ),
         Hypothesis("samples >= 10 dim", lambda s: s.samples >= 10 * s.dim),
-        Hypothesis(
-            "kappa runs from 1 to 10000",
-            lambda s: s.kappa[0] == 1 and s.kappa[-1] == 10_000,
-            defining=True,
-        ),
+        defining("kappa runs from 1 to 10000", lambda s: s.kappa[0] == 1 and s.kappa[-1] == 10_000),
     ),
-    quick=Setting(
-        kappa=(1.0, 10.0, 100.0, 1000.0, 10_000.0),
-        dim=12,
-        length=20,
-        samples=600,
-        labels=40,
-        repeats=64,
-    ),
-    paper=dict(
-        kappa=(1.0, 4.0, 16.0, 64.0, 256.0, 1024.0, 10_000.0), dim=30, samples=2000, labels=100
-    ),
+    quick=Setting(kappa=(1.0, 10.0, 100.0, 1000.0, 10_000.0), repeats=64, **PROBES),
+    paper=dict(kappa=(1.0, 4.0, 16.0, 64.0, 256.0, 1024.0, 10_000.0), **MORE_PROBES),
     cells=whole,
     budget="repeats",
     rule=Order(),
@@ -389,14 +293,14 @@ def probe_crossover(cell: Setting, draws: Draws) -> Values:
         prices = (model.expected_probe(f, cell.labels, LABEL_NOISE) for f in (learnt, None))
         theory.append([np.mean(price) for price in prices])
     runs = np.array(found).swapaxes(0, 1)
-    excess = mean_over(runs)
+    excess = mean_of(runs)
     probe, scratch = excess.mean[:, [0, -1]]
     return {
         **on(
             "end",
             lower=[probe[0], scratch[1]],
             upper=[scratch[0], probe[1]],
-            error=mean_over(runs[0] - runs[1]).error[[0, -1]],
+            error=mean_of(runs[0] - runs[1]).error[[0, -1]],
             probe_ends=probe,
             scratch_ends=scratch,
         ),
@@ -409,14 +313,12 @@ def probe_crossover(cell: Setting, draws: Draws) -> Values:
 
 @probe_crossover.figure
 def probe_against_scratch(evidence: xr.Dataset) -> Figure:
-    figure = Figure(
+    figure = log_figure(
         evidence,
         "A probe against training from scratch",
         "lines: in mean",
-        x="condition number κ",
+        x=CONDITION,
         y="excess risk of the task",
-        log="xy",
-        legend={"way": None},
     )
     figure.lines("number", "theory", color="way")
     figure.points("number", "excess", error="excess_error", color="way", size=45)
@@ -439,17 +341,12 @@ def probe_against_scratch(evidence: xr.Dataset) -> Figure:
     words="What a probe saves by having few features and loses by having the wrong ones, to the"
     " last digit.",
     hypotheses=(
-        SEEN,
-        Hypothesis(
-            "labels > dim + 3, so that the variance is finite",
-            lambda s: s.labels > s.dim + 3,
-            defining=True,
+        defining(
+            "labels > dim + 3, so that the variance is finite", lambda s: s.labels > s.dim + 3
         ),
     ),
-    quick=Setting(
-        kappa=(1.0, 100.0, 10_000.0), dim=12, length=20, samples=600, labels=40, repeats=4000
-    ),
-    paper=dict(kappa=(1.0, 16.0, 256.0, 10_000.0), dim=30, samples=2000, labels=100, repeats=8000),
+    quick=Setting(kappa=(1.0, 100.0, 10_000.0), repeats=4000, **PROBES),
+    paper=dict(kappa=(1.0, 16.0, 256.0, 10_000.0), repeats=8000, **MORE_PROBES),
     cells=together("kappa"),
     budget="repeats",
     rule=Agreement(),
@@ -470,15 +367,14 @@ def probe_price(cell: Setting, draws: Draws) -> Values:
         )
         predicted.append(price)
         fixed.append(limit + (price - limit) * (cell.labels - p - 1) / cell.labels)
-    measured = mean_over(np.array(runs))
+    measured = mean_of(np.array(runs))
     return {**on("way", predicted=predicted, fixed=fixed, measured=measured), "way": WAYS}
 
 
 @probe_price.figure
 def costs_of_a_probe(evidence: xr.Dataset) -> Figure:
-    return agreement(
-        evidence, "What a probe costs", what="mean excess risk", color="way", legend={"way": None}
-    )
+    title = "What a probe costs"
+    return agreement(evidence, title, what="mean excess risk", color="way", legend=LEGENDS)
 
 
 @latent_posterior.claim(
@@ -491,7 +387,6 @@ def costs_of_a_probe(evidence: xr.Dataset) -> Figure:
     r" representation comes near $\kappa$.",
     words="A representation that cannot leave the simplex shows at most the root of how"
     " ill-conditioned its pretraining was.",
-    hypotheses=(SEEN,),
     quick=Setting(
         kappa=(1.0, 32.0, 1024.0), length=7, samples=4000, noise=1.0, steps=200, repeats=48
     ),
@@ -517,7 +412,7 @@ def simplex_hides(cell: Setting, draws: Draws) -> Values:
         error = representation - masked.posterior
         pre, down = masked.excess(error, masked.operator), masked.excess(error, task)
         ratio = down.mean() / pre.mean()
-        return Estimate(ratio, mean_over(down - ratio * pre).error / pre.mean())
+        return Estimate(ratio, mean_of(down - ratio * pre).error / pre.mean())
 
     return {
         "bound": float(np.sqrt(cell.kappa)),
@@ -530,13 +425,12 @@ def simplex_hides(cell: Setting, draws: Draws) -> Values:
 
 @simplex_hides.figure
 def ratios_of_excesses(evidence: xr.Dataset) -> Figure:
-    figure = Figure(
+    figure = log_figure(
         evidence,
         "The simplex shows the root of the condition number, at most",
         "dashed: κ itself, the largest possible ratio",
-        x="condition number κ",
+        x=CONDITION,
         y="downstream excess over pretraining excess",
-        log="xy",
         legend={"series": "representation"},
     )
     figure.lines("kappa", {"measured": "softmax over latents", "free": "linear"}, points=True)
@@ -559,7 +453,7 @@ def ratios_of_excesses(evidence: xr.Dataset) -> Figure:
     control=Control("no factor, as if nothing had shifted", lambda e: {"bound": e.before}),
 )
 def coverage(cell: Setting, draws: Draws) -> Values:
-    topics = random_topics(draws("topics"), cell.latents, cell.vocabulary)
+    topics = random_topics(draws.stream("topics"), cell.latents, cell.vocabulary)
     counts = compositions(cell.length, cell.vocabulary)
     likelihood = np.exp(
         topics.log_likelihood_of_counts(counts.astype(float)) + log_multinomial(counts)[:, None]
@@ -578,16 +472,12 @@ def coverage(cell: Setting, draws: Draws) -> Values:
 
 @coverage.figure
 def losses_below_their_bounds(evidence: xr.Dataset) -> Figure:
-    return (
-        Figure(
-            evidence,
-            "A task with other sequences",
-            "on the line: a loss at the sequence that it favours most",
-            x="coverage number times the loss in pretraining",
-            y="loss in the task",
-            log="xy",
-            legend={"length": "tokens L"},
-        )
-        .diagonal("bound", "measured")
-        .points("bound", "measured", color="length", size=22, opacity=0.5)
+    figure = log_figure(
+        evidence,
+        "A task with other sequences",
+        "on the line: a loss at the sequence that it favours most",
+        x="coverage number times the loss in pretraining",
+        y="loss in the task",
     )
+    figure.diagonal("bound", "measured")
+    return figure.points("bound", "measured", color="length", size=22, opacity=0.5)
