@@ -17,10 +17,11 @@ from typing import NamedTuple
 import numpy as np
 import xarray as xr
 from jaxtyping import Float, Int
+from sklearn.base import ClassifierMixin
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import StratifiedKFold
-from sklearn.pipeline import Pipeline, make_pipeline
+from sklearn.pipeline import make_pipeline
 from threadpoolctl import threadpool_limits
 
 from attlas.audit.architectures import Model
@@ -152,7 +153,7 @@ def _accuracies(
     """Accuracies on the texts `tests` of probes and of word counts, both fitted on `fit`."""
     accuracy = np.empty((*pooled.shape[:2], len(tests)))
 
-    def evaluate(classifier: Pipeline, inputs: np.ndarray) -> list[float]:
+    def evaluate(classifier: ClassifierMixin, inputs: np.ndarray) -> list[float]:
         classifier.fit(inputs[fit], found.labels[fit])
         return [classifier.score(inputs[test], found.labels[test]) for test in tests]
 

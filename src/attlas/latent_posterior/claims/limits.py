@@ -311,6 +311,7 @@ The cumulative probabilities are linear in k as well.
 
 
 @latent_posterior.claim(
+    kind="simulation",
     reference="softmax attention as a conditional law",
     origin="ours",
     statement=r"Softmax weights are an estimate $\hat P(v \mid q) = \sum_i w_i\delta_{v_i}$ of the"
