@@ -161,7 +161,7 @@ def _one_by_one(plan: Sweep, workers: Workers) -> None:
     """Every batch as a task, all handed out at once."""
     batches = list(plan.missing_batches())
     for number, batch in enumerate(batches):
-        workers.submit(number, plan.grid.claim, MeasureCells([batch]))
+        workers.submit(number, plan.grid.claim, plan.job([batch]))
     left = len(batches)
     while left:
         left -= len(workers.finished())

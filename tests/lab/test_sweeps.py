@@ -400,7 +400,7 @@ def test_an_estimate_rests_on_stored_cells_or_on_one_that_is_measured_and_kept(t
 
 def test_a_task_whose_evidence_is_of_two_forms_is_two_blocks(toy, store):
     settings = [toy.quick.at(n=1, dim=5, repeats=r) for r in (2, 3)]
-    batches = [Batch((i,), (setting,), 0) for i, setting in enumerate(settings)]
+    batches = [Batch((i,), [setting], 0) for i, setting in enumerate(settings)]
     outcome = MeasureCells(batches).carry_out(toy, store)
     assert outcome.failed == {} and len(list(store.folder.rglob("*.json"))) == 2
 

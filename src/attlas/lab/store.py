@@ -17,7 +17,6 @@ import tempfile
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -44,12 +43,12 @@ _HEX_NAME = re.compile(r"[0-9a-f]{32,64}(\.[0-9a-f]{16}\.nc)?")
 """Every name in an index: a data file beside it, a checksum, or a cell. None leads elsewhere."""
 
 
-def _sha(*parts: str) -> "hashlib._Hash":
+def _sha(*parts: str) -> str:
     digest = hashlib.sha256()
     for part in parts:
         data = part.encode()
         digest.update(len(data).to_bytes(8, "little") + data)
-    return digest
+    return digest.hexdigest()
 
 
 @dataclass(frozen=True)
@@ -71,13 +70,7 @@ class Address:
 
     def named(self, canonical: str) -> str:
         """The name of the cell with the canonical setting."""
-        data, digest = canonical.encode(), self._digest.copy()
-        digest.update(len(data).to_bytes(8, "little") + data)
-        return digest.hexdigest()
-
-    @cached_property
-    def _digest(self) -> "hashlib._Hash":
-        return _sha(self.claim, str(self.seed), self.precision, self.code)
+        return _sha(self.claim, str(self.seed), self.precision, self.code, canonical)
 
 
 class Cell(NamedTuple):
@@ -107,13 +100,6 @@ class Cost(NamedTuple):
     cells: int
     seconds: float
     compiling: float
-
-
-class Part(NamedTuple):
-    """A block's evidence, and the numbers in the block of the wanted cells, by name."""
-
-    evidence: xr.Dataset
-    numbers: dict[str, int]
 
 
 class _Index(NamedTuple):
@@ -179,10 +165,13 @@ class Store(Records):
                     found[name] = Place(path, number, seconds, time)
         return found
 
-    def read(self, claim: str, names: Collection[str]) -> Iterator[Part]:
-        """The evidence of those of `names` that are stored, block by block, each name once.
+    def read(
+        self, claim: str, names: Collection[str]
+    ) -> Iterator[tuple[xr.Dataset, dict[str, int]]]:
+        """The evidence of those of `names` that are stored, each name once.
 
-        A damaged block is named in `notes`, set aside and left out.
+        Comes as the evidence of a block with the numbers in it of the wanted cells, by name. A
+        damaged block is named in `notes`, set aside and left out.
         """
         left, seen = set(names), set[str]()
         for listing in range(MAX_LISTINGS):
@@ -194,7 +183,7 @@ class Store(Records):
                 block = self._read_block(path)
                 if block is not None:
                     left -= set(numbers)
-                    yield Part(block[1], numbers)
+                    yield block[1], numbers
             # A listing of the folder may miss what is moved meanwhile.
             if not left or (listing > 0 and not left & seen):
                 return
@@ -202,9 +191,9 @@ class Store(Records):
     def load(self, claim: str, names: Collection[str]) -> dict[str, xr.Dataset]:
         """The evidence of those of `names` that are stored; its axis `cell` has length one."""
         return {
-            name: part.evidence.isel({"cell": [number]})
-            for part in self.read(claim, names)
-            for name, number in part.numbers.items()
+            name: evidence.isel({"cell": [number]})
+            for evidence, numbers in self.read(claim, names)
+            for name, number in numbers.items()
         }
 
     def save(self, cells: Sequence[Cell], evidence: xr.Dataset, facts: Mapping[str, Any]) -> None:
@@ -230,7 +219,7 @@ class Store(Records):
     ) -> None:
         """Write a block. Its cells were saved at `times`, if that was not now."""
         folder = self._claim_folder(claim)
-        path = folder / f"{_sha(*names, *map(str, times)).hexdigest()[:32]}.json"
+        path = folder / f"{_sha(*names, *map(str, times))[:32]}.json"
         data = folder / f"{path.stem}.{secrets.token_hex(8)}.nc"
         with self.write_errors_named():
             folder.mkdir(parents=True, exist_ok=True)
@@ -243,7 +232,7 @@ class Store(Records):
                 "sha256": hashlib.sha256(content).hexdigest(),
                 "cells": list(names),
                 "facts": dict(facts),
-                "form": _sha(*kind).hexdigest(),
+                "form": _sha(*kind),
                 "bytes": evidence.nbytes,
             }
             if times:

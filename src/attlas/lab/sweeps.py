@@ -6,6 +6,7 @@ failed. What dies takes with it the tasks it had under way: the next call finds 
 written and queues the rest.
 """
 
+import itertools
 import random
 import time
 import warnings
@@ -65,24 +66,15 @@ class Batch(NamedTuple):
     """Cells that a claim measures at once: their numbers in the grid, their settings, the seed."""
 
     items: tuple[int, ...]
-    settings: tuple[Setting, ...]
+    settings: list[Setting]
     seed: int
-
-    def only(self, places: Sequence[int]) -> "Batch":
-        """The cells at some places of this batch."""
-        items = tuple(self.items[i] for i in places)
-        return Batch(items, tuple(self.settings[i] for i in places), self.seed)
-
-    def single_cells(self) -> "list[Batch]":
-        return [self.only([i]) for i in range(len(self.items))]
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a task: its seconds, those of them spent compiling, the cells that failed."""
+    """What became of a task: its seconds without compiling, and why cells failed."""
 
     seconds: float = 0.0
-    compiling: float = 0.0
     failed: Mapping[int, str] = field(default_factory=dict)
 
 
@@ -94,45 +86,41 @@ class MeasureCells(NamedTuple):
     def carry_out(self, claim: Claim, store: Store, progress: Progress | None = None) -> Outcome:
         """Store the evidence as one block for each layout that it has."""
         failed: dict[int, str] = {}
-        groups: dict[Any, list[tuple[list[Cell], xr.Dataset]]] = {}
-        seconds = compiling = 0.0
-        facts: dict[str, Any] = {}
+        groups: dict[Any, list[tuple[list[Cell], xr.Dataset, dict[str, Any]]]] = {}
         for batch in self.batches:
             for part, evidence, facts in _measure_or_split(claim, batch, failed):
                 address = Address.of(claim, part.seed)
                 cells = [Cell(address, setting) for setting in part.settings]
-                groups.setdefault(join_key(evidence), []).append((cells, evidence))
-                seconds += facts["seconds"]
-                compiling += facts["compile_seconds"]
-        done = sum(len(cells) for group in groups.values() for cells, _ in group)
+                groups.setdefault(join_key(evidence), []).append((cells, evidence, facts))
+        seconds = 0.0
         for group in groups.values():
-            cells = [cell for some, _ in group for cell in some]
-            share = len(cells) / done
-            costs = {"seconds": share * seconds, "compile_seconds": share * compiling}
-            store.save(cells, join_blocks([part for _, part in group]), {**facts, **costs})
-        return Outcome(seconds, compiling, failed)
+            names = ("seconds", "compile_seconds")
+            costs = {name: sum(facts[name] for *_, facts in group) for name in names}
+            seconds += costs["seconds"] - costs["compile_seconds"]
+            cells = [cell for some, *_ in group for cell in some]
+            joined = join_blocks([evidence for _, evidence, _ in group])
+            store.save(cells, joined, {**group[-1][-1], **costs})
+        return Outcome(seconds, failed)
 
 
 def _measure_or_split(
     claim: Claim, batch: Batch, failed: dict[int, str]
 ) -> Iterator[tuple[Batch, xr.Dataset, dict[str, Any]]]:
     try:
-        yield batch, *measure_batch(claim, list(batch.settings), batch.seed)
+        yield batch, *measure_batch(claim, batch.settings, batch.seed)
     except (Exception, SystemExit) as error:  # noqa: BLE001 - other cells go on, whatever it raises
         if len(batch.items) == 1:
             failed[batch.items[0]] = f"{type(error).__name__}: {error}"
             return
-        for cell in batch.single_cells():
-            yield from _measure_or_split(claim, cell, failed)
+        for item, setting in zip(batch.items, batch.settings, strict=True):
+            yield from _measure_or_split(claim, Batch((item,), [setting], batch.seed), failed)
 
 
-class PackBlocks(NamedTuple):
-    """The job to pack the small blocks of a folder of the store."""
-
-    folder: str
+class PackBlocks:
+    """The job to pack the small blocks of a claim."""
 
     def carry_out(self, claim: Claim, store: Store, progress: Progress | None = None) -> None:
-        store.pack(self.folder)
+        store.pack(claim.evidence or claim.id)
 
 
 @dataclass
@@ -204,10 +192,7 @@ class Sweep:
         self._largest_task = 1
         self._attempts: Counter[int] = Counter()
         self._deaths: Counter[int] = Counter()
-        self._queue: deque[Batch] = deque()
-        self._suspects: deque[Batch] = deque()
-        self._running: dict[int, list[Batch]] = {}
-        self._cells_under_way = self._unpacked_blocks = self._deaths_of_packing = 0
+        self._unpacked_blocks = self._deaths_of_packing = 0
 
     @property
     def folder(self) -> str:
@@ -234,25 +219,31 @@ class Sweep:
             count, reason = len(impossible) * seeds, next(iter(impossible.values()))
             self.notes.append(f"{count:,} cells are skipped that cannot be measured ({reason}).")
 
-    def missing_batches(self) -> deque[Batch]:
+    def missing_batches(self) -> deque[tuple[int, ...]]:
         """The claim's batches of what is missing, those of one shape beside each other.
 
         The queue begins at a random place, so that two sweeps of one grid at the same time share
         the work instead of doing all of it twice.
         """
-        grid, seeds = self.grid, len(self.grid.seeds)
+        settings, seeds = self.grid.settings, len(self.grid.seeds)
         missing = (self.status == MISSING).reshape(-1, seeds)
         found = []
-        for s, seed in enumerate(grid.seeds):
+        for s in range(seeds):
             numbers = np.flatnonzero(missing[:, s]).tolist()
-            places = {id(grid.settings[number]): number for number in numbers}
-            for settings in grid.claim.batches([grid.settings[number] for number in numbers]):
-                cells = [places[id(setting)] for setting in settings]
-                items = tuple(n * seeds + s for n in cells)
-                found.append((cells[0], s, Batch(items, tuple(settings), seed)))
-        batches = deque(batch for *_, batch in sorted(found, key=lambda item: item[:2]))
+            places = {id(settings[number]): number * seeds + s for number in numbers}
+            for batch in self.grid.claim.batches([settings[number] for number in numbers]):
+                found.append(tuple(places[id(setting)] for setting in batch))
+        batches = deque(sorted(found))
         batches.rotate(random.randrange(len(batches)) if batches else 0)
         return batches
+
+    def job(self, task: Sequence[tuple[int, ...]]) -> MeasureCells:
+        """The job to measure batches of cells, which are given by their numbers."""
+        batches = []
+        for items in task:
+            settings, seeds = zip(*map(self.grid.item, items), strict=True)
+            batches.append(Batch(items, list(settings), seeds[0]))
+        return MeasureCells(batches)
 
     def measure_missing(
         self, workers: Workers, progress: Callable[[Tally], None] | None = None
@@ -263,8 +254,9 @@ class Sweep:
         alone.
         """
         report = progress or (lambda tally: None)
-        self._queue, self._suspects = self.missing_batches(), deque()
-        self._running, self._cells_under_way = {}, 0
+        self._queue, self._suspects = self.missing_batches(), deque[tuple[int]]()
+        self._running: dict[int, list[tuple[int, ...]]] = {}
+        self._cells_under_way = 0
         start, number = time.monotonic(), 0
         packing: int | None = None
         self.tally.where = workers.where
@@ -275,14 +267,14 @@ class Sweep:
             slots = max(1, workers.processes) if self._cell_seconds is None else workers.slots
             while len(self._running) < slots and (task := self._next_task(workers.processes)):
                 self._running[number] = task
-                self._cells_under_way += _count_cells(task)
-                workers.submit(number, self.grid.claim, MeasureCells(task))
+                self._cells_under_way += sum(map(len, task))
+                workers.submit(number, self.grid.claim, self.job(task))
                 number += 1
             many = self._unpacked_blocks >= BLOCKS_BEFORE_PACKING
             # Blocks that stay small only take longer to read: give up if packing kills workers.
             if packing is None and many and self._deaths_of_packing <= RETRIES:
                 self._unpacked_blocks, packing = 0, number
-                workers.submit(number, self.grid.claim, PackBlocks(self.folder))
+                workers.submit(number, self.grid.claim, PackBlocks())
                 number += 1
             for finished, outcome in workers.finished() if self._running else ():
                 died = isinstance(outcome, WorkerDied)
@@ -291,7 +283,7 @@ class Sweep:
                     self._deaths_of_packing += died
                     continue
                 task = self._running.pop(finished)
-                self._cells_under_way -= _count_cells(task)
+                self._cells_under_way -= sum(map(len, task))
                 if died:
                     self._requeue_after_death(task, outcome.reason)
                 else:
@@ -299,14 +291,14 @@ class Sweep:
         self.tally.seconds = time.monotonic() - start
         report(self.tally)
 
-    def _next_task(self, processes: int) -> list[Batch]:
+    def _next_task(self, processes: int) -> list[tuple[int, ...]]:
         """Batches for about `TASK_SECONDS`, or one suspect if nothing else is under way.
 
         Tasks are shorter towards the end, so that `processes` end together, but not so short that
         they cannot be handed out as fast.
         """
         self._notice_stored_by_others()
-        task: list[Batch] = []
+        task: list[tuple[int, ...]] = []
         room = 1.0
         if self._cell_seconds is not None:
             crowding = processes / WORKERS_PER_SCHEDULER
@@ -316,64 +308,58 @@ class Sweep:
             share = left / (2 * processes) if processes > 1 else np.inf
             room = min(wanted, max(share, least), 4 * self._largest_task, MAX_CELLS_PER_TASK)
         cells = 0
-        while self._queue and (not task or cells + len(self._queue[0].items) <= room):
+        while self._queue and (not task or cells + len(self._queue[0]) <= room):
             for batch in self._still_missing(self._queue.popleft()):
                 task.append(batch)
-                cells += len(batch.items)
+                cells += len(batch)
         while not task and not self._queue and self._suspects and not self._running:
             task = self._still_missing(self._suspects.popleft())
         return task
 
-    def _still_missing(self, batch: Batch) -> list[Batch]:
-        left = [i for i, item in enumerate(batch.items) if self.status[item] == MISSING]
-        if len(left) == len(batch.items):
-            return [batch]
-        return [batch.only(left)] if left else []
+    def _still_missing(self, batch: tuple[int, ...]) -> list[tuple[int, ...]]:
+        left = tuple(item for item in batch if self.status[item] == MISSING)
+        return [left] if left else []
 
     def _notice_stored_by_others(self) -> None:
         """See what other sweeps have stored meanwhile."""
         pause = SECONDS_BETWEEN_LOOKS * (1 + len(self.grid) / 1e5)
         if not self._shared or time.monotonic() - self._looked < pause:
             return
-        tasks = self._running.values()
-        ours = {item for batches in tasks for batch in batches for item in batch.items}
+        ours = {item for task in self._running.values() for batch in task for item in batch}
         names = {self.grid.names[i]: i for i in self._items(MISSING) if i not in ours}
         for name in self.store.find(self.folder, names):
             self.status[names[name]] = DONE
             self.tally.stored += 1
         self._looked = time.monotonic()
 
-    def _record_outcome(self, task: list[Batch], outcome: Outcome) -> None:
+    def _record_outcome(self, task: list[tuple[int, ...]], outcome: Outcome) -> None:
         cells = 0
-        for batch in task:
-            for place, item in enumerate(batch.items):
-                reason = outcome.failed.get(item)
-                if reason is None:
-                    cells += bool(self.status[item] == MISSING)
-                    self.status[item] = DONE
-                elif not self._is_hopeless(item, reason):
-                    self._queue.append(batch.only([place]))
+        for item in itertools.chain(*task):
+            reason = outcome.failed.get(item)
+            if reason is None:
+                cells += bool(self.status[item] == MISSING)
+                self.status[item] = DONE
+            elif not self._is_hopeless(item, reason):
+                self._queue.append((item,))
         self.tally.done += cells
         if cells:
-            seconds = (outcome.seconds - outcome.compiling) / cells
-            known = self._cell_seconds
+            seconds, known = outcome.seconds / cells, self._cell_seconds
             self._cell_seconds = seconds if known is None else 0.5 * (known + seconds)
             self._largest_task = max(self._largest_task, cells)
             self._unpacked_blocks += 1
 
-    def _requeue_after_death(self, task: list[Batch], reason: str) -> None:
+    def _requeue_after_death(self, task: list[tuple[int, ...]], reason: str) -> None:
         """Queue the cells of a worker that died.
 
         Workers also die for other reasons than their cells. So cells come to the end of the queue
         after a first death, and are suspects after a second. A cell that was alone has had an
         attempt.
         """
-        single = _count_cells(task) == 1
-        for cell in (cell for batch in task for cell in batch.single_cells()):
-            (item,) = cell.items
-            if not (single and self._is_hopeless(item, reason)):
+        items = list(itertools.chain(*task))
+        for item in items:
+            if not (len(items) == 1 and self._is_hopeless(item, reason)):
                 self._deaths[item] += 1
-                (self._queue if self._deaths[item] == 1 else self._suspects).append(cell)
+                (self._queue if self._deaths[item] == 1 else self._suspects).append((item,))
 
     def _is_hopeless(self, item: int, reason: str) -> bool:
         """Whether a cell that failed again has failed for good, or another sweep has stored it."""
@@ -412,9 +398,7 @@ class Sweep:
         missing = self._items(MISSING)
         if not costs and missing:
             item = missing[len(missing) // 2]
-            setting, seed = self.grid.item(item)
-            job = MeasureCells([Batch((item,), (setting,), seed)])
-            failed = job.carry_out(self.grid.claim, self.store).failed
+            failed = self.job([(item,)]).carry_out(self.grid.claim, self.store).failed
             if failed:
                 reason = f"nothing: the cell that was tried failed ({failed[item]})"
                 return Estimate(np.nan, np.nan, reason)
@@ -425,10 +409,6 @@ class Sweep:
         running = seconds - sum(cost.compiling for cost in costs)
         share = self.tally.left / max(1, cells) / processes
         return Estimate(share * running, share * seconds, basis)
-
-
-def _count_cells(task: Sequence[Batch]) -> int:
-    return sum(len(batch.items) for batch in task)
 
 
 def write_gathered(gathered: xr.Dataset, path: Path) -> None:
