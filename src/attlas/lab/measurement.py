@@ -48,19 +48,14 @@ def _checked_evidence(claim: Claim, batch: list[Setting], seed: int) -> xr.Datas
             raise
         raise InputError(f"{claim.id} does not fit into memory with {batch[0]}") from error
     for name, values in evidence.variables.items():
-        if not _is_storable(values):
+        words = values.dtype == object and all(isinstance(v, str) for v in values.values.ravel())
+        if not (words or values.dtype.kind in "biufUSMm"):
             raise InputError(
                 f"{claim.id} returned {name} of type {values.dtype}: "
                 f"it must be numbers, truth values or words"
             )
     # NumPy from here on: outside the scoped precision JAX would compute in float32.
     return evidence.as_numpy()
-
-
-def _is_storable(values: xr.Variable) -> bool:
-    if values.dtype == object:
-        return all(isinstance(value, str) for value in values.values.ravel())
-    return values.dtype.kind in "biufUSMm"
 
 
 @contextlib.contextmanager

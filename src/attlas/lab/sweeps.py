@@ -169,25 +169,26 @@ class Sweep:
     def __init__(
         self,
         grid: Grid,
-        store: Store,
+        store: Store | str | Path | None,
         *,
         fresh: bool = False,
         beyond: bool = False,
         retries: int = RETRIES,
     ) -> None:
-        self.grid, self.store, self.retries = grid, store, whole("retries", retries, 0)
+        self.grid, self.retries = grid, whole("retries", retries, 0)
+        self.store = store if isinstance(store, Store) else Store(store)
         self.notes: list[str] = []
         self.reasons: dict[int, str] = {}
         self.status = np.full(len(grid), MISSING, np.int8)
         self._skip_outside(beyond)
         wanted = {grid.names[item]: item for item in self._items(MISSING)}
-        stored = {} if fresh else store.find(self.folder, wanted)
+        stored = {} if fresh else self.store.find(self.folder, wanted)
         self.status[[wanted[name] for name in stored]] = DONE
         outside = int((self.status == OUTSIDE).sum())
         self.tally = Tally(len(grid), stored=len(stored), outside=outside)
         self._shared = not fresh
         self._looked = time.monotonic()
-        last = store.costs(self.folder)[-1:]
+        last = self.store.costs(self.folder)[-1:]
         self._cell_seconds = (last[0].seconds - last[0].compiling) / last[0].cells if last else None
         self._largest_task = 1
         self._attempts: Counter[int] = Counter()
@@ -449,9 +450,8 @@ def sweep(
     whether it is `done`, `failed`, `outside` or `missing`, and `reason` why; evidence that is not
     there is NaN. Finished cells are in the store, and the same call goes on where it stopped.
     """
-    plan = plan_sweep(
-        claim, grid, seeds, scale, settings, store, fresh=fresh, beyond=beyond, retries=retries
-    )
+    points = plan_grid(claim, grid, seeds, scale, settings)
+    plan = Sweep(points, store, fresh=fresh, beyond=beyond, retries=retries)
     try:
         return complete_sweep(plan, on, progress)
     except WorkersLost as lost:
@@ -474,28 +474,14 @@ def complete_sweep(
     return gathered
 
 
-def plan_sweep(
-    claim: str | Claim | Simulation,
-    grid: Mapping[str, Values] | Sequence[str],
-    seeds: int | Values,
-    scale: str,
-    settings: Sequence[str] | Mapping[str, Any],
-    store: Store | str | Path | None,
-    **options: Any,
-) -> Sweep:
-    """The sweep that `sweep` runs, with all that can be checked before work starts."""
-    points = plan_grid(claim, grid, seeds, scale, settings)
-    return Sweep(points, store if isinstance(store, Store) else Store(store), **options)
-
-
 def plan_grid(
     claim: str | Claim | Simulation,
     grid: Mapping[str, Values] | Sequence[str],
-    seeds: int | Values,
-    scale: str,
-    settings: Sequence[str] | Mapping[str, Any],
+    seeds: int | Values = 0,
+    scale: str = "quick",
+    settings: Sequence[str] | Mapping[str, Any] = (),
 ) -> Grid:
-    """The cells of a sweep."""
+    """The cells of a sweep, with all that can be checked before work starts."""
     if isinstance(claim, Claim):
         found = claim
     elif isinstance(claim, str) and ":" not in claim:
