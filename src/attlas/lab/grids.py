@@ -31,7 +31,7 @@ _RANGE = re.compile(r"([^:]+):([^:]+)(?::(\d+)(log)?)?")
 _DIGITS = 12
 
 
-def expand(name: str, values: Values, *, words: bool = False) -> list[Any]:
+def expand(name: str, values: Any, *, words: bool = False) -> list[Any]:
     """The values that a text lists: single ones and ranges between commas.
 
     `a:b` are the whole numbers from a to b - 1, `a:b:n` n numbers from a to b in equal steps, and
@@ -95,10 +95,8 @@ def parse_grid(texts: Sequence[str]) -> dict[str, str]:
 
 def parse_seeds(seeds: int | Values) -> tuple[int, ...]:
     """Seeds from a number, a sequence or a text such as `"0:100"`."""
-    single = isinstance(seeds, int) and not isinstance(seeds, bool)
-    found: list[Any] = [seeds] if single else expand("seeds", seeds)  # type: ignore[arg-type]
     numbers = []
-    for seed in found:
+    for seed in expand("seeds", seeds):
         try:
             number = float(seed)
         except (TypeError, ValueError):
@@ -119,10 +117,7 @@ def _distinct(name: str, values: Sequence[Any]) -> tuple[Any, ...]:
 
 
 def _axis(setting: Setting, name: str, values: Values) -> tuple[Value, ...]:
-    """The values of one axis, each of the type of the parameter.
-
-    A tuple is a whole list where the parameter is one.
-    """
+    """The values of one axis; a tuple is a whole list where the parameter is one."""
     if name not in setting:
         setting.replace(**{name: ()})  # raises, and lists the names there are
     old = setting[name]
@@ -351,5 +346,6 @@ def _column(
     missing: Any = "" if dtype.kind == "O" else np.nan if dtype.kind in "fc" else 0
     column = np.full((items, *shape), missing, dtype)
     for (variable, rows), size in zip(own, sizes, strict=True):
-        column[(rows, *map(slice, size))] = variable.values
+        place: Any = (rows, *map(slice, size))
+        column[place] = variable.values
     return dims, column.astype(str) if dtype.kind == "O" else column

@@ -110,6 +110,7 @@ class _Index(NamedTuple):
     cells: list[str]
     times: list[int]
     facts: dict[str, Any]
+    cost: Cost
     join_key: str | None
     bytes: int
 
@@ -124,11 +125,12 @@ def _parse_index(text: str, modified: int) -> _Index | None:
         found = json.loads(text)
         data, sha256, cells = found["data"], found["sha256"], found["cells"]
         facts, saved = found.get("facts", {}), found.get("times", [[modified, len(cells)]])
-        costs = [float(facts.get(name, 0.0)) for name in ("seconds", "compile_seconds")]
+        seconds = (float(facts.get(name, 0.0)) for name in ("seconds", "compile_seconds"))
+        cost = Cost(len(cells), *seconds)
         sound = (
             all(map(_HEX_NAME.fullmatch, (data, sha256, *cells)))
             and data.endswith(".nc")
-            and all(map(math.isfinite, costs))
+            and all(map(math.isfinite, cost))
             and sum(count for _, count in saved) == len(cells)
         )
         size = int(found.get("bytes", 0))
@@ -137,7 +139,7 @@ def _parse_index(text: str, modified: int) -> _Index | None:
     if not sound:
         return None
     times = [time for time, count in saved for _ in range(count)]
-    return _Index(data, sha256, cells, times, facts, found.get("form"), size)
+    return _Index(data, sha256, cells, times, facts, cost, found.get("form"), size)
 
 
 class Store(Records):
@@ -159,7 +161,7 @@ class Store(Records):
         wanted = names if isinstance(names, set | frozenset | dict) else set(names)
         found: dict[str, Place] = {}
         for path, index in self._indices(claim):
-            seconds = index.facts.get("seconds", 0.0) / max(1, len(index.cells))
+            seconds = index.cost.seconds / max(1, len(index.cells))
             for number, (name, time) in enumerate(zip(index.cells, index.times, strict=True)):
                 if name in wanted and not (name in found and found[name].time > time):
                     found[name] = Place(path, number, seconds, time)
@@ -244,11 +246,7 @@ class Store(Records):
 
     def costs(self, claim: str) -> list[Cost]:
         """What the blocks of a claim took, the oldest first."""
-        return [
-            Cost(len(index.cells), facts.get("seconds", 0.0), facts.get("compile_seconds", 0.0))
-            for _, index in self._indices(claim)
-            if (facts := index.facts)
-        ]
+        return [index.cost for _, index in self._indices(claim)]
 
     def pack(self, claim: str) -> int:
         """Copy small blocks that can be joined into large ones and remove them; their number.
@@ -287,10 +285,9 @@ class Store(Records):
         for name in ("seed", "cells"):
             lists = (json.loads(block.attrs[name]) for *_, block in blocks)
             evidence.attrs[name] = json.dumps([item for items in lists for item in items])
-        facts = [index.facts for _, index, _ in blocks]
-        costs = ("seconds", "compile_seconds")
-        total = {name: sum(f.get(name, 0.0) for f in facts) for name in costs}
-        self._save(claim, names, evidence, {**facts[-1], **total, "blocks": len(facts)}, times)
+        _, seconds, compiling = map(sum, zip(*(index.cost for _, index, _ in blocks), strict=True))
+        costs = {"seconds": seconds, "compile_seconds": compiling, "blocks": len(blocks)}
+        self._save(claim, names, evidence, {**blocks[-1][1].facts, **costs}, times)
         _flush_folder(self._claim_folder(claim))
         for path, index, _ in blocks:
             if self._read_index(path) == index:  # else it was measured again meanwhile

@@ -266,7 +266,7 @@ class _Process:
         self.process.join()
 
 
-class Processes:
+class Processes(contextlib.AbstractContextManager["Processes"]):
     """Processes of this machine, each of `threads` threads. One that dies is replaced.
 
     A process is given up to `groups_each` groups of tasks. Every second one takes them from the end
@@ -289,9 +289,6 @@ class Processes:
         self._environment = {**ONE_THREAD, "NPROC": str(threads)}
         self._waiting: deque[_Group] = deque()
         self._running: dict[int, _Process] = {}
-
-    def __enter__(self) -> "Processes":
-        return self
 
     def __exit__(self, *_: object) -> None:
         for process in self._running.values():
