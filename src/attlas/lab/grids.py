@@ -272,8 +272,7 @@ def gather(grid: Grid, store: Store, status: np.ndarray, reasons: Mapping[int, s
     coordinates = grid.coordinates()
     variables = align(parts, {*axes, *coordinates, "status", "reason"}, grid.shape)
     why = np.full(len(grid), "", object)
-    for number, reason in reasons.items():
-        why[number] = reason
+    why[list(reasons)] = list(reasons.values())
     variables["status"] = (axes, np.array(STATUS)[status].reshape(shape))
     variables["reason"] = (axes, why.reshape(shape))
     gathered = xr.Dataset(variables, coordinates)

@@ -490,11 +490,11 @@ def plan_grid(
         found = simulation(claim)
     setting = found.setting(scale)
     if isinstance(settings, Mapping):
-        setting, changed = setting.replace(**settings), set(settings)
+        setting = setting.replace(**settings)
     else:
-        setting, changed = setting.parse(settings), set(parse_grid(settings))
+        setting = setting.parse(settings)
     axes = grid if isinstance(grid, Mapping) else parse_grid(grid)
-    twice = changed & set(axes)
+    twice = {text.partition("=")[0].strip() for text in settings} & set(axes)
     if twice:
         raise InputError(f"{min(twice)} is both set and in the grid")
     return Grid.of(found, setting, axes, parse_seeds(seeds), scale)

@@ -22,7 +22,7 @@ import uuid
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -237,15 +237,20 @@ _Group = deque[_Task]
 """Tasks that one process carries out, in their order."""
 
 
-@dataclass
 class _Process:
     """A process, seen from here, and the groups that it was given."""
 
-    process: Any
-    pipe: Any
-    place: int
-    ready: bool = False
-    groups: deque[_Group] = field(default_factory=deque)
+    def __init__(self, place: int, folder: str, environment: Mapping[str, str]) -> None:
+        # A new process runs the script of its parent again, and would start processes in its turn.
+        if getattr(multiprocessing.current_process(), "_inheriting", False):
+            sys.exit(1)
+        context = multiprocessing.get_context("spawn")  # JAX does not survive a fork
+        self.pipe, there = context.Pipe()
+        self.process = context.Process(target=_serve, args=(there, folder), daemon=True)
+        with _changed_environment(environment):
+            self.process.start()
+        there.close()  # so that its death is seen here
+        self.place, self.ready, self.groups = place, False, deque[_Group]()
 
     def give(self, group: _Group) -> None:
         self.groups.append(group)
@@ -285,7 +290,8 @@ class Processes(contextlib.AbstractContextManager["Processes"]):
         progress: Progress | None = None,
     ) -> None:
         self.processes, self.slots = count, 2 * count
-        self.store, self.progress, self.groups_each = store, progress, groups_each
+        self.progress, self.groups_each = progress, groups_each
+        self._folder = str(store.folder.resolve())
         self._environment = {**ONE_THREAD, "NPROC": str(threads)}
         self._waiting: deque[_Group] = deque()
         self._running: dict[int, _Process] = {}
@@ -301,14 +307,14 @@ class Processes(contextlib.AbstractContextManager["Processes"]):
 
     def finished(self) -> list[tuple[int, Any]]:
         self._hand_out()
-        busy = {process.pipe: process for process in self._running.values() if process.groups}
+        busy: dict[Any, _Process] = {p.pipe: p for p in self._running.values() if p.groups}
         return [answer for pipe in wait(busy, timeout=1.0) for answer in self._receive(busy[pipe])]
 
     def _hand_out(self) -> None:
         for count in range(1, self.groups_each + 1):
             for place in range(self.processes):
                 if self._waiting and place not in self._running:
-                    self._running[place] = self._start(place)
+                    self._running[place] = _Process(place, self._folder, self._environment)
                 if self._waiting and len(self._running[place].groups) < count:
                     group = self._waiting.pop() if place % 2 else self._waiting.popleft()
                     self._running[place].give(group)
@@ -341,19 +347,6 @@ class Processes(contextlib.AbstractContextManager["Processes"]):
         number = process.take_first_task()
         self._waiting.extendleft(reversed(process.groups))
         return [(number, WorkerDied())]
-
-    def _start(self, place: int) -> _Process:
-        # A new process runs the script of its parent again, and would start processes in its turn.
-        if getattr(multiprocessing.current_process(), "_inheriting", False):
-            sys.exit(1)
-        context = multiprocessing.get_context("spawn")  # JAX does not survive a fork
-        here, there = context.Pipe()
-        folder = str(self.store.folder.resolve())
-        process = context.Process(target=_serve, args=(there, folder), daemon=True)
-        with _changed_environment(self._environment):
-            process.start()
-        there.close()  # so that its death is seen here
-        return _Process(process, here, place)
 
 
 @contextmanager
