@@ -11,7 +11,7 @@ import random
 import time
 import warnings
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -87,10 +87,20 @@ class MeasureCells(NamedTuple):
         """Store the evidence as one block for each layout that it has."""
         failed: dict[int, str] = {}
         groups: dict[Any, list[tuple[list[Cell], xr.Dataset, dict[str, Any]]]] = {}
-        for batch in self.batches:
-            for part, evidence, facts in _measure_or_split(claim, batch, failed):
-                address = Address.of(claim, part.seed)
-                cells = [Cell(address, setting) for setting in part.settings]
+        batches = deque(self.batches)
+        while batches:
+            batch = batches.popleft()
+            try:
+                evidence, facts = measure_batch(claim, batch.settings, batch.seed)
+            except (Exception, SystemExit) as error:  # noqa: BLE001 - other cells go on
+                if len(batch.items) == 1:
+                    failed[batch.items[0]] = f"{type(error).__name__}: {error}"
+                    continue
+                for item, setting in zip(batch.items, batch.settings, strict=True):
+                    batches.append(Batch((item,), [setting], batch.seed))
+            else:
+                address = Address.of(claim, batch.seed)
+                cells = [Cell(address, setting) for setting in batch.settings]
                 groups.setdefault(join_key(evidence), []).append((cells, evidence, facts))
         seconds = 0.0
         for group in groups.values():
@@ -101,19 +111,6 @@ class MeasureCells(NamedTuple):
             joined = join_blocks([evidence for _, evidence, _ in group])
             store.save(cells, joined, {**group[-1][-1], **costs})
         return Outcome(seconds, failed)
-
-
-def _measure_or_split(
-    claim: Claim, batch: Batch, failed: dict[int, str]
-) -> Iterator[tuple[Batch, xr.Dataset, dict[str, Any]]]:
-    try:
-        yield batch, *measure_batch(claim, batch.settings, batch.seed)
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - other cells go on, whatever it raises
-        if len(batch.items) == 1:
-            failed[batch.items[0]] = f"{type(error).__name__}: {error}"
-            return
-        for item, setting in zip(batch.items, batch.settings, strict=True):
-            yield from _measure_or_split(claim, Batch((item,), [setting], batch.seed), failed)
 
 
 class PackBlocks:
