@@ -62,10 +62,14 @@ SECONDS_BETWEEN_LOOKS = 2.0
 100,000 cells, so that looking takes some hundredths of the time."""
 
 
-class Batch(NamedTuple):
-    """Cells that a claim measures at once: their numbers in the grid, their settings, the seed."""
+Items = tuple[int, ...]
+"""Cells that are measured at once, by their numbers in the grid."""
 
-    items: tuple[int, ...]
+
+class Batch(NamedTuple):
+    """Cells that a claim measures at once, as they travel to whoever measures them."""
+
+    items: Items
     settings: list[Setting]
     seed: int
 
@@ -217,7 +221,7 @@ class Sweep:
             count, reason = len(impossible) * seeds, next(iter(impossible.values()))
             self.notes.append(f"{count:,} cells are skipped that cannot be measured ({reason}).")
 
-    def missing_batches(self) -> deque[tuple[int, ...]]:
+    def missing_batches(self) -> deque[Items]:
         """The claim's batches of what is missing, those of one shape beside each other.
 
         The queue begins at a random place, so that two sweeps of one grid at the same time share
@@ -235,7 +239,7 @@ class Sweep:
         batches.rotate(random.randrange(len(batches)) if batches else 0)
         return batches
 
-    def job(self, task: Sequence[tuple[int, ...]]) -> MeasureCells:
+    def job(self, task: Sequence[Items]) -> MeasureCells:
         """The job to measure batches of cells, which are given by their numbers."""
         batches = []
         for items in task:
@@ -252,8 +256,8 @@ class Sweep:
         alone.
         """
         report = progress or (lambda tally: None)
-        self._queue, self._suspects = self.missing_batches(), deque[tuple[int]]()
-        self._running: dict[int, list[tuple[int, ...]]] = {}
+        self._queue, self._suspects = self.missing_batches(), deque[Items]()
+        self._running: dict[int, list[Items]] = {}
         self._cells_under_way = 0
         start, number = time.monotonic(), 0
         packing: int | None = None
@@ -289,14 +293,14 @@ class Sweep:
         self.tally.seconds = time.monotonic() - start
         report(self.tally)
 
-    def _next_task(self, processes: int) -> list[tuple[int, ...]]:
+    def _next_task(self, processes: int) -> list[Items]:
         """Batches for about `TASK_SECONDS`, or one suspect if nothing else is under way.
 
         Tasks are shorter towards the end, so that `processes` end together, but not so short that
         they cannot be handed out as fast.
         """
         self._notice_stored_by_others()
-        task: list[tuple[int, ...]] = []
+        task: list[Items] = []
         room = 1.0
         if self._cell_seconds is not None:
             crowding = processes / WORKERS_PER_SCHEDULER
@@ -314,7 +318,7 @@ class Sweep:
             task = self._still_missing(self._suspects.popleft())
         return task
 
-    def _still_missing(self, batch: tuple[int, ...]) -> list[tuple[int, ...]]:
+    def _still_missing(self, batch: Items) -> list[Items]:
         left = tuple(item for item in batch if self.status[item] == MISSING)
         return [left] if left else []
 
@@ -330,7 +334,7 @@ class Sweep:
             self.tally.stored += 1
         self._looked = time.monotonic()
 
-    def _record_outcome(self, task: list[tuple[int, ...]], outcome: Outcome) -> None:
+    def _record_outcome(self, task: list[Items], outcome: Outcome) -> None:
         cells = 0
         for item in itertools.chain(*task):
             reason = outcome.failed.get(item)
@@ -346,7 +350,7 @@ class Sweep:
             self._largest_task = max(self._largest_task, cells)
             self._unpacked_blocks += 1
 
-    def _requeue_after_death(self, task: list[tuple[int, ...]], reason: str) -> None:
+    def _requeue_after_death(self, task: list[Items], reason: str) -> None:
         """Queue the cells of a worker that died.
 
         Workers also die for other reasons than their cells. So cells come to the end of the queue

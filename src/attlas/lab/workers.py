@@ -99,10 +99,7 @@ def open_workers(where: cluster.Where, claim: Claim, store: Store) -> Iterator[W
             limit = cluster.WORKER_TIMEOUT if where.kind == "scheduler" else math.inf
             workers = DaskWorkers(client, store, limit)
             workers.refuse_unlike(source)
-            try:
-                yield workers
-            finally:
-                workers.cancel()
+            yield workers  # the scheduler forgets what a client that leaves has not waited for
 
 
 class InProcess:
@@ -502,7 +499,3 @@ class DaskWorkers:
                 raise InputError(
                     f"the worker {address} cannot run Attlas {attlas.__version__}: {error}"
                 )
-
-    def cancel(self) -> None:
-        for future in self._futures.values():
-            future.cancel()
