@@ -304,32 +304,35 @@ def align(
     def free(name: str) -> str:
         return f"evidence_{name}" if name in taken else name
 
-    found = {}
+    items, found = math.prod(axes.values()), {}
     for name in dict.fromkeys(str(name) for variables, _ in parts for name in variables):
-        # One variable is twice in memory at a time, not all.
-        own = [
-            (variables.pop(name).transpose("cell", ..., missing_dims="ignore"), items)
-            for variables, items in parts
-            if name in variables
-        ]
-        first = own[0][0]
-        shared = "cell" not in first.dims and all(first.equals(variable) for variable, _ in own)
-        if shared and len(own) == len(parts):
-            found[free(name)] = (tuple(map(free, map(str, first.dims))), first.values)
-            continue
-        dims, column = _column(name, own, math.prod(axes.values()))
-        # Labels of an axis that differ between cells are no coordinate of it.
-        kept = f"{free(name)}_label" if name in dims else free(name)
-        values = column.reshape((*axes.values(), *column.shape[1:]))
-        found[kept] = ((*axes, *map(free, dims)), values)
+        dims, values, shared = _take(name, parts, items)
+        if shared:
+            found[free(name)] = (tuple(map(free, dims)), values)
+        else:
+            # Labels of an axis that differ between cells are no coordinate of it.
+            kept = f"{free(name)}_label" if name in dims else free(name)
+            shape = (*axes.values(), *values.shape[1:])
+            found[kept] = ((*axes, *map(free, dims)), values.reshape(shape))
     return found
 
 
-def _column(
-    name: str, own: Sequence[tuple[xr.Variable, list[int]]], items: int
-) -> tuple[tuple[str, ...], np.ndarray]:
-    """A variable's axes but `cell`, and its values along `items`, NaN or "" where it has none."""
+def _take(name: str, parts: Sequence[Part], items: int) -> tuple[tuple[str, ...], np.ndarray, bool]:
+    """A variable's axes but `cell`, its values, and whether all parts share them.
+
+    If not, they lie along `items`, and are NaN or "" where it has none. The parts lose it, so that
+    one variable is twice in memory, not all.
+    """
+    own = [
+        (variables.pop(name).transpose("cell", ..., missing_dims="ignore"), rows)
+        for variables, rows in parts
+        if name in variables
+    ]
+    first = own[0][0]
     dims, *others = {tuple(str(dim) for dim in v.dims if dim != "cell"): None for v, _ in own}
+    same = "cell" not in first.dims and all(first.equals(variable) for variable, _ in own)
+    if same and len(own) == len(parts):
+        return dims, first.values, True
     if others:
         raise InputError(
             f"{name} has the axes {dims} in some cells and {others[0]} in others: they do not fit "
@@ -338,13 +341,12 @@ def _column(
     sizes = [tuple(variable.sizes[dim] for dim in dims) for variable, _ in own]
     shape = tuple(map(max, zip(*sizes, strict=True)))
     # Texts of one width would all take as much memory as the longest.
-    kinds = [np.dtype(object) if v.dtype.kind == "U" else v.dtype for v, _ in own]
-    dtype = np.result_type(*kinds)
-    if dtype.kind not in "fcO" and (set(sizes) != {shape} or sum(len(i) for _, i in own) < items):
+    dtype = np.result_type(*(object if v.dtype.kind == "U" else v.dtype for v, _ in own))
+    if dtype.kind not in "fcO" and (set(sizes) != {shape} or sum(len(r) for _, r in own) < items):
         dtype = np.result_type(dtype, np.float32)  # so that truth values and NaN take four bytes
     missing: Any = "" if dtype.kind == "O" else np.nan if dtype.kind in "fc" else 0
     column = np.full((items, *shape), missing, dtype)
     for (variable, rows), size in zip(own, sizes, strict=True):
         place: Any = (rows, *map(slice, size))
         column[place] = variable.values
-    return dims, column.astype(str) if dtype.kind == "O" else column
+    return dims, column.astype(str) if dtype.kind == "O" else column, False
