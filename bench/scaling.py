@@ -18,7 +18,7 @@ from attlas.claims import Claim
 from attlas.lab.cluster import parse_where
 from attlas.lab.grids import DONE, Grid, gather
 from attlas.lab.store import Address, Cell, Store
-from attlas.lab.sweeps import MeasureCells, Outcome, Sweep, plan_sweep, write_gathered
+from attlas.lab.sweeps import MeasureCells, Outcome, Sweep, plan_grid, write_gathered
 from attlas.lab.workers import Workers, open_workers
 from bench.soak import temporary_store
 from bench.sweeps import claims
@@ -116,7 +116,7 @@ class Crowd:
 
 
 def _crowd(claim: Claim, store: Store) -> dict[str, float]:
-    plan = plan_sweep(claim, {"n": "1:1001", "lam": "1:101"}, 0, "quick", {}, store)
+    plan = Sweep(plan_grid(claim, {"n": "1:1001", "lam": "1:101"}), store)
     look = _each(
         lambda: plan.store.find(plan.folder, dict.fromkeys(plan.grid.names, 0)), len(plan.grid)
     )
@@ -134,7 +134,7 @@ def _tasks(claim: Claim, store: Store) -> dict[str, float]:
     start = time.perf_counter()
     with open_workers(parse_where("local:1"), claim, store) as workers:
         found["start one process"] = 1e3 * (time.perf_counter() - start)
-        plan = plan_sweep(claim, {"n": "1:9"}, 0, "quick", {}, store)
+        plan = Sweep(plan_grid(claim, {"n": "1:9"}), store)
         plan.measure_missing(workers)
 
         def empty(first: int, count: int) -> Callable[[], None]:
@@ -150,7 +150,7 @@ def _tasks(claim: Claim, store: Store) -> dict[str, float]:
         found["hand out an empty task, many at once"] = _each(empty(10**6, 1000), 1000)
         one_by_one = [_each(empty(2 * 10**6 + number, 1), 1) for number in range(50)]
         found["hand out an empty task, one at a time"] = float(np.median(one_by_one))
-        plan = plan_sweep(claim, {"n": f"100:{100 + BLOCKS}"}, 0, "quick", {}, store)
+        plan = Sweep(plan_grid(claim, {"n": f"100:{100 + BLOCKS}"}), store)
         found["a task of one empty cell, in a sweep"] = _each(
             lambda: _one_by_one(plan, workers), BLOCKS
         )
@@ -161,7 +161,7 @@ def _one_by_one(plan: Sweep, workers: Workers) -> None:
     """Every batch as a task, all handed out at once."""
     batches = list(plan.missing_batches())
     for number, batch in enumerate(batches):
-        workers.submit(number, plan.grid.claim, MeasureCells([batch]))
+        workers.submit(number, plan.grid.claim, plan.job([batch]))
     left = len(batches)
     while left:
         left -= len(workers.finished())

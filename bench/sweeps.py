@@ -10,7 +10,7 @@ from attlas.claims import Claim, load_file
 from attlas.lab import sweeps
 from attlas.lab.cluster import parse_where
 from attlas.lab.store import Store
-from attlas.lab.sweeps import Sweep, plan_sweep
+from attlas.lab.sweeps import Sweep, plan_grid
 from attlas.lab.workers import InProcess, Workers, open_workers
 from bench.soak import temporary_store
 from bench.timing import Row, compare, seconds
@@ -109,7 +109,7 @@ def gather() -> Row:
 
 
 def _plan(claim: Claim, grid: dict[str, str], store: Store) -> Sweep:
-    return plan_sweep(claim, grid, 0, "quick", {}, store)
+    return Sweep(plan_grid(claim, grid), store)
 
 
 def _finish(claim: Claim, grid: dict[str, str], store: Store) -> Sweep:

@@ -19,7 +19,7 @@ import xarray as xr
 
 from attlas.lab.grids import DONE, MISSING, gather
 from attlas.lab.store import Address, Cell, Store
-from attlas.lab.sweeps import plan_sweep, write_gathered
+from attlas.lab.sweeps import Sweep, plan_grid, write_gathered
 from bench.scaling import Crowd
 from bench.sweeps import claims
 
@@ -42,7 +42,7 @@ def gathering(missing: int) -> dict[str, float]:
     """10^4 such cells from blocks of a thousand."""
     claim, count = claims()["nothing"], 10_000
     with tempfile.TemporaryDirectory(dir=FOLDER) as folder:
-        plan = plan_sweep(claim, {"n": "1:101", "lam": "1:101"}, 0, "quick", {}, folder)
+        plan = Sweep(plan_grid(claim, {"n": "1:101", "lam": "1:101"}), folder)
         address = Address.of(claim, 0)
         for first in range(0, count, 1000):
             cells = [Cell(address, setting) for setting in plan.grid.settings[first : first + 1000]]
@@ -72,7 +72,7 @@ def handing_out() -> dict[str, float]:
     claim, count = claims()["alone"], 100_000
     with tempfile.TemporaryDirectory(dir=FOLDER) as folder:
         found, before = {}, _now()
-        plan = plan_sweep(claim, {"n": "1:1001", "lam": "1:101"}, 0, "quick", {}, folder)
+        plan = Sweep(plan_grid(claim, {"n": "1:1001", "lam": "1:101"}), folder)
         found["bytes a cell, planned"] = (_now() - before) / count
         queue = plan.missing_batches()
         found["bytes a cell, planned and queued"] = (_now() - before) / count

@@ -42,7 +42,7 @@ def test_an_audit_as_json_is_one_object_and_no_page(attlas, ids, tmp_path):
         (["audit", MODELS], "models"),
         (["audit", MODELS / "bert", "--text", "nothing.txt"], "cannot be read"),
         (["audit", MODELS / "bert", "--out", "page.pdf"], "must end in .html"),
-        (["audit", MODELS / "bert", "--out", "no/where.html"], "existing folder"),
+        (["audit", MODELS / "bert", "--out", "no/where.html"], "'no' does not exist"),
         (["audit", MODELS / "bert", "--map", "none.toml"], "cannot be read"),
         (["audit", MODELS / "bert", "--labels", "none.tsv"], "cannot be read"),
         (["audit", "a", "b", "c"], "one, or of two"),

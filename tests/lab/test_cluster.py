@@ -19,7 +19,7 @@ import attlas
 from attlas.errors import InputError
 from attlas.lab import ONE_THREAD, cluster, workers
 from attlas.lab.cluster import Where, parse_where
-from attlas.lab.sweeps import MeasureCells, Outcome, plan_sweep, sweep
+from attlas.lab.sweeps import MeasureCells, Outcome, Sweep, plan_grid, sweep
 from attlas.lab.workers import WorkersLost, open_workers
 
 pytest.importorskip("distributed")
@@ -212,7 +212,7 @@ def test_a_killed_scheduler_keeps_what_is_finished_and_the_next_call_goes_on(
         found = sweep(toy, GRID, seeds="0:3", store=store, on=site.address, progress=killing)
     done = int((found["status"] == "done").sum())
     assert 4 < done < 72 and (found["status"] == "missing").sum() == 72 - done
-    plan = plan_sweep(toy, GRID, "0:3", "quick", {}, store)
+    plan = Sweep(plan_grid(toy, GRID, "0:3"), store)
     assert plan.tally.stored >= done  # a worker may have finished what it had under way
     xr.testing.assert_identical(
         sweep(toy, GRID, seeds="0:3", store=store, on="local"), undisturbed(GRID, seeds="0:3")
@@ -223,7 +223,7 @@ def test_a_killed_scheduler_keeps_what_is_finished_and_the_next_call_goes_on(
 def test_a_sweep_whose_workers_are_all_gone_says_so(toy, store, scheduler, monkeypatch):
     monkeypatch.setattr(workers, "SECONDS_BETWEEN_COUNTS", 0.2)
     site = scheduler(workers=1)
-    plan = plan_sweep(toy, GRID, "0:3", "quick", {}, store)
+    plan = Sweep(plan_grid(toy, GRID, "0:3"), store)
     with (
         open_workers(parse_where(site.address), toy, store) as dask_workers,
         pytest.raises(WorkersLost, match="All workers are gone"),
@@ -313,7 +313,7 @@ def test_a_killed_driver_keeps_what_is_finished_and_its_workers_leave(
     os.kill(driver.pid, signal.SIGKILL)
     driver.wait()
     wait_for(lambda: not _alive(group))
-    plan = plan_sweep(toy, GRID, "0:3", "quick", {}, store)
+    plan = Sweep(plan_grid(toy, GRID, "0:3"), store)
     assert 3 <= plan.tally.stored < plan.tally.cells == 72
     xr.testing.assert_identical(
         sweep(toy, GRID, seeds="0:3", store=store), undisturbed(GRID, seeds="0:3")

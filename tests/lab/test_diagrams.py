@@ -166,7 +166,7 @@ def test_lines_reach_over_the_grid_and_mark_what_is_lacking(swept):
 
 
 def test_what_the_axes_exclude_is_told_before_work_starts(toy):
-    begun = plan_grid(toy, {"n": "1:6", "dim": [5, 10, 20, 40]}, 0, "quick", ())
+    begun = plan_grid(toy, {"n": "1:6", "dim": [5, 10, 20, 40]})
     check_drawing(begun, Path("a.csv"), None, {"n": "3", "dim": "5", "mechanism": "plus"})
     check_drawing(begun, Path("a.svg"), "phase", {"mechanism": "plus"})
     for kind, at, says in (

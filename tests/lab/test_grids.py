@@ -6,7 +6,7 @@ import xarray as xr
 
 from attlas.claims import Setting
 from attlas.errors import InputError
-from attlas.lab.grids import DONE, MISSING, Grid, Sheet, expand, gather, parse_grid, parse_seeds
+from attlas.lab.grids import DONE, MISSING, Grid, align, expand, gather, parse_grid, parse_seeds
 from attlas.lab.store import Address, Cell
 
 
@@ -188,30 +188,32 @@ def test_lists_that_are_not_on_an_axis_lie_along_cell(toy, store):
     assert found["n"].values.tolist() == [1, 2, 3]
 
 
+def aligned(*blocks, items):
+    """Blocks of evidence with the items that they are, along one axis."""
+    return align([(dict(block.variables), at) for block, at in blocks], set(), {"i": items})
+
+
 def test_evidence_whose_axes_differ_does_not_fit():
-    sheet = Sheet(2)
-    sheet.fill(xr.Dataset({"x": ("cell", [1.0])}), [0], [0])
+    plain = xr.Dataset({"x": ("cell", [1.0])})
     with pytest.raises(InputError, match="do not fit"):
-        sheet.fill(xr.Dataset({"x": (("cell", "point"), [[1.0]])}), [0], [1])
+        aligned((plain, [0]), (plain.expand_dims("point", axis=1), [1]), items=2)
 
 
 def test_a_variable_that_only_some_cells_have_is_nan_elsewhere():
-    sheet = Sheet(3)
-    sheet.fill(xr.Dataset({"x": ("cell", [1, 2]), "one": 5.0}), [1, 0], [0, 1])
-    sheet.fill(xr.Dataset({"x": ("cell", [3]), "one": 6.0, "other": ("cell", [7])}), [0], [2])
-    found = sheet.variables(set(), ("i",), (3,))
+    first = xr.Dataset({"x": ("cell", [1, 2]), "one": 5.0})
+    second = xr.Dataset({"x": ("cell", [3]), "one": 6.0, "other": ("cell", [7])})
+    found = aligned((first, [1, 0]), (second, [2]), items=3)
     assert found["x"][1].tolist() == [2, 1, 3] and found["x"][1].dtype.kind == "i"
     assert found["one"][1].tolist() == [5, 5, 6]
     np.testing.assert_array_equal(found["other"][1], [np.nan, np.nan, 7])
 
 
 def test_labels_that_differ_between_cells_become_a_variable():
-    sheet = Sheet(2)
-    for i, labels in enumerate((["a", "b"], ["c", "b"])):
-        sheet.fill(
-            xr.Dataset({"x": (("cell", "learner"), [[1.0, 2.0]])}, {"learner": labels}), [0], [i]
-        )
-    found = xr.Dataset(sheet.variables(set(), ("i",), (2,)))
+    blocks = [
+        (xr.Dataset({"x": (("cell", "learner"), [[1.0, 2.0]])}, {"learner": labels}), [i])
+        for i, labels in enumerate((["a", "b"], ["c", "b"]))
+    ]
+    found = xr.Dataset(aligned(*blocks, items=2))
     assert found["learner_label"].values.tolist() == [["a", "b"], ["c", "b"]]
     assert "learner" not in found.coords
 
@@ -219,23 +221,37 @@ def test_labels_that_differ_between_cells_become_a_variable():
 @pytest.mark.parametrize("kind", [int, bool, float])
 @pytest.mark.parametrize("order", [(0, 1, 2), (1, 0, 2), (2, 1, 0), (1, 2, 0)])
 def test_what_is_missing_is_nan_in_whatever_order_blocks_come(kind, order):
-    sheet = Sheet(3)
-    for i in order:
-        sheet.fill(
-            xr.Dataset({"v": (("cell", "place"), np.ones((1, (2, 3, 2)[i]), kind))}), [0], [i]
-        )
+    blocks = [
+        (xr.Dataset({"v": (("cell", "place"), np.ones((1, (2, 3, 2)[i]), kind))}), [i])
+        for i in order
+    ]
     np.testing.assert_array_equal(
-        sheet.variables(set(), ("a",), (3,))["v"][1], [[1, 1, np.nan], [1, 1, 1], [1, 1, np.nan]]
+        aligned(*blocks, items=3)["v"][1], [[1, 1, np.nan], [1, 1, 1], [1, 1, np.nan]]
     )
 
 
 @pytest.mark.parametrize("order", [(0, 1, 2), (1, 0, 2), (2, 1, 0)])
 def test_what_some_blocks_share_is_nan_in_those_that_lack_it(order):
-    sheet = Sheet(3)
+    blocks = []
     for i in order:
         shared = {} if i == 1 else {"x": ((), 5.0)}
-        sheet.fill(xr.Dataset({"v": ("cell", [1.0]), **shared}), [0], [i])
-    np.testing.assert_array_equal(sheet.variables(set(), ("a",), (3,))["x"][1], [5, np.nan, 5])
+        blocks.append((xr.Dataset({"v": ("cell", [1.0]), **shared}), [i]))
+    np.testing.assert_array_equal(aligned(*blocks, items=3)["x"][1], [5, np.nan, 5])
+
+
+def test_the_axis_of_the_cells_may_stand_anywhere():
+    block = xr.Dataset({"x": (("place", "cell"), [[1.0, 2.0], [3.0, 4.0]])})
+    dims, values = aligned((block, [1, 0]), items=2)["x"]
+    assert dims == ("i", "place") and values.tolist() == [[2, 4], [1, 3]]
+
+
+def test_some_rows_of_a_block_are_gathered(toy, store):
+    whole = Grid.of(toy, toy.quick, {"n": [1, 2, 3]}, (0,))
+    evidence = toy.measure(whole.settings, 0)
+    store.save([Cell(Address.of(toy, 0), setting) for setting in whole.settings], evidence, {})
+    grid = Grid.of(toy, toy.quick, {"n": [3, 1]}, (0,))
+    found = gather(grid, store, np.array([DONE, DONE]), {})
+    np.testing.assert_array_equal(found["measured"].values[:, 0], evidence["measured"][[2, 0]])
 
 
 def test_names_that_a_sweep_needs_itself_are_refused(toy):

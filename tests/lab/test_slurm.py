@@ -12,7 +12,7 @@ import pytest
 import xarray as xr
 
 from attlas.errors import InputError
-from attlas.lab.sweeps import plan_sweep, sweep
+from attlas.lab.sweeps import Sweep, plan_grid, sweep
 from tests.lab.test_cluster import DRIVER, wait_for
 
 pytestmark = [pytest.mark.cluster, pytest.mark.xdist_group("cluster")]
@@ -97,12 +97,12 @@ def test_a_sweep_survives_a_cancelled_job_and_a_killed_driver(slurm, driver, toy
     assert first.poll() is None, first.stderr.read()
     first.send_signal(signal.SIGKILL)
     first.wait()
-    stored = plan_sweep(toy, GRID, "0:3", "quick", {}, store).tally.stored
+    stored = Sweep(plan_grid(toy, GRID, "0:3"), store).tally.stored
     assert 0 < stored < 144
     wait_for(lambda: not jobs(slurm))  # workers without a scheduler leave
     second = driver()
     assert second.wait(timeout=300) == 0, second.stderr.read()
-    plan = plan_sweep(toy, GRID, "0:3", "quick", {}, store)
+    plan = Sweep(plan_grid(toy, GRID, "0:3"), store)
     assert plan.tally.left == 0
     xr.testing.assert_identical(
         plan.gathered(), sweep(toy, GRID, seeds="0:3", store=tmp_path / "undisturbed")

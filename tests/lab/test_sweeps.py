@@ -18,7 +18,7 @@ from attlas.lab.sweeps import (
     Outcome,
     PackBlocks,
     Sweep,
-    plan_sweep,
+    plan_grid,
     sweep,
     write_gathered,
 )
@@ -85,7 +85,7 @@ def test_slow_cells_are_blocks_of_their_own(toy, store, monkeypatch):
 
 def test_cells_outside_the_hypotheses_are_skipped_unless_beyond(toy, store):
     grid = {"n": [1, 2, 5000], "dim": [5], "lam": [0.5, 1.5]}
-    plan = plan_sweep(toy, grid, 0, "quick", {}, store)
+    plan = Sweep(plan_grid(toy, grid), store)
     assert plan.tally.outside == 4
     assert "lam < 1" in plan.notes[0]
     assert "--beyond" in plan.notes[0]
@@ -165,7 +165,7 @@ class Many(InProcess):
 
 def test_tasks_become_smaller_towards_the_end_so_that_workers_end_together(toy, store, monkeypatch):
     monkeypatch.setattr(sweeps, "TASK_SECONDS", 100.0)
-    plan = plan_sweep(toy, {"n": "1:513", "dim": [5]}, 0, "quick", {}, store)
+    plan = Sweep(plan_grid(toy, {"n": "1:513", "dim": [5]}), store)
     plan._cell_seconds, plan._largest_task = 1.0, 512  # a hundred cells would make a task
     workers = Many(store)
     plan.measure_missing(workers)
@@ -179,7 +179,7 @@ def test_a_crowd_of_workers_has_tasks_as_long_as_one_scheduler_can_hand_out_to_t
     monkeypatch.setattr(sweeps, "WORKERS_PER_SCHEDULER", 8)
     monkeypatch.setattr(Many, "processes", 40)
     monkeypatch.setattr(Many, "slots", 120)
-    plan = plan_sweep(toy, {"n": "1:801", "dim": [5], "repeats": [1]}, 0, "quick", {}, store)
+    plan = Sweep(plan_grid(toy, {"n": "1:801", "dim": [5], "repeats": [1]}), store)
     plan._cell_seconds, plan._largest_task = 1.0, 512
     workers = Many(store)
     plan.measure_missing(workers)
@@ -188,7 +188,7 @@ def test_a_crowd_of_workers_has_tasks_as_long_as_one_scheduler_can_hand_out_to_t
 
 
 def test_while_nobody_knows_what_a_cell_takes_no_task_waits_behind_another(toy, store):
-    plan = plan_sweep(toy, {"n": "1:201", "dim": [5]}, 0, "quick", {}, store)
+    plan = Sweep(plan_grid(toy, {"n": "1:201", "dim": [5]}), store)
     workers = Many(store)
     workers.slots, many = 24, []
     finished = workers.finished
@@ -201,7 +201,7 @@ def test_cells_that_a_worker_has_stored_and_not_told_of_are_not_taken_for_those_
     toy, store, monkeypatch
 ):
     monkeypatch.setattr(sweeps, "SECONDS_BETWEEN_LOOKS", 0.0)
-    plan = plan_sweep(toy, {"n": "1:41", "dim": [5]}, 0, "quick", {}, store)
+    plan = Sweep(plan_grid(toy, {"n": "1:41", "dim": [5]}), store)
     plan.measure_missing(Many(store))
     assert (plan.tally.done, plan.tally.stored) == (40, 0)
 
@@ -224,7 +224,7 @@ class Mortal(InProcess):
 
 
 def test_a_cell_that_kills_its_worker_fails_and_those_beside_it_do_not(toy, store):
-    plan = plan_sweep(toy, {"n": "1:9", "dim": [5]}, 0, "quick", {}, store, retries=1)
+    plan = Sweep(plan_grid(toy, {"n": "1:9", "dim": [5]}), store, retries=1)
     plan.measure_missing(Mortal(store))
     found = plan.gathered()
     assert found["status"].values.ravel().tolist() == ["done", "done", "failed", *["done"] * 5]
@@ -249,7 +249,7 @@ class Unlucky(InProcess):
 
 
 def test_cells_whose_worker_died_of_nothing_are_not_tried_one_at_a_time(toy, store):
-    plan = plan_sweep(toy, {"n": "1:41", "dim": [5]}, 0, "quick", {}, store)
+    plan = Sweep(plan_grid(toy, {"n": "1:41", "dim": [5]}), store)
     workers = Unlucky(store)
     plan.measure_missing(workers)
     assert plan.tally.done == 40 and workers.given[0] == workers.given[-1] == toy.batch
@@ -257,7 +257,7 @@ def test_cells_whose_worker_died_of_nothing_are_not_tried_one_at_a_time(toy, sto
 
 def test_an_interruption_keeps_what_is_finished(toy, store, monkeypatch):
     undisturbed = sweep(toy, GRID, seeds="0:3", store=store.folder / "other")
-    plan = plan_sweep(toy, GRID, "0:3", "quick", {}, store)
+    plan = Sweep(plan_grid(toy, GRID, "0:3"), store)
 
     def interrupt(tally):
         if tally.done >= 4:
@@ -273,9 +273,7 @@ def test_an_interruption_keeps_what_is_finished(toy, store, monkeypatch):
 def test_two_sweeps_at_once_share_the_work(toy, store, monkeypatch):
     monkeypatch.setattr(sweeps, "SECONDS_BETWEEN_LOOKS", 0.0)
     monkeypatch.setattr(sweeps, "TASK_SECONDS", 0.0)
-    first, second = (
-        plan_sweep(toy, {"n": "1:41", "dim": [5]}, 0, "quick", {}, store) for _ in range(2)
-    )
+    first, second = (Sweep(plan_grid(toy, {"n": "1:41", "dim": [5]}), store) for _ in range(2))
 
     def beside(tally):
         if tally.done == 20:
@@ -302,7 +300,7 @@ def test_a_disk_that_is_full_stops_the_sweep_and_the_next_goes_on(toy, store, mo
     with pytest.raises(InputError, match="No space left"):
         sweep(toy, GRID, store=store)
     monkeypatch.undo()
-    plan = plan_sweep(toy, GRID, 0, "quick", {}, store)
+    plan = Sweep(plan_grid(toy, GRID), store)
     assert 0 < plan.tally.stored < plan.tally.cells
     xr.testing.assert_identical(
         sweep(toy, GRID, store=store), sweep(toy, GRID, store=store.folder / "other")
@@ -346,7 +344,7 @@ def test_packing_that_kills_its_workers_is_given_up_and_what_else_it_raises_is_t
     monkeypatch.setattr(sweeps, "BLOCKS_BEFORE_PACKING", 2)
     grid = {"n": "1:61", "dim": [5]}
     workers = Packers(store, Dies())
-    plan = plan_sweep(toy, grid, 0, "quick", {}, store)
+    plan = Sweep(plan_grid(toy, grid), store)
     plan.measure_missing(workers)
     assert workers.packed == 1 + sweeps.RETRIES and plan.tally.done == 60
 
@@ -354,7 +352,7 @@ def test_packing_that_kills_its_workers_is_given_up_and_what_else_it_raises_is_t
         def carry_out(self, claim, store, progress):
             raise InputError("the disk is full")
 
-    plan = plan_sweep(toy, grid, 0, "quick", {}, store, fresh=True)
+    plan = Sweep(plan_grid(toy, grid), store, fresh=True)
     with pytest.raises(InputError, match="disk is full"):
         plan.measure_missing(Packers(store, Full()))
 
@@ -362,7 +360,7 @@ def test_packing_that_kills_its_workers_is_given_up_and_what_else_it_raises_is_t
 def test_cells_whose_needs_are_unmet_are_skipped_with_the_reason(toy, store, monkeypatch):
     need = Need("the model tiny", lambda cell: cell.n != 2, "make models")
     monkeypatch.setattr(toy, "requires", (need,))
-    plan = plan_sweep(toy, {"n": [1, 2], "dim": [5]}, 0, "quick", {}, store, beyond=True)
+    plan = Sweep(plan_grid(toy, {"n": [1, 2], "dim": [5]}), store, beyond=True)
     assert plan.tally.outside == 1 and "make models" in plan.notes[0]
     with pytest.raises(InputError, match="make models"):
         sweep(toy, {"n": [2]}, store=store)
@@ -384,23 +382,23 @@ def test_progress_tells_cells_rate_and_time_left(toy, store):
 
 def test_an_estimate_rests_on_stored_cells_or_on_one_that_is_measured_and_kept(toy, store):
     settings = {"wait": 0.02}
-    plan = plan_sweep(toy, {"n": "1:101", "dim": [5]}, 0, "quick", settings, store)
+    plan = Sweep(plan_grid(toy, {"n": "1:101", "dim": [5]}, 0, "quick", settings), store)
     estimate = plan.estimate()
     assert 2 < estimate.low <= estimate.high < 20
     assert "measured now" in estimate.basis
     assert plan.tally.stored == 1
-    again = plan_sweep(toy, {"n": "1:101", "dim": [5]}, 0, "quick", settings, store)
+    again = Sweep(plan_grid(toy, {"n": "1:101", "dim": [5]}, 0, "quick", settings), store)
     assert "stored" in again.estimate().basis and again.tally.left == 99
     assert again.estimate(processes=4).low == pytest.approx(again.estimate().low / 4)
-    failing = plan_sweep(
-        toy, {"n": [3], "dim": [5]}, 0, "quick", {"raises": 3.0}, store.folder / "other"
+    failing = Sweep(
+        plan_grid(toy, {"n": [3], "dim": [5]}, 0, "quick", {"raises": 3.0}), store.folder / "other"
     ).estimate()
     assert np.isnan(failing.low) and "3 is too much" in failing.basis
 
 
 def test_a_task_whose_evidence_is_of_two_forms_is_two_blocks(toy, store):
     settings = [toy.quick.at(n=1, dim=5, repeats=r) for r in (2, 3)]
-    batches = [Batch((i,), (setting,), 0) for i, setting in enumerate(settings)]
+    batches = [Batch((i,), [setting], 0) for i, setting in enumerate(settings)]
     outcome = MeasureCells(batches).carry_out(toy, store)
     assert outcome.failed == {} and len(list(store.folder.rglob("*.json"))) == 2
 

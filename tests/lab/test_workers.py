@@ -13,7 +13,7 @@ import pytest
 
 from attlas.errors import InputError
 from attlas.lab.runner import MIN_CLAIMS_FOR_PROCESSES
-from attlas.lab.sweeps import plan_sweep, sweep
+from attlas.lab.sweeps import Sweep, plan_grid, sweep
 from attlas.lab.workers import (
     ClaimSource,
     InProcess,
@@ -181,9 +181,7 @@ def short_tasks(monkeypatch):
 def test_processes_find_the_same_numbers_and_a_deadly_cell_fails_alone(
     toy, store, tmp_path, short_tasks
 ):
-    plan = plan_sweep(
-        toy, {**GRID, "kills": [7.0], "raises": [3.0]}, 0, "quick", {}, store, retries=1
-    )
+    plan = Sweep(plan_grid(toy, {**GRID, "kills": [7.0], "raises": [3.0]}), store, retries=1)
     with Processes(2, store) as workers:
         plan.measure_missing(workers)
         assert workers.processes == 2

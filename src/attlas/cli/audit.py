@@ -1,7 +1,6 @@
 """The verb `audit`: the theory's quantities on a real checkpoint."""
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import click
@@ -61,14 +60,10 @@ def audit_models(
     fine-tuning.
     """
     if len(models) > 2:
-        count = f"{len(models)} models are named"
-        raise InputError(f"{count}: an audit is of one, or of two to compare")
-    path = Path(out or "audit.html") if out or not as_json else None
-    if path is not None and (path.suffix != ".html" or not path.parent.is_dir()):
         raise InputError(
-            f"out = {str(path)!r}: it must be a file in an existing folder, "
-            "and its name must end in .html"
+            f"{len(models)} models are named: an audit is of one, or of two to compare"
         )
+    path = options.check_writable("out", out or (None if as_json else "audit.html"), (".html",))
     from attlas.audit.auditing import audit_model, compare
     from attlas.audit.page import write_page
     from attlas.audit.texts import read_ids
@@ -91,13 +86,11 @@ def audit_models(
         content: dict[str, Any] = {"audits": [each.to_dict() for each in found]}
         print_json(content | ({} if difference is None else {"difference": difference.to_dict()}))
         return
+    sentences = []
     for each in found:
-        reasons = [f"Left out: {reason}" for reason in each.skipped]
-        _print_list([*each.summary, *reasons])
+        sentences += [*each.summary, *(f"Left out: {reason}" for reason in each.skipped)]
     if difference is not None:
-        _print_list(difference.summary)
+        sentences += difference.summary
+    for sentence in sentences:
+        click.echo(f"- {sentence}")
     click.echo(path)
-
-
-def _print_list(sentences: Sequence[str]) -> None:
-    click.echo("\n".join(f"- {sentence}" for sentence in sentences))

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 from attlas.cli.printing import count_cells, format_duration, stderr
 
 if TYPE_CHECKING:
-    from rich.console import Console
-    from rich.progress import Progress
+    from rich.progress import Progress, ProgressColumn
 
     from attlas.lab.sweeps import Tally
 
@@ -35,13 +34,9 @@ def claims_progress(
 ) -> Iterator[tuple[Callable[[str, int, int], None], Callable[[], None]]]:
     """Functions to call with (claim, cells done, cells), and after each claim: they move a progress
     bar on a terminal, and do nothing elsewhere."""
-    console = stderr()
-    if quiet or not console.is_terminal:
-        yield lambda claim, done, cells: None, lambda: None
-        return
-    from rich.progress import BarColumn, MofNCompleteColumn, TimeElapsedColumn
+    from rich.progress import MofNCompleteColumn, TimeElapsedColumn
 
-    with _open_bar(console, BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()) as bar:
+    with _open_bar(quiet, MofNCompleteColumn(), TimeElapsedColumn()) as bar:
         task = bar.add_task("", total=claims)
 
         def report(claim: str, done: int, cells: int) -> None:
@@ -50,11 +45,13 @@ def claims_progress(
         yield report, lambda: bar.advance(task)
 
 
-def _open_bar(console: "Console", *columns: object) -> "Progress":
-    from rich.progress import Progress, TextColumn
+def _open_bar(quiet: bool, *columns: "ProgressColumn") -> "Progress":
+    """A progress bar that is seen on a terminal, unless `quiet`."""
+    from rich.progress import BarColumn, Progress, TextColumn
 
-    words = TextColumn("{task.description}")
-    return Progress(words, *columns, console=console, transient=True)  # type: ignore[arg-type]
+    console, words = stderr(), TextColumn("{task.description}")
+    hidden = quiet or not console.is_terminal
+    return Progress(words, BarColumn(), *columns, console=console, transient=True, disable=hidden)
 
 
 @contextlib.contextmanager
@@ -62,35 +59,25 @@ def sweep_progress(quiet: bool) -> "Iterator[Callable[[Tally], None]]":
     """A function to call with the tally of a sweep: it moves a bar on a terminal, and prints a line
     every ten seconds elsewhere."""
     console = stderr()
-    if quiet:
-        yield lambda tally: None
-    elif console.is_terminal:
-        from rich.progress import BarColumn
+    logs = not (quiet or console.is_terminal)
+    last, workers_shown = time.monotonic(), False
+    with _open_bar(quiet) as bar:
+        task = bar.add_task("", total=None)
 
-        with _open_bar(console, BarColumn()) as bar:
-            task = bar.add_task("", total=None)
-
-            def show(tally: "Tally") -> None:
-                words = ", ".join([_describe(tally), *_describe_workers(tally)])
-                done = tally.cells - tally.left
-                bar.update(task, total=tally.cells, completed=done, description=words)
-
-            yield show
-    else:
-        last = time.monotonic()
-        workers_shown = False
-
-        def log(tally: "Tally") -> None:
+        def show(tally: "Tally") -> None:
             nonlocal last, workers_shown
-            if not workers_shown:
-                for words in _describe_workers(tally):
-                    workers_shown = True
-                    console.print(words)
-            if time.monotonic() - last > LOG_SECONDS:
+            words, workers = _describe(tally), _describe_workers(tally)
+            done = tally.cells - tally.left
+            text = ", ".join([words, *workers])
+            bar.update(task, total=tally.cells, completed=done, description=text)
+            if logs and workers and not workers_shown:
+                workers_shown = True
+                console.print(*workers)
+            if logs and time.monotonic() - last > LOG_SECONDS:
                 last = time.monotonic()
-                console.print(_describe(tally))
+                console.print(words)
 
-        yield log
+        yield show
 
 
 def _describe_workers(tally: "Tally") -> list[str]:

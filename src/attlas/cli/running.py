@@ -1,9 +1,7 @@
 """Running claims: progress and notes meanwhile, interrupts, exit codes, figures."""
 
 import contextlib
-import os
 import signal
-import tempfile
 from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -71,18 +69,15 @@ def exit_code(results: "Sequence[Result]") -> int:
 
 def save_figure(chart: Any, path: Path) -> None:
     """Write a chart in the format of the file's name, whole or not at all."""
+    from attlas.lab.records import temporary_file
+
     formats: dict[str, dict[str, Any]] = {".html": {"inline": True}, ".png": {"ppi": 144}}
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=".under-way-", suffix=path.suffix)
-    os.close(handle)
-    file = Path(name)
-    try:
-        chart.save(name, **formats.get(path.suffix, {}))
+    with temporary_file(path.parent, path.suffix) as file:
+        chart.save(str(file), **formats.get(path.suffix, {}))
         if path.suffix == ".svg":
             from attlas.atlas.drawings import widen_frame
 
             file.write_text(widen_frame(file.read_text(encoding="utf-8")), encoding="utf-8")
         file.chmod(0o644)
         file.replace(path)
-    finally:
-        file.unlink(missing_ok=True)
     stderr().print(f"Figure: {path}")

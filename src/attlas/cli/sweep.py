@@ -109,7 +109,8 @@ def sweep_claim(
             raise InputError(f"{option} needs --figure: it says what is drawn")
     options.load_files(files)
     opened = options.open_store(store)
-    plan = sweeps.plan_sweep(claim, grid, seeds, scale, settings, opened, **run_options)
+    cells = sweeps.plan_grid(claim, grid, seeds, scale, settings)
+    plan = sweeps.Sweep(cells, opened, **run_options)
     if drawing:
         from attlas.lab.diagrams import check_drawing
 

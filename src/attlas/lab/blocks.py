@@ -118,15 +118,12 @@ def join_key(evidence: xr.Dataset) -> tuple[Any, ...]:
 
 def join_blocks(parts: Sequence[xr.Dataset]) -> xr.Dataset:
     """Evidence of one `join_key` along one axis `cell`, with the attributes of the first."""
-    if len(parts) == 1:
-        return parts[0]
-    variables = {}
-    for name, variable in parts[0].variables.items():
-        values = variable.values
-        if "cell" in variable.dims:
-            values = np.concatenate(
-                [part.variables[name].values for part in parts], variable.dims.index("cell")
-            )
-        variables[name] = (variable.dims, values, variable.attrs)
-    coords = {name: variables.pop(name) for name in parts[0].coords}
-    return xr.Dataset(variables, coords, parts[0].attrs)
+    return xr.concat(
+        parts,
+        "cell",
+        data_vars="minimal",
+        coords="minimal",
+        compat="override",
+        join="override",
+        combine_attrs="override",
+    )

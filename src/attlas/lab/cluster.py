@@ -7,7 +7,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any, NamedTuple
 
 from attlas.errors import InputError
@@ -59,50 +59,30 @@ def connect(where: Where) -> Iterator[Any]:
         import distributed
     except ImportError as error:
         raise InputError("sweeps on a cluster need Dask: pip install 'attlas[cluster]'") from error
-    with _dask_log_silenced(), _scheduler(where) as scheduler:
+    scheduler = nullcontext(where.address) if where.kind == "scheduler" else _slurm(where.number)
+    timeout = WORKER_TIMEOUT if where.kind == "scheduler" else None
+    with _dask_log_silenced(), scheduler as found:
         try:
-            client = distributed.Client(scheduler, timeout=10, set_as_default=False)
+            client = distributed.Client(found, timeout=10, set_as_default=False)
         except (OSError, TimeoutError, ValueError) as error:
             raise InputError(f"no scheduler answers at {where.address}: {error}") from error
         try:
-            _wait_for_a_worker(client, where)
+            try:
+                client.wait_for_workers(1, timeout=timeout)
+            except TimeoutError as error:
+                raise InputError(
+                    f"the scheduler at {where.address} has no worker after {timeout} seconds"
+                ) from error
             yield client
         finally:
             client.close(timeout=5)
 
 
-def _wait_for_a_worker(client: Any, where: Where) -> None:
-    timeout = WORKER_TIMEOUT if where.kind == "scheduler" else None
-    try:
-        client.wait_for_workers(1, timeout=timeout)
-    except TimeoutError as error:
-        raise InputError(
-            f"the scheduler at {where.address} has no worker after {timeout} seconds"
-        ) from error
-
-
 @contextmanager
-def _scheduler(where: Where) -> Iterator[Any]:
-    """What a client connects to: an address, or a cluster that ends with the context."""
-    if where.kind == "scheduler":
-        yield where.address
-        return
-    import dask
-
-    with dask.config.set({f"distributed.{name}": value for name, value in DASK_SETTINGS.items()}):
-        cluster = _start_jobs(where.number)
-        try:
-            yield cluster
-        finally:
-            with contextlib.suppress(TimeoutError):
-                cluster.close(timeout=30)
-
-
-def _start_jobs(count: int) -> Any:
+def _slurm(count: int) -> Iterator[Any]:
     """Jobs of SLURM as jobqueue.yaml describes them; a job that ends too early is replaced."""
-    import dask
-
     try:
+        import dask
         from dask_jobqueue import SLURMCluster
     except ImportError as error:
         raise InputError(
@@ -112,30 +92,34 @@ def _start_jobs(count: int) -> Any:
         raise InputError("there is no SLURM here: the command sbatch is not found")
     prologue = dask.config.get("jobqueue.slurm.job-script-prologue", None) or []
     exports = [f'export {name}="{value}"' for name, value in ONE_THREAD.items()]
-    try:
-        cluster = SLURMCluster(job_script_prologue=[*prologue, *exports])
-    except (ValueError, TypeError, OSError, RuntimeError) as error:
-        why = str(error).partition(", for example")[0]
-        raise InputError(
-            f"dask-jobqueue's configuration file (jobqueue.yaml) does not describe a job: {why}"
-        ) from error
-    refusal = _refusal_by_slurm(cluster.job_script())
-    if refusal:
-        cluster.close()
-        raise InputError(f"SLURM refuses the job that jobqueue.yaml describes: {refusal}")
-    cluster.adapt(minimum_jobs=count, maximum_jobs=count)
-    return cluster
+    with dask.config.set({f"distributed.{name}": value for name, value in DASK_SETTINGS.items()}):
+        try:
+            cluster = SLURMCluster(job_script_prologue=[*prologue, *exports])
+        except (ValueError, TypeError, OSError, RuntimeError) as error:
+            why = str(error).partition(", for example")[0]
+            raise InputError(
+                f"dask-jobqueue's configuration file (jobqueue.yaml) does not describe a job: {why}"
+            ) from error
+        try:
+            _check_job(cluster.job_script())
+            cluster.adapt(minimum_jobs=count, maximum_jobs=count)
+            yield cluster
+        finally:
+            with contextlib.suppress(TimeoutError):
+                cluster.close(timeout=30)
 
 
-def _refusal_by_slurm(script: str) -> str:
-    """Why SLURM refuses a job, or nothing. dask-jobqueue would submit it again and again."""
+def _check_job(script: str) -> None:
+    """Refuse a job that SLURM refuses; dask-jobqueue would submit it again and again."""
     with tempfile.NamedTemporaryFile("w", suffix=".sh") as file:
         file.write(script)
         file.flush()
         command = ["sbatch", "--test-only", file.name]
         answer = subprocess.run(command, capture_output=True, text=True, check=False)
-    lines = answer.stderr.strip().splitlines() or [f"sbatch ends with {answer.returncode}"]
-    return lines[-1].removeprefix("sbatch: error: ") if answer.returncode else ""
+    if answer.returncode:
+        lines = answer.stderr.strip().splitlines() or [f"sbatch ends with {answer.returncode}"]
+        why = lines[-1].removeprefix("sbatch: error: ")
+        raise InputError(f"SLURM refuses the job that jobqueue.yaml describes: {why}")
 
 
 @contextmanager

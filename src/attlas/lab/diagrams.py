@@ -272,37 +272,34 @@ def _crosses(base: alt.Chart) -> alt.Chart:
 
 
 def _lines(frame: pd.DataFrame, x: str, beside: Sequence[str]) -> alt.LayerChart:
-    shown = frame.copy()
-    for name in beside:
-        shown[name] = _labels(shown[name])
+    shown = frame.assign(**{name: _labels(frame[name]) for name in beside})
     place: Any = alt.X(f"{x}:N", sort=_order(frame[x]))
     if pd.api.types.is_numeric_dtype(frame[x]):
         # All of the grid, whether or not there is something to show.
-        numbers = frame[x].unique()
-        domain = [float(numbers.min()), float(numbers.max())]
-        scale = alt.Scale(type=_scale_type(numbers), domain=domain, nice=False, padding=8)
+        ends = [float(frame[x].min()), float(frame[x].max())]
+        scale = alt.Scale(type=_scale_type(frame[x]), domain=ends, nice=False, padding=8)
         place = alt.X(f"{x}:Q", scale=scale)
-    group: dict[str, Any] = {"color": alt.value(PALETTE[0])}
-    if beside:
-        order, legend = _order(shown[beside[0]]), alt.Legend(symbolOpacity=1)
+    color: Any = alt.value(PALETTE[0])
+    for name in beside:
+        order = _order(shown[name])
         many = len(order) > len(PALETTE)
-        column = f"{beside[0]}:{'O' if many else 'N'}"
-        color = alt.Color(column, title=beside[0], sort=order, legend=legend)
-        group["color"] = color.scale(scheme="viridis") if many else color
-    every = alt.Chart(shown)
-    base = every.transform_filter("isValid(datum.mean)")
-    y = alt.Y("mean:Q", title=frame.attrs["variable"], scale=alt.Scale(zero=False))
-    numbers_shown = [alt.Tooltip("mean:Q", format=".5g"), alt.Tooltip("error:Q", format=".2g")]
-    tips = [x, *beside, *numbers_shown, "values:Q", "status:N"]
-    line = base.mark_line(point=True).encode(x=place, y=y, tooltip=tips, **group)
+        color = alt.Color(f"{name}:{'O' if many else 'N'}", title=name, sort=order)
+        color = color.legend(symbolOpacity=1)
+        color = color.scale(scheme="viridis") if many else color
+    title = frame.attrs["variable"]
+    every = alt.Chart(shown).encode(x=place)
+    base = every.transform_filter("isValid(datum.mean)").encode(color=color)
+    numbers = [alt.Tooltip("mean:Q", format=".5g"), alt.Tooltip("error:Q", format=".2g")]
+    line = base.mark_line(point=True).encode(
+        y=alt.Y("mean:Q", title=title, scale=alt.Scale(zero=False)),
+        tooltip=[x, *beside, *numbers, "values:Q", "status:N"],
+    )
     known = base.transform_filter("isValid(datum.low)")
-    low = alt.Y("low:Q", title=frame.attrs["variable"])
-    reach = {"x": place, "y": low, "y2": "high:Q", **group}
+    known = known.encode(y=alt.Y("low:Q", title=title), y2="high:Q")
     # A point without neighbours has no band, but a bar.
-    bars = known.mark_rule(opacity=0.4).encode(**reach)
-    bands = known.mark_area(opacity=0.2).encode(**reach) + bars
+    bands = known.mark_area(opacity=0.2) + known.mark_rule(opacity=0.4)
     crosses = _crosses(every).encode(
-        x=place, y=alt.value("height"), yOffset=alt.value(-9), tooltip=[x, *beside, "status:N"]
+        y=alt.value("height"), yOffset=alt.value(-9), tooltip=[x, *beside, "status:N"]
     )
     return bands + line + crosses
 

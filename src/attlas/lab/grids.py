@@ -5,9 +5,9 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import xarray as xr
@@ -31,7 +31,7 @@ _RANGE = re.compile(r"([^:]+):([^:]+)(?::(\d+)(log)?)?")
 _DIGITS = 12
 
 
-def expand(name: str, values: Values, *, words: bool = False) -> list[Any]:
+def expand(name: str, values: Any, *, words: bool = False) -> list[Any]:
     """The values that a text lists: single ones and ranges between commas.
 
     `a:b` are the whole numbers from a to b - 1, `a:b:n` n numbers from a to b in equal steps, and
@@ -95,10 +95,8 @@ def parse_grid(texts: Sequence[str]) -> dict[str, str]:
 
 def parse_seeds(seeds: int | Values) -> tuple[int, ...]:
     """Seeds from a number, a sequence or a text such as `"0:100"`."""
-    single = isinstance(seeds, int) and not isinstance(seeds, bool)
-    found: list[Any] = [seeds] if single else expand("seeds", seeds)  # type: ignore[arg-type]
     numbers = []
-    for seed in found:
+    for seed in expand("seeds", seeds):
         try:
             number = float(seed)
         except (TypeError, ValueError):
@@ -119,10 +117,7 @@ def _distinct(name: str, values: Sequence[Any]) -> tuple[Any, ...]:
 
 
 def _axis(setting: Setting, name: str, values: Values) -> tuple[Value, ...]:
-    """The values of one axis, each of the type of the parameter.
-
-    A tuple is a whole list where the parameter is one.
-    """
+    """The values of one axis; a tuple is a whole list where the parameter is one."""
     if name not in setting:
         setting.replace(**{name: ()})  # raises, and lists the names there are
     old = setting[name]
@@ -177,7 +172,7 @@ class Grid:
             raise InputError(f"{points * len(seeds):,} cells; at most {MAX_CELLS:,} make a sweep")
         lists = [name for name in axes if isinstance(base[name], tuple)]
         settings: list[Setting] = []
-        cells: int | None = None
+        cells = 0
         with claim_errors_named(claim, "its cells"):
             for values in itertools.product(*axes.values()):
                 point = dict(zip(axes, values, strict=True))
@@ -185,8 +180,9 @@ class Grid:
                     if not isinstance(point[name], tuple):
                         point[name] = (point[name],)
                 found = claim.cells(base.at(**point))
-                found = found if len(found) == 1 else list(dict.fromkeys(found))
-                if cells is not None and len(found) != cells:
+                if len(found) > 1:
+                    found = list(dict.fromkeys(found))
+                if cells and len(found) != cells:
                     raise InputError(
                         f"{claim.id} has {cells} cells at some points of the grid and {len(found)} "
                         f"at {point}"
@@ -196,7 +192,7 @@ class Grid:
         texts = [setting.canonical() for setting in settings]
         addresses = [Address.of(claim, seed) for seed in seeds]
         names = [address.named(text) for text in texts for address in addresses]
-        return cls(claim, scale, base, axes, seeds, settings, cells or 1, names)
+        return cls(claim, scale, base, axes, seeds, settings, cells, names)
 
     def __len__(self) -> int:
         return len(self.names)
@@ -262,21 +258,21 @@ def gather(grid: Grid, store: Store, status: np.ndarray, reasons: Mapping[int, s
     others are filled up with NaN at their ends.
     """
     numbers = {grid.names[number]: number for number in np.flatnonzero(status == DONE).tolist()}
-    sheet = Sheet(len(grid))
+    parts: list[Part] = []
     left = set(numbers)
-    for part in store.read(grid.claim.evidence or grid.claim.id, left):
-        items = [numbers[name] for name in part.numbers]
-        sheet.fill(part.evidence, list(part.numbers.values()), items)
-        left -= set(part.numbers)
+    for evidence, rows in store.read(grid.claim.evidence or grid.claim.id, left):
+        wanted = list(rows.values())
+        whole = wanted == list(range(evidence.sizes["cell"]))
+        some = evidence if whole else evidence.isel(cell=wanted)
+        parts.append((dict(some.variables), [numbers[name] for name in rows]))
+        left -= set(rows)
     status = status.copy()
     status[[numbers[name] for name in left]] = MISSING
     axes, shape = tuple(grid.shape), tuple(grid.shape.values())
     coordinates = grid.coordinates()
-    variables = sheet.variables({*axes, *coordinates, "status", "reason"}, axes, shape)
-    # Texts of one width would all take as much memory as the longest.
+    variables = align(parts, {*axes, *coordinates, "status", "reason"}, grid.shape)
     why = np.full(len(grid), "", object)
-    for number, reason in reasons.items():
-        why[number] = reason
+    why[list(reasons)] = list(reasons.values())
     variables["status"] = (axes, np.array(STATUS)[status].reshape(shape))
     variables["reason"] = (axes, why.reshape(shape))
     gathered = xr.Dataset(variables, coordinates)
@@ -292,114 +288,65 @@ def gather(grid: Grid, store: Store, status: np.ndarray, reasons: Mapping[int, s
     )
 
 
-class Column(NamedTuple):
-    """A variable of many items: its axes, its values, and which items have it."""
-
-    dims: tuple[str, ...]
-    values: np.ndarray
-    has: np.ndarray
+Part = tuple[dict[Hashable, xr.Variable], list[int]]
+"""Evidence of some cells, and the items of the grid that they are."""
 
 
-class Sheet:
-    """The evidence of many items: a column a variable, filled block by block.
+def align(
+    parts: Sequence[Part], taken: set[str], axes: Mapping[str, int]
+) -> dict[str, tuple[tuple[str, ...], np.ndarray]]:
+    """Variables of all items, under names that are not `taken`, from `parts`, which it empties.
 
-    `_shared` has variables without the axis `cell`, as long as they are the same in all blocks.
+    A variable without the axis `cell` that is the same in all parts stays as it is; all others get
+    the `axes` of the grid.
     """
 
-    def __init__(self, items: int) -> None:
-        self.items = items
-        self.filled = np.zeros(items, bool)
-        self._shared: dict[str, Column] = {}
-        self._columns: dict[str, Column] = {}
+    def free(name: str) -> str:
+        return f"evidence_{name}" if name in taken else name
 
-    def fill(self, evidence: xr.Dataset, rows: Sequence[int], items: Sequence[int]) -> None:
-        """Put `rows` of a block's evidence into the places of `items`."""
-        whole = len(rows) == evidence.sizes["cell"] and list(rows) == list(range(len(rows)))
-        for key, variable in evidence.variables.items():
-            name, values = str(key), variable.values
-            dims = tuple(map(str, variable.dims))
-            if "cell" in dims:
-                if dims[0] != "cell":
-                    values = np.moveaxis(values, dims.index("cell"), 0)
-                    dims = ("cell", *(dim for dim in dims if dim != "cell"))
-                self._put(name, dims[1:], values if whole else values[rows], items)
-            elif name not in self._columns and self._is_shared(name, dims, values):
-                self._shared[name].has[items] = True
-            else:
-                self._put(name, dims, np.broadcast_to(values, (len(rows), *values.shape)), items)
-        self.filled[items] = True
-
-    def _is_shared(self, name: str, dims: tuple[str, ...], values: np.ndarray) -> bool:
-        """Whether a variable without the axis `cell` is the same in all blocks that have it."""
-        new = Column(dims, values, np.zeros(self.items, bool))
-        known = self._shared.setdefault(name, new)
-        numbers = known.values.dtype.kind == values.dtype.kind == "f"  # only these have NaN
-        return known.dims == dims and np.array_equal(known.values, values, equal_nan=numbers)
-
-    def _put(self, name: str, dims: tuple[str, ...], values: np.ndarray, items: Any) -> None:
-        if values.dtype.kind == "U":
-            values = values.astype(object)
-        if name in self._shared:  # it was the same in all blocks until now
-            old = self._shared.pop(name)
-            repeated = np.broadcast_to(old.values, (int(old.has.sum()), *old.values.shape))
-            self._put(name, old.dims, repeated, np.flatnonzero(old.has))
-        if name not in self._columns:
-            empty = _empty((self.items, *values.shape[1:]), values.dtype)
-            self._columns[name] = Column(dims, empty, np.zeros(self.items, bool))
-        before, column, has = self._columns[name]
-        if before != dims:
-            raise InputError(
-                f"{name} has the axes {before} in some cells and {dims} in others: they do not fit "
-                f"together"
-            )
-        shape = (self.items, *map(max, column.shape[1:], values.shape[1:]))
-        same_type = column.dtype == values.dtype
-        dtype = column.dtype if same_type else np.result_type(column.dtype, values.dtype)
-        if shape != column.shape or shape[1:] != values.shape[1:]:
-            dtype = _nullable(dtype)
-        if shape != column.shape or dtype != column.dtype:
-            grown = _empty(shape, dtype)
-            grown[tuple(map(slice, column.shape))] = column
-            if dtype.kind in "fc":  # whole numbers and truth values had no NaN for what is missing
-                grown[~has] = np.nan
-            column = grown
-        place: Any = (items, *map(slice, values.shape[1:]))
-        column[place] = values
-        has[items] = True
-        self._columns[name] = Column(dims, column, has)
-
-    def variables(
-        self, taken: set[str], axes: tuple[str, ...], shape: tuple[int, ...]
-    ) -> dict[str, Any]:
-        """All columns along `axes`, under names that are not `taken`."""
-
-        def free(name: str) -> str:
-            return f"evidence_{name}" if name in taken else name
-
-        for name, (dims, values, has) in list(self._shared.items()):
-            if (self.filled & ~has).any():
-                self._put(name, dims, values[None][:0], [])
-        found: dict[str, Any] = {}
-        for name, (dims, values, _) in self._shared.items():
+    items, found = math.prod(axes.values()), {}
+    for name in dict.fromkeys(str(name) for variables, _ in parts for name in variables):
+        dims, values, shared = _take(name, parts, items)
+        if shared:
             found[free(name)] = (tuple(map(free, dims)), values)
-        for name in list(self._columns):
-            dims, column, has = self._columns.pop(name)  # one column twice in memory, not all
-            if not has.all():
-                column = column.astype(_nullable(column.dtype), copy=False)
-                column[~has] = "" if column.dtype.kind == "O" else np.nan
-            if column.dtype.kind == "O":
-                column = column.astype(str)
+        else:
             # Labels of an axis that differ between cells are no coordinate of it.
             kept = f"{free(name)}_label" if name in dims else free(name)
-            found[kept] = ((*axes, *map(free, dims)), column.reshape((*shape, *column.shape[1:])))
-        return found
+            shape = (*axes.values(), *values.shape[1:])
+            found[kept] = ((*axes, *map(free, dims)), values.reshape(shape))
+    return found
 
 
-def _nullable(dtype: np.dtype) -> np.dtype:
-    """The type that holds the same values and NaN; truth values take four bytes."""
-    return dtype if dtype.kind in "fcO" else np.result_type(dtype, np.float32)
+def _take(name: str, parts: Sequence[Part], items: int) -> tuple[tuple[str, ...], np.ndarray, bool]:
+    """A variable's axes but `cell`, its values, and whether all parts share them.
 
-
-def _empty(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+    If not, they lie along `items`, and are NaN or "" where it has none. The parts lose it, so that
+    one variable is twice in memory, not all.
+    """
+    own = [
+        (variables.pop(name).transpose("cell", ..., missing_dims="ignore"), rows)
+        for variables, rows in parts
+        if name in variables
+    ]
+    first = own[0][0]
+    dims, *others = {tuple(str(dim) for dim in v.dims if dim != "cell"): None for v, _ in own}
+    same = "cell" not in first.dims and all(first.equals(variable) for variable, _ in own)
+    if same and len(own) == len(parts):
+        return dims, first.values, True
+    if others:
+        raise InputError(
+            f"{name} has the axes {dims} in some cells and {others[0]} in others: they do not fit "
+            f"together"
+        )
+    sizes = [tuple(variable.sizes[dim] for dim in dims) for variable, _ in own]
+    shape = tuple(map(max, zip(*sizes, strict=True)))
+    # Texts of one width would all take as much memory as the longest.
+    dtype = np.result_type(*(object if v.dtype.kind == "U" else v.dtype for v, _ in own))
+    if dtype.kind not in "fcO" and (set(sizes) != {shape} or sum(len(r) for _, r in own) < items):
+        dtype = np.result_type(dtype, np.float32)  # so that truth values and NaN take four bytes
     missing: Any = "" if dtype.kind == "O" else np.nan if dtype.kind in "fc" else 0
-    return np.full(shape, missing, dtype)
+    column = np.full((items, *shape), missing, dtype)
+    for (variable, rows), size in zip(own, sizes, strict=True):
+        place: Any = (rows, *map(slice, size))
+        column[place] = variable.values
+    return dims, column.astype(str) if dtype.kind == "O" else column, False

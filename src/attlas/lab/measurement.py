@@ -28,16 +28,14 @@ def measure_batch(
     claim: Claim, batch: list[Setting], seed: int
 ) -> tuple[xr.Dataset, dict[str, Any]]:
     """The evidence of a batch of cells, and facts about its measurement: where, when, seconds."""
-    clock = _Clock()
     # JAX's programs that draw numbers compile three times faster with this form of its generator.
     # The choice is part of what a seed means.
     generator = jax.threefry_partitionable(False)
-    with clock, generator, jax.enable_x64(claim.precision == "float64"):
+    with _clock() as costs, generator, jax.enable_x64(claim.precision == "float64"):
         evidence = _checked_evidence(claim, batch, seed)
-    if clock.compiling:
+    if costs["compile_seconds"]:
         drop_compiled_programs()
-    facts = {"seconds": clock.seconds, "compile_seconds": clock.compiling, "when": now()}
-    return evidence, {**machine(), **facts}
+    return evidence, {**machine(), **costs, "when": now()}
 
 
 def _checked_evidence(claim: Claim, batch: list[Setting], seed: int) -> xr.Dataset:
@@ -48,19 +46,14 @@ def _checked_evidence(claim: Claim, batch: list[Setting], seed: int) -> xr.Datas
             raise
         raise InputError(f"{claim.id} does not fit into memory with {batch[0]}") from error
     for name, values in evidence.variables.items():
-        if not _is_storable(values):
+        words = values.dtype == object and all(isinstance(v, str) for v in values.values.ravel())
+        if not (words or values.dtype.kind in "biufUSMm"):
             raise InputError(
                 f"{claim.id} returned {name} of type {values.dtype}: "
                 f"it must be numbers, truth values or words"
             )
     # NumPy from here on: outside the scoped precision JAX would compute in float32.
     return evidence.as_numpy()
-
-
-def _is_storable(values: xr.Variable) -> bool:
-    if values.dtype == object:
-        return all(isinstance(value, str) for value in values.values.ravel())
-    return values.dtype.kind in "biufUSMm"
 
 
 @contextlib.contextmanager
@@ -120,18 +113,18 @@ def now() -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
 
 
-class _Clock:
-    """Seconds that pass inside it, and those of them that JAX spends compiling."""
+@contextlib.contextmanager
+def _clock() -> Iterator[dict[str, float]]:
+    """The seconds that pass inside it, known at its end, and those that JAX spends compiling."""
+    facts, thread, start = {"compile_seconds": 0.0}, threading.get_ident(), time.perf_counter()
 
-    def __enter__(self) -> "_Clock":
-        self.compiling, self._start, self._thread = 0.0, time.perf_counter(), threading.get_ident()
-        jax.monitoring.register_event_duration_secs_listener(self._listen)
-        return self
+    def listen(event: str, duration_secs: float, **_: str | int) -> None:
+        if event.startswith("/jax/core/compile/") and threading.get_ident() == thread:
+            facts["compile_seconds"] += duration_secs
 
-    def __exit__(self, *_: object) -> None:
-        self.seconds = time.perf_counter() - self._start
-        jax.monitoring.unregister_event_duration_listener(self._listen)
-
-    def _listen(self, event: str, duration_secs: float, **_: str | int) -> None:
-        if event.startswith("/jax/core/compile/") and threading.get_ident() == self._thread:
-            self.compiling += duration_secs
+    jax.monitoring.register_event_duration_secs_listener(listen)
+    try:
+        yield facts
+    finally:
+        facts["seconds"] = time.perf_counter() - start
+        jax.monitoring.unregister_event_duration_listener(listen)

@@ -17,7 +17,6 @@ import tempfile
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -44,12 +43,12 @@ _HEX_NAME = re.compile(r"[0-9a-f]{32,64}(\.[0-9a-f]{16}\.nc)?")
 """Every name in an index: a data file beside it, a checksum, or a cell. None leads elsewhere."""
 
 
-def _sha(*parts: str) -> "hashlib._Hash":
+def _sha(*parts: str) -> str:
     digest = hashlib.sha256()
     for part in parts:
         data = part.encode()
         digest.update(len(data).to_bytes(8, "little") + data)
-    return digest
+    return digest.hexdigest()
 
 
 @dataclass(frozen=True)
@@ -71,13 +70,7 @@ class Address:
 
     def named(self, canonical: str) -> str:
         """The name of the cell with the canonical setting."""
-        data, digest = canonical.encode(), self._digest.copy()
-        digest.update(len(data).to_bytes(8, "little") + data)
-        return digest.hexdigest()
-
-    @cached_property
-    def _digest(self) -> "hashlib._Hash":
-        return _sha(self.claim, str(self.seed), self.precision, self.code)
+        return _sha(self.claim, str(self.seed), self.precision, self.code, canonical)
 
 
 class Cell(NamedTuple):
@@ -109,13 +102,6 @@ class Cost(NamedTuple):
     compiling: float
 
 
-class Part(NamedTuple):
-    """A block's evidence, and the numbers in the block of the wanted cells, by name."""
-
-    evidence: xr.Dataset
-    numbers: dict[str, int]
-
-
 class _Index(NamedTuple):
     """What an index file says: a data file beside it, its checksum, its cells and their times."""
 
@@ -124,6 +110,7 @@ class _Index(NamedTuple):
     cells: list[str]
     times: list[int]
     facts: dict[str, Any]
+    cost: Cost
     join_key: str | None
     bytes: int
 
@@ -138,11 +125,12 @@ def _parse_index(text: str, modified: int) -> _Index | None:
         found = json.loads(text)
         data, sha256, cells = found["data"], found["sha256"], found["cells"]
         facts, saved = found.get("facts", {}), found.get("times", [[modified, len(cells)]])
-        costs = [float(facts.get(name, 0.0)) for name in ("seconds", "compile_seconds")]
+        seconds = (float(facts.get(name, 0.0)) for name in ("seconds", "compile_seconds"))
+        cost = Cost(len(cells), *seconds)
         sound = (
             all(map(_HEX_NAME.fullmatch, (data, sha256, *cells)))
             and data.endswith(".nc")
-            and all(map(math.isfinite, costs))
+            and all(map(math.isfinite, cost))
             and sum(count for _, count in saved) == len(cells)
         )
         size = int(found.get("bytes", 0))
@@ -151,7 +139,7 @@ def _parse_index(text: str, modified: int) -> _Index | None:
     if not sound:
         return None
     times = [time for time, count in saved for _ in range(count)]
-    return _Index(data, sha256, cells, times, facts, found.get("form"), size)
+    return _Index(data, sha256, cells, times, facts, cost, found.get("form"), size)
 
 
 class Store(Records):
@@ -173,16 +161,19 @@ class Store(Records):
         wanted = names if isinstance(names, set | frozenset | dict) else set(names)
         found: dict[str, Place] = {}
         for path, index in self._indices(claim):
-            seconds = index.facts.get("seconds", 0.0) / max(1, len(index.cells))
+            seconds = index.cost.seconds / max(1, len(index.cells))
             for number, (name, time) in enumerate(zip(index.cells, index.times, strict=True)):
                 if name in wanted and not (name in found and found[name].time > time):
                     found[name] = Place(path, number, seconds, time)
         return found
 
-    def read(self, claim: str, names: Collection[str]) -> Iterator[Part]:
-        """The evidence of those of `names` that are stored, block by block, each name once.
+    def read(
+        self, claim: str, names: Collection[str]
+    ) -> Iterator[tuple[xr.Dataset, dict[str, int]]]:
+        """The evidence of those of `names` that are stored, each name once.
 
-        A damaged block is named in `notes`, set aside and left out.
+        Comes as the evidence of a block with the numbers in it of the wanted cells, by name. A
+        damaged block is named in `notes`, set aside and left out.
         """
         left, seen = set(names), set[str]()
         for listing in range(MAX_LISTINGS):
@@ -194,7 +185,7 @@ class Store(Records):
                 block = self._read_block(path)
                 if block is not None:
                     left -= set(numbers)
-                    yield Part(block[1], numbers)
+                    yield block[1], numbers
             # A listing of the folder may miss what is moved meanwhile.
             if not left or (listing > 0 and not left & seen):
                 return
@@ -202,9 +193,9 @@ class Store(Records):
     def load(self, claim: str, names: Collection[str]) -> dict[str, xr.Dataset]:
         """The evidence of those of `names` that are stored; its axis `cell` has length one."""
         return {
-            name: part.evidence.isel({"cell": [number]})
-            for part in self.read(claim, names)
-            for name, number in part.numbers.items()
+            name: evidence.isel({"cell": [number]})
+            for evidence, numbers in self.read(claim, names)
+            for name, number in numbers.items()
         }
 
     def save(self, cells: Sequence[Cell], evidence: xr.Dataset, facts: Mapping[str, Any]) -> None:
@@ -230,7 +221,7 @@ class Store(Records):
     ) -> None:
         """Write a block. Its cells were saved at `times`, if that was not now."""
         folder = self._claim_folder(claim)
-        path = folder / f"{_sha(*names, *map(str, times)).hexdigest()[:32]}.json"
+        path = folder / f"{_sha(*names, *map(str, times))[:32]}.json"
         data = folder / f"{path.stem}.{secrets.token_hex(8)}.nc"
         with self.write_errors_named():
             folder.mkdir(parents=True, exist_ok=True)
@@ -243,7 +234,7 @@ class Store(Records):
                 "sha256": hashlib.sha256(content).hexdigest(),
                 "cells": list(names),
                 "facts": dict(facts),
-                "form": _sha(*kind).hexdigest(),
+                "form": _sha(*kind),
                 "bytes": evidence.nbytes,
             }
             if times:
@@ -255,11 +246,7 @@ class Store(Records):
 
     def costs(self, claim: str) -> list[Cost]:
         """What the blocks of a claim took, the oldest first."""
-        return [
-            Cost(len(index.cells), facts.get("seconds", 0.0), facts.get("compile_seconds", 0.0))
-            for _, index in self._indices(claim)
-            if (facts := index.facts)
-        ]
+        return [index.cost for _, index in self._indices(claim)]
 
     def pack(self, claim: str) -> int:
         """Copy small blocks that can be joined into large ones and remove them; their number.
@@ -298,10 +285,9 @@ class Store(Records):
         for name in ("seed", "cells"):
             lists = (json.loads(block.attrs[name]) for *_, block in blocks)
             evidence.attrs[name] = json.dumps([item for items in lists for item in items])
-        facts = [index.facts for _, index, _ in blocks]
-        costs = ("seconds", "compile_seconds")
-        total = {name: sum(f.get(name, 0.0) for f in facts) for name in costs}
-        self._save(claim, names, evidence, {**facts[-1], **total, "blocks": len(facts)}, times)
+        _, seconds, compiling = map(sum, zip(*(index.cost for _, index, _ in blocks), strict=True))
+        costs = {"seconds": seconds, "compile_seconds": compiling, "blocks": len(blocks)}
+        self._save(claim, names, evidence, {**blocks[-1][1].facts, **costs}, times)
         _flush_folder(self._claim_folder(claim))
         for path, index, _ in blocks:
             if self._read_index(path) == index:  # else it was measured again meanwhile

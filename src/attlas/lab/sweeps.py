@@ -6,11 +6,12 @@ failed. What dies takes with it the tasks it had under way: the next call finds 
 written and queues the rest.
 """
 
+import itertools
 import random
 import time
 import warnings
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -61,28 +62,23 @@ SECONDS_BETWEEN_LOOKS = 2.0
 100,000 cells, so that looking takes some hundredths of the time."""
 
 
+Items = tuple[int, ...]
+"""Cells that are measured at once, by their numbers in the grid."""
+
+
 class Batch(NamedTuple):
-    """Cells that a claim measures at once: their numbers in the grid, their settings, the seed."""
+    """Cells that a claim measures at once, as they travel to whoever measures them."""
 
-    items: tuple[int, ...]
-    settings: tuple[Setting, ...]
+    items: Items
+    settings: list[Setting]
     seed: int
-
-    def only(self, places: Sequence[int]) -> "Batch":
-        """The cells at some places of this batch."""
-        items = tuple(self.items[i] for i in places)
-        return Batch(items, tuple(self.settings[i] for i in places), self.seed)
-
-    def single_cells(self) -> "list[Batch]":
-        return [self.only([i]) for i in range(len(self.items))]
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a task: its seconds, those of them spent compiling, the cells that failed."""
+    """What became of a task: its seconds without compiling, and why cells failed."""
 
     seconds: float = 0.0
-    compiling: float = 0.0
     failed: Mapping[int, str] = field(default_factory=dict)
 
 
@@ -94,45 +90,38 @@ class MeasureCells(NamedTuple):
     def carry_out(self, claim: Claim, store: Store, progress: Progress | None = None) -> Outcome:
         """Store the evidence as one block for each layout that it has."""
         failed: dict[int, str] = {}
-        groups: dict[Any, list[tuple[list[Cell], xr.Dataset]]] = {}
-        seconds = compiling = 0.0
-        facts: dict[str, Any] = {}
-        for batch in self.batches:
-            for part, evidence, facts in _measure_or_split(claim, batch, failed):
-                address = Address.of(claim, part.seed)
-                cells = [Cell(address, setting) for setting in part.settings]
-                groups.setdefault(join_key(evidence), []).append((cells, evidence))
-                seconds += facts["seconds"]
-                compiling += facts["compile_seconds"]
-        done = sum(len(cells) for group in groups.values() for cells, _ in group)
+        groups: dict[Any, list[tuple[list[Cell], xr.Dataset, dict[str, Any]]]] = {}
+        batches = deque(self.batches)
+        while batches:
+            batch = batches.popleft()
+            try:
+                evidence, facts = measure_batch(claim, batch.settings, batch.seed)
+            except (Exception, SystemExit) as error:  # noqa: BLE001 - other cells go on
+                if len(batch.items) == 1:
+                    failed[batch.items[0]] = f"{type(error).__name__}: {error}"
+                    continue
+                for item, setting in zip(batch.items, batch.settings, strict=True):
+                    batches.append(Batch((item,), [setting], batch.seed))
+            else:
+                address = Address.of(claim, batch.seed)
+                cells = [Cell(address, setting) for setting in batch.settings]
+                groups.setdefault(join_key(evidence), []).append((cells, evidence, facts))
+        seconds = 0.0
         for group in groups.values():
-            cells = [cell for some, _ in group for cell in some]
-            share = len(cells) / done
-            costs = {"seconds": share * seconds, "compile_seconds": share * compiling}
-            store.save(cells, join_blocks([part for _, part in group]), {**facts, **costs})
-        return Outcome(seconds, compiling, failed)
+            names = ("seconds", "compile_seconds")
+            costs = {name: sum(facts[name] for *_, facts in group) for name in names}
+            seconds += costs["seconds"] - costs["compile_seconds"]
+            cells = [cell for some, *_ in group for cell in some]
+            joined = join_blocks([evidence for _, evidence, _ in group])
+            store.save(cells, joined, {**group[-1][-1], **costs})
+        return Outcome(seconds, failed)
 
 
-def _measure_or_split(
-    claim: Claim, batch: Batch, failed: dict[int, str]
-) -> Iterator[tuple[Batch, xr.Dataset, dict[str, Any]]]:
-    try:
-        yield batch, *measure_batch(claim, list(batch.settings), batch.seed)
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - other cells go on, whatever it raises
-        if len(batch.items) == 1:
-            failed[batch.items[0]] = f"{type(error).__name__}: {error}"
-            return
-        for cell in batch.single_cells():
-            yield from _measure_or_split(claim, cell, failed)
-
-
-class PackBlocks(NamedTuple):
-    """The job to pack the small blocks of a folder of the store."""
-
-    folder: str
+class PackBlocks:
+    """The job to pack the small blocks of a claim."""
 
     def carry_out(self, claim: Claim, store: Store, progress: Progress | None = None) -> None:
-        store.pack(self.folder)
+        store.pack(claim.evidence or claim.id)
 
 
 @dataclass
@@ -181,33 +170,31 @@ class Sweep:
     def __init__(
         self,
         grid: Grid,
-        store: Store,
+        store: Store | str | Path | None,
         *,
         fresh: bool = False,
         beyond: bool = False,
         retries: int = RETRIES,
     ) -> None:
-        self.grid, self.store, self.retries = grid, store, whole("retries", retries, 0)
+        self.grid, self.retries = grid, whole("retries", retries, 0)
+        self.store = store if isinstance(store, Store) else Store(store)
         self.notes: list[str] = []
         self.reasons: dict[int, str] = {}
         self.status = np.full(len(grid), MISSING, np.int8)
         self._skip_outside(beyond)
         wanted = {grid.names[item]: item for item in self._items(MISSING)}
-        stored = {} if fresh else store.find(self.folder, wanted)
+        stored = {} if fresh else self.store.find(self.folder, wanted)
         self.status[[wanted[name] for name in stored]] = DONE
         outside = int((self.status == OUTSIDE).sum())
         self.tally = Tally(len(grid), stored=len(stored), outside=outside)
         self._shared = not fresh
         self._looked = time.monotonic()
-        last = store.costs(self.folder)[-1:]
+        last = self.store.costs(self.folder)[-1:]
         self._cell_seconds = (last[0].seconds - last[0].compiling) / last[0].cells if last else None
         self._largest_task = 1
         self._attempts: Counter[int] = Counter()
         self._deaths: Counter[int] = Counter()
-        self._queue: deque[Batch] = deque()
-        self._suspects: deque[Batch] = deque()
-        self._running: dict[int, list[Batch]] = {}
-        self._cells_under_way = self._unpacked_blocks = self._deaths_of_packing = 0
+        self._unpacked_blocks = self._deaths_of_packing = 0
 
     @property
     def folder(self) -> str:
@@ -234,25 +221,31 @@ class Sweep:
             count, reason = len(impossible) * seeds, next(iter(impossible.values()))
             self.notes.append(f"{count:,} cells are skipped that cannot be measured ({reason}).")
 
-    def missing_batches(self) -> deque[Batch]:
+    def missing_batches(self) -> deque[Items]:
         """The claim's batches of what is missing, those of one shape beside each other.
 
         The queue begins at a random place, so that two sweeps of one grid at the same time share
         the work instead of doing all of it twice.
         """
-        grid, seeds = self.grid, len(self.grid.seeds)
+        settings, seeds = self.grid.settings, len(self.grid.seeds)
         missing = (self.status == MISSING).reshape(-1, seeds)
         found = []
-        for s, seed in enumerate(grid.seeds):
+        for s in range(seeds):
             numbers = np.flatnonzero(missing[:, s]).tolist()
-            places = {id(grid.settings[number]): number for number in numbers}
-            for settings in grid.claim.batches([grid.settings[number] for number in numbers]):
-                cells = [places[id(setting)] for setting in settings]
-                items = tuple(n * seeds + s for n in cells)
-                found.append((cells[0], s, Batch(items, tuple(settings), seed)))
-        batches = deque(batch for *_, batch in sorted(found, key=lambda item: item[:2]))
+            places = {id(settings[number]): number * seeds + s for number in numbers}
+            for batch in self.grid.claim.batches([settings[number] for number in numbers]):
+                found.append(tuple(places[id(setting)] for setting in batch))
+        batches = deque(sorted(found))
         batches.rotate(random.randrange(len(batches)) if batches else 0)
         return batches
+
+    def job(self, task: Sequence[Items]) -> MeasureCells:
+        """The job to measure batches of cells, which are given by their numbers."""
+        batches = []
+        for items in task:
+            settings, seeds = zip(*map(self.grid.item, items), strict=True)
+            batches.append(Batch(items, list(settings), seeds[0]))
+        return MeasureCells(batches)
 
     def measure_missing(
         self, workers: Workers, progress: Callable[[Tally], None] | None = None
@@ -263,8 +256,9 @@ class Sweep:
         alone.
         """
         report = progress or (lambda tally: None)
-        self._queue, self._suspects = self.missing_batches(), deque()
-        self._running, self._cells_under_way = {}, 0
+        self._queue, self._suspects = self.missing_batches(), deque[Items]()
+        self._running: dict[int, list[Items]] = {}
+        self._cells_under_way = 0
         start, number = time.monotonic(), 0
         packing: int | None = None
         self.tally.where = workers.where
@@ -275,14 +269,14 @@ class Sweep:
             slots = max(1, workers.processes) if self._cell_seconds is None else workers.slots
             while len(self._running) < slots and (task := self._next_task(workers.processes)):
                 self._running[number] = task
-                self._cells_under_way += _count_cells(task)
-                workers.submit(number, self.grid.claim, MeasureCells(task))
+                self._cells_under_way += sum(map(len, task))
+                workers.submit(number, self.grid.claim, self.job(task))
                 number += 1
             many = self._unpacked_blocks >= BLOCKS_BEFORE_PACKING
             # Blocks that stay small only take longer to read: give up if packing kills workers.
             if packing is None and many and self._deaths_of_packing <= RETRIES:
                 self._unpacked_blocks, packing = 0, number
-                workers.submit(number, self.grid.claim, PackBlocks(self.folder))
+                workers.submit(number, self.grid.claim, PackBlocks())
                 number += 1
             for finished, outcome in workers.finished() if self._running else ():
                 died = isinstance(outcome, WorkerDied)
@@ -291,7 +285,7 @@ class Sweep:
                     self._deaths_of_packing += died
                     continue
                 task = self._running.pop(finished)
-                self._cells_under_way -= _count_cells(task)
+                self._cells_under_way -= sum(map(len, task))
                 if died:
                     self._requeue_after_death(task, outcome.reason)
                 else:
@@ -299,14 +293,14 @@ class Sweep:
         self.tally.seconds = time.monotonic() - start
         report(self.tally)
 
-    def _next_task(self, processes: int) -> list[Batch]:
+    def _next_task(self, processes: int) -> list[Items]:
         """Batches for about `TASK_SECONDS`, or one suspect if nothing else is under way.
 
         Tasks are shorter towards the end, so that `processes` end together, but not so short that
         they cannot be handed out as fast.
         """
         self._notice_stored_by_others()
-        task: list[Batch] = []
+        task: list[Items] = []
         room = 1.0
         if self._cell_seconds is not None:
             crowding = processes / WORKERS_PER_SCHEDULER
@@ -316,64 +310,58 @@ class Sweep:
             share = left / (2 * processes) if processes > 1 else np.inf
             room = min(wanted, max(share, least), 4 * self._largest_task, MAX_CELLS_PER_TASK)
         cells = 0
-        while self._queue and (not task or cells + len(self._queue[0].items) <= room):
+        while self._queue and (not task or cells + len(self._queue[0]) <= room):
             for batch in self._still_missing(self._queue.popleft()):
                 task.append(batch)
-                cells += len(batch.items)
+                cells += len(batch)
         while not task and not self._queue and self._suspects and not self._running:
             task = self._still_missing(self._suspects.popleft())
         return task
 
-    def _still_missing(self, batch: Batch) -> list[Batch]:
-        left = [i for i, item in enumerate(batch.items) if self.status[item] == MISSING]
-        if len(left) == len(batch.items):
-            return [batch]
-        return [batch.only(left)] if left else []
+    def _still_missing(self, batch: Items) -> list[Items]:
+        left = tuple(item for item in batch if self.status[item] == MISSING)
+        return [left] if left else []
 
     def _notice_stored_by_others(self) -> None:
         """See what other sweeps have stored meanwhile."""
         pause = SECONDS_BETWEEN_LOOKS * (1 + len(self.grid) / 1e5)
         if not self._shared or time.monotonic() - self._looked < pause:
             return
-        tasks = self._running.values()
-        ours = {item for batches in tasks for batch in batches for item in batch.items}
+        ours = {item for task in self._running.values() for batch in task for item in batch}
         names = {self.grid.names[i]: i for i in self._items(MISSING) if i not in ours}
         for name in self.store.find(self.folder, names):
             self.status[names[name]] = DONE
             self.tally.stored += 1
         self._looked = time.monotonic()
 
-    def _record_outcome(self, task: list[Batch], outcome: Outcome) -> None:
+    def _record_outcome(self, task: list[Items], outcome: Outcome) -> None:
         cells = 0
-        for batch in task:
-            for place, item in enumerate(batch.items):
-                reason = outcome.failed.get(item)
-                if reason is None:
-                    cells += bool(self.status[item] == MISSING)
-                    self.status[item] = DONE
-                elif not self._is_hopeless(item, reason):
-                    self._queue.append(batch.only([place]))
+        for item in itertools.chain(*task):
+            reason = outcome.failed.get(item)
+            if reason is None:
+                cells += bool(self.status[item] == MISSING)
+                self.status[item] = DONE
+            elif not self._is_hopeless(item, reason):
+                self._queue.append((item,))
         self.tally.done += cells
         if cells:
-            seconds = (outcome.seconds - outcome.compiling) / cells
-            known = self._cell_seconds
+            seconds, known = outcome.seconds / cells, self._cell_seconds
             self._cell_seconds = seconds if known is None else 0.5 * (known + seconds)
             self._largest_task = max(self._largest_task, cells)
             self._unpacked_blocks += 1
 
-    def _requeue_after_death(self, task: list[Batch], reason: str) -> None:
+    def _requeue_after_death(self, task: list[Items], reason: str) -> None:
         """Queue the cells of a worker that died.
 
         Workers also die for other reasons than their cells. So cells come to the end of the queue
         after a first death, and are suspects after a second. A cell that was alone has had an
         attempt.
         """
-        single = _count_cells(task) == 1
-        for cell in (cell for batch in task for cell in batch.single_cells()):
-            (item,) = cell.items
-            if not (single and self._is_hopeless(item, reason)):
+        items = list(itertools.chain(*task))
+        for item in items:
+            if not (len(items) == 1 and self._is_hopeless(item, reason)):
                 self._deaths[item] += 1
-                (self._queue if self._deaths[item] == 1 else self._suspects).append(cell)
+                (self._queue if self._deaths[item] == 1 else self._suspects).append((item,))
 
     def _is_hopeless(self, item: int, reason: str) -> bool:
         """Whether a cell that failed again has failed for good, or another sweep has stored it."""
@@ -412,9 +400,7 @@ class Sweep:
         missing = self._items(MISSING)
         if not costs and missing:
             item = missing[len(missing) // 2]
-            setting, seed = self.grid.item(item)
-            job = MeasureCells([Batch((item,), (setting,), seed)])
-            failed = job.carry_out(self.grid.claim, self.store).failed
+            failed = self.job([(item,)]).carry_out(self.grid.claim, self.store).failed
             if failed:
                 reason = f"nothing: the cell that was tried failed ({failed[item]})"
                 return Estimate(np.nan, np.nan, reason)
@@ -425,10 +411,6 @@ class Sweep:
         running = seconds - sum(cost.compiling for cost in costs)
         share = self.tally.left / max(1, cells) / processes
         return Estimate(share * running, share * seconds, basis)
-
-
-def _count_cells(task: Sequence[Batch]) -> int:
-    return sum(len(batch.items) for batch in task)
 
 
 def write_gathered(gathered: xr.Dataset, path: Path) -> None:
@@ -469,9 +451,8 @@ def sweep(
     whether it is `done`, `failed`, `outside` or `missing`, and `reason` why; evidence that is not
     there is NaN. Finished cells are in the store, and the same call goes on where it stopped.
     """
-    plan = plan_sweep(
-        claim, grid, seeds, scale, settings, store, fresh=fresh, beyond=beyond, retries=retries
-    )
+    points = plan_grid(claim, grid, seeds, scale, settings)
+    plan = Sweep(points, store, fresh=fresh, beyond=beyond, retries=retries)
     try:
         return complete_sweep(plan, on, progress)
     except WorkersLost as lost:
@@ -494,28 +475,14 @@ def complete_sweep(
     return gathered
 
 
-def plan_sweep(
-    claim: str | Claim | Simulation,
-    grid: Mapping[str, Values] | Sequence[str],
-    seeds: int | Values,
-    scale: str,
-    settings: Sequence[str] | Mapping[str, Any],
-    store: Store | str | Path | None,
-    **options: Any,
-) -> Sweep:
-    """The sweep that `sweep` runs, with all that can be checked before work starts."""
-    points = plan_grid(claim, grid, seeds, scale, settings)
-    return Sweep(points, store if isinstance(store, Store) else Store(store), **options)
-
-
 def plan_grid(
     claim: str | Claim | Simulation,
     grid: Mapping[str, Values] | Sequence[str],
-    seeds: int | Values,
-    scale: str,
-    settings: Sequence[str] | Mapping[str, Any],
+    seeds: int | Values = 0,
+    scale: str = "quick",
+    settings: Sequence[str] | Mapping[str, Any] = (),
 ) -> Grid:
-    """The cells of a sweep."""
+    """The cells of a sweep, with all that can be checked before work starts."""
     if isinstance(claim, Claim):
         found = claim
     elif isinstance(claim, str) and ":" not in claim:
@@ -524,11 +491,11 @@ def plan_grid(
         found = simulation(claim)
     setting = found.setting(scale)
     if isinstance(settings, Mapping):
-        setting, changed = setting.replace(**settings), set(settings)
+        setting = setting.replace(**settings)
     else:
-        setting, changed = setting.parse(settings), set(parse_grid(settings))
+        setting = setting.parse(settings)
     axes = grid if isinstance(grid, Mapping) else parse_grid(grid)
-    twice = changed & set(axes)
+    twice = {text.partition("=")[0].strip() for text in settings} & set(axes)
     if twice:
         raise InputError(f"{min(twice)} is both set and in the grid")
     return Grid.of(found, setting, axes, parse_seeds(seeds), scale)

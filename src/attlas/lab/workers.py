@@ -6,7 +6,6 @@ in which tasks finish; the task of a worker that died comes back as `WorkerDied`
 """
 
 import contextlib
-import copy
 import functools
 import hashlib
 import math
@@ -23,7 +22,7 @@ import uuid
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -100,10 +99,7 @@ def open_workers(where: cluster.Where, claim: Claim, store: Store) -> Iterator[W
             limit = cluster.WORKER_TIMEOUT if where.kind == "scheduler" else math.inf
             workers = DaskWorkers(client, store, limit)
             workers.refuse_unlike(source)
-            try:
-                yield workers
-            finally:
-                workers.cancel()
+            yield workers  # the scheduler forgets what a client that leaves has not waited for
 
 
 class InProcess:
@@ -142,6 +138,7 @@ class ClaimSource:
     flags: str
 
     @classmethod
+    @functools.cache  # a claim is as its file was when it was loaded
     def of(cls, claim: Claim) -> "ClaimSource":
         if claim.module == "__main__" or not claim.file.is_file():
             raise InputError(f"{claim.id} is defined in no file that other processes could load")
@@ -184,9 +181,7 @@ def load_claim(source: ClaimSource) -> Claim:
             raise InputError(f"a worker does not find the claim {source.id}") from error
     # Its evidence is stored under the code that the sender has: that of a simulation depends on the
     # name under which its module was imported.
-    sent = copy.copy(claim)
-    sent.__class__ = type("SentClaim", (type(claim),), {"code": source.code})
-    return sent
+    return replace(claim, code=source.code)
 
 
 @functools.cache
@@ -239,15 +234,20 @@ _Group = deque[_Task]
 """Tasks that one process carries out, in their order."""
 
 
-@dataclass
 class _Process:
     """A process, seen from here, and the groups that it was given."""
 
-    process: Any
-    pipe: Any
-    place: int
-    ready: bool = False
-    groups: deque[_Group] = field(default_factory=deque)
+    def __init__(self, place: int, folder: str, environment: Mapping[str, str]) -> None:
+        # A new process runs the script of its parent again, and would start processes in its turn.
+        if getattr(multiprocessing.current_process(), "_inheriting", False):
+            sys.exit(1)
+        context = multiprocessing.get_context("spawn")  # JAX does not survive a fork
+        self.pipe, there = context.Pipe()
+        self.process = context.Process(target=_serve, args=(there, folder), daemon=True)
+        with _changed_environment(environment):
+            self.process.start()
+        there.close()  # so that its death is seen here
+        self.place, self.ready, self.groups = place, False, deque[_Group]()
 
     def give(self, group: _Group) -> None:
         self.groups.append(group)
@@ -268,7 +268,7 @@ class _Process:
         self.process.join()
 
 
-class Processes:
+class Processes(contextlib.AbstractContextManager["Processes"]):
     """Processes of this machine, each of `threads` threads. One that dies is replaced.
 
     A process is given up to `groups_each` groups of tasks. Every second one takes them from the end
@@ -287,43 +287,34 @@ class Processes:
         progress: Progress | None = None,
     ) -> None:
         self.processes, self.slots = count, 2 * count
-        self.store, self.progress, self.groups_each = store, progress, groups_each
+        self.progress, self.groups_each = progress, groups_each
+        self._folder = str(store.folder.resolve())
         self._environment = {**ONE_THREAD, "NPROC": str(threads)}
         self._waiting: deque[_Group] = deque()
-        self._running: list[_Process] = []
-        self._sources: dict[str, ClaimSource] = {}
-
-    def __enter__(self) -> "Processes":
-        return self
+        self._running: dict[int, _Process] = {}
 
     def __exit__(self, *_: object) -> None:
-        for process in self._running:
+        for process in self._running.values():
             process.end()
 
     def submit(self, number: int, claim: Claim, job: Job, group: str = "") -> None:
-        if claim.id not in self._sources:
-            self._sources[claim.id] = ClaimSource.of(claim)
         if not (group and self._waiting and self._waiting[-1][-1].group == group):
             self._waiting.append(deque())
-        self._waiting[-1].append(_Task(number, self._sources[claim.id], job, group))
+        self._waiting[-1].append(_Task(number, ClaimSource.of(claim), job, group))
 
     def finished(self) -> list[tuple[int, Any]]:
         self._hand_out()
-        busy = {process.pipe: process for process in self._running if process.groups}
-        found = []
-        for pipe in wait(list(busy), timeout=1.0):
-            found += self._receive(busy[pipe])
-        return found
+        busy: dict[Any, _Process] = {p.pipe: p for p in self._running.values() if p.groups}
+        return [answer for pipe in wait(busy, timeout=1.0) for answer in self._receive(busy[pipe])]
 
     def _hand_out(self) -> None:
-        places = {process.place for process in self._running}
-        for place in set(range(self.processes)) - places if self._waiting else ():
-            self._running.append(self._start(place))
         for count in range(1, self.groups_each + 1):
-            for process in self._running:
-                if self._waiting and len(process.groups) < count:
-                    from_end = process.place % 2
-                    process.give(self._waiting.pop() if from_end else self._waiting.popleft())
+            for place in range(self.processes):
+                if self._waiting and place not in self._running:
+                    self._running[place] = _Process(place, self._folder, self._environment)
+                if self._waiting and len(self._running[place].groups) < count:
+                    group = self._waiting.pop() if place % 2 else self._waiting.popleft()
+                    self._running[place].give(group)
 
     def _receive(self, process: _Process) -> list[tuple[int, Any]]:
         try:
@@ -343,7 +334,7 @@ class Processes:
         return [(number, content)]
 
     def _requeue_after_death(self, process: _Process) -> list[tuple[int, Any]]:
-        self._running.remove(process)
+        del self._running[process.place]
         process.end()
         if not process.ready:
             raise InputError(
@@ -353,19 +344,6 @@ class Processes:
         number = process.take_first_task()
         self._waiting.extendleft(reversed(process.groups))
         return [(number, WorkerDied())]
-
-    def _start(self, place: int) -> _Process:
-        # A new process runs the script of its parent again, and would start processes in its turn.
-        if getattr(multiprocessing.current_process(), "_inheriting", False):
-            sys.exit(1)
-        context = multiprocessing.get_context("spawn")  # JAX does not survive a fork
-        here, there = context.Pipe()
-        folder = str(self.store.folder.resolve())
-        process = context.Process(target=_serve, args=(there, folder), daemon=True)
-        with _changed_environment(self._environment):
-            process.start()
-        there.close()  # so that its death is seen here
-        return _Process(process, here, place)
 
 
 @contextmanager
@@ -418,33 +396,28 @@ def _picklable_error(error: Exception) -> Exception:
 
 def carry_out_on_dask(source: ClaimSource, folder: str, job: Job) -> Any:
     """Carry out one task on a worker of Dask."""
-    _check_threads()
-    return job.carry_out(load_claim(source), _open_store(folder), None)
+    return job.carry_out(_load_on_dask(source), _open_store(folder), None)
 
 
-def _check_threads() -> None:
-    """Last digits must not depend on who computes."""
+def _load_on_dask(source: ClaimSource) -> Claim:
+    """The claim, on a worker that computes the same last digits as others."""
     if os.environ.get("NPROC") != ONE_THREAD["NPROC"]:
         raise InputError(
             f"a worker on {os.uname().nodename} would compute with several threads: start it with "
             f"NPROC=1 in its environment"
         )
+    return load_claim(source)
 
 
-def reason_to_refuse(source: ClaimSource, folder: str, token: str) -> str:
-    """What is wrong with this worker, in a sentence, or nothing."""
-    try:
-        _check_threads()
-        load_claim(source)
-        if not (Path(folder) / token).exists():
-            return (
-                f"a worker on {os.uname().nodename} does not see the store {folder!r}: it must be "
-                f"on a shared disk"
-            )
-        _open_store(folder)
-    except InputError as error:
-        return str(error)
-    return ""
+def check_worker(source: ClaimSource, folder: str, token: str) -> None:
+    """Refuse to work where numbers would be other ones, or written elsewhere."""
+    _load_on_dask(source)
+    if not (Path(folder) / token).exists():
+        raise InputError(
+            f"a worker on {os.uname().nodename} does not see the store {folder!r}: it must be on a "
+            f"shared disk"
+        )
+    _open_store(folder)
 
 
 class DaskWorkers:
@@ -456,7 +429,6 @@ class DaskWorkers:
         self._name = uuid.uuid4().hex
         self._processes, self._counted = 1, -math.inf
         self._last_alive = time.monotonic()
-        self._sources: dict[str, ClaimSource] = {}
         self._futures: dict[int, Any] = {}
         self._done: queue.SimpleQueue[int] = queue.SimpleQueue()
 
@@ -480,10 +452,8 @@ class DaskWorkers:
         return max(4, 3 * self.processes)  # one under way and a spare one or two on each worker
 
     def submit(self, number: int, claim: Claim, job: Job, group: str = "") -> None:
-        if claim.id not in self._sources:
-            self._sources[claim.id] = ClaimSource.of(claim)
         key = f"attlas-{self._name}-{number}"  # of no other sweep on the same scheduler
-        arguments = (self._sources[claim.id], self.folder, job)
+        arguments = (ClaimSource.of(claim), self.folder, job)
         future = self.client.submit(carry_out_on_dask, *arguments, key=key, pure=False)
         self._futures[number] = future
         future.add_done_callback(lambda _: self._done.put(number))
@@ -521,15 +491,11 @@ class DaskWorkers:
         """Refuse workers that would compute other numbers or write elsewhere."""
         with tempfile.NamedTemporaryFile(dir=self.folder, prefix=".seen-by-") as token:
             arguments = (source, self.folder, Path(token.name).name)
-            answers = self.client.run(reason_to_refuse, *arguments, on_error="return")
-        for address, reason in answers.items():
-            if isinstance(reason, BaseException):
+            answers = self.client.run(check_worker, *arguments, on_error="return")
+        for address, error in answers.items():
+            if isinstance(error, InputError):
+                raise InputError(f"{error} ({address})")
+            if isinstance(error, BaseException):
                 raise InputError(
-                    f"the worker {address} cannot run Attlas {attlas.__version__}: {reason}"
+                    f"the worker {address} cannot run Attlas {attlas.__version__}: {error}"
                 )
-            if reason:
-                raise InputError(f"{reason} ({address})")
-
-    def cancel(self) -> None:
-        for future in self._futures.values():
-            future.cancel()
