@@ -10,7 +10,7 @@ PYTEST := $(BIN)/python -m pytest -n 2 --dist loadgroup
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: atlas screenshot test test-fetched test-long test-cluster setup lint models browser data \
-        bench bench-peers bench-data soak examples index lock clean
+        bench bench-peers bench-data soak examples index evidence lock clean
 
 atlas: $(STAMP)
 	$(BIN)/attlas atlas --out $(OUT)
@@ -96,6 +96,11 @@ $(STAMP): requirements.lock pyproject.toml
 # The catalogue that `attlas list` and `attlas show` read, from the claims.
 index: $(STAMP)
 	$(BIN)/python -m tools.index
+
+# Evidence at the paper's scale that comes with the package: what is missing, or was measured by
+# other code. CLAIMS='single-location/*' for a part.
+evidence: $(STAMP)
+	set -f; $(BIN)/python -m tools.evidence $(CLAIMS)
 
 lock: $(STAMP)
 	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header --python-version 3.11 \

@@ -20,6 +20,7 @@ from attlas.claims import Bound, Claim
 from attlas.claims.claim import KINDS
 from attlas.errors import InputError
 from attlas.lab.runner import Result, recall
+from attlas.lab.shipped import read_shipped
 from attlas.lab.store import Store
 from attlas.references import bibtex
 
@@ -33,7 +34,7 @@ class Atlas:
     """Everything that the pages show.
 
     - `results`: one for each claim.
-    - `others`: results at the scale that was not asked for, by id.
+    - `others`: results at the scale that was not asked for, by id: of the store, or shipped.
     - `showpieces`: sweeps that have a page.
     - `measured`: what `make bench-data` measured on real data.
     - `cache`: the folder in which figures are kept.
@@ -138,6 +139,9 @@ def gather_atlas(results: Sequence[Result], store: Store) -> Atlas:
     for id, result in plain.by_id.items():
         scale = "quick" if result.scale == "paper" else "paper"
         other = recall(result.claim, scale=scale, seed=result.seed, store=store)
+        if other is None and scale == "paper":
+            shipped = read_shipped(result.claim, store.notes)
+            other = shipped and shipped.result
         if other is not None:
             others[id] = other
     pieces = [piece for notes in plain.notes.values() for piece in notes.showpieces]

@@ -13,6 +13,7 @@ import sys
 from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 SILENT = ("attlas.claims", "attlas.figure", "attlas.errors", "attlas.references", "attlas.lazy")
 """Modules that state, draw and report; no number depends on them."""
@@ -29,16 +30,20 @@ def versions() -> str:
     )
 
 
-@functools.cache
 def code_digest(module: str) -> str:
-    """Digest of what the measurements of a module depend on, as its sources were at the first
-    call."""
+    """Digest of what the measurements of a module depend on: its sources, and versions."""
+    return hashlib.sha256(f"{versions()} {source_digest(module)}".encode()).hexdigest()
+
+
+@functools.cache
+def source_digest(module: str) -> str:
+    """Digest of the sources alone, as they were at the first call: on every machine the same."""
     return _closure_digest(module, figures=False)
 
 
 def figure_digest(module: str) -> str:
     """Digest of what the figures of a module depend on."""
-    return _closure_digest(module, figures=True)
+    return f"{versions()} {_closure_digest(module, figures=True)}"
 
 
 def beside(module: str) -> list[str]:
@@ -48,7 +53,7 @@ def beside(module: str) -> list[str]:
 
 
 def _closure_digest(module: str, figures: bool) -> str:
-    digest = hashlib.sha256(versions().encode())
+    digest = hashlib.sha256()
     for name, path in sorted(_closure(module, figures).items()):
         stat = path.stat()
         digest.update(name.encode() + _tree(path, figures, stat.st_mtime_ns, stat.st_size)[0])
@@ -112,11 +117,20 @@ def _tree(path: Path, figures: bool, changed: int, size: int) -> tuple[bytes, tu
     try:
         tree = ast.parse(path.read_bytes())
         names = tuple(dict.fromkeys(_imports(tree)))
-        content = ast.dump(tree if figures else _Stripped(tree).visit(tree))
+        content = _dump(tree if figures else _Stripped(tree).visit(tree))
     finally:
         if enabled:
             gc.enable()
     return hashlib.sha256(content.encode()).digest(), names
+
+
+def _dump(node: Any) -> str:
+    """A tree as a text without empty fields, of which versions of Python have more or fewer."""
+    if isinstance(node, ast.AST):
+        fields = ((name, getattr(node, name, None)) for name in node._fields)
+        parts = (f"{name}={_dump(v)}" for name, v in fields if v is not None and v != [])
+        return f"{type(node).__name__}({','.join(parts)})"
+    return f"[{','.join(map(_dump, node))}]" if isinstance(node, list) else repr(node)
 
 
 def _imports(tree: ast.Module) -> Iterator[str]:

@@ -42,7 +42,8 @@ def write_pages(
     """Test every claim, or those that match PATTERNS, and write the atlas: pages that open from
     disk, without a network.
 
-    Results at the other scale are shown too where the store holds them.
+    Results at the other scale are shown too where the store holds them, or the package at the
+    paper's scale.
     """
     from attlas.lab import compile_quickly
 
@@ -66,8 +67,11 @@ def write_pages(
                 count = f"{len(results)} of {len(found)}"
                 stderr().print(f"{count}: {result.claim.id} {result.verdict.word}")
     results.sort(key=lambda result: found.index(result.claim))
+    told = len(opened.notes)
     with stages(as_json) as report:
         index = pages.write_atlas(gather_atlas(results, opened), folder, report)
+    for note in opened.notes[told:]:
+        stderr().print(note)
     if as_json:
         print_json({"index": str(index), "claims": [result.to_dict() for result in results]})
     else:

@@ -15,6 +15,7 @@ from attlas.cli.atlas import write_pages
 from attlas.cli.audit import audit_models
 from attlas.cli.claims import cite_sources, list_claims, run_claims, show_claim
 from attlas.cli.sweep import sweep_claim
+from attlas.cli.verify import verify_evidence
 from attlas.errors import InputError
 
 EXIT_USAGE, EXIT_BUG, EXIT_INTERRUPTED = 2, 70, 130
@@ -35,6 +36,7 @@ for verb in (
     run_claims,
     show_claim,
     sweep_claim,
+    verify_evidence,
 ):
     commands.add_command(verb)
 

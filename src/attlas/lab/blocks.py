@@ -7,6 +7,7 @@ it is a coordinate, because looking that up in HDF5 takes longer than reading th
 
 import io
 import json
+import math
 import secrets
 from collections.abc import Sequence
 from typing import Any
@@ -69,9 +70,13 @@ def _stored(values: np.ndarray) -> dict[str, Any]:
     return {"data": kept} if small else {"data": kept, "compression": "gzip", "compression_opts": 1}
 
 
-def read_block(content: bytes) -> xr.Dataset:
-    """The data of a file that was written here or by xarray, from its contents."""
+def read_block(content: bytes, max_bytes: float = math.inf) -> xr.Dataset:
+    """The data of a file that was written here or by xarray, from its contents; a `ValueError` if
+    they need more than `max_bytes` of memory."""
     with h5py.File(io.BytesIO(content), "r") as file:
+        size = sum(stored.nbytes for stored in file.values()) if max_bytes < math.inf else 0
+        if size > max_bytes:
+            raise ValueError(f"its data have {size:,} bytes, and {max_bytes:,} are allowed")
         if LAYOUT in file.attrs:
             return _read(file)
     with xr.open_dataset(io.BytesIO(content), engine="h5netcdf") as data:

@@ -132,11 +132,12 @@ def run_all(
     fresh: bool = False,
     settings: Mapping[str, Sequence[str]] | None = None,
     progress: Progress | None = None,
+    min_for_processes: int = MIN_CLAIMS_FOR_PROCESSES,
 ) -> Generator[Result]:
     """The results of `claims` as they come, each with its own `settings`.
 
-    Those that the store holds come first. Processes measure the others if they are many; these end
-    with the iterator, and what they have stored stays.
+    Those that the store holds come first. Processes measure the others if they are at least
+    `min_for_processes`; these end with the iterator, and what they have stored stays.
     """
     tasks = []
     for claim in claims:
@@ -148,7 +149,7 @@ def run_all(
             tasks.append((claim, RunClaim(scale, setting, seed, fresh)))
         else:
             yield _record(known, store)
-    if len(tasks) < MIN_CLAIMS_FOR_PROCESSES:
+    if len(tasks) < min_for_processes:
         yield from _outcomes(InProcess(store, progress), tasks)
         return
     threads = max(1, (os.cpu_count() or 1) // PROCESSES)

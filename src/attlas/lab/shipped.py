@@ -1,0 +1,200 @@
+"""Evidence at the paper's scale that comes with the package: one small file a claim.
+
+A file is a block (`attlas.lab.blocks`) and the SHA-256 of it behind, which readers of netCDF do not
+see. It holds what the rule and the figure read, the verdict, and a digest of what made it: sources,
+setting, rule and control. `make evidence` writes it, `attlas verify` measures it again.
+"""
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import xarray as xr
+
+import attlas
+from attlas.claims import Claim, Setting, Verdict
+from attlas.claims.digest import source_digest, versions
+from attlas.errors import InputError
+from attlas.lab.blocks import encode_block, read_block
+from attlas.lab.measurement import now
+from attlas.lab.records import checked_id, write_whole
+from attlas.lab.runner import Result
+
+FOLDER = Path(attlas.__file__).with_name("evidence")
+LIMIT = 64_000
+"""Bytes of a file at most. What would be larger keeps what the rule reads, or quantiles of it."""
+MAX_BYTES = 2**24
+"""What a file may hold once it is decompressed."""
+QUANTILES = 101
+
+TOLERANCE, TRAINED_TOLERANCE = 1e-6, 0.1
+"""How far a value may lie from what was shipped, relative to it, and beside that 1e-9 of the
+largest of its variable and 1e-12. Training enlarges last digits: where networks are trained, and in
+float32, it is the mean of each variable, which may lie further, relative to its mean size."""
+
+EARLIER = "Measured by an earlier version of the code."
+_DIGEST_BYTES = 32
+_UNREADABLE = (OSError, ValueError, LookupError, TypeError, AttributeError, RuntimeError)
+
+
+class Shipped(NamedTuple):
+    """What a file holds; `stale` if other code, or another setting or rule, would be used today."""
+
+    result: Result
+    stale: bool
+    thinned: str
+    """Empty if all evidence is there, else "rule" or "quantiles": what is left of it."""
+
+
+def shipped_path(claim: Claim, folder: Path = FOLDER) -> Path:
+    """Where the evidence of a claim is, if it is there."""
+    return folder / f"{checked_id(claim.id)}.nc"
+
+
+def ship(result: Result, folder: Path = FOLDER) -> Path:
+    """Write the evidence of a result; returns the file."""
+    claim = result.claim
+    if result.scale != "paper" or result.setting != claim.paper or not result.evidence:
+        raise InputError(f"{claim.id} has no evidence at the paper's scale to ship")
+    judged = {
+        "verdict": result.verdict.to_dict(),
+        "control": result.control and result.control.to_dict(),
+        "first": result.first and result.first.to_dict(),
+        "resolution": result.resolution,
+        "provenance": result.provenance,
+    }
+    facts = {
+        "claim": claim.id,
+        "code": _code(claim),
+        "versions": versions(),
+        "seed": result.seed,
+        "setting": result.setting.canonical(),
+        "seconds": result.spent,
+        "when": now(),
+        "result": json.dumps(judged),
+    }
+    evidence = result.evidence.drop_attrs().assign_attrs(facts)
+    for thinned in ("", "rule", "quantiles"):
+        content = encode_block(_thin(evidence, claim, thinned).assign_attrs(thinned=thinned))
+        content += hashlib.sha256(content).digest()
+        if len(content) <= LIMIT:
+            break
+    path = shipped_path(claim, folder)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(path, content)
+    return path
+
+
+def read_shipped(claim: Claim, notes: list[str], folder: Path = FOLDER) -> Shipped | None:
+    """What was shipped for a claim. A file that cannot be trusted is named in `notes` and left."""
+    path = shipped_path(claim, folder)
+    try:
+        if path.stat().st_size > LIMIT:
+            raise ValueError(f"it is larger than {LIMIT} bytes")
+        content = path.read_bytes()
+        block, digest = content[:-_DIGEST_BYTES], content[-_DIGEST_BYTES:]
+        if hashlib.sha256(block).digest() != digest:
+            raise ValueError("its contents do not match their checksum")
+        return _parse(claim, read_block(block, MAX_BYTES))
+    except FileNotFoundError:
+        return None
+    except _UNREADABLE as error:
+        why = str(error) if type(error) is ValueError else f"{type(error).__name__}: {error}"
+        notes.append(f"The shipped evidence {path} is ignored: {why}.")
+        return None
+
+
+def _code(claim: Claim) -> str:
+    """Digest of what the evidence and the verdict depend on, machine and versions apart."""
+    sources = (source_digest(module) for module in (claim.function.__module__, claim.module))
+    control = (claim.control.said(), str(claim.control.size))
+    stated = (claim.paper.canonical(), repr(claim.rule), *control, claim.precision)
+    return hashlib.sha256("\n".join((*sources, *stated)).encode()).hexdigest()
+
+
+def _thin(evidence: xr.Dataset, claim: Claim, thinned: str) -> xr.Dataset:
+    if not thinned:
+        return evidence
+    optional = ("repetitions",) if "repetitions" in evidence else ()
+    read = evidence[[*claim.rule.variables(evidence), *optional]]
+    if thinned == "rule":
+        return read
+    places = np.linspace(0, 1, QUANTILES)
+    found = {name: ("quantile", np.quantile(v.astype(float), places)) for name, v in read.items()}
+    return xr.Dataset(found, attrs=evidence.attrs)
+
+
+def _parse(claim: Claim, data: xr.Dataset) -> Shipped:
+    facts = data.attrs
+    if facts["claim"] != claim.id:
+        raise ValueError(f"it is of {facts['claim']}")
+    judged, stale = json.loads(facts["result"]), facts["code"] != _code(claim)
+    verdict, control, first = (_verdict(judged[name]) for name in ("verdict", "control", "first"))
+    if verdict is None:
+        raise ValueError("it has no verdict")
+    evidence = data.drop_attrs()
+    if not stale and facts["thinned"] != "quantiles":
+        again = claim.rule.judge(evidence)
+        toothless = control is not None and control.word != "refuted"
+        if verdict.word != ("undecided" if toothless else again.word):
+            raise ValueError("its verdict does not follow from its evidence")
+    values = json.loads(facts["setting"]).items()
+    setting = Setting(**{k: tuple(v) if isinstance(v, list) else v for k, v in values})
+    result = Result(
+        claim,
+        "paper",
+        setting,
+        int(facts["seed"]),
+        verdict,
+        control=control,
+        resolution=judged["resolution"],
+        evidence=evidence,
+        first=first,
+        spent=float(facts["seconds"]),
+        cached=True,
+        provenance={**judged["provenance"], "when": facts["when"]},
+        notes=(f"It came with the package ({facts['when'][:10]}).", *([EARLIER] if stale else [])),
+    )
+    return Shipped(result, stale, str(facts["thinned"]))
+
+
+def _verdict(found: dict[str, Any] | None) -> Verdict | None:
+    """The inverse of `Verdict.to_dict`."""
+    if found is None:
+        return None
+    values: dict[str, Any] = {k: float("nan") if v is None else v for k, v in found.items()}
+    return Verdict(**values)
+
+
+def differences(known: Shipped, again: Result) -> list[str]:
+    """In what a new measurement differs from what was shipped, in words: nothing if they agree."""
+    claim, old = known.result.claim, known.result
+    words = [(r.verdict.word, r.control.word if r.control else "none") for r in (old, again)]
+    pairs = zip(("verdict", "control"), *words, strict=True)
+    found = [f"the {name} was {was} and is {now}" for name, was, now in pairs if was != now]
+    if not again.evidence:
+        return found
+    evidence = _thin(again.evidence, claim, known.thinned)
+    loose = claim.kind == "training" or claim.precision == "float32"
+    for name, values in old.evidence.data_vars.items():
+        if name not in evidence or evidence[name].shape != values.shape:
+            found.append(f"{name} has another shape")
+        elif gap := _gap(values.values, evidence[name].values, loose):
+            found.append(f"{name} differs by {gap}")
+    return found
+
+
+def _gap(a: np.ndarray, b: np.ndarray, loose: bool) -> str:
+    """The difference of two arrays, in words, if it is beyond the tolerance."""
+    if a.dtype.kind in "UO" or b.dtype.kind in "UO":
+        return "" if (a == b).all() else "words"
+    a, b = a.astype(float), b.astype(float)
+    size = float(abs(a[np.isfinite(a)]).max(initial=0.0))
+    allowed = 1e-9 * size + 1e-12
+    if loose:
+        allowed = TRAINED_TOLERANCE * float(abs(a).mean())
+        a, b = a.mean(keepdims=True), b.mean(keepdims=True)
+    close = np.isclose(b, a, rtol=TOLERANCE, atol=allowed, equal_nan=True)
+    return "" if close.all() else f"{abs(a - b)[~close].max():.2g}, of {size:.2g} at most"
