@@ -48,12 +48,12 @@ class Shipped(NamedTuple):
     """Empty if all evidence is there, else "rule" or "quantiles": what is left of it."""
 
 
-def shipped_path(claim: Claim, folder: Path = FOLDER) -> Path:
+def shipped_path(claim: Claim, folder: Path | None = None) -> Path:
     """Where the evidence of a claim is, if it is there."""
-    return folder / f"{checked_id(claim.id)}.nc"
+    return (folder or FOLDER) / f"{checked_id(claim.id)}.nc"
 
 
-def ship(result: Result, folder: Path = FOLDER) -> Path:
+def ship(result: Result, folder: Path | None = None) -> Path:
     """Write the evidence of a result; returns the file."""
     claim = result.claim
     if result.scale != "paper" or result.setting != claim.paper or not result.evidence:
@@ -70,7 +70,7 @@ def ship(result: Result, folder: Path = FOLDER) -> Path:
         "code": _code(claim),
         "versions": versions(),
         "seed": result.seed,
-        "setting": result.setting.canonical(),
+        "setting": json.dumps(dict(result.setting)),
         "seconds": result.spent,
         "when": now(),
         "result": json.dumps(judged),
@@ -87,7 +87,7 @@ def ship(result: Result, folder: Path = FOLDER) -> Path:
     return path
 
 
-def read_shipped(claim: Claim, notes: list[str], folder: Path = FOLDER) -> Shipped | None:
+def read_shipped(claim: Claim, notes: list[str], folder: Path | None = None) -> Shipped | None:
     """What was shipped for a claim. A file that cannot be trusted is named in `notes` and left."""
     path = shipped_path(claim, folder)
     try:
