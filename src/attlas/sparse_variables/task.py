@@ -1,5 +1,6 @@
 """The task: a Boolean function of a few bits among many (Edelman et al. 2022, Sections 4 and 5)."""
 
+import bisect
 import functools
 import itertools
 import math
@@ -176,17 +177,6 @@ class SparseBoolean:
         bits = draw_bits(key, whole("samples", samples, 1), self.length, self.bias)
         return Batch(bits, self.label(bits))
 
-    def sample_unique(self, key: Array, samples: int, tries: int = 1000) -> tuple[Batch, int]:
-        """A batch with which no other support is consistent, and the number of batches rejected."""
-        for attempt in range(tries):
-            batch = self.sample(jax.random.fold_in(key, attempt), samples)
-            if self.consistent(batch, most=2) == 1:
-                return batch, attempt
-        raise InputError(
-            f"samples = {samples}: none of {tries} batches singles out the support; ask for"
-            f" {self.floor()} or more"
-        )
-
     @functools.cached_property
     def variants(self) -> list[tuple[int, ...]]:
         """The truth tables with permuted arguments, this one first; one table if symmetric."""
@@ -328,14 +318,9 @@ class SparseBoolean:
         high = 1
         while self.unique_probability(high) < probability:
             high *= 2
-        low = high // 2
-        while high - low > 1:
-            middle = (low + high) // 2
-            if self.unique_probability(middle) >= probability:
-                high = middle
-            else:
-                low = middle
-        return high
+        return bisect.bisect_left(
+            range(high), probability, high // 2 + 1, key=self.unique_probability
+        )
 
 
 def _pack_bits(bits: UInt8[np.ndarray, "rows m"]) -> np.ndarray:

@@ -39,17 +39,12 @@ Learner = Callable[[TrainingSets, Array, int], Bool[np.ndarray, " trial"]]
 """From training sets of one size, a key and a number of steps to the trials that are solved."""
 
 
-# --- learners ----------------------------------------------------------------------------------
-
-
 def trained_by(recipe: Recipe, accuracy: float = 1.0) -> Learner:
     """Trials are solved if they reach `accuracy` on validation at some evaluation and are finite
     until then."""
 
     def solve(sets: TrainingSets, key: Array, steps: int) -> Bool[np.ndarray, " trial"]:
-        ends = train(sets, recipe, key=key, steps=steps, enough=accuracy, attention=False).isel(
-            samples=0
-        )
+        ends = train(sets, recipe, key=key, steps=steps, enough=accuracy).isel(samples=0)
         return ((ends["best_accuracy"] >= accuracy) & (ends["status"] != "diverged")).values
 
     return solve
@@ -60,8 +55,8 @@ LEARNERS: dict[str, Learner] = {
     "plain Adam": trained_by(ADAM),
     "uniform attention": trained_by(UNIFORM),
     "MLP": trained_by(MLP),
-    "L1 logistic": lambda sets, key, steps: l1_path(sets)["solved"].values[:, 0],
-    "screening": lambda sets, key, steps: screen_by_covariance(sets)["solved"].values[:, 0],
+    "L1 logistic": lambda sets, key, steps: l1_path(sets) == 1,
+    "screening": lambda sets, key, steps: screen_by_covariance(sets),
 }
 
 
@@ -72,9 +67,6 @@ def learner(name: str) -> Learner:
             f" {', '.join(LEARNERS)}."
         )
     return LEARNERS[name]
-
-
-# --- the sizes that are looked at --------------------------------------------------------------
 
 
 def sizes(most: int) -> list[int]:
@@ -156,11 +148,19 @@ def find_threshold(
     sparsity: int = 3,
     validation: int = 10_000,
 ) -> ThresholdSearch:
-    """Trials at the sizes around the threshold. From `start`, or a quarter above the statistical
-    floor, with strides that double until `LEVEL` is passed, up to a size where clearly more and
-    down to one where clearly fewer are solved; then sizes between, until neighbours enclose the
-    threshold. Sizes at which hardly any set singles out its support are not tried: there is hardly
-    a training set to be had."""
+    """Trials at the sizes around the threshold.
+
+    From `start`, or a quarter above the statistical floor, with strides that double until `LEVEL`
+    is passed, up to a size where clearly more and down to one where clearly fewer are solved; then
+    sizes between, until neighbours enclose the threshold. Sizes at which hardly any set singles out
+    its support are not tried: there is hardly a training set to be had.
+
+    Arguments:
+    - `length`, `function`, `sparsity`: of the task, as in `draw_sets`.
+    - `solve`: a learner, or its name in `LEARNERS`.
+    - `trials`: at each size. `most`: the largest size.
+    - `steps`: of training. `validation`: sequences of each trial.
+    """
     solve = learner(solve) if isinstance(solve, str) else solve
     whole("trials", trials, 1)
     if whole("sparsity", sparsity, 1) > whole("length", length, 1):
@@ -173,20 +173,12 @@ def find_threshold(
     )
     top = len(grid) - 1
     found: dict[int, np.ndarray] = {}
+    options = {"function": function, "sparsity": sparsity, "validation": validation}
 
     def share(k: int) -> float:
         if k not in found:
             data, weights = jax.random.split(jax.random.fold_in(key, length))
-            drawn = draw_sets(
-                data,
-                length,
-                [grid[k]],
-                trials,
-                function=function,
-                sparsity=sparsity,
-                validation=validation,
-            )
-            found[k] = solve(drawn, weights, steps)
+            found[k] = solve(draw_sets(data, length, [grid[k]], trials, **options), weights, steps)
         return float(found[k].mean())
 
     low = high = min(max(bottom, int(np.searchsorted(grid, start or 1.25 * task.floor()))), top)
@@ -206,8 +198,6 @@ def find_threshold(
         length, tuple(grid[k] for k in order), np.stack([found[k] for k in order], 1)
     )
 
-
-# --- how thresholds grow -----------------------------------------------------------------------
 
 LAWS: dict[str, tuple[Callable[..., Any], np.ndarray]] = {
     "logarithm": (lambda logs, t: np.log(logs - logs.min() + t), np.geomspace(1e-2, 1e3, 600)),

@@ -79,7 +79,7 @@ def overfits_below(cell: Setting, draws: Draws) -> Values:
     sets = draw_sets(
         draws("sets"), cell.length, cell.samples, cell.repeats, validation=cell.validation
     )
-    options = {"steps": cell.steps, "every": cell.every, "attention": False, "curves": True}
+    options = {"steps": cell.steps, "every": cell.every, "curves": True}
     runs = [train(sets, RECIPES[name], key=draws("starts"), **options) for name in cell.recipe]
     found = xr.concat(runs, "recipe").assign_coords(recipe=list(cell.recipe))
     found = found.rename(trial="repeat").drop_vars("repeat")
@@ -177,7 +177,6 @@ def falsifying_zeros(cell: Setting, draws: Draws) -> Values:
         steps=cell.steps,
         every=cell.steps,
         stop=False,
-        attention=False,
         finished=lambda outcome: models.update({outcome.trial: outcome.model}),
     )
     task = sets.tasks[0]

@@ -404,7 +404,7 @@ def one_normaliser(cell: Setting, draws: Draws) -> Values:
     """Paired differences of the trials that are solved and of the logarithm of the lead."""
     sets = draw_trials(draws("data"), cell, cell.samples, cell.trials)
     start, recipes = draws("start"), [RECIPES[name] for name in cell.recipe]
-    ends = [train(sets, recipe, key=start, steps=cell.steps, attention=False) for recipe in recipes]
+    ends = [train(sets, recipe, key=start, steps=cell.steps) for recipe in recipes]
     solved = np.array([end["status"].values[:, 0] == "solved" for end in ends])
     lead = np.array([early_lead(sets, recipe, start) for recipe in recipes])
     pair = [cell.recipe.index(ONE), cell.recipe.index(EACH)]
@@ -461,7 +461,7 @@ def early_lead(sets: TrainingSets, recipe: Recipe, start: Array) -> Float[np.nda
     """`lead_of_support` after `EARLY_STEPS`."""
     found: list[Outcome] = []
     options: dict[str, Any] = {"steps": EARLY_STEPS, "every": EARLY_STEPS, "stop": False}
-    train(sets, recipe, key=start, attention=False, finished=found.append, **options)
+    train(sets, recipe, key=start, finished=found.append, **options)
     moved = [
         end.model.positions - first_model(recipe, start, end.trial, sets.tasks[0].length).positions
         for end in found

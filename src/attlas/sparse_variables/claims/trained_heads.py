@@ -33,21 +33,17 @@ from attlas.sparse_variables.trained_heads import (
     noisy_errors,
     pac_bayes,
     pac_bayes_samples,
-    rows_of,
 )
-from attlas.sparse_variables.training import (
-    ATTENTION_SAMPLES,
-    RECIPE_R,
-    Outcome,
-    first_model,
-    train,
-)
+from attlas.sparse_variables.training import RECIPE_R, Outcome, first_model, train
 from attlas.sparse_variables.training_sets import TrainingSets, draw_sets
 
 LINEAR = dataclasses.replace(
     RECIPE_R, architecture=dataclasses.replace(RECIPE_R.architecture, mlp=False)
 )
 """The recipe without the MLP: a sum of linear heads."""
+
+ATTENTION_SAMPLES = 256
+"""Validation sequences over which attention is averaged."""
 
 VALIDATION = 2000
 ASKED = "samples, log10"
@@ -83,7 +79,7 @@ class Runs(NamedTuple):
 
     def margins(self) -> Float[np.ndarray, " trial"]:
         """The least margin on the training set."""
-        return (self.heads(rows_of(self.sets.bits)) * (2.0 * self.sets.label - 1)).min(-1)
+        return (self.heads(self.sets.bits) * (2.0 * self.sets.label - 1)).min(-1)
 
     def learned(self, margins: Float[np.ndarray, " trial"]) -> Int[np.ndarray, " solved"]:
         """The trials whose network has learned the function, given `margins()`."""
@@ -126,7 +122,7 @@ def _train_heads(
     def keep(outcome: Outcome) -> None:
         found[outcome.trial, outcome.samples] = outcome.model
 
-    options: dict[str, Any] = {"steps": steps, "every": steps, "stop": False, "attention": False}
+    options: dict[str, Any] = {"steps": steps, "every": steps, "stop": False}
     ends = train(sets, LINEAR, key=start, finished=keep, **options)
     first = [first_model(LINEAR, start, trial, length) for trial in range(trials)]
     last = [found[trial, max(samples)] for trial in range(trials)]
