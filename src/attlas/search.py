@@ -39,7 +39,6 @@ def climb(
     steps: int = 200,
     largest: float = 0.3,
     least: float = 1e-3,
-    progress: Callable[[int, int], None] | None = None,
 ) -> Summit:
     """Maximise `objective(point, args)` from each start over the points that `project(point, args)`
     keeps.
@@ -52,7 +51,6 @@ def climb(
     - `objective`, `project`: module-level functions of one repeat, so that one compiled program
       serves all calls of one shape.
     - `start`: a tree of arrays with a leading axis of repeats.
-    - `progress(done, steps)`: as in `iterate`.
     """
     start = jax.tree.map(np.asarray, start)
     value = np.full(len(jax.tree.leaves(start)[0]), -np.inf)
@@ -66,7 +64,6 @@ def climb(
         (args, largest, ratio),
         steps=steps + 1,
         record_every=steps + 1,
-        progress=progress,
     )
     return Summit(path.last.best, path.last.value)
 

@@ -91,5 +91,3 @@ def test_uniform_attention_learns_nothing():
 def test_impossible_learners_are_named():
     with pytest.raises(InputError, match="hidden = 0: it must be a whole number, at least 1"):
         Dense(0)
-    with pytest.raises(InputError, match="iterations = 0: it must be a whole number, at least 1"):
-        l1_path(SETS, 0)

@@ -20,10 +20,10 @@ from attlas.sparse_variables.trained_heads import (
     binary_kl,
     certify,
     kl_inverse,
-    looked_at,
     noisy_errors,
     pac_bayes,
     pac_bayes_samples,
+    support_mass,
 )
 
 LENGTH = 12
@@ -117,15 +117,13 @@ def test_a_construction_keeps_outputs_and_norms(float64):
     assert found.nearest().norms()[0] < head.score_norm
 
 
-def test_attention_is_split_by_label_and_its_leaders_are_found():
-    task = SparseBoolean(5, (0, 3))
+def test_attention_on_the_support_is_split_by_label():
     label = np.array([0, 0, 1], np.uint8)
     weights = np.zeros((3, 2, 6))
     weights[:2, 0, 3], weights[0, 1, 0], weights[1, 1, 5] = 1, 1, 1
     weights[2, :, 4] = 1
-    found = looked_at(weights, Batch(BITS[:3, :5], label), task)
-    np.testing.assert_array_equal(found.mass, [[1, 0.5], [0, 0]])
-    assert found.places == (0, 3)
+    found = support_mass(weights, Batch(BITS[:3, :5], label), SparseBoolean(5, (0, 3)))
+    np.testing.assert_array_equal(found, [[1, 0.5], [0, 0]])
 
 
 # --- PAC-Bayes ---------------------------------------------------------------------------------

@@ -49,7 +49,6 @@ def subset(sets, trials, samples):
         samples=samples,
         bits=sets.bits[trials],
         label=sets.label[trials],
-        redrawn=sets.redrawn[trials],
     )
 
 

@@ -116,14 +116,10 @@ class Construction:
 
     def _check_bits(self, bits: ArrayLike) -> np.ndarray:
         bits = np.asarray(bits)
-        if bits.shape[-1:] != (self.task.length,):
-            raise InputError(
-                f"bits have the shape {bits.shape}: the last axis must be {self.task.length} long"
-            )
-        if not np.isin(bits, (0, 1)).all():
-            raise InputError(
-                f"bits have the value {bits[~np.isin(bits, (0, 1))][0]!r}: they must be 0 or 1"
-            )
+        self.task.check_shape(bits)
+        wrong = bits[~np.isin(bits, (0, 1))]
+        if wrong.size:
+            raise InputError(f"bits have the value {wrong[0]!r}: they must be 0 or 1")
         return bits
 
     @functools.cached_property

@@ -29,7 +29,6 @@ from attlas.sparse_variables.model import attention_weights
 from attlas.sparse_variables.training import (
     RECIPE_R,
     Data,
-    Recipe,
     advance,
     begin_runs,
     careful_step,
@@ -49,7 +48,8 @@ BEAM = 32
 """Supports of one size that are extended to the next size."""
 SETTLED_LOSS = 0.02
 """Training ends when every run has less."""
-RESAMPLES = 20
+EVERY, RESAMPLES = 25, 20
+"""Steps between evaluations, and sets of resampled examples."""
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,6 @@ def fit_sparse(
     sparsity: int | None = None,
     runs: int = 8,
     steps: int = 400,
-    recipe: Recipe = RECIPE_R,
     key: Array,
 ) -> SparseFit:
     """Learn a function of a few bits from examples.
@@ -116,14 +115,14 @@ def fit_sparse(
     Arguments:
     - `bits`, `label`, `weight`: the examples; one of weight w counts as w.
     - `most`: bits in the support at most, or exactly `sparsity` if that is given.
-    - `runs`, `steps`, `recipe`: of training. `key`: of starts and resampling.
+    - `runs`, `steps`: of training. `key`: of starts and resampling.
     """
     weight = np.ones(len(label)) if weight is None else np.asarray(weight, float)
     rng = stream(key)
     count = max(1, round(weight.sum()))
     draws = rng.multinomial(count, weight / weight.sum(), RESAMPLES).astype(float)
     lanes = np.stack([weight if i % 2 == 0 else draws[(i // 2) % RESAMPLES] for i in range(runs)])
-    votes, attention, taken = vote(bits, label, lanes, steps=steps, recipe=recipe, key=key)
+    votes, attention, taken = vote(bits, label, lanes, steps=steps, key=key)
     candidates = np.argsort(-votes, kind="stable")[:CANDIDATES]
     largest = min(most if sparsity is None else sparsity, len(candidates))
     size = None if sparsity is None else largest
@@ -156,9 +155,7 @@ def vote(
     weight: Float[np.ndarray, "lane m"],
     *,
     steps: int,
-    recipe: Recipe = RECIPE_R,
     key: Array,
-    every: int = 25,
 ) -> tuple[Positions, Positions, int]:
     """Train runs on weighted examples and count which positions they attend to.
 
@@ -170,19 +167,19 @@ def vote(
     """
     samples, length = bits.shape
     size, wide = (bucket(n, SMALLEST_SET) for n in bits.shape)
-    fits_memory(recipe, wide, len(weight))
+    fits_memory(RECIPE_R, wide, len(weight))
     tokens = np.full((size, wide), 2, np.uint8)
     tokens[:samples, :length] = bits
     shares = (weight / weight.sum(1, keepdims=True)).astype(np.float32)
     with jax.enable_x64(False):
-        state = begin_runs(recipe, wide, jax.random.split(key, len(weight)))
+        state = begin_runs(RECIPE_R, wide, jax.random.split(key, len(weight)))
         data = Data(tokens, pad_axis(label, size), pad_axis(shares, size, 1))
         votes, taken = np.zeros(length), 0
-        for _ in range(0, steps, every):
-            path = advance((step, careful_step), state, (data, recipe), every)
-            if not (path.survived == every).all():
+        for _ in range(0, steps, EVERY):
+            path = advance((step, careful_step), state, (data, RECIPE_R), EVERY)
+            if not (path.survived == EVERY).all():
                 break  # a run diverged: use the votes so far
-            state, taken = path.last, taken + every
+            state, taken = path.last, taken + EVERY
             loss, mass = map(np.asarray, _evaluate(state.model, tokens, data))
             mass = mass[:, :length]
             places = np.argsort(-mass, axis=1, kind="stable")[:, :VOTES]

@@ -161,13 +161,15 @@ class Transformer(eqx.Module):
             careful: if not, heads whose scores are too far apart for sums (see `mixture` and
                 `mixture_of_sums`) give NaN, and steps are faster by a tenth.
         """
-        bits, (cls, maps) = jnp.asarray(bits), _token_maps(self)
+        bits = jnp.asarray(bits)
         if self.norms is None:
+            cls, maps = _token_maps(self)
             mixed = mixture_of_sums(
                 self.tokens @ maps, self.positions @ maps, bits, self.architecture.heads, careful
             )
         else:
-            mixed = mixture(*_split_rows(self, maps), choose(bits, maps.dtype), careful)
+            scores, values, cls = tables(self)
+            mixed = mixture(scores, values, choose(bits, scores.dtype), careful)
         return self._read_logits(cls[..., None, :], mixed.reshape(*mixed.shape[:-2], -1))
 
     def _norm(self, i: int, x: Float[Array, "*n m d"]) -> Float[Array, "*n m d"]:
@@ -202,7 +204,9 @@ def tables(
     A score is $\langle W_K^\top x, W_Q^\top c\rangle/\sqrt k$.
     """
     cls, maps = _token_maps(model)
-    return *_split_rows(model, maps), cls
+    d, h, k = model.value.shape[-3:]
+    found = model._norm(0, _rows(model.tokens, model.positions)) @ maps
+    return found[..., d:], found[..., :d].reshape(*found.shape[:-1], h, k), cls
 
 
 def _token_maps(model: Transformer) -> tuple[Float[Array, "*n d"], Float[Array, "*n d c"]]:
@@ -216,14 +220,6 @@ def _token_maps(model: Transformer) -> tuple[Float[Array, "*n d"], Float[Array, 
     if model.architecture.uniform:
         score = jnp.zeros_like(score)
     return cls, jnp.concatenate([model.value.reshape(*model.value.shape[:-2], h * k), score], -1)
-
-
-def _split_rows(
-    model: Transformer, maps: Float[Array, "*n d c"]
-) -> tuple[Float[Array, "*n rows h"], Float[Array, "*n rows h k"]]:
-    d, h, k = model.value.shape[-3:]
-    found = model._norm(0, _rows(model.tokens, model.positions)) @ maps
-    return found[..., d:], found[..., :d].reshape(*found.shape[:-1], h, k)
 
 
 def _rows(
@@ -267,12 +263,15 @@ def mixture(
     top, least = fixed.max(-2), jnp.maximum(cls, jnp.minimum(zero, one).max(-2))
     wide = top - least > 2 * half - 8
     safe = jnp.where(wide[..., None, :], 0, scores - jnp.maximum(least, top - half)[..., None, :])
-    mixed = _mix_by_sums(safe, values, chosen)
-
-    def by_softmax(scores: Array, values: Array) -> Array:
-        return _mix_by_softmax(scores, values, chosen)
-
-    return _replace_wide(wide, mixed, careful, by_softmax, scores, values)
+    h, k = values.shape[-2:]
+    powers = jnp.exp(safe)
+    columns = (powers[..., None] * values).reshape(*powers.shape[:-1], h * k)
+    sums = chosen @ jnp.concatenate([columns, powers], -1)
+    above, below = sums[..., : h * k].reshape(*sums.shape[:-1], h, k), sums[..., h * k :, None]
+    # Brought to size 1 first: the derivative of a quotient has the square of what is below.
+    scale = jax.lax.stop_gradient(1 / below)
+    mixed = (above * scale) / (below * scale)
+    return _replace_wide(wide, mixed, careful, _mix_by_softmax, scores, values, chosen)
 
 
 def mixture_of_sums(
@@ -317,8 +316,7 @@ def mixture_of_sums(
             above + sums[..., :d] * (power @ spread) + (share @ spread) * values[..., b : b + 1, :]
         )
         below = below + share
-    # Brought to size 1 first: the derivative of a quotient has the square of what is below.
-    scale = jax.lax.stop_gradient(1 / below)
+    scale = jax.lax.stop_gradient(1 / below)  # as in `mixture`
     mixed = above * (scale @ spread) / ((below * scale) @ spread)
     mixed = mixed.reshape(*mixed.shape[:-1], heads, -1)
 
@@ -346,21 +344,6 @@ def _replace_wide(
         return jnp.where(flags, by_softmax(*tables), mixed)
 
     return jax.lax.cond(wide.any(), jax.checkpoint(replaced), lambda *_: mixed, *tables)
-
-
-def _mix_by_sums(
-    scores: Float[Array, "*n rows h"],
-    values: Float[Array, "*n rows h k"],
-    chosen: Float[Array, "*b m rows"],
-) -> Float[Array, "*n m h k"]:
-    h, k = values.shape[-2:]
-    powers = jnp.exp(scores)
-    columns = (powers[..., None] * values).reshape(*powers.shape[:-1], h * k)
-    sums = chosen @ jnp.concatenate([columns, powers], -1)
-    above, below = sums[..., : h * k].reshape(*sums.shape[:-1], h, k), sums[..., h * k :, None]
-    # Brought to size 1 first: the derivative of a quotient has the square of what is below.
-    scale = jax.lax.stop_gradient(1 / below)
-    return (above * scale) / (below * scale)
 
 
 def _mix_by_softmax(

@@ -66,7 +66,7 @@ class Regression(NamedTuple):
     step_size: Any  # [trial]
 
 
-def l1_path(sets: TrainingSets, iterations: int = ITERATIONS) -> Float[np.ndarray, " trial"]:
+def l1_path(sets: TrainingSets) -> Float[np.ndarray, " trial"]:
     r"""Logistic regression with the penalty $\lambda|w|_1$ for twelve $\lambda$, of which
     validation may choose: an oracle.
 
@@ -74,8 +74,7 @@ def l1_path(sets: TrainingSets, iterations: int = ITERATIONS) -> Float[np.ndarra
     largest training set. Returns the best accuracy over the penalties, on as much of validation as
     it takes for each to make a mistake.
     """
-    iterations, bias = whole("iterations", iterations, 1), np.float32(sets.tasks[0].bias)
-    samples = sets.samples[-1]
+    samples, bias = sets.samples[-1], np.float32(sets.tasks[0].bias)
     size = bucket(samples, SMALLEST_SET)
     bits = sets.bits.astype(np.float32) - bias
     bits = np.concatenate([bits, np.ones_like(bits[..., :1])], -1)
@@ -96,7 +95,7 @@ def l1_path(sets: TrainingSets, iterations: int = ITERATIONS) -> Float[np.ndarra
     zero = np.zeros(penalty.shape, np.float32)
     start = Iterate(zero, zero, np.ones(len(bits), np.float32))
     with jax.enable_x64(False):
-        path = iterate(descend_l1, observe, start, args, steps=iterations, record_every=iterations)
+        path = iterate(descend_l1, observe, start, args, steps=ITERATIONS, record_every=ITERATIONS)
     weights, best = path.last.weights, np.zeros(len(bits))
     for trial, (slopes, level) in enumerate(zip(weights[:, :-1], weights[:, -1], strict=True)):
         used = np.flatnonzero(slopes.any(1))  # few, as that is what the penalty is for

@@ -114,11 +114,7 @@ class SparseBoolean:
             length, sparsity: T and s.
             function: in place of the random table.
         """
-        most = min(whole("length", length, 1), MAX_SPARSITY)
-        if not 1 <= whole("sparsity", sparsity, 1) <= most:
-            raise InputError(
-                f"sparsity = {sparsity}: it must be between 1 and {most}, of {length} bits"
-            )
+        check_sparsity(sparsity, length)
         draws = stream(key)
         support = np.sort(draws.choice(length, sparsity, replace=False))
         if function is None:
@@ -150,12 +146,15 @@ class SparseBoolean:
 
     def label(self, bits: Array | np.ndarray) -> UInt8[Array, "*n"]:
         """The function's value on each sequence of bits [*n, length]."""
-        if bits.shape[-1] != self.length:
+        self.check_shape(bits)
+        code = sum(bits[..., i].astype(jnp.int32) << j for j, i in enumerate(self.support))
+        return jnp.asarray(self.table)[code]
+
+    def check_shape(self, bits: Array | np.ndarray) -> None:
+        if bits.shape[-1:] != (self.length,):
             raise InputError(
                 f"bits have the shape {bits.shape}: the last axis must be {self.length} long"
             )
-        code = sum(bits[..., i].astype(jnp.int32) << j for j, i in enumerate(self.support))
-        return jnp.asarray(self.table)[code]
 
     def _balancing_bias(self) -> float:
         def excess(p: float) -> float:
@@ -320,6 +319,14 @@ class SparseBoolean:
             high *= 2
         return bisect.bisect_left(
             range(high), probability, high // 2 + 1, key=self.unique_probability
+        )
+
+
+def check_sparsity(sparsity: int, length: int) -> None:
+    most = min(whole("length", length, 1), MAX_SPARSITY)
+    if whole("sparsity", sparsity, 1) > most:
+        raise InputError(
+            f"sparsity = {sparsity}: it must be between 1 and {most}, of {length} bits"
         )
 
 

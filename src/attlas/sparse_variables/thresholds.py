@@ -19,7 +19,7 @@ from scipy.optimize import isotonic_regression
 
 from attlas.errors import InputError, check_memory, near, whole
 from attlas.sparse_variables.rival_learners import MLP, UNIFORM, l1_path, screen_by_covariance
-from attlas.sparse_variables.task import SparseBoolean
+from attlas.sparse_variables.task import SparseBoolean, check_sparsity
 from attlas.sparse_variables.training import ADAM, RECIPE_R, Recipe, train
 from attlas.sparse_variables.training_sets import TrainingSets, draw_sets
 
@@ -163,8 +163,7 @@ def find_threshold(
     """
     solve = learner(solve) if isinstance(solve, str) else solve
     whole("trials", trials, 1)
-    if whole("sparsity", sparsity, 1) > whole("length", length, 1):
-        raise InputError(f"sparsity = {sparsity}: it must be at most the length, {length}")
+    check_sparsity(sparsity, length)
     check_memory(f"length = {length}: {trials} training sets", length * trials)
     grid = sizes(most)
     task = SparseBoolean(length, tuple(range(sparsity)), function)

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-from jaxtyping import Array, ArrayLike, Float, UInt8
+from jaxtyping import Array, Float, UInt8
 from scipy import special
 
 from attlas.capacity import Capacity, class_of, collapsed_head, multi_head
@@ -147,8 +147,7 @@ class Heads(NamedTuple):
         return score, value
 
     def capacity(self, constant: str = "sharp", *, count_parameters: bool = False) -> Capacity:
-        """The bound for all heads of these norms on unit tokens,
-        [CLS] among them, for one network or several at once."""
+        """The bound for all heads of these norms on unit tokens, for one network or several."""
         score, value = (np.moveaxis(x, -1, 0) for x in self.norms())
         dim = self.length + SPECIAL if count_parameters else np.inf
         each = [
@@ -171,22 +170,12 @@ def _without(
     return x - np.linalg.lstsq(free.T, x.T, rcond=None)[0].T @ free
 
 
-class Attention(NamedTuple):
-    """What trained heads look at: `mass` is the share of each head's attention that lies on the
-    support where the label is 0 and where it is 1; `places` are those with the largest share in
-    some head where the label is 0, as many as the support has."""
-
-    mass: Float[np.ndarray, "2 h"]
-    places: tuple[int, ...]
-
-
-def looked_at(weights: ArrayLike, batch: Batch, task: SparseBoolean) -> Attention:
-    """Of attention weights [m, h, T + 1] on a batch."""
-    label = np.asarray(batch.label)
-    mean = np.stack([np.asarray(weights)[label == y].mean(0) for y in (0, 1)])
-    mass = mean[..., list(task.support)].sum(-1)
-    leaders = np.argsort(-mean[0, :, :-1].max(0))[: task.sparsity]
-    return Attention(mass, tuple(sorted(leaders.tolist())))
+def support_mass(
+    weights: Float[np.ndarray, "m h places"], batch: Batch, task: SparseBoolean
+) -> Float[np.ndarray, "2 h"]:
+    """The share of each head's attention on the support, where the label is 0 and where it is 1."""
+    mean = np.stack([weights[batch.label == y].mean(0) for y in (0, 1)])
+    return mean[..., list(task.support)].sum(-1)
 
 
 def binary_kl(q: Real, p: Real) -> Real:
@@ -212,10 +201,8 @@ def pac_bayes(empirical: Real, nats: Real, samples: Real, delta: Real = 0.05) ->
     \ln\frac{2\sqrt m}\delta)\big)$, with $\hat e$ that error on the samples and KL from the
     prior (Maurer 2004)."""
     samples = np.asarray(samples, float)
-    return kl_inverse(
-        empirical,
-        (np.asarray(nats) + np.log(2 * np.sqrt(samples) / between("delta", delta))) / samples,
-    )
+    log_count = np.log(2 * np.sqrt(samples) / between("delta", delta))
+    return kl_inverse(empirical, (np.asarray(nats) + log_count) / samples)
 
 
 def pac_bayes_samples(empirical: Real, nats: Real, error: Real, delta: Real = 0.05) -> Real:

@@ -26,13 +26,12 @@ from attlas.sparse_variables.task import Batch
 from attlas.sparse_variables.thresholds import LEVEL as SHARE
 from attlas.sparse_variables.trained_heads import (
     SPREADS,
-    Attention,
     Heads,
     certify,
-    looked_at,
     noisy_errors,
     pac_bayes,
     pac_bayes_samples,
+    support_mass,
 )
 from attlas.sparse_variables.training import RECIPE_R, Outcome, first_model, train
 from attlas.sparse_variables.training_sets import TrainingSets, draw_sets
@@ -71,11 +70,13 @@ class Runs(NamedTuple):
         """The validation sequences on which attention is measured."""
         return next(self.sets.validate(trial)).bits[:ATTENTION_SAMPLES]
 
-    def attention(self, trial: int, weights: Float[np.ndarray, "m h places"]) -> Attention:
-        """Where heads with these weights on `bits(trial)` look."""
+    def attention(
+        self, trial: int, weights: Float[np.ndarray, "m h places"]
+    ) -> Float[np.ndarray, "label h"]:
+        """The share on the support of heads with these weights on `bits(trial)`."""
         bits, label = next(self.sets.validate(trial))
         batch = Batch(bits[:ATTENTION_SAMPLES], label[:ATTENTION_SAMPLES])
-        return looked_at(weights, batch, self.sets.tasks[trial])
+        return support_mass(weights, batch, self.sets.tasks[trial])
 
     def margins(self) -> Float[np.ndarray, " trial"]:
         """The least margin on the training set."""
@@ -152,7 +153,7 @@ def trained_beside_constructed(cell: Setting, draws: Draws) -> Values:
     task = runs.sets.tasks[0]
     built = (threshold_head(task), sink_head(task))
     start, mass = (
-        np.stack([support_mass(runs, t, heads) for t, heads in enumerate(networks.each())])
+        np.stack([best_mass(runs, t, heads) for t, heads in enumerate(networks.each())])
         for networks in (runs.start, runs.heads)
     )
     weights = [head.weights(runs.bits(0))[:, None] for head in built]
@@ -166,7 +167,7 @@ def trained_beside_constructed(cell: Setting, draws: Draws) -> Values:
         sizes[learned] = np.stack([score.max(1), value.sum(1) / margins[learned], asked], 1)
     return {
         **on("repeat label", mass=mass, mass_at_start=start),
-        "constructed": (("head", "label"), [runs.attention(0, w).mass[:, 0] for w in weights]),
+        "constructed": (("head", "label"), [runs.attention(0, w)[:, 0] for w in weights]),
         "sizes": (("repeat", "quantity"), sizes),
         "sizes_built": (("head", "quantity"), [sizes_of(head) for head in built]),
         "blunter": decades(blunter(built[0]), built[0].margin),
@@ -176,9 +177,9 @@ def trained_beside_constructed(cell: Setting, draws: Draws) -> Values:
     }
 
 
-def support_mass(runs: Runs, trial: int, heads: Heads) -> Float[np.ndarray, " label"]:
+def best_mass(runs: Runs, trial: int, heads: Heads) -> Float[np.ndarray, " label"]:
     """Attention on the support by label, of the head that has most of it where the label is 0."""
-    mass = runs.attention(trial, heads.weights(runs.bits(trial))).mass
+    mass = runs.attention(trial, heads.weights(runs.bits(trial)))
     return mass[:, mass[0].argmax()]
 
 
