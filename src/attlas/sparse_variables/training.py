@@ -429,7 +429,7 @@ def _start(
 def _outcome(
     run: tuple[int, int],
     model: Any,
-    curve: Float[np.ndarray, "evaluation 3"],
+    curve: Float[np.ndarray, "seen 3"],
     times: Int[np.ndarray, " evaluation"],
     finite: bool,
 ) -> Outcome:
