@@ -77,9 +77,8 @@ def _steps(objective: Any, project: Any) -> tuple[Any, Any]:
         point = jax.vmap(project, (0, None))(state.point, args)
         value, gradient = ascend(point, args)
         better = value > state.value
-        best = jax.tree.map(
-            lambda new, old: jnp.where(_broadcast(better, new), new, old), point, state.best
-        )
+        choose = jax.vmap(jnp.where)
+        best = jax.tree.map(lambda new, old: choose(better, new, old), point, state.best)
         moved = jax.tree.map(
             lambda x, g: x + largest * ratio**t * _step_along(x, g), point, gradient
         )
@@ -89,10 +88,6 @@ def _steps(objective: Any, project: Any) -> tuple[Any, Any]:
         return state.value
 
     return step, observe
-
-
-def _broadcast(flags: Any, like: Any) -> Any:
-    return flags.reshape(-1, *[1] * (like.ndim - 1))
 
 
 def _step_along(x: Array, gradient: Array) -> Array:

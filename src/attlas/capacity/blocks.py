@@ -185,9 +185,8 @@ def position_wise(norms: PositionNorms, length: Real, constant: str = "paper") -
     def grow(log_radius: Real) -> Growth:
         gain = log_of(as_norm("lipschitz", norms.lipschitz)) + log_radius
         up, down = log_of(as_norm("up", norms.up)), log_of(as_norm("down", norms.down))
-        gate: Real = 0.0
-        if norms.gate is not None:
-            gate = log_of(as_norm("gate", norms.gate)) + log_radius
+        gated = norms.gate is not None
+        gate: Real = log_of(as_norm("gate", norms.gate)) + log_radius if gated else 0.0
         size_up = gain + down + gate + log_of(norms.up_21)
         size_down = gain + up + gate + log_of(norms.down_21)
         terms = [
@@ -195,7 +194,7 @@ def position_wise(norms: PositionNorms, length: Real, constant: str = "paper") -
             Term("down", size_down, length, norms.out_dim, norms.hidden),
         ]
         log_lipschitz = gain - log_radius + up + down + gate
-        if norms.gate is not None:
+        if gated:
             size = gain + up + down + log_radius + log_of(norms.gate_21)
             terms.append(Term("gate", size, length, norms.hidden, norms.dim))
             log_lipschitz = log_lipschitz + math.log(2)
@@ -207,11 +206,11 @@ def position_wise(norms: PositionNorms, length: Real, constant: str = "paper") -
 
 def multi_head(*blocks: Block) -> Block:
     """The sum of blocks."""
+    if len(blocks) == 1:
+        return blocks[0]
 
     def grow(log_radius: Real) -> Growth:
         grown = [block(log_radius) for block in blocks]
-        if len(grown) == 1:
-            return grown[0]
         terms = [
             term._replace(name=f"head {h + 1}: {term.name}")
             for h, growth in enumerate(grown)

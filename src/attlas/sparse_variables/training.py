@@ -89,21 +89,18 @@ class Recipe(eqx.Module):
 
     def optimiser(self) -> optax.GradientTransformation:
         """Of `Weights`, for one run."""
-        betas = self.beta1, self.beta2, self.epsilon
-        shared = self.normaliser == "row maximum"
-        scales = {
-            "positions": scale_by_largest_row(*betas) if shared else optax.scale_by_adam(*betas),
-            "others": optax.scale_by_adam(*betas),
-        }
-        rates = {"positions": self.position_rate, "others": self.rate}
-        groups = {
-            name: optax.chain(
-                scale, optax.add_decayed_weights(self.decay), optax.scale(-rates[name])
-            )
-            for name, scale in scales.items()
-        }
+
+        def group(scale: Any, rate: Real) -> optax.GradientTransformation:
+            scaled = scale(self.beta1, self.beta2, self.epsilon)
+            return optax.chain(scaled, optax.add_decayed_weights(self.decay), optax.scale(-rate))
+
+        shared = scale_by_largest_row if self.normaliser == "row maximum" else optax.scale_by_adam
         return optax.partition(
-            groups, lambda weights: jax.tree.map_with_path(lambda path, _: path[0].name, weights)
+            {
+                "positions": group(shared, self.position_rate),
+                "others": group(optax.scale_by_adam, self.rate),
+            },
+            lambda weights: jax.tree.map_with_path(lambda path, _: path[0].name, weights),
         )
 
 
