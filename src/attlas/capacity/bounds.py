@@ -59,11 +59,11 @@ class Capacity:
         counted. They are then moved to where all terms' derivatives are equal: a minimum, perhaps
         a local one.
         """
-        return self._log_entropies(*_logs(eps, samples), ROUNDS)
+        return self._log_entropies(log_of(positive("eps", eps)), _log_samples(samples))
 
     def log_entropy(self, eps: Real, samples: Real) -> Real:
         """Logarithm of the nats of a cover at distance `eps`: -inf where one function suffices."""
-        return self._total(*_logs(eps, samples), ROUNDS)
+        return self._total(log_of(positive("eps", eps)), _log_samples(samples))
 
     def entropy(self, eps: Real, samples: Real) -> Real:
         """Nats of a cover at distance `eps`; infinite only where a float cannot hold it."""
@@ -90,7 +90,7 @@ class Capacity:
         )
 
     def _log_entropies(
-        self, log_eps: Real, log_samples: Real, rounds: int
+        self, log_eps: Real, log_samples: Real, rounds: int = ROUNDS
     ) -> tuple[np.ndarray, np.ndarray]:
         sizes, tokens, outputs, inputs = self._stacked()
         sizes = np.maximum(sizes, -1e200)  # finite: a weight of size 0 needs no share
@@ -122,7 +122,7 @@ class Capacity:
             shares, logs = np.where(better, moved, shares), np.where(better, after, logs)
         return logs, np.exp(shares)
 
-    def _total(self, log_eps: Real, log_samples: Real, rounds: int) -> Real:
+    def _total(self, log_eps: Real, log_samples: Real, rounds: int = ROUNDS) -> Real:
         total = _sum_last(self._log_entropies(log_eps, log_samples, rounds)[0])
         return np.where(log_eps >= self.log_reach, -np.inf, total)[()]
 
@@ -131,7 +131,7 @@ class Capacity:
         $\inf_a\{4a + \frac{12}{\sqrt m}\int_a^R\sqrt{H(\epsilon)}\,d\epsilon\}$, by an upper sum
         over a geometric grid of distances; and never more than the largest value R."""
         with np.errstate(over="ignore"):
-            return np.exp(self._log_rademacher(_logs(1.0, samples)[1]))
+            return np.exp(self._log_rademacher(_log_samples(samples)))
 
     def _log_rademacher(self, log_samples: Real) -> Real:
         log_samples = np.broadcast_to(log_samples, self._shape(log_samples))
@@ -200,22 +200,22 @@ class Capacity:
         """Exponents of the entropy at fixed norms: in the length, in the number of samples, in
         1/eps; and with `depth`, what a layer more multiplies it by, in nats (twice the mean
         logarithm of the layers' Lipschitz constants)."""
-        (log_eps, log_samples), h = _logs(eps, samples), 1e-3
+        log_eps, log_samples, h = log_of(positive("eps", eps)), _log_samples(samples), 1e-3
         if np.any(log_eps >= self.log_reach):
             raise InputError(
                 f"eps = {eps!r}: it must be below the largest value of the class, "
                 f"{np.exp(np.min(self.log_reach)):.4g}"
             )
-        base = self._total(log_eps, log_samples, ROUNDS)
+        base = self._total(log_eps, log_samples)
         stretched = tuple(
             term._replace(tokens=term.tokens * math.exp(h)) if np.any(term.tokens != 1) else term
             for term in self.terms
         )
         longer = replace(self, terms=stretched)
         found = {
-            "length": (longer._total(log_eps, log_samples, ROUNDS) - base) / h,
-            "samples": (self._total(log_eps, log_samples + h, ROUNDS) - base) / h,
-            "1/eps": (self._total(log_eps - h, log_samples, ROUNDS) - base) / h,
+            "length": (longer._total(log_eps, log_samples) - base) / h,
+            "samples": (self._total(log_eps, log_samples + h) - base) / h,
+            "1/eps": (self._total(log_eps - h, log_samples) - base) / h,
         }
         return found | ({"depth": 2 * sum(self.layers) / len(self.layers)} if self.layers else {})
 
@@ -286,9 +286,7 @@ def occam_samples(log_hypotheses: Real, error: Real, delta: Real = 0.05) -> Real
     )
 
 
-def _logs(eps: Real, samples: Real) -> tuple[Real, Real]:
-    """Logarithms of a distance and of a number of samples, checked."""
-    log_eps = log_of(positive("eps", eps))
+def _log_samples(samples: Real) -> Real:
     if not (as_numbers("samples", positive("samples", samples)) >= 1).all():
         raise InputError(f"samples = {samples!r}: it must be at least 1")
-    return log_eps, log_of(samples)
+    return log_of(samples)

@@ -71,14 +71,9 @@ class Construction:
         )
 
     @functools.cached_property
-    def _tables(
-        self,
-    ) -> tuple[
-        Float[np.ndarray, "2 length"],
-        Float[np.ndarray, "2 length r"],
-        Float[np.ndarray, " columns"],
-    ]:
-        r"""Weights $e^{score}$, relative to the largest, and values of (bit, place) and [CLS]."""
+    def _tables(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        r"""Weights $e^{score}$ [2, length], relative to the largest, and values [2, length, r] of
+        (bit, place); weight and values of [CLS], [1 + r]."""
         columns = np.column_stack([self.score, self.read])
         found = self.embedding.products(self.task.support, columns)
         places, bits, cls = found[:-SPECIAL], found[-SPECIAL:-1], found[-1]

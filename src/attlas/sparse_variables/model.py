@@ -74,7 +74,7 @@ class Architecture:
         """Independent normal weights; biases 0, gains 1."""
         whole("length", length, 1)
         d, h, k = self.dim, self.heads, self.dim // self.heads
-        weights = {
+        shapes = {
             "query": (d, h, k),
             "key": (d, h, k),
             "value": (d, h, k),
@@ -82,16 +82,16 @@ class Architecture:
             "first": (d, self.hidden),
             "second": (self.hidden, d),
             "read": (d, CLASSES),
+            "tokens": (3, d),
+            "positions": (length + 1, d),
         }
-        shapes = weights | {"tokens": (3, d), "positions": (length + 1, d)}
-        scales = dict.fromkeys(weights, self.weight_scale)
-        scales |= {"tokens": self.token_scale, "positions": self.position_scale}
+        scales = {"tokens": self.token_scale, "positions": self.position_scale}
         # One draw compiles fast. Positions come last: all else is the same at every length (with
         # JAX's default generator).
         ends = np.cumsum([np.prod(shape) for shape in shapes.values()])
         parts = jnp.split(jax.random.normal(key, (int(ends[-1]),)), ends[:-1])
         drawn = {
-            name: scales[name] * part.reshape(shapes[name])
+            name: scales.get(name, self.weight_scale) * part.reshape(shapes[name])
             for name, part in zip(shapes, parts, strict=True)
         }
         first, second = drawn.pop("first"), drawn.pop("second")

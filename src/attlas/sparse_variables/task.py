@@ -252,7 +252,7 @@ class SparseBoolean:
             )
         codes, law = patterns(s).astype(int), probabilities(s, self.bias)
         own = self.table.astype(float)
-        counts, agree = [], []
+        counts, agree = [np.zeros(0)], [np.zeros((0, 2**s))]
         for kept in range(2**s):
             shared = [j for j in range(s) if kept >> j & 1]
             count = math.comb(self.length - s, s - len(shared))
@@ -266,8 +266,6 @@ class SparseBoolean:
             )[:, group]
             counts.append(np.full(len(others), float(count)))
             agree.append(np.where(own == 1, coin, 1 - coin))
-        if not counts:
-            return np.zeros(0), np.zeros((0, 2**s))
         found = np.concatenate(agree)
         if (found @ law > 1 - 1e-12).any():
             raise InputError(
