@@ -17,7 +17,6 @@ from attlas.sparse_variables.thresholds import (
     crossing,
     find_threshold,
     fit_law,
-    learner,
     sizes,
 )
 from attlas.sparse_variables.training_sets import draw_sets
@@ -148,7 +147,7 @@ def test_fits_of_many_curves_are_those_of_each():
 
 def test_an_unknown_learner_is_named():
     with pytest.raises(InputError, match=r"MPL.*MLP"):
-        learner("MPL")
+        find_threshold(KEY, 30, "MPL")
 
 
 # --- what the claims make of thresholds --------------------------------------------------------

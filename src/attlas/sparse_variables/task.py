@@ -222,9 +222,9 @@ class SparseBoolean:
         For `and` (`or`) only of places that are 1 (0) wherever the label is.
         """
         places = np.arange(self.length)
-        if self.function == "and" and (label == 1).any():
+        if self.function == "and":
             places = places[bits[label == 1].all(0)]
-        if self.function == "or" and (label == 0).any():
+        if self.function == "or":
             places = places[~bits[label == 0].any(0)]
         count = math.comb(len(places), self.sparsity)
         if count > 2e8:

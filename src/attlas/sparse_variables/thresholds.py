@@ -60,15 +60,6 @@ LEARNERS: dict[str, Learner] = {
 }
 
 
-def learner(name: str) -> Learner:
-    if name not in LEARNERS:
-        raise InputError(
-            f"learner = {name!r}: there is none of that name.{near(name, LEARNERS)} There are:"
-            f" {', '.join(LEARNERS)}."
-        )
-    return LEARNERS[name]
-
-
 def sizes(most: int) -> list[int]:
     """Sizes of training sets in steps of a fifth, up to `most`."""
     count = 1 + math.floor(math.log(whole("most", most, FIRST) / FIRST, RATIO) + 1e-9)
@@ -161,7 +152,13 @@ def find_threshold(
     - `trials`: at each size. `most`: the largest size.
     - `steps`: of training. `validation`: sequences of each trial.
     """
-    solve = learner(solve) if isinstance(solve, str) else solve
+    if isinstance(solve, str):
+        if solve not in LEARNERS:
+            raise InputError(
+                f"learner = {solve!r}: there is none of that name.{near(solve, LEARNERS)} There"
+                f" are: {', '.join(LEARNERS)}."
+            )
+        solve = LEARNERS[solve]
     whole("trials", trials, 1)
     check_sparsity(sparsity, length)
     check_memory(f"length = {length}: {trials} training sets", length * trials)
