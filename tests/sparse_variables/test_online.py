@@ -43,14 +43,13 @@ def runs():
 
 
 def test_parity_of_two_bits_is_learnt_from_fresh_batches(runs):
-    data = runs
-    assert data["loss"].dims == ("trial", "step")
-    assert (data["status"] == "solved").all()
-    for trial in data["trial"].values:
-        one = data.sel(trial=trial)
+    assert runs["loss"].dims == ("trial", "step")
+    assert (runs["status"] == "solved").all()
+    for trial in runs["trial"].values:
+        one = runs.sel(trial=trial)
         reached = one["step"].values[one["accuracy"].values == 1]
         assert one["arrival"] == reached[0]
-    assert abs(data["loss"][:, 0] - np.log(2)).max() < 0.1 and data["loss"].min() < 0.1
+    assert abs(runs["loss"][:, 0] - np.log(2)).max() < 0.1 and runs["loss"].min() < 0.1
 
 
 def test_runs_end_when_all_have_arrived(runs):
