@@ -226,7 +226,7 @@ class LinearGaussian:
 
 def tangent(m: int) -> Float[np.ndarray, "m others"]:
     """Orthonormal directions that sum to 0, in which two probability vectors can differ."""
-    return np.linalg.svd(np.ones((1, whole("m", m, 2))))[2][1:].T
+    return np.linalg.svd(np.ones((1, m)))[2][1:].T
 
 
 class Masked(NamedTuple):
