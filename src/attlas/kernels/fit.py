@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import numpy as np
 import scipy.linalg
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from attlas.errors import InputError, near, positive, whole
 from attlas.kernels.attention import Rows
@@ -241,8 +241,8 @@ class _System:
                 "the kernel of a key with itself is not a positive number, or some other is not "
                 "finite: it must be positive semi-definite"
             )
-        factor, order, rank, _ = scipy.linalg.lapack.dpstrf(gram.T, tol=CUT * own.max(), lower=1)
-        return pool[order[:rank] - 1], np.tril(factor[:rank, :rank])
+        order, triangle = pivoted_cholesky(gram, CUT)
+        return pool[order], triangle
 
     def count_centres(self, pivots: np.ndarray, tolerance: float) -> int:
         r"""How many centres should make the error `tolerance`.
@@ -358,6 +358,16 @@ def _multiply(kernel: Kernel, x: np.ndarray, y: np.ndarray, right: np.ndarray) -
         for columns in _tiles(len(y)):
             result[rows] += _multiply_tile(kernel, x[rows], y[columns], right[columns])
     return result
+
+
+def pivoted_cholesky(
+    gram: Float[np.ndarray, "n n"], cut: float
+) -> tuple[Int[np.ndarray, " m"], Float[np.ndarray, "m m"]]:
+    """Rows, each the one that those before it predict worst, and the lower factor of their Gram
+    matrix; up to where pivots are below the share `cut` of the largest."""
+    least = cut * gram.diagonal().max()
+    factor, order, rank, _ = scipy.linalg.lapack.dpstrf(gram, tol=least, lower=1)
+    return order[:rank] - 1, np.tril(factor[:rank, :rank])
 
 
 def _tiles(length: int) -> Iterator[slice]:

@@ -358,14 +358,14 @@ class FiniteModel(Model):
 
 def categorical_from_uniform(place: Float[Any, "*#n"], law: Float[Any, "*#n m"]) -> Int[Any, "*n"]:
     """Draws from a law on 0 to m - 1, as its quantiles at the uniform numbers `place`."""
-    return (place[..., None] > law.cumsum(-1)[..., :-1]).sum(-1)
+    return (place[..., None] > np.asarray(law).cumsum(-1)[..., :-1]).sum(-1)
 
 
 class FiniteLatent(FiniteModel):
     r"""A topic model: $z \in \{1, \dots, m\}$, tokens independent words of law `words`[z].
 
     The posterior $\mathrm{softmax}(\ln p + \ln P \cdot \mathrm{counts})$ depends on the counts only
-    through the contrasts $\ln P_z - \ln P_1$, what a word says about z. `prior` and `values` are those of `FiniteModel`.
+    through the contrasts $\ln P_z - \ln P_1$. `prior` and `values` are those of `FiniteModel`.
     """
 
     words: Float[Any, "m vocabulary"]
@@ -381,10 +381,8 @@ class FiniteLatent(FiniteModel):
     def sample(self, key: Array, samples: int, length: int) -> Sequences:
         """Latents [n] and words [n, length], numbered from 0."""
         drawn = stream(key).random((whole("samples", samples, 1), 1 + whole("length", length, 1)))
-        z = categorical_from_uniform(drawn[:, 0], np.asarray(self.prior))
-        return Sequences(
-            z, categorical_from_uniform(drawn[:, 1:], np.asarray(self.words)[z][:, None])
-        )
+        z = categorical_from_uniform(drawn[:, 0], self.prior)
+        return Sequences(z, categorical_from_uniform(drawn[:, 1:], self.words[z][:, None]))
 
     def counts(self, tokens: Int[Any, "*n length"]) -> Float[Any, "*n vocabulary"]:
         return (tokens[..., None] == np.arange(self.vocabulary)).sum(-2).astype(float)
@@ -423,6 +421,28 @@ class Counted(NamedTuple):
     counts: Float[np.ndarray, "k vocabulary"]
     law: Float[Any, " k"]
     posterior: Float[Any, "k m"]
+
+
+def draw_counts(
+    rng: np.random.Generator, law: Any, posterior: Any, samples: int, repeats: int
+) -> tuple[Int[np.ndarray, "repeat n"], Int[np.ndarray, "repeat n"]]:
+    """Which of the counts with this `law` [k] a sequence has, and its latent of law `posterior`
+    [k m] there."""
+    shape = (whole("repeats", repeats, 1), whole("samples", samples, 1))
+    k = rng.choice(len(law), shape, p=law / law.sum())
+    return k, categorical_from_uniform(rng.random(shape), posterior[k])
+
+
+def mean_by_count(
+    k: Int[np.ndarray, "repeat n"], values: Float[np.ndarray, "repeat n *p"], counts: int
+) -> tuple[Float[np.ndarray, "repeat k"], Float[np.ndarray, "repeat k *p"]]:
+    """Shares of the counts in samples, and the mean of their `values` at each, 0 if not seen."""
+    rows = np.arange(len(k))[:, None]
+    seen, total = np.zeros((len(k), counts)), np.zeros((len(k), counts, *values.shape[2:]))
+    np.add.at(seen, (rows, k), 1)
+    np.add.at(total, (rows, k), values)
+    number = np.maximum(seen, 1).reshape(*seen.shape, *[1] * (values.ndim - 2))
+    return seen / k.shape[1], total / number
 
 
 class GaussianMixture(FiniteModel):

@@ -21,8 +21,8 @@ from attlas.gaussian import float64, stream
 from attlas.latent_posterior.models import (
     FiniteLatent,
     categorical_from_uniform,
-    compositions,
-    log_multinomial,
+    draw_counts,
+    mean_by_count,
 )
 from attlas.latent_posterior.trained_attention import minimise
 
@@ -60,18 +60,13 @@ def least_squares(
             f"there are {x.shape[-2]} labels for {x.shape[-1]} features: a probe needs at least"
             f" one for each feature"
         )
-    transposed = np.swapaxes(x, -1, -2)
-    scale = np.sqrt((x**2).sum(-2, keepdims=True))
-    if np.any(
-        np.linalg.eigvalsh(
-            (transposed @ x) / np.maximum(np.swapaxes(scale, -1, -2) * scale, 1e-300)
-        )
-        < 1e-12
-    ):
+    unit = x / np.maximum(np.linalg.norm(x, axis=-2, keepdims=True), 1e-300)
+    if np.any(np.linalg.eigvalsh(np.swapaxes(unit, -1, -2) @ unit) < 1e-12):
         raise InputError(
             "the features are collinear: a probe needs features none of which is a combination of"
             " the others"
         )
+    transposed = np.swapaxes(x, -1, -2)
     return np.linalg.solve(transposed @ x, transposed @ y)
 
 
@@ -248,22 +243,12 @@ class Masked(NamedTuple):
         at each [repeat, k, p]; the masked risk, a mean over the hidden words, has the same
         minimiser with their mean."""
         rng = stream(key)
-        shape = (whole("repeats", repeats, 1), whole("samples", samples, 1))
-        k = rng.choice(len(self.law), shape, p=self.law / self.law.sum())
-        z = categorical_from_uniform(rng.random(shape), self.posterior[k])
+        k, z = draw_counts(rng, self.law, self.posterior, samples, repeats)
         # All hidden words come from one latent: given the words that are left they are
         # not independent.
-        w = categorical_from_uniform(rng.random((self.hidden, *shape)), np.asarray(words)[z])
+        w = categorical_from_uniform(rng.random((self.hidden, *z.shape)), np.asarray(words)[z])
         v = self.embedding.T[w] + self.noise * rng.standard_normal((*w.shape, len(self.embedding)))
-        v = v.mean(0)
-        rows = np.arange(repeats)[:, None]
-        share, total = (
-            np.zeros((repeats, len(self.law))),
-            np.zeros((repeats, len(self.law), v.shape[-1])),
-        )
-        np.add.at(share, (rows, k), 1 / samples)
-        np.add.at(total, (rows, k), v / samples)
-        return share, total / np.where(share > 0, share, 1)[..., None]
+        return mean_by_count(k, v.mean(0), len(self.law))
 
     def excess(
         self, error: Float[np.ndarray, "*r k m"], operator: Float[np.ndarray, "q m"]
@@ -284,14 +269,8 @@ def masked_topics(
     embedding = np.diag(np.asarray(sizes, float)) @ np.linalg.pinv(words.T @ u)
     if whole("length", length, 2) <= whole("hidden", hidden, 1):
         raise InputError(f"hidden = {hidden} of {length} words: at least one word must be left")
-    counts = compositions(length - hidden, model.vocabulary)
-    likelihood = np.exp(np.asarray(model.log_likelihood_of_counts(counts.astype(float))))
-    joint = likelihood * np.asarray(model.prior) * np.exp(log_multinomial(counts))[:, None]
-    law = joint.sum(1)
     operator = masked_operator(model, embedding)
-    return Masked(
-        counts.astype(float), law, joint / law[:, None], operator, embedding, noise, hidden
-    )
+    return Masked(*model.counted(length - hidden), operator, embedding, noise, hidden)
 
 
 @float64
@@ -307,20 +286,15 @@ def on_simplex(
     m, vocabulary = masked.posterior.shape[1], masked.counts.shape[1]
     start = (np.zeros((len(share), vocabulary, m)), np.zeros((len(share), m)))
     shared = (masked.counts, masked.operator)
-    found = minimise(_masked_loss, start, (share, target), shared, steps=steps, rate=0.1).last
-    weights, shift = found
+    path = minimise(_masked_loss, start, (share, target), shared, steps=steps, rate=0.1)
+    weights, shift = path.last
     return special.softmax(masked.counts @ weights + shift[:, None], -1)
 
 
-def _posterior(parameters: Any, counts: Array) -> Array:
-    weights, shift = parameters
-    return jax.nn.softmax(counts @ weights + shift[..., None, :], -1)
-
-
 def _masked_loss(parameters: Any, data: Any, shared: Any) -> Array:
-    share, target = data
-    counts, operator = shared
-    return share @ ((_posterior(parameters, counts) @ operator.T - target) ** 2).sum(-1)
+    (weights, shift), (share, target), (counts, operator) = parameters, data, shared
+    predicted = jax.nn.softmax(counts @ weights + shift, -1) @ operator.T
+    return share @ ((predicted - target) ** 2).sum(-1)
 
 
 def unconstrained(
