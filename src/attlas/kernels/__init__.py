@@ -13,7 +13,7 @@ the prior, and the ridge of the covariance operator is `ridge / length`.
 (sequences, heads), `fit` the conditioning on one long context, exact or approximate.
 """
 
-from attlas.kernels.attention import cme_attention, cme_variance, cme_weights
+from attlas.kernels.attention import cme_attention, cme_variance
 from attlas.kernels.fit import CME, METHODS, fit_cme
 from attlas.kernels.functions import RBF, Exponential, Kernel, Linear, Polynomial
 
@@ -27,6 +27,5 @@ __all__ = [
     "Polynomial",
     "cme_attention",
     "cme_variance",
-    "cme_weights",
     "fit_cme",
 ]

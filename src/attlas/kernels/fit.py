@@ -231,8 +231,7 @@ class _System:
         return self._result("exact", alpha, self.keys64, alpha, self.keys64, None, factor)
 
     def choose_centres(self) -> tuple[np.ndarray, np.ndarray]:
-        r"""Keys $Z$ of the pool, each the one that those before it predict worst, and the factor of
-        $k(Z, Z) = TT^\top$ (Cholesky with pivots), up to where $k(Z, Z)$ becomes singular."""
+        """Keys of the pool, and the factor of their Gram matrix, as long as it is regular."""
         pool = self.keys64[self.pool]
         gram = kernel_matrix(self.kernel, pool, pool)
         own = gram.diagonal()
@@ -241,7 +240,7 @@ class _System:
                 "the kernel of a key with itself is not a positive number, or some other is not "
                 "finite: it must be positive semi-definite"
             )
-        order, triangle = pivoted_cholesky(gram, CUT)
+        order, triangle = pivoted_cholesky(gram.T, CUT)
         return pool[order], triangle
 
     def count_centres(self, pivots: np.ndarray, tolerance: float) -> int:
@@ -256,8 +255,8 @@ class _System:
         return int(next(iter(counts[rest <= 3 * tolerance]), min(MAX_CENTRES, len(pivots))))
 
     def solve_on_centres(self, count: int | None, tolerance: float) -> CME:
-        r"""Nystrom's method. With features $F = k(K, Z)T^{-\top}$: $\hat m = F y$ and
-        $(F^\top F + \text{ridge}\,I)y = F^\top V$."""
+        r"""Nystrom's method. With features $F = k(K, Z)T^{-\top}$, $k(Z, Z) = TT^\top$:
+        $\hat m = F y$ and $(F^\top F + \text{ridge}\,I)y = F^\top V$."""
         centres, triangle = self.choose_centres()
         count = count or self.count_centres(np.diagonal(triangle) ** 2, tolerance)
         count = min(len(centres), count)
@@ -271,24 +270,16 @@ class _System:
         factor = scipy.linalg.cholesky(square, lower=True, check_finite=False)
         y = _solve(factor, right)
         for _ in range(REFINEMENTS):
-            alpha, back = self._residual(centres, _solve_triangular(triangle, y, transpose=True))
+            coefficients = _solve_triangular(triangle, y, transpose=True)
+            fitted = _multiply(self.kernel, self.keys64, centres, coefficients)
+            alpha = (self.values - fitted) / self.ridge
+            back = _multiply(self.kernel, centres, self.keys64, alpha)
             step = self.ridge * _solve(factor, _solve_triangular(triangle, back) - y)
             if np.linalg.norm(step) <= 1e-8 * np.linalg.norm(y):
                 break
             y += step
         coefficients = _solve_triangular(triangle, y, transpose=True)
         return self._result("nystrom", alpha, centres, coefficients, centres, triangle, factor)
-
-    def _residual(
-        self, centres: np.ndarray, coefficients: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray]:
-        r"""$\alpha = (V - k(K, Z)c) / \text{ridge}$ and $k(Z, K)\alpha$."""
-        alpha, back = np.empty_like(self.values), np.zeros_like(coefficients)
-        for rows in _tiles(len(self.keys)):
-            block = kernel_matrix(self.kernel, self.keys64[rows], centres)
-            alpha[rows] = (self.values[rows] - block @ coefficients) / self.ridge
-            back += block.T @ alpha[rows]
-        return alpha, back
 
     def iterate(self, rough: CME, iterations: int) -> CME:
         r"""Conjugate gradients for every column of values, preconditioned by

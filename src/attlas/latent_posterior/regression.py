@@ -148,8 +148,7 @@ def leave_one_out(
 def leave_one_out_likelihood(
     found: Spectrum, target: Column, ridges: Ridges
 ) -> tuple[Ridges, Ridges]:
-    r"""The log likelihood of targets, each without its row, up to a constant, and the prior variance
-    $\tau^2$, as of `evidence`."""
+    """As `evidence`, for the likelihood of each target without its row, up to a constant."""
     left, variance = leave_one_out(found, target, ridges)
     total = found.weight.sum()
     prior = np.maximum((left**2 / variance) @ found.weight / total, 1e-300)
@@ -411,9 +410,8 @@ class Regression:
         if self.cme is None:
             return self.deviation * scale
         # The variance of the noise bounds it from below, whatever rounding gives.
-        return (
-            self.deviation * np.sqrt(np.maximum(_variance(self.cme, queries), self.ridge)) * scale
-        )
+        variance = np.maximum(_variance(self.cme, queries), self.ridge)
+        return self.deviation * np.sqrt(variance) * scale
 
     def log_density(self, queries: Queries, target: Answers) -> Answers:
         """The logarithm of the density of a target at its query."""
@@ -478,7 +476,7 @@ def _inverted(
 
 
 def _by_blocks(function: Callable[..., np.ndarray], columns: int, *arrays: np.ndarray) -> Any:
-    """`function(*arrays)` for so many rows at a time that `columns` numbers for each fit a block."""
+    """`function(*arrays)` by blocks of rows, for each of which there are `columns` numbers."""
     size = max(1, BLOCK // max(columns, 1))
     starts = range(0, len(arrays[0]), size)
     return np.concatenate([function(*(x[i : i + size] for x in arrays)) for i in starts])
