@@ -24,9 +24,6 @@ from attlas.latent_posterior.rates import zonal
 AMBIENT = 6
 """Spheres lie in at least this many dimensions, so that one compiled program serves several."""
 
-DEGREES = 4
-"""Conditional means are padded to so many coefficients, for the same reason."""
-
 
 class Sphere(NamedTuple):
     """The unit sphere of R^dim, with a conditional mean and nodes for queries.
@@ -54,7 +51,6 @@ def sphere_of(dim: int, weights: Sequence[float], queries: int) -> Sphere:
     nodes, law = roots_jacobi(queries, (dim - 3) / 2, (dim - 3) / 2)
     present = (np.arange(max(AMBIENT, dim)) < dim).astype(float)
     curve = np.polyfit(places, values, len(weights) - 1)
-    curve = np.pad(curve, (max(0, DEGREES - len(curve)), 0))
     return Sphere(present, curve, nodes, law / law.sum())
 
 

@@ -150,12 +150,10 @@ class Heads(NamedTuple):
         return jnp.exp(self.scores - jax.lax.stop_gradient(self.scores.max(-1, keepdims=True)))
 
 
-def random_heads(
-    key: Array, repeats: int, heads: int, vocabulary: int, spread: float = 1.0
-) -> Heads:
+def random_heads(key: Array, repeats: int, heads: int, vocabulary: int) -> Heads:
     """Scores that are normal, and values 0."""
     shape = (whole("repeats", repeats, 1), whole("heads", heads, 1), vocabulary)
-    return Heads(spread * stream(key).standard_normal(shape), np.zeros(shape))
+    return Heads(stream(key).standard_normal(shape), np.zeros(shape))
 
 
 def _empirical(heads: Heads, risk: Risk, counts: Array) -> Array:
@@ -198,7 +196,7 @@ def minimise(
     cosine.
 
     Arguments:
-    - `loss`: of one lane; a module-level function, so that it is compiled once.
+    - `loss`: of one lane; a function that outlives the call, so that it is compiled once.
     - `start`, `data`: parameters and what a lane learns from, with a leading axis of lanes.
     - `shared`: what all lanes read.
     - `steps`, `rate`: their number, and the rate of the first.
@@ -241,24 +239,29 @@ def train_heads(
     minimiser is the best of what descent finds from there, from the end of training, and these
     starts themselves, so that both sides of the ledger have their sign; with a class that is not
     convex it remains an estimate, from above.
+
+    Arguments:
+    - `topics`, `samples`: the population, and its samples [repeat] on which heads are trained.
+    - `heads`: of each predictor. `steps`, `rate`, `record_every`: of `minimise`.
     """
     repeats = len(samples.rest)
     counts = topics.counts
     start = random_heads(key, repeats, heads, counts.shape[1])
     whole_risk = jax.tree.map(lambda x: np.broadcast_to(x, (repeats, *np.shape(x))), topics.risk)
-    options: dict[str, Any] = {"steps": steps, "rate": rate, "record_every": record_every or steps}
-    path = minimise(_empirical, start, samples, counts, **options)
-    found = minimise(_empirical, start, whole_risk, counts, **options).last
+
+    def descend(start: Heads, risk: Risk, rate: float) -> Trajectory:
+        given: dict[str, Any] = {"steps": steps, "rate": rate, "record_every": record_every}
+        return minimise(_empirical, start, risk, counts, **given)
+
+    path = descend(start, samples, rate)
+    found = descend(start, whole_risk, rate).last
     lowest = int(np.argmin(topics.risk(found.predict(counts))))
     best = jax.tree.map(lambda x: np.repeat(x[lowest : lowest + 1], repeats, 0), found)
     ways = [best, path.last]
-    ways += [
-        minimise(_empirical, way, samples, counts, **options | {"rate": rate / 3}).last
-        for way in ways
-    ]
+    ways += [descend(way, samples, rate / 3).last for way in ways]
     predictions = path.observed.predict(counts)
     reached = np.stack([way.predict(counts) for way in ways] + list(predictions))
-    chosen = np.argmin(np.stack([samples(p) for p in reached]), 0)
+    chosen = np.argmin(samples(reached), 0)
     minimiser = np.take_along_axis(reached, chosen[None, :, None], 0)[0]
     terms = ledger(
         topics.risk,
@@ -303,8 +306,8 @@ def descend_linearised(
     steps: int,
     record_every: int | None = None,
 ) -> Linearised:
-    r"""Descent from 0 on the empirical risks of linear predictors $\phi^\top\theta$; `step_size`
-    is $\eta$ in units of the largest eigenvalue's inverse."""
+    r"""Descent from 0 on the empirical risks of linear predictors $\phi^\top\theta$ of `features`
+    $\phi$ at each count; `step_size` is $\eta$ in units of the largest eigenvalue's inverse."""
     features = np.asarray(features, float)
     covariance = np.einsum("rk,rki,rkj->rij", samples.weight, features, features)
     moment = np.einsum("rk,rki->ri", samples.weight * samples.target, features)
@@ -318,27 +321,18 @@ def descend_linearised(
     inside = np.where(known, along / np.where(known, singular, 1), 0)
     minimiser = np.einsum("rij,rj->ri", axes, inside)
     eta = positive("step_size", step_size) / sizes[:, 0]
-    path = iterate(
-        _descend,
-        _where,
-        np.zeros_like(moment),
-        (covariance, moment, eta),
-        steps=steps,
-        record_every=record_every or steps,
-    )
+    start, args = (np.zeros_like(moment),), (covariance, moment, eta)
+    record_every = record_every or steps
+    path = iterate(_descend, _parameters, start, args, steps=steps, record_every=record_every)
     least = samples(np.einsum("rki,ri->rk", features, minimiser))
     reached = samples(np.einsum("rki,tri->trk", features, path.observed))
     predicted = optimisation_error(sizes, inside, eta[:, None], path.steps[:, None, None])
     return Linearised(path.steps, reached - least, predicted, sizes, inside)
 
 
-def _descend(t: Array, theta: Array, args: Any) -> Array:
-    covariance, moment, eta = args
-    return theta - eta[:, None] * (jnp.einsum("rij,rj->ri", covariance, theta) - moment)
-
-
-def _where(t: Array, theta: Array, args: Any) -> Array:
-    return theta
+def _descend(t: Array, state: tuple[Array], args: Any) -> tuple[Array]:
+    (theta,), (covariance, moment, eta) = state, args
+    return (theta - eta[:, None] * (jnp.einsum("rij,rj->ri", covariance, theta) - moment),)
 
 
 class Parameters(NamedTuple):
@@ -387,6 +381,14 @@ class Mechanism(NamedTuple):
         length, dim = contexts.keys.shape[-2:]
         return length ** (-2 / (dim + 3) if self.exponent is None else self.exponent)
 
+    def loss(
+        self, parameters: Parameters, data: tuple[Contexts, Array], factor: Real
+    ) -> Float[Array, ""]:
+        """The mean square error at the targets of contexts, with their weights."""
+        contexts, weight = data
+        missed = self.attend(parameters, contexts, factor) - contexts.targets
+        return weight @ (missed**2).sum(-1).mean(-1)
+
 
 MECHANISMS: dict[str, Mechanism] = {
     "CME": Mechanism(_cme, 0.0),
@@ -416,18 +418,6 @@ def begin(lanes: int, dim: int) -> Parameters:
     return Parameters(np.zeros(lanes), np.zeros(lanes), eye, eye)
 
 
-@functools.cache
-def _loss(
-    attend: Callable[[Parameters, Contexts, Real], Array],
-) -> Callable[[Parameters, Any, Real], Array]:
-    def loss(parameters: Parameters, data: tuple[Contexts, Array], factor: Real) -> Array:
-        contexts, weight = data
-        missed = attend(parameters, contexts, factor) - contexts.targets
-        return weight @ (missed**2).sum(-1).mean(-1)
-
-    return loss
-
-
 def draw_training(
     model: BayesianRegression,
     key: Array,
@@ -437,7 +427,8 @@ def draw_training(
     queries: int = 1,
 ) -> tuple[Contexts, Float[np.ndarray, "lane n"]]:
     """Contexts with noisy targets for every number of samples and repeat, lanes in this order,
-    and weights 1/n on the first n of them, 0 beyond: samples of a repeat are nested."""
+    and weights 1/n on the first n of them, 0 beyond: samples of a repeat are nested. Contexts are
+    `length` long and have `queries` queries each."""
     sizes = [whole("samples", n, 1) for n in samples]
     if not sizes:
         raise InputError("samples is empty: there must be at least one number of samples")
@@ -459,13 +450,12 @@ def draw_training(
 def train(
     name: str, data: tuple[Contexts, Float[Any, "lane n"]], *, steps: int = 100, rate: float = 0.1
 ) -> Parameters:
-    """The parameters of the mechanism `name` after empirical risk minimisation in every lane."""
+    """The parameters of the mechanism `name` after empirical risk minimisation in every lane, on
+    contexts with their weights (`draw_training`)."""
     chosen, contexts = mechanism(name), data[0]
     start = begin(len(data[1]), contexts.keys.shape[-1])
-    found = minimise(
-        _loss(chosen.attend), start, data, chosen.factor(contexts), steps=steps, rate=rate
-    )
-    return found.last
+    factor = chosen.factor(contexts)
+    return minimise(chosen.loss, start, data, factor, steps=steps, rate=rate).last
 
 
 def absorbed(name: str, other: str, parameters: Parameters, contexts: Contexts) -> Parameters:
