@@ -50,11 +50,11 @@ class CME:
 
     kernel: Kernel
     ridge: float
-    centres: Float[np.ndarray, "m d"] = field(repr=False)
-    coefficients: Float[np.ndarray, "m k"] = field(repr=False)
     method: str
     error: float
     tolerance: float
+    centres: Float[np.ndarray, "m d"] = field(repr=False)
+    coefficients: Float[np.ndarray, "m k"] = field(repr=False)
     basis: Float[np.ndarray, "b d"] = field(repr=False)
     triangle: Float[np.ndarray, "b b"] | None = field(repr=False)
     factor: Float[np.ndarray, "b b"] = field(repr=False)
@@ -308,21 +308,12 @@ class _System:
         parts = (self.keys64, alpha, basis, triangle, rough.factor, tuple(residuals))
         return self._result("conjugate", alpha, *parts)
 
-    def _result(
-        self,
-        method: str,
-        alpha: np.ndarray,
-        centres: np.ndarray,
-        coefficients: np.ndarray,
-        *rest: Any,
-    ) -> CME:
+    def _result(self, method: str, alpha: np.ndarray, *parts: Any) -> CME:
         rows = self.sample
         image = _multiply(self.kernel, self.keys64[rows], self.keys64, alpha)
         missed = self.values[rows] - (image + self.ridge * alpha[rows])
         error = float(np.sqrt(np.mean(missed**2))) / self.scale
-        return CME(
-            self.kernel, self.ridge, centres, coefficients, method, error, self.tolerance, *rest
-        )
+        return CME(self.kernel, self.ridge, method, error, self.tolerance, *parts)
 
 
 @padded_jit({"x": "n", "y": "m"}, "nm", least=SMALLEST_TILE)

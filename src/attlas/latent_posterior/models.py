@@ -35,6 +35,11 @@ BATCH = 1 << 10
 """Contexts whose Gram matrices are factored at a time."""
 
 
+Tokens = Float[Any, "*n length dim"]
+Values = Float[Any, "*n length outputs"]
+Queries = Float[Any, "*n queries dim"]
+
+
 class Sequences(NamedTuple):
     """Sequences and the latents they were drawn from, which a learner does not see."""
 
@@ -148,13 +153,13 @@ class GaussianLocation(Model):
         z = self.scale * drawn[:, 0]
         return Sequences(z, z[:, None] + self.noise * drawn[:, 1:])
 
-    def posterior(self, tokens: Float[Any, "*n length dim"]) -> Gaussian:
+    def posterior(self, tokens: Tokens) -> Gaussian:
         r"""$N\big(\frac{\tau^2}{\sigma^2 + L\tau^2}\sum_i x_i,
         \frac{\sigma^2\tau^2}{\sigma^2 + L\tau^2} I\big)$."""
         variance = self._variance(tokens.shape[-2])
         return Gaussian(variance / self.noise**2 * tokens.sum(-2), variance)
 
-    def predictive(self, tokens: Float[Any, "*n length dim"]) -> Gaussian:
+    def predictive(self, tokens: Tokens) -> Gaussian:
         """The law of the next token."""
         mean, variance = self.posterior(tokens)
         return Gaussian(mean, variance + self.noise**2)
@@ -256,9 +261,7 @@ class BayesianRegression(Model):
         lift = 10 * np.finfo(float).eps * np.trace(gram, axis1=-2, axis2=-1)
         return np.linalg.cholesky(gram + lift[:, None, None] * np.eye(gram.shape[-1]))
 
-    def posterior(
-        self, keys: Float[Any, "*n length dim"], values: Float[Any, "*n length o"]
-    ) -> Gaussian:
+    def posterior(self, keys: Tokens, values: Values) -> Gaussian:
         r"""Mean $(\Phi^\top\Phi + \lambda I)^{-1}\Phi^\top V$ [D, outputs], and the covariance
         $\sigma^2(\Phi^\top\Phi + \lambda I)^{-1}$ of every output.
 
@@ -275,12 +278,7 @@ class BayesianRegression(Model):
         covariance = _library(system).linalg.inv(system)
         return Gaussian(covariance @ (transposed @ values), self.noise**2 * covariance)
 
-    def predictive(
-        self,
-        keys: Float[Any, "*n length dim"],
-        values: Float[Any, "*n length o"],
-        queries: Float[Any, "*n queries dim"],
-    ) -> Gaussian:
+    def predictive(self, keys: Tokens, values: Values, queries: Queries) -> Gaussian:
         r"""The law of a value at each query.
 
         Mean $g_q^\top(G + \lambda I)^{-1}V$ [queries, outputs], and the variance
@@ -468,10 +466,10 @@ class GaussianMixture(FiniteModel):
         noise = rng.standard_normal((samples, whole("length", length, 1), self.means.shape[1]))
         return Sequences(z, np.asarray(self.means)[z][:, None] + self.noise * noise)
 
-    def log_likelihood(self, tokens: Float[Any, "*n length dim"]) -> Float[Any, "*n m"]:
+    def log_likelihood(self, tokens: Tokens) -> Float[Any, "*n m"]:
         return normal_log_density(tokens[..., None, :], self.means, self.noise).sum(-2)
 
-    def predictive(self, tokens: Float[Any, "*n length dim"]) -> Mixture:
+    def predictive(self, tokens: Tokens) -> Mixture:
         """The law of the next token."""
         return Mixture(self.posterior(tokens), self.means, self.noise)
 

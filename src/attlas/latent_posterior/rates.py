@@ -50,6 +50,7 @@ def zonal(degree: int, dim: int, t: Any) -> Any:
     Gegenbauer's polynomial over its value at 1, or $\cos(l \arccos t)$ for p = 2, by
     $(l + p - 2)P_{l+1} = (2l + p - 2)\,t\,P_l - l\,P_{l-1}$. NumPy's arrays or JAX's.
     """
+    whole("dim", dim, 2)
     before, here = 1 + 0 * t, t
     if whole("degree", degree, 0) == 0:
         return before

@@ -46,6 +46,7 @@ Queries = Float[np.ndarray, "q d"]
 Answers = Float[np.ndarray, " q"]
 Levels = Float[np.ndarray, " k"]
 Ridges = Float[np.ndarray, " k"]
+Shares = Float[np.ndarray, "q n"]
 
 RIDGES = tuple(10.0 ** np.arange(-6, 2.25, 0.25))
 MAX_SPECTRUM = 800
@@ -227,9 +228,7 @@ def _squares(x: Keys, y: Float[np.ndarray, "m d"]) -> Float[np.ndarray, "n m"]:
     return np.maximum((x**2).sum(1)[:, None] + (y**2).sum(1) - 2 * x @ y.T, 0)
 
 
-def attend(
-    squares: Float[np.ndarray, "q n"], weight: Column, temperature: float, aside: bool = False
-) -> Float[np.ndarray, "q n"]:
+def attend(squares: Shares, weight: Column, temperature: float, aside: bool = False) -> Shares:
     r"""Softmax attention, $p_i \propto w_ie^{-|q - x_i|^2/2\,\text{temperature}}$; with `aside`,
     of each row to all others."""
     scores = np.log(weight) - squares / (2 * temperature)
@@ -257,14 +256,14 @@ class Law:
     """The law of a standardised residual at any query: a local scale, and a local shape of mean
     0 and variance 1."""
 
-    keys: Float[np.ndarray, "m d"]
-    squared: Float[np.ndarray, " m"]  # z_i²
-    shape: Float[np.ndarray, " m"]  # r_i
-    weight: Float[np.ndarray, " m"]
+    keys: Keys
+    squared: Column  # z_i²
+    shape: Column  # r_i
+    weight: Column
     scale_temperature: float
     shape_temperature: float
     smoothing: float
-    central: Float[np.ndarray, " m"]  # |2u_i - 1|, of laws without row i
+    central: Column  # |2u_i - 1|, of laws without row i
 
     @property
     def gaussian(self) -> bool:
@@ -328,19 +327,13 @@ def _local_scale(shares: np.ndarray, squared: np.ndarray, weight: np.ndarray) ->
     return np.exp((rows * local + np.log(total)) / (rows + 1) / 2)
 
 
-def _centres(
-    shares: Float[np.ndarray, "q m"], shape: Float[np.ndarray, " m"], smoothing: float
-) -> np.ndarray:
+def _centres(shares: Shares, shape: Column, smoothing: float) -> Shares:
     mean = shares @ shape
     variance = np.maximum(shares @ shape**2 - mean**2, 1e-8)
     return (shape - mean[:, None]) * np.sqrt((1 - smoothing**2) / variance)[:, None]
 
 
-def choose_law(
-    keys: Float[np.ndarray, "m d"],
-    residual: Float[np.ndarray, " m"],
-    weight: Float[np.ndarray, " m"],
-) -> Law:
+def choose_law(keys: Keys, residual: Column, weight: Column) -> Law:
     """The law of standardised leave-one-out residuals that maximises their leave-one-out
     likelihood."""
     some = _spaced(keys, CHOICE_ROWS)
@@ -396,7 +389,7 @@ class Regression:
             return self.centre + self.cme.mean(_ones(queries))[:, 0]
         return _by_blocks(lambda q: self.attention(q) @ self.target, len(self.keys), queries)
 
-    def attention(self, queries: Queries) -> Float[np.ndarray, "q n"]:
+    def attention(self, queries: Queries) -> Shares:
         """What each row counts for: the mean is the centre plus the sum of weight times target
         less centre. CME's weights are signed; those of softmax attention sum to 1."""
         if self.cme is None:
@@ -450,15 +443,11 @@ GRID = np.linspace(0, 1, 321)
 """Where quantiles are tried for first, as shares of the range."""
 
 
-def _cumulated(
-    shares: np.ndarray, centres: np.ndarray, h: float, z: Float[np.ndarray, "q k"]
-) -> np.ndarray:
+def _cumulated(shares: Shares, centres: Shares, h: float, z: np.ndarray) -> np.ndarray:
     return np.einsum("qm,qkm->qk", shares, special.ndtr((z[:, :, None] - centres[:, None, :]) / h))
 
 
-def _inverted(
-    shares: np.ndarray, centres: np.ndarray, h: float, levels: np.ndarray
-) -> Float[np.ndarray, "q k"]:
+def _inverted(shares: Shares, centres: Shares, h: float, levels: Levels) -> np.ndarray:
     """By a grid and bisection within its step; eight bandwidths outside the centres there is
     nothing to speak of."""
     least, most = centres.min(1, keepdims=True) - 8 * h, centres.max(1, keepdims=True) + 8 * h
