@@ -26,6 +26,7 @@ Mask = Bool[Array, "..."]
 Tokens = Float[Array, "n d"]
 Context = Float[Array, " d"]
 Scores = Float[Array, " n"]
+Output = Float[Array, " o"]
 
 
 def softmax(scores: Float[Array, "... n"], mask: Mask | None = None) -> Float[Array, "... n"]:
@@ -118,15 +119,13 @@ class Head(eqx.Module):
     def inner(self, tokens: Tokens) -> Float[Array, "n k"]: ...
 
     @abstractmethod
-    def outer(self, mixture: Float[Array, " k"]) -> Float[Array, " o"]: ...
+    def outer(self, mixture: Float[Array, " k"]) -> Output: ...
 
     def weights(self, tokens: Tokens, context: Context, mask: Mask | None = None) -> Scores:
         """The share of each token in the attention."""
         return softmax(self.scores(tokens, context), mask)
 
-    def __call__(
-        self, tokens: Tokens, context: Context, mask: Mask | None = None
-    ) -> Float[Array, " o"]:
+    def __call__(self, tokens: Tokens, context: Context, mask: Mask | None = None) -> Output:
         return self.outer(self.weights(tokens, context, mask) @ self.inner(tokens))
 
 
@@ -147,7 +146,7 @@ class GeneralHead(Head):
     def inner(self, tokens: Tokens) -> Float[Array, "n k"]:
         return jax.vmap(self.phi_in)(tokens)
 
-    def outer(self, mixture: Float[Array, " k"]) -> Float[Array, " o"]:
+    def outer(self, mixture: Float[Array, " k"]) -> Output:
         return self.phi_out(mixture)
 
 
@@ -199,7 +198,7 @@ class TransformerHead(Head):
     def inner(self, tokens: Tokens) -> Float[Array, "n k"]:
         return tokens @ self.value
 
-    def outer(self, mixture: Float[Array, " k"]) -> Float[Array, " o"]:
+    def outer(self, mixture: Float[Array, " k"]) -> Output:
         return self.activation(onto_ball(mixture) if self.project else mixture) @ self.out
 
 
@@ -212,9 +211,7 @@ class MultiHead(eqx.Module):
         if not self.heads:
             raise InputError("heads is empty: there must be at least one")
 
-    def __call__(
-        self, tokens: Tokens, context: Context, mask: Mask | None = None
-    ) -> Float[Array, " o"]:
+    def __call__(self, tokens: Tokens, context: Context, mask: Mask | None = None) -> Output:
         return jnp.stack([head(tokens, context, mask) for head in self.heads]).sum(0)
 
 

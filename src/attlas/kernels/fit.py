@@ -104,8 +104,7 @@ class CME:
         return prior * (self.ridge + own - known)
 
     def weights(self, queries: Rows, keys: Rows) -> Float[np.ndarray, "q n"]:
-        """The weight of each of the context's `keys` [n d] at each query [q d], as in
-        `cme_weights`.
+        """The weight of each of the context's `keys` [n d] at each query [q d].
 
         After "nystrom" and "conjugate" they are those of the model that `variance` describes.
         """

@@ -17,7 +17,7 @@ from jaxtyping import Array, Float
 from scipy.special import roots_jacobi
 
 from attlas.attention import softmax
-from attlas.gaussian import stream
+from attlas.gaussian import Real, stream
 from attlas.kernels import Exponential
 from attlas.latent_posterior.rates import zonal
 
@@ -80,10 +80,10 @@ def squared_errors(
     sphere: Sphere,
     *,
     noise: float,
-    temperatures: Sequence[float],
+    temperatures: Real,
     mix: Mix,
     kernel: Exponential | None = None,
-    ridges: Sequence[float] = (),
+    ridges: Real = (),
 ) -> Float[np.ndarray, "draw row"]:
     r"""Mean squared errors at each draw of the keys, exact in the noise and the query.
 
@@ -95,7 +95,8 @@ def squared_errors(
     Arguments:
         drawn: from `draw_contexts`.
         length: of a context.
-        kernel, ridges: of the CME heads.
+        temperatures, ridges: of softmax heads and of CME heads, lists of numbers.
+        kernel: of the CME heads.
     """
     queries, keys = np.split(drawn, [len(sphere.nodes)], 1)
     parts = keys.shape[1] // length
