@@ -312,8 +312,8 @@ def random_head(
     `project` of `TransformerHead`."""
     width = dim if width is None else width
     shapes = (dim, width), (dim, width), (dim, width), (width, dim)
-    weights = [
+    w_key, w_query, w_value, w_out = (
         scale / jnp.sqrt(dim) * jax.random.normal(one, shape)
         for one, shape in zip(jax.random.split(key, 4), shapes, strict=True)
-    ]
-    return TransformerHead(*weights, activation, **options)
+    )
+    return TransformerHead(w_key, w_query, w_value, w_out, activation, **options)

@@ -264,8 +264,8 @@ def train_heads(
     chosen = np.argmin(samples(reached), 0)
     minimiser = np.take_along_axis(reached, chosen[None, :, None], 0)[0]
     terms = ledger(
-        topics.risk,
-        samples,
+        topics.risk.__call__,
+        samples.__call__,
         trained=predictions,
         minimiser=minimiser,
         best=reached[0],
