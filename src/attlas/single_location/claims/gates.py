@@ -19,12 +19,7 @@ from attlas.claims import (
     together,
 )
 from attlas.figure import Figure, Panels, row
-from attlas.single_location.baselines import (
-    bayes_gap,
-    linear_attention,
-    softmax_gap,
-    tuned_softmax,
-)
+from attlas.single_location.baselines import bayes_gap, linear_attention, softmax_gap, tuned_softmax
 from attlas.single_location.claims import single_location
 from attlas.single_location.claims.shared import SAMPLES, paper_task, task_of
 from attlas.single_location.gates import Gate, best_gate_excess, oracle_excess, tuned_gate

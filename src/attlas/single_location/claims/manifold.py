@@ -166,11 +166,10 @@ FIXED_POINTS = {
     r" $c = \frac{4\gamma^2\lambda m}{\sqrt\pi D}$, $h = \frac{8\gamma^2\lambda^2m^2}{\pi D^2 E}$.",
     words="Five fixed points on the manifold: two good corners, two bad ones, and a saddle at which"
     " descent begins.",
-    quick=Setting(
+    quick=paper_task(
         dim=(400, 400, 80),
         length=(10, 10, 4),
         gamma=(ROOT_HALF, ROOT_HALF, 1.2),
-        noise=0.0,
         lam=(0.1, 0.5, 0.2),
     ),
     cells=together("dim", "length", "gamma", "lam"),
@@ -354,11 +353,10 @@ def stable_curve(task: SingleLocation, lam: float) -> tuple[np.ndarray, np.ndarr
             ),
         ),
     ),
-    quick=Setting(
+    quick=paper_task(
         dim=(400, 80, 1600, 400, 400, 100_000),
         length=(10, 10, 10, 40, 10, 10),
         gamma=(ROOT_HALF, ROOT_HALF, ROOT_HALF, ROOT_HALF, 1.0, ROOT_HALF),
-        noise=0.0,
     ),
     cells=together("dim", "length", "gamma"),
     rule=Agreement(rounding=1e-6),

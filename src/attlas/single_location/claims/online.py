@@ -173,9 +173,8 @@ def online_run(cell: Setting, draws: Draws) -> Values:
     states = Overlaps(*(path[name].values.T for name in Overlaps._fields))
     lams = values_at(lam, path["step"].values)[:, None]
     tested = batch_risk(task, states, lams, draws("test batch"), TEST_SAMPLES) - task.noise**2
-    arrived = outcomes(path)["oracle"]
     test_risk = (("band", "step"), band(tested.T))
-    return panels(path, task, lam).assign(arrived=arrived, test_risk=test_risk)
+    return panels(path, task, lam).assign(arrived=outcomes(path)["oracle"], test_risk=test_risk)
 
 
 @online_run.figure

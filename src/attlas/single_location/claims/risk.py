@@ -55,9 +55,8 @@ def zeta(cell: Setting, draws: Draws) -> Values:
     # The trapezoidal rule is exact to rounding for an entire integrand with Gaussian decay.
     g = np.linspace(-10, 10, 4001)
     density = np.exp(-(g**2) / 2) / np.sqrt(2 * np.pi)
-    quadrature = scipy.integrate.trapezoid(
-        special.erf(t[:, None] + cell.spread * g) ** 2 * density, g
-    )
+    squares = special.erf(t[:, None] + cell.spread * g) ** 2
+    quadrature = scipy.integrate.trapezoid(squares * density, g)
     return {
         **on("point", predicted=gaussian.zeta(t, np.full_like(t, cell.spread)), t=t),
         **on(

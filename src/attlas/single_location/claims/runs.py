@@ -379,9 +379,7 @@ def failing_starts(evidence: xr.Dataset) -> Figure:
     note = f"{int(evidence['repeats'][0]):,} starts; lines: two standard errors"
     x = "share of starts that take the swapped branch"
     figure = Figure(shares, title, note, x=x, y="", zero="x", format={"x": "%"}, height=110)
-    return figure.points(
-        "share", "schedule", error="spread", color="schedule", legend=False, size=70
-    )
+    return figure.points("share", "schedule", error="spread", size=70)
 
 
 def takes_swapped(path: xr.Dataset) -> np.ndarray:
