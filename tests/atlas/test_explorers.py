@@ -18,7 +18,7 @@ from attlas.attention import softmax
 from attlas.claims import catalogue
 from attlas.kernels import Exponential, cme_attention
 from attlas.single_location import SingleLocation, descend, risk
-from attlas.single_location.claims.runs import outcomes
+from attlas.single_location.claims.shared import outcomes
 from attlas.single_location.landscape import (
     critical_lam,
     flow,
@@ -32,7 +32,7 @@ from attlas.sparse_variables.task import SparseBoolean
 
 pytestmark = pytest.mark.xdist_group("pages")
 CLAIMS = (
-    "single-location/heat-identity",
+    "single-location/zeta",
     "sparse-variables/threshold-margin",
     "latent-posterior/softmax-is-nadaraya-watson",
 )
