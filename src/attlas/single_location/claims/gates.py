@@ -32,6 +32,7 @@ WITHIN_REACH = Hypothesis(
 
 
 @single_location.claim(
+    kind="two routes",
     origin="ours",
     reference="the best pointwise gate",
     statement=r"With $k = k^*$ and $v = v^*$ the best pointwise gate is a sigmoid of log odds,"
@@ -89,6 +90,7 @@ WITH_OFFSET = ("sigmoid", "step", "relu")
 
 
 @single_location.claim(
+    kind="two routes",
     origin="ours",
     reference="which gate solves the task",
     statement=r"From $d = 40$ on, for $0.3 \le \gamma \le 0.9$ and up to 100 tokens, with its best"
@@ -142,6 +144,7 @@ def excess_of_gates(evidence: xr.Dataset) -> Figure:
 
 
 @single_location.claim(
+    kind="simulation",
     origin="ours",
     reference="normalised, gated, linear",
     statement=r"Each at its best and with $k = k^*$, $v = v^*$, the excess risks are in the order:"

@@ -43,6 +43,7 @@ from attlas.single_location.task import SingleLocation
 
 
 @single_location.claim(
+    kind="two routes",
     reference="Definition 1 in five dimensions",
     origin="ours",
     statement=r"Projected gradient descent on $(k, v) \in (S^{d-1})^2$ closes on"
@@ -85,6 +86,7 @@ def paths(evidence: xr.Dataset) -> Figure:
 
 
 @single_location.claim(
+    kind="two routes",
     reference="Lemma 4",
     origin="our reading",
     statement=r"The manifold $\{\theta = \eta = \rho = 0\}$ is invariant under projected gradient"
@@ -158,6 +160,7 @@ FIXED_POINTS = {
 
 
 @single_location.claim(
+    kind="two routes",
     reference="Figure 5",
     origin="our reading",
     statement=r"On the manifold the flow has the fixed points $(0,0)$, a saddle with rates"
@@ -227,6 +230,7 @@ def saddle_rates(c: float, h: float) -> list[float]:
 
 
 @single_location.claim(
+    kind="training",
     reference="Theorem 5, Figure 5",
     origin="our reading",
     statement=r"On the manifold the stable curve of the saddle separates the basins of $(1,1)$ and"
@@ -332,6 +336,7 @@ def stable_curve(task: SingleLocation, lam: float) -> tuple[np.ndarray, np.ndarr
 
 
 @single_location.claim(
+    kind="two routes",
     reference="threshold of the oracle's stability",
     origin="ours",
     statement=r"The oracle attracts across the manifold iff $\lambda < \lambda_c$ with"
@@ -393,6 +398,7 @@ def saturation(task: SingleLocation) -> float:
 
 
 @single_location.claim(
+    kind="two routes",
     origin="ours",
     reference="vanishing gradient at the oracle",
     statement=r"Near the oracle $1 - \kappa$ decays at the rate"

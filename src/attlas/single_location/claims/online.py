@@ -209,6 +209,7 @@ MILD = Hypothesis(
 
 
 @single_location.claim(
+    kind="training",
     origin="ours",
     reference="training of the softmax head",
     statement=r"Online descent of the softmax head at a constant inverse temperature from 0.5 to 1,"
@@ -265,6 +266,7 @@ def excess_bands(one: xr.Dataset, **options: Any) -> Figure:
 
 
 @single_location.claim(
+    kind="training",
     origin="ours",
     reference="three heads trained alike",
     statement=r"After the same online training from the same starts the softmax head, at an inverse"

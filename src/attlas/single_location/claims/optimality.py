@@ -258,6 +258,7 @@ PARTS = {
 
 
 @single_location.claim(
+    kind="two routes",
     origin="ours",
     reference="Bayes' rule for the place",
     statement=r"$E[Y \mid X]$ is softmax attention, sequence by sequence:"
@@ -332,6 +333,7 @@ def posterior_mean(
 
 
 @single_location.claim(
+    kind="simulation",
     origin="ours",
     reference="large deviations of the softmax head and the Bayes predictor",
     statement=r"The excess risk falls exponentially in $d$, both of softmax attention with"
@@ -388,6 +390,7 @@ def gaps_against_dimension(evidence: xr.Dataset) -> Panels:
 
 
 @single_location.claim(
+    kind="simulation",
     origin="ours",
     reference="Theorem 1 at the oracle's best sharpness",
     statement=r"With $k = k^*$, $v = v^*$ and the best $\lambda$, erf attention has the excess risk"

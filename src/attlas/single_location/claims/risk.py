@@ -24,6 +24,7 @@ from attlas.single_location.population import risk_terms, sampled_risk
 
 
 @single_location.claim(
+    kind="simulation",
     reference="the function zeta of Theorem 1",
     origin="ours",
     statement=r"$\zeta(t, s) = E[\mathrm{erf}(t + sG)^2] ="
@@ -132,6 +133,7 @@ def measured_against_predicted(evidence: xr.Dataset) -> Figure:
 
 
 @single_location.claim(
+    kind="simulation",
     origin="ours",
     reference="Theorem 1 for any gate",
     statement=r"For every pointwise gate $g$ the risk of"

@@ -395,6 +395,7 @@ def takes_swapped(path: xr.Dataset) -> np.ndarray:
 
 
 @single_location.claim(
+    kind="training",
     origin="ours",
     reference="instability of the published step size",
     statement=r"At the published step size $\alpha = 4\cdot10^{-3} > 2/\Lambda$, $\Lambda$ the"

@@ -280,6 +280,7 @@ def paired_shares(a: np.ndarray, b: np.ndarray) -> tuple[float, float, float]:
 
 
 @single_location.claim(
+    kind="training",
     reference="three ends of descent",
     origin="ours",
     statement=r"Descent at a constant $\lambda < \lambda_c$ from a random start ends, after a time"
