@@ -169,12 +169,27 @@ def erf_derivatives(x: Point) -> tuple[Array, Array, Array, Array]:
     return jax.lax.erf(x), first, -2 * x * first, (4 * x**2 - 2) * first
 
 
-def smoothed_erf(t: Point, spread: Point) -> tuple[Array, Array, Array, Array]:
-    r"""$E[\mathrm{erf}^{(j)}(t + sG)] = D^{-j}\,\mathrm{erf}^{(j)}(t/D)$ for $j = 0, \dots, 3$,
-    $D^2 = 1 + 2s^2$."""
+Moments = Any
+"""E[f(mu + sZ)^i He_j(Z)] at [i - 1][j], for i = 1, 2 and j = 0, ..., 3."""
+
+
+def erf_moments(mean: Point, spread: Point) -> Moments:
+    r"""`gaussian_moments` of erf in closed form, by Stein's lemma.
+
+    $E[f\,He_j(Z)] = s^j E[f^{(j)}(\mu + sZ)]$, which is $(s/D)^j\,\mathrm{erf}^{(j)}(\mu/D)$ with
+    $D^2 = 1 + 2s^2$ for erf, and $s^j\,\partial_\mu^j\zeta(\mu, s)$ for its square.
+
+    Arguments:
+        mean, spread: $\mu$ and $s$, of shapes that broadcast.
+    """
     d = jnp.sqrt(1 + 2 * jnp.asarray(spread) ** 2)
-    e0, e1, e2, e3 = erf_derivatives(t / d)
-    return e0, e1 / d, e2 / d**2, e3 / d**3
+    e0, e1, e2, e3 = erf_derivatives(mean / d)
+    z1, z2, z3 = zeta_derivatives(mean, spread)
+    s = spread / d
+    return (
+        (e0, s * e1, s**2 * e2, s**3 * e3),
+        (zeta(mean, spread), spread * z1, spread**2 * z2, spread**3 * z3),
+    )
 
 
 def sampled_zeta(t: Point, spread: Point, key: Array, samples: int) -> Estimate:
@@ -222,19 +237,23 @@ def gaussian_moments(
     spread: Point,
     panels: int = 8,
     reach: float = REACH,
-) -> Float[Array, "2 4 *s"]:
-    r"""$E[f(\mu + sZ)^i Z^j]$ for $i = 1, 2$ and $j = 0, \dots, 3$, of an elementwise $f$ with its
-    details near 0.
+) -> Moments:
+    r"""$E[f(\mu + sZ)^i\,He_j(Z)]$ for $i = 1, 2$ and Hermite's $1, Z, Z^2 - 1, Z^3 - 3Z$, by
+    quadrature.
 
     $\partial_\mu$ of a moment is again one, by parts, whether $f$ has a derivative or not:
-    $\partial_\mu E[f Z^j] = \frac1s E[f (Z^{j+1} - jZ^{j-1})]$.
+    $\partial_\mu E[f\,He_j] = \frac1s E[f\,He_{j+1}]$. `erf_moments` has those of erf.
+
+    Arguments:
+        function: $f$, elementwise, with its details near 0.
+        mean, spread: $\mu$ and $s$, of shapes that broadcast.
+        panels, reach: as in `gaussian_nodes`.
     """
     x, z, weight = gaussian_nodes(mean, spread, panels, reach)
     f = function(x)
+    hermite = jnp.stack([z**0, z, z**2 - 1, z**3 - 3 * z])
     # One product, which compiles in half the time of eight sums.
-    return jnp.einsum(
-        "i...n,j...n->ij...", jnp.stack([f, f**2]), weight * jnp.stack([z**0, z, z**2, z**3])
-    )
+    return jnp.einsum("i...n,j...n->ij...", jnp.stack([f, f**2]), weight * hermite)
 
 
 def gaussian_nodes(

@@ -16,14 +16,14 @@ from jaxtyping import Array, ArrayLike, Float
 from scipy import special
 
 from attlas.errors import InputError, positive
-from attlas.gaussian import Real, float64, smoothed_erf, zeta, zeta_derivatives
+from attlas.gaussian import Real, float64
 from attlas.single_location.descent import tangents
 from attlas.single_location.population import (
     ORACLE,
     Overlaps,
     at_points,
-    background_factors,
     partials_of_risk,
+    token_moments,
 )
 from attlas.single_location.task import Constants, SingleLocation
 
@@ -60,24 +60,17 @@ def transverse_matrix(task: SingleLocation, kappa: Real, nu: Real, lam: Real) ->
 
 @jax.jit
 def _transverse(c: Constants, kappa: Real, nu: Real, lam: Real) -> Float[Array, "3 3"]:
-    m, g2, others = c.m, c.gamma**2, c.length - 1
-    e0, e1, e2, _ = smoothed_erf(lam * m * kappa, lam * c.gamma)
-    z = zeta(lam * m * kappa, lam * c.gamma)
-    z_t, z_tt, _ = zeta_derivatives(lam * m * kappa, lam * c.gamma)
-    mean, square = background_factors(lam)
-    s = lam * g2
-    cross = 2 * s * m * z_t + 2 * others * mean * m * e0
+    m, gamma, others = c.m, c.gamma, c.length - 1
+    (g1, g2), (h1, h2) = token_moments(c, kappa, lam, None)
+    cross = 2 * m * (gamma * g2[1] + others * h1[1] * g1[0])
+    value_key, key_both = -2 * m * gamma * g1[1], -2 * gamma**2 * g1[2]
     own = (
-        2 * s**2 * z_tt
-        + 2 * others * (square + (others - 1) * mean**2)
-        + 4 * others * mean * s * e1
+        2 * gamma**2 * g2[2]
+        + 2 * others * (h2[2] + (others - 1) * h1[1] ** 2)
+        + 4 * others * h1[1] * gamma * g1[1]
     )
     hessian = jnp.array(
-        [
-            [2 * m**2 * z, -2 * s * m * e1, cross],
-            [-2 * s * m * e1, 0.0, -2 * s**2 * e2],
-            [cross, -2 * s**2 * e2, own],
-        ]
+        [[2 * m**2 * g2[0], value_key, cross], [value_key, 0.0, key_both], [cross, key_both, own]]
     )
     metric = jnp.array([[1.0, 0.0, kappa], [0.0, 1.0, nu], [kappa, nu, 2.0]])
     gradient = partials_of_risk(c, Overlaps(kappa, nu, 0.0, 0.0, 0.0), lam)

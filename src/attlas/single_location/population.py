@@ -12,28 +12,18 @@ from jaxtyping import Array, ArrayLike, Float
 
 from attlas.errors import InputError, positive, whole
 from attlas.gaussian import (
+    REACH,
     Estimate,
+    Moments,
     Quadrature,
     Real,
     averaged,
+    erf_moments,
     float64,
-    smoothed_erf,
-    zeta,
-    zeta_derivatives,
+    gaussian_moments,
 )
 from attlas.padding import map_chunks
-from attlas.single_location.gates import (
-    CHECKS,
-    ERF,
-    FINE,
-    Activation,
-    Gate,
-    Nodes,
-    as_gate,
-    as_head,
-    gated_partials,
-    gated_terms,
-)
+from attlas.single_location.gates import Activation, Gate, as_gate, as_head
 from attlas.single_location.task import Constants, SingleLocation
 
 
@@ -171,15 +161,13 @@ def risk(
 
     Returns: the risk, noise included.
     """
-    gate = gate_unless_erf(as_gate(activation))
-    value = at_points(total_risk, task.constants, overlaps.checked(), positive("lam", lam), gate)
-    if gate is not None and not isinstance(value, jax.core.Tracer):
-        error = risk_quadrature(task, overlaps, lam, gate).error
-        if not (error <= 1e-6 * (1 + abs(value))).all():
-            warnings.warn(
-                f"the quadrature of this gate is off by up to {float(jnp.max(error)):.1g}",
-                stacklevel=3,
-            )
+    if gate_unless_erf(as_gate(activation)) is None:
+        return _evaluate(total_risk, task, overlaps, lam, activation)
+    value, error = risk_quadrature(task, overlaps, lam, activation)
+    if not isinstance(value, jax.core.Tracer) and not (error <= 1e-6 * (1 + abs(value))).all():
+        warnings.warn(
+            f"the quadrature of this gate is off by up to {float(jnp.max(error)):.1g}", stacklevel=3
+        )
     return value
 
 
@@ -211,8 +199,7 @@ def risk_terms(
     activation: str | Activation | Gate = "erf",
 ) -> RiskTerms:
     """The parts of `risk`, which sum to it."""
-    gate = gate_unless_erf(as_gate(activation))
-    return at_points(terms_of_risk, task.constants, overlaps.checked(), positive("lam", lam), gate)
+    return _evaluate(terms_of_risk, task, overlaps, lam, activation)
 
 
 @float64
@@ -223,20 +210,26 @@ def risk_gradient(
     activation: str | Activation | Gate = "erf",
 ) -> Overlaps:
     """Partial derivatives of `risk` in the five overlaps, in closed form or by quadrature."""
+    return _evaluate(partials_of_risk, task, overlaps, lam, activation)
+
+
+def _evaluate(
+    formula: Callable[..., Any], task: SingleLocation, overlaps: Overlaps, lam: Any, activation: Any
+) -> Any:
     gate = gate_unless_erf(as_gate(activation))
-    return at_points(
-        partials_of_risk, task.constants, overlaps.checked(), positive("lam", lam), gate
-    )
+    return at_points(formula, task.constants, overlaps.checked(), positive("lam", lam), gate)
 
 
 def gate_unless_erf(gate: Gate) -> Gate | None:
     """The gate, or None where the closed forms of erf apply."""
-    return (
-        None
-        if gate.activation == "erf" and isinstance(gate.offset, int | float) and gate.offset == 0
-        else gate
-    )
+    plain = isinstance(gate.offset, int | float) and gate.offset == 0
+    return None if gate.activation == "erf" and plain else gate
 
+
+Nodes = tuple[int, float]
+FINE: Nodes = (8, REACH)
+CHECKS: tuple[Nodes, ...] = ((6, REACH), (13, 1.5 * REACH))
+"""Panels and ends of the quadrature, and of the two others that its error is read from."""
 
 CHUNK = 256
 """Points at which a formula is computed at a time."""
@@ -284,27 +277,23 @@ def terms_of_risk(
 
     The informative token gives $(a, b, y)$ with means $(m\kappa, m\theta, 0)$ and covariance
     $\gamma^2$ times $(\rho, \eta, \nu)$; another token gives $(a, b)$ of correlation $\rho$;
-    products of two tokens factor.
+    products of two tokens factor. With the `token_moments` $G$ and $H$, and $\mu = m\theta$:
+    $E[gby] = \gamma\eta(\mu G_{11} + \gamma\rho G_{12}) + \gamma^2\nu G_{10}$,
+    $E[g^2b^2] = (\mu^2 + \gamma^2)G_{20} + 2\mu\gamma\rho G_{21} + \gamma^2\rho^2G_{22}$.
     """
-    if gate is not None:
-        return RiskTerms(*gated_terms(c, overlaps, lam, gate, nodes))
-    kappa, nu, theta, eta, rho = (jnp.asarray(x) for x in overlaps)
-    m, gamma, length, noise = c
-    e0, e1, e2, _ = smoothed_erf(lam * m * kappa, lam * gamma)
-    z_t, z_tt, _ = zeta_derivatives(lam * m * kappa, lam * gamma)
-    s = lam * gamma**2
-    mean, square = background_factors(lam)
+    (g1, g2), (h1, h2) = token_moments(c, overlaps.kappa, lam, gate, nodes)
+    _, nu, theta, eta, rho = (jnp.asarray(x) for x in overlaps)
+    gamma, others, mu = c.gamma, c.length - 1, c.m * theta
+    product = gamma * eta * (mu * g1[1] + gamma * rho * g1[2]) + gamma**2 * nu * g1[0]
+    here, elsewhere = mu * g1[0] + gamma * rho * g1[1], rho * h1[1]
     return RiskTerms(
-        target=jnp.asarray(noise**2 + gamma**2 + 0 * kappa),
-        signal=-2 * gamma**2 * (nu * e0 + lam * eta * (m * theta * e1 + s * rho * e2)),
-        informative=((m * theta) ** 2 + gamma**2) * zeta(lam * m * kappa, lam * gamma)
-        + 2 * s * rho * m * theta * z_t
-        + (s * rho) ** 2 * z_tt,
-        background=(length - 1) * (zeta(0.0, lam) + square * rho**2),
-        coupling=(length - 1)
-        * mean
-        * rho
-        * (2 * (m * theta * e0 + s * rho * e1) + (length - 2) * mean * rho),
+        target=jnp.asarray(c.noise**2 + gamma**2 + 0 * nu),
+        signal=-2 * product,
+        informative=(mu**2 + gamma**2) * g2[0]
+        + 2 * mu * gamma * rho * g2[1]
+        + (gamma * rho) ** 2 * g2[2],
+        background=others * (h2[0] + rho**2 * h2[2]),
+        coupling=others * elsewhere * (2 * here + (others - 1) * elsewhere),
     )
 
 
@@ -312,49 +301,43 @@ def terms_of_risk(
 def partials_of_risk(
     c: Constants, overlaps: Overlaps, lam: Real, gate: Gate | None = None
 ) -> Overlaps:
-    if gate is not None:
-        return Overlaps(*gated_partials(c, overlaps, lam, gate))
-    kappa, nu, theta, eta, rho = (jnp.asarray(x) for x in overlaps)
-    m, gamma, length, _ = c
-    e0, e1, e2, e3 = smoothed_erf(lam * m * kappa, lam * gamma)
-    z = zeta(lam * m * kappa, lam * gamma)
-    z_t, z_tt, z_ttt = zeta_derivatives(lam * m * kappa, lam * gamma)
-    mt, s, g2 = m * theta, lam * gamma**2, gamma**2
-    mean, square = background_factors(lam)
-    others = (length - 1) * mean
-    in_kappa = (
-        -2 * g2 * (nu * e1 + lam * eta * (mt * e2 + s * rho * e3))
-        + (mt**2 + g2) * z_t
-        + 2 * s * mt * rho * z_tt
-        + (s * rho) ** 2 * z_ttt
-        + 2 * others * rho * (mt * e1 + s * rho * e2)
+    r"""In $\kappa$ by parts, $\partial_\kappa G_{ij} = \frac m\gamma G_{i,j+1}$, which exists for a
+    threshold too."""
+    (g1, g2), (h1, h2) = token_moments(c, overlaps.kappa, lam, gate)
+    _, nu, theta, eta, rho = (jnp.asarray(x) for x in overlaps)
+    m, gamma, mu, spread = c.m, c.gamma, c.m * theta, c.gamma * rho
+    others = (c.length - 1) * h1[1]
+    in_mean = (
+        -2 * gamma * (eta * (mu * g1[2] + spread * g1[3]) + gamma * nu * g1[1])
+        + (mu**2 + gamma**2) * g2[1]
+        + 2 * mu * spread * g2[2]
+        + spread**2 * g2[3]
+        + 2 * others * rho * (mu * g1[1] + spread * g1[2])
     )
     return Overlaps(
-        kappa=lam * m * in_kappa,
-        nu=-2 * g2 * e0,
-        theta=2 * m * (-s * eta * e1 + mt * z + s * rho * z_t + others * rho * e0),
-        eta=-2 * s * (mt * e1 + s * rho * e2),
+        kappa=m / gamma * in_mean,
+        nu=-2 * gamma**2 * g1[0],
+        theta=2 * m * (-gamma * eta * g1[1] + mu * g2[0] + spread * g2[1] + others * rho * g1[0]),
+        eta=-2 * gamma * (mu * g1[1] + spread * g1[2]),
         rho=2
         * (
-            -(s**2) * eta * e2
-            + s * mt * z_t
-            + s**2 * rho * z_tt
-            + rho * ((length - 1) * square + (length - 2) * others * mean)
-            + others * (mt * e0 + 2 * s * rho * e1)
+            gamma * (-gamma * eta * g1[2] + mu * g2[1] + spread * g2[2])
+            + rho * ((c.length - 1) * h2[2] + (c.length - 2) * others * h1[1])
+            + others * (mu * g1[0] + 2 * spread * g1[1])
         ),
     )
 
 
-def background_factors(lam: Real) -> tuple[Array, Array]:
-    r"""The factors of an uninformative token's moments.
-
-    For $a, b$ standard normal with correlation $\rho$, $C$ and $Q$ in
-    $E[\mathrm{erf}(\lambda a) b] = C\rho$ and
-    $E[\mathrm{erf}(\lambda a)^2 b^2] = \zeta(0, \lambda) + Q \rho^2$.
-    """
-    d2, e = 1 + 2 * jnp.asarray(lam) ** 2, jnp.sqrt(1 + 4 * jnp.asarray(lam) ** 2)
-    mean = 2 * lam / jnp.sqrt(jnp.pi * d2)
-    return mean, 2 * mean**2 / e
+def token_moments(
+    c: Constants, kappa: Real, lam: Real, gate: Gate | None, nodes: Nodes = FINE
+) -> tuple[Moments, Moments]:
+    """The gate's `gaussian_moments` at the informative token, G, and at another, H."""
+    lam = jnp.asarray(lam, float)
+    mean, spread = lam * c.m * kappa, lam * c.gamma
+    if gate is None:
+        return erf_moments(mean, spread), erf_moments(0 * lam, lam)
+    here = gaussian_moments(gate.function, mean - gate.offset, spread, *nodes)
+    return here, gaussian_moments(gate.function, 0 * lam - gate.offset, lam, *nodes)
 
 
 @float64
@@ -395,7 +378,7 @@ def draw_projected(
     c: Constants,
     overlaps: Overlaps,
     lam: np.ndarray,
-    head: Gate | None = ERF,
+    head: Gate | None,
 ) -> tuple[Float[np.ndarray, "*s n"], Float[np.ndarray, "*s n"]]:
     """Predictions and targets of `block` sequences, from projections on k, v and v*.
 
