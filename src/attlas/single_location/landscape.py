@@ -23,7 +23,7 @@ from attlas.single_location.population import (
     Overlaps,
     at_points,
     partials_of_risk,
-    token_moments,
+    smoothed_gate,
 )
 from attlas.single_location.task import Constants, SingleLocation
 
@@ -60,17 +60,22 @@ def transverse_matrix(task: SingleLocation, kappa: Real, nu: Real, lam: Real) ->
 
 @jax.jit
 def _transverse(c: Constants, kappa: Real, nu: Real, lam: Real) -> Float[Array, "3 3"]:
-    m, gamma, others = c.m, c.gamma, c.length - 1
-    (g1, g2), (h1, h2) = token_moments(c, kappa, lam, None)
-    cross = 2 * m * (gamma * g2[1] + others * h1[1] * g1[0])
-    value_key, key_both = -2 * m * gamma * g1[1], -2 * gamma**2 * g1[2]
+    m, s, others = c.m, lam * c.gamma**2, c.length - 1
+    (e, z), (mean, square) = smoothed_gate(c, kappa, lam, None)
+    elsewhere = lam * mean[1]
+    theta_eta, eta_rho = -2 * s * m * e[1], -2 * s**2 * e[2]
+    theta_rho = 2 * s * m * z[1] + 2 * others * elsewhere * m * e[0]
     own = (
-        2 * gamma**2 * g2[2]
-        + 2 * others * (h2[2] + (others - 1) * h1[1] ** 2)
-        + 4 * others * h1[1] * gamma * g1[1]
+        2 * s**2 * z[2]
+        + 2 * others * (lam**2 * square[2] + (others - 1) * elsewhere**2)
+        + 4 * others * elsewhere * s * e[1]
     )
     hessian = jnp.array(
-        [[2 * m**2 * g2[0], value_key, cross], [value_key, 0.0, key_both], [cross, key_both, own]]
+        [
+            [2 * m**2 * z[0], theta_eta, theta_rho],
+            [theta_eta, 0.0, eta_rho],
+            [theta_rho, eta_rho, own],
+        ]
     )
     metric = jnp.array([[1.0, 0.0, kappa], [0.0, 1.0, nu], [kappa, nu, 2.0]])
     gradient = partials_of_risk(c, Overlaps(kappa, nu, 0.0, 0.0, 0.0), lam)

@@ -14,13 +14,12 @@ from attlas.errors import InputError, positive, whole
 from attlas.gaussian import (
     REACH,
     Estimate,
-    Moments,
     Quadrature,
     Real,
     averaged,
-    erf_moments,
     float64,
-    gaussian_moments,
+    smoothed_derivatives,
+    smoothed_erf,
 )
 from attlas.padding import map_chunks
 from attlas.single_location.gates import Activation, Gate, as_gate, as_head
@@ -277,22 +276,20 @@ def terms_of_risk(
 
     The informative token gives $(a, b, y)$ with means $(m\kappa, m\theta, 0)$ and covariance
     $\gamma^2$ times $(\rho, \eta, \nu)$; another token gives $(a, b)$ of correlation $\rho$;
-    products of two tokens factor. With the `token_moments` $G$ and $H$, and $\mu = m\theta$:
-    $E[gby] = \gamma\eta(\mu G_{11} + \gamma\rho G_{12}) + \gamma^2\nu G_{10}$,
-    $E[g^2b^2] = (\mu^2 + \gamma^2)G_{20} + 2\mu\gamma\rho G_{21} + \gamma^2\rho^2G_{22}$.
+    products of two tokens factor. With $e_j$ and $z_j$ the smoothed derivatives of $g$ and $g^2$
+    at the informative token, $s = \lambda\gamma^2$ and $\mu = m\theta$:
+    $E[gby] = \gamma^2(\nu e_0 + \lambda\eta(\mu e_1 + s\rho e_2))$,
+    $E[g^2b^2] = (\mu^2 + \gamma^2)z_0 + 2s\rho\mu z_1 + (s\rho)^2z_2$.
     """
-    (g1, g2), (h1, h2) = token_moments(c, overlaps.kappa, lam, gate, nodes)
+    (e, z), (mean, square) = smoothed_gate(c, overlaps.kappa, lam, gate, nodes)
     _, nu, theta, eta, rho = (jnp.asarray(x) for x in overlaps)
-    gamma, others, mu = c.gamma, c.length - 1, c.m * theta
-    product = gamma * eta * (mu * g1[1] + gamma * rho * g1[2]) + gamma**2 * nu * g1[0]
-    here, elsewhere = mu * g1[0] + gamma * rho * g1[1], rho * h1[1]
+    others, s, mu = c.length - 1, lam * c.gamma**2, c.m * theta
+    here, elsewhere = mu * e[0] + s * rho * e[1], lam * mean[1] * rho
     return RiskTerms(
-        target=jnp.asarray(c.noise**2 + gamma**2 + 0 * nu),
-        signal=-2 * product,
-        informative=(mu**2 + gamma**2) * g2[0]
-        + 2 * mu * gamma * rho * g2[1]
-        + (gamma * rho) ** 2 * g2[2],
-        background=others * (h2[0] + rho**2 * h2[2]),
+        target=jnp.asarray(c.noise**2 + c.gamma**2 + 0 * nu),
+        signal=-2 * c.gamma**2 * (nu * e[0] + lam * eta * (mu * e[1] + s * rho * e[2])),
+        informative=(mu**2 + c.gamma**2) * z[0] + 2 * s * rho * mu * z[1] + (s * rho) ** 2 * z[2],
+        background=others * (square[0] + (lam * rho) ** 2 * square[2]),
         coupling=others * elsewhere * (2 * here + (others - 1) * elsewhere),
     )
 
@@ -301,43 +298,43 @@ def terms_of_risk(
 def partials_of_risk(
     c: Constants, overlaps: Overlaps, lam: Real, gate: Gate | None = None
 ) -> Overlaps:
-    r"""In $\kappa$ by parts, $\partial_\kappa G_{ij} = \frac m\gamma G_{i,j+1}$, which exists for a
-    threshold too."""
-    (g1, g2), (h1, h2) = token_moments(c, overlaps.kappa, lam, gate)
+    """In kappa by the smoothed derivatives, which exist for a threshold too."""
+    (e, z), (mean, square) = smoothed_gate(c, overlaps.kappa, lam, gate)
     _, nu, theta, eta, rho = (jnp.asarray(x) for x in overlaps)
-    m, gamma, mu, spread = c.m, c.gamma, c.m * theta, c.gamma * rho
-    others = (c.length - 1) * h1[1]
+    mu, s, g2 = c.m * theta, lam * c.gamma**2, c.gamma**2
+    elsewhere = lam * mean[1]
+    others = (c.length - 1) * elsewhere
     in_mean = (
-        -2 * gamma * (eta * (mu * g1[2] + spread * g1[3]) + gamma * nu * g1[1])
-        + (mu**2 + gamma**2) * g2[1]
-        + 2 * mu * spread * g2[2]
-        + spread**2 * g2[3]
-        + 2 * others * rho * (mu * g1[1] + spread * g1[2])
+        -2 * g2 * (nu * e[1] + lam * eta * (mu * e[2] + s * rho * e[3]))
+        + (mu**2 + g2) * z[1]
+        + 2 * s * mu * rho * z[2]
+        + (s * rho) ** 2 * z[3]
+        + 2 * others * rho * (mu * e[1] + s * rho * e[2])
     )
     return Overlaps(
-        kappa=m / gamma * in_mean,
-        nu=-2 * gamma**2 * g1[0],
-        theta=2 * m * (-gamma * eta * g1[1] + mu * g2[0] + spread * g2[1] + others * rho * g1[0]),
-        eta=-2 * gamma * (mu * g1[1] + spread * g1[2]),
+        kappa=lam * c.m * in_mean,
+        nu=-2 * g2 * e[0],
+        theta=2 * c.m * (-s * eta * e[1] + mu * z[0] + s * rho * z[1] + others * rho * e[0]),
+        eta=-2 * s * (mu * e[1] + s * rho * e[2]),
         rho=2
         * (
-            gamma * (-gamma * eta * g1[2] + mu * g2[1] + spread * g2[2])
-            + rho * ((c.length - 1) * h2[2] + (c.length - 2) * others * h1[1])
-            + others * (mu * g1[0] + 2 * spread * g1[1])
+            s * (-s * eta * e[2] + mu * z[1] + s * rho * z[2])
+            + rho * ((c.length - 1) * lam**2 * square[2] + (c.length - 2) * others * elsewhere)
+            + others * (mu * e[0] + 2 * s * rho * e[1])
         ),
     )
 
 
-def token_moments(
+def smoothed_gate(
     c: Constants, kappa: Real, lam: Real, gate: Gate | None, nodes: Nodes = FINE
-) -> tuple[Moments, Moments]:
-    """The gate's `gaussian_moments` at the informative token, G, and at another, H."""
+) -> tuple[Any, Any]:
+    """The gate's `smoothed_derivatives` at the informative token and at another."""
     lam = jnp.asarray(lam, float)
     mean, spread = lam * c.m * kappa, lam * c.gamma
     if gate is None:
-        return erf_moments(mean, spread), erf_moments(0 * lam, lam)
-    here = gaussian_moments(gate.function, mean - gate.offset, spread, *nodes)
-    return here, gaussian_moments(gate.function, 0 * lam - gate.offset, lam, *nodes)
+        return smoothed_erf(mean, spread), smoothed_erf(0 * lam, lam)
+    here = smoothed_derivatives(gate.function, mean - gate.offset, spread, *nodes)
+    return here, smoothed_derivatives(gate.function, 0 * lam - gate.offset, lam, *nodes)
 
 
 @float64
