@@ -22,12 +22,11 @@ from sklearn.base import (
     TransformerMixin,
 )
 from sklearn.metrics import accuracy_score, r2_score
-from sklearn.utils import Tags, _safe_indexing, check_random_state
+from sklearn.utils import Tags, _safe_indexing
 from sklearn.utils._param_validation import Interval
 from sklearn.utils._set_output import _get_output_config
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import (
-    _check_sample_weight,
     check_consistent_length,
     check_is_fitted,
     column_or_1d,
@@ -35,7 +34,7 @@ from sklearn.utils.validation import (
 )
 
 from attlas.errors import InputError, check_memory
-from attlas.estimators.resampling import balanced_folds, distinct
+from attlas.estimators.resampling import balanced_folds, checked_weight, distinct, seed_of
 from attlas.estimators.saving import Saved
 from attlas.padding import bucket
 from attlas.single_location.bag_starts import moment_ratio
@@ -173,17 +172,8 @@ class _SingleLocation(Saved, OneToOneFeatureMixin, TransformerMixin, BaseEstimat
             )
         y = self._targets(_of_bags("y", y, bags, len(instances)))
         check_consistent_length(instances, y)
-        weight = _check_sample_weight(
-            _of_bags("sample_weight", sample_weight, bags, len(instances)),
-            y,
-            dtype=np.float64,
-            ensure_non_negative=True,
-        )
-        if not weight.any():
-            raise ValueError(
-                "sample_weight is zero for every bag: all of the sample_weight must not be zero"
-            )
-        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        sample_weight = _of_bags("sample_weight", sample_weight, bags, len(instances))
+        weight, seed = checked_weight(sample_weight, y, "bag"), seed_of(self.random_state)
         contents = (x.tobytes() + repr(t).encode() for x, t in zip(instances, y, strict=True))
         rows, weight = distinct(contents, weight, seed)
         kept, target = [instances[i] for i in rows], self._columns(y[rows])

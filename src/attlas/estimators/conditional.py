@@ -10,17 +10,16 @@ from typing import Any, ClassVar
 import numpy as np
 from jaxtyping import Float, Int
 from sklearn.base import BaseEstimator, RegressorMixin
-from sklearn.utils import Tags, check_array, check_random_state
+from sklearn.utils import Tags, check_array
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import (
-    _check_sample_weight,
     check_consistent_length,
     check_is_fitted,
     column_or_1d,
     validate_data,
 )
 
-from attlas.estimators.resampling import distinct, warn_of_shares
+from attlas.estimators.resampling import checked_weight, distinct, seed_of, warn_of_shares
 from attlas.estimators.saving import Saved
 from attlas.kernels import METHODS, RBF, Linear
 from attlas.latent_posterior.regression import Regression, fit_regression
@@ -120,13 +119,8 @@ class ConditionalMeanRegressor(Saved, RegressorMixin, BaseEstimator):
         self._validate_params()
         X, y = validate_data(self, X, y, dtype=np.float64, y_numeric=True, ensure_min_samples=2)
         y = y.astype(np.float64)
-        weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
-        if not weight.any():
-            raise ValueError(
-                "sample_weight is zero for every row: all of the sample_weight must not be zero"
-            )
+        weight, seed = checked_weight(sample_weight, X, "row"), seed_of(self.random_state)
         warn_of_shares(weight)
-        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         rows, weight = distinct((line.tobytes() for line in np.column_stack([X, y])), weight, seed)
         self.rows_: Int[np.ndarray, " m"] = rows
         X, y = X[rows], y[rows]
@@ -151,10 +145,8 @@ class ConditionalMeanRegressor(Saved, RegressorMixin, BaseEstimator):
         )
         found = self.regression_
         self.temperature_, self.ridge_ = found.temperature, found.ridge
-        self.prior_, self.noise_ = (
-            self.unit_ * found.deviation,
-            self.unit_ * found.deviation * found.ridge**0.5,
-        )
+        self.prior_ = self.unit_ * found.deviation
+        self.noise_ = self.prior_ * found.ridge**0.5
         self.residuals_ = self.unit_ * found.aside
         return self
 
@@ -216,17 +208,13 @@ class ConditionalMeanRegressor(Saved, RegressorMixin, BaseEstimator):
         """Independent targets drawn at each row."""
         if not isinstance(n_samples, Integral) or n_samples < 1:
             raise ValueError(f"n_samples = {n_samples!r}: it must be a whole number, at least 1")
-        queries, seed = self._queries(X), int(check_random_state(random_state).randint(2**31 - 1))
-        return self.unit_ * self.regression_.draw(
-            queries, int(n_samples), np.random.default_rng(seed)
-        )
+        queries, rng = self._queries(X), np.random.default_rng(seed_of(random_state))
+        return self.unit_ * self.regression_.draw(queries, int(n_samples), rng)
 
     def _target(self, y: Any) -> Float[np.ndarray, " n"]:
         check_is_fitted(self)
-        return (
-            column_or_1d(check_array(y, ensure_2d=False, dtype=np.float64, input_name="y"))
-            / self.unit_
-        )
+        y = check_array(y, ensure_2d=False, dtype=np.float64, input_name="y")
+        return column_or_1d(y) / self.unit_
 
     def speakers(
         self, X: Any, top: int = 5
@@ -244,30 +232,25 @@ class ConditionalMeanRegressor(Saved, RegressorMixin, BaseEstimator):
         check_is_fitted(self)
         found, law = self.regression_, self.regression_.law
         width = found.temperature**0.5
-        reach = (
-            "the linear kernel"
-            if not np.isfinite(width)
-            else f"a bandwidth of {width:.2g} standard deviations of the features"
-        )
+        reach = "the linear kernel"
+        if np.isfinite(width):
+            reach = f"a bandwidth of {width:.2g} standard deviations of the features"
         lines = [
             f"{self.attention} attention over {len(found.keys):,} rows with {reach}"
             + (f" and the ridge {found.ridge:.2g}." if found.cme else ".")
         ]
         if found.cme is not None:
             lines.append(f"The mean is {found.cme}.")
-        lines.append(
-            "The noise is the same everywhere."
-            if np.isinf(law.scale_temperature)
-            else "The scale of the noise varies with the features."
-        )
-        kind = (
-            "the same everywhere"
-            if np.isinf(law.shape_temperature)
-            else "another at other features"
-        )
-        lines.append(
-            "Its shape is Gaussian." if law.gaussian else f"Its shape is not Gaussian, and {kind}."
-        )
+        if np.isinf(law.scale_temperature):
+            lines.append("The noise is the same everywhere.")
+        else:
+            lines.append("The scale of the noise varies with the features.")
+        if law.gaussian:
+            lines.append("Its shape is Gaussian.")
+        elif np.isinf(law.shape_temperature):
+            lines.append("Its shape is not Gaussian, and the same everywhere.")
+        else:
+            lines.append("Its shape is not Gaussian, and another at other features.")
         return "\n".join(lines)
 
     def __sklearn_tags__(self) -> Tags:

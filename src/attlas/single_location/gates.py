@@ -7,7 +7,7 @@ is a one-dimensional integral.
 
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -16,7 +16,6 @@ import jax.numpy as jnp
 import numpy as np
 import scipy
 from jaxtyping import Array, ArrayLike, Float
-from scipy import special
 
 from attlas.errors import InputError, near, positive
 from attlas.gaussian import Real, float64, gaussian_nodes
@@ -31,16 +30,6 @@ ACTIVATIONS: dict[str, Activation] = {
     "sigmoid": jax.nn.sigmoid,
     "relu": jax.nn.relu,
     "step": lambda x: (x > 0).astype(x.dtype),
-    "identity": lambda x: x,
-}
-
-
-_BY_NUMPY: dict[Any, Callable[[np.ndarray], np.ndarray]] = {
-    "erf": special.erf,
-    "tanh": np.tanh,
-    "sigmoid": special.expit,
-    "relu": lambda x: np.maximum(x, 0),
-    "step": lambda x: (x > 0).astype(float),
     "identity": lambda x: x,
 }
 
@@ -64,16 +53,7 @@ class Gate:
     def function(self) -> Activation:
         return ACTIVATIONS[self.activation] if isinstance(self.activation, str) else self.activation
 
-    def values(self, along_k: np.ndarray, lam: Real) -> np.ndarray:
-        """The gate on NumPy arrays, by NumPy where the activation is a name."""
-        x = lam * along_k - self.offset
-        return (
-            _BY_NUMPY[self.activation](x)
-            if self.activation in _BY_NUMPY
-            else np.asarray(self.function(x))
-        )
-
-    def __call__(self, along_k: Array, lam: Real) -> Array:
+    def __call__(self, along_k: Real, lam: Real) -> Array:
         return self.function(lam * along_k - self.offset)
 
 
@@ -88,20 +68,23 @@ def as_gate(activation: "str | Activation | Gate") -> Gate:
             'softmax is no pointwise gate and its risk has no formula: say activation="softmax" in'
             " sampled_risk or descend_online"
         )
-    if isinstance(gate.activation, str) and gate.activation not in ACTIVATIONS:
-        raise InputError(
-            f"unknown activation {gate.activation!r}.{near(gate.activation, ACTIVATIONS)} There "
-            f"are: {', '.join(ACTIVATIONS)}."
-        )
+    _known(gate.activation, ACTIVATIONS)
     if not callable(gate.function):
         raise InputError(f"activation = {activation!r}: it must be a name or a function")
     offset = gate.offset
-    if not isinstance(offset, jax.core.Tracer | jax.Array | np.ndarray | int | float | np.number):
-        raise InputError(f"offset = {offset!r}: it must be a finite number")
-    if not isinstance(offset, jax.core.Tracer) and not np.isfinite(offset).all():
+    number = isinstance(offset, jax.Array | np.ndarray | int | float | np.number)
+    if not (isinstance(offset, jax.core.Tracer) or (number and np.isfinite(offset).all())):
         raise InputError(f"offset = {offset!r}: it must be a finite number")
     _probed(gate.function)
     return gate
+
+
+def _known(activation: Any, names: Collection[str]) -> None:
+    if isinstance(activation, str) and activation not in names:
+        raise InputError(
+            f"unknown activation {activation!r}.{near(activation, names)} There are: "
+            f"{', '.join(names)}."
+        )
 
 
 @functools.cache
@@ -141,14 +124,8 @@ def _probed(function: Activation) -> None:
 
 def as_head(activation: "str | Activation | Gate") -> Gate | None:
     """`as_gate`, or None for the softmax head, whose weights are not pointwise."""
-    if not isinstance(activation, str):
-        return as_gate(activation)
-    if activation not in (known := (*ACTIVATIONS, SOFTMAX)):
-        raise InputError(
-            f"unknown activation {activation!r}.{near(activation, known)} There are: "
-            f"{', '.join(known)}."
-        )
-    return None if activation == SOFTMAX else as_gate(activation)
+    _known(activation, (*ACTIVATIONS, SOFTMAX))
+    return None if isinstance(activation, str) and activation == SOFTMAX else as_gate(activation)
 
 
 @float64

@@ -122,14 +122,10 @@ ORACLE = Overlaps(1.0, 1.0, 0.0, 0.0, 0.0)
 
 
 def _show(overlaps: Overlaps, where: np.ndarray | np.bool_) -> str:
-    values = (
-        np.broadcast_to(np.asarray(x, float), where.shape)[where].ravel()[0] for x in overlaps
-    )
-    return (
-        "("
-        + ", ".join(f"{name}={x:g}" for name, x in zip(overlaps._fields, values, strict=True))
-        + ")"
-    )
+    """The first of the overlaps at which `where` holds."""
+    values = (np.broadcast_to(x, where.shape)[where][0] for x in overlaps)
+    shown = (f"{name}={x:g}" for name, x in zip(overlaps._fields, values, strict=True))
+    return f"({', '.join(shown)})"
 
 
 class RiskTerms(NamedTuple):
@@ -363,6 +359,7 @@ def sampled_risk(
     return averaged(draw_loss, key, whole("samples", samples, 2), *args, head)
 
 
+@float64
 def draw_loss(generator: np.random.Generator, block: int, *args: Any) -> Float[np.ndarray, "*s n"]:
     """The squared errors of `draw_projected`."""
     prediction, target = draw_projected(generator, block, *args)
@@ -386,7 +383,7 @@ def draw_projected(
     a, b, target = _draw_informative(generator, block, c, overlaps)
     slope = np.sqrt(np.maximum(1 - rho**2, 0))
     weighted, total, top = (
-        (b, np.ones(()), lam * a) if head is None else (head.values(a, lam) * b, 0, 0)
+        (b, np.ones(()), lam * a) if head is None else (np.asarray(head(a, lam)) * b, 0, 0)
     )
     for _ in range(1, int(c.length)):
         a, g = generator.standard_normal((2, block))
@@ -396,7 +393,7 @@ def draw_projected(
             old, here = np.exp(top - new), np.exp(lam * a - new)
             top, total, weighted = new, total * old + here, weighted * old + here * b
         else:
-            weighted = weighted + head.values(a, lam) * b
+            weighted = weighted + np.asarray(head(a, lam)) * b
     return (weighted / total if head is None else weighted), target
 
 
@@ -409,9 +406,8 @@ def _draw_informative(
     gram = np.stack(
         [np.stack(row, -1) for row in ([one, rho, eta], [rho, one, nu], [eta, nu, one])], -2
     )
-    values, vectors = np.linalg.eigh(
-        gram
-    )  # a root that also exists where the Gram matrix is singular
+    # A root that also exists where the Gram matrix is singular.
+    values, vectors = np.linalg.eigh(gram)
     root = vectors * np.sqrt(np.maximum(values, 0))[..., None, :]
     a, b, y = np.moveaxis(c.gamma * root @ generator.standard_normal((3, block)), -2, 0)
     noise = c.noise * generator.standard_normal(block)
