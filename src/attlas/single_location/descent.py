@@ -19,7 +19,7 @@ from jaxtyping import Array, ArrayLike, Float
 from attlas.errors import InputError, whole
 from attlas.gaussian import Real, draw_gamma, float64
 from attlas.padding import pad_axis
-from attlas.scan import Trajectory, iterate
+from attlas.scan import Trajectory, in_groups, iterate
 from attlas.single_location.gates import Activation, Gate, as_gate
 from attlas.single_location.population import (
     Overlaps,
@@ -76,7 +76,17 @@ def descend(
     weight = np.asarray(2 * penalty * (task.m / task.length) ** 2)
     schedules = (as_schedule("lam", lam, steps), as_schedule("step_size", step_size, steps))
     args = (task.constants, *schedules, weight, gate)
-    path = _in_lanes(overlaps, args, steps=steps, record_every=record_every, progress=progress)
+    repeats = len(overlaps.kappa)
+
+    def descend_group(_: int, rows: np.ndarray, progress: Any) -> Trajectory:
+        start, settings = jax.tree.map(
+            lambda x: x[rows] if np.shape(x) == (repeats,) else x, (overlaps, args)
+        )
+        options = {"steps": steps, "record_every": record_every, "progress": progress}
+        return iterate(step_overlaps, observe_overlaps, start, settings, **options)
+
+    lanes = next((lanes for lanes in LANES if repeats <= lanes), LANES[-1])
+    path = in_groups(descend_group, repeats, lanes, steps, progress)
     return with_settings(as_dataset(path, steps), task, lam=lam, step_size=step_size)
 
 
@@ -84,30 +94,6 @@ LANES = (16, 64)
 """Starts that descend together: the fewest that hold them all, or as many groups of the most as
 it takes, so that two compiled programs serve every number of starts. A step of 128 takes three
 to four times the CPU of a step of 64."""
-
-
-def _in_lanes(
-    start: Overlaps, args: Any, *, steps: int, progress: Any, **options: Any
-) -> Trajectory:
-    repeats = len(start.kappa)
-    lanes = next((lanes for lanes in LANES if repeats <= lanes), LANES[-1])
-    firsts = range(0, repeats, lanes)
-    paths = []
-    for number, first in enumerate(firsts):
-        # The last group is filled with copies of the last start.
-        rows = np.minimum(first + np.arange(lanes), repeats - 1)
-        here, settings = jax.tree.map(
-            lambda x, r=rows: x[r] if np.shape(x) == (repeats,) else x, (start, args)
-        )
-        report = progress and (
-            lambda done, _, n=number: progress(n * steps + done, len(firsts) * steps)
-        )
-        options |= {"steps": steps, "progress": report}
-        paths.append(iterate(step_overlaps, observe_overlaps, here, settings, **options))
-    joined = jax.tree.map(
-        lambda *parts: np.concatenate(parts, -1)[..., :repeats], *(path[1:] for path in paths)
-    )
-    return Trajectory(paths[0].steps, *joined)
 
 
 def as_starts(start: Overlaps) -> Overlaps:

@@ -26,8 +26,7 @@ from jaxtyping import Array, ArrayLike, Float
 
 from attlas.errors import InputError, whole
 from attlas.gaussian import Real, float64, stream
-from attlas.padding import pad_axis
-from attlas.scan import Trajectory, drive, iterate
+from attlas.scan import Trajectory, drive, in_groups, iterate
 from attlas.single_location.descent import as_dataset, as_starts, as_vectors, move, with_settings
 from attlas.single_location.gates import Activation, Gate, as_head, predict
 from attlas.single_location.population import (
@@ -169,10 +168,6 @@ def simulate(
     complement: bool = True,
 ) -> Trajectory:
     """The overlaps [record, repeat] of every start, in groups of `LANES`."""
-    repeats = len(start.kappa)
-    groups = -(-repeats // LANES)
-    # Padding lanes repeat the last start and are thrown away.
-    lanes = pad_axis(np.stack(start), groups * LANES, 1, repeat=True)
     args = Args(
         Constants(*(float(x) for x in task.constants)),
         np.zeros((task.length, batch_size), np.float32),
@@ -185,35 +180,21 @@ def simulate(
     longest = BLOCK if batch_size * (task.length + 1) <= 1000 else SHORT_BLOCKS[1]
     block = next((size for size in SHORT_BLOCKS if steps <= size), longest)
 
-    def group(number: int) -> Trajectory:
-        state = Overlaps(*lanes[:, number * LANES : (number + 1) * LANES])
-        draw = functools.partial(_draw, seed, number, block, batch_size, task, lam, alpha)
-        done = number * steps
-
-        def report(more: int) -> None:
-            nonlocal done
-            done += more
-            if progress is not None:
-                progress(done, groups * steps)
-
+    def simulate_group(number: int, rows: np.ndarray, progress: Any) -> Trajectory:
         return drive(
             step,
             prepare,
-            state,
+            Overlaps(*(x[rows] for x in start)),
             args,
-            draw,
+            functools.partial(_draw, seed, number, block, batch_size, task, lam, alpha),
             steps=steps,
             block=block,
             record_every=record_every,
-            progress=report,
+            progress=progress,
         )
 
     with jax.enable_x64(True):
-        paths = [group(number) for number in range(groups)]
-    observed, last, survived = jax.tree.map(
-        lambda *parts: np.concatenate(parts, -1)[..., :repeats], *(path[1:] for path in paths)
-    )
-    return Trajectory(paths[0].steps, observed, last, survived)
+        return in_groups(simulate_group, len(start.kappa), LANES, steps, progress)
 
 
 def _draw(
