@@ -240,8 +240,14 @@ class _SingleLocation(Saved, OneToOneFeatureMixin, TransformerMixin, BaseEstimat
 
     def attention(self, X: Any, bags: Any = None) -> Any:
         """The share of each instance in what is said of its bag, averaged over heads by how loud
-        they are; an array [bags, instances] if all have the same length, else a list of arrays.
-        `selection_.attention` has the shares of each head."""
+        they are; `selection_.attention` has the shares of each head.
+
+        Parameters
+        ----------
+        X, bags : as in `fit`, here and below
+
+        Returns an array [bags, instances] if all have the same length, else a list of arrays.
+        """
         check_is_fitted(self)
         shares = self._shares(self._instances(X, bags))
         return np.array(shares) if len({len(w) for w in shares}) == 1 else shares
@@ -280,8 +286,8 @@ class _SingleLocation(Saved, OneToOneFeatureMixin, TransformerMixin, BaseEstimat
 
     def explain(self, top: int = 3) -> str:
         """What was found, in words: how many instances speak, which features select and which
-        speak, whether the two could be exchanged, and what is gained over the best linear
-        predictor."""
+        speak (the `top` of each), whether the two could be exchanged, and what is gained over the
+        best linear predictor."""
         check_is_fitted(self)
         found, score = self.selection_, self._score_name
         shares = self.attention_ if isinstance(self.attention_, list) else list(self.attention_)

@@ -114,8 +114,16 @@ class ConditionalMeanRegressor(Saved, RegressorMixin, BaseEstimator):
         self.random_state = random_state
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "ConditionalMeanRegressor":
-        """Fit to rows X with a target each. A row of weight 2 counts as two; copies of a row are
-        one row of more weight, and are left out together."""
+        """Fit to rows with a target each.
+
+        Parameters
+        ----------
+        X : array [n, features]
+        y : array [n]
+        sample_weight : array [n]
+            A row of weight 2 counts as two; copies of a row are one row of more weight, and are
+            left out together.
+        """
         self._validate_params()
         X, y = validate_data(self, X, y, dtype=np.float64, y_numeric=True, ensure_min_samples=2)
         y = y.astype(np.float64)
@@ -161,14 +169,14 @@ class ConditionalMeanRegressor(Saved, RegressorMixin, BaseEstimator):
         return self._scaled(validate_data(self, X, reset=False, dtype=np.float64))
 
     def predict(self, X: Any, return_std: bool = False) -> Any:
-        """The conditional mean at each row; with `return_std`, also the standard deviation of a
-        target."""
+        """The conditional mean at each row of X [n, features]; with `return_std`, also the standard
+        deviation of a target."""
         queries = self._queries(X)
         mean = self.unit_ * self.regression_.mean(queries)
         return (mean, self.unit_ * self.regression_.spread(queries)) if return_std else mean
 
     def predict_quantile(self, X: Any, levels: Any = (0.05, 0.5, 0.95)) -> Float[np.ndarray, "n k"]:
-        """Quantiles of the target at each row."""
+        """Quantiles of the target at each row of X [n, features], at `levels` [k] within (0, 1)."""
         queries, levels = self._queries(X), np.atleast_1d(np.asarray(levels, float))
         if levels.ndim != 1 or not ((levels > 0) & (levels < 1)).all():
             raise ValueError(f"levels = {levels.tolist()}: they must lie between 0 and 1")
@@ -184,7 +192,7 @@ class ConditionalMeanRegressor(Saved, RegressorMixin, BaseEstimator):
         return self.unit_ * self.regression_.interval(queries, coverage)
 
     def log_density(self, X: Any, y: Any) -> Float[np.ndarray, " n"]:
-        """The logarithm of the density of each target at its row."""
+        """The logarithm of the density of each target of y [n] at its row of X [n, features]."""
         queries, target = self._queries(X), self._target(y)
         check_consistent_length(queries, target)
         return self.regression_.log_density(queries, target) - np.log(self.unit_)
@@ -196,8 +204,8 @@ class ConditionalMeanRegressor(Saved, RegressorMixin, BaseEstimator):
         return np.exp(np.stack(columns, 1)) / self.unit_
 
     def cdf(self, X: Any, y: Any) -> Float[np.ndarray, " n"]:
-        """The probability of a target no larger than y at each row; uniform on [0, 1] where the
-        law is right."""
+        """The probability of a target no larger than y [n] at each row of X [n, features]; uniform
+        on [0, 1] where the law is right."""
         queries, target = self._queries(X), self._target(y)
         check_consistent_length(queries, target)
         return self.regression_.distribution(queries, target)
@@ -205,7 +213,7 @@ class ConditionalMeanRegressor(Saved, RegressorMixin, BaseEstimator):
     def sample(
         self, X: Any, n_samples: int = 1, random_state: Any = None
     ) -> Float[np.ndarray, "n k"]:
-        """Independent targets drawn at each row."""
+        """`n_samples` independent targets drawn at each row of X [n, features]."""
         if not isinstance(n_samples, Integral) or n_samples < 1:
             raise ValueError(f"n_samples = {n_samples!r}: it must be a whole number, at least 1")
         queries, rng = self._queries(X), np.random.default_rng(seed_of(random_state))
@@ -219,9 +227,9 @@ class ConditionalMeanRegressor(Saved, RegressorMixin, BaseEstimator):
     def speakers(
         self, X: Any, top: int = 5
     ) -> tuple[Int[np.ndarray, "n top"], Float[np.ndarray, "n top"]]:
-        """Which training rows speak: the rows, as they were given to `fit`, that count most in
-        each prediction, and their weights. Copies of a row speak as the first of them. Weights
-        of "cme" are signed."""
+        """Which training rows speak: the `top` rows, as they were given to `fit`, that count most
+        in each prediction at X [n, features], and their weights. Copies of a row speak as the first
+        of them. Weights of "cme" are signed."""
         queries = self._queries(X)
         weights = self.regression_.attention(queries)
         order = np.argsort(-abs(weights), axis=1)[:, :top]

@@ -107,7 +107,15 @@ class SparseAttentionClassifier(Saved, SelectorMixin, ClassifierMixin, BaseEstim
         return hasattr(self, "fit_")  # a fit that failed leaves other attributes behind
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "SparseAttentionClassifier":
-        """Fit to rows X with labels of two classes. A row of weight 2 counts as two."""
+        """Fit to rows with labels of two classes.
+
+        Parameters
+        ----------
+        X : array [n, length]
+        y : array [n], of any two values
+        sample_weight : array [n]
+            A row of weight 2 counts as two.
+        """
         self._validate_params()
         X, y = validate_data(self, X, y, dtype=np.float64, ensure_min_samples=2)
         check_classification_targets(y)
@@ -160,7 +168,8 @@ class SparseAttentionClassifier(Saved, SelectorMixin, ClassifierMixin, BaseEstim
         return np.clip(self.fit_.probability(self._bits(X)), 1e-12, 1 - 1e-12)
 
     def predict_proba(self, X: Any) -> Float[np.ndarray, "n 2"]:
-        """The probability of each class, averaged over the tables that are about as short."""
+        """The probability of each class at rows of X [n, length], averaged over the tables that are
+        about as short."""
         p = self._said(X)
         return np.stack([1 - p, p], 1)
 
