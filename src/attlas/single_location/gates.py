@@ -8,7 +8,7 @@ is a one-dimensional integral.
 import functools
 import math
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import jax
@@ -47,7 +47,7 @@ class Gate:
     """
 
     activation: str | Activation
-    offset: Real = field(default=0.0)
+    offset: Real = 0.0
 
     @property
     def function(self) -> Activation:

@@ -401,14 +401,12 @@ def _draw_informative(
     generator: np.random.Generator, block: int, c: Constants, overlaps: Overlaps
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Products of the informative token with k and v, and the target."""
-    kappa, nu, theta, eta, rho = overlaps
-    one = np.ones_like(rho)
-    gram = np.stack(
-        [np.stack(row, -1) for row in ([one, rho, eta], [rho, one, nu], [eta, nu, one])], -2
-    )
+    products = [2, 3, 1]  # with k, v and v*
+    gram = overlaps.gram()[..., products, :][..., products]
     # A root that also exists where the Gram matrix is singular.
     values, vectors = np.linalg.eigh(gram)
     root = vectors * np.sqrt(np.maximum(values, 0))[..., None, :]
     a, b, y = np.moveaxis(c.gamma * root @ generator.standard_normal((3, block)), -2, 0)
     noise = c.noise * generator.standard_normal(block)
-    return c.m * kappa[..., None] + a, c.m * theta[..., None] + b, y + noise
+    kappa, theta = overlaps.kappa[..., None], overlaps.theta[..., None]
+    return c.m * kappa + a, c.m * theta + b, y + noise
