@@ -170,14 +170,11 @@ def fit_selection(
     lanes: list[list[Pairs]] = [[[lane[name]] for lane in pairs] for name in kept]
 
     at, tried = _search_penalties(task, [task.heads_at(start) for start in lanes], middle, grid)
-    found = tried[at]
-    ended = [
-        task.descend(run.heads, task.shares, grid[at])
-        for run in (found.runs if found.averaged else [found.single])
-    ]
+    runs, averaged = tried[at].runs, tried[at].several < tried[at].one
+    best = runs if averaged else [_best_lanes(runs)]
+    ended = [task.descend(run.heads, task.shares, grid[at]) for run in best]
     lost = task.held_out_loss(np.mean([run.output for run in ended], 0))
-    grown, runs = _best_lanes(ended), found.runs
-    origin = kept[_best_run(runs)[-1]]
+    grown, origin = _best_lanes(ended), kept[_best_run(runs)[-1]]
     for _ in range(1, MAX_HEADS if heads is None else heads):
         if not task.residual_has_moment(grown.output, seed):
             break
@@ -186,15 +183,15 @@ def fit_selection(
             for start, run in zip(lanes, runs, strict=True)
         ]
         runs = [task.descend(task.heads_at(start), task.shares, grid[at]) for start in lanes]
-        best = _best_run(runs)
-        start = task.heads_at([lanes[b][k] for k, b in enumerate(best)])
+        chosen = _best_run(runs)
+        start = task.heads_at([lanes[b][k] for k, b in enumerate(chosen)])
         nearby, more = task.descend_at_best_penalty(start, at, grid)
         less = task.held_out_loss(more.output)
         if less > (1 - MIN_GAIN) * lost:
             break
-        grown, at, lost, origin = more, nearby, less, kept[best[-1]]
+        grown, at, lost, origin = more, nearby, less, kept[chosen[-1]]
     added = grown.heads.norm.shape[1] - 1
-    runs, members = ([grown], [origin]) if added or not found.averaged else (ended, kept)
+    runs, members = ([grown], [origin]) if added or not averaged else (ended, kept)
     correlations = _correlations(first.output)
     return Selection(
         task.merge_heads(runs),
@@ -224,9 +221,8 @@ def _search_penalties(
             beside = [tried[j].runs for j in (i - 1, i + 1) if j in tried]
             here = [run.heads for run in beside[0]] if beside else starts
             runs = [task.descend(start, task.shares, grid[i], HASTE) for start in here]
-            single, average = _best_lanes(runs), np.mean([run.output for run in runs], 0)
-            losses = task.held_out_loss(single.output), task.held_out_loss(average)
-            tried[i] = _Trial(runs, single, *losses)
+            one, several = _best_lanes(runs).output, np.mean([run.output for run in runs], 0)
+            tried[i] = _Trial(runs, task.held_out_loss(one), task.held_out_loss(several))
         return min(tried[i].one, tried[i].several)
 
     return _descend_grid(attempt, middle, len(grid)), tried
@@ -274,17 +270,12 @@ class _Run(NamedTuple):
 
 
 class _Trial(NamedTuple):
-    """All starts at one penalty: the best run in each lane as one, and the held-out losses of it
-    and of the average of all runs."""
+    """All starts at one penalty, and the held-out losses of the best run in each lane and of the
+    average of all runs."""
 
     runs: list[_Run]
-    single: _Run
     one: float
     several: float
-
-    @property
-    def averaged(self) -> bool:
-        return self.several < self.one
 
 
 def _best_run(runs: Sequence[_Run]) -> list[int]:
