@@ -53,6 +53,11 @@ class Gate:
     def function(self) -> Activation:
         return ACTIVATIONS[self.activation] if isinstance(self.activation, str) else self.activation
 
+    @float64
+    def values(self, along_k: np.ndarray, lam: Real) -> np.ndarray:
+        """The gate on NumPy arrays, in double precision."""
+        return np.asarray(self(along_k, lam))
+
     def __call__(self, along_k: Real, lam: Real) -> Array:
         return self.function(lam * along_k - self.offset)
 

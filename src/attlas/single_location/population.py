@@ -359,7 +359,6 @@ def sampled_risk(
     return averaged(draw_loss, key, whole("samples", samples, 2), *args, head)
 
 
-@float64
 def draw_loss(generator: np.random.Generator, block: int, *args: Any) -> Float[np.ndarray, "*s n"]:
     """The squared errors of `draw_projected`."""
     prediction, target = draw_projected(generator, block, *args)
@@ -383,7 +382,7 @@ def draw_projected(
     a, b, target = _draw_informative(generator, block, c, overlaps)
     slope = np.sqrt(np.maximum(1 - rho**2, 0))
     weighted, total, top = (
-        (b, np.ones(()), lam * a) if head is None else (np.asarray(head(a, lam)) * b, 0, 0)
+        (b, np.ones(()), lam * a) if head is None else (head.values(a, lam) * b, 0, 0)
     )
     for _ in range(1, int(c.length)):
         a, g = generator.standard_normal((2, block))
@@ -393,7 +392,7 @@ def draw_projected(
             old, here = np.exp(top - new), np.exp(lam * a - new)
             top, total, weighted = new, total * old + here, weighted * old + here * b
         else:
-            weighted = weighted + np.asarray(head(a, lam)) * b
+            weighted = weighted + head.values(a, lam) * b
     return (weighted / total if head is None else weighted), target
 
 
