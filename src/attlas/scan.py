@@ -72,7 +72,7 @@ def in_groups(
     repeats: int,
     size: int,
     steps: int,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Any = None,
 ) -> Trajectory:
     """Runs of groups of `size` repeats, joined, so that one shape serves every number of repeats.
 

@@ -146,14 +146,14 @@ def descend_vectors(
         raise InputError(f"direction = {direction!r}: it must be one of {', '.join(_DIRECTIONS)}")
     vectors = (*as_vectors(task, k, v, float), task.k_star, task.v_star)
     # Zeros stay zeros, and one compiled program serves every dimension up to a whole width.
-    k, v, *stars = (pad_axis(x, task.dim + -task.dim % WIDTH, -1) for x in vectors)
+    wide: list[Any] = [pad_axis(x, task.dim + -task.dim % WIDTH, -1) for x in vectors]
     steps = whole("steps", steps, 0)
     schedules = as_schedule("lam", lam, steps), as_schedule("step_size", step_size, steps)
     path = iterate(
         _DIRECTIONS[direction],
         observe_vectors,
-        (k, v),
-        (task.constants, *stars, *schedules),
+        (wide[0], wide[1]),
+        (task.constants, *wide[2:], *schedules),
         steps=steps,
         record_every=record_every,
     )
@@ -234,7 +234,7 @@ def observe_overlaps(t: Array, x: Overlaps, args: Any) -> dict[str, Array]:
 
 def observe_vectors(t: Array, x: tuple[Array, Array], args: Any) -> dict[str, Array]:
     constants, k_star, v_star, lam, _ = args
-    return observe_overlaps(t, Overlaps._of(*x, k_star, v_star), (constants, lam, None))
+    return observe_overlaps(t, Overlaps._of(x[0], x[1], k_star, v_star), (constants, lam, None))
 
 
 def move(x: Array, direction: Array, alpha: Real) -> Array:
@@ -248,13 +248,16 @@ def step_vectors(
 ) -> tuple[Array, Array]:
     constants, k_star, v_star, lam, step_size = args
     gradients = jax.grad(
-        lambda x: total_risk(constants, Overlaps._of(*x, k_star, v_star), lam(t)).sum()
+        lambda x: total_risk(constants, Overlaps._of(x[0], x[1], k_star, v_star), lam(t)).sum()
     )(x)
     in_k, in_v = (jnp.sign(g) if sign else g for g in gradients)
     return move(x[0], in_k, step_size(t)), move(x[1], in_v, step_size(t))
 
 
-_DIRECTIONS = {"gradient": step_vectors, "sign": functools.partial(step_vectors, sign=True)}
+_DIRECTIONS: dict[str, Any] = {
+    "gradient": step_vectors,
+    "sign": functools.partial(step_vectors, sign=True),
+}
 
 
 def as_dataset(path: Trajectory, steps: int) -> xr.Dataset:

@@ -75,13 +75,13 @@ class Decay(NamedTuple):
         return self.start / (1 + self.rate * t) * self.ratio ** (t / self.steps).clip(max=1.0)
 
 
-def as_schedule(name: str, value: Any, steps: int) -> Schedule:
+def as_schedule(name: str, value: Any, steps: int) -> Any:
     """`value` as a schedule that `jit` accepts: numbers and arrays as data.
 
     It is checked to be positive and finite at every step before anything else is computed.
     """
     try:
-        schedule = value if callable(value) else Constant(np.asarray(value, float))
+        schedule: Any = value if callable(value) else Constant(np.asarray(value, float))
     except (TypeError, ValueError):
         raise InputError(
             f"{name} = {value!r}: it must be a positive number or a schedule"
