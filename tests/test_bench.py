@@ -42,17 +42,17 @@ def test_ratio_is_that_of_the_times_and_counts_the_scale():
 
 def test_soak_names_the_claim_and_leaves_the_compilation_cache_as_it_was():
     before = jax.config.jax_compilation_cache_dir
-    result = CliRunner().invoke(soak, ["--seeds", "1", "single-location/heat-identity"])
+    result = CliRunner().invoke(soak, ["--seeds", "1", "single-location/zeta"])
     assert result.exit_code == 0, result.output
-    assert "single-location/heat-identity" in result.output
+    assert "single-location/zeta" in result.output
     assert "confirmed 100 %" in result.output
     assert jax.config.jax_compilation_cache_dir == before
 
 
 def test_soak_tells_bad_input():
-    result = CliRunner().invoke(soak, ["single-location/heat-identiti"])
+    result = CliRunner().invoke(soak, ["single-location/zetaa"])
     assert result.exit_code == 2
-    assert "heat-identity" in result.output
+    assert "zeta" in result.output
 
 
 def test_soak_fails_when_a_verdict_is_undecided(monkeypatch):

@@ -12,9 +12,9 @@ from attlas.gaussian import (
     averaged,
     erf_derivatives,
     float64,
-    gaussian_moments,
     monte_carlo,
     sampled_zeta,
+    smoothed_derivatives,
     smoothed_erf,
     stream,
     zeta,
@@ -79,11 +79,20 @@ def test_zeta_differentiates_jointly_in_both_arguments(float64):
 
 
 def test_erf_and_its_smoothing_have_these_derivatives(float64):
-    for function in (erf_derivatives, lambda x: smoothed_erf(x, 0.4)):
+    for function in (erf_derivatives, lambda x: smoothed_erf(x, 0.4)[0]):
         derivative = lambda x: function(x)[0]  # noqa: E731, B023
         for closed in function(0.3)[1:]:
             derivative = jax.grad(derivative)
             assert float(closed) == approx(float(derivative(0.3)), abs=1e-13)
+
+
+@pytest.mark.parametrize("spread", [0.01, 0.7, 20.0])
+def test_the_smoothed_derivatives_of_erf_are_their_quadrature(float64, spread):
+    mean = np.array([-2.0, 0.0, 0.3, 5.0])
+    closed, numeric = smoothed_erf(mean, spread), smoothed_derivatives(jax.lax.erf, mean, spread)
+    for j in range(4):
+        atol = 1e-11 * max(1, spread**-j)
+        np.testing.assert_allclose([closed[0][j], closed[1][j]], numeric[:, j], atol=atol)
 
 
 @pytest.mark.parametrize("samples", [1_000, 30_000, 400_000])
@@ -129,23 +138,22 @@ def test_precision_is_scoped():
 @pytest.mark.parametrize(
     ("mean", "spread"), [(0.3, 0.01), (-1.2, 1.0), (5.0, 30.0), (0.0, 1000.0), (40.0, 0.5)]
 )
-def test_gaussian_moments_of_a_jump_and_a_kink(float64, mean, spread):
+def test_smoothed_derivatives_of_a_jump_and_a_kink(float64, mean, spread):
     z = -mean / spread
     tail, bell = special.ndtr(-z), np.exp(-(z**2) / 2) / np.sqrt(2 * np.pi)
-    jump = gaussian_moments(lambda x: (x > 0) * 1.0, mean, spread)
-    exact = [tail, bell, tail + z * bell, (z**2 + 2) * bell]
+    jump = smoothed_derivatives(lambda x: (x > 0) * 1.0, mean, spread)
+    exact = [tail, bell, z * bell, (z**2 - 1) * bell]
     for power in range(2):
-        np.testing.assert_allclose(jump[power], exact, rtol=0, atol=1e-11)
-    kink = gaussian_moments(lambda x: jnp.maximum(x, 0), mean, spread)[0]
+        scaled = jump[power] * spread ** np.arange(4)
+        np.testing.assert_allclose(scaled, exact, rtol=0, atol=1e-11)
+    kink = smoothed_derivatives(lambda x: jnp.maximum(x, 0), mean, spread)[0]
     np.testing.assert_allclose(kink[0], mean * tail + spread * bell, rtol=1e-10, atol=1e-12)
 
 
-def test_gaussian_moments_follow_the_mean_by_parts(float64):
-    moments = lambda mean: gaussian_moments(jnp.tanh, mean, 0.7)  # noqa: E731
-    slope = (moments(0.4 + 1e-5) - moments(0.4 - 1e-5)) / 2e-5
-    m = moments(0.4)
-    by_parts = jnp.stack([m[:, 1], m[:, 2] - m[:, 0], m[:, 3] - 2 * m[:, 1]], axis=1) / 0.7
-    np.testing.assert_allclose(slope[:, :3], by_parts, atol=1e-9)
+def test_smoothed_derivatives_are_those_in_the_mean(float64):
+    smoothed = lambda mean: smoothed_derivatives(jnp.tanh, mean, 0.7)  # noqa: E731
+    slope = (smoothed(0.4 + 1e-5) - smoothed(0.4 - 1e-5)) / 2e-5
+    np.testing.assert_allclose(slope[:, :3], smoothed(0.4)[:, 1:], atol=1e-8)
 
 
 def test_averaging_on_the_host_counts_as_asked_and_reports_the_error_it_makes():

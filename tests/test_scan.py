@@ -99,9 +99,9 @@ def test_driven_steps_take_their_inputs_block_by_block():
         steps=10,
         block=4,
         record_every=3,
-        progress=told.append,
+        progress=lambda done, steps: told.append((done, steps)),
     )
-    assert drawn == [0, 1, 2] and told == [4, 4, 2]
+    assert drawn == [0, 1, 2] and told == [(4, 10), (8, 10), (10, 10)]
     assert path.steps.tolist() == [0, 3, 6, 9, 10]
     np.testing.assert_array_equal(path.observed[:, 0], [0, 6, 16, 30, 36])
     np.testing.assert_array_equal(path.observed[:, 1], 10 * path.observed[:, 0])

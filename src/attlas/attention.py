@@ -9,6 +9,7 @@ as $x \mapsto W^\top x$, [in, out]. Batches are made with `jax.vmap`. Edelman et
 
 from abc import abstractmethod
 from collections.abc import Callable
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -25,6 +26,7 @@ Mask = Bool[Array, "..."]
 Tokens = Float[Array, "n d"]
 Context = Float[Array, " d"]
 Scores = Float[Array, " n"]
+Output = Float[Array, " o"]
 
 
 def softmax(scores: Float[Array, "... n"], mask: Mask | None = None) -> Float[Array, "... n"]:
@@ -64,19 +66,13 @@ def softmax_attention(
       attends to may be NaN.
     """
     scores = queries @ jnp.swapaxes(keys, -1, -2) / _per_sequence(temperature)
-    return softmax(scores, mask) @ _set_unread_to_zero(values, mask, scores.shape)
-
-
-def _set_unread_to_zero(
-    values: Float[Array, "*s n k"], mask: Mask | None, shape: tuple[int, ...]
-) -> Float[Array, "*s n k"]:
-    """NaN propagates through 0 * x, so values that no query of scores [*s q n] reads become 0."""
-    if mask is None:
-        return values
-    if not isinstance(mask, Tracer) and not np.asarray(mask).any():
-        raise InputError("the mask admits no token: it must admit at least one")
-    read = jnp.broadcast_to(mask, shape).any(-2)
-    return jnp.where(read[..., None], values, 0)
+    if mask is not None:
+        if not isinstance(mask, Tracer) and not np.asarray(mask).any():
+            raise InputError("the mask admits no token: it must admit at least one")
+        # NaN propagates through 0 * x, so values that no query reads become 0.
+        read = jnp.broadcast_to(mask, scores.shape).any(-2)
+        values = jnp.where(read[..., None], values, 0)
+    return softmax(scores, mask) @ values
 
 
 def _per_sequence(temperature: Real) -> Array:
@@ -123,18 +119,13 @@ class Head(eqx.Module):
     def inner(self, tokens: Tokens) -> Float[Array, "n k"]: ...
 
     @abstractmethod
-    def outer(self, mixture: Float[Array, " k"]) -> Float[Array, " o"]: ...
-
-    def normalise(self, scores: Scores, mask: Mask | None = None) -> Scores:
-        return softmax(scores, mask)
+    def outer(self, mixture: Float[Array, " k"]) -> Output: ...
 
     def weights(self, tokens: Tokens, context: Context, mask: Mask | None = None) -> Scores:
         """The share of each token in the attention."""
-        return self.normalise(self.scores(tokens, context), mask)
+        return softmax(self.scores(tokens, context), mask)
 
-    def __call__(
-        self, tokens: Tokens, context: Context, mask: Mask | None = None
-    ) -> Float[Array, " o"]:
+    def __call__(self, tokens: Tokens, context: Context, mask: Mask | None = None) -> Output:
         return self.outer(self.weights(tokens, context, mask) @ self.inner(tokens))
 
 
@@ -149,13 +140,13 @@ class GeneralHead(Head):
     def scores(self, tokens: Tokens, context: Context) -> Scores:
         return jax.vmap(self.score, (0, None))(tokens, context)
 
-    def normalise(self, scores: Scores, mask: Mask | None = None) -> Scores:
-        return self.normaliser(scores, mask)
+    def weights(self, tokens: Tokens, context: Context, mask: Mask | None = None) -> Scores:
+        return self.normaliser(self.scores(tokens, context), mask)
 
     def inner(self, tokens: Tokens) -> Float[Array, "n k"]:
         return jax.vmap(self.phi_in)(tokens)
 
-    def outer(self, mixture: Float[Array, " k"]) -> Float[Array, " o"]:
+    def outer(self, mixture: Float[Array, " k"]) -> Output:
         return self.phi_out(mixture)
 
 
@@ -207,7 +198,7 @@ class TransformerHead(Head):
     def inner(self, tokens: Tokens) -> Float[Array, "n k"]:
         return tokens @ self.value
 
-    def outer(self, mixture: Float[Array, " k"]) -> Float[Array, " o"]:
+    def outer(self, mixture: Float[Array, " k"]) -> Output:
         return self.activation(onto_ball(mixture) if self.project else mixture) @ self.out
 
 
@@ -216,23 +207,12 @@ class MultiHead(eqx.Module):
 
     heads: tuple[Head, ...] = eqx.field(converter=tuple)
 
-    def weights(
-        self, tokens: Tokens, context: Context, mask: Mask | None = None
-    ) -> Float[Array, "h n"]:
-        """The share of each token in the attention of each head."""
-        return jnp.stack([head.weights(tokens, context, mask) for head in self.heads])
-
     def __check_init__(self) -> None:
         if not self.heads:
             raise InputError("heads is empty: there must be at least one")
 
-    def __call__(
-        self, tokens: Tokens, context: Context, mask: Mask | None = None
-    ) -> Float[Array, " o"]:
-        return sum(
-            (head(tokens, context, mask) for head in self.heads[1:]),
-            self.heads[0](tokens, context, mask),
-        )
+    def __call__(self, tokens: Tokens, context: Context, mask: Mask | None = None) -> Output:
+        return jnp.stack([head(tokens, context, mask) for head in self.heads]).sum(0)
 
 
 class Block(eqx.Module):
@@ -325,23 +305,15 @@ def random_head(
     *,
     scale: float = 1.0,
     activation: Callable[[Array], Array] = jax.nn.relu,
-    lipschitz: float = 1.0,
-    project: bool = False,
+    **options: Any,
 ) -> TransformerHead:
     r"""A Transformer head with independent normal weights of variance $\text{scale}^2/d$, from
-    `dim` to `dim` through `width`."""
+    `dim` to `dim` through `width`, as large as `dim` by default; `options` are `lipschitz` and
+    `project` of `TransformerHead`."""
     width = dim if width is None else width
-    keys = jax.random.split(key, 4)
-
-    def normal(i: int, *shape: int) -> Array:
-        return scale / jnp.sqrt(dim) * jax.random.normal(keys[i], shape)
-
-    return TransformerHead(
-        key=normal(0, dim, width),
-        query=normal(1, dim, width),
-        value=normal(2, dim, width),
-        out=normal(3, width, dim),
-        activation=activation,
-        lipschitz=lipschitz,
-        project=project,
+    shapes = (dim, width), (dim, width), (dim, width), (width, dim)
+    w_key, w_query, w_value, w_out = (
+        scale / jnp.sqrt(dim) * jax.random.normal(one, shape)
+        for one, shape in zip(jax.random.split(key, 4), shapes, strict=True)
     )
+    return TransformerHead(w_key, w_query, w_value, w_out, activation, **options)

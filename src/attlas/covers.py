@@ -61,6 +61,13 @@ def between(name: str, value: Real, low: float = 0.0, high: float = 1.0) -> Real
     return value
 
 
+def as_dimension(name: str, value: Real) -> Real:
+    """`value`, if it is a positive number or infinite."""
+    if not (as_numbers(name, value) > 0).all():
+        raise InputError(f"{name} = {value!r}: it must be a positive number, or infinite")
+    return value
+
+
 def as_numbers(name: str, value: Any) -> np.ndarray:
     try:
         return np.atleast_1d(np.asarray(value, float))
@@ -88,10 +95,7 @@ def linear_entropy(size: Real, eps: Real, points: Real, dim: Real = np.inf) -> R
     Nats. In the logarithm, $2n(4A/\epsilon + 3.5)$ is used for
     $2\lceil 4A/\epsilon + 2\rceil n + 1$, which it bounds.
     """
-    ratio = log_of(as_norm("size", size)) - log_of(positive("eps", eps))
-    return np.exp(
-        log_entropy_at(ratio, log_of(positive("points", points)), 1, as_dimension("dim", dim))
-    )
+    return matrix_entropy(size, eps, points, 1, as_dimension("dim", dim))
 
 
 def matrix_entropy(
@@ -118,13 +122,6 @@ def matrix_entropy(
             as_dimension("inputs", inputs),
         )
     )
-
-
-def as_dimension(name: str, value: Real) -> Real:
-    """`value`, if it is a positive number or infinite."""
-    if not (as_numbers(name, value) > 0).all():
-        raise InputError(f"{name} = {value!r}: it must be a positive number, or infinite")
-    return value
 
 
 def log_entropy_at(log_ratio: Real, log_points: Real, outputs: Real, inputs: Real) -> Real:

@@ -69,16 +69,26 @@ class Quadrature(NamedTuple):
 
 
 def stream(key: Array, *place: int) -> np.random.Generator:
-    """NumPy's numbers of a key, for draws that are sooner made than compiled; each `place` has
-    numbers of its own."""
+    """NumPy's numbers of a key, for draws that are sooner made than compiled.
+
+    Arguments:
+        key: a key of JAX.
+        place: whole numbers, such as that of a block; each place has numbers of its own.
+    """
     words = np.asarray(jax.random.key_data(key)).tolist()
     return np.random.default_rng(np.random.SeedSequence(words, spawn_key=place))
 
 
 def averaged(draw: Callable[..., np.ndarray], key: Array, samples: int, *args: Any) -> Estimate:
-    """`monte_carlo` with NumPy's numbers, which are sooner drawn than a program is compiled: the
-    mean over `samples` of `draw(generator, BLOCK, *args)`, in blocks whose streams depend on
-    their number alone."""
+    """`monte_carlo` with NumPy's numbers, which are sooner drawn than a program is compiled.
+
+    Arguments:
+        draw: `draw(generator, BLOCK, *args)` gives independent values [..., BLOCK]; the generator
+            is that of the block's number.
+        samples: how many of them count.
+
+    Returns: mean and error [...].
+    """
     count, mean, squares = 0, np.zeros(()), np.zeros(())
     for block in range(-(-samples // BLOCK)):
         value = draw(stream(key, block), BLOCK, *args)[..., : samples - count]
@@ -97,12 +107,18 @@ def averaged(draw: Callable[..., np.ndarray], key: Array, samples: int, *args: A
 def monte_carlo(
     draw: Callable[..., Array], key: Array, samples: int | Array, *args: Any
 ) -> Estimate:
-    """Mean over `samples` draws of `draw(key, BLOCK, *args)`, which returns `[..., BLOCK]`
-    independent values.
+    """Mean over `samples` independent draws.
 
     Draws come in blocks whose keys depend on their number alone, so memory does not grow with
     `samples`, one compiled program serves every budget, and a longer run begins with the numbers of
     a shorter one.
+
+    Arguments:
+        draw: `draw(key, BLOCK, *args)` gives independent values [..., BLOCK]; a module-level
+            function, or every call compiles anew.
+        samples: how many of them count.
+
+    Returns: mean and error [...].
     """
     blocks = (samples + BLOCK - 1) // BLOCK
     shape = jax.eval_shape(lambda: draw(key, BLOCK, *args))
@@ -132,6 +148,9 @@ def zeta(t: Point, spread: Point) -> Value:
     $E^2 = 1 + 4s^2$; even in $t$, with $\zeta(0, s) = \frac2\pi \arcsin\frac{2s^2}{1 + 2s^2}$, and
     a solution of the heat equation $\zeta_s = s\,\zeta_{tt}$. Marion et al. 2025, Theorem 1;
     `sampled_zeta` is its twin.
+
+    Arguments:
+        t, spread: $t$ and $s$, of shapes that broadcast.
     """
     t, spread = jnp.asarray(t), jnp.asarray(spread)
     slope = 1 / jnp.sqrt(1 + 4 * spread**2)
@@ -169,16 +188,24 @@ def erf_derivatives(x: Point) -> tuple[Array, Array, Array, Array]:
     return jax.lax.erf(x), first, -2 * x * first, (4 * x**2 - 2) * first
 
 
-def smoothed_erf(t: Point, spread: Point) -> tuple[Array, Array, Array, Array]:
-    r"""$E[\mathrm{erf}^{(j)}(t + sG)] = D^{-j}\,\mathrm{erf}^{(j)}(t/D)$ for $j = 0, \dots, 3$,
-    $D^2 = 1 + 2s^2$."""
+def smoothed_erf(mean: Point, spread: Point) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
+    r"""`smoothed_derivatives` of erf in closed form.
+
+    $D^{-j}\,\mathrm{erf}^{(j)}(\mu/D)$ with $D^2 = 1 + 2s^2$, and $\partial_\mu^j\zeta(\mu, s)$.
+
+    Arguments:
+        mean, spread: $\mu$ and $s$, of shapes that broadcast.
+
+    Returns: for erf and for its square the value and three derivatives.
+    """
     d = jnp.sqrt(1 + 2 * jnp.asarray(spread) ** 2)
-    e0, e1, e2, e3 = erf_derivatives(t / d)
-    return e0, e1 / d, e2 / d**2, e3 / d**3
+    e0, e1, e2, e3 = erf_derivatives(mean / d)
+    square = (zeta(mean, spread), *zeta_derivatives(mean, spread))
+    return (e0, e1 / d, e2 / d**2, e3 / d**3), square
 
 
 def sampled_zeta(t: Point, spread: Point, key: Array, samples: int) -> Estimate:
-    """`zeta` by simulation; all points share their random numbers."""
+    """`zeta` by simulation, with arrays of one shape; all points share their random numbers."""
     return averaged(_draw_zeta, key, samples, np.asarray(t, float), np.asarray(spread, float))
 
 
@@ -196,6 +223,10 @@ def draw_gamma(key: Array, shape: Point, size: tuple[int, ...]) -> Value:
     $x$ normal is accepted with probability $e^{x^2/2} v^d e^{d - dv}$, $v = (1 + cx)^3$, which is
     at most 1 for every $d > 0$. All are proposed at once until the last is accepted: compiled and
     drawn many times faster than `jax.random.gamma`, which has a loop and a key for each number.
+
+    Arguments:
+        shape: the parameter, an array that broadcasts to `size`.
+        size: the shape of what comes back.
     """
     d = jnp.asarray(shape, float) - 1 / 3
     c = 1 / jnp.sqrt(9 * d)
@@ -216,25 +247,28 @@ REACH = 11.0
 """Standard deviations at which Gaussian integrals end; the weight beyond is 4e-28."""
 
 
-def gaussian_moments(
+def smoothed_derivatives(
     function: Callable[[Array], Array],
     mean: Point,
     spread: Point,
     panels: int = 8,
     reach: float = REACH,
 ) -> Float[Array, "2 4 *s"]:
-    r"""$E[f(\mu + sZ)^i Z^j]$ for $i = 1, 2$ and $j = 0, \dots, 3$, of an elementwise $f$ with its
-    details near 0.
+    r"""$\partial_\mu^j E[f(\mu + sZ)^i]$ for $i = 1, 2$ and $j = 0, \dots, 3$, by quadrature.
 
-    $\partial_\mu$ of a moment is again one, by parts, whether $f$ has a derivative or not:
-    $\partial_\mu E[f Z^j] = \frac1s E[f (Z^{j+1} - jZ^{j-1})]$.
+    By parts it is $s^{-j} E[f^i\,He_j(Z)]$ with Hermite's $1, Z, Z^2 - 1, Z^3 - 3Z$, whether $f$
+    has a derivative or not. `smoothed_erf` has the closed form for erf.
+
+    Arguments:
+        function: $f$, elementwise, with its details near 0.
+        mean, spread: $\mu$ and $s$, of shapes that broadcast.
+        panels, reach: as in `gaussian_nodes`.
     """
     x, z, weight = gaussian_nodes(mean, spread, panels, reach)
-    f = function(x)
+    f, s = function(x), jnp.asarray(spread, float)[..., None]
+    hermite = jnp.stack([z**0, z / s, (z**2 - 1) / s**2, (z**3 - 3 * z) / s**3])
     # One product, which compiles in half the time of eight sums.
-    return jnp.einsum(
-        "i...n,j...n->ij...", jnp.stack([f, f**2]), weight * jnp.stack([z**0, z, z**2, z**3])
-    )
+    return jnp.einsum("i...n,j...n->ij...", jnp.stack([f, f**2]), weight * hermite)
 
 
 def gaussian_nodes(
@@ -246,11 +280,14 @@ def gaussian_nodes(
     kink or jump may be: within one standard deviation graded, $z = z_0 \pm \delta\sinh t$ with the
     details' width $\delta = \min(1, 1/s)$, and evenly beyond. The nodes so follow a gate from one
     far softer than the Gaussian to one far sharper.
+
+    Arguments:
+        mean, spread: $\mu$ and $s$, of shapes that broadcast.
+        panels: parts of each of the four intervals, with ten nodes each.
+        reach: standard deviations at which the integral ends.
     """
-    mean, spread = (
-        x[..., None]
-        for x in jnp.broadcast_arrays(jnp.asarray(mean, float), jnp.asarray(spread, float))
-    )
+    both = jnp.broadcast_arrays(jnp.asarray(mean, float), jnp.asarray(spread, float))
+    mean, spread = (x[..., None] for x in both)
     centre = jnp.clip(-mean / spread, -reach, reach)[..., None]
     width = jnp.minimum(1, 1 / spread)[..., None]
     nodes, weights = _panelled(panels)
@@ -264,17 +301,13 @@ def gaussian_nodes(
     ]
     dz = [end * width * jnp.cosh(end * nodes) * weights, (whole - near) * weights]
     place, density = (jnp.concatenate(x, -1).reshape(*mean.shape[:-1], -1) for x in (z, dz))
-    return (
-        mean + spread * place,
-        place,
-        density * jnp.exp(-(place**2) / 2) / np.sqrt(2 * np.pi).item(),
-    )
+    weight = density * jnp.exp(-(place**2) / 2) / np.sqrt(2 * np.pi).item()
+    return mean + spread * place, place, weight
 
 
 @functools.cache
 def _panelled(panels: int) -> tuple[np.ndarray, np.ndarray]:
     """Nodes and weights of ten-point Gauss-Legendre on each of `panels` equal parts of [0, 1]."""
     nodes, weights = (np.polynomial.legendre.leggauss(10) + np.array([[1], [0]])) / 2
-    return (np.add.outer(np.arange(panels), nodes) / panels).ravel(), np.tile(
-        weights / panels, panels
-    )
+    places = np.add.outer(np.arange(panels), nodes) / panels
+    return places.ravel(), np.tile(weights / panels, panels)

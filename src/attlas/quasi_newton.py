@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float, Int
 
 MEMORY = 10
@@ -81,26 +82,15 @@ def minimise(
 
 @functools.partial(jax.jit, static_argnums=0)
 def _minimise(objective: Any, start: Any, args: Any, trips: Array, tolerance: Array) -> Any:
-    shapes = [leaf.shape for leaf in jax.tree.leaves(start)]
-    ends = np.cumsum([np.prod(shape[1:], dtype=int) for shape in shapes])[:-1]
+    unpacked = jax.vmap(ravel_pytree(jax.tree.map(lambda x: x[0], start))[1])
 
-    def unpacked(x: Float[Array, "lane p"]) -> Any:
-        parts = [
-            part.reshape(shape) for part, shape in zip(jnp.split(x, ends, 1), shapes, strict=True)
-        ]
-        return jax.tree.unflatten(jax.tree.structure(start), parts)
-
-    def total(x: Array) -> tuple[Array, Array]:
+    def total(x: Float[Array, "lane p"]) -> tuple[Array, Array]:
         values = objective(unpacked(x), args)
         return values.sum(), values
 
-    def measured(x: Array) -> tuple[Array, Array]:
-        (_, values), gradient = jax.value_and_grad(total, has_aux=True)(x)
-        return values, gradient
-
     def advance(state: _State) -> _State:
         tried = state.point + state.length[:, None] * state.direction
-        value, gradient = measured(tried)
+        (_, value), gradient = jax.value_and_grad(total, has_aux=True)(tried)
         predicted = state.length * _dot(state.gradient, state.direction)
         good = (value <= state.value + DECREASE * predicted) & jnp.isfinite(gradient).all(-1)
         taken = good & ~state.done
@@ -151,7 +141,7 @@ def _minimise(objective: Any, start: Any, args: Any, trips: Array, tolerance: Ar
             state.trip + 1,
         )
 
-    point = jnp.concatenate([leaf.reshape(leaf.shape[0], -1) for leaf in jax.tree.leaves(start)], 1)
+    point = jax.vmap(lambda lane: ravel_pytree(lane)[0])(start)
     lanes, zero = point.shape[:1], jnp.zeros_like(point)
     empty = jnp.zeros((MEMORY, *point.shape), point.dtype)
     # The first trip does not move and is always taken: it computes the first gradient.

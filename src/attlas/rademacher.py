@@ -28,6 +28,7 @@ class Enclosure(NamedTuple):
 
 
 def draw_signs(key: Array, draws: int, samples: int) -> Float[np.ndarray, "draws samples"]:
+    """Fair coins, -1 or 1, for each of m = `samples` sequences."""
     return stream(key).choice([-1.0, 1.0], (whole("draws", draws, 1), whole("samples", samples, 1)))
 
 
@@ -51,8 +52,14 @@ def head_complexity(
     starts: int = 8,
     steps: int = 150,
 ) -> Float[np.ndarray, " draws"]:
-    """The supremum for each draw of the signs, from below: the best of `starts` ascents, the
-    origin among them."""
+    """The supremum for each draw of the signs, from below, by ascent over u.
+
+    Arguments:
+    - `tokens`: m sequences of n tokens of dimension d. `signs`: draws of m signs.
+    - `query_norm`, `value_norm`: the largest |u| and |v|.
+    - `key`: of the starts. `starts`: ascents, the first from the origin; the best counts.
+    - `steps`: of each ascent.
+    """
     tokens, signs = np.asarray(tokens, float), np.asarray(signs, float)
     draws, dim = len(signs), tokens.shape[-1]
     direction = stream(key).standard_normal((draws, starts, dim))
@@ -84,7 +91,11 @@ def planar_complexity(
     rings: int = 64,
 ) -> Enclosure:
     r"""The supremum in the plane: the best node of a polar grid, and that plus what the mixture
-    can rise to between nodes, $B_X^2$ times the distance to the nearest one."""
+    can rise to between nodes, $B_X^2$ times the distance to the nearest one.
+
+    Arguments: as for `head_complexity`, with d = 2; `rings` of the grid, each with some
+    $2\pi\,\text{rings}$ nodes.
+    """
     tokens = np.asarray(tokens, float)
     if tokens.shape[-1] != 2:
         raise InputError(
@@ -133,7 +144,10 @@ def concatenated_complexity(
     tokens: Float[Any, "m n d"], signs: Float[Any, "draws m"], *, norm: Real = 1.0
 ) -> Float[np.ndarray, " draws"]:
     r"""The supremum for a linear map on the concatenated sequence,
-    $\frac{B}{m}|\sum_i\sigma_iX_i|_F$: about $B B_X\sqrt{T/m}$."""
+    $\frac{B}{m}|\sum_i\sigma_iX_i|_F$: about $B B_X\sqrt{T/m}$.
+
+    Arguments: `tokens` and `signs` as for `head_complexity`; `norm` of the map, B.
+    """
     tokens = np.asarray(tokens)
     flat = tokens.reshape(len(tokens), -1)
     return norm * np.linalg.norm(np.asarray(signs) @ flat, axis=1) / len(tokens)

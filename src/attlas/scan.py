@@ -67,6 +67,34 @@ def iterate(
     return Trajectory(times, joined, jax.tree.map(np.asarray, state), np.asarray(survived))
 
 
+def in_groups(
+    run: Callable[[int, Int[np.ndarray, " size"], Any], Trajectory],
+    repeats: int,
+    size: int,
+    steps: int,
+    progress: Any = None,
+) -> Trajectory:
+    """Runs of groups of `size` repeats, joined, so that one shape serves every number of repeats.
+
+    Arguments:
+    - `run(number, rows, progress)`: the run of a group with the repeats `rows`. The last group is
+      filled up with copies of the last repeat, which are cut off again.
+    - `steps`: of each run. `progress(done, steps)`: counts those of all groups.
+    """
+    firsts = range(0, repeats, size)
+    paths = []
+    for number, first in enumerate(firsts):
+        rows = np.minimum(first + np.arange(size), repeats - 1)
+        report = progress and (
+            lambda done, _, n=number: progress(n * steps + done, len(firsts) * steps)
+        )
+        paths.append(run(number, rows, report))
+    joined = jax.tree.map(
+        lambda *parts: np.concatenate(parts, -1)[..., :repeats], *(path[1:] for path in paths)
+    )
+    return Trajectory(paths[0].steps, *joined)
+
+
 @functools.partial(jax.jit, static_argnames=("step", "observe"))
 def _chunk(
     step: Any, observe: Any, state: Any, survived: Array, args: Any, start: Array, trips: Array
@@ -97,7 +125,7 @@ def drive(
     steps: int,
     block: int,
     record_every: int,
-    progress: Callable[[int], None] | None = None,
+    progress: Callable[[int, int], None] | None = None,
 ) -> Trajectory:
     """Apply `state = step(state, inputs[t], args)` to inputs drawn on the host and record the
     state.
@@ -108,7 +136,7 @@ def drive(
       is.
     - `prepare(raw, args)`: turns them into inputs with a leading axis [block].
     - `block`: steps of a compiled call. Records are taken as in `iterate`.
-    - `progress(done)`: called after each block with its number of steps.
+    - `progress(done, steps)`: called after each block.
     """
     times = np.unique(np.append(np.arange(0, steps, record_every), steps))
     survived = np.zeros(jax.tree.leaves(state)[0].shape[:1], np.int32)
@@ -125,7 +153,7 @@ def drive(
         if len(waiting) > 1:  # more of them would only fill the memory
             collect(*waiting.pop(0))
         if progress is not None:
-            progress(min(block, steps - first))
+            progress(min(first + block, steps), steps)
     for part in waiting:
         collect(*part)
     joined = jax.tree.map(lambda *parts: np.concatenate(parts), *rows)

@@ -39,7 +39,6 @@ def climb(
     steps: int = 200,
     largest: float = 0.3,
     least: float = 1e-3,
-    progress: Callable[[int, int], None] | None = None,
 ) -> Summit:
     """Maximise `objective(point, args)` from each start over the points that `project(point, args)`
     keeps.
@@ -52,7 +51,6 @@ def climb(
     - `objective`, `project`: module-level functions of one repeat, so that one compiled program
       serves all calls of one shape.
     - `start`: a tree of arrays with a leading axis of repeats.
-    - `progress(done, steps)`: as in `iterate`.
     """
     start = jax.tree.map(np.asarray, start)
     value = np.full(len(jax.tree.leaves(start)[0]), -np.inf)
@@ -66,7 +64,6 @@ def climb(
         (args, largest, ratio),
         steps=steps + 1,
         record_every=steps + 1,
-        progress=progress,
     )
     return Summit(path.last.best, path.last.value)
 
@@ -80,9 +77,8 @@ def _steps(objective: Any, project: Any) -> tuple[Any, Any]:
         point = jax.vmap(project, (0, None))(state.point, args)
         value, gradient = ascend(point, args)
         better = value > state.value
-        best = jax.tree.map(
-            lambda new, old: jnp.where(_broadcast(better, new), new, old), point, state.best
-        )
+        choose = jax.vmap(jnp.where)
+        best = jax.tree.map(lambda new, old: choose(better, new, old), point, state.best)
         moved = jax.tree.map(
             lambda x, g: x + largest * ratio**t * _step_along(x, g), point, gradient
         )
@@ -92,10 +88,6 @@ def _steps(objective: Any, project: Any) -> tuple[Any, Any]:
         return state.value
 
     return step, observe
-
-
-def _broadcast(flags: Any, like: Any) -> Any:
-    return flags.reshape(-1, *[1] * (like.ndim - 1))
 
 
 def _step_along(x: Array, gradient: Array) -> Array:

@@ -9,7 +9,7 @@ from attlas.claims import find_claim
 
 @pytest.fixture(scope="module")
 def results(tested):
-    ids = ("sparse-variables/threshold-margin", "single-location/heat-identity")
+    ids = ("sparse-variables/threshold-margin", "single-location/zeta")
     return [tested(id) for id in ids]
 
 

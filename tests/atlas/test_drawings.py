@@ -12,7 +12,7 @@ from attlas.lab.runner import run
 
 @pytest.fixture(scope="module")
 def result(tested):
-    return tested("single-location/heat-identity")
+    return tested("single-location/zeta")
 
 
 def test_a_drawing_is_made_once_and_kept(result, tmp_path, monkeypatch):

@@ -16,9 +16,9 @@ from attlas.atlas.notes import notes_of
 from attlas.atlas.pages import write_atlas
 from attlas.attention import softmax
 from attlas.claims import catalogue
-from attlas.kernels import Exponential, cme_weights
+from attlas.kernels import Exponential, cme_attention
 from attlas.single_location import SingleLocation, descend, risk
-from attlas.single_location.claims.runs import outcomes
+from attlas.single_location.claims.shared import outcomes
 from attlas.single_location.landscape import (
     critical_lam,
     flow,
@@ -32,7 +32,7 @@ from attlas.sparse_variables.task import SparseBoolean
 
 pytestmark = pytest.mark.xdist_group("pages")
 CLAIMS = (
-    "single-location/heat-identity",
+    "single-location/zeta",
     "sparse-variables/threshold-margin",
     "latent-posterior/softmax-is-nadaraya-watson",
 )
@@ -221,9 +221,8 @@ def test_one_row_of_attention(on_page, float64, temperature, ridge):
     scores = on_circle(queries) @ on_circle(keys).T / temperature
     found = js(f"attlas.softmaxWeights(x, {keys.tolist()}, {temperature})", queries)
     assert found == approx(np.asarray(softmax(scores)), abs=1e-12)
-    wanted = cme_weights(
-        on_circle(queries), on_circle(keys), ridge=ridge, kernel=Exponential(temperature)
-    )
+    settings = {"ridge": ridge, "kernel": Exponential(temperature)}
+    wanted = cme_attention(on_circle(queries), on_circle(keys), np.eye(len(keys)), **settings)
     found = js(f"attlas.cmeWeights(x, {keys.tolist()}, {temperature}, {ridge})", queries)
     rounding = (
         1e-15 / temperature * len(keys) / ridge

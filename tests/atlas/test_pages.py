@@ -145,11 +145,11 @@ def test_the_data_can_be_taken_away(atlas, tested):
 
 
 def test_both_scales_are_shown_where_both_are_there(tested, tmp_path):
-    result = tested("single-location/heat-identity")
+    result = tested("single-location/zeta")
     other = dataclasses.replace(result, scale="paper")
     atlas = Atlas([result], others={result.claim.id: other})
     folder = write_atlas(atlas, tmp_path / "atlas").parent
-    text = (folder / "single-location" / "heat-identity.html").read_text()
+    text = (folder / "single-location" / "zeta.html").read_text()
     assert "quick scale" in text and "paper scale" in text
     assert (
         json.loads((folder / "claims.json").read_text())["claims"][0]["other_scale"]["scale"]
@@ -173,16 +173,16 @@ def test_the_index_offers_questions_maps_and_a_graph(atlas):
 
 def test_an_older_atlas_is_replaced_whole(tested, tmp_path):
     folder = tmp_path / "atlas"
-    one = Atlas([tested("single-location/heat-identity")])
+    one = Atlas([tested("single-location/zeta")])
     write_atlas(one, folder)
     write_atlas(Atlas([tested("single-location/closed-form-risk")]), folder)
-    assert not (folder / "single-location" / "heat-identity.html").exists()
+    assert not (folder / "single-location" / "zeta.html").exists()
     assert [path.name for path in tmp_path.iterdir()] == ["atlas"]
 
 
 def test_a_failed_build_leaves_the_old_pages(tested, tmp_path, monkeypatch):
     folder = tmp_path / "atlas"
-    one = Atlas([tested("single-location/heat-identity")])
+    one = Atlas([tested("single-location/zeta")])
     before = write_atlas(one, folder).read_text()
 
     def interrupted(*_):
@@ -223,7 +223,7 @@ def test_a_folder_with_other_things_is_left_alone(tmp_path):
 
 def test_a_failed_swap_puts_the_old_pages_back(tested, tmp_path, monkeypatch):
     folder = tmp_path / "atlas"
-    one = Atlas([tested("single-location/heat-identity")])
+    one = Atlas([tested("single-location/zeta")])
     before = write_atlas(one, folder).read_text()
     moves, replace = [], os.replace
 

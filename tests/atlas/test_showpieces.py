@@ -61,7 +61,7 @@ def test_all_of_it_in_the_store_is_shown_instead(store, tmp_path, monkeypatch):
         "toy",
         "A toy",
         "Words.",
-        "heat-identity",
+        "zeta",
         {"spread": "0.1:0.9:5"},
         "measured",
         "value",
@@ -77,7 +77,7 @@ def test_all_of_it_in_the_store_is_shown_instead(store, tmp_path, monkeypatch):
     loaded = piece.load(store)
     assert loaded.done == 5 and loaded.seconds > 0
     assert piece.command == (
-        "attlas sweep single-location/heat-identity --scale quick --grid spread=0.1:0.9:5"
+        "attlas sweep single-location/zeta --scale quick --grid spread=0.1:0.9:5"
         " --show measured --kind lines --out toy.nc --figure toy.svg"
     )
     assert loaded.figure().to_dict()["title"]["text"] == "A toy"

@@ -13,7 +13,7 @@ from attlas.atlas.pages import write_atlas
 pytestmark = pytest.mark.xdist_group("pages")
 CLAIMS = (
     "single-location/closed-form-risk",
-    "single-location/heat-identity",
+    "single-location/zeta",
     "sparse-variables/threshold-margin",
     "latent-posterior/softmax-is-nadaraya-watson",
 )

@@ -11,8 +11,6 @@ import sys
 import textwrap
 from collections.abc import Iterator
 
-import pytest
-
 from attlas.claims import Claim, catalogue
 
 SIDES = {

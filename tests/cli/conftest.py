@@ -8,7 +8,7 @@ import pytest
 
 from attlas import cli
 
-FAST = "single-location/heat-identity"
+FAST = "single-location/zeta"
 
 
 class Answer(NamedTuple):

@@ -50,7 +50,7 @@ def test_run_twice_computes_once_and_show_remembers(attlas):
     assert {"id", "reason", "statistic", "threshold", "seconds", "setting", "seed"} <= set(claim)
     assert "nothing was computed" in attlas("run", FAST).stdout
     shown = attlas("show", FAST).stdout
-    assert "Last verdict" in shown and "heat" in shown and "points" in shown
+    assert "Last verdict" in shown and "smoothed error function" in shown and "points" in shown
 
 
 @pytest.mark.parametrize("suffix", [".svg", ".pdf", ".png", ".html"])

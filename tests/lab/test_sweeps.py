@@ -432,7 +432,7 @@ def test_bad_input_is_told_before_work_starts(toy, store, options, says):
 
 
 def test_the_public_face(store):
-    found = attlas.sweep("single-location/heat-identity", ["spread=0.2,0.4"], store=store)
+    found = attlas.sweep("single-location/zeta", ["spread=0.2,0.4"], store=store)
     assert found.sizes["spread"] == 2 and issubclass(Sweep, object)
 
 

@@ -126,10 +126,11 @@ def test_mechanism_is_cme_attention_and_its_gradient_that_of_differences(float64
     exact = cme_attention(
         *(contexts[i] for i in (2, 0, 1)), ridge=np.exp(-2.0), kernel=RBF(np.exp(-1.0))
     )
-    assert MECHANISMS["CME"](one, contexts) == approx(np.asarray(exact), abs=1e-10)
+    attend = MECHANISMS["CME"].attend
+    assert attend(one, contexts, 1.0) == approx(np.asarray(exact), abs=1e-10)
 
     def loss(t, r):
-        return (MECHANISMS["CME"](Parameters(t, r, one.query, one.key), contexts) ** 2).sum()
+        return (attend(Parameters(t, r, one.query, one.key), contexts, 1.0) ** 2).sum()
 
     slopes = jax.grad(loss, (0, 1))(-1.0, -2.0)
     h = 1e-5

@@ -7,9 +7,9 @@ from scipy import integrate, special
 from attlas.single_location import ORACLE, SingleLocation, predict, risk
 from attlas.single_location.baselines import (
     bayes_gap,
+    excess_bound,
     log_bayes_asymptote,
     log_softmax_asymptote,
-    oracle_excess_bound,
     sampled_baselines,
     softmax_gap,
 )
@@ -55,12 +55,12 @@ def test_bayes_risk_at_known_sizes():
 def test_the_excess_bound_fails_with_any_smaller_constant():
     # Where gamma >> m, the term 4 Phi(-m/gamma) is needed nearly whole.
     task = SingleLocation(4, 2, 5.0)
-    excess, bound = float(risk(task, ORACLE, 1.0)), float(oracle_excess_bound(task, 1.0))
+    excess, bound = float(risk(task, ORACLE, 1.0)), float(excess_bound(task.constants, 1.0))
     tail = 25.0 * special.ndtr(-task.m / 5.0)
     assert bound - 0.8 * tail < excess < bound
     # And for a soft gate the other tokens' term is attained.
     soft = SingleLocation(10**6, 1000, 0.01)
-    assert float(risk(soft, ORACLE, 0.01)) > 0.99 * float(oracle_excess_bound(soft, 0.01))
+    assert float(risk(soft, ORACLE, 0.01)) > 0.99 * float(excess_bound(soft.constants, 0.01))
 
 
 def test_the_best_linear_weight_is_that_of_least_squares():
@@ -112,7 +112,7 @@ def test_the_excess_bound_holds_and_its_parts_do():
         (10**6, 100, 1.0, 0.002),
     ):
         task = SingleLocation(dim, length, gamma)
-        assert float(risk(task, ORACLE, lam)) <= float(oracle_excess_bound(task, lam))
+        assert float(risk(task, ORACLE, lam)) <= float(excess_bound(task.constants, lam))
 
 
 @pytest.mark.parametrize("prior", [None, (0.4, 0.3, 0.2, 0.05, 0.05)])

@@ -7,7 +7,14 @@ import numpy as np
 import pytest
 from pytest import approx
 
-from attlas.capacity import capacity_of, class_of, collapsed_head, head_norms
+from attlas.capacity import (
+    HeadNorms,
+    class_of,
+    collapsed_head,
+    head_block,
+    head_norms,
+    read_out,
+)
 from attlas.covers import token_radius
 from attlas.errors import InputError
 from attlas.sparse_variables import (
@@ -83,7 +90,7 @@ def test_the_module_computes_what_the_tables_do(build, function, embedding):
     if head.attend:
         assert head.weights(ALL[::7]) == approx(np.asarray(seen), abs=1e-12)
     norms = head_norms(inner, module.context)
-    assert norms.score == approx(head.score_norm) and norms.value == approx(head.value_spectral)
+    assert norms.score == approx(head.score_norm)
     assert norms.value_21 == approx(head.value_norms.sum()) and norms.out == approx(head.out_norm)
 
 
@@ -91,14 +98,33 @@ def test_the_module_computes_what_the_tables_do(build, function, embedding):
 @pytest.mark.parametrize(
     "embedding", [None, RandomDirections(9, 300, 4)], ids=["orthonormal", "random"]
 )
-def test_the_capacity_is_that_of_the_module(build, function, embedding):
+def test_the_capacity_is_that_of_the_norms(build, function, embedding):
     head = build(SparseBoolean(9, (7, 0, 4), function), embedding=embedding)
     assert head.radius == approx(token_radius(head.embed(np.stack([np.zeros(9), np.ones(9)]))))
-    own, of_module = (
-        head.capacity("sharp"),
-        capacity_of(head.module(), 9, radius=head.radius, constant="sharp"),
-    )
-    assert own.log_entropy(0.01, 100) == approx(of_module.log_entropy(0.01, 100))
+    tokens, dim = 9 + head.attend, head.embedding.dim
+    gram = head.embedding.gram(head.task.support)
+    if head.relu:
+        value = np.sqrt(2) * np.linalg.norm(np.linalg.cholesky(gram).T @ head.read @ head.mix, 2)
+        norms = HeadNorms(
+            value=value,
+            value_21=head.value_norms.sum(),
+            query_key=np.sqrt(2) * head.score_norm,
+            query_key_21=np.sqrt(2) * head.score_norm,
+            out=head.out_norm,
+            out_21=head.out_norm,
+            dim=dim,
+            width=len(head.out),
+            out_dim=1,
+            score=head.score_norm,
+        )
+        expected = read_out(head_block(norms, tokens, "sharp"), 1.0, head.radius, out_dim=1)
+    else:
+        weight = head.read @ head.mix @ head.out
+        value = np.sqrt(2 * weight @ gram @ weight)
+        block = collapsed_head(head.score_norm, value, tokens, dim, "sharp")
+        expected = class_of(block, head.radius)
+    own = head.capacity("sharp")
+    assert own.log_entropy(0.01, 100) == approx(expected.log_entropy(0.01, 100))
     assert head.capacity("sharp", count_parameters=False).log_entropy(0.01, 100) >= own.log_entropy(
         0.01, 100
     )
@@ -187,12 +213,14 @@ def test_samples_asked_for_grow_no_faster_than_the_cube_of_the_logarithm_of_the_
 
 
 def test_samples_grow_with_the_logarithm_of_the_length_and_a_power_of_the_sparsity():
-    free = threshold_head(SparseBoolean(1000, (1, 5, 9))).samples_scaling()
-    assert 0.2 < free["length"] < 0.35 and 2.5 < free["sparsity"] < 4
-    counted = threshold_head(SparseBoolean(1000, (1, 5, 9))).samples_scaling(count_parameters=True)
-    assert counted["length"] == approx(1, abs=0.1)
-    by_table = table_head(SparseBoolean(1000, (1, 5), (0, 1, 0, 0))).samples_scaling()
-    assert set(by_table) == {"length"} and by_table["length"] < 0.4
+    def asked(length, sparsity, **options):
+        head = threshold_head(SparseBoolean(length, tuple(range(sparsity))))
+        return head.capacity(**options).log_samples_for(0.5, margin=head.margin)
+
+    free = [asked(*size, count_parameters=False) for size in ((1000, 3), (2000, 3), (2000, 4))]
+    assert 0.2 < (free[1] - free[0]) / np.log(2) < 0.35
+    assert 2.5 < (free[2] - free[1]) / np.log(4 / 3) < 4
+    assert asked(2000, 3) - asked(1000, 3) == approx(np.log(2), abs=0.1)
 
 
 def test_a_hundred_thousand_bits():

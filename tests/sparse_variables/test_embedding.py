@@ -1,18 +1,19 @@
 import numpy as np
 from pytest import approx
 
-from attlas.sparse_variables.embedding import Orthonormal, RandomDirections
+from attlas.sparse_variables.embedding import Orthonormal, RandomDirections, _directions
 
 
-def test_random_directions_are_the_same_however_they_are_looked_at(monkeypatch):
+def test_random_directions_are_the_same_however_they_are_looked_at():
     embedding = RandomDirections(9000, 20, 3)
     whole = embedding.places(0, 9000)
-    monkeypatch.setattr("attlas.sparse_variables.embedding.MAX_STORED", 0)
+    _directions.cache_clear()
     again = RandomDirections(9000, 20, 3)
     assert (again.places(4000, 4200) == whole[4000:4200]).all() and (
         again.places(8999, 9000) == whole[8999:]
     ).all()
     assert np.linalg.norm(whole, axis=1) == approx(np.ones(9000))
+    assert (again.places(4000, 8200) == whole[4000:8200]).all()
     support, coefficients = (3, 8000), np.arange(10.0).reshape(5, 2)
     assert again.products(support, coefficients) == approx(
         embedding.products(support, coefficients)

@@ -132,14 +132,6 @@ def test_the_probability_of_a_unique_support_against_simulation():
     assert np.mean(seen) == approx(task.unique_probability(26), abs=0.09)
 
 
-def test_a_unique_batch_singles_out_the_support():
-    task = SparseBoolean(40, (3, 20, 31))
-    batch, redrawn = task.sample_unique(KEY, 24)
-    assert task.consistent(batch) == 1 and redrawn >= 0
-    with pytest.raises(InputError, match="samples = 3: none of 5 batches singles out the support"):
-        task.sample_unique(KEY, 3, tries=5)
-
-
 @pytest.mark.parametrize(
     ("call", "says"),
     [

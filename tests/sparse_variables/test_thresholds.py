@@ -18,7 +18,6 @@ from attlas.sparse_variables.thresholds import (
     crossing,
     find_threshold,
     fit_law,
-    learner,
     sizes,
 )
 from attlas.sparse_variables.training_sets import draw_sets
@@ -109,9 +108,7 @@ def test_an_outcome_does_not_depend_on_the_other_sizes():
     found = find_threshold(KEY, 30, "screening", trials=6, validation=10, most=200)
     data, _ = jax.random.split(jax.random.fold_in(KEY, 30))
     for column, m in enumerate(found.samples):
-        alone = screen_by_covariance(draw_sets(data, 30, [m], 6, validation=10))["solved"].values[
-            :, 0
-        ]
+        alone = screen_by_covariance(draw_sets(data, 30, [m], 6, validation=10))
         np.testing.assert_array_equal(found.solved[:, column], alone)
 
 
@@ -151,7 +148,7 @@ def test_fits_of_many_curves_are_those_of_each():
 
 def test_an_unknown_learner_is_named():
     with pytest.raises(InputError, match=r"MPL.*MLP"):
-        learner("MPL")
+        find_threshold(KEY, 30, "MPL")
 
 
 # --- what the claims make of thresholds --------------------------------------------------------

@@ -7,11 +7,12 @@ import pytest
 from pytest import approx
 from scipy import optimize, stats
 
+from attlas.attention import Layer, MultiHead, ReadOut, TransformerHead
 from attlas.capacity import capacity_of
 from attlas.errors import InputError
 from attlas.sparse_variables.construction import sink_head, threshold_head
 from attlas.sparse_variables.embedding import Orthonormal
-from attlas.sparse_variables.model import Architecture, choose, logits_full
+from attlas.sparse_variables.model import Architecture, logits_full
 from attlas.sparse_variables.task import Batch, SparseBoolean
 from attlas.sparse_variables.trained_heads import (
     SPREADS,
@@ -19,10 +20,10 @@ from attlas.sparse_variables.trained_heads import (
     binary_kl,
     certify,
     kl_inverse,
-    looked_at,
     noisy_errors,
     pac_bayes,
     pac_bayes_samples,
+    support_mass,
 )
 
 LENGTH = 12
@@ -37,6 +38,15 @@ def draw_heads(seed):
     return model, Heads.of(
         dataclasses.replace(model, out_bias=jax.random.normal(jax.random.key(seed + 1), (8,)))
     )
+
+
+def module_of(heads):
+    """The heads as a module on the orthonormal tokens."""
+    own, root = Orthonormal(LENGTH).special()[-1], np.sqrt(2)
+    query, one = jnp.asarray(root * own)[:, None], jnp.ones((1, 1))
+    weights = [jnp.asarray(root * w)[..., None] for w in heads]
+    parts = tuple(TransformerHead(u, query, v, one) for u, v in zip(*weights, strict=True))
+    return ReadOut(Layer(MultiHead(parts)), jnp.asarray(own / root), jnp.ones(1))
 
 
 @pytest.fixture
@@ -54,11 +64,9 @@ def test_a_trained_layer_is_a_module_on_the_tokens_of_the_constructions(float64)
     np.testing.assert_allclose(np.linalg.norm(tokens, axis=-1), 1)
     for form in (found, found.nearest(), found.nearest(draw_heads(5)[1])):
         np.testing.assert_allclose(
-            jax.vmap(form.module())(tokens), both[:, 1] - both[:, 0], rtol=1e-12, atol=1e-12
+            jax.vmap(module_of(form))(tokens), both[:, 1] - both[:, 0], rtol=1e-12, atol=1e-12
         )
-        np.testing.assert_allclose(
-            form(choose(BITS)), both[:, 1] - both[:, 0], rtol=1e-12, atol=1e-12
-        )
+        np.testing.assert_allclose(form(BITS), both[:, 1] - both[:, 0], rtol=1e-12, atol=1e-12)
 
 
 def test_no_other_weights_of_the_same_function_are_nearer(heads):
@@ -79,7 +87,7 @@ def test_no_other_weights_of_the_same_function_are_nearer(heads):
         value[0, -3:] += passed.sum()
         value[1:, -3:] -= passed[:, None]
         moved = Heads(score, value)
-        np.testing.assert_allclose(moved(choose(BITS)), heads(choose(BITS)), rtol=1e-9, atol=1e-9)
+        np.testing.assert_allclose(moved(BITS), heads(BITS), rtol=1e-9, atol=1e-9)
         return ((score - other.score) ** 2).sum() + ((value - other.value) ** 2).sum()
 
     least = distance(np.zeros(15))
@@ -92,7 +100,7 @@ def test_no_other_weights_of_the_same_function_are_nearer(heads):
 def test_norms_give_the_capacity_of_the_module(heads):
     for counted in (False, True):
         ours = heads.capacity(count_parameters=counted)
-        theirs = capacity_of(heads.module(), LENGTH, constant="sharp", count_parameters=counted)
+        theirs = capacity_of(module_of(heads), LENGTH, constant="sharp", count_parameters=counted)
         assert ours.log_samples_for(0.5, margin=0.1) == approx(
             theirs.log_samples_for(0.5, margin=0.1), rel=1e-12
         )
@@ -104,20 +112,18 @@ def test_norms_give_the_capacity_of_the_module(heads):
 def test_a_construction_keeps_outputs_and_norms(float64):
     head = sink_head(SparseBoolean(LENGTH, (1, 4, 6)))
     found = Heads.of_construction(head)
-    np.testing.assert_allclose(found(choose(BITS)), head(BITS), atol=1e-12)
+    np.testing.assert_allclose(found(BITS), head(BITS), atol=1e-12)
     assert found.norms()[0] == approx(head.score_norm)
     assert found.nearest().norms()[0] < head.score_norm
 
 
-def test_attention_is_split_by_label_and_its_leaders_are_found():
-    task = SparseBoolean(5, (0, 3))
+def test_attention_on_the_support_is_split_by_label():
     label = np.array([0, 0, 1], np.uint8)
     weights = np.zeros((3, 2, 6))
     weights[:2, 0, 3], weights[0, 1, 0], weights[1, 1, 5] = 1, 1, 1
     weights[2, :, 4] = 1
-    found = looked_at(weights, Batch(BITS[:3, :5], label), task)
-    np.testing.assert_array_equal(found.mass, [[1, 0.5], [0, 0]])
-    assert found.places == (0, 3)
+    found = support_mass(weights, Batch(BITS[:3, :5], label), SparseBoolean(5, (0, 3)))
+    np.testing.assert_array_equal(found, [[1, 0.5], [0, 0]])
 
 
 # --- PAC-Bayes ---------------------------------------------------------------------------------
@@ -161,7 +167,7 @@ def test_the_bound_holds_for_noisy_thresholds():
 def test_a_certificate_says_what_its_noise_does(heads):
     start = draw_heads(2)[1]
     wide = Heads(20 * heads.score, 20 * heads.value)
-    batch = Batch(BITS[None], (np.asarray(wide(choose(BITS))) > 0).astype(np.uint8)[None])
+    batch = Batch(BITS[None], (np.asarray(wide(BITS)) > 0).astype(np.uint8)[None])
     found = certify(
         Heads.stacked([wide]), Heads.stacked([start]), batch, jax.random.key(0), draws=400
     )
@@ -178,7 +184,7 @@ def test_a_certificate_says_what_its_noise_does(heads):
     ]
     ratio = sum(logs)
     assert found.nats[0] == approx(ratio.mean(), abs=5 * ratio.std() / 4000**0.5)
-    wrong = (np.asarray(Heads(*map(jnp.asarray, drawn))(choose(BITS))) > 0) != batch.label[0]
+    wrong = (np.asarray(Heads(*map(jnp.asarray, drawn))(BITS)) > 0) != batch.label[0]
     shares = wrong.mean(-1)
     assert found.empirical[0] > shares.mean() - 4 * shares.std() / 400**0.5
     assert found.error[0] == approx(pac_bayes(found.empirical[0], found.nats[0], 30, 0.05 / 50))
@@ -186,7 +192,7 @@ def test_a_certificate_says_what_its_noise_does(heads):
 
 def test_without_noise_errors_are_those_of_the_heads(heads):
     label = np.random.default_rng(4).integers(0, 2, 30).astype(np.uint8)
-    own = (np.asarray(heads(choose(BITS))) > 0) != label
+    own = (np.asarray(heads(BITS)) > 0) != label
     found = noisy_errors(
         Heads.stacked([heads]),
         Batch(BITS[None], label[None]),

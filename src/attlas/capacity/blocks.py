@@ -60,11 +60,17 @@ Block = Callable[[Real], Growth]
 
 
 class HeadNorms(NamedTuple):
-    r"""Norms of $W_C^\top\sigma(W_V^\top X^\top\mathrm{softmax}(XW_KW_Q^\top z))$: spectral
-    norms of $W_V$, $W_{QK} = W_KW_Q^\top$ and $W_C$, their 2,1-norms (sums over columns; for
-    $W_{QK}$ columns or rows, whichever is smaller), the constant of $\sigma$, and the sizes.
-    `score` is $|W_{QK}x_{CLS}|$, for a head that is read at a fixed context. Values may be
-    arrays of one shape."""
+    r"""Norms of $W_C^\top\sigma(W_V^\top X^\top\mathrm{softmax}(XW_KW_Q^\top z))$, numbers or
+    arrays of one shape.
+
+    - `value`, `query_key`, `out`: spectral norms of $W_V$, $W_{QK} = W_KW_Q^\top$ and $W_C$.
+    - `value_21`, `query_key_21`, `out_21`: their 2,1-norms, sums over columns; for $W_{QK}$ over
+      columns or rows, whichever is smaller.
+    - `dim`, `width`, `out_dim`: $W_V$ is [dim, width], $W_C$ [width, out_dim].
+    - `lipschitz`: the constant of $\sigma$. `project`: whether $\sigma$ reads the mixture on the
+      unit ball.
+    - `score`: $|W_{QK}x_{CLS}|$, for a head that is read at a fixed context.
+    """
 
     value: Real
     value_21: Real
@@ -78,17 +84,6 @@ class HeadNorms(NamedTuple):
     lipschitz: Real = 1.0
     score: Real | None = None
     project: bool = False
-
-    def checked(self) -> "HeadNorms":
-        for name in ("value", "query_key", "out"):
-            as_norm(name, getattr(self, name))
-            as_norm(f"{name}_21", getattr(self, f"{name}_21"))
-        as_norm("lipschitz", self.lipschitz)
-        if self.score is not None:
-            as_norm("score", self.score)
-        for name in ("dim", "width", "out_dim"):
-            as_dimension(name, getattr(self, name))
-        return self
 
 
 def softmax_constant(name: str) -> float:
@@ -107,9 +102,16 @@ def head_block(norms: HeadNorms, length: Real, constant: str = "paper") -> Block
 
     and with the tokens by $L_\sigma B_C B_V(1 + 2C B_{QK}B^2)$ at most. Lemma 4.3, Corollary 4.5,
     Theorem 4.7.
+
+    Arguments: the norms; tokens of a sequence; "paper" or "sharp", the Lipschitz constant C of
+    softmax, here and in the other blocks.
     """
-    norms, c = norms.checked(), softmax_constant(constant)
-    length = positive("length", length)
+    c, length = softmax_constant(constant), positive("length", length)
+    for name, value in norms._asdict().items():
+        if name in ("dim", "width", "out_dim"):
+            as_dimension(name, value)
+        elif value is not None and name != "project":
+            as_norm(name, value)
 
     def grow(log_radius: Real) -> Growth:
         gain = log_of(norms.lipschitz) + log_of(norms.out)
@@ -139,7 +141,7 @@ def collapsed_head(
     score: Real, value: Real, length: Real, dim: Real = np.inf, constant: str = "paper"
 ) -> Block:
     r"""The scalar head $v^\top X^\top\mathrm{softmax}(Xu)$, $|u| \le$ `score`, $|v| \le$
-    `value`: what a linear read-out at [CLS] comes to."""
+    `value`: what a linear read-out at [CLS] comes to. X is [length, dim]."""
     c, score, value = softmax_constant(constant), as_norm("score", score), as_norm("value", value)
     length, dim = positive("length", length), as_dimension("dim", dim)
 
@@ -183,9 +185,8 @@ def position_wise(norms: PositionNorms, length: Real, constant: str = "paper") -
     def grow(log_radius: Real) -> Growth:
         gain = log_of(as_norm("lipschitz", norms.lipschitz)) + log_radius
         up, down = log_of(as_norm("up", norms.up)), log_of(as_norm("down", norms.down))
-        gate: Real = 0.0
-        if norms.gate is not None:
-            gate = log_of(as_norm("gate", norms.gate)) + log_radius
+        gated = norms.gate is not None
+        gate: Real = log_of(as_norm("gate", norms.gate)) + log_radius if gated else 0.0
         size_up = gain + down + gate + log_of(norms.up_21)
         size_down = gain + up + gate + log_of(norms.down_21)
         terms = [
@@ -193,7 +194,7 @@ def position_wise(norms: PositionNorms, length: Real, constant: str = "paper") -
             Term("down", size_down, length, norms.out_dim, norms.hidden),
         ]
         log_lipschitz = gain - log_radius + up + down + gate
-        if norms.gate is not None:
+        if gated:
             size = gain + up + down + log_radius + log_of(norms.gate_21)
             terms.append(Term("gate", size, length, norms.hidden, norms.dim))
             log_lipschitz = log_lipschitz + math.log(2)
@@ -205,11 +206,11 @@ def position_wise(norms: PositionNorms, length: Real, constant: str = "paper") -
 
 def multi_head(*blocks: Block) -> Block:
     """The sum of blocks."""
+    if len(blocks) == 1:
+        return blocks[0]
 
     def grow(log_radius: Real) -> Growth:
         grown = [block(log_radius) for block in blocks]
-        if len(grown) == 1:
-            return grown[0]
         terms = [
             term._replace(name=f"head {h + 1}: {term.name}")
             for h, growth in enumerate(grown)

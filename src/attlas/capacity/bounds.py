@@ -31,6 +31,9 @@ RATIO, MAX_DISTANCES = 1.1, 2000
 """Dudley's integral evaluates the entropy at distances of this ratio, but at no more than so
 many."""
 
+ROUNDS = 60
+"""Moves of the shares of the distance towards the best ones; Dudley's integral makes none."""
+
 
 @dataclass(frozen=True)
 class Capacity:
@@ -46,23 +49,21 @@ class Capacity:
     constant: str = "paper"
     layers: tuple[Real, ...] = ()
 
-    def log_entropies(self, eps: Real, samples: Real, *, exact: bool = True) -> tuple[Real, Real]:
+    def log_entropies(self, eps: Real, samples: Real) -> tuple[Real, Real]:
         r"""Logarithm of the nats of each term at distance `eps`, and the terms' shares of the
         distance, both [..., term].
 
         Any shares give a bound; these make the sum least. They start at
         $\propto (A_k^2\ln n_k)^{1/3}$, best where entropies fall like
         $A_k^2\ln n_k/(\beta_k\epsilon)^2$, or at $\propto d_1d_2$, best where parameters are
-        counted. With `exact` they are then moved to where all terms' derivatives are equal: a
-        minimum, perhaps a local one.
+        counted. They are then moved to where all terms' derivatives are equal: a minimum, perhaps
+        a local one.
         """
-        return self._log_entropies(
-            log_of(positive("eps", eps)), log_of(check_samples(samples)), 60 if exact else 0
-        )
+        return self._log_entropies(log_of(positive("eps", eps)), _log_samples(samples))
 
     def log_entropy(self, eps: Real, samples: Real) -> Real:
         """Logarithm of the nats of a cover at distance `eps`: -inf where one function suffices."""
-        return self._total(log_of(positive("eps", eps)), log_of(check_samples(samples)), 60)
+        return self._total(log_of(positive("eps", eps)), _log_samples(samples))
 
     def entropy(self, eps: Real, samples: Real) -> Real:
         """Nats of a cover at distance `eps`; infinite only where a float cannot hold it."""
@@ -89,7 +90,7 @@ class Capacity:
         )
 
     def _log_entropies(
-        self, log_eps: Real, log_samples: Real, rounds: int
+        self, log_eps: Real, log_samples: Real, rounds: int = ROUNDS
     ) -> tuple[np.ndarray, np.ndarray]:
         sizes, tokens, outputs, inputs = self._stacked()
         sizes = np.maximum(sizes, -1e200)  # finite: a weight of size 0 needs no share
@@ -121,19 +122,16 @@ class Capacity:
             shares, logs = np.where(better, moved, shares), np.where(better, after, logs)
         return logs, np.exp(shares)
 
-    def _total(self, log_eps: Real, log_samples: Real, rounds: int) -> Real:
+    def _total(self, log_eps: Real, log_samples: Real, rounds: int = ROUNDS) -> Real:
         total = _sum_last(self._log_entropies(log_eps, log_samples, rounds)[0])
         return np.where(log_eps >= self.log_reach, -np.inf, total)[()]
-
-    def log_rademacher(self, samples: Real) -> Real:
-        return self._log_rademacher(log_of(check_samples(samples)))
 
     def rademacher(self, samples: Real) -> Real:
         r"""Bound on the empirical Rademacher complexity by Dudley's integral,
         $\inf_a\{4a + \frac{12}{\sqrt m}\int_a^R\sqrt{H(\epsilon)}\,d\epsilon\}$, by an upper sum
         over a geometric grid of distances; and never more than the largest value R."""
         with np.errstate(over="ignore"):
-            return np.exp(self.log_rademacher(samples))
+            return np.exp(self._log_rademacher(_log_samples(samples)))
 
     def _log_rademacher(self, log_samples: Real) -> Real:
         log_samples = np.broadcast_to(log_samples, self._shape(log_samples))
@@ -159,7 +157,11 @@ class Capacity:
         return self.log_reach + np.minimum(least, 0.0)
 
     def risk_bound(self, samples: Real, *, margin: Real, delta: Real = 0.05) -> RiskBound:
-        """The margin bound for classification from m samples; see `RiskBound`."""
+        r"""The margin bound for classification, which fails with probability $\delta$ at most.
+
+        Arguments:
+        - `samples`: m. `margin`: $\gamma$. `delta`: $\delta$; see `RiskBound` for the formula.
+        """
         complexity = 2 * self.rademacher(samples) / positive("margin", margin)
         confidence = 3 * np.sqrt(
             np.log(2 / np.asarray(between("delta", delta))) / (2 * np.asarray(samples))
@@ -167,7 +169,8 @@ class Capacity:
         return RiskBound(complexity + confidence, complexity, confidence)
 
     def log_samples_for(self, gap: Real, *, margin: Real, delta: Real = 0.05) -> Real:
-        """Logarithm of the number of samples from which on `risk_bound` is below `gap`."""
+        """Logarithm of the number of samples from which on `risk_bound` is below `gap`, a number
+        between 0 and 1, with the same `margin` and `delta`."""
         between("gap", gap), positive("margin", margin), between("delta", delta)
         log_samples = np.zeros(self._shape(gap, margin, delta))
         low, high = np.zeros_like(log_samples), np.full_like(log_samples, np.inf)
@@ -197,22 +200,22 @@ class Capacity:
         """Exponents of the entropy at fixed norms: in the length, in the number of samples, in
         1/eps; and with `depth`, what a layer more multiplies it by, in nats (twice the mean
         logarithm of the layers' Lipschitz constants)."""
-        log_eps, log_samples, h = log_of(positive("eps", eps)), log_of(check_samples(samples)), 1e-3
+        log_eps, log_samples, h = log_of(positive("eps", eps)), _log_samples(samples), 1e-3
         if np.any(log_eps >= self.log_reach):
             raise InputError(
                 f"eps = {eps!r}: it must be below the largest value of the class, "
                 f"{np.exp(np.min(self.log_reach)):.4g}"
             )
-        base = self._total(log_eps, log_samples, 60)
+        base = self._total(log_eps, log_samples)
         stretched = tuple(
             term._replace(tokens=term.tokens * math.exp(h)) if np.any(term.tokens != 1) else term
             for term in self.terms
         )
         longer = replace(self, terms=stretched)
         found = {
-            "length": (longer._total(log_eps, log_samples, 60) - base) / h,
-            "samples": (self._total(log_eps, log_samples + h, 60) - base) / h,
-            "1/eps": (self._total(log_eps - h, log_samples, 60) - base) / h,
+            "length": (longer._total(log_eps, log_samples) - base) / h,
+            "samples": (self._total(log_eps, log_samples + h) - base) / h,
+            "1/eps": (self._total(log_eps - h, log_samples) - base) / h,
         }
         return found | ({"depth": 2 * sum(self.layers) / len(self.layers)} if self.layers else {})
 
@@ -255,14 +258,17 @@ def _sum_last(logs: np.ndarray) -> Real:
 
 
 def class_of(block: Block, radius: Real = 1.0) -> Capacity:
-    """The capacity of a block on tokens in the ball of `radius`."""
+    """The capacity of a block on sequences of tokens in the ball of `radius`."""
     grown = block(log_of(positive("radius", radius)))
     return Capacity(grown.terms, grown.log_radius, grown.constant, grown.layers)
 
 
 def read_out(block: Block, weight: Real, radius: Real = 1.0, *, out_dim: Real = np.inf) -> Capacity:
     r"""The capacity of $w^\top f(X)_{CLS}$ with $|w| \le$ `weight`: one further term, and every
-    other $|w|$ times as large."""
+    other $|w|$ times as large.
+
+    Arguments: the block f; the bound on $|w|$; the tokens' radius; the dimension of w.
+    """
     grown = block(log_of(positive("radius", radius)))
     log_weight = log_of(as_norm("weight", weight))
     terms = tuple(term.scaled(log_weight) for term in grown.terms)
@@ -280,7 +286,7 @@ def occam_samples(log_hypotheses: Real, error: Real, delta: Real = 0.05) -> Real
     )
 
 
-def check_samples(value: Real) -> Real:
-    if not (as_numbers("samples", positive("samples", value)) >= 1).all():
-        raise InputError(f"samples = {value!r}: it must be at least 1")
-    return value
+def _log_samples(samples: Real) -> Real:
+    if not (as_numbers("samples", positive("samples", samples)) >= 1).all():
+        raise InputError(f"samples = {samples!r}: it must be at least 1")
+    return log_of(samples)

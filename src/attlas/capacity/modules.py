@@ -27,7 +27,7 @@ from attlas.errors import InputError, positive, whole
 def head_norms(
     head: attention.TransformerHead, context: Float[ArrayLike, " dim"] | None = None
 ) -> HeadNorms:
-    """The norms of a head's weights, at a fixed `context` if there is one.
+    """The norms of a head's weights, at a fixed `context` [dim] if there is one.
 
     The product of query and key [dim, dim] is never formed: its norms are those of triangular
     factors.
@@ -74,7 +74,10 @@ def _check_activation(head: attention.TransformerHead) -> None:
 
 
 def block_of(module: Any, length: int, *, constant: str = "paper") -> Block:
-    """The block that a module of `attlas.attention` is, with the norms of its weights."""
+    """The block that a module of `attlas.attention` is, with the norms of its weights.
+
+    Arguments: as for `capacity_of`; any module but a `ReadOut`.
+    """
     match module:
         case attention.TransformerHead():
             return head_block(head_norms(module), length, constant)
@@ -94,8 +97,7 @@ def block_of(module: Any, length: int, *, constant: str = "paper") -> Block:
 def _unknown(module: Any) -> InputError:
     return InputError(
         f"{type(module).__name__} has no known norms: a bound is known for TransformerHead, "
-        "MultiHead, Layer, Residual, Projected,"
-        " Stack and ReadOut"
+        "MultiHead, Layer, Residual, Projected, Stack and ReadOut"
     )
 
 
@@ -121,30 +123,31 @@ def capacity_of(
     """
     whole("length", length, 1), softmax_constant(constant)
     _check_fit(module, positive("radius", radius))
-    capacity = _capacity_of(module, length, radius, constant)
+    if isinstance(module, attention.ReadOut):
+        capacity = _read_capacity(module, length, radius, constant)
+    else:
+        capacity = class_of(block_of(module, length, constant=constant), radius)
     return capacity if count_parameters else capacity.dimension_free()
 
 
 def _check_fit(module: Any, radius: float) -> None:
     """Shapes fit, and [CLS] lies in the ball of the tokens where it is one of them."""
+    one_context = isinstance(module, attention.Head | attention.MultiHead)
     if isinstance(module, attention.ReadOut):
         dim = len(module.context)
         size = float(np.linalg.norm(np.asarray(module.context, float)))
-        if size > (1 + 1e-6) * radius and (
-            module.attend or not isinstance(module.block, attention.Layer)
-        ):
+        attended = module.attend or not isinstance(module.block, attention.Layer)
+        if attended and size > (1 + 1e-6) * radius:
             raise InputError(
                 f"radius = {radius:g}: [CLS] is a token too, and has the length {size:.4g}"
             )
-        arguments: tuple[Any, ...] = (jnp.zeros((2, dim)),)
+    elif one_context or isinstance(module, attention.Block):
+        parts = jax.tree.leaves(module, is_leaf=lambda x: isinstance(x, attention.TransformerHead))
+        heads = (x for x in parts if isinstance(x, attention.TransformerHead))
+        dim = next((head.key.shape[0] for head in heads), 1)
     else:
-        head = next((x for x in _parts(module) if isinstance(x, attention.TransformerHead)), None)
-        dim = 1 if head is None else head.key.shape[0]
-        arguments = (jnp.zeros((2, dim)),)
-        if isinstance(module, attention.Head | attention.MultiHead):
-            arguments = (*arguments, jnp.zeros(dim))
-        elif not isinstance(module, attention.Block):
-            raise _unknown(module)
+        raise _unknown(module)
+    arguments = [jnp.zeros((2, dim)), jnp.zeros(dim)][: 1 + one_context]
     try:
         with jax.enable_x64(True):  # weights may be in double precision
             jax.eval_shape(module, *arguments)
@@ -157,34 +160,28 @@ def _check_fit(module: Any, radius: float) -> None:
         ) from error
 
 
-def _parts(module: Any) -> list[Any]:
-    return jax.tree.leaves(module, is_leaf=lambda x: isinstance(x, attention.TransformerHead))
-
-
-def _capacity_of(module: Any, length: int, radius: float, constant: str) -> Capacity:
-    if not isinstance(module, attention.ReadOut):
-        return class_of(block_of(module, length, constant=constant), radius)
-    tokens = length + module.attend
+def _read_capacity(
+    module: attention.ReadOut, length: int, radius: float, constant: str
+) -> Capacity:
     weight = np.asarray(module.weight, float)
-    if not isinstance(module.block, attention.Layer):
+    if isinstance(module.block, attention.Layer):
+        inner, tokens = module.block.head, length + module.attend
+        heads: Any = inner.heads if isinstance(inner, attention.MultiHead) else (inner,)
+        for head in heads:
+            if not isinstance(head, attention.TransformerHead):
+                raise _unknown(head)
+        norms = [head_norms(head, np.asarray(module.context, float)) for head in heads]
+        if all(head.activation is attention.identity and not head.project for head in heads):
+            values = [
+                float(np.linalg.norm(as_matrix(head.value) @ (as_matrix(head.out) @ weight)))
+                for head in heads
+            ]
+            each = [
+                collapsed_head(n.score, v, tokens, n.dim, constant)
+                for n, v in zip(norms, values, strict=True)
+            ]
+            return class_of(multi_head(*each), radius)
+        block = multi_head(*(head_block(n, tokens, constant) for n in norms))
+    else:
         block = block_of(module.block, length + 1, constant=constant)
-        return read_out(block, float(np.linalg.norm(weight)), radius, out_dim=weight.size)
-    inner = module.block.head
-    heads: Any = inner.heads if isinstance(inner, attention.MultiHead) else (inner,)
-    for head in heads:
-        if not isinstance(head, attention.TransformerHead):
-            raise _unknown(head)
-    cls = np.asarray(module.context, float)
-    norms = [head_norms(head, cls) for head in heads]
-    if all(head.activation is attention.identity and not head.project for head in heads):
-        values = [
-            float(np.linalg.norm(as_matrix(head.value) @ (as_matrix(head.out) @ weight)))
-            for head in heads
-        ]
-        each = [
-            collapsed_head(n.score, v, tokens, n.dim, constant)
-            for n, v in zip(norms, values, strict=True)
-        ]
-        return class_of(multi_head(*each), radius)
-    block = multi_head(*(head_block(n, tokens, constant) for n in norms))
     return read_out(block, float(np.linalg.norm(weight)), radius, out_dim=weight.size)

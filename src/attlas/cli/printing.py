@@ -121,7 +121,7 @@ def print_result(result: "Result") -> None:
 
 def print_counts(results: "Sequence[Result]") -> None:
     """How many claims have each verdict, and how many of the confirmed each kind of evidence."""
-    words = Counter(r.verdict.word for r in results)
+    words: Counter[str] = Counter(r.verdict.word for r in results)
     kinds = Counter(r.claim.kind for r in results if r.verdict.word == "confirmed")
     apart = f" ({', '.join(f'{n} {kind}' for kind, n in sorted(kinds.items()))})" if kinds else ""
     counts = [f"{words[word]} {word}" for word in STYLES if words[word] and word != "confirmed"]

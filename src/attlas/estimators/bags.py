@@ -22,12 +22,11 @@ from sklearn.base import (
     TransformerMixin,
 )
 from sklearn.metrics import accuracy_score, r2_score
-from sklearn.utils import Tags, check_random_state
+from sklearn.utils import Tags, _safe_indexing
 from sklearn.utils._param_validation import Interval
 from sklearn.utils._set_output import _get_output_config
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import (
-    _check_sample_weight,
     check_consistent_length,
     check_is_fitted,
     column_or_1d,
@@ -35,13 +34,11 @@ from sklearn.utils.validation import (
 )
 
 from attlas.errors import InputError, check_memory
-from attlas.estimators.resampling import balanced_folds, distinct
+from attlas.estimators.resampling import balanced_folds, checked_weight, distinct, seed_of
 from attlas.estimators.saving import Saved
 from attlas.padding import bucket
 from attlas.single_location.bag_starts import moment_ratio
 from attlas.single_location.bags import FOLDS, SAME_FUNCTION, Selection, fit_selection, linear_aside
-
-Instances = list[np.ndarray]
 
 
 class WeakMomentsWarning(UserWarning):
@@ -49,9 +46,16 @@ class WeakMomentsWarning(UserWarning):
 
 
 def read_bags(X: Any, ids: Any = None) -> tuple[np.ndarray, Int[np.ndarray, " n"]]:
-    """All instances [N, d], bag after bag, and the length of each bag. `X` is an array [bags,
-    instances, features], a list of arrays [instances, features], or rows: one a bag, or with
-    `ids` those of one id, bags in the order in which they first occur."""
+    """All instances [N, d], bag after bag, and the length of each bag.
+
+    Arguments:
+        X: an array [bags, instances, features], a list of arrays [instances, features], or rows
+            [N, features], each a bag, unless there are ids.
+        ids: for each row the bag that it belongs to; bags are in the order in which they first
+            occur.
+
+    Returns: for rows without ids, X itself and no lengths.
+    """
     if ids is not None:
         ids = column_or_1d(ids)
         check_consistent_length(X, ids)
@@ -59,8 +63,7 @@ def read_bags(X: Any, ids: Any = None) -> tuple[np.ndarray, Int[np.ndarray, " n"
             raise ValueError("bags contains NaN: every row must have an id")
         _, first, inverse = np.unique(ids, return_index=True, return_inverse=True)
         rank = np.argsort(np.argsort(first))[inverse.ravel()]
-        order = np.argsort(rank, kind="stable")
-        return _rows(X, order), np.bincount(rank)
+        return _safe_indexing(X, np.argsort(rank, kind="stable")), np.bincount(rank)
     if isinstance(X, list | tuple) and not len(X):
         raise ValueError("X is an empty list: there must be bags")
     listed = isinstance(X, list | tuple) or (
@@ -68,7 +71,12 @@ def read_bags(X: Any, ids: Any = None) -> tuple[np.ndarray, Int[np.ndarray, " n"
     )
     if listed and any(_is_table(bag) for bag in X):
         bags = [_table(i, bag) for i, bag in enumerate(X)]
-        _same_widths(bags)
+        for i, bag in enumerate(bags):
+            if bag.shape[1] != bags[0].shape[1]:
+                raise ValueError(
+                    f"bag {i} has {bag.shape[1]} features and bag 0 has {bags[0].shape[1]}: all "
+                    "bags must have the same"
+                )
         return np.concatenate(bags), np.array([len(bag) for bag in bags])
     if getattr(X, "ndim", 2) == 3:
         X = np.asarray(X)
@@ -92,26 +100,13 @@ def _table(i: int, bag: Any) -> np.ndarray:
         raise InputError(
             f"bag {i} has rows of different lengths: it must be an array [instances, features]"
         ) from None
-    if table.size and table.ndim != 2:
+    if len(table) == 0:
+        raise ValueError(f"bag {i} is empty: every bag must have at least one instance")
+    if table.ndim != 2:
         raise InputError(
             f"bag {i} has the shape {table.shape}: it must be an array [instances, features]"
         )
     return table
-
-
-def _rows(X: Any, order: Int[np.ndarray, " N"]) -> Any:
-    return X.iloc[order] if hasattr(X, "iloc") else np.asarray(X)[order]
-
-
-def _same_widths(bags: Instances) -> None:
-    for i, bag in enumerate(bags):
-        if len(bag) == 0:
-            raise ValueError(f"bag {i} is empty: every bag must have at least one instance")
-        if bag.shape[1] != bags[0].shape[1]:
-            raise ValueError(
-                f"bag {i} has {bag.shape[1]} features and bag 0 has {bags[0].shape[1]}: all bags "
-                "must have the same"
-            )
 
 
 class _SingleLocation(Saved, OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
@@ -177,17 +172,8 @@ class _SingleLocation(Saved, OneToOneFeatureMixin, TransformerMixin, BaseEstimat
             )
         y = self._targets(_of_bags("y", y, bags, len(instances)))
         check_consistent_length(instances, y)
-        weight = _check_sample_weight(
-            _of_bags("sample_weight", sample_weight, bags, len(instances)),
-            y,
-            dtype=np.float64,
-            ensure_non_negative=True,
-        )
-        if not weight.any():
-            raise ValueError(
-                "sample_weight is zero for every bag: all of the sample_weight must not be zero"
-            )
-        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        sample_weight = _of_bags("sample_weight", sample_weight, bags, len(instances))
+        weight, seed = checked_weight(sample_weight, y, "bag"), seed_of(self.random_state)
         contents = (x.tobytes() + repr(t).encode() for x, t in zip(instances, y, strict=True))
         rows, weight = distinct(contents, weight, seed)
         kept, target = [instances[i] for i in rows], self._columns(y[rows])
@@ -215,13 +201,17 @@ class _SingleLocation(Saved, OneToOneFeatureMixin, TransformerMixin, BaseEstimat
         self.selector_ = self.selection_.heads.select
         self.value_ = self.selection_.heads.value
         self.attention_ = self.attention(X, bags=bags)
-        self.held_out_score_ = self._held_out(y[rows], self.selection_.aside, weight)
         # Least squares on 0 and 1 says yes above a half, a logit above 0.
         above = 0.5 if self._loss == "logistic" and target.shape[1] == 1 else 0.0
-        self.linear_score_ = self._held_out(
-            y[rows], linear_aside(kept, target, weight, fold) - above, weight
+        linear = linear_aside(kept, target, weight, fold) - above
+        self.held_out_score_, self.linear_score_ = (
+            float(type(self)._metric(y[rows], self._decided(said), sample_weight=weight))
+            for said in (self.selection_.aside, linear)
         )
-        self.moment_ratio_ = _moment_ratio(self.selection_, kept, target, weight, seed)
+        centred = target - target.mean(0)
+        lead = np.linalg.svd(centred, full_matrices=False)[2][0]
+        laid, _ = self.selection_.scaling(kept, dim)
+        self.moment_ratio_ = moment_ratio(laid, centred @ lead, weight, seed)
         if not np.ptp(target):
             warnings.warn(
                 "every bag has the same target: nothing can be learnt but that number", stacklevel=2
@@ -236,7 +226,7 @@ class _SingleLocation(Saved, OneToOneFeatureMixin, TransformerMixin, BaseEstimat
             )
         return self
 
-    def _instances(self, X: Any, ids: Any, reset: bool = False) -> Instances:
+    def _instances(self, X: Any, ids: Any, reset: bool = False) -> list[np.ndarray]:
         """The bags as arrays, after scikit-learn has looked at their rows."""
         flat, lengths = read_bags(X, ids)
         least = 2 if reset and not len(lengths) else 1
@@ -250,8 +240,14 @@ class _SingleLocation(Saved, OneToOneFeatureMixin, TransformerMixin, BaseEstimat
 
     def attention(self, X: Any, bags: Any = None) -> Any:
         """The share of each instance in what is said of its bag, averaged over heads by how loud
-        they are; an array [bags, instances] if all have the same length, else a list of arrays.
-        `selection_.attention` has the shares of each head."""
+        they are; `selection_.attention` has the shares of each head.
+
+        Parameters
+        ----------
+        X, bags : as in `fit`, here and below
+
+        Returns an array [bags, instances] if all have the same length, else a list of arrays.
+        """
         check_is_fitted(self)
         shares = self._shares(self._instances(X, bags))
         return np.array(shares) if len({len(w) for w in shares}) == 1 else shares
@@ -275,7 +271,7 @@ class _SingleLocation(Saved, OneToOneFeatureMixin, TransformerMixin, BaseEstimat
         ids = np.asarray(bags)
         return pd.DataFrame(spoken, index=ids[np.sort(np.unique(ids, return_index=True)[1])])
 
-    def _shares(self, instances: Instances) -> list[np.ndarray]:
+    def _shares(self, instances: list[np.ndarray]) -> list[np.ndarray]:
         return [w @ self.selection_.loudness for w in self.selection_.attention(instances)]
 
     def fit_transform(
@@ -290,8 +286,8 @@ class _SingleLocation(Saved, OneToOneFeatureMixin, TransformerMixin, BaseEstimat
 
     def explain(self, top: int = 3) -> str:
         """What was found, in words: how many instances speak, which features select and which
-        speak, whether the two could be exchanged, and what is gained over the best linear
-        predictor."""
+        speak (the `top` of each), whether the two could be exchanged, and what is gained over the
+        best linear predictor."""
         check_is_fitted(self)
         found, score = self.selection_, self._score_name
         shares = self.attention_ if isinstance(self.attention_, list) else list(self.attention_)
@@ -361,15 +357,12 @@ class _SingleLocation(Saved, OneToOneFeatureMixin, TransformerMixin, BaseEstimat
 
     _score_name: ClassVar[str]
     _metric: ClassVar[Callable[..., float]]
-
-    def _targets(self, y: Any) -> np.ndarray:
-        raise NotImplementedError
-
-    def _columns(self, y: np.ndarray) -> np.ndarray:
-        raise NotImplementedError
-
-    def _held_out(self, y: np.ndarray, said: np.ndarray, weight: np.ndarray) -> float:
-        raise NotImplementedError
+    _targets: Callable[[Any], np.ndarray]
+    """One number for each bag, from what was passed as y."""
+    _columns: Callable[[np.ndarray], np.ndarray]
+    """Targets of the fit [n, k]."""
+    _decided: Callable[[np.ndarray], np.ndarray]
+    """What outputs [n, k] say of the numbers."""
 
 
 def _of_bags(name: str, values: Any, ids: Any, count: int) -> Any:
@@ -386,17 +379,6 @@ def _of_bags(name: str, values: Any, ids: Any, count: int) -> Any:
             "the same"
         )
     return values[np.sort(first)]
-
-
-def _moment_ratio(
-    found: Selection, kept: Instances, target: np.ndarray, weight: np.ndarray, seed: int
-) -> float:
-    bags, _ = found.scaling(kept, kept[0].shape[1])
-    return moment_ratio(bags, (target - target.mean(0)) @ _lead(target), weight, seed, shuffles=4)
-
-
-def _lead(target: np.ndarray) -> np.ndarray:
-    return np.linalg.svd(target - target.mean(0), full_matrices=False)[2][0]
 
 
 class SingleLocationRegressor(RegressorMixin, _SingleLocation):
@@ -456,7 +438,7 @@ class SingleLocationRegressor(RegressorMixin, _SingleLocation):
 
     def predict(self, X: Any, bags: Any = None) -> Float[np.ndarray, " n"]:
         """The target of each bag."""
-        return self._respond(X, bags)[:, 0]
+        return self._decided(self._respond(X, bags))
 
     def _targets(self, y: Any) -> np.ndarray:
         y = column_or_1d(y, warn=True)
@@ -471,9 +453,8 @@ class SingleLocationRegressor(RegressorMixin, _SingleLocation):
     def _columns(self, y: np.ndarray) -> np.ndarray:
         return y[:, None]
 
-    def _held_out(self, y: np.ndarray, said: np.ndarray, weight: np.ndarray) -> float:
-        mean = weight @ y / weight.sum()
-        return float(1 - weight @ (y - said[:, 0]) ** 2 / max(weight @ (y - mean) ** 2, 1e-300))
+    def _decided(self, said: np.ndarray) -> np.ndarray:
+        return said[:, 0]
 
 
 class SingleLocationClassifier(ClassifierMixin, _SingleLocation):
@@ -522,8 +503,7 @@ class SingleLocationClassifier(ClassifierMixin, _SingleLocation):
 
     def predict(self, X: Any, bags: Any = None) -> np.ndarray:
         """The class of each bag."""
-        chosen = _chosen(self._respond(X, bags))
-        return self.classes_[chosen]
+        return self.classes_[self._decided(self._respond(X, bags))]
 
     def _targets(self, y: Any) -> np.ndarray:
         y = column_or_1d(y, warn=True)
@@ -546,10 +526,5 @@ class SingleLocationClassifier(ClassifierMixin, _SingleLocation):
             return y[:, None].astype(float)
         return (y[:, None] == np.arange(len(self.classes_))).astype(float)
 
-    def _held_out(self, y: np.ndarray, said: np.ndarray, weight: np.ndarray) -> float:
-        return float(weight @ (_chosen(said) == y) / weight.sum())
-
-
-def _chosen(said: Float[np.ndarray, "n k"]) -> Int[np.ndarray, " n"]:
-    """The class of each row of logits."""
-    return (said[:, 0] > 0).astype(int) if said.shape[1] == 1 else said.argmax(1)
+    def _decided(self, said: np.ndarray) -> np.ndarray:
+        return (said[:, 0] > 0).astype(int) if said.shape[1] == 1 else said.argmax(1)

@@ -10,17 +10,16 @@ from typing import Any, ClassVar
 import numpy as np
 from jaxtyping import Float, Int
 from sklearn.base import BaseEstimator, RegressorMixin
-from sklearn.utils import Tags, check_array, check_random_state
+from sklearn.utils import Tags, check_array
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import (
-    _check_sample_weight,
     check_consistent_length,
     check_is_fitted,
     column_or_1d,
     validate_data,
 )
 
-from attlas.estimators.resampling import distinct, warn_of_shares
+from attlas.estimators.resampling import checked_weight, distinct, seed_of, warn_of_shares
 from attlas.estimators.saving import Saved
 from attlas.kernels import METHODS, RBF, Linear
 from attlas.latent_posterior.regression import Regression, fit_regression
@@ -115,18 +114,21 @@ class ConditionalMeanRegressor(Saved, RegressorMixin, BaseEstimator):
         self.random_state = random_state
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "ConditionalMeanRegressor":
-        """Fit to rows X with a target each. A row of weight 2 counts as two; copies of a row are
-        one row of more weight, and are left out together."""
+        """Fit to rows with a target each.
+
+        Parameters
+        ----------
+        X : array [n, features]
+        y : array [n]
+        sample_weight : array [n]
+            A row of weight 2 counts as two; copies of a row are one row of more weight, and are
+            left out together.
+        """
         self._validate_params()
         X, y = validate_data(self, X, y, dtype=np.float64, y_numeric=True, ensure_min_samples=2)
         y = y.astype(np.float64)
-        weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
-        if not weight.any():
-            raise ValueError(
-                "sample_weight is zero for every row: all of the sample_weight must not be zero"
-            )
+        weight, seed = checked_weight(sample_weight, X, "row"), seed_of(self.random_state)
         warn_of_shares(weight)
-        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         rows, weight = distinct((line.tobytes() for line in np.column_stack([X, y])), weight, seed)
         self.rows_: Int[np.ndarray, " m"] = rows
         X, y = X[rows], y[rows]
@@ -151,10 +153,8 @@ class ConditionalMeanRegressor(Saved, RegressorMixin, BaseEstimator):
         )
         found = self.regression_
         self.temperature_, self.ridge_ = found.temperature, found.ridge
-        self.prior_, self.noise_ = (
-            self.unit_ * found.deviation,
-            self.unit_ * found.deviation * found.ridge**0.5,
-        )
+        self.prior_ = self.unit_ * found.deviation
+        self.noise_ = self.prior_ * found.ridge**0.5
         self.residuals_ = self.unit_ * found.aside
         return self
 
@@ -169,14 +169,14 @@ class ConditionalMeanRegressor(Saved, RegressorMixin, BaseEstimator):
         return self._scaled(validate_data(self, X, reset=False, dtype=np.float64))
 
     def predict(self, X: Any, return_std: bool = False) -> Any:
-        """The conditional mean at each row; with `return_std`, also the standard deviation of a
-        target."""
+        """The conditional mean at each row of X [n, features]; with `return_std`, also the standard
+        deviation of a target."""
         queries = self._queries(X)
         mean = self.unit_ * self.regression_.mean(queries)
         return (mean, self.unit_ * self.regression_.spread(queries)) if return_std else mean
 
     def predict_quantile(self, X: Any, levels: Any = (0.05, 0.5, 0.95)) -> Float[np.ndarray, "n k"]:
-        """Quantiles of the target at each row."""
+        """Quantiles of the target at each row of X [n, features], at `levels` [k] within (0, 1)."""
         queries, levels = self._queries(X), np.atleast_1d(np.asarray(levels, float))
         if levels.ndim != 1 or not ((levels > 0) & (levels < 1)).all():
             raise ValueError(f"levels = {levels.tolist()}: they must lie between 0 and 1")
@@ -192,7 +192,7 @@ class ConditionalMeanRegressor(Saved, RegressorMixin, BaseEstimator):
         return self.unit_ * self.regression_.interval(queries, coverage)
 
     def log_density(self, X: Any, y: Any) -> Float[np.ndarray, " n"]:
-        """The logarithm of the density of each target at its row."""
+        """The logarithm of the density of each target of y [n] at its row of X [n, features]."""
         queries, target = self._queries(X), self._target(y)
         check_consistent_length(queries, target)
         return self.regression_.log_density(queries, target) - np.log(self.unit_)
@@ -204,8 +204,8 @@ class ConditionalMeanRegressor(Saved, RegressorMixin, BaseEstimator):
         return np.exp(np.stack(columns, 1)) / self.unit_
 
     def cdf(self, X: Any, y: Any) -> Float[np.ndarray, " n"]:
-        """The probability of a target no larger than y at each row; uniform on [0, 1] where the
-        law is right."""
+        """The probability of a target no larger than y [n] at each row of X [n, features]; uniform
+        on [0, 1] where the law is right."""
         queries, target = self._queries(X), self._target(y)
         check_consistent_length(queries, target)
         return self.regression_.distribution(queries, target)
@@ -213,27 +213,23 @@ class ConditionalMeanRegressor(Saved, RegressorMixin, BaseEstimator):
     def sample(
         self, X: Any, n_samples: int = 1, random_state: Any = None
     ) -> Float[np.ndarray, "n k"]:
-        """Independent targets drawn at each row."""
+        """`n_samples` independent targets drawn at each row of X [n, features]."""
         if not isinstance(n_samples, Integral) or n_samples < 1:
             raise ValueError(f"n_samples = {n_samples!r}: it must be a whole number, at least 1")
-        queries, seed = self._queries(X), int(check_random_state(random_state).randint(2**31 - 1))
-        return self.unit_ * self.regression_.draw(
-            queries, int(n_samples), np.random.default_rng(seed)
-        )
+        queries, rng = self._queries(X), np.random.default_rng(seed_of(random_state))
+        return self.unit_ * self.regression_.draw(queries, int(n_samples), rng)
 
     def _target(self, y: Any) -> Float[np.ndarray, " n"]:
         check_is_fitted(self)
-        return (
-            column_or_1d(check_array(y, ensure_2d=False, dtype=np.float64, input_name="y"))
-            / self.unit_
-        )
+        y = check_array(y, ensure_2d=False, dtype=np.float64, input_name="y")
+        return column_or_1d(y) / self.unit_
 
     def speakers(
         self, X: Any, top: int = 5
     ) -> tuple[Int[np.ndarray, "n top"], Float[np.ndarray, "n top"]]:
-        """Which training rows speak: the rows, as they were given to `fit`, that count most in
-        each prediction, and their weights. Copies of a row speak as the first of them. Weights
-        of "cme" are signed."""
+        """Which training rows speak: the `top` rows, as they were given to `fit`, that count most
+        in each prediction at X [n, features], and their weights. Copies of a row speak as the first
+        of them. Weights of "cme" are signed."""
         queries = self._queries(X)
         weights = self.regression_.attention(queries)
         order = np.argsort(-abs(weights), axis=1)[:, :top]
@@ -244,30 +240,25 @@ class ConditionalMeanRegressor(Saved, RegressorMixin, BaseEstimator):
         check_is_fitted(self)
         found, law = self.regression_, self.regression_.law
         width = found.temperature**0.5
-        reach = (
-            "the linear kernel"
-            if not np.isfinite(width)
-            else f"a bandwidth of {width:.2g} standard deviations of the features"
-        )
+        reach = "the linear kernel"
+        if np.isfinite(width):
+            reach = f"a bandwidth of {width:.2g} standard deviations of the features"
         lines = [
             f"{self.attention} attention over {len(found.keys):,} rows with {reach}"
             + (f" and the ridge {found.ridge:.2g}." if found.cme else ".")
         ]
         if found.cme is not None:
             lines.append(f"The mean is {found.cme}.")
-        lines.append(
-            "The noise is the same everywhere."
-            if np.isinf(law.scale_temperature)
-            else "The scale of the noise varies with the features."
-        )
-        kind = (
-            "the same everywhere"
-            if np.isinf(law.shape_temperature)
-            else "another at other features"
-        )
-        lines.append(
-            "Its shape is Gaussian." if law.gaussian else f"Its shape is not Gaussian, and {kind}."
-        )
+        if np.isinf(law.scale_temperature):
+            lines.append("The noise is the same everywhere.")
+        else:
+            lines.append("The scale of the noise varies with the features.")
+        if law.gaussian:
+            lines.append("Its shape is Gaussian.")
+        elif np.isinf(law.shape_temperature):
+            lines.append("Its shape is not Gaussian, and the same everywhere.")
+        else:
+            lines.append("Its shape is not Gaussian, and another at other features.")
         return "\n".join(lines)
 
     def __sklearn_tags__(self) -> Tags:

@@ -5,9 +5,12 @@ never on both sides of a hold-out."""
 import hashlib
 import warnings
 from collections.abc import Hashable, Iterable, Sequence
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import _check_sample_weight
 
 
 def distinct(
@@ -27,6 +30,21 @@ def distinct(
     return np.array([first[d] for d in order], int), np.array([total[d] for d in order])
 
 
+def seed_of(random_state: Any) -> int:
+    """A whole number from what scikit-learn takes as `random_state`."""
+    return int(check_random_state(random_state).randint(2**31 - 1))
+
+
+def checked_weight(sample_weight: Any, X: Any, of: str) -> Float[np.ndarray, " n"]:
+    """One weight for each `of` X, 0 or larger and not all 0."""
+    weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+    if not weight.any():
+        raise ValueError(
+            f"sample_weight is zero for every {of}: all of the sample_weight must not be zero"
+        )
+    return weight
+
+
 def warn_of_shares(weight: Float[np.ndarray, " n"]) -> None:
     """A weight counts rows: shares that sum to 1 would be one row."""
     if weight.sum() < 2:
@@ -44,9 +62,8 @@ def balanced_folds(strata: Sequence[Hashable], count: int) -> Int[np.ndarray, " 
     seen: dict[Hashable, int] = {}
     folds = []
     for stratum in strata:
-        place = seen.setdefault(
-            stratum, len(seen)
-        )  # not all from the first fold: a small stratum has no more
+        # Not all from the first fold: a small stratum has no more.
+        place = seen.setdefault(stratum, len(seen))
         folds.append(place % count)
         seen[stratum] = place + 1
     return np.array(folds, int)

@@ -12,12 +12,12 @@ import numpy as np
 from jaxtyping import Bool, Float, UInt8
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.feature_selection import SelectorMixin
-from sklearn.utils import Tags, check_random_state
+from sklearn.utils import Tags
 from sklearn.utils._param_validation import Interval
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
-from attlas.estimators.resampling import distinct, warn_of_shares
+from attlas.estimators.resampling import distinct, seed_of, warn_of_shares
 from attlas.estimators.saving import Saved
 from attlas.sparse_variables.fitting import SparseFit, disagreement, fit_sparse
 from attlas.sparse_variables.task import patterns
@@ -107,7 +107,15 @@ class SparseAttentionClassifier(Saved, SelectorMixin, ClassifierMixin, BaseEstim
         return hasattr(self, "fit_")  # a fit that failed leaves other attributes behind
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "SparseAttentionClassifier":
-        """Fit to rows X with labels of two classes. A row of weight 2 counts as two."""
+        """Fit to rows with labels of two classes.
+
+        Parameters
+        ----------
+        X : array [n, length]
+        y : array [n], of any two values
+        sample_weight : array [n]
+            A row of weight 2 counts as two.
+        """
         self._validate_params()
         X, y = validate_data(self, X, y, dtype=np.float64, ensure_min_samples=2)
         check_classification_targets(y)
@@ -127,7 +135,7 @@ class SparseAttentionClassifier(Saved, SelectorMixin, ClassifierMixin, BaseEstim
         warn_of_shares(weight)
         label = (y == self.classes_[1]).astype(np.uint8)
         self.thresholds_ = np.array([_threshold(column, weight) for column in X.T])
-        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        seed = seed_of(self.random_state)
         lines = np.column_stack([self._bits(X), label])
         rows, weight = distinct((line.tobytes() for line in lines), weight, seed)
         bits, label = lines[rows, :-1], lines[rows, -1]
@@ -160,7 +168,8 @@ class SparseAttentionClassifier(Saved, SelectorMixin, ClassifierMixin, BaseEstim
         return np.clip(self.fit_.probability(self._bits(X)), 1e-12, 1 - 1e-12)
 
     def predict_proba(self, X: Any) -> Float[np.ndarray, "n 2"]:
-        """The probability of each class, averaged over the tables that are about as short."""
+        """The probability of each class at rows of X [n, length], averaged over the tables that are
+        about as short."""
         p = self._said(X)
         return np.stack([1 - p, p], 1)
 
@@ -171,8 +180,7 @@ class SparseAttentionClassifier(Saved, SelectorMixin, ClassifierMixin, BaseEstim
 
     def predict(self, X: Any) -> np.ndarray:
         """The class of each row."""
-        chosen = (self._said(X) > 0.5).astype(int)
-        return self.classes_[chosen]
+        return self.classes_[(self._said(X) > 0.5).astype(int)]
 
     def _get_support_mask(self) -> Bool[np.ndarray, " length"]:
         check_is_fitted(self)
@@ -246,10 +254,8 @@ def _threshold(
     if len(values) == 1:
         return float(values[0])
     mass = np.cumsum(np.bincount(where, weight[weight > 0]))
-    median = (
-        values[np.searchsorted(mass, mass[-1] / 2)]
-        + values[np.searchsorted(mass, mass[-1] / 2, "right")]
-    ) / 2
+    middle = [np.searchsorted(mass, mass[-1] / 2, side) for side in ("left", "right")]
+    median = values[middle].sum() / 2
     above = values[values > median]
     below = values[values <= median] if len(above) else values[:-1]
     above = above if len(above) else values[-1:]

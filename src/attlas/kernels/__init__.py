@@ -13,6 +13,6 @@ the prior, and the ridge of the covariance operator is `ridge / length`.
 (sequences, heads), `fit` the conditioning on one long context, exact or approximate.
 """
 
-from attlas.kernels.attention import cme_attention, cme_variance, cme_weights
+from attlas.kernels.attention import cme_attention, cme_variance
 from attlas.kernels.fit import CME, METHODS, fit_cme
 from attlas.kernels.functions import RBF, Exponential, Kernel, Linear, Polynomial

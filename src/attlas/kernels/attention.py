@@ -1,4 +1,4 @@
-"""CME attention, its weights and its variance: exact, differentiable, batched over leading axes."""
+"""CME attention and its variance: exact, differentiable, batched over leading axes."""
 
 from typing import Literal
 
@@ -12,7 +12,7 @@ from jaxtyping import Array, Float, Shaped
 from attlas.errors import InputError, positive
 from attlas.gaussian import Real
 from attlas.kernels.checks import as_sequences, check_pivots, check_ridge
-from attlas.kernels.functions import Kernel, Numbers, check_kernel, diagonal, inner_products
+from attlas.kernels.functions import Kernel, Numbers, check_kernel, diagonal
 
 Rows = Shaped[Numbers, "..."]
 """Queries [*s q d], keys [*s n d] or values [*s n k]; the functions check that they fit."""
@@ -31,7 +31,8 @@ def cme_attention(
     r"""$V^\top(G + \text{ridge}\,I)^{-1}g_q$ for each query: the conditional mean of the values.
 
     Arguments:
-    - `queries` [*s q d], `keys` [*s n d], `values` [*s n k]: leading axes broadcast.
+    - `queries` [*s q d], `keys` [*s n d], `values` [*s n k]: leading axes broadcast. With the unit
+      matrix [n n] for values the result is the weight of each token.
     - `ridge` [*s] and the kernel's temperature [*s] may differ between sequences or heads.
     - `mask` [*s n]: a token outside it has no influence, whatever it holds, NaN included.
     - `clip`: weights are signed, and off the support of the keys the sum of their sizes grows as
@@ -46,7 +47,7 @@ def cme_attention(
     if mask is not None:
         values = jnp.where(mask[..., None], values, 0)
     cross, factor = _condition(kernel, queries, keys, ridge, mask)
-    mean = cross @ _solve(factor, values)
+    mean = cross @ jax.scipy.linalg.cho_solve((factor, True), values)
     if clip is None:
         return mean
     if isinstance(clip, str):
@@ -61,30 +62,6 @@ def cme_attention(
     return mean * jnp.where(square > positive("clip", clip) ** 2, clip / size, 1)
 
 
-def cme_weights(
-    queries: Rows,
-    keys: Rows,
-    *,
-    ridge: Real,
-    kernel: Kernel,
-    mask: Rows | None = None,
-    law: bool = False,
-) -> Float[Array, "*s q n"]:
-    r"""$(G + \text{ridge}\,I)^{-1}g_q$ for each query: the weight of each token.
-
-    Weights are signed and need not sum to 1. With `law` the negative ones are set to 0 and the rest
-    scaled to sum to 1: a conditional law of the values. Arguments are those of `cme_attention`.
-    """
-    queries, keys, _, mask = as_sequences(queries, keys, None, mask)
-    cross, factor = _condition(kernel, queries, keys, ridge, mask)
-    weights = jnp.swapaxes(_solve(factor, jnp.swapaxes(cross, -1, -2)), -1, -2)
-    if not law:
-        return weights
-    kept = jnp.maximum(weights, 0)
-    total = kept.sum(-1, keepdims=True)
-    return kept / jnp.where(total > 0, total, 1)
-
-
 def cme_variance(
     queries: Rows,
     keys: Rows,
@@ -93,15 +70,13 @@ def cme_variance(
     kernel: Kernel,
     prior: Real = 1.0,
     mask: Rows | None = None,
-    joint: bool = False,
-) -> Float[Array, "*s q"] | Float[Array, "*s q q"]:
+) -> Float[Array, "*s q"]:
     r"""Predictive variance of each coordinate of a value at each query,
     $\tau^2[\text{ridge} + k(q, q) - g_q^\top(G + \text{ridge}\,I)^{-1}g_q]$.
 
     Arguments:
     - `prior` [*s]: $\tau^2$; the noise has the variance $\tau^2\,\text{ridge}$. Without the first
       term the formula is the variance of the conditional mean.
-    - `joint`: return the covariance of new values at all queries, [*s q q].
     - the others as in `cme_attention`.
 
     Coordinates of a value are independent.
@@ -111,12 +86,8 @@ def cme_variance(
     known = jax.lax.linalg.triangular_solve(
         factor, cross, left_side=False, lower=True, transpose_a=True
     )
-    prior = jnp.asarray(positive("prior", prior))[..., None]
-    noise = jnp.asarray(ridge)[..., None]
-    if joint:
-        spread = kernel(queries, queries) - inner_products(known, known)
-        return prior[..., None] * (spread + noise[..., None] * jnp.eye(spread.shape[-1]))
-    return prior * (noise + diagonal(kernel, queries) - jnp.sum(known**2, -1))
+    left = jnp.asarray(ridge)[..., None] + diagonal(kernel, queries) - jnp.sum(known**2, -1)
+    return jnp.asarray(positive("prior", prior))[..., None] * left
 
 
 @eqx.filter_jit
@@ -152,7 +123,3 @@ def _condition(
         pivots = pivots if mask is None else np.where(mask, pivots, pivots.max(-1, keepdims=True))
         check_pivots(pivots, ridge)
     return cross, factor
-
-
-def _solve(factor: Array, right: Numbers) -> Array:
-    return jax.scipy.linalg.cho_solve((factor, True), right)

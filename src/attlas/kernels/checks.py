@@ -24,8 +24,7 @@ def check_ridge(ridge: Real) -> Real:
     if wrong.size:
         raise InputError(
             f"ridge = {wrong[0]:g}: it must be a number, 0 or more, and 0 only where no key's "
-            "kernel "
-            "is a combination of the others'"
+            "kernel is a combination of the others'"
         )
     return ridge
 
@@ -45,21 +44,10 @@ def check_pivots(pivots: np.ndarray, ridge: Real) -> None:
         )
     if not np.isfinite(least).all():
         raise InputError(
-            f"ridge = {np.min(np.asarray(ridge)):g}: the Gram matrix with it is not positive "
-            "definite in"
-            f" {pivots.dtype}; ridge must be larger, or the kernel is not positive semi-definite"
+            f"ridge = {np.min(np.asarray(ridge)):g}: the Gram matrix with it is not positive"
+            f" definite in {pivots.dtype}; ridge must be larger, or the kernel is not positive"
+            " semi-definite"
         )
-
-
-def check_mask(mask: Any) -> Any:
-    """A mask of truth values; one of 0 and minus infinity, to be added to scores, means the
-    opposite."""
-    if not isinstance(mask, Tracer) and not np.isin(np.asarray(mask), (0, 1)).all():
-        raise InputError(
-            "the mask has other entries than true and false: it must be true where a token counts "
-            "(of one that is added to scores, mask == 0)"
-        )
-    return mask
 
 
 def check_finite(name: str, x: np.ndarray, mask: np.ndarray | None = None) -> None:
@@ -93,7 +81,12 @@ def as_sequences(queries: Any, keys: Any, values: Any, mask: Any) -> tuple[Any, 
             f"the leading axes of {shapes} do not fit: they must be equal, or 1"
         ) from error
     if mask is not None:
-        mask = jnp.broadcast_to(jnp.asarray(check_mask(mask), bool), (*leading, length))
+        if not isinstance(mask, Tracer) and not np.isin(np.asarray(mask), (0, 1)).all():
+            raise InputError(
+                "the mask has other entries than true and false: it must be true where a token"
+                " counts (of one that is added to scores, mask == 0)"
+            )
+        mask = jnp.broadcast_to(jnp.asarray(mask, bool), (*leading, length))
         if not isinstance(mask, Tracer) and not np.asarray(mask).any(-1).all():
             raise InputError(
                 "the mask admits no token: it must admit at least one of each sequence"

@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import numpy as np
 import scipy.linalg
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from attlas.errors import InputError, near, positive, whole
 from attlas.kernels.attention import Rows
@@ -50,11 +50,11 @@ class CME:
 
     kernel: Kernel
     ridge: float
-    centres: Float[np.ndarray, "m d"] = field(repr=False)
-    coefficients: Float[np.ndarray, "m k"] = field(repr=False)
     method: str
     error: float
     tolerance: float
+    centres: Float[np.ndarray, "m d"] = field(repr=False)
+    coefficients: Float[np.ndarray, "m k"] = field(repr=False)
     basis: Float[np.ndarray, "b d"] = field(repr=False)
     triangle: Float[np.ndarray, "b b"] | None = field(repr=False)
     factor: Float[np.ndarray, "b b"] = field(repr=False)
@@ -104,8 +104,7 @@ class CME:
         return prior * (self.ridge + own - known)
 
     def weights(self, queries: Rows, keys: Rows) -> Float[np.ndarray, "q n"]:
-        """The weight of each of the context's `keys` [n d] at each query [q d], as in
-        `cme_weights`.
+        """The weight of each of the context's `keys` [n d] at each query [q d].
 
         After "nystrom" and "conjugate" they are those of the model that `variance` describes.
         """
@@ -231,8 +230,7 @@ class _System:
         return self._result("exact", alpha, self.keys64, alpha, self.keys64, None, factor)
 
     def choose_centres(self) -> tuple[np.ndarray, np.ndarray]:
-        r"""Keys $Z$ of the pool, each the one that those before it predict worst, and the factor of
-        $k(Z, Z) = TT^\top$ (Cholesky with pivots), up to where $k(Z, Z)$ becomes singular."""
+        """Keys of the pool, and the factor of their Gram matrix, as long as it is regular."""
         pool = self.keys64[self.pool]
         gram = kernel_matrix(self.kernel, pool, pool)
         own = gram.diagonal()
@@ -241,8 +239,8 @@ class _System:
                 "the kernel of a key with itself is not a positive number, or some other is not "
                 "finite: it must be positive semi-definite"
             )
-        factor, order, rank, _ = scipy.linalg.lapack.dpstrf(gram.T, tol=CUT * own.max(), lower=1)
-        return pool[order[:rank] - 1], np.tril(factor[:rank, :rank])
+        order, triangle = pivoted_cholesky(gram.T, CUT)
+        return pool[order], triangle
 
     def count_centres(self, pivots: np.ndarray, tolerance: float) -> int:
         r"""How many centres should make the error `tolerance`.
@@ -256,8 +254,8 @@ class _System:
         return int(next(iter(counts[rest <= 3 * tolerance]), min(MAX_CENTRES, len(pivots))))
 
     def solve_on_centres(self, count: int | None, tolerance: float) -> CME:
-        r"""Nystrom's method. With features $F = k(K, Z)T^{-\top}$: $\hat m = F y$ and
-        $(F^\top F + \text{ridge}\,I)y = F^\top V$."""
+        r"""Nystrom's method. With features $F = k(K, Z)T^{-\top}$, $k(Z, Z) = TT^\top$:
+        $\hat m = F y$ and $(F^\top F + \text{ridge}\,I)y = F^\top V$."""
         centres, triangle = self.choose_centres()
         count = count or self.count_centres(np.diagonal(triangle) ** 2, tolerance)
         count = min(len(centres), count)
@@ -271,24 +269,16 @@ class _System:
         factor = scipy.linalg.cholesky(square, lower=True, check_finite=False)
         y = _solve(factor, right)
         for _ in range(REFINEMENTS):
-            alpha, back = self._residual(centres, _solve_triangular(triangle, y, transpose=True))
+            coefficients = _solve_triangular(triangle, y, transpose=True)
+            fitted = _multiply(self.kernel, self.keys64, centres, coefficients)
+            alpha = (self.values - fitted) / self.ridge
+            back = _multiply(self.kernel, centres, self.keys64, alpha)
             step = self.ridge * _solve(factor, _solve_triangular(triangle, back) - y)
             if np.linalg.norm(step) <= 1e-8 * np.linalg.norm(y):
                 break
             y += step
         coefficients = _solve_triangular(triangle, y, transpose=True)
         return self._result("nystrom", alpha, centres, coefficients, centres, triangle, factor)
-
-    def _residual(
-        self, centres: np.ndarray, coefficients: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray]:
-        r"""$\alpha = (V - k(K, Z)c) / \text{ridge}$ and $k(Z, K)\alpha$."""
-        alpha, back = np.empty_like(self.values), np.zeros_like(coefficients)
-        for rows in _tiles(len(self.keys)):
-            block = kernel_matrix(self.kernel, self.keys64[rows], centres)
-            alpha[rows] = (self.values[rows] - block @ coefficients) / self.ridge
-            back += block.T @ alpha[rows]
-        return alpha, back
 
     def iterate(self, rough: CME, iterations: int) -> CME:
         r"""Conjugate gradients for every column of values, preconditioned by
@@ -317,21 +307,12 @@ class _System:
         parts = (self.keys64, alpha, basis, triangle, rough.factor, tuple(residuals))
         return self._result("conjugate", alpha, *parts)
 
-    def _result(
-        self,
-        method: str,
-        alpha: np.ndarray,
-        centres: np.ndarray,
-        coefficients: np.ndarray,
-        *rest: Any,
-    ) -> CME:
+    def _result(self, method: str, alpha: np.ndarray, *parts: Any) -> CME:
         rows = self.sample
         image = _multiply(self.kernel, self.keys64[rows], self.keys64, alpha)
         missed = self.values[rows] - (image + self.ridge * alpha[rows])
         error = float(np.sqrt(np.mean(missed**2))) / self.scale
-        return CME(
-            self.kernel, self.ridge, centres, coefficients, method, error, self.tolerance, *rest
-        )
+        return CME(self.kernel, self.ridge, method, error, self.tolerance, *parts)
 
 
 @padded_jit({"x": "n", "y": "m"}, "nm", least=SMALLEST_TILE)
@@ -358,6 +339,16 @@ def _multiply(kernel: Kernel, x: np.ndarray, y: np.ndarray, right: np.ndarray) -
         for columns in _tiles(len(y)):
             result[rows] += _multiply_tile(kernel, x[rows], y[columns], right[columns])
     return result
+
+
+def pivoted_cholesky(
+    gram: Float[np.ndarray, "n n"], cut: float
+) -> tuple[Int[np.ndarray, " m"], Float[np.ndarray, "m m"]]:
+    """Rows, each the one that those before it predict worst, and the lower factor of their Gram
+    matrix; up to where pivots are below the share `cut` of the largest."""
+    least = cut * gram.diagonal().max()
+    factor, order, rank, _ = scipy.linalg.lapack.dpstrf(gram, tol=least, lower=1)
+    return order[:rank] - 1, np.tril(factor[:rank, :rank])
 
 
 def _tiles(length: int) -> Iterator[slice]:

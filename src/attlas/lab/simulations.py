@@ -62,6 +62,7 @@ def simulation(target: str | Simulation) -> Claim:
         paper=setting,
         rule=Agreement(),
         control=Control("none", lambda evidence: {}),
+        kind="simulation",
         evidence=id,
     )
 

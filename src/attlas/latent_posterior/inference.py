@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int
-from scipy import special
+from scipy import special, stats
 
 from attlas.errors import InputError, whole
 from attlas.gaussian import Real
-from attlas.latent_posterior.models import MAX_TERMS, FiniteLatent, compositions, log_multinomial
+from attlas.latent_posterior.models import MAX_TERMS, FiniteLatent, compositions
 
 
 def sequences(letters: int, length: int) -> Int[np.ndarray, "n length"]:
@@ -94,20 +94,12 @@ def urn_distance(balls: Any, draws: int) -> float:
 
     Exact, as a sum over counts, which are sufficient for both laws.
     """
-    balls = np.asarray(balls, float)
-    total = balls.sum()
-    if whole("draws", draws, 1) > total:
-        raise InputError(f"draws = {draws}: the urn holds {total:g} balls")
+    balls = np.asarray(balls, int)
+    if whole("draws", draws, 1) > balls.sum():
+        raise InputError(f"draws = {draws}: the urn holds {balls.sum()} balls")
     counts = compositions(draws, len(balls))
-
-    def log_choose(n: Any, k: Any) -> Any:
-        return special.gammaln(n + 1) - special.gammaln(k + 1) - special.gammaln(n - k + 1)
-
-    with np.errstate(divide="ignore", invalid="ignore"):
-        choose = log_choose(balls, counts)
-    log_all = log_choose(total, draws)
-    without = np.where((counts <= balls).all(1), np.exp(choose.sum(1) - log_all), 0.0)
-    replaced = np.exp(log_multinomial(counts) + special.xlogy(counts, balls / total).sum(1))
+    without = stats.multivariate_hypergeom.pmf(counts, balls, draws)
+    replaced = stats.multinomial.pmf(counts, draws, balls / balls.sum())
     return float(abs(without - replaced).sum() / 2)
 
 

@@ -25,6 +25,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 from scipy import special
 
+from attlas.attention import identity
 from attlas.errors import InputError, positive, whole
 from attlas.gaussian import BLOCK, Estimate, Real, float64, stream
 
@@ -32,6 +33,11 @@ MAX_TERMS = 2_000_000
 """The most terms that an exact sum may have."""
 BATCH = 1 << 10
 """Contexts whose Gram matrices are factored at a time."""
+
+
+Tokens = Float[Any, "*n length dim"]
+Values = Float[Any, "*n length outputs"]
+Queries = Float[Any, "*n queries dim"]
 
 
 class Sequences(NamedTuple):
@@ -65,10 +71,10 @@ class Mixture(NamedTuple):
     noise: Real
 
     def log_density(self, at: Float[Any, "*n dim"]) -> Float[Any, "*n"]:
+        """The log density of the mixture at points."""
         densities = normal_log_density(at[..., None, :], self.means, self.noise)
-        if _is_numpy(self.weights, densities):
-            return special.logsumexp(np.log(self.weights) + densities, axis=-1)
-        return jax.nn.logsumexp(jnp.log(self.weights) + densities, axis=-1)
+        logsumexp = special.logsumexp if _is_numpy(densities) else jax.nn.logsumexp
+        return logsumexp(densities, axis=-1, b=self.weights)
 
 
 def _is_numpy(*arrays: Any) -> bool:
@@ -76,12 +82,16 @@ def _is_numpy(*arrays: Any) -> bool:
     return not any(isinstance(x, jax.Array) for x in arrays)
 
 
+def _library(*arrays: Any) -> Any:
+    """NumPy, or JAX if one of them is a JAX array."""
+    return np if _is_numpy(*arrays) else jnp
+
+
 def normal_log_density(
     x: Float[Any, "*#s dim"], mean: Float[Any, "*#s dim"], noise: Real
 ) -> Float[Any, "*s"]:
     """Log density of N(mean, noise^2 I)."""
-    log = np.log if _is_numpy(noise) else jnp.log
-    log_scale = x.shape[-1] * log(math.sqrt(2 * math.pi) * noise)
+    log_scale = x.shape[-1] * _library(noise).log(math.sqrt(2 * math.pi) * noise)
     return -((x - mean) ** 2).sum(-1) / (2 * noise**2) - log_scale
 
 
@@ -143,18 +153,13 @@ class GaussianLocation(Model):
         z = self.scale * drawn[:, 0]
         return Sequences(z, z[:, None] + self.noise * drawn[:, 1:])
 
-    def log_likelihood(
-        self, tokens: Float[Any, "*#n length dim"], z: Float[Any, "*#n dim"]
-    ) -> Float[Array, "*n"]:
-        return normal_log_density(tokens, z[..., None, :], self.noise).sum(-1)
-
-    def posterior(self, tokens: Float[Any, "*n length dim"]) -> Gaussian:
+    def posterior(self, tokens: Tokens) -> Gaussian:
         r"""$N\big(\frac{\tau^2}{\sigma^2 + L\tau^2}\sum_i x_i,
         \frac{\sigma^2\tau^2}{\sigma^2 + L\tau^2} I\big)$."""
         variance = self._variance(tokens.shape[-2])
         return Gaussian(variance / self.noise**2 * tokens.sum(-2), variance)
 
-    def predictive(self, tokens: Float[Any, "*n length dim"]) -> Gaussian:
+    def predictive(self, tokens: Tokens) -> Gaussian:
         """The law of the next token."""
         mean, variance = self.posterior(tokens)
         return Gaussian(mean, variance + self.noise**2)
@@ -167,12 +172,7 @@ class GaussianLocation(Model):
         return self.dim * self._variance(whole("length", length, 1))
 
     def squared_errors(self, drawn: Sequences) -> Float[Any, " n"]:
-        """Squared distances of the posterior mean to the latent."""
         return ((self.posterior(drawn.tokens).mean - drawn.latent) ** 2).sum(-1)
-
-
-def identity(x: Array) -> Array:
-    return x
 
 
 def _as_pytree(kernel: Any) -> Any:
@@ -236,41 +236,28 @@ class BayesianRegression(Model):
         """Contexts [n, length] with `queries` queries each."""
         rng = stream(key)
         size = whole("length", length, 1) + whole("queries", queries, 1)
-        keys = self._keys(rng, (whole("samples", samples, 1), size))
+        shape = (whole("samples", samples, 1), size)
+        if self.points is None:
+            keys = rng.standard_normal((*shape, self.dim))
+            keys /= np.linalg.norm(keys, axis=-1, keepdims=True)
+        else:
+            keys = np.asarray(self.points)[rng.integers(len(self.points), size=shape)]
         roots = np.concatenate([self._root(keys[i : i + BATCH]) for i in range(0, samples, BATCH)])
         latent = self.scale * rng.standard_normal((samples, roots.shape[-1], self.outputs))
         values, targets = np.split(roots @ latent, [length], axis=1)
         noise = self.noise * rng.standard_normal(values.shape)
         return Contexts(keys[:, :length], values + noise, keys[:, length:], targets)
 
-    def _keys(
-        self, rng: np.random.Generator, shape: tuple[int, int]
-    ) -> Float[np.ndarray, "n size dim"]:
-        if self.points is not None:
-            return np.asarray(self.points)[rng.integers(len(self.points), size=shape)]
-        normal = rng.standard_normal((*shape, self.dim))
-        return normal / np.linalg.norm(normal, axis=-1, keepdims=True)
-
     def _root(self, keys: Float[np.ndarray, "n size dim"]) -> Float[np.ndarray, "n size D"]:
         """R with the Gram matrix RR': the features, or a Cholesky factor."""
         if self.kernel is None:
-            return _features(self.features, keys)
-        gram = _gram(self, keys)
+            return _evaluated(self.features, keys)
+        gram = _evaluated(self.gram, keys, keys)
         # Lifted by its rounding error, because a smooth kernel's matrix is singular to rounding.
         lift = 10 * np.finfo(float).eps * np.trace(gram, axis1=-2, axis2=-1)
         return np.linalg.cholesky(gram + lift[:, None, None] * np.eye(gram.shape[-1]))
 
-    def log_likelihood(
-        self,
-        keys: Float[Any, "*#n length dim"],
-        values: Float[Any, "*#n length o"],
-        z: Float[Any, "*#n D o"],
-    ) -> Float[Array, "*n"]:
-        return normal_log_density(values, self.features(keys) @ z, self.noise).sum(-1)
-
-    def posterior(
-        self, keys: Float[Any, "*n length dim"], values: Float[Any, "*n length o"]
-    ) -> Gaussian:
+    def posterior(self, keys: Tokens, values: Values) -> Gaussian:
         r"""Mean $(\Phi^\top\Phi + \lambda I)^{-1}\Phi^\top V$ [D, outputs], and the covariance
         $\sigma^2(\Phi^\top\Phi + \lambda I)^{-1}$ of every output.
 
@@ -281,49 +268,28 @@ class BayesianRegression(Model):
                 "the latent of a kernel is a function: its posterior is the `predictive` law at"
                 " queries"
             )
-        by_numpy = _is_numpy(keys, values)
-        library: Any = np if by_numpy else jnp
-        phi = _features(self.features, keys) if by_numpy else self.features(keys)
-        transposed = library.swapaxes(phi, -1, -2)
-        covariance = library.linalg.inv(transposed @ phi + self.ridge * np.eye(phi.shape[-1]))
+        phi = _evaluated(self.features, keys)
+        transposed = phi.swapaxes(-1, -2)
+        system = transposed @ phi + self.ridge * np.eye(phi.shape[-1])
+        covariance = _library(system).linalg.inv(system)
         return Gaussian(covariance @ (transposed @ values), self.noise**2 * covariance)
 
-    def predictive(
-        self,
-        keys: Float[Any, "*n length dim"],
-        values: Float[Any, "*n length o"],
-        queries: Float[Any, "*n queries dim"],
-    ) -> Gaussian:
+    def predictive(self, keys: Tokens, values: Values, queries: Queries) -> Gaussian:
         r"""The law of a value at each query.
 
         Mean $g_q^\top(G + \lambda I)^{-1}V$ [queries, outputs], and the variance
         $\sigma^2 + \tau^2\,[k(q, q) - g_q^\top(G + \lambda I)^{-1}g_q]$ [queries] of every output.
         """
-        if _is_numpy(keys, values, queries):
-            return self._predictive_numpy(keys, values, queries)
-        return self._predictive(keys, values, queries)
-
-    def _predictive_numpy(self, keys: Any, values: Any, queries: Any) -> Gaussian:
-        length = keys.shape[-2]
-        every = _gram(self, np.concatenate([keys, queries], -2))
+        library, length = _library(keys, values, queries), keys.shape[-2]
+        points = library.concatenate([keys, queries], -2)
+        every = _evaluated(self.gram, points, points)
         seen, cross = every[..., :length, :length], every[..., :length, length:]
-        both = np.concatenate([cross, values], -1)
-        solved = np.linalg.solve(seen + self.ridge * np.eye(length), both)
-        known, white = np.split(solved, [queries.shape[-2]], -1)
-        own = np.diagonal(every, axis1=-2, axis2=-1)[..., length:]
+        both = library.concatenate([cross, values], -1)
+        solved = library.linalg.solve(seen + self.ridge * np.eye(length), both)
+        known, white = library.split(solved, [queries.shape[-2]], -1)
+        own = library.diagonal(every, axis1=-2, axis2=-1)[..., length:]
         variance = self.noise**2 + self.scale**2 * (own - (cross * known).sum(-2))
-        return Gaussian(np.swapaxes(cross, -1, -2) @ white, variance)
-
-    @eqx.filter_jit
-    def _predictive(self, keys: Array, values: Array, queries: Array) -> Gaussian:
-        cross = self.gram(keys, queries)
-        factor = jnp.linalg.cholesky(self.gram(keys, keys) + self.ridge * jnp.eye(keys.shape[-2]))
-        both = jnp.concatenate([cross, values], -1)
-        solved = jax.scipy.linalg.solve_triangular(factor, both, lower=True)
-        half, white = jnp.split(solved, [queries.shape[-2]], -1)
-        own = self.gram(queries[..., None, :], queries[..., None, :])[..., 0, 0]
-        variance = self.noise**2 + self.scale**2 * (own - (half**2).sum(-2))
-        return Gaussian(jnp.swapaxes(half, -1, -2) @ white, variance)
+        return Gaussian(cross.swapaxes(-1, -2) @ white, variance)
 
     @float64
     def bayes_risk(self, length: int) -> Real:
@@ -339,8 +305,7 @@ class BayesianRegression(Model):
             )
         counts = compositions(whole("length", length, 1), len(self.points))
         law = np.exp(log_multinomial(counts) - length * np.log(len(self.points)))
-        points = jnp.asarray(self.points)
-        prior = self.scale**2 * np.asarray(self.gram(points, points))
+        prior = self.scale**2 * _evaluated(self.gram, self.points, self.points)
         seen = np.eye(len(prior)) + prior * counts[:, None, :] / self.noise**2
         covariance = np.linalg.solve(seen, np.broadcast_to(prior, seen.shape))
         return self.outputs * law @ np.trace(covariance, axis1=-2, axis2=-1) / len(prior)
@@ -351,16 +316,15 @@ class BayesianRegression(Model):
         return ((mean - drawn.targets) ** 2).sum(-1).mean(-1)
 
 
-@float64
-@eqx.filter_jit
-def _features(features: Callable[[Array], Array], keys: Any) -> Any:
-    return features(keys)
+def _evaluated(function: Callable[..., Array], *points: Any) -> Any:
+    """A caller's features or kernel: of NumPy arrays compiled, and in double precision."""
+    return _compiled(function, *points) if _is_numpy(*points) else function(*points)
 
 
 @float64
 @eqx.filter_jit
-def _gram(model: BayesianRegression, points: Any) -> Any:
-    return model.gram(points, points)
+def _compiled(function: Callable[..., Array], *points: Any) -> Any:
+    return function(*points)
 
 
 class FiniteModel(Model):
@@ -388,7 +352,7 @@ class FiniteModel(Model):
 
 def categorical_from_uniform(place: Float[Any, "*#n"], law: Float[Any, "*#n m"]) -> Int[Any, "*n"]:
     """Draws from a law on 0 to m - 1, as its quantiles at the uniform numbers `place`."""
-    return (place[..., None] > law.cumsum(-1)[..., :-1]).sum(-1)
+    return (place[..., None] > np.asarray(law).cumsum(-1)[..., :-1]).sum(-1)
 
 
 class FiniteLatent(FiniteModel):
@@ -402,7 +366,7 @@ class FiniteLatent(FiniteModel):
 
     def __init__(self, prior: Any, words: Any, values: Any = None) -> None:
         self.prior, self.values = _checked_classes(prior, values)
-        self.words = _checked_probabilities("words", words, (len(self.prior), None))
+        self.words = checked_probabilities("words", words, (len(self.prior), None))
 
     @property
     def vocabulary(self) -> int:
@@ -411,10 +375,8 @@ class FiniteLatent(FiniteModel):
     def sample(self, key: Array, samples: int, length: int) -> Sequences:
         """Latents [n] and words [n, length], numbered from 0."""
         drawn = stream(key).random((whole("samples", samples, 1), 1 + whole("length", length, 1)))
-        z = categorical_from_uniform(drawn[:, 0], np.asarray(self.prior))
-        return Sequences(
-            z, categorical_from_uniform(drawn[:, 1:], np.asarray(self.words)[z][:, None])
-        )
+        z = categorical_from_uniform(drawn[:, 0], self.prior)
+        return Sequences(z, categorical_from_uniform(drawn[:, 1:], self.words[z][:, None]))
 
     def counts(self, tokens: Int[Any, "*n length"]) -> Float[Any, "*n vocabulary"]:
         return (tokens[..., None] == np.arange(self.vocabulary)).sum(-2).astype(float)
@@ -430,21 +392,51 @@ class FiniteLatent(FiniteModel):
         """The probability of each word to come next."""
         return self.posterior(tokens) @ self.words
 
-    @property
-    def contrasts(self) -> Float[Any, "others vocabulary"]:
-        r"""$\ln P_z - \ln P_1$ for the other latents: what a word says about z."""
-        logs = (np if _is_numpy(self.words) else jnp).log(self.words)
-        return logs[1:] - logs[:1]
+    @float64
+    def counted(self, length: int) -> "Counted":
+        """All counts of the words of a sequence of `length`, exactly."""
+        counts = compositions(whole("length", length, 1), self.vocabulary)
+        likelihood = self.log_likelihood_of_counts(counts.astype(float))
+        joint = _library(likelihood).exp(likelihood + log_multinomial(counts)[:, None])
+        return Counted(
+            counts.astype(float), joint @ self.prior, posterior_of(self.prior, likelihood)
+        )
 
     @float64
     def bayes_risk(self, length: int) -> Real:
         """Exact, by the sum over the counts of the words."""
-        counts = compositions(whole("length", length, 1), self.vocabulary)
-        likelihood = (
-            self.log_likelihood_of_counts(counts.astype(float)) + log_multinomial(counts)[:, None]
-        )
-        evidence = (np if _is_numpy(likelihood) else jnp).exp(likelihood) @ self.prior
-        return evidence @ posterior_variance(posterior_of(self.prior, likelihood), self.values)
+        _, law, posterior = self.counted(length)
+        return law @ posterior_variance(posterior, self.values)
+
+
+class Counted(NamedTuple):
+    """Counts of the words of a sequence, with their law and the posterior at each."""
+
+    counts: Float[np.ndarray, "k vocabulary"]
+    law: Float[Any, " k"]
+    posterior: Float[Any, "k m"]
+
+
+def draw_counts(
+    rng: np.random.Generator, law: Any, posterior: Any, samples: int, repeats: int
+) -> tuple[Int[np.ndarray, "repeat n"], Int[np.ndarray, "repeat n"]]:
+    """Which of the counts with this `law` [k] a sequence has, and its latent of law `posterior`
+    [k m] there."""
+    shape = (whole("repeats", repeats, 1), whole("samples", samples, 1))
+    k = rng.choice(len(law), shape, p=law / law.sum())
+    return k, categorical_from_uniform(rng.random(shape), posterior[k])
+
+
+def mean_by_count(
+    k: Int[np.ndarray, "repeat n"], values: Float[np.ndarray, "repeat n *p"], counts: int
+) -> tuple[Float[np.ndarray, "repeat k"], Float[np.ndarray, "repeat k *p"]]:
+    """Shares of the counts in samples, and the mean of their `values` at each, 0 if not seen."""
+    rows = np.arange(len(k))[:, None]
+    seen, total = np.zeros((len(k), counts)), np.zeros((len(k), counts, *values.shape[2:]))
+    np.add.at(seen, (rows, k), 1)
+    np.add.at(total, (rows, k), values)
+    number = np.maximum(seen, 1).reshape(*seen.shape, *[1] * (values.ndim - 2))
+    return seen / k.shape[1], total / number
 
 
 class GaussianMixture(FiniteModel):
@@ -466,23 +458,16 @@ class GaussianMixture(FiniteModel):
     def sample(self, key: Array, samples: int, length: int) -> Sequences:
         """Latents [n] and tokens [n, length, dim]."""
         rng = stream(key)
-        z = categorical_from_uniform(
-            rng.random(whole("samples", samples, 1)), np.asarray(self.prior)
-        )
+        z = categorical_from_uniform(rng.random(whole("samples", samples, 1)), self.prior)
         noise = rng.standard_normal((samples, whole("length", length, 1), self.means.shape[1]))
         return Sequences(z, np.asarray(self.means)[z][:, None] + self.noise * noise)
 
-    def log_likelihood(self, tokens: Float[Any, "*n length dim"]) -> Float[Any, "*n m"]:
+    def log_likelihood(self, tokens: Tokens) -> Float[Any, "*n m"]:
         return normal_log_density(tokens[..., None, :], self.means, self.noise).sum(-2)
 
-    def predictive(self, tokens: Float[Any, "*n length dim"]) -> Mixture:
+    def predictive(self, tokens: Tokens) -> Mixture:
         """The law of the next token."""
         return Mixture(self.posterior(tokens), self.means, self.noise)
-
-    @property
-    def contrasts(self) -> Float[Any, "others dim"]:
-        r"""$(\mu_z - \mu_1)/\sigma^2$ for the other latents: what a token says about z."""
-        return (self.means[1:] - self.means[:1]) / self.noise**2
 
     @float64
     def bayes_risk(self, length: int) -> Real:
@@ -517,9 +502,8 @@ class GaussianMixture(FiniteModel):
 
 def posterior_of(prior: Float[Any, " m"], log_likelihood: Float[Any, "*n m"]) -> Float[Any, "*n m"]:
     r"""$\mathrm{softmax}(\ln p + \ell)$ for the log likelihood $\ell$ of each of m latents."""
-    if _is_numpy(prior, log_likelihood):
-        return special.softmax(np.log(prior) + log_likelihood, axis=-1)
-    return jax.nn.softmax(jnp.log(jnp.asarray(prior)) + log_likelihood, axis=-1)
+    softmax = special.softmax if _is_numpy(prior, log_likelihood) else jax.nn.softmax
+    return softmax(_library(prior).log(prior) + log_likelihood, axis=-1)
 
 
 def posterior_variance(
@@ -572,8 +556,8 @@ def _checked_matrix(name: str, value: Any, shape: tuple[int | None, ...]) -> Any
     return value
 
 
-def _checked_probabilities(name: str, value: Any, shape: tuple[int | None, ...]) -> Any:
-    """`_matrix`, if its rows are probabilities."""
+def checked_probabilities(name: str, value: Any, shape: tuple[int | None, ...]) -> Any:
+    """`_checked_matrix`, if its rows are probabilities."""
     value = _checked_matrix(name, value, shape)
     if not isinstance(value, jax.core.Tracer):
         sums, least = np.asarray(value).sum(-1), float(np.min(value))
@@ -587,7 +571,7 @@ def _checked_probabilities(name: str, value: Any, shape: tuple[int | None, ...])
 
 
 def _checked_classes(prior: Any, values: Any) -> tuple[Any, Any]:
-    prior = _checked_probabilities("prior", prior, (None,))
+    prior = checked_probabilities("prior", prior, (None,))
     if values is None:
         return prior, np.eye(len(prior))
     return prior, _checked_matrix("values", values, (len(prior), None))

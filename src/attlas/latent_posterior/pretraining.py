@@ -21,8 +21,8 @@ from attlas.gaussian import float64, stream
 from attlas.latent_posterior.models import (
     FiniteLatent,
     categorical_from_uniform,
-    compositions,
-    log_multinomial,
+    draw_counts,
+    mean_by_count,
 )
 from attlas.latent_posterior.trained_attention import minimise
 
@@ -60,19 +60,17 @@ def least_squares(
             f"there are {x.shape[-2]} labels for {x.shape[-1]} features: a probe needs at least"
             f" one for each feature"
         )
-    transposed = np.swapaxes(x, -1, -2)
-    scale = np.sqrt((x**2).sum(-2, keepdims=True))
-    if np.any(
-        np.linalg.eigvalsh(
-            (transposed @ x) / np.maximum(np.swapaxes(scale, -1, -2) * scale, 1e-300)
-        )
-        < 1e-12
-    ):
+    unit = x / np.maximum(np.linalg.norm(x, axis=-2, keepdims=True), 1e-300)
+    if np.any(np.linalg.eigvalsh(np.swapaxes(unit, -1, -2) @ unit) < 1e-12):
         raise InputError(
             "the features are collinear: a probe needs features none of which is a combination of"
             " the others"
         )
+    transposed = np.swapaxes(x, -1, -2)
     return np.linalg.solve(transposed @ x, transposed @ y)
+
+
+OPERATORS = ("mixing", "masked", "task")
 
 
 class Fitted(NamedTuple):
@@ -109,12 +107,12 @@ class LinearGaussian:
         whole("length", self.length, 1)
         whole("hidden", self.hidden, 1)
         positive("noise", self.noise)
-        widths = {name: np.shape(getattr(self, name)) for name in ("mixing", "masked", "task")}
-        if (
-            any(len(shape) != 2 for shape in widths.values())
-            or len({shape[1] for shape in widths.values()}) > 1
-        ):
-            told = ", ".join(f"{name} {shape}" for name, shape in widths.items())
+        operators = {name: np.asarray(getattr(self, name), float) for name in OPERATORS}
+        for name, operator in operators.items():
+            object.__setattr__(self, name, operator)
+        shapes = [operator.shape for operator in operators.values()]
+        if any(len(shape) != 2 or shape[1] != shapes[0][1] for shape in shapes):
+            told = ", ".join(f"{name} {operator.shape}" for name, operator in operators.items())
             raise InputError(
                 f"the shapes are {told}: they must be matrices with a column for each latent"
                 f" coordinate"
@@ -122,31 +120,27 @@ class LinearGaussian:
 
     @property
     def covariance(self) -> Float[np.ndarray, "d d"]:
-        c = np.asarray(self.mixing, float)
+        c = self.mixing
         return c @ c.T + self.noise**2 / self.length * np.eye(len(c))
 
     @property
     def gain(self) -> Float[np.ndarray, "r d"]:
-        return np.linalg.solve(self.covariance, np.asarray(self.mixing, float)).T
+        return np.linalg.solve(self.covariance, self.mixing).T
 
     @property
     def spread(self) -> Float[np.ndarray, "r r"]:
         """Covariance of the posterior."""
-        c = np.asarray(self.mixing, float)
-        return np.eye(c.shape[1]) - self.gain @ c
+        return np.eye(self.mixing.shape[1]) - self.gain @ self.mixing
 
     def draw(self, key: Array, samples: int, repeats: int) -> tuple[np.ndarray, np.ndarray]:
         """Latents [repeat, n, r] and means of the tokens [repeat, n, d]."""
-        c = np.asarray(self.mixing, float)
-        drawn = stream(key).standard_normal(
-            (whole("repeats", repeats, 1), whole("samples", samples, 1), sum(c.shape))
-        )
-        z, e = np.split(drawn, [c.shape[1]], -1)
-        return z, z @ c.T + self.noise / np.sqrt(self.length) * e
+        shape = (whole("repeats", repeats, 1), whole("samples", samples, 1), sum(self.mixing.shape))
+        z, e = np.split(stream(key).standard_normal(shape), [self.mixing.shape[1]], -1)
+        return z, z @ self.mixing.T + self.noise / np.sqrt(self.length) * e
 
     def excess(self, coefficients: Float[np.ndarray, "*r p d"], operator: Any) -> Float[Any, "*r"]:
         r"""$E|G\bar x - O\mu|^2$ of predictions with coefficients G of $Oz$."""
-        off = coefficients - np.asarray(operator, float) @ self.gain
+        off = coefficients - operator @ self.gain
         return np.einsum("...pd,de,...pe->...", off, self.covariance, off)
 
     def pretrain(self, key: Array, samples: int, repeats: int) -> Fitted:
@@ -154,10 +148,10 @@ class LinearGaussian:
         G\bar x$, read by the task as $B\hat\mu$."""
         data, noises = jax.random.split(key)
         z, x = self.draw(data, samples, repeats)
-        a = np.asarray(self.masked, float)
-        e = stream(noises).standard_normal((repeats, samples, self.hidden, len(a))).mean(-2)
-        fitted = np.swapaxes(least_squares(x, z @ a.T + self.target_noise * e), -1, -2)
-        read = np.asarray(self.task, float) @ np.linalg.pinv(a, rcond=1e-10)
+        a, shape = self.masked, (repeats, samples, self.hidden, len(self.masked))
+        v = z @ a.T + self.target_noise * stream(noises).standard_normal(shape).mean(-2)
+        fitted = np.swapaxes(least_squares(x, v), -1, -2)
+        read = self.task @ np.linalg.pinv(a, rcond=1e-10)
         return Fitted(fitted, self.excess(fitted, a), self.excess(read @ fitted, self.task))
 
     def expected(self, samples: int) -> tuple[float, float]:
@@ -165,8 +159,7 @@ class LinearGaussian:
         $\frac{d}{n-d-1}\mathrm{tr}\,M\Sigma M^\top$ with $\Sigma = A(I - KC)A^\top +
         \frac{s^2}{h}I$, M the identity for pretraining and $BA^+$ for the task, which adds what the
         representation cannot hold of it, $E|B(I - A^+A)\mu|^2$."""
-        a, b = np.asarray(self.masked, float), np.asarray(self.task, float)
-        d = len(np.asarray(self.mixing))
+        a, b, d = self.masked, self.task, len(self.mixing)
         if samples <= d + 1:
             raise InputError(
                 f"samples = {samples}: with {d} features the mean is finite for more than {d + 1}"
@@ -176,9 +169,8 @@ class LinearGaussian:
         read, factor = b @ inverse, d / (samples - d - 1)
         lost = b @ (np.eye(a.shape[1]) - inverse @ a) @ self.gain
         blind = np.trace(lost @ self.covariance @ lost.T)
-        return factor * float(np.trace(sigma)), factor * float(
-            np.trace(read @ sigma @ read.T)
-        ) + float(blind)
+        downstream = factor * np.trace(read @ sigma @ read.T) + blind
+        return float(factor * np.trace(sigma)), float(downstream)
 
     def probe(
         self,
@@ -193,12 +185,10 @@ class LinearGaussian:
         $\bar x$. The two see the same labels for one key."""
         data, noises = jax.random.split(key)
         z, x = self.draw(data, labels, repeats)
-        b = np.asarray(self.task, float)
+        b, g = self.task, np.eye(x.shape[-1]) if coefficients is None else coefficients
         y = z @ b.T + label_noise * stream(noises).standard_normal((repeats, labels, len(b)))
-        if coefficients is None:
-            return self.excess(np.swapaxes(least_squares(x, y), -1, -2), b)
-        w = least_squares(x @ np.swapaxes(coefficients, -1, -2), y)
-        return self.excess(np.swapaxes(w, -1, -2) @ coefficients, b)
+        w = least_squares(x @ np.swapaxes(g, -1, -2), y)
+        return self.excess(np.swapaxes(w, -1, -2) @ g, b)
 
     def expected_probe(
         self, coefficients: Float[np.ndarray, "*r p d"] | None, labels: int, label_noise: float
@@ -207,26 +197,23 @@ class LinearGaussian:
         \frac{p\,v_G}{n-p-1}$ for p features and n labels, where $v_G$ and v are the variances that
         are left of a label given the features and given $\bar x$, over all outputs. Exact, because
         all is Gaussian; with fixed features it would be $\frac{p\,v_G}{n}$."""
-        b, s = np.asarray(self.task, float), self.covariance
-        g = np.eye(len(s)) if coefficients is None else np.asarray(coefficients, float)
+        b, s = self.task, self.covariance
+        g = np.eye(len(s)) if coefficients is None else coefficients
         p = g.shape[-2]
         if whole("labels", labels, 1) <= p + 1:
             raise InputError(
                 f"labels = {labels}: with {p} features the mean is finite for more than {p + 1}"
             )
-        across = g @ np.asarray(self.mixing, float) @ b.T
+        across = g @ self.mixing @ b.T
         seen = np.swapaxes(across, -1, -2) @ np.linalg.solve(g @ s @ np.swapaxes(g, -1, -2), across)
         left = len(b) * label_noise**2 + (b**2).sum() - np.trace(seen, axis1=-2, axis2=-1)
         best = len(b) * label_noise**2 + np.trace(b @ self.spread @ b.T)
         return left - best + p * left / (labels - p - 1)
 
 
-# --- topics ------------------------------------------------------------------------------------
-
-
 def tangent(m: int) -> Float[np.ndarray, "m others"]:
     """Orthonormal directions that sum to 0, in which two probability vectors can differ."""
-    return np.linalg.svd(np.ones((1, whole("m", m, 2))))[2][1:].T
+    return np.linalg.svd(np.ones((1, m)))[2][1:].T
 
 
 class Masked(NamedTuple):
@@ -248,22 +235,12 @@ class Masked(NamedTuple):
         at each [repeat, k, p]; the masked risk, a mean over the hidden words, has the same
         minimiser with their mean."""
         rng = stream(key)
-        shape = (whole("repeats", repeats, 1), whole("samples", samples, 1))
-        k = rng.choice(len(self.law), shape, p=self.law / self.law.sum())
-        z = categorical_from_uniform(rng.random(shape), self.posterior[k])
+        k, z = draw_counts(rng, self.law, self.posterior, samples, repeats)
         # All hidden words come from one latent: given the words that are left they are
         # not independent.
-        w = categorical_from_uniform(rng.random((self.hidden, *shape)), np.asarray(words)[z])
+        w = categorical_from_uniform(rng.random((self.hidden, *z.shape)), np.asarray(words)[z])
         v = self.embedding.T[w] + self.noise * rng.standard_normal((*w.shape, len(self.embedding)))
-        v = v.mean(0)
-        rows = np.arange(repeats)[:, None]
-        share, total = (
-            np.zeros((repeats, len(self.law))),
-            np.zeros((repeats, len(self.law), v.shape[-1])),
-        )
-        np.add.at(share, (rows, k), 1 / samples)
-        np.add.at(total, (rows, k), v / samples)
-        return share, total / np.where(share > 0, share, 1)[..., None]
+        return mean_by_count(k, v.mean(0), len(self.law))
 
     def excess(
         self, error: Float[np.ndarray, "*r k m"], operator: Float[np.ndarray, "q m"]
@@ -284,14 +261,8 @@ def masked_topics(
     embedding = np.diag(np.asarray(sizes, float)) @ np.linalg.pinv(words.T @ u)
     if whole("length", length, 2) <= whole("hidden", hidden, 1):
         raise InputError(f"hidden = {hidden} of {length} words: at least one word must be left")
-    counts = compositions(length - hidden, model.vocabulary)
-    likelihood = np.exp(np.asarray(model.log_likelihood_of_counts(counts.astype(float))))
-    joint = likelihood * np.asarray(model.prior) * np.exp(log_multinomial(counts))[:, None]
-    law = joint.sum(1)
     operator = masked_operator(model, embedding)
-    return Masked(
-        counts.astype(float), law, joint / law[:, None], operator, embedding, noise, hidden
-    )
+    return Masked(*model.counted(length - hidden), operator, embedding, noise, hidden)
 
 
 @float64
@@ -307,20 +278,15 @@ def on_simplex(
     m, vocabulary = masked.posterior.shape[1], masked.counts.shape[1]
     start = (np.zeros((len(share), vocabulary, m)), np.zeros((len(share), m)))
     shared = (masked.counts, masked.operator)
-    found = minimise(_masked_loss, start, (share, target), shared, steps=steps, rate=0.1).last
-    weights, shift = found
+    path = minimise(_masked_loss, start, (share, target), shared, steps=steps, rate=0.1)
+    weights, shift = path.last
     return special.softmax(masked.counts @ weights + shift[:, None], -1)
 
 
-def _posterior(parameters: Any, counts: Array) -> Array:
-    weights, shift = parameters
-    return jax.nn.softmax(counts @ weights + shift[..., None, :], -1)
-
-
 def _masked_loss(parameters: Any, data: Any, shared: Any) -> Array:
-    share, target = data
-    counts, operator = shared
-    return share @ ((_posterior(parameters, counts) @ operator.T - target) ** 2).sum(-1)
+    (weights, shift), (share, target), (counts, operator) = parameters, data, shared
+    predicted = jax.nn.softmax(counts @ weights + shift, -1) @ operator.T
+    return share @ ((predicted - target) ** 2).sum(-1)
 
 
 def unconstrained(

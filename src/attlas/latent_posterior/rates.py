@@ -9,6 +9,7 @@ the kernel $e^{(t - 1)/\text{temperature}}$, $t = \langle q, k\rangle$. Everythi
 double precision, and broadcasts over `length`. Zhang et al. 2022; the constants are ours.
 """
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -38,10 +39,8 @@ DEGREES = 1000
 def multiplicity(degree: Real, dim: int) -> Real:
     r"""$N_l = \binom{l+p-1}{p-1} - \binom{l+p-3}{p-1}$ independent harmonics of degree l on
     $S^{p-1}$; 1 for l = 0."""
-    degree, dim = np.asarray(degree), _dim(dim)
-    return comb(degree + dim - 1, dim - 1) - np.where(
-        degree < 2, 0, comb(np.maximum(degree, 2) + dim - 3, dim - 1)
-    )
+    above = np.asarray(degree) + whole("dim", dim, 2) - 1
+    return comb(above, dim - 1) - comb(above - 2, dim - 1)
 
 
 def zonal(degree: int, dim: int, t: Any) -> Any:
@@ -51,11 +50,12 @@ def zonal(degree: int, dim: int, t: Any) -> Any:
     Gegenbauer's polynomial over its value at 1, or $\cos(l \arccos t)$ for p = 2, by
     $(l + p - 2)P_{l+1} = (2l + p - 2)\,t\,P_l - l\,P_{l-1}$. NumPy's arrays or JAX's.
     """
+    whole("dim", dim, 2)
     before, here = 1 + 0 * t, t
     if whole("degree", degree, 0) == 0:
         return before
     for l in range(1, degree):
-        before, here = here, ((2 * l + _dim(dim) - 2) * t * here - l * before) / (l + dim - 2)
+        before, here = here, ((2 * l + dim - 2) * t * here - l * before) / (l + dim - 2)
     return here
 
 
@@ -63,12 +63,10 @@ def mercer(degree: Real, temperature: Real, dim: int) -> Real:
     r"""Eigenvalue of the kernel on harmonics of degree l under the uniform law,
     $\mu_l = \Gamma(p/2)\,(2\gamma)^{p/2-1}\,e^{-1/\gamma}\,I_{l+p/2-1}(1/\gamma)$ with $\gamma$ the
     temperature; $\sum_l N_l\,\mu_l = 1$."""
-    temperature, half = np.asarray(positive("temperature", temperature), float), _dim(dim) / 2
-    return (
-        gamma(half)
-        * (2 * temperature) ** (half - 1)
-        * ive(np.asarray(degree) + half - 1, 1 / temperature)
-    )
+    temperature = np.asarray(positive("temperature", temperature), float)
+    half = whole("dim", dim, 2) / 2
+    scale = gamma(half) * (2 * temperature) ** (half - 1)
+    return scale * ive(np.asarray(degree) + half - 1, 1 / temperature)
 
 
 def funk_hecke(degree: Real, temperature: Real, dim: int) -> Real:
@@ -79,7 +77,8 @@ def funk_hecke(degree: Real, temperature: Real, dim: int) -> Real:
     $a_1$ is also the constant of smoothing on a sphere of values: $\int v\,e^{\langle v,
     b\rangle/\gamma}dv = a_1\,b \int e^{\langle v, b\rangle/\gamma}dv$ for $|b| = 1$.
     """
-    order, inverse = _dim(dim) / 2 - 1, 1 / np.asarray(positive("temperature", temperature), float)
+    order = whole("dim", dim, 2) / 2 - 1
+    inverse = 1 / np.asarray(positive("temperature", temperature), float)
     return ive(np.asarray(degree) + order, inverse) / ive(order, inverse)
 
 
@@ -98,20 +97,15 @@ def softmax_limit(
     By quadrature: $k = tq + \sqrt{1 - t^2}\,u$ with $u \perp q$, Gauss and Jacobi's in t and in the
     cosine of u with e's part across q.
     """
-    order = (_dim(dim) - 3) / 2
+    order = (whole("dim", dim, 2) - 3) / 2
     t, across = roots_jacobi(NODES, order, order)
-    c, around = (
-        (np.array([-1.0, 1.0]), np.ones(2))
-        if dim == 2
-        else roots_jacobi(NODES, order - 0.5, order - 0.5)
-    )
+    c, around = np.array([-1.0, 1.0]), np.ones(2)
+    if dim > 2:
+        c, around = roots_jacobi(NODES, order - 0.5, order - 0.5)
     at = np.asarray(at, float)[:, None, None]
     places = t[:, None] * at + np.sqrt((1 - t**2)[:, None] * (1 - at**2)) * c
-    weights = (
-        density(places)
-        * (across * np.exp((t - 1) / positive("temperature", temperature)))[:, None]
-        * around
-    )
+    across = across * np.exp((t - 1) / positive("temperature", temperature))
+    weights = density(places) * across[:, None] * around
     return (weights * mean(places)).sum((1, 2)) / weights.sum((1, 2))
 
 
@@ -166,26 +160,19 @@ def softmax_error(
     powers, length = _powers(powers), np.asarray(length, float)[..., None]
     temperature = np.asarray(positive("temperature", temperature), float)[..., None]
     degrees = np.arange(len(powers))
-    limits = [funk_hecke(degrees, multiple * temperature, dim) for _, multiple in heads]
-    bias = 1 - sum(factor * a for (factor, _), a in zip(heads, limits, strict=True))
+    parts = [(c, m, funk_hecke(degrees, m * temperature, dim)) for c, m in heads]
+    bias = 1 - sum(factor * a for factor, _, a in parts)
     spread: Any = 0
-    for (one, first), a in zip(heads, limits, strict=True):
-        for (other, second), b in zip(heads, limits, strict=True):
-            # the product of two exponential kernels is one of their harmonic mean
-            # temperature, halved
-            joint = temperature / (1 / first + 1 / second)
-            nu, rest = (
-                mercer(degrees, joint, dim),
-                mercer(0, first * temperature, dim) * mercer(0, second * temperature, dim),
-            )
-            here = noise**2 * nu[..., :1] / len(powers) + powers * (
-                nu[..., :1] * (1 + a * b) - (a + b) * nu
-            )
-            spread = spread + one * other * here / rest
-    for (factor, multiple), a in zip(heads, limits, strict=True):
+    for (one, first, a), (other, second, b) in itertools.product(parts, repeat=2):
+        # The product of two exponential kernels is one of their harmonic mean temperature, halved.
+        nu = mercer(degrees, temperature / (1 / first + 1 / second), dim)
+        scale = mercer(0, first * temperature, dim) * mercer(0, second * temperature, dim)
+        tokens = powers * (nu[..., :1] * (1 + a * b) - (a + b) * nu)
+        spread += one * other * (noise**2 * nu[..., :1] / len(powers) + tokens) / scale
+    for factor, multiple, a in parts:
         nu = mercer(degrees, multiple * temperature / 2, dim)
         drift = (nu - a * nu[..., :1]) / mercer(0, multiple * temperature, dim) ** 2
-        spread = spread + 2 * factor * bias * drift * powers
+        spread += 2 * factor * bias * drift * powers
     return np.sum(bias**2 * powers + spread / length, -1)
 
 
@@ -213,21 +200,15 @@ def difference_error(
     filtered = a - mu / (mu + _rho(length, np.asarray(ridge)[..., None]))
     apart = np.sum(filtered**2 * (padded + noise**2 * multiplicity(degrees, dim) / length), -1)
     nu, a = mercer(degrees[: len(powers)], temperature / 2, dim), a[..., : len(powers)]
-    design = (
-        np.sum(powers * (nu[..., :1] * (1 + a**2) - 2 * a * nu), -1)
-        / mercer(0, temperature[..., 0], dim) ** 2
-    )
-    return apart + design / length[..., 0]
+    design = np.sum(powers * (nu[..., :1] * (1 + a**2) - 2 * a * nu), -1)
+    return apart + design / mercer(0, temperature[..., 0], dim) ** 2 / length[..., 0]
 
 
 def softmax_bias(temperature: Real, dim: int, powers: Real, heads: Heads = HEAD) -> Real:
     r"""$\sqrt{\sum_l (1 - a_l)^2|m_l|^2}$: the root mean square error that softmax attention of a
     fixed temperature keeps at any length."""
-    return np.sqrt(
-        softmax_error(
-            np.inf, temperature=temperature, dim=dim, powers=powers, noise=0.0, heads=heads
-        )
-    )
+    given: dict[str, Any] = {"temperature": temperature, "dim": dim, "powers": powers}
+    return np.sqrt(softmax_error(np.inf, noise=0.0, heads=heads, **given))
 
 
 def optimal_temperature(length: Real, *, dim: int, powers: Real, noise: float) -> Real:
@@ -238,7 +219,7 @@ def optimal_temperature(length: Real, *, dim: int, powers: Real, noise: float) -
     It balances the squared bias $\gamma^2B^2$ and the variance
     $\sigma^2|S^s|(4\pi\gamma)^{-s/2}/L$; the error then falls as $L^{-4/(s+4)}$.
     """
-    powers, s = _powers(powers), _dim(dim) - 1
+    powers, s = _powers(powers), whole("dim", dim, 2) - 1
     degrees = np.arange(len(powers))
     curvature = np.sum((degrees * (degrees + s - 1) / 2) ** 2 * powers)
     if not curvature > 0:
@@ -259,7 +240,3 @@ def _powers(powers: Real) -> np.ndarray:
             f"powers = {powers}: they must be numbers, 0 or more, one for each degree from 0"
         )
     return powers
-
-
-def _dim(dim: int) -> int:
-    return whole("dim", dim, 2)

@@ -25,6 +25,7 @@ left out, in closed form.
 """
 
 import functools
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -32,17 +33,20 @@ import equinox as eqx
 import jax
 import numpy as np
 import scipy.linalg
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 from scipy import special
 
 from attlas.errors import InputError, near
 from attlas.kernels import CME, RBF, Kernel, fit_cme
-from attlas.kernels.fit import kernel_matrix
+from attlas.kernels.fit import kernel_matrix, pivoted_cholesky
 
 Keys = Float[np.ndarray, "n d"]
 Column = Float[np.ndarray, " n"]
 Queries = Float[np.ndarray, "q d"]
 Answers = Float[np.ndarray, " q"]
+Levels = Float[np.ndarray, " k"]
+Ridges = Float[np.ndarray, " k"]
+Shares = Float[np.ndarray, "q n"]
 
 RIDGES = tuple(10.0 ** np.arange(-6, 2.25, 0.25))
 MAX_SPECTRUM = 800
@@ -90,16 +94,13 @@ def spectrum(kernel: Kernel, keys: Keys, weight: Column) -> Spectrum:
         gram = root * _gram(kernel, keys, keys) * root.T
         values, vectors = scipy.linalg.eigh(gram, check_finite=False)
         return Spectrum(np.maximum(values, 0), vectors, weight)
-    pool = np.linspace(0, len(keys) - 1, min(len(keys), 4 * FEATURES)).astype(int)
-    inner = _gram(kernel, keys[pool], keys[pool])
-    factor, order, rank, _ = scipy.linalg.lapack.dpstrf(
-        inner, tol=1e-10 * inner.diagonal().max(), lower=1
-    )
-    rank = min(rank, FEATURES)
-    chosen = pool[order[:rank] - 1]
-    triangle = np.tril(factor[:rank, :rank])
-    cross = root * _gram(kernel, keys, keys[chosen])
-    features = scipy.linalg.solve_triangular(triangle, cross.T, lower=True, check_finite=False).T
+    pool = keys[_spaced(keys, 4 * FEATURES)]
+    order, triangle = pivoted_cholesky(_gram(kernel, pool, pool), 1e-10)
+    rank = min(len(order), FEATURES)
+    cross = root * _gram(kernel, keys, pool[order[:rank]])
+    features = scipy.linalg.solve_triangular(
+        triangle[:rank, :rank], cross.T, lower=True, check_finite=False
+    ).T
     values, turned = scipy.linalg.eigh(features.T @ features, check_finite=False)
     seen = values > 1e-12 * values[-1]
     return Spectrum(values[seen], features @ turned[:, seen] / np.sqrt(values[seen]), weight)
@@ -110,9 +111,12 @@ def _gram(kernel: Kernel, x: np.ndarray, y: np.ndarray) -> np.ndarray:
         return kernel_matrix(kernel, x, y)
 
 
-def evidence(
-    found: Spectrum, target: Column, ridges: Float[np.ndarray, " k"]
-) -> tuple[Float[np.ndarray, " k"], Float[np.ndarray, " k"]]:
+def _spaced(rows: np.ndarray, most: int) -> Int[np.ndarray, " m"]:
+    """Places of at most so many of the rows, evenly spaced."""
+    return np.linspace(0, len(rows) - 1, min(len(rows), most)).astype(int)
+
+
+def evidence(found: Spectrum, target: Column, ridges: Ridges) -> tuple[Ridges, Ridges]:
     r"""The log density of the targets at each ridge, with the prior variance $\tau^2$ at which
     it is largest, and that variance:
     $-\frac N2(\ln 2\pi\tau^2 + 1) - \frac12\ln\det(G + \text{ridge}\,I)$,
@@ -123,14 +127,13 @@ def evidence(
     # What the spectrum does not reach has the eigenvalue 0.
     rest = max(float(y @ y - parts @ parts), 0.0)
     lifted = found.values + ridges[:, None]
-    prior = ((parts**2 / lifted).sum(1) + rest / ridges) / total
-    prior = np.maximum(prior, 1e-300)
+    prior = np.maximum(((parts**2 / lifted).sum(1) + rest / ridges) / total, 1e-300)
     logdet = np.log(lifted).sum(1) + (total - len(found.values)) * np.log(ridges)
     return -total / 2 * (np.log(2 * np.pi * prior) + 1) - logdet / 2, prior
 
 
 def leave_one_out(
-    found: Spectrum, target: Column, ridges: Float[np.ndarray, " k"]
+    found: Spectrum, target: Column, ridges: Ridges
 ) -> tuple[Float[np.ndarray, "k n"], Float[np.ndarray, "k n"]]:
     r"""Target less prediction without its row, $(y_i - m_i)/(1 - h_i)$, and the variance of that
     over $\tau^2$, $\text{ridge} + p_i/(1 - h_i)$, at each ridge: with $h_i$ the row's leverage
@@ -143,26 +146,26 @@ def leave_one_out(
     return left, ridges[:, None] * (1 + leverage / found.weight / (1 - leverage))
 
 
-def _criterion(
-    found: Spectrum, target: np.ndarray, ridges: np.ndarray, how: str
-) -> tuple[np.ndarray, np.ndarray]:
-    """What is maximised at each ridge, and the prior variance there."""
-    if how == "evidence":
-        return evidence(found, target, ridges)
+def leave_one_out_likelihood(
+    found: Spectrum, target: Column, ridges: Ridges
+) -> tuple[Ridges, Ridges]:
+    """As `evidence`, for the likelihood of each target without its row, up to a constant."""
     left, variance = leave_one_out(found, target, ridges)
     total = found.weight.sum()
     prior = np.maximum((left**2 / variance) @ found.weight / total, 1e-300)
     return -(np.log(variance) @ found.weight + total * np.log(prior)) / 2, prior
 
 
-class Choice(NamedTuple):
-    """A temperature and a ridge, the prior variance that goes with them, and what was maximised,
-    for each pair that was tried."""
+CRITERIA = {"evidence": evidence, "loo": leave_one_out_likelihood}
 
+
+class Choice(NamedTuple):
+    """A kernel with its temperature and a ridge, and the prior variance that goes with them."""
+
+    kernel: Kernel
     temperature: float
     ridge: float
     prior: float
-    tried: dict[tuple[float, float], float]
 
 
 def choose_kernel(
@@ -183,40 +186,39 @@ def choose_kernel(
     - `kernel`: a class; only `RBF` has a temperature to choose, around the median squared distance
       by factors of 4, then 2, then 1.4. Ridges go by quarters of a power of ten.
     """
-    if how not in ("evidence", "loo"):
-        raise InputError(
-            f"select = {how!r}: it must be evidence or loo.{near(how, ('evidence', 'loo'))}"
-        )
-    rows = np.linspace(0, len(keys) - 1, min(len(keys), MAX_ROWS)).astype(int)
+    if how not in CRITERIA:
+        raise InputError(f"select = {how!r}: it must be evidence or loo.{near(how, CRITERIA)}")
+    rows = _spaced(keys, MAX_ROWS)
     keys, target, weight = keys[rows], target[rows], weight[rows]
     ridges = np.array(RIDGES if ridge is None else [ridge])
-    tried: dict[tuple[float, float], float] = {}
-    best: dict[float, tuple[float, float, float]] = {}
 
-    def attempt(t: float) -> float:
-        if t not in best:
-            made = kernel(t) if np.isfinite(t) else kernel()
-            values, priors = _criterion(spectrum(made, keys, weight), target, ridges, how)
-            i = int(np.argmax(values))
-            best[t] = float(values[i]), float(ridges[i]), float(priors[i])
-            tried[t, float(ridges[i])] = float(values[i])
-        return best[t][0]
+    @functools.cache
+    def attempt(t: float) -> tuple[float, Choice]:
+        made = kernel(t) if np.isfinite(t) else kernel()
+        values, priors = CRITERIA[how](spectrum(made, keys, weight), target, ridges)
+        i = int(np.argmax(values))
+        return -values[i], Choice(made, t, float(ridges[i]), float(priors[i]))
 
-    if kernel is not RBF or temperature is not None:
-        t = float("nan") if kernel is not RBF else float(temperature)  # type: ignore[arg-type]
-        attempt(t)
-    else:
-        middle = median_square(keys)
-        t = max((middle * 4.0**k for k in range(-6, 3)), key=attempt)
-        for factor in (2.0, 2**0.5):
-            t = max((t / factor, t, t * factor), key=attempt)
-    _, chosen, prior = best[t]
-    return Choice(t, chosen, prior, tried)
+    if kernel is not RBF:
+        temperature = float("nan")
+    elif temperature is None:
+        temperature = _least(keys, range(-6, 3), lambda t: attempt(t)[0])
+    return attempt(float(temperature))[1]
+
+
+def _least(keys: Keys, powers: range, loss: Callable[[float], float]) -> float:
+    """The temperature of least loss around the median squared distance, by factors of 4, then 2,
+    then 1.4."""
+    middle = median_square(keys)
+    t = min((middle * 4.0**k for k in powers), key=loss)
+    for factor in (2.0, 2**0.5):
+        t = min((t / factor, t, t * factor), key=loss)
+    return t
 
 
 def median_square(keys: Keys) -> float:
     """The median squared distance of two different rows, of at most 500."""
-    some = keys[np.linspace(0, len(keys) - 1, min(len(keys), 500)).astype(int)]
+    some = keys[_spaced(keys, 500)]
     squares = _squares(some, some)
     apart = squares[squares > 1e-12 * max(squares.max(), 1e-300)]
     return float(np.median(apart)) if apart.size else 1.0
@@ -226,9 +228,7 @@ def _squares(x: Keys, y: Float[np.ndarray, "m d"]) -> Float[np.ndarray, "n m"]:
     return np.maximum((x**2).sum(1)[:, None] + (y**2).sum(1) - 2 * x @ y.T, 0)
 
 
-def attend(
-    squares: Float[np.ndarray, "q n"], weight: Column, temperature: float, aside: bool = False
-) -> Float[np.ndarray, "q n"]:
+def attend(squares: Shares, weight: Column, temperature: float, aside: bool = False) -> Shares:
     r"""Softmax attention, $p_i \propto w_ie^{-|q - x_i|^2/2\,\text{temperature}}$; with `aside`,
     of each row to all others."""
     scores = np.log(weight) - squares / (2 * temperature)
@@ -240,19 +240,15 @@ def attend(
 def choose_softmax(keys: Keys, target: Column, weight: Column) -> float:
     """The temperature at which the squared leave-one-out error of softmax attention is least, of
     powers of the square root of 2 around the median squared distance."""
-    rows = np.linspace(0, len(keys) - 1, min(len(keys), LAW_ROWS)).astype(int)
-    squares = _squares(keys[rows], keys[rows])
+    rows = _spaced(keys, LAW_ROWS)
+    keys, target, weight = keys[rows], target[rows], weight[rows]
+    squares = _squares(keys, keys)
 
     @functools.cache
     def lost(t: float) -> float:
-        said = attend(squares, weight[rows], t, aside=True) @ target[rows]
-        return float(weight[rows] @ (target[rows] - said) ** 2)
+        return weight @ (target - attend(squares, weight, t, aside=True) @ target) ** 2
 
-    middle = median_square(keys)
-    t = min((middle * 4.0**k for k in range(-8, 3)), key=lost)
-    for factor in (2.0, 2**0.5):
-        t = min((t / factor, t, t * factor), key=lost)
-    return float(t)
+    return float(_least(keys, range(-8, 3), lost))
 
 
 @dataclass(frozen=True)
@@ -260,14 +256,14 @@ class Law:
     """The law of a standardised residual at any query: a local scale, and a local shape of mean
     0 and variance 1."""
 
-    keys: Float[np.ndarray, "m d"]
-    squared: Float[np.ndarray, " m"]  # z_i²
-    shape: Float[np.ndarray, " m"]  # r_i
-    weight: Float[np.ndarray, " m"]
+    keys: Keys
+    squared: Column  # z_i²
+    shape: Column  # r_i
+    weight: Column
     scale_temperature: float
     shape_temperature: float
     smoothing: float
-    central: Float[np.ndarray, " m"]  # |2u_i - 1|, of laws without row i
+    central: Column  # |2u_i - 1|, of laws without row i
 
     @property
     def gaussian(self) -> bool:
@@ -282,6 +278,32 @@ class Law:
         """Weights and centres [q, m] of normal laws with the deviation `smoothing`."""
         shares = attend(_squares(queries, self.keys), self.weight, self.shape_temperature)
         return shares, _centres(shares, self.shape, self.smoothing)
+
+    def log_density(self, queries: Queries, z: Answers) -> Answers:
+        if self.gaussian:
+            return -(z**2 + np.log(2 * np.pi)) / 2
+        (shares, centres), h = self.mixture(queries), self.smoothing
+        apart = (z[:, None] - centres) / h
+        return special.logsumexp(-(apart**2) / 2, axis=1, b=shares) - np.log(h * np.sqrt(2 * np.pi))
+
+    def distribution(self, queries: Queries, z: Answers) -> Answers:
+        if self.gaussian:
+            return special.ndtr(z)
+        return _cumulated(*self.mixture(queries), self.smoothing, z[:, None])[:, 0]
+
+    def quantile(self, queries: Queries, levels: Levels) -> Float[np.ndarray, "q k"]:
+        if self.gaussian:
+            return np.broadcast_to(special.ndtri(levels), (len(queries), len(levels)))
+        return _inverted(*self.mixture(queries), self.smoothing, levels)
+
+    def draw(self, queries: Queries, normal: np.ndarray, uniform: np.ndarray) -> np.ndarray:
+        """Residuals from normal and uniform numbers [q, count], the latter for the centres."""
+        if self.gaussian:
+            return normal
+        shares, centres = self.mixture(queries)
+        heights = np.cumsum(shares, 1)
+        places = [np.searchsorted(h, u * h[-1]) for h, u in zip(heights, uniform, strict=True)]
+        return np.take_along_axis(centres, np.array(places), 1) + self.smoothing * normal
 
     def level(self, coverage: float) -> float:
         """The t of the central interval that holds `coverage` of the targets left out: the
@@ -305,24 +327,18 @@ def _local_scale(shares: np.ndarray, squared: np.ndarray, weight: np.ndarray) ->
     return np.exp((rows * local + np.log(total)) / (rows + 1) / 2)
 
 
-def _centres(
-    shares: Float[np.ndarray, "q m"], shape: Float[np.ndarray, " m"], smoothing: float
-) -> np.ndarray:
+def _centres(shares: Shares, shape: Column, smoothing: float) -> Shares:
     mean = shares @ shape
     variance = np.maximum(shares @ shape**2 - mean**2, 1e-8)
     return (shape - mean[:, None]) * np.sqrt((1 - smoothing**2) / variance)[:, None]
 
 
-def choose_law(
-    keys: Float[np.ndarray, "m d"],
-    residual: Float[np.ndarray, " m"],
-    weight: Float[np.ndarray, " m"],
-) -> Law:
+def choose_law(keys: Keys, residual: Column, weight: Column) -> Law:
     """The law of standardised leave-one-out residuals that maximises their leave-one-out
     likelihood."""
-    some = np.linspace(0, len(keys) - 1, min(len(keys), CHOICE_ROWS)).astype(int)
-    squares, middle, w = _squares(keys[some], keys[some]), median_square(keys), weight[some]
-    z = residual[some]
+    some = _spaced(keys, CHOICE_ROWS)
+    everywhere, middle = _squares(keys, keys), median_square(keys)
+    squares, z, w = everywhere[np.ix_(some, some)], residual[some], weight[some]
 
     def scaled(spread: float) -> np.ndarray:
         return _local_scale(attend(squares, w, spread * middle, aside=True), z**2, w)
@@ -341,18 +357,15 @@ def choose_law(
             density = (shares * np.exp(-(apart**2) / 2)).sum(1) / (smoothing * np.sqrt(2 * np.pi))
             best = min(best, (float(-w @ np.log(np.maximum(density, 1e-30))), width, smoothing))
     _, width, smoothing = best
-    everywhere = _squares(keys, keys) if np.isfinite(spread) else np.zeros((len(keys), len(keys)))
-    r = residual / _local_scale(
-        attend(everywhere, weight, spread * middle, aside=True), residual**2, weight
-    )
+    shares = attend(everywhere, weight, spread * middle, aside=True)
+    r = residual / _local_scale(shares, residual**2, weight)
     if smoothing == 1:
         u = special.ndtr(r)
     else:
-        shares = attend(_squares(keys, keys), weight, width * middle, aside=True)
+        shares = attend(everywhere, weight, width * middle, aside=True)
         u = _cumulated(shares, _centres(shares, r, smoothing), smoothing, r[:, None])[:, 0]
-    return Law(
-        keys, residual**2, r, weight, spread * middle, width * middle, smoothing, abs(2 * u - 1)
-    )
+    temperatures = spread * middle, width * middle
+    return Law(keys, residual**2, r, weight, *temperatures, smoothing, abs(2 * u - 1))
 
 
 @dataclass(frozen=True)
@@ -374,77 +387,41 @@ class Regression:
     def mean(self, queries: Queries) -> Answers:
         if self.cme is not None:
             return self.centre + self.cme.mean(_ones(queries))[:, 0]
-        parts = _in_blocks(len(queries), len(self.keys))
-        return np.concatenate([self._soft(queries[rows]) @ self.target for rows in parts])
+        return _by_blocks(lambda q: self.attention(q) @ self.target, len(self.keys), queries)
 
-    def attention(self, queries: Queries) -> Float[np.ndarray, "q n"]:
+    def attention(self, queries: Queries) -> Shares:
         """What each row counts for: the mean is the centre plus the sum of weight times target
         less centre. CME's weights are signed; those of softmax attention sum to 1."""
         if self.cme is None:
-            return self._soft(queries)
+            return attend(_squares(queries, self.keys), self.weight, self.temperature)
         root = np.sqrt(self.weight)
         return self.cme.weights(_ones(queries), np.column_stack([self.keys, root])) * root
 
-    def _soft(self, queries: np.ndarray) -> np.ndarray:
-        return attend(_squares(queries, self.keys), self.weight, self.temperature)
-
     def spread(self, queries: Queries) -> Answers:
         """The standard deviation of a target."""
-        return self._plain(queries) * np.concatenate(
-            [self.law.scale(queries[rows]) for rows in self._parts(queries)]
-        )
-
-    def _plain(self, queries: np.ndarray) -> np.ndarray:
+        scale = _by_blocks(self.law.scale, len(self.law.keys), queries)
         if self.cme is None:
-            return np.full(len(queries), self.deviation)
+            return self.deviation * scale
         # The variance of the noise bounds it from below, whatever rounding gives.
-        return self.deviation * np.sqrt(np.maximum(_variance(self.cme, queries), self.ridge))
-
-    def _parts(self, queries: np.ndarray, copies: int = 1) -> list[slice]:
-        return _in_blocks(len(queries), copies * len(self.law.keys))
+        variance = np.maximum(_variance(self.cme, queries), self.ridge)
+        return self.deviation * np.sqrt(variance) * scale
 
     def log_density(self, queries: Queries, target: Answers) -> Answers:
         """The logarithm of the density of a target at its query."""
         spread = self.spread(queries)
         z = (np.asarray(target, float) - self.mean(queries)) / spread
-        if self.law.gaussian:
-            return -(z**2 + np.log(2 * np.pi)) / 2 - np.log(spread)
-        found = [self._log_mixture(queries[rows], z[rows]) for rows in self._parts(queries)]
-        return np.concatenate(found) - np.log(spread)
-
-    def _log_mixture(self, queries: np.ndarray, z: np.ndarray) -> np.ndarray:
-        shares, centres = self.law.mixture(queries)
-        h = self.law.smoothing
-        return special.logsumexp(
-            -(((z[:, None] - centres) / h) ** 2) / 2, axis=1, b=shares
-        ) - np.log(h * np.sqrt(2 * np.pi))
+        return _by_blocks(self.law.log_density, len(self.law.keys), queries, z) - np.log(spread)
 
     def distribution(self, queries: Queries, target: Answers) -> Answers:
         """The probability of a target no larger."""
         z = (np.asarray(target, float) - self.mean(queries)) / self.spread(queries)
-        if self.law.gaussian:
-            return special.ndtr(z)
-        h = self.law.smoothing
-        parts = [
-            _cumulated(*self.law.mixture(queries[rows]), h, z[rows, None])[:, 0]
-            for rows in self._parts(queries)
-        ]
-        return np.concatenate(parts)
+        return _by_blocks(self.law.distribution, len(self.law.keys), queries, z)
 
-    def quantile(
-        self, queries: Queries, levels: Float[np.ndarray, " k"]
-    ) -> Float[np.ndarray, "q k"]:
+    def quantile(self, queries: Queries, levels: Levels) -> Float[np.ndarray, "q k"]:
         """Quantiles of the target at each query."""
-        mean, spread = self.mean(queries), self.spread(queries)
-        if self.law.gaussian:
-            z = np.broadcast_to(special.ndtri(levels), (len(queries), len(levels)))
-        else:
-            h = self.law.smoothing
-            parts = self._parts(queries, max(len(levels), len(GRID)))
-            z = np.concatenate(
-                [_inverted(*self.law.mixture(queries[rows]), h, levels) for rows in parts]
-            )
-        return mean[:, None] + spread[:, None] * z
+        columns = max(len(levels), len(GRID)) * len(self.law.keys)
+        z = _by_blocks(lambda q: self.law.quantile(q, levels), columns, queries)
+        return self.mean(queries)[:, None] + self.spread(queries)[:, None] * z
 
     def interval(self, queries: Queries, coverage: float) -> Float[np.ndarray, "q 2"]:
         """The central interval at each query, at the level that held `coverage` of the rows left
@@ -456,17 +433,9 @@ class Regression:
         self, queries: Queries, count: int, rng: np.random.Generator
     ) -> Float[np.ndarray, "q count"]:
         """Independent targets at each query."""
-        z = rng.normal(size=(len(queries), count))
-        if not self.law.gaussian:
-            places = rng.random((len(queries), count))
-            for rows in self._parts(queries):
-                shares, centres = self.law.mixture(queries[rows])
-                chosen = [
-                    np.searchsorted(np.cumsum(p), u * p.sum())
-                    for p, u in zip(shares, places[rows], strict=True)
-                ]
-                chosen = np.minimum(np.array(chosen), shares.shape[1] - 1)
-                z[rows] = np.take_along_axis(centres, chosen, 1) + self.law.smoothing * z[rows]
+        shape = (len(queries), count)
+        numbers = rng.normal(size=shape), rng.random(shape)
+        z = _by_blocks(self.law.draw, len(self.law.keys), queries, *numbers)
         return self.mean(queries)[:, None] + self.spread(queries)[:, None] * z
 
 
@@ -474,15 +443,11 @@ GRID = np.linspace(0, 1, 321)
 """Where quantiles are tried for first, as shares of the range."""
 
 
-def _cumulated(
-    shares: np.ndarray, centres: np.ndarray, h: float, z: Float[np.ndarray, "q k"]
-) -> np.ndarray:
+def _cumulated(shares: Shares, centres: Shares, h: float, z: np.ndarray) -> np.ndarray:
     return np.einsum("qm,qkm->qk", shares, special.ndtr((z[:, :, None] - centres[:, None, :]) / h))
 
 
-def _inverted(
-    shares: np.ndarray, centres: np.ndarray, h: float, levels: np.ndarray
-) -> Float[np.ndarray, "q k"]:
+def _inverted(shares: Shares, centres: Shares, h: float, levels: Levels) -> np.ndarray:
     """By a grid and bisection within its step; eight bandwidths outside the centres there is
     nothing to speak of."""
     least, most = centres.min(1, keepdims=True) - 8 * h, centres.max(1, keepdims=True) + 8 * h
@@ -499,14 +464,15 @@ def _inverted(
     return (low + high) / 2
 
 
-def _in_blocks(rows: int, columns: int) -> list[slice]:
+def _by_blocks(function: Callable[..., np.ndarray], columns: int, *arrays: np.ndarray) -> Any:
+    """`function(*arrays)` by blocks of rows, for each of which there are `columns` numbers."""
     size = max(1, BLOCK // max(columns, 1))
-    return [slice(first, first + size) for first in range(0, rows, size)]
+    starts = range(0, len(arrays[0]), size)
+    return np.concatenate([function(*(x[i : i + size] for x in arrays)) for i in starts])
 
 
 def _variance(cme: CME, queries: np.ndarray) -> np.ndarray:
-    blocks = _in_blocks(len(queries), len(cme.basis))
-    return np.concatenate([cme.variance(_ones(queries[rows])) for rows in blocks])
+    return _by_blocks(cme.variance, len(cme.basis), _ones(queries))
 
 
 def _ones(queries: np.ndarray) -> np.ndarray:
@@ -539,7 +505,8 @@ def fit_regression(
     """
     keys, target = np.asarray(keys, float), np.asarray(target, float)
     weight = np.ones(len(keys)) if weight is None else np.asarray(weight, float)
-    options = (attention, select, kernel, temperature, ridge, method, tolerance)
+    choice = {"how": select, "kernel": kernel, "ridge": ridge}
+    options = (attention, temperature, choice, {"method": method, "tolerance": tolerance})
     found = _fit(keys, target, weight, *options)
     if not 2 * FOLDS <= len(keys) <= MAX_FOLDED:
         return found
@@ -552,19 +519,11 @@ def fit_regression(
 
 
 def _fit(
-    keys: Keys,
-    target: Column,
-    weight: Column,
-    attention: str,
-    select: str,
-    kernel: Any,
-    temperature: float | None,
-    ridge: float | None,
-    method: str,
-    tolerance: float,
+    keys: Keys, target: Column, weight: Column, attention: str, temperature: Any, *given: Any
 ) -> Regression:
+    """`given` are the options of `choose_kernel` and of `fit_cme`."""
     centre = float(weight @ target / weight.sum())
-    some = np.linspace(0, len(keys) - 1, min(len(keys), LAW_ROWS)).astype(int)
+    some = _spaced(keys, LAW_ROWS)
     if attention == "softmax":
         temperature = choose_softmax(keys, target, weight) if temperature is None else temperature
         squares = _squares(keys[some], keys[some])
@@ -573,13 +532,12 @@ def _fit(
         deviation = float(np.sqrt(weight[some] @ left**2 / weight[some].sum())) or 1.0
         z, ridge, cme = left / deviation, float("nan"), None
     elif attention == "cme":
-        given = {"kernel": kernel, "temperature": temperature, "ridge": ridge}
-        chosen = choose_kernel(keys, target - centre, weight, how=select, **given)
-        temperature, ridge, deviation = chosen.temperature, chosen.ridge, chosen.prior**0.5
-        made = Weighted(kernel(temperature) if np.isfinite(temperature) else kernel())
-        root = np.sqrt(weight)
+        choice, solver = given
+        chosen = choose_kernel(keys, target - centre, weight, temperature=temperature, **choice)
+        kernel, temperature, ridge, prior = chosen
+        root, deviation = np.sqrt(weight), prior**0.5
         rooted, values = np.column_stack([keys, root]), (root * (target - centre))[:, None]
-        cme = fit_cme(rooted, values, ridge=ridge, kernel=made, method=method, tolerance=tolerance)
+        cme = fit_cme(rooted, values, ridge=ridge, kernel=Weighted(kernel), **solver)
         spare = _variance(cme, keys[some]) - ridge
         leverage = np.clip(weight[some] * spare / ridge, 0, 1 - 1e-9)
         left = (target[some] - centre - cme.mean(_ones(keys[some]))[:, 0]) / (1 - leverage)

@@ -17,15 +17,12 @@ from jaxtyping import Array, Float
 from scipy.special import roots_jacobi
 
 from attlas.attention import softmax
-from attlas.gaussian import stream
+from attlas.gaussian import Real, stream
 from attlas.kernels import Exponential
 from attlas.latent_posterior.rates import zonal
 
 AMBIENT = 6
 """Spheres lie in at least this many dimensions, so that one compiled program serves several."""
-
-DEGREES = 4
-"""Conditional means are padded to so many coefficients, for the same reason."""
 
 
 class Sphere(NamedTuple):
@@ -54,7 +51,6 @@ def sphere_of(dim: int, weights: Sequence[float], queries: int) -> Sphere:
     nodes, law = roots_jacobi(queries, (dim - 3) / 2, (dim - 3) / 2)
     present = (np.arange(max(AMBIENT, dim)) < dim).astype(float)
     curve = np.polyfit(places, values, len(weights) - 1)
-    curve = np.pad(curve, (max(0, DEGREES - len(curve)), 0))
     return Sphere(present, curve, nodes, law / law.sum())
 
 
@@ -84,10 +80,10 @@ def squared_errors(
     sphere: Sphere,
     *,
     noise: float,
-    temperatures: Sequence[float],
+    temperatures: Real,
     mix: Mix,
     kernel: Exponential | None = None,
-    ridges: Sequence[float] = (),
+    ridges: Real = (),
 ) -> Float[np.ndarray, "draw row"]:
     r"""Mean squared errors at each draw of the keys, exact in the noise and the query.
 
@@ -99,7 +95,8 @@ def squared_errors(
     Arguments:
         drawn: from `draw_contexts`.
         length: of a context.
-        kernel, ridges: of the CME heads.
+        temperatures, ridges: of softmax heads and of CME heads, lists of numbers.
+        kernel: of the CME heads.
     """
     queries, keys = np.split(drawn, [len(sphere.nodes)], 1)
     parts = keys.shape[1] // length

@@ -31,9 +31,9 @@ from attlas.latent_posterior.models import (
     Contexts,
     FiniteLatent,
     Gaussian,
-    categorical_from_uniform,
-    compositions,
-    log_multinomial,
+    draw_counts,
+    mean_by_count,
+    posterior_variance,
 )
 from attlas.scan import Trajectory, iterate
 
@@ -109,38 +109,21 @@ class Topics(NamedTuple):
     def sample(self, key: Array, samples: int, repeats: int) -> Risk:
         """The empirical risks of `repeats` samples."""
         rng = stream(key)
-        shape = (whole("repeats", repeats, 1), whole("samples", samples, 1))
-        k = rng.choice(len(self.counts), shape, p=self.risk.weight / self.risk.weight.sum())
-        z = categorical_from_uniform(rng.random(shape), self.posterior[k])
-        label = self.values[z] + self.noise * rng.standard_normal(shape)
-        rows, size = np.arange(repeats)[:, None], (repeats, len(self.counts))
-        seen, total, rest = (np.zeros(size) for _ in range(3))
-        np.add.at(seen, (rows, k), 1)
-        np.add.at(total, (rows, k), label)
-        mean = total / np.maximum(seen, 1)
-        np.add.at(rest, (rows, k), (label - mean[rows, k]) ** 2)
-        return Risk(seen / samples, mean, rest.sum(-1) / samples)
+        k, z = draw_counts(rng, self.risk.weight, self.posterior, samples, repeats)
+        label = self.values[z] + self.noise * rng.standard_normal(z.shape)
+        share, mean = mean_by_count(k, label, len(self.counts))
+        left = label - np.take_along_axis(mean, k, 1)
+        return Risk(share, mean, (left**2).mean(-1))
 
 
 @float64
 def topics(model: FiniteLatent, length: int, noise: float) -> Topics:
     r"""Sequences of `length` words and labels $y = c_z + \text{noise}\,\varepsilon$, c the first
     of the model's `values`: exact, by all counts."""
-    counts = compositions(whole("length", length, 1), model.vocabulary)
-    likelihood = np.asarray(model.log_likelihood_of_counts(counts.astype(float)))
-    law = np.exp(likelihood + log_multinomial(counts)[:, None]) @ np.asarray(model.prior)
-    posterior = np.asarray(model.prior) * np.exp(likelihood - likelihood.max(1, keepdims=True))
-    posterior /= posterior.sum(1, keepdims=True)
+    counts, law, posterior = model.counted(length)
     values = np.asarray(model.values)[:, 0]
-    mean = posterior @ values
-    spread = law @ (posterior * (values - mean[:, None]) ** 2).sum(1)
-    return Topics(
-        counts.astype(float),
-        Risk(law, mean, np.asarray(spread + noise**2)),
-        posterior,
-        values,
-        noise,
-    )
+    rest = law @ posterior_variance(posterior, values[:, None]) + noise**2
+    return Topics(counts, Risk(law, posterior @ values, rest), posterior, values, noise)
 
 
 class Heads(NamedTuple):
@@ -167,61 +150,36 @@ class Heads(NamedTuple):
         return jnp.exp(self.scores - jax.lax.stop_gradient(self.scores.max(-1, keepdims=True)))
 
 
-def random_heads(
-    key: Array, repeats: int, heads: int, vocabulary: int, spread: float = 1.0
-) -> Heads:
+def random_heads(key: Array, repeats: int, heads: int, vocabulary: int) -> Heads:
     """Scores that are normal, and values 0."""
     shape = (whole("repeats", repeats, 1), whole("heads", heads, 1), vocabulary)
-    return Heads(spread * stream(key).standard_normal(shape), np.zeros(shape))
+    return Heads(stream(key).standard_normal(shape), np.zeros(shape))
 
 
 def _empirical(heads: Heads, risk: Risk, counts: Array) -> Array:
     return risk(heads.predict(counts))
 
 
-class _State(NamedTuple):
-    """Parameters as rows of numbers [lane, p]: XLA compiles a step of one array sooner than that
-    of a tree. The optimiser has a state for each lane."""
-
-    parameters: Any
-    optimiser: Any
-
-
 def _optimiser(rate: Real, steps: Real) -> optax.GradientTransformation:
-    return optax.chain(
-        optax.scale_by_adam(0.9, 0.99, 1e-12),
-        optax.scale_by_schedule(lambda t: -rate * (1 + jnp.cos(jnp.pi * t / steps)) / 2),
-    )
-
-
-def _unpacked(row: Float[Any, "*n p"], like: Any) -> Any:
-    """Parameters of the shapes [lane, ...] that `like` has, from a row of numbers, or from rows."""
-    leaves, tree = jax.tree.flatten(like)
-    ends = np.cumsum([np.prod(leaf.shape[1:], dtype=int) for leaf in leaves])[:-1]
-    parts = (np if isinstance(row, np.ndarray) else jnp).split(row, ends, -1)
-    shaped = [
-        x.reshape(*x.shape[:-1], *leaf.shape[1:]) for x, leaf in zip(parts, leaves, strict=True)
-    ]
-    return jax.tree.unflatten(tree, shaped)
+    return optax.adam(lambda t: rate * (1 + jnp.cos(jnp.pi * t / steps)) / 2, 0.9, 0.99, 1e-12)
 
 
 @functools.cache
-def _adam(loss: Callable[[Any, Any, Any], Array]) -> tuple[Any, Any]:
-    slope = jax.vmap(
-        jax.grad(lambda row, data, shared, like: loss(_unpacked(row, like), data, shared)),
-        (0, 0, None, None),
-    )
+def _adam(loss: Callable[[Any, Any, Any], Array]) -> Callable[[Array, Any, Any], Any]:
+    slope = jax.vmap(jax.grad(loss), (0, 0, None))
 
-    def step(t: Array, state: _State, args: Any) -> _State:
-        data, shared, like, rate, steps = args
-        gradient = slope(state.parameters, data, shared, like)
-        moves, moments = jax.vmap(_optimiser(rate, steps).update)(gradient, state.optimiser)
-        return _State(state.parameters + moves, moments)
+    def step(t: Array, state: Any, args: Any) -> Any:
+        parameters, moments = state
+        data, shared, rate, steps = args
+        gradient = slope(parameters, data, shared)
+        moves, moments = jax.vmap(_optimiser(rate, steps).update)(gradient, moments)
+        return optax.apply_updates(parameters, moves), moments
 
-    def observe(t: Array, state: _State, args: Any) -> Any:
-        return state.parameters
+    return step
 
-    return step, observe
+
+def _parameters(t: Array, state: Any, args: Any) -> Any:
+    return state[0]
 
 
 def minimise(
@@ -234,20 +192,24 @@ def minimise(
     rate: float,
     record_every: int | None = None,
 ) -> Trajectory:
-    """Adam on `loss(parameters, data, shared)` in every lane, the leading axis of `start` and
-    `data`, with a rate that falls to 0 as a cosine. `loss` takes one lane and must be a
-    module-level function. What is observed, and the last state, are the parameters."""
-    leaves = [np.asarray(leaf, float) for leaf in jax.tree.leaves(start)]
-    rows = np.concatenate([leaf.reshape(len(leaf), -1) for leaf in leaves], 1)
-    steps = whole("steps", steps, 1)
-    step, observe = _adam(loss)
-    rate = float(positive("rate", rate))
-    args = (data, shared, start, rate, steps)
-    state = _State(rows, jax.vmap(_optimiser(rate, steps).init)(rows))
-    path = iterate(step, observe, state, args, steps=steps, record_every=record_every or steps)
-    return path._replace(
-        observed=_unpacked(path.observed, start), last=_unpacked(path.last.parameters, start)
-    )
+    """Adam on `loss(parameters, data, shared)` in every lane, with a rate that falls to 0 as a
+    cosine.
+
+    Arguments:
+    - `loss`: of one lane; a function that outlives the call, so that it is compiled once.
+    - `start`, `data`: parameters and what a lane learns from, with a leading axis of lanes.
+    - `shared`: what all lanes read.
+    - `steps`, `rate`: their number, and the rate of the first.
+
+    Returns the parameters, every `record_every` steps and at the last.
+    """
+    start = jax.tree.map(lambda leaf: np.asarray(leaf, float), start)
+    steps, rate = whole("steps", steps, 1), float(positive("rate", rate))
+    state = start, jax.vmap(_optimiser(rate, steps).init)(start)
+    args = (data, shared, rate, steps)
+    record_every = record_every or steps
+    path = iterate(_adam(loss), _parameters, state, args, steps=steps, record_every=record_every)
+    return path._replace(last=path.last[0])
 
 
 class Trained(NamedTuple):
@@ -277,24 +239,29 @@ def train_heads(
     minimiser is the best of what descent finds from there, from the end of training, and these
     starts themselves, so that both sides of the ledger have their sign; with a class that is not
     convex it remains an estimate, from above.
+
+    Arguments:
+    - `topics`, `samples`: the population, and its samples [repeat] on which heads are trained.
+    - `heads`: of each predictor. `steps`, `rate`, `record_every`: of `minimise`.
     """
     repeats = len(samples.rest)
     counts = topics.counts
     start = random_heads(key, repeats, heads, counts.shape[1])
     whole_risk = jax.tree.map(lambda x: np.broadcast_to(x, (repeats, *np.shape(x))), topics.risk)
-    options: dict[str, Any] = {"steps": steps, "rate": rate, "record_every": record_every or steps}
-    path = minimise(_empirical, start, samples, counts, **options)
-    found = minimise(_empirical, start, whole_risk, counts, **options).last
+
+    def descend(start: Heads, risk: Risk, rate: float) -> Trajectory:
+        given: dict[str, Any] = {"steps": steps, "rate": rate, "record_every": record_every}
+        return minimise(_empirical, start, risk, counts, **given)
+
+    path = descend(start, samples, rate)
+    found = descend(start, whole_risk, rate).last
     lowest = int(np.argmin(topics.risk(found.predict(counts))))
     best = jax.tree.map(lambda x: np.repeat(x[lowest : lowest + 1], repeats, 0), found)
     ways = [best, path.last]
-    ways += [
-        minimise(_empirical, way, samples, counts, **options | {"rate": rate / 3}).last
-        for way in ways
-    ]
+    ways += [descend(way, samples, rate / 3).last for way in ways]
     predictions = path.observed.predict(counts)
     reached = np.stack([way.predict(counts) for way in ways] + list(predictions))
-    chosen = np.argmin(np.stack([samples(p) for p in reached]), 0)
+    chosen = np.argmin(samples(reached), 0)
     minimiser = np.take_along_axis(reached, chosen[None, :, None], 0)[0]
     terms = ledger(
         topics.risk.__call__,
@@ -322,7 +289,7 @@ class Linearised(NamedTuple):
 
 def optimisation_error(
     eigenvalues: Float[Any, "*n D"], distances: Float[Any, "*n D"], step_size: Real, steps: Real
-) -> Float[Any, "*n"]:
+) -> Float[Any, "..."]:
     r"""$R_n(\theta_T) - R_n(\hat\theta) = \sum_j w_j(1 - \eta w_j)^{2T}c_j^2$ of the descent
     $\theta \leftarrow \theta - \frac\eta2\nabla R_n$ in a linear class with the mean square
     error: w the `eigenvalues` of the covariance of its features, c the `distances`
@@ -339,8 +306,8 @@ def descend_linearised(
     steps: int,
     record_every: int | None = None,
 ) -> Linearised:
-    r"""Descent from 0 on the empirical risks of linear predictors $\phi^\top\theta$; `step_size`
-    is $\eta$ in units of the largest eigenvalue's inverse."""
+    r"""Descent from 0 on the empirical risks of linear predictors $\phi^\top\theta$ of `features`
+    $\phi$ at each count; `step_size` is $\eta$ in units of the largest eigenvalue's inverse."""
     features = np.asarray(features, float)
     covariance = np.einsum("rk,rki,rkj->rij", samples.weight, features, features)
     moment = np.einsum("rk,rki->ri", samples.weight * samples.target, features)
@@ -354,29 +321,18 @@ def descend_linearised(
     inside = np.where(known, along / np.where(known, singular, 1), 0)
     minimiser = np.einsum("rij,rj->ri", axes, inside)
     eta = positive("step_size", step_size) / sizes[:, 0]
-    path = iterate(
-        _descend,
-        _where,
-        np.zeros_like(moment),
-        (covariance, moment, eta),
-        steps=steps,
-        record_every=record_every or steps,
-    )
+    start, args = (np.zeros_like(moment),), (covariance, moment, eta)
+    record_every = record_every or steps
+    path = iterate(_descend, _parameters, start, args, steps=steps, record_every=record_every)
     least = samples(np.einsum("rki,ri->rk", features, minimiser))
-    reached = np.stack(
-        [samples(np.einsum("rki,ri->rk", features, theta)) for theta in path.observed]
-    )
-    predicted = np.stack([optimisation_error(sizes, inside, eta[:, None], t) for t in path.steps])
+    reached = samples(np.einsum("rki,tri->trk", features, path.observed))
+    predicted = optimisation_error(sizes, inside, eta[:, None], path.steps[:, None, None])
     return Linearised(path.steps, reached - least, predicted, sizes, inside)
 
 
-def _descend(t: Array, theta: Array, args: Any) -> Array:
-    covariance, moment, eta = args
-    return theta - eta[:, None] * (jnp.einsum("rij,rj->ri", covariance, theta) - moment)
-
-
-def _where(t: Array, theta: Array, args: Any) -> Array:
-    return theta
+def _descend(t: Array, state: tuple[Array], args: Any) -> tuple[Array]:
+    (theta,), (covariance, moment, eta) = state, args
+    return (theta - eta[:, None] * (jnp.einsum("rij,rj->ri", covariance, theta) - moment),)
 
 
 class Parameters(NamedTuple):
@@ -404,59 +360,47 @@ def _cme(p: Parameters, c: Contexts, factor: Real) -> Array:
     return kernel(jnp.asarray(c.queries), keys) @ solved
 
 
-def _mapped(p: Parameters, c: Contexts) -> tuple[Array, Array, Array]:
-    return c.queries @ p.query, c.keys @ p.key, c.values
-
-
 def _softmax(p: Parameters, c: Contexts, factor: Real) -> Array:
-    return softmax_attention(*_mapped(p, c), temperature=factor * jnp.exp(p.temperature))
+    temperature = factor * jnp.exp(p.temperature)
+    return softmax_attention(c.queries @ p.query, c.keys @ p.key, c.values, temperature=temperature)
 
 
 def _linear(p: Parameters, c: Contexts, factor: Real) -> Array:
-    return linear_attention(*_mapped(p, c), temperature=factor * jnp.exp(p.temperature))
+    temperature = factor * jnp.exp(p.temperature)
+    return linear_attention(c.queries @ p.query, c.keys @ p.key, c.values, temperature=temperature)
 
 
 class Mechanism(NamedTuple):
-    """Attention whose ridge, or temperature, `scale` says which, is what is learnt times a power
-    of the length: the exponent, given the dimension of the keys."""
+    """Attention whose temperature, or for CME whose ridge, is what is learnt times a power of the
+    length: the exponent, or if it is None $-2/(s + 4)$ with s the dimension of the sphere."""
 
     attend: Callable[[Parameters, Contexts, Real], Array]
-    exponent: Callable[[int], float]
-    scale: str
+    exponent: float | None
 
     def factor(self, contexts: Contexts) -> float:
         length, dim = contexts.keys.shape[-2:]
-        return length ** self.exponent(dim)
+        return length ** (-2 / (dim + 3) if self.exponent is None else self.exponent)
 
-    def __call__(self, parameters: Parameters, contexts: Contexts) -> Array:
-        return self.attend(parameters, contexts, self.factor(contexts))
-
-
-def _constant(dim: int) -> float:
-    return 0.0
-
-
-def _in_proportion(dim: int) -> float:
-    return 1.0
-
-
-def _by_rate(dim: int) -> float:
-    return -2 / (dim + 3)
+    def loss(
+        self, parameters: Parameters, data: tuple[Contexts, Array], factor: Real
+    ) -> Float[Array, ""]:
+        """The mean square error at the targets of contexts, with their weights."""
+        contexts, weight = data
+        missed = self.attend(parameters, contexts, factor) - contexts.targets
+        return weight @ (missed**2).sum(-1).mean(-1)
 
 
 MECHANISMS: dict[str, Mechanism] = {
-    "CME": Mechanism(_cme, _constant, "ridge"),
-    "CME, ridge in proportion to the length": Mechanism(_cme, _in_proportion, "ridge"),
-    "softmax": Mechanism(_softmax, _constant, "temperature"),
-    "softmax, temperature by the length": Mechanism(_softmax, _by_rate, "temperature"),
-    "linear, mean": Mechanism(_linear, _in_proportion, "temperature"),
-    "linear, sum": Mechanism(_linear, _constant, "temperature"),
+    "CME": Mechanism(_cme, 0.0),
+    "CME, ridge in proportion to the length": Mechanism(_cme, 1.0),
+    "softmax": Mechanism(_softmax, 0.0),
+    "softmax, temperature by the length": Mechanism(_softmax, None),
+    "linear, mean": Mechanism(_linear, 1.0),
+    "linear, sum": Mechanism(_linear, 0.0),
 }
-r"""Attention of queries over a context, with parameters that are learnt: CME with kernel and
-ridge; softmax and linear attention with maps of queries and keys and a temperature. By the
-length, the ridge is $cL$ and the temperature $cL^{-2/(s+4)}$, $s$ the sphere's dimension. Two
-that differ by the factor alone are one at the length of training (`absorbed`), and asked by one
-compiled program."""
+"""Attention of queries over a context, with parameters that are learnt: CME with kernel and ridge;
+softmax and linear attention with maps of queries and keys and a temperature. Two that differ by the
+factor alone are one at the length of training (`absorbed`), and asked by one compiled program."""
 
 
 def mechanism(name: str) -> Mechanism:
@@ -474,19 +418,6 @@ def begin(lanes: int, dim: int) -> Parameters:
     return Parameters(np.zeros(lanes), np.zeros(lanes), eye, eye)
 
 
-@functools.cache
-def _loss(
-    attend: Callable[[Parameters, Contexts, Real], Array],
-) -> Callable[[Parameters, Any, Real], Array]:
-    def loss(parameters: Parameters, data: tuple[Contexts, Array], factor: Real) -> Array:
-        contexts, weight = data
-        return weight @ ((attend(parameters, contexts, factor) - contexts.targets) ** 2).sum(
-            -1
-        ).mean(-1)
-
-    return loss
-
-
 def draw_training(
     model: BayesianRegression,
     key: Array,
@@ -496,7 +427,8 @@ def draw_training(
     queries: int = 1,
 ) -> tuple[Contexts, Float[np.ndarray, "lane n"]]:
     """Contexts with noisy targets for every number of samples and repeat, lanes in this order,
-    and weights 1/n on the first n of them, 0 beyond: samples of a repeat are nested."""
+    and weights 1/n on the first n of them, 0 beyond: samples of a repeat are nested. Contexts are
+    `length` long and have `queries` queries each."""
     sizes = [whole("samples", n, 1) for n in samples]
     if not sizes:
         raise InputError("samples is empty: there must be at least one number of samples")
@@ -518,13 +450,12 @@ def draw_training(
 def train(
     name: str, data: tuple[Contexts, Float[Any, "lane n"]], *, steps: int = 100, rate: float = 0.1
 ) -> Parameters:
-    """The parameters of the mechanism `name` after empirical risk minimisation in every lane."""
+    """The parameters of the mechanism `name` after empirical risk minimisation in every lane, on
+    contexts with their weights (`draw_training`)."""
     chosen, contexts = mechanism(name), data[0]
     start = begin(len(data[1]), contexts.keys.shape[-1])
-    found = minimise(
-        _loss(chosen.attend), start, data, chosen.factor(contexts), steps=steps, rate=rate
-    )
-    return found.last
+    factor = chosen.factor(contexts)
+    return minimise(chosen.loss, start, data, factor, steps=steps, rate=rate).last
 
 
 def absorbed(name: str, other: str, parameters: Parameters, contexts: Contexts) -> Parameters:
@@ -535,7 +466,8 @@ def absorbed(name: str, other: str, parameters: Parameters, contexts: Contexts) 
     if here.attend is not there.attend:
         raise InputError(f"{name} and {other} differ by more than a power of the length")
     shift = np.log(here.factor(contexts) / there.factor(contexts))
-    return parameters._replace(**{here.scale: getattr(parameters, here.scale) + shift})
+    scaled = "ridge" if here.attend is _cme else "temperature"
+    return parameters._replace(**{scaled: getattr(parameters, scaled) + shift})
 
 
 class Comparison(NamedTuple):
@@ -547,21 +479,16 @@ class Comparison(NamedTuple):
 
 
 def compare(
-    name: str, parameters: Parameters, model: BayesianRegression, contexts: Contexts
-) -> Comparison:
-    """How far trained attention is from the Bayes predictor. Its risk at a noiseless target is
-    the sum of the two, because the predictive mean is a conditional mean."""
-    return _compared(name, parameters, model, contexts, model.predictive(*contexts[:3]))
-
-
-def _compared(
     name: str,
     parameters: Parameters,
     model: BayesianRegression,
     contexts: Contexts,
-    exact: Gaussian,
+    exact: Gaussian | None = None,
 ) -> Comparison:
-    mean, variance = map(np.asarray, exact)
+    """How far the trained mechanism `name` is from the Bayes predictor, the `exact` predictive law
+    of the model. Its risk at a noiseless target is the sum of the two, because the predictive mean
+    is a conditional mean."""
+    mean, variance = map(np.asarray, exact or model.predictive(*contexts[:3]))
     chosen = mechanism(name)
     found = np.asarray(_attend(chosen.attend, parameters, contexts, chosen.factor(contexts)))
     excess = ((found - mean) ** 2).sum(-1).mean(-1)
@@ -587,12 +514,10 @@ def length_curves(
     were learnt at; shorter contexts are the beginnings of longer ones."""
     sizes = [whole("length", length, 1) for length in lengths]
     drawn = model.sample(key, contexts, max(sizes), queries)
-    every = [
-        drawn._replace(keys=drawn.keys[:, :size], values=drawn.values[:, :size]) for size in sizes
-    ]
-    exact = [model.predictive(*one[:3]) for one in every]
-    pairs = list(zip(every, exact, strict=True))
-    return {
-        name: [_compared(name, found, model, *pair) for pair in pairs]
-        for name, found in trained.items()
-    }
+    curves: dict[str, list[Comparison]] = {name: [] for name in trained}
+    for size in sizes:
+        here = drawn._replace(keys=drawn.keys[:, :size], values=drawn.values[:, :size])
+        exact = model.predictive(*here[:3])
+        for name, found in trained.items():
+            curves[name].append(compare(name, found, model, here, exact))
+    return curves

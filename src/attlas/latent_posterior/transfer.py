@@ -11,6 +11,8 @@ import numpy as np
 from jaxtyping import Float
 
 from attlas.errors import InputError
+from attlas.latent_posterior.models import checked_probabilities
+from attlas.latent_posterior.pretraining import tangent
 
 RANK = 1e-10
 """Singular values below this share of the largest count as 0."""
@@ -40,20 +42,23 @@ def condition_number(
     D = AT\}$, so that the downstream excess is at most $\kappa$ times the pretraining excess,
     whatever the error of the representation.
 
-    `pretraining` is T [p, m] and `downstream` D [q, m], operators on a representation with m
-    entries; with `features` [n, m] they are targets [n, p] and [n, q] instead, and the operators
-    are fitted to them by least squares; directions that an operator shows no larger than chance
-    would make them (`_fitted`) count as not seen, so that what is seen more dimly than the data can
-    tell has no finite number. `simplex` restricts $\delta$ to directions that sum to 0, as the
-    difference of two probability vectors does. Our computable form of the condition number of Zhang
-    et al. 2022.
+    Our computable form of the condition number of Zhang et al. 2022.
+
+    Arguments:
+    - `pretraining` [p m], `downstream` [q m]: T and D, operators on a representation [m].
+    - `features` [n m]: if given, the operators are fitted to targets `pretraining` [n p] and
+      `downstream` [n q] by least squares. Directions that an operator shows no larger than chance
+      would make them (`_fitted`) count as not seen, so that what is seen more dimly than the data
+      can tell has no finite number.
+    - `simplex`: restrict $\delta$ to directions that sum to 0, as the difference of two probability
+      vectors does.
     """
-    named = (("pretraining", pretraining), ("downstream", downstream))
-    t, d = (_matrix(name, value, column=features is not None) for name, value in named)
+    named = {"pretraining": pretraining, "downstream": downstream}
+    t, d = (_matrix(name, value, column=features is not None) for name, value in named.items())
     blur = [0.0, 0.0]
     if features is not None:
         x = _matrix("features", features)
-        for name, targets in (("pretraining", t), ("downstream", d)):
+        for name, targets in zip(named, (t, d), strict=True):
             if len(targets) != len(x):
                 raise InputError(
                     f"{name} has {len(targets)} rows and features have {len(x)}: there must be one"
@@ -75,54 +80,40 @@ def condition_number(
             f"pretraining reads {t.shape[1]} entries and downstream {d.shape[1]}: they must read"
             f" the same representation"
         )
-    m = t.shape[1]
-    tangent = np.eye(m) if not simplex else np.linalg.svd(np.ones((1, m)))[2][1:].T
-    a, b = t @ tangent, d @ tangent
+    directions = tangent(t.shape[1]) if simplex else np.eye(t.shape[1])
+    a, b = t @ directions, d @ directions
     left, sizes, right = np.linalg.svd(a)
-    dim = tangent.shape[1]
-    rank = int((sizes > max(RANK * sizes.max(initial=0), blur[0])).sum())
-    strongest = float(np.linalg.norm(b, 2)) if dim else 0.0
-    loose = strongest**2 / sizes[dim - 1] ** 2 if rank == dim and dim else np.inf
+    dim, rounding = len(right), RANK * sizes.max(initial=0)
+    rank = int((sizes > max(rounding, blur[0])).sum())
+    strongest = np.linalg.svd(b, compute_uv=False).max(initial=0)
     blind = right[rank:].T
-    read = np.linalg.svd(b @ blind) if blind.shape[1] else None
-    if read is not None and read[1].max(initial=0) > max(RANK * strongest, blur[1]):
-        return ConditionNumber(
-            np.inf,
-            tangent @ blind @ read[2][0],
-            np.inf,
-            rank,
-            dim,
+    _, unseen, axes = np.linalg.svd(b @ blind)
+    if unseen.max(initial=0) > max(RANK * strongest, blur[1]):
+        doubt = ", or that these data cannot tell from noise" if blur[0] > rounding else ""
+        reason = (
             f"pretraining sees {rank} of {dim} directions, and downstream reads one that it does"
-            f" not see"
-            + (
-                ", or that these data cannot tell from noise"
-                if blur[0] > RANK * sizes.max(initial=0)
-                else ""
-            ),
+            f" not see{doubt}"
         )
+        return ConditionNumber(np.inf, directions @ blind @ axes[0], np.inf, rank, dim, reason)
+    loose = float(strongest**2 / sizes.min(initial=np.inf) ** 2) if rank == dim else np.inf
     inverse = right[:rank].T / sizes[:rank] @ left[:, :rank].T
     _, gains, inputs = np.linalg.svd(b @ inverse)
-    return ConditionNumber(
-        float(gains[0] ** 2), tangent @ inverse @ inputs[0], float(loose), rank, dim
-    )
+    witness = directions @ inverse @ inputs[0]
+    return ConditionNumber(float(gains[0] ** 2), witness, loose, rank, dim)
 
 
 def coverage_number(pretraining: Any, downstream: Any) -> float:
-    r"""$\sup\frac{dP_{down}}{dP_{pre}}$ of two laws on the same k sequences: a non-negative loss
-    has a mean downstream at most this times its mean in pretraining. Infinite where the task meets
-    what pretraining never does. The laws' own transfer number, beside that of the operators."""
+    r"""$\sup\frac{dP_{down}}{dP_{pre}}$ of two laws [k] of a sequence: a non-negative loss has a
+    mean downstream at most this times its mean in pretraining. Infinite where the task meets what
+    pretraining never does. The laws' own transfer number, beside that of the operators."""
     before, after = (np.asarray(law, float) for law in (pretraining, downstream))
     if before.shape != after.shape or before.ndim != 1:
         raise InputError(
             f"the laws have the shapes {before.shape} and {after.shape}: they must be two lists of"
             f" one length"
         )
-    for name, law in (("pretraining", before), ("downstream", after)):
-        if not (law.min(initial=0) >= 0 and abs(law.sum() - 1) < 1e-6):
-            raise InputError(
-                f"{name} has the least entry {law.min(initial=0):g} and the sum {law.sum():g}: it"
-                f" must be probabilities"
-            )
+    checked_probabilities("pretraining", before, (None,))
+    checked_probabilities("downstream", after, (None,))
     met = after > 0
     with np.errstate(divide="ignore"):
         return float((after[met] / before[met]).max())
@@ -134,12 +125,10 @@ def _fitted(
     r"""The operator that fits `targets` best, and how large chance alone makes one: $2s(\sqrt m +
     \sqrt p)/\sigma_{min}(X)$ for residuals of standard deviation s, about twice the expected norm
     of an operator fitted to noise."""
-    operator = np.linalg.lstsq(x, targets)[0].T
+    solved, _, _, sizes = np.linalg.lstsq(x, targets)
     (n, m), p = x.shape, targets.shape[1]
-    residual = float(np.sqrt(((targets - x @ operator.T) ** 2).sum() / max(1, n - m) / p))
-    return operator, 2 * residual * (np.sqrt(m) + np.sqrt(p)) / float(
-        np.linalg.svd(x, compute_uv=False)[-1]
-    )
+    residual = np.sqrt(((targets - x @ solved) ** 2).sum() / max(1, n - m) / p)
+    return solved.T, float(2 * residual * (m**0.5 + p**0.5) / sizes[-1])
 
 
 def _matrix(name: str, value: Any, column: bool = False) -> np.ndarray:

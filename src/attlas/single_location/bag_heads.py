@@ -9,6 +9,7 @@ Bags have any lengths. They are laid out as rows of equal width, a bag in one or
 that the work is one matrix product over all instances; every axis is padded to a `bucket`.
 """
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -55,11 +56,6 @@ class Bags(NamedTuple):
         tokens[places, : flat.shape[1]], share[places] = flat, np.repeat(1 / lengths, lengths)
         bag = np.repeat(np.arange(len(lengths) + 1), np.append(rows, total - rows.sum()))
         return cls(tokens.reshape(total, width, -1), share.reshape(total, width), bag, lengths)
-
-    def split(self, x: np.ndarray) -> list[np.ndarray]:
-        """What was computed for each place, [rows, width, ...], as one array for each bag."""
-        flat = x.reshape(-1, *x.shape[2:])[self.share.ravel() > 0]
-        return np.split(flat, np.cumsum(self.lengths)[:-1])
 
 
 @dataclass(frozen=True)
@@ -155,15 +151,7 @@ def logistic_loss(y: Outputs, target: Targets) -> Losses:
     return jax.nn.logsumexp(y, -1) - (target[:, None] * y).sum(-1)
 
 
-def squared_objective(heads: Heads, data: Data) -> Float[Array, " lane"]:
-    return _penalised(squared_loss, heads, data)
-
-
-def logistic_objective(heads: Heads, data: Data) -> Float[Array, " lane"]:
-    return _penalised(logistic_loss, heads, data)
-
-
-def _penalised(loss: Any, heads: Heads, data: Data) -> Array:
+def _penalised(loss: Any, heads: Heads, data: Data) -> Float[Array, " lane"]:
     fit = (loss(respond(heads, data), data.target) * data.weight.T).sum(0)
     size = sum(
         (x**2).reshape(x.shape[0], -1).sum(-1) for x in (heads.select, heads.norm, heads.value)
@@ -172,7 +160,7 @@ def _penalised(loss: Any, heads: Heads, data: Data) -> Array:
 
 
 LOSSES: dict[str, tuple[Any, Any]] = {
-    "squared": (squared_loss, squared_objective),
-    "logistic": (logistic_loss, logistic_objective),
+    "squared": (squared_loss, functools.partial(_penalised, squared_loss)),
+    "logistic": (logistic_loss, functools.partial(_penalised, logistic_loss)),
 }
 """The loss of each bag, and the penalised objective of each lane."""

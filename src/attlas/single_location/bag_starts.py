@@ -22,8 +22,6 @@ SHARPNESS = 1.5
 """Norm of the selecting weight at the start."""
 MAX_DENSE = 400
 """Dimensions up to which all eigenvectors of the moment are computed."""
-SHUFFLES = 9
-"""Shuffled targets, for the size that a moment has by chance."""
 
 
 class Moments(NamedTuple):
@@ -96,10 +94,8 @@ def _unit(x: np.ndarray) -> np.ndarray:
     return x / max(float(np.linalg.norm(x)), 1e-300)
 
 
-def moment_ratio(
-    bags: Bags, target: Column, weight: Column, seed: int, shuffles: int = SHUFFLES
-) -> float:
-    """The size of the second moment over the largest size for shuffled targets.
+def moment_ratio(bags: Bags, target: Column, weight: Column, seed: int) -> float:
+    """The size of the second moment over the largest size for four shuffles of the target.
 
     Infinite where every bag has one instance, and 0 for a constant target.
     """
@@ -108,5 +104,5 @@ def moment_ratio(
     if not np.ptp(target):
         return 0.0
     rng = np.random.default_rng(seed)
-    chance = [moments(bags, rng.permutation(target), weight).size for _ in range(shuffles)]
+    chance = [moments(bags, rng.permutation(target), weight).size for _ in range(4)]
     return moments(bags, target, weight).size / max(*chance, 1e-300)

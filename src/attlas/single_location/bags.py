@@ -18,10 +18,10 @@ from jaxtyping import Float
 from attlas.errors import InputError, near
 from attlas.padding import bucket, pad_axis
 from attlas.quasi_newton import minimise
-from attlas.single_location.bag_heads import LOSSES, Bags, Data, Heads, Scaling, respond
-from attlas.single_location.bag_starts import SHUFFLES, Moments, moments, start_pairs
+from attlas.single_location.bag_heads import LOSSES, Data, Heads, Scaling, respond
+from attlas.single_location.bag_starts import Moments, moments, start_pairs
 
-Output = Float[np.ndarray, "n lane k"]
+Output = Float[np.ndarray, "lane n k"]
 Targets = Float[np.ndarray, "n k"]
 
 PENALTIES = tuple(10.0 ** np.arange(1, -6, -0.5))
@@ -35,6 +35,8 @@ HASTE = 3
 tolerance."""
 SAME_FUNCTION = 0.999
 """Correlation of their outputs from which on two starts have found the same function."""
+SHUFFLES = 9
+"""Shuffled residuals, for the size that a moment has by chance."""
 MIN_GAIN = 0.02
 """Share of the held-out loss by which a further head must lower it."""
 RESIDUAL = "what the others leave"
@@ -151,7 +153,7 @@ def fit_selection(
     target = np.asarray(target, float)
     weight = np.ones(len(target)) if weight is None else np.asarray(weight, float)
     fold = np.arange(len(target)) % FOLDS if fold is None else np.asarray(fold)
-    task = _Task.of(instances, target, loss, weight, fold, norm, trips, tolerance)
+    task = _Task(instances, target, loss, weight, fold, norm, trips, tolerance)
     # Each lane starts from moments of its own bags. With more features than bags the end depends on
     # the start, and shared starts would leak the targets of the fold.
     pairs = [
@@ -168,13 +170,11 @@ def fit_selection(
     lanes: list[list[Pairs]] = [[[lane[name]] for lane in pairs] for name in kept]
 
     at, tried = _search_penalties(task, [task.heads_at(start) for start in lanes], middle, grid)
-    found = tried[at]
-    ended = [
-        task.descend(run.heads, task.shares, grid[at])
-        for run in (found.runs if found.averaged else [found.single])
-    ]
+    runs, averaged = tried[at].runs, tried[at].several < tried[at].one
+    best = runs if averaged else [_best_lanes(runs)]
+    ended = [task.descend(run.heads, task.shares, grid[at]) for run in best]
     lost = task.held_out_loss(np.mean([run.output for run in ended], 0))
-    grown, origin, runs = _pick(ended, _best_run(ended)), kept[found.best[-1]], found.runs
+    grown, origin = _best_lanes(ended), kept[_best_run(runs)[-1]]
     for _ in range(1, MAX_HEADS if heads is None else heads):
         if not task.residual_has_moment(grown.output, seed):
             break
@@ -183,14 +183,15 @@ def fit_selection(
             for start, run in zip(lanes, runs, strict=True)
         ]
         runs = [task.descend(task.heads_at(start), task.shares, grid[at]) for start in lanes]
-        best = _best_run(runs)
-        start = task.heads_at([lanes[b][k] for k, b in enumerate(best)])
-        nearby, more, less = task.descend_at_best_penalty(start, at, grid)
+        chosen = _best_run(runs)
+        start = task.heads_at([lanes[b][k] for k, b in enumerate(chosen)])
+        nearby, more = task.descend_at_best_penalty(start, at, grid)
+        less = task.held_out_loss(more.output)
         if less > (1 - MIN_GAIN) * lost:
             break
-        grown, at, lost, origin = more, nearby, less, kept[best[-1]]
+        grown, at, lost, origin = more, nearby, less, kept[chosen[-1]]
     added = grown.heads.norm.shape[1] - 1
-    runs, members = ([grown], [origin]) if added or not found.averaged else (ended, kept)
+    runs, members = ([grown], [origin]) if added or not averaged else (ended, kept)
     correlations = _correlations(first.output)
     return Selection(
         task.merge_heads(runs),
@@ -220,8 +221,9 @@ def _search_penalties(
             beside = [tried[j].runs for j in (i - 1, i + 1) if j in tried]
             here = [run.heads for run in beside[0]] if beside else starts
             runs = [task.descend(start, task.shares, grid[i], HASTE) for start in here]
-            tried[i] = task.compare(runs)
-        return tried[i].loss
+            one, several = _best_lanes(runs).output, np.mean([run.output for run in runs], 0)
+            tried[i] = _Trial(runs, task.held_out_loss(one), task.held_out_loss(several))
+        return min(tried[i].one, tried[i].several)
 
     return _descend_grid(attempt, middle, len(grid)), tried
 
@@ -268,22 +270,12 @@ class _Run(NamedTuple):
 
 
 class _Trial(NamedTuple):
-    """All starts at one penalty: the best run in each lane, these lanes as a run, and the held-out
-    losses of it and of the average of all runs."""
+    """All starts at one penalty, and the held-out losses of the best run in each lane and of the
+    average of all runs."""
 
     runs: list[_Run]
-    best: list[int]
-    single: _Run
     one: float
     several: float
-
-    @property
-    def loss(self) -> float:
-        return min(self.one, self.several)
-
-    @property
-    def averaged(self) -> bool:
-        return self.several < self.one
 
 
 def _best_run(runs: Sequence[_Run]) -> list[int]:
@@ -291,17 +283,10 @@ def _best_run(runs: Sequence[_Run]) -> list[int]:
     return np.argmin([run.value for run in runs], 0).tolist()
 
 
-def _pick(runs: Sequence[_Run], best: Sequence[int]) -> _Run:
+def _best_lanes(runs: Sequence[_Run]) -> _Run:
     """Each lane of the run that is best in it."""
-    taken = [(runs[b], k) for k, b in enumerate(best)]
-    heads = [jax.tree.map(lambda x, k=k: x[k], run.heads) for run, k in taken]
-    return _Run(
-        jax.tree.map(lambda *x: np.stack(x), *heads),
-        np.array([run.value[k] for run, k in taken]),
-        np.array([run.settled[k] for run, k in taken]),
-        np.array([run.steps[k] for run, k in taken]),
-        np.stack([run.output[:, k] for run, k in taken], 1),
-    )
+    best = _best_run(runs)
+    return jax.tree.map(lambda *x: np.stack([x[b][k] for k, b in enumerate(best)]), *runs)
 
 
 def _distinct(value: np.ndarray, output: Output) -> list[int]:
@@ -315,32 +300,18 @@ def _distinct(value: np.ndarray, output: Output) -> list[int]:
 
 
 def _correlations(output: Output) -> Float[np.ndarray, "lane lane"]:
-    rows = np.moveaxis(output, 1, 0).reshape(output.shape[1], -1)
+    rows = output.reshape(len(output), -1)
     centred = rows - rows.mean(1, keepdims=True)
     size = np.maximum(np.linalg.norm(centred, axis=1), 1e-150)
     return centred @ centred.T / np.outer(size, size)
 
 
-@dataclass(frozen=True)
 class _Task:
-    """Scaled and padded bags with their targets."""
+    """Scaled and padded bags with their scaled targets."""
 
-    scaling: Scaling
-    bags: Bags
-    square: np.ndarray
-    target: Targets  # scaled
-    centre: np.ndarray
-    spread: float
-    loss: str
-    weight: np.ndarray
-    fold: np.ndarray
-    trips: int
-    tolerance: float
-
-    @classmethod
-    def of(
-        cls,
-        instances: Any,
+    def __init__(
+        self,
+        instances: Sequence[np.ndarray],
         target: np.ndarray,
         loss: str,
         weight: np.ndarray,
@@ -348,23 +319,22 @@ class _Task:
         norm: bool,
         trips: int,
         tolerance: float,
-    ) -> "_Task":
+    ) -> None:
         if loss not in LOSSES:
             raise InputError(
                 f"loss = {loss!r}: it must be {' or '.join(LOSSES)}.{near(loss, LOSSES)}"
             )
-        scaling = Scaling.of(instances, weight)
-        bags, square = scaling(instances, bucket(instances[0].shape[1]))
-        square = square if norm else 0 * square
-        centre, spread = np.zeros(target.shape[1]), 1.0
+        self.loss, self.objective = LOSSES[loss]
+        self.weight, self.fold, self.trips, self.tolerance = weight, fold, trips, tolerance
+        self.scaling = Scaling.of(instances, weight)
+        self.bags, square = self.scaling(instances, bucket(instances[0].shape[1]))
+        self.square = square if norm else 0 * square
+        self.centre, self.spread = np.zeros(target.shape[1]), 1.0
         if loss == "squared":
             share = weight / weight.sum()
-            centre = share @ target
-            spread = float(np.sqrt(share @ ((target - centre) ** 2).sum(1))) or 1.0
-        scaled = (target - centre) / spread
-        return cls(
-            scaling, bags, square, scaled, centre, spread, loss, weight, fold, trips, tolerance
-        )
+            self.centre = share @ target
+            self.spread = float(np.sqrt(share @ ((target - self.centre) ** 2).sum(1))) or 1.0
+        self.target = (target - self.centre) / self.spread
 
     @functools.cached_property
     def direction(self) -> Float[np.ndarray, " k"]:
@@ -406,9 +376,7 @@ class _Task:
         """The negative slope of the loss in the output, along the direction of most variation."""
         with jax.enable_x64(True):
             target = jnp.asarray(self.target)
-            slope = jax.grad(lambda y: LOSSES[self.loss][0](y[:, None], target).sum())(
-                jnp.asarray(output)
-            )
+            slope = jax.grad(lambda y: self.loss(y[:, None], target).sum())(jnp.asarray(output))
         return -np.asarray(slope) @ self.direction
 
     def residual_has_moment(self, output: Output, seed: int) -> bool:
@@ -426,7 +394,7 @@ class _Task:
         """The pairs of each lane, and one more from the moments of the lane's own residual."""
         extended: list[Pairs] = []
         for k, (pairs, share) in enumerate(zip(lanes, self.shares, strict=True)):
-            found = moments(self.bags, self.residual(output[:, k]), share)
+            found = moments(self.bags, self.residual(output[k]), share)
             starts = start_pairs(found, np.random.default_rng(0), len(self.scaling.mean))
             extended.append([*pairs, starts["moments"]])
         return extended
@@ -443,40 +411,34 @@ class _Task:
         )
         with jax.enable_x64(False):
             found = minimise(
-                LOSSES[self.loss][1],
+                self.objective,
                 start,
                 data,
                 trips=-(-self.trips // haste),
                 tolerance=self.tolerance * haste,
             )
             output = np.asarray(_respond(found.point, data), float)[: len(self.target)]
-        return _Run(found.point, found.value, found.settled, found.steps, output)
+        lanes_first = np.moveaxis(output, 1, 0)
+        return _Run(found.point, found.value, found.settled, found.steps, lanes_first)
 
     def descend_at_best_penalty(
         self, start: Heads, i: int, grid: Sequence[float]
-    ) -> tuple[int, _Run, float]:
-        """At the penalty near grid[i] with the least held-out loss: its index, the run, the
-        loss."""
+    ) -> tuple[int, _Run]:
+        """The penalty near grid[i] with the least held-out loss: its index, and the run."""
         runs = functools.cache(lambda j: self.descend(start, self.shares, grid[j]))
         j = _descend_grid(lambda j: self.held_out_loss(runs(j).output), i, len(grid))
-        return j, runs(j), self.held_out_loss(runs(j).output)
-
-    def compare(self, runs: list[_Run]) -> _Trial:
-        best = _best_run(runs)
-        single = _pick(runs, best)
-        average = np.mean([run.output for run in runs], 0)
-        losses = self.held_out_loss(single.output), self.held_out_loss(average)
-        return _Trial(runs, best, single, *losses)
+        return j, runs(j)
 
     def held_out_loss(self, output: Output) -> float:
         """The mean loss of each bag in the lane that leaves out its fold."""
         with jax.enable_x64(True):
-            losses = np.asarray(LOSSES[self.loss][0](jnp.asarray(output), jnp.asarray(self.target)))
-        return float(self.weight @ self.own_lane(losses) / self.weight.sum())
+            own, target = jnp.asarray(self.own_lane(output)), jnp.asarray(self.target)
+            losses = np.asarray(self.loss(own[:, None], target))[:, 0]
+        return float(self.weight @ losses / self.weight.sum())
 
-    def own_lane(self, x: np.ndarray) -> np.ndarray:
-        """For each bag the entry of the lane without its fold: [n, ...] of [n, lane, ...]."""
-        return x[np.arange(len(x)), self.fold]
+    def own_lane(self, output: Output) -> Targets:
+        """The output for each bag in the lane without its fold."""
+        return output[self.fold, np.arange(len(self.fold))]
 
     def merge_heads(self, runs: Sequence[_Run]) -> Heads:
         """One model: the heads of all runs in the lane of all bags, averaged, without padding."""

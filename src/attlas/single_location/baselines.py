@@ -15,14 +15,7 @@ from attlas.errors import positive, whole
 from attlas.gaussian import Estimate, Real, averaged
 from attlas.single_location.task import Constants, SingleLocation, best_weights
 
-
-class Baselines(NamedTuple):
-    """Squared errors of four predictors on the same sequences, in one order everywhere."""
-
-    bayes: np.ndarray
-    oracle: np.ndarray
-    linear: np.ndarray
-    constant: np.ndarray
+BASELINES = ("bayes", "oracle", "linear", "constant")
 
 
 def sampled_baselines(
@@ -37,17 +30,17 @@ def sampled_baselines(
     Arguments:
         lam: sharpness of the oracle head.
 
-    Returns: estimates by name, in the order of `Baselines`.
+    Returns: estimates by name.
     """
     args = (task.constants, task.dim, task.location_law, positive("lam", lam))
     mean, error = averaged(draw_baselines, key, whole("samples", samples, 2), *args)
-    return {name: Estimate(mean[i], error[i]) for i, name in enumerate(Baselines._fields)}
+    return {name: Estimate(mean[i], error[i]) for i, name in enumerate(BASELINES)}
 
 
 def draw_baselines(
     generator: np.random.Generator, block: int, c: Constants, dim: Real, law: np.ndarray, lam: Real
 ) -> np.ndarray:
-    """Losses [4, n] in the order of `Baselines`."""
+    """Losses [4, n] in the order of `BASELINES`."""
     numbers, elsewhere, noise = generator.spawn(3)
     place = places(elsewhere, block, law)
     mean, scale = fill_first(len(law), c.m, 0.0), fill_first(len(law), c.gamma, 1.0)
@@ -55,13 +48,9 @@ def draw_baselines(
     target = along_v[0] + c.noise * noise.standard_normal(block)
     logits = log_odds(c, along_k, along_k**2 + along_v**2 + rest) + _log(law)[place]
     weights = best_weights(law, c.gamma)[place]
-    predictions = Baselines(
-        bayes=(special.softmax(logits, axis=0) * along_v).sum(0),
-        oracle=(special.erf(lam * along_k) * along_v).sum(0),
-        linear=(weights * along_v).sum(0),
-        constant=np.zeros(block),
-    )
-    return (np.stack(predictions) - target) ** 2
+    each = np.stack([special.softmax(logits, axis=0), special.erf(lam * along_k), weights])
+    predictions = np.append((each * along_v).sum(1), np.zeros((1, block)), 0)
+    return (predictions - target) ** 2
 
 
 def _log(law: np.ndarray) -> np.ndarray:
@@ -127,7 +116,10 @@ def bayes_gap(task: SingleLocation, key: Array, samples: int) -> LogEstimate:
     law = task.location_law
     if np.max(law) == 1:  # nothing to find out
         return LogEstimate(-math.inf, 0.0)
-    return log_bayes_gap(key, whole("samples", samples, 2), task.constants, task.dim, law)
+    args = (task.constants, task.dim, law)
+    mean, error = averaged(draw_bayes_gap, key, whole("samples", samples, 2), *args)
+    scale = np.log(task.length - 1) - task.dim * bayes_exponent(task.gamma)
+    return LogEstimate(np.log(mean) + scale, error / mean)
 
 
 def softmax_gap(
@@ -157,9 +149,8 @@ def tuned_softmax(task: SingleLocation, key: Array, samples: int) -> tuple[float
     """
     search, final = jax.random.split(key)
     low, high = math.log(task.m / 20), math.log(4 * task.m * max(1, task.gamma**-2))
-    for _ in range(
-        3
-    ):  # common random numbers: the curve is smooth, and each pass narrows it threefold
+    # Common random numbers: the curve is smooth, and each pass narrows it threefold.
+    for _ in range(3):
         betas = np.exp(np.linspace(low, high, 9))
         logs = log_softmax_gaps(search, whole("samples", samples, 2), task.constants, betas).log
         best = math.log(betas[int(np.argmin(logs))])
@@ -176,15 +167,6 @@ def linear_attention(task: SingleLocation) -> tuple[float, float]:
     square, others = task.gamma**2, task.length - 1
     whole_square = square * (task.m**2 + square) + others
     return square * task.m / whole_square, square * (square**2 + others) / whole_square
-
-
-def log_bayes_gap(
-    key: Array, samples: int, c: Constants, dim: Real, law: np.ndarray
-) -> LogEstimate:
-    mean, error = averaged(draw_bayes_gap, key, samples, c, dim, law)
-    return LogEstimate(
-        np.log(mean) + np.log(c.length - 1) - dim * bayes_exponent(c.gamma), error / mean
-    )
 
 
 def draw_bayes_gap(
@@ -287,7 +269,7 @@ def log_softmax_asymptote(c: Constants, dim: Real) -> Real:
     return np.log((c.length - 1) / c.m) + beta - np.log(2 * np.pi * q) / 2 - dim * q / 4
 
 
-def oracle_excess_bound(task: SingleLocation, lam: Real) -> Real:
+def excess_bound(c: Constants, lam: Real) -> Real:
     r"""An explicit bound on the oracle's excess risk, from which Corollary 2 follows at once.
 
     $$\gamma^2\Big[\tfrac1E e^{-2\lambda^2 m^2/E^2} + 4\Phi(-m/\gamma)\Big]
@@ -296,12 +278,7 @@ def oracle_excess_bound(task: SingleLocation, lam: Real) -> Real:
     by $1 - \mathrm{erf}(x) \le e^{-x^2}$ for $x \ge 0$, $\le 2$ elsewhere, and
     $\mathrm{erf}(x)^2 \le 4x^2/\pi$.
     """
-    return excess_bound(task.constants, positive("lam", lam))
-
-
-def excess_bound(c: Constants, lam: Real) -> Real:
     square = 1 + 4 * (lam * c.gamma) ** 2
-    missed = np.exp(-2 * (lam * c.m) ** 2 / square) / np.sqrt(square) + 4 * special.ndtr(
-        -c.m / c.gamma
-    )
+    faint = np.exp(-2 * (lam * c.m) ** 2 / square) / np.sqrt(square)
+    missed = faint + 4 * special.ndtr(-c.m / c.gamma)
     return c.gamma**2 * missed + 4 / np.pi * (c.length - 1) * lam**2

@@ -6,6 +6,7 @@ with $N$ the normalisation. Because $R$ depends on the five overlaps alone, so d
 of each of them: a step costs the same in every dimension.
 """
 
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -18,7 +19,7 @@ from jaxtyping import Array, ArrayLike, Float
 from attlas.errors import InputError, whole
 from attlas.gaussian import Real, draw_gamma, float64
 from attlas.padding import pad_axis
-from attlas.scan import Trajectory, iterate
+from attlas.scan import Trajectory, in_groups, iterate
 from attlas.single_location.gates import Activation, Gate, as_gate
 from attlas.single_location.population import (
     Overlaps,
@@ -27,7 +28,7 @@ from attlas.single_location.population import (
     total_risk,
     unit_vectors,
 )
-from attlas.single_location.schedules import Decay, Schedule, as_schedule
+from attlas.single_location.schedules import Schedule, as_schedule
 from attlas.single_location.task import Constants, SingleLocation
 
 
@@ -74,8 +75,18 @@ def descend(
             )
     weight = np.asarray(2 * penalty * (task.m / task.length) ** 2)
     schedules = (as_schedule("lam", lam, steps), as_schedule("step_size", step_size, steps))
-    args = (task.constants, *map(Decay.of, schedules), weight, gate)
-    path = _in_lanes(overlaps, args, steps=steps, record_every=record_every, progress=progress)
+    args = (task.constants, *schedules, weight, gate)
+    repeats = len(overlaps.kappa)
+
+    def descend_group(_: int, rows: np.ndarray, progress: Any) -> Trajectory:
+        start, settings = jax.tree.map(
+            lambda x: x[rows] if np.shape(x) == (repeats,) else x, (overlaps, args)
+        )
+        options = {"steps": steps, "record_every": record_every, "progress": progress}
+        return iterate(step_overlaps, observe_overlaps, start, settings, **options)
+
+    lanes = next((lanes for lanes in LANES if repeats <= lanes), LANES[-1])
+    path = in_groups(descend_group, repeats, lanes, steps, progress)
     return with_settings(as_dataset(path, steps), task, lam=lam, step_size=step_size)
 
 
@@ -85,60 +96,22 @@ it takes, so that two compiled programs serve every number of starts. A step of 
 to four times the CPU of a step of 64."""
 
 
-def _in_lanes(
-    start: Overlaps, args: Any, *, steps: int, progress: Any, **options: Any
-) -> Trajectory:
-    repeats = len(start.kappa)
-    lanes = next((lanes for lanes in LANES if repeats <= lanes), LANES[-1])
-    groups = [
-        np.minimum(first + np.arange(lanes), repeats - 1) for first in range(0, repeats, lanes)
-    ]
-    paths = []
-    for number, rows in enumerate(groups):  # the last is filled with copies of the last start
-        here, settings = jax.tree.map(
-            lambda x, r=rows: x[r] if np.shape(x) == (repeats,) else x, (start, args)
-        )
-        report = progress and (
-            lambda done, _, n=number: progress(n * steps + done, len(groups) * steps)
-        )
-        paths.append(
-            iterate(
-                step_overlaps,
-                observe_overlaps,
-                here,
-                settings,
-                steps=steps,
-                progress=report,
-                **options,
-            )
-        )
-    observed, last, survived = jax.tree.map(
-        lambda *parts: np.concatenate(parts, -1)[..., :repeats],
-        *((p.observed, p.last, p.survived) for p in paths),
-    )
-    return Trajectory(paths[0].steps, observed, last, survived)
-
-
 def as_starts(start: Overlaps) -> Overlaps:
     """`start`, checked, as NumPy float64 arrays [repeat], in any precision context."""
-    return Overlaps(
-        *(
-            np.atleast_1d(x)
-            for x in np.broadcast_arrays(*(np.asarray(x, float) for x in start.checked()))
-        )
-    )
+    arrays = (np.atleast_1d(np.asarray(x, float)) for x in start.checked())
+    return Overlaps(*np.broadcast_arrays(*arrays))
 
 
 def as_vectors(task: SingleLocation, k: ArrayLike, v: ArrayLike, dtype: Any) -> tuple[Array, Array]:
     """Vectors [repeat, dim] of unit length and of the task's width."""
-    state = (jnp.atleast_2d(jnp.asarray(k, dtype)), jnp.atleast_2d(jnp.asarray(v, dtype)))
-    if any(x.shape[-1] != task.dim for x in state):
+    k, v = (jnp.atleast_2d(jnp.asarray(x, dtype)) for x in (k, v))
+    widths = k.shape[-1], v.shape[-1]
+    if widths != (task.dim, task.dim):
         raise InputError(
-            f"k and v have widths {state[0].shape[-1]} and {state[1].shape[-1]}: the task has dim "
-            f"= {task.dim}"
+            f"k and v have widths {widths[0]} and {widths[1]}: the task has dim = {task.dim}"
         )
-    unit_vectors(*state)
-    return state
+    unit_vectors(k, v)
+    return k, v
 
 
 def with_settings(data: xr.Dataset, task: SingleLocation, **settings: Any) -> xr.Dataset:
@@ -171,17 +144,16 @@ def descend_vectors(
     """
     if direction not in _DIRECTIONS:
         raise InputError(f"direction = {direction!r}: it must be one of {', '.join(_DIRECTIONS)}")
-    vectors: Any = (*as_vectors(task, k, v, float), task.k_star, task.v_star)
-    steps = whole("steps", steps, 0)
-    schedules = as_schedule("lam", lam, steps), as_schedule("step_size", step_size, steps)
+    vectors = (*as_vectors(task, k, v, float), task.k_star, task.v_star)
     # Zeros stay zeros, and one compiled program serves every dimension up to a whole width.
     wide: list[Any] = [pad_axis(x, task.dim + -task.dim % WIDTH, -1) for x in vectors]
-    args = (task.constants, *wide[2:], *schedules)
+    steps = whole("steps", steps, 0)
+    schedules = as_schedule("lam", lam, steps), as_schedule("step_size", step_size, steps)
     path = iterate(
         _DIRECTIONS[direction],
         observe_vectors,
         (wide[0], wide[1]),
-        args,
+        (task.constants, *wide[2:], *schedules),
         steps=steps,
         record_every=record_every,
     )
@@ -217,16 +189,12 @@ def tangents(
     c = c + penalty * theta
     along_k = kappa * a + eta * e + rho * f
     along_v = nu * b + theta * c + rho * f
-    k_kstar, k_vstar, k_v = (
-        a + f * theta - along_k * kappa,
-        e + f * nu - along_k * eta,
-        a * theta + e * nu + f - along_k * rho,
-    )
-    v_kstar, v_vstar, v_k = (
-        c + f * kappa - along_v * theta,
-        b + f * eta - along_v * nu,
-        b * eta + c * kappa + f - along_v * rho,
-    )
+    k_kstar = a + f * theta - along_k * kappa
+    k_vstar = e + f * nu - along_k * eta
+    k_v = a * theta + e * nu + f - along_k * rho
+    v_kstar = c + f * kappa - along_v * theta
+    v_vstar = b + f * eta - along_v * nu
+    v_k = b * eta + c * kappa + f - along_v * rho
     return Tangents(
         k_kstar,
         k_vstar,
@@ -240,10 +208,7 @@ def tangents(
     )
 
 
-Settings = tuple[Constants, Schedule, Schedule, Array, Gate | None]
-
-
-def step_overlaps(t: Array, x: Overlaps, args: Settings) -> Overlaps:
+def step_overlaps(t: Array, x: Overlaps, args: Any) -> Overlaps:
     """One step of descent, written in the five overlaps."""
     constants, lam, step_size, penalty, gate = args
     kappa, nu, theta, eta, rho = x
@@ -259,26 +224,17 @@ def step_overlaps(t: Array, x: Overlaps, args: Settings) -> Overlaps:
     )
 
 
-def observe_overlaps(t: Array, x: Overlaps, args: Settings) -> dict[str, Array]:
-    return _observed(x, args[0], args[1](t), args[-1])
-
-
-def _observed(
-    x: Overlaps, constants: Constants, lam: Real, gate: Gate | None = None
-) -> dict[str, Array]:
-    return {**x._asdict(), "risk": total_risk(constants, x, lam, gate), "distance": x.distance}
+def observe_overlaps(t: Array, x: Overlaps, args: Any) -> dict[str, Array]:
+    return {
+        **x._asdict(),
+        "risk": total_risk(args[0], x, args[1](t), args[-1]),
+        "distance": x.distance,
+    }
 
 
 def observe_vectors(t: Array, x: tuple[Array, Array], args: Any) -> dict[str, Array]:
     constants, k_star, v_star, lam, _ = args
-    return _observed(Overlaps._of(x[0], x[1], k_star, v_star), constants, lam(t))
-
-
-def _gradients(t: Array, x: tuple[Array, Array], args: Any) -> tuple[Array, Array]:
-    constants, k_star, v_star, lam, _ = args
-    return jax.grad(
-        lambda x: total_risk(constants, Overlaps._of(x[0], x[1], k_star, v_star), lam(t)).sum()
-    )(x)
+    return observe_overlaps(t, Overlaps._of(x[0], x[1], k_star, v_star), (constants, lam, None))
 
 
 def move(x: Array, direction: Array, alpha: Real) -> Array:
@@ -287,17 +243,21 @@ def move(x: Array, direction: Array, alpha: Real) -> Array:
     return moved / jnp.linalg.norm(moved, axis=-1, keepdims=True)
 
 
-def step_vectors(t: Array, x: tuple[Array, Array], args: Any) -> tuple[Array, Array]:
-    in_k, in_v = _gradients(t, x, args)
-    return move(x[0], in_k, args[-1](t)), move(x[1], in_v, args[-1](t))
+def step_vectors(
+    t: Array, x: tuple[Array, Array], args: Any, sign: bool = False
+) -> tuple[Array, Array]:
+    constants, k_star, v_star, lam, step_size = args
+    gradients = jax.grad(
+        lambda x: total_risk(constants, Overlaps._of(x[0], x[1], k_star, v_star), lam(t)).sum()
+    )(x)
+    in_k, in_v = (jnp.sign(g) if sign else g for g in gradients)
+    return move(x[0], in_k, step_size(t)), move(x[1], in_v, step_size(t))
 
 
-def step_signs(t: Array, x: tuple[Array, Array], args: Any) -> tuple[Array, Array]:
-    in_k, in_v = _gradients(t, x, args)
-    return move(x[0], jnp.sign(in_k), args[-1](t)), move(x[1], jnp.sign(in_v), args[-1](t))
-
-
-_DIRECTIONS = {"gradient": step_vectors, "sign": step_signs}
+_DIRECTIONS: dict[str, Any] = {
+    "gradient": step_vectors,
+    "sign": functools.partial(step_vectors, sign=True),
+}
 
 
 def as_dataset(path: Trajectory, steps: int) -> xr.Dataset:
@@ -329,9 +289,8 @@ def manifold_start(task: SingleLocation, key: Array, repeats: int) -> Overlaps:
 def _frame(key: Array, repeats: int, dim: int) -> Float[np.ndarray, "2 4 repeat"]:
     """Gaussian k and v in coordinates (k*, v*, the rest of k, the rest of v)."""
     blocks = range(-(-whole("repeats", repeats, 1) // FRAMES))
-    return np.concatenate([np.asarray(_frames(key, block, dim)) for block in blocks], -1)[
-        ..., :repeats
-    ]
+    frames = np.concatenate([np.asarray(_frames(key, block, dim)) for block in blocks], -1)
+    return frames[..., :repeats]
 
 
 FRAMES = 128

@@ -7,8 +7,8 @@ is a one-dimensional integral.
 
 import functools
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import jax
@@ -16,13 +16,11 @@ import jax.numpy as jnp
 import numpy as np
 import scipy
 from jaxtyping import Array, ArrayLike, Float
-from scipy import special
 
 from attlas.errors import InputError, near, positive
-from attlas.gaussian import REACH, Real, float64, gaussian_moments, gaussian_nodes
-from attlas.padding import map_chunks
+from attlas.gaussian import Real, float64, gaussian_nodes
 from attlas.single_location.baselines import linear_attention
-from attlas.single_location.task import Constants, SingleLocation
+from attlas.single_location.task import SingleLocation
 
 Activation = Callable[[Array], Array]
 
@@ -32,16 +30,6 @@ ACTIVATIONS: dict[str, Activation] = {
     "sigmoid": jax.nn.sigmoid,
     "relu": jax.nn.relu,
     "step": lambda x: (x > 0).astype(x.dtype),
-    "identity": lambda x: x,
-}
-
-
-_BY_NUMPY: dict[Any, Callable[[np.ndarray], np.ndarray]] = {
-    "erf": special.erf,
-    "tanh": np.tanh,
-    "sigmoid": special.expit,
-    "relu": lambda x: np.maximum(x, 0),
-    "step": lambda x: (x > 0).astype(float),
     "identity": lambda x: x,
 }
 
@@ -59,36 +47,19 @@ class Gate:
     """
 
     activation: str | Activation
-    offset: Real = field(default=0.0)
+    offset: Real = 0.0
 
     @property
     def function(self) -> Activation:
         return ACTIVATIONS[self.activation] if isinstance(self.activation, str) else self.activation
 
+    @float64
     def values(self, along_k: np.ndarray, lam: Real) -> np.ndarray:
-        """The gate on NumPy arrays, by NumPy where the activation is a name."""
-        x = lam * along_k - self.offset
-        return (
-            _BY_NUMPY[self.activation](x)
-            if self.activation in _BY_NUMPY
-            else np.asarray(self.function(x))
-        )
+        """The gate on NumPy arrays, in double precision."""
+        return np.asarray(self(along_k, lam))
 
-    def __call__(self, along_k: Array, lam: Real) -> Array:
+    def __call__(self, along_k: Real, lam: Real) -> Array:
         return self.function(lam * along_k - self.offset)
-
-
-def kind_of(name: str) -> int:
-    """The index of a named activation."""
-    return list(ACTIVATIONS).index(name)
-
-
-def named_gate(kind: int | Array, offset: Real) -> Gate:
-    """The gate with the named activation of index `kind`, for use inside traced functions.
-
-    The kind is data there, so that one compiled program serves all names.
-    """
-    return Gate(lambda x: jax.lax.switch(kind, tuple(ACTIVATIONS.values()), x), offset)
 
 
 SOFTMAX = "softmax"
@@ -102,20 +73,23 @@ def as_gate(activation: "str | Activation | Gate") -> Gate:
             'softmax is no pointwise gate and its risk has no formula: say activation="softmax" in'
             " sampled_risk or descend_online"
         )
-    if isinstance(gate.activation, str) and gate.activation not in ACTIVATIONS:
-        raise InputError(
-            f"unknown activation {gate.activation!r}.{near(gate.activation, ACTIVATIONS)} There "
-            f"are: {', '.join(ACTIVATIONS)}."
-        )
+    _known(gate.activation, ACTIVATIONS)
     if not callable(gate.function):
         raise InputError(f"activation = {activation!r}: it must be a name or a function")
     offset = gate.offset
-    if not isinstance(offset, jax.core.Tracer | jax.Array | np.ndarray | int | float | np.number):
-        raise InputError(f"offset = {offset!r}: it must be a finite number")
-    if not isinstance(offset, jax.core.Tracer) and not np.isfinite(offset).all():
+    number = isinstance(offset, jax.Array | np.ndarray | int | float | np.number)
+    if not (isinstance(offset, jax.core.Tracer) or (number and np.isfinite(offset).all())):
         raise InputError(f"offset = {offset!r}: it must be a finite number")
     _probed(gate.function)
     return gate
+
+
+def _known(activation: Any, names: Collection[str]) -> None:
+    if isinstance(activation, str) and activation not in names:
+        raise InputError(
+            f"unknown activation {activation!r}.{near(activation, names)} There are: "
+            f"{', '.join(names)}."
+        )
 
 
 @functools.cache
@@ -153,102 +127,10 @@ def _probed(function: Activation) -> None:
         )
 
 
-ERF = Gate("erf")
-
-
 def as_head(activation: "str | Activation | Gate") -> Gate | None:
     """`as_gate`, or None for the softmax head, whose weights are not pointwise."""
-    if not isinstance(activation, str):
-        return as_gate(activation)
-    if activation not in (known := (*ACTIVATIONS, SOFTMAX)):
-        raise InputError(
-            f"unknown activation {activation!r}.{near(activation, known)} There are: "
-            f"{', '.join(known)}."
-        )
-    return None if activation == SOFTMAX else as_gate(activation)
-
-
-Nodes = tuple[int, float]
-FINE: Nodes = (8, REACH)
-CHECKS: tuple[Nodes, ...] = ((6, REACH), (13, 1.5 * REACH))
-"""Panels and ends of the quadrature, and of the two others that its error is read from."""
-
-
-def gated_terms(
-    c: Constants, overlaps: Any, lam: Real, gate: Gate, nodes: Nodes = FINE
-) -> tuple[Array, ...]:
-    r"""The risk's five parts, in the order of `RiskTerms`.
-
-    With $G_{ij} = E[g^i Z^j]$ at the informative token, $H_{ij}$ at another, and $\mu = m\theta$:
-    $E[gby] = \gamma\eta(\mu G_{11} + \gamma\rho G_{12}) + \gamma^2(\nu - \rho\eta) G_{10}$,
-    $E[g^2b^2] = (\mu^2 + \gamma^2(1-\rho^2))G_{20} + 2\mu\gamma\rho G_{21} + \gamma^2\rho^2G_{22}$.
-    """
-    (g1, g2), (h1, h2) = _moments(c, overlaps.kappa, lam, gate, nodes)
-    _, nu, theta, eta, rho = (jnp.asarray(x) for x in overlaps)
-    gamma, length, mu = c.gamma, c.length, c.m * theta
-    product = gamma * eta * (mu * g1[1] + gamma * rho * g1[2]) + gamma**2 * (nu - rho * eta) * g1[0]
-    square = (
-        (mu**2 + gamma**2 * (1 - rho**2)) * g2[0]
-        + 2 * mu * gamma * rho * g2[1]
-        + (gamma * rho) ** 2 * g2[2]
-    )
-    here, elsewhere = mu * g1[0] + gamma * rho * g1[1], rho * h1[1]
-    return (
-        jnp.asarray(c.noise**2 + gamma**2 + 0 * nu),
-        -2 * product,
-        square,
-        (length - 1) * ((1 - rho**2) * h2[0] + rho**2 * h2[2]),
-        (length - 1) * elsewhere * (2 * here + (length - 2) * elsewhere),
-    )
-
-
-def gated_partials(
-    c: Constants, overlaps: Any, lam: Real, gate: Gate, nodes: Nodes = FINE
-) -> tuple[Array, ...]:
-    r"""Partial derivatives of the risk, in the order of `Overlaps`.
-
-    In $\kappa$ by parts, $\partial_\kappa G_{ij} = \frac m\gamma(G_{i,j+1} - jG_{i,j-1})$, which
-    exists for a threshold too.
-    """
-    (g1, g2), (h1, h2) = _moments(c, overlaps.kappa, lam, gate, nodes)
-    _, nu, theta, eta, rho = (jnp.asarray(x) for x in overlaps)
-    gamma, m, length, mu = c.gamma, c.m, c.length, c.m * theta
-    d1, d2 = (m / gamma * jnp.stack([g[1], g[2] - g[0], g[3] - 2 * g[1]]) for g in (g1, g2))
-    square = gamma**2 * (1 - rho**2) + mu**2
-    here = mu * g1[0] + gamma * rho * g1[1]
-    others = 2 * (length - 1)
-    return (
-        -2
-        * (gamma * eta * (mu * d1[1] + gamma * rho * d1[2]) + gamma**2 * (nu - rho * eta) * d1[0])
-        + square * d2[0]
-        + 2 * mu * gamma * rho * d2[1]
-        + (gamma * rho) ** 2 * d2[2]
-        + others * rho * h1[1] * (mu * d1[0] + gamma * rho * d1[1]),
-        -2 * gamma**2 * g1[0],
-        2
-        * m
-        * (
-            -gamma * eta * g1[1]
-            + mu * g2[0]
-            + gamma * rho * g2[1]
-            + (length - 1) * rho * h1[1] * g1[0]
-        ),
-        -2 * (gamma * (mu * g1[1] + gamma * rho * g1[2]) - gamma**2 * rho * g1[0]),
-        -2 * gamma**2 * eta * (g1[2] - g1[0])
-        + 2 * mu * gamma * g2[1]
-        + 2 * gamma**2 * rho * (g2[2] - g2[0])
-        + others
-        * (
-            rho * (h2[2] - h2[0])
-            + h1[1] * (here + rho * gamma * g1[1] + (length - 2) * rho * h1[1])
-        ),
-    )
-
-
-def _moments(c: Constants, kappa: Real, lam: Real, gate: Gate, nodes: Nodes) -> tuple[Array, Array]:
-    lam = jnp.asarray(lam, float)
-    here = gaussian_moments(gate.function, lam * c.m * kappa - gate.offset, lam * c.gamma, *nodes)
-    return here, gaussian_moments(gate.function, -gate.offset + 0 * lam, lam, *nodes)
+    _known(activation, (*ACTIVATIONS, SOFTMAX))
+    return None if isinstance(activation, str) and activation == SOFTMAX else as_gate(activation)
 
 
 @float64
@@ -259,43 +141,12 @@ def oracle_excess(task: SingleLocation, lam: Real, activation: str | Activation 
     $a_1 \sim N(m, \gamma^2)$ and $a_0 \sim N(0, 1)$: a sum without cancellation, accurate to all
     digits down to about 1e-25; below, errors come from further out than the quadrature reaches.
     """
-    return gate_excess(task.constants, positive("lam", lam), as_gate(activation))
-
-
-def gate_excess(c: Constants, lam: Real, gate: Gate) -> Real:
-    if not isinstance(gate.activation, str) or any(
-        isinstance(x, jax.core.Tracer) for x in (*c, lam, gate.offset)
-    ):
-        return _gate_excess(c, lam, gate)
-    lam, offset = np.broadcast_arrays(np.asarray(lam, float), np.asarray(gate.offset, float))
-    kind = kind_of(gate.activation)
-    found = map_chunks(
-        lambda lam, offset: _named_excess(c, lam, kind, offset),
-        (lam.ravel(), offset.ravel()),
-        CHUNK,
-    )
-    return found.reshape(lam.shape)[()]
-
-
-CHUNK = 21 * 13
-"""Gates whose risk is computed at a time: the grid of `tuned_gate`."""
-
-
-@jax.jit
-def _named_excess(c: Constants, lam: Real, kind: int | Array, offset: Real) -> Array:
-    return _gate_excess(c, lam, named_gate(kind, offset))
-
-
-@jax.jit
-def _gate_excess(c: Constants, lam: Real, gate: Gate) -> Array:
-    lam = jnp.asarray(lam, float)
-    here, _, informative = gaussian_nodes(lam * c.m - gate.offset, lam * c.gamma)
+    gate, lam = as_gate(activation), jnp.asarray(positive("lam", lam), float)
+    here, _, informative = gaussian_nodes(lam * task.m - gate.offset, lam * task.gamma)
     there, _, other = gaussian_nodes(0 * lam - gate.offset, lam)
-    missed, passed = (
-        (informative * (1 - gate.function(here)) ** 2).sum(-1),
-        (other * gate.function(there) ** 2).sum(-1),
-    )
-    return c.gamma**2 * missed + (c.length - 1) * passed
+    missed = (informative * (1 - gate.function(here)) ** 2).sum(-1)
+    passed = (other * gate.function(there) ** 2).sum(-1)
+    return task.gamma**2 * missed + (task.length - 1) * passed
 
 
 class Tuned(NamedTuple):
@@ -313,33 +164,23 @@ def tuned_gate(task: SingleLocation, activation: str | Activation, offset: bool 
     Arguments:
         offset: whether to tune the threshold offset / lam too, between 0 and about m.
     """
-    c, activation = task.constants, as_gate(activation).activation
+    activation = as_gate(activation).activation
     # From a tenth of the best linear gate's sharpness, the softest that can be best, to four times
     # the log odds'.
-    softest = linear_attention(task)[0] / 10
-    low, high = (
-        np.array([math.log(softest), 0.0]),
-        np.array([math.log(4 * task.m / task.gamma**2), 1.5 * task.m + 2]),
-    )
-    sides = (21, 13) if offset else (CHUNK, 1)
+    softest, sharpest = linear_attention(task)[0] / 10, 4 * task.m / task.gamma**2
+    low = np.array([math.log(softest), 0.0])
+    high = np.array([math.log(sharpest), 1.5 * task.m + 2 if offset else 0.0])
+    sides = (21, 13) if offset else (273, 1)
     for _ in range(7):  # each narrows the box fivefold
-        lam = np.linspace(low[0], high[0], sides[0])
-        threshold = np.linspace(low[1], high[1], sides[1]) if offset else np.zeros(1)
-        lams, thresholds = np.meshgrid(np.exp(lam), threshold, indexing="ij")
-        flat = lams.ravel()
-        excess = np.asarray(
-            gate_excess(c, flat, Gate(activation, flat * thresholds.ravel()))
-        ).reshape(lams.shape)
-        i, j = np.unravel_index(np.argmin(excess), excess.shape)
-        best = Tuned(
-            Gate(activation, float(lams[i, j] * thresholds[i, j])),
-            float(lams[i, j]),
-            float(excess[i, j]),
-        )
-        width = (high - low) / 10
-        centre = np.array([lam[i], thresholds[i, j]])
+        axes = map(np.linspace, low, high, sides)
+        log_lam, threshold = (x.ravel() for x in np.meshgrid(*axes, indexing="ij"))
+        lam = np.exp(log_lam)
+        excess = oracle_excess(task, lam, Gate(activation, lam * threshold))
+        best = np.argmin(excess)
+        centre, width = np.array([log_lam[best], threshold[best]]), (high - low) / 10
         low, high = centre - width, centre + width
-    return best
+    gate = Gate(activation, float(lam[best] * threshold[best]))
+    return Tuned(gate, float(lam[best]), float(excess[best]))
 
 
 @float64

@@ -16,14 +16,14 @@ from jaxtyping import Array, ArrayLike, Float
 from scipy import special
 
 from attlas.errors import InputError, positive
-from attlas.gaussian import Real, float64, smoothed_erf, zeta, zeta_derivatives
+from attlas.gaussian import Real, float64
 from attlas.single_location.descent import tangents
 from attlas.single_location.population import (
     ORACLE,
     Overlaps,
     at_points,
-    background_factors,
     partials_of_risk,
+    smoothed_gate,
 )
 from attlas.single_location.task import Constants, SingleLocation
 
@@ -60,23 +60,21 @@ def transverse_matrix(task: SingleLocation, kappa: Real, nu: Real, lam: Real) ->
 
 @jax.jit
 def _transverse(c: Constants, kappa: Real, nu: Real, lam: Real) -> Float[Array, "3 3"]:
-    m, g2, others = c.m, c.gamma**2, c.length - 1
-    e0, e1, e2, _ = smoothed_erf(lam * m * kappa, lam * c.gamma)
-    z = zeta(lam * m * kappa, lam * c.gamma)
-    z_t, z_tt, _ = zeta_derivatives(lam * m * kappa, lam * c.gamma)
-    mean, square = background_factors(lam)
-    s = lam * g2
-    cross = 2 * s * m * z_t + 2 * others * mean * m * e0
+    m, s, others = c.m, lam * c.gamma**2, c.length - 1
+    (e, z), (mean, square) = smoothed_gate(c, kappa, lam, None)
+    elsewhere = lam * mean[1]
+    theta_eta, eta_rho = -2 * s * m * e[1], -2 * s**2 * e[2]
+    theta_rho = 2 * s * m * z[1] + 2 * others * elsewhere * m * e[0]
     own = (
-        2 * s**2 * z_tt
-        + 2 * others * (square + (others - 1) * mean**2)
-        + 4 * others * mean * s * e1
+        2 * s**2 * z[2]
+        + 2 * others * (lam**2 * square[2] + (others - 1) * elsewhere**2)
+        + 4 * others * elsewhere * s * e[1]
     )
     hessian = jnp.array(
         [
-            [2 * m**2 * z, -2 * s * m * e1, cross],
-            [-2 * s * m * e1, 0.0, -2 * s**2 * e2],
-            [cross, -2 * s**2 * e2, own],
+            [2 * m**2 * z[0], theta_eta, theta_rho],
+            [theta_eta, 0.0, eta_rho],
+            [theta_rho, eta_rho, own],
         ]
     )
     metric = jnp.array([[1.0, 0.0, kappa], [0.0, 1.0, nu], [kappa, nu, 2.0]])

@@ -26,8 +26,7 @@ from jaxtyping import Array, ArrayLike, Float
 
 from attlas.errors import InputError, whole
 from attlas.gaussian import Real, float64, stream
-from attlas.padding import pad_axis
-from attlas.scan import Trajectory, drive, iterate
+from attlas.scan import Trajectory, drive, in_groups, iterate
 from attlas.single_location.descent import as_dataset, as_starts, as_vectors, move, with_settings
 from attlas.single_location.gates import Activation, Gate, as_head, predict
 from attlas.single_location.population import (
@@ -76,17 +75,9 @@ def descend_online(
 
     Returns: what `descend` does.
     """
-    head, overlaps = as_head(activation), as_starts(start)
-    _differentiable(head)
-    batch_size, steps = whole("batch_size", batch_size, 1), whole("steps", steps, 0)
-    record_every, seed = whole("record_every", record_every, 1), whole("seed", seed, 0)
-    schedules = _single(
-        lam=as_schedule("lam", lam, steps), step_size=as_schedule("step_size", step_size, steps)
-    )
-    path = simulate(
-        task, overlaps, head, schedules, batch_size, steps, seed, record_every, progress
-    )
-    data = _reported(path, task, head, schedules[0], steps, seed)
+    overlaps, record_every = as_starts(start), whole("record_every", record_every, 1)
+    run = _checked(activation, lam, step_size, batch_size, steps, seed)
+    data = _reported(simulate(task, overlaps, *run, record_every, progress), task, *run)
     return with_settings(data, task, lam=lam, step_size=step_size, batch_size=batch_size, seed=seed)
 
 
@@ -104,40 +95,30 @@ def descend_online_vectors(
     activation: str | Activation | Gate = "erf",
 ) -> xr.Dataset:
     """The same descent on vectors, with whole tokens and automatic gradients: the reference."""
-    head = as_head(activation)
-    _differentiable(head)
-    batch_size, steps, seed = (
-        whole("batch_size", batch_size, 1),
-        whole("steps", steps, 0),
-        whole("seed", seed, 0),
-    )
-    schedules = _single(
-        lam=as_schedule("lam", lam, steps), step_size=as_schedule("step_size", step_size, steps)
-    )
-    path = simulate_vectors(task, k, v, head, schedules, batch_size, steps, seed, record_every)
-    return _reported(path, task, head, schedules[0], steps, seed)
+    run = _checked(activation, lam, step_size, batch_size, steps, seed)
+    return _reported(simulate_vectors(task, k, v, *run, record_every), task, *run)
 
 
-def _differentiable(head: Gate | None) -> None:
+def _checked(
+    activation: Any, lam: Any, step_size: Any, batch_size: Any, steps: Any, seed: Any
+) -> tuple[Gate | None, tuple[Schedule, Schedule], int, int, int]:
+    """Head, schedules, batch size, steps and seed, as `simulate` takes them."""
+    head, steps = as_head(activation), whole("steps", steps, 0)
     if head is not None and head.activation == "step":
         raise InputError(
             "activation = 'step': it has no derivative, and descent on samples would never move k"
         )
-    if head is not None and np.ndim(head.offset):
-        raise InputError(
-            f"offset has the shape {np.shape(head.offset)}: online descent takes one value for all "
-            "starts"
-        )
-
-
-def _single(**schedules: Any) -> tuple[Schedule, Schedule]:
-    for name, schedule in schedules.items():
-        shape = np.shape(schedule(jnp.asarray(0)))
-        if shape:
+    lam, step_size = as_schedule("lam", lam, steps), as_schedule("step_size", step_size, steps)
+    zero = jnp.asarray(0)
+    offset = 0.0 if head is None else head.offset
+    for name, value in (("offset", offset), ("lam", lam(zero)), ("step_size", step_size(zero))):
+        if np.ndim(value):
             raise InputError(
-                f"{name} has the shape {shape}: online descent takes one value for all starts"
+                f"{name} has the shape {np.shape(value)}: online descent takes one value for all "
+                "starts"
             )
-    return schedules["lam"], schedules["step_size"]
+    batch_size, seed = whole("batch_size", batch_size, 1), whole("seed", seed, 0)
+    return head, (lam, step_size), batch_size, steps, seed
 
 
 # --- on the five overlaps -------------------------------------------------------------------------
@@ -187,11 +168,6 @@ def simulate(
     complement: bool = True,
 ) -> Trajectory:
     """The overlaps [record, repeat] of every start, in groups of `LANES`."""
-    repeats = len(start.kappa)
-    groups = -(-repeats // LANES)
-    # Padding lanes repeat the last start and are thrown away.
-    lanes = np.stack([np.asarray(x, float) for x in start])
-    lanes = pad_axis(lanes, groups * LANES, 1, repeat=True)
     args = Args(
         Constants(*(float(x) for x in task.constants)),
         np.zeros((task.length, batch_size), np.float32),
@@ -200,44 +176,25 @@ def simulate(
     )
     # As arrays, so that one compiled program serves every schedule.
     lam, alpha = (values_at(schedule, np.arange(steps)) for schedule in schedules)
-    whole = (
-        BLOCK if batch_size * (task.length + 1) <= 1000 else SHORT_BLOCKS[1]
-    )  # or a block would fill the memory
-    block = next((size for size in SHORT_BLOCKS if steps <= size), whole)
+    # With more tokens a long block would fill the memory.
+    longest = BLOCK if batch_size * (task.length + 1) <= 1000 else SHORT_BLOCKS[1]
+    block = next((size for size in SHORT_BLOCKS if steps <= size), longest)
 
-    def group(number: int) -> Trajectory:
-        state = Overlaps(*lanes[:, number * LANES : (number + 1) * LANES])
-        draw = functools.partial(_draw, seed, number, block, batch_size, task, lam, alpha)
-        done = number * steps
-
-        def report(more: int) -> None:
-            nonlocal done
-            done += more
-            if progress is not None:
-                progress(done, groups * steps)
-
+    def simulate_group(number: int, rows: np.ndarray, progress: Any) -> Trajectory:
         return drive(
             step,
             prepare,
-            state,
+            Overlaps(*(x[rows] for x in start)),
             args,
-            draw,
+            functools.partial(_draw, seed, number, block, batch_size, task, lam, alpha),
             steps=steps,
             block=block,
             record_every=record_every,
-            progress=report,
+            progress=progress,
         )
 
     with jax.enable_x64(True):
-        paths = [group(number) for number in range(groups)]
-    joined = Overlaps(
-        *(
-            np.concatenate(x, -1)[:, :repeats]
-            for x in zip(*(p.observed for p in paths), strict=True)
-        )
-    )
-    survived = np.concatenate([p.survived for p in paths])[:repeats]
-    return Trajectory(paths[0].steps, joined, jax.tree.map(lambda x: x[-1], joined), survived)
+        return in_groups(simulate_group, len(start.kappa), LANES, steps, progress)
 
 
 def _draw(
@@ -412,7 +369,7 @@ def simulate_vectors(
         stars = (np.asarray(star, np.float32) for star in (task.k_star, task.v_star))
         law = None if task.prior is None else np.asarray(task.prior, np.float32)
         args = (
-            _keys(seed, np.arange(len(state[0]))),
+            jax.vmap(jax.random.fold_in, (None, 0))(jax.random.key(seed), np.arange(len(state[0]))),
             np.zeros((batch_size, task.length, 0), np.float32),
             task.constants,
             *stars,
@@ -425,22 +382,16 @@ def simulate_vectors(
         )
 
 
-@jax.jit
-def _keys(seed: int | Array, numbers: Array) -> Array:
-    return jax.vmap(lambda i: jax.random.fold_in(jax.random.key(seed), i))(numbers)
-
-
 def step_vectors(t: Array, x: tuple[Array, Array], args: Any) -> tuple[Array, Array]:
     keys, shape, constants, k_star, v_star, law, head, lam, step_size = args
+    size = (*shape.shape[:2], len(k_star))
 
     def loss(x: tuple[Array, Array], key: Array) -> Array:
-        batch = draw_batch(
-            key, (*shape.shape[:2], len(k_star)), jnp.float32, constants, k_star, v_star, law
-        )
+        batch = draw_batch(key, size, jnp.float32, constants, k_star, v_star, law)
         prediction = predict(batch.tokens, x[0], x[1], lam(t), "softmax" if head is None else head)
         return ((prediction - batch.target) ** 2).mean()
 
-    gradients = jax.vmap(jax.grad(loss))(x, jax.vmap(lambda key: jax.random.fold_in(key, t))(keys))
+    gradients = jax.vmap(jax.grad(loss))(x, jax.vmap(jax.random.fold_in, (0, None))(keys, t))
     return move(x[0], gradients[0], step_size(t)), move(x[1], gradients[1], step_size(t))
 
 
@@ -453,10 +404,16 @@ def observe_vectors(t: Array, x: tuple[Array, Array], args: Any) -> Overlaps:
 
 @float64
 def _reported(
-    path: Trajectory, task: SingleLocation, head: Gate | None, lam: Schedule, steps: int, seed: int
+    path: Trajectory,
+    task: SingleLocation,
+    head: Gate | None,
+    schedules: tuple[Schedule, Schedule],
+    batch_size: int,
+    steps: int,
+    seed: int,
 ) -> xr.Dataset:
     overlaps = Overlaps(*(np.asarray(x, float) for x in path.observed))
-    lams = values_at(lam, path.steps)[:, None]
+    lams = values_at(schedules[0], path.steps)[:, None]
     if head is None:
         risk = batch_risk(task, overlaps, lams, jax.random.key(seed), TEST_SAMPLES, "softmax")
     else:

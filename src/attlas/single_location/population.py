@@ -12,28 +12,17 @@ from jaxtyping import Array, ArrayLike, Float
 
 from attlas.errors import InputError, positive, whole
 from attlas.gaussian import (
+    REACH,
     Estimate,
     Quadrature,
     Real,
     averaged,
     float64,
+    smoothed_derivatives,
     smoothed_erf,
-    zeta,
-    zeta_derivatives,
 )
 from attlas.padding import map_chunks
-from attlas.single_location.gates import (
-    CHECKS,
-    ERF,
-    FINE,
-    Activation,
-    Gate,
-    Nodes,
-    as_gate,
-    as_head,
-    gated_partials,
-    gated_terms,
-)
+from attlas.single_location.gates import Activation, Gate, as_gate, as_head
 from attlas.single_location.task import Constants, SingleLocation
 
 
@@ -133,14 +122,10 @@ ORACLE = Overlaps(1.0, 1.0, 0.0, 0.0, 0.0)
 
 
 def _show(overlaps: Overlaps, where: np.ndarray | np.bool_) -> str:
-    values = (
-        np.broadcast_to(np.asarray(x, float), where.shape)[where].ravel()[0] for x in overlaps
-    )
-    return (
-        "("
-        + ", ".join(f"{name}={x:g}" for name, x in zip(overlaps._fields, values, strict=True))
-        + ")"
-    )
+    """The first of the overlaps at which `where` holds."""
+    values = (np.broadcast_to(x, where.shape)[where][0] for x in overlaps)
+    shown = (f"{name}={x:g}" for name, x in zip(overlaps._fields, values, strict=True))
+    return f"({', '.join(shown)})"
 
 
 class RiskTerms(NamedTuple):
@@ -171,15 +156,13 @@ def risk(
 
     Returns: the risk, noise included.
     """
-    gate = gate_unless_erf(as_gate(activation))
-    value = at_points(total_risk, task.constants, overlaps.checked(), positive("lam", lam), gate)
-    if gate is not None and not isinstance(value, jax.core.Tracer):
-        error = risk_quadrature(task, overlaps, lam, gate).error
-        if not (error <= 1e-6 * (1 + abs(value))).all():
-            warnings.warn(
-                f"the quadrature of this gate is off by up to {float(jnp.max(error)):.1g}",
-                stacklevel=3,
-            )
+    if gate_unless_erf(as_gate(activation)) is None:
+        return _evaluate(total_risk, task, overlaps, lam, activation)
+    value, error = risk_quadrature(task, overlaps, lam, activation)
+    if not isinstance(value, jax.core.Tracer) and not (error <= 1e-6 * (1 + abs(value))).all():
+        warnings.warn(
+            f"the quadrature of this gate is off by up to {float(jnp.max(error)):.1g}", stacklevel=3
+        )
     return value
 
 
@@ -211,8 +194,7 @@ def risk_terms(
     activation: str | Activation | Gate = "erf",
 ) -> RiskTerms:
     """The parts of `risk`, which sum to it."""
-    gate = gate_unless_erf(as_gate(activation))
-    return at_points(terms_of_risk, task.constants, overlaps.checked(), positive("lam", lam), gate)
+    return _evaluate(terms_of_risk, task, overlaps, lam, activation)
 
 
 @float64
@@ -223,20 +205,26 @@ def risk_gradient(
     activation: str | Activation | Gate = "erf",
 ) -> Overlaps:
     """Partial derivatives of `risk` in the five overlaps, in closed form or by quadrature."""
+    return _evaluate(partials_of_risk, task, overlaps, lam, activation)
+
+
+def _evaluate(
+    formula: Callable[..., Any], task: SingleLocation, overlaps: Overlaps, lam: Any, activation: Any
+) -> Any:
     gate = gate_unless_erf(as_gate(activation))
-    return at_points(
-        partials_of_risk, task.constants, overlaps.checked(), positive("lam", lam), gate
-    )
+    return at_points(formula, task.constants, overlaps.checked(), positive("lam", lam), gate)
 
 
 def gate_unless_erf(gate: Gate) -> Gate | None:
     """The gate, or None where the closed forms of erf apply."""
-    return (
-        None
-        if gate.activation == "erf" and isinstance(gate.offset, int | float) and gate.offset == 0
-        else gate
-    )
+    plain = isinstance(gate.offset, int | float) and gate.offset == 0
+    return None if gate.activation == "erf" and plain else gate
 
+
+Nodes = tuple[int, float]
+FINE: Nodes = (8, REACH)
+CHECKS: tuple[Nodes, ...] = ((6, REACH), (13, 1.5 * REACH))
+"""Panels and ends of the quadrature, and of the two others that its error is read from."""
 
 CHUNK = 256
 """Points at which a formula is computed at a time."""
@@ -284,27 +272,21 @@ def terms_of_risk(
 
     The informative token gives $(a, b, y)$ with means $(m\kappa, m\theta, 0)$ and covariance
     $\gamma^2$ times $(\rho, \eta, \nu)$; another token gives $(a, b)$ of correlation $\rho$;
-    products of two tokens factor.
+    products of two tokens factor. With $e_j$ and $z_j$ the smoothed derivatives of $g$ and $g^2$
+    at the informative token, $s = \lambda\gamma^2$ and $\mu = m\theta$:
+    $E[gby] = \gamma^2(\nu e_0 + \lambda\eta(\mu e_1 + s\rho e_2))$,
+    $E[g^2b^2] = (\mu^2 + \gamma^2)z_0 + 2s\rho\mu z_1 + (s\rho)^2z_2$.
     """
-    if gate is not None:
-        return RiskTerms(*gated_terms(c, overlaps, lam, gate, nodes))
-    kappa, nu, theta, eta, rho = (jnp.asarray(x) for x in overlaps)
-    m, gamma, length, noise = c
-    e0, e1, e2, _ = smoothed_erf(lam * m * kappa, lam * gamma)
-    z_t, z_tt, _ = zeta_derivatives(lam * m * kappa, lam * gamma)
-    s = lam * gamma**2
-    mean, square = background_factors(lam)
+    (e, z), (mean, square) = smoothed_gate(c, overlaps.kappa, lam, gate, nodes)
+    _, nu, theta, eta, rho = (jnp.asarray(x) for x in overlaps)
+    others, s, mu = c.length - 1, lam * c.gamma**2, c.m * theta
+    here, elsewhere = mu * e[0] + s * rho * e[1], lam * mean[1] * rho
     return RiskTerms(
-        target=jnp.asarray(noise**2 + gamma**2 + 0 * kappa),
-        signal=-2 * gamma**2 * (nu * e0 + lam * eta * (m * theta * e1 + s * rho * e2)),
-        informative=((m * theta) ** 2 + gamma**2) * zeta(lam * m * kappa, lam * gamma)
-        + 2 * s * rho * m * theta * z_t
-        + (s * rho) ** 2 * z_tt,
-        background=(length - 1) * (zeta(0.0, lam) + square * rho**2),
-        coupling=(length - 1)
-        * mean
-        * rho
-        * (2 * (m * theta * e0 + s * rho * e1) + (length - 2) * mean * rho),
+        target=jnp.asarray(c.noise**2 + c.gamma**2 + 0 * nu),
+        signal=-2 * c.gamma**2 * (nu * e[0] + lam * eta * (mu * e[1] + s * rho * e[2])),
+        informative=(mu**2 + c.gamma**2) * z[0] + 2 * s * rho * mu * z[1] + (s * rho) ** 2 * z[2],
+        background=others * (square[0] + (lam * rho) ** 2 * square[2]),
+        coupling=others * elsewhere * (2 * here + (others - 1) * elsewhere),
     )
 
 
@@ -312,49 +294,43 @@ def terms_of_risk(
 def partials_of_risk(
     c: Constants, overlaps: Overlaps, lam: Real, gate: Gate | None = None
 ) -> Overlaps:
-    if gate is not None:
-        return Overlaps(*gated_partials(c, overlaps, lam, gate))
-    kappa, nu, theta, eta, rho = (jnp.asarray(x) for x in overlaps)
-    m, gamma, length, _ = c
-    e0, e1, e2, e3 = smoothed_erf(lam * m * kappa, lam * gamma)
-    z = zeta(lam * m * kappa, lam * gamma)
-    z_t, z_tt, z_ttt = zeta_derivatives(lam * m * kappa, lam * gamma)
-    mt, s, g2 = m * theta, lam * gamma**2, gamma**2
-    mean, square = background_factors(lam)
-    others = (length - 1) * mean
-    in_kappa = (
-        -2 * g2 * (nu * e1 + lam * eta * (mt * e2 + s * rho * e3))
-        + (mt**2 + g2) * z_t
-        + 2 * s * mt * rho * z_tt
-        + (s * rho) ** 2 * z_ttt
-        + 2 * others * rho * (mt * e1 + s * rho * e2)
+    """In kappa by the smoothed derivatives, which exist for a threshold too."""
+    (e, z), (mean, square) = smoothed_gate(c, overlaps.kappa, lam, gate)
+    _, nu, theta, eta, rho = (jnp.asarray(x) for x in overlaps)
+    mu, s, g2 = c.m * theta, lam * c.gamma**2, c.gamma**2
+    elsewhere = lam * mean[1]
+    others = (c.length - 1) * elsewhere
+    in_mean = (
+        -2 * g2 * (nu * e[1] + lam * eta * (mu * e[2] + s * rho * e[3]))
+        + (mu**2 + g2) * z[1]
+        + 2 * s * mu * rho * z[2]
+        + (s * rho) ** 2 * z[3]
+        + 2 * others * rho * (mu * e[1] + s * rho * e[2])
     )
     return Overlaps(
-        kappa=lam * m * in_kappa,
-        nu=-2 * g2 * e0,
-        theta=2 * m * (-s * eta * e1 + mt * z + s * rho * z_t + others * rho * e0),
-        eta=-2 * s * (mt * e1 + s * rho * e2),
+        kappa=lam * c.m * in_mean,
+        nu=-2 * g2 * e[0],
+        theta=2 * c.m * (-s * eta * e[1] + mu * z[0] + s * rho * z[1] + others * rho * e[0]),
+        eta=-2 * s * (mu * e[1] + s * rho * e[2]),
         rho=2
         * (
-            -(s**2) * eta * e2
-            + s * mt * z_t
-            + s**2 * rho * z_tt
-            + rho * ((length - 1) * square + (length - 2) * others * mean)
-            + others * (mt * e0 + 2 * s * rho * e1)
+            s * (-s * eta * e[2] + mu * z[1] + s * rho * z[2])
+            + rho * ((c.length - 1) * lam**2 * square[2] + (c.length - 2) * others * elsewhere)
+            + others * (mu * e[0] + 2 * s * rho * e[1])
         ),
     )
 
 
-def background_factors(lam: Real) -> tuple[Array, Array]:
-    r"""The factors of an uninformative token's moments.
-
-    For $a, b$ standard normal with correlation $\rho$, $C$ and $Q$ in
-    $E[\mathrm{erf}(\lambda a) b] = C\rho$ and
-    $E[\mathrm{erf}(\lambda a)^2 b^2] = \zeta(0, \lambda) + Q \rho^2$.
-    """
-    d2, e = 1 + 2 * jnp.asarray(lam) ** 2, jnp.sqrt(1 + 4 * jnp.asarray(lam) ** 2)
-    mean = 2 * lam / jnp.sqrt(jnp.pi * d2)
-    return mean, 2 * mean**2 / e
+def smoothed_gate(
+    c: Constants, kappa: Real, lam: Real, gate: Gate | None, nodes: Nodes = FINE
+) -> tuple[Any, Any]:
+    """The gate's `smoothed_derivatives` at the informative token and at another."""
+    lam = jnp.asarray(lam, float)
+    mean, spread = lam * c.m * kappa, lam * c.gamma
+    if gate is None:
+        return smoothed_erf(mean, spread), smoothed_erf(0 * lam, lam)
+    here = smoothed_derivatives(gate.function, mean - gate.offset, spread, *nodes)
+    return here, smoothed_derivatives(gate.function, 0 * lam - gate.offset, lam, *nodes)
 
 
 @float64
@@ -395,7 +371,7 @@ def draw_projected(
     c: Constants,
     overlaps: Overlaps,
     lam: np.ndarray,
-    head: Gate | None = ERF,
+    head: Gate | None,
 ) -> tuple[Float[np.ndarray, "*s n"], Float[np.ndarray, "*s n"]]:
     """Predictions and targets of `block` sequences, from projections on k, v and v*.
 
@@ -424,15 +400,12 @@ def _draw_informative(
     generator: np.random.Generator, block: int, c: Constants, overlaps: Overlaps
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Products of the informative token with k and v, and the target."""
-    kappa, nu, theta, eta, rho = overlaps
-    one = np.ones_like(rho)
-    gram = np.stack(
-        [np.stack(row, -1) for row in ([one, rho, eta], [rho, one, nu], [eta, nu, one])], -2
-    )
-    values, vectors = np.linalg.eigh(
-        gram
-    )  # a root that also exists where the Gram matrix is singular
+    products = [2, 3, 1]  # with k, v and v*
+    gram = overlaps.gram()[..., products, :][..., products]
+    # A root that also exists where the Gram matrix is singular.
+    values, vectors = np.linalg.eigh(gram)
     root = vectors * np.sqrt(np.maximum(values, 0))[..., None, :]
     a, b, y = np.moveaxis(c.gamma * root @ generator.standard_normal((3, block)), -2, 0)
     noise = c.noise * generator.standard_normal(block)
-    return c.m * kappa[..., None] + a, c.m * theta[..., None] + b, y + noise
+    kappa, theta = overlaps.kappa[..., None], overlaps.theta[..., None]
+    return c.m * kappa + a, c.m * theta + b, y + noise

@@ -71,37 +71,28 @@ class Decay(NamedTuple):
             return schedule
         return cls(*(np.asarray(x, float) for x in decay))
 
-    def __call__(self, t: Array) -> Real:
-        return self.start / (1 + self.rate * t) * self.ratio ** jnp.minimum(t / self.steps, 1.0)
-
-    def at(self, times: np.ndarray) -> np.ndarray:
-        """Its values at these steps by NumPy, [step] or [step, repeat]."""
-        t = times.reshape(-1, *[1] * np.ndim(self.start))
-        return self.start / (1 + self.rate * t) * self.ratio ** np.minimum(t / self.steps, 1.0)
+    def __call__(self, t: Any) -> Real:
+        return self.start / (1 + self.rate * t) * self.ratio ** (t / self.steps).clip(max=1.0)
 
 
-def as_schedule(name: str, value: Any, steps: int) -> Schedule:
+def as_schedule(name: str, value: Any, steps: int) -> Any:
     """`value` as a schedule that `jit` accepts: numbers and arrays as data.
 
     It is checked to be positive and finite at every step before anything else is computed.
     """
-    if isinstance(value, Constant | InverseDecay | GeometricDecay):
-        schedule: Any = jax.tree.map(lambda x: np.asarray(x, float), value)
-    elif callable(value):
-        schedule = jax.tree_util.Partial(value)
-    else:
-        try:
-            schedule = Constant(np.asarray(value, float))
-        except (TypeError, ValueError):
-            raise InputError(
-                f"{name} = {value!r}: it must be a positive number or a schedule"
-            ) from None
-    here = values_at(schedule, np.arange(1 if isinstance(schedule, Constant) else steps + 1))
+    try:
+        schedule: Any = value if callable(value) else Constant(np.asarray(value, float))
+    except (TypeError, ValueError):
+        raise InputError(
+            f"{name} = {value!r}: it must be a positive number or a schedule"
+        ) from None
+    constant, decay = isinstance(schedule, Constant), Decay.of(schedule)
+    here = values_at(decay, np.arange(1 if constant else steps + 1))
     wrong = np.argwhere(~(np.isfinite(here) & (here > 0)))
     if wrong.size:
-        where = "" if isinstance(schedule, Constant) else f" at step {wrong[0][0]}"
+        where = "" if constant else f" at step {wrong[0][0]}"
         raise InputError(f"{name} = {here[tuple(wrong[0])]:g}{where}: it must be a positive number")
-    return schedule
+    return decay if isinstance(decay, Decay) else jax.tree_util.Partial(decay)
 
 
 CHUNK = 2048
@@ -113,11 +104,12 @@ def _values(schedule: Any, times: Array) -> Array:
 
 
 def values_at(schedule: Any, times: np.ndarray) -> np.ndarray:
-    """The values of the schedule at these steps."""
+    """The values of the schedule at these steps, [step] or [step, repeat]."""
     decay = Decay.of(schedule)
     if isinstance(decay, Decay):
-        return decay.at(times)
-    return map_chunks(functools.partial(_values, schedule), (times,), CHUNK).astype(float)
+        return decay(times.reshape(-1, *[1] * np.ndim(decay.start)))
+    values = functools.partial(_values, jax.tree_util.Partial(schedule))
+    return map_chunks(values, (times,), CHUNK).astype(float)
 
 
 def named_schedule(kind: str, start: float, *, end: float, rate: float, steps: int) -> Schedule:

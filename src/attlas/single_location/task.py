@@ -78,9 +78,8 @@ class SingleLocation:
     @property
     def location_law(self) -> Float[np.ndarray, " length"]:
         """Probability of each place to be the informative one."""
-        return (
-            np.full(self.length, 1 / self.length) if self.prior is None else np.asarray(self.prior)
-        )
+        uniform = np.full(self.length, 1 / self.length)
+        return uniform if self.prior is None else np.asarray(self.prior)
 
     @functools.cached_property
     def _stars(self) -> tuple[np.ndarray, np.ndarray]:
@@ -108,15 +107,8 @@ class SingleLocation:
         shape = (whole("samples", samples, 1), self.length, self.dim)
         with jax.enable_x64(True):
             law = None if self.prior is None else jnp.asarray(self.prior)
-            return draw_batch(
-                key,
-                shape,
-                dtype,
-                self.constants,
-                self.k_star.astype(dtype),
-                self.v_star.astype(dtype),
-                law,
-            )
+            stars = (star.astype(dtype) for star in self._stars)
+            return draw_batch(key, shape, dtype, self.constants, *stars, law)
 
     def bayes_logits(
         self, tokens: Float[Array | np.ndarray, "*n length dim"]
@@ -128,11 +120,9 @@ class SingleLocation:
         """
         scores = self.m / self.gamma**2 * tokens @ self.k_star.astype(tokens.dtype)
         norms = (self.gamma**-2 - 1) / 2 * (tokens**2).sum(-1)
-        return (
-            scores - norms
-            if self.prior is None
-            else scores - norms + jnp.log(jnp.asarray(self.prior, tokens.dtype))
-        )
+        if self.prior is None:
+            return scores - norms
+        return scores - norms + jnp.log(jnp.asarray(self.prior, tokens.dtype))
 
     def bayes_predict(
         self, tokens: Float[Array | np.ndarray, "*n length dim"]
@@ -154,9 +144,8 @@ class SingleLocation:
 
     def linear_predict(self, tokens: Float[Array, "*n length dim"]) -> Float[Array, "*n"]:
         """The best linear prediction, with the `linear_weights`."""
-        return (tokens @ self.v_star.astype(tokens.dtype)) @ self.linear_weights().astype(
-            tokens.dtype
-        )
+        along_v = tokens @ self.v_star.astype(tokens.dtype)
+        return along_v @ self.linear_weights().astype(tokens.dtype)
 
     def constant_risk(self) -> float:
         r"""Risk of predicting 0, $\varepsilon^2 + \gamma^2$."""
@@ -168,9 +157,8 @@ class SingleLocation:
         $\varepsilon^2 + \gamma^2 - \sum_l p_l\gamma^2 c_l$ with its weights $c$, which is
         $\varepsilon^2 + \gamma^2 - \frac{\gamma^4}{\gamma^2 + L - 1}$ where the place is uniform.
         """
-        return self.constant_risk() - self.gamma**2 * float(
-            self.location_law @ self.linear_weights()
-        )
+        explained = self.gamma**2 * float(self.location_law @ self.linear_weights())
+        return self.constant_risk() - explained
 
     def oracle_risk(self, lam: Float[ArrayLike, "*#s"]) -> Real:
         r"""Risk of the head with $k = k^*$ and $v = v^*$ (Theorem 1 at the oracle)."""
@@ -234,10 +222,8 @@ def draw_batch(
         location = (jnp.cumsum(law)[:-1] <= place[:, None]).sum(-1, dtype=jnp.int32)
     tokens = jax.random.normal(background, shape, dtype)
     informative = jnp.arange(length) == location[:, None]
-    tokens = jnp.where(informative[..., None], c.m * k_star + c.gamma * tokens, tokens).astype(
-        dtype
-    )
-    target = jnp.where(informative, tokens @ v_star, 0).sum(-1) + c.noise * jax.random.normal(
-        noise, (samples,), dtype
-    )
+    moved = c.m * k_star + c.gamma * tokens
+    tokens = jnp.where(informative[..., None], moved, tokens).astype(dtype)
+    target = jnp.where(informative, tokens @ v_star, 0).sum(-1)
+    target += c.noise * jax.random.normal(noise, (samples,), dtype)
     return Batch(tokens, target.astype(dtype), location)

@@ -25,7 +25,7 @@ from jaxtyping import ArrayLike, Float
 from scipy import special
 
 from attlas import attention
-from attlas.capacity import Capacity, HeadNorms, class_of, collapsed_head, head_block, read_out
+from attlas.capacity import Capacity, capacity_of
 from attlas.errors import InputError, positive
 from attlas.sparse_variables.embedding import CHUNK, SPECIAL, Embedding, Orthonormal
 from attlas.sparse_variables.task import SparseBoolean, patterns
@@ -71,14 +71,9 @@ class Construction:
         )
 
     @functools.cached_property
-    def _tables(
-        self,
-    ) -> tuple[
-        Float[np.ndarray, "2 length"],
-        Float[np.ndarray, "2 length r"],
-        Float[np.ndarray, " columns"],
-    ]:
-        r"""Weights $e^{score}$, relative to the largest, and values of (bit, place) and [CLS]."""
+    def _tables(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        r"""Weights $e^{score}$ [2, length], relative to the largest, and values [2, length, r] of
+        (bit, place); weight and values of [CLS], [1 + r]."""
         columns = np.column_stack([self.score, self.read])
         found = self.embedding.products(self.task.support, columns)
         places, bits, cls = found[:-SPECIAL], found[-SPECIAL:-1], found[-1]
@@ -88,8 +83,8 @@ class Construction:
         own = np.append(np.exp(cls[0] - top) if self.attend else 0.0, cls[1:])
         return weight, table[..., 1:], own
 
-    def mixture(self, bits: ArrayLike) -> Float[np.ndarray, "*n r"]:
-        r"""$\sum_t p_t\,\text{read}(x_t)$ for sequences of bits, a chunk of places at a time."""
+    def __call__(self, bits: ArrayLike) -> Float[np.ndarray, "*n"]:
+        """The head's output on sequences of bits [*n, length], a chunk of places at a time."""
         bits = self._check_bits(bits)
         weight, values, cls = self._tables
         columns = (
@@ -99,7 +94,8 @@ class Construction:
         for i in range(0, self.task.length, CHUNK):
             part, here = bits[..., i : i + CHUNK].astype(float), columns[:, i : i + CHUNK]
             total = total + (1 - part) @ here[0] + part @ here[1]
-        return total[..., 1:] / total[..., :1]
+        units = total[..., 1:] / total[..., :1] @ self.mix
+        return (np.maximum(units, 0) if self.relu else units) @ self.out
 
     def weights(self, bits: ArrayLike) -> Float[np.ndarray, "*n keys"]:
         """The attention on each place, and last on [CLS]."""
@@ -109,36 +105,23 @@ class Construction:
         powers = np.concatenate([powers, np.full((*bits.shape[:-1], 1), cls[0])], -1)
         return powers / powers.sum(-1, keepdims=True)
 
-    def __call__(self, bits: ArrayLike) -> Float[np.ndarray, "*n"]:
-        """The head's output on sequences of bits [*n, length]."""
-        units = self.mixture(bits) @ self.mix
-        return (np.maximum(units, 0) if self.relu else units) @ self.out
-
     def predict(self, bits: ArrayLike) -> np.ndarray:
         """The label that the head gives, 0 or 1."""
         return (self(bits) > 0).astype(np.uint8)
 
     def _check_bits(self, bits: ArrayLike) -> np.ndarray:
         bits = np.asarray(bits)
-        if bits.shape[-1:] != (self.task.length,):
-            raise InputError(
-                f"bits have the shape {bits.shape}: the last axis must be {self.task.length} long"
-            )
-        if not np.isin(bits, (0, 1)).all():
-            raise InputError(
-                f"bits have the value {bits[~np.isin(bits, (0, 1))][0]!r}: they must be 0 or 1"
-            )
+        self.task.check_shape(bits)
+        wrong = bits[~np.isin(bits, (0, 1))]
+        if wrong.size:
+            raise InputError(f"bits have the value {wrong[0]!r}: they must be 0 or 1")
         return bits
 
     @functools.cached_property
     def score_norm(self) -> float:
         r"""$|u|$ for unit tokens; u is $\sqrt2$ times the combination of the anchors."""
-        return self._norm(self.score)
-
-    def _norm(self, coefficients: np.ndarray) -> float:
-        return float(
-            np.sqrt(2 * coefficients @ self.embedding.gram(self.task.support) @ coefficients)
-        )
+        gram = self.embedding.gram(self.task.support)
+        return float(np.sqrt(2 * self.score @ gram @ self.score))
 
     @functools.cached_property
     def value_norms(self) -> Float[np.ndarray, " k"]:
@@ -156,12 +139,6 @@ class Construction:
         bits = np.eye(self.task.sparsity + SPECIAL)[:, self.task.sparsity : -1]
         found = self.embedding.products(self.task.support, bits)[: self.task.length]
         return float(np.sqrt(1 + max(found.max(), 0.0)))
-
-    @property
-    def value_spectral(self) -> float:
-        """The spectral norm of the matrix of value units, for tokens of unit length."""
-        root = np.linalg.cholesky(self.embedding.gram(self.task.support)).T
-        return float(np.sqrt(2) * np.linalg.norm(root @ self.read @ self.mix, 2))
 
     def worst_margin(self) -> float:
         """The least output times the sign of the label, over all $2^T$ inputs.
@@ -270,63 +247,19 @@ class Construction:
         ) / np.sqrt(2)
 
     def capacity(self, constant: str = "paper", *, count_parameters: bool = True) -> Capacity:
-        """The bound for all heads with these norms.
+        """The bound for all heads with these norms, on tokens of this `radius`.
 
         Arguments:
             constant: of softmax, "paper" or "sharp".
             count_parameters: whether covers may count parameters, or must be free of the dimension.
         """
-        tokens, dim = self.task.length + self.attend, self.embedding.dim
-        if self.relu:
-            norms = HeadNorms(
-                value=self.value_spectral,
-                value_21=self.value_norms.sum(),
-                query_key=np.sqrt(2) * self.score_norm,
-                query_key_21=np.sqrt(2) * self.score_norm,
-                out=self.out_norm,
-                out_21=self.out_norm,
-                dim=dim,
-                width=len(self.out),
-                out_dim=1,
-                score=self.score_norm,
-            )
-            found = read_out(head_block(norms, tokens, constant), 1.0, self.radius, out_dim=1)
-        else:
-            value = self._norm(self.read @ self.mix @ self.out)
-            found = class_of(
-                collapsed_head(self.score_norm, value, tokens, dim, constant), self.radius
-            )
-        return found if count_parameters else found.dimension_free()
-
-    def samples_scaling(
-        self,
-        gap: float = 0.5,
-        delta: float = 0.05,
-        constant: str = "paper",
-        *,
-        count_parameters: bool = False,
-    ) -> dict[str, float]:
-        """Exponents, in the length and in the sparsity, of the samples that the bound asks for.
-
-        From this head to the one of the same kind for twice the length, and, where the function
-        has a name, for one relevant place more. Embeddings are orthonormal.
-        """
-
-        def asked(task: SparseBoolean) -> float:
-            head = self.builder(task, sharpness=self.sharpness)
-            capacity = head.capacity(constant, count_parameters=count_parameters)
-            return float(capacity.log_samples_for(gap, margin=head.margin, delta=delta))
-
-        here, task = asked(self.task), self.task
-        longer = replace(task, length=2 * task.length)
-        found = {"length": (asked(longer) - here) / np.log(2)}
-        if isinstance(task.function, str):
-            free = next(i for i in range(longer.length) if i not in task.support)
-            wider = SparseBoolean(longer.length, (*task.support, free), task.function)
-            found["sparsity"] = (asked(wider) - asked(longer)) / np.log(
-                (task.sparsity + 1) / task.sparsity
-            )
-        return {name: float(value) for name, value in found.items()}
+        return capacity_of(
+            self.module(),
+            self.task.length,
+            radius=self.radius,
+            constant=constant,
+            count_parameters=count_parameters,
+        )
 
 
 Builder = Callable[..., Construction]
@@ -372,37 +305,34 @@ def _solve_score(
     return coefficients @ np.array([beta, 1.0])
 
 
-def _relevant_advantage(sharpness: float) -> Callable[[np.ndarray, float], float]:
-    r"""Zero where a relevant place weighs c times as much as all irrelevant ones together,
-    $e^\beta = c\sum_{t \notin I} e^{\beta n_t + m_t}$."""
+def _levels(
+    task: SparseBoolean, offsets: np.ndarray, sharpness: float, embedding: Embedding | None
+) -> tuple[Embedding, np.ndarray, np.ndarray, np.ndarray]:
+    r"""Attention that does not depend on the bits, and what reads the level $\sum_t p_t b_t$.
 
-    def advantage(others: np.ndarray, beta: float) -> float:
-        return float(beta - special.logsumexp(others @ np.array([beta, 1.0])) - np.log(sharpness))
+    A relevant place with the offset 0 weighs c times as much as all irrelevant ones together,
+    $e^\beta = c\sum_{t \notin I} e^{\beta n_t + m_t}$.
 
-    return advantage
-
-
-def _check_length(task: SparseBoolean) -> None:
+    Returns the embedding; the score; what reads the level and the constant 1, [anchors, 2]; and
+    what the places add to the two, numbers that thresholds absorb.
+    """
     if task.length <= task.sparsity:
         raise InputError(
             f"length = {task.length}: it must exceed the sparsity {task.sparsity}, or there is"
             " nothing to attend away from"
         )
+    embedding = _checked_embedding(task, embedding)
 
+    def advantage(others: np.ndarray, beta: float) -> float:
+        return float(beta - special.logsumexp(others @ np.array([beta, 1.0])) - np.log(sharpness))
 
-def _level_reader(
-    task: SparseBoolean, embedding: Embedding, score: np.ndarray
-) -> tuple[Float[np.ndarray, "anchors 2"], Float[np.ndarray, " 2"]]:
-    r"""What reads the level $\sum_t p_t b_t$ and the constant 1, and what places add to the two.
-
-    The attention does not depend on the bits here, so what the places add is a number, which
-    thresholds absorb.
-    """
+    base, extra = (np.append(x, np.zeros(SPECIAL)) for x in (np.ones(task.sparsity), offsets))
+    score = _solve_score(task, embedding, base, extra, advantage)
     wanted = np.zeros((task.sparsity + SPECIAL, 2))
     wanted[-SPECIAL:-1] = [[0, 1], [1, 1]]
     read = np.linalg.solve(embedding.gram(task.support), wanted)
     found = embedding.products(task.support, np.column_stack([score, read]))[: task.length]
-    return read, special.softmax(found[:, 0]) @ found[:, 1:]
+    return embedding, score, read, special.softmax(found[:, 0]) @ found[:, 1:]
 
 
 def threshold_head(
@@ -422,12 +352,8 @@ def threshold_head(
             f"function = {task.function!r}: a threshold head computes 'at least k ones' only, as"
             " and, or and majority are"
         )
-    _check_length(task)
     s, c = task.sparsity, positive("sharpness", sharpness)
-    embedding = _checked_embedding(task, embedding)
-    base = np.append(np.ones(s), np.zeros(SPECIAL))
-    score = _solve_score(task, embedding, base, 0 * base, _relevant_advantage(c))
-    read, added = _level_reader(task, embedding, score)
+    embedding, score, read, added = _levels(task, np.zeros(s), c, embedding)
     each, leak = c / (s * c + 1), 1 / (s * c + 1)
     middle = each * (steps[0] - 1) + (each + leak) / 2
     threshold = (middle + added[0]) / (1 + added[1])
@@ -513,13 +439,7 @@ def _staircase(
     """The function with `values` at the levels of attention with these `offsets` of the scores."""
     if not positive("sharpness", sharpness) > 1:
         raise InputError(f"sharpness = {sharpness:g}: it must exceed 1, or levels overlap")
-    _check_length(task)
-    embedding = _checked_embedding(task, embedding)
-    base = np.append(np.ones(task.sparsity), np.zeros(SPECIAL))
-    score = _solve_score(
-        task, embedding, base, np.append(offsets, np.zeros(SPECIAL)), _relevant_advantage(sharpness)
-    )
-    read, added = _level_reader(task, embedding, score)
+    embedding, score, read, added = _levels(task, offsets, sharpness, embedding)
     total = sharpness * np.exp(offsets).sum() + 1
     levels = sharpness / total * np.arange(len(values))
     signs = 2.0 * np.asarray(values) - 1
@@ -541,10 +461,8 @@ def head_for(
     values = task.by_count()
     if values is None:
         build: Builder = table_head
+    elif sorted(values) == list(values) and len(set(values)) == 2:
+        build = threshold_head
     else:
-        build = (
-            threshold_head
-            if sorted(values) == list(values) and len(set(values)) == 2
-            else symmetric_head
-        )
+        build = symmetric_head
     return build(task, sharpness=sharpness, embedding=embedding)

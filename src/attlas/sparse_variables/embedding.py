@@ -16,9 +16,6 @@ SPECIAL = 3
 CHUNK = 4096
 """Places per block; fixed, because the block's number enters the random key of its embeddings."""
 
-MAX_STORED = 1 << 23
-"""Numbers that an embedding keeps in memory; a larger one is drawn again, block by block."""
-
 
 class Embedding(ABC):
     """Unit vectors for T places, two bits and [CLS]."""
@@ -103,24 +100,20 @@ class RandomDirections(Embedding):
         whole("dim", self.dim, 2)
 
     def special(self) -> Float[np.ndarray, "3 dim"]:
-        return self._draw(0, SPECIAL)
+        return _directions(self.seed, 0, SPECIAL, self.dim)
 
     def places(self, first: int, last: int) -> Float[np.ndarray, "n dim"]:
-        if self.length * self.dim <= MAX_STORED:
-            return self._stored[first:last]
-        blocks = range(first // CHUNK, -(-last // CHUNK))
-        rows = np.concatenate([self._draw_block(block) for block in blocks])
-        return rows[first - blocks[0] * CHUNK :][: last - first]
+        parts = []
+        for block in range(first // CHUNK, -(-last // CHUNK)):
+            start = block * CHUNK
+            rows = _directions(self.seed, 1 + block, min(CHUNK, self.length - start), self.dim)
+            parts.append(rows[max(first - start, 0) : last - start])
+        return np.concatenate(parts)
 
-    @functools.cached_property
-    def _stored(self) -> Float[np.ndarray, "length dim"]:
-        blocks = range(-(-self.length // CHUNK))
-        return np.concatenate([self._draw_block(block) for block in blocks])
 
-    def _draw_block(self, block: int) -> Float[np.ndarray, "n dim"]:
-        return self._draw(1 + block, min(CHUNK, self.length - block * CHUNK))
-
-    def _draw(self, block: int, rows: int) -> Float[np.ndarray, "rows dim"]:
-        generator = np.random.Generator(np.random.Philox(key=[self.seed, block]))
-        draws = generator.standard_normal((rows, self.dim))
-        return draws / np.linalg.norm(draws, axis=1, keepdims=True)
+@functools.lru_cache(maxsize=8)
+def _directions(seed: int, block: int, rows: int, dim: int) -> Float[np.ndarray, "rows dim"]:
+    """One block of random directions; the last few are kept, others are drawn again."""
+    generator = np.random.Generator(np.random.Philox(key=[seed, block]))
+    draws = generator.standard_normal((rows, dim))
+    return draws / np.linalg.norm(draws, axis=1, keepdims=True)

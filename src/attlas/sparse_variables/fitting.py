@@ -29,7 +29,6 @@ from attlas.sparse_variables.model import attention_weights
 from attlas.sparse_variables.training import (
     RECIPE_R,
     Data,
-    Recipe,
     advance,
     begin_runs,
     careful_step,
@@ -49,7 +48,8 @@ BEAM = 32
 """Supports of one size that are extended to the next size."""
 SETTLED_LOSS = 0.02
 """Training ends when every run has less."""
-RESAMPLES = 20
+EVERY, RESAMPLES = 25, 20
+"""Steps between evaluations, and sets of resampled examples."""
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,6 @@ def fit_sparse(
     sparsity: int | None = None,
     runs: int = 8,
     steps: int = 400,
-    recipe: Recipe = RECIPE_R,
     key: Array,
 ) -> SparseFit:
     """Learn a function of a few bits from examples.
@@ -116,32 +115,33 @@ def fit_sparse(
     Arguments:
     - `bits`, `label`, `weight`: the examples; one of weight w counts as w.
     - `most`: bits in the support at most, or exactly `sparsity` if that is given.
-    - `runs`, `steps`, `recipe`: of training. `key`: of starts and resampling.
+    - `runs`, `steps`: of training. `key`: of starts and resampling.
     """
     weight = np.ones(len(label)) if weight is None else np.asarray(weight, float)
     rng = stream(key)
     count = max(1, round(weight.sum()))
     draws = rng.multinomial(count, weight / weight.sum(), RESAMPLES).astype(float)
     lanes = np.stack([weight if i % 2 == 0 else draws[(i // 2) % RESAMPLES] for i in range(runs)])
-    votes, attention, taken = vote(bits, label, lanes, steps=steps, recipe=recipe, key=key)
+    votes, attention, taken = vote(bits, label, lanes, steps=steps, key=key)
     candidates = np.argsort(-votes, kind="stable")[:CANDIDATES]
     largest = min(most if sparsity is None else sparsity, len(candidates))
+    size = None if sparsity is None else largest
     found = describe(bits, label, weight, candidates, largest)
-    allowed = [table for table in found if sparsity is None or len(table.support) == largest]
-    by_size = {
-        s: min((t for t in found if len(t.support) == s), key=lambda t: t.nats)
-        for s in range(1, largest + 1)
-    }
+    allowed = _of_size(found, size)
     shares = special.softmax([-table.nats for table in allowed])
     order = np.argsort(-shares)
     order = order[: np.searchsorted(np.cumsum(shares[order]), 0.999) + 1]
+    stability = np.zeros(bits.shape[1])
+    for draw in draws:
+        resampled = _of_size(describe(bits, label, draw, candidates, largest), size)
+        stability[list(_shortest(resampled).support)] += 1 / len(draws)
     zeros_and_ones = np.array([[weight[label == 0].sum(), weight[label == 1].sum()]])
     return SparseFit(
-        min(allowed, key=lambda table: table.nats),
-        by_size,
+        _shortest(allowed),
+        {s: _shortest(_of_size(found, s)) for s in range(1, largest + 1)},
         tuple(allowed[i] for i in order),
         shares[order] / shares[order].sum(),
-        _stability(bits, label, draws, candidates, largest, sparsity),
+        stability,
         attention,
         tuple(sorted(candidates.tolist())),
         taken,
@@ -155,9 +155,7 @@ def vote(
     weight: Float[np.ndarray, "lane m"],
     *,
     steps: int,
-    recipe: Recipe = RECIPE_R,
     key: Array,
-    every: int = 25,
 ) -> tuple[Positions, Positions, int]:
     """Train runs on weighted examples and count which positions they attend to.
 
@@ -169,21 +167,19 @@ def vote(
     """
     samples, length = bits.shape
     size, wide = (bucket(n, SMALLEST_SET) for n in bits.shape)
-    fits_memory(recipe, wide, len(weight))
+    fits_memory(RECIPE_R, wide, len(weight))
     tokens = np.full((size, wide), 2, np.uint8)
     tokens[:samples, :length] = bits
     shares = (weight / weight.sum(1, keepdims=True)).astype(np.float32)
     with jax.enable_x64(False):
-        keys = jax.random.split(key, len(weight))
-        state = begin_runs(recipe, wide, keys)
-        words = np.asarray(jax.random.key_data(keys))
-        data = Data(tokens, pad_axis(label, size), pad_axis(shares, size, 1), words)
+        state = begin_runs(RECIPE_R, wide, jax.random.split(key, len(weight)))
+        data = Data(tokens, pad_axis(label, size), pad_axis(shares, size, 1))
         votes, taken = np.zeros(length), 0
-        for _ in range(0, steps, every):
-            path = advance((step, careful_step), state, (data, recipe), every)
-            if not (path.survived == every).all():
+        for _ in range(0, steps, EVERY):
+            path = advance((step, careful_step), state, (data, RECIPE_R), EVERY)
+            if not (path.survived == EVERY).all():
                 break  # a run diverged: use the votes so far
-            state, taken = path.last, taken + every
+            state, taken = path.last, taken + EVERY
             loss, mass = map(np.asarray, _evaluate(state.model, tokens, data))
             mass = mass[:, :length]
             places = np.argsort(-mass, axis=1, kind="stable")[:, :VOTES]
@@ -229,7 +225,7 @@ def describe(
         }
         subsets = np.array(sorted(grown))
         counts = _counts(columns, label, weight, subsets)
-        nats = _nats(counts) + _log_choices(length, size) + math.log(length + 1)
+        nats = _nats(counts) + math.log(math.comb(length, size)) + math.log(length + 1)
         order = np.argsort(nats, kind="stable")[:BEAM]
         beam = subsets[order]
         for i in order:
@@ -239,6 +235,14 @@ def describe(
                 Table(tuple(places[inner].tolist()), _reorder(counts[i], inner), float(nats[i]))
             )
     return tables
+
+
+def _of_size(tables: list[Table], size: int | None) -> list[Table]:
+    return [table for table in tables if size is None or len(table.support) == size]
+
+
+def _shortest(tables: list[Table]) -> Table:
+    return min(tables, key=lambda table: table.nats)
 
 
 def _counts(columns: Any, label: Labels, weight: Any, subsets: Int[np.ndarray, "k s"]) -> Any:
@@ -256,36 +260,12 @@ def _nats(counts: Float[np.ndarray, "*k patterns 2"]) -> Float[Any, "*k"]:
     ).sum(-1)
 
 
-def _log_choices(length: int, size: int) -> float:
-    return math.lgamma(length + 1) - math.lgamma(size + 1) - math.lgamma(length - size + 1)
-
-
 def _reorder(counts: Float[np.ndarray, "patterns 2"], order: Int[np.ndarray, " s"]) -> np.ndarray:
     """The counts with the positions of the support in another order."""
     s = len(order)
     cube = counts.reshape(*[2] * s, 2)  # the first place is the last but one axis
     axes = [s - 1 - order[s - 1 - a] for a in range(s)]
     return cube.transpose(*axes, s).reshape(-1, 2)
-
-
-def _stability(
-    bits: np.ndarray,
-    label: np.ndarray,
-    draws: np.ndarray,
-    candidates: np.ndarray,
-    most: int,
-    sparsity: int | None,
-) -> Positions:
-    """The share of resampled sets of examples whose best support contains each position."""
-    share = np.zeros(bits.shape[1])
-    for draw in draws:
-        tables = [
-            t
-            for t in describe(bits, label, draw, candidates, most)
-            if sparsity is None or len(t.support) == most
-        ]
-        share[list(min(tables, key=lambda table: table.nats).support)] += 1 / len(draws)
-    return share
 
 
 def disagreement(table: Table, bits: Bits, label: Labels) -> Bool[np.ndarray, " m"]:

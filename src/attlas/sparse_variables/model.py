@@ -17,13 +17,14 @@ a `cond` are always computed.
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, ArrayLike, Float
+from jaxtyping import Array, ArrayLike, Bool, Float
 
 from attlas.attention import softmax
 from attlas.errors import InputError, whole
@@ -43,7 +44,6 @@ class Architecture:
         pairs: give the second half of the heads the value maps of the first and minus its output
             maps: attention adds nothing at first, and half of the heads have the useful sign.
         weight_scale, token_scale, position_scale: standard deviations at the start.
-        dropout: of what attention and MLP add, in training.
     """
 
     dim: int = 64
@@ -56,7 +56,6 @@ class Architecture:
     weight_scale: float = 0.02
     token_scale: float = 0.02
     position_scale: float = 0.02
-    dropout: float = 0.0
 
     def __post_init__(self) -> None:
         for name in ("dim", "heads", "hidden"):
@@ -70,16 +69,12 @@ class Architecture:
                 raise InputError(
                     f"{name} = {getattr(self, name)!r}: it must be a finite number, at least 0"
                 )
-        if not 0 <= self.dropout < 1:
-            raise InputError(
-                f"dropout = {self.dropout!r}: it must lie between 0 and 1, and not be 1"
-            )
 
     def initialise(self, length: int, key: Array) -> "Transformer":
         """Independent normal weights; biases 0, gains 1."""
         whole("length", length, 1)
         d, h, k = self.dim, self.heads, self.dim // self.heads
-        weights = {
+        shapes = {
             "query": (d, h, k),
             "key": (d, h, k),
             "value": (d, h, k),
@@ -87,16 +82,16 @@ class Architecture:
             "first": (d, self.hidden),
             "second": (self.hidden, d),
             "read": (d, CLASSES),
+            "tokens": (3, d),
+            "positions": (length + 1, d),
         }
-        shapes = weights | {"tokens": (3, d), "positions": (length + 1, d)}
-        scales = dict.fromkeys(weights, self.weight_scale)
-        scales |= {"tokens": self.token_scale, "positions": self.position_scale}
+        scales = {"tokens": self.token_scale, "positions": self.position_scale}
         # One draw compiles fast. Positions come last: all else is the same at every length (with
         # JAX's default generator).
         ends = np.cumsum([np.prod(shape) for shape in shapes.values()])
         parts = jnp.split(jax.random.normal(key, (int(ends[-1]),)), ends[:-1])
         drawn = {
-            name: scales[name] * part.reshape(shapes[name])
+            name: scales.get(name, self.weight_scale) * part.reshape(shapes[name])
             for name, part in zip(shapes, parts, strict=True)
         }
         first, second = drawn.pop("first"), drawn.pop("second")
@@ -158,60 +153,37 @@ class Transformer(eqx.Module):
     def length(self) -> int:
         return self.positions.shape[-2] - 1
 
-    def logits(
-        self, bits: ArrayLike, key: Array | None = None, careful: bool = True
-    ) -> Float[Array, "*n m 2"]:
+    def logits(self, bits: ArrayLike, careful: bool = True) -> Float[Array, "*n m 2"]:
         """The table form.
 
         Arguments:
             bits: of shape [*n, m, T]; one that is neither 0 nor 1 has no token.
-            key: a key for each of *n, for dropout.
             careful: if not, heads whose scores are too far apart for sums (see `mixture` and
                 `mixture_of_sums`) give NaN, and steps are faster by a tenth.
         """
-        bits, (cls, maps) = jnp.asarray(bits), _token_maps(self)
+        bits = jnp.asarray(bits)
         if self.norms is None:
+            cls, maps = _token_maps(self)
             mixed = mixture_of_sums(
                 self.tokens @ maps, self.positions @ maps, bits, self.architecture.heads, careful
             )
         else:
-            mixed = mixture(*_split_rows(self, maps), choose(bits, maps.dtype), careful)
-        return self._read_logits(cls[..., None, :], mixed.reshape(*mixed.shape[:-2], -1), key)
+            scores, values, cls = tables(self)
+            mixed = mixture(scores, values, choose(bits, scores.dtype), careful)
+        return self._read_logits(cls[..., None, :], mixed.reshape(*mixed.shape[:-2], -1))
 
     def _norm(self, i: int, x: Float[Array, "*n m d"]) -> Float[Array, "*n m d"]:
         return x if self.norms is None else self.norms[i](x)
 
     def _read_logits(
-        self,
-        tokens: Float[Array, "*n #m d"],
-        mixed: Float[Array, "*n m d"],
-        key: Array | None = None,
+        self, tokens: Float[Array, "*n #m d"], mixed: Float[Array, "*n m d"]
     ) -> Float[Array, "*n m 2"]:
         """From what the heads gathered for each token to its logits."""
         out = self.out.reshape(*self.out.shape[:-3], -1, self.out.shape[-1])
-        keys = (None, None) if key is None else _split_keys(key)
-        tokens = tokens + self._apply_dropout(keys[0], mixed @ out + self.out_bias[..., None, :])
+        tokens = tokens + (mixed @ out + self.out_bias[..., None, :])
         if self.mlp is not None:
-            tokens = tokens + self._apply_dropout(keys[1], self.mlp(self._norm(1, tokens)))
+            tokens = tokens + self.mlp(self._norm(1, tokens))
         return self._norm(2, tokens) @ self.read
-
-    def _apply_dropout(
-        self, key: Array | None, x: Float[Array, "*n m d"]
-    ) -> Float[Array, "*n m d"]:
-        rate = self.architecture.dropout
-        if key is None or rate == 0:
-            return x
-        coins = jax.vmap(lambda k: jax.random.bernoulli(k, 1 - rate, x.shape[-2:]))(key.reshape(-1))
-        return jnp.where(coins.reshape(x.shape), x / (1 - rate), 0)
-
-
-def _split_keys(key: Array) -> tuple[Array, Array]:
-    """Two keys of every key, of any shape."""
-    both = jax.vmap(jax.random.split)(key.reshape(-1))
-    return both[:, 0].reshape(key.shape), both[:, 1].reshape(key.shape)
-
-
-# --- the table -----------------------------------------------------------------------------------
 
 
 def choose(bits: ArrayLike, dtype: jnp.dtype | None = None) -> Float[Array, "*n m rows"]:
@@ -232,7 +204,9 @@ def tables(
     A score is $\langle W_K^\top x, W_Q^\top c\rangle/\sqrt k$.
     """
     cls, maps = _token_maps(model)
-    return *_split_rows(model, maps), cls
+    d, h, k = model.value.shape[-3:]
+    found = model._norm(0, _rows(model.tokens, model.positions)) @ maps
+    return found[..., d:], found[..., :d].reshape(*found.shape[:-1], h, k), cls
 
 
 def _token_maps(model: Transformer) -> tuple[Float[Array, "*n d"], Float[Array, "*n d c"]]:
@@ -246,14 +220,6 @@ def _token_maps(model: Transformer) -> tuple[Float[Array, "*n d"], Float[Array, 
     if model.architecture.uniform:
         score = jnp.zeros_like(score)
     return cls, jnp.concatenate([model.value.reshape(*model.value.shape[:-2], h * k), score], -1)
-
-
-def _split_rows(
-    model: Transformer, maps: Float[Array, "*n d c"]
-) -> tuple[Float[Array, "*n rows h"], Float[Array, "*n rows h k"]]:
-    d, h, k = model.value.shape[-3:]
-    found = model._norm(0, _rows(model.tokens, model.positions)) @ maps
-    return found[..., d:], found[..., :d].reshape(*found.shape[:-1], h, k)
 
 
 def _rows(
@@ -292,17 +258,20 @@ def mixture(
         chosen: rows of each sequence, as `choose` gives them.
     """
     half = 0.72 * float(np.log(float(jnp.finfo(scores.dtype).max)))
-    top, least = _score_range(jax.lax.stop_gradient(scores))
+    fixed, length = jax.lax.stop_gradient(scores), scores.shape[-2] // 2
+    zero, one, cls = fixed[..., :length, :], fixed[..., length:-1, :], fixed[..., -1, :]
+    top, least = fixed.max(-2), jnp.maximum(cls, jnp.minimum(zero, one).max(-2))
     wide = top - least > 2 * half - 8
     safe = jnp.where(wide[..., None, :], 0, scores - jnp.maximum(least, top - half)[..., None, :])
-    mixed = _mix_by_sums(safe, values, chosen)
-    if not careful:
-        return jnp.where(wide[..., None, :, None], jnp.nan, mixed)
-
-    def with_softmax(scores: Array, values: Array) -> Array:
-        return jnp.where(wide[..., None, :, None], _mix_by_softmax(scores, values, chosen), mixed)
-
-    return jax.lax.cond(wide.any(), jax.checkpoint(with_softmax), lambda *_: mixed, scores, values)
+    h, k = values.shape[-2:]
+    powers = jnp.exp(safe)
+    columns = (powers[..., None] * values).reshape(*powers.shape[:-1], h * k)
+    sums = chosen @ jnp.concatenate([columns, powers], -1)
+    above, below = sums[..., : h * k].reshape(*sums.shape[:-1], h, k), sums[..., h * k :, None]
+    # Brought to size 1 first: the derivative of a quotient has the square of what is below.
+    scale = jax.lax.stop_gradient(1 / below)
+    mixed = (above * scale) / (below * scale)
+    return _replace_wide(wide, mixed, careful, _mix_by_softmax, scores, values, chosen)
 
 
 def mixture_of_sums(
@@ -347,49 +316,34 @@ def mixture_of_sums(
             above + sums[..., :d] * (power @ spread) + (share @ spread) * values[..., b : b + 1, :]
         )
         below = below + share
-    # Brought to size 1 first: the derivative of a quotient has the square of what is below.
-    scale = jax.lax.stop_gradient(1 / below)
+    scale = jax.lax.stop_gradient(1 / below)  # as in `mixture`
     mixed = above * (scale @ spread) / ((below * scale) @ spread)
     mixed = mixed.reshape(*mixed.shape[:-1], heads, -1)
-    if not careful:
-        return jnp.where(wide[..., None, :, None], jnp.nan, mixed)
 
-    def with_softmax(tokens: Array, positions: Array) -> Array:
+    def by_softmax(tokens: Array, positions: Array) -> Array:
         found = _rows(tokens, positions)
         values = found[..., :d].reshape(*found.shape[:-1], heads, -1)
-        return jnp.where(
-            wide[..., None, :, None],
-            _mix_by_softmax(found[..., d:], values, choose(bits, found.dtype)),
-            mixed,
-        )
+        return _mix_by_softmax(found[..., d:], values, choose(bits, found.dtype))
 
-    return jax.lax.cond(
-        wide.any(), jax.checkpoint(with_softmax), lambda *_: mixed, tokens, positions
-    )
+    return _replace_wide(wide, mixed, careful, by_softmax, tokens, positions)
 
 
-def _score_range(
-    scores: Float[Array, "*n rows h"],
-) -> tuple[Float[Array, "*n h"], Float[Array, "*n h"]]:
-    """The largest score, and the largest that every sequence is sure to reach."""
-    length = scores.shape[-2] // 2
-    zero, one, cls = scores[..., :length, :], scores[..., length:-1, :], scores[..., -1, :]
-    return scores.max(-2), jnp.maximum(cls, jnp.minimum(zero, one).max(-2))
-
-
-def _mix_by_sums(
-    scores: Float[Array, "*n rows h"],
-    values: Float[Array, "*n rows h k"],
-    chosen: Float[Array, "*b m rows"],
+def _replace_wide(
+    wide: Bool[Array, "*n h"],
+    mixed: Float[Array, "*n m h k"],
+    careful: bool,
+    by_softmax: Callable[..., Array],
+    *tables: Array,
 ) -> Float[Array, "*n m h k"]:
-    h, k = values.shape[-2:]
-    powers = jnp.exp(scores)
-    columns = (powers[..., None] * values).reshape(*powers.shape[:-1], h * k)
-    sums = chosen @ jnp.concatenate([columns, powers], -1)
-    above, below = sums[..., : h * k].reshape(*sums.shape[:-1], h, k), sums[..., h * k :, None]
-    # Brought to size 1 first: the derivative of a quotient has the square of what is below.
-    scale = jax.lax.stop_gradient(1 / below)
-    return (above * scale) / (below * scale)
+    """`mixed` with NaN or, if `careful`, `by_softmax(*tables)` in place of its `wide` heads."""
+    flags = wide[..., None, :, None]
+    if not careful:
+        return jnp.where(flags, jnp.nan, mixed)
+
+    def replaced(*tables: Array) -> Array:
+        return jnp.where(flags, by_softmax(*tables), mixed)
+
+    return jax.lax.cond(wide.any(), jax.checkpoint(replaced), lambda *_: mixed, *tables)
 
 
 def _mix_by_softmax(
@@ -407,15 +361,9 @@ def _row_weights(
     return softmax(jnp.swapaxes(scores, -1, -2)[..., None, :, :], chosen[..., None, :] > 0)
 
 
-# --- three forms ---------------------------------------------------------------------------------
-
-
-def logits(model: Transformer, bits: ArrayLike, key: Array | None = None) -> Float[Array, "*n m 2"]:
-    """Two logits for each sequence of `bits` [*n, m, T], by the table.
-
-    With `key`, a key for each of *n, there is dropout.
-    """
-    return model.logits(_check_bits(model, bits), key)
+def logits(model: Transformer, bits: ArrayLike) -> Float[Array, "*n m 2"]:
+    """Two logits for each sequence of `bits` [*n, m, T], by the table."""
+    return model.logits(_check_bits(model, bits))
 
 
 def logits_query(model: Transformer, bits: ArrayLike) -> Float[Array, "*n m 2"]:

@@ -7,7 +7,7 @@ label, where the length is short enough to look at all of them.
 """
 
 import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -28,6 +28,7 @@ from attlas.sparse_variables.training import (
     advance,
     begin_runs,
     cross_entropy,
+    evaluation_times,
     fits_memory,
     right,
 )
@@ -74,10 +75,10 @@ def step(t: Array, state: State, args: tuple[Stream, Recipe], careful: bool = Fa
     """One step of Adam in every lane, on a batch of its own."""
     stream, recipe = args
     keys = jax.vmap(jax.random.fold_in)(jax.random.wrap_key_data(stream.key), state.step)
-    batch, dropout = jnp.unstack(jax.vmap(jax.random.split)(keys), axis=1)
+    batch = jax.vmap(jax.random.split)(keys)[:, 0]
     shape = stream.weight.shape[0], state.model.length
     bits = jax.vmap(lambda key: draw_bits(key, *shape, stream.bias))(batch)
-    data = Data(bits, labels(stream, bits), stream.weight, jax.random.key_data(dropout))
+    data = Data(bits, labels(stream, bits), stream.weight)
     return training.step(t, state, (data, recipe), careful)
 
 
@@ -109,33 +110,32 @@ def train_online(
     batch_size: int = 128,
     steps: int = 1000,
     every: int = 10,
-    progress: Callable[[int, int], None] | None = None,
 ) -> xr.Dataset:
-    """Train on each task, which may differ in their supports, from starts and on batches of their
-    own.
+    """Train on each task, from starts and on batches of their own.
 
-    Runs are evaluated every `every` steps, and go on until all have arrived or `steps` are done.
-    The Dataset over (trial, step) has `loss` and `accuracy` on validation (its first 1,024
-    sequences, or as many as it takes to find a mistake; nan after the end), and over trial
-    `arrival`, the first evaluation at which all sequences were right, or nan, `status` (solved,
-    unsolved or diverged) and `support`. Validation is on all sequences up to the length 16, and on
-    10,000 beyond. `progress(done, steps)` is called at each evaluation.
+    Arguments:
+    - `tasks`: a run for each; they may differ in their supports only.
+    - `key`: of starts, batches and validation.
+    - `batch_size`: fresh sequences at each step.
+    - `steps`: at most; all runs are evaluated every `every` steps, until each has arrived.
+
+    Returns a Dataset:
+    - over (trial, step) `loss` and `accuracy` on validation (its first 1,024 sequences, or as many
+      as it takes to find a mistake; nan after the end). Validation is on all sequences up to the
+      length 16, and on 10,000 beyond;
+    - over trial `arrival`, the first evaluation at which all sequences were right, or nan, and
+      `status`: solved, unsolved or diverged.
     """
-    batch_size, steps, every = (
-        whole("batch_size", batch_size, 1),
-        whole("steps", steps, 1),
-        whole("every", every, 1),
-    )
-    if steps % every:
-        raise InputError(f"steps = {steps}: it must be a multiple of every = {every}")
+    times = evaluation_times(steps, every)
     _alike(tasks)
     fits_memory(recipe, tasks[0].length, len(tasks))
-    times = np.arange(every, steps + every, every)
     loss, accuracy = np.full((2, len(tasks), len(times)), np.nan)
     arrival, finite = np.full(len(tasks), np.nan), np.ones(len(tasks), bool)
     with jax.enable_x64(False):  # training is in single precision
         validation = validate_on(tasks[0], jax.random.fold_in(key, 0))
-        state, stream = _start(tasks, recipe, jax.random.fold_in(key, 1), batch_size)
+        state, stream = _start(
+            tasks, recipe, jax.random.fold_in(key, 1), whole("batch_size", batch_size, 1)
+        )
         for i, time in enumerate(times):
             path = advance((step, careful_step), state, (stream, recipe), every)
             state, finite = path.last, finite & (path.survived == every)
@@ -148,30 +148,18 @@ def train_online(
                 label = np.asarray(tasks[int(lane)].label(validation.bits))
                 accuracy[lane, i] = accuracy_until_wrong(model, _in_parts(validation.bits, label))
                 arrival[lane] = time if accuracy[lane, i] == 1 else np.nan
-            if progress is not None:
-                progress(int(time), steps)
             if (~finite | ~np.isnan(arrival)).all():
                 break
     arrival[~finite] = np.nan  # what ends in no number has failed, whatever it was on the way
     status = np.where(~finite, "diverged", np.where(np.isnan(arrival), "unsolved", "solved"))
-    task = tasks[0]
     return xr.Dataset(
         {
             "loss": (("trial", "step"), loss),
             "accuracy": (("trial", "step"), accuracy),
             "arrival": ("trial", arrival),
             "status": ("trial", status),
-            "support": (("trial", "place"), np.array([task.support for task in tasks])),
         },
         coords={"trial": range(len(tasks)), "step": times},
-        attrs={
-            "length": task.length,
-            "sparsity": task.sparsity,
-            "function": str(task.function),
-            "batch_size": batch_size,
-            "recipe": " ".join(str(recipe).split()),
-            "validation": len(validation.bits),
-        },
     )
 
 

@@ -14,7 +14,6 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-import xarray as xr
 from jaxtyping import Array, ArrayLike, Bool, Float
 
 from attlas.errors import whole
@@ -30,24 +29,14 @@ PENALTIES = np.geomspace(0.7, 0.003, 12)
 ITERATIONS = 400
 
 
-def screen_by_covariance(sets: TrainingSets) -> xr.Dataset:
-    r"""Whether the s places with the largest $|\mathrm{cov}(b_t, y)|$ in the training set are
-    the support: `solved` over (trial, samples)."""
-    solved = np.array(
-        [[_screened(sets, trial, m) for m in sets.samples] for trial in range(len(sets.tasks))]
-    )
-    return xr.Dataset(
-        {"solved": (("trial", "samples"), solved)}, coords={"samples": list(sets.samples)}
-    )
-
-
-def _screened(sets: TrainingSets, trial: int, samples: int) -> bool:
-    bits, label = (
-        sets.bits[trial, :samples].astype(float),
-        sets.label[trial, :samples].astype(float),
-    )
-    covariance = (label - label.mean()) @ bits / samples
-    return bool(leaders(abs(covariance), sets)[list(sets.tasks[trial].support)].all())
+def screen_by_covariance(sets: TrainingSets) -> Bool[np.ndarray, " trial"]:
+    r"""Whether the s places with the largest $|\mathrm{cov}(b_t, y)|$ in a trial's largest training
+    set are the support."""
+    solved = []
+    for task, bits, label in zip(sets.tasks, sets.bits, sets.label, strict=True):
+        covariance = (label - label.mean()) @ bits.astype(float) / len(label)
+        solved.append(leaders(abs(covariance), sets)[list(task.support)].all())
+    return np.array(solved)
 
 
 def leaders(
@@ -58,25 +47,6 @@ def leaders(
     if s == size.shape[-1]:
         return np.ones(size.shape, bool)
     return size > np.sort(size, -1)[..., -s - 1, None]
-
-
-def l1_path(sets: TrainingSets, iterations: int = ITERATIONS) -> xr.Dataset:
-    r"""Logistic regression with the penalty $\lambda|w|_1$ for twelve $\lambda$, of which
-    validation may choose: an oracle.
-
-    Over (trial, samples): `best_accuracy` on validation, `solved` if that is 1, and `support_found`
-    if for some penalty the s largest weights are the support. Accelerated proximal gradient descent
-    on centred bits, with a free intercept.
-    """
-    iterations = whole("iterations", iterations, 1)
-    with jax.enable_x64(False):
-        found = [_l1_path(sets, m, iterations) for m in sets.samples]
-    accuracy, support = (np.stack(x, -1) for x in zip(*found, strict=True))
-    variables = {"best_accuracy": accuracy, "solved": accuracy == 1, "support_found": support}
-    coords = {"samples": list(sets.samples)}
-    return xr.Dataset(
-        {name: (("trial", "samples"), x) for name, x in variables.items()}, coords=coords
-    )
 
 
 class Iterate(NamedTuple):
@@ -96,12 +66,19 @@ class Regression(NamedTuple):
     step_size: Any  # [trial]
 
 
-def _l1_path(sets: TrainingSets, samples: int, iterations: int) -> tuple[np.ndarray, np.ndarray]:
-    bias = sets.tasks[0].bias
-    size = bucket(sets.samples[-1], SMALLEST_SET)  # one program for all
-    bits = sets.bits[:, :samples].astype(np.float32) - np.float32(bias)
+def l1_path(sets: TrainingSets) -> Float[np.ndarray, " trial"]:
+    r"""Logistic regression with the penalty $\lambda|w|_1$ for twelve $\lambda$, of which
+    validation may choose: an oracle.
+
+    By accelerated proximal gradient descent on centred bits, with a free intercept, on a trial's
+    largest training set. Returns the best accuracy over the penalties, on as much of validation as
+    it takes for each to make a mistake.
+    """
+    samples, bias = sets.samples[-1], np.float32(sets.tasks[0].bias)
+    size = bucket(samples, SMALLEST_SET)
+    bits = sets.bits.astype(np.float32) - bias
     bits = np.concatenate([bits, np.ones_like(bits[..., :1])], -1)
-    label = sets.label[:, :samples].astype(np.float32)
+    label = sets.label.astype(np.float32)
     # With all weights 0 the intercept makes the mean right, and the gradient is the covariance.
     slope = np.einsum("nm,nmt->nt", label - label.mean(1, keepdims=True), bits[..., :-1]) / samples
     penalty = (
@@ -117,29 +94,16 @@ def _l1_path(sets: TrainingSets, samples: int, iterations: int) -> tuple[np.ndar
     )
     zero = np.zeros(penalty.shape, np.float32)
     start = Iterate(zero, zero, np.ones(len(bits), np.float32))
-    weights = iterate(
-        descend_l1, observe, start, args, steps=iterations, record_every=iterations
-    ).last.weights
-
-    support = np.zeros((len(bits), sets.length), bool)
-    for trial, task in enumerate(sets.tasks):
-        support[trial, list(task.support)] = True
-    alike = (leaders(abs(weights[:, :-1].swapaxes(1, 2)), sets) == support[:, None]).all(-1).any(-1)
-    return _oracle_accuracy(sets, weights, bias), alike
-
-
-def _oracle_accuracy(
-    sets: TrainingSets, weights: Float[np.ndarray, "trial rows penalty"], bias: float
-) -> np.ndarray:
-    """The best accuracy over the penalties, on as much of validation as it takes for each to
-    make a mistake."""
-    best = np.zeros(len(weights))
+    with jax.enable_x64(False):
+        path = iterate(descend_l1, observe, start, args, steps=ITERATIONS, record_every=ITERATIONS)
+    weights, best = path.last.weights, np.zeros(len(bits))
     for trial, (slopes, level) in enumerate(zip(weights[:, :-1], weights[:, -1], strict=True)):
         used = np.flatnonzero(slopes.any(1))  # few, as that is what the penalty is for
         right, seen = np.zeros(len(level)), 0
-        for bits, label in sets.validate(trial):
-            scores = (bits[:, used] - np.float32(bias)) @ slopes[used] + level
-            right, seen = right + ((scores > 0) == label[:, None]).sum(0), seen + len(label)
+        for batch in sets.validate(trial):
+            scores = (batch.bits[:, used] - bias) @ slopes[used] + level
+            right = right + ((scores > 0) == batch.label[:, None]).sum(0)
+            seen += len(batch.label)
             if right.max() < seen:
                 break
         best[trial] = right.max() / seen
@@ -184,10 +148,8 @@ class DenseNetwork(eqx.Module):
     inner_bias: Float[Array, "*n hidden"]
     rest: Perceptron
 
-    def logits(
-        self, bits: ArrayLike, key: Array | None = None, careful: bool = True
-    ) -> Float[Array, "*n m 2"]:
-        """As `Transformer.logits`; there is no dropout, and nothing to care about."""
+    def logits(self, bits: ArrayLike, careful: bool = True) -> Float[Array, "*n m 2"]:
+        """As `Transformer.logits`; there is nothing to care about."""
         signs = 2 * jnp.asarray(bits).astype(self.inner.dtype) - 1
         return self.rest(jax.nn.gelu(signs @ self.inner + self.inner_bias[..., None, :]))
 

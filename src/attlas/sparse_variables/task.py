@@ -1,5 +1,6 @@
 """The task: a Boolean function of a few bits among many (Edelman et al. 2022, Sections 4 and 5)."""
 
+import bisect
 import functools
 import itertools
 import math
@@ -113,11 +114,7 @@ class SparseBoolean:
             length, sparsity: T and s.
             function: in place of the random table.
         """
-        most = min(whole("length", length, 1), MAX_SPARSITY)
-        if not 1 <= whole("sparsity", sparsity, 1) <= most:
-            raise InputError(
-                f"sparsity = {sparsity}: it must be between 1 and {most}, of {length} bits"
-            )
+        check_sparsity(sparsity, length)
         draws = stream(key)
         support = np.sort(draws.choice(length, sparsity, replace=False))
         if function is None:
@@ -149,12 +146,15 @@ class SparseBoolean:
 
     def label(self, bits: Array | np.ndarray) -> UInt8[Array, "*n"]:
         """The function's value on each sequence of bits [*n, length]."""
-        if bits.shape[-1] != self.length:
+        self.check_shape(bits)
+        code = sum(bits[..., i].astype(jnp.int32) << j for j, i in enumerate(self.support))
+        return jnp.asarray(self.table)[code]
+
+    def check_shape(self, bits: Array | np.ndarray) -> None:
+        if bits.shape[-1:] != (self.length,):
             raise InputError(
                 f"bits have the shape {bits.shape}: the last axis must be {self.length} long"
             )
-        code = sum(bits[..., i].astype(jnp.int32) << j for j, i in enumerate(self.support))
-        return jnp.asarray(self.table)[code]
 
     def _balancing_bias(self) -> float:
         def excess(p: float) -> float:
@@ -175,17 +175,6 @@ class SparseBoolean:
         """Independent sequences of bits, with their labels."""
         bits = draw_bits(key, whole("samples", samples, 1), self.length, self.bias)
         return Batch(bits, self.label(bits))
-
-    def sample_unique(self, key: Array, samples: int, tries: int = 1000) -> tuple[Batch, int]:
-        """A batch with which no other support is consistent, and the number of batches rejected."""
-        for attempt in range(tries):
-            batch = self.sample(jax.random.fold_in(key, attempt), samples)
-            if self.consistent(batch, most=2) == 1:
-                return batch, attempt
-        raise InputError(
-            f"samples = {samples}: none of {tries} batches singles out the support; ask for"
-            f" {self.floor()} or more"
-        )
 
     @functools.cached_property
     def variants(self) -> list[tuple[int, ...]]:
@@ -233,9 +222,9 @@ class SparseBoolean:
         For `and` (`or`) only of places that are 1 (0) wherever the label is.
         """
         places = np.arange(self.length)
-        if self.function == "and" and (label == 1).any():
+        if self.function == "and":
             places = places[bits[label == 1].all(0)]
-        if self.function == "or" and (label == 0).any():
+        if self.function == "or":
             places = places[~bits[label == 0].any(0)]
         count = math.comb(len(places), self.sparsity)
         if count > 2e8:
@@ -263,7 +252,7 @@ class SparseBoolean:
             )
         codes, law = patterns(s).astype(int), probabilities(s, self.bias)
         own = self.table.astype(float)
-        counts, agree = [], []
+        counts, agree = [np.zeros(0)], [np.zeros((0, 2**s))]
         for kept in range(2**s):
             shared = [j for j in range(s) if kept >> j & 1]
             count = math.comb(self.length - s, s - len(shared))
@@ -277,8 +266,6 @@ class SparseBoolean:
             )[:, group]
             counts.append(np.full(len(others), float(count)))
             agree.append(np.where(own == 1, coin, 1 - coin))
-        if not counts:
-            return np.zeros(0), np.zeros((0, 2**s))
         found = np.concatenate(agree)
         if (found @ law > 1 - 1e-12).any():
             raise InputError(
@@ -328,14 +315,17 @@ class SparseBoolean:
         high = 1
         while self.unique_probability(high) < probability:
             high *= 2
-        low = high // 2
-        while high - low > 1:
-            middle = (low + high) // 2
-            if self.unique_probability(middle) >= probability:
-                high = middle
-            else:
-                low = middle
-        return high
+        return bisect.bisect_left(
+            range(high), probability, high // 2 + 1, key=self.unique_probability
+        )
+
+
+def check_sparsity(sparsity: int, length: int) -> None:
+    most = min(whole("length", length, 1), MAX_SPARSITY)
+    if whole("sparsity", sparsity, 1) > most:
+        raise InputError(
+            f"sparsity = {sparsity}: it must be between 1 and {most}, of {length} bits"
+        )
 
 
 def _pack_bits(bits: UInt8[np.ndarray, "rows m"]) -> np.ndarray:

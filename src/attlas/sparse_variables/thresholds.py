@@ -19,7 +19,7 @@ from scipy.optimize import isotonic_regression
 
 from attlas.errors import InputError, check_memory, near, whole
 from attlas.sparse_variables.rival_learners import MLP, UNIFORM, l1_path, screen_by_covariance
-from attlas.sparse_variables.task import SparseBoolean
+from attlas.sparse_variables.task import SparseBoolean, check_sparsity
 from attlas.sparse_variables.training import ADAM, RECIPE_R, Recipe, train
 from attlas.sparse_variables.training_sets import TrainingSets, draw_sets
 
@@ -39,17 +39,12 @@ Learner = Callable[[TrainingSets, Array, int], Bool[np.ndarray, " trial"]]
 """From training sets of one size, a key and a number of steps to the trials that are solved."""
 
 
-# --- learners ----------------------------------------------------------------------------------
-
-
 def trained_by(recipe: Recipe, accuracy: float = 1.0) -> Learner:
     """Trials are solved if they reach `accuracy` on validation at some evaluation and are finite
     until then."""
 
     def solve(sets: TrainingSets, key: Array, steps: int) -> Bool[np.ndarray, " trial"]:
-        ends = train(sets, recipe, key=key, steps=steps, enough=accuracy, attention=False).isel(
-            samples=0
-        )
+        ends = train(sets, recipe, key=key, steps=steps, enough=accuracy).isel(samples=0)
         return ((ends["best_accuracy"] >= accuracy) & (ends["status"] != "diverged")).values
 
     return solve
@@ -60,21 +55,9 @@ LEARNERS: dict[str, Learner] = {
     "plain Adam": trained_by(ADAM),
     "uniform attention": trained_by(UNIFORM),
     "MLP": trained_by(MLP),
-    "L1 logistic": lambda sets, key, steps: l1_path(sets)["solved"].values[:, 0],
-    "screening": lambda sets, key, steps: screen_by_covariance(sets)["solved"].values[:, 0],
+    "L1 logistic": lambda sets, key, steps: l1_path(sets) == 1,
+    "screening": lambda sets, key, steps: screen_by_covariance(sets),
 }
-
-
-def learner(name: str) -> Learner:
-    if name not in LEARNERS:
-        raise InputError(
-            f"learner = {name!r}: there is none of that name.{near(name, LEARNERS)} There are:"
-            f" {', '.join(LEARNERS)}."
-        )
-    return LEARNERS[name]
-
-
-# --- the sizes that are looked at --------------------------------------------------------------
 
 
 def sizes(most: int) -> list[int]:
@@ -156,15 +139,28 @@ def find_threshold(
     sparsity: int = 3,
     validation: int = 10_000,
 ) -> ThresholdSearch:
-    """Trials at the sizes around the threshold. From `start`, or a quarter above the statistical
-    floor, with strides that double until `LEVEL` is passed, up to a size where clearly more and
-    down to one where clearly fewer are solved; then sizes between, until neighbours enclose the
-    threshold. Sizes at which hardly any set singles out its support are not tried: there is hardly
-    a training set to be had."""
-    solve = learner(solve) if isinstance(solve, str) else solve
+    """Trials at the sizes around the threshold.
+
+    From `start`, or a quarter above the statistical floor, with strides that double until `LEVEL`
+    is passed, up to a size where clearly more and down to one where clearly fewer are solved; then
+    sizes between, until neighbours enclose the threshold. Sizes at which hardly any set singles out
+    its support are not tried: there is hardly a training set to be had.
+
+    Arguments:
+    - `length`, `function`, `sparsity`: of the task, as in `draw_sets`.
+    - `solve`: a learner, or its name in `LEARNERS`.
+    - `trials`: at each size. `most`: the largest size.
+    - `steps`: of training. `validation`: sequences of each trial.
+    """
+    if isinstance(solve, str):
+        if solve not in LEARNERS:
+            raise InputError(
+                f"learner = {solve!r}: there is none of that name.{near(solve, LEARNERS)} There"
+                f" are: {', '.join(LEARNERS)}."
+            )
+        solve = LEARNERS[solve]
     whole("trials", trials, 1)
-    if whole("sparsity", sparsity, 1) > whole("length", length, 1):
-        raise InputError(f"sparsity = {sparsity}: it must be at most the length, {length}")
+    check_sparsity(sparsity, length)
     check_memory(f"length = {length}: {trials} training sets", length * trials)
     grid = sizes(most)
     task = SparseBoolean(length, tuple(range(sparsity)), function)
@@ -173,20 +169,12 @@ def find_threshold(
     )
     top = len(grid) - 1
     found: dict[int, np.ndarray] = {}
+    options = {"function": function, "sparsity": sparsity, "validation": validation}
 
     def share(k: int) -> float:
         if k not in found:
             data, weights = jax.random.split(jax.random.fold_in(key, length))
-            drawn = draw_sets(
-                data,
-                length,
-                [grid[k]],
-                trials,
-                function=function,
-                sparsity=sparsity,
-                validation=validation,
-            )
-            found[k] = solve(drawn, weights, steps)
+            found[k] = solve(draw_sets(data, length, [grid[k]], trials, **options), weights, steps)
         return float(found[k].mean())
 
     low = high = min(max(bottom, int(np.searchsorted(grid, start or 1.25 * task.floor()))), top)
@@ -206,8 +194,6 @@ def find_threshold(
         length, tuple(grid[k] for k in order), np.stack([found[k] for k in order], 1)
     )
 
-
-# --- how thresholds grow -----------------------------------------------------------------------
 
 LAWS: dict[str, tuple[Callable[..., Any], np.ndarray]] = {
     "logarithm": (lambda logs, t: np.log(logs - logs.min() + t), np.geomspace(1e-2, 1e3, 600)),

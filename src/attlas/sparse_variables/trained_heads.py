@@ -19,18 +19,16 @@ from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, ArrayLike, Float, UInt8
+from jaxtyping import Array, Float, UInt8
 from scipy import special
 
-from attlas import attention
 from attlas.capacity import Capacity, class_of, collapsed_head, multi_head
 from attlas.covers import between
 from attlas.errors import InputError, whole
 from attlas.gaussian import Real, stream
 from attlas.sparse_variables.construction import Construction
-from attlas.sparse_variables.embedding import SPECIAL, Orthonormal
+from attlas.sparse_variables.embedding import SPECIAL
 from attlas.sparse_variables.model import Transformer
 from attlas.sparse_variables.task import Batch, SparseBoolean
 
@@ -98,11 +96,12 @@ class Heads(NamedTuple):
     def length(self) -> int:
         return self.score.shape[-1] - SPECIAL
 
-    def __call__(self, chosen: Float[Any, "*b m rows"]) -> Float[np.ndarray, "*n m"]:
-        """The outputs for rows that `choose` made of the bits: two sums over rows for each head,
-        as in `mixture`, where in double precision one offset serves all sequences whose scores
-        differ by less than 1,300."""
-        chosen = np.asarray(chosen, float)
+    def __call__(self, bits: UInt8[np.ndarray, "*b m length"]) -> Float[np.ndarray, "*n m"]:
+        """The outputs for sequences of bits: two sums over the 2T + 1 tokens for each head, as in
+        `mixture`, where in double precision one offset serves all sequences whose scores differ by
+        less than 1,300."""
+        own = np.ones((*bits.shape[:-1], 1), bool)
+        chosen = np.concatenate([bits == 0, bits == 1, own], -1).astype(float)
         scores, values = (_rows(np.asarray(x, float)) for x in self)
         powers = np.exp(scores - scores.max(-1, keepdims=True) + 600)
         columns = np.stack([powers * values, powers], -3)
@@ -144,30 +143,11 @@ class Heads(NamedTuple):
 
     def norms(self) -> tuple[Float[np.ndarray, "*n h"], Float[np.ndarray, "*n h"]]:
         r"""$|u_h|$ and $|v_h|$, for tokens of unit length."""
-        return np.sqrt(2) * np.linalg.norm(self.score, axis=-1), np.sqrt(2) * np.linalg.norm(
-            self.value, axis=-1
-        )
-
-    def module(self) -> attention.ReadOut:
-        """The heads as a module on orthonormal tokens of dimension T + 3; in double precision,
-        as `Construction.module` is."""
-        own = Orthonormal(self.length).special()[-1]
-        with jax.enable_x64(True):
-            one = jnp.ones((1, 1))
-            query = jnp.asarray(np.sqrt(2) * own)[:, None]
-            weights = [jnp.asarray(np.sqrt(2) * w)[..., None] for w in self]
-            heads = tuple(
-                attention.TransformerHead(u, query, v, one) for u, v in zip(*weights, strict=True)
-            )
-            return attention.ReadOut(
-                attention.Layer(attention.MultiHead(heads)),
-                jnp.asarray(own / np.sqrt(2)),
-                jnp.ones(1),
-            )
+        score, value = (np.sqrt(2) * np.linalg.norm(x, axis=-1) for x in self)
+        return score, value
 
     def capacity(self, constant: str = "sharp", *, count_parameters: bool = False) -> Capacity:
-        """The bound for all heads of these norms on unit tokens: `capacity_of` of the module,
-        for one network or several at once."""
+        """The bound for all heads of these norms on unit tokens, for one network or several."""
         score, value = (np.moveaxis(x, -1, 0) for x in self.norms())
         dim = self.length + SPECIAL if count_parameters else np.inf
         each = [
@@ -178,16 +158,9 @@ class Heads(NamedTuple):
 
 
 def _rows(x: Float[np.ndarray, "*n columns"]) -> Float[np.ndarray, "*n rows"]:
-    """Products with the 2T + 1 tokens, in the order of `choose`."""
+    """Products with the tokens: bit 0 at each place, bit 1 at each place, [CLS]."""
     places, bits, own = x[..., :-SPECIAL], x[..., -SPECIAL:-1], x[..., -1:]
     return np.concatenate([places + bits[..., :1], places + bits[..., 1:], own], -1)
-
-
-def rows_of(bits: UInt8[np.ndarray, "*b m length"]) -> Float[np.ndarray, "*b m rows"]:
-    """`choose` on the host."""
-    return np.concatenate([bits == 0, bits == 1, np.ones((*bits.shape[:-1], 1), bool)], -1).astype(
-        float
-    )
 
 
 def _without(
@@ -197,22 +170,12 @@ def _without(
     return x - np.linalg.lstsq(free.T, x.T, rcond=None)[0].T @ free
 
 
-class Attention(NamedTuple):
-    """What trained heads look at: `mass` is the share of each head's attention that lies on the
-    support where the label is 0 and where it is 1; `places` are those with the largest share in
-    some head where the label is 0, as many as the support has."""
-
-    mass: Float[np.ndarray, "2 h"]
-    places: tuple[int, ...]
-
-
-def looked_at(weights: ArrayLike, batch: Batch, task: SparseBoolean) -> Attention:
-    """Of attention weights [m, h, T + 1] on a batch."""
-    label = np.asarray(batch.label)
-    mean = np.stack([np.asarray(weights)[label == y].mean(0) for y in (0, 1)])
-    mass = mean[..., list(task.support)].sum(-1)
-    leaders = np.argsort(-mean[0, :, :-1].max(0))[: task.sparsity]
-    return Attention(mass, tuple(sorted(leaders.tolist())))
+def support_mass(
+    weights: Float[np.ndarray, "m h places"], batch: Batch, task: SparseBoolean
+) -> Float[np.ndarray, "2 h"]:
+    """The share of each head's attention on the support, where the label is 0 and where it is 1."""
+    mean = np.stack([weights[batch.label == y].mean(0) for y in (0, 1)])
+    return mean[..., list(task.support)].sum(-1)
 
 
 def binary_kl(q: Real, p: Real) -> Real:
@@ -238,10 +201,8 @@ def pac_bayes(empirical: Real, nats: Real, samples: Real, delta: Real = 0.05) ->
     \ln\frac{2\sqrt m}\delta)\big)$, with $\hat e$ that error on the samples and KL from the
     prior (Maurer 2004)."""
     samples = np.asarray(samples, float)
-    return kl_inverse(
-        empirical,
-        (np.asarray(nats) + np.log(2 * np.sqrt(samples) / between("delta", delta))) / samples,
-    )
+    log_count = np.log(2 * np.sqrt(samples) / between("delta", delta))
+    return kl_inverse(empirical, (np.asarray(nats) + log_count) / samples)
 
 
 def pac_bayes_samples(empirical: Real, nats: Real, error: Real, delta: Real = 0.05) -> Real:
@@ -323,10 +284,9 @@ def noisy_errors(
     noise = stream(key).standard_normal((draws, 2, *heads.score.shape[1:]))
     errors = np.empty((*spread.shape[:2], draws))
     for n, (own, bits, label) in enumerate(zip(heads.each(), batch.bits, batch.label, strict=True)):
-        chosen = rows_of(bits)
         for g, (u, v) in enumerate(spread[n]):
             for first in range(0, draws, NOISY_BATCH):
                 some = noise[first : first + NOISY_BATCH]
                 noisy = Heads(own.score + u * some[:, 0], own.value + v * some[:, 1])
-                errors[n, g, first : first + NOISY_BATCH] = ((noisy(chosen) > 0) != label).mean(-1)
+                errors[n, g, first : first + NOISY_BATCH] = ((noisy(bits) > 0) != label).mean(-1)
     return errors

@@ -21,15 +21,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+import pandas as pd
 import xarray as xr
+from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, ArrayLike, Bool, Float, Int, UInt8
 
 from attlas.errors import InputError, check_memory, positive, whole
 from attlas.gaussian import Real
 from attlas.padding import bucket, map_chunks, pad_axis
 from attlas.scan import Trajectory, iterate
-from attlas.sparse_variables.model import Architecture, Transformer, attention_weights
-from attlas.sparse_variables.task import Batch, SparseBoolean
+from attlas.sparse_variables.model import Architecture
+from attlas.sparse_variables.task import Batch
 from attlas.sparse_variables.training_sets import (
     LANES,
     SMALLEST_SET,
@@ -37,11 +39,8 @@ from attlas.sparse_variables.training_sets import (
     TrainingSets,
 )
 
-Lanes = Float[Array, " lane"]
-Bits = UInt8[Array, "n length"]
-
-ATTENTION_SAMPLES = 256
-"""Validation sequences over which attention is averaged."""
+CURVES = ("loss", "train_accuracy", "accuracy")
+"""What an evaluation of a run finds: loss and accuracy in training, accuracy on validation."""
 
 WASTE = 8
 """Sets are padded to the size of the largest if they have at least one `WASTE`th of it: to compile
@@ -57,7 +56,7 @@ class Recipe(eqx.Module):
     $x \leftarrow x - \text{rate}\,(\hat g_1/(\sqrt{\hat g_2} + \epsilon) + \text{decay}\,x)$.
 
     Arguments:
-    - `architecture`: its `initialise(length, key)` makes a model with `logits(bits, key, careful)`.
+    - `architecture`: its `initialise(length, key)` makes a model with `logits(bits, careful)`.
     - `rate`, and `position_rate` for the position table.
     - `beta1`, `beta2`, `epsilon`, `decay`: as in the formula.
     - `normaliser`: "coordinate" takes $q = g^2$ everywhere; "row maximum" takes one number for the
@@ -90,21 +89,18 @@ class Recipe(eqx.Module):
 
     def optimiser(self) -> optax.GradientTransformation:
         """Of `Weights`, for one run."""
-        betas = self.beta1, self.beta2, self.epsilon
-        shared = self.normaliser == "row maximum"
-        scales = {
-            "positions": scale_by_largest_row(*betas) if shared else optax.scale_by_adam(*betas),
-            "others": optax.scale_by_adam(*betas),
-        }
-        rates = {"positions": self.position_rate, "others": self.rate}
-        groups = {
-            name: optax.chain(
-                scale, optax.add_decayed_weights(self.decay), optax.scale(-rates[name])
-            )
-            for name, scale in scales.items()
-        }
+
+        def group(scale: Any, rate: Real) -> optax.GradientTransformation:
+            scaled = scale(self.beta1, self.beta2, self.epsilon)
+            return optax.chain(scaled, optax.add_decayed_weights(self.decay), optax.scale(-rate))
+
+        shared = scale_by_largest_row if self.normaliser == "row maximum" else optax.scale_by_adam
         return optax.partition(
-            groups, lambda weights: jax.tree.map_with_path(lambda path, _: path[0].name, weights)
+            {
+                "positions": group(shared, self.position_rate),
+                "others": group(optax.scale_by_adam, self.rate),
+            },
+            lambda weights: jax.tree.map_with_path(lambda path, _: path[0].name, weights),
         )
 
 
@@ -160,41 +156,26 @@ class Data(NamedTuple):
     bits: Any  # [lane, m, length], or the same for all lanes, [m, length]
     label: Any  # [lane, m] or [m]
     weight: Any  # [lane, m]
-    key: Any  # [lane, words], for dropout
 
 
 class Weights(NamedTuple):
     """The weights of a run in two arrays: a step of one array for each layer compiles for long."""
 
-    positions: Any  # [places, d], or None
+    positions: Any  # the model with its position table alone, if it has one
     others: Any  # [n]
 
 
-def join_weights(model: Any) -> Weights:
-    leaves = jax.tree_util.tree_leaves_with_path(model)
-    others = jnp.concatenate([leaf.ravel() for path, leaf in leaves if not _is_position(path)])
-    return Weights(getattr(model, "positions", None), others)
-
-
-def split_weights(weights: Weights, like: Any) -> Any:
-    """A model as `like` with these weights."""
-    leaves, structure = jax.tree_util.tree_flatten_with_path(like)
-    ends = np.cumsum([0 if _is_position(path) else leaf.size for path, leaf in leaves])
-    parts = jnp.split(weights.others, ends[:-1])
-    found = [
-        weights.positions if _is_position(path) else part.reshape(leaf.shape)
-        for (path, leaf), part in zip(leaves, parts, strict=True)
-    ]
-    return jax.tree.unflatten(structure, found)
-
-
-def _is_position(path: Any) -> bool:
-    return path[-1].name == "positions"
+def join_weights(model: Any) -> tuple[Weights, Callable[[Weights], Any]]:
+    """The weights of a model, and the function that makes such a model of weights."""
+    named = jax.tree.map_with_path(lambda path, _: path[-1].name == "positions", model)
+    positions, others = eqx.partition(model, named)
+    flat, unravel = ravel_pytree(others)
+    return Weights(positions, flat), lambda w: eqx.combine(w.positions, unravel(w.others))
 
 
 def begin(model: Any, recipe: Recipe) -> State:
     """The state of one run before its first step."""
-    return State(model, recipe.optimiser().init(join_weights(model)), jnp.zeros((), jnp.int32))
+    return State(model, recipe.optimiser().init(join_weights(model)[0]), jnp.zeros((), jnp.int32))
 
 
 @functools.partial(jax.jit, static_argnums=1)
@@ -206,11 +187,14 @@ def begin_runs(recipe: Recipe, length: int, keys: Array) -> State:
 def step(t: Array, state: State, args: tuple[Data, Recipe], careful: bool = False) -> State:
     """One step of the optimiser in every lane."""
     data, recipe = args
-    keys = jax.vmap(jax.random.fold_in)(jax.random.wrap_key_data(data.key), state.step)
-    gradient = jax.grad(lambda model: losses(model, data, keys, careful).sum())(state.model)
-    weights, slopes = jax.vmap(join_weights)(state.model), jax.vmap(join_weights)(gradient)
-    moves, moments = jax.vmap(recipe.optimiser().update)(slopes, state.optimiser, weights)
-    model = jax.vmap(split_weights)(optax.apply_updates(weights, moves), state.model)
+
+    def move(model: Any, gradient: Any, moments: Any) -> tuple[Any, Any]:
+        weights, rebuild = join_weights(model)
+        moves, moments = recipe.optimiser().update(join_weights(gradient)[0], moments, weights)
+        return rebuild(optax.apply_updates(weights, moves)), moments
+
+    gradient = jax.grad(lambda model: losses(model, data, careful).sum())(state.model)
+    model, moments = jax.vmap(move)(state.model, gradient, state.optimiser)
     return State(model, moments, state.step + 1)
 
 
@@ -232,9 +216,9 @@ def advance(steps: tuple[Any, Any], state: State, args: Any, every: int) -> Traj
     return path if (path.survived == every)[begun].all() else careful(state, args)
 
 
-def losses(model: Any, data: Data, keys: Array | None = None, careful: bool = True) -> Lanes:
+def losses(model: Any, data: Data, careful: bool = True) -> Float[Array, " lane"]:
     """The mean cross-entropy of each lane."""
-    return (cross_entropy(model.logits(data.bits, keys, careful), data.label) * data.weight).sum(-1)
+    return (cross_entropy(model.logits(data.bits, careful), data.label) * data.weight).sum(-1)
 
 
 def cross_entropy(logits: Float[Array, "*n m 2"], label: ArrayLike) -> Float[Array, "*n m"]:
@@ -246,21 +230,15 @@ def observe(t: Array, state: Any, args: Any) -> tuple[()]:
     return ()
 
 
-class Evaluation(NamedTuple):
-    """What one evaluation of a run found."""
-
-    loss: float
-    train_accuracy: float
-    accuracy: float
-
-
 def right(logits: Float[Array, "*n m 2"], label: ArrayLike) -> Bool[Array, "*n m"]:
     """Whether each sequence is given its label; what is not finite is wrong."""
     return ((logits[..., 1] > logits[..., 0]) == jnp.asarray(label)) & jnp.isfinite(logits).all(-1)
 
 
 @jax.jit
-def _judge_batch(model: Any, bits: Bits, label: UInt8[Array, " n"]) -> tuple[Array, Array]:
+def _judge_batch(
+    model: Any, bits: UInt8[Array, "n length"], label: UInt8[Array, " n"]
+) -> tuple[Array, Array]:
     logits = model.logits(bits)
     return right(logits, label), cross_entropy(logits, label)
 
@@ -283,25 +261,8 @@ def accuracy_until_wrong(model: Any, batches: Iterable[Batch]) -> float:
     return correct / seen
 
 
-@jax.jit
-def _mean_mass(model: Transformer, bits: Bits, relevant: Float[Array, " length"]) -> Array:
-    return (attention_weights(model, bits)[..., :-1] @ relevant).mean(0)
-
-
-def support_mass(model: Any, bits: UInt8[np.ndarray, "n length"], task: SparseBoolean) -> float:
-    """The largest share of a head's attention on the support, averaged over sequences.
-
-    NaN for a model without heads.
-    """
-    if not isinstance(model, Transformer):
-        return float("nan")
-    relevant = np.zeros(task.length, np.float32)
-    relevant[list(task.support)] = 1
-    return float(_mean_mass(model, bits, relevant).max())
-
-
 class Outcome(NamedTuple):
-    """How a run ended: `status` is solved, unsolved or diverged."""
+    """How a run ended: `status` is solved, unsolved or diverged; `curve` has the `CURVES`."""
 
     trial: int
     samples: int
@@ -310,9 +271,8 @@ class Outcome(NamedTuple):
     best_accuracy: float
     train_accuracy: float
     loss: float
-    support_mass: float
     steps: int
-    curve: list[Evaluation]
+    curve: Float[np.ndarray, "evaluation 3"]
     model: Any
 
 
@@ -325,46 +285,59 @@ def train(
     every: int = 25,
     stop: bool = True,
     enough: float = 1.0,
-    attention: bool = True,
     curves: bool = False,
-    progress: Callable[[int, int], None] | None = None,
     finished: Callable[[Outcome], None] | None = None,
 ) -> xr.Dataset:
     """Train on every set with every number of samples; a trial has one start for all of them.
 
     Arguments:
-    - `key`: of the starts and of dropout.
+    - `key`: of the starts.
     - `steps`: at most; a run is evaluated every `every` steps.
     - `stop`: end a run as soon as the share `enough` of validation sequences is right.
-    - `attention`: compute `support_mass`.
     - `curves`: return all evaluations.
-    - `progress(done, runs)` is called when a run ends, and `finished(outcome)` with its model.
+    - `finished(outcome)` is called when a run ends, with its model.
 
     Returns a Dataset over (trial, samples):
     - `status`: solved, unsolved, or diverged (something was not finite);
     - `first_step`: the first evaluation at which every validation sequence was right, or NaN;
     - `best_accuracy` on validation (its first 1,024 sequences, or as many as it takes to find a
       mistake);
-    - `train_accuracy`, `loss`, `steps` and `support_mass` at the end;
+    - `train_accuracy`, `loss` and `steps` at the end;
     - with `curves` also `loss_curve`, `train_accuracy_curve` and `accuracy_curve` over `step`.
     """
+    times = evaluation_times(steps, every)
+    fits_memory(recipe, sets.length, LANES)
+    ends: list[Outcome] = []
+    waiting, limit = list(sets.samples), enough if stop else np.inf
+    with jax.enable_x64(False):  # training is in single precision
+        while waiting:
+            size = bucket(waiting[-1], SMALLEST_SET)
+            similar = [m for m in waiting if WASTE * m >= size]
+            runs = [(trial, m) for trial in range(len(sets.tasks)) for m in similar]
+            for end in _run_lanes(sets, recipe, key, runs, size, times, limit, curves):
+                ends.append(end._replace(model=None))
+                if finished is not None:
+                    finished(end)
+            waiting = waiting[: -len(similar)]
+    columns = pd.DataFrame(ends).drop(columns=["curve", "model"])
+    found = columns.set_index(["trial", "samples"]).to_xarray()
+    if not curves:
+        return found
+    values = np.full((len(CURVES), *found["status"].shape, len(times)), np.nan)
+    for end in ends:
+        column = sets.samples.index(end.samples)
+        values[:, end.trial, column, : len(end.curve)] = end.curve.T
+    axes = ("trial", "samples", "step")
+    named = {f"{name}_curve": (axes, x) for name, x in zip(CURVES, values, strict=True)}
+    return found.assign(named).assign_coords(step=times)
+
+
+def evaluation_times(steps: int, every: int) -> Int[np.ndarray, " evaluation"]:
+    """The steps after which a run is evaluated."""
     steps, every = whole("steps", steps, 1), whole("every", every, 1)
     if steps % every:
         raise InputError(f"steps = {steps}: it must be a multiple of every = {every}")
-    fits_memory(recipe, sets.length, LANES)
-    outcomes: dict[tuple[int, int], Outcome] = {}
-    with jax.enable_x64(False):  # training is in single precision
-        for outcome in run_all(sets, recipe, key, steps, every, enough if stop else np.inf, curves):
-            if attention:
-                bits = next(sets.validate(outcome.trial)).bits[:ATTENTION_SAMPLES]
-                mass = support_mass(outcome.model, bits, sets.tasks[outcome.trial])
-                outcome = outcome._replace(support_mass=mass)
-            outcomes[outcome.trial, outcome.samples] = outcome._replace(model=None)
-            if finished is not None:
-                finished(outcome)
-            if progress is not None:
-                progress(len(outcomes), len(sets.tasks) * len(sets.samples))
-    return _as_dataset(sets, recipe, outcomes, np.arange(every, steps + every, every), curves)
+    return np.arange(every, steps + every, every)
 
 
 def fits_memory(recipe: Recipe, length: int, lanes: int) -> None:
@@ -377,48 +350,28 @@ def fits_memory(recipe: Recipe, length: int, lanes: int) -> None:
     check_memory(what, 16 * lanes * sum(leaf.size for leaf in jax.tree.leaves(model)))
 
 
-def run_all(
-    sets: TrainingSets,
-    recipe: Recipe,
-    key: Array,
-    steps: int,
-    every: int,
-    enough: float,
-    curves: bool,
-) -> Iterator[Outcome]:
-    """The outcome of every run but for its `support_mass`, in the order in which they end.
-
-    Loss and training accuracy are computed when a run ends, and with `curves` at each evaluation.
-    """
-    waiting = list(sets.samples)
-    while waiting:
-        size = bucket(waiting[-1], SMALLEST_SET)
-        similar = [m for m in waiting if WASTE * m >= size]
-        runs = [(trial, m) for trial in range(len(sets.tasks)) for m in similar]
-        yield from _run_lanes(sets, recipe, key, runs, size, steps, every, enough, curves)
-        waiting = waiting[: -len(similar)]
-
-
 def _run_lanes(
     sets: TrainingSets,
     recipe: Recipe,
     key: Array,
     runs: Sequence[tuple[int, int]],
     size: int,
-    steps: int,
-    every: int,
+    times: Int[np.ndarray, " evaluation"],
     enough: float,
     curves: bool,
 ) -> Iterator[Outcome]:
-    """Runs padded to one size. A lane whose run has ended takes the next, or idles when none is
-    left."""
-    waiting = list(runs)
+    """The outcomes of runs padded to one size, in the order in which they end.
+
+    A lane whose run has ended takes the next, or idles when none is left. Loss and training
+    accuracy are computed when a run ends, and with `curves` at each evaluation.
+    """
+    waiting, every = list(runs), int(times[0])
     start = functools.partial(_start, sets, recipe, key, size)
     active: list[tuple[int, int] | None] = [waiting.pop(0) for _ in range(min(LANES, len(waiting)))]
     state, data = jax.tree.map(
         lambda *x: np.stack(x), *(start(*run) for run in active if run is not None)
     )
-    curve: list[list[Evaluation]] = [[] for _ in active]
+    curve: list[list[tuple[float, float, float]]] = [[] for _ in active]
     while any(active):
         path = advance((step, careful_step), state, (data, recipe), every)
         state = path.last
@@ -427,101 +380,66 @@ def _run_lanes(
             model = jax.tree.map(lambda x, lane=lane: jnp.asarray(x[lane]), state.model)
             finite = bool(path.survived[lane] == every)
             accuracy = accuracy_until_wrong(model, sets.validate(trial))
-            ends = not finite or len(curve[lane]) + 1 == steps // every or accuracy >= enough
+            ends = not finite or len(curve[lane]) + 1 == len(times) or accuracy >= enough
             own, loss = np.nan, np.nan
             if ends or curves:
                 seen = Batch(sets.bits[trial, :m], sets.label[trial, :m])
                 own, loss = (x.mean() for x in judge(model, seen))
-            curve[lane].append(Evaluation(float(loss), float(own), accuracy))
+            curve[lane].append((float(loss), float(own), accuracy))
             if not ends:
                 continue
-            yield _outcome(run, model, curve[lane], every, finite)
+            yield _outcome(run, model, np.array(curve[lane]), times, finite)
             curve[lane], active[lane] = [], None
             if waiting:
                 active[lane] = following = waiting.pop(0)
-                state, data = _place((state, data), lane, start(*following))
+                # By NumPy, which compiles nothing.
+                state, data = jax.tree.map(
+                    lambda x, new, lane=lane: np.concatenate(
+                        [x[:lane], np.asarray(new)[None], x[lane + 1 :]]
+                    ),
+                    (state, data),
+                    start(*following),
+                )
 
 
 def first_model(recipe: Recipe, key: Array, trial: int, length: int) -> Any:
     """The model with which a trial of `train` begins."""
     with jax.enable_x64(False):
-        return _first_state(recipe, length, key, trial)[0].model
+        return _first_state(recipe, length, key, trial).model
 
 
-def _first_state(recipe: Recipe, length: int, key: Array, trial: int) -> tuple[State, Array]:
-    start, dropout = jax.random.split(jax.random.fold_in(key, trial))
-    return jax.tree.map(lambda x: x[0], begin_runs(recipe, length, start[None])), dropout
+def _first_state(recipe: Recipe, length: int, key: Array, trial: int) -> State:
+    start = jax.random.split(jax.random.fold_in(key, trial))[:1]
+    return jax.tree.map(lambda x: x[0], begin_runs(recipe, length, start))
 
 
 def _start(
     sets: TrainingSets, recipe: Recipe, key: Array, size: int, trial: int, samples: int
 ) -> tuple[State, Data]:
     """State and data of a run at its beginning, padded to `size` samples."""
-    state, dropout = _first_state(recipe, sets.length, key, trial)
     weight = np.full(samples, 1 / samples, np.float32)
     seen = (sets.bits[trial, :samples], sets.label[trial, :samples], weight)
-    bits, label, weight = (pad_axis(x, size) for x in seen)
-    return state, Data(bits, label, weight, np.asarray(jax.random.key_data(dropout)))
-
-
-def _place(lanes: Any, lane: int, run: Any) -> Any:
-    """`lanes` with another run in one of them; by NumPy, which compiles nothing."""
-    return jax.tree.map(
-        lambda x, new: np.concatenate([x[:lane], np.asarray(new)[None], x[lane + 1 :]]), lanes, run
-    )
+    data = Data(*(pad_axis(x, size) for x in seen))
+    return _first_state(recipe, sets.length, key, trial), data
 
 
 def _outcome(
-    run: tuple[int, int], model: Any, curve: list[Evaluation], every: int, finite: bool
+    run: tuple[int, int],
+    model: Any,
+    curve: Float[np.ndarray, "seen 3"],
+    times: Int[np.ndarray, " evaluation"],
+    finite: bool,
 ) -> Outcome:
-    trial, samples = run
-    accuracy = np.array([seen.accuracy for seen in curve])
+    loss, train_accuracy, accuracy = curve.T
     solved = bool((accuracy == 1).any())
     return Outcome(
-        trial,
-        samples,
+        *run,
         status="diverged" if not finite else "solved" if solved else "unsolved",
-        first_step=float(every * (1 + accuracy.argmax())) if solved else float("nan"),
+        first_step=float(times[accuracy.argmax()]) if solved else float("nan"),
         best_accuracy=float(accuracy.max()),
-        train_accuracy=curve[-1].train_accuracy,
-        loss=curve[-1].loss,
-        support_mass=float("nan"),
-        steps=every * len(curve),
+        train_accuracy=float(train_accuracy[-1]),
+        loss=float(loss[-1]),
+        steps=int(times[len(curve) - 1]),
         curve=curve,
         model=model,
     )
-
-
-def _as_dataset(
-    sets: TrainingSets,
-    recipe: Recipe,
-    outcomes: dict[tuple[int, int], Outcome],
-    steps: Int[np.ndarray, " k"],
-    curves: bool,
-) -> xr.Dataset:
-    grid = [[outcomes[trial, m] for m in sets.samples] for trial in range(len(sets.tasks))]
-    axes = ("trial", "samples")
-    names = [name for name in Outcome._fields if name not in (*axes, "curve", "model")]
-    variables: dict[str, Any] = {
-        name: (axes, np.array([[getattr(outcome, name) for outcome in row] for row in grid]))
-        for name in names
-    }
-    if curves:
-        for name in Evaluation._fields:
-            values = np.full((len(grid), len(sets.samples), len(steps)), np.nan)
-            for i, j in np.ndindex(*values.shape[:2]):
-                curve = grid[i][j].curve
-                values[i, j, : len(curve)] = [getattr(seen, name) for seen in curve]
-            variables[f"{name}_curve"] = ((*axes, "step"), values)
-    variables["support"] = (("trial", "place"), np.array([task.support for task in sets.tasks]))
-    variables["redrawn"] = ("trial", sets.redrawn)
-    coords: dict[str, Any] = {"samples": list(sets.samples), "trial": range(len(grid))}
-    task = sets.tasks[0]
-    settings = {
-        "length": sets.length,
-        "sparsity": task.sparsity,
-        "function": str(task.function),
-        "recipe": " ".join(str(recipe).split()),
-        "validation": sets.validation,
-    }
-    return xr.Dataset(variables, coords | ({"step": steps} if curves else {}), settings)

@@ -5,12 +5,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Array, Int, UInt8
+from jaxtyping import Array, UInt8
 
 from attlas.errors import InputError, check_memory, whole
 from attlas.gaussian import stream
 from attlas.padding import bucket
-from attlas.sparse_variables.task import Batch, SparseBoolean
+from attlas.sparse_variables.task import Batch, SparseBoolean, check_sparsity
 
 LANES = 4
 """Runs that are trained together."""
@@ -33,16 +33,14 @@ class TrainingSets:
     """Training sets of several trials.
 
     A run with m samples sees the first m of the max(`samples`) sequences of its trial. `validation`
-    is the number of validation sequences of each trial. `redrawn` counts the sets that were thrown
-    away because their first min(`samples`) sequences were consistent with another support. With
-    `coins` labels are independent of the bits.
+    is the number of validation sequences of each trial. With `coins` labels are independent of the
+    bits.
     """
 
     tasks: tuple[SparseBoolean, ...]
     samples: tuple[int, ...]
     bits: UInt8[np.ndarray, "trial m length"]
     label: UInt8[np.ndarray, "trial m"]
-    redrawn: Int[np.ndarray, " trial"]
     validation: int
     key: Array
     coins: bool = False
@@ -60,9 +58,8 @@ class TrainingSets:
             label = draws.integers(0, 2, len(bits), np.uint8) if self.coins else _label(task, bits)
             if first == 0 and label.min() == label.max():
                 raise InputError(
-                    f"validation = {self.validation}: the first {len(bits)} sequences of trial "
-                    f"{trial} "
-                    f"all have the label {label[0]}; both labels must occur"
+                    f"validation = {self.validation}: the first {len(bits)} sequences of trial"
+                    f" {trial} all have the label {label[0]}; both labels must occur"
                 )
             yield Batch(bits, label)
 
@@ -94,15 +91,13 @@ def draw_sets(
     if not grid:
         raise InputError("samples is empty: there must be at least one number of samples")
     whole("length", length, 1), whole("trials", trials, 1), whole("validation", validation, 1)
+    if support is None:
+        check_sparsity(sparsity, length)
     padded = LANES * bucket(grid[-1], SMALLEST_SET)
     check_memory(
         f"length = {length}: {trials} training sets of {grid[-1]} sequences and {padded} under way",
         length * (trials * grid[-1] + 9 * padded),
     )
-    if support is None and not 1 <= whole("sparsity", sparsity, 1) <= length:
-        raise InputError(
-            f"sparsity = {sparsity}: it must be between 1 and {length}, of {length} bits"
-        )
     like = SparseBoolean(length, tuple(range(sparsity) if support is None else support), function)
     unique = unique and not coins
     if unique and like.unique_probability(grid[0]) < 1e-3 / TRIES:
@@ -110,25 +105,23 @@ def draw_sets(
             f"samples = {grid[0]}: hardly a set singles out the support; "
             f"ask for {like.floor()} or more"
         )
-    sets_drawn = [
+    drawn = [
         _draw_trial(key, trial, like, grid, support is None, unique) for trial in range(trials)
     ]
-    tasks, bits, label, redrawn = zip(*sets_drawn, strict=True)
+    tasks, bits, label = zip(*drawn, strict=True)
     if coins:
         label = [
             stream(key, trial, TRIES + 1).integers(0, 2, grid[-1], np.uint8)
             for trial in range(trials)
         ]
-    sets = TrainingSets(
-        tasks, grid, np.array(bits), np.array(label), np.array(redrawn), validation, key, coins
-    )
+    sets = TrainingSets(tasks, grid, np.array(bits), np.array(label), validation, key, coins)
     next(sets.validate(0))  # a function with one label only is refused now
     return sets
 
 
 def _draw_trial(
     key: Array, trial: int, like: SparseBoolean, grid: tuple[int, ...], anywhere: bool, unique: bool
-) -> tuple[SparseBoolean, np.ndarray, np.ndarray, int]:
+) -> tuple[SparseBoolean, np.ndarray, np.ndarray]:
     """A task as `like`, with a random support if that may be `anywhere`, and its largest set."""
     support = like.support
     if anywhere:
@@ -139,7 +132,7 @@ def _draw_trial(
         bits = draw_bits(stream(key, trial, attempt), grid[-1], task)
         label = _label(task, bits)
         if not unique or task.consistent(Batch(bits[: grid[0]], label[: grid[0]]), most=2) == 1:
-            return task, bits, label, attempt
+            return task, bits, label
     raise InputError(
         f"samples = {grid[0]}: none of {TRIES} sets singles out the support; "
         f"ask for {task.floor()} or more"

@@ -1,4 +1,4 @@
-"""Claims about the flow on the manifold and across it: fixed points, basins, stability."""
+"""Claims about projected gradient descent and its flow: five overlaps, the manifold, stability."""
 
 from typing import Any
 
@@ -6,9 +6,11 @@ import numpy as np
 import pandas as pd
 import scipy
 import xarray as xr
+from scipy import special
 
 from attlas.claims import (
     Agreement,
+    Approximation,
     Control,
     Convergence,
     Draws,
@@ -18,15 +20,138 @@ from attlas.claims import (
     on,
     together,
 )
-from attlas.figure import Figure
+from attlas.figure import Figure, floored, greek
+from attlas.single_location import landscape
 from attlas.single_location.claims import single_location
-from attlas.single_location.claims.shared import ROOT_HALF, paper_task, step_options, task_of
-from attlas.single_location.descent import descend
+from attlas.single_location.claims.shared import (
+    ROOT_HALF,
+    SQUARE,
+    STABLE,
+    against_formula,
+    on_manifold,
+    one_of,
+    outcomes,
+    paper_task,
+    random_heads,
+    step_options,
+    task_of,
+)
+from attlas.single_location.descent import descend, descend_vectors
 from attlas.single_location.landscape import critical_lam, jacobian, transverse_matrix, velocity
 from attlas.single_location.population import Overlaps, at_points, partials_of_risk
 from attlas.single_location.task import SingleLocation
 
-CORNERS = {
+
+@single_location.claim(
+    kind="two routes",
+    reference="Definition 1 in five dimensions",
+    origin="ours",
+    statement=r"Projected gradient descent on $(k, v) \in (S^{d-1})^2$ closes on"
+    r" $(\kappa,\nu,\theta,\eta,\rho)$ for every $d \ge 4$: the five overlaps of the next iterate"
+    r" are functions of the present five.",
+    words="Descent in any dimension is a map of five numbers, exactly.",
+    hypotheses=STABLE,
+    quick=paper_task(dim=(4, 400), step_size=(1e-2, 1e-3), lam=0.7, repeats=8, steps=400),
+    paper=dict(dim=(4, 5, 40, 400), step_size=(1e-2, 1e-2, 4e-3, 1e-3), repeats=30, steps=2000),
+    cells=together("dim", "step_size"),
+    budget="repeats",
+    rule=Agreement(rounding=1e-10),
+    control=Control(
+        "a step size 0.1 % larger on the overlaps", lambda e: {"predicted": e.larger_step}
+    ),
+)
+def exact_reduction(cell: Setting, draws: Draws) -> Values:
+    task = task_of(cell, draws("stars"))
+    k, v = random_heads(draws("start"), cell.repeats, cell.dim)
+    start, options = Overlaps.of(k, v, task), step_options(cell, 40)
+    walked = descend_vectors(task, k, v, **options)
+    reduced = descend(task, start, **options)
+    faster = descend(task, start, **options | {"step_size": 1.001 * cell.step_size})
+    fields = list(Overlaps._fields)
+    return {
+        "predicted": reduced[fields].to_array("overlap"),
+        "measured": walked[fields].to_array("overlap"),
+        "larger_step": faster[fields].to_array("overlap"),
+        "error": 0.0,
+    }
+
+
+@exact_reduction.figure
+def paths(evidence: xr.Dataset) -> Figure:
+    title = "Descent in d dimensions and on five overlaps"
+    note = "lines: five overlaps; points: vectors; one start each"
+    shown = greek(evidence, "overlap").isel(repeat=0)
+    figure = against_formula(shown, "step", title, note, color="overlap", size=16, y="overlap")
+    return figure.facet("d = {dim}")
+
+
+@single_location.claim(
+    kind="two routes",
+    reference="Lemma 4",
+    origin="our reading",
+    statement=r"The manifold $\{\theta = \eta = \rho = 0\}$ is invariant under projected gradient"
+    r" descent.",
+    words="If at the start neither vector looks where the other should, this stays so for ever.",
+    hypotheses=(
+        *STABLE,
+        one_of("direction", ("gradient", "sign")),
+        Hypothesis(
+            "descent follows the gradient (direction = gradient)",
+            lambda s: s.direction == "gradient",
+        ),
+    ),
+    quick=paper_task(
+        dim=(4, 400), lam=0.1, step_size=4e-3, repeats=8, steps=1000, direction="gradient"
+    ),
+    paper=dict(repeats=30, steps=20_000),
+    cells=together("dim"),
+    budget="repeats",
+    rule=Agreement(rounding=1e-12),
+    control=Control(
+        "descent by the sign of each coordinate's gradient, which no rotation commutes with",
+        setting=dict(direction="sign"),
+    ),
+    needs=("exact-reduction",),
+)
+def manifold_invariant(cell: Setting, draws: Draws) -> Values:
+    task = task_of(cell, draws("stars"))
+    k, v = random_heads(draws("start"), cell.repeats, cell.dim)
+    k = unit_part_orthogonal(k, task.v_star)
+    v = unit_part_orthogonal(v, task.k_star, unit_part_orthogonal(k, task.k_star))
+    options = step_options(cell, 40)
+    walked = descend_vectors(task, k, v, **options, direction=cell.direction)
+    zero = np.zeros(cell.repeats)
+    start = Overlaps.of(k, v, task)._replace(theta=zero, eta=zero, rho=zero)
+    reduced = descend(task, start, **options)
+    distance = np.stack([walked["distance"].values, reduced["distance"].values])
+    return {
+        **on("route repeat step", measured=distance),
+        "predicted": 0.0,
+        "error": 0.0,
+        "route": ["vectors", "overlaps"],
+        "step": walked["step"].values,
+    }
+
+
+@manifold_invariant.figure
+def distances(evidence: xr.Dataset) -> Figure:
+    largest = floored(evidence["measured"].max("repeat"), 1e-20).to_dataset(name="distance")
+    title, note = "Starts on the manifold stay on it", "exact zeros are drawn at 1e-20"
+    y, domain = "largest distance to the manifold", {"y": (1e-20, 10)}
+    figure = Figure(largest, title, note, y=y, log="y", domain=domain, legend={"dim": "d"})
+    figure.lines("step", "distance", points=True, color="dim", dash="route")
+    return figure.rule(1e-12, "what the rule allows")
+
+
+def unit_part_orthogonal(x: np.ndarray, *directions: np.ndarray) -> np.ndarray:
+    """The part of `x` [repeat, dim] orthogonal to the orthonormal `directions`, normalised."""
+    for direction in directions:
+        x = x - (x * direction).sum(-1, keepdims=True) * direction
+    return x / np.linalg.norm(x, axis=-1, keepdims=True)
+
+
+FIXED_POINTS = {
+    "origin": (0.0, 0.0),
     "(1, 1)": (1.0, 1.0),
     "(-1, -1)": (-1.0, -1.0),
     "(1, -1)": (1.0, -1.0),
@@ -44,11 +169,10 @@ CORNERS = {
     r" $c = \frac{4\gamma^2\lambda m}{\sqrt\pi D}$, $h = \frac{8\gamma^2\lambda^2m^2}{\pi D^2 E}$.",
     words="Five fixed points on the manifold: two good corners, two bad ones, and a saddle at which"
     " descent begins.",
-    quick=Setting(
+    quick=paper_task(
         dim=(400, 400, 80),
         length=(10, 10, 4),
         gamma=(ROOT_HALF, ROOT_HALF, 1.2),
-        noise=0.0,
         lam=(0.1, 0.5, 0.2),
     ),
     cells=together("dim", "length", "gamma", "lam"),
@@ -59,25 +183,24 @@ CORNERS = {
     needs=("manifold-invariant",),
 )
 def manifold_fixed_points(cell: Setting, draws: Draws) -> Values:
-    task = task_of(cell)
-    c, h = saddle_constants(task, cell.lam)
-    corners = [corner_rates(task, cell.lam, *place) for place in CORNERS.values()]
-    measured = []
-    for place in ((0.0, 0.0), *CORNERS.values()):
-        point = on_manifold(*place)
-        block = np.asarray(jacobian(task.constants, point, cell.lam))[:2, :2]
-        speed = np.abs(at_points(velocity, task.constants, point, cell.lam))
-        measured.append([*np.sort(np.linalg.eigvals(block).real), *speed])
+    task, lam = task_of(cell), cell.lam
+    kappa, nu = np.transpose(list(FIXED_POINTS.values()))
+    gradient = at_points(partials_of_risk, task.constants, on_manifold(kappa, nu), lam)
+    speed = at_points(velocity, task.constants, on_manifold(kappa, nu), lam)
+    at_corners = np.sort([2 * kappa * gradient.kappa, 2 * nu * gradient.nu], axis=0).T[1:]
+    flows = [jacobian(task.constants, on_manifold(*x), lam) for x in FIXED_POINTS.values()]
+    rates = np.sort(np.linalg.eigvals(np.stack(flows)[:, :2, :2]).real)
+    c, h = saddle_constants(task, lam)
     rest = ((0, 0), (0, len(Overlaps._fields)))  # nothing moves at a fixed point
     return {
         **on(
             "place quantity",
-            predicted=np.pad([saddle_rates(c, h), *corners], rest),
-            measured=np.array(measured),
-            with_wrong_h=np.pad([saddle_rates(c, 1.001 * h), *corners], rest),
+            predicted=np.pad([saddle_rates(c, h), *at_corners], rest),
+            measured=np.hstack([rates, np.abs(speed).T]),
+            with_wrong_h=np.pad([saddle_rates(c, 1.001 * h), *at_corners], rest),
         ),
         "error": 0.0,
-        "place": ["origin", *CORNERS],
+        "place": list(FIXED_POINTS),
         "quantity": ["slow rate", "fast rate", *(f"speed in {n}" for n in Overlaps._fields)],
     }
 
@@ -85,24 +208,12 @@ def manifold_fixed_points(cell: Setting, draws: Draws) -> Values:
 @manifold_fixed_points.figure
 def rates_at_fixed_points(evidence: xr.Dataset) -> Figure:
     rates = evidence.sel(quantity=["slow rate", "fast rate"])
-    return (
-        Figure(
-            rates.assign(kind=("place", ["saddle", *["corners"] * 4])),
-            "Fixed points on the manifold",
-            "ticks: closed form; points: automatic differentiation; below 0 attracts",
-            x="fixed point (κ, ν)",
-            y="rate of the flow",
-        )
-        .ticks("place", "predicted", size=36)
-        .points("place", "measured", color="λ={lam:g}, d={dim}")
-        .rule(0)
-        .facet("kind", independent="xy")
-    )
-
-
-def on_manifold(kappa: Any, nu: Any) -> Overlaps:
-    zero = np.zeros_like(kappa)
-    return Overlaps(kappa, nu, zero, zero, zero)
+    shown = rates.assign(kind=("place", ["saddle", *["corners"] * 4]))
+    note = "ticks: closed form; points: automatic differentiation; below 0 attracts"
+    title, task = "Fixed points on the manifold", "λ={lam:g}, d={dim}"
+    figure = Figure(shown, title, note, x="fixed point (κ, ν)", y="rate of the flow").rule(0)
+    figure.ticks("place", "predicted", size=36).points("place", "measured", color=task)
+    return figure.facet("kind", independent="xy")
 
 
 def saddle_constants(task: SingleLocation, lam: float) -> tuple[float, float]:
@@ -116,12 +227,6 @@ def saddle_constants(task: SingleLocation, lam: float) -> tuple[float, float]:
 def saddle_rates(c: float, h: float) -> list[float]:
     root = np.sqrt(h**2 + 4 * c**2)
     return [(-h - root) / 2, (-h + root) / 2]
-
-
-def corner_rates(task: SingleLocation, lam: float, kappa: float, nu: float) -> list[float]:
-    """The two rates of the flow on the manifold at one of its corners, ascending."""
-    gradient = at_points(partials_of_risk, task.constants, on_manifold(kappa, nu), lam)
-    return sorted([2 * kappa * float(gradient.kappa), 2 * nu * float(gradient.nu)])
 
 
 @single_location.claim(
@@ -148,10 +253,8 @@ def manifold_basins(cell: Setting, draws: Draws) -> Values:
     lattice = np.stack(np.meshgrid(np.arange(side), np.arange(side), indexing="ij"))
     kappa, nu = (0.98 * (2 * (lattice + jitter) / side - 1)).reshape(2, -1)
     start = on_manifold(kappa, nu)
-    last = descend(task, start, **step_options(cell)).isel(step=-1)
-    end_kappa, end_nu = last["kappa"].values, last["nu"].values
-    at_optimum = (abs(end_kappa) > 0.9) & (abs(end_nu) > 0.9) & (end_kappa * end_nu > 0)
-    ends_up = end_nu > 0
+    path = descend(task, start, **step_options(cell))
+    at_optimum, ends_up = outcomes(path)["oracle"].values, path["nu"].values[:, -1] > 0
     curve_kappa, curve_nu = stable_curve(task, cell.lam)
     above = nu > np.interp(kappa, curve_kappa, curve_nu)
     field = at_points(velocity, task.constants, start, cell.lam)
@@ -181,25 +284,22 @@ def phase_portrait(evidence: xr.Dataset) -> Any:
     frame["ends at"] = np.where(frame["ends_up"], "(1, 1)", "(−1, −1)")
     frame["angle"] = np.degrees(np.arctan2(frame["velocity_kappa"], frame["velocity_nu"]))
     frame["speed"] = np.hypot(frame["velocity_kappa"], frame["velocity_nu"])
-    curve = pd.DataFrame({"kappa": one["curve_kappa"].values, "nu": one["curve_nu"].values})
     types = ["saddle", "minimum", "minimum", "maximum", "maximum"]
-    points = pd.DataFrame([(0, 0), *CORNERS.values()], columns=["kappa", "nu"]).assign(type=types)
-    figure = (
-        Figure(
-            frame.iloc[:: max(1, len(frame) // 500)].round(4),
-            "The flow on the manifold",
-            "line: the stable curve of the saddle, which separates the basins",
-            x="κ = ⟨k, k*⟩",
-            y="ν = ⟨v, v*⟩",
-            domain={"x": (-1, 1), "y": (-1, 1)},
-            legend={"type": "fixed point"},
-            width=420,
-            height=420,
-        )
-        .points("kappa", "nu", color="ends at", size=150, opacity=0.25)
-        .lines("kappa", "nu", data=curve, theory="solid", order="kappa")
-        .points("kappa", "nu", data=points, shape="type", size=160, ink="#009E73")
+    points = pd.DataFrame(FIXED_POINTS.values(), columns=["kappa", "nu"]).assign(type=types)
+    figure = Figure(
+        frame.iloc[:: max(1, len(frame) // 500)].round(4),
+        "The flow on the manifold",
+        "line: the stable curve of the saddle, which separates the basins",
+        x="κ = ⟨k, k*⟩",
+        y="ν = ⟨v, v*⟩",
+        domain=SQUARE,
+        legend={"type": "fixed point"},
+        width=420,
+        height=420,
     )
+    figure.points("kappa", "nu", color="ends at", size=150, opacity=0.25)
+    figure.lines("curve_kappa", "curve_nu", data=one, theory="solid", order="curve_kappa")
+    figure.points("kappa", "nu", data=points, shape="type", size=160, ink="#009E73")
     arrows = (
         alt.Chart(frame.iloc[:: max(1, len(frame) // 250)].round(4))
         .mark_point(shape="wedge", filled=True, style="theory-solid")
@@ -237,67 +337,6 @@ def stable_curve(task: SingleLocation, lam: float) -> tuple[np.ndarray, np.ndarr
 
 @single_location.claim(
     kind="two routes",
-    reference="stability across the manifold",
-    origin="ours",
-    statement=r"Near the manifold $x = (\theta, \eta, \rho)$ obeys $\dot x = -(BH + K)x$ with the"
-    r" metric $B$, the Hessian $H$ of the risk and the drift $K$ of the flow along the manifold,"
-    r" all in closed form at every $(\kappa, \nu)$.",
-    words="Whether a small step off the manifold grows or dies is the spectrum of a three by three"
-    " matrix.",
-    quick=paper_task(lam=(0.05, 0.1, 0.2, 0.5, 0.9, 1.0, 2.0)),
-    cells=together("lam"),
-    rule=Agreement(rounding=1e-11),
-    control=Control(
-        "the drift along the manifold is left out", lambda e: {"predicted": e.without_drift}
-    ),
-)
-def transverse_stability(cell: Setting, draws: Draws) -> Values:
-    task = task_of(cell)
-    places = [(0.0, 0.0), (0.3, 1.0), (0.6, 0.9), (1.0, 1.0)]
-    closed = np.stack([transverse_matrix(task, *place, cell.lam) for place in places])
-    drift = np.stack([drift_matrix(task, *place, cell.lam) for place in places])
-    automatic = [jacobian(task.constants, on_manifold(*place), cell.lam) for place in places]
-    return {
-        **on(
-            "place row column",
-            predicted=closed,
-            measured=-np.stack(automatic)[:, 2:, 2:],
-            without_drift=closed - drift,
-        ),
-        **on("place row", rate=np.sort(np.linalg.eigvals(closed).real)),
-        "error": 0.0,
-        "place": [str(place) for place in places],
-    }
-
-
-@transverse_stability.figure
-def slowest_decay(evidence: xr.Dataset) -> Figure:
-    return (
-        Figure(
-            evidence.isel(row=0),
-            "Stability across the manifold",
-            "below 0 the manifold repels",
-            x="λ",
-            y="slowest decay off the manifold",
-            log="x",
-            legend={"place": "(κ, ν)"},
-        )
-        .lines("lam", "rate", points=True, color="place")
-        .rule(0)
-    )
-
-
-def drift_matrix(task: SingleLocation, kappa: float, nu: float, lam: float) -> np.ndarray:
-    """The part K of the transverse matrix that the flow along the manifold contributes."""
-    gradient = at_points(partials_of_risk, task.constants, on_manifold(kappa, nu), lam)
-    r_k, r_n = float(gradient.kappa), float(gradient.nu)
-    return np.array(
-        [[-nu * r_n, 0, 0], [0, -kappa * r_k, 0], [r_k, r_n, -(kappa * r_k + nu * r_n)]]
-    )
-
-
-@single_location.claim(
-    kind="two routes",
     reference="threshold of the oracle's stability",
     origin="ours",
     statement=r"The oracle attracts across the manifold iff $\lambda < \lambda_c$ with"
@@ -319,18 +358,17 @@ def drift_matrix(task: SingleLocation, kappa: float, nu: float, lam: float) -> n
             ),
         ),
     ),
-    quick=Setting(
+    quick=paper_task(
         dim=(400, 80, 1600, 400, 400, 100_000),
         length=(10, 10, 10, 40, 10, 10),
         gamma=(ROOT_HALF, ROOT_HALF, ROOT_HALF, ROOT_HALF, 1.0, ROOT_HALF),
-        noise=0.0,
     ),
     cells=together("dim", "length", "gamma"),
     rule=Agreement(rounding=1e-6),
     control=Control(
         "the limit sqrt(3)/2 at every size", lambda e: {"predicted": 0 * e.predicted + 3**0.5 / 2}
     ),
-    needs=("transverse-stability",),
+    needs=("manifold-invariant",),
 )
 def critical_lambda(cell: Setting, draws: Draws) -> Values:
     task = task_of(cell)
@@ -346,23 +384,65 @@ def critical_lambda(cell: Setting, draws: Draws) -> Values:
 @critical_lambda.figure
 def critical_sharpness(evidence: xr.Dataset) -> Figure:
     task = "d={dim:,}, L={length}, γ={gamma:.2g}"
-    return (
-        Figure(
-            evidence,
-            "Where the oracle stops attracting",
-            "ticks: formula; points: zero of the smallest eigenvalue",
-            x="critical λ",
-            y="",
-            zero="-x",
-            height=200,
-        )
-        .ticks("predicted", task, size=18)
-        .points("measured", task)
-        .rule(3**0.5 / 2, "√3/2", axis="x")
-    )
+    note = "ticks: formula; points: zero of the smallest eigenvalue"
+    title, x = "Where the oracle stops attracting", "critical λ"
+    figure = Figure(evidence, title, note, x=x, y="", zero="-x", height=200)
+    figure.ticks("predicted", task, size=18).points("measured", task)
+    return figure.rule(3**0.5 / 2, "√3/2", axis="x")
 
 
 def saturation(task: SingleLocation) -> float:
     """lam_c m / D: how far in the gate's flat part the informative token lies at lam_c."""
     lam = critical_lam(task)
     return float(lam * task.m / np.sqrt(1 + 2 * (lam * task.gamma) ** 2))
+
+
+@single_location.claim(
+    kind="two routes",
+    origin="ours",
+    reference="vanishing gradient at the oracle",
+    statement=r"Near the oracle $1 - \kappa$ decays at the rate"
+    r" $\frac{4\gamma^2\lambda m}{D}\,\mathrm{erf}'(A)\,\mathrm{erfc}(A/E)$ with"
+    r" $A = \lambda m / D$, which falls like $e^{-(1 + E^{-2})A^2}$: the gradient vanishes as the"
+    r" gate saturates.",
+    words="The sharper the gate, the slower the last stretch: at lambda = 0.5 it would take longer"
+    " than the universe is old.",
+    quick=paper_task(lam=(0.03, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5)),
+    cells=together("lam"),
+    rule=Approximation(margin=1e-9),
+    control=Control("erfc(A) in place of erfc(A/E)", lambda e: {"predicted": e.without_e}),
+    needs=("manifold-fixed-points",),
+)
+def corner_rate(cell: Setting, draws: Draws) -> Values:
+    task, s = task_of(cell), cell.lam * cell.gamma
+    a = cell.lam * task.m / np.sqrt(1 + 2 * s**2)
+    e = np.sqrt(1 + 4 * s**2)
+    closed = float(landscape.corner_rate(task, cell.lam))
+    return {
+        "predicted": closed,
+        "measured": corner_rate_by_quadrature(task, cell.lam),
+        "error": 0.0,
+        "without_e": closed * special.erfc(a) / special.erfc(a / e),
+    }
+
+
+@corner_rate.figure
+def rates_against_sharpness(evidence: xr.Dataset) -> Figure:
+    title = "The last stretch slows down"
+    note = "line: closed form; points: quadrature of the definition"
+    return against_formula(evidence, "lam", title, note, x="λ", y="rate of 1 − κ", log="xy")
+
+
+def corner_rate_by_quadrature(task: SingleLocation, lam: float) -> float:
+    r"""Rate at the oracle from the definition of the risk on the manifold, $2|R_\kappa|$.
+
+    $R_\kappa = -2\gamma^2 E[\mathrm{erf}'(x)\lambda m\,(1 - \mathrm{erf}(x))]$ with
+    $x = \lambda m + \lambda\gamma G$, by the trapezoidal rule, centred at the integrand's maximum
+    so that its smallness costs no digits.
+    """
+    s = lam * task.gamma
+    g = np.linspace(-12, 12, 8001) - 2 * lam * task.m * s / (1 + 4 * s**2)
+    x = lam * task.m + s * g
+    density = np.exp(-(g**2) / 2) / np.sqrt(2 * np.pi)
+    integrand = 2 / np.sqrt(np.pi) * np.exp(-(x**2)) * special.erfc(x) * density
+    return float(2 * 2 * task.gamma**2 * lam * task.m * np.sum(integrand) * (g[1] - g[0]))

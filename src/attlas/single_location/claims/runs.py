@@ -1,4 +1,4 @@
-"""Claims about the paper's population runs: Figures 3a, 3b and the appendix."""
+"""Claims about the paper's population runs: Figures 3a, 3b, the appendix, and better schedules."""
 
 from typing import Any
 
@@ -19,7 +19,17 @@ from attlas.claims import (
 )
 from attlas.figure import Figure, Panels, floored, row
 from attlas.single_location.claims import single_location
-from attlas.single_location.claims.shared import STABLE, paper_task, step_options, task_of
+from attlas.single_location.claims.shared import (
+    SQUARE,
+    STABLE,
+    one_of,
+    outcomes,
+    paper_task,
+    share_error,
+    stacked,
+    step_options,
+    task_of,
+)
 from attlas.single_location.descent import descend, manifold_start, sphere_start
 from attlas.single_location.landscape import corner_rate, critical_lam, stable_step, swapped_point
 from attlas.single_location.population import ORACLE, Overlaps, risk
@@ -33,24 +43,16 @@ from attlas.single_location.schedules import (
 from attlas.single_location.task import SingleLocation
 
 STARTS = {"manifold": manifold_start, "sphere": sphere_start}
-KINDS = ("constant", "inverse", "geometric")
-ENDS = ("oracle", "swapped", "neither")
 SHOWN = 10
 """Runs whose path a figure draws."""
 
-SCHEDULE = Hypothesis(
-    f"schedule is one of {', '.join(KINDS)}", lambda s: s.schedule in KINDS, defining=True
-)
-RUN = (
-    SCHEDULE,
-    Hypothesis("start is manifold or sphere", lambda s: s.start in STARTS, defining=True),
-)
+SCHEDULE = one_of("schedule", ("constant", "inverse", "geometric"))
+RUN = (SCHEDULE, one_of("start", STARTS))
 CONSTANT = Hypothesis("lam is constant (schedule = constant)", lambda s: s.schedule == "constant")
 ENOUGH = Hypothesis(
     "steps are enough: step_size * steps times the rate at the oracle is at least 1",
     lambda s: s.step_size * s.steps * float(corner_rate(task_of(s), s.lam)) >= 1,
 )
-
 
 PAPER_RUN = paper_task(
     schedule="constant",
@@ -92,9 +94,8 @@ PAPER_RUN = paper_task(
     needs=("exact-reduction", "manifold-invariant"),
 )
 def manifold_convergence(cell: Setting, draws: Draws) -> Values:
-    last, shown = population_run(cell, draws)
-    arrived = last["oracle"] & (abs(last["kappa"]) > 0.95) & (abs(last["nu"]) > 0.95)
-    return shown.assign(arrived=arrived)
+    path, shown = population_run(cell, draws)
+    return shown.assign(arrived=outcomes(path, 0.95)["oracle"])
 
 
 @manifold_convergence.figure
@@ -103,26 +104,16 @@ def runs_from_the_manifold(evidence: xr.Dataset) -> Panels:
 
 
 def population_run(cell: Setting, draws: Draws) -> tuple[xr.Dataset, xr.Dataset]:
-    """The run of a cell: its last states with their outcomes, and its panels."""
+    """The path of a cell's run, and what its panels show, with the oracle as where it arrives."""
     task, lam = task_of(cell), schedule_of(cell)
     start = STARTS[cell.start](task, draws("start"), cell.repeats)
     options = {**step_options(cell, 60), "lam": lam, "penalty": cell.get("penalty", 0.0)}
     path = descend(task, start, **options)
-    last = path.isel(step=-1, drop=True)
-    return xr.merge([last, outcomes(path)]), panels(path, task, lam)
+    return path, panels(path, task, lam).assign(arrived=outcomes(path)["oracle"])
 
 
 def schedule_of(cell: Setting) -> Schedule:
     return named_schedule(cell.schedule, cell.lam, end=cell.end, rate=cell.rate, steps=cell.steps)
-
-
-def outcomes(path: xr.Dataset, reach: float = 0.9) -> xr.Dataset:
-    """Where each run ends: at the oracle, at the swapped point, or at neither."""
-    last = path.isel(step=-1, drop=True)
-    kappa, nu, eta = (abs(last[name]) for name in ("kappa", "nu", "eta"))
-    oracle = (last["kappa"] * last["nu"] > 0) & (kappa > reach) & (nu > reach)
-    swapped = (last["theta"] * last["eta"] > 0) & (eta > reach) & (nu < 1 - reach)
-    return xr.Dataset({"oracle": oracle, "swapped": swapped, "neither": ~(oracle | swapped)})
 
 
 def panels(path: xr.Dataset, task: SingleLocation, lam: Schedule) -> xr.Dataset:
@@ -160,6 +151,7 @@ def band(curves: Any) -> np.ndarray:
 
 
 FLOOR = 1e-20
+PANEL: dict[str, Any] = dict(width=290, height=200)
 
 
 def run_panels(
@@ -173,38 +165,27 @@ def run_panels(
     """
     one = evidence.isel(cell=0)
     online = "test_risk" in one
-    top = float(max(one["excess_risk"].sel(band="high").max(), one["origin_level"].max()))
-    # A logarithm shows the end of an online run, which is compared with a test batch.
-    low = 0.5 * float(one["swapped_level"].min()) if online else 0.0
-    levels = {f"{name}_level": name for name in ("oracle", "swapped", "origin")}
-    solutions = one[list(levels)].rename(levels).to_array("solution").to_dataset(name="level")
-    tested = {"test_risk": "test batch"} if online else {}
+    risks = {"excess_risk": "closed form" if online else "runs"}
+    low, top = 0.0, float(max(one["excess_risk"].sel(band="high").max(), one["origin_level"].max()))
+    if online:  # a logarithm shows the end, which is compared with a test batch
+        risks["test_risk"] = "test batch"
+        low, top = 0.5 * float(one["swapped_level"].min()), 1.2 * top
     excess = band_figure(
-        bands(one, {"excess_risk": "closed form" if online else "runs", **tested}, low),
-        "excess risk",
-        (low, 1.2 * top if online else top),
-        log=online,
-    ).lines("step", "level", data=solutions, dash="solution", theory="solid")
-    sizes = {"kappa_size": "|κ|", "nu_size": "|ν|"}
-    aligned = band_figure(bands(one, sizes), "alignment", (0.0, 1.0))
+        stacked(one, risks, "curve"), low, top, y="excess risk", log="y" if online else ""
+    )
+    levels = {f"{name}_level": name for name in ("oracle", "swapped", "origin")}
+    solutions = stacked(one, levels, "solution").to_dataset(name="level")
+    excess.lines("step", "level", data=solutions, dash="solution", theory="solid")
+    sizes = stacked(one, {"kappa_size": "|κ|", "nu_size": "|ν|"}, "curve")
+    aligned = band_figure(sizes, 0.0, 1.0, y="alignment")
     aligned.rule(level, f"{level_words} {level:g}", under=True)
-    least = float(one["distance"].min())
-    distance = band_figure(
-        bands(one, {"distance": "runs"}, FLOOR),
-        "distance (floor: 10⁻²⁰)" if least < FLOOR else "distance to the manifold",
-        (max(FLOOR, 0.3 * least), 10.0),
-        log=True,
-    )
-    ends = pd.DataFrame({"kappa_path": [1.0, -1.0], "nu_path": [1.0, -1.0]})
-    trajectories = (
-        Figure(one, x="κ", y="ν", domain={"x": (-1, 1), "y": (-1, 1)}, width=290, height=200)
-        .lines("kappa_path", "nu_path", detail="run", order="step", opacity=0.7)
-        .points("kappa_path", "nu_path", data=ends, theory="solid", size=90)
-    )
+    least = max(FLOOR, 0.3 * float(one["distance"].min()))
+    y = "distance (floor: 10⁻²⁰)" if least == FLOOR else "distance to the manifold"
+    distance = band_figure(stacked(one, {"distance": "runs"}, "curve"), least, 10.0, y=y, log="y")
     return row(
         excess,
         aligned,
-        trajectories,
+        trajectories(one, [1.0, -1.0]),
         distance,
         title="Online descent" if online else "Descent of the population risk",
         note=f"mean and 95 % band of {one.sizes['repeat']} runs, {int(one['arrived'].sum())} of"
@@ -212,29 +193,19 @@ def run_panels(
     )
 
 
-def bands(one: xr.Dataset, names: dict[str, str], least: float = 0.0) -> xr.Dataset:
-    """The variables `low`, `mean` and `high` of several curves, along an axis `curve`."""
-    parts = [floored(one[name], least).to_dataset("band") for name in names]
-    return xr.concat(parts, pd.Index(names.values(), name="curve"))
+def band_figure(curves: xr.DataArray, low: float, high: float, **options: Any) -> Figure:
+    """Means and 95 % bands over runs along the axis `curve`, values below `low` drawn there."""
+    options |= {"domain": {"y": (low, high)}, "legend": {"curve": None, "solution": None}}
+    figure = Figure(floored(curves, low).to_dataset("band"), format={"x": "~s"}, **PANEL | options)
+    return figure.band("step", "low", "high", color="curve").lines("step", "mean", color="curve")
 
 
-def band_figure(
-    curves: xr.Dataset, y: str, domain: tuple[float, float], log: bool = False
-) -> Figure:
-    return (
-        Figure(
-            curves,
-            y=y,
-            log="y" if log else "",
-            domain={"y": domain},
-            format={"x": "~s"},
-            legend={"curve": None, "solution": None},
-            width=290,
-            height=200,
-        )
-        .band("step", "low", "high", color="curve")
-        .lines("step", "mean", color="curve")
-    )
+def trajectories(one: xr.Dataset, ends: list[float]) -> Figure:
+    """Paths of single runs in kappa and nu, and the solutions at which both are one of `ends`."""
+    solutions = pd.DataFrame({"kappa_path": ends, "nu_path": ends})
+    figure = Figure(one, x="κ", y="ν", domain=SQUARE, **PANEL)
+    figure.lines("kappa_path", "nu_path", detail="run", order="step", opacity=0.7)
+    return figure.points("kappa_path", "nu_path", data=solutions, theory="solid", size=90)
 
 
 @single_location.claim(
@@ -257,8 +228,7 @@ def band_figure(
     needs=("exact-reduction",),
 )
 def schedule_run(cell: Setting, draws: Draws) -> Values:
-    last, shown = population_run(cell, draws)
-    return shown.assign(arrived=last["oracle"])
+    return population_run(cell, draws)[1]
 
 
 @single_location.claim(
@@ -282,12 +252,10 @@ def schedule_run(cell: Setting, draws: Draws) -> Values:
     needs=("exact-reduction", "swapped-attractor"),
 )
 def small_lambda_coin(cell: Setting, draws: Draws) -> Values:
-    last, shown = population_run(cell, draws)
-    shares = np.array([last[name].mean() for name in ENDS])
-    # With a share of 0 or 1 the error is that of the least that could have been seen.
-    error = np.sqrt(np.maximum(shares * (1 - shares), 1 / cell.repeats) / cell.repeats)
-    shown = shown.assign(on("outcome", predicted=[0.5, 0.5, 0.0], measured=shares, error=error))
-    return shown.assign(arrived=last["oracle"]).assign_coords(outcome=list(ENDS))
+    path, shown = population_run(cell, draws)
+    shares = outcomes(path).mean().to_array("outcome")
+    error = share_error(shares, cell.repeats)
+    return shown.assign(predicted=("outcome", [0.5, 0.5, 0.0]), measured=shares, error=error)
 
 
 @single_location.claim(
@@ -307,8 +275,7 @@ def small_lambda_coin(cell: Setting, draws: Draws) -> Values:
     needs=("small-lambda-coin",),
 )
 def penalty_cure(cell: Setting, draws: Draws) -> Values:
-    last, shown = population_run(cell, draws)
-    return shown.assign(arrived=last["oracle"])
+    return population_run(cell, draws)[1]
 
 
 @penalty_cure.figure
@@ -341,8 +308,8 @@ def runs_from_the_sphere(evidence: xr.Dataset) -> Panels:
     needs=("exact-reduction", "critical-lambda", "corner-rate"),
 )
 def large_lambda_stalls(cell: Setting, draws: Draws) -> Values:
-    last, shown = population_run(cell, draws)
-    return shown.assign(arrived=abs(last["kappa"]) < 0.5)
+    path, shown = population_run(cell, draws)
+    return shown.assign(arrived=abs(path["kappa"].isel(step=-1, drop=True)) < 0.5)
 
 
 @large_lambda_stalls.figure
@@ -389,7 +356,7 @@ def recommended_schedule(cell: Setting, draws: Draws) -> Values:
 
     def failures(lam: Any, step_size: float, steps: int) -> np.ndarray:
         path = descend(task, start, lam=lam, step_size=step_size, steps=steps, record_every=steps)
-        return np.asarray(abs(path["eta"]) > abs(path["nu"]), float)[:, -1]
+        return takes_swapped(path)
 
     ours, soft = (
         failures(GeometricDecay(largest, task.best_lam(), cell.steps), cell.step_size, cell.steps)
@@ -405,23 +372,68 @@ def recommended_schedule(cell: Setting, draws: Draws) -> Values:
         "error": error,
         "soft": soft.mean(),
         "soft_error": soft_error,
-        **on("schedule repeat", failed=np.stack([ours, published])),
-        "schedule": ["recommended", "published"],
     }
 
 
 @recommended_schedule.figure
 def failing_starts(evidence: xr.Dataset) -> Figure:
-    runs = evidence.sizes["repeat"]
-    share = evidence["failed"].mean("repeat")
-    shares = xr.Dataset({"share": share, "spread": np.sqrt(share * (1 - share) / runs)})
-    return Figure(
-        shares,
-        "Two schedules from the same starts",
-        f"{runs:,} starts; lines: two standard errors",
-        x="share of starts that take the swapped branch",
-        y="",
-        zero="x",
-        format={"x": "%"},
-        height=110,
-    ).points("share", "schedule", error="spread", color="schedule", legend=False, size=70)
+    names = {"lower": "recommended", "upper": "published"}
+    share = stacked(evidence, names, "schedule")
+    spread = np.sqrt(share * (1 - share) / evidence["repeats"])
+    shares = xr.Dataset({"share": share, "spread": spread})
+    title = "Two schedules from the same starts"
+    note = f"{int(evidence['repeats'][0]):,} starts; lines: two standard errors"
+    x = "share of starts that take the swapped branch"
+    figure = Figure(shares, title, note, x=x, y="", zero="x", format={"x": "%"}, height=110)
+    return figure.points("share", "schedule", error="spread", size=70)
+
+
+def takes_swapped(path: xr.Dataset) -> np.ndarray:
+    """Whether each run ends on the swapped branch, |eta| > |nu|."""
+    last = path.isel(step=-1)
+    return np.asarray(abs(last["eta"]) > abs(last["nu"]), float)
+
+
+@single_location.claim(
+    kind="training",
+    origin="ours",
+    reference="instability of the published step size",
+    statement=r"At the published step size $\alpha = 4\cdot10^{-3} > 2/\Lambda$, $\Lambda$ the"
+    r" largest eigenvalue across the manifold at the oracle, the scheduled run loses the manifold"
+    r" by period doubling: after a few thousand steps more than 70 % of runs alternate between two"
+    r" states.",
+    words="The published step is too long: once the value is found the iterate flips from side to"
+    " side.",
+    hypotheses=(
+        Hypothesis("steps >= 60", lambda s: s.steps >= 60, defining=True),
+        Hypothesis(
+            "step_size is above the flip threshold",
+            lambda s: s.step_size > stable_step(task_of(s), s.lam),
+        ),
+    ),
+    quick=paper_task(lam=1.0, step_size=4e-3, steps=2500, repeats=128),
+    paper=dict(repeats=2000),
+    budget="repeats",
+    rule=Convergence(share=0.7),
+    control=Control("a stable step size, 1e-3", setting=dict(step_size=1e-3)),
+    needs=("exact-reduction",),
+)
+def period_two(cell: Setting, draws: Draws) -> Values:
+    task = task_of(cell)
+    start = sphere_start(task, draws("start"), cell.repeats)
+    options = step_options(cell, cell.steps) | {"lam": InverseDecay(cell.lam)}
+    path = descend(task, start, **options)
+    rho = path["rho"].values
+    one, two = abs(rho[:, -1] - rho[:, -2]), abs(rho[:, -1] - rho[:, -3])
+    return {
+        **on("repeat", arrived=(one > 1e-3) & (two < one / 10)),
+        **on("run step", rho_path=rho[:4, -60:]),
+        "step": path["step"].values[-60:],
+    }
+
+
+@period_two.figure
+def alternating_paths(evidence: xr.Dataset) -> Figure:
+    note = "the last sixty steps of four runs; on the manifold ρ = 0"
+    figure = Figure(evidence, "Two states in turn", note, y="ρ = ⟨k, v⟩", zero="-x")
+    return figure.lines("step", "rho_path", points=True, color="run")

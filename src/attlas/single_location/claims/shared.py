@@ -1,17 +1,22 @@
-"""What the claims of this map share: settings as tasks, random heads, common hypotheses."""
+"""What the claims of this map share: settings as tasks, random heads, hypotheses, figures."""
 
+from collections.abc import Collection
 from typing import Any
 
 import numpy as np
+import xarray as xr
 from jaxtyping import Array, Float
 
 from attlas.claims import Hypothesis, Setting
+from attlas.figure import Figure
 from attlas.gaussian import stream
 from attlas.single_location.landscape import stability, stable_step
 from attlas.single_location.population import ORACLE, Overlaps
 from attlas.single_location.task import SingleLocation
 
 ROOT_HALF = 0.5**0.5
+SQUARE = {"x": (-1, 1), "y": (-1, 1)}
+"""Axes of kappa and nu."""
 
 # A standard error needs a sample that is not small.
 SAMPLES = Hypothesis("samples >= 1000", lambda s: s.samples >= 1000, defining=True)
@@ -27,6 +32,13 @@ STABLE = (
         lambda s: float(stability(task_of(s), ORACLE, s.lam)[-1]) < 0,
     ),
 )
+
+
+def one_of(name: str, words: Collection[str]) -> Hypothesis:
+    """The parameter `name` must be one of `words`."""
+    return Hypothesis(
+        f"{name} is one of {', '.join(words)}", lambda s: s[name] in words, defining=True
+    )
 
 
 def paper_task(**changes: Any) -> Setting:
@@ -53,18 +65,37 @@ def step_options(cell: Setting, records: int = 1) -> dict[str, Any]:
 
 
 def random_heads(key: Array, points: int, dim: int = 4) -> Float[np.ndarray, "2 points dim"]:
-    """Unit vectors k and v, uniform on the sphere; a point's do not depend on how many there are.
-
-    In R^4, around the stars e_1 and e_2, their overlaps are far from the manifold; in every
-    dimension from 4 on some pair has the same ones.
-    """
+    """Unit vectors k and v, uniform on the sphere; no pair depends on how many there are."""
     pairs = stream(key).standard_normal((points, 2, dim)).swapaxes(0, 1)
     return pairs / np.linalg.norm(pairs, axis=-1, keepdims=True)
 
 
-def overlaps_of(heads: Float[np.ndarray, "2 points 4"]) -> Overlaps:
-    k, v = heads
+def random_overlaps(key: Array, points: int) -> Overlaps:
+    """Overlaps of random heads in R^4 with the stars e_1 and e_2.
+
+    They are far from the manifold; in every dimension from 4 on some pair has the same ones.
+    """
+    k, v = random_heads(key, points)
     return Overlaps(k[:, 0], v[:, 1], v[:, 0], k[:, 1], (k * v).sum(-1))
+
+
+def on_manifold(kappa: Any, nu: Any) -> Overlaps:
+    zero = np.zeros_like(kappa)
+    return Overlaps(kappa, nu, zero, zero, zero)
+
+
+def outcomes(path: xr.Dataset, reach: float = 0.9) -> xr.Dataset:
+    """Where each run ends: at the oracle, at the swapped point, or at neither."""
+    last = path.isel(step=-1, drop=True)
+    kappa, nu, eta = (abs(last[name]) for name in ("kappa", "nu", "eta"))
+    oracle = (last["kappa"] * last["nu"] > 0) & (kappa > reach) & (nu > reach)
+    swapped = (last["theta"] * last["eta"] > 0) & (eta > reach) & (nu < 1 - reach)
+    return xr.Dataset({"oracle": oracle, "swapped": swapped, "neither": ~(oracle | swapped)})
+
+
+def share_error(share: Any, runs: Any) -> Any:
+    """Standard error of a share of runs; where it is 0 or 1, of the least that could be seen."""
+    return np.sqrt(np.maximum(share * (1 - share), 1 / runs) / runs)
 
 
 def sequences(
@@ -75,3 +106,25 @@ def sequences(
     place = (np.arange(samples), generator.choice(task.length, samples, p=task.location_law))
     tokens[place] = task.m * task.k_star + task.gamma * tokens[place]
     return tokens, tokens[place] @ task.v_star + task.noise * generator.standard_normal(samples)
+
+
+def stacked(data: xr.Dataset, names: dict[str, str], axis: str) -> xr.DataArray:
+    """Some variables along a new axis, with the names that a legend gives them."""
+    return data[list(names)].rename(names).to_array(axis)
+
+
+def against_formula(
+    evidence: xr.Dataset,
+    along: str,
+    title: str = "",
+    note: str = "",
+    *,
+    color: str | None = None,
+    error: bool = False,
+    size: int = 36,
+    **options: Any,
+) -> Figure:
+    """`predicted` as lines, one in ink or several in colours, and `measured` as points."""
+    figure = Figure(evidence, title, note, **options)
+    figure.lines(along, "predicted", color=color, theory=None if color else "solid")
+    return figure.points(along, "measured", color=color, error=error, size=size)

@@ -74,7 +74,7 @@ def overfits_below(cell: Setting, draws: Draws) -> Values:
     sets = draw_sets(
         draws("sets"), cell.length, cell.samples, cell.repeats, validation=cell.validation
     )
-    options = {"steps": cell.steps, "every": cell.every, "attention": False, "curves": True}
+    options = {"steps": cell.steps, "every": cell.every, "curves": True}
     runs = [train(sets, RECIPES[name], key=draws("starts"), **options) for name in cell.recipe]
     found = xr.concat(runs, "recipe").assign_coords(recipe=list(cell.recipe))
     found = found.rename(trial="repeat").drop_vars("repeat")
@@ -149,7 +149,7 @@ def falsifying_zeros(cell: Setting, draws: Draws) -> Values:
     recipe = dataclasses.replace(ADAM, architecture=architecture)
     ends: list[Outcome] = []
     options: dict[str, Any] = {"steps": cell.steps, "every": cell.steps, "stop": False}
-    train(sets, recipe, key=draws("starts"), attention=False, finished=ends.append, **options)
+    train(sets, recipe, key=draws("starts"), finished=ends.append, **options)
     models, task = {end.trial: end.model for end in ends}, sets.tasks[0]
     with jax.enable_x64(False):
         read = np.stack(

@@ -418,7 +418,7 @@ def one_normaliser(cell: Setting, draws: Draws) -> Values:
     """Paired differences of the trials that are solved and of the logarithm of the lead."""
     sets = draw_trials(draws("data"), cell, cell.samples, cell.trials)
     start, recipes = draws("start"), [RECIPES[name] for name in cell.recipe]
-    ends = [train(sets, recipe, key=start, steps=cell.steps, attention=False) for recipe in recipes]
+    ends = [train(sets, recipe, key=start, steps=cell.steps) for recipe in recipes]
     solved = np.array([end["status"].values[:, 0] == "solved" for end in ends])
     lead = np.array([early_lead(sets, recipe, start) for recipe in recipes])
     one, each = cell.recipe.index(ONE), cell.recipe.index(EACH)
@@ -449,7 +449,7 @@ def early_lead(sets: TrainingSets, recipe: Recipe, start: Array) -> Float[np.nda
     """`lead_of_support` after 25 steps."""
     found: list[Outcome] = []
     options: dict[str, Any] = {"steps": 25, "every": 25, "stop": False}
-    train(sets, recipe, key=start, attention=False, finished=found.append, **options)
+    train(sets, recipe, key=start, finished=found.append, **options)
     lead = np.empty(len(found))
     for end in found:
         first = first_model(recipe, start, end.trial, sets.length)

@@ -26,19 +26,12 @@ from attlas.sparse_variables.trained_heads import (
     SPREADS,
     Heads,
     certify,
-    looked_at,
     noisy_errors,
     pac_bayes,
     pac_bayes_samples,
-    rows_of,
+    support_mass,
 )
-from attlas.sparse_variables.training import (
-    ATTENTION_SAMPLES,
-    RECIPE_R,
-    Outcome,
-    first_model,
-    train,
-)
+from attlas.sparse_variables.training import RECIPE_R, Outcome, first_model, train
 from attlas.sparse_variables.training_sets import TrainingSets, draw_sets
 
 LINEAR = dataclasses.replace(
@@ -46,6 +39,8 @@ LINEAR = dataclasses.replace(
 )
 """The recipe without the MLP: a sum of linear heads."""
 
+ATTENTION_SAMPLES = 256
+"""Validation sequences over which attention is averaged."""
 GAP, DELTA = 0.5, 0.05
 """The excess error and the confidence for which bounds ask for samples."""
 
@@ -83,7 +78,7 @@ class Runs(NamedTuple):
         one with the most where the label is 0."""
         batch = Batch(*(x[:ATTENTION_SAMPLES] for x in next(self.sets.validate(trial))))
         weights = head.weights(batch.bits).reshape(len(batch.bits), -1, self.sets.length + 1)
-        mass = looked_at(weights, batch, self.sets.tasks[trial]).mass
+        mass = support_mass(weights, batch, self.sets.tasks[trial])
         return mass[:, mass[0].argmax()]
 
 
@@ -107,7 +102,7 @@ def train_heads(
     task: dict[str, Any] = {"sparsity": sparsity, "unique": False, "coins": coins}
     sets = draw_sets(data, length, samples, trials, validation=VALIDATION, **task)
     found: list[Outcome] = []
-    options: dict[str, Any] = {"steps": steps, "every": steps, "stop": False, "attention": False}
+    options: dict[str, Any] = {"steps": steps, "every": steps, "stop": False}
     ends = train(sets, LINEAR, key=start, finished=found.append, **options)
     trained = {end.trial: end.model for end in found if end.samples == max(samples)}
     first = [first_model(LINEAR, start, trial, length) for trial in range(trials)]
@@ -115,7 +110,7 @@ def train_heads(
     begun, heads = (
         Heads.stacked(Heads.of(model).nearest() for model in models) for models in (first, last)
     )
-    margins = (heads(rows_of(sets.bits)) * (2.0 * sets.label - 1)).min(-1)
+    margins = (heads(sets.bits) * (2.0 * sets.label - 1)).min(-1)
     return Runs(sets, begun, heads, margins, ends)
 
 
