@@ -1,8 +1,10 @@
+import ast
+
 import pytest
 
-from attlas.claims import load_file
-from attlas.claims.digest import _closure, code_digest, figure_digest
-from tests.claims.test_map import CLAIM_FILE, registry, written  # noqa: F401
+from attlas.claims import digest, load_file
+from attlas.claims.digest import _closure, code_digest, figure_digest, source_digest
+from tests.claims.test_map import CLAIM_FILE, written  # noqa: F401
 
 FIGURE = """
 
@@ -118,3 +120,13 @@ def test_a_decorator_of_somebody_elses_counts(digests):
         digests(CLAIM_FILE + own.replace("{size}", size))[0] for size in ("2.0", "3.0")
     )
     assert first != second
+
+
+def test_a_digest_of_sources_does_not_depend_on_versions(monkeypatch):
+    module = "attlas.single_location.claims.risk"
+    sources, code = source_digest(module), code_digest(module)
+    monkeypatch.setattr(digest, "versions", lambda: "others")
+    assert source_digest(module) == sources and code_digest(module) != code
+    # Python 3.12 and 3.13 have fields, and ways to print them, that 3.11 has not.
+    text = "FunctionDef(name='f',args=arguments(),body=[Return(value=Constant(value=1))])"
+    assert digest._dump(ast.parse("def f(): return 1")) == f"Module(body=[{text}])"

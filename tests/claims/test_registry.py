@@ -4,7 +4,7 @@ from tools.index import FILE
 from attlas.claims import catalogue, find_claim, load_file, select
 from attlas.claims.registry import entries, index_text
 from attlas.errors import InputError
-from tests.claims.test_map import CLAIM_FILE, registry, written  # noqa: F401
+from tests.claims.test_map import CLAIM_FILE, written  # noqa: F401
 
 
 def test_the_index_is_that_of_the_claims():

@@ -66,3 +66,10 @@ def test_threads_write_at_the_same_time():
     with ThreadPoolExecutor(8) as pool:
         contents = list(pool.map(lambda _: encode_block(data), range(24)))
     assert len(set(contents)) == 1
+
+
+def test_a_block_that_needs_more_memory_than_is_allowed_is_not_read():
+    content = encode_block(data(7))
+    assert read_block(content, 10**6).sizes["cell"] == 7
+    with pytest.raises(ValueError, match="1,000 are allowed"):
+        read_block(content, 1000)
