@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from attlas.claims import Agreement, catalogue
+from attlas.claims import Agreement, Rate, catalogue
 from attlas.errors import InputError
 from attlas.lab import shipped
 from attlas.lab.blocks import encode_block, read_block
@@ -167,11 +167,21 @@ def test_a_changed_value_verdict_or_shape_is_a_difference(result, folder):
     assert told(control=None) == ["the control was refuted and is none"]
 
 
+def test_small_values_are_compared_where_a_rule_compares_them(result, folder):
+    evidence = result.evidence.assign(measured=result.evidence.measured * 1e-20)
+    again = dataclasses.replace(result, evidence=evidence.assign(measured=evidence.measured * 2))
+    for rule, differ in ((Agreement(), False), (Rate(margin=0.1), True)):
+        claim = dataclasses.replace(result.claim, rule=rule)
+        known = shipped.Shipped(dataclasses.replace(result, claim=claim, evidence=evidence), 0, "")
+        told = " ".join(differences(known, dataclasses.replace(again, claim=claim)))
+        assert ("measured" in told) == differ
+
+
 def test_trained_networks_are_compared_by_their_means(result, folder):
     claim = dataclasses.replace(result.claim, kind="training")
     found = read_shipped(claim, [], folder)
     size = abs(result.evidence.measured).mean()
-    for share, differ in ((0.09, False), (0.11, True)):
+    for share, differ in ((0.009, False), (0.011, True)):
         moved = result.evidence.assign(measured=result.evidence.measured + share * size)
         assert bool(differences(found, dataclasses.replace(result, evidence=moved))) == differ
 

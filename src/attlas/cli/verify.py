@@ -34,8 +34,8 @@ def verify_evidence(patterns: Sequence[str], share: float, seed: int | None, as_
     """Measure a random part of the evidence at the paper's scale that comes with the package, or of
     what matches PATTERNS, once more, and compare.
 
-    It agrees if verdict and control are the same and values differ by 1e-6 of themselves at most;
-    where networks are trained, and in float32, means by a tenth. What other code has measured is
+    It agrees if verdict and control are the same and values differ by 1e-6 of themselves at most,
+    where networks are trained means by 1e-2 (docs/sharp-bits.md). What other code has measured is
     named and left out.
 
     Exit code: 0 all agree, 1 something differs or cannot be read, 2 bad input, 130 interrupted.
