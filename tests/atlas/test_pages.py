@@ -17,6 +17,7 @@ from attlas.atlas.notes import notes_of
 from attlas.atlas.pages import check_folder, write_atlas
 from attlas.claims import catalogue
 from attlas.errors import InputError
+from attlas.lab.shipped import EARLIER
 from tests.conftest import HEAVY, needs_models
 
 
@@ -146,11 +147,11 @@ def test_the_data_can_be_taken_away(atlas, tested):
 
 def test_both_scales_are_shown_where_both_are_there(tested, tmp_path):
     result = tested("single-location/zeta")
-    other = dataclasses.replace(result, scale="paper")
+    other = dataclasses.replace(result, scale="paper", notes=(EARLIER,))
     atlas = Atlas([result], others={result.claim.id: other})
     folder = write_atlas(atlas, tmp_path / "atlas").parent
     text = (folder / "single-location" / "zeta.html").read_text()
-    assert "quick scale" in text and "paper scale" in text
+    assert "quick scale" in text and "paper scale" in text and EARLIER in text
     assert (
         json.loads((folder / "claims.json").read_text())["claims"][0]["other_scale"]["scale"]
         == "paper"

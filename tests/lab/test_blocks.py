@@ -73,3 +73,5 @@ def test_a_block_that_needs_more_memory_than_is_allowed_is_not_read():
     assert read_block(content, 10**6).sizes["cell"] == 7
     with pytest.raises(ValueError, match="1,000 are allowed"):
         read_block(content, 1000)
+    with pytest.raises(ValueError, match="1,000 are allowed"):
+        read_block(bytes(data(7).to_netcdf(engine="h5netcdf")), 1000)

@@ -83,7 +83,8 @@ def vast(block):
     """A file of some bytes whose data would be terabytes."""
     file = io.BytesIO(block)
     with h5py.File(file, "a") as opened:
-        opened.create_dataset("vast", (10**12,), "f8", chunks=(10**6,))
+        del opened["measured"]
+        opened.create_dataset("measured", (10**12,), "f8", chunks=(10**6,))
     return sealed(file.getvalue())
 
 
@@ -97,6 +98,7 @@ FORGERIES = {
     "a sealed text": lambda b: sealed(b"evidence"),
     "sealed, cut": lambda b: sealed(b[:2000]),
     "vast": lambda b: vast(b[:-32]),
+    "vast, as xarray writes it": lambda b: vast(bytes(read_block(b).to_netcdf(engine="h5netcdf"))),
     "no facts": lambda b: altered(b[:-32], lambda e: e.drop_attrs()),
     "of another claim": lambda b: altered(b[:-32], lambda e: e.assign_attrs(claim="toy/cube")),
     "a verdict that is none": lambda b: altered(
@@ -115,6 +117,7 @@ def test_a_damaged_or_forged_file_is_named_and_left(result, folder, name):
     notes = []
     assert read_shipped(result.claim, notes, folder) is None
     (note,) = notes
+    assert ("bytes, and" in note) == name.startswith("vast")
     assert str(path) in note and "ignored" in note and "\n" not in note
     assert path.read_bytes() == content and list(path.parent.iterdir()) == [path]
 

@@ -72,22 +72,28 @@ def _stored(values: np.ndarray) -> dict[str, Any]:
 
 def read_block(content: bytes, max_bytes: float = math.inf) -> xr.Dataset:
     """The data of a file that was written here or by xarray, from its contents; a `ValueError` if
-    they need more than `max_bytes` of memory."""
+    a variable needs more than `max_bytes` of memory."""
     with h5py.File(io.BytesIO(content), "r") as file:
-        size = sum(stored.nbytes for stored in file.values()) if max_bytes < math.inf else 0
-        if size > max_bytes:
-            raise ValueError(f"its data have {size:,} bytes, and {max_bytes:,} are allowed")
         if LAYOUT in file.attrs:
-            return _read(file)
+            return _read(file, max_bytes)
+        for stored in file.values() if max_bytes < math.inf else ():
+            _check_size(stored, max_bytes)
     with xr.open_dataset(io.BytesIO(content), engine="h5netcdf") as data:
         return data.load()
 
 
-def _read(file: h5py.File) -> xr.Dataset:
+def _check_size(stored: h5py.Dataset, max_bytes: float) -> None:
+    if stored.nbytes > max_bytes:
+        words = f"{stored.name} has {stored.nbytes:,} bytes, and {max_bytes:,} are allowed"
+        raise ValueError(words)
+
+
+def _read(file: h5py.File, max_bytes: float) -> xr.Dataset:
     layout = json.loads(file.attrs[LAYOUT])
     variables = {}
     for name, (dims, attrs, kind) in layout["variables"].items():
         stored = file[name]
+        _check_size(stored, max_bytes)
         values = np.asarray(stored.asstr()[()] if kind in "UO" else stored[()])
         if kind == "b":
             values = values.view(bool)

@@ -130,16 +130,15 @@ def _thin(evidence: xr.Dataset, claim: Claim, thinned: str) -> xr.Dataset:
 
 
 def _parse(claim: Claim, data: xr.Dataset) -> Shipped:
-    facts = data.attrs
+    facts, data.attrs = data.attrs, {}
     if facts["claim"] != claim.id:
         raise ValueError(f"it is of {facts['claim']}")
     judged, stale = json.loads(facts["result"]), facts["code"] != _code(claim)
     verdict, control, first = (_verdict(judged[name]) for name in ("verdict", "control", "first"))
     if verdict is None:
         raise ValueError("it has no verdict")
-    evidence = data.drop_attrs()
     if not stale and facts["thinned"] != "quantiles":
-        again = claim.rule.judge(evidence)
+        again = claim.rule.judge(data)
         toothless = control is not None and control.word != "refuted"
         if verdict.word != ("undecided" if toothless else again.word):
             raise ValueError("its verdict does not follow from its evidence")
@@ -153,7 +152,7 @@ def _parse(claim: Claim, data: xr.Dataset) -> Shipped:
         verdict,
         control=control,
         resolution=judged["resolution"],
-        evidence=evidence,
+        evidence=data,
         first=first,
         spent=float(facts["seconds"]),
         cached=True,
