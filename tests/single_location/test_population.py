@@ -17,6 +17,7 @@ from attlas.single_location import (
     sampled_risk,
 )
 from attlas.single_location.population import heads_with
+from tests.sampling import assert_mean_is, of_sample
 
 
 def random_overlaps(seed, points=8):
@@ -36,9 +37,8 @@ TASKS = [
 @pytest.mark.parametrize(("task", "lam"), TASKS)
 def test_risk_analytic_equals_sampled(task, lam, samples):
     overlaps = random_overlaps(3)
-    mean, error = sampled_risk(task, overlaps, lam, jax.random.key(21), samples)
-    z = (np.asarray(mean) - np.asarray(risk(task, overlaps, lam))) / np.asarray(error)
-    assert np.abs(z).max() < 4.5
+    sampled = sampled_risk(task, overlaps, lam, jax.random.key(21), samples)
+    assert_mean_is(risk(task, overlaps, lam), *sampled, most=3 * samples**-0.5)
 
 
 def test_risk_is_the_mean_squared_error_of_the_layer_in_dimension_d():
@@ -48,7 +48,7 @@ def test_risk_is_the_mean_squared_error_of_the_layer_in_dimension_d():
     batch = task.sample(jax.random.key(1), 200_000)
     loss = np.asarray((predict(batch.tokens, k, v, 0.6) - batch.target) ** 2, float)
     expected = float(risk(task, Overlaps.of(k, v, task), 0.6))
-    assert abs(loss.mean() - expected) < 4.5 * loss.std() / np.sqrt(len(loss))
+    assert_mean_is(expected, *of_sample(loss), most=0.005)
 
 
 def test_terms_sum_to_the_risk():
@@ -138,8 +138,8 @@ def test_singular_heads_can_be_sampled_too():
     # k = v makes the Gram matrix of the projections singular.
     head = Overlaps(0.6, 0.0, 0.6, 0.0, 1.0)
     task = SingleLocation(20, 4)
-    mean, error = sampled_risk(task, head, 0.5, jax.random.key(1), 100_000)
-    assert abs(float(mean) - float(risk(task, head, 0.5))) < 4.5 * float(error)
+    sampled = sampled_risk(task, head, 0.5, jax.random.key(1), 100_000)
+    assert_mean_is(risk(task, head, 0.5), *sampled, most=0.005)
 
 
 def test_random_numbers_do_not_depend_on_the_company_of_a_point():
