@@ -100,8 +100,7 @@ def test_the_short_cut_for_and_and_or_misses_nothing(function):
 
 
 def test_more_candidates_than_one_chunk_holds_are_all_looked_through():
-    """Of 91,390 supports those are consistent whose four bits are a majority of ones, or not, as the
-    labels say; the last chunk is not full."""
+    """There are 91,390 supports, so that the last chunk is not full."""
     task = SparseBoolean(40, (36, 37, 38, 39), "majority")
     batch = task.sample(jax.random.key(3), 9)
     bits, label = (np.asarray(x).astype(int) for x in batch)
