@@ -16,6 +16,7 @@ import argparse
 import ast
 import copy
 import fnmatch
+import functools
 import json
 import multiprocessing
 import os
@@ -28,7 +29,7 @@ import time
 import warnings
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -297,37 +298,43 @@ def draw(root: Path, modules: Sequence[str], count: int, seed: int) -> list[Muta
 
 @dataclass
 class Outcome:
-    """Of a run of pytest: tests that failed (all of them if it did not stop at the first), and what
-    was wrong if it ended otherwise."""
+    """Of a run of pytest: the seconds of each test that ran, those that failed, and what was wrong
+    if it ended otherwise."""
 
+    took: dict[str, float]
     failed: list[str]
     trouble: str
     seconds: float
 
 
 class _Plugin:
-    """Keeps the claims that use a module, leaves out what fails without a change, and notes what
-    fails."""
+    """Of the tests, those that passed before the change, the fastest first; of the claims' tests,
+    those of claims that use `module`."""
 
-    def __init__(self, module: str | None, left: Sequence[str]) -> None:
-        self.module, self.left, self.failed = module, set(left), list[str]()
+    def __init__(self, module: str, before: Outcome | None) -> None:
+        self.module, self.before = module, before
+        self.took, self.failed = dict[str, float](), list[str]()
 
     def pytest_collection_modifyitems(self, config: Any, items: list[Any]) -> None:
-        kept = [item for item in items if item.nodeid not in self.left and self._uses(item)]
+        if self.before is None:
+            kept = [item for item in items if self._uses(item)]
+        else:
+            took = {n: t for n, t in self.before.took.items() if n not in self.before.failed}
+            kept = sorted((x for x in items if x.nodeid in took), key=lambda x: took[x.nodeid])
         config.hook.pytest_deselected(items=[item for item in items if item not in kept])
         items[:] = kept
 
     def _uses(self, item: Any) -> bool:
-        if self.module is None:
-            return True
+        if "claim_id" not in getattr(item, "fixturenames", ()):
+            return item.path.name != "test_claims.py"
         from attlas.claims import catalogue
         from attlas.claims.digest import _closure
 
-        if item.originalname != CLAIM_TEST:
-            return False
-        return self.module in _closure(catalogue()[item.callspec.params["claim_id"]].module, False)
+        claim = catalogue()[item.callspec.params["claim_id"]]
+        return item.originalname == CLAIM_TEST and self.module in _closure(claim.module, False)
 
     def pytest_runtest_logreport(self, report: Any) -> None:
+        self.took[report.nodeid] = self.took.get(report.nodeid, 0.0) + report.duration
         if report.failed:
             self.failed.append(report.nodeid)
 
@@ -335,23 +342,22 @@ class _Plugin:
 class _Copy:
     """A copy of the sources and tests in which one file at a time is changed."""
 
-    def __init__(self, root: Path, place: Path) -> None:
-        self.root, self.place = root, place
+    def __init__(self, root: Path, place: Path, least: float) -> None:
+        self.root, self.place, self.least = root, place, least
         place.mkdir(parents=True)
         for part in root.iterdir():
             if part.name in ("src", "tests"):
                 shutil.copytree(part, place / part.name)
             elif part.name not in (".git", "build") and not part.name.endswith("_cache"):
                 (place / part.name).symlink_to(part.resolve())
-        compiled = place.parent / "build"
-        compiled.mkdir(exist_ok=True)
-        (place / "build").symlink_to(compiled)  # programs that do not change are compiled once
+        (place / "build").symlink_to(place.parents[1] / "build")
 
     def run(
-        self, files: Sequence[str], limit: float, mutant: Mutant | None = None, **plugin: Any
+        self, files: Sequence[str], module: str, mutant: Mutant | None, before: Outcome | None
     ) -> Outcome:
-        """pytest on `files`, in a fork; all of them without a mutant, to the first failure with
-        one."""
+        """pytest on `files`, in a fork; with a mutant to the first failure, and no longer than
+        the run without it allows."""
+        limit = 3600.0 if before is None else self.least + 3 * before.seconds
         target = None if mutant is None else self.place / mutant.file
         source = b"" if target is None else target.read_bytes()
         if target is not None and mutant is not None:
@@ -366,7 +372,7 @@ class _Copy:
             warnings.simplefilter("ignore")  # JAX warns of forks; it has no threads yet
             child = os.fork()
         if child == 0:
-            self._test(files, told, mutant is not None, plugin)
+            self._test(files, told, mutant is not None, _Plugin(module, before))
         ended = 0
         try:
             while not ended and time.monotonic() - began < limit:
@@ -379,14 +385,13 @@ class _Copy:
             if target is not None:
                 target.write_bytes(source)
         seconds = time.monotonic() - began
-        if not ended:
-            return Outcome([], "time limit", seconds)
-        if not told.exists():
-            return Outcome([], "the process died", seconds)
-        status, failed = json.loads(told.read_text())
-        return Outcome(failed, "" if status in (0, 1, 5) or failed else f"pytest {status}", seconds)
+        if not ended or not told.exists():
+            return Outcome({}, [], "the process died" if ended else "time limit", seconds)
+        status, took, failed = json.loads(told.read_text())
+        trouble = "" if status in (0, 1, 5) else f"pytest ended with {status}"
+        return Outcome(took, failed, trouble, seconds)
 
-    def _test(self, files: Sequence[str], told: Path, stop: bool, plugin: dict[str, Any]) -> None:
+    def _test(self, files: Sequence[str], told: Path, stop: bool, plugin: _Plugin) -> None:
         """In the child; it does not return."""
         status = 3
         try:
@@ -405,92 +410,75 @@ class _Copy:
                 os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
             import pytest
 
-            plugins = _Plugin(**plugin)
             options = ["-m", "not long and not cluster", "-p", "no:cacheprovider", "-p", "no:xdist"]
-            status = pytest.main([*options, *(["-x"] if stop else []), *files], [plugins])
-            told.write_text(json.dumps([int(status), plugins.failed]))
+            status = pytest.main([*options, *(["-x"] if stop else []), *files], [plugin])
+            told.write_text(json.dumps([int(status), plugin.took, plugin.failed]))
         finally:
             os._exit(int(status))
 
-
-_copy: _Copy
-_least: float
-
-
-def _start(root: Path, place: Path, least: float) -> None:
-    global _copy, _least
-    _least = least
-    _copy = _Copy(root, place / str(os.getpid()))
-
-
-def _dotted(file: str) -> str:
-    return ".".join(Path(file).with_suffix("").parts[1:])
-
-
-def _unchanged(module: str, claims: bool) -> tuple[Outcome, list[str]]:
-    """The run without a change, and the files it consists of."""
-    parts = Path(module).parts[2:]
-    if claims:
-        tests = _copy.place / "tests"
-        own = tests.joinpath(*parts[:-1], "test_claims.py")
-        found = [own] if len(parts) > 1 and own.exists() else sorted(tests.glob("*/test_claims.py"))
-        files = [
-            str(file.relative_to(_copy.place)) for file in found if file.parent.name != "audit"
-        ]
-    else:
-        mirror = Path("tests", *parts[:-1], f"test_{parts[-1]}")
-        files = [str(mirror)] if (_copy.place / mirror).exists() else []
-    if not files:
-        return Outcome([], "", 0.0), []
-    return _copy.run(files, 3600, module=_dotted(module) if claims else None, left=()), files
-
-
-def _judge(
-    mutant: Mutant, claims: bool, files: Sequence[str], before: Outcome
-) -> tuple[Mutant, Outcome]:
-    name = _dotted(mutant.file) if claims else None
-    limit = _least + 3 * before.seconds
-    return mutant, _copy.run(files, limit, mutant, module=name, left=before.failed)
-
-
-def survey(
-    root: Path, mutants: Sequence[Mutant], jobs: int, place: Path, least: float
-) -> Iterator[Mutant | str]:
-    """Each mutant with its fate, as it is found; a string is a remark."""
-    context = multiprocessing.get_context("fork")
-    with ProcessPoolExecutor(jobs, context, _start, (root, place, least)) as pool:
-        left, spent = list(mutants), Counter[Mutant]()
-        for claims in (False, True):
-            modules = sorted({mutant.file for mutant in left})
-            plain = dict(
-                zip(modules, pool.map(_unchanged, modules, [claims] * len(modules)), strict=True)
-            )
-            for module, (outcome, files) in plain.items():
-                if outcome.failed or outcome.trouble:
-                    why = outcome.failed or outcome.trouble
-                    yield f"{module}: fails unchanged, left out: {why}"
-                if not files and not claims:
-                    yield f"{module}: no test mirrors it"
-            told = [plain[mutant.file] for mutant in left]
-            tested = [x for x, (_, files) in zip(left, told, strict=True) if files]
-            passed = [x for x, (_, files) in zip(left, told, strict=True) if not files]
-            for mutant, outcome in pool.map(
-                _judge,
-                tested,
-                [claims] * len(tested),
-                [plain[mutant.file][1] for mutant in tested],
-                [plain[mutant.file][0] for mutant in tested],
-            ):
-                spent[mutant] += outcome.seconds  # type: ignore[assignment]
-                by = outcome.trouble or next(iter(outcome.failed), "")
+    def judge(self, mutants: Sequence[Mutant]) -> tuple[list[Mutant], list[str]]:
+        """Mutants of one module with their fates, and remarks."""
+        remarks, done, left = list[str](), list[Mutant](), list(mutants)
+        file = mutants[0].file
+        module = ".".join(Path(file).with_suffix("").parts[1:])
+        for fate, files in (("test", self._mirror(file)), ("claim", self._claims(file))):
+            if not left or not files:
+                continue
+            before = self.run(files, module, None, None)
+            if before.failed or before.trouble:
+                why = before.trouble or ", ".join(before.failed)
+                remarks.append(f"{file}: fails without a change, so it is left out: {why}")
+            if not before.took:
+                continue
+            passed = []
+            for mutant in left:
+                found = self.run(files, module, mutant, before)
+                mutant = replace(mutant, seconds=round(mutant.seconds + found.seconds, 2))
+                by = found.trouble or next(iter(found.failed), "")
                 if by:
-                    fate = "killed by a claim" if claims else "killed by a test"
-                    yield replace(mutant, fate=fate, by=by, seconds=round(spent[mutant], 2))
+                    done.append(replace(mutant, fate=f"killed by a {fate}", by=by))
                 else:
                     passed.append(mutant)
             left = passed
-        for mutant in left:
-            yield replace(mutant, fate="survived", seconds=round(spent[mutant], 2))
+        return done + [replace(mutant, fate="survived") for mutant in left], remarks
+
+    def _mirror(self, file: str) -> list[str]:
+        *folders, name = Path(file).parts[2:]
+        mirror = Path("tests", *folders, f"test_{name}")
+        return [str(mirror)] if (self.place / mirror).exists() else []
+
+    def _claims(self, file: str) -> list[str]:
+        """The tests of the map's claims; of all maps, for a module that they share."""
+        _, _, folder, *rest = Path(file).parts
+        own = Path("tests", folder, "test_claims.py") if rest else Path()
+        if (self.place / own).is_file():
+            return [str(own)]
+        every = (self.place / "tests").glob("*/test_claims.py")
+        return sorted(f"tests/{x.parent.name}/{x.name}" for x in every if x.parent.name != "audit")
+
+
+def _judge(
+    root: Path, place: Path, least: float, mutants: Sequence[Mutant]
+) -> tuple[list[Mutant], list[str]]:
+    with tempfile.TemporaryDirectory(dir=place) as here:
+        return _Copy(root, Path(here) / "copy", least).judge(mutants)
+
+
+def survey(
+    root: Path, mutants: Sequence[Mutant], jobs: int = 1, least: float = 10.0
+) -> Iterator[tuple[list[Mutant], list[str]]]:
+    """Mutants with their fates, and remarks, module by module."""
+    groups = [[x for x in mutants if x.file == file] for file in sorted({x.file for x in mutants})]
+    with tempfile.TemporaryDirectory(prefix="mutants-") as place:
+        # Programs that do not change need not be compiled again.
+        compiled = root / "build" / "compiled"
+        (Path(place) / "build").mkdir()
+        if compiled.exists():
+            shutil.copytree(compiled, Path(place) / "build" / "compiled")
+        task = functools.partial(_judge, root, Path(place), least)
+        with ProcessPoolExecutor(jobs, multiprocessing.get_context("fork")) as pool:
+            for ended in as_completed([pool.submit(task, group) for group in groups]):
+                yield ended.result()
 
 
 def _line(root: Path, mutant: Mutant) -> str:
@@ -523,19 +511,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
         print(*mutants, sep="\n")
         return
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    for name in PRELOADED:
+    for name in PRELOADED if (root / "src" / "attlas").exists() else ("pytest",):
         __import__(name)
     began, done = time.monotonic(), list[Mutant]()
-    with tempfile.TemporaryDirectory(prefix="mutants-") as place:
-        for found in survey(root, mutants, options.jobs, Path(place), options.least):
-            if isinstance(found, str):
-                print(found, flush=True)
-                continue
-            done.append(found)
-            if found.fate == "survived":
-                print(f"{found}\n    {_line(root, found)}", flush=True)
-            elif sys.stderr.isatty():
-                print(f"{len(done)} of {len(mutants)}", end="\r", file=sys.stderr, flush=True)
+    for found, remarks in survey(root, mutants, options.jobs, options.least):
+        done += found
+        for mutant in found:
+            if mutant.fate == "survived":
+                remarks.append(f"{mutant}\n    {_line(root, mutant)}")
+        print(*remarks, sep="\n", end="\n" if remarks else "", flush=True)
+        print(f"{len(done)} of {len(mutants)}", file=sys.stderr, flush=True)
     fates = Counter(mutant.fate for mutant in done)
     seconds = time.monotonic() - began
     count = max(len(done), 1)
