@@ -412,7 +412,7 @@ class _Copy:
                 os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
             import pytest
 
-            options = ["-m", "not long and not cluster", "-p", "no:cacheprovider", "-p", "no:xdist"]
+            options = ["-m", "not long and not cluster", "-p", "no:cacheprovider"]
             status = pytest.main([*options, *(["-x"] if stop else []), *files], [plugin])
             told.write_text(json.dumps([int(status), plugin.took, plugin.failed]))
         finally:

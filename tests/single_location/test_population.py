@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis.strategies import floats, integers
 from pytest import approx
+from scipy import special
 
 from attlas.errors import InputError
 from attlas.single_location import (
@@ -16,7 +17,8 @@ from attlas.single_location import (
     risk_terms,
     sampled_risk,
 )
-from attlas.single_location.population import heads_with
+from attlas.single_location.gates import Gate
+from attlas.single_location.population import _draw_informative, draw_projected, heads_with
 from tests.sampling import assert_mean_is, of_sample
 
 
@@ -49,6 +51,26 @@ def test_risk_is_the_mean_squared_error_of_the_layer_in_dimension_d():
     loss = np.asarray((predict(batch.tokens, k, v, 0.6) - batch.target) ** 2, float)
     expected = float(risk(task, Overlaps.of(k, v, task), 0.6))
     assert_mean_is(expected, *of_sample(loss), most=0.005)
+
+
+@pytest.mark.parametrize("head", [None, Gate("tanh", 0.3)])
+def test_projected_sequences_are_mixed_by_their_weights(head):
+    """From the same random numbers, with all tokens at once: scores a and values b of correlation
+    rho, and weights that are a softmax or a gate of the scores."""
+    (task, _), overlaps, lam = TASKS[1], random_overlaps(6), np.linspace(0.5, 20, 8)
+    prediction, target = draw_projected(
+        np.random.default_rng(5), 50, task.constants, overlaps, lam, head
+    )
+    same = np.random.default_rng(5)
+    first, value, expected = _draw_informative(same, 50, task.constants, overlaps)
+    a, g = same.standard_normal((11, 2, 50)).swapaxes(0, 1)
+    rho = np.asarray(overlaps.rho)[:, None, None]
+    scores = np.concatenate([first[:, None], np.broadcast_to(a, (8, 11, 50))], 1)
+    values = np.concatenate([value[:, None], rho * a + np.sqrt(1 - rho**2) * g], 1)
+    lam = lam[:, None, None]
+    weights = np.tanh(lam * scores - 0.3) if head else special.softmax(lam * scores, axis=1)
+    assert prediction == approx((weights * values).sum(1), rel=1e-9, abs=1e-12)
+    assert target == approx(expected)
 
 
 def test_terms_sum_to_the_risk():
