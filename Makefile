@@ -10,7 +10,7 @@ PYTEST := $(BIN)/python -m pytest -n 2 --dist loadgroup
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: atlas screenshot test test-fetched test-long test-cluster setup lint models browser data \
-        bench bench-peers bench-data soak examples index evidence lock clean
+        bench bench-peers bench-data soak mutants examples index evidence lock clean
 
 atlas: $(STAMP)
 	$(BIN)/attlas atlas --out $(OUT)
@@ -68,6 +68,12 @@ bench-data: $(STAMP)
 
 soak: $(STAMP)
 	$(BIN)/python -m bench.soak
+
+# Changes of the mathematics that no test or claim notices: make mutants N=60 SEED=1
+# MODULES="gaussian kernels" JSON=build/mutants.json
+mutants: $(STAMP)
+	$(BIN)/python -m tools.mutants -n $(or $(N),60) --seed $(or $(SEED),0) --jobs $(or $(JOBS),2) \
+	  $(if $(MODULES),--modules $(MODULES)) $(if $(JSON),--json $(JSON))
 
 examples: $(STAMP)
 	$(BIN)/python examples/sentence.py

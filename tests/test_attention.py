@@ -37,6 +37,20 @@ def test_softmax_attention_is_the_weighted_mean_of_the_values(float64):
     assert softmax_attention(q, k, v, temperature=2.0) == approx(expected, abs=1e-12)
 
 
+@pytest.mark.parametrize("attend", [softmax_attention, linear_attention])
+def test_the_temperature_is_1_unless_it_is_given(float64, attend):
+    q, k, v = (jax.random.normal(key, (7, 5)) for key in KEYS[:3])
+    scores = np.asarray(q @ k.T)
+    powers = np.exp(scores)
+    weights = powers / powers.sum(1, keepdims=True) if attend is softmax_attention else scores
+    assert attend(q, k, v) == approx(weights @ np.asarray(v), abs=1e-12)
+
+
+def test_the_projection_leaves_what_is_inside_the_ball(float64):
+    x = jnp.array([[0.3, -0.4], [3.0, -4.0], [0.6, 0.8]])
+    assert onto_ball(x) == approx(np.array([[0.3, -0.4], [0.6, -0.8], [0.6, 0.8]]))
+
+
 def test_on_the_sphere_softmax_attention_is_nadaraya_watson(float64):
     q, k = (onto_ball(100 * jax.random.normal(key, (6, 4))) for key in KEYS[:2])
     v = jax.random.normal(KEYS[2], (6, 2))
@@ -100,6 +114,23 @@ def test_a_transformer_head_is_a_general_head(float64):
     )
     x, z = jnp.asarray(TOKENS), jnp.arange(5.0)
     assert head(x, z, MASK) == approx(np.asarray(general(x, z, MASK)), abs=1e-12)
+
+
+def test_a_random_head_has_weights_of_variance_scale_squared_over_dim(float64):
+    plain, scaled = random_head(KEYS[1], 40), random_head(KEYS[1], 40, 30, scale=3.0)
+    weights = np.concatenate(
+        [np.ravel(w) for w in (plain.key, plain.query, plain.value, plain.out)]
+    )
+    assert weights.std() == approx(40**-0.5, rel=0.03) and abs(weights.mean()) < 0.01
+    assert [w.shape for w in (scaled.key, scaled.query, scaled.value, scaled.out)] == [
+        *[(40, 30)] * 3,
+        (30, 40),
+    ]
+    parts = [np.ravel(w) for w in (scaled.key, scaled.query, scaled.value, scaled.out)]
+    assert [part.std() for part in parts] == approx([3 * 40**-0.5] * 4, rel=0.08)
+    assert abs(np.corrcoef(parts) - np.eye(4)).max() < 0.1, "each matrix has its own key"
+    assert plain.lipschitz == 1 and random_head(KEYS[1], 5, lipschitz=0.5).lipschitz == 0.5
+    assert TransformerHead(plain.key, plain.query, plain.value, plain.out).lipschitz == 1
 
 
 def test_a_layer_is_the_head_at_each_token_and_a_causal_mask_hides_the_future(float64):

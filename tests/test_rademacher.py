@@ -7,6 +7,7 @@ from pytest import approx
 from attlas.errors import InputError
 from attlas.rademacher import (
     concatenated_complexity,
+    correlation,
     draw_signs,
     head_complexity,
     mean_of,
@@ -56,6 +57,52 @@ def test_the_enclosure_holds_between_the_nodes(plane):
     )
 
 
+def test_the_enclosure_of_longer_tokens_is_wider_by_the_square_of_their_length(plane):
+    tokens, signs = plane
+    found = planar_complexity(3 * tokens, signs, query_norm=0.7, value_norm=2.5, rings=4)
+    spokes = np.ceil(2 * np.pi * 4)
+    nearest = 0.7 * np.hypot(1 / 8, np.pi / spokes)
+    assert found.upper - found.lower == approx(2.5 * 9 * nearest)
+    # (t X)u = X(t u): longer tokens are a larger ball and a larger value.
+    same = planar_complexity(tokens, signs, query_norm=2.1, value_norm=7.5, rings=4)
+    assert found.lower == approx(same.lower) and found.upper == approx(same.upper)
+
+
+def test_the_nodes_lie_in_the_middle_of_rings_and_at_equal_angles(plane):
+    tokens, signs = plane
+    found = planar_complexity(tokens, signs, query_norm=6.0, value_norm=2.0, rings=2)
+    best = np.zeros(len(signs))
+    for radius in (1.5, 4.5):
+        for angle in 2 * np.pi * np.arange(13) / 13:
+            u = radius * np.array([np.cos(angle), np.sin(angle)])
+            powers = np.exp(np.asarray(tokens) @ u)
+            mixture = np.einsum("mn,mnd->md", powers / powers.sum(1, keepdims=True), tokens)
+            best = np.maximum(best, np.linalg.norm(signs @ mixture / 24, axis=1))
+            assert correlation(jnp.asarray(u), tokens, jnp.asarray(signs[0])) == approx(
+                np.linalg.norm(signs[0] @ mixture / 24)
+            )
+    assert found.lower == approx(2 * best)
+
+
+def test_ascent_stays_in_its_ball_and_scales_with_the_value(plane):
+    tokens, signs = plane
+    one, three = (
+        head_complexity(
+            tokens, signs, query_norm=0.4, value_norm=b, key=jax.random.key(5), starts=3, steps=60
+        )
+        for b in (1.0, 3.0)
+    )
+    assert three == approx(3 * one, rel=1e-12)
+    enclosure = planar_complexity(tokens, signs, query_norm=0.4, rings=64)
+    assert (one <= enclosure.upper).all() and one == approx(enclosure.lower, rel=0.01)
+
+
+def test_signs_are_fair_coins():
+    signs = draw_signs(jax.random.key(1), 400, 25)
+    assert set(signs.ravel()) == {-1.0, 1.0} and signs.shape == (400, 25)
+    assert abs(signs.mean()) < 0.05
+
+
 def test_a_larger_ball_has_a_larger_supremum(plane):
     tokens, signs = plane
     sizes = [planar_complexity(tokens, signs, query_norm=b, rings=64) for b in (0.5, 2.0, 8.0)]
@@ -73,9 +120,18 @@ def test_the_linear_map_grows_like_the_root_of_the_length(float64):
     assert long / short == approx(8, rel=0.1) and short == approx(np.sqrt(16 / 64), rel=0.1)
 
 
+def test_the_linear_map_is_the_norm_of_the_signed_mean():
+    rng = np.random.default_rng(2)
+    tokens, signs = rng.normal(size=(5, 3, 2)), draw_signs(jax.random.key(4), 4, 5)
+    by_hand = [np.sqrt(((s[:, None, None] * tokens).sum(0) ** 2).sum()) / 5 for s in signs]
+    assert concatenated_complexity(tokens, signs) == approx(by_hand)
+    assert concatenated_complexity(tokens, signs, norm=3.0) == approx(3 * np.array(by_hand))
+
+
 def test_mean_over_signs():
-    estimate = mean_of([[1.0, 2.0, 3.0]])
-    assert estimate.mean == approx([2.0]) and estimate.error == approx([1 / np.sqrt(3)])
+    estimate = mean_of([[1.0, 2.0, 3.0], [0.0, 2.0, 10.0]])
+    assert estimate.mean == approx([2.0, 4.0])
+    assert estimate.error == approx([1 / np.sqrt(3), np.sqrt((16 + 4 + 36) / 2 / 3)])
 
 
 def test_the_certificate_is_for_the_plane(float64):

@@ -18,7 +18,9 @@ from attlas.capacity import (
     residual,
     stacked,
 )
+from attlas.capacity.blocks import Term
 from attlas.covers import column_norm, spectral_norm
+from attlas.errors import InputError
 
 NORMS = HeadNorms(
     value=2.0,
@@ -97,6 +99,46 @@ def test_every_factor_of_a_head_by_hand():
         [2 * 5 * 2 * 1.7**2, 2 * 1.7]
     )
     assert math.exp(scalar.log_lipschitz) == approx(2 * (1 + 2 * 5 * 1.7))
+
+
+@pytest.mark.parametrize("gated", [False, True])
+def test_every_factor_of_a_position_wise_map_by_hand(gated):
+    norms = PositionNorms(
+        up=2.0, up_21=3.0, down=0.5, down_21=0.7, dim=5, hidden=7, out_dim=4, lipschitz=1.2
+    )
+    gate = 1.3 * 1.7 if gated else 1.0
+    grown = position_wise(norms._replace(gate=1.3, gate_21=1.9) if gated else norms, 20)(
+        math.log(1.7)
+    )
+    expected = {
+        "up": (1.2 * 0.5 * 3.0 * 1.7 * gate, 20, 7, 5),
+        "down": (0.7 * 1.2 * 2.0 * 1.7 * gate, 20, 4, 7),
+    } | ({"gate": (1.2 * 2.0 * 0.5 * 1.7 * 1.7 * 1.9, 20, 7, 5)} if gated else {})
+    found = {term.name: (math.exp(term.log_size), *term[2:]) for term in grown.terms}
+    assert found == {name: (approx(size), *rest) for name, (size, *rest) in expected.items()}
+    assert math.exp(grown.log_lipschitz) == approx(1.2 * 2.0 * 0.5 * gate * (2 if gated else 1))
+    assert math.exp(grown.log_radius) == approx(1.2 * 2.0 * 0.5 * 1.7 * gate)
+    plain = norms._replace(lipschitz=1.0)
+    default = PositionNorms(up=2.0, up_21=3.0, down=0.5, down_21=0.7, dim=5, hidden=7, out_dim=4)
+    assert position_wise(default, 20)(0.3) == position_wise(plain, 20)(0.3)
+
+
+def test_what_is_1_unless_it_is_given():
+    inner, at = head_block(NORMS, 20), math.log(1.7)
+    assert inner(at) == head_block(NORMS._replace(lipschitz=1.0), 20)(at)
+    assert normalised(inner, 2.0)(at) == normalised(inner, 2.0, 1.0)(at)
+    assert residual(inner)(at) == residual(inner, 1.0)(at)
+    half = residual(inner, 0.5)(at)
+    assert math.exp(half.log_radius) == approx(math.exp(inner(at).log_radius) + 0.5 * 1.7)
+    assert math.exp(half.log_lipschitz) == approx(math.exp(inner(at).log_lipschitz) + 0.5)
+    assert Term("weight", 0.3)[2:] == (1, 1, np.inf)
+    assert Term("weight", 0.3).scaled(0.4).log_size == approx(0.7)
+
+
+@pytest.mark.parametrize("name", ["value", "query_key_21", "lipschitz", "score"])
+def test_a_norm_below_0_is_named(name):
+    with pytest.raises(InputError, match=f"{name} = -1: a norm is a finite number, 0 or larger"):
+        head_block(NORMS._replace(**{name: -1.0}), 20)
 
 
 def test_residual_and_heads_are_bookkeeping():

@@ -13,6 +13,8 @@ from attlas.capacity import (
     residual,
     stacked,
 )
+from attlas.capacity.blocks import Term
+from attlas.capacity.bounds import Capacity
 from attlas.covers import log_entropy_at
 
 NORMS = HeadNorms(
@@ -46,6 +48,29 @@ def test_the_split_of_a_capacity_is_where_no_other_is_better():
                 log_entropy_at(sizes - np.log(0.05 * other), np.log(1000 * tokens), outputs, inputs)
             )
             assert worse >= best - 1e-6
+
+
+def test_the_first_shares_by_hand():
+    """Without counting parameters in proportion to (A^2 ln(8 n A / eps))^(1/3), n the tokens of all
+    samples; with it in proportion to the parameters, where that is less."""
+    sizes, tokens, eps, samples = np.array([9.0, 0.4]), np.array([50, 3]), 0.05, 1000
+    terms = [Term(str(a), math.log(a), n) for a, n in zip(sizes, tokens, strict=True)]
+    _, shares = Capacity((*terms,), 1.0)._log_entropies(math.log(eps), math.log(samples), rounds=0)
+    expected = (sizes**2 * np.log(8 * tokens * samples * sizes / eps)) ** (1 / 3)
+    assert shares == approx(expected / expected.sum())
+    counted = (terms[0]._replace(inputs=3), terms[1]._replace(outputs=2, inputs=6))
+    _, shares = Capacity(counted, 1.0)._log_entropies(math.log(eps), math.log(samples), rounds=0)
+    assert shares == approx([3 / 15, 12 / 15])
+
+
+def test_a_weight_of_size_0_costs_nothing():
+    some = (Term("one", 1.0, 5, 1, 3), Term("two", 0.5, 5, 2, 6))
+    none = Term("none", -np.inf, 5, 4, 4)
+    for rounds in (0, 60):
+        without, found = (
+            Capacity(terms, 1.0)._total(-3.0, 6.0, rounds) for terms in (some, (*some, none))
+        )
+        assert found == approx(without)
 
 
 def test_dudley_is_near_its_closed_form_where_the_entropy_is_a_square():

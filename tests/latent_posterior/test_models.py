@@ -18,6 +18,7 @@ from attlas.latent_posterior import (
     GaussianMixture,
 )
 from attlas.latent_posterior.models import compositions, log_multinomial, posterior_of
+from tests.sampling import assert_mean_is, of_sample
 
 KEY = jax.random.key(23)
 RNG = np.random.default_rng(5)
@@ -53,8 +54,7 @@ pytestmark = pytest.mark.usefixtures("float64")
 def test_the_exact_bayes_risk_is_the_sampled_one(name, length):
     model = MODELS[name]
     sampled = model.sampled_bayes_risk(length, KEY, 40_000)
-    assert abs(model.bayes_risk(length) - sampled.mean) < 4.5 * sampled.error
-    assert sampled.error < 0.02 * sampled.mean
+    assert_mean_is(model.bayes_risk(length), *sampled, most=0.02)
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -98,7 +98,7 @@ def test_pooling_errs_more_than_the_posterior_mean_by_the_formula():
     drawn = LOCATION.sample(KEY, 100_000, 5)
     pooled = ((drawn.tokens.mean(1) - drawn.latent) ** 2).sum(-1) - LOCATION.squared_errors(drawn)
     excess = 3 * 0.8**4 / (5 * (0.8**2 + 5 * 1.7**2))
-    assert abs(pooled.mean() - excess) < 4.5 * pooled.std() / math.sqrt(len(pooled))
+    assert_mean_is(excess, *of_sample(pooled), most=0.02)
 
 
 def test_weights_and_functions_are_two_views_of_one_regression():
@@ -171,7 +171,8 @@ def test_arrays_of_numpy_are_answered_in_double_precision_whatever_the_callers()
 def test_drawn_functions_have_the_covariance_of_the_kernel():
     keys, values, queries, targets = PROCESS.sample(KEY, 40_000, 1, queries=1)
     product = np.asarray(values[:, 0, 0] * targets[:, 0, 0] - 1.5**2 * rbf(keys, queries)[:, 0, 0])
-    assert abs(product.mean()) < 4.5 * product.std() / 200
+    mean, error = of_sample(product)
+    assert error < 0.02 * 1.5**2 and abs(mean) < 4.5 * error
     assert float((values[:, 0] ** 2).mean()) == approx(1.5**2 + 0.4**2, rel=0.05)
 
 
@@ -295,7 +296,7 @@ def test_clusters_see_the_sum_in_the_span_of_their_differences():
     moved = x + (RNG.normal(size=(6, 5, 2)) @ unseen)
     np.testing.assert_allclose(model.posterior(moved), model.posterior(x), atol=1e-12)
     sampled = model.sampled_bayes_risk(2, KEY, 40_000)
-    assert abs(model.bayes_risk(2) - sampled.mean) < 4.5 * sampled.error
+    assert_mean_is(model.bayes_risk(2), *sampled, most=0.02)
 
 
 def test_the_predictive_law_of_clusters_is_a_mixture_with_the_posterior_as_weights():

@@ -16,6 +16,7 @@ from attlas.latent_posterior.pretraining import (
     tangent,
     unconstrained,
 )
+from tests.sampling import assert_mean_is, of_sample
 
 RNG = np.random.default_rng(3)
 WORDS = RNG.dirichlet(np.ones(4), 3)
@@ -55,7 +56,7 @@ def test_mean_of_both_excess_risks():
     for runs, expected in zip(
         (found.pretraining, found.downstream), model.expected(30), strict=True
     ):
-        assert runs.mean() == approx(expected, abs=5 * runs.std() / np.sqrt(4000))
+        assert_mean_is(expected, *of_sample(runs), most=0.02, sigmas=5)
     assert (
         found.downstream
         <= condition_number(model.masked, model.task).value * found.pretraining * (1 + 1e-9)
@@ -77,7 +78,7 @@ def test_probe_on_random_features_has_the_random_design_risk():
     model = gaussian()
     runs = model.probe(None, jax.random.key(4), 20, 4000, 0.5)
     exact = 5 / (20 - 6) * (model.spread[2, 2] + 0.25)
-    assert runs.mean() == approx(exact, abs=5 * runs.std() / np.sqrt(4000))
+    assert_mean_is(exact, *of_sample(runs), most=0.02, sigmas=5)
     assert model.expected_probe(None, 20, 0.5) == approx(exact)
     invertible = np.broadcast_to(RNG.normal(size=(5, 5)), (4000, 5, 5))
     assert model.probe(invertible, jax.random.key(4), 20, 4000, 0.5) == approx(runs, rel=1e-5)
@@ -87,9 +88,8 @@ def test_probe_on_random_features_has_the_random_design_risk():
 def test_probe_on_two_features_pays_for_what_they_miss():
     model, features = gaussian(), RNG.normal(size=(2, 5))
     runs = model.probe(np.broadcast_to(features, (4000, 2, 5)), jax.random.key(5), 20, 4000, 0.5)
-    assert model.expected_probe(features, 20, 0.5) == approx(
-        runs.mean(), abs=5 * runs.std() / np.sqrt(4000)
-    )
+    expected = model.expected_probe(features, 20, 0.5)
+    assert_mean_is(expected, *of_sample(runs), most=0.02, sigmas=5)
     # With all the labels there are, what is left is the distance of the best combination of
     # the features to the task's mean.
     wanted = model.task @ model.gain
@@ -121,7 +121,7 @@ def test_hidden_tokens_share_the_latent():
     for expected, found in zip(
         model.expected(40), (runs.pretraining, runs.downstream), strict=True
     ):
-        assert expected == approx(found.mean(), abs=5 * found.std() / np.sqrt(4000))
+        assert_mean_is(expected, *of_sample(found), most=0.02, sigmas=5)
     one, many = (replace(model, hidden=h).expected(40)[0] for h in (1, 10**9))
     assert model.expected(40)[0] == approx(many + (one - many) / 4)
 

@@ -26,6 +26,7 @@ from attlas.latent_posterior.trained_attention import (
     train,
     train_heads,
 )
+from tests.sampling import assert_mean_is, of_sample
 
 RNG = np.random.default_rng(5)
 MODEL = FiniteLatent(
@@ -60,9 +61,7 @@ def test_empirical_risk_has_the_population_risk_as_its_mean():
     population = topics(MODEL, 5, 0.3)
     prediction = RNG.normal(size=len(population.counts))
     risks = population.sample(jax.random.key(0), 40, 3000)(prediction)
-    assert risks.mean() == approx(
-        float(population.risk(prediction)), abs=5 * risks.std() / np.sqrt(3000)
-    )
+    assert_mean_is(population.risk(prediction), *of_sample(risks), most=0.005, sigmas=5)
 
 
 def test_heads_on_counts_are_softmax_attention_on_tokens(float64):

@@ -6,7 +6,8 @@ import pytest
 
 from attlas.errors import InputError
 from attlas.single_location import SingleLocation
-from attlas.single_location.bags import fit_selection, linear_aside
+from attlas.single_location import bags as bags_module
+from attlas.single_location.bags import MIN_GAIN, _descend_grid, fit_selection, linear_aside
 from tests.conftest import SEED
 
 
@@ -71,6 +72,44 @@ def test_classes_and_several_outputs():
     found = fit_selection(bags, np.eye(3)[kind], loss="logistic")
     assert (found.respond(bags).argmax(1) == kind).mean() > 0.85
     assert (np.array([w.mean(1).argmax() for w in found.attention(bags)]) == place).mean() > 0.9
+
+
+@pytest.mark.parametrize("deciding", [0, 2])
+def test_a_further_head_is_kept_where_it_lowers_the_held_out_loss_enough(monkeypatch, deciding):
+    """Against fits in which it is always kept, and never; where the target is noise it does
+    harm."""
+    rng = np.random.default_rng(SEED)
+    bags, y = rng.normal(size=(150, 6, 4)), 0.3 * rng.normal(size=150)
+    places = rng.permuted(np.tile(np.arange(6), (150, 1)), axis=1).T
+    for mark, place in enumerate(places[:deciding]):
+        bags[np.arange(150), place, 2 * mark] += 5
+        y += bags[np.arange(150), place, 2 * mark + 1]
+    monkeypatch.setattr(bags_module._Task, "residual_has_moment", lambda *_: True)
+
+    def fitted(gain):
+        monkeypatch.setattr(bags_module, "MIN_GAIN", gain)
+        return fit_selection(list(bags), y[:, None], penalty=0.003, heads=2)
+
+    always, never, chosen = fitted(-np.inf), fitted(1.0), fitted(MIN_GAIN)
+    assert always.together and not never.together
+    enough = always.loss <= 0.98 * never.loss
+    assert chosen.together == enough == (deciding == 2), (always.loss, never.loss)
+    assert chosen.loss == (always if enough else never).loss
+    assert len(always.heads.norm) == 2 and always.chosen[1:] == ("what the others leave",)
+    aside = ((chosen.aside[:, 0] - y) ** 2).mean() / y.var()
+    assert chosen.loss == pytest.approx(aside, rel=1e-4), "the loss of what was held out"
+
+
+def test_the_grid_is_searched_downhill():
+    losses = [3.0, 1.0, 2.0, 5.0, 4.0, 0.0]
+    seen = []
+
+    def loss(i):
+        seen.append(i)
+        return losses[i]
+
+    assert _descend_grid(loss, 3, 6) == 1 and seen[0] == 3 and 5 not in seen
+    assert _descend_grid(loss, 4, 6) == 5 and _descend_grid(loss, 0, 6) == 1
 
 
 def test_one_instance_a_bag_is_ridge_regression():

@@ -25,6 +25,7 @@ from attlas.single_location import (
 )
 from attlas.single_location.gates import ACTIVATIONS, best_gate_excess, oracle_excess, tuned_gate
 from attlas.single_location.population import heads_with
+from tests.sampling import assert_mean_is, of_sample
 
 HEADS = Overlaps(
     *(np.array(x) for x in ([0.3, -0.5], [0.6, 0.2], [0.2, 0.4], [-0.4, 0.3], [0.1, -0.3]))
@@ -70,14 +71,12 @@ def test_the_risk_of_a_gate_is_the_mean_loss_on_tokens(activation):
     for i in range(2):
         loss = np.asarray((predict(batch.tokens, k[i], v[i], 0.8, gate) - batch.target) ** 2, float)
         exact = risk(TASK, HEADS, 0.8, gate)[i]
-        assert abs(loss.mean() - exact) < 4.5 * loss.std() / np.sqrt(len(loss))
+        assert_mean_is(exact, *of_sample(loss), most=0.007)
 
 
 def test_the_sampled_twin_draws_projections_of_the_same_law():
     sampled = sampled_risk(TASK, HEADS, 0.8, jax.random.key(2), 200_000, Gate("relu", 0.2))
-    assert (
-        abs(sampled.mean - risk(TASK, HEADS, 0.8, Gate("relu", 0.2))) < 4.5 * sampled.error
-    ).all()
+    assert_mean_is(risk(TASK, HEADS, 0.8, Gate("relu", 0.2)), *sampled, most=0.007)
     k, v = heads_with(HEADS, TASK.dim)
     batch = TASK.sample(jax.random.key(3), 200_000)
     softmax = sampled_risk(TASK, HEADS, 2.0, jax.random.key(4), 200_000, "softmax")
@@ -85,8 +84,8 @@ def test_the_sampled_twin_draws_projections_of_the_same_law():
         loss = np.asarray(
             (predict(batch.tokens, k[i], v[i], 2.0, "softmax") - batch.target) ** 2, float
         )
-        error = np.hypot(loss.std() / np.sqrt(len(loss)), softmax.error[i])
-        assert abs(loss.mean() - softmax.mean[i]) < 4.5 * error
+        mean, error = of_sample(loss)
+        assert_mean_is(mean, softmax.mean[i], np.hypot(error, softmax.error[i]), most=0.007)
 
 
 @pytest.mark.parametrize("activation", ["tanh", "sigmoid", "relu", "step"])

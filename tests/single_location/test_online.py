@@ -21,6 +21,7 @@ from attlas.single_location.gates import as_head
 from attlas.single_location.online import batch_risk, gaussian_pairs, simulate
 from attlas.single_location.population import heads_with
 from attlas.single_location.schedules import Constant
+from tests.sampling import of_sample
 
 TASK = SingleLocation(dim=20, length=4, noise=0.1)
 RUN = {"batch_size": 3, "lam": 1.0, "step_size": 0.01, "record_every": 50}
@@ -81,10 +82,8 @@ def test_the_expected_step_is_that_of_the_population_gradient():
     for name in ("kappa", "nu", "theta", "eta"):
         moves = (noisy[name][:, 1] - noisy[name][:, 0]).values / alpha
         expected = float(exact[name][0, 1] - exact[name][0, 0]) / alpha
-        assert (
-            abs(moves.mean() - expected)
-            < 5 * moves.std() / np.sqrt(len(moves)) + 0.02 * abs(expected) + 0.01
-        )
+        mean, error = of_sample(moves)
+        assert error < 0.02 and abs(mean - expected) < 5 * error + 0.02 * abs(expected) + 0.01
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis.strategies import floats, integers
 from pytest import approx
+from scipy import special
 
 from attlas.errors import InputError
 from attlas.single_location import (
@@ -16,7 +17,9 @@ from attlas.single_location import (
     risk_terms,
     sampled_risk,
 )
-from attlas.single_location.population import heads_with
+from attlas.single_location.gates import Gate
+from attlas.single_location.population import _draw_informative, draw_projected, heads_with
+from tests.sampling import assert_mean_is, of_sample
 
 
 def random_overlaps(seed, points=8):
@@ -36,9 +39,8 @@ TASKS = [
 @pytest.mark.parametrize(("task", "lam"), TASKS)
 def test_risk_analytic_equals_sampled(task, lam, samples):
     overlaps = random_overlaps(3)
-    mean, error = sampled_risk(task, overlaps, lam, jax.random.key(21), samples)
-    z = (np.asarray(mean) - np.asarray(risk(task, overlaps, lam))) / np.asarray(error)
-    assert np.abs(z).max() < 4.5
+    sampled = sampled_risk(task, overlaps, lam, jax.random.key(21), samples)
+    assert_mean_is(risk(task, overlaps, lam), *sampled, most=3 * samples**-0.5)
 
 
 def test_risk_is_the_mean_squared_error_of_the_layer_in_dimension_d():
@@ -48,7 +50,27 @@ def test_risk_is_the_mean_squared_error_of_the_layer_in_dimension_d():
     batch = task.sample(jax.random.key(1), 200_000)
     loss = np.asarray((predict(batch.tokens, k, v, 0.6) - batch.target) ** 2, float)
     expected = float(risk(task, Overlaps.of(k, v, task), 0.6))
-    assert abs(loss.mean() - expected) < 4.5 * loss.std() / np.sqrt(len(loss))
+    assert_mean_is(expected, *of_sample(loss), most=0.005)
+
+
+@pytest.mark.parametrize("head", [None, Gate("tanh", 0.3)])
+def test_projected_sequences_are_mixed_by_their_weights(head):
+    """From the same random numbers, with all tokens at once: scores a and values b of correlation
+    rho, and weights that are a softmax or a gate of the scores."""
+    (task, _), overlaps, lam = TASKS[1], random_overlaps(6), np.linspace(0.5, 20, 8)
+    prediction, target = draw_projected(
+        np.random.default_rng(5), 50, task.constants, overlaps, lam, head
+    )
+    same = np.random.default_rng(5)
+    first, value, expected = _draw_informative(same, 50, task.constants, overlaps)
+    a, g = same.standard_normal((11, 2, 50)).swapaxes(0, 1)
+    rho = np.asarray(overlaps.rho)[:, None, None]
+    scores = np.concatenate([first[:, None], np.broadcast_to(a, (8, 11, 50))], 1)
+    values = np.concatenate([value[:, None], rho * a + np.sqrt(1 - rho**2) * g], 1)
+    lam = lam[:, None, None]
+    weights = np.tanh(lam * scores - 0.3) if head else special.softmax(lam * scores, axis=1)
+    assert prediction == approx((weights * values).sum(1), rel=1e-9, abs=1e-12)
+    assert target == approx(expected)
 
 
 def test_terms_sum_to_the_risk():
@@ -138,8 +160,8 @@ def test_singular_heads_can_be_sampled_too():
     # k = v makes the Gram matrix of the projections singular.
     head = Overlaps(0.6, 0.0, 0.6, 0.0, 1.0)
     task = SingleLocation(20, 4)
-    mean, error = sampled_risk(task, head, 0.5, jax.random.key(1), 100_000)
-    assert abs(float(mean) - float(risk(task, head, 0.5))) < 4.5 * float(error)
+    sampled = sampled_risk(task, head, 0.5, jax.random.key(1), 100_000)
+    assert_mean_is(risk(task, head, 0.5), *sampled, most=0.005)
 
 
 def test_random_numbers_do_not_depend_on_the_company_of_a_point():

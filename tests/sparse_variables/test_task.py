@@ -10,7 +10,7 @@ from pytest import approx
 
 from attlas.errors import InputError
 from attlas.sparse_variables import SparseBoolean
-from attlas.sparse_variables.task import Batch, patterns, probabilities
+from attlas.sparse_variables.task import SUPPORTS_PER_CHUNK, Batch, patterns, probabilities
 
 KEY = jax.random.key(11)
 
@@ -97,6 +97,18 @@ def test_the_short_cut_for_and_and_or_misses_nothing(function):
     for seed in range(5):
         batch = task.sample(jax.random.key(seed), 9)
         assert task.consistent(batch) == slow.consistent(batch)
+
+
+def test_more_candidates_than_one_chunk_holds_are_all_looked_through():
+    """There are 91,390 supports, so that the last chunk is not full."""
+    task = SparseBoolean(40, (36, 37, 38, 39), "majority")
+    batch = task.sample(jax.random.key(3), 9)
+    bits, label = (np.asarray(x).astype(int) for x in batch)
+    sets = np.array(list(itertools.combinations(range(40), 4)))
+    assert len(sets) > SUPPORTS_PER_CHUNK
+    right = ((bits[:, sets].sum(-1) >= 3) == label[:, None]).all(0)
+    assert task.consistent(batch) == right.sum() and right[SUPPORTS_PER_CHUNK:].any()
+    assert task.consistent(batch, most=5) == 5
 
 
 def test_rivals_are_counted_as_by_brute_force():
