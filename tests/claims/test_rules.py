@@ -31,8 +31,8 @@ from attlas.claims.rules import (
     Rate,
     Rule,
     SameLaw,
-    Verdict,
 )
+from attlas.claims.verdict import Verdict
 
 RAISED = 0.1
 """A level at which a hundred claims or two show whether it holds."""

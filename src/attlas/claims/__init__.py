@@ -14,7 +14,7 @@ from attlas.claims.rules import (
     Rate,
     Rule,
     SameLaw,
-    Verdict,
 )
 from attlas.claims.setting import Setting, Value, product, together, whole
+from attlas.claims.verdict import Verdict
 from attlas.draws import Draws

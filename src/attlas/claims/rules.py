@@ -8,17 +8,16 @@ probability at most `level` whatever N is. Between what confirms and what refute
 
 import math
 from abc import ABC, abstractmethod
-from dataclasses import asdict, dataclass, replace
-from typing import Any, ClassVar, Literal
+from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 import xarray as xr
 from scipy import special
 
+from attlas.claims.verdict import Verdict, Word
 from attlas.errors import InputError
 from attlas.statistics import binomial_limits, log_slope, student_quantile
-
-Word = Literal["confirmed", "refuted", "undecided", "outside", "not run"]
 
 LEVEL = 1e-4
 POWER = 0.95
@@ -32,43 +31,6 @@ MIN_SIZES = 5
 EDGE = 1 + 1e-9
 """What a margin may be exceeded by before it counts: exact values that touch it are not beyond
 it."""
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """A word, the number that decided it, the number it was held against, and why, in a sentence.
-
-    `predicted` and `measured` show the comparison that decided; `detectable` is the smallest
-    deviation that this budget would have refuted with probability `POWER`, in words;
-    `deviation` is its size: relative to the prediction, the bound or the gap that the claim is
-    about, absolute for exponents and shares (see `Rule.seen`). `points` counts the comparisons, or
-    the sizes from which an exponent was taken. `strength` says both in a sentence, after a grade:
-    `fine` if a deviation of 1 % would have been seen, `fair` if one of 10 %, else `coarse`; an
-    exponent from fewer than five sizes is coarse. `exact` says that no sampling error entered the
-    comparison: a refutation is then a counterexample, which no repetition takes back.
-    """
-
-    word: Word
-    reason: str
-    statistic: float = float("nan")
-    threshold: float = float("nan")
-    predicted: str = ""
-    measured: str = ""
-    detectable: str = ""
-    deviation: float = float("nan")
-    points: int = 0
-    strength: str = ""
-    exact: bool = False
-
-    def __str__(self) -> str:
-        return self.word
-
-    def to_dict(self) -> dict[str, Any]:
-        """As plain data; a number that is not finite becomes None, which JSON can hold."""
-        return {
-            k: None if isinstance(v, float) and not np.isfinite(v) else v
-            for k, v in asdict(self).items()
-        }
 
 
 class Rule(ABC):
