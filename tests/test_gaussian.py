@@ -5,11 +5,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis.strategies import floats
 from pytest import approx
-from scipy import special
+from scipy import special, stats
 
 from attlas.gaussian import (
     BLOCK,
     averaged,
+    draw_gamma,
     erf_derivatives,
     float64,
     monte_carlo,
@@ -169,3 +170,9 @@ def test_averaging_on_the_host_counts_as_asked_and_reports_the_error_it_makes():
     mean, error = averaged(draw, jax.random.key(7), 40_000, 0.0)
     assert mean == approx(whole.mean(-1), abs=1e-15)
     assert error == approx(whole.std(-1, ddof=1) / 200, rel=1e-12)
+
+
+@pytest.mark.parametrize("shape", [0.5, 1.0, 2.5, 12.0])
+def test_gamma_variables_have_the_law_of_their_parameter(float64, shape):
+    drawn = np.asarray(draw_gamma(jax.random.key(8), shape, (100_000,)))
+    assert stats.kstest(drawn, stats.gamma(shape).cdf).pvalue > 1e-4

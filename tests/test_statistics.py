@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.stats import binom, binomtest, norm
+from scipy.stats import binom, binomtest, norm, t
 
 from attlas.statistics import binomial_limits, log_slope, normal_quantile, student_quantile
 
@@ -19,6 +19,13 @@ def test_the_quantile_is_passed_in_any_of_the_comparisons_with_the_level(level, 
     passed = -np.expm1(comparisons * np.log1p(-sides * norm.sf(z)))
     # Bonferroni gives away at most half the square of the level.
     assert level - level**2 / 2 <= passed * (1 + 1e-9) and passed <= level * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("count", [2, 3, 20])
+def test_student_has_one_degree_of_freedom_less_than_values(count):
+    expected = t.isf(0.01 / (2 * 5), count - 1)
+    assert student_quantile(0.01, 5, count=count) == pytest.approx(expected)
+    assert student_quantile(0.01, 5, 1, count) == pytest.approx(t.isf(0.01 / 5, count - 1))
 
 
 def test_few_repetitions_keep_the_level():

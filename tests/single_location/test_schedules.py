@@ -6,6 +6,7 @@ from pytest import approx
 from attlas.errors import InputError
 from attlas.single_location.schedules import (
     Constant,
+    Decay,
     GeometricDecay,
     InverseDecay,
     as_schedule,
@@ -19,6 +20,14 @@ def test_the_published_schedule_and_the_geometric_one():
     assert [float(ours(jnp.asarray(t))) for t in (0, 50, 100, 500)] == approx(
         [3.0, 0.3, 0.03, 0.03], rel=1e-5
     )
+
+
+@pytest.mark.parametrize(
+    "schedule", [Constant(2.5), InverseDecay(2.0, 3e-3), GeometricDecay(3.0, 0.2, 70)]
+)
+def test_the_shared_form_is_the_schedule(schedule, float64):
+    t = jnp.arange(0.0, 200.0, 7.0)
+    assert Decay.of(schedule)(t) == approx(np.broadcast_to(schedule(t), t.shape), rel=1e-6)
 
 
 @pytest.mark.parametrize(
