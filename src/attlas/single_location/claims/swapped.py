@@ -32,6 +32,7 @@ from attlas.single_location.claims.shared import (
     task_of,
 )
 from attlas.single_location.descent import descend, sphere_start
+from attlas.single_location.gates import oracle_excess
 from attlas.single_location.landscape import (
     critical_lam,
     escape_rates,
@@ -187,7 +188,7 @@ def swapped_beats_oracle(cell: Setting, draws: Draws) -> Values:
     curves = risk(task, swapped_point(task, sharpness), sharpness), task.oracle_risk(sharpness)
     return {
         "lower": float(risk(task, swapped_point(task, cell.lam), cell.lam)),
-        "upper": float(task.oracle_risk(cell.lam)),
+        "upper": float(oracle_excess(task, cell.lam, "erf")) + cell.noise**2,
         "error": 0.0,
         **on("solution sharpness", curve=np.stack(curves)),
         "solution": ["swapped", "oracle"],
