@@ -230,11 +230,12 @@ def closure(names: set[str], space: dict[str, Any]) -> set[str]:
     return found
 
 
-def helpers(function: Callable[..., Any]) -> Iterator[Callable[..., Any]]:
-    """A measurement and the functions of its module that it calls."""
+def helpers(function: Callable[..., Any]) -> Iterator[Any]:
+    """A measurement and the functions of its module that it calls, without their decorators."""
+    function = inspect.unwrap(function)
     yield function
-    called = names_in(definition(function))
-    for value in resolve(called, function.__globals__).values():
+    for name in sorted(names_in(definition(function))):
+        value = inspect.unwrap(function.__globals__.get(name))
         if inspect.isfunction(value) and value.__module__ == function.__module__:
             yield value
 
