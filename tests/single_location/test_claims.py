@@ -1,6 +1,12 @@
+import numpy as np
 import pytest
 
+from attlas.gaussian import Estimate
 from attlas.lab.runner import run
+from attlas.single_location import SingleLocation
+from attlas.single_location.claims.manifold import count_zeros, slopes_by_quadrature, turns
+from attlas.single_location.claims.shared import capped
+from attlas.single_location.landscape import corner_rate
 from tests.maps import *  # noqa: F403
 
 MAP = "single-location"
@@ -29,3 +35,29 @@ def test_a_ladder_on_which_the_gate_stays_closed_is_outside_corollary_2(store):
 def test_where_a_statement_fails_it_is_outside(store, claim, settings, why):
     result = run(f"single-location/{claim}", settings=settings, store=store)
     assert result.verdict.word == "outside" and why in result.verdict.reason
+
+
+def test_a_field_turns_around_its_zeros_and_nowhere_else():
+    x, y = np.meshgrid(np.linspace(-1, 1, 40), np.linspace(-1, 1, 31), indexing="ij")
+    found = turns((x - 0.3) * (x + 0.52), y - 0.1)
+    assert found.sum() == 0 and abs(found).sum() == 2
+    signs = {float(np.sign(x[i, j])): found[i, j] for i, j in np.argwhere(found)}
+    assert signs == {1.0: 1, -1.0: -1}
+
+
+@pytest.mark.parametrize("lam", (0.05, 0.3))
+def test_the_scan_finds_each_fixed_point_once(lam):
+    generator = np.random.default_rng(5)
+    assert count_zeros(SingleLocation(80, 4, 1.2), lam, generator, 50).tolist() == [1] * 5
+
+
+def test_the_slope_at_the_oracle_is_the_rate_there():
+    task = SingleLocation(80, 4, 1.2)
+    in_kappa, in_nu = slopes_by_quadrature(task, 1.0, 1.0, 0.2)
+    assert -2 * in_kappa == pytest.approx(float(corner_rate(task, 0.2)), rel=1e-9)
+    assert in_nu < 0 < slopes_by_quadrature(task, 1.0, -1.0, 0.2)[0]
+
+
+def test_a_broken_sample_is_not_excused_by_its_spread():
+    mean, error = capped(Estimate(np.array([9.0, 1.0]), np.array([5.0, 0.01])), 1.0, 20_000)
+    assert mean.tolist() == [9.0, 1.0] and error == pytest.approx([0.03, 0.01])

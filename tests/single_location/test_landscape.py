@@ -14,7 +14,6 @@ from attlas.single_location.landscape import (
     stability,
     stable_step,
     swapped_point,
-    transverse_matrix,
 )
 
 TASK = SingleLocation()
@@ -47,13 +46,9 @@ def test_the_flow_lowers_the_risk():
     ],
 )
 def test_spectra_across_the_manifold(lam, place, expected):
-    closed = transverse_matrix(TASK, *place, lam)
-    assert np.sort(np.linalg.eigvals(closed).real) == approx(expected, rel=0.02)
     with jax.enable_x64(True):
-        automatic = -np.asarray(jacobian(TASK.constants, Overlaps(*place, 0.0, 0.0, 0.0), lam))[
-            2:, 2:
-        ]
-    assert closed == approx(automatic, abs=1e-11)
+        across = np.asarray(jacobian(TASK.constants, Overlaps(*place, 0.0, 0.0, 0.0), lam))[2:, 2:]
+    assert np.sort(np.linalg.eigvals(-across).real) == approx(expected, rel=0.02)
 
 
 def test_the_critical_sharpness_and_its_limit():

@@ -18,13 +18,7 @@ from scipy import special
 from attlas.errors import InputError, positive
 from attlas.gaussian import Real, float64
 from attlas.single_location.descent import tangents
-from attlas.single_location.population import (
-    ORACLE,
-    Overlaps,
-    at_points,
-    partials_of_risk,
-    smoothed_gate,
-)
+from attlas.single_location.population import ORACLE, Overlaps, at_points
 from attlas.single_location.task import Constants, SingleLocation
 
 
@@ -45,45 +39,6 @@ def jacobian(c: Constants, x: Overlaps, lam: Real) -> Float[Array, "5 5"]:
     """Derivative of the velocity at one point; rows and columns as in `Overlaps`."""
     point = jnp.stack([jnp.asarray(value, float) for value in x])
     return jax.jacfwd(lambda y: jnp.stack(velocity(c, Overlaps(*y), lam)))(point)
-
-
-@float64
-def transverse_matrix(task: SingleLocation, kappa: Real, nu: Real, lam: Real) -> Real:
-    r"""Decay of $(\theta, \eta, \rho)$ near the manifold: $\dot x = -(BH + K)x$ at $(\kappa, \nu)$.
-
-    $H$ is the Hessian of the risk in $(\theta, \eta, \rho)$, $B$ the metric of the two spheres in
-    these coordinates, and $K$ comes from the gradient along the manifold. Where all eigenvalues
-    have a positive real part the manifold attracts.
-    """
-    return _transverse(task.constants, kappa, nu, lam)
-
-
-@jax.jit
-def _transverse(c: Constants, kappa: Real, nu: Real, lam: Real) -> Float[Array, "3 3"]:
-    m, s, others = c.m, lam * c.gamma**2, c.length - 1
-    (e, z), (mean, square) = smoothed_gate(c, kappa, lam, None)
-    elsewhere = lam * mean[1]
-    theta_eta, eta_rho = -2 * s * m * e[1], -2 * s**2 * e[2]
-    theta_rho = 2 * s * m * z[1] + 2 * others * elsewhere * m * e[0]
-    own = (
-        2 * s**2 * z[2]
-        + 2 * others * (lam**2 * square[2] + (others - 1) * elsewhere**2)
-        + 4 * others * elsewhere * s * e[1]
-    )
-    hessian = jnp.array(
-        [
-            [2 * m**2 * z[0], theta_eta, theta_rho],
-            [theta_eta, 0.0, eta_rho],
-            [theta_rho, eta_rho, own],
-        ]
-    )
-    metric = jnp.array([[1.0, 0.0, kappa], [0.0, 1.0, nu], [kappa, nu, 2.0]])
-    gradient = partials_of_risk(c, Overlaps(kappa, nu, 0.0, 0.0, 0.0), lam)
-    r_k, r_n = gradient.kappa, gradient.nu
-    drift = jnp.array(
-        [[-nu * r_n, 0.0, 0.0], [0.0, -kappa * r_k, 0.0], [r_k, r_n, -(kappa * r_k + nu * r_n)]]
-    )
-    return metric @ hessian + drift
 
 
 def critical_lam(task: SingleLocation) -> float:

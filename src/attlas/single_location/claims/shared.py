@@ -9,7 +9,7 @@ from jaxtyping import Array, Float
 
 from attlas.claims import Hypothesis, Setting
 from attlas.figure import Figure
-from attlas.gaussian import stream
+from attlas.gaussian import Estimate, stream
 from attlas.single_location.landscape import stability, stable_step
 from attlas.single_location.population import ORACLE, Overlaps
 from attlas.single_location.task import SingleLocation
@@ -77,6 +77,15 @@ def random_overlaps(key: Array, points: int) -> Overlaps:
     """
     k, v = random_heads(key, points)
     return Overlaps(k[:, 0], v[:, 1], v[:, 0], k[:, 1], (k * v).sum(-1))
+
+
+def capped(sampled: Estimate, predicted: Any, samples: int) -> Estimate:
+    r"""A sampled risk whose error is at most three times that of a Gaussian residual.
+
+    That is $\sqrt{2/n}$ of the risk predicted. Without it a broken sampler would be excused by the
+    spread of its own sample; the heads of this map have up to 1.7 times it.
+    """
+    return Estimate(sampled.mean, np.minimum(sampled.error, 3 * np.sqrt(2 / samples) * predicted))
 
 
 def on_manifold(kappa: Any, nu: Any) -> Overlaps:
