@@ -40,7 +40,7 @@ from attlas.rademacher import mean_of
     quick=Setting(length=(4, 5), hidden=(1, 2), left=3, latents=3, vocabulary=4),
     paper=dict(length=(5, 6, 7), hidden=(1, 2, 3), left=4),
     cells=together("length", "hidden"),
-    rule=Agreement(rounding=1e-10),
+    rule=Agreement(),
     control=Control("the posterior of a uniform prior", lambda e: {"predicted": e.uniform}),
     needs=("predictive",),
 )
