@@ -381,7 +381,7 @@ def costs_of_a_probe(evidence: xr.Dataset) -> Figure:
 
 
 @latent_posterior.claim(
-    kind="simulation",
+    kind="training",
     origin="ours",
     reference="a negative result",
     statement=r"A representation that is a softmax over the latents, trained on the masked"
