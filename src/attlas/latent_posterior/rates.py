@@ -156,7 +156,8 @@ def cme_error(
     The deterministic equivalent of kernel ridge regression (Canatar, Bordelon, Pehlevan 2021):
     good to per cent at lengths below the effective dimension too.
     """
-    powers, kernel = _powers(powers), {"temperature": temperature, "dim": dim}
+    powers = _powers(powers)
+    kernel: Any = {"temperature": temperature, "dim": dim}
     star = effective_ridge(length, ridge=ridge, **kernel)
     mu, kappa = mercer(np.arange(len(powers)), **kernel), _rho(length, star)[..., None]
     passed = effective_dimension(length, ridge=star, power=2, **kernel) / np.asarray(length)

@@ -107,7 +107,12 @@ def ledger(cell: Setting, draws: Draws) -> Values:
     def parts(trained: Any) -> Float[np.ndarray, "part ... repeat"]:
         """The three parts, and the distance that they add up to."""
         terms = split(
-            risk, drawn, trained=trained, minimiser=found.minimiser, best=best, bayes=risk.target
+            risk.__call__,
+            drawn.__call__,
+            trained=trained,
+            minimiser=found.minimiser,
+            best=best,
+            bayes=risk.target,
         )
         three = [np.broadcast_to(getattr(terms, name), trained.shape[:-1]) for name in PARTS]
         return np.array([*three, (risk.weight * (trained - risk.target) ** 2).sum(-1)])

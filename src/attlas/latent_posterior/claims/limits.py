@@ -10,7 +10,7 @@ from scipy.special import ndtr, softmax
 
 from attlas.claims import Control, Draws, Hypothesis, Setting, Values, on, together
 from attlas.claims.rules import Agreement, Approximation, Rate
-from attlas.figure import Figure, Panels, floored, row
+from attlas.figure import Figure, Panels, row
 from attlas.gaussian import Estimate
 from attlas.latent_posterior import rates
 from attlas.latent_posterior.claims import latent_posterior
@@ -292,7 +292,7 @@ def shares_left(evidence: xr.Dataset) -> Figure:
     }
     left = evidence[list(names)].sel(number="residual", drop=True)
     return Figure(
-        floored(left, 1e-16).assign_coords(dim=evidence["dim"]),
+        left.clip(min=1e-16).assign_coords(dim=evidence["dim"]),
         "One constant, for one degree",
         "between the limits of CME and softmax attention at a fixed temperature",
         x="degree l of the conditional mean",
