@@ -74,9 +74,9 @@ PARTS = ["generalisation", "optimisation", "approximation"]
     " and what its class cannot do; each can be computed by itself.",
     hypotheses=(CLASSES, defining("repeats >= 100", lambda s: s.repeats >= 100)),
     quick=Setting(
-        length=(3, 10), samples=(500, 2000), heads=2, steps=400, every=40, repeats=1600, **TOPICS
+        length=(3, 10), samples=(1000, 3000), heads=2, steps=400, every=40, repeats=1600, **TOPICS
     ),
-    paper=dict(length=(3, 10, 30), samples=(500, 2000, 8000), repeats=4000),
+    paper=dict(length=(3, 10, 30), samples=(1000, 3000, 9000), repeats=4000),
     cells=product("length", "samples"),
     budget="repeats",
     rule=Approximation(margin=0.15),

@@ -156,7 +156,7 @@ BAYES, ROOT, PROOF, BEST, FIXED = MECHANISMS = (
 
 @latent_posterior.measurement(
     "cme-error",
-    quick=Setting(length=(32, 64, 128, 256, 512), dim=(2, 3, 6), draws=40, queries=32, **SETTING),
+    quick=Setting(length=(32, 64, 128, 256, 512), dim=(2, 3, 6), draws=64, queries=32, **SETTING),
     paper=dict(length=(32, 64, 128, 256, 512, 1024)),
     hypotheses=(DRAWS, LADDER),
     cells=together("dim"),
@@ -316,7 +316,7 @@ DIFFERENCE = "softmax − CME"
 
 @latent_posterior.measurement(
     "softmax-cme-difference",
-    quick=Setting(length=(64, 128, 256, 384, 512), dim=(2, 3), draws=112, queries=16, **SETTING),
+    quick=Setting(length=(64, 128, 256, 384, 512), dim=(2, 3), draws=160, queries=16, **SETTING),
     paper=dict(length=(64, 128, 256, 384, 512, 1024), draws=200, queries=32),
     hypotheses=(
         DRAWS,
