@@ -59,6 +59,13 @@ def test_spread_is_the_most_that_weights_of_two_values_have():
     assert (square / mean**2).max() == approx((length_shift(1, query_norm=b) / 2) ** 2, rel=1e-5)
 
 
+def test_length_shift_is_its_formula():
+    r = np.exp(2 * 0.6 * 1.5)
+    expected = 2 * 1.3 * 1.5 * np.sqrt((1 + r) ** 2 / (4 * r) / 40)
+    found = length_shift(40, query_norm=0.6, value_norm=1.3, radius=1.5)
+    assert found == approx(expected, rel=1e-12)
+
+
 def test_length_shift_bounds_sampled_heads():
     key = jax.random.key(0)
     u, v = np.array([2.0, 0.0, 0.0]), np.array([1.0, 0.0, 0.0])

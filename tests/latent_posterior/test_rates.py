@@ -14,6 +14,7 @@ from attlas.latent_posterior.rates import (
     cme_error,
     difference_error,
     effective_dimension,
+    effective_ridge,
     funk_hecke,
     mercer,
     multiplicity,
@@ -136,7 +137,7 @@ def test_predicted_error_of_softmax_attention(float64, dim, temperature, heads):
     assert error < 0.1 * predicted and abs(mean - predicted) < 4 * error + 0.02 * predicted
 
 
-@pytest.mark.parametrize(("dim", "length"), [(2, 300), (3, 300)])
+@pytest.mark.parametrize(("dim", "length"), [(2, 300), (3, 300), (6, 40)])
 def test_predicted_error_of_cme_attention(float64, dim, length):
     count = 60
     queries, keys, values, truth = draws(dim, length, count, seed=4, queries=100)
@@ -146,11 +147,11 @@ def test_predicted_error_of_cme_attention(float64, dim, length):
         length, ridge=0.25, temperature=0.5, dim=dim, powers=powers_of(dim), noise=0.5
     )
     mean, error = of_sample(errors)
-    assert error < 0.1 * predicted and abs(mean - predicted) < 4 * error + 0.05 * predicted
+    assert error < 0.1 * predicted and abs(mean - predicted) < 4 * error + 0.01 * predicted
 
 
 def test_error_of_cme_attention_at_great_length():
-    """Slopes and values of the specification's table: gamma = 0.5, noise = 0.5, ridge = noise^2."""
+    """The specification's table, to leading order: gamma = 0.5, noise = 0.5, ridge = noise^2."""
     for dim, rmse in ((2, 0.0273), (3, 0.0478), (6, 0.1127)):
         settings = {
             "ridge": 0.25,
@@ -159,7 +160,7 @@ def test_error_of_cme_attention_at_great_length():
             "powers": powers_of(dim),
             "noise": 0.5,
         }
-        assert np.sqrt(cme_error(4096, **settings)) == approx(rmse, abs=1e-4)
+        assert np.sqrt(cme_error(4096, **settings)) == approx(rmse, rel=0.015)
         near, far = (
             cme_error(np.array([2e3, 4e3]), **settings),
             cme_error(np.array([1e6, 1e7]), **settings),
@@ -170,6 +171,15 @@ def test_error_of_cme_attention_at_great_length():
         assert 0.5 * np.log10(far[1] / far[0]) == approx(
             {2: -0.476, 3: -0.453, 6: -0.389}[dim], abs=0.01
         )
+
+
+def test_the_effective_ridge_solves_its_equation_and_tends_to_the_ridge():
+    given = {"temperature": 0.4, "dim": 5}
+    lengths = np.array([10.0, 300.0, 1e9])
+    star = effective_ridge(lengths, ridge=0.7, **given)
+    known = effective_dimension(lengths, ridge=star, **given)
+    assert star == approx(0.7 + star * known / lengths, rel=1e-12)
+    assert star[-1] == approx(0.7, rel=1e-4)
 
 
 def test_effective_dimension_is_the_trace_of_the_smoother(float64):
@@ -252,4 +262,4 @@ def test_predicted_difference_of_softmax_and_cme_attention(float64, dim):
         length, ridge=0.25, kernel=0.5, temperature=0.1, dim=dim, powers=powers_of(dim), noise=0.5
     )
     mean, error = of_sample(squares)
-    assert error < 0.1 * predicted and abs(mean - predicted) < 4 * error + 0.08 * predicted
+    assert error < 0.1 * predicted and abs(mean - predicted) < 4 * error + 0.05 * predicted

@@ -127,21 +127,42 @@ def effective_dimension(
     return terms.sum(-1)
 
 
+def effective_ridge(length: Real, *, ridge: Real, temperature: float, dim: int) -> Real:
+    r"""The ridge that the population's covariance would need to filter as a sample's does:
+    $\lambda_* = \lambda + \frac{\lambda_*}{L}\sum_l N_l\frac{\mu_l}{\mu_l + \lambda_*/L}$.
+
+    Between $\lambda$ and $\lambda + 1$; by bisection.
+    """
+    length, low = np.broadcast_arrays(
+        np.asarray(length, float), np.asarray(positive("ridge", ridge), float)
+    )
+    ridge, high = low, low + 1
+    for _ in range(60):
+        middle = (low + high) / 2
+        known = effective_dimension(length, ridge=middle, temperature=temperature, dim=dim)
+        short = middle * (1 - known / length) < ridge
+        low, high = np.where(short, middle, low), np.where(short, high, middle)
+    return high
+
+
 def cme_error(
     length: Real, *, ridge: Real, temperature: float, dim: int, powers: Real, noise: float
 ) -> Real:
-    r"""Mean square error of CME attention, to leading order in 1 / length:
+    r"""Mean square error of CME attention,
+    $\frac{\frac{\sigma^2}{L}d_2 + \sum_l\left(\frac{\kappa}{\mu_l + \kappa}\right)^2|m_l|^2}
+    {1 - d_2/L}$ with $d_2 = \sum_l N_l\left(\frac{\mu_l}{\mu_l + \kappa}\right)^2$ and
+    $\kappa = \lambda_*/L$ of the `effective_ridge`.
 
-    $\frac{\sigma^2}{L}\sum_l N_l\left(\frac{\mu_l}{\mu_l + \rho}\right)^2 + \sum_l
-    \left(\frac{\rho}{\mu_l + \rho}\right)^2 |m_l|^2$ with $\rho = \text{ridge}/L$.
-
-    The empirical covariance of the keys stands as that of the population, which asks for a length
-    well above the effective dimension.
+    The deterministic equivalent of kernel ridge regression (Canatar, Bordelon, Pehlevan 2021):
+    good to per cent at lengths below the effective dimension too.
     """
     powers = _powers(powers)
-    mu, rho = mercer(np.arange(len(powers)), temperature, dim), _rho(length, ridge)[..., None]
-    known = effective_dimension(length, ridge=ridge, temperature=temperature, dim=dim, power=2)
-    return noise**2 / np.asarray(length) * known + np.sum((rho / (mu + rho)) ** 2 * powers, -1)
+    kernel: Any = {"temperature": temperature, "dim": dim}
+    star = effective_ridge(length, ridge=ridge, **kernel)
+    mu, kappa = mercer(np.arange(len(powers)), **kernel), _rho(length, star)[..., None]
+    passed = effective_dimension(length, ridge=star, power=2, **kernel) / np.asarray(length)
+    bias = np.sum((kappa / (mu + kappa)) ** 2 * powers, -1)
+    return (noise**2 * passed + bias) / (1 - passed)
 
 
 def softmax_error(
@@ -187,21 +208,31 @@ def difference_error(
     noise: float,
 ) -> Real:
     r"""Mean square of the difference of softmax attention and CME attention with the kernel's
-    temperature `kernel`, to leading order in 1 / length: $\sum_l (a_l - c_l)^2\left(|m_l|^2 +
-    \frac{\sigma^2N_l}{L}\right) + \frac{1}{L\mu_0^2}\sum_l |m_l|^2\{\nu_0(1 + a_l^2) - 2a_l\nu_l\}$
-    with $c_l = \mu_l/(\mu_l + \rho)$ of the kernel and the rest as in `softmax_error`: both filter
-    harmonics, and the second term is the spread of m among the tokens that softmax attention
-    averages."""
-    powers, length = _powers(powers), np.asarray(length, float)[..., None]
+    temperature `kernel`.
+
+    CME attention is a function $f$ whose residuals at the tokens have the harmonics
+    $\frac{\lambda}{L\mu_l}f_l$. Softmax attention smooths $f$ at the tokens and the residuals: the
+    two differ by $\{a_l(1 + \frac{\lambda}{L\mu_l}) - 1\}f_l$, and by what a finite number of
+    tokens adds when $f$ is smoothed, as in `softmax_error` without noise. Here
+    $|f_l|^2 = \left(\frac{\mu_l}{\mu_l + \kappa}\right)^2\left(|m_l|^2 +
+    \frac{N_l}{L}(\sigma^2 + \mathrm{MSE})\right)$ with $\kappa$ and the error of `cme_error`.
+    """
+    given: Any = {"ridge": ridge, "temperature": kernel, "dim": dim}
+    error = cme_error(length, powers=powers, noise=noise, **given)[..., None]
+    kappa = _rho(length, effective_ridge(length, **given))[..., None]
+    rho, length = _rho(length, ridge)[..., None], np.asarray(length, float)[..., None]
     temperature = np.asarray(positive("temperature", temperature), float)[..., None]
     degrees = np.arange(DEGREES)
-    padded = np.pad(powers, (0, DEGREES - len(powers)))
-    mu, a = mercer(degrees, kernel, dim), funk_hecke(degrees, temperature, dim)
-    filtered = a - mu / (mu + _rho(length, np.asarray(ridge)[..., None]))
-    apart = np.sum(filtered**2 * (padded + noise**2 * multiplicity(degrees, dim) / length), -1)
-    nu, a = mercer(degrees[: len(powers)], temperature / 2, dim), a[..., : len(powers)]
-    design = np.sum(powers * (nu[..., :1] * (1 + a**2) - 2 * a * nu), -1)
-    return apart + design / mercer(0, temperature[..., 0], dim) ** 2 / length[..., 0]
+    padded = np.pad(_powers(powers), (0, DEGREES - len(powers)))
+    seen = padded + multiplicity(degrees, dim) / length * (noise**2 + error)
+    mu, nu = mercer(degrees, kernel, dim), mercer(degrees, temperature / 2, dim)
+    a = funk_hecke(degrees, temperature, dim)
+    first = nu[..., :1]
+    spread = first * (1 + a**2) - 2 * a * nu + 2 * (1 - a) * (nu - a * first)
+    filtered = (a * (mu + rho) - mu) ** 2 + mu**2 * spread / length / mercer(
+        0, temperature, dim
+    ) ** 2
+    return np.sum(filtered / (mu + kappa) ** 2 * seen, -1)
 
 
 def softmax_bias(temperature: Real, dim: int, powers: Real, heads: Heads = HEAD) -> Real:

@@ -156,10 +156,6 @@ def random_heads(key: Array, repeats: int, heads: int, vocabulary: int) -> Heads
     return Heads(stream(key).standard_normal(shape), np.zeros(shape))
 
 
-def _empirical(heads: Heads, risk: Risk, counts: Array) -> Array:
-    return risk(heads.predict(counts))
-
-
 def _optimiser(rate: Real, steps: Real) -> optax.GradientTransformation:
     return optax.adam(lambda t: rate * (1 + jnp.cos(jnp.pi * t / steps)) / 2, 0.9, 0.99, 1e-12)
 
@@ -212,79 +208,18 @@ def minimise(
     return path._replace(last=path.last[0])
 
 
-class Trained(NamedTuple):
-    """Heads trained on samples: their ledger at each record [record, repeat], its square
-    distance to the Bayes predictor, and predictions [record, repeat, k]."""
-
-    steps: Any
-    ledger: Ledger
-    distance: Float[np.ndarray, "record repeat"]
-    predictions: Float[np.ndarray, "record repeat k"]
-
-
-@float64
-def train_heads(
-    topics: Topics,
-    samples: Risk,
-    key: Array,
-    *,
-    heads: int = 2,
-    steps: int = 1000,
-    rate: float = 0.03,
-    record_every: int | None = None,
-) -> Trained:
-    r"""Heads trained on each of the `samples`, with the ledger along the way.
-
-    The best of the class is sought from as many starts with the population's risk. The empirical
-    minimiser is the best of what descent finds from there, from the end of training, and these
-    starts themselves, so that both sides of the ledger have their sign; with a class that is not
-    convex it remains an estimate, from above.
-
-    Arguments:
-    - `topics`, `samples`: the population, and its samples [repeat] on which heads are trained.
-    - `heads`: of each predictor. `steps`, `rate`, `record_every`: of `minimise`.
-    """
-    repeats = len(samples.rest)
-    counts = topics.counts
-    start = random_heads(key, repeats, heads, counts.shape[1])
-    whole_risk = jax.tree.map(lambda x: np.broadcast_to(x, (repeats, *np.shape(x))), topics.risk)
-
-    def descend(start: Heads, risk: Risk, rate: float) -> Trajectory:
-        given: dict[str, Any] = {"steps": steps, "rate": rate, "record_every": record_every}
-        return minimise(_empirical, start, risk, counts, **given)
-
-    path = descend(start, samples, rate)
-    found = descend(start, whole_risk, rate).last
-    lowest = int(np.argmin(topics.risk(found.predict(counts))))
-    best = jax.tree.map(lambda x: np.repeat(x[lowest : lowest + 1], repeats, 0), found)
-    ways = [best, path.last]
-    ways += [descend(way, samples, rate / 3).last for way in ways]
-    predictions = path.observed.predict(counts)
-    reached = np.stack([way.predict(counts) for way in ways] + list(predictions))
-    chosen = np.argmin(samples(reached), 0)
-    minimiser = np.take_along_axis(reached, chosen[None, :, None], 0)[0]
-    terms = ledger(
-        topics.risk.__call__,
-        samples.__call__,
-        trained=predictions,
-        minimiser=minimiser,
-        best=reached[0],
-        bayes=topics.risk.target,
-    )
-    distance = (topics.risk.weight * (predictions - topics.risk.target) ** 2).sum(-1)
-    return Trained(path.steps, terms, distance, predictions)
-
-
 class Linearised(NamedTuple):
     """Gradient descent in a class that is linear in its parameters: records [record, repeat] of
     the optimisation error, measured and by the spectrum, with the eigenvalues and the distances
-    of the start to the minimiser along their axes [repeat, D]."""
+    of the start to the minimiser along their axes [repeat, D], and the predictions of both."""
 
     steps: Any
     measured: Float[np.ndarray, "record repeat"]
     predicted: Float[np.ndarray, "record repeat"]
     eigenvalues: Float[np.ndarray, "repeat D"]
     distances: Float[np.ndarray, "repeat D"]
+    predictions: Float[np.ndarray, "record repeat k"]
+    minimiser: Float[np.ndarray, "repeat k"]
 
 
 def optimisation_error(
@@ -319,15 +254,15 @@ def descend_linearised(
     known = singular > 1e-12 * singular[:, :1]
     along = np.einsum("rkj,rk->rj", left, root[..., 0] * samples.target)
     inside = np.where(known, along / np.where(known, singular, 1), 0)
-    minimiser = np.einsum("rij,rj->ri", axes, inside)
+    minimiser = np.einsum("rki,rij,rj->rk", features, axes, inside)
     eta = positive("step_size", step_size) / sizes[:, 0]
     start, args = (np.zeros_like(moment),), (covariance, moment, eta)
     record_every = record_every or steps
     path = iterate(_descend, _parameters, start, args, steps=steps, record_every=record_every)
-    least = samples(np.einsum("rki,ri->rk", features, minimiser))
-    reached = samples(np.einsum("rki,tri->trk", features, path.observed))
+    reached = np.einsum("rki,tri->trk", features, path.observed)
+    measured = samples(reached) - samples(minimiser)
     predicted = optimisation_error(sizes, inside, eta[:, None], path.steps[:, None, None])
-    return Linearised(path.steps, reached - least, predicted, sizes, inside)
+    return Linearised(path.steps, measured, predicted, sizes, inside, reached, minimiser)
 
 
 def _descend(t: Array, state: tuple[Array], args: Any) -> tuple[Array]:

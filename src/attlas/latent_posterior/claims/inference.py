@@ -66,14 +66,14 @@ KERNELS: dict[str, tuple[Kernel, Callable[[Array], Array]]] = {
     rule=Agreement(rounding=1e-8),
     control=Control(
         "λ as the ridge of the covariance operator, which is Lλ for the Gram matrix",
-        lambda e: {"measured": e.other, "predicted": e.predicted.isel(moment=0)},
+        lambda e: {"measured": e.other},
     ),
     needs=("predictive",),
 )
 def cme_is_posterior_mean(cell: Setting, draws: Draws) -> Values:
     """Predictive means and variances on the circle, by each route, for each kernel.
 
-    `other` are the means of attention with the ridge of the other convention.
+    `other` are those of attention with the ridge of the other convention.
     """
     points = on_sphere(draws.stream("places"), cell.length + cell.queries, 2)
     drawn = draws.stream("values").standard_normal((2 * len(DEGREES) + cell.length, 1))
@@ -88,7 +88,7 @@ def cme_is_posterior_mean(cell: Setting, draws: Draws) -> Values:
             (asked @ latent)[:, 0],
             cell.noise**2 + np.einsum("qi,ij,qj->q", asked, covariance, asked),
         )
-        attention, (other, _) = (
+        attention, other = (
             by_attention(kernel, points, values, np.asarray(ridge), np.asarray(cell.scale**2))
             for ridge in (model.ridge, cell.length * model.ridge)
         )
@@ -101,9 +101,8 @@ def cme_is_posterior_mean(cell: Setting, draws: Draws) -> Values:
         others.append(other)
     moments = np.array(found)
     return {
-        **on("kernel moment query", predicted=moments[:, 0]),
+        **on("kernel moment query", predicted=moments[:, 0], other=np.array(others)),
         **on("kernel route moment query", measured=moments[:, 1:]),
-        **on("kernel query", other=np.array(others)),
         "error": 0.0,
         "moment": ["mean", "variance"],
         "kernel": list(KERNELS),

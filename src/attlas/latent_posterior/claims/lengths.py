@@ -46,7 +46,10 @@ NORMS = (0.25, 1.0, 3.0)
     paper=dict(length=(16, 64, 256, 1024, 4096, 16_384)),
     cells=together("length"),
     rule=Bound(),
-    control=Control("the constant 1 in place of 2", lambda e: {"bound": e.bound / 2}),
+    control=Control(
+        "a constant that is {size:.2g} smaller than 2",
+        lambda e, size: {"bound": (1 - size / 2) * e.bound},
+    ),
 )
 def length_shift(cell: Setting, draws: Draws) -> Values:
     r"""Tokens are e with some chance and -e otherwise, $u = B_ue$, $v = e$; exact by counting e."""
@@ -101,7 +104,11 @@ REPEATS = defining("repeats >= 20", lambda s: s.repeats >= 20)
     paper=dict(samples=16, length=16, steps=80, rate=0.15, contexts=128),
     budget="repeats",
     rule=Order(),
-    control=Control("an exponent below -1.75", lambda e: {"upper": e.first - 1.75 * np.log(16)}),
+    control=Control(
+        "an exponent below -1/2 by {size:.2g}",
+        lambda e, size: {"upper": e.upper - size * np.log(16)},
+        size=1.25,
+    ),
     needs=("cme-is-posterior-mean",),
 )
 def supervised_fast_rate(cell: Setting, draws: Draws) -> Values:

@@ -10,7 +10,7 @@ from scipy.special import ndtr, softmax
 
 from attlas.claims import Control, Draws, Hypothesis, Setting, Values, on, together
 from attlas.claims.rules import Agreement, Approximation, Rate
-from attlas.figure import Figure, Panels, floored, row
+from attlas.figure import Figure, Panels, row
 from attlas.gaussian import Estimate
 from attlas.latent_posterior import rates
 from attlas.latent_posterior.claims import latent_posterior
@@ -24,6 +24,8 @@ from attlas.latent_posterior.claims.rates import (
     errors_by_length,
     errors_of,
     harmonics_of,
+    larger_exponent,
+    larger_root,
     slopes_of,
 )
 from attlas.latent_posterior.claims.shared import DRAWS, LEGENDS, log_figure, root
@@ -44,8 +46,10 @@ def falling_temperatures(cell: Setting, lengths: np.ndarray) -> tuple[np.ndarray
 
 @latent_posterior.measurement(
     "softmax-rate",
-    quick=Setting(length=(500, 8000), dim=(2, 3, 6), draws=64, queries=16, **SOFTMAX_SETTING),
-    paper=dict(length=(500, 2000, 8000, 32_000), queries=32),
+    quick=Setting(
+        length=(500, 1000, 2000, 4000, 8000), dim=(2, 3, 6), draws=48, queries=16, **SOFTMAX_SETTING
+    ),
+    paper=dict(length=(500, 1000, 2000, 4000, 8000, 16_000, 32_000), draws=64, queries=32),
     hypotheses=(DRAWS, LADDER),
     cells=together("dim"),
     budget="draws",
@@ -76,14 +80,12 @@ def softmax_heads(cell: Setting, draws: Draws) -> Values:
     origin="ours",
     reference="rate of softmax attention",
     statement=r"With temperatures $\gamma \sim L^{-2/(s+4)}$ the root mean square error of softmax"
-    r" attention falls with the exponent of the finite-length formula to 0.02; at great length that"
-    r" is $-2/(s + 4)$.",
+    r" attention falls with the exponent of the finite-length formula to 0.025; at great length"
+    r" that is $-2/(s + 4)$.",
     words="Softmax attention finds the conditional mean if its temperature falls with the length,"
     " more slowly on larger spheres.",
-    rule=Rate(margin=0.02, along="length"),
-    control=Control(
-        "an exponent that is 0.04 larger", lambda e: {"predicted": e.predicted * e.x**0.04}
-    ),
+    rule=Rate(margin=0.025, along="length"),
+    control=larger_exponent(0.025),
     needs=("softmax-is-nadaraya-watson",),
 )
 def softmax_rate(evidence: xr.Dataset) -> Values:
@@ -101,9 +103,7 @@ def softmax_rate(evidence: xr.Dataset) -> Values:
     words="A second head of twice the temperature, subtracted, makes softmax attention converge"
     " faster.",
     rule=Rate(margin=0.03, along="length"),
-    control=Control(
-        "an exponent that is 0.06 larger", lambda e: {"predicted": e.predicted * e.x**0.06}
-    ),
+    control=larger_exponent(0.03),
     needs=("softmax-rate",),
 )
 def temperature_pairs(evidence: xr.Dataset) -> Values:
@@ -130,7 +130,7 @@ def errors_of_heads(evidence: xr.Dataset) -> Figure:
     r" length: to 2 % at the longest.",
     words="Without a temperature that falls, more tokens do not help.",
     rule=Approximation(margin=0.02),
-    control=Control("a floor that is 5 % higher", lambda e: {"predicted": 1.05 * e.predicted}),
+    control=larger_root(0.05),
     needs=("softmax-rate",),
 )
 def softmax_floor(evidence: xr.Dataset) -> Values:
@@ -181,7 +181,11 @@ def harmonics_kept(evidence: xr.Dataset) -> Panels:
     paper=dict(dim=(2, 3, 4, 5, 6, 8)),
     cells=together("dim"),
     rule=Rate(margin=0.01, along="length"),
-    control=Control("exponents that are 0.02 larger", lambda e: {"exponent": e.exponent + 0.02}),
+    control=Control(
+        "exponents that are {size:.2g} larger",
+        lambda e, size: {"exponent": e.exponent + size},
+        size=0.02,
+    ),
     needs=("cme-error", "softmax-rate"),
 )
 def exponents(cell: Setting, draws: Draws) -> Values:
@@ -247,9 +251,7 @@ ANGLES = np.cos(np.linspace(0.05, 3.09, 41))
     paper=dict(dim=(2, 3, 4, 6, 10)),
     cells=together("dim"),
     rule=Agreement(rounding=1e-9),
-    control=Control(
-        "two degrees, or keys of another density", lambda e: {"measured": e.other, "predicted": 0.0}
-    ),
+    control=Control("a mean of the degrees $l$ and $l + 1$", lambda e: {"measured": e.two}),
     needs=("softmax-is-nadaraya-watson",),
 )
 def one_constant(cell: Setting, draws: Draws) -> Values:
@@ -266,38 +268,38 @@ def one_constant(cell: Setting, draws: Draws) -> Values:
         left = np.linalg.norm(mean(ANGLES) - best * limit) / np.linalg.norm(mean(ANGLES))
         return float(best), float(left)
 
-    others = {
-        "degrees 1 and 2": fit(1, 2),
-        "degrees 1 and 3": fit(1, 3),
-        "degree 1, denser keys at e": fit(1, density=lambda t: 1 + 0.5 * t),
-    }
     degrees = [1, 2, 3]
-    constants = [[1 / rates.funk_hecke(l, **given), 0.0] for l in degrees]
     return {
-        **on("degree number", measured=[fit(l) for l in degrees], predicted=constants),
-        **on("case", other=[left for _, left in others.values()]),
+        **on(
+            "degree number",
+            predicted=[[1 / rates.funk_hecke(l, **given), 0.0] for l in degrees],
+            measured=[fit(l) for l in degrees],
+            two=[fit(l, l + 1) for l in degrees],
+            denser=[fit(l, density=lambda t: 1 + 0.5 * t) for l in degrees],
+        ),
         "error": 0.0,
         "degree": degrees,
         "number": ["constant", "residual"],
-        "case": list(others),
     }
 
 
 @one_constant.figure
 def shares_left(evidence: xr.Dataset) -> Figure:
-    single = evidence["measured"].sel(number="residual", drop=True).rename(degree="case")
-    single["case"] = [f"degree {d}" for d in single["case"].values]
-    left = xr.concat([single, evidence["other"]], "case")
+    names = {
+        "measured": "degree l",
+        "two": "degrees l and l + 1",
+        "denser": "degree l, denser keys at e",
+    }
+    left = evidence[list(names)].sel(number="residual", drop=True)
     return Figure(
-        evidence[["dim"]].assign(left=floored(left, 1e-16)),
+        left.clip(min=1e-16).assign_coords(dim=evidence["dim"]),
         "One constant, for one degree",
         "between the limits of CME and softmax attention at a fixed temperature",
-        x="conditional mean",
+        x="degree l of the conditional mean",
         y="share left by the best constant",
         log="y",
         legend=LEGENDS,
-        width=760,
-    ).points("case", "left", color="dim", size=60)
+    ).points("degree", names, detail="dim", size=60)
 
 
 # --- a forecast of the whole law ---------------------------------------------------------------

@@ -110,7 +110,11 @@ def asymmetries(evidence: xr.Dataset) -> Figure:
     paper=dict(length=(1, 5, 40, 200, 1000), draws=400),
     cells=together("length"),
     rule=Agreement(rounding=1e-10),
-    control=Control("a larger by 5 %", lambda e: {"measured": e.shifted}),
+    control=Control(
+        "a larger by {size:.1g} of it",
+        lambda e, size: {"measured": e.measured + size / 0.05 * (e.shifted - e.measured)},
+        size=0.05,
+    ),
     needs=("exchangeable",),
 )
 def de_finetti(cell: Setting, draws: Draws) -> Values:
@@ -149,39 +153,54 @@ def urn_against_mixture(evidence: xr.Dataset) -> Figure:
     origin="our reading",
     source="attlas",
     statement=r"Of $N$ exchangeable tokens over $c$ letters, the first $k$ are a mixture of"
-    r" independent ones up to the total variation $2ck/N$.",
+    r" independent ones up to the total variation $\min\{ck, \frac{k(k-1)}{2}\}/N$ (half the sum of"
+    r" all differences; they count the whole). Of $N$ different balls it is nearly attained.",
     words="A finite exchangeable sequence is nearly a mixture, as long as one looks at a small part"
     " of it.",
     hypotheses=(
         defining("draws <= balls", lambda s: s.draws <= s.balls),
-        defining("letters <= 4", lambda s: s.letters <= 4),
+        defining(
+            "letters <= 4, or as many as balls", lambda s: s.letters <= 4 or s.letters == s.balls
+        ),
     ),
-    quick=Setting(balls=(20, 100, 400, 2000), letters=(2,), draws=10),
+    quick=Setting(
+        balls=(20, 100, 400, 2000, 100, 400, 2000),
+        letters=(2, 2, 2, 2, 100, 400, 2000),
+        draws=10,
+    ),
     paper=dict(
-        balls=(20, 100, 400, 2000, 10_000, 40, 200, 1000, 10_000),
-        letters=(2, 2, 2, 2, 2, 3, 3, 3, 3),
+        balls=(20, 100, 400, 2000, 10_000, 40, 200, 1000, 10_000, 100, 1000, 10_000),
+        letters=(2, 2, 2, 2, 2, 3, 3, 3, 3, 100, 1000, 10_000),
     ),
     cells=together("balls", "letters"),
     rule=Bound(),
-    control=Control("a sixth of the bound", lambda e: {"bound": e.bound / 6}),
+    control=Control(
+        "a bound that is {size:.1%} smaller",
+        lambda e, size: {"bound": (1 - size) * e.bound},
+        size=0.05,
+    ),
     needs=("de-finetti",),
 )
 def finite_length(cell: Setting, draws: Draws) -> Values:
-    # Urns are the extreme points of the exchangeable laws. Tried are all proportions in steps of a
-    # twentieth, an urn of nearly one colour, and an even one.
+    # Urns are the extreme points of the exchangeable laws.
+    drawn = np.arange(cell.draws)
+    found = {
+        "bound": min(1.0, min(cell.letters * cell.draws, drawn.sum()) / cell.balls),
+        "chain": asymmetry(chain_law(0.7, cell.draws)) / 2,
+        "error": 0.0,
+    }
+    if cell.letters == cell.balls:
+        # Without replacement no ball comes twice; given that, the two laws are one.
+        distance = 1 - np.prod(1 - drawn / cell.balls)
+        return {"measured": distance, "even": distance, **found}
+    # Tried are all proportions in steps of a twentieth, an urn of nearly one colour, an even one.
     urns = np.floor(compositions(20, cell.letters) * cell.balls / 20)
     rare = np.ones((1, cell.letters))
     even = np.floor(np.full((1, cell.letters), cell.balls / cell.letters))
     tried = np.concatenate([urns, rare, even])
     tried[:, 0] += cell.balls - tried.sum(1)
     distances = [urn_distance(urn, cell.draws) for urn in tried]
-    return {
-        "measured": max(distances[:-1]),
-        "bound": min(1.0, 2 * cell.letters * cell.draws / cell.balls),
-        "even": distances[-1],
-        "chain": asymmetry(chain_law(0.7, cell.draws)) / 2,
-        "error": 0.0,
-    }
+    return {"measured": max(distances[:-1]), "even": distances[-1], **found}
 
 
 @finite_length.figure
@@ -189,7 +208,7 @@ def urn_distances(evidence: xr.Dataset) -> Figure:
     names = {
         "measured": "the worst urn",
         "even": "an even urn",
-        "bound": "bound 2ck/N",
+        "bound": "the bound",
         "chain": "a chain, at least",
     }
     return log_figure(
@@ -220,8 +239,8 @@ TOPIC_MODELS = Setting(length=(2, 3, 4), latents=3, vocabulary=6, models=6)
     cells=together("length"),
     rule=Agreement(),
     control=Control(
-        "the most probable latent in place of the posterior",
-        lambda e: {"measured": e.coarse.isel(coarser=0)},
+        "the most probable latent, or the first token, in place of the posterior",
+        lambda e: {"measured": e.coarse},
     ),
     needs=("de-finetti",),
 )
@@ -239,19 +258,17 @@ def sufficient(cell: Setting, draws: Draws) -> Values:
         found.append([[conditional_information(one, p) for one in joints] for p in partitions])
     kept, lost = np.split(np.array(found), 2, axis=1)
     return {
-        **on("model statistic label", measured=kept),
-        **on("model coarser label", coarse=lost),
+        **on("model statistic label", measured=kept, coarse=lost),
         "predicted": 0.0,
         "error": 0.0,
         "statistic": ["posterior", "counts"],
-        "coarser": ["most probable latent", "first token"],
         "label": ["the latent", "a random label"],
     }
 
 
 @sufficient.figure
 def information(evidence: xr.Dataset) -> Figure:
-    coarse = evidence.coarse.rename(coarser="statistic")
+    coarse = evidence.coarse.assign_coords(statistic=["most probable latent", "first token"])
     left = xr.concat([evidence.measured, coarse], "statistic")
     return Figure(
         xr.Dataset({"left": floored(left, FLOOR)}),
@@ -297,8 +314,12 @@ def minimal(cell: Setting, draws: Draws) -> Values:
         found.append([constant.sum(), (np.bincount(partition) ** 2).sum()])
     constant, equal = np.array(found, float).T
     return {
-        **on("model", predicted=constant, measured=equal),
-        "counts": float(len(counts)),
+        **on(
+            "model",
+            predicted=constant,
+            measured=equal,
+            counts=np.full(cell.models, float(len(counts))),
+        ),
         "error": 0.0,
     }
 

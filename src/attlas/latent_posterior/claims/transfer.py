@@ -29,7 +29,7 @@ from attlas.rademacher import mean_of
 
 
 @latent_posterior.claim(
-    kind="identity",
+    kind="two routes",
     origin="our reading",
     reference="masked pretraining",
     statement=r"The minimiser of the masked risk, $E[v \mid X_{-i}]$ for one hidden token or"
@@ -48,15 +48,18 @@ def masked_minimiser(cell: Setting, draws: Draws) -> Values:
     model = random_topics(draws.stream("topics"), cell.latents, cell.vocabulary)
     # The law of the tokens that are left and one hidden token; other hidden ones are summed over.
     law = mixture_law(model, cell.length).sum(axis=tuple(range(cell.left, cell.length - 1)))
-    law = law.reshape(-1, cell.vocabulary)
+    # Least squares of the hidden word, an indicator, on an indicator of the sequence.
+    root = np.sqrt(law.reshape(-1, cell.vocabulary, 1))
+    tokens = (root * np.eye(len(root))[:, None]).reshape(-1, len(root))
+    hidden = (root * np.eye(cell.vocabulary)).reshape(-1, cell.vocabulary)
+    least_squares = np.linalg.lstsq(tokens, hidden)[0]
     likelihood = model.log_likelihood(sequences(cell.vocabulary, cell.left))
     priors = model.prior, np.full(cell.latents, 1 / cell.latents)
     predicted, uniform = (
         posterior_of(prior, likelihood) @ masked_operator(model).T for prior in priors
     )
-    enumerated = law / law.sum(1, keepdims=True)
-    axes = "sequence word"
-    return {**on(axes, predicted=predicted, uniform=uniform, measured=enumerated), "error": 0.0}
+    values = {"predicted": predicted, "uniform": uniform, "measured": least_squares}
+    return {**on("sequence word", **values), "error": 0.0}
 
 
 @masked_minimiser.figure
@@ -65,7 +68,7 @@ def guesses_of_a_hidden_word(evidence: xr.Dataset) -> Figure:
     figure = Figure(
         evidence,
         "The best guess of a hidden word",
-        x="probability of a word, by enumeration",
+        x="probability of a word, by least squares",
         y="the same from a posterior",
     )
     return figure.diagonal("measured", "predicted").points("measured", ways)
@@ -378,7 +381,7 @@ def costs_of_a_probe(evidence: xr.Dataset) -> Figure:
 
 
 @latent_posterior.claim(
-    kind="simulation",
+    kind="training",
     origin="ours",
     reference="a negative result",
     statement=r"A representation that is a softmax over the latents, trained on the masked"
