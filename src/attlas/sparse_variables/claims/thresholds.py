@@ -477,8 +477,8 @@ def rivals(evidence: xr.Dataset) -> Figure:
     long=True,
     rule=Order(),
     control=Control(
-        "0.95 more of the trials, and five times further ahead",
-        lambda e: {"lower": ("difference", [0.95, math.log(5)])},
+        "a further {size:.2f} of the trials, and ahead by a further factor of $e^{{{size:.2f}}}$",
+        lambda e, size: {"lower": e.lower + size},
     ),
     needs=("samples-exponent",),
 )
