@@ -187,7 +187,7 @@ def test_the_exponent_is_that_of_the_thresholds_and_its_error_shrinks_with_the_s
     assert float(fitted["measured"]) == pytest.approx(0.2)
     assert float(fitted["error"]) == pytest.approx(0.05 * np.sqrt(2) / np.log(25))
     control = claims.samples_exponent.control_evidence(fitted)
-    assert float(control["measured"]) == pytest.approx(0.95)
+    assert float(control["bound"]) == pytest.approx(-0.25)
 
 
 def test_a_threshold_that_is_only_known_to_be_larger_confirms_no_upper_bound():
