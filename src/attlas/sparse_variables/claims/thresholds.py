@@ -239,7 +239,7 @@ def samples_exponent(evidence: xr.Dataset) -> Values:
 @sparse_variables.measurement(
     "plain-adam",
     quick=Setting(length=(16, 40, 100), most=400, steps=200, trials=12, **AND),
-    paper=dict(length=(25, 50, 100, 200, 400), steps=300, trials=32),
+    paper=dict(length=(25, 50, 100, 200, 300), steps=300, trials=24),
     origin="our reading",
     hypotheses=(SPARSE, FUNCTION, TRIALS),
     cells=product("length"),
