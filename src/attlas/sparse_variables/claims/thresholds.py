@@ -353,7 +353,8 @@ def unless_censored(value: Any, evidence: xr.Dataset) -> Any:
     reference="Figure 2",
     statement=r"$a + b\ln(T)$ describes the samples that training needs as well as a power"
     r" $cT^\alpha$ does: its log-likelihood is less than 3 below (at the paper's scale over lengths"
-    r" from 25 to 1600).",
+    r" from 25 to 1600). Coarse: the six lengths of the quick scale leave it undecided for many"
+    r" seeds.",
     words="A logarithm is enough to describe the growth. A power would do too: over these lengths a"
     " logarithm could not be told from powers up to about T^0.4.",
     paper=dict(length=(25, 35, 50, 100, 200, 400, 800, 1600)),
