@@ -95,9 +95,9 @@ HEAVY = {
             "overfits-below",
             "parity-arrives",
             "parity-plateau",
+            "plain-adam",
             "samples-exponent",
             "samples-law",
-            "table-form",
         ),
     }.items()
     for slug in slugs
@@ -111,7 +111,6 @@ VAST = {id for id in HEAVY if id.startswith("sparse-variables/")} - {
         "complexity-bound",
         "complexity-length",
         "layer-lipschitz",
-        "table-form",
     )
 } | {
     f"latent-posterior/{slug}"

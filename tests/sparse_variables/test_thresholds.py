@@ -170,7 +170,10 @@ def found_at(lengths, *thresholds, error=0.05, censored=()):
         "replicates": ((*axes, "replicate"), logs[..., None] + noise),
         "floor": ("cell", np.full(len(lengths), 20)),
     }
-    return xr.Dataset(variables, coords={"length": ("cell", np.array(lengths))})
+    names = ("log_threshold", "log_error", "censored")
+    mlp = {f"mlp_{name}": ("cell", variables[name][1][:, -1]) for name in names}
+    coords = {"length": lengths, "rival_length": np.full(len(lengths), 400)}
+    return xr.Dataset(variables | mlp, {name: ("cell", x) for name, x in coords.items()})
 
 
 LENGTHS = np.array([16, 80, 400])
@@ -181,7 +184,7 @@ def test_the_exponent_is_that_of_the_thresholds_and_its_error_shrinks_with_the_s
     assert float(fitted["measured"]) == pytest.approx(0.2)
     assert float(fitted["error"]) == pytest.approx(0.05 * np.sqrt(2) / np.log(25))
     control = claims.samples_exponent.control_evidence(fitted)
-    assert float(control["measured"]) == pytest.approx(1)
+    assert float(control["bound"]) == pytest.approx(-0.25)
 
 
 def test_a_threshold_that_is_only_known_to_be_larger_confirms_no_upper_bound():

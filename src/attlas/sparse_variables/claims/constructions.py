@@ -63,8 +63,8 @@ def embeddings(cell: Setting, seed: int) -> dict[str, Embedding]:
     cells=together("length", "sparsity"),
     rule=Agreement(rounding=1e-9),
     control=Control(
-        r"attention on irrelevant places forgotten: $\frac{c}{2(sc+1)}$",
-        lambda e: {"predicted": e.predicted * e.sharpness / (e.sharpness - 1)},
+        "{size:.2%} of the attention on irrelevant places forgotten",
+        lambda e, size: {"predicted": e.predicted * (1 + size / (e.sharpness - 1))},
     ),
 )
 def threshold_margin(cell: Setting, draws: Draws) -> Values:
@@ -74,7 +74,7 @@ def threshold_margin(cell: Setting, draws: Draws) -> Values:
         [threshold_head(task, sharpness=cell.sharpness, embedding=kind) for kind in kinds.values()]
         for task in tasks
     ]
-    ones = patterns(cell.sparsity).sum(1)
+    s, c, ones = cell.sparsity, cell.sharpness, patterns(cell.sparsity).sum(1)
 
     def by_count(values: np.ndarray) -> list[float]:
         return [values[ones == k].mean() if k <= cell.sparsity else np.nan for k in range(9)]
@@ -84,8 +84,8 @@ def threshold_margin(cell: Setting, draws: Draws) -> Values:
         **on(
             "function embedding",
             measured=[[head.worst_margin() for head in row] for row in heads],
-            predicted=[[head.margin for head in row] for row in heads],
         ),
+        "predicted": (c - 1) / (2 * (s * c + 1)),
         "error": 0.0,
         **on("ones", lowest=by_count(low), highest=by_count(high)),
         "function": functions,
@@ -181,7 +181,9 @@ def random_embeddings(evidence: xr.Dataset) -> Figure:
     cells=together("length", "sparsity"),
     rule=Agreement(rounding=1e-9),
     control=Control(
-        "the margin of the threshold head in its place", lambda e: {"predicted": e.threshold}
+        "a margin {size:.2g} of it smaller",
+        lambda e, size: {"predicted": (1 - size) * e.predicted},
+        size=0.01,
     ),
     needs=("threshold-margin",),
 )
@@ -192,7 +194,7 @@ def sink_margin(cell: Setting, draws: Draws) -> Values:
     return {
         "predicted": (c - 1) / (c + 1),
         **on("function", measured=margins),
-        "threshold": threshold_head(tasks[0], sharpness=c).margin,
+        "threshold": (c - 1) / (2 * (cell.sparsity * c + 1)),
         "error": 0.0,
         "function": functions,
     }

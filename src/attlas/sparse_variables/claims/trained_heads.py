@@ -149,7 +149,6 @@ def trained_beside_constructed(cell: Setting, draws: Draws) -> Values:
         **on("head label", constructed=[runs.support_mass(0, head) for head in built]),
         **on("repeat quantity", sizes=sizes),
         **on("head quantity", sizes_built=[sizes_of(head) for head in built]),
-        "blunter": sizes_of(dataclasses.replace(built[0], score=built[0].score / 10))[-1],
         "label": [0, 1],
         "head": ["threshold", "sink"],
         "quantity": list(SIZES),
@@ -221,7 +220,9 @@ def attention_against_length(evidence: xr.Dataset) -> Figure:
     " heads of about that size.",
     rule=Approximation(margin=1.0, relative=False),
     control=Control(
-        "a construction whose scores are a tenth as large", lambda e: {"predicted": e.blunter}
+        "a construction for which it asks for $10^{{{size:.2g}}}$ times as many samples",
+        lambda e, size: {"predicted": e.predicted + size},
+        size=2.0,
     ),
     needs=("learned-head", "complexity-bound"),
 )
