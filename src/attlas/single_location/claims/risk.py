@@ -97,7 +97,7 @@ TASKS: dict[str, Any] = {
     control=Control(
         "that one of its four parts of which least is seen is {size:.0%} too large",
         lambda e, size: {"predicted": e.predicted + size * least_seen(e)},
-        size=0.15,
+        size=0.25,
     ),
     needs=("zeta",),
 )
