@@ -5,7 +5,7 @@ import sys
 from rich.console import Console
 from rich.table import Table
 
-from bench import audit, capacity, descent, estimators, kernels, learning, model, online, sweeps
+from bench import audit, capacity, descent, estimators, kernels, model, online, sweeps
 from bench.timing import Row
 
 BENCHMARKS = (
@@ -14,7 +14,6 @@ BENCHMARKS = (
     + capacity.BENCHMARKS
     + model.BENCHMARKS
     + kernels.BENCHMARKS
-    + learning.BENCHMARKS
     + audit.BENCHMARKS
     + estimators.BENCHMARKS
     + sweeps.BENCHMARKS
