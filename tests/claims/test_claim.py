@@ -166,7 +166,10 @@ def test_a_mechanism_and_a_count_have_no_resolution():
     (
         ("off by {size}", lambda e: {}, 1.0, "goes with words that say {size}"),
         ("off", lambda e, size: {}, 1.0, "goes with words that say {size}"),
+        ("off", lambda e: {}, 0.5, "goes with words that say {size}"),
         ("off", lambda e: {}, 0.0, "has the size 0.0: it must be positive"),
+        ("{size:.0q} off", lambda e, size: {}, 0.5, "cannot say its size"),
+        ("{size} off $x_{1}$", lambda e, size: {}, 0.5, "braces of TeX are doubled"),
     ),
 )
 def test_a_size_is_said_and_positive(words, alter, size, message):

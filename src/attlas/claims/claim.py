@@ -85,7 +85,7 @@ class Control:
             the second argument the size is the share of the way from the evidence to the variant.
         setting: instead of `alter`, parameters of a mechanism without the property, which is
             measured too: a dict, or a function from the setting to one.
-        size: that of the variant that must be refuted.
+        size: that of the variant that must be refuted; 1, the whole way, without the argument.
     """
 
     words: str
@@ -103,11 +103,18 @@ class Control:
             raise InputError(
                 f"the control {self.words!r} has the size {self.size!r}: it must be positive"
             )
-        if self.sized != ("{size" in self.words):
+        if self.sized != ("{size" in self.words) or (self.size != 1 and not self.sized):
             raise InputError(
                 f"the control {self.words!r}: a function of the evidence and a size goes with words"
                 " that say {size}, as in Control('off by {size:.0%}', change, size=0.1)"
             )
+        try:
+            self.said()
+        except (LookupError, ValueError) as error:
+            raise InputError(
+                f"the control {self.words!r} cannot say its size ({error}): {{size:.0%}} is a"
+                " format, and braces of TeX are doubled"
+            ) from error
 
     @property
     def sized(self) -> bool:
