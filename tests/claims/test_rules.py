@@ -879,6 +879,18 @@ def test_a_rate_has_one_exponent():
         ),
         (Agreement(), compared([1.0, 2.0], [1.0, 2.0], [0.0, 0.0]), 1e-12, "fine: 2 comparisons"),
         (
+            Agreement(),  # rounding is of max(1, |predicted|); a prediction of 0 has no share
+            compared([0.0, 1e-9, 1e-9], [0.0, 1e-9, 1e-9], [0.0, 0.0, 0.0]),
+            1e-3,
+            "fine: 3 comparisons; in half of them a deviation of 0.001 of the prediction",
+        ),
+        (
+            Agreement(),
+            compared([0.0, 0.0], [0.0, 0.0], [0.0, 0.0]),
+            1e-12,
+            "fine: 2 comparisons; in half of them a deviation of 1e-12 from 0 would have been seen",
+        ),
+        (
             Approximation(margin=0.2),
             compared([2.0], [2.1], [0.0]),
             0.2,
@@ -893,8 +905,8 @@ def test_a_rate_has_one_exponent():
         (
             Order(),
             evidence(lower=[1.0], upper=[2.0], error=[0.1]),
-            norm.isf(LEVEL / 2) / 10,
-            "coarse: 1 comparison; a gap of 0.39 of the narrowest would have been told from 0",
+            (norm.isf(LEVEL / 2) + norm.ppf(POWER)) / 10,
+            "coarse: 1 comparison; a gap of 0.55 of the measured one would have been told from 0",
         ),
     ),
 )
@@ -912,6 +924,11 @@ def test_an_exponent_from_fewer_than_five_sizes_is_coarse(sizes, grade):
     assert found.strength == (
         f"{grade}: {sizes} sizes; an exponent off by 0.05 would have been seen"
     )
+
+
+def test_what_is_not_confirmed_has_no_strength():
+    refuted = Bound().judge(evidence(bound=[1.0], measured=[2.0], error=[0.0]))
+    assert refuted.word == "refuted" and refuted.strength == ""
 
 
 def test_runs_that_could_refute_nothing_have_no_strength():

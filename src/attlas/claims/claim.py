@@ -26,7 +26,7 @@ KINDS: dict[str, str] = {
     "identity": "the same algebra on both sides",
     "two routes": "independent exact computations",
     "simulation": "a formula against samples",
-    "training": "networks that were trained",
+    "training": "networks, or heads on their exact risk, that were trained",
     "real": "a real checkpoint or real data",
 }
 """What the evidence is."""
@@ -308,8 +308,9 @@ class Claim:
         """The smallest size of the control that the rule refutes on this evidence, by bisection.
 
         Returns:
-            The size, to 4 % and not below 1e-4 of the control's own; None where it has none: the
-            control is a mechanism of its own, or counts something.
+            The size, to 4 %, or 1e-4 of the control's own where that is still refuted; smaller
+            ones are not looked at. None where it has none: the control is a mechanism of its own,
+            or counts something.
         """
         control = self.control
         if control.alter is None:
@@ -330,6 +331,8 @@ class Claim:
                 return self.rule.refutes_between(evidence, variant, share)
 
         low, high = math.log10(LEAST_SHARE), 0.0
+        if refutes(LEAST_SHARE):
+            return control.size * LEAST_SHARE
         for _ in range(BISECTIONS):
             middle = (low + high) / 2
             low, high = (low, middle) if refutes(10**middle) else (middle, high)
@@ -356,7 +359,8 @@ class Claim:
             # With larger errors anything passes, and what a statement says is not evidence.
             if str(name).endswith("error") or name in ("predicted", "bound", "exponent", "x"):
                 continue
-            read = (evidence[other] for other in self.rule.variables(evidence) if other in evidence)
+            names = (n for n in self.rule.variables(evidence) if n in evidence and n != "error")
+            read = (evidence[other] for other in names)
             like = [other for other in read if other.dims == values.dims]
             yield from (evidence.assign({name: other}) for other in (*like, *_perturbed(values)))
 

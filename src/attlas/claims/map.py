@@ -113,7 +113,8 @@ class Map:
         Arguments:
             kind: what the evidence is: "identity" (the same algebra on both sides), "two routes"
                 (independent exact computations), "simulation" (a formula against samples),
-                "training" (networks that were trained) or "real" (a real checkpoint or data).
+                "training" (networks, or heads on their exact risk, that were trained) or "real"
+                (a real checkpoint or data).
             reference: the place in the source, as in "Theorem 1".
             statement: with TeX between `$` signs.
             words: the statement without formulas.

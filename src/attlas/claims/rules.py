@@ -9,7 +9,7 @@ probability at most `level` whatever N is. Between what confirms and what refute
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import xarray as xr
@@ -97,11 +97,11 @@ class Rule(ABC):
 
     def _strength(self, verdict: Verdict) -> str:
         """Grade, points and the smallest deviation that would have been seen, in words."""
-        if not np.isfinite(verdict.deviation):
+        if verdict.word != "confirmed" or not np.isfinite(verdict.deviation):
             return ""
         few = self.counts == "size" and verdict.points < MIN_SIZES
         grades = [word for word, most in GRADES.items() if verdict.deviation <= most and not few]
-        seen = self.seen.format(f"{verdict.deviation:.2g}")
+        seen = (verdict.strength or self.seen).format(f"{verdict.deviation:.2g}")
         return f"{(*grades, 'coarse')[0]}: {_count(verdict.points, self.counts)}; {seen}"
 
     def refutes_between(self, evidence: xr.Dataset, variant: xr.Dataset, share: float) -> bool:
@@ -148,9 +148,14 @@ def _count(n: int, noun: str) -> str:
     return f"{n:,} {noun}" + ("" if n == 1 else "s")
 
 
-def _size(values: np.ndarray) -> float:
-    """The largest absolute value, or 1 where all are 0."""
-    return float(abs(values).max()) or 1.0
+def _relative(shift: np.ndarray, predicted: np.ndarray) -> dict[str, Any]:
+    """The deviation of a verdict, and how its strength calls it: relative to predictions, of which
+    half have a smaller one, or absolute where all of them are 0."""
+    told = predicted != 0
+    if told.any():
+        return {"deviation": float(np.median(shift[told] / abs(predicted[told])))}
+    from_zero = "in half of them a deviation of {} from 0 would have been seen"
+    return {"deviation": float(np.median(shift)), "strength": from_zero}
 
 
 def _with_error(value: float, error: float) -> str:
@@ -207,14 +212,13 @@ class Agreement(Rule):
         statistic = float(difference[worst] / scale[worst] if exact else units[worst])
         threshold = self.rounding if exact else z
         shift = z * unit + special.ndtri(POWER) * error
-        relative = bool(predicted.all()) and not exact
-        shift = shift / abs(predicted) if relative else shift
-        if exact:
-            detectable = f"{self.rounding:g} of max(1, |predicted|): rounding"
-        else:
+        detectable = f"{self.rounding:g} of max(1, |predicted|): rounding"
+        if not exact:
+            relative = predicted.all()
+            shown = shift / abs(predicted) if relative else shift
             detectable = (
-                f"{shift.min():.2g}{' of the predicted value' if relative else ''} at the most"
-                f" precise of {_count(n, 'comparison')}, {shift.max():.2g} at the least"
+                f"{shown.min():.2g}{' of the predicted value' if relative else ''} at the most"
+                f" precise of {_count(n, 'comparison')}, {shown.max():.2g} at the least"
             )
         what = "the relative difference" if exact else "the difference in standard errors"
         start = f"The largest of {n:,}: {what}" if n > 1 else what.capitalize()
@@ -226,8 +230,8 @@ class Agreement(Rule):
             f"{predicted[worst]:.6g}",
             _with_error(measured[worst], error[worst]),
             detectable,
-            float(np.median(shift if relative else shift / _size(predicted))),
-            n,
+            **_relative(shift, predicted),
+            points=n,
             exact=bool(error[worst] == 0),
         )
 
@@ -268,8 +272,8 @@ class Approximation(Rule):
             f"{predicted[worst]:.6g}",
             _with_error(measured[worst], error[worst]),
             f"a deviation of {reach.min():.2g} {'of the prediction' * self.relative}".strip(),
-            float(np.median(reach if self.relative else reach / _size(predicted))),
-            off.size,
+            **_relative(reach * scale, predicted),
+            points=off.size,
             exact=bool(error[worst] == 0),
         )
 
@@ -396,7 +400,7 @@ class Rate(Rule):
             f"exponent {expected[worst]:.4g}",
             f"exponent {slope[worst]:.4g}" + (f" ± {se[worst]:.2g}" if se[worst] else ""),
             f"an exponent off by {reach.min():.2g}",
-            float(reach.min()),
+            float(reach.max()),
             int(min(len(np.unique(column)) for column in x.T)),
             exact=bool(se[worst] == 0),
         )
@@ -410,7 +414,7 @@ class Convergence(Rule):
     level: float = LEVEL
     reads: ClassVar = ("arrived",)
     seen: ClassVar = "a share of runs that is {} lower than claimed would have been seen"
-    counts: ClassVar = "run"
+    counts: ClassVar = "run"  # of each cell
     continuous: ClassVar = False
 
     def __str__(self) -> str:
@@ -457,7 +461,7 @@ class Convergence(Rule):
             f"{int(k[worst])} of {n}",
             detectable,
             self.share - share,
-            n * k.size,
+            n,
         )
 
 
@@ -482,7 +486,7 @@ class Order(Rule):
     rounding: float = 1e-12
     level: float = LEVEL
     reads: ClassVar = ("lower", "upper", "error")
-    seen: ClassVar = "a gap of {} of the narrowest would have been told from 0"
+    seen: ClassVar = "a gap of {} of the measured one would have been told from 0"
 
     def __str__(self) -> str:
         return f"Order: the interval of every difference (joint level {self.level:g}) lies above 0."
@@ -493,6 +497,7 @@ class Order(Rule):
         gap = upper - lower
         half = z * error + self.rounding * np.maximum(abs(lower), abs(upper))
         word, worst = _decide(-gap, half, 0, strict=True)
+        told = half + special.ndtri(POWER) * error
         return Verdict(
             word,
             f"The narrowest of {_count(gap.size, 'difference')} is {gap[worst]:.4g} (interval ±"
@@ -504,7 +509,7 @@ class Order(Rule):
             f"an inversion by {((z + special.ndtri(POWER)) * error).min():.2g}"
             if error.all()
             else "any inversion",
-            float(half[worst] / gap[worst]) if gap[worst] > 0 else float("nan"),
+            float((told / gap).max()) if (gap > 0).all() else float("nan"),
             gap.size,
             exact=bool(error[worst] == 0),
         )

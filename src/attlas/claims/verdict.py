@@ -14,11 +14,12 @@ class Verdict:
     `predicted` and `measured` show the comparison that decided; `detectable` is the smallest
     deviation that this budget would have refuted with probability `rules.POWER`, in words;
     `deviation` is its size: relative to the prediction, the bound or the gap that the claim is
-    about, absolute for exponents and shares (see `Rule.seen`). `points` counts the comparisons, or
-    the sizes from which an exponent was taken. `strength` says both in a sentence, after a grade:
-    `fine` if a deviation of 1 % would have been seen, `fair` if one of 10 %, else `coarse`; an
-    exponent from fewer than five sizes is coarse. `exact` says that no sampling error entered the
-    comparison: a refutation is then a counterexample, which no repetition takes back.
+    about, absolute for rates and shares of runs (see `Rule.seen`). `points` counts the comparisons,
+    the runs of a cell, or the sizes from which a rate was taken. `strength` of what is confirmed
+    says both in a sentence, after a grade: `fine` if a deviation of 1 % would have been seen,
+    `fair` if one of 10 %, else `coarse`; a rate from fewer than five sizes is coarse. `exact` says
+    that no sampling error entered the comparison: a refutation is then a counterexample, which no
+    repetition takes back.
     """
 
     word: Word

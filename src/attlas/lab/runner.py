@@ -305,7 +305,7 @@ class _ClaimTest:
                     f"The control was not refuted on this budget ({control.reason}), so the "
                     f"evidence says nothing."
                 )
-                verdict = replace(verdict, word="undecided", reason=reason)
+                verdict = replace(verdict, word="undecided", reason=reason, strength="")
         return replace(
             self._without_evidence(verdict),
             control=control,

@@ -142,6 +142,7 @@ def _parse(claim: Claim, data: xr.Dataset) -> Shipped:
         toothless = control is not None and control.word != "refuted"
         if verdict.word != ("undecided" if toothless else again.word):
             raise ValueError("its verdict does not follow from its evidence")
+        verdict = verdict if toothless else again
     values = json.loads(facts["setting"]).items()
     setting = Setting(**{k: tuple(v) if isinstance(v, list) else v for k, v in values})
     result = Result(
@@ -151,7 +152,7 @@ def _parse(claim: Claim, data: xr.Dataset) -> Shipped:
         int(facts["seed"]),
         verdict,
         control=control,
-        resolution=judged["resolution"],
+        resolution=None if stale else judged["resolution"],
         evidence=data,
         first=first,
         spent=float(facts["seconds"]),

@@ -162,8 +162,7 @@ def largest_real_part(evidence: xr.Dataset) -> Figure:
     reference="risk of the spurious solution",
     origin="ours",
     statement=r"For $\lambda m \le 1.06$ and $\gamma \le \frac m8$ the swapped point has a lower"
-    r" risk than the oracle at the same $\lambda$; which is the lower depends on $\lambda m$ and"
-    r" $\frac\gamma m$ alone.",
+    r" risk than the oracle at the same $\lambda$.",
     words="Where the gate is soft the wrong solution is even the better one, so that risk alone"
     " does not tell them apart.",
     hypotheses=(

@@ -489,6 +489,7 @@ def rivals(evidence: xr.Dataset) -> Figure:
     control=Control(
         "a further {size:.2f} of the trials, and ahead by a further factor of $e^{{{size:.2f}}}$",
         lambda e, size: {"lower": e.lower + size},
+        size=0.85,
     ),
     needs=("samples-exponent",),
 )
