@@ -118,7 +118,7 @@ def monte_carlo(
             function, or every call compiles anew.
         samples: how many of them count.
 
-    Returns: mean and error [...].
+    Returns: mean and error [...]; the error of one sample is not finite.
     """
     blocks = (samples + BLOCK - 1) // BLOCK
     shape = jax.eval_shape(lambda: draw(key, BLOCK, *args))
@@ -136,7 +136,7 @@ def monte_carlo(
         return mean + (here - mean) * share, squares + spread + (here - mean) ** 2 * before * share
 
     mean, squares = jax.lax.fori_loop(0, blocks, add, (zero, zero))
-    return Estimate(mean, jnp.sqrt(squares / jnp.maximum(samples - 1, 1) / samples))
+    return Estimate(mean, jnp.sqrt(squares / (samples - 1) / samples))
 
 
 @jax.jit

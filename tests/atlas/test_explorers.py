@@ -252,9 +252,9 @@ def test_the_sparse_head(browser, on_page, length, support, c, name):
     )
     assert np.delete(weights, support) == approx(head["other"])
     assert head["margin"] == approx(twin.margin) and twin.worst_margin() == approx(twin.margin)
-    assert head["scoreNorm"] == approx(twin.score_norm) and head["valueNorm"] == approx(
-        twin._norm(twin.read @ twin.mix @ twin.out)
-    )
+    value = twin.read @ twin.mix @ twin.out
+    norm = np.sqrt(2 * value @ twin.embedding.gram(support) @ value)
+    assert head["scoreNorm"] == approx(twin.score_norm) and head["valueNorm"] == approx(norm)
     ones = bits[:, list(support)].sum(1)
     level = head["each"] * ones + head["leak"] * np.array([0, 0, 1])
     assert level - head["threshold"] == approx(twin(bits), abs=1e-12)

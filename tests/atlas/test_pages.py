@@ -83,7 +83,7 @@ def test_a_page_shows_all_that_a_reader_needs(atlas, tested):
         "Theorem 1",
         result.verdict.measured,
         "smallest detectable deviation",
-        mathml(result.claim.control.words),
+        mathml(result.claim.control.said()),
         "attlas run single-location/closed-form-risk",
         "@inproceedings{marion2025",
         "gamma &gt; 0",

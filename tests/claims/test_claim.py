@@ -144,7 +144,7 @@ def test_the_resolution_is_the_smallest_size_of_the_control_that_is_refuted():
 def test_without_a_size_of_its_own_the_size_is_the_share_of_the_way_to_the_variant():
     double = made(control=Control("twice", lambda e: {"predicted": 2 * e.predicted}))
     assert double.resolution(SAMPLED) == pytest.approx(4.0556 * 0.01 / 2, rel=0.04)
-    assert double.control.said(0.5) == "0.5 of the way to it"
+    assert double.control.said(0.5) == "0.5 of the way to the control"
     steeper = Control("steeper", lambda e: {"exponent": e.exponent - 1})
     rate = xr.Dataset({"x": ("cell", [1.0, 2.0, 4.0]), "measured": ("cell", [1.0, 0.5, 0.25])})
     rate = rate.assign(error=0.0, exponent=("cell", [-1.0, -1.0, -1.0]))
@@ -167,7 +167,8 @@ def test_a_mechanism_and_a_count_have_no_resolution():
         ("off by {size}", lambda e: {}, 1.0, "goes with words that say {size}"),
         ("off", lambda e, size: {}, 1.0, "goes with words that say {size}"),
         ("off", lambda e: {}, 0.5, "goes with words that say {size}"),
-        ("off", lambda e: {}, 0.0, "has the size 0.0: it must be positive"),
+        ("off", lambda e: {}, 0.0, "has the size 0.0: it must be a positive number"),
+        ("{size} off", lambda e, size: {}, "big", "has the size 'big': it must be a positive"),
         ("{size:.0q} off", lambda e, size: {}, 0.5, "cannot say its size"),
         ("{size} off $x_{1}$", lambda e, size: {}, 0.5, "braces of TeX are doubled"),
     ),

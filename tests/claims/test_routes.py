@@ -42,7 +42,14 @@ FOREIGN = {*dir(np.random.Generator), *dir(np.ndarray), *dir(dict)}
 INPUTS = {
     # tasks, heads and samples
     *("task_of", "random_heads", "stream", "draw_bits", "sample", "features", "topics"),
-    *("labelled_topics", "random_topics", "posterior_variance", "random_task", "embeddings"),
+    *(
+        "labelled_topics",
+        "random_topics",
+        "sequences",
+        "posterior_variance",
+        "random_task",
+        "embeddings",
+    ),
     *("stack_of", "map_heads", "unit_norms", "unit_tokens"),
     # where both sides are compared: an ascent to the worst case
     *("climb", "_steps", "_step_along", "head_ratio", "tokens_in_ball", "log_move", "row_move"),

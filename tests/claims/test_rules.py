@@ -32,7 +32,6 @@ from attlas.claims.rules import (
     Rule,
     SameLaw,
 )
-from attlas.claims.verdict import Verdict
 
 RAISED = 0.1
 """A level at which a hundred claims or two show whether it holds."""
@@ -703,13 +702,6 @@ def test_a_verdict_is_plain_data_that_json_can_hold(name):
         assert plain["word"] == verdict.word == str(verdict)
         assert plain["reason"] == verdict.reason
         assert all(plain[key] is not None for key in ("statistic", "threshold")) or seen is nothing
-
-
-@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, np.float64("nan")])
-def test_a_number_that_is_not_finite_becomes_none(value):
-    plain = Verdict("undecided", "Nothing.", statistic=value, threshold=2.0).to_dict()
-    assert (plain["statistic"], plain["threshold"]) == (None, 2.0)
-    json.dumps(plain, allow_nan=False)
 
 
 @by_every_rule

@@ -10,7 +10,7 @@ def test_atlas_writes_pages_and_exits_by_the_verdicts_only_when_strict(attlas, f
     for words, code in (((), 0), (("--strict",), 1)):
         answer = attlas("atlas", "test", "--claims", file, "--out", tmp_path / "out", *words)
         assert answer.returncode == code and answer.stdout.strip().endswith("index.html")
-        assert "1 confirmed, 1 refuted, 1 undecided" in answer.stdout
+        assert "1 confirmed (1 identity), 1 refuted, 1 undecided" in answer.stdout
     assert {path.stem for path in (tmp_path / "out" / "test").iterdir()} == {
         "false",
         "toothless",

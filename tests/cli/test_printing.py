@@ -39,9 +39,9 @@ def test_a_result_is_told_with_its_control_and_its_cost(claim, capsys):
     )
     print_result(result)
     told = capsys.readouterr().out
-    assert told.startswith("refuted") and "(simulation; 1.2 s)" in told
+    assert told.startswith("refuted") and f"({claim.kind}; 1.2 s)" in told
     assert "It is [far] off." in told
-    assert "At first sight refuted" in told and f"control refuted: {claim.control.words}" in told
+    assert "At first sight refuted" in told and f"control refuted: {claim.control.said()}" in told
     print_counts([result, result])
     assert capsys.readouterr().out == "0 confirmed, 2 refuted\n"
 

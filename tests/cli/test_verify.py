@@ -65,6 +65,7 @@ def test_stale_evidence_is_left_out_and_a_damaged_file_exits_with_1(attlas, evid
         (("nothing-like-it",), "nothing-like-it"),
         (("test/false",), "has evidence at the paper's scale"),
         (("test", "--share", "0"), "share"),
+        (("test", "--share", "nan"), "it must be a number above 0"),
         (("test", "--share", "2"), "share"),
         (("test", "--share", "much"), "share"),
         (("test", "--seed", "-1"), "seed"),

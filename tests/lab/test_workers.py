@@ -97,7 +97,7 @@ def test_processes_measure_what_one_does(start):
 @pytest.mark.parametrize(
     ("odd", "code", "says"),
     [
-        ("odd/bug", 2, "mine.py, line 25: claim 'odd/bug', its measurement: LookupError: broken"),
+        ("odd/bug", 2, "mine.py, line 26: claim 'odd/bug', its measurement: LookupError: broken"),
         ("odd/bad", 2, "n = 1: it is never right"),
         ("odd/dies", 2, "odd/dies could not be measured: its process was killed"),
     ],

@@ -55,12 +55,13 @@ class Showpiece:
 
     @property
     def command(self) -> str:
-        """The command that makes it."""
+        """The command that makes it, with the evidence's own names of the axes."""
+        names = {label: axis for axis, label in self.axes.items()}
         options = [
             *(("--grid", f"{name}={values}") for name, values in self.grid.items()),
             *(("--set", text) for text in self.settings),
             ("--show", self.show),
-            *(("--at", f"{name}={value}") for name, value in self.at.items()),
+            *(("--at", f"{names.get(name, name)}={value}") for name, value in self.at.items()),
             ("--kind", self.kind),
             ("--out", f"{self.slug}.nc"),
             ("--figure", f"{self.slug}.svg"),

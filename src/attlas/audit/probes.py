@@ -12,12 +12,11 @@ as they are, as in Marion et al. 2025, Figure 1; the penalty is scikit-learn's d
 from collections.abc import Mapping, Sequence
 from itertools import product
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import xarray as xr
 from jaxtyping import Float, Int
-from sklearn.base import ClassifierMixin
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import StratifiedKFold
@@ -153,7 +152,7 @@ def _accuracies(
     """Accuracies on the texts `tests` of probes and of word counts, both fitted on `fit`."""
     accuracy = np.empty((*pooled.shape[:2], len(tests)))
 
-    def evaluate(classifier: ClassifierMixin, inputs: np.ndarray) -> list[float]:
+    def evaluate(classifier: Any, inputs: np.ndarray) -> list[float]:
         classifier.fit(inputs[fit], found.labels[fit])
         return [classifier.score(inputs[test], found.labels[test]) for test in tests]
 

@@ -99,9 +99,10 @@ class Control:
                 f"the control {self.words!r} must alter either the evidence (a function) or the"
                 " setting (setting=...)"
             )
-        if not 0 < self.size < math.inf:
+        if not (isinstance(self.size, int | float) and 0 < self.size < math.inf):
             raise InputError(
-                f"the control {self.words!r} has the size {self.size!r}: it must be positive"
+                f"the control {self.words!r} has the size {self.size!r}: it must be a positive"
+                " number"
             )
         if self.sized != ("{size" in self.words) or (self.size != 1 and not self.sized):
             raise InputError(
@@ -110,7 +111,7 @@ class Control:
             )
         try:
             self.said()
-        except (LookupError, ValueError) as error:
+        except (AttributeError, LookupError, ValueError) as error:
             raise InputError(
                 f"the control {self.words!r} cannot say its size ({error}): {{size:.0%}} is a"
                 " format, and braces of TeX are doubled"
@@ -126,7 +127,7 @@ class Control:
         size = self.size if size is None else size
         if self.sized:
             return self.words.format(size=size)
-        return self.words if size == 1 else f"{size:.2g} of the way to it"
+        return self.words if size == 1 else f"{size:.2g} of the way to the control"
 
     def altered_evidence(self, evidence: xr.Dataset, size: float | None = None) -> xr.Dataset:
         """The evidence of the false variant, of the size that must be refuted or of another."""

@@ -116,7 +116,9 @@ def print_result(result: "Result") -> None:
         console.print(f"{indent}control {control.word}: {escape(claim.control.said())}.")
     if result.resolution and result.resolution < claim.control.size:
         smallest = claim.control.said(result.resolution)
-        console.print(f"{indent}resolution: still refuted at {escape(smallest)}.")
+        console.print(
+            f"{indent}resolution, the smallest that is still refuted: {escape(smallest)}."
+        )
 
 
 def print_counts(results: "Sequence[Result]") -> None:

@@ -56,6 +56,8 @@ def verify_evidence(patterns: Sequence[str], share: float, seed: int | None, as_
     stale = [id for id, found in known.items() if found.stale]
     current = [id for id in known if id not in stale]
     seed = random.randrange(2**31) if seed is None else seed
+    if not share > 0:
+        raise InputError(f"--share {share}: it must be a number above 0 and at most 1")
     chosen = random.Random(seed).sample(current, math.ceil(share * len(current)))
     if not as_json:
         for line in (*damaged, *(f"{id} is stale, and left out: make evidence" for id in stale)):

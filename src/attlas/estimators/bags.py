@@ -503,7 +503,8 @@ class SingleLocationClassifier(ClassifierMixin, _SingleLocation):
 
     def predict(self, X: Any, bags: Any = None) -> np.ndarray:
         """The class of each bag."""
-        return self.classes_[self._decided(self._respond(X, bags))]
+        chosen = self._decided(self._respond(X, bags))  # which says so where it is not fitted
+        return self.classes_[chosen]
 
     def _targets(self, y: Any) -> np.ndarray:
         y = column_or_1d(y, warn=True)

@@ -180,7 +180,8 @@ class SparseAttentionClassifier(Saved, SelectorMixin, ClassifierMixin, BaseEstim
 
     def predict(self, X: Any) -> np.ndarray:
         """The class of each row."""
-        return self.classes_[(self._said(X) > 0.5).astype(int)]
+        chosen = (self._said(X) > 0.5).astype(int)  # which says so where it is not fitted
+        return self.classes_[chosen]
 
     def _get_support_mask(self) -> Bool[np.ndarray, " length"]:
         check_is_fitted(self)

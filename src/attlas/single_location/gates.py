@@ -58,7 +58,7 @@ class Gate:
         """The gate on NumPy arrays, in double precision."""
         return np.asarray(self(along_k, lam))
 
-    def __call__(self, along_k: Real, lam: Real) -> Array:
+    def __call__(self, along_k: Real, lam: Real) -> Real:
         return self.function(lam * along_k - self.offset)
 
 
