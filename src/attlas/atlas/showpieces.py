@@ -107,7 +107,8 @@ class LoadedShowpiece:
 
     def figure(self) -> Any:
         piece = self.piece
-        evidence = self.evidence.rename({piece.show: piece.label, **piece.axes})
+        shown = self.evidence.drop_vars(piece.label, errors="ignore")
+        evidence = shown.rename({piece.show: piece.label, **piece.axes})
         chart = diagram(evidence, piece.kind, piece.label, piece.at)
         chart.title.text = piece.title
         return chart
