@@ -50,7 +50,7 @@ FILLINGS = 64
         steps=150,
         every=25,
         validation=2000,
-        repeats=112,
+        repeats=28,
     ),
     paper=dict(
         length=300,
@@ -58,7 +58,7 @@ FILLINGS = 64
         recipe=("adam", "R"),
         steps=200,
         validation=10_000,
-        repeats=112,
+        repeats=30,
     ),
     cells=whole,
     budget="repeats",
@@ -67,7 +67,7 @@ FILLINGS = 64
     control=Control(
         "a difference of the shares that is {size:.2f} smaller",
         lambda e, size: {"upper": e.upper - size},
-        size=0.9,
+        size=1.5,
     ),
     needs=("statistical-floor",),
 )
