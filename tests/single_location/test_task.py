@@ -142,3 +142,11 @@ def test_a_uniform_prior_is_none():
 def test_a_prior_that_is_none_is_refused(prior, words):
     with pytest.raises(InputError, match=words):
         SingleLocation(20, 3, prior=prior)
+
+
+def test_without_noise_the_target_is_the_value_of_the_informative_token():
+    task = SingleLocation(dim=6, length=5, noise=0.0)
+    batch = task.sample(jax.random.key(3), 40)
+    tokens, location = np.asarray(batch.tokens), np.asarray(batch.location)
+    decisive = tokens[np.arange(40), location]
+    assert np.asarray(batch.target) == pytest.approx(decisive @ np.asarray(task.v_star), abs=1e-5)
