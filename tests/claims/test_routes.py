@@ -81,10 +81,6 @@ EXPLAINED: dict[str, tuple[set[str], str]] = {
         "the swapped point's risk is the closed form of erf, which needs no quadrature; the"
         " function that has it would use one for another gate",
     ),
-    "sparse-variables/head-lipschitz": (
-        {"head_sides"},
-        "head_sides returns both: the move of a head, and the bound from norms",
-    ),
     "sparse-variables/threshold-margin": (
         {"threshold_head", "_checked_embedding", "_levels", "_solve_score"},
         "threshold_head builds the head; its margin is a formula, the worst one is over all inputs",
