@@ -10,7 +10,7 @@ PYTEST := $(BIN)/python -m pytest -n 2 --dist loadgroup
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: atlas screenshot test test-fetched test-long test-cluster setup lint models browser data \
-        bench bench-peers bench-data soak mutants examples index evidence lock clean
+        bench bench-peers bench-data soak mutants fuzz examples index evidence lock release clean
 
 atlas: $(STAMP)
 	$(BIN)/attlas atlas --out $(OUT)
@@ -75,6 +75,14 @@ mutants: $(STAMP)
 	$(BIN)/python -m tools.mutants -n $(or $(N),60) --seed $(or $(SEED),0) --jobs $(or $(JOBS),2) \
 	  $(if $(MODULES),--modules $(MODULES)) $(if $(JSON),--json $(JSON))
 
+# Files that break a reader, looked for with Atheris, which lives in a folder of its own:
+# make fuzz MINUTES=2 READERS="block gguf"; MINUTES are for each.
+FUZZ := build/fuzz/packages
+fuzz: $(STAMP)
+	test -d $(FUZZ) || $(BIN)/python -m pip install --quiet --disable-pip-version-check \
+	  --require-hashes --no-deps --target $(FUZZ) -r tools/fuzz.lock
+	PYTHONPATH=$(FUZZ) $(BIN)/python -m tools.fuzz $(READERS) --minutes $(or $(MINUTES),1)
+
 examples: $(STAMP)
 	$(BIN)/python examples/sentence.py
 	$(BIN)/python examples/events.py
@@ -91,7 +99,10 @@ $(STAMP): requirements.lock pyproject.toml
 	  || { echo "Python's venv module is missing;" \
 	            "install it (Debian: apt-get install python3-venv)." >&2; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@test -x $(BIN)/uv || $(BIN)/python -m pip install --quiet --disable-pip-version-check uv
+	@# uv itself by the hashes of the lock, which it then installs.
+	@awk '/^[^ #]/ { ours = /^uv==/ } ours' requirements.lock > $(VENV)/uv.lock
+	@test -x $(BIN)/uv || $(BIN)/python -m pip install --quiet --disable-pip-version-check \
+	  --require-hashes --no-deps -r $(VENV)/uv.lock
 	$(BIN)/uv pip sync --quiet --python $(BIN)/python --require-hashes requirements.lock
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation --editable .
 	@# Write the bytecode of what is imported: without it the first `attlas run` compiles 1,900
@@ -111,6 +122,11 @@ evidence: $(STAMP)
 lock: $(STAMP)
 	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header --python-version 3.11 \
 	  --group dev --all-extras pyproject.toml -o requirements.lock
+
+# Wheel and sources, and a bill of all that they stand on.
+release: $(STAMP)
+	$(BIN)/python -m hatchling build -d build/release
+	$(BIN)/python -m tools.sbom build/release/attlas.cdx.json
 
 clean:
 	rm -rf $(VENV) build .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -5,7 +5,7 @@ import sys
 import pytest
 
 from attlas.atlas import drawings
-from attlas.atlas.drawings import drawing_of, widen_frame
+from attlas.atlas.drawings import drawing_of, vega_script, widen_frame
 from attlas.claims import load_file
 from attlas.lab.runner import run
 
@@ -77,11 +77,27 @@ def test_a_damaged_drawing_is_made_again(result, tmp_path):
     made = drawing_of(result, tmp_path)
     (place,) = tmp_path.iterdir()
     (place / "drawing.json").write_text("{")
-    again = drawing_of(result, tmp_path)
+    again = [drawing_of(result, tmp_path)]
     (place / "svg").unlink()
-    for found in (again, drawing_of(result, tmp_path)):
+    again.append(drawing_of(result, tmp_path))
+    for name in ("svg", "csv", "nc", "drawing.json"):
+        content = bytearray((place / name).read_bytes())
+        content[len(content) // 2] ^= 1
+        (place / name).write_bytes(content)
+        again.append(drawing_of(result, tmp_path))
+    for found in again:
         assert found.spec == made.spec and len(found.files["pdf"]) > 1000  # which tells the time
         assert all(found.files[name] == made.files[name] for name in ("svg", "nc", "csv"))
+
+
+@pytest.mark.parametrize(
+    "damage", [lambda data: data[:-1], lambda data: b"", lambda data: b"<svg/>"]
+)
+def test_a_damaged_script_or_svg_is_made_again(tmp_path, damage):
+    made = vega_script(tmp_path)
+    (file,) = tmp_path.iterdir()
+    file.write_bytes(damage(file.read_bytes()))
+    assert vega_script(tmp_path) == made == vega_script(tmp_path)
 
 
 def test_a_folder_that_cannot_be_written_costs_nothing_but_time(result, tmp_path):

@@ -1,7 +1,6 @@
 import dataclasses
 import hashlib
 import json
-import os
 import re
 from html.parser import HTMLParser
 
@@ -14,9 +13,8 @@ import xarray as xr
 from attlas.atlas.contents import Atlas
 from attlas.atlas.formulas import mathml
 from attlas.atlas.notes import notes_of
-from attlas.atlas.pages import check_folder, write_atlas
+from attlas.atlas.pages import write_atlas
 from attlas.claims import catalogue
-from attlas.errors import InputError
 from attlas.lab.shipped import EARLIER
 from tests.conftest import HEAVY, needs_models
 
@@ -194,52 +192,6 @@ def test_a_failed_build_leaves_the_old_pages(tested, tmp_path, monkeypatch):
         write_atlas(one, folder)
     assert (folder / "index.html").read_text() == before
     assert [path.name for path in tmp_path.iterdir()] == ["atlas"]
-
-
-@pytest.mark.parametrize("content", [None, '{"attlas": "0", "files": null}'])
-def test_a_folder_with_an_empty_folder_in_it_is_left_alone(content, tmp_path):
-    (tmp_path / "plans").mkdir()
-    if content is not None:
-        (tmp_path / "claims.json").write_text(content)
-    with pytest.raises(InputError, match="holds other things"):
-        check_folder(tmp_path)
-
-
-def test_a_folder_with_other_things_is_left_alone(tmp_path):
-    (tmp_path / "thesis.tex").write_text("")
-    for content in (
-        None,
-        "{}",
-        '{"claims": []}',
-        '{"attlas": "0", "files": ["claims.json"]}',
-        "[]",
-    ):
-        if content is not None:
-            (tmp_path / "claims.json").write_text(content)
-        with pytest.raises(InputError, match="holds other things"):
-            check_folder(tmp_path)
-    with pytest.raises(InputError, match="is a file"):
-        check_folder(tmp_path / "thesis.tex")
-
-
-def test_a_failed_swap_puts_the_old_pages_back(tested, tmp_path, monkeypatch):
-    folder = tmp_path / "atlas"
-    one = Atlas([tested("single-location/zeta")])
-    before = write_atlas(one, folder).read_text()
-    moves, replace = [], os.replace
-
-    def second_fails(*paths):
-        moves.append(paths)
-        if len(moves) == 2:
-            raise OSError("no")
-        replace(*paths)
-
-    monkeypatch.setattr("attlas.atlas.pages.os.replace", second_fails)
-    with pytest.raises(OSError, match="no"):
-        write_atlas(one, folder)
-    assert (folder / "index.html").read_text() == before and [
-        p.name for p in tmp_path.iterdir()
-    ] == ["atlas"]
 
 
 def test_what_was_measured_on_real_data_has_a_page(tested, tmp_path):

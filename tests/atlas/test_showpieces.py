@@ -8,6 +8,8 @@ import xarray as xr
 from attlas.atlas.notes import notes_of
 from attlas.atlas.showpieces import REAL_DATA, Showpiece, real_data
 from attlas.claims import catalogue
+from attlas.errors import InputError
+from attlas.lab.blocks import encode_block
 from attlas.lab.measurement import measure_batch
 from attlas.lab.sweeps import sweep
 
@@ -87,5 +89,17 @@ def test_what_was_measured_on_real_data_here_is_shown_before_what_is_shipped(sto
     shipped = real_data(store)
     assert {"Conditional laws"} <= {kind["title"] for kind in shipped["kinds"]}
     assert all(row["folds"] >= 10 for kind in shipped["kinds"] for row in kind["rows"])
-    store.keep_table(REAL_DATA, {"kinds": []})
-    assert real_data(store) == {"kinds": []}
+    store.keep_table(REAL_DATA, {"words": "here", "kinds": []})
+    assert real_data(store) == {"words": "here", "kinds": []}
+    store.keep_table(REAL_DATA, {"words": "here", "kinds": [{"rows": 3}]})
+    assert real_data(store) == shipped and "another form" in store.notes[0]
+
+
+def test_a_showpiece_whose_file_is_damaged_is_named(tmp_path):
+    piece = Showpiece("map", tmp_path, "slug", "", "", "claim", {}, "measured", "", "lines")
+    with pytest.raises(InputError, match=r"slug\.nc' cannot be read"):
+        piece.shipped()
+    for content in (b"", encode_block(xr.Dataset({"measured": 1.0}))):
+        (tmp_path / "slug.nc").write_bytes(content)
+        with pytest.raises(InputError, match=r"slug\.nc' (cannot be read|has no status)"):
+            piece.shipped()

@@ -1,19 +1,26 @@
+import errno
 import hashlib
+import io
+import itertools
 import json
 import multiprocessing
 import os
 import signal
-import sys
 import time
 
+import h5py
 import numpy as np
 import pytest
 import xarray as xr
 
 from attlas.claims import Setting
 from attlas.errors import InputError
+from attlas.lab import store as module
+from attlas.lab.blocks import encode_block
+from attlas.lab.files import write_json
 from attlas.lab.store import SMALL_BLOCK_CELLS as SMALL
 from attlas.lab.store import Address, Cell, Store
+from tests.disk import Disk, FailingWrite, restore
 
 ADDRESS = Address("map/claim", 7, "float64", "code")
 CELLS = [Setting(n=n) for n in (1, 2, 3)]
@@ -38,6 +45,19 @@ def read(store, cells=CELLS, address=ADDRESS):
 
 def index_of(store, cell, address=ADDRESS):
     return store.find(address.claim, [address.cell(cell)])[address.cell(cell)].block
+
+
+def change(index, **entries):
+    """Change entries of an index and give it the right checksum, as a liar would."""
+    content = json.loads(index.read_text())
+    del content["checksum"]
+    write_json(index, {**content, **entries})
+
+
+def forge(index, content):
+    """Give a block other data, with the right checksums."""
+    index.with_suffix(".nc").write_bytes(content)
+    change(index, sha256=hashlib.sha256(content).hexdigest())
 
 
 def test_what_is_saved_is_found_by_cell(store):
@@ -70,7 +90,7 @@ def test_damaged_data_are_named_set_aside_and_left_out(store, damage):
     save(store, CELLS[:1])
     save(store, CELLS[1:])
     index = index_of(store, CELLS[0])
-    data = index.parent / json.loads(index.read_text())["data"]
+    data = index.with_suffix(".nc")
     content = bytearray(data.read_bytes())
     if damage == "truncate":
         data.write_bytes(content[: len(content) // 2])
@@ -88,56 +108,234 @@ def test_damaged_data_are_named_set_aside_and_left_out(store, damage):
     assert set(read(store)) == set(CELLS)
 
 
-@pytest.mark.parametrize("text", ["{ half", "", "[1]", '{"a": 1}'])
-def test_a_damaged_index_is_set_aside(store, text):
+DEEP = "[" * 100_000
+
+
+@pytest.mark.parametrize("text", ["{ half", "", "[1]", '{"a": 1}', DEEP, "\0", "\udc80"])
+@pytest.mark.parametrize("sealed", [False, True])
+def test_a_damaged_index_is_set_aside(store, text, sealed):
     save(store)
-    index_of(store, CELLS[0]).write_text(text)
+    path, data = index_of(store, CELLS[0]), text.encode("utf-8", "surrogateescape")
+    if sealed:
+        data = b'{"checksum": "%s",' % hashlib.sha256(data).hexdigest().encode() + data
+    path.write_bytes(data)
+    store = Store(store.folder)
     assert read(store) == {} and "index cannot be read" in store.notes[0]
-
-
-@pytest.mark.parametrize("way", ["absolute", "relative"])
-@pytest.mark.parametrize("then", ["read", "replace", "pack"])
-def test_an_index_that_names_a_file_elsewhere_does_no_harm_to_it(store, tmp_path, way, then):
-    victim = tmp_path / "victim.nc"
-    victim.write_bytes(b"mine")
-    for cell in CELLS:
-        save(store, [cell])
-    path = index_of(store, CELLS[0])
-    index = json.loads(path.read_text())
-    for damage in ({}, {"sha256": hashlib.sha256(b"mine").hexdigest()}):
-        name = str(victim) if way == "absolute" else os.path.relpath(victim, path.parent)
-        path.write_text(json.dumps({**index, **damage, "data": name}))
-        if then == "read":
-            assert set(read(store)) == set(CELLS[1:])
-        elif then == "replace":
-            save(store, CELLS[:1])
-        else:
-            store.pack("map/claim")
-        assert victim.read_bytes() == b"mine" and not victim.with_name("victim.nc.damaged").exists()
-        assert "index cannot be read" in store.notes[-1]
+    assert not path.exists() and len(list(path.parent.glob(f"{path.name}.*.damaged"))) == 1
 
 
 @pytest.mark.parametrize(
     "damage",
     [
-        {"data": "0.nc"},
-        {"data": 1},
         {"cells": "ab"},
         {"cells": [[]]},
+        {"cells": [[1]]},
         {"cells": ["../x"]},
-        {"times": [[0, 5]]},
-        {"times": 3},
+        {"cells": []},
+        {"data": 5},
+        {"data": "/etc/passwd"},
+        {"numbers": [[0, 5]]},
+        {"numbers": [[0, -5], [0, 8]]},
+        {"numbers": [[1, 10**9], [1, 3 - 10**9]]},
+        {"numbers": 3},
+        {"numbers": []},
+        {"numbers": [["1", 3]]},
         {"facts": []},
+        {"facts": None},
         {"facts": {"seconds": "long"}},
+        {"facts": {"seconds": 10**400}},
+        {"facts": {"seconds": float("nan")}},
+        {"facts": {"deep": [[[]]]}},
         {"bytes": "many"},
+        {"form": 3},
         {"sha256": None},
     ],
+    ids=str,
 )
-def test_an_index_with_one_wrong_entry_is_set_aside(store, damage):
+@pytest.mark.parametrize("then", ["read", "pack", "costs", "save"])
+def test_an_index_with_one_wrong_entry_is_set_aside(store, damage, then):
+    save(store)
+    save(store, [Setting(n=9)])
+    path = index_of(store, CELLS[0])
+    change(path, **damage)
+    store = Store(store.folder)
+    {
+        "read": lambda: read(store),
+        "pack": lambda: store.pack("map/claim"),
+        "costs": lambda: store.costs("map/claim"),
+        "save": lambda: save(store),
+    }[then]()
+    assert set(read(store)) == (set(CELLS) if then == "save" else set())
+    assert not path.exists()
+    assert then == "save" or "index cannot be read" in store.notes[0]
+
+
+def test_an_integer_of_five_thousand_digits_is_damage(store):
     save(store)
     path = index_of(store, CELLS[0])
-    path.write_text(json.dumps({**json.loads(path.read_text()), **damage}))
+    body = path.read_bytes().partition(b",")[2].replace(b'"bytes": ', b'"bytes": ' + b"9" * 5000)
+    seal = b'{"checksum": "%s",' % hashlib.sha256(body).hexdigest().encode()
+    path.write_bytes(seal + body)
+    store = Store(store.folder)
     assert read(store) == {} and "index cannot be read" in store.notes[0]
+
+
+def test_every_flipped_bit_of_an_index_is_noticed(store):
+    save(store, CELLS[:1])
+    path = index_of(store, CELLS[0])
+    whole, rng = path.read_bytes(), np.random.default_rng(0)
+    names = range(whole.index(b'"cells"'), whole.index(b'"facts"'))
+    for place in [*names, *rng.integers(0, len(whole), 60).tolist()]:
+        flipped = bytearray(whole)
+        flipped[place] ^= 1 << int(rng.integers(8))
+        path.write_bytes(flipped)
+        other = Store(store.folder)
+        assert other.costs("map/claim") == [] and len(other.notes) == 1, place
+    path.write_bytes(whole)
+    assert read(Store(store.folder), CELLS[:1])
+
+
+@pytest.mark.parametrize("kind", ["folder", "link", "pipe"])
+@pytest.mark.parametrize("which", [".json", ".nc"])
+def test_what_is_no_file_is_set_aside(store, tmp_path, kind, which):
+    victim = tmp_path / "victim"
+    victim.write_bytes(b"mine")
+    save(store)
+    path = index_of(store, CELLS[0]).with_suffix(which)
+    path.unlink()
+    if kind == "folder":
+        path.mkdir()
+        (path / "file").write_text("")
+    elif kind == "link":
+        path.symlink_to(victim)
+    else:
+        os.mkfifo(path)
+    for _ in range(2):
+        store = Store(store.folder)
+        assert read(store) == {} and len(store.notes) == (1 if not _ else 0)
+    save(store)
+    assert set(read(store)) == set(CELLS) and victim.read_bytes() == b"mine"
+
+
+@pytest.mark.parametrize("link", ["blocks", "blocks/2", "blocks/2/map", "blocks/2/map/claim"])
+def test_no_link_leads_out_of_the_store(store, tmp_path, link):
+    save(store)
+    elsewhere, here = tmp_path / "elsewhere", store.folder / link
+    here.rename(elsewhere)
+    here.symlink_to(elsewhere)
+    before = {path: path.read_bytes() for path in elsewhere.rglob("*") if path.is_file()}
+    for use in (lambda: save(store), lambda: read(store), lambda: store.pack("map/claim")):
+        with pytest.raises(InputError, match="is a link"):
+            use()
+    assert before == {path: path.read_bytes() for path in elsewhere.rglob("*") if path.is_file()}
+
+
+def test_files_of_others_are_neither_read_nor_removed(store):
+    save(store)
+    folder = index_of(store, CELLS[0]).parent
+    others = [folder / name for name in ("notes.json", "0.nc", ".under-way-.part", "a.part")]
+    for path in others:
+        path.write_text("mine")
+        os.utime(path, (0, 0))
+    save(store, shift=1.0)
+    store.pack("map/claim")
+    assert all(path.read_text() == "mine" for path in others) and store.notes == []
+
+
+def test_a_disk_that_does_not_answer_costs_no_block(store, monkeypatch):
+    """A block is set aside if it is damaged; not if its file could not be read this time."""
+    save(store)
+
+    def fail(path, *_):
+        raise OSError(5, "Input/output error")
+
+    for name in ("read_whole", "read_json"):
+        other = Store(store.folder)
+        with monkeypatch.context() as patch:
+            patch.setattr(module, name, fail)
+            assert read(other) == {} and "cannot be read now: Input/output error" in other.notes[0]
+        assert set(read(Store(store.folder))) == set(CELLS)
+
+
+def block(some=CELLS, **changes):
+    attrs = {
+        "claim": "map/claim",
+        "precision": "float64",
+        "code": "code",
+        "seed": json.dumps([7] * len(some)),
+        "cells": json.dumps([dict(cell) for cell in some]),
+        **changes,
+    }
+    attrs = {name: value for name, value in attrs.items() if value is not None}
+    return encode_block(evidence(some).assign_attrs(attrs))
+
+
+def hdf5(change):
+    """A block with something changed in HDF5."""
+    buffer = io.BytesIO(block())
+    with h5py.File(buffer, "r+") as file:
+        change(file)
+    return buffer.getvalue()
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"no HDF5",
+        block()[:2000],
+        block(CELLS[:2]),
+        block(seed=None),
+        block(seed="[1, 2]"),
+        block(cells="{"),
+        block(cells="[[1], [2], [3]]"),
+        block(claim="map/other"),
+        hdf5(lambda file: file.attrs.__delitem__("attlas_layout")),
+        hdf5(lambda file: file.attrs.__setitem__("attlas_layout", "[" * 10_000)),
+        hdf5(lambda file: file.__delitem__("measured")),
+    ],
+    ids=range(12),
+)
+@pytest.mark.parametrize("then", ["read", "pack"])
+def test_a_block_whose_checksum_fits_but_not_its_contents_is_set_aside(store, content, then):
+    for cells in (CELLS, [Setting(n=9)], [Setting(n=10)]):
+        save(store, cells)
+    path = index_of(store, CELLS[0])
+    forge(path, content)
+    store = Store(store.folder)
+    if then == "read":
+        assert read(store) == {}
+    else:
+        assert store.pack("map/claim") == 0 and store.pack("map/claim") == 2
+    assert len(store.notes) == 1 and str(path) in store.notes[0] and not path.exists()
+    save(store)
+    assert set(read(store)) == set(CELLS)
+
+
+def test_a_newer_block_wins_whatever_the_clocks_say(store):
+    """The files of the older one are from the future, as if its machine had a wrong clock."""
+    save(store)
+    for path in index_of(store, CELLS[0]).parent.iterdir():
+        os.utime(path, (2**32, 2**32))
+    save(store, CELLS[:2], shift=1.0)
+    for path in index_of(store, CELLS[0]).parent.iterdir():
+        os.utime(path, (10, 10) if path.stat().st_mtime < 2**32 else (2**32, 2**32))
+    for _ in range(2):
+        assert [value(Store(store.folder), cell) for cell in CELLS] == [1.0, 1.0, 0.0]
+        assert store.costs("map/claim")[-1].cells == (2 if not _ else 5)
+        store.pack("map/claim")
+
+
+def test_a_block_that_is_being_written_is_not_removed_because_another_is_from_the_future(store):
+    save(store)
+    save(store, [Setting(n=9)])
+    folder = index_of(store, CELLS[0]).parent
+    for path in folder.iterdir():
+        os.utime(path, (2**32, 2**32))
+    data = folder / f"{'0' * 32}.{'0' * 16}.{'0' * 16}.nc"
+    data.write_bytes(b"its index follows")
+    store.pack("map/claim")
+    assert data.exists()
 
 
 @pytest.mark.parametrize("id", ["../x", "map/..", "/tmp/x", "map/../../x", "x", "", "a\\b/c"])
@@ -173,7 +371,7 @@ def test_an_index_under_way_is_not_taken_for_a_finished_or_a_damaged_one(store, 
 
     monkeypatch.setattr(os, "fsync", look)
     save(store)
-    assert seen == [0, 0]
+    assert len(seen) >= 4 and not any(seen[:-1])
     assert set(read(store)) == set(CELLS)
     assert not list(store.folder.rglob("*.damaged"))
 
@@ -194,7 +392,7 @@ def test_a_writer_that_is_killed_leaves_finished_blocks_and_no_broken_one(store)
     spawn = multiprocessing.get_context("spawn")
     writer = spawn.Process(target=_write_many, args=(store.folder, 0))
     writer.start()
-    folder = store.folder / "blocks" / "map" / "claim"
+    folder = store.folder / "blocks" / "2" / "map" / "claim"
     while len(list(folder.glob("*.json"))) < 3 and writer.is_alive():
         time.sleep(0.005)
     os.kill(writer.pid, signal.SIGKILL)
@@ -207,7 +405,6 @@ def test_a_writer_that_is_killed_leaves_finished_blocks_and_no_broken_one(store)
 def test_the_newest_of_several_blocks_that_hold_a_cell_is_read(store):
     for cells, shift in ((CELLS, 0.0), (CELLS[1:2], 1.0), (CELLS[:2], 2.0)):
         save(store, cells, shift=shift)
-        time.sleep(0.01)
     found = read(store)
     assert [float(found[cell]["measured"][0, 0]) for cell in CELLS] == [3.0, 4.0, 3.0]
 
@@ -233,7 +430,7 @@ def test_small_blocks_are_packed_without_a_loss(store):
     ):  # what has no axis `cell` differs: these are not joined
         store.save([Cell(ADDRESS, cell)], evidence([cell]).assign(error=error), {})
     assert store.pack("map/claim") == 40 and store.pack("map/claim") == 0
-    folder = store.folder / "blocks" / "map" / "claim"
+    folder = store.folder / "blocks" / "2" / "map" / "claim"
     assert len(list(folder.glob("*.json"))) == len(list(folder.glob("*.nc"))) == 3
     after = read(store, cells + other)
     for cell in cells:
@@ -278,16 +475,15 @@ def test_blocks_that_are_gone_are_forgotten(store):
 def test_what_killed_writers_have_left_is_removed_a_day_later(store):
     for cell in CELLS:
         save(store, [cell])
-    folder = store.folder / "blocks" / "map" / "claim"
-    block = index_of(store, CELLS[0]).stem
-    left = [folder / f"{block}.0123.nc", folder / ".under-way-killed.part"]
-    busy = [folder / f"{block}.4567.nc", folder / ".under-way-alive.part"]
+    folder = store.folder / "blocks" / "2" / "map" / "claim"
+    names = [f"{'0' * 32}.{'0' * 16}.{i:016}.nc" for i in range(2)]
+    left = [folder / names[0], folder / ".under-way-killed.part"]
+    busy = [folder / names[1], folder / ".under-way-alive.part"]
     for path in left + busy:
         path.write_bytes(b"half")
     save(store, [Setting(n=n) for n in range(SMALL)])
     large = index_of(store, Setting(n=SMALL - 1))
-    old = [*left, large, large.parent / json.loads(large.read_text())["data"]]
-    for path in old:
+    for path in [*left, large, large.with_suffix(".nc")]:
         os.utime(path, ns=(0, path.stat().st_mtime_ns - 2 * 86_400 * 10**9))
     store.pack("map/claim")
     assert not any(path.exists() for path in left) and all(path.exists() for path in busy)
@@ -302,7 +498,6 @@ def test_packing_does_not_bring_back_what_was_measured_again(store):
     cells = [Setting(n=n) for n in range(1, SMALL + 1)]
     for cell in cells:
         save(store, [cell])
-    time.sleep(0.01)
     save(store, cells, shift=1.0)  # one block, which is not small
     assert store.pack("map/claim") == SMALL
     assert {value(Store(store.folder), cell) for cell in cells} == {1.0}
@@ -313,19 +508,15 @@ def test_what_is_measured_again_while_it_is_packed_stays(store, monkeypatch, whe
     """It may come before the packed block is written, or before the old ones are removed."""
     for cell in CELLS:
         save(store, [cell])
-    place = {"read": "attlas.lab.store.join_blocks", "packed": "attlas.lab.store._flush_folder"}[
-        when
-    ]
-    module, _, name = place.rpartition(".")
-    then = getattr(sys.modules[module], name)
+    place = {"read": (module, "join_blocks"), "packed": (store, "_remove")}[when]
+    then = getattr(*place)
 
     def again(*given):
-        monkeypatch.setattr(place, then)
-        time.sleep(0.01)
+        monkeypatch.setattr(*place, then)
         save(store, CELLS[:1], shift=1.0)
         return then(*given)
 
-    monkeypatch.setattr(place, again)
+    monkeypatch.setattr(*place, again)
     store.pack("map/claim")
     assert [value(Store(store.folder), cell) for cell in CELLS] == [1.0, 0.0, 0.0]
     store.pack("map/claim")
@@ -367,3 +558,76 @@ def test_the_store_is_where_the_environment_says(tmp_path, monkeypatch):
     monkeypatch.setenv("ATTLAS_STORE", str(tmp_path / "there"))
     assert Store().folder == tmp_path / "there"
     assert Store(tmp_path / "here").folder == tmp_path / "here"
+
+
+def save_first(store):
+    save(store, CELLS[:2])
+
+
+def save_again(store):
+    save(store, shift=1.0)
+
+
+def pack(store):
+    store.pack("map/claim")
+
+
+def prepare(store, change):
+    """A store before the change; the values of each cell that are right after it, or on the way."""
+    if change is save_first:
+        return {cell: ({None, 0.0}, {0.0}) for cell in CELLS[:2]}
+    save(store, CELLS[:1])
+    save(store)
+    save(store, CELLS[1:2], shift=0.5)
+    if change is pack:
+        return {cell: ({shift}, {shift}) for cell, shift in zip(CELLS, (0, 0.5, 0), strict=True)}
+    return {cell: ({shift, 1.0}, {1.0}) for cell, shift in zip(CELLS, (0, 0.5, 0), strict=True)}
+
+
+def seen(folder, cells):
+    store = Store(folder)
+    found = read(store, cells)
+    assert store.notes == []
+    return [float(found[c]["measured"][0, 0]) - c.n if c in found else None for c in cells]
+
+
+@pytest.mark.parametrize("change", [save_first, save_again, pack])
+def test_a_loss_of_power_loses_nothing_that_was_saved(store, tmp_path, monkeypatch, change):
+    right = prepare(store, change)
+    with monkeypatch.context() as patch:
+        disk = Disk(store.folder.parent, patch)
+        change(store)
+        images = disk.close()
+    assert len(images) > 8
+    for number, pair in enumerate(images):
+        done = number == len(images) - 1
+        for kind, image in zip(("flushed", "listed"), pair, strict=True):
+            folder = tmp_path / f"{kind}-{number}"
+            restore({name: data for name, data in image.items() if "store/" in name}, folder)
+            values = seen(folder / "store", list(right))
+            for value, (under_way, after) in zip(values, right.values(), strict=True):
+                assert value in (after if done else under_way), (number, kind)
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO])
+@pytest.mark.parametrize("change", [save_first, save_again, pack])
+def test_whichever_write_fails_nothing_that_was_saved_is_lost(tmp_path, monkeypatch, change, code):
+    for number in itertools.count(1):
+        store = Store(tmp_path / str(number))
+        right = prepare(store, change)
+        with monkeypatch.context() as patch:
+            failing = FailingWrite(number, code, patch)
+            try:
+                change(store)
+            except InputError as error:
+                assert "cannot be written" in str(error) and os.strerror(code) in str(error)
+        for value, (under_way, _) in zip(
+            seen(store.folder, list(right)), right.values(), strict=True
+        ):
+            assert value in under_way, number
+        change(store)
+        for value, (_, after) in zip(seen(store.folder, list(right)), right.values(), strict=True):
+            assert value in after, number
+        if not failing.happened:
+            break
+    assert number > 8

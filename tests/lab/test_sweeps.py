@@ -347,6 +347,7 @@ def test_packing_that_kills_its_workers_is_given_up_and_what_else_it_raises_is_t
     plan = Sweep(plan_grid(toy, grid), store)
     plan.measure_missing(workers)
     assert workers.packed == 1 + sweeps.RETRIES and plan.tally.done == 60
+    assert store.notes == [sweeps.GAVE_UP_PACKING]
 
     class Full:
         def carry_out(self, claim, store, progress):

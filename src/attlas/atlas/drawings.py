@@ -22,7 +22,7 @@ from altair.utils.schemapi import debug_mode
 import attlas
 from attlas.claims.digest import figure_digest
 from attlas.lab.blocks import encode_block
-from attlas.lab.records import temporary_file
+from attlas.lab.files import Damaged, parse_json, read_whole, seal, temporary_file, unseal
 from attlas.lab.runner import Result
 from attlas.lab.store import Store
 
@@ -30,6 +30,8 @@ MAX_ROWS = 5_000
 """A variable with more values is not in the table; the netCDF file has it."""
 
 FORMATS = ("svg", "pdf", "nc", "csv")
+_LISTED = {"spec": str, "files": [re.compile("|".join(FORMATS))]}
+"""The form of `drawing.json`."""
 
 LETTER_WIDTH = 0.6
 """A letter's width over its size, on average, in the widest usual fonts (DejaVu Sans, Verdana)."""
@@ -147,8 +149,8 @@ def _read_or_make(cache: Path | None, name: str, make: Callable[[], str]) -> str
     if cache is None:
         return make()
     place = cache / name
-    if place.is_file():
-        return place.read_text(encoding="utf-8")
+    with suppress(OSError, Damaged):
+        return _take(place).decode()
     made = make()
     with suppress(OSError):  # what cannot be kept is made again next time
         _put(place, made.encode())
@@ -209,12 +211,11 @@ def _key(result: Result) -> str:
 
 
 def _read(place: Path) -> Drawing | None:
-    try:
-        content = json.loads((place / "drawing.json").read_text(encoding="utf-8"))
-        files = {ending: (place / ending).read_bytes() for ending in content["files"]}
+    with suppress(OSError, Damaged):
+        content = parse_json(_take(place / "drawing.json"), _LISTED)
+        files = {ending: _take(place / ending) for ending in content["files"]}
         return Drawing(content["spec"], files)
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
+    return None
 
 
 def _write(place: Path, made: Drawing) -> None:
@@ -225,7 +226,12 @@ def _write(place: Path, made: Drawing) -> None:
 
 
 def _put(path: Path, data: bytes) -> None:
+    """Keep a file. It is not flushed: what a loss of power leaves of it is not taken again."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with temporary_file(path.parent, path.suffix) as file:
-        file.write_bytes(data)
+        file.write_bytes(seal(data))
         os.replace(file, path)
+
+
+def _take(path: Path) -> bytes:
+    return unseal(read_whole(path))

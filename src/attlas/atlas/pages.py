@@ -2,9 +2,6 @@
 
 import base64
 import json
-import os
-import shutil
-import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
@@ -18,18 +15,16 @@ import attlas
 from attlas.atlas import explorers, filters
 from attlas.atlas.contents import Atlas, bibtex_of, list_entry, source_line
 from attlas.atlas.drawings import drawing_of, render_chart, thumbnail, vega_script
+from attlas.atlas.folders import LIST, check_folder, replaced, write_errors_named
 from attlas.atlas.formulas import mathml
 from attlas.atlas.graphs import Node, draw_graph
 from attlas.atlas.guides import link_claims, read_guides
 from attlas.atlas.notes import notes_of
 from attlas.claims import Claim
 from attlas.claims.claim import KINDS
-from attlas.errors import InputError
 from attlas.figure_style import legible
 from attlas.lab.runner import Result
 
-LIST = "claims.json"
-"""The machine-readable list. It names every file of the atlas, so that a folder is known as one."""
 SCHEMA = "claims.schema.json"
 FONT = "math.woff2"
 """A subset of STIX Two Math, without which browsers on many machines set formulas badly."""
@@ -37,41 +32,6 @@ LICENCE = "math.OFL.txt"
 """The licence of the font."""
 REPORT_EVERY = 25
 """Pages of claims between two reports of progress."""
-
-
-def check_folder(folder: Path) -> Path:
-    """`folder`, if an atlas can be written there: it is new, empty, or an atlas already."""
-    folder = folder.resolve()
-    if folder.exists() and not folder.is_dir():
-        raise InputError(f"{str(folder)!r} is a file; name a folder with --out")
-    if folder.is_dir():
-        own = _listed_files(folder)
-        folders = {str(parent) for name in own for parent in Path(name).parents}
-        strangers = {str(path.relative_to(folder)) for path in folder.rglob("*")} - own - folders
-        if strangers:
-            raise InputError(
-                f"the folder {str(folder)!r} holds other things ({min(strangers)}); "
-                "name an empty or new one with --out"
-            )
-    try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder.parent):
-            pass
-    except OSError as error:
-        reason = error.strerror or error
-        raise InputError(f"the folder {str(folder)!r} cannot be written: {reason}") from error
-    return folder
-
-
-def _listed_files(folder: Path) -> set[str]:
-    """The files that the list of the atlas in `folder` names; none where there is no atlas."""
-    try:
-        content = json.loads((folder / LIST).read_text(encoding="utf-8"))
-    except (FileNotFoundError, json.JSONDecodeError, UnicodeDecodeError):
-        return set()
-    if not isinstance(content, dict) or "attlas" not in content:
-        return set()
-    return set(content["files"]) if isinstance(content.get("files"), list) else set()
 
 
 def check_prose(claims: Sequence[Claim]) -> None:
@@ -91,29 +51,9 @@ def write_atlas(
     how far it is.
     """
     folder = check_folder(folder)
-    fresh = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}-"))
-    try:
+    with replaced(folder) as fresh:
         _Writer(atlas, fresh, report).write()
-        fresh.chmod(0o755)
-        _swap(fresh, folder)
-    finally:
-        shutil.rmtree(fresh, ignore_errors=True)
     return folder / "index.html"
-
-
-def _swap(fresh: Path, folder: Path) -> None:
-    """Put `fresh` in the place of `folder`; if that fails the old one is put back."""
-    if not folder.exists():
-        os.replace(fresh, folder)
-        return
-    older = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}-"))
-    os.replace(folder, older)
-    try:
-        os.replace(fresh, folder)
-    except BaseException:
-        os.replace(older, folder)
-        raise
-    shutil.rmtree(older, ignore_errors=True)
 
 
 def environment() -> jinja2.Environment:
@@ -222,8 +162,9 @@ class _Writer:
 
     def _save(self, path: str, content: str | bytes) -> None:
         place = self.folder / path
-        place.parent.mkdir(exist_ok=True)
-        place.write_bytes(content.encode() if isinstance(content, str) else content)
+        with write_errors_named(self.folder):
+            place.parent.mkdir(exist_ok=True)
+            place.write_bytes(content.encode() if isinstance(content, str) else content)
 
     def _source(self, name: str) -> str:
         assert self.templates.loader is not None

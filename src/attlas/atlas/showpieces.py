@@ -11,13 +11,37 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
+from attlas.errors import InputError
 from attlas.lab.blocks import read_block
 from attlas.lab.diagrams import diagram
+from attlas.lab.files import Damaged, read_whole
 from attlas.lab.grids import DONE, Grid
 from attlas.lab.store import Store
 from attlas.lab.sweeps import Sweep, plan_grid
 
 REAL_DATA = "real-data"
+_NUMBER = int | float | None
+_REAL_DATA_FORM = {
+    "words": str,
+    "kinds": [
+        {
+            "title": str,
+            "words": str,
+            "measures": [str],
+            "rows": [
+                {
+                    "data": str,
+                    "first": bool,
+                    "method": str,
+                    "numbers": [_NUMBER],
+                    "ahead": object,
+                    "folds": int,
+                    "seconds": int | float,
+                }
+            ],
+        }
+    ],
+}
 
 
 @dataclass(frozen=True)
@@ -75,7 +99,14 @@ class Showpiece:
 
     def shipped(self) -> xr.Dataset:
         """The evidence that came with the package, without what takes room and is not drawn."""
-        return read_block((self.folder / f"{self.slug}.nc").read_bytes())
+        file = self.folder / f"{self.slug}.nc"
+        try:
+            found = read_block(read_whole(file))
+        except (OSError, Damaged) as error:
+            raise InputError(f"the evidence {str(file)!r} cannot be read: {error}") from error
+        if missing := {"status", self.show} - set(found.variables):
+            raise InputError(f"the evidence {str(file)!r} has no {min(missing)}")
+        return found
 
     def load(self, store: Store) -> "LoadedShowpiece":
         """The evidence in the store, if that is all of it, else what came with the package."""
@@ -117,4 +148,5 @@ class LoadedShowpiece:
 def real_data(store: Store) -> dict[str, Any]:
     """What `make bench-data` measured: here, or before the package was made."""
     shipped = files("attlas.atlas") / "shipped" / f"{REAL_DATA}.json"
-    return store.kept_table(REAL_DATA) or json.loads(shipped.read_text(encoding="utf-8"))
+    kept = store.kept_table(REAL_DATA, _REAL_DATA_FORM)
+    return kept or json.loads(shipped.read_text(encoding="utf-8"))

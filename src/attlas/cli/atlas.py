@@ -49,11 +49,11 @@ def write_pages(
 
     compile_quickly()
 
-    from attlas.atlas import pages
+    from attlas.atlas import folders, pages
     from attlas.atlas.contents import gather_atlas
     from attlas.atlas.drawings import drawing_of, drawings_folder
 
-    folder = pages.check_folder(Path(out))
+    folder = folders.check_folder(Path(out))
     found = options.select_claims(patterns, files)
     pages.check_prose(found)
     opened = options.open_store(store)

@@ -49,7 +49,10 @@ def show_claim(claim: str, store: str | None, files: Sequence[str], as_json: boo
     from attlas.lab.records import Records
 
     found = options.find_entry(claim, files)
-    last = Records(store).recorded(found.id)
+    records = Records(store)
+    last = records.recorded(found.id)
+    for note in records.notes:
+        printing.stderr().print(note, markup=False)
     if as_json:
         printing.print_json({**printing.describe_entry(found), "last": last})
     else:

@@ -69,7 +69,7 @@ def exit_code(results: "Sequence[Result]") -> int:
 
 def save_figure(chart: Any, path: Path) -> None:
     """Write a chart in the format of the file's name, whole or not at all."""
-    from attlas.lab.records import temporary_file
+    from attlas.lab.files import temporary_file
 
     formats: dict[str, dict[str, Any]] = {".html": {"inline": True}, ".png": {"ppi": 144}}
     with temporary_file(path.parent, path.suffix) as file:

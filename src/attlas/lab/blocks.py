@@ -2,32 +2,41 @@
 
 A file is netCDF-4, which xarray opens too. It is written and read through h5py, in milliseconds
 where xarray takes tens. The attribute `LAYOUT` repeats the dimensions of each variable and whether
-it is a coordinate, because looking that up in HDF5 takes longer than reading the numbers.
+it is a coordinate, because looking that up in HDF5 takes longer than reading the numbers. A file is
+not trusted: what it claims is held against its size before anything is read.
 """
 
 import io
 import json
 import math
 import secrets
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import h5py
 import numpy as np
 import xarray as xr
 
+from attlas.lab.files import DAMAGE, Damaged, parse_json
+
 LAYOUT = "attlas_layout"
 _NO_VARIABLE = "This is a netCDF dimension but not a netCDF variable.%10d"
 _TEXT = h5py.string_dtype()
-_DIRECT_KINDS = "fiubUO"
+_UNITS = {"s": "seconds", "ms": "milliseconds", "us": "microseconds", "ns": "nanoseconds"}
+_LAYOUT_FORM = {"variables": {str: ([str], [str], str)}, "attrs": [str], "coords": [str]}
 _HDF5_VERSIONS = ("v108", "latest")  # since 1.8 attributes may be larger than 64 kB
 _UNCOMPRESSED_SIZE = 4096
+_DEFLATE_RATIO = 1032
+"""Bytes that one byte can become, at most, when what was compressed is unpacked."""
+_FILTERS = {h5py.h5z.FILTER_DEFLATE, h5py.h5z.FILTER_SHUFFLE, h5py.h5z.FILTER_FLETCHER32}
+_TEXT_BYTES = 2**24
+"""Memory for texts that are read at once."""
+_MAX_TEXTS = 64
+"""Texts in one attribute."""
 
 
 def encode_block(data: xr.Dataset) -> bytes:
-    """The contents of a netCDF-4 file: numbers, truth values and texts; xarray writes the rest."""
-    if any(v.dtype.kind not in _DIRECT_KINDS for v in data.variables.values()):
-        return bytes(data.to_netcdf(engine="h5netcdf"))
+    """The contents of a netCDF-4 file: numbers, truth values, times and texts."""
     # HDF5 knows files in memory by name too: two threads that write at once need two names.
     options = {"driver": "core", "backing_store": False, "libver": _HDF5_VERSIONS}
     with h5py.File(secrets.token_hex(8), "w", **options) as file:
@@ -45,7 +54,7 @@ def _fill(file: h5py.File, data: xr.Dataset) -> None:
     for name in sorted(data.variables, key=lambda name: name not in data.sizes):
         variable = data.variables[name]
         written = file.create_dataset(str(name), **_stored(variable.values))
-        written.attrs.update(variable.attrs | ({"dtype": "bool"} if variable.dtype == bool else {}))
+        written.attrs.update(variable.attrs | _decoding(variable.dtype))
         if name in data.sizes:
             written.make_scale(str(name))
             scales[name] = written
@@ -55,7 +64,8 @@ def _fill(file: h5py.File, data: xr.Dataset) -> None:
     aside = [str(name) for name in data.coords if name not in data.sizes]
     file.attrs.update(data.attrs | ({"coordinates": " ".join(aside)} if aside else {}))
     layout = {
-        str(name): (v.dims, list(v.attrs), v.dtype.kind) for name, v in data.variables.items()
+        str(name): (v.dims, list(v.attrs), v.dtype.str if v.dtype.kind in "mM" else v.dtype.kind)
+        for name, v in data.variables.items()
     }
     file.attrs[LAYOUT] = json.dumps(
         {"variables": layout, "attrs": list(data.attrs), "coords": list(data.coords)}
@@ -66,44 +76,122 @@ def _stored(values: np.ndarray) -> dict[str, Any]:
     if values.dtype.kind in "UO":
         return {"data": values.astype(object), "dtype": _TEXT}
     small = values.size <= _UNCOMPRESSED_SIZE
-    kept = values.view(np.int8) if values.dtype == bool else values
+    kept = values.view({"b": "i1", "m": "i8", "M": "i8"}.get(values.dtype.kind, values.dtype))
     return {"data": kept} if small else {"data": kept, "compression": "gzip", "compression_opts": 1}
 
 
+def _decoding(dtype: np.dtype) -> dict[str, str]:
+    """Attributes from which xarray knows what whole numbers stand for."""
+    if dtype.kind == "b":
+        return {"dtype": "bool"}
+    if dtype.kind not in "mM":
+        return {}
+    unit = _UNITS[np.datetime_data(dtype)[0]]
+    return {"units": unit if dtype.kind == "m" else f"{unit} since 1970-01-01"}
+
+
 def read_block(content: bytes, max_bytes: float = math.inf) -> xr.Dataset:
-    """The data of a file that was written here or by xarray, from its contents; a `ValueError` if
-    a variable needs more than `max_bytes` of memory."""
-    with h5py.File(io.BytesIO(content), "r") as file:
-        if LAYOUT in file.attrs:
-            return _read(file, max_bytes)
-        for stored in file.values() if max_bytes < math.inf else ():
-            _check_size(stored, max_bytes)
-    with xr.open_dataset(io.BytesIO(content), engine="h5netcdf") as data:
-        return data.load()
+    """The data of a file that was written here, from its contents.
+
+    `Damaged` if it is none, or needs more than `max_bytes` of memory, or more than can have been
+    packed into a file of its size.
+    """
+    try:
+        with h5py.File(io.BytesIO(content), "r") as file:
+            return _Reader(file, len(content), max_bytes).read()
+    except Damaged:
+        raise
+    except (OSError, MemoryError, *DAMAGE) as error:
+        words = " ".join(str(error).split())
+        raise Damaged(f"HDF5 cannot read it ({type(error).__name__}: {words})") from error
 
 
-def _check_size(stored: h5py.Dataset, max_bytes: float) -> None:
-    if stored.nbytes > max_bytes:
-        words = f"{stored.name} has {stored.nbytes:,} bytes, and {max_bytes:,} are allowed"
-        raise ValueError(words)
+class _Reader:
+    """An open file of `size` bytes, and how many bytes of memory are left for what it holds."""
+
+    def __init__(self, file: h5py.File, size: int, max_bytes: float) -> None:
+        self.file, self.size = file, size
+        self.room, self.room_for_texts = min(max_bytes, _DEFLATE_RATIO * size), size
+
+    def read(self) -> xr.Dataset:
+        layout = parse_json(self._attribute(self.file, LAYOUT), _LAYOUT_FORM)
+        variables, sizes = {}, dict[str, int]()
+        opened = {name: self._dataset(name) for name in layout["variables"]}
+        for name, stored in opened.items():  # all of them, before any is read
+            dims = layout["variables"][name][0]
+            alike = len(dims) == stored.ndim
+            if not alike or any(
+                sizes.setdefault(*at) != at[1] for at in zip(dims, stored.shape, strict=True)
+            ):
+                raise Damaged(f"{name} has another shape than its axes")
+            self._take(name, stored.nbytes)
+        for name, (dims, attrs, kind) in layout["variables"].items():
+            stored = opened[name]
+            values = self._texts(stored, kind) if kind in "UO" else self._numbers(stored, kind)
+            kept = {name: self._attribute(stored, name) for name in attrs}
+            variables[name] = (tuple(dims), values, kept)
+        coords = {name: variables.pop(name) for name in layout["coords"]}
+        kept = {name: _plain(self._attribute(self.file, name)) for name in layout["attrs"]}
+        return xr.Dataset(variables, coords, kept)
+
+    def _take(self, name: str, count: float) -> None:
+        if count > self.room:
+            raise Damaged(f"{name} has {count:,} bytes, and {self.room:,} are allowed")
+        self.room -= count
+
+    def _dataset(self, name: str) -> h5py.Dataset:
+        """A variable whose numbers are in this file and nowhere else."""
+        if not isinstance(self.file.get(name, getlink=True), h5py.HardLink):
+            raise Damaged(f"{name} leads out of the file")
+        stored = self.file[name]
+        plan = stored.id.get_create_plist()
+        filters = {plan.get_filter(i)[0] for i in range(plan.get_nfilters())}
+        if stored.is_virtual or plan.get_external_count() or not filters <= _FILTERS:
+            raise Damaged(f"{name} leads out of the file")
+        return stored
+
+    def _numbers(self, stored: h5py.Dataset, kind: str) -> np.ndarray:
+        wanted = kind if kind in "fiuS" else "i"
+        if stored.dtype.kind != wanted:
+            raise Damaged(f"{stored.name} is of the type {stored.dtype}, not {kind}")
+        values = np.asarray(stored[()])
+        return (
+            values if kind in "fiuS" else values.astype(bool) if kind == "b" else values.view(kind)
+        )
+
+    def _texts(self, stored: h5py.Dataset, kind: str) -> np.ndarray:
+        """Texts, some at a time: many may point to one long text of the file."""
+        if h5py.check_string_dtype(stored.dtype) is None:
+            raise Damaged(f"{stored.name} is of the type {stored.dtype}, not text")
+        values, most = np.empty(stored.shape, object), max(1, _TEXT_BYTES // self.size)
+        for place in _pieces(stored.shape, most):
+            values[place] = found = stored.asstr()[place]
+            self.room_for_texts -= sum(map(len, np.ravel(found)))
+            if self.room_for_texts < 0:
+                raise Damaged(f"{stored.name} has longer texts than the file")
+        if kind == "O":
+            return values
+        self._take(stored.name, 4 * values.size * max(map(len, values.flat), default=0))
+        return values.astype(str)
+
+    def _attribute(self, of: h5py.HLObject, name: str) -> Any:
+        found = of.attrs.get_id(name)
+        texts = math.prod(found.shape) if found.dtype.kind == "O" else 0
+        if found.get_storage_size() > self.size or texts > _MAX_TEXTS:
+            raise Damaged(f"the attribute {name} is larger than the file")
+        return of.attrs[name]
 
 
-def _read(file: h5py.File, max_bytes: float) -> xr.Dataset:
-    layout = json.loads(file.attrs[LAYOUT])
-    variables = {}
-    for name, (dims, attrs, kind) in layout["variables"].items():
-        stored = file[name]
-        _check_size(stored, max_bytes)
-        values = np.asarray(stored.asstr()[()] if kind in "UO" else stored[()])
-        if kind == "b":
-            values = values.view(bool)
-        elif kind == "U":
-            values = values.astype(str)
-        variables[name] = (tuple(dims), values, {name: stored.attrs[name] for name in attrs})
-    coords = {name: variables.pop(name) for name in layout["coords"]}
-    return xr.Dataset(
-        variables, coords, {name: _plain(file.attrs[name]) for name in layout["attrs"]}
-    )
+def _pieces(shape: tuple[int, ...], most: int) -> Iterator[tuple[slice, ...]]:
+    """Parts of an array of at most `most` entries."""
+    if math.prod(shape) <= most:
+        yield (...,)  # type: ignore[misc]
+        return
+    rows = most // max(1, math.prod(shape[1:]))
+    for first in range(0, shape[0], max(1, rows)):
+        part = slice(first, first + max(1, rows))
+        for rest in ((...,),) if rows else _pieces(shape[1:], most):
+            yield (part, *rest)
 
 
 def _plain(value: Any) -> Any:

@@ -12,8 +12,8 @@ import xarray as xr
 from attlas.errors import InputError, near
 from attlas.figure import HEIGHT, WIDTH, finish_chart
 from attlas.figure_style import PALETTE
+from attlas.lab.files import write_whole
 from attlas.lab.grids import Grid
-from attlas.lab.records import write_whole
 
 PREFERRED_VARIABLES = ("arrived", "measured", "log_threshold")
 TABLE_SUFFIXES = (".csv", ".md")

@@ -1,9 +1,8 @@
-"""Small JSON files of a store, and how files are written whole: what can be read without JAX."""
+"""Small records of a store, and its folder: what can be read without JAX."""
 
-import json
 import os
 import re
-import tempfile
+import secrets
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,20 +11,42 @@ from typing import Any
 import platformdirs
 
 from attlas.errors import InputError
+from attlas.lab.files import Damaged, read_json, write_json
 
 _CLAIM_ID = re.compile(r"[^./\\\0][^/\\\0]*/[^./\\\0][^/\\\0]*")
 """Ids that may name folders: two parts, neither of which leads out of the store."""
+
+LAYOUT = "2"
+"""The folder, within each kind of files, of those that are as this version writes them. Those of
+earlier versions are beside it and stay as they are."""
+
+PLAIN = str | int | float | None
+VERDICT_WORD = re.compile("confirmed|refuted|undecided|outside|not run")
+VERDICT = {
+    "when": str,
+    "scale": str,
+    "seed": int,
+    "setting": {str: object},
+    "verdict": VERDICT_WORD,
+    "reason": str,
+    "strength?": str,
+    "provenance?": {str: PLAIN},
+    str: object,
+}
+"""The form of a recorded verdict, as far as it is used again."""
 
 
 class Records:
     """The last verdict on each claim, and tables that benchmarks made.
 
-    They are in `folder`, or `ATTLAS_STORE`, or the user's cache.
+    They are in `folder`, or `ATTLAS_STORE`, or the user's cache. `notes` are sentences about what
+    was found damaged.
     """
 
     def __init__(self, folder: str | Path | None = None) -> None:
         chosen = folder or os.environ.get("ATTLAS_STORE") or platformdirs.user_cache_dir("attlas")
         self.folder = Path(chosen).expanduser()
+        self.notes: list[str] = []
 
     def record(self, claim: str, verdict: Mapping[str, Any]) -> None:
         """Remember the last verdict on a claim."""
@@ -34,24 +55,63 @@ class Records:
 
     def recorded(self, claim: str) -> dict[str, Any] | None:
         """The last verdict on a claim, if there is one that can be read."""
-        found = read_json(self._verdict_path(claim))
-        needed = {"when", "scale", "seed", "setting", "verdict", "reason"}
-        return found if found is not None and needed <= set(found) else None
+        return self._read(self._verdict_path(claim), VERDICT, "verdict")
 
     def keep_table(self, name: str, content: Mapping[str, Any]) -> None:
         """Keep a table that a benchmark made, for the atlas to show."""
         with self.write_errors_named():
             write_json(self._table_path(name), content)
 
-    def kept_table(self, name: str) -> dict[str, Any] | None:
-        """The table of that name, if there is one that can be read."""
-        return read_json(self._table_path(name))
+    def kept_table(self, name: str, form: Any) -> dict[str, Any] | None:
+        """The table of that name, if there is one of that form (`attlas.lab.files.fits`)."""
+        return self._read(self._table_path(name), form, "table")
 
     def _table_path(self, name: str) -> Path:
-        return self.folder / "tables" / f"{name}.json"
+        return self.inside("tables", LAYOUT) / f"{name}.json"
 
     def _verdict_path(self, claim: str) -> Path:
-        return self.folder / "verdicts" / f"{checked_id(claim)}.json"
+        map, slug = checked_id(claim).split("/")
+        return self.inside("verdicts", LAYOUT, map) / f"{slug}.json"
+
+    def inside(self, *parts: str) -> Path:
+        """A folder of the store. None below it may be a link: that could lead elsewhere."""
+        path = self.folder
+        for part in parts:
+            path /= part
+            if path.is_symlink():
+                raise InputError(
+                    f"{str(path)!r} is a link, which the store does not follow: move the whole "
+                    f"store, and name its folder with --store or ATTLAS_STORE"
+                )
+        return path
+
+    def _read(self, path: Path, form: Any, kind: str) -> dict[str, Any] | None:
+        try:
+            return read_json(path, form)
+        except Damaged as error:
+            self.set_aside(kind, str(error), path)
+        except FileNotFoundError:  # it never was, or another process has moved it
+            pass
+        except OSError as error:
+            self.note(f"The {kind} {path} cannot be read now: {error.strerror}. It is left alone.")
+        return None
+
+    def set_aside(self, kind: str, why: str, path: Path, *others: Path) -> None:
+        """Rename what is damaged, so that nothing finds it again, and say so."""
+        fate = "It was set aside as *.damaged and is computed again."
+        for file in (*others, path):
+            try:
+                os.replace(file, f"{file}.{secrets.token_hex(4)}.damaged")
+            except FileNotFoundError:
+                if file == path:  # another process was quicker, and says it
+                    return
+            except OSError as error:
+                fate = f"It stays there ({error.strerror}) and is not used."
+        self.note(f"The {kind} {path} is damaged: {why}. {fate}")
+
+    def note(self, sentence: str) -> None:
+        if sentence not in self.notes:
+            self.notes.append(sentence)
 
     @contextmanager
     def write_errors_named(self) -> Iterator[None]:
@@ -72,39 +132,3 @@ def checked_id(claim: str) -> str:
             f"neither may begin with a dot"
         )
     return claim
-
-
-def read_json(path: Path) -> dict[str, Any] | None:
-    """The object in a JSON file, if there is one that can be read."""
-    try:
-        found = json.loads(path.read_text())
-    except (FileNotFoundError, json.JSONDecodeError, UnicodeDecodeError):
-        return None
-    return found if isinstance(found, dict) else None
-
-
-def write_json(path: Path, content: Mapping[str, Any]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(path, json.dumps(content, indent=1).encode())
-
-
-def write_whole(path: Path, content: bytes) -> None:
-    """Write a file under a temporary name, flush it to the disk, and rename it."""
-    with temporary_file(path.parent, ".part") as file:
-        file.chmod(0o644)  # a temporary file is its owner's alone; a store may be shared
-        with file.open("wb") as opened:
-            opened.write(content)
-            opened.flush()
-            os.fsync(opened.fileno())
-        os.replace(file, path)
-
-
-@contextmanager
-def temporary_file(folder: Path, suffix: str) -> Iterator[Path]:
-    """An empty file in `folder`, to be written and renamed; removed if it is still there."""
-    handle, name = tempfile.mkstemp(dir=folder, prefix=".under-way-", suffix=suffix)
-    os.close(handle)
-    try:
-        yield Path(name)
-    finally:
-        Path(name).unlink(missing_ok=True)

@@ -18,8 +18,19 @@ from attlas.claims import Claim, Order, Rate, Setting, Verdict
 from attlas.claims.digest import source_digest, versions
 from attlas.errors import InputError
 from attlas.lab.blocks import encode_block, read_block
+from attlas.lab.files import (
+    DAMAGE,
+    Damaged,
+    fits,
+    make_folder,
+    parse_json,
+    read_whole,
+    seal,
+    unseal,
+    write_whole,
+)
 from attlas.lab.measurement import now
-from attlas.lab.records import checked_id, write_whole
+from attlas.lab.records import PLAIN, VERDICT_WORD, checked_id
 from attlas.lab.runner import Result
 
 FOLDER = Path(attlas.__file__).with_name("evidence")
@@ -38,8 +49,24 @@ _SMALL = ("measured", "predicted", "lower", "upper")
 """What rates and orders compare, however small it is."""
 
 EARLIER = "Measured by an earlier version of the code."
-_DIGEST_BYTES = 32
-_UNREADABLE = (OSError, ValueError, LookupError, TypeError, AttributeError, RuntimeError)
+_NUMBER = int | float | None
+_VERDICT = {
+    "word": VERDICT_WORD,
+    **dict.fromkeys(("statistic", "threshold", "deviation"), _NUMBER),
+    **dict.fromkeys(("reason", "predicted", "measured", "detectable", "strength"), str),
+    "points": int,
+    "exact": bool,
+}
+_NAMES = ("claim", "code", "versions", "setting", "when", "result", "thinned")
+_FACTS = {**dict.fromkeys(_NAMES, str), "seed": int, "seconds": int | float}
+_JUDGED = {
+    "verdict": _VERDICT,
+    "control": object,
+    "first": object,
+    "resolution": _NUMBER,
+    "provenance": {str: PLAIN},
+}
+"""The forms of what is shipped beside the evidence: facts, and what was judged."""
 
 
 class Shipped(NamedTuple):
@@ -81,11 +108,11 @@ def ship(result: Result, folder: Path | None = None) -> Path:
     evidence = result.evidence.drop_attrs().assign_attrs(facts)
     for thinned in ("", "rule", "quantiles"):
         content = encode_block(_thin(evidence, claim, thinned).assign_attrs(thinned=thinned))
-        content += hashlib.sha256(content).digest()
+        content = seal(content)
         if len(content) <= LIMIT:
             break
     path = shipped_path(claim, folder)
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(path.parent)
     write_whole(path, content)
     return path
 
@@ -94,17 +121,12 @@ def read_shipped(claim: Claim, notes: list[str], folder: Path | None = None) -> 
     """What was shipped for a claim. A file that cannot be trusted is named in `notes` and left."""
     path = shipped_path(claim, folder)
     try:
-        if path.stat().st_size > LIMIT:
-            raise ValueError(f"it is larger than {LIMIT} bytes")
-        content = path.read_bytes()
-        block, digest = content[:-_DIGEST_BYTES], content[-_DIGEST_BYTES:]
-        if hashlib.sha256(block).digest() != digest:
-            raise ValueError("its contents do not match their checksum")
-        return _parse(claim, read_block(block, MAX_BYTES))
+        content = read_whole(path, LIMIT)
+        return _parse(claim, read_block(unseal(content), MAX_BYTES))
     except FileNotFoundError:
         return None
-    except _UNREADABLE as error:
-        why = str(error) if type(error) is ValueError else f"{type(error).__name__}: {error}"
+    except (OSError, *DAMAGE) as error:
+        why = str(error) if isinstance(error, Damaged) else f"{type(error).__name__}: {error}"
         notes.append(f"The shipped evidence {path} is ignored: {why}.")
         return None
 
@@ -131,19 +153,20 @@ def _thin(evidence: xr.Dataset, claim: Claim, thinned: str) -> xr.Dataset:
 
 def _parse(claim: Claim, data: xr.Dataset) -> Shipped:
     facts, data.attrs = data.attrs, {}
+    if not fits(facts, _FACTS):
+        raise Damaged("its facts have another form")
     if facts["claim"] != claim.id:
-        raise ValueError(f"it is of {facts['claim']}")
-    judged, stale = json.loads(facts["result"]), facts["code"] != _code(claim)
-    verdict, control, first = (_verdict(judged[name]) for name in ("verdict", "control", "first"))
-    if verdict is None:
-        raise ValueError("it has no verdict")
+        raise Damaged(f"it is of {facts['claim']}")
+    judged, stale = parse_json(facts["result"], _JUDGED), facts["code"] != _code(claim)
+    verdict = _verdict(judged["verdict"])
+    control, first = (judged[name] and _verdict(judged[name]) for name in ("control", "first"))
     if not stale and facts["thinned"] != "quantiles":
         again = claim.rule.judge(data)
         toothless = control is not None and control.word != "refuted"
         if verdict.word != ("undecided" if toothless else again.word):
-            raise ValueError("its verdict does not follow from its evidence")
+            raise Damaged("its verdict does not follow from its evidence")
         verdict = verdict if toothless else again
-    values = json.loads(facts["setting"]).items()
+    values = parse_json(facts["setting"], {str: object}).items()
     setting = Setting(**{k: tuple(v) if isinstance(v, list) else v for k, v in values})
     result = Result(
         claim,
@@ -163,10 +186,10 @@ def _parse(claim: Claim, data: xr.Dataset) -> Shipped:
     return Shipped(result, stale, str(facts["thinned"]))
 
 
-def _verdict(found: dict[str, Any] | None) -> Verdict | None:
+def _verdict(found: Any) -> Verdict:
     """The inverse of `Verdict.to_dict`."""
-    if found is None:
-        return None
+    if not fits(found, _VERDICT):
+        raise Damaged("its verdicts have another form")
     values: dict[str, Any] = {k: float("nan") if v is None else v for k, v in found.items()}
     return Verdict(**values)
 

@@ -1,15 +1,17 @@
 """Finished batches on disk: written whole or not at all, found again by what they hold.
 
-A block is a netCDF file with the evidence of some cells, and a small JSON index beside it that
-lists the names of the cells and the checksum of the file. The index is written last, under a
-temporary name, and renamed: what has an index is finished. Processes may share a store without
-locks, because no two writes share a data file. Many small blocks are packed into a large one, which
-is finished before they are removed.
+A block is a netCDF file with the evidence of some cells, and a small JSON index of the same name
+that lists the names of the cells and the checksum of the file. The index is written last, under a
+temporary name, and renamed: what has an index is finished, and never changes. Processes may share a
+store without locks, because no two writes share a name. Many small blocks are packed into a large
+one, which is finished before they are removed.
+
+Which of two blocks with a cell is newer is not left to clocks: each has a number above those of all
+blocks that its writer saw, and cells that are packed keep theirs.
 """
 
 import hashlib
 import json
-import math
 import os
 import re
 import secrets
@@ -25,7 +27,16 @@ import xarray as xr
 
 from attlas.claims import Claim, Setting
 from attlas.lab.blocks import encode_block, join_blocks, join_key, read_block
-from attlas.lab.records import Records, checked_id, write_json, write_whole
+from attlas.lab.files import (
+    Damaged,
+    make_folder,
+    parse_json,
+    read_json,
+    read_whole,
+    write_json,
+    write_whole,
+)
+from attlas.lab.records import LAYOUT, PLAIN, Records, checked_id
 
 SMALL_BLOCK_CELLS = 64
 """Blocks with fewer cells are packed."""
@@ -39,8 +50,23 @@ ABANDONED_AFTER_NS = 86_400 * 10**9
 MAX_LISTINGS = 5
 """How often a folder is listed again, where another process moves blocks at the same time."""
 
-_HEX_NAME = re.compile(r"[0-9a-f]{32,64}(\.[0-9a-f]{16}\.nc)?")
-"""Every name in an index: a data file beside it, a checksum, or a cell. None leads elsewhere."""
+_NAME = re.compile(r"([0-9a-f]{32})\.([0-9a-f]{16})\.[0-9a-f]{16}\.(?:json|nc)")
+"""Files of blocks: a digest of the names of the cells, the number of the block, a random part."""
+_UNFINISHED = re.compile(r"\.under-way-\w+\.part")
+"""Files that are being written. What has another name is neither read nor removed."""
+_SHA = re.compile("[0-9a-f]{64}")
+_INDEX = {
+    "claim": str,
+    "sha256": _SHA,
+    "cells": [_SHA],
+    "numbers": [(int, int)],
+    "facts": {"seconds?": int | float, "compile_seconds?": int | float, str: PLAIN},
+    "form": _SHA,
+    "bytes": int,
+}
+"""The form of an index. `numbers` has the numbers of the cells, each with how many have it."""
+_LISTS = {"seed": [int], "cells": [{str: object}]}
+"""Attributes of evidence: the seeds and the settings of its cells."""
 
 
 def _sha(*parts: str) -> str:
@@ -85,13 +111,13 @@ class Cell(NamedTuple):
 
 
 class Place(NamedTuple):
-    """Where a cell's evidence is: an index file and the cell's number in its block; the seconds it
-    took, and when it was saved, by the clock of the disk."""
+    """Where a cell's evidence is: an index file and the cell's place in its block; the seconds it
+    took, and its number, which is larger in newer blocks."""
 
     block: Path
-    number: int
+    place: int
     seconds: float
-    time: int
+    number: int
 
 
 class Cost(NamedTuple):
@@ -103,57 +129,45 @@ class Cost(NamedTuple):
 
 
 class _Index(NamedTuple):
-    """What an index file says: a data file beside it, its checksum, its cells and their times."""
+    """What an index file says: its data file, the checksum of that, its cells and their numbers."""
 
-    data: str
+    data: Path
     sha256: str
     cells: list[str]
-    times: list[int]
+    numbers: list[int]
     facts: dict[str, Any]
     cost: Cost
-    join_key: str | None
+    join_key: str
     bytes: int
 
 
-def _parse_index(text: str, modified: int) -> _Index | None:
-    """The index that `text` holds, or None if it is damaged.
-
-    Its cells were saved when the file was `modified`, unless it lists times, each with the number
-    of cells that were saved then.
-    """
-    try:
-        found = json.loads(text)
-        data, sha256, cells = found["data"], found["sha256"], found["cells"]
-        facts, saved = found.get("facts", {}), found.get("times", [[modified, len(cells)]])
-        seconds = (float(facts.get(name, 0.0)) for name in ("seconds", "compile_seconds"))
-        cost = Cost(len(cells), *seconds)
-        sound = (
-            all(map(_HEX_NAME.fullmatch, (data, sha256, *cells)))
-            and data.endswith(".nc")
-            and all(map(math.isfinite, cost))
-            and sum(count for _, count in saved) == len(cells)
-        )
-        size = int(found.get("bytes", 0))
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        return None
-    if not sound:
-        return None
-    times = [time for time, count in saved for _ in range(count)]
-    return _Index(data, sha256, cells, times, facts, cost, found.get("form"), size)
+def _parse_index(path: Path) -> _Index:
+    """The index in a file."""
+    found = read_json(path, _INDEX)
+    cells, runs, facts = found["cells"], found["numbers"], found["facts"]
+    counts = [count for _, count in runs]
+    if not cells or min(counts, default=0) < 1 or sum(counts) != len(cells):
+        raise Damaged("it lists other numbers than cells")
+    return _Index(
+        path.with_suffix(".nc"),
+        found["sha256"],
+        cells,
+        [number for number, count in runs for _ in range(count)],
+        facts,
+        Cost(len(cells), *(facts.get(name, 0.0) for name in ("seconds", "compile_seconds"))),
+        found["form"],
+        found["bytes"],
+    )
 
 
 class Store(Records):
-    """A folder of blocks: `folder`, or `ATTLAS_STORE`, or the user's cache.
-
-    `notes` are sentences about what was found damaged.
-    """
+    """A folder of blocks: `folder`, or `ATTLAS_STORE`, or the user's cache."""
 
     def __init__(self, folder: str | Path | None = None) -> None:
         super().__init__(folder)
-        self.notes: list[str] = []
-        self._seen: dict[str, dict[Path, tuple[tuple[int, int], _Index]]] = {}
+        self._seen: dict[str, dict[Path, _Index]] = {}
         with self.write_errors_named():
-            self.folder.mkdir(parents=True, exist_ok=True)
+            make_folder(self.folder)
             tempfile.TemporaryFile(dir=self.folder).close()
 
     def find(self, claim: str, names: Collection[str]) -> dict[str, Place]:
@@ -162,9 +176,9 @@ class Store(Records):
         found: dict[str, Place] = {}
         for path, index in self._indices(claim):
             seconds = index.cost.seconds / max(1, len(index.cells))
-            for number, (name, time) in enumerate(zip(index.cells, index.times, strict=True)):
-                if name in wanted and not (name in found and found[name].time > time):
-                    found[name] = Place(path, number, seconds, time)
+            for place, (name, number) in enumerate(zip(index.cells, index.numbers, strict=True)):
+                if name in wanted and not (name in found and found[name].number > number):
+                    found[name] = Place(path, place, seconds, number)
         return found
 
     def read(
@@ -172,20 +186,20 @@ class Store(Records):
     ) -> Iterator[tuple[xr.Dataset, dict[str, int]]]:
         """The evidence of those of `names` that are stored, each name once.
 
-        Comes as the evidence of a block with the numbers in it of the wanted cells, by name. A
+        Comes as the evidence of a block with the places in it of the wanted cells, by name. A
         damaged block is named in `notes`, set aside and left out.
         """
         left, seen = set(names), set[str]()
         for listing in range(MAX_LISTINGS):
             blocks: dict[Path, dict[str, int]] = {}
             for name, place in self.find(claim, left).items():
-                blocks.setdefault(place.block, {})[name] = place.number
+                blocks.setdefault(place.block, {})[name] = place.place
                 seen.add(name)
-            for path, numbers in blocks.items():
-                block = self._read_block(path)
+            for path, places in blocks.items():
+                block = self._read_block(claim, path)
                 if block is not None:
-                    left -= set(numbers)
-                    yield block[1], numbers
+                    left -= set(places)
+                    yield block[1], places
             # A listing of the folder may miss what is moved meanwhile.
             if not left or (listing > 0 and not left & seen):
                 return
@@ -193,9 +207,9 @@ class Store(Records):
     def load(self, claim: str, names: Collection[str]) -> dict[str, xr.Dataset]:
         """The evidence of those of `names` that are stored; its axis `cell` has length one."""
         return {
-            name: evidence.isel({"cell": [number]})
-            for evidence, numbers in self.read(claim, names)
-            for name, number in numbers.items()
+            name: evidence.isel({"cell": [place]})
+            for evidence, places in self.read(claim, names)
+            for name, place in places.items()
         }
 
     def save(self, cells: Sequence[Cell], evidence: xr.Dataset, facts: Mapping[str, Any]) -> None:
@@ -217,32 +231,39 @@ class Store(Records):
         names: Sequence[str],
         evidence: xr.Dataset,
         facts: Mapping[str, Any],
-        times: Sequence[int] = (),
+        numbers: Sequence[int] = (),
     ) -> None:
-        """Write a block. Its cells were saved at `times`, if that was not now."""
-        folder = self._claim_folder(claim)
-        path = folder / f"{_sha(*names, *map(str, times))[:32]}.json"
-        data = folder / f"{path.stem}.{secrets.token_hex(8)}.nc"
+        """Write a block. Its cells have their own `numbers` if it is packed from others; else it
+        takes the place of blocks with the same cells."""
+        folder, same = self._claim_folder(claim), _sha(*names)[:32]
         with self.write_errors_named():
-            folder.mkdir(parents=True, exist_ok=True)
+            listed = self._files(claim, ".json")
+            newest = max((int(match[2], 16) for match in listed.values()), default=0)
+            number = min(newest + 1, 16**16 - 1)
+            path = folder / f"{same}.{number:016x}.{secrets.token_hex(8)}.json"
+            make_folder(folder)
             content = encode_block(evidence.assign_attrs(facts=json.dumps(dict(facts))))
-            write_whole(data, content)
+            write_whole(path.with_suffix(".nc"), content)
             kind = (evidence.attrs["precision"], evidence.attrs["code"], repr(join_key(evidence)))
+            runs = groupby(numbers or [number] * len(names))
             index = {
                 "claim": claim,
-                "data": data.name,
                 "sha256": hashlib.sha256(content).hexdigest(),
                 "cells": list(names),
+                "numbers": [[number, len(list(run))] for number, run in runs],
                 "facts": dict(facts),
                 "form": _sha(*kind),
                 "bytes": evidence.nbytes,
             }
-            if times:
-                index["times"] = [[time, len(list(same))] for time, same in groupby(times)]
-            older = self._read_index(path)
             write_json(path, index)
-            if older is not None:
-                (folder / older.data).unlink(missing_ok=True)
+            if not numbers:
+                self._remove([path for path, match in listed.items() if match[1] == same])
+
+    def _remove(self, paths: Sequence[Path]) -> None:
+        """Remove blocks whose cells are in another."""
+        for path in paths:
+            path.unlink(missing_ok=True)
+            path.with_suffix(".nc").unlink(missing_ok=True)
 
     def costs(self, claim: str) -> list[Cost]:
         """What the blocks of a claim took, the oldest first."""
@@ -272,115 +293,102 @@ class Store(Records):
         return packed
 
     def _pack(self, claim: str, paths: list[Path]) -> bool:
-        """Each cell keeps the time it was saved at, so that evidence which was newer remains so."""
+        """Each cell keeps its number, so that evidence which was newer remains so."""
         blocks = []
         for path in paths:
-            block = self._read_block(path)
-            if block is None:  # another process packs them
+            block = self._read_block(claim, path)
+            if block is None:  # another process packs them, or it was damaged
                 return False
-            blocks.append((path, *block))
-        names = [name for _, index, _ in blocks for name in index.cells]
-        times = [time for _, index, _ in blocks for time in index.times]
-        evidence = join_blocks([evidence for *_, evidence in blocks])
-        for name in ("seed", "cells"):
-            lists = (json.loads(block.attrs[name]) for *_, block in blocks)
+            blocks.append(block)
+        if len({join_key(evidence) for _, evidence in blocks}) > 1:  # another than its index says
+            return False
+        names = [name for index, _ in blocks for name in index.cells]
+        numbers = [number for index, _ in blocks for number in index.numbers]
+        evidence = join_blocks([evidence for _, evidence in blocks])
+        for name in _LISTS:
+            lists = (json.loads(block.attrs[name]) for _, block in blocks)
             evidence.attrs[name] = json.dumps([item for items in lists for item in items])
-        _, seconds, compiling = map(sum, zip(*(index.cost for _, index, _ in blocks), strict=True))
+        _, seconds, compiling = map(sum, zip(*(index.cost for index, _ in blocks), strict=True))
         costs = {"seconds": seconds, "compile_seconds": compiling, "blocks": len(blocks)}
-        self._save(claim, names, evidence, {**blocks[-1][1].facts, **costs}, times)
-        _flush_folder(self._claim_folder(claim))
-        for path, index, _ in blocks:
-            if self._read_index(path) == index:  # else it was measured again meanwhile
-                path.unlink(missing_ok=True)
-                (path.parent / index.data).unlink(missing_ok=True)
+        self._save(claim, names, evidence, {**blocks[-1][0].facts, **costs}, numbers)
+        self._remove(paths)
         return True
 
     def _claim_folder(self, claim: str) -> Path:
-        return self.folder / "blocks" / checked_id(claim)
+        return self.inside("blocks", LAYOUT, *checked_id(claim).split("/"))
 
     def _indices(self, claim: str) -> list[tuple[Path, _Index]]:
-        """All indices of a claim, the oldest first. Those that are unchanged are not read again."""
+        """All indices of a claim, the oldest first. Those that were read are not read again."""
         seen = self._seen.get(claim, {})
         for _ in range(MAX_LISTINGS):
-            files = self._files(claim, ".json")
-            listed = [(path, (stat.st_mtime_ns, stat.st_ino)) for path, stat in files]
-            found = {}
-            for path, changed in sorted(listed, key=lambda item: (item[1][0], item[0].name)):
-                known = seen.get(path)
-                if known is None or known[0] != changed:
-                    index = self._read_index(path)
-                    if index is None:
-                        continue
-                    known = (changed, index)
-                found[path] = known
+            listed, found = self._files(claim, ".json"), {}
+            for path in listed:
+                index = seen.get(path) or self._read_index(path)
+                if index is not None:
+                    found[path] = index
             self._seen[claim] = seen = found
             if len(found) == len(listed):
                 break
-        return [(path, index) for path, (_, index) in found.items()]
+        return sorted(found.items(), key=lambda item: (max(item[1].numbers), item[0].name))
 
-    def _files(self, claim: str, *endings: str) -> list[tuple[Path, os.stat_result]]:
-        folder, found = self._claim_folder(claim), []
-        with suppress(FileNotFoundError), os.scandir(folder) as entries:
-            for entry in entries:
-                if entry.name.endswith(endings):
-                    with suppress(FileNotFoundError):
-                        found.append((folder / entry.name, entry.stat()))
+    def _files(self, claim: str, *endings: str) -> dict[Path, re.Match[str]]:
+        """The files of a claim's blocks with one of these endings."""
+        folder, found = self._claim_folder(claim), {}
+        with suppress(FileNotFoundError):
+            for file in os.listdir(folder):
+                match = _NAME.fullmatch(file) or _UNFINISHED.fullmatch(file)
+                if match is not None and file.endswith(endings):
+                    found[folder / file] = match
         return found
 
     def _remove_abandoned(self, claim: str) -> None:
-        """Remove unfinished files and data without an index that are old beside the newest data."""
-        files = [(path, stat.st_mtime_ns) for path, stat in self._files(claim, ".nc", ".part")]
+        """Remove unfinished files and data without an index that are old by the disk's clock."""
+        files = self._files(claim, ".nc", ".part")
         in_use = {index.data for _, index in self._indices(claim)}
-        newest = max((time for _, time in files), default=0)
-        for path, time in files:
-            if path.name not in in_use and newest - time > ABANDONED_AFTER_NS:
-                path.unlink(missing_ok=True)
+        with tempfile.TemporaryFile(dir=self.folder) as file:
+            now = os.fstat(file.fileno()).st_mtime_ns
+        for path in files.keys() - in_use:
+            with suppress(FileNotFoundError):
+                if now - path.lstat().st_mtime_ns > ABANDONED_AFTER_NS:
+                    path.unlink()
 
     def _read_index(self, path: Path) -> _Index | None:
         try:
-            with path.open() as file:
-                modified, text = os.fstat(file.fileno()).st_mtime_ns, file.read()
+            return _parse_index(path)
+        except Damaged as error:
+            self.set_aside("block", f"its index cannot be read: {error}", path)
         except FileNotFoundError:  # it never was, or another process has moved it
-            return None
-        except UnicodeDecodeError:
-            modified, text = 0, ""
-        index = _parse_index(text, modified)
-        if index is None:
-            self._set_aside(path, "its index cannot be read")
-        return index
-
-    def _read_block(self, path: Path) -> tuple[_Index, xr.Dataset] | None:
-        """A block's index and evidence."""
-        # Twice, because another process may replace the block between the two reads.
-        for _ in range(2):
-            index = self._read_index(path)
-            if index is None:
-                return None
-            data = path.parent / index.data
-            try:
-                content = data.read_bytes()
-            except FileNotFoundError:
-                continue
-            if hashlib.sha256(content).hexdigest() != index.sha256:
-                self._set_aside(path, "its contents do not match their checksum", data)
-                return None
-            return index, read_block(content)
-        if path.exists():
-            self._set_aside(path, "its data file is missing")
+            pass
+        except OSError as error:
+            self._note_unread(path, error)
         return None
 
-    def _set_aside(self, index: Path, why: str, *others: Path) -> None:
-        for path in (index, *others):
-            with suppress(FileNotFoundError):  # another process was quicker
-                os.replace(path, path.with_name(path.name + ".damaged"))
-        fate = "It was set aside as *.damaged and is computed again."
-        self.notes.append(f"The block {index} is damaged: {why}. {fate}")
+    def _note_unread(self, path: Path, error: OSError) -> None:
+        reason = error.strerror or error
+        self.note(f"The block {path} cannot be read now: {reason}. It is left and not used.")
 
-
-def _flush_folder(folder: Path) -> None:
-    """Write the names of a folder's files to the disk, before others are removed."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+    def _read_block(self, claim: str, path: Path) -> tuple[_Index, xr.Dataset] | None:
+        """A block's index and evidence."""
+        index = self._read_index(path)
+        if index is None:
+            return None
+        try:
+            content = read_whole(index.data)
+            if hashlib.sha256(content).hexdigest() != index.sha256:
+                raise Damaged("its contents do not match their checksum")
+            evidence = read_block(content, 2 * index.bytes + 4096)
+            lists = [
+                parse_json(evidence.attrs.get(name, ""), form) for name, form in _LISTS.items()
+            ]
+            sizes = {evidence.sizes.get("cell"), len(index.cells), *map(len, lists)}
+            if len(sizes) > 1 or evidence.attrs.get("claim") != claim:
+                raise Damaged("its evidence is not of the cells that its index lists")
+            return index, evidence
+        except Damaged as error:
+            self.set_aside("block", str(error), path, index.data)
+        except FileNotFoundError:
+            if path.exists():
+                self.set_aside("block", "its data file is missing", path)
+        except OSError as error:
+            self._note_unread(path, error)
+        return None

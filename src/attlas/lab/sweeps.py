@@ -23,6 +23,7 @@ from attlas.claims import Claim, Setting
 from attlas.errors import InputError, whole
 from attlas.lab.blocks import encode_block, join_blocks, join_key
 from attlas.lab.cluster import Where, parse_where
+from attlas.lab.files import write_whole
 from attlas.lab.grids import (
     DONE,
     FAILED,
@@ -36,7 +37,6 @@ from attlas.lab.grids import (
     parse_seeds,
 )
 from attlas.lab.measurement import measure_batch
-from attlas.lab.records import write_whole
 from attlas.lab.runner import find_one
 from attlas.lab.simulations import Simulation, simulation
 from attlas.lab.store import Address, Cell, Store
@@ -56,6 +56,11 @@ RETRIES = 2
 
 BLOCKS_BEFORE_PACKING = 256
 """After so many tasks their small blocks are packed."""
+
+GAVE_UP_PACKING = (
+    f"Packing small blocks has killed {RETRIES + 1} processes, as happens where memory is short. "
+    "It is given up: nothing is lost, but blocks stay small, and reading them takes longer."
+)
 
 SECONDS_BETWEEN_LOOKS = 2.0
 """Between two looks for cells that another sweep has stored meanwhile; as many more for every
@@ -283,6 +288,8 @@ class Sweep:
                 if finished == packing:
                     packing = None
                     self._deaths_of_packing += died
+                    if died and self._deaths_of_packing > RETRIES:
+                        self.store.note(GAVE_UP_PACKING)
                     continue
                 task = self._running.pop(finished)
                 self._cells_under_way -= sum(map(len, task))
