@@ -9,7 +9,7 @@ of its own (`tools/fuzz.lock`); the tests do without it.
 import argparse
 import contextlib
 import hashlib
-import json
+import io
 import shutil
 import subprocess
 import sys
@@ -83,7 +83,7 @@ def _read_verdict(folder: Path) -> Reader:
         file.write_bytes(_sealed(data))
         found = Records(folder).recorded("map/claim")
         if found is not None:
-            with contextlib.redirect_stdout(None):
+            with contextlib.redirect_stdout(io.StringIO()):
                 print_entry(entry, found)
 
     return read
@@ -144,14 +144,15 @@ def _read_torch(folder: Path) -> Reader:
 
 
 def _read_tokenizer(folder: Path) -> Reader:
-    from types import SimpleNamespace
-    from typing import Any
+    from dataclasses import replace
 
-    from attlas.audit.tokenizer_files import read_tokenizer
+    from attlas.audit.architectures import as_model
+    from attlas.audit.checkpoints import read_checkpoint
+    from attlas.audit.texts import encode
 
-    checkpoint: Any = SimpleNamespace(folder=folder, config={})
-    model: Any = SimpleNamespace(name="m", checkpoint=checkpoint, vocabulary=5)
-    return _refusing(folder, "tokenizer.json", lambda _: read_tokenizer(model))
+    whole = read_checkpoint(CORPUS.parent / "audit" / "data" / "bert")
+    model = as_model(replace(whole, folder=folder))
+    return _refusing(folder, "tokenizer.json", lambda _: encode(model, ["a bb."]))
 
 
 def _read_notes(folder: Path) -> Reader:
@@ -238,8 +239,8 @@ def main() -> None:
         lines = ended.stderr.splitlines()
         counts = [line.split()[-1] for line in lines if "number_of_executed_units" in line]
         peak = [line.split()[-1] for line in lines if "peak_rss_mb" in line]
-        report = {"files": counts[-1:], "peak MB": peak[-1:], "ended": ended.returncode}
-        print(f"{name}: {json.dumps(report)}", flush=True)
+        said = f"{counts[-1]} files, {peak[-1]} MB at most" if counts else "it ended early"
+        print(f"{name}: {said}{', BROKEN' if ended.returncode else ''}", flush=True)
         if ended.returncode:
             broken[name] = "\n".join(lines[-40:])
     for name, words in broken.items():

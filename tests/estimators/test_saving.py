@@ -1,6 +1,8 @@
 """What is saved is arrays and words, and what is loaded is this package's."""
 
 import json
+import subprocess
+import sys
 import zipfile
 
 import numpy as np
@@ -82,6 +84,45 @@ def test_other_files_are_named(tmp_path):
     np.savez(path, content=np.array(json.dumps(content | {"class": "load_estimator"})))
     with pytest.raises(InputError, match="no such estimator"):
         load_estimator(path)
+
+
+def forged(path, **changes):
+    """A saved estimator with something else in its content."""
+    with np.load(SingleLocationRegressor().save(path)) as file:
+        content = json.loads(str(file["content"]))
+    np.savez(path, content=np.array(json.dumps(content | changes)))
+    return path
+
+
+def test_no_module_that_runs_when_it_is_imported_is_imported(tmp_path):
+    """`attlas.cli.__main__` calls the command line."""
+    record = {"object": "attlas.cli.__main__:main", "parts": {}}
+    with pytest.raises(InputError, match="only records of this package"):
+        load_estimator(forged(tmp_path / "a.npz", fitted={"dict": [["x_", record]]}))
+
+
+def test_an_array_that_claims_to_be_vast_takes_no_memory(tmp_path):
+    """As the system sees it, in a process of its own."""
+    path = ConditionalMeanRegressor().save(tmp_path / "a.npz")
+    header = b"\x93NUMPY\x01\x00v\x00{'descr': '<f8', 'fortran_order': False, 'shape': (%d,), }"
+    with zipfile.ZipFile(path, "a", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("array0.npy", (header % 10**9).ljust(127) + b"\n" + bytes(800))
+    code = """if True:
+        import resource, sys
+        from attlas.errors import InputError
+        from attlas.estimators import load_estimator
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        try:
+            load_estimator(sys.argv[1])
+        except InputError as error:
+            print("another size" in str(error))
+        print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+    """
+    said = subprocess.run(
+        [sys.executable, "-c", code, path], capture_output=True, text=True, check=True
+    )
+    word, kilobytes = said.stdout.split()
+    assert word == "True" and int(kilobytes) < 2**16
 
 
 def test_damaged_files_are_named(tmp_path):

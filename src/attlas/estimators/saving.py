@@ -5,6 +5,9 @@ import dataclasses
 import importlib
 import io
 import json
+import math
+import re
+import struct
 import zipfile
 import zlib
 from pathlib import Path
@@ -20,14 +23,22 @@ DAMAGE = (
     OSError,
     EOFError,
     ValueError,
-    KeyError,
+    LookupError,
     TypeError,
     AttributeError,
     ImportError,
+    RuntimeError,
+    ArithmeticError,
+    MemoryError,
+    struct.error,
     zipfile.BadZipFile,
     zlib.error,
 )
 """What reading a file that is cut, changed or of another kind may raise."""
+_DEFLATE_RATIO = 1032
+"""Bytes that one byte can become, at most, when what was compressed is unpacked."""
+_MODULE = re.compile(r"attlas(\.[a-z]\w*)+")
+"""Modules whose records may be in a file; those that begin with __ run when they are imported."""
 
 
 class Saved:
@@ -61,8 +72,7 @@ def load_estimator(path: str | Path) -> Any:
     from attlas import estimators
 
     try:
-        with np.load(path, allow_pickle=False) as file:
-            arrays = {name: file[name] for name in file.files}
+        arrays = _read_arrays(Path(path))
         content = json.loads(str(arrays.pop("content")))
         kind, version = content["class"], content["format"]
         if version != FORMAT:
@@ -80,6 +90,26 @@ def load_estimator(path: str | Path) -> Any:
         reason = f"{error} is missing" if isinstance(error, KeyError) else error
         raise InputError(f"{str(path)!r} is not a saved estimator: {reason}") from error
     return estimator
+
+
+def _read_arrays(path: Path) -> dict[str, np.ndarray]:
+    """The arrays of an .npz file, none of which may be larger than what the file holds of it."""
+    arrays = {}
+    with zipfile.ZipFile(path) as archive:
+        entries = archive.infolist()
+        if sum(entry.file_size for entry in entries) > _DEFLATE_RATIO * path.stat().st_size:
+            raise ValueError("it claims to hold more than can be packed into its size")
+        for entry in entries:
+            data = io.BytesIO(archive.read(entry))
+            if np.lib.format.read_magic(data) != (1, 0):
+                raise ValueError(f"{entry.filename} is an array of another version")
+            shape, _, dtype = np.lib.format.read_array_header_1_0(data)
+            if math.prod(shape) * dtype.itemsize != entry.file_size - data.tell():
+                raise ValueError(f"{entry.filename} has another size than its shape says")
+            data.seek(0)
+            found = np.lib.format.read_array(data, allow_pickle=False)
+            arrays[entry.filename.removesuffix(".npy")] = found
+    return arrays
 
 
 def _encode(value: Any, name: str, arrays: dict[str, np.ndarray]) -> Any:
@@ -139,9 +169,7 @@ def _decode(value: Any, arrays: dict[str, np.ndarray]) -> Any:
         return tuple(_decode(x, arrays) for x in value["tuple"])
     module, _, name = value["object"].partition(":")
     kind = (
-        getattr(importlib.import_module(module), name, None)
-        if module.startswith("attlas.")
-        else None
+        getattr(importlib.import_module(module), name, None) if _MODULE.fullmatch(module) else None
     )
     if not isinstance(kind, type) or not (
         dataclasses.is_dataclass(kind) or hasattr(kind, "_fields")

@@ -2,15 +2,17 @@
 
 A file is netCDF-4, which xarray opens too. It is written and read through h5py, in milliseconds
 where xarray takes tens. The attribute `LAYOUT` repeats the dimensions of each variable and whether
-it is a coordinate, because looking that up in HDF5 takes longer than reading the numbers. A file is
-not trusted: what it claims is held against its size before anything is read.
+it is a coordinate, because looking that up in HDF5 takes longer than reading the numbers.
+
+A file is not trusted: what it claims is held against its size before anything is read. Texts have a
+fixed length: those of any length are in a heap, in which a damaged file lets HDF5 loop forever.
 """
 
 import io
 import json
 import math
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import h5py
@@ -21,7 +23,6 @@ from attlas.lab.files import DAMAGE, Damaged, parse_json
 
 LAYOUT = "attlas_layout"
 _NO_VARIABLE = "This is a netCDF dimension but not a netCDF variable.%10d"
-_TEXT = h5py.string_dtype()
 _UNITS = {"s": "seconds", "ms": "milliseconds", "us": "microseconds", "ns": "nanoseconds"}
 _LAYOUT_FORM = {"variables": {str: ([str], [str], str)}, "attrs": [str], "coords": [str]}
 _HDF5_VERSIONS = ("v108", "latest")  # since 1.8 attributes may be larger than 64 kB
@@ -29,10 +30,6 @@ _UNCOMPRESSED_SIZE = 4096
 _DEFLATE_RATIO = 1032
 """Bytes that one byte can become, at most, when what was compressed is unpacked."""
 _FILTERS = {h5py.h5z.FILTER_DEFLATE, h5py.h5z.FILTER_SHUFFLE, h5py.h5z.FILTER_FLETCHER32}
-_TEXT_BYTES = 2**24
-"""Memory for texts that are read at once."""
-_MAX_TEXTS = 64
-"""Texts in one attribute."""
 
 
 def encode_block(data: xr.Dataset) -> bytes:
@@ -54,7 +51,7 @@ def _fill(file: h5py.File, data: xr.Dataset) -> None:
     for name in sorted(data.variables, key=lambda name: name not in data.sizes):
         variable = data.variables[name]
         written = file.create_dataset(str(name), **_stored(variable.values))
-        written.attrs.update(variable.attrs | _decoding(variable.dtype))
+        _put_attributes(written, variable.attrs | _decoding(variable.dtype))
         if name in data.sizes:
             written.make_scale(str(name))
             scales[name] = written
@@ -62,19 +59,30 @@ def _fill(file: h5py.File, data: xr.Dataset) -> None:
         for place, dim in enumerate(variable.dims):
             written.dims[place].attach_scale(scales[dim])
     aside = [str(name) for name in data.coords if name not in data.sizes]
-    file.attrs.update(data.attrs | ({"coordinates": " ".join(aside)} if aside else {}))
+    _put_attributes(file, data.attrs | ({"coordinates": " ".join(aside)} if aside else {}))
     layout = {
         str(name): (v.dims, list(v.attrs), v.dtype.str if v.dtype.kind in "mM" else v.dtype.kind)
         for name, v in data.variables.items()
     }
-    file.attrs[LAYOUT] = json.dumps(
-        {"variables": layout, "attrs": list(data.attrs), "coords": list(data.coords)}
-    )
+    listed = {"variables": layout, "attrs": list(data.attrs), "coords": list(data.coords)}
+    _put_attributes(file, {LAYOUT: json.dumps(listed)})
+
+
+def _put_attributes(of: h5py.HLObject, values: Mapping[Any, Any]) -> None:
+    for name, value in values.items():
+        text = isinstance(value, str)
+        of.attrs[name] = _fixed(np.array(value)) if text else value
+
+
+def _fixed(texts: np.ndarray) -> np.ndarray:
+    """Texts as UTF-8, all of the length of the longest."""
+    encoded = np.char.encode(texts.astype(str), "utf-8")
+    return encoded.astype(h5py.string_dtype("utf-8", max(1, encoded.dtype.itemsize)))
 
 
 def _stored(values: np.ndarray) -> dict[str, Any]:
     if values.dtype.kind in "UO":
-        return {"data": values.astype(object), "dtype": _TEXT}
+        values = _fixed(values)
     small = values.size <= _UNCOMPRESSED_SIZE
     kept = values.view({"b": "i1", "m": "i8", "M": "i8"}.get(values.dtype.kind, values.dtype))
     return {"data": kept} if small else {"data": kept, "compression": "gzip", "compression_opts": 1}
@@ -84,6 +92,8 @@ def _decoding(dtype: np.dtype) -> dict[str, str]:
     """Attributes from which xarray knows what whole numbers stand for."""
     if dtype.kind == "b":
         return {"dtype": "bool"}
+    if dtype.kind in "UO":
+        return {"_Encoding": "utf-8"}
     if dtype.kind not in "mM":
         return {}
     unit = _UNITS[np.datetime_data(dtype)[0]]
@@ -111,7 +121,7 @@ class _Reader:
 
     def __init__(self, file: h5py.File, size: int, max_bytes: float) -> None:
         self.file, self.size = file, size
-        self.room, self.room_for_texts = min(max_bytes, _DEFLATE_RATIO * size), size
+        self.room = min(max_bytes, _DEFLATE_RATIO * size)
 
     def read(self) -> xr.Dataset:
         layout = parse_json(self._attribute(self.file, LAYOUT), _LAYOUT_FORM)
@@ -127,7 +137,7 @@ class _Reader:
             self._take(name, stored.nbytes)
         for name, (dims, attrs, kind) in layout["variables"].items():
             stored = opened[name]
-            values = self._texts(stored, kind) if kind in "UO" else self._numbers(stored, kind)
+            values = _read_texts(stored, kind) if kind in "UO" else _read_numbers(stored, kind)
             kept = {name: self._attribute(stored, name) for name in attrs}
             variables[name] = (tuple(dims), values, kept)
         coords = {name: variables.pop(name) for name in layout["coords"]}
@@ -150,48 +160,26 @@ class _Reader:
             raise Damaged(f"{name} leads out of the file")
         return stored
 
-    def _numbers(self, stored: h5py.Dataset, kind: str) -> np.ndarray:
-        wanted = kind if kind in "fiuS" else "i"
-        if stored.dtype.kind != wanted:
-            raise Damaged(f"{stored.name} is of the type {stored.dtype}, not {kind}")
-        values = np.asarray(stored[()])
-        return (
-            values if kind in "fiuS" else values.astype(bool) if kind == "b" else values.view(kind)
-        )
-
-    def _texts(self, stored: h5py.Dataset, kind: str) -> np.ndarray:
-        """Texts, some at a time: many may point to one long text of the file."""
-        if h5py.check_string_dtype(stored.dtype) is None:
-            raise Damaged(f"{stored.name} is of the type {stored.dtype}, not text")
-        values, most = np.empty(stored.shape, object), max(1, _TEXT_BYTES // self.size)
-        for place in _pieces(stored.shape, most):
-            values[place] = found = stored.asstr()[place]
-            self.room_for_texts -= sum(map(len, np.ravel(found)))
-            if self.room_for_texts < 0:
-                raise Damaged(f"{stored.name} has longer texts than the file")
-        if kind == "O":
-            return values
-        self._take(stored.name, 4 * values.size * max(map(len, values.flat), default=0))
-        return values.astype(str)
-
     def _attribute(self, of: h5py.HLObject, name: str) -> Any:
         found = of.attrs.get_id(name)
-        texts = math.prod(found.shape) if found.dtype.kind == "O" else 0
-        if found.get_storage_size() > self.size or texts > _MAX_TEXTS:
-            raise Damaged(f"the attribute {name} is larger than the file")
-        return of.attrs[name]
+        if found.dtype.kind not in "fiuSb" or found.get_storage_size() > self.size:
+            raise Damaged(f"the attribute {name} is larger than the file, or of another kind")
+        value = of.attrs[name]
+        return value.decode() if isinstance(value, bytes) else value
 
 
-def _pieces(shape: tuple[int, ...], most: int) -> Iterator[tuple[slice, ...]]:
-    """Parts of an array of at most `most` entries."""
-    if math.prod(shape) <= most:
-        yield (...,)  # type: ignore[misc]
-        return
-    rows = most // max(1, math.prod(shape[1:]))
-    for first in range(0, shape[0], max(1, rows)):
-        part = slice(first, first + max(1, rows))
-        for rest in ((...,),) if rows else _pieces(shape[1:], most):
-            yield (part, *rest)
+def _read_numbers(stored: h5py.Dataset, kind: str) -> np.ndarray:
+    if stored.dtype.kind != (kind if kind in "fiuS" else "i"):
+        raise Damaged(f"{stored.name} is of the type {stored.dtype}, not {kind}")
+    values = np.asarray(stored[()])
+    return values if kind in "fiuS" else values.astype(bool) if kind == "b" else values.view(kind)
+
+
+def _read_texts(stored: h5py.Dataset, kind: str) -> np.ndarray:
+    if stored.dtype.kind != "S":
+        raise Damaged(f"{stored.name} is of the type {stored.dtype}, not text of a fixed length")
+    texts: np.ndarray = np.char.decode(np.asarray(stored[()]), "utf-8")
+    return texts.astype(object) if kind == "O" else texts
 
 
 def _plain(value: Any) -> Any:

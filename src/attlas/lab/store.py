@@ -376,7 +376,7 @@ class Store(Records):
             content = read_whole(index.data)
             if hashlib.sha256(content).hexdigest() != index.sha256:
                 raise Damaged("its contents do not match their checksum")
-            evidence = read_block(content, 2 * index.bytes + 4096)
+            evidence = read_block(content)
             lists = [
                 parse_json(evidence.attrs.get(name, ""), form) for name, form in _LISTS.items()
             ]
