@@ -1,7 +1,6 @@
 """Damaged copies of a file, and what every reader must do with them."""
 
 import time
-import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
 from attlas import InputError
+from tests.memory import peak_memory
 
 MOST_BYTES, MOST_SECONDS = 30 * 2**20, 5
 SEVERAL = settings(
@@ -49,16 +49,13 @@ def refused_or_read(path: Path, data: bytes, read: Callable[[Path], Any]) -> Non
     """The reader gives tensors that load, or says why not; it never takes much memory or time."""
     path.write_bytes(data)
     start = time.process_time()
-    tracemalloc.start()
-    try:
-        for tensor in read(path).values():
-            array = tensor.load()
-            assert array.shape == tensor.shape
-            assert array.dtype in (np.float32, np.int64)
-    except InputError as error:
-        assert str(error)
-    finally:
-        _, peak = tracemalloc.get_traced_memory()
-        tracemalloc.stop()
-    assert peak < MOST_BYTES
+    with peak_memory() as peak:
+        try:
+            for tensor in read(path).values():
+                array = tensor.load()
+                assert array.shape == tensor.shape
+                assert array.dtype in (np.float32, np.int64)
+        except InputError as error:
+            assert str(error)
+    assert peak.bytes < MOST_BYTES
     assert time.process_time() - start < MOST_SECONDS

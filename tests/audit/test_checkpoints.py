@@ -9,11 +9,14 @@ import sys
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import safetensors.numpy
 from hypothesis import given
+from hypothesis import strategies as st
 from safetensors.numpy import save_file
 
 from attlas import InputError
 from attlas.audit.checkpoints import read_checkpoint, read_json, safetensors_file
+from attlas.audit.tensors import PLAIN
 from tests.audit.conftest import DATA
 from tests.audit.fuzz import SEVERAL, damaged, refused_or_read
 
@@ -224,6 +227,48 @@ def test_fuzz(tmp_path):
         refused_or_read(tmp_path / "m.safetensors", data, safetensors_file)
 
     check()
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_safetensors_are_read_where_the_library_reads_them_and_alike(tmp_path, whole):
+    """Files as the library writes them, and damaged ones."""
+    kinds = ("F64", "F32", "F16", "I64", "I32", "I16", "I8", "U8", "BOOL")
+    rng, path = np.random.default_rng(0), tmp_path / "m.safetensors"
+    arrays = {kind: np.ones((40, 3), np.dtype(PLAIN[kind])) for kind in kinds}
+    read = []
+
+    def compare(data):
+        path.write_bytes(data)
+        try:
+            theirs = safetensors.numpy.load(data)
+        except (safetensors.SafetensorError, ValueError, KeyError, UnicodeDecodeError):
+            theirs = None
+        try:
+            ours = {name: tensor.load() for name, tensor in safetensors_file(path).items()}
+        except InputError as error:
+            assert theirs is None or "known are" in str(error)
+            read.append(False)
+            return
+        assert theirs is not None and set(ours) == set(theirs)
+        for name, array in theirs.items():
+            kind = np.int64 if array.dtype.kind in "iub" else np.float32
+            with np.errstate(over="ignore"):
+                np.testing.assert_array_equal(ours[name], array.astype(kind), err_msg=name)
+        read.append(True)
+
+    @SEVERAL
+    @given(st.dictionaries(st.text(max_size=5), st.sampled_from(kinds)))
+    def compare_whole(names):
+        some = {name: arrays[kind][: rng.integers(3)] for name, kind in names.items()}
+        compare(safetensors.numpy.save(some))
+
+    @SEVERAL
+    @given(damaged(safetensors.numpy.save(arrays)))
+    def compare_damaged(data):
+        compare(data)
+
+    (compare_whole if whole else compare_damaged)()
+    assert any(read) and (all(read) or not whole)
 
 
 def test_importing_the_package_imports_no_reader():

@@ -7,6 +7,7 @@ import gguf
 import numpy as np
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 
 from attlas import InputError
 from attlas.audit.gguf_format import gguf_file
@@ -166,3 +167,82 @@ def test_fuzz(tmp_path):
         refused_or_read(tmp_path / "m.gguf", data, lambda path: gguf_file(path)[1])
 
     check()
+
+
+def as_the_package_reads(path):
+    """Metadata and arrays by the reader of the package."""
+    reader = gguf.GGUFReader(path)
+    metadata = {
+        name: field.contents()
+        for name, field in reader.fields.items()
+        if not name.startswith("GGUF.")
+    }
+    with np.errstate(all="ignore"):
+        arrays = {t.name: gguf.dequantize(t.data, t.tensor_type) for t in reader.tensors}
+    return metadata, {t.name: arrays[t.name].reshape(t.shape[::-1]) for t in reader.tensors}
+
+
+def agree(path):
+    """Whether both read the file; then they read the same."""
+    try:
+        config, tensors = gguf_file(path)
+        ours = {name: tensor.load() for name, tensor in tensors.items()}
+    except InputError:
+        return False
+    metadata, theirs = as_the_package_reads(path)
+    assert set(ours) == set(theirs)
+    for name, array in theirs.items():
+        np.testing.assert_array_equal(ours[name], array.astype(np.float32), err_msg=name)
+    kind = metadata.get("general.architecture")
+    for name, value in metadata.items():
+        np.testing.assert_equal(config[name.removeprefix(f"{kind}.")], value, err_msg=name)
+    return True
+
+
+@st.composite
+def whole_files(draw):
+    """Some metadata of each kind, and tensors of some shapes and encodings."""
+    texts, numbers = st.text(max_size=5), st.integers(-(2**31), 2**31 - 1)
+    values = st.one_of(
+        texts, numbers, st.booleans(), st.floats(width=32), st.lists(texts, min_size=1, max_size=3)
+    )
+    names = st.text("abc.", min_size=1, max_size=6)
+    metadata = draw(st.dictionaries(names, values, max_size=4))
+    shapes = st.lists(st.integers(1, 3), min_size=1, max_size=3)
+    kinds = st.sampled_from([name for name in ENCODINGS if not name.endswith("_K")])
+    return metadata, draw(st.dictionaries(names, st.tuples(shapes, kinds), min_size=1, max_size=3))
+
+
+def test_what_the_package_writes_both_read_alike(tmp_path):
+    @SEVERAL
+    @given(whole_files())
+    def check(content):
+        metadata, tensors = content
+        writer = gguf.GGUFWriter(tmp_path / "m.gguf", "llama")
+        for name, value in metadata.items():
+            kind = {bool: "bool", int: "int64", float: "float32", str: "string", list: "array"}
+            getattr(writer, f"add_{kind[type(value)]}")(f"x.{name}", value)
+        for name, (shape, encoding) in tensors.items():
+            kind = gguf.GGMLQuantizationType[encoding]
+            raw = gguf.quantize(np.ones((*shape, 32), np.float32), kind)
+            writer.add_tensor(name, raw, raw_dtype=None if encoding in ("F32", "F16") else kind)
+        writer.write_header_to_file()
+        writer.write_kv_data_to_file()
+        writer.write_tensors_to_file()
+        writer.close()
+        assert agree(tmp_path / "m.gguf")
+
+    check()
+
+
+def test_what_is_read_of_a_damaged_file_the_package_reads_too(tmp_path):
+    whole, read = written(tmp_path / "whole.gguf", ("F32", "Q8_0"), 32).read_bytes(), []
+
+    @SEVERAL
+    @given(damaged(whole))
+    def check(data):
+        (tmp_path / "m.gguf").write_bytes(data)
+        read.append(agree(tmp_path / "m.gguf"))
+
+    check()
+    assert any(read) and not all(read)
