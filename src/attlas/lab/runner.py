@@ -120,7 +120,7 @@ def run(
     setting = setting.replace(**settings) if isinstance(settings, dict) else setting.parse(settings)
     opened = store if isinstance(store, Store) else Store(store)
     job = RunClaim(scale, setting, seed, fresh)
-    return next(_outcomes(InProcess(opened, progress), [(claim, job)]))
+    return next(outcomes(InProcess(opened, progress), [(claim, job)]))
 
 
 def run_all(
@@ -150,12 +150,12 @@ def run_all(
         else:
             yield _record(known, store)
     if len(tasks) < min_for_processes:
-        yield from _outcomes(InProcess(store, progress), tasks)
+        yield from outcomes(InProcess(store, progress), tasks)
         return
     threads = max(1, (os.cpu_count() or 1) // PROCESSES)
     # A process has its next group already, so that it never waits while this one draws a figure.
     with Processes(PROCESSES, store, threads=threads, groups_each=2, progress=progress) as workers:
-        for result in _outcomes(workers, in_groups(tasks)):
+        for result in outcomes(workers, in_groups(tasks)):
             store.notes.extend(result.notes)
             yield result
 
@@ -202,7 +202,9 @@ class RunClaim(NamedTuple):
         return replace(_record(result, store), claim=None)  # type: ignore[arg-type]
 
 
-def _outcomes(workers: Workers, tasks: Sequence[tuple[Claim, RunClaim]]) -> Iterator[Result]:
+def outcomes(workers: Workers, tasks: Sequence[tuple[Claim, RunClaim]]) -> Iterator[Result]:
+    """The results of `tasks` as `workers` finish them; neighbours that share evidence stay
+    together."""
     for number, (claim, job) in enumerate(tasks):
         workers.submit(number, claim, job, group=claim.evidence)
     left = len(tasks)

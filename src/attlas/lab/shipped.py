@@ -70,7 +70,7 @@ def ship(result: Result, folder: Path | None = None) -> Path:
     }
     facts = {
         "claim": claim.id,
-        "code": _code(claim),
+        "code": verdict_digest(claim, "paper"),
         "versions": versions(),
         "seed": result.seed,
         "setting": json.dumps(dict(result.setting)),
@@ -109,11 +109,12 @@ def read_shipped(claim: Claim, notes: list[str], folder: Path | None = None) -> 
         return None
 
 
-def _code(claim: Claim) -> str:
-    """Digest of what the evidence and the verdict depend on, machine and versions apart."""
+def verdict_digest(claim: Claim, scale: str) -> str:
+    """Digest of what the evidence at a scale and its verdict depend on, machine and versions
+    apart."""
     sources = (source_digest(module) for module in (claim.function.__module__, claim.module))
     control = (claim.control.said(), str(claim.control.size))
-    stated = (claim.paper.canonical(), repr(claim.rule), *control, claim.precision)
+    stated = (claim.setting(scale).canonical(), repr(claim.rule), *control, claim.precision)
     return hashlib.sha256("\n".join((*sources, *stated)).encode()).hexdigest()
 
 
@@ -133,7 +134,7 @@ def _parse(claim: Claim, data: xr.Dataset) -> Shipped:
     facts, data.attrs = data.attrs, {}
     if facts["claim"] != claim.id:
         raise ValueError(f"it is of {facts['claim']}")
-    judged, stale = json.loads(facts["result"]), facts["code"] != _code(claim)
+    judged, stale = json.loads(facts["result"]), facts["code"] != verdict_digest(claim, "paper")
     verdict, control, first = (_verdict(judged[name]) for name in ("verdict", "control", "first"))
     if verdict is None:
         raise ValueError("it has no verdict")
