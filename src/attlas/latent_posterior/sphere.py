@@ -57,7 +57,15 @@ def sphere_of(dim: int, weights: Sequence[float], queries: int) -> Sphere:
 def draw_contexts(
     key: Array, draws: int, length: int, sphere: Sphere
 ) -> Float[np.ndarray, "draw token ambient"]:
-    """Normal numbers for queries and keys, each draw from a stream of its own."""
+    """Normal numbers from which `squared_errors` makes queries and keys; each draw has its own
+    stream.
+
+    Arguments:
+        length: keys of each draw.
+        sphere: gives the number of queries, one for each node, and the width.
+
+    Returns: [draw, queries + length, ambient], the queries first.
+    """
     shape = (len(sphere.nodes) + length, len(sphere.present))
     return np.stack([rng.standard_normal(shape) for rng in stream(key).spawn(draws)])
 
