@@ -210,7 +210,14 @@ def fit_law(
 ) -> tuple[Float[np.ndarray, "*n"], Float[np.ndarray, "*n length"]]:
     r"""The smallest $\sum_T (\ln m_T - \ln m(T))^2/\mathrm{error}_T^2$, minus twice the
     log-likelihood of `law`, and $\ln m(T)$ where it is attained. ln b is the weighted mean of what
-    the shape leaves; the shape runs through a grid."""
+    the shape leaves; the shape runs through a grid.
+
+    Arguments:
+    - `law`: a name in `LAWS`.
+    - `lengths`: T, [length].
+    - `log_thresholds`: $\ln m_T$, [*n, length]; each row is fitted by itself.
+    - `errors`: standard errors of these, [length], the same for all rows.
+    """
     shape, values = LAWS[law]
     weights = errors**-2.0 / (errors**-2.0).sum()
     curves = shape(np.log(lengths), values[:, None])
