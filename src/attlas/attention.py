@@ -270,7 +270,7 @@ class Stack(Block):
 
 class ReadOut(eqx.Module):
     r"""$w^\top [f([X; x_{CLS}])]_{CLS}$, a number for a sequence (Figure 1); $x_{CLS}$ is
-    `context`. With `attend` off, [CLS] is a context and no key; the bounds do not care."""
+    `context`. With `attend` off, [CLS] is a context and no key; the bounds are the same."""
 
     block: Block
     context: Array

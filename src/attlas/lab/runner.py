@@ -134,10 +134,13 @@ def run_all(
     progress: Progress | None = None,
     min_for_processes: int = MIN_CLAIMS_FOR_PROCESSES,
 ) -> Generator[Result]:
-    """The results of `claims` as they come, each with its own `settings`.
+    """The results of `claims` as they come; those that the store holds come first.
 
-    Those that the store holds come first. Processes measure the others if they are at least
-    `min_for_processes`; these end with the iterator, and what they have stored stays.
+    Arguments:
+    - `scale`, `seed`, `store`, `fresh`, `progress`: as in `run`, the same for all.
+    - `settings`: texts `"name=value"` by the id of the claim that they change.
+    - `min_for_processes`: if at least so many have to be measured, processes do it. They end with
+      the iterator, and what they have stored stays.
     """
     tasks = []
     for claim in claims:
@@ -163,7 +166,10 @@ def run_all(
 def recall(
     claim: Claim, *, scale: str, seed: int, store: Store, settings: Sequence[str] = ()
 ) -> Result | None:
-    """The result of a claim if the store holds all its evidence, else None."""
+    """The result of a claim if the store holds all its evidence, else None.
+
+    Arguments: as in `run`; `settings` are texts `"name=value"`.
+    """
     job = RunClaim(scale, claim.setting(scale).parse(settings), seed, fresh=False)
     test = _ClaimTest(claim, store, job, may_measure=False)
     if not test.is_stored():  # quicker than to check hypotheses
