@@ -914,6 +914,12 @@ def test_a_rate_has_one_exponent():
             "fair: 2 comparisons; a bound smaller by 0.05 of it would have been broken",
         ),
         (
+            Bound(),
+            evidence(bound=[1.0], measured=[-0.5], error=[0.0]),
+            1.0,
+            "coarse: 1 comparison; no smaller bound would have been broken",
+        ),
+        (
             Order(),
             evidence(lower=[1.0], upper=[2.0], error=[0.1]),
             (norm.isf(LEVEL / 2) + norm.ppf(POWER)) / 10,

@@ -85,7 +85,7 @@ class Control:
         words: the variant; "{size}" in it, with a format if need be, stands for its size.
         alter: what changes in the evidence, by preference, since the data are then the same:
             `alter(evidence, size)` returns variables to assign, or a whole Dataset, for a variant
-            that is `size` off; the smallest size that is refuted is the claim's resolution. Without
+            that is `size` off; that from which on it is refuted is the claim's resolution. Without
             the second argument the size is the share of the way from the evidence to the variant.
         setting: instead of `alter`, parameters of a mechanism without the property, which is
             measured too: a dict, or a function from the setting to one.

@@ -291,6 +291,7 @@ class Bound(Rule):
             reached = 1 + (measured - bound) / abs(bound)
             reach = (slack + student_reach(z, count) * error) / abs(bound)
         reached = np.where(bound != 0, reached, np.where(measured > 0, np.inf, 1.0))
+        deviation = min([1.0, *(1 - reached + reach)[bound != 0].tolist()])
         if word == "confirmed":
             shown = int(np.argmax(reached))
         return Verdict(
@@ -305,8 +306,9 @@ class Bound(Rule):
             f"an excess of {np.nanmin(reach):.2g} of the bound"
             if bound.all()
             else "any excess over a bound of 0",
-            min([1.0, *(1 - reached + reach)[bound != 0].tolist()]),
+            deviation,
             bound.size,
+            "" if deviation < 1 else "no smaller bound would have been broken",
             exact=bool(error[shown] == 0),
         )
 
