@@ -36,8 +36,8 @@ class Result:
 
     `verdict` is the answer; `first` is the refutation at first sight, where there was one, which
     `verdict` repeats with a fresh seed and `BUDGET_FACTOR` times the budget. `control` is the
-    verdict on the false variant, and `resolution` the smallest size of it that would have been
-    refuted too, where it has a size. `evidence` is what `verdict` was read from; `figure()` draws
+    verdict on the false variant, and `resolution` the size of it from which on it is refuted,
+    where it has a size. `evidence` is what `verdict` was read from; `figure()` draws
     it. `seconds` and `compile_seconds` are of this run, `spent` of this and earlier ones.
     """
 

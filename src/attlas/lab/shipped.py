@@ -15,7 +15,7 @@ import xarray as xr
 
 import attlas
 from attlas.claims import Claim, Order, Rate, Setting, Verdict
-from attlas.claims.digest import source_digest, versions
+from attlas.claims.digest import function_digest, source_digest, versions
 from attlas.errors import InputError
 from attlas.lab.blocks import encode_block, read_block
 from attlas.lab.measurement import now
@@ -113,7 +113,8 @@ def verdict_digest(claim: Claim, scale: str) -> str:
     """Digest of what the evidence at a scale and its verdict depend on, machine and versions
     apart."""
     sources = (source_digest(module) for module in (claim.function.__module__, claim.module))
-    control = (claim.control.said(), str(claim.control.size))
+    functions = (claim.read, claim.control.alter, claim.control.setting)
+    control = (claim.control.said(), str(claim.control.size), *map(function_digest, functions))
     stated = (claim.setting(scale).canonical(), repr(claim.rule), *control, claim.precision)
     return hashlib.sha256("\n".join((*sources, *stated)).encode()).hexdigest()
 

@@ -487,8 +487,8 @@ def rivals(evidence: xr.Dataset) -> Figure:
     long=True,
     rule=Order(),
     control=Control(
-        "a further {size:.2f} of the trials, and ahead by a further factor of $e^{{{size:.2f}}}$",
-        lambda e, size: {"lower": e.lower + size},
+        "ahead by a further factor of $e^{{{size:.2f}}}$",
+        lambda e, size: {"lower": e.lower + size * xr.DataArray([0, 1], dims="difference")},
         size=0.85,
     ),
     needs=("samples-exponent",),
