@@ -41,7 +41,7 @@ NORMS = (0.25, 1.0, 3.0)
     r" $\rho_w = \cosh^2(B_uR)$ for a softmax head on independent tokens of norm R, here of two"
     r" values with any chances.",
     words="A head's output settles as its context grows, so that what it was trained for at one"
-    " length it does at another.",
+    " length it does at another. Two values need a constant of 1.3 in place of 2 at great length.",
     quick=Setting(length=(16, 64, 256, 1024)),
     paper=dict(length=(16, 64, 256, 1024, 4096, 16_384)),
     cells=together("length"),
