@@ -59,7 +59,7 @@ def test_blocks_go_to_the_sizes_around_the_threshold(without_data):
     assert len(asked) == 96 // BLOCK and found.trials.sum() == 96
     assert asked[0] < 50 and found.samples == tuple(sorted(set(asked)))
     assert np.mean([100 < m < 225 for m in asked]) > 0.6
-    assert abs(found.log_threshold - np.log(150)) < 3 * found.error < 0.4
+    assert abs(found.log_threshold - np.log(150)) < 3 * found.error < 0.6
     assert not found.censored
 
 
@@ -98,7 +98,7 @@ def test_the_error_of_an_exponent_covers_it(without_data):
     lengths, effort, alpha = np.array([16, 28, 52, 90, 160, 400]), (3, 1, 1, 1, 1, 3), 0.22
     grid = np.log(sizes(400))
     errors = []
-    for seed in range(24):
+    for seed in range(16):
         tried, solved = np.zeros((2, len(lengths), len(grid)), int)
         for i, (length, times) in enumerate(zip(lengths, effort, strict=True)):
             solve, _ = rising(31 * (length / 16) ** alpha, 3.6, seed=(seed, i))
@@ -110,9 +110,9 @@ def test_the_error_of_an_exponent_covers_it(without_data):
         weight = weight / (weight @ np.log(lengths))
         error = SEARCHED * np.sqrt(weight @ covariance @ weight)
         errors.append((weight @ logs - alpha) / error)
-    # The mean of 24 is uncertain by a fifth, their standard deviation by a seventh.
-    assert abs(np.mean(errors)) < 0.7
-    assert 0.6 < np.std(errors) < 1.5
+    # The mean of 16 is uncertain by a quarter, their standard deviation by a fifth.
+    assert abs(np.mean(errors)) < 0.8
+    assert 0.5 < np.std(errors) < 1.6
 
 
 def test_more_trials_begin_with_the_fewer():
