@@ -86,9 +86,9 @@ def overfits_below(cell: Setting, draws: Draws) -> Values:
         "lower": many.mean(),
         "upper": few.mean(),
         "error": floored_error(few - many),
-        "repetitions": cell.repeats,
         "solved_few": solved_few,
         "solved_many": solved_many,
+        "repetitions": cell.repeats,
         "overfit": overfit,
         **{name: found[name] for name in ("train_accuracy_curve", "accuracy_curve")},
     }

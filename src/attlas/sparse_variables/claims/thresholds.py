@@ -503,7 +503,7 @@ def rivals(evidence: xr.Dataset) -> Figure:
             defining=True,
         ),
     ),
-    quick=Setting(length=64, samples=(36,), steps=150, recipe=(ONE, EACH), trials=48, **AND),
+    quick=Setting(length=64, samples=(43,), steps=150, recipe=(ONE, EACH), trials=56, **AND),
     paper=dict(length=300, samples=(62, 90, 155), recipe=tuple(RECIPES), trials=40, steps=500),
     cells=product("samples"),
     budget="trials",
