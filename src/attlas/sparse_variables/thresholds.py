@@ -38,6 +38,9 @@ AROUND = 3
 """Sizes on either side of the threshold that blocks go to. With fewer, sizes that had bad luck are
 not seen again, and the share seems to rise faster than it does."""
 
+FURTHER = 2
+"""Sizes beyond those that were looked at that a block may go to."""
+
 SLOPES = (1.0, 40.0)
 """Slopes of the logit of the share in ln m that a fit may have."""
 
@@ -181,7 +184,7 @@ def find_threshold(
 
     The first block has `start` samples, or a half more than the statistical floor; each further one
     goes where fewest were among the sizes next to the threshold that the blocks before it tell, at
-    most `AROUND` sizes beyond them. Sizes at which hardly any set singles out its support are not
+    most `FURTHER` sizes beyond them. Sizes at which hardly any set singles out its support are not
     tried: there is hardly a training set to be had.
 
     Arguments:
@@ -216,9 +219,9 @@ def find_threshold(
         counts[:, at] += BLOCK, solve(sets, weights, steps).sum()
         seen = np.flatnonzero(counts[0])
         (threshold,), _ = fit_thresholds(logs[None], counts[:1], counts[1:], SEARCH_SLOPE)
-        above = int(np.searchsorted(logs, threshold))
-        above = min(max(above, seen[0] - AROUND + 1), seen[-1] + AROUND)
-        around = [k for k in range(above - AROUND, above + AROUND) if bottom <= k <= top]
-        at = min(around, key=lambda k: (counts[0, k], abs(logs[k] - threshold)), default=top)
+        least, largest = max(bottom, seen[0] - FURTHER), min(top, seen[-1] + FURTHER)
+        above = min(max(int(np.searchsorted(logs, threshold)), least), largest)
+        around = range(max(least, above - AROUND), min(largest + 1, above + AROUND))
+        at = min(around, key=lambda k: (counts[0, k], abs(logs[k] - threshold)))
     tried, right = counts[:, seen]
     return ThresholdSearch(length, tuple(grid[k] for k in seen), tried, right, grid[-1])

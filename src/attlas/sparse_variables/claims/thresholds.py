@@ -159,8 +159,8 @@ def threshold_curve(cell: Setting, draws: Draws) -> Values:
         found.setdefault(name, find_threshold(key, cell.length, name, **options))
     if cell.length <= cell.rival_length:
         # The MLP has fitted its training set in half of the steps.
-        options = {"start": 6 * cell.length, "most": 16 * cell.length}
-        options |= {"trials": max(16, cell.trials // 3), "steps": 25 * math.ceil(cell.steps / 50)}
+        options = {"start": 7 * cell.length, "most": 16 * cell.length}
+        options |= {"trials": max(24, cell.trials // 3), "steps": 25 * math.ceil(cell.steps / 50)}
         found[RIVAL] = find_threshold(key, cell.length, trained_by(MLP, 0.99), **task, **options)
     uniform = uniform_share(cell, found[cell.learner].threshold, key)
     names = list(dict.fromkeys((*found, RIVAL)))
