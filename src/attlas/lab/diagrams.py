@@ -15,7 +15,7 @@ from attlas.figure_style import PALETTE
 from attlas.lab.grids import Grid
 from attlas.lab.records import write_whole
 
-PREFERRED_VARIABLES = ("arrived", "measured", "log_threshold")
+PREFERRED_VARIABLES = ("arrived", "measured", "threshold")
 TABLE_SUFFIXES = (".csv", ".md")
 
 REPEATED_AXES = ("seed", "repeat", "replicate", "run", "draw", "trial")
