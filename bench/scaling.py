@@ -20,8 +20,8 @@ from attlas.lab.grids import DONE, Grid, gather
 from attlas.lab.store import Address, Cell, Store
 from attlas.lab.sweeps import MeasureCells, Outcome, Sweep, plan_grid, write_gathered
 from attlas.lab.workers import Workers, open_workers
-from bench.soak import temporary_store
 from bench.sweeps import claims
+from bench.timing import temporary_store
 
 BLOCKS = 300
 

@@ -12,8 +12,7 @@ from attlas.lab.cluster import parse_where
 from attlas.lab.store import Store
 from attlas.lab.sweeps import Sweep, plan_grid
 from attlas.lab.workers import InProcess, Workers, open_workers
-from bench.soak import temporary_store
-from bench.timing import Row, compare, seconds
+from bench.timing import Row, compare, seconds, temporary_store
 
 
 def claims() -> dict[str, Claim]:

@@ -24,6 +24,17 @@ def test_a_control_on_the_evidence_depends_on_it(tested, claim_id):
         assert result.claim.control_can_pass(result.evidence)
 
 
+FEW = 200
+"""Repetitions below which a standard error is itself uncertain."""
+
+
+def test_an_error_from_few_repetitions_says_on_how_many(tested, claim_id):
+    claim, evidence = catalogue()[claim_id], tested(claim_id).evidence
+    few = claim.budget is not None and claim.quick[claim.budget] < FEW
+    if few and (evidence.get("error", np.zeros(1)) > 0).any():
+        assert "repetitions" in evidence
+
+
 def test_measurements_moved_well_beyond_what_the_rule_allows_are_refuted(tested, claim_id):
     claim, evidence = catalogue()[claim_id], tested(claim_id).evidence
     rule = type(claim.rule).__name__

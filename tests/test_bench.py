@@ -1,5 +1,4 @@
-"""The benchmarks measure what they say: the plain loop is right, ratios are ratios, and the soak
-counts verdicts."""
+"""The benchmarks measure what they say: the plain loop is right, and ratios are ratios."""
 
 import time
 
@@ -8,9 +7,7 @@ import numpy as np
 import pytest
 from bench import plain, real
 from bench.methods import LEVELS, Prediction, normal
-from bench.soak import Outcome, soak, tally
 from bench.timing import compare
-from click.testing import CliRunner
 
 from attlas.atlas.filters import format_numbers
 from attlas.single_location.descent import descend
@@ -38,39 +35,6 @@ def test_ratio_is_that_of_the_times_and_counts_the_scale():
     assert row.this >= 0.05
     assert row.against >= 2 * 0.15
     assert row.ratio == pytest.approx(6, rel=0.4)
-
-
-def test_soak_names_the_claim_and_leaves_the_compilation_cache_as_it_was():
-    before = jax.config.jax_compilation_cache_dir
-    result = CliRunner().invoke(soak, ["--seeds", "1", "single-location/zeta"])
-    assert result.exit_code == 0, result.output
-    assert "single-location/zeta" in result.output
-    assert "confirmed 100 %" in result.output
-    assert jax.config.jax_compilation_cache_dir == before
-
-
-def test_soak_tells_bad_input():
-    result = CliRunner().invoke(soak, ["single-location/zetaa"])
-    assert result.exit_code == 2
-    assert "zeta" in result.output
-
-
-def test_soak_fails_when_a_verdict_is_undecided(monkeypatch):
-    odd = Outcome("undecided", "refuted", False, 1.0, 2.0)
-    monkeypatch.setattr("bench.soak.outcome", lambda claim, seed, store: odd)
-    assert CliRunner().invoke(soak, ["--seeds", "1", "single-location/zeta"]).exit_code == 1
-
-
-def test_tally_gives_shares():
-    good, bad = (
-        Outcome("confirmed", "refuted", False, 1.0, 2.0),
-        Outcome("refuted", "refuted", True, 3.0, 2.0),
-    )
-    assert tally([good, good, bad, good]) == (
-        "confirmed 75 %, refuted 25 %",
-        "refuted 100 %",
-        "1 of 4",
-    )
 
 
 def test_intervals_know_that_training_sets_overlap():

@@ -91,7 +91,9 @@ def linear_attention(
     r"""$\sum_t \langle q, k_t\rangle v_t / \text{temperature}$ for each query q.
 
     The weights are not normalised, so that the sum $\sum_t k_t v_t^\top$ serves any number of
-    queries. Arguments are those of `softmax_attention`.
+    queries.
+
+    Arguments: as in `softmax_attention`, but all values must be finite.
     """
     scale = _per_sequence(temperature)
     if mask is None or mask.ndim == 1:
@@ -268,7 +270,7 @@ class Stack(Block):
 
 class ReadOut(eqx.Module):
     r"""$w^\top [f([X; x_{CLS}])]_{CLS}$, a number for a sequence (Figure 1); $x_{CLS}$ is
-    `context`. With `attend` off, [CLS] is a context and no key; the bounds do not care."""
+    `context`. With `attend` off, [CLS] is a context and no key; the bounds are the same."""
 
     block: Block
     context: Array
@@ -307,9 +309,13 @@ def random_head(
     activation: Callable[[Array], Array] = jax.nn.relu,
     **options: Any,
 ) -> TransformerHead:
-    r"""A Transformer head with independent normal weights of variance $\text{scale}^2/d$, from
-    `dim` to `dim` through `width`, as large as `dim` by default; `options` are `lipschitz` and
-    `project` of `TransformerHead`."""
+    r"""A Transformer head with independent normal weights of variance $\text{scale}^2/d$.
+
+    Arguments:
+    - `dim`, `width`: the head maps `dim` to `dim` through `width`, `dim` unless given.
+    - `scale`: of the weights.
+    - `activation`, `options`: of `TransformerHead`; options are `lipschitz` and `project`.
+    """
     width = dim if width is None else width
     shapes = (dim, width), (dim, width), (dim, width), (width, dim)
     w_key, w_query, w_value, w_out = (

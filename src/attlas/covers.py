@@ -53,7 +53,12 @@ def as_norm(name: str, value: Real) -> Real:
 
 
 def between(name: str, value: Real, low: float = 0.0, high: float = 1.0) -> Real:
-    """`value`, if it lies strictly between `low` and `high`."""
+    """`value`, if it lies strictly between `low` and `high`; otherwise an `InputError`.
+
+    Arguments:
+        name: what the message calls it.
+        value: a number or an array of them.
+    """
     numbers = as_numbers(name, value)
     wrong = numbers[~((numbers > low) & (numbers < high))]
     if wrong.size:
@@ -88,12 +93,17 @@ a cover."""
 
 def linear_entropy(size: Real, eps: Real, points: Real, dim: Real = np.inf) -> Real:
     r"""Bound on the entropy of $\{x \mapsto \langle w, x\rangle : |w| \le a\}$ on n points
-    $|x| \le b$, with `size` $A = ab$: $\min\big\{36\frac{A^2}{\epsilon^2}\ln(2\lceil 4A/\epsilon +
-    2\rceil n + 1),\ d\ln(1 + 2A/\epsilon)\big\}$, and 0 where $\epsilon \ge A$.
+    $|x| \le b$: $\min\big\{36\frac{A^2}{\epsilon^2}\ln(2\lceil 4A/\epsilon +
+    2\rceil n + 1),\ d\ln(1 + 2A/\epsilon)\big\}$ nats, and 0 where $\epsilon \ge A$.
 
-    The first is Zhang's (2002, Theorem 4) and knows no dimension, the second counts parameters.
-    Nats. In the logarithm, $2n(4A/\epsilon + 3.5)$ is used for
+    The first is Zhang's (2002, Theorem 4) and independent of the dimension, the second counts
+    parameters. In the logarithm, $2n(4A/\epsilon + 3.5)$ is used for
     $2\lceil 4A/\epsilon + 2\rceil n + 1$, which it bounds.
+
+    Arguments:
+        size: $A = ab$.
+        eps, points: $\epsilon$ and n.
+        dim: d; an infinite one leaves out the second bound.
     """
     return matrix_entropy(size, eps, points, 1, as_dimension("dim", dim))
 
@@ -102,8 +112,7 @@ def matrix_entropy(
     size: Real, eps: Real, points: Real, outputs: Real, inputs: Real = np.inf
 ) -> Real:
     r"""Bound on the entropy of $\{x \mapsto W^\top x : \|W\|_{2,1} \le B\}$ on N points $|x| \le b$
-    in the Euclidean distance, with `size` $A = Bb$ and $d_1 \times d_2$ `outputs` and `inputs`; 0
-    where $\epsilon \ge A$.
+    in the Euclidean distance, in nats; 0 where $\epsilon \ge A = Bb$.
 
     Columns shorter than $\tau = \beta\epsilon^2/(Bb^2)$ become 0, so that at most
     $M = \min(d_1, A^2/\beta\epsilon^2)$ are left; their lengths are rounded up to one of
@@ -112,6 +121,11 @@ def matrix_entropy(
     A}{\sqrt{1-\beta}\,\epsilon} + 2\rceil N + 1\big) + M\ln(1 +
     d_1\cdot\text{levels})$, or the parametric $d_1d_2\ln(1 + 2A/\epsilon)$ if it is smaller. Lemma
     4.6 with constants.
+
+    Arguments:
+        size: $A$.
+        eps, points: $\epsilon$ and N.
+        outputs, inputs: $d_1$ and $d_2$; infinite `inputs` leave out the parametric bound.
     """
     ratio = log_of(as_norm("size", size)) - log_of(positive("eps", eps))
     return np.exp(
@@ -125,8 +139,14 @@ def matrix_entropy(
 
 
 def log_entropy_at(log_ratio: Real, log_points: Real, outputs: Real, inputs: Real) -> Real:
-    r"""The logarithm of `matrix_entropy`, of `linear_entropy` where there is one output, at
-    $\ln(A/\epsilon)$; -inf where it is 0."""
+    r"""The logarithm of `matrix_entropy`, of `linear_entropy` where there is one output; -inf where
+    it is 0.
+
+    Arguments:
+        log_ratio: $\ln(A/\epsilon)$.
+        log_points: the logarithm of the number of points.
+        outputs, inputs: as in `matrix_entropy`.
+    """
     one = np.asarray(outputs) == 1
     inside = np.maximum(log_ratio, 0.0)
     ratio = np.exp(np.minimum(inside, 600.0))

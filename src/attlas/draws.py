@@ -1,5 +1,4 @@
-"""Random numbers that know what they are for: a key or a NumPy stream for each purpose of a
-measurement."""
+"""Random numbers of a measurement: a JAX key or a NumPy stream for each purpose."""
 
 import zlib
 from dataclasses import dataclass

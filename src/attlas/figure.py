@@ -82,7 +82,7 @@ class Figure:
     # --- layers --------------------------------------------------------------------------------
 
     def lines(self, x: str, y: Names, *, points: bool = False, **channels: Any) -> Self:
-        """Lines through the values of `y`, with dots if `points`; see `points` for the channels."""
+        """Lines through the values of `y`, with dots if `points`. Arguments: as in `points`."""
         return self._marks("line", x, y, channels, point=points and {"size": 22})
 
     def points(self, x: str, y: Names, *, size: int = 36, **channels: Any) -> Self:
@@ -90,8 +90,7 @@ class Figure:
 
         Arguments:
             x, y: variables, or labels with braces as categories; `y` may be a dict from variables
-            to
-                what the legend calls them.
+                to what the legend calls them.
             channels: `color`, `shape`, `dash`, `detail` and `order` are variables or labels with
                 braces; `error` is a variable of standard errors, drawn two to each side;
                 `theory=True` draws in ink and dashes, `theory="solid"` in ink; `data` is other data
@@ -100,7 +99,7 @@ class Figure:
         return self._marks("point", x, y, channels, filled=True, size=size)
 
     def ticks(self, x: str, y: Names, *, size: int = 24, **channels: Any) -> Self:
-        """A short stroke for each value, as theory is shown beside points of a category."""
+        """A stroke for each value, as `theory` unless given. Arguments: as in `points`."""
         return self._marks("tick", x, y, {"theory": True, **channels}, size=size, thickness=2)
 
     def bars(self, x: str, y: Names, **channels: Any) -> Self:
@@ -110,7 +109,7 @@ class Figure:
     def squares(self, x: str, y: str, color: str, *, text: str | None = None) -> Self:
         """A square for each pair of categories or steps, coloured by a number.
 
-        `text` is a variable of words, which are written into the squares.
+        Arguments: variables; `text` is one of words, which are written into the squares.
         """
 
         def layer() -> "alt.Chart | alt.LayerChart":
@@ -138,11 +137,11 @@ class Figure:
         return self
 
     def band(self, x: str, low: str, high: str, **channels: Any) -> Self:
-        """The area between two variables; channels as for `points`."""
+        """The area between the variables `low` and `high`. Arguments: as in `points`."""
         return self._from_to("area", x, low, high, channels, opacity=0.25)
 
     def spans(self, x: str, low: str, high: str, *, width: float = 2, **channels: Any) -> Self:
-        """A stroke from one variable to another at each `x`; channels as for `points`."""
+        """A stroke, `width` pixels wide, from `low` to `high`. Arguments: as in `points`."""
         return self._from_to("rule", x, low, high, channels, strokeWidth=width)
 
     def _from_to(
@@ -166,7 +165,13 @@ class Figure:
         dash: bool = True,
         under: bool = False,
     ) -> Self:
-        """A line of the theory across the figure at a value, with its name at the end."""
+        """A line of the theory across the figure at a value.
+
+        Arguments:
+            words: its name, written at its end, above it or, if `under`, below.
+            axis: "y" for a horizontal line, "x" for a vertical one.
+            dash: dashed, or solid if False.
+        """
 
         def layer() -> "alt.LayerChart | alt.Chart":
             import altair as alt
@@ -188,7 +193,7 @@ class Figure:
         return self
 
     def texts(self, x: str, y: str, text: str, *, dy: int = -8, **channels: Any) -> Self:
-        """Words beside points."""
+        """The words of a variable beside points, `dy` pixels lower. Arguments: as in `points`."""
 
         def layer() -> "alt.Chart":
             frame = self._frame(channels, [x, y, text])
@@ -502,7 +507,8 @@ def agreement(
 def row(
     *panels: Figure, title: str, note: str = "", columns: int = 2, shared: str = ""
 ) -> "Panels":
-    """Figures side by side under one title; `shared` names scales, such as "color"."""
+    """Figures side by side under one title, `columns` in a row. Arguments: `shared` is "color" if
+    they share colours and dashes; by default each has its own."""
     return Panels(panels, title, note, columns, shared)
 
 
@@ -563,7 +569,8 @@ def _style(channels: Mapping[str, Any]) -> dict[str, str]:
 
 
 def finish_chart(chart: Any, title: str, note: str = "", theme: str = "light") -> Any:
-    """An Altair chart with its title, a line below it and the house style, without a row limit."""
+    """A copy of an Altair chart with its title and the house style, without a row limit.
+    Arguments: `note` is a line below the title, `theme` "light" or "dark"."""
     import altair as alt
 
     alt.data_transformers.disable_max_rows()

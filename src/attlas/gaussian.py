@@ -205,7 +205,12 @@ def smoothed_erf(mean: Point, spread: Point) -> tuple[tuple[Array, ...], tuple[A
 
 
 def sampled_zeta(t: Point, spread: Point, key: Array, samples: int) -> Estimate:
-    """`zeta` by simulation, with arrays of one shape; all points share their random numbers."""
+    """`zeta` by simulation.
+
+    Arguments:
+        t, spread: as in `zeta`; all points share their random numbers.
+        samples: draws of the Gaussian.
+    """
     return averaged(_draw_zeta, key, samples, np.asarray(t, float), np.asarray(spread, float))
 
 

@@ -31,8 +31,13 @@ def bucket(size: int, least: int = 4) -> int:
 
 
 def pad_axis(x: Any, size: int, axis: int = 0, *, repeat: bool = False) -> np.ndarray:
-    """`x` with zeros behind its last entry along `axis`, or with that entry repeated, up to
-    `size`."""
+    """`x` with zeros, or its last entry repeated, behind its end along an axis.
+
+    Arguments:
+    - `size`: the length of the axis afterwards, no less than it is.
+    - `axis`: the one to pad.
+    - `repeat`: repeat the last entry.
+    """
     x = np.asarray(x)
     if x.shape[axis] == size:
         return x

@@ -17,8 +17,14 @@ def normal_quantile(level: float, comparisons: int = 1, sides: int = 2) -> float
 def student_quantile(
     level: float, comparisons: int = 1, sides: int = 2, count: float = math.inf
 ) -> float:
-    """The same for a mean of `count` normal values in units of the standard error that they give:
-    Student's, for few of them."""
+    """`normal_quantile` for a mean in units of its estimated standard error: that of Student's law.
+
+    Arguments:
+        level: the probability to be beyond it in any of the comparisons.
+        comparisons: how many are made at once (Bonferroni).
+        sides: 2 if both tails count, 1 for one.
+        count: normal values that mean and error are made of; infinite gives the normal quantile.
+    """
     if math.isinf(count):
         return normal_quantile(level, comparisons, sides)
     return float(-special.stdtrit(count - 1, level / (sides * comparisons)))

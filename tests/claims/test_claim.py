@@ -1,5 +1,6 @@
 import re
 
+import numpy as np
 import pytest
 import xarray as xr
 
@@ -141,6 +142,38 @@ def test_the_resolution_is_the_smallest_size_of_the_control_that_is_refuted():
     assert claim.resolution(rough) == pytest.approx(10 * smallest, rel=0.04)
 
 
+def test_the_resolution_depends_neither_on_the_noise_nor_on_its_sign():
+    off = Control("{size:.0%} off", lambda e, size: {"predicted": (1 + size) * e.predicted}, size=1)
+    found = [
+        made(control=off).resolution(SAMPLED.assign(measured=SAMPLED.measured + noise))
+        for noise in (-0.03, 0.0, 0.03)
+    ]
+    assert found == [pytest.approx(4.0556 * 0.01 / 2, rel=0.04)] * 3
+    x = [1.0, 2.0, 4.0, 8.0, 16.0]
+    steeper = Control("{size} steeper", lambda e, size: {"exponent": e.exponent - size}, size=1)
+    for tilt in (-0.02, 0.02):
+        values = [at ** (tilt - 1) for at in x]
+        rate = xr.Dataset({"x": ("cell", x), "measured": ("cell", values)})
+        rate = rate.assign(error=0.001 * rate.measured, exponent=-1.0)
+        by_size = Control("{size} off", lambda e, size: {"predicted": e.predicted * e.x**-size})
+        for claimed, control in (
+            (rate, steeper),
+            (rate.drop_vars("exponent").assign(predicted=1 / rate.x), by_size),
+        ):
+            found = made(rule=Rate(margin=0.1), control=control).resolution(claimed)
+            error = 0.001 / (10**0.5 * np.log(2))
+            assert found == pytest.approx(0.1 + 3.8906 * error, rel=0.04)
+
+
+def test_every_size_from_the_resolution_on_is_refuted():
+    # Near 0.1 the variant happens to be right again: what is refuted below that says nothing.
+    shape = Control(
+        "{size} off",
+        lambda e, size: {"predicted": e.predicted + size * (abs(np.log10(size) + 1) > 0.3)},
+    )
+    assert made(control=shape).resolution(SAMPLED) == pytest.approx(10**-0.7, rel=0.04)
+
+
 def test_without_a_size_of_its_own_the_size_is_the_share_of_the_way_to_the_variant():
     double = made(control=Control("twice", lambda e: {"predicted": 2 * e.predicted}))
     assert double.resolution(SAMPLED) == pytest.approx(4.0556 * 0.01 / 2, rel=0.04)
@@ -188,3 +221,21 @@ def test_a_control_that_no_evidence_lets_pass_is_known():
     assert not made(rule=Order(), control=twice).control_can_pass(order)
     third = Control("a third", lambda e: {"upper": e.upper / 3})
     assert made(rule=Order(), control=third).control_can_pass(order)
+    # Undecided is not passed: a tie at best.
+    tie = Control("the same twice", lambda e: {"lower": e.upper})
+    assert not made(rule=Order(), control=tie).control_can_pass(order)
+
+
+def test_evidence_on_which_a_control_passes_is_evidence_that_there_can_be():
+    # A share of 28 runs is at most 1, so that no share is larger than another by 1.5.
+    shares = xr.Dataset({"lower": ("cell", [0.0]), "upper": ("cell", [20 / 28])}).assign(error=0.08)
+    less = Control("{size} less", lambda e, size: {"upper": e.upper - size}, size=1.5)
+    assert not made(rule=Order(), control=less).control_can_pass(shares)
+    assert made(rule=Order(), control=less).control_can_pass(
+        shares.assign(upper=("cell", [0.7123]))
+    )
+    swapped = Control("reversed", lambda e: {"lower": e.upper, "upper": e.lower})
+    assert made(rule=Order(), control=swapped).control_can_pass(shares)
+    # More repetitions are no other evidence.
+    few = shares.assign(error=0.2, repetitions=3)
+    assert not made(rule=Order(), control=swapped).control_can_pass(few)

@@ -3,7 +3,13 @@ import ast
 import pytest
 
 from attlas.claims import digest, load_file
-from attlas.claims.digest import _closure, code_digest, figure_digest, source_digest
+from attlas.claims.digest import (
+    _closure,
+    code_digest,
+    figure_digest,
+    function_digest,
+    source_digest,
+)
 from tests.claims.test_map import CLAIM_FILE, written  # noqa: F401
 
 FIGURE = """
@@ -130,3 +136,21 @@ def test_a_digest_of_sources_does_not_depend_on_versions(monkeypatch):
     # Python 3.12 and 3.13 have fields, and ways to print them, that 3.11 has not.
     text = "FunctionDef(name='f',args=arguments(),body=[Return(value=Constant(value=1))])"
     assert digest._dump(ast.parse("def f(): return 1")) == f"Module(body=[{text}])"
+
+
+def test_the_digest_of_a_function_is_that_of_how_it_is_written(tmp_path):
+    def digest(text):
+        path = tmp_path / "functions.py"
+        path.write_text(text)
+        space = {}
+        exec(compile(text, str(path), "exec"), space)
+        return function_digest(space["alter"])
+
+    first = digest("alter = lambda e: e + 1\n")
+    assert digest("# moved\n\nalter = lambda e:  e + 1  # said\n") == first
+    assert digest("alter = lambda e: e + 2\n") != first
+    text = "def alter(e):\n    'Words.'\n    return e + 1\n"
+    assert digest(text) == digest(text.replace("Words", "Others")) != first
+    made = "def make(size):\n    return lambda e: e + size\nalter = make(1)\n"
+    assert digest(made) != digest(made.replace("make(1)", "make(2)"))
+    assert function_digest({"lam": 1}) != function_digest({"lam": 2}) != function_digest(None)

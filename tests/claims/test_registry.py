@@ -52,6 +52,10 @@ def test_a_file_adds_its_claims_and_may_be_loaded_again(written):  # noqa: F811
             "exists already",
         ),
         (CLAIM_FILE + CLAIM_FILE, "exists already"),
+        (
+            CLAIM_FILE.replace('"off by one"', '"off by {size}"'),
+            ", line 15, claim 'first': the control 'off by {size}'",
+        ),
     ],
 )
 def test_a_file_with_an_error_adds_nothing(written, registry, text, says):  # noqa: F811

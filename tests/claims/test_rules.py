@@ -7,6 +7,7 @@ exact binomial tail.
 """
 
 import json
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable
 from math import comb
@@ -32,6 +33,8 @@ from attlas.claims.rules import (
     Rule,
     SameLaw,
 )
+from attlas.claims.strength import student_reach
+from attlas.statistics import student_quantile
 
 RAISED = 0.1
 """A level at which a hundred claims or two show whether it holds."""
@@ -732,6 +735,16 @@ def test_evidence_that_rests_on_few_repetitions_decides_less(rule):
         sure = sure.assign(measured=1.045, lower=1.045)
     assert rule.judge(sure).word == "refuted"
     assert rule.judge(sure.assign(repetitions=20)).word != "refuted"
+    # What is detectable grows by the power that few repetitions cost, beside the quantile.
+    deviations = [rule.judge(sure.assign(repetitions=n)).detectable for n in (20, 10**6)]
+    few, many = (float(re.search(r"[\d.]+", words)[0]) for words in deviations)
+    reaches = [
+        student_reach(student_quantile(LEVEL, sides=sides, count=n), n)
+        for sides in (1 if isinstance(rule, Bound) else 2,)
+        for n in (20, 10**6)
+    ]
+    margin = 0.1 if isinstance(rule, Approximation) else 0.0
+    assert (few - margin) / (many - margin) == pytest.approx(reaches[0] / reaches[1], rel=0.2)
     with pytest.raises(InputError, match="two repetitions"):
         rule.judge(sure.assign(repetitions=1))
 
@@ -886,13 +899,25 @@ def test_a_rate_has_one_exponent():
             Approximation(margin=0.2),
             compared([2.0], [2.1], [0.0]),
             0.2,
-            "coarse: 1 comparison; in half of them a deviation of 0.2 of the prediction",
+            "coarse: 1 comparison; a deviation of 0.2 of the prediction",
+        ),
+        (
+            Approximation(margin=1.0, relative=False),  # as of logarithms, which any unit shifts
+            compared([12.0, 14.0], [12.1, 14.1], [0.0, 0.0]),
+            1.0,
+            "coarse: 2 comparisons; in half of them a deviation of 1 would have been seen",
         ),
         (
             Bound(),
             evidence(bound=[1.0, 2.0], measured=[0.25, 1.9], error=[0.0, 0.0]),
             0.05,
             "fair: 2 comparisons; a bound smaller by 0.05 of it would have been broken",
+        ),
+        (
+            Bound(),
+            evidence(bound=[1.0], measured=[-0.5], error=[0.0]),
+            1.0,
+            "coarse: 1 comparison; no smaller bound would have been broken",
         ),
         (
             Order(),

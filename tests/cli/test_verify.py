@@ -55,8 +55,8 @@ def test_stale_evidence_is_left_out_and_a_damaged_file_exits_with_1(attlas, evid
     evidence.write_bytes(content)
     monkeypatch.setattr(shipped, "source_digest", lambda module: "other")
     answer = attlas("verify", "test")
-    assert answer.returncode == 0 and "0 agree, 0 differ, 2 stale" in answer.stdout
-    assert "test/true is stale" in answer.stderr
+    assert answer.returncode == 3 and "0 agree, 0 differ, 2 stale" in answer.stdout
+    assert "test/true is stale" in answer.stderr and "Nothing was verified" in answer.stderr
 
 
 @pytest.mark.parametrize(

@@ -52,7 +52,10 @@ def test_a_file_is_netcdf_and_says_what_made_it(result, folder):
     assert [file for file in folder.rglob("*") if file.is_file()] == [path]
 
 
-@pytest.mark.parametrize("part", ["sources", "setting", "rule", "control"])
+PARTS = ["sources", "setting", "rule", "control", "the control's function", "what is read"]
+
+
+@pytest.mark.parametrize("part", PARTS)
 def test_what_other_code_has_measured_is_shown_as_such(result, folder, part, monkeypatch):
     claim = result.claim
     if part == "sources":
@@ -62,6 +65,10 @@ def test_what_other_code_has_measured_is_shown_as_such(result, folder, part, mon
         "setting": {"paper": claim.paper.replace(lam=0.25)},
         "rule": {"rule": Agreement(rounding=1e-3)},
         "control": {"control": dataclasses.replace(claim.control, words="off by 1")},
+        "the control's function": {
+            "control": dataclasses.replace(claim.control, alter=lambda e: {"predicted": e.measured})
+        },
+        "what is read": {"read": lambda e: {}},
     }
     notes = []
     found = read_shipped(dataclasses.replace(claim, **changed[part]), notes, folder)

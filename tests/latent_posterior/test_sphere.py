@@ -56,3 +56,13 @@ def test_errors_are_exact_in_the_noise_and_in_the_query(float64, dim):
     error = np.hypot(plain.std(0), exact.std(0)) / np.sqrt(draws)
     assert_mean_is(exact.mean(0), plain.mean(0), error, most=0.04, sigmas=4)
     assert np.all(exact.std(0) < 0.8 * plain.std(0))
+
+
+def test_rows_with_means_of_their_own_are_as_each_alone():
+    means, mix = np.array([[0.2, 1, 0.7], [0, 1, 0]]), Mix(np.eye(2), np.array([1.0, 0.5]))
+    contexts = draw_contexts(jax.random.key(3), 3, 20, sphere_of(3, means, 8))
+    options = {"noise": 0.5, "ridges": [0.3], "temperatures": [0.2]}
+    both = squared_errors(contexts, 20, sphere_of(3, means, 8), mix=mix, **options)
+    alone = [squared_errors(contexts, 20, sphere_of(3, m, 8), mix=mix, **options) for m in means]
+    np.testing.assert_allclose(both, np.stack([alone[0][:, 0], alone[1][:, 1]], 1), rtol=1e-5)
+    assert not np.allclose(alone[0], alone[1], rtol=0.01)

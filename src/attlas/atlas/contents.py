@@ -21,6 +21,7 @@ from attlas.claims.claim import KINDS
 from attlas.errors import InputError
 from attlas.lab.runner import Result, recall
 from attlas.lab.shipped import read_shipped
+from attlas.lab.soak import Soaked, read_soak
 from attlas.lab.store import Store
 from attlas.references import bibtex
 
@@ -37,6 +38,7 @@ class Atlas:
     - `others`: results at the scale that was not asked for, by id: of the store, or shipped.
     - `showpieces`: sweeps that have a page.
     - `measured`: what `make bench-data` measured on real data.
+    - `soaked`: how often each verdict fell on other seeds, by id.
     - `cache`: the folder in which figures are kept.
     """
 
@@ -45,6 +47,7 @@ class Atlas:
     showpieces: Sequence[LoadedShowpiece] = ()
     measured: Mapping[str, Any] | None = None
     cache: Path | None = None
+    soaked: Mapping[str, Soaked] = field(default_factory=dict)
 
     @cached_property
     def by_id(self) -> dict[str, Result]:
@@ -106,6 +109,11 @@ class Atlas:
         return sorted(bounds, key=lambda r: (r.verdict.word != "confirmed", -r.verdict.statistic))
 
     @cached_property
+    def soaked_words(self) -> Counter[str]:
+        """How often each verdict fell, over all claims and seeds."""
+        return sum((counts.verdicts for counts in self.soaked.values()), Counter())
+
+    @cached_property
     def asked(self) -> dict[str, tuple[str, list[Result]]]:
         """Every question with its answer and the results about it; a question of several maps is
         one, with all their answers."""
@@ -151,6 +159,7 @@ def gather_atlas(results: Sequence[Result], store: Store) -> Atlas:
         [piece.load(store) for piece in pieces if piece.claim_id in plain.by_id],
         real_data(store) if plain.of_the_package else None,
         drawings_folder(store),
+        read_soak(result.claim for result in results),
     )
 
 

@@ -99,6 +99,7 @@ PAGES = (
         "Every definition, theorem, lemma and figure, and what became of it.",
     ),
     Link("tightness.html", "Tightness", "How near each bound is to what it bounds."),
+    Link("seeds.html", "On other seeds", "How often each claim would have said something else."),
     Link(
         "beyond.html",
         "Beyond the papers",

@@ -110,6 +110,11 @@ def normalise(x: Any, gain: Any, bias: Any, block: Block) -> tuple[Any, Any]:
     r"""Layer norm $g\,(x - \bar x)/\sqrt{\mathrm{var}(x) + \epsilon} + b$, or the rms norm
     $g\,x/\sqrt{\overline{x^2} + \epsilon} + b$, over the last axis; NumPy or JAX.
 
+    Arguments:
+        x: [..., d].
+        gain, bias: $g$ and $b$, [d] or numbers.
+        block: says which (`norm`), and $\epsilon$ (`eps`).
+
     Returns the normalised array and what was divided by, [..., 1].
     """
     centred = x - x.mean(-1, keepdims=True) if block.norm == "layer" else x

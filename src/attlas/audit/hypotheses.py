@@ -26,6 +26,11 @@ def exchangeability(
 
     Measured is $|f(\pi x) - \pi f(x)| / |f(x)|$ in root mean square over the tokens.
 
+    Arguments:
+        tokens: of the texts, padded.
+        seed: of the shuffles.
+        dtype: the precision of the layers; float64 needs `jax.enable_x64`.
+
     Returns a Dataset over `layer`:
         together: tokens are shuffled with their positions. A transformer sees a set of pairs of
             token and position, so that this is 0 but for rounding.

@@ -164,7 +164,10 @@ class Names:
     def find(self, section: str, word: str, part: str = "weight", layer: int = 0) -> str | None:
         """The full name of the tensor that the table calls `word`, if the checkpoint has it.
 
-        `part` is "weight" or "bias".
+        Arguments:
+            section: of the table, one of `TENSOR_SECTIONS`.
+            part: "weight" or "bias".
+            layer: the number that stands for {layer}.
         """
         base = self.base(section, word, layer)
         prefixes = dict.fromkeys((self.prefix, "")) if base is not None else ()
@@ -174,7 +177,7 @@ class Names:
     def tensor(
         self, section: str, word: str, part: str = "weight", layer: int = 0
     ) -> Tensor | None:
-        """The tensor that the table calls `word`, if the checkpoint has it."""
+        """The tensor that the table calls `word`, if there is one. Arguments: as in `find`."""
         name = self.find(section, word, part, layer)
         return None if name is None else self.checkpoint.tensors[name]
 
@@ -217,7 +220,10 @@ class Names:
 
 
 def number_between(what: str, value: Any, low: float, high: float) -> float:
-    """`value`, if it is a number (not a bool) strictly between `low` and `high`."""
+    """`value` as a float, if it is a number (not a bool) strictly between `low` and `high`.
+
+    Arguments: `what` names the value in the message of the `InputError`.
+    """
     if not isinstance(value, float | int) or isinstance(value, bool) or not low < value < high:
         raise InputError(f"{what} = {value!r}: it must be a number between {low:g} and {high:g}")
     return float(value)

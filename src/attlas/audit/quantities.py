@@ -33,7 +33,14 @@ def stack_layers(
     coordinates: Mapping[str, Any] | None = None,
     **attributes: Any,
 ) -> xr.Dataset:
-    """What was measured in each layer as a Dataset over `layer`, `head` and further coordinates."""
+    """What was measured in each layer as a Dataset over `layer`, `head` and further coordinates.
+
+    Arguments:
+        layers: for each layer arrays by name, with the axes head and those of `coordinates`, or
+            the first of them.
+        coordinates: labels of further axes, by name.
+        attributes: of the Dataset, beside the model's name.
+    """
     coords = {"layer": np.arange(model.layers), "head": np.arange(model.heads)}
     coords |= coordinates or {}
     stacked = {name: np.stack([layer[name] for layer in layers]) for name in layers[0]}

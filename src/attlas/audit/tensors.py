@@ -113,10 +113,15 @@ def file_tensor(
     dtype: str,
     strides: tuple[int, ...] | None = None,
 ) -> Tensor:
-    """A tensor of a plain encoding that begins at byte `offset` of a file.
+    """A tensor of a plain encoding in a file; numbers are read when rows are asked for.
 
-    `strides` are the numbers between neighbours along each axis, row-major unless given. Of a
-    tensor with other strides, all that lies between the rows asked for is read.
+    Of a tensor with strides that are not row-major, all that lies between the rows asked for is
+    read.
+
+    Arguments:
+        offset: the byte at which it begins.
+        dtype: its encoding, a name in `PLAIN`.
+        strides: numbers between neighbours along each axis; row-major unless given.
     """
     dense = tuple(math.prod(shape[i + 1 :]) for i in range(len(shape)))
     steps = (dense if strides is None else strides) or (1,)
@@ -147,10 +152,12 @@ def constant_tensor(shape: tuple[int, ...], value: float) -> Tensor:
 
 
 def normal_tensor(shape: tuple[int, ...], scale: float, seed: int, name: str) -> Tensor:
-    """Independent normal numbers of standard deviation `scale`, keyed by `seed` and `name`.
+    """Independent normal numbers, drawn in blocks of rows with a key each: a row is the same
+    whichever others are asked for.
 
-    They are drawn in blocks of rows, each with its own key: a row is the same whichever others are
-    asked for.
+    Arguments:
+        scale: the standard deviation.
+        seed, name: of the keys.
     """
 
     def fetch(start: int, stop: int) -> np.ndarray:

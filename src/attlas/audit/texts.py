@@ -173,9 +173,14 @@ def truncate(
     pieces: Sequence[Sequence[str]] | None = None,
     total: int | None = None,
 ) -> tuple[Tokens, list[str]]:
-    """The first `MAX_TOKENS` tokens of the first `MAX_TEXTS` texts, and what that leaves out.
+    """The first `MAX_TOKENS` tokens of the first `MAX_TEXTS` texts, or as many as the model admits.
 
-    `total` is the number of texts that there were, `len(ids)` unless given.
+    Arguments:
+        ids: token ids of each text.
+        pieces: the tokens as strings; the ids are used without them.
+        total: texts that there were, `len(ids)` unless given.
+
+    Returns: the tokens, and sentences that say what was left out.
     """
     total, kept, skipped = total or len(ids), ids[:MAX_TEXTS], []
     if total > MAX_TEXTS:

@@ -140,8 +140,17 @@ def head_block(norms: HeadNorms, length: Real, constant: str = "paper") -> Block
 def collapsed_head(
     score: Real, value: Real, length: Real, dim: Real = np.inf, constant: str = "paper"
 ) -> Block:
-    r"""The scalar head $v^\top X^\top\mathrm{softmax}(Xu)$, $|u| \le$ `score`, $|v| \le$
-    `value`: what a linear read-out at [CLS] comes to. X is [length, dim]."""
+    r"""The scalar head $v^\top X^\top\mathrm{softmax}(Xu)$, what a linear read-out at [CLS] comes
+    to.
+
+    For tokens of radius B its output moves by $c|u||v|B^2$ over the ball of $u$ and by $|v|B$ over
+    that of $v$, with c the constant of softmax; its Lipschitz constant is $|v|(1 + c|u|B)$.
+
+    Arguments:
+    - `score`, `value`: bounds on $|u|$ and $|v|$.
+    - `length`, `dim`: of $X$; an infinite `dim` leaves out covers that count parameters.
+    - `constant`: a name in `CONSTANTS`.
+    """
     c, score, value = softmax_constant(constant), as_norm("score", score), as_norm("value", value)
     length, dim = positive("length", length), as_dimension("dim", dim)
 

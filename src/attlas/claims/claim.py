@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+import numpy as np
 import xarray as xr
 
 from attlas.claims.digest import code_digest
@@ -31,8 +32,11 @@ KINDS: dict[str, str] = {
 }
 """What the evidence is."""
 
-LEAST_SHARE, BISECTIONS = 1e-4, 8
-"""The smallest share of a control's size that is looked at, and the steps of the search."""
+DECADES, PER_DECADE = 4, 4
+"""Shares of a control's size that are looked at: from 1 to 1e-4."""
+
+_STATED = ("predicted", "bound", "exponent", "x", "repetitions")
+"""What no other outcome of the measurement changes."""
 
 LOADED = "attlas_claims_"
 """How the names of modules begin that are made of claim files."""
@@ -81,7 +85,7 @@ class Control:
         words: the variant; "{size}" in it, with a format if need be, stands for its size.
         alter: what changes in the evidence, by preference, since the data are then the same:
             `alter(evidence, size)` returns variables to assign, or a whole Dataset, for a variant
-            that is `size` off; the smallest size that is refuted is the claim's resolution. Without
+            that is `size` off; that from which on it is refuted is the claim's resolution. Without
             the second argument the size is the share of the way from the evidence to the variant.
         setting: instead of `alter`, parameters of a mechanism without the property, which is
             measured too: a dict, or a function from the setting to one.
@@ -306,20 +310,28 @@ class Claim:
         return altered
 
     def resolution(self, evidence: xr.Dataset) -> float | None:
-        """The smallest size of the control that the rule refutes on this evidence, by bisection.
+        """The size from which on, up to the control's own, the rule refutes every variant.
+
+        The noise of this sample does not enter where the rule has a prediction: what is altered is
+        the evidence as predicted, with its errors (`Rule.expected`), so that a deviation of that
+        size is refuted with an even chance, whatever its sign; under the rules for bounds, orders,
+        shares and laws it is what was measured. Sizes are tried from the control's own downwards,
+        `PER_DECADE` to a factor of ten; between the last that is refuted and the first that is not
+        the border is found by bisection.
 
         Returns:
             The size, to 4 %, or 1e-4 of the control's own where that is still refuted; smaller
             ones are not looked at. None where it has none: the control is a mechanism of its own,
-            or counts something.
+            or counts something, or is not refuted on the evidence as predicted.
         """
         control = self.control
         if control.alter is None:
             return None
+        evidence = self.rule.expected(evidence)
         if control.sized:
 
-            def refutes(share: float) -> bool:
-                variant = control.altered_evidence(evidence, share * control.size)
+            def refutes(power: float) -> bool:
+                variant = control.altered_evidence(evidence, 10**power * control.size)
                 return self.rule.judge(variant).word == "refuted"
         else:
             variant = control.altered_evidence(evidence)
@@ -328,42 +340,56 @@ class Claim:
             if not (self.rule.continuous and alike):
                 return None
 
-            def refutes(share: float) -> bool:
-                return self.rule.refutes_between(evidence, variant, share)
+            def refutes(power: float) -> bool:
+                return self.rule.refutes_between(evidence, variant, 10**power)
 
-        low, high = math.log10(LEAST_SHARE), 0.0
-        if refutes(LEAST_SHARE):
-            return control.size * LEAST_SHARE
-        for _ in range(BISECTIONS):
+        powers = [-step / PER_DECADE for step in range(DECADES * PER_DECADE + 1)]
+        first = next((i for i, power in enumerate(powers) if not refutes(power)), len(powers))
+        if first == 0:
+            return None
+        high, low = powers[first - 1], powers[min(first, len(powers) - 1)]
+        while high - low > 0.016:  # a factor of 1.04
             middle = (low + high) / 2
-            low, high = (low, middle) if refutes(10**middle) else (middle, high)
+            low, high = (low, middle) if refutes(middle) else (middle, high)
         return control.size * 10**high
 
     def control_can_pass(self, evidence: xr.Dataset) -> bool:
-        """Whether the control, which alters the evidence, would pass on some other evidence.
+        """Whether the control, which alters the evidence, would be confirmed on other evidence.
 
-        Tried are a measurement of what the false variant predicts, and what was measured
-        replaced by each that the rule reads, scaled up, shifted and in reverse order. Where all
-        are refuted the control says nothing.
+        Tried is what the false variant says, and each variable replaced by another that the rule
+        reads, with its error, or changed in whole or in part (`_perturbed`). Errors and what is
+        stated stay, truth values and counts stay such, and shares stay from 0 to 1. Where nothing
+        is confirmed the control says nothing.
         """
         worlds = self._other_worlds(evidence, self.control.altered_evidence(evidence))
-        judged = (self.rule.judge(self.control.altered_evidence(world)) for world in worlds)
-        return any(verdict.word != "refuted" for verdict in judged)
+        with np.errstate(all="ignore"):
+            judged = (self.rule.judge(self.control.altered_evidence(world)) for world in worlds)
+            return any(verdict.word == "confirmed" for verdict in judged)
 
     def _other_worlds(self, evidence: xr.Dataset, variant: xr.Dataset) -> Iterator[xr.Dataset]:
-        yield from (
-            evidence.assign(measured=variant[n]) for n in ("predicted", "bound") if n in variant
-        )
-        if "exponent" in variant and "x" in variant:
-            yield evidence.assign(measured=variant["x"] ** variant["exponent"])
+        read = [name for name in self.rule.variables(evidence) if name in evidence]
+        if "measured" in evidence:
+            foretold = [variant[n] for n in ("predicted",) if n in variant]
+            if "bound" in variant and "error" in evidence:
+                foretold.append(variant["bound"] - 10 * evidence["error"])
+            if "x" in variant:  # a rate has any constant: nothing smaller, beside the same errors
+                if "exponent" in variant:
+                    foretold.append(variant["x"] ** variant["exponent"])
+                foretold += [each * (evidence["measured"] / each).max() for each in foretold]
+            yield from (_replaced(evidence, measured=each) for each in foretold)
         for name, values in evidence.data_vars.items():
-            # With larger errors anything passes, and what a statement says is not evidence.
-            if str(name).endswith("error") or name in ("predicted", "bound", "exponent", "x"):
+            fixed = str(name).endswith("error") or name in _STATED
+            if fixed or values.dtype.kind not in "buif":
                 continue
-            names = (n for n in self.rule.variables(evidence) if n in evidence and n != "error")
-            read = (evidence[other] for other in names)
-            like = [other for other in read if other.dims == values.dims]
-            yield from (evidence.assign({name: other}) for other in (*like, *_perturbed(values)))
+            for other in read:
+                if evidence[other].dims == values.dims and other != "error":
+                    changed = {str(name): evidence[other]}
+                    if f"{name}_error" in evidence:
+                        changed[f"{name}_error"] = evidence["error"]
+                    yield _replaced(evidence, **changed)
+                    if name in read and other not in _STATED:
+                        yield evidence.assign({name: evidence[other], other: values})
+            yield from (_replaced(evidence, **{str(name): other}) for other in _perturbed(values))
 
     def draw(self, evidence: xr.Dataset) -> Any:
         """The claim's figure, as an Altair chart, from the evidence alone."""
@@ -384,11 +410,37 @@ def _same_sizes(a: xr.DataArray, b: xr.DataArray) -> bool:
     return all(a.sizes[axis] == b.sizes[axis] for axis in a.sizes if axis in b.sizes)
 
 
+def _replaced(evidence: xr.Dataset, **others: xr.DataArray) -> xr.Dataset:
+    """The evidence with other values of some variables, as near as they can have them."""
+    for name, other in others.items():
+        values = evidence[name]
+        if values.dtype.kind in "bui":
+            other = other.astype(float).round().clip(0, 1 if values.dtype.kind == "b" else None)
+        elif other.dims == values.dims:
+            low = 0.0 if values.min() >= 0 else -1.0
+            other = other.where(~_is_share(values), other.clip(low, 1))
+        others[name] = other.astype(values.dtype)
+    return evidence.assign(others)
+
+
+def _is_share(values: xr.DataArray) -> xr.DataArray:
+    """Which values are shares of a number of runs: fractions that at most 1000 runs can give."""
+    whole = values * xr.DataArray(np.arange(2, 1001 if values.size <= 1000 else 2), dims="runs")
+    fraction = (abs(whole - whole.round()) < 1e-9).any("runs")
+    return fraction & (abs(values) < 1) & (values != 0)
+
+
 def _perturbed(values: xr.DataArray) -> Iterator[xr.DataArray]:
-    """Other values of a variable, none smaller: beside smaller ones its error would be large."""
-    if values.dtype.kind == "b":
-        yield from (xr.zeros_like(values), xr.ones_like(values))
-    elif values.dtype.kind in "uif":
-        yield values * 100
-        yield values + 10 * abs(values).max()
-        yield values.copy(data=values.values[..., ::-1] if values.ndim else values.values)
+    """Other values of a variable: fixed, larger, in reverse order, and larger or smaller at one
+    place of an axis, or at its ends where it has many."""
+    yield from (xr.zeros_like(values), xr.ones_like(values))
+    if values.dtype.kind != "b":
+        yield from (values * 100, values + 10 * abs(values).max())
+    yield values.copy(data=values.values[..., ::-1] if values.ndim else values.values)
+    for axis, size in values.sizes.items():
+        places = xr.DataArray(np.arange(size), dims=[axis])
+        yield from (
+            (values * xr.where(places == place, times, 1)).transpose(*values.dims)
+            for place in (range(size) if size <= 8 else (0, size - 1))
+            for times in (100, 0.01, 0)
+        )

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 SILENT = ("attlas.claims", "attlas.figure", "attlas.errors", "attlas.references", "attlas.lazy")
 """Modules that state, draw and report; no number depends on them."""
@@ -44,6 +44,40 @@ def source_digest(module: str) -> str:
 def figure_digest(module: str) -> str:
     """Digest of what the figures of a module depend on."""
     return f"{versions()} {_closure_digest(module, figures=True)}"
+
+
+def function_digest(function: Any) -> str:
+    """Digest of one function as it is written, with what it closes over, on whatever line it is;
+    of another value, of how it prints."""
+    code = getattr(function, "__code__", None)
+    if code is None:
+        return hashlib.sha256(repr(function).encode()).hexdigest()
+    path = Path(code.co_filename)
+    written = code.co_code.hex()
+    if path.is_file():
+        stat = path.stat()
+        known = _functions(path, stat.st_mtime_ns, stat.st_size)
+        written = known.get(code.co_firstlineno, written)
+    cells = [cell.cell_contents for cell in function.__closure__ or ()]
+    closed = [function_digest(v) for v in cells if callable(v) or isinstance(v, _PLAIN)]
+    return hashlib.sha256(" ".join([written, *closed]).encode()).hexdigest()
+
+
+_PLAIN = (str, int, float, tuple)
+
+
+@functools.cache
+def _functions(path: Path, changed: int, size: int) -> dict[int, str]:
+    """Arguments and bodies of the functions in a file by the line on which they begin."""
+    found: dict[int, str] = {}
+    for node in ast.walk(ast.parse(path.read_bytes())):
+        if isinstance(node, ast.Lambda | ast.FunctionDef):
+            line, body = node.lineno, cast(Any, node.body)
+            if isinstance(node, ast.FunctionDef):
+                line = min([line, *(part.lineno for part in node.decorator_list)])
+                body = [part for part in node.body if not _is_text(part)]
+            found[line] = found.get(line, "") + _dump(node.args) + _dump(body)
+    return found
 
 
 def beside(module: str) -> list[str]:

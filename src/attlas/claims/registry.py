@@ -1,5 +1,6 @@
 """Where claims are found: by importing a map, or in a file outside the package."""
 
+import ast
 import contextlib
 import importlib
 import importlib.machinery
@@ -151,11 +152,24 @@ def _reported_as_input(what: str, path: Path | None = None) -> Iterator[None]:
     """Other people's code may raise anything while it is imported: reported as their input."""
     try:
         yield
-    except InputError as error:
-        raise InputError(f"{what}: {error}") from error
     except Exception as error:
         frames = traceback.extract_tb(error.__traceback__)
         lines = [frame.lineno for frame in frames if frame.filename == str(path)]
         line = getattr(error, "lineno", None) or (lines[-1] if lines else None)
         where = f"{what}, line {line}" if line else what
-        raise InputError(f"{where}: {type(error).__name__}: {error}") from error
+        if not isinstance(error, InputError):
+            raise InputError(f"{where}: {type(error).__name__}: {error}") from error
+        if path is None or line is None or ", line " in str(error):
+            raise InputError(f"{what}: {error}") from error
+        raise InputError(f"{where}{_claim_at(path, line)}: {error}") from error
+
+
+def _claim_at(path: Path, line: int) -> str:
+    """Which function a decorator on this line belongs to, in words."""
+    functions = [
+        node for node in ast.parse(path.read_bytes()).body if isinstance(node, ast.FunctionDef)
+    ]
+    for node in functions:
+        if any(part.lineno <= line <= (part.end_lineno or 0) for part in node.decorator_list):
+            return f", claim {node.name.replace('_', '-')!r}"
+    return ""

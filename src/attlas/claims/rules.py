@@ -9,25 +9,26 @@ probability at most `level` whatever N is. Between what confirms and what refute
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import xarray as xr
 from scipy import special
 
+from attlas.claims.strength import (
+    POWER,
+    SEEN,
+    counted,
+    described,
+    relative_deviation,
+    student_reach,
+    which,
+)
 from attlas.claims.verdict import Verdict, Word
 from attlas.errors import InputError
 from attlas.statistics import binomial_limits, log_slope, student_quantile
 
 LEVEL = 1e-4
-POWER = 0.95
-"""The probability with which a deviation of the size called `detectable` is refuted."""
-
-GRADES = {"fine": 0.01, "fair": 0.1}
-"""The largest deviation that may pass unseen, by the grade of a verdict; beyond it is coarse."""
-MIN_SIZES = 5
-"""An exponent from fewer sizes is coarse evidence."""
-
 EDGE = 1 + 1e-9
 """What a margin may be exceeded by before it counts: exact values that touch it are not beyond
 it."""
@@ -86,23 +87,21 @@ class Rule(ABC):
         if broken:
             are = "is" if broken == 1 else "are"
             return Verdict(
-                "undecided", f"{_count(broken, 'value')} of the evidence {are} not finite."
+                "undecided", f"{counted(broken, 'value')} of the evidence {are} not finite."
             )
         if "error" in reads and (evidence["error"].values < 0).any():
             raise InputError(
                 "the evidence has a negative error: a standard error is 0 (exact) or positive"
             )
         found = self._judge(*values, count=_repetitions(evidence))
-        return replace(found, strength=self._strength(found))
+        return replace(found, strength=described(found, self.seen, self.counts))
 
-    def _strength(self, verdict: Verdict) -> str:
-        """Grade, points and the smallest deviation that would have been seen, in words."""
-        if verdict.word != "confirmed" or not np.isfinite(verdict.deviation):
-            return ""
-        few = self.counts == "size" and verdict.points < MIN_SIZES
-        grades = [word for word, most in GRADES.items() if verdict.deviation <= most and not few]
-        seen = (verdict.strength or self.seen).format(f"{verdict.deviation:.2g}")
-        return f"{(*grades, 'coarse')[0]}: {_count(verdict.points, self.counts)}; {seen}"
+    def expected(self, evidence: xr.Dataset) -> xr.Dataset:
+        """The evidence without the noise of its sample, where the rule has a prediction."""
+        if "predicted" not in self.reads:
+            return evidence
+        sampled = evidence["error"] > 0
+        return evidence.assign(measured=evidence["predicted"].where(sampled, evidence["measured"]))
 
     def refutes_between(self, evidence: xr.Dataset, variant: xr.Dataset, share: float) -> bool:
         """Whether it refutes what lies a share of the way from the evidence to a false variant."""
@@ -144,20 +143,6 @@ def _flat(*values: xr.DataArray) -> list[np.ndarray]:
     return [v.values.ravel() for v in (values if alike else xr.broadcast(*values))]
 
 
-def _count(n: int, noun: str) -> str:
-    return f"{n:,} {noun}" + ("" if n == 1 else "s")
-
-
-def _relative(shift: np.ndarray, predicted: np.ndarray) -> dict[str, Any]:
-    """The deviation of a verdict, and how its strength calls it: relative to predictions, of which
-    half have a smaller one, or absolute where all of them are 0."""
-    told = predicted != 0
-    if told.any():
-        return {"deviation": float(np.median(shift[told] / abs(predicted[told])))}
-    from_zero = "in half of them a deviation of {} from 0 would have been seen"
-    return {"deviation": float(np.median(shift)), "strength": from_zero}
-
-
 def _with_error(value: float, error: float) -> str:
     return f"{value:.5g} ± {error:.2g}" if error > 0 else f"{value:.6g}"
 
@@ -186,7 +171,7 @@ class Agreement(Rule):
     rounding: float = 1e-12
     level: float = LEVEL
     reads: ClassVar = ("predicted", "measured", "error")
-    seen: ClassVar = "in half of them a deviation of {} of the prediction would have been seen"
+    seen: ClassVar = SEEN % " of the prediction"
 
     def __str__(self) -> str:
         return (
@@ -211,15 +196,16 @@ class Agreement(Rule):
         worst = int(np.argmax(units))
         statistic = float(difference[worst] / scale[worst] if exact else units[worst])
         threshold = self.rounding if exact else z
-        shift = z * unit + special.ndtri(POWER) * error
+        shift = self.rounding * scale + student_reach(z, count) * error
         detectable = f"{self.rounding:g} of max(1, |predicted|): rounding"
         if not exact:
             relative = predicted.all()
             shown = shift / abs(predicted) if relative else shift
-            detectable = (
-                f"{shown.min():.2g}{' of the predicted value' if relative else ''} at the most"
-                f" precise of {_count(n, 'comparison')}, {shown.max():.2g} at the least"
-            )
+            detectable = f"{shown.min():.2g}{' of the predicted value' if relative else ''}"
+            if n > 1:
+                detectable += (
+                    f" at the most precise of {n:,} comparisons, {shown.max():.2g} at the least"
+                )
         what = "the relative difference" if exact else "the difference in standard errors"
         start = f"The largest of {n:,}: {what}" if n > 1 else what.capitalize()
         return Verdict(
@@ -230,7 +216,7 @@ class Agreement(Rule):
             f"{predicted[worst]:.6g}",
             _with_error(measured[worst], error[worst]),
             detectable,
-            **_relative(shift, predicted),
+            **relative_deviation(shift, predicted),
             points=n,
             exact=bool(error[worst] == 0),
         )
@@ -245,7 +231,7 @@ class Approximation(Rule):
     relative: bool = True
     level: float = LEVEL
     reads: ClassVar = ("predicted", "measured", "error")
-    seen: ClassVar = "in half of them a deviation of {} of the prediction would have been seen"
+    seen: ClassVar = SEEN % " of the prediction"
 
     def __str__(self) -> str:
         of = "of the prediction" if self.relative else "in absolute terms"
@@ -262,17 +248,19 @@ class Approximation(Rule):
             return Verdict("undecided", "A prediction is 0, and the margin is relative to it.")
         off, half = abs(measured - predicted) / scale, z * error / scale
         word, worst = _decide(off, half, EDGE * self.margin)
-        reach = self.margin + (z + special.ndtri(POWER)) * (error / scale)
+        reach = self.margin + student_reach(z, count) * (error / scale)
+        # Beside a margin in absolute terms the size of the prediction means nothing.
+        absolute = {"deviation": float(np.median(reach)), "strength": SEEN % ""}
         return Verdict(
             word,
-            f"The worst of {_count(off.size, 'comparison')} is off by {off[worst]:.3g} (interval ±"
+            f"{which('worst', 'comparison', off.size)} is off by {off[worst]:.3g} (interval ±"
             f" {half[worst]:.2g}); the margin is {self.margin:g}.",
             float(off[worst]),
             self.margin,
             f"{predicted[worst]:.6g}",
             _with_error(measured[worst], error[worst]),
             f"a deviation of {reach.min():.2g} {'of the prediction' * self.relative}".strip(),
-            **_relative(reach * scale, predicted),
+            **(relative_deviation(reach * scale, predicted) if self.relative else absolute),
             points=off.size,
             exact=bool(error[worst] == 0),
         )
@@ -301,15 +289,16 @@ class Bound(Rule):
         # How near the bound is, in its own size: 1 where it is attained.
         with np.errstate(divide="ignore", invalid="ignore"):
             reached = 1 + (measured - bound) / abs(bound)
-            reach = (slack + (z + special.ndtri(POWER)) * error) / abs(bound)
+            reach = (slack + student_reach(z, count) * error) / abs(bound)
         reached = np.where(bound != 0, reached, np.where(measured > 0, np.inf, 1.0))
+        deviation = min([1.0, *(1 - reached + reach)[bound != 0].tolist()])
         if word == "confirmed":
             shown = int(np.argmax(reached))
         return Verdict(
             word,
             f"The measured value {_against(reached[shown])}"
             f"{' at its tightest' if word == 'confirmed' else ''}, in"
-            f" {_count(bound.size, 'comparison')}.",
+            f" {counted(bound.size, 'comparison')}.",
             float(reached[shown]),
             1.0,
             f"≤ {bound[shown]:.6g}",
@@ -317,8 +306,9 @@ class Bound(Rule):
             f"an excess of {np.nanmin(reach):.2g} of the bound"
             if bound.all()
             else "any excess over a bound of 0",
-            min([1.0, *(1 - reached + reach)[bound != 0].tolist()]),
+            deviation,
             bound.size,
+            "" if deviation < 1 else "no smaller bound would have been broken",
             exact=bool(error[shown] == 0),
         )
 
@@ -368,6 +358,25 @@ class Rate(Rule):
             return evidence.assign(exponent=first)
         return evidence
 
+    def expected(self, evidence: xr.Dataset) -> xr.Dataset:
+        """Turned about its middle, so that the exponent is the predicted one."""
+        x, y, error = (evidence[name] for name in self.reads[:3])
+        if not ((x > 0).all() and (y > 0).all() and (error > 0).any()):
+            return evidence
+        exponent = self._prepared(evidence)[self.variables(evidence)[3]]
+        if self.along in exponent.dims:
+            exponent = self._slope(x, exponent)
+        turned = np.exp(self._logs(x) * (exponent - self._slope(x, y)))
+        return evidence.assign(measured=y * turned, error=error * turned)
+
+    def _logs(self, x: xr.DataArray) -> xr.DataArray:
+        logs = x.copy(data=np.log(x.values))
+        return logs - logs.mean(self.along)
+
+    def _slope(self, x: xr.DataArray, y: xr.DataArray) -> xr.DataArray:
+        logs = self._logs(x)
+        return (logs * np.log(y)).sum(self.along) / (logs**2).sum(self.along)
+
     def _judge(self, *values: xr.DataArray, count: float) -> Verdict:
         finite_size = self.along in values[3].dims
         if self.along not in values[1].dims or values[1].sizes[self.along] < 2:
@@ -390,7 +399,7 @@ class Rate(Rule):
         expected = log_slope(x, predicted, 0 * error)[0] if finite_size else predicted[0]
         off, half = abs(slope - expected), z * se
         word, worst = _decide(off, half, EDGE * self.margin)
-        reach = self.margin + (z + special.ndtri(POWER)) * se
+        reach = self.margin + student_reach(z, count) * se
         return Verdict(
             word,
             f"The exponent is {slope[worst]:.4g} (interval ± {half[worst]:.2g}) and"
@@ -497,18 +506,17 @@ class Order(Rule):
         gap = upper - lower
         half = z * error + self.rounding * np.maximum(abs(lower), abs(upper))
         word, worst = _decide(-gap, half, 0, strict=True)
-        told = half + special.ndtri(POWER) * error
+        reach = student_reach(z, count) * error
+        told = half - z * error + reach
         return Verdict(
             word,
-            f"The narrowest of {_count(gap.size, 'difference')} is {gap[worst]:.4g} (interval ±"
+            f"{which('narrowest', 'difference', gap.size)} is {gap[worst]:.4g} (interval ±"
             f" {half[worst]:.2g}).",
             float(gap[worst]),
             0.0,
             " < ".join(_distinct(lower[worst], upper[worst])),
             f"difference {_with_error(gap[worst], error[worst])}",
-            f"an inversion by {((z + special.ndtri(POWER)) * error).min():.2g}"
-            if error.all()
-            else "any inversion",
+            f"an inversion by {reach.min():.2g}" if error.all() else "any inversion",
             float((told / gap).max()) if (gap > 0).all() else float("nan"),
             gap.size,
             exact=bool(error[worst] == 0),
@@ -566,7 +574,7 @@ class SameLaw(Rule):
         reach = min(1.0, critical + special.ndtri(POWER) / 2 / np.sqrt(sizes))
         return Verdict(
             "confirmed" if p >= threshold else "refuted",
-            f"The smallest of {_count(len(a), 'p-value')} is {p:.2g}, at a distance of"
+            f"{which('smallest', 'p-value', len(a))} is {p:.2g}, at a distance of"
             f" {distance:.3g}; below {threshold:.2g} rejects.",
             p,
             threshold,

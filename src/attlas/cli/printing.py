@@ -115,10 +115,8 @@ def print_result(result: "Result") -> None:
     if control:
         console.print(f"{indent}control {control.word}: {escape(claim.control.said())}.")
     if result.resolution and result.resolution < claim.control.size:
-        smallest = claim.control.said(result.resolution)
-        console.print(
-            f"{indent}resolution, the smallest that is still refuted: {escape(smallest)}."
-        )
+        smallest = escape(claim.control.said(result.resolution))
+        console.print(f"{indent}resolution, from which on all are refuted: {smallest}.")
 
 
 def print_counts(results: "Sequence[Result]") -> None:

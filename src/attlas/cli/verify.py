@@ -11,7 +11,7 @@ import click
 
 from attlas.cli import options
 from attlas.cli.printing import print_json, stderr
-from attlas.cli.running import run_all
+from attlas.cli.running import EXIT_UNDECIDED, run_all
 from attlas.errors import InputError
 
 
@@ -38,7 +38,8 @@ def verify_evidence(patterns: Sequence[str], share: float, seed: int | None, as_
     where networks are trained means by 1e-2 (docs/sharp-bits.md). What other code has measured is
     named and left out.
 
-    Exit code: 0 all agree, 1 something differs or cannot be read, 2 bad input, 130 interrupted.
+    Exit code: 0 all agree, 1 something differs or cannot be read, 2 bad input, 3 nothing could be
+    verified, since all that was chosen is stale or needs what is not there, 130 interrupted.
     """
     from attlas.lab import compile_quickly
 
@@ -86,4 +87,6 @@ def verify_evidence(patterns: Sequence[str], share: float, seed: int | None, as_
     else:
         left = [f"{len(stale)} stale"] * bool(stale) + [f"{len(damaged)} damaged"] * bool(damaged)
         click.echo(", ".join([f"{len(found) - differ} agree", f"{differ} differ", *left]))
-    sys.exit(int(bool(differ or damaged)))
+    if not found:
+        stderr().print("Nothing was verified: none of it is current, or needs are not met.")
+    sys.exit(1 if differ or damaged else 0 if found else EXIT_UNDECIDED)

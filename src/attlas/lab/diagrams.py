@@ -15,7 +15,7 @@ from attlas.figure_style import PALETTE
 from attlas.lab.files import write_whole
 from attlas.lab.grids import Grid
 
-PREFERRED_VARIABLES = ("arrived", "measured", "log_threshold")
+PREFERRED_VARIABLES = ("arrived", "measured", "threshold")
 TABLE_SUFFIXES = (".csv", ".md")
 
 REPEATED_AXES = ("seed", "repeat", "replicate", "run", "draw", "trial")
@@ -148,7 +148,10 @@ def _labels(values: pd.Series) -> list[str]:
 def check_drawing(grid: Grid, path: Path, kind: str | None, at: Mapping[str, Any]) -> None:
     """Refuse before work starts what the axes of a grid exclude.
 
-    A name in `at` that the grid lacks may be an axis of the evidence.
+    Arguments:
+        path: of the figure, or of a table (.csv or .md), for which only `at` is checked.
+        kind, at: as in `diagram`; a name in `at` that the grid lacks may be an axis of the
+            evidence.
     """
     planned = xr.Dataset(coords=grid.coordinates())
     _select_values(planned, {name: value for name, value in at.items() if name in planned.dims})
@@ -177,8 +180,14 @@ def diagram(
 ) -> alt.Chart:
     """A phase diagram where two axes are long, else lines over the longest axis.
 
-    Lines have bands where something was repeated. `kind` is `"phase"` or `"lines"`, `variable` is
-    what is drawn, and `at` chooses one value of an axis.
+    Lines have bands where something was repeated.
+
+    Arguments:
+        data: a sweep's Dataset.
+        kind: "phase" or "lines"; by default as above.
+        variable: what is drawn; by default the first of `PREFERRED_VARIABLES` that is there, else
+            of all numbers.
+        at: for some axes the one value to draw.
     """
     frame = summary(data, variable, at)
     sizes = {str(name): frame[name].nunique() for name in frame.columns}

@@ -160,6 +160,13 @@ class Grid:
         seeds: tuple[int, ...],
         scale: str = "quick",
     ) -> "Grid":
+        """The grid of a claim, with the cells of every point named.
+
+        Arguments:
+            base: the setting that the points change.
+            grid: values of each axis by the parameter's name.
+            scale: of `base`; kept for the record.
+        """
         taken = {"seed", "status", "reason"} & set(base)
         if taken:
             raise InputError(
@@ -256,6 +263,11 @@ def gather(grid: Grid, store: Store, status: np.ndarray, reasons: Mapping[int, s
     What an item lacks is NaN, or an empty text: `status` and `reason` say why. Evidence that has
     the name of an axis is called `evidence_<name>`. Arrays that are longer in some cells than in
     others are filled up with NaN at their ends.
+
+    Arguments:
+        status: an index into `STATUS` for each item; DONE counts as MISSING where the store
+            lacks it.
+        reasons: why an item is not done, by its number.
     """
     numbers = {grid.names[number]: number for number in np.flatnonzero(status == DONE).tolist()}
     parts: list[Part] = []

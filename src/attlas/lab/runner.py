@@ -36,8 +36,8 @@ class Result:
 
     `verdict` is the answer; `first` is the refutation at first sight, where there was one, which
     `verdict` repeats with a fresh seed and `BUDGET_FACTOR` times the budget. `control` is the
-    verdict on the false variant, and `resolution` the smallest size of it that would have been
-    refuted too, where it has a size. `evidence` is what `verdict` was read from; `figure()` draws
+    verdict on the false variant, and `resolution` the size of it from which on it is refuted,
+    where it has a size. `evidence` is what `verdict` was read from; `figure()` draws
     it. `seconds` and `compile_seconds` are of this run, `spent` of this and earlier ones.
     """
 
@@ -120,7 +120,7 @@ def run(
     setting = setting.replace(**settings) if isinstance(settings, dict) else setting.parse(settings)
     opened = store if isinstance(store, Store) else Store(store)
     job = RunClaim(scale, setting, seed, fresh)
-    return next(_outcomes(InProcess(opened, progress), [(claim, job)]))
+    return next(outcomes(InProcess(opened, progress), [(claim, job)]))
 
 
 def run_all(
@@ -134,10 +134,13 @@ def run_all(
     progress: Progress | None = None,
     min_for_processes: int = MIN_CLAIMS_FOR_PROCESSES,
 ) -> Generator[Result]:
-    """The results of `claims` as they come, each with its own `settings`.
+    """The results of `claims` as they come; those that the store holds come first.
 
-    Those that the store holds come first. Processes measure the others if they are at least
-    `min_for_processes`; these end with the iterator, and what they have stored stays.
+    Arguments:
+    - `scale`, `seed`, `store`, `fresh`, `progress`: as in `run`, the same for all.
+    - `settings`: texts `"name=value"` by the id of the claim that they change.
+    - `min_for_processes`: if at least so many have to be measured, processes do it. They end with
+      the iterator, and what they have stored stays.
     """
     tasks = []
     for claim in claims:
@@ -150,12 +153,12 @@ def run_all(
         else:
             yield _record(known, store)
     if len(tasks) < min_for_processes:
-        yield from _outcomes(InProcess(store, progress), tasks)
+        yield from outcomes(InProcess(store, progress), tasks)
         return
     threads = max(1, (os.cpu_count() or 1) // PROCESSES)
     # A process has its next group already, so that it never waits while this one draws a figure.
     with Processes(PROCESSES, store, threads=threads, groups_each=2, progress=progress) as workers:
-        for result in _outcomes(workers, in_groups(tasks)):
+        for result in outcomes(workers, in_groups(tasks)):
             store.notes.extend(result.notes)
             yield result
 
@@ -163,7 +166,10 @@ def run_all(
 def recall(
     claim: Claim, *, scale: str, seed: int, store: Store, settings: Sequence[str] = ()
 ) -> Result | None:
-    """The result of a claim if the store holds all its evidence, else None."""
+    """The result of a claim if the store holds all its evidence, else None.
+
+    Arguments: as in `run`; `settings` are texts `"name=value"`.
+    """
     job = RunClaim(scale, claim.setting(scale).parse(settings), seed, fresh=False)
     test = _ClaimTest(claim, store, job, may_measure=False)
     if not test.is_stored():  # quicker than to check hypotheses
@@ -202,7 +208,9 @@ class RunClaim(NamedTuple):
         return replace(_record(result, store), claim=None)  # type: ignore[arg-type]
 
 
-def _outcomes(workers: Workers, tasks: Sequence[tuple[Claim, RunClaim]]) -> Iterator[Result]:
+def outcomes(workers: Workers, tasks: Sequence[tuple[Claim, RunClaim]]) -> Iterator[Result]:
+    """The results of `tasks` as `workers` finish them; neighbours that share evidence stay
+    together."""
     for number, (claim, job) in enumerate(tasks):
         workers.submit(number, claim, job, group=claim.evidence)
     left = len(tasks)

@@ -15,7 +15,7 @@ import xarray as xr
 
 import attlas
 from attlas.claims import Claim, Order, Rate, Setting, Verdict
-from attlas.claims.digest import source_digest, versions
+from attlas.claims.digest import function_digest, source_digest, versions
 from attlas.errors import InputError
 from attlas.lab.blocks import encode_block, read_block
 from attlas.lab.files import (
@@ -97,7 +97,7 @@ def ship(result: Result, folder: Path | None = None) -> Path:
     }
     facts = {
         "claim": claim.id,
-        "code": _code(claim),
+        "code": verdict_digest(claim, "paper"),
         "versions": versions(),
         "seed": result.seed,
         "setting": json.dumps(dict(result.setting)),
@@ -131,11 +131,13 @@ def read_shipped(claim: Claim, notes: list[str], folder: Path | None = None) -> 
         return None
 
 
-def _code(claim: Claim) -> str:
-    """Digest of what the evidence and the verdict depend on, machine and versions apart."""
+def verdict_digest(claim: Claim, scale: str) -> str:
+    """Digest of what the evidence at a scale and its verdict depend on, machine and versions
+    apart."""
     sources = (source_digest(module) for module in (claim.function.__module__, claim.module))
-    control = (claim.control.said(), str(claim.control.size))
-    stated = (claim.paper.canonical(), repr(claim.rule), *control, claim.precision)
+    functions = (claim.read, claim.control.alter, claim.control.setting)
+    control = (claim.control.said(), str(claim.control.size), *map(function_digest, functions))
+    stated = (claim.setting(scale).canonical(), repr(claim.rule), *control, claim.precision)
     return hashlib.sha256("\n".join((*sources, *stated)).encode()).hexdigest()
 
 
@@ -157,7 +159,8 @@ def _parse(claim: Claim, data: xr.Dataset) -> Shipped:
         raise Damaged("its facts have another form")
     if facts["claim"] != claim.id:
         raise Damaged(f"it is of {facts['claim']}")
-    judged, stale = parse_json(facts["result"], _JUDGED), facts["code"] != _code(claim)
+    judged = parse_json(facts["result"], _JUDGED)
+    stale = facts["code"] != verdict_digest(claim, "paper")
     verdict = _verdict(judged["verdict"])
     control, first = (judged[name] and _verdict(judged[name]) for name in ("control", "first"))
     if not stale and facts["thinned"] != "quantiles":

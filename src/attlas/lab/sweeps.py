@@ -1,9 +1,10 @@
-"""A grid of settings of a claim, measured wherever there are processors; deaths lose no result.
+"""A grid of settings of a claim, measured wherever there are processors; a worker's death loses no
+stored result.
 
 The cells that the store lacks make a queue of the claim's own batches. Some seconds of them make a
-task; whoever carries it out writes its evidence into the store as one block and answers with what
-failed. What dies takes with it the tasks it had under way: the next call finds the blocks that were
-written and queues the rest.
+task; the worker that carries it out writes its evidence into the store as one block and answers
+with what failed. A worker that dies loses the tasks it had under way: the next call finds the
+blocks that were written and queues the rest.
 """
 
 import itertools
@@ -489,7 +490,11 @@ def plan_grid(
     scale: str = "quick",
     settings: Sequence[str] | Mapping[str, Any] = (),
 ) -> Grid:
-    """The cells of a sweep, with all that can be checked before work starts."""
+    """The cells of a sweep, with all that can be checked before work starts.
+
+    Arguments: as in `sweep`; `settings` are parameters to change at every point, as a mapping or as
+    texts `"name=value"`.
+    """
     if isinstance(claim, Claim):
         found = claim
     elif isinstance(claim, str) and ":" not in claim:

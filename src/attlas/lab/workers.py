@@ -61,7 +61,7 @@ class WorkersLost(Exception):
 
 
 class Workers(Protocol):
-    """Whoever carries out tasks.
+    """Workers that carry out tasks.
 
     `where` says in words where they are, `processes` how many there are, and `slots` how many tasks
     should be submitted and not finished, so that none waits for work.
@@ -76,7 +76,12 @@ class Workers(Protocol):
     def slots(self) -> int: ...
 
     def submit(self, number: int, claim: Claim, job: Job, group: str = "") -> None:
-        """Queue a task. Tasks of one `group` in a row go to one worker, in their order."""
+        """Queue a task: `job` is carried out with `claim`.
+
+        Arguments:
+        - `number`: under which `finished` gives the outcome.
+        - `group`: tasks of one group in a row go to one worker, in their order.
+        """
 
     def finished(self) -> list[tuple[int, Any]]:
         """Wait a second at most; numbers and outcomes of tasks that have finished.

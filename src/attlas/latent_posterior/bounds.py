@@ -55,7 +55,11 @@ def length_shift(
 
     $\sqrt{E|f(X_L) - f(X_\infty)|^2} \le 2B_vR\sqrt{\rho_w/L}$ for tokens that are independent and
     alike given the latent, with $\rho_w = \cosh^2(B_uR)$ the most that $E w^2/(E w)^2$ can be for
-    weights $w = e^{\langle u, x\rangle}$ (Kantorovich). Arguments [...] are L, $B_u$, $B_v$ and R.
+    weights $w = e^{\langle u, x\rangle}$ (Kantorovich).
+
+    Arguments:
+    - `length` [...]: L, tokens of the context.
+    - `query_norm`, `value_norm`, `radius` [...]: $B_u$, $B_v$ and R.
     """
     spread = np.cosh(np.asarray(query_norm, float) * radius)
     return 2 * value_norm * radius * spread / np.sqrt(np.asarray(positive("length", length), float))

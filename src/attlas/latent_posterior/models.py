@@ -233,7 +233,13 @@ class BayesianRegression(Model):
         return self.features(a) @ jnp.swapaxes(self.features(b), -1, -2)
 
     def sample(self, key: Array, samples: int, length: int, queries: int = 1) -> Contexts:
-        """Contexts [n, length] with `queries` queries each."""
+        """Contexts with queries, each from a latent of its own.
+
+        Arguments:
+            samples: contexts, n.
+            length: pairs of a key and a value in each.
+            queries: fresh keys in each, with the noiseless values there as targets.
+        """
         rng = stream(key)
         size = whole("length", length, 1) + whole("queries", queries, 1)
         shape = (whole("samples", samples, 1), size)
@@ -420,8 +426,15 @@ class Counted(NamedTuple):
 def draw_counts(
     rng: np.random.Generator, law: Any, posterior: Any, samples: int, repeats: int
 ) -> tuple[Int[np.ndarray, "repeat n"], Int[np.ndarray, "repeat n"]]:
-    """Which of the counts with this `law` [k] a sequence has, and its latent of law `posterior`
-    [k m] there."""
+    """Draw the counts of sequences, and the latent of each given its counts.
+
+    Arguments:
+        law: of the counts, [k]; need not sum to 1.
+        posterior: of the latent at each of the counts, [k, m].
+        samples: sequences in each repeat, n.
+
+    Returns: indices of counts and of latents, each [repeat, n].
+    """
     shape = (whole("repeats", repeats, 1), whole("samples", samples, 1))
     k = rng.choice(len(law), shape, p=law / law.sum())
     return k, categorical_from_uniform(rng.random(shape), posterior[k])

@@ -1,5 +1,5 @@
-r"""Masked pretraining: hidden tokens are told from the others, and what was learnt is read by a
-task with few labels.
+r"""Masked pretraining: hidden tokens are predicted from the others, and a task with few labels
+reads the representation that was learnt.
 
 The best prediction of a hidden token is a linear image of the posterior, $E[v \mid X] = T\pi_X$.
 Two models have every excess risk in closed form once the coefficients are fitted. `LinearGaussian`
@@ -180,9 +180,17 @@ class LinearGaussian:
         repeats: int,
         label_noise: float,
     ) -> Float[np.ndarray, " repeat"]:
-        r"""The task's excess risk with `labels` labels $Bz + \text{noise}$: of a linear probe on
-        the pretrained $\hat G\bar x$, or without `coefficients` of least squares from scratch, on
-        $\bar x$. The two see the same labels for one key."""
+        r"""The task's excess risk with few labels $Bz + \text{noise}$, by least squares on $\hat
+        G\bar x$.
+
+        Arguments:
+            coefficients: the pretrained $\hat G$ [*r, p, d]; None learns from scratch, on $\bar x$.
+            key: of the labelled sequences, which do not depend on `coefficients`.
+            labels: labelled sequences in each repeat, at least one a feature.
+            label_noise: standard deviation of the noise.
+
+        Returns: exact excess risks of the fitted probes, [repeat].
+        """
         data, noises = jax.random.split(key)
         z, x = self.draw(data, labels, repeats)
         b, g = self.task, np.eye(x.shape[-1]) if coefficients is None else coefficients
@@ -231,9 +239,18 @@ class Masked(NamedTuple):
     def sample(
         self, key: Array, samples: int, repeats: int, words: Float[Any, "m vocabulary"]
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Shares of the counts [repeat, k] in samples, and the mean embedding of the hidden words
-        at each [repeat, k, p]; the masked risk, a mean over the hidden words, has the same
-        minimiser with their mean."""
+        """Draw sequences, and average the hidden words by the counts of the words that are left.
+
+        The masked risk, a mean over the hidden words, has the same minimiser with their mean.
+
+        Arguments:
+            samples: sequences in each repeat.
+            words: probabilities of the words given the latent, [m, vocabulary].
+
+        Returns: the share of each of the counts among the sequences [repeat, k], and the mean
+        embedding of the hidden words at each, noise included, [repeat, k, p]; 0 at counts that were
+        not drawn.
+        """
         rng = stream(key)
         k, z = draw_counts(rng, self.law, self.posterior, samples, repeats)
         # All hidden words come from one latent: given the words that are left they are
@@ -252,10 +269,16 @@ class Masked(NamedTuple):
 def masked_topics(
     model: FiniteLatent, length: int, sizes: Any, noise: float, hidden: int = 1
 ) -> Masked:
-    r"""Sequences of `length` words, `hidden` of them hidden. Their embedding is chosen such that
-    $T$ has the singular values `sizes` on directions that sum to 0: $E =
-    \mathrm{diag}(\text{sizes})(P^\top U)^+$, to which normal noise of standard deviation `noise` is
-    added."""
+    r"""Topics with hidden words, whose embedding is chosen so that $T$ has given singular values.
+
+    On directions that sum to 0 (`tangent` $U$), $TU = \mathrm{diag}(\text{sizes})$, by
+    $E = \mathrm{diag}(\text{sizes})(P^\top U)^+$.
+
+    Arguments:
+        length: words of a sequence; `hidden` of them are hidden.
+        sizes: singular values [m - 1].
+        noise: standard deviation of the normal noise on a hidden word's embedding.
+    """
     u = tangent(len(model.prior))
     words = np.asarray(model.words, float)
     embedding = np.diag(np.asarray(sizes, float)) @ np.linalg.pinv(words.T @ u)
@@ -274,7 +297,14 @@ def on_simplex(
     steps: int = 300,
 ) -> Float[np.ndarray, "repeat k m"]:
     r"""The representation $\hat\pi = \mathrm{softmax}(W N + b)$ of the counts N that predicts the
-    hidden word best as $T\hat\pi$: it holds the true posterior, and never leaves the simplex."""
+    hidden word best as $T\hat\pi$. The class holds the true posterior, and stays in the simplex.
+
+    Arguments:
+        share, target: as `Masked.sample` gives them.
+        steps: of the minimiser, from W = 0 and b = 0.
+
+    Returns: $\hat\pi$ at each of the counts, [repeat, k, m].
+    """
     m, vocabulary = masked.posterior.shape[1], masked.counts.shape[1]
     start = (np.zeros((len(share), vocabulary, m)), np.zeros((len(share), m)))
     shared = (masked.counts, masked.operator)

@@ -91,11 +91,16 @@ def softmax_limit(
     density: Callable[[np.ndarray], np.ndarray] = np.ones_like,
 ) -> Float[np.ndarray, " q"]:
     r"""$\frac{\int e^{\langle q, k\rangle/\gamma} m(k)\,f(k)\,dk}{\int e^{\langle q,
-    k\rangle/\gamma} f(k)\,dk}$, what softmax attention tends to, where m and the density f of the
-    keys are functions of $\langle k, e\rangle$, at queries with $\langle q, e\rangle$ = `at`.
+    k\rangle/\gamma} f(k)\,dk}$, what softmax attention tends to as the context grows.
 
     By quadrature: $k = tq + \sqrt{1 - t^2}\,u$ with $u \perp q$, Gauss and Jacobi's in t and in the
     cosine of u with e's part across q.
+
+    Arguments:
+        mean, density: m and f as functions of $\langle k, e\rangle$, elementwise; e is a fixed
+            axis. The density need not be normalised; the uniform one by default.
+        at: $\langle q, e\rangle$ of each query, [q].
+        temperature, dim: $\gamma$ and p.
     """
     order = (whole("dim", dim, 2) - 3) / 2
     t, across = roots_jacobi(NODES, order, order)
@@ -113,8 +118,14 @@ def effective_dimension(
     length: Real, *, ridge: Real, temperature: float, dim: int, power: int = 1
 ) -> Real:
     r"""$\sum_l N_l\,(\mu_l / (\mu_l + \rho))^{\text{power}}$ with $\rho = \text{ridge} /
-    \text{length}$: how many directions CME attention takes from the data (`power` 1), and how much
-    of their noise (2)."""
+    \text{length}$.
+
+    Arguments:
+        length, ridge: $L$ and $\lambda$, of shapes [...] that broadcast.
+        temperature, dim: of the kernel, and p.
+        power: 1 for the number of directions that CME attention takes from the data, 2 for the
+            noise that they pass on, of variance $\sigma^2/L$ times the sum.
+    """
     degrees = np.arange(DEGREES)
     counts, mu = multiplicity(degrees, dim), mercer(degrees, temperature, dim)
     rho = _rho(length, ridge)[..., None]
@@ -131,7 +142,7 @@ def effective_ridge(length: Real, *, ridge: Real, temperature: float, dim: int) 
     r"""The ridge that the population's covariance would need to filter as a sample's does:
     $\lambda_* = \lambda + \frac{\lambda_*}{L}\sum_l N_l\frac{\mu_l}{\mu_l + \lambda_*/L}$.
 
-    Between $\lambda$ and $\lambda + 1$; by bisection.
+    Between $\lambda$ and $\lambda + 1$; by bisection. Arguments: as in `effective_dimension`.
     """
     length, low = np.broadcast_arrays(
         np.asarray(length, float), np.asarray(positive("ridge", ridge), float)
@@ -155,6 +166,12 @@ def cme_error(
 
     The deterministic equivalent of kernel ridge regression (Canatar, Bordelon, Pehlevan 2021):
     good to per cent at lengths below the effective dimension too.
+
+    Arguments:
+        length, ridge: $L$ and $\lambda$, of shapes [...] that broadcast.
+        temperature, dim: of the kernel, and p.
+        powers: $|m_l|^2$ for $l = 0, 1, \dots$, [degree].
+        noise: $\sigma$.
     """
     powers = _powers(powers)
     kernel: Any = {"temperature": temperature, "dim": dim}
@@ -177,6 +194,12 @@ def softmax_error(
     limit's bias; the noise, and the spread of m among the tokens that are averaged; and the bias of
     a ratio of two averages. Several `heads` take the same with one kernel's square replaced by the
     product of two.
+
+    Arguments:
+        length, temperature: $L$ and $\gamma$, of shapes [...] that broadcast; `length` may be
+            infinite.
+        dim, powers, noise: p, $|m_l|^2$ [degree] and $\sigma$.
+        heads: the factor of each head, and the multiple of `temperature` that is its own.
     """
     powers, length = _powers(powers), np.asarray(length, float)[..., None]
     temperature = np.asarray(positive("temperature", temperature), float)[..., None]
@@ -216,6 +239,12 @@ def difference_error(
     tokens adds when $f$ is smoothed, as in `softmax_error` without noise. Here
     $|f_l|^2 = \left(\frac{\mu_l}{\mu_l + \kappa}\right)^2\left(|m_l|^2 +
     \frac{N_l}{L}(\sigma^2 + \mathrm{MSE})\right)$ with $\kappa$ and the error of `cme_error`.
+
+    Arguments:
+        length, ridge, temperature: [...], of shapes that broadcast; `temperature` is that of
+            softmax.
+        kernel: temperature of the kernel of CME attention.
+        dim, powers, noise: p, $|m_l|^2$ [degree] and $\sigma$.
     """
     given: Any = {"ridge": ridge, "temperature": kernel, "dim": dim}
     error = cme_error(length, powers=powers, noise=noise, **given)[..., None]
@@ -237,7 +266,11 @@ def difference_error(
 
 def softmax_bias(temperature: Real, dim: int, powers: Real, heads: Heads = HEAD) -> Real:
     r"""$\sqrt{\sum_l (1 - a_l)^2|m_l|^2}$: the root mean square error that softmax attention of a
-    fixed temperature keeps at any length."""
+    fixed temperature keeps at any length.
+
+    Arguments: as in `softmax_error`; with several heads $a_l$ is the sum of theirs, each times its
+    factor.
+    """
     given: dict[str, Any] = {"temperature": temperature, "dim": dim, "powers": powers}
     return np.sqrt(softmax_error(np.inf, noise=0.0, heads=heads, **given))
 
@@ -249,6 +282,10 @@ def optimal_temperature(length: Real, *, dim: int, powers: Real, noise: float) -
 
     It balances the squared bias $\gamma^2B^2$ and the variance
     $\sigma^2|S^s|(4\pi\gamma)^{-s/2}/L$; the error then falls as $L^{-4/(s+4)}$.
+
+    Arguments:
+        length: $L$, [...].
+        dim, powers, noise: p, $|m_l|^2$ [degree] and $\sigma$.
     """
     powers, s = _powers(powers), whole("dim", dim, 2) - 1
     degrees = np.arange(len(powers))

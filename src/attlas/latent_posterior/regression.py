@@ -229,8 +229,16 @@ def _squares(x: Keys, y: Float[np.ndarray, "m d"]) -> Float[np.ndarray, "n m"]:
 
 
 def attend(squares: Shares, weight: Column, temperature: float, aside: bool = False) -> Shares:
-    r"""Softmax attention, $p_i \propto w_ie^{-|q - x_i|^2/2\,\text{temperature}}$; with `aside`,
-    of each row to all others."""
+    r"""Softmax attention, $p_i \propto w_ie^{-|q - x_i|^2/2\,\text{temperature}}$.
+
+    Arguments:
+        squares: $|q - x_i|^2$, [q, n].
+        weight: $w$ of the rows, [n].
+        temperature: in the units of `squares`; infinite gives every row its share of the weight.
+        aside: the queries are the rows, and each attends to the others, if there are any.
+
+    Returns: shares [q, n] that sum to 1.
+    """
     scores = np.log(weight) - squares / (2 * temperature)
     if aside and len(weight) > 1:  # a single row has no others
         np.fill_diagonal(scores, -np.inf)
@@ -448,8 +456,8 @@ def _cumulated(shares: Shares, centres: Shares, h: float, z: np.ndarray) -> np.n
 
 
 def _inverted(shares: Shares, centres: Shares, h: float, levels: Levels) -> np.ndarray:
-    """By a grid and bisection within its step; eight bandwidths outside the centres there is
-    nothing to speak of."""
+    """Quantiles by a grid, which ends eight bandwidths outside the centres, and bisection in its
+    step."""
     least, most = centres.min(1, keepdims=True) - 8 * h, centres.max(1, keepdims=True) + 8 * h
     grid = least + (most - least) * GRID
     on_grid = _cumulated(shares, centres, h, grid)

@@ -5,7 +5,6 @@ P_l(k_1)$, a sum of zonal harmonics, and Gaussian noise. Errors are averaged ove
 exactly, so that a simulation draws keys only.
 """
 
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -26,38 +25,49 @@ AMBIENT = 6
 
 
 class Sphere(NamedTuple):
-    """The unit sphere of R^dim, with a conditional mean and nodes for queries.
+    """The unit sphere of R^dim, with conditional means and nodes for queries.
 
     Arguments:
         present: 1 for each of the dim coordinates, 0 for the padding.
-        curve: the conditional mean as a polynomial of the first coordinate, highest degree first.
+        curves: of each row of a mix, or one for all, the conditional mean as a polynomial of the
+            first coordinate, highest degree first.
         nodes, law: Gauss-Jacobi nodes and weights for the first coordinate of a uniform query.
     """
 
     present: Float[Any, " ambient"]
-    curve: Float[Any, " c"]
+    curves: Float[Any, "#row c"]
     nodes: Float[Any, " q"]
     law: Float[Any, " q"]
 
 
-def sphere_of(dim: int, weights: Sequence[float], queries: int) -> Sphere:
-    """The sphere of R^dim with the mean that has these weights of zonal harmonics.
+def sphere_of(dim: int, weights: Any, queries: int) -> Sphere:
+    """The sphere of R^dim with means that have these weights, [c] or [row, c], of zonal harmonics.
 
     Everything else is symmetric about the axis, so errors at the nodes give the mean over uniform
     queries.
     """
-    places = np.cos(np.pi * (np.arange(len(weights)) + 0.5) / len(weights))
-    values = sum(w * zonal(l, dim, places) for l, w in enumerate(weights))
+    weights = np.atleast_2d(weights)
+    degrees = weights.shape[1]
+    places = np.cos(np.pi * (np.arange(degrees) + 0.5) / degrees)
+    values = np.stack([zonal(l, dim, places) for l in range(degrees)], 1) @ weights.T
     nodes, law = roots_jacobi(queries, (dim - 3) / 2, (dim - 3) / 2)
     present = (np.arange(max(AMBIENT, dim)) < dim).astype(float)
-    curve = np.polyfit(places, values, len(weights) - 1)
-    return Sphere(present, curve, nodes, law / law.sum())
+    curves = np.polyfit(places, values, degrees - 1).T
+    return Sphere(present, curves, nodes, law / law.sum())
 
 
 def draw_contexts(
     key: Array, draws: int, length: int, sphere: Sphere
 ) -> Float[np.ndarray, "draw token ambient"]:
-    """Normal numbers for queries and keys, each draw from a stream of its own."""
+    """Normal numbers from which `squared_errors` makes queries and keys; each draw has its own
+    stream.
+
+    Arguments:
+        length: keys of each draw.
+        sphere: gives the number of queries, one for each node, and the width.
+
+    Returns: [draw, queries + length, ambient], the queries first.
+    """
     shape = (len(sphere.nodes) + length, len(sphere.present))
     return np.stack([rng.standard_normal(shape) for rng in stream(key).spawn(draws)])
 
@@ -126,7 +136,8 @@ def _errors_of_contexts(
 ) -> Float[Array, "draw row"]:
     def one(drawn: Array) -> Array:
         queries, context = _on_sphere(drawn, sphere)
-        truth, means = (jnp.polyval(sphere.curve, x[:, 0]) for x in (queries, context))
+        degrees = sphere.curves.shape[1]
+        truth, means = (sphere.curves @ jnp.vander(x[:, 0], degrees).T for x in (queries, context))
         weights = jax.lax.map(lambda t: softmax(queries @ context.T / t), temperatures)
         if len(ridges):
             # One Gram matrix for all ridges.
@@ -137,8 +148,8 @@ def _errors_of_contexts(
             )
             weights = jnp.concatenate([solved, weights])
         mixed = jnp.tensordot(mix.factors, weights, 1)
-        squares = (mixed @ means - mix.aims[:, None] * truth) ** 2 + noise**2 * (mixed**2).sum(-1)
-        return squares @ sphere.law
+        bias = (mixed @ means[..., None])[..., 0] - mix.aims[:, None] * truth
+        return (bias**2 + noise**2 * (mixed**2).sum(-1)) @ sphere.law
 
     return jax.lax.map(one, contexts)
 

@@ -31,8 +31,6 @@ from attlas.latent_posterior.models import (
     Contexts,
     FiniteLatent,
     Gaussian,
-    draw_counts,
-    mean_by_count,
     posterior_variance,
 )
 from attlas.scan import Trajectory, iterate
@@ -107,13 +105,25 @@ class Topics(NamedTuple):
 
     @float64
     def sample(self, key: Array, samples: int, repeats: int) -> Risk:
-        """The empirical risks of `repeats` samples."""
+        """The empirical risks of `repeats` samples.
+
+        Drawn by what they depend on, at a cost independent of `samples`: how often each count comes
+        with each latent, the mean noise at each count, and the length of what is left of the noise,
+        along the labels' own spread and across it.
+        """
         rng = stream(key)
-        k, z = draw_counts(rng, self.risk.weight, self.posterior, samples, repeats)
-        label = self.values[z] + self.noise * rng.standard_normal(z.shape)
-        share, mean = mean_by_count(k, label, len(self.counts))
-        left = label - np.take_along_axis(mean, k, 1)
-        return Risk(share, mean, (left**2).mean(-1))
+        joint = self.risk.weight[:, None] * self.posterior
+        seen = rng.multinomial(samples, (joint / joint.sum()).ravel(), repeats)
+        seen = seen.reshape(repeats, *joint.shape)
+        number = seen.sum(-1)
+        label = seen @ self.values / np.maximum(number, 1)
+        spread = (seen * (self.values - label[..., None]) ** 2).sum((-1, -2))
+        noise = rng.standard_normal(number.shape) / np.sqrt(np.maximum(number, 1))
+        left = samples - (number > 0).sum(-1)
+        along = np.sqrt(spread) + self.noise * rng.standard_normal(repeats) * (left > 0)
+        across = rng.chisquare(np.maximum(left - 1, 1)) * (left > 1)
+        rest = (along**2 + self.noise**2 * across) / samples
+        return Risk(number / samples, label + self.noise * noise * (number > 0), rest)
 
 
 @float64

@@ -1,8 +1,8 @@
-r"""From pretraining to a task: how much of what pretraining got wrong the task can see.
+r"""From pretraining to a task: the largest ratio of their excess risks.
 
 Both read an error $\delta = \hat\pi - \pi$ of a representation linearly: pretraining as $T\delta$,
 the task as $D\delta$. Their excess risks are $E|T\delta|^2$ and $E|D\delta|^2$, and the condition
-number is the largest ratio of the two.
+number is the largest ratio of the second to the first.
 """
 
 from typing import Any, NamedTuple
@@ -104,8 +104,8 @@ def condition_number(
 
 def coverage_number(pretraining: Any, downstream: Any) -> float:
     r"""$\sup\frac{dP_{down}}{dP_{pre}}$ of two laws [k] of a sequence: a non-negative loss has a
-    mean downstream at most this times its mean in pretraining. Infinite where the task meets what
-    pretraining never does. The laws' own transfer number, beside that of the operators."""
+    mean downstream at most this times its mean in pretraining. Infinite where a sequence of the
+    task has probability 0 in pretraining. What `condition_number` is for operators."""
     before, after = (np.asarray(law, float) for law in (pretraining, downstream))
     if before.shape != after.shape or before.ndim != 1:
         raise InputError(

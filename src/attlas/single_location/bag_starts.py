@@ -95,9 +95,17 @@ def _unit(x: np.ndarray) -> np.ndarray:
 
 
 def moment_ratio(bags: Bags, target: Column, weight: Column, seed: int) -> float:
-    """The size of the second moment over the largest size for four shuffles of the target.
+    r"""Size of the second moment over the largest size that four shuffles of the target give.
 
-    Infinite where every bag has one instance, and 0 for a constant target.
+    A size is the largest absolute eigenvalue of $E[Y\,\overline{XX^\top}]$, as in `moments`. The
+    ratio is infinite where every bag has one instance or there are fewer than three bags, and 0 for
+    a constant target.
+
+    Arguments:
+        bags: n bags in rows.
+        target: $Y$ of each bag, [n].
+        weight: of each bag in the means, [n].
+        seed: of the shuffles.
     """
     if bags.lengths.max() == 1 or len(target) < 3:
         return float("inf")

@@ -241,7 +241,16 @@ def linear_aside(
 ) -> Targets:
     """The best linear prediction for each bag without its fold.
 
-    Ridge regression on the mean of the bag, with the penalty of the least held-out squared error.
+    Ridge regression on the mean of a bag's scaled instances, with the one of 13 penalties that has
+    the least weighted squared error on the bags left out.
+
+    Arguments:
+        instances: n bags, each [length, d].
+        target: [n, k].
+        weight: of each bag, [n].
+        fold: the number of each bag's fold, [n].
+
+    Returns: predictions [n, k], in the units of the target.
     """
     scaling = Scaling.of(instances, weight)
     x = np.stack([((bag - scaling.mean) / scaling.deviation).mean(0) for bag in instances])

@@ -111,7 +111,7 @@ def bayes_gap(task: SingleLocation, key: Array, samples: int) -> LogEstimate:
     $Z^2 e^{(\ell_0 - \ell_1)/2}$, with the log odds $\ell$ and $Z$ the Bhattacharyya coefficient of
     the laws. The other token can be the second one throughout:
     $E f = (L - 1)\,E\big[f\,\frac{w_1}{1 - w_0}\big]$ for every loss $f$ that does not depend on
-    their order.
+    the order of the other tokens.
     """
     law = task.location_law
     if np.max(law) == 1:  # nothing to find out

@@ -103,7 +103,12 @@ def as_starts(start: Overlaps) -> Overlaps:
 
 
 def as_vectors(task: SingleLocation, k: ArrayLike, v: ArrayLike, dtype: Any) -> tuple[Array, Array]:
-    """Vectors [repeat, dim] of unit length and of the task's width."""
+    """`k` and `v` as arrays [repeat, dim], checked to have unit length and the task's width.
+
+    Arguments:
+        k, v: [dim] or [repeat, dim].
+        dtype: the precision of what comes back.
+    """
     k, v = (jnp.atleast_2d(jnp.asarray(x, dtype)) for x in (k, v))
     widths = k.shape[-1], v.shape[-1]
     if widths != (task.dim, task.dim):
@@ -180,9 +185,16 @@ class Tangents(NamedTuple):
 def tangents(
     constants: Constants, x: Overlaps, lam: Real, penalty: Real = 0.0, gate: Gate | None = None
 ) -> Tangents:
-    r"""The tangential gradients at `x` of the risk and of `penalty` times $\theta^2 / 2$.
+    r"""Inner products of the tangential gradients at `x` of the risk plus `penalty` times
+    $\theta^2/2$.
 
-    `a, b, c, e, f` are the partial derivatives in the order of `Overlaps`.
+    $u_k = (I - kk^\top)\nabla_k$ and $u_v = (I - vv^\top)\nabla_v$. In the code `a, b, c, e, f` are
+    the partial derivatives in the order of `Overlaps`.
+
+    Arguments:
+        constants, x, lam: of shapes that broadcast.
+        penalty: the multiple of $\theta^2/2$ that is added to the risk.
+        gate: the head's gate, as in `terms_of_risk`.
     """
     kappa, nu, theta, eta, rho = x
     a, b, c, e, f = partials_of_risk(constants, x, lam, gate)
@@ -246,6 +258,14 @@ def move(x: Array, direction: Array, alpha: Real) -> Array:
 def step_vectors(
     t: Array, x: tuple[Array, Array], args: Any, sign: bool = False
 ) -> tuple[Array, Array]:
+    """One step of descent on vectors, by automatic differentiation of the risk.
+
+    Arguments:
+        t: steps done.
+        x: $k$ and $v$, each [repeat, dim].
+        args: the task's constants, $k^*$, $v^*$, and the schedules of lam and of the step size.
+        sign: move by the signs of the gradients' coordinates.
+    """
     constants, k_star, v_star, lam, step_size = args
     gradients = jax.grad(
         lambda x: total_risk(constants, Overlaps._of(x[0], x[1], k_star, v_star), lam(t)).sum()

@@ -94,7 +94,12 @@ def descend_online_vectors(
     record_every: int = 100,
     activation: str | Activation | Gate = "erf",
 ) -> xr.Dataset:
-    """The same descent on vectors, with whole tokens and automatic gradients: the reference."""
+    """`descend_online` on vectors, with whole tokens and automatic gradients: the reference.
+
+    Arguments:
+        k, v: starts [repeat, dim] of unit length.
+        others: as in `descend_online`.
+    """
     run = _checked(activation, lam, step_size, batch_size, steps, seed)
     return _reported(simulate_vectors(task, k, v, *run, record_every), task, *run)
 
@@ -167,7 +172,18 @@ def simulate(
     progress: Callable[[int, int], None] | None = None,
     complement: bool = True,
 ) -> Trajectory:
-    """The overlaps [record, repeat] of every start, in groups of `LANES`."""
+    """The overlaps of descent on fresh batches, from every start, in groups of `LANES`.
+
+    Arguments:
+        start: overlaps [repeat], as `as_starts` gives them.
+        head: the gate, None for softmax.
+        schedules: of lam and of the step size, as `as_schedule` gives them.
+        batch_size, steps, seed, record_every, progress: as in `descend_online`.
+        complement: whether gradients have parts in the $d - 4$ directions outside span(k, v, k*,
+            v*); False is a false variant, for controls.
+
+    Returns: a Trajectory that observed `Overlaps` [record, repeat].
+    """
     args = Args(
         Constants(*(float(x) for x in task.constants)),
         np.zeros((task.length, batch_size), np.float32),
@@ -363,7 +379,14 @@ def simulate_vectors(
     seed: int,
     record_every: int,
 ) -> Trajectory:
-    """The overlaps [record, repeat] of descent on the vectors."""
+    """The overlaps of descent on vectors with fresh batches, in single precision.
+
+    Arguments:
+        k, v: starts [repeat, dim] of unit length.
+        others: as in `simulate`.
+
+    Returns: a Trajectory that observed `Overlaps` [record, repeat].
+    """
     with jax.enable_x64(False):  # training is in single precision
         state = as_vectors(task, k, v, jnp.float32)
         stars = (np.asarray(star, np.float32) for star in (task.k_star, task.v_star))
@@ -430,7 +453,17 @@ def batch_risk(
     samples: int,
     activation: str | Activation | Gate = "erf",
 ) -> Float[np.ndarray, "step repeat"]:
-    """Mean loss of heads with these overlaps [step, repeat] on one batch, the same for all."""
+    """Mean loss of heads on one batch of sequences, the same for all heads.
+
+    Arguments:
+        overlaps: of the heads, [step, repeat].
+        lam: sharpness, or the inverse temperature of softmax; broadcasts with `overlaps`.
+        key: of the batch.
+        samples: sequences in it.
+        activation: a gate, or "softmax".
+
+    Returns: [step, repeat].
+    """
     head, samples = as_head(activation), whole("samples", samples, 1)
     rows = np.stack(np.broadcast_arrays(*overlaps, lam), 1)
     losses = (

@@ -129,7 +129,7 @@ def _show(overlaps: Overlaps, where: np.ndarray | np.bool_) -> str:
 
 
 class RiskTerms(NamedTuple):
-    """The risk as a sum; what each part of the mechanism costs or earns."""
+    """The parts of the risk, which sum to it."""
 
     target: Array  # predicting 0
     signal: Array  # product of the target with the informative token's contribution
@@ -177,6 +177,8 @@ def risk_quadrature(
 
     The estimate is three times the change under other nodes and a wider interval. It misses a jump
     far from 0, where no node is placed for it.
+
+    Arguments: as in `risk`.
     """
     gate, lam = as_gate(activation), positive("lam", lam)
     fine, *others = (
@@ -193,7 +195,10 @@ def risk_terms(
     lam: Float[ArrayLike, "*#s"],
     activation: str | Activation | Gate = "erf",
 ) -> RiskTerms:
-    """The parts of `risk`, which sum to it."""
+    """The parts of `risk`, which sum to it.
+
+    Arguments: as in `risk`.
+    """
     return _evaluate(terms_of_risk, task, overlaps, lam, activation)
 
 
@@ -204,7 +209,10 @@ def risk_gradient(
     lam: Float[ArrayLike, "*#s"],
     activation: str | Activation | Gate = "erf",
 ) -> Overlaps:
-    """Partial derivatives of `risk` in the five overlaps, in closed form or by quadrature."""
+    """Partial derivatives of `risk` in the five overlaps, in closed form or by quadrature.
+
+    Arguments: as in `risk`.
+    """
     return _evaluate(partials_of_risk, task, overlaps, lam, activation)
 
 
@@ -239,9 +247,18 @@ def at_points(
     gate: Gate | None = None,
     *nodes: Nodes,
 ) -> Any:
-    """`formula(c, overlaps, lam, gate)`, which works point by point, on arrays that broadcast.
+    """`formula(c, overlaps, lam, gate, *nodes)`, which works point by point, on arrays that
+    broadcast.
 
-    Traced values are passed on unchanged.
+    Points are computed `CHUNK` at a time. Traced values, and gates with an array of offsets, are
+    passed on unchanged.
+
+    Arguments:
+        formula: such as `total_risk`, `terms_of_risk` or `partials_of_risk`.
+        c, overlaps, lam: of shapes that broadcast.
+        gate, nodes: passed on unless `gate` is None.
+
+    Returns: the tree of the formula, with arrays of the common shape.
     """
     options = () if gate is None else (gate, *nodes)
     inputs = (*c, *overlaps, lam)
@@ -261,6 +278,10 @@ def at_points(
 def total_risk(
     c: Constants, overlaps: Overlaps, lam: Real, gate: Gate | None = None, nodes: Nodes = FINE
 ) -> Array:
+    """The risk, the sum of `terms_of_risk`.
+
+    Arguments: as in `terms_of_risk`.
+    """
     return sum(terms_of_risk(c, overlaps, lam, gate, nodes), start=jnp.zeros(()))
 
 
@@ -268,7 +289,7 @@ def total_risk(
 def terms_of_risk(
     c: Constants, overlaps: Overlaps, lam: Real, gate: Gate | None = None, nodes: Nodes = FINE
 ) -> RiskTerms:
-    r"""The parts of the risk: condition on the place, then Stein's lemma.
+    r"""The parts of the risk (Theorem 1): condition on the place, then Stein's lemma.
 
     The informative token gives $(a, b, y)$ with means $(m\kappa, m\theta, 0)$ and covariance
     $\gamma^2$ times $(\rho, \eta, \nu)$; another token gives $(a, b)$ of correlation $\rho$;
@@ -276,6 +297,11 @@ def terms_of_risk(
     at the informative token, $s = \lambda\gamma^2$ and $\mu = m\theta$:
     $E[gby] = \gamma^2(\nu e_0 + \lambda\eta(\mu e_1 + s\rho e_2))$,
     $E[g^2b^2] = (\mu^2 + \gamma^2)z_0 + 2s\rho\mu z_1 + (s\rho)^2z_2$.
+
+    Arguments:
+        c, overlaps, lam: of shapes that broadcast.
+        gate: $g$; None is erf, in closed form.
+        nodes: panels and reach of the quadrature (`gaussian_nodes`), for a gate.
     """
     (e, z), (mean, square) = smoothed_gate(c, overlaps.kappa, lam, gate, nodes)
     _, nu, theta, eta, rho = (jnp.asarray(x) for x in overlaps)
@@ -294,7 +320,12 @@ def terms_of_risk(
 def partials_of_risk(
     c: Constants, overlaps: Overlaps, lam: Real, gate: Gate | None = None
 ) -> Overlaps:
-    """In kappa by the smoothed derivatives, which exist for a threshold too."""
+    """Partial derivatives of `total_risk` in the five overlaps.
+
+    That in kappa uses the smoothed derivatives of the gate, which exist for a threshold too.
+
+    Arguments: as in `terms_of_risk`.
+    """
     (e, z), (mean, square) = smoothed_gate(c, overlaps.kappa, lam, gate)
     _, nu, theta, eta, rho = (jnp.asarray(x) for x in overlaps)
     mu, s, g2 = c.m * theta, lam * c.gamma**2, c.gamma**2
@@ -324,7 +355,17 @@ def partials_of_risk(
 def smoothed_gate(
     c: Constants, kappa: Real, lam: Real, gate: Gate | None, nodes: Nodes = FINE
 ) -> tuple[Any, Any]:
-    """The gate's `smoothed_derivatives` at the informative token and at another."""
+    r"""`smoothed_derivatives` of the gate at the informative token and at another.
+
+    Their means and spreads are $(\lambda m\kappa, \lambda\gamma)$ and $(0, \lambda)$; the gate's
+    offset is subtracted from the means.
+
+    Arguments:
+        kappa, lam: of shapes that broadcast.
+        c, gate, nodes: as in `terms_of_risk`.
+
+    Returns: for each of the two tokens, $g$ and $g^2$ with three derivatives each.
+    """
     lam = jnp.asarray(lam, float)
     mean, spread = lam * c.m * kappa, lam * c.gamma
     if gate is None:
@@ -375,8 +416,14 @@ def draw_projected(
 ) -> tuple[Float[np.ndarray, "*s n"], Float[np.ndarray, "*s n"]]:
     """Predictions and targets of `block` sequences, from projections on k, v and v*.
 
-    Where `head` is None the weights are a softmax, whose sums are kept relative to the largest
-    score so far.
+    Softmax sums are kept relative to the largest score so far.
+
+    Arguments:
+        block: sequences, n.
+        overlaps, lam: arrays of one shape [*s].
+        head: the gate; None is softmax, with the inverse temperature `lam`.
+
+    Returns: predictions and targets [*s, n]; all points share their random numbers.
     """
     lam, rho = lam[..., None], overlaps.rho[..., None]
     a, b, target = _draw_informative(generator, block, c, overlaps)

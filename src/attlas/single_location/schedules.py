@@ -113,7 +113,13 @@ def values_at(schedule: Any, times: np.ndarray) -> np.ndarray:
 
 
 def named_schedule(kind: str, start: float, *, end: float, rate: float, steps: int) -> Schedule:
-    """The schedule called `kind`: constant, inverse (with `rate`) or geometric (to `end`)."""
+    """The schedule called `kind`: "constant", "inverse" or "geometric".
+
+    Arguments:
+        start: the value at step 0.
+        end, steps: of `GeometricDecay`, not read by the others.
+        rate: of `InverseDecay`, not read by the others.
+    """
     kinds: dict[str, Any] = {
         "constant": Constant(start),
         "inverse": InverseDecay(start, rate),

@@ -213,6 +213,15 @@ def draw_batch(
     v_star: Array,
     law: Array | None,
 ) -> Batch:
+    """Independent sequences of the task, as `SingleLocation` defines it.
+
+    Arguments:
+        shape: sequences, length and dim.
+        dtype: of the tokens and targets.
+        c: the task's constants.
+        k_star, v_star: [dim].
+        law: of the place [length]; None is uniform.
+    """
     samples, length, _ = shape
     places, background, noise = jax.random.split(key, 3)
     place = jax.random.uniform(places, (samples,))

@@ -212,7 +212,14 @@ def describe(
     most: int,
 ) -> list[Table]:
     """Tables of supports among the candidates of each size up to `most`, found by beam search:
-    the best `BEAM` of one size, extended by each further position, compete at the next."""
+    the best `BEAM` of one size, extended by each further position, compete at the next.
+
+    Arguments:
+        bits, label: examples [m, length] and [m].
+        weight: how often each example counts, [m].
+        candidates: positions [c].
+        most: the largest size of a support.
+    """
     length = bits.shape[1]
     columns = bits[:, candidates].astype(np.int64)
     beam, tables = np.zeros((1, 0), int), []

@@ -1,8 +1,8 @@
-r"""Training with a fresh batch at every step, several runs at once (Edelman et al. 2022, Section 5,
+"""Training with a fresh batch at every step, several runs at once (Edelman et al. 2022, Section 5,
 Figure 4).
 
-A parity of s bits is independent of any s - 1 of them, so at first nothing seems to be learnt; and
-what is never seen again cannot be memorised. A run arrives when every sequence of bits gets its
+A parity of s bits is independent of any s - 1 of them, so the loss hardly falls at first; batches
+are fresh, so no run fits by memorising samples. A run arrives when every sequence of bits gets its
 label, where the length is short enough to look at all of them.
 """
 
@@ -72,7 +72,13 @@ class Validation(NamedTuple):
 
 
 def step(t: Array, state: State, args: tuple[Stream, Recipe], careful: bool = False) -> State:
-    """One step of Adam in every lane, on a batch of its own."""
+    """One step of Adam in every lane, on a batch of its own.
+
+    Arguments:
+        t: not read: `state.step` counts the steps of each lane.
+        args: where batches come from, and the recipe.
+        careful: as in `training.step`.
+    """
     stream, recipe = args
     keys = jax.vmap(jax.random.fold_in)(jax.random.wrap_key_data(stream.key), state.step)
     batch = jax.vmap(jax.random.split)(keys)[:, 0]

@@ -149,7 +149,7 @@ class DenseNetwork(eqx.Module):
     rest: Perceptron
 
     def logits(self, bits: ArrayLike, careful: bool = True) -> Float[Array, "*n m 2"]:
-        """As `Transformer.logits`; there is nothing to care about."""
+        """As `Transformer.logits`; `careful` has no effect."""
         signs = 2 * jnp.asarray(bits).astype(self.inner.dtype) - 1
         return self.rest(jax.nn.gelu(signs @ self.inner + self.inner_bias[..., None, :]))
 

@@ -356,4 +356,10 @@ def probabilities(bits: int, bias: float) -> Float[np.ndarray, " patterns"]:
 
 @functools.partial(jax.jit, static_argnums=(1, 2))
 def draw_bits(key: Array, samples: int, length: int, bias: Real) -> UInt8[Array, "n length"]:
+    """Independent bits, each 1 with probability `bias`.
+
+    Arguments:
+        samples, length: n sequences of so many bits; static under `jit`.
+        bias: a number between 0 and 1; may be traced.
+    """
     return jax.random.bernoulli(key, bias, (samples, length)).astype(jnp.uint8)

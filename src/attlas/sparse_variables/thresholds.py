@@ -2,20 +2,22 @@ r"""How many samples a learner needs (Edelman et al. 2022, Section 5, Figure 2).
 
 A trial with m samples is a support, a training set that no other support explains, and a start; it
 is solved if all validation sequences are right at some evaluation. The threshold is where the share
-of solved trials, by the likeliest rising curve, whatever its form, is 80 %. Whether a trial is
-solved at m depends on nothing but the key, the length, m and its number: which m are looked at may
-be decided on the way.
+of solved trials is 80 %.
+
+Each trial is trained with one m: trials of different m are then independent, and all that lie near
+the threshold tell where it is, whereas the same trials at another m would hardly tell more. Blocks
+of trials go, one after the other, to sizes around the threshold as it is known by then, and the
+share is fitted there by a logistic curve in ln m.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import jax
 import numpy as np
-from jaxtyping import Array, Bool, Float
-from scipy.optimize import isotonic_regression
+from jaxtyping import Array, Bool, Float, Int, Num
 
 from attlas.errors import InputError, check_memory, near, whole
 from attlas.sparse_variables.rival_learners import MLP, UNIFORM, l1_path, screen_by_covariance
@@ -26,14 +28,28 @@ from attlas.sparse_variables.training_sets import TrainingSets, draw_sets
 LEVEL = 0.8
 """The share of trials that must be solved."""
 
-CLEARLY = 0.1
-"""How far from it a share must be for a size to lie beyond the threshold."""
-
 FIRST, RATIO = 10, 1.2
 """The sizes of training sets that are looked at: ceil(FIRST RATIO^k)."""
 
-REPLICATES = 400
-"""Bootstrap samples of the trials."""
+BLOCK = 8
+"""Trials between two looks at where the threshold is."""
+
+AROUND = 3
+"""Sizes on either side of the threshold that blocks go to. With fewer, sizes that had bad luck are
+not seen again, and the share seems to rise faster than it does."""
+
+FURTHER = 2
+"""Sizes beyond those that were looked at that a block may go to."""
+
+SLOPES = (1.0, 40.0)
+"""Slopes of the logit of the share in ln m that a fit may have."""
+
+SEARCH_SLOPE = 2.0
+"""That with which blocks find the threshold: a slope fitted to the first few would mislead."""
+
+SEARCHED = 1.2
+"""By what errors are enlarged where sizes were chosen on the way: in simulated searches thresholds
+spread by so much more than fits tell, because shares seem to rise too fast."""
 
 Learner = Callable[[TrainingSets, Array, int], Bool[np.ndarray, " trial"]]
 """From training sets of one size, a key and a number of steps to the trials that are solved."""
@@ -68,62 +84,87 @@ def sizes(most: int) -> list[int]:
 
 @dataclass(frozen=True)
 class ThresholdSearch:
-    """Which trials are solved at those of `sizes` that were looked at, in rising order."""
+    """How many trials were made at those of `sizes` that were looked at, in rising order, and how
+    many of them were solved."""
 
     length: int
     samples: tuple[int, ...]
-    solved: Bool[np.ndarray, "trial size"]
+    trials: Int[np.ndarray, " size"]
+    solved: Int[np.ndarray, " size"]
+    most: int
 
     @property
     def share(self) -> Float[np.ndarray, " size"]:
-        return self.solved.mean(0)
+        return self.solved / self.trials
 
     @property
     def censored(self) -> bool:
-        """Whether fewer are solved even with the largest size: the threshold is then a lower
-        limit."""
-        return bool(self.share[-1] < LEVEL)
+        """Whether the threshold lies beyond the largest size, which is then a lower limit."""
+        return self._fitted[0] > math.log(self.most)
 
     @property
     def log_threshold(self) -> float:
-        return float(crossing(self.samples, self.share))
+        return min(self._fitted[0], math.log(self.most))
 
     @property
     def threshold(self) -> float:
         return math.exp(self.log_threshold)
 
-    def replicates(self, seed: int = 0) -> Float[np.ndarray, " replicate"]:
-        """`log_threshold` of trials drawn with replacement; a trial keeps its outcomes at all
-        sizes."""
-        trials = len(self.solved)
-        counts = np.random.default_rng([self.length, seed]).multinomial(
-            trials, np.full(trials, 1 / trials), REPLICATES
-        )
-        return crossing(self.samples, counts @ self.solved / trials)
-
     @property
     def error(self) -> float:
-        """Standard error of `log_threshold`, no finer than the sizes are apart."""
-        return max(float(self.replicates().std()), math.log(RATIO) / math.sqrt(12))
+        """Standard error of `log_threshold`."""
+        return self._fitted[1]
+
+    @property
+    def _fitted(self) -> tuple[float, float]:
+        place, covariance = fit_thresholds(
+            np.log([self.samples]), self.trials[None], self.solved[None]
+        )
+        return float(place[0]), SEARCHED * math.sqrt(covariance[0, 0])
 
 
-def crossing(
-    samples: Sequence[int], share: Float[np.ndarray, "*n size"]
-) -> Float[np.ndarray, "*n"]:
-    """Logarithm of the size at which the rising curve that is likeliest for `share` reaches
-    `LEVEL`, linear in it between sizes; the first or the last size if it is always or never there.
+def fit_thresholds(
+    log_samples: Float[np.ndarray, "length size"],
+    trials: Num[np.ndarray, "length size"],
+    solved: Num[np.ndarray, "length size"],
+    slope: float | None = None,
+) -> tuple[Float[np.ndarray, " length"], Float[np.ndarray, "length length"]]:
+    r"""Where the share of solved trials is `LEVEL`, with the covariance, at several lengths T whose
+    curves have one slope: $\mathrm{logit}\,p = \mathrm{logit}(0.8) + b\,(\ln m - \ln m_T)$.
 
-    No form is asked for: where the share of solved trials levels off below 1, a curve that must
-    tend to 1 is drawn away from the crossing by what happens far above it.
+    Likelihood with the penalty of Firth (1993), half the logarithm of the determinant of Fisher's
+    information, with which a fit is finite where all trials below a size fail and all above
+    succeed. One slope for all lengths makes the errors dependable with few trials at each: they
+    rest on all trials together. Sizes without trials do not count. A `slope` that is given is not
+    fitted.
     """
-
-    def one(share: Float[np.ndarray, " size"]) -> float:
-        rising = isotonic_regression(share).x
-        above = int(np.searchsorted(rising, LEVEL - 1e-9))
-        beside = slice(max(above - 1, 0), above + 1)
-        return float(np.interp(LEVEL, rising[beside], np.log(samples)[beside]))
-
-    return np.asarray(np.apply_along_axis(one, -1, share))
+    lengths = len(log_samples)
+    level = math.log(LEVEL / (1 - LEVEL))
+    middle = (trials * log_samples).sum(1) / trials.sum(1)
+    seen = trials.ravel() > 0
+    away = (log_samples - middle[:, None]).ravel()[seen]
+    n, k = trials.ravel()[seen], solved.ravel()[seen]
+    design = np.repeat(np.eye(lengths), log_samples.shape[1], 0)[seen]
+    free = slope is None
+    weights = np.full(lengths + free, level)
+    if free:
+        design = np.concatenate([design, away[:, None]], 1)
+    fixed = 0.0 if slope is None else slope * away
+    for _ in range(200):
+        share = 1 / (1 + np.exp(-(fixed + design @ weights)))
+        information = n * share * (1 - share)
+        covariance = np.linalg.inv((design.T * information) @ design + 1e-9 * np.eye(len(weights)))
+        leverage = information * ((design @ covariance) * design).sum(1)
+        move = covariance @ (design.T @ (k - n * share + leverage * (0.5 - share)))
+        weights = weights + move / max(1.0, abs(move).max())
+        if free:
+            weights[-1] = np.clip(weights[-1], *SLOPES)
+        if abs(move).max() < 1e-8:
+            break
+    rises = weights[-1] if slope is None else slope
+    shift = (level - weights[:lengths]) / rises
+    gradient = -np.concatenate([np.eye(lengths), shift[:, None]], 1)[:, : len(weights)] / rises
+    return middle + shift, gradient @ covariance @ gradient.T
 
 
 def find_threshold(
@@ -139,17 +180,17 @@ def find_threshold(
     sparsity: int = 3,
     validation: int = 10_000,
 ) -> ThresholdSearch:
-    """Trials at the sizes around the threshold.
+    """Trials at the sizes around the threshold, `BLOCK` at a time.
 
-    From `start`, or a quarter above the statistical floor, with strides that double until `LEVEL`
-    is passed, up to a size where clearly more and down to one where clearly fewer are solved; then
-    sizes between, until neighbours enclose the threshold. Sizes at which hardly any set singles out
-    its support are not tried: there is hardly a training set to be had.
+    The first block has `start` samples, or a half more than the statistical floor; each further one
+    goes where fewest were among the sizes next to the threshold that the blocks before it tell, at
+    most `FURTHER` sizes beyond them. Sizes at which hardly any set singles out its support are not
+    tried: there is hardly a training set to be had.
 
     Arguments:
     - `length`, `function`, `sparsity`: of the task, as in `draw_sets`.
     - `solve`: a learner, or its name in `LEARNERS`.
-    - `trials`: at each size. `most`: the largest size.
+    - `trials`: at all sizes together, rounded up to blocks. `most`: the largest size.
     - `steps`: of training. `validation`: sequences of each trial.
     """
     if isinstance(solve, str):
@@ -168,55 +209,19 @@ def find_threshold(
         (k for k, m in enumerate(grid) if task.unique_probability(m) > 0.02), len(grid) - 1
     )
     top = len(grid) - 1
-    found: dict[int, np.ndarray] = {}
     options = {"function": function, "sparsity": sparsity, "validation": validation}
-
-    def share(k: int) -> float:
-        if k not in found:
-            data, weights = jax.random.split(jax.random.fold_in(key, length))
-            found[k] = solve(draw_sets(data, length, [grid[k]], trials, **options), weights, steps)
-        return float(found[k].mean())
-
-    low = high = min(max(bottom, int(np.searchsorted(grid, start or 1.25 * task.floor()))), top)
-    stride = 1
-    while share(high) < LEVEL + CLEARLY and high < top:
-        high = min(top, high + stride)
-        stride = 2 * stride if share(high) < LEVEL else 2
-    stride = 1
-    while share(low) > LEVEL - CLEARLY and low > bottom:
-        low = max(bottom, low - stride)
-        stride = 2 * stride if share(low) > LEVEL else 2
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if share(middle) >= LEVEL else (middle, high)
-    order = sorted(found)
-    return ThresholdSearch(
-        length, tuple(grid[k] for k in order), np.stack([found[k] for k in order], 1)
-    )
-
-
-LAWS: dict[str, tuple[Callable[..., Any], np.ndarray]] = {
-    "logarithm": (lambda logs, t: np.log(logs - logs.min() + t), np.geomspace(1e-2, 1e3, 600)),
-    "power": (lambda logs, t: t * logs, np.linspace(-0.5, 2.0, 600)),
-}
-"""ln m of m = b (ln T - ln T_0 + t) and of m = b T^t, but for ln b, with the t that are tried."""
-
-
-def fit_law(
-    law: str,
-    lengths: Float[np.ndarray, " length"],
-    log_thresholds: Float[np.ndarray, "*n length"],
-    errors: Float[np.ndarray, " length"],
-) -> tuple[Float[np.ndarray, "*n"], Float[np.ndarray, "*n length"]]:
-    r"""The smallest $\sum_T (\ln m_T - \ln m(T))^2/\mathrm{error}_T^2$, minus twice the
-    log-likelihood of `law`, and $\ln m(T)$ where it is attained. ln b is the weighted mean of what
-    the shape leaves; the shape runs through a grid."""
-    shape, values = LAWS[law]
-    weights = errors**-2.0 / (errors**-2.0).sum()
-    curves = shape(np.log(lengths), values[:, None])
-    left = log_thresholds[..., None, :] - curves
-    left = left - (left * weights).sum(-1, keepdims=True)
-    misfit = ((left / errors) ** 2).sum(-1)
-    best = misfit.argmin(-1)[..., None]
-    residual = np.take_along_axis(left, best[..., None], -2)[..., 0, :]
-    return np.asarray(np.take_along_axis(misfit, best, -1)[..., 0]), log_thresholds - residual
+    logs, counts = np.log(grid), np.zeros((2, len(grid)), int)  # trials, and those solved
+    at = int(np.searchsorted(grid, start or 1.5 * task.floor()))
+    for block in range(math.ceil(trials / BLOCK)):
+        at = min(max(at, bottom), top)
+        data, weights = jax.random.split(jax.random.fold_in(jax.random.fold_in(key, length), block))
+        sets = draw_sets(data, length, [grid[at]], BLOCK, **options)
+        counts[:, at] += BLOCK, solve(sets, weights, steps).sum()
+        seen = np.flatnonzero(counts[0])
+        (threshold,), _ = fit_thresholds(logs[None], counts[:1], counts[1:], SEARCH_SLOPE)
+        least, largest = max(bottom, seen[0] - FURTHER), min(top, seen[-1] + FURTHER)
+        above = min(max(int(np.searchsorted(logs, threshold)), least), largest)
+        around = range(max(least, above - AROUND), min(largest + 1, above + AROUND))
+        at = min(around, key=lambda k: (counts[0, k], abs(logs[k] - threshold)))
+    tried, right = counts[:, seen]
+    return ThresholdSearch(length, tuple(grid[k] for k in seen), tried, right, grid[-1])

@@ -198,16 +198,24 @@ def kl_inverse(q: Real, nats: Real) -> Real:
 def pac_bayes(empirical: Real, nats: Real, samples: Real, delta: Real = 0.05) -> Real:
     r"""With probability $1 - \delta$ over m samples, for every posterior at once: the error of
     its random member is at most $\mathrm{kl}^{-1}\big(\hat e, \frac1m(\mathrm{KL} +
-    \ln\frac{2\sqrt m}\delta)\big)$, with $\hat e$ that error on the samples and KL from the
-    prior (Maurer 2004)."""
+    \ln\frac{2\sqrt m}\delta)\big)$ (Maurer 2004).
+
+    Arguments:
+        empirical: $\hat e$, the error of the posterior's random member on the samples.
+        nats: KL of the posterior from the prior.
+        samples, delta: m and $\delta$. All broadcast.
+    """
     samples = np.asarray(samples, float)
     log_count = np.log(2 * np.sqrt(samples) / between("delta", delta))
     return kl_inverse(empirical, (np.asarray(nats) + log_count) / samples)
 
 
 def pac_bayes_samples(empirical: Real, nats: Real, error: Real, delta: Real = 0.05) -> Real:
-    r"""The samples from which on `pac_bayes` is at most `error`, at the same empirical error;
-    infinite where that is no less."""
+    """The samples from which on `pac_bayes` is at most `error`, at the same empirical error;
+    infinite where the empirical error is not below it.
+
+    Arguments: as in `pac_bayes`, and the `error` to certify.
+    """
     empirical = np.asarray(empirical, float)
     with np.errstate(divide="ignore"):
         rate = np.where(empirical < between("error", error), binary_kl(empirical, error), 0.0)
@@ -241,7 +249,7 @@ def certify(
     delta: float = 0.05,
     draws: int = 1000,
 ) -> Certificate:
-    r"""Certificates of n networks, heads [n, h, T + 3], each with its training set, [n, m, T].
+    r"""PAC-Bayes certificates of n networks, each with its training set.
 
     Posterior: independent normal noise around the heads, with one standard deviation for all scores
     and one for all values. Prior: the same noise around the heads with which training began,
@@ -249,6 +257,14 @@ def certify(
     `SPREADS`, which a union bound over all pairs pays for; those are taken at which the fewest
     samples would do, by `PILOT` draws. The error on the training set is then measured with `draws`
     others, and its upper limit used. Half of $\delta$ is for the samples and half for the draws.
+
+    Arguments:
+        heads, start: weights [n, h, T + 3] after training and before it.
+        batch: training sets, bits [n, m, T] and labels [n, m].
+        key: of the noise.
+        gap: the error for which the samples that would do are counted.
+        delta: the probability that a certificate is wrong, at most.
+        draws: of noisy heads, for the error on the training set.
     """
     whole("draws", draws, 1)
     heads = Heads.stacked(w.nearest(w0) for w, w0 in zip(heads.each(), start.each(), strict=True))
@@ -278,9 +294,16 @@ def certify(
 def noisy_errors(
     heads: Heads, batch: Batch, spread: Float[np.ndarray, "n g 2"], key: Array, draws: int
 ) -> Float[np.ndarray, "n g draws"]:
-    """The share of errors of each network, [n, h, T + 3], on its batch, [n, m, T], with normal
-    noise on scores and values; `spread` holds standard deviations, g pairs for each network. All
-    have the same draws."""
+    """The share of errors of networks with normal noise on scores and values, each on its batch.
+
+    Arguments:
+        heads: weights [n, h, T + 3].
+        batch: bits [n, m, T] and labels [n, m].
+        spread: standard deviations on scores and values, g pairs for each network, [n, g, 2].
+        key: of the noise; all networks and pairs have the same draws.
+
+    Returns: [n, g, draws].
+    """
     noise = stream(key).standard_normal((draws, 2, *heads.score.shape[1:]))
     errors = np.empty((*spread.shape[:2], draws))
     for n, (own, bits, label) in enumerate(zip(heads.each(), batch.bits, batch.label, strict=True)):

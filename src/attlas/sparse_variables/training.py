@@ -185,7 +185,13 @@ def begin_runs(recipe: Recipe, length: int, keys: Array) -> State:
 
 
 def step(t: Array, state: State, args: tuple[Data, Recipe], careful: bool = False) -> State:
-    """One step of the optimiser in every lane."""
+    """One step of the optimiser in every lane.
+
+    Arguments:
+    - `t`: not read: `state.step` counts the steps of each lane.
+    - `args`: the data and the recipe.
+    - `careful`: as in `mixture`: right for any finite scores, or faster and NaN for wide ones.
+    """
     data, recipe = args
 
     def move(model: Any, gradient: Any, moments: Any) -> tuple[Any, Any]:
@@ -206,6 +212,14 @@ def advance(steps: tuple[Any, Any], state: State, args: Any, every: int) -> Traj
 
     The second, careful one is slower and is compiled only when a lane that began finite did not end
     so. What is not finite after it has diverged.
+
+    Arguments:
+    - `steps`: the quick step function and the careful one.
+    - `state`: of all lanes.
+    - `args`: passed to the step functions.
+    - `every`: the number of steps.
+
+    Returns a Trajectory: `last` is the state, `survived` [lane] is `every` where a lane is finite.
     """
     quick, careful = (
         functools.partial(iterate, step, observe, steps=every, record_every=every) for step in steps
@@ -403,7 +417,13 @@ def _run_lanes(
 
 
 def first_model(recipe: Recipe, key: Array, trial: int, length: int) -> Any:
-    """The model with which a trial of `train` begins."""
+    """The model with which a trial of `train` begins.
+
+    Arguments:
+    - `recipe`, `key`: as `train` got them.
+    - `trial`: its number.
+    - `length`: of the sequences.
+    """
     with jax.enable_x64(False):
         return _first_state(recipe, length, key, trial).model
 

@@ -246,7 +246,8 @@ ANGLES = np.cos(np.linspace(0.05, 3.09, 41))
     r" $m = C\lim\mathrm{attn}_\gamma$, where keys are uniform on the sphere and $m$ has a single"
     r" degree $l$; then $C = 1/a_l$.",
     words="One number turns softmax attention's limit into the conditional mean, but only for the"
-    " simplest of means.",
+    " simplest of means: a mean of two degrees is a counterexample to the sequel's Proposition 4.3"
+    " (2305.19420), which has one constant for all.",
     quick=Setting(dim=(2, 3, 6), temperature=0.5),
     paper=dict(dim=(2, 3, 4, 6, 10)),
     cells=together("dim"),

@@ -276,7 +276,7 @@ def pretrained_tokens(cell: Setting, kappa: float, draws: Draws) -> LinearGaussi
         Hypothesis("samples >= 10 dim", lambda s: s.samples >= 10 * s.dim),
         defining("kappa runs from 1 to 10000", lambda s: s.kappa[0] == 1 and s.kappa[-1] == 10_000),
     ),
-    quick=Setting(kappa=(1.0, 10.0, 100.0, 1000.0, 10_000.0), repeats=64, **PROBES),
+    quick=Setting(kappa=(1.0, 10.0, 100.0, 1000.0, 10_000.0), repeats=200, **PROBES),
     paper=dict(kappa=(1.0, 4.0, 16.0, 64.0, 256.0, 1024.0, 10_000.0), **MORE_PROBES),
     cells=whole,
     budget="repeats",

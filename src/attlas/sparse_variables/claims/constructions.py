@@ -243,7 +243,7 @@ def symmetric_exact(cell: Setting, draws: Draws) -> Values:
     coins[:2] = 0, 1  # so that there is something to compute
     table = coins[patterns(cell.sparsity).sum(1)].tolist()
     tasks = {"parity": parity, "another": replace(parity, function=tuple(table))}
-    return staircases(symmetric_head, tasks, cell, draws.seed)
+    return staircases(symmetric_head, tasks, 2 * cell.sparsity + 1, cell, draws.seed)
 
 
 @sparse_variables.claim(
@@ -251,8 +251,7 @@ def symmetric_exact(cell: Setting, draws: Draws) -> Values:
     reference="Section 4, arbitrary functions",
     origin="our reading",
     statement=r"Every function of s of T bits is $\pm1$ exactly on all inputs for one head with"
-    r" fewer than $2^{s+1}$ ReLU value units, whose scores give relevant place j attention in"
-    r" proportion to $2^{j-1}$; with orthonormal and with random embeddings.",
+    r" fewer than $2^{s+1}$ ReLU value units, with orthonormal and with random embeddings.",
     words="Any function of a few bits is within reach of one head, at a price that grows"
     " exponentially with their number.",
     hypotheses=(SPARSE, *STEPS),
@@ -268,7 +267,7 @@ def table_exact(cell: Setting, draws: Draws) -> Values:
     for purpose in ("one", "another"):
         task = SparseBoolean.random(draws(purpose), cell.length, cell.sparsity)
         tasks[f"{purpose} table"] = replace(task, function=(0, 1, *task.table[2:].tolist()))
-    return staircases(table_head, tasks, cell, draws.seed)
+    return staircases(table_head, tasks, 2 ** (cell.sparsity + 1) - 1, cell, draws.seed)
 
 
 @symmetric_exact.figure
@@ -287,7 +286,10 @@ def staircase_norms(evidence: xr.Dataset) -> Figure:
     ).points(SIZE, norms, shape="function", size=60)
 
 
-def staircases(build: Builder, tasks: dict[str, SparseBoolean], cell: Setting, seed: int) -> Values:
+def staircases(
+    build: Builder, tasks: dict[str, SparseBoolean], most: int, cell: Setting, seed: int
+) -> Values:
+    """The worst error of heads on all inputs, with each unit beyond the `most` that are claimed."""
     heads = {
         f"{name}, {kind}": build(task, sharpness=cell.sharpness, embedding=embedding)
         for kind, embedding in embeddings(cell, seed).items()
@@ -298,7 +300,8 @@ def staircases(build: Builder, tasks: dict[str, SparseBoolean], cell: Setting, s
         "predicted": 0.0,
         **on(
             "function",
-            measured=[head.worst_error() for head in built],
+            measured=[head.worst_error() + max(0, len(head.out) - most) for head in built],
+            units=[len(head.out) for head in built],
             shifted=[shifted_corners(head, 0.05).worst_error() for head in built],
             score_norm=[head.score_norm for head in built],
             value_norm=[head.value_norms.sum() for head in built],
