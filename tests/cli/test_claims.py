@@ -109,6 +109,20 @@ def test_damage_is_told_and_mended(attlas, tmp_path):
     assert answer.returncode == 0 and "damaged" in answer.stderr and "confirmed" in answer.stdout
 
 
+@pytest.mark.parametrize("damage", ["data", "index", "verdict"])
+def test_damage_is_told_wherever_the_store_is(attlas, tmp_path, damage):
+    """The name of its folder is no markup."""
+    store = ["--store", tmp_path / "[" / "bold]"]
+    attlas("run", FAST, *store)
+    kind = {"data": "blocks/**/*.nc", "index": "blocks/**/*.json", "verdict": "verdicts/**/*.json"}
+    file = next((tmp_path / "[").rglob(kind[damage]))
+    file.write_bytes(b"{" + file.read_bytes()[:-100])
+    answer = attlas("show" if damage == "verdict" else "run", FAST, *store)
+    assert answer.returncode == 0 and f"{file.with_suffix('.json')} is damaged" in answer.stderr
+    answer = attlas("run", FAST, *store)
+    assert answer.returncode == 0 and "damaged" not in answer.stderr
+
+
 def test_cite_prints_bibtex(attlas):
     answer = attlas("cite", "single-location/closed-form-risk")
     assert "@inproceedings{marion2025" in answer.stdout and "@software{attlas" in answer.stdout

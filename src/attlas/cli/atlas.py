@@ -71,7 +71,7 @@ def write_pages(
     with stages(as_json) as report:
         index = pages.write_atlas(gather_atlas(results, opened), folder, report)
     for note in opened.notes[told:]:
-        stderr().print(note)
+        stderr().print(note, markup=False)
     if as_json:
         print_json({"index": str(index), "claims": [result.to_dict() for result in results]})
     else:

@@ -87,7 +87,7 @@ def print_entry(entry: "Entry", last: dict[str, Any] | None) -> None:
     usual = json.loads(json.dumps(usual))  # like the record, which has lists for tuples
     changes = [f", {name} = {v}" for name, v in last["setting"].items() if usual.get(name) != v]
     how = f"{last['when']}, scale {last['scale']}, seed {last['seed']}{''.join(changes)}"
-    console.print(f"Last verdict, {how}:\n{last['verdict']}. {escape(last['reason'])}")
+    console.print(f"Last verdict, {escape(how)}:\n{last['verdict']}. {escape(last['reason'])}")
     if last.get("strength"):
         console.print(f"Strength: {escape(last['strength'])}.")
 

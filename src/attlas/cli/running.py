@@ -36,7 +36,7 @@ def run_all(
                 yield result
                 advance()
                 for note in store.notes[printed:]:
-                    stderr().print(note)
+                    stderr().print(note, markup=False)
                 printed = len(store.notes)
 
 

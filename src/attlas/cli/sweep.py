@@ -116,7 +116,7 @@ def sweep_claim(
 
         check_drawing(plan.grid, drawing, kind, chosen)
     for note in plan.notes:
-        stderr().print(note)
+        stderr().print(note, markup=False)
     if dry_run:
         print_estimate(plan, where.number, as_json)
         return
@@ -129,7 +129,7 @@ def sweep_claim(
         stderr().print(str(lost))
         gathered = plan.gathered()
     for note in plan.store.notes:
-        stderr().print(note)
+        stderr().print(note, markup=False)
     if result:
         sweeps.write_gathered(gathered, result)
     print_sweep(plan, result, as_json)
