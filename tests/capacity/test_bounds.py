@@ -109,6 +109,15 @@ def test_samples_for_is_where_the_bound_reaches_the_gap():
         )
 
 
+def test_samples_for_is_where_a_bound_that_jumps_passes_the_gap():
+    capacity = class_of(collapsed_head(9.0, 0.5, 50, 1, "sharp"))
+    samples = capacity.samples_for(0.5, margin=0.1)
+    before, after = (
+        capacity.risk_bound(samples * x, margin=0.1).value for x in (1 - 1e-8, 1 + 1e-8)
+    )
+    assert after < 0.49996 and before > 0.5
+
+
 def test_samples_for_holds_far_out_too():
     """Tiny gaps and margins, and stacks whose values may be astronomically larger than the
     margin."""

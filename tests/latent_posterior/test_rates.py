@@ -263,3 +263,27 @@ def test_predicted_difference_of_softmax_and_cme_attention(float64, dim):
     )
     mean, error = of_sample(squares)
     assert error < 0.1 * predicted and abs(mean - predicted) < 4 * error + 0.05 * predicted
+
+
+def test_the_error_of_heads_is_the_delta_methods_on_the_circle():
+    """Averages of weights and weighted values over tokens, expanded to the order 1 / length, by
+    sums over a grid of angles: two heads, whose factors do not add up to 1."""
+    heads, temperature, noise, length = ((1.7, 0.8), (-0.5, 2.3)), 0.35, 0.6, 90.0
+    angles = 2 * np.pi * np.arange(128) / 128
+    powers = np.array([0.49, 0.8, 0.3])
+    mean = 0.7 + sum(
+        np.sqrt(2 * powers[l]) * np.cos(l * angles + phase) for l, phase in ((1, 0.4), (2, 1.9))
+    )
+    towards = np.cos(angles[:, None] - angles) - 1
+    weights = [np.exp(towards / (multiple * temperature)) for _, multiple in heads]
+    weights = [w / w.mean(1, keepdims=True) for w in weights]
+    limits = [(w * mean).mean(1) for w in weights]
+    apart = [w * (mean - limit[:, None]) for w, limit in zip(weights, limits, strict=True)]
+    factors = [factor for factor, _ in heads]
+    bias = sum(c * limit for c, limit in zip(factors, limits, strict=True)) - mean
+    drift = -sum(c * (w * a).mean(1) for c, w, a in zip(factors, weights, apart, strict=True))
+    spread = sum(c * a for c, a in zip(factors, apart, strict=True)) ** 2
+    spread += noise**2 * sum(c * w for c, w in zip(factors, weights, strict=True)) ** 2
+    expected = (bias**2 + (spread.mean(1) + 2 * bias * drift) / length).mean()
+    settings = {"temperature": temperature, "dim": 2, "powers": powers, "noise": noise}
+    assert softmax_error(length, **settings, heads=heads) == approx(expected, rel=1e-11)

@@ -59,6 +59,21 @@ def test_everything_recorded_belongs_to_the_same_step():
         assert here["distance"].values == approx(np.asarray(overlaps.distance), abs=1e-15)
 
 
+def test_the_penalty_pulls_by_its_own_gradient():
+    """That of c (m theta / L)^2, on the sphere: -2c (m / L)^2 theta (I - vv')k* beside the risk's,
+    of which theta and nu show (1 - theta^2) and -theta nu."""
+    task = SingleLocation(9, 4, 0.8)
+    start = Overlaps.of(*random_vectors(5, 3, 9), task)
+    options = {"lam": 0.5, "step_size": 1e-7, "steps": 1}
+    bare, pulled = (descend(task, start, penalty=c, **options).isel(step=-1) for c in (0.0, 0.7))
+    pull = -2 * 0.7 * (task.m / 4) ** 2 * start.theta
+    for name, share in (("theta", 1 - start.theta**2), ("nu", -start.theta * start.nu)):
+        moved = (pulled[name] - bare[name]).values / 1e-7
+        assert moved == approx(np.asarray(pull * share), rel=1e-4, abs=1e-6)
+    for name in ("kappa", "eta"):
+        assert pulled[name].values == approx(bare[name].values, abs=1e-13)
+
+
 def test_the_manifold_keeps_its_exact_zeros():
     task = SingleLocation()
     path = descend(
