@@ -76,14 +76,21 @@ class _Plugin:
         if session.testsfailed:
             return None  # the tests could not be imported
         items = [item for item in session.items if _decides(item)]
-        before = self.before or self.copy.fork(lambda: self._test(items, None), 3600.0)
+        # A fork of a process in which JAX has threads would wait for them for ever.
+        bridge = sys.modules.get("jax._src.xla_bridge")
+        forks = self.warm and not (bridge and bridge.backends_are_initialized())
+        run = self.copy.fork if forks else _here
+        before = self.before or run(lambda: self._test(items, None), 3600.0)
         took = {n: t for n, t in before.took.items() if n not in before.failed}
         items = sorted((x for x in items if x.nodeid in took), key=lambda x: took[x.nodeid])
         limit, found = self.copy.least + 3 * before.seconds, []
         for mutant in self.mutants:
+            if self.warm and not forks:
+                found.append(Outcome({}, [], COLD, 0.0))
+                continue
             used = [item for item in items if _uses(item, mutant.module)]
             with self.copy.changed(mutant) if self.warm else contextlib.nullcontext():
-                found.append(self.copy.fork(functools.partial(self._test, used, mutant), limit))
+                found.append(run(functools.partial(self._test, used, mutant), limit))
         outcomes = [asdict(outcome) for outcome in (before, *found)]
         (self.copy.place / "outcomes.json").write_text(json.dumps(outcomes))
         return True
@@ -103,6 +110,15 @@ class _Plugin:
         self.took[report.nodeid] = self.took.get(report.nodeid, 0.0) + report.duration
         if report.failed:
             self.failed.append(report.nodeid)
+
+
+def _here(work: Callable[[], Outcome], limit: float) -> Outcome:
+    """What `work` returns, in this process, which ends if it uses more than `limit` seconds of the
+    processor."""
+    began = time.process_time()
+    whole = math.ceil(began + limit)
+    resource.setrlimit(resource.RLIMIT_CPU, (whole, resource.RLIM_INFINITY))
+    return replace(work(), seconds=time.process_time() - began)
 
 
 def _decides(item: Any) -> bool:

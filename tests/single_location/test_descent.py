@@ -25,14 +25,15 @@ def random_vectors(seed, repeats, dim):
 
 
 @pytest.mark.parametrize(
-    ("task", "lam", "step_size"),
+    ("sizes", "seed", "lam", "step_size"),
     [
-        (SingleLocation(4, 3, 1.2, key=jax.random.key(1)), 0.7, 1e-2),
-        (SingleLocation(5, 5, 0.5, key=jax.random.key(2)), 1.5, 1e-2),
-        (SingleLocation(400), InverseDecay(1.0), 1e-3),
+        ((4, 3, 1.2), 1, 0.7, 1e-2),
+        ((5, 5, 0.5), 2, 1.5, 1e-2),
+        ((400,), None, InverseDecay(1.0), 1e-3),
     ],
 )
-def test_descent_closes_on_the_five_overlaps(task, lam, step_size):
+def test_descent_closes_on_the_five_overlaps(sizes, seed, lam, step_size):
+    task = SingleLocation(*sizes, key=None if seed is None else jax.random.key(seed))
     k, v = random_vectors(3, 4, task.dim)
     options = {"lam": lam, "step_size": step_size, "steps": 500, "record_every": 50}
     vectors = descend_vectors(task, k, v, **options)

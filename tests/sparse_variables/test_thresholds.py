@@ -22,8 +22,6 @@ from attlas.sparse_variables.thresholds import (
 )
 from attlas.sparse_variables.training_sets import draw_sets
 
-KEY = jax.random.key(3)
-
 
 def needing(least):
     """A learner that solves trial i from least[i] samples on."""
@@ -45,7 +43,7 @@ def test_sizes_rise_by_a_fifth_and_end_below_the_largest():
 def test_the_threshold_of_a_known_learner_is_enclosed_by_neighbours_without_looking_everywhere():
     least = np.geomspace(40, 400, 20)
     solve, asked = needing(least)
-    found = find_threshold(KEY, 30, solve, trials=20, validation=10, most=4000)
+    found = find_threshold(jax.random.key(3), 30, solve, trials=20, validation=10, most=4000)
     assert asked and len(set(asked)) == len(asked) < len(sizes(4000)) / 2
     share = dict(zip(found.samples, found.share, strict=True))
     for m, value in share.items():
@@ -62,7 +60,7 @@ def test_the_threshold_of_a_known_learner_is_enclosed_by_neighbours_without_look
 
 def test_a_threshold_beyond_the_largest_size_is_a_lower_limit():
     solve, _ = needing(np.full(8, 1000))
-    found = find_threshold(KEY, 30, solve, trials=8, validation=10, most=200)
+    found = find_threshold(jax.random.key(3), 30, solve, trials=8, validation=10, most=200)
     assert found.censored and np.exp(found.log_threshold) == pytest.approx(sizes(200)[-1])
 
 
@@ -105,8 +103,8 @@ def test_replicates_spread_as_the_quantile_of_the_trials_does():
 
 
 def test_an_outcome_does_not_depend_on_the_other_sizes():
-    found = find_threshold(KEY, 30, "screening", trials=6, validation=10, most=200)
-    data, _ = jax.random.split(jax.random.fold_in(KEY, 30))
+    found = find_threshold(jax.random.key(3), 30, "screening", trials=6, validation=10, most=200)
+    data, _ = jax.random.split(jax.random.fold_in(jax.random.key(3), 30))
     for column, m in enumerate(found.samples):
         alone = screen_by_covariance(draw_sets(data, 30, [m], 6, validation=10))
         np.testing.assert_array_equal(found.solved[:, column], alone)
@@ -114,7 +112,8 @@ def test_an_outcome_does_not_depend_on_the_other_sizes():
 
 def test_more_trials_begin_with_the_fewer():
     few, many = (
-        find_threshold(KEY, 30, "screening", trials=n, validation=10, most=200) for n in (4, 8)
+        find_threshold(jax.random.key(3), 30, "screening", trials=n, validation=10, most=200)
+        for n in (4, 8)
     )
     shared = sorted(set(few.samples) & set(many.samples))
     assert shared
@@ -148,7 +147,7 @@ def test_fits_of_many_curves_are_those_of_each():
 
 def test_an_unknown_learner_is_named():
     with pytest.raises(InputError, match=r"MPL.*MLP"):
-        find_threshold(KEY, 30, "MPL")
+        find_threshold(jax.random.key(3), 30, "MPL")
 
 
 # --- what the claims make of thresholds --------------------------------------------------------
