@@ -79,6 +79,8 @@ def test_groups_are_joined_and_count_the_steps_of_all():
     path = in_groups(run, 7, 3, 5, lambda *told: seen.append(told))
     assert path.last.tolist() == (starts + 10).tolist() and path.observed["x"].shape == (4, 7)
     assert seen == [(5, 15), (10, 15), (15, 15)]
+    alone = in_groups(run, 3, 3, 5)
+    assert alone.steps.tolist() == [0, 2, 4, 5] and alone.last.tolist() == [10, 11, 12]
 
 
 @pytest.mark.parametrize(

@@ -287,3 +287,27 @@ def test_the_error_of_heads_is_the_delta_methods_on_the_circle():
     expected = (bias**2 + (spread.mean(1) + 2 * bias * drift) / length).mean()
     settings = {"temperature": temperature, "dim": 2, "powers": powers, "noise": noise}
     assert softmax_error(length, **settings, heads=heads) == approx(expected, rel=1e-11)
+
+
+@pytest.mark.parametrize("dim", (2, 5))
+def test_the_difference_is_that_of_smoothing_what_cme_attention_finds(dim):
+    length, ridge, noise, temperature = 70.0, 0.8, 0.6, 0.2
+    cme = {"ridge": ridge, "temperature": 0.4, "dim": dim}
+    degrees, powers = np.arange(30), powers_of(dim)
+    mu = mercer(degrees, 0.4, dim)
+    kappa = effective_ridge(length, **cme) / length
+    unknown = noise**2 + cme_error(length, powers=powers, noise=noise, **cme)
+    found = np.pad(powers, (0, 26)) + multiplicity(degrees, dim) * unknown / length
+    found *= (mu / (mu + kappa)) ** 2
+    settings = {"temperature": temperature, "dim": dim, "powers": found, "noise": 0.0}
+    finite = softmax_error(length, **settings) - softmax_error(np.inf, **settings)
+    residual = funk_hecke(degrees, temperature, dim) * (1 + ridge / length / mu) - 1
+    assert difference_error(
+        length,
+        ridge=ridge,
+        kernel=0.4,
+        temperature=temperature,
+        dim=dim,
+        powers=powers,
+        noise=noise,
+    ) == approx((residual**2 * found).sum() + finite, rel=1e-9)
