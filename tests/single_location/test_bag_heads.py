@@ -7,6 +7,7 @@ from scipy import special
 from attlas.padding import bucket
 from attlas.single_location.bag_heads import (
     LOSSES,
+    WIDTHS,
     Bags,
     Data,
     Heads,
@@ -29,6 +30,8 @@ def test_rows_hold_every_instance_once_and_each_bag_counts_once():
     assert all(np.array_equal(a, b) for a, b in zip(back, bags, strict=True))
     shares = np.bincount(laid.bag, laid.share.sum(1))
     np.testing.assert_allclose(shares[: len(bags)], 1)
+    cells = [w * bucket(sum(-(-len(bag) // w) for bag in bags)) for w in WIDTHS]
+    assert laid.share.size == min(cells) < max(cells)
 
 
 def test_the_heads_in_rows_are_the_heads_bag_by_bag(float64):
@@ -61,6 +64,25 @@ def test_scaling_counts_bags_and_leaves_constant_features_alone():
     scaling = Scaling.of(bags, np.ones(2))
     np.testing.assert_allclose(scaling.mean, [1, 3])
     np.testing.assert_allclose(scaling.deviation, [1, 1])
+
+
+def test_bags_and_their_square_norms_are_scaled_by_the_weighted_moments():
+    rng = np.random.default_rng(SEED)
+    bags, weight = ragged(rng, count=7, dim=3), rng.uniform(0.5, 2, 7)
+    share = np.concatenate(
+        [np.full(len(bag), w / len(bag)) for bag, w in zip(bags, weight, strict=True)]
+    )
+
+    def standard(x):
+        mean = np.average(x, axis=0, weights=share)
+        return (x - mean) / np.sqrt(np.average((x - mean) ** 2, axis=0, weights=share))
+
+    flat = standard(np.concatenate(bags))
+    laid, square = Scaling.of(bags, weight)(bags, 4)
+    inside = laid.share > 0
+    np.testing.assert_allclose(laid.tokens[inside], np.pad(flat, ((0, 0), (0, 1))), atol=1e-12)
+    np.testing.assert_allclose(square[inside], standard((flat**2).sum(1)), atol=1e-12)
+    assert not square[~inside].any() and not laid.tokens[~inside].any()
 
 
 def test_losses_by_hand(float64):
