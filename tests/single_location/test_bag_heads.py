@@ -30,8 +30,14 @@ def test_rows_hold_every_instance_once_and_each_bag_counts_once():
     assert all(np.array_equal(a, b) for a, b in zip(back, bags, strict=True))
     shares = np.bincount(laid.bag, laid.share.sum(1))
     np.testing.assert_allclose(shares[: len(bags)], 1)
-    cells = [w * bucket(sum(-(-len(bag) // w) for bag in bags)) for w in WIDTHS]
-    assert laid.share.size == min(cells) < max(cells)
+
+
+def test_rows_are_as_wide_as_costs_no_more_room():
+    for bags in (ragged(np.random.default_rng(SEED)), [np.ones((12, 2))] * 16):
+        cells = {w: w * bucket(sum(-(-len(bag) // w) for bag in bags)) for w in WIDTHS}
+        width = max(w for w in WIDTHS if cells[w] == min(cells.values()))
+        assert Bags.of(bags).share.shape == (cells[width] // width, width)
+    assert width == 12
 
 
 def test_the_heads_in_rows_are_the_heads_bag_by_bag(float64):
