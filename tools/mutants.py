@@ -167,9 +167,10 @@ class _Copy:
         """What tests say without a change, which is kept for as long as sources and these tests
         are the same, and with each mutant."""
         digest = hashlib.sha256("\n".join(files).encode())
-        shared = [*self.place.glob("src/**/*.py"), *self.place.glob("tests/*.py")]
-        for file in sorted({*shared, *(self.place / file for file in files)}):
-            digest.update(file.read_bytes())
+        own = {self.place / file for file in files}
+        for file in sorted(self.place.glob("*/**/*.py")):
+            if file in own or not file.name.startswith("test_"):
+                digest.update(file.read_bytes())
         kept = self.kept / f"{digest.hexdigest()[:24]}.json"
         before = Outcome(**json.loads(kept.read_text())) if kept.exists() else None
         before, *found = self.session(files, mutants, before)
