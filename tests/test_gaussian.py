@@ -124,6 +124,9 @@ def test_monte_carlo_counts_exactly_as_many_samples_as_asked(float64):
         mean, error = monte_carlo(_normals, key, samples, 0.0)
         assert float(mean) == approx(expected.mean(), abs=1e-14)
         assert float(error) == approx(expected.std(ddof=1) / np.sqrt(samples), rel=1e-10)
+    means, errors = monte_carlo(_normals, key, samples, jnp.array([[2.0], [-5.0], [0.5]]))
+    assert means == approx(expected.mean() + np.array([2.0, -5.0, 0.5]))
+    assert errors == approx(np.full(3, error), rel=1e-10)
 
 
 def test_monte_carlo_keeps_the_error_of_a_small_spread_around_a_large_mean(float64):

@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 
 from attlas.errors import InputError
-from attlas.scan import drive, iterate
+from attlas.scan import drive, in_groups, iterate
 
 TRACES = []
 
@@ -65,6 +65,22 @@ def test_progress_is_told_and_ends_at_the_last_step():
         and len(seen) > 10
         and np.all(np.diff([done for done, _ in seen]) > 0)
     )
+
+
+def test_groups_are_joined_and_count_the_steps_of_all():
+    seen, starts = [], np.arange(7.0)
+
+    def run(number, rows, progress):
+        assert rows.tolist() == [[0, 1, 2], [3, 4, 5], [6, 6, 6]][number]
+        return iterate(
+            add, look, jnp.asarray(starts[rows]), 2.0, steps=5, record_every=2, progress=progress
+        )
+
+    path = in_groups(run, 7, 3, 5, lambda *told: seen.append(told))
+    assert path.last.tolist() == (starts + 10).tolist() and path.observed["x"].shape == (4, 7)
+    assert seen == [(5, 15), (10, 15), (15, 15)]
+    alone = in_groups(run, 3, 3, 5)
+    assert alone.steps.tolist() == [0, 2, 4, 5] and alone.last.tolist() == [10, 11, 12]
 
 
 @pytest.mark.parametrize(

@@ -106,14 +106,11 @@ def test_a_letter_is_explained_where_it_stands_and_is_not_defined():
 
 
 def test_a_letter_has_its_meaning_in_the_claims_that_it_names():
-    law, margin = (
-        catalogue()[f"sparse-variables/{slug}"] for slug in ("samples-law", "threshold-margin")
+    ids = ("latent-posterior/cme-error", "latent-posterior/transfer-price")
+    claims = [catalogue()[id] for id in ids]
+    of_error, of_price = (
+        {s.tex: s.means for s in symbols_of(claim, NOTES[claim.map])} for claim in claims
     )
-    meanings = [
-        {s.tex: s.means for s in symbols_of(claim, NOTES[claim.map])} for claim in (law, margin)
-    ]
-    assert (
-        meanings[0]["c"] == "a fitted factor"
-        and "weighs" in meanings[1]["c"]
-        and "b" not in meanings[1]
-    )
+    assert of_error["\\kappa"] == "the effective ridge over the length"
+    assert of_price["\\kappa"] == "the condition number"
+    assert "p" in of_error and "p" not in of_price

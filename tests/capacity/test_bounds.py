@@ -14,7 +14,7 @@ from attlas.capacity import (
     stacked,
 )
 from attlas.capacity.blocks import Term
-from attlas.capacity.bounds import Capacity
+from attlas.capacity.bounds import MAX_DISTANCES, Capacity
 from attlas.covers import log_entropy_at
 
 NORMS = HeadNorms(
@@ -48,6 +48,32 @@ def test_the_split_of_a_capacity_is_where_no_other_is_better():
                 log_entropy_at(sizes - np.log(0.05 * other), np.log(1000 * tokens), outputs, inputs)
             )
             assert worse >= best - 1e-6
+
+
+def test_parameters_that_are_counted_share_the_distance_with_norms_as_the_derivatives_say():
+    """Of 600 ln(1 + 2A/(b eps)) and a square: by a search over the share b."""
+    terms = (Term("counted", math.log(3.0), 50, 1, 600), Term("square", math.log(0.06), 50))
+    total = Capacity(terms, 1.0).entropy(0.05, 1000)
+    shares = np.linspace(0, 1, 200_001)[1:-1]
+    square = np.exp(log_entropy_at(np.log(1.2 / (1 - shares)), math.log(50_000), 1, np.inf))
+    assert total == approx((600 * np.log1p(120 / shares) + square).min(), rel=1e-6)
+
+
+def test_a_report_says_which_cover_is_the_smaller_one():
+    """800 parameters, of 1,287 nats at a distance of half the size; by norms 551 for two points,
+    and 2,540 for two tokens in each of a million samples."""
+    report = Capacity((Term("few", 0.0, 2, 1, 800),), 1.0).report(0.5, 10**6)
+    assert "parameters" in report and "norms" not in report
+    assert "parameters" not in Capacity((Term("few", 0.0, 2, 1, 2000),), 1.0).report(0.5, 10**6)
+
+
+def test_dudley_takes_no_more_distances_than_it_says(monkeypatch):
+    seen, total = [], Capacity._total
+    monkeypatch.setattr(
+        Capacity, "_total", lambda self, *args: seen.append(np.size(args[0])) or total(self, *args)
+    )
+    Capacity((Term("far", 0.0, 50),), 0.0)._log_rademacher(2000.0)
+    assert MAX_DISTANCES / 2 < sum(seen) <= MAX_DISTANCES + 2
 
 
 def test_the_first_shares_by_hand():
@@ -107,6 +133,15 @@ def test_samples_for_is_where_the_bound_reaches_the_gap():
             < 0.5
             < capacity.risk_bound(samples / 2, margin=0.1).value
         )
+
+
+def test_samples_for_is_where_a_bound_that_jumps_passes_the_gap():
+    capacity = class_of(collapsed_head(9.0, 0.5, 50, 1, "sharp"))
+    samples = capacity.samples_for(0.5, margin=0.1)
+    before, after = (
+        capacity.risk_bound(samples * x, margin=0.1).value for x in (1 - 1e-8, 1 + 1e-8)
+    )
+    assert after < 0.49996 and before > 0.5
 
 
 def test_samples_for_holds_far_out_too():

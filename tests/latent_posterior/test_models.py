@@ -20,7 +20,6 @@ from attlas.latent_posterior import (
 from attlas.latent_posterior.models import compositions, log_multinomial, posterior_of
 from tests.sampling import assert_mean_is, of_sample
 
-KEY = jax.random.key(23)
 RNG = np.random.default_rng(5)
 TOPICS = FiniteLatent([0.5, 0.3, 0.2], RNG.dirichlet(np.ones(4), 3))
 CLUSTERS = GaussianMixture([0.6, 0.4], [[0.0, 0.0], [1.0, -0.5]], 1.3)
@@ -53,7 +52,7 @@ pytestmark = pytest.mark.usefixtures("float64")
 @pytest.mark.parametrize("length", [1, 4, 9])
 def test_the_exact_bayes_risk_is_the_sampled_one(name, length):
     model = MODELS[name]
-    sampled = model.sampled_bayes_risk(length, KEY, 40_000)
+    sampled = model.sampled_bayes_risk(length, jax.random.key(23), 40_000)
     assert_mean_is(model.bayes_risk(length), *sampled, most=0.02)
 
 
@@ -64,7 +63,7 @@ def test_more_tokens_tell_more(name):
 
 
 def test_the_posterior_of_a_location_is_the_conditional_of_the_joint_gaussian():
-    x = LOCATION.sample(KEY, 1, 5).tokens[0]
+    x = LOCATION.sample(jax.random.key(23), 1, 5).tokens[0]
     # One coordinate of z and of the five tokens, jointly.
     cross = np.full(5, 1.7**2)
     joint = 1.7**2 * np.ones((5, 5)) + 0.8**2 * np.eye(5)
@@ -75,7 +74,7 @@ def test_the_posterior_of_a_location_is_the_conditional_of_the_joint_gaussian():
 
 
 def test_a_location_is_a_regression_on_a_constant_feature():
-    x = LOCATION.sample(KEY, 4, 6).tokens
+    x = LOCATION.sample(jax.random.key(23), 4, 6).tokens
     constant = BayesianRegression(
         3, lambda k: jnp.ones_like(k[..., :1]), outputs=3, noise=0.8, scale=1.7
     )
@@ -85,7 +84,7 @@ def test_a_location_is_a_regression_on_a_constant_feature():
 
 
 def test_a_location_posterior_is_proportional_to_prior_times_likelihood():
-    x = LOCATION.sample(KEY, 1, 4).tokens[0]
+    x = LOCATION.sample(jax.random.key(23), 1, 4).tokens[0]
     z = RNG.normal(size=(7, 3))
     mean, variance = LOCATION.posterior(x)
     likelihood = stats.norm.logpdf(x, z[:, None], 0.8).sum((1, 2))
@@ -95,14 +94,14 @@ def test_a_location_posterior_is_proportional_to_prior_times_likelihood():
 
 
 def test_pooling_errs_more_than_the_posterior_mean_by_the_formula():
-    drawn = LOCATION.sample(KEY, 100_000, 5)
+    drawn = LOCATION.sample(jax.random.key(23), 100_000, 5)
     pooled = ((drawn.tokens.mean(1) - drawn.latent) ** 2).sum(-1) - LOCATION.squared_errors(drawn)
     excess = 3 * 0.8**4 / (5 * (0.8**2 + 5 * 1.7**2))
     assert_mean_is(excess, *of_sample(pooled), most=0.02)
 
 
 def test_weights_and_functions_are_two_views_of_one_regression():
-    drawn = LINEAR.sample(KEY, 3, 6, queries=4)
+    drawn = LINEAR.sample(jax.random.key(23), 3, 6, queries=4)
     mean, covariance = LINEAR.posterior(drawn.keys, drawn.values)
     phi = features(drawn.queries)
     law = LINEAR.predictive(*drawn[:3])
@@ -114,7 +113,7 @@ def test_weights_and_functions_are_two_views_of_one_regression():
 
 def test_attention_at_as_many_queries_as_the_latent_has_coordinates_gives_its_posterior_mean():
     model = BayesianRegression(2, features, outputs=2, noise=0.4, scale=1.5)
-    keys, values, queries, _ = model.sample(KEY, 3, 12, queries=4)
+    keys, values, queries, _ = model.sample(jax.random.key(23), 3, 12, queries=4)
     outputs = cme_attention(queries, keys, values, ridge=model.ridge, kernel=model.gram)
     latent = np.linalg.solve(features(queries), outputs)
     np.testing.assert_allclose(latent, model.posterior(keys, values).mean, atol=1e-7)
@@ -122,7 +121,7 @@ def test_attention_at_as_many_queries_as_the_latent_has_coordinates_gives_its_po
 
 def test_the_posterior_of_a_regression_is_proportional_to_prior_times_likelihood():
     model = BayesianRegression(2, features, outputs=2, noise=0.4, scale=1.5)
-    keys, values, *_ = model.sample(KEY, 1, 12)
+    keys, values, *_ = model.sample(jax.random.key(23), 1, 12)
     mean, covariance = model.posterior(keys[0], values[0])
     z = RNG.normal(size=(5, 4, 2))
     likelihood = stats.norm.logpdf(values[0], np.asarray(features(keys[0])) @ z, 0.4).sum((1, 2))
@@ -136,7 +135,9 @@ def test_the_posterior_of_a_regression_is_proportional_to_prior_times_likelihood
 
 def test_a_kernel_regression_conditions_the_joint_gaussian():
     free = BayesianRegression(2, kernel=rbf, noise=0.4, scale=1.5)
-    keys, values, queries, _ = (np.asarray(a[0]) for a in free.sample(KEY, 1, 12, queries=5))
+    keys, values, queries, _ = (
+        np.asarray(a[0]) for a in free.sample(jax.random.key(23), 1, 12, queries=5)
+    )
     assert np.linalg.norm(keys, axis=-1) == approx(np.ones(12))
     places = np.concatenate([keys, queries])
     joint = 1.5**2 * np.asarray(rbf(places, places)) + 0.4**2 * np.eye(17)
@@ -154,10 +155,13 @@ def test_a_kernel_regression_conditions_the_joint_gaussian():
 def test_arrays_of_numpy_are_answered_in_double_precision_whatever_the_callers():
     free = BayesianRegression(2, kernel=rbf, noise=0.4)
     linear = BayesianRegression(2, features, noise=0.4)
-    drawn, other = free.sample(KEY, 2, 40, queries=5), linear.sample(KEY, 2, 40)
+    drawn, other = (
+        free.sample(jax.random.key(23), 2, 40, queries=5),
+        linear.sample(jax.random.key(23), 2, 40),
+    )
     law, posterior = free.predictive(*drawn[:3]), linear.posterior(*other[:2])
     with jax.enable_x64(False):
-        found = free.sample(KEY, 2, 40, queries=5)
+        found = free.sample(jax.random.key(23), 2, 40, queries=5)
         for one, same in zip(found, drawn, strict=True):
             np.testing.assert_allclose(one, same, rtol=1e-12, atol=1e-12)
         for one, same in zip(
@@ -169,7 +173,7 @@ def test_arrays_of_numpy_are_answered_in_double_precision_whatever_the_callers()
 
 
 def test_drawn_functions_have_the_covariance_of_the_kernel():
-    keys, values, queries, targets = PROCESS.sample(KEY, 40_000, 1, queries=1)
+    keys, values, queries, targets = PROCESS.sample(jax.random.key(23), 40_000, 1, queries=1)
     product = np.asarray(values[:, 0, 0] * targets[:, 0, 0] - 1.5**2 * rbf(keys, queries)[:, 0, 0])
     mean, error = of_sample(product)
     assert error < 0.02 * 1.5**2 and abs(mean) < 4.5 * error
@@ -211,7 +215,7 @@ def test_the_risk_of_a_regression_is_the_mean_over_all_sequences_of_points():
 
 
 def test_the_posterior_of_a_topic_is_bayes_rule_word_by_word():
-    drawn = TOPICS.sample(KEY, 5, 6)
+    drawn = TOPICS.sample(jax.random.key(23), 5, 6)
     for row, posterior in zip(
         np.asarray(drawn.tokens), TOPICS.posterior(drawn.tokens), strict=True
     ):
@@ -234,7 +238,7 @@ def test_counts_moved_where_no_contrast_sees_it_leave_the_posterior_of_a_topic()
 
 @pytest.mark.parametrize("length", [2, 32])
 def test_attention_averages_the_evidence_and_the_posterior_needs_its_length_too(length):
-    tokens = TOPICS.sample(KEY, 6, length).tokens
+    tokens = TOPICS.sample(jax.random.key(23), 6, length).tokens
     equal = jnp.zeros((6, length, 1))
     evidence = jnp.asarray(np.log(TOPICS.words).T[tokens])
     mean = softmax_attention(equal[:, :1], equal, evidence)[:, 0]
@@ -264,7 +268,7 @@ def test_a_word_that_a_topic_never_says_rules_it_out():
 
 
 def test_words_are_drawn_with_their_probabilities():
-    drawn = TOPICS.sample(KEY, 20_000, 3)
+    drawn = TOPICS.sample(jax.random.key(23), 20_000, 3)
     for z in range(3):
         said = np.asarray(drawn.tokens)[np.asarray(drawn.latent) == z].ravel()
         assert np.bincount(said, minlength=4) / said.size == approx(TOPICS.words[z], abs=0.02)
@@ -286,7 +290,7 @@ def test_the_risk_of_two_clusters_is_scipys_integral():
 
 def test_clusters_see_the_sum_in_the_span_of_their_differences():
     model = GaussianMixture([0.2, 0.3, 0.5], RNG.normal(size=(3, 4)), 0.7)
-    x = model.sample(KEY, 6, 5).tokens
+    x = model.sample(jax.random.key(23), 6, 5).tokens
     direct = np.log(model.prior) + stats.norm.logpdf(
         np.asarray(x)[:, :, None], model.means, 0.7
     ).sum((1, 3))
@@ -295,12 +299,12 @@ def test_clusters_see_the_sum_in_the_span_of_their_differences():
     unseen = np.linalg.svd(model.means[1:] - model.means[0])[2][2:]
     moved = x + (RNG.normal(size=(6, 5, 2)) @ unseen)
     np.testing.assert_allclose(model.posterior(moved), model.posterior(x), atol=1e-12)
-    sampled = model.sampled_bayes_risk(2, KEY, 40_000)
+    sampled = model.sampled_bayes_risk(2, jax.random.key(23), 40_000)
     assert_mean_is(model.bayes_risk(2), *sampled, most=0.02)
 
 
 def test_the_predictive_law_of_clusters_is_a_mixture_with_the_posterior_as_weights():
-    x = CLUSTERS.sample(KEY, 4, 3).tokens
+    x = CLUSTERS.sample(jax.random.key(23), 4, 3).tokens
     following = jnp.asarray(RNG.normal(size=(4, 2)))
     longer = jnp.concatenate([x, following[:, None]], 1)
     evidence = [
@@ -313,7 +317,7 @@ def test_the_predictive_law_of_clusters_is_a_mixture_with_the_posterior_as_weigh
 
 
 def test_models_are_axes_of_arrays():
-    tokens = TOPICS.sample(KEY, 8, 5).tokens
+    tokens = TOPICS.sample(jax.random.key(23), 8, 5).tokens
     priors = jnp.asarray(RNG.dirichlet(np.ones(3), 4))
     many = jax.vmap(lambda p: FiniteLatent(p, TOPICS.words).posterior(tokens))(priors)
     np.testing.assert_allclose(
@@ -335,7 +339,7 @@ def test_counts_are_all_there():
         (lambda: GaussianLocation(0), "dim = 0"),
         (lambda: GaussianLocation(2, noise=-1.0), "noise = -1"),
         (lambda: LOCATION.bayes_risk(0), "length = 0"),
-        (lambda: LOCATION.sample(KEY, 3, 0), "length = 0"),
+        (lambda: LOCATION.sample(jax.random.key(23), 3, 0), "length = 0"),
         (lambda: FiniteLatent([0.5, 0.6], np.eye(2)), "sum 1.1"),
         (lambda: FiniteLatent([0.5, 0.5], [[1.0, 0.0]]), "shape \\(1, 2\\)"),
         (lambda: FiniteLatent([0.5, 0.5], [[2.0, -1.0], [1.0, 0.0]]), "least entry -1"),

@@ -263,3 +263,51 @@ def test_predicted_difference_of_softmax_and_cme_attention(float64, dim):
     )
     mean, error = of_sample(squares)
     assert error < 0.1 * predicted and abs(mean - predicted) < 4 * error + 0.05 * predicted
+
+
+def test_the_error_of_heads_is_the_delta_methods_on_the_circle():
+    """Averages of weights and weighted values over tokens, expanded to the order 1 / length, by
+    sums over a grid of angles: two heads, whose factors do not add up to 1."""
+    heads, temperature, noise, length = ((1.7, 0.8), (-0.5, 2.3)), 0.35, 0.6, 90.0
+    angles = 2 * np.pi * np.arange(128) / 128
+    powers = np.array([0.49, 0.8, 0.3])
+    mean = 0.7 + sum(
+        np.sqrt(2 * powers[l]) * np.cos(l * angles + phase) for l, phase in ((1, 0.4), (2, 1.9))
+    )
+    towards = np.cos(angles[:, None] - angles) - 1
+    weights = [np.exp(towards / (multiple * temperature)) for _, multiple in heads]
+    weights = [w / w.mean(1, keepdims=True) for w in weights]
+    limits = [(w * mean).mean(1) for w in weights]
+    apart = [w * (mean - limit[:, None]) for w, limit in zip(weights, limits, strict=True)]
+    factors = [factor for factor, _ in heads]
+    bias = sum(c * limit for c, limit in zip(factors, limits, strict=True)) - mean
+    drift = -sum(c * (w * a).mean(1) for c, w, a in zip(factors, weights, apart, strict=True))
+    spread = sum(c * a for c, a in zip(factors, apart, strict=True)) ** 2
+    spread += noise**2 * sum(c * w for c, w in zip(factors, weights, strict=True)) ** 2
+    expected = (bias**2 + (spread.mean(1) + 2 * bias * drift) / length).mean()
+    settings = {"temperature": temperature, "dim": 2, "powers": powers, "noise": noise}
+    assert softmax_error(length, **settings, heads=heads) == approx(expected, rel=1e-11)
+
+
+@pytest.mark.parametrize("dim", (2, 5))
+def test_the_difference_is_that_of_smoothing_what_cme_attention_finds(dim):
+    length, ridge, noise, temperature = 70.0, 0.8, 0.6, 0.2
+    cme = {"ridge": ridge, "temperature": 0.4, "dim": dim}
+    degrees, powers = np.arange(30), powers_of(dim)
+    mu = mercer(degrees, 0.4, dim)
+    kappa = effective_ridge(length, **cme) / length
+    unknown = noise**2 + cme_error(length, powers=powers, noise=noise, **cme)
+    found = np.pad(powers, (0, 26)) + multiplicity(degrees, dim) * unknown / length
+    found *= (mu / (mu + kappa)) ** 2
+    settings = {"temperature": temperature, "dim": dim, "powers": found, "noise": 0.0}
+    finite = softmax_error(length, **settings) - softmax_error(np.inf, **settings)
+    residual = funk_hecke(degrees, temperature, dim) * (1 + ridge / length / mu) - 1
+    assert difference_error(
+        length,
+        ridge=ridge,
+        kernel=0.4,
+        temperature=temperature,
+        dim=dim,
+        powers=powers,
+        noise=noise,
+    ) == approx((residual**2 * found).sum() + finite, rel=1e-9)

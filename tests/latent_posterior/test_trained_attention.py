@@ -81,6 +81,9 @@ def test_heads_on_counts_are_softmax_attention_on_tokens(float64):
     assert float((heads.features(counts) @ heads.values.ravel())[0]) == approx(
         float(heads.predict(counts)[0]), rel=1e-12
     )
+    for module in (np, jnp):  # softmax does not see what is added to all scores
+        far = Heads(module.asarray(heads.scores + 900), module.asarray(heads.values))
+        assert far.predict(counts) == approx(heads.predict(counts), rel=1e-10)
 
 
 def test_ledger_closes_and_its_terms_have_their_signs():

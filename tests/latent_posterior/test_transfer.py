@@ -5,6 +5,7 @@ from scipy import linalg
 
 from attlas.errors import InputError
 from attlas.latent_posterior import condition_number, coverage_number
+from attlas.latent_posterior.transfer import _fitted
 
 RNG = np.random.default_rng(12)
 T, D = RNG.normal(size=(7, 5)), RNG.normal(size=(3, 5))
@@ -113,3 +114,12 @@ def test_noisy_targets_that_do_not_show_a_direction_are_blind_to_it():
         features @ shown, features[:, 0] + 0.1 * RNG.normal(size=1000), features=features
     )
     assert seen.value == approx(1, abs=0.1)
+
+
+def test_what_chance_alone_makes_of_an_operator_by_hand():
+    features, targets = RNG.normal(size=(50, 4)), RNG.normal(size=(50, 9))
+    operator, blur = _fitted(features, targets)
+    assert approx(np.linalg.inv(features.T @ features) @ features.T @ targets) == operator.T
+    residual = np.sqrt(((targets - features @ operator.T) ** 2).sum() / (46 * 9))
+    least = np.sqrt(np.linalg.eigvalsh(features.T @ features)[0])
+    assert blur == approx(2 * residual * (2 + 3) / least)

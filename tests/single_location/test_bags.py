@@ -1,5 +1,7 @@
 """A fit finds the instance that decides."""
 
+from types import SimpleNamespace
+
 import jax
 import numpy as np
 import pytest
@@ -7,7 +9,15 @@ import pytest
 from attlas.errors import InputError
 from attlas.single_location import SingleLocation
 from attlas.single_location import bags as bags_module
-from attlas.single_location.bags import MIN_GAIN, _descend_grid, fit_selection, linear_aside
+from attlas.single_location.bag_heads import Heads, Scaling
+from attlas.single_location.bags import (
+    MIN_GAIN,
+    _descend_grid,
+    _Run,
+    _Task,
+    fit_selection,
+    linear_aside,
+)
 from tests.conftest import SEED
 
 
@@ -43,6 +53,47 @@ def test_a_fit_finds_the_instance_that_decides():
         np.mean((linear_aside(bags, y[:, None], np.ones(1000), np.arange(1000) % 5)[:, 0] - y) ** 2)
         > 5 * aside
     )
+
+
+def test_the_linear_prediction_aside_is_ridge_regression_without_the_fold():
+    rng = np.random.default_rng(SEED)
+    bags, y = ragged(rng, count=30, dim=4, longest=6), rng.normal(size=(30, 2))
+    weight, fold = rng.uniform(0.5, 2, 30), np.arange(30) % 3
+    scaling = Scaling.of(bags, weight)
+    x = np.stack([(bag.mean(0) - scaling.mean) / scaling.deviation for bag in bags])
+    y += 0.4 * x[:, :2]
+    tried = []
+    for penalty in 30 * 10.0 ** np.linspace(-3, 3, 13):
+        said = np.empty_like(y)
+        for k in range(3):
+            w, kept = weight[fold != k], fold != k
+            centre, middle = (np.average(a[kept], 0, w) for a in (x, y))
+            a, b = x[kept] - centre, y[kept] - middle
+            slope = np.linalg.solve(a.T * w @ a + penalty * np.eye(4), a.T * w @ b)
+            said[~kept] = middle + (x[~kept] - centre) @ slope
+        tried.append((weight @ ((said - y) ** 2).sum(1), said))
+    best = min(tried, key=lambda pair: pair[0])[1]
+    np.testing.assert_allclose(linear_aside(bags, y, weight, fold), best, rtol=1e-9)
+
+
+def test_merged_runs_respond_with_their_mean():
+    rng = np.random.default_rng(SEED)
+    sizes = ((4, 2, 5), (4, 2), (4, 2, 5, 3), (4, 3))
+    runs = [
+        _Run(*[None] * len(_Run._fields))._replace(
+            heads=Heads(*(rng.normal(size=s) for s in sizes))
+        )
+        for _ in range(3)
+    ]
+    merged = _Task.merge_heads(SimpleNamespace(scaling=SimpleNamespace(mean=np.zeros(4))), runs)
+    last = [run.heads for run in runs]
+    np.testing.assert_array_equal(
+        merged.select, np.concatenate([x.select[-1] for x in last])[:, :4]
+    )
+    np.testing.assert_array_equal(merged.norm, np.concatenate([x.norm[-1] for x in last]))
+    value = np.concatenate([x.value[-1] for x in last])[:, :4] / 3
+    np.testing.assert_allclose(merged.value, value)
+    np.testing.assert_allclose(merged.offset, sum(x.offset[-1] for x in last) / 3)
 
 
 def test_weights_are_repetitions():

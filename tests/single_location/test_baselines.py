@@ -8,6 +8,7 @@ from attlas.single_location import ORACLE, SingleLocation, predict, risk
 from attlas.single_location.baselines import (
     bayes_gap,
     excess_bound,
+    linear_attention,
     log_bayes_asymptote,
     log_softmax_asymptote,
     sampled_baselines,
@@ -63,6 +64,23 @@ def test_the_excess_bound_fails_with_any_smaller_constant():
     # And for a soft gate the other tokens' term is attained.
     soft = SingleLocation(10**6, 1000, 0.01)
     assert float(risk(soft, ORACLE, 0.01)) > 0.99 * float(excess_bound(soft.constants, 0.01))
+
+
+def test_the_excess_bound_by_hand():
+    task = SingleLocation(16, 7, 0.6)
+    spread = 1 + 4 * (0.3 * 0.6) ** 2
+    faint = np.exp(-2 * (0.3 * task.m) ** 2 / spread) / np.sqrt(spread)
+    expected = 0.36 * (faint + 4 * special.ndtr(-task.m / 0.6)) + 4 * 6 * 0.09 / np.pi
+    assert float(excess_bound(task.constants, 0.3)) == approx(expected)
+
+
+def test_linear_attention_by_moments():
+    """With s the sum over tokens of <x, k*><x, v*> and y = <x_0, v*>: E[sy] = gamma^2 m and
+    E[s^2] = gamma^2(m^2 + gamma^2) + L - 1."""
+    task = SingleLocation(16, 7, 0.6)
+    product, square = 0.36 * task.m, 0.36 * (task.m**2 + 0.36) + 6
+    lam, excess = linear_attention(task)
+    assert lam == approx(product / square) and excess == approx(0.36 - product**2 / square)
 
 
 def test_the_best_linear_weight_is_that_of_least_squares():

@@ -25,14 +25,15 @@ def random_vectors(seed, repeats, dim):
 
 
 @pytest.mark.parametrize(
-    ("task", "lam", "step_size"),
+    ("sizes", "seed", "lam", "step_size"),
     [
-        (SingleLocation(4, 3, 1.2, key=jax.random.key(1)), 0.7, 1e-2),
-        (SingleLocation(5, 5, 0.5, key=jax.random.key(2)), 1.5, 1e-2),
-        (SingleLocation(400), InverseDecay(1.0), 1e-3),
+        ((4, 3, 1.2), 1, 0.7, 1e-2),
+        ((5, 5, 0.5), 2, 1.5, 1e-2),
+        ((400,), None, InverseDecay(1.0), 1e-3),
     ],
 )
-def test_descent_closes_on_the_five_overlaps(task, lam, step_size):
+def test_descent_closes_on_the_five_overlaps(sizes, seed, lam, step_size):
+    task = SingleLocation(*sizes, key=None if seed is None else jax.random.key(seed))
     k, v = random_vectors(3, 4, task.dim)
     options = {"lam": lam, "step_size": step_size, "steps": 500, "record_every": 50}
     vectors = descend_vectors(task, k, v, **options)
@@ -57,6 +58,21 @@ def test_everything_recorded_belongs_to_the_same_step():
             np.asarray(risk(task, overlaps, 0.5 / (1 + 0.01 * t))), abs=1e-14
         )
         assert here["distance"].values == approx(np.asarray(overlaps.distance), abs=1e-15)
+
+
+def test_the_penalty_pulls_by_its_own_gradient():
+    """That of c (m theta / L)^2, on the sphere: -2c (m / L)^2 theta (I - vv')k* beside the risk's,
+    of which theta and nu show (1 - theta^2) and -theta nu."""
+    task = SingleLocation(9, 4, 0.8)
+    start = Overlaps.of(*random_vectors(5, 3, 9), task)
+    options = {"lam": 0.5, "step_size": 1e-7, "steps": 1}
+    bare, pulled = (descend(task, start, penalty=c, **options).isel(step=-1) for c in (0.0, 0.7))
+    pull = -2 * 0.7 * (task.m / 4) ** 2 * start.theta
+    for name, share in (("theta", 1 - start.theta**2), ("nu", -start.theta * start.nu)):
+        moved = (pulled[name] - bare[name]).values / 1e-7
+        assert moved == approx(np.asarray(pull * share), rel=1e-4, abs=1e-6)
+    for name in ("kappa", "eta"):
+        assert pulled[name].values == approx(bare[name].values, abs=1e-13)
 
 
 def test_the_manifold_keeps_its_exact_zeros():

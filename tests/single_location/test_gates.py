@@ -33,13 +33,18 @@ HEADS = Overlaps(
 TASK = SingleLocation(dim=30, length=6, gamma=0.9, noise=0.2)
 
 
+def _steep(x):
+    return 8 * x
+
+
 def test_a_gate_is_tuned_for_long_sequences_too():
     from attlas.single_location.baselines import linear_attention
 
     task = SingleLocation(40, 1000)
-    assert tuned_gate(task, "identity", offset=False).excess == approx(
-        linear_attention(task)[1], rel=1e-8
-    )
+    for activation in ("identity", _steep):
+        assert tuned_gate(task, activation, offset=False).excess == approx(
+            linear_attention(task)[1], rel=1e-8
+        )
     assert tuned_gate(task, "erf", offset=False).excess == approx(
         float(task.oracle_risk(task.best_lam())), rel=1e-6
     )

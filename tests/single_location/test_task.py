@@ -24,6 +24,10 @@ def test_a_task_that_does_not_exist_is_refused(options, says):
         SingleLocation(**options)
 
 
+def test_a_task_is_the_papers_unless_told_otherwise():
+    assert SingleLocation() == SingleLocation(400, 10, gamma=0.5**0.5, noise=0.0, prior=None)
+
+
 def test_tokens_have_the_law_of_the_definition():
     task = SingleLocation(dim=6, length=3, gamma=0.5, noise=0.2, key=jax.random.key(4))
     batch = task.sample(jax.random.key(0), 200_000)

@@ -34,12 +34,11 @@ TASKS = [
     SparseBoolean(6, (0, 5), "parity"),
     SparseBoolean(6, (2, 3), "parity"),
 ]
-KEY = jax.random.key(3)
 
 
 @pytest.fixture(scope="module")
 def runs():
-    return train_online(TASKS, SMALL, key=KEY, batch_size=64, steps=600, every=20)
+    return train_online(TASKS, SMALL, key=jax.random.key(3), batch_size=64, steps=600, every=20)
 
 
 def test_parity_of_two_bits_is_learnt_from_fresh_batches(runs):
@@ -60,14 +59,14 @@ def test_runs_end_when_all_have_arrived(runs):
 
 
 def test_a_run_does_not_depend_on_the_others(runs):
-    alone = train_online(TASKS[:1], SMALL, key=KEY, batch_size=64, steps=40, every=20)
+    alone = train_online(TASKS[:1], SMALL, key=jax.random.key(3), batch_size=64, steps=40, every=20)
     assert alone["loss"].values[0] == approx(runs["loss"].values[0, :2], rel=1e-4)
     assert alone["status"][0] == "unsolved" and np.isnan(alone["arrival"][0])
 
 
 def test_a_step_is_a_step_of_training_on_a_batch_with_the_labels_of_its_lane():
     with jax.enable_x64(False):
-        state, stream = online._start(TASKS, SMALL, KEY, 64)
+        state, stream = online._start(TASKS, SMALL, jax.random.key(3), 64)
         moved = jax.jit(online.step)(jnp.asarray(0), state, (stream, SMALL))
         keys = jax.vmap(jax.random.fold_in)(
             jax.random.wrap_key_data(stream.key), jnp.zeros(3, jnp.int32)
@@ -92,19 +91,19 @@ def test_labels_are_those_of_the_tasks():
     tasks = [
         SparseBoolean(7, support, (0, 1, 1, 0, 1, 1, 0, 0)) for support in ((0, 3, 5), (6, 2, 1))
     ]
-    stream = online._start(tasks, SMALL, KEY, 4)[1]
-    bits = draw_bits(KEY, 40, 7, 0.5)
+    stream = online._start(tasks, SMALL, jax.random.key(3), 4)[1]
+    bits = draw_bits(jax.random.key(3), 40, 7, 0.5)
     np.testing.assert_array_equal(online.labels(stream, bits), [task.label(bits) for task in tasks])
 
 
 def test_validation_is_on_every_sequence_of_bits():
     task = SparseBoolean(11, (0, 1), "and")
-    found = validate_on(task, KEY)
+    found = validate_on(task, jax.random.key(3))
     assert {tuple(row) for row in found.bits.tolist()} == set(itertools.product((0, 1), repeat=11))
     ones = found.bits[: online.SCREEN].sum(1)
     expected = task.bias**ones * (1 - task.bias) ** (11 - ones)
     assert found.weight == approx(expected / expected.sum(), rel=1e-5)
-    drawn = validate_on(SparseBoolean(20, (0, 1), "and"), KEY)
+    drawn = validate_on(SparseBoolean(20, (0, 1), "and"), jax.random.key(3))
     assert drawn.bits.shape == (online.SAMPLED, 20) and drawn.bits.mean() == approx(
         0.5**0.5, abs=0.01
     )
@@ -112,8 +111,8 @@ def test_validation_is_on_every_sequence_of_bits():
 
 def test_the_loss_is_exact_where_all_sequences_are_seen():
     with jax.enable_x64(False):
-        state, stream = online._start(TASKS, SMALL, KEY, 4)
-        seen = validate_on(TASKS[0], KEY)
+        state, stream = online._start(TASKS, SMALL, jax.random.key(3), 4)
+        seen = validate_on(TASKS[0], jax.random.key(3))
         loss, right = online._look(state.model, stream, seen.bits, seen.weight)
         every = np.array(list(itertools.product((0, 1), repeat=6)), np.uint8)
         for lane, task in enumerate(TASKS):
@@ -126,9 +125,9 @@ def test_the_loss_is_exact_where_all_sequences_are_seen():
 
 def test_a_mistake_is_found_wherever_it_is():
     with jax.enable_x64(False):
-        state, _ = online._start([SparseBoolean(12, (1, 4), "parity")], SMALL, KEY, 4)
+        state, _ = online._start([SparseBoolean(12, (1, 4), "parity")], SMALL, jax.random.key(3), 4)
         model = jax.tree.map(lambda x: x[0], state.model)
-        bits = validate_on(SparseBoolean(12, (1, 4), "parity"), KEY).bits
+        bits = validate_on(SparseBoolean(12, (1, 4), "parity"), jax.random.key(3)).bits
         said = np.asarray(logits_full(model, bits).argmax(-1)).astype(np.uint8)
         assert accuracy_until_wrong(model, online._in_parts(bits, said)) == 1
         for place, seen in ((10, 1024), (2500, 3072), (4095, 4096)):
@@ -140,24 +139,24 @@ def test_a_mistake_is_found_wherever_it_is():
 
 def test_runs_that_are_not_finite_are_recorded():
     wild = dataclasses.replace(SMALL, rate=1e30)
-    data = train_online(TASKS, wild, key=KEY, batch_size=64, steps=40, every=20)
+    data = train_online(TASKS, wild, key=jax.random.key(3), batch_size=64, steps=40, every=20)
     assert (data["status"] == "diverged").all() and data["arrival"].isnull().all()
 
 
 def test_impossible_runs_are_named():
     with pytest.raises(InputError, match="tasks is empty"):
-        train_online([], key=KEY)
+        train_online([], key=jax.random.key(3))
     with pytest.raises(
         InputError,
         match="the tasks have 2 values of length: they may differ in their supports only",
     ):
-        train_online([TASKS[0], SparseBoolean(7, (1, 2), "parity")], key=KEY)
+        train_online([TASKS[0], SparseBoolean(7, (1, 2), "parity")], key=jax.random.key(3))
     with pytest.raises(InputError, match="steps = 30: it must be a multiple of every = 20"):
-        train_online(TASKS, key=KEY, steps=30, every=20)
+        train_online(TASKS, key=jax.random.key(3), steps=30, every=20)
     with pytest.raises(InputError, match="batch_size = 0: it must be a whole number, at least 1"):
-        train_online(TASKS, key=KEY, batch_size=0)
+        train_online(TASKS, key=jax.random.key(3), batch_size=0)
     wide = training.Recipe(Architecture(dim=2**30, heads=1, hidden=1))
     with pytest.raises(
         InputError, match="length = 6: 3 tables of tokens and their moments would take"
     ):
-        train_online(TASKS, wide, key=KEY)
+        train_online(TASKS, wide, key=jax.random.key(3))

@@ -12,8 +12,6 @@ from attlas.errors import InputError
 from attlas.sparse_variables import SparseBoolean
 from attlas.sparse_variables.task import SUPPORTS_PER_CHUNK, Batch, patterns, probabilities
 
-KEY = jax.random.key(11)
-
 
 @pytest.mark.parametrize(
     ("function", "values"),
@@ -47,7 +45,7 @@ def test_labels_are_balanced(function, sparsity):
     assert probabilities(sparsity, task.bias) @ task.table == approx(0.5, abs=1e-12)
     if function == "and":
         assert task.bias == approx(2 ** (-1 / sparsity))
-    batch = task.sample(KEY, 20_000)
+    batch = task.sample(jax.random.key(11), 20_000)
     assert float(batch.label.mean()) == approx(0.5, abs=0.02) and batch.bits.shape == (20_000, 20)
 
 
@@ -60,14 +58,14 @@ def test_a_function_that_cannot_be_balanced_comes_as_near_as_it_can():
 
 
 def test_a_random_junta_is_drawn_from_its_key():
-    a, b = (SparseBoolean.random(KEY, 100, 4) for _ in range(2))
+    a, b = (SparseBoolean.random(jax.random.key(11), 100, 4) for _ in range(2))
     assert (
         a == b
         and len(a.support) == 4
         and a.support == tuple(sorted(a.support))
         and len(a.function) == 16
     )
-    assert SparseBoolean.random(KEY, 100, 4, "parity").function == "parity"
+    assert SparseBoolean.random(jax.random.key(11), 100, 4, "parity").function == "parity"
 
 
 @settings(max_examples=20, deadline=None)
@@ -173,7 +171,7 @@ def test_the_probability_of_a_unique_support_against_simulation():
         (lambda: SparseBoolean(5, (1,), bias=1.0), "bias = 1.0: it must lie between 0 and 1"),
         (lambda: SparseBoolean(0, (0,)), "length = 0: it must be a whole number, at least 1"),
         (
-            lambda: SparseBoolean.random(KEY, 3, 4),
+            lambda: SparseBoolean.random(jax.random.key(11), 3, 4),
             "sparsity = 4: it must be between 1 and 3, of 3 bits",
         ),
         (

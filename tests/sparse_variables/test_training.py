@@ -1,9 +1,11 @@
 import dataclasses
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 from pytest import approx
 
@@ -173,6 +175,49 @@ def test_scores_that_are_far_apart_are_trained_on_with_care(short):
     assert (quick.survived < 2).all()
     path = training.advance((training.step, training.careful_step), state, (data, TINY), 2)
     assert (path.survived == 2).all()
+
+
+class Pair(NamedTuple):
+    positions: Any
+    others: Any
+
+
+def test_common_practice_is_adamw_with_its_usual_constants(float64):
+    weights, *gradients = (
+        Pair(*(jnp.asarray(x) for x in pair))
+        for pair in np.random.default_rng(0).normal(size=(3, 2, 4, 3))
+    )
+    rules = ADAM.optimiser(), optax.adamw(1e-3, 0.9, 0.999, 1e-8, weight_decay=1e-4)
+    states = [rule.init(weights) for rule in rules]
+    for gradient in gradients:
+        updates, states = zip(
+            *(r.update(gradient, s, weights) for r, s in zip(rules, states, strict=True)),
+            strict=True,
+        )
+        for ours, theirs in zip(*map(jax.tree.leaves, updates), strict=True):
+            np.testing.assert_allclose(ours, theirs, rtol=1e-12)
+
+
+def test_positions_share_the_normaliser_of_their_largest_row(float64):
+    recipe = dataclasses.replace(
+        ADAM,
+        position_rate=0.3,
+        beta1=0.7,
+        beta2=0.8,
+        epsilon=0.05,
+        decay=0.2,
+        normaliser="row maximum",
+    )
+    table, *gradients = np.random.default_rng(1).normal(size=(3, 4, 3))
+    rule, first, second = recipe.optimiser(), 0.0, 0.0
+    state = rule.init(Pair(jnp.asarray(table), jnp.zeros(2)))
+    for t, g in enumerate(gradients, 1):
+        moved, state = rule.update(
+            Pair(jnp.asarray(g), jnp.ones(2)), state, Pair(jnp.asarray(table), jnp.zeros(2))
+        )
+        first, second = 0.7 * first + 0.3 * g, 0.8 * second + 0.2 * (g**2).mean(1).max()
+        scaled = first / (1 - 0.7**t) / (np.sqrt(second / (1 - 0.8**t)) + 0.05)
+        np.testing.assert_allclose(moved.positions, -0.3 * (scaled + 0.2 * table), rtol=1e-12)
 
 
 def test_a_run_is_repeatable():

@@ -61,9 +61,9 @@ def test_the_mathematics_is_changed_and_nothing_else(toy):
         compile(mutant.applied(source), "toy", "exec")
 
 
-def test_what_no_test_looks_at_survives(toy):
+def survey(toy):
     options = ["-n", "100", "--least", "2", "--root", toy, "--json", toy / "found.json"]
-    said = subprocess.run(
+    return subprocess.run(
         [sys.executable, "-m", "tools.mutants", *options],
         cwd=ROOT,
         env=os.environ | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
@@ -71,6 +71,10 @@ def test_what_no_test_looks_at_survives(toy):
         text=True,
         check=True,
     ).stdout
+
+
+def test_what_no_test_looks_at_survives(toy):
+    said = survey(toy)
     found = json.loads((toy / "found.json").read_text())
     by_line = {}
     for mutant in found["mutants"]:
@@ -82,6 +86,18 @@ def test_what_no_test_looks_at_survives(toy):
     assert {x["line"] for x in late} == {17}, "it halves no more, and never ends"
     assert all(x["fate"] == "killed by a test" for x in late)
     assert (toy / "src/toys/shapes.py").read_text() == MODULE
+
+    # Interrupted before the last mutant, it judges that one and no other.
+    last = found["mutants"].pop()
+    for mutant in found["mutants"]:
+        mutant["by"] = "an earlier run"
+    (toy / "found.json").write_text(json.dumps(found | {"drawn": len(found["mutants"])}))
+    survey(toy)
+    ended = json.loads((toy / "found.json").read_text())["mutants"]
+    assert [mutant["by"] == "an earlier run" for mutant in ended] == [True] * (len(ended) - 1) + [
+        False
+    ]
+    assert ended[-1]["fate"] == last["fate"] and ended[-1]["start"] == last["start"]
 
 
 def test_the_modules_of_mathematics():

@@ -6,7 +6,16 @@ latent_posterior = Map(
     "latent-posterior",
     source="zhang2022",
     home=__name__,
-    subjects=("representation", "inference", "rates", "limits", "transfer", "learning", "lengths"),
+    subjects=(
+        "representation",
+        "inference",
+        "rates",
+        "limits",
+        "transfer",
+        "learning",
+        "lengths",
+        "encoders",
+    ),
     domain=(
         "noise > 0",
         "scale > 0",
