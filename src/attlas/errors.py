@@ -14,6 +14,20 @@ class InputError(ValueError):
     """
 
 
+class WorkersLost(Exception):
+    """All processes that were to compute, or their scheduler, are gone: `what` happened."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(f"{what}. What is finished is kept; the same command goes on.")
+
+
+class SchedulerLost(WorkersLost):
+    """The scheduler of a cluster is gone, or out of reach."""
+
+    def __init__(self) -> None:
+        super().__init__("The scheduler is gone")
+
+
 def near(name: str, known: Iterable[str], shown: Callable[[str], str] = str) -> str:
     """`" Did you mean x or y?"` for the known names closest to a misspelt one, else nothing.
 

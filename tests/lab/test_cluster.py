@@ -16,11 +16,11 @@ import pytest
 import xarray as xr
 
 import attlas
-from attlas.errors import InputError
+from attlas.errors import InputError, WorkersLost
 from attlas.lab import ONE_THREAD, cluster, workers
 from attlas.lab.cluster import Where, parse_where
 from attlas.lab.sweeps import MeasureCells, Outcome, Sweep, plan_grid, sweep
-from attlas.lab.workers import WorkersLost, open_workers
+from attlas.lab.workers import open_workers
 
 pytest.importorskip("distributed")
 pytestmark = pytest.mark.xdist_group("cluster")

@@ -16,9 +16,9 @@ from attlas.cli.audit import audit_models
 from attlas.cli.claims import cite_sources, list_claims, run_claims, show_claim
 from attlas.cli.sweep import sweep_claim
 from attlas.cli.verify import verify_evidence
-from attlas.errors import InputError
+from attlas.errors import InputError, WorkersLost
 
-EXIT_USAGE, EXIT_BUG, EXIT_INTERRUPTED = 2, 70, 130
+EXIT_USAGE, EXIT_BUG, EXIT_LOST, EXIT_INTERRUPTED = 2, 70, 75, 130
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
@@ -52,6 +52,8 @@ def main() -> None:
         sys.exit(EXIT_USAGE)
     except click.ClickException as error:
         _fail(error.format_message().replace("\n", " "), EXIT_USAGE)
+    except WorkersLost as error:
+        _fail(str(error), EXIT_LOST)
     except (KeyboardInterrupt, click.exceptions.Abort):
         click.echo("attlas: Interrupted; finished batches are kept.", err=True)
         _exit_at_once(EXIT_INTERRUPTED)

@@ -12,7 +12,7 @@ from attlas.cli import options
 from attlas.cli.printing import print_estimate, print_sweep, stderr
 from attlas.cli.progress import sweep_progress
 from attlas.cli.running import interruptible, save_figure
-from attlas.errors import InputError
+from attlas.errors import InputError, WorkersLost
 
 EXIT_INCOMPLETE = 1
 
@@ -125,7 +125,7 @@ def sweep_claim(
     try:
         with interruptible() as check, sweep_progress(as_json) as report:
             gathered = sweeps.complete_sweep(plan, on, lambda tally: (check(), report(tally))[0])
-    except sweeps.WorkersLost as lost:
+    except WorkersLost as lost:
         stderr().print(str(lost))
         gathered = plan.gathered()
     for note in plan.store.notes:

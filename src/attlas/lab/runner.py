@@ -4,7 +4,7 @@ import hashlib
 import json
 import os
 import threading
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -22,6 +22,9 @@ from attlas.lab.workers import InProcess, Processes, Progress, WorkerDied, Worke
 
 BUDGET_FACTOR = 4
 """How much more is spent on a repetition than on the first sight of a refutation."""
+
+RETRIES = 2
+"""How often a claim or a cell is tried again that raised or whose worker died."""
 
 PROCESSES = 2
 MIN_CLAIMS_FOR_PROCESSES = 8
@@ -205,17 +208,23 @@ class RunClaim(NamedTuple):
 def _outcomes(workers: Workers, tasks: Sequence[tuple[Claim, RunClaim]]) -> Iterator[Result]:
     for number, (claim, job) in enumerate(tasks):
         workers.submit(number, claim, job, group=claim.evidence)
-    left = len(tasks)
+    left, deaths = len(tasks), Counter[int]()
     while left:
         for number, outcome in workers.finished():
-            claim = tasks[number][0]
+            claim, job = tasks[number]
             if isinstance(outcome, WorkerDied):
-                raise InputError(
-                    f"{claim.id} could not be measured: its process was killed, as happens where "
-                    f"memory is short"
-                )
+                deaths[number] += 1
+                if deaths[number] > RETRIES:
+                    raise InputError(
+                        f"{claim.id} could not be measured: its process was killed "
+                        f"{deaths[number]} times, as happens where memory is short"
+                    )
+                workers.submit(number, claim, job, group=claim.evidence)
+                continue
             left -= 1
-            yield replace(outcome, claim=claim)
+            again = f"The process that measured {claim.id} was killed; another has measured it."
+            notes = (*outcome.notes, again) if deaths[number] else outcome.notes
+            yield replace(outcome, claim=claim, notes=notes)
 
 
 def in_groups(tasks: Sequence[tuple[Claim, RunClaim]]) -> list[tuple[Claim, RunClaim]]:

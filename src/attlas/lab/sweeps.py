@@ -12,6 +12,7 @@ import time
 import warnings
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,9 +21,9 @@ import numpy as np
 import xarray as xr
 
 from attlas.claims import Claim, Setting
-from attlas.errors import InputError, whole
+from attlas.errors import InputError, SchedulerLost, WorkersLost, whole
 from attlas.lab.blocks import encode_block, join_blocks, join_key
-from attlas.lab.cluster import Where, parse_where
+from attlas.lab.cluster import RECONNECT_SECONDS, Where, parse_where
 from attlas.lab.grids import (
     DONE,
     FAILED,
@@ -37,10 +38,10 @@ from attlas.lab.grids import (
 )
 from attlas.lab.measurement import measure_batch
 from attlas.lab.records import write_whole
-from attlas.lab.runner import find_one
+from attlas.lab.runner import RETRIES, find_one
 from attlas.lab.simulations import Simulation, simulation
 from attlas.lab.store import Address, Cell, Store
-from attlas.lab.workers import InProcess, Progress, WorkerDied, Workers, WorkersLost, open_workers
+from attlas.lab.workers import InProcess, Progress, WorkerDied, Workers, open_workers
 
 TASK_SECONDS = 2.0
 """How long a task should last: much longer than handing it out takes, and short enough to lose."""
@@ -51,11 +52,13 @@ in proportion."""
 
 MAX_CELLS_PER_TASK = 1024
 
-RETRIES = 2
-"""How often a cell is tried again that raised or whose worker died."""
-
 BLOCKS_BEFORE_PACKING = 256
 """After so many tasks their small blocks are packed."""
+
+GIVEN_UP_PACKING = (
+    f"Packing small blocks has killed {RETRIES + 1} workers, as happens where memory is short, and "
+    f"is given up: all cells are kept, and reading them takes longer."
+)
 
 SECONDS_BETWEEN_LOOKS = 2.0
 """Between two looks for cells that another sweep has stored meanwhile; as many more for every
@@ -283,6 +286,8 @@ class Sweep:
                 if finished == packing:
                     packing = None
                     self._deaths_of_packing += died
+                    if died and self._deaths_of_packing > RETRIES:
+                        self.store.notes.append(GIVEN_UP_PACKING)
                     continue
                 task = self._running.pop(finished)
                 self._cells_under_way -= sum(map(len, task))
@@ -466,13 +471,35 @@ def complete_sweep(
     """Measure what is missing and gather everything; damaged blocks are measured again."""
     where = parse_where(on)
     for _ in range(2):
-        needed = where if (plan.status == MISSING).any() else Where("local")
-        with open_workers(needed, plan.grid.claim, plan.store) as workers:
-            plan.measure_missing(workers, progress)
+        _measure_missing(plan, where, progress)
         gathered = plan.gathered()
         if not plan.tally.left:
             break
     return gathered
+
+
+def _measure_missing(
+    plan: Sweep, where: Where, progress: Callable[[Tally], None] | None = None
+) -> None:
+    """Measure what is missing there; a scheduler that was out of reach is called again."""
+    lost: SchedulerLost | None = None
+    while (plan.status == MISSING).any():
+        before = plan.tally.done
+        try:
+            with ExitStack() as stack:
+                try:
+                    opened = open_workers(where, plan.grid.claim, plan.store)
+                    workers = stack.enter_context(opened)
+                except InputError as error:
+                    raise lost or error from error
+                plan.measure_missing(workers, progress)
+        except SchedulerLost as error:
+            if where.kind != "scheduler" or (lost and plan.tally.done == before):
+                raise
+            lost, where = error, where._replace(patience=RECONNECT_SECONDS)
+            plan.store.notes.append("The scheduler was out of reach.")
+    if progress is not None:
+        progress(plan.tally)
 
 
 def plan_grid(
