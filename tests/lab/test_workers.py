@@ -272,7 +272,7 @@ def test_processes_that_never_start_are_lost_and_no_mistake_of_a_script(toy, sto
     deadly(workers.STARTS, signal.SIGTERM)
     with (
         Processes(1, store) as some,
-        pytest.raises(WorkersLost, match="4 processes in a row did not start: .* SIGTERM"),
+        pytest.raises(WorkersLost, match=r"4 processes in a row did not start: .* SIGTERM"),
     ):
         some.submit(0, toy, Sleep(0.0))
         outcomes(some, 1)

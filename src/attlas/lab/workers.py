@@ -329,7 +329,7 @@ class Processes(contextlib.AbstractContextManager["Processes"]):
     def finished(self) -> list[tuple[int, Any]]:
         self._hand_out()
         busy: dict[Any, _Process] = {p.pipe: p for p in self._running.values() if p.groups}
-        if any([process.kill_if_stopped() for process in busy.values()]):
+        if sum(process.kill_if_stopped() for process in busy.values()):
             self._notes.append(
                 "A process that had been stopped was ended; another takes its place."
             )
