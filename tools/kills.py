@@ -4,6 +4,9 @@
 
 It counts cells that were finished and are lost, cells that differ from those of an undisturbed
 sweep, and sentences that are not true. All three should be 0, and the exit code is 0 then.
+
+Drivers, schedulers and workers of Dask are forked from this process, which has imported everything
+and started nothing, so that most kills do not meet an import. Workers of local:N start afresh.
 """
 
 import argparse
@@ -12,36 +15,34 @@ import random
 import re
 import signal
 import socket
-import subprocess
 import sys
 import tempfile
 import time
+import warnings
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
-import xarray as xr
-
-from attlas.claims import load_file
 from attlas.lab import ONE_THREAD
-from attlas.lab.sweeps import Sweep, plan_grid, sweep
+
+os.environ.update(ONE_THREAD)
+
+import distributed.cli.dask_scheduler
+import distributed.cli.dask_worker
+
+import attlas.cli
+from attlas.claims import load_file
+from attlas.lab import sweeps
 
 TOY = Path(__file__).parents[1] / "tests" / "lab" / "toys" / "square.py"
 GRID, SEEDS = {"n": "1:61", "dim": "5", "wait": "0.02"}, "0:3"
-
-DRIVER = """
-import sys
-from attlas.lab import sweeps
-sweeps.TASK_SECONDS, sweeps.RECONNECT_SECONDS = 0.3, 2
-if __name__ == "__main__":
-    from attlas.cli import main
-    main()
-"""
-"""Short tasks, so that much is under way, and little patience with a dead scheduler."""
 
 PROGRESS = (
     r"Waiting for workers \(.*\)\.",
     r"\d+ workers? \(.*\)",
     r"[\d,]+ of [\d,]+ cells, .*",
+    r"(Starting|Planning the grid|Looking for .*), after .* s",
+    r"180 cells: .*",
 )
 DEATHS = (
     r"A process was killed by SIGKILL as it started; another takes its place\.",
@@ -54,6 +55,7 @@ LOST = (
     r"The workers died while they were asked what they compute with\. What is finished is kept; the"
     r" same command goes on\.",
 )
+NO_WORKER = r"attlas: the scheduler at tcp://\S+ has no worker after 60 seconds"
 NO_SCHEDULER = (
     r"The scheduler was out of reach\.",
     r"The scheduler is gone\. What is finished is kept; the same command goes on\.",
@@ -61,74 +63,102 @@ NO_SCHEDULER = (
 )
 
 
+class Forked:
+    """A function that runs in a process of its own; what it says is in the file `log`."""
+
+    def __init__(self, work: Callable[[], None], log: Path) -> None:
+        self.log = log
+        self.code: int | None = None
+        with warnings.catch_warnings(action="ignore"):  # JAX's, whose threads have not begun
+            self.pid = os.fork()
+        if self.pid:
+            return
+        handle = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        os.dup2(handle, 1)
+        os.dup2(handle, 2)
+        code = 0
+        try:
+            work()
+        except SystemExit as leaving:
+            code = int(leaving.code or 0)
+        finally:
+            sys.stdout.flush()
+            os._exit(code)
+
+    def ended(self, wait: bool = False) -> bool:
+        if self.code is None:
+            pid, status = os.waitpid(self.pid, 0 if wait else os.WNOHANG)
+            self.code = os.waitstatus_to_exitcode(status) if pid else None
+        return self.code is not None
+
+    def kill(self) -> None:
+        if not self.ended():
+            os.kill(self.pid, signal.SIGKILL)
+
+
 class Trial:
     """A sweep of the toy that is killed again and again, and what was counted meanwhile."""
 
     def __init__(self, folder: Path, seed: int) -> None:
         self.folder, self.random, self.counts = folder, random.Random(seed), Counter[str]()
-        (folder / "driver.py").write_text(DRIVER)
         self.claim = load_file(TOY)[0]
-        self.undisturbed = sweep(self.claim, GRID, seeds=SEEDS, store=folder / "undisturbed")
-        self.kept: set[str] = set()
-        self.span = 8.0  # seconds from the start of a driver to its end
-        self._started: list[subprocess.Popen[str]] = []
+        self._started: list[Forked] = []
+        self.new_store()
+        start = time.monotonic()
+        self.judge(self.driver("local:1"), {0: ()})
+        self.span = time.monotonic() - start  # from the start of a driver to its end
+        plan = self.plan()
+        self.undisturbed = plan.gathered()
+        assert plan.tally.left == 0
 
     def new_store(self) -> None:
-        self.kept, self.store = set(), self.folder / f"store-{self.counts['sweeps']}"
+        self.kept: set[str] = set()
+        self.store = self.folder / f"store-{self.counts['sweeps']}"
         self.counts["sweeps"] += 1
 
-    def start(self, *words: str, pipe: int = subprocess.DEVNULL) -> "subprocess.Popen[str]":
-        environment = {**os.environ, **ONE_THREAD, "JAX_PLATFORMS": "cpu"}
-        process = subprocess.Popen(
-            [sys.executable, *words],
-            cwd=self.folder,
-            env=environment,
-            stdout=pipe,
-            stderr=pipe,
-            text=True,
-        )
-        self._started.append(process)
-        return process
+    def plan(self) -> sweeps.Sweep:
+        return sweeps.Sweep(sweeps.plan_grid(self.claim, GRID, SEEDS), self.store)
 
-    def driver(self, on: str) -> "subprocess.Popen[str]":
+    def start(self, work: Callable[[], None]) -> Forked:
+        self._started.append(Forked(work, self.folder / f"{len(self._started)}.log"))
+        return self._started[-1]
+
+    def driver(self, on: str) -> Forked:
+        """With short tasks, so that much is under way, and little patience with a scheduler."""
         grid = [word for name, values in GRID.items() for word in ("--grid", f"{name}={values}")]
         words = ["--claims", str(TOY), *grid, "--seeds", SEEDS, "--store", str(self.store)]
-        limits = ["--on", on, "--retries", "1000"]
-        given = ("sweep", "toy/square", *words, *limits)
-        return self.start("driver.py", *given, pipe=subprocess.PIPE)
+
+        def work() -> None:
+            sweeps.TASK_SECONDS, sweeps.RECONNECT_SECONDS = 0.3, 2
+            sys.argv = ["attlas", "sweep", "toy/square", *words, "--on", on, "--retries", "1000"]
+            attlas.cli.main()
+
+        return self.start(work)
 
     def pause(self, until: float) -> None:
         time.sleep(self.random.uniform(0.0, until))
 
-    def judge(self, driver: "subprocess.Popen[str]", allowed: dict[int, tuple[str, ...]]) -> int:
+    def judge(self, driver: Forked, allowed: dict[int, tuple[str, ...]]) -> int:
         """Wait for a driver: its exit code and what it says must be `allowed`."""
-        out, told = driver.communicate(timeout=600)
-        code = driver.returncode
+        driver.ended(wait=True)
+        code, told = driver.code or 0, driver.log.read_text()
         known = (*PROGRESS, *DEATHS, *allowed.get(code, ()))
         wrong = [t for t in told.splitlines() if not any(re.fullmatch(k, t) for k in known)]
         if wrong or code not in allowed:
             self.counts["wrong messages"] += 1
-            print(f"WRONG: exit code {code}, {out!r}, {wrong or told}", flush=True)
-        self.check()
-        return code
-
-    def check(self) -> None:
-        """Count what was finished once and is not there; compare what is complete."""
-        plan = Sweep(plan_grid(self.claim, GRID, SEEDS), self.store)
+            print(f"WRONG: exit code {code}, {wrong or told}", flush=True)
+        plan = self.plan()
         found = {plan.grid.names[item] for item in plan.status.nonzero()[0].tolist()}
         self.counts["lost cells"] += len(self.kept - found)
         self.kept |= found
-        if plan.tally.left == 0:
-            gathered = plan.gathered()
-            if not gathered.identical(self.undisturbed):
-                same = xr.where(gathered["measured"] == self.undisturbed["measured"], 0, 1)
-                self.counts["other cells"] += max(1, int(same.sum()))
+        if plan.tally.left == 0 and hasattr(self, "undisturbed"):
+            self.counts["other cells"] += not plan.gathered().identical(self.undisturbed)
+        return code
 
     def close(self) -> None:
         for process in self._started:
-            if process.poll() is None:
-                process.kill()
-            process.communicate()
+            process.kill()
+            process.ended(wait=True)
 
 
 def kill_drivers(trial: Trial, times: int) -> None:
@@ -137,16 +167,16 @@ def kill_drivers(trial: Trial, times: int) -> None:
     while killed < times:
         trial.new_store()
         on = trial.random.choice(("local", "local:1"))
-        while killed < times:
-            start, driver = time.monotonic(), trial.driver(on)
+        for _ in range(min(4, times - killed)):
+            driver = trial.driver(on)
             trial.pause(trial.span)
-            finished = driver.poll() is not None
             driver.kill()
-            if trial.judge(driver, {0: (), -signal.SIGKILL: ()}) == 0 or finished:
-                trial.span = 1.1 * (time.monotonic() - start)
+            if trial.judge(driver, {0: (), -signal.SIGKILL: ()}) == 0:
                 break
             killed += 1
+        start = time.monotonic()
         trial.judge(trial.driver(on), {0: ()})
+        trial.span = max(trial.span / 2, 1.2 * (time.monotonic() - start))
     trial.counts["kills"] += killed
 
 
@@ -156,16 +186,16 @@ def kill_workers(trial: Trial, times: int) -> None:
     while killed < times:
         trial.new_store()
         if trial.random.random() < 0.5:
-            driver, victims, close = trial.driver("local:2"), None, lambda: None
+            address, victims = "local:2", []
         else:
             address, scheduler = start_scheduler(trial)
             victims = [start_worker(trial, address) for _ in range(2)]
-            driver, close = trial.driver(address), scheduler.kill
+        driver = trial.driver(address)
         for _ in range(min(10, times - killed)):
-            trial.pause(trial.span / 2)
-            if driver.poll() is not None:
+            trial.pause(trial.span / (2 if not victims else 8))
+            if driver.ended():
                 break
-            if victims is None:
+            if not victims:
                 killed += kill_child(driver.pid, trial.random)
             else:
                 place = trial.random.randrange(2)
@@ -173,42 +203,44 @@ def kill_workers(trial: Trial, times: int) -> None:
                 victims[place] = start_worker(trial, address)
                 killed += 1
         while trial.judge(driver, {0: (), 1: LOST, 2: (NO_WORKER,)}):
-            driver = trial.driver("local:2" if victims is None else address)
-        close()
+            driver = trial.driver(address)
+        for process in (scheduler, *victims) if victims else ():
+            process.kill()
     trial.counts["kills"] += killed
 
 
-NO_WORKER = r"attlas: the scheduler at tcp://\S+ has no worker after 60 seconds"
-
-
 def kill_schedulers(trial: Trial, times: int) -> None:
-    for _ in range(times):
+    span = trial.span / 2
+    while trial.counts["kills"] < times:
         trial.new_store()
         address, scheduler = start_scheduler(trial)
-        start_worker(trial, address)
+        worker = start_worker(trial, address)
         if trial.random.random() < 0.8:
             wait_for(address)
-        start, driver = time.monotonic(), trial.driver(address)
-        trial.pause(trial.span)
-        finished = driver.poll() is not None
+        start, driver = time.time(), trial.driver(address)
+        trial.pause(span)
+        if not driver.ended():
+            trial.counts["kills"] += 1
         scheduler.kill()
-        if trial.judge(driver, {0: (), 1: NO_SCHEDULER, 2: NO_SCHEDULER}) == 0 and finished:
-            trial.span = 1.1 * (time.monotonic() - start)
-        trial.counts["kills"] += 1
+        if trial.judge(driver, {0: (), 1: NO_SCHEDULER, 2: NO_SCHEDULER}) == 0:
+            span = 1.1 * (driver.log.stat().st_mtime - start)  # it said its last word then
+        worker.kill()
     trial.judge(trial.driver("local"), {0: ()})
 
 
-def start_scheduler(trial: Trial) -> tuple[str, "subprocess.Popen[str]"]:
+def start_scheduler(trial: Trial) -> tuple[str, Forked]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])
-    words = ("--host", "127.0.0.1", "--port", port, "--no-dashboard")
-    return f"tcp://127.0.0.1:{port}", trial.start("-m", "distributed.cli.dask_scheduler", *words)
+    words = ["--host", "127.0.0.1", "--port", port, "--no-dashboard"]
+    command = distributed.cli.dask_scheduler.main
+    return f"tcp://127.0.0.1:{port}", trial.start(lambda: command.main(args=words))
 
 
-def start_worker(trial: Trial, address: str) -> "subprocess.Popen[str]":
-    words = ("--nthreads", "1", "--no-dashboard", "--no-nanny", "--death-timeout", "30")
-    return trial.start("-m", "distributed.cli.dask_worker", address, *words)
+def start_worker(trial: Trial, address: str) -> Forked:
+    words = [address, "--nthreads", "1", "--no-dashboard", "--no-nanny", "--death-timeout", "30"]
+    command = distributed.cli.dask_worker.main
+    return trial.start(lambda: command.main(args=words))
 
 
 def wait_for(address: str, seconds: float = 120) -> None:

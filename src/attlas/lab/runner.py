@@ -16,6 +16,7 @@ import xarray as xr
 import attlas
 from attlas.claims import Claim, Setting, Verdict, select
 from attlas.errors import InputError
+from attlas.lab.forecast import check_fits
 from attlas.lab.measurement import claim_errors_named, machine, measure_batch, now
 from attlas.lab.store import Address, Cell, Store
 from attlas.lab.workers import InProcess, Processes, Progress, WorkerDied, Workers
@@ -390,14 +391,18 @@ class _ClaimTest:
             earlier = sum(places[name].seconds for name in known)
             seconds = compiling = 0.0
             report(self.claim.id, stored, len(cells))
-            for batch in self.claim.batches([cell for cell in cells if names[cell] not in known]):
+            batches = self.claim.batches([cell for cell in cells if names[cell] not in known])
+            time = check_fits(self.claim, batches, address.seed)
+            said = f"{self.claim.id} ({time})" if time else self.claim.id
+            report(said, stored, len(cells))
+            for batch in batches:
                 with claim_errors_named(self.claim, "its measurement"):
                     evidence, facts = measure_batch(self.claim, batch, address.seed)
                 self.store.save([Cell(address, cell) for cell in batch], evidence, facts)
                 known |= {names[cell]: evidence.isel({"cell": [i]}) for i, cell in enumerate(batch)}
                 seconds += facts["seconds"]
                 compiling += facts["compile_seconds"]
-                report(self.claim.id, len(known), len(cells))
+                report(said, len(known), len(cells))
             joined = _join_cells([known[names[cell]] for cell in cells], cells)
             with claim_errors_named(self.claim, "its fit"):
                 fitted = self.claim.fit(joined)

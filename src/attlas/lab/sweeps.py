@@ -24,6 +24,7 @@ from attlas.claims import Claim, Setting
 from attlas.errors import InputError, SchedulerLost, WorkersLost, whole
 from attlas.lab.blocks import encode_block, join_blocks, join_key
 from attlas.lab.cluster import RECONNECT_SECONDS, Where, parse_where
+from attlas.lab.forecast import LEAST_RATIO, check_fits, excess
 from attlas.lab.grids import (
     DONE,
     FAILED,
@@ -241,6 +242,17 @@ class Sweep:
         batches = deque(sorted(found))
         batches.rotate(random.randrange(len(batches)) if batches else 0)
         return batches
+
+    def check_fits(self, processes: int) -> None:
+        """Note how long cells take that are larger than the claim's own; refuse what is too large
+        for so many processes."""
+        grid = self.grid
+        if excess(grid.claim, grid.base.at(**grid.axes)) < LEAST_RATIO:
+            return
+        settings = [grid.item(item)[0] for item in self._items(MISSING)]
+        time = check_fits(grid.claim, grid.claim.batches(settings), grid.seeds[0], processes)
+        if time:
+            self.store.notes.append(f"The sweep takes {time}.")
 
     def job(self, task: Sequence[Items]) -> MeasureCells:
         """The job to measure batches of cells, which are given by their numbers."""
@@ -470,6 +482,8 @@ def complete_sweep(
 ) -> xr.Dataset:
     """Measure what is missing and gather everything; damaged blocks are measured again."""
     where = parse_where(on)
+    if where.kind in ("local", "processes"):  # others have memory of their own
+        plan.check_fits(where.number)
     for _ in range(2):
         _measure_missing(plan, where, progress)
         gathered = plan.gathered()
