@@ -1,13 +1,16 @@
 """Small JSON files of a store, and how files are written whole: what can be read without JAX."""
 
+import errno
+import functools
 import json
 import os
 import re
 import tempfile
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 import platformdirs
 
@@ -15,6 +18,14 @@ from attlas.errors import InputError
 
 _CLAIM_ID = re.compile(r"[^./\\\0][^/\\\0]*/[^./\\\0][^/\\\0]*")
 """Ids that may name folders: two parts, neither of which leads out of the store."""
+
+
+PASSING_ERRORS = {errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.EAGAIN}
+PAUSES = (0.1, 0.5, 2.0)
+"""Seconds before a disk is asked again that has failed."""
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 class Records:
@@ -64,6 +75,23 @@ class Records:
             ) from error
 
 
+def retried(function: Callable[P, R]) -> Callable[P, R]:
+    """Call a function again after an error that passes, as a shared disk has now and then."""
+
+    @functools.wraps(function)
+    def called(*args: P.args, **options: P.kwargs) -> R:
+        for pause in PAUSES:
+            try:
+                return function(*args, **options)
+            except OSError as error:
+                if error.errno not in PASSING_ERRORS:
+                    raise
+                time.sleep(pause)
+        return function(*args, **options)
+
+    return called
+
+
 def checked_id(claim: str) -> str:
     """A claim's id, if it may be the name of a folder."""
     if not _CLAIM_ID.fullmatch(claim):
@@ -88,6 +116,7 @@ def write_json(path: Path, content: Mapping[str, Any]) -> None:
     write_whole(path, json.dumps(content, indent=1).encode())
 
 
+@retried
 def write_whole(path: Path, content: bytes) -> None:
     """Write a file under a temporary name, flush it to the disk, and rename it."""
     with temporary_file(path.parent, ".part") as file:

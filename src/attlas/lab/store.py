@@ -25,7 +25,7 @@ import xarray as xr
 
 from attlas.claims import Claim, Setting
 from attlas.lab.blocks import encode_block, join_blocks, join_key, read_block
-from attlas.lab.records import Records, checked_id, write_json, write_whole
+from attlas.lab.records import Records, checked_id, retried, write_json, write_whole
 
 SMALL_BLOCK_CELLS = 64
 """Blocks with fewer cells are packed."""
@@ -318,6 +318,7 @@ class Store(Records):
                 break
         return [(path, index) for path, (_, index) in found.items()]
 
+    @retried
     def _files(self, claim: str, *endings: str) -> list[tuple[Path, os.stat_result]]:
         folder, found = self._claim_folder(claim), []
         with suppress(FileNotFoundError), os.scandir(folder) as entries:
@@ -336,6 +337,7 @@ class Store(Records):
             if path.name not in in_use and newest - time > ABANDONED_AFTER_NS:
                 path.unlink(missing_ok=True)
 
+    @retried
     def _read_index(self, path: Path) -> _Index | None:
         try:
             with path.open() as file:
@@ -349,6 +351,7 @@ class Store(Records):
             self._set_aside(path, "its index cannot be read")
         return index
 
+    @retried
     def _read_block(self, path: Path) -> tuple[_Index, xr.Dataset] | None:
         """A block's index and evidence."""
         # Twice, because another process may replace the block between the two reads.
