@@ -67,7 +67,7 @@ class Forked:
     """A function that runs in a process of its own; what it says is in the file `log`."""
 
     def __init__(self, work: Callable[[], None], log: Path) -> None:
-        self.log = log
+        self.log, self.start = log, time.time()
         self.code: int | None = None
         with warnings.catch_warnings(action="ignore"):  # JAX's, whose threads have not begun
             self.pid = os.fork()
@@ -91,6 +91,10 @@ class Forked:
             self.code = os.waitstatus_to_exitcode(status) if pid else None
         return self.code is not None
 
+    def seconds(self) -> float:
+        """From its start to its last word."""
+        return self.log.stat().st_mtime - self.start
+
     def kill(self) -> None:
         if not self.ended():
             os.kill(self.pid, signal.SIGKILL)
@@ -104,9 +108,9 @@ class Trial:
         self.claim = load_file(TOY)[0]
         self._started: list[Forked] = []
         self.new_store()
-        start = time.monotonic()
-        self.judge(self.driver("local:1"), {0: ()})
-        self.span = time.monotonic() - start  # from the start of a driver to its end
+        driver = self.driver("local:1")
+        self.judge(driver, {0: ()})
+        self.span = driver.seconds()
         plan = self.plan()
         self.undisturbed = plan.gathered()
         assert plan.tally.left == 0
@@ -163,21 +167,19 @@ class Trial:
 
 def kill_drivers(trial: Trial, times: int) -> None:
     """The process that hands out, here or with a worker; the next call goes on."""
-    killed = 0
-    while killed < times:
+    spans = {"local": trial.span / 2, "local:1": trial.span}
+    while trial.counts["kills"] < times:
         trial.new_store()
-        on = trial.random.choice(("local", "local:1"))
-        for _ in range(min(4, times - killed)):
+        on = trial.random.choice(list(spans))
+        for _ in range(min(4, times - trial.counts["kills"])):
             driver = trial.driver(on)
-            trial.pause(trial.span)
+            trial.pause(spans[on])
             driver.kill()
             if trial.judge(driver, {0: (), -signal.SIGKILL: ()}) == 0:
+                spans[on] = driver.seconds()
                 break
-            killed += 1
-        start = time.monotonic()
+            trial.counts["kills"] += 1
         trial.judge(trial.driver(on), {0: ()})
-        trial.span = max(trial.span / 2, 1.2 * (time.monotonic() - start))
-    trial.counts["kills"] += killed
 
 
 def kill_workers(trial: Trial, times: int) -> None:
@@ -217,13 +219,13 @@ def kill_schedulers(trial: Trial, times: int) -> None:
         worker = start_worker(trial, address)
         if trial.random.random() < 0.8:
             wait_for(address)
-        start, driver = time.time(), trial.driver(address)
+        driver = trial.driver(address)
         trial.pause(span)
         if not driver.ended():
             trial.counts["kills"] += 1
         scheduler.kill()
         if trial.judge(driver, {0: (), 1: NO_SCHEDULER, 2: NO_SCHEDULER}) == 0:
-            span = 1.1 * (driver.log.stat().st_mtime - start)  # it said its last word then
+            span = driver.seconds()
         worker.kill()
     trial.judge(trial.driver("local"), {0: ()})
 
