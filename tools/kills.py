@@ -18,6 +18,7 @@ import socket
 import sys
 import tempfile
 import time
+import types
 import warnings
 from collections import Counter
 from collections.abc import Callable
@@ -133,6 +134,8 @@ class Trial:
         words = ["--claims", str(TOY), *grid, "--seeds", SEEDS, "--store", str(self.store)]
 
         def work() -> None:
+            # Its workers need not import this module.
+            sys.modules["__main__"] = types.ModuleType("__main__")
             sweeps.TASK_SECONDS, sweeps.RECONNECT_SECONDS = 0.3, 2
             sys.argv = ["attlas", "sweep", "toy/square", *words, "--on", on, "--retries", "1000"]
             attlas.cli.main()
@@ -153,7 +156,9 @@ class Trial:
             print(f"WRONG: exit code {code}, {wrong or told}", flush=True)
         plan = self.plan()
         found = {plan.grid.names[item] for item in plan.status.nonzero()[0].tolist()}
-        self.counts["lost cells"] += len(self.kept - found)
+        if lost := self.kept - found:
+            self.counts["lost cells"] += len(lost)
+            print(f"LOST: {len(lost)} cells", flush=True)
         self.kept |= found
         if plan.tally.left == 0 and hasattr(self, "undisturbed"):
             self.counts["other cells"] += not plan.gathered().identical(self.undisturbed)
@@ -267,6 +272,7 @@ def kill_child(parent: int, draws: random.Random) -> bool:
     return bool(found)
 
 
+COUNTED = ("kills", "sweeps", "lost cells", "other cells", "wrong messages")
 KINDS = {"driver": kill_drivers, "worker": kill_workers, "scheduler": kill_schedulers}
 
 
@@ -290,9 +296,8 @@ def main() -> None:
     bad = 0
     for kind in given.kinds or KINDS:
         counts = run(kind, given.times, given.seed)
-        words = ("kills", "sweeps", "lost cells", "other cells", "wrong messages")
-        print(f"{kind}: {', '.join(f'{counts[word]} {word}' for word in words)}", flush=True)
-        bad += sum(counts[word] for word in words[2:])
+        print(f"{kind}: {', '.join(f'{counts[word]} {word}' for word in COUNTED)}", flush=True)
+        bad += sum(counts[word] for word in COUNTED[2:])
     sys.exit(bool(bad))
 
 

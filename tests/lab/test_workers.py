@@ -278,6 +278,14 @@ def test_processes_that_never_start_are_lost_and_no_mistake_of_a_script(toy, sto
         outcomes(some, 1)
 
 
+def test_a_process_that_cannot_start_is_a_mistake_and_not_tried_again(toy, store, monkeypatch):
+    monkeypatch.setattr(workers, "_serve", workers.sys.exit)  # with what it is given, which is 1
+    with Processes(1, store) as some, pytest.raises(InputError, match="ended with code 1 as it"):
+        some.submit(0, toy, Sleep(0.0))
+        outcomes(some, 1)
+    assert store.notes == []
+
+
 def test_a_process_that_is_stopped_is_replaced(toy, store, deadly, monkeypatch):
     monkeypatch.setattr(workers, "STOPPED_SECONDS", 1.0)
     deadly(1, signal.SIGSTOP)

@@ -373,13 +373,18 @@ class Processes(contextlib.AbstractContextManager["Processes"]):
         return [(number, WorkerDied())]
 
     def _judge_death_at_start(self, code: int) -> None:
-        """Refuse a script's mistake; note a death, which says nothing about the next process."""
+        """Refuse a script's mistake; note a kill, which says nothing about the next process."""
         if code == UNGUARDED:
             raise InputError(
                 f"the processes of local:{self.processes} did not start; in a script, sweep under "
                 f"`if __name__ == '__main__':`"
             )
-        how = f"was killed by {_signal_name(-code)}" if code < 0 else f"ended with code {code}"
+        if code >= 0:
+            raise InputError(
+                f"a process of local:{self.processes} ended with code {code} as it started; what "
+                f"it says is above"
+            )
+        how = f"was killed by {_signal_name(-code)}"
         self._deaths_at_start += 1
         if self._deaths_at_start == STARTS:
             memory = ", as happens where memory is short" if code == -signal.SIGKILL else ""
