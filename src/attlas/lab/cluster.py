@@ -15,7 +15,7 @@ from attlas.errors import InputError, SchedulerLost
 from attlas.lab import ONE_THREAD
 
 CONNECT_SECONDS, RECONNECT_SECONDS = 10, 30
-"""Seconds that a scheduler has to answer, at the start and after the connection was lost."""
+"""Seconds that a scheduler has to answer, and in which it is called again after it was lost."""
 
 WORKER_TIMEOUT = 60
 """Seconds that a running scheduler has to show a worker, at the start and after all have died.
@@ -33,14 +33,17 @@ DASK_SETTINGS = {
 """Dask's configuration for a cluster that is started here."""
 
 
+class NoScheduler(InputError):
+    """Nobody answers at the address that was given."""
+
+
 class Where(NamedTuple):
     """Where tasks run: `kind` is local, processes, scheduler or slurm; `number` of processes or
-    jobs; `address` of a scheduler, and the seconds that it has to answer."""
+    jobs; `address` of a scheduler."""
 
     kind: str
     number: int = 1
     address: str = ""
-    patience: float = CONNECT_SECONDS
 
 
 def parse_where(on: str) -> Where:
@@ -69,9 +72,9 @@ def connect(where: Where) -> Iterator[Any]:
     timeout = WORKER_TIMEOUT if where.kind == "scheduler" else math.inf
     with _dask_log_silenced(), scheduler as found:
         try:
-            client = distributed.Client(found, timeout=where.patience, set_as_default=False)
+            client = distributed.Client(found, timeout=CONNECT_SECONDS, set_as_default=False)
         except (OSError, TimeoutError, ValueError) as error:
-            raise InputError(f"no scheduler answers at {where.address}: {error}") from error
+            raise NoScheduler(f"no scheduler answers at {where.address}: {error}") from error
         try:
             wait_for_worker(client, timeout)
             yield client

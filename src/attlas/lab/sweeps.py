@@ -23,7 +23,7 @@ import xarray as xr
 from attlas.claims import Claim, Setting
 from attlas.errors import InputError, SchedulerLost, WorkersLost, whole
 from attlas.lab.blocks import encode_block, join_blocks, join_key
-from attlas.lab.cluster import RECONNECT_SECONDS, Where, parse_where
+from attlas.lab.cluster import RECONNECT_SECONDS, NoScheduler, Where, parse_where
 from attlas.lab.forecast import LEAST_RATIO, check_fits, excess
 from attlas.lab.grids import (
     DONE,
@@ -497,6 +497,7 @@ def _measure_missing(
 ) -> None:
     """Measure what is missing there; a scheduler that was out of reach is called again."""
     lost: SchedulerLost | None = None
+    deadline = 0.0
     while (plan.status == MISSING).any():
         before = plan.tally.done
         try:
@@ -504,14 +505,16 @@ def _measure_missing(
                 try:
                     opened = open_workers(where, plan.grid.claim, plan.store)
                     workers = stack.enter_context(opened)
-                except InputError as error:
+                except NoScheduler as error:
                     raise lost or error from error
                 plan.measure_missing(workers, progress)
         except SchedulerLost as error:
-            if where.kind != "scheduler" or (lost and plan.tally.done == before):
+            if lost is None or plan.tally.done > before:
+                plan.store.notes.append("The scheduler was out of reach.")
+                lost, deadline = error, time.monotonic() + RECONNECT_SECONDS
+            if where.kind != "scheduler" or time.monotonic() > deadline:
                 raise
-            lost, where = error, where._replace(patience=RECONNECT_SECONDS)
-            plan.store.notes.append("The scheduler was out of reach.")
+            time.sleep(0.2)
     if progress is not None:
         progress(plan.tally)
 
