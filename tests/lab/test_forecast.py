@@ -59,7 +59,7 @@ def test_what_is_within_the_claims_own_scales_is_not_tried_beforehand(claims, mo
 
 def test_the_time_of_a_long_run_is_told_by_small_ones(claims):
     assert fits(claims["slow"], samples=10**6) == ""
-    found = forecast.forecast(
+    found = forecast.extrapolate(
         claims["slow"], [claims["slow"].quick.replace(samples=10**10)], 0, ["samples"]
     )
     (per_sample,) = (

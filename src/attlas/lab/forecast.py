@@ -57,7 +57,7 @@ def check_fits(
         return ""
     own = _own_counts(claim)
     names = [name for name in own if max(_counts(largest[0][name])) > own[name]]
-    found = forecast(claim, largest, seed, names)
+    found = extrapolate(claim, largest, seed, names)
     if found is None:
         return ""
     what = f"{claim.id} with {_describe(largest[0], names)}"
@@ -75,7 +75,7 @@ def excess(claim: Claim, setting: Setting) -> float:
     return math.prod(max(1.0, max(_counts(setting[name])) / most) for name, most in own)
 
 
-def forecast(
+def extrapolate(
     claim: Claim, batch: Sequence[Setting], seed: int, names: Sequence[str]
 ) -> Forecast | None:
     """What a batch takes whose counts `names` are large; None if smaller ones are not allowed."""
