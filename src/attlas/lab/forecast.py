@@ -29,6 +29,8 @@ SMALL_SECONDS = 0.5
 LONG_SECONDS = 30.0
 """What takes longer is said."""
 
+UNITS = (("days", 86_400), ("hours", 3600), ("minutes", 60), ("seconds", 1))
+
 MAX_SECONDS = 86_400 * 365.0
 """A batch that takes longer is refused: nothing of it is kept before its end."""
 
@@ -66,7 +68,10 @@ def check_fits(
     if found.seconds > MAX_SECONDS:
         raise InputError(f"{what} would take some {found.seconds / MAX_SECONDS:,.2g} years, {by}")
     total = found.seconds * math.ceil(len(batches) / processes)
-    return f"some {total:,.0f} s, {by}" if total > LONG_SECONDS else ""
+    if total < LONG_SECONDS:
+        return ""
+    unit, size = next((unit, size) for unit, size in UNITS if total >= 2 * size)
+    return f"some {total / size:,.0f} {unit}, {by}"
 
 
 def excess(claim: Claim, setting: Setting) -> float:
