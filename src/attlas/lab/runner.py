@@ -394,7 +394,8 @@ class _ClaimTest:
             batches = self.claim.batches([cell for cell in cells if names[cell] not in known])
             time = check_fits(self.claim, batches, address.seed)
             said = f"{self.claim.id} ({time})" if time else self.claim.id
-            report(said, stored, len(cells))
+            if time:
+                report(said, stored, len(cells))
             for batch in batches:
                 with claim_errors_named(self.claim, "its measurement"):
                     evidence, facts = measure_batch(self.claim, batch, address.seed)
