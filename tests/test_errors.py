@@ -1,8 +1,10 @@
+import os
+
 import jax
 import numpy as np
 import pytest
 
-from attlas.errors import InputError, check_memory, near, positive, whole
+from attlas.errors import InputError, available_memory, check_memory, near, positive, whole
 
 
 def test_near_offers_the_closest_names_and_nothing_for_a_stranger():
@@ -34,10 +36,15 @@ def test_positive_lets_tracers_pass():
 
 
 def test_what_does_not_fit_into_memory_is_named_with_both_sizes(monkeypatch):
-    monkeypatch.setattr("os.sysconf", lambda name: 10**5)
+    monkeypatch.setattr("attlas.errors.available_memory", lambda: 1e10)
     check_memory("a small table", 1e10)
     with pytest.raises(InputError) as caught:
         check_memory("a large table", 2e10, ": make it smaller")
     assert str(caught.value) == (
-        "a large table would take 20 GB, and there are 10 GB of memory: make it smaller"
+        "a large table would take 20 GB of memory, and 10 GB are free: make it smaller"
     )
+
+
+def test_free_memory_is_known_and_less_than_the_machine_has():
+    whole = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    assert 0 < available_memory() <= whole

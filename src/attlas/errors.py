@@ -1,9 +1,12 @@
 """Errors of the caller, said in one sentence, and the checks that raise them."""
 
 import difflib
+import math
 import os
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from numbers import Integral
+from pathlib import Path
 from typing import Any
 
 
@@ -12,6 +15,20 @@ class InputError(ValueError):
 
     The command line turns this, and only this, into exit code 2.
     """
+
+
+class WorkersLost(Exception):
+    """All processes that were to compute, or their scheduler, are gone: `what` happened."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(f"{what}. What is finished is kept; the same command goes on.")
+
+
+class SchedulerLost(WorkersLost):
+    """The scheduler of a cluster is gone, or out of reach."""
+
+    def __init__(self) -> None:
+        super().__init__("The scheduler is gone")
 
 
 def near(name: str, known: Iterable[str], shown: Callable[[str], str] = str) -> str:
@@ -48,12 +65,25 @@ def positive(name: str, value: Any) -> Any:
 
 
 def check_memory(what: str, size: float, advice: str = "") -> None:
-    """Bad input if `what` takes more bytes than this machine has; unknown on some systems."""
-    if not hasattr(os, "sysconf"):
-        return
-    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    if size > memory:
+    """Bad input if `what` takes more bytes than are free; unknown on some systems."""
+    free = available_memory()
+    if size > free:
         raise InputError(
-            f"{what} would take {size / 1e9:,.0f} GB, and there are {memory / 1e9:,.0f} GB of"
-            f" memory" + advice
+            f"{what} would take {size / 1e9:,.0f} GB of memory, and {free / 1e9:,.0f} GB are free"
+            + advice
         )
+
+
+def available_memory() -> float:
+    """Bytes that are free for this process: of the machine and, in a container, of that."""
+    free = math.inf
+    with suppress(OSError):
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        free = next(1024.0 * int(line.split()[1]) for line in lines if "MemAvailable" in line)
+    with suppress(OSError, ValueError):  # there is no such file, or no limit in it
+        group = Path("/sys/fs/cgroup")
+        most = float((group / "memory.max").read_text())
+        free = min(free, most - float((group / "memory.current").read_text()))
+    if math.isinf(free) and hasattr(os, "sysconf"):
+        free = float(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+    return free

@@ -1,5 +1,6 @@
 """On the real thing: processes of Dask that are killed while a sweep is under way."""
 
+import contextlib
 import json
 import os
 import shutil
@@ -16,11 +17,11 @@ import pytest
 import xarray as xr
 
 import attlas
-from attlas.errors import InputError
+from attlas.errors import InputError, WorkersLost
 from attlas.lab import ONE_THREAD, cluster, workers
 from attlas.lab.cluster import Where, parse_where
 from attlas.lab.sweeps import MeasureCells, Outcome, Sweep, plan_grid, sweep
-from attlas.lab.workers import WorkersLost, open_workers
+from attlas.lab.workers import open_workers
 
 pytest.importorskip("distributed")
 pytestmark = pytest.mark.xdist_group("cluster")
@@ -54,14 +55,15 @@ def _answers(port):
 class Scheduler:
     """A scheduler with workers, as a site would start them: in processes of their own."""
 
-    def __init__(self, folder, workers=2, extra=None):
+    def __init__(self, folder, workers=2, extra=None, scheduler=None):
         self.folder, self.workers = folder, []
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             port = free.getsockname()[1]
         self.address = f"tcp://127.0.0.1:{port}"
         self.process = self._start(
-            "scheduler", "--host", "127.0.0.1", "--port", str(port), "--no-dashboard"
+            *("scheduler", "--host", "127.0.0.1", "--port", str(port), "--no-dashboard"),
+            **(scheduler or {}),
         )
         self.environment = {**ONE_THREAD, **(extra or {})}
         for _ in range(workers):
@@ -204,9 +206,82 @@ def test_a_worker_packs_small_blocks(toy, store, site, undisturbed, monkeypatch)
     wait_for(packed)
 
 
-def test_a_killed_scheduler_keeps_what_is_finished_and_the_next_call_goes_on(
-    toy, store, site, undisturbed
+class Wire:
+    """A connection to a scheduler that can be cut."""
+
+    def __init__(self, address):
+        self.there = ("127.0.0.1", int(address.rpartition(":")[2]))
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.address = f"tcp://127.0.0.1:{self.listener.getsockname()[1]}"
+        self.whole, self.ends = True, []
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def _serve(self):
+        with contextlib.suppress(OSError):
+            while True:
+                near, _ = self.listener.accept()
+                if not self.whole:
+                    near.close()
+                    continue
+                far = socket.create_connection(self.there)
+                self.ends += [near, far]
+                for pair in ((near, far), (far, near)):
+                    threading.Thread(target=self._copy, args=pair, daemon=True).start()
+
+    def _copy(self, source, sink):
+        with contextlib.suppress(OSError):
+            while data := source.recv(65536):
+                sink.sendall(data)
+        for end in (source, sink):
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+
+    def cut(self, seconds):
+        self.whole = False
+        for end in self.ends:
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+        threading.Timer(seconds, lambda: setattr(self, "whole", True)).start()
+
+
+def test_a_sweep_goes_on_after_the_scheduler_was_out_of_reach(toy, store, site, undisturbed):
+    wire = Wire(site.address)
+    cutting = when(lambda t: t.done > 4, lambda: wire.cut(3))
+    found = sweep(toy, GRID, seeds="0:3", store=store, on=wire.address, progress=cutting)
+    wire.listener.close()
+    xr.testing.assert_identical(found, undisturbed(GRID, seeds="0:3"))
+    assert store.notes == ["The scheduler was out of reach."]
+
+
+def test_a_worker_that_dies_while_it_is_asked_is_no_mistake_of_a_site(toy, store, site):
+    source = workers.ClaimSource.of(toy)
+    with open_workers(parse_where(site.address), toy, store) as dask:
+        ask, dead = dask.client.run, {"tcp://127.0.0.1:1": OSError("Timed out")}
+        dask.client.run = lambda *words, **options: dead | ask(*words, **options)
+        dask.refuse_unlike(source)
+        assert store.notes == ["The worker tcp://127.0.0.1:1 died before work started."]
+        dask.client.run = lambda *words, **options: dead
+        with pytest.raises(WorkersLost, match="The workers died while they were asked"):
+            dask.refuse_unlike(source)
+        dask.client.run = lambda *words, **options: {"tcp://a:1": ImportError("no attlas")}
+        with pytest.raises(InputError, match=r"tcp://a:1 cannot run Attlas .*: no attlas"):
+            dask.refuse_unlike(source)
+
+
+@pytest.mark.long
+def test_the_cells_of_a_worker_that_hangs_are_measured_by_another(
+    toy, store, scheduler, undisturbed
 ):
+    site = scheduler(extra={}, scheduler={"DASK_DISTRIBUTED__SCHEDULER__WORKER_TTL": "10s"})
+    hanging = when(lambda t: t.done > 4, lambda: site.workers[0].send_signal(signal.SIGSTOP))
+    found = sweep(toy, GRID, seeds="0:3", store=store, on=site.address, progress=hanging)
+    xr.testing.assert_identical(found, undisturbed(GRID, seeds="0:3"))
+
+
+def test_a_killed_scheduler_keeps_what_is_finished_and_the_next_call_goes_on(
+    toy, store, site, undisturbed, monkeypatch
+):
+    monkeypatch.setattr("attlas.lab.sweeps.RECONNECT_SECONDS", 2)
     killing = when(lambda t: t.done > 4, site.process.kill)
     with pytest.warns(UserWarning, match="The scheduler is gone"):
         found = sweep(toy, GRID, seeds="0:3", store=store, on=site.address, progress=killing)

@@ -1,4 +1,6 @@
+import errno
 import json
+import os
 import sys
 import time
 
@@ -307,6 +309,21 @@ def test_a_disk_that_is_full_stops_the_sweep_and_the_next_goes_on(toy, store, mo
     )
 
 
+@pytest.mark.parametrize(("what", "times"), [("os.fsync", 1), ("os.fsync", 3), ("os.scandir", 2)])
+def test_a_disk_that_fails_now_and_then_is_asked_again(toy, store, monkeypatch, what, times):
+    monkeypatch.setattr("attlas.lab.files.PAUSES", (0.0, 0.0, 0.0))
+    left, work = [OSError(errno.EIO, "Input/output error")] * times, getattr(os, what[3:])
+
+    def failing(*arguments):
+        if left:
+            raise left.pop()
+        return work(*arguments)
+
+    monkeypatch.setattr(what, failing)
+    found = sweep(toy, GRID, store=store)
+    assert not left and (found["status"] == "done").all()
+
+
 def test_a_block_that_was_damaged_is_measured_again_in_the_same_call(toy, store):
     undisturbed = sweep(toy, GRID, store=store)
     block = next(store.folder.rglob("*.nc"))
@@ -347,7 +364,7 @@ def test_packing_that_kills_its_workers_is_given_up_and_what_else_it_raises_is_t
     plan = Sweep(plan_grid(toy, grid), store)
     plan.measure_missing(workers)
     assert workers.packed == 1 + sweeps.RETRIES and plan.tally.done == 60
-    assert store.notes == [sweeps.GAVE_UP_PACKING]
+    assert store.notes == [sweeps.GIVEN_UP_PACKING] and "has killed 3 workers" in store.notes[0]
 
     class Full:
         def carry_out(self, claim, store, progress):

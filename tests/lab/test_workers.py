@@ -1,4 +1,5 @@
 import contextlib
+import itertools
 import json
 import os
 import signal
@@ -11,7 +12,8 @@ from typing import NamedTuple
 
 import pytest
 
-from attlas.errors import InputError
+from attlas.errors import InputError, WorkersLost
+from attlas.lab import workers
 from attlas.lab.runner import MIN_CLAIMS_FOR_PROCESSES
 from attlas.lab.sweeps import Sweep, plan_grid, sweep
 from attlas.lab.workers import (
@@ -99,7 +101,7 @@ def test_processes_measure_what_one_does(start):
     [
         ("odd/bug", 2, "mine.py, line 26: claim 'odd/bug', its measurement: LookupError: broken"),
         ("odd/bad", 2, "n = 1: it is never right"),
-        ("odd/dies", 2, "odd/dies could not be measured: its process was killed"),
+        ("odd/dies", 2, "odd/dies could not be measured: its process was killed 3 times"),
     ],
 )
 def test_what_goes_wrong_in_a_process_is_told_here(start, odd, code, says):
@@ -123,23 +125,24 @@ def test_an_interruption_keeps_finished_batches_and_ends_the_processes(start, tm
         assert process.returncode == 130
         assert told.strip().endswith("Interrupted; finished batches are kept.")
     deadline = time.monotonic() + 60
-    while _alive(process.pid) and time.monotonic() < deadline:
+    while _session(process.pid) and time.monotonic() < deadline:
         time.sleep(0.1)
-    assert not _alive(process.pid)
+    assert not _session(process.pid)
     kept = len(list(blocks.rglob("*.json")))
     assert 1 <= kept < 3 * MIN_CLAIMS_FOR_PROCESSES
     found = claims_of(start("many", "--set", "wait=0.6", "--json"))
     assert sum(claim["provenance"]["cells_from_store"] for claim in found.values()) == kept
 
 
-def _alive(session):
-    """Whether a process of the session runs, and is not only waited for."""
+def _session(leader):
+    """The processes of a session that run, and are not only waited for."""
+    found = []
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):
             state, _, _, of = stat.read_text().rpartition(")")[2].split()[:4]
-            if int(of) == session and state != "Z":
-                return True
-    return False
+            if int(of) == leader and state != "Z":
+                found.append(int(stat.parent.name))
+    return found
 
 
 def test_a_source_loads_the_claim_it_was_made_of(toy):
@@ -235,6 +238,80 @@ def test_a_death_is_the_outcome_of_one_task_and_the_others_go_on_elsewhere(toy, 
             workers.submit(number, toy, Sleep(0.0, kills=number == 0))
         found = dict(outcomes(workers, 3))
     assert found[0] == WorkerDied() and found[1] == found[2] != os.getpid()
+
+
+@pytest.fixture
+def deadly(monkeypatch):
+    """Kills the first processes of this machine before they are ready; how many."""
+
+    def kill(count, how=signal.SIGKILL):
+        def started(self, *arguments):
+            start(self, *arguments)
+            if next(numbers) < count:
+                time.sleep(0.1)
+                os.kill(self.process.pid, how)
+
+        start, numbers = workers._Process.__init__, itertools.count()
+        monkeypatch.setattr(workers._Process, "__init__", started)
+
+    return kill
+
+
+def test_a_process_that_is_killed_as_it_starts_is_replaced_and_named(toy, store, deadly):
+    deadly(2)
+    with Processes(1, store, groups_each=2) as some:
+        for number in range(2):
+            some.submit(number, toy, Sleep(0.0))
+        found = outcomes(some, 2)
+    assert [number for number, _ in found] == [0, 1] and found[0][1] == found[1][1]
+    says = "A process was killed by SIGKILL as it started; another takes its place."
+    assert store.notes == [says, says]
+
+
+def test_processes_that_never_start_are_lost_and_no_mistake_of_a_script(toy, store, deadly):
+    deadly(workers.STARTS, signal.SIGTERM)
+    with (
+        Processes(1, store) as some,
+        pytest.raises(WorkersLost, match=r"4 processes in a row did not start: .* SIGTERM"),
+    ):
+        some.submit(0, toy, Sleep(0.0))
+        outcomes(some, 1)
+
+
+def test_a_process_that_cannot_start_is_a_mistake_and_not_tried_again(toy, store, monkeypatch):
+    monkeypatch.setattr(workers, "_serve", workers.sys.exit)  # with what it is given, which is 1
+    with Processes(1, store) as some, pytest.raises(InputError, match="ended with code 1 as it"):
+        some.submit(0, toy, Sleep(0.0))
+        outcomes(some, 1)
+    assert store.notes == []
+
+
+def test_a_process_that_is_stopped_is_replaced(toy, store, deadly, monkeypatch):
+    monkeypatch.setattr(workers, "STOPPED_SECONDS", 1.0)
+    deadly(1, signal.SIGSTOP)
+    with Processes(1, store) as some:
+        some.submit(0, toy, Sleep(0.0))
+        assert [number for number, _ in outcomes(some, 1)] == [0]
+    assert store.notes[0].startswith("A process that had been stopped was ended")
+
+
+def test_processes_end_though_one_is_stopped(toy, store, deadly):
+    deadly(1, signal.SIGSTOP)
+    with Processes(1, store) as some:
+        some.submit(0, toy, Sleep(0.0))
+        assert some.finished() == []
+    assert not some._running[0].process.is_alive()
+
+
+def test_a_claim_whose_process_died_is_measured_again_and_that_is_said(start, tmp_path):
+    process = start("many", "--set", "wait=0.6")
+    blocks = tmp_path / "store" / "blocks"
+    while not list(blocks.rglob("*.json")) and process.poll() is None:
+        time.sleep(0.02)
+    os.kill(max(_session(process.pid)), signal.SIGKILL)
+    out, told = process.communicate(timeout=120)
+    assert process.returncode == 0 and f"{MIN_CLAIMS_FOR_PROCESSES} confirmed" in out
+    assert "was killed; another has measured it." in told and "Traceback" not in told
 
 
 def test_this_process_carries_out_a_task_when_it_is_asked_for_its_outcome(toy, store):

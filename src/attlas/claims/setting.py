@@ -119,7 +119,7 @@ def _coerce(name: str, value: Any, like: Value, least: float) -> Value:
         raise InputError(f"{name} = {value!r}: it must be a word")
     try:
         number = float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         number = math.nan
     if isinstance(like, int):
         if not number.is_integer() or number < least:

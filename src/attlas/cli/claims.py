@@ -85,7 +85,7 @@ def run_claims(
     """Test the claims that match PATTERNS: evidence, verdict, and the verdict on each control.
 
     Exit code: 0 all confirmed (claims outside or not run are counted apart), 1 something
-    refuted, 3 something undecided, 2 bad input, 130 interrupted.
+    refuted, 3 something undecided, 2 bad input, 75 no process could be started, 130 interrupted.
     """
     from attlas.lab import compile_quickly
 

@@ -14,11 +14,12 @@ from attlas import __version__
 from attlas.cli.atlas import write_pages
 from attlas.cli.audit import audit_models
 from attlas.cli.claims import cite_sources, list_claims, run_claims, show_claim
+from attlas.cli.running import end_interrupted
 from attlas.cli.sweep import sweep_claim
 from attlas.cli.verify import verify_evidence
-from attlas.errors import InputError
+from attlas.errors import InputError, WorkersLost
 
-EXIT_USAGE, EXIT_BUG, EXIT_INTERRUPTED = 2, 70, 130
+EXIT_USAGE, EXIT_BUG, EXIT_LOST = 2, 70, 75
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
@@ -52,11 +53,14 @@ def main() -> None:
         sys.exit(EXIT_USAGE)
     except click.ClickException as error:
         _fail(error.format_message().replace("\n", " "), EXIT_USAGE)
+    except WorkersLost as error:
+        _fail(str(error), EXIT_LOST)
     except (KeyboardInterrupt, click.exceptions.Abort):
-        click.echo("attlas: Interrupted; finished batches are kept.", err=True)
-        _exit_at_once(EXIT_INTERRUPTED)
+        with contextlib.suppress(OSError):
+            sys.stdout.flush()
+        end_interrupted()
     except BrokenPipeError:  # the reader of the answers has gone, as in `attlas list | head`
-        _exit_at_once(0)
+        os._exit(0)  # an orderly exit would flush, and raise again
     except Exception as error:  # noqa: BLE001 - a bug is reported with its traceback in a file
         if isinstance(error, OSError) and error.errno == errno.ENOSPC:
             _fail("The disk is full.", EXIT_USAGE)
@@ -74,11 +78,3 @@ def _write_traceback(error: Exception) -> str:
 def _fail(sentence: str, code: int) -> NoReturn:
     click.echo(f"attlas: {sentence}", err=True)
     sys.exit(code)
-
-
-def _exit_at_once(code: int) -> NoReturn:
-    """End without clean-up: XLA's threads that still compile would crash an orderly exit, and a
-    closed pipe raise again."""
-    with contextlib.suppress(OSError):
-        sys.stdout.flush()
-    os._exit(code)

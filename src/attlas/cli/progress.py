@@ -1,9 +1,10 @@
 """What is under way, on stderr: a bar or a line that changes on a terminal, else some lines."""
 
 import contextlib
+import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from attlas.cli.printing import count_cells, format_duration, stderr
 
@@ -12,8 +13,8 @@ if TYPE_CHECKING:
 
     from attlas.lab.sweeps import Tally
 
-LOG_SECONDS = 10
-"""Between two lines of a log."""
+LOG_SECONDS = 4.5
+"""Between two lines of a log: a reader never waits for more than five seconds."""
 
 
 @contextlib.contextmanager
@@ -33,51 +34,82 @@ def claims_progress(
     claims: int, quiet: bool
 ) -> Iterator[tuple[Callable[[str, int, int], None], Callable[[], None]]]:
     """Functions to call with (claim, cells done, cells), and after each claim: they move a progress
-    bar on a terminal, and do nothing elsewhere."""
-    from rich.progress import MofNCompleteColumn, TimeElapsedColumn
+    bar on a terminal, and change what a log says elsewhere."""
+    from rich.progress import MofNCompleteColumn
 
-    with _open_bar(quiet, MofNCompleteColumn(), TimeElapsedColumn()) as bar:
+    with _open_bar(quiet, MofNCompleteColumn()) as bar, _log(quiet) as log:
         task = bar.add_task("", total=claims)
 
         def report(claim: str, done: int, cells: int) -> None:
-            bar.update(task, description=f"{claim}, cell {min(done + 1, cells)} of {cells}")
+            words = f"{claim}, cell {min(done + 1, cells)} of {cells}"
+            log(words)
+            bar.update(task, description=words)
 
         yield report, lambda: bar.advance(task)
 
 
 def _open_bar(quiet: bool, *columns: "ProgressColumn") -> "Progress":
-    """A progress bar that is seen on a terminal, unless `quiet`."""
-    from rich.progress import BarColumn, Progress, TextColumn
+    """A progress bar with a clock that is seen on a terminal, unless `quiet`."""
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-    console, words = stderr(), TextColumn("{task.description}")
+    console, words = stderr(), TextColumn("{task.description}", markup=False)
     hidden = quiet or not console.is_terminal
-    return Progress(words, BarColumn(), *columns, console=console, transient=True, disable=hidden)
+    shown = (words, BarColumn(), *columns, TimeElapsedColumn())
+    return Progress(*shown, console=console, transient=True, disable=hidden)
 
 
 @contextlib.contextmanager
-def sweep_progress(quiet: bool) -> "Iterator[Callable[[Tally], None]]":
-    """A function to call with the tally of a sweep: it moves a bar on a terminal, and prints a line
-    every ten seconds elsewhere."""
+def _log(quiet: bool) -> Iterator[Callable[[str], None]]:
+    """A function to call with what is under way. Where there is no terminal it is printed every
+    `LOG_SECONDS`, with the time since the start, unless `quiet`."""
+    console, start, words = stderr(), time.monotonic(), "Starting"
+    ended = threading.Event()
+
+    def say(new: str) -> None:
+        nonlocal words
+        words = new
+
+    def repeat() -> None:
+        while not ended.wait(LOG_SECONDS):
+            since = format_duration(time.monotonic() - start)
+            console.print(f"{words}, after {since}", markup=False)
+
+    thread = threading.Thread(target=repeat, daemon=True)
+    if not (quiet or console.is_terminal):
+        thread.start()
+    try:
+        yield say
+    finally:
+        ended.set()
+        if thread.is_alive():
+            thread.join()
+
+
+@contextlib.contextmanager
+def sweep_progress(
+    quiet: bool,
+) -> "Iterator[tuple[Callable[[str], None], Callable[[Tally], None]]]":
+    """Functions to call with what is under way, and with the tally of a sweep: they change a bar on
+    a terminal, and what a log says elsewhere."""
     console = stderr()
-    logs = not (quiet or console.is_terminal)
-    last, workers_shown = time.monotonic(), False
-    with _open_bar(quiet) as bar:
+    workers_shown = quiet or console.is_terminal
+    with _open_bar(quiet) as bar, _log(quiet) as log:
         task = bar.add_task("", total=None)
 
+        def say(words: str, **done: Any) -> None:
+            log(words)
+            bar.update(task, description=words, **done)
+
         def show(tally: "Tally") -> None:
-            nonlocal last, workers_shown
-            words, workers = _describe(tally), _describe_workers(tally)
-            done = tally.cells - tally.left
-            text = ", ".join([words, *workers])
-            bar.update(task, total=tally.cells, completed=done, description=text)
-            if logs and workers and not workers_shown:
+            nonlocal workers_shown
+            workers = _describe_workers(tally)
+            words = ", ".join([_describe(tally), *workers])
+            say(words, total=tally.cells, completed=tally.cells - tally.left)
+            if workers and not workers_shown:
                 workers_shown = True
                 console.print(*workers)
-            if logs and time.monotonic() - last > LOG_SECONDS:
-                last = time.monotonic()
-                console.print(words)
 
-        yield show
+        yield say, show
 
 
 def _describe_workers(tally: "Tally") -> list[str]:

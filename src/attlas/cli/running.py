@@ -1,10 +1,15 @@
 """Running claims: progress and notes meanwhile, interrupts, exit codes, figures."""
 
 import contextlib
+import math
+import os
 import signal
+import socket
+import threading
+import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from attlas.cli.printing import stderr
 from attlas.cli.progress import claims_progress
@@ -14,7 +19,10 @@ if TYPE_CHECKING:
     from attlas.lab.runner import Result
     from attlas.lab.store import Store
 
-EXIT_REFUTED, EXIT_UNDECIDED = 1, 3
+EXIT_REFUTED, EXIT_UNDECIDED, EXIT_INTERRUPTED = 1, 3, 130
+
+DEAF_SECONDS = 1.0
+"""How long Python may take to hear of Ctrl-C."""
 
 
 def run_all(
@@ -23,8 +31,11 @@ def run_all(
     """Results in the order in which they are finished, with progress and notes on stderr."""
     from attlas.lab import runner
 
-    printed = 0
-    with interruptible() as check, claims_progress(len(claims), quiet) as (report, advance):
+    with (
+        interruptible() as check,
+        claims_progress(len(claims), quiet) as (report, advance),
+        new_notes_printed(store.notes) as print_notes,
+    ):
 
         def progress(claim: str, done: int, cells: int) -> None:
             check()
@@ -35,31 +46,69 @@ def run_all(
             for result in results:
                 yield result
                 advance()
-                for note in store.notes[printed:]:
-                    stderr().print(note, markup=False)
-                printed = len(store.notes)
+                print_notes()
+
+
+@contextlib.contextmanager
+def new_notes_printed(notes: Sequence[str]) -> Iterator[Callable[[], None]]:
+    """A function that prints the notes that have come since the last call; those of the end too."""
+    printed = 0
+
+    def print_notes() -> None:
+        nonlocal printed
+        for note in notes[printed:]:
+            printed += 1
+            stderr().print(note, markup=False)
+
+    try:
+        yield print_notes
+    finally:
+        print_notes()
 
 
 @contextlib.contextmanager
 def interruptible() -> Iterator[Callable[[], None]]:
     """Remember Ctrl-C: raised inside one of JAX's callbacks it is swallowed, and the function that
-    this yields raises it again."""
-    pressed = False
+    this yields raises it again.
+
+    While XLA compiles, Python does not hear of it: a thread does, and ends the process.
+    """
+    heard = -math.inf
 
     def press(*_: object) -> None:
-        nonlocal pressed
-        pressed = True
+        nonlocal heard
+        heard = time.monotonic()
         raise KeyboardInterrupt
 
     def check() -> None:
-        if pressed:
+        if heard > -math.inf:
             raise KeyboardInterrupt
 
+    def watch() -> None:
+        while signal.SIGINT in there.recv(1):
+            pressed = time.monotonic()
+            time.sleep(DEAF_SECONDS)
+            if heard < pressed - DEAF_SECONDS:
+                end_interrupted()
+
+    here, there = socket.socketpair()
+    here.setblocking(False)
     before = signal.signal(signal.SIGINT, press)
+    before_fd = signal.set_wakeup_fd(here.fileno(), warn_on_full_buffer=False)
+    threading.Thread(target=watch, daemon=True).start()
     try:
         yield check
     finally:
+        signal.set_wakeup_fd(before_fd)
         signal.signal(signal.SIGINT, before)
+        here.close()
+
+
+def end_interrupted() -> NoReturn:
+    """End without clean-up: XLA's threads that still compile would crash an orderly exit."""
+    cursor = "\x1b[?25h" if os.isatty(2) else ""  # a progress bar hides it
+    os.write(2, f"{cursor}attlas: Interrupted; finished batches are kept.\n".encode())
+    os._exit(EXIT_INTERRUPTED)
 
 
 def exit_code(results: "Sequence[Result]") -> int:

@@ -9,10 +9,10 @@ from typing import Any
 import click
 
 from attlas.cli import options
-from attlas.cli.printing import print_estimate, print_sweep, stderr
+from attlas.cli.printing import count_cells, print_estimate, print_sweep, stderr
 from attlas.cli.progress import sweep_progress
-from attlas.cli.running import interruptible, save_figure
-from attlas.errors import InputError
+from attlas.cli.running import interruptible, new_notes_printed, save_figure
+from attlas.errors import InputError, WorkersLost
 
 EXIT_INCOMPLETE = 1
 
@@ -109,29 +109,40 @@ def sweep_claim(
             raise InputError(f"{option} needs --figure: it says what is drawn")
     options.load_files(files)
     opened = options.open_store(store)
-    cells = sweeps.plan_grid(claim, grid, seeds, scale, settings)
-    plan = sweeps.Sweep(cells, opened, **run_options)
-    if drawing:
-        from attlas.lab.diagrams import check_drawing
+    with (
+        interruptible() as check,
+        sweep_progress(as_json) as (say, report),
+        new_notes_printed(opened.notes) as print_notes,
+    ):
+        say("Planning the grid")
+        cells = sweeps.plan_grid(claim, grid, seeds, scale, settings)
+        say(f"Looking for {count_cells(len(cells))} in the store")
+        plan = sweeps.Sweep(cells, opened, **run_options)
+        if drawing:
+            from attlas.lab.diagrams import check_drawing
 
-        check_drawing(plan.grid, drawing, kind, chosen)
-    for note in plan.notes:
-        stderr().print(note, markup=False)
-    if dry_run:
-        print_estimate(plan, where.number, as_json)
-        return
-    if where.kind != "local" and plan.tally.left and not as_json:
-        stderr().print(f"Waiting for workers ({on}).")
-    try:
-        with interruptible() as check, sweep_progress(as_json) as report:
-            gathered = sweeps.complete_sweep(plan, on, lambda tally: (check(), report(tally))[0])
-    except sweeps.WorkersLost as lost:
-        stderr().print(str(lost))
-        gathered = plan.gathered()
-    for note in plan.store.notes:
-        stderr().print(note, markup=False)
-    if result:
-        sweeps.write_gathered(gathered, result)
+            check_drawing(plan.grid, drawing, kind, chosen)
+        for note in plan.notes:
+            stderr().print(note, markup=False)
+        if dry_run:
+            print_estimate(plan, where.number, as_json)
+            return
+        if where.kind != "local" and plan.tally.left and not as_json:
+            stderr().print(f"Waiting for workers ({on}).")
+
+        def progress(tally: sweeps.Tally) -> None:
+            check()
+            print_notes()
+            report(tally)
+
+        try:
+            gathered = sweeps.complete_sweep(plan, on, progress)
+        except WorkersLost as lost:
+            stderr().print(str(lost))
+            gathered = plan.gathered()
+        if result:
+            say(f"Writing {result}")
+            sweeps.write_gathered(gathered, result)
     print_sweep(plan, result, as_json)
     incomplete = plan.tally.failed or plan.tally.left
     if drawing:

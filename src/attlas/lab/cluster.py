@@ -2,6 +2,7 @@
 
 import contextlib
 import logging
+import math
 import re
 import shutil
 import subprocess
@@ -10,8 +11,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Any, NamedTuple
 
-from attlas.errors import InputError
+from attlas.errors import InputError, SchedulerLost
 from attlas.lab import ONE_THREAD
+
+CONNECT_SECONDS, RECONNECT_SECONDS = 10, 30
+"""Seconds that a scheduler has to answer, and in which it is called again after it was lost."""
 
 WORKER_TIMEOUT = 60
 """Seconds that a running scheduler has to show a worker, at the start and after all have died.
@@ -19,6 +23,7 @@ Jobs of SLURM may wait in a queue without limit."""
 
 DASK_SETTINGS = {
     "scheduler.allowed-failures": 0,  # the sweep counts deaths, and hears of the first
+    "scheduler.worker-ttl": "2 minutes",  # one that hangs so long counts as dead
     "comm.timeouts.connect": "300s",  # on a busy machine a worker takes long to come back
     # A scheduler and two workers that profile themselves take a seventh of a core.
     "worker.profile.enabled": False,
@@ -26,6 +31,10 @@ DASK_SETTINGS = {
     "admin.tick.interval": "500ms",
 }
 """Dask's configuration for a cluster that is started here."""
+
+
+class NoScheduler(InputError):
+    """Nobody answers at the address that was given."""
 
 
 class Where(NamedTuple):
@@ -60,22 +69,35 @@ def connect(where: Where) -> Iterator[Any]:
     except ImportError as error:
         raise InputError("sweeps on a cluster need Dask: pip install 'attlas[cluster]'") from error
     scheduler = nullcontext(where.address) if where.kind == "scheduler" else _slurm(where.number)
-    timeout = WORKER_TIMEOUT if where.kind == "scheduler" else None
+    timeout = WORKER_TIMEOUT if where.kind == "scheduler" else math.inf
     with _dask_log_silenced(), scheduler as found:
         try:
-            client = distributed.Client(found, timeout=10, set_as_default=False)
+            client = distributed.Client(found, timeout=CONNECT_SECONDS, set_as_default=False)
         except (OSError, TimeoutError, ValueError) as error:
-            raise InputError(f"no scheduler answers at {where.address}: {error}") from error
+            raise NoScheduler(f"no scheduler answers at {where.address}: {error}") from error
         try:
-            try:
-                client.wait_for_workers(1, timeout=timeout)
-            except TimeoutError as error:
-                raise InputError(
-                    f"the scheduler at {where.address} has no worker after {timeout} seconds"
-                ) from error
+            wait_for_worker(client, timeout)
             yield client
+        except (
+            distributed.CancelledError,
+            distributed.client.ClosedClientError,
+            distributed.comm.CommClosedError,
+        ) as error:
+            raise SchedulerLost from error
         finally:
             client.close(timeout=5)
+
+
+def wait_for_worker(client: Any, seconds: float) -> None:
+    """Wait until the scheduler has a worker."""
+    try:
+        client.wait_for_workers(1, timeout=seconds if math.isfinite(seconds) else None)
+    except OSError as error:
+        if not isinstance(error, TimeoutError):
+            raise SchedulerLost from error
+        raise InputError(
+            f"the scheduler at {client.scheduler.address} has no worker after {seconds} seconds"
+        ) from error
 
 
 @contextmanager

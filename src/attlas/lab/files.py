@@ -6,6 +6,7 @@ raises `Damaged`, in words; an `OSError` says that the disk did not answer, whic
 """
 
 import errno
+import functools
 import hashlib
 import json
 import math
@@ -13,10 +14,11 @@ import os
 import re
 import stat
 import tempfile
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 DAMAGE = (ValueError, LookupError, TypeError, AttributeError, RuntimeError, ArithmeticError)
 """What code may raise that is given a damaged file; RecursionError is among them."""
@@ -26,10 +28,36 @@ _DIGEST_BYTES = 32
 _LARGE = 2**63
 
 
+PASSING_ERRORS = {errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.EAGAIN}
+PAUSES = (0.1, 0.5, 2.0)
+"""Seconds before a disk is asked again that has failed."""
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
 class Damaged(ValueError):
     """A file that must not be used; the message says why."""
 
 
+def retried(function: Callable[P, R]) -> Callable[P, R]:
+    """Call a function again after an error that passes, as a shared disk has now and then."""
+
+    @functools.wraps(function)
+    def called(*args: P.args, **options: P.kwargs) -> R:
+        for pause in PAUSES:
+            try:
+                return function(*args, **options)
+            except OSError as error:
+                if error.errno not in PASSING_ERRORS:
+                    raise
+                time.sleep(pause)
+        return function(*args, **options)
+
+    return called
+
+
+@retried
 def write_whole(path: Path, content: bytes) -> None:
     """Write a file under a temporary name, flush it to the disk, rename it, and flush the folder.
 
@@ -73,6 +101,7 @@ def flush(path: Path) -> None:
         os.close(handle)
 
 
+@retried
 def read_whole(path: Path, most: float = math.inf) -> bytes:
     """The contents of a file of at most so many bytes; not of a link, which may lead elsewhere, a
     pipe or a folder."""

@@ -14,7 +14,7 @@ import xarray as xr
 
 import attlas
 from attlas.claims import Claim, Setting, Value
-from attlas.errors import InputError
+from attlas.errors import InputError, check_memory
 from attlas.lab.measurement import claim_errors_named
 from attlas.lab.store import Address, Store
 
@@ -23,6 +23,9 @@ MISSING, DONE, FAILED, OUTSIDE = range(4)
 
 MAX_CELLS = 10_000_000
 """Of one sweep."""
+
+BYTES_PER_CELL = 1100
+"""Of whoever hands out, at most; `python -m bench.sweeps_memory` measures it."""
 
 Values = str | Sequence[Any]
 """Values of a parameter: a sequence, or a text like `"100,200"`, `"0.05:1:20log"` or `"0:100"`."""
@@ -175,8 +178,10 @@ class Grid:
             )
         axes = {name: _axis(base, name, values) for name, values in grid.items()}
         points = math.prod(len(values) for values in axes.values())
-        if points * len(seeds) > MAX_CELLS:
-            raise InputError(f"{points * len(seeds):,} cells; at most {MAX_CELLS:,} make a sweep")
+        count = points * len(seeds)
+        if count > MAX_CELLS:
+            raise InputError(f"{count:,} cells; at most {MAX_CELLS:,} make a sweep")
+        check_memory(f"a sweep of {count:,} cells", BYTES_PER_CELL * count)
         lists = [name for name in axes if isinstance(base[name], tuple)]
         settings: list[Setting] = []
         cells = 0

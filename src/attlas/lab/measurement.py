@@ -69,6 +69,11 @@ def claim_errors_named(claim: Claim, part: str) -> Iterator[None]:
         if not claim.loaded or claim.id in str(error):
             raise
         raise InputError(f"{claim.where}: {error}") from error
+    except (MemoryError, OverflowError) as error:
+        raise InputError(
+            f"{claim.id}, {part}: a number in its setting is too large "
+            f"({type(error).__name__}: {' '.join(str(error).split())})"
+        ) from error
     except Exception as error:
         if not (claim.loaded or isinstance(error, UnknownParameter)):
             raise

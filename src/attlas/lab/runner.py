@@ -4,7 +4,7 @@ import hashlib
 import json
 import os
 import threading
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -16,12 +16,16 @@ import xarray as xr
 import attlas
 from attlas.claims import Claim, Setting, Verdict, select
 from attlas.errors import InputError
+from attlas.lab.forecast import check_fits
 from attlas.lab.measurement import claim_errors_named, machine, measure_batch, now
 from attlas.lab.store import Address, Cell, Store
 from attlas.lab.workers import InProcess, Processes, Progress, WorkerDied, Workers
 
 BUDGET_FACTOR = 4
 """How much more is spent on a repetition than on the first sight of a refutation."""
+
+RETRIES = 2
+"""How often a claim or a cell is tried again that raised or whose worker died."""
 
 PROCESSES = 2
 MIN_CLAIMS_FOR_PROCESSES = 8
@@ -213,17 +217,23 @@ def outcomes(workers: Workers, tasks: Sequence[tuple[Claim, RunClaim]]) -> Itera
     together."""
     for number, (claim, job) in enumerate(tasks):
         workers.submit(number, claim, job, group=claim.evidence)
-    left = len(tasks)
+    left, deaths = len(tasks), Counter[int]()
     while left:
         for number, outcome in workers.finished():
-            claim = tasks[number][0]
+            claim, job = tasks[number]
             if isinstance(outcome, WorkerDied):
-                raise InputError(
-                    f"{claim.id} could not be measured: its process was killed, as happens where "
-                    f"memory is short"
-                )
+                deaths[number] += 1
+                if deaths[number] > RETRIES:
+                    raise InputError(
+                        f"{claim.id} could not be measured: its process was killed "
+                        f"{deaths[number]} times, as happens where memory is short"
+                    )
+                workers.submit(number, claim, job, group=claim.evidence)
+                continue
             left -= 1
-            yield replace(outcome, claim=claim)
+            again = f"The process that measured {claim.id} was killed; another has measured it."
+            notes = (*outcome.notes, again) if deaths[number] else outcome.notes
+            yield replace(outcome, claim=claim, notes=notes)
 
 
 def in_groups(tasks: Sequence[tuple[Claim, RunClaim]]) -> list[tuple[Claim, RunClaim]]:
@@ -389,14 +399,19 @@ class _ClaimTest:
             earlier = sum(places[name].seconds for name in known)
             seconds = compiling = 0.0
             report(self.claim.id, stored, len(cells))
-            for batch in self.claim.batches([cell for cell in cells if names[cell] not in known]):
+            batches = self.claim.batches([cell for cell in cells if names[cell] not in known])
+            time = check_fits(self.claim, batches, address.seed)
+            said = f"{self.claim.id} ({time})" if time else self.claim.id
+            if time:
+                report(said, stored, len(cells))
+            for batch in batches:
                 with claim_errors_named(self.claim, "its measurement"):
                     evidence, facts = measure_batch(self.claim, batch, address.seed)
                 self.store.save([Cell(address, cell) for cell in batch], evidence, facts)
                 known |= {names[cell]: evidence.isel({"cell": [i]}) for i, cell in enumerate(batch)}
                 seconds += facts["seconds"]
                 compiling += facts["compile_seconds"]
-                report(self.claim.id, len(known), len(cells))
+                report(said, len(known), len(cells))
             joined = _join_cells([known[names[cell]] for cell in cells], cells)
             with claim_errors_named(self.claim, "its fit"):
                 fitted = self.claim.fit(joined)

@@ -33,6 +33,7 @@ from attlas.lab.files import (
     parse_json,
     read_json,
     read_whole,
+    retried,
     write_json,
     write_whole,
 )
@@ -331,6 +332,7 @@ class Store(Records):
                 break
         return sorted(found.items(), key=lambda item: (max(item[1].numbers), item[0].name))
 
+    @retried
     def _files(self, claim: str, *endings: str) -> dict[Path, re.Match[str]]:
         """The files of a claim's blocks with one of these endings."""
         folder, found = self._claim_folder(claim), {}

@@ -13,6 +13,7 @@ import time
 import warnings
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,10 +22,11 @@ import numpy as np
 import xarray as xr
 
 from attlas.claims import Claim, Setting
-from attlas.errors import InputError, whole
+from attlas.errors import InputError, SchedulerLost, WorkersLost, whole
 from attlas.lab.blocks import encode_block, join_blocks, join_key
-from attlas.lab.cluster import Where, parse_where
+from attlas.lab.cluster import RECONNECT_SECONDS, NoScheduler, Where, parse_where
 from attlas.lab.files import write_whole
+from attlas.lab.forecast import LEAST_RATIO, check_fits, excess
 from attlas.lab.grids import (
     DONE,
     FAILED,
@@ -38,10 +40,10 @@ from attlas.lab.grids import (
     parse_seeds,
 )
 from attlas.lab.measurement import measure_batch
-from attlas.lab.runner import find_one
+from attlas.lab.runner import RETRIES, find_one
 from attlas.lab.simulations import Simulation, simulation
 from attlas.lab.store import Address, Cell, Store
-from attlas.lab.workers import InProcess, Progress, WorkerDied, Workers, WorkersLost, open_workers
+from attlas.lab.workers import InProcess, Progress, WorkerDied, Workers, open_workers
 
 TASK_SECONDS = 2.0
 """How long a task should last: much longer than handing it out takes, and short enough to lose."""
@@ -52,15 +54,12 @@ in proportion."""
 
 MAX_CELLS_PER_TASK = 1024
 
-RETRIES = 2
-"""How often a cell is tried again that raised or whose worker died."""
-
 BLOCKS_BEFORE_PACKING = 256
 """After so many tasks their small blocks are packed."""
 
-GAVE_UP_PACKING = (
-    f"Packing small blocks has killed {RETRIES + 1} processes, as happens where memory is short. "
-    "It is given up: nothing is lost, but blocks stay small, and reading them takes longer."
+GIVEN_UP_PACKING = (
+    f"Packing small blocks has killed {RETRIES + 1} workers, as happens where memory is short, and "
+    f"is given up: all cells are kept, and reading them takes longer."
 )
 
 SECONDS_BETWEEN_LOOKS = 2.0
@@ -245,6 +244,17 @@ class Sweep:
         batches.rotate(random.randrange(len(batches)) if batches else 0)
         return batches
 
+    def check_fits(self, processes: int) -> None:
+        """Note how long cells take that are larger than the claim's own; refuse what is too large
+        for so many processes."""
+        grid = self.grid
+        if excess(grid.claim, grid.base.at(**grid.axes)) < LEAST_RATIO:
+            return
+        settings = [grid.item(item)[0] for item in self._items(MISSING)]
+        time = check_fits(grid.claim, grid.claim.batches(settings), grid.seeds[0], processes)
+        if time:
+            self.store.notes.append(f"The sweep takes {time}.")
+
     def job(self, task: Sequence[Items]) -> MeasureCells:
         """The job to measure batches of cells, which are given by their numbers."""
         batches = []
@@ -290,7 +300,7 @@ class Sweep:
                     packing = None
                     self._deaths_of_packing += died
                     if died and self._deaths_of_packing > RETRIES:
-                        self.store.note(GAVE_UP_PACKING)
+                        self.store.note(GIVEN_UP_PACKING)
                     continue
                 task = self._running.pop(finished)
                 self._cells_under_way -= sum(map(len, task))
@@ -473,14 +483,41 @@ def complete_sweep(
 ) -> xr.Dataset:
     """Measure what is missing and gather everything; damaged blocks are measured again."""
     where = parse_where(on)
+    if where.kind in ("local", "processes"):  # others have memory of their own
+        plan.check_fits(where.number)
     for _ in range(2):
-        needed = where if (plan.status == MISSING).any() else Where("local")
-        with open_workers(needed, plan.grid.claim, plan.store) as workers:
-            plan.measure_missing(workers, progress)
+        _measure_missing(plan, where, progress)
         gathered = plan.gathered()
         if not plan.tally.left:
             break
     return gathered
+
+
+def _measure_missing(
+    plan: Sweep, where: Where, progress: Callable[[Tally], None] | None = None
+) -> None:
+    """Measure what is missing there; a scheduler that was out of reach is called again."""
+    lost: SchedulerLost | None = None
+    deadline = 0.0
+    while (plan.status == MISSING).any():
+        before = plan.tally.done
+        try:
+            with ExitStack() as stack:
+                try:
+                    opened = open_workers(where, plan.grid.claim, plan.store)
+                    workers = stack.enter_context(opened)
+                except NoScheduler as error:
+                    raise lost or error from error
+                plan.measure_missing(workers, progress)
+        except SchedulerLost as error:
+            if lost is None or plan.tally.done > before:
+                plan.store.notes.append("The scheduler was out of reach.")
+                lost, deadline = error, time.monotonic() + RECONNECT_SECONDS
+            if where.kind != "scheduler" or time.monotonic() > deadline:
+                raise
+            time.sleep(0.2)
+    if progress is not None:
+        progress(plan.tally)
 
 
 def plan_grid(

@@ -29,7 +29,7 @@ from typing import Any, NamedTuple, Protocol
 
 import attlas
 from attlas.claims import Claim, find_claim, load_file, versions
-from attlas.errors import InputError
+from attlas.errors import InputError, SchedulerLost, WorkersLost
 from attlas.lab import ONE_THREAD, cluster
 from attlas.lab.measurement import keep_compiled
 from attlas.lab.simulations import simulation
@@ -37,6 +37,15 @@ from attlas.lab.store import Store
 
 SECONDS_BETWEEN_COUNTS = 3.0
 """Between two counts of a cluster's workers, and what one of its answers may take."""
+
+STARTS = 4
+"""How many workers in a row may die before one starts."""
+
+STOPPED_SECONDS = 30.0
+"""How long a process may be stopped, as by SIGSTOP, before another takes its place."""
+
+UNGUARDED = 97
+"""The exit code of a process that runs its parent's script and would start processes too."""
 
 Progress = Callable[[str, int, int], None]
 """Called with a claim's id, the cells done and the cells to do."""
@@ -54,10 +63,6 @@ class WorkerDied:
     """The outcome of a task whose worker died."""
 
     reason: str = "its worker died"
-
-
-class WorkersLost(Exception):
-    """All workers, or their scheduler, are gone. Finished cells are kept."""
 
 
 class Workers(Protocol):
@@ -245,14 +250,16 @@ class _Process:
     def __init__(self, place: int, folder: str, environment: Mapping[str, str]) -> None:
         # A new process runs the script of its parent again, and would start processes in its turn.
         if getattr(multiprocessing.current_process(), "_inheriting", False):
-            sys.exit(1)
+            sys.exit(UNGUARDED)
         context = multiprocessing.get_context("spawn")  # JAX does not survive a fork
         self.pipe, there = context.Pipe()
         self.process = context.Process(target=_serve, args=(there, folder), daemon=True)
-        with _changed_environment(environment):
+        with _changed_environment(environment), _interrupts_blocked():
             self.process.start()
         there.close()  # so that its death is seen here
         self.place, self.ready, self.groups = place, False, deque[_Group]()
+        self._stat = Path(f"/proc/{self.process.pid}/stat")
+        self._stopped_since = math.inf
 
     def give(self, group: _Group) -> None:
         self.groups.append(group)
@@ -267,10 +274,26 @@ class _Process:
             self.groups.popleft()
         return number
 
-    def end(self) -> None:
+    def kill_if_stopped(self) -> bool:
+        """Kill it if it has been stopped for long; nothing is known where there is no /proc."""
+        try:
+            stopped = self._stat.read_text().rpartition(")")[2].split()[0] in "tT"
+        except OSError:
+            stopped = False
+        now = time.monotonic()
+        self._stopped_since = min(self._stopped_since, now) if stopped else math.inf
+        if now - self._stopped_since < STOPPED_SECONDS:
+            return False
+        self.process.kill()
+        return True
+
+    def end(self, seconds: float = 0.0) -> int:
+        """Its exit code, that of a kill if it does not end by itself within `seconds`."""
         self.pipe.close()
-        self.process.terminate()
+        self.process.join(seconds)
+        self.process.kill()  # one that is stopped would not hear of SIGTERM
         self.process.join()
+        return self.process.exitcode or 0
 
 
 class Processes(contextlib.AbstractContextManager["Processes"]):
@@ -292,7 +315,8 @@ class Processes(contextlib.AbstractContextManager["Processes"]):
         progress: Progress | None = None,
     ) -> None:
         self.processes, self.slots = count, 2 * count
-        self.progress, self.groups_each = progress, groups_each
+        self.progress, self.groups_each, self._notes = progress, groups_each, store.notes
+        self._deaths_at_start = 0
         self._folder = str(store.folder.resolve())
         self._environment = {**ONE_THREAD, "NPROC": str(threads)}
         self._waiting: deque[_Group] = deque()
@@ -310,6 +334,10 @@ class Processes(contextlib.AbstractContextManager["Processes"]):
     def finished(self) -> list[tuple[int, Any]]:
         self._hand_out()
         busy: dict[Any, _Process] = {p.pipe: p for p in self._running.values() if p.groups}
+        if sum(process.kill_if_stopped() for process in busy.values()):
+            self._notes.append(
+                "A process that had been stopped was ended; another takes its place."
+            )
         return [answer for pipe in wait(busy, timeout=1.0) for answer in self._receive(busy[pipe])]
 
     def _hand_out(self) -> None:
@@ -324,10 +352,10 @@ class Processes(contextlib.AbstractContextManager["Processes"]):
     def _receive(self, process: _Process) -> list[tuple[int, Any]]:
         try:
             kind, content = process.pipe.recv()
-        except (EOFError, ConnectionError):
+        except (EOFError, OSError):
             return self._requeue_after_death(process)
         if kind == "ready":
-            process.ready = True
+            process.ready, self._deaths_at_start = True, 0
             return []
         if kind == "progress":
             if self.progress is not None:
@@ -340,15 +368,50 @@ class Processes(contextlib.AbstractContextManager["Processes"]):
 
     def _requeue_after_death(self, process: _Process) -> list[tuple[int, Any]]:
         del self._running[process.place]
-        process.end()
+        code = process.end(seconds=5.0)
         if not process.ready:
+            self._judge_death_at_start(code)
+            self._waiting.extendleft(reversed(process.groups))
+            return []
+        number = process.take_first_task()
+        self._waiting.extendleft(reversed(process.groups))
+        return [(number, WorkerDied())]
+
+    def _judge_death_at_start(self, code: int) -> None:
+        """Refuse a script's mistake; note a kill, which says nothing about the next process."""
+        if code == UNGUARDED:
             raise InputError(
                 f"the processes of local:{self.processes} did not start; in a script, sweep under "
                 f"`if __name__ == '__main__':`"
             )
-        number = process.take_first_task()
-        self._waiting.extendleft(reversed(process.groups))
-        return [(number, WorkerDied())]
+        if code >= 0:
+            raise InputError(
+                f"a process of local:{self.processes} ended with code {code} as it started; what "
+                f"it says is above"
+            )
+        how = f"was killed by {_signal_name(-code)}"
+        self._deaths_at_start += 1
+        if self._deaths_at_start == STARTS:
+            memory = ", as happens where memory is short" if code == -signal.SIGKILL else ""
+            raise WorkersLost(f"{STARTS} processes in a row did not start: the last {how}{memory}")
+        self._notes.append(f"A process {how} as it started; another takes its place.")
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:  # one for real time
+        return f"signal {number}"
+
+
+@contextmanager
+def _interrupts_blocked() -> Iterator[None]:
+    """A process that starts inside never sees Ctrl-C, which is for this one."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 @contextmanager
@@ -366,8 +429,7 @@ def _changed_environment(changes: Mapping[str, str]) -> Iterator[None]:
 
 
 def _serve(pipe: Any, folder: str) -> None:
-    """Carry out what comes through the pipe until it is closed. Ctrl-C is for the other end."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    """Carry out what comes through the pipe until it is closed."""
     with contextlib.suppress(EOFError, ConnectionError):
         pipe.send(("ready", None))
         while True:
@@ -430,7 +492,7 @@ class DaskWorkers:
 
     def __init__(self, client: Any, store: Store, patience: float = math.inf) -> None:
         self.client, self.where, self.patience = client, client.dashboard_link, patience
-        self.folder = str(store.folder.resolve())
+        self.folder, self._notes = str(store.folder.resolve()), store.notes
         self._name = uuid.uuid4().hex
         self._processes, self._counted = 1, -math.inf
         self._last_alive = time.monotonic()
@@ -447,9 +509,7 @@ class DaskWorkers:
             if self._processes:
                 self._last_alive = self._counted
             elif self._counted - self._last_alive > self.patience:
-                raise WorkersLost(
-                    "All workers are gone. Finished cells are kept; the same command goes on."
-                )
+                raise WorkersLost("All workers are gone")
         return self._processes
 
     @property
@@ -473,34 +533,53 @@ class DaskWorkers:
 
     def _outcome(self, number: int) -> list[tuple[int, Any]]:
         """A task's number and outcome; nothing yet if the worker that has the outcome died."""
-        from distributed import CancelledError, KilledWorker
+        from distributed import KilledWorker
 
         future = self._futures.pop(number)
-        try:
-            outcome = future.result(timeout=SECONDS_BETWEEN_COUNTS)
-        except KilledWorker:
+        if future.status == "error":  # its own, or its worker's
+            error = future.exception()
+            if not isinstance(error, KilledWorker):
+                raise error
             outcome = WorkerDied()
-        except TimeoutError:  # another worker computes it again
-            self._futures[number] = future
-            self._done.put(number)
-            return []
-        except (CancelledError, OSError) as error:
-            raise WorkersLost(
-                f"The scheduler is gone ({error}). Finished cells are kept; the same command goes "
-                f"on."
-            ) from error
+        else:
+            try:
+                outcome = future.result(timeout=SECONDS_BETWEEN_COUNTS)
+            except TimeoutError:  # another worker computes it again
+                self._futures[number] = future
+                self._done.put(number)
+                return []
+            except OSError as error:
+                raise SchedulerLost from error
         future.release()
         return [(number, outcome)]
 
     def refuse_unlike(self, source: ClaimSource) -> None:
-        """Refuse workers that would compute other numbers or write elsewhere."""
+        """Refuse workers that would compute other numbers or write elsewhere.
+
+        Those that die meanwhile have not answered; at least one must.
+        """
         with tempfile.NamedTemporaryFile(dir=self.folder, prefix=".seen-by-") as token:
             arguments = (source, self.folder, Path(token.name).name)
-            answers = self.client.run(check_worker, *arguments, on_error="return")
+            for _ in range(STARTS):
+                cluster.wait_for_worker(self.client, self.patience)
+                try:
+                    answers = self.client.run(check_worker, *arguments, on_error="return")
+                except OSError as error:
+                    raise SchedulerLost from error
+                if self._has_sound_worker(answers):
+                    return
+        raise WorkersLost("The workers died while they were asked what they compute with")
+
+    def _has_sound_worker(self, answers: Mapping[str, Any]) -> bool:
+        died = []
         for address, error in answers.items():
             if isinstance(error, InputError):
                 raise InputError(f"{error} ({address})")
-            if isinstance(error, BaseException):
+            if isinstance(error, OSError):  # of the connection
+                died.append(address)
+            elif isinstance(error, BaseException):
                 raise InputError(
                     f"the worker {address} cannot run Attlas {attlas.__version__}: {error}"
                 )
+        self._notes += [f"The worker {address} died before work started." for address in died]
+        return len(answers) > len(died)
