@@ -34,7 +34,7 @@ from attlas.lab.records import PLAIN, VERDICT_WORD, checked_id
 from attlas.lab.runner import Result
 
 FOLDER = Path(attlas.__file__).with_name("evidence")
-LIMIT = 64_000
+LIMIT = 80_000
 """Bytes of a file at most. What would be larger keeps what the rule reads, or quantiles of it."""
 MAX_BYTES = 2**24
 """What a file may hold once it is decompressed."""
