@@ -226,7 +226,7 @@ def test_one_class_constant_targets_and_unfitted_use():
 
 
 def test_more_than_fits_into_memory_is_refused(monkeypatch):
-    monkeypatch.setattr("os.sysconf", lambda name: 1000)
+    monkeypatch.setattr("attlas.errors.available_memory", lambda: 1e6)
     with pytest.raises(ValueError, match="reduce the features first"):
         SingleLocationRegressor().fit(np.ones((100, 5, 400)), np.arange(100))
 

@@ -309,7 +309,7 @@ def test_a_disk_that_is_full_stops_the_sweep_and_the_next_goes_on(toy, store, mo
     )
 
 
-@pytest.mark.parametrize(("what", "times"), [("os.fsync", 1), ("os.fsync", 3), ("os.scandir", 2)])
+@pytest.mark.parametrize(("what", "times"), [("os.fsync", 1), ("os.fsync", 3), ("os.listdir", 2)])
 def test_a_disk_that_fails_now_and_then_is_asked_again(toy, store, monkeypatch, what, times):
     monkeypatch.setattr("attlas.lab.files.PAUSES", (0.0, 0.0, 0.0))
     left, work = [OSError(errno.EIO, "Input/output error")] * times, getattr(os, what[3:])

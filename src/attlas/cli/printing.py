@@ -33,7 +33,11 @@ MAX_FAILURES = 10
 def stdout() -> "Console":
     from rich.console import Console
 
-    return Console(highlight=False, width=None if sys.stdout.isatty() else 200)
+    class Answers(Console):
+        def on_broken_pipe(self) -> None:
+            raise BrokenPipeError  # rich would exit with 1, which means refuted
+
+    return Answers(highlight=False, width=None if sys.stdout.isatty() else 200)
 
 
 def stderr() -> "Console":

@@ -1,12 +1,10 @@
 """Running claims: progress and notes meanwhile, interrupts, exit codes, figures."""
 
 import contextlib
-import math
 import os
 import signal
 import socket
 import threading
-import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -21,8 +19,8 @@ if TYPE_CHECKING:
 
 EXIT_REFUTED, EXIT_UNDECIDED, EXIT_INTERRUPTED = 1, 3, 130
 
-DEAF_SECONDS = 1.0
-"""How long Python may take to hear of Ctrl-C."""
+DEAF_SECONDS = 2.0
+"""How long what is under way may go on after Ctrl-C."""
 
 
 def run_all(
@@ -71,24 +69,23 @@ def interruptible() -> Iterator[Callable[[], None]]:
     """Remember Ctrl-C: raised inside one of JAX's callbacks it is swallowed, and the function that
     this yields raises it again.
 
-    While XLA compiles, Python does not hear of it: a thread does, and ends the process.
+    While XLA compiles Python does not hear of it, and a long measurement does not ask: a thread
+    waits for this to be left, and then ends the process.
     """
-    heard = -math.inf
+    pressed, left = False, threading.Event()
 
     def press(*_: object) -> None:
-        nonlocal heard
-        heard = time.monotonic()
+        nonlocal pressed
+        pressed = True
         raise KeyboardInterrupt
 
     def check() -> None:
-        if heard > -math.inf:
+        if pressed:
             raise KeyboardInterrupt
 
     def watch() -> None:
         while signal.SIGINT in there.recv(1):
-            pressed = time.monotonic()
-            time.sleep(DEAF_SECONDS)
-            if heard < pressed - DEAF_SECONDS:
+            if not left.wait(DEAF_SECONDS):
                 end_interrupted()
 
     here, there = socket.socketpair()
@@ -99,6 +96,7 @@ def interruptible() -> Iterator[Callable[[], None]]:
     try:
         yield check
     finally:
+        left.set()
         signal.set_wakeup_fd(before_fd)
         signal.signal(signal.SIGINT, before)
         here.close()

@@ -84,6 +84,7 @@ def temporary_file(folder: Path, suffix: str) -> Iterator[Path]:
         Path(name).unlink(missing_ok=True)
 
 
+@retried
 def make_folder(folder: Path) -> None:
     """Make a folder, with those it lies in, so that it lasts."""
     if not folder.is_dir():

@@ -26,6 +26,7 @@ from typing import Any, NamedTuple
 import xarray as xr
 
 from attlas.claims import Claim, Setting
+from attlas.errors import InputError
 from attlas.lab.blocks import encode_block, join_blocks, join_key, read_block
 from attlas.lab.files import (
     Damaged,
@@ -336,17 +337,25 @@ class Store(Records):
     def _files(self, claim: str, *endings: str) -> dict[Path, re.Match[str]]:
         """The files of a claim's blocks with one of these endings."""
         folder, found = self._claim_folder(claim), {}
-        with suppress(FileNotFoundError):
-            for file in os.listdir(folder):
-                match = _NAME.fullmatch(file) or _UNFINISHED.fullmatch(file)
-                if match is not None and file.endswith(endings):
-                    found[folder / file] = match
+        try:
+            listed = os.listdir(folder)
+        except FileNotFoundError:
+            return {}
+        except NotADirectoryError as error:
+            raise InputError(
+                f"{str(folder)!r} is no folder of the store, or lies in a file: move that away"
+            ) from error
+        for file in listed:
+            match = _NAME.fullmatch(file) or _UNFINISHED.fullmatch(file)
+            if match is not None and file.endswith(endings):
+                found[folder / file] = match
         return found
 
     def _remove_abandoned(self, claim: str) -> None:
         """Remove unfinished files and data without an index that are old by the disk's clock."""
         files = self._files(claim, ".nc", ".part")
-        in_use = {index.data for _, index in self._indices(claim)}
+        # Of indices that cannot be read just now too: their data may be sound.
+        in_use = {path.with_suffix(".nc") for path in self._files(claim, ".json")}
         with tempfile.TemporaryFile(dir=self.folder) as file:
             now = os.fstat(file.fileno()).st_mtime_ns
         for path in files.keys() - in_use:

@@ -277,7 +277,7 @@ class _Process:
     def kill_if_stopped(self) -> bool:
         """Kill it if it has been stopped for long; nothing is known where there is no /proc."""
         try:
-            stopped = self._stat.read_text().rpartition(")")[2].split()[0] in "tT"
+            stopped = self._stat.read_text().rpartition(")")[2].split()[0] == "T"
         except OSError:
             stopped = False
         now = time.monotonic()

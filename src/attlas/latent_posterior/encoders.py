@@ -3,9 +3,9 @@ r"""Encoders that are trained: does the state at a masked token hold the latent 
 A sequence is a set of different tokens with the number of times that each occurs, `counts`. For
 attention this is exact: equal tokens have equal states, softmax weights are $N_t e^{s_t} / \sum_u
 N_u e^{s_u}$, and CME attention has the ridge $\lambda/N_t$ at a token that occurs $N_t$ times. So
-the cost of a step does not depend on the length of the sequences, and a count of 0 is a mask. Runs
-are the leading axis of one compiled program. Zhang et al. 2022 ask what such a network holds; the
-networks and their training are ours.
+the cost of a network does not depend on the length of the sequences, and a count of 0 is a mask.
+Runs are the leading axis of one compiled program. Zhang et al. 2022 ask what such a network holds;
+the networks and their training are ours.
 """
 
 import functools
@@ -64,7 +64,7 @@ def cme_counted(
     tokens; the kernel is Gaussian, of squared bandwidth `temperature`.
     """
     kernel, root = RBF(temperature), jnp.sqrt(counts)
-    # Scaled by the roots of the counts on both sides, so that a count of 0 leaves a pivot of 1.
+    # Scaled by the roots of the counts on both sides, so that a count of 0 leaves the ridge.
     system = root[:, None] * kernel(keys, keys) * root + ridge * jnp.eye(len(keys))
     factor = jnp.linalg.cholesky(jax.lax.stop_gradient(system))
     solved = jax.lax.custom_linear_solve(  # cheaper than the gradient of the factor
@@ -153,8 +153,8 @@ def random_encoder(
     attention: str = "softmax",
     mlp: bool = True,
 ) -> Encoder:
-    r"""An encoder with normal weights of variance 1 / fan-in, zero outputs, temperature
-    $\sqrt{\text{width}}$ and ridge 1.
+    r"""An encoder with normal weights of variance 1 / fan-in, embeddings of variance 1, zero
+    outputs, temperature $\sqrt{\text{width}/\text{heads}}$ and ridge 1.
 
     Arguments:
         key: of the weights.
@@ -383,19 +383,15 @@ def explained(
 
     Arguments:
         inputs, targets: [run, n, p] and [run, n, q]; R^2 is of all q columns together.
-        ridge: of the probe, relative to the mean variance of the inputs.
+        ridge: of the probe, for columns of the inputs that are scaled to variance 1.
     """
     inputs, targets = np.asarray(inputs, float), np.asarray(targets, float)
     half = inputs.shape[1] // 2
-    centre, middle = (
-        inputs[:, :half].mean(1, keepdims=True),
-        targets[:, :half].mean(1, keepdims=True),
-    )
-    x, y = inputs - centre, targets - middle
+    x, y = (values - values[:, :half].mean(1, keepdims=True) for values in (inputs, targets))
+    spread = x[:, :half].std(1, keepdims=True)
+    x = x / np.where(spread > 0, spread, 1)
     seen, asked = x[:, :half], x[:, half:]
-    gram = seen.swapaxes(1, 2) @ seen
-    lift = ridge * np.trace(gram, axis1=1, axis2=2) / gram.shape[-1]
-    system = gram + lift[:, None, None] * np.eye(gram.shape[-1])
+    system = seen.swapaxes(1, 2) @ seen + ridge * half * np.eye(x.shape[-1])
     weights = np.linalg.solve(system, seen.swapaxes(1, 2) @ y[:, :half])
     left = ((y[:, half:] - asked @ weights) ** 2).sum((1, 2))
     return 1 - left / (y[:, half:] ** 2).sum((1, 2))

@@ -158,6 +158,7 @@ def urn_against_mixture(evidence: xr.Dataset) -> Figure:
     words="A finite exchangeable sequence is nearly a mixture, as long as one looks at a small part"
     " of it.",
     hypotheses=(
+        defining("draws >= 2", lambda s: s.draws >= 2),
         defining("draws <= balls", lambda s: s.draws <= s.balls),
         defining(
             "letters <= 4, or as many as balls", lambda s: s.letters <= 4 or s.letters == s.balls
