@@ -203,7 +203,7 @@ class Store(Records):
                     left -= set(places)
                     yield block[1], places
             # A listing of the folder may miss what is moved meanwhile.
-            if not left or (listing > 0 and not left & seen):
+            if not left or (listing > 2 and not left & seen):
                 return
 
     def load(self, claim: str, names: Collection[str]) -> dict[str, xr.Dataset]:
