@@ -163,7 +163,7 @@ def curves(evidence: xr.Dataset, name: str, title: str, note: str, y: str) -> Fi
     rule=Approximation(margin=0.05),
     control=Control(
         "networks that are {size:.0%} of the way back to the law of the words without a context",
-        lambda e, size: {"measured": (1 - size) * e.measured},
+        lambda e, size: {"measured": e.measured + size * (e.without_context - e.measured)},
         size=0.1,
     ),
     needs=("predictive",),
@@ -175,6 +175,7 @@ def trained_predictor(evidence: xr.Dataset) -> Values:
         "predicted": here["information"].mean("run"),
         "measured": taken.isel(step=-1).mean("run"),
         **over_runs(here["excess"].isel(step=-1)),
+        "without_context": 0 * here["information"].mean("run"),
         "committed": (here["information"] - here["likeliest"]).mean("run"),
     }
 
