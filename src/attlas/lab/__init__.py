@@ -27,5 +27,6 @@ def compile_quickly() -> None:
     """
     # Claims multiply small matrices by NumPy, whose threads would wait for XLA's cores, and spin.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    if version("jaxlib").startswith("0.10."):
-        os.environ["XLA_FLAGS"] = f"{QUICK_TO_COMPILE} {os.environ.get('XLA_FLAGS', '')}".strip()
+    flags = os.environ.get("XLA_FLAGS", "")
+    if version("jaxlib").startswith("0.10.") and QUICK_TO_COMPILE not in flags:
+        os.environ["XLA_FLAGS"] = f"{QUICK_TO_COMPILE} {flags}".strip()
