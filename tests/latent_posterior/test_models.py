@@ -290,7 +290,7 @@ def test_the_risk_of_two_clusters_is_scipys_integral():
 
 def test_clusters_see_the_sum_in_the_span_of_their_differences():
     rng = np.random.default_rng(23)  # its own: the risk of these clusters depends on it
-    model = GaussianMixture([0.2, 0.3, 0.5], rng.normal(size=(3, 4)), 0.7)
+    model = GaussianMixture([0.2, 0.3, 0.5], 0.6 * rng.normal(size=(3, 4)), 0.7)
     x = model.sample(jax.random.key(23), 6, 5).tokens
     direct = np.log(model.prior) + stats.norm.logpdf(
         np.asarray(x)[:, :, None], model.means, 0.7
