@@ -416,18 +416,19 @@ def _replaced(evidence: xr.Dataset, **others: xr.DataArray) -> xr.Dataset:
         values = evidence[name]
         if values.dtype.kind in "bui":
             other = other.astype(float).round().clip(0, 1 if values.dtype.kind == "b" else None)
-        elif other.dims == values.dims:
-            low = 0.0 if values.min() >= 0 else -1.0
-            other = other.where(~_is_share(values), other.clip(low, 1))
+        elif other.dims == values.dims and _are_shares(values.values):
+            other = other.clip(0.0 if values.min() >= 0 else -1.0, 1)
         others[name] = other.astype(values.dtype)
     return evidence.assign(others)
 
 
-def _is_share(values: xr.DataArray) -> xr.DataArray:
-    """Which values are shares of a number of runs: fractions that at most 1000 runs can give."""
-    whole = values * xr.DataArray(np.arange(2, 1001 if values.size <= 1000 else 2), dims="runs")
-    fraction = (abs(whole - whole.round()) < 1e-9).any("runs")
-    return fraction & (abs(values) < 1) & (values != 0)
+def _are_shares(values: np.ndarray) -> bool:
+    """Whether values, or their first thousand, look like shares of a number of runs, or
+    differences of such: from -1 to 1, not all of them whole, and all multiples of the inverse of
+    one number of runs up to 1000."""
+    seen = np.unique(values[np.isfinite(values)])[:1000, None]
+    whole = abs(seen * (runs := np.arange(2, 1001)) - np.round(seen * runs)) < 1e-9
+    return bool((abs(seen) <= 1).all() and (seen != np.round(seen)).any() and whole.all(0).any())
 
 
 def _perturbed(values: xr.DataArray) -> Iterator[xr.DataArray]:

@@ -335,6 +335,7 @@ def fit_lengths(evidence: xr.Dataset) -> xr.Dataset:
     shape = evidence["threshold"].transpose("cell", "learner").shape
     logs, error, weight = (np.full(shape, np.nan) for _ in range(3))
     slope, slope_error, fewest = (np.full(shape[1], np.nan) for _ in range(3))
+    censored = np.zeros(shape, bool)
     grid = np.log(evidence["samples"].values.reshape(-1, evidence.sizes["size"])[0])
     lengths = np.log(evidence["length"].values)
     for i in range(shape[1]):
@@ -343,24 +344,21 @@ def fit_lengths(evidence: xr.Dataset) -> xr.Dataset:
         if len(used) == 0:
             continue
         at = np.broadcast_to(grid, tried.shape)[used]
-        logs[used, i], covariance = fit_thresholds(at, tried[used], solved[used])
+        fitted, covariance = fit_thresholds(at, tried[used], solved[used])
         covariance = SEARCHED**2 * covariance
+        limit = np.log(evidence["most_samples"].isel(learner=i).values[used])
+        logs[used, i], censored[used, i] = np.minimum(fitted, limit), fitted > limit
         error[used, i], fewest[i] = np.sqrt(np.diag(covariance)), tried[used].sum(1).min()
         if len(used) > 1:
             shares = 1 / np.diag(covariance)
             shares *= lengths[used] - np.average(lengths[used], weights=shares)
             weight[used, i] = w = shares / (shares @ lengths[used])
             slope[i], slope_error[i] = w @ logs[used, i], np.sqrt(w @ covariance @ w)
-    fitted = {"log_threshold": logs, "log_error": error, "weight": weight}
+    by_length = {"log_threshold": logs, "log_error": error, "weight": weight, "censored": censored}
     of_learners = {"exponent": slope, "exponent_error": slope_error, "fewest": fewest}
-    found = evidence.assign(
-        {name: (("cell", "learner"), x) for name, x in fitted.items()}
+    return evidence.assign(
+        {name: (("cell", "learner"), x) for name, x in by_length.items()}
         | {name: ("learner", x) for name, x in of_learners.items()}
-    )
-    limit = np.log(found["most_samples"])
-    return found.assign(
-        log_threshold=xr.where(found["log_threshold"] > limit, limit, found["log_threshold"]),
-        censored=found["log_threshold"] > limit,
     )
 
 
@@ -391,9 +389,10 @@ def unless_censored(value: Any, learner: xr.Dataset) -> Any:
     statement=r"The samples that training needs grow with T as the statistical floor does, samples"
     r" that single out the support, a logarithm of T: the exponent of T in their number lies within"
     r" 0.25 of the floor's over the same lengths (0.15 from 16 to 400; 0.13 at the paper's scale,"
-    r" from 25 to 1600), which excludes $\sqrt T$. A small power is not told from a logarithm.",
-    words="The growth is that of what any learner needs, a logarithm, and not a square root. Powers"
-    " of the length up to about T^0.4 would do too.",
+    r" from 25 to 1600), which excludes $\sqrt T$. A small power is not told from a logarithm."
+    r" Training sets are drawn again until they single out the support.",
+    words="The growth is near that of the samples that single out the support, a logarithm, and"
+    " not a square root. Powers of the length up to about T^0.4 would do too.",
     paper=dict(length=(25, 35, 50, 100, 200, 400, 800, 1600)),
     rule=Approximation(margin=0.25, relative=False, level=1e-2),
     control=Control(
