@@ -48,14 +48,13 @@ def soak(patterns: Sequence[str], seeds: int, first: int, store: str, file: Path
     from attlas.claims import select
     from attlas.errors import InputError
     from attlas.lab.measurement import keep_compiled
-    from attlas.lab.shipped import verdict_digest
-    from attlas.lab.soak import FILE, Soaked, run_seeds, write_soak
+    from attlas.lab.soak import FILE, Soaked, run_seeds, soak_digest, write_soak
     from attlas.lab.store import Store
 
     try:
         claims, opened = select(patterns), Store(store)
         keep_compiled(opened)
-        found = {claim: Soaked(verdict_digest(claim, "quick")) for claim in claims}
+        found = {claim: Soaked(soak_digest(claim)) for claim in claims}
         for done, result in enumerate(run_seeds(claims, range(first, first + seeds), opened), 1):
             found[result.claim].add(result)
             if result.verdict.word != "confirmed" or done % 100 == 0:

@@ -1,3 +1,4 @@
+import dataclasses
 import json
 
 import numpy as np
@@ -8,6 +9,7 @@ import xarray as xr
 from attlas.atlas.notes import notes_of
 from attlas.atlas.showpieces import REAL_DATA, Showpiece, real_data
 from attlas.claims import catalogue
+from attlas.claims.digest import code_digest
 from attlas.errors import InputError
 from attlas.lab.blocks import encode_block
 from attlas.lab.measurement import measure_batch
@@ -45,6 +47,14 @@ def test_it_is_drawn_from_what_is_shipped_where_the_store_has_nothing(piece, sto
         chart["title"]["text"] == piece.title
         and vl_convert.vegalite_to_svg(chart).count("<path") > 30
     )
+
+
+def test_what_other_code_made_says_so(store):
+    loaded = PIECES["exponents"].load(store)
+    code = code_digest(loaded.piece.cells.claim.module)
+    for known, earlier in ((code, False), ("", True)):
+        shown = dataclasses.replace(loaded, evidence=loaded.evidence.assign_attrs(code=known))
+        assert shown.earlier is earlier
 
 
 def test_a_cell_that_is_shipped_is_what_is_measured_now():

@@ -8,8 +8,7 @@ from click.testing import CliRunner
 from tools.soak import soak, table_lines
 
 from attlas.claims import select
-from attlas.lab.shipped import verdict_digest
-from attlas.lab.soak import Soaked, read_soak, write_soak
+from attlas.lab.soak import Soaked, read_soak, soak_digest, write_soak
 
 ZETA = "single-location/zeta"
 
@@ -21,7 +20,7 @@ def zeta():
 
 
 def counts_of(claim, **changes):
-    good = {"code": verdict_digest(claim, "quick"), "verdicts": {"confirmed": 3}}
+    good = {"code": soak_digest(claim), "verdicts": {"confirmed": 3}}
     return {**good, "controls": {"refuted": 3}, "repeated": 0, **changes}
 
 

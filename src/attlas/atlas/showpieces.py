@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
+from attlas.claims.digest import code_digest
 from attlas.errors import InputError
 from attlas.lab.blocks import read_block
 from attlas.lab.diagrams import diagram
@@ -135,6 +136,11 @@ class LoadedShowpiece:
     @property
     def done(self) -> int:
         return int((self.evidence["status"] == "done").sum())
+
+    @property
+    def earlier(self) -> bool:
+        """Whether other code made it than would be used today."""
+        return self.evidence.attrs.get("code") != code_digest(self.piece.cells.claim.module)
 
     def figure(self) -> Any:
         piece = self.piece

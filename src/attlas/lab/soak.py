@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from attlas.claims import Claim
+from attlas.claims.digest import source_digest
 from attlas.lab.files import Damaged, fits, parse_json, read_whole, write_whole
 from attlas.lab.runner import PROCESSES, Result, RunClaim, in_groups, outcomes
 from attlas.lab.shipped import FOLDER, verdict_digest
@@ -60,6 +61,12 @@ def run_seeds(claims: Sequence[Claim], seeds: Sequence[int], store: Store) -> It
             yield from outcomes(workers, in_groups(list(jobs)))
 
 
+def soak_digest(claim: Claim) -> str:
+    """Digest of what the verdicts on a claim at quick scale depend on, the code of rules too: what
+    is shipped is judged again whenever it is read, counts are not."""
+    return f"{verdict_digest(claim, 'quick')[:32]}-{source_digest('attlas.claims.rules')[:16]}"
+
+
 def write_soak(found: Iterable[tuple[Claim, Soaked]], path: Path = FILE) -> None:
     """Write counts, beside those of other claims that are in the file."""
     names = ("code", "verdicts", "controls", "repeated")
@@ -74,7 +81,7 @@ def read_soak(claims: Iterable[Claim], path: Path = FILE) -> dict[str, Soaked]:
     for claim in claims:
         counts: Any = known.get(claim.id)
         if _are_sound(counts):
-            stale = counts["code"] != verdict_digest(claim, "quick")
+            stale = counts["code"] != soak_digest(claim)
             found[claim.id] = Soaked(
                 counts["code"],
                 Counter[str](counts["verdicts"]),
