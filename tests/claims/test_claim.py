@@ -138,6 +138,7 @@ def test_the_resolution_is_the_smallest_size_of_the_control_that_is_refuted():
     smallest = 4.0556 * 0.01 / 2
     assert claim.resolution(SAMPLED) == pytest.approx(smallest, rel=0.04)
     assert claim.control.said() == "100% off" and claim.control.said(0.02) == "2% off"
+    assert claim.control.said(0.00042) == "0.042% off"
     rough = SAMPLED.assign(error=10 * SAMPLED.error)
     assert claim.resolution(rough) == pytest.approx(10 * smallest, rel=0.04)
 

@@ -48,7 +48,7 @@ def test_a_result_is_told_with_its_control_and_its_cost(claim, capsys):
 
 def test_a_claim_is_shown_with_what_was_changed_at_its_last_verdict(entry, capsys):
     print_entry(entry, None)
-    assert "No verdict yet" in capsys.readouterr().out
+    assert "No verdict in the store yet" in capsys.readouterr().out
     name = next(name for name, value in entry.quick.items() if isinstance(value, int))
     last = {
         "when": "today",

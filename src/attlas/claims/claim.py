@@ -130,7 +130,7 @@ class Control:
         """The variant in words, of the size that must be refuted or of another."""
         size = self.size if size is None else size
         if self.sized:
-            return self.words.format(size=size)
+            return self.words.format(size=_Size(size))
         return self.words if size == 1 else f"{size:.2g} of the way to the control"
 
     def altered_evidence(self, evidence: xr.Dataset, size: float | None = None) -> xr.Dataset:
@@ -143,6 +143,16 @@ class Control:
         """The setting in which the false variant is measured."""
         changes = self.setting(setting) if callable(self.setting) else self.setting
         return setting.replace(**dict(changes or {}))
+
+
+class _Size(float):
+    """A number that is said with two digits where a percentage would round it by more than 5 %."""
+
+    def __format__(self, spec: str) -> str:
+        text = super().__format__(spec)
+        if spec.endswith("%") and abs(float(text[:-1]) / 100 - self) > 0.05 * abs(self):
+            return f"{100 * self:.2g}%"
+        return text
 
 
 @dataclass(eq=False)

@@ -6,6 +6,7 @@ import sys
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
+from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -84,8 +85,10 @@ def print_entry(entry: "Entry", last: dict[str, Any] | None) -> None:
     console.print()
     print_table(table)
     console.print()
+    if files("attlas").joinpath("evidence", f"{entry.id}.nc").is_file():
+        console.print(f"Evidence at the paper's scale is shipped: attlas verify {entry.id}")
     if last is None:
-        console.print(f"No verdict yet: attlas run {entry.id}")
+        console.print(f"No verdict in the store yet: attlas run {entry.id}")
         return
     usual = entry.paper if last["scale"] == "paper" else entry.quick
     usual = json.loads(json.dumps(usual))  # like the record, which has lists for tuples
