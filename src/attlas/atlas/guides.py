@@ -15,6 +15,7 @@ from attlas.atlas.formulas import code, mathml
 
 ORDER = (
     "first-result",
+    "check",
     "add-a-claim",
     "which-bound",
     "sharp-bits",

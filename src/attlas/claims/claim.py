@@ -320,48 +320,8 @@ class Claim:
         return altered
 
     def resolution(self, evidence: xr.Dataset) -> float | None:
-        """The size from which on, up to the control's own, the rule refutes every variant.
-
-        The noise of this sample does not enter where the rule has a prediction: what is altered is
-        the evidence as predicted, with its errors (`Rule.expected`), so that a deviation of that
-        size is refuted with an even chance, whatever its sign; under the rules for bounds, orders,
-        shares and laws it is what was measured. Sizes are tried from the control's own downwards,
-        `PER_DECADE` to a factor of ten; between the last that is refuted and the first that is not
-        the border is found by bisection.
-
-        Returns:
-            The size, to 4 %, or 1e-4 of the control's own where that is still refuted; smaller
-            ones are not looked at. None where it has none: the control is a mechanism of its own,
-            or counts something, or is not refuted on the evidence as predicted.
-        """
-        control = self.control
-        if control.alter is None:
-            return None
-        evidence = self.rule.expected(evidence)
-        if control.sized:
-
-            def refutes(power: float) -> bool:
-                variant = control.altered_evidence(evidence, 10**power * control.size)
-                return self.rule.judge(variant).word == "refuted"
-        else:
-            variant = control.altered_evidence(evidence)
-            read = self.rule.variables(variant)
-            alike = all(n in evidence and _same_sizes(evidence[n], variant[n]) for n in read)
-            if not (self.rule.continuous and alike):
-                return None
-
-            def refutes(power: float) -> bool:
-                return self.rule.refutes_between(evidence, variant, 10**power)
-
-        powers = [-step / PER_DECADE for step in range(DECADES * PER_DECADE + 1)]
-        first = next((i for i, power in enumerate(powers) if not refutes(power)), len(powers))
-        if first == 0:
-            return None
-        high, low = powers[first - 1], powers[min(first, len(powers) - 1)]
-        while high - low > 0.016:  # a factor of 1.04
-            middle = (low + high) / 2
-            low, high = (low, middle) if refutes(middle) else (middle, high)
-        return control.size * 10**high
+        """The size from which on, up to the control's own, the rule refutes every variant."""
+        return find_resolution(self.rule, self.control, evidence)
 
     def control_can_pass(self, evidence: xr.Dataset) -> bool:
         """Whether the control, which alters the evidence, would be confirmed on other evidence.
@@ -413,6 +373,50 @@ class Claim:
                 f" {type(made).__name__}: it must return a Figure or an Altair chart"
             )
         return chart
+
+
+def find_resolution(rule: Rule, control: Control, evidence: xr.Dataset) -> float | None:
+    """The size from which on, up to the control's own, a rule refutes every variant.
+
+    The noise of this sample does not enter where the rule has a prediction: what is altered is
+    the evidence as predicted, with its errors (`Rule.expected`), so that a deviation of that
+    size is refuted with an even chance, whatever its sign; under the rules for bounds, orders,
+    shares and laws it is what was measured. Sizes are tried from the control's own downwards,
+    `PER_DECADE` to a factor of ten; between the last that is refuted and the first that is not
+    the border is found by bisection.
+
+    Returns:
+        The size, to 4 %, or 1e-4 of the control's own where that is still refuted; smaller
+        ones are not looked at. None where it has none: the control is a mechanism of its own,
+        or counts something, or is not refuted on the evidence as predicted.
+    """
+    if control.alter is None:
+        return None
+    evidence = rule.expected(evidence)
+    if control.sized:
+
+        def refutes(power: float) -> bool:
+            variant = control.altered_evidence(evidence, 10**power * control.size)
+            return rule.judge(variant).word == "refuted"
+    else:
+        variant = control.altered_evidence(evidence)
+        read = rule.variables(variant)
+        alike = all(n in evidence and _same_sizes(evidence[n], variant[n]) for n in read)
+        if not (rule.continuous and alike):
+            return None
+
+        def refutes(power: float) -> bool:
+            return rule.refutes_between(evidence, variant, 10**power)
+
+    powers = [-step / PER_DECADE for step in range(DECADES * PER_DECADE + 1)]
+    first = next((i for i, power in enumerate(powers) if not refutes(power)), len(powers))
+    if first == 0:
+        return None
+    high, low = powers[first - 1], powers[min(first, len(powers) - 1)]
+    while high - low > 0.016:  # a factor of 1.04
+        middle = (low + high) / 2
+        low, high = (low, middle) if refutes(middle) else (middle, high)
+    return control.size * 10**high
 
 
 def _same_sizes(a: xr.DataArray, b: xr.DataArray) -> bool:
