@@ -4,12 +4,9 @@ import numpy as np
 import pytest
 
 import attlas
-from attlas.claims import check_forms
 from attlas.claims.checks import check
-from attlas.claims.registry import load_file
 from attlas.errors import InputError
 from attlas.gaussian import Estimate
-from attlas.lab.runner import run
 
 GRID = {"scale": [0.5, 2.0], "length": [1, 3]}
 FACTOR = np.sqrt(2 / np.pi).item()
@@ -55,8 +52,8 @@ def test_a_margin_allows_a_formula_to_be_off():
 def test_samples_grow_until_the_resolution_is_reached():
     found = check(half_normal, draw, grid=GRID, resolution=0.01, quiet=True)
     assert found.resolution <= 0.01 and found.samples > 10_000
-    later = check(half_normal, draw, grid=GRID, resolution=1e-6, seconds=0.01, quiet=True)
-    assert later.samples == 10_000  # no further look is begun when the time is over
+    later = check(half_normal, draw, grid=GRID, resolution=1e-6, seconds=0.5, quiet=True)
+    assert later.resolution > 1e-6  # no further look is begun when the time is over
 
 
 def test_looks_share_the_level():
@@ -198,67 +195,3 @@ def test_a_grid_beyond_the_time_is_refused_early(monkeypatch):
             seconds=5,
             quiet=True,
         )
-
-
-# --- what a check becomes -------------------------------------------------------------------------
-
-
-def test_blocks_make_the_mean_of_all(monkeypatch):
-    monkeypatch.setattr(check_forms, "BLOCK", 7)
-    values = np.random.default_rng(0).normal(size=(20, 3))
-    found = check_forms.sampled_mean(lambda block, n: values[7 * block : 7 * block + n], 20, {})
-    np.testing.assert_allclose(found.mean, values.mean(0))
-    np.testing.assert_allclose(found.error, values.std(0, ddof=1) / np.sqrt(20))
-
-
-def test_it_becomes_a_claim_that_says_the_same(tmp_path, store):
-    file = check(half_normal, draw, grid=GRID, quiet=True).to_claim(tmp_path / "mine.py")
-    text = file.read_text()
-    assert "FACTOR = 0.797" in text and "def half_normal" in text
-    (claim,) = load_file(file)
-    result = run(claim, store=store)
-    assert result.verdict.word == "confirmed" and result.control.word == "refuted"
-    with pytest.raises(InputError, match="exists already"):
-        check(half_normal, draw, grid=GRID, quiet=True).to_claim(file)
-
-
-def test_what_has_no_source_of_its_own_is_no_claim(tmp_path):
-    inner = 2.0
-
-    def closes(scale, length):
-        return inner * half_normal(scale, length) / 2
-
-    for formula, words in ((lambda **c: half_normal(**c), "no name"), (closes, "around it")):
-        with pytest.raises(InputError, match=words):
-            check(formula, draw, grid=GRID, quiet=True).to_claim(tmp_path / "mine.py")
-    assert not list(tmp_path.iterdir())
-    with pytest.raises(InputError, match=r"NAME\.py"):
-        check(half_normal, draw, grid=GRID, quiet=True).to_claim(tmp_path / "mine.txt")
-
-
-FORMS = {
-    "agreement": lambda: check(half_normal, draw, grid=GRID, quiet=True),
-    "bound": lambda: attlas.check_bound(
-        lambda scale, length: 2.0 * scale, draw, grid=GRID, quiet=True
-    ),
-    "rate": lambda: attlas.check_rate(
-        draw, along="length", exponent=-1, grid={**GRID, "length": [1, 2, 4]}, quiet=True
-    ),
-    "order": lambda: attlas.check_order(
-        draw, lambda rng, n, **c: 1 + draw(rng, n, **c), grid=GRID, quiet=True
-    ),
-    "law": lambda: attlas.check_same_law(draw, draw, grid=GRID, quiet=True),
-    "convergence": lambda: attlas.check_convergence(
-        lambda rng, n, scale: rng.random(n) < 2, share=0.5, grid={"scale": [1.0, 2.0]}, quiet=True
-    ),
-}
-
-
-@pytest.mark.parametrize("form", FORMS)
-def test_every_form_displays(form):
-    found = FORMS[form]()
-    assert found.verdict.word == "confirmed"
-    page = found._repr_html_()
-    assert "<svg" in page and "<table" in page and "confirmed" in page
-    tex = found.to_latex()
-    assert tex.count("\\\\\n") == 1 + len(found.table()) and "\\begin{tabular}" in tex
