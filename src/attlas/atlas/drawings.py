@@ -70,7 +70,7 @@ def drawing_of(result: Result, cache: Path | None = None) -> Drawing:
 
 
 def _make(result: Result) -> Drawing:
-    files = {"nc": encode_block(_describe(result)), "csv": _table(result.evidence).encode()}
+    files = {"nc": encode_block(_describe(result)), "csv": evidence_table(result.evidence).encode()}
     if result.claim.drawing is None:
         return Drawing("", files)
     with debug_mode(False):  # the tests validate
@@ -94,7 +94,7 @@ def _describe(result: Result) -> xr.Dataset:
     return result.evidence.assign_attrs({**result.evidence.attrs, **facts})
 
 
-def _table(evidence: xr.Dataset) -> str:
+def evidence_table(evidence: xr.Dataset) -> str:
     """CSV with one row for each value: the variable, its place on each axis, and the value."""
     parts = []
     for name, values in evidence.data_vars.items():

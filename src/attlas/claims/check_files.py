@@ -1,4 +1,4 @@
-"""What a check becomes on paper: a claim file that says the same, and LaTeX."""
+"""What a check becomes: a claim file that says the same."""
 
 import ast
 import inspect
@@ -168,22 +168,3 @@ class _Sources:
 
 def _names(source: str) -> set[str]:
     return {node.id for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Name)}
-
-
-def latex(check: Check) -> str:
-    """A sentence and a table."""
-    table: Any = check.table()
-    head = " & ".join(_tex(str(name)) for name in table.columns)
-    rows = [
-        " & ".join(f"{v:.4g}" if isinstance(v, float) else _tex(str(v)) for v in row) + r" \\"
-        for row in table.itertuples(index=False)
-    ]
-    columns = "l" * len(check.grid) + "r" * (len(table.columns) - len(check.grid))
-    lines = [_tex(check.sentence), "", rf"\begin{{tabular}}{{{columns}}}", r"\hline", rf"{head} \\"]
-    return "\n".join([*lines, r"\hline", *rows, r"\hline", r"\end{tabular}", ""])
-
-
-def _tex(text: str) -> str:
-    signs = {"±": r"$\pm$", "≤": r"$\le$", "<": "$<$", ">": "$>$", "|": "$|$"}
-    text = re.sub(r"([%&_#$])", r"\\\1", text)
-    return "".join(signs.get(sign, sign) for sign in text)

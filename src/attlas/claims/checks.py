@@ -144,9 +144,9 @@ class Check:
 
     def to_latex(self) -> str:
         """A sentence and a table for a paper."""
-        from attlas.claims.check_files import latex
+        from attlas.claims.latex import escape, tabular
 
-        return latex(self)
+        return f"{escape(self.sentence)}\n\n{tabular(self.table())}\n"
 
 
 # --- what is compared -----------------------------------------------------------------------------

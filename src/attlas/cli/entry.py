@@ -14,6 +14,8 @@ from attlas import __version__
 from attlas.cli.atlas import write_pages
 from attlas.cli.audit import audit_models
 from attlas.cli.claims import cite_sources, list_claims, run_claims, show_claim
+from attlas.cli.doctor import examine
+from attlas.cli.export import export_claim
 from attlas.cli.running import end_interrupted
 from attlas.cli.sweep import sweep_claim
 from attlas.cli.verify import verify_evidence
@@ -33,6 +35,8 @@ for verb in (
     write_pages,
     audit_models,
     cite_sources,
+    examine,
+    export_claim,
     list_claims,
     run_claims,
     show_claim,
