@@ -125,19 +125,17 @@ def result_latex(result: "Result", files: Any = ()) -> str:
 
 
 def narrow_svg(spec: dict[str, Any], points: float | None) -> str:
-    """A chart as SVG; of a given width if there is one: drawing areas shrink and text does not."""
+    """A chart as SVG; of a given width if there is one: drawing areas shrink, text does not, and
+    the title is left to the caption."""
     import vl_convert
 
     from attlas.atlas.drawings import widen_frame
 
     if points is None:
         return widen_frame(vl_convert.vegalite_to_svg(spec))
-    spec = {**spec, "config": {**spec.get("config", {})}}
-    spec["config"]["legend"] = {
-        **spec["config"].get("legend", {}),
-        "orient": "bottom",
-        "columns": 2,
-    }
+    spec = {k: v for k, v in spec.items() if k != "title"}
+    legend = {**spec.get("config", {}).get("legend", {}), "orient": "bottom", "columns": 1}
+    spec["config"] = {**spec.get("config", {}), "legend": legend}
     widths = [_svg_width(vl_convert.vegalite_to_svg(_scaled(spec, f))) for f in (1.0, 0.5)]
     inner = 2 * (widths[0] - widths[1])
     factor = 1 - (widths[0] - points) / inner if inner > 0 else 0.0

@@ -134,7 +134,7 @@ def accuracy_curves(evidence: xr.Dataset) -> Figure:
         ),
         Hypothesis("heads divide 64", lambda s: 64 % s.heads == 0, defining=True),
     ),
-    quick=Setting(length=20, samples=100, support=(2, 8, 12), heads=1, steps=200, repeats=16),
+    quick=Setting(length=20, samples=100, support=(2, 8, 12), heads=1, steps=200, repeats=32),
     paper=dict(length=50, samples=300, support=(5, 20, 30), repeats=20),
     cells=whole,
     budget="repeats",
