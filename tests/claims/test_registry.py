@@ -70,3 +70,12 @@ def test_a_file_with_an_error_adds_nothing(written, registry, text, says):  # no
 def test_a_missing_file_is_named(tmp_path):
     with pytest.raises(InputError, match=r"gone.py' does not exist"):
         load_file(tmp_path / "gone.py")
+
+
+def test_the_catalogue_is_a_table_of_what_matches():
+    found = catalogue("*zeta*")
+    assert list(found) == ["single-location/zeta"]
+    assert found.frame().loc["single-location/zeta", "evidence"] == "two routes"
+    assert "single-location/zeta" in found._repr_html_()
+    with pytest.raises(InputError, match="zetaa"):
+        catalogue("zetaa")

@@ -342,3 +342,9 @@ def test_an_exception_in_a_claim_file_names_file_line_and_claim(
 def test_a_figure_that_is_no_chart_names_claim_and_function(claim_file, store):
     with pytest.raises(InputError, match=r"'mine/one': its figure figure returned str"):
         run(claim_file("nowhere"), store=store).figure()
+
+
+def test_a_notebook_shows_verdict_strength_and_figure(store):
+    result = run("single-location/zeta", store=store)
+    shown = result._repr_html_()
+    assert "confirmed" in shown and "(quick scale)" in shown and "<svg" in shown

@@ -13,13 +13,16 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from attlas.claims.claim import LOADED, Claim
 from attlas.claims.digest import beside, source_digest
 from attlas.claims.map import REGISTRY, Map
 from attlas.errors import InputError, near
 from attlas.index import GROUP, Entry, foreign_points, matching, package_index
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 def entry_of(claim: Claim) -> Entry:
@@ -57,10 +60,31 @@ def entries(files: Sequence[str | Path] = ()) -> dict[str, Entry]:
     return dict(sorted(found.items()))
 
 
-def catalogue() -> dict[str, Claim]:
-    """All claims by id: the package's, installed packages' (entry points), and loaded files'."""
+class Catalogue(dict[str, Claim]):
+    """Claims by id, which a notebook shows as a table."""
+
+    def frame(self) -> "pd.DataFrame":
+        """One row a claim: what its evidence is, where it is stated, and what it says."""
+        import pandas as pd
+
+        rows = {
+            id: (claim.kind, f"{claim.source}, {claim.reference}", claim.words)
+            for id, claim in self.items()
+        }
+        columns = ["evidence", "reference", "in words"]
+        return pd.DataFrame.from_dict(rows, orient="index", columns=columns)
+
+    def _repr_html_(self) -> str:
+        return str(self.frame().style.set_properties(**{"text-align": "left"}).to_html())
+
+
+def catalogue(pattern: str | None = None) -> Catalogue:
+    """Claims by id: the package's, installed packages' (entry points), and loaded files'; all, or
+    those that match an id, a map, or a glob such as "*risk*"."""
+    if pattern is not None:
+        return Catalogue({claim.id: claim for claim in select([pattern])})
     _load(entry_points(group=GROUP))
-    return dict(sorted(REGISTRY.items()))
+    return Catalogue(sorted(REGISTRY.items()))
 
 
 def _load(points: Iterable[EntryPoint]) -> None:

@@ -1,6 +1,7 @@
 """From a claim to a verdict: measure what is not stored, judge it, and judge the control alike."""
 
 import hashlib
+import html
 import json
 import os
 import threading
@@ -74,6 +75,16 @@ class Result:
             raise InputError(f"{self.claim.id} has no figure{reason}")
         with claim_errors_named(self.claim, "its figure"):
             return self.claim.draw(self.evidence)
+
+    def _repr_html_(self) -> str:
+        """Verdict, strength and figure, for a notebook."""
+        parts = [repr(self), f"{self.verdict.strength} ({self.scale} scale)"]
+        told = "".join(f"<p>{html.escape(part)}</p>" for part in parts if part.strip())
+        if self.claim.drawing is None or not self.evidence:
+            return told
+        import vl_convert
+
+        return told + vl_convert.vegalite_to_svg(self.figure().to_dict())
 
     def to_dict(self) -> dict[str, Any]:
         """As plain data, for JSON."""
