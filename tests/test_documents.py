@@ -17,7 +17,7 @@ from attlas.lab.sweeps import plan_grid
 TOP = Path(__file__).parents[1]
 NEW = [
     TOP / "docs" / f"{name}.md"
-    for name in ("first-result", "check", "add-a-claim", "which-bound", "sharp-bits")
+    for name in ("first-result", "check", "tour", "add-a-claim", "which-bound", "sharp-bits")
 ]
 DOCUMENTS = [
     TOP / "README.md",

@@ -16,6 +16,7 @@ from attlas.atlas.formulas import code, mathml
 ORDER = (
     "first-result",
     "check",
+    "tour",
     "add-a-claim",
     "which-bound",
     "sharp-bits",
