@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 from scipy import optimize
 
+from attlas import quasi_newton
 from attlas.quasi_newton import minimise
 from tests.conftest import SEED
+from tests.defaults import numbers_by_default
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -150,3 +152,7 @@ def test_a_lane_takes_the_steps_of_the_algorithm(objective, args, factor):
             told = by_hand(here, begun[lane], trips, tolerance)
             for ours, theirs in zip(found, told, strict=True):
                 np.testing.assert_allclose(ours[lane], theirs, rtol=1e-6, atol=1e-9)
+
+
+def test_numbers_that_need_not_be_given():
+    assert numbers_by_default(quasi_newton) == ["minimise trips=300 tolerance=1e-06"]

@@ -3,7 +3,9 @@ import jax.numpy as jnp
 import numpy as np
 from pytest import approx
 
+from attlas import search
 from attlas.search import climb
+from tests.defaults import numbers_by_default
 
 
 def bump(point, centre):
@@ -65,3 +67,7 @@ def test_every_array_moves_along_its_gradient_by_steps_in_geometric_progression(
             )
         assert found.value[lane] == approx(best)
         assert found.point["x"][lane] == approx(at[0]) and found.point["y"][lane] == approx(at[1])
+
+
+def test_numbers_that_need_not_be_given():
+    assert numbers_by_default(search) == ["climb steps=200 largest=0.3 least=0.001"]

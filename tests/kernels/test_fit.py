@@ -3,7 +3,8 @@ import pytest
 from pytest import approx
 
 import attlas.kernels.fit as fit_module
-from attlas.kernels import RBF, cme_attention, cme_variance, fit_cme
+from attlas.kernels import RBF, cme_attention, cme_variance, fit, fit_cme
+from tests.defaults import numbers_by_default
 from tests.kernels.problems import PRIOR, RIDGE, long_problem, problem
 
 
@@ -90,3 +91,10 @@ def test_a_fit_depends_on_its_seed_alone():
         for s in (1, 1, 2)
     )
     assert np.array_equal(one, two) and not np.allclose(one, other, atol=1e-6)
+
+
+def test_numbers_that_need_not_be_given():
+    assert numbers_by_default(fit) == [
+        "CME.variance prior=1",
+        "fit_cme tolerance=0.001 memory=1.5e+09 iterations=100 seed=0",
+    ]

@@ -11,6 +11,7 @@ from jax.test_util import check_grads
 from attlas.attention import softmax_attention
 from attlas.errors import InputError
 from attlas.kernels import RBF, cme_attention
+from attlas.latent_posterior import encoders
 from attlas.latent_posterior.encoders import (
     Data,
     Recipe,
@@ -25,6 +26,7 @@ from attlas.latent_posterior.encoders import (
     train_encoders,
 )
 from attlas.latent_posterior.models import BayesianRegression, FiniteLatent
+from tests.defaults import numbers_by_default
 
 COUNTS = np.array([2, 0, 3, 1])
 
@@ -310,3 +312,11 @@ def test_answers_that_do_not_fit_the_outputs_are_refused():
     keys = jax.random.split(jax.random.key(3), 2)
     with pytest.raises(InputError, match="5 values and the encoders 4 outputs"):
         train_encoders(encoders_of(2, outputs=4), some_topics(2), keys, Recipe(5, 8, 0.01))
+
+
+def test_numbers_that_need_not_be_given():
+    assert numbers_by_default(encoders) == [
+        "random_encoder width=16 layers=1 heads=2",
+        "Recipe steps=1000 batch=32 rate=0.01 decay=0 noise=0",
+        "explained ridge=1e-06",
+    ]

@@ -16,8 +16,10 @@ from attlas.latent_posterior import (
     FiniteLatent,
     GaussianLocation,
     GaussianMixture,
+    models,
 )
 from attlas.latent_posterior.models import compositions, log_multinomial, posterior_of
+from tests.defaults import numbers_by_default
 from tests.sampling import assert_mean_is, of_sample
 
 RNG = np.random.default_rng(5)
@@ -357,3 +359,12 @@ def test_counts_are_all_there():
 def test_bad_input_is_told_in_a_sentence(make, words):
     with pytest.raises(InputError, match=words):
         make()
+
+
+def test_numbers_that_need_not_be_given():
+    assert numbers_by_default(models) == [
+        "GaussianLocation noise=1 scale=1",
+        "BayesianRegression outputs=1 noise=0.3 scale=1",
+        "BayesianRegression.sample queries=1",
+        "GaussianMixture noise=1",
+    ]

@@ -6,7 +6,7 @@ import pytest
 from pytest import approx
 
 from attlas.errors import InputError
-from attlas.latent_posterior import FiniteLatent, condition_number
+from attlas.latent_posterior import FiniteLatent, condition_number, pretraining
 from attlas.latent_posterior.pretraining import (
     LinearGaussian,
     least_squares,
@@ -16,6 +16,7 @@ from attlas.latent_posterior.pretraining import (
     tangent,
     unconstrained,
 )
+from tests.defaults import numbers_by_default
 from tests.sampling import assert_mean_is, of_sample
 
 RNG = np.random.default_rng(3)
@@ -159,3 +160,12 @@ def test_bad_input_is_told():
         gaussian().expected_probe(None, 6, 0.5)
     with pytest.raises(InputError, match="a column for each of 4 words"):
         masked_operator(TOPICS, np.ones((2, 3)))
+
+
+def test_numbers_that_need_not_be_given():
+    assert numbers_by_default(pretraining) == [
+        "LinearGaussian noise=1 target_noise=0.5 hidden=1",
+        "Masked hidden=1",
+        "masked_topics hidden=1",
+        "on_simplex steps=300",
+    ]

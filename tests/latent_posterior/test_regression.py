@@ -21,6 +21,7 @@ from attlas.latent_posterior.regression import (
     spectrum,
 )
 from tests.conftest import SEED
+from tests.defaults import numbers_by_default
 
 RIDGES = np.array([0.01, 0.3, 2.0])
 
@@ -440,3 +441,7 @@ def test_a_single_row_looks_at_itself():
     np.testing.assert_array_equal(
         regression.attend(np.zeros((1, 1)), np.ones(1), 1.0, aside=True), [[1.0]]
     )
+
+
+def test_numbers_that_need_not_be_given():
+    assert numbers_by_default(regression) == ["fit_regression tolerance=0.001"]

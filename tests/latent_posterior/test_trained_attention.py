@@ -8,7 +8,7 @@ from scipy import stats
 from attlas.attention import softmax_attention
 from attlas.errors import InputError
 from attlas.kernels import RBF, cme_attention
-from attlas.latent_posterior import BayesianRegression, FiniteLatent
+from attlas.latent_posterior import BayesianRegression, FiniteLatent, trained_attention
 from attlas.latent_posterior.inference import likelihoods, sequences
 from attlas.latent_posterior.trained_attention import (
     MECHANISMS,
@@ -27,6 +27,7 @@ from attlas.latent_posterior.trained_attention import (
     topics,
     train,
 )
+from tests.defaults import numbers_by_default
 from tests.sampling import assert_mean_is, of_sample
 
 RNG = np.random.default_rng(5)
@@ -341,3 +342,11 @@ def test_bad_input_is_told():
         topics(MODEL, 0, 0.1)
     with pytest.raises(InputError, match="samples is empty"):
         draw_training(FUNCTIONS, jax.random.key(0), [], 1, 2)
+
+
+def test_numbers_that_need_not_be_given():
+    assert numbers_by_default(trained_attention) == [
+        "draw_training queries=1",
+        "train steps=100 rate=0.1",
+        "length_curves queries=4",
+    ]

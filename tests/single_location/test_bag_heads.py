@@ -67,7 +67,7 @@ def test_the_heads_in_rows_are_the_heads_bag_by_bag(float64):
 
 def test_scores_that_no_exponential_holds_are_mixed_as_others(float64):
     rng = np.random.default_rng(SEED)
-    bags = ragged(rng, count=5, longest=7)
+    bags = ragged(rng)
     laid = Bags.of(bags)
     assert not (laid.share > 0).all()  # some rows have padding
     select, value = np.full((1, 1, 5), 400.0), rng.normal(size=(1, 1, 5, 1))

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from attlas.errors import InputError
-from attlas.single_location import SingleLocation
+from attlas.single_location import SingleLocation, bags
 from attlas.single_location import bags as bags_module
 from attlas.single_location.bag_heads import Heads, Scaling
 from attlas.single_location.bags import (
@@ -19,6 +19,7 @@ from attlas.single_location.bags import (
     linear_aside,
 )
 from tests.conftest import SEED
+from tests.defaults import numbers_by_default
 
 
 def ragged(rng, count=23, dim=5, longest=90):
@@ -203,3 +204,7 @@ def test_what_is_held_out_knows_nothing_of_its_targets():
         )
         right.append(np.mean((found.aside[:, 0] > 0) == y))
     assert np.mean(right) <= 0.5 + 3 * 0.5 / np.sqrt(60 * len(right))
+
+
+def test_numbers_that_need_not_be_given():
+    assert numbers_by_default(bags) == ["fit_selection trips=100 tolerance=0.001 seed=0"]

@@ -4,7 +4,7 @@ import pytest
 from pytest import approx
 from scipy import integrate, special
 
-from attlas.single_location import ORACLE, SingleLocation, predict, risk
+from attlas.single_location import ORACLE, SingleLocation, baselines, predict, risk
 from attlas.single_location.baselines import (
     bayes_gap,
     excess_bound,
@@ -14,6 +14,7 @@ from attlas.single_location.baselines import (
     sampled_baselines,
     softmax_gap,
 )
+from tests.defaults import numbers_by_default
 from tests.sampling import assert_mean_is, of_sample
 
 
@@ -185,3 +186,7 @@ def test_large_dimension_formulas_have_the_right_constant():
             log, error = gap(task, jax.random.key(10), 400_000)
             assert error < 0.01
             assert abs(log - float(asymptote(task.constants, 1280.0))) < 4 * error + 0.01
+
+
+def test_numbers_that_need_not_be_given():
+    assert numbers_by_default(baselines) == ["fill_first count=1"]

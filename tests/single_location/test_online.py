@@ -14,6 +14,7 @@ from attlas.single_location import (
     descend,
     descend_online,
     descend_online_vectors,
+    online,
     risk,
     sphere_start,
 )
@@ -21,6 +22,7 @@ from attlas.single_location.gates import as_head
 from attlas.single_location.online import batch_risk, gaussian_pairs, simulate
 from attlas.single_location.population import heads_with
 from attlas.single_location.schedules import Constant
+from tests.defaults import numbers_by_default
 from tests.sampling import of_sample
 
 TASK = SingleLocation(dim=20, length=4, noise=0.1)
@@ -243,3 +245,10 @@ def test_progress_counts_the_steps_of_all_groups():
     )
     assert seen[-1] == (1200, 1200) and len(seen) == 4
     assert jnp.zeros(()).dtype == jnp.float32
+
+
+def test_numbers_that_need_not_be_given():
+    assert numbers_by_default(online) == [
+        "descend_online seed=0 record_every=100",
+        "descend_online_vectors seed=0 record_every=100",
+    ]

@@ -9,9 +9,11 @@ import numpy as np
 import pytest
 from scipy import special
 
+from attlas.sparse_variables import fitting
 from attlas.sparse_variables.fitting import describe, disagreement, fit_sparse, vote
 from attlas.sparse_variables.task import SparseBoolean
 from tests.conftest import SEED
+from tests.defaults import numbers_by_default
 
 
 def drawn(task, samples, seed=SEED):
@@ -89,3 +91,7 @@ def test_coins_are_described_by_no_table():
     assert found.best.nats > found.empty_nats
     given = fit_sparse(bits, label, key=jax.random.key(SEED), runs=2, steps=50, sparsity=3)
     assert all(len(table.support) == 3 for table in given.tables)
+
+
+def test_numbers_that_need_not_be_given():
+    assert numbers_by_default(fitting) == ["fit_sparse most=5 runs=8 steps=400"]

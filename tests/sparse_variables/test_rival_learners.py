@@ -6,6 +6,7 @@ import pytest
 
 from attlas.errors import InputError
 from attlas.scan import iterate
+from attlas.sparse_variables import rival_learners
 from attlas.sparse_variables.model import attention_weights
 from attlas.sparse_variables.rival_learners import (
     MLP,
@@ -21,6 +22,7 @@ from attlas.sparse_variables.rival_learners import (
 )
 from attlas.sparse_variables.training import observe, train
 from attlas.sparse_variables.training_sets import draw_sets
+from tests.defaults import numbers_by_default
 
 SETS = draw_sets(jax.random.key(0), 40, [30, 300], 8, validation=1500)
 FEW = dataclasses.replace(SETS, samples=(30,), bits=SETS.bits[:, :30], label=SETS.label[:, :30])
@@ -91,3 +93,7 @@ def test_uniform_attention_learns_nothing():
 def test_impossible_learners_are_named():
     with pytest.raises(InputError, match="hidden = 0: it must be a whole number, at least 1"):
         Dense(0)
+
+
+def test_numbers_that_need_not_be_given():
+    assert numbers_by_default(rival_learners) == ["Dense hidden=64"]

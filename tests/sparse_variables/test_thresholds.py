@@ -21,6 +21,7 @@ from attlas.sparse_variables.thresholds import (
     fit_thresholds,
     sizes,
 )
+from tests.defaults import numbers_by_default
 
 KEY = jax.random.key(3)
 
@@ -215,3 +216,10 @@ def test_the_lead_is_a_ratio_of_movements():
 def test_longer_contexts_get_more_steps():
     setting = claims.samples_exponent.paper
     assert [claims.steps_at(setting.at(length=t)) for t in (16, 800, 3200)] == [500, 500, 1000]
+
+
+def test_numbers_that_need_not_be_given():
+    assert numbers_by_default(thresholds) == [
+        "trained_by accuracy=1",
+        "find_threshold trials=40 most=2000 steps=500 sparsity=3 validation=10000",
+    ]

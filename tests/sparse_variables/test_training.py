@@ -25,6 +25,7 @@ from attlas.sparse_variables.training import (
     train,
 )
 from attlas.sparse_variables.training_sets import VALIDATION_BATCH, draw_sets
+from tests.defaults import numbers_by_default
 
 TINY = dataclasses.replace(
     RECIPE_R, architecture=dataclasses.replace(RECIPE_R.architecture, dim=8, hidden=8)
@@ -248,3 +249,10 @@ def test_impossible_recipes_are_named(settings, sentence):
 def test_steps_are_whole_numbers_of_evaluations():
     with pytest.raises(InputError, match="steps = 30: it must be a multiple of every = 20"):
         train(SETS, key=START, steps=30, every=20)
+
+
+def test_numbers_that_need_not_be_given():
+    assert numbers_by_default(training) == [
+        "Recipe rate=0.001 position_rate=0.001 beta1=0.9 beta2=0.999 epsilon=1e-08 decay=0.0001",
+        "train steps=500 every=25 enough=1",
+    ]
