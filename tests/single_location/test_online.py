@@ -47,6 +47,13 @@ def test_gaussian_pairs_are_gaussian_and_independent():
         for x in gaussian_pairs(jnp.asarray(angle), jnp.full_like(angle, 2**31))
     )
     assert np.hypot(c, s) == approx(np.full(len(angle), np.sqrt(2 * np.log(2))), rel=1e-6)
+    within = (angle << 2).astype(np.int32) * (np.pi / 2 / 2**32)
+    turn = (angle >> 30) * np.pi / 2 + within
+    assert c == approx(np.sqrt(2 * np.log(2)) * np.cos(turn), abs=3e-7)
+    assert s == approx(np.sqrt(2 * np.log(2)) * np.sin(turn), abs=3e-7)
+    radius = np.array([0, 1, 77, 2**20, 2**31, 3 * 2**30], np.uint32)
+    c, s = (np.asarray(x, float) for x in gaussian_pairs(*map(jnp.asarray, (0 * radius, radius))))
+    assert c == approx(np.sqrt(-2 * np.log((radius + 0.5) / 2**32)), rel=1e-3) and not s.any()
 
 
 def test_results_do_not_depend_on_how_many_repeats_or_steps_are_run_or_how_it_is_recorded():
@@ -98,7 +105,7 @@ def test_the_expected_step_is_that_of_the_population_gradient():
     ],
 )
 def test_same_law_as_descent_on_vectors(dim, length, batch_size, step_size, steps, activation):
-    task, n = SingleLocation(dim, length, gamma=1.0, noise=0.2), 4000
+    task, n = SingleLocation(dim, length, gamma=0.6, noise=0.2), 4000
     k, v = (x / np.linalg.norm(x) for x in np.random.default_rng(dim).normal(size=(2, dim)))
     k, v = np.tile(k, (n, 1)), np.tile(v, (n, 1))
     options = {
