@@ -97,3 +97,36 @@ def test_impossible_learners_are_named():
 
 def test_numbers_that_need_not_be_given():
     assert numbers_by_default(rival_learners) == ["Dense hidden=64"]
+
+
+def test_the_penalised_regression_by_hand(monkeypatch):
+    """What is descended, and the accuracy of its best penalty up to where each has erred."""
+    kept = []
+
+    def spied(step, observe, start, args, **options):
+        kept.extend([start, args, iterate(step, observe, start, args, **options)])
+        return kept[-1]
+
+    monkeypatch.setattr(rival_learners, "iterate", spied)
+    found = l1_path(FEW)
+    start, args, path = kept
+    assert not start.weights.any() and not start.ahead.any() and (start.momentum == 1).all()
+    bias = FEW.tasks[0].bias
+    for trial, (bits, label) in enumerate(zip(FEW.bits, FEW.label, strict=True)):
+        rows = np.column_stack([bits - bias, np.ones(30)])
+        np.testing.assert_allclose(args.bits[trial, :30], rows, rtol=1e-5)
+        np.testing.assert_array_equal(args.sign[trial, :30], 2.0 * label - 1)
+        largest = abs(np.cov(bits.T, label, ddof=0)[-1, :-1]).max()
+        expected = largest * PENALTIES * np.append(np.ones(40), 0)[:, None]
+        np.testing.assert_allclose(args.penalty[trial], expected, rtol=1e-4)
+        steepest = np.linalg.norm(rows, 2) ** 2 / 30 / 4  # no curvature of the loss is larger
+        assert args.step_size[trial] == pytest.approx(1 / steepest, rel=1e-4)
+        slopes, level = path.last.weights[trial, :-1], path.last.weights[trial, -1]
+        right, seen = np.zeros(12), 0
+        for batch in FEW.validate(trial):
+            right += (((batch.bits - bias) @ slopes + level > 0) == batch.label[:, None]).sum(0)
+            seen += len(batch.label)
+            if right.max() < seen:
+                break
+        assert found[trial] == pytest.approx(right.max() / seen)
+    np.testing.assert_allclose(args.weight, np.where(np.arange(64) < 30, 1 / 30, 0), rtol=1e-6)
