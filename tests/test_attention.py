@@ -5,6 +5,7 @@ import pytest
 from jax import vmap
 from pytest import approx
 
+from attlas import attention
 from attlas.attention import (
     GeneralHead,
     Layer,
@@ -21,6 +22,7 @@ from attlas.attention import (
     softmax_attention,
 )
 from attlas.errors import InputError
+from tests.defaults import numbers_by_default
 
 KEYS = jax.random.split(jax.random.key(3), 4)
 TOKENS = np.asarray(jax.random.normal(KEYS[0], (7, 5)))
@@ -252,3 +254,12 @@ def test_padded_values_may_hold_anything_and_some_token_must_be_admitted():
     )
     with pytest.raises(InputError, match="admits no token"):
         softmax_attention(queries, keys, values, mask=jnp.zeros(4, bool))
+
+
+def test_numbers_that_need_not_be_given():
+    assert numbers_by_default(attention) == [
+        "softmax_attention temperature=1",
+        "linear_attention temperature=1",
+        "TransformerHead lipschitz=1",
+        "random_head scale=1",
+    ]

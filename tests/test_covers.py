@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis.strategies import floats, integers, lists
 from pytest import approx
 
+from attlas import covers
 from attlas.covers import (
     best_split,
     column_norm,
@@ -15,6 +16,7 @@ from attlas.covers import (
     token_radius,
 )
 from attlas.errors import InputError
+from tests.defaults import numbers_by_default
 
 
 def test_the_column_norm_of_one_output_unit_is_its_length():
@@ -107,3 +109,11 @@ def test_few_columns_are_kept_where_they_are_long():
 def test_bad_input(call, says):
     with pytest.raises(InputError, match=says):
         call()
+
+
+def test_numbers_that_need_not_be_given():
+    assert numbers_by_default(covers) == [
+        "between low=0 high=1",
+        "linear_entropy dim=inf",
+        "matrix_entropy inputs=inf",
+    ]

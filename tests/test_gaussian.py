@@ -7,6 +7,7 @@ from hypothesis.strategies import floats
 from pytest import approx
 from scipy import special, stats
 
+from attlas import gaussian
 from attlas.gaussian import (
     BLOCK,
     averaged,
@@ -21,6 +22,7 @@ from attlas.gaussian import (
     zeta,
     zeta_derivatives,
 )
+from tests.defaults import numbers_by_default
 
 arguments = given(t=floats(-12, 12), spread=floats(0.01, 3))
 quickly = settings(max_examples=50, deadline=None, derandomize=True)
@@ -179,3 +181,10 @@ def test_averaging_on_the_host_counts_as_asked_and_reports_the_error_it_makes():
 def test_gamma_variables_have_the_law_of_their_parameter(float64, shape):
     drawn = np.asarray(draw_gamma(jax.random.key(8), shape, (100_000,)))
     assert stats.kstest(drawn, stats.gamma(shape).cdf).pvalue > 1e-4
+
+
+def test_numbers_that_need_not_be_given():
+    assert numbers_by_default(gaussian) == [
+        "smoothed_derivatives panels=8 reach=11",
+        "gaussian_nodes panels=8 reach=11",
+    ]

@@ -5,7 +5,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from attlas import padding
 from attlas.padding import bucket, map_chunks, pad_axis, padded_jit
+from tests.defaults import numbers_by_default
 
 
 def test_buckets_are_few_and_not_wasteful():
@@ -65,3 +67,7 @@ def test_two_axes_of_a_result_are_cut():
 
     x, y = np.arange(3.0, dtype=np.float32), np.arange(5.0, dtype=np.float32)
     np.testing.assert_array_equal(products(x, y), np.outer(x, y))
+
+
+def test_numbers_that_need_not_be_given():
+    assert numbers_by_default(padding) == ["bucket least=4", "pad_axis axis=0"]

@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 from scipy import optimize
 
+from attlas import quasi_newton
 from attlas.quasi_newton import minimise
 from tests.conftest import SEED
+from tests.defaults import numbers_by_default
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -78,3 +80,79 @@ def test_a_start_at_the_bottom_stays_there():
     found = minimise(rosenbrock, point, 100.0)
     assert found.settled.all() and (found.value == 0).all()
     np.testing.assert_array_equal(found.point["a"], point["a"])
+
+
+def kinked(x, slope):
+    """A corner at the origin, from which no step leads down, and not a number beyond 3."""
+    return jnp.where(x.max(-1) > 3, jnp.nan, slope * jnp.abs(x).sum(-1))
+
+
+def by_hand(here, x, trips, tolerance):
+    """One lane: Nocedal and Wright, Algorithms 7.4 and 3.1, an evaluation a trip."""
+    memory, trip, steps = [], 1, 0
+    value, slope = here(x)
+    scale = max(1, abs(value))
+    done = np.abs(slope).max() <= tolerance * scale
+    first = min(1, 1 / np.sqrt(slope @ slope + 1e-300))
+    length, ahead = first, -slope
+    while trip < trips and not done:
+        trip += 1
+        there, gradient = here(x + length * ahead)
+        predicted = length * slope @ ahead
+        if there <= value + 1e-4 * predicted and np.isfinite(gradient).all():
+            move, bend = length * ahead, gradient - slope
+            if move @ bend > 1e-10 * bend @ bend:
+                memory = [*memory, (move, bend)][-10:]
+            scale, steps = max(1, abs(there)), steps + 1
+            done = value - there <= tolerance**2 * scale
+            done |= np.abs(gradient).max() <= tolerance * scale
+            steep = gradient @ ahead < 0.9 * (slope @ ahead)
+            x, value, slope = x + length * ahead, there, gradient
+            if steep:
+                length *= 2
+                continue
+        elif length >= 1e-12:
+            fit = predicted / (2 * (predicted - (there - value)))
+            length *= np.clip(fit if np.isfinite(fit) else 0.1, 0.1, 0.5)
+            continue
+        else:
+            memory, done = [], not memory
+        ahead, shares = -slope, []
+        for move, bend in memory[::-1]:
+            shares.append(move @ ahead / (move @ bend))
+            ahead = ahead - shares[-1] * bend
+        if memory:
+            move, bend = memory[-1]
+            ahead = ahead * (move @ bend) / (bend @ bend)
+        for move, bend in memory:
+            ahead = ahead + (shares.pop() - bend @ ahead / (move @ bend)) * move
+        first = min(1, 1 / np.sqrt(slope @ slope + 1e-300))
+        length = 1.0 if memory else first
+    return x, value, np.abs(slope).max(), steps, done
+
+
+def flat_rosenbrock(x, scale):
+    return rosenbrock({"a": x[:, :2], "b": x[:, 2:]}, scale)
+
+
+@pytest.mark.parametrize(
+    ("objective", "args", "factor"),
+    [(flat_rosenbrock, 100.0, 1.0), (flat_rosenbrock, 3e-7, 2.0), (kinked, 0.3, 3.0)],
+)
+def test_a_lane_takes_the_steps_of_the_algorithm(objective, args, factor):
+    begun = factor * np.random.default_rng(SEED).normal(size=(3, 4))
+    compiled = jax.jit(jax.value_and_grad(lambda x: objective(x[None], args)[0]))
+
+    def here(x):
+        return [np.asarray(part) for part in compiled(x)]
+
+    for trips, tolerance in ((1, 1e-6), (2, 1e-6), (4, 1e-6), (17, 1e-6), (200, 1e-3)):
+        found = minimise(objective, begun, args, trips=trips, tolerance=tolerance)
+        for lane in range(3):
+            told = by_hand(here, begun[lane], trips, tolerance)
+            for ours, theirs in zip(found, told, strict=True):
+                np.testing.assert_allclose(ours[lane], theirs, rtol=1e-6, atol=1e-9)
+
+
+def test_numbers_that_need_not_be_given():
+    assert numbers_by_default(quasi_newton) == ["minimise trips=300 tolerance=1e-06"]

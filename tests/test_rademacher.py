@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from pytest import approx
 
+from attlas import rademacher
 from attlas.errors import InputError
 from attlas.rademacher import (
     concatenated_complexity,
@@ -13,6 +14,7 @@ from attlas.rademacher import (
     mean_of,
     planar_complexity,
 )
+from tests.defaults import numbers_by_default
 
 
 @pytest.fixture
@@ -137,3 +139,11 @@ def test_mean_over_signs():
 def test_the_certificate_is_for_the_plane(float64):
     with pytest.raises(InputError, match="the certificate is for the plane"):
         planar_complexity(np.ones((2, 3, 3)), np.ones((1, 2)), query_norm=1.0)
+
+
+def test_numbers_that_need_not_be_given():
+    assert numbers_by_default(rademacher) == [
+        "head_complexity value_norm=1 starts=8 steps=150",
+        "planar_complexity value_norm=1 rings=64",
+        "concatenated_complexity norm=1",
+    ]

@@ -4,7 +4,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import binom, binomtest, norm, t
 
+from attlas import statistics
 from attlas.statistics import binomial_limits, log_slope, normal_quantile, student_quantile
+from tests.defaults import numbers_by_default
 
 LEVEL = 1e-4
 SIZES = np.geomspace(4, 256, 7)
@@ -87,3 +89,10 @@ def test_the_error_of_the_slope_is_its_spread_over_repetitions():
 def test_the_error_of_a_slope_through_two_points_is_that_of_their_ratio():
     slope, error = log_slope(np.array([1.0, np.e]), np.array([2.0, 2.0]), np.array([0.06, 0.08]))
     assert (slope, error) == (0, pytest.approx(0.05))
+
+
+def test_numbers_that_need_not_be_given():
+    assert numbers_by_default(statistics) == [
+        "normal_quantile comparisons=1 sides=2",
+        "student_quantile comparisons=1 sides=2 count=inf",
+    ]

@@ -7,6 +7,7 @@ from pytest import approx
 from attlas.capacity import (
     HeadNorms,
     PositionNorms,
+    blocks,
     class_of,
     collapsed_head,
     head_block,
@@ -21,6 +22,7 @@ from attlas.capacity import (
 from attlas.capacity.blocks import Term
 from attlas.covers import column_norm, spectral_norm
 from attlas.errors import InputError
+from tests.defaults import numbers_by_default
 
 NORMS = HeadNorms(
     value=2.0,
@@ -206,3 +208,14 @@ def test_a_block_behind_a_norm_does_not_see_how_long_its_tokens_were():
     assert residual(inner, 0.5)(0.0).log_lipschitz == approx(
         np.logaddexp(inner(0.0).log_lipschitz, math.log(0.5))
     )
+
+
+def test_numbers_that_need_not_be_given():
+    assert numbers_by_default(blocks) == [
+        "Term tokens=1 outputs=1 inputs=inf",
+        "HeadNorms lipschitz=1",
+        "collapsed_head dim=inf",
+        "PositionNorms lipschitz=1 gate_21=0",
+        "residual skip=1",
+        "normalised stretch=1",
+    ]

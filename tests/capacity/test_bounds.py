@@ -5,6 +5,7 @@ from pytest import approx
 
 from attlas.capacity import (
     HeadNorms,
+    bounds,
     class_of,
     collapsed_head,
     head_block,
@@ -16,6 +17,7 @@ from attlas.capacity import (
 from attlas.capacity.blocks import Term
 from attlas.capacity.bounds import MAX_DISTANCES, Capacity
 from attlas.covers import log_entropy_at
+from tests.defaults import numbers_by_default
 
 NORMS = HeadNorms(
     value=2.0,
@@ -191,3 +193,14 @@ def test_the_length_enters_by_a_logarithm():
 
 def test_occam():
     assert occam_samples(math.log(1000), 0.1, 0.05) == approx((math.log(1000) + math.log(20)) / 0.1)
+
+
+def test_numbers_that_need_not_be_given():
+    assert numbers_by_default(bounds) == [
+        "Capacity.risk_bound delta=0.05",
+        "Capacity.log_samples_for delta=0.05",
+        "Capacity.samples_for delta=0.05",
+        "class_of radius=1",
+        "read_out radius=1 out_dim=inf",
+        "occam_samples delta=0.05",
+    ]

@@ -26,11 +26,13 @@ from attlas.capacity import (
     collapsed_head,
     head_block,
     head_norms,
+    modules,
     occam_samples,
     read_out,
 )
 from attlas.covers import column_norm, spectral_norm
 from attlas.errors import InputError
+from tests.defaults import numbers_by_default
 
 NORMS = HeadNorms(
     value=2.0,
@@ -203,3 +205,7 @@ def read(size):
 def test_bad_input(call, says):
     with pytest.raises(InputError, match=says):
         call()
+
+
+def test_numbers_that_need_not_be_given():
+    assert numbers_by_default(modules) == ["capacity_of radius=1"]

@@ -5,7 +5,8 @@ import pytest
 from pytest import approx
 
 from attlas.attention import linear_attention
-from attlas.kernels import RBF, Exponential, Linear, cme_attention, cme_variance
+from attlas.kernels import RBF, Exponential, Linear, attention, cme_attention, cme_variance
+from tests.defaults import numbers_by_default
 from tests.kernels.problems import KERNELS, NOISE, PRIOR, RIDGE, plain, problem, sphere
 
 
@@ -194,3 +195,7 @@ def test_the_ball_has_a_gradient_where_the_mean_is_nothing():
         lambda v: cme_attention(keys, keys, v, ridge=0.1, kernel=RBF(1.0), clip=1.0).sum()
     )(jnp.zeros((5, 1)))
     assert np.isfinite(slope).all() and abs(slope).max() > 0
+
+
+def test_numbers_that_need_not_be_given():
+    assert numbers_by_default(attention) == ["cme_variance prior=1"]

@@ -4,6 +4,7 @@ from pytest import approx
 
 import attlas.kernels.fit as fit_module
 from attlas.kernels import RBF, cme_attention, cme_variance, fit_cme
+from tests.defaults import numbers_by_default
 from tests.kernels.problems import PRIOR, RIDGE, long_problem, problem
 
 
@@ -81,6 +82,45 @@ def test_auto_chooses_by_size_memory_and_tolerance(monkeypatch):
     assert short.method == "nystrom" and not short.reached and "misses" in str(short)
 
 
+@pytest.mark.parametrize("method", ["exact", "nystrom", "conjugate"])
+def test_tiles_are_parts_of_one_sum_and_weights_give_the_mean(method, monkeypatch):
+    queries, keys, values = long_problem(300)
+    values = np.concatenate([values, values**2], 1)
+    settings = {"ridge": 0.4, "kernel": RBF(0.3), "method": method, "centres": 250}
+    whole = fit_cme(keys, values, **settings)
+    monkeypatch.setattr(fit_module, "TILE", 128)
+    cut = fit_cme(keys, values, **settings)
+    assert cut.mean(queries) == approx(whole.mean(queries), abs=1e-4)
+    gram, cross = (np.asarray(RBF(0.3)(x, keys), float) for x in (keys, queries))
+    weights = cross @ np.linalg.inv(gram + 0.4 * np.eye(300))
+    assert cut.weights(queries, keys) == approx(weights, abs=1e-4)
+    assert cut.mean(queries) == approx(weights @ values, abs=1e-4)
+    variance = 2.5 * (0.4 + 1 - (weights * cross).sum(1))
+    assert cut.variance(queries, 2.5) == approx(variance, abs=1e-3)
+
+
+def test_the_error_is_the_size_of_what_the_system_leaves():
+    _, keys, values = long_problem(300)
+    fit = fit_cme(keys, values, ridge=0.4, kernel=RBF(0.1), method="nystrom", centres=20)
+    fitted = fit.mean(keys)
+    alpha = (values - fitted) / 0.4
+    missed = values - np.asarray(RBF(0.1)(keys, keys), float) @ alpha - 0.4 * alpha
+    size = np.sqrt((missed**2).mean() / (values**2).mean())
+    assert size > 1e-3 and fit.error == approx(size, rel=1e-3)
+
+
+def test_centres_are_counted_by_the_next_pivot():
+    system = fit_module._System(
+        RBF(0.1), np.zeros((900, 3)), np.zeros((900, 1)), 0.3, 1.0, *[np.arange(0)] * 2
+    )
+    pivots = 0.5 ** (np.arange(300) / 9)
+    for tolerance in (0.5, 1e-2, 1e-12):
+        enough = (
+            m for m in range(32, 300, 32) if np.sqrt(900 / m) * pivots[m] / 0.3 <= 3 * tolerance
+        )
+        assert system.count_centres(pivots, tolerance) == next(enough, 300)
+
+
 def test_a_fit_depends_on_its_seed_alone():
     queries, keys, values = long_problem(800)
     one, two, other = (
@@ -90,3 +130,10 @@ def test_a_fit_depends_on_its_seed_alone():
         for s in (1, 1, 2)
     )
     assert np.array_equal(one, two) and not np.allclose(one, other, atol=1e-6)
+
+
+def test_numbers_that_need_not_be_given():
+    assert numbers_by_default(fit_module) == [
+        "CME.variance prior=1",
+        "fit_cme tolerance=0.001 memory=1.5e+09 iterations=100 seed=0",
+    ]

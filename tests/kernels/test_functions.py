@@ -2,7 +2,8 @@ import numpy as np
 import pytest
 from pytest import approx
 
-from attlas.kernels import RBF, Exponential, Linear, Polynomial
+from attlas.kernels import RBF, Exponential, Linear, Polynomial, functions
+from tests.defaults import numbers_by_default
 from tests.kernels.problems import problem
 
 
@@ -18,3 +19,7 @@ from tests.kernels.problems import problem
 def test_kernels_are_their_formulas(float64, kernel, formula):
     x, y, _ = problem(5, 4)
     assert kernel(x, y) == approx(np.array([[formula(a, b) for b in y] for a in x]), abs=1e-13)
+
+
+def test_numbers_that_need_not_be_given():
+    assert numbers_by_default(functions) == ["Polynomial degree=2 offset=1"]

@@ -5,7 +5,9 @@ from pytest import approx
 from scipy import optimize
 
 from attlas.errors import InputError
+from attlas.latent_posterior import bounds
 from attlas.latent_posterior.bounds import head_rademacher, length_shift
+from tests.defaults import numbers_by_default
 
 RNG = np.random.default_rng(7)
 
@@ -81,3 +83,10 @@ def test_bad_input_is_told():
         length_shift(0, query_norm=1.0)
     with pytest.raises(InputError, match="samples"):
         head_rademacher(0, dim=2, query_norm=1.0)
+
+
+def test_numbers_that_need_not_be_given():
+    assert numbers_by_default(bounds) == [
+        "head_rademacher value_norm=1 radius=1 heads=1",
+        "length_shift value_norm=1 radius=1",
+    ]

@@ -7,7 +7,7 @@ from pytest import approx
 from scipy import integrate, stats
 
 from attlas.errors import InputError
-from attlas.latent_posterior import FiniteLatent
+from attlas.latent_posterior import FiniteLatent, inference
 from attlas.latent_posterior.inference import (
     asymmetry,
     beta_coins,
@@ -20,6 +20,7 @@ from attlas.latent_posterior.inference import (
     urn_distance,
     urn_law,
 )
+from tests.defaults import numbers_by_default
 
 RNG = np.random.default_rng(8)
 TOPICS = FiniteLatent([0.5, 0.3, 0.2], RNG.dirichlet(np.ones(4), 3))
@@ -148,3 +149,11 @@ def test_bad_input_is_told_in_a_sentence():
     with pytest.raises(InputError, match="length = 0"):
         beta_coins(1.0, 1.0, 0)
     assert math.isfinite(urn_distance([2, 3], 5))
+
+
+def test_numbers_that_need_not_be_given():
+    assert numbers_by_default(inference) == [
+        "urn_law added=1",
+        "urn_log_probability added=1",
+        "classes tolerance=1e-09",
+    ]

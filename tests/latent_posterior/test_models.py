@@ -10,14 +10,24 @@ from scipy import integrate, linalg, stats
 
 from attlas.attention import softmax_attention
 from attlas.errors import InputError
+from attlas.gaussian import BLOCK, stream
 from attlas.kernels import cme_attention
 from attlas.latent_posterior import (
     BayesianRegression,
     FiniteLatent,
     GaussianLocation,
     GaussianMixture,
+    models,
 )
-from attlas.latent_posterior.models import compositions, log_multinomial, posterior_of
+from attlas.latent_posterior.models import (
+    compositions,
+    draw_counts,
+    log_multinomial,
+    mean_by_count,
+    posterior_of,
+    simulated_mean,
+)
+from tests.defaults import numbers_by_default
 from tests.sampling import assert_mean_is, of_sample
 
 RNG = np.random.default_rng(5)
@@ -326,6 +336,35 @@ def test_models_are_axes_of_arrays():
     )
 
 
+def test_a_simulated_mean_is_that_of_all_blocks():
+    def draw(key, count):
+        return stream(key).exponential(size=count)
+
+    samples = BLOCK + 7
+    mean, error = simulated_mean(draw, jax.random.key(4), samples)
+    values = np.concatenate(
+        [draw(jax.random.fold_in(jax.random.key(4), i), n) for i, n in ((0, BLOCK), (BLOCK, 7))]
+    )
+    assert mean == approx(values.mean(), rel=1e-12)
+    assert error == approx(values.std(ddof=1) / math.sqrt(samples), rel=1e-12)
+
+
+def test_drawn_counts_and_latents_have_their_joint_law():
+    law, posterior = np.array([3.0, 1.0]), np.array([[0.2, 0.5, 0.3], [0.6, 0.1, 0.3]])
+    k, z = draw_counts(np.random.default_rng(2), law, posterior, 5000, 4)
+    assert k.shape == z.shape == (4, 5000)
+    seen = np.bincount((3 * k + z).ravel(), minlength=6).reshape(2, 3) / k.size
+    assert seen == approx(law[:, None] / 4 * posterior, abs=0.015)
+
+
+def test_means_by_count():
+    values = np.array([[[1.0, 5.0], [2.0, 6.0], [4.0, 9.0]], [[3.0, 3.0]] * 3])
+    share, mean = mean_by_count(np.array([[2, 0, 2], [1, 1, 1]]), values, 4)
+    assert share == approx(np.array([[1 / 3, 0, 2 / 3, 0], [0, 1, 0, 0]]))
+    assert mean[0] == approx(np.array([[2, 6], [0, 0], [2.5, 7], [0, 0]]))
+    assert mean[1] == approx(np.array([[0, 0], [3, 3], [0, 0], [0, 0]]))
+
+
 def test_counts_are_all_there():
     counts = compositions(5, 3)
     assert len(counts) == math.comb(7, 2) and (counts.sum(1) == 5).all() and (counts >= 0).all()
@@ -357,3 +396,12 @@ def test_counts_are_all_there():
 def test_bad_input_is_told_in_a_sentence(make, words):
     with pytest.raises(InputError, match=words):
         make()
+
+
+def test_numbers_that_need_not_be_given():
+    assert numbers_by_default(models) == [
+        "GaussianLocation noise=1 scale=1",
+        "BayesianRegression outputs=1 noise=0.3 scale=1",
+        "BayesianRegression.sample queries=1",
+        "GaussianMixture noise=1",
+    ]

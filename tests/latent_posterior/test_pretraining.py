@@ -6,7 +6,7 @@ import pytest
 from pytest import approx
 
 from attlas.errors import InputError
-from attlas.latent_posterior import FiniteLatent, condition_number
+from attlas.latent_posterior import FiniteLatent, condition_number, pretraining
 from attlas.latent_posterior.pretraining import (
     LinearGaussian,
     least_squares,
@@ -16,6 +16,7 @@ from attlas.latent_posterior.pretraining import (
     tangent,
     unconstrained,
 )
+from tests.defaults import numbers_by_default
 from tests.sampling import assert_mean_is, of_sample
 
 RNG = np.random.default_rng(3)
@@ -27,8 +28,10 @@ def gaussian(**options):
     given = {
         "mixing": RNG.normal(size=(5, 3)),
         "masked": np.diag([1.0, 0.5, 0.2]),
-        "task": np.eye(3)[2:],
+        "task": np.array([[0.0, 0.0, 1.0], [0.6, 0.3, -1.5]]),
         "length": 8,
+        "noise": 1.7,
+        "target_noise": 0.8,
     }
     return LinearGaussian(**given | options)
 
@@ -40,6 +43,21 @@ def test_gain_is_the_posterior_mean():
     assert fitted == approx(model.gain, abs=0.02)
     left = z[0] - x[0] @ model.gain.T
     assert left.T @ left / len(left) == approx(model.spread, abs=0.01)
+
+
+def test_tokens_are_the_mixed_latent_and_noise_and_their_mean_is_sufficient():
+    model = gaussian()
+    z, x = model.draw(jax.random.key(0), 50_000, 2)
+    assert z.var((0, 1)) == approx(1, rel=0.03)
+    noise = x - z @ model.mixing.T
+    assert (noise**2).mean((0, 1)) == approx(np.full(5, 1.7**2 / 8), rel=0.03)
+    # The posterior given all tokens, by the rule for normal laws.
+    precision = np.eye(3) + 8 * model.mixing.T @ model.mixing / 1.7**2
+    assert model.spread == approx(np.linalg.inv(precision), rel=1e-9)
+    assert model.gain == approx(np.linalg.solve(precision, 8 * model.mixing.T / 1.7**2), rel=1e-9)
+    assert model.covariance == approx(
+        model.mixing @ model.mixing.T + 1.7**2 / 8 * np.eye(5), rel=1e-12
+    )
 
 
 def test_excess_is_the_mean_square_distance():
@@ -77,7 +95,7 @@ def test_blind_pretraining_keeps_a_floor():
 def test_probe_on_random_features_has_the_random_design_risk():
     model = gaussian()
     runs = model.probe(None, jax.random.key(4), 20, 4000, 0.5)
-    exact = 5 / (20 - 6) * (model.spread[2, 2] + 0.25)
+    exact = 5 / (20 - 6) * (np.trace(model.task @ model.spread @ model.task.T) + 2 * 0.25)
     assert_mean_is(exact, *of_sample(runs), most=0.02, sigmas=5)
     assert model.expected_probe(None, 20, 0.5) == approx(exact)
     invertible = np.broadcast_to(RNG.normal(size=(5, 5)), (4000, 5, 5))
@@ -138,6 +156,41 @@ def test_training_with_half_of_the_words_hidden_finds_the_posterior_of_those_lef
     )
 
 
+def test_hidden_words_are_drawn_with_their_noise():
+    """One sequence a repeat: the second moment of the mean of two hidden words of one latent."""
+    masked = masked_topics(TOPICS, 5, [1.0, 0.5], 0.9, hidden=2)
+    share, target = masked.sample(jax.random.key(6), 1, 40_000, WORDS)
+    assert (share.sum(1) == 1).all() and ((share == 0) | (share == 1)).all()
+    drawn = (share[..., None] * target).sum(1)
+    means, squares = WORDS @ masked.embedding.T, WORDS @ (masked.embedding.T**2)
+    one = TOPICS.prior @ means
+    two = TOPICS.prior @ (means**2 + (squares - means**2 + 0.9**2) / 2)
+    for moment, expected in ((drawn, one), (drawn**2, two)):
+        found, error = of_sample(moment)
+        assert (abs(found - expected) < 4.5 * np.sqrt(two.max() / 10_000)).all()
+        assert (abs(found - expected) < 4.5 * error).all()
+    off = RNG.normal(size=(len(masked.law), 3))
+    by_hand = sum(
+        p * ((masked.operator @ x) ** 2).sum() for p, x in zip(masked.law, off, strict=True)
+    )
+    assert masked.excess(off, masked.operator) == approx(by_hand)
+
+
+def test_given_embeddings_of_hidden_words_are_read_with_the_posterior():
+    embedding = RNG.normal(size=(2, 4))
+    assert masked_operator(TOPICS, embedding) == approx(embedding @ WORDS.T)
+
+
+def test_the_linear_representation_is_least_squares_on_the_plane():
+    masked = masked_topics(TOPICS, 4, [1.3, 0.5], 0.2)
+    share, target = masked.sample(jax.random.key(3), 50, 2, WORDS)
+    for run, found in enumerate(unconstrained(masked, share, target)):
+        root = np.sqrt(share[run])[:, None]
+        fitted = np.linalg.lstsq(root * masked.posterior, root * target[run])[0]
+        assert found.sum(1) == approx(1)
+        assert found @ masked.operator.T == approx(masked.posterior @ fitted, rel=1e-6)
+
+
 def test_bad_input_is_told():
     with pytest.raises(InputError, match="hidden = 4 of 4 words"):
         masked_topics(TOPICS, 4, [1.0, 0.5], 0.2, hidden=4)
@@ -159,3 +212,12 @@ def test_bad_input_is_told():
         gaussian().expected_probe(None, 6, 0.5)
     with pytest.raises(InputError, match="a column for each of 4 words"):
         masked_operator(TOPICS, np.ones((2, 3)))
+
+
+def test_numbers_that_need_not_be_given():
+    assert numbers_by_default(pretraining) == [
+        "LinearGaussian noise=1 target_noise=0.5 hidden=1",
+        "Masked hidden=1",
+        "masked_topics hidden=1",
+        "on_simplex steps=300",
+    ]

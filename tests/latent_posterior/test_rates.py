@@ -9,6 +9,7 @@ from scipy.special import eval_gegenbauer
 from attlas.attention import softmax_attention
 from attlas.errors import InputError
 from attlas.kernels import Exponential, cme_attention
+from attlas.latent_posterior import rates
 from attlas.latent_posterior.rates import (
     PAIR,
     cme_error,
@@ -24,6 +25,7 @@ from attlas.latent_posterior.rates import (
     softmax_limit,
     zonal,
 )
+from tests.defaults import numbers_by_default
 from tests.sampling import of_sample
 
 DIMS = (2, 3, 6)
@@ -311,3 +313,7 @@ def test_the_difference_is_that_of_smoothing_what_cme_attention_finds(dim):
         powers=powers,
         noise=noise,
     ) == approx((residual**2 * found).sum() + finite, rel=1e-9)
+
+
+def test_numbers_that_need_not_be_given():
+    assert numbers_by_default(rates) == ["effective_dimension power=1"]

@@ -21,6 +21,7 @@ from attlas.latent_posterior.regression import (
     spectrum,
 )
 from tests.conftest import SEED
+from tests.defaults import numbers_by_default
 
 RIDGES = np.array([0.01, 0.3, 2.0])
 
@@ -72,6 +73,69 @@ def test_leave_one_out_is_leaving_one_out(rows):
             g = gram(x[i : i + 1], x[rest])[0]
             assert left[k, i] == pytest.approx(y[i] - g @ solved[:, 0], rel=1e-8)
             assert variance[k, i] == pytest.approx(ridge + 1 - g @ solved[:, 1], rel=1e-8)
+
+
+def test_a_row_is_left_out_with_all_of_its_weight(rows):
+    """By hand, and in the residuals that the law is made of."""
+    x, y = rows
+    weight, ridge = 0.5 + np.arange(40) % 3, 0.3
+    left, variance = leave_one_out(spectrum(RBF(0.5), x, weight), y - 0.2, np.array([ridge]))
+    for i in (0, 17, 39):
+        rest = np.arange(40) != i
+        solved = np.linalg.solve(
+            gram(x[rest], x[rest]) + ridge * np.diag(1 / weight[rest]),
+            np.column_stack([y[rest] - 0.2, gram(x[rest], x[i : i + 1])]),
+        )
+        g = gram(x[i : i + 1], x[rest])[0]
+        assert left[0, i] == pytest.approx(y[i] - 0.2 - g @ solved[:, 0], rel=1e-8)
+        assert variance[0, i] == pytest.approx(ridge + 1 - g @ solved[:, 1], rel=1e-8)
+    found = fit_regression(x, y, weight=weight, temperature=0.5, ridge=ridge)
+    assert found.centre == pytest.approx(np.average(y, weights=weight))
+    rooted = spectrum(RBF(0.5), x, weight)
+    left, variance = leave_one_out(rooted, y - found.centre, np.array([ridge]))
+    prior = evidence(rooted, y - found.centre, np.array([ridge]))[1]
+    assert found.deviation**2 == pytest.approx(prior[0])
+    np.testing.assert_allclose(found.aside, left[0], rtol=1e-6)
+    np.testing.assert_allclose(found.law.squared, left[0] ** 2 / variance[0] / prior, rtol=1e-6)
+
+
+def test_softmax_residuals_are_of_attention_to_the_other_rows(rows):
+    x, y = rows
+    weight = 0.5 + np.arange(40) % 3
+    found = fit_regression(x, y, weight=weight, attention="softmax", temperature=0.4)
+    shares = gram(x, x, 0.4) * weight
+    np.fill_diagonal(shares, 0)
+    left = y - shares @ y / shares.sum(1)
+    deviation = np.sqrt(np.average(left**2, weights=weight))
+    np.testing.assert_allclose(found.aside, left, rtol=1e-9)
+    assert found.deviation == pytest.approx(deviation) and np.isnan(found.ridge)
+    np.testing.assert_allclose(found.law.squared, (left / deviation) ** 2, rtol=1e-9)
+
+
+def test_the_likelihood_of_rows_left_out_is_the_product_of_theirs(rows):
+    x, y = rows
+    weight = 0.5 + np.arange(40) % 3
+    some = spectrum(RBF(0.5), x, weight)
+    values, priors = regression.leave_one_out_likelihood(some, y, RIDGES)
+    left, variance = leave_one_out(some, y, RIDGES)
+    density = stats.norm.logpdf(left, scale=np.sqrt(priors[:, None] * variance)) @ weight
+    np.testing.assert_allclose(values - values[0], density - density[0], rtol=1e-8)
+    for other in (0.9, 1.1):  # the prior variance is the best
+        scale = np.sqrt(other * priors[:, None] * variance)
+        assert (stats.norm.logpdf(left, scale=scale) @ weight < density).all()
+
+
+def test_temperatures_are_tried_by_factors_of_4_then_2_then_the_root_of_2(rows):
+    x = np.concatenate([rows[0], rows[0][:7]])  # equal rows are at no distance
+    apart = ((x[:, None] - x) ** 2).sum(-1)
+    middle = np.median(apart[apart > 0])
+    assert regression.median_square(x) == pytest.approx(middle)
+    for power in (-5.4, 1.4, 2.7):
+        found = regression._least(x, range(-4, 3), lambda t, p=power: abs(np.log2(t / middle) - p))
+        assert found == pytest.approx(middle * 2 ** (round(2 * (power + 0.01)) / 2))
+    lowest = regression._least(x, range(-4, 3), lambda t: t)
+    highest = regression._least(x, range(-4, 3), lambda t: -t)
+    assert (lowest, highest) == pytest.approx((middle * 2**-9.5, middle * 2**5.5))
 
 
 def test_weights_are_repetitions_in_evidence_and_mean(rows):
@@ -164,6 +228,16 @@ def test_quantiles_invert_the_distribution_and_draws_follow_it(fitted):
     draws = fitted.draw(at, 4000, np.random.default_rng(SEED))
     shares = (draws[:, :, None] <= quantiles[:, None]).mean(1)
     np.testing.assert_allclose(shares, np.broadcast_to(levels, (2, 3)), atol=0.035)
+
+
+def test_a_draw_is_a_centre_and_a_normal_number(fitted):
+    at, rng = np.array([[0.4], [1.7]]), np.random.default_rng(SEED)
+    normal, uniform = rng.normal(size=(2, 9)), rng.random((2, 9))
+    shares, centres = fitted.law.mixture(at)
+    for row, drawn in enumerate(fitted.law.draw(at, normal, uniform)):
+        place = (np.cumsum(shares[row]) < uniform[row][:, None]).sum(1)
+        noise = fitted.law.smoothing * normal[row]
+        np.testing.assert_allclose(drawn, centres[row, place] + noise, rtol=1e-9)
 
 
 def test_skewness_and_a_scale_that_varies_are_seen(fitted):
@@ -284,6 +358,69 @@ def test_the_law_of_equal_residuals_is_finite():
     assert np.isfinite(law.scale(np.zeros((1, 1)))).all() and np.isfinite(law.shape).all()
 
 
+def law_by_hand(x, z, weight):
+    """Spread and width over the median squared distance, smoothing, shape and |2u - 1|."""
+    squares = ((x[:, None] - x) ** 2).sum(-1)
+    middle = np.median(squares[squares > 1e-12 * squares.max()])
+    apart = ~np.eye(len(x), dtype=bool)
+
+    def shares_of(spread):
+        shares = apart * weight * np.exp(-squares / (2 * spread * middle))
+        return shares / shares.sum(1, keepdims=True)
+
+    def shape_of(spread):
+        shares = shares_of(spread)
+        alike = 1 / (shares**2).sum(1)
+        overall = np.log(np.average(z**2, weights=weight))
+        return z / np.exp((alike * np.log(shares @ z**2) + overall) / (alike + 1) / 2)
+
+    def laws_of(shares, r, h):
+        mean = shares @ r
+        deviation = np.sqrt(shares @ r**2 - mean**2)
+        return stats.norm((r - mean[:, None]) * np.sqrt(1 - h**2) / deviation[:, None], h)
+
+    def likelihood(spread):
+        return weight @ (stats.norm.logpdf(shape_of(spread)) + np.log(abs(shape_of(spread) / z)))
+
+    spread = max(regression.SPREADS, key=likelihood)
+    r = shape_of(spread)
+    found = {(np.inf, 1.0): weight @ stats.norm.logpdf(r) + 3}
+    for width in (np.inf, 4, 1, 1 / 4, 1 / 16):
+        for h in (0.7, 0.5, 0.35, 0.25, 0.15):
+            shares = shares_of(width)
+            density = (shares * laws_of(shares, r, h).pdf(r[:, None])).sum(1)
+            found[width, h] = weight @ np.log(np.maximum(density, 1e-30))
+    width, h = max(found, key=found.get)
+    u = stats.norm.cdf(r)
+    if h < 1:
+        u = (shares_of(width) * laws_of(shares_of(width), r, h).cdf(r[:, None])).sum(1)
+    return spread, width, h, r, abs(2 * u - 1), middle
+
+
+def test_the_law_is_the_one_of_largest_likelihood_of_rows_left_out():
+    """Of two modes, of which one is the rarer, here above and there below; with noise that makes
+    them hard to tell from one, or grows."""
+    chosen = set()
+    cases = [(n, 40, 0.5, seed) for n in (0.5, 0.6, 0.7) for seed in range(4, 8)]
+    cases += [(0.15, 150, 4, 3), (0.15, 150, 4, 5), (3.0, 60, 0.5, 0), (9.0, 60, 0.5, 1)]
+    for noise, count, periods, seed in cases:
+        rng = np.random.default_rng(seed)
+        x, weight = rng.uniform(size=(count, 1)), rng.choice([0.5, 1.0, 2.0], count)
+        z = np.where(rng.random(count) < 0.7, 0.65, -1.5)
+        z *= np.sign(np.sin(2 * np.pi * periods * x[:, 0]))
+        z += rng.normal(size=count) * noise * (x[:, 0] ** 2 if noise > 1 else 1)
+        law = choose_law(x, z, weight)
+        spread, width, smoothing, shape, central, middle = law_by_hand(x, z, weight)
+        temperatures = law.scale_temperature / middle, law.shape_temperature / middle
+        assert (*temperatures, law.smoothing) == pytest.approx((spread, width, smoothing))
+        np.testing.assert_allclose(law.shape, shape, rtol=1e-9)
+        np.testing.assert_allclose(law.central, central, atol=1e-9)
+        np.testing.assert_allclose(law.squared, z**2)
+        chosen |= {f"spread {spread}", f"width {width}", f"smoothing {smoothing}"}
+    assert {"spread inf", "width inf", "width 0.0625", "smoothing 1.0"} < chosen
+    assert len(chosen) >= 12
+
+
 @pytest.mark.parametrize(("name", "value"), [("attention", "softmx"), ("select", "evidenc")])
 def test_unknown_words_are_bad_input(rows, name, value):
     with pytest.raises(InputError, match=f"{name} = '{value}'"):
@@ -304,3 +441,7 @@ def test_a_single_row_looks_at_itself():
     np.testing.assert_array_equal(
         regression.attend(np.zeros((1, 1)), np.ones(1), 1.0, aside=True), [[1.0]]
     )
+
+
+def test_numbers_that_need_not_be_given():
+    assert numbers_by_default(regression) == ["fit_regression tolerance=0.001"]

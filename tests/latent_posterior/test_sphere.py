@@ -66,3 +66,35 @@ def test_rows_with_means_of_their_own_are_as_each_alone():
     alone = [squared_errors(contexts, 20, sphere_of(3, m, 8), mix=mix, **options) for m in means]
     np.testing.assert_allclose(both, np.stack([alone[0][:, 0], alone[1][:, 1]], 1), rtol=1e-5)
     assert not np.allclose(alone[0], alone[1], rtol=0.01)
+
+
+def test_errors_of_drawn_contexts_by_hand(float64):
+    """Two contexts of 5 keys from 12, and rows that mix one CME head and two softmax heads."""
+    length, noise, queries = 5, 0.7, 4
+    weights = np.array([[0.2, 1, 0.7], [0.4, -0.3, 1.5]])
+    sphere = sphere_of(3, weights, queries)
+    mix = Mix(np.array([[1.0, -0.5, 2.0], [0.3, 0.8, 0.4]]), np.array([1.0, 0.6]))
+    drawn = draw_contexts(jax.random.key(3), 2, 12, sphere)
+    assert drawn.shape == (2, queries + 12, 6)
+    options = {"ridges": [0.3], "temperatures": [0.2, 0.9], "kernel": Exponential(0.4)}
+    found = squared_errors(drawn, length, sphere, noise=noise, mix=mix, **options)
+    nodes, law = np.polynomial.legendre.leggauss(queries)  # uniform along an axis in 3 dimensions
+    for here, said in zip(drawn[..., :3], found, strict=True):
+        around = here[:queries, 1:] / np.linalg.norm(here[:queries, 1:], axis=1, keepdims=True)
+        asked = np.column_stack([nodes, around * np.sqrt(1 - nodes**2)[:, None]])
+        errors = []
+        for part in (here[queries : queries + 5], here[queries + 5 : queries + 10]):
+            keys = part / np.linalg.norm(part, axis=1, keepdims=True)
+            gram, cross = (np.exp((x @ keys.T - 1) / 0.4) for x in (keys, asked))
+            heads = [cross @ np.linalg.inv(gram + 0.3 * np.eye(5))]
+            for temperature in (0.2, 0.9):
+                powers = np.exp(asked @ keys.T / temperature)
+                heads.append(powers / powers.sum(1, keepdims=True))
+            for factors, aim, own in zip(mix.factors, mix.aims, weights, strict=True):
+                mixed = np.tensordot(factors, heads, 1)
+                truth, values = (
+                    sum(w * zonal(l, 3, x[:, 0]) for l, w in enumerate(own)) for x in (asked, keys)
+                )
+                bias = mixed @ values - aim * truth
+                errors.append((bias**2 + noise**2 * (mixed**2).sum(1)) @ law / 2)
+        np.testing.assert_allclose(said, np.mean(np.reshape(errors, (2, 2)), 0), rtol=1e-9)

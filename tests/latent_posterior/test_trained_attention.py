@@ -3,11 +3,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from pytest import approx
+from scipy import stats
 
 from attlas.attention import softmax_attention
 from attlas.errors import InputError
 from attlas.kernels import RBF, cme_attention
-from attlas.latent_posterior import BayesianRegression, FiniteLatent
+from attlas.latent_posterior import BayesianRegression, FiniteLatent, trained_attention
 from attlas.latent_posterior.inference import likelihoods, sequences
 from attlas.latent_posterior.trained_attention import (
     MECHANISMS,
@@ -20,11 +21,13 @@ from attlas.latent_posterior.trained_attention import (
     draw_training,
     ledger,
     length_curves,
+    minimise,
     optimisation_error,
     random_heads,
     topics,
     train,
 )
+from tests.defaults import numbers_by_default
 from tests.sampling import assert_mean_is, of_sample
 
 RNG = np.random.default_rng(5)
@@ -61,6 +64,71 @@ def test_empirical_risk_has_the_population_risk_as_its_mean():
     prediction = RNG.normal(size=len(population.counts))
     risks = population.sample(jax.random.key(0), 40, 3000)(prediction)
     assert_mean_is(population.risk(prediction), *of_sample(risks), most=0.005, sigmas=5)
+
+
+@pytest.mark.parametrize("samples", [1, 2, 4])
+def test_drawn_risks_have_the_law_of_those_of_samples(samples):
+    """Of few samples, of which some come with the same counts and some do not."""
+    repeats, noise = 4000, 0.8
+    population = topics(MODEL, 2, noise)
+    drawn, size = population.sample(jax.random.key(9), samples, repeats), len(population.counts)
+    rng = np.random.default_rng(11)
+    seen = rng.choice(size, (repeats, samples), p=population.risk.weight)
+    steps = np.cumsum(population.posterior, 1)[seen]
+    latent = (rng.random((repeats, samples, 1)) > steps[..., :-1]).sum(-1)
+    labels = population.values[latent] + noise * rng.normal(size=(repeats, samples))
+    at = seen[..., None] == np.arange(size)
+    number = at.sum(1)
+    target = (at * labels[..., None]).sum(1) / np.maximum(number, 1)
+    rest = (labels**2).mean(1) - (number * target**2).sum(1) / samples
+    prediction = RNG.normal(size=size)
+    pairs = [
+        (drawn(prediction), ((labels - prediction[seen]) ** 2).mean(1)),
+        (drawn.rest, rest),
+        (drawn.target.sum(1), target.sum(1)),
+        ((drawn.weight**2).sum(1), (number**2).sum(1) / samples**2),
+    ]
+    for ours, theirs in pairs:
+        assert stats.ks_2samp(ours, theirs).statistic < 2.2 * np.sqrt(2 / repeats)
+
+
+def parabola(parameters, data, shared):
+    return shared * ((parameters["x"] - data) ** 2).sum()
+
+
+def test_lanes_descend_by_adam_with_a_rate_that_falls_as_a_cosine(float64):
+    start, data = np.array([[1.0, -2.0], [0.3, 4.0]]), np.array([[0.2, 1.0], [2.0, 3.7]])
+    path = minimise(parabola, {"x": start}, data, 0.7, steps=3, rate=0.4, record_every=1)
+    x, first, second = start, 0.0, 0.0
+    for t in range(3):
+        slope = 2 * 0.7 * (x - data)
+        first, second = 0.9 * first + 0.1 * slope, 0.99 * second + 0.01 * slope**2
+        move = first / (1 - 0.9 ** (t + 1)) / np.sqrt(second / (1 - 0.99 ** (t + 1)))
+        x = x - 0.4 * (1 + np.cos(np.pi * t / 3)) / 2 * move
+        assert np.asarray(path.observed["x"][t + 1]) == approx(x, rel=1e-9)
+    assert np.asarray(path.last["x"]) == approx(x, rel=1e-9)
+
+
+def test_the_descent_of_a_linear_class_by_hand(float64):
+    population = topics(MODEL, 3, 0.3)
+    drawn = population.sample(jax.random.key(3), 80, 2)
+    features = np.random.default_rng(2).normal(size=(2, len(population.counts), 4))
+    found = descend_linearised(features, drawn, step_size=0.6, steps=3, record_every=1)
+    for run, phi in enumerate(features):
+        weight, target = drawn.weight[run], drawn.target[run]
+        covariance = phi.T @ (weight[:, None] * phi)
+        sizes = np.linalg.eigvalsh(covariance)[::-1]
+        assert found.eigenvalues[run] == approx(sizes, rel=1e-9)
+        best = np.linalg.solve(covariance, phi.T @ (weight * target))
+        assert found.minimiser[run] == approx(phi @ best, rel=1e-8)
+        theta = np.zeros(4)
+        for t in range(4):
+            assert found.predictions[t, run] == approx(phi @ theta, rel=1e-9, abs=1e-12)
+            left = (weight * (phi @ theta - target) ** 2).sum()
+            least = (weight * (phi @ best - target) ** 2).sum()
+            assert found.measured[t, run] == approx(left - least, rel=1e-9)
+            assert found.predicted[t, run] == approx(left - least, rel=1e-9)
+            theta = theta - 0.6 / sizes[0] * phi.T @ (weight * (phi @ theta - target))
 
 
 def test_heads_on_counts_are_softmax_attention_on_tokens(float64):
@@ -189,6 +257,73 @@ def test_mechanisms_that_differ_by_a_power_of_the_length_are_one_at_each_length(
     assert found[0] == approx(found[1], rel=1e-12)
 
 
+def test_mechanisms_and_their_loss_by_hand(float64):
+    rng, length = np.random.default_rng(1), 7
+    model = BayesianRegression(3, kernel=kernel, noise=0.3, outputs=2)
+    contexts = model.sample(jax.random.key(0), 3, length, 4)
+    p = Parameters(-0.4, -1.3, *rng.normal(size=(2, 3, 3)))
+    lanes = jax.tree.map(lambda x: np.asarray(x)[None], p)
+    mean, variance = map(np.asarray, model.predictive(*contexts[:3]))
+    weight = jnp.array([0.2, 0.5, 0.3])
+    q, k = contexts.queries @ p.query, contexts.keys @ p.key
+    scores = q @ k.swapaxes(1, 2) / np.exp(-0.4)
+
+    def softmax(factor):
+        shares = np.exp(scores / factor)
+        return shares / shares.sum(-1, keepdims=True)
+
+    def cme(factor):
+        gram, cross = (
+            np.exp(-((x[:, :, None] - contexts.keys[:, None]) ** 2).sum(-1) / 2 / np.exp(-0.4))
+            for x in (contexts.keys, contexts.queries)
+        )
+        return cross @ np.linalg.inv(gram + factor * np.exp(-1.3) * np.eye(length))
+
+    shares = {
+        "CME": cme(1),
+        "CME, ridge in proportion to the length": cme(length),
+        "softmax": softmax(1),
+        "softmax, temperature by the length": softmax(length ** (-2 / 6)),
+        "linear, mean": scores / length,
+        "linear, sum": scores,
+    }
+    assert shares.keys() == MECHANISMS.keys()
+    for name, weights in shares.items():
+        found, chosen = weights @ contexts.values, MECHANISMS[name]
+        said = compare(name, lanes, model, contexts)
+        assert said.excess[0] == approx(((found - mean) ** 2).sum(-1).mean(-1), rel=1e-9)
+        assert said.bayes == approx(2 * (variance - 0.09).mean(-1), rel=1e-9)
+        data = jax.tree.map(jnp.asarray, (contexts, weight))
+        loss = chosen.loss(p, data, chosen.factor(contexts))
+        missed = ((found - contexts.targets) ** 2).sum(-1).mean(-1)
+        assert float(loss) == approx(float(weight @ missed), rel=1e-9)
+
+
+def test_targets_of_training_are_noisy_and_lengths_are_beginnings(float64):
+    model = BayesianRegression(3, kernel=kernel, noise=0.7, scale=0.01)  # the rest is noise
+    contexts, _ = draw_training(model, jax.random.key(1), [300], 2, 3, 4)
+    assert contexts.targets.shape == (2, 300, 4, 1)
+    assert np.std(contexts.targets) == approx(0.7, rel=4 / np.sqrt(2 * 2400))
+    assert draw_training(model, jax.random.key(1), [2], 1, 3)[0].queries.shape == (1, 2, 1, 3)
+    lanes = begin(2, 3)._replace(temperature=np.array([-1.0, 0.5]))
+    curves = length_curves({"softmax": lanes}, FUNCTIONS, [2, 5], jax.random.key(3), contexts=6)
+    whole = FUNCTIONS.sample(jax.random.key(3), 6, 5, 4)
+    for size, found in zip((2, 5), curves["softmax"], strict=True):
+        here = whole._replace(keys=whole.keys[:, :size], values=whole.values[:, :size])
+        expected = compare("softmax", lanes, FUNCTIONS, here)
+        assert found.excess == approx(expected.excess) and found.bayes == approx(expected.bayes)
+
+
+def test_training_takes_100_steps_from_temperature_and_ridge_1(float64):
+    data = draw_training(FUNCTIONS, jax.random.key(1), [4], 1, 3)
+    start, chosen = begin(1, 3), MECHANISMS["linear, mean"]
+    assert not start.temperature.any() and not start.ridge.any()
+    assert (start.query[0] == np.eye(3)).all() and (start.key[0] == np.eye(3)).all()
+    by_hand = minimise(chosen.loss, start, data, 3.0, steps=100, rate=0.1).last
+    found = train("linear, mean", data)
+    assert np.asarray(found.query) == approx(np.asarray(by_hand.query), rel=1e-9)
+
+
 def test_weights_beyond_a_sample_are_zero():
     contexts, weight = draw_training(FUNCTIONS, jax.random.key(1), [2, 4], 3, 5)
     assert contexts.keys.shape == (6, 4, 5, 3) and weight.shape == (6, 4)
@@ -207,3 +342,11 @@ def test_bad_input_is_told():
         topics(MODEL, 0, 0.1)
     with pytest.raises(InputError, match="samples is empty"):
         draw_training(FUNCTIONS, jax.random.key(0), [], 1, 2)
+
+
+def test_numbers_that_need_not_be_given():
+    assert numbers_by_default(trained_attention) == [
+        "draw_training queries=1",
+        "train steps=100 rate=0.1",
+        "length_curves queries=4",
+    ]

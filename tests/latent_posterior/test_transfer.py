@@ -45,6 +45,21 @@ def test_blind_pretraining_has_an_infinite_one_with_the_reason():
     assert condition_number(np.zeros((2, 3)), np.zeros((1, 3))).value == 0
 
 
+@pytest.mark.parametrize("units", [(1e-9, 1e9), (1e9, 1e-9), (1e12, 1e12)])
+def test_units_do_not_matter(units):
+    turned = np.linalg.qr(RNG.normal(size=(5, 5)))[0] @ np.diag([1.0, 1, 1, 1, 0])
+    turned = turned @ np.linalg.qr(RNG.normal(size=(5, 5)))[0]  # blind to rounding only
+    blind, reads = T @ turned, D @ turned
+    plain, scaled = condition_number(blind, reads), condition_number(*_scaled(units, blind, reads))
+    assert plain.rank == scaled.rank == 4 and np.isfinite(plain.value)
+    assert scaled.value == approx(plain.value * (units[1] / units[0]) ** 2, rel=1e-6)
+    assert np.isinf(condition_number(*_scaled(units, blind, D)).value)
+
+
+def _scaled(units, *operators):
+    return [unit * operator for unit, operator in zip(units, operators, strict=True)]
+
+
 def test_on_the_simplex_only_directions_that_sum_to_zero_count():
     # Both see the total, which two probability vectors share.
     t = np.vstack([RNG.normal(size=(3, 4)), 1e-6 * np.ones(4)])

@@ -65,6 +65,29 @@ def test_the_heads_in_rows_are_the_heads_bag_by_bag(float64):
         )
 
 
+def test_scores_that_no_exponential_holds_are_mixed_as_others(float64):
+    rng = np.random.default_rng(SEED)
+    bags = ragged(rng)
+    laid = Bags.of(bags)
+    assert not (laid.share > 0).all()  # some rows have padding
+    select, value = np.full((1, 1, 5), 400.0), rng.normal(size=(1, 1, 5, 1))
+    heads = Heads(select, np.zeros((1, 1)), value, np.zeros((1, 1)))
+    count = int(laid.bag.max()) + 1
+    data = Data(
+        *(laid.tokens, 0 * laid.share, laid.share > 0, laid.bag, np.zeros((count, 1)), None, None)
+    )
+    said = np.asarray(respond(heads, data))
+    for i, bag in enumerate(bags):
+        expected = special.softmax(400 * bag.sum(1)) @ bag @ value[0, 0]
+        np.testing.assert_allclose(said[i, 0], expected, rtol=1e-9)
+
+
+def test_a_large_constant_feature_becomes_0_whatever_rounding_says():
+    bags = [np.array([[1e9 + 0.1, float(i)]] * (i + 3)) for i in range(5)]
+    laid, _ = Scaling.of(bags, np.linspace(0.3, 1.7, 5))(bags, 2)
+    np.testing.assert_allclose(laid.tokens[..., 0], 0, atol=1e-5)
+
+
 def test_scaling_counts_bags_and_leaves_constant_features_alone():
     bags = [np.array([[0.0, 3.0]] * 9), np.array([[2.0, 3.0]])]
     scaling = Scaling.of(bags, np.ones(2))

@@ -1,10 +1,12 @@
 """A fit finds the instance that decides."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import jax
 import numpy as np
 import pytest
+from scipy import special
 
 from attlas.errors import InputError
 from attlas.single_location import SingleLocation
@@ -19,6 +21,7 @@ from attlas.single_location.bags import (
     linear_aside,
 )
 from tests.conftest import SEED
+from tests.defaults import numbers_by_default
 
 
 def ragged(rng, count=23, dim=5, longest=90):
@@ -74,6 +77,64 @@ def test_the_linear_prediction_aside_is_ridge_regression_without_the_fold():
         tried.append((weight @ ((said - y) ** 2).sum(1), said))
     best = min(tried, key=lambda pair: pair[0])[1]
     np.testing.assert_allclose(linear_aside(bags, y, weight, fold), best, rtol=1e-9)
+
+
+def test_heads_attend_and_respond_bag_by_bag():
+    rng = np.random.default_rng(SEED)
+    bags, weight = ragged(rng, count=4, dim=3, longest=7), rng.uniform(0.5, 2, 4)
+    found = fit_selection(bags, rng.normal(size=(4, 2)), weight=weight, heads=1, trips=2)
+    heads = Heads(*(rng.normal(size=s) for s in ((2, 3), (2,), (2, 3, 2), (2,))))
+    found = replace(found, heads=heads, centre=np.array([0.4, -2.0]), spread=1.7)
+    scaling = found.scaling
+    for bag, weights, said in zip(bags, found.attention(bags), found.respond(bags), strict=True):
+        x = (bag - scaling.mean) / scaling.deviation
+        square = ((x**2).sum(1) - scaling.norm_mean) / scaling.norm_deviation
+        shares = special.softmax(x @ heads.select.T + square[:, None] * heads.norm, axis=0)
+        np.testing.assert_allclose(weights, shares, rtol=1e-9)
+        mixed = np.einsum("lh,ld,hdk->k", shares, x, heads.value) + heads.offset
+        np.testing.assert_allclose(said, [0.4, -2.0] + 1.7 * mixed, rtol=1e-9)
+    sizes = np.sqrt((heads.value**2).sum((1, 2)))
+    np.testing.assert_allclose(found.loudness, sizes / sizes.sum())
+    silent = replace(found, heads=heads._replace(value=0 * heads.value))
+    np.testing.assert_allclose(silent.loudness, [0.5, 0.5])
+
+
+def test_what_is_fitted_is_centred_scaled_and_held_out_by_weight():
+    rng = np.random.default_rng(SEED)
+    bags, target = ragged(rng, count=12, dim=3, longest=7), 3 + rng.normal(size=(12, 2)) * [2, 0.5]
+    weight, fold = rng.uniform(0.5, 2, 12), np.arange(12) % 5
+    task = _Task(bags, target, "squared", weight, fold, True, 10, 1e-3)
+    centre = np.average(target, 0, weight)
+    spread = np.sqrt(np.average(((target - centre) ** 2).sum(1), weights=weight))
+    np.testing.assert_allclose(task.target, (target - centre) / spread)
+    np.testing.assert_allclose(task.centre, centre)
+    covariance = np.cov(target.T, aweights=weight, ddof=0)
+    largest = np.linalg.eigh(covariance)[1][:, -1]
+    assert abs(task.direction @ largest) == pytest.approx(1)
+    for k, share in enumerate(task.shares):
+        np.testing.assert_array_equal(share, np.where(fold == k, 0, weight))
+    output = rng.normal(size=(6, 12, 2))
+    own = np.stack([output[fold[i], i] for i in range(12)])
+    np.testing.assert_array_equal(task.own_lane(output), own)
+    lost = np.average(((own - task.target) ** 2).sum(1), weights=weight)
+    assert task.held_out_loss(output) == pytest.approx(lost)
+    left = 2 * (task.target - own) @ task.direction
+    np.testing.assert_allclose(task.residual(own), left, rtol=1e-6)
+    u, v = rng.normal(size=(2, 3))
+    made = task.heads_at([[(u, v)]])
+    np.testing.assert_allclose(made.select[0, 0], u, rtol=1e-6)
+    np.testing.assert_allclose(made.value[0, 0], 0.3 * np.outer(v, task.direction), rtol=1e-6)
+    assert not made.norm.any() and not made.offset.any()
+    assert not _Task(bags, target, "squared", weight, fold, False, 10, 1e-3).square.any()
+
+
+def test_functions_that_a_better_start_found_are_dropped():
+    rng = np.random.default_rng(SEED)
+    a, b = rng.normal(size=(2, 9, 2))
+    output = np.stack([a, 3 * a + 1, b, -a])
+    correlations = bags_module._correlations(output)
+    np.testing.assert_allclose(correlations, np.corrcoef(output.reshape(4, -1)))
+    assert bags_module._distinct(np.array([2.0, 1.0, np.nan, 3.0]), output) == [1, 3, 2]
 
 
 def test_merged_runs_respond_with_their_mean():
@@ -203,3 +264,7 @@ def test_what_is_held_out_knows_nothing_of_its_targets():
         )
         right.append(np.mean((found.aside[:, 0] > 0) == y))
     assert np.mean(right) <= 0.5 + 3 * 0.5 / np.sqrt(60 * len(right))
+
+
+def test_numbers_that_need_not_be_given():
+    assert numbers_by_default(bags_module) == ["fit_selection trips=100 tolerance=0.001 seed=0"]

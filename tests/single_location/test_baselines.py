@@ -4,16 +4,19 @@ import pytest
 from pytest import approx
 from scipy import integrate, special
 
-from attlas.single_location import ORACLE, SingleLocation, predict, risk
+from attlas.single_location import ORACLE, SingleLocation, baselines, predict, risk
 from attlas.single_location.baselines import (
     bayes_gap,
     excess_bound,
     linear_attention,
     log_bayes_asymptote,
     log_softmax_asymptote,
+    places,
     sampled_baselines,
     softmax_gap,
+    tuned_softmax,
 )
+from tests.defaults import numbers_by_default
 from tests.sampling import assert_mean_is, of_sample
 
 
@@ -185,3 +188,45 @@ def test_large_dimension_formulas_have_the_right_constant():
             log, error = gap(task, jax.random.key(10), 400_000)
             assert error < 0.01
             assert abs(log - float(asymptote(task.constants, 1280.0))) < 4 * error + 0.01
+
+
+def test_large_dimension_formulas_by_hand():
+    task, square = SingleLocation(50, 7, 1.3), 1.3**2
+    variance = 100 * (4 * square / (1 + square) ** 3 + 2 * ((1 - square) / (1 + square)) ** 2)
+    rate = 1 / (4 + 4 * square) + np.log((1 + square) / 2.6)
+    constant = 6 * 4 * square / (1 + square) * np.pi / 2 / np.sqrt(2 * np.pi * variance)
+    bayes = log_bayes_asymptote(task.constants, 50.0)
+    assert bayes == approx(np.log(constant) - 50 * rate, rel=1e-12)
+    q = 1 / (1 + square)
+    constant = 6 * np.sqrt((1 + square) / (2 * np.pi)) * special.beta(q, 2 - q) / task.m
+    softmax = log_softmax_asymptote(task.constants, 50.0)
+    assert softmax == approx(np.log(constant) - 50 * q / 4, rel=1e-12)
+
+
+@pytest.mark.parametrize("gamma", [0.6, 1.4])
+def test_the_temperature_of_softmax_is_the_best_of_a_narrowing_grid(gamma):
+    task, key = SingleLocation(30, 4, gamma), jax.random.key(4)
+    search, final = jax.random.split(key)
+    low, high = np.log(task.m / 20), np.log(4 * task.m / min(1, gamma**2))
+    for _ in range(3):
+        betas = np.exp(np.linspace(low, high, 9))
+        gaps = [softmax_gap(task, search, 2000, beta).log for beta in betas]
+        best, width = np.log(betas[np.argmin(gaps)]), (high - low) / 6
+        low, high = best - width, best + width
+    beta, gap = tuned_softmax(task, key, 2000)
+    assert beta == approx(np.exp(best))
+    assert gap == approx(softmax_gap(task, final, 2000, beta))
+
+
+def test_every_place_is_taken_and_the_informative_token_stands_as_often_as_its_law_says():
+    law = np.array([0.1, 0.4, 0.2, 0.3])
+    found = places(np.random.default_rng(3), 20_000, law)
+    assert (np.sort(found, 0) == np.arange(4)[:, None]).all()
+    assert np.bincount(found[0]) / 20_000 == approx(law, abs=0.015)
+    # The second token stands at each of the other places equally often.
+    joint = np.bincount(4 * found[0] + found[1], minlength=16).reshape(4, 4) / 20_000
+    assert joint == approx(law[:, None] * (1 - np.eye(4)) / 3, abs=0.01)
+
+
+def test_numbers_that_need_not_be_given():
+    assert numbers_by_default(baselines) == ["fill_first count=1"]

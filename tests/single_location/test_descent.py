@@ -13,10 +13,12 @@ from attlas.single_location import (
     SingleLocation,
     descend,
     descend_vectors,
+    descent,
     manifold_start,
     risk,
     sphere_start,
 )
+from tests.defaults import numbers_by_default
 
 
 def random_vectors(seed, repeats, dim):
@@ -195,3 +197,11 @@ def test_impossible_starts_and_widths_are_refused():
     k, v = random_vectors(0, 1, 20)
     with pytest.raises(InputError, match="direction = 'down'"):
         descend_vectors(task, k, v, lam=0.1, step_size=1e-3, steps=1, direction="down")
+
+
+def test_numbers_that_need_not_be_given():
+    assert numbers_by_default(descent) == [
+        "descend record_every=100 penalty=0",
+        "descend_vectors record_every=100",
+        "tangents penalty=0",
+    ]

@@ -15,6 +15,7 @@ from attlas.single_location import (
     Overlaps,
     SingleLocation,
     descend,
+    gates,
     predict,
     risk,
     risk_gradient,
@@ -25,6 +26,7 @@ from attlas.single_location import (
 )
 from attlas.single_location.gates import ACTIVATIONS, best_gate_excess, oracle_excess, tuned_gate
 from attlas.single_location.population import heads_with
+from tests.defaults import numbers_by_default
 from tests.sampling import assert_mean_is, of_sample
 
 HEADS = Overlaps(
@@ -203,3 +205,7 @@ def test_a_gate_too_rough_for_the_quadrature_is_told():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         risk(TASK, HEADS, 5.0, "step")
+
+
+def test_numbers_that_need_not_be_given():
+    assert numbers_by_default(gates) == ["Gate offset=0"]

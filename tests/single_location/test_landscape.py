@@ -96,6 +96,21 @@ def test_the_rate_at_the_corner_is_an_eigenvalue_there():
         assert abs(stability(TASK, ORACLE, lam) + corner_rate(TASK, lam)).min() < 1e-10
 
 
+@pytest.mark.parametrize("task", [SingleLocation(30, 5, 1.3), SingleLocation(12, 3, 0.4)])
+def test_formulas_are_those_of_the_flow_for_other_tokens(task):
+    lam = 0.3
+    origin = Overlaps(0.0, 0.0, 0.0, 0.0, 0.0)
+    with jax.enable_x64(True):
+        spectrum = np.linalg.eigvals(np.asarray(jacobian(task.constants, origin, lam))).real
+        corner = np.linalg.eigvals(np.asarray(jacobian(task.constants, ORACLE, lam))).real
+    for rate in escape_rates(task, lam):
+        assert abs(spectrum - rate).min() < 1e-10
+    assert abs(corner + corner_rate(task, lam)).min() < 1e-10
+    assert stable_step(task, lam) == approx(2 / -corner.min())
+    place = swapped_point(task, 0.02)
+    assert 0 < place.theta <= 1 and abs(np.stack(flow(task, place, 0.02))).max() < 1e-12
+
+
 def test_the_published_step_is_above_the_flip_threshold_and_the_others_are_below():
     assert (
         stable_step(TASK, 1.0) < 4e-3

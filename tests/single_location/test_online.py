@@ -14,6 +14,7 @@ from attlas.single_location import (
     descend,
     descend_online,
     descend_online_vectors,
+    online,
     risk,
     sphere_start,
 )
@@ -21,6 +22,7 @@ from attlas.single_location.gates import as_head
 from attlas.single_location.online import batch_risk, gaussian_pairs, simulate
 from attlas.single_location.population import heads_with
 from attlas.single_location.schedules import Constant
+from tests.defaults import numbers_by_default
 from tests.sampling import of_sample
 
 TASK = SingleLocation(dim=20, length=4, noise=0.1)
@@ -45,6 +47,13 @@ def test_gaussian_pairs_are_gaussian_and_independent():
         for x in gaussian_pairs(jnp.asarray(angle), jnp.full_like(angle, 2**31))
     )
     assert np.hypot(c, s) == approx(np.full(len(angle), np.sqrt(2 * np.log(2))), rel=1e-6)
+    within = (angle << 2).astype(np.int32) * (np.pi / 2 / 2**32)
+    turn = (angle >> 30) * np.pi / 2 + within
+    assert c == approx(np.sqrt(2 * np.log(2)) * np.cos(turn), abs=3e-7)
+    assert s == approx(np.sqrt(2 * np.log(2)) * np.sin(turn), abs=3e-7)
+    radius = np.array([0, 1, 77, 2**20, 2**31, 3 * 2**30], np.uint32)
+    c, s = (np.asarray(x, float) for x in gaussian_pairs(*map(jnp.asarray, (0 * radius, radius))))
+    assert c == approx(np.sqrt(-2 * np.log((radius + 0.5) / 2**32)), rel=1e-3) and not s.any()
 
 
 def test_results_do_not_depend_on_how_many_repeats_or_steps_are_run_or_how_it_is_recorded():
@@ -96,7 +105,7 @@ def test_the_expected_step_is_that_of_the_population_gradient():
     ],
 )
 def test_same_law_as_descent_on_vectors(dim, length, batch_size, step_size, steps, activation):
-    task, n = SingleLocation(dim, length, gamma=1.0, noise=0.2), 4000
+    task, n = SingleLocation(dim, length, gamma=0.6, noise=0.2), 4000
     k, v = (x / np.linalg.norm(x) for x in np.random.default_rng(dim).normal(size=(2, dim)))
     k, v = np.tile(k, (n, 1)), np.tile(v, (n, 1))
     options = {
@@ -243,3 +252,10 @@ def test_progress_counts_the_steps_of_all_groups():
     )
     assert seen[-1] == (1200, 1200) and len(seen) == 4
     assert jnp.zeros(()).dtype == jnp.float32
+
+
+def test_numbers_that_need_not_be_given():
+    assert numbers_by_default(online) == [
+        "descend_online seed=0 record_every=100",
+        "descend_online_vectors seed=0 record_every=100",
+    ]

@@ -73,6 +73,19 @@ def test_projected_sequences_are_mixed_by_their_weights(head):
     assert target == approx(expected)
 
 
+@pytest.mark.parametrize("gate", ["tanh", "step", Gate("erf", 0.4)])
+def test_the_risk_of_a_gate_is_its_sampled_one_and_not_that_of_erf(gate):
+    (task, lam), overlaps = TASKS[0], random_overlaps(3)
+    sampled = sampled_risk(task, overlaps, lam, jax.random.key(22), 30_000, gate)
+    assert_mean_is(risk(task, overlaps, lam, gate), *sampled, most=0.02)
+    assert (abs(sampled.mean - risk(task, overlaps, lam)) > 6 * sampled.error).any()
+
+
+def test_the_distance_to_the_manifold_is_euclidean():
+    x = Overlaps(0.3, 0.2, np.array([0.5, -0.2]), np.array([-0.4, 0.1]), np.array([0.1, -0.6]))
+    assert x.distance == approx(np.sqrt([0.25 + 0.16 + 0.01, 0.04 + 0.01 + 0.36]))
+
+
 def test_terms_sum_to_the_risk():
     overlaps = random_overlaps(1)
     task, lam = TASKS[1]

@@ -4,6 +4,7 @@ import pytest
 from pytest import approx
 
 from attlas.errors import InputError
+from attlas.single_location import schedules
 from attlas.single_location.schedules import (
     Constant,
     Decay,
@@ -12,6 +13,7 @@ from attlas.single_location.schedules import (
     as_schedule,
     named_schedule,
 )
+from tests.defaults import numbers_by_default
 
 
 def test_the_published_schedule_and_the_geometric_one():
@@ -55,3 +57,10 @@ def test_schedules_have_names():
     assert named_schedule("geometric", 2.0, **options) == GeometricDecay(2.0, 0.1, 10)
     with pytest.raises(InputError, match=r"schedule = 'inverted'.*Did you mean inverse"):
         named_schedule("inverted", 2.0, **options)
+
+
+def test_numbers_that_need_not_be_given():
+    assert numbers_by_default(schedules) == [
+        "InverseDecay rate=0.0001",
+        "Decay rate=0 ratio=1 steps=1",
+    ]

@@ -5,7 +5,8 @@ import pytest
 from pytest import approx
 
 from attlas.errors import InputError
-from attlas.single_location import SingleLocation, predict
+from attlas.single_location import SingleLocation, predict, task
+from tests.defaults import numbers_by_default
 
 
 @pytest.mark.parametrize(
@@ -154,3 +155,7 @@ def test_without_noise_the_target_is_the_value_of_the_informative_token():
     tokens, location = np.asarray(batch.tokens), np.asarray(batch.location)
     decisive = tokens[np.arange(40), location]
     assert np.asarray(batch.target) == pytest.approx(decisive @ np.asarray(task.v_star), abs=1e-5)
+
+
+def test_numbers_that_need_not_be_given():
+    assert numbers_by_default(task) == ["SingleLocation dim=400 length=10 gamma=0.707107 noise=0"]

@@ -21,6 +21,7 @@ from attlas.sparse_variables import (
     Orthonormal,
     RandomDirections,
     SparseBoolean,
+    construction,
     head_for,
     sink_head,
     symmetric_head,
@@ -28,6 +29,7 @@ from attlas.sparse_variables import (
     threshold_head,
 )
 from attlas.sparse_variables.task import patterns
+from tests.defaults import numbers_by_default
 
 ALL = patterns(9)
 EVERY = [
@@ -307,3 +309,13 @@ def test_samples_are_found_where_the_bound_falls_by_a_leap():
     needed = capacity.samples_for(0.5, margin=head.margin)
     assert capacity.risk_bound(1.0001 * needed, margin=head.margin).value < 0.5
     assert capacity.risk_bound(0.9999 * needed, margin=head.margin).value > 0.5
+
+
+def test_numbers_that_need_not_be_given():
+    assert numbers_by_default(construction) == [
+        "threshold_head sharpness=2",
+        "sink_head sharpness=4",
+        "symmetric_head sharpness=2",
+        "table_head sharpness=2",
+        "head_for sharpness=2",
+    ]

@@ -1,7 +1,9 @@
 import numpy as np
 from pytest import approx
 
+from attlas.sparse_variables import embedding
 from attlas.sparse_variables.embedding import Orthonormal, RandomDirections, _directions
+from tests.defaults import numbers_by_default
 
 
 def test_random_directions_are_the_same_however_they_are_looked_at():
@@ -30,3 +32,7 @@ def test_orthonormal_products_need_no_vectors():
     )
     assert embedding.products((4, 1), coefficients) == approx(by_hand)
     assert embedding.gram((4, 1)) == approx(embedding.anchors((4, 1)) @ embedding.anchors((4, 1)).T)
+
+
+def test_numbers_that_need_not_be_given():
+    assert numbers_by_default(embedding) == ["RandomDirections seed=0"]

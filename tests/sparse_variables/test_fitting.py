@@ -9,9 +9,12 @@ import numpy as np
 import pytest
 from scipy import special
 
+from attlas.gaussian import stream
+from attlas.sparse_variables import fitting
 from attlas.sparse_variables.fitting import describe, disagreement, fit_sparse, vote
 from attlas.sparse_variables.task import SparseBoolean
 from tests.conftest import SEED
+from tests.defaults import numbers_by_default
 
 
 def drawn(task, samples, seed=SEED):
@@ -73,6 +76,64 @@ def test_an_and_is_learnt_with_its_table_and_its_stability():
     assert found.best.nats < found.empty_nats
 
 
+@pytest.mark.parametrize("sparsity", [None, 2])
+def test_a_fit_averages_tables_and_resamples_among_the_candidates(monkeypatch, sparsity):
+    """By hand, from votes that are given."""
+    rng = np.random.default_rng(SEED)
+    bits, label = rng.integers(0, 2, (60, 20), np.uint8), rng.integers(0, 2, 60).astype(np.uint8)
+    label = np.where(rng.random(60) < 0.8, bits[:, 3] & bits[:, 11], label).astype(np.uint8)
+    weight, votes, asked = rng.choice([1.0, 2.0, 0.5], 60), rng.random(20), []
+
+    def voted(*args, **options):
+        asked.append((args, options))
+        return votes, votes / 2, 75
+
+    monkeypatch.setattr(fitting, "vote", voted)
+    key = jax.random.key(SEED)
+    found = fit_sparse(bits, label, weight=weight, most=3, sparsity=sparsity, runs=5, key=key)
+    draws = stream(key).multinomial(round(weight.sum()), weight / weight.sum(), 20)
+    (((_, _, lanes), options),) = asked
+    np.testing.assert_array_equal(lanes, [weight, draws[0], weight, draws[1], weight])
+    assert options["steps"] == 400 and found.steps == 75
+    chosen = np.argsort(-votes)[:16]
+    assert found.candidates == tuple(sorted(chosen))
+    np.testing.assert_array_equal(found.attention, votes / 2)
+
+    def tables(weights):
+        made = describe(bits, label, weights, chosen, sparsity or 3)
+        return [t for t in made if sparsity in (None, len(t.support))]
+
+    ranked = sorted(tables(weight), key=lambda t: t.nats)
+    shares = special.softmax([-t.nats for t in ranked])
+    kept = next(k for k in range(1, len(ranked) + 1) if shares[:k].sum() >= 0.999)
+    assert [t.support for t in found.tables] == [t.support for t in ranked[:kept]]
+    np.testing.assert_allclose(found.weights, shares[:kept] / shares[:kept].sum())
+    assert found.best.support == ranked[0].support
+    for size, table in found.by_size.items():
+        assert len(table.support) == size
+    assert list(found.by_size) == list(range(1, (sparsity or 3) + 1))
+    stability = np.zeros(20)
+    for draw in draws:
+        stability[list(min(tables(draw.astype(float)), key=lambda t: t.nats).support)] += 1 / 20
+    np.testing.assert_allclose(found.stability, stability)
+    a, b = weight[label == 0].sum(), weight[label == 1].sum()
+    empty = special.betaln(0.5, 0.5) - special.betaln(a + 0.5, b + 0.5) + math.log(21)
+    assert found.empty_nats == pytest.approx(empty)
+    said = sum(
+        w * ((t.counts[:, 1] + 0.5) / (t.counts.sum(1) + 1))[t.code(bits)]
+        for w, t in zip(found.weights, found.tables, strict=True)
+    )
+    np.testing.assert_allclose(found.probability(bits), said)
+
+
+def test_an_example_disagrees_with_the_majority_of_its_pattern():
+    bits = np.array([[0], [0], [0], [1], [1], [1]], np.uint8)
+    label = np.array([1, 1, 0, 0, 1, 0], np.uint8)
+    (table,) = describe(bits, label, np.ones(6), np.array([0]), 1)
+    assert disagreement(table, bits, label).tolist() == [False, False, True, False, True, False]
+    np.testing.assert_allclose(table.probability, [2.5 / 4, 1.5 / 4])
+
+
 def test_weights_are_repetitions():
     task = SparseBoolean(12, (1, 5))
     bits, label = drawn(task, 40)
@@ -89,3 +150,7 @@ def test_coins_are_described_by_no_table():
     assert found.best.nats > found.empty_nats
     given = fit_sparse(bits, label, key=jax.random.key(SEED), runs=2, steps=50, sparsity=3)
     assert all(len(table.support) == 3 for table in given.tables)
+
+
+def test_numbers_that_need_not_be_given():
+    assert numbers_by_default(fitting) == ["fit_sparse most=5 runs=8 steps=400"]

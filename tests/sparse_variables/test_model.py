@@ -9,6 +9,7 @@ import pytest
 from pytest import approx
 
 from attlas.errors import InputError
+from attlas.sparse_variables import model
 from attlas.sparse_variables.model import (
     Architecture,
     attention_weights,
@@ -19,6 +20,7 @@ from attlas.sparse_variables.model import (
     mixture,
     tables,
 )
+from tests.defaults import numbers_by_default
 
 SMALL = Architecture(
     dim=16, heads=4, hidden=8, weight_scale=0.3, token_scale=0.5, position_scale=0.5
@@ -191,3 +193,10 @@ def test_bits_of_another_length_are_named():
         InputError, match=r"bits have the shape \(14, 8\): they must be \[sequences, 9\]"
     ):
         logits(model, bits[:, :-1])
+
+
+def test_numbers_that_need_not_be_given():
+    assert numbers_by_default(model) == [
+        "Architecture dim=64 heads=4 hidden=64"
+        " weight_scale=0.02 token_scale=0.02 position_scale=0.02"
+    ]

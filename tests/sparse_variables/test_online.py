@@ -14,6 +14,7 @@ from attlas.sparse_variables.model import Architecture, logits_full
 from attlas.sparse_variables.online import PARITY, train_online, validate_on
 from attlas.sparse_variables.task import SparseBoolean, draw_bits
 from attlas.sparse_variables.training import accuracy_until_wrong, join_weights
+from tests.defaults import numbers_by_default
 
 SMALL = dataclasses.replace(
     PARITY,
@@ -160,3 +161,7 @@ def test_impossible_runs_are_named():
         InputError, match="length = 6: 3 tables of tokens and their moments would take"
     ):
         train_online(TASKS, wide, key=jax.random.key(3))
+
+
+def test_numbers_that_need_not_be_given():
+    assert numbers_by_default(online) == ["train_online batch_size=128 steps=1000 every=10"]

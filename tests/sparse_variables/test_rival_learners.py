@@ -6,6 +6,7 @@ import pytest
 
 from attlas.errors import InputError
 from attlas.scan import iterate
+from attlas.sparse_variables import rival_learners
 from attlas.sparse_variables.model import attention_weights
 from attlas.sparse_variables.rival_learners import (
     MLP,
@@ -21,6 +22,7 @@ from attlas.sparse_variables.rival_learners import (
 )
 from attlas.sparse_variables.training import observe, train
 from attlas.sparse_variables.training_sets import draw_sets
+from tests.defaults import numbers_by_default
 
 SETS = draw_sets(jax.random.key(0), 40, [30, 300], 8, validation=1500)
 FEW = dataclasses.replace(SETS, samples=(30,), bits=SETS.bits[:, :30], label=SETS.label[:, :30])
@@ -91,3 +93,40 @@ def test_uniform_attention_learns_nothing():
 def test_impossible_learners_are_named():
     with pytest.raises(InputError, match="hidden = 0: it must be a whole number, at least 1"):
         Dense(0)
+
+
+def test_numbers_that_need_not_be_given():
+    assert numbers_by_default(rival_learners) == ["Dense hidden=64"]
+
+
+def test_the_penalised_regression_by_hand(monkeypatch):
+    """What is descended, and the accuracy of its best penalty up to where each has erred."""
+    kept = []
+
+    def spied(step, observe, start, args, **options):
+        kept.extend([start, args, iterate(step, observe, start, args, **options)])
+        return kept[-1]
+
+    monkeypatch.setattr(rival_learners, "iterate", spied)
+    found = l1_path(FEW)
+    start, args, path = kept
+    assert not start.weights.any() and not start.ahead.any() and (start.momentum == 1).all()
+    bias = FEW.tasks[0].bias
+    for trial, (bits, label) in enumerate(zip(FEW.bits, FEW.label, strict=True)):
+        rows = np.column_stack([bits - bias, np.ones(30)])
+        np.testing.assert_allclose(args.bits[trial, :30], rows, rtol=1e-5)
+        np.testing.assert_array_equal(args.sign[trial, :30], 2.0 * label - 1)
+        largest = abs(np.cov(bits.T, label, ddof=0)[-1, :-1]).max()
+        expected = largest * PENALTIES * np.append(np.ones(40), 0)[:, None]
+        np.testing.assert_allclose(args.penalty[trial], expected, rtol=1e-4)
+        steepest = np.linalg.norm(rows, 2) ** 2 / 30 / 4  # no curvature of the loss is larger
+        assert args.step_size[trial] == pytest.approx(1 / steepest, rel=1e-4)
+        slopes, level = path.last.weights[trial, :-1], path.last.weights[trial, -1]
+        right, seen = np.zeros(12), 0
+        for batch in FEW.validate(trial):
+            right += (((batch.bits - bias) @ slopes + level > 0) == batch.label[:, None]).sum(0)
+            seen += len(batch.label)
+            if right.max() < seen:
+                break
+        assert found[trial] == pytest.approx(right.max() / seen)
+    np.testing.assert_allclose(args.weight, np.where(np.arange(64) < 30, 1 / 30, 0), rtol=1e-6)

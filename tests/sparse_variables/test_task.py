@@ -9,8 +9,9 @@ from hypothesis.strategies import integers, lists
 from pytest import approx
 
 from attlas.errors import InputError
-from attlas.sparse_variables import SparseBoolean
+from attlas.sparse_variables import SparseBoolean, task
 from attlas.sparse_variables.task import SUPPORTS_PER_CHUNK, Batch, patterns, probabilities
+from tests.defaults import numbers_by_default
 
 
 @pytest.mark.parametrize(
@@ -201,3 +202,10 @@ def test_the_probability_of_a_unique_support_against_simulation():
 def test_bad_input(call, says):
     with pytest.raises(InputError, match=says):
         call()
+
+
+def test_numbers_that_need_not_be_given():
+    assert numbers_by_default(task) == [
+        "SparseBoolean.unique_probability draws=4096",
+        "SparseBoolean.floor probability=0.8",
+    ]

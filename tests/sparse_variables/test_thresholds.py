@@ -5,7 +5,7 @@ import jax
 import numpy as np
 import pytest
 import xarray as xr
-from scipy import special
+from scipy import optimize, special
 
 from attlas.claims import Order
 from attlas.errors import InputError
@@ -13,6 +13,7 @@ from attlas.sparse_variables import thresholds
 from attlas.sparse_variables.claims import thresholds as claims
 from attlas.sparse_variables.claims.shared import floored_error
 from attlas.sparse_variables.rival_learners import screen_by_covariance
+from attlas.sparse_variables.task import SparseBoolean
 from attlas.sparse_variables.thresholds import (
     BLOCK,
     LEVEL,
@@ -21,6 +22,7 @@ from attlas.sparse_variables.thresholds import (
     fit_thresholds,
     sizes,
 )
+from tests.defaults import numbers_by_default
 
 KEY = jax.random.key(3)
 
@@ -42,6 +44,7 @@ def test_sizes_rise_by_a_fifth_and_end_below_the_largest():
     grid = sizes(400)
     assert grid[0] == 10 and grid[-1] <= 400 < 1.2 * grid[-1] + 1
     assert all(1.1 < b / a < 1.3 for a, b in itertools.pairwise(grid))
+    assert sizes(18) == [10, 12, 15, 18] and sizes(17) == [10, 12, 15]
 
 
 @pytest.fixture
@@ -81,6 +84,99 @@ def test_a_fit_is_where_the_curve_crosses_and_finite_where_it_is_a_step():
     assert covariance[0, 0] > alone[0, 0]
     (step,), spread = fit_thresholds(logs, np.full((1, 5), 8), np.array([[0, 0, 8, 8, 8]]))
     assert np.log(24) < step < np.log(32) and 0.01 < spread[0, 0] ** 0.5 < 0.3
+
+
+@pytest.mark.parametrize("slope", [None, 3.0])
+def test_a_fit_maximises_the_likelihood_with_firths_penalty(slope):
+    logs = np.log([[20.0, 24, 29, 35], [33.0, 40, 48, 58]])
+    trials = np.array([[8, 16, 8, 0], [0, 8, 8, 24]])
+    solved = np.array([[3, 9, 7, 0], [0, 2, 5, 22]])
+
+    def unpacked(x):
+        return x[:2], slope or x[2]
+
+    def share_of(x):
+        places, rise = unpacked(x)
+        return special.expit(special.logit(LEVEL) + rise * (logs - places[:, None]))
+
+    def information(x):
+        """In the intercepts and the slope, by the derivatives of the logit."""
+        away = logs - np.average(logs, 1, weights=trials)[:, None]
+        design = np.stack(
+            [np.array([[1.0], [0]]) + 0 * logs, np.array([[0.0], [1]]) + 0 * logs, away]
+        )
+        design = design[: len(x)].reshape(len(x), -1)
+        return (design * (trials * share_of(x) * (1 - share_of(x))).ravel()) @ design.T
+
+    def loss(x):
+        share = share_of(x)
+        likelihood = solved * np.log(share) + (trials - solved) * np.log(1 - share)
+        return -likelihood.sum() - np.linalg.slogdet(information(x))[1] / 2
+
+    start = np.append(np.log([26.0, 43.0]), [4.0] if slope is None else [])
+    best = optimize.minimize(
+        loss, start, method="Nelder-Mead", options={"xatol": 1e-9, "fatol": 1e-12, "maxiter": 4000}
+    ).x
+    found, covariance = fit_thresholds(logs, trials, solved, slope)
+    np.testing.assert_allclose(found, best[:2], atol=1e-6)
+    # By the rule for functions of what was fitted: place = middle + (level - intercept) / slope.
+    places, rise = unpacked(best)
+    middle = np.average(logs, 1, weights=trials)
+    gradient = np.column_stack([-np.eye(2), -(places - middle)])[:, : len(best)] / rise
+    expected = gradient @ np.linalg.inv(information(best)) @ gradient.T
+    np.testing.assert_allclose(covariance, expected, rtol=1e-4)
+
+
+def test_a_search_goes_where_fewest_trials_were_next_to_the_threshold(without_data):
+    for threshold, start, most in ((60.0, None, 400), (300.0, 15, 400), (12.0, 200, 150)):
+        solve, asked = rising(threshold, seed=5)
+        find_threshold(KEY, 30, solve, trials=80, most=most, start=start)
+        again, _ = rising(threshold, seed=5)
+        grid, task = sizes(most), SparseBoolean(30, (0, 1, 2), "and")
+        single = [task.unique_probability(m) > 0.02 for m in grid]
+        bottom, top = single.index(True), len(grid) - 1
+        first = start or 1.5 * task.floor()
+        at = next((k for k, m in enumerate(grid) if m >= first), top)
+        tried, solved = np.zeros((2, len(grid)))
+        expected = []
+        for _ in range(10):
+            at = min(max(at, bottom), top)
+            expected.append(grid[at])
+            tried[at] += 8
+            solved[at] += again(SimpleNamespace(samples=[grid[at]], tasks=range(8)), None, 0).sum()
+            seen = [k for k in range(len(grid)) if tried[k]]
+            (place,), _ = fit_thresholds(np.log([grid]), tried[None], solved[None], 2.0)
+            least, largest = max(bottom, min(seen) - 2), min(top, max(seen) + 2)
+            above = next((k for k, m in enumerate(grid) if np.log(m) >= place), len(grid))
+            above = min(max(above, least), largest)
+            near = [k for k in range(above - 3, above + 3) if least <= k <= largest]
+            at = min(near, key=lambda k: (tried[k], abs(np.log(grid[k]) - place)))
+        assert asked == expected
+
+
+def test_a_trained_trial_is_solved_if_it_was_right_enough_and_is_finite(monkeypatch):
+    drawn = thresholds.draw_sets(KEY, 10, [40], 4, validation=4)
+
+    def train(sets, recipe, *, key, steps, enough):
+        assert sets is drawn and recipe is thresholds.ADAM and key is KEY
+        assert (steps, enough) == (7, 0.9)
+        ends = {"best_accuracy": [[0.95, 0.9, 0.89, 0.95]], "status": [[*"abc", "diverged"]]}
+        return xr.Dataset({name: (("samples", "trial"), x) for name, x in ends.items()})
+
+    monkeypatch.setattr(thresholds, "train", train)
+    solved = thresholds.trained_by(thresholds.ADAM, 0.9)(drawn, KEY, 7)
+    assert solved.tolist() == [True, True, False, False]
+    monkeypatch.setattr(thresholds, "l1_path", lambda sets: np.array([1.0, 0.99]))
+    assert thresholds.LEARNERS["L1 logistic"](drawn, KEY, 7).tolist() == [True, False]
+
+
+def test_shares_and_the_error_of_a_search():
+    trials, solved = np.array([8, 16, 8]), np.array([2, 12, 8])
+    found = thresholds.ThresholdSearch(30, (20, 24, 29), trials, solved, 100)
+    np.testing.assert_allclose(found.share, [0.25, 0.75, 1])
+    (place,), covariance = fit_thresholds(np.log([[20, 24, 29]]), trials[None], solved[None])
+    assert found.log_threshold == place and found.threshold == pytest.approx(np.exp(place))
+    assert found.error == pytest.approx(1.2 * covariance[0, 0] ** 0.5)
 
 
 def test_lengths_without_trials_at_a_size_are_fitted_together_and_share_a_slope():
@@ -215,3 +311,10 @@ def test_the_lead_is_a_ratio_of_movements():
 def test_longer_contexts_get_more_steps():
     setting = claims.samples_exponent.paper
     assert [claims.steps_at(setting.at(length=t)) for t in (16, 800, 3200)] == [500, 500, 1000]
+
+
+def test_numbers_that_need_not_be_given():
+    assert numbers_by_default(thresholds) == [
+        "trained_by accuracy=1",
+        "find_threshold trials=40 most=2000 steps=500 sparsity=3 validation=10000",
+    ]

@@ -10,6 +10,8 @@ from scipy import optimize, stats
 from attlas.attention import Layer, MultiHead, ReadOut, TransformerHead
 from attlas.capacity import capacity_of
 from attlas.errors import InputError
+from attlas.gaussian import stream
+from attlas.sparse_variables import trained_heads
 from attlas.sparse_variables.construction import sink_head, threshold_head
 from attlas.sparse_variables.embedding import Orthonormal
 from attlas.sparse_variables.model import Architecture, logits_full
@@ -25,6 +27,7 @@ from attlas.sparse_variables.trained_heads import (
     pac_bayes_samples,
     support_mass,
 )
+from tests.defaults import numbers_by_default
 from tests.sampling import assert_mean_is, of_sample
 
 LENGTH = 12
@@ -214,8 +217,59 @@ def test_without_noise_errors_are_those_of_the_heads(heads):
     np.testing.assert_allclose(found, np.full((1, 2, 3), own.mean()), rtol=1e-6)
 
 
+def test_errors_with_noise_are_those_of_heads_with_noise(heads):
+    label = np.random.default_rng(4).integers(0, 2, (2, 30)).astype(np.uint8)
+    pair, spread = Heads.stacked([heads, draw_heads(2)[1]]), np.array([[[0.5, 2.0]], [[1.5, 0.3]]])
+    batch = Batch(np.stack([BITS, BITS[::-1]]), label)
+    found = noisy_errors(pair, batch, spread, jax.random.key(0), 70)
+    noise = stream(jax.random.key(0)).standard_normal((70, 2, *heads.score.shape))
+    for n, own in enumerate(pair.each()):
+        for draw in (0, 63, 64, 69):
+            u, v = spread[n, 0][:, None, None] * noise[draw]
+            said = Heads(own.score + u, own.value + v)(batch.bits[n]) > 0
+            assert found[n, 0, draw] == approx((said != label[n]).mean())
+
+
+def test_a_certificate_by_hand(heads):
+    """Noise by the fewest samples among all pairs, for each of which delta / 50 is paid."""
+    start = Heads.stacked([draw_heads(2)[1], draw_heads(4)[1]])
+    wide = Heads.stacked([Heads(9 * heads.score, 30 * heads.value), draw_heads(4)[1]])
+    label = np.stack([(np.asarray(own(BITS)) > 0) for own in wide.each()]).astype(np.uint8)
+    batch, key = Batch(np.stack([BITS, BITS]), label), jax.random.key(3)
+    gap, delta, draws = 0.4, 0.1, 90
+    found = certify(wide, start, batch, key, gap=gap, delta=delta, draws=draws)
+    near = [own.nearest(own0) for own, own0 in zip(wide.each(), start.each(), strict=True)]
+    pairs = [(u, v) for u in SPREADS for v in SPREADS]
+    keys, spreads = jax.random.split(key), np.broadcast_to(pairs, (2, 25, 2))
+    rough = noisy_errors(Heads.stacked(near), batch, spreads, keys[0], 16).mean(-1)
+    chosen = noisy_errors(Heads.stacked(near), batch, found.spread[:, None], keys[1], draws)
+    for n, own in enumerate(near):
+        moved = [((x - x0[n]) ** 2).sum() for x, x0 in zip(own, start, strict=True)]
+        nats = [moved[0] / 2 / u**2 + moved[1] / 2 / v**2 for u, v in pairs]
+        needed = [
+            pac_bayes_samples(min(e + 1 / 16, 1), k, gap, delta / 50)
+            for e, k in zip(rough[n], nats, strict=True)
+        ]
+        best = int(np.argmin(needed))
+        assert tuple(found.spread[n]) == pairs[best] and found.nats[n] == approx(nats[best])
+        empirical = kl_inverse(chosen[n, 0].mean(), np.log(2 / delta) / draws)
+        assert found.empirical[n] == approx(empirical)
+        expected = pac_bayes(empirical, nats[best], 30, delta / 50)
+        assert found.error[n] == approx(expected)
+        expected = pac_bayes_samples(empirical, nats[best], gap, delta / 50)
+        assert found.samples[n] == approx(expected)
+
+
 def test_what_is_no_sum_of_linear_heads_is_named():
     with pytest.raises(InputError, match="the model has an MLP"):
         Heads.of(Architecture(dim=8, hidden=8).initialise(4, jax.random.key(0)))
     with pytest.raises(InputError, match=r"threshold_head has a ReLU, or \[CLS\] is no key"):
         Heads.of_construction(threshold_head(SparseBoolean(9, (1, 2))))
+
+
+def test_numbers_that_need_not_be_given():
+    assert numbers_by_default(trained_heads) == [
+        "pac_bayes delta=0.05",
+        "pac_bayes_samples delta=0.05",
+        "certify gap=0.5 delta=0.05 draws=1000",
+    ]

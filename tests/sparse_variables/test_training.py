@@ -25,6 +25,7 @@ from attlas.sparse_variables.training import (
     train,
 )
 from attlas.sparse_variables.training_sets import VALIDATION_BATCH, draw_sets
+from tests.defaults import numbers_by_default
 
 TINY = dataclasses.replace(
     RECIPE_R, architecture=dataclasses.replace(RECIPE_R.architecture, dim=8, hidden=8)
@@ -220,6 +221,28 @@ def test_positions_share_the_normaliser_of_their_largest_row(float64):
         np.testing.assert_allclose(moved.positions, -0.3 * (scaled + 0.2 * table), rtol=1e-12)
 
 
+def test_an_outcome_tells_the_first_evaluation_at_which_all_was_right():
+    curve = np.array([[0.7, 0.5, 0.6], [0.2, 0.9, 1.0], [0.3, 0.8, 0.9], [0.1, 1.0, 1.0]])
+    times = training.evaluation_times(25, 5)
+    np.testing.assert_array_equal(times, [5, 10, 15, 20, 25])
+    found = training._outcome((3, 24), None, curve, times, True)
+    assert found[:8] == (3, 24, "solved", 10.0, 1.0, 1.0, 0.1, 20)
+    found = training._outcome((3, 24), None, curve[:1], times, True)
+    assert np.isnan(found.first_step)
+    assert (found.status, found.best_accuracy, found.train_accuracy) == ("unsolved", 0.6, 0.5)
+    assert (found.loss, found.steps) == (0.7, 5)
+    assert training._outcome((3, 24), None, curve, times, False).status == "diverged"
+
+
+def test_losses_and_labels_by_hand():
+    logits, label = jnp.array([[0.3, -1.2], [2.0, 2.5], [np.inf, 1.0]]), np.array([0, 0, 0])
+    expected = -np.log(np.exp([0.3, 2.0]) / np.exp(logits[:2]).sum(1))
+    np.testing.assert_allclose(training.cross_entropy(logits[:2], label[:2]), expected, rtol=1e-5)
+    one = training.cross_entropy(logits[:2], 1 - label[:2])
+    np.testing.assert_allclose(one, -np.log(1 - np.exp(-expected)), rtol=1e-5)
+    assert training.right(logits, label).tolist() == [True, False, False]
+
+
 def test_a_run_is_repeatable():
     recipe = dataclasses.replace(ADAM, architecture=Architecture(dim=8, heads=2, hidden=8))
     some = subset(SETS, [0, 1], (16,))
@@ -248,3 +271,10 @@ def test_impossible_recipes_are_named(settings, sentence):
 def test_steps_are_whole_numbers_of_evaluations():
     with pytest.raises(InputError, match="steps = 30: it must be a multiple of every = 20"):
         train(SETS, key=START, steps=30, every=20)
+
+
+def test_numbers_that_need_not_be_given():
+    assert numbers_by_default(training) == [
+        "Recipe rate=0.001 position_rate=0.001 beta1=0.9 beta2=0.999 epsilon=1e-08 decay=0.0001",
+        "train steps=500 every=25 enough=1",
+    ]

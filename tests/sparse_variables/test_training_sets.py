@@ -8,6 +8,7 @@ from attlas.errors import InputError
 from attlas.sparse_variables import training_sets
 from attlas.sparse_variables.task import Batch, SparseBoolean
 from attlas.sparse_variables.training_sets import draw_bits, draw_sets
+from tests.defaults import numbers_by_default
 
 SETS = draw_sets(jax.random.key(0), 12, [16, 24], 5, sparsity=2, validation=1200)
 
@@ -96,3 +97,7 @@ def test_impossible_sets_are_named(monkeypatch):
         r" memory, and \d+ GB are free",
     ):
         draw_sets(jax.random.key(0), 10**9, [100], 10)
+
+
+def test_numbers_that_need_not_be_given():
+    assert numbers_by_default(training_sets) == ["draw_sets sparsity=3 validation=10000"]
