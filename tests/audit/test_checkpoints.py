@@ -280,3 +280,26 @@ def test_importing_the_package_imports_no_reader():
 
 def test_stored_models_are_read():
     assert set(read_checkpoint(DATA / "gpt2").tensors) > {"transformer.wte.weight"}
+
+
+def test_a_header_beyond_the_limit_is_refused_before_it_is_read(tmp_path):
+    import struct
+
+    from attlas.audit.tensors import MAX_HEADER_BYTES
+
+    (tmp_path / "m.safetensors").write_bytes(struct.pack("<Q", MAX_HEADER_BYTES + 1) + b"{}")
+    with pytest.raises(InputError, match=f"there are at most {MAX_HEADER_BYTES}"):
+        read_checkpoint(tmp_path / "m.safetensors")
+    with (tmp_path / "m.gguf").open("wb") as file:  # one string of 65 MiB, which takes no disk
+        file.write(b"GGUF" + struct.pack("<IQQ", 3, 0, 1) + struct.pack("<Q", 65 * 2**20))
+        file.truncate(70 * 2**20)
+    with pytest.raises(InputError, match=f"more than {MAX_HEADER_BYTES}"):
+        read_checkpoint(tmp_path / "m.gguf")
+
+
+def test_names_in_messages_are_cut_and_escaped():
+    name = "\x1b[2J\u202e" + "x" * 10_000
+    with pytest.raises(InputError) as refused:
+        read_checkpoint({name: "words"}, config={})
+    assert "\x1b" not in str(refused.value) and r"\x1b[2J\u202e" in str(refused.value)
+    assert len(str(refused.value)) < 300

@@ -32,14 +32,17 @@ from attlas.audit.gguf_format import gguf_file
 from attlas.audit.tensors import (
     PLAIN,
     Tensor,
+    check_header,
     file_tensor,
     import_extra,
     itemsize,
     memory_tensor,
+    read_bytes,
     read_small_file,
 )
 from attlas.audit.torch_format import torch_file
 from attlas.errors import InputError, near
+from attlas.escaping import printable
 
 WEIGHTS = (
     *("model.safetensors", "model.safetensors.index.json", "*.safetensors"),
@@ -47,6 +50,8 @@ WEIGHTS = (
 )
 """The files that hold the weights of a folder, the preferred one first."""
 MAX_JSON_BYTES = 64 * 2**20
+MAX_MESSAGE = 300
+"""So many letters of a path, or of what a library says, stand in a message."""
 MAX_DEPTH, MAX_FOLDERS, MAX_LISTED = 6, 10_000, 12
 """How deep and in how many folders a model is searched for; how many finds a message lists."""
 
@@ -87,7 +92,8 @@ def read_checkpoint(
         path, name = _locate_weights(source)
         return _read_files(path, name, given)
     except OSError as error:
-        raise InputError(f"{source} cannot be read: {error.strerror or error}") from error
+        where = printable(source, MAX_MESSAGE)
+        raise InputError(f"{where} cannot be read: {error.strerror or error}") from error
 
 
 def _from_memory(arrays: Mapping[str, Any], config: Mapping[str, Any] | None) -> Checkpoint:
@@ -98,13 +104,15 @@ def _from_memory(arrays: Mapping[str, Any], config: Mapping[str, Any] | None) ->
         )
     tensors, size = {}, 0
     for name, value in arrays.items():
-        kind = type(value).__name__
+        kind, shown = type(value).__name__, printable(name)
         try:
             array = np.asarray(value)
         except (TypeError, ValueError) as error:
-            raise InputError(f"{name} is of the type {kind}, which is no array: {error}") from error
+            raise InputError(
+                f"{shown} is of the type {kind}, which is no array: {error}"
+            ) from error
         if array.dtype.kind in "OSUMmc":
-            raise InputError(f"{name} is of the type {kind}: it must be an array of real numbers")
+            raise InputError(f"{shown} is of the type {kind}: it must be an array of real numbers")
         tensors[name] = memory_tensor(array)
         size += array.nbytes
     return Checkpoint("in memory", config, tensors, bytes=size)
@@ -217,7 +225,7 @@ def _read_files(path: Path, name: str, given: Mapping[str, Any] | None) -> Check
         tensors, size = _read_shards(path)
     else:
         tensors = _read_tensors(path)
-    return Checkpoint(name, config, tensors, path.parent, size)
+    return Checkpoint(printable(name), config, tensors, path.parent, size)
 
 
 def _read_tensors(path: Path) -> dict[str, Tensor]:
@@ -238,11 +246,13 @@ def _read_shards(path: Path) -> tuple[dict[str, Tensor], int]:
     files = {}
     for file in sorted(set(shards.values())):
         if not re.fullmatch(r"[\w.-]+", file) or not (path.parent / file).is_file():
-            raise InputError(f"{path} names the file {file!r}, which is not beside it")
+            raise InputError(f"{path} names the file {printable(file)!r}, which is not beside it")
         files[file] = _read_tensors(path.parent / file)
     for name, file in shards.items():
         if name not in files[file]:
-            raise InputError(f"{path} says that {name} is in {file}, which does not hold it")
+            raise InputError(
+                f"{path} says that {printable(name)} is in {file}, which does not hold it"
+            )
     tensors = {name: files[file][name] for name, file in shards.items()}
     return tensors, sum((path.parent / file).stat().st_size for file in files)
 
@@ -253,7 +263,8 @@ def read_json(path: Path) -> dict[str, Any]:
     try:
         found = json.loads(content.decode("utf-8"))
     except (ValueError, RecursionError) as error:
-        raise InputError(f"{path} is no JSON: {error}") from error
+        said = printable(error, MAX_MESSAGE)
+        raise InputError(f"{path} is no JSON: {said}") from error
     if not isinstance(found, dict):
         raise InputError(f"{path} holds a {type(found).__name__}: it should be a JSON object")
     return found
@@ -264,19 +275,23 @@ def safetensors_file(path: Path) -> dict[str, Tensor]:
 
     The library checks the header: tensors lie end to end and fill the file. The numbers are read
     from the file, because pages of the library's memory map would count as memory of the process.
+    A header has at most `MAX_HEADER_BYTES`.
     """
     safetensors = import_extra("safetensors")
+    check_header(path, int.from_bytes(read_bytes(path, 0, 8).tobytes(), "little"))
     try:
         with safetensors.safe_open(path, "numpy") as file:
             slices = {name: file.get_slice(name) for name in file.offset_keys()}
             found = {name: (part.get_shape(), part.get_dtype()) for name, part in slices.items()}
     except (safetensors.SafetensorError, ValueError, OSError) as error:
-        raise InputError(f"{path} is no whole .safetensors file: {error}") from error
+        said = printable(error, MAX_MESSAGE)
+        raise InputError(f"{path} is no whole .safetensors file: {said}") from error
     tensors, end = {}, path.stat().st_size
     for name, (shape, dtype) in reversed(found.items()):
         if dtype not in PLAIN:
             raise InputError(
-                f"the tensor {name} of {path} is stored as {dtype}: known are {', '.join(PLAIN)}"
+                f"the tensor {printable(name)} of {path} is stored as {dtype}: known are"
+                f" {', '.join(PLAIN)}"
             )
         end -= math.prod(shape) * itemsize(dtype)
         tensors[name] = file_tensor(path, end, tuple(shape), dtype)
