@@ -155,6 +155,21 @@ def memory_tensor(array: np.ndarray) -> Tensor:
     return Tensor(array.shape, str(array.dtype), lambda start, stop: rows[start:stop].astype(kind))
 
 
+def torch_tensor(value: Any) -> Tensor:
+    """A tensor of torch in memory, whatever its type and device; rows are copied when they are
+    asked for, and torch is not imported."""
+    shape = tuple(int(size) for size in value.shape)
+    dtype = str(value.dtype).removeprefix("torch.")
+    real = "float" in dtype
+
+    def fetch(start: int, stop: int) -> np.ndarray:
+        part = (value[start:stop] if shape else value.reshape(1)).detach().cpu()
+        numbers = np.asarray(part.float() if real else part)
+        return numbers.astype(np.float32 if real else np.int64)
+
+    return Tensor(shape, dtype, fetch)
+
+
 def constant_tensor(shape: tuple[int, ...], value: float) -> Tensor:
     """A tensor with one value everywhere."""
     return Tensor(
