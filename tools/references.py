@@ -33,140 +33,251 @@ SAMPLES = [
 ]
 LENGTHS = (7, 5)
 
-SMALL = {
-    "bert": (
-        transformers.BertModel,
-        transformers.BertConfig(
-            vocab_size=61,
-            hidden_size=16,
-            num_hidden_layers=2,
-            num_attention_heads=4,
-            intermediate_size=24,
-            max_position_embeddings=20,
-            hidden_act="relu",
-        ),
-    ),
-    "roberta": (
-        transformers.RobertaModel,
-        transformers.RobertaConfig(
-            vocab_size=61,
-            hidden_size=16,
-            num_hidden_layers=2,
-            num_attention_heads=2,
-            intermediate_size=24,
-            max_position_embeddings=20,
-            pad_token_id=1,
-            bos_token_id=0,
-            eos_token_id=2,
-        ),
-    ),
+PLAIN = dict(
+    vocab_size=61,
+    hidden_size=16,
+    num_hidden_layers=2,
+    num_attention_heads=4,
+    intermediate_size=24,
+    max_position_embeddings=20,
+)
+LONG = PLAIN | dict(max_position_embeddings=64, num_key_value_heads=2)
+GPT = dict(vocab_size=61, n_embd=16, n_layer=2, n_head=4, n_positions=20, n_inner=24)
+GPT |= dict(bos_token_id=0, eos_token_id=0)
+PICTURES = dict(
+    hidden_size=16,
+    num_hidden_layers=2,
+    num_attention_heads=4,
+    intermediate_size=24,
+    image_size=8,
+    patch_size=4,
+)
+LLAMA3 = {
+    "rope_type": "llama3",
+    "rope_theta": 10000.0,
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 32,
+}
+YARN = {
+    "rope_type": "yarn",
+    "rope_theta": 10000.0,
+    "factor": 4.0,
+    "original_max_position_embeddings": 16,
+}
+LONGROPE = {
+    "rope_type": "longrope",
+    "rope_theta": 10000.0,
+    "short_factor": [1.1, 1.4],
+    "long_factor": [2.0, 5.0],
+    "partial_rotary_factor": 0.5,
+}
+FALCON = PLAIN | dict(ffn_hidden_size=24, bias=False)
+ENDS = dict(pad_token_id=0, bos_token_id=1, eos_token_id=2)
+
+SMALL: dict[str, tuple[str, dict[str, Any]]] = {
+    "bert": ("BertModel", PLAIN | dict(hidden_act="relu")),
+    "roberta": ("RobertaModel", PLAIN | dict(num_attention_heads=2, pad_token_id=1)),
     "albert": (
-        transformers.AlbertModel,
-        transformers.AlbertConfig(
-            vocab_size=61,
-            embedding_size=12,
-            hidden_size=16,
-            num_hidden_layers=4,
-            num_hidden_groups=2,
-            num_attention_heads=4,
-            intermediate_size=24,
-            max_position_embeddings=20,
-        ),
+        "AlbertModel",
+        PLAIN | dict(embedding_size=12, num_hidden_layers=4, num_hidden_groups=2),
     ),
-    "gpt2": (
-        transformers.GPT2LMHeadModel,
-        transformers.GPT2Config(
-            vocab_size=61,
-            n_embd=16,
-            n_layer=2,
-            n_head=4,
-            n_positions=20,
-            n_inner=24,
-            bos_token_id=0,
-            eos_token_id=0,
-        ),
-    ),
+    "gpt2": ("GPT2LMHeadModel", GPT),
     "llama": (
-        transformers.LlamaForCausalLM,
-        transformers.LlamaConfig(
-            vocab_size=61,
-            hidden_size=16,
-            num_hidden_layers=2,
-            num_attention_heads=4,
-            num_key_value_heads=2,
-            head_dim=8,
-            intermediate_size=24,
-            max_position_embeddings=64,
-            tie_word_embeddings=True,
-            rope_parameters={
-                "rope_type": "llama3",
-                "rope_theta": 10000.0,
-                "factor": 8.0,
-                "low_freq_factor": 1.0,
-                "high_freq_factor": 4.0,
-                "original_max_position_embeddings": 32,
-            },
-        ),
+        "LlamaForCausalLM",
+        LONG | dict(head_dim=8, tie_word_embeddings=True, rope_parameters=LLAMA3),
     ),
     "mistral": (
-        transformers.MistralForCausalLM,
-        transformers.MistralConfig(
-            vocab_size=61,
-            hidden_size=16,
-            num_hidden_layers=2,
-            num_attention_heads=4,
-            num_key_value_heads=1,
-            head_dim=4,
-            intermediate_size=24,
-            max_position_embeddings=64,
-            sliding_window=64,
-        ),
+        "MistralForCausalLM",
+        LONG | dict(num_key_value_heads=1, head_dim=4, sliding_window=3),
     ),
     "qwen2": (
-        transformers.Qwen2ForCausalLM,
-        transformers.Qwen2Config(
-            vocab_size=61,
-            hidden_size=16,
-            num_hidden_layers=2,
-            num_attention_heads=4,
-            num_key_value_heads=2,
-            intermediate_size=24,
-            max_position_embeddings=64,
-            rope_parameters={"rope_type": "linear", "rope_theta": 5000.0, "factor": 2.0},
+        "Qwen2ForCausalLM",
+        LONG | dict(rope_parameters={"rope_type": "linear", "rope_theta": 5000.0, "factor": 2.0}),
+    ),
+    "vit": ("ViTModel", PICTURES),
+    "distilbert": (
+        "DistilBertModel",
+        dict(vocab_size=61, dim=16, n_layers=2, n_heads=4, hidden_dim=24)
+        | dict(max_position_embeddings=20),
+    ),
+    "electra": ("ElectraModel", PLAIN | dict(embedding_size=12)),
+    "mpnet": (
+        "MPNetModel",
+        PLAIN | dict(pad_token_id=1),
+    ),
+    "deberta": (
+        "DebertaV2Model",
+        PLAIN
+        | dict(
+            relative_attention=True,
+            position_buckets=4,
+            max_relative_positions=20,
+            norm_rel_ebd="layer_norm",
+            share_att_key=True,
+            pos_att_type=["p2c", "c2p"],
+            position_biased_input=False,
+            type_vocab_size=0,
         ),
     ),
-    "vit": (
-        transformers.ViTModel,
-        transformers.ViTConfig(
-            hidden_size=16,
-            num_hidden_layers=2,
-            num_attention_heads=4,
-            intermediate_size=24,
-            image_size=8,
-            patch_size=4,
+    "deberta_apart": (
+        "DebertaV2Model",
+        PLAIN
+        | dict(
+            relative_attention=True,
+            max_relative_positions=-1,
+            pos_att_type=["p2c", "c2p"],
+            type_vocab_size=2,
         ),
+    ),
+    "modernbert": (
+        "ModernBertModel",
+        PLAIN | dict(num_hidden_layers=3, local_attention=4, global_attn_every_n_layers=2) | ENDS,
+    ),
+    "qwen3": ("Qwen3ForCausalLM", LONG | dict(head_dim=8, rope_parameters=YARN)),
+    "gemma2": (
+        "Gemma2ForCausalLM",
+        LONG
+        | dict(
+            head_dim=8,
+            query_pre_attn_scalar=12,
+            sliding_window=3,
+            attn_logit_softcapping=1.5,
+            final_logit_softcapping=2.0,
+        ),
+    ),
+    "gemma3": (
+        "Gemma3ForCausalLM",
+        LONG
+        | dict(
+            head_dim=8,
+            query_pre_attn_scalar=12,
+            sliding_window=3,
+            num_hidden_layers=3,
+            sliding_window_pattern=2,
+            rope_scaling={"rope_type": "linear", "factor": 8.0},
+        ),
+    ),
+    "phi": (
+        "PhiForCausalLM",
+        PLAIN | dict(num_attention_heads=2, partial_rotary_factor=0.5),
+    ),
+    "phi3": (
+        "Phi3ForCausalLM",
+        LONG
+        | dict(num_attention_heads=2, num_key_value_heads=1, rope_parameters=LONGROPE)
+        | dict(original_max_position_embeddings=32, sliding_window=5)
+        | ENDS,
+    ),
+    "smollm3": (
+        "SmolLM3ForCausalLM",
+        LONG | dict(no_rope_layer_interval=2) | ENDS,
+    ),
+    "olmo2": ("Olmo2ForCausalLM", LONG | ENDS),
+    "mixtral": (
+        "MixtralForCausalLM",
+        LONG | dict(num_local_experts=4, num_experts_per_tok=2, intermediate_size=8),
+    ),
+    "neox": (
+        "GPTNeoXForCausalLM",
+        PLAIN | dict(num_attention_heads=2, rotary_pct=0.5),
+    ),
+    "neox_serial": (
+        "GPTNeoXForCausalLM",
+        PLAIN | dict(use_parallel_residual=False, rotary_pct=1.0),
+    ),
+    "opt": (
+        "OPTForCausalLM",
+        PLAIN | dict(ffn_dim=24, word_embed_proj_dim=16) | ENDS,
+    ),
+    "opt_after": (
+        "OPTForCausalLM",
+        PLAIN | dict(ffn_dim=24, word_embed_proj_dim=12, do_layer_norm_before=False) | ENDS,
+    ),
+    "bloom": ("BloomForCausalLM", dict(vocab_size=61, hidden_size=16, n_layer=2, n_head=4)),
+    "falcon": ("FalconForCausalLM", FALCON),
+    "falcon_new": (
+        "FalconForCausalLM",
+        FALCON | dict(new_decoder_architecture=True, num_kv_heads=2),
+    ),
+    "falcon_alibi": (
+        "FalconForCausalLM",
+        FALCON | dict(alibi=True, multi_query=False, parallel_attn=False, bias=True),
+    ),
+    "gptj": ("GPTJForCausalLM", GPT | dict(n_head=2, rotary_dim=4)),
+    "t5": (
+        "T5Model",
+        dict(
+            vocab_size=61,
+            d_model=16,
+            d_kv=8,
+            d_ff=24,
+            num_layers=2,
+            num_heads=4,
+            relative_attention_num_buckets=8,
+            relative_attention_max_distance=6,
+            feed_forward_proj="gated-gelu",
+        ),
+    ),
+    "clip": (
+        "CLIPModel",
+        dict(
+            text_config=PLAIN | ENDS,
+            vision_config=PICTURES,
+            projection_dim=8,
+        ),
+    ),
+    "whisper": (
+        "WhisperModel",
+        dict(
+            vocab_size=61,
+            d_model=16,
+            num_mel_bins=4,
+            encoder_layers=2,
+            decoder_layers=1,
+            encoder_attention_heads=4,
+            decoder_attention_heads=4,
+            encoder_ffn_dim=24,
+            decoder_ffn_dim=24,
+            max_source_positions=6,
+            max_target_positions=8,
+            decoder_start_token_id=1,
+        )
+        | ENDS,
+    ),
+    "dinov2": (
+        "Dinov2Model",
+        {key: value for key, value in PICTURES.items() if key != "intermediate_size"}
+        | dict(mlp_ratio=2),
     ),
 }
+"""A class of `transformers` and its config for every stored checkpoint."""
 DTYPES = {"bert": torch.float32, "qwen2": torch.bfloat16}
 
 
-def arrays(output: Any) -> dict[str, Any]:
-    found: dict[str, Any] = {
-        "attentions": torch.stack(output.attentions).numpy(),
-        "states": torch.stack(output.hidden_states).numpy(),
-    }
-    if getattr(output, "logits", None) is not None:
-        found["logits"] = output.logits.numpy()
-    if getattr(output, "last_hidden_state", None) is not None:
-        found["last"] = output.last_hidden_state.numpy()
+def arrays(output: Any, part: str = "") -> dict[str, Any]:
+    """Attention maps, states and what leaves the model (or its part)."""
+    states = output[f"{part}hidden_states"]
+    # OPT may project what leaves its last layer to another width.
+    states = [each for each in states if each.shape == states[0].shape]
+    found: dict[str, Any] = {"states": torch.stack(states).numpy()}
+    if output[f"{part}attentions"] is not None:
+        found["attentions"] = torch.stack(output[f"{part}attentions"]).numpy()
+    last = "encoder_last_hidden_state" if part == "encoder_" else "last_hidden_state"
+    for name, key in {"logits": "logits", "last": last}.items():
+        if output.get(key) is not None:
+            found[name] = output[key].numpy()
     return found
 
 
 def small(name: str, data: Path) -> None:
-    """A random model in which every weight matters, saved, and run on padded sequences (images for
-    ViT)."""
+    """A random model in which every weight matters, saved, and run on padded sequences, images or
+    sounds. Models of two parts have a file of results for each."""
     torch.manual_seed(7)
-    kind, config = SMALL[name]
+    title, sizes = SMALL[name]
+    kind = getattr(transformers, title)
+    config = kind.config_class(**sizes)
     model = kind._from_config(config, attn_implementation="eager").eval()
     with torch.no_grad():
         for key, parameter in model.named_parameters():
@@ -179,23 +290,43 @@ def small(name: str, data: Path) -> None:
     model = kind.from_pretrained(
         data / name, dtype=torch.float32, attn_implementation="eager"
     ).eval()
-    inputs: dict[str, Any] = {}
-    if name == "vit":
-        inputs["pixel_values"] = torch.randn(2, 3, 8, 8)
-    else:
-        mask = torch.arange(max(LENGTHS))[None] < torch.tensor(LENGTHS)[:, None]
-        ids = torch.randint(5, 61, mask.shape)
-        inputs |= {
-            "input_ids": torch.where(mask, ids, config.pad_token_id or 0),
-            "attention_mask": mask.long(),
-        }
+    mask = torch.arange(max(LENGTHS))[None] < torch.tensor(LENGTHS)[:, None]
+    pad = getattr(config, "pad_token_id", None) or 0
+    ids = torch.where(mask, torch.randint(5, 61, mask.shape), pad)
+    read = {"input_ids": ids, "attention_mask": mask.long()}
+    seen = {"pixel_values": torch.randn(2, 3, 8, 8)}
+    shown = dict(output_attentions=True, output_hidden_states=True, return_dict=True)
     with torch.no_grad():
-        output = model(**inputs, output_attentions=True, output_hidden_states=True)
-    np.savez_compressed(
-        data / name / "expected.npz",
-        **arrays(output),
-        **{key: x.numpy() for key, x in inputs.items()},
-    )
+        if name == "clip":
+            results = {
+                "expected": (model.text_model(**read, **shown), "", read),
+                "vision": (model.vision_model(**seen, **shown), "", {}),
+            }
+        elif name == "t5":
+            output = model(**read, decoder_input_ids=ids, decoder_attention_mask=mask, **shown)
+            results = {
+                "expected": (output, "encoder_", read),
+                "decoder": (output, "decoder_", read),
+            }
+        elif name == "whisper":
+            output = model.encoder(torch.randn(2, 4, 12), **shown)
+            results = {"expected": (output, "", {})}
+        elif name in ("vit", "dinov2"):
+            results = {"expected": (model(**seen, **shown), "", seen if name == "vit" else {})}
+        elif name == "falcon_alibi":
+            # Its eager attention of transformers 5.23 adds the bias twice, the other one once, as
+            # the model was trained.
+            model = kind.from_pretrained(data / name, dtype=torch.float32).eval()
+            output = model(**read, **(shown | dict(output_attentions=False)))
+            results = {"expected": (output | dict(attentions=None), "", read)}
+        else:
+            results = {"expected": (model(**read, **shown), "", read)}
+    for file, (output, part, inputs) in results.items():
+        np.savez_compressed(
+            data / name / f"{file}.npz",
+            **arrays(output, part),
+            **{key: x.numpy() for key, x in inputs.items()},
+        )
     for extra in data.joinpath(name).glob("generation_config.json"):
         extra.unlink()
 

@@ -8,6 +8,13 @@ from tools.models import CARRIERS, cache, have
 
 DATA = Path(__file__).parent / "data"
 LAYOUTS = ("bert", "roberta", "albert", "gpt2", "llama", "mistral", "qwen2", "vit")
+"""The layouts that the tests of the audit try; `PARTS` are all that are stored."""
+PARTS = [
+    *((folder.name, "expected", None) for folder in sorted(DATA.iterdir()) if folder.is_dir()),
+    ("t5", "decoder", "T5 decoder"),
+    ("clip", "vision", "CLIP vision"),
+]
+"""Stored checkpoints with a file of results and the table of names for each part."""
 IDS = np.random.default_rng(0).integers(3, 60, (6, 12)).tolist()
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "cat", "##s", "sat", "."]
 

@@ -96,15 +96,24 @@ def test_gguf_names_and_neighbouring_pairs_give_the_same_model(tmp_path, kind):
         np.testing.assert_allclose(two.queries, one.queries, atol=1e-5)
 
 
-def test_a_model_without_a_type_is_known_by_its_names():
-    model = as_model(changed("bert", {"model_type": None}))
-    assert model.table["name"] == "BERT"
+def without_type(name):
+    checkpoint = changed(name)
+    config = {key: value for key, value in checkpoint.config.items() if key != "model_type"}
+    return Checkpoint(name, config, checkpoint.tensors)
+
+
+def test_a_model_without_a_type_is_known_by_its_names_if_one_table_can_read_it():
+    assert as_model(without_type("gpt2")).table["name"] == "GPT-2"
+    assert as_model(without_type("qwen3")).table["name"] == "Qwen3"
+    with pytest.raises(InputError, match=r"could be any of 'BERT', .*'RoBERTa': --map NAME"):
+        as_model(without_type("bert"))
+    assert as_model(without_type("bert"), table="BERT").table["name"] == "BERT"
 
 
 def test_an_unknown_architecture_is_described():
     with pytest.raises(
         InputError,
-        match=r"calls itself 'mamba' and has 39 tensors such as .*known are ALBERT .albert.*--map",
+        match=r"calls itself 'mamba' and has 39 tensors such as .*known are .*albert, bert.*--map",
     ):
         as_model(changed("bert", {"model_type": "mamba"}))
     with pytest.raises(InputError, match="has 0 tensors; known"):
@@ -137,6 +146,32 @@ def test_an_unknown_architecture_is_described():
         ("bert", {"layer_norm_eps": "small"}, "eps"),
         ("bert", {"position_embedding_type": "relative_key"}, "relative_key"),
         ("llama", {"num_key_value_heads": 3}, "groups"),
+        # Nothing of a size that the config alone states is built.
+        ("llama", {"head_dim": 10**12}, "shape"),
+        ("mistral", {"head_dim": 10**9}, "shape"),
+        ("t5", {"relative_attention_num_buckets": 10**12}, "shape"),
+        ("mpnet", {"relative_attention_num_buckets": 16}, "read with 32"),
+        ("deberta", {"position_buckets": 10**12}, "shape"),
+        ("mixtral", {"num_local_experts": 10**12}, "lacks|shape"),
+        # Fields that change the forward pass are read or refused.
+        ("bert", {"attention_multiplier": 3.0}, "attention_multiplier = 3.0 .* does not know it"),
+        ("llama", {"attn_logit_softcapping": 30.0}, "attn_logit_softcapping"),
+        ("llama", {"quantization_config": {"bits": 4}}, "quantization_config"),
+        ("llama", {"attention_bias": True}, "lacks the bias of out"),
+        ("gemma2", {"layer_types": ["sliding_attention"]}, "each of the 2 layers"),
+        ("gemma2", {"layer_types": ["chunked_attention"] * 2}, "'chunked_attention'"),
+        ("qwen3", {"layer_types": ["linear_attention"] * 2}, "'linear_attention'"),
+        ("mistral", {"sliding_window": 0}, "window"),
+        ("phi", {"qk_layernorm": True}, "qk_layernorm = True"),
+        ("deberta", {"pos_att_type": ["p2p"]}, "c2p, p2c"),
+        ("deberta", {"share_att_key": False}, "lacks position_query"),
+        ("deberta", {"position_biased_input": True}, "lacks positions"),
+        ("deberta", {"conv_kernel_size": 3}, "conv_kernel_size"),
+        ("t5", {"is_gated_act": False}, "has gate"),
+        ("dinov2", {"use_swiglu_ffn": True}, "use_swiglu_ffn"),
+        ("falcon", {"parallel_attn": False}, "parallel_attn = False"),
+        ("mixtral", {"num_experts_per_tok": 5}, "5 of 4 experts"),
+        ("smollm3", {"no_rope_layers": [1]}, "each of the 2 layers"),
     ],
 )
 def test_a_config_that_contradicts_the_tensors_is_refused(name, config, words):
@@ -159,6 +194,56 @@ def test_tensors_that_are_missing_or_no_real_numbers_are_named():
         InputError, match=r"encoder.layer.1.output.dense.bias of bert has the shape \(15,\)"
     ):
         as_model(changed("bert", **{"encoder.layer.1.output.dense.bias": np.ones(15)}))
+
+
+def test_a_tensor_of_a_layer_that_is_not_used_is_named():
+    name = "encoder.layer.1.crossattention.self.query.weight"
+    with pytest.raises(InputError, match=f"{name}, which the table 'BERT' does not use"):
+        as_model(changed("bert", **{name: np.ones((16, 16))}))
+    with pytest.raises(InputError, match=r"encoder\.layer\.1"):  # a layer beyond the config's
+        as_model(changed("bert", {"num_hidden_layers": 1}))
+    with pytest.raises(InputError, match=r"embeddings\.more"):
+        as_model(changed("bert", **{"embeddings.more": np.ones(3)}))
+    model = as_model(changed("bert", **{"cls.predictions.bias": np.ones(61)}))
+    assert "cls.predictions.bias" in model.unused
+    ignoring = {"name": "mine", "extends": "BERT", "ignore": {"*.crossattention.*": "for a test"}}
+    as_model(changed("bert", **{name: np.ones((16, 16))}), table=ignoring)
+
+
+def test_what_one_layer_has_all_have():
+    with pytest.raises(InputError, match="the bias of query in some layers and not in others"):
+        as_model(changed("bert", **{"encoder.layer.0.attention.self.query.bias": None}))
+
+
+def test_empty_tensors_are_refused():
+    empty = {"embeddings.token_type_embeddings.weight": np.ones((0, 16))}
+    with pytest.raises(InputError, match="it is empty"):
+        as_model(changed("bert", **empty))
+
+
+def test_names_in_messages_are_escaped_and_cut():
+    name = "encoder.layer.0.\x1b[2J" + "x" * 5000
+    with pytest.raises(InputError) as refused:
+        as_model(changed("bert", **{name: np.ones(1)}))
+    assert "\x1b" not in str(refused.value) and len(str(refused.value)) < 400
+
+
+def test_a_part_is_chosen_by_the_name_of_its_table():
+    encoder, decoder = as_model(DATA / "t5"), as_model(DATA / "t5", table="T5 decoder")
+    assert encoder.table["name"] == "T5 encoder" and decoder.encoder.table == encoder.table
+    assert as_model(DATA / "clip").table["name"] == "CLIP text"
+    assert as_model(DATA / "clip", table="CLIP vision").vocabulary is None
+
+
+def test_windows_and_rotations_are_those_of_each_layer():
+    gemma, smol = model_of("gemma3"), model_of("smollm3")
+    assert [view.window for view in gemma.views] == [3, None, 3]
+    local, whole = (gemma.views[i].rotation.frequencies for i in (0, 1))
+    assert local[1] == pytest.approx(10000 ** (-2 / 8)) and whole[0] == pytest.approx(1 / 8)
+    assert [view.rotation is None for view in smol.views] == [False, True]
+    assert [view.window for view in model_of("modernbert").views] == [None, 4, None]
+    old = changed("gemma3", {"layer_types": None, "rope_parameters": None})
+    assert [view.window for view in as_model(old).views] == [3, None, 3]
 
 
 def test_random_weights_have_the_same_architecture():

@@ -9,11 +9,12 @@ from pytest import approx
 
 import attlas
 from attlas import InputError
+from attlas.audit import auditing
 from attlas.audit.auditing import as_json, audit_model, compare, minilm, quantiles
 from attlas.audit.checkpoints import read_checkpoint
 from attlas.audit.heads import measure_weights
 from attlas.audit.quantities import FROM_TEXT, FROM_WEIGHTS
-from tests.audit.conftest import DATA, IDS, arrays_of, model_of
+from tests.audit.conftest import DATA, IDS, arrays_of, changed, model_of
 
 
 @pytest.fixture(scope="module")
@@ -80,14 +81,14 @@ def test_a_model_of_images_has_its_weights_measured_and_reads_no_text(tmp_path):
     assert "No text was read" in found.summary[0]
     assert (tmp_path / "page.html") == found.save(tmp_path / "page.html")
     with pytest.raises(InputError, match="takes images"):
-        audit_model(DATA / "vit", texts=["a"])
+        audit_model(DATA / "vit", text=["a"])
 
 
 def test_a_model_without_tokenizer_has_its_weights_measured_unless_a_text_was_asked_for():
     found = audit_model(DATA / "gpt2")
     assert "no tokenizer" in found.skipped[0] and "content" not in found.heads
     with pytest.raises(InputError, match="no tokenizer"):
-        audit_model(DATA / "gpt2", texts=["a text"])
+        audit_model(DATA / "gpt2", text=["a text"])
 
 
 def test_comparing_an_audit_with_another(audited):
@@ -98,7 +99,36 @@ def test_comparing_an_audit_with_another(audited):
     assert len(found.summary) == 3 and "single-location" in found.summary[2]
     json.dumps(found.to_dict(), allow_nan=False)
     apart = compare(audited, audit_model(DATA / "vit"))
-    assert "different numbers" in apart.summary[0] or apart.heads.data_vars
+    assert "different architectures" in apart.summary[0] and not apart.heads.data_vars
+
+
+def test_the_reference_is_not_compared_with_itself(monkeypatch):
+    found = audit_model(DATA / "vit", probes="none")
+    assert set(found.references) == {"random", "MiniLM"}
+    monkeypatch.setattr(auditing, "minilm", lambda part="heads": found.heads)
+    again = audit_model(DATA / "vit", probes="none")
+    assert set(again.references) == {"random"} and "MiniLM" not in again.hypotheses[0].beside
+
+
+def test_a_head_of_zeros_is_a_defect_and_no_finding():
+    name = "encoder.layer.1.attention.attention.query"
+    empty = changed("vit", **{f"{name}.weight": np.zeros((16, 16)), f"{name}.bias": np.zeros(16)})
+    found = audit_model(empty, probes="none")
+    assert "A defect" in found.summary[1] and "(1, 0)" in found.summary[1]
+
+
+@pytest.mark.parametrize("name", ["olmo2", "mixtral", "gemma3", "falcon", "deberta", "t5"])
+def test_every_kind_of_architecture_is_audited(name, tmp_path):
+    found = audit_model(DATA / name, tokens=IDS, probes="none")
+    for quantity in (*FROM_WEIGHTS, *FROM_TEXT):
+        assert np.isfinite(found.heads[quantity]).all(), quantity
+    assert np.isfinite(found.layers.log10_nats).all()
+    assert not any("defect" in sentence for sentence in found.summary)
+    found.save(tmp_path / "page.html")
+    parts = " ".join(found.skipped)
+    assert ("projections" in parts) == (name in ("olmo2", "gemma3"))
+    assert ("experts" in parts) == (name == "mixtral")
+    assert ("T5 decoder" in parts) == (name == "t5")
 
 
 def test_the_stored_reference_is_that_of_minilm():
@@ -132,7 +162,7 @@ def test_bad_arguments_are_refused():
     unchecked = inspect.unwrap(audit_model)  # without the type checker of the tests
     for texts in ([1, 2], 3, b"abc"):
         with pytest.raises(InputError, match="is no text"):
-            unchecked(DATA / "bert", texts=texts)
+            unchecked(DATA / "bert", text=texts)
     for tokens in ([1, 2, 3], 4):
         with pytest.raises(InputError, match="a list of whole numbers for each text"):
             unchecked(DATA / "bert", tokens=tokens)

@@ -280,3 +280,89 @@ def test_importing_the_package_imports_no_reader():
 
 def test_stored_models_are_read():
     assert set(read_checkpoint(DATA / "gpt2").tensors) > {"transformer.wte.weight"}
+
+
+def test_a_header_beyond_the_limit_is_refused_before_it_is_read(tmp_path):
+    from attlas.audit.tensors import MAX_HEADER_BYTES
+
+    (tmp_path / "m.safetensors").write_bytes(struct.pack("<Q", MAX_HEADER_BYTES + 1) + b"{}")
+    with pytest.raises(InputError, match=f"there are at most {MAX_HEADER_BYTES}"):
+        read_checkpoint(tmp_path / "m.safetensors")
+    with (tmp_path / "m.gguf").open("wb") as file:  # one string of 65 MiB, which takes no disk
+        file.write(b"GGUF" + struct.pack("<IQQ", 3, 0, 1) + struct.pack("<Q", 65 * 2**20))
+        file.truncate(70 * 2**20)
+    with pytest.raises(InputError, match=f"more than {MAX_HEADER_BYTES}"):
+        read_checkpoint(tmp_path / "m.gguf")
+
+
+def test_names_in_messages_are_cut_and_escaped():
+    name = "\x1b[2J\u202e" + "x" * 10_000
+    with pytest.raises(InputError) as refused:
+        read_checkpoint({name: "words"}, config={})
+    assert "\x1b" not in str(refused.value) and r"\x1b[2J\u202e" in str(refused.value)
+    assert len(str(refused.value)) < 300
+
+
+class LikeTorch:
+    """What a tensor of torch offers, in bfloat16, which NumPy cannot hold."""
+
+    dtype = "torch.bfloat16"
+
+    def __init__(self, array):
+        self.array, self.shape = np.asarray(array, np.float32), np.shape(array)
+
+    def detach(self):
+        return self
+
+    cpu = detach
+
+    def element_size(self):
+        return 2
+
+    def numel(self):
+        return self.array.size
+
+    def __getitem__(self, rows):
+        return LikeTorch(self.array[rows])
+
+    def float(self):
+        return self.array
+
+    def __array__(self, *args, **kwargs):
+        raise TypeError("Got unsupported ScalarType BFloat16")
+
+
+def test_a_module_with_its_config_is_read_where_it_is(tmp_path):
+    from attlas.audit.architectures import as_model
+
+    kept = read_checkpoint(DATA / "bert")
+
+    class Config:
+        def to_dict(self):
+            return dict(kept.config) | {"_name_or_path": str(tmp_path)}
+
+    class Module:
+        config = Config()
+
+        def state_dict(self):
+            return {name: LikeTorch(tensor.load()) for name, tensor in kept.tensors.items()}
+
+    model = as_model(Module())
+    np.testing.assert_array_equal(model.layer(1)["query"], as_model(kept).layer(1)["query"])
+    assert model.checkpoint.folder == tmp_path  # where its tokenizer would lie
+    as_model(Module().state_dict(), config=Config())
+    with pytest.raises(InputError, match="the config is a int"):
+        read_checkpoint(Module(), config=3)
+    with pytest.raises(InputError, match="int is no model"):
+        read_checkpoint(3)
+
+
+def test_a_name_on_the_hub_is_looked_for_in_the_cache_and_never_downloaded(tmp_path, monkeypatch):
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
+    with pytest.raises(InputError, match="Nothing is downloaded: `hf download org/name`"):
+        read_checkpoint("org/name")
+    place = tmp_path / "models--org--name" / "snapshots" / "abc"
+    place.mkdir(parents=True)
+    for name in ("config.json", "model.safetensors"):
+        (place / name).write_bytes((DATA / "bert" / name).read_bytes())
+    assert read_checkpoint("org/name").name == "org/name"

@@ -49,8 +49,11 @@ def test_frequencies_fall_geometrically_and_are_stretched_as_the_config_says():
 @pytest.mark.parametrize(
     ("config", "words"),
     [
-        ({"head_dim": 7}, "width 7"),
-        ({"rope_parameters": {"rope_type": "yarn"}}, "yarn"),
+        ({"rotary_pct": 0.5}, "rotary_pct"),
+        ({"rope_parameters": {"rope_type": "sand"}}, "sand"),
+        ({"rope_parameters": {"rope_type": "yarn"}}, "original_max_position_embeddings = None"),
+        ({"rope_parameters": {"rope_type": "longrope", "short_factor": [1.0]}}, "short_factor"),
+        ({"rope_parameters": {"more": 1.0}}, "more, which is not known"),
         ({"rope_parameters": {"rope_type": "linear"}}, "factor = None"),
         ({"rope_scaling": 3}, "rotary scaling"),
         ({"rope_theta": -1}, "base"),

@@ -1,12 +1,14 @@
 """The tokenizer of a model is read or rebuilt from its files, and one that cannot be is named."""
 
 import json
+import os
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from tokenizers import Tokenizer, models, pre_tokenizers
 
 from attlas import InputError
+from attlas.audit import tokenizer_files
 from attlas.audit.architectures import as_model
 from attlas.audit.checkpoints import read_checkpoint
 from attlas.audit.texts import encode
@@ -78,6 +80,49 @@ def test_a_missing_or_damaged_tokenizer_is_said_so(tmp_path):
             encode(bert_with(tmp_path, tokenizer_json=text), ["a"])
 
 
+def hostile(**parts):
+    whole = Tokenizer(models.WordLevel({"[UNK]": 0, "a": 1}, unk_token="[UNK]"))
+    return json.dumps(json.loads(whole.to_str()) | parts)
+
+
+def replacing(count):
+    """Each replacement makes sixteen letters of one: 16^count letters."""
+    one = {"type": "Replace", "pattern": {"String": "a"}, "content": "a" * 16}
+    return {"type": "Sequence", "normalizers": [one] * count}
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        {"normalizer": replacing(12)},
+        {"normalizer": {"type": "Precompiled", "precompiled_charsmap": "AAAA"}},
+        {"normalizer": {"type": "Precompiled", "precompiled_charsmap": "/////w=="}},
+        {"pre_tokenizer": {"type": "Split", "pattern": {"Regex": "("}, "behavior": "Isolated"}},
+        {"model": {"type": "BPE", "vocab": {}, "merges": ["a b"]}},
+    ],
+    ids=["grows", "charsmap", "offset", "regex", "merges"],
+)
+def test_what_breaks_the_library_does_not_break_the_audit(tmp_path, parts, monkeypatch):
+    monkeypatch.setattr(tokenizer_files, "MAX_SECONDS", 20)
+    with pytest.raises(InputError, match="the tokenizer of"):
+        encode(bert_with(tmp_path, tokenizer_json=hostile(**parts)), ["a"])
+
+
+def test_modules_in_the_current_folder_are_not_imported(tmp_path, monkeypatch):
+    (tmp_path / "tokenizers.py").write_text("raise SystemExit(3)")
+    monkeypatch.chdir(tmp_path)
+    model = bert_with(tmp_path, vocab_txt=vocabulary(WORDS))
+    assert encode(model, ["cat"]).pieces == (("[CLS]", "cat", "[SEP]"),)
+
+
+def test_a_folder_whose_name_is_no_text_is_read(tmp_path):
+    folder = tmp_path / os.fsdecode(b"a\xff\x1b[31m")
+    folder.mkdir()
+    model = bert_with(folder, vocab_txt=vocabulary(WORDS))
+    assert encode(model, ["cat"]).pieces == (("[CLS]", "cat", "[SEP]"),)
+    assert model.name == r"a\udcff\x1b[31m"
+
+
 def test_a_vocabulary_without_a_word_for_the_unknown_is_said_so(tmp_path):
     model = bert_with(tmp_path, vocab_txt=vocabulary([word for word in WORDS if word != "[UNK]"]))
     with pytest.raises(InputError, match=r"cannot cut the text: .*UNK"):
@@ -91,7 +136,7 @@ def test_fuzzed_tokenizers_are_refused_or_work(tmp_path):
     whole.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     model = bert_with(tmp_path)
 
-    @SEVERAL
+    @settings(SEVERAL, max_examples=12)  # each in a process of its own
     @given(damaged(whole.to_str().encode()))
     def check(data):
         (tmp_path / "tokenizer.json").write_bytes(data)

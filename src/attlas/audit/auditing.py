@@ -1,6 +1,6 @@
 """The audit of a model: the maps' quantities on its weights and on a text, beside references.
 
-audit = audit_model("folder")         # or a file, "package:NAME", a dict of arrays with config=
+audit = audit_model("folder")         # or a file, "package:NAME", a model of transformers
 audit.heads                           # Dataset over (layer, head); `words` explain a variable
 audit.layers                          # Dataset over layer: capacity, tokens, exchangeability
 audit.references                      # the same heads at random initialisation, and MiniLM's
@@ -21,23 +21,26 @@ import numpy as np
 import xarray as xr
 
 import attlas
-from attlas.audit.architectures import Model, as_model
+from attlas.audit.architectures import Model, as_model, fitting_tables, meets
 from attlas.audit.behaviour import classify_heads, measure_behaviour
-from attlas.audit.checkpoints import Checkpoint
 from attlas.audit.findings import summarise, summarise_difference
 from attlas.audit.forward import Step
 from attlas.audit.heads import capacity_by_layer, measure_weights
 from attlas.audit.hypotheses import Distance, distances, exchangeability
+from attlas.audit.name_tables import known_tables
 from attlas.audit.probes import AXES, constructed_sentences, probe, probe_labelled, read_labelled
 from attlas.audit.quantities import FROM_TEXT, finite_quantiles
-from attlas.audit.texts import Tokens, read_tokens
+from attlas.audit.texts import Tokens, read_ids, read_tokens
 from attlas.errors import InputError
+from attlas.escaping import printable
 
 SHOWN_TOKENS, SHUFFLED_TEXTS = 24, 8
 """So many tokens of the example are shown; so many texts are shuffled."""
 SENTENCES: dict[str, int | None] = {"none": 0, "quick": 600, "paper": None}
 """How many of the constructed sentences a probe is fitted on; all of them at "paper"."""
 QUANTILES = (0.0, 0.1, 0.5, 0.9, 1.0)
+SAME_MODEL = ("architecture", "layers", "distinct_layers", "heads", "groups", "dim", "width")
+"""Two checkpoints that differ in one of these facts are not of one model."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,12 +135,12 @@ def quantiles(found: xr.Dataset) -> dict[str, list[float | None]]:
 
 
 def audit_model(
-    source: str | Path | Mapping[str, Any] | Checkpoint | Model,
+    source: Any,
     *,
-    config: Mapping[str, Any] | str | Path | None = None,
-    table: Mapping[str, Any] | str | Path | None = None,
-    texts: Sequence[str] | str | Path | None = None,
-    tokens: Sequence[Sequence[int]] | None = None,
+    config: Any = None,
+    map: Mapping[str, Any] | str | Path | None = None,
+    text: Sequence[str] | str | Path | None = None,
+    tokens: Sequence[Sequence[int]] | str | Path | None = None,
     labels: str | Path | None = None,
     probes: str = "quick",
     seed: int = 0,
@@ -146,11 +149,15 @@ def audit_model(
     """Measure the maps' quantities on a checkpoint.
 
     Arguments:
-        source: a folder, a file, "package:NAME", arrays in memory, or what was read already.
-        config: in place of a config.json; needed with arrays in memory.
-        table: a table of names, or its file, for an architecture that is not known.
-        texts: lines of text, or a file of them; 32 English sentences unless given.
-        tokens: token ids of texts, where there is no tokenizer.
+        source: a folder, a file, "package:NAME", the name of a model in a Hugging Face cache, a
+            model of `transformers` or of torch with its `config`, arrays or tensors in memory by
+            name, or what was read already.
+        config: in place of a config.json, a mapping, a file or an object with `to_dict()`; needed
+            with arrays in memory.
+        map: a table of names, or its file, for an architecture that is not known; the name of a
+            known one for a part of a model, such as "T5 decoder".
+        text: lines of text, or a file of them; 32 English sentences unless given.
+        tokens: token ids of texts, or a file of them, where there is no tokenizer.
         labels: a file with a label, a tab and a text on each line, on which to probe every layer.
         probes: how many of the sentences of Marion et al. 2025 are probed: "none", "quick" or
             "paper".
@@ -169,8 +176,9 @@ def audit_model(
         starts[stage] = time.perf_counter()
 
     begin("reading")
-    model = as_model(source, config, table)
-    read, skipped = read_tokens(model, texts, tokens)
+    model = as_model(source, config, map)
+    ids = read_ids(tokens) if isinstance(tokens, str | Path) else tokens
+    read, skipped = read_tokens(model, text, ids)
     own, random = _Measurement(model), _Measurement(model.reinitialised(seed))
     begin("weights")
     own.measure_weights()
@@ -193,12 +201,14 @@ def audit_model(
     begin("probes at random")
     random_probed, _ = _run_probes(random.model, probes, labelled, seed)
     seconds = np.diff([*starts.values(), time.perf_counter()]).tolist()
-    references = {"random": random.heads, "MiniLM": minilm()}
-    reference_layers = {"random": random.layers, "MiniLM": minilm("layers")}
+    references = {"random": random.heads}
+    reference_layers = {"random": random.layers}
+    if not _is_minilm(own.heads):  # which is not compared with itself
+        references["MiniLM"], reference_layers["MiniLM"] = minilm(), minilm("layers")
     pairs = {name: (reference_layers[name], references[name]) for name in references}
     return Audit(
         name=model.name,
-        facts=_list_facts(model, read, is_default=texts is None and tokens is None),
+        facts=_list_facts(model, read, is_default=text is None and tokens is None),
         heads=own.heads,
         layers=own.layers,
         capacity=capacity,
@@ -206,11 +216,11 @@ def audit_model(
         reference_layers=reference_layers,
         hypotheses=distances(own.layers, own.heads, references=pairs),
         example=example,
-        skipped=[*skipped, *unprobed],
+        skipped=[*_caveats(model), *skipped, *unprobed],
         seconds=dict(zip(starts, seconds, strict=True)),
         probes=probed,
         reference_probes={"random": random_probed}
-        | ({"MiniLM": [minilm("probes")]} if probed else {}),
+        | ({"MiniLM": [minilm("probes")]} if probed and "MiniLM" in references else {}),
     )
 
 
@@ -267,6 +277,42 @@ def _run_probes(
     return found, skipped
 
 
+def _is_minilm(heads: xr.Dataset) -> bool:
+    """Whether these are the heads of the reference itself."""
+    stored = minilm().qk_spectral.values
+    own = heads.qk_spectral.values
+    return own.shape == stored.shape and bool(np.allclose(own, stored, rtol=1e-3))
+
+
+def _caveats(model: Model) -> list[str]:
+    """What the forward pass of this architecture has and its norms and bounds have not."""
+    words, found = model.table["layer"], []
+    if "query_norm" in words:
+        found.append(
+            "How far the norms of queries and keys stretch: products and bounds take them as"
+            " projections, with their gains folded in."
+        )
+    if "router" in words:
+        found.append(
+            "The choice of experts, which is not continuous: bounds hold while every token keeps"
+            " its own, and take the largest norm of any expert."
+        )
+    if "cross_query" in words:
+        found.append(
+            "Attention to the encoder, in norms and bounds: the forward pass has it, on the same"
+            " text."
+        )
+    if model.block.terms:
+        found.append("The terms of positions in the scores, in the norms of query-key products.")
+    tables = known_tables().values()
+    own = model.bases("layer", "out")
+    fitting = [names for names in fitting_tables(model.checkpoint, tables) if meets(names)]
+    parts = [names.table["name"] for names in fitting if names.bases("layer", "out") != own]
+    if parts:
+        found.append(f"Other parts of the checkpoint: --map {' or '.join(map(repr, parts))}.")
+    return found
+
+
 def _list_facts(model: Model, tokens: Tokens | None, is_default: bool) -> dict[str, Any]:
     """The model in a few words and numbers, and the text that it was read."""
     block = model.block
@@ -283,11 +329,15 @@ def _list_facts(model: Model, tokens: Tokens | None, is_default: bool) -> dict[s
         "activation": block.activation,
         "causal": block.causal,
         "rotary": model.frequencies is not None,
+        "windows": sorted({view.window for view in model.views if view.window is not None}),
         "parameters": sum(model.checkpoint.tensors[name].size for name in model.used),
         "bytes": model.checkpoint.bytes,
-        "unused_tensors": list(model.unused)[:50],
+        "unused_tensors": [printable(name) for name in model.unused[:50]],
     }
     if tokens is not None:
+        first = {pieces[0] for pieces in tokens.pieces}
+        marked = len(first) == 1 and min(first).startswith(("[", "<"))
+        facts["reader"] = min(first) if marked else "the first token"
         facts["text"] = {
             "default": is_default,
             "texts": len(tokens.ids),
@@ -326,7 +376,12 @@ class Difference:
 
 
 def compare(before: Audit, after: Audit) -> Difference:
-    """The audits of two checkpoints of one model, such as before and after fine-tuning."""
+    """The audits of two checkpoints of one model, such as before and after fine-tuning.
+
+    Models of different architectures or sizes stand side by side: nothing is subtracted.
+    """
+    if any(before.facts[fact] != after.facts[fact] for fact in SAME_MODEL):
+        return Difference(before, after, xr.Dataset(), xr.Dataset())
     heads, layers = _subtract(after.heads, before.heads), _subtract(after.layers, before.layers)
     return Difference(before, after, heads, layers)
 

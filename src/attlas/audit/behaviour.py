@@ -41,7 +41,7 @@ from threadpoolctl import threadpool_limits
 
 from attlas.attention import softmax
 from attlas.audit.architectures import Block, Model
-from attlas.audit.forward import Step, admitted_pairs, embed, trace
+from attlas.audit.forward import Step, admitted_in, embed, trace
 from attlas.audit.quantities import describe, stack_layers
 from attlas.audit.texts import Tokens
 from attlas.errors import InputError
@@ -104,9 +104,9 @@ def measure_behaviour(
     `on_step` is called with every step of the forward pass.
     """
     batch, roles, layers = embed(model, tokens), token_roles(model, tokens), []
-    admitted = admitted_pairs(model, batch)
     with threadpool_limits(1):  # matrices are small: threads would wait for each other
         for step in trace(model, [batch]):
+            admitted = admitted_in(model, batch, step.layer)
             layers.append(_measure_layer(model, step, tokens.mask, admitted, roles))
             on_step(step)
     seen = stack_layers(model, layers)
@@ -126,17 +126,21 @@ def _measure_layer(
 ) -> dict[str, np.ndarray]:
     """Arrays over heads, and scalars for the tokens of the layer."""
     block = model.block
-    queries, attention, outputs = map(np.asarray, (step.queries, step.attention, step.outputs))
+    queries, scores, attention, outputs = map(
+        np.asarray, (step.queries, step.scores, step.attention, step.outputs)
+    )
     size = block.heads // block.groups
     keys, values = (np.repeat(np.asarray(x), size, axis=1) for x in (step.keys, step.values))
     asked = admitted & roles.query[:, :, None]
     heads = []
     for head in range(block.heads):
-        scores = queries[:, head] @ np.swapaxes(keys[:, head], -1, -2) / block.temperature
         lengths = np.linalg.norm(keys[:, head], axis=-1)[mask]
         heads.append(
             _attention_shares(attention[:, head], admitted, roles)
-            | {"query_free": _query_free_share(scores, asked), "key_spread": _variation(lengths)}
+            | {
+                "query_free": _query_free_share(scores[:, head], asked),
+                "key_spread": _variation(lengths),
+            }
         )
 
     def at_reader(x: np.ndarray) -> np.ndarray:
@@ -401,7 +405,10 @@ def _token_quantities(step: Step, mask: Bool[np.ndarray, "b n"]) -> dict[str, np
     squares = (here - here.mean(0)) ** 2
     kurtosis = (squares**2).mean(0) / np.maximum(squares.mean(0), TINY) ** 2
     power = (here**2).mean(0)
-    stretch = 1 / np.asarray(step.scales)[mask].min(0)
+    stretch = 1 / np.asarray(step.scales, np.float64)[mask].min(0)
+    stretch = stretch[:2] * stretch[2:]  # of the norms before a branch, and behind it
+    if "mlp_norm" not in step.weights and "mlp_after" not in step.weights:
+        stretch[1] = stretch[0]
     found = {
         "token_spread": _variation(length[mask]),
         "token_cosine": cosines.mean(),

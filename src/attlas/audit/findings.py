@@ -10,11 +10,13 @@ if TYPE_CHECKING:
 
 SHOWN = 3
 """How many heads a sentence names."""
+NORMS = ("qk_spectral", "qk_frobenius", "ov_spectral", "ov_frobenius")
+"""Quantities of a head that are above 0 and finite."""
 
 
 def summarise(audit: "Audit") -> list[str]:
     """The summary of an audit, one finding a sentence."""
-    found = [_model(audit), *_capacity(audit)]
+    found = [_model(audit), *_defects(audit), *_capacity(audit)]
     if "content" in audit.heads:
         from_text = (_shares, _location, _position, _sinks, _gates, _regression, _shuffling)
         found += [sentence(audit) for sentence in from_text]
@@ -22,8 +24,8 @@ def summarise(audit: "Audit") -> list[str]:
 
 
 def largest_heads(values: xr.DataArray, count: int) -> list[tuple[tuple[int, int], float]]:
-    """The heads with the largest values, as ((layer, head), value); NaN comes last."""
-    flat = np.nan_to_num(values.values, nan=-np.inf)
+    """The heads with the largest values, as ((layer, head), value); NaN and infinity come last."""
+    flat = np.where(np.isfinite(values.values), values.values, -np.inf)
     order = np.argsort(flat, axis=None)[::-1][:count]
     places = zip(*np.unravel_index(order, flat.shape), strict=True)
     return [((int(i), int(j)), float(flat[i, j])) for i, j in places]
@@ -51,6 +53,22 @@ def _model(audit: "Audit") -> str:
         f" layers{shared} of {facts['heads']} heads, dimension {facts['dim']},"
         f" {facts['parameters'] / 1e6:.1f} million parameters. {read}"
     )
+
+
+def _defects(audit: "Audit") -> list[str]:
+    """Numbers that no trained head has, said as what they are: a defect of the reading."""
+    found = []
+    for name in NORMS:
+        values = audit.heads[name].values
+        wrong = np.argwhere(~(np.isfinite(values) & (values > 0)))
+        if len(wrong):
+            places = ", ".join(str(tuple(map(int, place))) for place in wrong[:SHOWN])
+            value = values[tuple(wrong[0])]
+            found.append(
+                f"A defect, of the file or of its reading: {name} is {value:g} in {len(wrong)} of"
+                f" {values.size} heads, such as {places}. What is said of them means nothing."
+            )
+    return found
 
 
 def _capacity(audit: "Audit") -> list[str]:
@@ -123,7 +141,7 @@ def _gates(audit: "Audit") -> str:
     heads = audit.heads
     with np.errstate(invalid="ignore"):
         along = float((heads.softmax_gate / heads.read_direction).median())
-    where = "the last token" if audit.facts["causal"] else "[CLS]"
+    where = "the last token" if audit.facts["causal"] else audit.facts["reader"]
     return (
         f"Read at {where}, one direction holds {heads.read_direction.median():.0%} of the"
         " variance of a typical head's output over texts; of that, softmax gating by one direction"
@@ -179,8 +197,8 @@ def summarise_difference(difference: "Difference") -> list[str]:
     before, after, heads = difference.before, difference.after, difference.heads
     if not heads.data_vars:
         return [
-            f"{before.name} and {after.name} have heads of different numbers: they stand side by"
-            " side and are not compared."
+            f"{before.name} and {after.name} are of different architectures or sizes: they stand"
+            " side by side and are not compared."
         ]
     found = []
     for name, product in (("qk_spectral", "query-key"), ("ov_spectral", "output-value")):

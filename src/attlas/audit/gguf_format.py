@@ -12,8 +12,16 @@ from typing import Any
 
 import numpy as np
 
-from attlas.audit.tensors import PLAIN, Tensor, file_tensor, import_extra, read_bytes
+from attlas.audit.tensors import (
+    MAX_HEADER_BYTES,
+    PLAIN,
+    Tensor,
+    file_tensor,
+    import_extra,
+    read_bytes,
+)
 from attlas.errors import InputError
+from attlas.escaping import printable
 
 SCALARS = dict(enumerate("BbHhIif?")) | {10: "Q", 11: "q", 12: "d"}
 """Types of metadata by their number, as `struct` calls them."""
@@ -42,6 +50,8 @@ class Cursor:
     def skip(self, count: int) -> int:
         """Move on by `count` bytes; returns where they begin."""
         start = self.at
+        if start + count > MAX_HEADER_BYTES and count <= len(self.data) - start:
+            raise DamagedFile(f"its header has more than {MAX_HEADER_BYTES} bytes")
         if count > len(self.data) - start:
             raise DamagedFile(
                 f"what begins at byte {start} should be {count} bytes long, beyond the end of the"
@@ -86,9 +96,12 @@ def gguf_file(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
         with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
             metadata, tensors = _read_file(path, Cursor(data))
     except (DamagedFile, UnicodeDecodeError) as error:
-        raise InputError(f"{path} is no whole .gguf file: {error}") from error
+        raise InputError(f"{path} is no whole .gguf file: {printable(error, 300)}") from error
+    except InputError:
+        raise
     except (ValueError, OSError) as error:
-        raise InputError(f"{path} cannot be read as a .gguf file: {error}") from error
+        said = printable(error, 300)
+        raise InputError(f"{path} cannot be read as a .gguf file: {said}") from error
     kind = metadata.get("general.architecture")
     own = {key.removeprefix(f"{kind}."): value for key, value in metadata.items()}
     return {**own, "model_type": kind}, tensors

@@ -19,6 +19,11 @@ $W_{OV} = \tilde W_V W_O$, of rank at most its width. Neither is ever formed: no
 of the Gram matrices of the factors. With rotary positions there is a $W_{QK}$ for every offset
 between query and key: `offset` runs over some of them, and variables without it take the largest.
 The capacity bounds take $|\tilde W_K||\tilde W_Q|$, which holds at every offset.
+
+Norms of queries and keys, and of what a branch returns, are taken as projections, like the others:
+gains of the first are folded into $W_Q$ and $W_K$, those of the second count by the largest. Of
+experts the one with the largest norm counts. A branch that reads the residual stream as it is reads
+tokens no longer than the embedding and the norms of all branches below make them.
 """
 
 import math
@@ -36,7 +41,7 @@ from threadpoolctl import threadpool_limits
 from attlas import capacity
 from attlas.audit.architectures import Model
 from attlas.audit.quantities import describe, stack_layers
-from attlas.audit.rotary import rotate_pairs
+from attlas.audit.rotary import Rotation, rotate_pairs
 from attlas.errors import InputError
 
 LIPSCHITZ = {"gelu": 1.1290, "gelu_tanh": 1.1290, "silu": 1.0999, "quick_gelu": 1.0999, "relu": 1.0}
@@ -46,6 +51,8 @@ LENGTH, SAMPLES, DISTANCE = 128, 10_000, 0.1
 """The bounds are for at most so many tokens and for so many samples, at this share of the largest
 output; they depend little on the first two."""
 TINY = np.finfo(float).tiny
+EMBEDDING_ROWS = 8192
+"""Rows of an embedding that are in memory at a time."""
 
 Weights = Mapping[str, np.ndarray]
 
@@ -62,11 +69,13 @@ class InputNorm:
     offset: Float[np.ndarray, " dim"]
     projection: Float[np.ndarray, "e dim"] | None
     centred: bool
+    longest: float | None = None
 
     @property
     def radius(self) -> float:
-        """The length of a token, with its constant coordinate."""
-        return math.sqrt(len(self.gain) + 1)
+        """The length of a token, with its constant coordinate; `longest` where no norm sets it."""
+        longest = math.sqrt(len(self.gain)) if self.longest is None else self.longest
+        return math.hypot(longest, 1.0)
 
     @property
     def skip(self) -> float:
@@ -89,21 +98,56 @@ class InputNorm:
 
 
 def input_norms(
-    model: Model, weights: Weights, before: Weights | None
+    model: Model, weights: Weights, before: Weights | None, stream: float
 ) -> tuple[InputNorm, InputNorm]:
     """The norms through which the heads and the position-wise map of a layer read.
 
-    Their own where norms come first, else those of the blocks before, the first of which is the
-    embedding's.
+    Their own where norms come first; else those of the blocks before, the first of which is the
+    embedding's; else the residual stream as it is.
 
     Arguments:
         weights: of the layer.
         before: of the layer before; None for the first layer.
+        stream: the largest length of the tokens that enter the layer, where no norm sets it.
     """
-    if model.block.order == "pre":
-        return _norm_of(model, weights, "attention_norm"), _norm_of(model, weights, "mlp_norm")
-    first = _embedding_norm(model) if before is None else _norm_of(model, before, "mlp_norm")
-    return first, _norm_of(model, weights, "attention_norm")
+    if model.block.order == "post":
+        first = _embedding_norm(model) if before is None else _norm_of(model, before, "mlp_norm")
+        return first, _norm_of(model, weights, "attention_norm")
+    if "attention_norm" in weights:
+        first = _norm_of(model, weights, "attention_norm")
+    elif before is None and "norm" in model.table["embedding"]:
+        first = _embedding_norm(model)
+    else:
+        first = _no_norm(model, stream)
+    if "mlp_norm" in weights:
+        return first, _norm_of(model, weights, "mlp_norm")
+    if model.block.parallel:
+        return first, first
+    return first, _no_norm(model, stream + _longest_return(model, weights, "attention_after"))
+
+
+def _no_norm(model: Model, longest: float) -> InputNorm:
+    return InputNorm(np.ones(model.dim), np.zeros(model.dim), None, False, longest)
+
+
+def _longest_return(model: Model, weights: Weights, word: str) -> float:
+    """The largest length of what a branch returns behind a norm; infinite without one."""
+    if word not in weights:
+        return math.inf
+    bias = float(np.linalg.norm(weights.get(f"{word}_bias", np.zeros(1))))
+    return math.sqrt(model.dim) * float(np.abs(weights[word]).max()) + bias
+
+
+def longest_embedding(model: Model) -> float:
+    """The largest length of a token embedding."""
+    tensor = model.tensor("embedding", "tokens")
+    if tensor is None:
+        return math.inf
+    starts = range(0, tensor.shape[0], EMBEDDING_ROWS)
+    parts = (tensor.fetch(i, min(i + EMBEDDING_ROWS, tensor.shape[0])) for i in starts)
+    longest = max(float(np.linalg.norm(part, axis=-1).max()) for part in parts)
+    rooted = model.table["block"]["scale"] == "root of the dimension"
+    return longest * math.sqrt(model.dim) if rooted else longest
 
 
 def _norm_of(model: Model, weights: Weights, word: str) -> InputNorm:
@@ -195,11 +239,13 @@ def measure_weights(model: Model) -> xr.Dataset:
     offsets = rotary_offsets(model, length)
     # Layers that repeat the same weights behind the same norm are measured once.
     keys = [
-        (model.group(layer), model.group(layer - 1) if layer else None)
+        (model.group(layer), model.group(layer - 1) if layer else None, id(model.views[layer]))
         for layer in range(model.layers)
     ]
-    distinct: dict[tuple[int, int | None], dict[str, np.ndarray]] = {}
+    distinct: dict[tuple[int, int | None, int], dict[str, np.ndarray]] = {}
     before: Weights | None = None
+    unnormalised = model.block.order == "pre" and "attention_norm" not in model.table["layer"]
+    stream = longest_embedding(model) if unnormalised else math.inf
     with threadpool_limits(1):  # matrices are small: threads would wait for each other
         for layer, key in enumerate(keys):
             if key not in distinct:
@@ -210,39 +256,53 @@ def measure_weights(model: Model) -> xr.Dataset:
                             f"{word} of layer {layer} of {model.name} has an entry that is not"
                             " finite"
                         )
-                distinct[key] = _measure_layer(model, weights, before, offsets)
+                rotation = model.views[layer].rotation
+                distinct[key] = _measure_layer(model, weights, before, stream, rotation, offsets)
+                for word in ("attention_after", "mlp_after"):
+                    stream += _longest_return(model, weights, word)
                 kept = ("mlp_norm", "mlp_norm_bias")
                 before = {word: weights[word] for word in kept if word in weights}
     attributes = {"length": length, "order": model.block.order, "dim": model.dim}
+    attributes |= {"parallel": model.block.parallel}
     layers = [distinct[key] for key in keys]
     found = stack_layers(model, layers, {"offset": offsets}, **attributes)
     return describe(found.assign(head_capacity(found)))
 
 
 def _measure_layer(
-    model: Model, weights: Weights, before: Weights | None, offsets: np.ndarray
+    model: Model,
+    weights: Weights,
+    before: Weights | None,
+    stream: float,
+    rotation: Rotation | None,
+    offsets: np.ndarray,
 ) -> dict[str, np.ndarray]:
-    heads_norm, map_norm = input_norms(model, weights, before)
+    heads_norm, map_norm = input_norms(model, weights, before, stream)
     q, constant = heads_norm.fold(weights["query"], weights.get("query_bias"))
     k, shift = heads_norm.fold(weights["key"], weights.get("key_bias"))
     v, _ = heads_norm.fold(weights["value"])
-    rotary = model.frequencies is not None
-    k = (np.concatenate([k, shift[None]]) if rotary else k) / model.block.temperature
+    q, constant = (x * weights.get("query_norm", 1.0) for x in (q, constant))
+    k, shift = (x * weights.get("key_norm", 1.0) for x in (k, shift))
+    if rotation is not None:  # both are stretched; pairs keep their factors when they turn
+        q, constant = (x * np.tile(rotation.factors**2, 2) for x in (q, constant))
+    rotary, size = rotation is not None, model.heads // model.groups
+    shifted = rotary or "key_norm" in weights  # else softmax does not see it
+    k = (np.concatenate([k, shift[None]]) if shifted else k) / model.block.temperature
     query = factor(np.moveaxis(np.concatenate([q, constant[None]]), 1, 0))
-    size = model.heads // model.groups
     key, value = (
         Factor(*(np.repeat(x, size, axis=0) for x in factor(np.moveaxis(w, 1, 0)))) for w in (k, v)
     )
-    rotated = [query]
-    if model.frequencies is not None:
-        angles = offsets[:, None] * model.frequencies
+    rotated = [query] * len(offsets)
+    if rotation is not None:
+        angles = offsets[:, None] * rotation.frequencies
         rotated = [
             Factor(*(rotate_pairs(x, np.cos(angle), np.sin(angle)) for x in query))
             for angle in angles
         ]
     by_offset = zip(*(product_norms(key, each) for each in rotated), strict=True)
     qk = Norms(*(np.stack(each, -1) for each in by_offset))
-    ov = product_norms(value, factor(np.swapaxes(weights["out"].astype(float), -1, -2)))
+    out = weights["out"].astype(float) * np.abs(weights.get("attention_after", np.ones(1))).max()
+    ov = product_norms(value, factor(np.swapaxes(out, -1, -2)))
     gate = np.linalg.norm(key.root @ constant[..., None], axis=(-2, -1))
     smaller_21 = np.minimum(qk.columns, qk.rows)
     bound, bound_21 = qk.spectral[..., 0], smaller_21[..., 0]
@@ -282,13 +342,15 @@ def _position_wise_norms(model: Model, weights: Weights, norm: InputNorm) -> dic
         "mlp_skip": norm.skip,
         "mlp_constant": LIPSCHITZ[model.block.activation],
     }
+    returned = np.abs(weights.get("mlp_after", np.ones(1))).max()
     for word in (word for word in ("up", "gate", "down") if word in weights):
-        matrix = weights[word].astype(float)
-        if word != "down":
-            folded, row = norm.fold(matrix, weights.get(f"{word}_bias"))
-            matrix = np.concatenate([folded, row[None]])
-        found[word] = largest_singular(matrix)
-        found[f"{word}_21"] = np.linalg.norm(matrix, axis=0).sum()
+        norms = []
+        for matrix in weights[word].astype(float).reshape(-1, *weights[word].shape[-2:]):
+            if word != "down":
+                folded, row = norm.fold(matrix, weights.get(f"{word}_bias"))
+                matrix = np.concatenate([folded, row[None]])
+            norms.append((largest_singular(matrix), np.linalg.norm(matrix, axis=0).sum()))
+        found[word], found[f"{word}_21"] = np.max(norms, 0) * (returned if word == "down" else 1.0)
     found["hidden"] = model.hidden
     return {name: np.asarray(value, float) for name, value in found.items()}
 
@@ -357,9 +419,14 @@ def capacity_blocks(
         )
         attention = capacity.multi_head(*(capacity.head_block(head, length) for head in heads))
         pair = {"attention": attention, "mlp": capacity.position_wise(position, length)}
+        if norms.attrs["parallel"]:
+            pair = {"attention": capacity.multi_head(*pair.values())}
         for j, (word, block) in enumerate(pair.items()):
             radius, skip = numbers[f"{word}_radius"], numbers[f"{word}_skip"]
-            stretched = 1.0 if stretch is None else float(stretch[i, j])
+            seen = (
+                stretch if stretch is None else stretch[i, j] if len(pair) > 1 else stretch[i].max()
+            )
+            stretched = 1.0 if seen is None else float(seen)
             if norms.attrs["order"] == "pre":
                 block = capacity.residual(capacity.normalised(block, radius, stretched))
             else:
@@ -385,7 +452,7 @@ def capacity_by_layer(
     bound = capacity.Capacity(grown.terms, reach, grown.constant, grown.layers).dimension_free()
     logs, _ = bound.log_entropies(DISTANCE * math.exp(reach), SAMPLES)
     layers, heads = norms.sizes["layer"], norms.sizes["head"]
-    steps = np.asarray(grown.layers, float).reshape(layers, 2).sum(1)
+    steps = np.asarray(grown.layers, float).reshape(layers, -1).sum(1)
     logs = logs.reshape(layers, -1)
     of_heads = logs[:, : 3 * heads].reshape(layers, heads, 3)
     parts = {

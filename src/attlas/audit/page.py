@@ -48,11 +48,11 @@ def render_page(audits: Sequence[Audit]) -> str:
     templates = jinja2.Environment(
         loader=jinja2.ChoiceLoader(loaders), autoescape=True, trim_blocks=True, lstrip_blocks=True
     )
-    comparable = len(audits) == 2 and audits[0].heads.sizes == audits[1].heads.sizes
-    difference = compare(*audits) if comparable else None
+    difference = compare(*audits) if len(audits) == 2 else None
+    compared = difference is not None and difference.heads.data_vars
     data = {
         "audits": [_page_data(audit) for audit in audits],
-        "difference": None if difference is None else as_json(difference.heads),
+        "difference": as_json(difference.heads) if difference is not None and compared else None,
         "groups": GROUPS,
         "words": WORDS,
         "shares": sorted(SHARES),

@@ -32,6 +32,9 @@ PLAIN = {
 }
 """Encodings without blocks, and the NumPy type of their bits."""
 RANDOM_BLOCK_ROWS = 1024
+MAX_HEADER_BYTES = 64 * 2**20
+"""Of what describes the tensors of a file: the JSON of a .safetensors, the pickle of a .bin, the
+metadata and list of tensors of a .gguf."""
 
 
 @dataclass(frozen=True)
@@ -78,6 +81,14 @@ def decode(raw: np.ndarray, dtype: str) -> np.ndarray:
         return (numbers.astype(np.uint32) << 16).view(np.float32)
     with np.errstate(over="ignore"):  # a float64 beyond the range of float32 becomes infinite
         return numbers.astype(np.float32 if dtype.startswith("F") else np.int64, copy=False)
+
+
+def check_header(path: Path, size: int) -> None:
+    """An `InputError` if what describes the tensors of a file has more bytes than is allowed."""
+    if size > MAX_HEADER_BYTES:
+        raise InputError(
+            f"{path} has a header of {size} bytes: there are at most {MAX_HEADER_BYTES}"
+        )
 
 
 def read_small_file(path: Path, what: str, most: int) -> bytes:
@@ -144,6 +155,21 @@ def memory_tensor(array: np.ndarray) -> Tensor:
     return Tensor(array.shape, str(array.dtype), lambda start, stop: rows[start:stop].astype(kind))
 
 
+def torch_tensor(value: Any) -> Tensor:
+    """A tensor of torch in memory, whatever its type and device; rows are copied when they are
+    asked for, and torch is not imported."""
+    shape = tuple(int(size) for size in value.shape)
+    dtype = str(value.dtype).removeprefix("torch.")
+    real = "float" in dtype
+
+    def fetch(start: int, stop: int) -> np.ndarray:
+        part = (value[start:stop] if shape else value.reshape(1)).detach().cpu()
+        numbers = np.asarray(part.float() if real else part)
+        return numbers.astype(np.float32 if real else np.int64)
+
+    return Tensor(shape, dtype, fetch)
+
+
 def constant_tensor(shape: tuple[int, ...], value: float) -> Tensor:
     """A tensor with one value everywhere."""
     return Tensor(
@@ -161,7 +187,7 @@ def normal_tensor(shape: tuple[int, ...], scale: float, seed: int, name: str) ->
     """
 
     def fetch(start: int, stop: int) -> np.ndarray:
-        parts = []
+        parts = [np.zeros((0, *shape[1:]), np.float32)]
         for index in range(start // RANDOM_BLOCK_ROWS, (stop - 1) // RANDOM_BLOCK_ROWS + 1):
             first = index * RANDOM_BLOCK_ROWS
             block = _normal_block(shape, scale, seed, name, index)

@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Int
 
+from attlas.audit import tokenizer_files
 from attlas.audit.architectures import Model
-from attlas.audit.tensors import read_small_file
-from attlas.audit.tokenizer_files import read_tokenizer
+from attlas.audit.tensors import import_extra, read_small_file
 from attlas.errors import InputError
 
 MAX_TEXTS, MAX_TOKENS = 64, 128
@@ -120,12 +120,16 @@ def tokenise(model: Model, texts: Sequence[str]) -> tuple[list[list[int]], list[
     """Token ids of texts of any length, and the tokens as strings."""
     if not texts or not all(text.strip() for text in texts):
         raise InputError("the text is empty: there must be at least one example, and no blank ones")
-    tokenizer = read_tokenizer(model)
-    try:
-        found = tokenizer.encode_batch(list(texts))
-    except Exception as error:  # the bindings raise Exception itself
-        raise InputError(f"the tokenizer of {model.name} cannot cut the text: {error}") from error
-    return [entry.ids for entry in found], [entry.tokens for entry in found]
+    import_extra("tokenizers")
+    return tokenizer_files.tokenise(tokenizer_source(model), texts)
+
+
+def tokenizer_source(model: Model) -> tokenizer_files.Source:
+    """Where the tokenizer of a model comes from."""
+    folder, config = model.checkpoint.folder, model.checkpoint.config
+    metadata = {key: value for key, value in config.items() if key.startswith("tokenizer.")}
+    place = None if folder is None else str(folder.resolve())
+    return tokenizer_files.Source(model.name, place, model.vocabulary, metadata)
 
 
 def read_tokens(model: Model, texts: Any, ids: Any) -> tuple[Tokens | None, list[str]]:

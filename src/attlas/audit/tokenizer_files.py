@@ -1,17 +1,32 @@
-"""The tokenizer that comes with the weights, read or rebuilt from the files of a model."""
+"""The tokenizer that comes with the weights, read or rebuilt from the files of a model.
 
+Its library is no match for hostile files: it panics past every handler, aborts the process or
+fills the memory. So it runs in a process of its own, which this module is when it is run:
+
+    ids, pieces = tokenise(Source(name, folder, vocabulary, metadata), texts)
+
+`MAX_BYTES` of memory and `MAX_SECONDS` limit that process; whatever ends it is an `InputError`.
+"""
+
+import json
+import os
+import subprocess
+import sys
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from attlas.audit.architectures import Model
-from attlas.audit.checkpoints import read_json
-from attlas.audit.tensors import import_extra
 from attlas.errors import InputError
+from attlas.escaping import printable
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
+MAX_BYTES, MAX_SECONDS = 4 * 2**30, 60
+"""Address space and time that the process of a tokenizer has."""
+MAX_FILE_BYTES, MAX_PIECES = 64 * 2**20, 4_000_000
+"""Of a file of a tokenizer, and of the tokens that it makes of all texts."""
 CONTROL = 3
 """The type of special tokens in a .gguf."""
 WORDS_AND_NUMBERS = (
@@ -19,30 +34,122 @@ WORDS_AND_NUMBERS = (
     r"|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
 """How Llama 3 and Qwen2 split a text before byte pairs are merged."""
+FILES = ("tokenizer.json", "vocab.txt", "vocab.json", "merges.txt", "tokenizer_config.json")
 
 
-def read_tokenizer(model: Model) -> "Tokenizer":
-    """The tokenizer of a model.
+class Source(NamedTuple):
+    """Where a tokenizer comes from: the name of its model, the folder with its files, the number of
+    tokens, and the metadata of a .gguf whose keys begin with tokenizer."""
+
+    name: str
+    folder: str | None
+    vocabulary: int | None
+    metadata: Mapping[str, Any]
+
+
+def tokenise(source: Source, texts: Sequence[str]) -> tuple[list[list[int]], list[list[str]]]:
+    """Token ids of texts, and the tokens as strings, by a process of its own."""
+    stamps = []
+    for place in (Path(source.folder), Path(source.folder).parent) if source.folder else ():
+        files = (place / name for name in FILES)
+        found = [file.stat() for file in files if file.is_file()]
+        stamps += [(each.st_mtime_ns, each.st_size) for each in found]
+    return _ask(json.dumps([source, list(texts)]), tuple(stamps))
+
+
+@lru_cache(maxsize=4)  # an audit asks several times for the same
+def _ask(question: str, stamps: tuple[tuple[int, int], ...]) -> Any:
+    """The answer of the process to a question; files are the same as long as `stamps` are."""
+    name = printable(json.loads(question)[0][0])
+    settings = {"TOKENIZERS_PARALLELISM": "false", "RAYON_NUM_THREADS": "1", "RUST_BACKTRACE": "0"}
+    try:
+        ended = subprocess.run(
+            # Without -P, a tokenizers.py in the current folder would be executed.
+            [sys.executable, "-P", "-m", "attlas.audit.tokenizer_files"],
+            input=question,
+            capture_output=True,
+            encoding="utf-8",
+            errors="replace",
+            timeout=MAX_SECONDS,
+            env=os.environ | settings,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise InputError(
+            f"the tokenizer of {name} takes more than {MAX_SECONDS} s: it was stopped"
+        ) from error
+    lines = ended.stdout.splitlines()
+    if ended.returncode or not lines:
+        said = printable((ended.stderr.strip().splitlines() or ["nothing was said"])[-1], 200)
+        raise InputError(
+            f"the tokenizer of {name} cannot be read: its process ended with"
+            f" {ended.returncode} ({said})"
+        )
+    answer = json.loads(lines[-1])
+    if "error" in answer:
+        raise InputError(answer["error"])
+    return answer["ids"], answer["pieces"]
+
+
+def _answer() -> None:
+    """What the process does: a question on stdin, an answer in JSON on stdout."""
+    if sys.platform != "win32":
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_AS, (MAX_BYTES, MAX_BYTES))
+        resource.setrlimit(resource.RLIMIT_CPU, (MAX_SECONDS, MAX_SECONDS))
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    source, texts = json.load(sys.stdin)
+    answer: dict[str, Any]
+    try:
+        ids, pieces = _cut(Source(*source), texts)
+        answer = {"ids": ids, "pieces": pieces}
+    except InputError as error:
+        answer = {"error": str(error)}
+    json.dump(answer, sys.stdout)
+
+
+def _cut(source: Source, texts: Sequence[str]) -> tuple[list[list[int]], list[list[str]]]:
+    tokenizer, name = read_tokenizer(source), printable(source.name)
+    try:
+        found = tokenizer.encode_batch(list(texts))
+    except Exception as error:  # the bindings raise Exception itself
+        said = printable(error, 200)
+        raise InputError(f"the tokenizer of {name} cannot cut the text: {said}") from error
+    if sum(len(entry.ids) for entry in found) > MAX_PIECES:
+        raise InputError(f"the tokenizer of {name} cuts the text into over {MAX_PIECES} tokens")
+    return [entry.ids for entry in found], [entry.tokens for entry in found]
+
+
+def read_tokenizer(source: Source) -> "Tokenizer":
+    """The tokenizer of a model, in this process.
 
     From `tokenizer.json`, the metadata of a .gguf, or the vocabulary of an older model, in this
     order. Padding and truncation, which some files switch on, are off.
     """
-    tokenizers = import_extra("tokenizers")
-    folder, config = model.checkpoint.folder, model.checkpoint.config
+    from tokenizers import Tokenizer
+
+    folder = None if source.folder is None else Path(source.folder)
     try:
         if folder is not None and (folder / "tokenizer.json").is_file():
-            found = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
-        elif "tokenizer.ggml.model" in config:
-            found = _from_metadata(model.name, config)
+            found = Tokenizer.from_str(_read_text(folder / "tokenizer.json"))
+        elif "tokenizer.ggml.model" in source.metadata:
+            found = _from_metadata(source.name, source.metadata)
         else:
-            found = _from_vocabulary(model, folder)
+            found = _from_vocabulary(source, folder)
         found.no_padding()
         found.no_truncation()
     except InputError:
         raise
     except Exception as error:  # the bindings raise Exception itself
-        raise InputError(f"the tokenizer of {model.name} cannot be read: {error}") from error
+        said, name = printable(error, 200), printable(source.name)
+        raise InputError(f"the tokenizer of {name} cannot be read: {said}") from error
     return found
+
+
+def _read_text(path: Path) -> str:
+    if path.stat().st_size > MAX_FILE_BYTES:
+        raise InputError(f"{path} has more than {MAX_FILE_BYTES} bytes")
+    return path.read_bytes().decode("utf-8")
 
 
 def _from_metadata(name: str, metadata: Mapping[str, Any]) -> "Tokenizer":
@@ -92,24 +199,28 @@ def _strings(values: Any) -> list[str]:
     return values if valid else []
 
 
-def _from_vocabulary(model: Model, folder: Path | None) -> "Tokenizer":
+def _from_vocabulary(source: Source, folder: Path | None) -> "Tokenizer":
     """From `vocab.txt` (also one folder up), or `vocab.json` with `merges.txt`."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
     for place in (folder, folder.parent) if folder is not None else ():
         if (place / "vocab.txt").is_file():
-            words = (place / "vocab.txt").read_text("utf-8").removesuffix("\n").split("\n")
-            if len(words) == model.vocabulary:
+            words = _read_text(place / "vocab.txt").removesuffix("\n").split("\n")
+            if len(words) == source.vocabulary:
                 return _word_pieces([word.removesuffix("\r") for word in words], place)
     pair = ("vocab.json", "merges.txt")
     if folder is not None and all((folder / name).is_file() for name in pair):
-        found = Tokenizer(models.BPE.from_file(*(str(folder / name) for name in pair)))
+        vocabulary, lines = (_read_text(folder / name) for name in pair)
+        pairs = [line.split(" ") for line in lines.splitlines() if not line.startswith("#version")]
+        merges = [(words[0], words[1]) for words in pairs if len(words) == 2]
+        found = Tokenizer(models.BPE(json.loads(vocabulary), merges))
         found.pre_tokenizer, found.decoder = pre_tokenizers.ByteLevel(False), decoders.ByteLevel()
         _add_special_tokens(found, ["<s>"], ["</s>"])
         return found
     raise InputError(
-        f"{model.name} has no tokenizer: looked for tokenizer.json, vocab.txt with"
-        f" {model.vocabulary} lines, and vocab.json with merges.txt; token ids can be given instead"
+        f"{printable(source.name)} has no tokenizer: looked for tokenizer.json, vocab.txt with"
+        f" {source.vocabulary} lines, and vocab.json with merges.txt; token ids can be given"
+        " instead"
     )
 
 
@@ -124,7 +235,8 @@ def _word_pieces(words: Sequence[str], folder: Path) -> "Tokenizer":
     vocabulary = {word: i for i, word in enumerate(words)}
     if any(word.startswith("##") for word in vocabulary):
         settings = folder / "tokenizer_config.json"
-        lower = read_json(settings).get("do_lower_case", True) if settings.is_file() else True
+        stated = json.loads(_read_text(settings)) if settings.is_file() else {}
+        lower = stated.get("do_lower_case", True) if isinstance(stated, dict) else True
         found = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))
         found.normalizer = normalizers.BertNormalizer(lowercase=bool(lower))
         found.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
@@ -157,3 +269,7 @@ def _add_special_tokens(tokenizer: "Tokenizer", before: list[str], after: list[s
         tokenizer.post_processor = processors.TemplateProcessing(
             single=[*before, "$A", *after], special_tokens=special
         )
+
+
+if __name__ == "__main__":
+    _answer()

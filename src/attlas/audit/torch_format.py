@@ -17,8 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from attlas.audit.tensors import Tensor, file_tensor, itemsize, read_bytes
+from attlas.audit.tensors import MAX_HEADER_BYTES, Tensor, file_tensor, itemsize, read_bytes
 from attlas.errors import InputError
+from attlas.escaping import printable
 
 STORAGES = {
     "torch DoubleStorage": "F64",
@@ -116,7 +117,9 @@ def interpret_pickle(file: Any, storages: dict[str, Storage]) -> Any:
     `storages`, by key.
     """
     stack, memo = Stack(), dict[int, Any]()
-    for count, (opcode, argument, _) in enumerate(pickletools.genops(file)):
+    for count, (opcode, argument, at) in enumerate(pickletools.genops(file)):
+        if (at or 0) > MAX_HEADER_BYTES:
+            raise RefusedPickle(f"it has more than {MAX_HEADER_BYTES} bytes")
         if count > MAX_OPCODES:
             raise RefusedPickle(f"it has more than {MAX_OPCODES} opcodes")
         match opcode.name:
@@ -240,9 +243,11 @@ def torch_file(path: Path) -> dict[str, Tensor]:
             described, starts = _read_archive(path, file) if zipped else _read_legacy(file)
         views = _find_views(described)
     except RefusedPickle as error:
-        raise InputError(f"{path} is a pickle that is not read: {error}") from error
+        said = printable(error, 300)
+        raise InputError(f"{path} is a pickle that is not read: {said}") from error
     except (ValueError, OSError, EOFError, RuntimeError, zipfile.BadZipFile, struct.error) as error:
-        raise InputError(f"{path} is no whole file of torch.save: {error}") from error
+        said = printable(error, 300)
+        raise InputError(f"{path} is no whole file of torch.save: {said}") from error
     tensors = {}
     for name, view in views.items():
         dtype = view.storage.dtype
@@ -270,6 +275,8 @@ def _read_archive(path: Path, file: BinaryIO) -> tuple[Any, dict[str, int]]:
     pickles = [name for name in entries if name == "data.pkl" or name.endswith("/data.pkl")]
     if len(pickles) != 1:
         raise RefusedPickle(f"the archive holds {len(pickles)} pickles named data.pkl, not one")
+    if entries[pickles[0]].file_size > MAX_HEADER_BYTES:
+        raise RefusedPickle(f"it has more than {MAX_HEADER_BYTES} bytes")
     root = pickles[0].removesuffix("data.pkl")
 
     def find_start(entry: zipfile.ZipInfo) -> int:

@@ -15,7 +15,6 @@ from attlas.errors import InputError
 @click.argument("models", nargs=-1, required=True, metavar="MODEL [OTHER]")
 @click.option(
     "--text",
-    "texts",
     type=options.FILE,
     help="A text to read to the model, one example a line. [default: a neutral one]",
 )
@@ -38,9 +37,9 @@ from attlas.errors import InputError
 )
 @click.option(
     "--map",
-    "table",
     type=options.FILE,
-    help="A table of names (TOML or JSON) for an architecture that is not known.",
+    help="A table of names (TOML or JSON) for an architecture that is not known, or the name of a"
+    ' known one for a part of a model, such as "T5 decoder".',
 )
 @click.option(
     "--config", type=options.FILE, help="A config.json, where none lies beside the weights."
@@ -50,9 +49,7 @@ from attlas.errors import InputError
 )
 @options.seed_option
 @options.json_option
-def audit_models(
-    models: Sequence[str], tokens: str | None, out: str | None, as_json: bool, **run_options: Any
-) -> None:
+def audit_models(models: Sequence[str], out: str | None, as_json: bool, **run_options: Any) -> None:
     """The theory's quantities on a real checkpoint: a folder, a .safetensors, .gguf or .bin file,
     or package:NAME.
 
@@ -66,10 +63,8 @@ def audit_models(
     path = options.check_writable("out", out or (None if as_json else "audit.html"), (".html",))
     from attlas.audit.auditing import audit_model, compare
     from attlas.audit.page import write_page
-    from attlas.audit.texts import read_ids
 
     options.open_store(None)  # for JAX's compilation cache in it
-    run_options["tokens"] = None if tokens is None else read_ids(tokens)
     with stages(as_json) as report:
 
         def audit(model: str) -> Any:

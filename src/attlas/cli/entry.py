@@ -20,8 +20,11 @@ from attlas.cli.running import end_interrupted
 from attlas.cli.sweep import sweep_claim
 from attlas.cli.verify import verify_evidence
 from attlas.errors import InputError, WorkersLost
+from attlas.escaping import printable
 
 EXIT_USAGE, EXIT_BUG, EXIT_LOST = 2, 70, 75
+MOST_LETTERS = 4000
+"""Of the sentence that says what is wrong with the input."""
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
@@ -51,7 +54,7 @@ def main() -> None:
     try:
         commands.main(prog_name="attlas", standalone_mode=False)
     except InputError as error:
-        _fail(str(error), EXIT_USAGE)
+        _fail(printable(error, MOST_LETTERS), EXIT_USAGE)
     except click.exceptions.NoArgsIsHelpError as error:  # no verb: its message is the help
         click.echo(error.format_message(), err=True)
         sys.exit(EXIT_USAGE)
