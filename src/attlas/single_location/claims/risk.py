@@ -145,7 +145,7 @@ def least_seen(evidence: xr.Dataset) -> xr.DataArray:
         noise=0.1,
         lam=0.7,
         offset=0.5,
-        points=6,
+        points=12,
         samples=60_000,
         activation=("sigmoid", "relu", "step"),
     ),
