@@ -196,54 +196,11 @@ def test_tensors_that_are_missing_or_no_real_numbers_are_named():
         as_model(changed("bert", **{"encoder.layer.1.output.dense.bias": np.ones(15)}))
 
 
-def test_a_tensor_of_a_layer_that_is_not_used_is_named():
-    name = "encoder.layer.1.crossattention.self.query.weight"
-    with pytest.raises(InputError, match=f"{name}, which the table 'BERT' does not use"):
-        as_model(changed("bert", **{name: np.ones((16, 16))}))
-    with pytest.raises(InputError, match=r"encoder\.layer\.1"):  # a layer beyond the config's
-        as_model(changed("bert", {"num_hidden_layers": 1}))
-    with pytest.raises(InputError, match=r"embeddings\.more"):
-        as_model(changed("bert", **{"embeddings.more": np.ones(3)}))
-    model = as_model(changed("bert", **{"cls.predictions.bias": np.ones(61)}))
-    assert "cls.predictions.bias" in model.unused
-    ignoring = {"name": "mine", "extends": "BERT", "ignore": {"*.crossattention.*": "for a test"}}
-    as_model(changed("bert", **{name: np.ones((16, 16))}), table=ignoring)
-
-
-def test_what_one_layer_has_all_have():
-    with pytest.raises(InputError, match="the bias of query in some layers and not in others"):
-        as_model(changed("bert", **{"encoder.layer.0.attention.self.query.bias": None}))
-
-
-def test_empty_tensors_are_refused():
-    empty = {"embeddings.token_type_embeddings.weight": np.ones((0, 16))}
-    with pytest.raises(InputError, match="it is empty"):
-        as_model(changed("bert", **empty))
-
-
-def test_names_in_messages_are_escaped_and_cut():
-    name = "encoder.layer.0.\x1b[2J" + "x" * 5000
-    with pytest.raises(InputError) as refused:
-        as_model(changed("bert", **{name: np.ones(1)}))
-    assert "\x1b" not in str(refused.value) and len(str(refused.value)) < 400
-
-
 def test_a_part_is_chosen_by_the_name_of_its_table():
     encoder, decoder = as_model(DATA / "t5"), as_model(DATA / "t5", table="T5 decoder")
     assert encoder.table["name"] == "T5 encoder" and decoder.encoder.table == encoder.table
     assert as_model(DATA / "clip").table["name"] == "CLIP text"
     assert as_model(DATA / "clip", table="CLIP vision").vocabulary is None
-
-
-def test_windows_and_rotations_are_those_of_each_layer():
-    gemma, smol = model_of("gemma3"), model_of("smollm3")
-    assert [view.window for view in gemma.views] == [3, None, 3]
-    local, whole = (gemma.views[i].rotation.frequencies for i in (0, 1))
-    assert local[1] == pytest.approx(10000 ** (-2 / 8)) and whole[0] == pytest.approx(1 / 8)
-    assert [view.rotation is None for view in smol.views] == [False, True]
-    assert [view.window for view in model_of("modernbert").views] == [None, 4, None]
-    old = changed("gemma3", {"layer_types": None, "rope_parameters": None})
-    assert [view.window for view in as_model(old).views] == [3, None, 3]
 
 
 def test_random_weights_have_the_same_architecture():

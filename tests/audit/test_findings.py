@@ -54,3 +54,9 @@ def test_a_probe_is_told_beside_word_counts_chance_and_a_random_model(audited):
 
 def test_a_text_is_needed_for_what_needs_a_text():
     assert len(summarise(audit_model(DATA / "vit"))) == 3
+
+
+def test_what_was_not_measured_is_said_and_is_no_number():
+    found = audit_model(DATA / "llama", tokens=IDS[:3], probes="none")
+    assert any("was not measured" in sentence for sentence in found.summary)
+    assert not any("nan" in sentence or "inf " in sentence for sentence in found.summary)

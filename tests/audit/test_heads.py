@@ -136,7 +136,7 @@ def test_the_input_norm_is_where_the_tokens_of_the_forward_pass_lie(name):
             assert unit.mean(-1) == approx(0, abs=1e-3)
 
 
-@pytest.mark.parametrize("name", LAYOUTS)
+@pytest.mark.parametrize("name", (*LAYOUTS, "phi", "gptj"))
 def test_norms_of_a_checkpoint_agree_with_dense_products(name):
     model = model_of(name)
     found = measure_weights(model)
@@ -200,7 +200,7 @@ def test_layers_that_share_their_weights_differ_only_by_what_they_read_through()
     assert not np.allclose(found[0], found[1])
 
 
-@pytest.mark.parametrize("name", ("bert", "gpt2", "llama"))
+@pytest.mark.parametrize("name", ("bert", "gpt2", "llama", "phi", "neox", "gemma2"))
 def test_the_depth_recursion_bounds_how_far_the_model_moves(name):
     """Nearby tokens leave the model no farther apart than the bound with measured stretch says."""
     model = model_of(name)
@@ -218,6 +218,7 @@ def test_the_depth_recursion_bounds_how_far_the_model_moves(name):
         ]
     )
     pre = model.block.order == "pre"
+    scales = scales[:, :2] * scales[:, 2:]
     stretch = (
         1 / scales if pre else 1 / np.stack([np.append(1.0, scales[:-1, 1]), scales[:, 0]], -1)
     )

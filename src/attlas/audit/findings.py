@@ -139,6 +139,8 @@ def _sinks(audit: "Audit") -> str:
 
 def _gates(audit: "Audit") -> str:
     heads = audit.heads
+    if not np.isfinite(heads.softmax_gate).any():
+        return "How far heads are gates was not measured: it takes four texts or more that differ."
     with np.errstate(invalid="ignore"):
         along = float((heads.softmax_gate / heads.read_direction).median())
     where = "the last token" if audit.facts["causal"] else audit.facts["reader"]

@@ -98,7 +98,7 @@ class InputNorm:
 
 
 def input_norms(
-    model: Model, weights: Weights, before: Weights | None, stream: float
+    model: Model, weights: Weights, before: Weights | None, stream: float = math.inf
 ) -> tuple[InputNorm, InputNorm]:
     """The norms through which the heads and the position-wise map of a layer read.
 

@@ -27,7 +27,8 @@ MAY_CHANGE = re.compile(
 )
 """What the name of a field of a config may contain that changes the forward pass."""
 NEUTRAL = re.compile(
-    "drop|^init|^temperature$|token_id|^summary|^classifier|^pooler|^output_|^use_cache|^return_|dtype"
+    "drop|^init|^temperature$|token_id"
+    "|^summary|^classifier|^pooler|^output_|^use_cache|^return_|dtype"
     "|attn_implementation|^_|^general[.]|^tokenizer[.]|chunk_size_feed_forward|aux_loss|^mask_"
     "|^tie_|vocab|^encoder_no_repeat|pretraining_tp|^problem|2label|label2|^task_|^out_|^stage"
 )

@@ -9,6 +9,7 @@ from attlas.cli import options
 from attlas.cli.printing import print_json
 from attlas.cli.progress import stages
 from attlas.errors import InputError
+from attlas.escaping import printable
 
 
 @click.command("audit")
@@ -68,8 +69,9 @@ def audit_models(models: Sequence[str], out: str | None, as_json: bool, **run_op
     with stages(as_json) as report:
 
         def audit(model: str) -> Any:
+            shown = printable(model)
             return audit_model(
-                model, progress=lambda stage: report(f"{model}: {stage}"), **run_options
+                model, progress=lambda stage: report(f"{shown}: {stage}"), **run_options
             )
 
         found = [audit(model) for model in models]
