@@ -1,6 +1,8 @@
 """Encoders: attention over counted tokens is attention over the tokens, training learns, probes
 are judged on other sequences than they were fitted to."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -21,7 +23,14 @@ from attlas.latent_posterior.encoders import (
     softmax_counted,
     train_encoders,
 )
-from attlas.latent_posterior.latent_tasks import Data, Locations, Topics, draw_runs
+from attlas.latent_posterior.latent_tasks import (
+    Data,
+    Locations,
+    Pairs,
+    Topics,
+    draw_runs,
+    rbf_powers,
+)
 from attlas.latent_posterior.models import BayesianRegression
 
 COUNTS = np.array([2, 0, 3, 1])
@@ -81,7 +90,8 @@ def test_an_encoder_sees_a_sequence_as_a_set(attention):
     with jax.enable_x64(True):
         encoder = random_encoder(jax.random.key(1), 4, 4, layers=2, attention=attention)
         counted = encoder.states(Data(jnp.asarray(COUNTS, float), None))
-        every = encoder.states(Data(jnp.ones(6), None, jnp.asarray(repeated(np.eye(4)))))
+        tokens = Data(jnp.ones(6), None, jnp.asarray(repeated(np.eye(4))))
+        every = dataclasses.replace(encoder, offset=jnp.zeros(16)).states(tokens)
         np.testing.assert_allclose(counted, every, rtol=0, atol=1e-12)
         assert abs(counted - encoder.states(Data(jnp.ones(4), None))).max() > 1e-2
 
@@ -108,6 +118,39 @@ def test_a_head_of_pairs_is_attention_over_them(rows):
         softmax = softmax_attention(*map(jnp.asarray, asked), temperature=0.7)
         found = PairHead(*maps, "softmax").states(seen)
         np.testing.assert_allclose(found, softmax, rtol=0, atol=1e-13)
+
+
+def head_of(attention, temperature=0.5, ridge=0.16):
+    maps = jnp.eye(2), jnp.eye(2), jnp.ones((1, 1))
+    return PairHead(*maps, jnp.log(temperature), jnp.log(ridge), attention)
+
+
+def test_a_head_with_the_kernel_and_ridge_of_the_task_is_its_posterior_mean():
+    task = Pairs(rbf_powers(0.5, 30)[None], np.array([0.4]), np.array([12]))
+    with jax.enable_x64(True):
+        seen = draw_runs(task, jax.random.split(jax.random.key(2), 1), 50)
+        one = jax.tree.map(lambda x: x[0], seen)
+        found = jax.vmap(head_of("CME").states)(one)[:, 0]
+        np.testing.assert_allclose(found, task.bayes(seen)[0], rtol=0, atol=1e-8)
+        off = jax.vmap(head_of("CME", ridge=0.2).states)(one)[:, 0] - task.bayes(seen)[0]
+        assert abs(off).max() > 1e-2
+
+
+@pytest.mark.parametrize("attention", ["softmax", "CME"])
+def test_gradients_of_heads_are_those_of_differences(attention, rows):
+    _, keys, values = rows
+    with jax.enable_x64(True):
+        tokens = jnp.concatenate([jnp.asarray(keys)[:, :2], jnp.asarray(values)[:, :1]], 1)
+        seen = Data(jnp.ones(4), None, tokens, jnp.array([0.3, -0.2, 0.0]))
+        head = head_of(attention)
+        weights, form = jax.tree.flatten(head)
+
+        def total(*leaves):
+            return (jax.tree.unflatten(form, leaves).states(seen) ** 2).sum()
+
+        check_grads(total, weights, order=1, modes=["rev"], rtol=1e-5)
+        slopes = jax.grad(lambda h: (h.states(seen) ** 2).sum())(head)
+        assert (slopes.log_ridge != 0) == (attention == "CME") and slopes.log_temperature != 0
 
 
 def some_topics(runs, length=8):

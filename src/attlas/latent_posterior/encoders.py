@@ -127,13 +127,14 @@ class Encoder(eqx.Module):
     """Tokens and one more, at whose state after the last layer the network is read.
 
     Arguments:
-        embed: [dim, width], of the tokens. blank: [width], what the token that is read has in
-            place of what it lacks.
+        embed, offset: [dim, width] and [width], of the tokens; words have no offset.
+        blank: [width], what the token that is read has in place of what it lacks.
         layers: one after the other.
         read: [width, outputs], from the representation to the outputs.
     """
 
     embed: Float[Array, "dim width"]
+    offset: Float[Array, " width"]
     blank: Float[Array, " width"]
     layers: tuple[EncoderLayer, ...]
     read: Float[Array, "width o"]
@@ -145,7 +146,7 @@ class Encoder(eqx.Module):
     def states(self, seen: Data) -> Float[Array, "layers width"]:
         """The state at the token that is read after each layer, of one sequence; the last is the
         representation."""
-        tokens = self.embed if seen.tokens is None else seen.tokens @ self.embed
+        tokens = self.embed if seen.tokens is None else seen.tokens @ self.embed + self.offset
         query = self.blank if seen.query is None else seen.query @ self.embed + self.blank
         states, counts = jnp.concatenate([tokens, query[None]]), jnp.append(seen.counts, 1.0)
         found = []
@@ -213,7 +214,7 @@ def random_encoder(
     sizes = {"dim": dim, "outputs": outputs, "width": width, "layers": layers, "heads": heads}
     for name, size in sizes.items():
         whole(name, size, 1)
-    keys = iter(jax.random.split(key, 2 + 5 * layers))
+    keys = iter(jax.random.split(key, 3 + 5 * layers))
 
     def normal(*shape: int) -> Array:
         return jax.random.normal(next(keys), shape) / math.sqrt(shape[-2])
@@ -231,8 +232,9 @@ def random_encoder(
             attention,
         )
 
-    embed, blank = normal(dim, width) * math.sqrt(dim), normal(1, width)[0]
-    return Encoder(embed, blank, tuple(layer() for _ in range(layers)), jnp.zeros((width, outputs)))
+    embed, blank, offset = (normal(n, width) * math.sqrt(n) for n in (dim, 1, 1))
+    depth = tuple(layer() for _ in range(layers))
+    return Encoder(embed, offset[0], blank[0], depth, jnp.zeros((width, outputs)))
 
 
 # --- training -------------------------------------------------------------------------------------

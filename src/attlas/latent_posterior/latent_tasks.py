@@ -160,8 +160,8 @@ class Pairs(NamedTuple):
     $f(\vartheta) = \sum_l \sqrt{p_l}\,(a_l\cos l\vartheta + b_l\sin l\vartheta)$ of normal a, b:
     a Gaussian process of kernel $\sum_l p_l\cos l(\vartheta - \vartheta')$.
 
-    The target is a fresh value at the key of the query, whose own value is 0; `latent` is the
-    function there, without noise. `powers` are p, from degree 0, and `noise` is $\sigma$.
+    The target is f at the key of the query, whose own value is 0. `powers` are p, from degree 0,
+    and `noise` is $\sigma$.
     """
 
     powers: Float[Any, "run degrees"]
@@ -173,17 +173,16 @@ class Pairs(NamedTuple):
         return 1
 
     def draw(self, key: Array, samples: int, longest: int) -> Data:
-        keys, shape = jax.random.split(key, 3), (samples, longest + 1)
+        keys, shape = jax.random.split(key, 3), (samples, 1 + longest)
         angle = 2 * jnp.pi * jax.random.uniform(keys[0], shape)
         points = jnp.stack([jnp.cos(angle), jnp.sin(angle)], -1)
         phi = harmonics(angle, self.powers, jnp)
         z = jax.random.normal(keys[1], (samples, phi.shape[-1]))
         function = (phi * z[:, None]).sum(-1)
-        values = (function + self.noise * jax.random.normal(keys[2], shape))[..., None]
-        tokens = jnp.concatenate([points, values], -1)
-        query = tokens[:, -1].at[:, -1].set(0)
-        seen = _seen(self, samples, longest)
-        return Data(seen, values[:, -1], tokens[:, :-1], query, function[:, -1:])
+        values = function[:, 1:] + self.noise * jax.random.normal(keys[2], (samples, longest))
+        tokens = jnp.concatenate([points[:, 1:], values[..., None]], -1)
+        query = jnp.pad(points[:, 0], ((0, 0), (0, 1)))
+        return Data(_seen(self, samples, longest), function[:, :1], tokens, query)
 
     def bayes(self, seen: Data) -> Float[np.ndarray, "run n o"]:
         r"""$\varphi(q)^\top(\Phi^\top\Phi + \sigma^2 I)^{-1}\Phi^\top V$ with the features

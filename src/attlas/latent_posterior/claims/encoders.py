@@ -11,6 +11,7 @@ from attlas.claims import Control, Draws, Setting, Values, on, together
 from attlas.claims.rules import Approximation, Bound, Order
 from attlas.figure import Figure
 from attlas.latent_posterior.claims import latent_posterior
+from attlas.latent_posterior.claims.runs import RUNS, over_runs
 from attlas.latent_posterior.claims.shared import defining, random_topics
 from attlas.latent_posterior.encoders import (
     Encoder,
@@ -23,7 +24,6 @@ from attlas.latent_posterior.encoders import (
 )
 from attlas.latent_posterior.latent_tasks import Topics, draw_runs
 
-RUNS = defining("runs >= 8: errors are over runs", lambda s: s.runs >= 8)
 RATIOS = (0.25, 1.0, 4.0)
 """Lengths at which encoders are asked, in units of the length that they were trained at."""
 LOOKS = 5
@@ -126,12 +126,6 @@ def asked_at(
         "posterior": np.stack([explained(x, posterior) for x in states]),
         "kept": np.stack([kept_beside(x, known, asked) for x in states]),
     }
-
-
-def over_runs(values: xr.DataArray) -> dict[str, xr.DataArray]:
-    """The standard error of a mean over runs, and on how many it rests."""
-    error = values.std("run", ddof=1) / np.sqrt(values.sizes["run"])
-    return {"error": error, "repetitions": xr.full_like(error, values.sizes["run"])}
 
 
 def curves(evidence: xr.Dataset, name: str, title: str, note: str, y: str) -> Figure:
