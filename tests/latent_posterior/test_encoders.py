@@ -1,6 +1,8 @@
 """Encoders: attention over counted tokens is attention over the tokens, training learns, probes
 are judged on other sequences than they were fitted to."""
 
+import dataclasses
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -13,19 +15,25 @@ from attlas.errors import InputError
 from attlas.kernels import RBF, cme_attention
 from attlas.latent_posterior import encoders
 from attlas.latent_posterior.encoders import (
-    Data,
+    PairHead,
     Recipe,
-    Topics,
     cme_counted,
-    draw_topics,
-    excess_nats,
+    excess_risk,
     explained,
     random_encoder,
     represent,
     softmax_counted,
     train_encoders,
 )
-from attlas.latent_posterior.models import BayesianRegression, FiniteLatent
+from attlas.latent_posterior.latent_tasks import (
+    Data,
+    Locations,
+    Pairs,
+    Topics,
+    draw_runs,
+    rbf_powers,
+)
+from attlas.latent_posterior.models import BayesianRegression
 from tests.defaults import numbers_by_default
 
 COUNTS = np.array([2, 0, 3, 1])
@@ -84,10 +92,11 @@ def test_gradients_of_counted_attention_are_those_of_differences(rows):
 def test_an_encoder_sees_a_sequence_as_a_set(attention):
     with jax.enable_x64(True):
         encoder = random_encoder(jax.random.key(1), 4, 4, layers=2, attention=attention)
-        counted = encoder.states(jnp.eye(4), jnp.asarray(COUNTS, float))
-        every = encoder.states(jnp.asarray(repeated(np.eye(4))), jnp.ones(6))
+        counted = encoder.states(Data(jnp.asarray(COUNTS, float), None))
+        tokens = Data(jnp.ones(6), None, jnp.asarray(repeated(np.eye(4))))
+        every = dataclasses.replace(encoder, offset=jnp.zeros(16)).states(tokens)
         np.testing.assert_allclose(counted, every, rtol=0, atol=1e-12)
-        assert abs(counted - encoder.states(jnp.eye(4), jnp.ones(4))).max() > 1e-2
+        assert abs(counted - encoder.states(Data(jnp.ones(4), None))).max() > 1e-2
 
 
 def scaled(x):
@@ -104,10 +113,11 @@ def test_an_encoder_is_its_formula(attention):
         )
         leaves, kind = jax.tree.flatten(encoder)
         encoder = kind.unflatten([jnp.asarray(0.5 * rng.normal(size=x.shape)) for x in leaves])
-        found = encoder.states(jnp.asarray(tokens), jnp.asarray(COUNTS, float))
-        said = encoder(jnp.asarray(tokens), jnp.asarray(COUNTS, float))
+        seen = Data(jnp.asarray(COUNTS, float), 0, jnp.asarray(tokens))
+        found = encoder.states(seen)
         gelu = jax.nn.gelu
-        states = np.append(repeated(tokens) @ encoder.embed, encoder.blank[None], 0)
+        inputs = repeated(tokens) @ encoder.embed + encoder.offset
+        states = np.append(inputs, encoder.blank[None], 0)
         for layer, here in zip(encoder.layers, found, strict=True):
             x = scaled(states)
             for h in range(3):
@@ -117,6 +127,7 @@ def test_an_encoder_is_its_formula(attention):
                     shares = np.exp(q @ k.T / temperature)
                     states = states + shares / shares.sum(1, keepdims=True) @ v
                 else:
+                    k, v = k[:-1], v[:-1]  # the token that is read is none of CME attention's
                     cross, own = (
                         np.exp(-((y[:, None] - k) ** 2).sum(-1) / 2 / temperature) for y in (q, k)
                     )
@@ -124,7 +135,6 @@ def test_an_encoder_is_its_formula(attention):
                     states = states + cross @ np.linalg.solve(own + ridge, v)
             states = states + gelu(scaled(states) @ layer.inner) @ layer.outer
             np.testing.assert_allclose(here, scaled(states)[-1], atol=1e-10)
-        np.testing.assert_allclose(said, scaled(states)[-1] @ encoder.read, atol=1e-10)
 
 
 def test_encoders_start_with_normal_weights_of_variance_1_over_fan_in():
@@ -148,35 +158,72 @@ def test_encoders_start_with_normal_weights_of_variance_1_over_fan_in():
     assert random_encoder(jax.random.key(2), 5, 3, width=2, heads=3).layers[0].key.shape[-1] == 1
 
 
+def test_an_encoder_is_read_at_its_query():
+    encoder = random_encoder(jax.random.key(1), 4, 4)
+    seen = Data(jnp.ones(3), None, jnp.eye(4)[:3], jnp.zeros(4))
+    blank = encoder.states(seen._replace(query=None))
+    np.testing.assert_array_equal(encoder.states(seen), blank)
+    assert abs(encoder.states(seen._replace(query=jnp.eye(4)[3])) - blank).max() > 1e-2
+
+
+def test_a_head_of_pairs_is_attention_over_them(rows):
+    queries, keys, values = rows
+    with jax.enable_x64(True):
+        learnt = np.random.default_rng(0).normal(size=(2, 3, 2))
+        tokens = jnp.concatenate([jnp.asarray(keys), jnp.asarray(values)], 1)
+        query = jnp.append(jnp.asarray(queries[0]), jnp.zeros(2))
+        seen = Data(jnp.ones(4), None, tokens, query)
+        maps = [jnp.asarray(x) for x in (learnt[0], learnt[1], np.eye(2), np.log(0.7), np.log(0.3))]
+        asked = [queries[:1] @ learnt[0], keys @ learnt[1], values]
+        cme = cme_attention(*map(jnp.asarray, asked), ridge=0.3, kernel=RBF(0.7))
+        np.testing.assert_allclose(PairHead(*maps, "CME").states(seen), cme, rtol=0, atol=1e-13)
+        softmax = softmax_attention(*map(jnp.asarray, asked), temperature=0.7)
+        found = PairHead(*maps, "softmax").states(seen)
+        np.testing.assert_allclose(found, softmax, rtol=0, atol=1e-13)
+
+
+def head_of(attention, temperature=0.5, ridge=0.16):
+    maps = jnp.eye(2), jnp.eye(2), jnp.ones((1, 1))
+    return PairHead(*maps, jnp.log(temperature), jnp.log(ridge), attention)
+
+
+def test_a_head_with_the_kernel_and_ridge_of_the_task_is_its_posterior_mean():
+    task = Pairs(rbf_powers(0.5, 30)[None], np.array([0.4]), np.array([12]))
+    with jax.enable_x64(True):
+        seen = draw_runs(task, jax.random.split(jax.random.key(2), 1), 50)
+        one = jax.tree.map(lambda x: x[0], seen)
+        found = jax.vmap(head_of("CME").states)(one)[:, 0]
+        np.testing.assert_allclose(found, task.bayes(seen)[0], rtol=0, atol=1e-8)
+        off = jax.vmap(head_of("CME", ridge=0.2).states)(one)[:, 0] - task.bayes(seen)[0]
+        assert abs(off).max() > 1e-2
+
+
+@pytest.mark.parametrize("attention", ["softmax", "CME"])
+def test_gradients_of_heads_are_those_of_differences(attention, rows):
+    _, keys, values = rows
+    with jax.enable_x64(True):
+        tokens = jnp.concatenate([jnp.asarray(keys)[:, :2], jnp.asarray(values)[:, :1]], 1)
+        seen = Data(jnp.ones(4), None, tokens, jnp.array([0.3, -0.2, 0.0]))
+        head = head_of(attention)
+        weights, form = jax.tree.flatten(head)
+
+        def total(*leaves):
+            return (jax.tree.unflatten(form, leaves).states(seen) ** 2).sum()
+
+        check_grads(total, weights, order=1, modes=["rev"], rtol=1e-5)
+        slopes = jax.grad(lambda h: (h.states(seen) ** 2).sum())(head)
+        assert (slopes.log_ridge != 0) == (attention == "CME") and slopes.log_temperature != 0
+
+
 def some_topics(runs, length=8):
     rng = np.random.default_rng(5)
     words = (rng.dirichlet(np.ones(5), (runs, 3)) + 0.05) / 1.25
     return Topics(rng.dirichlet(np.ones(3), runs), words, words, np.full(runs, length))
 
 
-def test_the_posterior_of_counts_is_that_of_the_model():
-    topics = some_topics(2)
-    counts = np.array([[[3.0, 0, 1, 0, 2]], [[0.0, 1, 0, 0, 0]]])
-    for run in range(2):
-        model = FiniteLatent(topics.prior[run], topics.words[run])
-        tokens = np.repeat(np.arange(5), counts[run, 0].astype(int))
-        np.testing.assert_allclose(
-            topics.posterior(counts)[run, 0], model.posterior(tokens), rtol=1e-12
-        )
-
-
-def test_draws_follow_the_topics():
-    topics = some_topics(1, length=3)
-    one = jax.tree.map(lambda x: jnp.asarray(x[0]), topics)
-    drawn = draw_topics(jax.random.key(2), one, 40_000, 6)
-    assert (np.asarray(drawn.counts).sum(-1) == 3).all()
-    law = topics.prior[0] @ topics.words[0]
-    spread = np.sqrt(law * (1 - law) / 40_000)
-    assert (abs(np.bincount(drawn.answer, minlength=5) / 40_000 - law) < 5 * spread).all()
-    seen = np.asarray(drawn.counts).mean(0) / 3
-    assert (abs(seen - law) < 5 * spread).all()  # words of a sequence are alike, given the latent
-    given = np.asarray(drawn.counts)[np.asarray(drawn.latent) == 1].mean(0) / 3
-    assert abs(given - topics.words[0, 1]).max() < 0.02
+def some_counts(runs, n=500):
+    counts = np.random.default_rng(0).multinomial(8, np.full(5, 0.2), (runs, n)).astype(float)
+    return Data(counts, np.zeros((runs, n), int))
 
 
 def encoders_of(runs, outputs=5, **options):
@@ -188,10 +235,10 @@ def encoders_of(runs, outputs=5, **options):
 def test_training_approaches_the_bayes_predictor(attention):
     topics, start = some_topics(2), encoders_of(2, attention=attention)
     keys = jax.random.split(jax.random.key(3), 2)
-    counts = np.random.default_rng(0).multinomial(8, np.full(5, 0.2), (2, 500)).astype(float)
+    seen = some_counts(2)
     found = train_encoders(start, topics, keys, Recipe(300, 32, 0.02), record_every=150)
     assert found.finite.all()
-    before, after = (excess_nats(e, topics, counts) for e in (start, found.encoders))
+    before, after = (excess_risk(e, topics, seen) for e in (start, found.encoders))
     assert (before > 0).all() and (after > 0).all()
     assert (after < 0.3 * before).all()
     np.testing.assert_array_equal(found.path.read[-1], found.encoders.read)
@@ -201,28 +248,42 @@ def test_answers_that_say_nothing_teach_nothing():
     topics = some_topics(2)
     blind = topics._replace(answers=np.broadcast_to(np.full(5, 0.2), (2, 3, 5)))
     keys = jax.random.split(jax.random.key(3), 2)
-    counts = np.random.default_rng(0).multinomial(8, np.full(5, 0.2), (2, 500)).astype(float)
+    seen = some_counts(2)
     found = train_encoders(encoders_of(2), blind, keys, Recipe(300, 32, 0.02))
-    assert (excess_nats(found.encoders, blind, counts) < 0.05).all()
-    assert (excess_nats(found.encoders, topics, counts) > 0.1).all()
+    assert (excess_risk(found.encoders, blind, seen) < 0.05).all()
+    assert (excess_risk(found.encoders, topics, seen) > 0.1).all()
 
 
 def test_a_run_that_diverges_is_marked_and_the_others_go_on():
     topics, keys = some_topics(2), jax.random.split(jax.random.key(3), 2)
     start = encoders_of(2)
-    broken = jax.tree.map(lambda leaf: leaf.at[1].set(jnp.nan), start)
-    found = train_encoders(broken, topics, keys, Recipe(5, 8, 0.01))
+    rate = np.array([0.01, 1e38])
+    found = train_encoders(start, topics, keys, Recipe(5, 8, rate), record_every=1)
+    alone = train_encoders(start, topics, keys, Recipe(5, 8, 0.01), record_every=1)
     assert found.finite.tolist() == [True, False]
+    for leaf, good, first in zip(
+        *map(jax.tree.leaves, (found.path, alone.path, start)), strict=True
+    ):
+        np.testing.assert_array_equal(leaf[:, 0], good[:, 0])
+        assert (leaf[:, 1] == first[1]).all()  # counted as not trained
 
 
 def test_training_on_a_sample_reads_that_sample_only():
     topics, keys = some_topics(2), jax.random.split(jax.random.key(3), 2)
-    single = jax.tree.map(jnp.asarray, topics)
-    data = jax.vmap(lambda key, one: draw_topics(key, one, 16, 8))(keys, single)
+    data = draw_runs(topics, keys, 16)
     found = train_encoders(encoders_of(2), topics, keys, Recipe(300, 16, 0.02), data=data)
-    logits = np.asarray(represent(found.encoders, data.counts)[:, -1] @ found.encoders.read)
-    right = (logits.argmax(-1) == np.asarray(data.answer)).mean()
+    logits = np.asarray(represent(found.encoders, data)[:, -1] @ found.encoders.read)
+    right = (logits.argmax(-1) == np.asarray(data.target)).mean()
     assert right > 0.7  # memorised: the Bayes predictor is right far less often
+
+
+def test_vectors_are_learnt_by_their_squares():
+    task = Locations(np.full((2, 5), 0.5), np.ones(2), np.full(2, 0.7), np.full(2, 4))
+    start, keys = encoders_of(2, mlp=False), jax.random.split(jax.random.key(3), 2)
+    seen = draw_runs(task, keys, 500)
+    found = train_encoders(start, task, keys, Recipe(400, 32, 0.02))
+    before, after = (excess_risk(e, task, seen) for e in (start, found.encoders))
+    assert (after < 0.1 * before).all()
 
 
 def test_weights_move_as_adamw_says_with_a_rate_that_falls_as_a_cosine():
@@ -232,7 +293,7 @@ def test_weights_move_as_adamw_says_with_a_rate_that_falls_as_a_cosine():
     topics, keys = some_topics(2), jax.random.split(jax.random.key(3), 2)
     start = encoders_of(2)
     start = eqx.tree_at(lambda e: e.read, start, jnp.asarray(rng.normal(size=(2, 8, 5))))
-    one = Data(np.full((2, 1, 5), [0, 2, 1, 4, 1.0]), np.zeros((2, 1), int), np.full((2, 1), 3))
+    one = Data(np.full((2, 1, 5), [0, 2, 1, 4, 1.0]), np.full((2, 1), 3))
     recipe = Recipe(steps, batch, *(np.array(x) for x in (rates, decays, noises)))
     found = train_encoders(start, topics, keys, recipe, data=one, record_every=1)
     assert found.steps.tolist() == [0, 1, 2]
@@ -241,7 +302,7 @@ def test_weights_move_as_adamw_says_with_a_rate_that_falls_as_a_cosine():
         for t in range(steps):
             before = jax.tree.map(lambda x, t=t: x[t], found.path)
             read = np.asarray(before.read[run], float)
-            state = np.asarray(represent(before, one.counts)[run, -1, 0], float)
+            state = np.asarray(represent(before, one)[run, -1, 0], float)
             noise = jax.random.split(jax.random.fold_in(keys[run], t))[1]
             seen = state + noises[run] * np.asarray(jax.random.normal(noise, (batch, 8)), float)
             chances = np.exp(seen @ read)
@@ -261,8 +322,9 @@ def test_the_excess_is_the_divergence_from_the_bayes_predictor():
     read = 3 * np.random.default_rng(8).normal(size=(2, 8, 5))
     encoders = eqx.tree_at(lambda e: e.read, encoders, jnp.asarray(read))
     counts = np.random.default_rng(0).multinomial(8, np.full(5, 0.2), (2, 6)).astype(float)
-    states = np.asarray(represent(encoders, counts)[:, -1], float)
-    for run, said in enumerate(excess_nats(encoders, topics, counts)):
+    seen = Data(counts, np.zeros((2, 6), int))
+    states = np.asarray(represent(encoders, seen)[:, -1], float)
+    for run, said in enumerate(excess_risk(encoders, topics, seen)):
         network = np.exp(states[run] @ np.float32(read[run]).astype(float))
         network /= network.sum(1, keepdims=True)
         posterior = topics.prior[run] * np.exp(counts[run] @ np.log(topics.words[run]).T)
@@ -308,14 +370,31 @@ def test_encoders_that_cannot_be_are_refused(options, said):
         random_encoder(jax.random.key(0), 4, 4, **options)
 
 
-def test_answers_that_do_not_fit_the_outputs_are_refused():
+def test_targets_that_do_not_fit_are_refused():
+    topics, keys = some_topics(2), jax.random.split(jax.random.key(3), 2)
+    with pytest.raises(InputError, match="5 outputs and the encoders 4"):
+        train_encoders(encoders_of(2, outputs=4), topics, keys, Recipe(5, 8, 0.01))
+    seen = some_counts(2)
+    for target, said in (
+        (np.zeros((2, 500, 5)), "float64: those of this task have 2 axes and the type int32"),
+        (np.full((2, 500), 5), "a target is 5: it must be from 0 to 4"),
+        (np.zeros((2, 500, 1), int), "shape .2, 500, 1."),
+    ):
+        with pytest.raises(InputError, match=said):
+            data = seen._replace(target=target)
+            train_encoders(encoders_of(2), topics, keys, Recipe(5, 8, 0.01), data=data)
+
+
+def test_sequences_whose_scores_do_not_fit_into_memory_are_refused():
     keys = jax.random.split(jax.random.key(3), 2)
-    with pytest.raises(InputError, match="5 values and the encoders 4 outputs"):
-        train_encoders(encoders_of(2, outputs=4), some_topics(2), keys, Recipe(5, 8, 0.01))
+    task = Locations(np.zeros((2, 5)), np.ones(2), np.ones(2), np.full(2, 10**6))
+    with pytest.raises(InputError, match="1,000,000 tokens, in 2 runs of 8 sequences, would take"):
+        train_encoders(encoders_of(2), task, keys, Recipe(5, 8, 0.01))
 
 
 def test_numbers_that_need_not_be_given():
     assert numbers_by_default(encoders) == [
+        "PairHead heads=1",
         "random_encoder width=16 layers=1 heads=2",
         "Recipe steps=1000 batch=32 rate=0.01 decay=0 noise=0",
         "explained ridge=1e-06",

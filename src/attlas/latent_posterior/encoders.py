@@ -1,6 +1,7 @@
 r"""Encoders that are trained: does the state at a masked token hold the latent posterior?
 
-A sequence is a set of different tokens with the number of times that each occurs, `counts`. For
+A sequence is a set of different tokens with the number of times that each occurs, `counts`, and a
+token at which the network is read: a masked one, or a query with a key and without a value. For
 attention this is exact: equal tokens have equal states, softmax weights are $N_t e^{s_t} / \sum_u
 N_u e^{s_u}$, and CME attention has the ridge $\lambda/N_t$ at a token that occurs $N_t$ times. So
 the cost of a network does not depend on the length of the sequences, and a count of 0 is a mask.
@@ -19,10 +20,12 @@ import numpy as np
 import optax
 from jax.scipy.linalg import cho_solve
 from jaxtyping import Array, Float, Int
+from scipy import special
 
-from attlas.errors import InputError, positive, whole
+from attlas.errors import InputError, check_memory, positive, whole
 from attlas.gaussian import Real
 from attlas.kernels import RBF
+from attlas.latent_posterior.latent_tasks import Data, Task
 from attlas.scan import iterate
 
 Counts = Float[Array, " n"]
@@ -80,7 +83,9 @@ class EncoderLayer(eqx.Module):
     """$x + \\sum_h \\mathrm{attention}_h(x)$, then $x + \\mathrm{MLP}(x)$ where there is one.
 
     Both see the states divided by their root mean square. Heads have learnt maps to queries, keys
-    [heads, width, r] and values [heads, width, width], and logarithms of temperature and ridge.
+    [heads, width, r] and values [heads, width, width], and logarithms of temperature and ridge. The
+    last token, at which an encoder is read, is a key of softmax attention; it is none of CME
+    attention, for which it would be one more observation.
     """
 
     query: Float[Array, "h width r"]
@@ -92,17 +97,24 @@ class EncoderLayer(eqx.Module):
     outer: Float[Array, "hidden width"] | None
     attention: str = eqx.field(static=True)
 
-    def __call__(self, states: States, counts: Counts) -> States:
-        states = states + self.attend(_normalised(states), counts)
+    def __call__(
+        self, states: States, counts: Counts, first: int = 0
+    ) -> Float[Array, "asking width"]:
+        """The states of the tokens from number `first` on, after this layer."""
+        seen = _normalised(states)
+        states = states[first:] + self.attend(seen[first:], seen, counts)
         if self.inner is None or self.outer is None:
             return states
         return states + jax.nn.gelu(_normalised(states) @ self.inner) @ self.outer
 
-    def attend(self, states: States, counts: Counts) -> States:
-        """The sum of the heads at every token."""
+    def attend(
+        self, asking: Float[Array, "asking width"], states: States, counts: Counts
+    ) -> Float[Array, "asking width"]:
+        """The sum of the heads at the tokens that ask."""
+        counts = counts if self.attention == "softmax" else counts.at[-1].set(0)
 
-        def head(query: Any, key: Any, value: Any, temperature: Any, ridge: Any) -> States:
-            inputs = (states @ query, states @ key, states @ value, counts, jnp.exp(temperature))
+        def head(query: Any, key: Any, value: Any, temperature: Any, ridge: Any) -> Array:
+            inputs = (asking @ query, states @ key, states @ value, counts, jnp.exp(temperature))
             if self.attention == "softmax":
                 return softmax_counted(*inputs)
             return cme_counted(*inputs, jnp.exp(ridge))
@@ -112,30 +124,65 @@ class EncoderLayer(eqx.Module):
 
 
 class Encoder(eqx.Module):
-    """Tokens and a masked one, at whose state after the last layer the network is read.
+    """Tokens and one more, at whose state after the last layer the network is read.
 
     Arguments:
-        embed: [dim, width], of the tokens. blank: [width], of the masked token.
+        embed, offset: [dim, width] and [width], of the tokens; words have no offset.
+        blank: [width], what the token that is read has in place of what it lacks.
         layers: one after the other.
         read: [width, outputs], from the representation to the outputs.
     """
 
     embed: Float[Array, "dim width"]
+    offset: Float[Array, " width"]
     blank: Float[Array, " width"]
     layers: tuple[EncoderLayer, ...]
     read: Float[Array, "width o"]
 
-    def states(self, tokens: Float[Array, "n dim"], counts: Counts) -> Float[Array, "layers width"]:
-        """The state at the masked token after each layer; the last is the representation."""
-        states = jnp.concatenate([tokens @ self.embed, self.blank[None]])
-        counts, found = jnp.append(counts, 1.0), []
+    @property
+    def heads(self) -> int:
+        return self.layers[0].log_ridge.shape[-1]
+
+    def states(self, seen: Data) -> Float[Array, "layers width"]:
+        """The state at the token that is read after each layer, of one sequence; the last is the
+        representation."""
+        tokens = self.embed if seen.tokens is None else seen.tokens @ self.embed + self.offset
+        query = self.blank if seen.query is None else seen.query @ self.embed + self.blank
+        states, counts = jnp.concatenate([tokens, query[None]]), jnp.append(seen.counts, 1.0)
+        found = []
         for layer in self.layers:
-            states = layer(states, counts)
+            # What the last layer makes of the other tokens is not read.
+            first = len(tokens) if layer is self.layers[-1] else 0
+            states = layer(states, counts, first)
             found.append(_normalised(states[-1]))
         return jnp.stack(found)
 
-    def __call__(self, tokens: Float[Array, "n dim"], counts: Counts) -> Float[Array, " o"]:
-        return self.states(tokens, counts)[-1] @ self.read
+
+class PairHead(eqx.Module):
+    """One head over pairs of a key and a value, read at a query: attention and nothing else.
+
+    Arguments:
+        query, key: [dim of keys, r], from keys to what is compared; `read`: [dim of values, o].
+        log_temperature, log_ridge: their logarithms; softmax attention has no use for the ridge.
+        attention: "softmax" or "CME".
+    """
+
+    query: Float[Array, "k r"]
+    key: Float[Array, "k r"]
+    read: Float[Array, "v o"]
+    log_temperature: Float[Array, ""]
+    log_ridge: Float[Array, ""]
+    attention: str = eqx.field(static=True)
+    heads: int = eqx.field(static=True, default=1)
+
+    def states(self, seen: Data) -> Float[Array, "1 v"]:
+        """What the query attends to, of one sequence."""
+        keys, values = jnp.split(seen.tokens, [len(self.key)], -1)  # type: ignore[arg-type]
+        asked = seen.query[None, : len(self.key)] @ self.query  # type: ignore[index]
+        inputs = (asked, keys @ self.key, values, seen.counts, jnp.exp(self.log_temperature))
+        if self.attention == "softmax":
+            return softmax_counted(*inputs)
+        return cme_counted(*inputs, jnp.exp(self.log_ridge))
 
 
 def _normalised(states: Float[Array, "*n width"]) -> Float[Array, "*n width"]:
@@ -167,7 +214,7 @@ def random_encoder(
     sizes = {"dim": dim, "outputs": outputs, "width": width, "layers": layers, "heads": heads}
     for name, size in sizes.items():
         whole(name, size, 1)
-    keys = iter(jax.random.split(key, 2 + 5 * layers))
+    keys = iter(jax.random.split(key, 3 + 5 * layers))
 
     def normal(*shape: int) -> Array:
         return jax.random.normal(next(keys), shape) / math.sqrt(shape[-2])
@@ -185,58 +232,12 @@ def random_encoder(
             attention,
         )
 
-    embed, blank = normal(dim, width) * math.sqrt(dim), normal(1, width)[0]
-    return Encoder(embed, blank, tuple(layer() for _ in range(layers)), jnp.zeros((width, outputs)))
+    embed, blank, offset = (normal(n, width) * math.sqrt(n) for n in (dim, 1, 1))
+    depth = tuple(layer() for _ in range(layers))
+    return Encoder(embed, offset[0], blank[0], depth, jnp.zeros((width, outputs)))
 
 
 # --- training -------------------------------------------------------------------------------------
-
-
-class Topics(NamedTuple):
-    """The tasks of runs, each with topics of its own: a latent z of law `prior`, `length` words of
-    law `words`[z] and an answer of law `answers`[z], the next word or anything else that depends on
-    the latent alone."""
-
-    prior: Float[Any, "run m"]
-    words: Float[Any, "run m vocabulary"]
-    answers: Float[Any, "run m o"]
-    length: Int[Any, " run"]
-
-    def posterior(self, counts: Float[Any, "run n vocabulary"]) -> Float[np.ndarray, "run n m"]:
-        """The exact law of the latent given the counts of the words, in double precision."""
-        scores = np.log(self.prior)[:, None] + counts @ np.log(self.words).swapaxes(1, 2)
-        powers = np.exp(scores - scores.max(-1, keepdims=True))
-        return powers / powers.sum(-1, keepdims=True)
-
-
-class Data(NamedTuple):
-    """Sequences as counts of their words, with their latents and answers."""
-
-    counts: Float[Any, "*n vocabulary"]
-    latent: Int[Any, "*n"]
-    answer: Int[Any, "*n"]
-
-
-def draw_topics(key: Array, topics: Topics, samples: int, longest: int) -> Data:
-    """Sequences of one run, whose `topics` have no axis of runs.
-
-    Arguments:
-        key, samples: of the draws, and how many.
-        longest: at least the run's length, the same for all runs of a program.
-    """
-    keys = jax.random.split(key, 3)
-    z = _quantile(jax.random.uniform(keys[0], (samples,)), topics.prior)
-    place = jax.random.uniform(keys[1], (samples, longest))
-    words = _quantile(place, topics.words[z][:, None])
-    seen = jnp.arange(longest) < topics.length
-    one_hot = words[..., None] == jnp.arange(topics.words.shape[-1])
-    counts = (one_hot & seen[:, None]).sum(1).astype(place.dtype)
-    answer = _quantile(jax.random.uniform(keys[2], (samples,)), topics.answers[z])
-    return Data(counts, z, answer)
-
-
-def _quantile(place: Float[Array, "*#n"], law: Float[Array, "*#n m"]) -> Int[Array, "*n"]:
-    return (place[..., None] > jnp.cumsum(law, -1)[..., :-1]).sum(-1)
 
 
 class Recipe(NamedTuple):
@@ -252,27 +253,28 @@ class Recipe(NamedTuple):
 
 class Trained(NamedTuple):
     """Encoders [run] after training, their weights every so many `steps` [record, run], and whether
-    a run stayed finite."""
+    a run stayed finite; the weights of one that did not are those that it began with."""
 
-    encoders: Encoder
-    path: Encoder
+    encoders: Any
+    path: Any
     steps: Int[np.ndarray, " record"]
     finite: Any
 
 
 def train_encoders(
-    encoders: Encoder,
-    topics: Topics,
+    encoders: Any,
+    task: Task,
     keys: Array,
     recipe: Recipe,
     *,
     data: Data | None = None,
     record_every: int | None = None,
 ) -> Trained:
-    """Minimise the cross-entropy of the answers in every run, all runs in one program.
+    """Minimise the cross-entropy of answers, or the squared error of vectors, in every run, all
+    runs in one program.
 
     Arguments:
-        encoders, topics, keys: with a leading axis of runs.
+        encoders, task, keys: with a leading axis of runs; `Encoder`s or `PairHead`s.
         recipe: steps, batch and the rest; rate, decay and noise may differ between runs, [run].
         data: [run, n] sequences to learn from; without them every batch is drawn afresh.
         record_every: steps between two records of the weights.
@@ -283,24 +285,57 @@ def train_encoders(
     steps, batch = whole("steps", recipe.steps, 1), whole("batch", recipe.batch, 1)
     rates = [np.broadcast_to(np.asarray(x, np.float32), (runs,)) for x in recipe[2:]]
     positive("rate", rates[0])
-    if topics.answers.shape[-1] != encoders.read.shape[-1]:
+    outputs, longest = encoders.read.shape[-1], int(np.max(task.length))
+    if task.outputs != outputs:
         raise InputError(
-            f"the answers have {topics.answers.shape[-1]} values and the encoders"
-            f" {encoders.read.shape[-1]} outputs: they must be as many"
+            f"the task has {task.outputs} outputs and the encoders {outputs}: they must be as many"
         )
-    longest = int(np.max(topics.length))
+    single = jax.tree.map(lambda x: jnp.asarray(x, jnp.result_type(x)), task)
+    drawn = jax.eval_shape(jax.vmap(lambda one, k: one.draw(k, batch, longest)), single, keys)
+    _check_scores(encoders, drawn.counts.shape)
+    if data is not None:
+        _check_targets(data.target, drawn.target, outputs)
     learnt = (encoders, jax.vmap(_optimiser(1.0, 0.0, steps).init)(encoders))
-    single = jax.tree.map(lambda x: jnp.asarray(x, jnp.result_type(x)), topics)
-    args = (single, keys, data, *rates, steps)
     path = iterate(
         _step_of(longest, batch),
         _weights,
         learnt,
-        args,
+        (steps, single, keys, data, rates),
         steps=steps,
         record_every=record_every or steps,
     )
-    return Trained(path.last[0], path.observed, path.steps, path.survived == steps)
+    finite = path.survived == steps
+
+    def or_start(found: Any, start: Any) -> Any:
+        shown = finite.reshape(-1, *[1] * (start.ndim - 1))
+        return np.where(shown, found, start)
+
+    last, observed = (jax.tree.map(or_start, x, encoders) for x in (path.last[0], path.observed))
+    return Trained(last, observed, path.steps, finite)
+
+
+def _check_targets(given: Any, drawn: Any, outputs: int) -> None:
+    """Bad input if targets are not such as the task draws."""
+    whole_numbers = jnp.issubdtype(given.dtype, jnp.integer)
+    if whole_numbers != jnp.issubdtype(drawn.dtype, jnp.integer) or given.ndim != drawn.ndim:
+        raise InputError(
+            f"targets have the shape {given.shape} and the type {given.dtype}: those of this task"
+            f" have {drawn.ndim} axes and the type {drawn.dtype}"
+        )
+    least, most = (0, outputs - 1) if whole_numbers else (-np.inf, np.inf)
+    wrong = np.asarray(given)[~((np.asarray(given) >= least) & (np.asarray(given) <= most))]
+    if wrong.size:
+        raise InputError(f"a target is {wrong[0]}: it must be from {least} to {most}")
+
+
+def _check_scores(encoders: Any, shape: tuple[int, ...]) -> None:
+    """Bad input if the scores of all tokens with all need more memory than there is."""
+    runs, samples, tokens = shape
+    check_memory(
+        f"the scores of {tokens:,} tokens, in {runs:,} runs of {samples:,} sequences,",
+        4.0 * runs * samples * encoders.heads * (tokens + 1) ** 2,
+        ": take shorter or fewer ones",
+    )
 
 
 def _optimiser(rate: Any, decay: Any, steps: Any) -> optax.GradientTransformation:
@@ -311,68 +346,69 @@ def _optimiser(rate: Any, decay: Any, steps: Any) -> optax.GradientTransformatio
 
 @functools.cache
 def _step_of(longest: int, batch: int) -> Any:
-    def loss(encoder: Encoder, seen: Data, noise: Any, key: Array) -> Array:
-        words = jnp.eye(seen.counts.shape[-1])
-        states = jax.vmap(lambda counts: encoder.states(words, counts)[-1])(seen.counts)
-        states = states + noise * jax.random.normal(key, states.shape)
-        chosen = jax.nn.log_softmax(states @ encoder.read)
-        return -jnp.take_along_axis(chosen, seen.answer[:, None], 1).mean()
-
-    def one(
-        t: Any, learnt: Any, topics: Any, key: Any, data: Any, rate: Any, decay: Any, noise: Any,
-        steps: Any,
-    ) -> Any:  # fmt: skip
-        encoder, moments = learnt
-        draw, noises = jax.random.split(jax.random.fold_in(key, t))
-        if data is None:
-            seen = draw_topics(draw, topics, batch, longest)
-        else:
-            rows = jax.random.randint(draw, (batch,), 0, data.answer.shape[0])
-            seen = jax.tree.map(lambda x: x[rows], data)
-        slope = jax.grad(loss)(encoder, seen, noise, noises)
-        moves, moments = _optimiser(rate, decay, steps).update(slope, moments, encoder)
-        return optax.apply_updates(encoder, moves), moments
+    def loss(encoder: Any, seen: Data, noise: Any, key: Array) -> Array:
+        states = jax.vmap(lambda one: encoder.states(one)[-1])(seen)
+        outputs = (states + noise * jax.random.normal(key, states.shape)) @ encoder.read
+        if not jnp.issubdtype(seen.target.dtype, jnp.integer):
+            return ((outputs - seen.target) ** 2).sum(-1).mean()
+        chosen = jax.nn.log_softmax(outputs)
+        return -jnp.take_along_axis(chosen, seen.target[:, None], 1).mean()
 
     def step(t: Array, learnt: Any, args: Any) -> Any:
-        over = (None, 0, 0, 0, None if args[2] is None else 0, 0, 0, 0, None)
-        return jax.vmap(one, over)(t, learnt, *args)
+        steps, *of_runs = args
+
+        def one(learnt: Any, task: Any, key: Any, data: Any, rates: Any) -> Any:
+            (encoder, moments), (rate, decay, noise) = learnt, rates
+            draw, noises = jax.random.split(jax.random.fold_in(key, t))
+            if data is None:
+                seen = task.draw(draw, batch, longest)
+            else:
+                rows = jax.random.randint(draw, (batch,), 0, data.counts.shape[0])
+                seen = jax.tree.map(lambda x: x[rows], data)
+            slope = jax.grad(loss)(encoder, seen, noise, noises)
+            moves, moments = _optimiser(rate, decay, steps).update(slope, moments, encoder)
+            return optax.apply_updates(encoder, moves), moments
+
+        return jax.vmap(one)(learnt, *of_runs)
 
     return step
 
 
-def _weights(t: Array, learnt: Any, args: Any) -> Encoder:
+def _weights(t: Array, learnt: Any, args: Any) -> Any:
     return learnt[0]
 
 
 # --- what a representation holds ------------------------------------------------------------------
 
 
+def represent(encoders: Any, seen: Data) -> Float[Array, "run layer n width"]:
+    """The states at the token that is read after each layer, of sequences [run, n]."""
+    _check_scores(encoders, (1, *seen.counts.shape[1:]))
+    return _represent(encoders, seen)
+
+
 @jax.jit
-def represent(
-    encoders: Encoder, counts: Float[Any, "run n vocabulary"]
-) -> Float[Array, "run layer n width"]:
-    """The states at the masked token after each layer, of sequences with these counts."""
-    words = jnp.eye(counts.shape[-1])
+def _represent(encoders: Any, seen: Data) -> Array:
+    def run(both: Any) -> Array:
+        return jax.vmap(both[0].states, out_axes=1)(both[1])
 
-    def run(encoder: Encoder, some: Array) -> Array:
-        return jax.vmap(lambda one: encoder.states(words, one), out_axes=1)(some)
-
-    return jax.vmap(run)(encoders, counts)
+    return jax.lax.map(run, (encoders, seen))  # one run at a time: their scores take much memory
 
 
-def excess_nats(
-    encoders: Encoder, topics: Topics, counts: Float[Any, "run n vocabulary"]
-) -> Float[np.ndarray, " run"]:
-    r"""Mean divergence $E\,KL(P(y \mid X)\,\|\,\mathrm{network})$ in nats: what the network's
-    cross-entropy exceeds that of the Bayes predictor by."""
-    logits = np.asarray(represent(encoders, counts)[:, -1] @ encoders.read, float)
-    log_network = (
-        logits
-        - np.log(np.exp(logits - logits.max(-1, keepdims=True)).sum(-1))[..., None]
-        - logits.max(-1, keepdims=True)
-    )
-    bayes = topics.posterior(counts) @ topics.answers
-    return (bayes * (np.log(bayes) - log_network)).sum(-1).mean(-1)
+def excess_risk(encoders: Any, task: Task, seen: Data) -> Float[np.ndarray, " run"]:
+    r"""What the networks' risk exceeds that of the Bayes predictor by: the mean of
+    $KL(P(y \mid X)\,\|\,\mathrm{network})$ in nats, or of $|E[y \mid X] - \mathrm{network}|^2$.
+
+    Arguments:
+        encoders, task: of the runs.
+        seen: [run, n], sequences of the task; their targets are not read.
+    """
+    outputs = np.asarray(represent(encoders, seen)[:, -1] @ encoders.read, float)
+    bayes = task.bayes(seen)
+    if jnp.issubdtype(seen.target.dtype, jnp.integer):
+        gained = special.entr(bayes) + bayes * special.log_softmax(outputs, -1)
+        return -gained.sum(-1).mean(-1)
+    return ((bayes - outputs) ** 2).sum(-1).mean(-1)
 
 
 def explained(

@@ -15,6 +15,7 @@ latent_posterior = Map(
         "learning",
         "lengths",
         "encoders",
+        "forward_pass",
     ),
     domain=(
         "noise > 0",

@@ -3,7 +3,6 @@
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import xarray as xr
 from jaxtyping import Float
@@ -12,20 +11,19 @@ from attlas.claims import Control, Draws, Setting, Values, on, together
 from attlas.claims.rules import Approximation, Bound, Order
 from attlas.figure import Figure
 from attlas.latent_posterior.claims import latent_posterior
+from attlas.latent_posterior.claims.runs import RUNS, over_runs
 from attlas.latent_posterior.claims.shared import defining, random_topics
 from attlas.latent_posterior.encoders import (
     Encoder,
     Recipe,
-    Topics,
-    draw_topics,
-    excess_nats,
+    excess_risk,
     explained,
     random_encoder,
     represent,
     train_encoders,
 )
+from attlas.latent_posterior.latent_tasks import Topics, draw_runs
 
-RUNS = defining("runs >= 8: errors are over runs", lambda s: s.runs >= 8)
 RATIOS = (0.25, 1.0, 4.0)
 """Lengths at which encoders are asked, in units of the length that they were trained at."""
 LOOKS = 5
@@ -100,7 +98,6 @@ def trained_encoders(cell: Setting, draws: Draws) -> Values:
     return {
         **on("ratio run", **{name: joined[name] for name in ("information", "likeliest")}),
         **on("ratio step run", **{name: joined[name] for name in ("excess", "posterior", "kept")}),
-        **on("run", finite=found.finite.astype(float)),
         "ratio": list(RATIOS),
         "step": found.steps,
     }
@@ -114,29 +111,21 @@ def asked_at(
     length = max(1, round(ratio * cell.length))
     here = topics._replace(length=np.full(cell.runs, length))
     keys = jax.random.split(jax.random.fold_in(draws("asked"), length), cell.runs)
-    sample = jax.vmap(lambda key, one: draw_topics(key, one, 2 * cell.sequences, length))
-    counts = np.asarray(sample(keys, jax.tree.map(jnp.asarray, here)).counts, float)
-    posterior = topics.posterior(counts)
+    seen = draw_runs(here, keys, 2 * cell.sequences)
+    counts, posterior, scores = np.asarray(seen.counts), topics.posterior(seen), topics.scores(seen)
     bayes, marginal = posterior @ topics.answers, topics.prior[:, None] @ topics.answers
     hard = np.take_along_axis(topics.answers, posterior.argmax(-1)[..., None], 1)
-    scores = np.log(topics.prior)[:, None] + counts @ np.log(topics.words).swapaxes(1, 2)
     scores -= scores.mean(-1, keepdims=True)
     known = np.concatenate([posterior, scores, scores**2], -1)
     asked = np.stack([n @ unseen_directions(w) for n, w in zip(counts, topics.words, strict=True)])
-    states = [np.asarray(represent(encoders, counts)[:, -1], float) for encoders in looks]
+    states = [np.asarray(represent(encoders, seen)[:, -1], float) for encoders in looks]
     return {
         "information": (bayes * np.log(bayes / marginal)).sum(-1).mean(-1),
         "likeliest": (bayes * np.log(bayes / hard)).sum(-1).mean(-1),
-        "excess": np.stack([excess_nats(encoders, topics, counts) for encoders in looks]),
+        "excess": np.stack([excess_risk(encoders, topics, seen) for encoders in looks]),
         "posterior": np.stack([explained(x, posterior) for x in states]),
         "kept": np.stack([kept_beside(x, known, asked) for x in states]),
     }
-
-
-def over_runs(values: xr.DataArray) -> dict[str, xr.DataArray]:
-    """The standard error of a mean over runs, and on how many it rests."""
-    error = values.std("run", ddof=1) / np.sqrt(values.sizes["run"])
-    return {"error": error, "repetitions": xr.full_like(error, values.sizes["run"])}
 
 
 def curves(evidence: xr.Dataset, name: str, title: str, note: str, y: str) -> Figure:
@@ -176,7 +165,6 @@ def trained_predictor(evidence: xr.Dataset) -> Values:
         "measured": taken.isel(step=-1).mean("run"),
         **over_runs(here["excess"].isel(step=-1)),
         "without_context": 0 * here["information"].mean("run"),
-        "committed": (here["information"] - here["likeliest"]).mean("run"),
     }
 
 
