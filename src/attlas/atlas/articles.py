@@ -16,6 +16,9 @@ _FIGURE = re.compile(
     re.M | re.S,
 )
 
+_SIGNS = r"([\\_*\[\]<&])"
+"""What Markdown would take for its own within a formula."""
+
 
 @dataclass(frozen=True)
 class Inset:
@@ -62,8 +65,8 @@ class Article:
 
     @property
     def words(self) -> str:
-        """Its first sentence."""
-        return self._opening.words
+        """Its first sentence, with formulas as they were written."""
+        return re.sub(rf"\\{_SIGNS}", r"\1", self._opening.words)
 
     @property
     def _opening(self) -> Guide:
@@ -106,7 +109,8 @@ def _parts(name: str, text: str) -> Iterator[Guide | Inset]:
 
 
 def _rendered(name: str, text: str) -> Iterator[Guide]:
-    """The text, unless it is empty. Markdown would take signs within formulas for its own."""
-    guarded = re.sub(r"\$[^$\n]+\$", lambda tex: re.sub(r"([\\_*\[\]<&])", r"\\\1", tex[0]), text)
+    """The text as HTML, unless it is empty."""
     if text.strip():
+        formula = re.compile(r"\$[^$\n]+\$")
+        guarded = formula.sub(lambda tex: re.sub(_SIGNS, r"\\\1", tex[0]), text)
         yield render_guide(name, guarded)
