@@ -7,6 +7,7 @@ in their last digits; `letters_digest` says of which code and values they are.
 """
 
 import base64
+import dataclasses
 import hashlib
 import json
 import math
@@ -111,8 +112,10 @@ def sample_tables(
 ATTENTION = ("softmax", "CME")
 TRAINED = ("every", "one")
 """On which lengths networks are trained: all up to the longest, or one."""
-OF_ENCODER = ("embed", "blank", "read")
-OF_LAYER = ("query", "key", "value", "log_temperature", "log_ridge", "inner", "outer")
+OF_ENCODER, OF_LAYER = (
+    [field.name for field in dataclasses.fields(kind) if field.name not in ("layers", "attention")]
+    for kind in (encoders.Encoder, encoders.EncoderLayer)
+)
 """Arrays that are stored of an encoder, and of its only layer."""
 JUDGED, SEQUENCES = 4_300_000, 4000
 """The seed of sequences that networks are asked about and were not trained on, and how many."""

@@ -43,7 +43,7 @@ Object.assign(attlas, (() => {
   // State and prediction at the masked token, and what each head's weights add up to at each letter and, last, at the masked token.
   function forward(net, attention, counts) {
     const width = net.blank.length, heads = net.log_temperature.length, rank = net.query.length / heads / width, hidden = net.inner.length / width;
-    const seen = counts.map((_, t) => t).filter(t => counts[t] > 0), often = [...seen.map(t => counts[t]), 1];
+    const seen = counts.map((_, t) => t).filter(t => counts[t] > 0), often = [...seen.map(t => counts[t]), attention === "softmax" ? 1 : 0]; // the masked token is no key of CME attention
     const states = [...seen.map(t => net.embed.slice(t * width, (t + 1) * width)), net.blank].map(normalised);
     let state = net.blank;
     const weights = Array.from({ length: heads }, (_, h) => {
