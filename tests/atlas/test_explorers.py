@@ -8,6 +8,7 @@ import pytest
 import xarray as xr
 from pytest import approx
 from scipy import special
+from tools.explorers import ATTENTION, TRAINED, beliefs, letter_states, stored_encoder
 
 from attlas import gaussian
 from attlas.atlas.contents import Atlas
@@ -260,8 +261,52 @@ def test_the_sparse_head(browser, on_page, length, support, c, name):
     assert level - head["threshold"] == approx(twin(bits), abs=1e-12)
 
 
+@pytest.mark.parametrize("attention", ATTENTION)
+def test_the_networks_that_were_trained(on_page, float64, attention):
+    js, explorer = on_page("belief"), EXPLORERS["belief"]
+    content, rng = json.loads(explorer.data), np.random.default_rng(4)
+    counts = np.concatenate([np.zeros((1, 6)), np.eye(6)[:1], rng.integers(0, 9, (6, 6))])
+    for trained in TRAINED:
+        for step in range(len(explorer.values["steps"])):
+            encoder, probe = stored_encoder(content, attention, trained, step)
+            place = f"model.networks.{attention}.{trained}[{step}]"
+            opened = f"const model = explorer.data(), net = attlas.unpack(model.layout, {place})"
+            found = f"attlas.forward(net, '{attention}', x)"
+
+            def on_network(result, opened=opened, found=found):
+                steps = f"{opened}, found = {found}; return {result};"
+                return js(f"(() => {{ {steps} }})()", counts.tolist())
+
+            states = letter_states(encoder, counts)
+            assert on_network("found.state") == approx(states, abs=1e-9)
+            said = beliefs(explorer.values, encoder, counts)
+            assert on_network("attlas.expressed(model, found.prediction)") == approx(said, abs=1e-6)
+            read = (np.c_[states, np.ones(len(states))] @ probe).clip(0)
+            read /= read.sum(-1, keepdims=True)
+            assert on_network("attlas.probed(net, found.state)") == approx(read, abs=1e-8)
+    weights = on_network("found.weights")
+    assert weights.shape == (8, 2, 7) and (weights[..., :-1][:, 0][counts == 0] == 0).all()
+    if attention == "softmax":
+        assert weights.sum(-1) == approx(1.0)
+
+
+def test_the_exact_posterior_of_a_topic(on_page):
+    js, values = on_page("belief"), EXPLORERS["belief"].values
+    prior, words = np.array(values["prior"]), np.array(values["words"])
+    counts = np.array([[0, 0, 0, 0, 0, 0], [3, 0, 1, 0, 2, 5], [0, 3, 0, 1, 2, 0]])
+    wanted = prior * np.prod(words[None] ** counts[:, None], -1)
+    wanted /= wanted.sum(-1, keepdims=True)
+    assert js("attlas.posterior(explorer.data(), x)", counts.tolist()) == approx(wanted)
+    assert wanted[1] == approx(wanted[2]), "a and b say the same, c and d too, and f nothing"
+    mixed = js("attlas.predictive(explorer.data(), x)", wanted.tolist())
+    assert mixed == approx(wanted @ words)
+    assert js("attlas.expressed(explorer.data(), x)", mixed.tolist()) == approx(wanted, abs=1e-6)
+    assert js("attlas.distance(x, [1, 0, 0])", wanted.tolist()) == approx(1 - wanted[:, 0])
+    assert js("attlas.divergence(x, x)", wanted.tolist()) == approx(0)
+
+
 def test_pages_are_small_and_link_to_claims_that_exist(pages):
-    assert set(EXPLORERS) == {"portrait", "estimator", "sparse"}
+    assert set(EXPLORERS) == {"portrait", "estimator", "belief", "sparse"}
     for explorer in EXPLORERS.values():
         assert (pages / explorer.path).stat().st_size < 500_000
         assert explorer.path in (pages / "index.html").read_text()

@@ -38,6 +38,7 @@ class TestTheNotesOfAMap:
                 for part in (*notes.items, *notes.findings, *notes.symbols, *notes.explorers)
                 for slug in part.claims
             ),
+            *(slug for article in notes.articles for slug in article.insets("claim")),
         }
         assert named <= slugs and notes.items and notes.findings and notes.words and notes.source
 

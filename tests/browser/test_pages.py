@@ -1,14 +1,18 @@
 """Every page of a small atlas, opened from disk in a browser whose network is off."""
 
 import base64
+import dataclasses
 import json
 import re
 
 import pytest
+import xarray as xr
 from tools.browser import axe_script
 
 from attlas.atlas.contents import Atlas
+from attlas.atlas.notes import notes_of
 from attlas.atlas.pages import write_atlas
+from attlas.claims import catalogue
 
 pytestmark = pytest.mark.xdist_group("pages")
 CLAIMS = (
@@ -16,8 +20,11 @@ CLAIMS = (
     "single-location/zeta",
     "sparse-variables/threshold-margin",
     "latent-posterior/softmax-is-nadaraya-watson",
+    "latent-posterior/regret-in-context",
 )
-EXPLORERS = ("portrait", "estimator", "sparse")
+(ARTICLE,) = notes_of([catalogue()[CLAIMS[-1]]])["latent-posterior"].articles
+"""An article with some of these claims; the others are shown without evidence."""
+EXPLORERS = ("portrait", "estimator", "sparse", "belief")
 SIGHT = """JSON.stringify([
   [...document.querySelectorAll("canvas")].map(canvas => canvas.toDataURL()),
   [...document.querySelectorAll("[role=status], table.facts")].map(part => part.textContent)])"""
@@ -27,7 +34,12 @@ SIGHT = """JSON.stringify([
 @pytest.fixture(scope="module")
 def atlas(tested, tmp_path_factory):
     folder = tmp_path_factory.mktemp("browser") / "atlas"
-    return write_atlas(Atlas([tested(id) for id in CLAIMS]), folder).parent
+    results = [tested(id) for id in CLAIMS]
+    for id in ARTICLE.related:
+        if id not in CLAIMS:
+            claim = catalogue()[id]
+            results.append(dataclasses.replace(results[-1], claim=claim, evidence=xr.Dataset()))
+    return write_atlas(Atlas(results), folder).parent
 
 
 @pytest.fixture(scope="module")
@@ -141,7 +153,7 @@ def test_every_slider_moves_what_an_explorer_shows_by_the_keyboard(browser, atla
     sliders = browser.run(
         "[...document.querySelectorAll('input[type=range]')].map(slider => slider.id)"
     )
-    assert len(sliders) >= 3
+    assert len(sliders) >= 2
     for slider in sliders:
         before = (
             browser.run(SIGHT),
@@ -219,6 +231,75 @@ def test_bits_and_functions_of_the_sparse_head_are_read(browser, atlas):
     )
     browser.settle()
     assert "or is 1" in browser.run(said)
+
+
+def said(browser):
+    return browser.run("document.getElementById('status').textContent")
+
+
+def test_letters_are_typed_and_beliefs_follow(browser, atlas):
+    browser.open(atlas / "explorers" / "belief.html")
+    box = "document.getElementById('sequence')"
+    browser.run(f"{box}.focus(), {box}.select()")
+    browser.type("aXa1B")
+    assert "After 3 letters (aab)" in said(browser) and browser.run(f"{box}.value") == "aab"
+    before = said(browser)
+    browser.run("document.querySelector('[data-letter=c]').click()")
+    browser.settle()
+    assert "After 4 letters (aabc)" in said(browser) and said(browser) != before
+    browser.run("document.getElementById('back').click()")
+    browser.settle()
+    assert said(browser) == before
+    numbers = "document.querySelector('table.facts').textContent"
+    browser.run(f"{box}.focus(), {box}.select()")
+    browser.type("abcdefabcdefaaa")
+    browser.settle()
+    kept = browser.run(numbers)
+    browser.run("document.getElementById('shuffle').click()")
+    browser.settle()
+    assert browser.run(numbers) == kept, "the order of the letters says nothing"
+    browser.run("document.querySelector('[data-topic=\"3\"]').click()")
+    browser.settle()
+    assert "After 24 letters" in said(browser) and browser.run(numbers) != kept
+    browser.drag(middle(browser, "beliefs", 0.1, 0.5))
+    assert browser.run("document.getElementById('read-shown').textContent") in ("0", "1")
+    assert browser.errors == []
+
+
+def test_what_an_explorer_shows_stands_in_its_address(browser, atlas):
+    browser.open(atlas / "explorers" / "belief.html")
+    first = browser.run(SIGHT)
+    browser.run("location.hash = '#steps=10&sequence=eee&read=2&trained=no&source=probe'")
+    browser.wait("document.getElementById('status').textContent.includes('10 steps')")
+    assert "After 2 letters (ee)" in said(browser)
+    assert browser.run("document.getElementById('trained').value") == "every"
+    assert browser.run("document.getElementById('source').value") == "probe"
+    browser.run("document.getElementById('steps').focus()")
+    browser.press("ArrowRight")
+    browser.wait("location.hash.includes('steps=100&') || location.hash.endsWith('steps=100')")
+    browser.run("document.getElementById('reset').click()")
+    browser.wait("location.hash === ''")
+    assert browser.run(SIGHT) == first and browser.errors == []
+    for name in EXPLORERS:
+        browser.open(atlas / "explorers" / f"{name}.html")
+        first = browser.run(SIGHT)
+        slider = browser.run("document.querySelector('input[type=range]').id")
+        browser.run(f"document.getElementById('{slider}').focus()")
+        browser.press("ArrowRight")
+        browser.wait(f"location.hash.includes('{slider}=')")
+        moved = browser.run(SIGHT)
+        browser.run("document.getElementById('reset').click()")
+        browser.wait("location.hash === ''")
+        assert moved != browser.run(SIGHT) == first, name
+
+
+def test_an_article_shows_its_figures_and_explorers(browser, atlas):
+    browser.open(atlas / ARTICLE.path)
+    browser.wait("document.querySelectorAll('.vega-embed svg path').length > 0")
+    frame = "document.querySelector('iframe')"
+    browser.run(f"{frame}.scrollIntoView()")
+    browser.wait(f"parseFloat({frame}.style.height) > 300")
+    assert browser.errors == []
 
 
 def test_explorers_do_not_jump(browser, atlas):

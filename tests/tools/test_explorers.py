@@ -3,6 +3,7 @@ import math
 
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from pytest import approx
 from scipy import special
 from tools import explorers
@@ -85,3 +86,71 @@ def test_the_stored_samples_are_those_of_the_bound():
         assert again[kind][0][0][0][0] is None and rows[0][0] is None
         found = [row[1:] for row in again[kind][0][0]]
         assert np.array([row[1:] for row in rows]) == approx(np.array(found), abs=0.02)
+
+
+LETTERS = explorers.find_explorer("belief")
+STORED = json.loads(LETTERS.data)
+
+
+def distances(attention, trained, steps, length):
+    """Mean distances from the posterior of what a stored network says, and of what its probe
+    reads, over new sequences."""
+    step = LETTERS.values["steps"].index(steps)
+    encoder, probe = explorers.stored_encoder(STORED, attention, trained, step)
+    rng = np.random.default_rng(explorers.JUDGED + 1)
+    counts = explorers.draw_letters(LETTERS.values, rng, np.full(500, length)).counts
+    exact = explorers.letter_posterior(LETTERS.values, counts)
+    state = explorers.letter_states(encoder, counts)
+    read = (np.c_[state, np.ones(len(state))] @ probe).clip(0)
+    found = (explorers.beliefs(LETTERS.values, encoder, counts), read / read.sum(-1, keepdims=True))
+    return [float(abs(exact - belief).sum(-1).mean() / 2) for belief in found]
+
+
+@pytest.mark.parametrize("attention", explorers.ATTENTION)
+def test_the_stored_networks_do_what_the_article_says(attention):
+    for length in (2, 8, 24, 40):
+        assert max(distances(attention, "every", 10_000, length)) < 0.05
+    said, read = distances(attention, "every", 1000, 16)
+    assert said > 0.15 and read < 0.07, "the state holds the posterior before predictions say it"
+    assert distances(attention, "every", 10, 24)[0] > 0.5
+    assert distances(attention, "one", 10_000, 16)[0] < 0.04
+    assert distances(attention, "one", 10_000, 2)[0] > 0.2
+    assert distances(attention, "one", 10_000, 0)[0] > 0.2
+
+
+def test_a_stored_network_is_not_minimal():
+    encoder, _ = explorers.stored_encoder(STORED, "softmax", "every", -1)
+    counts = np.array([[4.0, 1, 2, 1, 3, 2], [1, 4, 1, 2, 3, 2]])
+    exact = explorers.letter_posterior(LETTERS.values, counts)
+    said = explorers.beliefs(LETTERS.values, encoder, counts)
+    assert exact[0] == approx(exact[1]) and 1e-3 < abs(said[0] - said[1]).max() < 0.2
+
+
+def test_arrays_are_stored_to_sixteen_bits():
+    rng = np.random.default_rng(0)
+    first, probe = explorers.stored_encoder(STORED, "CME", "one", 2)
+    arrays = explorers.named_arrays(first, probe)
+    arrays = {name: x + 0.1 * rng.standard_normal(x.shape) for name, x in arrays.items()}
+    packed = explorers.pack(arrays)
+    again = explorers.stored_encoder(
+        STORED | {"networks": {"CME": {"one": [packed]}}}, "CME", "one", 0
+    )
+    for (name, x), scale in zip(arrays.items(), packed["scales"], strict=True):
+        assert explorers.named_arrays(*again)[name] == approx(x, abs=0.51 * scale + 1e-7), name
+        assert scale <= abs(x).max() / 31_900
+
+
+def test_letters_are_those_of_their_topics():
+    seen = explorers.draw_letters(LETTERS.values, np.random.default_rng(1), np.full(40_000, 5))
+    words, prior = np.array(LETTERS.values["words"]), np.array(LETTERS.values["prior"])
+    assert (seen.counts.sum(-1) == 5).all()
+    assert seen.counts.mean(0) / 5 == approx(prior @ words, abs=0.01)
+    exact = explorers.letter_posterior(LETTERS.values, seen.counts)
+    assert exact.mean(0) == approx(prior, abs=0.01)
+
+
+@pytest.mark.long
+def test_the_stored_networks_are_of_this_code():
+    assert STORED["code"] == explorers.letters_digest(LETTERS.values), (
+        "`python -m tools.explorers belief` trains them again"
+    )

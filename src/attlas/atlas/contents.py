@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 import attlas
+from attlas.atlas.articles import Article
 from attlas.atlas.drawings import drawings_folder
 from attlas.atlas.explorers import Explorer
 from attlas.atlas.notes import Notes, notes_of
@@ -74,6 +75,12 @@ class Atlas:
         return [explorer for notes in self.notes.values() for explorer in notes.explorers]
 
     @cached_property
+    def articles(self) -> list[Article]:
+        """Articles about claims that are all among the results."""
+        every = [article for notes in self.notes.values() for article in notes.articles]
+        return [article for article in every if set(article.related) <= set(self.by_id)]
+
+    @cached_property
     def used_by(self) -> dict[str, list[str]]:
         """Ids of the claims that need a claim, by its id."""
         found: dict[str, list[str]] = {}
@@ -128,6 +135,14 @@ class Atlas:
 
     def questions(self, claim: Claim) -> list[str]:
         return [each.ask for each in self.notes[claim.map].questions if each.about(claim)]
+
+    def told_in(self, kind: str, name: str) -> list[Article]:
+        """Articles that show a claim (its id) or an explorer (its name)."""
+        return [
+            article
+            for article in self.articles
+            if name in (article.related if kind == "claim" else article.insets(kind))
+        ]
 
     def idea(self, claim: Claim) -> str:
         return self.notes[claim.map].ideas.get(claim.slug, "")

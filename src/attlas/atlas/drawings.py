@@ -114,7 +114,12 @@ def evidence_table(evidence: xr.Dataset) -> str:
 
 def render_chart(chart: Any, cache: Path | None = None) -> tuple[str, str]:
     """A chart as a specification that may stand in a script element of HTML, and as SVG."""
-    spec = json.dumps(chart.to_dict(validate=False), separators=(",", ":"))
+    return render_specification(chart.to_dict(validate=False), cache)
+
+
+def render_specification(content: dict[str, Any], cache: Path | None = None) -> tuple[str, str]:
+    """A Vega-Lite specification as text that may stand in a script element, and as SVG."""
+    spec = json.dumps(content, separators=(",", ":"))
     # "<" is escaped, so that no text of the data can end the script element it stands in.
     return spec.replace("<", "\\u003c"), _render_svg(spec, cache)
 

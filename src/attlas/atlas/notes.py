@@ -1,9 +1,10 @@
 """What is said about a map beside its claims: questions, ideas of proofs, the papers item by item,
-findings, explorers, showpieces.
+findings, articles, explorers, showpieces.
 
 A map of the package has the file `notes.toml` in its folder; a map in a file `NAME.py` outside has
 `NAME.toml` beside it, if anything. Prose lives there, and not in the sources, because no number
-depends on it. What explorers and showpieces read is in the folder `pages` beside the notes.
+depends on it. What articles, explorers and showpieces read is in the folder `pages` beside the
+notes.
 """
 
 import fnmatch
@@ -15,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from attlas.atlas.articles import Article
 from attlas.atlas.explorers import Explorer
 from attlas.atlas.showpieces import Showpiece
 from attlas.claims import Claim
@@ -98,6 +100,7 @@ class Notes:
     findings: tuple[Finding, ...] = ()
     ideas: Mapping[str, str] = field(default_factory=dict)
     symbols: tuple[Symbol, ...] = ()
+    articles: tuple[Article, ...] = ()
     explorers: tuple[Explorer, ...] = ()
     showpieces: tuple[Showpiece, ...] = ()
 
@@ -107,11 +110,12 @@ ENTRIES = {
     "items": Item,
     "findings": Finding,
     "symbols": Symbol,
+    "articles": Article,
     "explorers": Explorer,
     "showpieces": Showpiece,
 }
 """Lists of tables in a file of notes, and the class of their entries."""
-WITH_FILES = (Explorer, Showpiece)
+WITH_FILES = (Article, Explorer, Showpiece)
 """Classes of entries that have files in the folder `pages` beside the notes."""
 
 

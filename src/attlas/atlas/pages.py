@@ -13,8 +13,15 @@ from markupsafe import Markup
 
 import attlas
 from attlas.atlas import explorers, filters
+from attlas.atlas.articles import Article
 from attlas.atlas.contents import Atlas, bibtex_of, list_entry, source_line
-from attlas.atlas.drawings import drawing_of, render_chart, thumbnail, vega_script
+from attlas.atlas.drawings import (
+    drawing_of,
+    render_chart,
+    render_specification,
+    thumbnail,
+    vega_script,
+)
 from attlas.atlas.folders import LIST, check_folder, replaced, write_errors_named
 from attlas.atlas.formulas import mathml
 from attlas.atlas.graphs import Node, draw_graph
@@ -22,6 +29,7 @@ from attlas.atlas.guides import link_claims, read_guides
 from attlas.atlas.notes import notes_of
 from attlas.claims import Claim
 from attlas.claims.claim import KINDS
+from attlas.errors import InputError
 from attlas.figure_style import legible
 from attlas.lab.runner import Result
 
@@ -36,7 +44,13 @@ REPORT_EVERY = 25
 
 def check_prose(claims: Sequence[Claim]) -> None:
     """Read what the pages will say of `claims`: mistakes should show before they are measured."""
-    notes_of(claims)
+    for notes in notes_of(claims).values():
+        known = {explorer.name for explorer in notes.explorers}
+        for article in notes.articles:
+            if strange := set(article.insets("explorer")) - known:
+                raise InputError(
+                    f"the article {article.name!r} shows {min(strange)!r}, an unknown explorer"
+                )
     for claim in claims:
         mathml(claim.statement)
         mathml(claim.control.said())
@@ -142,6 +156,8 @@ class _Writer:
             spec, svg = render_chart(loaded.figure(), self.atlas.cache)
             content = {"shown": loaded, "piece": loaded.piece, "spec": spec, "svg": svg}
             self._write_page(loaded.piece.path, "showpiece.html", **content)
+        for article in self.atlas.articles:
+            self._write_article(article)
         for explorer in self.atlas.explorers:
             template = self.templates.from_string(explorer.template)
             self._write_page(explorer.path, template, explorer=explorer, **explorer.values)
@@ -191,6 +207,17 @@ class _Writer:
             notes=self.atlas.notes[claim.map],
         )
         return list_entry(result, self.atlas, drawing.files.get("nc"))
+
+    def _write_article(self, article: Article) -> None:
+        """Write an article, and its figures that belong to no claim."""
+        drawn = {}
+        for slug, id in zip(article.insets("claim"), article.related, strict=True):
+            drawing = drawing_of(self.atlas.by_id[id], self.atlas.cache)
+            drawn[slug] = (drawing.spec, drawing.svg)
+        for name in article.insets("figure"):
+            drawn[name] = render_specification(article.specification(name), self.atlas.cache)
+            self._save(f"articles/{name}.svg", drawn[name][1])
+        self._write_page(article.path, "article.html", article=article, drawn=drawn)
 
     def _index(self) -> dict[str, Any]:
         by_map = self.atlas.by_map

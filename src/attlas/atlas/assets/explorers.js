@@ -57,8 +57,33 @@ const explorer = (() => {
     return control.type === "range" ? Number(control.value) : control.value;
   }
   function set(id, wanted) {
-    const control = $(id), list = control.dataset.values && JSON.parse(control.dataset.values);
-    control.value = list ? list.indexOf(wanted) : wanted;
+    const control = $(id), list = control.dataset.values && JSON.parse(control.dataset.values).map(String);
+    if (control.type === "checkbox") control.checked = String(wanted) === "true";
+    else control.value = list ? list.indexOf(String(wanted)) : wanted;
+  }
+  // Controls that are not as the page has them stand in its address, as in #steps=100&tokens=48.
+  const controls = () => [...document.querySelectorAll(".controls input, .controls select")];
+  function usual(control) {
+    if (control.type === "checkbox") return String(control.defaultChecked);
+    if (control.options) return ([...control.options].find(option => option.defaultSelected) || control.options[0]).value;
+    return control.dataset.values ? String(JSON.parse(control.dataset.values)[control.defaultValue]) : control.defaultValue;
+  }
+  function possible(control, text) {
+    if (control.options) return [...control.options].some(option => option.value === text);
+    if (control.dataset.values) return JSON.parse(control.dataset.values).map(String).includes(text);
+    return control.type !== "range" || Number.isFinite(parseFloat(text));
+  }
+  function restore(address) {
+    const asked = new URLSearchParams(address.replace(/^#/, ""));
+    for (const control of controls()) {
+      const text = asked.get(control.id);
+      set(control.id, text !== null && possible(control, text) ? text : usual(control));
+    }
+  }
+  function remember() {
+    const moved = controls().filter(control => String(value(control.id)) !== usual(control));
+    const address = new URLSearchParams(moved.map(control => [control.id, value(control.id)])).toString();
+    history.replaceState(null, "", address ? `#${address}` : location.href.split("#")[0]);
   }
   function label(control) {
     const shown = control.dataset.unit === "degrees" ? `${control.value.replace("-", "−")}°` : show(value(control.id));
@@ -67,15 +92,20 @@ const explorer = (() => {
   }
   // Call `changed` whenever a control moves, at most once a frame.
   function watch(changed) {
-    let waiting = false;
+    let waiting = false, later;
     const soon = () => {
+      clearTimeout(later);
+      later = setTimeout(remember, 300); // browsers take some hundred changes of the address a minute
       document.querySelectorAll("input[type=range]").forEach(label);
       if (waiting) return;
       waiting = true;
       requestAnimationFrame(() => { waiting = false; changed(); });
     };
     document.querySelector(".controls").addEventListener("input", soon);
-    soon();
+    const renew = address => { restore(address); soon(); };
+    $("reset").addEventListener("click", () => renew(""));
+    addEventListener("hashchange", () => renew(location.hash));
+    renew(location.hash);
     return soon;
   }
   const tell = facts => { for (const [id, text] of Object.entries(facts)) $(id).textContent = text; };
@@ -123,7 +153,13 @@ const explorer = (() => {
     canvas.addEventListener("pointerdown", event => { if (drag) canvas.setPointerCapture(event.pointerId); at(event); });
     if (drag) canvas.addEventListener("pointermove", event => { if (event.buttons) at(event); });
   }
+  // Within an article: the pictures and controls alone, at their full height.
+  if (parent !== window) {
+    document.documentElement.classList.add("embedded");
+    document.querySelectorAll("a").forEach(link => { link.target = "_top"; });
+    new ResizeObserver(() => parent.postMessage({ height: document.body.offsetHeight }, "*")).observe(document.body);
+  }
   const data = () => JSON.parse($("data").textContent);
 
-  return { $, picture, show, superscript, value, set, watch, tell, axes, line, dot, clipped, pointer, data };
+  return { $, picture, show, superscript, value, set, label, watch, tell, axes, line, dot, clipped, pointer, data };
 })();

@@ -16,6 +16,13 @@ for (const figure of document.querySelectorAll("figure.chart[data-spec]")) {
   if (window.vegaEmbed) draw();
 }
 
+// An explorer in an article says how high it is.
+addEventListener("message", (event) => {
+  for (const frame of document.querySelectorAll("iframe")) {
+    if (frame.contentWindow === event.source && event.data.height > 0) frame.style.height = `${Math.ceil(event.data.height) + 2}px`;
+  }
+});
+
 // What scrolls can be scrolled from the keyboard.
 for (const part of document.querySelectorAll("pre, .scroll, .statement, figure.chart")) {
   if (part.scrollWidth > part.clientWidth && !part.hasAttribute("tabindex")) part.tabIndex = 0;
