@@ -24,9 +24,11 @@ CHECKED = (
     "gaussian",
     "kernels",
     "latent_posterior",
+    "order_parameters",
     "rademacher",
     "scan",
     "search",
+    "several_locations",
     "single_location",
     "sparse_variables",
 )
