@@ -70,6 +70,16 @@ HEAVY = {
             "supervised-in-length",
             "temperature-pairs",
         ),
+        "several-locations": (
+            "head-apart-keeps-half",
+            "heads-part",
+            "one-head-through-its-key",
+            "other-lengths",
+            "reduction-law",
+            "shifted-background",
+            "softmax-from-sphere",
+            "two-heads-suffice",
+        ),
         "single-location": (
             "basins",
             "failure-falls",
