@@ -1,6 +1,7 @@
 """Benchmarks of descent on overlaps of any head: each returns one `Row`."""
 
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import numpy as np
@@ -30,7 +31,12 @@ def _vectors(repeats: int, dim: int) -> np.ndarray:
 
 def _online(dim: int, steps: int = STEPS) -> Callable[[], object]:
     start = Overlaps.of(_vectors(REPEATS, min(dim, 1000)), np.eye(min(dim, 1000))[:, :4])
-    options = {"batch_size": BATCH, "step_size": 1e-3, "steps": steps, "record_every": steps}
+    options: dict[str, Any] = {
+        "batch_size": BATCH,
+        "step_size": 1e-3,
+        "steps": steps,
+        "record_every": steps,
+    }
     return lambda: descend_online(TWO, start, dim=dim, points=0, **options)
 
 
@@ -63,7 +69,12 @@ def online_across_dimensions() -> Row:
 def online_beside_vectors() -> Row:
     some, few, dim = 4, 2, 10_000
     vectors, directions = _vectors(few, dim), np.eye(dim)[:, :4]
-    options = {"batch_size": BATCH, "step_size": 1e-3, "steps": some, "record_every": some}
+    options: dict[str, Any] = {
+        "batch_size": BATCH,
+        "step_size": 1e-3,
+        "steps": some,
+        "record_every": some,
+    }
     return compare(
         f"{REPEATS} online descents of {STEPS:,} steps of two softmax heads at d = {dim:,} by"
         f" overlaps, against vectors ({few} runs of {some} steps, scaled)",
@@ -78,7 +89,7 @@ def online_beside_vectors() -> Row:
 def population_step() -> Row:
     start = Overlaps.of(_vectors(1, 1000), np.eye(1000)[:, :4])
     steps = 100
-    options = {"step_size": 1e-2, "record_every": steps, "points": 1 << 13}
+    options: dict[str, Any] = {"step_size": 1e-2, "record_every": steps, "points": 1 << 13}
     return compare(
         f"{steps} steps of population descent of two softmax heads on 8,192 quasi-random"
         " sequences, against one such step (scaled)",

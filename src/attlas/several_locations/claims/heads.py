@@ -20,9 +20,9 @@ TITLES = {"one": "one head", "apart": "one, key apart", "two": "two heads", "bay
     "best-heads",
     kind="training",
     quick=Setting(
-        length=8, signals=(4.0, 6.0, 8.0), starts=4, points=1024, trips=120, samples=20_000
+        length=8, signals=(4.0, 6.0, 8.0), starts=12, points=1024, trips=120, samples=20_000
     ),
-    paper=dict(signals=(3.0, 4.0, 5.0, 6.0, 8.0), starts=12, points=4096, trips=300),
+    paper=dict(signals=(3.0, 4.0, 5.0, 6.0, 8.0), starts=24, points=4096, trips=300),
     cells=whole,
     budget="points",
 )

@@ -121,7 +121,7 @@ def graded_relevance(cell: Setting, draws: Draws) -> Values:
 @graded_relevance.figure
 def bayes_by_sharpness(evidence: xr.Dataset) -> Figure:
     title = "Relevance graded by a softmax"
-    note = "points: from scores; rings: the head on fields; dashed: slope -1"
+    note = "points: from scores; large: the head on fields; dashed: slope -1"
     shown = evidence.isel(cell=0)
     line = float(shown["measured"][-1] * shown["x"][-1])
     shown = shown.assign(slope=line / shown["x"])
@@ -188,7 +188,7 @@ def sampled_threshold(draws: Draws, length: int, samples: int, group: int) -> fl
 @classification_threshold.figure
 def thresholds_by_length(evidence: xr.Dataset) -> Figure:
     title = "The signal that classification needs"
-    note = "an error of one in ten; points: sampled, dashed: exact"
+    note = "an error of one in ten; points: sampled, the bound fitted to each sample; dashed: exact"
     shown = evidence.isel(cell=0)
     figure = Figure(shown, title, note, x="tokens L", y="signal s", log="xy")
     figure.lines("x", "predicted", theory=True)
@@ -224,7 +224,10 @@ def attention_ahead(cell: Setting, draws: Draws) -> Values:
 
 @attention_ahead.figure
 def ratio_of_thresholds(evidence: xr.Dataset) -> Figure:
-    title, note = "How far attention is ahead", "signal for an error of one in ten, of the linear"
+    title, note = (
+        "How far attention is ahead",
+        "signal of attention by that of the sum; dashed: √(2 ln L)",
+    )
     figure = Figure(evidence.isel(cell=0), title, note, x="tokens L", y="ratio", log="xy")
     figure.lines("L", "bound", theory=True)
     return figure.lines("L", "ratio", points=True)
