@@ -182,7 +182,7 @@ def other_lengths(cell: Setting, draws: Draws) -> Values:
             measured=excess["softmax"],
             of_erf=excess["erf"],
             bound=np.full(len(cell.lengths), 0.05),
-            error=np.where(same, 0.0, errors["softmax"] / 4),
+            error=np.where(same, 0.0, errors["softmax"]),
             softmax=risks["softmax"],
             erf=risks["erf"],
         ),

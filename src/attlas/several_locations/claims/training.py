@@ -192,7 +192,7 @@ def softmax_keeps_manifold(cell: Setting, draws: Draws) -> Values:
 @softmax_keeps_manifold.figure
 def derivatives_across(evidence: xr.Dataset) -> Figure:
     title = "Derivatives across the manifold, softmax head"
-    note = "each dot a head on the manifold, two standard errors; below in grey: off it"
+    note = "each dot a head on the manifold, two standard errors; grey: keys off it by 0.3"
     shown = evidence.isel(cell=0)
     figure = Figure(shown, title, note, x="head", y="derivative", legend={"direction": None})
     shown["head"] = np.arange(shown.sizes["head"])
