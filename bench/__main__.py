@@ -5,12 +5,23 @@ import sys
 from rich.console import Console
 from rich.table import Table
 
-from bench import audit, capacity, descent, estimators, kernels, model, online, sweeps
+from bench import (
+    audit,
+    capacity,
+    descent,
+    estimators,
+    kernels,
+    model,
+    online,
+    order_parameters,
+    sweeps,
+)
 from bench.timing import Row
 
 BENCHMARKS = (
     descent.BENCHMARKS
     + online.BENCHMARKS
+    + order_parameters.BENCHMARKS
     + capacity.BENCHMARKS
     + model.BENCHMARKS
     + kernels.BENCHMARKS

@@ -24,9 +24,11 @@ CHECKED = (
     "gaussian",
     "kernels",
     "latent_posterior",
+    "order_parameters",
     "rademacher",
     "scan",
     "search",
+    "several_locations",
     "single_location",
     "sparse_variables",
 )
@@ -67,6 +69,16 @@ HEAVY = {
             "supervised-fast-rate",
             "supervised-in-length",
             "temperature-pairs",
+        ),
+        "several-locations": (
+            "head-apart-keeps-half",
+            "heads-part",
+            "one-head-through-its-key",
+            "other-lengths",
+            "reduction-law",
+            "shifted-background",
+            "softmax-from-sphere",
+            "two-heads-suffice",
         ),
         "single-location": (
             "basins",

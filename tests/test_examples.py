@@ -271,3 +271,10 @@ def test_the_estimators_tell_their_stories_on_real_data(name, capsys):
     assert {"molecules": "92 molecules", "recording": "Right on", "eruptions": "After 65 minutes"}[
         name
     ] in told
+
+
+def test_each_head_more_reads_more_of_three_tokens(capsys):
+    left = load("three_tokens").main(points=256, trips=60)
+    told = capsys.readouterr().out
+    assert told.count("softmax heads leave") == 3
+    assert 2.5 > left[0] > left[1] > left[2]

@@ -14,7 +14,7 @@ def test_the_index_is_that_of_the_claims():
 
 def test_patterns_select_by_id_map_and_glob():
     assert [c.slug for c in select(["single-location/zeta"])] == ["zeta"]
-    maps = ["single-location", "sparse-variables", "latent-posterior"]
+    maps = ["single-location", "several-locations", "sparse-variables", "latent-posterior"]
     counts = {len(select(maps)), len(select([])), len(select(["*"]))}
     assert counts == {sum(len(select([name])) for name in maps)}
     assert {c.slug for c in select(["*zeta*"])} >= {"zeta"}

@@ -26,7 +26,7 @@ from attlas.lab.soak import Soaked, read_soak
 from attlas.lab.store import Store
 from attlas.references import bibtex
 
-PACKAGE = ("single-location", "sparse-variables", "latent-posterior")
+PACKAGE = ("single-location", "several-locations", "sparse-variables", "latent-posterior")
 """The maps of the package, in the order of the pages."""
 WORDS = ("confirmed", "refuted", "undecided", "outside", "not run")
 

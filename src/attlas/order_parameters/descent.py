@@ -1,0 +1,505 @@
+r"""Gradient flow, descent and online descent on overlaps; descent on vectors as the reference.
+
+A batch of sequences $X_i$ gives the gradient $G = \sum_i X_i^\top D_i$ with $D_i$ the derivatives
+of the loss in the fields $H_i$. Its part along the teacher is $\sum D_i^\top T_i$, its part along
+the student $\sum D_i^\top E_i$, and given those its part in the other $d - r - p$ dimensions is
+Gaussian: its Gram matrix is $ABA^\top$ with $AA^\top = \sum D_i^\top K_iD_i$ and
+$B \sim \mathrm{Wishart}_p(d - r - p)$, drawn by Bartlett's triangular root. The overlaps so are a
+Markov chain with exactly the law of the run in d dimensions, for every $d \ge r + p$.
+"""
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import xarray as xr
+from jaxtyping import Array, Float
+
+from attlas.errors import InputError, positive, whole
+from attlas.gaussian import Real, float64
+from attlas.order_parameters.population import (
+    draw_points,
+    keep,
+    loss_and_gradient,
+    mean_loss,
+    prepare,
+    root,
+    tangent,
+)
+from attlas.order_parameters.problem import (
+    Draw,
+    Overlaps,
+    Problem,
+    Shape,
+    State,
+    as_problems,
+    check_problem,
+    field_derivatives,
+    spread_out,
+)
+from attlas.scan import Trajectory, drive, in_groups, iterate
+
+LANES = 16
+"""Repeats that move together, so that one compiled program serves every number of them."""
+ROOM = 1 << 22
+"""Normals that online descent has in memory at a time."""
+SHORT = 16
+"""Steps of a block of short runs; they begin with the same numbers."""
+
+
+def move(state: State, step: Any, constraint: str, outside: Array | None = None) -> State:
+    """A state after a step, which is a `State` too, projected along the constraint.
+
+    Arguments:
+        step: what is subtracted, the step size included.
+        outside: [p, n], the coordinates of the step's part in further dimensions.
+    """
+    u = jnp.concatenate([state.m, state.c], -1)
+    u = u - tangent(u, jnp.concatenate([step.m, step.c], -1), constraint)
+    r = state.m.shape[-1]
+    parameters = jax.tree.map(jnp.subtract, state.parameters, step.parameters)
+    if outside is None:
+        return keep(State(u[..., :r], u[..., r:], parameters), constraint)
+    beyond = jnp.concatenate([u[..., r:], outside], -1)
+    whole_step = keep(State(u[..., :r], beyond, parameters), constraint)
+    c = root(whole_step.c @ whole_step.c.swapaxes(-1, -2))
+    return State(whole_step.m, c, parameters)
+
+
+def _rates(name: str, value: Any, repeats: int) -> np.ndarray:
+    value = positive(name, value)
+    if np.shape(value) not in ((), (1,), (repeats,)):
+        raise InputError(
+            f"{name} has the shape {np.shape(value)}: one value, or one for each of {repeats}"
+            " starts"
+        )
+    return np.broadcast_to(np.asarray(value, float), (repeats,))
+
+
+# --- on the population ----------------------------------------------------------------------------
+
+
+@functools.cache
+def _population_steps(constraint: str, flow: bool) -> tuple[Any, Any]:
+    def slope(problem: Problem, state: State, points: Draw, rate: Array) -> State:
+        _, g = loss_and_gradient(problem, state, points)
+        return jax.tree.map(lambda x: rate * x, g)
+
+    def one(problem: Problem, state: State, rate: Array, points: Draw) -> State:
+        if not flow:
+            return move(state, slope(problem, state, points, rate), constraint)
+
+        def velocity(state: State) -> State:
+            g, r = slope(problem, state, points, rate), state.m.shape[-1]
+            u = jnp.concatenate([state.m, state.c], -1)
+            along = tangent(u, jnp.concatenate([g.m, g.c], -1), constraint)
+            return State(-along[..., :r], -along[..., r:], jax.tree.map(jnp.negative, g.parameters))
+
+        def ahead(share: float, v: State) -> State:
+            return jax.tree.map(lambda x, y: x + share * y, state, v)
+
+        v1 = velocity(state)
+        v2 = velocity(ahead(0.5, v1))
+        v3 = velocity(ahead(0.5, v2))
+        v4 = velocity(ahead(1.0, v3))
+        mean = jax.tree.map(lambda a, b, c, d: (a + 2 * b + 2 * c + d) / 6, v1, v2, v3, v4)
+        return keep(ahead(1.0, mean), constraint)
+
+    def step(t: Array, state: State, args: Any) -> State:
+        problems, rates, points = args
+        return jax.vmap(one, (0, 0, 0, None))(problems, state, rates, points)
+
+    def observe(t: Array, state: State, args: Any) -> Any:
+        problems, _, points = args
+        values = jax.vmap(mean_loss, (0, 0, None))(problems, state, points)
+        return state.m, state.q, state.parameters, values
+
+    return step, observe
+
+
+@float64
+def descend(
+    problem: Problem | Sequence[Problem],
+    start: Overlaps,
+    *,
+    step_size: Real,
+    steps: int,
+    parameters: Any = None,
+    constraint: str = "none",
+    flow: bool = False,
+    points: int = 1 << 12,
+    seed: int = 0,
+    record_every: int = 100,
+    progress: Callable[[int, int], None] | None = None,
+) -> xr.Dataset:
+    """Descent of the population risk on overlaps, from each of `start`.
+
+    The gradient is exact where the problem has a closed form, else that of a mean over `points`
+    quasi-random sequences, the same at all steps and for all starts.
+
+    Arguments:
+        problem: one, or one for each start; they may differ in their numbers.
+        start: overlaps [repeat, ...]. `parameters`: of the head [repeat, ...], descended too.
+        step_size: a number, or one for each start.
+        constraint: "none", "unit" (each column on its sphere: the gradient's tangential part, then
+            division by the length) or "orthonormal" (tangential part, then Gram and Schmidt).
+        flow: gradient flow, by Runge and Kutta's steps of `step_size` in time.
+
+    Returns: a Dataset over (repeat, step) with `m`, `q`, `risk` and parameters; `status` over
+    repeat, "completed" or "diverged", and the steps `survived`.
+    """
+    problems, state, shape = prepare(problem, start, parameters, constraint)
+    repeats, steps = len(state.m), whole("steps", steps, 0)
+    rates = _rates("step_size", step_size, repeats)
+    drawn = draw_points(problems, shape, points if problems.exact is None else 1, seed)
+    step, observe = _population_steps(constraint, flow)
+
+    def run(_: int, rows: np.ndarray, progress: Any) -> Trajectory:
+        state_here, problems_here, rates_here = jax.tree.map(
+            lambda x: x[rows], (state, problems, rates)
+        )
+        path = iterate(
+            step,
+            observe,
+            state_here,
+            (problems_here, rates_here, drawn),
+            steps=steps,
+            record_every=record_every,
+            progress=progress,
+        )
+        return _repeats_last(path)
+
+    lanes = min(LANES, 1 << (repeats - 1).bit_length())
+    path = in_groups(run, repeats, lanes, steps, progress)
+    m, q, found, values = path.observed
+    data = _dataset(path, m, q, found, steps)
+    return data.assign(risk=(("repeat", "step"), np.moveaxis(values, -1, 0)))
+
+
+def _repeats_last(path: Trajectory) -> Trajectory:
+    """With the axis of repeats last, along which groups are joined."""
+    observed = jax.tree.map(lambda x: np.moveaxis(x, 1, -1), path.observed)
+    last = jax.tree.map(lambda x: np.moveaxis(x, 0, -1), path.last)
+    return path._replace(observed=observed, last=last)
+
+
+def _dataset(path: Trajectory, m: Any, q: Any, parameters: Any, steps: int) -> xr.Dataset:
+    """Records [record, ..., repeat] as a Dataset over (repeat, step)."""
+    turned = jax.tree.map(lambda x: np.moveaxis(x, -1, 0), (m, q, parameters))
+    more = {
+        f"parameter_{i}": (
+            ("repeat", "step", *(f"parameter_{i}_{j}" for j in range(x.ndim - 2))),
+            x,
+        )
+        for i, x in enumerate(jax.tree.leaves(turned[2]))
+    }
+    status = np.where(path.survived == steps, "completed", "diverged")
+    return xr.Dataset(
+        {
+            "m": (("repeat", "step", "column", "direction"), turned[0]),
+            "q": (("repeat", "step", "column", "other"), turned[1]),
+            "status": ("repeat", status),
+            "survived": ("repeat", path.survived),
+            **more,
+        },
+        {"step": path.steps},
+    )
+
+
+# --- on fresh batches -----------------------------------------------------------------------------
+
+
+class Raw(NamedTuple):
+    """Random numbers of a block of steps: of sequences [step, LANES, b, ...], of Bartlett's roots
+    [step, LANES, p, p]; and step sizes [step], 0 beyond the last."""
+
+    draw: Draw
+    bartlett: Any
+    active: Any
+
+
+class Args(NamedTuple):
+    problems: Problem
+    rates: Any
+
+
+def _unchanged(raw: Raw, args: Args) -> Raw:
+    return raw
+
+
+@functools.cache
+def _online_step(constraint: str) -> Any:
+    def one(problem: Problem, state: State, draw: Draw, bartlett: Array, rate: Array) -> State:
+        # Sequences in single precision, overlaps in double.
+        small, problem = jax.tree.map(lambda x: x.astype(jnp.float32), (state, problem))
+        in_fields, in_parameters, tokens, teacher = jax.vmap(field_derivatives, (None, None, 0))(
+            problem, small, draw
+        )
+        size = draw.normals.shape[0]
+        noise = jax.vmap(spread_out)(tokens.root, draw.normals[..., state.m.shape[-1] :])
+        along_teacher = jnp.einsum("blp,blr->pr", in_fields, teacher)
+        along_student = jnp.einsum("blp,blq->pq", in_fields, noise)
+        turned = jax.vmap(spread_out)(tokens.root.swapaxes(1, -1), in_fields)
+        square = jnp.einsum("blp,blq->pq", turned, turned)
+        scale = rate / size
+        step = State(
+            scale * along_teacher.astype(float),
+            scale * along_student.astype(float),
+            jax.tree.map(lambda x: scale * x.sum(0).astype(float), in_parameters),
+        )
+        return move(state, step, constraint, scale * root(square.astype(float)) @ bartlett)
+
+    def step(state: State, raw: Raw, args: Args) -> State:
+        moved = jax.vmap(one)(args.problems, state, raw.draw, raw.bartlett, args.rates)
+        return jax.tree.map(lambda new, old: jnp.where(raw.active, new, old), moved, state)
+
+    return step
+
+
+def _draw_block(
+    seed: int,
+    group: int,
+    size: int,
+    batch: int,
+    steps: int,
+    problem: Problem,
+    shape: Shape,
+    freedom: np.ndarray,
+    block: int,
+) -> Raw:
+    """The numbers of one block of `size` steps, each kind from a stream of its own.
+
+    A Wishart matrix of n degrees of freedom has a lower triangular root with independent entries:
+    chi variables of n, n - 1, ... degrees on the diagonal and normals below; where none are left
+    the column is 0.
+    """
+    normals, latents, noise, chi, below = (
+        np.random.Generator(np.random.SFC64(np.random.SeedSequence(seed, spawn_key=place)))
+        for place in ((group, block, use) for use in range(5))
+    )
+    lanes = (size, LANES, batch)
+    left = np.maximum(freedom[:, None] - np.arange(shape.p), 0)
+    roots = np.tril(below.standard_normal((size, LANES, shape.p, shape.p)), -1)
+    roots *= (left > 0)[:, None, :]
+    diagonal = np.arange(shape.p)
+    roots[..., diagonal, diagonal] = np.sqrt(2 * chi.standard_gamma(left / 2, (size, *left.shape)))
+    draw = Draw(
+        normals.standard_normal((*lanes, shape.length, shape.r + shape.p), np.float32),
+        latents.random((*lanes, problem.uniforms), np.float32),
+        noise.standard_normal((*lanes, problem.noises), np.float32),
+    )
+    return Raw(draw, roots, block * size + np.arange(size) < steps)
+
+
+def descend_online(
+    problem: Problem | Sequence[Problem],
+    start: Overlaps,
+    *,
+    dim: int | Sequence[int],
+    batch_size: int,
+    step_size: Real,
+    steps: int,
+    parameters: Any = None,
+    constraint: str = "none",
+    seed: int = 0,
+    record_every: int = 100,
+    points: int = 512,
+    progress: Callable[[int, int], None] | None = None,
+    extra_freedom: int = 0,
+) -> xr.Dataset:
+    """Stochastic descent with a fresh batch of sequences at each step, exact in law.
+
+    Arguments:
+        dim: the dimension d, at least r + p: one, or one for each start.
+        batch_size: sequences in a step.
+        points: quasi-random sequences on which the risk of what was recorded is measured.
+        extra_freedom: degrees of freedom too many of the part outside; other than 0 it is wrong,
+            for controls.
+        others: as in `descend`.
+
+    Returns: what `descend` does.
+    """
+    with jax.enable_x64(True):
+        problems, state, shape = prepare(problem, start, parameters, constraint, dim)
+    repeats = len(state.m)
+    steps, batch = whole("steps", steps, 0), whole("batch_size", batch_size, 1)
+    record_every, seed = whole("record_every", record_every, 1), whole("seed", seed, 0)
+    rates = _rates("step_size", step_size, repeats)
+    freedom = np.broadcast_to(np.asarray(dim), (repeats,)) - shape.r - shape.p + extra_freedom
+    numbers = LANES * batch * shape.length * (shape.r + shape.p)
+    size = max(1, min(500, ROOM // numbers))
+    size = SHORT if steps <= SHORT < size else size
+
+    def run(number: int, rows: np.ndarray, progress: Any) -> Trajectory:
+        state_here, problems_here, rates_here = jax.tree.map(
+            lambda x: x[rows], (state, problems, rates)
+        )
+        draw = functools.partial(
+            _draw_block, seed, number, size, batch, steps, problems, shape, freedom[rows]
+        )
+        path = drive(
+            _online_step(constraint),
+            _unchanged,
+            state_here,
+            Args(problems_here, rates_here),
+            draw,
+            steps=steps,
+            block=size,
+            record_every=record_every,
+            progress=progress,
+        )
+        return _repeats_last(path)
+
+    with jax.enable_x64(True):
+        path = in_groups(run, repeats, LANES, steps, progress)
+        m, c, found = path.observed
+        q = np.einsum("sprn,sqrn->spqn", m, m) + np.einsum("sprn,sqrn->spqn", c, c)
+        data = _dataset(path, m, q, found, steps)
+        if not points:
+            return data
+        turned = jax.tree.map(lambda x: np.moveaxis(x, -1, 1), (m, c, found))
+        drawn = draw_points(problems, shape, points, seed)
+        values = _recorded_risks(problems, State(*turned), drawn)
+    return data.assign(risk=(("repeat", "step"), np.asarray(values).T))
+
+
+@jax.jit
+def _recorded_risks(problems: Problem, states: State, points: Draw) -> Array:
+    """Risks [record, repeat] of states [record, repeat, ...], a record at a time."""
+    return jax.lax.map(
+        lambda record: jax.vmap(mean_loss, (0, 0, None))(problems, record, points), states
+    )
+
+
+# --- on vectors -----------------------------------------------------------------------------------
+
+
+class Vectors(NamedTuple):
+    u: Any  # [repeat, dim, p]
+    parameters: Any
+    number: Any  # [repeat], which of the repeats it is
+
+
+def vector_loss(
+    problem: Problem, u: Array, parameters: Any, directions: Array, noise: Array, draw: Draw
+) -> Array:
+    """The loss on one sequence of whole tokens; `noise` is Z [L, dim]."""
+    tokens = problem.law(draw.uniforms)
+    x = tokens.mean @ directions.T + spread_out(tokens.root, noise)
+    target = problem.target(x @ directions, tokens, draw.noise)
+    return problem.loss(problem.head(x @ u, tokens.present, parameters), target)
+
+
+def draw_vectors(key: Array, problem: Problem, count: int, length: int, dim: int) -> Any:
+    """Z [count, L, dim] and the other numbers of `count` sequences."""
+    keys = jax.random.split(key, 3)
+    z = jax.random.normal(keys[0], (count, length, dim))
+    uniforms = jax.random.uniform(keys[1], (count, problem.uniforms))
+    noise = jax.random.normal(keys[2], (count, problem.noises))
+    return z, Draw(jnp.zeros((count, 0)), uniforms, noise)
+
+
+@functools.cache
+def _vector_steps(constraint: str, batch: int, length: int) -> tuple[Any, Any]:
+    def one(
+        problem: Problem, state: Vectors, rate: Array, directions: Array, key: Array
+    ) -> Vectors:
+        z, draw = draw_vectors(key, problem, batch, length, len(directions))
+
+        def loss(u: Array, parameters: Any) -> Array:
+            several = jax.vmap(vector_loss, (None, None, None, None, 0, 0))
+            return several(problem, u, parameters, directions, z, draw).mean()
+
+        in_u, in_parameters = jax.grad(loss, argnums=(0, 1))(state.u, state.parameters)
+        turned = State(state.u.T[:, :0], state.u.T, state.parameters)
+        step = State(turned.m, rate * in_u.T, jax.tree.map(lambda x: rate * x, in_parameters))
+        moved = move(turned, step, constraint)
+        return Vectors(moved.c.T, moved.parameters, state.number)
+
+    def step(t: Array, state: Vectors, args: Any) -> Vectors:
+        problems, rates, directions, key = args
+        keys = jax.vmap(lambda n: jax.random.fold_in(jax.random.fold_in(key, t), n))(state.number)
+        return jax.vmap(one, (0, 0, 0, None, 0))(problems, state, rates, directions, keys)
+
+    def observe(t: Array, state: Vectors, args: Any) -> Any:
+        turned = state.u.swapaxes(1, 2)
+        return turned @ args[2], turned @ state.u, state.parameters
+
+    return step, observe
+
+
+@float64
+def descend_online_vectors(
+    problem: Problem | Sequence[Problem],
+    vectors: Float[Any, "repeat dim p"],
+    directions: Float[Any, "dim r"],
+    *,
+    batch_size: int,
+    step_size: Real,
+    steps: int,
+    parameters: Any = None,
+    constraint: str = "none",
+    seed: int = 0,
+    record_every: int = 100,
+) -> xr.Dataset:
+    """`descend_online` on vectors, with whole tokens and automatic gradients: the reference.
+
+    Arguments:
+        vectors: starts U. `directions`: $W^*$.
+        others: as in `descend_online`.
+    """
+    vectors, directions = np.asarray(vectors, float), np.asarray(directions, float)
+    overlaps = Overlaps.of(vectors, directions)
+    problems, state, shape = prepare(problem, overlaps, parameters, constraint, len(directions))
+    repeats = len(vectors)
+    step, observe = _vector_steps(constraint, whole("batch_size", batch_size, 1), shape.length)
+    path = iterate(
+        step,
+        observe,
+        Vectors(vectors, state.parameters, np.arange(repeats)),
+        (problems, _rates("step_size", step_size, repeats), directions, jax.random.key(seed)),
+        steps=steps,
+        record_every=record_every,
+    )
+    m, q, found = jax.tree.map(lambda x: np.moveaxis(x, 1, -1), path.observed)
+    return _dataset(path, m, q, found, steps)
+
+
+@float64
+def sampled_gradient(
+    problem: Problem,
+    vectors: Float[Any, "dim p"],
+    directions: Float[Any, "dim r"],
+    *,
+    samples: int,
+    seed: int = 0,
+) -> tuple[np.ndarray, np.ndarray]:
+    """The gradient of the risk in U by automatic differentiation on sampled tokens of d
+    dimensions, the twin of `gradient`, and its standard errors, both [dim, p]."""
+    vectors, directions = np.asarray(vectors, float), np.asarray(directions, float)
+    overlaps = Overlaps.of(vectors, directions).checked()
+    shape = check_problem(problem, State(*(x[0] for x in overlaps.coordinates())))
+    first = jax.tree.map(lambda x: x[0], as_problems(problem, 1))
+    mean, square = _summed_gradients(
+        first, vectors, directions, jax.random.key(seed), shape.length, -(-samples // 512)
+    )
+    count = 512 * -(-samples // 512)
+    return np.asarray(mean), np.sqrt(np.maximum(np.asarray(square) - mean**2, 0) / count)
+
+
+@functools.partial(jax.jit, static_argnames=("length", "blocks"))
+def _summed_gradients(
+    problem: Problem, u: Array, directions: Array, key: Array, length: int, blocks: int
+) -> Any:
+    def add(total: Any, number: Array) -> tuple[Any, None]:
+        z, draw = draw_vectors(jax.random.fold_in(key, number), problem, 512, length, len(u))
+        one = jax.vmap(jax.grad(vector_loss, 1), (None, None, None, None, 0, 0))
+        found = one(problem, u, None, directions, z, draw)
+        return (total[0] + found.mean(0), total[1] + (found**2).mean(0)), None
+
+    zero = (jnp.zeros_like(u), jnp.zeros_like(u))
+    total, _ = jax.lax.scan(add, zero, jnp.arange(blocks))
+    return jax.tree.map(lambda x: x / blocks, total)

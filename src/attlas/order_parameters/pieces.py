@@ -1,0 +1,265 @@
+"""Ready laws of tokens, targets, heads and losses for `Problem`."""
+
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+from attlas.errors import InputError, near
+from attlas.order_parameters.problem import Tokens
+
+
+class Places(eqx.Module):
+    r"""Informative tokens at k places: $N(s_i k^*_i, \gamma^2 I)$, the others $N(0, I)$.
+
+    Place i has a key direction and `values` value directions, which are the columns
+    $i(1 + \text{values}), \dots$ of $W^*$; the latent is the places [k].
+
+    Arguments:
+        length: tokens; with `shortest`, the most of them.
+        signals: $s$ [k], the means of informative tokens along their keys.
+        spread: $\gamma$ of informative tokens.
+        background: mean of every token along the directions [r], with zeros behind.
+        correlation: of any two tokens in every direction, from 0 to 1.
+        values: value directions of each place. `extra`: further directions, at the end of $W^*$.
+        shortest: the length is uniform from here to `length`.
+        shuffled: informative tokens come first unless this is set. A head that is symmetric in its
+            tokens does not notice.
+    """
+
+    signals: Any
+    spread: Any
+    background: Any
+    correlation: Any
+    length: int = eqx.field(static=True)
+    values: int = eqx.field(static=True)
+    extra: int = eqx.field(static=True)
+    shortest: int = eqx.field(static=True)
+    shuffled: bool = eqx.field(static=True)
+
+    def __init__(
+        self,
+        length: int,
+        signals: Any,
+        *,
+        spread: float = 1.0,
+        background: Any = 0.0,
+        correlation: float | None = None,
+        values: int = 1,
+        extra: int = 0,
+        shortest: int | None = None,
+        shuffled: bool = False,
+    ) -> None:
+        self.signals = np.atleast_1d(np.asarray(signals, float))
+        if correlation is not None and not 0 <= correlation <= 1:
+            raise InputError(
+                f"correlation = {correlation:g}: no covariance of {length} tokens has it, it must"
+                " be from 0 to 1"
+            )
+        if not 1 <= len(self.signals) <= (shortest or length) <= length:
+            raise InputError(
+                f"{len(self.signals)} places, at least {shortest or length} and at most {length}"
+                " tokens: places must fit into the shortest sequence"
+            )
+        self.spread, self.correlation = float(spread), correlation
+        self.length, self.values, self.extra = length, values, extra
+        self.shortest, self.shuffled = shortest or length, shuffled
+        mean = np.zeros(self.directions)
+        mean[: np.size(background)] = background
+        self.background = mean
+
+    @property
+    def directions(self) -> int:
+        """Columns of $W^*$, r."""
+        return self.signals.shape[-1] * (1 + self.values) + self.extra
+
+    @property
+    def uniforms(self) -> int:
+        """Numbers that the latent is made of: one for the length, and one a token for a shuffle."""
+        return 1 + self.length * self.shuffled
+
+    def __call__(self, uniforms: Array) -> Tokens:
+        count = self.signals.shape[-1]
+        kept = self.shortest + jnp.floor(uniforms[0] * (self.length - self.shortest + 1))
+        present = (jnp.arange(self.length) < kept).astype(uniforms.dtype)
+        places = jnp.arange(count)
+        if self.shuffled:
+            places = jnp.argsort(jnp.where(present > 0, uniforms[1:], 2))[:count]
+        columns = np.arange(count) * (1 + self.values)
+        here = jax.nn.one_hot(places, self.length, dtype=uniforms.dtype)  # [k, L]
+        keys = np.zeros((count, self.directions))
+        keys[np.arange(count), columns] = 1
+        mean = (here.T * self.signals) @ keys + self.background
+        spreads = 1 + (self.spread - 1) * here.sum(0)
+        if self.correlation is None:
+            return Tokens(mean.astype(uniforms.dtype), spreads, present, places)
+        alone = jnp.sqrt(1 - self.correlation)
+        whole = jnp.sqrt(1 - self.correlation + self.length * self.correlation)
+        base = alone * jnp.eye(self.length) + (whole - alone) / self.length
+        root = (spreads[:, None] * base).astype(uniforms.dtype)
+        return Tokens(mean.astype(uniforms.dtype), root, present, places)
+
+
+class SignedPlace(eqx.Module):
+    r"""A label $y = \pm1$ with equal odds, a token $N(y s k^*, I)$ among others $N(0, I)$; the
+    latent is the label."""
+
+    signal: Any
+    length: int = eqx.field(static=True)
+    uniforms: int = eqx.field(static=True, default=1)
+
+    def __call__(self, uniforms: Array) -> Tokens:
+        label = jnp.where(uniforms[0] < 0.5, -1.0, 1.0).astype(uniforms.dtype)
+        mean = jnp.zeros((self.length, 1), uniforms.dtype).at[0, 0].set(label * self.signal)
+        return Tokens(mean, jnp.ones(self.length, uniforms.dtype), mean[:, 0] * 0 + 1, label)
+
+
+class ValueSum(eqx.Module):
+    """The sum of the informative tokens' values, a number or, with several values, a vector."""
+
+    noise: Any = 0.0
+    values: int = eqx.field(static=True, default=1)
+
+    def __call__(self, teacher: Array, tokens: Tokens, noise: Array) -> Array:
+        total: Any = 0
+        for number in range(tokens.latent.shape[0]):
+            first = number * (1 + self.values) + 1
+            total = total + teacher[tokens.latent[number], first : first + self.values]
+        total = total + self.noise * noise[0]
+        return total[0] if self.values == 1 else total
+
+
+class ChosenValue(eqx.Module):
+    r"""The value of a token that is chosen with probability softmax$(\nu\chi)$, where $\chi$ is
+    the field of the first direction and the value that of the second."""
+
+    sharpness: Any
+
+    def __call__(self, teacher: Array, tokens: Tokens, noise: Array) -> Array:
+        odds = jnp.cumsum(jax.nn.softmax(self.sharpness * teacher[:, 0]))
+        place = jnp.sum(odds < jax.scipy.special.ndtr(noise[0]) * odds[-1])
+        return teacher[jnp.minimum(place, len(odds) - 1), 1]
+
+
+def label(teacher: Array, tokens: Tokens, noise: Array) -> Array:
+    """The latent itself, such as that of `SignedPlace`."""
+    return tokens.latent
+
+
+def _softmax(scores: Array, present: Array) -> Array:
+    return jax.nn.softmax(jnp.where(present[:, None] > 0, scores, -jnp.inf), axis=0)
+
+
+def _softmax_one(scores: Array, present: Array) -> Array:
+    """A softmax with one more token of score and value 0."""
+    top = jnp.maximum(jax.lax.stop_gradient(scores.max(0)), 0)
+    weights = present[:, None] * jnp.exp(scores - top)
+    return weights / (jnp.exp(-top) + weights.sum(0))
+
+
+def _gate(function: Callable[[Array], Array]) -> Callable[[Array, Array], Array]:
+    return lambda scores, present: present[:, None] * function(scores)
+
+
+WEIGHTS: dict[str, Callable[[Array, Array], Array]] = {
+    "softmax": _softmax,
+    "softmax-1": _softmax_one,
+    "erf": _gate(jax.lax.erf),
+    "tanh": _gate(jnp.tanh),
+    "relu": _gate(jax.nn.relu),
+    "sigmoid": _gate(jax.nn.sigmoid),
+    "linear": _gate(lambda x: x),
+}
+"""Weights [L, heads] of the tokens, from scores [L, heads] and which are present [L]."""
+
+
+class Heads(eqx.Module):
+    r"""Attention heads that are added: $\sum_h\sum_l w_l(\lambda a - \tfrac n2a^2 - b)\,v_l$.
+
+    The student's columns are the key $a$ and the value(s) $v$ of the first head, then those of the
+    next: p = heads (1 + values).
+
+    Arguments:
+        weights: a name of `WEIGHTS`, or a function as those.
+        lam: the sharpness, in front of the key's field. `offset`: b, which a softmax does not see.
+        norm: n, the weight of the norm term of a Gaussian kernel.
+        values: values of each head; above 1 the output is a vector.
+    """
+
+    lam: Any
+    norm: Any
+    offset: Any
+    weights: Any = eqx.field(static=True)
+    values: int = eqx.field(static=True)
+
+    def __init__(
+        self,
+        weights: Any = "softmax",
+        lam: Any = 1.0,
+        *,
+        norm: Any = 0.0,
+        offset: Any = 0.0,
+        values: int = 1,
+    ) -> None:
+        if not callable(weights) and weights not in WEIGHTS:
+            raise InputError(
+                f"weights = {weights!r}.{near(str(weights), WEIGHTS)} There are:"
+                f" {', '.join(WEIGHTS)}, or a function."
+            )
+        self.weights = weights if callable(weights) else WEIGHTS[weights]
+        self.lam, self.norm, self.offset, self.values = lam, norm, offset, values
+
+    def __call__(self, student: Array, present: Array, parameters: Any) -> Array:
+        if student.shape[1] % (1 + self.values):
+            raise ValueError(f"heads of {1 + self.values} columns do not fill {student.shape[1]}")
+        split = student.reshape(len(student), -1, 1 + self.values)
+        keys = split[..., 0]
+        scores = self.lam * keys - self.norm / 2 * keys**2 - self.offset
+        weights = self.weights(scores, present).astype(student.dtype)
+        out = jnp.einsum("lh,lhv->v", weights, split[..., 1:])
+        return out[0] if self.values == 1 else out
+
+
+class Readout(eqx.Module):
+    """Another head, then `parameters["scale"]` times its output plus `parameters["constant"]`;
+    a scale of shape [q, values] turns a vector of values into q outputs."""
+
+    head: Any
+
+    def __call__(self, student: Array, present: Array, parameters: Any) -> Array:
+        out = self.head(student, present, None)
+        scale = parameters["scale"]
+        return (scale @ out if jnp.ndim(scale) == 2 else scale * out) + parameters["constant"]
+
+
+class Pooled(eqx.Module):
+    """The sum of the first field over the tokens: a linear predictor that treats them alike."""
+
+    def __call__(self, student: Array, present: Array, parameters: Any) -> Array:
+        return (present * student[:, 0]).sum()
+
+
+class Network(eqx.Module):
+    r"""A network without attention on the whole sequence, $\sum_j a_j\sigma(h_j + b_j) + c$ with
+    $h_j = \sum_l \langle X_l, u_{lj}\rangle$.
+
+    Columns of the student are $u_{11}, u_{12}, \dots, u_{21}, \dots$: p = L width. Parameters are
+    `{"bias": [width], "readout": [width], "constant": []}`.
+    """
+
+    activation: Callable[[Array], Array] = eqx.field(static=True, default=jnp.tanh)
+
+    def __call__(self, student: Array, present: Array, parameters: Any) -> Array:
+        length = len(student)
+        own = student.reshape(length, length, -1)[np.arange(length), np.arange(length)]
+        hidden = (present[:, None] * own).sum(0) + parameters["bias"]
+        return self.activation(hidden) @ parameters["readout"] + parameters["constant"]
+
+
+def logistic(prediction: Array, target: Array) -> Array:
+    """The logistic loss of a score against a label of 1 or -1."""
+    return jax.nn.softplus(-target * prediction)

@@ -1,0 +1,482 @@
+r"""Risk of a problem as a function of overlaps, its gradients, its minima and its fixed points.
+
+Where there is no closed form, a risk is a mean over quasi-random sequences that all overlaps share
+(scrambled Sobol points), differentiated point by point. In the coordinates $U = W^*M^\top +
+VC^\top$ the gradient is $W^*(\partial_MR)^\top + V(\partial_CR)^\top$ with the other held fixed: no
+root of $Q - MM^\top$ is differentiated, which would fail where the student reaches the teacher.
+"""
+
+import functools
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import xarray as xr
+from jaxtyping import Array, Float
+from scipy import special
+from scipy.stats import qmc
+
+from attlas.errors import InputError, whole
+from attlas.gaussian import Estimate, float64
+from attlas.order_parameters.problem import (
+    CONSTRAINTS,
+    Draw,
+    Overlaps,
+    Problem,
+    Shape,
+    State,
+    as_problems,
+    check_problem,
+    sequence_loss,
+)
+from attlas.quasi_newton import minimise
+
+BLOCK = 2048
+"""Sequences whose fields are in memory at a time, for each repeat."""
+SETS = 16
+"""Independent scrambled sets of points, from which the error of a mean is read."""
+
+
+def draw_points(
+    problem: Problem, shape: Shape, points: int, seed: int, place: int = 0, quasi: bool = True
+) -> Draw:
+    """Random numbers of `points` sequences, in blocks: normals [block, n, L, r + p] and so on.
+
+    Arguments:
+        problem, shape: as `check_problem` gives it.
+        points: rounded up to a power of two.
+        seed, place: each pair has numbers of its own.
+        quasi: scrambled Sobol points; plain random numbers otherwise.
+    """
+    count = 1 << max(0, whole("points", points, 1) - 1).bit_length()
+    width = shape.length * (shape.r + shape.p)
+    sizes = (width, problem.uniforms, problem.noises)
+    rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(place,)))
+    if quasi:
+        engine = qmc.Sobol(sum(sizes), seed=rng)
+        u = engine.random_base2(count.bit_length() - 1)
+        u = (np.floor(u * 2**30) + 0.5) / 2**30  # never 0
+        normals, uniforms, noise = np.split(u, np.cumsum(sizes)[:2], axis=1)
+        normals, noise = special.ndtri(normals), special.ndtri(noise)
+    else:
+        normals, noise = (rng.standard_normal((count, n)) for n in (sizes[0], sizes[2]))
+        uniforms = rng.uniform(size=(count, sizes[1]))
+    blocks = -(-count // BLOCK)
+    parts = (normals.reshape(count, shape.length, -1), uniforms, noise)
+    return Draw(*(x.reshape(blocks, -1, *x.shape[1:]) for x in parts))
+
+
+def mean_loss(problem: Problem, state: State, points: Draw) -> Array:
+    """The risk of one state: exact, or the mean over points [block, n, ...]."""
+    if problem.exact is not None:
+        return problem.exact(state.m, state.q)
+    losses = jax.vmap(sequence_loss, (None, None, 0))
+
+    def add(total: Array, block: Draw) -> tuple[Array, None]:
+        return total + losses(problem, state, block).mean(), None
+
+    return jax.lax.scan(add, jnp.zeros(()), points)[0] / len(points.normals)
+
+
+def loss_and_gradient(problem: Problem, state: State, points: Draw) -> tuple[Array, State]:
+    """`mean_loss` and its derivatives in (M, C) and the parameters, block by block."""
+    if problem.exact is not None:
+        return jax.value_and_grad(lambda s: problem.exact(s.m, s.q))(state)
+
+    def block_loss(state: State, block: Draw) -> Array:
+        return jax.vmap(sequence_loss, (None, None, 0))(problem, state, block).mean()
+
+    def add(total: Any, block: Draw) -> tuple[Any, None]:
+        return jax.tree.map(jnp.add, total, jax.value_and_grad(block_loss)(state, block)), None
+
+    zero = (jnp.zeros(()), jax.tree.map(jnp.zeros_like, state))
+    total, _ = jax.lax.scan(add, zero, points)
+    return jax.tree.map(lambda x: x / len(points.normals), total)
+
+
+class Prepared(NamedTuple):
+    """Checked input of a computation, everything with a leading axis [repeat]."""
+
+    problems: Problem
+    state: State
+    shape: Shape
+
+
+def prepare(
+    problem: Problem | Sequence[Problem],
+    overlaps: Overlaps,
+    parameters: Any = None,
+    constraint: str = "none",
+    dim: Any = None,
+) -> Prepared:
+    """Check that overlaps, parameters and problem fit, before anything runs."""
+    overlaps = overlaps.checked(constraint)
+    repeats = len(overlaps.m)
+    problems = as_problems(problem, repeats)
+    parameters = jax.tree.map(lambda x: np.asarray(x, float), parameters)
+    for leaf in jax.tree.leaves(parameters):
+        if np.shape(leaf)[:1] != (repeats,):
+            raise InputError(
+                f"parameters have the shape {np.shape(leaf)}: their first axis is that of"
+                f" {repeats} starts"
+            )
+    state = State(*overlaps.coordinates(), parameters)
+    one, start = jax.tree.map(lambda x: x[0], (problems, state))
+    least = None if dim is None else int(np.min(dim))
+    return Prepared(problems, state, check_problem(one, start, least))
+
+
+@float64
+def risk(
+    problem: Problem | Sequence[Problem],
+    overlaps: Overlaps,
+    parameters: Any = None,
+    *,
+    points: int = 1 << 14,
+    seed: int = 0,
+    quasi: bool = True,
+) -> Estimate:
+    """The expected loss at overlaps [repeat, ...], and its standard error.
+
+    Exact, with error 0, if the problem has a closed form. Otherwise a mean over `points` sequences
+    that all repeats share: quasi-random in 16 independently scrambled sets, whose spread gives the
+    error, or plain.
+
+    Arguments:
+        problem: one, or one for each repeat.
+        parameters: of the head, a tree of arrays [repeat, ...].
+    """
+    problems, state, shape = prepare(problem, overlaps, parameters)
+    if problems.exact is not None:
+        return Estimate(_risks(problems, state, _none(problems, shape)), np.zeros(len(state.m)))
+    if quasi:
+        sets = [
+            _risks(problems, state, draw_points(problems, shape, -(-points // SETS), seed, place))
+            for place in range(SETS)
+        ]
+        values = np.stack(sets)
+        return Estimate(values.mean(0), values.std(0, ddof=1) / np.sqrt(SETS))
+    drawn = draw_points(problems, shape, points, seed, quasi=False)
+    losses = np.asarray(_losses(problems, state, drawn))
+    count = losses.shape[1]
+    return Estimate(losses.mean(1), losses.std(1, ddof=1) / np.sqrt(count))
+
+
+def _none(problem: Problem, shape: Shape) -> Draw:
+    sizes = ((shape.length, shape.r + shape.p), (problem.uniforms,), (problem.noises,))
+    return Draw(*(np.zeros((1, 1, *size)) for size in sizes))
+
+
+_risks = jax.jit(jax.vmap(mean_loss, (0, 0, None)))
+
+
+@jax.jit
+def _losses(problems: Problem, states: State, points: Draw) -> Array:
+    """Losses [repeat, sample]."""
+
+    def of(problem: Problem, state: State) -> Array:
+        return jax.lax.map(
+            lambda block: jax.vmap(sequence_loss, (None, None, 0))(problem, state, block), points
+        ).ravel()
+
+    return jax.vmap(of)(problems, states)
+
+
+class Gradient(NamedTuple):
+    """Derivatives of the risk in $M$ and $Q$ as free matrices [repeat, ...], that in $Q$
+    symmetric, and in the head's parameters."""
+
+    m: Any
+    q: Any
+    parameters: Any
+
+    def of_vectors(
+        self, vectors: Float[Any, "*s dim p"], directions: Float[Any, "dim r"]
+    ) -> Float[np.ndarray, "*s dim p"]:
+        r"""$\nabla_UR = W^*(\partial_MR)^\top + U(\partial_QR + \partial_QR^\top)$."""
+        return directions @ np.swapaxes(self.m, -1, -2) + np.asarray(vectors) @ (2 * self.q)
+
+
+@float64
+def gradient(
+    problem: Problem | Sequence[Problem],
+    overlaps: Overlaps,
+    parameters: Any = None,
+    *,
+    points: int = 1 << 14,
+    seed: int = 0,
+) -> Gradient:
+    r"""Derivatives of `risk` in the overlaps, which must leave $Q - MM^\top$ regular.
+
+    From $\partial_CR = 2(\partial_QR)C$ and $\partial_MR|_C = \partial_MR + 2(\partial_QR)M$.
+    """
+    problems, state, shape = prepare(problem, overlaps, parameters)
+    drawn = draw_points(problems, shape, points, seed)
+    _, g = _gradients(problems, state, drawn)
+    if np.linalg.cond(state.c).max() > 1e8:
+        raise InputError("Q - M M' is singular: derivatives in the overlaps do not exist there")
+    half = np.asarray(g.c) @ np.linalg.inv(state.c) / 2
+    half = (half + np.swapaxes(half, 1, 2)) / 2
+    return Gradient(
+        np.asarray(g.m) - 2 * half @ state.m, half, jax.tree.map(np.asarray, g.parameters)
+    )
+
+
+_gradients = jax.jit(jax.vmap(loss_and_gradient, (0, 0, None)))
+
+
+# --- the best overlaps ----------------------------------------------------------------------------
+
+
+def keep(state: State, constraint: str) -> State:
+    """A state whose columns satisfy the constraint: divided by their lengths, or made orthonormal
+    one after the other."""
+    if constraint == "none":
+        return state
+    u = jnp.concatenate([state.m, state.c], -1)
+    if constraint == "unit":
+        u = u / jnp.sqrt((u**2).sum(-1, keepdims=True))
+    else:
+        u = jax.scipy.linalg.solve_triangular(root(u @ u.swapaxes(-1, -2)), u, lower=True)
+    r = state.m.shape[-1]
+    return State(u[..., :r], u[..., r:], state.parameters)
+
+
+def root(s: Float[Array, "*b p p"]) -> Float[Array, "*b p p"]:
+    """The lower triangular root of a positive semidefinite matrix, column by column: for small
+    matrices in large numbers faster than LAPACK's, and 0 in directions of no variance."""
+    p = s.shape[-1]
+    columns: list[Array] = []
+    for j in range(p):
+        column = s[..., :, j]
+        for before in columns:
+            column = column - before * before[..., j : j + 1]
+        pivot = column[..., j]
+        sound = pivot > 1e-13 * s[..., j, j]
+        scale = jnp.where(sound, jax.lax.rsqrt(jnp.where(sound, pivot, 1)), 0)
+        columns.append(column * scale[..., None] * (np.arange(p) >= j))
+    return jnp.stack(columns, -1)
+
+
+@functools.cache
+def _objective(constraint: str) -> Any:
+    def objective(states: State, args: Any) -> Array:
+        problems, points = args
+        kept = jax.vmap(lambda state: keep(state, constraint))(states)
+        return jax.vmap(mean_loss, (0, 0, None))(problems, kept, points)
+
+    return objective
+
+
+@float64
+def best_overlaps(
+    problem: Problem | Sequence[Problem],
+    columns: int,
+    *,
+    directions: int,
+    starts: int = 16,
+    scale: float = 1.0,
+    constraint: str = "none",
+    parameters: Any = None,
+    points: int = 1 << 12,
+    trips: int = 300,
+    seed: int = 0,
+) -> xr.Dataset:
+    """The least risk that quasi-Newton descent finds from random starts.
+
+    Arguments:
+        problem: one, or several, each of which gets its own starts in the same program.
+        columns, directions: p and r.
+        starts: random coordinates for each problem, of size `scale`.
+        parameters: start of the head's parameters, the same for all.
+        points: sequences of the sampled risk that is descended. The risk of what was found is
+            measured on four times as many others.
+        trips: evaluations at most.
+
+    Returns: a Dataset over (problem, start) with `m`, `q`, `found` (the value that was descended
+    to), and over problem with those of the best start, `best_m`, `best_q`, its `risk` and `error`
+    on fresh points, and the spread of that error over `repetitions` sets of points.
+    """
+    if constraint not in CONSTRAINTS:
+        raise InputError(f"constraint = {constraint!r}: it must be one of {', '.join(CONSTRAINTS)}")
+    problems = [problem] if isinstance(problem, Problem) else list(problem)
+    count = len(problems)
+    rng = np.random.default_rng(seed)
+    u = scale * rng.standard_normal((starts, columns, directions + columns))
+    u = np.tile(u, (count, 1, 1))
+    spread_parameters = jax.tree.map(
+        lambda x: np.tile(np.asarray(x, float), (count * starts,) + (1,) * np.ndim(x)), parameters
+    )
+    state = State(u[..., :directions], u[..., directions:], spread_parameters)
+    stacked = as_problems([one for one in problems for _ in range(starts)], count * starts)
+    first = jax.tree.map(lambda x: x[0], (stacked, state))
+    shape = check_problem(*first)
+    drawn = draw_points(stacked, shape, points, seed, SETS)
+    found = minimise(_objective(constraint), state, (stacked, drawn), trips=trips)
+    kept = keep(jax.tree.map(jnp.asarray, found.point), constraint)
+    values = np.where(np.isfinite(found.value), found.value, np.inf).reshape(count, starts)
+    chosen = values.argmin(1) + starts * np.arange(count)
+    best = jax.tree.map(lambda x: np.asarray(x)[chosen], kept)
+    measured = risk(
+        problems, Overlaps(best.m, best.q), best.parameters, points=4 * points, seed=seed + 1
+    )
+    m, q = (np.asarray(x).reshape(count, starts, columns, -1) for x in (kept.m, kept.q))
+    more = {
+        f"parameter_{i}": (("problem", *(f"parameter_{i}_{j}" for j in range(leaf.ndim - 1))), leaf)
+        for i, leaf in enumerate(jax.tree.leaves(best.parameters))
+    }
+    return xr.Dataset(
+        {
+            "m": (("problem", "start", "column", "direction"), m),
+            "q": (("problem", "start", "column", "other"), q),
+            "found": (("problem", "start"), values),
+            "best_m": (("problem", "column", "direction"), best.m),
+            "best_q": (("problem", "column", "other"), np.asarray(best.q)),
+            "risk": ("problem", measured.mean),
+            "error": ("problem", measured.error),
+            "repetitions": ("problem", np.full(count, SETS)),
+            **more,
+        }
+    )
+
+
+# --- fixed points ---------------------------------------------------------------------------------
+
+
+def tangent(u: Array, g: Array, constraint: str) -> Array:
+    """The part of g [p, n] along the constraint at u [p, n]."""
+    if constraint == "none":
+        return g
+    products = g @ u.swapaxes(-1, -2)
+    if constraint == "unit":
+        return g - jnp.diagonal(products, axis1=-2, axis2=-1)[..., None] * u
+    return g - (products + products.swapaxes(-1, -2)) / 2 @ u
+
+
+def _velocity(problem: Problem, u: Array, r: int, points: Draw, constraint: str) -> Array:
+    _, g = loss_and_gradient(problem, State(u[:, :r], u[:, r:]), points)
+    return -tangent(u, jnp.concatenate([g.m, g.c], -1), constraint)
+
+
+@functools.partial(jax.jit, static_argnames=("r", "constraint"))
+def _linearised(problem: Problem, u: Array, r: int, points: Draw, constraint: str) -> Any:
+    def velocity(u: Array) -> Array:
+        return _velocity(problem, u, r, points, constraint)
+
+    return velocity(u), jax.jacfwd(velocity)(u)
+
+
+@float64
+def stability(
+    problem: Problem,
+    overlaps: Overlaps,
+    *,
+    constraint: str = "none",
+    points: int = 1 << 13,
+    seed: int = 0,
+) -> xr.Dataset:
+    """Whether overlaps [repeat, ...] are fixed points of gradient flow, and of which kind.
+
+    The flow is linearised in r + p + 1 dimensions: one more than the students span, so that
+    directions outside are there too. Rotations outside the teacher's span, which change no overlap,
+    and directions across the constraint are projected out.
+
+    Returns: a Dataset over `repeat` with `speed`, the length of the gradient along the constraint,
+    and growth rates `rate` over (repeat, mode), the largest first; one above 0 is unstable. With
+    `directions` [repeat, mode, column, coordinate] of the modes.
+    """
+    overlaps = overlaps.checked(constraint)
+    m, c = overlaps.coordinates()
+    p, r = m.shape[-2:]
+    shape = check_problem(problem, State(m[0], c[0]))
+    wider = shape._replace(p=p + 1)
+    drawn = draw_points(problem, wider, points, seed)
+    speeds, rates, modes = [], [], []
+    for one_m, one_c in zip(m, c, strict=True):
+        u = np.concatenate([one_m, one_c, np.zeros((p, 1))], -1)
+        velocity, jacobian = _linearised(problem, u, r, drawn, constraint)
+        basis = _free_directions(u, r, constraint)
+        matrix = basis.T @ np.asarray(jacobian).reshape(u.size, u.size) @ basis
+        values, vectors = np.linalg.eigh((matrix + matrix.T) / 2)
+        speeds.append(np.linalg.norm(velocity))
+        rates.append(values[::-1])
+        modes.append((basis @ vectors[:, ::-1]).T.reshape(-1, *u.shape))
+    most = max(map(len, rates))
+    padded = [np.pad(x, (0, most - len(x)), constant_values=np.nan) for x in rates]
+    wide = [np.pad(x, ((0, most - len(x)), (0, 0), (0, 0))) for x in modes]
+    return xr.Dataset(
+        {
+            "speed": ("repeat", np.array(speeds)),
+            "rate": (("repeat", "mode"), np.stack(padded)),
+            "directions": (("repeat", "mode", "column", "coordinate"), np.stack(wide)),
+        }
+    )
+
+
+def _free_directions(u: np.ndarray, r: int, constraint: str) -> np.ndarray:
+    """An orthonormal basis [p n, k] of moves that keep the constraint and change an overlap."""
+    p, n = u.shape
+    fixed = []
+    for i in range(r, n):
+        for j in range(i):
+            if j >= r:
+                turn = np.zeros((n, n))
+                turn[i, j], turn[j, i] = 1, -1
+                fixed.append(u @ turn)
+    for i in range(p):
+        for j in range(i + 1):
+            if constraint == "orthonormal" or (constraint == "unit" and i == j):
+                normal = np.zeros((p, n))
+                normal[i] += u[j]
+                normal[j] += u[i]
+                fixed.append(normal)
+    if not fixed:
+        return np.eye(u.size)
+    _, sizes, axes = np.linalg.svd(np.stack([x.ravel() for x in fixed]))
+    return axes[int((sizes > 1e-9).sum()) :].T
+
+
+@functools.cache
+def _speed(constraint: str) -> Any:
+    def objective(states: State, args: Any) -> Array:
+        problems, points = args
+
+        def of(problem: Problem, state: State) -> Array:
+            u = jnp.concatenate([state.m, state.c], -1)
+            return (_velocity(problem, u, state.m.shape[-1], points, constraint) ** 2).sum()
+
+        kept = jax.vmap(lambda state: keep(state, constraint))(states)
+        return jax.vmap(of)(problems, kept)
+
+    return objective
+
+
+@float64
+def fixed_points(
+    problem: Problem,
+    start: Overlaps,
+    *,
+    constraint: str = "none",
+    points: int = 1 << 11,
+    trips: int = 300,
+    seed: int = 0,
+) -> xr.Dataset:
+    """Fixed points of gradient flow near starts [repeat], saddles among them: where the squared
+    gradient of the sampled risk is least. With `m`, `q`, `risk` and what `stability` says of each;
+    one that was not reached has a `speed` well above 0."""
+    problems, state, shape = prepare(problem, start, None, constraint)
+    drawn = draw_points(problem, shape, points, seed)
+    found = minimise(_speed(constraint), state, (problems, drawn), trips=trips, tolerance=1e-9)
+    kept = keep(jax.tree.map(jnp.asarray, found.point), constraint)
+    overlaps = Overlaps(np.asarray(kept.m), np.asarray(kept.q))
+    data = stability(problem, overlaps, constraint=constraint, points=points, seed=seed)
+    value, error = risk(problem, overlaps, points=SETS * points, seed=seed)
+    return data.assign(
+        speed=("repeat", np.sqrt(np.maximum(found.value, 0))),
+        m=(("repeat", "column", "direction"), overlaps.m),
+        q=(("repeat", "column", "other"), overlaps.q),
+        risk=("repeat", value),
+        error=("repeat", error),
+    )

@@ -1,0 +1,315 @@
+r"""A problem on Gaussian tokens, as four small functions of fields, and the overlaps it reduces to.
+
+Given a latent, a sequence is matrix normal, $X = \mu W^{*\top} + K^{1/2}Z$ with directions
+$W^* \in R^{d \times r}$ (orthonormal columns), $\mu \in R^{L \times r}$ and $Z$ standard normal.
+The target is a function of the teacher's fields $T = XW^*$, the prediction one of the student's
+fields $H = XU$, $U \in R^{d \times p}$. With $M = U^\top W^*$, $Q = U^\top U$ and
+$CC^\top = Q - MM^\top$,
+
+$$T = \mu + K^{1/2}Z_1,\qquad H = TM^\top + K^{1/2}Z_2C^\top,$$
+
+so that the law of all fields, and with it every risk, depends on $(M, Q)$ alone. The rows of
+$(M, C)$ are coordinates of the student's columns: $U = W^*M^\top + VC^\top$ with some orthonormal
+$V$ outside the span of $W^*$.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from attlas.errors import InputError
+from attlas.gaussian import Real
+
+CONSTRAINTS = ("none", "unit", "orthonormal")
+"""What the columns of U keep to: nothing, unit length, or an orthonormal frame."""
+
+
+class Tokens(NamedTuple):
+    """The law of a sequence given its latent.
+
+    - `mean`: $\\mu$ [L, r]. `root`: $K^{1/2}$ [L, L], or the spreads [L] of independent tokens.
+    - `present`: which tokens there are [L], 1 or 0; a head gives the others no weight.
+    - `latent`: whatever the target has to know, such as the place of the informative token.
+    """
+
+    mean: Any
+    root: Any
+    present: Any
+    latent: Any = ()
+
+
+class Overlaps(NamedTuple):
+    """Products of the student's columns with the teacher's directions, $M$ [..., p, r], and with
+    each other, $Q$ [..., p, p]."""
+
+    m: Real
+    q: Real
+
+    @classmethod
+    def of(cls, vectors: Float[Any, "*s dim p"], directions: Float[Any, "dim r"]) -> "Overlaps":
+        """The overlaps of `vectors` with `directions`, which must be orthonormal."""
+        vectors, directions = np.asarray(vectors, float), np.asarray(directions, float)
+        if vectors.shape[-2] != len(directions):
+            raise InputError(
+                f"vectors have width {vectors.shape[-2]} and directions {len(directions)}: they"
+                " must be of one width"
+            )
+        off = abs(directions.T @ directions - np.eye(directions.shape[-1])).max()
+        if not off < 1e-6:
+            raise InputError(
+                f"directions are {off:.2g} off orthonormal columns: the teacher's directions must"
+                " be orthonormal"
+            )
+        turned = np.swapaxes(vectors, -1, -2)
+        return cls(turned @ directions, turned @ vectors)
+
+    def checked(self, constraint: str = "none") -> "Overlaps":
+        """These overlaps as arrays [repeat, ...]; an `InputError` if no such vectors have them."""
+        if constraint not in CONSTRAINTS:
+            raise InputError(
+                f"constraint = {constraint!r}: it must be one of {', '.join(CONSTRAINTS)}"
+            )
+        m, q = (np.asarray(x, float) for x in self)
+        m, q = (x[None] if x.ndim == 2 else x for x in (m, q))
+        if m.ndim != 3 or q.shape != (len(m), m.shape[1], m.shape[1]):
+            raise InputError(
+                f"overlaps have the shapes {m.shape} and {q.shape}: M is [repeat, p, r] and Q"
+                " [repeat, p, p]"
+            )
+        if not (np.isfinite(m).all() and np.isfinite(q).all()):
+            raise InputError("overlaps are not finite")
+        if abs(q - q.swapaxes(1, 2)).max() > 1e-9 * max(1, abs(q).max()):
+            raise InputError("Q is not symmetric: it holds products of vectors with each other")
+        least = np.linalg.eigvalsh(q - m @ m.swapaxes(1, 2))[:, 0]
+        if (worst := least.min()) < -1e-9 * max(1, abs(q).max()):
+            raise InputError(
+                f"overlaps belong to no vectors: Q - M M' has the eigenvalue {worst:.2g}, and it"
+                " must be positive semidefinite"
+            )
+        wanted = {"none": q, "unit": q * (1 - np.eye(m.shape[1])) + np.eye(m.shape[1])}.get(
+            constraint, np.broadcast_to(np.eye(m.shape[1]), q.shape)
+        )
+        if (off := abs(q - wanted).max()) > 1e-6:
+            raise InputError(
+                f"Q is {off:.2g} off {constraint} columns: the start must satisfy the constraint"
+            )
+        return Overlaps(m, q)
+
+    def coordinates(self) -> tuple[np.ndarray, np.ndarray]:
+        """$M$ and a root $C$ of $Q - MM^\\top$, that also exists where this is singular."""
+        values, vectors = np.linalg.eigh(self.q - self.m @ np.swapaxes(self.m, -1, -2))
+        return self.m, vectors * np.sqrt(np.maximum(values, 0))[..., None, :]
+
+
+class Plain(eqx.Module):
+    """A function without settings as a piece of a problem."""
+
+    function: Callable[..., Any] = eqx.field(static=True)
+
+    def __call__(self, *args: Any) -> Any:
+        return self.function(*args)
+
+
+def _as_piece(function: Any) -> Any:
+    if function is None or isinstance(function, eqx.Module):
+        return function
+    if not callable(function):
+        raise InputError(f"{function!r} is not a function: a problem is made of four functions")
+    return Plain(function)
+
+
+class Problem(eqx.Module):
+    """Law of the tokens, target, head and loss, each a function of one sequence.
+
+    A piece is a module-level function, or an `equinox.Module` whose numbers may then differ
+    between the problems of one compiled program.
+
+    Arguments:
+        law: `law(uniforms [uniforms])` gives `Tokens`; the latent is made of uniform numbers.
+        target: `target(teacher [L, r], tokens, noise [noises])` gives the target, of any shape.
+        head: `head(student [L, p], present [L], parameters)` gives a prediction of that shape.
+        loss: `loss(prediction, target)` gives a number.
+        exact: `exact(m, q)` is the risk in closed form, if there is one.
+        uniforms, noises: uniform and standard normal numbers that law and target take.
+    """
+
+    law: Any
+    target: Any
+    head: Any
+    loss: Any
+    exact: Any
+    uniforms: int = eqx.field(static=True)
+    noises: int = eqx.field(static=True)
+
+    def __init__(
+        self,
+        law: Any,
+        target: Any,
+        head: Any,
+        loss: Any = None,
+        *,
+        exact: Any = None,
+        uniforms: int | None = None,
+        noises: int = 1,
+    ) -> None:
+        self.law, self.target, self.head, self.exact = map(_as_piece, (law, target, head, exact))
+        self.loss = _as_piece(squared if loss is None else loss)
+        self.uniforms = getattr(law, "uniforms", 1) if uniforms is None else uniforms
+        self.noises = noises
+
+
+class Draw(NamedTuple):
+    """The random numbers of a sequence: normals [L, r + p] of its fields, uniforms of its latent,
+    normals of its target's noise."""
+
+    normals: Any
+    uniforms: Any
+    noise: Any
+
+
+class State(NamedTuple):
+    """The student's coordinates (M, C), and further parameters of the head."""
+
+    m: Any
+    c: Any
+    parameters: Any = None
+
+    @property
+    def q(self) -> Any:
+        return self.m @ self.m.swapaxes(-1, -2) + self.c @ self.c.swapaxes(-1, -2)
+
+
+def squared(prediction: Array, target: Array) -> Array:
+    """The squared error, summed over the components of a vector."""
+    return jnp.sum((prediction - target) ** 2)
+
+
+def spread_out(root: Array, x: Array) -> Array:
+    """$K^{1/2}x$ for `x` [L, n] and the `root` of `Tokens`."""
+    return root @ x if root.ndim == 2 else root[:, None] * x
+
+
+def fields(tokens: Tokens, normals: Array, state: State) -> tuple[Array, Array]:
+    """The teacher's fields T [L, r] and the student's H [L, p] of one sequence."""
+    r = state.m.shape[-1]
+    x = spread_out(tokens.root, normals)
+    teacher = tokens.mean + x[:, :r]
+    return teacher, teacher @ state.m.T + x[:, r:] @ state.c.T
+
+
+def sequence_loss(problem: Problem, state: State, draw: Draw) -> Array:
+    """The loss on one sequence."""
+    tokens = problem.law(draw.uniforms)
+    teacher, student = fields(tokens, draw.normals, state)
+    target = problem.target(teacher, tokens, draw.noise)
+    return problem.loss(problem.head(student, tokens.present, state.parameters), target)
+
+
+def field_derivatives(
+    problem: Problem, state: State, draw: Draw
+) -> tuple[Array, Any, Tokens, Array]:
+    """Derivatives of a sequence's loss in H [L, p] and in the parameters, its tokens, and T."""
+    tokens = problem.law(draw.uniforms)
+    teacher, student = fields(tokens, draw.normals, state)
+    target = problem.target(teacher, tokens, draw.noise)
+
+    def loss(student: Array, parameters: Any) -> Array:
+        return problem.loss(problem.head(student, tokens.present, parameters), target)
+
+    in_fields, in_parameters = jax.grad(loss, argnums=(0, 1))(student, state.parameters)
+    return in_fields, in_parameters, tokens, teacher
+
+
+def covariance_root(covariance: Float[Any, "L L"]) -> Float[np.ndarray, "L L"]:
+    """A root of the covariance of tokens, for `Tokens`; an `InputError` if it is none."""
+    covariance = np.asarray(covariance, float)
+    if covariance.ndim != 2 or covariance.shape[0] != covariance.shape[1]:
+        raise InputError(f"a covariance of shape {covariance.shape}: it must be a square matrix")
+    if not np.allclose(covariance, covariance.T, atol=1e-9):
+        raise InputError("a covariance that is not symmetric: no tokens have it")
+    values, vectors = np.linalg.eigh(covariance)
+    if values[0] < -1e-9 * max(1, values[-1]):
+        raise InputError(
+            f"a covariance with the eigenvalue {values[0]:.2g}: no tokens have it, it must be"
+            " positive semidefinite"
+        )
+    return vectors * np.sqrt(np.maximum(values, 0)) @ vectors.T
+
+
+def as_problems(problems: Problem | Sequence[Problem], repeats: int) -> Problem:
+    """One problem with a leading axis [repeat] on its numbers, from one or from one a repeat."""
+    if isinstance(problems, Problem):
+        problems = [problems] * repeats
+    if len(problems) != repeats:
+        raise InputError(f"{len(problems)} problems for {repeats} starts: one, or one for each")
+    structures = {str(jax.tree.structure(problem)) for problem in problems}
+    shapes = {str(jax.tree.map(np.shape, problem)) for problem in problems}
+    if len(structures) + len(shapes) > 2:
+        raise InputError("problems of one run must differ in their numbers only, not in form")
+    return jax.tree.map(lambda *x: np.stack([np.asarray(y, float) for y in x]), *problems)
+
+
+class Shape(NamedTuple):
+    """Tokens L, the teacher's directions r, the student's columns p."""
+
+    length: int
+    r: int
+    p: int
+
+
+def check_problem(problem: Problem, state: State, dim: int | None = None) -> Shape:
+    """The sizes of a problem; an `InputError` with one sentence if its pieces do not fit.
+
+    Arguments:
+        problem: one, without an axis of repeats.
+        state: one start, likewise.
+        dim: the dimension d, where it matters.
+    """
+    rng = np.random.default_rng(0)
+    p, r = state.m.shape[-2:]
+    tokens = problem.law(jnp.asarray(rng.uniform(size=problem.uniforms)))
+    mean, root = np.asarray(tokens.mean, float), np.asarray(tokens.root, float)
+    length = len(mean)
+    if mean.ndim != 2 or mean.shape[1] != r:
+        raise InputError(
+            f"the law's mean has the shape {mean.shape} and M {r} columns: it must be [L, {r}]"
+        )
+    if root.shape not in ((length,), (length, length)) or not np.isfinite(root).all():
+        raise InputError(
+            f"the law's root has the shape {root.shape}: a finite [{length}] or"
+            f" [{length}, {length}] is a root of a covariance of {length} tokens"
+        )
+    if dim is not None and dim < r + p:
+        raise InputError(
+            f"dim = {dim}: the span of {r} directions and {p} columns needs at least {r + p}"
+        )
+    for _ in range(8):
+        draw = Draw(
+            jnp.asarray(rng.normal(size=(length, r + p))),
+            jnp.asarray(rng.uniform(size=problem.uniforms)),
+            jnp.asarray(rng.normal(size=problem.noises)),
+        )
+        tokens = problem.law(draw.uniforms)
+        teacher, student = fields(tokens, draw.normals, state)
+        wanted = np.shape(problem.target(teacher, tokens, draw.noise))
+        try:
+            given = np.shape(problem.head(student, tokens.present, state.parameters))
+        except (TypeError, ValueError) as error:
+            raise InputError(
+                f"the head cannot read fields of shape {student.shape}: {error}"
+            ) from error
+        if given != wanted:
+            raise InputError(
+                f"the head's output has the shape {given}: the target has the shape {wanted}"
+            )
+        loss = np.asarray(sequence_loss(problem, state, draw))
+        if loss.shape != () or not np.isfinite(loss):
+            raise InputError(
+                f"the loss of a sequence is {loss.tolist()}: it must be one finite number"
+            )
+    return Shape(length, r, p)

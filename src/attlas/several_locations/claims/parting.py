@@ -1,0 +1,72 @@
+"""Claims about heads that part: whether two heads come to read one informative token each."""
+
+import xarray as xr
+
+from attlas.claims import Control, Convergence, Draws, Setting, Values, on
+from attlas.claims.setting import whole
+from attlas.figure import Figure
+from attlas.order_parameters import descend_online
+from attlas.several_locations.claims import several_locations
+from attlas.several_locations.task import heads_problem, random_starts
+
+
+@several_locations.claim(
+    kind="training",
+    origin="ours",
+    reference="specialisation of heads",
+    statement=r"Two softmax heads in online descent from small random starts, with free norms: more"
+    r" than half of the runs end with one head for each of two equally strong informative tokens"
+    r" (overlaps of values that differ by more than 0.5).",
+    words="Heads that begin alike mostly part by themselves: one for each token. The runs that do"
+    " not part, about one in four at the quick scale, stay where both heads look at both tokens.",
+    quick=Setting(
+        signals=(4.0, 4.0),
+        dim=100,
+        length=6,
+        batch_size=8,
+        step_size=0.02,
+        start=0.1,
+        runs=192,
+        steps=1200,
+    ),
+    paper=dict(dim=400, runs=512, steps=2400),
+    cells=whole,
+    budget="runs",
+    rule=Convergence(share=0.5),
+    control=Control(
+        "as parted before training",
+        lambda e: {"arrived": (e.parted.isel(step=0) > 0.5).astype(int)},
+    ),
+    needs=("two-heads-suffice",),
+)
+def heads_part(cell: Setting, draws: Draws) -> Values:
+    data = descend_online(
+        heads_problem(cell.length, cell.signals),
+        random_starts(draws.stream("start"), cell.runs, 4, 4, cell.dim, cell.start),
+        dim=cell.dim,
+        batch_size=cell.batch_size,
+        step_size=cell.step_size,
+        steps=cell.steps,
+        seed=draws.integer("batches"),
+        record_every=max(1, cell.steps // 40),
+        points=256,
+    )
+    own = data["m"].isel(column=[1, 3], direction=[1, 3]).values
+    straight, crossed = own[..., 0, 0] + own[..., 1, 1], own[..., 0, 1] + own[..., 1, 0]
+    parted = abs(straight - crossed) / 2
+    return {
+        **on("repeat", arrived=(parted[:, -1] > 0.5).astype(int)),
+        **on("repeat step", risk=data["risk"], parted=parted),
+        "step": data["step"].values,
+    }
+
+
+@heads_part.figure
+def plateau_and_parting(evidence: xr.Dataset) -> Figure:
+    title, note = "The heads part", "runs in grey; median risk and how far the heads have parted"
+    shown = evidence.isel(cell=0)
+    middle = shown[["risk", "parted"]].median("repeat")
+    figure = Figure(middle, title, note, x="step", y="")
+    some = shown[["risk"]].isel(repeat=slice(0, 12))
+    figure.lines("step", "risk", detail="repeat", data=some, opacity=0.3, ink="#888888")
+    return figure.lines("step", {"risk": "risk, median", "parted": "parted, median"})

@@ -1,0 +1,80 @@
+r"""The task of this map: k informative tokens among L, and the rules that it is compared with.
+
+Token $J_i$ is $N(s_ik^*_i, I)$, the others are $N(0, I)$, and $y = \sum_i\langle X_{J_i},
+v^*_i\rangle$. All spreads are 1, so that a token's norm says nothing and a softmax can be Bayes'
+rule.
+"""
+
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+from scipy import optimize, special
+
+from attlas.errors import InputError
+from attlas.order_parameters import Heads, Overlaps, Places, Problem, ValueSum
+
+
+def heads_problem(length: int, signals: Any, weights: str = "softmax", lam: float = 1.0) -> Problem:
+    """Heads of one kind on informative tokens with these signals."""
+    return Problem(Places(length, signals), ValueSum(), Heads(weights, lam))
+
+
+def random_starts(
+    rng: np.random.Generator, repeats: int, columns: int, directions: int, dim: int, size: float
+) -> Overlaps:
+    """Overlaps of Gaussian vectors in `dim` dimensions, of squared length `size`^2 on average."""
+    u = size * rng.standard_normal((repeats, dim, columns)) / np.sqrt(dim)
+    return Overlaps.of(u, np.eye(dim)[:, :directions])
+
+
+def bayes_losses(
+    rng: np.random.Generator, samples: int, length: int, signals: Any
+) -> Float[np.ndarray, " samples"]:
+    r"""Squared errors of Bayes' rule for one or two places, on `samples` sequences.
+
+    The places have the posterior $\pi_{ab} \propto \exp(s_1\chi_{1a} + s_2\chi_{2b})$ over pairs
+    $a \ne b$, with $\chi_{il} = \langle X_l, k^*_i\rangle$.
+    """
+    signals = np.atleast_1d(np.asarray(signals, float))
+    if len(signals) not in (1, 2):
+        raise InputError(f"{len(signals)} places: Bayes' rule is there for one or two")
+    keys, values = rng.standard_normal((2, len(signals), samples, length))
+    for i, signal in enumerate(signals):
+        keys[i, :, i] += signal
+    weights = special.softmax(signals[:, None, None] * keys, axis=-1)
+    if len(signals) == 2:
+        apart = weights * (1 - weights[::-1])
+        weights = apart / apart.sum(-1, keepdims=True)
+    target = sum(values[i, :, i] for i in range(len(signals)))
+    return ((weights * values).sum((0, 2)) - target) ** 2
+
+
+def attention_error(signal: float, length: int) -> float:
+    r"""The least error of the rule that the largest field decides: label 1 if $\max_l a_l > b$.
+
+    One of `length` fields is $N(\pm s, 1)$ by the label, the others $N(0, 1)$, with the label's
+    odds even: $\frac12\min_b[\Phi^{L-1}(b)\Phi(b - s) + 1 - \Phi^{L-1}(b)\Phi(b + s)]$.
+    """
+
+    def error(b: float) -> float:
+        others = special.ndtr(b) ** (length - 1)
+        both = others * (special.ndtr(b - signal) - special.ndtr(b + signal))
+        return float((1 + both) / 2)
+
+    grid = np.linspace(-1, signal + 8, 200)
+    near = grid[int(np.argmin([error(b) for b in grid]))]
+    found = optimize.minimize_scalar(error, bounds=(near - 0.1, near + 0.1), method="bounded")
+    return float(found.fun)
+
+
+def attention_threshold(length: int, level: float = 0.1) -> float:
+    """The signal at which `attention_error` is `level`."""
+    most = 4 + np.sqrt(2 * np.log(length)) + special.ndtri(1 - level)
+    return float(optimize.brentq(lambda s: attention_error(s, length) - level, 0.0, most))
+
+
+def linear_threshold(length: int, level: float = 0.1) -> float:
+    r"""The signal at which the sign of the sum of all fields errs so often:
+    $\Phi(-s/\sqrt L)$ = level."""
+    return float(special.ndtri(1 - level) * np.sqrt(length))

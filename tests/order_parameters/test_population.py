@@ -1,0 +1,154 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from attlas.order_parameters import (
+    Heads,
+    Network,
+    Overlaps,
+    Places,
+    Pooled,
+    Problem,
+    Readout,
+    SignedPlace,
+    ValueSum,
+    best_overlaps,
+    fixed_points,
+    gradient,
+    label,
+    logistic,
+    risk,
+    stability,
+)
+from attlas.order_parameters.descent import sampled_gradient
+from attlas.order_parameters.population import keep, root
+from attlas.order_parameters.problem import State
+from attlas.single_location import Overlaps as Five
+from attlas.single_location import SingleLocation
+from attlas.single_location import risk as five_risk
+
+TWO, ONE = Places(4, [1.5, 1.0], spread=0.7), Places(4, [1.5], spread=1.2)
+PROBLEMS = {
+    "two softmax heads": (Problem(TWO, ValueSum(0.1), Heads("softmax", 1.3)), 4, 4, 12),
+    "softmax with a norm term": (Problem(ONE, ValueSum(), Heads("softmax", norm=0.5)), 2, 2, 8),
+    "softmax-1": (Problem(ONE, ValueSum(), Heads("softmax-1", 2.0)), 2, 2, 8),
+    "erf, tokens correlated": (
+        Problem(Places(4, [1.5], spread=0.7, correlation=0.4), ValueSum(), Heads("erf", 0.8)),
+        2,
+        2,
+        30,
+    ),
+    "tanh, random lengths": (
+        Problem(Places(5, [1.5], shortest=2, shuffled=True), ValueSum(), Heads("tanh")),
+        2,
+        2,
+        8,
+    ),
+    "linear attention, a background": (
+        Problem(
+            Places(4, [1.5], background=[0, 0, 0.8], extra=1), ValueSum(), Heads("linear", 0.3)
+        ),
+        2,
+        3,
+        8,
+    ),
+    "two values": (
+        Problem(Places(4, [1.5], values=2), ValueSum(values=2), Heads(values=2)),
+        3,
+        3,
+        60,
+    ),
+    "pooled": (Problem(ONE, ValueSum(), Pooled()), 1, 2, 8),
+    "classification": (Problem(SignedPlace(1.5, 4), label, Heads("softmax"), logistic), 2, 1, 8),
+}
+
+
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_the_gradient_is_that_of_the_risk_on_whole_tokens(name):
+    problem, p, r, dim = PROBLEMS[name]
+    rng = np.random.default_rng(3)
+    directions = np.linalg.qr(rng.normal(size=(dim, r)))[0]
+    vectors = rng.normal(size=(dim, p)) / np.sqrt(dim) + 0.3 * directions[:, [0] * p]
+    overlaps = Overlaps.of(vectors[None], directions)
+    many = [
+        gradient(problem, overlaps, points=1 << 13, seed=seed).of_vectors(vectors, directions)[0]
+        for seed in range(4)
+    ]
+    own = np.std(many, axis=0, ddof=1) / 2
+    mean, error = sampled_gradient(problem, vectors, directions, samples=1 << 14)
+    assert (abs(np.mean(many, 0) - mean) < 5 * np.hypot(error, own) + 1e-9).all()
+    assert (error < 0.2 * abs(mean).max()).all()
+
+
+def test_a_network_has_derivatives_in_its_parameters_too():
+    problem = Problem(Places(2, [1.5], shuffled=True), ValueSum(), Network())
+    parameters = {
+        "bias": np.array([[0.1, 0.2]]),
+        "readout": np.array([[1.0, 0.5]]),
+        "constant": np.zeros(1),
+    }
+    rng = np.random.default_rng(0)
+    directions = np.linalg.qr(rng.normal(size=(8, 2)))[0]
+    here = Overlaps.of(rng.normal(size=(1, 8, 4)) / 3, directions)
+    found = gradient(problem, here, parameters, points=1 << 11).parameters
+    step = 1e-4
+    sides = [
+        risk(problem, here, {**parameters, "constant": np.array([x])}, points=1 << 15).mean[0]
+        for x in (step, -step)
+    ]
+    assert found["constant"][0] == pytest.approx((sides[0] - sides[1]) / (2 * step), abs=0.02)
+
+
+def test_erf_on_one_place_has_the_risk_of_theorem_1():
+    task = SingleLocation(dim=12, length=4, gamma=0.8, noise=0.2)
+    rng = np.random.default_rng(1)
+    k, v = rng.normal(size=(2, 3, 12))
+    k, v = (x / np.linalg.norm(x, axis=1, keepdims=True) for x in (k, v))
+    directions = np.stack([task.k_star, task.v_star], 1)
+    overlaps = Overlaps.of(np.stack([k, v], -1), directions)
+    law = Places(4, [task.m], spread=0.8)
+    problem = Problem(law, ValueSum(0.2), Heads("erf", 0.7))
+    value, error = risk(problem, overlaps, points=1 << 16)
+    assert (abs(value - five_risk(task, Five.of(k, v, task), 0.7)) < 5 * error).all()
+    plain, spread = risk(problem, overlaps, points=1 << 14, quasi=False)
+    assert (abs(plain - value) < 5 * np.hypot(error, spread)).all() and (error < 0.05).all()
+
+
+def test_roots_and_constraints():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(5, 3, 2))
+    s = x @ x.swapaxes(1, 2)  # of rank two
+    with jax.enable_x64(True):
+        lower = np.asarray(root(jnp.asarray(s)))
+        np.testing.assert_allclose(lower @ lower.swapaxes(1, 2), s, atol=1e-6)
+        assert (np.triu(lower, 1) == 0).all()
+        state = State(jnp.asarray(rng.normal(size=(3, 2))), jnp.asarray(rng.normal(size=(3, 3))))
+        np.testing.assert_allclose(np.diag(keep(state, "unit").q), 1)
+        np.testing.assert_allclose(keep(state, "orthonormal").q, np.eye(3), atol=1e-12)
+
+
+def test_the_best_linear_attention_has_the_least_risk_of_its_formula():
+    problems = [
+        Problem(Places(5, [signal]), ValueSum(), Readout(Heads("linear"))) for signal in (1.0, 3.0)
+    ]
+    start = {"scale": np.array(0.1), "constant": np.array(0.0)}
+    best = best_overlaps(
+        problems, 2, directions=2, starts=4, parameters=start, points=1 << 12, trips=60
+    )
+    wanted = np.array([5 / (5 + s**2) for s in (1.0, 3.0)])
+    assert (abs(best.risk - wanted) < 0.02).all()
+    assert (best.found.min("start") <= best.found).all()
+
+
+def test_the_oracle_of_linear_attention_is_a_minimum_and_zero_is_a_saddle():
+    problem = Problem(Places(4, [2.0]), ValueSum(), Heads("linear"))
+    size = (2 / 8) ** 0.5  # minimises 1 - 4 x + 8 x^2 in x = |k||v|, shared evenly
+    m = np.stack([size * np.eye(2), 0 * np.eye(2)])
+    found = stability(problem, Overlaps(m, m @ m.swapaxes(1, 2)), points=1 << 15)
+    assert (found.speed < 0.05).all()
+    top = found.rate.max("mode")
+    assert top[0] < 0.05 and top[1] == pytest.approx(4, abs=0.1)
+    start = Overlaps(m + 0.05, (m + 0.05) @ (m + 0.05).swapaxes(1, 2) + 0.01 * np.eye(2))
+    near = fixed_points(problem, start, points=1 << 9)
+    assert (near.speed < 1e-3).all() and near.risk[0] < 0.6 < near.risk[1]

@@ -1,0 +1,119 @@
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from attlas.errors import InputError
+from attlas.order_parameters import (
+    Heads,
+    Overlaps,
+    Places,
+    Problem,
+    Tokens,
+    ValueSum,
+    covariance_root,
+    descend,
+    descend_online,
+    gradient,
+    risk,
+)
+from attlas.order_parameters.problem import as_problems
+
+ONE = Problem(Places(4, [2.0]), ValueSum(), Heads("softmax"))
+HERE = Overlaps(np.zeros((1, 2, 2)), np.eye(2)[None])
+
+
+def test_overlaps_are_those_of_vectors_and_back():
+    rng = np.random.default_rng(0)
+    directions = np.linalg.qr(rng.normal(size=(9, 3)))[0]
+    overlaps = Overlaps.of(rng.normal(size=(5, 9, 2)), directions).checked()
+    m, c = overlaps.coordinates()
+    np.testing.assert_allclose(m @ m.swapaxes(1, 2) + c @ c.swapaxes(1, 2), overlaps.q, atol=1e-12)
+
+
+def test_a_law_a_target_a_head_and_a_loss_may_be_plain_functions():
+    def law(uniforms):
+        return Tokens(jnp.zeros((3, 1)), jnp.ones(3), jnp.ones(3))
+
+    problem = Problem(law, first_field, pooled, absolute, uniforms=1)
+    value, error = risk(problem, Overlaps(np.ones((1, 1, 1)), np.ones((1, 1, 1))), points=1 << 14)
+    # The other two tokens are left: the mean of |N(0, 2)| is 2 / sqrt(pi).
+    assert abs(value[0] - 2 / np.sqrt(np.pi)) < 5 * error[0] < 0.02
+
+
+def first_field(teacher, tokens, noise):
+    return teacher[0, 0]
+
+
+def pooled(student, present, parameters):
+    return student.sum()
+
+
+def absolute(prediction, target):
+    return abs(prediction - target)
+
+
+@pytest.mark.parametrize(
+    ("run", "says"),
+    [
+        (lambda: risk(ONE, Overlaps(HERE.m + 1, HERE.q)), "belong to no vectors"),
+        (lambda: risk(ONE, Overlaps(HERE.m * np.nan, HERE.q)), "not finite"),
+        (lambda: risk(ONE, Overlaps(HERE.m, HERE.q + np.eye(2, k=1))), "not symmetric"),
+        (lambda: risk(ONE, Overlaps(HERE.m[..., :1], HERE.q)), r"it must be \[L, 1\]"),
+        (lambda: risk(ONE, Overlaps(HERE.m, HERE.q[:, :1])), "Q \\[repeat, p, p\\]"),
+        (lambda: Overlaps.of(np.eye(4)[:, :2], 2 * np.eye(4)[:, :2]), "off orthonormal columns"),
+        (lambda: Overlaps.of(np.eye(4)[:, :2], np.eye(5)[:, :2]), "one width"),
+        (lambda: covariance_root([[1, 2], [2, 1]]), "eigenvalue -1: no tokens have it"),
+        (lambda: covariance_root([[1, 2], [0, 1]]), "not symmetric"),
+        (lambda: covariance_root([1.0, 2.0]), "square matrix"),
+        (lambda: Places(4, [1.0], correlation=1.5), "no covariance of 4 tokens"),
+        (lambda: Places(4, np.ones(5)), "places must fit"),
+        (lambda: Heads("sofmax"), "Did you mean softmax"),
+        (lambda: Problem(3, ValueSum(), Heads()), "not a function"),
+        (
+            lambda: risk(Problem(Places(4, [1.0], values=1), ValueSum(), Heads(values=2)), HERE),
+            "cannot read fields",
+        ),
+        (
+            lambda: risk(Problem(ONE.law, ONE.target, first_column), HERE),
+            r"the shape \(4,\): the target has the shape \(\)",
+        ),
+        (lambda: risk(Problem(ONE.law, ONE.target, ONE.head, infinite), HERE), "one finite number"),
+        (
+            lambda: descend(
+                ONE, Overlaps(HERE.m, 2 * HERE.q), step_size=1.0, steps=1, constraint="unit"
+            ),
+            "off unit columns",
+        ),
+        (lambda: descend(ONE, HERE, step_size=1.0, steps=1, constraint="round"), "one of none"),
+        (lambda: descend(ONE, HERE, step_size=0.0, steps=1), "step_size = 0"),
+        (lambda: descend(ONE, HERE, step_size=np.ones(3), steps=1), "one for each of 1 starts"),
+        (
+            lambda: descend_online(ONE, HERE, dim=3, batch_size=1, step_size=1.0, steps=1),
+            "dim = 3: the span of 2 directions and 2 columns needs at least 4",
+        ),
+        (lambda: as_problems([ONE, ONE], 3), "2 problems for 3 starts"),
+        (
+            lambda: as_problems([ONE, Problem(Places(5, [2.0]), ValueSum(), Heads())], 2),
+            "differ in their numbers only",
+        ),
+        (
+            lambda: risk(ONE, HERE, {"scale": np.ones(3)}),
+            "first axis is that of 1 starts",
+        ),
+        (
+            lambda: gradient(ONE, Overlaps(np.eye(2)[None], np.eye(2)[None]), points=4),
+            "singular",
+        ),
+    ],
+)
+def test_bad_input_is_one_sentence(run, says):
+    with pytest.raises(InputError, match=says):
+        run()
+
+
+def first_column(student, present, parameters):
+    return student[:, 0]
+
+
+def infinite(prediction, target):
+    return jnp.inf * abs(prediction)
