@@ -15,6 +15,8 @@ latent_posterior = Map(
         "learning",
         "lengths",
         "encoders",
+        "in_context",
+        "order",
     ),
     domain=(
         "noise > 0",
