@@ -10,7 +10,7 @@ PYTEST := $(BIN)/python -m pytest -n 2 --dist loadgroup
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: atlas screenshot test test-fetched test-long test-cluster setup lint models browser data \
-        bench bench-peers bench-data soak mutants fuzz examples index evidence lock release clean
+        bench bench-peers bench-torch bench-data soak mutants fuzz examples index evidence lock release clean
 
 atlas: $(STAMP)
 	$(BIN)/attlas atlas --out $(OUT)
@@ -59,6 +59,11 @@ bench-peers: $(STAMP) models
 	test -x build/peers/bin/python || $(PYTHON) -m venv build/peers
 	build/peers/bin/python -m pip install --quiet --disable-pip-version-check weightwatcher transformers torch
 	$(BIN)/python -m bench.peers build/peers/bin/python
+
+bench-torch: $(STAMP)
+	test -x build/peers/bin/python || $(PYTHON) -m venv build/peers
+	build/peers/bin/python -m pip install --quiet --disable-pip-version-check torch
+	$(BIN)/python -m bench.encoders build/peers/bin/python
 
 data: $(STAMP)
 	$(BIN)/python -m tools.data

@@ -1,7 +1,9 @@
+import numpy as np
 import pytest
 
 from attlas.errors import InputError
 from attlas.lab.runner import run
+from attlas.latent_posterior.claims.in_context import prefixes
 from tests.maps import *  # noqa: F403
 
 MAP = "latent-posterior"
@@ -32,3 +34,12 @@ def test_where_a_statement_fails_it_is_outside(store, claim, settings, why):
 def test_too_few_draws_are_bad_input(store):
     with pytest.raises(InputError, match="draws >= 20"):
         run("latent-posterior/cme-error", settings={"draws": 5}, store=store)
+
+
+def test_counts_of_prefixes_grow_by_a_word():
+    words = np.array([[[0.2, 0.8], [1.0, 0.0]]])
+    counts = prefixes(np.random.default_rng(0), words, 10, 400)
+    assert counts.shape == (1, 2, 400, 10, 2)
+    np.testing.assert_array_equal(counts.sum(-1)[0, 0, 0], np.arange(10))
+    assert (np.diff(counts, axis=3) >= 0).all() and (counts[0, 1, ..., 1] == 0).all()
+    assert abs(counts[0, 0, :, -1, 1].mean() / 9 - 0.8) < 0.03

@@ -16,6 +16,8 @@ latent_posterior = Map(
         "lengths",
         "encoders",
         "forward_pass",
+        "in_context",
+        "order",
     ),
     domain=(
         "noise > 0",
