@@ -67,7 +67,7 @@ def kept_beside(
         attention="softmax",
         layers=1,
         width=16,
-        steps=1500,
+        steps=2500,
         batch=32,
         rate=0.01,
         runs=16,
