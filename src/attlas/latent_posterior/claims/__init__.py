@@ -15,6 +15,7 @@ latent_posterior = Map(
         "learning",
         "lengths",
         "encoders",
+        "pretrained",
         "in_context",
         "order",
     ),
