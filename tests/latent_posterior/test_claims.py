@@ -4,7 +4,7 @@ import pytest
 from attlas.errors import InputError
 from attlas.lab.runner import run
 from attlas.latent_posterior.claims.in_context import prefixes
-from attlas.latent_posterior.claims.pretrained import (
+from attlas.latent_posterior.claims.trained_transfer import (
     exact_number,
     masked_answers,
     probe_excess,

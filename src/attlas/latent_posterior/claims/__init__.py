@@ -15,7 +15,7 @@ latent_posterior = Map(
         "learning",
         "lengths",
         "encoders",
-        "pretrained",
+        "trained_transfer",
         "in_context",
         "order",
     ),
