@@ -16,6 +16,7 @@ latent_posterior = Map(
         "lengths",
         "encoders",
         "forward_pass",
+        "trained_transfer",
         "in_context",
         "order",
     ),

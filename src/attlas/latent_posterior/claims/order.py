@@ -145,7 +145,7 @@ def losses_of_order(evidence: xr.Dataset) -> Figure:
     origin="our reading",
     reference="a token carries its position",
     statement=r"With its position as part of each token the same encoder comes nearer to the"
-    r" forward filter than a tenth of what the order says.",
+    r" forward filter than a fifth of what the order says.",
     words="Positions make words exchangeable again: pairs of a word and its place may be listed in"
     " any order, and attention learns from them what the order says.",
     measured_by=trained_on_order,
@@ -158,7 +158,7 @@ def losses_of_order(evidence: xr.Dataset) -> Figure:
     needs=("order-is-lost", "pairs-exchange"),
 )
 def positions_restore(evidence: xr.Dataset) -> Values:
-    lower, upper = evidence["positions"], evidence["order"] / 10
+    lower, upper = evidence["positions"], evidence["order"] / 5
     return {
         "lower": lower.mean("run"),
         "upper": upper.mean("run"),
