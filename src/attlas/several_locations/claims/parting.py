@@ -18,7 +18,7 @@ from attlas.several_locations.task import heads_problem, random_starts
     r" than half of the runs end with one head for each of two equally strong informative tokens"
     r" (overlaps of values that differ by more than 0.5).",
     words="Heads that begin alike mostly part by themselves: one for each token. The runs that do"
-    " not part, about one in four at the quick scale, stay where both heads look at both tokens.",
+    " not part, about one in five at the quick scale, stay where both heads look at both tokens.",
     quick=Setting(
         signals=(4.0, 4.0),
         dim=100,
