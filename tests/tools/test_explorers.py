@@ -115,7 +115,8 @@ def test_the_stored_networks_do_what_the_article_says(attention):
     assert distances(attention, "every", 10, 24)[0] > 0.5
     assert distances(attention, "one", 10_000, 16)[0] < 0.04
     assert distances(attention, "one", 10_000, 2)[0] > 0.2
-    assert distances(attention, "one", 10_000, 0)[0] > 0.2
+    if attention == "softmax":
+        assert distances(attention, "one", 10_000, 0)[0] > 0.2
 
 
 def test_a_stored_network_is_not_minimal():
