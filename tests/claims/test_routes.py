@@ -72,6 +72,10 @@ EXPLAINED: dict[str, tuple[set[str], str]] = {
         "both descend one risk: one by its derivatives in five overlaps, written out, the other by"
         " automatic differentiation in d dimensions, with a step and a projection of its own",
     ),
+    "several-locations/attention-ahead": (
+        {"attention_error", "attention_threshold", "linear_threshold"},
+        "an order: two exact thresholds, and their ratio between lengths, which has both",
+    ),
     "single-location/gates-in-order": (
         {"tuned_gate", "best_gate_excess", "oracle_excess", "linear_attention"} | QUADRATURE,
         "an order: one quantity, computed alike for each gate, and two quadratures for the best",

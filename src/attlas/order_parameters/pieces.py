@@ -82,7 +82,7 @@ class Places(eqx.Module):
         """Numbers that the latent is made of: one for the length, and one a token for a shuffle."""
         return 1 + self.length * self.shuffled
 
-    def __call__(self, uniforms: Array) -> Tokens:
+    def __call__(self, uniforms: Any) -> Tokens:
         count = self.signals.shape[-1]
         kept = self.shortest + jnp.floor(uniforms[0] * (self.length - self.shortest + 1))
         present = (jnp.arange(self.length) < kept).astype(uniforms.dtype)
@@ -112,7 +112,7 @@ class SignedPlace(eqx.Module):
     length: int = eqx.field(static=True)
     uniforms: int = eqx.field(static=True, default=1)
 
-    def __call__(self, uniforms: Array) -> Tokens:
+    def __call__(self, uniforms: Any) -> Tokens:
         label = jnp.where(uniforms[0] < 0.5, -1.0, 1.0).astype(uniforms.dtype)
         mean = jnp.zeros((self.length, 1), uniforms.dtype).at[0, 0].set(label * self.signal)
         return Tokens(mean, jnp.ones(self.length, uniforms.dtype), mean[:, 0] * 0 + 1, label)
@@ -124,7 +124,7 @@ class ValueSum(eqx.Module):
     noise: Any = 0.0
     values: int = eqx.field(static=True, default=1)
 
-    def __call__(self, teacher: Array, tokens: Tokens, noise: Array) -> Array:
+    def __call__(self, teacher: Any, tokens: Any, noise: Any) -> Any:
         total: Any = 0
         for number in range(tokens.latent.shape[0]):
             first = number * (1 + self.values) + 1
@@ -139,22 +139,22 @@ class ChosenValue(eqx.Module):
 
     sharpness: Any
 
-    def __call__(self, teacher: Array, tokens: Tokens, noise: Array) -> Array:
+    def __call__(self, teacher: Any, tokens: Any, noise: Any) -> Any:
         odds = jnp.cumsum(jax.nn.softmax(self.sharpness * teacher[:, 0]))
         place = jnp.sum(odds < jax.scipy.special.ndtr(noise[0]) * odds[-1])
         return teacher[jnp.minimum(place, len(odds) - 1), 1]
 
 
-def label(teacher: Array, tokens: Tokens, noise: Array) -> Array:
+def label(teacher: Any, tokens: Any, noise: Any) -> Any:
     """The latent itself, such as that of `SignedPlace`."""
     return tokens.latent
 
 
-def _softmax(scores: Array, present: Array) -> Array:
+def _softmax(scores: Any, present: Any) -> Any:
     return jax.nn.softmax(jnp.where(present[:, None] > 0, scores, -jnp.inf), axis=0)
 
 
-def _softmax_one(scores: Array, present: Array) -> Array:
+def _softmax_one(scores: Any, present: Any) -> Any:
     """A softmax with one more token of score and value 0."""
     top = jnp.maximum(jax.lax.stop_gradient(scores.max(0)), 0)
     weights = present[:, None] * jnp.exp(scores - top)
@@ -213,7 +213,7 @@ class Heads(eqx.Module):
         self.weights = weights if callable(weights) else WEIGHTS[weights]
         self.lam, self.norm, self.offset, self.values = lam, norm, offset, values
 
-    def __call__(self, student: Array, present: Array, parameters: Any) -> Array:
+    def __call__(self, student: Any, present: Any, parameters: Any) -> Any:
         if student.shape[1] % (1 + self.values):
             raise ValueError(f"heads of {1 + self.values} columns do not fill {student.shape[1]}")
         split = student.reshape(len(student), -1, 1 + self.values)
@@ -230,7 +230,7 @@ class Readout(eqx.Module):
 
     head: Any
 
-    def __call__(self, student: Array, present: Array, parameters: Any) -> Array:
+    def __call__(self, student: Any, present: Any, parameters: Any) -> Any:
         out = self.head(student, present, None)
         scale = parameters["scale"]
         return (scale @ out if jnp.ndim(scale) == 2 else scale * out) + parameters["constant"]
@@ -239,7 +239,7 @@ class Readout(eqx.Module):
 class Pooled(eqx.Module):
     """The sum of the first field over the tokens: a linear predictor that treats them alike."""
 
-    def __call__(self, student: Array, present: Array, parameters: Any) -> Array:
+    def __call__(self, student: Any, present: Any, parameters: Any) -> Any:
         return (present * student[:, 0]).sum()
 
 
@@ -253,13 +253,13 @@ class Network(eqx.Module):
 
     activation: Callable[[Array], Array] = eqx.field(static=True, default=jnp.tanh)
 
-    def __call__(self, student: Array, present: Array, parameters: Any) -> Array:
+    def __call__(self, student: Any, present: Any, parameters: Any) -> Any:
         length = len(student)
         own = student.reshape(length, length, -1)[np.arange(length), np.arange(length)]
         hidden = (present[:, None] * own).sum(0) + parameters["bias"]
         return self.activation(hidden) @ parameters["readout"] + parameters["constant"]
 
 
-def logistic(prediction: Array, target: Array) -> Array:
+def logistic(prediction: Any, target: Any) -> Any:
     """The logistic loss of a score against a label of 1 or -1."""
     return jax.nn.softplus(-target * prediction)

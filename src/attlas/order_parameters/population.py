@@ -194,7 +194,7 @@ class Gradient(NamedTuple):
 
     def of_vectors(
         self, vectors: Float[Any, "*s dim p"], directions: Float[Any, "dim r"]
-    ) -> Float[np.ndarray, "*s dim p"]:
+    ) -> Float[np.ndarray, "*repeat dim p"]:
         r"""$\nabla_UR = W^*(\partial_MR)^\top + U(\partial_QR + \partial_QR^\top)$."""
         return directions @ np.swapaxes(self.m, -1, -2) + np.asarray(vectors) @ (2 * self.q)
 

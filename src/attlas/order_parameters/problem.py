@@ -51,7 +51,7 @@ class Overlaps(NamedTuple):
     q: Real
 
     @classmethod
-    def of(cls, vectors: Float[Any, "*s dim p"], directions: Float[Any, "dim r"]) -> "Overlaps":
+    def of(cls, vectors: Float[Any, "*s dim p"], directions: Float[Any, "width r"]) -> "Overlaps":
         """The overlaps of `vectors` with `directions`, which must be orthonormal."""
         vectors, directions = np.asarray(vectors, float), np.asarray(directions, float)
         if vectors.shape[-2] != len(directions):
@@ -225,8 +225,8 @@ def field_derivatives(
     return in_fields, in_parameters, tokens, teacher
 
 
-def covariance_root(covariance: Float[Any, "L L"]) -> Float[np.ndarray, "L L"]:
-    """A root of the covariance of tokens, for `Tokens`; an `InputError` if it is none."""
+def covariance_root(covariance: Any) -> Float[np.ndarray, "L L"]:
+    """A root of the covariance [L, L] of tokens, for `Tokens`; an `InputError` if it is none."""
     covariance = np.asarray(covariance, float)
     if covariance.ndim != 2 or covariance.shape[0] != covariance.shape[1]:
         raise InputError(f"a covariance of shape {covariance.shape}: it must be a square matrix")

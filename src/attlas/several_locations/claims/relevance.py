@@ -160,10 +160,11 @@ def classification_threshold(cell: Setting, draws: Draws) -> Values:
     )
     return {
         **on("L", x=lengths.astype(float), predicted=exact, measured=groups.mean(1)),
-        **on("L", error=groups.std(1, ddof=1) / 4, linear=list(map(linear_threshold, lengths))),
+        **on("L", error=groups.std(1, ddof=1) / 4),
+        **on("L", linear=[linear_threshold(int(length)) for length in lengths]),
         "L": lengths.tolist(),
         "repetitions": 16,
-    }  # fmt: skip
+    }
 
 
 def sampled_threshold(draws: Draws, length: int, samples: int, group: int) -> float:
