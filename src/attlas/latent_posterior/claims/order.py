@@ -60,7 +60,7 @@ def chains(cell: Setting, draws: Draws) -> Chains:
         steps=1500,
         batch=64,
         rate=0.01,
-        runs=12,
+        runs=20,
     ),
     paper=dict(vocabulary=4, width=32, steps=5000, runs=24),
     cells=together("law"),
