@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from attlas.claims.checks import Check, Form
+from attlas.claims.checks import Check
 from attlas.errors import InputError
 
 _PLAIN = (bool, int, float, str, tuple, type(None))
@@ -40,21 +40,14 @@ def claim_text(check: Check, name: str) -> str:
     claim = "_".join(["check", *(function.__name__ for function in functions)])
     slug = name.replace("_", "-")
     grid = ", ".join(f"{key}={values!r}" for key, values in check.grid.items())
-    names = ", ".join(repr(key) for key in check.grid)
-    cells = f"product({names})" if names else "whole"
+    listed = ", ".join(repr(key) for key in check.grid)
+    cells = f"product({listed})" if listed else "whole"
     rule = re.sub(r", level=[^,)]*|level=[^,)]*, |level=[^,)]*", "", repr(form.rule))
     arguments = "".join(f", {key}={value!r}" for key, value in form.arguments.items())
     called = ", ".join(function.__name__ for function in functions)
-    control = {
-        "compare": "formula_off",
-        "stay_below": "smaller_bound",
-        "scale": "exponent_off",
-        "put_in_order": "smaller_gap",
-        "compare_laws": "laws_apart",
-        "count_arrivals": "fewer_arrive",
-    }[form.helper]
-    size = repr(round(_control_size(check), 4))
-    control_call = f"{control}(0.0, {size})" if form.helper == "scale" else f"{control}({size})"
+    control, measured = form.variant.__name__, form.measure_cell.__name__
+    names = [function.__name__.replace("_", " ") for function in functions]
+    statement = form.words.format(*names)
     lines = [
         f'"""A claim that began as a check: `attlas run {slug}/* --claims {name}.py`."""',
         "",
@@ -62,7 +55,7 @@ def claim_text(check: Check, name: str) -> str:
         "",
         f"from attlas.claims import {type(form.rule).__name__}, Map, Setting, "
         f"{cells.partition('(')[0]}",
-        f"from attlas.claims.check_forms import {', '.join(sorted((control, form.helper)))}",
+        f"from attlas.claims.check_forms import {', '.join(sorted((control, measured)))}",
         "",
         f'{name} = Map("{slug}", source="attlas")',
         "",
@@ -72,17 +65,17 @@ def claim_text(check: Check, name: str) -> str:
         '    kind="simulation",',
         '    reference="a check",',
         '    origin="ours",',
-        f'    statement=r"{_statement(form)}",',
-        f'    words="{_statement(form)}",',
+        f'    statement=r"{statement}",',
+        f'    words="{statement}",',
         f"    quick=Setting({grid}{', ' if grid else ''}samples={check.samples}),",
         f"    paper=dict(samples={4 * check.samples}),",
         f"    cells={cells},",
         '    budget="samples",',
         f"    rule={rule},",
-        f"    control={control_call},",
+        f"    control={control}({_control_size(check):.4g}),",
         ")",
         f"def {claim}(cell, draws):",
-        f"    return {form.helper}({called}, cell, draws{arguments})",
+        f"    return {measured}({called}, cell, draws{arguments})",
         "",
     ]
     return "\n".join(lines)
@@ -92,18 +85,6 @@ def _control_size(check: Check) -> float:
     """Twice what was still refuted, or the whole way."""
     whole = check.form.control.size
     return whole if check.resolution is None else min(whole, 2 * check.resolution)
-
-
-def _statement(form: Form) -> str:
-    names = [function.__name__.replace("_", " ") for function in form.functions]
-    return {
-        "compare": "The formula {0} is the mean of the simulation {1}.",
-        "stay_below": "The mean of the simulation {1} is at most {0}.",
-        "scale": "The mean of the simulation {0} grows like a power of {along}.",
-        "put_in_order": "The mean of {0} is below that of {1}.",
-        "compare_laws": "{0} and {1} have the same law.",
-        "count_arrivals": "The runs of {0} arrive.",
-    }[form.helper].format(*names, along=form.along)
 
 
 class _Sources:
@@ -147,9 +128,6 @@ class _Sources:
             self.imports.append(
                 line.removesuffix(f" as {name}") if value.__name__ == name else line
             )
-        elif inspect.isfunction(value) and value.__module__ in ("__main__", user):
-            self.add(value)
-            return
         elif isinstance(value, _PLAIN):
             self.constants += [f"{name} = {value!r}", ""]
         elif hasattr(value, "__module__") and hasattr(value, "__qualname__"):

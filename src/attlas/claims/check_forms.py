@@ -47,11 +47,11 @@ def smaller_bound(size: float = 0.999) -> Control:
     )
 
 
-def exponent_off(margin: float, size: float = 1.0) -> Control:
+def exponent_off(size: float = 3.0) -> Control:
     return Control(
         "an exponent that is {size:.2g} larger",
         lambda e, size: {"exponent": e.exponent + size},
-        size=max(size, 3 * margin),
+        size=size,
     )
 
 
@@ -217,12 +217,6 @@ def count_arrivals(runs: Callable[..., Any], cell: Setting, draws: Draws) -> Val
     if arrived.ndim != 1 or not np.isin(arrived, (0, 1)).all():
         raise InputError(f"the runs give other values than true and false{_at(given)}")
     return on("repeat", arrived=arrived.astype(bool))
-
-
-HELPERS: dict[str, Callable[..., Values]] = {
-    made.__name__: made
-    for made in (compare, stay_below, scale, put_in_order, compare_laws, count_arrivals)
-}
 
 
 # --- sampling -------------------------------------------------------------------------------------

@@ -48,20 +48,30 @@ Grid = Mapping[str, Sequence[Any]]
 
 @dataclass(frozen=True)
 class Form:
-    """A kind of comparison: what measures a cell, the rule, and the false variant.
+    """A kind of comparison.
 
-    `measure(cell, draws, samples)` returns the evidence of one point of the grid.
+    Arguments:
+        functions: what the user gave. arguments: further ones of `measure_cell`.
+        measure_cell: `measure_cell(*functions, cell, draws, **arguments)`, the evidence of one
+            point of the grid.
+        rule: how it is judged. variant: from a size to the false variant that must be refuted.
+        words: the statement, with `{0}` for the first function's name.
     """
 
     functions: tuple[Callable[..., Any], ...]
-    helper: str
-    arguments: dict[str, Any]
+    measure_cell: Callable[..., Values]
     rule: Rule
-    control: Control
+    variant: Callable[..., Control]
+    words: str
+    arguments: dict[str, Any] = field(default_factory=dict)
     along: str = ""
 
+    @property
+    def control(self) -> Control:
+        return self.variant()
+
     def measure(self, cell: Setting, draws: Draws) -> Values:
-        return forms.HELPERS[self.helper](*self.functions, cell, draws, **self.arguments)
+        return self.measure_cell(*self.functions, cell, draws, **self.arguments)
 
 
 @dataclass(frozen=True)
@@ -181,8 +191,8 @@ def check(
         quiet: report no progress.
     """
     rule: Rule = Agreement(level=LEVEL) if margin is None else Approximation(margin=margin)
-    control = forms.formula_off()
-    form = Form((formula, simulate), "compare", {}, rule, control)
+    words = "The formula {0} is the mean of the simulation {1}."
+    form = Form((formula, simulate), forms.compare, rule, forms.formula_off, words)
     return _look(form, grid, samples, seed, resolution, seconds, quiet)
 
 
@@ -210,7 +220,9 @@ def check_bound(
     for name, ends in ranges.items():
         if len(ends) != 2 or not ends[0] < ends[1] or not np.isfinite(ends).all():
             raise InputError(f"free: {name} has the range {ends}: it takes (low, high), low < high")
-    form = Form((bound, simulate), "stay_below", {"free": ranges}, Bound(), forms.smaller_bound())
+    words, given = "The mean of the simulation {1} is at most {0}.", {"free": ranges}
+    sides = (bound, simulate)
+    form = Form(sides, forms.stay_below, Bound(), forms.smaller_bound, words, given)
     return _look(form, grid, samples, seed, None, seconds, quiet)
 
 
@@ -241,10 +253,11 @@ def check_rate(
     arguments = {"along": along, "values": values, "exponent": float(exponent)}
     form = Form(
         (simulate,),
-        "scale",
-        arguments,
+        forms.scale,
         Rate(margin=margin, along=along),
-        forms.exponent_off(margin),
+        forms.exponent_off,
+        f"The mean of the simulation {{0}} grows like a power of {along}.",
+        arguments,
         along,
     )
     return _look(form, others, samples, seed, None, seconds, quiet)
@@ -262,7 +275,8 @@ def check_order(
 ) -> Check:
     """Whether the mean of one simulation is below that of another, both with the same random
     numbers. Arguments are those of `check`; both functions are simulations."""
-    form = Form((lower, upper), "put_in_order", {}, Order(), forms.smaller_gap())
+    words = "The mean of {0} is below that of {1}."
+    form = Form((lower, upper), forms.put_in_order, Order(), forms.smaller_gap, words)
     return _look(form, grid, samples, seed, None, seconds, quiet)
 
 
@@ -278,7 +292,8 @@ def check_same_law(
 ) -> Check:
     """Whether two simulations have one law, by Kolmogorov-Smirnov tests of every coordinate, with
     independent random numbers. Arguments are those of `check`; both functions are simulations."""
-    form = Form((first, second), "compare_laws", {}, SameLaw(), forms.laws_apart())
+    words = "{0} and {1} have the same law."
+    form = Form((first, second), forms.compare_laws, SameLaw(), forms.laws_apart, words)
     return _look(form, grid, samples, seed, None, seconds, quiet)
 
 
@@ -297,7 +312,8 @@ def check_convergence(
     Arguments are those of `check`; `runs(rng, n, **cell)` returns n truth values, and `samples` is
     the number of runs at each point.
     """
-    form = Form((runs,), "count_arrivals", {}, Convergence(share=share), forms.fewer_arrive())
+    rule, words = Convergence(share=share), "The runs of {0} arrive."
+    form = Form((runs,), forms.count_arrivals, rule, forms.fewer_arrive, words)
     return _look(form, grid, samples, seed, None, seconds, quiet)
 
 
