@@ -2,6 +2,7 @@
 
 import pytest
 
+import attlas
 from attlas.claims.checks import check
 from attlas.claims.registry import load_file
 from attlas.errors import InputError
@@ -32,3 +33,34 @@ def test_what_has_no_source_of_its_own_is_no_claim(tmp_path):
     assert not list(tmp_path.iterdir())
     with pytest.raises(InputError, match=r"NAME\.py"):
         check(half_normal, draw, grid=GRID, quiet=True).to_claim(tmp_path / "mine.txt")
+
+
+def ceiling(scale, length):
+    return 2.0 * scale
+
+
+def raised(rng, n, scale, length):
+    return 1 + draw(rng, n, scale, length)
+
+
+def arrives(rng, n, scale, length):
+    return rng.random(n) < 2
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        lambda: attlas.check_bound(ceiling, draw, grid=GRID, quiet=True),
+        lambda: attlas.check_rate(
+            draw, along="length", exponent=-1, grid={**GRID, "length": [1, 2, 4]}, quiet=True
+        ),
+        lambda: attlas.check_order(draw, raised, grid=GRID, quiet=True),
+        lambda: attlas.check_same_law(draw, draw, grid=GRID, quiet=True),
+        lambda: attlas.check_convergence(arrives, share=0.5, grid=GRID, quiet=True),
+    ],
+    ids=["bound", "rate", "order", "law", "convergence"],
+)
+def test_every_form_becomes_a_claim(made, tmp_path, store, registry):
+    (claim,) = load_file(made().to_claim(tmp_path / "mine.py"))
+    result = run(claim, store=store)
+    assert (result.verdict.word, result.control.word) == ("confirmed", "refuted")
