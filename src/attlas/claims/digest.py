@@ -35,9 +35,8 @@ def code_digest(module: str) -> str:
     return hashlib.sha256(f"{versions()} {source_digest(module)}".encode()).hexdigest()
 
 
-@functools.cache
 def source_digest(module: str) -> str:
-    """Digest of the sources alone, as they were at the first call: on every machine the same."""
+    """Digest of the sources alone: on every machine the same."""
     return _closure_digest(module, figures=False)
 
 
@@ -86,7 +85,14 @@ def beside(module: str) -> list[str]:
     return [name for name in names if name != module and not name.startswith("attlas")]
 
 
+def forget_sources() -> None:
+    """Read sources again at the next call: a claim file may have changed and been loaded anew."""
+    _closure_digest.cache_clear()
+
+
+@functools.cache
 def _closure_digest(module: str, figures: bool) -> str:
+    """Of the sources as they were at the first call, when they were imported."""
     digest = hashlib.sha256()
     for name, path in sorted(_closure(module, figures).items()):
         stat = path.stat()

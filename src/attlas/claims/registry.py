@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from attlas.claims.claim import LOADED, Claim
-from attlas.claims.digest import beside, source_digest
+from attlas.claims.digest import beside, forget_sources
 from attlas.claims.map import REGISTRY, Map
 from attlas.errors import InputError, near
 from attlas.index import GROUP, Entry, foreign_points, matching, package_index
@@ -136,7 +136,7 @@ def load_file(path: str | Path) -> list[Claim]:
     name = f"{LOADED}{path.stem}_{zlib.crc32(str(path).encode()):08x}"
     for helper in beside(name):  # edited ones would otherwise stay as they were
         sys.modules.pop(helper, None)
-    source_digest.cache_clear()
+    forget_sources()
     spec = importlib.util.spec_from_file_location(name, path, loader=FromSource(name, str(path)))
     if spec is None or spec.loader is None:
         raise InputError(f"claim file {str(path)!r} is no Python file")

@@ -14,7 +14,7 @@ from typing import Any
 import xarray as xr
 
 from attlas.claims import Agreement, Claim, Control, Draws, Setting
-from attlas.claims.digest import source_digest
+from attlas.claims.digest import forget_sources
 from attlas.claims.registry import FromSource
 from attlas.errors import InputError, near
 
@@ -105,7 +105,7 @@ def _load_file(path: Path) -> ModuleType:
     assert spec is not None and spec.loader is not None  # it ends in .py
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
-    source_digest.cache_clear()  # the file may have changed since it was loaded before
+    forget_sources()  # the file may have changed since it was loaded before
     try:
         spec.loader.exec_module(module)
     except Exception as error:
