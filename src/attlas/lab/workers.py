@@ -30,7 +30,7 @@ from typing import Any, NamedTuple, Protocol
 import attlas
 from attlas.claims import Claim, find_claim, load_file, versions
 from attlas.errors import InputError, SchedulerLost, WorkersLost
-from attlas.lab import ONE_THREAD, cluster
+from attlas.lab import KEEP_MEMORY, ONE_THREAD, cluster
 from attlas.lab.measurement import keep_compiled
 from attlas.lab.simulations import simulation
 from attlas.lab.store import Store
@@ -318,7 +318,7 @@ class Processes(contextlib.AbstractContextManager["Processes"]):
         self.progress, self.groups_each, self._notes = progress, groups_each, store.notes
         self._deaths_at_start = 0
         self._folder = str(store.folder.resolve())
-        self._environment = {**ONE_THREAD, "NPROC": str(threads)}
+        self._environment = {**ONE_THREAD, **KEEP_MEMORY, "NPROC": str(threads)}
         self._waiting: deque[_Group] = deque()
         self._running: dict[int, _Process] = {}
 
