@@ -1,4 +1,5 @@
 import math
+from dataclasses import replace
 
 import numpy as np
 from pytest import approx
@@ -189,6 +190,25 @@ def test_the_length_enters_by_a_logarithm():
     scaling = class_of(collapsed_head(5.0, 1.0, 1000)).scaling(0.05, 1000)
     assert 0 < scaling["length"] < 0.1 and scaling["length"] == approx(scaling["samples"], rel=0.05)
     assert scaling["1/eps"] == approx(2, abs=0.15)
+
+
+def test_a_grid_of_lengths_scales_as_each_length_does():
+    """Also where the grid begins with a term that a length of 1 does not multiply."""
+    capacities = [
+        Capacity((Term("square", math.log(0.9), tokens),), 1.0) for tokens in (50.0, [1.0, 50.0])
+    ]
+    alone, grid = (
+        replace(each, terms=tuple(t._replace(tokens=np.asarray(t.tokens)) for t in each.terms))
+        for each in capacities
+    )
+    found = grid.scaling(0.05, 1000)["length"]
+    assert found[1] == approx(float(alone.scaling(0.05, 1000)["length"]), rel=1e-6) and found[1] > 0
+
+
+def test_a_layer_more_multiplies_the_entropy_by_the_square_of_its_lipschitz_constant():
+    layers = (math.log(3.0), math.log(12.0))
+    capacity = replace(class_of(collapsed_head(5.0, 1.0, 1000)), layers=layers)
+    assert capacity.scaling(0.05, 1000)["depth"] == approx(math.log(3.0 * 12.0))
 
 
 def test_occam():

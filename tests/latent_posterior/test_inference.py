@@ -68,6 +68,18 @@ def test_coins_for_a_shorter_length_do_not_do_for_a_longer_one():
     assert abs(mixture_law(beta_coins(2.0, 3.5, 3), 4) - urn_law([3.5, 2.0], 4)).max() > 1e-4
 
 
+def test_asymmetry_looks_at_every_pair_of_neighbours():
+    """One letter 1, at a given place of three: exchanged with a neighbour it is another law."""
+    for place in range(3):
+        law = np.zeros((2, 2, 2))
+        law[tuple(np.eye(3, dtype=int)[place])] = 1
+        assert asymmetry(law) == 1
+    last = np.einsum("a,bc->abc", [0.5, 0.5], [[0.1, 0.6], [0.2, 0.1]])
+    assert asymmetry(last) >= 0.4 - 1e-15  # which only the last two letters show fully
+    first_two = np.einsum("ab,c->abc", [[0.1, 0.6], [0.2, 0.1]], [0.5, 0.5])
+    assert asymmetry(first_two) == approx(asymmetry(last))
+
+
 def test_asymmetry_is_zero_for_exchangeable_laws_alone():
     for law in (mixture_law(TOPICS, 4), urn_law([2, 1, 5], 4), urn_law([5, 3], 4, -1)):
         assert asymmetry(law) < 1e-15

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from pytest import approx
-from scipy import special
+from scipy import optimize, special
 
 from attlas.errors import InputError
 from attlas.single_location import (
@@ -163,6 +163,21 @@ def test_no_gate_beats_the_best():
     at_one = SingleLocation(40, 10, 1.0)
     sigmoid = oracle_excess(at_one, at_one.m, Gate("sigmoid", at_one.m**2 / 2 + math.log(9)))
     assert sigmoid == approx(best_gate_excess(at_one), rel=1e-10)
+
+
+def test_gates_that_are_sharper_than_the_log_odds_are_found():
+    """With a wide informative token the best sigmoid is 2.5 times as sharp as the log odds."""
+    task = SingleLocation(100, 3, 3.0)
+    odds, best = task.m / task.gamma**2, tuned_gate(task, "sigmoid")
+
+    def excess(place):
+        lam = math.exp(place[0])
+        return float(oracle_excess(task, lam, Gate("sigmoid", lam * place[1])))
+
+    start, options = [math.log(2 * odds), 0.2 * task.m], {"xatol": 1e-9, "fatol": 1e-12}
+    found = optimize.minimize(excess, start, method="Nelder-Mead", options=options)
+    assert best.lam > 2.4 * odds and best.lam == approx(math.exp(found.x[0]), rel=1e-3)
+    assert best.excess == approx(found.fun, rel=1e-6)
 
 
 def test_descent_works_with_a_gate_and_goes_downhill():

@@ -86,6 +86,22 @@ def test_padding_changes_nothing(short):
         np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-9)
 
 
+def test_the_loss_is_a_mean_over_the_samples():
+    weight = training._start(SETS, TINY, START, 64, 0, 24)[1].weight
+    np.testing.assert_allclose(weight, np.where(np.arange(64) < 24, 1 / 24, 0))
+
+
+def test_sets_of_very_different_sizes_are_trained_as_each_alone():
+    """They are padded to different sizes, the largest first."""
+    sets = draw_sets(jax.random.key(3), 12, [16, 150], 2, sparsity=2, validation=1200)
+    options = {"key": START, "steps": 10, "every": 10, "stop": False, "curves": True}
+    both = train(sets, TINY, **options)
+    for column, samples in enumerate(sets.samples):
+        alone = train(dataclasses.replace(sets, samples=(samples,)), TINY, **options)
+        found = both["loss_curve"].values[:, column]
+        assert found == approx(alone["loss_curve"].values[:, 0], rel=1e-5)
+
+
 def test_a_trial_begins_with_its_first_model(float64):
     with jax.enable_x64(False):  # as `train` does
         begun = training._start(SETS, TINY, START, 64, 2, 24)[0].model
