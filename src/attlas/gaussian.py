@@ -15,6 +15,8 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Float
 from scipy import special
 
+from attlas.surface import public
+
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -68,6 +70,7 @@ class Quadrature(NamedTuple):
     error: Real
 
 
+@public
 def stream(key: Array, *place: int) -> np.random.Generator:
     """NumPy's numbers of a key, for draws that are sooner made than compiled.
 
@@ -204,6 +207,7 @@ def smoothed_erf(mean: Point, spread: Point) -> tuple[tuple[Array, ...], tuple[A
     return (e0, e1 / d, e2 / d**2, e3 / d**3), square
 
 
+@public
 def sampled_zeta(t: Point, spread: Point, key: Array, samples: int) -> Estimate:
     """`zeta` by simulation.
 

@@ -154,3 +154,17 @@ def test_the_digest_of_a_function_is_that_of_how_it_is_written(tmp_path):
     made = "def make(size):\n    return lambda e: e + size\nalter = make(1)\n"
     assert digest(made) != digest(made.replace("make(1)", "make(2)"))
     assert function_digest({"lam": 1}) != function_digest({"lam": 2}) != function_digest(None)
+
+
+def test_what_welcomes_a_caller_or_shows_progress_changes_no_number(digests):
+    imports = "from attlas.surface import public, described\nfrom attlas.progress import watched\n"
+    plain = "\n\nclass Data:\n    a = 1\n\n\ndef helper(n):\n    return sum(x for x in range(n))\n"
+    welcoming = plain.replace("class", "@public\nclass").replace("def", "@public\ndef")
+    welcoming = welcoming.replace("range(n)", "watched(described(range(n), a='b'), 'rounds')")
+    code, _ = digests(CLAIM_FILE + plain)
+    assert digests(imports + CLAIM_FILE + welcoming)[0] == code
+    # Neither a function of that name from elsewhere, nor what such a call is given.
+    own = "def watched(x, words):\n    return x\n\n\npublic, described = watched, watched\n"
+    called = welcoming.replace("@public\n", "")
+    assert digests(own + CLAIM_FILE + called)[0] != digests(own + CLAIM_FILE + plain)[0]
+    assert digests(imports + CLAIM_FILE + welcoming.replace("range(n)", "range(n + 1)"))[0] != code

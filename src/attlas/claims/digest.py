@@ -1,7 +1,8 @@
 """Digests of what a number or a figure depends on: syntax trees of an import closure, and versions.
 
 A tree is taken without docstrings, comments and what only states or draws: decorators that register
-claims, figures, and `Map` and `Hypothesis` objects. An edit of these throws no measurement away.
+claims, figures, and `Map` and `Hypothesis` objects; and without what only welcomes a caller or
+shows progress (`attlas.surface`, `attlas.progress`). An edit of these throws no measurement away.
 """
 
 import ast
@@ -15,7 +16,18 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, cast
 
-SILENT = ("attlas.claims", "attlas.figure", "attlas.errors", "attlas.references", "attlas.lazy")
+PASSING = ("attlas.surface", "attlas.progress")
+"""Modules whose decorators and calls pass on what they are given: `@public` a function, `described(
+data, ...)` its data, `watched(x, ...)` what x yields."""
+
+SILENT = (
+    "attlas.claims",
+    "attlas.figure",
+    "attlas.errors",
+    "attlas.references",
+    "attlas.lazy",
+    *PASSING,
+)
 """Modules that state, draw and report; no number depends on them."""
 
 COMPUTING = ("attlas.claims.evidence", "attlas.draws")
@@ -205,16 +217,20 @@ class _Stripped(ast.NodeTransformer):
     """A tree without docstrings, figures, and what only states.
 
     A decorator counts as stating if it is that of a `Map`, made in the file or imported from a
-    package of claims, and a function as drawing if it is decorated by such a claim.
+    package of claims, and a function as drawing if it is decorated by such a claim. A decorator
+    imported from a module of `PASSING` is left out, and a call is replaced by its first argument.
     """
 
     def __init__(self, tree: ast.Module) -> None:
         self.maps: set[str] = set()
+        self.passing: set[str] = set()
         for node in tree.body:
             if isinstance(node, ast.Assign) and _called(node.value) == "Map":
                 self.maps |= {target.id for target in node.targets if isinstance(target, ast.Name)}
             elif isinstance(node, ast.ImportFrom) and (node.module or "").endswith("claims"):
                 self.maps |= {alias.asname or alias.name for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.module in PASSING:
+                self.passing |= {alias.asname or alias.name for alias in node.names}
         functions = [node for node in tree.body if isinstance(node, ast.FunctionDef)]
         self.claims = {
             function.name
@@ -231,6 +247,9 @@ class _Stripped(ast.NodeTransformer):
         names = _dotted(decorator)
         return len(names) == 2 and names[0] in self.claims and names[1] == "figure"
 
+    def _passes(self, called: ast.expr) -> bool:
+        return isinstance(called, ast.Name) and called.id in self.passing
+
     def generic_visit(self, node: ast.AST) -> ast.AST:
         body = getattr(node, "body", None)
         if isinstance(body, list) and isinstance(
@@ -242,8 +261,18 @@ class _Stripped(ast.NodeTransformer):
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST | None:
         if any(self._draws(decorator) for decorator in node.decorator_list):
             return None
-        node.decorator_list = [d for d in node.decorator_list if not self._states(d)]
+        node.decorator_list = [
+            d for d in node.decorator_list if not (self._states(d) or self._passes(d))
+        ]
         return self.generic_visit(node)
+
+    def visit_ClassDef(self, node: ast.ClassDef) -> ast.AST:
+        node.decorator_list = [d for d in node.decorator_list if not self._passes(d)]
+        return self.generic_visit(node)
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        passed = node.args[0] if node.args and self._passes(node.func) else node
+        return self.visit(passed) if passed is not node else self.generic_visit(node)
 
     def visit_Assign(self, node: ast.Assign) -> ast.AST | None:
         return None if _called(node.value) in ("Map", "Hypothesis") else self.generic_visit(node)

@@ -19,6 +19,7 @@ from attlas.claims import Claim, Setting
 from attlas.claims.setting import UnknownParameter
 from attlas.errors import InputError
 from attlas.lab.store import Store
+from attlas.progress import silent
 
 MAX_MEMORY_MAPS = 20_000
 """Memory maps of this process above which compiled programs are dropped."""
@@ -31,7 +32,7 @@ def measure_batch(
     # JAX's programs that draw numbers compile three times faster with this form of its generator.
     # The choice is part of what a seed means.
     generator = jax.threefry_partitionable(False)
-    with _clock() as costs, generator, jax.enable_x64(claim.precision == "float64"):
+    with _clock() as costs, generator, silent(), jax.enable_x64(claim.precision == "float64"):
         evidence = _checked_evidence(claim, batch, seed)
     if costs["compile_seconds"]:
         drop_compiled_programs()

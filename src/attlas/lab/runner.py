@@ -21,6 +21,7 @@ from attlas.lab.forecast import check_fits
 from attlas.lab.measurement import claim_errors_named, machine, measure_batch, now
 from attlas.lab.store import Address, Cell, Store
 from attlas.lab.workers import InProcess, Processes, Progress, WorkerDied, Workers
+from attlas.progress import line_of
 
 BUDGET_FACTOR = 4
 """How much more is spent on a repetition than on the first sight of a refutation."""
@@ -125,7 +126,8 @@ def run(
     - `settings`: parameters to change, as a dict or as texts `"name=value"`.
     - `store`: where evidence is kept. What it holds is not computed again unless `fresh`; what is
       computed is stored batch by batch, so that an interruption loses one batch.
-    - `progress`: called with the claim's id, the cells done and the cells to do.
+    - `progress`: called with the claim's id, the cells done and the cells to do. Without it a long
+      run says on a terminal and in a notebook how long it will take.
     """
     if isinstance(claim, str):
         claim = find_one(claim)
@@ -135,7 +137,9 @@ def run(
     setting = setting.replace(**settings) if isinstance(settings, dict) else setting.parse(settings)
     opened = store if isinstance(store, Store) else Store(store)
     job = RunClaim(scale, setting, seed, fresh)
-    return next(outcomes(InProcess(opened, progress), [(claim, job)]))
+    with line_of(f"{claim.id}, cells") as line:
+        report = progress or (lambda _, done, cells: line(done, cells))
+        return next(outcomes(InProcess(opened, report), [(claim, job)]))
 
 
 def run_all(

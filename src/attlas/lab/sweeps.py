@@ -44,6 +44,7 @@ from attlas.lab.runner import RETRIES, find_one
 from attlas.lab.simulations import Simulation, simulation
 from attlas.lab.store import Address, Cell, Store
 from attlas.lab.workers import InProcess, Progress, WorkerDied, Workers, open_workers
+from attlas.progress import line_of
 
 TASK_SECONDS = 2.0
 """How long a task should last: much longer than handing it out takes, and short enough to lose."""
@@ -468,11 +469,15 @@ def sweep(
     Returns a Dataset with the grid's names and `seed` as its axes. `status` says of each cell
     whether it is `done`, `failed`, `outside` or `missing`, and `reason` why; evidence that is not
     there is NaN. Finished cells are in the store, and the same call goes on where it stopped.
+    On a terminal and in a notebook a long sweep says how long it will take, unless `progress` is
+    given.
     """
     points = plan_grid(claim, grid, seeds, scale, settings)
     plan = Sweep(points, store, fresh=fresh, beyond=beyond, retries=retries)
     try:
-        return complete_sweep(plan, on, progress)
+        with line_of("cells") as line:
+            report = progress or (lambda tally: line(tally.cells - tally.left, tally.cells))
+            return complete_sweep(plan, on, report)
     except WorkersLost as lost:
         warnings.warn(str(lost), stacklevel=2)
         return plan.gathered()

@@ -14,10 +14,12 @@ from scipy import special
 from attlas.errors import positive, whole
 from attlas.gaussian import Estimate, Real, averaged
 from attlas.single_location.task import Constants, SingleLocation, best_weights
+from attlas.surface import public
 
 BASELINES = ("bayes", "oracle", "linear", "constant")
 
 
+@public
 def sampled_baselines(
     task: SingleLocation, lam: float, key: Array, samples: int
 ) -> dict[str, Estimate]:
@@ -102,6 +104,7 @@ class LogEstimate(NamedTuple):
     error: Real
 
 
+@public
 def bayes_gap(task: SingleLocation, key: Array, samples: int) -> LogEstimate:
     r"""Risk of the Bayes predictor less $\varepsilon^2$, however small, in logarithm.
 
@@ -122,6 +125,7 @@ def bayes_gap(task: SingleLocation, key: Array, samples: int) -> LogEstimate:
     return LogEstimate(np.log(mean) + scale, error / mean)
 
 
+@public
 def softmax_gap(
     task: SingleLocation, key: Array, samples: int, beta: float | None = None
 ) -> LogEstimate:
@@ -142,6 +146,7 @@ def softmax_gap(
     return LogEstimate(log[0], error[0])
 
 
+@public
 def tuned_softmax(task: SingleLocation, key: Array, samples: int) -> tuple[float, LogEstimate]:
     """The inverse temperature at which the softmax head's risk is least, and its gap there.
 
@@ -158,6 +163,7 @@ def tuned_softmax(task: SingleLocation, key: Array, samples: int) -> tuple[float
     return math.exp(best), softmax_gap(task, final, samples, math.exp(best))
 
 
+@public
 def linear_attention(task: SingleLocation) -> tuple[float, float]:
     r"""The best linear attention $\lambda\sum_l \langle x_l, k^*\rangle\langle x_l, v^*\rangle$.
 

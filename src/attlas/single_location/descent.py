@@ -30,9 +30,11 @@ from attlas.single_location.population import (
 )
 from attlas.single_location.schedules import Schedule, as_schedule
 from attlas.single_location.task import Constants, SingleLocation
+from attlas.surface import described, public
 
 
 @float64
+@public
 def descend(
     task: SingleLocation,
     start: Overlaps,
@@ -56,12 +58,14 @@ def descend(
             (`InverseDecay`, `GeometricDecay`, or a function that JAX can trace).
         penalty: multiple of $\langle v, E[\tfrac1L\sum_l X_l]\rangle^2 = (m\theta/L)^2$ that is
             added to what is descended, not to what is reported.
+        record_every: records are taken before the first step, after every so many steps, and after
+            the last.
         activation: the head's gate, as in `risk`.
         progress: called with the steps done and all steps.
 
     Returns: a Dataset over (repeat, step) with the overlaps, `risk` and `distance`, all after the
     same number of steps and at that step's $\lambda_t$; `status` over repeat, "completed" or
-    "diverged", and the steps `survived`.
+    "diverged", and the steps `survived`. Each says in its attribute `long_name` what it is.
     """
     gate, overlaps = gate_unless_erf(as_gate(activation)), as_starts(start)
     if not (np.isfinite(penalty) and penalty >= 0):
@@ -130,6 +134,7 @@ def with_settings(data: xr.Dataset, task: SingleLocation, **settings: Any) -> xr
 
 
 @float64
+@public
 def descend_vectors(
     task: SingleLocation,
     k: Float[ArrayLike, "repeat dim"],
@@ -287,14 +292,28 @@ def as_dataset(path: Trajectory, steps: int) -> xr.Dataset:
         {**variables, "status": ("repeat", status), "survived": ("repeat", path.survived)},
         coords={"step": path.steps},
     )
-    return data.transpose("repeat", "step")
+    return described(
+        data.transpose("repeat", "step"),
+        step="steps done",
+        kappa="product of k with k*",
+        nu="product of v with v*",
+        theta="product of v with k*",
+        eta="product of k with v*",
+        rho="product of k with v",
+        risk="risk, noise included",
+        distance="distance to the manifold theta = eta = rho = 0",
+        status="whether all steps were finite",
+        survived="steps after which all was finite",
+    )
 
 
+@public
 def sphere_start(task: SingleLocation, key: Array, repeats: int) -> Overlaps:
     """Overlaps of k and v uniform on the sphere: exact in law, at a cost independent of dim."""
     return _overlaps_in_frame(*_frame(key, repeats, task.dim))
 
 
+@public
 def manifold_start(task: SingleLocation, key: Array, repeats: int) -> Overlaps:
     """The paper's start on the manifold.
 

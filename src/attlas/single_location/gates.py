@@ -21,6 +21,7 @@ from attlas.errors import InputError, near, positive
 from attlas.gaussian import Real, float64, gaussian_nodes
 from attlas.single_location.baselines import linear_attention
 from attlas.single_location.task import SingleLocation
+from attlas.surface import public
 
 Activation = Callable[[Array], Array]
 
@@ -34,6 +35,7 @@ ACTIVATIONS: dict[str, Activation] = {
 }
 
 
+@public
 @functools.partial(
     jax.tree_util.register_dataclass, data_fields=["offset"], meta_fields=["activation"]
 )
@@ -134,6 +136,7 @@ def as_head(activation: "str | Activation | Gate") -> Gate | None:
 
 
 @float64
+@public
 def oracle_excess(task: SingleLocation, lam: Real, activation: str | Activation | Gate) -> Real:
     r"""Risk at the oracle less $\varepsilon^2$.
 
@@ -158,6 +161,7 @@ class Tuned(NamedTuple):
 
 
 @float64
+@public
 def tuned_gate(task: SingleLocation, activation: str | Activation, offset: bool = True) -> Tuned:
     """The sharpness and threshold at which the oracle's risk is least, by a narrowing grid.
 
@@ -184,6 +188,7 @@ def tuned_gate(task: SingleLocation, activation: str | Activation, offset: bool 
 
 
 @float64
+@public
 def best_gate_excess(task: SingleLocation) -> float:
     r"""Excess risk at the oracle of the best of all pointwise gates.
 
@@ -200,6 +205,7 @@ def best_gate_excess(task: SingleLocation) -> float:
     return float(scipy.integrate.simpson(product, x=a))
 
 
+@public
 def predict(
     tokens: Float[Array, "*n length dim"],
     k: Float[ArrayLike, " dim"],

@@ -20,9 +20,11 @@ from attlas.gaussian import Real, float64
 from attlas.single_location.descent import tangents
 from attlas.single_location.population import ORACLE, Overlaps, at_points
 from attlas.single_location.task import Constants, SingleLocation
+from attlas.surface import public
 
 
 @float64
+@public
 def flow(task: SingleLocation, overlaps: Overlaps, lam: Float[ArrayLike, "*#s"]) -> Overlaps:
     """Velocity of the gradient flow in the five overlaps."""
     return at_points(velocity, task.constants, overlaps.checked(), positive("lam", lam))
@@ -41,6 +43,7 @@ def jacobian(c: Constants, x: Overlaps, lam: Real) -> Float[Array, "5 5"]:
     return jax.jacfwd(lambda y: jnp.stack(velocity(c, Overlaps(*y), lam)))(point)
 
 
+@public
 def critical_lam(task: SingleLocation) -> float:
     r"""The sharpness above which the manifold repels at the oracle, for a saturated gate.
 
@@ -58,6 +61,7 @@ def critical_lam(task: SingleLocation) -> float:
     return math.sqrt(ratio**2 - 1) / 2
 
 
+@public
 def swapped_point(task: SingleLocation, lam: Float[ArrayLike, "*#s"]) -> Overlaps:
     r"""The spurious attractor: k carries the value, v the location.
 
@@ -83,6 +87,7 @@ class Escape(NamedTuple):
     swapped: Real
 
 
+@public
 def escape_rates(task: SingleLocation, lam: Float[ArrayLike, "*#s"]) -> Escape:
     r"""The rates at which the flow leaves the origin.
 
@@ -98,6 +103,7 @@ def escape_rates(task: SingleLocation, lam: Float[ArrayLike, "*#s"]) -> Escape:
     return Escape(rate(8 * g2 * (lam * m) ** 2 / (np.pi * d2 * e)), rate(2 * m**2 * _zeta_at_0(s)))
 
 
+@public
 def corner_rate(task: SingleLocation, lam: Float[ArrayLike, "*#s"]) -> Real:
     r"""Rate at which $1 - \kappa$ decays near the oracle.
 
@@ -113,6 +119,7 @@ def corner_rate(task: SingleLocation, lam: Float[ArrayLike, "*#s"]) -> Real:
 
 
 @float64
+@public
 def stability(task: SingleLocation, overlaps: Overlaps, lam: float) -> Float[np.ndarray, " 5"]:
     """Real parts of the eigenvalues of the flow's derivative at a fixed point, ascending.
 
@@ -123,6 +130,7 @@ def stability(task: SingleLocation, overlaps: Overlaps, lam: float) -> Float[np.
     )
 
 
+@public
 def stable_step(task: SingleLocation, lam: float) -> float:
     """The largest step size at which descent near the oracle does not flip.
 

@@ -38,6 +38,7 @@ from attlas.single_location.population import (
 )
 from attlas.single_location.schedules import Schedule, as_schedule, values_at
 from attlas.single_location.task import Constants, SingleLocation, draw_batch
+from attlas.surface import public
 
 LANES, BLOCK = 16, 500
 """Repeats in a group and steps in a block. They fix the format of the random streams, two for
@@ -51,6 +52,7 @@ TEST_SAMPLES = 1000
 """Sequences in the batch on which the risk of a softmax head is reported."""
 
 
+@public
 def descend_online(
     task: SingleLocation,
     start: Overlaps,
@@ -81,6 +83,7 @@ def descend_online(
     return with_settings(data, task, lam=lam, step_size=step_size, batch_size=batch_size, seed=seed)
 
 
+@public
 def descend_online_vectors(
     task: SingleLocation,
     k: Float[ArrayLike, "repeat dim"],
@@ -445,6 +448,7 @@ def _reported(
     return as_dataset(path._replace(observed=observed), steps)
 
 
+@public
 def batch_risk(
     task: SingleLocation,
     overlaps: Overlaps,

@@ -24,6 +24,7 @@ from attlas.gaussian import (
 from attlas.padding import map_chunks
 from attlas.single_location.gates import Activation, Gate, as_gate, as_head
 from attlas.single_location.task import Constants, SingleLocation
+from attlas.surface import public
 
 
 def unit_vectors(k: Any, v: Any) -> None:
@@ -53,6 +54,7 @@ class Overlaps(NamedTuple):
 
     @classmethod
     @float64
+    @public
     def of(
         cls, k: Float[ArrayLike, "*s dim"], v: Float[ArrayLike, "*s dim"], task: SingleLocation
     ) -> "Overlaps":
@@ -103,6 +105,7 @@ class Overlaps(NamedTuple):
         return self
 
 
+@public
 def heads_with(
     overlaps: Overlaps, dim: int
 ) -> tuple[Float[np.ndarray, "*s dim"], Float[np.ndarray, "*s dim"]]:
@@ -139,6 +142,7 @@ class RiskTerms(NamedTuple):
 
 
 @float64
+@public
 def risk(
     task: SingleLocation,
     overlaps: Overlaps,
@@ -167,6 +171,7 @@ def risk(
 
 
 @float64
+@public
 def risk_quadrature(
     task: SingleLocation,
     overlaps: Overlaps,
@@ -189,6 +194,7 @@ def risk_quadrature(
 
 
 @float64
+@public
 def risk_terms(
     task: SingleLocation,
     overlaps: Overlaps,
@@ -203,6 +209,7 @@ def risk_terms(
 
 
 @float64
+@public
 def risk_gradient(
     task: SingleLocation,
     overlaps: Overlaps,
@@ -375,6 +382,7 @@ def smoothed_gate(
 
 
 @float64
+@public
 def sampled_risk(
     task: SingleLocation,
     overlaps: Overlaps,

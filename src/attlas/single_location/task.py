@@ -12,6 +12,7 @@ from jaxtyping import Array, ArrayLike, Float, Int
 
 from attlas.errors import InputError, positive, whole
 from attlas.gaussian import Real, stream
+from attlas.surface import public
 
 
 class Batch(NamedTuple):
@@ -31,6 +32,7 @@ class Constants(NamedTuple):
     noise: Real
 
 
+@public
 @dataclass(frozen=True)
 class SingleLocation:
     r"""Single-location regression with `length` tokens of width `dim`.
@@ -102,6 +104,7 @@ class SingleLocation:
     def v_star(self) -> Float[np.ndarray, " dim"]:
         return self._stars[1]
 
+    @public
     def sample(self, key: Array, samples: int, dtype: jnp.dtype | type = jnp.float32) -> Batch:
         """Draw `samples` independent sequences."""
         shape = (whole("samples", samples, 1), self.length, self.dim)
@@ -110,6 +113,7 @@ class SingleLocation:
             stars = (star.astype(dtype) for star in self._stars)
             return draw_batch(key, shape, dtype, self.constants, *stars, law)
 
+    @public
     def bayes_logits(
         self, tokens: Float[Array | np.ndarray, "*n length dim"]
     ) -> Float[Array | np.ndarray, "*n length"]:
@@ -124,6 +128,7 @@ class SingleLocation:
             return scores - norms
         return scores - norms + jnp.log(jnp.asarray(self.prior, tokens.dtype))
 
+    @public
     def bayes_predict(
         self, tokens: Float[Array | np.ndarray, "*n length dim"]
     ) -> Float[Array, "*n"]:
@@ -142,6 +147,7 @@ class SingleLocation:
         """
         return best_weights(self.location_law, self.gamma)
 
+    @public
     def linear_predict(self, tokens: Float[Array, "*n length dim"]) -> Float[Array, "*n"]:
         """The best linear prediction, with the `linear_weights`."""
         along_v = tokens @ self.v_star.astype(tokens.dtype)
@@ -160,6 +166,7 @@ class SingleLocation:
         explained = self.gamma**2 * float(self.location_law @ self.linear_weights())
         return self.constant_risk() - explained
 
+    @public
     def oracle_risk(self, lam: Float[ArrayLike, "*#s"]) -> Real:
         r"""Risk of the head with $k = k^*$ and $v = v^*$ (Theorem 1 at the oracle)."""
         from attlas.single_location.population import ORACLE, risk

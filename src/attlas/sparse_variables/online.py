@@ -17,6 +17,7 @@ import xarray as xr
 from jaxtyping import Array, Bool, Float, UInt8
 
 from attlas.errors import InputError, whole
+from attlas.progress import watched
 from attlas.sparse_variables import training
 from attlas.sparse_variables.model import Architecture
 from attlas.sparse_variables.task import Batch, SparseBoolean, draw_bits, patterns, probabilities
@@ -142,7 +143,7 @@ def train_online(
         state, stream = _start(
             tasks, recipe, jax.random.fold_in(key, 1), whole("batch_size", batch_size, 1)
         )
-        for i, time in enumerate(times):
+        for i, time in enumerate(watched(times, "evaluations")):
             path = advance((step, careful_step), state, (stream, recipe), every)
             state, finite = path.last, finite & (path.survived == every)
             loss[:, i], found = map(

@@ -20,6 +20,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Num
 
 from attlas.errors import InputError, check_memory, near, whole
+from attlas.progress import watched
 from attlas.sparse_variables.rival_learners import MLP, UNIFORM, l1_path, screen_by_covariance
 from attlas.sparse_variables.task import SparseBoolean, check_sparsity
 from attlas.sparse_variables.training import ADAM, RECIPE_R, Recipe, train
@@ -212,7 +213,7 @@ def find_threshold(
     options = {"function": function, "sparsity": sparsity, "validation": validation}
     logs, counts = np.log(grid), np.zeros((2, len(grid)), int)  # trials, and those solved
     at = int(np.searchsorted(grid, start or 1.5 * task.floor()))
-    for block in range(math.ceil(trials / BLOCK)):
+    for block in watched(range(math.ceil(trials / BLOCK)), f"blocks of {BLOCK} trials"):
         at = min(max(at, bottom), top)
         data, weights = jax.random.split(jax.random.fold_in(jax.random.fold_in(key, length), block))
         sets = draw_sets(data, length, [grid[at]], BLOCK, **options)

@@ -29,6 +29,7 @@ from jaxtyping import Array, ArrayLike, Bool, Float, Int, UInt8
 from attlas.errors import InputError, check_memory, positive, whole
 from attlas.gaussian import Real
 from attlas.padding import bucket, map_chunks, pad_axis
+from attlas.progress import watched
 from attlas.scan import Trajectory, iterate
 from attlas.sparse_variables.model import Architecture
 from attlas.sparse_variables.task import Batch
@@ -328,7 +329,11 @@ def train(
             size = bucket(waiting[-1], SMALLEST_SET)
             similar = [m for m in waiting if WASTE * m >= size]
             runs = [(trial, m) for trial in range(len(sets.tasks)) for m in similar]
-            for end in _run_lanes(sets, recipe, key, runs, size, times, limit, curves):
+            for end in watched(
+                _run_lanes(sets, recipe, key, runs, size, times, limit, curves),
+                f"trainings on about {size} sequences",
+                total=len(runs),
+            ):
                 ends.append(end._replace(model=None))
                 if finished is not None:
                     finished(end)
