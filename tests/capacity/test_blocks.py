@@ -155,6 +155,7 @@ def test_residual_and_heads_are_bookkeeping():
         math.exp(two.log_lipschitz) == approx(2 * math.exp(plain.log_lipschitz))
         and len(two.terms) == 6
     )
+    assert multi_head(head_block(NORMS, 20))(0.0) == plain
     # Equal heads cost the cube of their number, up to logarithms: the distance is shared.
     one = class_of(collapsed_head(2.0, 1.0, 20)).entropy(1e-4, 10)
     three = class_of(multi_head(*[collapsed_head(2.0, 1.0, 20)] * 3)).entropy(1e-4, 10)

@@ -128,6 +128,18 @@ def test_values_of_pairs_are_the_function_and_noise():
     np.testing.assert_allclose(jnp.linalg.norm(seen.query, axis=-1), 1, atol=1e-6)
 
 
+def test_the_function_of_pairs_does_not_know_where_it_is_asked():
+    """Given the place of the query its value has mean 0 and the same spread everywhere."""
+    seen = draw_runs(PAIRS, KEYS, 40_000)
+    value, place = np.asarray(seen.target)[..., 0], np.asarray(seen.query)
+    for run in range(2):
+        angle = np.arctan2(place[run, :, 1], place[run, :, 0])
+        for octant in range(8):
+            own = value[run, np.floor((angle / np.pi + 1) * 4) % 8 == octant]
+            assert len(own) > 4000 and abs(own.mean()) < 5 / len(own) ** 0.5
+            assert abs(own.var() - 1) < 5 * (2 / len(own)) ** 0.5
+
+
 def test_powers_of_the_gaussian_kernel_sum_to_it():
     angle, powers = np.linspace(0, 3, 7), rbf_powers(0.5, 25)
     sums = np.cos(angle[:, None] * np.arange(25)) @ powers

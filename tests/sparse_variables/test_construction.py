@@ -190,6 +190,21 @@ def test_a_staircase_that_overshoots_is_seen():
     assert replace(head, out=out).worst_error() > 0.5
 
 
+def test_the_worst_error_of_a_staircase_is_that_of_a_fine_grid_of_levels():
+    """Wherever it overshoots: at the first corner, the last, or between."""
+    head = table_head(SparseBoolean(9, (7, 0, 4), (0, 1, 1, 0, 0, 0, 1, 0)))
+    level, constant = np.eye(2)
+    (low, high), ones = head.range_of(level), head.range_of(constant)[0]
+    levels = low + np.linspace(0, 1, 20_001)[:, None] * (high - low)
+    reads = np.stack([levels, np.broadcast_to(ones, levels.shape)], -1)
+    for unit in range(1, len(head.out)):
+        out = head.out.copy()
+        out[unit] += 2000.0 * (-1) ** unit  # a kink at this unit's corner
+        values = np.maximum(reads @ head.mix, 0) @ out
+        dense = abs(values - (2.0 * head.task.table - 1)).max()
+        assert replace(head, out=out).worst_error() == pytest.approx(dense, rel=2e-3)
+
+
 @pytest.mark.parametrize("build", [threshold_head, sink_head])
 @pytest.mark.parametrize("constant", ["paper", "sharp"])
 def test_samples_asked_for_grow_no_faster_than_the_cube_of_the_logarithm_of_the_length(
@@ -285,6 +300,10 @@ def test_the_simplest_construction_is_chosen():
                 SparseBoolean(300, (1, 2, 3)), embedding=RandomDirections(300, 8)
             ),
             "dim = 8: an irrelevant place has the product",
+        ),
+        (
+            lambda: sink_head(SparseBoolean(30, (1, 2, 3)), embedding=RandomDirections(30, 36)),
+            "the product 0.51 .* it must be below 0.5;",
         ),
         (
             lambda: threshold_head(SparseBoolean(9, (1, 2)))(np.zeros(8)),

@@ -154,6 +154,27 @@ def test_attention_weights_are_shares():
     assert weights.sum(-1) == approx(np.ones(weights.shape[:-1]), rel=1e-5)
 
 
+def test_a_layer_norm_by_hand():
+    x = np.array([[1.0, 4.0, -2.0], [0.5, 0.0, 0.1]])
+    gain, shift = np.array([2.0, 0.5, -3.0]), np.array([0.1, 0.2, 0.3])
+    spread = np.sqrt(x.var(1, keepdims=True) + 1e-5)
+    wanted = (x - x.mean(1, keepdims=True)) / spread * gain + shift
+    norm = model.Norm(jnp.asarray(gain), jnp.asarray(shift))
+    np.testing.assert_allclose(norm(jnp.asarray(x)), wanted, rtol=1e-5)
+
+
+def test_the_largest_score_that_every_sequence_has_sets_the_range():
+    """Two places with a score of 100 whatever their bits: the rest, at 0, counts for nothing, and
+    one at 200 that no sequence has is in range, without care."""
+    scores = jnp.zeros((2 * LENGTH + 1, 1)).at[jnp.array([4, 5, LENGTH + 4, LENGTH + 5])].set(100.0)
+    scores = scores.at[0].set(200.0)
+    values = jnp.arange(2.0 * LENGTH + 1)[:, None, None]
+    bits = np.zeros((2, LENGTH), int)
+    bits[:, 0], bits[1, 4] = 1, 1
+    found = mixture(scores, values, choose(bits, scores.dtype), careful=False)[:, 0, 0]
+    np.testing.assert_allclose(found, [4.5, (LENGTH + 4 + 5) / 2], rtol=1e-6)
+
+
 def test_heads_in_pairs_cancel_at_the_start():
     model, bits = drawn(dataclasses.replace(SMALL, pairs=True, position_scale=0.0), trials=0)
     assert (model.positions == 0).all()
