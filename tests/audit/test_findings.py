@@ -53,7 +53,7 @@ def test_a_probe_is_told_beside_word_counts_chance_and_a_random_model(audited):
 
 
 def test_a_text_is_needed_for_what_needs_a_text():
-    assert len(summarise(audit_model(DATA / "vit"))) == 3
+    assert len(summarise(audit_model(DATA / "vit"))) == 4
 
 
 def test_what_was_not_measured_is_said_and_is_no_number():

@@ -23,9 +23,10 @@ import xarray as xr
 import attlas
 from attlas.audit.architectures import Model, as_model, fitting_tables, meets
 from attlas.audit.behaviour import classify_heads, measure_behaviour
+from attlas.audit.bounds import measure_bounds
 from attlas.audit.findings import summarise, summarise_difference
 from attlas.audit.forward import Step
-from attlas.audit.heads import capacity_by_layer, measure_weights
+from attlas.audit.heads import KEPT, capacity_by_layer, measure_weights
 from attlas.audit.hypotheses import Distance, distances, exchangeability
 from attlas.audit.name_tables import known_tables
 from attlas.audit.probes import AXES, constructed_sentences, probe, probe_labelled, read_labelled
@@ -57,6 +58,7 @@ class Audit:
 
     - `facts`: the model in a few words and numbers
     - `capacity`: the bounds of the whole model by the depth recursion
+    - `bounds`: those of every head and of the model by each of four covers, as they are and pruned
     - `references`, `reference_layers`, `reference_probes`: the same of "random", the architecture
       at random initialisation, and of "MiniLM"
     - `hypotheses`: how far the model is from each hypothesis of the maps
@@ -69,6 +71,7 @@ class Audit:
     heads: xr.Dataset
     layers: xr.Dataset
     capacity: Mapping[str, float]
+    bounds: xr.Dataset
     references: Mapping[str, xr.Dataset]
     reference_layers: Mapping[str, xr.Dataset]
     hypotheses: Sequence[Distance]
@@ -93,6 +96,7 @@ class Audit:
             "heads": as_json(self.heads),
             "layers": as_json(self.layers),
             "capacity": as_json(self.capacity),
+            "bounds": as_json(self.bounds),
             "references": {name: quantiles(found) for name, found in self.references.items()},
             "hypotheses": as_json([asdict(distance) for distance in self.hypotheses]),
             "reference_layers": as_json(self.reference_layers),
@@ -182,8 +186,9 @@ def audit_model(
     own, random = _Measurement(model), _Measurement(model.reinitialised(seed))
     begin("weights")
     own.measure_weights()
+    bounds = measure_bounds(own.norms)
     begin("weights at random")
-    random.measure_weights()
+    random.measure_weights(kept=KEPT[:1])
     capacity, example = dict(own.layers.attrs), None
     if read is not None:
         begin("text")
@@ -212,6 +217,7 @@ def audit_model(
         heads=own.heads,
         layers=own.layers,
         capacity=capacity,
+        bounds=bounds,
         references=references,
         reference_layers=reference_layers,
         hypotheses=distances(own.layers, own.heads, references=pairs),
@@ -230,9 +236,10 @@ class _Measurement:
     def __init__(self, model: Model) -> None:
         self.model = model
 
-    def measure_weights(self) -> None:
-        self.norms = measure_weights(self.model)
-        self.heads = self.norms[[name for name, x in self.norms.items() if "head" in x.dims]]
+    def measure_weights(self, kept: Sequence[float] = KEPT) -> None:
+        self.norms = measure_weights(self.model, kept)
+        measured = self.norms.drop_dims("kept")
+        self.heads = measured[[name for name, x in measured.items() if "head" in x.dims]]
         self.layers = capacity_by_layer(self.norms).assign(_over_layers(self.norms))
 
     def measure_behaviour(self, tokens: Tokens) -> Example:

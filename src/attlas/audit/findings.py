@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import xarray as xr
 
+from attlas.audit.quantities import BOUNDS
+
 if TYPE_CHECKING:
     from attlas.audit.auditing import Audit, Difference
 
@@ -20,7 +22,9 @@ def summarise(audit: "Audit") -> list[str]:
     if "content" in audit.heads:
         from_text = (_shares, _location, _position, _sinks, _gates, _regression, _shuffling)
         found += [sentence(audit) for sentence in from_text]
-    return found + [_probe(audit, i) for i in range(len(audit.probes))]
+    for i in range(len(audit.probes)):
+        found += [_probe(audit, i), *_certificate(audit, i)]
+    return found
 
 
 def largest_heads(values: xr.DataArray, count: int) -> list[tuple[tuple[int, int], float]]:
@@ -75,6 +79,10 @@ def _capacity(audit: "Audit") -> list[str]:
     heads, capacity = audit.heads, audit.capacity
     place, value = largest_heads(heads.qk_spectral, 1)[0]
     nats = audit.layers.log10_nats.values
+    bounds = audit.bounds
+    least = str(bounds.bound[int(bounds.head_nats.values[..., 0].min((1, 2)).argmin())].values)
+    best, columns = (bounds.sel(bound=name) for name in (least, "columns"))
+    half = best.sel(kept=0.5)
     return [
         f"The largest query-key product is that of head {place}, with a spectral"
         f" norm of {value:.3g}; the median is {heads.qk_spectral.median():.3g}"
@@ -85,6 +93,45 @@ def _capacity(audit: "Audit") -> list[str]:
         f" ledger. Layer {int(nats.argmax())} adds most to it, and in a typical head"
         f" {heads.qk_share.median():.0%} of the bound is the query-key product's"
         f"{_references(audit, 'qk_share')}.",
+        f"Of four bounds the smallest is the one {BOUNDS[least]['name']}"
+        f" ({BOUNDS[least]['source']}): 10^{best.head_nats[..., 0].median():.1f} nats for a typical"
+        f" head in place of 10^{columns.head_nats[..., 0].median():.1f}, and"
+        f" 10^{best.model_nats[0]:.1f} for the model. It says nothing below 10^{best.samples:.1f} samples even for the smallest head. Without"
+        " the smaller half of their singular values heads have"
+        f" {10 ** float((half.head_nats - best.head_nats[..., 0]).median()):.2f} times the nats.",
+    ]
+
+
+def best_certificate(found: xr.Dataset) -> tuple[tuple[int, int], str, float, float] | None:
+    """The head whose reader is certified to err least: its place, where it is read, the bound and
+    its share of errors on the sample; None where nothing was certified."""
+    if "certified" not in found:
+        return None
+    bound = found.certified.values
+    pool, layer, head = (int(i) for i in np.unravel_index(bound.argmin(), bound.shape))
+    read = "the mean over tokens" if pool else str(found.attrs["reader"])
+    error = float(found.certified_error[pool, layer, head])
+    return (layer, head), read, float(bound.min()), error
+
+
+def _certificate(audit: "Audit", index: int) -> list[str]:
+    found = audit.probes[index]
+    best = best_certificate(found)
+    if best is None:
+        return []
+    place, read, bound, error = best
+    random = audit.reference_probes.get("random", ())
+    beside = best_certificate(random[index]) if len(random) > index else None
+    compared = "" if beside is None else f"; the best of the random model has {beside[2]:.2f}"
+    said = (
+        f"errs on at most {bound:.0%} of new texts of the kind"
+        if bound < 1 - found.attrs["chance"]
+        else f"has no certificate: at most {bound:.0%} errors say nothing"
+    )
+    return [
+        f"With the heads as they are, a linear reader of head {place} at {read} {said}, with 95%"
+        f" confidence, from {found.attrs['certified_texts']} texts ({found.attrs['text']}), on"
+        f" which it errs on {error:.0%}{compared}."
     ]
 
 

@@ -27,7 +27,7 @@ tokens no longer than the embedding and the norms of all branches below make the
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -42,6 +42,7 @@ from attlas import capacity
 from attlas.audit.architectures import Model
 from attlas.audit.quantities import describe, stack_layers
 from attlas.audit.rotary import Rotation, rotate_pairs
+from attlas.capacity.spectra import INDICES, log_powers
 from attlas.errors import InputError
 
 LIPSCHITZ = {"gelu": 1.1290, "gelu_tanh": 1.1290, "silu": 1.0999, "quick_gelu": 1.0999, "relu": 1.0}
@@ -50,6 +51,8 @@ LIPSCHITZ = {"gelu": 1.1290, "gelu_tanh": 1.1290, "silu": 1.0999, "quick_gelu": 
 LENGTH, SAMPLES, DISTANCE = 128, 10_000, 0.1
 """The bounds are for at most so many tokens and for so many samples, at this share of the largest
 output; they depend little on the first two."""
+KEPT = (1.0, 0.5, 0.25, 0.125)
+"""Shares of the singular values of a head's matrices that are kept where the rest is pruned."""
 TINY = np.finfo(float).tiny
 EMBEDDING_ROWS = 8192
 """Rows of an embedding that are in memory at a time."""
@@ -223,17 +226,59 @@ def product_norms(a: Factor, b: Factor) -> Norms:
     )
 
 
+def pruned_norms(a: Factor, b: Factor, kept: Sequence[float] = KEPT) -> dict[str, np.ndarray]:
+    r"""Products $AB^\top$ of which the largest singular values are kept, for each share of them.
+
+    Returns [h, kept]: the `spectral` norm; `columns` and `rows`, the two 2,1 norms; `entries`, the
+    1,1 norm; `energy`, the share of the squared Frobenius norm; and `powers` [h, kept, index], as
+    `log_powers`.
+    """
+    left, spectrum, right = np.linalg.svd(a.root @ np.swapaxes(b.root, -1, -2))
+    left = _orthonormal(a) @ left * spectrum[..., None, :]
+    right = _orthonormal(b) @ np.swapaxes(right, -1, -2)
+    squares, rank = spectrum**2, spectrum.shape[-1]
+    found: dict[str, list[np.ndarray]] = {}
+    for k in (max(1, round(share * rank)) for share in kept):
+        u, v, s = left[..., :k], right[..., :k], spectrum[..., :k]
+        each = {
+            "spectral": s[..., 0],
+            "columns": np.sqrt(((v * s[..., None, :]) ** 2).sum(-1)).sum(-1),
+            "rows": np.sqrt((u**2).sum(-1)).sum(-1),
+            "entries": _entry_norms(u, v),
+            "energy": squares[..., :k].sum(-1) / np.maximum(squares.sum(-1), TINY),
+            "powers": log_powers(s),
+        }
+        for name, values in each.items():
+            found.setdefault(name, []).append(values)
+    return {name: np.stack(values, 1) for name, values in found.items()}
+
+
+def _orthonormal(a: Factor) -> np.ndarray:
+    """U of A = UR [..., m, r]; 0 along directions that A has not."""
+    squares = (a.root**2).sum(-1)
+    there = squares > 1e-16 * squares.max(-1, keepdims=True)
+    inverse = np.where(there, 1 / np.where(there, squares, 1), 0)
+    return a.matrix @ (np.swapaxes(a.root, -1, -2) * inverse[..., None, :])
+
+
+def _entry_norms(u: np.ndarray, v: np.ndarray) -> np.ndarray:
+    """Sums of the absolute entries of products [h, m, k] [h, n, k], one product in memory."""
+    pairs = zip(u.astype(np.float32), v.astype(np.float32), strict=True)
+    return np.array([np.abs(x @ y.T).sum(dtype=np.float64) for x, y in pairs])
+
+
 def rotary_offsets(model: Model, length: int) -> Int[np.ndarray, " offset"]:
     """Offsets at which rotary positions are measured: 0 and the powers of 2; 0 without them."""
     powers = range(0 if model.frequencies is None else (length - 1).bit_length())
     return np.array([0, *(2**i for i in powers)])
 
 
-def measure_weights(model: Model) -> xr.Dataset:
+def measure_weights(model: Model, kept: Sequence[float] = KEPT) -> xr.Dataset:
     """The quantities of `FROM_WEIGHTS` over (layer, head), with one layer in memory at a time.
 
-    Spectral and Frobenius norms of the query-key product are also given over `offset`, and norms of
-    the position-wise maps over `layer`.
+    Spectral and Frobenius norms of the query-key product are also given over `offset`, norms of the
+    position-wise maps over `layer`, and those of `pruned_norms` over `kept`: of the products, with
+    rotary positions of the query and the key matrix by themselves.
     """
     length = min(LENGTH, model.longest or LENGTH)
     offsets = rotary_offsets(model, length)
@@ -242,7 +287,7 @@ def measure_weights(model: Model) -> xr.Dataset:
         (model.group(layer), model.group(layer - 1) if layer else None, id(model.views[layer]))
         for layer in range(model.layers)
     ]
-    distinct: dict[tuple[int, int | None, int], dict[str, np.ndarray]] = {}
+    distinct: dict[tuple[int, int | None, int], tuple[dict[str, np.ndarray], ...]] = {}
     before: Weights | None = None
     unnormalised = model.block.order == "pre" and "attention_norm" not in model.table["layer"]
     stream = longest_embedding(model) if unnormalised else math.inf
@@ -257,15 +302,18 @@ def measure_weights(model: Model) -> xr.Dataset:
                             " finite"
                         )
                 rotation = model.views[layer].rotation
-                distinct[key] = _measure_layer(model, weights, before, stream, rotation, offsets)
+                distinct[key] = _measure_layer(
+                    model, weights, before, stream, rotation, offsets, kept
+                )
                 for word in ("attention_after", "mlp_after"):
                     stream += _longest_return(model, weights, word)
-                kept = ("mlp_norm", "mlp_norm_bias")
-                before = {word: weights[word] for word in kept if word in weights}
+                words = ("mlp_norm", "mlp_norm_bias")
+                before = {word: weights[word] for word in words if word in weights}
     attributes = {"length": length, "order": model.block.order, "dim": model.dim}
-    attributes |= {"parallel": model.block.parallel}
-    layers = [distinct[key] for key in keys]
+    attributes |= {"parallel": model.block.parallel, "width": model.width}
+    layers, pruned = ([distinct[key][i] for key in keys] for i in range(2))
     found = stack_layers(model, layers, {"offset": offsets}, **attributes)
+    found = found.assign(stack_layers(model, pruned, {"kept": list(kept), "index": list(INDICES)}))
     return describe(found.assign(head_capacity(found)))
 
 
@@ -276,7 +324,9 @@ def _measure_layer(
     stream: float,
     rotation: Rotation | None,
     offsets: np.ndarray,
-) -> dict[str, np.ndarray]:
+    kept: Sequence[float],
+) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+    """Norms of the layer's matrices, and those of its heads' when they are pruned."""
     heads_norm, map_norm = input_norms(model, weights, before, stream)
     q, constant = heads_norm.fold(weights["query"], weights.get("query_bias"))
     k, shift = heads_norm.fold(weights["key"], weights.get("key_bias"))
@@ -302,7 +352,8 @@ def _measure_layer(
     by_offset = zip(*(product_norms(key, each) for each in rotated), strict=True)
     qk = Norms(*(np.stack(each, -1) for each in by_offset))
     out = weights["out"].astype(float) * np.abs(weights.get("attention_after", np.ones(1))).max()
-    ov = product_norms(value, factor(np.swapaxes(out, -1, -2)))
+    outward = factor(np.swapaxes(out, -1, -2))
+    ov = product_norms(value, outward)
     gate = np.linalg.norm(key.root @ constant[..., None], axis=(-2, -1))
     smaller_21 = np.minimum(qk.columns, qk.rows)
     bound, bound_21 = qk.spectral[..., 0], smaller_21[..., 0]
@@ -313,6 +364,17 @@ def _measure_layer(
             keys * np.linalg.norm(query.matrix, axis=-1).sum(-1),
             queries * np.linalg.norm(key.matrix, axis=-1).sum(-1),
         )
+    parts = {"output_value": (value, outward)}
+    if rotary:
+        alone = Factor(*(np.broadcast_to(np.eye(model.width), key.root.shape) for _ in range(2)))
+        parts |= {"key": (key, alone), "query": (query, alone)}
+    else:
+        parts |= {"query_key": (key, query)}
+    pruned = {
+        f"{part}_{name}": values
+        for part, factors in parts.items()
+        for name, values in pruned_norms(*factors, kept).items()
+    }
     return {
         "qk_spectral": qk.spectral.max(-1),
         "qk_frobenius": qk.frobenius.max(-1),
@@ -332,11 +394,12 @@ def _measure_layer(
         "attention_radius": np.asarray(heads_norm.radius),
         "attention_skip": np.asarray(heads_norm.skip),
         **_position_wise_norms(model, weights, map_norm),
-    }
+    }, pruned
 
 
 def _position_wise_norms(model: Model, weights: Weights, norm: InputNorm) -> dict[str, np.ndarray]:
-    """Spectral and 2,1 norms of the position-wise map, its biases as the row of a constant."""
+    """Spectral, 2,1, Frobenius and 1,1 norms of the position-wise map, its biases as the row of a
+    constant."""
     found = {
         "mlp_radius": norm.radius,
         "mlp_skip": norm.skip,
@@ -344,13 +407,17 @@ def _position_wise_norms(model: Model, weights: Weights, norm: InputNorm) -> dic
     }
     returned = np.abs(weights.get("mlp_after", np.ones(1))).max()
     for word in (word for word in ("up", "gate", "down") if word in weights):
-        norms = []
+        norms: list[Any] = []
         for matrix in weights[word].astype(float).reshape(-1, *weights[word].shape[-2:]):
             if word != "down":
                 folded, row = norm.fold(matrix, weights.get(f"{word}_bias"))
                 matrix = np.concatenate([folded, row[None]])
-            norms.append((largest_singular(matrix), np.linalg.norm(matrix, axis=0).sum()))
-        found[word], found[f"{word}_21"] = np.max(norms, 0) * (returned if word == "down" else 1.0)
+            columns = np.linalg.norm(matrix, axis=0)
+            sizes = (columns.sum(), np.linalg.norm(columns), np.abs(matrix).sum())
+            norms.append((largest_singular(matrix), *sizes))
+        largest = np.max(norms, 0) * (returned if word == "down" else 1.0)
+        names = (word, *(f"{word}_{norm}" for norm in ("21", "frobenius", "entries")))
+        found |= dict(zip(names, largest, strict=True))
     found["hidden"] = model.hidden
     return {name: np.asarray(value, float) for name, value in found.items()}
 
@@ -374,17 +441,26 @@ def _bounded_norms(norms: xr.Dataset, heads: Any = ...) -> capacity.HeadNorms:
     )
 
 
+def head_class(norms: xr.Dataset) -> capacity.Capacity:
+    """The class of each head by itself, [layer, head], by the norms of its products."""
+    radius = np.broadcast_to(norms.attention_radius.values[:, None], norms.qk_spectral.shape)
+    block = capacity.head_block(_bounded_norms(norms), norms.attrs["length"])
+    return capacity.class_of(block, radius)
+
+
+def distance_in(bound: capacity.Capacity) -> Any:
+    """The distance at which a class is covered: `DISTANCE` of its largest output."""
+    return DISTANCE * np.exp(np.maximum(bound.log_reach, -600.0))
+
+
 def head_capacity(norms: xr.Dataset) -> dict[str, xr.Variable]:
     """The bounds of each head by itself, [layer, head].
 
     Lipschitz constant, nats of its class, and the share of the query-key product in them; by norms
     alone, because a bound that counts parameters is the same for every head.
     """
-    radius = np.broadcast_to(norms.attention_radius.values[:, None], norms.qk_spectral.shape)
-    block = capacity.head_block(_bounded_norms(norms), norms.attrs["length"])
-    bound = capacity.class_of(block, radius).dimension_free()
-    distance = DISTANCE * np.exp(np.maximum(bound.log_reach, -600.0))
-    logs, _ = bound.log_entropies(distance, SAMPLES)
+    bound = head_class(norms).dimension_free()
+    logs, _ = bound.log_entropies(distance_in(bound), SAMPLES)
     total = np.logaddexp.reduce(logs, -1)
     found = {
         "log10_lipschitz": np.asarray(bound.layers[0]) / math.log(10),
@@ -435,6 +511,20 @@ def capacity_blocks(
     return blocks
 
 
+def model_class(
+    norms: xr.Dataset, stretch: Float[np.ndarray, "layer two"] | None = None
+) -> capacity.Capacity:
+    """The class of the whole model by the depth recursion; its terms are those of `capacity_blocks`
+    in turn, three of every head and then those of the position-wise map.
+
+    Arguments: as for `capacity_blocks`.
+    """
+    model = capacity.stacked(*capacity_blocks(norms, stretch))
+    grown = model(math.log(float(norms.attention_radius[0])))
+    reach = math.log(math.sqrt(norms.attrs["dim"]))
+    return capacity.Capacity(grown.terms, reach, grown.constant, grown.layers)
+
+
 def capacity_by_layer(
     norms: xr.Dataset, stretch: Float[np.ndarray, "layer two"] | None = None
 ) -> xr.Dataset:
@@ -446,13 +536,10 @@ def capacity_by_layer(
 
     Arguments: as for `capacity_blocks`.
     """
-    model = capacity.stacked(*capacity_blocks(norms, stretch))
-    grown = model(math.log(float(norms.attention_radius[0])))
-    reach = math.log(math.sqrt(norms.attrs["dim"]))
-    bound = capacity.Capacity(grown.terms, reach, grown.constant, grown.layers).dimension_free()
-    logs, _ = bound.log_entropies(DISTANCE * math.exp(reach), SAMPLES)
+    bound = model_class(norms, stretch).dimension_free()
+    logs, _ = bound.log_entropies(distance_in(bound), SAMPLES)
     layers, heads = norms.sizes["layer"], norms.sizes["head"]
-    steps = np.asarray(grown.layers, float).reshape(layers, -1).sum(1)
+    steps = np.asarray(bound.layers, float).reshape(layers, -1).sum(1)
     logs = logs.reshape(layers, -1)
     of_heads = logs[:, : 3 * heads].reshape(layers, heads, 3)
     parts = {

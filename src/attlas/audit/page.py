@@ -14,7 +14,7 @@ import xarray as xr
 
 import attlas
 from attlas.audit.auditing import Audit, as_json, compare
-from attlas.audit.quantities import COLUMNS, FROM_TEXT, FROM_WEIGHTS, GROUPS, SHARES
+from attlas.audit.quantities import BOUNDS, COLUMNS, FROM_TEXT, FROM_WEIGHTS, GROUPS, SHARES
 from attlas.errors import InputError
 
 WORDS = FROM_TEXT | FROM_WEIGHTS
@@ -66,8 +66,23 @@ def render_page(audits: Sequence[Audit]) -> str:
         data=content,
         words=WORDS,
         groups=GROUPS,
+        covers=_cover_rows,
         version=attlas.__version__,
     )
+
+
+def _cover_rows(audit: Audit) -> list[dict[str, Any]]:
+    """The rows of the table of bounds, each with what it depends on."""
+    rows = []
+    for name, words in BOUNDS.items():
+        one = audit.bounds.sel(bound=name)
+        nats = {
+            "head": one.head_nats.median(("layer", "head")).values.tolist(),
+            "model": one.model_nats.values.tolist(),
+            "samples": float(one.samples),
+        }
+        rows.append({**words, **nats})
+    return rows
 
 
 def _page_data(audit: Audit) -> dict[str, Any]:

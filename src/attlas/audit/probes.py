@@ -9,7 +9,7 @@ States are those that leave each layer; layer 0 is the embedding. `pool` is the 
 as they are, as in Marion et al. 2025, Figure 1; the penalty is scikit-learn's default.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -25,7 +25,8 @@ from threadpoolctl import threadpool_limits
 
 from attlas.audit.architectures import Model
 from attlas.audit.behaviour import reader_positions
-from attlas.audit.forward import embed, trace
+from attlas.audit.certificates import DELTA, HeadOutputs
+from attlas.audit.forward import Step, embed, trace
 from attlas.audit.texts import encode, read_lines
 from attlas.errors import InputError
 
@@ -122,8 +123,15 @@ def read_labelled(path: str | Path) -> tuple[Labelled, tuple[str, ...]]:
     return Labelled(texts, labels), tuple(map(str, classes))
 
 
-def pooled_states(model: Model, texts: Sequence[str]) -> Float[np.ndarray, "pool layer text dim"]:
-    """The pooled states before the first layer and after each, of the first `MAX_TOKENS` tokens."""
+def pooled_states(
+    model: Model,
+    texts: Sequence[str],
+    on_step: Callable[[Step, np.ndarray], None] = lambda step, mask: None,
+) -> Float[np.ndarray, "pool layer text dim"]:
+    """The pooled states before the first layer and after each, of the first `MAX_TOKENS` tokens.
+
+    `on_step` is called with every step of the forward pass and the mask of its texts.
+    """
     passes = []
     for tokens in encode(model, list(texts), MAX_TOKENS).split(TEXTS_PER_PASS):
         batches = [embed(model, part) for part in tokens.split(BATCH)]
@@ -133,6 +141,7 @@ def pooled_states(model: Model, texts: Sequence[str]) -> Float[np.ndarray, "pool
             if step.batch == 0:
                 layers.append([])
             layers[-1].append(pooled)
+            on_step(step, batches[step.batch].mask)
         passes.append(np.stack([np.concatenate(layer, axis=1) for layer in layers], axis=1))
     return np.concatenate(passes, axis=2)
 
@@ -172,19 +181,42 @@ def probe(
     Arguments:
         limit: the number of texts of the first set; of the others, a third of that. All if None.
 
-    Returns `accuracy` over (pool, layer, set), and that of word counts as `words` over `set`.
+    Returns `accuracy` over (pool, layer, set), that of word counts as `words` over `set`, and what
+    `certificates` says of every head on the first set.
     """
     chosen = {
         name: found if limit is None else subsample(found, limit if i == 0 else limit // 3, seed)
         for i, (name, found) in enumerate(sets.items())
     }
+    first = next(iter(chosen))
+    chosen[first] = _shuffle(chosen[first], seed)
     texts = [text for found in chosen.values() for text in found.texts]
     together = Labelled(texts, np.concatenate([found.labels for found in chosen.values()]))
     sizes = [len(found.texts) for found in chosen.values()]
     tests = np.split(np.arange(len(texts)), np.cumsum(sizes)[:-1])
-    accuracy, words = _accuracies(pooled_states(model, texts), together, tests[0], tests)
+    outputs = HeadOutputs(model, sizes[0])
+    accuracy, words = _accuracies(pooled_states(model, texts, outputs), together, tests[0], tests)
     title = "the sentences of Marion et al. 2025, Figure 1"
-    return _make_dataset(model, title, accuracy, words, list(chosen), sizes)
+    found = _make_dataset(model, title, accuracy, words, list(chosen), sizes)
+    return _add_certificates(found, outputs, chosen[first].labels, seed)
+
+
+def _shuffle(found: Labelled, seed: int) -> Labelled:
+    order = np.random.default_rng(seed).permutation(len(found.texts))
+    return Labelled([found.texts[i] for i in order], found.labels[order])
+
+
+def _add_certificates(
+    found: xr.Dataset, outputs: HeadOutputs, labels: np.ndarray, seed: int
+) -> xr.Dataset:
+    """The same with `certified`, the bound on the errors of the reader of each head, its share of
+    errors and its nats."""
+    axes = ("pool", "block", "head")
+    certificates = outputs.certify(labels, seed)
+    names = {"certified": "bound", "certified_error": "error", "certified_nats": "nats"}
+    found = found.assign({name: (axes, certificates[part]) for name, part in names.items()})
+    found.certified.attrs["words"] = "share of errors that a reader of the head makes at most"
+    return found.assign_attrs(certified_texts=outputs.texts, delta=DELTA)
 
 
 def probe_labelled(
@@ -201,10 +233,12 @@ def probe_labelled(
         classes, name: the names of the classes and of the texts, which are kept as attributes.
         limit: the number of texts that are used.
 
-    Returns `accuracy` as the mean over folds, with its standard error as `error`.
+    Returns `accuracy` as the mean over folds, with its standard error as `error`; and where there
+    are two classes, what `certificates` says of every head.
     """
-    found = subsample(found, limit, seed)
-    pooled = pooled_states(model, found.texts)
+    found = _shuffle(subsample(found, limit, seed), seed)
+    outputs = HeadOutputs(model, len(found.texts))
+    pooled = pooled_states(model, found.texts, outputs)
     folds = StratifiedKFold(FOLDS, shuffle=True, random_state=seed)
     scored = [
         _accuracies(pooled, found, fit, [test])
@@ -215,6 +249,8 @@ def probe_labelled(
     answer = _make_dataset(model, name, scores.mean(0), words, ["held out"], [len(found.texts)])
     answer["error"] = (AXES, scores.std(0, ddof=1) / np.sqrt(FOLDS))
     chance = float(np.bincount(found.labels).max() / len(found.labels))
+    if len(np.unique(found.labels)) == 2:
+        answer = _add_certificates(answer, outputs, found.labels, seed)
     return answer.assign_attrs(chance=chance, classes=list(classes))
 
 

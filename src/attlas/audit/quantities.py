@@ -23,6 +23,8 @@ FROM_TEXT, FROM_WEIGHTS = (
 OF_TOKENS: dict[str, str] = _LISTED["tokens"]
 """The quantities of the tokens of a layer, in words."""
 SHARES, COLUMNS = tuple(_LISTED["shares"]), tuple(_LISTED["columns"])
+BOUNDS: dict[str, dict[str, str]] = _LISTED["bounds"]
+"""The bounds on capacity: what each is called, what it depends on and where it is from."""
 HYPOTHESES: list[dict[str, Any]] = _LISTED["hypotheses"]
 """The assumptions of the maps: the `variable` that measures each, `exact` where it holds."""
 
