@@ -192,7 +192,7 @@ def test_impossible_starts_and_widths_are_refused():
     with pytest.raises(InputError, match="belong to no unit vectors"):
         descend(task, Overlaps(1.0, 1.0, 1.0, 0.0, 0.0), lam=0.1, step_size=1e-3, steps=1)
     k, v = random_vectors(0, 1, 21)
-    with pytest.raises(InputError, match="widths 21 and 21: the task has dim = 20"):
+    with pytest.raises(InputError, match="along dim it must have 20, as the task has"):
         descend_vectors(task, jnp.asarray(k), jnp.asarray(v), lam=0.1, step_size=1e-3, steps=1)
     k, v = random_vectors(0, 1, 20)
     with pytest.raises(InputError, match="direction = 'down'"):
