@@ -199,6 +199,16 @@ def test_impossible_starts_and_widths_are_refused():
         descend_vectors(task, k, v, lam=0.1, step_size=1e-3, steps=1, direction="down")
 
 
+def test_records_say_what_they_are_and_xarray_plots_them():
+    task = SingleLocation(20)
+    data = descend(task, sphere_start(task, 0, 2), lam=0.1, step_size=1e-3, steps=4, record_every=2)
+    assert all("long_name" in data[name].attrs for name in data.variables)
+    matplotlib = pytest.importorskip("matplotlib", reason="pip install 'attlas[notebook]'")
+    matplotlib.use("agg")
+    line, _ = data["risk"].plot.line(x="step")
+    assert line.axes.get_xlabel() == "steps done" and "risk" in line.axes.get_ylabel()
+
+
 def test_numbers_that_need_not_be_given():
     assert numbers_by_default(descent) == [
         "descend record_every=100 penalty=0",
