@@ -9,7 +9,7 @@ PYTEST := $(BIN)/python -m pytest -n 2 --dist loadgroup
 # Many processes are started, and without bytecode each would compile a thousand modules.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: atlas screenshot test test-fetched test-long test-cluster setup lint models browser data \
+.PHONY: atlas screenshot test test-fetched test-long test-cluster test-lowest setup lint models browser data \
         bench bench-peers bench-torch bench-data soak mutants fuzz examples index evidence lock release clean
 
 atlas: $(STAMP)
@@ -34,6 +34,21 @@ test-long: $(STAMP)
 
 test-cluster: $(STAMP)
 	$(BIN)/python -m pytest -m cluster
+
+# The oldest versions that pyproject.toml allows, in an environment of their own, against tests of
+# every room: formulas, kernels, a training, a store, estimators, a check, the command line.
+LOWEST := build/lowest
+test-lowest: $(STAMP)
+	test -x $(LOWEST)/bin/python || $(BIN)/uv venv --quiet --python $(PYTHON) $(LOWEST)
+	$(BIN)/uv pip install --quiet --python $(LOWEST)/bin/python --resolution lowest-direct \
+	  --group dev --editable ".[audit,cluster]"
+	$(LOWEST)/bin/python -m pytest tests/test_surface.py tests/test_gaussian.py \
+	  tests/test_attention.py tests/test_scan.py tests/claims/test_checks.py \
+	  tests/claims/test_evidence.py tests/kernels tests/single_location/test_population.py \
+	  tests/order_parameters/test_problem.py tests/latent_posterior/test_models.py \
+	  tests/sparse_variables/test_training.py tests/lab/test_blocks.py tests/lab/test_store.py \
+	  tests/estimators/test_conditional.py tests/estimators/test_sparse.py tests/cli/test_claims.py \
+	  tests/audit/test_tensors.py tests/test_figure.py
 
 setup: $(STAMP)
 

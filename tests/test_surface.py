@@ -269,3 +269,15 @@ def test_a_batch_keeps_its_class():
 def test_variables_say_what_they_are():
     data = described(xr.Dataset({"a": ("t", [1.0])}, {"t": [0]}), a="what a is", t="time", b="no")
     assert data["a"].attrs["long_name"] == "what a is" and data["t"].attrs["long_name"] == "time"
+
+
+@public
+def spun(rng: np.random.Generator) -> float:
+    return rng.random()
+
+
+def test_a_generator_may_be_a_seed():
+    assert spun(3) == spun(np.random.default_rng(3)) == spun(np.int64(3))
+    for wrong in (True, -1, "3", 1.5):
+        with pytest.raises(InputError, match=r"rng = .* a generator of NumPy, or a seed"):
+            spun(wrong)

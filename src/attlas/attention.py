@@ -20,6 +20,7 @@ from jaxtyping import Array, Bool, Float
 
 from attlas.errors import InputError, positive
 from attlas.gaussian import Real
+from attlas.surface import public
 
 Mask = Bool[Array, "..."]
 """True where a token may be attended to; an axis of queries may come before that of tokens."""
@@ -29,6 +30,7 @@ Scores = Float[Array, " n"]
 Output = Float[Array, " o"]
 
 
+@public
 def softmax(scores: Float[Array, "... n"], mask: Mask | None = None) -> Float[Array, "... n"]:
     r"""$e^{s_t} / \sum_\tau e^{s_\tau}$ over the tokens that `mask` admits; all weights are 0
     where it admits none."""
@@ -46,6 +48,7 @@ def softmax(scores: Float[Array, "... n"], mask: Mask | None = None) -> Float[Ar
     return powers / jnp.where(total > 0, total, 1)
 
 
+@public
 def softmax_attention(
     queries: Float[Array, "*s q d"],
     keys: Float[Array, "*s n d"],
@@ -80,6 +83,7 @@ def _per_sequence(temperature: Real) -> Array:
     return jnp.asarray(positive("temperature", temperature))[..., None, None]
 
 
+@public
 def linear_attention(
     queries: Float[Array, "*s q d"],
     keys: Float[Array, "*s n d"],
@@ -102,6 +106,7 @@ def linear_attention(
     return jnp.where(mask, queries @ jnp.swapaxes(keys, -1, -2), 0) @ values / scale
 
 
+@public
 def onto_ball(x: Float[Array, "*s d"]) -> Float[Array, "*s d"]:
     r"""$\Pi(x) = x / \max(1, |x|)$, the projection of each row on the unit ball: what stands for
     layer norm in the theory."""
@@ -300,6 +305,7 @@ class ReadOut(eqx.Module):
         return self.block(sequence, mask)[-1] @ self.weight
 
 
+@public
 def random_head(
     key: Array,
     dim: int,

@@ -82,6 +82,7 @@ def stream(key: Array, *place: int) -> np.random.Generator:
     return np.random.default_rng(np.random.SeedSequence(words, spawn_key=place))
 
 
+@public
 def averaged(draw: Callable[..., np.ndarray], key: Array, samples: int, *args: Any) -> Estimate:
     """`monte_carlo` with NumPy's numbers, which are sooner drawn than a program is compiled.
 
@@ -224,6 +225,7 @@ def _draw_zeta(
     return special.erf(t[..., None] + spread[..., None] * generator.standard_normal(block)) ** 2
 
 
+@public
 def draw_gamma(key: Array, shape: Point, size: tuple[int, ...]) -> Value:
     r"""Gamma variables of parameter `shape` > 1/3, whose doubles are chi-squares of 2 `shape`
     degrees of freedom.

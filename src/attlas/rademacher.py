@@ -18,6 +18,7 @@ from jaxtyping import Array, Float
 from attlas.errors import InputError, whole
 from attlas.gaussian import Estimate, Real, float64, stream
 from attlas.search import climb
+from attlas.surface import public
 
 
 class Enclosure(NamedTuple):
@@ -27,11 +28,13 @@ class Enclosure(NamedTuple):
     upper: Float[np.ndarray, " draw"]
 
 
+@public
 def draw_signs(key: Array, draws: int, samples: int) -> Float[np.ndarray, "draws samples"]:
     """Fair coins, -1 or 1, for each of m = `samples` sequences."""
     return stream(key).choice([-1.0, 1.0], (whole("draws", draws, 1), whole("samples", samples, 1)))
 
 
+@public
 def correlation(
     u: Float[Array, " d"], tokens: Float[Array, "m n d"], signs: Float[Array, " m"]
 ) -> Float[Array, ""]:
@@ -42,6 +45,7 @@ def correlation(
 
 
 @float64
+@public
 def head_complexity(
     tokens: Float[Any, "m n d"],
     signs: Float[Any, "draws m"],
@@ -82,6 +86,7 @@ def _into_ball(point: Any, args: Any) -> Any:
 
 
 @float64
+@public
 def planar_complexity(
     tokens: Float[Any, "m n d"],
     signs: Float[Any, "draws m"],
@@ -140,6 +145,7 @@ def _divisor(number: int, most: int) -> int:
     return next(size for size in range(max(1, min(most, number)), 0, -1) if number % size == 0)
 
 
+@public
 def concatenated_complexity(
     tokens: Float[Any, "m n d"], signs: Float[Any, "draws m"], *, norm: Real = 1.0
 ) -> Float[np.ndarray, " draws"]:

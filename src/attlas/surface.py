@@ -10,7 +10,7 @@ import functools
 import inspect
 import reprlib
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from numbers import Number
 from typing import TYPE_CHECKING, Any, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
@@ -52,11 +52,22 @@ def as_key(value: Any, name: str = "key") -> jax.Array:
     return jax.random.wrap_key_data(words, impl="threefry2x32")
 
 
+def _as_generator(value: Any, name: str) -> np.random.Generator:
+    if isinstance(value, np.random.Generator):
+        return value
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 0:
+        raise InputError(
+            f"{name} = {_shown(value)}: it must be a generator of NumPy, or a seed, which is a"
+            " whole number, 0 or larger"
+        )
+    return np.random.default_rng(int(value))
+
+
 def public(what: F) -> F:
     """A function, or a dataclass, which now takes a seed for `key`, and for arrays what can be made
     one.
 
-    - An argument `key: Array` may be a whole number (`as_key`).
+    - An argument `key: Array` may be a whole number (`as_key`), and so may a NumPy generator.
     - An argument annotated as an array may be a list, or anything with `__array__`: a tensor of
       torch, a frame or series of pandas, an xarray. Where only JAX's arrays are named it becomes
       one, in the precision of the context, else NumPy's. Axes of one name must have one size, that
@@ -218,6 +229,8 @@ def _converter(name: str, hint: Any) -> Converter | None:
     if _is_key(name, hint):
         optional = type(None) in parts
         return lambda name, value: value if value is None and optional else as_key(value, name)
+    if parts == [np.random.Generator]:
+        return lambda name, value: _as_generator(value, name)
     arrays = [part for part in parts if _is_array(part)]
     others = [part for part in parts if not _is_array(part)]
     if arrays:
@@ -225,14 +238,14 @@ def _converter(name: str, hint: Any) -> Converter | None:
     if others == [float]:
         return _checked_number
     # Classes of this package are what is worth a sentence; protocols have no instances.
-    if all(_is_own(part) or part is type(None) for part in others):
-        return functools.partial(_checked_instance, tuple(others))
+    if all(_is_own(part) or part is type(None) or get_origin(part) is Sequence for part in others):
+        return functools.partial(_checked_instance, tuple(get_origin(p) or p for p in others))
     return _at_home if Any in parts else None
 
 
 def _to_array(arrays: list[Any], others: list[Any], name: str, value: Any) -> Any:
     kinds = [getattr(part, "array_type", part) for part in arrays]
-    by_jax, by_numpy = jax.Array in kinds, np.ndarray in kinds
+    by_jax, by_numpy = (kind in kinds or Any in kinds for kind in (jax.Array, np.ndarray))
     floating = all(_is_floating(part) for part in arrays)
     if isinstance(value, jax.Array):
         traced = isinstance(value, jax.core.Tracer)
@@ -269,10 +282,13 @@ def _checked_instance(classes: tuple[type, ...], name: str, value: Any) -> Any:
 
 
 def _described(part: type) -> str:
-    if part is type(None):
-        return "None"
+    if part in _SAID:
+        return _SAID[part]
     fields = getattr(part, "_fields", ())
     return f"{part.__name__}({', '.join(fields)})" if fields else f"of the class {part.__name__}"
+
+
+_SAID: dict[type, str] = {type(None): "None", Sequence: "a list of them"}
 
 
 def _shown(value: Any) -> str:
@@ -296,7 +312,8 @@ def _is_array(part: Any) -> bool:
 
 
 def _is_floating(part: Any) -> bool:
-    return all("float" in str(dtype) for dtype in getattr(part, "dtypes", ("any",)))
+    dtypes = getattr(part, "dtypes", None)  # no tuple where any will do
+    return isinstance(dtypes, tuple) and all("float" in str(dtype) for dtype in dtypes)
 
 
 def _is_own(part: Any) -> bool:

@@ -1,5 +1,6 @@
 """What the doctor says of an installation."""
 
+import importlib.metadata
 import json
 from importlib.metadata import PackageNotFoundError
 
@@ -24,5 +25,11 @@ def test_what_is_missing_comes_with_the_line_that_brings_it(monkeypatch):
     monkeypatch.setattr(doctor, "version", version)
     packages, missing = doctor._packages()
     assert "jax" not in packages and "numpy" in packages
+    assert packages["jaxlib"] == "1"
     assert "gguf, to read checkpoints: pip install 'attlas[audit]'" in missing
     assert any(line.startswith("needed: jax: pip install 'jax") for line in missing)
+
+
+def test_every_extra_says_what_it_is_for():
+    metadata = importlib.metadata.metadata("attlas")
+    assert set(metadata.get_all("Provides-Extra")) == set(doctor.EXTRAS)

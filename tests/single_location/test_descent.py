@@ -192,11 +192,21 @@ def test_impossible_starts_and_widths_are_refused():
     with pytest.raises(InputError, match="belong to no unit vectors"):
         descend(task, Overlaps(1.0, 1.0, 1.0, 0.0, 0.0), lam=0.1, step_size=1e-3, steps=1)
     k, v = random_vectors(0, 1, 21)
-    with pytest.raises(InputError, match="widths 21 and 21: the task has dim = 20"):
+    with pytest.raises(InputError, match="along dim it must have 20, as the task has"):
         descend_vectors(task, jnp.asarray(k), jnp.asarray(v), lam=0.1, step_size=1e-3, steps=1)
     k, v = random_vectors(0, 1, 20)
     with pytest.raises(InputError, match="direction = 'down'"):
         descend_vectors(task, k, v, lam=0.1, step_size=1e-3, steps=1, direction="down")
+
+
+def test_records_say_what_they_are_and_xarray_plots_them():
+    task = SingleLocation(20)
+    data = descend(task, sphere_start(task, 0, 2), lam=0.1, step_size=1e-3, steps=4, record_every=2)
+    assert all("long_name" in data[name].attrs for name in data.variables)
+    matplotlib = pytest.importorskip("matplotlib", reason="pip install 'attlas[notebook]'")
+    matplotlib.use("agg")
+    line, _ = data["risk"].plot.line(x="step")
+    assert line.axes.get_xlabel() == "steps done" and "risk" in line.axes.get_ylabel()
 
 
 def test_numbers_that_need_not_be_given():

@@ -237,7 +237,7 @@ def test_bad_input_is_one_sentence_before_anything_is_computed(change, says):
 
 def test_vectors_of_another_width_are_refused():
     k, v = heads_with(starts(TASK, 2), 21)
-    with pytest.raises(InputError, match="the task has dim = 20"):
+    with pytest.raises(InputError, match="along dim it must have 20, as the task has"):
         descend_online_vectors(TASK, k, v, steps=1, **RUN)
 
 

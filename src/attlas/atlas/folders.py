@@ -1,10 +1,10 @@
 """The folder of an atlas: checked before it is written, and replaced whole."""
 
 import ctypes
-import fcntl
 import glob
 import os
 import shutil
+import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -88,6 +88,10 @@ def replaced(folder: Path) -> Iterator[Path]:
 def _lock(folder: Path) -> int | None:
     """A handle that locks a folder as long as this process lives; None if another has it, or the
     disk has no locks."""
+    if sys.platform == "win32":
+        return None
+    import fcntl
+
     try:
         handle = os.open(folder, os.O_RDONLY | os.O_NOFOLLOW | os.O_DIRECTORY)
     except OSError:
@@ -120,6 +124,8 @@ def _swap(fresh: Path, folder: Path) -> None:
 
 def _exchange(one: Path, other: Path) -> bool:
     """Exchange two folders at one stroke; False if the system or the disk cannot (Linux can)."""
+    if sys.platform != "linux":
+        return False
     rename = getattr(ctypes.CDLL(None), "renameat2", None)
     here, exchange = -100, 2  # AT_FDCWD, RENAME_EXCHANGE
     return rename is not None and not rename(

@@ -22,8 +22,10 @@ from attlas.capacity.blocks import (
 from attlas.capacity.bounds import Capacity, class_of, read_out
 from attlas.covers import as_matrix, column_norm, spectral_norm
 from attlas.errors import InputError, positive, whole
+from attlas.surface import public
 
 
+@public
 def head_norms(
     head: attention.TransformerHead, context: Float[ArrayLike, " dim"] | None = None
 ) -> HeadNorms:

@@ -12,7 +12,11 @@ import click
 from attlas import __version__
 from attlas.cli import options, printing
 
-EXTRAS = {"audit": "read checkpoints", "cluster": "sweep on a cluster"}
+EXTRAS = {
+    "audit": "read checkpoints",
+    "cluster": "sweep on a cluster",
+    "notebook": "work in a notebook, and for xarray's own plots",
+}
 """What the optional dependencies are for."""
 
 
@@ -73,7 +77,8 @@ def _devices() -> str:
 
 def _packages() -> tuple[dict[str, str], list[str]]:
     """Versions of what is there, and sentences about what is not."""
-    found: dict[str, str] = {}
+    # Which jaxlib there is depends on the machine, and errors of JAX are often its.
+    found: dict[str, str] = {"jaxlib": version("jaxlib")} if _is_there("jaxlib") else {}
     missing: list[str] = []
     for line in requires("attlas") or []:
         words, _, marker = line.partition(";")
@@ -81,15 +86,21 @@ def _packages() -> tuple[dict[str, str], list[str]]:
         for sign in "<>=!~":
             name = name.partition(sign)[0].strip()
         extra = marker.partition("extra ==")[2].strip(" '\"")
-        try:
+        if _is_there(name):
             found[name] = version(name)
-        except PackageNotFoundError:
-            if extra:
-                why = EXTRAS.get(extra, extra)
-                missing.append(f"{name}, to {why}: pip install 'attlas[{extra}]'")
-            else:
-                missing.append(f"needed: {name}: pip install '{words.strip()}'")
+        elif extra:
+            why = EXTRAS.get(extra, extra)
+            missing.append(f"{name}, to {why}: pip install 'attlas[{extra}]'")
+        else:
+            missing.append(f"needed: {name}: pip install '{words.strip()}'")
     return found, missing
+
+
+def _is_there(name: str) -> bool:
+    try:
+        return bool(version(name))
+    except PackageNotFoundError:
+        return False
 
 
 def _sized(folder: Path) -> str:

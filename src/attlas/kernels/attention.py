@@ -13,11 +13,13 @@ from attlas.errors import InputError, positive
 from attlas.gaussian import Real
 from attlas.kernels.checks import as_sequences, check_pivots, check_ridge
 from attlas.kernels.functions import Kernel, Numbers, check_kernel, diagonal
+from attlas.surface import public
 
 Rows = Shaped[Numbers, "..."]
 """Queries [*s q d], keys [*s n d] or values [*s n k]; the functions check that they fit."""
 
 
+@public
 def cme_attention(
     queries: Rows,
     keys: Rows,
@@ -62,6 +64,7 @@ def cme_attention(
     return mean * jnp.where(square > positive("clip", clip) ** 2, clip / size, 1)
 
 
+@public
 def cme_variance(
     queries: Rows,
     keys: Rows,

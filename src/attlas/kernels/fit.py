@@ -15,6 +15,7 @@ from attlas.kernels.attention import Rows
 from attlas.kernels.checks import as_context, check_finite, check_pivots, check_ridge
 from attlas.kernels.functions import Kernel, Numbers, check_kernel, diagonal
 from attlas.padding import padded_jit
+from attlas.surface import public
 
 METHODS = ("auto", "exact", "nystrom", "conjugate")
 TILE = 4096
@@ -127,6 +128,7 @@ class CME:
         return queries
 
 
+@public
 def fit_cme(
     keys: Rows,
     values: Rows,

@@ -13,6 +13,7 @@ import math
 import os
 import re
 import stat
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -95,11 +96,17 @@ def make_folder(folder: Path) -> None:
 
 def flush(path: Path) -> None:
     """Write to the disk what a file holds, or a folder: without it a rename may not last."""
-    handle = os.open(path, os.O_RDONLY)
+    if sys.platform == "win32" and path.is_dir():
+        return  # there folders are not files
+    handle = os.open(path, os.O_RDWR if sys.platform == "win32" else os.O_RDONLY)
     try:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+_AS_IT_IS = sum(getattr(os, name, 0) for name in ("O_NOFOLLOW", "O_NONBLOCK", "O_BINARY"))
+"""Not what a link leads to, not waiting for a pipe, and every byte; if the system has these."""
 
 
 @retried
@@ -107,7 +114,7 @@ def read_whole(path: Path, most: float = math.inf) -> bytes:
     """The contents of a file of at most so many bytes; not of a link, which may lead elsewhere, a
     pipe or a folder."""
     try:
-        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        handle = os.open(path, os.O_RDONLY | _AS_IT_IS)
     except OSError as error:
         if error.errno in (errno.ELOOP, errno.ENXIO):
             raise Damaged("it is not a file") from error

@@ -8,7 +8,6 @@ Seconds and memory go on as powers of the counts, and what does not fit is refus
 import functools
 import itertools
 import math
-import resource
 import sys
 import time
 from collections.abc import Sequence
@@ -130,6 +129,10 @@ def _peak_bytes() -> float:
     with suppress(OSError):
         lines = Path("/proc/self/status").read_text().splitlines()
         return next(1024.0 * int(line.split()[1]) for line in lines if line.startswith("VmHWM"))
+    if sys.platform == "win32":  # nothing is known there
+        return 0.0
+    import resource
+
     unit = 1.0 if sys.platform == "darwin" else 1024.0
     return unit * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 

@@ -12,6 +12,7 @@ import math
 import multiprocessing
 import os
 import pickle
+import platform
 import queue
 import signal
 import sys
@@ -177,7 +178,7 @@ def load_claim(source: ClaimSource) -> Claim:
         )
     if _xla_flags() != source.flags:  # they change last digits
         raise InputError(
-            f"a worker on {os.uname().nodename} compiles with XLA_FLAGS={_xla_flags()!r}, and this "
+            f"a worker on {platform.node()} compiles with XLA_FLAGS={_xla_flags()!r}, and this "
             f"process with {source.flags!r}: they must be the same"
         )
     if source.function:
@@ -392,7 +393,7 @@ class Processes(contextlib.AbstractContextManager["Processes"]):
         how = f"was killed by {_signal_name(-code)}"
         self._deaths_at_start += 1
         if self._deaths_at_start == STARTS:
-            memory = ", as happens where memory is short" if code == -signal.SIGKILL else ""
+            memory = ", as happens where memory is short" if code == -9 else ""
             raise WorkersLost(f"{STARTS} processes in a row did not start: the last {how}{memory}")
         self._notes.append(f"A process {how} as it started; another takes its place.")
 
@@ -407,6 +408,9 @@ def _signal_name(number: int) -> str:
 @contextmanager
 def _interrupts_blocked() -> Iterator[None]:
     """A process that starts inside never sees Ctrl-C, which is for this one."""
+    if sys.platform == "win32":
+        yield
+        return
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
@@ -470,7 +474,7 @@ def _load_on_dask(source: ClaimSource) -> Claim:
     """The claim, on a worker that computes the same last digits as others."""
     if os.environ.get("NPROC") != ONE_THREAD["NPROC"]:
         raise InputError(
-            f"a worker on {os.uname().nodename} would compute with several threads: start it with "
+            f"a worker on {platform.node()} would compute with several threads: start it with "
             f"NPROC=1 in its environment"
         )
     return load_claim(source)
@@ -481,7 +485,7 @@ def check_worker(source: ClaimSource, folder: str, token: str) -> None:
     _load_on_dask(source)
     if not (Path(folder) / token).exists():
         raise InputError(
-            f"a worker on {os.uname().nodename} does not see the store {folder!r}: it must be on a "
+            f"a worker on {platform.node()} does not see the store {folder!r}: it must be on a "
             f"shared disk"
         )
     _open_store(folder)

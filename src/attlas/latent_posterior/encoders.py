@@ -27,6 +27,7 @@ from attlas.gaussian import Real
 from attlas.kernels import RBF
 from attlas.latent_posterior.latent_tasks import Data, Task
 from attlas.scan import iterate
+from attlas.surface import public
 
 Counts = Float[Array, " n"]
 States = Float[Array, "n width"]
@@ -189,6 +190,7 @@ def _normalised(states: Float[Array, "*n width"]) -> Float[Array, "*n width"]:
     return states * jax.lax.rsqrt((states**2).mean(-1, keepdims=True) + 1e-6)
 
 
+@public
 def random_encoder(
     key: Array,
     dim: int,

@@ -16,6 +16,7 @@ from jaxtyping import Array, Float, Int
 from scipy import special
 
 from attlas.errors import positive, whole
+from attlas.surface import public
 
 
 class Data(NamedTuple):
@@ -71,6 +72,7 @@ class Topics(NamedTuple):
     def outputs(self) -> int:
         return self.answers.shape[-1]
 
+    @public
     def draw(self, key: Array, samples: int, longest: int) -> Data:
         keys = jax.random.split(key, 3)
         z = _quantile(jax.random.uniform(keys[0], (samples,)), self.prior)
@@ -112,6 +114,7 @@ class Mixtures(NamedTuple):
     def outputs(self) -> int:
         return self.prior.shape[-1]
 
+    @public
     def draw(self, key: Array, samples: int, longest: int) -> Data:
         keys = jax.random.split(key)
         z = _quantile(jax.random.uniform(keys[0], (samples,)), self.prior)
@@ -140,6 +143,7 @@ class Locations(NamedTuple):
     def outputs(self) -> int:
         return self.centre.shape[-1]
 
+    @public
     def draw(self, key: Array, samples: int, longest: int) -> Data:
         shape = (samples, 1 + longest, self.centre.shape[-1])
         normal = jax.random.normal(key, shape)
@@ -172,6 +176,7 @@ class Pairs(NamedTuple):
     def outputs(self) -> int:
         return 1
 
+    @public
     def draw(self, key: Array, samples: int, longest: int) -> Data:
         keys, shape = jax.random.split(key, 3), (samples, 1 + longest)
         angle = 2 * jnp.pi * jax.random.uniform(keys[0], shape)

@@ -25,8 +25,10 @@ from attlas.latent_posterior.models import (
     mean_by_count,
 )
 from attlas.latent_posterior.trained_attention import minimise
+from attlas.surface import public
 
 
+@public
 def masked_operator(
     model: FiniteLatent, embedding: Float[Any, "p vocabulary"] | None = None
 ) -> Float[np.ndarray, "p m"]:
@@ -132,6 +134,7 @@ class LinearGaussian:
         """Covariance of the posterior."""
         return np.eye(self.mixing.shape[1]) - self.gain @ self.mixing
 
+    @public
     def draw(self, key: Array, samples: int, repeats: int) -> tuple[np.ndarray, np.ndarray]:
         """Latents [repeat, n, r] and means of the tokens [repeat, n, d]."""
         shape = (whole("repeats", repeats, 1), whole("samples", samples, 1), sum(self.mixing.shape))
@@ -143,6 +146,7 @@ class LinearGaussian:
         off = coefficients - operator @ self.gain
         return np.einsum("...pd,de,...pe->...", off, self.covariance, off)
 
+    @public
     def pretrain(self, key: Array, samples: int, repeats: int) -> Fitted:
         r"""Least squares of the hidden values on $\bar x$; the representation is $\hat\mu = A^+\hat
         G\bar x$, read by the task as $B\hat\mu$."""
@@ -172,6 +176,7 @@ class LinearGaussian:
         downstream = factor * np.trace(read @ sigma @ read.T) + blind
         return float(factor * np.trace(sigma)), float(downstream)
 
+    @public
     def probe(
         self,
         coefficients: Float[np.ndarray, "*r p d"] | None,
@@ -236,6 +241,7 @@ class Masked(NamedTuple):
     noise: float
     hidden: int = 1
 
+    @public
     def sample(
         self, key: Array, samples: int, repeats: int, words: Float[Any, "m vocabulary"]
     ) -> tuple[np.ndarray, np.ndarray]:

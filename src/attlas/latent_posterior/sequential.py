@@ -16,6 +16,7 @@ from jaxtyping import Array, Float, Int
 
 from attlas.latent_posterior.inference import sequences
 from attlas.latent_posterior.latent_tasks import Data, Topics, _quantile
+from attlas.surface import public
 
 
 class Prefixes(NamedTuple):
@@ -32,6 +33,7 @@ class Prefixes(NamedTuple):
     def outputs(self) -> int:
         return self.topics.outputs
 
+    @public
     def draw(self, key: Array, samples: int, longest: int) -> Data:
         keys, cuts = jax.random.split(key)
         seen = jax.random.randint(cuts, (samples,), 0, self.length)
@@ -58,6 +60,7 @@ class Chains(NamedTuple):
     def outputs(self) -> int:
         return self.words.shape[-1]
 
+    @public
     def draw(self, key: Array, samples: int, longest: int) -> Data:
         places = jax.random.uniform(key, (longest + 1, 2, samples))
         first = _quantile(places[0, 0], self.start)
@@ -109,6 +112,7 @@ class Bags(NamedTuple):
     def outputs(self) -> int:
         return self.chains.outputs
 
+    @public
     def draw(self, key: Array, samples: int, longest: int) -> Data:
         drawn = self.chains.draw(key, samples, longest)
         return drawn._replace(counts=self.without_positions(drawn.counts))

@@ -19,6 +19,7 @@ from attlas.attention import softmax
 from attlas.gaussian import Real, stream
 from attlas.kernels import Exponential
 from attlas.latent_posterior.rates import zonal
+from attlas.surface import public
 
 AMBIENT = 6
 """Spheres lie in at least this many dimensions, so that one compiled program serves several."""
@@ -56,6 +57,7 @@ def sphere_of(dim: int, weights: Any, queries: int) -> Sphere:
     return Sphere(present, curves, nodes, law / law.sum())
 
 
+@public
 def draw_contexts(
     key: Array, draws: int, length: int, sphere: Sphere
 ) -> Float[np.ndarray, "draw token ambient"]:

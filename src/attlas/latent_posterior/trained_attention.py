@@ -34,6 +34,7 @@ from attlas.latent_posterior.models import (
     posterior_variance,
 )
 from attlas.scan import Trajectory, iterate
+from attlas.surface import public
 
 
 class Ledger(NamedTuple):
@@ -104,6 +105,7 @@ class Topics(NamedTuple):
     noise: float
 
     @float64
+    @public
     def sample(self, key: Array, samples: int, repeats: int) -> Risk:
         """The empirical risks of `repeats` samples.
 
@@ -160,6 +162,7 @@ class Heads(NamedTuple):
         return jnp.exp(self.scores - jax.lax.stop_gradient(self.scores.max(-1, keepdims=True)))
 
 
+@public
 def random_heads(key: Array, repeats: int, heads: int, vocabulary: int) -> Heads:
     """Scores that are normal, and values 0."""
     shape = (whole("repeats", repeats, 1), whole("heads", heads, 1), vocabulary)
@@ -363,6 +366,7 @@ def begin(lanes: int, dim: int) -> Parameters:
     return Parameters(np.zeros(lanes), np.zeros(lanes), eye, eye)
 
 
+@public
 def draw_training(
     model: BayesianRegression,
     key: Array,
@@ -446,6 +450,7 @@ def _attend(attend: Any, parameters: Parameters, contexts: Contexts, factor: Rea
     return jax.lax.map(lambda p: attend(p, contexts, factor), parameters)
 
 
+@public
 def length_curves(
     trained: Mapping[str, Parameters],
     model: BayesianRegression,

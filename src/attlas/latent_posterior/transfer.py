@@ -13,6 +13,7 @@ from jaxtyping import Float
 from attlas.errors import InputError
 from attlas.latent_posterior.models import checked_probabilities
 from attlas.latent_posterior.pretraining import tangent
+from attlas.surface import public
 
 RANK = 1e-10
 """Singular values below this share of the largest count as 0."""
@@ -35,6 +36,7 @@ class ConditionNumber(NamedTuple):
     reason: str = ""
 
 
+@public
 def condition_number(
     pretraining: Any, downstream: Any, *, features: Any = None, simplex: bool = False
 ) -> ConditionNumber:
@@ -102,6 +104,7 @@ def condition_number(
     return ConditionNumber(float(gains[0] ** 2), witness, loose, rank, dim)
 
 
+@public
 def coverage_number(pretraining: Any, downstream: Any) -> float:
     r"""$\sup\frac{dP_{down}}{dP_{pre}}$ of two laws [k] of a sequence: a non-negative loss has a
     mean downstream at most this times its mean in pretraining. Infinite where a sequence of the

@@ -41,6 +41,7 @@ from attlas.order_parameters.problem import (
     spread_out,
 )
 from attlas.scan import Trajectory, drive, in_groups, iterate
+from attlas.surface import public
 
 LANES = 16
 """Repeats that move together, so that one compiled program serves every number of them."""
@@ -121,6 +122,7 @@ def _population_steps(constraint: str, flow: bool) -> tuple[Any, Any]:
 
 
 @float64
+@public
 def descend(
     problem: Problem | Sequence[Problem],
     start: Overlaps,
@@ -294,6 +296,7 @@ def _draw_block(
     return Raw(draw, roots, block * size + np.arange(size) < steps)
 
 
+@public
 def descend_online(
     problem: Problem | Sequence[Problem],
     start: Overlaps,
@@ -432,6 +435,7 @@ def _vector_steps(constraint: str, batch: int, length: int) -> tuple[Any, Any]:
 
 
 @float64
+@public
 def descend_online_vectors(
     problem: Problem | Sequence[Problem],
     vectors: Float[Any, "repeat dim p"],

@@ -32,6 +32,7 @@ from attlas.order_parameters.problem import (
     sequence_loss,
 )
 from attlas.quasi_newton import minimise
+from attlas.surface import public
 
 BLOCK = 2048
 """Sequences whose fields are in memory at a time, for each repeat."""
@@ -129,6 +130,7 @@ def prepare(
 
 
 @float64
+@public
 def risk(
     problem: Problem | Sequence[Problem],
     overlaps: Overlaps,
@@ -200,6 +202,7 @@ class Gradient(NamedTuple):
 
 
 @float64
+@public
 def gradient(
     problem: Problem | Sequence[Problem],
     overlaps: Overlaps,
@@ -271,6 +274,7 @@ def _objective(constraint: str) -> Any:
 
 
 @float64
+@public
 def best_overlaps(
     problem: Problem | Sequence[Problem],
     columns: int,
@@ -369,6 +373,7 @@ def _linearised(problem: Problem, u: Array, r: int, points: Draw, constraint: st
 
 
 @float64
+@public
 def stability(
     problem: Problem,
     overlaps: Overlaps,
@@ -454,6 +459,7 @@ def _speed(constraint: str) -> Any:
 
 
 @float64
+@public
 def fixed_points(
     problem: Problem,
     start: Overlaps,

@@ -13,13 +13,16 @@ from scipy import optimize, special
 
 from attlas.errors import InputError
 from attlas.order_parameters import Heads, Overlaps, Places, Problem, ValueSum
+from attlas.surface import public
 
 
+@public
 def heads_problem(length: int, signals: Any, weights: str = "softmax", lam: float = 1.0) -> Problem:
     """Heads of one kind on informative tokens with these signals."""
     return Problem(Places(length, signals), ValueSum(), Heads(weights, lam))
 
 
+@public
 def random_starts(
     rng: np.random.Generator, repeats: int, columns: int, directions: int, dim: int, size: float
 ) -> Overlaps:
@@ -28,6 +31,7 @@ def random_starts(
     return Overlaps.of(u, np.eye(dim)[:, :directions])
 
 
+@public
 def bayes_losses(
     rng: np.random.Generator, samples: int, length: int, signals: Any
 ) -> Float[np.ndarray, " samples"]:

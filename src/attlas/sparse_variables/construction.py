@@ -29,6 +29,7 @@ from attlas.capacity import Capacity, capacity_of
 from attlas.errors import InputError, positive
 from attlas.sparse_variables.embedding import CHUNK, SPECIAL, Embedding, Orthonormal
 from attlas.sparse_variables.task import SparseBoolean, patterns
+from attlas.surface import public
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -335,6 +336,7 @@ def _levels(
     return embedding, score, read, special.softmax(found[:, 0]) @ found[:, 1:]
 
 
+@public
 def threshold_head(
     task: SparseBoolean, *, sharpness: float = 2.0, embedding: Embedding | None = None
 ) -> Construction:
@@ -363,6 +365,7 @@ def threshold_head(
     )
 
 
+@public
 def sink_head(
     task: SparseBoolean, *, sharpness: float = 4.0, embedding: Embedding | None = None
 ) -> Construction:
@@ -397,6 +400,7 @@ def sink_head(
     return replace(built, margin=built.worst_margin())
 
 
+@public
 def symmetric_head(
     task: SparseBoolean, *, sharpness: float = 2.0, embedding: Embedding | None = None
 ) -> Construction:
@@ -415,6 +419,7 @@ def symmetric_head(
     return _staircase(symmetric_head, task, np.zeros(task.sparsity), values, sharpness, embedding)
 
 
+@public
 def table_head(
     task: SparseBoolean, *, sharpness: float = 2.0, embedding: Embedding | None = None
 ) -> Construction:
@@ -454,6 +459,7 @@ def _staircase(
     return Construction(task, embedding, sharpness, score, read, mix, out, 1.0, builder, relu=True)
 
 
+@public
 def head_for(
     task: SparseBoolean, *, sharpness: float = 2.0, embedding: Embedding | None = None
 ) -> Construction:

@@ -37,6 +37,7 @@ from attlas.sparse_variables.training import (
     step,
 )
 from attlas.sparse_variables.training_sets import SMALLEST_SET
+from attlas.surface import public
 
 Bits = UInt8[np.ndarray, "m length"]
 Labels = UInt8[np.ndarray, " m"]
@@ -99,6 +100,7 @@ class SparseFit:
         )
 
 
+@public
 def fit_sparse(
     bits: Bits,
     label: Labels,
@@ -149,6 +151,7 @@ def fit_sparse(
     )
 
 
+@public
 def vote(
     bits: Bits,
     label: Labels,

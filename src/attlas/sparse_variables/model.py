@@ -28,6 +28,7 @@ from jaxtyping import Array, ArrayLike, Bool, Float
 
 from attlas.attention import softmax
 from attlas.errors import InputError, whole
+from attlas.surface import public
 
 CLASSES = 2
 
@@ -70,6 +71,7 @@ class Architecture:
                     f"{name} = {getattr(self, name)!r}: it must be a finite number, at least 0"
                 )
 
+    @public
     def initialise(self, length: int, key: Array) -> "Transformer":
         """Independent normal weights; biases 0, gains 1."""
         whole("length", length, 1)

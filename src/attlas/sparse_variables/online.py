@@ -33,6 +33,7 @@ from attlas.sparse_variables.training import (
     fits_memory,
     right,
 )
+from attlas.surface import public
 
 PARITY = Recipe(
     Architecture(
@@ -109,6 +110,7 @@ def _look(
     return (cross_entropy(logits, label) * weight).sum(-1), right(logits, label)
 
 
+@public
 def train_online(
     tasks: Sequence[SparseBoolean],
     recipe: Recipe = PARITY,
@@ -182,6 +184,7 @@ def _alike(tasks: Sequence[SparseBoolean]) -> None:
             )
 
 
+@public
 def validate_on(task: SparseBoolean, key: Array) -> Validation:
     """All sequences of bits in random order, weighted as they occur; or, of longer ones, 10,000 as
     they occur."""

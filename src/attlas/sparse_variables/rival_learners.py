@@ -22,6 +22,7 @@ from attlas.scan import iterate
 from attlas.sparse_variables.model import CLASSES, Perceptron
 from attlas.sparse_variables.training import RECIPE_R, Recipe, observe
 from attlas.sparse_variables.training_sets import SMALLEST_SET, TrainingSets
+from attlas.surface import public
 
 PENALTIES = np.geomspace(0.7, 0.003, 12)
 """L1 penalties, as shares of the smallest with which all weights are 0."""
@@ -131,6 +132,7 @@ class Dense:
     def __post_init__(self) -> None:
         whole("hidden", self.hidden, 1)
 
+    @public
     def initialise(self, length: int, key: Array) -> "DenseNetwork":
         """Weights of variance 1 / (number of inputs), biases 0."""
         n = self.hidden

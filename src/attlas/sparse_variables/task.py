@@ -16,6 +16,7 @@ from jaxtyping import Array, Float, Int, UInt8
 
 from attlas.errors import InputError, near, whole
 from attlas.gaussian import Real, stream
+from attlas.surface import public
 
 FUNCTIONS = {
     "and": lambda ones, s: ones == s,
@@ -104,6 +105,7 @@ class SparseBoolean:
             raise InputError(f"the truth table has the entry {wrong!r}: it must be 0 or 1")
 
     @classmethod
+    @public
     def random(
         cls, key: Array, length: int, sparsity: int, function: str | tuple[int, ...] | None = None
     ) -> "SparseBoolean":
@@ -171,6 +173,7 @@ class SparseBoolean:
         nearest = grid[abs(values) <= abs(values).min() + 1e-12]
         return float(min(roots or nearest, key=lambda p: abs(p - 0.5)))
 
+    @public
     def sample(self, key: Array, samples: int) -> Batch:
         """Independent sequences of bits, with their labels."""
         bits = draw_bits(key, whole("samples", samples, 1), self.length, self.bias)

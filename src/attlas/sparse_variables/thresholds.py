@@ -25,6 +25,7 @@ from attlas.sparse_variables.rival_learners import MLP, UNIFORM, l1_path, screen
 from attlas.sparse_variables.task import SparseBoolean, check_sparsity
 from attlas.sparse_variables.training import ADAM, RECIPE_R, Recipe, train
 from attlas.sparse_variables.training_sets import TrainingSets, draw_sets
+from attlas.surface import public
 
 LEVEL = 0.8
 """The share of trials that must be solved."""
@@ -168,6 +169,7 @@ def fit_thresholds(
     return middle + shift, gradient @ covariance @ gradient.T
 
 
+@public
 def find_threshold(
     key: Array,
     length: int,

@@ -31,6 +31,7 @@ from attlas.sparse_variables.construction import Construction
 from attlas.sparse_variables.embedding import SPECIAL
 from attlas.sparse_variables.model import Transformer
 from attlas.sparse_variables.task import Batch, SparseBoolean
+from attlas.surface import public
 
 SPREADS = tuple(2 ** (i / 2) for i in range(-1, 4))
 """Standard deviations of the noise that a PAC-Bayes bound chooses from, for scores and for
@@ -239,6 +240,7 @@ class Certificate(NamedTuple):
     samples: Float[np.ndarray, " n"]
 
 
+@public
 def certify(
     heads: Heads,
     start: Heads,
@@ -291,6 +293,7 @@ def certify(
     )
 
 
+@public
 def noisy_errors(
     heads: Heads, batch: Batch, spread: Float[np.ndarray, "n g 2"], key: Array, draws: int
 ) -> Float[np.ndarray, "n g draws"]:

@@ -39,6 +39,7 @@ from attlas.sparse_variables.training_sets import (
     VALIDATION_BATCH,
     TrainingSets,
 )
+from attlas.surface import public
 
 CURVES = ("loss", "train_accuracy", "accuracy")
 """What an evaluation of a run finds: loss and accuracy in training, accuracy on validation."""
@@ -291,6 +292,7 @@ class Outcome(NamedTuple):
     model: Any
 
 
+@public
 def train(
     sets: TrainingSets,
     recipe: Recipe = RECIPE_R,
@@ -421,6 +423,7 @@ def _run_lanes(
                 )
 
 
+@public
 def first_model(recipe: Recipe, key: Array, trial: int, length: int) -> Any:
     """The model with which a trial of `train` begins.
 

@@ -11,6 +11,7 @@ from attlas.errors import InputError, check_memory, whole
 from attlas.gaussian import stream
 from attlas.padding import bucket
 from attlas.sparse_variables.task import Batch, SparseBoolean, check_sparsity
+from attlas.surface import public
 
 LANES = 4
 """Runs that are trained together."""
@@ -64,6 +65,7 @@ class TrainingSets:
             yield Batch(bits, label)
 
 
+@public
 def draw_sets(
     key: Array,
     length: int,
