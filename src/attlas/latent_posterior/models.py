@@ -41,14 +41,23 @@ Queries = Float[Any, "*n queries dim"]
 
 
 class Sequences(NamedTuple):
-    """Sequences and the latents they were drawn from, which a learner does not see."""
+    """Sequences and the latents they were drawn from, which a learner does not see.
+
+    Arguments:
+        latent: [n, ...]. `tokens`: [n, length, ...].
+    """
 
     latent: Any
     tokens: Any
 
 
 class Contexts(NamedTuple):
-    """Pairs of keys and values, and queries with the noiseless values there."""
+    """Pairs of keys and values, and queries with the noiseless values there.
+
+    Arguments:
+        keys: [n, length, dim]. `values`: [n, length, outputs].
+        queries: [n, queries, dim]. `targets`: the noiseless values there [n, queries, outputs].
+    """
 
     keys: Float[Any, "n length dim"]
     values: Float[Any, "n length outputs"]
@@ -57,14 +66,22 @@ class Contexts(NamedTuple):
 
 
 class Gaussian(NamedTuple):
-    """A Gaussian law: its mean, and the variance of each entry or the covariance of each column."""
+    """A Gaussian law: its mean, and the variance of each entry or the covariance of each column.
+
+    Arguments:
+        mean, variance: arrays.
+    """
 
     mean: Float[Any, "..."]
     variance: Float[Any, "..."]
 
 
 class Mixture(NamedTuple):
-    """Gaussian laws N(means_z, noise^2 I) with weights [*n, m]."""
+    """Gaussian laws N(means_z, noise^2 I) with weights [*n, m].
+
+    Arguments:
+        weights: of the parts. `means`: of the parts [m, dim]. `noise`: their standard deviation.
+    """
 
     weights: Float[Any, "*n m"]
     means: Float[Any, "m dim"]
@@ -135,6 +152,16 @@ class GaussianLocation(Model):
     Arguments:
         dim: of tokens and latent.
         noise, scale: $\sigma$ and $\tau$.
+
+    >>> import jax
+    >>> from attlas.latent_posterior import GaussianLocation
+    >>> model = GaussianLocation(dim=3, noise=1.0, scale=2.0)
+    >>> drawn = model.sample(jax.random.key(0), samples=2, length=10)
+    >>> print(drawn.tokens.shape, model.posterior(drawn.tokens).mean.shape)
+    (2, 10, 3) (2, 3)
+    >>> exact, found = model.bayes_risk(10), model.sampled_bayes_risk(10, jax.random.key(1), 10_000)
+    >>> bool(abs(found.mean - exact) < 5 * found.error)
+    True
     """
 
     dim: int = eqx.field(static=True)
@@ -196,6 +223,14 @@ class BayesianRegression(Model):
         outputs: columns of the values.
         noise, scale: $\sigma$ and $\tau$.
         points: [points, dim], on whose rows keys are then uniform.
+
+    >>> import jax
+    >>> from attlas.latent_posterior import BayesianRegression, Contexts, Gaussian
+    >>> model = BayesianRegression(dim=3, noise=0.3)
+    >>> drawn = model.sample(jax.random.key(0), samples=2, length=20)
+    >>> law = model.predictive(drawn.keys, drawn.values, drawn.queries)
+    >>> print(type(drawn) is Contexts, type(law) is Gaussian, law.mean.shape, f"{model.ridge:.2f}")
+    True True (2, 1, 1) 0.09
     """
 
     dim: int = eqx.field(static=True)
@@ -222,6 +257,7 @@ class BayesianRegression(Model):
 
     @property
     def ridge(self) -> Real:
+        r"""$\lambda = \sigma^2/\tau^2$."""
         return self.noise**2 / self.scale**2
 
     def gram(
@@ -349,6 +385,7 @@ class FiniteModel(Model):
         """Of the sequence, for each latent."""
 
     def posterior(self, tokens: Any) -> Float[Any, "*n m"]:
+        """The probability of each latent given the tokens [..., m]."""
         return posterior_of(self.prior, self.log_likelihood(tokens))
 
     def squared_errors(self, drawn: Sequences) -> Float[Any, " n"]:
@@ -366,6 +403,15 @@ class FiniteLatent(FiniteModel):
 
     The posterior $\mathrm{softmax}(\ln p + \ln P \cdot \mathrm{counts})$ depends on the counts only
     through the contrasts $\ln P_z - \ln P_1$. `prior` and `values` are those of `FiniteModel`.
+
+    >>> import jax
+    >>> from attlas.latent_posterior import FiniteLatent, Sequences, masked_operator
+    >>> model = FiniteLatent(prior=[0.5, 0.5], words=[[0.8, 0.1, 0.1], [0.1, 0.1, 0.8]])
+    >>> drawn = model.sample(jax.random.key(0), samples=4, length=6)
+    >>> print(type(drawn) is Sequences, model.posterior(drawn.tokens).shape)
+    True (4, 2)
+    >>> print(f"{model.bayes_risk(6):.4f}", masked_operator(model).shape)
+    0.0193 (3, 2)
     """
 
     words: Float[Any, "m vocabulary"]
@@ -376,6 +422,7 @@ class FiniteLatent(FiniteModel):
 
     @property
     def vocabulary(self) -> int:
+        """The number of words."""
         return self.words.shape[1]
 
     def sample(self, key: Array, samples: int, length: int) -> Sequences:
@@ -385,12 +432,14 @@ class FiniteLatent(FiniteModel):
         return Sequences(z, categorical_from_uniform(drawn[:, 1:], self.words[z][:, None]))
 
     def counts(self, tokens: Int[Any, "*n length"]) -> Float[Any, "*n vocabulary"]:
+        """How often each word occurs [..., vocabulary]."""
         return (tokens[..., None] == np.arange(self.vocabulary)).sum(-2).astype(float)
 
     def log_likelihood(self, tokens: Int[Any, "*n length"]) -> Float[Any, "*n m"]:
         return self.log_likelihood_of_counts(self.counts(tokens))
 
     def log_likelihood_of_counts(self, counts: Float[Any, "*n vocabulary"]) -> Float[Any, "*n m"]:
+        """`log_likelihood` of a sequence with these counts."""
         xlogy = special.xlogy if _is_numpy(counts, self.words) else jax.scipy.special.xlogy
         return xlogy(counts[..., None, :], self.words).sum(-1)
 
@@ -458,6 +507,16 @@ class GaussianMixture(FiniteModel):
     The posterior, $\mathrm{softmax}(\ln p_z + (\langle S, \mu_z\rangle - L|\mu_z|^2/2)/\sigma^2)$,
     depends on $S = \sum_i x_i$ only in the span of the differences of the means. `prior` and
     `values` are those of `FiniteModel`.
+
+    Arguments:
+        noise: $\sigma$.
+
+    >>> import jax
+    >>> from attlas.latent_posterior import GaussianMixture, Mixture
+    >>> model = GaussianMixture(prior=[0.5, 0.5], means=[[1.0, 0.0], [-1.0, 0.0]])
+    >>> drawn = model.sample(jax.random.key(0), samples=5, length=3)
+    >>> print(type(model.predictive(drawn.tokens)) is Mixture, f"{model.bayes_risk(3):.3f}")
+    True 0.062
     """
 
     means: Float[Any, "m dim"]
