@@ -41,51 +41,34 @@ Queries = Float[Any, "*n queries dim"]
 
 
 class Sequences(NamedTuple):
-    """Sequences and the latents they were drawn from, which a learner does not see.
+    """Sequences and the latents they were drawn from, which a learner does not see."""
 
-    Arguments:
-        latent: [n, ...]. `tokens`: [n, length, ...].
-    """
-
-    latent: Any
-    tokens: Any
+    latent: Any  # [n, ...]
+    tokens: Any  # [n, length, ...]
 
 
 class Contexts(NamedTuple):
-    """Pairs of keys and values, and queries with the noiseless values there.
+    """Pairs of keys and values, and queries with the noiseless values there."""
 
-    Arguments:
-        keys: [n, length, dim]. `values`: [n, length, outputs].
-        queries: [n, queries, dim]. `targets`: the noiseless values there [n, queries, outputs].
-    """
-
-    keys: Float[Any, "n length dim"]
-    values: Float[Any, "n length outputs"]
-    queries: Float[Any, "n queries dim"]
-    targets: Float[Any, "n queries outputs"]
+    keys: Float[Any, "n length dim"]  # where values were seen
+    values: Float[Any, "n length outputs"]  # what was seen there
+    queries: Float[Any, "n queries dim"]  # where a value is asked for
+    targets: Float[Any, "n queries outputs"]  # the noiseless values there
 
 
 class Gaussian(NamedTuple):
-    """A Gaussian law: its mean, and the variance of each entry or the covariance of each column.
+    """A Gaussian law: its mean, and the variance of each entry or the covariance of each column."""
 
-    Arguments:
-        mean, variance: arrays.
-    """
-
-    mean: Float[Any, "..."]
-    variance: Float[Any, "..."]
+    mean: Float[Any, "..."]  # of any shape
+    variance: Float[Any, "..."]  # of each entry, or a covariance
 
 
 class Mixture(NamedTuple):
-    """Gaussian laws N(means_z, noise^2 I) with weights [*n, m].
+    """Gaussian laws N(means_z, noise^2 I) with weights [*n, m]."""
 
-    Arguments:
-        weights: of the parts. `means`: of the parts [m, dim]. `noise`: their standard deviation.
-    """
-
-    weights: Float[Any, "*n m"]
-    means: Float[Any, "m dim"]
-    noise: Real
+    weights: Float[Any, "*n m"]  # of the parts
+    means: Float[Any, "m dim"]  # of the parts
+    noise: Real  # the parts' standard deviation
 
     def log_density(self, at: Float[Any, "*n dim"]) -> Float[Any, "*n"]:
         """The log density of the mixture at points."""
@@ -152,16 +135,6 @@ class GaussianLocation(Model):
     Arguments:
         dim: of tokens and latent.
         noise, scale: $\sigma$ and $\tau$.
-
-    >>> import jax
-    >>> from attlas.latent_posterior import GaussianLocation
-    >>> model = GaussianLocation(dim=3, noise=1.0, scale=2.0)
-    >>> drawn = model.sample(jax.random.key(0), samples=2, length=10)
-    >>> print(drawn.tokens.shape, model.posterior(drawn.tokens).mean.shape)
-    (2, 10, 3) (2, 3)
-    >>> exact, found = model.bayes_risk(10), model.sampled_bayes_risk(10, jax.random.key(1), 10_000)
-    >>> bool(abs(found.mean - exact) < 5 * found.error)
-    True
     """
 
     dim: int = eqx.field(static=True)
@@ -223,14 +196,6 @@ class BayesianRegression(Model):
         outputs: columns of the values.
         noise, scale: $\sigma$ and $\tau$.
         points: [points, dim], on whose rows keys are then uniform.
-
-    >>> import jax
-    >>> from attlas.latent_posterior import BayesianRegression, Contexts, Gaussian
-    >>> model = BayesianRegression(dim=3, noise=0.3)
-    >>> drawn = model.sample(jax.random.key(0), samples=2, length=20)
-    >>> law = model.predictive(drawn.keys, drawn.values, drawn.queries)
-    >>> print(type(drawn) is Contexts, type(law) is Gaussian, law.mean.shape, f"{model.ridge:.2f}")
-    True True (2, 1, 1) 0.09
     """
 
     dim: int = eqx.field(static=True)
@@ -403,15 +368,6 @@ class FiniteLatent(FiniteModel):
 
     The posterior $\mathrm{softmax}(\ln p + \ln P \cdot \mathrm{counts})$ depends on the counts only
     through the contrasts $\ln P_z - \ln P_1$. `prior` and `values` are those of `FiniteModel`.
-
-    >>> import jax
-    >>> from attlas.latent_posterior import FiniteLatent, Sequences, masked_operator
-    >>> model = FiniteLatent(prior=[0.5, 0.5], words=[[0.8, 0.1, 0.1], [0.1, 0.1, 0.8]])
-    >>> drawn = model.sample(jax.random.key(0), samples=4, length=6)
-    >>> print(type(drawn) is Sequences, model.posterior(drawn.tokens).shape)
-    True (4, 2)
-    >>> print(f"{model.bayes_risk(6):.4f}", masked_operator(model).shape)
-    0.0193 (3, 2)
     """
 
     words: Float[Any, "m vocabulary"]
@@ -510,13 +466,6 @@ class GaussianMixture(FiniteModel):
 
     Arguments:
         noise: $\sigma$.
-
-    >>> import jax
-    >>> from attlas.latent_posterior import GaussianMixture, Mixture
-    >>> model = GaussianMixture(prior=[0.5, 0.5], means=[[1.0, 0.0], [-1.0, 0.0]])
-    >>> drawn = model.sample(jax.random.key(0), samples=5, length=3)
-    >>> print(type(model.predictive(drawn.tokens)) is Mixture, f"{model.bayes_risk(3):.3f}")
-    True 0.062
     """
 
     means: Float[Any, "m dim"]
