@@ -218,7 +218,7 @@ def fields(tokens: Tokens, normals: Array, state: State) -> tuple[Array, Array]:
     >>> import numpy as np
     >>> from attlas.order_parameters import Overlaps, Tokens, fields
     >>> from attlas.order_parameters.problem import State
-    >>> tokens = Tokens(mean=np.zeros((3, 1)), root=np.ones(3), present=np.ones(3))
+    >>> tokens = Tokens(mean=jnp.zeros((3, 1)), root=jnp.ones(3), present=jnp.ones(3))
     >>> m, c = Overlaps(np.array([[0.6]]), np.array([[1.0]])).coordinates()
     >>> teacher, student = fields(tokens, jnp.ones((3, 2)), State(m, c))
     >>> print(teacher.shape, student.shape)
