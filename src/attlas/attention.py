@@ -33,7 +33,16 @@ Output = Float[Array, " o"]
 @public
 def softmax(scores: Float[Array, "... n"], mask: Mask | None = None) -> Float[Array, "... n"]:
     r"""$e^{s_t} / \sum_\tau e^{s_\tau}$ over the tokens that `mask` admits; all weights are 0
-    where it admits none."""
+    where it admits none.
+
+    Arguments:
+        scores: [..., n]. `mask`: [..., n], true where a token counts.
+
+    >>> import jax.numpy as jnp
+    >>> from attlas.attention import softmax
+    >>> softmax(jnp.zeros(4), mask=jnp.array([True, True, False, False])).tolist()
+    [0.5, 0.5, 0.0, 0.0]
+    """
     if mask is None:
         return jax.nn.softmax(scores)
     if mask.shape[-1] != scores.shape[-1]:
@@ -67,6 +76,14 @@ def softmax_attention(
     - `temperature` [*s]: may differ between sequences or heads.
     - `mask` [n] or [*s q n]: one for each sequence is `mask[..., None, :]`. Values that no query
       attends to may be NaN.
+
+    >>> import jax.numpy as jnp
+    >>> from attlas.attention import linear_attention, softmax_attention
+    >>> keys, values = jnp.eye(3), jnp.array([[1.0], [2.0], [3.0]])
+    >>> print(softmax_attention(keys[:1], keys, values, temperature=0.01))
+    [[1.]]
+    >>> print(linear_attention(keys[:1], keys, values))
+    [[1.]]
     """
     scores = queries @ jnp.swapaxes(keys, -1, -2) / _per_sequence(temperature)
     if mask is not None:
@@ -109,7 +126,17 @@ def linear_attention(
 @public
 def onto_ball(x: Float[Array, "*s d"]) -> Float[Array, "*s d"]:
     r"""$\Pi(x) = x / \max(1, |x|)$, the projection of each row on the unit ball: what stands for
-    layer norm in the theory."""
+    layer norm in the theory.
+
+    Arguments:
+        x: rows [..., d].
+
+    >>> import jax.numpy as jnp
+    >>> from attlas.attention import onto_ball
+    >>> print(onto_ball(jnp.array([[3.0, 4.0], [0.3, 0.4]])))
+    [[0.6 0.8]
+     [0.3 0.4]]
+    """
     square = jnp.sum(x**2, -1, keepdims=True)
     return x / jnp.sqrt(jnp.maximum(1, square))
 
@@ -117,7 +144,13 @@ def onto_ball(x: Float[Array, "*s d"]) -> Float[Array, "*s d"]:
 class Head(eqx.Module):
     r"""$\phi_{out}\big(\sum_t \mathrm{Norm}(\mathrm{Score}(x_1, z), \dots, \mathrm{Score}(x_T,
     z))_t\, \phi_{in}(x_t)\big)$ for tokens $x_t$ and a context $z$ (Definition 3.1). Subclasses
-    say what the score, the normaliser and the position-wise maps are."""
+    say what the score, the normaliser and the position-wise maps are.
+
+    Arguments:
+        scores: of the tokens, [length].
+        inner: $\phi_{in}$ of the tokens, [length, k].
+        outer: $\phi_{out}$ of their mixture.
+    """
 
     @abstractmethod
     def scores(self, tokens: Tokens, context: Context) -> Scores: ...
@@ -137,7 +170,18 @@ class Head(eqx.Module):
 
 
 class GeneralHead(Head):
-    """A head of any score(x, z), normaliser(scores, mask) and position-wise maps."""
+    """A head of any score(x, z), normaliser(scores, mask) and position-wise maps.
+
+    Arguments:
+        score: of a token and the context. `phi_in`, `phi_out`: before and after the mixture.
+        normaliser: of the scores, given the mask.
+
+    >>> import jax.numpy as jnp
+    >>> from attlas.attention import GeneralHead, identity
+    >>> head = GeneralHead(lambda x, z: x @ z, identity, identity)
+    >>> print([f"{x:.3f}" for x in head(jnp.eye(2), jnp.array([5.0, 0.0]))])
+    ['0.993', '0.007']
+    """
 
     score: Callable[[Array, Array], Array]
     phi_in: Callable[[Array], Array]
@@ -158,6 +202,11 @@ class GeneralHead(Head):
 
 
 def identity(x: Array) -> Array:
+    """What comes in, the activation of a linear head.
+
+    Arguments:
+        x: any array.
+    """
     return x
 
 
@@ -168,6 +217,9 @@ class TransformerHead(Head):
     The factor $1/\sqrt r$ of common code is part of $W_Q$ here. `activation` acts on each entry and
     vanishes at 0; `lipschitz` is its constant. With `project`, $\sigma$ sees the mixture's
     projection on the unit ball.
+
+    Arguments:
+        key, query: $W_K$ and $W_Q$. `value`: $W_V$. `out`: $W_C$.
     """
 
     key: Array
@@ -210,7 +262,11 @@ class TransformerHead(Head):
 
 
 class MultiHead(eqx.Module):
-    """The sum of several heads on the same tokens and context; itself a head."""
+    """The sum of several heads on the same tokens and context; itself a head.
+
+    Arguments:
+        heads: the heads, which agree in the shapes of tokens and outputs.
+    """
 
     heads: tuple[Head, ...] = eqx.field(converter=tuple)
 
@@ -231,7 +287,11 @@ class Block(eqx.Module):
 
 class Layer(Block):
     """The head at every token, each being its own context (Definition 3.2). `mask` is [length],
-    or [length, length] with a row for each context, as a causal mask is."""
+    or [length, length] with a row for each context, as a causal mask is.
+
+    Arguments:
+        head: one, or several that are added.
+    """
 
     head: Head | MultiHead
 
@@ -241,7 +301,11 @@ class Layer(Block):
 
 
 class Residual(Block):
-    """$X + f(X)$."""
+    """$X + f(X)$.
+
+    Arguments:
+        block: $f$.
+    """
 
     block: Block
 
@@ -250,7 +314,11 @@ class Residual(Block):
 
 
 class Projected(Block):
-    r"""$\Pi f(X)$, each row on the unit ball."""
+    r"""$\Pi f(X)$, each row on the unit ball.
+
+    Arguments:
+        block: $f$.
+    """
 
     block: Block
 
@@ -259,7 +327,11 @@ class Projected(Block):
 
 
 class Stack(Block):
-    """One block after the other."""
+    """One block after the other.
+
+    Arguments:
+        blocks: in the order in which they act.
+    """
 
     blocks: tuple[Block, ...] = eqx.field(converter=tuple)
 
@@ -275,7 +347,11 @@ class Stack(Block):
 
 class ReadOut(eqx.Module):
     r"""$w^\top [f([X; x_{CLS}])]_{CLS}$, a number for a sequence (Figure 1); $x_{CLS}$ is
-    `context`. With `attend` off, [CLS] is a context and no key; the bounds are the same."""
+    `context`. With `attend` off, [CLS] is a context and no key; the bounds are the same.
+
+    Arguments:
+        block: $f$. `weight`: $w$ [d].
+    """
 
     block: Block
     context: Array
@@ -321,6 +397,19 @@ def random_head(
     - `dim`, `width`: the head maps `dim` to `dim` through `width`, `dim` unless given.
     - `scale`: of the weights.
     - `activation`, `options`: of `TransformerHead`; options are `lipschitz` and `project`.
+    - `key`: of JAX.
+
+    >>> import jax
+    >>> import jax.numpy as jnp
+    >>> from attlas.attention import (
+    ...     Block, Head, Layer, MultiHead, Projected, ReadOut, Residual, Stack, random_head)
+    >>> heads = MultiHead([random_head(key, dim=4) for key in jax.random.split(jax.random.key(0))])
+    >>> block = Residual(Projected(Layer(heads)))
+    >>> network = ReadOut(Stack([block, block]), context=jnp.ones(4), weight=jnp.ones(4))
+    >>> print(isinstance(block, Block), isinstance(heads.heads[0], Head))
+    True True
+    >>> network(jnp.ones((3, 4))).shape
+    ()
     """
     width = dim if width is None else width
     shapes = (dim, width), (dim, width), (dim, width), (width, dim)

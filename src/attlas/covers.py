@@ -16,7 +16,11 @@ from attlas.gaussian import Real
 
 
 def spectral_norm(w: Any) -> float:
-    """The largest singular value of a matrix [rows, columns]."""
+    """The largest singular value of a matrix [rows, columns].
+
+    Arguments:
+        w: the matrix.
+    """
     return float(np.linalg.norm(as_matrix(w), 2))
 
 
@@ -25,16 +29,33 @@ def column_norm(w: Any) -> float:
 
     For a map $x \mapsto W^\top x$ the columns are the output units; a matrix that is stored [out,
     in] and applied as $Wx$ has to be transposed first.
+
+    Arguments:
+        w: the matrix.
+
+    >>> from attlas.covers import as_matrix, column_norm, spectral_norm, token_radius
+    >>> w = as_matrix([[3.0, 0.0], [4.0, 1.0]])
+    >>> print(*(round(float(norm(w)), 3) for norm in (column_norm, spectral_norm, token_radius)))
+    6.0 5.064 4.123
     """
     return float(np.linalg.norm(as_matrix(w), axis=0).sum())
 
 
 def token_radius(tokens: Any) -> float:
-    r"""$\|X^\top\|_{2,\infty}$, the length of the longest of the tokens [..., length, dim]."""
+    r"""$\|X^\top\|_{2,\infty}$, the length of the longest of the tokens [..., length, dim].
+
+    Arguments:
+        tokens: an array.
+    """
     return float(np.linalg.norm(np.asarray(tokens, float), axis=-1).max())
 
 
 def as_matrix(w: Any) -> np.ndarray:
+    """A matrix in double precision; an `InputError` if it is none.
+
+    Arguments:
+        w: whatever it was given as.
+    """
     w = np.asarray(w, float)
     if w.ndim != 2:
         raise InputError(f"a matrix has the shape {w.shape}: it must have two axes")
@@ -44,7 +65,20 @@ def as_matrix(w: Any) -> np.ndarray:
 
 
 def as_norm(name: str, value: Real) -> Real:
-    """`value`, if it is a norm: finite and 0 or larger."""
+    """`value`, if it is a norm: finite and 0 or larger.
+
+    Arguments:
+        name: what the message calls it.
+
+    >>> from attlas.covers import as_dimension, as_norm, as_numbers, between, log_of
+    >>> as_numbers("sizes", [1, 2]).tolist()
+    [1.0, 2.0]
+    >>> print(as_norm("size", 2.0), as_dimension("dim", 8), between("delta", 0.05), log_of(0.0))
+    2.0 8 0.05 -inf
+    >>> as_norm("size", -1)
+    Traceback (most recent call last):
+    attlas.errors.InputError: size = -1: a norm is a finite number, 0 or larger
+    """
     numbers = as_numbers(name, value)
     wrong = numbers[~(np.isfinite(numbers) & (numbers >= 0))]
     if wrong.size:
@@ -67,13 +101,22 @@ def between(name: str, value: Real, low: float = 0.0, high: float = 1.0) -> Real
 
 
 def as_dimension(name: str, value: Real) -> Real:
-    """`value`, if it is a positive number or infinite."""
+    """`value`, if it is a positive number or infinite.
+
+    Arguments:
+        name: what the message calls it.
+    """
     if not (as_numbers(name, value) > 0).all():
         raise InputError(f"{name} = {value!r}: it must be a positive number, or infinite")
     return value
 
 
 def as_numbers(name: str, value: Any) -> np.ndarray:
+    """Numbers as an array in double precision; an `InputError` if they are none.
+
+    Arguments:
+        name: what the message calls them. `value`: a number or an array of them.
+    """
     try:
         return np.atleast_1d(np.asarray(value, float))
     except (TypeError, ValueError) as error:
@@ -81,6 +124,11 @@ def as_numbers(name: str, value: Any) -> np.ndarray:
 
 
 def log_of(value: Real) -> Real:
+    """The logarithm, -inf at 0 without a warning.
+
+    Arguments:
+        value: 0 or larger.
+    """
     with np.errstate(divide="ignore"):
         return np.log(np.asarray(value, float))[()]
 
@@ -104,6 +152,14 @@ def linear_entropy(size: Real, eps: Real, points: Real, dim: Real = np.inf) -> R
         size: $A = ab$.
         eps, points: $\epsilon$ and n.
         dim: d; an infinite one leaves out the second bound.
+
+    >>> import numpy as np
+    >>> from attlas.covers import linear_entropy, log_entropy_at, matrix_entropy
+    >>> [round(float(linear_entropy(1.0, 0.1, points=1000, dim=dim))) for dim in (5, float("inf"))]
+    [15, 40945]
+    >>> nats = matrix_entropy(1.0, 0.1, points=1000, outputs=4, inputs=5)
+    >>> print(f"{nats:.2f} {np.exp(log_entropy_at(np.log(10), np.log(1000), 4, 5)):.2f}")
+    60.89 60.89
     """
     return matrix_entropy(size, eps, points, 1, as_dimension("dim", dim))
 
@@ -171,7 +227,13 @@ def log_entropy_at(log_ratio: Real, log_points: Real, outputs: Real, inputs: Rea
 def best_split(sizes: Any) -> tuple[Real, Float[np.ndarray, "*s k"]]:
     r"""The least $\sum_k A_k^2/\beta_k^2$ over shares $\beta_k \ge 0$ that sum to 1, which is
     $(\sum_k A_k^{2/3})^3$, and the shares $\beta_k \propto A_k^{2/3}$ at which it is attained;
-    for `sizes` [..., term]. How Theorem 4.2 splits its distance."""
+    for `sizes` [..., term]. How Theorem 4.2 splits its distance.
+
+    >>> from attlas.covers import best_split
+    >>> least, shares = best_split([8.0, 1.0])
+    >>> print(round(float(least), 6), shares.tolist())
+    125.0 [0.8, 0.2]
+    """
     sizes = np.atleast_1d(as_norm("sizes", sizes))
     largest = sizes.max(-1, keepdims=True)
     thirds = np.where(largest > 0, sizes / np.where(largest > 0, largest, 1), 1.0) ** (2 / 3)

@@ -19,6 +19,13 @@ class Draws:
     Arguments:
         name: the id of the claim or measurement, as in "single-location/zeta".
         seed: a whole number.
+
+    >>> from attlas.claims import Draws
+    >>> draws = Draws("coins/fair", seed=0)
+    >>> print(draws.stream("tosses").random() == draws.stream("tosses").random())
+    True
+    >>> print(draws.stream("tosses").random() == draws.stream("starts").random())
+    False
     """
 
     name: str

@@ -14,6 +14,11 @@ class InputError(ValueError):
     """Bad input: one sentence that names the thing, its value and what is allowed.
 
     The command line turns this, and only this, into exit code 2.
+
+    >>> import attlas
+    >>> attlas.run("single-location/zeta", scale="large")
+    Traceback (most recent call last):
+    attlas.errors.InputError: scale 'large': it must be quick or paper
     """
 
 

@@ -9,7 +9,6 @@ what the legend calls them. A text with braces is a label made of a row's values
 `color="d = {dim}, γ = {gamma:.2g}"`.
 """
 
-import copy
 import re
 from collections.abc import Callable, Mapping, Sequence
 from string import Formatter
@@ -19,7 +18,7 @@ import pandas as pd
 import xarray as xr
 
 from attlas.errors import InputError, near
-from attlas.figure_style import PALETTE, config, legible
+from attlas.figure_style import PALETTE, finish_chart, legible
 
 if TYPE_CHECKING:
     import altair as alt
@@ -50,6 +49,14 @@ class Figure:
         format: the format of an axis' numbers, by its name, as in `{"y": "%"}`.
         legend: titles of legends by variable; None shows a legend without a title.
         width, height: of the drawing area, in pixels.
+
+    >>> import xarray as xr
+    >>> from attlas.figure import Figure, agreement, floored, greek, row
+    >>> x = xr.DataArray([0.0, 1.0], dims="point", coords={"point": ["kappa", "nu"]})
+    >>> data = greek(xr.Dataset(dict(predicted=x, measured=x, error=0 * x)), "point")
+    >>> both = row(Figure(data).points("predicted", "measured"), agreement(data, ""), title="Equal")
+    >>> print(len(both.chart().to_dict()["concat"]), floored(x, 0.1).values, data.point.values)
+    2 [0.1 1. ] ['κ' 'ν']
     """
 
     def __init__(
@@ -483,6 +490,7 @@ def agreement(
         what: what the two are, for the axes.
         color: a variable or a label with braces.
         log: logarithmic axes; by default where predictions are positive and span a factor of 30.
+        title, note, legend: as in `Figure`.
     """
     predicted = evidence["predicted"]
     if log is None:
@@ -507,13 +515,14 @@ def agreement(
 def row(
     *panels: Figure, title: str, note: str = "", columns: int = 2, shared: str = ""
 ) -> "Panels":
-    """Figures side by side under one title, `columns` in a row. Arguments: `shared` is "color" if
-    they share colours and dashes; by default each has its own."""
+    """Figures (`panels`) side by side under one `title`, `columns` in a row, with a `note` below
+    it; `shared` is "color" if they share colours and dashes; by default each has its own."""
     return Panels(panels, title, note, columns, shared)
 
 
 class Panels:
-    """Figures under one title; made by `row`."""
+    """Figures under one title; made by `row`, with its arguments: `panels`, `title`, `note`,
+    `columns` and `shared`."""
 
     def __init__(
         self, panels: Sequence[Figure], title: str, note: str, columns: int, shared: str
@@ -568,27 +577,17 @@ def _style(channels: Mapping[str, Any]) -> dict[str, str]:
     return {"style": "theory" if theory is True else "theory-solid"} if theory else {}
 
 
-def finish_chart(chart: Any, title: str, note: str = "", theme: str = "light") -> Any:
-    """A copy of an Altair chart with its title and the house style, without a row limit.
-    Arguments: `note` is a line below the title, `theme` "light" or "dark"."""
-    import altair as alt
-
-    alt.data_transformers.disable_max_rows()
-    chart = copy.copy(chart)
-    chart.title = alt.TitleParams(
-        legible(title), subtitle=legible(note) or alt.Undefined, anchor="start", offset=14
-    )
-    chart.config = config(theme)
-    return chart
-
-
 def floored(values: xr.DataArray, floor: float) -> xr.DataArray:
     """`values` with those below `floor`, exact zeros among them, at the floor of a log axis."""
     return values.clip(min=floor)
 
 
 def greek(evidence: xr.Dataset, axis: str) -> xr.Dataset:
-    """With the symbols of the overlaps in place of their names along `axis`."""
+    """With the symbols of the overlaps in place of their names along `axis`.
+
+    Arguments:
+        evidence: a Dataset.
+    """
     names = [
         " ".join(GREEK.get(word, word) for word in str(name).split())
         for name in evidence[axis].values

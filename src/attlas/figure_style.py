@@ -1,5 +1,6 @@
 """The house style of figures: palette, themes, and how numbers are written."""
 
+import copy
 import re
 from typing import Any
 
@@ -83,3 +84,17 @@ def config(theme: str = "light") -> dict[str, Any]:
             "note": {"color": ink, "fontSize": 11},
         },
     }
+
+
+def finish_chart(chart: Any, title: str, note: str = "", theme: str = "light") -> Any:
+    """A copy of an Altair chart with its title and the house style, without a row limit; `note` is
+    a line below the title, `theme` "light" or "dark"."""
+    import altair as alt
+
+    alt.data_transformers.disable_max_rows()
+    chart = copy.copy(chart)
+    chart.title = alt.TitleParams(
+        legible(title), subtitle=legible(note) or alt.Undefined, anchor="start", offset=14
+    )
+    chart.config = config(theme)
+    return chart

@@ -40,6 +40,17 @@ def float64(function: Callable[P, R]) -> Callable[P, R]:
 
     What comes back is NumPy's: outside the scope JAX would go on with it in single precision.
     Values that JAX is tracing (under `grad`, `jit`, `vmap`) come back as they are.
+
+    Arguments:
+        function: whatever it is; the decorator changes neither its arguments nor its name.
+
+    >>> import jax.numpy as jnp
+    >>> from attlas.gaussian import float64
+    >>> @float64
+    ... def third():
+    ...     return jnp.asarray(1.0) / 3
+    >>> print(third(), third().dtype)
+    0.3333333333333333 float64
     """
 
     @functools.wraps(function)
@@ -57,14 +68,22 @@ def _settled(value: Any) -> Any:
 
 
 class Estimate(NamedTuple):
-    """A Monte-Carlo mean and its standard error."""
+    """A Monte-Carlo mean and its standard error.
+
+    Arguments:
+        mean: the mean. `error`: its standard error; both arrays of one shape.
+    """
 
     mean: Real
     error: Real
 
 
 class Quadrature(NamedTuple):
-    """An integral and an estimate of its error, from other nodes and further ends."""
+    """An integral and an estimate of its error, from other nodes and further ends.
+
+    Arguments:
+        value: the integral. `error`: the estimate.
+    """
 
     value: Real
     error: Real
@@ -77,6 +96,11 @@ def stream(key: Array, *place: int) -> np.random.Generator:
     Arguments:
         key: a key of JAX.
         place: whole numbers, such as that of a block; each place has numbers of its own.
+
+    >>> import jax
+    >>> from attlas.gaussian import stream
+    >>> bool(stream(jax.random.key(0), 1).normal() == stream(jax.random.key(0), 1).normal())
+    True
     """
     words = np.asarray(jax.random.key_data(key)).tolist()
     return np.random.default_rng(np.random.SeedSequence(words, spawn_key=place))
@@ -90,8 +114,15 @@ def averaged(draw: Callable[..., np.ndarray], key: Array, samples: int, *args: A
         draw: `draw(generator, BLOCK, *args)` gives independent values [..., BLOCK]; the generator
             is that of the block's number.
         samples: how many of them count.
+        key: of JAX. `args`: passed on.
 
     Returns: mean and error [...].
+
+    >>> import jax
+    >>> from attlas.gaussian import averaged
+    >>> mean, error = averaged(lambda rng, n: rng.normal(size=n) ** 2, jax.random.key(0), 100_000)
+    >>> bool(abs(mean - 1) < 5 * error)
+    True
     """
     count, mean, squares = 0, np.zeros(()), np.zeros(())
     for block in range(-(-samples // BLOCK)):
@@ -121,8 +152,17 @@ def monte_carlo(
         draw: `draw(key, BLOCK, *args)` gives independent values [..., BLOCK]; a module-level
             function, or every call compiles anew.
         samples: how many of them count.
+        key: of JAX. `args`: passed on.
 
     Returns: mean and error [...]; the error of one sample is not finite.
+
+    >>> import jax
+    >>> from attlas.gaussian import monte_carlo
+    >>> def squares(key, n, scale):
+    ...     return (scale * jax.random.normal(key, (n,))) ** 2
+    >>> found = monte_carlo(squares, jax.random.key(0), 100_000, 2.0)
+    >>> bool(abs(found.mean - 4) < 5 * found.error)
+    True
     """
     blocks = (samples + BLOCK - 1) // BLOCK
     shape = jax.eval_shape(lambda: draw(key, BLOCK, *args))
@@ -155,6 +195,12 @@ def zeta(t: Point, spread: Point) -> Value:
 
     Arguments:
         t, spread: $t$ and $s$, of shapes that broadcast.
+
+    >>> import jax
+    >>> from attlas.gaussian import float64, sampled_zeta, zeta
+    >>> exact, found = float64(zeta)(0.5, 1.0), sampled_zeta(0.5, 1.0, jax.random.key(0), 100_000)
+    >>> print(f"{exact:.4f}", bool(abs(found.mean - exact) < 4 * found.error))
+    0.5100 True
     """
     t, spread = jnp.asarray(t), jnp.asarray(spread)
     slope = 1 / jnp.sqrt(1 + 4 * spread**2)
@@ -173,6 +219,13 @@ def zeta_derivatives(t: Point, spread: Point) -> tuple[Array, Array, Array]:
 
     With $u = t/D$: $\zeta_t = \frac2D\,\mathrm{erf}'(u)\,\mathrm{erf}(u/E)$, and its derivatives by
     Leibniz' rule.
+
+    Arguments:
+        t, spread: $t$ and $s$, of shapes that broadcast.
+
+    >>> from attlas.gaussian import float64, zeta_derivatives
+    >>> [round(float(x), 4) for x in float64(zeta_derivatives)(0.5, 1.0)]
+    [0.1737, 0.2856, -0.3484]
     """
     d = jnp.sqrt(1 + 2 * jnp.asarray(spread) ** 2)
     e = jnp.sqrt(1 + 4 * jnp.asarray(spread) ** 2)
@@ -186,7 +239,15 @@ def zeta_derivatives(t: Point, spread: Point) -> tuple[Array, Array, Array]:
 
 
 def erf_derivatives(x: Point) -> tuple[Array, Array, Array, Array]:
-    """erf and its first three derivatives."""
+    """erf and its first three derivatives.
+
+    Arguments:
+        x: where, an array of any shape.
+
+    >>> from attlas.gaussian import erf_derivatives
+    >>> [round(float(x), 3) for x in erf_derivatives(0.0)]
+    [0.0, 1.128, -0.0, -2.257]
+    """
     x = jnp.asarray(x)
     first = 2 / np.sqrt(np.pi).item() * jnp.exp(-(x**2))
     return jax.lax.erf(x), first, -2 * x * first, (4 * x**2 - 2) * first
@@ -201,6 +262,13 @@ def smoothed_erf(mean: Point, spread: Point) -> tuple[tuple[Array, ...], tuple[A
         mean, spread: $\mu$ and $s$, of shapes that broadcast.
 
     Returns: for erf and for its square the value and three derivatives.
+
+    >>> import jax
+    >>> import numpy as np
+    >>> from attlas.gaussian import float64, smoothed_derivatives, smoothed_erf
+    >>> exact = float64(smoothed_erf)(0.3, 2.0)
+    >>> bool(np.allclose(exact, float64(smoothed_derivatives)(jax.lax.erf, 0.3, 2.0)))
+    True
     """
     d = jnp.sqrt(1 + 2 * jnp.asarray(spread) ** 2)
     e0, e1, e2, e3 = erf_derivatives(mean / d)
@@ -215,6 +283,7 @@ def sampled_zeta(t: Point, spread: Point, key: Array, samples: int) -> Estimate:
     Arguments:
         t, spread: as in `zeta`; all points share their random numbers.
         samples: draws of the Gaussian.
+        key: of JAX.
     """
     return averaged(_draw_zeta, key, samples, np.asarray(t, float), np.asarray(spread, float))
 
@@ -238,6 +307,13 @@ def draw_gamma(key: Array, shape: Point, size: tuple[int, ...]) -> Value:
     Arguments:
         shape: the parameter, an array that broadcasts to `size`.
         size: the shape of what comes back.
+        key: of JAX.
+
+    >>> import jax
+    >>> from attlas.gaussian import draw_gamma
+    >>> drawn = draw_gamma(jax.random.key(0), 3.0, (100_000,))
+    >>> print(f"{drawn.mean():.1f} {drawn.var():.1f}")
+    3.0 3.0
     """
     d = jnp.asarray(shape, float) - 1 / 3
     c = 1 / jnp.sqrt(9 * d)
@@ -296,6 +372,11 @@ def gaussian_nodes(
         mean, spread: $\mu$ and $s$, of shapes that broadcast.
         panels: parts of each of the four intervals, with ten nodes each.
         reach: standard deviations at which the integral ends.
+
+    >>> from attlas.gaussian import Quadrature, float64, gaussian_nodes
+    >>> x, z, weight = float64(gaussian_nodes)(0.5, 2.0)
+    >>> Quadrature(round(float((weight * x**2).sum()), 6), error=0.0)
+    Quadrature(value=4.25, error=0.0)
     """
     both = jnp.broadcast_arrays(jnp.asarray(mean, float), jnp.asarray(spread, float))
     mean, spread = (x[..., None] for x in both)

@@ -22,7 +22,11 @@ from attlas.surface import public
 
 
 class Enclosure(NamedTuple):
-    """A supremum for each draw of the signs, from below and from above [draw]."""
+    """A supremum for each draw of the signs, from below and from above [draw].
+
+    Arguments:
+        lower, upper: the ends.
+    """
 
     lower: Float[np.ndarray, " draw"]
     upper: Float[np.ndarray, " draw"]
@@ -30,7 +34,11 @@ class Enclosure(NamedTuple):
 
 @public
 def draw_signs(key: Array, draws: int, samples: int) -> Float[np.ndarray, "draws samples"]:
-    """Fair coins, -1 or 1, for each of m = `samples` sequences."""
+    """Fair coins, -1 or 1, for each of m = `samples` sequences.
+
+    Arguments:
+        key: of JAX. `draws`: how many.
+    """
     return stream(key).choice([-1.0, 1.0], (whole("draws", draws, 1), whole("samples", samples, 1)))
 
 
@@ -38,7 +46,11 @@ def draw_signs(key: Array, draws: int, samples: int) -> Float[np.ndarray, "draws
 def correlation(
     u: Float[Array, " d"], tokens: Float[Array, "m n d"], signs: Float[Array, " m"]
 ) -> Float[Array, ""]:
-    r"""$|\frac1m\sum_i\sigma_i X_i^\top\mathrm{softmax}(X_iu)|$."""
+    r"""$|\frac1m\sum_i\sigma_i X_i^\top\mathrm{softmax}(X_iu)|$.
+
+    Arguments:
+        u: the query [d]. `tokens`: m sequences [m, n, d]. `signs`: [m].
+    """
     mixture = jnp.einsum("mn,mnd->md", jax.nn.softmax(tokens @ u), tokens)
     mean = signs @ mixture / len(signs)
     return jnp.sqrt(jnp.maximum(mean @ mean, 1e-300))
@@ -63,6 +75,16 @@ def head_complexity(
     - `query_norm`, `value_norm`: the largest |u| and |v|.
     - `key`: of the starts. `starts`: ascents, the first from the origin; the best counts.
     - `steps`: of each ascent.
+
+    >>> import jax
+    >>> from attlas.rademacher import draw_signs, head_complexity, mean_of, planar_complexity
+    >>> key = jax.random.key(0)
+    >>> tokens = jax.random.normal(key, (20, 5, 2))
+    >>> signs = draw_signs(key, draws=4, samples=20)
+    >>> below = head_complexity(tokens, signs, query_norm=2.0, key=key, starts=2, steps=20)
+    >>> found = planar_complexity(tokens, signs, query_norm=2.0)
+    >>> print(bool((below <= found.upper + 1e-6).all()), float(mean_of(found.upper).mean) < 1)
+    True True
     """
     tokens, signs = np.asarray(tokens, float), np.asarray(signs, float)
     draws, dim = len(signs), tokens.shape[-1]
@@ -153,6 +175,15 @@ def concatenated_complexity(
     $\frac{B}{m}|\sum_i\sigma_iX_i|_F$: about $B B_X\sqrt{T/m}$.
 
     Arguments: `tokens` and `signs` as for `head_complexity`; `norm` of the map, B.
+
+    >>> import jax
+    >>> import jax.numpy as jnp
+    >>> from attlas.rademacher import concatenated_complexity, correlation, draw_signs
+    >>> tokens, signs = jnp.ones((20, 5, 2)), draw_signs(jax.random.key(0), draws=3, samples=20)
+    >>> print(concatenated_complexity(tokens, signs).shape)
+    (3,)
+    >>> bool(correlation(jnp.zeros(2), tokens, jnp.asarray(signs[0], float)) <= 2**0.5)
+    True
     """
     tokens = np.asarray(tokens)
     flat = tokens.reshape(len(tokens), -1)
@@ -161,6 +192,10 @@ def concatenated_complexity(
 
 def mean_of(draws: Any) -> Estimate:
     """The complexity from draws of the signs: mean and standard error over the last axis of
-    [..., draw]."""
+    [..., draw].
+
+    Arguments:
+        draws: an array.
+    """
     draws = np.asarray(draws)
     return Estimate(draws.mean(-1), draws.std(-1, ddof=1) / np.sqrt(draws.shape[-1]))

@@ -50,6 +50,18 @@ def iterate(
       program serves every setting, number of steps and way of recording.
     - `state`: each leaf has a leading axis of repeats.
     - `progress(done, steps)`: called after each compiled chunk.
+    - `args`: what the functions take besides. `steps`: how many. `record_every`: steps between
+      records.
+
+    >>> import numpy as np
+    >>> from attlas.scan import iterate
+    >>> def halve(t, x, args):
+    ...     return x / 2
+    >>> def look(t, x, args):
+    ...     return x
+    >>> path = iterate(halve, look, np.array([1.0, 8.0]), None, steps=3, record_every=1)
+    >>> print(path.steps, path.observed[:, 1], path.survived)
+    [0 1 2 3] [8. 4. 2. 1.] [3 3]
     """
     steps, record_every = whole("steps", steps, 0), whole("record_every", record_every, 1)
     times = np.unique(np.append(np.arange(0, steps, record_every), steps))
@@ -80,6 +92,18 @@ def in_groups(
     - `run(number, rows, progress)`: the run of a group with the repeats `rows`. The last group is
       filled up with copies of the last repeat, which are cut off again.
     - `steps`: of each run. `progress(done, steps)`: counts those of all groups.
+    - `repeats`: of all groups. `size`: repeats of a group.
+
+    >>> import numpy as np
+    >>> from attlas.scan import in_groups, iterate
+    >>> def halve(t, x, args):
+    ...     return x / 2
+    >>> def look(t, x, args):
+    ...     return x
+    >>> def run(number, rows, progress):
+    ...     return iterate(halve, look, rows * 1.0, None, steps=2, record_every=1)
+    >>> print(in_groups(run, repeats=5, size=2, steps=2).last)
+    [0.   0.25 0.5  0.75 1.  ]
     """
     firsts = range(0, repeats, size)
     paths = []
@@ -137,6 +161,19 @@ def drive(
     - `prepare(raw, args)`: turns them into inputs with a leading axis [block].
     - `block`: steps of a compiled call. Records are taken as in `iterate`.
     - `progress(done, steps)`: called after each block.
+    - `step`: a module-level function. `state`, `args`: as in `iterate`.
+    - `steps`: how many. `record_every`: steps between records.
+
+    >>> import numpy as np
+    >>> from attlas.scan import drive
+    >>> def add(x, number, args):
+    ...     return x + number
+    >>> def as_is(raw, args):
+    ...     return raw
+    >>> path = drive(add, as_is, np.zeros(1), None, lambda i: np.ones((4, 1)) * (i == 0),
+    ...              steps=4, block=4, record_every=2)
+    >>> print(path.last)
+    [4.]
     """
     times = np.unique(np.append(np.arange(0, steps, record_every), steps))
     survived = np.zeros(jax.tree.leaves(state)[0].shape[:1], np.int32)

@@ -15,6 +15,7 @@ import attlas
 from attlas.atlas import explorers, filters
 from attlas.atlas.articles import Article
 from attlas.atlas.contents import Atlas, bibtex_of, list_entry, source_line
+from attlas.atlas.docstrings import render_prose
 from attlas.atlas.drawings import (
     drawing_of,
     render_chart,
@@ -27,6 +28,7 @@ from attlas.atlas.formulas import mathml
 from attlas.atlas.graphs import Node, draw_graph
 from attlas.atlas.guides import link_claims, read_guides
 from attlas.atlas.notes import notes_of
+from attlas.atlas.reference import read_reference
 from attlas.claims import Claim
 from attlas.claims.claim import KINDS
 from attlas.errors import InputError
@@ -87,6 +89,7 @@ def environment() -> jinja2.Environment:
         "mathml": mathml,
         "numbers": filters.format_numbers,
         "prose": filters.prose,
+        "render_prose": render_prose,
         "significant": filters.significant,
         "size": filters.size_of,
         "standing": filters.standing,
@@ -120,6 +123,11 @@ PAGES = (
         "What was found here, and where a paper had to be read with care.",
     ),
 )
+REFERENCE = Link(
+    "reference/index.html",
+    "Reference",
+    "Every function and class, with an example, and which module answers which question.",
+)
 REAL_DATA = Link(
     "real-data.html", "Real data", "The estimators beside other methods on the same folds."
 )
@@ -140,7 +148,7 @@ class _Writer:
         ]
         pieces = [loaded.piece for loaded in self.atlas.showpieces]
         shown = [Link(piece.path, piece.title, piece.words) for piece in pieces]
-        return [*PAGES, *guides, *shown, *([REAL_DATA] if self.atlas.measured else [])]
+        return [REFERENCE, *PAGES, *guides, *shown, *([REAL_DATA] if self.atlas.measured else [])]
 
     def write(self) -> None:
         self._save("vega.js", vega_script(self.atlas.cache))
@@ -166,6 +174,7 @@ class _Writer:
             self._save(f"explorers/{name}", _asset(name))
         for guide in self.guides:
             self._write_page(f"guides/{guide.slug}.html", "guide.html", guide=guide)
+        self._write_reference()
         for page in PAGES:
             self._write_page(page.path, page.path)
         if self.atlas.measured:
@@ -218,6 +227,13 @@ class _Writer:
             drawn[name] = render_specification(article.specification(name), self.atlas.cache)
             self._save(f"articles/{name}.svg", drawn[name][1])
         self._write_page(article.path, "article.html", article=article, drawn=drawn)
+
+    def _write_reference(self) -> None:
+        reference = read_reference()
+        self._write_page(REFERENCE.path, "reference.html", reference=reference)
+        for section in reference.sections:
+            content = {"reference": reference, "section": section}
+            self._write_page(section.page, "reference_module.html", **content)
 
     def _index(self) -> dict[str, Any]:
         by_map = self.atlas.by_map

@@ -64,6 +64,10 @@ class Audit:
     - `hypotheses`: how far the model is from each hypothesis of the maps
     - `skipped`: what was left out, and why
     - `seconds`: how long each stage took
+
+    Arguments:
+        name: of the model. `heads`: quantities [layer, head]. `layers`: quantities [layer].
+        example: a text as the heads saw it. `probes`: what each layer tells of labels.
     """
 
     name: str
@@ -167,6 +171,23 @@ def audit_model(
             "paper".
         seed: draws the random reference.
         progress: called with the name of each stage as it begins.
+
+    >>> import numpy as np
+    >>> from attlas.audit import audit_model, compare
+    >>> rng, shapes = np.random.default_rng(0), {"wte": (20, 8), "wpe": (16, 8)}
+    >>> shapes |= {"h.0.attn.c_attn": (8, 24), "h.0.attn.c_proj": (8, 8)}
+    >>> shapes |= {"h.0.mlp.c_fc": (8, 32), "h.0.mlp.c_proj": (32, 8)}
+    >>> shapes |= {name: (8,) for name in ("h.0.ln_1", "h.0.ln_2", "ln_f")}
+    >>> arrays = {f"{name}.weight": rng.normal(size=shape) for name, shape in shapes.items()}
+    >>> arrays |= {f"{name}.bias": np.zeros(shapes[name][-1]) for name in shapes if "w" not in name}
+    >>> config = {"model_type": "gpt2", "n_embd": 8, "n_head": 2, "n_layer": 1}
+    >>> config |= {"n_positions": 16, "vocab_size": 20}
+    >>> audit = audit_model(arrays, config=config, tokens=[[1, 5, 9, 2], [3, 4]], probes="none")
+    >>> audit.heads.qk_spectral.shape
+    (1, 2)
+    >>> difference = compare(audit, audit)
+    >>> float(difference.heads.qk_spectral.max())
+    0.0
     """
     if probes not in SENTENCES:
         raise InputError(f"probes = {probes!r}: it must be one of {', '.join(SENTENCES)}")
@@ -356,7 +377,8 @@ def _list_facts(model: Model, tokens: Tokens | None, is_default: bool) -> dict[s
 
 @dataclass(frozen=True, eq=False)
 class Difference:
-    """Two audits side by side; `heads` and `layers` are the second minus the first.
+    """Two audits side by side, `before` and `after`; `heads` and `layers` are the second minus the
+    first.
 
     They hold the quantities that both have in the same shape.
     """
@@ -383,7 +405,7 @@ class Difference:
 
 
 def compare(before: Audit, after: Audit) -> Difference:
-    """The audits of two checkpoints of one model, such as before and after fine-tuning.
+    """The audits of two checkpoints of one model, such as `before` and `after` fine-tuning.
 
     Models of different architectures or sizes stand side by side: nothing is subtracted.
     """

@@ -103,8 +103,11 @@ def head_block(norms: HeadNorms, length: Real, constant: str = "paper") -> Block
     and with the tokens by $L_\sigma B_C B_V(1 + 2C B_{QK}B^2)$ at most. Lemma 4.3, Corollary 4.5,
     Theorem 4.7.
 
-    Arguments: the norms; tokens of a sequence; "paper" or "sharp", the Lipschitz constant C of
-    softmax, here and in the other blocks.
+    Arguments:
+        norms: of the head's matrices.
+        length: tokens of a sequence.
+        constant: "paper" or "sharp", the Lipschitz constant C of softmax, here and in the other
+            blocks.
     """
     c, length = softmax_constant(constant), positive("length", length)
     for name, value in norms._asdict().items():
@@ -150,6 +153,12 @@ def collapsed_head(
     - `score`, `value`: bounds on $|u|$ and $|v|$.
     - `length`, `dim`: of $X$; an infinite `dim` leaves out covers that count parameters.
     - `constant`: a name in `CONSTANTS`.
+
+    >>> from attlas.capacity import class_of, collapsed_head
+    >>> small = class_of(collapsed_head(score=2.0, value=1.0, length=100))
+    >>> large = class_of(collapsed_head(score=2.0, value=1.0, length=10_000))
+    >>> print(f"{large.entropy(0.5, 1000) / small.entropy(0.5, 1000):.2f} times the entropy")
+    1.29 times the entropy
     """
     c, score, value = softmax_constant(constant), as_norm("score", score), as_norm("value", value)
     length, dim = positive("length", length), as_dimension("dim", dim)
@@ -169,7 +178,13 @@ def collapsed_head(
 class PositionNorms(NamedTuple):
     r"""Norms of $W_2^\top\sigma(W_1^\top x)$: spectral and 2,1-norms of $W_1$ (`up`) and $W_2$
     (`down`), the constant of $\sigma$, and the sizes; with those of $W_g$ (`gate`), of
-    $W_2^\top(W_1^\top x \odot \sigma(W_g^\top x))$. For a $\sigma$ that vanishes at 0."""
+    $W_2^\top(W_1^\top x \odot \sigma(W_g^\top x))$. For a $\sigma$ that vanishes at 0.
+
+    Arguments:
+        up, down, gate: spectral norms. `up_21`, `down_21`, `gate_21`: 2,1-norms.
+        dim, hidden, out_dim: of the input, the units and the output. `lipschitz`: the constant of
+            $\sigma$.
+    """
 
     up: Real
     up_21: Real
@@ -187,7 +202,22 @@ def position_wise(norms: PositionNorms, length: Real, constant: str = "paper") -
     r"""A map of each of `length` tokens by itself. Over the ball of $W_1$ its output moves by
     $L_\sigma B_2 B_1^{21}B$, over that of $W_2$ by $B_2^{21}L_\sigma B_1 B$, and with a token by
     $L_\sigma B_2 B_1$ at most. A gate multiplies the size of what leaves by $B_g B$, and its
-    Lipschitz constant by $2B_g B$: both factors move. `constant` is that of the heads beside it."""
+    Lipschitz constant by $2B_g B$: both factors move. `constant` is that of the heads beside it.
+
+    Arguments:
+        norms: of the map's matrices.
+
+    >>> from attlas.capacity import (
+    ...     HeadNorms, PositionNorms, class_of, head_block, multi_head, normalised, position_wise,
+    ...     projected, read_out, residual, stacked)
+    >>> head = head_block(HeadNorms(1, 2, 1, 2, 1, 2, dim=8, width=8, out_dim=8), length=50)
+    >>> norms = PositionNorms(1, 2, 1, 2, dim=8, hidden=16, out_dim=8)
+    >>> perceptron = normalised(projected(position_wise(norms, length=50)), radius=1)
+    >>> layer = stacked(residual(multi_head(head, head)), perceptron)
+    >>> capacity = read_out(layer, weight=1.0, out_dim=8)
+    >>> print(capacity.risk_bound(10**8, margin=1.0).vacuous, len(class_of(layer).terms))
+    False 8
+    """
     softmax_constant(constant)
     length = positive("length", length)
 
@@ -214,7 +244,11 @@ def position_wise(norms: PositionNorms, length: Real, constant: str = "paper") -
 
 
 def multi_head(*blocks: Block) -> Block:
-    """The sum of blocks."""
+    """The sum of blocks.
+
+    Arguments:
+        blocks: that read the same tokens.
+    """
     if len(blocks) == 1:
         return blocks[0]
 
@@ -234,7 +268,11 @@ def multi_head(*blocks: Block) -> Block:
 
 def residual(block: Block, skip: Real = 1.0) -> Block:
     r"""$sX + f(X)$: s, the `skip`, more in the Lipschitz constant, s times the input's radius
-    more in the output's, no further term."""
+    more in the output's, no further term.
+
+    Arguments:
+        block: $f$.
+    """
     log_skip = log_of(as_norm("skip", skip))
 
     def grow(log_radius: Real) -> Growth:
@@ -251,7 +289,11 @@ def residual(block: Block, skip: Real = 1.0) -> Block:
 
 def normalised(block: Block, radius: Real, stretch: Real = 1.0) -> Block:
     """A block that reads its tokens through a norm: they lie in the ball of `radius` whatever
-    came in, and the norm is `stretch`-Lipschitz (1: the paper's projection)."""
+    came in, and the norm is `stretch`-Lipschitz (1: the paper's projection).
+
+    Arguments:
+        block: the block.
+    """
     log_stretch = log_of(positive("stretch", stretch))
 
     def grow(log_radius: Real) -> Growth:
@@ -263,7 +305,11 @@ def normalised(block: Block, radius: Real, stretch: Real = 1.0) -> Block:
 
 
 def projected(block: Block) -> Block:
-    """Each row of the output on the unit ball."""
+    """Each row of the output on the unit ball.
+
+    Arguments:
+        block: the block.
+    """
 
     def grow(log_radius: Real) -> Growth:
         inner = block(log_radius)
@@ -274,7 +320,11 @@ def projected(block: Block) -> Block:
 
 def stacked(*blocks: Block) -> Block:
     """One block after the other: an error made in a block is multiplied by the Lipschitz
-    constants of those above it."""
+    constants of those above it.
+
+    Arguments:
+        blocks: in the order in which they act.
+    """
 
     def grow(log_radius: Real) -> Growth:
         terms: list[Term] = []

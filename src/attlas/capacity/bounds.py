@@ -16,7 +16,11 @@ from attlas.gaussian import Real
 class RiskBound(NamedTuple):
     r"""With probability $1 - \delta$, for every member of a class: the share of errors exceeds
     the share of margins below $\gamma$ on the sample by at most `value`
-    $= 2R/\gamma + 3\sqrt{\ln(2/\delta)/2m}$. From 1 on it says nothing, and is `vacuous`."""
+    $= 2R/\gamma + 3\sqrt{\ln(2/\delta)/2m}$. From 1 on it says nothing, and is `vacuous`.
+
+    Arguments:
+        complexity: $2R/\gamma$. `confidence`: the other term.
+    """
 
     value: Real
     complexity: Real
@@ -24,6 +28,7 @@ class RiskBound(NamedTuple):
 
     @property
     def vacuous(self) -> Any:
+        """Whether it says nothing."""
         return self.value >= 1
 
 
@@ -42,6 +47,9 @@ class Capacity:
     - `log_reach`: bounds the logarithm of the functions' values.
     - `constant`: which Lipschitz constant of softmax was used.
     - `layers`: logarithms of the blocks' Lipschitz constants.
+
+    Arguments:
+        terms: one for each bounded weight.
     """
 
     terms: tuple[Term, ...]
@@ -258,7 +266,11 @@ def _sum_last(logs: np.ndarray) -> Real:
 
 
 def class_of(block: Block, radius: Real = 1.0) -> Capacity:
-    """The capacity of a block on sequences of tokens in the ball of `radius`."""
+    """The capacity of a block on sequences of tokens in the ball of `radius`.
+
+    Arguments:
+        block: the block.
+    """
     grown = block(log_of(positive("radius", radius)))
     return Capacity(grown.terms, grown.log_radius, grown.constant, grown.layers)
 
@@ -267,7 +279,11 @@ def read_out(block: Block, weight: Real, radius: Real = 1.0, *, out_dim: Real = 
     r"""The capacity of $w^\top f(X)_{CLS}$ with $|w| \le$ `weight`: one further term, and every
     other $|w|$ times as large.
 
-    Arguments: the block f; the bound on $|w|$; the tokens' radius; the dimension of w.
+    Arguments:
+        block: $f$.
+        weight: the bound on $|w|$.
+        radius: of the tokens.
+        out_dim: the dimension of w.
     """
     grown = block(log_of(positive("radius", radius)))
     log_weight = log_of(as_norm("weight", weight))
@@ -280,7 +296,15 @@ def read_out(block: Block, weight: Real, radius: Real = 1.0, *, out_dim: Real = 
 def occam_samples(log_hypotheses: Real, error: Real, delta: Real = 0.05) -> Real:
     r"""Samples after which every consistent hypothesis of a finite class errs with probability
     at most `error`, with probability $1 - \delta$:
-    $(\ln|\mathcal{H}| + \ln\frac1\delta)/\text{error}$."""
+    $(\ln|\mathcal{H}| + \ln\frac1\delta)/\text{error}$.
+
+    Arguments:
+        log_hypotheses: $\ln|\mathcal{H}|$. `delta`: $\delta$.
+
+    >>> from attlas.capacity import occam_samples
+    >>> print(round(occam_samples(log_hypotheses=100.0, error=0.1)))
+    1030
+    """
     return (as_norm("log_hypotheses", log_hypotheses) - np.log(between("delta", delta))) / between(
         "error", error
     )

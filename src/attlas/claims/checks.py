@@ -79,9 +79,11 @@ class Check:
     """What a check found: prints as a sentence, displays as a table and a figure in a notebook.
 
     Arguments:
-        verdict: of the last look, as a claim has it. first: of the look before a refutation was
+        verdict: of the last look, as a claim has it. `first`: of the look before a refutation was
             repeated with fresh random numbers.
         evidence: a Dataset over `cell`, with the grid's names as coordinates.
+        grid: as it was given. `samples`: at each point, in the last look. `seed`: of the call.
+        seconds: what it took. `form`: the kind of comparison, with the functions.
         resolution: the smallest deviation that would have been refuted, of the kind that `control`
             says; None if none would have been.
     """
@@ -97,6 +99,7 @@ class Check:
 
     @functools.cached_property
     def resolution(self) -> float | None:
+        """The smallest deviation that would have been refuted; None if none would have been."""
         return find_resolution(self.form.rule, self.form.control, self.evidence)
 
     @property
@@ -189,6 +192,19 @@ def check(
         resolution: look again with more samples until a formula off by so much would be refuted.
         seconds: after which no further look is begun.
         quiet: report no progress.
+
+    >>> import attlas
+    >>> import numpy as np
+    >>> def first_weight(rng, n, length):
+    ...     return rng.dirichlet(np.ones(length), size=n)[:, 0]
+    >>> found = attlas.check(lambda length: 1 / length, first_weight, grid={"length": [2, 5, 20]})
+    >>> print(found.verdict.word, found.resolution < 0.1)
+    confirmed True
+    >>> attlas.check(lambda length: 1.1 / length, first_weight, grid={"length": [5]}).verdict.word
+    'refuted'
+    >>> attlas.check(lambda length: 1 / length, first_weight, grid={})
+    Traceback (most recent call last):
+    attlas.errors.InputError: the grid is empty: it takes values by name, as in {'length': [4, 16]}
     """
     rule: Rule = Agreement(level=LEVEL) if margin is None else Approximation(margin=margin)
     words = "The formula {0} is the mean of the simulation {1}."
@@ -209,12 +225,20 @@ def check_bound(
 ) -> Check:
     """Whether the mean of a simulation stays below a bound, also at the worst of `free` arguments.
 
-    Arguments are those of `check`, and:
+    Arguments:
         bound: `bound(**cell, **free)`, a number.
         simulate: `simulate(rng, n, **cell, **free)`, [n].
         free: ranges (low, high) of further arguments, which are searched for the values at which
             the bound is nearest to being broken (differential evolution, with common random
             numbers); there the mean is then measured with fresh ones.
+        others: as in `check`.
+
+    >>> import attlas
+    >>> def squares(rng, n, scale, shift):
+    ...     return scale * (rng.normal(size=n) - shift) ** 2
+    >>> attlas.check_bound(lambda scale, shift: 2 * scale, squares, grid={"scale": [1.0, 3.0]},
+    ...                    free={"shift": (-0.9, 0.9)}, samples=2000).verdict.word
+    'confirmed'
     """
     ranges = {str(name): tuple(map(float, ends)) for name, ends in (free or {}).items()}
     for name, ends in ranges.items():
@@ -240,9 +264,18 @@ def check_rate(
 ) -> Check:
     """Whether the mean of a simulation grows like a power of one axis of the grid.
 
-    Arguments are those of `check`, and:
+    Arguments:
+        simulate: as in `check`.
         along: the name of the axis, with at least two values in the grid.
-        exponent: that of the power. margin: how far the fitted one may be off.
+        exponent: that of the power. `margin`: how far the fitted one may be off.
+        others: as in `check`.
+
+    >>> import attlas
+    >>> def mean_square(rng, n, size):
+    ...     return (rng.normal(size=(n, size)).mean(-1)) ** 2
+    >>> attlas.check_rate(mean_square, along="size", exponent=-1.0,
+    ...                   grid={"size": [4, 8, 16, 32, 64]}).verdict.word
+    'confirmed'
     """
     values = tuple(grid.get(along, ()))
     if len(set(values)) < 2:
@@ -274,7 +307,20 @@ def check_order(
     quiet: bool = False,
 ) -> Check:
     """Whether the mean of one simulation is below that of another, both with the same random
-    numbers. Arguments are those of `check`; both functions are simulations."""
+    numbers.
+
+    Arguments:
+        lower, upper: simulations, as in `check`.
+        others: as in `check`.
+
+    >>> import attlas
+    >>> def smaller(rng, n, scale):
+    ...     return rng.random(n) ** 2 * scale
+    >>> def larger(rng, n, scale):
+    ...     return rng.random(n) * scale
+    >>> attlas.check_order(smaller, larger, grid={"scale": [1.0, 2.0]}).verdict.word
+    'confirmed'
+    """
     words = "The mean of {0} is below that of {1}."
     form = Form((lower, upper), forms.put_in_order, Order(), forms.smaller_gap, words)
     return _look(form, grid, samples, seed, None, seconds, quiet)
@@ -291,7 +337,20 @@ def check_same_law(
     quiet: bool = False,
 ) -> Check:
     """Whether two simulations have one law, by Kolmogorov-Smirnov tests of every coordinate, with
-    independent random numbers. Arguments are those of `check`; both functions are simulations."""
+    independent random numbers.
+
+    Arguments:
+        first, second: simulations, as in `check`.
+        others: as in `check`.
+
+    >>> import attlas
+    >>> def sums(rng, n, scale):
+    ...     return scale * rng.normal(size=(n, 2)).sum(-1)
+    >>> def once(rng, n, scale):
+    ...     return 2**0.5 * scale * rng.normal(size=n)
+    >>> attlas.check_same_law(sums, once, grid={"scale": [1.0, 2.0]}).verdict.word
+    'confirmed'
+    """
     words = "{0} and {1} have the same law."
     form = Form((first, second), forms.compare_laws, SameLaw(), forms.laws_apart, words)
     return _look(form, grid, samples, seed, None, seconds, quiet)
@@ -309,8 +368,17 @@ def check_convergence(
 ) -> Check:
     """Whether more than a share of runs arrive.
 
-    Arguments are those of `check`; `runs(rng, n, **cell)` returns n truth values, and `samples` is
-    the number of runs at each point.
+    Arguments:
+        runs: `runs(rng, n, **cell)` gives n truth values.
+        share: the share, which is part of what is claimed.
+        samples: runs at each point.
+        others: as in `check`.
+
+    >>> import attlas
+    >>> def walks_return(rng, n, steps):
+    ...     return (rng.choice([-1, 1], size=(n, steps)).cumsum(-1) == 0).any(-1)
+    >>> attlas.check_convergence(walks_return, share=0.7, grid={"steps": [100]}).verdict.word
+    'confirmed'
     """
     rule, words = Convergence(share=share), "The runs of {0} arrive."
     form = Form((runs,), forms.count_arrivals, rule, forms.fewer_arrive, words)

@@ -176,6 +176,15 @@ class Claim:
         evidence: the name under which the evidence is stored and its random numbers are drawn;
             claims that share a measurement share it.
         code: digest of what its numbers depend on, as the sources were when it was registered.
+        rule: how evidence is judged. `control`: the false variant.
+        hypotheses, requires: what the statement and the measurement need.
+        needs: ids of claims that it rests on. `origin`: "paper", "our reading" or "ours".
+        precision: of the measurement. `drawing`: the function that draws its figure.
+
+    >>> from attlas.claims import find_claim
+    >>> claim = find_claim("single-location/zeta")
+    >>> print(claim.map, claim.slug, claim.kind, type(claim.quick).__name__)
+    single-location zeta two routes Setting
     """
 
     id: str
@@ -210,10 +219,12 @@ class Claim:
 
     @property
     def map(self) -> str:
+        """The first half of its id."""
         return self.id.partition("/")[0]
 
     @property
     def slug(self) -> str:
+        """The second half of its id."""
         return self.id.partition("/")[2]
 
     @property
@@ -223,6 +234,7 @@ class Claim:
 
     @property
     def file(self) -> Path:
+        """The file in which it is stated."""
         return Path(sys.modules[self.module].__file__ or "")
 
     @property
@@ -238,6 +250,7 @@ class Claim:
         return self.module.startswith(LOADED)
 
     def setting(self, scale: str = "quick") -> Setting:
+        """The setting of a scale, "quick" or "paper"."""
         if scale not in ("quick", "paper"):
             raise InputError(f"scale {scale!r}: it must be quick or paper")
         return self.paper if scale == "paper" else self.quick

@@ -36,7 +36,12 @@ COMPUTING = ("attlas.claims.evidence", "attlas.draws")
 
 @functools.cache
 def versions() -> str:
-    """Of what computes."""
+    """Of what computes: JAX, NumPy, SciPy, optax and equinox, in one text.
+
+    >>> from attlas.claims import versions
+    >>> len(versions().split())
+    6
+    """
     return " ".join(
         version(name) for name in ("jax", "jaxlib", "numpy", "scipy", "optax", "equinox")
     )

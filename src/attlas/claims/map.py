@@ -27,7 +27,20 @@ COMPARISONS = {">=": operator.ge, ">": operator.gt, "<=": operator.le, "<": oper
 
 @dataclass(eq=False)
 class Measurement:
-    """What several claims are read from; made by `Map.measurement`, with the fields of `Claim`."""
+    """What several claims are read from; made by `Map.measurement`, with the fields of `Claim`.
+
+    Arguments:
+        name: under which its evidence is stored. `function`: that measures. `parts`: of every
+            claim.
+
+    >>> from attlas.claims import Map, Measurement, Setting
+    >>> coins = Map("tosses", source="attlas")
+    >>> @coins.measurement("tosses", quick=Setting(samples=100))
+    ... def tosses(cell, draws):
+    ...     return {"heads": draws.stream("tosses").integers(2, size=cell.samples).sum()}
+    >>> isinstance(tosses, Measurement)
+    True
+    """
 
     name: str
     function: Callable[..., Values]
@@ -44,6 +57,25 @@ class Map:
             each holds for the claims that have the parameter.
         home, subjects: the package that holds its claims (`__name__`), and the modules in it, in
             the order in which they are read; for a map in a single file neither.
+
+    >>> from attlas import run
+    >>> from attlas.claims import Agreement, Control, Hypothesis, Map, Need, Setting, on, product
+    >>> coins = Map("coins", source="attlas")
+    >>> @coins.claim(
+    ...     kind="simulation", reference="a coin", origin="ours",
+    ...     statement="$E[X] = p$", words="The mean of a coin is its bias.",
+    ...     quick=Setting(bias=(0.2, 0.7), samples=10_000), cells=product("bias"), budget="samples",
+    ...     hypotheses=(Hypothesis("bias <= 1", lambda cell: cell.bias <= 1),),
+    ...     requires=(Need("nothing", lambda cell: True, "make nothing"),),
+    ...     rule=Agreement(), control=Control("off by {size}", lambda e, size: {
+    ...         "predicted": e.predicted + size}, size=0.1))
+    ... def mean_of_a_coin(cell, draws):
+    ...     tosses = draws.stream("tosses").random(cell.samples) < cell.bias
+    ...     error = (cell.bias * (1 - cell.bias) / cell.samples) ** 0.5
+    ...     return on("", predicted=cell.bias, measured=tosses.mean(), error=error)
+    >>> result = run(mean_of_a_coin)
+    >>> print(result.claim.id, result.verdict.word, result.control.word)
+    coins/mean-of-a-coin confirmed refuted
     """
 
     def __init__(

@@ -80,7 +80,16 @@ class Catalogue(dict[str, Claim]):
 
 def catalogue(pattern: str | None = None) -> Catalogue:
     """Claims by id: the package's, installed packages' (entry points), and loaded files'; all, or
-    those that match an id, a map, or a glob such as "*risk*"."""
+    those that match an id, a map, or a glob such as "*risk*".
+
+    Arguments:
+        pattern: what to match.
+
+    >>> import attlas
+    >>> found = attlas.catalogue("*risk*")
+    >>> print("single-location/closed-form-risk" in found, list(found.frame().columns))
+    True ['evidence', 'reference', 'in words']
+    """
     if pattern is not None:
         return Catalogue({claim.id: claim for claim in select([pattern])})
     _load(entry_points(group=GROUP))
@@ -96,7 +105,11 @@ def _load(points: Iterable[EntryPoint]) -> None:
 
 
 def find_claim(id: str) -> Claim:
-    """The claim of that id, importing only the module that states it."""
+    """The claim of that id, importing only the module that states it.
+
+    Arguments:
+        id: "map/slug".
+    """
     known = package_index().get(id)
     if id not in REGISTRY and known is not None:
         importlib.import_module(known.module)
@@ -104,7 +117,18 @@ def find_claim(id: str) -> Claim:
 
 
 def select(patterns: Sequence[str], source: str | None = None) -> list[Claim]:
-    """Claims that match (see `matching`); only the modules that state them are imported."""
+    """Claims that match (see `matching`); only the modules that state them are imported.
+
+    Arguments:
+        patterns: ids, maps or globs. `source`: only claims of this paper's BibTeX key.
+
+    >>> from attlas.claims import load_file, select
+    >>> [claim.slug for claim in select(["sparse-variables/threshold-*"])][:2]
+    ['threshold-margin']
+    >>> load_file("no-such-file.py")
+    Traceback (most recent call last):
+    attlas.errors.InputError: claim file '...no-such-file.py' does not exist
+    """
     known = entries()
     try:
         ids = matching(patterns, known, source)
@@ -126,7 +150,11 @@ class FromSource(importlib.machinery.SourceFileLoader):
 
 
 def load_file(path: str | Path) -> list[Claim]:
-    """The claims of a file outside the package, added to the catalogue; none if it has an error."""
+    """The claims of a file outside the package, added to the catalogue; none if it has an error.
+
+    Arguments:
+        path: of a Python file that makes a `Map` and claims.
+    """
     path = Path(path).resolve()
     if not path.is_file():
         raise InputError(f"claim file {str(path)!r} does not exist")

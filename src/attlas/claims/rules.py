@@ -49,7 +49,7 @@ class Rule(ABC):
     """What the verdict's `points` are."""
     continuous: ClassVar[bool] = True
     """Whether what lies between two values of what it reads has a meaning."""
-    level: float
+    level: float  # chance of refuting what is true, at most
 
     def __post_init__(self) -> None:
         for name, most in (("level", 1.0), ("share", 1.0), ("margin", np.inf), ("rounding", 1.0)):
@@ -168,8 +168,8 @@ class Agreement(Rule):
     """Prediction and measurement are equal: to rounding where exact, to sampling error where
     not."""
 
-    rounding: float = 1e-12
-    level: float = LEVEL
+    rounding: float = 1e-12  # what floating point may be off, relatively
+    level: float = LEVEL  # chance of refuting what is true, at most
     reads: ClassVar = ("predicted", "measured", "error")
     seen: ClassVar = SEEN % " of the prediction"
 
@@ -227,9 +227,9 @@ class Approximation(Rule):
     """The measurement lies within a margin of the prediction; the margin is part of the
     statement."""
 
-    margin: float
-    relative: bool = True
-    level: float = LEVEL
+    margin: float  # how far it may be off
+    relative: bool = True  # whether the margin is a share of the prediction
+    level: float = LEVEL  # chance of refuting what is true, at most
     reads: ClassVar = ("predicted", "measured", "error")
     seen: ClassVar = SEEN % " of the prediction"
 
@@ -270,8 +270,8 @@ class Approximation(Rule):
 class Bound(Rule):
     """The measurement, sought where it is largest, stays below the bound."""
 
-    rounding: float = 1e-12
-    level: float = LEVEL
+    rounding: float = 1e-12  # what floating point may be off, relatively
+    level: float = LEVEL  # chance of refuting what is true, at most
     reads: ClassVar = ("bound", "measured", "error")
     seen: ClassVar = "a bound smaller by {} of it would have been broken"
 
@@ -331,9 +331,9 @@ class Rate(Rule):
     relative errors the true one is smaller.
     """
 
-    margin: float
-    along: str = "cell"
-    level: float = LEVEL
+    margin: float  # of the exponent
+    along: str = "cell"  # the axis of sizes
+    level: float = LEVEL  # chance of refuting what is true, at most
     reads: ClassVar = ("x", "measured", "error", "predicted")
     seen: ClassVar = "an exponent off by {} would have been seen"
     counts: ClassVar = "size"
@@ -419,8 +419,8 @@ class Rate(Rule):
 class Convergence(Rule):
     """More than a share of the runs arrive. The share is part of the statement."""
 
-    share: float
-    level: float = LEVEL
+    share: float  # of runs, from 0 to 1
+    level: float = LEVEL  # chance of refuting what is true, at most
     reads: ClassVar = ("arrived",)
     seen: ClassVar = "a share of runs that is {} lower than claimed would have been seen"
     counts: ClassVar = "run"  # of each cell
@@ -492,8 +492,8 @@ def _name_worst(arrivals: xr.DataArray) -> str:
 class Order(Rule):
     """One quantity is below the other. `error` is that of the difference, paired where possible."""
 
-    rounding: float = 1e-12
-    level: float = LEVEL
+    rounding: float = 1e-12  # what floating point may be off, relatively
+    level: float = LEVEL  # chance of refuting what is true, at most
     reads: ClassVar = ("lower", "upper", "error")
     seen: ClassVar = "a gap of {} of the measured one would have been told from 0"
 
@@ -537,8 +537,8 @@ class SameLaw(Rule):
     """Two samples come from one law: Kolmogorov-Smirnov tests along `draw`, one for each
     statistic."""
 
-    level: float = LEVEL
-    along: str = "draw"
+    level: float = LEVEL  # chance of refuting what is true, at most
+    along: str = "draw"  # the axis of samples
     reads: ClassVar = ("sample_a", "sample_b")
     seen: ClassVar = "two distribution functions {} apart would have been told apart"
 

@@ -20,6 +20,13 @@ class Setting(Mapping[str, Value]):
 
     A whole number is a count and at least 1. A tuple lists values; `cells` says which of the lists
     the claim's cells run through.
+
+    >>> from attlas.claims import Setting, product, together, whole
+    >>> setting = Setting(dim=(10, 20), lam=(0.1, 0.5), samples=100)
+    >>> print(len(product("dim", "lam")(setting)), len(together("dim", "lam")(setting)))
+    4 2
+    >>> print(whole(setting)[0].dim, setting.replace(samples=7).samples)
+    (10, 20) 7
     """
 
     _least: float = 1
@@ -136,7 +143,11 @@ Cells = Callable[[Setting], list[Setting]]
 
 
 def whole(setting: Setting) -> list[Setting]:
-    """One cell, the setting itself; the measurement reads its lists."""
+    """One cell, the setting itself; the measurement reads its lists.
+
+    Arguments:
+        setting: of the claim.
+    """
     return [setting]
 
 

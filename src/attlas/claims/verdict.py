@@ -22,10 +22,10 @@ class Verdict:
     repetition takes back.
     """
 
-    word: Word
-    reason: str
-    statistic: float = float("nan")
-    threshold: float = float("nan")
+    word: Word  # confirmed, refuted, undecided, outside or not run
+    reason: str  # in a sentence
+    statistic: float = float("nan")  # what decided
+    threshold: float = float("nan")  # what it was held against
     predicted: str = ""
     measured: str = ""
     detectable: str = ""

@@ -469,7 +469,9 @@ class SingleLocationClassifier(ClassifierMixin, _SingleLocation):
     features: there a support vector machine on the bag's mean, minimum and maximum is hard to beat.
     Where every bag has one instance it is logistic regression.
 
-    Parameters, attributes: as there; `held_out_score_` and `linear_score_` are accuracies, `value_`
+    Arguments: as in `SingleLocationRegressor`.
+
+    Attributes as there; `held_out_score_` and `linear_score_` are accuracies, `value_`
     is [heads, features, 1] for two classes and [heads, features, classes] for more.
 
     Examples

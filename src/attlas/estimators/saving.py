@@ -68,7 +68,22 @@ class Saved:
 
 def load_estimator(path: str | Path) -> Any:
     """The estimator that `save` wrote. Nothing in the file is executed: it holds arrays, and the
-    names of classes of this package."""
+    names of classes of this package.
+
+    Arguments:
+        path: of the file.
+
+    >>> import tempfile, pathlib
+    >>> import numpy as np
+    >>> from attlas.estimators import ConditionalMeanRegressor, load_estimator
+    >>> X = np.linspace(0, 1, 60)[:, None]
+    >>> model = ConditionalMeanRegressor(random_state=0).fit(X, np.sin(3 * X[:, 0]))
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = model.save(pathlib.Path(folder) / "model.npz")
+    ...     again = load_estimator(pathlib.Path(folder) / "model.npz")
+    >>> bool(np.allclose(again.predict(X), model.predict(X)))
+    True
+    """
     from attlas import estimators
 
     try:

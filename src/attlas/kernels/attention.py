@@ -41,8 +41,19 @@ def cme_attention(
       $\sqrt{n/(4\,\text{ridge})}$. A number projects the mean on the ball of that radius, which
       never adds error if the true mean lies in it; "values" clips each coordinate to the range of
       the context's.
+    - `kernel`: `RBF(temperature)` or another of this module, or a function of two sets of points.
 
     Zhang et al. 2022. For more than some thousands of tokens use `fit_cme`.
+
+    >>> import numpy as np
+    >>> from attlas.kernels import RBF, cme_attention, cme_variance
+    >>> keys = np.linspace(0, 1, 20)[:, None]
+    >>> kernel, query = RBF(0.1), np.array([[0.5]])
+    >>> mean = cme_attention(query, keys, np.sin(3 * keys), ridge=1e-3, kernel=kernel)
+    >>> print(f"{mean.item():.3f} for {np.sin(1.5):.3f}")
+    0.996 for 0.997
+    >>> bool(cme_variance(query, keys, ridge=1e-3, kernel=kernel).item() < 0.01)
+    True
     """
     check_kernel(kernel)
     queries, keys, values, mask = as_sequences(queries, keys, values, mask)

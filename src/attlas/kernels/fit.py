@@ -18,6 +18,7 @@ from attlas.padding import padded_jit
 from attlas.surface import public
 
 METHODS = ("auto", "exact", "nystrom", "conjugate")
+"""Of `fit_cme`."""
 TILE = 4096
 """Tokens whose kernel is in memory at a time."""
 SMALLEST_TILE = 512
@@ -47,6 +48,13 @@ class CME:
     all keys this bounds the root mean square of the difference at the keys, rounding included,
     because the two differ by a matrix of norm at most 1. It does not cover queries far from every
     key.
+
+    Arguments:
+        kernel, ridge, method, tolerance: as in `fit_cme`; `method` is the one that was used.
+        centres, coefficients: $z_j$ and $c_j$.
+        basis, triangle, factor: centres, and factors of their matrices, from which the variance
+            comes.
+        residuals: of the conjugate gradients, step by step.
     """
 
     kernel: Kernel
@@ -163,6 +171,16 @@ def fit_cme(
     - `centres`: their number; by default about as many as `tolerance` asks for.
     - `memory`: bytes. `iterations`: steps at most of conjugate gradients. `seed`: of the random
       keys.
+    - `kernel`: as in `cme_attention`.
+
+    >>> import numpy as np
+    >>> from attlas.kernels import CME, METHODS, RBF, fit_cme
+    >>> keys = np.random.default_rng(0).uniform(size=(5000, 1))
+    >>> fitted = fit_cme(keys, np.sin(3 * keys), ridge=1e-2, kernel=RBF(0.1))
+    >>> print(isinstance(fitted, CME), fitted.method in METHODS, fitted.reached)
+    True True True
+    >>> print(f"{fitted.mean(np.array([[0.5]])).item():.3f} for {np.sin(1.5):.3f}")
+    0.998 for 0.997
     """
     check_kernel(kernel)
     keys, values = as_context(keys, values, mask)

@@ -47,6 +47,9 @@ class Exponential(_Tempered):
 
     It is 1 at $x = y$ on the unit sphere, where it equals `RBF`. Without the $-1$ the same CME
     needs a ridge $e^{1/\text{temperature}}$ times as large.
+
+    Arguments:
+        temperature: a positive number, or one for each sequence.
     """
 
     def __call__(self, x: Numbers, y: Numbers) -> Float[Array, "*s n m"]:
@@ -54,7 +57,18 @@ class Exponential(_Tempered):
 
 
 class RBF(_Tempered):
-    r"""$e^{-|x - y|^2 / (2\,\text{temperature})}$: the temperature is the squared bandwidth."""
+    r"""$e^{-|x - y|^2 / (2\,\text{temperature})}$: the temperature is the squared bandwidth.
+
+    Arguments:
+        temperature: a positive number, or one for each sequence.
+
+    >>> import numpy as np
+    >>> from attlas.kernels import RBF, Exponential, Linear, Polynomial
+    >>> x = np.array([[1.0, 0.0]])
+    >>> [round(float(k(x, x[:, ::-1]).item()), 3)
+    ...  for k in (RBF(0.5), Exponential(0.5), Linear(), Polynomial(2, 1.0))]
+    [0.135, 0.135, 0.0, 1.0]
+    """
 
     def __call__(self, x: Numbers, y: Numbers) -> Float[Array, "*s n m"]:
         norms = jnp.sum(x**2, -1)[..., :, None] + jnp.sum(y**2, -1)[..., None, :]
@@ -63,7 +77,11 @@ class RBF(_Tempered):
 
 
 class Polynomial(eqx.Module):
-    r"""$(\langle x, y\rangle + \text{offset})^{\text{degree}}$."""
+    r"""$(\langle x, y\rangle + \text{offset})^{\text{degree}}$.
+
+    Arguments:
+        degree: a whole number. `offset`: 0 or larger.
+    """
 
     degree: int = eqx.field(static=True, default=2)
     offset: Any = eqx.field(converter=_as_parameter, default=1.0)

@@ -45,6 +45,10 @@ class Result:
     verdict on the false variant, and `resolution` the size of it from which on it is refuted,
     where it has a size. `evidence` is what `verdict` was read from; `figure()` draws
     it. `seconds` and `compile_seconds` are of this run, `spent` of this and earlier ones.
+
+    Arguments:
+        claim, scale, setting, seed: what was run. `cached`: whether all was read from the store.
+        provenance: of the evidence: versions, times, machine. `notes`: sentences for the reader.
     """
 
     claim: Claim
@@ -128,6 +132,12 @@ def run(
       computed is stored batch by batch, so that an interruption loses one batch.
     - `progress`: called with the claim's id, the cells done and the cells to do. Without it a long
       run says on a terminal and in a notebook how long it will take.
+    - `claim`: a claim or its id. `scale`: "quick" or "paper". `seed`: of the random numbers.
+
+    >>> import attlas
+    >>> result = attlas.run("single-location/zeta", seed=3)
+    >>> print(result.verdict.word, result.control.word, result.figure().to_dict()["$schema"][-4:])
+    confirmed refuted json
     """
     if isinstance(claim, str):
         claim = find_one(claim)

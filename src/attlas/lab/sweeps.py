@@ -465,12 +465,19 @@ def sweep(
     - `on`: `"local"` (this process, with the threads it has), `"local:4"` (processes of one
       thread), the address of a Dask scheduler, or `"slurm"`.
     - `beyond`: also measure cells outside the hypotheses.
+    - `seeds`: one, or several as in the grid. `scale`, `settings`, `store`, `fresh`: as in `run`.
+    - `retries`: of a cell whose process died. `progress`: called with a `Tally` now and then.
 
     Returns a Dataset with the grid's names and `seed` as its axes. `status` says of each cell
     whether it is `done`, `failed`, `outside` or `missing`, and `reason` why; evidence that is not
     there is NaN. Finished cells are in the store, and the same call goes on where it stopped.
     On a terminal and in a notebook a long sweep says how long it will take, unless `progress` is
     given.
+
+    >>> import attlas
+    >>> found = attlas.sweep("single-location/zeta", {"reach": [2.0, 3.0]}, seeds=[0, 1])
+    >>> set(found.status.dims) >= {"reach", "seed"}
+    True
     """
     points = plan_grid(claim, grid, seeds, scale, settings)
     plan = Sweep(points, store, fresh=fresh, beyond=beyond, retries=retries)

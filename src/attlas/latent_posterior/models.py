@@ -44,32 +44,32 @@ Queries = Float[Any, "*n queries dim"]
 class Sequences(NamedTuple):
     """Sequences and the latents they were drawn from, which a learner does not see."""
 
-    latent: Any
-    tokens: Any
+    latent: Any  # [n, ...]
+    tokens: Any  # [n, length, ...]
 
 
 class Contexts(NamedTuple):
     """Pairs of keys and values, and queries with the noiseless values there."""
 
-    keys: Float[Any, "n length dim"]
-    values: Float[Any, "n length outputs"]
-    queries: Float[Any, "n queries dim"]
-    targets: Float[Any, "n queries outputs"]
+    keys: Float[Any, "n length dim"]  # where values were seen
+    values: Float[Any, "n length outputs"]  # what was seen there
+    queries: Float[Any, "n queries dim"]  # where a value is asked for
+    targets: Float[Any, "n queries outputs"]  # the noiseless values there
 
 
 class Gaussian(NamedTuple):
     """A Gaussian law: its mean, and the variance of each entry or the covariance of each column."""
 
-    mean: Float[Any, "..."]
-    variance: Float[Any, "..."]
+    mean: Float[Any, "..."]  # of any shape
+    variance: Float[Any, "..."]  # of each entry, or a covariance
 
 
 class Mixture(NamedTuple):
     """Gaussian laws N(means_z, noise^2 I) with weights [*n, m]."""
 
-    weights: Float[Any, "*n m"]
-    means: Float[Any, "m dim"]
-    noise: Real
+    weights: Float[Any, "*n m"]  # of the parts
+    means: Float[Any, "m dim"]  # of the parts
+    noise: Real  # the parts' standard deviation
 
     @public
     def log_density(self, at: Float[Any, "*n dim"]) -> Float[Any, "*n"]:
@@ -228,6 +228,7 @@ class BayesianRegression(Model):
 
     @property
     def ridge(self) -> Real:
+        r"""$\lambda = \sigma^2/\tau^2$."""
         return self.noise**2 / self.scale**2
 
     @public
@@ -359,6 +360,7 @@ class FiniteModel(Model):
         """Of the sequence, for each latent."""
 
     def posterior(self, tokens: Any) -> Float[Any, "*n m"]:
+        """The probability of each latent given the tokens [..., m]."""
         return posterior_of(self.prior, self.log_likelihood(tokens))
 
     def squared_errors(self, drawn: Sequences) -> Float[Any, " n"]:
@@ -386,6 +388,7 @@ class FiniteLatent(FiniteModel):
 
     @property
     def vocabulary(self) -> int:
+        """The number of words."""
         return self.words.shape[1]
 
     @public
@@ -397,6 +400,7 @@ class FiniteLatent(FiniteModel):
 
     @public
     def counts(self, tokens: Int[Any, "*n length"]) -> Float[Any, "*n vocabulary"]:
+        """How often each word occurs [..., vocabulary]."""
         return (tokens[..., None] == np.arange(self.vocabulary)).sum(-2).astype(float)
 
     @public
@@ -405,6 +409,7 @@ class FiniteLatent(FiniteModel):
 
     @public
     def log_likelihood_of_counts(self, counts: Float[Any, "*n vocabulary"]) -> Float[Any, "*n m"]:
+        """`log_likelihood` of a sequence with these counts."""
         xlogy = special.xlogy if _is_numpy(counts, self.words) else jax.scipy.special.xlogy
         return xlogy(counts[..., None, :], self.words).sum(-1)
 
@@ -473,6 +478,9 @@ class GaussianMixture(FiniteModel):
     The posterior, $\mathrm{softmax}(\ln p_z + (\langle S, \mu_z\rangle - L|\mu_z|^2/2)/\sigma^2)$,
     depends on $S = \sum_i x_i$ only in the span of the differences of the means. `prior` and
     `values` are those of `FiniteModel`.
+
+    Arguments:
+        noise: $\sigma$.
     """
 
     means: Float[Any, "m dim"]

@@ -34,7 +34,11 @@ def masked_operator(
 ) -> Float[np.ndarray, "p m"]:
     r"""$T = EP^\top$: the best prediction of a hidden word's embedding is $T\pi$ for the posterior
     $\pi$ given the words that are left, however many are hidden. One-hot words unless an
-    `embedding` E is given."""
+    `embedding` E is given.
+
+    Arguments:
+        model: with m topics.
+    """
     words = np.asarray(model.words, float).T
     if embedding is None:
         return words
@@ -95,6 +99,15 @@ class LinearGaussian:
     KC$. `mixing` is C [d, r], `masked` A [p, r], `task` B [q, r]. The masked risk, a mean over
     hidden tokens, has the minimiser of least squares on their mean $\bar v$, whose noise is
     $s^2/h$.
+
+    Arguments:
+        length: $L$. `noise`: $\sigma$. `target_noise`: $s$. `hidden`: $h$.
+
+    >>> import numpy as np
+    >>> from attlas.latent_posterior import LinearGaussian
+    >>> model = LinearGaussian(mixing=np.eye(2), masked=np.eye(2), task=np.eye(2)[:1], length=10)
+    >>> print(*(f"{risk:.4f}" for risk in model.expected(100)))
+    0.0141 0.0070
     """
 
     mixing: Any
@@ -122,11 +135,13 @@ class LinearGaussian:
 
     @property
     def covariance(self) -> Float[np.ndarray, "d d"]:
+        """$S$, of the mean of the tokens."""
         c = self.mixing
         return c @ c.T + self.noise**2 / self.length * np.eye(len(c))
 
     @property
     def gain(self) -> Float[np.ndarray, "r d"]:
+        r"""$K$, with which the posterior mean is $K\bar x$."""
         return np.linalg.solve(self.covariance, self.mixing).T
 
     @property

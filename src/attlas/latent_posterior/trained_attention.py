@@ -54,10 +54,12 @@ class Ledger(NamedTuple):
 
     @property
     def generalisation(self) -> Real:
+        """What a finite sample does: `overfitting`, `advantage` and `chance` together."""
         return self.overfitting + self.advantage + self.chance
 
     @property
     def excess(self) -> Real:
+        """The excess risk, the sum of all terms."""
         return self.generalisation + self.optimisation + self.approximation
 
 
@@ -71,7 +73,17 @@ def ledger(
     bayes: Any,
 ) -> Ledger:
     r"""The excess risk of `trained` over `bayes`, split by the empirical `minimiser` and the
-    `best` of the class. Both risks take a predictor, in whatever form the four come."""
+    `best` of the class. Both risks take a predictor, in whatever form the four come.
+
+    Arguments:
+        risk, empirical: of a predictor, on the population and on the sample.
+
+    >>> from attlas.latent_posterior import ledger
+    >>> split = ledger(lambda f: (f - 1) ** 2, lambda f: (f - 1.2) ** 2,
+    ...                trained=1.1, minimiser=1.2, best=1.0, bayes=1.0)
+    >>> print(f"{split.excess:.3f} = {split.generalisation:.3f} + {split.optimisation:.3f}")
+    0.010 = 0.000 + 0.010
+    """
     return Ledger(
         overfitting=risk(trained) - empirical(trained),
         optimisation=empirical(trained) - empirical(minimiser),

@@ -54,6 +54,14 @@ def condition_number(
       can tell has no finite number.
     - `simplex`: restrict $\delta$ to directions that sum to 0, as the difference of two probability
       vectors does.
+
+    >>> import numpy as np
+    >>> from attlas.latent_posterior import condition_number, coverage_number
+    >>> found = condition_number(np.diag([2.0, 1.0]), np.eye(2))
+    >>> print(found.value, condition_number([[1.0, 0.0]], np.eye(2)).value)
+    1.0 inf
+    >>> coverage_number([0.5, 0.5], [0.25, 0.75])
+    1.5
     """
     named = {"pretraining": pretraining, "downstream": downstream}
     t, d = (_matrix(name, value, column=features is not None) for name, value in named.items())
@@ -108,7 +116,11 @@ def condition_number(
 def coverage_number(pretraining: Any, downstream: Any) -> float:
     r"""$\sup\frac{dP_{down}}{dP_{pre}}$ of two laws [k] of a sequence: a non-negative loss has a
     mean downstream at most this times its mean in pretraining. Infinite where a sequence of the
-    task has probability 0 in pretraining. What `condition_number` is for operators."""
+    task has probability 0 in pretraining. What `condition_number` is for operators.
+
+    Arguments:
+        pretraining, downstream: the laws.
+    """
     before, after = (np.asarray(law, float) for law in (pretraining, downstream))
     if before.shape != after.shape or before.ndim != 1:
         raise InputError(

@@ -149,9 +149,20 @@ def descend(
         constraint: "none", "unit" (each column on its sphere: the gradient's tangential part, then
             division by the length) or "orthonormal" (tangential part, then Gram and Schmidt).
         flow: gradient flow, by Runge and Kutta's steps of `step_size` in time.
+        steps: how many. `seed`: of the quasi-random sequences.
+        record_every: steps between two records. `progress`: called with the steps done and all
+            steps.
 
     Returns: a Dataset over (repeat, step) with `m`, `q`, `risk` and parameters; `status` over
     repeat, "completed" or "diverged", and the steps `survived`.
+
+    >>> import numpy as np
+    >>> from attlas.order_parameters import Heads, Overlaps, Places, Problem, ValueSum, descend
+    >>> problem = Problem(Places(4, [3.0]), ValueSum(), Heads("softmax", lam=2.0))
+    >>> start = Overlaps(0.1 * np.eye(2)[None], np.eye(2)[None])
+    >>> path = descend(problem, start, step_size=0.1, steps=200, constraint="unit", points=256)
+    >>> bool(path.risk.values[0, -1] < path.risk.values[0, 0])
+    True
     """
     problems, state, shape = prepare(problem, start, parameters, constraint)
     repeats, steps = len(state.m), whole("steps", steps, 0)
@@ -324,6 +335,15 @@ def descend_online(
         others: as in `descend`.
 
     Returns: what `descend` does.
+
+    >>> import numpy as np
+    >>> from attlas.order_parameters import (
+    ...     Heads, Overlaps, Places, Problem, ValueSum, descend_online)
+    >>> problem = Problem(Places(4, [3.0]), ValueSum(), Heads("softmax", lam=2.0))
+    >>> start = Overlaps(0.1 * np.eye(2)[None], np.eye(2)[None])
+    >>> path = descend_online(problem, start, dim=50, batch_size=8, step_size=0.02, steps=100)
+    >>> print(path.m.sizes, path.status.item())
+    Frozen({'repeat': 1, 'step': 2, 'column': 2, 'direction': 2}) completed
     """
     with jax.enable_x64(True):
         problems, state, shape = prepare(problem, start, parameters, constraint, dim)
@@ -454,6 +474,15 @@ def descend_online_vectors(
     Arguments:
         vectors: starts U. `directions`: $W^*$.
         others: as in `descend_online`.
+
+    >>> import numpy as np
+    >>> from attlas.order_parameters import Heads, Places, Problem, ValueSum, descend_online_vectors
+    >>> problem = Problem(Places(4, [3.0]), ValueSum(), Heads("softmax", lam=2.0))
+    >>> vectors, directions = np.eye(10)[None, :, :2], np.eye(10)[:, 2:4]
+    >>> path = descend_online_vectors(
+    ...     problem, vectors, directions, batch_size=8, step_size=0.02, steps=100)
+    >>> path.status.item()
+    'completed'
     """
     vectors, directions = np.asarray(vectors, float), np.asarray(directions, float)
     overlaps = Overlaps.of(vectors, directions)

@@ -106,7 +106,11 @@ class Places(eqx.Module):
 
 class SignedPlace(eqx.Module):
     r"""A label $y = \pm1$ with equal odds, a token $N(y s k^*, I)$ among others $N(0, I)$; the
-    latent is the label."""
+    latent is the label.
+
+    Arguments:
+        signal: $s$. `length`: tokens. `uniforms`: numbers that the latent is made of, 1.
+    """
 
     signal: Any
     length: int = eqx.field(static=True)
@@ -119,7 +123,12 @@ class SignedPlace(eqx.Module):
 
 
 class ValueSum(eqx.Module):
-    """The sum of the informative tokens' values, a number or, with several values, a vector."""
+    """The sum of the informative tokens' values, a number or, with several values, a vector.
+
+    Arguments:
+        noise: standard deviation of what is added to it. `values`: values of each informative
+            token.
+    """
 
     noise: Any = 0.0
     values: int = eqx.field(static=True, default=1)
@@ -135,7 +144,22 @@ class ValueSum(eqx.Module):
 
 class ChosenValue(eqx.Module):
     r"""The value of a token that is chosen with probability softmax$(\nu\chi)$, where $\chi$ is
-    the field of the first direction and the value that of the second."""
+    the field of the first direction and the value that of the second.
+
+    Arguments:
+        sharpness: $\nu$.
+
+    >>> import numpy as np
+    >>> from attlas.order_parameters import ChosenValue, Heads, Network, Overlaps, Places, Problem
+    >>> from attlas.order_parameters import Readout, risk
+    >>> law, oracle = Places(4, [3.0]), Overlaps(np.eye(2)[None], np.eye(2)[None])
+    >>> problem = Problem(law, ChosenValue(sharpness=2.0), Readout(Heads("softmax", lam=2.0)))
+    >>> parameters = {"scale": np.ones(1), "constant": np.zeros(1)}
+    >>> bool(risk(problem, oracle, parameters, points=1024).mean[0] < 0.1)
+    False
+    >>> Network().activation.__name__
+    'tanh'
+    """
 
     sharpness: Any
 
@@ -146,7 +170,20 @@ class ChosenValue(eqx.Module):
 
 
 def label(teacher: Any, tokens: Any, noise: Any) -> Any:
-    """The latent itself, such as that of `SignedPlace`."""
+    """The latent itself, such as that of `SignedPlace`.
+
+    Arguments:
+        teacher: its fields [L, r], which are not read. `tokens`: with the latent.
+        noise: not read.
+
+    >>> import numpy as np
+    >>> from attlas.order_parameters import Overlaps, Pooled, Problem, SignedPlace
+    >>> from attlas.order_parameters import label, logistic, risk
+    >>> problem = Problem(SignedPlace(signal=2.0, length=8), label, Pooled(), logistic)
+    >>> found = risk(problem, Overlaps(np.array([[[1.0]]]), np.array([[[1.0]]])))
+    >>> bool(found.mean[0] < np.log(2))
+    True
+    """
     return tokens.latent
 
 
@@ -226,7 +263,11 @@ class Heads(eqx.Module):
 
 class Readout(eqx.Module):
     """Another head, then `parameters["scale"]` times its output plus `parameters["constant"]`;
-    a scale of shape [q, values] turns a vector of values into q outputs."""
+    a scale of shape [q, values] turns a vector of values into q outputs.
+
+    Arguments:
+        head: the other one.
+    """
 
     head: Any
 
@@ -249,6 +290,9 @@ class Network(eqx.Module):
 
     Columns of the student are $u_{11}, u_{12}, \dots, u_{21}, \dots$: p = L width. Parameters are
     `{"bias": [width], "readout": [width], "constant": []}`.
+
+    Arguments:
+        activation: $\sigma$, elementwise.
     """
 
     activation: Callable[[Array], Array] = eqx.field(static=True, default=jnp.tanh)
@@ -261,5 +305,9 @@ class Network(eqx.Module):
 
 
 def logistic(prediction: Any, target: Any) -> Any:
-    """The logistic loss of a score against a label of 1 or -1."""
+    """The logistic loss of a score against a label of 1 or -1.
+
+    Arguments:
+        prediction: the score. `target`: the label.
+    """
     return jax.nn.softplus(-target * prediction)

@@ -149,6 +149,16 @@ def risk(
     Arguments:
         problem: one, or one for each repeat.
         parameters: of the head, a tree of arrays [repeat, ...].
+        overlaps: [repeat, ...]. `points`: sequences. `seed`: of them.
+        quasi: quasi-random sequences; plain ones otherwise.
+
+    >>> import numpy as np
+    >>> from attlas.order_parameters import (
+    ...     Heads, Overlaps, Places, Problem, ValueSum, risk, squared)
+    >>> problem = Problem(Places(4, [3.0]), ValueSum(), Heads("softmax", lam=3.0), squared)
+    >>> found = risk(problem, Overlaps(np.eye(2)[None], np.eye(2)[None]))
+    >>> bool(0 < found.mean[0] < 1 and found.error[0] < 0.01)
+    True
     """
     problems, state, shape = prepare(problem, overlaps, parameters)
     if problems.exact is not None:
@@ -187,8 +197,13 @@ def _losses(problems: Problem, states: State, points: Draw) -> Array:
 
 
 class Gradient(NamedTuple):
-    """Derivatives of the risk in $M$ and $Q$ as free matrices [repeat, ...], that in $Q$
-    symmetric, and in the head's parameters."""
+    r"""Derivatives of the risk in $M$ and $Q$ as free matrices [repeat, ...], that in $Q$
+    symmetric, and in the head's parameters.
+
+    Arguments:
+        m: $\partial_MR$ [repeat, p, r]. `q`: $\partial_QR$ [repeat, p, p]. `parameters`: a tree as
+            theirs.
+    """
 
     m: Any
     q: Any
@@ -214,6 +229,16 @@ def gradient(
     r"""Derivatives of `risk` in the overlaps, which must leave $Q - MM^\top$ regular.
 
     From $\partial_CR = 2(\partial_QR)C$ and $\partial_MR|_C = \partial_MR + 2(\partial_QR)M$.
+
+    Arguments:
+        problem, overlaps, parameters, points, seed: as in `risk`.
+
+    >>> import numpy as np
+    >>> from attlas.order_parameters import Heads, Overlaps, Places, Problem, ValueSum, gradient
+    >>> problem = Problem(Places(3, [3.0]), ValueSum(), Heads("softmax"))
+    >>> found = gradient(problem, Overlaps(0.5 * np.eye(2)[None], np.eye(2)[None]), points=256)
+    >>> print(type(found).__name__, found.m.shape, found.q.shape)
+    Gradient (1, 2, 2) (1, 2, 2)
     """
     problems, state, shape = prepare(problem, overlaps, parameters)
     drawn = draw_points(problems, shape, points, seed)
@@ -293,15 +318,22 @@ def best_overlaps(
     Arguments:
         problem: one, or several, each of which gets its own starts in the same program.
         columns, directions: p and r.
-        starts: random coordinates for each problem, of size `scale`.
+        starts: random coordinates for each problem. `scale`: their size.
         parameters: start of the head's parameters, the same for all.
         points: sequences of the sampled risk that is descended. The risk of what was found is
             measured on four times as many others.
         trips: evaluations at most.
+        constraint: as in `descend`. `seed`: of the starts and the sequences.
 
     Returns: a Dataset over (problem, start) with `m`, `q`, `found` (the value that was descended
     to), and over problem with those of the best start, `best_m`, `best_q`, its `risk` and `error`
     on fresh points, and the spread of that error over `repetitions` sets of points.
+
+    >>> from attlas.order_parameters import Heads, Places, Problem, ValueSum, best_overlaps
+    >>> problem = Problem(Places(4, [3.0]), ValueSum(), Heads("softmax", lam=2.0))
+    >>> best = best_overlaps(problem, 2, directions=2, starts=2, points=256, trips=50)
+    >>> bool(best.risk.item() < 1)
+    True
     """
     if constraint not in CONSTRAINTS:
         raise InputError(f"constraint = {constraint!r}: it must be one of {', '.join(CONSTRAINTS)}")
@@ -388,9 +420,21 @@ def stability(
     directions outside are there too. Rotations outside the teacher's span, which change no overlap,
     and directions across the constraint are projected out.
 
+    Arguments:
+        problem: one. `overlaps`: [repeat, ...].
+        points, seed: as in `risk`. `constraint`: as in `descend`.
+
     Returns: a Dataset over `repeat` with `speed`, the length of the gradient along the constraint,
     and growth rates `rate` over (repeat, mode), the largest first; one above 0 is unstable. With
     `directions` [repeat, mode, column, coordinate] of the modes.
+
+    >>> import numpy as np
+    >>> from attlas.order_parameters import Heads, Overlaps, Places, Problem, ValueSum, stability
+    >>> problem = Problem(Places(3, [3.0]), ValueSum(), Heads("erf", lam=0.5))
+    >>> oracle = Overlaps(np.eye(2)[None], np.eye(2)[None])
+    >>> found = stability(problem, oracle, constraint="unit", points=128)
+    >>> print(sorted(found.data_vars))
+    ['directions', 'rate', 'speed']
     """
     overlaps = overlaps.checked(constraint)
     m, c = overlaps.coordinates()
@@ -471,7 +515,20 @@ def fixed_points(
 ) -> xr.Dataset:
     """Fixed points of gradient flow near starts [repeat], saddles among them: where the squared
     gradient of the sampled risk is least. With `m`, `q`, `risk` and what `stability` says of each;
-    one that was not reached has a `speed` well above 0."""
+    one that was not reached has a `speed` well above 0.
+
+    Arguments:
+        problem: one. `start`: overlaps [repeat, ...].
+        constraint, points, seed: as in `descend`. `trips`: evaluations at most.
+
+    >>> import numpy as np
+    >>> from attlas.order_parameters import Heads, Overlaps, Places, Problem, ValueSum, fixed_points
+    >>> problem = Problem(Places(3, [3.0]), ValueSum(), Heads("erf", lam=0.5))
+    >>> start = Overlaps(0.9 * np.eye(2)[None], np.eye(2)[None])
+    >>> found = fixed_points(problem, start, constraint="unit", points=128, trips=40)
+    >>> print(sorted(found.data_vars))
+    ['directions', 'error', 'm', 'q', 'rate', 'risk', 'speed']
+    """
     problems, state, shape = prepare(problem, start, None, constraint)
     drawn = draw_points(problem, shape, points, seed)
     found = minimise(_speed(constraint), state, (problems, drawn), trips=trips, tolerance=1e-9)

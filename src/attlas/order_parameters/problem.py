@@ -45,7 +45,11 @@ class Tokens(NamedTuple):
 
 class Overlaps(NamedTuple):
     """Products of the student's columns with the teacher's directions, $M$ [..., p, r], and with
-    each other, $Q$ [..., p, p]."""
+    each other, $Q$ [..., p, p].
+
+    Arguments:
+        m: $M$. `q`: $Q$.
+    """
 
     m: Real
     q: Real
@@ -136,6 +140,11 @@ class Problem(eqx.Module):
         loss: `loss(prediction, target)` gives a number.
         exact: `exact(m, q)` is the risk in closed form, if there is one.
         uniforms, noises: uniform and standard normal numbers that law and target take.
+
+    >>> from attlas.order_parameters import Heads, Places, Problem, ValueSum
+    >>> problem = Problem(Places(4, [3.0, 2.0]), ValueSum(noise=0.1), Heads("softmax"))
+    >>> problem.law.directions
+    4
     """
 
     law: Any
@@ -185,7 +194,11 @@ class State(NamedTuple):
 
 
 def squared(prediction: Array, target: Array) -> Array:
-    """The squared error, summed over the components of a vector."""
+    """The squared error, summed over the components of a vector.
+
+    Arguments:
+        prediction, target: of one shape.
+    """
     return jnp.sum((prediction - target) ** 2)
 
 
@@ -195,7 +208,22 @@ def spread_out(root: Array, x: Array) -> Array:
 
 
 def fields(tokens: Tokens, normals: Array, state: State) -> tuple[Array, Array]:
-    """The teacher's fields T [L, r] and the student's H [L, p] of one sequence."""
+    """The teacher's fields T [L, r] and the student's H [L, p] of one sequence.
+
+    Arguments:
+        tokens: the law of the sequence given its latent. `normals`: [L, r + p], standard normal.
+        state: the student's coordinates (M, C).
+
+    >>> import jax.numpy as jnp
+    >>> import numpy as np
+    >>> from attlas.order_parameters import Overlaps, Tokens, fields
+    >>> from attlas.order_parameters.problem import State
+    >>> tokens = Tokens(mean=jnp.zeros((3, 1)), root=jnp.ones(3), present=jnp.ones(3))
+    >>> m, c = Overlaps(np.array([[0.6]]), np.array([[1.0]])).coordinates()
+    >>> teacher, student = fields(tokens, jnp.ones((3, 2)), State(m, c))
+    >>> print(teacher.shape, student.shape)
+    (3, 1) (3, 1)
+    """
     r = state.m.shape[-1]
     x = spread_out(tokens.root, normals)
     teacher = tokens.mean + x[:, :r]
@@ -226,7 +254,18 @@ def field_derivatives(
 
 
 def covariance_root(covariance: Any) -> Float[np.ndarray, "L L"]:
-    """A root of the covariance [L, L] of tokens, for `Tokens`; an `InputError` if it is none."""
+    """A root of the covariance [L, L] of tokens, for `Tokens`; an `InputError` if it is none.
+
+    Arguments:
+        covariance: $K$ [L, L], symmetric and positive semidefinite.
+
+    >>> import numpy as np
+    >>> from attlas.order_parameters import Tokens, covariance_root
+    >>> root = covariance_root([[1.0, 0.5], [0.5, 1.0]])
+    >>> print(np.round(root @ root.T, 6).tolist())
+    [[1.0, 0.5], [0.5, 1.0]]
+    >>> tokens = Tokens(mean=np.zeros((2, 1)), root=root, present=np.ones(2))
+    """
     covariance = np.asarray(covariance, float)
     if covariance.ndim != 2 or covariance.shape[0] != covariance.shape[1]:
         raise InputError(f"a covariance of shape {covariance.shape}: it must be a square matrix")

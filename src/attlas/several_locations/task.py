@@ -18,7 +18,20 @@ from attlas.surface import public
 
 @public
 def heads_problem(length: int, signals: Any, weights: str = "softmax", lam: float = 1.0) -> Problem:
-    """Heads of one kind on informative tokens with these signals."""
+    """Heads of one kind on informative tokens with these signals.
+
+    Arguments:
+        length: tokens. `signals`: of the informative ones [k]. `weights`, `lam`: of `Heads`.
+
+    >>> import numpy as np
+    >>> from attlas.order_parameters import risk
+    >>> from attlas.several_locations import heads_problem, random_starts
+    >>> problem = heads_problem(6, [3.0, 3.0], lam=2.0)
+    >>> starts = random_starts(
+    ...     np.random.default_rng(0), 5, columns=4, directions=4, dim=100, size=1.0)
+    >>> risk(problem, starts, points=256).mean.shape
+    (5,)
+    """
     return Problem(Places(length, signals), ValueSum(), Heads(weights, lam))
 
 
@@ -26,7 +39,11 @@ def heads_problem(length: int, signals: Any, weights: str = "softmax", lam: floa
 def random_starts(
     rng: np.random.Generator, repeats: int, columns: int, directions: int, dim: int, size: float
 ) -> Overlaps:
-    """Overlaps of Gaussian vectors in `dim` dimensions, of squared length `size`^2 on average."""
+    """Overlaps of Gaussian vectors in `dim` dimensions, of squared length `size`^2 on average.
+
+    Arguments:
+        rng: NumPy's. `repeats`: starts. `columns`, `directions`: p and r.
+    """
     u = size * rng.standard_normal((repeats, dim, columns)) / np.sqrt(dim)
     return Overlaps.of(u, np.eye(dim)[:, :directions])
 
@@ -39,6 +56,15 @@ def bayes_losses(
 
     The places have the posterior $\pi_{ab} \propto \exp(s_1\chi_{1a} + s_2\chi_{2b})$ over pairs
     $a \ne b$, with $\chi_{il} = \langle X_l, k^*_i\rangle$.
+
+    Arguments:
+        rng: NumPy's. `length`: tokens. `signals`: $s$, one or two.
+
+    >>> import numpy as np
+    >>> from attlas.several_locations import bayes_losses
+    >>> losses = bayes_losses(np.random.default_rng(0), 1000, length=6, signals=[3.0, 3.0])
+    >>> print(losses.shape, bool(losses.mean() < 1))
+    (1000,) True
     """
     signals = np.atleast_1d(np.asarray(signals, float))
     if len(signals) not in (1, 2):
@@ -73,12 +99,24 @@ def attention_error(signal: float, length: int) -> float:
 
 
 def attention_threshold(length: int, level: float = 0.1) -> float:
-    """The signal at which `attention_error` is `level`."""
+    """The signal at which `attention_error` is `level`.
+
+    Arguments:
+        length: tokens.
+
+    >>> from attlas.several_locations import attention_threshold, linear_threshold
+    >>> print(f"{attention_threshold(100):.2f} {linear_threshold(100):.2f}")
+    4.26 12.82
+    """
     most = 4 + np.sqrt(2 * np.log(length)) + special.ndtri(1 - level)
     return float(optimize.brentq(lambda s: attention_error(s, length) - level, 0.0, most))
 
 
 def linear_threshold(length: int, level: float = 0.1) -> float:
     r"""The signal at which the sign of the sum of all fields errs so often:
-    $\Phi(-s/\sqrt L)$ = level."""
+    $\Phi(-s/\sqrt L)$ = level.
+
+    Arguments:
+        length: $L$. `level`: the share of errors.
+    """
     return float(special.ndtri(1 - level) * np.sqrt(length))

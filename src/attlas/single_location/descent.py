@@ -62,10 +62,21 @@ def descend(
             the last.
         activation: the head's gate, as in `risk`.
         progress: called with the steps done and all steps.
+        task: the task; its risk is descended.
+        steps: how many.
 
     Returns: a Dataset over (repeat, step) with the overlaps, `risk` and `distance`, all after the
     same number of steps and at that step's $\lambda_t$; `status` over repeat, "completed" or
     "diverged", and the steps `survived`. Each says in its attribute `long_name` what it is.
+
+    >>> from attlas.single_location import InverseDecay, Overlaps, SingleLocation, descend
+    >>> task = SingleLocation(dim=100, length=5)
+    >>> start, lam = Overlaps(0.1, 0.1, 0, 0, 0), InverseDecay(0.6)
+    >>> path = descend(task, start, lam=lam, step_size=0.02, steps=1000)
+    >>> print(*(round(float(x), 3) for x in path.kappa.isel(repeat=0, step=[0, 5, -1])))
+    0.1 0.502 0.548
+    >>> path.status.item()
+    'completed'
     """
     gate, overlaps = gate_unless_erf(as_gate(activation)), as_starts(start)
     if not (np.isfinite(penalty) and penalty >= 0):
@@ -151,6 +162,16 @@ def descend_vectors(
     Arguments:
         direction: "gradient", or "sign", which moves each coordinate by the sign of its gradient
             and does not commute with rotations.
+        k, v: starts [repeat, dim] of unit length.
+        others: as in `descend`.
+
+    >>> from attlas.single_location import SingleLocation, descend_vectors
+    >>> import numpy as np
+    >>> task = SingleLocation(dim=6, length=5)
+    >>> k, v = np.eye(6)[[2]], np.eye(6)[[3]]
+    >>> path = descend_vectors(task, k, v, lam=0.6, step_size=0.05, steps=200)
+    >>> print(path.sizes["step"], path.status.item())
+    3 completed
     """
     if direction not in _DIRECTIONS:
         raise InputError(f"direction = {direction!r}: it must be one of {', '.join(_DIRECTIONS)}")
@@ -309,7 +330,17 @@ def as_dataset(path: Trajectory, steps: int) -> xr.Dataset:
 
 @public
 def sphere_start(task: SingleLocation, key: Array, repeats: int) -> Overlaps:
-    """Overlaps of k and v uniform on the sphere: exact in law, at a cost independent of dim."""
+    """Overlaps of k and v uniform on the sphere: exact in law, at a cost independent of dim.
+
+    Arguments:
+        task: whose dimension and stars count. `key`: of JAX. `repeats`: starts.
+
+    >>> import jax
+    >>> from attlas.single_location import SingleLocation, sphere_start
+    >>> start = sphere_start(SingleLocation(dim=400), jax.random.key(0), repeats=1000)
+    >>> print(start.kappa.shape, round(float(start.kappa.std() * 400**0.5), 1))
+    (1000,) 1.0
+    """
     return _overlaps_in_frame(*_frame(key, repeats, task.dim))
 
 
@@ -318,6 +349,15 @@ def manifold_start(task: SingleLocation, key: Array, repeats: int) -> Overlaps:
     """The paper's start on the manifold.
 
     k is uniform among the unit vectors orthogonal to v*, then v among those orthogonal to k* and k.
+
+    Arguments:
+        others: as in `sphere_start`.
+
+    >>> import jax
+    >>> from attlas.single_location import SingleLocation, manifold_start
+    >>> start = manifold_start(SingleLocation(dim=50), jax.random.key(0), repeats=3)
+    >>> print(start.theta, start.eta, start.rho)
+    [0. 0. 0.] [0. 0. 0.] [0. 0. 0.]
     """
     k, v = _frame(key, repeats, task.dim)
     k[1] = v[0] = v[2] = 0

@@ -46,6 +46,11 @@ class Gate:
     Arguments:
         activation: $g$, a name in `ACTIVATIONS` or a function that JAX can trace.
         offset: $c$. Odd gates need none; the others pass every token halfway or more without one.
+
+    >>> from attlas.single_location import ORACLE, Gate, SingleLocation, risk
+    >>> task = SingleLocation(dim=40, length=10)
+    >>> print(f"{risk(task, ORACLE, 4.0, Gate('sigmoid', offset=10.0)):.4f}")
+    0.0445
     """
 
     activation: str | Activation
@@ -53,6 +58,7 @@ class Gate:
 
     @property
     def function(self) -> Activation:
+        """The activation $g$ as a function that JAX can trace."""
         return ACTIVATIONS[self.activation] if isinstance(self.activation, str) else self.activation
 
     @float64
@@ -218,6 +224,16 @@ def predict(
     Arguments:
         activation: $g$, erf unless given; "softmax" stands for the weights
             $\mathrm{softmax}_l(\lambda \langle x_l, k\rangle)$.
+        tokens: [..., length, dim]. `k`, `v`: the head's two vectors [dim].
+        lam: the sharpness.
+
+    >>> import jax
+    >>> from attlas.single_location import SingleLocation, predict
+    >>> task = SingleLocation(dim=50, length=4)
+    >>> batch = task.sample(jax.random.key(0), 1000)
+    >>> predicted = predict(batch.tokens, task.k_star, task.v_star, lam=0.3)
+    >>> print(f"{((predicted - batch.target) ** 2).mean():.2f} of {task.constant_risk():.2f}")
+    0.28 of 0.50
     """
     head = as_head(activation)
     k, v = jnp.asarray(k, tokens.dtype), jnp.asarray(v, tokens.dtype)

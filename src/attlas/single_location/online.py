@@ -74,8 +74,18 @@ def descend_online(
         lam, step_size: numbers or schedules, the same for all starts.
         activation: a gate, or "softmax", for which `lam` is the inverse temperature and `risk` is
             that on a batch of 1,000 sequences, the same at every step.
+        task: the task that sequences are drawn from.
+        steps: how many. `seed`: of the batches.
+        record_every, progress: as in `descend`.
 
     Returns: what `descend` does.
+
+    >>> from attlas.single_location import Overlaps, SingleLocation, descend_online
+    >>> task = SingleLocation(dim=100, length=5)
+    >>> start = Overlaps(0.2, 0.2, 0, 0, 0)
+    >>> path = descend_online(task, start, batch_size=5, lam=0.3, step_size=0.02, steps=500)
+    >>> print(list(path.data_vars), path.sizes["step"])
+    ['kappa', 'nu', 'theta', 'eta', 'rho', 'risk', 'distance', 'status', 'survived'] 6
     """
     overlaps, record_every = as_starts(start), whole("record_every", record_every, 1)
     run = _checked(activation, lam, step_size, batch_size, steps, seed)
@@ -102,6 +112,14 @@ def descend_online_vectors(
     Arguments:
         k, v: starts [repeat, dim] of unit length.
         others: as in `descend_online`.
+
+    >>> import numpy as np
+    >>> from attlas.single_location import SingleLocation, descend_online_vectors
+    >>> task = SingleLocation(dim=8, length=5)
+    >>> k, v = np.eye(8)[[2]], np.eye(8)[[3]]
+    >>> path = descend_online_vectors(task, k, v, batch_size=5, lam=0.6, step_size=0.02, steps=200)
+    >>> path.status.item()
+    'completed'
     """
     run = _checked(activation, lam, step_size, batch_size, steps, seed)
     return _reported(simulate_vectors(task, k, v, *run, record_every), task, *run)

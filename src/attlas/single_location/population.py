@@ -44,6 +44,14 @@ class Overlaps(NamedTuple):
     $\kappa = \langle k, k^*\rangle$, $\nu = \langle v, v^*\rangle$,
     $\theta = \langle v, k^*\rangle$, $\eta = \langle k, v^*\rangle$, $\rho = \langle k, v\rangle$.
     The manifold of the paper is $\theta = \eta = \rho = 0$.
+
+    >>> import numpy as np
+    >>> from attlas.single_location import Overlaps, SingleLocation
+    >>> task = SingleLocation(dim=4)
+    >>> k, v = np.array([[0.6, 0.0, 0.8, 0.0], [0.0, 0.6, 0.0, 0.8]])
+    >>> overlaps = Overlaps.of(k, v, task)
+    >>> print(*map(float, overlaps), float(overlaps.distance))
+    0.6 0.6 0.0 0.0 0.0 0.0
     """
 
     kappa: Real
@@ -122,6 +130,7 @@ def heads_with(
 
 
 ORACLE = Overlaps(1.0, 1.0, 0.0, 0.0, 0.0)
+"""The head whose vectors are the stars."""
 
 
 def _show(overlaps: Overlaps, where: np.ndarray | np.bool_) -> str:
@@ -157,8 +166,18 @@ def risk(
     Arguments:
         overlaps, lam: arrays of any shapes that broadcast.
         activation: a name, a function that JAX can trace, or a `Gate` with an offset.
+        task: the task, of which dimension, length, spread and noise count.
 
     Returns: the risk, noise included.
+
+    >>> import numpy as np
+    >>> from attlas.single_location import ORACLE, Overlaps, SingleLocation, risk
+    >>> task = SingleLocation(dim=400, length=10)
+    >>> print(f"{risk(task, ORACLE, lam=0.1):.4f}, and {task.constant_risk():.4f} for predicting 0")
+    0.1135, and 0.5000 for predicting 0
+    >>> kappa = np.linspace(0, 1, 5)
+    >>> risk(task, Overlaps(kappa, 1.0, 0.0, 0.0, 0.0), lam=0.1).shape
+    (5,)
     """
     if gate_unless_erf(as_gate(activation)) is None:
         return _evaluate(total_risk, task, overlaps, lam, activation)
@@ -184,6 +203,12 @@ def risk_quadrature(
     far from 0, where no node is placed for it.
 
     Arguments: as in `risk`.
+
+    >>> from attlas.single_location import ORACLE, SingleLocation, risk, risk_quadrature
+    >>> task = SingleLocation(dim=40, length=10)
+    >>> value, error = risk_quadrature(task, ORACLE, 0.3, "erf")
+    >>> bool(abs(value - risk(task, ORACLE, 0.3)) <= error + 1e-12)
+    True
     """
     gate, lam = as_gate(activation), positive("lam", lam)
     fine, *others = (
@@ -204,6 +229,11 @@ def risk_terms(
     """The parts of `risk`, which sum to it.
 
     Arguments: as in `risk`.
+
+    >>> from attlas.single_location import ORACLE, SingleLocation, risk_terms
+    >>> terms = risk_terms(SingleLocation(dim=400, length=10), ORACLE, lam=0.1)
+    >>> print({name: round(float(x), 3) for name, x in terms._asdict().items()})
+    {'target': 0.5, 'signal': -0.953, 'informative': 0.455, 'background': 0.112, 'coupling': 0.0}
     """
     return _evaluate(terms_of_risk, task, overlaps, lam, activation)
 
@@ -219,6 +249,12 @@ def risk_gradient(
     """Partial derivatives of `risk` in the five overlaps, in closed form or by quadrature.
 
     Arguments: as in `risk`.
+
+    >>> from attlas.single_location import Overlaps, SingleLocation, risk_gradient
+    >>> task = SingleLocation(dim=400, length=10)
+    >>> slope = risk_gradient(task, Overlaps(0.5, 0.5, 0.0, 0.0, 0.0), lam=0.1)
+    >>> print(f"{slope.kappa:.3f} {slope.nu:.3f} {slope.theta:.3f}")
+    0.170 -0.680 0.000
     """
     return _evaluate(partials_of_risk, task, overlaps, lam, activation)
 
@@ -399,6 +435,15 @@ def sampled_risk(
     Arguments:
         activation: as in `risk`, or "softmax", whose risk has no formula; `lam` is then the inverse
             temperature.
+        task, overlaps, lam: as in `risk`, of shapes that broadcast.
+        key: of JAX. `samples`: sequences.
+
+    >>> import jax
+    >>> from attlas.single_location import ORACLE, SingleLocation, risk, sampled_risk
+    >>> task = SingleLocation(dim=400, length=10)
+    >>> found = sampled_risk(task, ORACLE, 0.1, jax.random.key(0), samples=100_000)
+    >>> bool(abs(found.mean - risk(task, ORACLE, 0.1)) < 4 * found.error)
+    True
     """
     head = as_head(activation)
     arrays = np.broadcast_arrays(

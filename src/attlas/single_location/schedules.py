@@ -17,7 +17,17 @@ Schedule = Callable[[Array], Real]
 
 
 class Constant(NamedTuple):
-    """A constant value."""
+    """A constant value.
+
+    Arguments:
+        value: at every step.
+
+    >>> import jax.numpy as jnp
+    >>> from attlas.single_location import Constant, GeometricDecay, InverseDecay
+    >>> [round(float(schedule(jnp.array(1000))), 3) for schedule in
+    ...  (Constant(0.6), InverseDecay(0.6, rate=1e-3), GeometricDecay(0.6, 0.1, steps=2000))]
+    [0.6, 0.3, 0.245]
+    """
 
     value: Real
 
@@ -26,7 +36,11 @@ class Constant(NamedTuple):
 
 
 class InverseDecay(NamedTuple):
-    r"""The paper's schedule, $\lambda_t = \lambda_0 / (1 + \text{rate}\cdot t)$."""
+    r"""The paper's schedule, $\lambda_t = \lambda_0 / (1 + \text{rate}\cdot t)$.
+
+    Arguments:
+        start: $\lambda_0$. `rate`: the larger, the sooner it falls.
+    """
 
     start: Real
     rate: Real = 1e-4

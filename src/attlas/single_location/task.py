@@ -16,7 +16,11 @@ from attlas.surface import public
 
 
 class Batch(NamedTuple):
-    """Sequences, their targets, and the place of the informative token, hidden from a learner."""
+    """Sequences, their targets, and the place of the informative token, hidden from a learner.
+
+    Arguments:
+        tokens: [n, length, dim]. `target`: [n]. `location`: $J_0$ [n], counted from 0.
+    """
 
     tokens: Float[Array, "n length dim"]
     target: Float[Array, " n"]
@@ -50,6 +54,16 @@ class SingleLocation:
         key: draws $k^*$ and $v^*$, which are $e_1$ and $e_2$ without it.
         prior: law of the place $J_0$, uniform unless given; only the linear and the Bayes predictor
             depend on it.
+
+    >>> import jax
+    >>> from attlas.single_location import SingleLocation
+    >>> task = SingleLocation(dim=100, length=5)
+    >>> batch = task.sample(jax.random.key(0), samples=3)
+    >>> print(batch.tokens.shape, batch.target.shape, batch.location.shape)
+    (3, 5, 100) (3,) (3,)
+    >>> risks = task.oracle_risk(0.2), task.linear_risk(), task.constant_risk()
+    >>> [round(float(x), 4) for x in risks]
+    [0.1903, 0.4444, 0.5]
     """
 
     dim: int = 400
@@ -75,6 +89,7 @@ class SingleLocation:
 
     @property
     def constants(self) -> Constants:
+        """What the formulas take from the task."""
         return Constants(self.m, self.gamma, self.length, self.noise)
 
     @property
@@ -98,10 +113,12 @@ class SingleLocation:
 
     @property
     def k_star(self) -> Float[np.ndarray, " dim"]:
+        """The direction $k^*$ [dim] that marks the informative token."""
         return self._stars[0]
 
     @property
     def v_star(self) -> Float[np.ndarray, " dim"]:
+        """The direction $v^*$ [dim] along which its value is read."""
         return self._stars[1]
 
     @public

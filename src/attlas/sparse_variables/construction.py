@@ -209,6 +209,7 @@ class Construction:
 
     @property
     def out_norm(self) -> float:
+        """The length of `out`."""
         return float(np.linalg.norm(self.out))
 
     def module(self) -> attention.ReadOut:
@@ -346,6 +347,15 @@ def threshold_head(
     place has attention $a = \frac{c}{sc+1}$, all others together $\frac1{sc+1}$, and k ones give a
     level between $ak$ and $ak + \frac1{sc+1}$. The margin $\frac{c-1}{2(sc+1)}$ is positive if and
     only if $c > 1$. $|u| = \sqrt{2s}\,\ln c(T-s)$ for unit tokens.
+
+    Arguments:
+        task: what the head computes. `sharpness`: $c$, above 1.
+        embedding: of places and bits; `Orthonormal` unless given.
+
+    >>> from attlas.sparse_variables import SparseBoolean, threshold_head
+    >>> head = threshold_head(SparseBoolean(100, (3, 17, 40), "majority"), sharpness=2.0)
+    >>> print(f"{head.margin:.4f} {head.score_norm:.2f} {head.value_norms.round(2)}")
+    0.0714 12.90 [1.]
     """
     values = task.by_count()
     steps = np.flatnonzero(np.diff(values or ())) + 1
@@ -376,6 +386,14 @@ def sink_head(
     another 1 nothing; $\beta = 2\ln cT$. [CLS] has the value 1, any bit -1. The margin is
     $\frac{c-1}{c+1}$ with orthonormal embeddings; $|u| = \beta\sqrt{2s + 6.5}$ for unit tokens. For
     or the bits change places.
+
+    Arguments:
+        others: as in `threshold_head`.
+
+    >>> from attlas.sparse_variables import SparseBoolean, sink_head
+    >>> head = sink_head(SparseBoolean(50, (1, 2, 3, 4), "or"), sharpness=4.0)
+    >>> print(f"{head.margin:.2f}")
+    0.60
     """
     counts, conjunction = task.by_count(), (*[0] * task.sparsity, 1)
     if counts not in (conjunction, (0, *[1] * task.sparsity)):
@@ -409,6 +427,14 @@ def symmetric_head(
     It has the levels of `threshold_head`, and a staircase of 2s ReLUs whose steps rise where no
     level lies. Norms grow like a power of s: for parity
     $|\text{out}| \approx 2\sqrt{2s}\,\frac{sc+1}{c-1}$.
+
+    Arguments:
+        others: as in `threshold_head`.
+
+    >>> from attlas.sparse_variables import SparseBoolean, symmetric_head
+    >>> head = symmetric_head(SparseBoolean(20, (0, 5, 9), "parity"))
+    >>> print(f"{head.margin:.3f} {head.out_norm:.1f}")
+    1.000 34.3
     """
     values = task.by_count()
     if values is None:
@@ -428,6 +454,15 @@ def table_head(
     Relevant place j has $2^{j-1}$ times the attention of the first, so that the level is the code
     of the pattern, and a staircase with a step for each pattern reads it. Norms grow like
     $2^{3s/2}$.
+
+    Arguments:
+        others: as in `threshold_head`.
+
+    >>> from attlas.sparse_variables import RandomDirections, SparseBoolean, table_head
+    >>> task = SparseBoolean(20, (0, 5), (0, 1, 0, 0))
+    >>> head = table_head(task, embedding=RandomDirections(20, dim=2000))
+    >>> print(head.margin > 0)
+    True
     """
     offsets = np.arange(task.sparsity) * np.log(2)
     return _staircase(table_head, task, offsets, task.table.tolist(), sharpness, embedding)
@@ -463,7 +498,19 @@ def _staircase(
 def head_for(
     task: SparseBoolean, *, sharpness: float = 2.0, embedding: Embedding | None = None
 ) -> Construction:
-    """The simplest construction that computes `task`: threshold, else symmetric, else by table."""
+    """The simplest construction that computes `task`: threshold, else symmetric, else by table.
+
+    Arguments:
+        others: as in `threshold_head`.
+
+    >>> import jax
+    >>> from attlas.sparse_variables import Orthonormal, SparseBoolean, head_for
+    >>> task = SparseBoolean(30, (2, 7, 11), "and")
+    >>> head = head_for(task, embedding=Orthonormal(30))
+    >>> batch = task.sample(jax.random.key(0), 500)
+    >>> bool((head.predict(batch.bits) == batch.label).all())
+    True
+    """
     values = task.by_count()
     if values is None:
         build: Builder = table_head

@@ -36,6 +36,7 @@ class Embedding(ABC):
         return np.concatenate([*(self.places(i, i + 1) for i in support), self.special()])
 
     def gram(self, support: Sequence[int]) -> Float[np.ndarray, "anchors anchors"]:
+        """Inner products of the anchors of `support` [s + 3, s + 3]."""
         anchors = self.anchors(support)
         return anchors @ anchors.T
 
@@ -53,7 +54,11 @@ class Embedding(ABC):
 
 @dataclass(frozen=True)
 class Orthonormal(Embedding):
-    """The standard basis of dimension T + 3; never written out unless asked for."""
+    """The standard basis of dimension T + 3; never written out unless asked for.
+
+    Arguments:
+        length: $T$.
+    """
 
     length: int
 
@@ -62,6 +67,7 @@ class Orthonormal(Embedding):
 
     @property
     def dim(self) -> int:  # type: ignore[override]
+        """$T + 3$."""
         return self.length + SPECIAL
 
     def special(self) -> Float[np.ndarray, "3 dim"]:

@@ -127,6 +127,7 @@ def train_online(
     - `key`: of starts, batches and validation.
     - `batch_size`: fresh sequences at each step.
     - `steps`: at most; all runs are evaluated every `every` steps, until each has arrived.
+    - `recipe`: architecture and optimiser. `every`: steps between evaluations.
 
     Returns a Dataset:
     - over (trial, step) `loss` and `accuracy` on validation (its first 1,024 sequences, or as many
@@ -134,6 +135,12 @@ def train_online(
       length 16, and on 10,000 beyond;
     - over trial `arrival`, the first evaluation at which all sequences were right, or nan, and
       `status`: solved, unsolved or diverged.
+
+    >>> import jax
+    >>> from attlas.sparse_variables import SparseBoolean, train_online
+    >>> runs = train_online([SparseBoolean(6, (0, 1))], key=jax.random.key(0), steps=20)
+    >>> print(runs.sizes["trial"], runs.status.item() in ("solved", "unsolved"))
+    1 True
     """
     times = evaluation_times(steps, every)
     _alike(tasks)

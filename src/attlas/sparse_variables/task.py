@@ -34,7 +34,11 @@ MAX_SPARSITY = 20
 
 
 class Batch(NamedTuple):
-    """Sequences of bits and the function's values on them."""
+    """Sequences of bits and the function's values on them.
+
+    Arguments:
+        bits: [n, length]. `label`: [n]; zeros and ones.
+    """
 
     bits: UInt8[Any, "n length"]
     label: UInt8[Any, " n"]
@@ -51,6 +55,13 @@ class SparseBoolean:
             the entry $\sum_j 2^{j-1} b_{i_j}$ is the value.
         bias: the probability of a 1; by default the one that balances the labels, $2^{-1/s}$ for
             and, 1/2 for parity; where none does, the one that comes nearest, closest to 1/2.
+
+    >>> import jax
+    >>> from attlas.sparse_variables import SparseBoolean
+    >>> task = SparseBoolean(length=40, support=(3, 8, 21), function="majority")
+    >>> batch = task.sample(jax.random.key(0), 100)
+    >>> print(batch.bits.shape, task.sparsity, task.floor(), f"{task.log_hypotheses:.1f}")
+    (100, 40) 3 22 9.2
     """
 
     length: int
@@ -125,6 +136,7 @@ class SparseBoolean:
 
     @property
     def sparsity(self) -> int:
+        """$s$, the number of bits that count."""
         return len(self.support)
 
     @functools.cached_property
@@ -153,6 +165,7 @@ class SparseBoolean:
         return jnp.asarray(self.table)[code]
 
     def check_shape(self, bits: Array | np.ndarray) -> None:
+        """Refuse bits that are not [..., length]."""
         if bits.shape[-1:] != (self.length,):
             raise InputError(
                 f"bits have the shape {bits.shape}: the last axis must be {self.length} long"

@@ -76,6 +76,7 @@ LEARNERS: dict[str, Learner] = {
     "L1 logistic": lambda sets, key, steps: l1_path(sets) == 1,
     "screening": lambda sets, key, steps: screen_by_covariance(sets),
 }
+"""What solves trials, by name: heads trained in several ways, and what they are compared with."""
 
 
 def sizes(most: int) -> list[int]:
@@ -87,7 +88,12 @@ def sizes(most: int) -> list[int]:
 @dataclass(frozen=True)
 class ThresholdSearch:
     """How many trials were made at those of `sizes` that were looked at, in rising order, and how
-    many of them were solved."""
+    many of them were solved.
+
+    Arguments:
+        length: of the sequences. `samples`: the sizes. `trials`, `solved`: counts at each [size].
+        most: the largest size that was allowed.
+    """
 
     length: int
     samples: tuple[int, ...]
@@ -97,6 +103,7 @@ class ThresholdSearch:
 
     @property
     def share(self) -> Float[np.ndarray, " size"]:
+        """Of solved trials, at each size."""
         return self.solved / self.trials
 
     @property
@@ -106,10 +113,12 @@ class ThresholdSearch:
 
     @property
     def log_threshold(self) -> float:
+        """Logarithm of the size at which four of five trials are solved."""
         return min(self._fitted[0], math.log(self.most))
 
     @property
     def threshold(self) -> float:
+        """The size at which four of five trials are solved."""
         return math.exp(self.log_threshold)
 
     @property
@@ -195,6 +204,15 @@ def find_threshold(
     - `solve`: a learner, or its name in `LEARNERS`.
     - `trials`: at all sizes together, rounded up to blocks. `most`: the largest size.
     - `steps`: of training. `validation`: sequences of each trial.
+    - `key`: of JAX.
+
+    >>> import jax
+    >>> from attlas.sparse_variables import LEARNERS, find_threshold
+    >>> list(LEARNERS)
+    ['attention', 'plain Adam', 'uniform attention', 'MLP', 'L1 logistic', 'screening']
+    >>> found = find_threshold(jax.random.key(0), 12, "screening", trials=16, most=200)
+    >>> print(found.length, found.trials.sum() >= 16, found.threshold > 0)
+    12 True True
     """
     if isinstance(solve, str):
         if solve not in LEARNERS:

@@ -45,7 +45,11 @@ PILOT = 16
 
 class Heads(NamedTuple):
     r"""$\sum_h\sum_t p^h_t\,\text{value}_h(x_t)$, with $p^h$ the softmax of the scores: products
-    of each head's two weights with the T places, the two bits and [CLS]. The sign is the label."""
+    of each head's two weights with the T places, the two bits and [CLS]. The sign is the label.
+
+    Arguments:
+        score, value: the products [..., h, T + 3].
+    """
 
     score: Float[Any, "*n h columns"]
     value: Float[Any, "*n h columns"]
@@ -95,6 +99,7 @@ class Heads(NamedTuple):
 
     @property
     def length(self) -> int:
+        """$T$."""
         return self.score.shape[-1] - SPECIAL
 
     def __call__(self, bits: UInt8[np.ndarray, "*b m length"]) -> Float[np.ndarray, "*n m"]:
@@ -231,7 +236,13 @@ def pac_bayes_samples(empirical: Real, nats: Real, error: Real, delta: Real = 0.
 class Certificate(NamedTuple):
     """A PAC-Bayes bound for noisy heads: standard deviations of the noise on scores and values,
     nats from the prior, the error of a noisy head on the training set (an upper limit), what is
-    certified by it, and the samples that would do for `gap`."""
+    certified by it, and the samples that would do for `gap`.
+
+    Arguments:
+        spread: of scores and values [n, 2]. `nats`: from the prior [n].
+        empirical: on the training set [n]. `error`: what is certified [n]. `samples`: that would do
+            [n].
+    """
 
     spread: Float[np.ndarray, "n 2"]
     nats: Float[np.ndarray, " n"]
@@ -267,6 +278,17 @@ def certify(
         gap: the error for which the samples that would do are counted.
         delta: the probability that a certificate is wrong, at most.
         draws: of noisy heads, for the error on the training set.
+
+    >>> import jax
+    >>> import numpy as np
+    >>> from attlas.sparse_variables import Batch, Heads, SparseBoolean, certify, sink_head
+    >>> task = SparseBoolean(8, (0, 1))
+    >>> trained = Heads.stacked([Heads.of_construction(sink_head(task))])
+    >>> batch = Batch(*(np.asarray(x)[None] for x in task.sample(jax.random.key(0), 500)))
+    >>> start = Heads(0 * trained.score, 0 * trained.value)
+    >>> found = certify(trained, start, batch, jax.random.key(1), draws=200)
+    >>> print(found.error.shape)
+    (1,)
     """
     whole("draws", draws, 1)
     heads = Heads.stacked(w.nearest(w0) for w, w0 in zip(heads.each(), start.each(), strict=True))

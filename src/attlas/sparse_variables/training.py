@@ -313,6 +313,7 @@ def train(
     - `stop`: end a run as soon as the share `enough` of validation sequences is right.
     - `curves`: return all evaluations.
     - `finished(outcome)` is called when a run ends, with its model.
+    - `sets`: the training sets. `recipe`: architecture and optimiser.
 
     Returns a Dataset over (trial, samples):
     - `status`: solved, unsolved, or diverged (something was not finite);
@@ -321,6 +322,13 @@ def train(
       mistake);
     - `train_accuracy`, `loss` and `steps` at the end;
     - with `curves` also `loss_curve`, `train_accuracy_curve` and `accuracy_curve` over `step`.
+
+    >>> import jax
+    >>> from attlas.sparse_variables import ADAM, RECIPE_R, Recipe, draw_sets, train
+    >>> sets = draw_sets(jax.random.key(0), 8, samples=[40], trials=2, sparsity=2, validation=256)
+    >>> runs = train(sets, RECIPE_R, key=jax.random.key(1), steps=50)
+    >>> print(dict(runs.status.sizes), isinstance(ADAM, Recipe))
+    {'trial': 2, 'samples': 1} True
     """
     times = evaluation_times(steps, every)
     fits_memory(recipe, sets.length, LANES)

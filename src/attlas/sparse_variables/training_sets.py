@@ -36,6 +36,10 @@ class TrainingSets:
     A run with m samples sees the first m of the max(`samples`) sequences of its trial. `validation`
     is the number of validation sequences of each trial. With `coins` labels are independent of the
     bits.
+
+    Arguments:
+        tasks: one for each trial. `bits`, `label`: the sequences [trial, m]. `key`: of the
+            validation.
     """
 
     tasks: tuple[SparseBoolean, ...]
@@ -48,6 +52,7 @@ class TrainingSets:
 
     @property
     def length(self) -> int:
+        """Of the sequences."""
         return self.bits.shape[-1]
 
     def validate(self, trial: int) -> Iterator[Batch]:
@@ -88,6 +93,7 @@ def draw_sets(
     - `validation`: sequences of each trial.
     - `unique`: draw a trial again until its smallest set is consistent with its own support only.
     - `coins`: toss the labels; then no set is drawn again.
+    - `key`: of JAX.
     """
     grid = tuple(sorted({whole("samples", m, 2) for m in samples}))
     if not grid:

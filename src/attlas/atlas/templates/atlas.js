@@ -52,6 +52,7 @@ if (search) {
   const rows = [...document.querySelectorAll("tr[data-text]")];
   const choices = [...document.querySelectorAll("select[data-filter]")];
   const told = document.getElementById("found");
+  const thing = told.dataset.of || "claim";
   const filter = () => {
     const words = search.value.toLowerCase().split(/\s+/).filter(Boolean);
     let count = 0;
@@ -62,7 +63,7 @@ if (search) {
       count += fits;
     }
     for (const part of document.querySelectorAll("[data-map]")) part.hidden = !part.querySelector("tr[data-text]:not([hidden])");
-    told.textContent = count === rows.length ? `${count} claim${count === 1 ? "" : "s"}` : `${count} of ${rows.length} claims`;
+    told.textContent = count === rows.length ? `${count} ${thing}${count === 1 ? "" : "s"}` : `${count} of ${rows.length} ${thing}s`;
   };
   document.getElementById("tools").hidden = false;
   for (const control of [search, ...choices]) control.addEventListener("input", filter);
