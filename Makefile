@@ -142,7 +142,7 @@ evidence: $(STAMP)
 
 lock: $(STAMP)
 	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header --python-version 3.11 \
-	  --group dev --all-extras pyproject.toml -o requirements.lock
+	  --group dev --extra audit --extra cluster pyproject.toml -o requirements.lock
 
 # Wheel and sources, and a bill of all that they stand on.
 release: $(STAMP)
