@@ -119,18 +119,31 @@ def now() -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
 
 
+_CLOCKS = threading.local()
+"""Of each thread, the facts of the clocks that run."""
+
+
+@functools.cache
+def _listen() -> None:
+    """Let JAX report what it compiles, once: not every version can be asked to stop."""
+
+    def add(event: str, duration_secs: float, **_: str | int) -> None:
+        if event.startswith("/jax/core/compile/"):
+            for facts in getattr(_CLOCKS, "running", ()):
+                facts["compile_seconds"] += duration_secs
+
+    jax.monitoring.register_event_duration_secs_listener(add)
+
+
 @contextlib.contextmanager
 def _clock() -> Iterator[dict[str, float]]:
     """The seconds that pass inside it, known at its end, and those that JAX spends compiling."""
-    facts, thread, start = {"compile_seconds": 0.0}, threading.get_ident(), time.perf_counter()
-
-    def listen(event: str, duration_secs: float, **_: str | int) -> None:
-        if event.startswith("/jax/core/compile/") and threading.get_ident() == thread:
-            facts["compile_seconds"] += duration_secs
-
-    jax.monitoring.register_event_duration_secs_listener(listen)
+    _listen()
+    facts, start = {"compile_seconds": 0.0}, time.perf_counter()
+    before = getattr(_CLOCKS, "running", ())
+    _CLOCKS.running = (*before, facts)
     try:
         yield facts
     finally:
         facts["seconds"] = time.perf_counter() - start
-        jax.monitoring.unregister_event_duration_listener(listen)
+        _CLOCKS.running = before

@@ -28,7 +28,7 @@ from scipy import special
 from attlas.attention import identity
 from attlas.errors import InputError, positive, whole
 from attlas.gaussian import BLOCK, Estimate, Real, float64, stream
-from attlas.surface import public
+from attlas.surface import as_key, public
 
 MAX_TERMS = 2_000_000
 """The most terms that an exact sum may have."""
@@ -71,7 +71,6 @@ class Mixture(NamedTuple):
     means: Float[Any, "m dim"]  # of the parts
     noise: Real  # the parts' standard deviation
 
-    @public
     def log_density(self, at: Float[Any, "*n dim"]) -> Float[Any, "*n"]:
         """The log density of the mixture at points."""
         densities = normal_log_density(at[..., None, :], self.means, self.noise)
@@ -110,7 +109,6 @@ class Model(eqx.Module):
     @abstractmethod
     def bayes_risk(self, length: int) -> Real: ...
 
-    @public
     def sampled_bayes_risk(self, length: int, key: Array, samples: int) -> Estimate:
         """`bayes_risk` by simulation."""
         return simulated_mean(
@@ -125,7 +123,7 @@ def simulated_mean(draw: Callable[[Array, int], Any], key: Array, samples: int) 
     """
     starts = range(0, whole("samples", samples, 1), BLOCK)
     values = np.concatenate(
-        [draw(jax.random.fold_in(key, i), min(BLOCK, samples - i)) for i in starts]
+        [draw(jax.random.fold_in(as_key(key), i), min(BLOCK, samples - i)) for i in starts]
     )
     return Estimate(values.mean(), values.std(ddof=1) / math.sqrt(samples))
 
@@ -149,7 +147,6 @@ class GaussianLocation(Model):
         positive("noise", self.noise)
         positive("scale", self.scale)
 
-    @public
     def sample(self, key: Array, samples: int, length: int) -> Sequences:
         """Latents [n, dim] and tokens [n, length, dim]."""
         shape = (whole("samples", samples, 1), 1 + whole("length", length, 1), self.dim)
@@ -157,14 +154,12 @@ class GaussianLocation(Model):
         z = self.scale * drawn[:, 0]
         return Sequences(z, z[:, None] + self.noise * drawn[:, 1:])
 
-    @public
     def posterior(self, tokens: Tokens) -> Gaussian:
         r"""$N\big(\frac{\tau^2}{\sigma^2 + L\tau^2}\sum_i x_i,
         \frac{\sigma^2\tau^2}{\sigma^2 + L\tau^2} I\big)$."""
         variance = self._variance(tokens.shape[-2])
         return Gaussian(variance / self.noise**2 * tokens.sum(-2), variance)
 
-    @public
     def predictive(self, tokens: Tokens) -> Gaussian:
         """The law of the next token."""
         mean, variance = self.posterior(tokens)
@@ -231,7 +226,6 @@ class BayesianRegression(Model):
         r"""$\lambda = \sigma^2/\tau^2$."""
         return self.noise**2 / self.scale**2
 
-    @public
     def gram(
         self, a: Float[Any, "*#n i dim"], b: Float[Any, "*#n j dim"]
     ) -> Float[Array, "*n i j"]:
@@ -240,7 +234,6 @@ class BayesianRegression(Model):
             return self.kernel(a, b)
         return self.features(a) @ jnp.swapaxes(self.features(b), -1, -2)
 
-    @public
     def sample(self, key: Array, samples: int, length: int, queries: int = 1) -> Contexts:
         """Contexts with queries, each from a latent of its own.
 
@@ -272,7 +265,6 @@ class BayesianRegression(Model):
         lift = 10 * np.finfo(float).eps * np.trace(gram, axis1=-2, axis2=-1)
         return np.linalg.cholesky(gram + lift[:, None, None] * np.eye(gram.shape[-1]))
 
-    @public
     def posterior(self, keys: Tokens, values: Values) -> Gaussian:
         r"""Mean $(\Phi^\top\Phi + \lambda I)^{-1}\Phi^\top V$ [D, outputs], and the covariance
         $\sigma^2(\Phi^\top\Phi + \lambda I)^{-1}$ of every output.
@@ -290,7 +282,6 @@ class BayesianRegression(Model):
         covariance = _library(system).linalg.inv(system)
         return Gaussian(covariance @ (transposed @ values), self.noise**2 * covariance)
 
-    @public
     def predictive(self, keys: Tokens, values: Values, queries: Queries) -> Gaussian:
         r"""The law of a value at each query.
 
@@ -391,7 +382,6 @@ class FiniteLatent(FiniteModel):
         """The number of words."""
         return self.words.shape[1]
 
-    @public
     def sample(self, key: Array, samples: int, length: int) -> Sequences:
         """Latents [n] and words [n, length], numbered from 0."""
         drawn = stream(key).random((whole("samples", samples, 1), 1 + whole("length", length, 1)))
@@ -403,17 +393,14 @@ class FiniteLatent(FiniteModel):
         """How often each word occurs [..., vocabulary]."""
         return (tokens[..., None] == np.arange(self.vocabulary)).sum(-2).astype(float)
 
-    @public
     def log_likelihood(self, tokens: Int[Any, "*n length"]) -> Float[Any, "*n m"]:
         return self.log_likelihood_of_counts(self.counts(tokens))
 
-    @public
     def log_likelihood_of_counts(self, counts: Float[Any, "*n vocabulary"]) -> Float[Any, "*n m"]:
         """`log_likelihood` of a sequence with these counts."""
         xlogy = special.xlogy if _is_numpy(counts, self.words) else jax.scipy.special.xlogy
         return xlogy(counts[..., None, :], self.words).sum(-1)
 
-    @public
     def predictive(self, tokens: Int[Any, "*n length"]) -> Float[Any, "*n vocabulary"]:
         """The probability of each word to come next."""
         return self.posterior(tokens) @ self.words
@@ -491,7 +478,6 @@ class GaussianMixture(FiniteModel):
         self.means = _checked_matrix("means", means, (len(self.prior), None))
         self.noise = positive("noise", noise)
 
-    @public
     def sample(self, key: Array, samples: int, length: int) -> Sequences:
         """Latents [n] and tokens [n, length, dim]."""
         rng = stream(key)
@@ -499,11 +485,9 @@ class GaussianMixture(FiniteModel):
         noise = rng.standard_normal((samples, whole("length", length, 1), self.means.shape[1]))
         return Sequences(z, np.asarray(self.means)[z][:, None] + self.noise * noise)
 
-    @public
     def log_likelihood(self, tokens: Tokens) -> Float[Any, "*n m"]:
         return normal_log_density(tokens[..., None, :], self.means, self.noise).sum(-2)
 
-    @public
     def predictive(self, tokens: Tokens) -> Mixture:
         """The law of the next token."""
         return Mixture(self.posterior(tokens), self.means, self.noise)
