@@ -96,7 +96,8 @@ def _capacity(audit: "Audit") -> list[str]:
         f"Of four bounds the smallest is the one {BOUNDS[least]['name']}"
         f" ({BOUNDS[least]['source']}): 10^{best.head_nats[..., 0].median():.1f} nats for a typical"
         f" head in place of 10^{columns.head_nats[..., 0].median():.1f}, and"
-        f" 10^{best.model_nats[0]:.1f} for the model. It says nothing below 10^{best.samples:.1f} samples even for the smallest head. Without"
+        f" 10^{best.model_nats[0]:.1f} for the model. It says nothing below"
+        f" 10^{best.samples:.1f} samples even for the smallest head. Without"
         " the smaller half of their singular values heads have"
         f" {10 ** float((half.head_nats - best.head_nats[..., 0]).median()):.2f} times the nats.",
     ]
