@@ -27,6 +27,7 @@ from attlas.atlas.folders import LIST, check_folder, replaced, write_errors_name
 from attlas.atlas.formulas import mathml
 from attlas.atlas.graphs import Node, draw_graph
 from attlas.atlas.guides import link_claims, read_guides
+from attlas.atlas.notebooks import Notebook, notebook_files, read_notebook
 from attlas.atlas.notes import notes_of
 from attlas.atlas.reference import read_reference
 from attlas.claims import Claim
@@ -139,6 +140,7 @@ class _Writer:
     def __init__(self, atlas: Atlas, folder: Path, report: Callable[[str], None]) -> None:
         self.atlas, self.folder, self.report = atlas, folder, report
         self.guides = read_guides()
+        self.notebooks = [read_notebook(path, atlas.cache) for path in notebook_files()]
         self.templates = environment()
         self.templates.globals |= {"atlas": atlas, "known": atlas.by_id, "menu": self._menu()}
 
@@ -146,6 +148,7 @@ class _Writer:
         guides = [
             Link(f"guides/{guide.slug}.html", guide.title, guide.words) for guide in self.guides
         ]
+        guides += [Link(book.page, book.title, book.words) for book in self.notebooks]
         pieces = [loaded.piece for loaded in self.atlas.showpieces]
         shown = [Link(piece.path, piece.title, piece.words) for piece in pieces]
         return [REFERENCE, *PAGES, *guides, *shown, *([REAL_DATA] if self.atlas.measured else [])]
@@ -174,6 +177,8 @@ class _Writer:
             self._save(f"explorers/{name}", _asset(name))
         for guide in self.guides:
             self._write_page(f"guides/{guide.slug}.html", "guide.html", guide=guide)
+        for notebook in self.notebooks:
+            self._write_notebook(notebook)
         self._write_reference()
         for page in PAGES:
             self._write_page(page.path, page.path)
@@ -227,6 +232,20 @@ class _Writer:
             drawn[name] = render_specification(article.specification(name), self.atlas.cache)
             self._save(f"articles/{name}.svg", drawn[name][1])
         self._write_page(article.path, "article.html", article=article, drawn=drawn)
+
+    def _write_notebook(self, notebook: Notebook) -> None:
+        """Write a notebook, its script and its figures."""
+        drawn, captions = {}, {}
+        for number, part in enumerate(notebook.parts, 1):
+            for kind, shown in part.shown:
+                if kind == "chart":
+                    content = json.loads(shown)
+                    drawn[number] = render_specification(content, self.atlas.cache)
+                    captions[number] = content.get("title", {}).get("text", notebook.title)
+                    self._save(f"notebooks/{notebook.slug}-{number}.svg", drawn[number][1])
+        self._save(f"notebooks/{notebook.slug}.py", notebook.source)
+        content = {"notebook": notebook, "drawn": drawn, "captions": captions}
+        self._write_page(notebook.page, "notebook.html", **content)
 
     def _write_reference(self) -> None:
         reference = read_reference()

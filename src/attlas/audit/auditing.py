@@ -8,6 +8,7 @@ audit.summary, audit.skipped          # in words
 audit.save("audit.html")              # one page that opens offline; to_dict() has its numbers
 """
 
+import html
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -89,6 +90,11 @@ class Audit:
     def summary(self) -> list[str]:
         """The findings in sentences."""
         return summarise(self)
+
+    def _repr_html_(self) -> str:
+        """The findings as a list, for a notebook."""
+        items = "".join(f"<li>{html.escape(sentence)}</li>" for sentence in self.summary)
+        return f"<p><b>{html.escape(self.name)}</b></p><ul>{items}</ul>"
 
     def to_dict(self) -> dict[str, Any]:
         """The same numbers as plain lists, for JSON; NaN and infinities are None."""

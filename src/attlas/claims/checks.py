@@ -144,6 +144,10 @@ class Check:
 
         return draw_check(self).chart()
 
+    def plot(self) -> Any:
+        """`figure()`, by the name that a notebook's user tries first."""
+        return self.figure()
+
     def _repr_html_(self) -> str:
         from attlas.claims.check_figures import check_html
 

@@ -1,5 +1,6 @@
 """What a rule says of the evidence: a word, and what it is worth."""
 
+import html
 import math
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
@@ -36,6 +37,12 @@ class Verdict:
 
     def __str__(self) -> str:
         return self.word
+
+    def _repr_html_(self) -> str:
+        """The word, the reason and the strength, for a notebook."""
+        parts = [self.reason, f"{self.strength}." if self.strength else ""]
+        told = html.escape(" ".join(part for part in parts if part))
+        return f"<p><b>{html.escape(self.word)}</b>: {told}</p>"
 
     def to_dict(self) -> dict[str, Any]:
         """As plain data; a number that is not finite becomes None, which JSON can hold."""

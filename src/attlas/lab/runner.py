@@ -81,6 +81,10 @@ class Result:
         with claim_errors_named(self.claim, "its figure"):
             return self.claim.draw(self.evidence)
 
+    def plot(self) -> Any:
+        """`figure()`, by the name that a notebook's user tries first."""
+        return self.figure()
+
     def _repr_html_(self) -> str:
         """Verdict, strength and figure, for a notebook."""
         parts = [repr(self), f"{self.verdict.strength} ({self.scale} scale)"]
