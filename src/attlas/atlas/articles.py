@@ -8,16 +8,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from attlas.atlas.guides import Guide, render_guide
+from attlas.atlas.guides import SIGNS, Guide, guard_formulas, render_guide
 from attlas.errors import InputError
 
 _FIGURE = re.compile(
     r"^!\[(?P<words>(?:(?!\]\().)+)\]\((?P<kind>\w+):(?P<name>[\w-]+)(?P<state>#\S*)?\)$",
     re.M | re.S,
 )
-
-_SIGNS = r"([\\_*\[\]<&])"
-"""What Markdown would take for its own within a formula."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +63,7 @@ class Article:
     @property
     def words(self) -> str:
         """Its first sentence, with formulas as they were written."""
-        return re.sub(rf"\\{_SIGNS}", r"\1", self._opening.words)
+        return re.sub(rf"\\{SIGNS}", r"\1", self._opening.words)
 
     @property
     def _opening(self) -> Guide:
@@ -111,6 +108,4 @@ def _parts(name: str, text: str) -> Iterator[Guide | Inset]:
 def _rendered(name: str, text: str) -> Iterator[Guide]:
     """The text as HTML, unless it is empty."""
     if text.strip():
-        formula = re.compile(r"\$[^$\n]+\$")
-        guarded = formula.sub(lambda tex: re.sub(_SIGNS, r"\\\1", tex[0]), text)
-        yield render_guide(name, guarded)
+        yield render_guide(name, guard_formulas(text))

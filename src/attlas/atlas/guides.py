@@ -26,6 +26,9 @@ ORDER = (
 )
 """Guides in the order in which a reader wants them; others follow by name."""
 
+SIGNS = r"([\\_*\[\]<&])"
+"""What Markdown would take for its own within a formula."""
+
 
 @dataclass(frozen=True)
 class Guide:
@@ -72,6 +75,11 @@ def render_guide(slug: str, text: str) -> Guide:
     paragraph = _strip_markup(first.get("paragraph_open", "")).replace("\n", " ")
     sentence = re.split(r"(?<=\.)\s", paragraph, maxsplit=1)[0]
     return Guide(slug, _strip_markup(first.get("heading_open", slug)), sentence, Markup(body))
+
+
+def guard_formulas(text: str) -> str:
+    """Markdown in which no sign of a formula is taken for Markdown's."""
+    return re.sub(r"\$[^$\n]+\$", lambda tex: re.sub(SIGNS, r"\\\1", tex[0]), text)
 
 
 def link_claims(body: str, known: Collection[str], root: str) -> Markup:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import attlas
-from attlas.atlas.guides import Guide, docs_folder, render_guide
+from attlas.atlas.guides import Guide, docs_folder, guard_formulas, render_guide
 from attlas.claims.digest import versions
 from attlas.lab.files import Damaged, read_json, write_json
 
@@ -91,7 +91,7 @@ def read_notebook(path: Path, cache: Path | None = None) -> Notebook:
     cells = parse_notebook(source)
     outputs = _recall(source, cache)
     parts = (
-        Part(render_guide(path.stem, cell.source), "", ())
+        Part(render_guide(path.stem, guard_formulas(cell.source)), "", ())
         if cell.kind == "text"
         else Part(None, cell.source, tuple((kind, text) for kind, text in shown))
         for cell, shown in zip(cells, outputs, strict=True)
