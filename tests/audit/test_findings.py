@@ -38,16 +38,28 @@ def test_every_sentence_has_the_number_that_it_is_about(audited):
     assert all(sentence.endswith(".") and "nan" not in sentence for sentence in found)
 
 
+def test_a_certificate_is_told_beside_that_of_a_random_model(audited):
+    probed = minilm("probes")
+    told = replace(audited, probes=[probed], reference_probes={"random": [probed]})
+    best = float(probed.certified.min())
+    assert f"errs on at most {best:.0%} of new texts" in told.summary[-1]
+    assert f"the best of the random model has {best:.2f}" in told.summary[-1]
+    coins = probed.assign(certified=probed.certified * 0 + 0.62)
+    told = replace(audited, probes=[coins])
+    assert "has no certificate: at most 62% errors say nothing" in told.summary[-1]
+    assert all("certified" not in str(answer) for answer in told.answers)
+
+
 def test_a_probe_is_told_beside_word_counts_chance_and_a_random_model(audited):
     probed = minilm("probes")
     told = replace(audited, probes=[probed], reference_probes={"random": [probed]})
     best = float(probed.accuracy.sel(set="both").max())
     assert (
-        f"(both) is right in {best:.2f}" in told.summary[-1]
-        and "chance is 0.50" in told.summary[-1]
+        f"(both) is right in {best:.2f}" in told.summary[-2]
+        and "chance is 0.50" in told.summary[-2]
     )
     assert (
-        f"at random {best:.2f}" in told.summary[-1]
+        f"at random {best:.2f}" in told.summary[-2]
         and len(told.summary) == len(audited.summary) + 1
     )
 

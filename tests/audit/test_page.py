@@ -31,7 +31,7 @@ def data_of(text):
 @pytest.mark.parametrize("count", (1, 2))
 def test_a_page_asks_nothing_of_a_network_and_holds_the_numbers(audits, count):
     text = render_page(audits[:count])
-    assert not re.findall(r"""(?:src|href)=|url\(|@import|fetch\(|XMLHttp""", text)
+    assert not re.findall(r"""src=|href="(?!#)|url\(|@import|fetch\(|XMLHttp""", text)
     assert set(re.findall(r"https?://[^\s\"')]+", text)) <= {"http://www.w3.org/2000/svg"}
     found = data_of(text)
     assert len(found["audits"]) == count and (found["difference"] is None) == (count == 1)
@@ -74,3 +74,18 @@ def test_the_script_of_the_page_is_read_without_a_fault(audits, tmp_path):
     script = re.findall(r"<script>\n(.*?)</script>", render_page(audits), re.S)[0]
     (tmp_path / "page.js").write_text(script)
     subprocess.run(["node", "--check", str(tmp_path / "page.js")], check=True)
+
+
+def test_answers_come_first_and_lead_to_an_atlas_where_there_is_one(audits, tmp_path):
+    alone = render_page(audits[:1])
+    assert alone.index("Single-location regression") < alone.index("In words")
+    assert "attlas show single-location/softmax-is-bayes" in alone
+    text = write_page(audits[:1], tmp_path / "page.html", tmp_path / "an atlas").read_text()
+    for place in ("single-location/softmax-is-bayes", "guides/audit", "explorers/portrait"):
+        assert f'href="an%20atlas/{place}.html"' in text
+    assert "10<sup>" in text and "10^" not in text.partition("<script")[0]
+
+
+def test_every_quantity_of_a_head_has_a_plain_name():
+    assert set(page.NAMES) == set(page.WORDS)
+    assert len(set(page.NAMES.values())) == len(page.NAMES)

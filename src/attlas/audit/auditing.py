@@ -4,6 +4,7 @@ audit = audit_model("folder")         # or a file, "package:NAME", a model of tr
 audit.heads                           # Dataset over (layer, head); `words` explain a variable
 audit.layers                          # Dataset over layer: capacity, tokens, exchangeability
 audit.references                      # the same heads at random initialisation, and MiniLM's
+audit.answers                         # what each of the three theories says of the model
 audit.summary, audit.skipped          # in words
 audit.save("audit.html")              # one page that opens offline; to_dict() has its numbers
 """
@@ -22,6 +23,7 @@ import numpy as np
 import xarray as xr
 
 import attlas
+from attlas.audit.answers import Answer, find_answers
 from attlas.audit.architectures import Model, as_model, fitting_tables, meets
 from attlas.audit.behaviour import classify_heads, measure_behaviour
 from attlas.audit.bounds import measure_bounds
@@ -87,6 +89,11 @@ class Audit:
     reference_probes: Mapping[str, Sequence[xr.Dataset]] = field(default_factory=dict)
 
     @property
+    def answers(self) -> list[Answer]:
+        """What each of the three theories says of the model."""
+        return find_answers(self)
+
+    @property
     def summary(self) -> list[str]:
         """The findings in sentences."""
         return summarise(self)
@@ -102,6 +109,7 @@ class Audit:
             "attlas": attlas.__version__,
             "model": self.name,
             "facts": dict(self.facts),
+            "answers": as_json([asdict(answer) for answer in self.answers]),
             "summary": self.summary,
             "heads": as_json(self.heads),
             "layers": as_json(self.layers),
@@ -442,6 +450,9 @@ def minilm(part: str = "heads") -> xr.Dataset:
     stored.pop("axes", None)
     axes: dict[str, Sequence[str]] = {name: (name,) for name in AXES}
     axes |= {"accuracy": AXES, "words": ("set",), "texts": ("set",)}
+    axes |= dict.fromkeys(
+        (name for name in stored if name.startswith("certified")), ("pool", "block", "head")
+    )
     heads = ("layer", "head")
     variables = {name: (axes.get(name, heads[: np.ndim(x)]), x) for name, x in stored.items()}
     return xr.Dataset(variables, attrs=attributes)

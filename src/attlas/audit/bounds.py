@@ -43,6 +43,8 @@ def measure_bounds(norms: xr.Dataset) -> xr.Dataset:
             pruned.
         samples: over `bound`, from which on the head with the fewest nats is certified.
         best_head: over (bound, place), the layer and the number of that head.
+        largest_term, largest_share: over `bound`, the weight with most of the model's nats, in
+            words, and its share of them.
     and `energy` over (matrix, kept): the median share of the squared Frobenius norm that is kept.
     """
     levels = range(norms.sizes["kept"])
@@ -50,6 +52,7 @@ def measure_bounds(norms: xr.Dataset) -> xr.Dataset:
         np.stack([[_log10_nats(bound) for bound in find(norms, i).values()] for i in levels], -1)
         for find in (head_classes, model_classes)
     )
+    largest = [_largest_term(norms, bound) for bound in model_classes(norms).values()]
     best = [np.unravel_index(nats[..., 0].argmin(), nats.shape[:2]) for nats in of_heads]
     samples = []
     for name, (layer, head) in zip(BOUNDS, best, strict=True):
@@ -67,6 +70,8 @@ def measure_bounds(norms: xr.Dataset) -> xr.Dataset:
             "model_nats": (("bound", "kept"), of_model),
             "samples": ("bound", samples),
             "best_head": (("bound", "place"), np.array(best)),
+            "largest_term": ("bound", [name for name, _ in largest]),
+            "largest_share": ("bound", [share for _, share in largest]),
             "energy": (("matrix", "kept"), np.stack(list(energy.values()))),
         },
         {"bound": list(BOUNDS), "kept": norms.kept.values, "matrix": list(energy)},
@@ -76,6 +81,27 @@ def measure_bounds(norms: xr.Dataset) -> xr.Dataset:
 
 def _log10_nats(bound: Capacity) -> Real:
     return bound.log_entropy(distance_in(bound), SAMPLES) / math.log(10)
+
+
+def _largest_term(norms: xr.Dataset, bound: Capacity) -> tuple[str, float]:
+    logs, _ = bound.log_entropies(distance_in(bound), SAMPLES)
+    place, heads = int(np.argmax(logs)), norms.sizes["head"]
+    words = [word for word in ("up", "down", "gate") if word in norms]
+    if isinstance(bound, EntriesCapacity | SpectrumCapacity):
+        kinds = [word for name, word in MATRICES.items() if f"{name}_powers" in norms]
+        of_heads = norms.sizes["layer"] * heads * len(kinds)
+        layer, rest = divmod(place, heads * len(kinds))
+        if place >= of_heads:
+            layer, rest = divmod(place - of_heads, len(words))
+            rest += heads * len(kinds)
+    else:
+        kinds = ["query-key", "output-value", "output"]
+        layer, rest = divmod(place, heads * len(kinds) + len(words))
+    head, kind = divmod(rest, len(kinds))
+    name = f"the {kinds[kind]} matrix of head {layer, head}"
+    if rest >= heads * len(kinds):
+        name = f"the {words[rest - heads * len(kinds)]} matrix of the map in layer {layer}"
+    return name, float(np.exp(logs[place] - np.logaddexp.reduce(logs)))
 
 
 def head_classes(norms: xr.Dataset, level: int = 0) -> dict[str, Capacity]:

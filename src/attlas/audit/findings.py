@@ -35,7 +35,7 @@ def largest_heads(values: xr.DataArray, count: int) -> list[tuple[tuple[int, int
     return [((int(i), int(j)), float(flat[i, j])) for i, j in places]
 
 
-def _references(audit: "Audit", name: str, largest: bool = False) -> str:
+def beside(audit: "Audit", name: str, largest: bool = False) -> str:
     """The references' medians of a quantity in brackets, or their largest values."""
     kept = []
     for title, reference in audit.references.items():
@@ -79,28 +79,32 @@ def _capacity(audit: "Audit") -> list[str]:
     heads, capacity = audit.heads, audit.capacity
     place, value = largest_heads(heads.qk_spectral, 1)[0]
     nats = audit.layers.log10_nats.values
-    bounds = audit.bounds
-    least = str(bounds.bound[int(bounds.head_nats.values[..., 0].min((1, 2)).argmin())].values)
-    best, columns = (bounds.sel(bound=name) for name in (least, "columns"))
-    half = best.sel(kept=0.5)
+    name = smallest_bound(audit)
+    best, columns = (audit.bounds.sel(bound=each) for each in (name, "columns"))
+    typical = [float(each.head_nats[..., 0].median()) for each in (best, columns)]
+    pruned = 10 ** float((best.head_nats.sel(kept=0.5) - best.head_nats[..., 0]).median())
     return [
         f"The largest query-key product is that of head {place}, with a spectral"
         f" norm of {value:.3g}; the median is {heads.qk_spectral.median():.3g}"
-        f"{_references(audit, 'qk_spectral')}.",
+        f"{beside(audit, 'qk_spectral')}.",
         "By the depth recursion the model is Lipschitz with a constant of at most"
         f" 10^{capacity['log10_lipschitz']:.1f}, and its class has an entropy of at most"
         f" 10^{capacity['log10_nats']:.0f} nats: no guarantee at any number of samples, but a"
         f" ledger. Layer {int(nats.argmax())} adds most to it, and in a typical head"
         f" {heads.qk_share.median():.0%} of the bound is the query-key product's"
-        f"{_references(audit, 'qk_share')}.",
-        f"Of four bounds the smallest is the one {BOUNDS[least]['name']}"
-        f" ({BOUNDS[least]['source']}): 10^{best.head_nats[..., 0].median():.1f} nats for a typical"
-        f" head in place of 10^{columns.head_nats[..., 0].median():.1f}, and"
-        f" 10^{best.model_nats[0]:.1f} for the model. It says nothing below"
-        f" 10^{best.samples:.1f} samples even for the smallest head. Without"
-        " the smaller half of their singular values heads have"
-        f" {10 ** float((half.head_nats - best.head_nats[..., 0]).median()):.2f} times the nats.",
+        f"{beside(audit, 'qk_share')}.",
+        f"Of {len(BOUNDS)} bounds the smallest is the one {BOUNDS[name]['name']}:"
+        f" 10^{typical[0]:.1f} nats for a typical head in place of 10^{typical[1]:.1f},"
+        f" 10^{best.model_nats[0]:.1f} for"
+        " the model. Without the smaller half of their singular values heads have"
+        f" {pruned:.2f} times the nats.",
     ]
+
+
+def smallest_bound(audit: "Audit") -> str:
+    """The name of the bound that gives a typical head the fewest nats."""
+    nats = audit.bounds.head_nats[..., 0].median(("layer", "head")).values
+    return str(audit.bounds.bound.values[int(nats.argmin())])
 
 
 def best_certificate(found: xr.Dataset) -> tuple[tuple[int, int], str, float, float] | None:
@@ -150,7 +154,7 @@ def _location(audit: "Audit") -> str:
     best = [f"{place} with {value:.2f}" for place, value in heads]
     return (
         f"Heads that pick one token by content, the single-location score: {', '.join(best)}"
-        f"{_references(audit, 'single_location', largest=True)}; the references' largest are in"
+        f"{beside(audit, 'single_location', largest=True)}; the references' largest are in"
         " brackets."
     )
 
@@ -197,7 +201,7 @@ def _gates(audit: "Audit") -> str:
         " variance of a typical head's output over texts; of that, softmax gating by one direction"
         f" reproduces {along:.0%}. In all, softmax gating explains"
         f" {heads.softmax_gate.median():.0%} and the erf gate of single-location regression"
-        f" {heads.erf_gate.median():.0%}{_references(audit, 'erf_gate')}."
+        f" {heads.erf_gate.median():.0%}{beside(audit, 'erf_gate')}."
     )
 
 
@@ -207,7 +211,7 @@ def _regression(audit: "Audit") -> str:
     return (
         "As regression of values on keys: a typical head's output is"
         f" {heads.cme_distance.median():.2f} from the best ridge regression, where 1 is the"
-        f" plain mean of the values{_references(audit, 'cme_distance')}; softmax on the sphere is"
+        f" plain mean of the values{beside(audit, 'cme_distance')}; softmax on the sphere is"
         f" {heads.sphere_distance.median():.2f} away. The closest is head"
         f" {place}, at {-value:.2f}."
     )

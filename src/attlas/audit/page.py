@@ -3,18 +3,29 @@
 import base64
 import json
 import os
+import re
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import jinja2
 import numpy as np
 import xarray as xr
+from markupsafe import Markup, escape
 
 import attlas
 from attlas.audit.auditing import Audit, as_json, compare
-from attlas.audit.quantities import BOUNDS, COLUMNS, FROM_TEXT, FROM_WEIGHTS, GROUPS, SHARES
+from attlas.audit.quantities import (
+    BOUNDS,
+    COLUMNS,
+    FROM_TEXT,
+    FROM_WEIGHTS,
+    GROUPS,
+    NAMES,
+    SHARES,
+)
 from attlas.errors import InputError
 
 WORDS = FROM_TEXT | FROM_WEIGHTS
@@ -25,9 +36,13 @@ DRAWN = (
 """The parts of `Audit.to_dict` that the script of the page draws."""
 
 
-def write_page(audits: Sequence[Audit], path: Path) -> Path:
-    """Write the page of one audit, or of two side by side; an error leaves no part of it."""
-    text = render_page(audits)
+def write_page(audits: Sequence[Audit], path: Path, atlas: Path | None = None) -> Path:
+    """Write the page of one audit, or of two side by side; an error leaves no part of it.
+
+    Arguments: `atlas`, the folder of an atlas to link to.
+    """
+    folder = None if atlas is None else Path(os.path.relpath(atlas, path.parent)).as_posix() + "/"
+    text = render_page(audits, folder and quote(folder))
     try:
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=".under-way-", suffix=".html")
     except OSError as error:
@@ -42,12 +57,17 @@ def write_page(audits: Sequence[Audit], path: Path) -> Path:
     return path
 
 
-def render_page(audits: Sequence[Audit]) -> str:
-    """The HTML of the page of one audit, or of two side by side."""
+def render_page(audits: Sequence[Audit], atlas: str | None = None) -> str:
+    """The HTML of the page of one audit, or of two side by side.
+
+    Arguments: `atlas`, the way from the page to the folder of an atlas, whose claims, guides and
+    explorers are then linked; without one, their names and commands are given.
+    """
     loaders = [jinja2.PackageLoader("attlas.audit"), jinja2.PackageLoader("attlas")]
     templates = jinja2.Environment(
         loader=jinja2.ChoiceLoader(loaders), autoescape=True, trim_blocks=True, lstrip_blocks=True
     )
+    templates.filters["powers"] = _raise_powers
     difference = compare(*audits) if len(audits) == 2 else None
     compared = difference is not None and difference.heads.data_vars
     data = {
@@ -55,6 +75,7 @@ def render_page(audits: Sequence[Audit]) -> str:
         "difference": as_json(difference.heads) if difference is not None and compared else None,
         "groups": GROUPS,
         "words": WORDS,
+        "names": NAMES,
         "shares": sorted(SHARES),
         "columns": COLUMNS,
     }
@@ -65,10 +86,17 @@ def render_page(audits: Sequence[Audit]) -> str:
         difference=difference,
         data=content,
         words=WORDS,
+        names=NAMES,
+        root=atlas,
         groups=GROUPS,
         covers=_cover_rows,
         version=attlas.__version__,
     )
+
+
+def _raise_powers(text: str) -> Markup:
+    """The text with powers of ten raised."""
+    return Markup(re.sub(r"10\^(-?[\d.]*\d)", r"10<sup>\1</sup>", str(escape(text))))
 
 
 def _cover_rows(audit: Audit) -> list[dict[str, Any]]:

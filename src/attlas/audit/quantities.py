@@ -20,6 +20,8 @@ FROM_TEXT, FROM_WEIGHTS = (
     for need in ("text", "weights")
 )
 """The quantities of a head that need a text, and those that do not, in words."""
+NAMES: dict[str, str] = _LISTED["names"]
+"""What the page calls the quantities of a head."""
 OF_TOKENS: dict[str, str] = _LISTED["tokens"]
 """The quantities of the tokens of a layer, in words."""
 SHARES, COLUMNS = tuple(_LISTED["shares"]), tuple(_LISTED["columns"])

@@ -1,6 +1,7 @@
 """The verb `audit`: the theory's quantities on a real checkpoint."""
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import click
@@ -48,9 +49,16 @@ from attlas.escaping import printable
 @click.option(
     "--out", type=options.FILE, help="The page to write. [default: audit.html, none with --json]"
 )
+@click.option(
+    "--atlas",
+    type=options.FOLDER,
+    help="The folder of an atlas, to whose claims, guides and explorers the page then links.",
+)
 @options.seed_option
 @options.json_option
-def audit_models(models: Sequence[str], out: str | None, as_json: bool, **run_options: Any) -> None:
+def audit_models(
+    models: Sequence[str], out: str | None, atlas: str | None, as_json: bool, **run_options: Any
+) -> None:
     """The theory's quantities on a real checkpoint: a folder, a .safetensors, .gguf or .bin file,
     or package:NAME.
 
@@ -61,6 +69,8 @@ def audit_models(models: Sequence[str], out: str | None, as_json: bool, **run_op
         raise InputError(
             f"{len(models)} models are named: an audit is of one, or of two to compare"
         )
+    if atlas is not None and not (Path(atlas) / "index.html").is_file():
+        raise InputError(f"--atlas {atlas} has no atlas: `attlas atlas --out {atlas}` writes one")
     path = options.check_writable("out", out or (None if as_json else "audit.html"), (".html",))
     from attlas.audit.auditing import audit_model, compare
     from attlas.audit.page import write_page
@@ -78,12 +88,17 @@ def audit_models(models: Sequence[str], out: str | None, as_json: bool, **run_op
         difference = compare(*found) if len(found) == 2 else None
         if path is not None:
             report(f"writing {path}")
-            write_page(found, path)
+            write_page(found, path, None if atlas is None else Path(atlas))
     if as_json:
         content: dict[str, Any] = {"audits": [each.to_dict() for each in found]}
         print_json(content | ({} if difference is None else {"difference": difference.to_dict()}))
         return
     sentences = []
+    for each in found:
+        if len(found) > 1:
+            click.echo(f"{printable(each.name)}:")
+        for answer in each.answers:
+            click.echo(answer)
     for each in found:
         sentences += [*each.summary, *(f"Left out: {reason}" for reason in each.skipped)]
     if difference is not None:

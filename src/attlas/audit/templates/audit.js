@@ -19,8 +19,11 @@ const mix = (share, colour) => `color-mix(in oklab, var(${colour}) ${Math.round(
 let quantity = null, which = 0, chosen = [0, 0];
 const values = () => which === "difference" ? data.difference[quantity] : audits[which].heads[quantity];
 
+const named = name => data.names[name] || name.replaceAll("_", " ");
+// Models that stand side by side are drawn on one scale.
 function range(rows) {
-  const all = rows.flat().filter(x => x !== null);
+  const shown = which === "difference" ? [rows] : audits.map(a => a.heads[quantity]).filter(Boolean);
+  const all = shown.flat(2).filter(x => x !== null);
   if (which === "difference") { const most = Math.max(...all.map(Math.abs), 1e-12); return [-most, most]; }
   if (shares.has(quantity)) return [0, Math.max(...all, 1e-12)];
   return [Math.min(...all), Math.max(...all)];
@@ -34,23 +37,31 @@ function drawMap() {
   const rows = values(), ends = range(rows), layers = rows.length, heads = rows[0].length;
   const size = Math.max(11, Math.min(30, Math.floor(620 / heads), Math.floor(640 / layers)));
   const box = $("map"); box.replaceChildren();
-  const svg = make("svg", { width: heads * size + 34, height: layers * size + 20, role: "img", "aria-label": `${quantity} of every head` }, box);
+  const svg = make("svg", { width: heads * size + 34, height: layers * size + 34, role: "group", "aria-label": `${named(quantity)} of every head; arrow keys move from head to head` }, box);
   rows.forEach((row, l) => {
     if (layers < 16 || l % 2 === 0) make("text", { x: 26, y: l * size + size / 2 + 4, "text-anchor": "end", class: "quiet" }, svg, l);
     row.forEach((x, h) => {
       const picked = l === chosen[0] && h === chosen[1];
-      const cell = make("rect", { x: 32 + h * size, y: l * size + 1, width: size, height: size, class: picked ? "cell chosen" : "cell", tabindex: -1 }, svg);
+      const cell = make("rect", { x: 32 + h * size, y: l * size + 1, width: size, height: size, class: picked ? "cell chosen" : "cell", role: "button", tabindex: picked ? 0 : -1, "aria-pressed": picked, "aria-label": `layer ${l}, head ${h}: ${show(x)}` }, svg);
+      cell.addEventListener("keydown", event => {
+        const step = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] }[event.key];
+        if (!step) return;
+        event.preventDefault();
+        choose(Math.min(layers - 1, Math.max(0, l + step[0])), Math.min(heads - 1, Math.max(0, h + step[1])));
+        document.querySelector("#map .chosen").focus();
+      });
       cell.style.fill = colour(x, ends);
       make("title", {}, cell, `(${l}, ${h}): ${show(x)}`);
       cell.addEventListener("click", () => choose(l, h));
     });
   });
   for (let h = 0; h < heads; h += heads > 16 ? 4 : 1) make("text", { x: 32 + h * size + size / 2, y: layers * size + 15, "text-anchor": "middle", class: "quiet" }, svg, h);
+  make("text", { x: 32, y: layers * size + 31, class: "quiet" }, svg, "head, from left to right; layer, from top to bottom");
   const shades = make("svg", { width: 330, height: 22, "aria-hidden": true }, box);
   make("text", { x: 80, y: 14, "text-anchor": "end", class: "quiet" }, shades, show(ends[0]));
   for (let i = 0; i < 24; i++) make("rect", { x: 88 + 6 * i, y: 4, width: 6, height: 12 }, shades).style.fill = colour(ends[0] + i / 23 * (ends[1] - ends[0]), ends);
   make("text", { x: 240, y: 14, class: "quiet" }, shades, show(ends[1]));
-  make("div", { class: "meta" }, box, "layer down, head across; choose a head to see its card");
+  make("div", { class: "meta" }, box, "choose a head, or move with the arrow keys, to see its card");
   $("words").textContent = data.words[quantity] + (which === "difference" ? "; the second model less the first" : "");
   drawSpread();
 }
@@ -62,7 +73,8 @@ function drawSpread() {
   for (const a of audits) for (const [name, sorted] of Object.entries(a.sorted)) if (sorted[quantity] && !rows.some(r => r[0] === name)) rows.push([name, sorted[quantity]]);
   const kept = rows.filter(r => r[1] && r[1].length), all = kept.flatMap(r => r[1]);
   const low = Math.min(...all), high = Math.max(...all), width = 260, at = x => 110 + (high > low ? (x - low) / (high - low) : 0) * (width - 10);
-  const svg = make("svg", { width: width + 130, height: kept.length * 30 + 30, role: "img", "aria-label": `spread of ${quantity} over heads` }, box);
+  const svg = make("svg", { width: width + 130, height: kept.length * 30 + 44, class: "shrinks", viewBox: `0 0 ${width + 130} ${kept.length * 30 + 44}`, role: "img", "aria-label": `spread of ${named(quantity)} over heads` }, box);
+  make("text", { x: 110 + (width - 10) / 2, y: kept.length * 30 + 38, "text-anchor": "middle", class: "quiet" }, svg, named(quantity) + ", a line for each head");
   kept.forEach(([name, sorted], i) => {
     const y = 16 + i * 30;
     make("text", { x: 100, y: y + 4, "text-anchor": "end" }, svg, name.length > 16 ? "…" + name.slice(-15) : name);
@@ -92,7 +104,7 @@ function drawCard() {
   for (const name of Object.values(data.groups).flat()) {
     if (!first.heads[name]) continue;
     const row = make("tr", { title: data.words[name] }, body), x = first.heads[name][l][h];
-    make("td", {}, row, name);
+    make("td", {}, row, named(name));
     for (const a of audits) make("td", {}, row, show(a.heads[name]?.[l]?.[h]));
     for (const r of references) { make("td", {}, row, show(first.references[r][name]?.[2])); make("td", {}, row, rank(first.sorted[r][name], x)); }
   }
@@ -129,7 +141,7 @@ function drawTable() {
   const table = make("table", { class: "dense" }, box), head = make("tr", {}, make("thead", {}, table));
   for (const name of ["head", ...(audit.heads.kind ? ["kind"] : []), ...names]) {
     const th = make("th", { title: data.words[name] || "", "aria-sort": order[0] === name ? (order[1] > 0 ? "ascending" : "descending") : "none" }, head);
-    const button = make("button", {}, th, name.replaceAll("_", " ") + (order[0] === name ? (order[1] > 0 ? " ▲" : " ▼") : ""));
+    const button = make("button", {}, th, named(name) + (order[0] === name ? (order[1] > 0 ? " ▲" : " ▼") : ""));
     button.addEventListener("click", () => { order = [name, order[0] === name ? -order[1] : name === "head" || name === "kind" ? 1 : -1]; drawTable(); });
   }
   const body = make("tbody", {}, table), rows = [];
@@ -138,7 +150,7 @@ function drawTable() {
   rows.sort((a, b) => { const x = key(a), y = key(b); return x === null ? 1 : y === null ? -1 : (x < y ? -1 : x > y ? 1 : 0) * order[1]; });
   for (const [l, h] of rows) {
     const row = make("tr", { class: "row" }, body);
-    make("td", {}, row, `(${l}, ${h})`);
+    make("button", {}, make("td", {}, row), `(${l}, ${h})`);
     if (audit.heads.kind) make("td", {}, row, audit.heads.kind[l][h]);
     for (const name of names) make("td", {}, row, show(audit.heads[name][l][h]));
     row.addEventListener("click", () => { choose(l, h); $("card").scrollIntoView({ behavior: "smooth", block: "nearest" }); });
@@ -152,7 +164,7 @@ function lines(box, title, series, { x = null, low = null, high = null, across =
   if (!all.length) return;
   const least = low ?? Math.min(...all, 0), most = high ?? Math.max(...all), count = Math.max(...series.map(s => s.values.length));
   const px = i => left + (count > 1 ? i / (count - 1) : .5) * (width - left - 12), py = v => top + (most - v) / (most - least || 1) * (height - top - bottom);
-  const svg = make("svg", { width, height, role: "img", "aria-label": title }, holder);
+  const svg = make("svg", { width, height, class: "shrinks", viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": title }, holder);
   make("text", { x: 4, y: 14 }, svg, title);
   for (const share of [0, .25, .5, .75, 1]) {
     const v = least + share * (most - least);
@@ -177,18 +189,20 @@ function drawCapacity() {
   lines(box, "Lipschitz bound of each layer, log10", [...beside("log10_lipschitz", 3), ...of("log10_lipschitz", "norms as projections"), ...audits.filter(a => a.layers.log10_lipschitz_stretched).map((a, i) => ({ name: "with the norms' stretch", values: a.layers.log10_lipschitz_stretched, colour: COLOURS[audits.length + i] }))]);
   lines(box, "Nats that the weights of a layer add to the bound, log10", [...beside("log10_nats", 3), ...audits.flatMap((a, i) => [["nats_query_key", "query-key"], ["nats_output_value", "output-value"], ["nats_position_wise", "position-wise"]].map(([name, words], j) => ({ name: (audits.length > 1 ? a.model + ", " : "") + words, values: a.layers["log10_" + name], colour: COLOURS[(3 * i + j) % 5] })))]);
   const turning = audits.filter(a => a.facts.rotary);
+  const norms = turning.flatMap(a => a.heads.qk_spectral_at.flat(2));
   for (const a of turning) {
     if (!$("rotary").children.length) make("p", {}, $("rotary"), "Rotary positions turn queries and keys, so that the query-key product depends on the offset between them. Its spectral norm, over heads:");
     const panel = make("div", { class: "panel" }, $("rotary")), at = a.heads.qk_spectral_at, offsets = a.heads.offset;
     const sorted = offsets.map((_, i) => at.flat().map(row => row[i]).sort((x, y) => x - y));
     const pick = share => sorted.map(s => s[Math.round(share * (s.length - 1))]);
-    lines(panel, a.model, [{ name: "largest", values: pick(1), colour: "--b" }, { name: "median", values: pick(.5), colour: "--a" }, { name: "smallest", values: pick(0), colour: "--c" }], { x: offsets, across: "offset" });
+    lines(panel, `${a.model}: spectral norm of the query-key product`, [{ name: "largest", values: pick(1), colour: "--b" }, { name: "median", values: pick(.5), colour: "--a" }, { name: "smallest", values: pick(0), colour: "--c" }], { x: offsets, across: "offset between query and key (tokens)", low: 0, high: Math.max(...norms) });
   }
 }
 function drawProbes() {
   if (!$("probes")) return;
-  const drawn = new Set();
-  for (const found of audits.flatMap(a => [...a.probes, ...Object.values(a.reference_probes).flat()])) {
+  const drawn = new Set(), every = audits.flatMap(a => [...a.probes, ...Object.values(a.reference_probes).flat()]);
+  const lowest = Math.min(.4, ...every.flatMap(found => [...found.accuracy.flat(2), ...found.words]));
+  for (const found of every) {
     const words = found.attributes;
     if (drawn.has(words.model + words.text)) continue;
     drawn.add(words.model + words.text);
@@ -198,7 +212,7 @@ function drawProbes() {
       const series = found.set.flatMap((set, s) => [
         { name: set, values: found.layer.map((_, l) => found.accuracy[p][l][s]), colour: COLOURS[s % 5] },
         { name: "", values: found.layer.map(() => found.words[s]), colour: COLOURS[s % 5], dashed: true }]);
-      lines(panel, pool === "reader" ? `at ${words.reader}` : "mean over tokens", series, { low: Math.min(.4, ...series.flatMap(s => s.values)), high: 1 });
+      lines(panel, "share of texts named rightly, " + (pool === "reader" ? `at ${words.reader}` : "mean over tokens"), series, { low: lowest, high: 1 });
     });
     const numbers = make("details", {}, panel); make("summary", { class: "meta" }, numbers, "as a table");
     const table = make("table", { class: "dense" }, numbers), head = make("tr", {}, make("thead", {}, table)), body = make("tbody", {}, table);
@@ -214,7 +228,7 @@ for (const [group, names] of Object.entries(data.groups)) {
   const here = names.filter(name => audits.every(a => a.heads[name]));
   if (!here.length) continue;
   const options = make("optgroup", { label: group }, $("quantity"));
-  for (const name of here) make("option", { value: name }, options, name.replaceAll("_", " "));
+  for (const name of here) make("option", { value: name }, options, named(name));
 }
 quantity = $("quantity").value;
 audits.forEach((a, i) => make("option", { value: i }, $("which"), a.model));
