@@ -98,7 +98,7 @@ def prefixes(
         lambda e, size: {"measured": e.measured + size * (e.before - e.measured)},
         size=1.0,
     ),
-    needs=("regret-in-context", "trained-predictor", "coverage"),
+    needs=("regret-in-context", "trained-predictor"),
 )
 def trained_regret(evidence: xr.Dataset) -> Values:
     found = regrets(evidence)
