@@ -159,8 +159,8 @@ def effective_temperature(head: PairHead) -> Float[np.ndarray, " run"]:
     statement=r"A head of CME attention with learnt temperature, ridge and maps of keys and values,"
     r" trained on pairs of a Gaussian process of covariance $e^{-|k - k'|^2/2\gamma}$ with noise"
     r" $\sigma$, finds the ridge $\sigma^2$ and the temperature $\gamma$ of the posterior mean to a"
-    r" quarter, at every length. A head of softmax attention finds the temperature with which a"
-    r" local average of these keys, times a factor, is nearest to the posterior mean, to a quarter.",
+    r" quarter, at every length. A head of softmax attention finds, to a quarter, the temperature"
+    r" with which a local average of these keys, times a factor, is nearest to the posterior mean.",
     words="Attention that can be exact Bayesian inference becomes it by training: it finds the"
     " noise and the width of the kernel from examples. Attention that cannot finds the best that a"
     " local average can do.",
