@@ -13,6 +13,7 @@ latent_posterior = Map(
         "limits",
         "transfer",
         "learning",
+        "excess_risk",
         "lengths",
         "encoders",
         "forward_pass",

@@ -1,27 +1,33 @@
 """Claims about inference in the forward pass of trained networks: regression in pairs, locations
 and mixtures."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import xarray as xr
 from jaxtyping import Array, Float
+from scipy import special
 
 from attlas.claims import Control, Draws, Setting, Values, on, whole
 from attlas.claims.rules import Approximation, Order
 from attlas.figure import Figure
 from attlas.latent_posterior.claims import latent_posterior
-from attlas.latent_posterior.claims.runs import RUNS, over_runs
+from attlas.latent_posterior.claims.runs import RUNS, over_runs, sides
 from attlas.latent_posterior.claims.shared import LEGENDS, defining
 from attlas.latent_posterior.encoders import (
     PairHead,
     Recipe,
     excess_risk,
+    represent,
     train_encoders,
 )
 from attlas.latent_posterior.latent_tasks import (
+    Data,
     Pairs,
     draw_runs,
+    harmonics,
     rbf_powers,
 )
 
@@ -33,19 +39,6 @@ def regression(cell: Setting, lengths: np.ndarray) -> Pairs:
     """Gaussian processes on the circle, one for each length."""
     powers = np.tile(rbf_powers(cell.temperature, DEGREES), (len(lengths), 1))
     return Pairs(powers, np.full(len(lengths), cell.noise), lengths)
-
-
-def sides(*pairs: tuple[str, xr.DataArray, xr.DataArray]) -> dict[str, xr.DataArray]:
-    """What `Order` reads of several inequalities, each with its name, the lower and the upper
-    side, with an axis of runs."""
-    names = xr.Variable("inequality", [name for name, _, _ in pairs])
-    lower = xr.concat([low for _, low, _ in pairs], names)
-    upper = xr.concat([high for _, _, high in pairs], names)
-    return {
-        "lower": lower.mean("run"),
-        "upper": upper.mean("run"),
-        **over_runs(upper - lower),
-    }
 
 
 # --- single heads ---------------------------------------------------------------------------------
@@ -101,12 +94,55 @@ def trained_heads(cell: Setting, draws: Draws) -> Values:
     excess = [excess_risk(head, task, seen).reshape(lanes) for head in heads.values()]
     shares = np.stack(excess) / risk[:, None]
     learnt = [effective_temperature(head).reshape(lanes) for head in heads.values()]
+    # Nadaraya-Watson on the same keys and values, at the temperature that the theory has for it.
+    firsts = range(0, lanes[0] * lanes[1], cell.runs)
+    best, scale = np.transpose([best_average(task, seen, row) for row in firsts])
+    averaged = local_average(seen, np.repeat(best, cell.runs))
+    averaged = averaged * np.repeat(scale, cell.runs)[:, None, None]
+    said = np.asarray(represent(heads["softmax"], seen)[:, -1] @ heads["softmax"].read, float)
+    apart = ((said - averaged) ** 2).mean((1, 2)).reshape(lanes) / risk[:, None]
     return {
+        **on("tokens run", to_local_average=apart),
+        **on("tokens", best_temperature=best),
         **on("attention tokens run", excess=shares, learnt_temperature=np.stack(learnt)),
         **on("tokens run", learnt_ridge=np.exp(heads["CME"].log_ridge).reshape(lanes)),
         "attention": list(heads),
         "tokens": list(cell.length),
     }
+
+
+TEMPERATURES = np.geomspace(0.02, 2, 60)
+"""Among which the best local average is sought."""
+CONTEXTS = 400
+"""On which it is sought."""
+
+
+def local_average(seen: Data, temperature: Float[Any, " run"]) -> Float[np.ndarray, "run n 1"]:
+    """Nadaraya-Watson estimates at the query, with a Gaussian kernel of this squared bandwidth."""
+    tokens, query = np.asarray(seen.tokens, float), np.asarray(seen.query, float)
+    products = np.einsum("rntk,rnk->rnt", tokens[..., :2], query[..., :2])
+    scores = products / np.reshape(temperature, (-1, 1, 1))
+    weights = special.softmax(np.where(np.asarray(seen.counts) > 0, scores, -np.inf), -1)
+    return np.einsum("rnt,rntv->rnv", weights, tokens[..., 2:])
+
+
+def best_average(task: Pairs, seen: Data, row: int) -> tuple[float, float]:
+    r"""The temperature and the factor of the local average that is nearest to the Bayes predictor
+    for these keys, exact over functions and noise: they minimise
+    $(cw - w^*)^\top(G + \sigma^2I)(cw - w^*)$ for the weights w of the average and $w^*$ of the
+    posterior mean."""
+    length, powers = int(task.length[row]), np.asarray(task.powers[row], float)
+    keys = np.asarray(seen.tokens, float)[row, :CONTEXTS, :length, :2]
+    query = np.asarray(seen.query, float)[row, :CONTEXTS, None, :2]
+    phi, asked = (harmonics(np.arctan2(x[..., 1], x[..., 0]), powers, np) for x in (keys, query))
+    system = phi @ phi.swapaxes(1, 2) + float(task.noise[row]) ** 2 * np.eye(length)
+    cross = (asked @ phi.swapaxes(1, 2))[:, 0]  # the system times the weights of Bayes
+    scores = (keys @ query.swapaxes(1, 2))[..., 0]
+    weights = special.softmax(scores / TEMPERATURES[:, None, None], -1)
+    along = np.einsum("gni,ni->g", weights, cross)
+    size = np.einsum("gni,nij,gnj->g", weights, system, weights)
+    best = int((along**2 / size).argmax())
+    return float(TEMPERATURES[best]), float(along[best] / size[best])
 
 
 def effective_temperature(head: PairHead) -> Float[np.ndarray, " run"]:
@@ -123,9 +159,11 @@ def effective_temperature(head: PairHead) -> Float[np.ndarray, " run"]:
     statement=r"A head of CME attention with learnt temperature, ridge and maps of keys and values,"
     r" trained on pairs of a Gaussian process of covariance $e^{-|k - k'|^2/2\gamma}$ with noise"
     r" $\sigma$, finds the ridge $\sigma^2$ and the temperature $\gamma$ of the posterior mean to a"
-    r" quarter, at every length.",
+    r" quarter, at every length. A head of softmax attention finds, to a quarter, the temperature"
+    r" with which a local average of these keys, times a factor, is nearest to the posterior mean.",
     words="Attention that can be exact Bayesian inference becomes it by training: it finds the"
-    " noise and the width of the kernel from examples.",
+    " noise and the width of the kernel from examples. Attention that cannot finds the best that a"
+    " local average can do.",
     measured_by=trained_heads,
     rule=Approximation(margin=0.25),
     control=Control(
@@ -135,11 +173,16 @@ def effective_temperature(head: PairHead) -> Float[np.ndarray, " run"]:
     needs=("cme-is-posterior-mean",),
 )
 def cme_layer_is_bayes(evidence: xr.Dataset) -> Values:
-    theory = {"ridge": evidence["noise"] ** 2, "temperature": evidence["temperature"]}
-    learnt = evidence.sel(attention="CME", drop=True)
-    axis = xr.Variable("parameter", list(theory))
-    found = xr.concat([learnt[f"learnt_{name}"] for name in theory], axis)
-    predicted = xr.concat(list(theory.values()), axis) * xr.ones_like(found.mean("run"))
+    cme, softmax = (evidence.sel(attention=name, drop=True) for name in ("CME", "softmax"))
+    pairs = {
+        "ridge": (evidence["noise"] ** 2, cme["learnt_ridge"]),
+        "temperature": (evidence["temperature"], cme["learnt_temperature"]),
+        "temperature, softmax": (evidence["best_temperature"], softmax["learnt_temperature"]),
+    }
+    axis = xr.Variable("parameter", list(pairs))
+    found = xr.concat([learnt for _, learnt in pairs.values()], axis)
+    like = xr.ones_like(found.isel(parameter=0, drop=True).mean("run"))
+    predicted = xr.concat([theory * like for theory, _ in pairs.values()], axis)
     return {
         "predicted": predicted,
         "measured": found.mean("run"),
@@ -150,7 +193,7 @@ def cme_layer_is_bayes(evidence: xr.Dataset) -> Values:
 
 @cme_layer_is_bayes.figure
 def learnt_parameters(evidence: xr.Dataset) -> Figure:
-    title, note = "What a CME head learns", "dashed: noise variance, and the kernel of the prior"
+    title, note = "What heads learn", "dashed: what the theory has for each"
     figure = Figure(evidence.isel(cell=0), title, note, x="tokens L", y="learnt value", log="xy")
     figure.lines("tokens", "predicted", color="parameter", theory=True)
     return figure.points("tokens", "measured", error="error", color="parameter")
@@ -163,7 +206,8 @@ def learnt_parameters(evidence: xr.Dataset) -> Figure:
     statement=r"On the pairs of the claim `cme-layer-is-bayes`, a trained head of CME attention has"
     r" a risk within 5 % of the Bayes risk at every length. That of a trained head of softmax"
     r" attention lies further above it, and in units of the Bayes risk the further the longer the"
-    r" context.",
+    r" context: it is nearer to the best Nadaraya-Watson average of the same keys and values, times"
+    r" a factor, than to the posterior mean.",
     words="A local average is no posterior mean, whatever its temperature, and longer contexts show"
     " it more.",
     measured_by=trained_heads,
@@ -175,16 +219,22 @@ def learnt_parameters(evidence: xr.Dataset) -> Figure:
     needs=("cme-layer-is-bayes", "softmax-floor"),
 )
 def softmax_head_gap(evidence: xr.Dataset) -> Values:
-    cme, softmax = (evidence["excess"].sel(attention=name) for name in ("CME", "softmax"))
+    cme, softmax = (
+        evidence["excess"].sel(attention=name, drop=True) for name in ("CME", "softmax")
+    )
     lengths = evidence["tokens"].values
     margin = xr.full_like(cme.isel(tokens=0, drop=True), 0.05)
     rows = [(f"CME, L = {n}: 5 %", cme.sel(tokens=n, drop=True), margin) for n in lengths]
     points = [margin, *(softmax.sel(tokens=n, drop=True) for n in lengths)]
     names = ["5 %", *(f"softmax, L = {n}" for n in lengths)]
     rows += [(f"{names[i]}: {names[i + 1]}", points[i], points[i + 1]) for i in range(len(lengths))]
+    near = evidence["to_local_average"]
+    for n in lengths:
+        average, bayes = (x.sel(tokens=n, drop=True) for x in (near, softmax))
+        rows.append((f"to the average: to Bayes, L = {n}", average, bayes))
     found = sides(*rows)
     upper = found["upper"]
-    grown = xr.DataArray([0.0] * len(lengths) + [1.0] * len(lengths), dims="inequality")
+    grown = xr.DataArray([0.0] * len(lengths) + [1.0] * 2 * len(lengths), dims="inequality")
     return {**found, "of_softmax": upper * grown}
 
 
@@ -196,4 +246,7 @@ def excess_of_heads(evidence: xr.Dataset) -> Figure:
     y = "excess risk, of the Bayes risk"
     figure = Figure(shown, title, note, x="tokens L", y=y, log="xy", legend=LEGENDS)
     figure.lines("tokens", "excess", color="attention")
+    shown_apart = evidence["to_local_average"].isel(cell=0).mean("run")
+    apart = shown_apart.to_dataset(name="softmax, to the local average")
+    figure.lines("tokens", "softmax, to the local average", data=apart, theory=True)
     return figure.points("tokens", "excess", error="spread", color="attention").rule(0.05, "5 %")

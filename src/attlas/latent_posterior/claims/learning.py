@@ -71,7 +71,8 @@ PARTS = ["generalisation", "optimisation", "approximation"]
     r" with $\Sigma = E[\phi\phi^\top]$ and $e = y - f^\circ$; optimisation, after T steps,"
     r" $\sum_jw_j(1 - \eta w_j)^{2T}c_j^2$; approximation, $E f^{*2} - b^\top\Sigma^+b$ with $b ="
     r" E[\phi f^*]$. The first and the last make up the distance of $\hat f$ to the Bayes"
-    r" predictor $f^* = \int E[y \mid z]\,d\pi_X(z)$.",
+    r" predictor $f^* = \int E[y \mid z]\,d\pi_X(z)$. In this class, linear in what is learnt, each"
+    r" part has a formula of its own; the claim `trained-ledger` has the parts of whole networks.",
     words="What a trained model lacks is what the sample misled it by, what training left undone"
     " and what its class cannot do; each can be computed by itself.",
     hypotheses=(CLASSES, defining("repeats >= 100", lambda s: s.repeats >= 100)),

@@ -14,7 +14,7 @@ from attlas.claims import Control, Draws, Setting, Values, on, whole
 from attlas.claims.rules import Approximation, Order
 from attlas.figure import Figure
 from attlas.latent_posterior.claims import latent_posterior
-from attlas.latent_posterior.claims.encoders import RUNS, over_runs
+from attlas.latent_posterior.claims.runs import RUNS, over_runs, slope_over_runs
 from attlas.latent_posterior.claims.shared import defining, log_figure
 from attlas.latent_posterior.encoders import Recipe, random_encoder, represent, train_encoders
 from attlas.latent_posterior.latent_tasks import Topics, draw_runs
@@ -127,18 +127,6 @@ def probe_excess(
     fitted = np.linalg.pinv(a, rcond=1e-6) @ y  # states may lie in fewer directions than there are
     predicted = np.einsum("rnp,rsp->rsn", x[:, later], fitted[..., 0])
     return ((predicted - target[:, None, later]) ** 2).mean((1, 2))
-
-
-def slope_over_runs(x: Any, values: Float[np.ndarray, "x run"]) -> tuple[float, float]:
-    """The slope of the logarithm of the mean over runs against the logarithm of x, with its
-    standard error by leaving out one run after the other (jackknife)."""
-    logs = np.log(np.asarray(x, float))
-    logs = (logs - logs.mean()) / ((logs - logs.mean()) ** 2).sum()
-    n = values.shape[1]
-    left = (values.sum(1, keepdims=True) - values) / (n - 1)
-    slopes = logs @ np.log(left)
-    error = np.sqrt((n - 1) * slopes.var())
-    return float(logs @ np.log(values.mean(1))), float(error)
 
 
 def slope_of(evidence: xr.Dataset, name: str) -> tuple[float, float]:

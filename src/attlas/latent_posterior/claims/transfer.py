@@ -1,6 +1,6 @@
 """Claims about masked pretraining and what a task gains from it.
 
-The condition number, its equality case, blindness, probes, coverage.
+The condition number, its equality case, blindness, probes.
 """
 
 from dataclasses import replace
@@ -15,7 +15,7 @@ from attlas.gaussian import Estimate
 from attlas.latent_posterior.claims import latent_posterior
 from attlas.latent_posterior.claims.shared import LEGENDS, defining, log_figure, random_topics
 from attlas.latent_posterior.inference import mixture_law, sequences
-from attlas.latent_posterior.models import FiniteLatent, compositions, log_multinomial, posterior_of
+from attlas.latent_posterior.models import FiniteLatent, posterior_of
 from attlas.latent_posterior.pretraining import (
     LinearGaussian,
     masked_operator,
@@ -24,7 +24,7 @@ from attlas.latent_posterior.pretraining import (
     tangent,
     unconstrained,
 )
-from attlas.latent_posterior.transfer import condition_number, coverage_number
+from attlas.latent_posterior.transfer import condition_number
 from attlas.rademacher import mean_of
 
 
@@ -438,49 +438,3 @@ def ratios_of_excesses(evidence: xr.Dataset) -> Figure:
     )
     figure.lines("kappa", {"measured": "softmax over latents", "free": "linear"}, points=True)
     return figure.lines("kappa", "condition", theory=True)
-
-
-@latent_posterior.claim(
-    kind="identity",
-    origin="our reading",
-    reference="shift from pretraining to task",
-    statement=r"$E_{down}[\ell(X)] \le \sup\frac{dP_{down}}{dP_{pre}}\,E_{pre}[\ell(X)]$ for every"
-    r" loss $\ell \ge 0$ of a sequence, with equality for a loss at the sequence that the task"
-    r" favours most.",
-    words="A task whose sequences are other than those of pretraining pays by how much more often"
-    " it meets some of them.",
-    quick=Setting(length=(3, 8), latents=3, vocabulary=4, losses=100),
-    paper=dict(length=(3, 8, 20), losses=1000),
-    cells=together("length"),
-    rule=Bound(rounding=1e-9),
-    control=Control("no factor, as if nothing had shifted", lambda e: {"bound": e.before}),
-)
-def coverage(cell: Setting, draws: Draws) -> Values:
-    topics = random_topics(draws.stream("topics"), cell.latents, cell.vocabulary)
-    counts = compositions(cell.length, cell.vocabulary)
-    likelihood = np.exp(
-        topics.log_likelihood_of_counts(counts.astype(float)) + log_multinomial(counts)[:, None]
-    )
-    skewed = np.asarray(topics.prior) ** 3
-    before, after = (likelihood @ law for law in (topics.prior, skewed / skewed.sum()))
-    losses = draws.stream("losses").exponential(size=(cell.losses, len(counts)))
-    losses[0] = np.arange(len(counts)) == np.argmax(after / before)
-    factor = coverage_number(before / before.sum(), after / after.sum())
-    expected = losses @ before
-    return {
-        **on("loss", bound=factor * expected, measured=losses @ after, before=expected),
-        "error": 0.0,
-    }
-
-
-@coverage.figure
-def losses_below_their_bounds(evidence: xr.Dataset) -> Figure:
-    figure = log_figure(
-        evidence,
-        "A task with other sequences",
-        "on the line: a loss at the sequence that it favours most",
-        x="coverage number times the loss in pretraining",
-        y="loss in the task",
-    )
-    figure.diagonal("bound", "measured")
-    return figure.points("bound", "measured", color="length", size=22, opacity=0.5)
