@@ -24,7 +24,7 @@ addEventListener("message", (event) => {
 });
 
 // What scrolls can be scrolled from the keyboard.
-for (const part of document.querySelectorAll("pre, .scroll, .statement, figure.chart")) {
+for (const part of document.querySelectorAll("pre, .scroll, .statement, figure.chart, .reference p, .reference dd")) {
   if (part.scrollWidth > part.clientWidth && !part.hasAttribute("tabindex")) part.tabIndex = 0;
 }
 
