@@ -82,5 +82,5 @@ def test_answers_lead_to_claims_and_explorers_that_there_are(audited):
     known = set(package_index())
     for found in find_answers(audited):
         assert set(found.claims) <= known
-        notes = notes_of([catalogue()[found.claims[0]]])[found.map]
+        notes = notes_of([catalogue()[found.claims[1]]])[found.map]
         assert found.explorer in {explorer.name for explorer in notes.explorers}

@@ -9,8 +9,8 @@ from pytest import approx
 
 import attlas
 from attlas import InputError
-from attlas.audit import auditing
-from attlas.audit.auditing import as_json, audit_model, compare, minilm, quantiles
+from attlas.audit import gallery
+from attlas.audit.auditing import as_json, audit_model, compare, quantiles
 from attlas.audit.checkpoints import read_checkpoint
 from attlas.audit.heads import measure_weights
 from attlas.audit.quantities import FROM_TEXT, FROM_WEIGHTS
@@ -27,13 +27,10 @@ def test_an_audit_holds_every_quantity_beside_its_references(audited):
     assert dict(audited.heads.sizes)["layer"] == 2 and dict(audited.heads.sizes)["head"] == 4
     for name in (*FROM_WEIGHTS, *FROM_TEXT):
         assert name in audited.references["random"], name
-    assert (
-        set(audited.layers)
-        == set(audited.reference_layers["random"])
-        == set(audited.reference_layers["MiniLM"])
-    )
+    assert set(audited.layers) == set(audited.reference_layers["random"])
+    assert "log10_nats" in audited.reference_layers["all-MiniLM-L6-v2"]
     for distance in audited.hypotheses:
-        assert set(distance.beside) == {"random", "MiniLM"}, distance.hypothesis
+        assert set(distance.beside) == {"random", "all-MiniLM-L6-v2"}, distance.hypothesis
     assert audited.example.attention.shape == (2, 4, 12, 12)
     assert audited.example.attention.astype(float).sum(-1) == approx(1, abs=1e-2)
     assert {
@@ -102,14 +99,6 @@ def test_comparing_an_audit_with_another(audited):
     assert "different architectures" in apart.summary[0] and not apart.heads.data_vars
 
 
-def test_the_reference_is_not_compared_with_itself(monkeypatch):
-    found = audit_model(DATA / "vit", probes="none")
-    assert set(found.references) == {"random", "MiniLM"}
-    monkeypatch.setattr(auditing, "minilm", lambda part="heads": found.heads)
-    again = audit_model(DATA / "vit", probes="none")
-    assert set(again.references) == {"random"} and "MiniLM" not in again.hypotheses[0].beside
-
-
 def test_a_head_of_zeros_is_a_defect_and_no_finding():
     name = "encoder.layer.1.attention.attention.query"
     empty = changed("vit", **{f"{name}.weight": np.zeros((16, 16)), f"{name}.bias": np.zeros(16)})
@@ -132,11 +121,10 @@ def test_every_kind_of_architecture_is_audited(name, tmp_path):
 
 
 def test_the_stored_reference_is_that_of_minilm():
-    found = minilm()
+    found, layers, probed = (gallery.read("minilm")[part] for part in ("heads", "layers", "probes"))
     assert dict(found.sizes) == {"layer": 6, "head": 12}
-    assert {*FROM_WEIGHTS, *FROM_TEXT} == set(found.data_vars)
+    assert {*FROM_WEIGHTS, *FROM_TEXT, "kind"} == set(found.data_vars)
     assert float(found.largest[0, 2]) > 0.99 and float(found.single_location[0, 2]) < 0.01
-    layers, probed = minilm("layers"), minilm("probes")
     assert {"apart", "token_overlap", "log10_nats", "log10_lipschitz_stretched"} <= set(
         layers.data_vars
     )
@@ -149,7 +137,7 @@ def test_the_stored_reference_is_that_of_minilm():
 
 def test_the_stored_reference_is_what_an_audit_of_minilm_finds(minilm_behaviour):
     model, seen = minilm_behaviour
-    found, stored = measure_weights(model).assign(seen.data_vars), minilm()
+    found, stored = measure_weights(model).assign(seen.data_vars), gallery.read("minilm")["heads"]
     for name in ("qk_spectral", "ov_21", "log10_nats", "single_location", "content", "entropy"):
         assert found[name].values == approx(stored[name].values, rel=2e-3, abs=2e-4), name
 

@@ -12,7 +12,10 @@ from tools.browser import axe_script
 from attlas.atlas.contents import Atlas
 from attlas.atlas.notes import notes_of
 from attlas.atlas.pages import write_atlas
+from attlas.audit.architectures import as_model
+from attlas.audit.auditing import audit_model
 from attlas.claims import catalogue
+from tests.audit.conftest import DATA, IDS
 
 pytestmark = pytest.mark.xdist_group("pages")
 CLAIMS = (
@@ -312,3 +315,21 @@ def test_explorers_do_not_jump(browser, atlas):
           setTimeout(() => done(total), 300);
         })""")
         assert shifts < 0.02, name
+
+
+@pytest.mark.parametrize("name", sorted(path.name for path in DATA.iterdir() if path.is_dir()))
+def test_the_page_of_every_architecture_opens_and_is_moved_through_by_keys(browser, tmp_path, name):
+    model = as_model(DATA / name)
+    text = {} if model.vocabulary is None else {"tokens": IDS}
+    browser.open(audit_model(model, probes="none", **text).save(tmp_path / "audit.html"))
+    assert browser.errors == []
+    assert browser.run("document.querySelectorAll('.answers .panel').length") == 3
+    title = "document.querySelector('#card h3').textContent"
+    seen = {browser.run(title)}
+    browser.run("document.querySelector('#map .chosen').focus()")
+    for key in ("ArrowRight", "ArrowLeft", "ArrowLeft"):
+        browser.press(key)
+        seen.add(browser.run(title))
+    assert len(seen) > 1
+    browser.resize(400, 800)
+    assert browser.run("document.documentElement.scrollWidth") <= 400

@@ -30,6 +30,9 @@ from attlas.atlas.guides import link_claims, read_guides
 from attlas.atlas.notebooks import Notebook, notebook_files, read_notebook
 from attlas.atlas.notes import notes_of
 from attlas.atlas.reference import read_reference
+from attlas.audit import gallery
+from attlas.audit.auditing import kept_audit
+from attlas.audit.page import raise_powers, render_page
 from attlas.claims import Claim
 from attlas.claims.claim import KINDS
 from attlas.errors import InputError
@@ -89,6 +92,7 @@ def environment() -> jinja2.Environment:
         "linked": link_claims,
         "mathml": mathml,
         "numbers": filters.format_numbers,
+        "powers": raise_powers,
         "prose": filters.prose,
         "render_prose": render_prose,
         "significant": filters.significant,
@@ -118,6 +122,7 @@ PAGES = (
     ),
     Link("tightness.html", "Tightness", "How near each bound is to what it bounds."),
     Link("seeds.html", "On other seeds", "How often each claim would have said something else."),
+    Link("gallery.html", "Real models", "What the theories say of checkpoints that people use."),
     Link(
         "beyond.html",
         "Beyond the papers",
@@ -143,6 +148,7 @@ class _Writer:
         self.notebooks = [read_notebook(path, atlas.cache) for path in notebook_files()]
         self.templates = environment()
         self.templates.globals |= {"atlas": atlas, "known": atlas.by_id, "menu": self._menu()}
+        self.templates.globals["gallery"] = [gallery.read(name) for name in gallery.entries()]
 
     def _menu(self) -> list[Link]:
         guides = [
@@ -182,10 +188,22 @@ class _Writer:
         self._write_reference()
         for page in PAGES:
             self._write_page(page.path, page.path)
+        for name in gallery.entries():
+            text = render_page([kept_audit(name)], "../", self._linked())
+            self._save(f"gallery/{name}.html", text)
         if self.atlas.measured:
             self._write_page(REAL_DATA.path, "real_data.html", measured=self.atlas.measured)
         self._write_page("index.html", "index.html", **self._index())
         self._write_list(listed)
+
+    def _linked(self) -> set[str]:
+        """The pages to which those of real models may lead."""
+        claims = {f"{id}.html" for id in self.atlas.by_id}
+        return (
+            claims
+            | {explorer.path for explorer in self.atlas.explorers}
+            | {f"guides/{guide.slug}.html" for guide in self.guides}
+        )
 
     def _write_page(self, path: str, template: str | jinja2.Template, **content: Any) -> None:
         place = {"root": "../" * path.count("/"), "here": path}

@@ -4,6 +4,7 @@ for answer in find_answers(audit):
     print(answer.theory, answer.word, answer.because)
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -35,8 +36,8 @@ class Answer:
     map: str
     word: str
     because: str
-    details: tuple[str, ...]
-    claims: tuple[str, ...]
+    details: Sequence[str]
+    claims: Sequence[str]
     explorer: str
 
     def __str__(self) -> str:

@@ -3,19 +3,16 @@
 audit = audit_model("folder")         # or a file, "package:NAME", a model of transformers
 audit.heads                           # Dataset over (layer, head); `words` explain a variable
 audit.layers                          # Dataset over layer: capacity, tokens, exchangeability
-audit.references                      # the same heads at random initialisation, and MiniLM's
+audit.references                      # the same heads at random initialisation, and a known model's
 audit.answers                         # what each of the three theories says of the model
 audit.summary, audit.skipped          # in words
 audit.save("audit.html")              # one page that opens offline; to_dict() has its numbers
 """
 
 import html
-import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from functools import cache
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +20,7 @@ import numpy as np
 import xarray as xr
 
 import attlas
+from attlas.audit import gallery
 from attlas.audit.answers import Answer, find_answers
 from attlas.audit.architectures import Model, as_model, fitting_tables, meets
 from attlas.audit.behaviour import classify_heads, measure_behaviour
@@ -32,7 +30,7 @@ from attlas.audit.forward import Step
 from attlas.audit.heads import KEPT, capacity_by_layer, measure_weights
 from attlas.audit.hypotheses import Distance, distances, exchangeability
 from attlas.audit.name_tables import known_tables
-from attlas.audit.probes import AXES, constructed_sentences, probe, probe_labelled, read_labelled
+from attlas.audit.probes import constructed_sentences, probe, probe_labelled, read_labelled
 from attlas.audit.quantities import FROM_TEXT, finite_quantiles
 from attlas.audit.texts import Tokens, read_ids, read_tokens
 from attlas.errors import InputError
@@ -63,10 +61,11 @@ class Audit:
     - `capacity`: the bounds of the whole model by the depth recursion
     - `bounds`: those of every head and of the model by each of four covers, as they are and pruned
     - `references`, `reference_layers`, `reference_probes`: the same of "random", the architecture
-      at random initialisation, and of "MiniLM"
+      at random initialisation, and of a model of the gallery of the same family
     - `hypotheses`: how far the model is from each hypothesis of the maps
     - `skipped`: what was left out, and why
     - `seconds`: how long each stage took
+    - `said`: answers and summary of an audit that was kept
 
     Arguments:
         name: of the model. `heads`: quantities [layer, head]. `layers`: quantities [layer].
@@ -87,16 +86,17 @@ class Audit:
     seconds: Mapping[str, float]
     probes: Sequence[xr.Dataset] = ()
     reference_probes: Mapping[str, Sequence[xr.Dataset]] = field(default_factory=dict)
+    said: tuple[tuple[Answer, ...], tuple[str, ...]] | None = field(default=None, repr=False)
 
     @property
     def answers(self) -> list[Answer]:
         """What each of the three theories says of the model."""
-        return find_answers(self)
+        return find_answers(self) if self.said is None else list(self.said[0])
 
     @property
     def summary(self) -> list[str]:
         """The findings in sentences."""
-        return summarise(self)
+        return summarise(self) if self.said is None else list(self.said[1])
 
     def _repr_html_(self) -> str:
         """The findings as a list, for a notebook."""
@@ -243,12 +243,19 @@ def audit_model(
     seconds = np.diff([*starts.values(), time.perf_counter()]).tolist()
     references = {"random": random.heads}
     reference_layers = {"random": random.layers}
-    if not _is_minilm(own.heads):  # which is not compared with itself
-        references["MiniLM"], reference_layers["MiniLM"] = minilm(), minilm("layers")
+    facts = _list_facts(model, read, is_default=text is None and tokens is None)
+    other = gallery.reference_for(facts, own.heads)
+    reference_probes = {"random": random_probed}
+    if other is not None:
+        title = str(other["title"])
+        references[title] = other["heads"].drop_vars("kind")
+        reference_layers[title] = other["layers"]
+        if probed and "probes" in other:
+            reference_probes[title] = [other["probes"]]
     pairs = {name: (reference_layers[name], references[name]) for name in references}
     return Audit(
         name=model.name,
-        facts=_list_facts(model, read, is_default=text is None and tokens is None),
+        facts=facts,
         heads=own.heads,
         layers=own.layers,
         capacity=capacity,
@@ -260,8 +267,7 @@ def audit_model(
         skipped=[*_caveats(model), *skipped, *unprobed],
         seconds=dict(zip(starts, seconds, strict=True)),
         probes=probed,
-        reference_probes={"random": random_probed}
-        | ({"MiniLM": [minilm("probes")]} if probed and "MiniLM" in references else {}),
+        reference_probes=reference_probes,
     )
 
 
@@ -319,13 +325,6 @@ def _run_probes(
     return found, skipped
 
 
-def _is_minilm(heads: xr.Dataset) -> bool:
-    """Whether these are the heads of the reference itself."""
-    stored = minilm().qk_spectral.values
-    own = heads.qk_spectral.values
-    return own.shape == stored.shape and bool(np.allclose(own, stored, rtol=1e-3))
-
-
 def _caveats(model: Model) -> list[str]:
     """What the forward pass of this architecture has and its norms and bounds have not."""
     words, found = model.table["layer"], []
@@ -370,6 +369,7 @@ def _list_facts(model: Model, tokens: Tokens | None, is_default: bool) -> dict[s
         "norm": f"{block.norm} norm, {'before' if block.order == 'pre' else 'after'} each block",
         "activation": block.activation,
         "causal": block.causal,
+        "reads_text": model.vocabulary is not None,
         "rotary": model.frequencies is not None,
         "windows": sorted({view.window for view in model.views if view.window is not None}),
         "parameters": sum(model.checkpoint.tensors[name].size for name in model.used),
@@ -439,20 +439,24 @@ def _subtract(after: xr.Dataset, before: xr.Dataset) -> xr.Dataset:
     )
 
 
-@cache
-def minilm(part: str = "heads") -> xr.Dataset:
-    """What tools/minilm.py found of all-MiniLM-L6-v2 on the default text.
-
-    `part` is "heads", "layers", or "probes" (on the constructed sentences).
-    """
-    stored = json.loads((resources.files("attlas.audit") / "minilm.json").read_text("utf-8"))[part]
-    attributes = stored.pop("attributes", {})
-    stored.pop("axes", None)
-    axes: dict[str, Sequence[str]] = {name: (name,) for name in AXES}
-    axes |= {"accuracy": AXES, "words": ("set",), "texts": ("set",)}
-    axes |= dict.fromkeys(
-        (name for name in stored if name.startswith("certified")), ("pool", "block", "head")
+def kept_audit(name: str) -> Audit:
+    """An audit of the gallery; of its references at random quantiles are known."""
+    stored = gallery.read(name)
+    probes = [[stored[part]] if part in stored else [] for part in ("probes", "random_probes")]
+    return Audit(
+        name=stored["title"],
+        facts=stored["facts"],
+        heads=stored["heads"],
+        layers=stored["layers"],
+        capacity=stored["capacity"],
+        bounds=stored["bounds"],
+        references={"random": stored["random"]},
+        reference_layers={"random": stored["random_layers"]},
+        hypotheses=[Distance(**distance) for distance in stored["hypotheses"]],
+        example=None,
+        skipped=stored["skipped"],
+        seconds={},
+        probes=probes[0],
+        reference_probes={"random": probes[1]},
+        said=(tuple(Answer(**answer) for answer in stored["answers"]), tuple(stored["summary"])),
     )
-    heads = ("layer", "head")
-    variables = {name: (axes.get(name, heads[: np.ndim(x)]), x) for name, x in stored.items()}
-    return xr.Dataset(variables, attrs=attributes)

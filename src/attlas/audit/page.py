@@ -5,7 +5,7 @@ import json
 import os
 import re
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -57,17 +57,21 @@ def write_page(audits: Sequence[Audit], path: Path, atlas: Path | None = None) -
     return path
 
 
-def render_page(audits: Sequence[Audit], atlas: str | None = None) -> str:
+def render_page(
+    audits: Sequence[Audit], atlas: str | None = None, pages: Collection[str] | None = None
+) -> str:
     """The HTML of the page of one audit, or of two side by side.
 
-    Arguments: `atlas`, the way from the page to the folder of an atlas, whose claims, guides and
-    explorers are then linked; without one, their names and commands are given.
+    Arguments:
+        atlas: the way from the page to the folder of an atlas, whose claims, guides and explorers
+            are then linked; without one, their names and commands are given.
+        pages: those that the atlas has, if not all.
     """
     loaders = [jinja2.PackageLoader("attlas.audit"), jinja2.PackageLoader("attlas")]
     templates = jinja2.Environment(
         loader=jinja2.ChoiceLoader(loaders), autoescape=True, trim_blocks=True, lstrip_blocks=True
     )
-    templates.filters["powers"] = _raise_powers
+    templates.filters["powers"] = raise_powers
     difference = compare(*audits) if len(audits) == 2 else None
     compared = difference is not None and difference.heads.data_vars
     data = {
@@ -88,13 +92,14 @@ def render_page(audits: Sequence[Audit], atlas: str | None = None) -> str:
         words=WORDS,
         names=NAMES,
         root=atlas,
+        pages=pages,
         groups=GROUPS,
         covers=_cover_rows,
         version=attlas.__version__,
     )
 
 
-def _raise_powers(text: str) -> Markup:
+def raise_powers(text: str) -> Markup:
     """The text with powers of ten raised."""
     return Markup(re.sub(r"10\^(-?[\d.]*\d)", r"10<sup>\1</sup>", str(escape(text))))
 

@@ -37,7 +37,7 @@ function drawMap() {
   const rows = values(), ends = range(rows), layers = rows.length, heads = rows[0].length;
   const size = Math.max(11, Math.min(30, Math.floor(620 / heads), Math.floor(640 / layers)));
   const box = $("map"); box.replaceChildren();
-  const svg = make("svg", { width: heads * size + 34, height: layers * size + 34, role: "group", "aria-label": `${named(quantity)} of every head; arrow keys move from head to head` }, box);
+  const svg = make("svg", { width: heads * size + 34, height: layers * size + 20, role: "group", "aria-label": `${named(quantity)} of every head; arrow keys move from head to head` }, box);
   rows.forEach((row, l) => {
     if (layers < 16 || l % 2 === 0) make("text", { x: 26, y: l * size + size / 2 + 4, "text-anchor": "end", class: "quiet" }, svg, l);
     row.forEach((x, h) => {
@@ -56,12 +56,11 @@ function drawMap() {
     });
   });
   for (let h = 0; h < heads; h += heads > 16 ? 4 : 1) make("text", { x: 32 + h * size + size / 2, y: layers * size + 15, "text-anchor": "middle", class: "quiet" }, svg, h);
-  make("text", { x: 32, y: layers * size + 31, class: "quiet" }, svg, "head, from left to right; layer, from top to bottom");
   const shades = make("svg", { width: 330, height: 22, "aria-hidden": true }, box);
   make("text", { x: 80, y: 14, "text-anchor": "end", class: "quiet" }, shades, show(ends[0]));
   for (let i = 0; i < 24; i++) make("rect", { x: 88 + 6 * i, y: 4, width: 6, height: 12 }, shades).style.fill = colour(ends[0] + i / 23 * (ends[1] - ends[0]), ends);
   make("text", { x: 240, y: 14, class: "quiet" }, shades, show(ends[1]));
-  make("div", { class: "meta" }, box, "choose a head, or move with the arrow keys, to see its card");
+  make("div", { class: "meta" }, box, "down: layer; across: head. Choose one, or move with the arrow keys, to see its card");
   $("words").textContent = data.words[quantity] + (which === "difference" ? "; the second model less the first" : "");
   drawSpread();
 }
