@@ -15,7 +15,7 @@ from attlas.latent_posterior.claims import latent_posterior
 from attlas.latent_posterior.claims.runs import RUNS, sides, slope_over_runs
 from attlas.latent_posterior.claims.shared import defining, log_figure, random_topics
 from attlas.latent_posterior.encoders import Encoder, random_encoder
-from attlas.latent_posterior.excess_risk import (
+from attlas.latent_posterior.exact_training import (
     excess_by_place,
     predictions,
     tangent_price,
@@ -158,7 +158,7 @@ def split_excess(
         rate=0.04,
         runs=32,
     ),
-    paper=dict(length=(4, 8, 16, 32), samples=(800, 1600, 3200, 6400), steps=1600, runs=48),
+    paper=dict(length=(4, 8, 16, 24), samples=(800, 1600, 3200, 6400), steps=480, runs=40),
     cells=whole,
     budget="runs",
     precision="float32",
