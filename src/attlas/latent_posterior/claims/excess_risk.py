@@ -283,20 +283,23 @@ def trained_ledger(evidence: xr.Dataset) -> Values:
 
 @trained_ledger.figure
 def parts_while_training(evidence: xr.Dataset) -> Figure:
-    mean = evidence.isel(cell=0).mean("run")
+    # Medians, because the few runs that end in other minima would carry a mean of optimisation.
+    middle = evidence.isel(cell=0).median("run")
     names = {
         "excess": "excess risk",
         "optimisation": "optimisation",
         "generalisation": "generalisation",
         "approximation": "approximation",
     }
-    like = mean["excess"]
-    shown = mean[list(names)].broadcast_like(like).assign(formula=mean["formula"] / mean["size"])
-    shown = shown.sel(look=shown["look"] > 0)
+    like = middle["excess"]
+    shown = (
+        middle[list(names)].broadcast_like(like).assign(formula=middle["formula"] / middle["size"])
+    )
+    shown = shown.sel(look=shown["look"] > 0).clip(min=1e-6)
     figure = log_figure(
         shown.stack(place=("tokens", "size")).reset_index("place"),
         "What a trained network lacks",
-        "mean over runs; dashed: the formula of generalisation",
+        "median over runs; dashed: the formula of generalisation",
         x="steps of training",
         y="excess risk, part by part",
     )
@@ -348,7 +351,7 @@ def generalisation_by_length(evidence: xr.Dataset) -> Figure:
     figure = log_figure(
         mean.assign(formula=mean["formula"] / mean["size"]),
         "Generalisation and the length",
-        "mean over runs; dashed: the formula of the encoder",
+        "mean over runs; black: the formula of the encoder",
         y="generalisation error",
         legend={"series": None, "size": "sequences n"},
     )
