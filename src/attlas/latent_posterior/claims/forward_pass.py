@@ -242,7 +242,8 @@ def softmax_head_gap(evidence: xr.Dataset) -> Values:
 def excess_of_heads(evidence: xr.Dataset) -> Figure:
     shown = evidence[["excess"]].isel(cell=0)
     shown = shown.mean("run").assign(spread=shown["excess"].std("run") / shown.sizes["run"] ** 0.5)
-    title, note = "Trained heads beside Bayes", "mean over runs"
+    title = "Trained heads beside Bayes"
+    note = "mean over runs; dashed: from the softmax head to the best local average"
     y = "excess risk, of the Bayes risk"
     figure = Figure(shown, title, note, x="tokens L", y=y, log="xy", legend=LEGENDS)
     figure.lines("tokens", "excess", color="attention")

@@ -124,8 +124,8 @@ def prefixes(
     r" L - 1 pairs of a latent z. Its mean regret to $P(\cdot \mid z)$ over t pairs is at most"
     r" $\ln(1/p(z))/t + \frac1{p(z)}(\varepsilon + \delta)$, up to four times the length of"
     r" training. $\varepsilon$ and $\delta$ are its divergence from the Bayes predictor and their"
-    r" distance in total variation in pretraining, over the first t pairs and beyond over L of"
-    r" them; $1/p(z)$ is the coverage number of one latent.",
+    r" distance in total variation in pretraining, of the first t pairs and beyond of L of them;"
+    r" $1/p(z)$ is the coverage number of one latent.",
     words="A trained network pays what Bayes' rule pays for not knowing the latent, and its own"
     " error as often as the latent was rare in training. Up to the length of training that follows"
     " from the definitions; that longer prompts cost no more is what is tested. The total variation"

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from attlas.latent_posterior.encoders import random_encoder
-from attlas.latent_posterior.excess_risk import (
+from attlas.latent_posterior.exact_training import (
     excess_by_place,
     predictions,
     tangent_price,
