@@ -9,9 +9,9 @@ import xarray as xr
 import attlas
 from attlas.claims import select
 from attlas.gaussian import float64, zeta
+from attlas.schedules import InverseDecay
 from attlas.single_location.descent import descend, descend_vectors, manifold_start, sphere_start
 from attlas.single_location.population import Overlaps, heads_with
-from attlas.single_location.schedules import InverseDecay
 from attlas.single_location.task import SingleLocation
 from bench import plain
 from bench.timing import Row, compare, seconds, temporary_store

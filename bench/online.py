@@ -4,10 +4,10 @@ from collections.abc import Callable
 
 import jax
 
+from attlas.schedules import InverseDecay
 from attlas.single_location.descent import sphere_start
 from attlas.single_location.online import descend_online, descend_online_vectors
 from attlas.single_location.population import heads_with
-from attlas.single_location.schedules import InverseDecay
 from attlas.single_location.task import SingleLocation
 from bench.timing import Row, compare
 

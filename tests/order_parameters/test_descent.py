@@ -1,4 +1,3 @@
-import equinox as eqx
 import jax
 import numpy as np
 import pytest
@@ -23,7 +22,7 @@ from attlas.single_location import Overlaps as Five
 from attlas.single_location import SingleLocation
 from attlas.single_location import descend as descend_five
 from attlas.single_location import descend_online as descend_five_online
-from attlas.single_location.population import total_risk
+from attlas.single_location.reduction import as_matrices, as_problem
 
 TWO = Places(4, [1.5, 1.0], spread=0.7)
 TRIPLES = {
@@ -142,30 +141,18 @@ def test_parameters_of_a_network_descend_online_in_law_too():
     assert p_values(entries(reduced), entries(walked)).min() > 1e-5
 
 
-class Theorem1(eqx.Module):
-    """The risk of Marion et al. as a function of M and Q."""
-
-    constants: tuple
-    lam: float
-
-    def __call__(self, m, q):
-        from attlas.single_location.task import Constants
-
-        five = Five(m[0, 0], m[1, 1], m[1, 0], m[0, 1], q[0, 1])
-        return total_risk(Constants(*self.constants), five, self.lam)
-
-
 @pytest.fixture(scope="module")
 def erf():
     task = SingleLocation(dim=20, length=4, gamma=0.8, noise=0.1)
     k, v = np.random.default_rng(1).normal(size=(2, 5, 20))
     k, v = (x / np.linalg.norm(x, axis=1, keepdims=True) for x in (k, v))
-    exact = Theorem1(tuple(float(x) for x in task.constants), 0.8)
-    law = Places(4, [task.m], spread=0.8)
-    problem = Problem(law, ValueSum(0.1), Heads("erf", 0.8), exact=exact)
+    problem = as_problem(task, 0.8)
     directions = np.stack([task.k_star, task.v_star], 1)
     five = Five.of(k, v, task)
-    return task, five, problem, Overlaps.of(np.stack([k, v], -1), directions)
+    overlaps = Overlaps.of(np.stack([k, v], -1), directions)
+    for mine, its in zip(overlaps, as_matrices(five), strict=True):
+        np.testing.assert_allclose(mine, its, atol=1e-12)
+    return task, five, problem, overlaps
 
 
 def test_erf_on_one_place_descends_as_five_overlaps_do(erf):

@@ -3,7 +3,7 @@ import pytest
 from scipy import special
 
 from attlas.errors import InputError
-from attlas.order_parameters import Overlaps, risk
+from attlas.order_parameters import Overlaps, descend, risk, stability
 from attlas.several_locations.task import (
     attention_error,
     attention_threshold,
@@ -59,3 +59,16 @@ def test_the_sum_of_fields_errs_as_often_as_its_threshold_says():
 def test_starts_are_overlaps_of_vectors():
     start = random_starts(np.random.default_rng(0), 200, 4, 2, 50, 0.5).checked()
     assert start.q[:, 0, 0].mean() == pytest.approx(0.25, rel=0.1)
+
+
+def test_heads_that_do_not_part_are_in_a_minimum_of_their_own():
+    """Both keys along k1 + k2, reading v1 - v2 with opposite signs; both values along v1 + v2,
+    reading k1 - k2: no saddle, all growth rates of the flow are negative."""
+    problem = heads_problem(6, (4.0, 4.0))
+    a, b = 0.5, 0.45
+    m = np.array([[[a, b, a, -b], [b, a, -b, a], [a, -b, a, b], [-b, a, b, a]]])
+    start = Overlaps(m, m @ m.swapaxes(1, 2) + 1e-6 * np.eye(4))
+    end = descend(problem, start, step_size=0.02, steps=400, record_every=400, points=4096)
+    there = Overlaps(end["m"].values[:, -1], end["q"].values[:, -1])
+    assert abs(there.m - m).max() < 0.2 and 0.3 < float(end["risk"][0, -1]) < 0.45
+    assert stability(problem, there, points=4096, seed=1)["rate"].max() < 0

@@ -6,6 +6,7 @@ from pytest import approx
 from scipy import stats
 
 from attlas.errors import InputError
+from attlas.schedules import Constant
 from attlas.single_location import (
     Gate,
     InverseDecay,
@@ -21,7 +22,6 @@ from attlas.single_location import (
 from attlas.single_location.gates import as_head
 from attlas.single_location.online import batch_risk, gaussian_pairs, simulate
 from attlas.single_location.population import heads_with
-from attlas.single_location.schedules import Constant
 from tests.defaults import numbers_by_default
 from tests.sampling import of_sample
 

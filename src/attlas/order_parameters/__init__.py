@@ -11,6 +11,7 @@ from attlas.order_parameters.pieces import (
     Readout,
     SignedPlace,
     ValueSum,
+    gate_weights,
     label,
     logistic,
 )

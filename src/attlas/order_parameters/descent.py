@@ -18,7 +18,7 @@ import numpy as np
 import xarray as xr
 from jaxtyping import Array, Float
 
-from attlas.errors import InputError, positive, whole
+from attlas.errors import InputError, whole
 from attlas.gaussian import Real, float64
 from attlas.order_parameters.population import (
     draw_points,
@@ -26,21 +26,26 @@ from attlas.order_parameters.population import (
     loss_and_gradient,
     mean_loss,
     prepare,
+    repeated,
     root,
     tangent,
 )
 from attlas.order_parameters.problem import (
     Draw,
+    Drawn,
     Overlaps,
     Problem,
     Shape,
     State,
     as_problems,
+    at_step,
     check_problem,
-    field_derivatives,
-    spread_out,
+    draw_sequences,
+    for_each,
+    head_losses,
 )
 from attlas.scan import Trajectory, drive, in_groups, iterate
+from attlas.schedules import Schedule, as_schedule
 from attlas.surface import public
 
 LANES = 16
@@ -51,15 +56,14 @@ SHORT = 16
 """Steps of a block of short runs; they begin with the same numbers."""
 
 
-def move(state: State, step: Any, constraint: str, outside: Array | None = None) -> State:
+def move(state: State, step: State, constraint: str, outside: Array | None = None) -> State:
     """A state after a step, which is a `State` too, projected along the constraint.
 
     Arguments:
         step: what is subtracted, the step size included.
         outside: [p, n], the coordinates of the step's part in further dimensions.
     """
-    u = jnp.concatenate([state.m, state.c], -1)
-    u = u - tangent(u, jnp.concatenate([step.m, step.c], -1), constraint)
+    u = state.u - tangent(state.u, step.u, constraint)
     r = state.m.shape[-1]
     parameters = jax.tree.map(jnp.subtract, state.parameters, step.parameters)
     if outside is None:
@@ -70,14 +74,15 @@ def move(state: State, step: Any, constraint: str, outside: Array | None = None)
     return State(whole_step.m, c, parameters)
 
 
-def _rates(name: str, value: Any, repeats: int) -> np.ndarray:
-    value = positive(name, value)
-    if np.shape(value) not in ((), (1,), (repeats,)):
+def _rates(value: Any, repeats: int, steps: int) -> Any:
+    """The step size as a schedule with values [repeat]."""
+    if not callable(value) and np.shape(value) not in ((), (1,), (repeats,)):
         raise InputError(
-            f"{name} has the shape {np.shape(value)}: one value, or one for each of {repeats}"
+            f"step_size has the shape {np.shape(value)}: one value, or one for each of {repeats}"
             " starts"
         )
-    return np.broadcast_to(np.asarray(value, float), (repeats,))
+    schedule = as_schedule("step_size", value, steps)
+    return jax.tree.map(lambda x: np.broadcast_to(np.asarray(x, float), (repeats,)), schedule)
 
 
 # --- on the population ----------------------------------------------------------------------------
@@ -86,17 +91,16 @@ def _rates(name: str, value: Any, repeats: int) -> np.ndarray:
 @functools.cache
 def _population_steps(constraint: str, flow: bool) -> tuple[Any, Any]:
     def slope(problem: Problem, state: State, points: Draw, rate: Array) -> State:
-        _, g = loss_and_gradient(problem, state, points)
+        _, g = loss_and_gradient(points, problem, state)
         return jax.tree.map(lambda x: rate * x, g)
 
-    def one(problem: Problem, state: State, rate: Array, points: Draw) -> State:
+    def one(points: Draw, problem: Problem, state: State, rate: Array) -> State:
         if not flow:
             return move(state, slope(problem, state, points, rate), constraint)
 
         def velocity(state: State) -> State:
             g, r = slope(problem, state, points, rate), state.m.shape[-1]
-            u = jnp.concatenate([state.m, state.c], -1)
-            along = tangent(u, jnp.concatenate([g.m, g.c], -1), constraint)
+            along = tangent(state.u, g.u, constraint)
             return State(-along[..., :r], -along[..., r:], jax.tree.map(jnp.negative, g.parameters))
 
         def ahead(share: float, v: State) -> State:
@@ -111,11 +115,11 @@ def _population_steps(constraint: str, flow: bool) -> tuple[Any, Any]:
 
     def step(t: Array, state: State, args: Any) -> State:
         problems, rates, points = args
-        return jax.vmap(one, (0, 0, 0, None))(problems, state, rates, points)
+        return repeated(one, points, at_step(problems, t), state, rates(t))
 
     def observe(t: Array, state: State, args: Any) -> Any:
         problems, _, points = args
-        values = jax.vmap(mean_loss, (0, 0, None))(problems, state, points)
+        values = repeated(mean_loss, points, at_step(problems, t), state)
         return state.m, state.q, state.parameters, values
 
     return step, observe
@@ -127,7 +131,7 @@ def descend(
     problem: Problem | Sequence[Problem],
     start: Overlaps,
     *,
-    step_size: Real,
+    step_size: Real | Schedule,
     steps: int,
     parameters: Any = None,
     constraint: str = "none",
@@ -140,12 +144,13 @@ def descend(
     """Descent of the population risk on overlaps, from each of `start`.
 
     The gradient is exact where the problem has a closed form, else that of a mean over `points`
-    quasi-random sequences, the same at all steps and for all starts.
+    quasi-random sequences, the same at all steps and for all starts. Sequences are in single
+    precision, overlaps and sums in double.
 
     Arguments:
         problem: one, or one for each start; they may differ in their numbers.
         start: overlaps [repeat, ...]. `parameters`: of the head [repeat, ...], descended too.
-        step_size: a number, or one for each start.
+        step_size: a number, one for each start, or a schedule.
         constraint: "none", "unit" (each column on its sphere: the gradient's tangential part, then
             division by the length) or "orthonormal" (tangential part, then Gram and Schmidt).
         flow: gradient flow, by Runge and Kutta's steps of `step_size` in time.
@@ -164,10 +169,11 @@ def descend(
     >>> bool(path.risk.values[0, -1] < path.risk.values[0, 0])
     True
     """
-    problems, state, shape = prepare(problem, start, parameters, constraint)
+    problems, state, shape = prepare(problem, start, parameters, constraint, scheduled=True)
     repeats, steps = len(state.m), whole("steps", steps, 0)
-    rates = _rates("step_size", step_size, repeats)
+    rates = _rates(step_size, repeats, steps)
     drawn = draw_points(problems, shape, points if problems.exact is None else 1, seed)
+    drawn = Draw(*(x.astype(np.float32) for x in drawn))
     step, observe = _population_steps(constraint, flow)
 
     def run(_: int, rows: np.ndarray, progress: Any) -> Trajectory:
@@ -188,7 +194,7 @@ def descend(
     lanes = min(LANES, 1 << (repeats - 1).bit_length())
     path = in_groups(run, repeats, lanes, steps, progress)
     m, q, found, values = path.observed
-    data = _dataset(path, m, q, found, steps)
+    data = _dataset(path, m, q, found)
     return data.assign(risk=(("repeat", "step"), np.moveaxis(values, -1, 0)))
 
 
@@ -199,7 +205,7 @@ def _repeats_last(path: Trajectory) -> Trajectory:
     return path._replace(observed=observed, last=last)
 
 
-def _dataset(path: Trajectory, m: Any, q: Any, parameters: Any, steps: int) -> xr.Dataset:
+def _dataset(path: Trajectory, m: Any, q: Any, parameters: Any) -> xr.Dataset:
     """Records [record, ..., repeat] as a Dataset over (repeat, step)."""
     turned = jax.tree.map(lambda x: np.moveaxis(x, -1, 0), (m, q, parameters))
     more = {
@@ -209,16 +215,12 @@ def _dataset(path: Trajectory, m: Any, q: Any, parameters: Any, steps: int) -> x
         )
         for i, x in enumerate(jax.tree.leaves(turned[2]))
     }
-    status = np.where(path.survived == steps, "completed", "diverged")
-    return xr.Dataset(
+    return path.dataset(
         {
             "m": (("repeat", "step", "column", "direction"), turned[0]),
             "q": (("repeat", "step", "column", "other"), turned[1]),
-            "status": ("repeat", status),
-            "survived": ("repeat", path.survived),
             **more,
-        },
-        {"step": path.steps},
+        }
     )
 
 
@@ -226,11 +228,12 @@ def _dataset(path: Trajectory, m: Any, q: Any, parameters: Any, steps: int) -> x
 
 
 class Raw(NamedTuple):
-    """Random numbers of a block of steps: of sequences [step, LANES, b, ...], of Bartlett's roots
-    [step, LANES, p, p]; and step sizes [step], 0 beyond the last."""
+    """Random numbers of a block of steps: of sequences [step, ..., b, LANES], of Bartlett's roots
+    [step, LANES, p, p]; the steps done before each, and 1 [step], or 0 beyond the last."""
 
     draw: Draw
     bartlett: Any
+    time: Any
     active: Any
 
 
@@ -248,25 +251,32 @@ def _online_step(constraint: str) -> Any:
     def one(problem: Problem, state: State, draw: Draw, bartlett: Array, rate: Array) -> State:
         # Sequences in single precision, overlaps in double.
         small, problem = jax.tree.map(lambda x: x.astype(jnp.float32), (state, problem))
-        in_fields, in_parameters, tokens, teacher = jax.vmap(field_derivatives, (None, None, 0))(
-            problem, small, draw
+        drawn = draw_sequences(problem, draw)
+
+        def total(student: Array, parameters: Any) -> Array:
+            return head_losses(problem, student, parameters, drawn).sum()
+
+        in_fields, in_parameters = jax.grad(total, argnums=(0, 1))(
+            jnp.tensordot(small.u, drawn.x, 1), small.parameters
         )
-        size = draw.normals.shape[0]
-        noise = jax.vmap(spread_out)(tokens.root, draw.normals[..., state.m.shape[-1] :])
-        along_teacher = jnp.einsum("blp,blr->pr", in_fields, teacher)
-        along_student = jnp.einsum("blp,blq->pq", in_fields, noise)
-        turned = jax.vmap(spread_out)(tokens.root.swapaxes(1, -1), in_fields)
-        square = jnp.einsum("blp,blq->pq", turned, turned)
-        scale = rate / size
+        scale = rate / draw.normals.shape[-1]
+        g = scale * jnp.einsum("pln,kln->pk", in_fields, drawn.x).astype(float)
+        r = state.m.shape[-1]
         step = State(
-            scale * along_teacher.astype(float),
-            scale * along_student.astype(float),
-            jax.tree.map(lambda x: scale * x.sum(0).astype(float), in_parameters),
+            g[:, :r],
+            g[:, r:],
+            jax.tree.map(lambda x: scale * x.astype(float), in_parameters),
         )
-        return move(state, step, constraint, scale * root(square.astype(float)) @ bartlett)
+        spread = drawn.tokens.root
+        across = "ln,pln->pln" if spread.ndim == 2 else "lkn,pln->pkn"
+        turned = jnp.einsum(across, spread, in_fields)
+        square = jnp.einsum("pln,qln->pq", turned, turned).astype(float)
+        return move(state, step, constraint, scale * root(square) @ bartlett)
 
     def step(state: State, raw: Raw, args: Args) -> State:
-        moved = jax.vmap(one)(args.problems, state, raw.draw, raw.bartlett, args.rates)
+        problems = at_step(args.problems, raw.time)
+        rates = args.rates(raw.time)
+        moved = jax.vmap(one, (0, 0, -1, 0, 0))(problems, state, raw.draw, raw.bartlett, rates)
         return jax.tree.map(lambda new, old: jnp.where(raw.active, new, old), moved, state)
 
     return step
@@ -293,18 +303,19 @@ def _draw_block(
         np.random.Generator(np.random.SFC64(np.random.SeedSequence(seed, spawn_key=place)))
         for place in ((group, block, use) for use in range(5))
     )
-    lanes = (size, LANES, batch)
     left = np.maximum(freedom[:, None] - np.arange(shape.p), 0)
     roots = np.tril(below.standard_normal((size, LANES, shape.p, shape.p)), -1)
     roots *= (left > 0)[:, None, :]
     diagonal = np.arange(shape.p)
     roots[..., diagonal, diagonal] = np.sqrt(2 * chi.standard_gamma(left / 2, (size, *left.shape)))
+    lanes = (batch, LANES)
     draw = Draw(
-        normals.standard_normal((*lanes, shape.length, shape.r + shape.p), np.float32),
-        latents.random((*lanes, problem.uniforms), np.float32),
-        noise.standard_normal((*lanes, problem.noises), np.float32),
+        normals.standard_normal((size, shape.r + shape.p, shape.length, *lanes), np.float32),
+        latents.random((size, problem.uniforms, *lanes), np.float32),
+        noise.standard_normal((size, problem.noises, *lanes), np.float32),
     )
-    return Raw(draw, roots, block * size + np.arange(size) < steps)
+    time = block * size + np.arange(size)
+    return Raw(draw, roots, time, time < steps)
 
 
 @public
@@ -314,7 +325,7 @@ def descend_online(
     *,
     dim: int | Sequence[int],
     batch_size: int,
-    step_size: Real,
+    step_size: Real | Schedule,
     steps: int,
     parameters: Any = None,
     constraint: str = "none",
@@ -346,11 +357,11 @@ def descend_online(
     Frozen({'repeat': 1, 'step': 2, 'column': 2, 'direction': 2}) completed
     """
     with jax.enable_x64(True):
-        problems, state, shape = prepare(problem, start, parameters, constraint, dim)
+        problems, state, shape = prepare(problem, start, parameters, constraint, dim, True)
     repeats = len(state.m)
     steps, batch = whole("steps", steps, 0), whole("batch_size", batch_size, 1)
     record_every, seed = whole("record_every", record_every, 1), whole("seed", seed, 0)
-    rates = _rates("step_size", step_size, repeats)
+    rates = _rates(step_size, repeats, steps)
     freedom = np.broadcast_to(np.asarray(dim), (repeats,)) - shape.r - shape.p + extra_freedom
     numbers = LANES * batch * shape.length * (shape.r + shape.p)
     size = max(1, min(500, ROOM // numbers))
@@ -380,20 +391,21 @@ def descend_online(
         path = in_groups(run, repeats, LANES, steps, progress)
         m, c, found = path.observed
         q = np.einsum("sprn,sqrn->spqn", m, m) + np.einsum("sprn,sqrn->spqn", c, c)
-        data = _dataset(path, m, q, found, steps)
+        data = _dataset(path, m, q, found)
         if not points:
             return data
         turned = jax.tree.map(lambda x: np.moveaxis(x, -1, 1), (m, c, found))
         drawn = draw_points(problems, shape, points, seed)
-        values = _recorded_risks(problems, State(*turned), drawn)
+        values = _recorded_risks(problems, State(*turned), path.steps, drawn)
     return data.assign(risk=(("repeat", "step"), np.asarray(values).T))
 
 
 @jax.jit
-def _recorded_risks(problems: Problem, states: State, points: Draw) -> Array:
+def _recorded_risks(problems: Problem, states: State, steps: Array, points: Draw) -> Array:
     """Risks [record, repeat] of states [record, repeat, ...], a record at a time."""
     return jax.lax.map(
-        lambda record: jax.vmap(mean_loss, (0, 0, None))(problems, record, points), states
+        lambda record: repeated(mean_loss, points, at_step(problems, record[1]), record[0]),
+        (states, steps),
     )
 
 
@@ -406,23 +418,26 @@ class Vectors(NamedTuple):
     number: Any  # [repeat], which of the repeats it is
 
 
-def vector_loss(
+def vector_losses(
     problem: Problem, u: Array, parameters: Any, directions: Array, noise: Array, draw: Draw
 ) -> Array:
-    """The loss on one sequence of whole tokens; `noise` is Z [L, dim]."""
-    tokens = problem.law(draw.uniforms)
-    x = tokens.mean @ directions.T + spread_out(tokens.root, noise)
-    target = problem.target(x @ directions, tokens, draw.noise)
-    return problem.loss(problem.head(x @ u, tokens.present, parameters), target)
+    """Losses [n] on sequences of whole tokens; `noise` is Z [n, L, dim]."""
+    tokens = jax.vmap(problem.law, -1, -1)(draw.uniforms)
+    across = "ln,nld->nld" if tokens.root.ndim == 2 else "ljn,njd->nld"
+    spread = jnp.einsum(across, tokens.root, noise)
+    x = jnp.einsum("lrn,dr->nld", tokens.mean, directions) + spread
+    teacher = jnp.einsum("nld,dr->lrn", x, directions)
+    drawn = Drawn(x, tokens, for_each(problem.target)(teacher, tokens, draw.noise))
+    return head_losses(problem, jnp.einsum("nld,dp->pln", x, u), parameters, drawn)
 
 
 def draw_vectors(key: Array, problem: Problem, count: int, length: int, dim: int) -> Any:
     """Z [count, L, dim] and the other numbers of `count` sequences."""
     keys = jax.random.split(key, 3)
     z = jax.random.normal(keys[0], (count, length, dim))
-    uniforms = jax.random.uniform(keys[1], (count, problem.uniforms))
-    noise = jax.random.normal(keys[2], (count, problem.noises))
-    return z, Draw(jnp.zeros((count, 0)), uniforms, noise)
+    uniforms = jax.random.uniform(keys[1], (problem.uniforms, count))
+    noise = jax.random.normal(keys[2], (problem.noises, count))
+    return z, Draw(jnp.zeros((0, count)), uniforms, noise)
 
 
 @functools.cache
@@ -433,8 +448,7 @@ def _vector_steps(constraint: str, batch: int, length: int) -> tuple[Any, Any]:
         z, draw = draw_vectors(key, problem, batch, length, len(directions))
 
         def loss(u: Array, parameters: Any) -> Array:
-            several = jax.vmap(vector_loss, (None, None, None, None, 0, 0))
-            return several(problem, u, parameters, directions, z, draw).mean()
+            return vector_losses(problem, u, parameters, directions, z, draw).mean()
 
         in_u, in_parameters = jax.grad(loss, argnums=(0, 1))(state.u, state.parameters)
         turned = State(state.u.T[:, :0], state.u.T, state.parameters)
@@ -445,7 +459,8 @@ def _vector_steps(constraint: str, batch: int, length: int) -> tuple[Any, Any]:
     def step(t: Array, state: Vectors, args: Any) -> Vectors:
         problems, rates, directions, key = args
         keys = jax.vmap(lambda n: jax.random.fold_in(jax.random.fold_in(key, t), n))(state.number)
-        return jax.vmap(one, (0, 0, 0, None, 0))(problems, state, rates, directions, keys)
+        several = jax.vmap(one, (0, 0, 0, None, 0))
+        return several(at_step(problems, t), state, rates(t), directions, keys)
 
     def observe(t: Array, state: Vectors, args: Any) -> Any:
         turned = state.u.swapaxes(1, 2)
@@ -462,7 +477,7 @@ def descend_online_vectors(
     directions: Float[Any, "dim r"],
     *,
     batch_size: int,
-    step_size: Real,
+    step_size: Real | Schedule,
     steps: int,
     parameters: Any = None,
     constraint: str = "none",
@@ -486,19 +501,20 @@ def descend_online_vectors(
     """
     vectors, directions = np.asarray(vectors, float), np.asarray(directions, float)
     overlaps = Overlaps.of(vectors, directions)
-    problems, state, shape = prepare(problem, overlaps, parameters, constraint, len(directions))
-    repeats = len(vectors)
+    dim = len(directions)
+    problems, state, shape = prepare(problem, overlaps, parameters, constraint, dim, True)
+    repeats, steps = len(vectors), whole("steps", steps, 0)
     step, observe = _vector_steps(constraint, whole("batch_size", batch_size, 1), shape.length)
     path = iterate(
         step,
         observe,
         Vectors(vectors, state.parameters, np.arange(repeats)),
-        (problems, _rates("step_size", step_size, repeats), directions, jax.random.key(seed)),
+        (problems, _rates(step_size, repeats, steps), directions, jax.random.key(seed)),
         steps=steps,
         record_every=record_every,
     )
     m, q, found = jax.tree.map(lambda x: np.moveaxis(x, 1, -1), path.observed)
-    return _dataset(path, m, q, found, steps)
+    return _dataset(path, m, q, found)
 
 
 @float64
@@ -529,8 +545,12 @@ def _summed_gradients(
 ) -> Any:
     def add(total: Any, number: Array) -> tuple[Any, None]:
         z, draw = draw_vectors(jax.random.fold_in(key, number), problem, 512, length, len(u))
-        one = jax.vmap(jax.grad(vector_loss, 1), (None, None, None, None, 0, 0))
-        found = one(problem, u, None, directions, z, draw)
+
+        def loss(u: Array, z: Array, draw: Draw) -> Array:
+            alone = jax.tree.map(lambda x: x[..., None], draw)
+            return vector_losses(problem, u, None, directions, z[None], alone).sum()
+
+        found = jax.vmap(jax.grad(loss), (None, 0, -1))(u, z, draw)
         return (total[0] + found.mean(0), total[1] + (found**2).mean(0)), None
 
     zero = (jnp.zeros_like(u), jnp.zeros_like(u))

@@ -1,5 +1,6 @@
 """Ready laws of tokens, targets, heads and losses for `Problem`."""
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -84,9 +85,10 @@ class Places(eqx.Module):
 
     def __call__(self, uniforms: Any) -> Tokens:
         count = self.signals.shape[-1]
-        kept = self.shortest + jnp.floor(uniforms[0] * (self.length - self.shortest + 1))
-        present = (jnp.arange(self.length) < kept).astype(uniforms.dtype)
-        places = jnp.arange(count)
+        present, places = jnp.ones(self.length, uniforms.dtype), jnp.arange(count)
+        if self.shortest < self.length:
+            kept = self.shortest + jnp.floor(uniforms[0] * (self.length - self.shortest + 1))
+            present = (jnp.arange(self.length) < kept).astype(uniforms.dtype)
         if self.shuffled:
             places = jnp.argsort(jnp.where(present > 0, uniforms[1:], 2))[:count]
         columns = np.arange(count) * (1 + self.values)
@@ -132,12 +134,15 @@ class ValueSum(eqx.Module):
 
     noise: Any = 0.0
     values: int = eqx.field(static=True, default=1)
+    trailing: bool = eqx.field(static=True, default=True)
 
     def __call__(self, teacher: Any, tokens: Any, noise: Any) -> Any:
         total: Any = 0
         for number in range(tokens.latent.shape[0]):
             first = number * (1 + self.values) + 1
-            total = total + teacher[tokens.latent[number], first : first + self.values]
+            place = jnp.asarray(tokens.latent[number])[None, None]
+            values = teacher[:, first : first + self.values]
+            total = total + jnp.take_along_axis(values, place, 0)[0]
         total = total + self.noise * noise[0]
         return total[0] if self.values == 1 else total
 
@@ -198,20 +203,30 @@ def _softmax_one(scores: Any, present: Any) -> Any:
     return weights / (jnp.exp(-top) + weights.sum(0))
 
 
-def _gate(function: Callable[[Array], Array]) -> Callable[[Array, Array], Array]:
+@functools.cache
+def gate_weights(function: Callable[[Array], Array]) -> Callable[[Array, Array], Array]:
+    """The weights that a pointwise gate gives to present tokens."""
     return lambda scores, present: present[:, None] * function(scores)
 
+
+ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
+    "erf": jax.lax.erf,
+    "tanh": jnp.tanh,
+    "sigmoid": jax.nn.sigmoid,
+    "relu": jax.nn.relu,
+    "step": lambda x: (x > 0).astype(x.dtype),
+    "identity": lambda x: x,
+}
+"""Pointwise gates."""
 
 WEIGHTS: dict[str, Callable[[Array, Array], Array]] = {
     "softmax": _softmax,
     "softmax-1": _softmax_one,
-    "erf": _gate(jax.lax.erf),
-    "tanh": _gate(jnp.tanh),
-    "relu": _gate(jax.nn.relu),
-    "sigmoid": _gate(jax.nn.sigmoid),
-    "linear": _gate(lambda x: x),
+    "linear": gate_weights(ACTIVATIONS["identity"]),
+    **{name: gate_weights(function) for name, function in ACTIVATIONS.items()},
 }
-"""Weights [L, heads] of the tokens, from scores [L, heads] and which are present [L]."""
+"""Weights [L, heads, ...] of the tokens, from scores [L, heads, ...] and which are present
+[L, ...]; further axes are of sequences."""
 
 
 class Heads(eqx.Module):
@@ -232,6 +247,7 @@ class Heads(eqx.Module):
     offset: Any
     weights: Any = eqx.field(static=True)
     values: int = eqx.field(static=True)
+    trailing: bool = eqx.field(static=True)
 
     def __init__(
         self,
@@ -249,16 +265,17 @@ class Heads(eqx.Module):
             )
         self.weights = weights if callable(weights) else WEIGHTS[weights]
         self.lam, self.norm, self.offset, self.values = lam, norm, offset, values
+        self.trailing = True
 
     def __call__(self, student: Any, present: Any, parameters: Any) -> Any:
         if student.shape[1] % (1 + self.values):
             raise ValueError(f"heads of {1 + self.values} columns do not fill {student.shape[1]}")
-        split = student.reshape(len(student), -1, 1 + self.values)
-        keys = split[..., 0]
+        columns = [student[:, j :: 1 + self.values] for j in range(1 + self.values)]
+        keys = columns[0]
         scores = self.lam * keys - self.norm / 2 * keys**2 - self.offset
         weights = self.weights(scores, present).astype(student.dtype)
-        out = jnp.einsum("lh,lhv->v", weights, split[..., 1:])
-        return out[0] if self.values == 1 else out
+        out = [(weights * value).sum((0, 1)) for value in columns[1:]]
+        return out[0] if self.values == 1 else jnp.stack(out)
 
 
 class Readout(eqx.Module):
@@ -274,7 +291,8 @@ class Readout(eqx.Module):
     def __call__(self, student: Any, present: Any, parameters: Any) -> Any:
         out = self.head(student, present, None)
         scale = parameters["scale"]
-        return (scale @ out if jnp.ndim(scale) == 2 else scale * out) + parameters["constant"]
+        turned = scale @ jnp.atleast_1d(out) if jnp.ndim(scale) == 2 else scale * out
+        return turned + parameters["constant"]
 
 
 class Pooled(eqx.Module):

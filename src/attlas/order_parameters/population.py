@@ -28,8 +28,9 @@ from attlas.order_parameters.problem import (
     Shape,
     State,
     as_problems,
+    at_step,
     check_problem,
-    sequence_loss,
+    sequence_losses,
 )
 from attlas.quasi_newton import minimise
 from attlas.surface import public
@@ -43,7 +44,7 @@ SETS = 16
 def draw_points(
     problem: Problem, shape: Shape, points: int, seed: int, place: int = 0, quasi: bool = True
 ) -> Draw:
-    """Random numbers of `points` sequences, in blocks: normals [block, n, L, r + p] and so on.
+    """Random numbers of `points` sequences, in blocks: normals [block, r + p, L, n] and so on.
 
     Arguments:
         problem, shape: as `check_problem` gives it.
@@ -65,36 +66,52 @@ def draw_points(
         normals, noise = (rng.standard_normal((count, n)) for n in (sizes[0], sizes[2]))
         uniforms = rng.uniform(size=(count, sizes[1]))
     blocks = -(-count // BLOCK)
-    parts = (normals.reshape(count, shape.length, -1), uniforms, noise)
-    return Draw(*(x.reshape(blocks, -1, *x.shape[1:]) for x in parts))
+    parts = (normals.reshape(count, -1, shape.length), uniforms, noise)
+    split = (x.reshape(blocks, -1, *x.shape[1:]) for x in parts)
+    return Draw(*(np.ascontiguousarray(np.moveaxis(x, 1, -1)) for x in split))
 
 
-def mean_loss(problem: Problem, state: State, points: Draw) -> Array:
-    """The risk of one state: exact, or the mean over points [block, n, ...]."""
+def mean_loss(points: Draw, problem: Problem, state: State) -> Array:
+    """The risk of one state: exact, or the mean over points [block, ..., n], in whose precision
+    sequences are computed."""
     if problem.exact is not None:
         return problem.exact(state.m, state.q)
-    losses = jax.vmap(sequence_loss, (None, None, 0))
+    here, there = _in_precision((problem, state), points)
 
     def add(total: Array, block: Draw) -> tuple[Array, None]:
-        return total + losses(problem, state, block).mean(), None
+        return total + sequence_losses(here, there, block).mean().astype(float), None
 
-    return jax.lax.scan(add, jnp.zeros(()), points)[0] / len(points.normals)
+    return jax.lax.scan(add, jnp.zeros((), float), points)[0] / len(points.normals)
 
 
-def loss_and_gradient(problem: Problem, state: State, points: Draw) -> tuple[Array, State]:
+def loss_and_gradient(points: Draw, problem: Problem, state: State) -> tuple[Array, State]:
     """`mean_loss` and its derivatives in (M, C) and the parameters, block by block."""
     if problem.exact is not None:
         return jax.value_and_grad(lambda s: problem.exact(s.m, s.q))(state)
+    here, there = _in_precision((problem, state), points)
 
     def block_loss(state: State, block: Draw) -> Array:
-        return jax.vmap(sequence_loss, (None, None, 0))(problem, state, block).mean()
+        return sequence_losses(here, state, block).mean()
 
     def add(total: Any, block: Draw) -> tuple[Any, None]:
-        return jax.tree.map(jnp.add, total, jax.value_and_grad(block_loss)(state, block)), None
+        found = jax.value_and_grad(block_loss)(there, block)
+        return jax.tree.map(lambda x, y: x + y.astype(float), total, found), None
 
-    zero = (jnp.zeros(()), jax.tree.map(jnp.zeros_like, state))
+    zero = (jnp.zeros((), float), jax.tree.map(lambda x: jnp.zeros(x.shape, float), state))
     total, _ = jax.lax.scan(add, zero, points)
     return jax.tree.map(lambda x: x / len(points.normals), total)
+
+
+def _in_precision(tree: Any, points: Draw) -> Any:
+    return jax.tree.map(lambda x: jnp.asarray(x, points.normals.dtype), tree)
+
+
+def repeated(function: Any, points: Draw, problems: Problem, *others: Any) -> Any:
+    """`function(points, problem, ...)` of each repeat: a closed form all at once, samples one
+    repeat after the other, since each keeps the machine busy."""
+    if problems.exact is not None:
+        return jax.vmap(functools.partial(function, points))(problems, *others)
+    return jax.lax.map(lambda one: function(points, *one), (problems, *others))
 
 
 class Prepared(NamedTuple):
@@ -111,8 +128,13 @@ def prepare(
     parameters: Any = None,
     constraint: str = "none",
     dim: Any = None,
+    scheduled: bool = False,
 ) -> Prepared:
-    """Check that overlaps, parameters and problem fit, before anything runs."""
+    """Check that overlaps, parameters and problem fit, before anything runs.
+
+    Arguments: as in `descend`; schedules of the problem have their values at step 0 unless it is
+    `scheduled`.
+    """
     overlaps = overlaps.checked(constraint)
     repeats = len(overlaps.m)
     problems = as_problems(problem, repeats)
@@ -124,9 +146,11 @@ def prepare(
                 f" {repeats} starts"
             )
     state = State(*overlaps.coordinates(), parameters)
-    one, start = jax.tree.map(lambda x: x[0], (problems, state))
+    at_start = at_step(problems, 0)
+    one, start = jax.tree.map(lambda x: x[0], (at_start, state))
     least = None if dim is None else int(np.min(dim))
-    return Prepared(problems, state, check_problem(one, start, least))
+    shape = check_problem(one, start, least)
+    return Prepared(problems if scheduled else at_start, state, shape)
 
 
 @float64
@@ -162,10 +186,10 @@ def risk(
     """
     problems, state, shape = prepare(problem, overlaps, parameters)
     if problems.exact is not None:
-        return Estimate(_risks(problems, state, _none(problems, shape)), np.zeros(len(state.m)))
+        return Estimate(_risks(_none(problems, shape), problems, state), np.zeros(len(state.m)))
     if quasi:
         sets = [
-            _risks(problems, state, draw_points(problems, shape, -(-points // SETS), seed, place))
+            _risks(draw_points(problems, shape, -(-points // SETS), seed, place), problems, state)
             for place in range(SETS)
         ]
         values = np.stack(sets)
@@ -177,11 +201,11 @@ def risk(
 
 
 def _none(problem: Problem, shape: Shape) -> Draw:
-    sizes = ((shape.length, shape.r + shape.p), (problem.uniforms,), (problem.noises,))
-    return Draw(*(np.zeros((1, 1, *size)) for size in sizes))
+    sizes = ((shape.r + shape.p, shape.length), (problem.uniforms,), (problem.noises,))
+    return Draw(*(np.zeros((1, *size, 1)) for size in sizes))
 
 
-_risks = jax.jit(jax.vmap(mean_loss, (0, 0, None)))
+_risks = jax.jit(functools.partial(repeated, mean_loss))
 
 
 @jax.jit
@@ -189,9 +213,7 @@ def _losses(problems: Problem, states: State, points: Draw) -> Array:
     """Losses [repeat, sample]."""
 
     def of(problem: Problem, state: State) -> Array:
-        return jax.lax.map(
-            lambda block: jax.vmap(sequence_loss, (None, None, 0))(problem, state, block), points
-        ).ravel()
+        return jax.lax.map(lambda block: sequence_losses(problem, state, block), points).ravel()
 
     return jax.vmap(of)(problems, states)
 
@@ -242,7 +264,7 @@ def gradient(
     """
     problems, state, shape = prepare(problem, overlaps, parameters)
     drawn = draw_points(problems, shape, points, seed)
-    _, g = _gradients(problems, state, drawn)
+    _, g = _gradients(drawn, problems, state)
     if np.linalg.cond(state.c).max() > 1e8:
         raise InputError("Q - M M' is singular: derivatives in the overlaps do not exist there")
     half = np.asarray(g.c) @ np.linalg.inv(state.c) / 2
@@ -252,7 +274,7 @@ def gradient(
     )
 
 
-_gradients = jax.jit(jax.vmap(loss_and_gradient, (0, 0, None)))
+_gradients = jax.jit(functools.partial(repeated, loss_and_gradient))
 
 
 # --- the best overlaps ----------------------------------------------------------------------------
@@ -263,7 +285,7 @@ def keep(state: State, constraint: str) -> State:
     one after the other."""
     if constraint == "none":
         return state
-    u = jnp.concatenate([state.m, state.c], -1)
+    u = state.u
     if constraint == "unit":
         u = u / jnp.sqrt((u**2).sum(-1, keepdims=True))
     else:
@@ -293,7 +315,7 @@ def _objective(constraint: str) -> Any:
     def objective(states: State, args: Any) -> Array:
         problems, points = args
         kept = jax.vmap(lambda state: keep(state, constraint))(states)
-        return jax.vmap(mean_loss, (0, 0, None))(problems, kept, points)
+        return jax.vmap(mean_loss, (None, 0, 0))(points, problems, kept)
 
     return objective
 
@@ -346,7 +368,9 @@ def best_overlaps(
         lambda x: np.tile(np.asarray(x, float), (count * starts,) + (1,) * np.ndim(x)), parameters
     )
     state = State(u[..., :directions], u[..., directions:], spread_parameters)
-    stacked = as_problems([one for one in problems for _ in range(starts)], count * starts)
+    stacked = at_step(
+        as_problems([one for one in problems for _ in range(starts)], count * starts), 0
+    )
     first = jax.tree.map(lambda x: x[0], (stacked, state))
     shape = check_problem(*first)
     drawn = draw_points(stacked, shape, points, seed, SETS)
@@ -385,14 +409,14 @@ def tangent(u: Array, g: Array, constraint: str) -> Array:
     """The part of g [p, n] along the constraint at u [p, n]."""
     if constraint == "none":
         return g
-    products = g @ u.swapaxes(-1, -2)
     if constraint == "unit":
-        return g - jnp.diagonal(products, axis1=-2, axis2=-1)[..., None] * u
+        return g - (g * u).sum(-1, keepdims=True) * u
+    products = g @ u.swapaxes(-1, -2)
     return g - (products + products.swapaxes(-1, -2)) / 2 @ u
 
 
 def _velocity(problem: Problem, u: Array, r: int, points: Draw, constraint: str) -> Array:
-    _, g = loss_and_gradient(problem, State(u[:, :r], u[:, r:]), points)
+    _, g = loss_and_gradient(points, problem, State(u[:, :r], u[:, r:]))
     return -tangent(u, jnp.concatenate([g.m, g.c], -1), constraint)
 
 
@@ -493,7 +517,7 @@ def _speed(constraint: str) -> Any:
         problems, points = args
 
         def of(problem: Problem, state: State) -> Array:
-            u = jnp.concatenate([state.m, state.c], -1)
+            u = state.u
             return (_velocity(problem, u, state.m.shape[-1], points, constraint) ** 2).sum()
 
         kept = jax.vmap(lambda state: keep(state, constraint))(states)

@@ -24,6 +24,7 @@ from jaxtyping import Array, Float
 
 from attlas.errors import InputError
 from attlas.gaussian import Real
+from attlas.schedules import SCHEDULES
 
 CONSTRAINTS = ("none", "unit", "orthonormal")
 """What the columns of U keep to: nothing, unit length, or an orthonormal frame."""
@@ -131,7 +132,9 @@ class Problem(eqx.Module):
     """Law of the tokens, target, head and loss, each a function of one sequence.
 
     A piece is a module-level function, or an `equinox.Module` whose numbers may then differ
-    between the problems of one compiled program.
+    between the problems of one compiled program, and may be schedules (`attlas.schedules`). A
+    target, head or loss with the attribute `trailing` takes arrays of many sequences, along a
+    last axis beyond those named here.
 
     Arguments:
         law: `law(uniforms [uniforms])` gives `Tokens`; the latent is made of uniform numbers.
@@ -173,8 +176,9 @@ class Problem(eqx.Module):
 
 
 class Draw(NamedTuple):
-    """The random numbers of a sequence: normals [L, r + p] of its fields, uniforms of its latent,
-    normals of its target's noise."""
+    """The random numbers of a sequence: normals [r + p, L] of its fields, uniforms of its latent,
+    normals of its target's noise. Those of many have the axis of sequences last, so that programs
+    run along contiguous memory."""
 
     normals: Any
     uniforms: Any
@@ -189,22 +193,26 @@ class State(NamedTuple):
     parameters: Any = None
 
     @property
+    def u(self) -> Any:
+        """$(M, C)$ [p, r + p]: the columns in coordinates."""
+        return jnp.concatenate([self.m, self.c], -1)
+
+    @property
     def q(self) -> Any:
         return self.m @ self.m.swapaxes(-1, -2) + self.c @ self.c.swapaxes(-1, -2)
 
 
-def squared(prediction: Array, target: Array) -> Array:
-    """The squared error, summed over the components of a vector.
+class Squared(eqx.Module):
+    """The squared error, summed over the components of a vector."""
 
-    Arguments:
-        prediction, target: of one shape.
-    """
-    return jnp.sum((prediction - target) ** 2)
+    trailing: bool = eqx.field(static=True, default=True)
+
+    def __call__(self, prediction: Array, target: Array) -> Array:
+        square = (prediction - target) ** 2
+        return square.sum(0) if square.ndim > 1 else square
 
 
-def spread_out(root: Array, x: Array) -> Array:
-    """$K^{1/2}x$ for `x` [L, n] and the `root` of `Tokens`."""
-    return root @ x if root.ndim == 2 else root[:, None] * x
+squared = Squared()
 
 
 def fields(tokens: Tokens, normals: Array, state: State) -> tuple[Array, Array]:
@@ -225,32 +233,52 @@ def fields(tokens: Tokens, normals: Array, state: State) -> tuple[Array, Array]:
     (3, 1) (3, 1)
     """
     r = state.m.shape[-1]
-    x = spread_out(tokens.root, normals)
+    spread = tokens.root
+    x = spread @ normals if spread.ndim == 2 else spread[:, None] * normals
     teacher = tokens.mean + x[:, :r]
     return teacher, teacher @ state.m.T + x[:, r:] @ state.c.T
 
 
-def sequence_loss(problem: Problem, state: State, draw: Draw) -> Array:
-    """The loss on one sequence."""
-    tokens = problem.law(draw.uniforms)
-    teacher, student = fields(tokens, draw.normals, state)
-    target = problem.target(teacher, tokens, draw.noise)
-    return problem.loss(problem.head(student, tokens.present, state.parameters), target)
+class Drawn(NamedTuple):
+    """Sequences in coordinates: `x` [r + p, L, n], the teacher's fields and below them those of the
+    noise, $K^{1/2}Z_2$; their `tokens` and `target`, with n last. The student's fields are
+    $(M, C)x$."""
+
+    x: Any
+    tokens: Tokens
+    target: Any
 
 
-def field_derivatives(
-    problem: Problem, state: State, draw: Draw
-) -> tuple[Array, Any, Tokens, Array]:
-    """Derivatives of a sequence's loss in H [L, p] and in the parameters, its tokens, and T."""
-    tokens = problem.law(draw.uniforms)
-    teacher, student = fields(tokens, draw.normals, state)
-    target = problem.target(teacher, tokens, draw.noise)
+def for_each(piece: Any) -> Any:
+    """A piece as a function of sequences along a last axis. Pieces that say `trailing` are such
+    functions: a mapped one would move the axis to the front, which is several times slower."""
+    return piece if getattr(piece, "trailing", False) else jax.vmap(piece, -1, -1)
 
-    def loss(student: Array, parameters: Any) -> Array:
-        return problem.loss(problem.head(student, tokens.present, parameters), target)
 
-    in_fields, in_parameters = jax.grad(loss, argnums=(0, 1))(student, state.parameters)
-    return in_fields, in_parameters, tokens, teacher
+def draw_sequences(problem: Problem, draw: Draw) -> Drawn:
+    """Sequences [..., n] from random numbers [..., n]."""
+    tokens = jax.vmap(problem.law, -1, -1)(draw.uniforms)
+    r = tokens.mean.shape[1]
+    across = "ln,kln->kln" if tokens.root.ndim == 2 else "ljn,kjn->kln"
+    mean = jnp.pad(tokens.mean.swapaxes(0, 1), ((0, len(draw.normals) - r), (0, 0), (0, 0)))
+    x = jnp.einsum(across, tokens.root, draw.normals) + mean
+    target = for_each(problem.target)(x[:r].swapaxes(0, 1), tokens, draw.noise)
+    return Drawn(x, tokens, target)
+
+
+def head_losses(problem: Problem, student: Array, parameters: Any, drawn: Drawn) -> Array:
+    """Losses [n] of the head on sequences [..., n], from the student's fields [p, L, n]."""
+    head = problem.head
+    if not getattr(head, "trailing", False):
+        head = jax.vmap(head, (-1, -1, None), -1)
+    prediction = head(student.swapaxes(0, 1), drawn.tokens.present, parameters)
+    return for_each(problem.loss)(prediction, drawn.target)
+
+
+def sequence_losses(problem: Problem, state: State, draw: Draw) -> Array:
+    """Losses [n] on the sequences of random numbers [..., n]."""
+    drawn = draw_sequences(problem, draw)
+    return head_losses(problem, jnp.tensordot(state.u, drawn.x, 1), state.parameters, drawn)
 
 
 def covariance_root(covariance: Any) -> Float[np.ndarray, "L L"]:
@@ -280,10 +308,21 @@ def covariance_root(covariance: Any) -> Float[np.ndarray, "L L"]:
     return vectors * np.sqrt(np.maximum(values, 0)) @ vectors.T
 
 
+def _is_schedule(x: Any) -> bool:
+    return isinstance(x, SCHEDULES)
+
+
+def at_step(problem: Problem, t: Any) -> Problem:
+    """The problem after t steps: each schedule among its numbers is replaced by its value."""
+    return jax.tree.map(lambda x: x(t) if _is_schedule(x) else x, problem, is_leaf=_is_schedule)
+
+
 def as_problems(problems: Problem | Sequence[Problem], repeats: int) -> Problem:
     """One problem with a leading axis [repeat] on its numbers, from one or from one a repeat."""
     if isinstance(problems, Problem):
-        problems = [problems] * repeats
+        return jax.tree.map(
+            lambda x: np.broadcast_to(np.asarray(x, float), (repeats, *np.shape(x))), problems
+        )
     if len(problems) != repeats:
         raise InputError(f"{len(problems)} problems for {repeats} starts: one, or one for each")
     structures = {str(jax.tree.structure(problem)) for problem in problems}
@@ -327,28 +366,26 @@ def check_problem(problem: Problem, state: State, dim: int | None = None) -> Sha
         raise InputError(
             f"dim = {dim}: the span of {r} directions and {p} columns needs at least {r + p}"
         )
-    for _ in range(8):
-        draw = Draw(
-            jnp.asarray(rng.normal(size=(length, r + p))),
-            jnp.asarray(rng.uniform(size=problem.uniforms)),
-            jnp.asarray(rng.normal(size=problem.noises)),
+    draw = Draw(
+        jnp.asarray(rng.normal(size=(r + p, length, 8))),
+        jnp.asarray(rng.uniform(size=(problem.uniforms, 8))),
+        jnp.asarray(rng.normal(size=(problem.noises, 8))),
+    )
+    drawn = draw_sequences(problem, draw)
+    wanted = drawn.target.shape[:-1]
+    student = jnp.tensordot(state.u, drawn.x, 1)
+    head = problem.head
+    try:
+        given = np.shape(head(student[..., 0].T, drawn.tokens.present[..., 0], state.parameters))
+    except (TypeError, ValueError) as error:
+        raise InputError(f"the head cannot read fields of shape {(length, p)}: {error}") from error
+    if given != wanted:
+        raise InputError(
+            f"the head's output has the shape {given}: the target has the shape {wanted}"
         )
-        tokens = problem.law(draw.uniforms)
-        teacher, student = fields(tokens, draw.normals, state)
-        wanted = np.shape(problem.target(teacher, tokens, draw.noise))
-        try:
-            given = np.shape(problem.head(student, tokens.present, state.parameters))
-        except (TypeError, ValueError) as error:
-            raise InputError(
-                f"the head cannot read fields of shape {student.shape}: {error}"
-            ) from error
-        if given != wanted:
-            raise InputError(
-                f"the head's output has the shape {given}: the target has the shape {wanted}"
-            )
-        loss = np.asarray(sequence_loss(problem, state, draw))
-        if loss.shape != () or not np.isfinite(loss):
-            raise InputError(
-                f"the loss of a sequence is {loss.tolist()}: it must be one finite number"
-            )
+    losses = np.asarray(head_losses(problem, student, state.parameters, drawn))
+    if losses.shape != (8,) or not np.isfinite(losses).all():
+        raise InputError(
+            f"the losses of sequences are {losses.tolist()}: each must be one finite number"
+        )
     return Shape(length, r, p)

@@ -20,6 +20,7 @@ from attlas.errors import InputError, whole
 from attlas.gaussian import Real, draw_gamma, float64
 from attlas.padding import pad_axis
 from attlas.scan import Trajectory, in_groups, iterate
+from attlas.schedules import Schedule, as_schedule
 from attlas.single_location.gates import Activation, Gate, as_gate
 from attlas.single_location.population import (
     Overlaps,
@@ -28,7 +29,6 @@ from attlas.single_location.population import (
     total_risk,
     unit_vectors,
 )
-from attlas.single_location.schedules import Schedule, as_schedule
 from attlas.single_location.task import Constants, SingleLocation
 from attlas.surface import described, public
 
@@ -102,7 +102,7 @@ def descend(
 
     lanes = next((lanes for lanes in LANES if repeats <= lanes), LANES[-1])
     path = in_groups(descend_group, repeats, lanes, steps, progress)
-    return with_settings(as_dataset(path, steps), task, lam=lam, step_size=step_size)
+    return with_settings(as_dataset(path), task, lam=lam, step_size=step_size)
 
 
 LANES = (16, 64)
@@ -188,7 +188,7 @@ def descend_vectors(
         steps=steps,
         record_every=record_every,
     )
-    return as_dataset(path, steps)
+    return as_dataset(path)
 
 
 WIDTH = 400
@@ -306,15 +306,16 @@ _DIRECTIONS: dict[str, Any] = {
 }
 
 
-def as_dataset(path: Trajectory, steps: int) -> xr.Dataset:
-    variables = {name: (("step", "repeat"), values) for name, values in path.observed.items()}
-    status = np.where(path.survived == steps, "completed", "diverged")
-    data = xr.Dataset(
-        {**variables, "status": ("repeat", status), "survived": ("repeat", path.survived)},
-        coords={"step": path.steps},
-    )
+def as_dataset(path: Trajectory) -> xr.Dataset:
+    """What was observed, over (repeat, step)."""
+    variables = {name: (("repeat", "step"), values.T) for name, values in path.observed.items()}
+    return in_words(path.dataset(variables))
+
+
+def in_words(data: xr.Dataset) -> xr.Dataset:
+    """A run of five overlaps whose variables say what they are."""
     return described(
-        data.transpose("repeat", "step"),
+        data,
         step="steps done",
         kappa="product of k with k*",
         nu="product of v with v*",

@@ -19,20 +19,12 @@ from jaxtyping import Array, ArrayLike, Float
 
 from attlas.errors import InputError, near, positive
 from attlas.gaussian import Real, float64, gaussian_nodes
+from attlas.order_parameters.pieces import ACTIVATIONS
 from attlas.single_location.baselines import linear_attention
 from attlas.single_location.task import SingleLocation
 from attlas.surface import public
 
 Activation = Callable[[Array], Array]
-
-ACTIVATIONS: dict[str, Activation] = {
-    "erf": jax.lax.erf,
-    "tanh": jnp.tanh,
-    "sigmoid": jax.nn.sigmoid,
-    "relu": jax.nn.relu,
-    "step": lambda x: (x > 0).astype(x.dtype),
-    "identity": lambda x: x,
-}
 
 
 @public

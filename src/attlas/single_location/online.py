@@ -24,11 +24,19 @@ import numpy as np
 import xarray as xr
 from jaxtyping import Array, ArrayLike, Float
 
+from attlas import order_parameters
 from attlas.errors import InputError, whole
 from attlas.gaussian import Real, float64, stream
-from attlas.scan import Trajectory, drive, in_groups, iterate
-from attlas.single_location.descent import as_dataset, as_starts, as_vectors, move, with_settings
-from attlas.single_location.gates import Activation, Gate, as_head, predict
+from attlas.scan import Trajectory, drive, in_groups
+from attlas.schedules import Schedule, as_schedule, values_at
+from attlas.single_location.descent import (
+    as_dataset,
+    as_starts,
+    as_vectors,
+    in_words,
+    with_settings,
+)
+from attlas.single_location.gates import Activation, Gate, as_head
 from attlas.single_location.population import (
     Overlaps,
     at_points,
@@ -36,8 +44,8 @@ from attlas.single_location.population import (
     gate_unless_erf,
     total_risk,
 )
-from attlas.single_location.schedules import Schedule, as_schedule, values_at
-from attlas.single_location.task import Constants, SingleLocation, draw_batch
+from attlas.single_location.reduction import as_problem, five_overlaps
+from attlas.single_location.task import Constants, SingleLocation
 from attlas.surface import public
 
 LANES, BLOCK = 16, 500
@@ -89,11 +97,14 @@ def descend_online(
     """
     overlaps, record_every = as_starts(start), whole("record_every", record_every, 1)
     run = _checked(activation, lam, step_size, batch_size, steps, seed)
-    data = _reported(simulate(task, overlaps, *run, record_every, progress), task, *run)
+    path = simulate(task, overlaps, *run, record_every, progress)
+    data = as_dataset(path._replace(observed=path.observed._asdict()))
+    data = _reported(data, task, run[0], run[1], run[-1])
     return with_settings(data, task, lam=lam, step_size=step_size, batch_size=batch_size, seed=seed)
 
 
 @public
+@float64
 def descend_online_vectors(
     task: SingleLocation,
     k: Float[ArrayLike, "repeat dim"],
@@ -107,7 +118,8 @@ def descend_online_vectors(
     record_every: int = 100,
     activation: str | Activation | Gate = "erf",
 ) -> xr.Dataset:
-    """`descend_online` on vectors, with whole tokens and automatic gradients: the reference.
+    """`descend_online` on vectors, with whole tokens and automatic gradients: the reference, by
+    `attlas.order_parameters`.
 
     Arguments:
         k, v: starts [repeat, dim] of unit length.
@@ -121,8 +133,20 @@ def descend_online_vectors(
     >>> path.status.item()
     'completed'
     """
-    run = _checked(activation, lam, step_size, batch_size, steps, seed)
-    return _reported(simulate_vectors(task, k, v, *run, record_every), task, *run)
+    head, schedules, *run = _checked(activation, lam, step_size, batch_size, steps, seed)
+    pairs = np.stack([np.asarray(x) for x in as_vectors(task, k, v, float)], -1)
+    data = order_parameters.descend_online_vectors(
+        as_problem(task, schedules[0], activation),
+        pairs / np.linalg.norm(pairs, axis=1, keepdims=True),
+        np.stack([task.k_star, task.v_star], -1),
+        batch_size=run[0],
+        step_size=schedules[1],
+        steps=run[1],
+        seed=run[2],
+        record_every=record_every,
+        constraint="unit",
+    )
+    return _reported(five_overlaps(data), task, head, schedules, run[2])
 
 
 def _checked(
@@ -386,84 +410,26 @@ def _cholesky(xx: Array, xy: Array, yy: Array) -> tuple[Array, Array, Array]:
     return l11, l21, jnp.sqrt(jnp.maximum(yy - l21**2, 0))
 
 
-# --- on vectors -----------------------------------------------------------------------------------
-
-
-def simulate_vectors(
-    task: SingleLocation,
-    k: Float[ArrayLike, "repeat dim"],
-    v: Float[ArrayLike, "repeat dim"],
-    head: Gate | None,
-    schedules: tuple[Any, Any],
-    batch_size: int,
-    steps: int,
-    seed: int,
-    record_every: int,
-) -> Trajectory:
-    """The overlaps of descent on vectors with fresh batches, in single precision.
-
-    Arguments:
-        k, v: starts [repeat, dim] of unit length.
-        others: as in `simulate`.
-
-    Returns: a Trajectory that observed `Overlaps` [record, repeat].
-    """
-    with jax.enable_x64(False):  # training is in single precision
-        state = as_vectors(task, k, v, jnp.float32)
-        stars = (np.asarray(star, np.float32) for star in (task.k_star, task.v_star))
-        law = None if task.prior is None else np.asarray(task.prior, np.float32)
-        args = (
-            jax.vmap(jax.random.fold_in, (None, 0))(jax.random.key(seed), np.arange(len(state[0]))),
-            np.zeros((batch_size, task.length, 0), np.float32),
-            task.constants,
-            *stars,
-            law,
-            head,
-            *schedules,
-        )
-        return iterate(
-            step_vectors, observe_vectors, state, args, steps=steps, record_every=record_every
-        )
-
-
-def step_vectors(t: Array, x: tuple[Array, Array], args: Any) -> tuple[Array, Array]:
-    keys, shape, constants, k_star, v_star, law, head, lam, step_size = args
-    size = (*shape.shape[:2], len(k_star))
-
-    def loss(x: tuple[Array, Array], key: Array) -> Array:
-        batch = draw_batch(key, size, jnp.float32, constants, k_star, v_star, law)
-        prediction = predict(batch.tokens, x[0], x[1], lam(t), "softmax" if head is None else head)
-        return ((prediction - batch.target) ** 2).mean()
-
-    gradients = jax.vmap(jax.grad(loss))(x, jax.vmap(jax.random.fold_in, (0, None))(keys, t))
-    return move(x[0], gradients[0], step_size(t)), move(x[1], gradients[1], step_size(t))
-
-
-def observe_vectors(t: Array, x: tuple[Array, Array], args: Any) -> Overlaps:
-    return Overlaps._of(x[0], x[1], args[3], args[4])
-
-
 # --- what is reported -----------------------------------------------------------------------------
 
 
 @float64
 def _reported(
-    path: Trajectory,
+    data: xr.Dataset,
     task: SingleLocation,
     head: Gate | None,
     schedules: tuple[Schedule, Schedule],
-    batch_size: int,
-    steps: int,
     seed: int,
 ) -> xr.Dataset:
-    overlaps = Overlaps(*(np.asarray(x, float) for x in path.observed))
-    lams = values_at(schedules[0], path.steps)[:, None]
+    """Overlaps over (repeat, step) with their `risk` at each step's lam, and their `distance`."""
+    overlaps = Overlaps(*(data[name].values.T for name in Overlaps._fields))
+    lams = values_at(schedules[0], data["step"].values)[:, None]
     if head is None:
         risk = batch_risk(task, overlaps, lams, jax.random.key(seed), TEST_SAMPLES, "softmax")
     else:
         risk = at_points(total_risk, task.constants, overlaps, lams, gate_unless_erf(head))
-    observed = {**overlaps._asdict(), "risk": np.asarray(risk), "distance": overlaps.distance}
-    return as_dataset(path._replace(observed=observed), steps)
+    both = {"risk": np.asarray(risk), "distance": overlaps.distance}
+    return in_words(data.assign({name: (("repeat", "step"), x.T) for name, x in both.items()}))
 
 
 @public

@@ -18,7 +18,8 @@ from attlas.several_locations.task import heads_problem, random_starts
     r" steps of size $2/d$: more than half of the runs end with one head for each of two equally"
     r" strong informative tokens (overlaps of values that differ by more than 0.5).",
     words="Heads that begin alike mostly part by themselves: one for each token. The runs that do"
-    " not part, about one in five at the quick scale, stay where both heads look at both tokens."
+    " not part, about one in five at the quick scale, end in another minimum of the risk, where"
+    " both heads look at both tokens."
     " Steps must shrink with the dimension: at d = 400 and 8/d none of 2,048 runs parted.",
     quick=Setting(
         signals=(4.0, 4.0),

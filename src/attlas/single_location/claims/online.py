@@ -18,6 +18,7 @@ from attlas.claims import (
     together,
 )
 from attlas.figure import Figure, Panels, row
+from attlas.schedules import Constant, values_at
 from attlas.single_location.baselines import linear_attention
 from attlas.single_location.claims import single_location
 from attlas.single_location.claims.runs import (
@@ -45,11 +46,10 @@ from attlas.single_location.online import (
     TEST_SAMPLES,
     batch_risk,
     descend_online,
+    descend_online_vectors,
     simulate,
-    simulate_vectors,
 )
 from attlas.single_location.population import Overlaps, sampled_risk
-from attlas.single_location.schedules import Constant, values_at
 
 HEAD = one_of("activation", ("softmax", *(name for name in ACTIVATIONS if name != "step")))
 
@@ -111,8 +111,19 @@ def online_law(cell: Setting, draws: Draws) -> Values:
         simulate(task, start, *run, seed, cell.steps, complement=complement).last
         for seed, complement in zip(seeds, (True, False), strict=False)
     )
-    walked = simulate_vectors(task, k, v, *run, seeds[2], cell.steps)
-    plain = Overlaps(*(np.asarray(x[-1], float) for x in walked.observed))
+    walked = descend_online_vectors(
+        task,
+        k,
+        v,
+        batch_size=cell.batch_size,
+        lam=cell.lam,
+        step_size=cell.step_size,
+        steps=cell.steps,
+        seed=seeds[2],
+        record_every=cell.steps,
+        activation=cell.activation,
+    ).isel(step=-1)
+    plain = Overlaps(*(walked[name].values for name in Overlaps._fields))
     samples = {"sample_a": exact, "sample_b": plain, "without_complement": without}
     return {
         **on("statistic draw", **{name: statistics(x) for name, x in samples.items()}),

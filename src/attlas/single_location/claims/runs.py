@@ -21,6 +21,13 @@ from attlas.claims import (
 )
 from attlas.figure import Figure, Panels, floored, row
 from attlas.gaussian import stream
+from attlas.schedules import (
+    GeometricDecay,
+    InverseDecay,
+    Schedule,
+    named_schedule,
+    values_at,
+)
 from attlas.single_location.claims import single_location
 from attlas.single_location.claims.shared import (
     ROOT_HALF,
@@ -38,13 +45,6 @@ from attlas.single_location.claims.shared import (
 from attlas.single_location.descent import descend, manifold_start, sphere_start
 from attlas.single_location.landscape import corner_rate, critical_lam, stable_step, swapped_point
 from attlas.single_location.population import ORACLE, Overlaps, risk
-from attlas.single_location.schedules import (
-    GeometricDecay,
-    InverseDecay,
-    Schedule,
-    named_schedule,
-    values_at,
-)
 from attlas.single_location.task import SingleLocation
 
 

@@ -89,6 +89,10 @@ class Decay(NamedTuple):
         return self.start / (1 + self.rate * t) * self.ratio ** (t / self.steps).clip(max=1.0)
 
 
+SCHEDULES = (Constant, InverseDecay, GeometricDecay, Decay, jax.tree_util.Partial)
+"""The forms that a schedule has inside a compiled program."""
+
+
 def as_schedule(name: str, value: Any, steps: int) -> Any:
     """`value` as a schedule that `jit` accepts: numbers and arrays as data.
 

@@ -3,9 +3,9 @@ import numpy as np
 import pytest
 from pytest import approx
 
+from attlas import schedules
 from attlas.errors import InputError
-from attlas.single_location import schedules
-from attlas.single_location.schedules import (
+from attlas.schedules import (
     Constant,
     Decay,
     GeometricDecay,
