@@ -7,7 +7,6 @@ from typing import Any, NamedTuple, TypeVar
 import jax
 import jax.numpy as jnp
 import numpy as np
-import xarray as xr
 from jaxtyping import Array, Int
 
 from attlas.errors import whole
@@ -29,13 +28,6 @@ class Trajectory(NamedTuple):
     observed: Any
     last: Any
     survived: Int[np.ndarray, " repeat"]
-
-    def dataset(self, variables: dict[str, Any]) -> xr.Dataset:
-        """`variables`, and over repeat the `status`, "completed" or "diverged", with the steps
-        that it `survived`."""
-        status = np.where(self.survived == self.steps[-1], "completed", "diverged")
-        ends = {"status": ("repeat", status), "survived": ("repeat", self.survived)}
-        return xr.Dataset({**variables, **ends}, {"step": self.steps})
 
 
 def iterate(

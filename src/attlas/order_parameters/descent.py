@@ -74,6 +74,14 @@ def move(state: State, step: State, constraint: str, outside: Array | None = Non
     return State(whole_step.m, c, parameters)
 
 
+def recorded(path: Trajectory, variables: dict[str, Any]) -> xr.Dataset:
+    """`variables` of a path, and over repeat the `status`, "completed" or "diverged", with the
+    steps that it `survived`."""
+    status = np.where(path.survived == path.steps[-1], "completed", "diverged")
+    ends = {"status": ("repeat", status), "survived": ("repeat", path.survived)}
+    return xr.Dataset({**variables, **ends}, {"step": path.steps})
+
+
 def _rates(value: Any, repeats: int, steps: int) -> Any:
     """The step size as a schedule with values [repeat]."""
     if not callable(value) and np.shape(value) not in ((), (1,), (repeats,)):
@@ -215,12 +223,13 @@ def _dataset(path: Trajectory, m: Any, q: Any, parameters: Any) -> xr.Dataset:
         )
         for i, x in enumerate(jax.tree.leaves(turned[2]))
     }
-    return path.dataset(
+    return recorded(
+        path,
         {
             "m": (("repeat", "step", "column", "direction"), turned[0]),
             "q": (("repeat", "step", "column", "other"), turned[1]),
             **more,
-        }
+        },
     )
 
 

@@ -18,6 +18,7 @@ from jaxtyping import Array, ArrayLike, Float
 
 from attlas.errors import InputError, whole
 from attlas.gaussian import Real, draw_gamma, float64
+from attlas.order_parameters.descent import recorded
 from attlas.padding import pad_axis
 from attlas.scan import Trajectory, in_groups, iterate
 from attlas.schedules import Schedule, as_schedule
@@ -309,7 +310,7 @@ _DIRECTIONS: dict[str, Any] = {
 def as_dataset(path: Trajectory) -> xr.Dataset:
     """What was observed, over (repeat, step)."""
     variables = {name: (("repeat", "step"), values.T) for name, values in path.observed.items()}
-    return in_words(path.dataset(variables))
+    return in_words(recorded(path, variables))
 
 
 def in_words(data: xr.Dataset) -> xr.Dataset:
