@@ -195,3 +195,20 @@ def test_a_grid_beyond_the_time_is_refused_early(monkeypatch):
             seconds=5,
             quiet=True,
         )
+
+
+def test_a_grid_of_a_hundred_million_cells_is_refused_at_once():
+    with pytest.raises(InputError, match="the grid has 100,000,000 cells"):
+        attlas.check(
+            lambda a, b: 0.5,
+            lambda rng, n, a, b: rng.random(n),
+            grid={"a": range(10_000), "b": range(10_000)},
+            quiet=True,
+        )
+
+
+def test_one_value_needs_no_list():
+    found = attlas.check(
+        lambda a: a / 2, lambda rng, n, a: a * rng.random(n), grid={"a": 2.0}, quiet=True
+    )
+    assert found.grid == {"a": (2.0,)} and found.verdict.word == "confirmed"

@@ -9,6 +9,7 @@ look has half of the level of the look before, so that all of them together keep
 
 import functools
 import itertools
+import math
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -456,7 +457,7 @@ def _settled(found: Check, resolution: float | None) -> bool:
 def _checked_grid(grid: Grid, along: str) -> dict[str, tuple[Any, ...]]:
     if not grid and not along:
         raise InputError("the grid is empty: it takes values by name, as in {'length': [4, 16]}")
-    values = {str(name): tuple(np.asarray(each).tolist()) for name, each in grid.items()}
+    values = {str(name): tuple(np.atleast_1d(each).tolist()) for name, each in grid.items()}
     for name, each in values.items():
         if not each:
             raise InputError(f"the grid has no value of {name}: it needs at least one")
@@ -475,18 +476,20 @@ def _measured(
 ) -> xr.Dataset:
     """The evidence of all cells, each with random numbers of its own, with the grid's names as
     coordinates of `cell`."""
-    points = [dict(zip(grid, point, strict=True)) for point in itertools.product(*grid.values())]
-    parts = []
-    for i, point in enumerate(points):
+    cells = math.prod(len(values) for values in grid.values())
+    points, parts = [], []
+    for i, values in enumerate(itertools.product(*grid.values())):
+        point = dict(zip(grid, values, strict=True))
+        points.append(point)
         began = progress.spent
         draws = Draws(f"{purpose}/{i}", seed)
-        values = form.measure(Setting(**point, samples=samples), draws)
-        parts.append(as_evidence(values, 1, False))
-        progress.say(i + 1, len(points), samples)
+        measured = form.measure(Setting(**point, samples=samples), draws)
+        parts.append(as_evidence(measured, 1, False))
+        progress.say(i + 1, cells, samples)
         each = progress.spent - began
-        if i == 1 and each * len(points) > 2 * progress.seconds:
+        if i == 1 and each * cells > 2 * progress.seconds:
             raise InputError(
-                f"the grid has {len(points):,} cells, and one takes {each:.2g} s:"
+                f"the grid has {cells:,} cells, and one takes {each:.2g} s:"
                 f" seconds = {progress.seconds:g} allow {int(progress.seconds / each):,}; give a"
                 " smaller grid, fewer samples or more seconds"
             )
