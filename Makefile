@@ -66,8 +66,9 @@ models: $(STAMP)
 browser: $(STAMP)
 	$(BIN)/python -m tools.browser
 
+# All rows, or some: make bench ROWS="*descent*"
 bench: $(STAMP)
-	$(BIN)/python -m bench
+	set -f; $(BIN)/python -m bench $(ROWS)
 
 # Beside WeightWatcher, which lives with its torch in an environment of its own.
 bench-peers: $(STAMP) models

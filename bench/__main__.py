@@ -1,5 +1,12 @@
-"""Run every benchmark and print one table of ratios, which describe and are never asserted."""
+"""Run benchmarks and print one table of ratios, which describe and are never asserted.
 
+    python -m bench                        # all of them
+    python -m bench '*descent*' risk       # those whose names match
+    python -m bench --list                 # their names
+"""
+
+import argparse
+import fnmatch
 import sys
 
 from rich.console import Console
@@ -32,11 +39,22 @@ BENCHMARKS = (
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(prog="bench", description=__doc__.split("\n")[0])
+    parser.add_argument("patterns", nargs="*", default=["*"], help="names, as in '*descent*'")
+    parser.add_argument("--list", action="store_true", help="print the names, and end")
+    options = parser.parse_args()
+    named = {benchmark.__name__: benchmark for benchmark in BENCHMARKS}
+    chosen = [n for n in named if any(fnmatch.fnmatch(n, p) for p in options.patterns)]
+    if not chosen:
+        parser.error(f"{' '.join(options.patterns)}: no benchmark has such a name; see --list")
+    if options.list:
+        print(*chosen, sep="\n")
+        return
     progress = Console(stderr=True, highlight=False)
     rows = []
-    for number, benchmark in enumerate(BENCHMARKS, 1):
-        progress.print(f"{number} of {len(BENCHMARKS)}: {benchmark.__name__.replace('_', ' ')} ...")
-        rows.append(benchmark())
+    for number, name in enumerate(chosen, 1):
+        progress.print(f"{number} of {len(chosen)}: {name.replace('_', ' ')} ...")
+        rows.append(named[name]())
     Console(highlight=False, width=None if sys.stdout.isatty() else 160).print(table_of(rows))
 
 
