@@ -96,7 +96,7 @@ function drawCard() {
   make("h3", {}, box, `Head (${l}, ${h})` + (kind.length ? `: ${kind.join(", then ")}` : ""));
   const side = make("div", { class: "side" }, box);
   if (first.example) drawAttention(side, l, h);
-  const table = make("table", { class: "dense" }, make("div", { class: "tall" }, side));
+  const table = make("table", { class: "dense" }, make("div", { class: "tall", tabindex: 0, role: "region", "aria-label": "Quantities of the head" }, side));
   const head = make("tr", {}, make("thead", {}, table));
   for (const name of ["quantity", ...audits.map(a => audits.length > 1 ? a.model : "this head"), ...references.flatMap(r => [`${r}, median`, `heads of ${r} below`])]) make("th", {}, head, name);
   const body = make("tbody", {}, table);
@@ -187,7 +187,7 @@ function drawCapacity() {
   const beside = (name, from) => Object.entries(audits[0].reference_layers).filter(([, l]) => l[name]).map(([title, l], i) => ({ name: title + " (dashed)", values: l[name], colour: COLOURS[from + i], dashed: true }));
   lines(box, "Lipschitz bound of each layer, log10", [...beside("log10_lipschitz", 3), ...of("log10_lipschitz", "norms as projections"), ...audits.filter(a => a.layers.log10_lipschitz_stretched).map((a, i) => ({ name: "with the norms' stretch", values: a.layers.log10_lipschitz_stretched, colour: COLOURS[audits.length + i] }))]);
   lines(box, "Nats that the weights of a layer add to the bound, log10", [...beside("log10_nats", 3), ...audits.flatMap((a, i) => [["nats_query_key", "query-key"], ["nats_output_value", "output-value"], ["nats_position_wise", "position-wise"]].map(([name, words], j) => ({ name: (audits.length > 1 ? a.model + ", " : "") + words, values: a.layers["log10_" + name], colour: COLOURS[(3 * i + j) % 5] })))]);
-  const turning = audits.filter(a => a.facts.rotary);
+  const turning = audits.filter(a => a.facts.rotary && a.heads.qk_spectral_at);
   const norms = turning.flatMap(a => a.heads.qk_spectral_at.flat(2));
   for (const a of turning) {
     if (!$("rotary").children.length) make("p", {}, $("rotary"), "Rotary positions turn queries and keys, so that the query-key product depends on the offset between them. Its spectral norm, over heads:");
