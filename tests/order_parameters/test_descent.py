@@ -18,6 +18,8 @@ from attlas.order_parameters import (
     label,
     logistic,
 )
+from attlas.order_parameters.descent import _draw_block
+from attlas.order_parameters.problem import Shape
 from attlas.single_location import Overlaps as Five
 from attlas.single_location import SingleLocation
 from attlas.single_location import descend as descend_five
@@ -91,6 +93,22 @@ def test_online_descent_has_the_law_of_descent_on_vectors(name, place):
     walked = descend_online_vectors(problem, vectors, directions, seed=2, **options)
     found = p_values(entries(reduced), entries(walked))
     assert len(found) >= 3 and found.min() > 1e-4 / len(found)
+
+
+def test_roots_outside_the_span_are_those_of_wishart_matrices():
+    """Lower triangular; B = R R^T has mean n I and variances 2 n on the diagonal, n beside it; with
+    fewer degrees of freedom than columns it has their rank."""
+    problem, freedom = Problem(TWO, ValueSum(0.1), Heads()), np.array([2] * 8 + [9] * 8)
+    raw = _draw_block(3, 0, 4000, 1, 4000, problem, Shape(4, 4, 3), freedom, 0)
+    assert (raw.bartlett == np.tril(raw.bartlett)).all() and (np.diff(raw.time) == 1).all()
+    b = raw.bartlett @ raw.bartlett.swapaxes(-1, -2)
+    for n, lanes in ((2, slice(0, 8)), (9, slice(8, 16))):
+        own = b[:, lanes].reshape(-1, 3, 3)
+        assert np.linalg.matrix_rank(own[0]) == min(n, 3)
+        wanted = n * (1 + np.eye(3))
+        error = (wanted / len(own)) ** 0.5
+        assert (abs(own.mean(0) - n * np.eye(3)) < 5 * error).all()
+        assert (abs(own.var(0) / wanted - 1) < 0.1).all()
 
 
 def test_one_degree_of_freedom_too_few_is_seen():

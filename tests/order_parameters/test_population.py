@@ -3,6 +3,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from attlas.errors import InputError
 from attlas.order_parameters import (
     Heads,
     Network,
@@ -22,7 +23,7 @@ from attlas.order_parameters import (
     stability,
 )
 from attlas.order_parameters.descent import sampled_gradient
-from attlas.order_parameters.population import keep, root
+from attlas.order_parameters.population import _free_directions, keep, prepare, root
 from attlas.order_parameters.problem import State
 from attlas.single_location import Overlaps as Five
 from attlas.single_location import SingleLocation
@@ -152,3 +153,32 @@ def test_the_oracle_of_linear_attention_is_a_minimum_and_zero_is_a_saddle():
     start = Overlaps(m + 0.05, (m + 0.05) @ (m + 0.05).swapaxes(1, 2) + 0.01 * np.eye(2))
     near = fixed_points(problem, start, points=1 << 9)
     assert (near.speed < 1e-3).all() and near.risk[0] < 0.6 < near.risk[1]
+
+
+def test_moves_that_keep_a_constraint_are_free_and_turns_outside_are_not():
+    """Orthonormal columns: moves D with U D^T + D U^T = 0, less rotations outside the teacher's
+    span."""
+    rng = np.random.default_rng(0)
+    u = np.linalg.qr(rng.normal(size=(5, 2)))[0].T
+    basis = _free_directions(u, 2, "orthonormal").T.reshape(-1, *u.shape)
+    for move in basis:
+        np.testing.assert_allclose(u @ move.T + move @ u.T, 0, atol=1e-12)
+    # 10 coordinates, 3 conditions, and 3 rotations of the other three dimensions.
+    assert len(basis) == 10 - 3 - 3
+    assert len(_free_directions(u, 2, "unit").T) == 10 - 2 - 3
+    assert len(_free_directions(u, 2, "none").T) == 10 - 3
+
+
+def test_growth_rates_come_with_the_largest_first():
+    problem = Problem(Places(4, [2.0]), ValueSum(), Heads("linear"))
+    m = 0 * np.eye(2)[None]
+    rates = stability(problem, Overlaps(m, m), points=1 << 9).rate.values[0]
+    assert (np.diff(rates[np.isfinite(rates)]) <= 0).all() and rates[0] > 3
+
+
+def test_the_smallest_of_several_dimensions_must_do():
+    problem = Problem(Places(4, [2.0]), ValueSum(), Heads("erf"))
+    two = Overlaps(np.stack([0.5 * np.eye(2)] * 2), np.stack([np.eye(2)] * 2))
+    with pytest.raises(InputError, match="dim = 3"):
+        prepare(problem, two, dim=np.array([30, 3]))
+    assert prepare(problem, two, dim=np.array([30, 4])).shape.p == 2

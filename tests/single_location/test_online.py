@@ -99,6 +99,7 @@ def test_the_expected_step_is_that_of_the_population_gradient():
     ("dim", "length", "batch_size", "step_size", "steps", "activation"),
     [
         (4, 2, 1, 0.5, 1, "erf"),
+        (7, 3, 2, 6.0, 1, "erf"),  # so long that products of the two moves decide
         (5, 3, 1, 0.2, 8, "tanh"),
         (12, 4, 2, 0.05, 16, "softmax"),
         (10, 3, 6, 0.05, 16, Gate("sigmoid", 1.0)),
@@ -137,6 +138,11 @@ def test_the_law_is_wrong_without_what_the_target_tells_of_the_third_direction()
     wrong = descend_online(deaf, Overlaps.of(k, v, task), seed=3, **options).isel(step=-1)
     assert min(stats.ks_2samp(exact[x], there[x]).pvalue for x in Overlaps._fields) > 1e-4
     assert min(stats.ks_2samp(wrong[x], there[x]).pvalue for x in Overlaps._fields) < 1e-9
+
+
+def test_what_rounding_leaves_too_large_is_clipped():
+    found = online._within(jnp.array([2.0, -2.0, 0.1, 0.1]), jnp.array([0.25, 0.25, 0.25, -1e-9]))
+    np.testing.assert_allclose(found, [0.5, -0.5, 0.1, 0.0])
 
 
 def test_without_the_complement_the_law_is_another():
