@@ -5,6 +5,7 @@ import pytest
 
 from attlas.errors import InputError
 from attlas.order_parameters import (
+    ChosenValue,
     Heads,
     Network,
     Overlaps,
@@ -59,6 +60,19 @@ PROBLEMS = {
         3,
         3,
         60,
+    ),
+    "relu gates": (Problem(ONE, ValueSum(), Heads("relu", offset=0.3)), 2, 2, 8),
+    "two sigmoid gates, random lengths": (
+        Problem(Places(5, [1.5, 1.0], shortest=3), ValueSum(), Heads("sigmoid", 2.0)),
+        4,
+        4,
+        16,
+    ),
+    "a place chosen by a softmax": (
+        Problem(Places(4, 0.0), ChosenValue(2.0), Heads("softmax", 1.5)),
+        2,
+        2,
+        8,
     ),
     "pooled": (Problem(ONE, ValueSum(), Pooled()), 1, 2, 8),
     "classification": (Problem(SignedPlace(1.5, 4), label, Heads("softmax"), logistic), 2, 1, 8),

@@ -129,7 +129,7 @@ class ValueSum(eqx.Module):
 
     Arguments:
         noise: standard deviation of what is added to it. `values`: values of each informative
-            token.
+            token. `trailing`: it takes sequences along a last axis.
     """
 
     noise: Any = 0.0
@@ -160,7 +160,7 @@ class ChosenValue(eqx.Module):
     >>> law, oracle = Places(4, [3.0]), Overlaps(np.eye(2)[None], np.eye(2)[None])
     >>> problem = Problem(law, ChosenValue(sharpness=2.0), Readout(Heads("softmax", lam=2.0)))
     >>> parameters = {"scale": np.ones(1), "constant": np.zeros(1)}
-    >>> bool(risk(problem, oracle, parameters, points=1024).mean[0] < 0.1)
+    >>> bool(risk(problem, oracle, parameters, points=1024).mean[0] < 0.05)
     False
     >>> Network().activation.__name__
     'tanh'
@@ -205,7 +205,16 @@ def _softmax_one(scores: Any, present: Any) -> Any:
 
 @functools.cache
 def gate_weights(function: Callable[[Array], Array]) -> Callable[[Array, Array], Array]:
-    """The weights that a pointwise gate gives to present tokens."""
+    """The weights that a pointwise gate gives to present tokens.
+
+    Arguments:
+        function: the gate, of scores.
+
+    >>> import numpy as np
+    >>> from attlas.order_parameters import gate_weights
+    >>> gate_weights(abs)(np.array([[-2.0], [3.0]]), np.array([1.0, 0.0])).ravel().tolist()
+    [2.0, 0.0]
+    """
     return lambda scores, present: present[:, None] * function(scores)
 
 

@@ -429,7 +429,8 @@ def _reported(
     else:
         risk = at_points(total_risk, task.constants, overlaps, lams, gate_unless_erf(head))
     both = {"risk": np.asarray(risk), "distance": overlaps.distance}
-    return in_words(data.assign({name: (("repeat", "step"), x.T) for name, x in both.items()}))
+    found = data.assign({name: (("repeat", "step"), x.T) for name, x in both.items()})
+    return in_words(found[[*Overlaps._fields, *both, "status", "survived"]])
 
 
 @public
