@@ -15,6 +15,7 @@ from attlas.order_parameters import (
     descend,
     descend_online,
     descend_online_vectors,
+    descent,
     label,
     logistic,
 )
@@ -25,6 +26,7 @@ from attlas.single_location import SingleLocation
 from attlas.single_location import descend as descend_five
 from attlas.single_location import descend_online as descend_five_online
 from attlas.single_location.reduction import as_matrices, as_problem
+from tests.defaults import numbers_by_default
 
 TWO = Places(4, [1.5, 1.0], spread=0.7)
 TRIPLES = {
@@ -270,3 +272,12 @@ def test_progress_counts_all_steps():
     descend(problem, start, step_size=0.1, steps=5, points=8, progress=lambda *x: seen.append(x))
     assert seen[-1] == (5, 5)
     assert jax.config.jax_enable_x64 is False
+
+
+def test_numbers_that_need_not_be_given():
+    assert numbers_by_default(descent) == [
+        "descend points=4096 seed=0 record_every=100",
+        "descend_online seed=0 record_every=100 points=512 extra_freedom=0",
+        "descend_online_vectors seed=0 record_every=100",
+        "sampled_gradient seed=0",
+    ]

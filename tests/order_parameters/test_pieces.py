@@ -18,8 +18,10 @@ from attlas.order_parameters import (
     ValueSum,
     label,
     logistic,
+    pieces,
     risk,
 )
+from tests.defaults import numbers_by_default
 
 
 def tokens_of(law, count=2000):
@@ -116,3 +118,12 @@ def test_linear_attention_on_one_place_has_the_risk_of_its_formula():
     oracle = Overlaps(np.eye(2)[None], np.eye(2)[None])
     value, error = risk(problem, oracle, points=1 << 15)
     assert abs(value[0] - (1 - 0.8 + 0.04 * 9 + 0.09)) < 5 * error[0] < 0.03
+
+
+def test_numbers_that_need_not_be_given():
+    assert numbers_by_default(pieces) == [
+        "Places spread=1 background=0 values=1 extra=0",
+        "SignedPlace uniforms=1",
+        "ValueSum noise=0 values=1",
+        "Heads lam=1 norm=0 offset=0 values=1",
+    ]

@@ -20,6 +20,7 @@ from attlas.order_parameters import (
     gradient,
     label,
     logistic,
+    population,
     risk,
     stability,
 )
@@ -29,6 +30,7 @@ from attlas.order_parameters.problem import State
 from attlas.single_location import Overlaps as Five
 from attlas.single_location import SingleLocation
 from attlas.single_location import risk as five_risk
+from tests.defaults import numbers_by_default
 
 TWO, ONE = Places(4, [1.5, 1.0], spread=0.7), Places(4, [1.5], spread=1.2)
 PROBLEMS = {
@@ -196,3 +198,14 @@ def test_the_smallest_of_several_dimensions_must_do():
     with pytest.raises(InputError, match="dim = 3"):
         prepare(problem, two, dim=np.array([30, 3]))
     assert prepare(problem, two, dim=np.array([30, 4])).shape.p == 2
+
+
+def test_numbers_that_need_not_be_given():
+    assert numbers_by_default(population) == [
+        "draw_points place=0",
+        "risk points=16384 seed=0",
+        "gradient points=16384 seed=0",
+        "best_overlaps starts=16 scale=1 points=4096 trips=300 seed=0",
+        "stability points=8192 seed=0",
+        "fixed_points points=2048 trips=300 seed=0",
+    ]

@@ -14,9 +14,11 @@ from attlas.order_parameters import (
     descend,
     descend_online,
     gradient,
+    problem,
     risk,
 )
 from attlas.order_parameters.problem import as_problems
+from tests.defaults import numbers_by_default
 
 ONE = Problem(Places(4, [2.0]), ValueSum(), Heads("softmax"))
 HERE = Overlaps(np.zeros((1, 2, 2)), np.eye(2)[None])
@@ -117,3 +119,7 @@ def first_column(student, present, parameters):
 
 def infinite(prediction, target):
     return jnp.inf * abs(prediction)
+
+
+def test_numbers_that_need_not_be_given():
+    assert numbers_by_default(problem) == ["Problem noises=1"]
