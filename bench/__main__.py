@@ -1,8 +1,8 @@
 """Run benchmarks and print one table of ratios, which describe and are never asserted.
 
-    python -m bench                        # all of them
-    python -m bench '*descent*' risk       # those whose names match
-    python -m bench --list                 # their names
+python -m bench                        # all of them
+python -m bench '*descent*' risk       # those whose names match
+python -m bench --list                 # their names
 """
 
 import argparse

@@ -78,7 +78,7 @@ def kept_beside(
         steps=2400,
         batch=32,
         rate=0.01,
-        runs=20,
+        runs=24,
         sequences=1000,
     ),
     paper=dict(latents=4, vocabulary=12, layers=2, width=32, narrow=6, steps=5000),
