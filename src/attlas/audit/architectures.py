@@ -35,6 +35,7 @@ import numpy as np
 
 from attlas.audit.checkpoints import Checkpoint, read_checkpoint
 from attlas.audit.model_checks import check_model
+from attlas.audit.modules import TABLE, is_module, read_module
 from attlas.audit.name_tables import (
     TENSOR_SECTIONS,
     Names,
@@ -272,6 +273,9 @@ def as_model(
     """
     if isinstance(source, Model):
         return source
+    if is_module(source):
+        arrays, stated = read_module(source)
+        return as_model(arrays, config or stated, table or TABLE)
     checkpoint = source if isinstance(source, Checkpoint) else read_checkpoint(source, config)
     known = known_tables()
     if isinstance(table, str | Path):

@@ -172,8 +172,9 @@ def audit_model(
 
     Arguments:
         source: a folder, a file, "package:NAME", the name of a model in a Hugging Face cache, a
-            model of `transformers` or of torch with its `config`, arrays or tensors in memory by
-            name, or what was read already.
+            model of `transformers` or of torch with its `config`, a Transformer of
+            `attlas.sparse_variables`, arrays or tensors in memory by name, or what was read
+            already.
         config: in place of a config.json, a mapping, a file or an object with `to_dict()`; needed
             with arrays in memory.
         map: a table of names, or its file, for an architecture that is not known; the name of a
