@@ -3,6 +3,7 @@
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
@@ -13,6 +14,7 @@ import pytest
 import xarray as xr
 from jaxtyping import Array, ArrayLike, Float, Int
 
+import attlas
 from attlas.errors import InputError
 from attlas.single_location import ORACLE, Gate, Overlaps, SingleLocation, predict, risk
 from attlas.single_location.task import Batch
@@ -198,6 +200,10 @@ def test_functions_written_alike_are_one_function():
     assert Model(gate=lambda x: x + 1).gate is Model(gate=lambda x: x + 1).gate
     assert Model(gate=lambda x: x + 1).gate is not Model(gate=lambda x: x - 1).gate
     assert Model(gate=lambda x: x + 1).gate is not Model(gate=lambda x: x + 1.0).gate
+    assert Model(gate=lambda x: x * 0.0).gate is not Model(gate=lambda x: x * -0.0).gate
+    assert (
+        Model(gate=lambda x: x + (1, 2)[0]).gate is not Model(gate=lambda x: x + (1.0, 2)[0]).gate
+    )
     assert Model(gate=lambda x, *, c=1: c).gate is not Model(gate=lambda x, *, c=2: c).gate
 
 
@@ -281,3 +287,10 @@ def test_a_generator_may_be_a_seed():
     for wrong in (True, -1, "3", 1.5):
         with pytest.raises(InputError, match=r"rng = .* a generator of NumPy, or a seed"):
             spun(wrong)
+
+
+def test_arrays_are_made_within_the_precision_that_a_function_asks_for():
+    """`@public` stands below `@float64`: above it arrays would be rounded to single precision."""
+    for path in Path(attlas.__file__).parent.rglob("*.py"):
+        assert "@public\n@float64" not in path.read_text(), path
+        assert "@public\n    @float64" not in path.read_text(), path

@@ -60,7 +60,7 @@ class Line:
         if done > 0 and self.first is None:
             self.first = now, done
         early = now - self.began < PATIENCE or (self.shown and now - self.said < EVERY)
-        if self.first is None or early or done >= self.total:
+        if self.first is None or early or not 0 < done < self.total:
             return
         since, before = self.first if done > self.first[1] else (self.began, 0.0)
         left = (now - since) / (done - before) * (self.total - done)

@@ -134,7 +134,7 @@ def described(data: "xr.Dataset", **words: str) -> "xr.Dataset":
 
 def _as_written(function: Any) -> Any:
     """The first function that was written like this one, with the same values closed over."""
-    if not isinstance(function, types.FunctionType):
+    if not isinstance(function, types.FunctionType) or vars(function):
         return function
     try:
         return _WRITTEN.setdefault(_writing(function), function)
@@ -149,12 +149,18 @@ def _writing(function: types.FunctionType) -> tuple[Any, ...]:
     """What a function is, whatever its lines and name: code, defaults, what it closes over and the
     globals that it names."""
     known, names = function.__globals__, [*_names(function.__code__)]
-    values = [known[name] for name in names if name in known]
+    values = [known.get(name, "not defined here") for name in names]
     cells = [cell.cell_contents for cell in function.__closure__ or ()]
     named = sorted((function.__kwdefaults__ or {}).items())
     parts = [*values, *cells, *(function.__defaults__ or ()), *(value for _, value in named)]
-    # Types, because 1 and 1.0 and True are equal.
-    return (_plain_code(function.__code__), tuple((type(part), part) for part in parts))
+    return (_plain_code(function.__code__), tuple(map(_exactly, parts)))
+
+
+def _exactly(part: Any) -> Any:
+    """A value with its type, because 1, 1.0 and True are equal, as are 0.0 and -0.0."""
+    if isinstance(part, tuple | frozenset):
+        return (type(part), tuple(map(_exactly, part)))
+    return (type(part), repr(part) if isinstance(part, float) else part)
 
 
 def _names(code: types.CodeType) -> Iterator[str]:
@@ -166,7 +172,7 @@ def _names(code: types.CodeType) -> Iterator[str]:
 
 def _plain_code(code: types.CodeType) -> tuple[Any, ...]:
     consts = tuple(
-        _plain_code(part) if isinstance(part, types.CodeType) else (type(part), part)
+        _plain_code(part) if isinstance(part, types.CodeType) else _exactly(part)
         for part in code.co_consts
     )
     arguments = (code.co_argcount, code.co_kwonlyargcount, code.co_flags)

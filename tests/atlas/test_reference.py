@@ -63,7 +63,8 @@ def test_the_reference_has_what_the_package_shows():
             value = getattr(module, own)
             ours = getattr(value, "__module__", "") or ""
             belongs = ours.startswith("attlas") if hasattr(module, "__path__") else ours == name
-            if not own.startswith("_") and callable(value) and belongs:
+            made = type(value).__module__.startswith("attlas")  # such as `squared`, a loss
+            if not own.startswith("_") and callable(value) and belongs and not made:
                 assert own in pages[name], f"{name}.{own}"
 
 

@@ -44,7 +44,7 @@ def test_without_such_a_head_the_theory_does_not_apply(audited):
 def test_the_factor_by_which_a_bound_is_vacuous_is_that_of_the_samples(audited):
     found = find_answers(audited)[1]
     factor = float(audited.bounds.sel(bound="spectrum").samples) - 4
-    assert found.word == f"vacuous by a factor of 10^{factor:.1f}"
+    assert found.word == f"vacuous by a factor of 10^{factor:.1f} for its smallest head"
     bounds = audited.bounds.copy(deep=True)
     bounds.samples.values[:] = 3.0
     assert find_answers(replace(audited, bounds=bounds))[1].word == "says something"
@@ -54,9 +54,9 @@ def test_the_factor_by_which_a_bound_is_vacuous_is_that_of_the_samples(audited):
 @pytest.mark.parametrize(
     ("together", "apart", "word"),
     [
-        (1e-6, 0.04, "tokens are exchangeable"),
-        (1e-6, 0.6, "exchangeable only as pairs of token and position"),
-        (0.3, 0.6, "not exchangeable"),
+        (1e-6, 0.04, "tokens are exchangeable to the network"),
+        (1e-6, 0.6, "exchangeable to the network only as pairs of token and position"),
+        (0.3, 0.6, "not exchangeable to the network"),
     ],
 )
 def test_shuffles_decide_what_is_exchangeable(audited, together, apart, word):

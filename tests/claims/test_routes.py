@@ -56,6 +56,7 @@ INPUTS = {
     "pairs_in_ball",
     # settings of a run, and its path as a Dataset
     *("step_options", "as_schedule", "_values", "values_at", "unit_vectors", "as_dataset"),
+    *("recorded", "described", "in_words"),
 }
 """Functions that make what both sides start from, or that only carry numbers about."""
 

@@ -111,7 +111,11 @@ def _sparse_variables(audit: "Audit") -> Answer:
     best = bounds.sel(bound=name)
     factor = float(best.samples) - np.log10(bounds.attrs["samples"])
     layer, head = best.best_head.values.tolist()
-    word = f"vacuous by a factor of 10^{factor:.1f}" if factor > 0 else "says something"
+    word = (
+        f"vacuous by a factor of 10^{factor:.1f} for its smallest head"
+        if factor > 0
+        else "says something of its smallest head"
+    )
     because = (
         f"The smallest of {len(BOUNDS)} bounds is the one {BOUNDS[name]['name']}"
         f" ({BOUNDS[name]['source']}): 10^{float(best.model_nats[0]):.1f} nats for the model and"
@@ -127,9 +131,11 @@ def _sparse_variables(audit: "Audit") -> Answer:
         certified = best_certificate(found)
         if certified is not None and certified[2] < 1 - found.attrs["chance"]:
             details.append(
-                f"With heads as they are and only a linear reader learnt, the reader of head"
-                f" {certified[0]} at {certified[1]} is certified to err on at most"
-                f" {certified[2]:.0%} of texts like {found.attrs['text']}."
+                f"With heads as they are and only a linear reader learnt, a reader drawn at random"
+                f" around the one of head {certified[0]} at {certified[1]} errs on at most"
+                f" {certified[2]:.0%} of texts like {found.attrs['text']}, and the reader itself on"
+                f" at most {min(1.0, 2 * certified[2]):.0%}, with 95% confidence, if the model was"
+                " not trained on these texts."
             )
     return Answer(
         "Sparse variables",
@@ -147,16 +153,16 @@ def _latent_posterior(audit: "Audit") -> Answer:
     if "apart" in audit.layers:
         together, apart = (float(audit.layers[name][-1]) for name in ("together", "apart"))
         word = (
-            "tokens are exchangeable"
-            if apart <= ALIKE
-            else "exchangeable only as pairs of token and position"
+            "tokens are exchangeable to the network"
+            if max(apart, together) <= ALIKE
+            else "exchangeable to the network only as pairs of token and position"
             if together <= SAME
-            else "not exchangeable"
+            else "not exchangeable to the network"
         )
         because = (
             f"Shuffling tokens with their positions changes the last states by {together:.1g} of"
-            f" their size, shuffling them without by {apart:.2f}; the theory's tokens have 0 in"
-            " both."
+            f" their size, shuffling them without by {apart:.2f}; for a network that reads a set of"
+            " tokens, as the theory's data are, both are 0."
         )
         place, value = largest_heads(-audit.heads.cme_distance, 1)[0]
         details.append(

@@ -129,7 +129,8 @@ def _certificate(audit: "Audit", index: int) -> list[str]:
     beside = best_certificate(random[index]) if len(random) > index else None
     compared = "" if beside is None else f"; the best of the random model has {beside[2]:.2f}"
     said = (
-        f"errs on at most {bound:.0%} of new texts of the kind"
+        f"errs on at most {min(1.0, 2 * bound):.0%} of new texts of the kind, and one drawn at"
+        f" random around it on at most {bound:.0%}, if the model was not trained on these texts"
         if bound < 1 - found.attrs["chance"]
         else f"has no certificate: at most {bound:.0%} errors say nothing"
     )
@@ -222,8 +223,7 @@ def _shuffling(audit: "Audit") -> str:
     return (
         "Shuffling tokens together with their positions changes the last states by"
         f" {layers.together[-1]:.1g} of their size, shuffling them without by"
-        f" {layers.apart[-1]:.2f}: tokens are exchangeable only as pairs with their"
-        " positions."
+        f" {layers.apart[-1]:.2f}."
     )
 
 

@@ -365,7 +365,8 @@ def _measure_layer(
             queries * np.linalg.norm(key.matrix, axis=-1).sum(-1),
         )
     parts = {"output_value": (value, outward)}
-    if rotary:
+    # All layers alike, where some turn queries and keys and some do not.
+    if any(view.rotation is not None for view in model.views):
         alone = Factor(*(np.broadcast_to(np.eye(model.width), key.root.shape) for _ in range(2)))
         parts |= {"key": (key, alone), "query": (query, alone)}
     else:

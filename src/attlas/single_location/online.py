@@ -103,8 +103,8 @@ def descend_online(
     return with_settings(data, task, lam=lam, step_size=step_size, batch_size=batch_size, seed=seed)
 
 
-@public
 @float64
+@public
 def descend_online_vectors(
     task: SingleLocation,
     k: Float[ArrayLike, "repeat dim"],

@@ -244,9 +244,9 @@ def posterior_while_training(evidence: xr.Dataset) -> Figure:
     r" explains more than a tenth of what the posterior leaves open, and less than before training."
     r" Weight decay and noise on the state together take away less than half of that; a state that"
     r" is hardly wider than the posterior keeps less than a wide one.",
-    words="Training forgets what the latent does not need, the more the longer and the deeper the"
-    " network, and is far from having forgotten all. What makes it forget is a lack of room. A task"
-    " that reads those counts profits by as much as a probe of the state explains of them.",
+    words="Training forgets some of what the latent does not need, and is far from having forgotten"
+    " all. Decay and noise do not make it forget; a state with hardly more room than the posterior"
+    " cannot hold as much.",
     measured_by=trained_encoders,
     rule=Order(),
     control=Control(

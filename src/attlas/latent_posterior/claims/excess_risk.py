@@ -230,17 +230,18 @@ def in_units_of_the_formula(values: xr.DataArray, evidence: xr.Dataset) -> xr.Da
     reference="excess risk: generalisation, optimisation, approximation, of trained networks",
     statement=r"A softmax encoder is trained for T steps on n labelled sequences from topics, and"
     r" $R(f_T) - R(f^*)$ is split by the empirical minimiser $\hat f$ and the best of its class"
-    r" $f^\circ$, found by training on the exact risks of sample and population. Generalisation,"
+    r" $f^\circ$, each the best of two trainings on the exact risks of sample and population, one"
+    r" of those on the sample from the start of $f_T$ and one from $f^\circ$. Generalisation,"
     r" $R(\hat f) - R(f^\circ)$ and $R_n(f^\circ) - R_n(\hat f)$ in mean, is to a factor of"
     r" 2 $\frac1n\mathrm{tr}(\Sigma^+E[e^2\phi\phi^\top])$, $\phi = \nabla_\theta"
     r" f^\circ$, $\Sigma = E[\phi\phi^\top]$, $e = y - f^\circ$; optimisation, $R_n(f_T) -"
     r" R_n(\hat f)$, more than halves between T/8 and T and is then less than half of that in most"
-    r" runs, though some end elsewhere;"
+    r" runs; some end in other minima, and lift its mean up to several times the generalisation;"
     r" approximation, $R(f^\circ) - R(f^*)$, grows with the length. An MLP behind the attention"
     r" lowers the approximation error and adds to generalisation.",
-    words="What a trained network lacks, part by part, each by a route of its own. The sample"
-    " misleads it in as many directions as its function can move in, however many weights it has;"
-    " attention alone cannot be Bayes' rule, and what helps there costs samples.",
+    words="What a trained network lacks, part by part. The sample misleads it in as many directions"
+    " as its function can move in, however many weights it has; attention alone cannot be"
+    " Bayes' rule, and what helps there costs samples.",
     measured_by=trained_on_samples,
     rule=Order(),
     control=Control(
@@ -314,8 +315,9 @@ def parts_while_training(evidence: xr.Dataset) -> Figure:
     reference="generalisation that does not depend on the length, of trained networks",
     statement=r"The generalisation error, as in `trained-ledger`, of a softmax encoder that was"
     r" trained on n labelled sequences of L words does not grow with the length as that of a class"
-    r" with a weight for each place does: its exponent in L is below $\frac12$, where that is near"
-    r" 1, and the formula has none. In n it falls faster than $n^{-1/2}$.",
+    r" with a weight for each place does: its exponent in L, between two lengths (four at the"
+    r" paper's scale), is below $\frac12$, and theirs is above. In n it falls faster than"
+    r" $n^{-1/2}$.",
     words="Longer sequences take no more examples: what attention learns has as many directions at"
     " every length.",
     measured_by=trained_on_samples,

@@ -128,7 +128,8 @@ def prefixes(
     r" $1/p(z)$ is the coverage number of one latent.",
     words="A trained network pays what Bayes' rule pays for not knowing the latent, and its own"
     " error as often as the latent was rare in training. Up to the length of training that follows"
-    " from the definitions; that longer prompts cost no more is what is tested. The total variation"
+    " from the definitions; beyond it it is tested, where the bound leaves much room: networks"
+    " lose about twice as much more than Bayes' rule at each pair as before. The total variation"
     " is needed: beyond Bayes' rule single networks lose on single latents many times their"
     " divergence over p(z).",
     measured_by=trained_in_context,

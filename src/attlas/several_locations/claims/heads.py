@@ -176,8 +176,9 @@ def key_reads_values(evidence: xr.Dataset) -> Figure:
     origin="ours",
     reference="values of rank above one, vector targets",
     statement=r"$y \in R^q$ with $y_j = \langle X_J, v_j^*\rangle$ at one informative token. One"
-    r" softmax head with one key and $q$ values, all of them and a readout trained, comes within"
-    r" 10 % of Bayes' risk, which is $q$ times that of a target in one dimension.",
+    r" softmax head with one key and $q$ values, all of them and a readout trained from six starts"
+    r" of which the best counts, comes within 10 % of Bayes' risk, which is $q$ times that of a"
+    r" target in one dimension.",
     words="One key serves any number of values: what is hard is to find the token, and that is the"
     " same for all of them. With one value fewer a dimension of the target is lost.",
     quick=Setting(length=6, signals=(2.0, 3.0), targets=2, starts=6, points=8192, trips=200),
@@ -185,7 +186,7 @@ def key_reads_values(evidence: xr.Dataset) -> Figure:
     cells=whole,
     budget="points",
     rule=Approximation(margin=0.1),
-    control=Control("with one value fewer", lambda e: {"measured": e.risk.isel(rank=-2)}),
+    control=Control("with one value fewer", lambda e: {"measured": e.with_one_fewer}),
 )
 def vector_targets(cell: Setting, draws: Draws) -> Values:
     size, seed = cell.targets, draws.integer("points")
@@ -227,6 +228,7 @@ def vector_targets(cell: Setting, draws: Draws) -> Values:
     return {
         **on("rank signal", risk=found),
         **on("signal", measured=found[-1], predicted=bayes, error=np.hypot(errors[-1], error)),
+        **on("signal", with_one_fewer=found[-2]),
         "rank": ranks,
         "signal": list(cell.signals),
         "repetitions": 16,
