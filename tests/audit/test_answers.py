@@ -47,7 +47,10 @@ def test_the_factor_by_which_a_bound_is_vacuous_is_that_of_the_samples(audited):
     assert found.word == f"vacuous by a factor of 10^{factor:.1f} for its smallest head"
     bounds = audited.bounds.copy(deep=True)
     bounds.samples.values[:] = 3.0
-    assert find_answers(replace(audited, bounds=bounds))[1].word == "says something of its smallest head"
+    assert (
+        find_answers(replace(audited, bounds=bounds))[1].word
+        == "says something of its smallest head"
+    )
     assert "matrix of" in found.details[0]
 
 

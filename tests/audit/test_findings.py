@@ -43,12 +43,13 @@ def test_a_certificate_is_told_beside_that_of_a_random_model(audited):
     probed = gallery.read("minilm")["probes"]
     told = replace(audited, probes=[probed], reference_probes={"random": [probed]})
     best = float(probed.certified.min())
-    assert f"errs on at most {best:.0%} of new texts" in told.summary[-1]
+    assert f"errs on at most {2 * best:.0%} of new texts" in told.summary[-1]
+    assert f"drawn at random around it on at most {best:.0%}" in told.summary[-1]
     assert f"the best of the random model has {best:.2f}" in told.summary[-1]
     coins = probed.assign(certified=probed.certified * 0 + 0.62)
     told = replace(audited, probes=[coins])
     assert "has no certificate: at most 62% errors say nothing" in told.summary[-1]
-    assert all("certified" not in str(answer) for answer in told.answers)
+    assert all("drawn at random" not in str(answer) for answer in told.answers)
 
 
 def test_a_probe_is_told_beside_word_counts_chance_and_a_random_model(audited):
