@@ -1,9 +1,12 @@
 """Tokens with their positions are exchangeable in every transformer, tokens alone are not."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from pytest import approx
 
+from attlas.audit import hypotheses
 from attlas.audit.architectures import as_model
 from attlas.audit.behaviour import measure_behaviour, token_roles
 from attlas.audit.heads import measure_weights
@@ -27,6 +30,16 @@ def test_only_content_is_shuffled_and_the_reader_stays():
         assert (np.sort(order, 1) == np.arange(order.shape[1])).all() and (order[:, 0] == 0).all()
         assert (order[np.arange(6), who.reader] == who.reader).all()
         assert (order != np.arange(order.shape[1])).mean() > 0.5
+
+
+def test_a_first_token_of_huge_states_does_not_hide_a_change(monkeypatch):
+    model, tokens = model_of("gpt2"), pad_tokens(IDS)
+    draws = np.random.default_rng(0).standard_normal((3, *tokens.ids.shape, 8))
+    draws[:, :, 0] = 1e6
+    steps = [SimpleNamespace(batch=batch, after=draws[batch]) for batch in range(3)]
+    monkeypatch.setattr(hypotheses, "trace", lambda *_: steps)
+    found = exchangeability(model, tokens)
+    assert found.apart.values == approx(2**0.5, rel=0.1)  # of independent states
 
 
 def test_every_hypothesis_is_measured_where_it_can_be():

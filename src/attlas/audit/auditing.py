@@ -380,7 +380,9 @@ def _list_facts(model: Model, tokens: Tokens | None, is_default: bool) -> dict[s
     if tokens is not None:
         first = {pieces[0] for pieces in tokens.pieces}
         marked = len(first) == 1 and min(first).startswith(("[", "<"))
-        facts["reader"] = min(first) if marked else "the first token"
+        facts["reader"] = (
+            "the last token" if block.causal else min(first) if marked else "the first token"
+        )
         facts["text"] = {
             "default": is_default,
             "texts": len(tokens.ids),

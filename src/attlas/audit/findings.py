@@ -89,8 +89,8 @@ def _capacity(audit: "Audit") -> list[str]:
         f"{beside(audit, 'qk_spectral')}.",
         "By the depth recursion the model is Lipschitz with a constant of at most"
         f" 10^{capacity['log10_lipschitz']:.1f}, and its class has an entropy of at most"
-        f" 10^{capacity['log10_nats']:.0f} nats: no guarantee at any number of samples, but a"
-        f" ledger. Layer {int(nats.argmax())} adds most to it, and in a typical head"
+        f" 10^{capacity['log10_nats']:.0f} nats: no guarantee at any number of samples."
+        f" Layer {int(nats.argmax())} adds most to it, and in a typical head"
         f" {heads.qk_share.median():.0%} of the bound is the query-key product's"
         f"{beside(audit, 'qk_share')}.",
         f"Of {len(BOUNDS)} bounds the smallest is the one {BOUNDS[name]['name']}:"
@@ -196,13 +196,12 @@ def _gates(audit: "Audit") -> str:
         return "How far heads are gates was not measured: it takes four texts or more that differ."
     with np.errstate(invalid="ignore"):
         along = float((heads.softmax_gate / heads.read_direction).median())
-    where = "the last token" if audit.facts["causal"] else audit.facts["reader"]
     return (
-        f"Read at {where}, one direction holds {heads.read_direction.median():.0%} of the"
-        " variance of a typical head's output over texts; of that, softmax gating by one direction"
-        f" reproduces {along:.0%}. In all, softmax gating explains"
-        f" {heads.softmax_gate.median():.0%} and the erf gate of single-location regression"
-        f" {heads.erf_gate.median():.0%}{beside(audit, 'erf_gate')}."
+        f"Read at {audit.facts['reader']}, one direction holds"
+        f" {heads.read_direction.median():.0%} of the variance of a typical head's output over"
+        f" texts; of that, softmax gating by one direction reproduces {along:.0%}. In all, softmax"
+        f" gating explains {heads.softmax_gate.median():.0%} and the erf gate of single-location"
+        f" regression {heads.erf_gate.median():.0%}{beside(audit, 'erf_gate')}."
     )
 
 

@@ -426,14 +426,14 @@ def _position_wise_norms(model: Model, weights: Weights, norm: InputNorm) -> dic
 # --- capacity ------------------------------------------------------------------------------------
 
 
-def _bounded_norms(norms: xr.Dataset, heads: Any = ...) -> capacity.HeadNorms:
-    """Norms of heads, of all [layer, head] or of one; the output-value product stands for $W_V$."""
+def _bounded_norms(norms: xr.Dataset) -> capacity.HeadNorms:
+    """Norms of all heads [layer, head]; the output-value product stands for $W_V$."""
     dim = norms.attrs["dim"]
     return capacity.HeadNorms(
-        value=norms.ov_spectral.values[heads],
-        value_21=norms.ov_21.values[heads],
-        query_key=norms.qk_bound.values[heads],
-        query_key_21=norms.qk_bound_21.values[heads],
+        value=norms.ov_spectral.values,
+        value_21=norms.ov_21.values,
+        query_key=norms.qk_bound.values,
+        query_key_21=norms.qk_bound_21.values,
         out=1.0,
         out_21=0.0,
         dim=dim,
@@ -483,10 +483,16 @@ def capacity_blocks(
     """
     length, dim = norms.attrs["length"], norms.attrs["dim"]
     words = [word for word in ("up", "down", "gate") if word in norms]
+    of_layers = {str(name): x.values for name, x in norms.items() if x.dims == ("layer",)}
+    of_heads = _bounded_norms(norms)
+    measured = ("value", "value_21", "query_key", "query_key_21")
     blocks = []
     for i in range(norms.sizes["layer"]):
-        numbers = {str(name): float(x) for name, x in norms.isel(layer=i).items() if not x.ndim}
-        heads = [_bounded_norms(norms, (i, h)) for h in range(norms.sizes["head"])]
+        numbers = {name: float(values[i]) for name, values in of_layers.items()}
+        heads = [
+            of_heads._replace(**{name: getattr(of_heads, name)[i, h] for name in measured})
+            for h in range(norms.sizes["head"])
+        ]
         position = capacity.PositionNorms(
             **{name: numbers[name] for word in words for name in (word, f"{word}_21")},
             dim=dim,

@@ -24,7 +24,8 @@ def exchangeability(
 ) -> xr.Dataset:
     r"""How much the states of each layer change when the content tokens of each text are shuffled.
 
-    Measured is $|f(\pi x) - \pi f(x)| / |f(x)|$ in root mean square over the tokens.
+    Measured is $|f(\pi x) - \pi f(x)| / |f(x)|$ in root mean square over the content tokens: the
+    states of a first token or a separator can be a thousand times as large, and would hide them.
 
     Arguments:
         tokens: of the texts, padded.
@@ -42,7 +43,8 @@ def exchangeability(
     apart = replace(tokens, ids=tokens.ids[rows, order])
     together = replace(apart, positions=tokens.positions[rows, order])
     batches = [embed(model, each) for each in (tokens, together, apart)]
-    reader = (rows[:, 0], token_roles(model, tokens).reader)
+    roles = token_roles(model, tokens)
+    reader = (rows[:, 0], roles.reader)
     found: dict[str, list[float]] = {"together": [], "apart": [], "reader": []}
     expected = np.zeros(0)
     for step in trace(model, batches, dtype):
@@ -51,7 +53,7 @@ def exchangeability(
             expected = states[rows, order]
             continue
         name = ("together", "apart")[step.batch - 1]
-        found[name].append(_relative_change(states[tokens.mask], expected[tokens.mask]))
+        found[name].append(_relative_change(states[roles.content], expected[roles.content]))
         if name == "apart":
             found["reader"].append(_relative_change(states[reader], expected[reader]))
     return xr.Dataset({name: ("layer", values) for name, values in found.items()})

@@ -17,7 +17,8 @@ from attlas.errors import InputError, whole
 from attlas.gaussian import Real
 
 SHARPNESS = tuple(float(x) for x in 2.0 ** np.arange(-2, 8.5, 0.5))
-r"""The factors $\mu$ among which the best is chosen; the choice is paid for."""
+r"""The factors $\mu$ among which the best is chosen. The choice costs nothing: like w, it
+belongs to the posterior, and the bound holds for all posteriors at once."""
 
 
 def kl_inverse(share: Real, budget: Real) -> Real:
@@ -51,10 +52,10 @@ def margin_certificate(
     r"""The certificate of linear rules by their normalised margins
     $y_i\langle w, x_i\rangle/|w||x_i|$ on n independent samples:
     $$\mathrm{kl}(\hat e\|e) \le \frac1n\Big(\frac{\mu^2}2 + \ln\frac{2\sqrt n}{\delta}
-    + \ln(\text{choices}\cdot|\text{SHARPNESS}|)\Big)$$ at the best $\mu$ of `SHARPNESS`.
+    + \ln(\text{choices})\Big)$$ at the best $\mu$ of `SHARPNESS`.
 
-    It holds for every w at once, so that w may be fitted on the same samples; samples drawn without
-    replacement from a finite population do as well (Hoeffding 1963, Theorem 4).
+    It holds for every w and $\mu$ at once, so that both may be fitted on the same samples; samples
+    drawn without replacement from a finite population do as well (Hoeffding 1963, Theorem 4).
 
     Arguments:
     - `margins`: [..., n]. `delta`: $\delta$.
@@ -66,7 +67,7 @@ def margin_certificate(
     whole("choices", choices, 1)
     mu = np.array(SHARPNESS)
     error = np.exp(log_ndtr(-mu[:, None] * margins[..., None, :])).mean(-1)
-    nats = mu**2 / 2 + math.log(choices * len(SHARPNESS))
+    nats = mu**2 / 2 + math.log(choices)
     budget = (nats + np.log(2 * math.sqrt(n) / np.asarray(between("delta", delta)))) / n
     bound = np.asarray(kl_inverse(error, budget))
     best = bound.argmin(-1)[..., None]
