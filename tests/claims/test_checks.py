@@ -160,11 +160,24 @@ def nothing(rng, n, scale):
         (lambda scale: 1.0, lambda rng, n, scale: np.ones(n), [1.0], "one value, 1, in all"),
         (lambda scale: "a", lambda rng, n, scale: rng.normal(size=n), [1.0], "real numbers"),
         (lambda scale: 1.0, lambda rng, n, scale: rng.normal(size=n), [], "no value of scale"),
+        (lambda size: 1.0, lambda rng, n, scale: rng.normal(size=n), [1.0], "argument: 'size'"),
+        (lambda scale: 1.0, lambda rng, n: rng.normal(size=n), [1.0], r"\(rng, n, scale\)"),
+        (3, lambda rng, n, scale: rng.normal(size=n), [1.0], "3 is no function"),
     ],
 )
 def test_what_cannot_be_compared_is_told(formula, simulate, grid, words):
     with pytest.raises(InputError, match=words):
         check(formula, simulate, grid={"scale": grid}, quiet=True)
+
+
+def test_half_precision_is_taken():
+    import jax
+
+    def coins(key, n, scale):
+        return scale * jax.random.bernoulli(key, 0.5, (n,)).astype("bfloat16")
+
+    found = check(lambda scale: scale / 2, coins, grid={"scale": [2.0]}, quiet=True)
+    assert found.verdict.word == "confirmed"
 
 
 def test_grids_and_numbers_are_checked():

@@ -127,7 +127,8 @@ def model_classes(norms: xr.Dataset, level: int = 0) -> dict[str, Capacity]:
     for layer, word in ((i, word) for i in range(layers) for word in words):
         size = terms[layer, 3 * heads + words.index(word)]
         spectral, frobenius, entries = (
-            float(norms[name].values[layer]) for name in (word, f"{word}_frobenius", f"{word}_entries")
+            float(norms[name].values[layer])
+            for name in (word, f"{word}_frobenius", f"{word}_entries")
         )
         # Of their spectra only the rank and the sum of squares are known.
         powers = np.full(len(INDICES), np.inf)

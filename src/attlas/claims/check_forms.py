@@ -88,7 +88,7 @@ def compare(
 ) -> Values:
     """`predicted` by the formula, `measured` by the mean of the simulation, at one cell."""
     given = _parameters(cell)
-    stated = formula(**given)
+    stated = _called("the formula", formula, **given)
     pair = isinstance(stated, Estimate)
     predicted = _array("the formula", stated.mean if pair else stated, given)
     mean, error = _mean(simulate, given, draws, cell.samples)
@@ -120,7 +120,7 @@ def stay_below(
         at = given | dict(zip(free, map(float, point), strict=True))
         block = min(cell.samples, 1000)
         mean = float(_samples(simulate, at, draws, "search", 0, block).mean())
-        most = float(_array("the bound", bound(**at), at))
+        most = float(_array("the bound", _called("the bound", bound, **at), at))
         return -(mean - most) / max(abs(most), 1e-300)
 
     found: dict[str, float] = {}
@@ -136,7 +136,7 @@ def stay_below(
         found = dict(zip(free, map(float, best.x), strict=True))
     at = given | found
     mean, error = _mean(simulate, at, draws, cell.samples, exact=True)
-    stated = _array("the bound", bound(**at), at)
+    stated = _array("the bound", _called("the bound", bound, **at), at)
     if stated.shape != mean.shape:
         raise InputError(
             f"the bound has the shape {stated.shape} and the simulation {mean.shape} after its axis"
@@ -279,7 +279,9 @@ def _samples(
     source = (
         jax.random.fold_in(draws(purpose), block) if wants_key else draws.stream(purpose, block)
     )
-    values = _array("the simulation", simulate(source, n, **given), given)
+    values = _array(
+        "the simulation", _called("the simulation", simulate, source, n, **given), given
+    )
     if values.ndim == 0 or len(values) != n:
         raise InputError(
             f"the simulation returned the shape {values.shape}{_at(given)}: it was asked for"
@@ -288,10 +290,23 @@ def _samples(
     return values
 
 
+def _called(what: str, function: Callable[..., Any], *first: Any, **given: Any) -> Any:
+    """`function(*first, **given)`, if it takes these arguments."""
+    try:
+        inspect.signature(function).bind(*first, **given)
+    except TypeError as error:
+        names = ", ".join((*("rng", "n")[: len(first)], *given))
+        raise InputError(f"{what} cannot be called with ({names}): {error}") from None
+    return function(*first, **given)
+
+
 def _array(what: str, value: Any, given: Mapping[str, Any]) -> np.ndarray:
     """A number, list, NumPy, JAX or torch array as a NumPy array of finite numbers."""
-    value = value.detach().cpu() if hasattr(value, "detach") else value
+    if hasattr(value, "detach"):
+        value = value.detach().cpu()
+        value = value.float() if "bfloat16" in str(value.dtype) else value
     array = np.asarray(value)
+    array = array.astype(np.float32) if array.dtype.name == "bfloat16" else array
     if array.dtype.kind not in "buif":
         raise InputError(
             f"{what} gives values of the type {array.dtype}{_at(given)}: they must be real numbers"

@@ -423,6 +423,11 @@ def _look(
     quiet: bool,
 ) -> Check:
     """Looks with ever more samples, until the rule decides and the resolution is reached."""
+    for each in form.functions:
+        if not callable(each):
+            raise InputError(
+                f"{each!r} is no function: a check takes functions of the grid's names"
+            )
     values = _checked_grid(grid, form.along)
     whole("samples", samples, 2)
     whole("seed", seed, 0)
