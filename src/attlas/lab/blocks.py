@@ -11,7 +11,6 @@ fixed length: those of any length are in a heap, in which a damaged file lets HD
 import io
 import json
 import math
-import secrets
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -34,12 +33,10 @@ _FILTERS = {h5py.h5z.FILTER_DEFLATE, h5py.h5z.FILTER_SHUFFLE, h5py.h5z.FILTER_FL
 
 def encode_block(data: xr.Dataset) -> bytes:
     """The contents of a netCDF-4 file: numbers, truth values, times and texts."""
-    # HDF5 knows files in memory by name too: two threads that write at once need two names.
-    options = {"driver": "core", "backing_store": False, "libver": _HDF5_VERSIONS}
-    with h5py.File(secrets.token_hex(8), "w", **options) as file:
+    content = io.BytesIO()
+    with h5py.File(content, "w", libver=_HDF5_VERSIONS) as file:
         _fill(file, data)
-        file.flush()
-        return file.id.get_file_image()
+    return content.getvalue()
 
 
 def _fill(file: h5py.File, data: xr.Dataset) -> None:
