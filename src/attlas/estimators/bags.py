@@ -34,7 +34,13 @@ from sklearn.utils.validation import (
 )
 
 from attlas.errors import InputError, check_memory
-from attlas.estimators.resampling import balanced_folds, checked_weight, distinct, seed_of
+from attlas.estimators.resampling import (
+    balanced_folds,
+    checked_weight,
+    distinct,
+    few_threads,
+    seed_of,
+)
 from attlas.estimators.saving import Saved
 from attlas.padding import bucket
 from attlas.single_location.bag_starts import moment_ratio
@@ -184,34 +190,35 @@ class _SingleLocation(Saved, OneToOneFeatureMixin, TransformerMixin, BaseEstimat
             24 * bucket(count) * bucket(dim),
             ": reduce the features first",
         )
-        self.selection_: Selection = fit_selection(
-            kept,
-            target,
-            loss=self._loss,
-            weight=weight,
-            fold=fold,
-            penalty=self.penalty,
-            heads=self.n_heads,
-            norm=self.use_norm,
-            trips=self.max_iter,
-            tolerance=self.tol,
-            seed=seed,
-        )
-        self.n_iter_ = max(1, self.selection_.steps)
-        self.selector_ = self.selection_.heads.select
-        self.value_ = self.selection_.heads.value
-        self.attention_ = self.attention(X, bags=bags)
-        # Least squares on 0 and 1 says yes above a half, a logit above 0.
-        above = 0.5 if self._loss == "logistic" and target.shape[1] == 1 else 0.0
-        linear = linear_aside(kept, target, weight, fold) - above
-        self.held_out_score_, self.linear_score_ = (
-            float(type(self)._metric(y[rows], self._decided(said), sample_weight=weight))
-            for said in (self.selection_.aside, linear)
-        )
-        centred = target - target.mean(0)
-        lead = np.linalg.svd(centred, full_matrices=False)[2][0]
-        laid, _ = self.selection_.scaling(kept, dim)
-        self.moment_ratio_ = moment_ratio(laid, centred @ lead, weight, seed)
+        with few_threads(count):
+            self.selection_: Selection = fit_selection(
+                kept,
+                target,
+                loss=self._loss,
+                weight=weight,
+                fold=fold,
+                penalty=self.penalty,
+                heads=self.n_heads,
+                norm=self.use_norm,
+                trips=self.max_iter,
+                tolerance=self.tol,
+                seed=seed,
+            )
+            self.n_iter_ = max(1, self.selection_.steps)
+            self.selector_ = self.selection_.heads.select
+            self.value_ = self.selection_.heads.value
+            self.attention_ = self.attention(X, bags=bags)
+            # Least squares on 0 and 1 says yes above a half, a logit above 0.
+            above = 0.5 if self._loss == "logistic" and target.shape[1] == 1 else 0.0
+            linear = linear_aside(kept, target, weight, fold) - above
+            self.held_out_score_, self.linear_score_ = (
+                float(type(self)._metric(y[rows], self._decided(said), sample_weight=weight))
+                for said in (self.selection_.aside, linear)
+            )
+            centred = target - target.mean(0)
+            lead = np.linalg.svd(centred, full_matrices=False)[2][0]
+            laid, _ = self.selection_.scaling(kept, dim)
+            self.moment_ratio_ = moment_ratio(laid, centred @ lead, weight, seed)
         if not np.ptp(target):
             warnings.warn(
                 "every bag has the same target: nothing can be learnt but that number", stacklevel=2

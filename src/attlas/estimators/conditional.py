@@ -19,7 +19,13 @@ from sklearn.utils.validation import (
     validate_data,
 )
 
-from attlas.estimators.resampling import checked_weight, distinct, seed_of, warn_of_shares
+from attlas.estimators.resampling import (
+    checked_weight,
+    distinct,
+    few_threads,
+    seed_of,
+    warn_of_shares,
+)
 from attlas.estimators.saving import Saved
 from attlas.kernels import METHODS, RBF, Linear
 from attlas.latent_posterior.regression import Regression, fit_regression
@@ -139,18 +145,19 @@ class ConditionalMeanRegressor(Saved, RegressorMixin, BaseEstimator):
             deviation > 1e-10 * np.maximum(1, abs(self.mean_)), deviation, 1.0
         )
         self.unit_ = float(np.sqrt(share @ (y - share @ y) ** 2)) or 1.0
-        self.regression_: Regression = fit_regression(
-            self._scaled(X),
-            y / self.unit_,
-            weight=weight,
-            attention=self.attention,
-            select=self.select,
-            kernel=KERNELS[self.kernel],
-            temperature=self.temperature,
-            ridge=self.ridge,
-            method=self.method,
-            tolerance=self.tol,
-        )
+        with few_threads(len(X)):
+            self.regression_: Regression = fit_regression(
+                self._scaled(X),
+                y / self.unit_,
+                weight=weight,
+                attention=self.attention,
+                select=self.select,
+                kernel=KERNELS[self.kernel],
+                temperature=self.temperature,
+                ridge=self.ridge,
+                method=self.method,
+                tolerance=self.tol,
+            )
         found = self.regression_
         self.temperature_, self.ridge_ = found.temperature, found.ridge
         self.prior_ = self.unit_ * found.deviation

@@ -11,6 +11,16 @@ import numpy as np
 from jaxtyping import Float, Int
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import _check_sample_weight
+from threadpoolctl import threadpool_limits
+
+FEW = 2000
+"""Rows up to which linear algebra is no faster on several threads than on one."""
+
+
+def few_threads(rows: int) -> threadpool_limits:
+    """A context in which the matrices of a small fit have one thread: more would wait for each
+    other, all the longer on a busy machine."""
+    return threadpool_limits(1 if rows <= FEW else None)
 
 
 def distinct(

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Array, Float
 
 from attlas.errors import InputError, near
 from attlas.padding import bucket, pad_axis
@@ -385,7 +385,7 @@ class _Task:
         """The negative slope of the loss in the output, along the direction of most variation."""
         with jax.enable_x64(True):
             target = jnp.asarray(self.target)
-            slope = jax.grad(lambda y: self.loss(y[:, None], target).sum())(jnp.asarray(output))
+            slope = _slope(self.loss, jnp.asarray(output), target)
         return -np.asarray(slope) @ self.direction
 
     def residual_has_moment(self, output: Output, seed: int) -> bool:
@@ -442,7 +442,7 @@ class _Task:
         """The mean loss of each bag in the lane that leaves out its fold."""
         with jax.enable_x64(True):
             own, target = jnp.asarray(self.own_lane(output)), jnp.asarray(self.target)
-            losses = np.asarray(self.loss(own[:, None], target))[:, 0]
+            losses = np.asarray(_losses(self.loss, own, target))
         return float(self.weight @ losses / self.weight.sum())
 
     def own_lane(self, output: Output) -> Targets:
@@ -461,3 +461,13 @@ class _Task:
 
 
 _respond = jax.jit(respond)
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _losses(loss: Any, output: Array, target: Array) -> Array:
+    return loss(output[:, None], target)[:, 0]
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _slope(loss: Any, output: Array, target: Array) -> Array:
+    return jax.grad(lambda y: _losses(loss, y, target).sum())(output)
