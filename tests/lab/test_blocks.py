@@ -73,8 +73,8 @@ def test_evidence_that_differs_in_what_all_cells_share_is_of_another_form():
 def test_threads_write_at_the_same_time():
     data = xr.Dataset({f"v{i}": ("cell", np.arange(1000.0)) for i in range(40)})
     with ThreadPoolExecutor(8) as pool:
-        contents = list(pool.map(lambda _: encode_block(data), range(24)))
-    assert len(set(contents)) == 1
+        contents = set(pool.map(lambda _: encode_block(data), range(24)))
+    assert all(read_block(content).identical(data) for content in contents)
 
 
 def test_a_block_that_needs_more_memory_than_is_allowed_is_not_read():
@@ -161,7 +161,7 @@ LIES = {
     "no file": lambda _: b"",
     "cut": lambda _: encode_block(data(3))[:3000],
     "a text": lambda _: b"evidence",
-    "no layout": lambda _: bytes(data(3).drop_attrs().to_netcdf(engine="h5netcdf")),
+    "no layout": lambda _: changed(lambda file: file.attrs.__delitem__(LAYOUT)),
     "a layout of numbers": lambda _: changed(lambda file: file.attrs.__setitem__(LAYOUT, 3)),
     "a deep layout": lambda _: changed(lambda file: file.attrs.__setitem__(LAYOUT, "[" * 9999)),
     "a variable less": lambda _: changed(lambda file: file.__delitem__("measured")),
