@@ -158,6 +158,18 @@ def test_the_best_linear_attention_has_the_least_risk_of_its_formula():
     assert (best.found.min("start") <= best.found).all()
 
 
+def test_the_best_start_is_chosen_on_points_that_it_was_not_fitted_to():
+    """Eight points are fitted by wide networks at once: only others tell which is the best."""
+    problem = Problem(Places(2, [1.5], shuffled=True), ValueSum(), Network())
+    start = {"bias": np.zeros(4), "readout": np.ones(4), "constant": np.array(0.0)}
+    best = best_overlaps(
+        problem, 8, directions=2, starts=6, parameters=start, points=8, trips=60, seed=2
+    ).isel(problem=0)
+    chosen = int(best.fresh.values.argmin())
+    assert chosen != int(best.found.values.argmin()) and (best.found < best.fresh).all()
+    np.testing.assert_array_equal(best.best_m, best.m[chosen])
+
+
 def test_the_oracle_of_linear_attention_is_a_minimum_and_zero_is_a_saddle():
     problem = Problem(Places(4, [2.0]), ValueSum(), Heads("linear"))
     size = (2 / 8) ** 0.5  # minimises 1 - 4 x + 8 x^2 in x = |k||v|, shared evenly

@@ -17,7 +17,8 @@ from attlas.order_parameters import (
     problem,
     risk,
 )
-from attlas.order_parameters.problem import as_problems
+from attlas.order_parameters.problem import as_problems, has_schedules
+from attlas.schedules import InverseDecay
 from tests.defaults import numbers_by_default
 
 ONE = Problem(Places(4, [2.0]), ValueSum(), Heads("softmax"))
@@ -119,6 +120,11 @@ def first_column(student, present, parameters):
 
 def infinite(prediction, target):
     return jnp.inf * abs(prediction)
+
+
+def test_schedules_are_found_in_pieces_of_a_problem():
+    assert has_schedules((Places(4, [2.0]), ValueSum(InverseDecay(0.5))))
+    assert not has_schedules((Places(4, [2.0]), ValueSum(0.5)))
 
 
 def test_numbers_that_need_not_be_given():

@@ -20,8 +20,11 @@ from jaxtyping import Array, Float
 
 from attlas.errors import InputError, whole
 from attlas.gaussian import Real, float64
+from attlas.order_parameters.paths import recorded
 from attlas.order_parameters.population import (
+    Points,
     draw_points,
+    in_precision,
     keep,
     loss_and_gradient,
     mean_loss,
@@ -42,6 +45,7 @@ from attlas.order_parameters.problem import (
     check_problem,
     draw_sequences,
     for_each,
+    has_schedules,
     head_losses,
 )
 from attlas.scan import Trajectory, drive, in_groups, iterate
@@ -74,14 +78,6 @@ def move(state: State, step: State, constraint: str, outside: Array | None = Non
     return State(whole_step.m, c, parameters)
 
 
-def recorded(path: Trajectory, variables: dict[str, Any]) -> xr.Dataset:
-    """`variables` of a path, and over repeat the `status`, "completed" or "diverged", with the
-    steps that it `survived`."""
-    status = np.where(path.survived == path.steps[-1], "completed", "diverged")
-    ends = {"status": ("repeat", status), "survived": ("repeat", path.survived)}
-    return xr.Dataset({**variables, **ends}, {"step": path.steps})
-
-
 def _rates(value: Any, repeats: int, steps: int) -> Any:
     """The step size as a schedule with values [repeat]."""
     if not callable(value) and np.shape(value) not in ((), (1,), (repeats,)):
@@ -98,11 +94,11 @@ def _rates(value: Any, repeats: int, steps: int) -> Any:
 
 @functools.cache
 def _population_steps(constraint: str, flow: bool) -> tuple[Any, Any]:
-    def slope(problem: Problem, state: State, points: Draw, rate: Array) -> State:
+    def slope(problem: Problem, state: State, points: Points, rate: Array) -> State:
         _, g = loss_and_gradient(points, problem, state)
         return jax.tree.map(lambda x: rate * x, g)
 
-    def one(points: Draw, problem: Problem, state: State, rate: Array) -> State:
+    def one(points: Points, problem: Problem, state: State, rate: Array) -> State:
         if not flow:
             return move(state, slope(problem, state, points, rate), constraint)
 
@@ -181,7 +177,9 @@ def descend(
     repeats, steps = len(state.m), whole("steps", steps, 0)
     rates = _rates(step_size, repeats, steps)
     drawn = draw_points(problems, shape, points if problems.exact is None else 1, seed)
-    drawn = Draw(*(x.astype(np.float32) for x in drawn))
+    points_drawn: Points = Draw(*(x.astype(np.float32) for x in drawn))
+    if isinstance(problem, Problem) and not has_schedules((problem.law, problem.target)):
+        points_drawn = _sequences(problem, points_drawn)  # the same at all steps of all starts
     step, observe = _population_steps(constraint, flow)
 
     def run(_: int, rows: np.ndarray, progress: Any) -> Trajectory:
@@ -192,7 +190,7 @@ def descend(
             step,
             observe,
             state_here,
-            (problems_here, rates_here, drawn),
+            (problems_here, rates_here, points_drawn),
             steps=steps,
             record_every=record_every,
             progress=progress,
@@ -204,6 +202,13 @@ def descend(
     m, q, found, values = path.observed
     data = _dataset(path, m, q, found)
     return data.assign(risk=(("repeat", "step"), np.moveaxis(values, -1, 0)))
+
+
+@jax.jit
+def _sequences(problem: Problem, points: Draw) -> Drawn:
+    """Sequences [block, ..., n] of one problem, in the precision of their random numbers."""
+    here = in_precision(problem, points)
+    return jax.lax.map(lambda block: draw_sequences(here, block), points)
 
 
 def _repeats_last(path: Trajectory) -> Trajectory:
