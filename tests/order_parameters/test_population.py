@@ -1,3 +1,4 @@
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -5,6 +6,7 @@ import pytest
 
 from attlas.errors import InputError
 from attlas.order_parameters import (
+    WEIGHTS,
     ChosenValue,
     Heads,
     Network,
@@ -20,6 +22,7 @@ from attlas.order_parameters import (
     gradient,
     label,
     logistic,
+    pieces,
     population,
     risk,
     stability,
@@ -77,44 +80,82 @@ PROBLEMS = {
         8,
     ),
     "pooled": (Problem(ONE, ValueSum(), Pooled()), 1, 2, 8),
+    "a network": (
+        Problem(Places(3, [1.5], shuffled=True), ValueSum(), Network()),
+        6,
+        2,
+        8,
+    ),
+    "a readout of three from two values": (
+        Problem(Places(4, [1.5], values=3), ValueSum(values=3), Readout(Heads(values=2))),
+        3,
+        4,
+        20,
+    ),
+    "a scaled linear head, tokens correlated": (
+        Problem(Places(3, [1.0], correlation=0.3), ValueSum(0.2), Readout(Heads("linear"))),
+        2,
+        2,
+        60,
+    ),
     "classification": (Problem(SignedPlace(1.5, 4), label, Heads("softmax"), logistic), 2, 1, 8),
 }
+
+
+PARAMETERS = {
+    "a network": {"bias": np.array([0.1, 0.2]), "readout": np.array([1.0, 0.5]), "constant": 0.3},
+    "a readout of three from two values": {
+        "scale": np.array([[1.0, 0.2], [0.3, -1.0], [0.5, 0.4]]),
+        "constant": np.array([0.1, -0.2, 0.3]),
+    },
+    "a scaled linear head, tokens correlated": {"scale": 0.4, "constant": 0.2},
+}
+"""Of the heads that have some; others have none."""
 
 
 @pytest.mark.parametrize("name", PROBLEMS)
 def test_the_gradient_is_that_of_the_risk_on_whole_tokens(name):
     problem, p, r, dim = PROBLEMS[name]
+    parameters = PARAMETERS.get(name)
     rng = np.random.default_rng(3)
     directions = np.linalg.qr(rng.normal(size=(dim, r)))[0]
     vectors = rng.normal(size=(dim, p)) / np.sqrt(dim) + 0.3 * directions[:, [0] * p]
     overlaps = Overlaps.of(vectors[None], directions)
-    many = [
-        gradient(problem, overlaps, points=1 << 13, seed=seed).of_vectors(vectors, directions)[0]
-        for seed in range(4)
+    one = jax.tree.map(lambda x: np.asarray(x)[None], parameters)
+    many = [gradient(problem, overlaps, one, points=1 << 13, seed=seed) for seed in range(4)]
+    own = [
+        (found.of_vectors(vectors, directions)[0], jax.tree.map(lambda x: x[0], found.parameters))
+        for found in many
     ]
-    own = np.std(many, axis=0, ddof=1) / 2
-    mean, error = sampled_gradient(problem, vectors, directions, samples=1 << 14)
-    assert (abs(np.mean(many, 0) - mean) < 5 * np.hypot(error, own) + 1e-9).all()
-    assert (error < 0.2 * abs(mean).max()).all()
+    mean, error = sampled_gradient(problem, vectors, directions, parameters, samples=1 << 14)
+    leaves = [jax.tree.leaves(tree) for tree in (mean, error)]
+    found = list(zip(*map(jax.tree.leaves, own), strict=True))
+    assert len(found) == 1 + len(parameters or ())
+    for sets, wanted, spread in zip(found, *leaves, strict=True):
+        off = np.hypot(spread, np.std(sets, axis=0, ddof=1) / 2)
+        assert (abs(np.mean(sets, 0) - wanted) < 5 * off + 1e-9).all()
+        assert (spread < 0.2 * abs(leaves[0][0]).max()).all()
 
 
-def test_a_network_has_derivatives_in_its_parameters_too():
-    problem = Problem(Places(2, [1.5], shuffled=True), ValueSum(), Network())
-    parameters = {
-        "bias": np.array([[0.1, 0.2]]),
-        "readout": np.array([[1.0, 0.5]]),
-        "constant": np.zeros(1),
-    }
-    rng = np.random.default_rng(0)
-    directions = np.linalg.qr(rng.normal(size=(8, 2)))[0]
-    here = Overlaps.of(rng.normal(size=(1, 8, 4)) / 3, directions)
-    found = gradient(problem, here, parameters, points=1 << 11).parameters
-    step = 1e-4
-    sides = [
-        risk(problem, here, {**parameters, "constant": np.array([x])}, points=1 << 15).mean[0]
-        for x in (step, -step)
-    ]
-    assert found["constant"][0] == pytest.approx((sides[0] - sides[1]) / (2 * step), abs=0.02)
+def test_every_ready_head_law_and_target_has_its_gradient_tested():
+    """By name: what `pieces` offers beside losses and helpers, and every kind of weights."""
+    used = {id(type(piece)) for problem, *_ in PROBLEMS.values() for piece in pieces_of(problem)}
+    ready = [x for x in vars(pieces).values() if isinstance(x, type) and issubclass(x, eqx.Module)]
+    assert {id(x) for x in ready} <= used
+    weights = {id(head.weights) for problem, *_ in PROBLEMS.values() if (head := heads_in(problem))}
+    smooth = {name for name in WEIGHTS if name not in ("step", "identity")}  # linear is identity
+    assert {id(WEIGHTS[name]) for name in smooth} <= weights
+    assert {dim for *_, dim in PROBLEMS.values()} >= {8, 60}
+
+
+def pieces_of(problem):
+    inner = getattr(problem.head, "head", None)
+    return [problem.law, problem.target, problem.head, *([inner] if inner else [])]
+
+
+def heads_in(problem):
+    head = getattr(problem.head, "head", problem.head)
+    return head if isinstance(head, Heads) else None
 
 
 def test_erf_on_one_place_has_the_risk_of_theorem_1():

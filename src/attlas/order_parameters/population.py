@@ -366,6 +366,8 @@ def best_overlaps(
     """
     if constraint not in CONSTRAINTS:
         raise InputError(f"constraint = {constraint!r}: it must be one of {', '.join(CONSTRAINTS)}")
+    starts, columns = whole("starts", starts, 1), whole("columns", columns, 1)
+    directions, trips = whole("directions", directions, 1), whole("trips", trips, 1)
     problems = [problem] if isinstance(problem, Problem) else list(problem)
     count = len(problems)
     rng = np.random.default_rng(seed)
