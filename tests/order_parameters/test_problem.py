@@ -10,9 +10,11 @@ from attlas.order_parameters import (
     Problem,
     Tokens,
     ValueSum,
+    best_overlaps,
     covariance_root,
     descend,
     descend_online,
+    descend_online_vectors,
     gradient,
     problem,
     risk,
@@ -89,6 +91,22 @@ def absolute(prediction, target):
         ),
         (lambda: descend(ONE, HERE, step_size=1.0, steps=1, constraint="round"), "one of none"),
         (lambda: descend(ONE, HERE, step_size=0.0, steps=1), "step_size = 0"),
+        (
+            lambda: descend_online_vectors(
+                ONE, np.eye(3)[None, :, :2], np.eye(3)[:, :2], batch_size=1, step_size=1.0, steps=1
+            ),
+            "dim = 3: the span of 2 directions and 2 columns needs at least 4",
+        ),
+        (
+            lambda: descend(Problem(ONE.law, ONE.target, first_column), HERE, step_size=1, steps=1),
+            "the head's output has the shape",
+        ),
+        (
+            lambda: best_overlaps(
+                Problem(ONE.law, ONE.target, ONE.head, infinite), 2, directions=2, starts=1
+            ),
+            "one finite number",
+        ),
         (lambda: descend(ONE, HERE, step_size=np.ones(3), steps=1), "one for each of 1 starts"),
         (
             lambda: descend_online(ONE, HERE, dim=3, batch_size=1, step_size=1.0, steps=1),
@@ -112,6 +130,39 @@ def absolute(prediction, target):
 def test_bad_input_is_one_sentence(run, says):
     with pytest.raises(InputError, match=says):
         run()
+
+
+LAWS = {
+    "a root of the wrong shape": lambda u: Tokens(jnp.zeros((3, 2)), jnp.ones(4), jnp.ones(3)),
+    "a root that is not finite": lambda u: Tokens(jnp.zeros((3, 2)), jnp.nan * u, jnp.ones(3)),
+    "a square root of the wrong size": lambda u: Tokens(
+        jnp.zeros((3, 2)), jnp.ones((3, 2)), jnp.ones(3)
+    ),
+}
+
+
+@pytest.mark.parametrize("name", LAWS)
+def test_a_law_without_a_covariance_is_one_sentence(name):
+    wrong = Problem(LAWS[name], no_target, ONE.head, uniforms=3)
+    for run in (
+        lambda: risk(wrong, HERE),
+        lambda: descend(wrong, HERE, step_size=0.1, steps=1),
+        lambda: descend_online(wrong, HERE, dim=9, batch_size=1, step_size=0.1, steps=1),
+        lambda: best_overlaps(wrong, 2, directions=2),
+    ):
+        with pytest.raises(InputError, match="is a root of a covariance of 3 tokens"):
+            run()
+
+
+def no_target(teacher, tokens, noise):
+    return noise[0]
+
+
+@pytest.mark.parametrize("name", ["starts", "trips", "points", "columns", "directions"])
+def test_a_search_needs_one_of_each(name):
+    options = {"columns": 2, "directions": 2, "starts": 1, "trips": 1, "points": 8, name: 0}
+    with pytest.raises(InputError, match=f"{name} = 0"):
+        best_overlaps(ONE, **options)
 
 
 def first_column(student, present, parameters):
