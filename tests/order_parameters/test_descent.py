@@ -221,6 +221,27 @@ def test_flow_is_the_limit_of_small_steps(erf):
     assert off[0] < 0.02 and 1.7 < off[0] / off[1] < 2.3
 
 
+def test_flow_is_of_the_fourth_order(erf):
+    _, _, problem, overlaps = erf
+    options = {"constraint": "unit", "flow": True, "record_every": 10_000}
+    ends = [
+        descend(problem, overlaps, step_size=0.5 / n, steps=n, **options).m[:, -1].values
+        for n in (40, 80, 640)
+    ]
+    off = [abs(end - ends[-1]).max() for end in ends[:2]]
+    assert off[0] > 1e-8 and 11 < off[0] / off[1] < 24
+
+
+def test_steps_of_problems_with_and_without_shared_sequences_are_the_same():
+    """One problem draws its sequences once, one for each start draws them at every step."""
+    problem = Problem(Places(4, [2.0]), ValueSum(0.3), Heads("softmax", 1.5))
+    start = Overlaps(np.full((2, 2, 2), 0.1), np.tile(np.eye(2), (2, 1, 1)))
+    options = {"step_size": 0.1, "steps": 15, "points": 1 << 10, "seed": 4}
+    shared, apart = (descend(x, start, **options) for x in (problem, [problem, problem]))
+    np.testing.assert_allclose(shared.m, apart.m, atol=1e-9)
+    np.testing.assert_allclose(shared.risk, apart.risk, atol=1e-6)
+
+
 def test_problems_that_differ_in_numbers_run_in_one_program_and_alone_alike():
     problems = [
         Problem(Places(4, [s]), ValueSum(), Heads("softmax", lam)) for s, lam in ((1, 1), (3, 2))

@@ -3,6 +3,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy import special
 
 from attlas.errors import InputError
 from attlas.order_parameters import (
@@ -28,8 +29,16 @@ from attlas.order_parameters import (
     stability,
 )
 from attlas.order_parameters.descent import sampled_gradient
-from attlas.order_parameters.population import _free_directions, keep, prepare, root
-from attlas.order_parameters.problem import State
+from attlas.order_parameters.population import (
+    _free_directions,
+    draw_points,
+    keep,
+    mean_loss,
+    prepare,
+    root,
+    tangent,
+)
+from attlas.order_parameters.problem import Shape, State
 from attlas.single_location import Overlaps as Five
 from attlas.single_location import SingleLocation
 from attlas.single_location import risk as five_risk
@@ -222,6 +231,65 @@ def test_the_oracle_of_linear_attention_is_a_minimum_and_zero_is_a_saddle():
     start = Overlaps(m + 0.05, (m + 0.05) @ (m + 0.05).swapaxes(1, 2) + 0.01 * np.eye(2))
     near = fixed_points(problem, start, points=1 << 9)
     assert (near.speed < 1e-3).all() and near.risk[0] < 0.6 < near.risk[1]
+
+
+def test_growth_rates_are_those_of_the_hessian_by_differences():
+    """At (M, C) without constraint, in r + p + 1 dimensions: minus the second differences of the
+    sampled risk along the modes, on the same points."""
+    problem = Problem(Places(3, [1.5]), ValueSum(), Heads("erf", 0.8))
+    m, q = np.array([[[0.5, 0.1], [-0.2, 0.6]]]), np.array([[[1.0, 0.2], [0.2, 0.9]]])
+    found = stability(problem, Overlaps(m, q), points=1 << 8, seed=3)
+    with jax.enable_x64(True):
+        drawn = draw_points(problem, Shape(3, 2, 3), 1 << 8, 3)
+        c = Overlaps(m, q).coordinates()[1][0]
+        u = np.concatenate([m[0], c, np.zeros((2, 1))], 1)
+
+        def at(x):
+            return float(mean_loss(drawn, problem, State(x[:, :2], x[:, 2:])))
+
+        for rate, mode in zip(found.rate[0].values, found.directions[0].values, strict=True):
+            if np.isfinite(rate):
+                second = (at(u + 1e-3 * mode) - 2 * at(u) + at(u - 1e-3 * mode)) / 1e-6
+                assert second == pytest.approx(-rate, abs=2e-3)
+                assert np.linalg.norm(mode) == pytest.approx(1)
+        slope = jax.grad(lambda x: mean_loss(drawn, problem, State(x[:, :2], x[:, 2:])))(u)
+    assert found.speed[0] == pytest.approx(float(np.linalg.norm(slope)))
+
+
+def test_tangents_are_projections_along_their_constraints():
+    rng = np.random.default_rng(2)
+    u, g = np.linalg.qr(rng.normal(size=(5, 2)))[0].T, rng.normal(size=(2, 5))
+    with jax.enable_x64(True):
+        here = jnp.asarray(u), jnp.asarray(g)
+        unit, frame, free = (
+            np.asarray(tangent(*here, name)) for name in ("unit", "orthonormal", "none")
+        )
+    np.testing.assert_array_equal(free, g)
+    np.testing.assert_allclose((unit * u).sum(1), 0, atol=1e-12)
+    np.testing.assert_allclose(unit, g - (g * u).sum(1)[:, None] * u, atol=1e-12)
+    # The nearest move that keeps a frame: what is taken away is a symmetric matrix times the frame.
+    np.testing.assert_allclose(frame @ u.T + u @ frame.T, 0, atol=1e-12)
+    taken = (g - frame) @ u.T
+    np.testing.assert_allclose(taken, taken.T, atol=1e-12)
+    np.testing.assert_allclose(g - frame, taken @ u, atol=1e-12)
+
+
+def test_points_are_rounded_up_shared_out_in_blocks_and_never_infinite():
+    problem = Problem(Places(3, [1.5], shuffled=True), ValueSum(0.5), Heads())
+    shape = Shape(3, 2, 4)
+    few = draw_points(problem, shape, 5, 0)
+    assert few.normals.shape == (1, 6, 3, 8)
+    assert few.uniforms.shape == (1, 4, 8) and few.noise.shape == (1, 1, 8)
+    many = draw_points(problem, shape, 1 << 11, 0)
+    assert many.normals.shape == (4, 6, 3, 512) and np.isfinite(many.normals).all()
+    # In a scrambled net of 2^11 points every interval of length 2^-11 has one.
+    for values in (special.ndtr(many.normals[:, 3, 1].ravel()), many.uniforms[:, 2].ravel()):
+        assert sorted(np.floor(values * 2048)) == list(range(2048))
+    assert (draw_points(problem, shape, 5, 0, 1).normals != few.normals).any()
+    assert (draw_points(problem, shape, 5, 1).normals != few.normals).any()
+    plain = draw_points(problem, shape, 1 << 13, 0, quasi=False)
+    assert abs(plain.normals.std() - 1) < 0.02 and abs(plain.uniforms.mean() - 0.5) < 0.01
+    assert plain.normals.shape == (16, 6, 3, 512)
 
 
 def test_moves_that_keep_a_constraint_are_free_and_turns_outside_are_not():
