@@ -53,7 +53,7 @@ def value_there(teacher: Any, tokens: Tokens, noise: Any) -> Any:
         Hypothesis("signal >= 3", lambda s: s.signal >= 3),
     ),
     quick=Setting(lengths=(4, 8), shares=(0.5, 1.0), signal=6.0, starts=4, points=4096, trips=150),
-    paper=dict(lengths=(8, 16), shares=(0.25, 0.5, 1.0), starts=12, points=16_384, trips=400),
+    paper=dict(lengths=(8, 16), shares=(0.25, 0.5, 1.0), starts=8, points=8192, trips=300),
     cells=whole,
     budget="points",
     rule=Order(),
