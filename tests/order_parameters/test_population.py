@@ -42,6 +42,7 @@ from attlas.order_parameters.problem import Shape, State
 from attlas.single_location import Overlaps as Five
 from attlas.single_location import SingleLocation
 from attlas.single_location import risk as five_risk
+from attlas.single_location.reduction import as_problem
 from tests.defaults import numbers_by_default
 
 TWO, ONE = Places(4, [1.5, 1.0], spread=0.7), Places(4, [1.5], spread=1.2)
@@ -254,6 +255,31 @@ def test_growth_rates_are_those_of_the_hessian_by_differences():
                 assert np.linalg.norm(mode) == pytest.approx(1)
         slope = jax.grad(lambda x: mean_loss(drawn, problem, State(x[:, :2], x[:, 2:])))(u)
     assert found.speed[0] == pytest.approx(float(np.linalg.norm(slope)))
+
+
+def test_a_risk_is_the_mean_of_sixteen_sets_that_share_its_points():
+    problem, p, r, _ = PROBLEMS["two softmax heads"]
+    u = np.random.default_rng(1).normal(size=(1, 9, p)) / 3
+    overlaps = Overlaps.of(u, np.eye(9)[:, :r])
+    value, error = risk(problem, overlaps, points=100, seed=6)
+    with jax.enable_x64(True):
+        state = State(*(jnp.asarray(x[0]) for x in overlaps.coordinates()))
+        sets = [
+            float(mean_loss(draw_points(problem, Shape(4, r, p), 8, 6, place), problem, state))
+            for place in range(16)
+        ]
+    assert value[0] == pytest.approx(np.mean(sets))
+    assert error[0] == pytest.approx(np.std(sets, ddof=1) / 4)
+
+
+def test_the_speed_of_a_fixed_point_is_the_length_of_its_gradient():
+    """With a closed form, so that both are exact, and few trips, so that it is not at rest."""
+    problem = as_problem(SingleLocation(dim=12, length=4), 0.8)
+    start = Overlaps(0.4 * np.eye(2)[None], np.eye(2)[None])
+    near = fixed_points(problem, start, constraint="unit", points=1, trips=3)
+    here = Overlaps(near.m.values, near.q.values)
+    wanted = stability(problem, here, constraint="unit", points=1).speed[0]
+    assert wanted > 0.01 and near.speed[0] == pytest.approx(float(wanted))
 
 
 def test_tangents_are_projections_along_their_constraints():
