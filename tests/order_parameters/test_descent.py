@@ -272,6 +272,28 @@ def test_short_runs_begin_as_long_ones_and_few_as_many():
     np.testing.assert_allclose(short.m, long.m[:3, :3], atol=1e-12)
 
 
+def test_a_block_of_online_descent_keeps_to_its_room(monkeypatch):
+    problem = Problem(Places(4, [1.0]), ValueSum(), Heads())
+    start = Overlaps(np.full((1, 2, 2), 0.1), np.eye(2)[None])
+    sizes = []
+
+    def draw(*args):
+        sizes.append(args[2])
+        return _draw_block(*args)
+
+    monkeypatch.setattr(descent, "_draw_block", draw)
+    numbers = descent.LANES * 3 * 4 * 4  # of a step: three sequences of four tokens, r + p = 4
+    options = {"dim": 9, "batch_size": 3, "step_size": 0.01, "points": 0}
+    for room, wanted in ((1, 1), (20 * numbers + 1, 20), (10**9, 500)):
+        monkeypatch.setattr(descent, "ROOM", room)
+        sizes.clear()
+        data = descend_online(problem, start, steps=30, **options)
+        assert set(sizes) == {wanted} and len(sizes) == -(-30 // wanted)
+        assert data.survived[0] == 30
+    descend_online(problem, start, steps=16, **options)
+    assert sizes[-1] == descent.SHORT == 16
+
+
 def test_divergence_is_a_status_with_its_step():
     problem = Problem(Places(4, [1.0]), ValueSum(), Heads("linear"))
     start = Overlaps(np.full((2, 2, 2), 0.1), np.tile(np.eye(2), (2, 1, 1)))

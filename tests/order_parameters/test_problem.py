@@ -1,3 +1,4 @@
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -15,11 +16,12 @@ from attlas.order_parameters import (
     descend,
     descend_online,
     descend_online_vectors,
+    fields,
     gradient,
     problem,
     risk,
 )
-from attlas.order_parameters.problem import as_problems, has_schedules
+from attlas.order_parameters.problem import State, as_problems, has_schedules
 from attlas.schedules import InverseDecay
 from tests.defaults import numbers_by_default
 
@@ -33,6 +35,25 @@ def test_overlaps_are_those_of_vectors_and_back():
     overlaps = Overlaps.of(rng.normal(size=(5, 9, 2)), directions).checked()
     m, c = overlaps.coordinates()
     np.testing.assert_allclose(m @ m.swapaxes(1, 2) + c @ c.swapaxes(1, 2), overlaps.q, atol=1e-12)
+
+
+@pytest.mark.parametrize("correlated", [False, True])
+def test_fields_have_the_mean_and_covariance_that_overlaps_say(correlated):
+    """Tokens l and j: cov(T_l, H_j) = K_lj M^T and cov(H_l, H_j) = K_lj Q, around mu and mu M^T."""
+    rng = np.random.default_rng(0)
+    overlaps = Overlaps.of(rng.normal(size=(6, 2)), np.eye(6)[:, :3])
+    covariance = np.array([[1.0, 0.3], [0.3, 0.5]]) if correlated else np.diag([1.0, 0.25])
+    mean = rng.normal(size=(2, 3))
+    root = jnp.asarray(covariance_root(covariance))
+    tokens = Tokens(jnp.asarray(mean), root if correlated else jnp.diag(root), jnp.ones(2))
+    state = State(*map(jnp.asarray, overlaps.coordinates()))
+    normals = jnp.asarray(rng.standard_normal((40_000, 2, 5)))
+    both = np.concatenate(jax.vmap(lambda z: fields(tokens, z, state))(normals), -1)
+    wanted_mean = np.concatenate([mean, mean @ overlaps.m.T], 1)
+    gram = np.block([[np.eye(3), overlaps.m.T], [overlaps.m, overlaps.q]])
+    wanted = np.einsum("lj,ab->lajb", covariance, gram).reshape(10, 10)
+    assert abs(both.mean(0) - wanted_mean).max() < 0.06
+    assert abs(np.cov(both.reshape(-1, 10).T) - wanted).max() < 0.03 * abs(wanted).max()
 
 
 def test_a_law_a_target_a_head_and_a_loss_may_be_plain_functions():
