@@ -22,7 +22,7 @@ from attlas.single_location.online import descend_online as descend_five
 from attlas.single_location.task import SingleLocation
 from bench.timing import Row, compare, seconds
 
-REPEATS, BATCH, STEPS = 30, 5, 2000
+REPEATS, BATCH, STEPS = 30, 5, 20_000
 TWO = Problem(Places(10, [4.0, 4.0]), ValueSum(), Heads())
 
 
@@ -52,7 +52,7 @@ def online_beside_the_special_case() -> Row:
             task, start, batch_size=BATCH, lam=1.0, step_size=1e-3, steps=STEPS, record_every=STEPS
         ),
         expected="0.1 or more",
-        rounds=3,
+        rounds=1,
     )
 
 
@@ -63,7 +63,7 @@ def online_across_dimensions() -> Row:
         _online(100),
         _online(100_000),
         expected="about 1: flat in d",
-        rounds=3,
+        rounds=1,
     )
 
 
@@ -83,7 +83,7 @@ def online_beside_vectors() -> Row:
         lambda: descend_online_vectors(TWO, vectors, directions, **options),
         expected="50 or more",
         scale=REPEATS / few * STEPS / some,
-        rounds=3,
+        rounds=1,
     )
 
 

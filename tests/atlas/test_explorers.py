@@ -2,12 +2,13 @@
 
 import json
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 import xarray as xr
 from pytest import approx
-from scipy import special
+from scipy import special, stats
 from tools.explorers import ATTENTION, TRAINED, beliefs, letter_states, stored_encoder
 
 from attlas import gaussian
@@ -18,6 +19,11 @@ from attlas.atlas.pages import write_atlas
 from attlas.attention import softmax
 from attlas.claims import catalogue
 from attlas.kernels import Exponential, cme_attention
+from attlas.order_parameters import Heads, Places, Problem, ValueSum, descend_online
+from attlas.order_parameters import Overlaps as Matrices
+from attlas.order_parameters.descent import Args, Raw, _online_step
+from attlas.order_parameters.problem import Draw, State, as_problems
+from attlas.several_locations import random_starts
 from attlas.single_location import SingleLocation, descend, risk
 from attlas.single_location.claims.shared import outcomes
 from attlas.single_location.landscape import (
@@ -36,6 +42,7 @@ CLAIMS = (
     "single-location/zeta",
     "sparse-variables/threshold-margin",
     "latent-posterior/softmax-is-nadaraya-watson",
+    "several-locations/attention-ahead",
 )
 TASKS = [(0.1, 400, 10, 0.5**0.5), (0.9, 40, 3, 1.2), (0.02, 4, 2, 0.25), (3.0, 1600, 50, 2.0)]
 """(lam, dim, length, gamma): the defaults, something between, and two corners of the sliders."""
@@ -305,8 +312,121 @@ def test_the_exact_posterior_of_a_topic(on_page):
     assert js("attlas.divergence(x, x)", wanted.tolist()) == approx(0)
 
 
+HEADS = {"signals": [2.0, 1.0], "lam": 1.5, "length": 4, "unit": False}
+
+
+def drawn_states(p, count=3, seed=6):
+    """States (M, C) [count, p, 4 + p] with unit rows, and batches of two sequences in coordinates
+    [count, 2, 4 + p, L]."""
+    rng = np.random.default_rng(seed)
+    u = rng.standard_normal((count, p, 4 + p))
+    u[:, :, 4:] = np.tril(u[:, :, 4:])
+    x = rng.standard_normal((count, 2, 4 + p, HEADS["length"]))
+    for i, signal in enumerate(HEADS["signals"]):
+        x[:, :, 2 * i, i] += signal
+    return u / np.linalg.norm(u, axis=-1, keepdims=True), x
+
+
+def heads_of(p):
+    return Problem(Places(HEADS["length"], HEADS["signals"]), ValueSum(), Heads(lam=HEADS["lam"]))
+
+
+@pytest.mark.parametrize("p", [2, 4, 6])
+@pytest.mark.parametrize("unit", [False, True])
+def test_a_step_of_heads_that_part(on_page, p, unit):
+    js, (u, x) = on_page("parting"), drawn_states(p)
+    bartlett = np.tril(np.random.default_rng(7).standard_normal((p, p)))
+    task = json.dumps({**HEADS, "unit": unit})
+    points = [(a.tolist(), b.tolist()) for a, b in zip(u, x, strict=True)]
+    found = js(
+        f"attlas.step({task}, x[0], x[1], 0.1, {bartlett.tolist()}).map(r => [...r])", points
+    )
+    means = np.zeros((4 + p, HEADS["length"]))
+    means[0, 0], means[2, 1] = HEADS["signals"]
+    nothing = np.zeros((1, 2, 1))
+    for state, batch, given in zip(u, x, found, strict=True):
+        draw = Draw(np.moveaxis(batch - means, 0, -1)[..., None], nothing + 0.5, nothing)
+        with jax.enable_x64(True):
+            wanted = _online_step("unit" if unit else "none")(
+                State(state[None, :, :4], state[None, :, 4:]),
+                Raw(jax.tree.map(jnp.float32, draw), bartlett[None], 0, True),
+                Args(as_problems(heads_of(p), 1), lambda t: jnp.array([0.1])),
+            )
+        assert given == approx(np.asarray(wanted.u[0]), abs=3e-6)
+
+
+def test_what_heads_predict_and_bayes_too(on_page):
+    js, (u, x) = on_page("parting"), drawn_states(4)
+    task, sequences = json.dumps(HEADS), x.reshape(-1, *x.shape[2:])
+    h = np.einsum("pk,skl->slp", u[0], sequences)
+    wanted = [float(heads_of(4).head(jnp.asarray(one), np.ones(4), None)) for one in h]
+    points = sequences.tolist()
+    assert js(f"attlas.predict({task}, {u[0].tolist()}, x).sum", points) == approx(wanted, abs=1e-5)
+    target = sequences[:, 1, 0] + sequences[:, 3, 1]
+    assert js(f"attlas.target({task}, x)", points) == approx(target)
+    assert js(f"attlas.risk({task}, {u[0].tolist()}, x)", [points])[0] == approx(
+        np.mean((wanted - target) ** 2), rel=1e-5
+    )
+    odds = np.exp(2 * sequences[:, 0, :, None] + sequences[:, 2, None, :]) * (1 - np.eye(4))
+    odds /= odds.sum((1, 2), keepdims=True)
+    values = (odds.sum(2) * sequences[:, 1] + odds.sum(1) * sequences[:, 3]).sum(1)
+    assert js(f"attlas.bayes({task}, x)", points) == approx(values)
+    assert js("attlas.parted(x)", u.tolist()) == approx(
+        abs(u[:, 1, 1] + u[:, 3, 3] - u[:, 1, 3] - u[:, 3, 1]) / 2
+    )
+
+
+def test_random_numbers_have_their_laws(on_page):
+    js = on_page("parting")
+    for name, law in {
+        "uniform()": stats.uniform(),
+        "normal()": stats.norm(),
+        **{f"chi({n})": stats.chi(n) for n in (1, 2, 3, 96)},
+    }.items():
+        draw = f"Array.from({{length: 4000}}, () => r.{name})"
+        many = f"(() => {{ const r = attlas.source(x); return {draw}; }})()"
+        assert stats.kstest(js(many, [5])[0], law.cdf).pvalue > 1e-3, name
+    roots = js("attlas.wishart(attlas.source(x), 3, 2).map(r => [...r])", list(range(400)))
+    products = roots @ roots.swapaxes(1, 2)
+    assert (abs(products.mean(0) - 2 * np.eye(3)) < 5 * np.sqrt(2 * (1 + np.eye(3)) / 400)).all()
+    assert (np.linalg.matrix_rank(products) == 2).all()
+
+
+def test_runs_of_heads_have_the_law_of_online_descent(on_page):
+    js, runs, dim, steps = on_page("parting"), 400, 9, 6
+    task = {**HEADS, "length": 3}
+    begin = f"const t = {json.dumps(task)}, r = attlas.source(x), "
+    start = f"u = attlas.start(t, {dim}, 1.2, [[0.3, -0.1], [0.1, 0.4]], r);"
+    ended = f"[...attlas.run(t, {dim}, 0.1, {steps}, 2, u, r, 1)].pop().u"
+    whole = f"return [u, {ended}].map(v => v.map(w => [...w]));"
+    found = js(f"(() => {{ {begin}{start}{whole} }})()", list(range(runs)))
+    m, c = found[:, 0, :, :4], found[:, 0, :, 4:]
+    assert m[:, 1, [1, 3]] == approx(np.tile([0.3, -0.1], (runs, 1))) and m[:, 3, [1, 3]] == approx(
+        np.tile([0.1, 0.4], (runs, 1))
+    )
+    gaussian_part = random_starts(np.random.default_rng(2), runs, 4, 4, dim, 1.2)
+    beyond = (
+        np.einsum("npk,npk->np", c, c),
+        gaussian_part.q - np.einsum("npr,nqr->npq", gaussian_part.m, gaussian_part.m),
+    )
+    for i in range(4):
+        assert stats.ks_2samp(beyond[0][:, i], beyond[1][:, i, i]).pvalue > 1e-3
+    assert stats.kstest(m[:, 0, 0], stats.norm(scale=1.2 / np.sqrt(dim)).cdf).pvalue > 1e-3
+    walked = descend_online(
+        Problem(Places(3, HEADS["signals"]), ValueSum(), Heads(lam=HEADS["lam"])),
+        Matrices(m, m @ m.swapaxes(1, 2) + c @ c.swapaxes(1, 2)),
+        dim=dim, batch_size=2, step_size=0.1, steps=steps, points=0, seed=3,
+    ).isel(step=-1)  # fmt: skip
+    last = found[:, 1]
+    q = last @ last.swapaxes(1, 2)
+    for i in range(4):
+        for j in range(4):
+            assert stats.ks_2samp(last[:, i, j], walked.m.values[:, i, j]).pvalue > 1e-4
+            assert stats.ks_2samp(q[:, i, j], walked.q.values[:, i, j]).pvalue > 1e-4
+
+
 def test_pages_are_small_and_link_to_claims_that_exist(pages):
-    assert set(EXPLORERS) == {"portrait", "estimator", "belief", "sparse"}
+    assert set(EXPLORERS) == {"portrait", "estimator", "belief", "sparse", "parting"}
     for explorer in EXPLORERS.values():
         assert (pages / explorer.path).stat().st_size < 500_000
         assert explorer.path in (pages / "index.html").read_text()

@@ -24,10 +24,13 @@ CLAIMS = (
     "sparse-variables/threshold-margin",
     "latent-posterior/softmax-is-nadaraya-watson",
     "latent-posterior/regret-in-context",
+    "several-locations/attention-ahead",
 )
-(ARTICLE,) = notes_of([catalogue()[CLAIMS[-1]]])["latent-posterior"].articles
+(ARTICLE,) = notes_of([catalogue()["latent-posterior/regret-in-context"]])[
+    "latent-posterior"
+].articles
 """An article with some of these claims; the others are shown without evidence."""
-EXPLORERS = ("portrait", "estimator", "sparse", "belief")
+EXPLORERS = ("portrait", "estimator", "sparse", "belief", "parting")
 SIGHT = """JSON.stringify([
   [...document.querySelectorAll("canvas")].map(canvas => canvas.toDataURL()),
   [...document.querySelectorAll("[role=status], table.facts")].map(part => part.textContent)])"""
@@ -192,6 +195,22 @@ def test_a_click_starts_descent_there(browser, atlas):
     )
     assert -0.9 < kappa < -0.5 and -0.9 < nu < -0.5 and browser.run(SIGHT) != before
     assert "mirror image" in browser.run("document.getElementById('status').textContent")
+
+
+def test_a_click_moves_the_start_of_the_nearer_head_and_other_runs_are_counted(browser, atlas):
+    browser.open(atlas / "explorers" / "parting.html")
+    assert browser.errors == [] and "steps of size 0.02" in said(browser)
+    for place in ((0.3, 0.3), (0.7, 0.7)):
+        browser.drag(middle(browser, "field", *place))
+    ax, ay, bx, by = (
+        number(browser.run(f"document.getElementById('{id}-shown').textContent"))
+        for id in ("ax", "ay", "bx", "by")
+    )
+    assert ay > 0.6 > ax and bx > 0.6 > by
+    browser.run("document.getElementById('dim').value = 1")
+    browser.run("document.getElementById('others').click()")
+    browser.wait("document.getElementById('share').textContent.endsWith(' of 24')")
+    assert browser.errors == []
 
 
 def test_basins_off_the_manifold_are_filled_in(browser, atlas):

@@ -221,6 +221,27 @@ def test_flow_is_the_limit_of_small_steps(erf):
     assert off[0] < 0.02 and 1.7 < off[0] / off[1] < 2.3
 
 
+def test_flow_is_of_the_fourth_order(erf):
+    _, _, problem, overlaps = erf
+    options = {"constraint": "unit", "flow": True, "record_every": 10_000}
+    ends = [
+        descend(problem, overlaps, step_size=0.5 / n, steps=n, **options).m[:, -1].values
+        for n in (40, 80, 640)
+    ]
+    off = [abs(end - ends[-1]).max() for end in ends[:2]]
+    assert off[0] > 1e-8 and 11 < off[0] / off[1] < 24
+
+
+def test_steps_of_problems_with_and_without_shared_sequences_are_the_same():
+    """One problem draws its sequences once, one for each start draws them at every step."""
+    problem = Problem(Places(4, [2.0]), ValueSum(0.3), Heads("softmax", 1.5))
+    start = Overlaps(np.full((2, 2, 2), 0.1), np.tile(np.eye(2), (2, 1, 1)))
+    options = {"step_size": 0.1, "steps": 15, "points": 1 << 10, "seed": 4}
+    shared, apart = (descend(x, start, **options) for x in (problem, [problem, problem]))
+    np.testing.assert_allclose(shared.m, apart.m, atol=1e-9)
+    np.testing.assert_allclose(shared.risk, apart.risk, atol=1e-6)
+
+
 def test_problems_that_differ_in_numbers_run_in_one_program_and_alone_alike():
     problems = [
         Problem(Places(4, [s]), ValueSum(), Heads("softmax", lam)) for s, lam in ((1, 1), (3, 2))
@@ -249,6 +270,28 @@ def test_short_runs_begin_as_long_ones_and_few_as_many():
     long = descend_online(problem, start, steps=24, **options)
     short = descend_online(problem, Overlaps(*(x[:3] for x in start)), steps=8, **options)
     np.testing.assert_allclose(short.m, long.m[:3, :3], atol=1e-12)
+
+
+def test_a_block_of_online_descent_keeps_to_its_room(monkeypatch):
+    problem = Problem(Places(4, [1.0]), ValueSum(), Heads())
+    start = Overlaps(np.full((1, 2, 2), 0.1), np.eye(2)[None])
+    sizes = []
+
+    def draw(*args):
+        sizes.append(args[2])
+        return _draw_block(*args)
+
+    monkeypatch.setattr(descent, "_draw_block", draw)
+    numbers = descent.LANES * 3 * 4 * 4  # of a step: three sequences of four tokens, r + p = 4
+    options = {"dim": 9, "batch_size": 3, "step_size": 0.01, "points": 0}
+    for room, wanted in ((1, 1), (20 * numbers + 1, 20), (10**9, 500)):
+        monkeypatch.setattr(descent, "ROOM", room)
+        sizes.clear()
+        data = descend_online(problem, start, steps=30, **options)
+        assert set(sizes) == {wanted} and len(sizes) == -(-30 // wanted)
+        assert data.survived[0] == 30
+    descend_online(problem, start, steps=16, **options)
+    assert sizes[-1] == descent.SHORT == 16
 
 
 def test_divergence_is_a_status_with_its_step():

@@ -108,6 +108,8 @@ def test_labels_and_their_loss():
     signs = np.asarray(found.latent)
     np.testing.assert_allclose(np.asarray(found.mean)[:, 0, 0], 3 * signs)
     assert abs(signs.mean()) < 0.1 and set(signs.tolist()) == {-1.0, 1.0}
+    assert (np.asarray(found.present) == 1).all() and (np.asarray(found.root) == 1).all()
+    assert (np.asarray(found.mean)[:, 1:] == 0).all()
     assert label(None, Tokens(0, 0, 0, 1.0), None) == 1.0
     assert float(logistic(2.0, -1.0)) == pytest.approx(np.log1p(np.exp(2)))
 

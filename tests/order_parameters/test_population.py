@@ -1,10 +1,13 @@
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy import special
 
 from attlas.errors import InputError
 from attlas.order_parameters import (
+    WEIGHTS,
     ChosenValue,
     Heads,
     Network,
@@ -20,16 +23,26 @@ from attlas.order_parameters import (
     gradient,
     label,
     logistic,
+    pieces,
     population,
     risk,
     stability,
 )
 from attlas.order_parameters.descent import sampled_gradient
-from attlas.order_parameters.population import _free_directions, keep, prepare, root
-from attlas.order_parameters.problem import State
+from attlas.order_parameters.population import (
+    _free_directions,
+    draw_points,
+    keep,
+    mean_loss,
+    prepare,
+    root,
+    tangent,
+)
+from attlas.order_parameters.problem import Shape, State
 from attlas.single_location import Overlaps as Five
 from attlas.single_location import SingleLocation
 from attlas.single_location import risk as five_risk
+from attlas.single_location.reduction import as_problem
 from tests.defaults import numbers_by_default
 
 TWO, ONE = Places(4, [1.5, 1.0], spread=0.7), Places(4, [1.5], spread=1.2)
@@ -77,44 +90,82 @@ PROBLEMS = {
         8,
     ),
     "pooled": (Problem(ONE, ValueSum(), Pooled()), 1, 2, 8),
+    "a network": (
+        Problem(Places(3, [1.5], shuffled=True), ValueSum(), Network()),
+        6,
+        2,
+        8,
+    ),
+    "a readout of three from two values": (
+        Problem(Places(4, [1.5], values=3), ValueSum(values=3), Readout(Heads(values=2))),
+        3,
+        4,
+        20,
+    ),
+    "a scaled linear head, tokens correlated": (
+        Problem(Places(3, [1.0], correlation=0.3), ValueSum(0.2), Readout(Heads("linear"))),
+        2,
+        2,
+        60,
+    ),
     "classification": (Problem(SignedPlace(1.5, 4), label, Heads("softmax"), logistic), 2, 1, 8),
 }
+
+
+PARAMETERS = {
+    "a network": {"bias": np.array([0.1, 0.2]), "readout": np.array([1.0, 0.5]), "constant": 0.3},
+    "a readout of three from two values": {
+        "scale": np.array([[1.0, 0.2], [0.3, -1.0], [0.5, 0.4]]),
+        "constant": np.array([0.1, -0.2, 0.3]),
+    },
+    "a scaled linear head, tokens correlated": {"scale": 0.4, "constant": 0.2},
+}
+"""Of the heads that have some; others have none."""
 
 
 @pytest.mark.parametrize("name", PROBLEMS)
 def test_the_gradient_is_that_of_the_risk_on_whole_tokens(name):
     problem, p, r, dim = PROBLEMS[name]
+    parameters = PARAMETERS.get(name)
     rng = np.random.default_rng(3)
     directions = np.linalg.qr(rng.normal(size=(dim, r)))[0]
     vectors = rng.normal(size=(dim, p)) / np.sqrt(dim) + 0.3 * directions[:, [0] * p]
     overlaps = Overlaps.of(vectors[None], directions)
-    many = [
-        gradient(problem, overlaps, points=1 << 13, seed=seed).of_vectors(vectors, directions)[0]
-        for seed in range(4)
+    one = jax.tree.map(lambda x: np.asarray(x)[None], parameters)
+    many = [gradient(problem, overlaps, one, points=1 << 13, seed=seed) for seed in range(4)]
+    own = [
+        (found.of_vectors(vectors, directions)[0], jax.tree.map(lambda x: x[0], found.parameters))
+        for found in many
     ]
-    own = np.std(many, axis=0, ddof=1) / 2
-    mean, error = sampled_gradient(problem, vectors, directions, samples=1 << 14)
-    assert (abs(np.mean(many, 0) - mean) < 5 * np.hypot(error, own) + 1e-9).all()
-    assert (error < 0.2 * abs(mean).max()).all()
+    mean, error = sampled_gradient(problem, vectors, directions, parameters, samples=1 << 14)
+    leaves = [jax.tree.leaves(tree) for tree in (mean, error)]
+    found = list(zip(*map(jax.tree.leaves, own), strict=True))
+    assert len(found) == 1 + len(parameters or ())
+    for sets, wanted, spread in zip(found, *leaves, strict=True):
+        off = np.hypot(spread, np.std(sets, axis=0, ddof=1) / 2)
+        assert (abs(np.mean(sets, 0) - wanted) < 5 * off + 1e-9).all()
+        assert (spread < 0.2 * abs(leaves[0][0]).max()).all()
 
 
-def test_a_network_has_derivatives_in_its_parameters_too():
-    problem = Problem(Places(2, [1.5], shuffled=True), ValueSum(), Network())
-    parameters = {
-        "bias": np.array([[0.1, 0.2]]),
-        "readout": np.array([[1.0, 0.5]]),
-        "constant": np.zeros(1),
-    }
-    rng = np.random.default_rng(0)
-    directions = np.linalg.qr(rng.normal(size=(8, 2)))[0]
-    here = Overlaps.of(rng.normal(size=(1, 8, 4)) / 3, directions)
-    found = gradient(problem, here, parameters, points=1 << 11).parameters
-    step = 1e-4
-    sides = [
-        risk(problem, here, {**parameters, "constant": np.array([x])}, points=1 << 15).mean[0]
-        for x in (step, -step)
-    ]
-    assert found["constant"][0] == pytest.approx((sides[0] - sides[1]) / (2 * step), abs=0.02)
+def test_every_ready_head_law_and_target_has_its_gradient_tested():
+    """By name: what `pieces` offers beside losses and helpers, and every kind of weights."""
+    used = {id(type(piece)) for problem, *_ in PROBLEMS.values() for piece in pieces_of(problem)}
+    ready = [x for x in vars(pieces).values() if isinstance(x, type) and issubclass(x, eqx.Module)]
+    assert {id(x) for x in ready} <= used
+    weights = {id(head.weights) for problem, *_ in PROBLEMS.values() if (head := heads_in(problem))}
+    smooth = {name for name in WEIGHTS if name not in ("step", "identity")}  # linear is identity
+    assert {id(WEIGHTS[name]) for name in smooth} <= weights
+    assert {dim for *_, dim in PROBLEMS.values()} >= {8, 60}
+
+
+def pieces_of(problem):
+    inner = getattr(problem.head, "head", None)
+    return [problem.law, problem.target, problem.head, *([inner] if inner else [])]
+
+
+def heads_in(problem):
+    head = getattr(problem.head, "head", problem.head)
+    return head if isinstance(head, Heads) else None
 
 
 def test_erf_on_one_place_has_the_risk_of_theorem_1():
@@ -158,6 +209,18 @@ def test_the_best_linear_attention_has_the_least_risk_of_its_formula():
     assert (best.found.min("start") <= best.found).all()
 
 
+def test_the_best_start_is_chosen_on_points_that_it_was_not_fitted_to():
+    """Eight points are fitted by wide networks at once: only others tell which is the best."""
+    problem = Problem(Places(2, [1.5], shuffled=True), ValueSum(), Network())
+    start = {"bias": np.zeros(4), "readout": np.ones(4), "constant": np.array(0.0)}
+    best = best_overlaps(
+        problem, 8, directions=2, starts=6, parameters=start, points=8, trips=60, seed=2
+    ).isel(problem=0)
+    chosen = int(best.fresh.values.argmin())
+    assert chosen != int(best.found.values.argmin()) and (best.found < best.fresh).all()
+    np.testing.assert_array_equal(best.best_m, best.m[chosen])
+
+
 def test_the_oracle_of_linear_attention_is_a_minimum_and_zero_is_a_saddle():
     problem = Problem(Places(4, [2.0]), ValueSum(), Heads("linear"))
     size = (2 / 8) ** 0.5  # minimises 1 - 4 x + 8 x^2 in x = |k||v|, shared evenly
@@ -169,6 +232,90 @@ def test_the_oracle_of_linear_attention_is_a_minimum_and_zero_is_a_saddle():
     start = Overlaps(m + 0.05, (m + 0.05) @ (m + 0.05).swapaxes(1, 2) + 0.01 * np.eye(2))
     near = fixed_points(problem, start, points=1 << 9)
     assert (near.speed < 1e-3).all() and near.risk[0] < 0.6 < near.risk[1]
+
+
+def test_growth_rates_are_those_of_the_hessian_by_differences():
+    """At (M, C) without constraint, in r + p + 1 dimensions: minus the second differences of the
+    sampled risk along the modes, on the same points."""
+    problem = Problem(Places(3, [1.5]), ValueSum(), Heads("erf", 0.8))
+    m, q = np.array([[[0.5, 0.1], [-0.2, 0.6]]]), np.array([[[1.0, 0.2], [0.2, 0.9]]])
+    found = stability(problem, Overlaps(m, q), points=1 << 8, seed=3)
+    with jax.enable_x64(True):
+        drawn = draw_points(problem, Shape(3, 2, 3), 1 << 8, 3)
+        c = Overlaps(m, q).coordinates()[1][0]
+        u = np.concatenate([m[0], c, np.zeros((2, 1))], 1)
+
+        def at(x):
+            return float(mean_loss(drawn, problem, State(x[:, :2], x[:, 2:])))
+
+        for rate, mode in zip(found.rate[0].values, found.directions[0].values, strict=True):
+            if np.isfinite(rate):
+                second = (at(u + 1e-3 * mode) - 2 * at(u) + at(u - 1e-3 * mode)) / 1e-6
+                assert second == pytest.approx(-rate, abs=2e-3)
+                assert np.linalg.norm(mode) == pytest.approx(1)
+        slope = jax.grad(lambda x: mean_loss(drawn, problem, State(x[:, :2], x[:, 2:])))(u)
+    assert found.speed[0] == pytest.approx(float(np.linalg.norm(slope)))
+
+
+def test_a_risk_is_the_mean_of_sixteen_sets_that_share_its_points():
+    problem, p, r, _ = PROBLEMS["two softmax heads"]
+    u = np.random.default_rng(1).normal(size=(1, 9, p)) / 3
+    overlaps = Overlaps.of(u, np.eye(9)[:, :r])
+    value, error = risk(problem, overlaps, points=100, seed=6)
+    with jax.enable_x64(True):
+        state = State(*(jnp.asarray(x[0]) for x in overlaps.coordinates()))
+        sets = [
+            float(mean_loss(draw_points(problem, Shape(4, r, p), 8, 6, place), problem, state))
+            for place in range(16)
+        ]
+    assert value[0] == pytest.approx(np.mean(sets))
+    assert error[0] == pytest.approx(np.std(sets, ddof=1) / 4)
+
+
+def test_the_speed_of_a_fixed_point_is_the_length_of_its_gradient():
+    """With a closed form, so that both are exact, and few trips, so that it is not at rest."""
+    problem = as_problem(SingleLocation(dim=12, length=4), 0.8)
+    start = Overlaps(0.4 * np.eye(2)[None], np.eye(2)[None])
+    near = fixed_points(problem, start, constraint="unit", points=1, trips=3)
+    here = Overlaps(near.m.values, near.q.values)
+    wanted = stability(problem, here, constraint="unit", points=1).speed[0]
+    assert wanted > 0.01 and near.speed[0] == pytest.approx(float(wanted))
+
+
+def test_tangents_are_projections_along_their_constraints():
+    rng = np.random.default_rng(2)
+    u, g = np.linalg.qr(rng.normal(size=(5, 2)))[0].T, rng.normal(size=(2, 5))
+    with jax.enable_x64(True):
+        here = jnp.asarray(u), jnp.asarray(g)
+        unit, frame, free = (
+            np.asarray(tangent(*here, name)) for name in ("unit", "orthonormal", "none")
+        )
+    np.testing.assert_array_equal(free, g)
+    np.testing.assert_allclose((unit * u).sum(1), 0, atol=1e-12)
+    np.testing.assert_allclose(unit, g - (g * u).sum(1)[:, None] * u, atol=1e-12)
+    # The nearest move that keeps a frame: what is taken away is a symmetric matrix times the frame.
+    np.testing.assert_allclose(frame @ u.T + u @ frame.T, 0, atol=1e-12)
+    taken = (g - frame) @ u.T
+    np.testing.assert_allclose(taken, taken.T, atol=1e-12)
+    np.testing.assert_allclose(g - frame, taken @ u, atol=1e-12)
+
+
+def test_points_are_rounded_up_shared_out_in_blocks_and_never_infinite():
+    problem = Problem(Places(3, [1.5], shuffled=True), ValueSum(0.5), Heads())
+    shape = Shape(3, 2, 4)
+    few = draw_points(problem, shape, 5, 0)
+    assert few.normals.shape == (1, 6, 3, 8)
+    assert few.uniforms.shape == (1, 4, 8) and few.noise.shape == (1, 1, 8)
+    many = draw_points(problem, shape, 1 << 11, 0)
+    assert many.normals.shape == (4, 6, 3, 512) and np.isfinite(many.normals).all()
+    # In a scrambled net of 2^11 points every interval of length 2^-11 has one.
+    for values in (special.ndtr(many.normals[:, 3, 1].ravel()), many.uniforms[:, 2].ravel()):
+        assert sorted(np.floor(values * 2048)) == list(range(2048))
+    assert (draw_points(problem, shape, 5, 0, 1).normals != few.normals).any()
+    assert (draw_points(problem, shape, 5, 1).normals != few.normals).any()
+    plain = draw_points(problem, shape, 1 << 13, 0, quasi=False)
+    assert abs(plain.normals.std() - 1) < 0.02 and abs(plain.uniforms.mean() - 0.5) < 0.01
+    assert plain.normals.shape == (16, 6, 3, 512)
 
 
 def test_moves_that_keep_a_constraint_are_free_and_turns_outside_are_not():

@@ -1,6 +1,7 @@
 """Order parameters: attention on Gaussian tokens, reduced exactly to two small matrices."""
 
 from attlas.order_parameters.descent import descend, descend_online, descend_online_vectors
+from attlas.order_parameters.gates import gate_weights
 from attlas.order_parameters.pieces import (
     WEIGHTS,
     ChosenValue,
@@ -11,7 +12,6 @@ from attlas.order_parameters.pieces import (
     Readout,
     SignedPlace,
     ValueSum,
-    gate_weights,
     label,
     logistic,
 )

@@ -20,8 +20,11 @@ from jaxtyping import Array, Float
 
 from attlas.errors import InputError, whole
 from attlas.gaussian import Real, float64
+from attlas.order_parameters.paths import recorded
 from attlas.order_parameters.population import (
+    Points,
     draw_points,
+    in_precision,
     keep,
     loss_and_gradient,
     mean_loss,
@@ -42,6 +45,7 @@ from attlas.order_parameters.problem import (
     check_problem,
     draw_sequences,
     for_each,
+    has_schedules,
     head_losses,
 )
 from attlas.scan import Trajectory, drive, in_groups, iterate
@@ -74,14 +78,6 @@ def move(state: State, step: State, constraint: str, outside: Array | None = Non
     return State(whole_step.m, c, parameters)
 
 
-def recorded(path: Trajectory, variables: dict[str, Any]) -> xr.Dataset:
-    """`variables` of a path, and over repeat the `status`, "completed" or "diverged", with the
-    steps that it `survived`."""
-    status = np.where(path.survived == path.steps[-1], "completed", "diverged")
-    ends = {"status": ("repeat", status), "survived": ("repeat", path.survived)}
-    return xr.Dataset({**variables, **ends}, {"step": path.steps})
-
-
 def _rates(value: Any, repeats: int, steps: int) -> Any:
     """The step size as a schedule with values [repeat]."""
     if not callable(value) and np.shape(value) not in ((), (1,), (repeats,)):
@@ -98,11 +94,11 @@ def _rates(value: Any, repeats: int, steps: int) -> Any:
 
 @functools.cache
 def _population_steps(constraint: str, flow: bool) -> tuple[Any, Any]:
-    def slope(problem: Problem, state: State, points: Draw, rate: Array) -> State:
+    def slope(problem: Problem, state: State, points: Points, rate: Array) -> State:
         _, g = loss_and_gradient(points, problem, state)
         return jax.tree.map(lambda x: rate * x, g)
 
-    def one(points: Draw, problem: Problem, state: State, rate: Array) -> State:
+    def one(points: Points, problem: Problem, state: State, rate: Array) -> State:
         if not flow:
             return move(state, slope(problem, state, points, rate), constraint)
 
@@ -181,7 +177,9 @@ def descend(
     repeats, steps = len(state.m), whole("steps", steps, 0)
     rates = _rates(step_size, repeats, steps)
     drawn = draw_points(problems, shape, points if problems.exact is None else 1, seed)
-    drawn = Draw(*(x.astype(np.float32) for x in drawn))
+    points_drawn: Points = Draw(*(x.astype(np.float32) for x in drawn))
+    if isinstance(problem, Problem) and not has_schedules((problem.law, problem.target)):
+        points_drawn = _sequences(problem, points_drawn)  # the same at all steps of all starts
     step, observe = _population_steps(constraint, flow)
 
     def run(_: int, rows: np.ndarray, progress: Any) -> Trajectory:
@@ -192,7 +190,7 @@ def descend(
             step,
             observe,
             state_here,
-            (problems_here, rates_here, drawn),
+            (problems_here, rates_here, points_drawn),
             steps=steps,
             record_every=record_every,
             progress=progress,
@@ -204,6 +202,13 @@ def descend(
     m, q, found, values = path.observed
     data = _dataset(path, m, q, found)
     return data.assign(risk=(("repeat", "step"), np.moveaxis(values, -1, 0)))
+
+
+@jax.jit
+def _sequences(problem: Problem, points: Draw) -> Drawn:
+    """Sequences [block, ..., n] of one problem, in the precision of their random numbers."""
+    here = in_precision(problem, points)
+    return jax.lax.map(lambda block: draw_sequences(here, block), points)
 
 
 def _repeats_last(path: Trajectory) -> Trajectory:
@@ -531,37 +536,49 @@ def sampled_gradient(
     problem: Problem,
     vectors: Float[Any, "dim p"],
     directions: Float[Any, "dim r"],
+    parameters: Any = None,
     *,
     samples: int,
     seed: int = 0,
-) -> tuple[np.ndarray, np.ndarray]:
-    """The gradient of the risk in U by automatic differentiation on sampled tokens of d
-    dimensions, the twin of `gradient`, and its standard errors, both [dim, p]."""
+) -> tuple[Any, Any]:
+    """The gradient of the risk in U [dim, p] and in the head's parameters, by automatic
+    differentiation on sampled tokens of d dimensions, the twin of `gradient`; and its standard
+    errors. Both are pairs of an array and a tree like the parameters."""
     vectors, directions = np.asarray(vectors, float), np.asarray(directions, float)
     overlaps = Overlaps.of(vectors, directions).checked()
-    shape = check_problem(problem, State(*(x[0] for x in overlaps.coordinates())))
+    parameters = jax.tree.map(lambda x: np.asarray(x, float), parameters)
+    m, c = (x[0] for x in overlaps.coordinates())
+    shape = check_problem(problem, State(m, c, parameters), len(directions))
     first = jax.tree.map(lambda x: x[0], as_problems(problem, 1))
-    mean, square = _summed_gradients(
-        first, vectors, directions, jax.random.key(seed), shape.length, -(-samples // 512)
+    blocks = -(-samples // 512)
+    mean, square = jax.tree.map(
+        np.asarray,
+        _summed_gradients(
+            first, (vectors, parameters), directions, jax.random.key(seed), shape.length, blocks
+        ),
     )
-    count = 512 * -(-samples // 512)
-    return np.asarray(mean), np.sqrt(np.maximum(np.asarray(square) - mean**2, 0) / count)
+    return mean, jax.tree.map(
+        lambda x, y: np.sqrt(np.maximum(y - x**2, 0) / (512 * blocks)), mean, square
+    )
 
 
 @functools.partial(jax.jit, static_argnames=("length", "blocks"))
 def _summed_gradients(
-    problem: Problem, u: Array, directions: Array, key: Array, length: int, blocks: int
+    problem: Problem, at: Any, directions: Array, key: Array, length: int, blocks: int
 ) -> Any:
     def add(total: Any, number: Array) -> tuple[Any, None]:
-        z, draw = draw_vectors(jax.random.fold_in(key, number), problem, 512, length, len(u))
+        here = jax.random.fold_in(key, number)
+        z, draw = draw_vectors(here, problem, 512, length, len(directions))
 
-        def loss(u: Array, z: Array, draw: Draw) -> Array:
+        def loss(at: Any, z: Array, draw: Draw) -> Array:
+            u, parameters = at
             alone = jax.tree.map(lambda x: x[..., None], draw)
-            return vector_losses(problem, u, None, directions, z[None], alone).sum()
+            return vector_losses(problem, u, parameters, directions, z[None], alone).sum()
 
-        found = jax.vmap(jax.grad(loss), (None, 0, -1))(u, z, draw)
-        return (total[0] + found.mean(0), total[1] + (found**2).mean(0)), None
+        found = jax.vmap(jax.grad(loss), (None, 0, -1))(at, z, draw)
+        both = tuple(jax.tree.map(lambda x, n=n: (x**n).mean(0), found) for n in (1, 2))
+        return jax.tree.map(jnp.add, total, both), None
 
-    zero = (jnp.zeros_like(u), jnp.zeros_like(u))
+    zero = jax.tree.map(jnp.zeros_like, (at, at))
     total, _ = jax.lax.scan(add, zero, jnp.arange(blocks))
     return jax.tree.map(lambda x: x / blocks, total)

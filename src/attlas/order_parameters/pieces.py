@@ -1,6 +1,5 @@
 """Ready laws of tokens, targets, heads and losses for `Problem`."""
 
-import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -11,6 +10,7 @@ import numpy as np
 from jaxtyping import Array
 
 from attlas.errors import InputError, near
+from attlas.order_parameters.gates import ACTIVATIONS, gate_weights
 from attlas.order_parameters.problem import Tokens
 
 
@@ -202,31 +202,6 @@ def _softmax_one(scores: Any, present: Any) -> Any:
     weights = present[:, None] * jnp.exp(scores - top)
     return weights / (jnp.exp(-top) + weights.sum(0))
 
-
-@functools.cache
-def gate_weights(function: Callable[[Array], Array]) -> Callable[[Array, Array], Array]:
-    """The weights that a pointwise gate gives to present tokens.
-
-    Arguments:
-        function: the gate, of scores.
-
-    >>> import numpy as np
-    >>> from attlas.order_parameters import gate_weights
-    >>> gate_weights(abs)(np.array([[-2.0], [3.0]]), np.array([1.0, 0.0])).ravel().tolist()
-    [2.0, 0.0]
-    """
-    return lambda scores, present: present[:, None] * function(scores)
-
-
-ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
-    "erf": jax.lax.erf,
-    "tanh": jnp.tanh,
-    "sigmoid": jax.nn.sigmoid,
-    "relu": jax.nn.relu,
-    "step": lambda x: (x > 0).astype(x.dtype),
-    "identity": lambda x: x,
-}
-"""Pointwise gates."""
 
 WEIGHTS: dict[str, Callable[[Array, Array], Array]] = {
     "softmax": _softmax,

@@ -23,6 +23,7 @@ from attlas.gaussian import Estimate, float64
 from attlas.order_parameters.problem import (
     CONSTRAINTS,
     Draw,
+    Drawn,
     Overlaps,
     Problem,
     Shape,
@@ -35,8 +36,10 @@ from attlas.order_parameters.problem import (
 from attlas.quasi_newton import minimise
 from attlas.surface import public
 
-BLOCK = 2048
-"""Sequences whose fields are in memory at a time, for each repeat."""
+BLOCK = 512
+"""Sequences whose fields are in memory at a time, for each repeat: they fit into a core's cache."""
+Points = Draw | Drawn
+"""Sequences in blocks [block, ..., n], or the random numbers that they are made of."""
 SETS = 16
 """Independent scrambled sets of points, from which the error of a mean is read."""
 
@@ -71,42 +74,43 @@ def draw_points(
     return Draw(*(np.ascontiguousarray(np.moveaxis(x, 1, -1)) for x in split))
 
 
-def mean_loss(points: Draw, problem: Problem, state: State) -> Array:
+def mean_loss(points: Points, problem: Problem, state: State) -> Array:
     """The risk of one state: exact, or the mean over points [block, ..., n], in whose precision
     sequences are computed."""
     if problem.exact is not None:
         return problem.exact(state.m, state.q)
-    here, there = _in_precision((problem, state), points)
+    here, there = in_precision((problem, state), points)
 
-    def add(total: Array, block: Draw) -> tuple[Array, None]:
+    def add(total: Array, block: Any) -> tuple[Array, None]:
         return total + sequence_losses(here, there, block).mean().astype(float), None
 
-    return jax.lax.scan(add, jnp.zeros((), float), points)[0] / len(points.normals)
+    return jax.lax.scan(add, jnp.zeros((), float), points)[0] / len(points[0])
 
 
-def loss_and_gradient(points: Draw, problem: Problem, state: State) -> tuple[Array, State]:
+def loss_and_gradient(points: Points, problem: Problem, state: State) -> tuple[Array, State]:
     """`mean_loss` and its derivatives in (M, C) and the parameters, block by block."""
     if problem.exact is not None:
         return jax.value_and_grad(lambda s: problem.exact(s.m, s.q))(state)
-    here, there = _in_precision((problem, state), points)
+    here, there = in_precision((problem, state), points)
 
-    def block_loss(state: State, block: Draw) -> Array:
+    def block_loss(state: State, block: Any) -> Array:
         return sequence_losses(here, state, block).mean()
 
-    def add(total: Any, block: Draw) -> tuple[Any, None]:
+    def add(total: Any, block: Any) -> tuple[Any, None]:
         found = jax.value_and_grad(block_loss)(there, block)
         return jax.tree.map(lambda x, y: x + y.astype(float), total, found), None
 
     zero = (jnp.zeros((), float), jax.tree.map(lambda x: jnp.zeros(x.shape, float), state))
     total, _ = jax.lax.scan(add, zero, points)
-    return jax.tree.map(lambda x: x / len(points.normals), total)
+    return jax.tree.map(lambda x: x / len(points[0]), total)
 
 
-def _in_precision(tree: Any, points: Draw) -> Any:
-    return jax.tree.map(lambda x: jnp.asarray(x, points.normals.dtype), tree)
+def in_precision(tree: Any, points: Points) -> Any:
+    """The numbers of a tree in the precision of the points."""
+    return jax.tree.map(lambda x: jnp.asarray(x, points[0].dtype), tree)
 
 
-def repeated(function: Any, points: Draw, problems: Problem, *others: Any) -> Any:
+def repeated(function: Any, points: Points, problems: Problem, *others: Any) -> Any:
     """`function(points, problem, ...)` of each repeat: a closed form all at once, samples one
     repeat after the other, since each keeps the machine busy."""
     if problems.exact is not None:
@@ -337,19 +341,22 @@ def best_overlaps(
 ) -> xr.Dataset:
     """The least risk that quasi-Newton descent finds from random starts.
 
+    Each start descends the risk on the same `points` sequences. Which is the best is decided on as
+    many others, so that one that has fitted its points does not win, and the risk of the best is
+    measured on four times as many again.
+
     Arguments:
         problem: one, or several, each of which gets its own starts in the same program.
         columns, directions: p and r.
         starts: random coordinates for each problem. `scale`: their size.
         parameters: start of the head's parameters, the same for all.
-        points: sequences of the sampled risk that is descended. The risk of what was found is
-            measured on four times as many others.
+        points: sequences of the sampled risk that is descended.
         trips: evaluations at most.
         constraint: as in `descend`. `seed`: of the starts and the sequences.
 
     Returns: a Dataset over (problem, start) with `m`, `q`, `found` (the value that was descended
-    to), and over problem with those of the best start, `best_m`, `best_q`, its `risk` and `error`
-    on fresh points, and the spread of that error over `repetitions` sets of points.
+    to) and `fresh` (the value on other points), and over problem with those of the best start,
+    `best_m`, `best_q`, its `risk` and `error`, read from `repetitions` sets of points.
 
     >>> from attlas.order_parameters import Heads, Places, Problem, ValueSum, best_overlaps
     >>> problem = Problem(Places(4, [3.0]), ValueSum(), Heads("softmax", lam=2.0))
@@ -359,6 +366,8 @@ def best_overlaps(
     """
     if constraint not in CONSTRAINTS:
         raise InputError(f"constraint = {constraint!r}: it must be one of {', '.join(CONSTRAINTS)}")
+    starts, columns = whole("starts", starts, 1), whole("columns", columns, 1)
+    directions, trips = whole("directions", directions, 1), whole("trips", trips, 1)
     problems = [problem] if isinstance(problem, Problem) else list(problem)
     count = len(problems)
     rng = np.random.default_rng(seed)
@@ -376,8 +385,12 @@ def best_overlaps(
     drawn = draw_points(stacked, shape, points, seed, SETS)
     found = minimise(_objective(constraint), state, (stacked, drawn), trips=trips)
     kept = keep(jax.tree.map(jnp.asarray, found.point), constraint)
-    values = np.where(np.isfinite(found.value), found.value, np.inf).reshape(count, starts)
-    chosen = values.argmin(1) + starts * np.arange(count)
+    others = draw_points(stacked, shape, points, seed, SETS + 1)
+    values, fresh = (
+        np.where(np.isfinite(x), x, np.inf).reshape(count, starts)
+        for x in (found.value, np.asarray(_risks(others, stacked, kept)))
+    )
+    chosen = fresh.argmin(1) + starts * np.arange(count)
     best = jax.tree.map(lambda x: np.asarray(x)[chosen], kept)
     measured = risk(
         problems, Overlaps(best.m, best.q), best.parameters, points=4 * points, seed=seed + 1
@@ -392,6 +405,7 @@ def best_overlaps(
             "m": (("problem", "start", "column", "direction"), m),
             "q": (("problem", "start", "column", "other"), q),
             "found": (("problem", "start"), values),
+            "fresh": (("problem", "start"), fresh),
             "best_m": (("problem", "column", "direction"), best.m),
             "best_q": (("problem", "column", "other"), np.asarray(best.q)),
             "risk": ("problem", measured.mean),

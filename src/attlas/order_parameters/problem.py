@@ -275,9 +275,9 @@ def head_losses(problem: Problem, student: Array, parameters: Any, drawn: Drawn)
     return for_each(problem.loss)(prediction, drawn.target)
 
 
-def sequence_losses(problem: Problem, state: State, draw: Draw) -> Array:
-    """Losses [n] on the sequences of random numbers [..., n]."""
-    drawn = draw_sequences(problem, draw)
+def sequence_losses(problem: Problem, state: State, sequences: Draw | Drawn) -> Array:
+    """Losses [n] on sequences [..., n], or on those of random numbers [..., n]."""
+    drawn = sequences if isinstance(sequences, Drawn) else draw_sequences(problem, sequences)
     return head_losses(problem, jnp.tensordot(state.u, drawn.x, 1), state.parameters, drawn)
 
 
@@ -310,6 +310,11 @@ def covariance_root(covariance: Any) -> Float[np.ndarray, "L L"]:
 
 def _is_schedule(x: Any) -> bool:
     return isinstance(x, SCHEDULES)
+
+
+def has_schedules(tree: Any) -> bool:
+    """Whether a number of a problem, or of a piece of one, changes with the step."""
+    return any(map(_is_schedule, jax.tree.leaves(tree, is_leaf=_is_schedule)))
 
 
 def at_step(problem: Problem, t: Any) -> Problem:

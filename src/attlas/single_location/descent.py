@@ -18,7 +18,7 @@ from jaxtyping import Array, ArrayLike, Float
 
 from attlas.errors import InputError, whole
 from attlas.gaussian import Real, draw_gamma, float64
-from attlas.order_parameters.descent import recorded
+from attlas.order_parameters.paths import recorded
 from attlas.padding import pad_axis
 from attlas.scan import Trajectory, in_groups, iterate
 from attlas.schedules import Schedule, as_schedule

@@ -19,7 +19,7 @@ from jaxtyping import Array, ArrayLike, Float
 
 from attlas.errors import InputError, near, positive
 from attlas.gaussian import Real, float64, gaussian_nodes
-from attlas.order_parameters.pieces import ACTIVATIONS
+from attlas.order_parameters.gates import ACTIVATIONS
 from attlas.single_location.baselines import linear_attention
 from attlas.single_location.task import SingleLocation
 from attlas.surface import public

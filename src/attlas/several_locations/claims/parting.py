@@ -22,16 +22,18 @@ from attlas.several_locations.task import heads_problem, random_starts
     " both heads look at both tokens."
     " Steps must shrink with the dimension: at d = 400 and 8/d none of 2,048 runs parted.",
     quick=Setting(
-        signals=(4.0, 4.0),
+        signal=4.0,
+        ratio=1.0,
+        lam=1.0,
         dim=100,
         length=6,
         batch_size=8,
-        step_size=0.02,
+        rate=2.0,
+        time=24.0,
         start=0.1,
         runs=192,
-        steps=1200,
     ),
-    paper=dict(dim=400, runs=512, steps=4800, step_size=0.005),
+    paper=dict(dim=400, runs=512),
     cells=whole,
     budget="runs",
     rule=Convergence(share=0.5),
@@ -42,22 +44,26 @@ from attlas.several_locations.task import heads_problem, random_starts
     needs=("two-heads-suffice",),
 )
 def heads_part(cell: Setting, draws: Draws) -> Values:
+    step_size = cell.rate / cell.dim
+    steps = round(cell.time / step_size)
     data = descend_online(
-        heads_problem(cell.length, cell.signals),
+        heads_problem(cell.length, (cell.signal, cell.ratio * cell.signal), lam=cell.lam),
         random_starts(draws.stream("start"), cell.runs, 4, 4, cell.dim, cell.start),
         dim=cell.dim,
         batch_size=cell.batch_size,
-        step_size=cell.step_size,
-        steps=cell.steps,
+        step_size=step_size,
+        steps=steps,
         seed=draws.integer("batches"),
-        record_every=max(1, cell.steps // 40),
+        record_every=max(1, steps // 40),
         points=256,
     )
     own = data["m"].isel(column=[1, 3], direction=[1, 3]).values
     straight, crossed = own[..., 0, 0] + own[..., 1, 1], own[..., 0, 1] + own[..., 1, 0]
     parted = abs(straight - crossed) / 2
+    arrived = (parted[:, -1] > 0.5).astype(int)
     return {
-        **on("repeat", arrived=(parted[:, -1] > 0.5).astype(int)),
+        "share": arrived.mean(),
+        **on("repeat", arrived=arrived),
         **on("repeat step", risk=data["risk"], parted=parted),
         "step": data["step"].values,
     }
