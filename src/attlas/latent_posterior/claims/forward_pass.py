@@ -498,16 +498,19 @@ def error_by_layer(evidence: xr.Dataset) -> Values:
 def distances_by_layer(evidence: xr.Dataset) -> Figure:
     shown = evidence.isel(cell=0).mean("run")
     depth, layer = "encoders of so many layers", "a probe after each layer of the deepest"
-    figure = log_figure(
+    untrained = "the probe, before training"
+    figure = Figure(
         shown[["excess"]].rename({"excess": depth, "depth": "layer"}),
         "Layer by layer towards the posterior mean",
-        "mean over runs, in units of the posterior mean's square; grey: before training",
+        "mean over runs, in units of the posterior mean's square",
         x="layers",
         y="distance to the posterior mean",
+        log="y",
+        legend={"series": None},
     )
-    figure.lines("layer", {depth: depth}, points=True)
-    probes = shown[["left"]].rename({"left": layer})
-    figure.lines("layer", {layer: layer}, data=probes, points=True)
-    figure.lines("layer", "left_before", data=shown[["left_before"]], ink="#888888")
+    figure.lines("{layer:g}", {depth: depth}, points=True)
+    probes = shown[["left", "left_before"]].rename({"left": layer, "left_before": untrained})
+    names = {name: name for name in (layer, untrained)}
+    figure.lines("{layer:g}", names, data=probes, points=True)
     figure.rule(float(shown["average"]), "the best local average")
     return figure.rule(float(shown["cme"]), "one layer of CME attention")

@@ -186,7 +186,7 @@ def regrets_of_trained_networks(evidence: xr.Dataset) -> Figure:
     r" from $P(\cdot \mid z)$ is less than 5/4 of that of the Bayes predictor, which is misled by"
     r" the same labels; from there to four times as many pairs it is less than twice that in mean,"
     r" and at the end less than half of that without a prompt. Where all labels are right, they"
-    r" lose between L and 4 L pairs in mean less than a tenth of the divergence without a prompt"
+    r" lose between L and 4 L pairs in mean less than a fifth of the divergence without a prompt"
     r" more than Bayes' rule.",
     words="Some wrong labels do not hide the latent: the wrong ones speak for no other in"
     " particular, and the right ones add up. A network that has become Bayes' rule inherits that.",
@@ -222,9 +222,9 @@ def wrong_labels(evidence: xr.Dataset) -> Values:
             untrained,
         ),
         (
-            "beyond L, right labels: a tenth of that without a prompt",
+            "beyond L, right labels: a fifth of that without a prompt",
             beyond["network"] - beyond["bayes"],
-            without / 10,
+            without / 5,
             untrained - beyond["bayes"],
         ),
     ]
