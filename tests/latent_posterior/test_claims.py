@@ -1,8 +1,17 @@
+import jax
 import numpy as np
 import pytest
+import xarray as xr
 
+from attlas.claims.rules import Order
 from attlas.errors import InputError
 from attlas.lab.runner import run
+from attlas.latent_posterior.claims.forward_pass import (
+    CONTEXTS,
+    best_average,
+    local_average,
+    posterior_risks,
+)
 from attlas.latent_posterior.claims.in_context import prefixes
 from attlas.latent_posterior.claims.trained_transfer import (
     exact_number,
@@ -10,6 +19,8 @@ from attlas.latent_posterior.claims.trained_transfer import (
     probe_excess,
     slope_over_runs,
 )
+from attlas.latent_posterior.claims.variants import hardest
+from attlas.latent_posterior.latent_tasks import Data, Pairs, draw_runs, harmonics, rbf_powers
 from tests.maps import *  # noqa: F403
 
 MAP = "latent-posterior"
@@ -75,3 +86,56 @@ def test_a_slope_is_that_of_a_power():
     noisy = values * np.exp(0.1 * np.random.default_rng(0).normal(size=(3, 6)))
     slope, error = slope_over_runs([1, 2, 8], noisy)
     assert abs(slope + 1.5) < 4 * error and 0.005 < error < 0.1
+
+
+def pairs_of(runs, length, longest=None):
+    lengths = np.full(runs, length)
+    lengths[0] = longest or length
+    return Pairs(np.tile(rbf_powers(0.5, 12), (runs, 1)), np.full(runs, 0.3), lengths)
+
+
+def test_the_best_local_average_has_the_distance_that_samples_have():
+    task = pairs_of(2, 6, longest=9)
+    seen = draw_runs(task, jax.random.split(jax.random.key(4), 2), CONTEXTS)
+    least = best_average(task, seen, 1)
+    errors = []
+    for key in range(40):  # other functions and noise at the same keys
+        rng = np.random.default_rng(key)
+        tokens, query = np.asarray(seen.tokens, float)[1:, :, :6], np.asarray(seen.query, float)[1:]
+        places = np.concatenate([tokens[..., :2], query[:, :, None, :2]], 2)
+        phi = harmonics(np.arctan2(places[..., 1], places[..., 0]), task.powers[1], np)
+        function = (phi * rng.normal(size=(1, CONTEXTS, 1, phi.shape[-1]))).sum(-1)
+        tokens[..., 2] = function[..., :-1] + 0.3 * rng.normal(size=tokens.shape[:-1])
+        drawn = Data(np.ones((1, CONTEXTS, 6)), None, tokens, query)
+        one = jax.tree.map(lambda x: x[1:], task)
+        said = local_average(drawn, np.array([least.temperature])) * least.factor
+        errors.append(((said - one.bayes(drawn)) ** 2).mean())
+    assert abs(np.mean(errors) / least.distance - 1) < 5 * np.std(errors) / 40**0.5 / least.distance
+    assert np.std(errors) < 0.2 * least.distance
+
+
+def test_the_posterior_variance_is_what_the_posterior_mean_errs_by():
+    task = pairs_of(3, 5, longest=8)
+    seen = draw_runs(task, jax.random.split(jax.random.key(5), 3), 20_000)
+    square = ((task.bayes(seen) - np.asarray(seen.target)) ** 2).mean((1, 2))
+    np.testing.assert_allclose(posterior_risks(task, seen), square, rtol=0.05)
+
+
+def test_the_hardest_variant_is_the_only_one_that_changes():
+    names = ["a", "b", "c"]
+    evidence = xr.Dataset(
+        {
+            "lower": ("inequality", [0.0, 0.0, 0.0]),
+            "upper": ("inequality", [1.0, 1.0, 1.0]),
+            "error": ("inequality", [0.01, 0.01, 0.1]),
+        },
+        {"inequality": names},
+    )
+    variant = evidence["lower"] + xr.DataArray([9.0, 3.0, 4.0], {"inequality": names})
+    changed = evidence.assign(hardest(evidence, lower=variant))  # by 800, 200 and 30 errors
+    assert changed["lower"].values.tolist() == [0, 0, 4]
+    assert changed["upper"].equals(evidence["upper"])
+    assert Order().judge(evidence).word == "confirmed"
+    assert Order().judge(changed).word == "refuted"
+    easy = evidence["upper"] - xr.DataArray([9.0, 3.0, 0.5], {"inequality": names})
+    assert Order().judge(evidence.assign(hardest(evidence, upper=easy))).word == "confirmed"

@@ -1,5 +1,7 @@
 """Tasks of encoders: what is drawn follows the model, and the best prediction is its posterior."""
 
+import itertools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -138,6 +140,25 @@ def test_the_function_of_pairs_does_not_know_where_it_is_asked():
             own = value[run, np.floor((angle / np.pi + 1) * 4) % 8 == octant]
             assert len(own) > 4000 and abs(own.mean()) < 5 / len(own) ** 0.5
             assert abs(own.var() - 1) < 5 * (2 / len(own)) ** 0.5
+
+
+def test_keys_functions_and_noise_of_pairs_are_drawn_independently():
+    """Numbers drawn with one key are alike place by place, whatever shape they are drawn in."""
+    samples, noise = 4000, 0.4
+    task = Pairs(np.ones((1, 1)), np.array([noise]), np.array([3]))  # the function is a constant
+    (seen,) = [jax.tree.map(lambda x: np.asarray(x)[0], draw_runs(task, KEYS[:1], samples))]
+    places = np.concatenate([seen.query[:, None, :2], seen.tokens[..., :2]], 1)
+    angle = np.arctan2(places[..., 1], places[..., 0]).ravel() % (2 * np.pi)
+    function = np.stack([seen.target[:, 0], np.full(samples, np.nan)], 1).ravel()  # sin 0 = 0
+    error = (seen.tokens[..., 2] - seen.target).ravel() / noise
+    for one, other in itertools.combinations((angle, function, error), 2):
+        alike = min(len(one), len(other))
+        both = np.isfinite(one[:alike]) & np.isfinite(other[:alike])
+        assert both.sum() >= samples
+        assert abs(np.corrcoef(one[:alike][both], other[:alike][both])[0, 1]) < 5 / samples**0.5
+    # And row by row: the noise of a sequence knows nothing of its function.
+    rows = error.reshape(samples, 3)
+    assert abs(np.corrcoef(rows.T, seen.target[:, 0])[-1, :-1]).max() < 5 / samples**0.5
 
 
 def test_powers_of_the_gaussian_kernel_sum_to_it():

@@ -1,7 +1,7 @@
-"""Claims about inference in the forward pass of trained networks: regression in pairs, locations
-and mixtures."""
+"""Claims about inference in the forward pass of trained networks, on regression in pairs: single
+heads, and encoders layer by layer."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -11,15 +11,18 @@ from jaxtyping import Array, Float
 from scipy import special
 
 from attlas.claims import Control, Draws, Setting, Values, on, whole
-from attlas.claims.rules import Approximation, Order
+from attlas.claims.rules import Approximation, Order, Rate
 from attlas.figure import Figure
 from attlas.latent_posterior.claims import latent_posterior
 from attlas.latent_posterior.claims.runs import RUNS, over_runs, sides
-from attlas.latent_posterior.claims.shared import LEGENDS, defining
+from attlas.latent_posterior.claims.shared import LEGENDS, defining, log_figure
+from attlas.latent_posterior.claims.variants import hardest
 from attlas.latent_posterior.encoders import (
     PairHead,
     Recipe,
     excess_risk,
+    explained,
+    random_encoder,
     represent,
     train_encoders,
 )
@@ -69,7 +72,7 @@ def random_head(key: Array, attention: str) -> PairHead:
         runs=16,
         sequences=1000,
     ),
-    paper=dict(length=(8, 16, 32, 64), steps=3000, rate=0.1),
+    paper=dict(length=(8, 16, 32), steps=1500, batch=32, rate=0.1),
     cells=whole,
     budget="runs",
     precision="float32",
@@ -96,7 +99,7 @@ def trained_heads(cell: Setting, draws: Draws) -> Values:
     learnt = [effective_temperature(head).reshape(lanes) for head in heads.values()]
     # Nadaraya-Watson on the same keys and values, at the temperature that the theory has for it.
     firsts = range(0, lanes[0] * lanes[1], cell.runs)
-    best, scale = np.transpose([best_average(task, seen, row) for row in firsts])
+    best, scale, _ = np.transpose([best_average(task, seen, row) for row in firsts])
     averaged = local_average(seen, np.repeat(best, cell.runs))
     averaged = averaged * np.repeat(scale, cell.runs)[:, None, None]
     said = np.asarray(represent(heads["softmax"], seen)[:, -1] @ heads["softmax"].read, float)
@@ -126,9 +129,17 @@ def local_average(seen: Data, temperature: Float[Any, " run"]) -> Float[np.ndarr
     return np.einsum("rnt,rntv->rnv", weights, tokens[..., 2:])
 
 
-def best_average(task: Pairs, seen: Data, row: int) -> tuple[float, float]:
-    r"""The temperature and the factor of the local average that is nearest to the Bayes predictor
-    for these keys, exact over functions and noise: they minimise
+class LocalAverage(NamedTuple):
+    """A local average times a factor, and its mean square distance to the posterior mean."""
+
+    temperature: float
+    factor: float
+    distance: float
+
+
+def best_average(task: Pairs, seen: Data, row: int) -> LocalAverage:
+    r"""The local average that is nearest to the Bayes predictor for these keys, exact over
+    functions and noise: its temperature and factor minimise
     $(cw - w^*)^\top(G + \sigma^2I)(cw - w^*)$ for the weights w of the average and $w^*$ of the
     posterior mean."""
     length, powers = int(task.length[row]), np.asarray(task.powers[row], float)
@@ -141,8 +152,10 @@ def best_average(task: Pairs, seen: Data, row: int) -> tuple[float, float]:
     weights = special.softmax(scores / TEMPERATURES[:, None, None], -1)
     along = np.einsum("gni,ni->g", weights, cross)
     size = np.einsum("gni,nij,gnj->g", weights, system, weights)
-    best = int((along**2 / size).argmax())
-    return float(TEMPERATURES[best]), float(along[best] / size[best])
+    bayes = np.linalg.solve(system, cross[..., None])[..., 0]
+    distance = ((bayes * cross).sum() - along**2 / size) / len(cross)
+    best = int(distance.argmin())
+    return LocalAverage(*map(float, (TEMPERATURES[best], along[best] / size[best], distance[best])))
 
 
 def effective_temperature(head: PairHead) -> Float[np.ndarray, " run"]:
@@ -251,3 +264,253 @@ def excess_of_heads(evidence: xr.Dataset) -> Figure:
     apart = shown_apart.to_dataset(name="softmax, to the local average")
     figure.lines("tokens", "softmax, to the local average", data=apart, theory=True)
     return figure.points("tokens", "excess", error="spread", color="attention").rule(0.05, "5 %")
+
+
+@latent_posterior.claim(
+    kind="training",
+    origin="our reading",
+    reference="rates of attention, on trained heads",
+    statement=r"On pairs as in `cme-layer-is-bayes`, the risk of softmax heads that were trained at"
+    r" each length falls with the length as the theory of local averages has it at these lengths,"
+    r" $\min_{c, \gamma}E\,(cw - w^*)^\top(G + \sigma^2I)(cw - w^*) + E\,\mathrm{var}(f \mid X)$"
+    r" with $w$ the weights of the average and $w^*$ those of the posterior mean; the risk of heads"
+    r" of CME attention, which were trained at the second length only, falls as $E\,\mathrm{var}(f"
+    r" \mid X)$; both to .05 in the exponent.",
+    words="Longer contexts help trained attention as the theory says: each kind at its own rate."
+    " CME attention keeps its rate at lengths that it was not trained at; a softmax head has to"
+    " find another temperature at each.",
+    hypotheses=(
+        RUNS,
+        defining("length has five values or more", lambda s: len(set(s.length)) >= 5),
+        defining("length ascends", lambda s: list(s.length) == sorted(s.length)),
+        defining(f"sequences <= {CONTEXTS}", lambda s: s.sequences <= CONTEXTS),
+    ),
+    quick=Setting(
+        length=(4, 8, 16, 32, 64),
+        temperature=0.5,
+        noise=0.3,
+        steps=300,
+        batch=16,
+        rate=0.2,
+        runs=16,
+        sequences=400,
+    ),
+    paper=dict(length=(4, 8, 16, 32, 64, 128), steps=600, rate=0.1),
+    cells=whole,
+    budget="runs",
+    precision="float32",
+    long=True,
+    rule=Rate(margin=0.05, along="tokens"),
+    control=Control(
+        "a local average that keeps the temperature of the shortest length",
+        lambda e: {"measured": e.of_shortest},
+    ),
+    needs=("cme-layer-is-bayes", "softmax-rate", "cme-error"),
+)
+def heads_by_length(cell: Setting, draws: Draws) -> Values:
+    sizes, once = len(cell.length), slice(cell.runs, 2 * cell.runs)
+    task = regression(cell, np.repeat(cell.length, cell.runs))
+    every = range(len(task.length))
+
+    def keys(purpose: str) -> Array:
+        return jax.random.split(draws(purpose), len(task.length))
+
+    def trained(attention: str, some: slice, batch: int) -> PairHead:
+        start = jax.vmap(lambda key: random_head(key, attention))(keys("weights")[some])
+        here = jax.tree.map(lambda x: x[some], task)
+        recipe = Recipe(cell.steps, batch, cell.rate)
+        return train_encoders(start, here, keys("training")[some], recipe).encoders
+
+    softmax = trained("softmax", slice(None), cell.batch)
+    # On as many sequences as softmax heads of all lengths together.
+    cme = trained("CME", once, sizes * cell.batch)
+    cme = jax.tree.map(lambda x: np.concatenate([x] * sizes), cme)
+    seen = draw_runs(task, keys("asked"), cell.sequences)
+    least, bayes = posterior_risks(task, seen), task.bayes(seen)
+    averages = [best_average(task, seen, row) for row in every]
+    shortest = np.tile(np.array(averages[: cell.runs]), (sizes, 1))
+    stays = local_average(seen, shortest[:, 0]) * shortest[:, 1, None, None]
+    found = {
+        "predicted": [least, least + [average.distance for average in averages]],
+        "measured": [least + excess_risk(heads, task, seen) for heads in (cme, softmax)],
+        "of_shortest": [least, least + ((stays - bayes) ** 2).mean((1, 2))],
+    }
+    values = {name: np.reshape(x, (2, sizes, cell.runs)) for name, x in found.items()}
+    # For the keys that were drawn, which theory and heads share.
+    apart = (values["measured"] - values["predicted"]).std(-1, ddof=1)
+    return {
+        **on("attention tokens", **{name: x.mean(-1) for name, x in values.items()}),
+        **on("attention tokens", error=apart / cell.runs**0.5),
+        **on("tokens", x=np.array(cell.length, float)),
+        "repetitions": float(cell.runs),
+        "attention": ["CME", "softmax"],
+        "tokens": list(cell.length),
+    }
+
+
+def posterior_risks(task: Pairs, seen: Data) -> Float[np.ndarray, " run"]:
+    r"""The mean of $\mathrm{var}(f \mid X) = \varphi^\top(I + \Phi^\top\Phi/\sigma^2)^{-1}\varphi$
+    at the queries, for the features $\varphi$ of `Pairs.bayes`."""
+    risks = []
+    for row, (powers, noise) in enumerate(zip(task.powers, task.noise, strict=True)):
+        keys, query = (np.asarray(x, float)[row, ..., :2] for x in (seen.tokens, seen.query))
+        phi, asked = (
+            harmonics(np.arctan2(x[..., 1], x[..., 0]), powers, np) for x in (keys, query)
+        )
+        phi = phi * np.asarray(seen.counts, float)[row, ..., None]
+        system = np.eye(phi.shape[-1]) + phi.swapaxes(1, 2) @ phi / noise**2
+        spread = np.linalg.solve(system, asked[..., None])[..., 0]
+        risks.append((asked * spread).sum(-1).mean())
+    return np.array(risks)
+
+
+@heads_by_length.figure
+def risks_by_length(evidence: xr.Dataset) -> Figure:
+    shown = evidence.isel(cell=0)
+    figure = log_figure(
+        shown,
+        "Trained heads and longer contexts",
+        "mean over runs; dashed: the theory at these lengths",
+        y="mean square error",
+    )
+    kept = shown["of_shortest"].sel(attention="softmax", drop=True)
+    name = "a local average of the shortest length's temperature"
+    figure.lines("tokens", "predicted", color="attention", theory=True)
+    figure.lines("tokens", {name: name}, data=kept.to_dataset(name=name), points=True)
+    return figure.points("tokens", "measured", error="error", color="attention")
+
+
+# --- layer by layer -------------------------------------------------------------------------------
+
+
+@latent_posterior.measurement(
+    "trained-layers",
+    hypotheses=(
+        RUNS,
+        defining(
+            "layers are 1, 2 and more, in ascending order",
+            lambda s: tuple(s.layers[:2]) == (1, 2) and list(s.layers) == sorted(set(s.layers)),
+        ),
+    ),
+    quick=Setting(
+        layers=(1, 2),
+        length=8,
+        temperature=0.5,
+        noise=0.3,
+        width=12,
+        steps=800,
+        batch=24,
+        rate=0.015,
+        runs=20,
+        sequences=1000,
+    ),
+    paper=dict(layers=(1, 2, 3, 4), length=12, width=16, steps=1500, batch=32, rate=0.01, runs=16),
+    cells=whole,
+    budget="runs",
+    precision="float32",
+    long=True,
+)
+def trained_layers(cell: Setting, draws: Draws) -> Values:
+    """Distances to the posterior mean, in units of its mean square: of encoders of so many layers,
+    of one layer of CME attention and of the best local average; and what a linear probe leaves of
+    it after each layer of the deepest, before training too."""
+    task = regression(cell, np.full(cell.runs, cell.length))
+    weights, training, asked = (
+        jax.random.split(draws(name), cell.runs) for name in ("weights", "training", "asked")
+    )
+    seen = draw_runs(task, asked, 2 * cell.sequences)
+    bayes = task.bayes(seen)
+    size = (bayes**2).mean((1, 2))
+
+    def networks(layers: int, attention: str) -> tuple[Any, Any]:
+        """Before and after training."""
+        shape: dict[str, Any] = {"width": cell.width, "layers": layers, "attention": attention}
+        start = jax.vmap(lambda key: random_encoder(key, 3, 1, **shape))(weights)
+        recipe = Recipe(cell.steps, cell.batch, cell.rate)
+        return start, train_encoders(start, task, training, recipe).encoders
+
+    def left_by_probes(encoders: Any) -> Float[np.ndarray, "layer run"]:
+        states = np.asarray(represent(encoders, seen), float)
+        return np.stack([1 - explained(x, bayes) for x in states.swapaxes(0, 1)])
+
+    found = [networks(layers, "softmax") for layers in cell.layers]
+    (_, cme), before_and_after = networks(1, "CME"), found[-1]
+    excess = np.stack([excess_risk(after, task, seen) for _, after in found])
+    before, left = map(left_by_probes, before_and_after)
+    nearest = [best_average(task, seen, row).distance for row in range(cell.runs)]
+    return {
+        **on("depth run", excess=excess / size),
+        **on("layer run", left=left, left_before=before),
+        **on("run", cme=excess_risk(cme, task, seen) / size, average=np.array(nearest) / size),
+        "depth": [float(layers) for layers in cell.layers],
+        "layer": [1.0 + layer for layer in range(cell.layers[-1])],
+    }
+
+
+@latent_posterior.claim(
+    kind="training",
+    origin="our reading",
+    reference="inference layer by layer",
+    statement=r"Encoders are trained on pairs as in `cme-layer-is-bayes`. The mean square distance"
+    r" of their answers to the posterior mean is smaller for two layers of softmax attention with"
+    r" MLPs than for one, and for one it is smaller than that of the best local average of the same"
+    r" keys and values. What a linear probe leaves open of the posterior mean falls with every"
+    r" layer of the deepest of them, which has two (four at the paper's scale). One layer of CME"
+    r" attention with an MLP comes nearer to the posterior mean than all of them.",
+    words="Layers of softmax attention approach the posterior mean step by step. With an MLP one of"
+    " them is better than any local average; one layer that solves the ridge regression is better"
+    " than two or four of them.",
+    measured_by=trained_layers,
+    rule=Order(),
+    control=Control(
+        "networks that are {size:.0%} of the way back to their weights before training, at the"
+        " inequality where it is hardest to tell",
+        lambda e, size: hardest(e, e.lower + size * (e.before - e.lower)),
+        size=1.0,
+    ),
+    needs=("softmax-head-gap",),
+)
+def error_by_layer(evidence: xr.Dataset) -> Values:
+    # Logarithms, since runs differ by factors.
+    names = ("excess", "left", "left_before", "average", "cme")
+    logs: Any = np.log(evidence[list(names)])
+    excess, left, before, average, cme = (logs[name] for name in names)
+
+    def of(values: xr.DataArray, **place: float) -> xr.DataArray:
+        return values.sel(place, drop=True)
+
+    one, two = (of(excess, depth=float(layers)) for layers in (1, 2))
+    untrained = xr.zeros_like(one)  # all of them say 0, at a distance of 1
+    rows = [
+        ("2 layers: 1 layer", two, one, untrained),
+        ("1 layer: the best local average", one, average, untrained),
+        ("CME: the best depth", cme, excess.min("depth"), untrained),
+    ]
+    for first in evidence["layer"].values[:-1]:
+        later, then = of(left, layer=first + 1), of(before, layer=first + 1)
+        rows.append((f"after layer {first + 1:g}: {first:g}", later, of(left, layer=first), then))
+    found = sides(*((name, low, high) for name, low, high, _ in rows))
+    back = xr.concat([row[-1] for row in rows], found["lower"]["inequality"]).mean("run")
+    return {**found, "before": back}
+
+
+@error_by_layer.figure
+def distances_by_layer(evidence: xr.Dataset) -> Figure:
+    shown = evidence.isel(cell=0).mean("run")
+    depth, layer = "encoders of so many layers", "a probe after each layer of the deepest"
+    untrained = "the probe, before training"
+    figure = Figure(
+        shown[["excess"]].rename({"excess": depth, "depth": "layer"}),
+        "Layer by layer towards the posterior mean",
+        "mean over runs, in units of the posterior mean's square",
+        x="layers",
+        y="distance to the posterior mean",
+        log="y",
+        legend={"series": None},
+    )
+    figure.lines("{layer:g}", {depth: depth}, points=True)
+    probes = shown[["left", "left_before"]].rename({"left": layer, "left_before": untrained})
+    names = {name: name for name in (layer, untrained)}
+    figure.lines("{layer:g}", names, data=probes, points=True)
+    figure.rule(float(shown["average"]), "the best local average")
+    return figure.rule(float(shown["cme"]), "one layer of CME attention")

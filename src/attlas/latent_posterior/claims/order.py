@@ -62,7 +62,7 @@ def chains(cell: Setting, draws: Draws) -> Chains:
         rate=0.01,
         runs=20,
     ),
-    paper=dict(vocabulary=4, width=32, steps=5000, runs=24),
+    paper=dict(vocabulary=4, width=32, steps=5000, rate=0.003, runs=24),
     cells=together("law"),
     budget="runs",
     precision="float32",
