@@ -16,6 +16,7 @@ from attlas.cli.audit import audit_models
 from attlas.cli.claims import cite_sources, list_claims, run_claims, show_claim
 from attlas.cli.doctor import examine
 from attlas.cli.export import export_claim
+from attlas.cli.refute import refute_claim
 from attlas.cli.running import end_interrupted
 from attlas.cli.sweep import sweep_claim
 from attlas.cli.verify import verify_evidence
@@ -41,6 +42,7 @@ for verb in (
     examine,
     export_claim,
     list_claims,
+    refute_claim,
     run_claims,
     show_claim,
     sweep_claim,
