@@ -35,7 +35,7 @@ def test_a_claim_without_parameters_is_refused():
 def test_default_ranges_are_around_the_claims_own_values():
     (risk,) = select(["single-location/closed-form-risk"])
     ends = {r.name: (r.low, r.high) for r in Region(risk).ranges}
-    assert ends["lam"] == (0.05, 3.0) and ends["dim"] == (2, 400) and ends["noise"][0] == 0
+    assert ends["lam"] == (0.05, 3.0) and ends["dim"] == (2, 200) and ends["noise"][0] == 0
     assert "points" not in ends and "samples" not in ends  # which buy precision
     wider = {r.name: r.high for r in Region(risk, beyond=True).ranges}
     assert wider["lam"] == 12.0

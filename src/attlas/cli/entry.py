@@ -13,6 +13,7 @@ import click
 from attlas import __version__
 from attlas.cli.atlas import write_pages
 from attlas.cli.audit import audit_models
+from attlas.cli.certify import certify_claim
 from attlas.cli.claims import cite_sources, list_claims, run_claims, show_claim
 from attlas.cli.doctor import examine
 from attlas.cli.export import export_claim
@@ -38,6 +39,7 @@ def commands() -> None:
 for verb in (
     write_pages,
     audit_models,
+    certify_claim,
     cite_sources,
     examine,
     export_claim,

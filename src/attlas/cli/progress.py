@@ -130,6 +130,19 @@ def search_progress(quiet: bool) -> "Iterator[Callable[[Search], None]]":
         yield show
 
 
+@contextlib.contextmanager
+def share_progress(quiet: bool) -> Iterator[Callable[[float], None]]:
+    """A function to call with the share of a box that is proved."""
+    with _open_bar(quiet) as bar, _log(quiet) as log:
+        task = bar.add_task("proving", total=1.0)
+
+        def show(share: float) -> None:
+            log(f"{share:.0%} of the box is proved")
+            bar.update(task, completed=share)
+
+        yield show
+
+
 def _describe_workers(tally: "Tally") -> list[str]:
     """How many work, and where; nothing where only this process does."""
     if tally.where == "this process":

@@ -13,7 +13,7 @@ from attlas.lab.measurement import claim_errors_named
 
 WIDER, BEYOND = 2.0, 8.0
 """How far, as a factor, the default ranges reach beyond a claim's own values, and beyond its
-hypotheses."""
+hypotheses; whole numbers reach down only."""
 
 DIGITS = 5
 """Of a searched number: settings are written down."""
@@ -142,15 +142,13 @@ class Region:
         if isinstance(values[0], bool | str):
             return self._range(name, values) if len(values) > 1 else None
         wider = BEYOND if self.beyond else WIDER
-        if self.claim.kind in ("training", "real") and isinstance(values[0], int):
-            low, high = min(values) / wider, max(values)
+        if isinstance(values[0], int):  # larger counts may take for ever
+            low, high = max(math.ceil(min(values) / wider), 1), max(values)
         elif min(values) > 0:
             low, high = min(values) / wider, max(values) * wider
         else:
             reach = (max(values) - min(values)) * (wider - 1) / 2
             low, high = (min(values) - reach if min(values) < 0 else 0.0), max(values) + reach
-        if isinstance(values[0], int):
-            low, high = max(math.ceil(low), 1), math.floor(high)
         return self._range(name, (low, high)) if low < high else None
 
     def _range(self, name: str, ends: Sequence[Any]) -> Range:
