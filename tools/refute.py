@@ -17,7 +17,13 @@ from attlas.lab import compile_quickly
 
 @click.command()
 @click.argument("patterns", nargs=-1, metavar="[PATTERN]...")
-@click.option("--minutes", type=float, default=1.0, show_default=True, help="For each claim.")
+@click.option(
+    "--minutes",
+    type=float,
+    default=1.0,
+    show_default=True,
+    help="Of processor time, for each claim.",
+)
 @click.option("--seed", type=click.IntRange(0, 2**31 - 1), default=5_000_000, show_default=True)
 @click.option("--again", is_flag=True, help="Also claims of which the file has a current search.")
 @click.option(
@@ -63,7 +69,9 @@ def refute(
         start = time.monotonic()
         found: Search | InputError
         try:
-            found = find_violation(claim, minutes=minutes, seed=seed, store=opened)
+            found = find_violation(
+                claim, minutes=minutes, seed=seed, store=opened, clock=time.process_time
+            )
         except InputError as error:
             found = error
         entry = summary(claim, found)

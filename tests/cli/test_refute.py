@@ -25,7 +25,7 @@ def test_nothing_found_exits_with_0_and_says_how_near_it_came(attlas, file):
 
 
 def test_settings_that_cannot_be_measured_are_counted(attlas, file):
-    found = attlas("refute", "test/bug", "--claims", file, "--minutes", "0.01")
+    found = attlas("refute", "test/bug", "--claims", file, "--minutes", "0.01", "--over", "n=1:3")
     assert found.returncode == 0
     assert "settings could not be measured, as n = 1: RuntimeError: broken inside." in found.stdout
 
@@ -40,3 +40,15 @@ def test_bad_input_is_one_sentence(attlas, file):
         found = attlas("refute", "test/true", "--claims", file, *options)
         assert found.returncode == 2 and message in found.stderr and found.stdout == ""
         assert found.stderr.count("\n") == 1
+
+
+def test_the_domain_of_validity_is_told_and_drawn(attlas, file, tmp_path):
+    options = ("--beyond", "--over", "n=1:3", "--over", "size=-1:2", "--figure", "domain.svg")
+    found = attlas("refute", "test/true", "--claims", file, *options)
+    assert found.returncode == 0
+    assert "test/true over n and size: 39 confirmed." in found.stdout
+    assert "Domain of validity" in (tmp_path / "domain.svg").read_text()
+    told = json.loads(attlas("refute", "test/true", "--claims", file, *options, "--json").stdout)
+    assert told["axes"] == ["n", "size"] and len(told["points"]) == 39
+    alone = attlas("refute", "test/true", "--claims", file, "--figure", "domain.svg")
+    assert alone.returncode == 2 and "--figure needs --beyond" in alone.stderr

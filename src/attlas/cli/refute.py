@@ -3,16 +3,18 @@
 import os
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from attlas.cli import options
 from attlas.cli.printing import STYLES, print_json, stdout
 from attlas.cli.progress import search_progress
-from attlas.cli.running import EXIT_REFUTED, interruptible, new_notes_printed
+from attlas.cli.running import EXIT_REFUTED, interruptible, new_notes_printed, save_figure
+from attlas.errors import InputError
 
 if TYPE_CHECKING:
+    from attlas.lab.domain import Domain
     from attlas.lab.refute import Search, Violation
 
 
@@ -32,6 +34,17 @@ if TYPE_CHECKING:
     help="Search this parameter, between these ends, or among words as in kind=a,b; without it all"
     " that the statement speaks of, around the claim's own values.",
 )
+@click.option(
+    "--beyond",
+    is_flag=True,
+    help="Map the domain of validity over two parameters, outside the hypotheses too; it ends when"
+    " it is done.",
+)
+@click.option(
+    "--figure",
+    type=options.FILE,
+    help=f"Draw the domain to a file: {', '.join(options.FIGURE_FORMATS)}.",
+)
 @options.seed_option
 @click.option(
     "--on",
@@ -47,6 +60,8 @@ def refute_claim(
     claim: str,
     minutes: float,
     over: Sequence[str],
+    beyond: bool,
+    figure: str | None,
     seed: int,
     on: str,
     files: Sequence[str],
@@ -66,6 +81,9 @@ def refute_claim(
     from attlas.lab.refute import Search, find_violation
     from attlas.lab.runner import find_one
 
+    drawing = options.check_writable("figure", figure, options.FIGURE_FORMATS)
+    if drawing and not beyond:
+        raise InputError("--figure needs --beyond: it draws the domain of validity")
     options.load_files(files)
     found = find_one(claim)
     opened = options.open_store(store)
@@ -80,20 +98,38 @@ def refute_claim(
             print_notes()
             report(search)
 
-        search = find_violation(
-            found,
-            minutes=minutes,
-            over=parse_grid(over),
-            seed=seed,
-            store=opened,
-            on=on,
-            progress=progress,
-        )
+        common: dict[str, Any] = {"seed": seed, "store": opened, "on": on, "progress": progress}
+        ranges = parse_grid(over)
+        if beyond:
+            from attlas.lab.domain import map_domain
+
+            domain = map_domain(found, ranges, **common)
+        else:
+            search = find_violation(found, minutes=minutes, over=ranges, **common)
+    if beyond:
+        print_domain(domain, as_json)
+        if drawing:
+            save_figure(domain.figure(), drawing)
+        return
     if as_json:
         print_json(search.to_dict())
     else:
         print_search(search)
     sys.exit(EXIT_REFUTED if search.violation else 0)
+
+
+def print_domain(domain: "Domain", as_json: bool) -> None:
+    """How many points have each verdict, and between which values the boundary lies."""
+    if as_json:
+        print_json({"claim": domain.claim.id, **domain.to_dict()})
+        return
+    console, indent = stdout(), 11 * " "
+    counts = ", ".join(f"{n} {word}" for word, n in domain.counts().items() if n)
+    console.print(f"[bold]{domain.claim.id}[/] over {' and '.join(domain.axes)}: {counts}.")
+    for edge in domain.edges.itertuples():
+        other = domain.axes[1] if edge.axis == domain.axes[0] else domain.axes[0]
+        between = f"between {edge.low:.6g} and {edge.high:.6g}"
+        console.print(f"{indent}{edge.axis}, at {other} = {edge.at:.6g}: {between}", markup=False)
 
 
 def print_search(search: "Search") -> None:

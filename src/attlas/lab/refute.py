@@ -184,6 +184,7 @@ def find_violation(
     store: Store | None = None,
     on: str = "local",
     progress: Callable[[Search], None] | None = None,
+    clock: Callable[[], float] = time.monotonic,
 ) -> Search:
     """Look for a setting inside the hypotheses of a claim at which its rule refutes it.
 
@@ -194,6 +195,7 @@ def find_violation(
         seed: of the measurements and of the search.
         on: where cells are measured, as in `sweep`.
         progress: called after each generation.
+        clock: what the minutes are of; `time.process_time` on a machine that others use.
     """
     opened = Store() if store is None else store
     region = Region(claim, over)
@@ -203,7 +205,7 @@ def find_violation(
     if unmet:
         raise InputError(f"{claim.id} needs {'; '.join(unmet)}")
     with open_workers(parse_where(on), claim, opened) as workers:
-        return Hunt(region, seed, opened, workers, 60 * minutes, most, progress).run()
+        return Hunt(region, seed, opened, workers, 60 * minutes, most, progress, clock).run()
 
 
 class Hunt:
@@ -218,11 +220,12 @@ class Hunt:
         seconds: float,
         most: int,
         progress: Callable[[Search], None] | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.region, self.claim, self.store, self.workers = region, region.claim, store, workers
         self.found = Search(region, seed)
         self.report = progress or (lambda found: None)
-        self.most, self.start = most, time.monotonic()
+        self.most, self.clock, self.start = most, clock, clock()
         self.seconds, self.deadline = seconds, self.start + seconds
         self.known: dict[Setting, float] = {}
         self.best: list[Trial] = []
@@ -235,24 +238,34 @@ class Hunt:
             last = self.start + FILLING * self.seconds
             for _ in range(0, MAX_FILLING, GENERATION):
                 self.generation([self.region.setting(p) for p in next_points(points, GENERATION)])
-                if time.monotonic() > last:
+                if self.clock() > last:
                     break
             for attempt in itertools.count():
                 self.evolve(points, attempt)
-        self.found.seconds = time.monotonic() - self.start
+        self.found.seconds = self.clock() - self.start
         return self.found
 
     def inside_points(self) -> Iterator[np.ndarray]:
-        """Points of a Sobol sequence at which the claim speaks."""
+        """Points of a Sobol sequence at which the claim speaks.
+
+        Where it does not, some coordinates take the values of one of the claim's own settings: a
+        hypothesis may hold on a surface only.
+        """
         sides = len(self.region.ranges)
-        sequence = qmc.Sobol(sides, rng=np.random.default_rng(self.found.seed))
+        generator = np.random.default_rng(self.found.seed)
+        sequence = qmc.Sobol(sides, rng=generator)
+        own = np.array([self.region.point(setting) for setting in self.region.own])
         since = 0
         while True:
             for point in sequence.random(GENERATION):
                 since += 1
-                if self.region.admits(self.region.setting(point)):
-                    since = 0
-                    yield point
+                kept = generator.random(sides) < generator.random()
+                mixed = np.where(kept, own[generator.integers(len(own))], point)
+                for candidate in (point, mixed):
+                    if self.region.admits(self.region.setting(candidate)):
+                        since = 0
+                        yield candidate
+                        break
             if since >= MAX_DRAWS:
                 listed = ", ".join(map(str, self.region.ranges))
                 raise InputError(
@@ -291,7 +304,7 @@ class Hunt:
         trials = self.measure(new, self.found.seed, in_time=True)
         self.pursue(trials)
         self.report(self.found)
-        if time.monotonic() > self.deadline or self.found.settings >= self.most:
+        if self.clock() > self.deadline or self.found.settings >= self.most:
             raise _Stop
 
     def pursue(self, trials: Iterable[Trial]) -> None:
@@ -348,7 +361,7 @@ class Hunt:
         First parameters go back to the claim's own values, one at a time; then numbers lose digits.
         Each step must be refuted on the seed and budget on which the first was confirmed.
         """
-        region, until = self.region, time.monotonic() + max(10.0, self.seconds)
+        region, until = self.region, self.clock() + max(10.0, self.seconds)
 
         def first_refuted(variants: Iterable[dict[str, Value]]) -> Trial | None:
             settings = [s for v in variants if region.admits(s := region.at(v))]
@@ -360,7 +373,7 @@ class Hunt:
             tried = self.measure([s.at(**keep) for s in settings], trial.seed)
             return max((t for t in tried if t.refuted), key=lambda t: t.nearness, default=None)
 
-        while time.monotonic() < until:
+        while self.clock() < until:
             values, changed = region.values(trial.setting), self.changed(trial.setting)
             owns = [region.values(own) for own in region.own]
             resets = [{**values, name: own[name]} for name in changed for own in owns]
@@ -371,7 +384,7 @@ class Hunt:
             trial = found
         for name in self.changed(trial.setting):
             value = region.values(trial.setting)[name]
-            if isinstance(value, str | bool) or time.monotonic() > until:
+            if isinstance(value, str | bool) or self.clock() > until:
                 continue
             for digits in range(1, DIGITS):
                 shorter = type(value)(rounded(value, digits))  # type: ignore[arg-type]
@@ -402,7 +415,7 @@ class Hunt:
         plan = Sweep(grid, self.store, retries=0)
 
         def check(tally: Tally) -> None:
-            if in_time and time.monotonic() > self.deadline and tally.left:
+            if in_time and self.clock() > self.deadline and tally.left:
                 raise _Stop
 
         with suppress(_Stop):

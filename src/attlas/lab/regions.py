@@ -40,6 +40,8 @@ class Range:
     whole: bool = False
     words: tuple[Value, ...] = ()
     swept: bool = False
+    own: tuple[Any, ...] = ()
+    """Values of the claim's own: what rounds to one of them is that one."""
 
     @property
     def in_ratio(self) -> bool:
@@ -57,7 +59,9 @@ class Range:
             number = self.low + share * (self.high - self.low)
         if self.whole:
             return int(min(max(round(number), math.ceil(self.low)), math.floor(self.high)))
-        return min(max(rounded(number, DIGITS), self.low), self.high)
+        short = rounded(number, DIGITS)
+        exact: Any = next((own for own in self.own if rounded(own, DIGITS) == short), short)
+        return min(max(float(exact), self.low), self.high)
 
     def share(self, value: Any) -> float:
         """The inverse of `value`; what is outside is at an end."""
@@ -157,7 +161,8 @@ class Region:
         if isinstance(like, bool | str):
             return Range(name, words=tuple(ends), swept=name in self.swept)
         low, high = map(float, ends)
-        return Range(name, low, high, isinstance(like, int), (), name in self.swept)
+        own = tuple(self._values(name))
+        return Range(name, low, high, isinstance(like, int), (), name in self.swept, own)
 
     def _asked(self, name: str, text: str) -> Range:
         claim = self.claim
