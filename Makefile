@@ -10,7 +10,7 @@ PYTEST := $(BIN)/python -m pytest -n 2 --dist loadgroup
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: atlas screenshot test test-fetched test-long test-cluster test-lowest setup lint models browser data \
-        bench bench-peers bench-torch bench-data soak mutants fuzz examples index evidence lock release clean
+        bench bench-peers bench-torch bench-data soak refute mutants fuzz examples index evidence lock release clean
 
 atlas: $(STAMP)
 	$(BIN)/attlas atlas --out $(OUT)
@@ -41,7 +41,7 @@ LOWEST := build/lowest
 test-lowest: $(STAMP)
 	test -x $(LOWEST)/bin/python || $(BIN)/uv venv --quiet --python $(PYTHON) $(LOWEST)
 	$(BIN)/uv pip install --quiet --python $(LOWEST)/bin/python --resolution lowest-direct \
-	  --group dev --editable ".[audit,cluster]"
+	  --group dev --editable ".[audit,certify,cluster]"
 	$(LOWEST)/bin/python -m pytest tests/test_surface.py tests/test_gaussian.py \
 	  tests/test_attention.py tests/test_scan.py tests/claims/test_checks.py \
 	  tests/claims/test_evidence.py tests/kernels tests/single_location/test_population.py \
@@ -90,6 +90,10 @@ bench-data: $(STAMP)
 # Every claim on 40 seeds that no test uses: an hour and a half, and it goes on where it stopped.
 soak: $(STAMP)
 	set -f; $(BIN)/python -m tools.soak $(CLAIMS)
+
+# A search of every claim for a setting at which it fails, MINUTES each: it goes on where it stopped.
+refute: $(STAMP)
+	set -f; $(BIN)/python -m tools.refute --minutes $(or $(MINUTES),1) $(CLAIMS)
 
 # Changes of the mathematics that no test or claim notices: make mutants N=60 SEED=1
 # MODULES="gaussian kernels" JSON=build/mutants.json
@@ -143,7 +147,7 @@ evidence: $(STAMP)
 
 lock: $(STAMP)
 	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header --python-version 3.11 \
-	  --group dev --extra audit --extra cluster pyproject.toml -o requirements.lock
+	  --group dev --extra audit --extra certify --extra cluster pyproject.toml -o requirements.lock
 
 # Wheel and sources, and a bill of all that they stand on.
 release: $(STAMP)

@@ -20,6 +20,8 @@ from attlas.atlas.showpieces import LoadedShowpiece, real_data
 from attlas.claims import Bound, Claim
 from attlas.claims.claim import KINDS
 from attlas.errors import InputError
+from attlas.lab.domain import Domain, kept_domain
+from attlas.lab.refute import Searched, read_summary
 from attlas.lab.runner import Result, recall
 from attlas.lab.shipped import read_shipped
 from attlas.lab.soak import Soaked, read_soak
@@ -40,6 +42,8 @@ class Atlas:
     - `showpieces`: sweeps that have a page.
     - `measured`: what `make bench-data` measured on real data.
     - `soaked`: how often each verdict fell on other seeds, by id.
+    - `searched`: what a search for a violation found, by id. `domains`: where a claim goes on to
+      hold, by id, of the store.
     - `cache`: the folder in which figures are kept.
     """
 
@@ -49,6 +53,8 @@ class Atlas:
     measured: Mapping[str, Any] | None = None
     cache: Path | None = None
     soaked: Mapping[str, Soaked] = field(default_factory=dict)
+    searched: Mapping[str, Searched] = field(default_factory=dict)
+    domains: Mapping[str, Domain] = field(default_factory=dict)
 
     @cached_property
     def by_id(self) -> dict[str, Result]:
@@ -175,6 +181,8 @@ def gather_atlas(results: Sequence[Result], store: Store) -> Atlas:
         real_data(store) if plain.of_the_package else None,
         drawings_folder(store),
         read_soak(result.claim for result in results),
+        read_summary(result.claim for result in results),
+        {r.claim.id: found for r in results if (found := kept_domain(r.claim, store))},
     )
 
 

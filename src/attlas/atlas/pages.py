@@ -33,6 +33,7 @@ from attlas.atlas.reference import read_reference
 from attlas.audit import gallery
 from attlas.audit.auditing import kept_audit
 from attlas.audit.page import raise_powers, render_page
+from attlas.certificates import shipped_certificates
 from attlas.claims import Claim
 from attlas.claims.claim import KINDS
 from attlas.errors import InputError
@@ -225,6 +226,10 @@ class _Writer:
         drawing = drawing_of(result, self.atlas.cache)
         for ending, content in drawing.files.items():
             self._save(f"{claim.id}.{ending}", content)
+        domain = self.atlas.domains.get(claim.id)
+        drawn = domain and render_specification(domain.figure().to_dict(), self.atlas.cache)
+        if drawn:
+            self._save(f"{claim.id}.domain.svg", drawn[1])
         self._write_page(
             f"{claim.id}.html",
             "claim.html",
@@ -232,6 +237,8 @@ class _Writer:
             result=result,
             results=self.atlas.both_scales(result),
             drawing=drawing,
+            certificates=shipped_certificates(claim.id),
+            domain=drawn,
             source=source_line(claim),
             outside=not claim.file.is_relative_to(Path(attlas.__file__).parent),
             bibtex=bibtex_of(claim),

@@ -5,7 +5,7 @@ import inspect
 import math
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -173,6 +173,7 @@ class Claim:
         shape: parameters in which cells agree that are measured in one batch, of `batch` at most.
         budget: the count that a repetition multiplies by four.
         long: begun first where several claims are measured at once.
+        ranges: the ends, or the words, between which a search for a violation looks, by parameter.
         evidence: the name under which the evidence is stored and its random numbers are drawn;
             claims that share a measurement share it.
         code: digest of what its numbers depend on, as the sources were when it was registered.
@@ -209,6 +210,7 @@ class Claim:
     budget: str | None = None
     precision: Literal["float64", "float32"] = "float64"
     long: bool = False
+    ranges: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     evidence: str = ""
     drawing: Callable[[xr.Dataset], Any] | None = None
     code: str = ""

@@ -158,7 +158,7 @@ class Map:
             hypotheses: conditions of the theorem.
             needs: claims that it rests on, by slug.
             parts: further fields of `Claim`: cells, shape, batch, budget, precision, long, origin,
-                requires.
+                ranges, requires.
         """
 
         def register(function: Callable[..., Any]) -> Claim:
@@ -314,6 +314,13 @@ def _check_claim(where: str, made: Claim) -> None:
             f"{where}: {', '.join(sorted(unknown))} is no parameter of its setting."
             f"{near(min(unknown), made.quick)}"
         )
+    for name, ends in made.ranges.items():
+        numbers = not any(isinstance(end, str | bool) for end in ends)
+        if name not in made.quick or len(ends) < 2 or (numbers and not ends[0] < ends[1]):
+            raise InputError(
+                f"{where}: the range {name} = {ends!r} must be of a parameter of its setting: two"
+                " ends, the lower one first, or several words"
+            )
     known = bibliography(made.file)
     if made.source not in known:
         raise InputError(

@@ -5,7 +5,8 @@ import math
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-Word = Literal["confirmed", "refuted", "undecided", "outside", "not run"]
+Word = Literal["confirmed", "certified", "refuted", "undecided", "outside", "not run"]
+"""`certified` is what intervals prove on a box (`attlas.certificates`); no rule gives it."""
 
 
 @dataclass(frozen=True)

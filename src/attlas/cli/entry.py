@@ -13,9 +13,11 @@ import click
 from attlas import __version__
 from attlas.cli.atlas import write_pages
 from attlas.cli.audit import audit_models
+from attlas.cli.certify import certify_claim
 from attlas.cli.claims import cite_sources, list_claims, run_claims, show_claim
 from attlas.cli.doctor import examine
 from attlas.cli.export import export_claim
+from attlas.cli.refute import refute_claim
 from attlas.cli.running import end_interrupted
 from attlas.cli.sweep import sweep_claim
 from attlas.cli.verify import verify_evidence
@@ -37,10 +39,12 @@ def commands() -> None:
 for verb in (
     write_pages,
     audit_models,
+    certify_claim,
     cite_sources,
     examine,
     export_claim,
     list_claims,
+    refute_claim,
     run_claims,
     show_claim,
     sweep_claim,

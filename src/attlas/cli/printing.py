@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 STYLES = {
     "confirmed": "green",
+    "certified": "green",
     "refuted": "red",
     "undecided": "yellow",
     "outside": "blue",
@@ -87,6 +88,11 @@ def print_entry(entry: "Entry", last: dict[str, Any] | None) -> None:
     console.print()
     if files("attlas").joinpath("evidence", f"{entry.id}.nc").is_file():
         console.print(f"Evidence at the paper's scale is shipped: attlas verify {entry.id}")
+    from attlas.certificates import said_box, shipped_certificates
+
+    for certificate in shipped_certificates(entry.id):
+        console.print(f"Certified on the box {escape(said_box(certificate))}:")
+        console.print(f"{escape(certificate['words'])} (attlas certify {entry.id})")
     if last is None:
         console.print(f"No verdict in the store yet: attlas run {entry.id}")
         return

@@ -11,6 +11,7 @@ from attlas.cli.printing import count_cells, format_duration, stderr
 if TYPE_CHECKING:
     from rich.progress import Progress, ProgressColumn
 
+    from attlas.lab.refute import Search
     from attlas.lab.sweeps import Tally
 
 LOG_SECONDS = 4.5
@@ -110,6 +111,36 @@ def sweep_progress(
                 console.print(*workers)
 
         yield say, show
+
+
+@contextlib.contextmanager
+def search_progress(quiet: bool) -> "Iterator[Callable[[Search], None]]":
+    """A function to call with a search for a violation: how much it has looked at, and how near it
+    came."""
+    with _open_bar(quiet) as bar, _log(quiet) as log:
+        task = bar.add_task("", total=None)
+
+        def show(search: "Search") -> None:
+            words = f"{search.settings:,} settings"
+            if search.nearest:
+                words += f", {search.nearest.nearness:.2g} of the way to a refutation"
+            log(words)
+            bar.update(task, description=words)
+
+        yield show
+
+
+@contextlib.contextmanager
+def share_progress(quiet: bool) -> Iterator[Callable[[float], None]]:
+    """A function to call with the share of a box that is proved."""
+    with _open_bar(quiet) as bar, _log(quiet) as log:
+        task = bar.add_task("proving", total=1.0)
+
+        def show(share: float) -> None:
+            log(f"{share:.0%} of the box is proved")
+            bar.update(task, completed=share)
+
+        yield show
 
 
 def _describe_workers(tally: "Tally") -> list[str]:

@@ -441,7 +441,7 @@ class _ClaimTest:
                 seconds += facts["seconds"]
                 compiling += facts["compile_seconds"]
                 report(said, len(known), len(cells))
-            joined = _join_cells([known[names[cell]] for cell in cells], cells)
+            joined = join_cells([known[names[cell]] for cell in cells], cells)
             with claim_errors_named(self.claim, "its fit"):
                 fitted = self.claim.fit(joined)
             return _Gathered(
@@ -449,7 +449,7 @@ class _ClaimTest:
             )
 
 
-def _join_cells(parts: list[xr.Dataset], cells: Sequence[Setting]) -> xr.Dataset:
+def join_cells(parts: list[xr.Dataset], cells: Sequence[Setting]) -> xr.Dataset:
     """The cells' evidence along one axis, in their order; their parameters become coordinates."""
     try:
         joined = xr.concat(

@@ -1,0 +1,545 @@
+"""A search for settings at which a claim fails, inside the region in which it says it holds.
+
+A setting is a point of a box, one side for each parameter that is searched. The search starts with
+the claim's own cells and a Sobol sequence, and goes on with differential evolution on `nearness`,
+how near a verdict is to a refutation. What is close is measured again with four times the budget; a
+refutation is repeated on a fresh seed with four times the budget, and then made simpler. All cells
+go through the store: the same call looks at the same settings, and measures only what is missing.
+"""
+
+import itertools
+import json
+import math
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import xarray as xr
+from scipy import optimize
+from scipy.stats import qmc
+
+from attlas.claims import (
+    Claim,
+    Convergence,
+    Order,
+    Rule,
+    SameLaw,
+    Setting,
+    Value,
+    Verdict,
+)
+from attlas.errors import InputError
+from attlas.lab.cluster import parse_where
+from attlas.lab.files import Damaged, fits, parse_json, read_whole, write_whole
+from attlas.lab.grids import FAILED, Grid
+from attlas.lab.measurement import claim_errors_named
+from attlas.lab.records import PLAIN
+from attlas.lab.regions import DIGITS, Region, rounded, values_said
+from attlas.lab.runner import BUDGET_FACTOR, fresh_seed, join_cells
+from attlas.lab.shipped import FOLDER
+from attlas.lab.soak import soak_digest
+from attlas.lab.store import Address, Store
+from attlas.lab.sweeps import Sweep, Tally
+from attlas.lab.workers import Workers, open_workers
+
+GENERATION = 32
+"""Settings that are measured between two looks at what was found."""
+
+FILLING = 1 / 3
+"""The share of the time that goes to the space-filling start, and to settings of it at most
+`MAX_FILLING`."""
+MAX_FILLING = 256
+
+CLOSE = 0.5
+"""From this nearness on a setting is worth four times the budget; of each generation the nearest
+two."""
+
+MAX_DRAWS = 2**13
+"""Points of the box that are tried for settings inside the hypotheses, before it is said that there
+are none."""
+
+OUTSIDE_VALUE = -1.0
+"""The nearness that the search sees where nothing can be judged."""
+
+
+def nearness(rule: Rule, evidence: xr.Dataset, verdict: Verdict) -> float:
+    """How near a verdict is to a refutation: 1 or more is at or beyond the rule's threshold.
+
+    It is the statistic in units of the threshold (Agreement, Approximation, Bound, Rate), the share
+    of runs that do not arrive in units of those that need not, the smaller quantity in units of the
+    larger one, or the logarithm of the p-value in units of that which rejects.
+    """
+    statistic, threshold = verdict.statistic, verdict.threshold
+    if not (math.isfinite(statistic) and math.isfinite(threshold)):
+        return 0.0 if verdict.word != "refuted" else math.inf
+    if isinstance(rule, Convergence):
+        return (1 - statistic) / max(1 - threshold, 1e-9)
+    if isinstance(rule, Order):
+        lower, upper = (v.values for v in xr.broadcast(evidence["lower"], evidence["upper"]))
+        scale = np.maximum(np.maximum(abs(lower), abs(upper)), 1e-300)
+        return float((1 - (upper - lower) / scale).max())
+    if isinstance(rule, SameLaw):
+        return math.log(max(statistic, 1e-300)) / math.log(threshold)
+    return statistic / threshold if threshold else math.inf
+
+
+class Trial(NamedTuple):
+    """What was found at a setting on a seed: the verdict and its nearness, or why there is none."""
+
+    setting: Setting
+    seed: int
+    verdict: Verdict | None
+    nearness: float
+    reason: str = ""
+
+    @property
+    def refuted(self) -> bool:
+        return self.verdict is not None and self.verdict.word == "refuted"
+
+
+@dataclass(frozen=True)
+class Violation:
+    """A setting inside the hypotheses at which the rule refutes the claim on fresh seeds.
+
+    `first` is what the search came upon, `last` the simplest of its like that was confirmed, with
+    four times the budget; `changed` are the parameters in which that differs from the claim's own
+    setting.
+    """
+
+    first: Trial
+    last: Trial
+    changed: dict[str, Value]
+
+    def to_dict(self) -> dict[str, Any]:
+        assert self.last.verdict is not None
+        return {
+            "changed": self.changed,
+            "setting": dict(self.last.setting),
+            "seed": self.last.seed,
+            "verdict": self.last.verdict.to_dict(),
+            "first": {"setting": dict(self.first.setting), "seed": self.first.seed},
+        }
+
+
+@dataclass
+class Search:
+    """What a search has looked at, and what it found."""
+
+    region: Region
+    seed: int
+    settings: int = 0
+    cells: int = 0
+    failed: dict[str, str] = field(default_factory=dict)
+    refuted_at_first: int = 0
+    nearest: Trial | None = None
+    violation: Violation | None = None
+    seconds: float = 0.0
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain data, for JSON."""
+        nearest = self.nearest
+        found = nearest and {
+            "nearness": nearest.nearness if math.isfinite(nearest.nearness) else None,
+            "values": self.region.values(nearest.setting),
+            "seed": nearest.seed,
+            "verdict": nearest.verdict and nearest.verdict.word,
+        }
+        return {
+            "claim": self.region.claim.id,
+            "refuted": self.violation is not None,
+            "violation": self.violation and self.violation.to_dict(),
+            "nearest": found,
+            "settings": self.settings,
+            "cells": self.cells,
+            "refuted_at_first": self.refuted_at_first,
+            "failed": self.failed,
+            "over": {r.name: list(r.words) or [r.low, r.high] for r in self.region.ranges},
+            "seed": self.seed,
+            "seconds": round(self.seconds, 2),
+        }
+
+
+class _Stop(Exception):
+    """The time is over, or a violation was found."""
+
+
+class _Scattered(Grid):
+    """Cells anywhere, whose hypotheses were looked at before."""
+
+    def outside(self) -> tuple[dict[int, str], dict[int, str]]:
+        return {}, {}
+
+
+def find_violation(
+    claim: Claim,
+    *,
+    minutes: float = 1.0,
+    most: int = 2**31,
+    over: Mapping[str, str] | None = None,
+    seed: int = 0,
+    store: Store | None = None,
+    on: str = "local",
+    progress: Callable[[Search], None] | None = None,
+    clock: Callable[[], float] = time.monotonic,
+) -> Search:
+    """Look for a setting inside the hypotheses of a claim at which its rule refutes it.
+
+    Arguments:
+        minutes: of the search; a violation that it came upon is confirmed and made simpler after.
+        most: settings after which it ends in any case.
+        over: ranges by name in place of the default ones, as `{"lam": "0.1:2"}`.
+        seed: of the measurements and of the search.
+        on: where cells are measured, as in `sweep`.
+        progress: called after each generation.
+        clock: what the minutes are of; `time.process_time` on a machine that others use.
+    """
+    opened = Store() if store is None else store
+    region = Region(claim, over)
+    if not (math.isfinite(minutes) and minutes > 0):
+        raise InputError(f"minutes = {minutes!r}: it must be a positive number")
+    unmet = claim.unmet(claim.cells(claim.quick))
+    if unmet:
+        raise InputError(f"{claim.id} needs {'; '.join(unmet)}")
+    with open_workers(parse_where(on), claim, opened) as workers:
+        return Hunt(region, seed, opened, workers, 60 * minutes, most, progress, clock).run()
+
+
+class Hunt:
+    """A search under way."""
+
+    def __init__(
+        self,
+        region: Region,
+        seed: int,
+        store: Store,
+        workers: Workers,
+        seconds: float,
+        most: int,
+        progress: Callable[[Search], None] | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.region, self.claim, self.store, self.workers = region, region.claim, store, workers
+        self.found = Search(region, seed)
+        self.report = progress or (lambda found: None)
+        self.most, self.clock, self.start = most, clock, clock()
+        self.seconds, self.deadline = seconds, self.start + seconds
+        self.known: dict[Setting, float] = {}
+        self.best: list[Trial] = []
+        self.raised: set[Setting] = set()
+
+    def run(self) -> Search:
+        points = self.inside_points()
+        with suppress(_Stop):
+            self.generation([s for s in self.region.own if self.region.admits(s)])
+            last = self.start + FILLING * self.seconds
+            for _ in range(0, MAX_FILLING, GENERATION):
+                self.generation([self.region.setting(p) for p in next_points(points, GENERATION)])
+                if self.clock() > last:
+                    break
+            for attempt in itertools.count():
+                self.evolve(points, attempt)
+        self.found.seconds = self.clock() - self.start
+        return self.found
+
+    def inside_points(self) -> Iterator[np.ndarray]:
+        """Points of a Sobol sequence at which the claim speaks.
+
+        Where it does not, some coordinates take the values of one of the claim's own settings: a
+        hypothesis may hold on a surface only.
+        """
+        sides = len(self.region.ranges)
+        generator = np.random.default_rng(self.found.seed)
+        sequence = qmc.Sobol(sides, rng=generator)
+        own = np.array([self.region.point(setting) for setting in self.region.own])
+        since = 0
+        while True:
+            for point in sequence.random(GENERATION):
+                since += 1
+                kept = generator.random(sides) < generator.random()
+                mixed = np.where(kept, own[generator.integers(len(own))], point)
+                for candidate in (point, mixed):
+                    if self.region.admits(self.region.setting(candidate)):
+                        since = 0
+                        yield candidate
+                        break
+            if since >= MAX_DRAWS:
+                listed = ", ".join(map(str, self.region.ranges))
+                raise InputError(
+                    f"{listed}: {self.claim.id} is not defined, or its hypotheses fail, at all of"
+                    f" {since:,} settings in this range"
+                )
+
+    def evolve(self, points: Iterator[np.ndarray], attempt: int) -> None:
+        """Differential evolution from the nearest settings so far and new ones."""
+        size = min(max(4 * len(self.region.ranges), 16), GENERATION)
+        kept = [self.region.point(t.setting) for t in self.best[: size // 2 if attempt < 3 else 1]]
+        start = np.array([*kept, *next_points(points, size - len(kept))])
+
+        def objective(population: np.ndarray) -> np.ndarray:
+            settings = [self.region.setting(point) for point in population.T]
+            inside = [s for s in settings if s in self.known or self.region.admits(s)]
+            self.generation(inside)
+            values = [self.known.get(setting, OUTSIDE_VALUE) for setting in settings]
+            return -np.clip(values, OUTSIDE_VALUE, 1e6)
+
+        optimize.differential_evolution(
+            objective,
+            [(0.0, 1.0)] * len(self.region.ranges),
+            init=start,
+            vectorized=True,
+            updating="deferred",
+            polish=False,
+            maxiter=12,
+            tol=0,
+            rng=np.random.default_rng([self.found.seed, attempt]),
+        )
+
+    def generation(self, settings: Sequence[Setting]) -> None:
+        """Measure settings, pursue what is close, and stop if the time is over."""
+        new = [s for s in dict.fromkeys(settings) if s not in self.known]
+        trials = self.measure(new, self.found.seed, in_time=True)
+        self.pursue(trials)
+        self.report(self.found)
+        if self.clock() > self.deadline or self.found.settings >= self.most:
+            raise _Stop
+
+    def pursue(self, trials: Iterable[Trial]) -> None:
+        """Repeat what is refuted at first sight, and look closer at what is near."""
+        for trial in trials:
+            self.known[trial.setting] = trial.nearness
+        judged = [t for t in trials if t.verdict is not None]
+        ranked = sorted([*self.best, *judged], key=lambda t: -t.nearness)
+        self.best = ranked[:GENERATION]
+        self.found.nearest = self.best[0] if self.best else None
+        refuted = [t for t in judged if t.refuted]
+        self.found.refuted_at_first += len(refuted)
+        again = fresh_seed(self.found.seed)
+        for trial in sorted(refuted, key=lambda t: -t.nearness)[:2]:
+            self.confirm(trial, again)
+        if self.claim.budget is None:
+            return
+        close = [t for t in self.best if t.nearness >= CLOSE and t.setting not in self.raised][:2]
+        self.raised |= {t.setting for t in close}
+        for trial in self.measure([self.more(t.setting) for t in close], again, in_time=True):
+            if trial.refuted:
+                self.confirm(trial, fresh_seed(again))
+
+    def more(self, setting: Setting) -> Setting:
+        """The setting with four times the budget."""
+        budget = self.claim.budget
+        if budget is None:
+            return setting
+        value: Any = setting[budget]
+        return setting.at(**{budget: BUDGET_FACTOR * value})
+
+    def confirm(self, trial: Trial, seed: int) -> None:
+        """Repeat a refutation on a fresh seed with four times the budget; stop if it stands."""
+        (repeated,) = self.measure([self.more(trial.setting)], seed)
+        if not repeated.refuted:
+            return
+        simplest = self.simplify(repeated)
+        (last,) = self.measure([simplest.setting], fresh_seed(simplest.seed))
+        last = last if last.refuted else repeated
+        self.found.violation = Violation(trial, last, self.changed(last.setting))
+        self.found.nearest = last
+        raise _Stop
+
+    def changed(self, setting: Setting) -> dict[str, Value]:
+        """In what a setting differs from that of the claim's own which is most like it."""
+        values = self.region.values(setting)
+        owns = [self.region.values(own) for own in self.region.own]
+        differ = [{n: v for n, v in values.items() if own[n] != v} for own in owns]
+        return min(differ, key=len)
+
+    def simplify(self, trial: Trial) -> Trial:
+        """The same refutation with fewer changed parameters, and round numbers.
+
+        First parameters go back to the claim's own values, one at a time; then numbers lose digits.
+        Each step must be refuted on the seed and budget on which the first was confirmed.
+        """
+        region, until = self.region, self.clock() + max(10.0, self.seconds)
+
+        def first_refuted(variants: Iterable[dict[str, Value]]) -> Trial | None:
+            settings = [s for v in variants if region.admits(s := region.at(v))]
+            keep = (
+                {}
+                if self.claim.budget is None
+                else {self.claim.budget: trial.setting[self.claim.budget]}
+            )
+            tried = self.measure([s.at(**keep) for s in settings], trial.seed)
+            return max((t for t in tried if t.refuted), key=lambda t: t.nearness, default=None)
+
+        while self.clock() < until:
+            values, changed = region.values(trial.setting), self.changed(trial.setting)
+            owns = [region.values(own) for own in region.own]
+            resets = [{**values, name: own[name]} for name in changed for own in owns]
+            simpler = [r for r in resets if len(self.changed(region.at(r))) < len(changed)]
+            found = first_refuted(dict(t) for t in dict.fromkeys(tuple(r.items()) for r in simpler))
+            if found is None:
+                break
+            trial = found
+        for name in self.changed(trial.setting):
+            value = region.values(trial.setting)[name]
+            if isinstance(value, str | bool) or self.clock() > until:
+                continue
+            for digits in range(1, DIGITS):
+                shorter = type(value)(rounded(value, digits))  # type: ignore[arg-type]
+                if shorter == value:
+                    break
+                found = first_refuted([{**region.values(trial.setting), name: shorter}])
+                if found is not None:
+                    trial = found
+                    break
+        return trial
+
+    def measure(self, settings: Sequence[Setting], seed: int, in_time: bool = False) -> list[Trial]:
+        """Trials of settings, measured together where the store lacks them.
+
+        With `in_time` the measurement ends with the time of the search, and what was not measured
+        is left out.
+        """
+        claim, address = self.claim, Address.of(self.claim, seed)
+        with claim_errors_named(claim, "its cells"):
+            cells = {setting: claim.cells(setting) for setting in settings}
+        every = list(dict.fromkeys(itertools.chain(*cells.values())))
+        if not every:
+            return []
+        names = {cell: address.cell(cell) for cell in every}
+        grid = _Scattered(
+            claim, "quick", claim.quick, {}, (seed,), every, len(every), list(names.values())
+        )
+        plan = Sweep(grid, self.store, retries=0)
+
+        def check(tally: Tally) -> None:
+            if in_time and self.clock() > self.deadline and tally.left:
+                raise _Stop
+
+        with suppress(_Stop):
+            plan.measure_missing(self.workers, check)
+        known = self.store.load(plan.folder, set(names.values()))
+        failed = {every[i]: plan.reasons[i] for i in np.flatnonzero(plan.status == FAILED).tolist()}
+        self.found.cells += len(known)
+        trials = []
+        for setting, own in cells.items():
+            if all(names[cell] in known for cell in own):
+                evidence = join_cells([known[names[cell]] for cell in own], own)
+                trials.append(self.judge(setting, seed, evidence))
+            elif reasons := [failed[cell] for cell in own if cell in failed]:
+                trials.append(Trial(setting, seed, None, OUTSIDE_VALUE, reasons[0]))
+        for trial in trials:
+            if trial.verdict is None:
+                self.found.failed[values_said(self.region.values(trial.setting))] = trial.reason
+        self.found.settings += len(trials)
+        return trials
+
+    def judge(self, setting: Setting, seed: int, evidence: xr.Dataset) -> Trial:
+        try:
+            with claim_errors_named(self.claim, "its rule"):
+                fitted = self.claim.fit(evidence)
+                verdict = self.claim.rule.judge(fitted)
+        except InputError as error:
+            return Trial(setting, seed, None, OUTSIDE_VALUE, str(error))
+        return Trial(setting, seed, verdict, nearness(self.claim.rule, fitted, verdict))
+
+
+def command(id: str, violation: Violation) -> str:
+    """The command that shows a violation again."""
+    claim_setting, last = violation.first.setting, violation.last
+    told = {
+        n: v for n, v in last.setting.items() if n in violation.changed or claim_setting[n] != v
+    }
+    lists = {n: v if isinstance(v, tuple) else (v,) for n, v in told.items()}
+    sets = [f"--set {n}={','.join(map(str, v))}" for n, v in lists.items()]
+    return " ".join(["attlas run", id, *sets, f"--seed {last.seed}"])
+
+
+def next_points(points: Iterator[np.ndarray], count: int) -> list[np.ndarray]:
+    """The next so many points."""
+    return list(itertools.islice(points, count))
+
+
+FILE = FOLDER / "refute.json"
+_SUMMARY = {
+    "code": str,
+    "word": str,
+    "settings": int,
+    "cells": int,
+    "seconds": int | float,
+    "seed": int,
+    "nearness": int | float | None,
+    "at": {str: PLAIN},
+    "reason": str,
+    "failed": int,
+}
+"""The form of what is kept of the search of a claim."""
+
+
+class Searched(NamedTuple):
+    """What is kept of a search: its `word`, `not refuted`, `refuted` or `not searched`, what was
+    looked at, and where it came nearest; `stale` if the claim has changed since."""
+
+    word: str
+    settings: int
+    cells: int
+    seconds: float
+    seed: int
+    nearness: float | None
+    at: dict[str, Value]
+    reason: str
+    failed: int
+    stale: bool
+
+
+def summary(claim: Claim, found: Search | InputError) -> dict[str, Any]:
+    """A search as it is kept, or why there was none."""
+    code = soak_digest(claim)
+    if isinstance(found, InputError):
+        empty: dict[str, Any] = dict.fromkeys(("settings", "cells", "seconds", "seed", "failed"), 0)
+        said = {"code": code, "word": "not searched", "reason": str(found), "at": {}}
+        return {**said, **empty, "nearness": None}
+    violation, nearest = found.violation, found.nearest
+    at = violation.changed if violation else nearest and found.region.values(nearest.setting)
+    verdict = (violation.last if violation else nearest) and (nearest.verdict if nearest else None)
+    number = nearest.nearness if nearest else math.nan
+    return {
+        "code": code,
+        "word": "refuted" if violation else "not refuted",
+        "settings": found.settings,
+        "cells": found.cells,
+        "seconds": round(found.seconds, 1),
+        "seed": found.seed,
+        "nearness": rounded(number, 4) if math.isfinite(number) else None,
+        "at": at or {},
+        "reason": verdict.reason if verdict else "",
+        "failed": len(found.failed),
+    }
+
+
+def write_summary(new: Mapping[str, dict[str, Any]], path: Path = FILE) -> None:
+    """Write what was found, beside that of other claims that is in the file."""
+    content = dict(sorted({**_read(path), **new}.items()))
+    write_whole(path, json.dumps(content, indent=1).encode())
+
+
+def read_summary(claims: Iterable[Claim], path: Path = FILE) -> dict[str, Searched]:
+    """What was found of those claims of which the file has a sound entry, by their ids."""
+    known, found = _read(path), {}
+    for claim in claims:
+        entry: Any = known.get(claim.id)
+        if fits(entry, _SUMMARY):
+            stale = entry["code"] != soak_digest(claim)
+            kept = {name: value for name, value in entry.items() if name != "code"}
+            found[claim.id] = Searched(**kept, stale=stale)
+    return found
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        found: dict[str, Any] = parse_json(read_whole(path), {str: object})
+    except (FileNotFoundError, Damaged):
+        return {}
+    return found

@@ -1,0 +1,207 @@
+"""A search for violations: it finds planted ones, says nothing of true claims, and is resumable."""
+
+import json
+import math
+
+import pytest
+
+from attlas.claims import (
+    Agreement,
+    Approximation,
+    Bound,
+    Control,
+    Convergence,
+    Hypothesis,
+    Order,
+    SameLaw,
+    Setting,
+    Verdict,
+    on,
+    together,
+)
+from attlas.claims.evidence import as_evidence
+from attlas.errors import InputError
+from attlas.lab import refute
+from attlas.lab.refute import find_violation, nearness
+from attlas.lab.regions import Region
+from attlas.lab.store import Store
+from tests.lab.planted import KINDS, RULES, claim, off, planted
+
+
+@pytest.fixture(autouse=True)
+def _forgotten(registry):
+    """Planted claims leave the catalogue with the test."""
+
+
+def search(found, tmp_path, **options):
+    return find_violation(found, **{"minutes": 5.0, "store": Store(tmp_path), **options})
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("kind", KINDS[1:])
+def test_a_planted_false_statement_is_found_where_it_fails(rule, kind, tmp_path):
+    found = search(claim(rule, kind), tmp_path, most=400, seed=20_260)
+    assert found.violation is not None, found.nearest
+    last = found.violation.last
+    assert last.verdict.word == "refuted"
+    assert off(kind, last.setting) > 0
+    assert last.setting.samples >= 4 * RULES[rule][2]
+    assert last.seed not in (20_260, found.violation.first.seed)
+    assert "z" not in found.violation.changed  # which has nothing to do with it
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_a_true_statement_is_not_refuted(rule, tmp_path):
+    found = search(claim(rule, "true"), tmp_path, most=100, seed=20_261)
+    assert found.violation is None and found.settings >= 100
+    assert 0 < found.nearest.nearness < 1.5
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("kind", KINDS[1:])
+def test_planted_statements_are_found_in_nineteen_of_twenty_runs(rule, kind, tmp_path):
+    made = claim(rule, kind)
+    hits = sum(
+        search(made, tmp_path / str(seed), most=1000, seed=seed).violation is not None
+        for seed in range(20_300, 20_320)
+    )
+    assert hits >= 19
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("rule", RULES)
+def test_true_statements_are_refuted_in_none_of_thirty_runs(rule, tmp_path):
+    made = claim(rule, "true")
+    for seed in range(20_400, 20_430):
+        assert search(made, tmp_path / str(seed), most=1000, seed=seed).violation is None
+
+
+def test_a_search_goes_on_where_it_stopped(tmp_path, monkeypatch):
+    made = claim("agreement", "true")
+    first = search(made, tmp_path, most=60, seed=1)
+    measured = []
+    real = refute.Sweep.measure_missing
+
+    def counted(plan, *options):
+        measured.append(plan.tally.left)
+        return real(plan, *options)
+
+    monkeypatch.setattr(refute.Sweep, "measure_missing", counted)
+    again = search(made, tmp_path, most=60, seed=1)
+    assert sum(measured) == 0 and again.settings == first.settings
+    assert again.nearest.setting == first.nearest.setting
+    search(made, tmp_path, most=100, seed=1)
+    assert sum(measured) > 0
+
+
+def test_hypotheses_bound_the_search(tmp_path):
+    inside = Hypothesis("x <= 0.7", lambda cell: cell.x <= 0.7)
+    made = claim("agreement", "hypothesis", hypotheses=(inside,))
+    assert search(made, tmp_path, most=100, seed=5).violation is None
+    region = Region(made)
+    assert region.status(region.at({"x": 0.8})) == "outside"
+    assert region.admits(region.at({"x": 0.6}))
+
+
+def test_batches_and_lists_of_cells_are_searched_one_value_at_a_time(tmp_path):
+    @planted.claim(
+        kind="two routes",
+        origin="ours",
+        reference="a test",
+        statement="planted",
+        words="planted",
+        quick=Setting(size=(1.0, 2.0), count=(3, 4), word=("a", "b")),
+        cells=together("size", "count", "word"),
+        shape=("word",),
+        rule=Agreement(),
+        control=Control("nothing", lambda e: e),
+    )
+    def lists_of_cells(cells, draws):
+        wrong = [0.5 * (c.size > 3 and c.word == "b") for c in cells]
+        return (
+            on("cell", predicted=[c.count for c in cells])
+            | on("cell", measured=[c.count + w for c, w in zip(cells, wrong, strict=True)])
+            | {"error": 0.0}
+        )
+
+    region = Region(lists_of_cells)
+    assert {r.name: (r.low, r.high, r.words) for r in region.ranges} == {
+        "size": (0.5, 4.0, ()),
+        "count": (2.0, 4.0, ()),
+        "word": (0.0, 0.0, ("a", "b")),
+    }
+    found = search(lists_of_cells, tmp_path, most=200)
+    assert found.violation.changed == {"size": 4.0} or found.violation.changed["size"] > 3
+    assert found.violation.last.setting.word == ("b",)
+
+
+def verdict(statistic, threshold, word="confirmed"):
+    return Verdict(word, "", statistic, threshold)
+
+
+def test_nearness_is_one_at_the_threshold():
+    none = as_evidence({"nothing": 0.0}, 1, False)
+    assert nearness(Agreement(), none, verdict(2.0, 4.0)) == 0.5
+    assert nearness(Approximation(0.1), none, verdict(0.2, 0.1)) == 2
+    assert nearness(Bound(), none, verdict(0.7, 1.0)) == 0.7
+    assert nearness(Convergence(0.9), none, verdict(0.95, 0.9)) == pytest.approx(0.5)
+    assert nearness(SameLaw(), none, verdict(1e-4, 1e-4)) == 1
+    pair = as_evidence({"lower": 3.0, "upper": 4.0, "error": 0.0}, 1, False)
+    assert nearness(Order(), pair, verdict(1.0, 0.0)) == 0.75
+    assert nearness(Agreement(), none, verdict(math.nan, 1.0)) == 0
+
+
+@pytest.mark.parametrize(
+    "over, message",
+    [
+        ({"q": "0:1"}, "unknown parameter 'q'"),
+        ({"x": "1:0"}, "x = '1:0': the range is empty"),
+        ({"x": "5"}, "x = '5': a range is given as low:high"),
+        ({"x": "0:inf"}, "x = '0:inf': a range is given as low:high"),
+        ({"samples": "1:10"}, "samples is the budget"),
+        ({"x": "2:3"}, "x = 2 to 3: planted/.* is not defined, or its hypotheses fail"),
+    ],
+)
+def test_bad_ranges_are_refused_in_one_sentence(over, message, tmp_path, monkeypatch):
+    monkeypatch.setattr(refute, "MAX_DRAWS", 64)
+    inside = Hypothesis("x <= 1", lambda cell: cell.x <= 1, defining=True)
+    made = claim("agreement", "true", hypotheses=(inside,))
+    with pytest.raises(InputError, match=message):
+        search(made, tmp_path, over=over, most=10)
+
+
+def test_a_declared_range_is_checked():
+    with pytest.raises(InputError, match="the range x = "):
+        claim("agreement", "true", needs=()) and planted.claim(
+            kind="simulation",
+            reference="a",
+            statement="a",
+            words="a",
+            quick=Setting(x=0.5),
+            ranges={"x": (1.0, 0.0)},
+            rule=Agreement(),
+            control=Control("nothing", lambda e: e),
+        )(lambda_named())
+
+
+def lambda_named():
+    def wrong_range(cell, draws):
+        return {}
+
+    return wrong_range
+
+
+def test_what_was_found_is_kept_and_read_back_with_suspicion(tmp_path):
+    made, file = claim("agreement", "constant"), tmp_path / "refute.json"
+    found = search(made, tmp_path / "store", most=300)
+    refute.write_summary({made.id: refute.summary(made, found)}, file)
+    kept = refute.read_summary([made], file)[made.id]
+    assert kept.word == "refuted" and kept.at == found.violation.changed and not kept.stale
+    content = json.loads(file.read_text())
+    content[made.id]["code"] = "other"
+    file.write_text(json.dumps(content))
+    assert refute.read_summary([made], file)[made.id].stale
+    content[made.id]["settings"] = "many"
+    file.write_text(json.dumps(content))
+    assert refute.read_summary([made], file) == {}
