@@ -2,6 +2,7 @@
 
 import hashlib
 import inspect
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -101,17 +102,18 @@ class Atlas:
 
     @cached_property
     def matrix(self) -> Counter[tuple[str, str]]:
-        """How many confirmed claims there are by origin and kind of evidence."""
-        confirmed = (r.claim for r in self.results if r.verdict.word == "confirmed")
-        return Counter((claim.origin, claim.kind) for claim in confirmed)
+        """How many claims there are by origin and kind of evidence."""
+        return Counter((result.claim.origin, result.claim.kind) for result in self.results)
 
     @cached_property
     def tightness(self) -> list[Result]:
-        """Results on bounds, those that hold first, and then the tightest first."""
+        """Results on bounds of the theory, those that hold first, and then the tightest first."""
         bounds = [
             result
             for result in self.results
-            if isinstance(result.claim.rule, Bound) and np.isfinite(result.verdict.statistic)
+            if isinstance(result.claim.rule, Bound)
+            and np.isfinite(result.verdict.statistic)
+            and result.claim.slug not in self.notes[result.claim.map].thresholds
         ]
         return sorted(bounds, key=lambda r: (r.verdict.word != "confirmed", -r.verdict.statistic))
 
@@ -135,6 +137,18 @@ class Atlas:
 
     def questions(self, claim: Claim) -> list[str]:
         return [each.ask for each in self.notes[claim.map].questions if each.about(claim)]
+
+    def searched(self, claim: Claim) -> str:
+        """All words by which a claim is found: its own, its symbols', its paper's and those of the
+        questions that it answers."""
+        notes = self.notes[claim.map]
+        symbols = (f"{s.tex} {s.means}" for s in notes.symbols if s.occurs_in(claim))
+        own = (claim.id, claim.reference, claim.words, claim.statement, claim.kind)
+        text = " ".join((*own, notes.source, *self.questions(claim), *symbols))
+        words = re.findall(
+            r"[^\W_]{2,}", re.sub(r"\\(?:mathrm|frac|sqrt|[,;!])", " ", text).lower()
+        )
+        return " ".join(dict.fromkeys(words))
 
     def told_in(self, kind: str, name: str) -> list[Article]:
         """Articles that show a claim (its id) or an explorer (its name)."""

@@ -87,12 +87,16 @@ class Symbol:
 @dataclass(frozen=True)
 class Notes:
     """All notes of a map. `picture` names claims; the figure of the first that is there is the
-    map's picture on the index. `ideas` are ideas of proofs, by the slug of the claim."""
+    map's picture on the index, and `teaser` the sentence below it. `thresholds` names claims whose
+    bound is a threshold of ours for acceptance. `ideas` are ideas of proofs, by the slug of the
+    claim."""
 
     map: str
     title: str
     words: str = ""
+    teaser: str = ""
     source: str = ""
+    thresholds: tuple[str, ...] = ()
     picture: tuple[str, ...] = ()
     remark: str = ""
     questions: tuple[Question, ...] = ()
