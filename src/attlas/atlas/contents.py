@@ -112,6 +112,7 @@ class Atlas:
             result
             for result in self.results
             if isinstance(result.claim.rule, Bound)
+            and result.evidence
             and np.isfinite(result.verdict.statistic)
             and result.claim.slug not in self.notes[result.claim.map].thresholds
         ]
@@ -218,6 +219,27 @@ def source_line(claim: Claim) -> str:
     file, top = Path(code.co_filename), Path(attlas.__file__).parents[2]
     shown = file.relative_to(top) if file.is_relative_to(top) else file.name
     return f"{shown}:{code.co_firstlineno}"
+
+
+def citation_of(result: Result) -> str:
+    """BibTeX of the result itself: what was run, with which version, and what it said."""
+    claim = result.claim
+    year = re.search(r"year\s*=\s*\{(\d+)\}", bibtex("attlas"))
+    fields = {
+        "title": f"{{{claim.words.rstrip('.')}}}",
+        "author": "{The Attlas authors}",
+        "year": year[1] if year else "",
+        "note": f"Claim {claim.id} of Attlas {attlas.__version__}: {result.verdict.word} at"
+        f" {result.scale} scale, seed {result.seed}, code {claim.code[:12]}",
+    }
+    lines = ",\n".join(f"  {name:<6} = {{{text}}}" for name, text in fields.items())
+    return f"@misc{{attlas:{claim.slug},\n{lines},\n}}"
+
+
+def arxiv_of(claim: Claim) -> str:
+    """The paper's number at arXiv, if its entry has one."""
+    found = re.search(r"eprint\s*=\s*\{([\w./-]+)\}", bibtex_of(claim))
+    return found[1] if found else ""
 
 
 def bibtex_of(claim: Claim) -> str:

@@ -79,8 +79,8 @@ class Picture:
 
     @property
     def single(self) -> bool:
-        """Whether it has one panel."""
-        return not {"concat", "vconcat", "hconcat", "facet"} & set(self.content)
+        """Whether no two of its panels stand side by side."""
+        return not {"concat", "hconcat", "facet"} & set(self.content)
 
     @property
     def words(self) -> list[str]:

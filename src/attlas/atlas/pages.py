@@ -14,7 +14,15 @@ from markupsafe import Markup
 import attlas
 from attlas.atlas import explorers, filters, overviews
 from attlas.atlas.articles import Article
-from attlas.atlas.contents import Atlas, bibtex_of, list_entry, source_line
+from attlas.atlas.contents import (
+    PACKAGE,
+    Atlas,
+    arxiv_of,
+    bibtex_of,
+    citation_of,
+    list_entry,
+    source_line,
+)
 from attlas.atlas.docstrings import render_prose
 from attlas.atlas.drawings import (
     drawing_of,
@@ -23,13 +31,15 @@ from attlas.atlas.drawings import (
     thumbnail,
     vega_script,
 )
+from attlas.atlas.explorers import Explorer
 from attlas.atlas.folders import LIST, check_folder, replaced, write_errors_named
-from attlas.atlas.formulas import mathml
+from attlas.atlas.formulas import display, mathml
 from attlas.atlas.graphs import Node, colour_of, draw_graph
 from attlas.atlas.guides import link_claims, read_guides
 from attlas.atlas.notebooks import Notebook, notebook_files, read_notebook
-from attlas.atlas.notes import notes_of
+from attlas.atlas.notes import Notes, notes_of
 from attlas.atlas.reference import read_reference
+from attlas.atlas.symbols import lines_of, shown_symbols, unexplained
 from attlas.audit import gallery
 from attlas.audit.auditing import kept_audit
 from attlas.audit.page import raise_powers, render_page
@@ -61,9 +71,21 @@ def check_prose(claims: Sequence[Claim]) -> None:
                 raise InputError(
                     f"the article {article.name!r} shows {min(strange)!r}, an unknown explorer"
                 )
+    every = notes_of(claims)
     for claim in claims:
         mathml(claim.statement)
         mathml(claim.control.said())
+        _check_letters(claim, every[claim.map])
+
+
+def _check_letters(claim: Claim, notes: Notes, lines: Sequence[str] = ()) -> None:
+    """Refuse a claim of the package with a letter, in its statement or in `lines` of its figure,
+    that its page would not explain."""
+    if claim.map in PACKAGE and (strange := unexplained(claim, notes, lines)):
+        raise InputError(
+            f"the page of {claim.id} has {', '.join(sorted(strange))}, which neither its statement"
+            " nor the notes of its map explain"
+        )
 
 
 def write_atlas(
@@ -91,6 +113,8 @@ def environment() -> jinja2.Environment:
     )
     templates.filters |= {
         "colour": colour_of,
+        "condition": filters.condition,
+        "display": display,
         "as_title": filters.title_of,
         "kind": filters.kind_of_evidence,
         "legible": legible,
@@ -103,10 +127,10 @@ def environment() -> jinja2.Environment:
         "significant": filters.significant,
         "size": filters.size_of,
         "standing": filters.standing,
-        "symbols": filters.symbols_of,
         "value": filters.show_value,
     }
     templates.globals |= {"version": attlas.__version__, "root": "", "menu": (), "kinds": KINDS}
+    templates.globals["shown_symbols"] = shown_symbols
     return templates
 
 
@@ -240,6 +264,8 @@ class _Writer:
         if drawing.spec:
             self._save(f"thumbnails/{claim.id}.svg", drawing.files["thumbnail"])
             self.thumbnails.add(claim.id)
+        lines = lines_of(drawing.picture.content) if drawing.spec else []
+        _check_letters(claim, self.atlas.notes[claim.map], lines)
         self._write_page(
             f"{claim.id}.html",
             "claim.html",
@@ -255,10 +281,33 @@ class _Writer:
             source=source_line(claim),
             outside=not claim.file.is_relative_to(Path(attlas.__file__).parent),
             bibtex=bibtex_of(claim),
+            citation=citation_of(result),
+            arxiv=arxiv_of(claim),
+            neighbours=self._neighbours(claim),
+            before=self._turn(claim, -1),
+            after=self._turn(claim, 1),
+            linked=self._linked(),
+            lines=lines,
             idea=self.atlas.idea(claim),
             notes=self.atlas.notes[claim.map],
         )
         return list_entry(result, self.atlas, drawing.files.get("nc"))
+
+    def _turn(self, claim: Claim, by: int) -> Claim | None:
+        """The claim of the same map that stands before (-1) or after (1) this one."""
+        claims = [result.claim for result in self.atlas.by_map[claim.map]]
+        place = claims.index(claim) + by
+        return claims[place] if 0 <= place < len(claims) else None
+
+    def _neighbours(self, claim: Claim) -> Markup:
+        """What the claim rests on and what rests on it, drawn; empty if there is neither."""
+        ids = {*claim.needs, claim.id, *self.atlas.used_by.get(claim.id, ())} & set(
+            self.atlas.by_id
+        )
+        if len(ids) < 2:
+            return Markup("")
+        near = [self.atlas.by_id[id] for id in sorted(ids)]
+        return Markup(_graph(filters.title_of(claim.slug), near, root="../", centre=claim.id))
 
     def _write_article(self, article: Article) -> None:
         """Write an article, and its figures that belong to no claim."""
@@ -323,9 +372,11 @@ class _Writer:
 
     def _searched_pages(self) -> list[dict[str, str]]:
         """What the search offers beside claims."""
-        found = [("article", article) for article in self.atlas.articles]
-        found += [("explorer", explorer) for explorer in self.atlas.explorers]
-        found += [("page", link) for link in self._menu()]
+        found: list[tuple[str, Article | Explorer | Link]] = [
+            *(("article", article) for article in self.atlas.articles),
+            *(("explorer", explorer) for explorer in self.atlas.explorers),
+            *(("page", link) for link in self._menu()),
+        ]
         return [
             {"kind": kind, "path": page.path, "title": page.title, "words": page.words}
             for kind, page in found
@@ -376,11 +427,16 @@ def _asset(name: str) -> bytes:
     return (files("attlas.atlas") / "assets" / name).read_bytes()
 
 
-def _graph(name: str, results: Sequence[Result]) -> str:
-    """Which claim rests on which, as SVG."""
+def _graph(name: str, results: Sequence[Result], root: str = "", centre: str = "") -> str:
+    """Which claim rests on which, as SVG; with a `centre` only what touches it."""
     nodes = {
-        claim.id: Node(claim.id, filters.title_of(claim.slug), word, f"{claim.id}.html", claim.kind)
+        claim.id: Node(
+            claim.id, filters.title_of(claim.slug), word, f"{root}{claim.id}.html", claim.kind
+        )
         for claim, word in ((result.claim, result.verdict.word) for result in results)
     }
-    needs = {result.claim.id: result.claim.needs for result in results}
+    needs = {
+        id: [other for other in claim.needs if centre in ("", id, other)]
+        for id, claim in ((result.claim.id, result.claim) for result in results)
+    }
     return draw_graph(nodes, needs, f"Which claim of {name} rests on which")

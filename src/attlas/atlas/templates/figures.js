@@ -96,10 +96,10 @@ function legends(source, view) {
         const part = nominal(unit, channel);
         if (!part || part.legend === null) continue;
         const name = (apart(spec) ? `concat_${number}_` : "") + channel, known = own.find((other) => other.name === name);
-        if (known) { known.lines = known.lines || type === "line" || type === "rule"; continue; }
+        if (known) { known.lines = known.lines || type === "line"; continue; }
         let scale;
         try { scale = view.scale(name); } catch { continue; }
-        own.push({ name, channel, title: part.title || "", lines: type === "line" || type === "rule" || channel === "strokeDash", scale });
+        own.push({ name, channel, title: part.title || "", lines: type === "line" || channel === "strokeDash", scale });
       }
     });
     let title = "";
