@@ -306,7 +306,7 @@ def test_the_exact_posterior_of_a_topic(on_page):
 
 
 def test_pages_are_small_and_link_to_claims_that_exist(pages):
-    assert set(EXPLORERS) == {"portrait", "estimator", "belief", "sparse"}
+    assert set(EXPLORERS) == {"portrait", "schedule", "estimator", "belief", "sparse"}
     for explorer in EXPLORERS.values():
         assert (pages / explorer.path).stat().st_size < 500_000
         assert explorer.path in (pages / "index.html").read_text()

@@ -11,16 +11,6 @@ from attlas.atlas.formulas import mathml
 from attlas.atlas.notes import Notes
 from attlas.figure_style import legible
 
-_SPELLINGS = {
-    word.lower(): word for word in ("Bayes", "Finetti", "Lipschitz", "Nadaraya", "Watson")
-} | {word.lower(): word for word in ("CME", "CRPS", "MLP")}
-
-
-def title_of(slug: str) -> str:
-    """A slug as a title."""
-    words = " ".join(_SPELLINGS.get(word, word) for word in slug.split("-"))
-    return words[:1].upper() + words[1:]
-
 
 def kind_of_evidence(kind: str) -> str:
     """A kind of evidence as the heading of a column."""

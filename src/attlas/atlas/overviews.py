@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from attlas.atlas.filters import standing, title_of
+from attlas.atlas.filters import standing
+from attlas.atlas.titles import title_of
 from attlas.audit.auditing import kept_audit
 from attlas.figure import Figure
 from attlas.lab.runner import Result

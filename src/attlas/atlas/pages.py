@@ -40,6 +40,7 @@ from attlas.atlas.notebooks import Notebook, notebook_files, read_notebook
 from attlas.atlas.notes import Notes, notes_of
 from attlas.atlas.reference import read_reference
 from attlas.atlas.symbols import lines_of, shown_symbols, unexplained
+from attlas.atlas.titles import title_of
 from attlas.audit import gallery
 from attlas.audit.auditing import kept_audit
 from attlas.audit.page import raise_powers, render_page
@@ -115,7 +116,7 @@ def environment() -> jinja2.Environment:
         "colour": colour_of,
         "condition": filters.condition,
         "display": display,
-        "as_title": filters.title_of,
+        "as_title": title_of,
         "kind": filters.kind_of_evidence,
         "legible": legible,
         "linked": link_claims,
@@ -214,6 +215,8 @@ class _Writer:
             template = self.templates.from_string(explorer.template)
             self._write_page(explorer.path, template, explorer=explorer, **explorer.values)
             self._save(explorer.path.replace(".html", ".js"), explorer.script)
+            for name in explorer.uses:
+                self._save(f"explorers/{name}.js", explorer.shared(name))
         for name in explorers.SHARED if self.atlas.explorers else ():
             self._save(f"explorers/{name}", _asset(name))
         for guide in self.guides:
@@ -307,7 +310,7 @@ class _Writer:
         if len(ids) < 2:
             return Markup("")
         near = [self.atlas.by_id[id] for id in sorted(ids)]
-        return Markup(_graph(filters.title_of(claim.slug), near, root="../", centre=claim.id))
+        return Markup(_graph(title_of(claim.slug), near, root="../", centre=claim.id))
 
     def _write_article(self, article: Article) -> None:
         """Write an article, and its figures that belong to no claim."""
@@ -430,9 +433,7 @@ def _asset(name: str) -> bytes:
 def _graph(name: str, results: Sequence[Result], root: str = "", centre: str = "") -> str:
     """Which claim rests on which, as SVG; with a `centre` only what touches it."""
     nodes = {
-        claim.id: Node(
-            claim.id, filters.title_of(claim.slug), word, f"{root}{claim.id}.html", claim.kind
-        )
+        claim.id: Node(claim.id, title_of(claim.slug), word, f"{root}{claim.id}.html", claim.kind)
         for claim, word in ((result.claim, result.verdict.word) for result in results)
     }
     needs = {
