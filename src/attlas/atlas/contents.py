@@ -16,7 +16,7 @@ import attlas
 from attlas.atlas.articles import Article
 from attlas.atlas.drawings import drawings_folder
 from attlas.atlas.explorers import Explorer
-from attlas.atlas.notes import Notes, notes_of
+from attlas.atlas.notes import Item, Notes, notes_of
 from attlas.atlas.showpieces import LoadedShowpiece, real_data
 from attlas.claims import Bound, Claim
 from attlas.claims.claim import KINDS
@@ -135,6 +135,14 @@ class Atlas:
                     answer, found = asked.get(question.ask, ("", []))
                     asked[question.ask] = (f"{answer} {question.answer}".strip(), found + about)
         return asked
+
+    def covered(self, name: str) -> tuple[list[Item], list[Item]]:
+        """Items of a map's paper that have a claim among the results, and the others."""
+        groups: tuple[list[Item], list[Item]] = ([], [])
+        for item in self.notes[name].items:
+            tested = any(f"{name}/{slug}" in self.by_id for slug in item.claims)
+            groups[0 if tested else 1].append(item)
+        return groups
 
     def questions(self, claim: Claim) -> list[str]:
         return [each.ask for each in self.notes[claim.map].questions if each.about(claim)]

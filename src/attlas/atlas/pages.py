@@ -148,7 +148,7 @@ TIGHTNESS = Link("tightness.html", "Tightness", "How near each bound is to what 
 PAGES = (
     Link(
         "papers.html",
-        "Papers at a glance",
+        "Papers",
         "Every definition, theorem, lemma and figure, and what became of it.",
     ),
     TIGHTNESS,
@@ -226,6 +226,11 @@ class _Writer:
         self._write_reference()
         for page in PAGES:
             self._write_page(page.path, page.path, **self._overview(page.path))
+        for name, notes in self.atlas.notes.items():
+            if notes.items:
+                arxiv = arxiv_of(self.atlas.by_map[name][0].claim)
+                content = {"name": name, "notes": notes, "arxiv": arxiv}
+                self._write_page(f"papers/{name}.html", "paper.html", **content)
         for name in gallery.entries():
             text = render_page([kept_audit(name)], "../", self._linked())
             self._save(f"gallery/{name}.html", text)
