@@ -137,7 +137,7 @@ class Figure:
                 return made
             middle = (frame[color].min() + frame[color].max()) / 2
             ink = alt.condition(f"datum.{color} > {middle}", alt.value("black"), alt.value("white"))
-            words = _chart(frame).mark_text(fontSize=8)
+            words = _chart(frame).mark_text(fontSize=11)
             return made + words.encode(**place, text=f"{text}:N", color=ink)
 
         self.layers.append(layer)
@@ -453,7 +453,7 @@ class Figure:
         title = self.titles[name] if self.titles[name] is not None else column
         if not pd.api.types.is_numeric_dtype(frame[column]):
             axis = alt.Axis(labelAngle=0, labelLimit=260)
-            spaced = alt.Scale(paddingInner=0.4, paddingOuter=0.3)
+            spaced = alt.Scale(padding=0.4)
             return kind(f"{column}:N", title=title or None, sort=None, axis=axis, scale=spaced)
         scale: dict[str, Any] = {}
         if name in self.log:

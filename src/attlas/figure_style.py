@@ -7,6 +7,22 @@ from typing import Any
 # Okabe and Ito's palette, which colour-blind readers can tell apart; ink is kept for theory.
 PALETTE = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#999999"]
 
+DARK = {
+    "white": "#16181d",
+    "#222222": "#e6e6e6",
+    "#555555": "#b3b3b3",
+    "#eeeeee": "#333333",
+    "#dddddd": "#5c5c5c",
+    "#0072B2": "#5cb8ee",
+    "#D55E00": "#ff9a5c",
+    "#009E73": "#3fcf9f",
+    "#CC79A7": "#e39cc4",
+    "#E69F00": "#f0b93a",
+    "#56B4E9": "#9fd8ff",
+    "#999999": "#a8a8a8",
+}
+"""Colours of a figure on a dark ground, by those on a light one."""
+
 EXPONENT = str.maketrans({**dict(zip("0123456789-", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻", strict=True)), "+": ""})
 """Digits and signs as they are written in an exponent."""
 
@@ -44,13 +60,12 @@ def _tick_label() -> str:
 
 def config(theme: str = "light") -> dict[str, Any]:
     """The house style. Themes differ here alone: marks of the theory name a style, not a colour."""
-    dark = theme == "dark"
-    ink, soft = ("#e6e6e6", "#b3b3b3") if dark else ("#222222", "#555555")
-    grid, frame = ("#333333", "#555555") if dark else ("#eeeeee", "#dddddd")
+    shown = DARK if theme == "dark" else {colour: colour for colour in DARK}
+    paper, ink, soft, grid, frame = list(shown.values())[:5]
     text = {"labelColor": ink, "titleColor": ink, "titleFontWeight": "normal"}
     return {
         "font": "system-ui, -apple-system, Segoe UI, Helvetica, Arial, sans-serif",
-        "background": "#16181d" if dark else "white",
+        "background": paper,
         "title": {
             "fontSize": 14,
             "fontWeight": 600,
@@ -77,7 +92,7 @@ def config(theme: str = "light") -> dict[str, Any]:
         },
         "header": {"labelFontSize": 11, "titleFontSize": 12, **text},
         "view": {"stroke": frame},
-        "range": {"category": PALETTE},
+        "range": {"category": [shown[colour] for colour in PALETTE]},
         "style": {
             "theory": {"color": ink, "strokeDash": [5, 4]},
             "theory-solid": {"color": ink},

@@ -67,8 +67,8 @@ def test_articles_of_the_package_show_what_there_is(article):
     assert article.related and set(article.related) <= set(catalogue())
     assert set(article.insets("explorer")) <= known and article.title and article.words
     for name in article.insets("figure"):
-        spec, svg = render_specification(article.specification(name))
-        assert "<" not in spec and svg.startswith("<svg")
+        drawn = render_specification(article.specification(name))
+        assert "<" not in drawn.spec and drawn.svg.startswith("<svg")
     for part in article.parts:
         if isinstance(part, Guide):
             assert "\\" not in part.body.striptags() and "$" not in part.body.striptags()

@@ -426,7 +426,7 @@ def test_runs_of_heads_have_the_law_of_online_descent(on_page):
 
 
 def test_pages_are_small_and_link_to_claims_that_exist(pages):
-    assert set(EXPLORERS) == {"portrait", "estimator", "belief", "sparse", "parting"}
+    assert set(EXPLORERS) == {"portrait", "schedule", "estimator", "belief", "sparse", "parting"}
     for explorer in EXPLORERS.values():
         assert (pages / explorer.path).stat().st_size < 500_000
         assert explorer.path in (pages / "index.html").read_text()

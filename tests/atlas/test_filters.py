@@ -1,6 +1,7 @@
 import pytest
 
-from attlas.atlas.filters import format_numbers, prose, show_value, size_of, standing, title_of
+from attlas.atlas.filters import format_numbers, prose, show_value, size_of, standing
+from attlas.atlas.titles import title_of
 
 
 def test_values_are_shown_as_a_reader_writes_them():

@@ -3,9 +3,9 @@ import re
 
 import pytest
 
-from attlas.atlas.filters import symbols_of
 from attlas.atlas.formulas import mathml
 from attlas.atlas.notes import Notes, Symbol, notes_file, notes_of, read_notes
+from attlas.atlas.symbols import shown_symbols
 from attlas.claims import catalogue
 from attlas.errors import InputError
 
@@ -110,7 +110,7 @@ def test_a_letter_has_its_meaning_in_the_claims_that_it_names():
     ids = ("latent-posterior/cme-error", "latent-posterior/transfer-price")
     claims = [catalogue()[id] for id in ids]
     of_error, of_price = (
-        {s.tex: s.means for s in symbols_of(claim, NOTES[claim.map])} for claim in claims
+        {s.tex: s.means for s in shown_symbols(claim, NOTES[claim.map])} for claim in claims
     )
     assert of_error["\\kappa"] == "the effective ridge over the length"
     assert of_price["\\kappa"] == "the condition number"

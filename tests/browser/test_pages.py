@@ -31,6 +31,7 @@ CLAIMS = (
 ].articles
 """An article with some of these claims; the others are shown without evidence."""
 EXPLORERS = ("portrait", "estimator", "sparse", "belief", "parting")
+"""Explorers that show all at once."""
 SIGHT = """JSON.stringify([
   [...document.querySelectorAll("canvas")].map(canvas => canvas.toDataURL()),
   [...document.querySelectorAll("[role=status], table.facts")].map(part => part.textContent)])"""
@@ -104,7 +105,8 @@ def test_every_link_leads_to_a_page_and_a_place_on_it(browser, atlas, pages):
         wanted += [(page, *link.partition("#")[::2]) for link in links]
     known = {path.as_uri() for path in atlas.rglob("*") if path.is_file()}
     for page, target, place in wanted:
-        if not target.startswith("data:"):  # a download that the page made itself
+        # Not a download that the page made itself, the paper, or what a search is set to.
+        if not (target.startswith(("data:", "https://arxiv.org/abs/")) or "=" in place):
             assert target in known, f"{page} links to {target}"
             assert not place or place in anchors.get(target, ()), (
                 f"{page} links to {target}#{place}"
@@ -136,6 +138,99 @@ def test_figures_of_claims_are_interactive(browser, atlas):
         browser.open(atlas / f"{id}.html")
         browser.wait("document.querySelector('.vega-embed svg path') !== null")
         assert browser.errors == [], id
+
+
+def test_figures_fill_their_card_and_their_text_is_legible_on_a_phone(browser, atlas):
+    browser.resize(390, 800)
+    for id in CLAIMS:
+        browser.open(atlas / f"{id}.html")
+        browser.wait("document.querySelector('.vega-embed svg path') !== null")
+        sizes = browser.run(
+            "[...document.querySelectorAll('.vega-embed svg text')]"
+            ".filter(text => text.textContent)"
+            ".map(text => parseFloat(getComputedStyle(text).fontSize))"
+        )
+        assert min(sizes) >= 11, id
+        wide = "document.querySelector('.vega-embed svg').getBoundingClientRect().width"
+        room = "document.querySelector('.drawing').clientWidth"
+        assert 0.85 * browser.run(room) <= browser.run(wide) <= browser.run(room) + 8, id
+
+
+def test_legends_switch_series_and_axes_become_logarithmic(browser, atlas):
+    browser.open(atlas / f"{CLAIMS[0]}.html")
+    browser.wait("document.querySelectorAll('.keys button').length > 2")
+    marks = "document.querySelectorAll('.vega-embed svg .mark-symbol path').length"
+    labels = "[...document.querySelectorAll('.vega-embed svg text')].map(t => t.textContent).join()"
+    before, axis = browser.run(marks), browser.run(labels)
+    browser.run("document.querySelector('.key button').focus()")
+    browser.press("Enter")
+    browser.wait(f"{marks} < {before}")
+    assert (
+        browser.run("document.querySelector('.key button').getAttribute('aria-pressed')") == "false"
+    )
+    browser.run("document.querySelector('.key button').click()")
+    browser.wait(f"{marks} === {before}")
+    log = "[...document.querySelectorAll('.keys button')].find(b => b.textContent === 'log x')"
+    browser.run(f"{log}.click()")
+    browser.wait(f"{labels} !== {json.dumps(axis)}")
+    assert browser.errors == []
+
+
+def test_figures_have_the_colours_of_the_page(browser, atlas):
+    ink = "getComputedStyle(document.querySelector('.vega-embed svg text')).fill"
+    found = {}
+    for scheme in ("light", "dark"):
+        browser.prefer(colour_scheme=scheme)
+        browser.open(atlas / f"{CLAIMS[0]}.html")
+        browser.wait("document.querySelector('.vega-embed svg text') !== null")
+        found[scheme] = browser.run(ink)
+    assert found == {"light": "rgb(34, 34, 34)", "dark": "rgb(230, 230, 230)"}
+
+
+@pytest.mark.parametrize(
+    ("asked", "found"),
+    [
+        ("generalization", 4),
+        ("Marion", 0),
+        ("lambda", 0),
+        ("why does descent fail", 0),
+        ("THEOREM 1", 0),
+    ],
+)
+def test_a_search_finds_by_either_spelling_a_symbol_an_author_and_a_question(
+    browser, atlas, asked, found
+):
+    browser.open(atlas / "index.html")
+    browser.run("document.getElementById('search').focus()")
+    browser.type(asked)
+    browser.wait("location.hash.startsWith('#search=')")
+    shown = (
+        "[...document.querySelectorAll('section[data-map] tr[data-text]:not([hidden]) td a[href]')]"
+        ".map(link => link.getAttribute('href'))"
+    )
+    hits = browser.run(shown)
+    assert f"{CLAIMS[found]}.html" in hits
+    address = browser.run("location.hash")
+    browser.open(atlas / "guides" / "tour.html")
+    browser.open(atlas / "index.html")
+    browser.run(f"location.hash = {json.dumps(address)}")
+    browser.wait("document.getElementById('search').value !== ''")
+    assert browser.run(shown) == hits
+
+
+def test_an_empty_search_says_so_and_the_matrix_filters(browser, atlas):
+    browser.open(atlas / "index.html")
+    browser.run("location.hash = '#search=zzzz'")
+    browser.wait("!document.getElementById('nothing').hidden")
+    browser.run("document.querySelector('.matrix td a').click()")
+    browser.wait("document.getElementById('search').value === ''")
+    rows = "[...document.querySelectorAll('tr[data-text]:not([hidden])')]"
+    kinds = browser.run(f"{rows}.map(row => row.dataset.origin + row.dataset.kind)")
+    assert len(set(kinds)) == 1 and len(kinds) == int(
+        browser.run("document.querySelector('.matrix td a').textContent")
+    )
+    browser.run("document.getElementById('all').click()")
+    browser.wait(f"{rows}.length > {len(kinds)}")
 
 
 def test_the_search_finds(browser, atlas):
@@ -222,6 +317,18 @@ def test_basins_off_the_manifold_are_filled_in(browser, atlas):
     first = browser.run(f"({moved}, {SIGHT})")  # at once: a fast machine fills in between two calls
     browser.wait("document.getElementById('field').dataset.done === 'yes'")
     assert browser.run(SIGHT) != first
+
+
+@pytest.mark.parametrize(("rate", "swapped"), [("0", True), ("0.0001", False)])
+def test_a_schedule_saves_runs_from_the_swapped_point(browser, atlas, rate, swapped):
+    browser.open(atlas / "explorers" / "schedule.html")
+    first = "0.1" if swapped else "1"
+    browser.run(f"location.hash = '#first={first}&rate={rate}&time=80&starts=10'")
+    browser.wait("document.getElementById('starts-shown').textContent === '10'")
+    browser.wait("document.getElementById('excess').dataset.done === 'yes'")
+    count = int(browser.run("document.getElementById('share-swapped').textContent").split()[0])
+    assert (count >= 2) is swapped and "After step 20,000" in said(browser)
+    assert browser.errors == []
 
 
 def test_the_query_can_be_dragged(browser, atlas):

@@ -2,6 +2,7 @@
 
 import hashlib
 import inspect
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,7 +16,7 @@ import attlas
 from attlas.atlas.articles import Article
 from attlas.atlas.drawings import drawings_folder
 from attlas.atlas.explorers import Explorer
-from attlas.atlas.notes import Notes, notes_of
+from attlas.atlas.notes import Item, Notes, notes_of
 from attlas.atlas.showpieces import LoadedShowpiece, real_data
 from attlas.claims import Bound, Claim
 from attlas.claims.claim import KINDS
@@ -107,17 +108,19 @@ class Atlas:
 
     @cached_property
     def matrix(self) -> Counter[tuple[str, str]]:
-        """How many confirmed claims there are by origin and kind of evidence."""
-        confirmed = (r.claim for r in self.results if r.verdict.word == "confirmed")
-        return Counter((claim.origin, claim.kind) for claim in confirmed)
+        """How many claims there are by origin and kind of evidence."""
+        return Counter((result.claim.origin, result.claim.kind) for result in self.results)
 
     @cached_property
     def tightness(self) -> list[Result]:
-        """Results on bounds, those that hold first, and then the tightest first."""
+        """Results on bounds of the theory, those that hold first, and then the tightest first."""
         bounds = [
             result
             for result in self.results
-            if isinstance(result.claim.rule, Bound) and np.isfinite(result.verdict.statistic)
+            if isinstance(result.claim.rule, Bound)
+            and result.evidence
+            and np.isfinite(result.verdict.statistic)
+            and result.claim.slug not in self.notes[result.claim.map].thresholds
         ]
         return sorted(bounds, key=lambda r: (r.verdict.word != "confirmed", -r.verdict.statistic))
 
@@ -139,8 +142,28 @@ class Atlas:
                     asked[question.ask] = (f"{answer} {question.answer}".strip(), found + about)
         return asked
 
+    def covered(self, name: str) -> tuple[list[Item], list[Item]]:
+        """Items of a map's paper that have a claim among the results, and the others."""
+        groups: tuple[list[Item], list[Item]] = ([], [])
+        for item in self.notes[name].items:
+            tested = any(f"{name}/{slug}" in self.by_id for slug in item.claims)
+            groups[0 if tested else 1].append(item)
+        return groups
+
     def questions(self, claim: Claim) -> list[str]:
         return [each.ask for each in self.notes[claim.map].questions if each.about(claim)]
+
+    def search_text(self, claim: Claim) -> str:
+        """All words by which a claim is found: its own, its symbols', its paper's and those of the
+        questions that it answers."""
+        notes = self.notes[claim.map]
+        symbols = (f"{s.tex} {s.means}" for s in notes.symbols if s.occurs_in(claim))
+        own = (claim.id, claim.reference, claim.words, claim.statement, claim.kind)
+        text = " ".join((*own, notes.source, *self.questions(claim), *symbols))
+        words = re.findall(
+            r"[^\W_]{2,}", re.sub(r"\\(?:mathrm|frac|sqrt|[,;!])", " ", text).lower()
+        )
+        return " ".join(dict.fromkeys(words))
 
     def told_in(self, kind: str, name: str) -> list[Article]:
         """Articles that show a claim (its id) or an explorer (its name)."""
@@ -212,6 +235,27 @@ def source_line(claim: Claim) -> str:
     file, top = Path(code.co_filename), Path(attlas.__file__).parents[2]
     shown = file.relative_to(top) if file.is_relative_to(top) else file.name
     return f"{shown}:{code.co_firstlineno}"
+
+
+def citation_of(result: Result) -> str:
+    """BibTeX of the result itself: what was run, with which version, and what it said."""
+    claim = result.claim
+    year = re.search(r"year\s*=\s*\{(\d+)\}", bibtex("attlas"))
+    fields = {
+        "title": f"{{{claim.words.rstrip('.')}}}",
+        "author": "{The Attlas authors}",
+        "year": year[1] if year else "",
+        "note": f"Claim {claim.id} of Attlas {attlas.__version__}: {result.verdict.word} at"
+        f" {result.scale} scale, seed {result.seed}, code {claim.code[:12]}",
+    }
+    lines = ",\n".join(f"  {name:<6} = {{{text}}}" for name, text in fields.items())
+    return f"@misc{{attlas:{claim.slug},\n{lines},\n}}"
+
+
+def arxiv_of(claim: Claim) -> str:
+    """The paper's number at arXiv, if its entry has one."""
+    found = re.search(r"eprint\s*=\s*\{([\w./-]+)\}", bibtex_of(claim))
+    return found[1] if found else ""
 
 
 def bibtex_of(claim: Claim) -> str:

@@ -10,6 +10,7 @@ import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,9 @@ import xarray as xr
 from altair.utils.schemapi import debug_mode
 
 import attlas
+from attlas.atlas.descriptions import describe_figure
 from attlas.claims.digest import figure_digest
+from attlas.figure_style import DARK
 from attlas.lab.blocks import encode_block
 from attlas.lab.files import Damaged, parse_json, read_whole, seal, temporary_file, unseal
 from attlas.lab.runner import Result
@@ -29,12 +32,59 @@ from attlas.lab.store import Store
 MAX_ROWS = 5_000
 """A variable with more values is not in the table; the netCDF file has it."""
 
-FORMATS = ("svg", "pdf", "nc", "csv")
+FORMATS = ("svg", "nc", "csv", "thumbnail")
 _LISTED = {"spec": str, "files": [re.compile("|".join(FORMATS))]}
 """The form of `drawing.json`."""
 
+_DARKER = "".join(
+    f'[{part}="{light}"] {{ {part}: {dark} }}'
+    for light, dark in DARK.items()
+    for part in ("fill", "stroke")
+)
+_DARKER = f"<style>@media (prefers-color-scheme: dark) {{ {_DARKER} }}</style>"
+"""What gives an SVG the colours of a dark page, where its reader prefers one."""
+
 LETTER_WIDTH = 0.6
 """A letter's width over its size, on average, in the widest usual fonts (DejaVu Sans, Verdana)."""
+
+
+DIGITS = 6
+"""Significant digits of the numbers that a page draws; the files have all."""
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A figure as a Vega-Lite specification that may stand in a script element, and as SVG."""
+
+    spec: str
+    svg: str
+
+    @cached_property
+    def content(self) -> dict[str, Any]:
+        return json.loads(self.spec)
+
+    @property
+    def title(self) -> str:
+        return self._heading.get("text", "")
+
+    @property
+    def note(self) -> str:
+        """The line below the title."""
+        return self._heading.get("subtitle", "")
+
+    @property
+    def _heading(self) -> dict[str, str]:
+        title = self.content.get("title", {})
+        return {"text": title} if isinstance(title, str) else title
+
+    @property
+    def single(self) -> bool:
+        """Whether no two of its panels stand side by side."""
+        return not {"concat", "hconcat", "facet"} & set(self.content)
+
+    @property
+    def words(self) -> list[str]:
+        return describe_figure(self.content)
 
 
 @dataclass(frozen=True)
@@ -45,8 +95,8 @@ class Drawing:
     files: dict[str, bytes]
 
     @property
-    def svg(self) -> str:
-        return self.files.get("svg", b"").decode()
+    def picture(self) -> Picture:
+        return Picture(self.spec, self.files.get("svg", b"").decode())
 
 
 def drawings_folder(store: Store) -> Path:
@@ -75,8 +125,9 @@ def _make(result: Result) -> Drawing:
         return Drawing("", files)
     with debug_mode(False):  # the tests validate
         chart = result.figure()
-    spec, svg = render_chart(chart)
-    return Drawing(spec, {"svg": svg.encode(), "pdf": vl_convert.svg_to_pdf(svg), **files})
+    made = render_chart(chart)
+    files["thumbnail"] = small_thumbnail(made.spec).encode()
+    return Drawing(made.spec, {"svg": made.svg.encode(), **files})
 
 
 def _describe(result: Result) -> xr.Dataset:
@@ -112,35 +163,69 @@ def evidence_table(evidence: xr.Dataset) -> str:
     return table[["variable", *axes, "value"]].to_csv(index=False)
 
 
-def render_chart(chart: Any, cache: Path | None = None) -> tuple[str, str]:
-    """A chart as a specification that may stand in a script element of HTML, and as SVG."""
+def render_chart(chart: Any, cache: Path | None = None) -> Picture:
+    """An Altair chart as a picture."""
     return render_specification(chart.to_dict(validate=False), cache)
 
 
-def render_specification(content: dict[str, Any], cache: Path | None = None) -> tuple[str, str]:
-    """A Vega-Lite specification as text that may stand in a script element, and as SVG."""
-    spec = json.dumps(content, separators=(",", ":"))
+def render_specification(content: dict[str, Any], cache: Path | None = None) -> Picture:
+    """A Vega-Lite specification as a picture."""
+    spec = json.dumps(_shortened(content), separators=(",", ":"))
     # "<" is escaped, so that no text of the data can end the script element it stands in.
-    return spec.replace("<", "\\u003c"), _render_svg(spec, cache)
+    return Picture(spec.replace("<", "\\u003c"), _render_svg(spec, cache))
+
+
+def _shortened(value: Any) -> Any:
+    """The specification without digits that nobody sees."""
+    if isinstance(value, float):
+        short = float(f"{value:.{DIGITS}g}")
+        return int(short) if short.is_integer() and abs(short) < 1e9 else short
+    if isinstance(value, dict):
+        return {name: _shortened(part) for name, part in value.items()}
+    return [_shortened(part) for part in value] if isinstance(value, list) else value
 
 
 def thumbnail(spec: str, cache: Path | None = None) -> str:
     """The SVG of a specification without title and legends, legible at a third of the size."""
+    axis = {"labelFontSize": 18, "titleFontSize": 20, "titlePadding": 14, "tickCount": 4}
+    return _render_svg(_bare(json.loads(spec), axis), cache)
+
+
+def small_thumbnail(spec: str) -> str:
+    """The SVG of a specification's first panel without words, to be recognised by."""
+    content = json.loads(spec)
+    panels = content.get("concat") or content.get("vconcat") or content.get("hconcat")
+    if panels:
+        kept = {name: content[name] for name in ("config", "datasets", "data") if name in content}
+        content = kept | panels[0]
+    axis = {"labels": False, "ticks": False, "title": None, "domain": False}
+    return vl_convert.vegalite_to_svg(_bare(content, axis)).replace("><", f">{_DARKER}<", 1)
+
+
+def _bare(content: dict[str, Any], axis: dict[str, Any]) -> str:
+    """A specification without title and legends, whose axes have the options `axis`."""
 
     def hide_legend(part: dict[str, Any]) -> dict[str, Any]:
         return part | {"legend": None} if "legend" in part else part
 
-    small = json.loads(spec, object_hook=hide_legend)
-    small.pop("title", None)
-    axis = {"labelFontSize": 18, "titleFontSize": 20, "titlePadding": 14, "tickCount": 4}
-    small["config"] |= {"legend": {"disable": True}, "axis": small["config"].get("axis", {}) | axis}
-    return _render_svg(json.dumps(small, separators=(",", ":")), cache)
+    content = json.loads(json.dumps(content), object_hook=hide_legend)
+    content.pop("title", None)
+    axes = content["config"].get("axis", {}) | axis
+    content["config"] |= {"legend": {"disable": True}, "axis": axes}
+    if axis.get("labels") is False:
+        content["config"]["header"] = {"labels": False, "title": None}
+        content["config"]["axis"]["titleFontSize"] = 0
+    return json.dumps(content, separators=(",", ":"))
 
 
 def _render_svg(spec: str, cache: Path | None) -> str:
     digest = hashlib.sha256(spec.encode()).hexdigest()[:24]
-    name = f"{digest}-{version('vl-convert-python')}-wide.svg"
-    return _read_or_make(cache, name, lambda: widen_frame(vl_convert.vegalite_to_svg(spec)))
+    name = f"{digest}-{version('vl-convert-python')}-themed.svg"
+
+    def make() -> str:
+        return widen_frame(vl_convert.vegalite_to_svg(spec)).replace("><", f">{_DARKER}<", 1)
+
+    return _read_or_make(cache, name, make)
 
 
 def vega_script(cache: Path | None = None) -> str:

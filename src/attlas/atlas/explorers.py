@@ -20,7 +20,8 @@ class Explorer:
 
     In `folder` are its template `NAME.html`, its script `NAME.js`, and `NAME.json` where it reads
     a table. `values` are what its sliders run through and other values that its template shows;
-    `claims` names claims of the map about what it shows.
+    `claims` names claims of the map about what it shows, and `uses` scripts in the folder, without
+    their ending, that it shares with others.
     """
 
     map: str
@@ -29,6 +30,7 @@ class Explorer:
     title: str
     words: str
     claims: tuple[str, ...] = ()
+    uses: tuple[str, ...] = ()
     values: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -48,6 +50,10 @@ class Explorer:
     @cached_property
     def script(self) -> str:
         return (self.folder / f"{self.name}.js").read_text(encoding="utf-8")
+
+    def shared(self, name: str) -> str:
+        """The text of a script that it uses."""
+        return (self.folder / f"{name}.js").read_text(encoding="utf-8")
 
     @cached_property
     def data(self) -> str:

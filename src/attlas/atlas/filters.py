@@ -8,19 +8,8 @@ import numpy as np
 from markupsafe import Markup
 
 from attlas.atlas.formulas import mathml
-from attlas.atlas.notes import Notes, Symbol
-from attlas.claims import Claim
+from attlas.atlas.notes import Notes
 from attlas.figure_style import legible
-
-_SPELLINGS = {
-    word.lower(): word for word in ("Bayes", "Finetti", "Lipschitz", "Nadaraya", "Watson")
-} | {word.lower(): word for word in ("CME", "CRPS", "MLP")}
-
-
-def title_of(slug: str) -> str:
-    """A slug as a title."""
-    words = " ".join(_SPELLINGS.get(word, word) for word in slug.split("-"))
-    return words[:1].upper() + words[1:]
 
 
 def kind_of_evidence(kind: str) -> str:
@@ -33,11 +22,14 @@ def prose(text: str) -> Markup:
     return mathml(legible(text).replace(">=", "≥").replace("<=", "≤"))
 
 
-def symbols_of(claim: Claim, notes: Notes) -> list[Symbol]:
-    """The letters on the claim's page; a meaning of this claim alone goes before a general one."""
-    found = [symbol for symbol in notes.symbols if symbol.occurs_in(claim)]
-    own = {symbol.tex for symbol in found if symbol.claims}
-    return [symbol for symbol in found if symbol.claims or symbol.tex not in own]
+def condition(words: str, notes: Notes) -> Markup:
+    """A hypothesis as mathematics where it is a condition on one parameter that has a symbol."""
+    found = re.fullmatch(r"(\w+) (>=|>|<=|<) (-?[\d.]+)", words)
+    tex = {s.parameter: s.tex for s in notes.symbols if s.parameter and not s.claims}
+    if not found or found[1] not in tex:
+        return prose(words)
+    sign = {">=": r"\ge", "<=": r"\le"}.get(found[2], found[2])
+    return mathml(f"${tex[found[1]]} {sign} {found[3]}$")
 
 
 def significant(value: float) -> str:

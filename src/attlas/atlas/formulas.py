@@ -42,6 +42,11 @@ def mathml(text: str) -> Markup:
     )
 
 
+def display(tex: str) -> Markup:
+    """A formula on a line of its own."""
+    return Markup(_formula(tex, "block"))
+
+
 def code(text: str) -> str:
     """HTML of code within a sentence: no line ends after the dashes of an option."""
     return f"<code>{re.sub(r'(?<![^ ])--?[a-z][a-z-]*', _unbroken, html.escape(text))}</code>"
@@ -62,9 +67,11 @@ def _unbroken(part: str | re.Match[str]) -> str:
     return f'<span class="unbroken">{part if isinstance(part, str) else part[0]}</span>'
 
 
-def _formula(tex: str) -> str:
+def _formula(tex: str, display: str = "inline") -> str:
+    if strange := re.search(r"\\(?:href|url|class|style|html\w*)\b", tex):
+        raise InputError(f"the formula ${tex}$ has {strange[0]}: formulas hold no links or styles")
     try:
-        formula = converter.convert(tex)
+        formula = converter.convert(tex, display=display)
     except _TEX_ERRORS as error:
         raise InputError(f"the formula ${tex}$ cannot be read: {type(error).__name__}") from error
     for loose, tight in _TIGHT.items():

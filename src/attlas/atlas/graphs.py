@@ -4,6 +4,8 @@ import html
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from attlas.claims.claim import KINDS
+
 ROW, LETTER, GAP, MARGIN = 21.0, 6.1, 46.0, 12.0
 """Pixels: height of a row, width of a letter, from a label to the next layer, around everything."""
 
@@ -19,14 +21,21 @@ MARKS = {
 }
 
 
+def colour_of(kind: str) -> str:
+    """The class of a kind of evidence, which has a colour on every page."""
+    kinds = list(KINDS)
+    return f"kind-{kinds.index(kind) + 1}" if kind in kinds else ""
+
+
 @dataclass(frozen=True)
 class Node:
-    """A claim in the graph."""
+    """A claim in the graph; its kind of evidence is its colour, and its verdict its form."""
 
     id: str
     label: str
     word: str
     link: str
+    kind: str = ""
 
     @property
     def width(self) -> float:
@@ -125,8 +134,8 @@ def _line(start: Node, end: str, place: Mapping[str, tuple[float, float]]) -> st
 def _mark(node: Node, x: float, y: float) -> str:
     name = html.escape(node.id)
     return (
-        f'<a href="{html.escape(node.link)}" data-id="{name}" class="{node.word}" '
-        f'aria-label="{html.escape(node.label)}, {node.word}">'
+        f'<a href="{html.escape(node.link)}" data-id="{name}" class="{colour_of(node.kind)}" '
+        f'aria-label="{html.escape(node.label)}, {node.word}, {html.escape(node.kind)}">'
         f'<g transform="translate({x:.0f} {y:.0f})">'
         f'{MARKS[node.word]}<text x="10" y="4">{html.escape(node.label)}</text></g></a>'
     )

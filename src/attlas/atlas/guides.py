@@ -12,6 +12,7 @@ from markupsafe import Markup
 
 import attlas
 from attlas.atlas.formulas import code, mathml
+from attlas.atlas.titles import title_of
 
 ORDER = (
     "first-result",
@@ -82,11 +83,13 @@ def guard_formulas(text: str) -> str:
     return re.sub(r"\$[^$\n]+\$", lambda tex: re.sub(SIGNS, r"\\\1", tex[0]), text)
 
 
-def link_claims(body: str, known: Collection[str], root: str) -> Markup:
-    """The text with a link from every id of a claim that has a page."""
+def link_claims(body: str, known: Collection[str], root: str, titles: bool = False) -> Markup:
+    """The text with a link from every id of a claim that has a page; with `titles` its title stands
+    in place of the id."""
 
     def link(found: re.Match[str]) -> str:
-        return f'<a href="{root}{found[1]}.html">{found[0]}</a>' if found[1] in known else found[0]
+        shown = title_of(found[1].partition("/")[2]) if titles else found[0]
+        return f'<a href="{root}{found[1]}.html">{shown}</a>' if found[1] in known else found[0]
 
     return Markup(re.sub(r"<code>([a-z0-9-]+/[a-z0-9-]+)</code>", link, body))
 

@@ -87,18 +87,25 @@ class Symbol:
 @dataclass(frozen=True)
 class Notes:
     """All notes of a map. `picture` names claims; the figure of the first that is there is the
-    map's picture on the index. `ideas` are ideas of proofs, by the slug of the claim."""
+    map's picture on the index, and `teaser` the sentence below it. `thresholds` names claims whose
+    bound is a threshold of ours for acceptance. `ideas` are ideas of proofs, by the slug of the
+    claim; `formulas` are lines of TeX that its page displays, and `published` the paper's own
+    numbers."""
 
     map: str
     title: str
     words: str = ""
+    teaser: str = ""
     source: str = ""
+    thresholds: tuple[str, ...] = ()
     picture: tuple[str, ...] = ()
     remark: str = ""
     questions: tuple[Question, ...] = ()
     items: tuple[Item, ...] = ()
     findings: tuple[Finding, ...] = ()
     ideas: Mapping[str, str] = field(default_factory=dict)
+    formulas: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    published: Mapping[str, str] = field(default_factory=dict)
     symbols: tuple[Symbol, ...] = ()
     articles: tuple[Article, ...] = ()
     explorers: tuple[Explorer, ...] = ()
@@ -148,7 +155,9 @@ def read_notes(name: str, file: Path) -> Notes:
             content[part] = [
                 _make_entry(kind, {**entry, **home}) for entry in content.get(part, ())
             ]
-        content["ideas"] = dict(content.get("ideas", {}))
+        for part in ("ideas", "published"):
+            content[part] = dict(content.get(part, {}))
+        content["formulas"] = _freeze_lists(content.get("formulas", {}))
         return replace(notes, **_freeze_lists(content))
     except (TypeError, AttributeError, ValueError) as error:
         raise InputError(

@@ -2,7 +2,7 @@
 
 import base64
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
@@ -12,9 +12,17 @@ import jinja2
 from markupsafe import Markup
 
 import attlas
-from attlas.atlas import explorers, filters
+from attlas.atlas import explorers, filters, overviews
 from attlas.atlas.articles import Article
-from attlas.atlas.contents import Atlas, bibtex_of, list_entry, source_line
+from attlas.atlas.contents import (
+    PACKAGE,
+    Atlas,
+    arxiv_of,
+    bibtex_of,
+    citation_of,
+    list_entry,
+    source_line,
+)
 from attlas.atlas.docstrings import render_prose
 from attlas.atlas.drawings import (
     drawing_of,
@@ -23,13 +31,16 @@ from attlas.atlas.drawings import (
     thumbnail,
     vega_script,
 )
+from attlas.atlas.explorers import Explorer
 from attlas.atlas.folders import LIST, check_folder, replaced, write_errors_named
-from attlas.atlas.formulas import mathml
-from attlas.atlas.graphs import Node, draw_graph
+from attlas.atlas.formulas import display, mathml
+from attlas.atlas.graphs import Node, colour_of, draw_graph
 from attlas.atlas.guides import link_claims, read_guides
 from attlas.atlas.notebooks import Notebook, notebook_files, read_notebook
-from attlas.atlas.notes import notes_of
+from attlas.atlas.notes import Notes, notes_of
 from attlas.atlas.reference import read_reference
+from attlas.atlas.symbols import lines_of, shown_symbols, unexplained
+from attlas.atlas.titles import title_of
 from attlas.audit import gallery
 from attlas.audit.auditing import kept_audit
 from attlas.audit.page import raise_powers, render_page
@@ -37,7 +48,7 @@ from attlas.certificates import shipped_certificates
 from attlas.claims import Claim
 from attlas.claims.claim import KINDS
 from attlas.errors import InputError
-from attlas.figure_style import legible
+from attlas.figure_style import DARK, legible
 from attlas.lab.runner import Result
 
 SCHEMA = "claims.schema.json"
@@ -45,6 +56,10 @@ FONT = "math.woff2"
 """A subset of STIX Two Math, without which browsers on many machines set formulas badly."""
 LICENCE = "math.OFL.txt"
 """The licence of the font."""
+TAKEN_AWAY = {"svg": "figure (SVG)", "csv": "data (CSV)", "nc": "all evidence (netCDF)"}
+"""Files that a claim's page offers, by their ending."""
+SHOWN_MODEL = "minilm"
+"""The real model whose heads are the picture of the audit."""
 REPORT_EVERY = 25
 """Pages of claims between two reports of progress."""
 
@@ -58,9 +73,21 @@ def check_prose(claims: Sequence[Claim]) -> None:
                 raise InputError(
                     f"the article {article.name!r} shows {min(strange)!r}, an unknown explorer"
                 )
+    every = notes_of(claims)
     for claim in claims:
         mathml(claim.statement)
         mathml(claim.control.said())
+        _check_letters(claim, every[claim.map])
+
+
+def _check_letters(claim: Claim, notes: Notes, lines: Sequence[str] = ()) -> None:
+    """Refuse a claim of the package with a letter, in its statement or in `lines` of its figure,
+    that its page would not explain."""
+    if claim.map in PACKAGE and (strange := unexplained(claim, notes, lines)):
+        raise InputError(
+            f"the page of {claim.id} has {', '.join(sorted(strange))}, which neither its statement"
+            " nor the notes of its map explain"
+        )
 
 
 def write_atlas(
@@ -87,7 +114,10 @@ def environment() -> jinja2.Environment:
         lstrip_blocks=True,
     )
     templates.filters |= {
-        "as_title": filters.title_of,
+        "colour": colour_of,
+        "condition": filters.condition,
+        "display": display,
+        "as_title": title_of,
         "kind": filters.kind_of_evidence,
         "legible": legible,
         "linked": link_claims,
@@ -99,10 +129,10 @@ def environment() -> jinja2.Environment:
         "significant": filters.significant,
         "size": filters.size_of,
         "standing": filters.standing,
-        "symbols": filters.symbols_of,
         "value": filters.show_value,
     }
     templates.globals |= {"version": attlas.__version__, "root": "", "menu": (), "kinds": KINDS}
+    templates.globals["shown_symbols"] = shown_symbols
     return templates
 
 
@@ -115,13 +145,14 @@ class Link:
     words: str
 
 
+TIGHTNESS = Link("tightness.html", "Tightness", "How near each bound is to what it bounds.")
 PAGES = (
     Link(
         "papers.html",
-        "Papers at a glance",
+        "Papers",
         "Every definition, theorem, lemma and figure, and what became of it.",
     ),
-    Link("tightness.html", "Tightness", "How near each bound is to what it bounds."),
+    TIGHTNESS,
     Link("seeds.html", "On other seeds", "How often each claim would have said something else."),
     Link("gallery.html", "Real models", "What the theories say of checkpoints that people use."),
     Link(
@@ -147,6 +178,7 @@ class _Writer:
         self.atlas, self.folder, self.report = atlas, folder, report
         self.guides = read_guides()
         self.notebooks = [read_notebook(path, atlas.cache) for path in notebook_files()]
+        self.thumbnails: set[str] = set()
         self.templates = environment()
         self.templates.globals |= {"atlas": atlas, "known": atlas.by_id, "menu": self._menu()}
         self.templates.globals["gallery"] = [gallery.read(name) for name in gallery.entries()]
@@ -162,7 +194,10 @@ class _Writer:
 
     def write(self) -> None:
         self._save("vega.js", vega_script(self.atlas.cache))
-        self._save("atlas.js", self._source("atlas.js"))
+        for script in ("atlas.js", "search.js"):
+            self._save(script, self._source(script))
+        self._save("figures.js", f"const DARK = {json.dumps(DARK)};\n{self._source('figures.js')}")
+        self._save("page.css", self._source("page.css"))
         self._save("math.css", _font_face())
         self._save(LICENCE, _asset(LICENCE))
         listed = []
@@ -171,8 +206,9 @@ class _Writer:
                 self.report(f"Drawing page {done + 1} of {len(self.atlas.results)} ...")
             listed.append(self._write_claim(result))
         for loaded in self.atlas.showpieces:
-            spec, svg = render_chart(loaded.figure(), self.atlas.cache)
-            content = {"shown": loaded, "piece": loaded.piece, "spec": spec, "svg": svg}
+            drawn = render_chart(loaded.figure(), self.atlas.cache)
+            self._save(loaded.piece.path.replace(".html", ".svg"), drawn.svg)
+            content = {"shown": loaded, "piece": loaded.piece, "drawn": drawn}
             self._write_page(loaded.piece.path, "showpiece.html", **content)
         for article in self.atlas.articles:
             self._write_article(article)
@@ -180,6 +216,8 @@ class _Writer:
             template = self.templates.from_string(explorer.template)
             self._write_page(explorer.path, template, explorer=explorer, **explorer.values)
             self._save(explorer.path.replace(".html", ".js"), explorer.script)
+            for name in explorer.uses:
+                self._save(f"explorers/{name}.js", explorer.shared(name))
         for name in explorers.SHARED if self.atlas.explorers else ():
             self._save(f"explorers/{name}", _asset(name))
         for guide in self.guides:
@@ -188,12 +226,17 @@ class _Writer:
             self._write_notebook(notebook)
         self._write_reference()
         for page in PAGES:
-            self._write_page(page.path, page.path)
+            self._write_page(page.path, page.path, **self._overview(page.path))
+        for name, notes in self.atlas.notes.items():
+            if notes.items:
+                arxiv = arxiv_of(self.atlas.by_map[name][0].claim)
+                content = {"name": name, "notes": notes, "arxiv": arxiv}
+                self._write_page(f"papers/{name}.html", "paper.html", **content)
         for name in gallery.entries():
             text = render_page([kept_audit(name)], "../", self._linked())
             self._save(f"gallery/{name}.html", text)
         if self.atlas.measured:
-            self._write_page(REAL_DATA.path, "real_data.html", measured=self.atlas.measured)
+            self._write_real_data(self.atlas.measured)
         self._write_page("index.html", "index.html", **self._index())
         self._write_list(listed)
 
@@ -213,7 +256,7 @@ class _Writer:
     def _save(self, path: str, content: str | bytes) -> None:
         place = self.folder / path
         with write_errors_named(self.folder):
-            place.parent.mkdir(exist_ok=True)
+            place.parent.mkdir(parents=True, exist_ok=True)
             place.write_bytes(content.encode() if isinstance(content, str) else content)
 
     def _source(self, name: str) -> str:
@@ -224,12 +267,18 @@ class _Writer:
         """Write the page of a claim and the files that it offers; returns its entry in the list."""
         claim = result.claim
         drawing = drawing_of(result, self.atlas.cache)
-        for ending, content in drawing.files.items():
-            self._save(f"{claim.id}.{ending}", content)
+        for ending in TAKEN_AWAY:
+            if ending in drawing.files:
+                self._save(f"{claim.id}.{ending}", drawing.files[ending])
+        if drawing.spec:
+            self._save(f"thumbnails/{claim.id}.svg", drawing.files["thumbnail"])
+            self.thumbnails.add(claim.id)
+        lines = lines_of(drawing.picture.content) if drawing.spec else []
+        _check_letters(claim, self.atlas.notes[claim.map], lines)
         domain = self.atlas.domains.get(claim.id)
         drawn = domain and render_specification(domain.figure().to_dict(), self.atlas.cache)
         if drawn:
-            self._save(f"{claim.id}.domain.svg", drawn[1])
+            self._save(f"{claim.id}.domain.svg", drawn.svg)
         self._write_page(
             f"{claim.id}.html",
             "claim.html",
@@ -239,38 +288,80 @@ class _Writer:
             drawing=drawing,
             certificates=shipped_certificates(claim.id),
             domain=drawn,
+            files=[
+                (f"{claim.slug}.{ending}", words)
+                for ending, words in TAKEN_AWAY.items()
+                if ending in drawing.files
+            ],
             source=source_line(claim),
             outside=not claim.file.is_relative_to(Path(attlas.__file__).parent),
             bibtex=bibtex_of(claim),
+            citation=citation_of(result),
+            arxiv=arxiv_of(claim),
+            neighbours=self._neighbours(claim),
+            before=self._turn(claim, -1),
+            after=self._turn(claim, 1),
+            linked=self._linked(),
+            lines=lines,
             idea=self.atlas.idea(claim),
             notes=self.atlas.notes[claim.map],
         )
         return list_entry(result, self.atlas, drawing.files.get("nc"))
 
+    def _turn(self, claim: Claim, by: int) -> Claim | None:
+        """The claim of the same map that stands before (-1) or after (1) this one."""
+        claims = [result.claim for result in self.atlas.by_map[claim.map]]
+        place = claims.index(claim) + by
+        return claims[place] if 0 <= place < len(claims) else None
+
+    def _neighbours(self, claim: Claim) -> Markup:
+        """What the claim rests on and what rests on it, drawn; empty if there is neither."""
+        ids = {*claim.needs, claim.id, *self.atlas.used_by.get(claim.id, ())} & set(
+            self.atlas.by_id
+        )
+        if len(ids) < 2:
+            return Markup("")
+        near = [self.atlas.by_id[id] for id in sorted(ids)]
+        return Markup(_graph(title_of(claim.slug), near, root="../", centre=claim.id))
+
     def _write_article(self, article: Article) -> None:
         """Write an article, and its figures that belong to no claim."""
         drawn = {}
         for slug, id in zip(article.insets("claim"), article.related, strict=True):
-            drawing = drawing_of(self.atlas.by_id[id], self.atlas.cache)
-            drawn[slug] = (drawing.spec, drawing.svg)
+            drawn[slug] = drawing_of(self.atlas.by_id[id], self.atlas.cache).picture
         for name in article.insets("figure"):
             drawn[name] = render_specification(article.specification(name), self.atlas.cache)
-            self._save(f"articles/{name}.svg", drawn[name][1])
+            self._save(f"articles/{name}.svg", drawn[name].svg)
         self._write_page(article.path, "article.html", article=article, drawn=drawn)
 
     def _write_notebook(self, notebook: Notebook) -> None:
         """Write a notebook, its script and its figures."""
-        drawn, captions = {}, {}
+        drawn = {}
         for number, part in enumerate(notebook.parts, 1):
             for kind, shown in part.shown:
                 if kind == "chart":
-                    content = json.loads(shown)
-                    drawn[number] = render_specification(content, self.atlas.cache)
-                    captions[number] = content.get("title", {}).get("text", notebook.title)
-                    self._save(f"notebooks/{notebook.slug}-{number}.svg", drawn[number][1])
+                    drawn[number] = render_specification(json.loads(shown), self.atlas.cache)
+                    self._save(f"notebooks/{notebook.slug}-{number}.svg", drawn[number].svg)
         self._save(f"notebooks/{notebook.slug}.py", notebook.source)
-        content = {"notebook": notebook, "drawn": drawn, "captions": captions}
-        self._write_page(notebook.page, "notebook.html", **content)
+        self._write_page(notebook.page, "notebook.html", notebook=notebook, drawn=drawn)
+
+    def _overview(self, path: str) -> dict[str, Any]:
+        """What a page beside the claims shows that is drawn."""
+        if path != TIGHTNESS.path or not self.atlas.tightness:
+            return {}
+        drawn = render_chart(
+            overviews.bounds_figure(self.atlas.tightness).chart(), self.atlas.cache
+        )
+        self._save("pictures/tightness.svg", drawn.svg)
+        return {"drawn": drawn}
+
+    def _write_real_data(self, measured: Mapping[str, Any]) -> None:
+        drawn = []
+        for number, kind in enumerate(measured["kinds"], 1):
+            picture = render_chart(overviews.forest_figure(kind).chart(), self.atlas.cache)
+            self._save(f"pictures/real-data-{number}.svg", picture.svg)
+            drawn.append((kind, picture, overviews.summary_of(kind)))
+        self._write_page(REAL_DATA.path, "real_data.html", measured=measured, drawn=drawn)
 
     def _write_reference(self) -> None:
         reference = read_reference()
@@ -282,12 +373,37 @@ class _Writer:
     def _index(self) -> dict[str, Any]:
         by_map = self.atlas.by_map
         pictures = {name: id for name in by_map if (id := self._choose_picture(name))}
+        cache = self.atlas.cache
+        for door, figure in self._doors():
+            self._save(f"pictures/{door}.svg", thumbnail(render_chart(figure, cache).spec, cache))
         return {
             "pictures": {
                 name: (id, self._write_picture(name, id)) for name, id in pictures.items()
             },
+            "thumbnails": self.thumbnails,
+            "searched_pages": self._searched_pages(),
             "graphs": {name: Markup(_graph(name, results)) for name, results in by_map.items()},
         }
+
+    def _searched_pages(self) -> list[dict[str, str]]:
+        """What the search offers beside claims."""
+        found: list[tuple[str, Article | Explorer | Link]] = [
+            *(("article", article) for article in self.atlas.articles),
+            *(("explorer", explorer) for explorer in self.atlas.explorers),
+            *(("page", link) for link in self._menu()),
+        ]
+        return [
+            {"kind": kind, "path": page.path, "title": page.title, "words": page.words}
+            for kind, page in found
+        ]
+
+    def _doors(self) -> Iterator[tuple[str, Any]]:
+        """Figures of the doors that lead to no map."""
+        if self.atlas.of_the_package:
+            yield "audit", overviews.heads_figure(SHOWN_MODEL).chart()
+        if self.atlas.measured:
+            kind = self.atlas.measured["kinds"][-1]
+            yield "estimators", overviews.forest_figure(kind, rows=7).chart()
 
     def _choose_picture(self, name: str) -> str | None:
         """The claim whose figure is the picture of a map, among those that have one."""
@@ -326,11 +442,14 @@ def _asset(name: str) -> bytes:
     return (files("attlas.atlas") / "assets" / name).read_bytes()
 
 
-def _graph(name: str, results: Sequence[Result]) -> str:
-    """Which claim rests on which, as SVG."""
+def _graph(name: str, results: Sequence[Result], root: str = "", centre: str = "") -> str:
+    """Which claim rests on which, as SVG; with a `centre` only what touches it."""
     nodes = {
-        claim.id: Node(claim.id, filters.title_of(claim.slug), word, f"{claim.id}.html")
+        claim.id: Node(claim.id, title_of(claim.slug), word, f"{root}{claim.id}.html", claim.kind)
         for claim, word in ((result.claim, result.verdict.word) for result in results)
     }
-    needs = {result.claim.id: result.claim.needs for result in results}
+    needs = {
+        id: [other for other in claim.needs if centre in ("", id, other)]
+        for id, claim in ((result.claim.id, result.claim) for result in results)
+    }
     return draw_graph(nodes, needs, f"Which claim of {name} rests on which")

@@ -1,20 +1,5 @@
 "use strict";
-// The one script of all pages: figures, search and filter, the graph under the pointer, TeX for who copies a formula.
-
-for (const figure of document.querySelectorAll("figure.chart[data-spec]")) {
-  const size = figure.getBoundingClientRect();
-  figure.style.minHeight = size.height + "px"; // the drawing in its place takes over without a jump
-  const spec = JSON.parse(document.getElementById(figure.dataset.spec).textContent);
-  const draw = () => {
-    const place = document.createElement("div");
-    vegaEmbed(place, spec, { renderer: "svg", actions: false }).then(() => {
-      figure.replaceChildren(place);
-      const svg = figure.querySelector("svg");
-      if (svg) svg.setAttribute("aria-hidden", "true"); // the figure itself has the words
-    });
-  };
-  if (window.vegaEmbed) draw();
-}
+// The one script of all pages: search and filter, the graph under the pointer, TeX for who copies a formula.
 
 // An explorer in an article says how high it is.
 addEventListener("message", (event) => {
@@ -24,7 +9,7 @@ addEventListener("message", (event) => {
 });
 
 // What scrolls can be scrolled from the keyboard.
-for (const part of document.querySelectorAll("pre, .scroll, .statement, figure.chart, .reference p, .reference dd")) {
+for (const part of document.querySelectorAll("pre, .scroll, .statement, .drawing, .reference p, .reference dd")) {
   if (part.scrollWidth > part.clientWidth && !part.hasAttribute("tabindex")) part.tabIndex = 0;
 }
 
@@ -47,27 +32,69 @@ document.addEventListener("copy", (event) => {
   event.preventDefault();
 });
 
+// Search and filters; what they are set to stands in the address, as in #search=softmax&kind=training.
 const search = document.getElementById("search");
 if (search) {
-  const rows = [...document.querySelectorAll("tr[data-text]")];
+  const rows = [...document.querySelectorAll("tr[data-text]")].map((row) => ({ row, text: finding.text(row.dataset.text) }));
   const choices = [...document.querySelectorAll("select[data-filter]")];
-  const told = document.getElementById("found");
+  const told = document.getElementById("found"), nothing = document.getElementById("nothing"), list = document.getElementById("pages-found"), all = document.getElementById("all");
   const thing = told.dataset.of || "claim";
+  const source = document.getElementById("pages");
+  const pages = (source ? JSON.parse(source.textContent) : []).map((page) => ({ ...page, text: finding.text(`${page.title} ${page.words} ${page.kind}`) }));
   const filter = () => {
-    const words = search.value.toLowerCase().split(/\s+/).filter(Boolean);
-    let count = 0;
-    for (const row of rows) {
-      const fits = words.every((word) => row.dataset.text.includes(word)) &&
-        choices.every((choice) => !choice.value || row.dataset[choice.dataset.filter].split("|").includes(choice.value));
-      row.hidden = !fits;
-      count += fits;
+    const query = finding.asked(search.value);
+    const open = rows.filter(({ row }) => choices.every((choice) => !choice.value || (row.dataset[choice.dataset.filter] || "").split("|").includes(choice.value)));
+    const scored = open.map((entry) => ({ ...entry, ...finding.score(query, entry.text) }));
+    const least = Math.min(...scored.map((entry) => entry.missing), query.length); // all words if some claim has all, else as many as one has
+    const fits = new Set(scored.filter((entry) => !query.length || (entry.missing === least && entry.total > 0)).map((entry) => entry.row));
+    for (const { row } of rows) row.hidden = !fits.has(row);
+    const order = new Map(scored.map((entry) => [entry.row, entry.total]));
+    for (const part of document.querySelectorAll("section[data-map], [data-module]")) {
+      const body = part.querySelector("tbody");
+      part.hidden = !part.querySelector("tr[data-text]:not([hidden])");
+      if (body && part.matches("section[data-map]")) body.append(...rows.map(({ row }) => row).filter((row) => body.contains(row)).sort((a, b) => (order.get(b) || 0) - (order.get(a) || 0)));
     }
-    for (const part of document.querySelectorAll("[data-map]")) part.hidden = !part.querySelector("tr[data-text]:not([hidden])");
-    told.textContent = count === rows.length ? `${count} ${thing}${count === 1 ? "" : "s"}` : `${count} of ${rows.length} ${thing}s`;
+    const near = query.length ? pages.map((page) => ({ page, ...finding.score(query, page.text) })).filter(({ missing, total }) => missing === 0 && total > 0).sort((a, b) => b.total - a.total).slice(0, 8) : [];
+    if (list) {
+      list.hidden = !near.length;
+      list.replaceChildren(...near.map(({ page }) => {
+        const item = document.createElement("li"), link = Object.assign(document.createElement("a"), { href: page.path, textContent: page.title });
+        item.append(link, " ", Object.assign(document.createElement("span"), { className: "meta", textContent: page.kind }));
+        return item;
+      }));
+    }
+    const narrowed = query.length > 0 || choices.some((choice) => choice.value);
+    told.textContent = fits.size === rows.length ? `${fits.size} ${thing}${fits.size === 1 ? "" : "s"}` : `${fits.size} of ${rows.length} ${thing}s${least && fits.size ? `, with all but ${least} of the words` : ""}`;
+    if (nothing) nothing.hidden = fits.size > 0 || near.length > 0;
+    if (all) all.hidden = !narrowed;
   };
+  const remember = () => {
+    const set = [["search", search.value.trim()], ...choices.map((choice) => [choice.dataset.filter, choice.value])].filter(([, value]) => value);
+    const address = new URLSearchParams(set).toString();
+    history.replaceState(null, "", address ? `#${address}` : location.href.split("#")[0]);
+  };
+  const known = ["search", ...choices.map((choice) => choice.dataset.filter)];
+  const restore = () => {
+    const asked = new URLSearchParams(location.hash.slice(1));
+    if (![...asked.keys()].some((name) => known.includes(name))) return;
+    search.value = asked.get("search") || "";
+    for (const choice of choices) choice.value = asked.get(choice.dataset.filter) || "";
+    filter();
+    (document.getElementById("catalogue") || search).scrollIntoView();
+  };
+  let later;
+  const changed = () => { filter(); clearTimeout(later); later = setTimeout(remember, 300); };
   document.getElementById("tools").hidden = false;
-  for (const control of [search, ...choices]) control.addEventListener("input", filter);
+  const finder = document.getElementById("finder");
+  if (finder) {
+    finder.hidden = false;
+    finder.addEventListener("submit", (event) => { event.preventDefault(); document.getElementById("catalogue").scrollIntoView(); });
+  }
+  for (const control of [search, ...choices]) control.addEventListener("input", changed);
+  if (all) all.addEventListener("click", () => { search.value = ""; for (const choice of choices) choice.value = ""; changed(); search.focus({ preventScroll: true }); });
+  addEventListener("hashchange", restore);
   filter();
+  restore();
 }
 
 for (const graph of document.querySelectorAll("svg.graph")) {

@@ -153,7 +153,7 @@ def harmonics_kept(evidence: xr.Dataset) -> Panels:
         filters, x="degree l", y="share of it that is kept", legend={"filter": None}, width=380
     ).lines("degree", "kept", color="filter", points=True)
     spheres = evidence.assign_coords(sphere=evidence["s"].astype(str))
-    floors = Figure(spheres, x="s", y="error that stays", width=160)
+    floors = Figure(spheres, x="dimension s of the sphere", y="error that stays", width=160)
     floors.ticks("sphere", "predicted", size=40)
     floors.points("sphere", "measured", error="error", size=50)
     return row(

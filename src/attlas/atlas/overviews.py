@@ -1,0 +1,120 @@
+"""Figures over many results: every bound on one axis, the estimators beside other methods, and the
+pictures of the doors that no claim has."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from attlas.atlas.filters import standing
+from attlas.atlas.titles import title_of
+from attlas.audit.auditing import kept_audit
+from attlas.figure import Figure
+from attlas.lab.runner import Result
+
+ROW = 24
+"""Pixels of a row of a list."""
+LEAST = 1e-6
+"""The left end of the axis of shares of a bound."""
+
+
+def bounds_figure(results: Sequence[Result]) -> Figure:
+    """The share of each bound that was reached, from the setting in which it is loosest to the one
+    in which it is tightest."""
+    rows = []
+    for result in results:
+        evidence = result.claim.fit(result.evidence)
+        shares = (evidence["measured"] / evidence["bound"]).values.ravel()
+        shares = shares[np.isfinite(shares)]
+        claim = title_of(result.claim.slug)
+        rows += [
+            {"claim": claim, "share": max(float(share), LEAST), "setting": setting}
+            for share, setting in (
+                (shares.max(), "tightest setting"),
+                (shares.min(), "loosest setting"),
+            )
+        ]
+    table = pd.DataFrame(rows)
+    figure = Figure(
+        table,
+        "How much of each bound was reached",
+        "1 is a bound that is attained; each row runs from the loosest to the tightest setting",
+        x="measured / bound",
+        y="",
+        log="x",
+        domain={"x": (LEAST, 1.5)},
+        legend={"setting": None},
+        width=560,
+        height=ROW * len(results),
+    )
+    figure.lines("share", "claim", detail="claim", ink="#999999")
+    return figure.points("share", "claim", color="setting", size=60).rule(1, axis="x", dash=False)
+
+
+def forest_figure(kind: Mapping[str, Any], rows: int | None = None) -> Figure:
+    """By how much the estimator is ahead of each other method, with intervals at 95 %; of the first
+    `rows` comparisons, if given."""
+    table = forest_table(kind)[:rows]
+    return (
+        Figure(
+            table,
+            f"{kind['title']}: ours ahead by, in {kind['measures'][0]}",
+            "dots: means of paired folds; strokes: intervals at 95 %; right of 0 ours is better",
+            x=f"ours ahead by ({kind['measures'][0]})",
+            y="",
+            legend={"standing": "ours is"},
+            width=480,
+            height=ROW * max(2, len(table)),
+        )
+        .points("ahead", "against", error="error", color="standing", size=50)
+        .rule(0, axis="x")
+    )
+
+
+def forest_table(kind: Mapping[str, Any]) -> pd.DataFrame:
+    """One row for each comparison: data and method, the difference, and half of its interval as two
+    errors."""
+    return pd.DataFrame(
+        [
+            {
+                "against": f"{row['data']}: {row['method']}",
+                "ahead": row["ahead"][0],
+                "error": (row["ahead"][2] - row["ahead"][1]) / 4,
+                "standing": standing(row["ahead"]),
+            }
+            for row in kind["rows"]
+            if row["ahead"]
+        ]
+    )
+
+
+def summary_of(kind: Mapping[str, Any]) -> str:
+    """Where ours does worse: the data on which it trails every other method on average, or most of
+    them, and those on which it is behind one beyond doubt."""
+    trails: dict[str, list[str]] = {"every other method": [], "most other methods": []}
+    said = []
+    for data in dict.fromkeys(row["data"] for row in kind["rows"]):
+        rows = [row for row in kind["rows"] if row["data"] == data and row["ahead"]]
+        behind = [row["method"] for row in rows if standing(row["ahead"]) == "behind"]
+        losses = sum(row["ahead"][0] < 0 for row in rows)
+        if behind:
+            said.append(f"On {data} it is behind {' and '.join(behind)}.")
+        elif rows and losses == len(rows):
+            trails["every other method"].append(data)
+        elif losses > len(rows) / 2:
+            trails["most other methods"].append(data)
+    for whom, where in trails.items():
+        if where:
+            said.append(
+                f"On {', '.join(where)} the means of {whom} are better, within the intervals."
+            )
+    return f"Where ours is not the best: {' '.join(said)}" if said else ""
+
+
+def heads_figure(name: str) -> Figure:
+    """Every head of a kept audit, by how much its attention spreads."""
+    heads = kept_audit(name).heads[["entropy"]]
+    return Figure(heads, x="head", y="layer", width=420, height=210).squares(
+        "head", "layer", "entropy"
+    )

@@ -1,0 +1,120 @@
+"""Which letters a reader meets on a claim's page, and which of them nothing there explains."""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from attlas.atlas.notes import Notes, Symbol
+from attlas.claims import Claim
+
+KNOWN = frozenset((r"\pi", "e", "E", "P", "O", "o", r"\mathbb", "i", "j", "N", "I"))
+r"""Letters that need no words: $\pi$ and $e$, expectation, probability, orders, indices, the normal
+law and the unit matrix."""
+_SIGNS = r"""
+\frac \tfrac \dfrac \sqrt \le \ge \ne \neq \leq \geq \in \notin \cdot \times \ldots \dots \log \ln
+\exp \tanh \cosh \sin \cos \arctan \max \min \sup \inf \sum \prod \int \langle \rangle \lVert \rVert
+\infty \to \mapsto \leftarrow \pm \mp \approx \sim \propto \left \right \big \Big \bigl \bigr \Bigl
+\Bigr \quad \qquad \mid \partial \nabla \subset \cup \cap \setminus \otimes \odot \oplus \ll \gg
+\equiv \top \circ \prime \star \ast \hat \bar \tilde \widehat \overline \underline \mathcal \binom
+\det \lim \Pr \forall \exists \lfloor \rfloor \lceil \rceil \vee \wedge \colon \dot \limits"""
+_NOT_LETTERS = frozenset(_SIGNS.split())
+_LINKS = """
+a and are as at by from for in is like of on one or than that the then to up where with below above
+beyond within between has have be which while whose its only all"""
+_JOINING = frozenset(_LINKS.split())
+_NAMES = r"""
+\alpha \beta \gamma \delta \varepsilon \zeta \eta \theta \kappa \lambda \mu \nu \xi \pi \rho \sigma
+\tau \phi \chi \psi \omega \Gamma \Delta \Theta \Lambda \Sigma \Phi \Omega"""
+_GREEK = dict(zip("αβγδεζηθκλμνξπρστφχψωΓΔΘΛΣΦΩ", _NAMES.split(), strict=True))
+
+
+def letters_of(text: str) -> set[str]:
+    """Letters in the formulas of a sentence, as TeX, without names of functions and indices in
+    words."""
+    found: set[str] = set()
+    for tex in re.findall(r"\$(.+?)\$", text):
+        plain = re.sub(r"\\(?:mathrm|operatorname|text|mathbf)\{[^}]*\}", " ", tex)
+        plain = re.sub(r"_\{[A-Za-z]{2,}\}|_(?:in|out)\b", " ", plain)
+        found |= set(re.findall(r"\\[A-Za-z]+|[A-Za-z]", plain)) - _NOT_LETTERS
+    return found
+
+
+def letters_in_words(text: str, named: bool = True) -> set[str]:
+    """Letters of a line without TeX, such as the title of an axis: Greek ones, and Latin ones that
+    stand alone; without those that the line itself names (`named`), as in "distance ε"."""
+    if not named:
+        text = re.sub(r"(?<=[^\W\d_]{2}),? ?\|?[^\W\d_](?![\w'’])", "", text)
+    greek = {_GREEK[sign] for sign in text if sign in _GREEK}
+    return greek | set(re.findall(r"(?<![\w'’.])([B-HJ-Zb-hj-z])(?![\w'’])", text))
+
+
+def explained_in(text: str, letter: str) -> bool:
+    """Whether a sentence says itself what a letter is: it sets it equal to something, binds it in a
+    sum, a maximum or an integral, or puts it beside a noun."""
+    name = re.escape(letter) + ("" if not letter.startswith("\\") else r"(?![A-Za-z])")
+    formulas = " ".join(re.findall(r"\$(.+?)\$", text))
+    index = r"(?:[_^](?:\{[^}]*\}|\\?\w+|\*|\+)|'|\([^)]*\))*"
+    told = (
+        rf"(?<![A-Za-z\\]){name}{index}(?:, [^=$]{{1,12}})?\s*(?:=|\\sim|\\in|:)",
+        rf"\\(?:sum|prod|max|min|inf|sup|int)_\{{?{name}(?![A-Za-z])",
+        rf"(?:\\,)?d{name}(?![A-Za-z])",
+    )
+    if any(re.search(pattern, formulas) for pattern in told):
+        return True
+    prose = re.sub(r"\$(.+?)\$", lambda tex: f" ${tex[1].replace(' ', '')}$ ", text)
+    words = prose.split()
+    alone = re.compile(rf"(?:\$[|(]?{name}{index}[|)]?\$|(?<!\$){name})[,.;:]?")
+    return any(
+        alone.fullmatch(word)
+        and (
+            (
+                place > 0
+                and re.fullmatch(r"[A-Za-z-]{2,}", words[place - 1]) is not None
+                and words[place - 1] not in _JOINING
+            )
+            or (
+                place + 1 < len(words)
+                and re.match(r"(the|an?|its) ?", words[place + 1]) is not None
+            )
+            or (not word.startswith("$") and place + 1 < len(words))
+        )
+        for place, word in enumerate(words)
+    )
+
+
+def unexplained(claim: Claim, notes: Notes, lines: Iterable[str] = ()) -> set[str]:
+    """Letters of the claim's statement, and of `lines` of its figure, that nothing explains."""
+    told = shown_symbols(claim, notes, lines)
+    known = {letter for s in told for letter in letters_of(f"${s.tex}$") | letters_of(s.means)}
+    drawn = {letter for line in lines for letter in letters_in_words(line, named=False)}
+    met = letters_of(claim.statement) | drawn
+    return {letter for letter in met - known - KNOWN if not explained_in(claim.statement, letter)}
+
+
+def shown_symbols(claim: Claim, notes: Notes, lines: Iterable[str] = ()) -> list[Symbol]:
+    """The letters that a claim's page explains, those of `lines` of its figure among them.
+
+    A meaning of this claim alone goes before a general one.
+    """
+    drawn: set[str] = set().union(*(letters_in_words(line) for line in lines))
+    found = [s for s in notes.symbols if s.occurs_in(claim) or (s.tex in drawn and not s.claims)]
+    own = {symbol.tex for symbol in found if symbol.claims}
+    return [symbol for symbol in found if symbol.claims or symbol.tex not in own]
+
+
+def lines_of(spec: Mapping[str, Any]) -> list[str]:
+    """What the axes, legends and panels of a Vega-Lite specification are called."""
+    return list(dict.fromkeys(_titles(spec)))
+
+
+def _titles(part: Any) -> Iterator[str]:
+    if isinstance(part, Mapping):
+        for name, inner in part.items():
+            if name in ("datasets", "config", "data"):
+                continue
+            if name == "title" and isinstance(inner, str):
+                yield inner
+            yield from _titles(inner)
+    elif isinstance(part, list):
+        for inner in part:
+            yield from _titles(inner)

@@ -1,0 +1,70 @@
+import pytest
+
+from attlas.atlas.drawings import drawing_of
+from attlas.atlas.notes import notes_of
+from attlas.atlas.symbols import (
+    explained_in,
+    letters_in_words,
+    letters_of,
+    lines_of,
+    shown_symbols,
+    unexplained,
+)
+from attlas.claims import catalogue
+from attlas.lab.shipped import read_shipped
+
+CATALOGUE = catalogue()
+NOTES = notes_of(CATALOGUE.values())
+
+
+@pytest.mark.parametrize("id", CATALOGUE)
+def test_every_letter_of_a_statement_is_explained(id):
+    claim = CATALOGUE[id]
+    assert unexplained(claim, NOTES[claim.map]) == set()
+
+
+def test_every_letter_of_an_axis_and_a_legend_is_explained():
+    strange = {}
+    for id, claim in CATALOGUE.items():
+        shipped = read_shipped(claim, [])
+        if shipped is None or shipped.thinned or claim.drawing is None:
+            continue
+        lines = lines_of(drawing_of(shipped.result).picture.content)
+        if letters := unexplained(claim, NOTES[claim.map], lines):
+            strange[id] = letters
+    assert strange == {}
+
+
+def test_letters_are_found_and_names_of_functions_are_not():
+    assert letters_of(r"the risk $\frac{\gamma^2}{L}\mathrm{erf}(x_{in}) + \ln d$") == {
+        r"\gamma",
+        "L",
+        "x",
+        "d",
+    }
+    assert letters_in_words("|κ| at length T, a share") == {r"\kappa", "T"}
+    assert letters_in_words("|κ| at length T, a share", named=False) == {r"\kappa"}
+
+
+@pytest.mark.parametrize(
+    ("text", "letter", "told"),
+    [
+        (r"with $A = 2b$", "A", True),
+        (r"with $A = 2b$", "b", False),
+        (r"the sum $\sum_l x_l$", "l", True),
+        (r"a gate $g$ of some kind", "g", True),
+        (r"on n sequences", "n", True),
+        (r"grows as $n$", "n", False),
+        (r"$w$ the eigenvalues", "w", True),
+    ],
+)
+def test_a_letter_is_explained_by_an_equation_a_sum_or_a_noun(text, letter, told):
+    assert explained_in(text, letter) is told
+
+
+def test_a_page_explains_what_its_figure_shows():
+    claim = CATALOGUE["single-location/schedule-run"]
+    notes = NOTES["single-location"]
+    without = {symbol.tex for symbol in shown_symbols(claim, notes)}
+    assert r"\kappa" not in without
+    assert without | {r"\kappa"} == {s.tex for s in shown_symbols(claim, notes, ["|κ|"])}
