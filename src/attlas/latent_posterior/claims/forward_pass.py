@@ -72,7 +72,7 @@ def random_head(key: Array, attention: str) -> PairHead:
         runs=16,
         sequences=1000,
     ),
-    paper=dict(length=(8, 16, 32), steps=1500, batch=32, rate=0.1),
+    paper=dict(length=(8, 16, 32), steps=1500, batch=32, runs=24),
     cells=whole,
     budget="runs",
     precision="float32",

@@ -184,10 +184,10 @@ def regrets_of_trained_networks(evidence: xr.Dataset) -> Figure:
     statement=r"The encoders of `trained-regret` read prompts in which a share of the labels is"
     r" drawn at random, which they never saw. After as many pairs as in training their divergence"
     r" from $P(\cdot \mid z)$ is less than 5/4 of that of the Bayes predictor, which is misled by"
-    r" the same labels; from there to four times as many pairs it is less than twice that in mean,"
-    r" and at the end less than half of that without a prompt. Where all labels are right, they"
-    r" lose between L and 4 L pairs in mean less than a fifth of the divergence without a prompt"
-    r" more than Bayes' rule.",
+    r" the same labels, and in the mean from there to four times as many pairs less than twice that"
+    r" (geometric means over networks); at the end it is less than half of that without a prompt."
+    r" Where all labels are right, they lose between L and 4 L pairs in mean less than a fifth of"
+    r" the divergence without a prompt more than Bayes' rule.",
     words="Some wrong labels do not hide the latent: the wrong ones speak for no other in"
     " particular, and the right ones add up. A network that has become Bayes' rule inherits that.",
     measured_by=trained_in_context,
@@ -207,14 +207,13 @@ def wrong_labels(evidence: xr.Dataset) -> Values:
     beyond = weighed.sel(t=weighed["t"] > length).mean("t")
     misled, bayes = (weighed[f"misled_{name}"] for name in ("network", "bayes"))
     without, untrained = weighed["bayes"].isel(t=0, drop=True), weighed["untrained"]
-    rows = [
-        ("at L: 5/4 of Bayes", misled.sel(**there), 1.25 * bayes.sel(**there), untrained),
-        (
-            "beyond L: twice that of Bayes",
-            beyond["misled_network"],
-            2 * beyond["misled_bayes"],
-            untrained,
-        ),
+    # Logarithms, since what there is to lose differs by factors between the laws of the networks.
+    here = xr.Dataset({"network": misled.sel(**there), "bayes": bayes.sel(**there)})
+    later = xr.Dataset({name: beyond[f"misled_{name}"] for name in ("network", "bayes")})
+    now, then, back = (np.log(x) for x in (here, later, untrained))
+    rows: list[tuple[Any, ...]] = [
+        ("log, at L: 5/4 of Bayes", now["network"], now["bayes"] + np.log(1.25), back),
+        ("log, beyond L: twice Bayes", then["network"], then["bayes"] + np.log(2), back),
         (
             "at 4 L: half of that without a prompt",
             misled.isel(t=-1, drop=True),
@@ -228,7 +227,7 @@ def wrong_labels(evidence: xr.Dataset) -> Values:
             untrained - beyond["bayes"],
         ),
     ]
-    found = sides(*(row[:3] for row in rows))
+    found = sides(*((name, low, high) for name, low, high, _ in rows))
     before = xr.concat([row[3] for row in rows], found["lower"]["inequality"])
     return {**found, "before": before.mean("run")}
 
