@@ -502,7 +502,7 @@ def summary(claim: Claim, found: Search | InputError) -> dict[str, Any]:
         return {**said, **empty, "nearness": None}
     violation, nearest = found.violation, found.nearest
     at = violation.changed if violation else nearest and found.region.values(nearest.setting)
-    verdict = (violation.last if violation else nearest) and (nearest.verdict if nearest else None)
+    verdict = nearest.verdict if nearest else None  # of the violation, if there is one
     number = nearest.nearness if nearest else math.nan
     return {
         "code": code,
