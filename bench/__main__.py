@@ -21,6 +21,7 @@ from bench import (
     model,
     online,
     order_parameters,
+    refute,
     sweeps,
 )
 from bench.timing import Row
@@ -35,6 +36,7 @@ BENCHMARKS = (
     + audit.BENCHMARKS
     + estimators.BENCHMARKS
     + sweeps.BENCHMARKS
+    + refute.BENCHMARKS
 )
 
 

@@ -25,6 +25,7 @@ DOCUMENTS = [
     TOP / "ARCHITECTURE.md",
     TOP / "docs" / "audit.md",
     TOP / "docs" / "scaling.md",
+    TOP / "docs" / "refute.md",
     *NEW,
 ]
 GUIDES = [TOP / "docs" / "estimators.md", *NEW]

@@ -15,6 +15,8 @@ from attlas.atlas.formulas import mathml
 from attlas.atlas.notes import notes_of
 from attlas.atlas.pages import write_atlas
 from attlas.claims import catalogue
+from attlas.lab.domain import Domain
+from attlas.lab.refute import Searched
 from attlas.lab.shipped import EARLIER
 from tests.conftest import HEAVY, needs_models
 
@@ -74,6 +76,28 @@ def test_links_and_scripts_resolve_and_nothing_leaves_the_folder(atlas):
         assert page.stat().st_size < 500_000
 
 
+def test_pages_show_what_a_search_found_and_where_a_claim_goes_on_to_hold(tested, tmp_path):
+    result = tested("single-location/swapped-beats-oracle")
+    rows = [
+        {"lam": lam, "gamma": gamma, "word": word, "inside": lam < 0.1}
+        for gamma in (0.5, 1.0)
+        for lam, word in ((0.05, "confirmed"), (0.2, "refuted"))
+    ]
+    edges = pd.DataFrame([{"axis": "lam", "at": 0.5, "low": 0.09, "high": 0.1}])
+    domain = Domain(result.claim, ("lam", "gamma"), 0, pd.DataFrame(rows), edges)
+    search = Searched("not refuted", 1234, 1300, 60.0, 0, 0.75, {"lam": 0.05}, "", 0, False)
+    id = result.claim.id
+    folder = write_atlas(
+        Atlas([result], searched={id: search}, domains={id: domain}), tmp_path / "atlas"
+    ).parent
+    page = (folder / f"{id}.html").read_text()
+    for part in ("Domain of validity", "not refuted, 1,234 settings", "Certified on this box"):
+        assert part in page, part
+    assert "refuted" in (folder / f"{id}.domain.svg").read_text()
+    seeds = (folder / "seeds.html").read_text()
+    assert "1 claims, 1,234 settings: 0 refuted somewhere." in seeds and "0.75" in seeds
+
+
 def test_a_page_shows_all_that_a_reader_needs(atlas, tested):
     result = tested("single-location/closed-form-risk")
     text = (atlas / "single-location/closed-form-risk.html").read_text()
@@ -98,6 +122,8 @@ def test_a_page_shows_all_that_a_reader_needs(atlas, tested):
         "jax",
         "What it rests on, and what rests on it",
         'rel="next"',
+        "Certified on this box",
+        "Proved by interval arithmetic for every point of the box, not measured",
     ):
         assert part in text, part
     spec = json.loads(

@@ -95,6 +95,14 @@ def test_a_search_goes_on_where_it_stopped(tmp_path, monkeypatch):
     assert sum(measured) > 0
 
 
+def test_a_search_ends_in_time_and_keeps_what_it_measured(tmp_path):
+    ticks = iter(range(10**6))
+    made = claim("agreement", "constant")
+    found = search(made, tmp_path, minutes=5 / 60, seed=2, clock=lambda: float(next(ticks)))
+    assert 1 <= found.settings < 100 and found.cells >= found.settings
+    assert found.violation is None or found.violation.last.verdict.word == "refuted"
+
+
 def test_hypotheses_bound_the_search(tmp_path):
     inside = Hypothesis("x <= 0.7", lambda cell: cell.x <= 0.7)
     made = claim("agreement", "hypothesis", hypotheses=(inside,))

@@ -24,6 +24,7 @@ ORDER = (
     "audit",
     "estimators",
     "scaling",
+    "refute",
 )
 """Guides in the order in which a reader wants them; others follow by name."""
 

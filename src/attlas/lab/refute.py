@@ -415,11 +415,10 @@ class Hunt:
         plan = Sweep(grid, self.store, retries=0)
 
         def check(tally: Tally) -> None:
-            if in_time and self.clock() > self.deadline and tally.left:
-                raise _Stop
+            if in_time and self.clock() > self.deadline:
+                plan.stop()
 
-        with suppress(_Stop):
-            plan.measure_missing(self.workers, check)
+        plan.measure_missing(self.workers, check)
         known = self.store.load(plan.folder, set(names.values()))
         failed = {every[i]: plan.reasons[i] for i in np.flatnonzero(plan.status == FAILED).tolist()}
         self.found.cells += len(known)
@@ -503,7 +502,7 @@ def summary(claim: Claim, found: Search | InputError) -> dict[str, Any]:
         return {**said, **empty, "nearness": None}
     violation, nearest = found.violation, found.nearest
     at = violation.changed if violation else nearest and found.region.values(nearest.setting)
-    verdict = (violation.last if violation else nearest) and (nearest.verdict if nearest else None)
+    verdict = nearest.verdict if nearest else None  # of the violation, if there is one
     number = nearest.nearness if nearest else math.nan
     return {
         "code": code,

@@ -312,6 +312,11 @@ class Sweep:
         self.tally.seconds = time.monotonic() - start
         report(self.tally)
 
+    def stop(self) -> None:
+        """Hand out nothing more: `measure_missing` ends with what is under way."""
+        self._queue.clear()
+        self._suspects.clear()
+
     def _next_task(self, processes: int) -> list[Items]:
         """Batches for about `TASK_SECONDS`, or one suspect if nothing else is under way.
 

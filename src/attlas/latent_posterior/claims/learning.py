@@ -171,7 +171,14 @@ def terms_of_the_excess(evidence: xr.Dataset) -> Figure:
     r" the covariance of the heads' outputs and $c = U^\top(\theta_0 - \hat\theta)$.",
     words="For a linear class the optimisation error after T steps is a sum over the eigenvalues of"
     " the covariance of its features.",
-    hypotheses=(CLASSES, defining("0 < step_size < 2", lambda s: 0 < s.step_size < 2)),
+    hypotheses=(
+        CLASSES,
+        defining("0 < step_size < 2", lambda s: 0 < s.step_size < 2),
+        Hypothesis(
+            "vocabulary >= 3: with two words the heads are nearly collinear, and rounding shows",
+            lambda s: s.vocabulary >= 3,
+        ),
+    ),
     quick=Setting(
         length=(4, 12),
         samples=200,

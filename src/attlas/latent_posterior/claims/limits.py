@@ -175,8 +175,14 @@ def harmonics_kept(evidence: xr.Dataset) -> Panels:
     statement=r"By the finite-length formulas the root mean square error falls, at great length,"
     r" like $L^{-2/(s+4)}$ for softmax attention, $L^{-4/(s+8)}$ for a pair of heads and $L^{-1/4}$"
     r" for CME attention with $\lambda = L^{3/4}$: from $10^{16}$ tokens on the exponents are these"
-    r" to 0.01.",
+    r" to 0.01, at temperatures up to $\frac12$ in up to 8 dimensions; beyond, the last is later.",
     words="What the rates become when contexts are longer than any that will be read.",
+    hypotheses=(
+        Hypothesis(
+            "temperature <= 0.5 and dim <= 8: beyond, the exponent 1/4 comes later",
+            lambda s: s.temperature <= 0.5 and s.dim <= 8,
+        ),
+    ),
     quick=Setting(dim=(2, 3, 6), **SETTING),
     paper=dict(dim=(2, 3, 4, 5, 6, 8)),
     cells=together("dim"),
