@@ -26,8 +26,8 @@ from attlas.audit.quantities import (
     NAMES,
     SHARES,
 )
+from attlas.content_policy import with_policy
 from attlas.errors import InputError
-from attlas.escaping import with_policy
 
 WORDS = FROM_TEXT | FROM_WEIGHTS
 DRAWN = (
