@@ -7,7 +7,7 @@ import vl_convert
 import xarray as xr
 
 from attlas.errors import InputError
-from attlas.figure import ROWS, Figure, agreement, floored, greek, row
+from attlas.figure import DOTS, ROWS, Figure, agreement, floored, greek, row
 
 LENGTHS = np.array([10.0, 20, 50, 100])
 
@@ -105,8 +105,10 @@ def test_a_figure_names_what_the_evidence_lacks(evidence):
 
 def test_long_tables_are_thinned_evenly():
     data = xr.Dataset({"y": ("n", np.arange(10.0 * ROWS)), "x": ("n", np.arange(10.0 * ROWS))})
-    drawn = rows_of(spec_of(Figure(data, "t").points("x", "y")))
+    drawn = rows_of(spec_of(Figure(data, "t").lines("x", "y")))
     assert len(drawn) == ROWS and {b["x"] - a["x"] for a, b in itertools.pairwise(drawn)} == {10}
+    dots = rows_of(spec_of(Figure(data, "t").points("x", "y")))
+    assert 0.9 * DOTS < len(dots) <= DOTS
 
 
 def test_facets_have_a_panel_for_each_label_and_rules_in_all(evidence):

@@ -288,13 +288,15 @@ class Browser:
             "Tab": 9,
             "Enter": 13,
         }
-        for kind in ("rawKeyDown", "keyUp"):
+        # Enter acts on a button by the character that it types.
+        for kind in ("keyDown" if key == "Enter" else "rawKeyDown", "keyUp"):
             self.call(
                 "Input.dispatchKeyEvent",
                 type=kind,
                 key=key,
                 code=key,
                 windowsVirtualKeyCode=codes[key],
+                **({"text": "\r"} if key == "Enter" and kind == "keyDown" else {}),
             )
         self.settle()
 

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     import altair as alt
 
 WIDTH, HEIGHT = 460, 300
-ROWS = 2000
-"""A layer with more rows is thinned evenly to about so many."""
+ROWS, DOTS = 2000, 700
+"""A layer with more rows, or more dots, is thinned evenly to about so many."""
 
 Names = str | Mapping[str, str]
 """A variable, or several with what a legend calls them."""
@@ -342,7 +342,7 @@ class Figure:
         error = channels.get("error")
         error = "error" if error is True else error
         names = [x, *(y if isinstance(y, Mapping) else [y]), *([error] if error else [])]
-        frame = self._frame(channels, names)
+        frame = self._frame(channels, names, DOTS if mark == "point" else ROWS)
         x, y = _column(x), y if isinstance(y, Mapping) else _column(y)
         column = y if isinstance(y, str) else VALUE
         if isinstance(y, Mapping):
@@ -402,7 +402,10 @@ class Figure:
         for label in labels:
             frame[_column(label)] = [label.format(**row) for row in whole.to_dict("records")]
         if self.facet_column:
-            frame["panel"] = frame[_column(self.facet_column)]
+            column = _column(self.facet_column)
+            frame["panel"] = frame[column]
+            if wanted.count(self.facet_column) == 1 and self.facet_column in labels:
+                frame = frame.drop(columns=column)
         return frame.iloc[:: max(1, -(-len(frame) // rows))]
 
     def _encoding(

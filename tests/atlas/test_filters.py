@@ -1,7 +1,6 @@
 import pytest
 
 from attlas.atlas.filters import format_numbers, prose, show_value, size_of, standing
-from attlas.atlas.titles import title_of
 
 
 def test_values_are_shown_as_a_reader_writes_them():
@@ -10,11 +9,6 @@ def test_values_are_shown_as_a_reader_writes_them():
         and show_value(0.5**0.5) == "0.707107"
         and show_value("sphere") == "sphere"
     )
-
-
-def test_slugs_become_titles():
-    assert title_of("softmax-is-nadaraya-watson") == "Softmax is Nadaraya Watson"
-    assert title_of("cme-error") == "CME error"
 
 
 def test_sentences_for_a_terminal_become_prose():

@@ -74,6 +74,7 @@ def test_links_and_scripts_resolve_and_nothing_leaves_the_folder(atlas):
             ).exists()
         assert "@import" not in text and not re.search(r"url\((?!['\"]?#|&quot;#)", text)
         assert page.stat().st_size < 500_000
+        assert "Content-Security-Policy" in text and "javascript:" not in text, page.name
 
 
 def test_pages_show_what_a_search_found_and_where_a_claim_goes_on_to_hold(tested, tmp_path):

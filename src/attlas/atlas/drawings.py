@@ -48,6 +48,8 @@ LETTER_WIDTH = 0.6
 """A letter's width over its size, on average, in the widest usual fonts (DejaVu Sans, Verdana)."""
 
 
+FEW = 250
+"""Rows of a table that the smallest picture of a figure draws."""
 DIGITS = 6
 """Significant digits of the numbers that a page draws; the files have all."""
 
@@ -170,7 +172,12 @@ def render_chart(chart: Any, cache: Path | None = None) -> Picture:
 
 def render_specification(content: dict[str, Any], cache: Path | None = None) -> Picture:
     """A Vega-Lite specification as a picture."""
-    spec = json.dumps(_shortened(content), separators=(",", ":"))
+    short = _shortened(content)
+    tables = {
+        name: [{k: v for k, v in row.items() if v is not None} for row in rows]
+        for name, rows in short.get("datasets", {}).items()
+    }
+    spec = json.dumps(short | ({"datasets": tables} if tables else {}), separators=(",", ":"))
     # "<" is escaped, so that no text of the data can end the script element it stands in.
     return Picture(spec.replace("<", "\\u003c"), _render_svg(spec, cache))
 
@@ -198,6 +205,10 @@ def small_thumbnail(spec: str) -> str:
     if panels:
         kept = {name: content[name] for name in ("config", "datasets", "data") if name in content}
         content = kept | panels[0]
+    content["datasets"] = {
+        name: rows[:: max(1, len(rows) // FEW)]
+        for name, rows in content.get("datasets", {}).items()
+    }
     axis = {"labels": False, "ticks": False, "title": None, "domain": False}
     return vl_convert.vegalite_to_svg(_bare(content, axis)).replace("><", f">{_DARKER}<", 1)
 

@@ -194,7 +194,7 @@ class _Writer:
 
     def write(self) -> None:
         self._save("vega.js", vega_script(self.atlas.cache))
-        for script in ("atlas.js", "search.js"):
+        for script in ("atlas.js", "doors.js", "search.js"):
             self._save(script, self._source(script))
         self._save("figures.js", f"const DARK = {json.dumps(DARK)};\n{self._source('figures.js')}")
         self._save("page.css", self._source("page.css"))

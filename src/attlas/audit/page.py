@@ -26,6 +26,7 @@ from attlas.audit.quantities import (
     NAMES,
     SHARES,
 )
+from attlas.content_policy import with_policy
 from attlas.errors import InputError
 
 WORDS = FROM_TEXT | FROM_WEIGHTS
@@ -85,7 +86,7 @@ def render_page(
     }
     # "<" is escaped so that no text of the data can end the script element that contains it.
     content = json.dumps(data, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
-    return templates.get_template("audit.html").render(
+    page = templates.get_template("audit.html").render(
         audits=audits,
         difference=difference,
         data=content,
@@ -97,6 +98,7 @@ def render_page(
         covers=_cover_rows,
         version=attlas.__version__,
     )
+    return with_policy(page)
 
 
 def raise_powers(text: str) -> Markup:
