@@ -210,6 +210,9 @@ def test_the_evidence_of_the_package_is_sound_and_of_its_claims(registry):
         read_shipped(claims[f"{path.parent.name}/{path.stem}"], notes)
     assert notes == []
     assert set(json.loads(soak.FILE.read_text())) == set(soak.read_soak(claims.values()))
+    searched = refute.read_summary(claims.values())
+    assert set(json.loads(refute.FILE.read_text())) == set(searched)
+    assert not any(search.word == "refuted" for search in searched.values())
 
 
 def test_the_cheapest_of_the_package_is_measured_again_and_agrees(registry, store):
