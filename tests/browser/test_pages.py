@@ -237,6 +237,19 @@ def test_an_empty_search_says_so_and_the_matrix_filters(browser, atlas):
     browser.wait(f"{rows}.length > {len(kinds)}")
 
 
+def test_the_doors_of_the_maps_are_alive_unless_less_motion_is_preferred(browser, atlas):
+    browser.open(atlas / "index.html")
+    browser.wait("document.querySelectorAll('canvas.living').length === 3")
+    sight = "[...document.querySelectorAll('canvas.living')].map(c => c.toDataURL()).join()"
+    first = browser.run(sight)
+    browser.wait(f"{sight} !== {json.dumps(first)}")
+    assert browser.errors == []
+    browser.prefer(reduced_motion="reduce")
+    browser.open(atlas / "index.html")
+    assert browser.run("document.querySelectorAll('canvas.living').length") == 0
+    assert browser.run("document.querySelectorAll('.door img').length") >= 3
+
+
 def test_the_search_finds(browser, atlas):
     browser.open(atlas / "index.html")
     shown = (

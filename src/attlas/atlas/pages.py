@@ -229,8 +229,8 @@ class _Writer:
             self._write_page(page.path, page.path, **self._overview(page.path))
         for name, notes in self.atlas.notes.items():
             if notes.items:
-                arxiv = arxiv_of(self.atlas.by_map[name][0].claim)
-                content = {"name": name, "notes": notes, "arxiv": arxiv}
+                numbers = (arxiv_of(result.claim) for result in self.atlas.by_map[name])
+                content = {"name": name, "notes": notes, "arxiv": next(filter(None, numbers), "")}
                 self._write_page(f"papers/{name}.html", "paper.html", **content)
         for name in gallery.entries():
             text = render_page([kept_audit(name)], "../", self._linked())

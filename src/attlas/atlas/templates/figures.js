@@ -50,7 +50,7 @@ function fitted(source, state, width, room) {
   const spec = JSON.parse(text);
   delete spec.title;
   spec.background = "transparent";
-  spec.padding = 0;
+  spec.padding = 4;
   const narrow = width < NARROW, single = !spec.concat && !spec.vconcat && !spec.hconcat && !spec.facet;
   let across = spec.concat || spec.facet ? spec.columns || (spec.concat || [1, 2]).length : spec.hconcat ? spec.hconcat.length : 1;
   if (narrow) across = 1;

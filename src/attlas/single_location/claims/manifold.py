@@ -501,8 +501,8 @@ def widths_at(task: SingleLocation, lam: float) -> tuple[float, float, float]:
     r" $\frac{4\gamma^2\lambda m}{D}\,\mathrm{erf}'(A)\,\mathrm{erfc}(A/E)$ with"
     r" $A = \lambda m / D$, which falls like $e^{-(1 + E^{-2})A^2}$: the gradient vanishes as the"
     r" gate saturates.",
-    words="The sharper the gate, the slower the last stretch: at lambda = 0.5 it would take longer"
-    " than the universe is old.",
+    words="The sharper the gate, the slower the last stretch: at a sharpness of 0.5 it would"
+    " take longer than the universe is old.",
     quick=paper_task(lam=(0.03, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5)),
     cells=together("lam"),
     rule=Approximation(margin=1e-9),

@@ -392,7 +392,7 @@ def unless_censored(value: Any, learner: xr.Dataset) -> Any:
     r" from 25 to 1600), which excludes $\sqrt T$. A small power is not told from a logarithm."
     r" Training sets are drawn again until they single out the support.",
     words="The growth is near that of the samples that single out the support, a logarithm, and"
-    " not a square root. Powers of the length up to about T^0.4 would do too.",
+    " not a square root. Powers of the length with exponents up to about 0.4 would do too.",
     paper=dict(length=(25, 35, 50, 100, 200, 400, 800, 1600)),
     rule=Approximation(margin=0.25, relative=False, level=1e-2),
     control=Control(
