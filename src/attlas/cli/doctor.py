@@ -14,6 +14,7 @@ from attlas.cli import options, printing
 
 EXTRAS = {
     "audit": "read checkpoints",
+    "certify": "prove claims on boxes",
     "cluster": "sweep on a cluster",
     "notebook": "work in a notebook, and for xarray's own plots",
 }
