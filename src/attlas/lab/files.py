@@ -161,6 +161,21 @@ def read_json(path: Path, form: Any) -> dict[str, Any]:
     return parse_json(b"{" + body, form)
 
 
+def read_entries(path: Path) -> dict[str, Any]:
+    """The entries of a JSON object by name; none where there is no sound file."""
+    try:
+        found: dict[str, Any] = parse_json(read_whole(path), {str: object})
+    except (FileNotFoundError, Damaged):
+        return {}
+    return found
+
+
+def add_entries(path: Path, new: Mapping[str, Any]) -> None:
+    """Write entries beside the others of the file, in the order of their names."""
+    content = dict(sorted({**read_entries(path), **new}.items()))
+    write_whole(path, json.dumps(content, indent=1).encode())
+
+
 def parse_json(content: bytes | str, form: Any) -> Any:
     """What JSON says, if it has the form."""
     try:

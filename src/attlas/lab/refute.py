@@ -8,7 +8,6 @@ go through the store: the same call looks at the same settings, and measures onl
 """
 
 import itertools
-import json
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -34,7 +33,7 @@ from attlas.claims import (
 )
 from attlas.errors import InputError
 from attlas.lab.cluster import parse_where
-from attlas.lab.files import Damaged, fits, parse_json, read_whole, write_whole
+from attlas.lab.files import add_entries, fits, read_entries
 from attlas.lab.grids import FAILED, Grid
 from attlas.lab.measurement import claim_errors_named
 from attlas.lab.records import PLAIN
@@ -520,25 +519,16 @@ def summary(claim: Claim, found: Search | InputError) -> dict[str, Any]:
 
 def write_summary(new: Mapping[str, dict[str, Any]], path: Path = FILE) -> None:
     """Write what was found, beside that of other claims that is in the file."""
-    content = dict(sorted({**_read(path), **new}.items()))
-    write_whole(path, json.dumps(content, indent=1).encode())
+    add_entries(path, new)
 
 
 def read_summary(claims: Iterable[Claim], path: Path = FILE) -> dict[str, Searched]:
     """What was found of those claims of which the file has a sound entry, by their ids."""
-    known, found = _read(path), {}
+    known, found = read_entries(path), {}
     for claim in claims:
         entry: Any = known.get(claim.id)
         if fits(entry, _SUMMARY):
             stale = entry["code"] != soak_digest(claim)
             kept = {name: value for name, value in entry.items() if name != "code"}
             found[claim.id] = Searched(**kept, stale=stale)
-    return found
-
-
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        found: dict[str, Any] = parse_json(read_whole(path), {str: object})
-    except (FileNotFoundError, Damaged):
-        return {}
     return found

@@ -4,7 +4,6 @@ The counts come with the package in `evidence/soak.json`, which `make soak` writ
 shows. Counts of a claim whose code, setting, rule or control has changed since are stale.
 """
 
-import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -13,7 +12,7 @@ from typing import Any
 
 from attlas.claims import Claim
 from attlas.claims.digest import source_digest
-from attlas.lab.files import Damaged, fits, parse_json, read_whole, write_whole
+from attlas.lab.files import add_entries, fits, read_entries
 from attlas.lab.runner import PROCESSES, Result, RunClaim, in_groups, outcomes
 from attlas.lab.shipped import FOLDER, verdict_digest
 from attlas.lab.store import Store
@@ -71,13 +70,12 @@ def write_soak(found: Iterable[tuple[Claim, Soaked]], path: Path = FILE) -> None
     """Write counts, beside those of other claims that are in the file."""
     names = ("code", "verdicts", "controls", "repeated")
     new = {claim.id: {name: getattr(counts, name) for name in names} for claim, counts in found}
-    content = dict(sorted({**_read(path), **new}.items()))
-    write_whole(path, json.dumps(content, indent=1).encode())
+    add_entries(path, new)
 
 
 def read_soak(claims: Iterable[Claim], path: Path = FILE) -> dict[str, Soaked]:
     """The counts of those claims that the file has sound ones of, by their ids."""
-    known, found = _read(path), {}
+    known, found = read_entries(path), {}
     for claim in claims:
         counts: Any = known.get(claim.id)
         if _are_sound(counts):
@@ -89,14 +87,6 @@ def read_soak(claims: Iterable[Claim], path: Path = FILE) -> dict[str, Soaked]:
                 counts["repeated"],
                 stale,
             )
-    return found
-
-
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        found: dict[str, Any] = parse_json(read_whole(path), {str: object})
-    except (FileNotFoundError, Damaged):
-        return {}
     return found
 
 
