@@ -37,6 +37,14 @@ def test_zeta_is_owens_t_to_the_last_digit(float64):
     assert np.abs(np.asarray(zeta(t, spread)) - owen).max() < 2e-15
 
 
+def test_zeta_serves_both_precisions_in_one_process():
+    for scoped in (True, False, True):
+        with jax.enable_x64(scoped):
+            value = zeta(jnp.asarray(0.5), jnp.asarray(1.0))
+            assert value.dtype == (jnp.float64 if scoped else jnp.float32)
+            assert float(value) == pytest.approx(0.5100, abs=1e-4)
+
+
 def test_zeta_at_zero_is_an_arcsine(float64):
     spread = np.linspace(0.01, 5, 100)
     assert np.asarray(zeta(np.zeros(100), spread)) == approx(

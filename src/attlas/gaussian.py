@@ -205,10 +205,11 @@ def zeta(t: Point, spread: Point) -> Value:
     t, spread = jnp.asarray(t), jnp.asarray(spread)
     slope = 1 / jnp.sqrt(1 + 4 * spread**2)
     height = t**2 / (1 + 2 * spread**2)
-    widths = 1 + (slope[..., None] * _NODES) ** 2
+    nodes, weights = (jnp.asarray(x, slope.dtype) for x in (_NODES, _WEIGHTS))
+    widths = 1 + (slope[..., None] * nodes) ** 2
     # No clamp: for large |t| the exponential removes everything.
     return 1 - 4 / jnp.pi * slope * jnp.sum(
-        _WEIGHTS * jnp.exp(-height[..., None] * widths) / widths, axis=-1
+        weights * jnp.exp(-height[..., None] * widths) / widths, axis=-1
     )
 
 

@@ -19,7 +19,8 @@ def test_gates_are_their_formulas_on_present_tokens_and_nothing_on_others(name):
     scores = np.random.default_rng(0).normal(size=(5, 2, 3))
     present = np.ones((5, 3))
     present[3:, 1] = 0
-    found = gate_weights(ACTIVATIONS[name])(scores, present)
+    found, total = gate_weights(ACTIVATIONS[name])(scores, present)
     wanted = FORMULAS[name](scores)
     wanted[3:, :, 1] = 0
     np.testing.assert_allclose(found, wanted, atol=1e-6)
+    assert total == 1

@@ -2,6 +2,7 @@
 
 import functools
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -9,18 +10,19 @@ from jaxtyping import Array
 
 
 @functools.cache
-def gate_weights(function: Callable[[Array], Array]) -> Callable[[Array, Array], Array]:
-    """The weights that a pointwise gate gives to present tokens.
+def gate_weights(function: Callable[[Array], Array]) -> Callable[[Array, Array], tuple[Any, Any]]:
+    """The weights that a pointwise gate gives to present tokens, and 1, which divides them.
 
     Arguments:
         function: the gate, of scores.
 
     >>> import numpy as np
     >>> from attlas.order_parameters import gate_weights
-    >>> gate_weights(abs)(np.array([[-2.0], [3.0]]), np.array([1.0, 0.0])).ravel().tolist()
-    [2.0, 0.0]
+    >>> weights, total = gate_weights(abs)(np.array([[-2.0], [3.0]]), np.array([1.0, 0.0]))
+    >>> print(weights.ravel().tolist(), total)
+    [2.0, 0.0] 1
     """
-    return lambda scores, present: present[:, None] * function(scores)
+    return lambda scores, present: (present[:, None] * function(scores), 1)
 
 
 ACTIVATIONS: dict[str, Callable[[Array], Array]] = {

@@ -192,25 +192,28 @@ def label(teacher: Any, tokens: Any, noise: Any) -> Any:
     return tokens.latent
 
 
-def _softmax(scores: Any, present: Any) -> Any:
-    return jax.nn.softmax(jnp.where(present[:, None] > 0, scores, -jnp.inf), axis=0)
+def _softmax(scores: Any, present: Any) -> tuple[Any, Any]:
+    seen = jnp.where(present[:, None] > 0, scores, -jnp.inf)
+    weights = jnp.exp(seen - jax.lax.stop_gradient(seen.max(0)))
+    return weights, weights.sum(0)
 
 
-def _softmax_one(scores: Any, present: Any) -> Any:
+def _softmax_one(scores: Any, present: Any) -> tuple[Any, Any]:
     """A softmax with one more token of score and value 0."""
     top = jnp.maximum(jax.lax.stop_gradient(scores.max(0)), 0)
     weights = present[:, None] * jnp.exp(scores - top)
-    return weights / (jnp.exp(-top) + weights.sum(0))
+    return weights, jnp.exp(-top) + weights.sum(0)
 
 
-WEIGHTS: dict[str, Callable[[Array, Array], Array]] = {
+WEIGHTS: dict[str, Callable[[Array, Array], tuple[Array, Any]]] = {
     "softmax": _softmax,
     "softmax-1": _softmax_one,
     "linear": gate_weights(ACTIVATIONS["identity"]),
     **{name: gate_weights(function) for name, function in ACTIVATIONS.items()},
 }
-"""Weights [L, heads, ...] of the tokens, from scores [L, heads, ...] and which are present
-[L, ...]; further axes are of sequences."""
+"""Weights [L, heads, ...] of the tokens and what divides them [heads, ...], from scores
+[L, heads, ...] and which tokens are present [L, ...]; further axes are of sequences. Values are
+summed before they are divided."""
 
 
 class Heads(eqx.Module):
@@ -257,8 +260,8 @@ class Heads(eqx.Module):
         columns = [student[:, j :: 1 + self.values] for j in range(1 + self.values)]
         keys = columns[0]
         scores = self.lam * keys - self.norm / 2 * keys**2 - self.offset
-        weights = self.weights(scores, present).astype(student.dtype)
-        out = [(weights * value).sum((0, 1)) for value in columns[1:]]
+        weights, total = self.weights(scores, present)
+        out = [((weights * value).sum(0) / total).sum(0) for value in columns[1:]]
         return out[0] if self.values == 1 else jnp.stack(out)
 
 

@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+import scipy
 import xarray as xr
 from jaxtyping import Array, Float
 from scipy import special
-from scipy.stats import qmc
 
 from attlas.errors import InputError, whole
 from attlas.gaussian import Estimate, float64
@@ -60,7 +60,7 @@ def draw_points(
     sizes = (width, problem.uniforms, problem.noises)
     rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(place,)))
     if quasi:
-        engine = qmc.Sobol(sum(sizes), seed=rng)
+        engine = scipy.stats.qmc.Sobol(sum(sizes), seed=rng)  # loaded where it is used
         u = engine.random_base2(count.bit_length() - 1)
         u = (np.floor(u * 2**30) + 0.5) / 2**30  # never 0
         normals, uniforms, noise = np.split(u, np.cumsum(sizes)[:2], axis=1)

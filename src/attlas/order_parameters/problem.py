@@ -275,10 +275,15 @@ def head_losses(problem: Problem, student: Array, parameters: Any, drawn: Drawn)
     return for_each(problem.loss)(prediction, drawn.target)
 
 
+def student_fields(u: Any, x: Any) -> Any:
+    """$(M, C)x$ [p, L, n] of sequences x [r + p, L, n], as one product of two matrices."""
+    return (u @ x.reshape(len(x), -1)).reshape(-1, *x.shape[1:])
+
+
 def sequence_losses(problem: Problem, state: State, sequences: Draw | Drawn) -> Array:
     """Losses [n] on sequences [..., n], or on those of random numbers [..., n]."""
     drawn = sequences if isinstance(sequences, Drawn) else draw_sequences(problem, sequences)
-    return head_losses(problem, jnp.tensordot(state.u, drawn.x, 1), state.parameters, drawn)
+    return head_losses(problem, student_fields(state.u, drawn.x), state.parameters, drawn)
 
 
 def covariance_root(covariance: Any) -> Float[np.ndarray, "L L"]:
@@ -378,7 +383,7 @@ def check_problem(problem: Problem, state: State, dim: int | None = None) -> Sha
     )
     drawn = draw_sequences(problem, draw)
     wanted = drawn.target.shape[:-1]
-    student = jnp.tensordot(state.u, drawn.x, 1)
+    student = student_fields(state.u, drawn.x)
     head = problem.head
     try:
         given = np.shape(head(student[..., 0].T, drawn.tokens.present[..., 0], state.parameters))
