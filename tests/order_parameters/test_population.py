@@ -307,15 +307,20 @@ def test_points_are_rounded_up_shared_out_in_blocks_and_never_infinite():
     assert few.normals.shape == (1, 6, 3, 8)
     assert few.uniforms.shape == (1, 4, 8) and few.noise.shape == (1, 1, 8)
     many = draw_points(problem, shape, 1 << 11, 0)
-    assert many.normals.shape == (4, 6, 3, 512) and np.isfinite(many.normals).all()
+    assert many.normals.shape == (16, 6, 3, 128) and np.isfinite(many.normals).all()
     # In a scrambled net of 2^11 points every interval of length 2^-11 has one.
     for values in (special.ndtr(many.normals[:, 3, 1].ravel()), many.uniforms[:, 2].ravel()):
         assert sorted(np.floor(values * 2048)) == list(range(2048))
+    # Beyond a block any number of blocks, each of them a net.
+    between = draw_points(problem, shape, 1000, 0).uniforms
+    assert between.shape == (8, 4, 128)
+    for block in between:
+        assert sorted(np.floor(block[2] * 128)) == list(range(128))
     assert (draw_points(problem, shape, 5, 0, 1).normals != few.normals).any()
     assert (draw_points(problem, shape, 5, 1).normals != few.normals).any()
     plain = draw_points(problem, shape, 1 << 13, 0, quasi=False)
     assert abs(plain.normals.std() - 1) < 0.02 and abs(plain.uniforms.mean() - 0.5) < 0.01
-    assert plain.normals.shape == (16, 6, 3, 512)
+    assert plain.normals.shape == (64, 6, 3, 128)
 
 
 def test_moves_that_keep_a_constraint_are_free_and_turns_outside_are_not():

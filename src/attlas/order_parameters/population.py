@@ -36,7 +36,7 @@ from attlas.order_parameters.problem import (
 from attlas.quasi_newton import minimise
 from attlas.surface import public
 
-BLOCK = 512
+BLOCK = 128
 """Sequences whose fields are in memory at a time, for each repeat: they fit into a core's cache."""
 Points = Draw | Drawn
 """Sequences in blocks [block, ..., n], or the random numbers that they are made of."""
@@ -51,17 +51,20 @@ def draw_points(
 
     Arguments:
         problem, shape: as `check_problem` gives it.
-        points: rounded up to a power of two.
+        points: rounded up to a power of two, beyond `BLOCK` to a multiple of it: each block is a
+            net, with the balance of one.
         seed, place: each pair has numbers of its own.
         quasi: scrambled Sobol points; plain random numbers otherwise.
     """
-    count = 1 << max(0, whole("points", points, 1) - 1).bit_length()
+    count = whole("points", points, 1)
+    count = -(-count // BLOCK) * BLOCK if count > BLOCK else 1 << (count - 1).bit_length()
     width = shape.length * (shape.r + shape.p)
     sizes = (width, problem.uniforms, problem.noises)
     rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(place,)))
     if quasi:
         engine = scipy.stats.qmc.Sobol(sum(sizes), seed=rng)  # loaded where it is used
-        u = engine.random_base2(count.bit_length() - 1)
+        nets = [engine.random(min(count, BLOCK)) for _ in range(-(-count // BLOCK))]
+        u = np.concatenate(nets)
         u = (np.floor(u * 2**30) + 0.5) / 2**30  # never 0
         normals, uniforms, noise = np.split(u, np.cumsum(sizes)[:2], axis=1)
         normals, noise = special.ndtri(normals), special.ndtri(noise)
