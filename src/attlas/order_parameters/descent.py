@@ -24,13 +24,13 @@ from attlas.order_parameters.paths import recorded
 from attlas.order_parameters.population import (
     Points,
     draw_points,
-    in_precision,
     keep,
     loss_and_gradient,
     mean_loss,
     prepare,
     repeated,
     root,
+    sequences,
     tangent,
 )
 from attlas.order_parameters.problem import (
@@ -179,7 +179,7 @@ def descend(
     drawn = draw_points(problems, shape, points if problems.exact is None else 1, seed)
     points_drawn: Points = Draw(*(x.astype(np.float32) for x in drawn))
     if isinstance(problem, Problem) and not has_schedules((problem.law, problem.target)):
-        points_drawn = _sequences(problem, points_drawn)  # the same at all steps of all starts
+        points_drawn = sequences(problem, points_drawn)  # the same at all steps of all starts
     step, observe = _population_steps(constraint, flow)
 
     def run(_: int, rows: np.ndarray, progress: Any) -> Trajectory:
@@ -202,13 +202,6 @@ def descend(
     m, q, found, values = path.observed
     data = _dataset(path, m, q, found)
     return data.assign(risk=(("repeat", "step"), np.moveaxis(values, -1, 0)))
-
-
-@jax.jit
-def _sequences(problem: Problem, points: Draw) -> Drawn:
-    """Sequences [block, ..., n] of one problem, in the precision of their random numbers."""
-    here = in_precision(problem, points)
-    return jax.lax.map(lambda block: draw_sequences(here, block), points)
 
 
 def _repeats_last(path: Trajectory) -> Trajectory:

@@ -31,6 +31,7 @@ from attlas.order_parameters.problem import (
     as_problems,
     at_step,
     check_problem,
+    draw_sequences,
     sequence_losses,
 )
 from attlas.quasi_newton import minimise
@@ -75,6 +76,16 @@ def draw_points(
     parts = (normals.reshape(count, -1, shape.length), uniforms, noise)
     split = (x.reshape(blocks, -1, *x.shape[1:]) for x in parts)
     return Draw(*(np.ascontiguousarray(np.moveaxis(x, 1, -1)) for x in split))
+
+
+@jax.jit
+def sequences(problem: Problem, points: Draw) -> Drawn:
+    """Sequences [block, ..., n] of one problem, in the precision of their random numbers."""
+    here = in_precision(problem, points)
+    return jax.lax.map(lambda block: draw_sequences(here, block), points)
+
+
+_each_sequences = jax.jit(jax.vmap(sequences, (0, None)))
 
 
 def mean_loss(points: Points, problem: Problem, state: State) -> Array:
@@ -317,12 +328,28 @@ def root(s: Float[Array, "*b p p"]) -> Float[Array, "*b p p"]:
     return jnp.stack(columns, -1)
 
 
+@jax.custom_vjp
+def _descended(state: State, problem: Problem, points: Points) -> Array:
+    """`mean_loss` with the derivatives of `loss_and_gradient`, which keep nothing of a block."""
+    return mean_loss(points, problem, state)
+
+
+_descended.defvjp(
+    lambda state, problem, points: loss_and_gradient(points, problem, state),
+    lambda slope, scale: (jax.tree.map(lambda x: scale * x, slope), None, None),
+)
+
+
 @functools.cache
 def _objective(constraint: str) -> Any:
     def objective(states: State, args: Any) -> Array:
+        """Values [lane] of the lanes of each problem in turn, from problems and points
+        [problem, ...]."""
         problems, points = args
         kept = jax.vmap(lambda state: keep(state, constraint))(states)
-        return jax.vmap(mean_loss, (None, 0, 0))(points, problems, kept)
+        by_problem = jax.tree.map(lambda x: x.reshape(len(points[0]), -1, *x.shape[1:]), kept)
+        starts = jax.vmap(_descended, (0, None, None))
+        return jax.vmap(starts)(by_problem, problems, points).ravel()
 
     return objective
 
@@ -380,18 +407,18 @@ def best_overlaps(
         lambda x: np.tile(np.asarray(x, float), (count * starts,) + (1,) * np.ndim(x)), parameters
     )
     state = State(u[..., :directions], u[..., directions:], spread_parameters)
-    stacked = at_step(
-        as_problems([one for one in problems for _ in range(starts)], count * starts), 0
+    stacked = at_step(as_problems(problems, count), 0)
+    shape = check_problem(*jax.tree.map(lambda x: x[0], (stacked, state)))
+    drawn, others = (
+        _each_sequences(stacked, draw_points(stacked, shape, points, seed, SETS + i))
+        for i in range(2)
     )
-    first = jax.tree.map(lambda x: x[0], (stacked, state))
-    shape = check_problem(*first)
-    drawn = draw_points(stacked, shape, points, seed, SETS)
-    found = minimise(_objective(constraint), state, (stacked, drawn), trips=trips)
+    objective = _objective(constraint)
+    found = minimise(objective, state, (stacked, drawn), trips=trips)
     kept = keep(jax.tree.map(jnp.asarray, found.point), constraint)
-    others = draw_points(stacked, shape, points, seed, SETS + 1)
     values, fresh = (
         np.where(np.isfinite(x), x, np.inf).reshape(count, starts)
-        for x in (found.value, np.asarray(_risks(others, stacked, kept)))
+        for x in (found.value, np.asarray(jax.jit(objective)(kept, (stacked, others))))
     )
     chosen = fresh.argmin(1) + starts * np.arange(count)
     best = jax.tree.map(lambda x: np.asarray(x)[chosen], kept)

@@ -360,42 +360,51 @@ def check_problem(problem: Problem, state: State, dim: int | None = None) -> Sha
     """
     rng = np.random.default_rng(0)
     p, r = state.m.shape[-2:]
-    tokens = problem.law(jnp.asarray(rng.uniform(size=problem.uniforms)))
-    mean, root = np.asarray(tokens.mean, float), np.asarray(tokens.root, float)
-    length = len(mean)
-    if mean.ndim != 2 or mean.shape[1] != r:
+    law = jax.eval_shape(problem.law, np.zeros(problem.uniforms))
+    length = law.mean.shape[0]
+    if law.mean.shape != (length, r):
         raise InputError(
-            f"the law's mean has the shape {mean.shape} and M {r} columns: it must be [L, {r}]"
+            f"the law's mean has the shape {law.mean.shape} and M {r} columns: it must be [L, {r}]"
         )
-    if root.shape not in ((length,), (length, length)) or not np.isfinite(root).all():
+    if law.root.shape not in ((length,), (length, length)):
         raise InputError(
-            f"the law's root has the shape {root.shape}: a finite [{length}] or"
-            f" [{length}, {length}] is a root of a covariance of {length} tokens"
+            f"the law's root has the shape {law.root.shape}: a [{length}] or [{length}, {length}]"
+            f" is a root of a covariance of {length} tokens"
         )
     if dim is not None and dim < r + p:
         raise InputError(
             f"dim = {dim}: the span of {r} directions and {p} columns needs at least {r + p}"
         )
     draw = Draw(
-        jnp.asarray(rng.normal(size=(r + p, length, 8))),
-        jnp.asarray(rng.uniform(size=(problem.uniforms, 8))),
-        jnp.asarray(rng.normal(size=(problem.noises, 8))),
+        rng.normal(size=(r + p, length, 8)),
+        rng.uniform(size=(problem.uniforms, 8)),
+        rng.normal(size=(problem.noises, 8)),
     )
-    drawn = draw_sequences(problem, draw)
-    wanted = drawn.target.shape[:-1]
-    student = student_fields(state.u, drawn.x)
-    head = problem.head
+    wanted = jax.eval_shape(draw_sequences, problem, draw).target.shape[:-1]
+    student, present = np.zeros((length, p)), np.ones(length)
     try:
-        given = np.shape(head(student[..., 0].T, drawn.tokens.present[..., 0], state.parameters))
+        given = jax.eval_shape(problem.head, student, present, state.parameters).shape
     except (TypeError, ValueError) as error:
         raise InputError(f"the head cannot read fields of shape {(length, p)}: {error}") from error
     if given != wanted:
         raise InputError(
             f"the head's output has the shape {given}: the target has the shape {wanted}"
         )
-    losses = np.asarray(head_losses(problem, student, state.parameters, drawn))
+    root, losses = map(np.asarray, _tried(problem, state, draw))
+    if not np.isfinite(root).all():
+        raise InputError(
+            f"the law's root is not finite: a finite one is a root of a covariance of {length} tokens"
+        )
     if losses.shape != (8,) or not np.isfinite(losses).all():
         raise InputError(
             f"the losses of sequences are {losses.tolist()}: each must be one finite number"
         )
     return Shape(length, r, p)
+
+
+@jax.jit
+def _tried(problem: Problem, state: State, draw: Draw) -> tuple[Array, Array]:
+    """The law's roots and the losses on some sequences."""
+    drawn = draw_sequences(problem, draw)
+    student = student_fields(state.u, drawn.x)
+    return drawn.tokens.root, head_losses(problem, student, state.parameters, drawn)
