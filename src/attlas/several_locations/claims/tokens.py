@@ -162,7 +162,7 @@ def risk_by_correlation(evidence: xr.Dataset) -> Figure:
     r" Bayes'.",
     words="What a softmax learns from some lengths is right at every other: its best sharpness is"
     " the signal, whatever the length. An erf gate must be made softer as sequences grow.",
-    quick=Setting(length=10, lengths=(5, 20, 40), signal=2.0, points=4096, starts=8, trips=100),
+    quick=Setting(length=10, lengths=(5, 20, 40), signal=2.0, points=2048, starts=8, trips=60),
     paper=dict(lengths=(5, 10, 20, 40), points=16_384, starts=8, trips=200),
     cells=whole,
     budget="points",
