@@ -30,7 +30,7 @@ PLATEAU = 0.5
         batch_size=128,
         steps=600,
         every=10,
-        repeats=32,
+        repeats=20,
     ),
     paper=dict(length=(10, 15), steps=1200, every=5),
     origin="our reading",
