@@ -34,9 +34,9 @@ from attlas.estimators import (
     SparseAttentionClassifier,
 )
 from attlas.estimators.resampling import balanced_folds
-from attlas.padding import bucket
+from attlas.padding import bucket, pad_axis
 from attlas.quasi_newton import minimise
-from attlas.single_location.bag_heads import Data, Scaling, logistic_loss
+from attlas.single_location.bag_heads import Scaling
 
 Fitted = Callable[..., Any]
 SEED = 0
@@ -80,6 +80,16 @@ def forest_on_bags(bags: Sequence[np.ndarray], y: np.ndarray) -> Fitted:
     return lambda new: fitted(all_three(new))
 
 
+class Laid(NamedTuple):
+    """Instances of bags one after the other, padded by instances of a last bag without weight."""
+
+    tokens: Any  # [N, d]
+    bag: Any  # [N]
+    target: Any  # [bags]
+    weight: Any  # [lane, bags]
+    penalty: Any  # [lane]
+
+
 class Gated(NamedTuple):
     """Gated attention: an embedding, two gates, a score and a read-out, each with a leading axis of
     lanes."""
@@ -95,28 +105,27 @@ class Gated(NamedTuple):
 EMBED, GATES = 32, 16
 
 
-def gated_output(net: Gated, data: Data) -> Float[Array, "bags lane"]:
+def gated_output(net: Gated, data: Laid) -> Float[Array, "bags lane"]:
     r"""$w^\top\sum_lp_lh_l$ with $h = \tanh(xE)$ and $p =
     \mathrm{softmax}_l(a^\top[\tanh(h_lT)\odot\sigma(h_lS)])$ (Ilse et al. 2018)."""
-    h = jnp.tanh(jnp.einsum("rwd,ade->arwe", data.tokens, net.embed))
-    gate = jnp.tanh(jnp.einsum("arwe,aeg->arwg", h, net.tanh)) * jax.nn.sigmoid(
-        jnp.einsum("arwe,aeg->arwg", h, net.sigmoid)
+    h = jnp.tanh(jnp.einsum("nd,ade->nae", data.tokens, net.embed))
+    gate = jnp.tanh(jnp.einsum("nae,aeg->nag", h, net.tanh)) * jax.nn.sigmoid(
+        jnp.einsum("nae,aeg->nag", h, net.sigmoid)
     )
-    scores = jnp.where(data.inside, jnp.einsum("arwg,ag->arw", gate, net.score), -jnp.inf)
-    bags = data.target.shape[0]
-    top = jax.ops.segment_max(scores.max(-1).T, data.bag, bags, indices_are_sorted=True)
-    top = jax.lax.stop_gradient(jnp.where(jnp.isfinite(top), top, 0))[data.bag].T[..., None]
-    powers = jnp.where(data.inside, jnp.exp(scores - top), 0)
-    values = jnp.einsum("arwe,ae->arw", h, net.read)
+    scores, bags = jnp.einsum("nag,ag->na", gate, net.score), len(data.target)
+    top = jax.ops.segment_max(scores, data.bag, bags, indices_are_sorted=True)
+    powers = jnp.exp(scores - jax.lax.stop_gradient(top)[data.bag])
+    values = jnp.einsum("nae,ae->na", h, net.read)
     above, below = (
-        jax.ops.segment_sum(x.sum(-1).T, data.bag, bags, indices_are_sorted=True)
+        jax.ops.segment_sum(x, data.bag, bags, indices_are_sorted=True)
         for x in (powers * values, powers)
     )
     return net.offset.T + above / jnp.where(below > 0, below, 1)
 
 
-def gated_objective(net: Gated, data: Data) -> Float[Array, " lane"]:
-    fit = (logistic_loss(gated_output(net, data)[..., None], data.target) * data.weight.T).sum(0)
+def gated_objective(net: Gated, data: Laid) -> Float[Array, " lane"]:
+    said = gated_output(net, data)
+    fit = ((jax.nn.softplus(said) - data.target[:, None] * said) * data.weight.T).sum(0)
     size = sum((x**2).reshape(x.shape[0], -1).sum(-1) for x in net[:-1])
     return fit + data.penalty * size
 
@@ -130,29 +139,23 @@ def gated_attention(bags: Sequence[np.ndarray], y: np.ndarray) -> Fitted:
     dim, n = bags[0].shape[1], len(y)
     fold = balanced_folds(y.tolist(), 5)
 
-    def laid_out(some: Sequence[np.ndarray], lanes: int) -> Data:
-        laid, square = scaling(some, bucket(dim))
-        size = bucket(len(some) + 1)
-        zeros = np.zeros((size, 1), np.float32)
-        return Data(
-            laid.tokens.astype(np.float32),
-            square.astype(np.float32),
-            laid.share > 0,
-            laid.bag.astype(np.int32),
-            zeros,
-            np.zeros((lanes, size), np.float32),
-            np.zeros(lanes, np.float32),
-        )
+    def laid_out(some: Sequence[np.ndarray], lanes: int) -> Laid:
+        laid, _ = scaling(some)
+        size, rows = bucket(len(some) + 1), bucket(len(laid.tokens))
+        bag = np.full(rows, size - 1, np.int32)
+        bag[: len(laid.bag)] = laid.bag
+        tokens = pad_axis(laid.tokens.astype(np.float32), rows)
+        zeros = np.zeros((lanes, size), np.float32)
+        return Laid(tokens, bag, np.zeros(size, np.float32), zeros, zeros[:, 0])
 
     rng = np.random.default_rng(SEED)
     drawn = [
         rng.normal(size=shape) / shape[0] ** 0.5
         for shape in ((dim, EMBED), (EMBED, GATES), (EMBED, GATES), (GATES,), (EMBED,))
     ]
-    drawn[0] = np.pad(drawn[0], ((0, bucket(dim) - dim), (0, 0)))
     start = Gated(*(np.repeat(x[None], 6, 0).astype(np.float32) for x in (*drawn, np.zeros(1))))
     data = laid_out(bags, 6)
-    data.target[:n, 0] = y
+    data.target[:n] = y
     for k in range(6):
         data.weight[k, :n] = (fold != k) / (fold != k).sum()
     best, kept = np.inf, None

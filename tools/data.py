@@ -33,6 +33,7 @@ BAGS = (
     "birds_brown_creeper",
     "protein",
     "corel_dogs",
+    "web_recommendation_1",
 )
 BOOLEAN = {
     "dna": "splice",

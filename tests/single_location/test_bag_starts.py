@@ -34,9 +34,9 @@ def test_the_moments_of_the_task_point_at_its_stars():
     batch = task.sample(jax.random.key(SEED + 1), 4000)
     laid = Bags.of(list(np.asarray(batch.tokens, float)))
     found = moments(laid, np.asarray(batch.target, float), np.ones(4000))
-    u, v = start_pairs(found, np.random.default_rng(0), 40)["moments"]
+    u, v = start_pairs(found, np.random.default_rng(0))["moments"]
     assert u @ task.k_star / np.linalg.norm(u) > 0.95 and v @ task.v_star > 0.95
-    swapped = start_pairs(found, np.random.default_rng(0), 40)["swapped"]
+    swapped = start_pairs(found, np.random.default_rng(0))["swapped"]
     assert swapped[1] @ task.k_star > 0.95
     # m gamma^2 / L, since instances of a bag are averaged
     assert found.size == pytest.approx(task.m * task.gamma**2 / task.length, rel=0.2)
@@ -58,8 +58,8 @@ def test_the_ratio_of_moments_is_to_the_largest_of_four_shuffles():
 def test_pairs_of_directions_to_begin_from():
     rng = np.random.default_rng(SEED)
     bags, y, w = ragged(rng, dim=4, longest=9), rng.normal(size=23), rng.uniform(1, 2, 23)
-    found = moments(Bags.of([np.pad(bag, ((0, 0), (0, 2))) for bag in bags]), y, w)
-    pairs = start_pairs(found, np.random.default_rng(5), 4)
+    found = moments(Bags.of(bags), y, w)
+    pairs = start_pairs(found, np.random.default_rng(5))
     first = found.first / np.linalg.norm(found.first)
     for name, (u, v) in pairs.items():
         assert np.linalg.norm(v) == pytest.approx(1)
@@ -77,4 +77,4 @@ def test_pairs_of_directions_to_begin_from():
     same = np.random.default_rng(5).normal(size=(4, 4))
     drawn = (*pairs["first at random"], *pairs["second at random"])
     for number, size, x in zip(same, (1.5, 1, 1.5, 1), drawn, strict=True):
-        np.testing.assert_allclose(x, np.pad(size * number / np.linalg.norm(number), (0, 2)))
+        np.testing.assert_allclose(x, size * number / np.linalg.norm(number))

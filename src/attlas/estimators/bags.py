@@ -42,7 +42,6 @@ from attlas.estimators.resampling import (
     seed_of,
 )
 from attlas.estimators.saving import Saved
-from attlas.padding import bucket
 from attlas.single_location.bag_starts import moment_ratio
 from attlas.single_location.bags import FOLDS, SAME_FUNCTION, Selection, fit_selection, linear_aside
 
@@ -187,7 +186,7 @@ class _SingleLocation(Saved, OneToOneFeatureMixin, TransformerMixin, BaseEstimat
         count, dim = sum(map(len, kept)), kept[0].shape[1]
         check_memory(
             f"{count:,} instances with {dim:,} features",
-            24 * bucket(count) * bucket(dim),
+            24 * count * dim,
             ": reduce the features first",
         )
         with few_threads(count):
@@ -217,7 +216,7 @@ class _SingleLocation(Saved, OneToOneFeatureMixin, TransformerMixin, BaseEstimat
             )
             centred = target - target.mean(0)
             lead = np.linalg.svd(centred, full_matrices=False)[2][0]
-            laid, _ = self.selection_.scaling(kept, dim)
+            laid, _ = self.selection_.scaling(kept)
             self.moment_ratio_ = moment_ratio(laid, centred @ lead, weight, seed)
         if not np.ptp(target):
             warnings.warn(

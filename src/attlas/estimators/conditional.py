@@ -70,7 +70,7 @@ class ConditionalMeanRegressor(Saved, RegressorMixin, BaseEstimator):
     temperature_, ridge_ : as chosen.
     noise_, prior_ : standard deviations of the noise and of the mean, for "cme", before the law's
         scale.
-    residuals_ : leave-one-out residuals, at most 2,048.
+    residuals_ : leave-one-out residuals, at most 1,024.
     regression_ : everything about the fit.
 
     Examples

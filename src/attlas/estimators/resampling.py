@@ -13,7 +13,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import _check_sample_weight
 from threadpoolctl import threadpool_limits
 
-FEW = 2000
+FEW = 6000
 """Rows up to which linear algebra is no faster on several threads than on one."""
 
 

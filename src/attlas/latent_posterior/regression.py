@@ -37,7 +37,7 @@ from jaxtyping import Array, Float, Int
 from scipy import special
 
 from attlas.errors import InputError, near
-from attlas.kernels import CME, RBF, Kernel, fit_cme
+from attlas.kernels import CME, RBF, Kernel, Linear, fit_cme
 from attlas.kernels.fit import kernel_matrix, pivoted_cholesky
 
 Keys = Float[np.ndarray, "n d"]
@@ -53,7 +53,9 @@ MAX_SPECTRUM = 800
 """Rows up to which the whole spectrum is computed; beyond, that of `FEATURES` features."""
 FEATURES, MAX_ROWS = 400, 10_000
 """Features beyond `MAX_SPECTRUM` rows, and rows at most on which kernel and ridge are chosen."""
-LAW_ROWS, CHOICE_ROWS = 2048, 600
+ROUGH_ROWS = 400
+"""Of more than `MAX_SPECTRUM` rows, those on which temperatures a factor of 4 apart are compared."""
+LAW_ROWS, CHOICE_ROWS = 1024, 600
 """Rows at most that the law is made of, and on which it is chosen."""
 SPREADS = (np.inf, 4.0, 1.0, 1 / 4, 1 / 16, 1 / 64, 1 / 256)
 SMOOTHINGS = (0.7, 0.5, 0.35, 0.25, 0.15)
@@ -92,21 +94,28 @@ def spectrum(kernel: Kernel, keys: Keys, weight: Column) -> Spectrum:
     root = np.sqrt(weight)[:, None]
     if len(keys) <= MAX_SPECTRUM:
         gram = root * _gram(kernel, keys, keys) * root.T
-        values, vectors = scipy.linalg.eigh(gram, check_finite=False)
+        values, vectors = scipy.linalg.eigh(gram, driver="evd", check_finite=False)
         return Spectrum(np.maximum(values, 0), vectors, weight)
-    pool = keys[_spaced(keys, 4 * FEATURES)]
+    pool = keys[_spaced(keys, 2 * FEATURES)]
     order, triangle = pivoted_cholesky(_gram(kernel, pool, pool), 1e-10)
     rank = min(len(order), FEATURES)
     cross = root * _gram(kernel, keys, pool[order[:rank]])
     features = scipy.linalg.solve_triangular(
         triangle[:rank, :rank], cross.T, lower=True, check_finite=False
     ).T
-    values, turned = scipy.linalg.eigh(features.T @ features, check_finite=False)
+    values, turned = scipy.linalg.eigh(features.T @ features, driver="evd", check_finite=False)
     seen = values > 1e-12 * values[-1]
     return Spectrum(values[seen], features @ turned[:, seen] / np.sqrt(values[seen]), weight)
 
 
 def _gram(kernel: Kernel, x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Without a compiled program for the kernels that the estimators have."""
+    if isinstance(kernel, RBF):
+        squares = _squares(x, y)
+        squares *= -0.5 / float(kernel.temperature)
+        return np.exp(squares, out=squares)
+    if isinstance(kernel, Linear):
+        return x @ y.T
     with jax.enable_x64(True):
         return kernel_matrix(kernel, x, y)
 
@@ -193,24 +202,33 @@ def choose_kernel(
     ridges = np.array(RIDGES if ridge is None else [ridge])
 
     @functools.cache
-    def attempt(t: float) -> tuple[float, Choice]:
-        made = kernel(t) if np.isfinite(t) else kernel()
-        values, priors = CRITERIA[how](spectrum(made, keys, weight), target, ridges)
+    def attempt(t: float, most: int = MAX_ROWS) -> tuple[float, Choice]:
+        made, some = kernel(t) if np.isfinite(t) else kernel(), _spaced(keys, most)
+        found = spectrum(made, keys[some], weight[some])
+        values, priors = CRITERIA[how](found, target[some], ridges)
         i = int(np.argmax(values))
         return -values[i], Choice(made, t, float(ridges[i]), float(priors[i]))
 
     if kernel is not RBF:
         temperature = float("nan")
     elif temperature is None:
-        temperature = _least(keys, range(-6, 3), lambda t: attempt(t)[0])
+        few = MAX_ROWS if len(keys) <= MAX_SPECTRUM else ROUGH_ROWS
+        temperature = _least(
+            keys, range(-6, 3), lambda t: attempt(t)[0], lambda t: attempt(t, few)[0]
+        )
     return attempt(float(temperature))[1]
 
 
-def _least(keys: Keys, powers: range, loss: Callable[[float], float]) -> float:
-    """The temperature of least loss around the median squared distance, by factors of 4, then 2,
-    then 1.4."""
+def _least(
+    keys: Keys,
+    powers: range,
+    loss: Callable[[float], float],
+    roughly: Callable[[float], float] | None = None,
+) -> float:
+    """The temperature of least loss around the median squared distance, by factors of 4, for which
+    `roughly` the loss will do, then 2, then 1.4."""
     middle = median_square(keys)
-    t = min((middle * 4.0**k for k in powers), key=loss)
+    t = min((middle * 4.0**k for k in powers), key=roughly or loss)
     for factor in (2.0, 2**0.5):
         t = min((t / factor, t, t * factor), key=loss)
     return t

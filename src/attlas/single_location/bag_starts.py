@@ -43,9 +43,8 @@ class Moments(NamedTuple):
 def moments(bags: Bags, target: Column, weight: Column) -> Moments:
     r"""$E[Y\bar X]$ and $E[Y\,\overline{XX^\top}]$, with bars for means over a bag and Y
     centred."""
-    tokens = bags.tokens.reshape(-1, bags.tokens.shape[-1])
-    centred = target - weight @ target / weight.sum()
-    counts = (np.append(weight * centred, 0)[bags.bag][:, None] * bags.share).ravel() / weight.sum()
+    tokens, centred = bags.tokens, target - weight @ target / weight.sum()
+    counts = np.repeat(weight * centred / weight.sum() / bags.lengths, bags.lengths)
     if tokens.shape[1] <= MAX_DENSE:
         matrix = (tokens * counts[:, None]).T @ tokens
         product = matrix.__matmul__
@@ -62,7 +61,7 @@ def moments(bags: Bags, target: Column, weight: Column) -> Moments:
 
 
 def start_pairs(
-    found: Moments, rng: np.random.Generator, dim: int
+    found: Moments, rng: np.random.Generator
 ) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     r"""Pairs (u, v) of directions from which to begin, by name.
 
@@ -71,14 +70,14 @@ def start_pairs(
     - "swapped": u and v exchanged, the solution for a gate without a sign.
     - "same direction": both are the first moment, for bags whose largest instance decides.
     - "all alike": u = 0, the mean of the bag.
-    - "first at random", "second at random": only the first `dim` coordinates are not 0.
+    - "first at random", "second at random".
     """
     first = _unit(found.first)
     one, other = _unit(found.high + found.low), _unit(found.high - found.low)
     v, k = (one, other) if abs(one @ first) >= abs(other @ first) else (other, one)
     v = v if v @ first >= 0 else -v
     k = k if k @ found.product(v) >= 0 else -k
-    random = [_unit(np.pad(rng.normal(size=dim), (0, len(first) - dim))) for _ in range(4)]
+    random = [_unit(rng.normal(size=len(first))) for _ in range(4)]
     pairs = {
         "moments": (k, v),
         "swapped": (v, k),

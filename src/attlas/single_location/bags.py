@@ -10,15 +10,21 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Float
 
 from attlas.errors import InputError, near
-from attlas.padding import bucket, pad_axis
-from attlas.quasi_newton import minimise
-from attlas.single_location.bag_heads import LOSSES, Data, Heads, Scaling, respond
+from attlas.single_location.bag_descent import minimise_lanes
+from attlas.single_location.bag_heads import (
+    LOSSES,
+    Bags,
+    Data,
+    Heads,
+    Scaling,
+    attend,
+    penalised,
+    respond,
+)
 from attlas.single_location.bag_starts import Moments, moments, start_pairs
 
 Output = Float[np.ndarray, "lane n k"]
@@ -91,28 +97,16 @@ class Selection:
 
     def attention(self, instances: Sequence[np.ndarray]) -> list[np.ndarray]:
         """Weights [length, h] of the instances of each bag; those of a head sum to 1."""
-        x, first = self._scale(instances)
-        return np.split(self._weights(x, first), first[1:])
+        bags, square = self.scaling(instances)
+        return np.split(attend(self._lane, bags, square)[:, 0], bags.first[1:])
 
     def respond(self, instances: Sequence[np.ndarray]) -> Targets:
         """The fitted function of each bag, in the units of the target."""
-        x, first = self._scale(instances)
-        values = np.einsum("nd,hdk->nhk", x, self.heads.value)
-        mixed = np.add.reduceat((self._weights(x, first)[..., None] * values).sum(1), first)
-        return self.centre + self.spread * (self.heads.offset + mixed)
+        return self.centre + self.spread * respond(self._lane, *self.scaling(instances))[:, 0]
 
-    def _scale(self, instances: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-        """All instances, scaled, and the index of the first of each bag."""
-        lengths = np.array([len(x) for x in instances])
-        flat = np.concatenate(instances)
-        return (flat - self.scaling.mean) / self.scaling.deviation, np.cumsum(lengths) - lengths
-
-    def _weights(self, x: Float[np.ndarray, "N d"], first: np.ndarray) -> Float[np.ndarray, "N h"]:
-        square = ((x**2).sum(1) - self.scaling.norm_mean) / self.scaling.norm_deviation
-        scores = x @ self.heads.select.T + square[:, None] * self.heads.norm
-        lengths = np.diff(np.append(first, len(x)))
-        powers = np.exp(scores - np.repeat(np.maximum.reduceat(scores, first), lengths, 0))
-        return powers / np.repeat(np.add.reduceat(powers, first), lengths, 0)
+    @property
+    def _lane(self) -> Heads:
+        return Heads(*(x[None] for x in self.heads))
 
 
 def fit_selection(
@@ -156,10 +150,7 @@ def fit_selection(
     task = _Task(instances, target, loss, weight, fold, norm, trips, tolerance)
     # Each lane starts from moments of its own bags. With more features than bags the end depends on
     # the start, and shared starts would leak the targets of the fold.
-    pairs = [
-        start_pairs(found, np.random.default_rng(seed), instances[0].shape[1])
-        for found in task.moments
-    ]
+    pairs = [start_pairs(found, np.random.default_rng(seed)) for found in task.moments]
     names = list(pairs[-1])
     grid = PENALTIES if penalty is None else (penalty,)
     middle = min(FIRST_PENALTY, len(grid) - 1)
@@ -172,7 +163,7 @@ def fit_selection(
     at, tried = _search_penalties(task, [task.heads_at(start) for start in lanes], middle, grid)
     runs, averaged = tried[at].runs, tried[at].several < tried[at].one
     best = runs if averaged else [_best_lanes(runs)]
-    ended = [task.descend(run.heads, task.shares, grid[at]) for run in best]
+    ended = task.descend_all([run.heads for run in best], grid[at])
     lost = task.held_out_loss(np.mean([run.output for run in ended], 0))
     grown, origin = _best_lanes(ended), kept[_best_run(runs)[-1]]
     for _ in range(1, MAX_HEADS if heads is None else heads):
@@ -182,7 +173,7 @@ def fit_selection(
             task.add_residual_pair(start, run.output)
             for start, run in zip(lanes, runs, strict=True)
         ]
-        runs = [task.descend(task.heads_at(start), task.shares, grid[at]) for start in lanes]
+        runs = task.descend_all([task.heads_at(start) for start in lanes], grid[at])
         chosen = _best_run(runs)
         start = task.heads_at([lanes[b][k] for k, b in enumerate(chosen)])
         nearby, more = task.descend_at_best_penalty(start, at, grid)
@@ -220,7 +211,7 @@ def _search_penalties(
         if i not in tried:
             beside = [tried[j].runs for j in (i - 1, i + 1) if j in tried]
             here = [run.heads for run in beside[0]] if beside else starts
-            runs = [task.descend(start, task.shares, grid[i], HASTE) for start in here]
+            runs = task.descend_all(here, grid[i], HASTE)
             one, several = _best_lanes(runs).output, np.mean([run.output for run in runs], 0)
             tried[i] = _Trial(runs, task.held_out_loss(one), task.held_out_loss(several))
         return min(tried[i].one, tried[i].several)
@@ -295,7 +286,12 @@ def _best_run(runs: Sequence[_Run]) -> list[int]:
 def _best_lanes(runs: Sequence[_Run]) -> _Run:
     """Each lane of the run that is best in it."""
     best = _best_run(runs)
-    return jax.tree.map(lambda *x: np.stack([x[b][k] for k, b in enumerate(best)]), *runs)
+
+    def picked(*of_runs: np.ndarray) -> np.ndarray:
+        return np.stack([of_runs[b][k] for k, b in enumerate(best)])
+
+    heads, *rest = zip(*runs, strict=True)
+    return _Run(Heads(*map(picked, *heads)), *(picked(*x) for x in rest))
 
 
 def _distinct(value: np.ndarray, output: Output) -> list[int]:
@@ -316,7 +312,7 @@ def _correlations(output: Output) -> Float[np.ndarray, "lane lane"]:
 
 
 class _Task:
-    """Scaled and padded bags with their scaled targets."""
+    """Scaled bags with their scaled targets."""
 
     def __init__(
         self,
@@ -333,10 +329,10 @@ class _Task:
             raise InputError(
                 f"loss = {loss!r}: it must be {' or '.join(LOSSES)}.{near(loss, LOSSES)}"
             )
-        self.loss, self.objective = LOSSES[loss]
+        self.loss = LOSSES[loss]
         self.weight, self.fold, self.trips, self.tolerance = weight, fold, trips, tolerance
         self.scaling = Scaling.of(instances, weight)
-        self.bags, square = self.scaling(instances, bucket(instances[0].shape[1]))
+        self.bags, square = self.scaling(instances)
         self.square = square if norm else 0 * square
         self.centre, self.spread = np.zeros(target.shape[1]), 1.0
         if loss == "squared":
@@ -364,14 +360,10 @@ class _Task:
         return [w if w.any() else self.weight for w in (*rest, self.weight)]
 
     @functools.cached_property
-    def padded(self) -> Data:
-        """In single precision, without weights and penalties."""
-        padded = pad_axis(self.target, bucket(len(self.target) + 1))
-        with jax.enable_x64(False):
-            tokens, square, bag, target = map(
-                jnp.asarray, (self.bags.tokens, self.square, self.bags.bag, padded)
-            )
-        return Data(tokens, square, self.bags.share > 0, bag, target, None, None)
+    def single(self) -> tuple[Bags, np.ndarray, np.ndarray]:
+        """Bags, square norms and targets in single precision."""
+        bags = Bags(self.bags.tokens.astype(np.float32), self.bags.lengths)
+        return bags, self.square.astype(np.float32), self.target.astype(np.float32)
 
     def heads_at(self, lanes: Sequence[Pairs]) -> Heads:
         """In each lane a head for each of its pairs (u, v)."""
@@ -383,10 +375,7 @@ class _Task:
 
     def residual(self, output: Targets) -> Float[np.ndarray, " n"]:
         """The negative slope of the loss in the output, along the direction of most variation."""
-        with jax.enable_x64(True):
-            target = jnp.asarray(self.target)
-            slope = _slope(self.loss, jnp.asarray(output), target)
-        return -np.asarray(slope) @ self.direction
+        return -self.loss(output[:, None], self.target)[1][:, 0] @ self.direction
 
     def residual_has_moment(self, output: Output, seed: int) -> bool:
         """Whether the residual of held-out bags has a larger moment than any of its shuffles."""
@@ -404,7 +393,7 @@ class _Task:
         extended: list[Pairs] = []
         for k, (pairs, share) in enumerate(zip(lanes, self.shares, strict=True)):
             found = moments(self.bags, self.residual(output[k]), share)
-            starts = start_pairs(found, np.random.default_rng(0), len(self.scaling.mean))
+            starts = start_pairs(found, np.random.default_rng(0))
             extended.append([*pairs, starts["moments"]])
         return extended
 
@@ -413,22 +402,35 @@ class _Task:
     ) -> _Run:
         """Each lane from its start, with its own weights; `haste` divides the evaluations and
         multiplies the tolerance."""
-        shares = np.array([w / w.sum() for w in weights])
-        data = self.padded._replace(
-            weight=pad_axis(shares, len(self.padded.target), 1).astype(np.float32),
-            penalty=np.full(len(weights), penalty, np.float32),
+        bags, square, target = self.single
+        shares = np.array([w / w.sum() for w in weights], np.float32)
+        penalties = np.full(len(weights), penalty, np.float32)
+
+        def objective(point: np.ndarray, lanes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+            data = Data(bags, square, target, shares[lanes], penalties[lanes])
+            value, gradient = penalised(self.loss, start.like(point), data)
+            return value, gradient.flat()
+
+        found = minimise_lanes(
+            objective,
+            start.flat(),
+            trips=-(-self.trips // haste),
+            tolerance=self.tolerance * haste,
         )
-        with jax.enable_x64(False):
-            found = minimise(
-                self.objective,
-                start,
-                data,
-                trips=-(-self.trips // haste),
-                tolerance=self.tolerance * haste,
-            )
-            output = np.asarray(_respond(found.point, data), float)[: len(self.target)]
-        lanes_first = np.moveaxis(output, 1, 0)
-        return _Run(found.point, found.value, found.settled, found.steps, lanes_first)
+        heads = start.like(found.point)
+        output = respond(heads, bags, square).astype(float)
+        return _Run(heads, found.value, found.settled, found.steps, np.moveaxis(output, 1, 0))
+
+    def descend_all(self, starts: Sequence[Heads], penalty: float, haste: int = 1) -> list[_Run]:
+        """From each of several starts a run of its own, all of them at once."""
+        together = Heads(*(np.concatenate(x) for x in zip(*starts, strict=True)))
+        run = self.descend(together, self.shares * len(starts), penalty, haste)
+        count = len(self.shares)
+        parts = [slice(i * count, (i + 1) * count) for i in range(len(starts))]
+        return [
+            _Run(Heads(*(x[part] for x in run.heads)), *(x[part] for x in run[1:]))
+            for part in parts
+        ]
 
     def descend_at_best_penalty(
         self, start: Heads, i: int, grid: Sequence[float]
@@ -440,9 +442,7 @@ class _Task:
 
     def held_out_loss(self, output: Output) -> float:
         """The mean loss of each bag in the lane that leaves out its fold."""
-        with jax.enable_x64(True):
-            own, target = jnp.asarray(self.own_lane(output)), jnp.asarray(self.target)
-            losses = np.asarray(_losses(self.loss, own, target))
+        losses = self.loss(self.own_lane(output)[:, None], self.target)[0][:, 0]
         return float(self.weight @ losses / self.weight.sum())
 
     def own_lane(self, output: Output) -> Targets:
@@ -450,24 +450,9 @@ class _Task:
         return output[self.fold, np.arange(len(self.fold))]
 
     def merge_heads(self, runs: Sequence[_Run]) -> Heads:
-        """One model: the heads of all runs in the lane of all bags, averaged, without padding."""
-        dim = len(self.scaling.mean)
-        parts = [jax.tree.map(lambda x: np.asarray(x[-1], float), run.heads) for run in runs]
+        """One model: the heads of all runs in the lane of all bags, averaged."""
+        parts = [Heads(*(np.asarray(x[-1], float) for x in run.heads)) for run in runs]
         select, norm, value = (
             np.concatenate(x) for x in zip(*(part[:3] for part in parts), strict=True)
         )
-        offset = np.mean([part.offset for part in parts], 0)
-        return Heads(select[:, :dim], norm, value[:, :dim] / len(runs), offset)
-
-
-_respond = jax.jit(respond)
-
-
-@functools.partial(jax.jit, static_argnums=0)
-def _losses(loss: Any, output: Array, target: Array) -> Array:
-    return loss(output[:, None], target)[:, 0]
-
-
-@functools.partial(jax.jit, static_argnums=0)
-def _slope(loss: Any, output: Array, target: Array) -> Array:
-    return jax.grad(lambda y: _losses(loss, y, target).sum())(output)
+        return Heads(select, norm, value / len(runs), np.mean([part.offset for part in parts], 0))
