@@ -22,37 +22,35 @@ but average all cycles.
 
     python examples/events.py [--seed N] [--out FILE]
 
-trains on 4000 records, five times over, prints the errors and writes a page with some records and
-where the head looks.
+trains on 4000 records, five times over, prints the errors and writes what the page "One event
+decides" of the atlas reads, some records and the head:
+`--out src/attlas/single_location/pages/events.json` renews it.
 """
 
 from typing import NamedTuple
 
-import altair as alt
 import click
 import jax
 import numpy as np
-import pandas as pd
-import vl_convert
 import xarray as xr
 from heads import (
     free_step,
     linear_fit,
     options,
     print_table,
+    short,
     softmax_weights,
     train,
     with_error,
-    write_page,
+    write_data,
 )
 
 from attlas.errors import whole
-from attlas.figure import finish_chart
-from attlas.figure_style import PALETTE
 from attlas.single_location import SingleLocation
 
 CYCLES, SAMPLES = 10, 16
 TASK = SingleLocation(dim=2 * SAMPLES, length=CYCLES, gamma=1.0, noise=0.1)
+SHOWN = 8  # records on the page
 ROUGHNESS = 0.5  # of the pressure within a cycle
 PENALTY = 1e4  # of the ridge regression, the best of 300, 1e3, 3e3, 1e4 and 3e4: it gets its due
 
@@ -133,100 +131,10 @@ def learn(seed=0, repeats=5, count=4000):
     return xr.concat(measured, "repeat"), heads[0], drawn[0][1]
 
 
-def draw_record(tokens, weights, place):
-    """One record: both channels, and under them where the head looks; the cycle that knocked in its
-    own colour."""
-    knocked = np.arange(CYCLES) == place
-    cycle = np.repeat(np.arange(CYCLES), SAMPLES) + np.tile(time, CYCLES) / SAMPLES
-    series = pd.DataFrame(
-        {
-            "time": cycle,
-            "vibration": tokens[:, :SAMPLES].ravel().round(3),
-            "pressure": tokens[:, SAMPLES:].ravel().round(3),
-        }
-    )
-    looks = pd.DataFrame(
-        {
-            "start": range(CYCLES),
-            "end": range(1, CYCLES + 1),
-            "weight": weights.round(4),
-            "knocked": knocked,
-        }
-    )
-    width, scale = 620, alt.Scale(domain=[0, CYCLES], nice=False)
-    middles = alt.Axis(
-        values=[c + 0.5 for c in range(CYCLES)],
-        labelExpr="datum.value + 0.5",
-        ticks=False,
-        grid=False,
-    )
-    shade = (
-        alt.Chart(looks[knocked])
-        .mark_rect(color=PALETTE[1], opacity=0.14)
-        .encode(x="start:Q", x2="end:Q")
-    )
-    line = alt.Chart(series).mark_line(style="theory-solid", strokeWidth=1)
-    x = alt.X(
-        "time:Q",
-        title=None,
-        scale=scale,
-        axis=alt.Axis(values=list(range(CYCLES + 1)), labels=False),
-    )
-    lines = [
-        (shade + line.encode(x=x, y=f"{name}:Q")).properties(width=width, height=90)
-        for name in ("vibration", "pressure")
-    ]
-    bars = (
-        alt.Chart(looks)
-        .mark_rect(stroke="white")
-        .encode(
-            x=alt.X("start:Q", title="cycle", scale=scale, axis=middles),
-            x2="end:Q",
-            y=alt.Y(
-                "weight:Q",
-                title="attention",
-                scale=alt.Scale(domain=[0, 1]),
-                axis=alt.Axis(format="%"),
-            ),
-            y2=alt.datum(0),
-            color=alt.condition("datum.knocked", alt.value(PALETTE[1]), alt.value(PALETTE[0])),
-        )
-    )
-    return alt.vconcat(*lines, bars.properties(width=width, height=70), spacing=8)
-
-
-def draw_errors(measured):
-    """The errors of all predictors, with twice their standard errors, and the best that linear ones
-    can do."""
-    mean, error = (
-        measured.error.mean("repeat"),
-        measured.error.std("repeat", ddof=1) / measured.sizes["repeat"] ** 0.5,
-    )
-    frame = pd.DataFrame(
-        {
-            "predictor": mean.predictor,
-            "error": mean,
-            "low": mean - 2 * error,
-            "high": mean + 2 * error,
-        }
-    )
-    y = alt.Y("predictor:N", title=None, sort=None, axis=alt.Axis(minExtent=110))
-    base = alt.Chart(frame)
-    x = alt.X("error:Q", title="mean square error on new records", scale=alt.Scale(domainMin=0))
-    limits = alt.Chart(pd.DataFrame({"level": [TASK.linear_risk()]})).mark_rule(style="theory")
-    bars = base.mark_rule(color=PALETTE[0]).encode(x="low:Q", x2="high:Q", y=y)
-    points = base.mark_point(filled=True, size=60, color=PALETTE[0]).encode(x=x, y=y)
-    return (limits.encode(x="level:Q") + bars + points).properties(width=560, height=120)
-
-
-def svg(chart, title, subtitle=""):
-    return vl_convert.vegalite_to_svg(finish_chart(chart, title, subtitle).to_dict())
-
-
 @click.command(
-    help="Train a head on records in which one event decides, print its error and write a page."
+    help="Train a head on records in which one event decides, print its error and write it."
 )
-@options("events.html")
+@options("events.json")
 def main(out, seed):
     measured, (k, v), test = learn(seed)
     names = list(measured.predictor.values)
@@ -242,28 +150,25 @@ def main(out, seed):
     headings = ["", "mean square error", "event found %"]
     print_table(headings, rows)
     click.echo(f"best linear predictor, in theory: {TASK.linear_risk():.3f}")
-    weights, said = attend(test, k, v)
-    shown = [
-        {
-            "svg": svg(draw_record(test.tokens[i], weights[i], test.place[i]), f"Record {i + 1}"),
-            "words": f"The knock is in cycle {test.place[i] + 1}, where the head has"
-            f" {weights[i, test.place[i]]:.0%} of its "
-            f"attention. It says {said[i]:+.2f}; measured was {test.target[i]:+.2f}.".replace(
-                "-", "−"
-            ),
-        }
-        for i in range(8)
-    ]
-    write_page(
-        "events.html",
+    shown = zip(test.tokens[:SHOWN], test.target[:SHOWN], test.place[:SHOWN], strict=True)
+    write_data(
         out,
+        seed=seed,
         headings=headings,
         rows=rows,
-        shown=shown,
-        errors=svg(draw_errors(measured), "Errors", "dashed: the best linear predictor, in theory"),
-        alignment=float(k @ K_STAR / np.linalg.norm(k)),
+        repeats=measured.sizes["repeat"],
+        count=len(test.target),
+        records=[
+            {"tokens": short(tokens, 2), "target": round(float(target), 3), "place": int(place)}
+            for tokens, target, place in shown
+        ],
+        k=short(k, 4),
+        v=short(v, 4),
+        knock=short(K_STAR[:SAMPLES]),
+        m=float(TASK.m),
         length=float(np.linalg.norm(k)),
-        task=TASK,
+        alignment=float(k @ K_STAR / np.linalg.norm(k)),
+        linear=float(TASK.linear_risk()),
     )
 
 

@@ -1,22 +1,19 @@
 """What the worked examples share: two attention heads and their training, the linear model, the
-table and the page.
+table and the file.
 
 A head is a pair of vectors (k, v): k scores a token, v reads it. Padding is a token of zeros.
 """
 
 import functools
+import json
 import os
 from pathlib import Path
 
 import click
 import jax
 import jax.numpy as jnp
-import jinja2
 import numpy as np
 
-import attlas
-from attlas.atlas.formulas import mathml
-from attlas.figure_style import PALETTE
 from attlas.single_location import InverseDecay
 
 SHARPNESS = InverseDecay(start=1.0, rate=2e-3)
@@ -110,14 +107,14 @@ def _writable(context, parameter, path):
 
 
 def options(name):
-    """The options of an example that writes the page `name`."""
+    """The options of an example that writes the file `name`."""
     out = click.option(
         "--out",
         type=click.Path(dir_okay=False, path_type=Path),
         default=f"build/examples/{name}",
         show_default=True,
         callback=_writable,
-        help="The page to write.",
+        help="The file to write, which a page of the atlas shows.",
     )
     seed = click.option(
         "--seed",
@@ -129,16 +126,13 @@ def options(name):
     return lambda command: out(seed(command))
 
 
-def write_page(template, out, **content):
-    """Fill in `template` of this folder, which extends the atlas' own page, and write it to
-    `out`."""
-    loader = jinja2.ChoiceLoader(
-        [jinja2.FileSystemLoader(Path(__file__).parent), jinja2.PackageLoader("attlas")]
-    )
-    pages = jinja2.Environment(loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True)
-    pages.filters["mathml"] = mathml
-    text = pages.get_template(template).render(
-        version=attlas.__version__, palette=PALETTE, **content
-    )
-    out.write_text(text, encoding="utf-8")
+def write_data(out, **content):
+    """Write what a page of the atlas reads."""
+    text = json.dumps(content, separators=(",", ":"), allow_nan=False)
+    out.write_text(f"{text}\n", encoding="utf-8")
     click.echo(out)
+
+
+def short(values, digits=5):
+    """An array as lists of numbers, rounded."""
+    return np.round(np.asarray(values, float), digits).tolist()

@@ -25,7 +25,7 @@ exp(b), and a product is an AND; steep enough, it leaves nothing to a word that 
 The paper's erf is concave where it is
 positive: erf(a + b) <= erf(a) + erf(b), so the two kinds with one property get, on average, half
 the weight of the deciding word or more, however sharp it is. The erf head finds the word and still
-errs; the page shows the softmax head. (In the paper's own model tokens other than X_J have mean 0
+errs; the atlas shows the softmax head. (In the paper's own model tokens other than X_J have mean 0
 along k*, and erf suffices.)
 
 Linear regression sees the same tokens, all L d coordinates, and fails for the paper's reason: the
@@ -37,11 +37,11 @@ heart.
     python examples/sentence.py [--seed N] [--out FILE]
 
 trains on 4000 sentences, five times over with new embeddings, sentences and starts; tests on
-sentences that are not among them, of the same words and of new ones; prints the errors and writes a
-page on which to change the sentence.
+sentences that are not among them, of the same words and of new ones; prints the errors and writes
+what the atlas' page "One word decides" reads, on which to change the sentence:
+`--out src/attlas/single_location/pages/sentence.json` renews it.
 """
 
-import json
 import random
 from collections.abc import Callable
 from typing import NamedTuple
@@ -56,11 +56,12 @@ from heads import (
     linear_fit,
     options,
     print_table,
+    short,
     softmax_weights,
     sphere_step,
     train,
     with_error,
-    write_page,
+    write_data,
 )
 
 from attlas.errors import whole
@@ -323,9 +324,8 @@ def mean_scores(vectors, k):
 
 
 def page_model(vectors, head, linear):
-    """What the page's script computes with, as JSON."""
-    short = lambda x: np.round(np.asarray(x, float), 5).tolist()  # noqa: E731
-    content = {
+    """What the page's script computes with."""
+    return {
         "first": FIRST,
         "second": SECOND,
         "known": KNOWN,
@@ -340,14 +340,12 @@ def page_model(vectors, head, linear):
         "linear": short(linear.weights.reshape(LENGTH, DIM)),
         "constant": round(linear.constant, 5),
     }
-    # "<" is written so that no text can end the script element it stands in.
-    return json.dumps(content, separators=(",", ":")).replace("<", "\\u003c")
 
 
 @click.command(
-    help="Train heads on sentences in which one word decides, print their errors and write a page."
+    help="Train heads on sentences in which one word decides, print their errors and write them."
 )
-@options("sentence.html")
+@options("sentence.json")
 def main(out, seed):
     measured, world, predictors = learn(seed)
     rows = []
@@ -369,9 +367,9 @@ def main(out, seed):
     print_table(headings, rows)
     head = predictors["softmax head"]
     scores = mean_scores(world.vectors, head.k)
-    write_page(
-        "sentence.html",
+    write_data(
         out,
+        seed=seed,
         headings=headings,
         rows=rows,
         repeats=measured.sizes["repeat"],
@@ -382,7 +380,7 @@ def main(out, seed):
             name: float(x)
             for name, x in zip(("feeling", "part"), head.k[[FEELING, PART]], strict=True)
         },
-        model=page_model(world.vectors, head, predictors["linear"]),
+        **page_model(world.vectors, head, predictors["linear"]),
     )
 
 

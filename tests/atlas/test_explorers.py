@@ -426,7 +426,8 @@ def test_runs_of_heads_have_the_law_of_online_descent(on_page):
 
 
 def test_pages_are_small_and_link_to_claims_that_exist(pages):
-    assert set(EXPLORERS) == {"portrait", "schedule", "estimator", "belief", "sparse", "parting"}
+    ours = "sentence events portrait schedule estimator belief sparse parting"
+    assert set(EXPLORERS) == set(ours.split())
     for explorer in EXPLORERS.values():
         assert (pages / explorer.path).stat().st_size < 500_000
         assert explorer.path in (pages / "index.html").read_text()
@@ -444,3 +445,47 @@ def test_data_cannot_end_the_element_that_it_stands_in(tmp_path):
     toy = Explorer("my-map", tmp_path, "toy", "A toy", "Words.")
     assert "<" not in toy.data and json.loads(toy.data) == {"a": "</script>"}
     assert toy.path == "explorers/toy.html"
+
+
+def softmax_head(tokens, k, v):
+    weights = special.softmax(tokens @ k)
+    return [*weights, weights @ tokens @ v]
+
+
+def test_a_sentence_is_read_by_the_head_that_was_trained(on_page):
+    model = EXPLORERS["sentence"].content
+    slots = {slot: texts[0] for slot, texts in model["known"].items()}
+    cases = [
+        (slots | {"opening": "well", "verdict": "dirty", "adjective": "nice"}, "adjective last", 5),
+        (slots | {"animal": "eagle", "adjective": "foul", "size": "big"}, "adjective first", 4),
+    ]
+    found = on_page("sentence")(
+        "(() => { const model = explorer.data(), drawn = attlas.arrange(model, ...x),"
+        " tokens = attlas.tokenise(model, drawn), a = attlas.attend(model, tokens);"
+        " return [drawn.second, drawn.place, a.linear, ...a.weights, a.head]; })()",
+        [case[:2] for case in cases],
+    )
+    for (chosen, order, begins), (second, place, linear, *answers) in zip(
+        cases, found, strict=True
+    ):
+        words = " ".join((model["first"], model["second"][order])).format(**chosen).split()
+        tokens = np.array([model["vectors"][word] for word in words])
+        tokens[begins:, model["part"]] += model["mean"]
+        assert (second, place) == (begins, words.index(chosen["adjective"], begins))
+        at = np.array(model["linear"])[: len(words)]
+        assert linear == approx((tokens * at).sum() + model["constant"], abs=1e-9)
+        assert answers == approx(softmax_head(tokens, np.array(model["k"]), model["v"]), abs=1e-9)
+
+
+def test_a_record_is_read_by_the_head_that_was_trained(on_page):
+    model = EXPLORERS["events"].content
+    tokens = [record["tokens"] for record in model["records"]]
+    found = on_page("events")(
+        "(() => { const model = explorer.data(), a = attlas.look(x, model.k, model.v);"
+        " return [...a.weights, a.said]; })()",
+        tokens,
+    )
+    k, v = np.array(model["k"]), np.array(model["v"])
+    assert found == approx(np.array([softmax_head(np.array(x), k, v) for x in tokens]), abs=1e-9)
+    places = [record["place"] for record in model["records"]]
+    assert (found[:, :-1].argmax(1) == places).mean() > 0.8

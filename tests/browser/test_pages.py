@@ -30,8 +30,8 @@ CLAIMS = (
     "latent-posterior"
 ].articles
 """An article with some of these claims; the others are shown without evidence."""
-EXPLORERS = ("portrait", "estimator", "sparse", "belief", "parting")
-"""Explorers that show all at once."""
+EXPLORERS = ("portrait", "events", "estimator", "sparse", "belief", "parting")
+"""Explorers with sliders that show all at once."""
 SIGHT = """JSON.stringify([
   [...document.querySelectorAll("canvas")].map(canvas => canvas.toDataURL()),
   [...document.querySelectorAll("[role=status], table.facts")].map(part => part.textContent)])"""
@@ -285,6 +285,21 @@ def test_every_slider_moves_what_an_explorer_shows_by_the_keyboard(browser, atla
             != before[1]
         ), slider
     assert browser.errors == []
+
+
+def test_a_sentence_is_changed_by_the_keyboard(browser, atlas):
+    browser.open(atlas / "explorers" / "sentence.html")
+    word = "document.querySelector('.said .decides b').textContent"
+    assert browser.run(word) == "nice."
+    browser.run("document.getElementById('adjective').focus()")
+    browser.press("ArrowDown")
+    browser.wait("location.hash === '#adjective=cute'")
+    assert browser.run(word) == "cute."
+    told = browser.run("document.getElementById('status').textContent")
+    assert "“cute”, which decides" in told
+    browser.run("document.getElementById('reset').click()")
+    browser.wait("location.hash === ''")
+    assert browser.run(word) == "nice." and browser.errors == []
 
 
 def middle(browser, id, right, down):

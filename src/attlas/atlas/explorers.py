@@ -4,6 +4,7 @@ What a slider moves is computed in the page, by a few formulas of its script, ea
 function in Python, or read from a table that is written into the page.
 """
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -61,3 +62,8 @@ class Explorer:
         file = self.folder / f"{self.name}.json"
         text = file.read_text(encoding="utf-8").strip() if file.is_file() else ""
         return text.replace("<", "\\u003c")
+
+    @cached_property
+    def content(self) -> Any:
+        """Its table, where the template shows parts of it."""
+        return json.loads(self.data)

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal, TypeVar, get_args
 
 import numpy as np
 import xarray as xr
@@ -37,6 +37,8 @@ DECADES, PER_DECADE = 4, 4
 
 _STATED = ("predicted", "bound", "exponent", "x", "repetitions")
 """What no other outcome of the measurement changes."""
+
+Drawing = TypeVar("Drawing", bound=Callable[..., Any])
 
 LOADED = "attlas_claims_"
 """How the names of modules begin that are made of claim files."""
@@ -312,7 +314,7 @@ class Claim:
             found.append(hypothesis.words)
         return found
 
-    def figure(self, function: Callable[[xr.Dataset], Any]) -> Callable[[xr.Dataset], Any]:
+    def figure(self, function: Drawing) -> Drawing:
         """Decorator: `function(evidence)` returns the claim's figure, a `Figure` or Altair
         chart."""
         self.drawing = function

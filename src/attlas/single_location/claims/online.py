@@ -22,9 +22,11 @@ from attlas.schedules import Constant, values_at
 from attlas.single_location.baselines import linear_attention
 from attlas.single_location.claims import single_location
 from attlas.single_location.claims.runs import (
+    BANDS,
     SCHEDULE,
     band,
     band_figure,
+    bands,
     panels,
     run_panels,
     schedule_of,
@@ -186,8 +188,8 @@ def online_run(cell: Setting, draws: Draws) -> Values:
     states = Overlaps(*(path[name].values.T for name in Overlaps._fields))
     lams = values_at(lam, path["step"].values)[:, None]
     tested = batch_risk(task, states, lams, draws("test batch"), TEST_SAMPLES) - task.noise**2
-    test_risk = (("band", "step"), band(tested.T))
-    return panels(path, task, lam).assign(arrived=outcomes(path)["oracle"], test_risk=test_risk)
+    arrived = outcomes(path)["oracle"]
+    return panels(cell, path, arrived).assign(test_risk=(BANDS, bands(tested.T, arrived)))
 
 
 @online_run.figure

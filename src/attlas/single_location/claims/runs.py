@@ -20,6 +20,7 @@ from attlas.claims import (
     together,
 )
 from attlas.figure import Figure, Panels, floored, row
+from attlas.figure_style import PALETTE
 from attlas.gaussian import stream
 from attlas.schedules import (
     GeometricDecay,
@@ -54,8 +55,8 @@ def square_start(task: SingleLocation, key: Array, repeats: int) -> Overlaps:
 
 
 STARTS = {"manifold": manifold_start, "square": square_start, "sphere": sphere_start}
-SHOWN = 10
-"""Runs whose path a figure draws."""
+SHOWN = {True: 8, False: 4}
+"""Runs whose path a figure draws, of those that arrive and of those that do not."""
 
 SCHEDULE = one_of("schedule", ("constant", "inverse", "geometric"))
 RUN = (SCHEDULE, one_of("start", STARTS))
@@ -132,13 +133,12 @@ needs more than 20,000 was left out.
     needs=("exact-reduction", "manifold-invariant"),
 )
 def manifold_convergence(cell: Setting, draws: Draws) -> Values:
-    path, shown = population_run(cell, draws)
+    path = population_run(cell, draws)
     last = abs(path[["kappa", "nu"]].isel(step=-1, drop=True))
+    shown = panels(cell, path, outcomes(path, 0.95)["oracle"])
     # Runs have as many records, at steps of their own.
     return shown.drop_vars("step").assign(
-        arrived=outcomes(path, 0.95)["oracle"],
-        alignment=last.to_array().min("variable"),
-        at_step=("step", path["step"].values),
+        alignment=last.to_array().min("variable"), at_step=("step", path["step"].values)
     )
 
 
@@ -158,45 +158,62 @@ def runs_from_the_manifold(evidence: xr.Dataset) -> Panels:
     return run_panels(first.assign_coords(step=first["at_step"].values[0]), ends, level=0.95)
 
 
-def population_run(cell: Setting, draws: Draws) -> tuple[xr.Dataset, xr.Dataset]:
-    """The path of a cell's run, and what its panels show, with the oracle as where it arrives."""
-    task, lam = task_of(cell), schedule_of(cell)
+def population_run(cell: Setting, draws: Draws) -> xr.Dataset:
+    """The path of a cell's run."""
+    task = task_of(cell)
     start = STARTS[cell.start](task, draws("start"), cell.repeats)
-    options = {**step_options(cell, 50), "lam": lam, "penalty": cell.get("penalty", 0.0)}
-    path = descend(task, start, **options)
-    return path, panels(path, task, lam).assign(arrived=outcomes(path)["oracle"])
+    options = {"lam": schedule_of(cell), "penalty": cell.get("penalty", 0.0)}
+    return descend(task, start, **step_options(cell, 50) | options)
 
 
 def schedule_of(cell: Setting) -> Schedule:
     return named_schedule(cell.schedule, cell.lam, end=cell.end, rate=cell.rate, steps=cell.steps)
 
 
-def panels(path: xr.Dataset, task: SingleLocation, lam: Schedule) -> xr.Dataset:
+def panels(cell: Setting, path: xr.Dataset, arrived: xr.DataArray) -> xr.Dataset:
     """What the paper's panels show of a run.
 
-    Bands over runs of excess risk, alignments and distance; single paths; and the excess risks of
-    the oracle, the swapped point and the origin at each step's sharpness.
+    Bands of excess risk, alignments and distance, over the runs that have arrived and over the
+    others; single paths of both; and the sharpness at each step, with the excess risks of the
+    oracle, the swapped point and the origin there.
     """
+    task = task_of(cell)
     curves = {
         "excess_risk": path["risk"] - task.noise**2,
         "kappa_size": abs(path["kappa"]),
         "nu_size": abs(path["nu"]),
+        "eta_size": abs(path["eta"]),
         "distance": path["distance"],
     }
-    lams = values_at(lam, path["step"].values)
+    lams = values_at(schedule_of(cell), path["step"].values)
     places = {
         "oracle_level": ORACLE,
         "swapped_level": swapped_point(task, lams),
         "origin_level": Overlaps(0.0, 0.0, 0.0, 0.0, 0.0),
     }
     levels = {name: risk(task, place, lams) - task.noise**2 for name, place in places.items()}
-    single = path[["kappa", "nu"]].isel(repeat=slice(SHOWN)).rename(repeat="run")
+    shown = [run for ends, few in SHOWN.items() for run in np.flatnonzero(arrived == ends)[:few]]
+    rest = [run for run in range(len(arrived)) if run not in shown]
+    shown += rest[: sum(SHOWN.values()) - len(shown)]  # as many, whatever the runs do
+    single = path[["kappa", "nu"]].assign(arrived=arrived).isel(repeat=shown).rename(repeat="run")
     return (
-        single.rename(kappa="kappa_path", nu="nu_path")
-        .assign({name: (("band", "step"), band(curve)) for name, curve in curves.items()})
+        single.rename(kappa="kappa_path", nu="nu_path", arrived="path_arrived")
+        .assign({name: (BANDS, bands(curve, arrived)) for name, curve in curves.items()})
         .assign({name: ("step", level) for name, level in levels.items()})
-        .assign_coords(band=["low", "mean", "high"])
+        .assign_coords(family=FAMILIES, band=["low", "mean", "high"])
+        .assign(arrived=arrived, sharpness=("step", lams))
     )
+
+
+FAMILIES = ["arrived", "others"]
+BANDS = ("family", "band", "step")
+
+
+def bands(curves: Any, arrived: Any) -> np.ndarray:
+    """The band of the runs that have arrived, and of the others: [2, 3, step], NaN of no run."""
+    none = np.full((3, curves.shape[1]), np.nan)
+    parts = (np.asarray(curves)[np.asarray(arrived) == ends] for ends in (True, False))
+    return np.stack([band(part) if len(part) else none for part in parts])
 
 
 def band(curves: Any) -> np.ndarray:
@@ -209,50 +226,6 @@ FLOOR = 1e-20
 PANEL: dict[str, Any] = dict(width=290, height=200)
 
 
-def run_panels(
-    evidence: xr.Dataset,
-    *more: Figure,
-    level: float = 0.9,
-    level_words: str = "oracle: both above",
-) -> Panels:
-    """The paper's panels of a run: excess risk, alignments, trajectories, distance to the manifold.
-
-    Arguments:
-        evidence: from `panels`, with `arrived`, and with `test_risk` where the run is online.
-        more: further panels.
-        level, level_words: the alignment by which the claim tells where a run has ended, and how.
-    """
-    one = evidence.isel(cell=0)
-    online = "test_risk" in one
-    risks = {"excess_risk": "closed form" if online else "runs"}
-    low, top = 0.0, float(max(one["excess_risk"].sel(band="high").max(), one["origin_level"].max()))
-    if online:  # a logarithm shows the end, which is compared with a test batch
-        risks["test_risk"] = "test batch"
-        low, top = 0.5 * float(one["swapped_level"].min()), 1.2 * top
-    excess = band_figure(
-        stacked(one, risks, "curve"), low, top, y="excess risk", log="y" if online else ""
-    )
-    levels = {f"{name}_level": name for name in ("oracle", "swapped", "origin")}
-    solutions = stacked(one, levels, "solution").to_dataset(name="level")
-    excess.lines("step", "level", data=solutions, dash="solution", theory="solid")
-    sizes = stacked(one, {"kappa_size": "|κ|", "nu_size": "|ν|"}, "curve")
-    aligned = band_figure(sizes, 0.0, 1.0, y="alignment")
-    aligned.rule(level, f"{level_words} {level:g}", under=True)
-    least = max(FLOOR, 0.3 * float(one["distance"].min()))
-    y = "distance (floor: 10⁻²⁰)" if least == FLOOR else "distance to the manifold"
-    distance = band_figure(stacked(one, {"distance": "runs"}, "curve"), least, 10.0, y=y, log="y")
-    return row(
-        excess,
-        aligned,
-        trajectories(one, [1.0, -1.0]),
-        distance,
-        *more,
-        title="Online descent" if online else "Descent of the population risk",
-        note=f"mean and 95 % band of {one.sizes['repeat']} runs, {int(one['arrived'].sum())} of"
-        f" which do what is claimed, and paths of {one.sizes['run']}; thin lines and dots: theory",
-    )
-
-
 def band_figure(curves: xr.DataArray, low: float, high: float, **options: Any) -> Figure:
     """Means and 95 % bands over runs along the axis `curve`, values below `low` drawn there."""
     options |= {"domain": {"y": (low, high)}, "legend": {"curve": None, "solution": None}}
@@ -260,11 +233,50 @@ def band_figure(curves: xr.DataArray, low: float, high: float, **options: Any) -
     return figure.band("step", "low", "high", color="curve").lines("step", "mean", color="curve")
 
 
-def trajectories(one: xr.Dataset, ends: list[float]) -> Figure:
+def risk_above_the_oracle(one: xr.Dataset) -> Figure:
+    """The risk minus the oracle's at the same sharpness, of each family and the swapped point."""
+    above = (one["excess_risk"] - one["oracle_level"]).rename(family="curve")
+    levels = {"oracle_level": "oracle", "swapped_level": "swapped"}
+    solutions = stacked(one, levels, "solution") - one["oracle_level"]
+    low = min(0.0, 1.1 * float(above.min()))
+    high = 1.1 * float(max(above.isel(step=slice(1, None)).max(), solutions.max()))
+    figure = band_figure(above.clip(max=high), low, high, y="risk − the oracle's")
+    theory = solutions.to_dataset(name="level")
+    return figure.lines("step", "level", data=theory, dash="solution", theory="solid")
+
+
+def tested_risk(one: xr.Dataset) -> Figure:
+    """The risk by its closed form and on a test batch; a logarithm shows the end."""
+    routes = {"excess_risk": "closed form", "test_risk": "test batch"}
+    excess = stacked(one, routes, "route").stack(curve=("family", "route"))
+    names = [f"{family}, {route}" for family, route in excess["curve"].values]
+    if one.sizes["family"] == 1:
+        names = list(routes.values())
+    excess = excess.drop_vars(("curve", "family", "route")).assign_coords(curve=names)
+    low, high = 0.5 * float(one["swapped_level"].min()), 1.2 * float(excess.max())
+    figure = band_figure(excess, low, high, y="excess risk", log="y")
+    levels = {"oracle_level": "oracle", "swapped_level": "swapped", "origin_level": "origin"}
+    theory = stacked(one, levels, "solution").to_dataset(name="level")
+    return figure.lines("step", "level", data=theory, dash="solution", theory="solid")
+
+
+def sizes_of_overlaps(one: xr.Dataset, family: int, level: float) -> Figure:
+    """Overlaps of a family of runs: of the key and of the value with what they look for, and of the
+    key with what the value looks for."""
+    names = {"kappa_size": "|κ|", "nu_size": "|ν|", "eta_size": "|η|"}
+    sizes = stacked(one.isel(family=family, drop=True), names, "overlap").to_dataset("band")
+    title, ink = str(one["family"].values[family]), PALETTE[family]
+    options: dict[str, Any] = {"domain": {"y": (0, 1)}, "legend": {"overlap": None}}
+    figure = Figure(sizes, title, y="overlap", format={"x": "~s"}, **PANEL | options)
+    figure.band("step", "low", "high", detail="overlap", ink=ink)
+    return figure.lines("step", "mean", dash="overlap", ink=ink).rule(level)
+
+
+def trajectories(one: xr.Dataset, ends: list[float], color: str | None = None) -> Figure:
     """Paths of single runs in kappa and nu, and the solutions at which both are one of `ends`."""
     solutions = pd.DataFrame({"kappa_path": ends, "nu_path": ends})
-    figure = Figure(one, x="κ", y="ν", domain=SQUARE, **PANEL)
-    figure.lines("kappa_path", "nu_path", detail="run", order="step", opacity=0.7)
+    figure = Figure(one, x="κ", y="ν", domain=SQUARE, legend={"runs": None}, **PANEL)
+    figure.lines("kappa_path", "nu_path", detail="run", order="step", opacity=0.7, color=color)
     return figure.points("kappa_path", "nu_path", data=solutions, theory="solid", size=90)
 
 
@@ -288,7 +300,8 @@ def trajectories(one: xr.Dataset, ends: list[float]) -> Figure:
     needs=("exact-reduction",),
 )
 def schedule_run(cell: Setting, draws: Draws) -> Values:
-    return population_run(cell, draws)[1]
+    path = population_run(cell, draws)
+    return panels(cell, path, outcomes(path)["oracle"])
 
 
 @single_location.claim(
@@ -313,10 +326,14 @@ def schedule_run(cell: Setting, draws: Draws) -> Values:
     needs=("exact-reduction", "swapped-attractor"),
 )
 def small_lambda_coin(cell: Setting, draws: Draws) -> Values:
-    path, shown = population_run(cell, draws)
-    shares = outcomes(path).mean().to_array("outcome")
-    error = share_error(shares, cell.repeats)
-    return shown.assign(predicted=("outcome", [0.5, 0.5, 0.0]), measured=shares, error=error)
+    path = population_run(cell, draws)
+    ends = outcomes(path)
+    shares = ends.mean().to_array("outcome")
+    return panels(cell, path, ends["oracle"]).assign(
+        predicted=("outcome", [0.5, 0.5, 0.0]),
+        measured=shares,
+        error=share_error(shares, cell.repeats),
+    )
 
 
 @single_location.claim(
@@ -336,14 +353,53 @@ def small_lambda_coin(cell: Setting, draws: Draws) -> Values:
     needs=("small-lambda-coin",),
 )
 def penalty_cure(cell: Setting, draws: Draws) -> Values:
-    return population_run(cell, draws)[1]
+    path = population_run(cell, draws)
+    return panels(cell, path, outcomes(path)["oracle"])
 
 
 @penalty_cure.figure
 @small_lambda_coin.figure
 @schedule_run.figure
-def runs_from_the_sphere(evidence: xr.Dataset) -> Panels:
-    return run_panels(evidence)
+def run_panels(
+    evidence: xr.Dataset,
+    *more: Figure,
+    level: float = 0.9,
+    aim: str = "at the oracle both |κ| and |ν| are above",
+    said: tuple[str, str] = ("end at the oracle", "end elsewhere"),
+) -> Panels:
+    """The paper's panels of a run: risk, alignments, trajectories, distance to the manifold.
+
+    Arguments:
+        evidence: from `panels`, and with `test_risk` where the run is online.
+        more: further panels, which take the place of the distance.
+        level, aim: the alignment by which the claim tells where a run has ended, and how.
+        said: what the runs do that have arrived, and what the others do.
+    """
+    one = evidence.isel(cell=0)
+    ends = one["arrived"].values.astype(bool)
+    families = dict(zip((True, False), said, strict=True))
+    named = {end: f"{words} ({sum(ends == end):,})" for end, words in families.items()}
+    one = one.assign_coords(family=list(named.values())).isel(
+        family=[place for place, end in enumerate(named) if end in ends]
+    )
+    one = one.assign(runs=("run", [named[bool(end)] for end in one["path_arrived"].values]))
+    online = "test_risk" in one
+    least = max(FLOOR, 0.3 * float(one["distance"].min()))
+    y = "distance (floor: 10⁻²⁰)" if least == FLOOR else "distance to the manifold"
+    away = one["distance"].rename(family="curve")
+    distance = band_figure(away, least, 10.0, y=y, log="y")
+    sharpness = Figure(one, y="sharpness λ", zero="y", format={"x": "~s"}, **PANEL)
+    sharpness.lines("step", "sharpness", theory="solid")
+    return row(
+        tested_risk(one) if online else risk_above_the_oracle(one),
+        *(sizes_of_overlaps(one, place, level) for place in range(one.sizes["family"])),
+        trajectories(one, [1.0, -1.0], color="runs"),
+        *(more or (distance,)),
+        *([sharpness] if np.ptp(one["sharpness"].values) else []),
+        title="Online descent" if online else "Descent of the population risk",
+        note=f"mean and 95 % band of {len(ends):,} runs, and paths of {one.sizes['run']}; black"
+        f" lines and dots: theory; thin dashed line: {aim} {level:g}",
+    )
 
 
 @single_location.claim(
@@ -375,13 +431,18 @@ def runs_from_the_sphere(evidence: xr.Dataset) -> Panels:
     needs=("exact-reduction", "critical-lambda", "corner-rate"),
 )
 def large_lambda_stalls(cell: Setting, draws: Draws) -> Values:
-    path, shown = population_run(cell, draws)
-    return shown.assign(arrived=abs(path["kappa"].isel(step=-1, drop=True)) < 0.5)
+    path = population_run(cell, draws)
+    return panels(cell, path, abs(path["kappa"].isel(step=-1, drop=True)) < 0.5)
 
 
 @large_lambda_stalls.figure
 def stalled_runs(evidence: xr.Dataset) -> Panels:
-    return run_panels(evidence, level=0.5, level_words="|κ| stalls below")
+    return run_panels(
+        evidence,
+        level=0.5,
+        aim="stalled runs have |κ| below",
+        said=("|κ| stays below 1/2", "|κ| ends above 1/2"),
+    )
 
 
 @single_location.claim(
