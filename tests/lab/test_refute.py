@@ -1,5 +1,6 @@
 """A search for violations: it finds planted ones, says nothing of true claims, and is resumable."""
 
+import dataclasses
 import json
 import math
 
@@ -213,3 +214,11 @@ def test_what_was_found_is_kept_and_read_back_with_suspicion(tmp_path):
     content[made.id]["settings"] = "many"
     file.write_text(json.dumps(content))
     assert refute.read_summary([made], file) == {}
+
+
+def test_another_hypothesis_or_range_makes_a_kept_search_stale(registry):
+    bare = claim("agreement", "true")
+    code = refute.search_digest(bare)
+    inside = Hypothesis("x <= 0.7", lambda cell: cell.x <= 0.7)
+    assert refute.search_digest(dataclasses.replace(bare, hypotheses=(inside,))) != code
+    assert refute.search_digest(bare) == code

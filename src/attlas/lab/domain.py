@@ -147,9 +147,9 @@ def map_domain(
 ) -> Domain:
     """The verdicts on a claim over two parameters, beyond its hypotheses too.
 
-    Other parameters are as in the claim's first cell. A refutation is repeated on a fresh seed, and
-    is undecided if it does not come again; between confirmed and refuted neighbours the step is
-    halved `REFINEMENTS` times.
+    Other parameters are as in the claim's first cell. A refutation is repeated on a fresh seed with
+    four times the budget, and is undecided if it does not come again; between confirmed and refuted
+    neighbours the step is halved `REFINEMENTS` times.
 
     Arguments:
         over: ranges of two parameters, as in `find_violation`; by default the first two numbers.
@@ -188,7 +188,9 @@ class _Domains:
         known = {p: s for p, s in settings.items() if self.region.admits(s)}
         first = self._judged(list(known.values()), self.hunt.found.seed)
         doubted = [s for s in known.values() if first.get(s) == "refuted"]
-        again = self._judged(doubted, fresh_seed(self.hunt.found.seed))
+        more = {self.hunt.more(s): s for s in doubted}
+        judged = self._judged(list(more), fresh_seed(self.hunt.found.seed))
+        again = {more[setting]: word for setting, word in judged.items()}
         words = {}
         for place, setting in settings.items():
             word = first.get(setting, "not defined")

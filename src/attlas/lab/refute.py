@@ -7,7 +7,9 @@ refutation is repeated on a fresh seed with four times the budget, and then made
 go through the store: the same call looks at the same settings, and measures only what is missing.
 """
 
+import hashlib
 import itertools
+import json
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -492,9 +494,19 @@ class Searched(NamedTuple):
     stale: bool
 
 
+def search_digest(claim: Claim) -> str:
+    """Digest of what a search depends on: what verdicts do, and the region that was searched."""
+    try:
+        ranges = [str(r) for r in Region(claim).ranges]
+    except InputError as error:
+        ranges = [str(error)]
+    region = [*(hypothesis.words for hypothesis in claim.hypotheses), *ranges]
+    return f"{soak_digest(claim)}-{hashlib.sha256(json.dumps(region).encode()).hexdigest()[:16]}"
+
+
 def summary(claim: Claim, found: Search | InputError) -> dict[str, Any]:
     """A search as it is kept, or why there was none."""
-    code = soak_digest(claim)
+    code = search_digest(claim)
     if isinstance(found, InputError):
         empty: dict[str, Any] = dict.fromkeys(("settings", "cells", "seconds", "seed", "failed"), 0)
         said = {"code": code, "word": "not searched", "reason": str(found), "at": {}}
@@ -528,7 +540,7 @@ def read_summary(claims: Iterable[Claim], path: Path = FILE) -> dict[str, Search
     for claim in claims:
         entry: Any = known.get(claim.id)
         if fits(entry, _SUMMARY):
-            stale = entry["code"] != soak_digest(claim)
+            stale = entry["code"] != search_digest(claim)
             kept = {name: value for name, value in entry.items() if name != "code"}
             found[claim.id] = Searched(**kept, stale=stale)
     return found
