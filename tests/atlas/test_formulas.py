@@ -2,7 +2,7 @@ import re
 
 import pytest
 
-from attlas.atlas.formulas import code, mathml
+from attlas.atlas.formulas import code, mathml, stated
 from attlas.claims import catalogue
 from attlas.errors import InputError
 
@@ -38,3 +38,11 @@ def test_a_formula_keeps_its_stop_and_an_option_its_dashes():
         mathml("`a --out b < c`") == '<code>a <span class="unbroken">--out</span> b &lt; c</code>'
     )
     assert code("single-location/zeta") == "<code>single-location/zeta</code>"
+
+
+def test_long_formulas_of_a_statement_are_displayed_and_short_ones_are_not():
+    long = r"R = \varepsilon^2 + \gamma^2 - 2\gamma^2\big[\nu e_0 + \lambda\eta m\theta e_1\big]"
+    shown = stated(rf"For $\lambda > 0$ the risk is ${long}$, which is exact ($d \ge 4$).")
+    assert shown.count('display="block"') == 1 and shown.count('class="formula scroll"') == 1
+    assert "</math>,</span>" in shown and shown.count("<math") == 3
+    assert stated("No formula at all.") == "No formula at all."

@@ -8,6 +8,7 @@ from attlas.atlas.symbols import (
     letters_of,
     lines_of,
     shown_symbols,
+    symbols_in,
     unexplained,
 )
 from attlas.claims import catalogue
@@ -68,3 +69,16 @@ def test_a_page_explains_what_its_figure_shows():
     without = {symbol.tex for symbol in shown_symbols(claim, notes)}
     assert r"\kappa" not in without
     assert without | {r"\kappa"} == {s.tex for s in shown_symbols(claim, notes, ["|κ|"])}
+
+
+def test_a_text_explains_the_letters_that_it_meets():
+    notes = NOTES["single-location"]
+
+    def told(text, slugs=()):
+        return {symbol.tex: symbol.means for symbol in symbols_in(text, notes, slugs)}
+
+    found = told(r"The sharpness is $\lambda_0$, the key aligns with $k^*$, and lambda is a word.")
+    assert set(found) == {r"\lambda", "k^*"}
+    assert "k" not in told("the key $k$") and "k" in told("the key $k$", ["closed-form-risk"])
+    # Time in one claim, Owen's function in another: with both on a page neither is shown.
+    assert "T" in told("$T$", ["zeta"]) and "T" not in told("$T$", ["zeta", "basins"])

@@ -287,6 +287,24 @@ def test_every_slider_moves_what_an_explorer_shows_by_the_keyboard(browser, atla
     assert browser.errors == []
 
 
+def test_letters_are_explained_under_the_pointer_and_on_focus(browser, atlas):
+    browser.open(atlas / f"{CLAIMS[1]}.html")
+    told = "document.getElementById('meaning')?.checkVisibility() && meaning.textContent"
+    letter = "[...document.querySelectorAll('.statement mi')].find(one => one.textContent === 's')"
+    box = browser.run(f"{letter}.getBoundingClientRect().toJSON()")
+    place = {"x": box["x"] + box["width"] / 2, "y": box["y"] + box["height"] / 2}
+    browser.call("Input.dispatchMouseEvent", type="mouseMoved", **place)
+    browser.settle()
+    assert "the spread of the argument" in browser.run(told)
+    browser.call("Input.dispatchMouseEvent", type="mouseMoved", x=2, y=2)
+    browser.settle()
+    assert not browser.run(told)
+    browser.run("document.querySelector('.statement .formula').focus()")
+    assert "the spread of the argument" in browser.run(told) and "Owen" in browser.run(told)
+    assert browser.accessibility() == []
+    assert browser.errors == []
+
+
 def test_a_sentence_is_changed_by_the_keyboard(browser, atlas):
     browser.open(atlas / "explorers" / "sentence.html")
     word = "document.querySelector('.said .decides b').textContent"

@@ -49,12 +49,17 @@ class Article:
         return f"articles/{self.name}.html"
 
     @cached_property
-    def parts(self) -> list[Guide | Inset]:
-        """The text between figures, rendered, and the figures."""
+    def text(self) -> str:
+        """What is written, as Markdown."""
         try:
-            return list(_parts(self.name, (self.folder / f"{self.name}.md").read_text("utf-8")))
+            return (self.folder / f"{self.name}.md").read_text("utf-8")
         except OSError as error:
             raise InputError(f"the article {self.name!r} cannot be read: {error}") from error
+
+    @cached_property
+    def parts(self) -> list[Guide | Inset]:
+        """The text between figures, rendered, and the figures."""
+        return list(_parts(self.name, self.text))
 
     @property
     def title(self) -> str:

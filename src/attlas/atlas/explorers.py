@@ -48,6 +48,11 @@ class Explorer:
     def template(self) -> str:
         return (self.folder / f"{self.name}.html").read_text(encoding="utf-8")
 
+    @property
+    def text(self) -> str:
+        """Its words, with formulas as they are in TeX."""
+        return self.template.replace("\\\\", "\\")
+
     @cached_property
     def script(self) -> str:
         return (self.folder / f"{self.name}.js").read_text(encoding="utf-8")

@@ -7,8 +7,11 @@ from typing import Any
 import numpy as np
 from markupsafe import Markup
 
+from attlas.atlas.conditions import with_formulas
 from attlas.atlas.formulas import mathml
 from attlas.atlas.notes import Notes
+from attlas.atlas.symbols import shown_symbols
+from attlas.claims import Claim
 from attlas.figure_style import legible
 
 
@@ -22,14 +25,11 @@ def prose(text: str) -> Markup:
     return mathml(legible(text).replace(">=", "≥").replace("<=", "≤"))
 
 
-def condition(words: str, notes: Notes) -> Markup:
-    """A hypothesis as mathematics where it is a condition on one parameter that has a symbol."""
-    found = re.fullmatch(r"(\w+) (>=|>|<=|<) (-?[\d.]+)", words)
-    tex = {s.parameter: s.tex for s in notes.symbols if s.parameter and not s.claims}
-    if not found or found[1] not in tex:
-        return prose(words)
-    sign = {">=": r"\ge", "<=": r"\le"}.get(found[2], found[2])
-    return mathml(f"${tex[found[1]]} {sign} {found[3]}$")
+def told(text: str, claim: Claim, notes: Notes) -> Markup:
+    """A hypothesis, or the reason of a verdict, with its conditions as mathematics."""
+    letters = {s.parameter: s.tex for s in shown_symbols(claim, notes) if s.parameter}
+    words = with_formulas(text, letters, claim.quick)
+    return mathml(words.replace(">=", "≥").replace("<=", "≤"))
 
 
 def significant(value: float) -> str:

@@ -29,6 +29,10 @@ _APART = (
 )
 
 
+_FORMULA = re.compile(r"(\(?\$.+?\$[.,;:)]*)")
+"""A formula, with a bracket before it and the signs that follow."""
+
+
 @functools.cache
 def mathml(text: str) -> Markup:
     """HTML of a sentence with formulas between $ signs and code between backticks.
@@ -36,10 +40,31 @@ def mathml(text: str) -> Markup:
     Each formula keeps its TeX, as its alternative text. A bracket before and a stop after it stay
     on its line.
     """
-    pieces = re.split(r"(\(?\$.+?\$[.,;:)]*)", text)
+    pieces = _FORMULA.split(text)
     return Markup(
         "".join(_bound(piece) if i % 2 else _words(piece) for i, piece in enumerate(pieces))
     )
+
+
+LONG = 45
+"""Signs of TeX from which on a formula of a statement that equates or compares is displayed; one
+that does not has half as many more."""
+
+
+def stated(text: str) -> Markup:
+    """HTML of a statement, whose long formulas stand on lines of their own."""
+    shown = Markup("")
+    for place, piece in enumerate(_FORMULA.split(text)):
+        before, tex, after = piece.split("$") if place % 2 else ("", "", "")
+        told = re.search(r"=|<|>|\\(?:le|ge|approx|to|sim)\b", tex)
+        if before or len(tex) < (LONG if told else 1.5 * LONG):
+            shown += mathml(piece)
+            continue
+        shown += Markup(
+            '<span class="formula scroll" tabindex="0" role="group" aria-label="Formula">'
+            f"{_formula(tex, 'block')}{after}</span>"
+        )
+    return shown
 
 
 def display(tex: str) -> Markup:

@@ -111,6 +111,13 @@ class Notes:
     explorers: tuple[Explorer, ...] = ()
     showpieces: tuple[Showpiece, ...] = ()
 
+    @property
+    def text(self) -> str:
+        """What is said of the paper's items and of findings."""
+        items = (part for item in self.items for part in (item.about, item.why))
+        findings = (finding.words for finding in self.findings)
+        return " ".join((self.remark, *items, *findings, *self.published.values()))
+
 
 ENTRIES = {
     "questions": Question,

@@ -33,13 +33,13 @@ from attlas.atlas.drawings import (
 )
 from attlas.atlas.explorers import Explorer
 from attlas.atlas.folders import LIST, check_folder, replaced, write_errors_named
-from attlas.atlas.formulas import display, mathml
+from attlas.atlas.formulas import display, mathml, stated
 from attlas.atlas.graphs import Node, colour_of, draw_graph
 from attlas.atlas.guides import link_claims, read_guides
 from attlas.atlas.notebooks import Notebook, notebook_files, read_notebook
 from attlas.atlas.notes import Notes, notes_of
 from attlas.atlas.reference import read_reference
-from attlas.atlas.symbols import lines_of, shown_symbols, unexplained
+from attlas.atlas.symbols import lines_of, shown_symbols, symbols_in, unexplained
 from attlas.atlas.titles import title_of
 from attlas.audit import gallery
 from attlas.audit.auditing import kept_audit
@@ -115,7 +115,6 @@ def environment() -> jinja2.Environment:
     )
     templates.filters |= {
         "colour": colour_of,
-        "condition": filters.condition,
         "display": display,
         "as_title": title_of,
         "kind": filters.kind_of_evidence,
@@ -129,10 +128,12 @@ def environment() -> jinja2.Environment:
         "significant": filters.significant,
         "size": filters.size_of,
         "standing": filters.standing,
+        "stated": stated,
+        "told": filters.told,
         "value": filters.show_value,
     }
     templates.globals |= {"version": attlas.__version__, "root": "", "menu": (), "kinds": KINDS}
-    templates.globals["shown_symbols"] = shown_symbols
+    templates.globals |= {"shown_symbols": shown_symbols, "symbols_in": symbols_in}
     return templates
 
 

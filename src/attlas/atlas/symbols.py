@@ -102,6 +102,30 @@ def shown_symbols(claim: Claim, notes: Notes, lines: Iterable[str] = ()) -> list
     return [symbol for symbol in found if symbol.claims or symbol.tex not in own]
 
 
+def symbols_in(text: str, notes: Notes, slugs: Iterable[str] = ()) -> list[Symbol]:
+    """The letters in the formulas of a text that have one meaning: that of the map or, if it has
+    none, of the claims `slugs` that the text shows."""
+    met = letters_of(text)
+    found: dict[str, list[Symbol]] = {}
+    for symbol in notes.symbols:
+        shown = not symbol.claims or set(symbol.claims) & set(slugs)
+        if shown and letters_of(f"${symbol.tex}$") <= met and _occurs(symbol.tex, text):
+            found.setdefault(symbol.tex, []).append(symbol)
+    kept = []
+    for symbols in found.values():
+        general = [symbol for symbol in symbols if not symbol.claims]
+        if general or len({symbol.means for symbol in symbols}) == 1:
+            kept.append((general or symbols)[0])
+    return kept
+
+
+def _occurs(tex: str, text: str) -> bool:
+    """Whether a letter, with its index, is in a formula of a text."""
+    formulas = " ".join(re.findall(r"\$(.+?)\$", text))
+    edge = r"(?<![A-Za-z\\])" if tex[0] != "\\" else ""
+    return re.search(rf"{edge}{re.escape(tex)}(?![A-Za-z])", formulas) is not None
+
+
 def lines_of(spec: Mapping[str, Any]) -> list[str]:
     """What the axes, legends and panels of a Vega-Lite specification are called."""
     return list(dict.fromkeys(_titles(spec)))

@@ -32,6 +32,55 @@ document.addEventListener("copy", (event) => {
   event.preventDefault();
 });
 
+// What the letters of a formula mean: one under the pointer, all of a formula that is tapped or has the focus. The
+// meanings are those of the list of letters on the page, or in the section.
+const meaning = Object.assign(document.createElement("div"), { id: "meaning", className: "meaning", hidden: true });
+meaning.setAttribute("role", "tooltip");
+const plainText = (part) => part.textContent.replace(/\s/g, "");
+const lists = new Map();
+function lettersFor(math) {
+  const list = [math.closest("section"), math.closest("main")].map((part) => part && part.querySelector("dl.symbols")).find((found) => found);
+  if (list && !lists.has(list)) lists.set(list, new Map([...list.children].map((entry) => [plainText(entry.querySelector("dt")), entry])));
+  return lists.get(list) || new Map();
+}
+// The entry of an identifier, with its index or star if that has one of its own.
+function entryOf(letter, known) {
+  const around = letter.parentElement;
+  return (/^m(sub|sup|subsup|over)$/.test(around.localName) && around.firstElementChild === letter && known.get(plainText(around))) || known.get(plainText(letter));
+}
+function explain(math, letters) {
+  const known = lettersFor(math), found = new Set(letters.map((letter) => entryOf(letter, known)).filter((entry) => entry));
+  meaning.hidden = !found.size;
+  if (!found.size) return;
+  meaning.replaceChildren(...[...found].map((entry) => {
+    const row = document.createElement("div"), [letter, words] = entry.children;
+    row.append(...[...letter.childNodes].map((part) => part.cloneNode(true)), " ", ...[...words.childNodes].map((part) => part.cloneNode(true)));
+    return row;
+  }));
+  if (!meaning.isConnected) document.querySelector("main").append(meaning);
+  const box = (letters.length === 1 ? letters[0] : math).getBoundingClientRect(), below = box.bottom + meaning.offsetHeight + 8 < innerHeight;
+  meaning.style.left = `${Math.max(8, Math.min(box.left, innerWidth - meaning.offsetWidth - 8))}px`;
+  meaning.style.top = `${below ? box.bottom + 6 : box.top - meaning.offsetHeight - 6}px`;
+}
+if (document.querySelector("dl.symbols")) {
+  const formula = (part) => { const math = part instanceof Element && part.closest("math"); return math && !math.closest("dl.symbols, .meaning") ? math : null; };
+  const all = (math) => [...math.querySelectorAll("mi")];
+  const hide = () => { meaning.hidden = true; };
+  document.addEventListener("pointerover", (event) => {
+    const math = formula(event.target), letter = math && event.target.closest("mi");
+    if (event.pointerType === "touch") return;
+    if (letter) explain(math, [letter]); else if (!document.activeElement.matches(".formula")) hide();
+  });
+  document.addEventListener("click", (event) => { const math = formula(event.target); if (math) explain(math, all(math)); else hide(); });
+  document.addEventListener("focusin", (event) => {
+    const math = event.target.matches(".formula") && event.target.querySelector("math");
+    if (math) { explain(math, all(math)); event.target.setAttribute("aria-describedby", "meaning"); } else hide();
+  });
+  document.addEventListener("focusout", hide);
+  document.addEventListener("keydown", (event) => { if (event.key === "Escape") hide(); });
+  addEventListener("scroll", hide, { passive: true });
+}
+
 // Search and filters; what they are set to stands in the address, as in #search=softmax&kind=training.
 const search = document.getElementById("search");
 if (search) {
