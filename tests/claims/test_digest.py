@@ -168,3 +168,45 @@ def test_what_welcomes_a_caller_or_shows_progress_changes_no_number(digests):
     called = welcoming.replace("@public\n", "")
     assert digests(own + CLAIM_FILE + called)[0] != digests(own + CLAIM_FILE + plain)[0]
     assert digests(imports + CLAIM_FILE + welcoming.replace("range(n)", "range(n + 1)"))[0] != code
+
+
+def test_of_other_files_only_what_is_used_counts(digests, tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    helper = tmp_path / "helper_of_parts.py"
+    parts = {
+        "used": "def used(x):\n    return BASE * x\n",
+        "base": "BASE = deeper = 2\n",
+        "other": "def other(x):\n    return x\n",
+        "loose": "used.size = 3\n",
+        "import": "import math\n",
+    }
+    text = CLAIM_FILE.replace("\nmine =", "\nfrom helper_of_parts import used\n\nmine =", 1)
+    text = text.replace('"measured": cell.length', '"measured": used(cell.length)')
+
+    def digest_with(**changed):
+        helper.write_text("\n".join((parts | changed).values()))
+        return digests(text)[0]
+
+    first = digest_with()
+    assert digest_with(other="def other(x):\n    return x + 1\n") == first
+    assert digest_with(more="def more():\n    return 1\n") == first
+    for name, new in (
+        ("used", "def used(x):\n    return BASE + x\n"),
+        ("base", "BASE = deeper = 3\n"),
+        ("loose", "used.size = 4\n"),
+    ):
+        assert digest_with(**{name: new}) != first, name
+    helper.write_text("from helper_beyond import used\n")
+    (tmp_path / "helper_beyond.py").write_text(parts["base"] + parts["used"])
+    moved = digests(text)[0]
+    (tmp_path / "helper_beyond.py").write_text(parts["base"].replace("2", "5") + parts["used"])
+    assert digests(text)[0] != moved
+
+
+def test_a_claim_does_not_depend_on_functions_that_it_does_not_call():
+    used = digest._Used("attlas.sparse_variables.claims.thresholds").texts
+    names = [text for text in used if text.startswith("attlas.gaussian: ")]
+    assert any("name='stream'" in text for text in names)
+    assert not any("name='zeta'" in text for text in names)
+    risk = digest._Used("attlas.single_location.claims.risk").texts
+    assert any("name='zeta'" in text and text.startswith("attlas.gaussian: ") for text in risk)

@@ -1,20 +1,23 @@
-"""Digests of what a number or a figure depends on: syntax trees of an import closure, and versions.
+"""Digests of what a number or a figure depends on: syntax trees of what is used, and versions.
 
-A tree is taken without docstrings, comments and what only states or draws: decorators that register
+Of the file of a claim all counts, of other files the definitions that it uses and what those use in
+turn: an edit of a function makes stale what calls it, not all that imports its module. A tree is
+taken without docstrings, comments and what only states or draws: decorators that register
 claims, figures, and `Map` and `Hypothesis` objects; and without what only welcomes a caller or
 shows progress (`attlas.surface`, `attlas.progress`). An edit of these throws no measurement away.
 """
 
 import ast
+import contextlib
 import functools
 import gc
 import hashlib
 import importlib.util
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 PASSING = ("attlas.surface", "attlas.progress")
 """Modules whose decorators and calls pass on what they are given: `@public` a function, `described(
@@ -111,19 +114,24 @@ def forget_sources() -> None:
 def _closure_digest(module: str, figures: bool) -> str:
     """Of the sources as they were at the first call, when they were imported."""
     digest = hashlib.sha256()
+    if not figures:
+        for text in sorted(_Used(module).texts):
+            digest.update(hashlib.sha256(text.encode()).digest())
+        return digest.hexdigest()
     for name, path in sorted(_closure(module, figures).items()):
         stat = path.stat()
-        digest.update(name.encode() + _tree(path, figures, stat.st_mtime_ns, stat.st_size)[0])
+        digest.update(name.encode() + _tree(path, stat.st_mtime_ns, stat.st_size)[0])
     return digest.hexdigest()
 
 
 def _closure(module: str, figures: bool) -> dict[str, Path]:
-    """The files of `module` and of all that it imports, of its package or from beside it, by
-    name."""
+    """The files of `module` and of all that it uses (with `figures`: imports), of its package or
+    from beside it, by name."""
+    if not figures:
+        return _Used(module).files
     start = _file(module)
     if start is None:
         return {}
-    top = module.partition(".")[0]
     found: dict[str, Path] = {}
     waiting = [(module, start), *((name, _file(name)) for name in COMPUTING)]
     while waiting:
@@ -132,21 +140,177 @@ def _closure(module: str, figures: bool) -> dict[str, Path]:
             continue
         found[name] = path
         stat = path.stat()
-        package = name if path.name == "__init__.py" else name.rpartition(".")[0]
-        for other in _tree(path, figures, stat.st_mtime_ns, stat.st_size)[1]:
-            if other.startswith("."):
-                if not package:
-                    continue
-                other = importlib.util.resolve_name(other, package)
-            drawing = figures and other.startswith("attlas.figure")
-            silent = other.startswith(SILENT) and not drawing and other not in COMPUTING
-            if other == "attlas" or silent:
-                continue
-            # The package, what lies beside a claim file, and the package that a claim belongs to.
-            inside = other.partition(".")[0] in ("attlas", top)
-            place = _file(other) if inside else _beside(start, other)
-            waiting.append((other, place))
+        for other in _tree(path, stat.st_mtime_ns, stat.st_size)[1]:
+            if (full := _absolute(other, name, path)) and not _is_silent(full, figures):
+                waiting.append((full, _place(full, module, start)))
     return found
+
+
+def _absolute(other: str, module: str, path: Path) -> str:
+    """The name of a module that `module` imports as `other`; empty if it has no package."""
+    if not other.startswith("."):
+        return other
+    package = module if path.name == "__init__.py" else module.rpartition(".")[0]
+    return importlib.util.resolve_name(other, package) if package else ""
+
+
+def _is_silent(module: str, figures: bool) -> bool:
+    drawing = figures and module.startswith("attlas.figure")
+    silent = module.startswith(SILENT) and not drawing and module not in COMPUTING
+    return module == "attlas" or silent
+
+
+def _place(other: str, module: str, start: Path) -> Path | None:
+    """The file of a module of the package, of the package that a claim belongs to, or from beside
+    a claim file."""
+    inside = other.partition(".")[0] in ("attlas", module.partition(".")[0])
+    return _file(other) if inside else _beside(start, other)
+
+
+class _Used:
+    """What a module uses: `texts` of definitions, and the `files` that they are in, by name."""
+
+    def __init__(self, module: str) -> None:
+        self.module, self.start = module, _file(module)
+        self.texts: set[str] = set()
+        self.files: dict[str, Path] = {}
+        self.seen: set[tuple[str, str]] = set()
+        self.waiting: list[tuple[str, str]] = []
+        for name in (module, *COMPUTING) if self.start else ():
+            self.waiting.append((name, ""))
+        while self.waiting:
+            self._visit(*self.waiting.pop())
+
+    def _ask(self, module: str, names: Sequence[str]) -> bool:
+        """Whether `module` is one that counts; if so `names[0]` of it is visited, or what a module
+        below it has under the name behind that; all of it if there is no name."""
+        while names and self._parts(f"{module}.{names[0]}"):
+            module, names = f"{module}.{names[0]}", names[1:]
+        if not self._parts(module):
+            return False
+        self.waiting.append((module, names[0] if names else ""))
+        return True
+
+    def _parts(self, module: str) -> "_Parts | None":
+        if module in ("", "attlas"):
+            return None
+        path = self.files.get(module) or _place(module, self.module, cast(Path, self.start))
+        if path is None or _is_silent(module, False):
+            return None
+        stat = path.stat()
+        return _parts(path, stat.st_mtime_ns, stat.st_size)
+
+    def _visit(self, module: str, name: str) -> None:
+        """Count a definition of a module, or all of them if no name is given."""
+        parts = self._parts(module)
+        if parts is None or (module, name) in self.seen:
+            return
+        self.seen.add((module, name))
+        if module not in self.files:
+            self.files[module] = cast(Path, _place(module, self.module, cast(Path, self.start)))
+            for part in parts.loose:
+                self._count(module, parts, part)
+        if not name:
+            self.waiting += [(module, each) for each in parts.defined]
+            for each in parts.imported:
+                self._follow(module, parts, (each,))
+        elif name in parts.defined:
+            for part in parts.defined[name]:
+                self._count(module, parts, part)
+        elif name in parts.imported:
+            self._follow(module, parts, (name,))
+        else:
+            self.waiting.append((module, ""))
+
+    def _count(self, module: str, parts: "_Parts", part: "_Part") -> None:
+        self.texts.add(f"{module}: {part.text}")
+        for names in part.names:
+            if names[0] in parts.defined:
+                self.waiting.append((module, names[0]))
+            elif names[0] in parts.imported:
+                self._follow(module, parts, names)
+
+    def _follow(self, module: str, parts: "_Parts", names: tuple[str, ...]) -> None:
+        """Visit what an imported name stands for."""
+        for other, within in parts.imported[names[0]]:
+            full = _absolute(other, module, self.files[module])
+            path = (*((within,) if within else ()), *names[1:])
+            if full == "attlas" and path:
+                full, path = f"attlas.{path[0]}", path[1:]
+            if not self._ask(full, path):
+                self.texts.add(f"{module}: {names[0]} is {other} {within}")
+
+
+class _Part(NamedTuple):
+    """A statement, as a text, and the names `a.b.c` in it."""
+
+    text: str
+    names: tuple[tuple[str, ...], ...]
+
+
+class _Parts(NamedTuple):
+    """The statements of a file by the names that they define, others, and where imported names
+    come from: modules, and names in them."""
+
+    defined: dict[str, list[_Part]]
+    loose: list[_Part]
+    imported: dict[str, list[tuple[str, str]]]
+
+
+@functools.cache
+def _parts(path: Path, changed: int, size: int) -> _Parts:
+    with _uncollected():
+        tree = ast.parse(path.read_bytes())
+        stripped = _Stripped(tree).visit(tree)
+        found = _Parts({}, [], {})
+        for node in ast.walk(stripped):
+            for name, place in _imported(node):
+                found.imported.setdefault(name, []).append(place)
+        for node in stripped.body:
+            if isinstance(node, ast.Import | ast.ImportFrom):
+                continue
+            part = _Part(_dump(node), tuple(dict.fromkeys(_names(node))))
+            defined = _defined(node)
+            for name in defined:
+                found.defined.setdefault(name, []).append(part)
+            if not defined:
+                found.loose.append(part)
+    return found
+
+
+def _imported(node: ast.AST) -> Iterator[tuple[str, tuple[str, str]]]:
+    """Names that a statement imports, each with its module and its name there."""
+    if isinstance(node, ast.Import):
+        for alias in node.names:
+            if alias.asname:
+                yield alias.asname, (alias.name, "")
+            else:
+                yield alias.name.partition(".")[0], (alias.name.partition(".")[0], "")
+    elif isinstance(node, ast.ImportFrom):
+        for alias in node.names:
+            yield alias.asname or alias.name, ("." * node.level + (node.module or ""), alias.name)
+
+
+def _defined(node: ast.stmt) -> list[str]:
+    """The names that a statement gives a value, if it does nothing else."""
+    if isinstance(node, ast.FunctionDef | ast.ClassDef | ast.AsyncFunctionDef):
+        return [node.name]
+    if isinstance(node, ast.Assign):
+        targets = [x for t in node.targets for x in (t.elts if isinstance(t, ast.Tuple) else [t])]
+    else:
+        targets = [node.target] if isinstance(node, ast.AnnAssign) else []
+    names = [target.id for target in targets if isinstance(target, ast.Name)]
+    return names if len(names) == len(targets) else []
+
+
+def _names(node: ast.AST) -> Iterator[tuple[str, ...]]:
+    """All `a.b.c` in a tree, the longest of each."""
+    dotted = _dotted(node)
+    if dotted:
+        yield dotted
+        return
+    for child in ast.iter_child_nodes(node):
+        yield from _names(child)
 
 
 def _file(module: str) -> Path | None:
@@ -166,19 +330,25 @@ def _beside(start: Path, module: str) -> Path | None:
     return next((p for p in (path.with_suffix(".py"), path / "__init__.py") if p.is_file()), None)
 
 
-@functools.cache
-def _tree(path: Path, figures: bool, changed: int, size: int) -> tuple[bytes, tuple[str, ...]]:
-    """Digest of a file's syntax tree, and the names of modules that it may import."""
+@contextlib.contextmanager
+def _uncollected() -> Iterator[None]:
+    """Without garbage collection: a tree is a hundred thousand objects, none of them garbage."""
     enabled = gc.isenabled()
-    gc.disable()  # a tree is a hundred thousand objects, none of them garbage
+    gc.disable()
     try:
-        tree = ast.parse(path.read_bytes())
-        names = tuple(dict.fromkeys(_imports(tree)))
-        content = _dump(tree if figures else _Stripped(tree).visit(tree))
+        yield
     finally:
         if enabled:
             gc.enable()
-    return hashlib.sha256(content.encode()).digest(), names
+
+
+@functools.cache
+def _tree(path: Path, changed: int, size: int) -> tuple[bytes, tuple[str, ...]]:
+    """Digest of a file's syntax tree, and the names of modules that it may import."""
+    with _uncollected():
+        tree = ast.parse(path.read_bytes())
+        names = tuple(dict.fromkeys(_imports(tree)))
+        return hashlib.sha256(_dump(tree).encode()).digest(), names
 
 
 def _dump(node: Any) -> str:

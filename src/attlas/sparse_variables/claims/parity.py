@@ -32,7 +32,7 @@ PLATEAU = 0.5
         every=10,
         repeats=20,
     ),
-    paper=dict(length=(10, 15), steps=1200, every=5),
+    paper=dict(length=(10, 15), steps=1200, every=5, repeats=32),
     origin="our reading",
     hypotheses=(SPARSE, FUNCTION),
     cells=together("length", "sparsity"),
