@@ -54,7 +54,7 @@ MAX_SPECTRUM = 800
 FEATURES, MAX_ROWS = 400, 10_000
 """Features beyond `MAX_SPECTRUM` rows, and rows at most on which kernel and ridge are chosen."""
 ROUGH_ROWS = 400
-"""Of more than `MAX_SPECTRUM` rows, those on which temperatures a factor of 4 apart are compared."""
+"""Of more than `MAX_SPECTRUM` rows, those on which temperatures a factor 4 apart are compared."""
 LAW_ROWS, CHOICE_ROWS = 1024, 600
 """Rows at most that the law is made of, and on which it is chosen."""
 SPREADS = (np.inf, 4.0, 1.0, 1 / 4, 1 / 16, 1 / 64, 1 / 256)

@@ -393,7 +393,8 @@ def check_problem(problem: Problem, state: State, dim: int | None = None) -> Sha
     root, losses = map(np.asarray, _tried(problem, state, draw))
     if not np.isfinite(root).all():
         raise InputError(
-            f"the law's root is not finite: a finite one is a root of a covariance of {length} tokens"
+            f"the law's root is not finite: a finite one is a root of a covariance of {length}"
+            " tokens"
         )
     if losses.shape != (8,) or not np.isfinite(losses).all():
         raise InputError(
